@@ -1,0 +1,102 @@
+# lace: the one build file.
+#
+#   make            build build/lace and build/liblace.a
+#   make demo       install what is missing, build, and tell a story with the built-in model
+#   make test       install what is missing, build, and run all tests
+#   make check      formatting and layers (who includes whom)
+#   make bench      time the kernels of this machine
+#   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
+#   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
+#   make cuda       compile the GPU kernels (nvcc)
+#   make release    build/release/lace with its libraries linked in: one file for any Linux
+#   make install    into $(PREFIX)
+#
+# Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
+
+CC      ?= cc
+B       ?= build
+PREFIX  ?= /usr/local
+OPT     ?= -O3 -g
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
+WERROR  ?=
+SAN     ?=
+ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+LIBS_PKG := libpcre2-8 libutf8proc jansson
+CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
+CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
+LDLIBS   := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null) -lm -lpthread -ldl
+LDFLAGS  := $(SAN)
+
+# ---- Sources -------------------------------------------------------------------------------------
+
+# The library is everything but the programs; CPU levels of another machine are left out.
+x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
+aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c
+LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
+LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(LIB_DIRS:%=src/%) -name '*.c')))
+CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c))
+TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c))
+KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
+
+obj = $(patsubst %,$(B)/obj/%.o,$(1))
+LIB_OBJ  := $(call obj,$(LIB_SRC))
+CLI_OBJ  := $(call obj,$(CLI_SRC))
+TAP_OBJ  := $(call obj,$(wildcard tests/*.c))
+TESTS    := $(patsubst %.c,$(B)/%,$(TEST_SRC))
+
+# Flags of the CPU levels, by the end of the file's name.
+FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi2 -ffp-contract=fast
+FLAGS_avx2vnni   := $(FLAGS_avx2) -mavxvnni
+FLAGS_avx512     := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+FLAGS_avx512vnni := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi
+FLAGS_neon       := -ffp-contract=fast
+FLAGS_dotprod    := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16
+FLAGS_i8mm       := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16+i8mm
+level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
+
+# ---- Building ------------------------------------------------------------------------------------
+
+.PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests
+.DEFAULT_GOAL := all
+
+all: $(B)/lace $(B)/liblace.a
+
+$(B)/obj/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) $(call level_flags,$<) -Itests -MMD -MP -c -o $@ $<
+
+$(B)/obj/%.S.o: %.S
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) -c -o $@ $<
+
+# The built-in model is part of the program.
+$(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
+
+$(B)/liblace.a: $(LIB_OBJ)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(B)/lace: $(CLI_OBJ) $(B)/liblace.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
+	@mkdir -p $(@D)
+	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# Keep objects of tests: make would delete them as intermediate.
+.SECONDARY:
+
+-include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+
+clean:
+	rm -rf build

@@ -1,0 +1,268 @@
+/*
+ * lace.h: the public interface of lace, a language-model inference engine.
+ *
+ * Four things, in the order in which a program meets them:
+ *
+ *   lace_model    a model file, opened: checked, described, able to tokenize. Opening maps the
+ *                 file and copies no weights. A model is read-only and may serve many sessions.
+ *   lace_session  worker threads, a KV cache and a compiled plan. It holds one or more sequences of
+ *                 tokens and computes logits for the next one. One thread at a time may use it.
+ *   lace_sampler  turns logits into a token, by a chain of rules and a seed.
+ *   lace_decoder  turns tokens back into text, never giving out half a character.
+ *
+ * Every function that can fail returns a lace_status: LACE_OK is 0, errors are negative. Results go
+ * through pointers named `out`; on failure *out is NULL. The last parameter `err` may be NULL;
+ * otherwise it receives one line for a person to read. The library never prints, exits or aborts.
+ *
+ * The end of this file is a complete program.
+ */
+#ifndef LACE_H
+#define LACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LACE_VERSION "0.1.0"
+
+/* ---- Status ---------------------------------------------------------------------------------- */
+
+/* Every status once: name, value, and the sentence that explains it. */
+#define LACE_STATUS_LIST(X)                                                                        \
+    X(OK, 0, "success")                                                                            \
+    X(E_ARG, -1, "an argument is outside its documented range")                                    \
+    X(E_NOMEM, -2, "out of memory")                                                                \
+    X(E_IO, -3, "the operating system could not read or write")                                    \
+    X(E_LIMIT, -4, "a stated limit would be exceeded")                                             \
+    X(E_TRUNC, -5, "the data ends too early")                                                      \
+    X(E_MAGIC, -6, "not a file of the expected kind")                                              \
+    X(E_VERSION, -7, "a version that lace does not read")                                          \
+    X(E_COUNT, -8, "a count is larger than the data can hold")                                     \
+    X(E_STRLEN, -9, "a string is longer than the data can hold")                                   \
+    X(E_TYPE, -10, "an unknown type of value")                                                     \
+    X(E_ARRAY, -11, "an array that cannot be")                                                     \
+    X(E_ALIGN, -12, "a bad alignment")                                                             \
+    X(E_NAME, -13, "a bad name")                                                                   \
+    X(E_DUP, -14, "a name given twice")                                                            \
+    X(E_DIMS, -15, "impossible dimensions")                                                        \
+    X(E_OVERFLOW, -16, "a size does not fit into 64 bits")                                         \
+    X(E_TENSOR_TYPE, -17, "an unknown tensor type")                                                \
+    X(E_OFFSET, -18, "a tensor lies outside the data")                                             \
+    X(E_OVERLAP, -19, "tensors overlap")                                                           \
+    X(E_TAIL, -20, "unexpected bytes after the end")                                               \
+    X(E_META, -21, "metadata is missing or has an impossible value")                               \
+    X(E_SHAPE, -22, "a tensor has another shape than the model needs")                             \
+    X(E_VOCAB, -23, "the vocabulary is missing or inconsistent")                                   \
+    X(E_JSON, -24, "malformed JSON")                                                               \
+    X(E_UTF8, -25, "malformed UTF-8")                                                              \
+    X(E_TEMPLATE, -26, "a chat template is malformed or raised an error")                          \
+    X(E_GRAMMAR, -27, "a grammar or schema cannot be used")                                        \
+    X(E_UNSUPPORTED, -28, "something that lace does not do")                                       \
+    X(E_MEMORY, -29, "the memory budget is too small")                                             \
+    X(E_CONTEXT, -30, "the context is full")                                                       \
+    X(E_NUMERIC, -31, "a computation gave a value that is not finite")                             \
+    X(E_CANCELLED, -32, "cancelled by the caller")                                                 \
+    X(E_DEVICE, -33, "the accelerator reported an error")
+
+typedef enum lace_status {
+#define LACE_STATUS_ENUM(name, value, text) LACE_##name = value,
+    LACE_STATUS_LIST(LACE_STATUS_ENUM)
+#undef LACE_STATUS_ENUM
+} lace_status;
+
+/* What went wrong, for a person: one line, without a newline. Storage is the caller's. */
+typedef struct lace_error {
+    lace_status status;
+    char text[508];
+} lace_error;
+
+const char *lace_status_name(lace_status status); /* "E_TRUNC" */
+const char *lace_status_text(lace_status status); /* "the data ends too early" */
+
+/* ---- Model ----------------------------------------------------------------------------------- */
+
+typedef int32_t lace_token; /* an id in the model's vocabulary, 0 to n_vocab - 1 */
+
+typedef struct lace_model lace_model;
+
+/* Called while something long happens. `done` runs from 0 to 1. Return false to cancel. */
+typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
+
+typedef struct lace_model_options {
+    bool use_mmap;  /* run from the file's own blocks, unpacked: slower, less memory; default false */
+    bool use_exact; /* f32 activations for every weight type, not int8; slow; default false */
+    bool use_vocab; /* read the vocabulary, if there is one; default true */
+} lace_model_options;
+
+lace_model_options lace_model_options_default(void);
+
+/* Open a GGUF file (for split files, any of the parts). */
+lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
+                            lace_error *err);
+
+/* The same for bytes in memory, which must outlive the model. `name` is used in messages. */
+lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char *name,
+                                   const lace_model_options *options, lace_model **out,
+                                   lace_error *err);
+
+void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
+
+/* What a model says of itself. Strings live as long as the model; unknown ones are "". */
+typedef struct lace_model_info {
+    const char *name;
+    const char *architecture;    /* "llama" */
+    const char *type;            /* the type of most weights: "q4_k" */
+    const char *tokenizer;       /* "bpe", "spm", "wordpiece", "unigram", or "" without one */
+    const char *chat_template;   /* Jinja source */
+    uint64_t n_parameters;
+    uint64_t weight_bytes;       /* of all tensors in the file */
+    int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
+    int32_t n_vocab;
+    int32_t n_context;           /* the longest context it was trained for */
+    lace_token bos, eos;         /* -1 if the model has none */
+} lace_model_info;
+
+void lace_model_describe(const lace_model *model, lace_model_info *out);
+
+/* ---- Tokens ---------------------------------------------------------------------------------- */
+
+enum {
+    LACE_TOKENIZE_ADD_SPECIAL = 1,   /* BOS and EOS where the model's metadata asks for them */
+    LACE_TOKENIZE_PARSE_SPECIAL = 2, /* "<s>" in the text is the token, not four characters */
+};
+
+/*
+ * Text to tokens. Writes at most `capacity` of them and sets *n_out to how many there are in all, so
+ * a call with capacity 0 counts. No text gives more than n_bytes + 2 tokens. Bytes that are not
+ * UTF-8 are read as U+FFFD.
+ */
+lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
+                          lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err);
+
+/* True for the tokens after which a generation ends. */
+bool lace_token_is_end(const lace_model *model, lace_token token);
+
+/* Tokens to text, as a stream: bytes are held back until they complete a character. */
+typedef struct lace_decoder lace_decoder;
+
+lace_status lace_decoder_create(const lace_model *model, lace_decoder **out, lace_error *err);
+void lace_decoder_free(lace_decoder *decoder);
+
+/* The text that `token` completes. *text is valid until the next call; it is not terminated. */
+lace_status lace_decoder_push(lace_decoder *decoder, lace_token token, const char **text,
+                              size_t *n_bytes, lace_error *err);
+
+/* What is left at the end; an incomplete character comes out as U+FFFD. Starts anew. */
+lace_status lace_decoder_flush(lace_decoder *decoder, const char **text, size_t *n_bytes,
+                               lace_error *err);
+
+/* ---- Session --------------------------------------------------------------------------------- */
+
+typedef enum lace_kv_type { LACE_KV_F32, LACE_KV_F16, LACE_KV_Q8_0 } lace_kv_type;
+
+typedef struct lace_session_options {
+    int32_t n_context;     /* tokens a sequence may hold; 0: the model's own, at most 4,096 */
+    int32_t n_sequences;   /* how many sequences; default 1 */
+    int32_t n_batch;       /* tokens computed together in prefill; default 512 */
+    int32_t n_outputs;     /* rows of logits that one eval may ask for; default n_sequences */
+    int32_t n_threads;     /* 0: one per core */
+    lace_kv_type kv_type;  /* default LACE_KV_F16 */
+    uint64_t memory_bytes; /* hard ceiling on weights, KV cache and scratch together; 0: none */
+    lace_progress_fn on_progress; /* while weights are packed; may be NULL */
+    void *progress_user;
+} lace_session_options;
+
+lace_session_options lace_session_options_default(void);
+
+/* What a session needs, in bytes. */
+typedef struct lace_memory {
+    uint64_t weights;
+    uint64_t kv;
+    uint64_t scratch;
+    uint64_t total;
+} lace_memory;
+
+/* What lace_session_create with these options will take; nothing is allocated. */
+lace_status lace_session_memory(const lace_model *model, const lace_session_options *options,
+                                lace_memory *out, lace_error *err);
+
+typedef struct lace_session lace_session;
+
+/*
+ * Create a session. The first one of a model packs its weights. If memory_bytes would be exceeded,
+ * fails with LACE_E_MEMORY before loading anything.
+ */
+lace_status lace_session_create(lace_model *model, const lace_session_options *options,
+                                lace_session **out, lace_error *err);
+void lace_session_free(lace_session *session);
+
+/* One token to append to a sequence. Its position is the sequence's length. */
+typedef struct lace_item {
+    lace_token token;
+    int32_t sequence; /* 0 to n_sequences - 1 */
+    bool want_logits; /* compute what comes after this token */
+} lace_item;
+
+/*
+ * Append the items to their sequences and compute. Items of several sequences may be mixed freely;
+ * more than n_batch of them are computed in several steps. On failure every sequence is as before.
+ */
+lace_status lace_session_eval(lace_session *session, const lace_item *items, size_t n_items,
+                              lace_error *err);
+
+/*
+ * Logits of the k-th item of the last eval that wanted them, [n_vocab]; NULL if there is none.
+ * Valid until the next eval.
+ */
+const float *lace_session_logits(const lace_session *session, size_t k);
+
+int32_t lace_session_length(const lace_session *session, int32_t sequence);
+
+/* Forget all but the first n_tokens of a sequence. */
+lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32_t n_tokens,
+                                  lace_error *err);
+
+/* Make `to` (which must be empty) a copy of `from`, sharing its KV pages. */
+lace_status lace_session_fork(lace_session *session, int32_t from, int32_t to, lace_error *err);
+
+/* ---- Sampler --------------------------------------------------------------------------------- */
+
+/* The chain, in its order: penalties, top_k, typical_p, top_p, min_p, temperature, draw. */
+typedef struct lace_sampler_options {
+    uint64_t seed;            /* the same seed gives the same text; default 0 */
+    float temperature;        /* 0: greedy; default 0.8 */
+    int32_t top_k;            /* keep the k best; 0: all; default 40 */
+    float typical_p;          /* locally typical sampling; 1: off (default) */
+    float top_p;              /* keep the best that sum up to this; 1: off; default 0.95 */
+    float min_p;              /* keep those with this share of the best's probability; default 0.05 */
+    float repeat_penalty;     /* divides logits of recent tokens; 1: off (default) */
+    float presence_penalty;   /* subtracted once from recent tokens; default 0 */
+    float frequency_penalty;  /* subtracted for each occurrence; default 0 */
+    int32_t penalty_last_n;   /* how many tokens are recent; 0: none; default 64 */
+} lace_sampler_options;
+
+lace_sampler_options lace_sampler_options_default(void);
+
+typedef struct lace_sampler lace_sampler;
+
+lace_status lace_sampler_create(const lace_sampler_options *options, int32_t n_vocab,
+                                lace_sampler **out, lace_error *err);
+void lace_sampler_free(lace_sampler *sampler);
+
+/* Choose a token. `logits` is not changed. A logit that is NaN or +inf is LACE_E_NUMERIC. */
+lace_status lace_sampler_sample(lace_sampler *sampler, const float *logits, lace_token *out,
+                                lace_error *err);
+
+/* Tell the sampler of a token that now belongs to the text, for the penalties. */
+void lace_sampler_accept(lace_sampler *sampler, lace_token token);
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- Example --------------------------------------------------------------------------------- */
+#endif

@@ -1,0 +1,93 @@
+/* Files: mapping one to read, and reading a small one whole. */
+#define _GNU_SOURCE
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static lace_status io_error(lace_error *err, const char *path, const char *what)
+{
+    return error_set(err, LACE_E_IO, "%s: %s: %s", path, what, strerror(errno));
+}
+
+lace_status file_map_open(const char *path, file_map *out, lace_error *err)
+{
+    *out = (file_map){{NULL, 0}};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return io_error(err, path, "cannot open");
+    struct stat st;
+    lace_status status = LACE_OK;
+    if (fstat(fd, &st) != 0) {
+        status = io_error(err, path, "cannot stat");
+    } else if (!S_ISREG(st.st_mode)) {
+        status = error_set(err, LACE_E_IO, "%s: not a regular file", path);
+    } else if (st.st_size > 0) {
+        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            status = io_error(err, path, "cannot map");
+        else
+            out->bytes = (span){p, (size_t)st.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+void file_map_close(file_map *map)
+{
+    if (map->bytes.data)
+        munmap((void *)map->bytes.data, map->bytes.size);
+    *map = (file_map){{NULL, 0}};
+}
+
+void file_map_will_need(const file_map *map)
+{
+    if (map->bytes.data)
+        madvise((void *)map->bytes.data, map->bytes.size, MADV_WILLNEED);
+}
+
+void file_map_release(const file_map *map, const void *data, size_t n_bytes)
+{
+    const uint8_t *p = data, *begin = map->bytes.data, *end = begin + map->bytes.size;
+    if (!begin || p < begin || p > end || n_bytes > (size_t)(end - p))
+        return;
+    /* Whole pages inside the range only: a neighbour may still be in use. */
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = ((uintptr_t)p + page - 1) & ~(page - 1);
+    uintptr_t to = ((uintptr_t)p + n_bytes) & ~(page - 1);
+    if (to > from)
+        madvise((void *)from, to - from, MADV_DONTNEED);
+}
+
+lace_status file_read(const char *path, buf *out, lace_error *err)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return io_error(err, path, "cannot open");
+    lace_status status = LACE_OK;
+    char chunk[65536];
+    for (;;) {
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            status = io_error(err, path, "cannot read");
+        if (n <= 0)
+            break;
+        status = buf_append(out, chunk, (size_t)n);
+        if (status == LACE_E_LIMIT)
+            error_set(err, status, "%s: longer than the limit of %zu bytes", path, out->max);
+        else if (status != LACE_OK)
+            error_nomem(err, path);
+        if (status != LACE_OK)
+            break;
+    }
+    if (!is_stdin)
+        close(fd);
+    return status;
+}

@@ -1,0 +1,34 @@
+/*
+ * The heap. All memory of the library comes through here, so that a test can make the n-th
+ * allocation fail and see what happens.
+ */
+#ifndef LACE_BASE_MEM_H
+#define LACE_BASE_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void *mem_alloc(size_t n_bytes);                 /* NULL on failure; 0 bytes give a valid pointer */
+void *mem_calloc(size_t n, size_t size);         /* zeroed; NULL on failure or overflow */
+void *mem_realloc(void *p, size_t n_bytes);      /* NULL on failure, and p stays valid */
+void mem_free(void *p);                          /* NULL is fine */
+char *mem_strdup(const char *text);              /* NULL on failure */
+char *mem_strndup(const char *text, size_t n);   /* copies n bytes and terminates them */
+
+/* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where the system has them. */
+void *mem_map(size_t n_bytes);
+void mem_unmap(void *p, size_t n_bytes);
+
+/* n * size, or false if that does not fit. */
+bool mem_mul(size_t n, size_t size, size_t *out);
+bool mem_add(size_t a, size_t b, size_t *out);
+
+/*
+ * For tests: let allocation number `index` (from 0) fail, and all later ones too if `forever`.
+ * A negative index turns it off. mem_count() is the number of allocations since then.
+ */
+void mem_fail_at(long index, bool forever);
+long mem_count(void);
+
+#endif

@@ -1,0 +1,181 @@
+/*
+ * A pool of persistent workers.
+ *
+ * Both the barrier and the start of a job wait on a 32-bit word that somebody else changes: first by
+ * spinning, then by yielding, at last in the kernel (futex). Spinning is short where there are more
+ * workers than cores, because then the one we wait for may need our core.
+ */
+#define _GNU_SOURCE
+#include "base/threads.h"
+
+#include <assert.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+
+enum { SPIN_MANY = 20000, SPIN_FEW = 200, YIELDS = 20 };
+
+/* Each counter has its own cache line, or workers would slow each other down. */
+typedef struct line {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t n_sleepers;
+} line;
+
+struct pool {
+    line job;      /* grows by one for every job */
+    line arrived;  /* workers at the barrier */
+    line barrier;  /* grows by one for every barrier passed */
+    pool_fn fn;
+    void *arg;
+    int n_threads;
+    int n_spins;
+    bool is_ending;
+    pthread_t *threads; /* [n_threads - 1] */
+};
+
+typedef struct start {
+    pool *p;
+    int worker;
+} start;
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Wait until l->value is no longer `old`. */
+static void wait_change(line *l, uint32_t old, int n_spins)
+{
+    for (int i = 0; i < n_spins; i++) {
+        if (atomic_load_explicit(&l->value, memory_order_acquire) != old)
+            return;
+        relax();
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (atomic_load_explicit(&l->value, memory_order_acquire) != old)
+            return;
+        sched_yield();
+    }
+    while (atomic_load(&l->value) == old) {
+        atomic_fetch_add(&l->n_sleepers, 1);
+        syscall(SYS_futex, &l->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+        atomic_fetch_sub(&l->n_sleepers, 1);
+    }
+}
+
+static void change(line *l, uint32_t value)
+{
+    atomic_store(&l->value, value);
+    if (atomic_load(&l->n_sleepers))
+        syscall(SYS_futex, &l->value, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+}
+
+void pool_barrier(pool *p)
+{
+    if (p->n_threads == 1)
+        return;
+    uint32_t old = atomic_load_explicit(&p->barrier.value, memory_order_relaxed);
+    uint32_t n = atomic_fetch_add_explicit(&p->arrived.value, 1, memory_order_acq_rel) + 1;
+    if (n == (uint32_t)p->n_threads) {
+        atomic_store_explicit(&p->arrived.value, 0, memory_order_relaxed);
+        change(&p->barrier, old + 1);
+    } else {
+        wait_change(&p->barrier, old, p->n_spins);
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    start *s = arg;
+    pool *p = s->p;
+    int worker = s->worker;
+    mem_free(s);
+    for (uint32_t seen = 0;; seen++) {
+        wait_change(&p->job, seen, p->n_spins);
+        if (p->is_ending)
+            return NULL;
+        p->fn(p->arg, worker, p->n_threads);
+        pool_barrier(p);
+    }
+}
+
+void pool_run(pool *p, pool_fn fn, void *arg)
+{
+    p->fn = fn;
+    p->arg = arg;
+    if (p->n_threads > 1)
+        change(&p->job, atomic_load(&p->job.value) + 1);
+    fn(arg, 0, p->n_threads);
+    pool_barrier(p);
+}
+
+/* Stop the first n_started workers and free everything. */
+static void end_pool(pool *p, int n_started)
+{
+    p->is_ending = true;
+    change(&p->job, atomic_load(&p->job.value) + 1);
+    for (int i = 0; i < n_started; i++)
+        pthread_join(p->threads[i], NULL);
+    mem_free(p->threads);
+    mem_unmap(p, sizeof *p);
+}
+
+lace_status pool_create(int n_threads, pool **out, lace_error *err)
+{
+    assert(n_threads >= 1);
+    *out = NULL;
+    pool *p = mem_map(sizeof *p); /* a page of its own: aligned, and zeroed */
+    if (!p)
+        return error_nomem(err, "a thread pool");
+    p->n_threads = n_threads;
+    p->n_spins = n_threads > cpu_count() ? SPIN_FEW : SPIN_MANY;
+    p->threads = mem_calloc((size_t)n_threads, sizeof *p->threads);
+    if (!p->threads) {
+        mem_unmap(p, sizeof *p);
+        return error_nomem(err, "a thread pool");
+    }
+    for (int i = 1; i < n_threads; i++) {
+        start *s = mem_alloc(sizeof *s);
+        if (s)
+            *s = (start){p, i};
+        if (!s || pthread_create(&p->threads[i - 1], NULL, worker_main, s) != 0) {
+            mem_free(s);
+            end_pool(p, i - 1);
+            return error_set(err, LACE_E_NOMEM, "cannot start thread %d of %d", i + 1, n_threads);
+        }
+    }
+    *out = p;
+    return LACE_OK;
+}
+
+void pool_free(pool *p)
+{
+    if (p)
+        end_pool(p, p->n_threads - 1);
+}
+
+int pool_size(const pool *p)
+{
+    return p->n_threads;
+}
+
+void pool_share(int64_t n, int64_t grain, int worker, int n_workers, int64_t *begin, int64_t *end)
+{
+    int64_t n_grains = (n + grain - 1) / grain;
+    *begin = n_grains * worker / n_workers * grain;
+    *end = n_grains * (worker + 1) / n_workers * grain;
+    if (*begin > n)
+        *begin = n;
+    if (*end > n)
+        *end = n;
+}

@@ -1,0 +1,31 @@
+/*
+ * A pool of persistent workers. The caller is worker 0; the others spin briefly between jobs and
+ * then sleep, so an idle pool costs nothing and a preempted worker does not stall a spinning one
+ * for long.
+ *
+ * One thread at a time may call pool_run.
+ */
+#ifndef LACE_BASE_THREADS_H
+#define LACE_BASE_THREADS_H
+
+#include "base/status.h"
+
+typedef struct pool pool;
+
+/* n_threads >= 1, the caller included. */
+lace_status pool_create(int n_threads, pool **out, lace_error *err);
+void pool_free(pool *p);
+int pool_size(const pool *p);
+
+typedef void (*pool_fn)(void *arg, int worker, int n_workers);
+
+/* Run fn on every worker and wait for all of them. */
+void pool_run(pool *p, pool_fn fn, void *arg);
+
+/* Inside fn: wait until every worker has arrived here. What they wrote before is visible after. */
+void pool_barrier(pool *p);
+
+/* The share [*begin, *end) of n items for this worker, in multiples of `grain`. */
+void pool_share(int64_t n, int64_t grain, int worker, int n_workers, int64_t *begin, int64_t *end);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * GGUF, the file format of llama.cpp: metadata (typed key-value pairs), a directory of tensors, and
+ * their data. Versions 2 and 3, little-endian.
+ *
+ *     "GGUF" u32 version  u64 n_tensors  u64 n_kv
+ *     n_kv x      { string key, u32 type, value }
+ *     n_tensors x { string name, u32 n_dims, u64 dims[n_dims], u32 type, u64 offset }
+ *     padding up to the next multiple of general.alignment (32) at or after this point
+ *     data: each tensor at its offset from here
+ *
+ * Parsing takes a span and does no I/O. A parsed gguf borrows the span: names and values point into
+ * it. After gguf_parse has returned LACE_OK, every string, array and tensor lies inside the span, and
+ * names are unique, without NUL, and valid UTF-8.
+ */
+#ifndef LACE_FORMATS_GGUF_H
+#define LACE_FORMATS_GGUF_H
+
+#include "base/bytes.h"
+#include "tensor/tensor.h"
+
+typedef enum gguf_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
+    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_N_TYPES
+} gguf_type;
+
+typedef struct gguf_value {
+    text key;
+    gguf_type type;      /* GGUF_ARRAY for arrays */
+    gguf_type item_type; /* of an array's items; never GGUF_ARRAY */
+    uint64_t n_items;    /* of an array; 1 otherwise */
+    span bytes;          /* the value as stored; for a string its characters; for an array its items */
+    uint64_t offset;     /* where it begins in the file, for messages */
+} gguf_value;
+
+typedef struct gguf gguf;
+
+lace_status gguf_parse(span bytes, gguf **out, lace_error *err);
+void gguf_free(gguf *g);
+
+uint32_t gguf_version(const gguf *g);
+uint64_t gguf_alignment(const gguf *g);
+uint64_t gguf_data_offset(const gguf *g); /* where the data section begins */
+
+size_t gguf_n_values(const gguf *g);
+const gguf_value *gguf_value_at(const gguf *g, size_t i);
+const gguf_value *gguf_find(const gguf *g, const char *key); /* NULL if absent */
+
+size_t gguf_n_tensors(const gguf *g);
+const tensor *gguf_tensor_at(const gguf *g, size_t i);
+const tensor *gguf_find_tensor(const gguf *g, const char *name);
+
+/*
+ * Typed getters. An absent key leaves *out unchanged and sets *out_found (which may be NULL) to
+ * false. A value of another type, or outside [low, high], or not finite, is LACE_E_META with the
+ * key, what was found and what was expected. Integers of any width and sign are taken as integers;
+ * floats are taken from F32 and F64 only.
+ */
+lace_status gguf_get_int(const gguf *g, const char *key, int64_t low, int64_t high, int64_t *out,
+                         bool *out_found, lace_error *err);
+lace_status gguf_get_float(const gguf *g, const char *key, double low, double high, double *out,
+                           bool *out_found, lace_error *err);
+lace_status gguf_get_bool(const gguf *g, const char *key, bool *out, bool *out_found, lace_error *err);
+lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_found, lace_error *err);
+
+/* An array whose items have exactly this type; NULL in *out if absent. */
+lace_status gguf_get_array(const gguf *g, const char *key, gguf_type item_type,
+                           const gguf_value **out, lace_error *err);
+
+/* Fill out[n_items] from a string array (already checked by gguf_parse). */
+void gguf_array_texts(const gguf_value *array, text *out);
+
+const char *gguf_type_name(gguf_type type);
+
+#endif

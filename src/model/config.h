@@ -1,0 +1,51 @@
+/*
+ * The numbers that define a model, from the metadata of any format, all checked: whoever reads a
+ * config may divide by its fields and use them as sizes.
+ */
+#ifndef LACE_MODEL_CONFIG_H
+#define LACE_MODEL_CONFIG_H
+
+#include "base/status.h"
+#include "formats/gguf.h"
+
+enum {
+    CONFIG_MAX_LAYERS = 512,
+    CONFIG_MAX_HEADS = 1024,
+    CONFIG_MAX_WIDTH = 1 << 20,    /* n_embd, n_ff, n_heads * head_dim */
+    CONFIG_MAX_VOCAB = 1 << 22,
+    CONFIG_MAX_CONTEXT = 1 << 27,
+};
+
+typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } rope_scaling;
+
+/*
+ * Rotary position embedding. llama3's frequency factors come as a tensor (GGUF) or are computed
+ * (config.json); either way they are per-frequency divisors bound with the weights.
+ */
+typedef struct rope_config {
+    int32_t n_dims;            /* rotated dimensions of a head, even, <= head_dim */
+    bool is_neox;              /* pairs (i, i + n_dims/2) instead of (2i, 2i + 1) */
+    double base;               /* > 0 */
+    rope_scaling scaling;
+    double factor;             /* positions are divided by this (linear, yarn); 1: none */
+    int32_t original_context;  /* yarn, longrope */
+    double yarn_beta_fast, yarn_beta_slow;
+    double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
+} rope_config;
+
+typedef struct model_config {
+    char architecture[64];     /* general.architecture: "llama" */
+    int32_t n_layers;
+    int32_t n_embd;
+    int32_t n_heads, n_kv_heads, head_dim; /* n_heads is a multiple of n_kv_heads */
+    int32_t n_ff;
+    int32_t n_vocab;
+    int32_t n_context;         /* trained context */
+    double rms_eps;
+    rope_config rope;
+} model_config;
+
+/* Read and check a config from GGUF metadata. n_vocab comes from the tokens or the embedding. */
+lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err);
+
+#endif
