@@ -10,13 +10,33 @@
  *
  * Parsing takes a span and does no I/O. A parsed gguf borrows the span: names and values point into
  * it. After gguf_parse has returned LACE_OK, every string, array and tensor lies inside the span, and
- * names are unique, without NUL, and valid UTF-8.
+ * names are unique, without control characters, and valid UTF-8.
+ *
+ * Where the format leaves a choice, or files differ, these are the rules:
+ *
+ *   alignment   general.alignment is a u32 and a power of two; tensors lie at its multiples, in any
+ *               order, and do not overlap.
+ *   the end     Bytes after the last tensor are ignored, as llama.cpp does; the padding after it may
+ *               be missing.
+ *   scalars     A tensor has 1 to 4 dimensions, each 1 or more.
+ *   booleans    0 is false, all else is true.
+ *   names       Keys have 1 to 65,535 bytes, tensor names 1 to 63.
+ *   strings     Values may hold any bytes: vocabularies contain halves of characters.
+ *   limits      The counts below bound what a file can cost: parsing allocates at most 64 MiB.
  */
 #ifndef LACE_FORMATS_GGUF_H
 #define LACE_FORMATS_GGUF_H
 
 #include "base/bytes.h"
 #include "tensor/tensor.h"
+
+enum {
+    GGUF_MAX_KEY_BYTES = 65535,
+    GGUF_MAX_NAME_BYTES = 63,    /* of a tensor */
+    GGUF_MAX_VALUES = 1 << 18,
+    GGUF_MAX_TENSORS = 1 << 17,
+    GGUF_MAX_TEXTS = 1 << 24,    /* strings in all arrays together */
+};
 
 typedef enum gguf_type {
     GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
@@ -67,9 +87,12 @@ lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_f
 lace_status gguf_get_array(const gguf *g, const char *key, gguf_type item_type,
                            const gguf_value **out, lace_error *err);
 
+/* Item i of a value or array of integers of any width; false if it is of another type or too large. */
+bool gguf_value_int(const gguf_value *value, uint64_t i, int64_t *out);
+
 /* Fill out[n_items] from a string array (already checked by gguf_parse). */
 void gguf_array_texts(const gguf_value *array, text *out);
 
-const char *gguf_type_name(gguf_type type);
+const char *gguf_type_name(gguf_type type); /* "u32" */
 
 #endif
