@@ -242,7 +242,7 @@ typedef struct lace_sampler_options {
     float repeat_penalty;     /* divides logits of recent tokens; 1: off (default) */
     float presence_penalty;   /* subtracted once from recent tokens; default 0 */
     float frequency_penalty;  /* subtracted for each occurrence; default 0 */
-    int32_t penalty_last_n;   /* how many tokens are recent; 0: none; default 64 */
+    int32_t penalty_last_n;   /* how many tokens are recent, at most 2^20; 0: none; default 64 */
 } lace_sampler_options;
 
 lace_sampler_options lace_sampler_options_default(void);
