@@ -26,6 +26,13 @@ const char *cpu_level_name(cpu_level level)
 }
 
 #if defined(__x86_64__)
+/* Leaf 7, subleaf 1, EAX bit 4. Processors with AVX-512 may lack it. */
+static bool has_avx_vnni(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+}
+
 static cpu_level detect(void)
 {
     __builtin_cpu_init();
@@ -39,10 +46,14 @@ static cpu_level detect(void)
         return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi")
                    ? CPU_AVX512_VNNI
                    : CPU_AVX512;
-    /* Leaf 7, subleaf 1, EAX bit 4: AVX-VNNI. */
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4))
-        return CPU_AVX2_VNNI;
-    return CPU_AVX2;
+    return has_avx_vnni() ? CPU_AVX2_VNNI : CPU_AVX2;
+}
+
+bool cpu_has_level(cpu_level level)
+{
+    if (level == CPU_AVX2_VNNI && !has_avx_vnni())
+        return false;
+    return level <= detect() && level < CPU_NEON;
 }
 #elif defined(__aarch64__)
 static cpu_level detect(void)
@@ -54,10 +65,20 @@ static cpu_level detect(void)
         return CPU_NEON_DOT;
     return CPU_NEON;
 }
+
+bool cpu_has_level(cpu_level level)
+{
+    return level == CPU_PLAIN || (level >= CPU_NEON && level <= detect());
+}
 #else
 static cpu_level detect(void)
 {
     return CPU_PLAIN;
+}
+
+bool cpu_has_level(cpu_level level)
+{
+    return level == CPU_PLAIN;
 }
 #endif
 

@@ -5,6 +5,8 @@
 #ifndef LACE_BASE_CPU_H
 #define LACE_BASE_CPU_H
 
+#include <stdbool.h>
+
 typedef enum cpu_level {
     CPU_PLAIN,       /* "plain": portable C only */
     CPU_AVX2,        /* "avx2": AVX2, FMA, F16C */
@@ -18,6 +20,7 @@ typedef enum cpu_level {
 } cpu_level;
 
 cpu_level cpu_level_detect(void);    /* the highest one, limited by LACE_CPU */
+bool cpu_has_level(cpu_level level); /* whether it can run that level's code; ignores LACE_CPU */
 const char *cpu_level_name(cpu_level level);
 int cpu_count(void);                 /* cores that this process may use, at least 1 */
 

@@ -22,8 +22,8 @@
  * At the plain level `ref` and `table` hold the same functions; the checks then show that the result
  * does not depend on the number of workers, and that nothing is written outside.
  *
- * All memory comes from check_alloc(): it is filled with 0xAA (as floats: about -3e-13, and a huge
- * offset as an index), with guards at both ends that check_shape() and check_end() look at.
+ * All memory comes from check_alloc(): it is filled with 0xFF (a NaN as f32 and as f16), with guards
+ * at both ends that check_shape() and check_end() look at.
  */
 #ifndef LACE_TESTS_CHECKKERNELS_H
 #define LACE_TESTS_CHECKKERNELS_H
