@@ -22,11 +22,17 @@ WERROR  ?=
 SAN     ?=
 ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
 
-LIBS_PKG := libpcre2-8 libutf8proc jansson
+LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_pthreads
 CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
 CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
-LDLIBS   := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null) -lm -lpthread -ldl
-LDFLAGS  := $(SAN)
+LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
+LDLIBS   = $(LIBS) -lm -lpthread -ldl
+LDFLAGS  := $(SAN) -Wl,--as-needed
+
+# Without -j, use every core.
+ifeq (,$(filter -j% --jobserver%,$(MAKEFLAGS)))
+MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
+endif
 
 # ---- Sources -------------------------------------------------------------------------------------
 
@@ -59,7 +65,7 @@ level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # ---- Building ------------------------------------------------------------------------------------
 
-.PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests
+.PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests run-tests
 .DEFAULT_GOAL := all
 
 all: $(B)/lace $(B)/liblace.a
@@ -92,6 +98,71 @@ $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 	@mkdir -p $(@D)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# ---- Running -------------------------------------------------------------------------------------
+
+# Packages first, then a second make: its flags come from pkg-config, which must see them.
+deps:
+	@scripts/install-deps.sh
+
+demo: deps
+	@$(MAKE) --no-print-directory $(B)/lace
+	$(B)/lace run -p "Once upon a time" -n 200 --seed 7
+
+test: deps
+	@$(MAKE) --no-print-directory run-tests
+
+CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
+tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES)
+
+# One program at a time: most of them use all cores themselves.
+run-tests: tests
+	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples scripts/run-tests.pl $(TESTS) $(CHECKKERNELS)
+
+check:
+	@scripts/check-layers.sh
+	@if command -v clang-format >/dev/null; then \
+	    git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror && echo "format: clean"; \
+	else echo "format: not checked, clang-format is not installed"; fi
+
+bench: $(B)/checkkernels
+	$(B)/checkkernels --bench
+
+asan:
+	@$(MAKE) --no-print-directory run-tests B=build/asan OPT="-O1 -g -fno-omit-frame-pointer" \
+	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
+
+tsan:
+	@$(MAKE) --no-print-directory run-tests B=build/tsan OPT="-O1 -g" SAN="-fsanitize=thread"
+
+# ---- GPU -----------------------------------------------------------------------------------------
+
+NVCC      ?= nvcc
+CUDA_SRC  := $(sort $(wildcard src/kernels/cuda/*.cu))
+CUDA_ARCH := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) \
+             -gencode arch=compute_90,code=compute_90
+
+cuda: $(patsubst src/kernels/cuda/%.cu,$(B)/cuda/%.fatbin,$(CUDA_SRC))
+	@$(if $(CUDA_SRC),,echo "no GPU kernels in the tree yet")
+
+$(B)/cuda/%.fatbin: src/kernels/cuda/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 -O3 -Isrc -Iinclude $(CUDA_ARCH) -fatbin -o $@ $<
+
+# ---- Giving it away ------------------------------------------------------------------------------
+
+install: $(B)/lace $(B)/liblace.a
+	install -D -m 755 $(B)/lace $(DESTDIR)$(PREFIX)/bin/lace
+	install -D -m 644 $(B)/liblace.a $(DESTDIR)$(PREFIX)/lib/liblace.a
+	install -D -m 644 include/lace.h $(DESTDIR)$(PREFIX)/include/lace.h
+
+# Our libraries come from their archives; only the C library's own files stay shared.
+release:
+	@$(MAKE) --no-print-directory build/release/lace B=build/release \
+	    LIBS="-Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -Wl,-Bdynamic"
+	strip build/release/lace
+	@! ldd build/release/lace | grep -vE 'linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || \
+	    { echo "release: the libraries above are still shared" >&2; exit 1; }
 
 # Keep objects of tests: make would delete them as intermediate.
 .SECONDARY:

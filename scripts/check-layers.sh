@@ -1,0 +1,64 @@
+#!/bin/sh
+# Check who includes whom in src/ against section 4 of ARCHITECTURE.md.
+#
+# Prints file:line and the rule for every include that breaks it, and fails. The table below is that
+# section, written for awk: a folder and the folders it may include; its own and lace.h always.
+set -eu
+cd "$(dirname "$0")/.."
+
+find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
+BEGIN {
+    all = "base tensor tokenizer sampler formats device kernels kv plan model chat compress"
+    may["base"] = ""
+    may["tensor"] = may["tokenizer"] = may["sampler"] = "base"
+    may["formats"] = may["device"] = "base tensor"
+    may["kernels"] = may["kv"] = "base tensor device"
+    may["plan"] = "base tensor device kernels kv"
+    may["model"] = "base tensor device kernels kv plan formats"
+    may["chat"] = "base tokenizer"
+    may["compress"] = all
+    may["engine"] = all
+    may["server"] = "base"
+    may["cli"] = "base"
+    # Verbs that do more than call the library.
+    tools = "base tensor formats model compress"
+    file_may["inspect"] = file_may["convert"] = file_may["quantize"] = tools
+    file_may["prune"] = file_may["fit"] = tools
+    file_may["serve"] = "base server"
+}
+function complain(text) {
+    print FILENAME ":" FNR ": " text
+    n_bad++
+}
+/^[ \t]*#[ \t]*include[ \t]*"/ {
+    n++
+    split(FILENAME, path, "/")
+    layer = path[2]
+    split($0, part, "\"")
+    name = part[2]
+    if (name == "lace.h")
+        next
+    if (!match(name, "/")) {
+        complain("\"" name "\" names no layer: includes are written from src/")
+        next
+    }
+    target = substr(name, 1, index(name, "/") - 1)
+    if (target == layer)
+        next
+    if (!(layer in may)) {
+        complain("src/" layer " has no row in the table of layers")
+        next
+    }
+    allowed = may[layer]
+    base = path[length(path)]
+    sub(/\..*/, "", base)
+    if (layer == "cli" && base in file_may)
+        allowed = file_may[base]
+    if (index(" " allowed " ", " " target " ") == 0)
+        complain(layer " may not include \"" name "\" (allowed: lace.h " allowed ")")
+}
+END {
+    if (n_bad)
+        exit 1
+    print "layers: " n + 0 " includes follow the table"
+}'

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Install what lace needs and this machine lacks (Debian and its relatives).
+#
+#   scripts/install-deps.sh          to build and to run `make test`
+#   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter
+#
+# Says what it does before it does it; does and says nothing if nothing is missing.
+set -eu
+
+missing=
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# need PACKAGE COMMAND...: the package is missing if the command fails.
+need() {
+    package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing="$missing $package"
+}
+
+has_library() { command -v pkg-config >/dev/null && pkg-config --exists "$1"; }
+# A compiler is only there if it can compile and link.
+can_link() { echo 'int main(void) { return 0; }' | "$@" -x c -o "$scratch/program" -; }
+
+need build-essential can_link cc
+need build-essential command -v make
+need pkg-config command -v pkg-config
+need libpcre2-dev has_library libpcre2-8
+need libutf8proc-dev has_library libutf8proc
+need libjansson-dev has_library jansson
+need libevent-dev has_library libevent
+need libssl-dev has_library libssl
+need libedit-dev has_library libedit
+need perl command -v prove
+
+if [ "${1:-}" = --ci ]; then
+    need clang can_link clang
+    # The version of the sanitizers' runtime is the compiler's.
+    version=$(clang -dumpversion 2>/dev/null | cut -d. -f1 || true)
+    need "libclang-rt-${version:-14}-dev" can_link clang -fsanitize=address
+    need clang-format command -v clang-format
+fi
+
+missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ $//')
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null; then
+    echo "lace needs these packages (Debian's names), and there is no apt-get here to install them:" >&2
+    echo "  $missing" >&2
+    exit 1
+fi
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "these packages are missing; as root: apt-get install $missing" >&2
+        exit 1
+    fi
+    sudo=sudo
+fi
+echo "installing: $missing"
+$sudo apt-get update -q
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing

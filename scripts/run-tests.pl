@@ -1,0 +1,34 @@
+#!/usr/bin/env perl
+# Run TAP programs with the engine of `prove` and end with "N passed, N failed, N skipped".
+#
+#   scripts/run-tests.pl [--jobs N] PROGRAM...
+#
+# A program that crashes or stops before its plan counts as one more failure.
+use strict;
+use warnings;
+use TAP::Harness;
+
+my $jobs = 1;
+if (@ARGV > 1 && $ARGV[0] eq '--jobs') {
+    shift;
+    $jobs = shift;
+}
+die "run-tests.pl: no test programs\n" unless @ARGV;
+
+my $harness = TAP::Harness->new({
+    exec     => [],
+    jobs     => $jobs,
+    color    => -t STDOUT ? 1 : 0,
+    failures => 1,
+    comments => 1,
+});
+my $result = $harness->runtests(map { m{/} ? $_ : "./$_" } @ARGV);
+
+my $skipped = $result->skipped;
+my $failed  = $result->failed;
+for my $parser ($result->parsers) {
+    $failed++ if !$parser->failed && ($parser->parse_errors || $parser->exit || $parser->wait);
+}
+my $passed = $result->passed - $skipped;
+print "$passed passed, $failed failed, $skipped skipped\n";
+exit($failed ? 1 : 0);
