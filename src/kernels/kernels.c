@@ -1,0 +1,110 @@
+/* The kernel table and the sizes that follow from a step. */
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+static const char *const names[OP_COUNT] = {
+#define X(id, name, what) [OP_##id] = #name,
+#include "kernels/ops.def"
+#undef X
+};
+
+const char *op_name(op o)
+{
+    return names[o];
+}
+
+uint64_t act_row_bytes(act_format format, int64_t width)
+{
+    uint64_t n = (uint64_t)width;
+    uint64_t bytes = format == ACT_F32 ? 4 * n : n + n / 32 * 4 + n / 16 * 2;
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+void kernels_init(kernel_table *table, cpu_level level)
+{
+    memset(table, 0, sizeof *table);
+    table->level = level;
+    kernels_init_ref(table);
+#if defined(__x86_64__)
+    if (level >= CPU_AVX2 && level <= CPU_AVX512_VNNI)
+        kernels_init_avx2(table);
+    if (level >= CPU_AVX512 && level <= CPU_AVX512_VNNI)
+        kernels_init_avx512(table);
+#elif defined(__aarch64__)
+    if (level >= CPU_NEON)
+        kernels_init_neon(table);
+#endif
+}
+
+static uint64_t matmul_scratch_bytes(const step *s, int64_t n_tokens)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < s->a.matmul.n_weights; i++) {
+        const weight *w = s->a.matmul.weights[i];
+        uint64_t bytes = w->impl->scratch_bytes ? w->impl->scratch_bytes(w->n_cols, n_tokens) : 0;
+        most = bytes > most ? bytes : most;
+    }
+    return 2 * matmul_block_bytes(n_tokens) + ((most + 63) & ~(uint64_t)63);
+}
+
+uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
+{
+    switch (s->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        return matmul_scratch_bytes(s, n_tokens);
+    case OP_ATTEND:
+        /* Scores of one query and one row of the cache, for the plain kernel. */
+        return 4 * ((uint64_t)n_context + (uint64_t)s->a.attend.kv.head_dim) + 256;
+    case OP_RMS_NORM_QUANTIZE:
+        return 4 * (uint64_t)s->in[0].width;
+    case OP_KV_WRITE:
+    case OP_ROPE_KV:
+        return 4 * (uint64_t)s->a.rope.kv.head_dim + 64;
+    default:
+        return 0;
+    }
+}
+
+static uint64_t weight_bytes(const weight *w)
+{
+    return w->impl->packed_bytes ? w->impl->packed_bytes(w->type, w->n_rows, w->n_cols)
+                                 : (uint64_t)w->n_rows * row_bytes(w->type, w->n_cols);
+}
+
+uint64_t step_bytes(const step *s, const batch *b)
+{
+    uint64_t rows = (uint64_t)step_rows(s, b), bytes = 0;
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        bytes += s->in[i].value >= 0 ? rows * s->in[i].stride : 0;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        bytes += s->out[i].value >= 0 ? rows * s->out[i].stride : 0;
+    switch (s->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            bytes += weight_bytes(s->a.matmul.weights[i]);
+        break;
+    case OP_EMBED:
+        bytes += rows * row_bytes(s->a.embed.type, s->out[0].width);
+        break;
+    case OP_ATTEND: {
+        const kv_layer *kv = &s->a.attend.kv;
+        for (int32_t t = 0; t < b->n_tokens; t++) {
+            int32_t seen = b->positions[t] + 1;
+            if (s->a.attend.window && seen > s->a.attend.window)
+                seen = s->a.attend.window;
+            bytes += 2 * (uint64_t)seen * (uint64_t)kv->n_heads * kv->row_bytes;
+        }
+        break;
+    }
+    default:
+        break;
+    }
+    return bytes;
+}

@@ -1,0 +1,255 @@
+/*
+ * Kernels: what one step of a plan does, and the table that says which function does it.
+ *
+ * A step is one operation with its operands. Every worker thread calls the step's kernel with its
+ * own index and does its share; the plan puts barriers between steps. The table is filled with plain
+ * C first (ref/), then each higher CPU level overwrites what it has a faster version of. An entry is
+ * a function or NULL: there is no second list of what is supported.
+ *
+ * Matrix products have a table of their own, by the type of the weights, because the type decides how
+ * weights are laid out in memory and what form of activations the kernel reads.
+ */
+#ifndef LACE_KERNELS_KERNELS_H
+#define LACE_KERNELS_KERNELS_H
+
+#include "base/cpu.h"
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+/* ---- Activations ----------------------------------------------------------------------------- */
+
+/*
+ * ACT_F32: plain floats, [n_rows, width].
+ *
+ * ACT_Q8: int8 in blocks of 32 with one scale each. A row is three arrays, one after the other:
+ *
+ *     int8_t  q[width]        x is about d * q; |q| <= 127
+ *     float   d[width / 32]
+ *     int16_t s[width / 16]   sums of 16 q's, for kernels that add an offset to the weights
+ *
+ * and is padded to 64 bytes. width is a multiple of 32.
+ */
+typedef enum act_format { ACT_F32, ACT_Q8, ACT_N_FORMATS } act_format;
+
+uint64_t act_row_bytes(act_format format, int64_t width);
+
+static inline const float *act_q8_scales(const void *row, int64_t width)
+{
+    return (const float *)((const int8_t *)row + width);
+}
+
+static inline const int16_t *act_q8_sums(const void *row, int64_t width)
+{
+    return (const int16_t *)(act_q8_scales(row, width) + width / 32);
+}
+
+/* ---- Workers and batches --------------------------------------------------------------------- */
+
+typedef struct worker {
+    int index, count; /* this one of that many */
+    uint8_t *scratch; /* this worker's own, 64-byte aligned */
+    uint64_t scratch_bytes;
+} worker;
+
+/* What changes from one run of a plan to the next. Owned by the session. */
+typedef struct batch {
+    int32_t n_tokens;
+    int32_t n_outputs;             /* tokens whose logits are wanted */
+    const int32_t *tokens;         /* [n_tokens] ids */
+    const int32_t *positions;      /* [n_tokens] in their sequences */
+    const int32_t *outputs;        /* [n_outputs] indices of tokens */
+    /* Page tables: [group][token] -> the pages of the token's sequence, by position / page_tokens. */
+    const int32_t *const *const *pages;
+} batch;
+
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+typedef struct matmul_impl matmul_impl;
+
+/* A matrix of weights, y[row] = sum over col of W[row][col] x[col]. */
+typedef struct weight {
+    dtype type;
+    int64_t n_rows, n_cols;
+    const uint8_t *data;     /* file blocks, or what impl->pack made of them */
+    const matmul_impl *impl; /* how `data` lies and who multiplies with it */
+} weight;
+
+enum { MATMUL_TILE_ROWS = 16 }; /* rows are handed out in multiples of this */
+
+struct matmul_impl {
+    const char *name;
+    act_format act; /* the form of activations that `rows` reads */
+
+    /* Size of the packed form; NULL: the file's blocks are used in place, and there is no pack. */
+    uint64_t (*packed_bytes)(dtype type, int64_t n_rows, int64_t n_cols);
+
+    /*
+     * Pack rows [row_begin, row_end) of the file's blocks. row_begin is a multiple of the tile, row_end
+     * too or n_rows. `out` is the start of the whole packed matrix. Called in parallel.
+     */
+    void (*pack)(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                 int64_t row_begin, int64_t row_end, uint8_t *out);
+
+    /* Scratch that `rows` needs for up to n_tokens; NULL: none. */
+    uint64_t (*scratch_bytes)(int64_t n_cols, int64_t n_tokens);
+
+    /*
+     * out[t * out_stride + (row - row_begin)] = W[row] . x[t], for n_tokens rows of activations that
+     * are x_stride bytes apart. Row limits as for pack. Must not write outside.
+     */
+    void (*rows)(const weight *w, int64_t row_begin, int64_t row_end, const uint8_t *x,
+                 uint64_t x_stride, int64_t n_tokens, float *out, int64_t out_stride,
+                 uint8_t *scratch);
+};
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+typedef enum op {
+#define X(id, name, what) OP_##id,
+#include "kernels/ops.def"
+#undef X
+    OP_COUNT
+} op;
+
+const char *op_name(op o);
+
+/* A buffer that a step reads or writes: [rows, width]. */
+typedef struct operand {
+    int32_t value;     /* the plan's number for it; -1: none */
+    act_format format;
+    int64_t width;     /* values in a row */
+    uint64_t stride;   /* bytes from row to row */
+    uint8_t *data;     /* set when the plan's memory is placed */
+} operand;
+
+static inline float *operand_row(const operand *o, int64_t row)
+{
+    return (float *)(o->data + (uint64_t)row * o->stride);
+}
+
+typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH } glu_kind;
+
+/* One row: out[i] = act(gate[i]) * up[i]. */
+typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n, float *out);
+
+/* Where a layer's keys and values are. K of (page, head, position) is a row of head_dim values. */
+typedef struct kv_layer {
+    uint8_t *data;
+    uint64_t page_bytes;     /* from one page to the next */
+    uint64_t k_offset, v_offset; /* of this layer in a page */
+    uint64_t row_bytes;      /* one head of one position */
+    dtype type;              /* F32, F16 or Q8_0 */
+    int32_t page_tokens;     /* positions in a page: rows of one head lie together */
+    int32_t n_heads, head_dim;
+    int32_t group;           /* which page tables of the batch */
+} kv_layer;
+
+enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3 };
+
+typedef struct step {
+    op op;
+    bool is_output;      /* rows are the batch's outputs, not its tokens */
+    bool skips_barrier;  /* the next step does not depend on this one */
+    int32_t layer;       /* for traces; -1 outside of layers */
+    operand in[STEP_MAX_IN];
+    operand out[STEP_MAX_OUT];
+    union {
+        struct { /* EMBED: -> out[0] */
+            const uint8_t *table; /* file blocks */
+            dtype type;
+            int64_t n_rows;
+            float scale;
+        } embed;
+        struct { /* ROPE_TABLE: -> out[0], n_dims values a row: cos, sin of each frequency */
+            const float *frequencies; /* [n_dims / 2] radians per position */
+            float magnitude;          /* multiplies cos and sin */
+        } rope_table;
+        struct { /* RMS_NORM(_QUANTIZE): in[0] -> out[0]; each row is `width / group` norms */
+            const float *weight; /* [group] */
+            int64_t group;       /* values that are normed together */
+            float eps;
+        } norm;
+        struct { /* MATMUL: in[0] -> out[0]; _ADD: out[0] += ; _GROUP: in[0] -> out[0..n-1];
+                    _GLU: weights 0 gate and 1 up, in[0] -> out[0] */
+            const weight *weights[STEP_MAX_OUT];
+            const float *biases[STEP_MAX_OUT]; /* [n_rows], or NULL */
+            int n_weights;
+            float scale;   /* multiplies W x (not the bias) */
+            glu_kind glu;
+            glu_row_fn glu_row; /* the table's */
+        } matmul;
+        struct { /* GLU: gate in[0], up in[1] -> out[0] */
+            glu_kind kind;
+        } glu;
+        struct { /* ADD: out[0] += scale * in[0] */
+            float scale;
+        } add;
+        struct { /* ROPE: in[0] table, out[0] rotated in place.
+                    KV_WRITE: keys in[0], values in[1].
+                    ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place */
+            int32_t n_heads;    /* of out[0] */
+            int32_t head_dim;
+            int32_t n_dims;     /* rotated */
+            bool is_neox;
+            kv_layer kv;
+        } rope;
+        struct { /* ATTEND: q in[0] -> out[0] */
+            kv_layer kv;
+            int32_t n_heads;
+            float scale;
+            int32_t window;     /* a position sees this many, itself included; 0: all */
+            float softcap;      /* scores become cap * tanh(score / cap); 0: off */
+            const float *sinks; /* [n_heads] extra scores without a value, or NULL */
+        } attend;
+    } a;
+} step;
+
+/* How many rows the step has in this batch. */
+static inline int64_t step_rows(const step *s, const batch *b)
+{
+    return s->is_output ? b->n_outputs : b->n_tokens;
+}
+
+typedef void (*kernel_fn)(const step *s, const batch *b, const worker *w);
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+typedef struct kernel_table {
+    cpu_level level;
+    kernel_fn ops[OP_COUNT];
+    glu_row_fn glu_row;                       /* for MATMUL_GLU */
+    const matmul_impl *packed[DTYPE_COUNT];   /* the fastest: repacked at load */
+    const matmul_impl *in_place[DTYPE_COUNT]; /* from the file's blocks */
+    const matmul_impl *exact[DTYPE_COUNT];    /* f32 activations, whatever the type */
+} kernel_table;
+
+/* The table for a CPU level: plain C, then every level up to this one that the build has. */
+void kernels_init(kernel_table *table, cpu_level level);
+
+/* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to n_context. */
+uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context);
+
+/* What a step must move through memory for one run, for traces: weights, cache and activations. */
+uint64_t step_bytes(const step *s, const batch *b);
+
+/*
+ * Matrix steps work on blocks of rows: the products of a block stay in a buffer of this size until they
+ * are added, or gated, into their place.
+ */
+uint64_t matmul_block_bytes(int64_t n_tokens);
+
+/* The matrix steps; the same for all levels, because the impl of each weight does the work. */
+void matmul_step(const step *s, const batch *b, const worker *w);
+void matmul_add_step(const step *s, const batch *b, const worker *w);
+void matmul_glu_step(const step *s, const batch *b, const worker *w);
+
+/* Each level fills in what it has. */
+void kernels_init_ref(kernel_table *table);
+#if defined(__x86_64__)
+void kernels_init_avx2(kernel_table *table);
+void kernels_init_avx512(kernel_table *table);
+#elif defined(__aarch64__)
+void kernels_init_neon(kernel_table *table);
+#endif
+
+#endif

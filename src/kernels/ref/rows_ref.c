@@ -1,0 +1,132 @@
+/* Plain operations on rows: embed, gather, norm, quantize, add, glu. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "kernels/ref/ref.h"
+
+void embed_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t width = s->out[0].width, begin, end;
+    uint64_t stride = row_bytes(s->a.embed.type, width);
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        assert(b->tokens[t] >= 0 && b->tokens[t] < s->a.embed.n_rows);
+        float *y = operand_row(&s->out[0], t);
+        unpack_row(s->a.embed.type, s->a.embed.table + (uint64_t)b->tokens[t] * stride, width, y);
+        if (s->a.embed.scale != 1.0f)
+            for (int64_t i = 0; i < width; i++)
+                y[i] *= s->a.embed.scale;
+    }
+}
+
+void gather_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_outputs, 1, w->index, w->count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(operand_row(&s->out[0], i), operand_row(&s->in[0], b->outputs[i]),
+               (size_t)s->out[0].width * sizeof(float));
+}
+
+static void norm_row(const step *s, const float *x, float *y)
+{
+    int64_t group = s->a.norm.group;
+    for (int64_t at = 0; at < s->in[0].width; at += group) {
+        double sum = 0;
+        for (int64_t i = 0; i < group; i++)
+            sum += (double)x[at + i] * x[at + i];
+        float scale = (float)(1.0 / sqrt(sum / (double)group + s->a.norm.eps));
+        for (int64_t i = 0; i < group; i++)
+            y[at + i] = x[at + i] * scale * s->a.norm.weight[i];
+    }
+}
+
+void rms_norm_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        norm_row(s, operand_row(&s->in[0], t), operand_row(&s->out[0], t));
+}
+
+/*
+ * d = max|x| / 127 and q = x / d rounded to the nearest, halves to even, so that every level can give
+ * the same bits.
+ */
+void quantize_row_ref(const float *x, int64_t width, void *row)
+{
+    int8_t *q = row;
+    float *scales = (float *)act_q8_scales(row, width);
+    int16_t *sums = (int16_t *)act_q8_sums(row, width);
+    for (int64_t block = 0; block < width / 32; block++) {
+        const float *xb = x + 32 * block;
+        float most = 0;
+        for (int i = 0; i < 32; i++)
+            most = fabsf(xb[i]) > most ? fabsf(xb[i]) : most;
+        float inverse = most > 0 ? 127.0f / most : 0.0f;
+        scales[block] = most / 127.0f;
+        for (int half = 0; half < 2; half++) {
+            int sum = 0;
+            for (int i = 0; i < 16; i++) {
+                int8_t value = (int8_t)lrintf(xb[16 * half + i] * inverse);
+                q[32 * block + 16 * half + i] = value;
+                sum += value;
+            }
+            sums[2 * block + half] = (int16_t)sum;
+        }
+    }
+}
+
+void quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        quantize_row_ref(operand_row(&s->in[0], t), s->in[0].width, operand_row(&s->out[0], t));
+}
+
+void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    float *normed = (float *)w->scratch; /* [width] */
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        norm_row(s, operand_row(&s->in[0], t), normed);
+        quantize_row_ref(normed, s->in[0].width, operand_row(&s->out[0], t));
+    }
+}
+
+void add_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = operand_row(&s->in[0], t);
+        float *y = operand_row(&s->out[0], t);
+        for (int64_t i = 0; i < s->out[0].width; i++)
+            y[i] += s->a.add.scale * x[i];
+    }
+}
+
+void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float g = gate[i], a;
+        if (kind == GLU_SILU)
+            a = g / (1.0f + expf(-g));
+        else
+            a = 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g)));
+        out[i] = a * up[i];
+    }
+}
+
+void glu_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t), s->out[0].width,
+                    operand_row(&s->out[0], t));
+}
