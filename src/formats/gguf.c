@@ -94,25 +94,28 @@ static lace_status take_text(parser *p, text *out, const char *field)
     return LACE_OK;
 }
 
+const char *gguf_name_fault(text name, size_t max_bytes)
+{
+    if (name.size == 0)
+        return "is empty";
+    if (name.size > max_bytes)
+        return "is too long";
+    for (size_t i = 0; i < name.size; i++)
+        if ((unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7F)
+            return "contains a control character";
+    return utf8_is_valid(name.data, name.size) ? NULL : "is not valid UTF-8";
+}
+
 /* A key or a tensor's name. */
 static lace_status take_name(parser *p, size_t max_bytes, text *out, const char *field)
 {
     size_t start = p->at.at;
     p->item = (text){NULL, 0};
     TRY(take_text(p, out, field));
-    if (out->size == 0)
-        return error_at(p->err, LACE_E_NAME, start, "%s: is empty", field);
-    if (out->size > max_bytes)
-        return error_at(p->err, LACE_E_NAME, start, "%s: has %zu bytes, expected at most %zu",
-                        field, out->size, max_bytes);
-    for (size_t i = 0; i < out->size; i++) {
-        unsigned char c = (unsigned char)out->data[i];
-        if (c < 0x20 || c == 0x7F)
-            return error_at(p->err, LACE_E_NAME, start + 8 + i,
-                            "%s: contains the control character 0x%02X", field, c);
-    }
-    if (!utf8_is_valid(out->data, out->size))
-        return error_at(p->err, LACE_E_NAME, start + 8, "%s: is not valid UTF-8", field);
+    const char *fault = gguf_name_fault(*out, max_bytes);
+    if (fault)
+        return error_at(p->err, LACE_E_NAME, start, "%s: %s: %zu bytes, expected 1 to %zu of UTF-8",
+                        field, fault, out->size, max_bytes);
     p->item = *out;
     return LACE_OK;
 }

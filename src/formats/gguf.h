@@ -95,4 +95,7 @@ void gguf_array_texts(const gguf_value *array, text *out);
 
 const char *gguf_type_name(gguf_type type); /* "u32" */
 
+/* Why a text cannot be a key or tensor name of up to max_bytes; NULL if it can. */
+const char *gguf_name_fault(text name, size_t max_bytes);
+
 #endif

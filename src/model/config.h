@@ -11,6 +11,7 @@
 enum {
     CONFIG_MAX_LAYERS = 512,
     CONFIG_MAX_HEADS = 1024,
+    CONFIG_MAX_HEAD_DIM = 1024,
     CONFIG_MAX_WIDTH = 1 << 20,    /* n_embd, n_ff, n_heads * head_dim */
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 27,
@@ -25,7 +26,7 @@ typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } 
 typedef struct rope_config {
     int32_t n_dims;            /* rotated dimensions of a head, even, <= head_dim */
     bool is_neox;              /* pairs (i, i + n_dims/2) instead of (2i, 2i + 1) */
-    double base;               /* > 0 */
+    double base;               /* >= 2 */
     rope_scaling scaling;
     double factor;             /* positions are divided by this (linear, yarn); 1: none */
     int32_t original_context;  /* yarn, longrope */
@@ -36,8 +37,9 @@ typedef struct rope_config {
 typedef struct model_config {
     char architecture[64];     /* general.architecture: "llama" */
     int32_t n_layers;
-    int32_t n_embd;
-    int32_t n_heads, n_kv_heads, head_dim; /* n_heads is a multiple of n_kv_heads */
+    int32_t n_embd;            /* even */
+    int32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
+    int32_t head_dim;          /* even; of keys and values */
     int32_t n_ff;
     int32_t n_vocab;
     int32_t n_context;         /* trained context */
@@ -45,7 +47,12 @@ typedef struct model_config {
     rope_config rope;
 } model_config;
 
-/* Read and check a config from GGUF metadata. n_vocab comes from the tokens or the embedding. */
+/*
+ * Read and check a config from GGUF metadata. Any well-formed architecture name is taken; whether
+ * lace knows it is for arch.c to say, which also sets rope.is_neox. n_vocab comes from vocab_size,
+ * the tokens or the embedding, in this order. A failure is LACE_E_META (a key is missing or
+ * impossible), LACE_E_VOCAB (no size of the vocabulary) or LACE_E_UNSUPPORTED, and names the key.
+ */
 lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err);
 
 #endif

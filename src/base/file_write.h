@@ -1,0 +1,38 @@
+/*
+ * Writing a file so that it is there whole or not at all.
+ *
+ * The bytes go to a temporary file in the same directory. Committing flushes it to the disk, renames
+ * it to its path (replacing what was there) and flushes the directory. Until then, and after any
+ * failure, the path is as it was and no temporary file is left. Where the system has nameless files
+ * (O_TMPFILE), not even a killed process leaves one. If only the last step fails, flushing the
+ * directory, the new file is complete and in place, and may be gone after a power failure.
+ *
+ * A path that is a symbolic link stays one: what it leads to is replaced. An existing file's
+ * permissions are kept. What exists and is not a regular file is refused.
+ */
+#ifndef LACE_BASE_FILE_WRITE_H
+#define LACE_BASE_FILE_WRITE_H
+
+#include "base/status.h"
+
+typedef struct file_writer file_writer;
+
+lace_status file_writer_create(const char *path, file_writer **out, lace_error *err);
+
+/* Append. After a failure only abort makes sense; commit then fails too. */
+lace_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, lace_error *err);
+
+uint64_t file_writer_size(const file_writer *w); /* bytes so far */
+
+/* Both free the writer, whatever happens. Abort takes NULL. */
+lace_status file_writer_commit(file_writer *w, lace_error *err);
+void file_writer_abort(file_writer *w);
+
+/*
+ * For tests: let the operating-system call number `index` (from 0) of all writers fail as if the
+ * disk were full; a negative index: none. If `is_short`, every write takes half of what it could.
+ */
+void file_writer_fail_at(long index, bool is_short);
+long file_writer_calls(void); /* calls since then */
+
+#endif
