@@ -1,0 +1,38 @@
+/*
+ * A small but complete llama model, made on the spot: every tensor, real (pseudo-random) weights and
+ * a SentencePiece-like vocabulary. Tests break it in all ways, or run it.
+ */
+#ifndef LACE_TESTS_TINY_MODEL_H
+#define LACE_TESTS_TINY_MODEL_H
+
+#include "formats/gguf_write.h"
+
+typedef struct tiny_options {
+    int n_layers;      /* 2 */
+    int n_embd;        /* 16 */
+    int n_heads;       /* 2 */
+    int n_kv_heads;    /* 1 */
+    int n_ff;          /* 32 */
+    int n_vocab;       /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
+    int n_context;     /* 64 */
+    dtype type;        /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */
+    bool is_tied;      /* without output.weight; default false */
+    uint32_t alignment;/* 32 */
+    uint32_t seed;     /* of the weights; 1 */
+} tiny_options;
+
+tiny_options tiny_options_default(void);
+
+/* The same with a vocabulary of 64 tokens, which leaves no room for all byte tokens. */
+tiny_options tiny_options_small(void);
+
+/* The smallest: one layer, 16 tokens, under 3 KiB. For fuzzing. */
+tiny_options tiny_options_least(void);
+
+/* The model's values and tensors in a writer, to which a test may add its own. */
+lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err);
+
+/* The model as a GGUF file in memory, appended to *out. */
+lace_status tiny_model_build(const tiny_options *options, buf *out, lace_error *err);
+
+#endif
