@@ -1,0 +1,83 @@
+/*
+ * Command lines, from a table: each option of a verb is a row that says its name, the kind of
+ * value, the range allowed, where the value goes, and its line of help. Parsing, checking, help and
+ * the guess after a typing error all come from that table.
+ *
+ *     typedef struct count_args { int32_t n; bool is_loud; const char *file; } count_args;
+ *
+ *     static const arg_option options[] = {
+ *         {"number", 'n', ARG_INT, offsetof(count_args, n), .value = "N", .low = 1, .high = 99,
+ *          .help = "how far to count (default 10)"},
+ *         {"loud", 0, ARG_FLAG, offsetof(count_args, is_loud), .help = "with an exclamation mark"},
+ *     };
+ *
+ * Written as --name VALUE, --name=VALUE, -n VALUE or -nVALUE. What is no option is a positional
+ * argument; after "--" everything is. An option may be given once.
+ */
+#ifndef LACE_CLI_ARGS_H
+#define LACE_CLI_ARGS_H
+
+#include "base/buf.h"
+#include "base/status.h"
+
+typedef enum arg_kind {
+    ARG_HEADING, /* no option: a line of help above those that follow; only .help is used */
+    ARG_FLAG,    /* bool; takes no value */
+    ARG_INT,     /* int32_t */
+    ARG_U64,     /* uint64_t; no range */
+    ARG_FLOAT,   /* float */
+    ARG_BYTES,   /* uint64_t; a number with K, M, G or T behind it: powers of 1,024 */
+    ARG_CHOICE,  /* int32_t: the index of the word in .value, "f32|f16|q8_0" */
+    ARG_TEXT,    /* const char * into argv */
+} arg_kind;
+
+typedef struct arg_option {
+    const char *name; /* "temp" for --temp */
+    char letter;      /* 'p' for -p; 0: none */
+    arg_kind kind;
+    size_t offset;     /* of the target in the verb's struct */
+    double low, high;  /* ARG_INT, ARG_FLOAT: the range; high may be INFINITY */
+    bool is_low_open;  /* low itself is outside */
+    const char *value; /* what help calls the value; for ARG_CHOICE the words */
+    const char *help;
+} arg_option;
+
+/* A verb of the program: what `lace VERB` runs, and what `lace help VERB` says. */
+typedef struct verb {
+    const char *name;
+    const char *summary;     /* one line, for the list of verbs */
+    const char *usage;       /* what follows the name: "MODEL [options]" */
+    const char *description; /* paragraphs for help; "" for none */
+    const char *examples;    /* lines, each ended by \n */
+    const arg_option *options;
+    size_t n_options; /* at most 64 */
+    int max_positional;
+    lace_status (*run)(const struct verb *self, int argc, char **argv, lace_error *err);
+} verb;
+
+enum { ARGS_MAX_POSITIONAL = 4 };
+
+/* The arguments that are no options, in their order; NULL behind the last. */
+typedef struct positional {
+    const char *at[ARGS_MAX_POSITIONAL + 1];
+    int count;
+} positional;
+
+/*
+ * Parse argv[0..argc) (without program and verb) into the struct at `target`, which holds the
+ * defaults. LACE_E_ARG with one line that names the argument and ends in where to find help.
+ */
+lace_status args_parse(const verb *v, int argc, char **argv, void *target, positional *out,
+                       lace_error *err);
+
+/* A mistake on the command line that the table cannot know of; adds where to find help. */
+__attribute__((format(printf, 3, 4))) lace_status args_error(const verb *v, lace_error *err,
+                                                             const char *format, ...);
+
+/* The whole help of a verb. */
+lace_status args_help(const verb *v, buf *out);
+
+/* How many characters must be inserted, deleted, replaced or swapped to make b of a. */
+int args_distance(const char *a, const char *b);
+
+#endif

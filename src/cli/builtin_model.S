@@ -1,0 +1,12 @@
+/* The built-in model: models/default.gguf as bytes of the program. Built from the project's root. */
+    .section .rodata
+    .globl cli_builtin_model
+    .globl cli_builtin_model_end
+    .balign 64
+cli_builtin_model:
+    .incbin "models/default.gguf"
+cli_builtin_model_end:
+    .byte 0
+
+/* The stack of this program need not be executable. */
+    .section .note.GNU-stack, "", %progbits

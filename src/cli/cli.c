@@ -1,0 +1,94 @@
+/* What the verbs share: opening a model, asking to stop, and writing to standard output. */
+#define _POSIX_C_SOURCE 200809L
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "cli/builtin_model.h"
+
+lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
+                           lace_error *err)
+{
+    if (path)
+        return lace_model_open(path, options, out, err);
+    return lace_model_open_memory(cli_builtin_model,
+                                  (size_t)(cli_builtin_model_end - cli_builtin_model),
+                                  CLI_BUILTIN_NAME, options, out, err);
+}
+
+lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
+                         lace_token **out, size_t *n_out, lace_error *err)
+{
+    *out = NULL;
+    *n_out = 0;
+    size_t capacity;
+    if (!mem_mul(n_bytes + 2, sizeof(lace_token), &capacity))
+        return error_nomem(err, "tokens");
+    lace_token *tokens = mem_alloc(capacity);
+    if (!tokens)
+        return error_nomem(err, "tokens");
+    lace_status status =
+        lace_tokenize(model, text, n_bytes, flags, tokens, n_bytes + 2, n_out, err);
+    if (status != LACE_OK) {
+        mem_free(tokens);
+        return status;
+    }
+    *out = tokens;
+    return LACE_OK;
+}
+
+volatile int cli_stop;
+
+static void on_signal(int number)
+{
+    cli_stop = number;
+}
+
+void cli_catch_stop(void)
+{
+    /* Calls that wait, like a read from the keyboard, must end: no SA_RESTART. */
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+lace_status cli_write(const void *data, size_t n_bytes, lace_error *err)
+{
+    if (fwrite(data, 1, n_bytes, stdout) != n_bytes || fflush(stdout) != 0)
+        return error_set(err, LACE_E_IO, "cannot write to standard output: %s", strerror(errno));
+    return LACE_OK;
+}
+
+lace_status cli_append_clean(buf *out, const char *data, size_t n_bytes)
+{
+    for (size_t i = 0; i < n_bytes;) {
+        uint32_t code;
+        int n = utf8_decode(data + i, n_bytes - i, &code);
+        char encoded[4];
+        /* C0, DEL and C1: what a terminal might obey. */
+        if (code < 0x20 || (code >= 0x7f && code < 0xa0))
+            code = '?';
+        TRY(buf_append(out, encoded, (size_t)utf8_encode(code, encoded)));
+        i += (size_t)n;
+    }
+    return LACE_OK;
+}
+
+const char *cli_format_bytes(uint64_t n_bytes, char out[32])
+{
+    static const char *const units[] = {"bytes", "KB", "MB", "GB", "TB"};
+    double x = (double)n_bytes;
+    size_t unit = 0;
+    while (x >= 999.5 && unit + 1 < sizeof units / sizeof units[0]) {
+        x /= 1000;
+        unit++;
+    }
+    snprintf(out, 32, unit && x < 99.5 ? "%.1f %s" : "%.0f %s", x, units[unit]);
+    return out;
+}

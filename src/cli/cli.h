@@ -1,0 +1,48 @@
+/* What the verbs share: opening a model, asking to stop, and writing to standard output. */
+#ifndef LACE_CLI_CLI_H
+#define LACE_CLI_CLI_H
+
+#include "base/buf.h"
+#include "cli/args.h"
+
+/* The verbs, one file each. */
+extern const verb verb_run;
+extern const verb verb_inspect;
+extern const verb verb_tokenize;
+extern const verb verb_logits;
+
+/* Words of --kv-type, in the order of lace_kv_type. */
+#define CLI_KV_TYPES "f32|f16|q8_0"
+
+enum {
+    CLI_MAX_TEXT = 256 << 20, /* bytes of a text that is read whole */
+    CLI_MAX_THREADS = 1024,
+    CLI_MAX_CONTEXT = 1 << 27,
+    CLI_MAX_BATCH = 1 << 16,
+};
+
+/* Open the model at a path, or the built-in one if path is NULL. */
+lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
+                           lace_error *err);
+
+/* The tokens of a text; *out is to be freed with mem_free. */
+lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
+                         lace_token **out, size_t *n_out, lace_error *err);
+
+/*
+ * From now on the first Ctrl-C (SIGINT) or SIGTERM sets *cli_stop, so that work ends in good order;
+ * the second one ends the program at once. A verb that stopped returns LACE_E_CANCELLED.
+ */
+void cli_catch_stop(void);
+extern volatile int cli_stop;
+
+/* Write to standard output, now. A full disk is an error here, not a surprise later. */
+lace_status cli_write(const void *data, size_t n_bytes, lace_error *err);
+
+/* Append a text that may come from a file to a line for people: control characters become '?'. */
+lace_status cli_append_clean(buf *out, const char *data, size_t n_bytes);
+
+/* "8.5 MB", into out. Returns out. */
+const char *cli_format_bytes(uint64_t n_bytes, char out[32]);
+
+#endif

@@ -1,0 +1,118 @@
+/*
+ * The program `lace`: finds the verb and runs it. Exit codes: 0 done, 1 an error (one line on
+ * standard error says which), 130 stopped by Ctrl-C (128 and the signal's number, as in shells).
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+/* A new verb is a file and a row here. */
+static const verb *const verbs[] = {
+    &verb_run,
+    &verb_inspect,
+    &verb_tokenize,
+    &verb_logits,
+};
+
+enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
+
+static const verb *find_verb(const char *name)
+{
+    for (int i = 0; i < N_VERBS; i++)
+        if (strcmp(verbs[i]->name, name) == 0)
+            return verbs[i];
+    return NULL;
+}
+
+static lace_status unknown_verb(const char *name, lace_error *err)
+{
+    const char *closest = NULL;
+    int best = 3;
+    for (int i = 0; i < N_VERBS; i++) {
+        int distance = args_distance(name, verbs[i]->name);
+        if (distance < best) {
+            best = distance;
+            closest = verbs[i]->name;
+        }
+    }
+    if (closest)
+        return error_set(err, LACE_E_ARG,
+                         "unknown verb \"%.40s\"; did you mean %s? (see: lace help)", name,
+                         closest);
+    return error_set(err, LACE_E_ARG, "unknown verb \"%.40s\" (see: lace help)", name);
+}
+
+static lace_status append_overview(buf *out)
+{
+    TRY(buf_append_text(out, "lace runs language models.\n\n"
+                             "usage: lace VERB [arguments]\n\n"));
+    for (int i = 0; i < N_VERBS; i++)
+        TRY(buf_printf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary));
+    return buf_append_text(out,
+                           "\nExamples:\n"
+                           "  lace run                          a story by the built-in model\n"
+                           "  lace run model.gguf -p \"Dear Ada,\"\n"
+                           "  lace inspect model.gguf           what is in it, what it needs\n\n"
+                           "lace help VERB explains a verb; lace --version says which lace.\n");
+}
+
+/* The help of a verb, or the overview if v is NULL. */
+static lace_status print_help(const verb *v, lace_error *err)
+{
+    buf text;
+    buf_init(&text, 1 << 16);
+    lace_status status = v ? args_help(v, &text) : append_overview(&text);
+    if (status != LACE_OK)
+        error_set(err, status, "cannot write help: %s", lace_status_text(status));
+    else
+        status = cli_write(text.data, text.size, err);
+    buf_deinit(&text);
+    return status;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* --help anywhere before "--" asks for help, whatever else is there. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (is_help(argv[i]))
+            return true;
+    return false;
+}
+
+static lace_status dispatch(int argc, char **argv, lace_error *err)
+{
+    if (argc < 2 || is_help(argv[1]))
+        return print_help(NULL, err);
+    if (strcmp(argv[1], "--version") == 0)
+        return cli_write("lace " LACE_VERSION "\n", strlen("lace " LACE_VERSION "\n"), err);
+    bool is_help_verb = strcmp(argv[1], "help") == 0;
+    if (is_help_verb && argc == 2)
+        return print_help(NULL, err);
+    const char *name = is_help_verb ? argv[2] : argv[1];
+    const verb *v = find_verb(name);
+    if (!v)
+        return unknown_verb(name, err);
+    if (is_help_verb || asks_for_help(argc - 2, argv + 2))
+        return print_help(v, err);
+    return v->run(v, argc - 2, argv + 2, err);
+}
+
+int main(int argc, char **argv)
+{
+    signal(SIGPIPE, SIG_DFL); /* `lace run | head` ends quietly, whatever was inherited */
+    lace_error err = {LACE_OK, ""};
+    lace_status status = dispatch(argc, argv, &err);
+    if (status == LACE_OK)
+        return 0;
+    if (status == LACE_E_CANCELLED && cli_stop)
+        return 128 + cli_stop;
+    fprintf(stderr, "lace: %s\n", err.text[0] ? err.text : lace_status_text(status));
+    return 1;
+}

@@ -1,0 +1,28 @@
+/*
+ * A progress bar on standard error, for people only: nothing is drawn if that is no terminal, nor
+ * in the first tenth of a second. It wipes itself out at the end.
+ */
+#ifndef LACE_CLI_PROGRESS_H
+#define LACE_CLI_PROGRESS_H
+
+#include "lace.h"
+
+typedef struct progress {
+    uint64_t begun_ns;
+    uint64_t drawn_ns; /* 0: not yet */
+    int n_drawn;       /* columns on the screen to be wiped out */
+    bool is_terminal;
+    const volatile int *stop; /* becomes nonzero when the work shall be cancelled; may be NULL */
+} progress;
+
+void progress_init(progress *p, const volatile int *stop);
+
+/* A lace_progress_fn; `user` is a progress. */
+bool progress_report(void *user, const char *what, double done);
+
+void progress_end(progress *p); /* wipes the bar out; twice is fine */
+
+/* The line to draw, at most `width` columns: "packing weights [####      ] 42%". Returns out. */
+char *progress_format(char *out, size_t n_out, const char *what, double done, int width);
+
+#endif
