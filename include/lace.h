@@ -93,7 +93,7 @@ typedef struct lace_model lace_model;
 typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
 
 typedef struct lace_model_options {
-    bool use_mmap;  /* run from the file's own blocks, unpacked: slower, less memory; default false */
+    bool use_mmap;  /* run from the file's own blocks: slower, less memory; default false */
     bool use_exact; /* f32 activations for every weight type, not int8; slow; default false */
     bool use_vocab; /* read the vocabulary, if there is one; default true */
 } lace_model_options;
@@ -114,16 +114,16 @@ void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
 /* What a model says of itself. Strings live as long as the model; unknown ones are "". */
 typedef struct lace_model_info {
     const char *name;
-    const char *architecture;    /* "llama" */
-    const char *type;            /* the type of most weights: "q4_k" */
-    const char *tokenizer;       /* "bpe", "spm", "wordpiece", "unigram", or "" without one */
-    const char *chat_template;   /* Jinja source */
+    const char *architecture;  /* "llama" */
+    const char *type;          /* the type of most weights: "q4_k" */
+    const char *tokenizer;     /* "bpe", "spm", "wordpiece", "unigram", or "" without one */
+    const char *chat_template; /* Jinja source */
     uint64_t n_parameters;
-    uint64_t weight_bytes;       /* of all tensors in the file */
+    uint64_t weight_bytes; /* of all tensors in the file */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_vocab;
-    int32_t n_context;           /* the longest context it was trained for */
-    lace_token bos, eos;         /* -1 if the model has none */
+    int32_t n_context;   /* the longest context it was trained for */
+    lace_token bos, eos; /* -1 if the model has none */
 } lace_model_info;
 
 void lace_model_describe(const lace_model *model, lace_model_info *out);
@@ -136,8 +136,8 @@ enum {
 };
 
 /*
- * Text to tokens. Writes at most `capacity` of them and sets *n_out to how many there are in all, so
- * a call with capacity 0 counts. No text gives more than n_bytes + 2 tokens. Bytes that are not
+ * Text to tokens. Writes at most `capacity` of them and sets *n_out to how many there are in all,
+ * so a call with capacity 0 counts. No text gives more than n_bytes + 2 tokens. Bytes that are not
  * UTF-8 are read as U+FFFD.
  */
 lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
@@ -233,16 +233,16 @@ lace_status lace_session_fork(lace_session *session, int32_t from, int32_t to, l
 
 /* The chain, in its order: penalties, top_k, typical_p, top_p, min_p, temperature, draw. */
 typedef struct lace_sampler_options {
-    uint64_t seed;            /* the same seed gives the same text; default 0 */
-    float temperature;        /* 0: greedy; default 0.8 */
-    int32_t top_k;            /* keep the k best; 0: all; default 40 */
-    float typical_p;          /* locally typical sampling; 1: off (default) */
-    float top_p;              /* keep the best that sum up to this; 1: off; default 0.95 */
-    float min_p;              /* keep those with this share of the best's probability; default 0.05 */
-    float repeat_penalty;     /* divides logits of recent tokens; 1: off (default) */
-    float presence_penalty;   /* subtracted once from recent tokens; default 0 */
-    float frequency_penalty;  /* subtracted for each occurrence; default 0 */
-    int32_t penalty_last_n;   /* how many tokens are recent, at most 2^20; 0: none; default 64 */
+    uint64_t seed;          /* the same seed gives the same text; default 0 */
+    float temperature;      /* 0: greedy; default 0.8 */
+    int32_t top_k;          /* keep the k best; 0: all; default 40 */
+    float typical_p;        /* locally typical sampling; 1: off (default) */
+    float top_p;            /* keep the best that sum up to this; 1: off; default 0.95 */
+    float min_p;            /* keep those with this share of the best's probability; default 0.05 */
+    float repeat_penalty;   /* divides logits of recent tokens; 1: off (default) */
+    float presence_penalty; /* subtracted once from recent tokens; default 0 */
+    float frequency_penalty; /* subtracted for each occurrence; default 0 */
+    int32_t penalty_last_n;  /* how many tokens are recent, at most 2^20; 0: none; default 64 */
 } lace_sampler_options;
 
 lace_sampler_options lace_sampler_options_default(void);
@@ -264,5 +264,67 @@ void lace_sampler_accept(lace_sampler *sampler, lace_token token);
 }
 #endif
 
-/* ---- Example --------------------------------------------------------------------------------- */
+/* ---- Example ---------------------------------------------------------------------------------
+ *
+ * // Continue a text: complete MODEL.gguf "Once upon a time"
+ * #include <lace.h>
+ * #include <stdio.h>
+ * #include <stdlib.h>
+ * #include <string.h>
+ *
+ * static lace_error err;
+ *
+ * static void check(lace_status status)
+ * {
+ *     if (status != LACE_OK) {
+ *         fprintf(stderr, "complete: %s\n", err.text);
+ *         exit(1);
+ *     }
+ * }
+ *
+ * int main(int argc, char **argv)
+ * {
+ *     const char *text = argc > 2 ? argv[2] : "Once upon a time";
+ *     lace_model_options model_options = lace_model_options_default();
+ *     lace_model *model;
+ *     check(lace_model_open(argc > 1 ? argv[1] : "model.gguf", &model_options, &model, &err));
+ *
+ *     lace_token tokens[1024];
+ *     lace_item items[1024];
+ *     size_t n;
+ *     check(lace_tokenize(model, text, strlen(text), LACE_TOKENIZE_ADD_SPECIAL, tokens, 1024, &n,
+ *                         &err));
+ *     n = n < 1024 ? n : 1024;
+ *     for (size_t i = 0; i < n; i++) // only the last token needs logits
+ *         items[i] = (lace_item){.token = tokens[i], .want_logits = i + 1 == n};
+ *
+ *     lace_session_options session_options = lace_session_options_default();
+ *     lace_sampler_options sampler_options = lace_sampler_options_default();
+ *     lace_model_info info;
+ *     lace_session *session;
+ *     lace_sampler *sampler;
+ *     lace_decoder *decoder;
+ *     lace_model_describe(model, &info);
+ *     check(lace_session_create(model, &session_options, &session, &err));
+ *     check(lace_sampler_create(&sampler_options, info.n_vocab, &sampler, &err));
+ *     check(lace_decoder_create(model, &decoder, &err));
+ *     check(lace_session_eval(session, items, n, &err));
+ *
+ *     for (int i = 0; i < 100; i++) {
+ *         lace_item next = {.want_logits = true};
+ *         size_t n_bytes;
+ *         check(lace_sampler_sample(sampler, lace_session_logits(session, 0), &next.token, &err));
+ *         if (lace_token_is_end(model, next.token))
+ *             break;
+ *         check(lace_decoder_push(decoder, next.token, &text, &n_bytes, &err));
+ *         fwrite(text, 1, n_bytes, stdout);
+ *         check(lace_session_eval(session, &next, 1, &err));
+ *     }
+ *
+ *     lace_decoder_free(decoder);
+ *     lace_sampler_free(sampler);
+ *     lace_session_free(session);
+ *     lace_model_close(model);
+ * }
+ */
 #endif
