@@ -23,9 +23,9 @@ void rope_table_ref(const step *s, const batch *b, const worker *w)
 
 void rope_head_ref(float *head, const float *table, int32_t n_dims, bool is_neox)
 {
-    int32_t step = is_neox ? 1 : 2, apart = is_neox ? n_dims / 2 : 1;
+    int32_t stride = is_neox ? 1 : 2, apart = is_neox ? n_dims / 2 : 1;
     for (int32_t i = 0; i < n_dims / 2; i++) {
-        float *x = head + i * step, c = table[2 * i], sn = table[2 * i + 1];
+        float *x = head + i * stride, c = table[2 * i], sn = table[2 * i + 1];
         float x0 = x[0], x1 = x[apart];
         x[0] = x0 * c - x1 * sn;
         x[apart] = x0 * sn + x1 * c;

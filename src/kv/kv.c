@@ -1,0 +1,251 @@
+/* The KV cache: pages, the sequences that hold them, and who shares what. */
+#include "kv/kv.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static int32_t pages_for(int64_t n_tokens)
+{
+    return (int32_t)((n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+}
+
+/* The group of layers with this window; made if it is new. -1 if there are too many. */
+static int32_t group_of(kv_cache *kv, int32_t window)
+{
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (kv->groups[g].window == window)
+            return g;
+    if (kv->n_groups == KV_MAX_GROUPS)
+        return -1;
+    kv->groups[kv->n_groups].window = window;
+    return kv->n_groups++;
+}
+
+static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_error *err)
+{
+    const kv_options *o = &kv->options;
+    for (int32_t i = 0; i < kv->n_layers; i++) {
+        const kv_layer_shape *l = &shapes[i];
+        int32_t values = dtype_describe(o->type)->block_values;
+        if (l->head_dim % values != 0)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "heads of %d values cannot be kept as %s, which has blocks of %d",
+                             l->head_dim, dtype_describe(o->type)->name, values);
+        /* A window that is never left is none. */
+        int32_t window = l->window >= o->n_context ? 0 : l->window;
+        int32_t g = group_of(kv, window);
+        if (g < 0)
+            return error_set(err, LACE_E_UNSUPPORTED, "more than %d different attention windows",
+                             KV_MAX_GROUPS);
+        kv_group *group = &kv->groups[g];
+        uint64_t row = row_bytes(o->type, l->head_dim);
+        uint64_t half = (uint64_t)l->n_heads * KV_PAGE_TOKENS * row;
+        kv->layers[i] = (kv_layer){.k_offset = group->page_bytes,
+                                   .v_offset = group->page_bytes + half,
+                                   .row_bytes = row,
+                                   .type = o->type,
+                                   .page_tokens = KV_PAGE_TOKENS,
+                                   .n_heads = l->n_heads,
+                                   .head_dim = l->head_dim,
+                                   .group = g};
+        group->page_bytes += 2 * half;
+    }
+    kv->pages_per_sequence = pages_for(o->n_context);
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        group->page_bytes = (group->page_bytes + 63) & ~(uint64_t)63;
+        int32_t per_sequence = kv->pages_per_sequence;
+        if (group->window) {
+            /* The window, the batch being added, and a page cut at both ends. */
+            int32_t most = pages_for((int64_t)group->window + o->n_batch) + 1;
+            per_sequence = most < per_sequence ? most : per_sequence;
+        }
+        int64_t n = (int64_t)per_sequence * o->n_sequences;
+        uint64_t bytes;
+        if (n > INT32_MAX || __builtin_mul_overflow((uint64_t)n, group->page_bytes, &bytes) ||
+            bytes > INT64_MAX)
+            return error_set(err, LACE_E_OVERFLOW, "a KV cache of %d sequences of %d tokens",
+                             o->n_sequences, o->n_context);
+        group->n_pages = (int32_t)n;
+    }
+    for (int32_t i = 0; i < kv->n_layers; i++)
+        kv->layers[i].page_bytes = kv->groups[kv->layers[i].group].page_bytes;
+    return LACE_OK;
+}
+
+lace_status kv_create(const kv_layer_shape *layers, int32_t n_layers, const kv_options *options,
+                      kv_cache **out, lace_error *err)
+{
+    assert(n_layers > 0 && options->n_sequences > 0 && options->n_context > 0);
+    *out = NULL;
+    kv_cache *kv = mem_calloc(1, sizeof *kv);
+    if (!kv)
+        return error_nomem(err, "a KV cache");
+    kv->options = *options;
+    kv->n_layers = n_layers;
+    kv->layers = mem_calloc((size_t)n_layers, sizeof *kv->layers);
+    lace_status status = kv->layers ? lay_out(kv, layers, err) : error_nomem(err, "a KV cache");
+    if (status != LACE_OK) {
+        kv_free(kv);
+        return status;
+    }
+    *out = kv;
+    return LACE_OK;
+}
+
+uint64_t kv_bytes(const kv_cache *kv)
+{
+    uint64_t bytes = 0;
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        bytes += (uint64_t)kv->groups[g].n_pages * kv->groups[g].page_bytes;
+    return bytes;
+}
+
+lace_status kv_allocate(kv_cache *kv, lace_error *err)
+{
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        size_t n = (size_t)group->n_pages;
+        group->free_pages = mem_calloc(n, sizeof *group->free_pages);
+        group->n_users = mem_calloc(n, sizeof *group->n_users);
+        group->data = mem_map(n * group->page_bytes);
+        if (!group->free_pages || !group->n_users || !group->data)
+            return error_nomem(err, "the KV cache's pages");
+        /* The lowest page is on top of the stack. */
+        for (int32_t i = 0; i < group->n_pages; i++)
+            group->free_pages[i] = group->n_pages - 1 - i;
+        group->n_free = group->n_pages;
+    }
+    kv->sequences = mem_calloc((size_t)kv->options.n_sequences, sizeof *kv->sequences);
+    if (!kv->sequences)
+        return error_nomem(err, "the KV cache's sequences");
+    for (int32_t s = 0; s < kv->options.n_sequences; s++)
+        for (int32_t g = 0; g < kv->n_groups; g++) {
+            size_t bytes = (size_t)kv->pages_per_sequence * sizeof(int32_t);
+            kv->sequences[s].tables[g] = mem_alloc(bytes);
+            if (!kv->sequences[s].tables[g])
+                return error_nomem(err, "the KV cache's page tables");
+            memset(kv->sequences[s].tables[g], 0xFF, bytes); /* -1 */
+        }
+    return LACE_OK;
+}
+
+void kv_free(kv_cache *kv)
+{
+    if (!kv)
+        return;
+    for (int32_t s = 0; kv->sequences && s < kv->options.n_sequences; s++)
+        for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+            mem_free(kv->sequences[s].tables[g]);
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        mem_free(kv->groups[g].free_pages);
+        mem_free(kv->groups[g].n_users);
+        mem_unmap(kv->groups[g].data, (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
+    }
+    mem_free(kv->sequences);
+    mem_free(kv->layers);
+    mem_free(kv);
+}
+
+static void drop_page(kv_group *group, int32_t *slot)
+{
+    assert(*slot >= 0 && group->n_users[*slot] > 0);
+    if (--group->n_users[*slot] == 0)
+        group->free_pages[group->n_free++] = *slot;
+    *slot = -1;
+}
+
+static int32_t take_page(kv_group *group)
+{
+    int32_t page = group->free_pages[--group->n_free];
+    group->n_users[page] = 1;
+    return page;
+}
+
+/* The first page that a window still sees when the next token has this position. */
+static int32_t first_seen_page(const kv_group *group, int32_t position)
+{
+    return group->window && position >= group->window
+               ? (position + 1 - group->window) / KV_PAGE_TOKENS
+               : 0;
+}
+
+lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err)
+{
+    kv_sequence *s = &kv->sequences[sequence];
+    if (n > kv->options.n_context - s->n_tokens)
+        return error_set(err, LACE_E_CONTEXT,
+                         "sequence %d holds %d tokens, %d more exceed the context of %d", sequence,
+                         s->n_tokens, n, kv->options.n_context);
+    if (n == 0)
+        return LACE_OK;
+    int32_t begin = s->n_tokens / KV_PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
+
+    /* First what would be taken, in all groups, so that a failure changes nothing. */
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        int32_t need = 0;
+        for (int32_t i = begin; i < end; i++)
+            need += s->tables[g][i] < 0 || group->n_users[s->tables[g][i]] > 1;
+        if (need > group->n_free)
+            return error_set(err, LACE_E_CONTEXT, "the KV cache is full: %d pages needed, %d free",
+                             need, group->n_free);
+    }
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        for (int32_t i = begin; i < end; i++) {
+            int32_t *slot = &s->tables[g][i];
+            if (*slot >= 0 && group->n_users[*slot] == 1)
+                continue;
+            int32_t page = take_page(group);
+            if (*slot >= 0) {
+                memcpy(group->data + (uint64_t)page * group->page_bytes,
+                       group->data + (uint64_t)*slot * group->page_bytes, group->page_bytes);
+                drop_page(group, slot);
+            }
+            *slot = page;
+        }
+    }
+    return LACE_OK;
+}
+
+void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
+{
+    kv_sequence *s = &kv->sequences[sequence];
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        int32_t keep_from = first_seen_page(group, n_tokens), keep_to = pages_for(n_tokens);
+        for (int32_t i = s->first_page[g]; i < keep_from; i++)
+            if (s->tables[g][i] >= 0)
+                drop_page(group, &s->tables[g][i]);
+        for (int32_t i = keep_to; i < kv->pages_per_sequence && s->tables[g][i] >= 0; i++)
+            drop_page(group, &s->tables[g][i]);
+        if (keep_from > s->first_page[g])
+            s->first_page[g] = keep_from;
+        if (n_tokens == 0)
+            s->first_page[g] = 0;
+    }
+    s->n_tokens = n_tokens;
+}
+
+void kv_fork(kv_cache *kv, int32_t from, int32_t to)
+{
+    kv_sequence *a = &kv->sequences[from], *b = &kv->sequences[to];
+    assert(from != to && b->n_tokens == 0);
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        int32_t n = pages_for(a->n_tokens);
+        for (int32_t i = a->first_page[g]; i < n; i++) {
+            b->tables[g][i] = a->tables[g][i];
+            kv->groups[g].n_users[b->tables[g][i]]++;
+        }
+        b->first_page[g] = a->first_page[g];
+    }
+    b->n_tokens = a->n_tokens;
+}
+
+int32_t kv_pages_used(const kv_cache *kv, int32_t group)
+{
+    return kv->groups[group].n_pages - kv->groups[group].n_free;
+}

@@ -1,0 +1,106 @@
+/* A model: opened, bound, and its matrices packed. */
+#include "model/model.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
+                         lace_error *err)
+{
+    *out = NULL;
+    model *m = mem_calloc(1, sizeof *m);
+    if (!m) {
+        weights_close(files);
+        return error_nomem(err, "a model");
+    }
+    m->files = files;
+    m->mode = mode;
+    arena_init(&m->memory, SIZE_MAX / 2);
+    kernels_init(&m->kernels, level);
+
+    lace_status status;
+    TRY_GOTO(status, fail, config_from_gguf(weights_gguf(files), &m->config, err));
+    m->arch = arch_find(m->config.architecture);
+    if (!m->arch) {
+        status = error_set(err, LACE_E_META,
+                           "E_META: general.architecture is \"%s\", which lace does not know",
+                           m->config.architecture);
+        goto fail;
+    }
+    m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers, sizeof *m->layers);
+    if (!m->layers) {
+        status = error_nomem(err, "the layers");
+        goto fail;
+    }
+    TRY_GOTO(status, fail, m->arch->bind(m, err));
+    *out = m;
+    return LACE_OK;
+
+fail:
+    error_prefix(err, status, weights_name(files));
+    model_free(m);
+    return status;
+}
+
+void model_free(model *m)
+{
+    if (!m)
+        return;
+    mem_unmap(m->packed, m->packed_bytes);
+    mem_free(m->matrices);
+    arena_deinit(&m->memory);
+    weights_close(m->files);
+    mem_free(m);
+}
+
+uint64_t model_weight_bytes(const model *m)
+{
+    return m->packed_bytes + m->in_place_bytes + m->memory.used;
+}
+
+/* ---- Packing ------------------------------------------------------------------------------------- */
+
+typedef struct pack_job {
+    const model_matrix *matrix;
+    uint8_t *out;
+} pack_job;
+
+static void pack_share(void *arg, int index, int count)
+{
+    const pack_job *job = arg;
+    const weight *w = job->matrix->target;
+    int64_t begin, end;
+    pool_share(w->n_rows, MATMUL_TILE_ROWS, index, count, &begin, &end);
+    if (begin < end)
+        w->impl->pack(w->type, job->matrix->source->data, w->n_rows, w->n_cols, begin, end, job->out);
+}
+
+lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
+                       lace_error *err)
+{
+    if (m->is_loaded)
+        return LACE_OK;
+    if (m->packed_bytes && !m->packed) {
+        m->packed = mem_map(m->packed_bytes);
+        if (!m->packed)
+            return error_nomem(err, "the packed weights");
+    }
+    uint64_t done = 0;
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        const model_matrix *matrix = &m->matrices[i];
+        if (matrix->n_bytes == 0)
+            continue;
+        pack_job job = {matrix, m->packed + matrix->offset};
+        pool_run(workers, pack_share, &job);
+        matrix->target->data = job.out;
+        /* The table of a tied model is still read row by row. */
+        if (matrix->source != m->embedding)
+            weights_release(m->files, matrix->source);
+        done += matrix->n_bytes;
+        if (on_progress && !on_progress(user, "loading", (double)done / (double)m->packed_bytes))
+            return error_set(err, LACE_E_CANCELLED, "loading was cancelled");
+    }
+    m->is_loaded = true;
+    return LACE_OK;
+}

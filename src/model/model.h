@@ -1,0 +1,95 @@
+/*
+ * A model: its numbers, its weights bound by name and checked for shape, and the architecture that
+ * knows how to compute with them.
+ *
+ * Binding touches no weights. model_load packs every matrix into the layout that its kernel wants and
+ * gives the file's pages back.
+ */
+#ifndef LACE_MODEL_MODEL_H
+#define LACE_MODEL_MODEL_H
+
+#include "base/arena.h"
+#include "base/threads.h"
+#include "formats/weights.h"
+#include "kernels/kernels.h"
+#include "kv/kv.h"
+#include "model/config.h"
+#include "plan/build.h"
+
+typedef struct model model;
+
+/* What an architecture file provides. */
+typedef struct arch {
+    const char *name; /* general.architecture */
+
+    /* Bind every weight, with the words of bind.h. */
+    lace_status (*bind)(model *m, lace_error *err);
+
+    /* Write the plan. kv has one entry per layer. */
+    void (*build)(const model *m, plan *p, const kv_layer *kv);
+} arch;
+
+/* The architecture of that name, or NULL. */
+const arch *arch_find(const char *name);
+
+/* One layer's weights. An absent matrix has impl NULL, an absent vector is NULL. */
+typedef struct model_layer {
+    const float *attn_norm; /* [n_embd] */
+    weight wq;              /* [n_heads * head_dim, n_embd] */
+    weight wk, wv;          /* [n_kv_heads * head_dim, n_embd] */
+    weight wo;              /* [n_embd, n_heads * head_dim] */
+    const float *bq, *bk, *bv, *bo;
+    const float *ffn_norm;  /* [n_embd] */
+    weight gate, up;        /* [n_ff, n_embd] */
+    weight down;            /* [n_embd, n_ff] */
+    int32_t window;         /* 0: sees everything */
+} model_layer;
+
+/* A matrix to be packed: where its blocks are, and which `weight` waits for the result. */
+typedef struct model_matrix {
+    weight *target;
+    const tensor *source;
+    uint64_t offset, n_bytes; /* in the packed memory; 0 bytes: used in place */
+} model_matrix;
+
+typedef enum weight_mode { WEIGHTS_PACKED, WEIGHTS_IN_PLACE, WEIGHTS_EXACT } weight_mode;
+
+struct model {
+    model_config config;
+    const arch *arch;
+    kernel_table kernels;
+    weight_mode mode;
+    weights *files;            /* owned */
+    arena memory;              /* vectors and tables */
+
+    const tensor *embedding;   /* [n_vocab, n_embd] in the file */
+    const float *output_norm;  /* [n_embd] */
+    weight output;             /* [n_vocab, n_embd]; may be the embedding again */
+    rope_params rope;
+    model_layer *layers;       /* [n_layers] */
+
+    model_matrix *matrices;    /* every matrix bound */
+    int32_t n_matrices, matrices_capacity;
+    uint64_t packed_bytes;     /* of all matrices that are packed */
+    uint64_t in_place_bytes;   /* of all tensors that are used where they lie */
+    uint8_t *packed;           /* NULL until loaded */
+    bool is_loaded;
+};
+
+/* Check and bind. Takes `files`, also on failure. */
+lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
+                         lace_error *err);
+void model_free(model *m);
+
+/* Memory that the weights take once loaded. */
+uint64_t model_weight_bytes(const model *m);
+
+/* Pack the matrices on all workers. Does nothing the second time. */
+lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
+                       lace_error *err);
+
+/* Frequencies and magnitude of the rotary embedding. `factors`: [n_dims / 2] divisors, or NULL. */
+lace_status rope_prepare(const rope_config *config, const float *factors, arena *memory,
+                         rope_params *out, lace_error *err);
+
+#endif

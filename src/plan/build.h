@@ -1,0 +1,62 @@
+/*
+ * The words in which architectures are written. Each adds a step and returns the value that it makes.
+ * A failure (memory) is kept in plan->status and reported by plan_finish, so that the text of a model
+ * reads without error handling.
+ */
+#ifndef LACE_PLAN_BUILD_H
+#define LACE_PLAN_BUILD_H
+
+#include "plan/plan.h"
+#include "tensor/tensor.h"
+
+typedef int32_t value; /* a number in plan->values */
+
+/* How q and k are rotated: what plan_rope needs to know. */
+typedef struct rope_params {
+    const float *frequencies; /* [n_dims / 2] */
+    float magnitude;
+    int32_t n_dims;
+    bool is_neox;
+} rope_params;
+
+typedef struct attend_params {
+    int32_t n_heads;
+    float scale;
+    int32_t window;
+    float softcap;
+    const float *sinks;
+} attend_params;
+
+/* Rows of the table for the batch's tokens, times scale. */
+value plan_embed(plan *p, const tensor *table, float scale);
+
+/* Cosines and sines of the batch's positions; one value serves all layers. */
+value plan_rope_table(plan *p, const rope_params *rope);
+
+/* x * scales / rms(x), over groups of values (a whole row, or each head). */
+value plan_norm(plan *p, value x, const float *scales, int64_t group, double eps);
+
+/* scale * W x + bias; x is quantized first if the weight's kernel wants that. */
+value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale);
+
+/* x += scale * y; returns x. */
+value plan_add(plan *p, value x, value y, float scale);
+
+value plan_glu(plan *p, glu_kind kind, value gate, value up);
+
+/* Rotate the heads of x in place; returns x. */
+value plan_rope(plan *p, value x, value table, const rope_params *rope, int32_t n_heads,
+                int32_t head_dim);
+
+/* Keep keys and values in the cache. */
+void plan_kv_write(plan *p, value k, value v, const kv_layer *kv);
+
+value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *params);
+
+/* Only the rows whose logits are wanted. */
+value plan_gather(plan *p, value x);
+
+/* The value that plan_logits gives out. */
+void plan_result(plan *p, value logits);
+
+#endif

@@ -1,0 +1,148 @@
+/*
+ * Where workers wait for each other, and where values live.
+ *
+ * Steps between two barriers form a phase: workers may be in any of its steps at the same time. A
+ * value is alive from the phase that first writes it to the phase that last touches it; values that are
+ * never alive in the same phase may share memory.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "plan/plan.h"
+
+static bool touches_cache(const step *s)
+{
+    return s->op == OP_KV_WRITE || s->op == OP_ROPE_KV || s->op == OP_ATTEND;
+}
+
+/* True if the later step must not begin before the earlier one has ended on all workers. */
+static bool depends(const step *later, const step *earlier)
+{
+    for (int i = 0; i < STEP_MAX_OUT; i++) {
+        int32_t made = earlier->out[i].value, makes = later->out[i].value;
+        if (made >= 0 && (step_reads(later, made) || step_writes(later, made)))
+            return true;
+        if (makes >= 0 && step_reads(earlier, makes))
+            return true;
+    }
+    return touches_cache(later) && touches_cache(earlier);
+}
+
+/* Sets skips_barrier and, in each value, the phases of its life. */
+static void find_phases(plan *p)
+{
+    for (int32_t v = 0; v < p->n_values; v++) {
+        p->values[v].first = INT32_MAX;
+        p->values[v].last = -1;
+    }
+    int32_t phase = 0, phase_begin = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        bool waits = false;
+        for (int32_t j = phase_begin; j < i && !waits; j++)
+            waits = depends(s, &p->steps[j]);
+        if (waits) {
+            phase++;
+            phase_begin = i;
+        }
+        if (i > 0)
+            p->steps[i - 1].skips_barrier = !waits;
+        for (int j = 0; j < STEP_MAX_IN + STEP_MAX_OUT; j++) {
+            int32_t v = j < STEP_MAX_IN ? s->in[j].value : s->out[j - STEP_MAX_IN].value;
+            if (v < 0)
+                continue;
+            if (phase < p->values[v].first)
+                p->values[v].first = phase;
+            p->values[v].last = phase;
+        }
+    }
+    if (p->logits >= 0)
+        p->values[p->logits].last = INT32_MAX;
+}
+
+static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
+{
+    return a < b + b_bytes && b < a + a_bytes;
+}
+
+/* The lowest offset that is free during the whole life of value v, among those already placed. */
+static uint64_t find_place(const plan *p, int32_t v)
+{
+    const plan_value *x = &p->values[v];
+    uint64_t at = 0;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (int32_t i = 0; i < v; i++) {
+            const plan_value *y = &p->values[i];
+            if (y->last >= x->first && x->last >= y->first && y->n_bytes &&
+                overlap(at, x->n_bytes, y->offset, y->n_bytes)) {
+                at = y->offset + y->n_bytes;
+                moved = true;
+            }
+        }
+    }
+    return at;
+}
+
+void plan_place(plan *p)
+{
+    find_phases(p);
+    p->value_bytes = 0;
+    for (int32_t v = 0; v < p->n_values; v++) {
+        plan_value *x = &p->values[v];
+        int64_t rows = x->is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        x->n_bytes = x->last < 0 ? 0 : (uint64_t)rows * act_row_bytes(x->format, x->width);
+        x->offset = find_place(p, v);
+        if (x->offset + x->n_bytes > p->value_bytes)
+            p->value_bytes = x->offset + x->n_bytes;
+    }
+    p->scratch_bytes = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        uint64_t bytes = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
+        if (bytes > p->scratch_bytes)
+            p->scratch_bytes = bytes;
+    }
+    p->scratch_bytes = (p->scratch_bytes + 4095) & ~(uint64_t)4095;
+}
+
+lace_status plan_finish(plan *p, lace_error *err)
+{
+    if (p->status != LACE_OK)
+        return error_nomem(err, "a plan");
+    plan_fuse(p);
+    plan_place(p);
+    return LACE_OK;
+}
+
+uint64_t plan_memory_bytes(const plan *p)
+{
+    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes;
+}
+
+static kv_layer *step_cache(step *s)
+{
+    if (s->op == OP_ATTEND)
+        return &s->a.attend.kv;
+    return s->op == OP_KV_WRITE || s->op == OP_ROPE_KV ? &s->a.rope.kv : NULL;
+}
+
+lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
+{
+    p->memory = mem_map(plan_memory_bytes(p));
+    if (!p->memory)
+        return error_nomem(err, "the plan's values and scratch");
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        for (int j = 0; j < STEP_MAX_IN; j++)
+            if (s->in[j].value >= 0)
+                s->in[j].data = p->memory + p->values[s->in[j].value].offset;
+        for (int j = 0; j < STEP_MAX_OUT; j++)
+            if (s->out[j].value >= 0)
+                s->out[j].data = p->memory + p->values[s->out[j].value].offset;
+        kv_layer *kv = step_cache(s);
+        if (kv)
+            kv->data = kv_data[kv->group];
+    }
+    return LACE_OK;
+}

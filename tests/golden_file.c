@@ -1,0 +1,76 @@
+/* Recorded results of the reference implementation, from golden.safetensors. */
+#include "golden_file.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "tap.h"
+
+/* A copy of one tensor of 4-byte values; n_rows and n_cols from its shape (one row if 1-D). */
+static void *read_tensor(const json_t *header, const char *name, span data, int32_t *n_rows,
+                         int32_t *n_cols)
+{
+    json_t *entry = json_object_get(header, name);
+    json_t *shape = json_object_get(entry, "shape");
+    json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t n_dims = json_array_size(shape);
+    if (!entry || n_dims < 1 || n_dims > 2)
+        return NULL;
+    *n_cols = (int32_t)json_integer_value(json_array_get(shape, n_dims - 1));
+    *n_rows = n_dims == 2 ? (int32_t)json_integer_value(json_array_get(shape, 0)) : 1;
+    size_t begin = (size_t)json_integer_value(json_array_get(offsets, 0));
+    size_t bytes = (size_t)*n_rows * (size_t)*n_cols * 4;
+    if (begin > data.size || bytes > data.size - begin)
+        return NULL;
+    void *copy = malloc(bytes);
+    if (copy)
+        memcpy(copy, data.data + begin, bytes);
+    return copy;
+}
+
+bool golden_read(const char *path, golden *out)
+{
+    file_map map;
+    lace_error err;
+    *out = (golden){0};
+    if (file_map_open(path, &map, &err) != LACE_OK) {
+        tap_note("%s", err.text);
+        return false;
+    }
+    bool ok = false;
+    uint64_t n = map.bytes.size >= 8 ? load_u64(map.bytes.data) : 0;
+    if (n > 0 && n <= map.bytes.size - 8) {
+        json_t *header = json_loadb((const char *)map.bytes.data + 8, n, 0, NULL);
+        span data = {map.bytes.data + 8 + n, map.bytes.size - 8 - n};
+        int32_t one;
+        out->tokens = read_tensor(header, "tokens", data, &one, &out->n_tokens);
+        out->greedy = read_tensor(header, "greedy", data, &one, &out->n_greedy);
+        out->logits = read_tensor(header, "logits", data, &one, &out->n_vocab);
+        ok = out->tokens && out->logits;
+        json_decref(header);
+    }
+    file_map_close(&map);
+    if (!ok)
+        tap_note("%s: not a golden file", path);
+    return ok;
+}
+
+void golden_free(golden *g)
+{
+    free(g->tokens);
+    free(g->logits);
+    free(g->greedy);
+}
+
+double nmse(const float *found, const float *expected, size_t n)
+{
+    double wrong = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)found[i] - expected[i];
+        wrong += d * d;
+        all += (double)expected[i] * expected[i];
+    }
+    return wrong / all;
+}
