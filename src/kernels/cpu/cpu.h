@@ -1,0 +1,22 @@
+/* The CPU's kernels above the plain ones: who fills in which part of the table. */
+#ifndef LACE_KERNELS_CPU_CPU_H
+#define LACE_KERNELS_CPU_CPU_H
+
+#include "kernels/kernels.h"
+
+/* Everything but matrix products; in ops_init.c. */
+void ops_init_avx2(kernel_table *table);
+void ops_init_avx512(kernel_table *table);
+
+/* Matrix products from tiles, one impl for each type; in matmul_*_LEVEL.c. */
+#define CPU_MATMULS_QUANT(X)                                                                       \
+    X(Q4_0, q4_0)                                                                                  \
+    X(Q8_0, q8_0)
+
+#if defined(__x86_64__)
+#define X(id, name) extern const matmul_impl matmul_##name##_avx512vnni;
+CPU_MATMULS_QUANT(X)
+#undef X
+#endif
+
+#endif

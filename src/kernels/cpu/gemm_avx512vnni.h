@@ -1,0 +1,36 @@
+/*
+ * Products of decoded panels: 32 rows by 6 tokens of int8 activations, kept in registers.
+ *
+ * A decoded panel is a sequence of groups of 32 columns, each
+ *
+ *     512 bytes     unsigned quants, 8 vectors of 16 rows x 4 columns
+ *     64 or 128     float[16] scales of the rows, one or two
+ *     64 or 128     float[16] mins, of the types that have them
+ *
+ * `extra` has a number for each token and scale: the 32-bit start of the integer sum that takes off
+ * the quants' offset, or, for types with mins, the float sum of the activations.
+ */
+#ifndef LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
+#define LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { GEMM_TOKENS = 6, GEMM_ROWS = 32 };
+
+typedef struct gemm_args {
+    const uint8_t *w[2];     /* two decoded panels of 16 rows */
+    const uint8_t *x;        /* the first of 6 rows of ACT_Q8 */
+    uint64_t x_stride;       /* bytes */
+    const uint8_t *x_scales; /* of the first row */
+    const uint8_t *extra;    /* of the first token: [n_groups, scales in a group] */
+    uint64_t extra_stride;   /* bytes */
+    int64_t n_groups;
+    float *out; /* [6, 32] */
+} gemm_args;
+
+/* By [has mins][scales in a group - 1]. */
+typedef void (*gemm_fn)(const gemm_args *a);
+extern const gemm_fn gemm_avx512vnni[2][2];
+
+#endif

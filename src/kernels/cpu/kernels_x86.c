@@ -1,0 +1,22 @@
+/* What x86-64 has above the plain kernels, level by level. */
+#if defined(__x86_64__)
+#include "kernels/cpu/cpu.h"
+
+void kernels_init_avx2(kernel_table *table)
+{
+    ops_init_avx2(table);
+}
+
+void kernels_init_avx512(kernel_table *table)
+{
+    ops_init_avx512(table);
+    if (table->level < CPU_AVX512_VNNI)
+        return;
+#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
+    CPU_MATMULS_QUANT(X)
+#undef X
+}
+
+#else
+typedef int kernels_x86_is_empty; /* C wants something in every file. */
+#endif

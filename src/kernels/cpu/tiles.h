@@ -1,0 +1,68 @@
+/*
+ * Tiles: the layout that matrices of weights have in memory on every CPU level, and how they get
+ * there.
+ *
+ * Sixteen rows make a panel. Along a panel, the 16 blocks that lie one below the other in the file
+ * make one tile of exactly their size: nothing is decoded, only interleaved, so that one wide load
+ * brings the same few columns of all 16 rows and a product needs no shuffles and no sums across a
+ * register.
+ *
+ *     file:  row 0:  |block 0|block 1|block 2| ...      packed:  panel 0:  |tile 0|tile 1|tile 2|
+ * ... row 1:  |block 0|block 1|block 2| ...               panel 1:  |tile 0|tile 1| ...
+ *            ...
+ *
+ * In a tile each field of the block is cut into units of 4, 2 or 1 bytes; unit u of row r goes to
+ * unit u * 16 + r. Quants are cut into words of 4 bytes:
+ *
+ *     a 64-byte vector:  | row 0: 4 bytes | row 1: 4 bytes | ... | row 15: 4 bytes |
+ *
+ * which are the quants of 4 consecutive columns, as bytes, nibbles, pairs or bits of a byte. That
+ * is what vpdpbusd (zmm), vpmaddubsw (2 ymm) or sdot by lane (4 q registers) multiplies with 4
+ * bytes of activations that are broadcast. Scales of 2 bytes and of 1 byte become vectors of 16.
+ *
+ * The matrix has the size of the file's, with the rows rounded up to 16; the rows added are zeros.
+ *
+ * Tiles of 32 columns; W is a vector of words as above, "scale" 16 halves:
+ *
+ *     Q4_0    W[4] quants, scale                W[i]: | columns 4i... | columns 16 + 4i... |
+ * nibbles IQ4_NL  the same Q4_1    W[4] quants, scale, min Q5_0    W[4] low, W high, scale high:
+ * bit g of a byte is the fifth of column 4g + i Q5_1    W[4] low, W high, scale, min Q8_0    W[8]
+ * quants, scale                bytes with 128 added: unsigned MXFP4   W[4] quants, exponent[16]
+ * bytes
+ *
+ * Tiles of 256 columns, 8 groups of 32; B is 16 bytes, one of each row:
+ *
+ *     Q2_K    W[16] quants, B[16] scales, scale, min      W[8h + g]: 2 bits for each group 4h +
+ * 0...3 Q3_K    W[8] high, W[16] low, B[12] scales, scale   high: bit j for group j Q4_K    W[32]
+ * quants, B[12] scales, scale, min      W[8p + g]: nibbles of groups 2p and 2p + 1 Q5_K    W[8]
+ * high, W[32] low, B[12] scales, scale, min Q6_K    W[32] low, W[16] high, B[16] scales, scale
+ *             low[16h + 8a + g]: nibbles of groups 4h + a and 4h + a + 2; high as the quants of
+ * Q2_K IQ4_XS  W[32] quants, B[4] scales_low, scales_high, scale    W[4j + i] as Q4_0, for group j
+ *
+ * Tiles of one column: F32, F16, BF16: the 16 values.
+ *
+ * All other types (points of a grid, ternary) are decoded to whole numbers of a byte with a float
+ * for each 16 of them, which is exact, 10 bits a value:
+ *
+ *     S8      W[8] quants with 128 added, float[16] scale of columns 0-15, float[16] of columns
+ * 16-31
+ */
+#ifndef LACE_KERNELS_CPU_TILES_H
+#define LACE_KERNELS_CPU_TILES_H
+
+#include "kernels/kernels.h"
+
+enum { TILE_ROWS = MATMUL_TILE_ROWS, TILE_S8_BYTES = 512 + 2 * 64 };
+
+/* True if the type has a layout of its own; all others that kernels compute with become S8. */
+bool tiles_has_layout(dtype type);
+
+/* matmul_impl's packed_bytes and pack for the types with a layout, and for S8. */
+uint64_t tiles_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
+void tiles_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                int64_t row_begin, int64_t row_end, uint8_t *out);
+uint64_t tiles_s8_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
+void tiles_s8_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                   int64_t row_begin, int64_t row_end, uint8_t *out);
+
+#endif

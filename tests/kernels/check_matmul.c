@@ -1,0 +1,305 @@
+/*
+ * Matrix products: every impl of every type, against the product in double precision of the decoded
+ * weights and the activations as the kernel gets them, quantized or not.
+ */
+#define _GNU_SOURCE /* madvise */
+#include "checkkernels.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/threads.h"
+#include "kernels/ref/ref.h"
+#include "random_blocks.h"
+#include "tensor/blocks.h"
+
+/*
+ * Integer products are exact; what remains are float sums over the blocks of a row and the rounding
+ * of scale products, each of 2^-24, so 1e-13 for a typical row. A wrong column costs 1e-3 and more.
+ */
+#define MAX_NMSE 1e-9
+
+typedef struct problem {
+    weight w;
+    const uint8_t *blocks; /* as in the file */
+    uint8_t *x;            /* activations in the impl's format */
+    uint64_t x_stride;
+    int64_t n_tokens;
+    float *values; /* [n_tokens, n_cols]: what x stands for */
+} problem;
+
+typedef enum extreme { RANDOM, HIGHEST, LOWEST, N_EXTREMES } extreme;
+
+/* Where the quants of a block are, to set them all to one value. */
+static const struct {
+    uint16_t offset, n_bytes;
+} quants[DTYPE_COUNT] = {
+#define QUANTS(id, type, name) [DTYPE_##id] = {offsetof(type, name), sizeof((type *)0)->name}
+    QUANTS(Q4_0, block_q4_0, quants),
+    QUANTS(Q4_1, block_q4_1, quants),
+    QUANTS(Q8_0, block_q8_0, quants),
+    QUANTS(Q2_K, block_q2_k, quants),
+    QUANTS(Q4_K, block_q4_k, quants),
+    QUANTS(MXFP4, block_mxfp4, quants),
+    QUANTS(IQ4_NL, block_iq4_nl, quants),
+    QUANTS(IQ4_XS, block_iq4_xs, quants),
+    /* Two fields that lie one after the other. */
+    [DTYPE_Q5_0] = {offsetof(block_q5_0, high), 4 + 16},
+    [DTYPE_Q5_1] = {offsetof(block_q5_1, high), 4 + 16},
+    [DTYPE_Q3_K] = {offsetof(block_q3_k, high), 32 + 64},
+    [DTYPE_Q5_K] = {offsetof(block_q5_k, high), 32 + 128},
+    [DTYPE_Q6_K] = {offsetof(block_q6_k, low), 128 + 64},
+};
+
+static uint8_t *make_blocks(dtype type, int64_t n_rows, int64_t n_cols, extreme how)
+{
+    const dtype_info *info = dtype_describe(type);
+    uint64_t n_bytes = (uint64_t)n_rows * row_bytes(type, n_cols);
+    int64_t n_blocks = n_rows * n_cols / info->block_values;
+    uint8_t *blocks = check_alloc(n_bytes);
+    random_blocks(type, check_random(), n_blocks, blocks);
+    /* 0x80 is the lowest number of Q8_0. */
+    int byte = how == HIGHEST ? 0xff : type == DTYPE_Q8_0 ? 0x80 : 0;
+    if (how != RANDOM)
+        for (int64_t i = 0; i < n_blocks; i++)
+            memset(blocks + i * info->block_bytes + quants[type].offset, byte,
+                   quants[type].n_bytes);
+    return blocks;
+}
+
+/* Activations of one row in the impl's format, and the values that they stand for. */
+static void make_row(problem *p, int64_t t, check_fill fill)
+{
+    int64_t n = p->w.n_cols;
+    float *x = p->values + t * n;
+    uint8_t *row = p->x + (uint64_t)t * p->x_stride;
+    check_fill_f32(x, n, fill);
+    if (p->w.impl->act == ACT_F32) {
+        memcpy(row, x, (size_t)n * 4);
+        return;
+    }
+    quantize_row_ref(x, n, row);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = act_q8_scales(row, n)[i / 32] * (float)((const int8_t *)row)[i];
+}
+
+/* Pack as an engine does, in parts. */
+static void pack(problem *p)
+{
+    const matmul_impl *impl = p->w.impl;
+    p->w.data = p->blocks;
+    if (!impl->packed_bytes)
+        return;
+    uint8_t *out = check_alloc(impl->packed_bytes(p->w.type, p->w.n_rows, p->w.n_cols));
+    for (int i = 0; i < 2; i++) {
+        int64_t begin, end;
+        pool_share(p->w.n_rows, MATMUL_TILE_ROWS, i, 2, &begin, &end);
+        if (begin < end)
+            impl->pack(p->w.type, p->blocks, p->w.n_rows, p->w.n_cols, begin, end, out);
+    }
+    p->w.data = out;
+}
+
+static problem make_problem(const matmul_impl *impl, dtype type, int64_t n_rows, int64_t n_cols,
+                            int64_t n_tokens, extreme how)
+{
+    problem p = {.w = {.type = type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl},
+                 .n_tokens = n_tokens};
+    p.blocks = make_blocks(type, n_rows, n_cols, how);
+    p.x_stride = act_row_bytes(impl->act, n_cols) + 64 * (uint64_t)check_random_int(0, 2);
+    p.x = check_alloc(p.x_stride * (uint64_t)n_tokens);
+    p.values = check_alloc((uint64_t)(n_tokens * n_cols) * 4);
+    for (int64_t t = 0; t < n_tokens; t++)
+        make_row(&p, t, how != RANDOM ? CHECK_EQUAL : t % 5 == 4 ? CHECK_OUTLIER : CHECK_NORMAL);
+    pack(&p);
+    return p;
+}
+
+/* One token of an extreme problem has one sign throughout, so that sums grow as large as they can.
+ */
+static void make_one_sided(problem *p)
+{
+    int64_t n = p->w.n_cols;
+    for (int64_t i = 0; i < n; i++)
+        p->values[i] = p->n_tokens % 2 ? -1.0f : 1.0f;
+    if (p->w.impl->act == ACT_Q8) {
+        quantize_row_ref(p->values, n, p->x);
+        for (int64_t i = 0; i < n; i++)
+            p->values[i] = act_q8_scales(p->x, n)[i / 32] * (float)((const int8_t *)p->x)[i];
+    } else {
+        memcpy(p->x, p->values, (size_t)n * 4);
+    }
+}
+
+static void multiply_double(const problem *p, float *out, int64_t out_stride)
+{
+    int64_t n = p->w.n_cols;
+    float *row = check_alloc((uint64_t)n * 4);
+    for (int64_t r = 0; r < p->w.n_rows; r++) {
+        unpack_row(p->w.type, p->blocks + (uint64_t)r * row_bytes(p->w.type, n), n, row);
+        for (int64_t t = 0; t < p->n_tokens; t++) {
+            const float *x = p->values + t * n;
+            double sum[4] = {0};
+            for (int64_t i = 0; i < n; i++)
+                sum[i & 3] += (double)row[i] * x[i];
+            out[t * out_stride + r] = (float)(sum[0] + sum[1] + (sum[2] + sum[3]));
+        }
+    }
+}
+
+static uint64_t scratch_bytes(const problem *p)
+{
+    const matmul_impl *impl = p->w.impl;
+    return impl->scratch_bytes ? impl->scratch_bytes(p->w.n_cols, p->n_tokens) : 0;
+}
+
+static void check_problem(const problem *p, int n_workers)
+{
+    /* Some columns of padding behind each token, which must stay as they are. */
+    operand want = check_operand(ACT_F32, p->w.n_rows, p->n_tokens);
+    operand got = check_operand_copy(&want, p->n_tokens);
+    int64_t stride = (int64_t)(want.stride / 4);
+    multiply_double(p, (float *)want.data, stride);
+    for (int i = 0; i < n_workers; i++) {
+        int64_t begin, end;
+        pool_share(p->w.n_rows, MATMUL_TILE_ROWS, i, n_workers, &begin, &end);
+        if (begin < end)
+            p->w.impl->rows(&p->w, begin, end, p->x, p->x_stride, p->n_tokens,
+                            (float *)got.data + begin, stride, check_alloc(scratch_bytes(p)));
+    }
+    check_rows("product", &want, &got, p->n_tokens, MAX_NMSE);
+}
+
+/* ---- Timing ---------------------------------------------------------------------------------- */
+
+typedef struct bench {
+    weight w;
+    const uint8_t *x;
+    uint64_t x_stride;
+    int64_t n_tokens;
+    float *out;
+    uint8_t *scratch[64];
+} bench;
+
+static void bench_run(void *arg, int index, int count)
+{
+    bench *b = arg;
+    int64_t begin, end;
+    pool_share(b->w.n_rows, MATMUL_TILE_ROWS, index, count, &begin, &end);
+    if (begin < end)
+        b->w.impl->rows(&b->w, begin, end, b->x, b->x_stride, b->n_tokens, b->out + begin,
+                        b->w.n_rows, b->scratch[index]);
+}
+
+/* Large pages, as an engine's weights have them. */
+static uint8_t *alloc_weights(uint64_t n_bytes)
+{
+    uint64_t page = 2 << 20, rounded = (n_bytes + page - 1) / page * page;
+    uint8_t *p = aligned_alloc(page, rounded);
+    if (!p)
+        exit(2);
+    madvise(p, rounded, MADV_HUGEPAGE);
+    return p;
+}
+
+static void bench_one(const char *what, const matmul_impl *impl, dtype type, int64_t n_rows,
+                      int64_t n_cols, int64_t n_tokens, bool is_of_memory)
+{
+    check_shape("%s", what);
+    uint64_t stride = row_bytes(type, n_cols);
+    uint64_t n_bytes = (uint64_t)n_rows * stride;
+    uint8_t *blocks = alloc_weights(n_bytes), *packed = NULL;
+    int64_t n_distinct = n_rows < 64 ? n_rows : 64;
+    random_blocks(type, 1, n_distinct * n_cols / dtype_describe(type)->block_values, blocks);
+    for (int64_t i = n_distinct; i < n_rows; i++)
+        memcpy(blocks + (uint64_t)i * stride, blocks + (uint64_t)(i - n_distinct) * stride, stride);
+    bench b = {.w = {type, n_rows, n_cols, blocks, impl}, .n_tokens = n_tokens};
+    if (impl->packed_bytes) {
+        n_bytes = impl->packed_bytes(type, n_rows, n_cols);
+        packed = alloc_weights(n_bytes);
+        impl->pack(type, blocks, n_rows, n_cols, 0, n_rows, packed);
+        b.w.data = packed;
+    }
+    problem p = make_problem(impl, type, 1, n_cols, n_tokens, RANDOM);
+    b.x = p.x;
+    b.x_stride = p.x_stride;
+    b.out = check_alloc((uint64_t)(n_rows * n_tokens) * 4);
+    for (int i = 0; i < 64; i++)
+        b.scratch[i] = i < 16 ? check_alloc(scratch_bytes(&p)) : NULL;
+    check_rate rate = {0};
+    if (is_of_memory)
+        rate.n_bytes = (double)n_bytes;
+    else
+        rate.n_macs = (double)n_rows * (double)n_cols * (double)n_tokens;
+    check_bench(what, bench_run, &b, rate);
+    free(blocks);
+    free(packed);
+}
+
+/* 256 MB of weights, more than caches hold, for few tokens; and a prompt. */
+static void bench_impl(const matmul_impl *impl, dtype type)
+{
+    int64_t n_cols = 2048, of_memory = (256 << 20) / (int64_t)row_bytes(type, n_cols);
+    bool is_slow = impl == &matmul_ref;
+    bench_one("2048 columns, 1 token", impl, type, (is_slow ? of_memory / 64 : of_memory) / 32 * 32,
+              n_cols, 1, true);
+    if (!is_slow) {
+        bench_one("2048 columns, 4 tokens", impl, type, of_memory / 32 * 32, n_cols, 4, true);
+        bench_one("2048 columns, 8 tokens", impl, type, of_memory / 32 * 32, n_cols, 8, true);
+        bench_one("2048x2048, 16 tokens", impl, type, 2048, n_cols, 16, false);
+        bench_one("5632x2048, 512 tokens", impl, type, 5632, n_cols, 512, false);
+    }
+    bench_one("2048x2048, 512 tokens", impl, type, is_slow ? 32 : 2048, n_cols, 512, false);
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------- */
+
+static void check_impl(const char *table, const matmul_impl *impl, dtype type)
+{
+    static const int64_t rows[] = {1, 15, 16, 17, 33, 100, 512};
+    static const int64_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100};
+    enum { N_ROWS = sizeof rows / sizeof *rows, N_TOKENS = sizeof tokens / sizeof *tokens };
+    const dtype_info *info = dtype_describe(type);
+    int64_t unit = info->block_values;
+    if (impl && impl->act == ACT_Q8 && unit < 32)
+        unit = 32;
+    if (!check_begin(table, info->name, impl))
+        return;
+
+    for (int i = 0; i < N_ROWS; i++) {
+        for (int j = 0; j < N_TOKENS; j++) {
+            bool is_large = rows[i] * tokens[j] > 5000;
+            int64_t most = unit == 1 ? 200 : unit < 256 ? 416 : 768;
+            int64_t n_cols = unit * check_random_int(1, (int)((is_large ? most / 2 : most) / unit));
+            int n_workers = check_random_int(1, CHECK_MAX_WORKERS);
+            check_shape("%d rows, %d columns, %d tokens, %d workers", (int)rows[i], (int)n_cols,
+                        (int)tokens[j], n_workers);
+            problem p = make_problem(impl, type, rows[i], n_cols, tokens[j], RANDOM);
+            check_problem(&p, n_workers);
+        }
+    }
+    for (int how = HIGHEST; how < N_EXTREMES && quants[type].n_bytes; how++) {
+        for (int n_tokens = 1; n_tokens < 20; n_tokens += 4) {
+            check_shape("%s, %d tokens", how == HIGHEST ? "highest quants" : "lowest quants",
+                        n_tokens);
+            problem p = make_problem(impl, type, 48, 512, n_tokens, (extreme)how);
+            make_one_sided(&p);
+            check_problem(&p, 1);
+        }
+    }
+    if (check_is_bench())
+        bench_impl(impl, type);
+    check_end();
+}
+
+void check_matmul(const kernel_table *ref, const kernel_table *table)
+{
+    for (int type = 0; type < DTYPE_COUNT; type++) {
+        check_impl("matmul", table->packed[type], (dtype)type);
+        check_impl("matmul_in_place", table->in_place[type], (dtype)type);
+        check_impl("matmul_exact", table->exact[type], (dtype)type);
+    }
+}
