@@ -276,6 +276,29 @@ static lace_status read_rope(const source *s, const model_config *c, rope_config
 /* -----------------------------------------------------------------------------------------------
  */
 
+static lace_status read_factors(const source *s, model_config *c)
+{
+    TRY(get_int(s, "attention.sliding_window", 0, CONFIG_MAX_CONTEXT, &c->window, NULL));
+    TRY(get_float(s, "rope.freq_base_swa", 2, 1e15, &c->rope_local_base, NULL));
+    TRY(get_float(s, "embedding_scale", 1e-6, 1e6, &c->embedding_scale, NULL));
+    TRY(get_float(s, "residual_scale", 1e-6, 1e6, &c->residual_scale, NULL));
+    TRY(get_float(s, "logit_scale", 1e-6, 1e6, &c->logit_scale, NULL));
+    TRY(get_float(s, "attention.scale", 0, 1e6, &c->attention_scale, NULL));
+    TRY(get_float(s, "attn_logit_softcapping", 0, 1e6, &c->attention_softcap, NULL));
+    return get_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL);
+}
+
+static lace_status read_experts(const source *s, model_config *c)
+{
+    TRY(get_int(s, "expert_count", 0, CONFIG_MAX_EXPERTS, &c->n_experts, NULL));
+    if (c->n_experts == 0)
+        return LACE_OK;
+    TRY(need_int(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
+    c->n_ff_expert = c->n_ff;
+    TRY(get_int(s, "expert_feed_forward_length", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert, NULL));
+    return gguf_get_bool(s->g, key_of(s, "expert_weights_norm").text, &c->norms_experts, NULL, s->err);
+}
+
 static lace_status read_config(const source *s, model_config *c)
 {
     bool found;
@@ -295,13 +318,21 @@ static lace_status read_config(const source *s, model_config *c)
     if (!found)
         return bad(s, &eps, LACE_E_META, "is missing");
     TRY(read_vocab_size(s, c, &c->n_vocab));
-    return read_rope(s, c, &c->rope);
+    TRY(read_rope(s, c, &c->rope));
+    TRY(read_factors(s, c));
+    return read_experts(s, c);
+}
+
+model_config config_default(void)
+{
+    return (model_config){
+        .embedding_scale = 1, .residual_scale = 1, .logit_scale = 1, .norms_experts = true};
 }
 
 lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err)
 {
     *out = (model_config){0};
-    model_config c = {0};
+    model_config c = config_default();
     TRY(read_architecture(g, c.architecture, err));
     source s = {g, c.architecture, err};
     TRY(read_config(&s, &c));

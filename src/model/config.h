@@ -15,6 +15,7 @@ enum {
     CONFIG_MAX_WIDTH = 1 << 20,    /* n_embd, n_ff, n_heads * head_dim */
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 27,
+    CONFIG_MAX_EXPERTS = 4096,
 };
 
 typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } rope_scaling;
@@ -45,7 +46,30 @@ typedef struct model_config {
     int32_t n_context;         /* trained context */
     double rms_eps;
     rope_config rope;
+
+    /* Layers that differ from each other. Where the format does not say, the architecture does. */
+    int32_t window;            /* positions that a local layer sees, itself included; 0: no windows */
+    bool has_layer_kinds;      /* the format said which layers are local and which skip the rope */
+    bool is_local[CONFIG_MAX_LAYERS];
+    bool skips_rope[CONFIG_MAX_LAYERS];
+    double rope_local_base;    /* of local layers; 0: the same as everywhere */
+
+    /* Factors that most models leave at 1. */
+    double embedding_scale;    /* multiplies embeddings */
+    double residual_scale;     /* multiplies what is added to the residual stream */
+    double logit_scale;        /* logits are divided by it */
+    double attention_scale;    /* multiplies q k; 0: 1 / sqrt(head_dim) */
+    double attention_softcap;  /* scores become cap * tanh(score / cap); 0: off */
+    double final_softcap;      /* the same for logits */
+
+    /* Mixture of experts; n_experts is 0 in dense models. */
+    int32_t n_experts, n_experts_used;
+    int32_t n_ff_expert;       /* width of one expert */
+    bool norms_experts;        /* weights of the chosen experts sum up to 1 */
 } model_config;
+
+/* All factors 1, everything else off. */
+model_config config_default(void);
 
 /*
  * Read and check a config from GGUF metadata. Any well-formed architecture name is taken; whether
