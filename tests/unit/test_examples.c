@@ -54,11 +54,11 @@ static void complete_continues_a_text(void)
     char command[600];
     snprintf(command, sizeof command, "%s/complete models/default.gguf 'Once upon a time'",
              folder ? folder : "build/examples");
-    char text[4096];
+    char printed[4096];
     FILE *pipe = popen(command, "r");
     if (!CHECK(pipe != NULL))
         return;
-    size_t n = fread(text, 1, sizeof text, pipe);
+    size_t n = fread(printed, 1, sizeof printed, pipe);
     int status = pclose(pipe);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(n > 100); /* 100 tokens of English */
