@@ -12,6 +12,7 @@
 #   make install    into $(PREFIX)
 #
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
+# V=1 shows whole commands.
 
 CC      ?= cc
 B       ?= build
@@ -63,6 +64,9 @@ FLAGS_dotprod    := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16
 FLAGS_i8mm       := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16+i8mm
 level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
+# $(call say,verb) in front of a command: print what is done to which file, and hide the command.
+say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
+
 # ---- Building ------------------------------------------------------------------------------------
 
 .PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests run-tests
@@ -72,32 +76,32 @@ all: $(B)/lace $(B)/liblace.a
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) $(call level_flags,$<) -Itests -MMD -MP -c -o $@ $<
+	$(call say,cc)$(CC) $(CPPFLAGS) $(CFLAGS) $(call level_flags,$<) -Itests -MMD -MP -c -o $@ $<
 
 $(B)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) -c -o $@ $<
+	$(call say,as)$(CC) $(CPPFLAGS) -c -o $@ $<
 
 # The built-in model is part of the program.
 $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
 
 $(B)/liblace.a: $(LIB_OBJ)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(call say,ar)$(AR) rcs $@ $^
 
 $(B)/lace: $(CLI_OBJ) $(B)/liblace.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # ---- Running -------------------------------------------------------------------------------------
 
