@@ -1,0 +1,43 @@
+/* What the public handles of lace.h are made of. */
+#ifndef LACE_ENGINE_ENGINE_H
+#define LACE_ENGINE_ENGINE_H
+
+#include <pthread.h>
+
+#include "lace.h"
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+struct lace_model {
+    model *m;
+    tokenizer *tokens;        /* NULL: the file has no vocabulary, or it was not asked for */
+    char *name;               /* general.name */
+    char *chat_template;
+    const char *main_type;    /* the type of most weights */
+    uint64_t n_parameters, tensor_bytes;
+    pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
+};
+
+struct lace_decoder {
+    decoder *d;
+};
+
+struct lace_session {
+    lace_model *model;
+    lace_session_options options; /* with defaults filled in */
+    pool *workers;
+    kv_cache *kv;
+    plan *p;
+
+    /* The batch being computed; arrays of n_batch. */
+    int32_t *tokens, *positions, *outputs;
+    const int32_t **pages[KV_MAX_GROUPS]; /* [group][token] */
+    int32_t *lengths;                     /* [n_sequences] while a batch is put together */
+    int32_t *new_lengths;                 /* [n_sequences] */
+
+    const float **logits;                 /* [n_outputs] rows of the last eval */
+    int32_t n_logits;
+    float *kept_logits;                   /* [n_outputs, n_vocab], for evals of several batches */
+};
+
+#endif

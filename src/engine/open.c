@@ -1,0 +1,127 @@
+/* Opening a model, and what it says of itself. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+#include "model/vocab_gguf.h"
+
+lace_model_options lace_model_options_default(void)
+{
+    return (lace_model_options){.use_vocab = true};
+}
+
+static lace_status copy_text(const gguf *g, const char *key, char **out, lace_error *err)
+{
+    text t = {"", 0};
+    TRY(gguf_get_text(g, key, &t, NULL, err));
+    *out = mem_strndup(t.data, t.size);
+    return *out ? LACE_OK : error_nomem(err, key);
+}
+
+/* Counts parameters and bytes, and finds the type that most bytes have. */
+static void survey(lace_model *lm)
+{
+    uint64_t by_type[DTYPE_COUNT] = {0};
+    const weights *w = lm->m->files;
+    for (size_t i = 0; i < weights_count(w); i++) {
+        const tensor *t = weights_at(w, i);
+        lm->n_parameters += t->n_values;
+        lm->tensor_bytes += t->n_bytes;
+        by_type[t->type] += t->n_bytes;
+    }
+    dtype most = DTYPE_F32;
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (by_type[i] > by_type[most])
+            most = (dtype)i;
+    lm->main_type = dtype_describe(most)->name;
+}
+
+/* Takes `files`, also on failure. */
+static lace_status open_files(weights *files, const lace_model_options *options, lace_model **out,
+                              lace_error *err)
+{
+    lace_model_options o = options ? *options : lace_model_options_default();
+    lace_model *lm = mem_calloc(1, sizeof *lm);
+    if (!lm) {
+        weights_close(files);
+        return error_nomem(err, "a model");
+    }
+    pthread_mutex_init(&lm->load_lock, NULL);
+    weight_mode mode = o.use_exact ? WEIGHTS_EXACT : o.use_mmap ? WEIGHTS_IN_PLACE : WEIGHTS_PACKED;
+    lace_status status;
+    TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, &lm->m, err));
+    const gguf *g = weights_gguf(files);
+    TRY_GOTO(status, named, copy_text(g, "general.name", &lm->name, err));
+    TRY_GOTO(status, named, copy_text(g, "tokenizer.chat_template", &lm->chat_template, err));
+    if (o.use_vocab && gguf_find(g, "tokenizer.ggml.model"))
+        TRY_GOTO(status, named, vocab_gguf_open(g, &lm->tokens, err));
+    if (lm->tokens && tokenizer_n_tokens(lm->tokens) > (size_t)lm->m->config.n_vocab) {
+        status = error_set(err, LACE_E_VOCAB, "E_VOCAB: %zu tokens, but the model computes %d",
+                           tokenizer_n_tokens(lm->tokens), lm->m->config.n_vocab);
+        goto named;
+    }
+    survey(lm);
+    *out = lm;
+    return LACE_OK;
+
+named:
+    error_prefix(err, status, weights_name(files));
+fail:
+    lace_model_close(lm);
+    return status;
+}
+
+lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
+                            lace_error *err)
+{
+    weights *files;
+    *out = NULL;
+    TRY(weights_open(path, &files, err));
+    return open_files(files, options, out, err);
+}
+
+lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char *name,
+                                   const lace_model_options *options, lace_model **out,
+                                   lace_error *err)
+{
+    weights *files;
+    *out = NULL;
+    TRY(weights_open_memory((span){data, n_bytes}, name, &files, err));
+    return open_files(files, options, out, err);
+}
+
+void lace_model_close(lace_model *lm)
+{
+    if (!lm)
+        return;
+    tokenizer_free(lm->tokens);
+    model_free(lm->m);
+    mem_free(lm->name);
+    mem_free(lm->chat_template);
+    pthread_mutex_destroy(&lm->load_lock);
+    mem_free(lm);
+}
+
+void lace_model_describe(const lace_model *lm, lace_model_info *out)
+{
+    const model_config *c = &lm->m->config;
+    *out = (lace_model_info){
+        .name = lm->name,
+        .architecture = c->architecture,
+        .type = lm->main_type,
+        .tokenizer = lm->tokens ? tokenizer_kind_name(lm->tokens) : "",
+        .chat_template = lm->chat_template,
+        .n_parameters = lm->n_parameters,
+        .weight_bytes = lm->tensor_bytes,
+        .n_layers = c->n_layers,
+        .n_embd = c->n_embd,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .n_ff = c->n_ff,
+        .n_vocab = c->n_vocab,
+        .n_context = c->n_context,
+        .bos = lm->tokens ? tokenizer_bos(lm->tokens) : -1,
+        .eos = lm->tokens ? tokenizer_eos(lm->tokens) : -1,
+    };
+}

@@ -1,0 +1,349 @@
+/*
+ * Sessions: workers, a KV cache and a plan, and the tokens that go through them.
+ *
+ * A session is used by one thread at a time. Evaluating allocates nothing: all arrays have their
+ * largest size from the start.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "engine/engine.h"
+
+enum { DEFAULT_CONTEXT = 4096, MAX_BATCH = 1 << 16, MAX_SEQUENCES = 1 << 16, MAX_THREADS = 1024 };
+
+lace_session_options lace_session_options_default(void)
+{
+    return (lace_session_options){.n_sequences = 1, .n_batch = 512, .kv_type = LACE_KV_F16};
+}
+
+/* ---- Options and memory ---------------------------------------------------------------------- */
+
+static lace_status check_range(const char *name, int64_t found, int64_t low, int64_t high,
+                               lace_error *err)
+{
+    if (found >= low && found <= high)
+        return LACE_OK;
+    return error_set(err, LACE_E_ARG, "%s is %" PRId64 ", expected %" PRId64 " to %" PRId64, name,
+                     found, low, high);
+}
+
+static lace_status fill_options(const lace_model *lm, const lace_session_options *given,
+                                lace_session_options *out, lace_error *err)
+{
+    lace_session_options o = given ? *given : lace_session_options_default();
+    int32_t trained = lm->m->config.n_context;
+    if (o.n_context == 0)
+        o.n_context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+    if (o.n_threads == 0)
+        o.n_threads = cpu_count() < MAX_THREADS ? cpu_count() : MAX_THREADS;
+    if (o.n_outputs == 0)
+        o.n_outputs = o.n_sequences;
+    TRY(check_range("n_context", o.n_context, 1, CONFIG_MAX_CONTEXT, err));
+    TRY(check_range("n_sequences", o.n_sequences, 1, MAX_SEQUENCES, err));
+    TRY(check_range("n_batch", o.n_batch, 1, MAX_BATCH, err));
+    TRY(check_range("n_outputs", o.n_outputs, 1, MAX_BATCH, err));
+    TRY(check_range("n_threads", o.n_threads, 1, MAX_THREADS, err));
+    TRY(check_range("kv_type", o.kv_type, LACE_KV_F32, LACE_KV_Q8_0, err));
+    *out = o;
+    return LACE_OK;
+}
+
+static lace_status create_cache(const model *m, const lace_session_options *o, kv_cache **out,
+                                lace_error *err)
+{
+    static const dtype types[] = {
+        [LACE_KV_F32] = DTYPE_F32, [LACE_KV_F16] = DTYPE_F16, [LACE_KV_Q8_0] = DTYPE_Q8_0};
+    const model_config *c = &m->config;
+    kv_options options = {.type = types[o->kv_type],
+                          .n_sequences = o->n_sequences,
+                          .n_context = o->n_context,
+                          .n_batch = o->n_batch};
+    *out = NULL;
+    kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
+    if (!shapes)
+        return error_nomem(err, "the KV cache's layers");
+    for (int32_t i = 0; i < c->n_layers; i++)
+        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, m->layers[i].window};
+    lace_status status = kv_create(shapes, c->n_layers, &options, out, err);
+    mem_free(shapes);
+    return status;
+}
+
+static lace_status create_plan(const model *m, const lace_session_options *o, const kv_cache *kv,
+                               plan **out, lace_error *err)
+{
+    plan_limits limits = {.max_tokens = o->n_batch,
+                          .max_outputs = o->n_outputs < o->n_batch ? o->n_outputs : o->n_batch,
+                          .n_context = o->n_context,
+                          .n_workers = o->n_threads};
+    TRY(plan_create(&m->kernels, &limits, out, err));
+    m->arch->build(m, *out, kv->layers);
+    lace_status status = plan_finish(*out, err);
+    if (status != LACE_OK) {
+        plan_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* Rows that outlive a batch, when an eval needs several. */
+static uint64_t kept_logits_bytes(const model *m, const lace_session_options *o)
+{
+    return 4 * (uint64_t)o->n_outputs * (uint64_t)m->config.n_vocab;
+}
+
+static lace_memory add_up(const model *m, const lace_session_options *o, const kv_cache *kv,
+                          const plan *p)
+{
+    lace_memory need = {.weights = model_weight_bytes(m),
+                        .kv = kv_bytes(kv),
+                        .scratch = plan_memory_bytes(p) + kept_logits_bytes(m, o)};
+    need.total = need.weights + need.kv + need.scratch;
+    return need;
+}
+
+lace_status lace_session_memory(const lace_model *lm, const lace_session_options *options,
+                                lace_memory *out, lace_error *err)
+{
+    lace_session_options o;
+    kv_cache *kv = NULL;
+    plan *p = NULL;
+    *out = (lace_memory){0};
+    TRY(fill_options(lm, options, &o, err));
+    lace_status status = create_cache(lm->m, &o, &kv, err);
+    if (status == LACE_OK)
+        status = create_plan(lm->m, &o, kv, &p, err);
+    if (status == LACE_OK)
+        *out = add_up(lm->m, &o, kv, p);
+    plan_free(p);
+    kv_free(kv);
+    return status;
+}
+
+static lace_status check_budget(const lace_memory *need, uint64_t budget, lace_error *err)
+{
+    if (budget == 0 || need->total <= budget)
+        return LACE_OK;
+    const double mib = 1024.0 * 1024.0;
+    return error_set(err, LACE_E_MEMORY,
+                     "needs %.1f MiB (weights %.1f, KV cache %.1f, scratch %.1f), the memory budget "
+                     "is %.1f MiB; a shorter context or a smaller batch needs less",
+                     (double)need->total / mib, (double)need->weights / mib, (double)need->kv / mib,
+                     (double)need->scratch / mib, (double)budget / mib);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static lace_status allocate_arrays(lace_session *s, lace_error *err)
+{
+    const lace_session_options *o = &s->options;
+    size_t n = (size_t)o->n_batch, n_sequences = (size_t)o->n_sequences;
+    bool ok = (s->tokens = mem_calloc(n, sizeof *s->tokens)) &&
+              (s->positions = mem_calloc(n, sizeof *s->positions)) &&
+              (s->outputs = mem_calloc(n, sizeof *s->outputs)) &&
+              (s->lengths = mem_calloc(n_sequences, sizeof *s->lengths)) &&
+              (s->new_lengths = mem_calloc(n_sequences, sizeof *s->new_lengths)) &&
+              (s->logits = mem_calloc((size_t)o->n_outputs, sizeof *s->logits)) &&
+              (s->kept_logits = mem_map(kept_logits_bytes(s->model->m, o)));
+    for (int32_t g = 0; ok && g < s->kv->n_groups; g++)
+        ok = (s->pages[g] = mem_calloc(n, sizeof *s->pages[g])) != NULL;
+    return ok ? LACE_OK : error_nomem(err, "a session");
+}
+
+static lace_status load_weights(lace_session *s, lace_error *err)
+{
+    pthread_mutex_lock(&s->model->load_lock);
+    lace_status status = model_load(s->model->m, s->workers, s->options.on_progress,
+                                    s->options.progress_user, err);
+    pthread_mutex_unlock(&s->model->load_lock);
+    return status;
+}
+
+lace_status lace_session_create(lace_model *lm, const lace_session_options *options,
+                                lace_session **out, lace_error *err)
+{
+    *out = NULL;
+    lace_session *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return error_nomem(err, "a session");
+    s->model = lm;
+    lace_status status;
+    TRY_GOTO(status, fail, fill_options(lm, options, &s->options, err));
+    TRY_GOTO(status, fail, create_cache(lm->m, &s->options, &s->kv, err));
+    TRY_GOTO(status, fail, create_plan(lm->m, &s->options, s->kv, &s->p, err));
+    lace_memory need = add_up(lm->m, &s->options, s->kv, s->p);
+    TRY_GOTO(status, fail, check_budget(&need, s->options.memory_bytes, err));
+
+    TRY_GOTO(status, fail, pool_create(s->options.n_threads, &s->workers, err));
+    TRY_GOTO(status, fail, kv_allocate(s->kv, err));
+    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
+    for (int32_t g = 0; g < s->kv->n_groups; g++)
+        kv_data[g] = s->kv->groups[g].data;
+    TRY_GOTO(status, fail, plan_allocate(s->p, kv_data, err));
+    TRY_GOTO(status, fail, allocate_arrays(s, err));
+    TRY_GOTO(status, fail, load_weights(s, err));
+    *out = s;
+    return LACE_OK;
+
+fail:
+    lace_session_free(s);
+    return status;
+}
+
+void lace_session_free(lace_session *s)
+{
+    if (!s)
+        return;
+    pool_free(s->workers);
+    plan_free(s->p);
+    kv_free(s->kv);
+    for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+        mem_free(s->pages[g]);
+    mem_free(s->tokens);
+    mem_free(s->positions);
+    mem_free(s->outputs);
+    mem_free(s->lengths);
+    mem_free(s->new_lengths);
+    mem_free(s->logits);
+    mem_unmap(s->kept_logits, kept_logits_bytes(s->model->m, &s->options));
+    mem_free(s);
+}
+
+/* ---- Evaluation ------------------------------------------------------------------------------ */
+
+/* Checks every item and leaves the lengths after the whole eval in new_lengths. */
+static lace_status check_items(lace_session *s, const lace_item *items, size_t n_items,
+                               lace_error *err)
+{
+    const lace_session_options *o = &s->options;
+    int32_t n_vocab = s->model->m->config.n_vocab;
+    size_t n_outputs = 0;
+    for (int32_t i = 0; i < o->n_sequences; i++)
+        s->lengths[i] = s->new_lengths[i] = s->kv->sequences[i].n_tokens;
+    for (size_t i = 0; i < n_items; i++) {
+        if (items[i].token < 0 || items[i].token >= n_vocab)
+            return error_set(err, LACE_E_ARG, "item %zu: token %d, expected 0 to %d", i,
+                             items[i].token, n_vocab - 1);
+        if (items[i].sequence < 0 || items[i].sequence >= o->n_sequences)
+            return error_set(err, LACE_E_ARG, "item %zu: sequence %d, expected 0 to %d", i,
+                             items[i].sequence, o->n_sequences - 1);
+        if (++s->new_lengths[items[i].sequence] > o->n_context)
+            return error_set(err, LACE_E_CONTEXT,
+                             "sequence %d holds %d tokens, and more were given than its context of %d "
+                             "can take",
+                             items[i].sequence, s->lengths[items[i].sequence], o->n_context);
+        n_outputs += items[i].want_logits;
+    }
+    if (n_outputs > (size_t)o->n_outputs)
+        return error_set(err, LACE_E_ARG, "logits of %zu items are wanted, the session has room for %d",
+                         n_outputs, o->n_outputs);
+    return LACE_OK;
+}
+
+/* Puts up to n_batch items into the arrays of the batch. Returns how many. */
+static size_t fill_batch(lace_session *s, const lace_item *items, size_t n_items, batch *b)
+{
+    size_t n = n_items < (size_t)s->options.n_batch ? n_items : (size_t)s->options.n_batch;
+    for (int32_t i = 0; i < s->options.n_sequences; i++)
+        s->new_lengths[i] = s->kv->sequences[i].n_tokens;
+    *b = (batch){.n_tokens = (int32_t)n,
+                 .tokens = s->tokens,
+                 .positions = s->positions,
+                 .outputs = s->outputs,
+                 .pages = (const int32_t *const *const *)s->pages};
+    for (size_t i = 0; i < n; i++) {
+        s->tokens[i] = items[i].token;
+        s->positions[i] = s->new_lengths[items[i].sequence]++;
+        for (int32_t g = 0; g < s->kv->n_groups; g++)
+            s->pages[g][i] = s->kv->sequences[items[i].sequence].tables[g];
+        /* A plan has room for so many outputs; check_items has seen to it. */
+        if (items[i].want_logits)
+            s->outputs[b->n_outputs++] = (int32_t)i;
+    }
+    return n;
+}
+
+static lace_status reserve_batch(lace_session *s, lace_error *err)
+{
+    for (int32_t i = 0; i < s->options.n_sequences; i++)
+        TRY(kv_reserve(s->kv, i, s->new_lengths[i] - s->kv->sequences[i].n_tokens, err));
+    return LACE_OK;
+}
+
+/* Where this batch's logits are; kept aside if another batch of the same eval follows. */
+static void collect_logits(lace_session *s, const batch *b, bool is_last)
+{
+    size_t n_vocab = (size_t)s->model->m->config.n_vocab;
+    for (int32_t i = 0; i < b->n_outputs; i++) {
+        const float *row = plan_logits(s->p, i);
+        if (!is_last) {
+            float *kept = s->kept_logits + (size_t)s->n_logits * n_vocab;
+            memcpy(kept, row, n_vocab * sizeof *kept);
+            row = kept;
+        }
+        s->logits[s->n_logits++] = row;
+    }
+}
+
+lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,
+                              lace_error *err)
+{
+    s->n_logits = 0;
+    TRY(check_items(s, items, n_items, err));
+    for (size_t at = 0; at < n_items;) {
+        batch b;
+        size_t n = fill_batch(s, items + at, n_items - at, &b);
+        lace_status status = reserve_batch(s, err);
+        if (status != LACE_OK) {
+            for (int32_t i = 0; i < s->options.n_sequences; i++)
+                kv_set_length(s->kv, i, s->lengths[i]);
+            s->n_logits = 0;
+            return status;
+        }
+        plan_run(s->p, s->workers, &b, NULL);
+        for (int32_t i = 0; i < s->options.n_sequences; i++)
+            if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)
+                kv_set_length(s->kv, i, s->new_lengths[i]);
+        at += n;
+        collect_logits(s, &b, at == n_items);
+    }
+    return LACE_OK;
+}
+
+const float *lace_session_logits(const lace_session *s, size_t k)
+{
+    return k < (size_t)s->n_logits ? s->logits[k] : NULL;
+}
+
+/* ---- Sequences ------------------------------------------------------------------------------- */
+
+static bool is_sequence(const lace_session *s, int32_t sequence)
+{
+    return sequence >= 0 && sequence < s->options.n_sequences;
+}
+
+int32_t lace_session_length(const lace_session *s, int32_t sequence)
+{
+    return is_sequence(s, sequence) ? s->kv->sequences[sequence].n_tokens : 0;
+}
+
+lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_tokens,
+                                  lace_error *err)
+{
+    TRY(check_range("sequence", sequence, 0, s->options.n_sequences - 1, err));
+    TRY(check_range("n_tokens", n_tokens, 0, lace_session_length(s, sequence), err));
+    kv_set_length(s->kv, sequence, n_tokens);
+    return LACE_OK;
+}
+
+lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_error *err)
+{
+    TRY(check_range("from", from, 0, s->options.n_sequences - 1, err));
+    TRY(check_range("to", to, 0, s->options.n_sequences - 1, err));
+    if (from == to || s->kv->sequences[to].n_tokens != 0)
+        return error_set(err, LACE_E_ARG, "sequence %d cannot become a copy: it is not empty", to);
+    kv_fork(s->kv, from, to);
+    return LACE_OK;
+}

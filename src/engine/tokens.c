@@ -1,0 +1,77 @@
+/* Text to tokens and back, for the public API. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/engine.h"
+
+static lace_status no_vocabulary(lace_error *err)
+{
+    return error_set(err, LACE_E_VOCAB, "the model has no vocabulary");
+}
+
+lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, unsigned flags,
+                          lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err)
+{
+    *n_out = 0;
+    if (!lm->tokens)
+        return no_vocabulary(err);
+    token_list list = {0};
+    lace_status status = tokenizer_encode(lm->tokens, s, n_bytes, flags, &list, err);
+    if (status == LACE_OK) {
+        size_t n = list.size < capacity ? list.size : capacity;
+        if (n)
+            memcpy(tokens, list.data, n * sizeof *tokens);
+        *n_out = list.size;
+    }
+    token_list_deinit(&list);
+    return status;
+}
+
+bool lace_token_is_end(const lace_model *lm, lace_token token)
+{
+    return lm->tokens && tokenizer_is_end(lm->tokens, token);
+}
+
+lace_status lace_decoder_create(const lace_model *lm, lace_decoder **out, lace_error *err)
+{
+    *out = NULL;
+    if (!lm->tokens)
+        return no_vocabulary(err);
+    lace_decoder *d = mem_calloc(1, sizeof *d);
+    if (!d)
+        return error_nomem(err, "a decoder");
+    lace_status status = decoder_create(lm->tokens, false, &d->d, err);
+    if (status != LACE_OK) {
+        mem_free(d);
+        return status;
+    }
+    *out = d;
+    return LACE_OK;
+}
+
+void lace_decoder_free(lace_decoder *d)
+{
+    if (!d)
+        return;
+    decoder_free(d->d);
+    mem_free(d);
+}
+
+lace_status lace_decoder_push(lace_decoder *d, lace_token token, const char **out, size_t *n_bytes,
+                              lace_error *err)
+{
+    text piece = {"", 0};
+    lace_status status = decoder_push(d->d, token, &piece, err);
+    *out = piece.data;
+    *n_bytes = piece.size;
+    return status;
+}
+
+lace_status lace_decoder_flush(lace_decoder *d, const char **out, size_t *n_bytes, lace_error *err)
+{
+    text piece = {"", 0};
+    lace_status status = decoder_flush(d->d, &piece, err);
+    *out = piece.data;
+    *n_bytes = piece.size;
+    return status;
+}

@@ -1,0 +1,221 @@
+/*
+ * Golden models: tiny models of every architecture whose logits were recorded with the reference
+ * implementation in float32. lace must give the same logits however the tokens arrive: in one batch,
+ * one by one, mixed with another sequence, on any number of threads.
+ */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "golden_file.h"
+#include "lace.h"
+#include "tap.h"
+
+/* Float32 rounding alone gives 1e-13 to 1e-11; 1e-9 leaves room for another order of summation. */
+static const double TOLERANCE = 1e-9;
+
+typedef struct subject {
+    lace_model *model;
+    golden g;
+} subject;
+
+static lace_session *start(const subject *s, int32_t n_sequences, int32_t n_threads, int32_t n_batch)
+{
+    lace_session_options o = lace_session_options_default();
+    o.n_context = 160;
+    o.n_sequences = n_sequences;
+    o.n_threads = n_threads;
+    o.n_batch = n_batch;
+    o.n_outputs = s->g.n_tokens;
+    o.kv_type = LACE_KV_F32;
+    lace_session *session;
+    lace_error err;
+    if (lace_session_create(s->model, &o, &session, &err) != LACE_OK)
+        tap_note("%s", err.text);
+    CHECK(session != NULL);
+    return session;
+}
+
+static void check_row(const subject *s, const float *row, int32_t token)
+{
+    size_t n = (size_t)s->g.n_vocab;
+    double error = row ? nmse(row, s->g.logits + (size_t)token * n, n) : 1;
+    if (!(error <= TOLERANCE))
+        tap_note("logits of token %d: nmse %g", token, error);
+    CHECK(error <= TOLERANCE);
+}
+
+static int32_t best(const float *row, int32_t n)
+{
+    int32_t at = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (row[i] > row[at])
+            at = i;
+    return at;
+}
+
+/* Evaluates all tokens at once (the session cuts them into batches), then goes on greedily. */
+static void in_batches(const subject *s, int32_t n_threads, int32_t n_batch)
+{
+    lace_session *session = start(s, 1, n_threads, n_batch);
+    if (!session)
+        return;
+    lace_item *items = calloc((size_t)s->g.n_tokens, sizeof *items);
+    for (int32_t i = 0; i < s->g.n_tokens; i++)
+        items[i] = (lace_item){s->g.tokens[i], 0, true};
+    CHECK(lace_session_eval(session, items, (size_t)s->g.n_tokens, NULL) == LACE_OK);
+    for (int32_t i = 0; i < s->g.n_tokens; i++)
+        check_row(s, lace_session_logits(session, (size_t)i), i);
+    int32_t next = best(lace_session_logits(session, (size_t)s->g.n_tokens - 1), s->g.n_vocab);
+    for (int32_t i = 0; i < s->g.n_greedy; i++) {
+        CHECK(next == s->g.greedy[i]);
+        lace_item item = {next, 0, true};
+        CHECK(lace_session_eval(session, &item, 1, NULL) == LACE_OK);
+        next = best(lace_session_logits(session, 0), s->g.n_vocab);
+    }
+    free(items);
+    lace_session_free(session);
+}
+
+static void one_batch_1_thread(void *arg)
+{
+    in_batches(arg, 1, 96);
+}
+
+static void one_batch_2_threads(void *arg)
+{
+    in_batches(arg, 2, 96);
+}
+
+static void one_batch_4_threads(void *arg)
+{
+    in_batches(arg, 4, 96);
+}
+
+static void batches_of_seven(void *arg)
+{
+    in_batches(arg, 2, 7);
+}
+
+static void token_by_token(void *arg)
+{
+    in_batches(arg, 2, 1);
+}
+
+/* Two copies of the text in one session, the second five tokens behind the first. */
+static void two_sequences_interleaved(void *arg)
+{
+    const subject *s = arg;
+    lace_session *session = start(s, 2, 2, 64);
+    enum { BEHIND = 5 };
+    for (int32_t i = 0; session && i < s->g.n_tokens + BEHIND; i++) {
+        lace_item items[2];
+        size_t n = 0;
+        if (i < s->g.n_tokens)
+            items[n++] = (lace_item){s->g.tokens[i], 0, true};
+        if (i >= BEHIND)
+            items[n++] = (lace_item){s->g.tokens[i - BEHIND], 1, true};
+        CHECK(lace_session_eval(session, items, n, NULL) == LACE_OK);
+        if (i < s->g.n_tokens)
+            check_row(s, lace_session_logits(session, 0), i);
+        if (i >= BEHIND)
+            check_row(s, lace_session_logits(session, n - 1), i - BEHIND);
+    }
+    lace_session_free(session);
+}
+
+/* A copy of a sequence goes on by itself; so does the original after it was cut back. */
+static void forked_and_truncated(void *arg)
+{
+    const subject *s = arg;
+    lace_session *session = start(s, 2, 2, 64);
+    if (!session)
+        return;
+    int32_t half = s->g.n_tokens / 2;
+    for (int32_t i = 0; i < half + 3; i++) {
+        lace_item item = {i < half ? s->g.tokens[i] : 7, 0, true};
+        CHECK(lace_session_eval(session, &item, 1, NULL) == LACE_OK);
+    }
+    CHECK(lace_session_truncate(session, 0, half, NULL) == LACE_OK);
+    CHECK(lace_session_fork(session, 0, 1, NULL) == LACE_OK);
+    for (int32_t i = half; i < s->g.n_tokens; i++) {
+        lace_item items[2] = {{s->g.tokens[i], 0, true}, {s->g.tokens[i], 1, true}};
+        CHECK(lace_session_eval(session, items, 2, NULL) == LACE_OK);
+        check_row(s, lace_session_logits(session, 0), i);
+        check_row(s, lace_session_logits(session, 1), i);
+    }
+    lace_session_free(session);
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void *);
+} ways[] = {
+    {"in one batch, 1 thread", one_batch_1_thread},
+    {"in one batch, 2 threads", one_batch_2_threads},
+    {"in one batch, 4 threads", one_batch_4_threads},
+    {"in batches of 7", batches_of_seven},
+    {"token by token", token_by_token},
+    {"two sequences interleaved", two_sequences_interleaved},
+    {"forked and truncated", forked_and_truncated},
+};
+
+static const char *skip_why;
+
+static void skipped(void *arg)
+{
+    tap_skip("%s", skip_why);
+}
+
+static void failed(void *arg)
+{
+    tap_note("%s", (const char *)arg);
+    CHECK(!"the model opens");
+}
+
+static void check_model(const char *name, const char *model_path, const char *golden_path)
+{
+    subject s = {0};
+    lace_error err;
+    char title[256];
+    lace_status status = lace_model_open(model_path, NULL, &s.model, &err);
+    if (status == LACE_OK && golden_read(golden_path, &s.g)) {
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            snprintf(title, sizeof title, "%s: %s", name, ways[i].name);
+            tap_case_arg(title, ways[i].run, &s);
+        }
+    } else if (strstr(err.text, "which lace does not know")) {
+        skip_why = err.text;
+        tap_case_arg(name, skipped, NULL);
+    } else {
+        tap_case_arg(name, failed, err.text);
+    }
+    golden_free(&s.g);
+    lace_model_close(s.model);
+}
+
+int main(void)
+{
+    char *root = tap_shared("golden");
+    DIR *dir = root ? opendir(root) : NULL;
+    if (!dir) {
+        skip_why = "no shared test data";
+        tap_case_arg("golden models", skipped, NULL);
+        free(root);
+        return tap_end();
+    }
+    for (struct dirent *e; (e = readdir(dir));) {
+        char model[512], expected[512];
+        snprintf(model, sizeof model, "golden/%s/model.gguf", e->d_name);
+        snprintf(expected, sizeof expected, "golden/%s/golden.safetensors", e->d_name);
+        char *model_path = tap_shared(model), *golden_path = tap_shared(expected);
+        if (model_path && golden_path)
+            check_model(e->d_name, model_path, golden_path);
+        free(model_path);
+        free(golden_path);
+    }
+    closedir(dir);
+    free(root);
+    return tap_end();
+}
