@@ -145,11 +145,11 @@ static lace_status read_heads(const source *s, model_config *c)
             "E_META: %s: gives %d heads of %d values, expected an even number up to %d, "
             "and %d in all",
             length.text, c->n_heads, c->head_dim, CONFIG_MAX_HEAD_DIM, CONFIG_MAX_WIDTH);
-    int32_t value_length = c->head_dim;
+    int32_t value_length = c->n_embd / c->n_heads; /* whatever key_length says, as in llama.cpp */
     TRY(get_int(s, "attention.value_length", 1, CONFIG_MAX_HEAD_DIM, &value_length, &found));
-    key value = key_of(s, "attention.value_length");
+    key value = key_of(s, found ? "attention.value_length" : "attention.key_length");
     if (value_length != c->head_dim)
-        return bad(s, &value, LACE_E_UNSUPPORTED, "differs from the length of a key");
+        return bad(s, &value, LACE_E_UNSUPPORTED, "keys and values of different lengths");
     return LACE_OK;
 }
 
@@ -296,7 +296,8 @@ static lace_status read_experts(const source *s, model_config *c)
     TRY(need_int(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
     c->n_ff_expert = c->n_ff;
     TRY(get_int(s, "expert_feed_forward_length", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert, NULL));
-    return gguf_get_bool(s->g, key_of(s, "expert_weights_norm").text, &c->norms_experts, NULL, s->err);
+    return gguf_get_bool(s->g, key_of(s, "expert_weights_norm").text, &c->norms_experts, NULL,
+                         s->err);
 }
 
 static lace_status read_config(const source *s, model_config *c)

@@ -1,0 +1,139 @@
+/* base/file_write: a file is there whole or not at all. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/file_write.h"
+#include "scratch.h"
+#include "tap.h"
+
+static char block[300000];
+
+/* Write 4 bytes, a block longer than the buffer, 4 bytes. */
+static lace_status write_file(const char *path, lace_error *err)
+{
+    file_writer *w = NULL;
+    lace_status status = file_writer_create(path, &w, err);
+    for (int i = 0; status == LACE_OK && i < 3; i++)
+        status = file_writer_write(w, i == 1 ? block : "tiny", i == 1 ? sizeof block : 4, err);
+    if (status == LACE_OK)
+        return file_writer_commit(w, err);
+    file_writer_abort(w);
+    return status;
+}
+
+static bool is_complete(const char *path)
+{
+    static char got[sizeof block + 9];
+    FILE *f = fopen(path, "rb");
+    size_t n = f ? fread(got, 1, sizeof got, f) : 0;
+    if (f)
+        fclose(f);
+    return n == sizeof block + 8 && memcmp(got, "tiny", 4) == 0 &&
+           memcmp(got + 4, block, sizeof block) == 0 && memcmp(got + n - 4, "tiny", 4) == 0;
+}
+
+/* A full disk at every call: with a free name and over an old file, with whole and short writes. */
+static void a_full_disk_leaves_the_old_file(void)
+{
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    for (int mode = 0; mode < 4; mode++) {
+        bool has_old = mode & 1, is_short = mode & 2;
+        long i = 0;
+        for (; CHECK(i < 1000); i++) {
+            const char *path = scratch_path("out");
+            lace_error err = {0};
+            unlink(path);
+            if (has_old)
+                CHECK(scratch_write("out", "old"));
+            file_writer_fail_at(i, is_short);
+            lace_status status = write_file(path, &err);
+            bool is_over = file_writer_calls() <= i;
+            file_writer_fail_at(-1, false);
+            if (is_over) {
+                CHECK(status == LACE_OK && is_complete(path));
+                break;
+            }
+            CHECK(status == LACE_E_IO && strstr(err.text, "No space left") != NULL);
+            bool was_last_step = strstr(err.text, "directory") != NULL;
+            if (was_last_step)
+                CHECK(is_complete(path));
+            else if (has_old)
+                CHECK(scratch_holds("out", "old"));
+            else
+                CHECK(access(path, F_OK) != 0);
+            CHECK(scratch_count() == (has_old || was_last_step));
+        }
+        CHECK(i >= 7); /* create, write three times, flush, link, flush the directory */
+        tap_note("%s, %s writes: %ld calls failed", has_old ? "over an old file" : "new file",
+                 is_short ? "short" : "whole", i);
+    }
+    scratch_remove();
+}
+
+/* A child writes the same file again and again; whenever it is killed, the file is whole. */
+static void a_killed_writer_leaves_no_partial_file(void)
+{
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    int n_there = 0;
+    for (int i = 0; i < 100; i++) {
+        const char *path = scratch_path("out");
+        unlink(path);
+        pid_t child = fork();
+        if (child == 0) {
+            for (;;)
+                write_file(path, NULL);
+        }
+        if (!CHECK(child > 0))
+            break;
+        /* From "hardly begun" to "many times". */
+        usleep((useconds_t)(i * 97 % 5000));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        bool is_there = access(path, F_OK) == 0;
+        n_there += is_there;
+        CHECK(!is_there || is_complete(path));
+    }
+    tap_note("killed 100 times, %d with a file", n_there);
+    CHECK(n_there > 0);
+    scratch_remove();
+}
+
+static void file_writer_refuses_what_is_no_file_and_follows_links(void)
+{
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    file_writer *w;
+    lace_error err;
+    CHECK(file_writer_create("/dev/null", &w, &err) == LACE_E_IO && !w);
+    CHECK(file_writer_create(scratch_path("."), &w, &err) == LACE_E_IO && !w);
+    CHECK(file_writer_create(scratch_path("no/such/folder"), &w, &err) == LACE_E_IO && !w);
+    CHECK(file_writer_create("", &w, &err) == LACE_E_ARG && !w);
+    CHECK(symlink("target", scratch_path("link")) == 0);
+    CHECK(scratch_write("target", "old"));
+    CHECK(chmod(scratch_path("target"), 0600) == 0);
+    CHECK(file_writer_create(scratch_path("link"), &w, &err) == LACE_OK);
+    CHECK(file_writer_write(w, "new!", 4, &err) == LACE_OK && file_writer_size(w) == 4);
+    CHECK(file_writer_commit(w, &err) == LACE_OK);
+    struct stat st;
+    CHECK(lstat(scratch_path("link"), &st) == 0 && S_ISLNK(st.st_mode));
+    CHECK(stat(scratch_path("target"), &st) == 0 && (st.st_mode & 0777) == 0600);
+    CHECK(scratch_holds("target", "new!"));
+    CHECK(scratch_count() == 2);
+    scratch_remove();
+}
+
+int main(void)
+{
+    memset(block, 'n', sizeof block);
+    CASE(a_full_disk_leaves_the_old_file);
+    CASE(a_killed_writer_leaves_no_partial_file);
+    CASE(file_writer_refuses_what_is_no_file_and_follows_links);
+    return tap_end();
+}
