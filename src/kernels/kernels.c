@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "kernels/cpu/ops.h"
+
 static const char *const names[OP_COUNT] = {
 #define X(id, name, what) [OP_##id] = #name,
 #include "kernels/ops.def"
@@ -56,9 +58,13 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU:
         return matmul_scratch_bytes(s, n_tokens);
-    case OP_ATTEND:
-        /* Scores of one query and one row of the cache, for the plain kernel. */
-        return 4 * ((uint64_t)n_context + (uint64_t)s->a.attend.kv.head_dim) + 256;
+    case OP_ATTEND: {
+        /* Scores of one query and one row of the cache, for the plain kernel; tiles for the others. */
+        int32_t dim = s->a.attend.kv.head_dim;
+        uint64_t plain = 4 * ((uint64_t)n_context + (uint64_t)dim) + 256;
+        uint64_t tiles = attend_scratch_bytes(dim);
+        return plain > tiles ? plain : tiles;
+    }
     case OP_RMS_NORM_QUANTIZE:
         return 4 * (uint64_t)s->in[0].width;
     case OP_KV_WRITE:

@@ -226,6 +226,5 @@ bool check_rows(const char *what, const operand *want, const operand *got, int64
         }
     }
     int64_t r = sum.worst / want->width, i = sum.worst % want->width;
-    return n_rows == 0 ||
-           judge(what, &sum, max_nmse, check_row(want, r)[i], check_row(got, r)[i]);
+    return n_rows == 0 || judge(what, &sum, max_nmse, check_row(want, r)[i], check_row(got, r)[i]);
 }

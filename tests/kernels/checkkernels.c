@@ -31,7 +31,7 @@ static struct {
 
 /* Versions that have been checked, and how long the plain version of a shape took. */
 static struct {
-    char name[64];
+    char name[80];
     const void *version;
 } seen[MAX_SEEN];
 static int n_seen;
@@ -69,10 +69,10 @@ static const char *case_name(char out[80])
     return out;
 }
 
-bool check_begin(const char *op, const char *type, const void *version)
+bool check_begin(const char *name_of_op, const char *type, const void *version)
 {
     char name[80];
-    snprintf(now.op, sizeof now.op, "%s", op);
+    snprintf(now.op, sizeof now.op, "%s", name_of_op);
     snprintf(now.type, sizeof now.type, "%s", type ? type : "");
     case_name(name);
     if (!version)
@@ -84,7 +84,7 @@ bool check_begin(const char *op, const char *type, const void *version)
         snprintf(seen[n_seen].name, sizeof seen[n_seen].name, "%s", name);
         seen[n_seen++].version = version;
     }
-    if (!list_has(options.ops, op) || (type && !list_has(options.types, type)) ||
+    if (!list_has(options.ops, now.op) || (type && !list_has(options.types, type)) ||
         !list_has(options.level, cpu_level_name(now.level)))
         return false;
     uint64_t h = 14695981039346656037u; /* FNV-1a */
@@ -226,7 +226,7 @@ static double time_ns(void (*run)(void *arg, int worker, int n_workers), void *a
     return best;
 }
 
-void check_bench(const char *shape, void (*run)(void *arg, int worker, int n_workers), void *arg,
+void check_bench(const char *what, void (*run)(void *arg, int worker, int n_workers), void *arg,
                  check_rate rate)
 {
     static bool has_head;
@@ -236,7 +236,7 @@ void check_bench(const char *shape, void (*run)(void *arg, int worker, int n_wor
     if (!has_head)
         printf("# %-28s %-30s %-11s %12s %9s\n", "operation", "shape", "level", "ns", "speed-up");
     has_head = true;
-    snprintf(key, sizeof key, "%s|%s", case_name(name), shape);
+    snprintf(key, sizeof key, "%s|%s", case_name(name), what);
     double ns = time_ns(run, arg), plain = 0;
     if (now.level == CPU_PLAIN && n_plain_times < MAX_TIMES) {
         snprintf(plain_times[n_plain_times].name, sizeof plain_times[0].name, "%.159s", key);
@@ -250,7 +250,7 @@ void check_bench(const char *shape, void (*run)(void *arg, int worker, int n_wor
         n += snprintf(rates, sizeof rates, " %7.2f GB/s", rate.n_bytes / ns);
     if (rate.n_macs > 0)
         snprintf(rates + n, sizeof rates - (size_t)n, " %7.2f GMAC/s", rate.n_macs / ns);
-    printf("# %-28s %-30s %-11s %12.0f ", name, shape, cpu_level_name(now.level), ns);
+    printf("# %-28s %-30s %-11s %12.0f ", name, what, cpu_level_name(now.level), ns);
     if (plain > 0)
         printf("%8.1fx%s\n", plain / ns, rates);
     else
@@ -258,14 +258,14 @@ void check_bench(const char *shape, void (*run)(void *arg, int worker, int n_wor
     fflush(stdout);
 }
 
-void check_bench_step(const char *shape, kernel_fn fn, const step *s, const batch *b,
+void check_bench_step(const char *what, kernel_fn fn, const step *s, const batch *b,
                       int64_t n_context, check_rate rate)
 {
     if (!options.is_bench)
         return;
     run_args r;
     prepare(&r, fn, s, b, options.n_threads, n_context);
-    check_bench(shape, run_worker, &r, rate);
+    check_bench(what, run_worker, &r, rate);
 }
 
 /* ---- Options --------------------------------------------------------------------------------- */

@@ -19,11 +19,11 @@
  *         check_end();
  *     }
  *
- * At the plain level `ref` and `table` hold the same functions; the checks then show that the result
- * does not depend on the number of workers, and that nothing is written outside.
+ * At the plain level `ref` and `table` hold the same functions; the checks then show that the
+ * result does not depend on the number of workers, and that nothing is written outside.
  *
- * All memory comes from check_alloc(): it is filled with 0xFF (a NaN as f32 and as f16), with guards
- * at both ends that check_shape() and check_end() look at.
+ * All memory comes from check_alloc(): it is filled with 0xFF (a NaN as f32 and as f16), with
+ * guards at both ends that check_shape() and check_end() look at.
  */
 #ifndef LACE_TESTS_CHECKKERNELS_H
 #define LACE_TESTS_CHECKKERNELS_H
@@ -60,7 +60,8 @@ void check_end(void);
 
 /* ---- Data ------------------------------------------------------------------------------------ */
 
-/* Aligned to 64 bytes, poisoned, guarded at both ends; freed by the next check_shape or check_end. */
+/* Aligned to 64 bytes, poisoned, guarded at both ends; freed by the next check_shape or check_end.
+ */
 void *check_alloc(uint64_t n_bytes);
 
 uint64_t check_random(void);
@@ -82,7 +83,8 @@ const char *check_fill_name(check_fill kind);
 void check_fill_f32(float *x, int64_t n, check_fill kind);
 void check_fill_bytes(void *x, uint64_t n_bytes);
 
-/* An operand of n_rows rows (rows of f32 are padded by a few values, to see that strides are used). */
+/* An operand of n_rows rows (rows of f32 are padded by a few values, to see that strides are used).
+ */
 operand check_operand(act_format format, int64_t width, int64_t n_rows);
 static inline float *check_row(const operand *o, int64_t row)
 {
@@ -96,8 +98,8 @@ operand check_operand_copy(const operand *o, int64_t n_rows);
 enum { CHECK_MAX_WORKERS = 3 };
 
 /*
- * Run a step as n_workers workers, one after the other (with --threads: on threads). Each has scratch
- * of exactly step_scratch_bytes(s, b->n_tokens, n_context), poisoned and guarded.
+ * Run a step as n_workers workers, one after the other (with --threads: on threads). Each has
+ * scratch of exactly step_scratch_bytes(s, b->n_tokens, n_context), poisoned and guarded.
  */
 void check_run(kernel_fn fn, const step *s, const batch *b, int n_workers, int64_t n_context);
 
@@ -128,12 +130,12 @@ typedef struct check_rate {
     double n_macs;  /* multiplied and added by one run; 0: do not show */
 } check_rate;
 
-/* Time a step on --threads threads and print a line. `shape` names what was timed. */
-void check_bench_step(const char *shape, kernel_fn fn, const step *s, const batch *b,
+/* Time a step on --threads threads and print a line. `what` names the shape. */
+void check_bench_step(const char *what, kernel_fn fn, const step *s, const batch *b,
                       int64_t n_context, check_rate rate);
 
 /* Time anything else, e.g. a matmul_impl: run(arg, worker, n_workers) on all threads. */
-void check_bench(const char *shape, void (*run)(void *arg, int worker, int n_workers), void *arg,
+void check_bench(const char *what, void (*run)(void *arg, int worker, int n_workers), void *arg,
                  check_rate rate);
 
 #endif

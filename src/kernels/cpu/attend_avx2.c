@@ -1,0 +1,6 @@
+/* Attention for AVX2. */
+#include "kernels/cpu/vec_avx2.h"
+#include "kernels/cpu/vec_math.h"
+
+#define FN(name) name##_avx2
+#include "kernels/cpu/attend_tmpl.h"

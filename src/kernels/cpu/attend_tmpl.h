@@ -1,0 +1,469 @@
+/*
+ * Attention over the paged cache: softmax(q k) v. Compiled once per CPU level: the including file
+ * defines FN(name) and includes vec_<level>.h and vec_math.h before.
+ *
+ * The work is cut into items: the query heads of one key-value head, for one token or a run of tokens
+ * of one sequence. All rows of an item (token, query head) meet the same keys and values, which are
+ * read once for all of them, in blocks of ATTEND_BLOCK positions:
+ *
+ *     scores = q . k        [rows, block]   scaled, capped, masked
+ *     most, sum             per row         running maximum and sum of the softmax (Milakov and
+ *                                           Gimelshein, "Online normalizer calculation", 2018)
+ *     out = out * factor + exp(scores - most) . v
+ *
+ * so that no more than a block of scores is ever kept. With few rows (decode) keys and values are
+ * decoded in registers on their way to the sums. With many (prefill) a block is decoded once to
+ * floats, the keys transposed, and both products are done by one small matrix kernel.
+ *
+ * One item is done by one worker; the range of positions is not split, because joining the parts
+ * would need a barrier inside of the step. Where there are fewer items than workers, the query heads
+ * of a group are split instead.
+ */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "kernels/cpu/ops.h"
+#include "tensor/blocks.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* From this many rows on, decoding a block to floats pays. Measured on Zen 4: equal at 10 to 14. */
+enum { MANY_ROWS = 12 };
+
+/* One query: a head of a token. */
+typedef struct query {
+    const float *q; /* [head_dim] */
+    float *out;     /* [head_dim] */
+    int32_t first, last; /* positions that it sees */
+    float most, sum;     /* of its scores so far; sum of exp(score - most) */
+    float factor;        /* what the last block's maximum makes of the result so far */
+} query;
+
+typedef struct block {
+    int32_t first, n; /* positions */
+    /* [n rounded up to VW], the last one repeated */
+    const uint8_t *k[ATTEND_BLOCK], *v[ATTEND_BLOCK];
+} block;
+
+typedef struct tiles {
+    float *scores; /* [ATTEND_ROWS, ATTEND_BLOCK] */
+    float *k;      /* [head_dim, ATTEND_BLOCK] */
+    float *v;      /* [ATTEND_BLOCK, head_dim] */
+} tiles;
+
+/* ---- Decoding -------------------------------------------------------------------------------- */
+
+/* Values i ... i + VW - 1 of a row of the cache. */
+INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
+{
+    if (type == DTYPE_F16)
+        return v_load_f16(row + 2 * i);
+    if (type == DTYPE_F32)
+        return v_load((const float *)(row + 4 * i));
+    const uint8_t *b = row + i / 32 * (int32_t)sizeof(block_q8_0);
+    uint16_t scale;
+    memcpy(&scale, b, 2);
+    return v_mul(v_load_i8((const int8_t *)b + 2 + i % 32), v_set(v_f16(scale)));
+}
+
+/* Keys of a block as columns, values as rows of floats. */
+INLINE void unpack_keys(dtype type, const block *b, int32_t dim, float *out)
+{
+    for (int32_t p = 0; p < b->n; p += VW)
+        for (int32_t i = 0; i < dim; i += VW) {
+            vf x[VW];
+            UNROLL for (int k = 0; k < VW; k++) x[k] = load_kv(type, b->k[p + k], i);
+            v_transpose(x);
+            UNROLL for (int k = 0; k < VW; k++) v_store(out + (i + k) * ATTEND_BLOCK + p, x[k]);
+        }
+}
+
+INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
+{
+    for (int32_t p = 0; p < b->n; p++)
+        for (int32_t i = 0; i < dim; i += VW)
+            v_store(out + p * dim + i, load_kv(type, b->v[p], i));
+}
+
+/* ---- Few rows -------------------------------------------------------------------------------- */
+
+/* Scores of n_rows queries with VW / n_rows keys: one vector of sums. */
+INLINE void score_tile(dtype type, int n_rows, const query *q, const uint8_t *const *keys,
+                       int32_t dim, float *scores)
+{
+    const int n_keys = VW / n_rows;
+    vf sums[VW];
+    UNROLL for (int i = 0; i < VW; i++) sums[i] = v_set(0);
+    for (int32_t i = 0; i < dim; i += VW) {
+        vf k[VW];
+        UNROLL for (int j = 0; j < n_keys; j++) k[j] = load_kv(type, keys[j], i);
+        UNROLL for (int r = 0; r < n_rows; r++)
+        {
+            vf x = v_load(q[r].q + i);
+            UNROLL for (int j = 0; j < n_keys; j++)
+                sums[r * n_keys + j] = v_fma(x, k[j], sums[r * n_keys + j]);
+        }
+    }
+    float all[VW];
+    v_store(all, v_sum_each(sums));
+    for (int r = 0; r < n_rows; r++)
+        memcpy(scores + r * ATTEND_BLOCK, all + r * n_keys, (size_t)n_keys * sizeof(float));
+}
+
+/* out = out * factor + weights . values, for n_vecs vectors at value i of n_rows results. */
+INLINE void weigh_tile(dtype type, int n_rows, int n_vecs, const query *q, const float *weights,
+                       const block *b, int32_t i)
+{
+    vf sums[16];
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        UNROLL for (int c = 0; c < n_vecs; c++)
+            sums[r * n_vecs + c] = v_mul(v_load(q[r].out + i + c * VW), v_set(q[r].factor));
+    }
+    for (int32_t p = 0; p < b->n; p++) {
+        vf v[8];
+        UNROLL for (int c = 0; c < n_vecs; c++) v[c] = load_kv(type, b->v[p], i + c * VW);
+        UNROLL for (int r = 0; r < n_rows; r++)
+        {
+            vf y = v_set(weights[r * ATTEND_BLOCK + p]);
+            UNROLL for (int c = 0; c < n_vecs; c++)
+                sums[r * n_vecs + c] = v_fma(y, v[c], sums[r * n_vecs + c]);
+        }
+    }
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        UNROLL for (int c = 0; c < n_vecs; c++)
+            v_store(q[r].out + i + c * VW, sums[r * n_vecs + c]);
+    }
+}
+
+/* As many vectors at a time as leave VW sums in registers. */
+INLINE void weigh_rows(dtype type, int n_rows, const query *q, const float *weights, const block *b,
+                       int32_t dim)
+{
+    int32_t i = 0;
+    if (n_rows <= VW / 8)
+        for (; i + 8 * VW <= dim; i += 8 * VW)
+            weigh_tile(type, n_rows, 8, q, weights, b, i);
+    if (n_rows <= VW / 4)
+        for (; i + 4 * VW <= dim; i += 4 * VW)
+            weigh_tile(type, n_rows, 4, q, weights, b, i);
+    if (n_rows <= VW / 2)
+        for (; i + 2 * VW <= dim; i += 2 * VW)
+            weigh_tile(type, n_rows, 2, q, weights, b, i);
+    for (; i < dim; i += VW)
+        weigh_tile(type, n_rows, 1, q, weights, b, i);
+}
+
+INLINE void score_rows(dtype type, int n_rows, const query *q, const block *b, int32_t dim,
+                       float *scores)
+{
+    for (int32_t p = 0; p < b->n; p += VW / n_rows)
+        score_tile(type, n_rows, q, b->k + p, dim, scores + p);
+}
+
+/* Rows in eights, fours, twos, ones. */
+#define BY_ROWS(n, r, CALL)                                                                        \
+    do {                                                                                           \
+        int r = 0;                                                                                 \
+        for (; r + 8 <= (n); r += 8)                                                               \
+            CALL(8);                                                                               \
+        for (; r + 4 <= (n); r += 4)                                                               \
+            CALL(4);                                                                               \
+        for (; r + 2 <= (n); r += 2)                                                               \
+            CALL(2);                                                                               \
+        for (; r < (n); r++)                                                                       \
+            CALL(1);                                                                               \
+    } while (0)
+
+INLINE void score_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                      const tiles *t)
+{
+#define CALL(n) score_rows(type, n, q + r, b, dim, t->scores + r * ATTEND_BLOCK)
+    BY_ROWS(n_rows, r, CALL);
+#undef CALL
+}
+
+INLINE void weigh_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                      const tiles *t)
+{
+#define CALL(n) weigh_rows(type, n, q + r, t->scores + r * ATTEND_BLOCK, b, dim)
+    BY_ROWS(n_rows, r, CALL);
+#undef CALL
+}
+
+/* ---- Many rows ------------------------------------------------------------------------------- */
+
+enum { GEMM_ROWS = 6, GEMM_VECS = VW == 16 ? 4 : 2 }; /* the sums fill the registers */
+
+/* c[r] = c[r] * factor[r] + a[r] . b, for n_vecs vectors of columns. a[r]: [depth], b: [depth, ldb] */
+INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float *b, int32_t ldb,
+                      int32_t depth, float *const *c, const float *factor)
+{
+    vf sums[GEMM_ROWS * 4];
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        UNROLL for (int j = 0; j < n_vecs; j++)
+            sums[r * n_vecs + j] =
+                factor ? v_mul(v_load(c[r] + j * VW), v_set(factor[r])) : v_set(0);
+    }
+    for (int32_t k = 0; k < depth; k++) {
+        vf x[4];
+        UNROLL for (int j = 0; j < n_vecs; j++) x[j] = v_load(b + k * ldb + j * VW);
+        UNROLL for (int r = 0; r < n_rows; r++)
+        {
+            vf y = v_set(a[r][k]);
+            UNROLL for (int j = 0; j < n_vecs; j++)
+                sums[r * n_vecs + j] = v_fma(y, x[j], sums[r * n_vecs + j]);
+        }
+    }
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        UNROLL for (int j = 0; j < n_vecs; j++) v_store(c[r] + j * VW, sums[r * n_vecs + j]);
+    }
+}
+
+INLINE void gemm_rows(int n_rows, const float *const *a, const float *b, int32_t ldb, int32_t depth,
+                      float *const *c, const float *factor, int32_t n_cols)
+{
+    float *at[GEMM_ROWS];
+    int32_t i = 0;
+    for (; i + GEMM_VECS * VW <= n_cols; i += GEMM_VECS * VW) {
+        UNROLL for (int r = 0; r < n_rows; r++) at[r] = c[r] + i;
+        gemm_tile(n_rows, GEMM_VECS, a, b + i, ldb, depth, at, factor);
+    }
+    for (; i < n_cols; i += VW) {
+        UNROLL for (int r = 0; r < n_rows; r++) at[r] = c[r] + i;
+        gemm_tile(n_rows, 1, a, b + i, ldb, depth, at, factor);
+    }
+}
+
+/* The same for any number of rows; factor may be NULL: c = a . b */
+static void gemm(int n_rows, const float *const *a, const float *b, int32_t ldb, int32_t depth,
+                 float *const *c, const float *factor, int32_t n_cols)
+{
+    int r = 0;
+    for (; r + GEMM_ROWS <= n_rows; r += GEMM_ROWS)
+        if (factor)
+            gemm_rows(GEMM_ROWS, a + r, b, ldb, depth, c + r, factor + r, n_cols);
+        else
+            gemm_rows(GEMM_ROWS, a + r, b, ldb, depth, c + r, NULL, n_cols);
+    for (; r < n_rows; r++)
+        gemm_rows(1, a + r, b, ldb, depth, c + r, factor ? factor + r : NULL, n_cols);
+}
+
+static void score_many(const query *q, int n_rows, const block *b, int32_t dim, const tiles *t)
+{
+    const float *a[ATTEND_ROWS];
+    float *c[ATTEND_ROWS];
+    for (int r = 0; r < n_rows; r++) {
+        a[r] = q[r].q;
+        c[r] = t->scores + r * ATTEND_BLOCK;
+    }
+    gemm(n_rows, a, t->k, ATTEND_BLOCK, dim, c, NULL, (b->n + VW - 1) / VW * VW);
+}
+
+static void weigh_many(const query *q, int n_rows, const block *b, int32_t dim, const tiles *t)
+{
+    const float *a[ATTEND_ROWS];
+    float *c[ATTEND_ROWS], factor[ATTEND_ROWS];
+    for (int r = 0; r < n_rows; r++) {
+        a[r] = t->scores + r * ATTEND_BLOCK;
+        c[r] = q[r].out;
+        factor[r] = q[r].factor;
+    }
+    gemm(n_rows, a, t->v, dim, b->n, c, factor, dim);
+}
+
+/* ---- Softmax --------------------------------------------------------------------------------- */
+
+/* Scores of one query and a block become weights, exp(score - most). */
+static void soften(const step *s, query *q, const block *b, float *scores)
+{
+    int32_t n = (b->n + VW - 1) / VW * VW;
+    vf scale = v_set(s->a.attend.scale), most_v = v_set(-INFINITY), sum = v_set(0);
+    if (s->a.attend.softcap > 0) {
+        vf cap = v_set(s->a.attend.softcap), part = v_set(s->a.attend.scale / s->a.attend.softcap);
+        for (int32_t i = 0; i < n; i += VW)
+            v_store(scores + i, v_mul(cap, v_tanh(v_mul(v_load(scores + i), part))));
+        scale = v_set(1.0f);
+    }
+    int32_t from = q->first - b->first, to = q->last + 1 - b->first;
+    for (int32_t i = 0; i < from && i < n; i++)
+        scores[i] = -INFINITY;
+    for (int32_t i = to < 0 ? 0 : to < b->n ? to : b->n; i < n; i++)
+        scores[i] = -INFINITY;
+    for (int32_t i = 0; i < n; i += VW) {
+        vf x = v_mul(v_load(scores + i), scale);
+        v_store(scores + i, x);
+        most_v = v_max(most_v, x);
+    }
+    float most = v_hmax(most_v), old = q->most;
+    q->most = most > old ? most : old;
+    for (int32_t i = 0; i < n; i += VW) {
+        vf x = v_exp(v_sub(v_load(scores + i), v_set(q->most)));
+        v_store(scores + i, x);
+        sum = v_add(sum, x);
+    }
+    float factor[VW];
+    v_store(factor, v_exp(v_set(old - q->most)));
+    q->factor = factor[0];
+    q->sum = q->sum * q->factor + v_sum(sum);
+}
+
+/* ---- Blocks and items ------------------------------------------------------------------------ */
+
+/* Where the block's rows are, page by page. */
+static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, block *b)
+{
+    for (int32_t i = 0; i < b->n;) {
+        int32_t at = (b->first + i) % kv->page_tokens;
+        const uint8_t *row = kv->data +
+                             (uint64_t)pages[(b->first + i) / kv->page_tokens] * kv->page_bytes +
+                             (uint64_t)(head * kv->page_tokens + at) * kv->row_bytes;
+        for (; at < kv->page_tokens && i < b->n; at++, i++, row += kv->row_bytes) {
+            b->k[i] = row + kv->k_offset;
+            b->v[i] = row + kv->v_offset;
+        }
+    }
+    for (int32_t i = b->n; i % VW; i++) {
+        b->k[i] = b->k[b->n - 1];
+        b->v[i] = b->v[b->n - 1];
+    }
+}
+
+INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
+                         const tiles *t)
+{
+    int32_t dim = s->a.attend.kv.head_dim;
+    bool is_many = n_rows >= MANY_ROWS;
+    if (is_many) {
+        unpack_keys(type, b, dim, t->k);
+        score_many(q, n_rows, b, dim, t);
+    } else {
+        score_few(type, q, n_rows, b, dim, t);
+    }
+    for (int r = 0; r < n_rows; r++)
+        soften(s, &q[r], b, t->scores + r * ATTEND_BLOCK);
+    if (is_many) {
+        unpack_values(type, b, dim, t->v);
+        weigh_many(q, n_rows, b, dim, t);
+    } else {
+        weigh_few(type, q, n_rows, b, dim, t);
+    }
+}
+
+static void attend_f16(const step *s, query *q, int n_rows, const block *b, const tiles *t)
+{
+    attend_block(DTYPE_F16, s, q, n_rows, b, t);
+}
+
+static void attend_f32(const step *s, query *q, int n_rows, const block *b, const tiles *t)
+{
+    attend_block(DTYPE_F32, s, q, n_rows, b, t);
+}
+
+static void attend_q8_0(const step *s, query *q, int n_rows, const block *b, const tiles *t)
+{
+    attend_block(DTYPE_Q8_0, s, q, n_rows, b, t);
+}
+
+/* Query heads [head, head + n_heads) of tokens [token, token + n_tokens), which share a sequence. */
+typedef struct item {
+    int64_t token;
+    int n_tokens;
+    int32_t head;
+    int n_heads;
+} item;
+
+static int make_queries(const step *s, const batch *b, const item *it, query *q)
+{
+    int32_t dim = s->a.attend.kv.head_dim, window = s->a.attend.window;
+    int n = 0;
+    for (int64_t t = it->token; t < it->token + it->n_tokens; t++)
+        for (int32_t h = it->head; h < it->head + it->n_heads; h++, n++) {
+            int32_t last = b->positions[t];
+            const float *sinks = s->a.attend.sinks;
+            q[n] = (query){
+                .q = operand_row(&s->in[0], t) + h * dim,
+                .out = operand_row(&s->out[0], t) + h * dim,
+                .first = window && last + 1 > window ? last + 1 - window : 0,
+                .last = last,
+                .most = sinks ? sinks[h] : -FLT_MAX, /* finite: infinity less itself is a NaN */
+                .sum = sinks ? 1.0f : 0.0f,
+            };
+            memset(q[n].out, 0, (size_t)dim * sizeof(float));
+        }
+    return n;
+}
+
+static void attend_item(const step *s, const batch *b, const item *it, const tiles *t)
+{
+    const kv_layer *kv = &s->a.attend.kv;
+    query q[ATTEND_ROWS];
+    block blk;
+    int n = make_queries(s, b, it, q);
+    int32_t head = it->head / (s->a.attend.n_heads / kv->n_heads);
+    int32_t last = q[n - 1].last; /* positions of a run ascend */
+    for (int32_t p = q[0].first; p <= last; p += ATTEND_BLOCK) {
+        blk.first = p;
+        blk.n = last + 1 - p < ATTEND_BLOCK ? last + 1 - p : ATTEND_BLOCK;
+        find_rows(kv, b->pages[kv->group][it->token], head, &blk);
+        if (kv->type == DTYPE_F16)
+            attend_f16(s, q, n, &blk, t);
+        else if (kv->type == DTYPE_F32)
+            attend_f32(s, q, n, &blk, t);
+        else
+            attend_q8_0(s, q, n, &blk, t);
+    }
+    for (int r = 0; r < n; r++)
+        for (int32_t i = 0; i < kv->head_dim; i += VW)
+            v_store(q[r].out + i, v_div(v_load(q[r].out + i), v_set(q[r].sum)));
+}
+
+/* How many tokens from t on, at most `most`, follow each other in one sequence. */
+static int run_length(const batch *b, int32_t group, int64_t t, int most)
+{
+    int n = 1;
+    while (n < most && t + n < b->n_tokens && b->pages[group][t + n] == b->pages[group][t] &&
+           b->positions[t + n] == b->positions[t] + n)
+        n++;
+    return n;
+}
+
+void FN(attend)(const step *s, const batch *b, const worker *w)
+{
+    const kv_layer *kv = &s->a.attend.kv;
+    int32_t dim = kv->head_dim, group = s->a.attend.n_heads / kv->n_heads;
+    if (dim % VW) {
+        attend_ref(s, b, w);
+        return;
+    }
+    tiles t = {.scores = (float *)w->scratch};
+    t.k = t.scores + ATTEND_ROWS * ATTEND_BLOCK;
+    t.v = t.k + dim * ATTEND_BLOCK;
+
+    int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
+    while (heads > 1 && (int64_t)b->n_tokens * kv->n_heads * ((group + heads - 1) / heads) < w->count)
+        heads = (heads + 1) / 2;
+    int64_t n_items = 0;
+    item it = {0};
+    /* Items go around: later tokens see more and cost more. */
+    for (; it.token < b->n_tokens; it.token += it.n_tokens) {
+        it.n_tokens = run_length(b, kv->group, it.token, ATTEND_ROWS / heads);
+        for (int32_t head = 0; head < kv->n_heads; head++)
+            for (int32_t h = 0; h < group; h += heads) {
+                it.head = head * group + h;
+                it.n_heads = group - h < heads ? group - h : heads;
+                if (n_items++ % w->count == w->index)
+                    attend_item(s, b, &it, &t);
+            }
+    }
+}

@@ -1,0 +1,189 @@
+/*
+ * attend: softmax(q k) v over the paged cache, for decode, prefill and mixed batches; with windows,
+ * caps and sinks.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check_cache.h"
+
+/*
+ * The plain version adds in double, the others in float: a score of size x is off by a few 1e-7 x,
+ * and its weight by as much. With scores up to about 30 that is 1e-5 in a weight, which averages
+ * out over positions and values; squared, 1e-10. Both decode the same stored bytes, whatever the
+ * type.
+ */
+static const double max_nmse = 1e-9;
+
+static const struct {
+    int n_heads, n_kv_heads, head_dim;
+} heads[] = {{4, 4, 64},  {8, 2, 128}, {8, 1, 64},  {6, 2, 96}, {5, 1, 80},  {7, 1, 32},
+             {2, 1, 256}, {12, 1, 64}, {60, 1, 32}, {3, 3, 24}, {16, 2, 128}};
+enum { N_HEADS = sizeof heads / sizeof heads[0] };
+
+/* Sequences: positions before, tokens now. Lengths around the blocks of 64 and the runs of a few.
+ */
+static const struct {
+    const char *name;
+    int n_sequences, n_past[CACHE_MAX_SEQUENCES], n_new[CACHE_MAX_SEQUENCES];
+} batches[] = {
+    {"first token", 1, {0}, {1}},
+    {"decode 63", 1, {63}, {1}},
+    {"decode 200", 1, {199}, {1}},
+    {"decode of four", 4, {5, 64, 130, 1}, {1, 1, 1, 1}},
+    {"draft of three", 1, {90}, {3}},
+    {"prefill 70", 1, {0}, {70}},
+    {"prefill 17 after 100", 1, {100}, {17}},
+    {"mixed", 3, {40, 0, 77}, {1, 30, 6}},
+};
+enum { N_BATCHES = sizeof batches / sizeof batches[0] };
+
+typedef struct extras {
+    int window;
+    float softcap;
+    bool has_sinks;
+} extras;
+static const extras all_extras[] = {
+    {0, 0, false}, {37, 0, false}, {0, 20, false}, {0, 0, true}, {8, 5, true}};
+
+static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
+{
+    int dim = c->kv.head_dim, n = c->b.n_tokens;
+    step s = {.op = OP_ATTEND, .in = {check_operand(ACT_F32, (int64_t)n_heads * dim, n)}};
+    for (int t = 0; t < n; t++) {
+        float *q = check_row(&s.in[0], t);
+        check_fill_f32(q, s.in[0].width, CHECK_NORMAL);
+        for (int64_t i = 0; i < s.in[0].width; i++)
+            q[i] *= q_size;
+    }
+    s.a.attend.kv = c->kv;
+    s.a.attend.n_heads = n_heads;
+    s.a.attend.scale = 1.0f / sqrtf((float)dim);
+    s.a.attend.window = e.window;
+    s.a.attend.softcap = e.softcap;
+    if (e.has_sinks) {
+        float *sinks = check_alloc(4 * (uint64_t)n_heads);
+        check_fill_f32(sinks, n_heads, CHECK_NORMAL);
+        s.a.attend.sinks = sinks;
+    }
+    return s;
+}
+
+static cache_shape make_shape(dtype type, int h, int k)
+{
+    cache_shape cs = {.type = type,
+                      .n_heads = heads[h].n_kv_heads,
+                      .head_dim = heads[h].head_dim,
+                      .page_tokens = 1 << check_random_int(3, 7),
+                      .n_sequences = batches[k].n_sequences};
+    memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
+    memcpy(cs.n_new, batches[k].n_new, sizeof cs.n_new);
+    return cs;
+}
+
+/* One shape: sharp attention (scores of 10 and more) on every third. */
+static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, int k, int e,
+                      int n_workers)
+{
+    check_cache c;
+    cache_shape cs = make_shape(type, h, k);
+    float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
+    check_shape("%s, %d heads, %d of kv, of %d, pages of %d, window %d cap %g sinks %d size %g "
+                "workers %d",
+                batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
+                cs.page_tokens, all_extras[e].window, (double)all_extras[e].softcap,
+                all_extras[e].has_sinks, (double)size, n_workers);
+    check_cache_init(&c, &cs);
+    check_cache_fill(&c, 1.0f);
+    step s = make_step(&c, heads[h].n_heads, all_extras[e], size);
+    operand want = check_operand(ACT_F32, s.in[0].width, c.b.n_tokens);
+    operand got = check_operand_copy(&want, c.b.n_tokens);
+    s.out[0] = want;
+    check_run(ref->ops[OP_ATTEND], &s, &c.b, 1, c.n_context);
+    s.out[0] = got;
+    check_run(fn, &s, &c.b, n_workers, c.n_context);
+    check_rows("out", &want, &got, c.b.n_tokens, max_nmse);
+}
+
+/* Positions after a token's own hold NaNs and must not be seen. */
+static void check_future(const kernel_table *ref, kernel_fn fn, dtype type)
+{
+    check_cache c;
+    cache_shape cs = {.type = type,
+                      .n_heads = 1,
+                      .head_dim = 64,
+                      .page_tokens = 32,
+                      .n_sequences = 1,
+                      .n_past = {0},
+                      .n_new = {100}};
+    check_shape("unwritten positions of the last page");
+    check_cache_init(&c, &cs);
+    check_cache_fill(&c, 1.0f);
+    c.b.n_tokens = 70;
+    const int32_t *pages = c.b.pages[1][0];
+    for (int p = 70; p < 128; p++)
+        for (int i = 0; i < 2; i++)
+            memset(c.kv.data + (uint64_t)pages[p / 32] * c.kv.page_bytes +
+                       (i ? c.kv.v_offset : c.kv.k_offset) + (uint64_t)(p % 32) * c.kv.row_bytes,
+                   0xFF, c.kv.row_bytes);
+    step s = make_step(&c, 2, all_extras[0], 1.0f);
+    operand want = check_operand(ACT_F32, s.in[0].width, 70), got = check_operand_copy(&want, 70);
+    s.out[0] = want;
+    check_run(ref->ops[OP_ATTEND], &s, &c.b, 1, c.n_context);
+    s.out[0] = got;
+    check_run(fn, &s, &c.b, 1, c.n_context);
+    check_rows("out", &want, &got, 70, max_nmse);
+}
+
+static void bench(kernel_fn fn, const char *what, dtype type, int n_heads, int n_kv_heads, int dim,
+                  int n_past, int n_new)
+{
+    if (!check_is_bench())
+        return;
+    check_cache c;
+    cache_shape cs = {.type = type,
+                      .n_heads = n_kv_heads,
+                      .head_dim = dim,
+                      .page_tokens = 64,
+                      .n_sequences = 1,
+                      .n_past = {n_past},
+                      .n_new = {n_new}};
+    check_shape("bench");
+    check_cache_init(&c, &cs);
+    check_cache_fill(&c, 1.0f);
+    step s = make_step(&c, n_heads, all_extras[0], 1.0f);
+    s.out[0] = check_operand(ACT_F32, s.in[0].width, n_new);
+    double seen = (double)n_new * n_past + 0.5 * n_new * (n_new + 1.0);
+    check_rate rate = {.n_macs = 2.0 * n_heads * dim * seen};
+    if (n_new == 1)
+        rate.n_bytes = 2.0 * n_kv_heads * (n_past + 1.0) * (double)c.kv.row_bytes;
+    check_bench_step(what, fn, &s, &c.b, c.n_context, rate);
+}
+
+static void check_type(const kernel_table *ref, const kernel_table *table, dtype type)
+{
+    kernel_fn fn = table->ops[OP_ATTEND];
+    if (!check_begin("attend", dtype_describe(type)->name, CHECK_FN(fn)))
+        return;
+    for (int h = 0; h < N_HEADS; h++)
+        for (int k = 0;
+             k < N_BATCHES && heads[h].head_dim % dtype_describe(type)->block_values == 0; k++)
+            for (int e = 0; e < 5; e++)
+                check_one(ref, fn, type, h, k, e, 1 + (h + k + e) % CHECK_MAX_WORKERS);
+    check_future(ref, fn, type);
+    bench(fn, "decode 32/8x128 at 2048", type, 32, 8, 128, 2047, 1);
+    bench(fn, "decode 32/4x64 at 2048", type, 32, 4, 64, 2047, 1);
+    bench(fn, "decode 32/32x128 at 2048", type, 32, 32, 128, 2047, 1);
+    bench(fn, "verify 4, 32/8x128 at 2048", type, 32, 8, 128, 2044, 4);
+    bench(fn, "prefill 512, 8/2x128", type, 8, 2, 128, 0, 512);
+    bench(fn, "prefill 512, 8/1x64", type, 8, 1, 64, 0, 512);
+    check_end();
+}
+
+void check_attend(const kernel_table *ref, const kernel_table *table)
+{
+    check_type(ref, table, DTYPE_F32);
+    check_type(ref, table, DTYPE_F16);
+    check_type(ref, table, DTYPE_Q8_0);
+}

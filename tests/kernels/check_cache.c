@@ -1,0 +1,88 @@
+/* A paged cache with a batch of sequences in it. */
+#include "check_cache.h"
+
+#include <string.h>
+
+#include "kernels/ref/pack.h"
+
+enum { GAP_BYTES = 64 }; /* between the parts of a page, where nothing may be written */
+
+static void shuffle(int32_t *x, int n)
+{
+    for (int i = n - 1; i > 0; i--) {
+        int k = check_random_int(0, i);
+        int32_t t = x[i];
+        x[i] = x[k];
+        x[k] = t;
+    }
+}
+
+void check_cache_init(check_cache *c, const cache_shape *cs)
+{
+    kv_layer *kv = &c->kv;
+    memset(c, 0, sizeof *c);
+    kv->type = cs->type;
+    kv->n_heads = cs->n_heads;
+    kv->head_dim = cs->head_dim;
+    kv->page_tokens = cs->page_tokens;
+    kv->row_bytes = row_bytes(cs->type, cs->head_dim);
+    kv->group = 1;
+    uint64_t part = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens * kv->row_bytes;
+    kv->k_offset = GAP_BYTES;
+    kv->v_offset = 2 * GAP_BYTES + part;
+    kv->page_bytes = 3 * GAP_BYTES + 2 * part;
+
+    int n_pages = 0;
+    for (int i = 0; i < cs->n_sequences; i++) {
+        int n = cs->n_past[i] + cs->n_new[i];
+        n_pages += (n + kv->page_tokens - 1) / kv->page_tokens;
+        c->n_context = n > c->n_context ? n : c->n_context;
+        c->b.n_tokens += cs->n_new[i];
+    }
+    c->n_bytes = kv->page_bytes * (uint64_t)n_pages;
+    kv->data = check_alloc(c->n_bytes);
+
+    int32_t *pages = check_alloc(4 * (uint64_t)n_pages);
+    int32_t *positions = check_alloc(4 * (uint64_t)c->b.n_tokens);
+    const int32_t **tables = check_alloc(sizeof *tables * (uint64_t)c->b.n_tokens);
+    const int32_t *const **groups = check_alloc(2 * sizeof *groups);
+    for (int i = 0; i < n_pages; i++)
+        pages[i] = i;
+    shuffle(pages, n_pages);
+    int t = 0;
+    for (int i = 0; i < cs->n_sequences; i++) {
+        int n = cs->n_past[i] + cs->n_new[i];
+        for (int k = 0; k < cs->n_new[i]; k++, t++) {
+            positions[t] = cs->n_past[i] + k;
+            tables[t] = pages;
+        }
+        pages += (n + kv->page_tokens - 1) / kv->page_tokens;
+    }
+    groups[0] = NULL;
+    groups[1] = tables;
+    c->b.positions = positions;
+    c->b.pages = groups;
+}
+
+void check_cache_fill(check_cache *c, float size)
+{
+    float x[1024];
+    const kv_layer *kv = &c->kv;
+    uint64_t n_rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
+    for (uint64_t page = 0; page < c->n_bytes / kv->page_bytes; page++)
+        for (uint64_t r = 0; r < 2 * n_rows; r++) {
+            uint64_t at = (r % 2 ? kv->k_offset : kv->v_offset) + r / 2 * kv->row_bytes;
+            check_fill_f32(x, kv->head_dim, CHECK_NORMAL);
+            for (int i = 0; i < kv->head_dim; i++)
+                x[i] *= size;
+            pack_row(kv->type, x, kv->head_dim, kv->data + page * kv->page_bytes + at);
+        }
+}
+
+kv_layer check_cache_copy(const check_cache *c)
+{
+    kv_layer copy = c->kv;
+    copy.data = check_alloc(c->n_bytes);
+    memcpy(copy.data, c->kv.data, c->n_bytes);
+    return copy;
+}

@@ -1,0 +1,150 @@
+/* glu, the row function that matmul_glu uses, and add. */
+#include <math.h>
+#include <string.h>
+
+#include "checkkernels.h"
+
+/*
+ * exp is within 2 ulp in each version, and a few roundings follow: 5e-7 of a value at most, 2.5e-13
+ * when squared. gelu is worse in the plain version: 1 + tanh(u) has an absolute error of 6e-8 where
+ * it is small, next to values of order 1 that dominate the sum.
+ */
+static const double max_nmse = 1e-12;
+
+static step make_step(op which, int width, int n_rows, check_fill fill)
+{
+    step s = {.op = which};
+    for (int i = 0; i < 2; i++) {
+        s.in[i] = check_operand(ACT_F32, width, n_rows);
+        for (int r = 0; r < n_rows; r++)
+            check_fill_f32(check_row(&s.in[i], r), width, i == 0 ? fill : CHECK_NORMAL);
+    }
+    return s;
+}
+
+static void bench(kernel_fn fn, step s, const char *what, int width, int n_rows)
+{
+    if (!check_is_bench())
+        return;
+    check_shape("bench");
+    step made = make_step(s.op, width, n_rows, CHECK_NORMAL);
+    made.a = s.a;
+    made.out[0] = check_operand(ACT_F32, width, n_rows);
+    memset(made.out[0].data, 0, made.out[0].stride * (uint64_t)n_rows);
+    batch b = {.n_tokens = n_rows};
+    check_bench_step(what, fn, &made, &b, 0, (check_rate){.n_bytes = 12.0 * width * n_rows});
+}
+
+/* Where exp overflows, vanishes or becomes subnormal. */
+static void fill_edges(float *x, int n)
+{
+    static const float edges[] = {0.0f,    -0.0f,   88.0f,  89.0f, -88.0f, -87.4f, -90.0f,
+                                  -103.0f, -104.5f, 200.0f, 1e30f, -1e30f, 0.624f, 0.626f,
+                                  9.0f,    -9.0f,   5.0f,   -5.0f, 1e-30f, 1e-38f, -1e-40f};
+    for (int i = 0; i < n; i++)
+        x[i] = edges[i % (int)(sizeof edges / sizeof edges[0])];
+}
+
+static void check_glu_kind(const kernel_table *ref, const kernel_table *table, glu_kind kind)
+{
+    const char *name = kind == GLU_SILU ? "silu" : "gelu_tanh";
+    kernel_fn fn = table->ops[OP_GLU];
+    if (!check_begin("glu", name, CHECK_FN(fn)))
+        return;
+    for (int width = 1; width < 12000; width = width < 40 ? width + 3 : width * 2 + 1)
+        for (int fill = 0; fill <= CHECK_N_FILLS; fill++)
+            for (int n = 1; n <= CHECK_MAX_WORKERS; n++) {
+                int n_rows = check_random_int(1, 14);
+                bool is_edges = fill == CHECK_N_FILLS;
+                if (fill == CHECK_LARGE) /* its cube overflows; the edges have 1e30 for silu */
+                    continue;
+                check_shape("%s width %d rows %d %s workers %d", name, width, n_rows,
+                            is_edges ? "edges" : check_fill_name((check_fill)fill), n);
+                step s =
+                    make_step(OP_GLU, width, n_rows, is_edges ? CHECK_NORMAL : (check_fill)fill);
+                if (is_edges) {
+                    fill_edges(check_row(&s.in[0], 0), width);
+                    for (int i = 0; i < width && kind == GLU_GELU_TANH; i++)
+                        if (fabsf(check_row(&s.in[0], 0)[i]) > 1e12f)
+                            check_row(&s.in[0], 0)[i] = 1e12f;
+                }
+                s.a.glu.kind = kind;
+                batch b = {.n_tokens = n_rows};
+                operand want = check_operand(ACT_F32, width, n_rows);
+                operand got = check_operand_copy(&want, n_rows);
+                s.out[0] = want;
+                check_run(ref->ops[OP_GLU], &s, &b, 1, 0);
+                s.out[0] = got;
+                check_run(fn, &s, &b, n, 0);
+                if (is_edges) /* one by one, or the largest hides the others */
+                    for (int i = 0; i < width; i++) {
+                        float a = check_row(&want, 0)[i], c = check_row(&got, 0)[i];
+                        /* 6e-8 |gate up|: what 1 + tanh(u) loses near -1. */
+                        float lost =
+                            6e-8f * fabsf(check_row(&s.in[0], 0)[i] * check_row(&s.in[1], 0)[i]);
+                        check_true(fabsf(a - c) <= 1e-6f * fabsf(a) + lost + 1e-38f, "an edge");
+                    }
+                check_rows("out", &want, &got, n_rows, max_nmse);
+            }
+    step s = {.op = OP_GLU};
+    s.a.glu.kind = kind;
+    bench(fn, s, "14336, 1 token", 14336, 1);
+    bench(fn, s, "14336, 32 tokens", 14336, 32);
+    check_end();
+}
+
+static void check_glu_row(const kernel_table *ref, const kernel_table *table)
+{
+    if (!check_begin("glu_row", NULL, CHECK_FN(table->glu_row)))
+        return;
+    for (int n = 1; n < 2000; n = n < 70 ? n + 1 : n * 2)
+        for (int kind = GLU_SILU; kind <= GLU_GELU_TANH; kind++) {
+            check_shape("kind %d width %d", kind, n);
+            uint64_t bytes = 4 * (uint64_t)n;
+            float *gate = check_alloc(bytes), *up = check_alloc(bytes);
+            float *want = check_alloc(bytes), *got = check_alloc(bytes);
+            check_fill_f32(gate, n, CHECK_NORMAL);
+            check_fill_f32(up, n, CHECK_OUTLIER);
+            ref->glu_row((glu_kind)kind, gate, up, n, want);
+            table->glu_row((glu_kind)kind, gate, up, n, got);
+            check_f32("out", want, got, n, max_nmse);
+        }
+    check_end();
+}
+
+static void check_add(const kernel_table *ref, const kernel_table *table)
+{
+    kernel_fn fn = table->ops[OP_ADD];
+    if (!check_begin("add", NULL, CHECK_FN(fn)))
+        return;
+    for (int width = 1; width < 9000; width = width < 40 ? width + 3 : width * 2 + 1)
+        for (int fill = 0; fill < CHECK_N_FILLS; fill++)
+            for (int n = 1; n <= CHECK_MAX_WORKERS; n++) {
+                int n_rows = check_random_int(1, 14);
+                check_shape("width %d rows %d %s workers %d", width, n_rows,
+                            check_fill_name((check_fill)fill), n);
+                step s = make_step(OP_ADD, width, n_rows, (check_fill)fill);
+                s.a.add.scale = n == 1 ? 1.0f : check_random_f32(-2, 2);
+                batch b = {.n_tokens = n_rows};
+                operand want = s.in[1], got = check_operand_copy(&want, n_rows);
+                s.out[0] = want;
+                check_run(ref->ops[OP_ADD], &s, &b, 1, 0);
+                s.out[0] = got;
+                check_run(fn, &s, &b, n, 0);
+                /* One rounding less where multiply and add are fused: 6e-8 of a value. */
+                check_rows("out", &want, &got, n_rows, 1e-14);
+            }
+    step s = {.op = OP_ADD};
+    s.a.add.scale = 1.0f;
+    bench(fn, s, "4096, 1 token", 4096, 1);
+    bench(fn, s, "4096, 128 tokens", 4096, 128);
+    check_end();
+}
+
+void check_glu(const kernel_table *ref, const kernel_table *table)
+{
+    check_glu_kind(ref, table, GLU_SILU);
+    check_glu_kind(ref, table, GLU_GELU_TANH);
+    check_glu_row(ref, table);
+    check_add(ref, table);
+}

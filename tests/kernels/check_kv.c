@@ -1,0 +1,117 @@
+/*
+ * kv_write and rope_kv: what is stored in the cache. All versions round in the same places, so that
+ * the whole cache must be equal, the bytes between and around the rows included.
+ */
+#include <math.h>
+
+#include "check_cache.h"
+
+static const dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
+enum { N_TYPES = 3 };
+
+/* Heads and sizes; 24 and 40 do not fill a vector. */
+static const struct {
+    int n_heads, n_kv_heads, head_dim, n_dims;
+} shapes[] = {{4, 2, 64, 64},   {8, 8, 32, 32}, {6, 3, 96, 48}, {1, 1, 256, 64},
+              {4, 1, 128, 128}, {2, 2, 24, 24}, {5, 5, 40, 20}};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static void fill_rows(operand *o, int n_rows, check_fill fill)
+{
+    for (int r = 0; r < n_rows; r++)
+        check_fill_f32(check_row(o, r), o->width, fill);
+}
+
+/* Random sequences for shape i; all operands of both operations. */
+static step make_step(op which, int i, dtype type, check_fill fill, check_cache *c)
+{
+    cache_shape cs = {.type = type,
+                      .n_heads = shapes[i].n_kv_heads,
+                      .head_dim = shapes[i].head_dim,
+                      .page_tokens = 1 << check_random_int(0, 5),
+                      .n_sequences = check_random_int(1, CACHE_MAX_SEQUENCES)};
+    for (int k = 0; k < cs.n_sequences; k++) {
+        cs.n_past[k] = check_random_int(0, 40);
+        cs.n_new[k] = check_random_int(1, 9);
+    }
+    check_cache_init(c, &cs);
+    int n = c->b.n_tokens, width = shapes[i].n_kv_heads * shapes[i].head_dim;
+    step s = {.op = which};
+    s.in[1] = check_operand(ACT_F32, width, n);
+    fill_rows(&s.in[1], n, fill);
+    if (which == OP_KV_WRITE) {
+        s.in[0] = check_operand(ACT_F32, width, n);
+        fill_rows(&s.in[0], n, fill);
+    } else {
+        s.in[0] = check_operand(ACT_F32, shapes[i].n_dims, n);
+        s.out[0] = check_operand(ACT_F32, (int64_t)shapes[i].n_heads * shapes[i].head_dim, n);
+        s.out[1] = check_operand(ACT_F32, width, n);
+        fill_rows(&s.out[0], n, fill);
+        fill_rows(&s.out[1], n, fill);
+        for (int t = 0; t < n; t++)
+            for (int k = 0; k < shapes[i].n_dims / 2; k++) {
+                float angle = check_random_f32(-3.2f, 3.2f);
+                check_row(&s.in[0], t)[2 * k] = cosf(angle);
+                check_row(&s.in[0], t)[2 * k + 1] = sinf(angle);
+            }
+    }
+    s.a.rope.n_heads = shapes[i].n_heads;
+    s.a.rope.head_dim = shapes[i].head_dim;
+    s.a.rope.n_dims = shapes[i].n_dims;
+    s.a.rope.is_neox = check_random_int(0, 1);
+    s.a.rope.kv = c->kv;
+    return s;
+}
+
+static void check_op(op which, const kernel_table *ref, const kernel_table *table, dtype type)
+{
+    static const check_fill fills[] = {CHECK_NORMAL, CHECK_OUTLIER, CHECK_TINY, CHECK_ZERO,
+                                       CHECK_EQUAL};
+    kernel_fn fn = table->ops[which];
+    if (!check_begin(op_name(which), dtype_describe(type)->name, CHECK_FN(fn)))
+        return;
+    for (int i = 0; i < N_SHAPES; i++)
+        for (int f = 0; f < 5 && shapes[i].head_dim % dtype_describe(type)->block_values == 0; f++)
+            for (int n = 1; n <= CHECK_MAX_WORKERS; n++) {
+                check_cache c;
+                check_shape("%d heads, %d of kv, of %d, %d rotated, %s, workers %d",
+                            shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].head_dim,
+                            shapes[i].n_dims, check_fill_name(fills[f]), n);
+                step s = make_step(which, i, type, fills[f], &c);
+                operand want_q = s.out[0], want_k = s.out[1];
+                operand got_q = want_q, got_k = want_k;
+                bool is_rope = which == OP_ROPE_KV;
+                if (is_rope) {
+                    got_q = check_operand_copy(&want_q, c.b.n_tokens);
+                    got_k = check_operand_copy(&want_k, c.b.n_tokens);
+                }
+                kv_layer got = check_cache_copy(&c);
+                check_run(ref->ops[which], &s, &c.b, 1, c.n_context);
+                s.out[0] = got_q;
+                s.out[1] = got_k;
+                s.a.rope.kv = got;
+                check_run(fn, &s, &c.b, n, c.n_context);
+                check_bytes("cache", c.kv.data, got.data, c.n_bytes);
+                if (is_rope) {
+                    uint64_t rows = (uint64_t)c.b.n_tokens;
+                    check_bytes("q", want_q.data, got_q.data, want_q.stride * rows);
+                    check_bytes("k", want_k.data, got_k.data, want_k.stride * rows);
+                }
+            }
+    if (check_is_bench()) {
+        check_cache c;
+        check_shape("bench");
+        step s = make_step(which, 4, type, CHECK_NORMAL, &c);
+        check_bench_step("4 x 128, 1 x 128 kv, tokens mixed", fn, &s, &c.b, c.n_context,
+                         (check_rate){.n_bytes = 8.0 * 128 * c.b.n_tokens});
+    }
+    check_end();
+}
+
+void check_kv(const kernel_table *ref, const kernel_table *table)
+{
+    for (int i = 0; i < N_TYPES; i++)
+        check_op(OP_KV_WRITE, ref, table, types[i]);
+    for (int i = 0; i < N_TYPES; i++)
+        check_op(OP_ROPE_KV, ref, table, types[i]);
+}
