@@ -65,7 +65,7 @@ static lace_status create_cache(const model *m, const lace_session_options *o, k
     if (!shapes)
         return error_nomem(err, "the KV cache's layers");
     for (int32_t i = 0; i < c->n_layers; i++)
-        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, m->layers[i].window};
+        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
     lace_status status = kv_create(shapes, c->n_layers, &options, out, err);
     mem_free(shapes);
     return status;

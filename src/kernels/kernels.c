@@ -58,6 +58,9 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU:
         return matmul_scratch_bytes(s, n_tokens);
+    case OP_MOE_GLU:
+    case OP_MOE_DOWN:
+        return moe_scratch_bytes(s, n_tokens);
     case OP_ATTEND: {
         /* Scores of one query and one row of the cache, for the plain kernel; tiles for the others. */
         int32_t dim = s->a.attend.kv.head_dim;
@@ -81,6 +84,22 @@ static uint64_t weight_bytes(const weight *w)
                                  : (uint64_t)w->n_rows * row_bytes(w->type, w->n_cols);
 }
 
+/* How many experts the batch has chosen, by the choices of the last run. */
+static uint64_t n_chosen(const step *s, const batch *b)
+{
+    uint64_t n = 0;
+    for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
+        bool is_chosen = false;
+        for (int32_t i = 0; i < b->n_tokens * s->a.moe.n_used && !is_chosen; i++) {
+            const expert_choice *c =
+                (const expert_choice *)operand_row(&s->in[1], i / s->a.moe.n_used);
+            is_chosen = c[i % s->a.moe.n_used].expert == e;
+        }
+        n += is_chosen;
+    }
+    return n;
+}
+
 uint64_t step_bytes(const step *s, const batch *b)
 {
     uint64_t rows = (uint64_t)step_rows(s, b), bytes = 0;
@@ -95,6 +114,12 @@ uint64_t step_bytes(const step *s, const batch *b)
     case OP_MATMUL_GLU:
         for (int i = 0; i < s->a.matmul.n_weights; i++)
             bytes += weight_bytes(s->a.matmul.weights[i]);
+        break;
+    case OP_MOE_GLU:
+        bytes += n_chosen(s, b) * (weight_bytes(s->a.moe.gate) + weight_bytes(s->a.moe.up));
+        break;
+    case OP_MOE_DOWN:
+        bytes += n_chosen(s, b) * weight_bytes(s->a.moe.down);
         break;
     case OP_EMBED:
         bytes += rows * row_bytes(s->a.embed.type, s->out[0].width);

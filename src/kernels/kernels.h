@@ -127,7 +127,10 @@ static inline float *operand_row(const operand *o, int64_t row)
     return (float *)(o->data + (uint64_t)row * o->stride);
 }
 
-typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH } glu_kind;
+/*
+ * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up + 1).
+ */
+typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED } glu_kind;
 
 /* One row: out[i] = act(gate[i]) * up[i]. */
 typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n, float *out);
@@ -149,6 +152,7 @@ enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3 };
 typedef struct step {
     op op;
     bool is_output;      /* rows are the batch's outputs, not its tokens */
+    int32_t row_factor;  /* rows for each token; 1, or experts per token */
     bool skips_barrier;  /* the next step does not depend on this one */
     int32_t layer;       /* for traces; -1 outside of layers */
     operand in[STEP_MAX_IN];
@@ -184,6 +188,21 @@ typedef struct step {
         struct { /* ADD: out[0] += scale * in[0] */
             float scale;
         } add;
+        struct { /* SOFTCAP: out[0] in place */
+            float cap;
+        } softcap;
+        struct { /* ROUTE: logits in[0] -> out[0], n_used choices a row.
+                    MOE_GLU: x in[0], choices in[1] -> out[0], n_used rows a token.
+                    MOE_DOWN: n_used rows a token in[0], choices in[1], out[0] += */
+            const weight *gate, *up, *down;       /* [n_experts] each */
+            const float *gate_bias, *up_bias;     /* [n_experts, n_ff], or NULL */
+            const float *down_bias;               /* [n_experts, n_embd], or NULL */
+            int32_t n_experts, n_used;
+            bool norms;                           /* weights of the chosen sum up to 1 */
+            glu_kind glu;
+            glu_row_fn glu_row;
+            float scale;
+        } moe;
         struct { /* ROPE: in[0] table, out[0] rotated in place.
                     KV_WRITE: keys in[0], values in[1].
                     ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place */
@@ -207,10 +226,17 @@ typedef struct step {
 /* How many rows the step has in this batch. */
 static inline int64_t step_rows(const step *s, const batch *b)
 {
-    return s->is_output ? b->n_outputs : b->n_tokens;
+    int64_t n = s->is_output ? b->n_outputs : b->n_tokens;
+    return s->row_factor > 1 ? n * s->row_factor : n;
 }
 
 typedef void (*kernel_fn)(const step *s, const batch *b, const worker *w);
+
+/* One choice of a router: a row of a ROUTE value is n_used of them, best first. */
+typedef struct expert_choice {
+    int32_t expert;
+    float weight;
+} expert_choice;
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
@@ -242,6 +268,9 @@ uint64_t matmul_block_bytes(int64_t n_tokens);
 void matmul_step(const step *s, const batch *b, const worker *w);
 void matmul_add_step(const step *s, const batch *b, const worker *w);
 void matmul_glu_step(const step *s, const batch *b, const worker *w);
+void moe_glu_step(const step *s, const batch *b, const worker *w);
+void moe_down_step(const step *s, const batch *b, const worker *w);
+uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens);
 
 /* Each level fills in what it has. */
 void kernels_init_ref(kernel_table *table);

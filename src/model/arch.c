@@ -3,10 +3,19 @@
 
 #include "model/model.h"
 
-extern const arch arch_llama;
+/* Every architecture once. */
+#define ARCH_LIST(X)                                                                               \
+    X(llama) X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3moe) X(gemma2) X(gemma3) X(phi3)       \
+    X(olmo2) X(gpt_oss)
+
+#define DECLARE(name) extern const arch arch_##name;
+ARCH_LIST(DECLARE)
+#undef DECLARE
 
 static const arch *const archs[] = {
-    &arch_llama,
+#define ROW(name) &arch_##name,
+    ARCH_LIST(ROW)
+#undef ROW
 };
 
 const arch *arch_find(const char *name)

@@ -52,8 +52,9 @@ static const matmul_impl *choose_impl(const model *m, dtype type)
     }
 }
 
-/* Choose the kernel, and remember that the matrix must be packed for it. */
-static lace_status add_matrix(model *m, weight *out, const tensor *t, lace_error *err)
+/* Choose the kernel for some rows of a tensor, and remember that they must be packed for it. */
+static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t first_row,
+                              int64_t n_rows, lace_error *err)
 {
     if (m->n_matrices == m->matrices_capacity) {
         int32_t capacity = m->matrices_capacity ? 2 * m->matrices_capacity : 64;
@@ -63,37 +64,78 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, lace_error
         m->matrices = grown;
         m->matrices_capacity = capacity;
     }
-    int64_t n_cols = t->shape.dims[0], n_rows = t->shape.n_dims > 1 ? t->shape.dims[1] : 1;
+    int64_t n_cols = t->shape.dims[0];
     const matmul_impl *impl = choose_impl(m, t->type);
     /* Kernels with int8 activations work on blocks of 32. */
     if (impl->act == ACT_Q8 && n_cols % 32 != 0)
         impl = m->kernels.exact[t->type];
+    uint64_t stride = row_bytes(t->type, n_cols);
     *out = (weight){.type = t->type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
-    model_matrix entry = {.target = out, .source = t};
+    model_matrix entry = {
+        .target = out, .source = t, .blocks = t->data + (uint64_t)first_row * stride};
     if (impl->packed_bytes) {
         entry.offset = m->packed_bytes;
         entry.n_bytes = impl->packed_bytes(t->type, n_rows, n_cols);
-        uint64_t rounded = (entry.n_bytes + 4095) & ~(uint64_t)4095;
-        m->packed_bytes += rounded;
+        m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
     } else {
-        out->data = t->data;
-        m->in_place_bytes += t->n_bytes;
+        out->data = entry.blocks;
+        m->in_place_bytes += (uint64_t)n_rows * stride;
     }
     m->matrices[m->n_matrices++] = entry;
     return LACE_OK;
 }
 
+/* Expands to `full`, the formatted name. */
+#define FORMAT_NAME(name)                                                                          \
+    char full[NAME_BYTES];                                                                         \
+    va_list args;                                                                                  \
+    va_start(args, name);                                                                          \
+    vsnprintf(full, sizeof full, name, args);                                                      \
+    va_end(args)
+
 lace_status bind_matrix(model *m, weight *out, int64_t n_rows, int64_t n_cols, lace_error *err,
                         const char *name, ...)
 {
-    char full[NAME_BYTES];
-    va_list args;
-    va_start(args, name);
-    vsnprintf(full, sizeof full, name, args);
-    va_end(args);
+    FORMAT_NAME(name);
     const tensor *t;
     TRY(find(m, full, (shape){2, {n_cols, n_rows}}, &t, err));
-    return add_matrix(m, out, t, err);
+    return add_matrix(m, out, t, 0, n_rows, err);
+}
+
+lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int64_t n_rows,
+                      int64_t n_cols, lace_error *err, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    TRY(find(m, full, (shape){2, {n_cols, n_total}}, &t, err));
+    return add_matrix(m, out, t, begin, n_rows, err);
+}
+
+lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols, lace_error *err,
+                         const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    int32_t n = m->config.n_experts;
+    TRY(find(m, full, (shape){3, {n_cols, n_rows, n}}, &t, err));
+    weight *experts = arena_alloc(&m->memory, (size_t)n, sizeof *experts);
+    if (!experts)
+        return error_nomem(err, full);
+    for (int32_t e = 0; e < n; e++)
+        TRY(add_matrix(m, &experts[e], t, e * n_rows, n_rows, err));
+    *out = experts;
+    return LACE_OK;
+}
+
+/* A vector, or rows of vectors that lie one after the other: n values in all. */
+static lace_status find_floats(const model *m, const char *name, int64_t n, const tensor **out,
+                               lace_error *err)
+{
+    const tensor *t = weights_find(m->files, name);
+    shape expected = {1, {n}};
+    if (t && t->shape.n_dims == 2 && (int64_t)t->n_values == n)
+        expected = t->shape;
+    return find(m, name, expected, out, err);
 }
 
 static lace_status bind_floats(model *m, const float **out, int64_t n, lace_error *err,
@@ -101,7 +143,7 @@ static lace_status bind_floats(model *m, const float **out, int64_t n, lace_erro
 {
     const tensor *t;
     *out = NULL;
-    TRY(find(m, name, (shape){1, {n}}, &t, err));
+    TRY(find_floats(m, name, n, &t, err));
     float *values = arena_alloc(&m->memory, (size_t)n, sizeof *values);
     if (!values)
         return error_nomem(err, name);
@@ -112,29 +154,22 @@ static lace_status bind_floats(model *m, const float **out, int64_t n, lace_erro
 
 lace_status bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...)
 {
-    char full[NAME_BYTES];
-    va_list args;
-    va_start(args, name);
-    vsnprintf(full, sizeof full, name, args);
-    va_end(args);
+    FORMAT_NAME(name);
     return bind_floats(m, out, n, err, full);
 }
 
 lace_status bind_optional(model *m, const float **out, int64_t n, lace_error *err, const char *name,
                           ...)
 {
-    char full[NAME_BYTES];
-    va_list args;
-    va_start(args, name);
-    vsnprintf(full, sizeof full, name, args);
-    va_end(args);
+    FORMAT_NAME(name);
     *out = NULL;
-    return bind_has(m, full) ? bind_floats(m, out, n, err, full) : LACE_OK;
+    return bind_has(m, "%s", full) ? bind_floats(m, out, n, err, full) : LACE_OK;
 }
 
-bool bind_has(const model *m, const char *name)
+bool bind_has(const model *m, const char *name, ...)
 {
-    return weights_find(m->files, name) != NULL;
+    FORMAT_NAME(name);
+    return weights_find(m->files, full) != NULL;
 }
 
 lace_status bind_embedding(model *m, lace_error *err)
@@ -145,7 +180,7 @@ lace_status bind_embedding(model *m, lace_error *err)
     TRY(find(m, "token_embd.weight", table, &m->embedding, err));
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
-    TRY(add_matrix(m, &m->output, output, err));
+    TRY(add_matrix(m, &m->output, output, 0, c->n_vocab, err));
     /* Rows of the table are read where they lie; a tied one was counted as the output already. */
     if (!is_tied)
         m->in_place_bytes += m->embedding->n_bytes;

@@ -13,6 +13,16 @@ __attribute__((format(printf, 6, 7)))
 lace_status bind_matrix(model *m, weight *out, int64_t n_rows, int64_t n_cols, lace_error *err,
                         const char *name, ...);
 
+/* Rows [begin, begin + n_rows) of a matrix that holds several, n_total rows in all. */
+__attribute__((format(printf, 8, 9)))
+lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int64_t n_rows,
+                      int64_t n_cols, lace_error *err, const char *name, ...);
+
+/* One matrix for each expert, from a tensor of three dimensions. */
+__attribute__((format(printf, 6, 7)))
+lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols, lace_error *err,
+                         const char *name, ...);
+
 /* A vector of n floats, unpacked. */
 __attribute__((format(printf, 5, 6)))
 lace_status bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name,
@@ -26,6 +36,6 @@ lace_status bind_optional(model *m, const float **out, int64_t n, lace_error *er
 /* The embedding table, used where it lies; and the output matrix, which may be the same tensor. */
 lace_status bind_embedding(model *m, lace_error *err);
 
-bool bind_has(const model *m, const char *name);
+__attribute__((format(printf, 2, 3))) bool bind_has(const model *m, const char *name, ...);
 
 #endif

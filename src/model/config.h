@@ -32,6 +32,7 @@ typedef struct rope_config {
     double factor;             /* positions are divided by this (linear, yarn); 1: none */
     int32_t original_context;  /* yarn, longrope */
     double yarn_beta_fast, yarn_beta_slow;
+    bool yarn_keeps_fractions; /* the ends of yarn's ramp are not rounded to whole pairs */
     double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
 } rope_config;
 
@@ -52,6 +53,7 @@ typedef struct model_config {
     bool has_layer_kinds;      /* the format said which layers are local and which skip the rope */
     bool is_local[CONFIG_MAX_LAYERS];
     bool skips_rope[CONFIG_MAX_LAYERS];
+    bool norms_each_head;      /* norms of q and k are over a head, not over all heads */
     double rope_local_base;    /* of local layers; 0: the same as everywhere */
 
     /* Factors that most models leave at 1. */

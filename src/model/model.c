@@ -28,6 +28,8 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, mode
                            m->config.architecture);
         goto fail;
     }
+    if (m->arch->configure)
+        TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
     m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers, sizeof *m->layers);
     if (!m->layers) {
         status = error_nomem(err, "the layers");
@@ -73,7 +75,7 @@ static void pack_share(void *arg, int index, int count)
     int64_t begin, end;
     pool_share(w->n_rows, MATMUL_TILE_ROWS, index, count, &begin, &end);
     if (begin < end)
-        w->impl->pack(w->type, job->matrix->source->data, w->n_rows, w->n_cols, begin, end, job->out);
+        w->impl->pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
 }
 
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
@@ -95,7 +97,8 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
         pool_run(workers, pack_share, &job);
         matrix->target->data = job.out;
         /* The table of a tied model is still read row by row. */
-        if (matrix->source != m->embedding)
+        bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != matrix->source;
+        if (is_last && matrix->source != m->embedding)
             weights_release(m->files, matrix->source);
         done += matrix->n_bytes;
         if (on_progress && !on_progress(user, "loading", (double)done / (double)m->packed_bytes))

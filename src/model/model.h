@@ -22,6 +22,9 @@ typedef struct model model;
 typedef struct arch {
     const char *name; /* general.architecture */
 
+    /* Complete the config with what the format does not say; may be NULL. */
+    lace_status (*configure)(model_config *c, lace_error *err);
+
     /* Bind every weight, with the words of bind.h. */
     lace_status (*bind)(model *m, lace_error *err);
 
@@ -39,16 +42,27 @@ typedef struct model_layer {
     weight wk, wv;          /* [n_kv_heads * head_dim, n_embd] */
     weight wo;              /* [n_embd, n_heads * head_dim] */
     const float *bq, *bk, *bv, *bo;
+    const float *q_norm, *k_norm; /* [head_dim], or the width of all heads */
+    const float *sinks;           /* [n_heads] */
+    const float *attn_post_norm, *ffn_post_norm; /* [n_embd], of what is added to the residual */
+
     const float *ffn_norm;  /* [n_embd] */
     weight gate, up;        /* [n_ff, n_embd] */
     weight down;            /* [n_embd, n_ff] */
-    int32_t window;         /* 0: sees everything */
+
+    weight router;          /* [n_experts, n_embd] */
+    const float *router_bias;
+    weight *gate_experts, *up_experts; /* [n_experts] of [n_ff_expert, n_embd] */
+    weight *down_experts;              /* [n_experts] of [n_embd, n_ff_expert] */
+    const float *gate_experts_bias, *up_experts_bias; /* [n_experts, n_ff_expert] */
+    const float *down_experts_bias;                   /* [n_experts, n_embd] */
 } model_layer;
 
 /* A matrix to be packed: where its blocks are, and which `weight` waits for the result. */
 typedef struct model_matrix {
     weight *target;
-    const tensor *source;
+    const tensor *source;     /* the tensor that holds it */
+    const uint8_t *blocks;    /* its rows in that tensor */
     uint64_t offset, n_bytes; /* in the packed memory; 0 bytes: used in place */
 } model_matrix;
 
@@ -65,7 +79,9 @@ struct model {
     const tensor *embedding;   /* [n_vocab, n_embd] in the file */
     const float *output_norm;  /* [n_embd] */
     weight output;             /* [n_vocab, n_embd]; may be the embedding again */
-    rope_params rope;
+    rope_params rope;          /* of layers that see everything */
+    rope_params rope_local;    /* of layers with a window */
+    rope_params rope_long;     /* longrope: beyond the original context; frequencies NULL: none */
     model_layer *layers;       /* [n_layers] */
 
     model_matrix *matrices;    /* every matrix bound */

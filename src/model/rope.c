@@ -32,8 +32,14 @@ lace_status rope_prepare(const rope_config *c, const float *factors, arena *memo
         return error_nomem(err, "rope frequencies");
     double low = 0, high = 0;
     if (c->scaling == ROPE_YARN) {
-        low = clamp(floor(yarn_pair(c, c->yarn_beta_fast)), 0, c->n_dims - 1);
-        high = clamp(ceil(yarn_pair(c, c->yarn_beta_slow)), 0, c->n_dims - 1);
+        low = yarn_pair(c, c->yarn_beta_fast);
+        high = yarn_pair(c, c->yarn_beta_slow);
+        if (!c->yarn_keeps_fractions) {
+            low = floor(low);
+            high = ceil(high);
+        }
+        low = clamp(low, 0, c->n_dims - 1);
+        high = clamp(high, 0, c->n_dims - 1);
         if (low == high)
             high += 0.001; /* no division by zero */
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "kernels/ref/ref.h"
 
 lace_status plan_create(const kernel_table *table, const plan_limits *limits, plan **out,
                         lace_error *err)
@@ -52,7 +53,7 @@ static value add_value(plan *p, act_format format, int64_t width, bool is_output
     if (!grow(p, (void **)&p->values, p->n_values, &p->values_capacity, sizeof *p->values))
         return -1;
     p->values[p->n_values] = (plan_value){
-        .format = format, .width = width, .is_output = is_output, .quantized = -1};
+        .format = format, .width = width, .is_output = is_output, .row_factor = 1, .quantized = -1};
     return p->n_values++;
 }
 
@@ -65,6 +66,7 @@ static step *add_step(plan *p, op o, bool is_output)
     memset(s, 0, sizeof *s);
     s->op = o;
     s->is_output = is_output;
+    s->row_factor = 1;
     s->layer = p->layer;
     for (int i = 0; i < STEP_MAX_IN; i++)
         s->in[i].value = -1;
@@ -146,6 +148,7 @@ static value as_format(plan *p, value x, act_format format)
                              p->values[x].is_output);
         if (!s)
             return -1;
+        s->row_factor = p->values[s->out[0].value].row_factor = p->values[x].row_factor;
         p->values[x].quantized = s->out[0].value;
     }
     return p->values[x].quantized;
@@ -164,7 +167,6 @@ value plan_linear(plan *p, value x, const weight *w, const float *bias, float sc
     s->a.matmul.biases[0] = bias;
     s->a.matmul.n_weights = 1;
     s->a.matmul.scale = scale;
-    s->a.matmul.glu_row = p->table->glu_row;
     return s->out[0].value;
 }
 
@@ -234,6 +236,70 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     s->a.attend.softcap = params->softcap;
     s->a.attend.sinks = params->sinks;
     return s->out[0].value;
+}
+
+/* The plain version is the only one of the rarer activations. */
+static glu_row_fn glu_row_of(const plan *p, glu_kind kind)
+{
+    return kind == GLU_CLAMPED ? glu_row_ref : p->table->glu_row;
+}
+
+value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    bool is_output = p->values[x].is_output;
+    step *s = add_making(p, OP_ROUTE, logits, -1, ACT_F32, 2 * moe->n_used, is_output);
+    if (!s)
+        return -1;
+    value choices = s->out[0].value;
+    s->a.moe.n_experts = moe->n_experts;
+    s->a.moe.n_used = moe->n_used;
+    s->a.moe.norms = moe->norms;
+
+    y = as_format(p, y, moe->gate->impl->act);
+    if (p->status != LACE_OK)
+        return -1;
+    s = add_making(p, OP_MOE_GLU, y, choices, ACT_F32, moe->gate->n_rows, is_output);
+    if (!s)
+        return -1;
+    s->a.moe.gate = moe->gate;
+    s->a.moe.up = moe->up;
+    s->a.moe.gate_bias = moe->gate_bias;
+    s->a.moe.up_bias = moe->up_bias;
+    s->a.moe.n_experts = moe->n_experts;
+    s->a.moe.n_used = moe->n_used;
+    s->a.moe.glu = moe->glu;
+    s->a.moe.glu_row = glu_row_of(p, moe->glu);
+    value h = s->out[0].value;
+    p->values[h].row_factor = moe->n_used;
+
+    h = as_format(p, h, moe->down->impl->act);
+    s = add_step(p, OP_MOE_DOWN, is_output);
+    if (!s)
+        return -1;
+    s->in[0] = operand_of(p, h);
+    s->in[1] = operand_of(p, choices);
+    s->out[0] = operand_of(p, x);
+    s->a.moe.down = moe->down;
+    s->a.moe.down_bias = moe->down_bias;
+    s->a.moe.n_experts = moe->n_experts;
+    s->a.moe.n_used = moe->n_used;
+    s->a.moe.scale = scale;
+    p->values[x].quantized = -1;
+    return x;
+}
+
+value plan_softcap(plan *p, value x, float cap)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    step *s = add_step(p, OP_SOFTCAP, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->out[0] = operand_of(p, x);
+    s->a.softcap.cap = cap;
+    return x;
 }
 
 value plan_gather(plan *p, value x)

@@ -53,6 +53,21 @@ void plan_kv_write(plan *p, value k, value v, const kv_layer *kv);
 
 value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *params);
 
+/* The experts of a mixture, and how they are chosen. */
+typedef struct moe_params {
+    const weight *gate, *up, *down; /* [n_experts] each */
+    const float *gate_bias, *up_bias, *down_bias;
+    int32_t n_experts, n_used;
+    bool norms;
+    glu_kind glu;
+} moe_params;
+
+/* x += scale * what the experts chosen by the router's logits make of y; returns x. */
+value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale);
+
+/* x becomes cap * tanh(x / cap), in place. */
+value plan_softcap(plan *p, value x, float cap);
+
 /* Only the rows whose logits are wanted. */
 value plan_gather(plan *p, value x);
 

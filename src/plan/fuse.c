@@ -61,6 +61,7 @@ static int fuse_matmul_glu(plan *p, step *s, int32_t left)
     s[0].a.matmul.biases[1] = s[1].a.matmul.biases[0];
     s[0].a.matmul.n_weights = 2;
     s[0].a.matmul.glu = s[2].a.glu.kind;
+    s[0].a.matmul.glu_row = p->table->glu_row;
     s[0].out[0] = s[2].out[0];
     return 2;
 }

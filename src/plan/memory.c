@@ -91,6 +91,7 @@ void plan_place(plan *p)
     for (int32_t v = 0; v < p->n_values; v++) {
         plan_value *x = &p->values[v];
         int64_t rows = x->is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        rows *= x->row_factor;
         x->n_bytes = x->last < 0 ? 0 : (uint64_t)rows * act_row_bytes(x->format, x->width);
         x->offset = find_place(p, v);
         if (x->offset + x->n_bytes > p->value_bytes)

@@ -15,6 +15,10 @@ void kernels_init_ref(kernel_table *table)
     SET(ROPE, rope_ref);
     SET(KV_WRITE, kv_write_ref);
     SET(ATTEND, attend_ref);
+    SET(SOFTCAP, softcap_ref);
+    SET(ROUTE, route_ref);
+    SET(MOE_GLU, moe_glu_step);
+    SET(MOE_DOWN, moe_down_step);
     SET(RMS_NORM_QUANTIZE, rms_norm_quantize_ref);
     SET(MATMUL_ADD, matmul_add_step);
     SET(MATMUL_GROUP, matmul_step);

@@ -13,6 +13,8 @@ void quantize_ref(const step *s, const batch *b, const worker *w);
 void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w);
 void add_ref(const step *s, const batch *b, const worker *w);
 void glu_ref(const step *s, const batch *b, const worker *w);
+void softcap_ref(const step *s, const batch *b, const worker *w);
+void route_ref(const step *s, const batch *b, const worker *w);
 void rope_ref(const step *s, const batch *b, const worker *w);
 void kv_write_ref(const step *s, const batch *b, const worker *w);
 void rope_kv_ref(const step *s, const batch *b, const worker *w);

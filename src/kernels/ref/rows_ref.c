@@ -113,12 +113,17 @@ void add_ref(const step *s, const batch *b, const worker *w)
 void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
-        float g = gate[i], a;
-        if (kind == GLU_SILU)
+        float g = gate[i], u = up[i], a;
+        if (kind == GLU_SILU) {
             a = g / (1.0f + expf(-g));
-        else
+        } else if (kind == GLU_GELU_TANH) {
             a = 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g)));
-        out[i] = a * up[i];
+        } else {
+            g = g < 7.0f ? g : 7.0f;
+            u = (u < -7.0f ? -7.0f : u > 7.0f ? 7.0f : u) + 1.0f;
+            a = g / (1.0f + expf(-1.702f * g));
+        }
+        out[i] = a * u;
     }
 }
 
@@ -129,4 +134,54 @@ void glu_ref(const step *s, const batch *b, const worker *w)
     for (int64_t t = begin; t < end; t++)
         glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t), s->out[0].width,
                     operand_row(&s->out[0], t));
+}
+
+void softcap_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    float cap = s->a.softcap.cap;
+    pool_share(s->out[0].width, 16, w->index, w->count, &begin, &end);
+    for (int64_t t = 0; t < step_rows(s, b); t++) {
+        float *x = operand_row(&s->out[0], t);
+        for (int64_t i = begin; i < end; i++)
+            x[i] = cap * tanhf(x[i] / cap);
+    }
+}
+
+/*
+ * Softmax over all experts, then the best n_used of them (the lower number on a tie). Normed, that is
+ * the same as a softmax over the chosen ones.
+ */
+static void route_row(const step *s, const float *logits, expert_choice *out)
+{
+    int32_t n = s->a.moe.n_experts, n_used = s->a.moe.n_used;
+    float most = logits[0];
+    for (int32_t e = 1; e < n; e++)
+        most = logits[e] > most ? logits[e] : most;
+    double sum = 0, chosen = 0;
+    for (int32_t e = 0; e < n; e++)
+        sum += exp((double)logits[e] - most);
+    for (int32_t k = 0; k < n_used; k++) {
+        int32_t best = -1;
+        for (int32_t e = 0; e < n; e++) {
+            bool taken = false;
+            for (int32_t j = 0; j < k && !taken; j++)
+                taken = out[j].expert == e;
+            if (!taken && (best < 0 || logits[e] > logits[best]))
+                best = e;
+        }
+        double share = exp((double)logits[best] - most) / sum;
+        chosen += share;
+        out[k] = (expert_choice){best, (float)share};
+    }
+    for (int32_t k = 0; k < n_used && s->a.moe.norms; k++)
+        out[k].weight = (float)(out[k].weight / chosen);
+}
+
+void route_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        route_row(s, operand_row(&s->in[0], t), (expert_choice *)operand_row(&s->out[0], t));
 }

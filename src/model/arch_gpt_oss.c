@@ -1,0 +1,48 @@
+/*
+ * gpt-oss: experts with a clamped activation and biases, attention with biases and sinks (a score per
+ * head that belongs to no position), a window in every other layer, and yarn whose ramp is not rounded.
+ */
+#include "model/transformer.h"
+
+static lace_status configure(model_config *c, lace_error *err)
+{
+    c->rope.is_neox = true;
+    c->rope.yarn_keeps_fractions = true;
+    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
+        c->is_local[i] = i % 2 == 0;
+    if (c->n_experts == 0)
+        return error_set(err, LACE_E_META, "E_META: gpt-oss.expert_count is missing");
+    return LACE_OK;
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    const model_config *c = &m->config;
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < c->n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
+        TRY(bind_attention(m, i, err));
+        TRY(bind_vector(m, &l->sinks, c->n_heads, err, "blk.%d.attn_sinks.weight", i));
+        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight", i));
+        TRY(bind_moe(m, i, err));
+    }
+    return bind_rope(m, err);
+}
+
+static void build(const model *m, plan *p, const kv_layer *kv)
+{
+    value x = plan_embed(p, m->embedding, 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        x = build_residual(m, p, x, a, NULL);
+        x = build_moe_add(m, p, i, x, build_norm(m, p, x, l->ffn_norm), GLU_CLAMPED);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+const arch arch_gpt_oss = {.name = "gpt-oss", .configure = configure, .bind = bind, .build = build};

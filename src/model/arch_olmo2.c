@@ -1,0 +1,42 @@
+/* OLMo 2: norms after attention and feed-forward, not before; q and k are normed over all heads. */
+#include "model/transformer.h"
+
+static lace_status configure(model_config *c, lace_error *err)
+{
+    c->rope.is_neox = true;
+    return LACE_OK;
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    const model_config *c = &m->config;
+    int64_t q = (int64_t)c->n_heads * c->head_dim, k = (int64_t)c->n_kv_heads * c->head_dim;
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < c->n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        TRY(bind_attention(m, i, err));
+        TRY(bind_vector(m, &l->q_norm, q, err, "blk.%d.attn_q_norm.weight", i));
+        TRY(bind_vector(m, &l->k_norm, k, err, "blk.%d.attn_k_norm.weight", i));
+        TRY(bind_vector(m, &l->attn_post_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight",
+                        i));
+        TRY(bind_ffn(m, i, err));
+        TRY(bind_vector(m, &l->ffn_post_norm, c->n_embd, err, "blk.%d.post_ffw_norm.weight", i));
+    }
+    return bind_rope(m, err);
+}
+
+static void build(const model *m, plan *p, const kv_layer *kv)
+{
+    value x = plan_embed(p, m->embedding, 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        x = build_residual(m, p, x, build_attention(m, p, i, x, turn, kv), l->attn_post_norm);
+        x = build_residual(m, p, x, build_ffn(m, p, i, x, GLU_SILU), l->ffn_post_norm);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+const arch arch_olmo2 = {.name = "olmo2", .configure = configure, .bind = bind, .build = build};

@@ -1,0 +1,47 @@
+/*
+ * Phi-3 and Phi-4: llama with q, k, v and gate, up in one tensor each, a rotary embedding that may turn
+ * only part of a head, and factors for long contexts.
+ */
+#include <math.h>
+
+#include "model/transformer.h"
+
+static lace_status configure(model_config *c, lace_error *err)
+{
+    c->rope.is_neox = true;
+    /* The window in the files of Phi-3 mini is not smaller than its original context. */
+    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
+        c->is_local[i] = c->window > 0;
+    return LACE_OK;
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < m->config.n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        TRY(bind_vector(m, &l->attn_norm, m->config.n_embd, err, "blk.%d.attn_norm.weight", i));
+        TRY(bind_attention(m, i, err));
+        TRY(bind_vector(m, &l->ffn_norm, m->config.n_embd, err, "blk.%d.ffn_norm.weight", i));
+        TRY(bind_ffn(m, i, err));
+    }
+    return bind_rope(m, err);
+}
+
+static void build(const model *m, plan *p, const kv_layer *kv)
+{
+    value x = plan_embed(p, m->embedding, 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        x = build_residual(m, p, x, a, NULL);
+        value f = build_ffn(m, p, i, build_norm(m, p, x, l->ffn_norm), GLU_SILU);
+        x = build_residual(m, p, x, f, NULL);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+const arch arch_phi3 = {.name = "phi3", .configure = configure, .bind = bind, .build = build};

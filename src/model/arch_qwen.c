@@ -1,0 +1,53 @@
+/*
+ * Qwen: like llama, with biases on q, k and v (Qwen2) or norms on the heads of q and k (Qwen3), and
+ * experts in its MoE form.
+ */
+#include "model/transformer.h"
+
+static lace_status configure(model_config *c, lace_error *err)
+{
+    c->rope.is_neox = true;
+    c->norms_each_head = true;
+    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
+        c->is_local[i] = false; /* the window in the files of Qwen2 is not used */
+    return LACE_OK;
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    const model_config *c = &m->config;
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < c->n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
+        TRY(bind_attention(m, i, err));
+        TRY(bind_optional(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
+        TRY(bind_optional(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
+        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
+        TRY(c->n_experts > 0 ? bind_moe(m, i, err) : bind_ffn(m, i, err));
+    }
+    return bind_rope(m, err);
+}
+
+static void build(const model *m, plan *p, const kv_layer *kv)
+{
+    value x = plan_embed(p, m->embedding, 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        x = build_residual(m, p, x, a, NULL);
+        value n = build_norm(m, p, x, l->ffn_norm);
+        if (m->config.n_experts > 0)
+            x = build_moe_add(m, p, i, x, n, GLU_SILU);
+        else
+            x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+const arch arch_qwen2 = {.name = "qwen2", .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen3 = {.name = "qwen3", .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen3moe = {.name = "qwen3moe", .configure = configure, .bind = bind, .build = build};

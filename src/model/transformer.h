@@ -1,0 +1,54 @@
+/*
+ * Parts that many architectures share, with everything optional that some of them leave out: an
+ * architecture file binds what it has and puts these together.
+ */
+#ifndef LACE_MODEL_TRANSFORMER_H
+#define LACE_MODEL_TRANSFORMER_H
+
+#include "model/bind.h"
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+/* Embedding, output norm and output matrix. */
+lace_status bind_ends(model *m, lace_error *err);
+
+/* q, k, v and o of layer i, with biases where the file has them. */
+lace_status bind_attention(model *m, int i, lace_error *err);
+
+/* gate, up and down of layer i. */
+lace_status bind_ffn(model *m, int i, lace_error *err);
+
+/* The router and the experts of layer i, with biases where the file has them. */
+lace_status bind_moe(model *m, int i, lace_error *err);
+
+/* The rotary embedding, with the file's frequency factors if there are any. */
+lace_status bind_rope(model *m, lace_error *err);
+
+/* ---- Building -------------------------------------------------------------------------------- */
+
+/* The angles that a plan's layers turn by: made once, at the start. */
+typedef struct angles {
+    value all;   /* of layers that see everything */
+    value local; /* of layers with a window; often the same */
+} angles;
+
+angles build_angles(const model *m, plan *p);
+
+/* Attention over the normed input n, up to and including the output matrix. */
+value build_attention(const model *m, plan *p, int i, value n, angles turn, const kv_layer *kv);
+
+value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
+
+/* x += residual_scale * the experts' answer to n. */
+value build_moe_add(const model *m, plan *p, int i, value x, value n, glu_kind kind);
+
+/* Norm of a whole row. */
+value build_norm(const model *m, plan *p, value x, const float *scales);
+
+/* x += residual_scale * y, with y normed first if scales is not NULL. */
+value build_residual(const model *m, plan *p, value x, value y, const float *scales);
+
+/* The last norm, the output matrix, and what is done to logits. */
+void build_logits(const model *m, plan *p, value x);
+
+#endif
