@@ -54,6 +54,10 @@ static void make_sane(dtype type, uint64_t *state, uint8_t *block)
         float x = random_float(state);
         uint16_t h = type == DTYPE_F16 ? f16_from_f32(x) : bf16_from_f32(x);
         memcpy(block, &h, sizeof h);
+    } else if (type == DTYPE_F8_E4M3) {
+        block[0] &= 0xb7; /* up to exponent 6 of 15: below 1 */
+    } else if (type == DTYPE_F8_E5M2) {
+        block[0] &= 0xbb; /* up to exponent 14 of 31 */
     } else if (type == DTYPE_MXFP4) {
         block[0] = (uint8_t)(120 + random_bits(state) % 8); /* 2^-7 to 1 */
     } else if (type == DTYPE_NVFP4) {

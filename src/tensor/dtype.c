@@ -20,6 +20,8 @@ const dtype_info *dtype_describe(dtype type)
 
 bool dtype_from_number(uint32_t number, dtype *out)
 {
+    if (number >= DTYPE_NOT_GGUF)
+        return false;
     for (int i = 0; i < DTYPE_COUNT; i++)
         if ((uint32_t)infos[i].number == number) {
             *out = (dtype)i;

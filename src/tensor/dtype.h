@@ -11,9 +11,11 @@ typedef enum dtype {
     DTYPE_COUNT
 } dtype;
 
+enum { DTYPE_NOT_GGUF = 1000 };
+
 typedef struct dtype_info {
     const char *name;
-    int number;       /* as written in GGUF files */
+    int number;       /* as written in GGUF files; from DTYPE_NOT_GGUF on: never there */
     int block_values; /* values in a block; rows are whole blocks */
     int block_bytes;
 } dtype_info;

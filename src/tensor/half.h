@@ -5,6 +5,8 @@
  *     bf16   1 sign, 8 exponent,  7 mantissa bits     stored as uint16_t: the upper half of a float
  *     e8m0   8 exponent bits, a power of two          the scale of a block of MXFP4
  *     ue4m3  4 exponent, 3 mantissa bits, no sign     the scale of 16 values of NVFP4
+ *     e4m3   1 sign, 4 exponent, 3 mantissa bits      stored as uint8_t; no infinity, up to 448
+ *     e5m2   1 sign, 5 exponent, 2 mantissa bits      stored as uint8_t: the upper half of an f16
  *
  * To float every conversion is exact; from float it rounds to the nearest, ties to even. A NaN
  * stays a NaN of the same sign and becomes quiet, as the conversion instructions of processors do
@@ -96,6 +98,23 @@ static inline float ue4m3_to_f32_half(uint8_t s)
     if (exponent == 0)
         return (float)mantissa * 0x1p-10f;
     return f32_from_bits((exponent + 127 - 7 - 1) << 23 | mantissa << 20);
+}
+
+/* Infinities gave way to more numbers: only 0x7f and 0xff are NaN. */
+static inline float e4m3_to_f32(uint8_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x80) << 24;
+    uint32_t size = h & 0x7f;
+    if (size == 0x7f)
+        return f32_from_bits(sign | 0x7fc00000);
+    if (size < 8) /* zero, or subnormal */
+        return f32_from_bits(sign | f32_to_bits((float)size * 0x1p-9f));
+    return f32_from_bits(sign | ((size << 20) + ((127u - 7) << 23)));
+}
+
+static inline float e5m2_to_f32(uint8_t h)
+{
+    return f16_to_f32((uint16_t)(h << 8));
 }
 
 #endif

@@ -74,7 +74,7 @@ static const sample *find_sample(const char *type_name)
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
-static void index_has_every_type_but_f32(void)
+static void index_has_every_gguf_type_but_f32(void)
 {
     if (n_samples == 0) {
         tap_skip("no quant/INDEX.tsv");
@@ -82,7 +82,8 @@ static void index_has_every_type_but_f32(void)
     }
     int n_types = 0;
     for (int type = 0; type < DTYPE_COUNT; type++) {
-        if (!unpack_ref[type] || type == DTYPE_F32)
+        if (!unpack_ref[type] || type == DTYPE_F32 ||
+            dtype_describe((dtype)type)->number >= DTYPE_NOT_GGUF)
             continue;
         n_types++;
         if (!CHECK(find_sample(dtype_describe((dtype)type)->name)))
@@ -416,6 +417,54 @@ static void rows_of_zeros_decode_to_zeros(void)
     }
 }
 
+/* ---- Floats of eight bits -------------------------------------------------------------------- */
+
+/* Every one of the 256, from the definition: (-1)^s * 2^(e - bias) * (1 + m / 2^bits). */
+static float float_by_definition(int code, int n_mantissa, int bias)
+{
+    int n_exponent = 7 - n_mantissa;
+    int exponent = code >> n_mantissa & ((1 << n_exponent) - 1);
+    int mantissa = code & ((1 << n_mantissa) - 1);
+    double fraction = (double)mantissa / (1 << n_mantissa);
+    double size = exponent == 0 ? ldexp(fraction, 1 - bias) : ldexp(1 + fraction, exponent - bias);
+    return (float)(code & 0x80 ? -size : size);
+}
+
+static void f8_decodes_by_its_definition(void)
+{
+    for (int code = 0; code < 256; code++) {
+        uint8_t byte = (uint8_t)code;
+        float x, y;
+        unpack_row(DTYPE_F8_E4M3, &byte, 1, &x);
+        unpack_row(DTYPE_F8_E5M2, &byte, 1, &y);
+        if ((code & 0x7f) == 0x7f)
+            CHECK(isnan(x));
+        else
+            CHECK(f32_to_bits(x) == f32_to_bits(float_by_definition(code, 3, 7)));
+        if ((code & 0x7f) > 0x7c)
+            CHECK(isnan(y));
+        else if ((code & 0x7f) == 0x7c)
+            CHECK(isinf(y) && (y < 0) == (code > 127));
+        else
+            CHECK(f32_to_bits(y) == f32_to_bits(float_by_definition(code, 2, 15)));
+    }
+    float largest;
+    unpack_row(DTYPE_F8_E4M3, (const uint8_t[]){0x7e}, 1, &largest);
+    CHECK(largest == 448);
+}
+
+static void numbers_of_other_formats_are_not_gguf_types(void)
+{
+    for (uint32_t number = 0; number < 2000; number++) {
+        dtype type;
+        if (dtype_from_number(number, &type))
+            CHECK(number < DTYPE_NOT_GGUF && dtype_describe(type)->number == (int)number);
+    }
+    dtype type;
+    CHECK(dtype_from_name("f8_e4m3", &type) && type == DTYPE_F8_E4M3);
+    CHECK(!dtype_from_number((uint32_t)dtype_describe(DTYPE_U8)->number, &type));
+}
+
 /* ---- Random blocks --------------------------------------------------------------------------- */
 
 static void random_blocks_are_finite_and_repeatable(void)
@@ -449,7 +498,7 @@ static void random_blocks_are_finite_and_repeatable(void)
 int main(void)
 {
     read_index();
-    CASE(index_has_every_type_but_f32);
+    CASE(index_has_every_gguf_type_but_f32);
     for (int i = 0; i < n_samples; i++) {
         snprintf(samples[i].case_name, sizeof samples[i].case_name, "unpack_%s_equals_ggml",
                  samples[i].type_name);
@@ -471,6 +520,8 @@ int main(void)
     CASE(a_single_value_is_found_where_it_was);
     CASE(odd_input_gives_blocks_of_the_same_size);
     CASE(rows_of_zeros_decode_to_zeros);
+    CASE(f8_decodes_by_its_definition);
+    CASE(numbers_of_other_formats_are_not_gguf_types);
     CASE(random_blocks_are_finite_and_repeatable);
     return tap_end();
 }

@@ -26,6 +26,20 @@ void unpack_bf16_ref(const void *blocks, int64_t n_values, float *out)
         out[i] = bf16_to_f32(load_u16(at + 2 * i));
 }
 
+void unpack_f8_e4m3_ref(const void *blocks, int64_t n_values, float *out)
+{
+    const uint8_t *at = blocks;
+    for (int64_t i = 0; i < n_values; i++)
+        out[i] = e4m3_to_f32(at[i]);
+}
+
+void unpack_f8_e5m2_ref(const void *blocks, int64_t n_values, float *out)
+{
+    const uint8_t *at = blocks;
+    for (int64_t i = 0; i < n_values; i++)
+        out[i] = e5m2_to_f32(at[i]);
+}
+
 /* ---- One scale for a small block ------------------------------------------------------------- */
 
 static void unpack_block_q4_0(const block_q4_0 *b, float *out)
@@ -178,6 +192,7 @@ const unpack_fn unpack_ref[DTYPE_COUNT] = {
     [DTYPE_IQ3_XXS] = unpack_iq3_xxs_ref, [DTYPE_IQ3_S] = unpack_iq3_s_ref,
     [DTYPE_IQ1_S] = unpack_iq1_s_ref,     [DTYPE_IQ1_M] = unpack_iq1_m_ref,
     [DTYPE_IQ4_NL] = unpack_iq4_nl_ref,   [DTYPE_IQ4_XS] = unpack_iq4_xs_ref,
+    [DTYPE_F8_E4M3] = unpack_f8_e4m3_ref, [DTYPE_F8_E5M2] = unpack_f8_e5m2_ref,
 };
 
 void unpack_row(dtype type, const void *blocks, int64_t n_values, float *out)

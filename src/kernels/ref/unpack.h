@@ -14,7 +14,7 @@
 /* blocks: n_values values in whole blocks, at any address. out: [n_values] */
 typedef void (*unpack_fn)(const void *blocks, int64_t n_values, float *out);
 
-/* By type; NULL for the types that kernels do not compute with (I8, I16, I32, I64, F64). */
+/* By type; NULL for the types that kernels do not compute with (integers, F64 and others). */
 extern const unpack_fn unpack_ref[DTYPE_COUNT];
 
 /* The same for a type known to be in the table. */
@@ -24,6 +24,8 @@ void unpack_row(dtype type, const void *blocks, int64_t n_values, float *out);
 void unpack_f32_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_f16_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_bf16_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_f8_e4m3_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_f8_e5m2_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_q4_0_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_q4_1_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_q5_0_ref(const void *blocks, int64_t n_values, float *out);
