@@ -1,0 +1,29 @@
+/*
+ * JSON from outside, read strictly: valid UTF-8, no name twice in an object, nothing behind the
+ * value, and bounds on depth and on the memory that the result may take.
+ *
+ * The values are jansson's. Their memory comes through base/mem.h.
+ */
+#ifndef LACE_BASE_JSON_READ_H
+#define LACE_BASE_JSON_READ_H
+
+#include <jansson.h>
+
+#include "base/bytes.h"
+
+enum {
+    JSON_READ_MAX_DEPTH = 64,
+    JSON_READ_MAX_MEMORY = 64 << 20, /* of the values, as estimated before they are made */
+};
+
+/*
+ * Parse a text; *out is to be freed with json_decref. LACE_E_UTF8, LACE_E_DUP, LACE_E_OVERFLOW (a
+ * number that does not fit), LACE_E_LIMIT (too deep, or too many values), LACE_E_NOMEM or
+ * LACE_E_JSON, at the byte counted from `offset`, which is where the text begins in its file.
+ */
+lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err);
+
+/* "object", "an integer", ...: for messages. NULL is "nothing". */
+const char *json_kind(const json_t *value);
+
+#endif
