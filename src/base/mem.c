@@ -84,6 +84,12 @@ void mem_unmap(void *p, size_t n_bytes)
         munmap(p, n_bytes ? n_bytes : 1);
 }
 
+void mem_discard(void *p, size_t n_bytes)
+{
+    if (p && n_bytes)
+        madvise(p, n_bytes, MADV_DONTNEED);
+}
+
 bool mem_mul(size_t n, size_t size, size_t *out)
 {
     return !__builtin_mul_overflow(n, size, out);

@@ -19,6 +19,7 @@ char *mem_strndup(const char *text, size_t n);   /* copies n bytes and terminate
 /* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where the system has them. */
 void *mem_map(size_t n_bytes);
 void mem_unmap(void *p, size_t n_bytes);
+void mem_discard(void *p, size_t n_bytes); /* give the memory back; the addresses read as zeros */
 
 /* n * size, or false if that does not fit. */
 bool mem_mul(size_t n, size_t size, size_t *out);

@@ -1,0 +1,232 @@
+/*
+ * Models in Hugging Face directories: config.json, and the tensors in model.safetensors or in the
+ * files that model.safetensors.index.json names.
+ *
+ * A name from the index is never a path: it must be a plain file name of this directory.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "formats/weights_impl.h"
+
+enum {
+    MAX_PATH = 4096,
+    MAX_CONFIG_BYTES = 4 << 20,
+    MAX_INDEX_BYTES = 32 << 20,
+    MAX_SHARDS = 4096,
+};
+
+#define SINGLE_FILE "model.safetensors"
+#define INDEX_FILE  "model.safetensors.index.json"
+#define CONFIG_FILE "config.json"
+
+static lace_status join_path(const char *directory, const char *file, char out[MAX_PATH],
+                             lace_error *err)
+{
+    size_t n = strlen(directory);
+    const char *slash = n > 0 && directory[n - 1] == '/' ? "" : "/";
+    int written = snprintf(out, MAX_PATH, "%s%s%s", directory, slash, file);
+    if (written < 0 || written >= MAX_PATH)
+        return error_set(err, LACE_E_ARG, "%.64s...: the path is too long", directory);
+    return LACE_OK;
+}
+
+/* A JSON file of the directory, which must hold an object. */
+static lace_status read_object(const char *directory, const char *file, size_t max_bytes,
+                               json_t **out, lace_error *err)
+{
+    char path[MAX_PATH];
+    buf bytes;
+    *out = NULL;
+    TRY(join_path(directory, file, path, err));
+    buf_init(&bytes, max_bytes);
+    lace_status status = file_read(path, &bytes, err);
+    if (status == LACE_OK) {
+        if (bytes.size == 0)
+            status = error_set(err, LACE_E_META, "E_META: is empty, expected a JSON object");
+        else
+            status = json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, out, err);
+        if (status == LACE_OK && !json_is_object(*out))
+            status = error_set(err, LACE_E_META, "E_META at byte 0: is %s, expected an object",
+                               json_kind(*out));
+        if (status != LACE_OK)
+            error_prefix(err, status, path);
+    }
+    if (status != LACE_OK) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    buf_deinit(&bytes);
+    return status;
+}
+
+static bool has_file(const char *directory, const char *file)
+{
+    char path[MAX_PATH];
+    return join_path(directory, file, path, NULL) == LACE_OK && access(path, F_OK) == 0;
+}
+
+static lace_status open_part(weights *w, size_t i, const char *file, lace_error *err)
+{
+    char path[MAX_PATH];
+    TRY(join_path(w->name, file, path, err));
+    TRY(weights_map_part(w, i, path, err));
+    lace_status status = safetensors_parse(w->parts[i].map.bytes, &w->parts[i].st, err);
+    return status == LACE_OK ? status : error_prefix(err, status, path);
+}
+
+/* ---- The index --------------------------------------------------------------------------------
+ */
+
+static bool is_plain_name(const char *file)
+{
+    return file[0] && strcmp(file, ".") != 0 && strcmp(file, "..") != 0 && !strchr(file, '/') &&
+           !strchr(file, '\\') && strlen(file) < 256;
+}
+
+/* The files of the index, each once and in its order; `names` points into the JSON. */
+typedef struct shard_list {
+    const char *names[MAX_SHARDS];
+    size_t count;
+    map index_of_name;
+} shard_list;
+
+static lace_status add_shard(shard_list *s, const char *tensor_name, const json_t *value,
+                             lace_error *err)
+{
+    const char *file = json_string_value(value);
+    if (!file)
+        return error_set(err, LACE_E_NAME, "E_NAME: weight_map: %.64s: is %s, expected a file name",
+                         tensor_name, json_kind(value));
+    if (!is_plain_name(file))
+        return error_set(err, LACE_E_NAME,
+                         "E_NAME: weight_map: %.64s: \"%.64s\" is no file name of this directory",
+                         tensor_name, file);
+    if (map_find(&s->index_of_name, text_of(file)) >= 0)
+        return LACE_OK;
+    if (s->count == MAX_SHARDS)
+        return error_set(err, LACE_E_LIMIT, "E_LIMIT: weight_map: more than %d files", MAX_SHARDS);
+    if (map_add(&s->index_of_name, text_of(file), (int32_t)s->count) != LACE_OK)
+        return error_nomem(err, "the list of files");
+    s->names[s->count++] = file;
+    return LACE_OK;
+}
+
+static lace_status list_shards(const json_t *index, shard_list *s, lace_error *err)
+{
+    const json_t *weight_map = json_object_get(index, "weight_map");
+    const char *name;
+    json_t *file;
+    if (!json_is_object(weight_map) || json_object_size(weight_map) == 0)
+        return error_set(err, LACE_E_META, "E_META: weight_map: is %s, expected names of tensors",
+                         json_kind(weight_map));
+    json_object_foreach((json_t *)weight_map, name, file)
+    {
+        TRY(add_shard(s, name, file, err));
+    }
+    return LACE_OK;
+}
+
+/* Every tensor of the index is in the file that the index says. */
+static lace_status check_index(const weights *w, const shard_list *s, const json_t *index,
+                               lace_error *err)
+{
+    const char *name;
+    json_t *file;
+    json_object_foreach(json_object_get(index, "weight_map"), name, file)
+    {
+        const tensor *t = weights_find(w, name);
+        int32_t i = map_find(&s->index_of_name, text_of(json_string_value(file)));
+        const span *bytes = &w->parts[i].map.bytes;
+        if (!t || t->data < bytes->data || t->data >= bytes->data + bytes->size)
+            return error_set(err, LACE_E_META, "E_META: weight_map: %.64s is not in %.64s", name,
+                             json_string_value(file));
+    }
+    return LACE_OK;
+}
+
+static lace_status open_shards(const char *path, const json_t *index, shard_list *s, weights **out,
+                               lace_error *err)
+{
+    weights *w = NULL;
+    lace_status status = list_shards(index, s, err);
+    if (status != LACE_OK)
+        goto in_index;
+    TRY(weights_create(path, s->count, &w, err));
+    for (size_t i = 0; i < s->count; i++)
+        TRY_GOTO(status, fail, open_part(w, i, s->names[i], err));
+    status = weights_join(w, err);
+    if (status == LACE_OK)
+        status = check_index(w, s, index, err);
+    if (status != LACE_OK)
+        goto in_index;
+    *out = w;
+    return LACE_OK;
+
+in_index:
+    error_prefix(err, status, INDEX_FILE);
+    error_prefix(err, status, path);
+fail:
+    weights_close(w);
+    return status;
+}
+
+static lace_status open_index(const char *path, weights **out, lace_error *err)
+{
+    json_t *index;
+    TRY(read_object(path, INDEX_FILE, MAX_INDEX_BYTES, &index, err));
+    shard_list *shards = mem_calloc(1, sizeof *shards);
+    lace_status status = shards ? LACE_OK : error_nomem(err, "the list of files");
+    if (shards) {
+        map_init(&shards->index_of_name);
+        status = open_shards(path, index, shards, out, err);
+        map_deinit(&shards->index_of_name);
+        mem_free(shards);
+    }
+    json_decref(index);
+    return status;
+}
+
+/* -----------------------------------------------------------------------------------------------
+ */
+
+static lace_status open_single(const char *path, weights **out, lace_error *err)
+{
+    weights *w = NULL;
+    TRY(weights_create(path, 1, &w, err));
+    lace_status status = open_part(w, 0, SINGLE_FILE, err);
+    if (status == LACE_OK)
+        status = weights_join(w, err);
+    if (status != LACE_OK) {
+        weights_close(w);
+        return status;
+    }
+    *out = w;
+    return LACE_OK;
+}
+
+lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
+{
+    *out = NULL;
+    if (!has_file(path, CONFIG_FILE))
+        return error_set(err, LACE_E_META, "%s: E_META: there is no " CONFIG_FILE, path);
+    json_t *config;
+    TRY(read_object(path, CONFIG_FILE, MAX_CONFIG_BYTES, &config, err));
+    lace_status status;
+    if (has_file(path, SINGLE_FILE))
+        status = open_single(path, out, err);
+    else if (has_file(path, INDEX_FILE))
+        status = open_index(path, out, err);
+    else
+        status = error_set(err, LACE_E_META,
+                           "%s: E_META: there is neither " SINGLE_FILE " nor " INDEX_FILE, path);
+    if (status != LACE_OK) {
+        json_decref(config);
+        return status;
+    }
+    (*out)->config = config;
+    return LACE_OK;
+}
