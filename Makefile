@@ -7,6 +7,7 @@
 #   make bench      time the kernels of this machine
 #   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
+#   make replay     run the fuzz targets on their corpora
 #   make cuda       compile the GPU kernels (nvcc)
 #   make release    build/release/lace with its libraries linked in: one file for any Linux
 #   make install    into $(PREFIX)
@@ -138,6 +139,31 @@ asan:
 
 tsan:
 	@$(MAKE) --no-print-directory run-tests B=build/tsan OPT="-O1 -g" SAN="-fsanitize=thread"
+
+# ---- Fuzzing -------------------------------------------------------------------------------------
+
+# Targets for libFuzzer, and the same ones run on their corpora with any compiler: tests/fuzz/README.md
+fuzz:
+	@$(MAKE) --no-print-directory fuzz-targets B=build/fuzz CC=clang OPT="-O1 -g" \
+	    SAN="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
+
+replay:
+	@$(MAKE) --no-print-directory run-replay B=build/asan OPT="-O1 -g -fno-omit-frame-pointer" \
+	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
+
+REPLAYS := $(patsubst tests/fuzz/fuzz_%.c,$(B)/tests/fuzz/replay_%,$(FUZZ_SRC))
+.PHONY: replay fuzz-targets run-replay
+fuzz-targets: $(patsubst tests/fuzz/%.c,$(B)/%,$(FUZZ_SRC))
+run-replay: $(REPLAYS)
+	@scripts/run-tests.pl $(REPLAYS)
+
+$(B)/fuzz_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/liblace.a
+	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+
+$(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/replay.c.o $(TAP_OBJ) \
+                          $(B)/liblace.a
+	@mkdir -p $(@D)
+	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # ---- GPU -----------------------------------------------------------------------------------------
 

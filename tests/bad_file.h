@@ -1,6 +1,7 @@
 /*
- * What the tests of bad files share: a valid tiny model to spoil, and the way in which a spoiled one
- * is loaded. The ids of cases (G001, M003) are those of the list of inputs that loaders must survive.
+ * What the tests of bad files share: a valid tiny model to spoil, and the way in which a spoiled
+ * one is loaded. The ids of cases (G001, M003) are those of the list of inputs that loaders must
+ * survive.
  */
 #ifndef LACE_TESTS_BAD_FILE_H
 #define LACE_TESTS_BAD_FILE_H
@@ -17,7 +18,8 @@ void bad_seed_free(void);
 /* Open from memory, read the config, touch every byte. The file's name is "bad". */
 lace_status bad_load(const void *data, size_t n_bytes, lace_error *err);
 
-/* The same with the bytes in a block of exactly their size, so that sanitizers see a read past it. */
+/* The same with the bytes in a block of exactly their size, so that sanitizers see a read past it.
+ */
 lace_status bad_load_exact(const void *data, size_t n_bytes, lace_error *err);
 
 /* One line, of this status, that begins with the file's name and says where. */

@@ -1,6 +1,6 @@
 /*
- * A small but complete llama model, made on the spot: every tensor, real (pseudo-random) weights and
- * a SentencePiece-like vocabulary. Tests break it in all ways, or run it.
+ * A small but complete llama model, made on the spot: every tensor, real (pseudo-random) weights
+ * and a SentencePiece-like vocabulary. Tests break it in all ways, or run it.
  */
 #ifndef LACE_TESTS_TINY_MODEL_H
 #define LACE_TESTS_TINY_MODEL_H
@@ -8,17 +8,17 @@
 #include "formats/gguf_write.h"
 
 typedef struct tiny_options {
-    int n_layers;      /* 2 */
-    int n_embd;        /* 16 */
-    int n_heads;       /* 2 */
-    int n_kv_heads;    /* 1 */
-    int n_ff;          /* 32 */
-    int n_vocab;       /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
-    int n_context;     /* 64 */
-    dtype type;        /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */
-    bool is_tied;      /* without output.weight; default false */
-    uint32_t alignment;/* 32 */
-    uint32_t seed;     /* of the weights; 1 */
+    int n_layers;       /* 2 */
+    int n_embd;         /* 16 */
+    int n_heads;        /* 2 */
+    int n_kv_heads;     /* 1 */
+    int n_ff;           /* 32 */
+    int n_vocab;        /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
+    int n_context;      /* 64 */
+    dtype type;         /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */
+    bool is_tied;       /* without output.weight; default false */
+    uint32_t alignment; /* 32 */
+    uint32_t seed;      /* of the weights; 1 */
 } tiny_options;
 
 tiny_options tiny_options_default(void);

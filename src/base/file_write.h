@@ -1,11 +1,12 @@
 /*
  * Writing a file so that it is there whole or not at all.
  *
- * The bytes go to a temporary file in the same directory. Committing flushes it to the disk, renames
- * it to its path (replacing what was there) and flushes the directory. Until then, and after any
- * failure, the path is as it was and no temporary file is left. Where the system has nameless files
- * (O_TMPFILE), not even a killed process leaves one. If only the last step fails, flushing the
- * directory, the new file is complete and in place, and may be gone after a power failure.
+ * The bytes go to a temporary file in the same directory. Committing flushes it to the disk,
+ * renames it to its path (replacing what was there) and flushes the directory. Until then, and
+ * after any failure, the path is as it was and no temporary file is left. Where the system has
+ * nameless files (O_TMPFILE), not even a killed process leaves one. If only the last step fails,
+ * flushing the directory, the new file is complete and in place, and may be gone after a power
+ * failure.
  *
  * A path that is a symbolic link stays one: what it leads to is replaced. An existing file's
  * permissions are kept. What exists and is not a regular file is refused.

@@ -9,20 +9,18 @@
  *     data: each tensor at its offset from here
  *
  * Parsing takes a span and does no I/O. A parsed gguf borrows the span: names and values point into
- * it. After gguf_parse has returned LACE_OK, every string, array and tensor lies inside the span, and
- * names are unique, without control characters, and valid UTF-8.
+ * it. After gguf_parse has returned LACE_OK, every string, array and tensor lies inside the span,
+ * and names are unique, without control characters, and valid UTF-8.
  *
  * Where the format leaves a choice, or files differ, these are the rules:
  *
  *   alignment   general.alignment is a u32 and a power of two; tensors lie at its multiples, in any
  *               order, and do not overlap.
- *   the end     Bytes after the last tensor are ignored, as llama.cpp does; the padding after it may
- *               be missing.
- *   scalars     A tensor has 1 to 4 dimensions, each 1 or more.
- *   booleans    0 is false, all else is true.
- *   names       Keys have 1 to 65,535 bytes, tensor names 1 to 63.
- *   strings     Values may hold any bytes: vocabularies contain halves of characters.
- *   limits      The counts below bound what a file can cost: parsing allocates at most 64 MiB.
+ *   the end     Bytes after the last tensor are ignored, as llama.cpp does; the padding after it
+ * may be missing. scalars     A tensor has 1 to 4 dimensions, each 1 or more. booleans    0 is
+ * false, all else is true. names       Keys have 1 to 65,535 bytes, tensor names 1 to 63. strings
+ * Values may hold any bytes: vocabularies contain halves of characters. limits      The counts
+ * below bound what a file can cost: parsing allocates at most 64 MiB.
  */
 #ifndef LACE_FORMATS_GGUF_H
 #define LACE_FORMATS_GGUF_H
@@ -32,15 +30,26 @@
 
 enum {
     GGUF_MAX_KEY_BYTES = 65535,
-    GGUF_MAX_NAME_BYTES = 63,    /* of a tensor */
+    GGUF_MAX_NAME_BYTES = 63, /* of a tensor */
     GGUF_MAX_VALUES = 1 << 18,
     GGUF_MAX_TENSORS = 1 << 17,
-    GGUF_MAX_TEXTS = 1 << 24,    /* strings in all arrays together */
+    GGUF_MAX_TEXTS = 1 << 24, /* strings in all arrays together */
 };
 
 typedef enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
     GGUF_N_TYPES
 } gguf_type;
 
@@ -49,8 +58,8 @@ typedef struct gguf_value {
     gguf_type type;      /* GGUF_ARRAY for arrays */
     gguf_type item_type; /* of an array's items; never GGUF_ARRAY */
     uint64_t n_items;    /* of an array; 1 otherwise */
-    span bytes;          /* the value as stored; for a string its characters; for an array its items */
-    uint64_t offset;     /* where it begins in the file, for messages */
+    span bytes;      /* the value as stored; for a string its characters; for an array its items */
+    uint64_t offset; /* where it begins in the file, for messages */
 } gguf_value;
 
 typedef struct gguf gguf;
@@ -80,14 +89,17 @@ lace_status gguf_get_int(const gguf *g, const char *key, int64_t low, int64_t hi
                          bool *out_found, lace_error *err);
 lace_status gguf_get_float(const gguf *g, const char *key, double low, double high, double *out,
                            bool *out_found, lace_error *err);
-lace_status gguf_get_bool(const gguf *g, const char *key, bool *out, bool *out_found, lace_error *err);
-lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_found, lace_error *err);
+lace_status gguf_get_bool(const gguf *g, const char *key, bool *out, bool *out_found,
+                          lace_error *err);
+lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_found,
+                          lace_error *err);
 
 /* An array whose items have exactly this type; NULL in *out if absent. */
 lace_status gguf_get_array(const gguf *g, const char *key, gguf_type item_type,
                            const gguf_value **out, lace_error *err);
 
-/* Item i of a value or array of integers of any width; false if it is of another type or too large. */
+/* Item i of a value or array of integers of any width; false if it is of another type or too large.
+ */
 bool gguf_value_int(const gguf_value *value, uint64_t i, int64_t *out);
 
 /* Fill out[n_items] from a string array (already checked by gguf_parse). */

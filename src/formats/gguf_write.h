@@ -1,6 +1,6 @@
 /*
- * Writing GGUF files: values and tensors are collected, then the whole is written at once, to a file
- * (atomically) or to memory. Version 3.
+ * Writing GGUF files: values and tensors are collected, then the whole is written at once, to a
+ * file (atomically) or to memory. Version 3.
  *
  * Every function that adds something remembers the first failure, and writing reports it; a caller
  * may therefore add many things and look only at the end.
@@ -33,8 +33,8 @@ lace_status gguf_writer_add_text(gguf_writer *w, const char *key, text value, la
 /* Arrays of numbers, each item as the type's C counterpart (uint8_t for GGUF_BOOL); of strings. */
 lace_status gguf_writer_add_array(gguf_writer *w, const char *key, gguf_type item_type,
                                   const void *items, size_t n_items, lace_error *err);
-lace_status gguf_writer_add_texts(gguf_writer *w, const char *key, const text *items, size_t n_items,
-                                  lace_error *err);
+lace_status gguf_writer_add_texts(gguf_writer *w, const char *key, const text *items,
+                                  size_t n_items, lace_error *err);
 
 /* A value of another file, as it is. */
 lace_status gguf_writer_add_value(gguf_writer *w, const gguf_value *value, lace_error *err);

@@ -12,7 +12,7 @@ enum {
     CONFIG_MAX_LAYERS = 512,
     CONFIG_MAX_HEADS = 1024,
     CONFIG_MAX_HEAD_DIM = 1024,
-    CONFIG_MAX_WIDTH = 1 << 20,    /* n_embd, n_ff, n_heads * head_dim */
+    CONFIG_MAX_WIDTH = 1 << 20, /* n_embd, n_ff, n_heads * head_dim */
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 27,
     CONFIG_MAX_EXPERTS = 4096,
@@ -25,49 +25,49 @@ typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } 
  * (config.json); either way they are per-frequency divisors bound with the weights.
  */
 typedef struct rope_config {
-    int32_t n_dims;            /* rotated dimensions of a head, even, <= head_dim */
-    bool is_neox;              /* pairs (i, i + n_dims/2) instead of (2i, 2i + 1) */
-    double base;               /* >= 2 */
+    int32_t n_dims; /* rotated dimensions of a head, even, <= head_dim */
+    bool is_neox;   /* pairs (i, i + n_dims/2) instead of (2i, 2i + 1) */
+    double base;    /* >= 2 */
     rope_scaling scaling;
-    double factor;             /* positions are divided by this (linear, yarn); 1: none */
-    int32_t original_context;  /* yarn, longrope */
+    double factor;            /* positions are divided by this (linear, yarn); 1: none */
+    int32_t original_context; /* yarn, longrope */
     double yarn_beta_fast, yarn_beta_slow;
     bool yarn_keeps_fractions; /* the ends of yarn's ramp are not rounded to whole pairs */
     double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
 } rope_config;
 
 typedef struct model_config {
-    char architecture[64];     /* general.architecture: "llama" */
+    char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
-    int32_t n_embd;            /* even */
+    int32_t n_embd;              /* even */
     int32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
-    int32_t head_dim;          /* even; of keys and values */
+    int32_t head_dim;            /* even; of keys and values */
     int32_t n_ff;
     int32_t n_vocab;
-    int32_t n_context;         /* trained context */
+    int32_t n_context; /* trained context */
     double rms_eps;
     rope_config rope;
 
     /* Layers that differ from each other. Where the format does not say, the architecture does. */
-    int32_t window;            /* positions that a local layer sees, itself included; 0: no windows */
-    bool has_layer_kinds;      /* the format said which layers are local and which skip the rope */
+    int32_t window;       /* positions that a local layer sees, itself included; 0: no windows */
+    bool has_layer_kinds; /* the format said which layers are local and which skip the rope */
     bool is_local[CONFIG_MAX_LAYERS];
     bool skips_rope[CONFIG_MAX_LAYERS];
-    bool norms_each_head;      /* norms of q and k are over a head, not over all heads */
-    double rope_local_base;    /* of local layers; 0: the same as everywhere */
+    bool norms_each_head;   /* norms of q and k are over a head, not over all heads */
+    double rope_local_base; /* of local layers; 0: the same as everywhere */
 
     /* Factors that most models leave at 1. */
-    double embedding_scale;    /* multiplies embeddings */
-    double residual_scale;     /* multiplies what is added to the residual stream */
-    double logit_scale;        /* logits are divided by it */
-    double attention_scale;    /* multiplies q k; 0: 1 / sqrt(head_dim) */
-    double attention_softcap;  /* scores become cap * tanh(score / cap); 0: off */
-    double final_softcap;      /* the same for logits */
+    double embedding_scale;   /* multiplies embeddings */
+    double residual_scale;    /* multiplies what is added to the residual stream */
+    double logit_scale;       /* logits are divided by it */
+    double attention_scale;   /* multiplies q k; 0: 1 / sqrt(head_dim) */
+    double attention_softcap; /* scores become cap * tanh(score / cap); 0: off */
+    double final_softcap;     /* the same for logits */
 
     /* Mixture of experts; n_experts is 0 in dense models. */
     int32_t n_experts, n_experts_used;
-    int32_t n_ff_expert;       /* width of one expert */
-    bool norms_experts;        /* weights of the chosen experts sum up to 1 */
+    int32_t n_ff_expert; /* width of one expert */
+    bool norms_experts;  /* weights of the chosen experts sum up to 1 */
 } model_config;
 
 /* All factors 1, everything else off. */
