@@ -18,8 +18,7 @@ void bad_seed_free(void);
 /* Open from memory, read the config, touch every byte. The file's name is "bad". */
 lace_status bad_load(const void *data, size_t n_bytes, lace_error *err);
 
-/* The same with the bytes in a block of exactly their size, so that sanitizers see a read past it.
- */
+/* The same in a block of exactly this size, so that sanitizers see a read past its end. */
 lace_status bad_load_exact(const void *data, size_t n_bytes, lace_error *err);
 
 /* One line, of this status, that begins with the file's name and says where. */

@@ -16,11 +16,13 @@
  *
  *   alignment   general.alignment is a u32 and a power of two; tensors lie at its multiples, in any
  *               order, and do not overlap.
- *   the end     Bytes after the last tensor are ignored, as llama.cpp does; the padding after it
- * may be missing. scalars     A tensor has 1 to 4 dimensions, each 1 or more. booleans    0 is
- * false, all else is true. names       Keys have 1 to 65,535 bytes, tensor names 1 to 63. strings
- * Values may hold any bytes: vocabularies contain halves of characters. limits      The counts
- * below bound what a file can cost: parsing allocates at most 64 MiB.
+ *   the end     Bytes after the last tensor are ignored, as llama.cpp does; the padding after
+ *               it may be missing.
+ *   scalars     A tensor has 1 to 4 dimensions, each 1 or more.
+ *   booleans    0 is false, all else is true.
+ *   names       Keys have 1 to 65,535 bytes, tensor names 1 to 63.
+ *   strings     Values may hold any bytes: vocabularies contain halves of characters.
+ *   limits      The counts below bound what a file can cost: parsing takes at most 64 MiB.
  */
 #ifndef LACE_FORMATS_GGUF_H
 #define LACE_FORMATS_GGUF_H
@@ -36,22 +38,13 @@ enum {
     GGUF_MAX_TEXTS = 1 << 24, /* strings in all arrays together */
 };
 
+/* clang-format off */
 typedef enum gguf_type {
-    GGUF_U8,
-    GGUF_I8,
-    GGUF_U16,
-    GGUF_I16,
-    GGUF_U32,
-    GGUF_I32,
-    GGUF_F32,
-    GGUF_BOOL,
-    GGUF_STRING,
-    GGUF_ARRAY,
-    GGUF_U64,
-    GGUF_I64,
-    GGUF_F64,
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
+    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64,
     GGUF_N_TYPES
 } gguf_type;
+/* clang-format on */
 
 typedef struct gguf_value {
     text key;
