@@ -165,7 +165,10 @@ static lace_status append_table(buf *out, const findings *f, const inspect_args 
         TRY(append_model(out, f));
     else
         TRY(row_text(out, "cannot run", f->why_not.text));
-    TRY(buf_printf(out, "\n%-10s%8s%16s%9s\n", "type", "tensors", "bytes", "share"));
+    if (f->n_types > 0)
+        TRY(buf_printf(out, "\n%-10s%8s%16s%9s\n", "type", "tensors", "bytes", "share"));
+    else
+        TRY(row_text(out, "tensors", "none"));
     for (int i = 0; i < f->n_types; i++) {
         dtype type = f->by_size[i];
         TRY(buf_printf(out, "%-10s%8llu%16llu%8.1f%%\n", dtype_describe(type)->name,

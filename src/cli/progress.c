@@ -13,6 +13,7 @@ enum {
     DELAY_NS = 100 * 1000 * 1000, /* what takes less needs no bar */
     REDRAW_NS = 50 * 1000 * 1000, /* no faster than the eye */
     MAX_WIDTH = 120,
+    N_ECHO = 2, /* columns of "^C", which the terminal writes behind the bar */
 };
 
 void progress_init(progress *p, const volatile int *stop)
@@ -65,8 +66,7 @@ bool progress_report(void *user, const char *what, double done)
     if (!p->is_terminal || now - p->begun_ns < DELAY_NS || now - p->drawn_ns < REDRAW_NS)
         return true;
     char line[2 * MAX_WIDTH];
-    /* One column less: a full line would wrap. */
-    draw(p, progress_format(line, sizeof line, what, done, terminal_width() - 1));
+    draw(p, progress_format(line, sizeof line, what, done, terminal_width() - 1 - N_ECHO));
     p->drawn_ns = now;
     return true;
 }
@@ -74,7 +74,7 @@ bool progress_report(void *user, const char *what, double done)
 void progress_end(progress *p)
 {
     if (p->n_drawn > 0) {
-        fprintf(stderr, "\r%*s\r", p->n_drawn, "");
+        fprintf(stderr, "\r%*s\r", p->n_drawn + N_ECHO, "");
         fflush(stderr);
     }
     p->n_drawn = 0;

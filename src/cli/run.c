@@ -269,8 +269,9 @@ static lace_status flush_text(generation *g, lace_error *err)
 static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
 {
     if (n > 0 && ns > 0) {
+        double rate = (double)n * 1e9 / (double)ns;
         size_t used = strlen(line);
-        snprintf(line + used, size - used, " %.0f tok/s", (double)n * 1e9 / (double)ns);
+        snprintf(line + used, size - used, rate < 100 ? " %.1f tok/s" : " %.0f tok/s", rate);
     }
 }
 
@@ -320,10 +321,11 @@ static lace_status continue_text(generation *g, const buf *opening, lace_error *
     if (a->ignore_eos)
         TRY(find_ends(g, err));
     TRY(create_session(g, err));
-    if (!a->no_display_prompt)
-        TRY(print_text(g, opening->data ? opening->data : "", opening->size, err));
     TRY(decode_prompt(g, err));
     lace_status status = eval_prompt(g, err);
+    /* Not before: the progress bar would wipe out its last line. */
+    if (status == LACE_OK && !a->no_display_prompt)
+        TRY(print_text(g, opening->data ? opening->data : "", opening->size, err));
     uint64_t begin = clock_ns();
     if (status == LACE_OK)
         status = generate(g, err);
