@@ -11,7 +11,18 @@ void ops_init_avx512(kernel_table *table);
 /* Matrix products from tiles, one impl for each type; in matmul_*_LEVEL.c. */
 #define CPU_MATMULS_QUANT(X)                                                                       \
     X(Q4_0, q4_0)                                                                                  \
-    X(Q8_0, q8_0)
+    X(Q4_1, q4_1)                                                                                  \
+    X(Q5_0, q5_0)                                                                                  \
+    X(Q5_1, q5_1)                                                                                  \
+    X(Q8_0, q8_0)                                                                                  \
+    X(IQ4_NL, iq4_nl)                                                                              \
+    X(MXFP4, mxfp4)                                                                                \
+    X(Q2_K, q2_k)                                                                                  \
+    X(Q3_K, q3_k)                                                                                  \
+    X(Q4_K, q4_k)                                                                                  \
+    X(Q5_K, q5_k)                                                                                  \
+    X(Q6_K, q6_k)                                                                                  \
+    X(IQ4_XS, iq4_xs)
 
 #if defined(__x86_64__)
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512vnni;

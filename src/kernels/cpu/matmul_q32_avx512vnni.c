@@ -1,10 +1,23 @@
 /* Products with the types of 32 values a block, AVX-512 VNNI. */
 #include "kernels/cpu/cpu.h"
 
-#define TILE_TYPE  q4_0
-#define TILE_DTYPE Q4_0
+#define TILE_TYPE q4_0
 #include "kernels/cpu/matmul_quant_avx512vnni.h"
 
-#define TILE_TYPE  q8_0
-#define TILE_DTYPE Q8_0
+#define TILE_TYPE q4_1
+#include "kernels/cpu/matmul_quant_avx512vnni.h"
+
+#define TILE_TYPE q5_0
+#include "kernels/cpu/matmul_quant_avx512vnni.h"
+
+#define TILE_TYPE q5_1
+#include "kernels/cpu/matmul_quant_avx512vnni.h"
+
+#define TILE_TYPE q8_0
+#include "kernels/cpu/matmul_quant_avx512vnni.h"
+
+#define TILE_TYPE iq4_nl
+#include "kernels/cpu/matmul_quant_avx512vnni.h"
+
+#define TILE_TYPE mxfp4
 #include "kernels/cpu/matmul_quant_avx512vnni.h"

@@ -1,8 +1,8 @@
 /*
  * The product of a quantized matrix in tiles with int8 activations, for one type.
  *
- * A file that wants the product of TYPE defines TILE_TYPE, the name in unpack_avx512.h, and
- * TILE_DTYPE, the name in dtype.def, and includes this; it may do so for several types.
+ * A file that wants it defines TILE_TYPE, a name in unpack_avx512.h, and includes this; it may do
+ * so for several types.
  *
  * Up to DIRECT_TOKENS tokens: a group of 32 columns is decoded into registers and multiplied with
  * all of them, so the weights are read once; memory sets the pace. For one token, several panels
@@ -34,8 +34,11 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #endif
 
+/* Without it compilers keep what several groups load, in more registers than there are. */
+#define FORGET_LOADS __asm__ volatile("" ::: "memory")
+
 enum {
-    DIRECT_TOKENS = 8,
+    DIRECT_TOKENS = 32,
     DECODED_BYTES = 512 * 1024, /* of panels that are multiplied together: half of an L2 cache */
     PREFETCH_BYTES = 4096,
 };
@@ -47,13 +50,22 @@ typedef struct tile_traits {
     int64_t tile_bytes;
 } tile_traits;
 
-/* Tokens to multiply: rows of ACT_Q8. */
+/* Tokens to multiply with: rows of ACT_Q8. */
 typedef struct tokens {
     const uint8_t *x;
     uint64_t stride;
     int64_t n_cols;
-    const uint8_t *extra; /* see gemm_avx512vnni.h; [n_groups, scales, T] for T tokens at once */
+    int n;
+    const uint8_t *extra; /* see gemm_avx512vnni.h; here [n_groups, scales, n] */
 } tokens;
+
+/* Panels to walk at once: 4 for one token, else 2. */
+typedef struct panel_set {
+    const uint8_t *w[4];
+    float *out[4];     /* for the first token */
+    int64_t n_rows[4]; /* those beyond do not exist */
+    int64_t out_stride;
+} panel_set;
 
 ALWAYS_INLINE __m512i broadcast_word(const uint8_t *at)
 {
@@ -154,6 +166,61 @@ static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
     return (uint64_t)round_up(n_cols / 32 * t->scales * 4, 64);
 }
 
+/* How many of n tokens to multiply with at once: a count that multiply_set knows, and never one
+ * alone. */
+static int next_count(int64_t n)
+{
+    static const int counts[] = {0, 1, 2, 3, 4, 3, 6, 4, 8, 6};
+    return n < 10 ? counts[n] : 8;
+}
+
+/* The i-th set of panels; the last one may have the same panel several times. */
+static panel_set panel_set_view(const uint8_t *w, int64_t panel_bytes, int64_t n_rows, float *out,
+                                int64_t out_stride, int64_t i, int streams)
+{
+    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS, run = n_panels / streams;
+    panel_set set = {.out_stride = out_stride};
+    for (int k = 0; k < streams; k++) {
+        /* From distant parts of the rows, so that each is one long stream. */
+        int64_t p = i < run ? k * run + i : min_i64(run * streams + k, n_panels - 1);
+        set.w[k] = w + p * panel_bytes;
+        set.out[k] = out + p * TILE_ROWS;
+        set.n_rows[k] = n_rows - p * TILE_ROWS;
+    }
+    return set;
+}
+
+/* Few tokens, straight from the tiles. */
+static void multiply_direct(const tile_traits *t,
+                            void (*multiply_set)(const panel_set *, const tokens *),
+                            const uint8_t *w, int64_t panel_bytes, int64_t n_rows,
+                            const tokens *all, float *out, int64_t out_stride, uint8_t *scratch)
+{
+    tokens parts[DIRECT_TOKENS];
+    int n_parts = 0;
+    for (int64_t at = 0; at < all->n; at += parts[n_parts++].n) {
+        tokens *part = &parts[n_parts];
+        *part = *all;
+        part->x += (uint64_t)at * all->stride;
+        part->n = next_count(all->n - at);
+        part->extra = scratch;
+        for (int i = 0; i < part->n; i++)
+            make_extra(t, part->x + (uint64_t)i * all->stride, all->n_cols, scratch + 4 * i,
+                       part->n);
+        scratch += all->n_cols / 32 * t->scales * 4 * part->n;
+    }
+    int streams = all->n == 1 ? 4 : 2;
+    int64_t n_sets = round_up(n_rows, TILE_ROWS * streams) / (TILE_ROWS * streams);
+    for (int64_t i = 0; i < n_sets; i++) {
+        panel_set set = panel_set_view(w, panel_bytes, n_rows, out, out_stride, i, streams);
+        for (int k = 0; k < n_parts; k++) {
+            multiply_set(&set, &parts[k]);
+            for (int m = 0; m < streams; m++)
+                set.out[m] += parts[k].n * out_stride;
+        }
+    }
+}
+
 static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
 {
     uint64_t bytes = extra_bytes(t, n_cols) * (uint64_t)n_tokens;
@@ -204,7 +271,7 @@ static const tile_traits OF(traits) = {
     .scales = OF(SCALES),
     .offset = OF(OFFSET),
     .has_min = OF(HAS_MIN),
-    .tile_bytes = TILE_ROWS * CAT(BLOCK_BYTES, TILE_DTYPE),
+    .tile_bytes = OF(BYTES),
 };
 
 /* f[i] += the product of a tile with token i of n, at columns 32 * group and on. */
@@ -217,76 +284,66 @@ ALWAYS_INLINE void OF(dot)(const uint8_t *tile, const tokens *x, int64_t group, 
     UNROLL
     for (int j = 0; j < OF(GROUPS); j++) {
         tile_group g;
+        FORGET_LOADS;
         OF(group)(tile, &head, j, &g);
+        /* This group's part of a tile to come. */
+        for (int i = OF(BYTES) * j / OF(GROUPS); i < OF(BYTES) * (j + 1) / OF(GROUPS); i += 64)
+            _mm_prefetch((const char *)tile + PREFETCH_BYTES + i, _MM_HINT_T0);
         dot_group(&g, OF(SCALES), OF(HAS_MIN), x->x + 32 * (group + j), x->stride, d + 4 * j,
                   extra + 4 * j * OF(SCALES) * n, n, f);
     }
 }
 
-/*
- * `n_panels` panels in each of `streams` streams that are stream_bytes apart, with n tokens. Rows
- * from n_rows on are not written.
- */
-ALWAYS_INLINE void OF(walk)(const uint8_t *w, int64_t stream_bytes, int64_t n_panels,
-                            const tokens *x, float *out, int64_t out_stride, int64_t n_rows,
-                            const int streams, const int n)
+/* `streams` panels at once, with n tokens. */
+ALWAYS_INLINE void OF(walk)(const panel_set *set, const tokens *x, const int streams, const int n)
 {
-    const int64_t tile_bytes = TILE_ROWS * CAT(BLOCK_BYTES, TILE_DTYPE);
-    int64_t n_groups = x->n_cols / 32;
-    for (int64_t p = 0; p < n_panels; p++) {
-        __m512 f[8];
+    __m512 f[8];
+    UNROLL
+    for (int i = 0; i < streams * n; i++)
+        f[i] = _mm512_setzero_ps();
+    int64_t at = 0;
+    for (int64_t g = 0; g < x->n_cols / 32; g += OF(GROUPS), at += OF(BYTES)) {
         UNROLL
-        for (int i = 0; i < streams * n; i++)
-            f[i] = _mm512_setzero_ps();
-        for (int64_t g = 0; g < n_groups; g += OF(GROUPS), w += tile_bytes) {
-            UNROLL
-            for (int s = 0; s < streams; s++) {
-                const uint8_t *tile = w + s * stream_bytes;
-                for (int64_t i = 0; i < tile_bytes; i += 64)
-                    _mm_prefetch((const char *)tile + PREFETCH_BYTES + i, _MM_HINT_T0);
-                OF(dot)(tile, x, g, n, f + s * n);
-            }
-        }
+        for (int i = 0; i < streams; i++)
+            OF(dot)(set->w[i] + at, x, g, n, f + i * n);
+    }
+    for (int i = 0; i < streams; i++) {
         UNROLL
-        for (int s = 0; s < streams; s++) {
-            int64_t row = (s * n_panels + p) * TILE_ROWS;
-            UNROLL
-            for (int i = 0; i < n; i++)
-                store_rows(out + i * out_stride + row, f[s * n + i], n_rows - row);
-        }
+        for (int k = 0; k < n; k++)
+            store_rows(set->out[i] + k * set->out_stride, f[i * n + k], set->n_rows[i]);
     }
 }
 
-/* Rows [0, n_rows) of panels at w, with n <= DIRECT_TOKENS tokens. */
-static void OF(direct)(const uint8_t *w, int64_t n_rows, const tokens *x, int n, float *out,
-                       int64_t out_stride)
+/* A set of panels with x->n tokens. Each count is compiled for itself: its sums stay in registers.
+ */
+static void OF(multiply_set)(const panel_set *set, const tokens *x)
 {
-    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    int64_t panel_bytes = x->n_cols / (32 * OF(GROUPS)) * OF(traits).tile_bytes;
-    int streams = n == 1 ? 4 : n <= 4 ? 2 : 1;
-    int64_t per_stream = n_panels / streams, bytes = per_stream * panel_bytes;
-    int64_t walked = per_stream * streams;
-
-    /* Every count of tokens is compiled for itself, so that its sums stay in registers. */
-#define WALK(n_streams, count)                                                                     \
-    case count:                                                                                    \
-        OF(walk)(w, bytes, per_stream, x, out, out_stride, n_rows, n_streams, count);              \
-        if (n_streams > 1)                                                                         \
-            OF(walk)                                                                               \
-            (w + walked * panel_bytes, 0, n_panels - walked, x, out + walked * TILE_ROWS,          \
-             out_stride, n_rows - walked * TILE_ROWS, 1, count);                                   \
+    panel_set second = {.w = {set->w[1]},
+                        .out = {set->out[1]},
+                        .n_rows = {set->n_rows[1]},
+                        .out_stride = set->out_stride};
+    switch (x->n) {
+    case 1:
+        OF(walk)(set, x, 4, 1);
         break;
-    switch (n) {
-        WALK(4, 1)
-        WALK(2, 2)
-        WALK(2, 3)
-        WALK(2, 4)
-        WALK(1, 5)
-        WALK(1, 6)
-        WALK(1, 7)
-        WALK(1, 8)
+    case 2:
+        OF(walk)(set, x, 2, 2);
+        break;
+    case 3:
+        OF(walk)(set, x, 2, 3);
+        break;
+    case 4:
+        OF(walk)(set, x, 2, 4);
+        break;
+    case 6:
+        for (int i = 0; i < 2; i++)
+            OF(walk)(i ? &second : set, x, 1, 6);
+        break;
+    case 8:
+        for (int i = 0; i < 2; i++)
+            OF(walk)(i ? &second : set, x, 1, 8);
+        break;
     }
-#undef WALK
 }
 
 static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
@@ -320,12 +377,11 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
     int64_t n_cols = matrix->n_cols, n_rows = row_end - row_begin;
     int64_t tiles_in_panel = n_cols / (32 * t->groups);
     const uint8_t *w = matrix->data + row_begin / TILE_ROWS * tiles_in_panel * t->tile_bytes;
-    tokens all = {.x = x, .stride = x_stride, .n_cols = n_cols, .extra = scratch};
-
+    tokens all = {
+        .x = x, .stride = x_stride, .n_cols = n_cols, .n = (int)n_tokens, .extra = scratch};
     if (n_tokens <= DIRECT_TOKENS) {
-        for (int64_t i = 0; i < n_tokens; i++)
-            make_extra(t, x + (uint64_t)i * x_stride, n_cols, scratch + 4 * i, n_tokens);
-        OF(direct)(w, n_rows, &all, (int)n_tokens, out, out_stride);
+        multiply_direct(t, OF(multiply_set), w, tiles_in_panel * t->tile_bytes, n_rows, &all, out,
+                        out_stride, scratch);
         return;
     }
 
@@ -359,4 +415,3 @@ const matmul_impl MATMUL_NAME = {
 #undef STRING_
 #undef STRING
 #undef TILE_TYPE
-#undef TILE_DTYPE
