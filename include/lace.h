@@ -222,7 +222,10 @@ const float *lace_session_logits(const lace_session *session, size_t k);
 
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 
-/* Forget all but the first n_tokens of a sequence. */
+/*
+ * Forget all but the first n_tokens of a sequence. Models whose layers have a sliding window can go back
+ * by 32 tokens, or to nothing; further is LACE_E_UNSUPPORTED.
+ */
 lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32_t n_tokens,
                                   lace_error *err);
 

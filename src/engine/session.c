@@ -334,6 +334,11 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
 {
     TRY(check_range("sequence", sequence, 0, s->options.n_sequences - 1, err));
     TRY(check_range("n_tokens", n_tokens, 0, lace_session_length(s, sequence), err));
+    if (!kv_can_truncate(s->kv, sequence, n_tokens))
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "sequence %d cannot go back from %d to %d tokens: layers with a window have "
+                         "dropped what they would need; start anew",
+                         sequence, lace_session_length(s, sequence), n_tokens);
     kv_set_length(s->kv, sequence, n_tokens);
     return LACE_OK;
 }

@@ -58,8 +58,8 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
         group->page_bytes = (group->page_bytes + 63) & ~(uint64_t)63;
         int32_t per_sequence = kv->pages_per_sequence;
         if (group->window) {
-            /* The window, the batch being added, and a page cut at both ends. */
-            int32_t most = pages_for((int64_t)group->window + o->n_batch) + 1;
+            /* The window, what may be taken back, the batch being added, and a page cut in two. */
+            int32_t most = pages_for((int64_t)group->window + KV_TAKE_BACK + o->n_batch) + 1;
             per_sequence = most < per_sequence ? most : per_sequence;
         }
         int64_t n = (int64_t)per_sequence * o->n_sequences;
@@ -164,12 +164,11 @@ static int32_t take_page(kv_group *group)
     return page;
 }
 
-/* The first page that a window still sees when the next token has this position. */
+/* The first page that a window sees when the next token has this position. */
 static int32_t first_seen_page(const kv_group *group, int32_t position)
 {
-    return group->window && position >= group->window
-               ? (position + 1 - group->window) / KV_PAGE_TOKENS
-               : 0;
+    int32_t first = position + 1 - group->window;
+    return group->window && first > 0 ? first / KV_PAGE_TOKENS : 0;
 }
 
 lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err)
@@ -216,11 +215,13 @@ void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
     kv_sequence *s = &kv->sequences[sequence];
     for (int32_t g = 0; g < kv->n_groups; g++) {
         kv_group *group = &kv->groups[g];
-        int32_t keep_from = first_seen_page(group, n_tokens), keep_to = pages_for(n_tokens);
+        int32_t keep_from = first_seen_page(group, n_tokens - KV_TAKE_BACK);
+        int32_t keep_to = pages_for(n_tokens);
         for (int32_t i = s->first_page[g]; i < keep_from; i++)
             if (s->tables[g][i] >= 0)
                 drop_page(group, &s->tables[g][i]);
-        for (int32_t i = keep_to; i < kv->pages_per_sequence && s->tables[g][i] >= 0; i++)
+        int32_t beyond = keep_to > s->first_page[g] ? keep_to : s->first_page[g];
+        for (int32_t i = beyond; i < kv->pages_per_sequence && s->tables[g][i] >= 0; i++)
             drop_page(group, &s->tables[g][i]);
         if (keep_from > s->first_page[g])
             s->first_page[g] = keep_from;
@@ -228,6 +229,15 @@ void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
             s->first_page[g] = 0;
     }
     s->n_tokens = n_tokens;
+}
+
+bool kv_can_truncate(const kv_cache *kv, int32_t sequence, int32_t n_tokens)
+{
+    const kv_sequence *s = &kv->sequences[sequence];
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (n_tokens > 0 && first_seen_page(&kv->groups[g], n_tokens) < s->first_page[g])
+            return false;
+    return true;
 }
 
 void kv_fork(kv_cache *kv, int32_t from, int32_t to)

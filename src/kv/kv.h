@@ -20,7 +20,11 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 
-enum { KV_PAGE_TOKENS = 32, KV_MAX_GROUPS = 2 };
+enum {
+    KV_PAGE_TOKENS = 32,
+    KV_MAX_GROUPS = 2,
+    KV_TAKE_BACK = 32, /* tokens that can always be taken back: windows keep their pages longer by this */
+};
 
 /* What a layer needs of the cache. */
 typedef struct kv_layer_shape {
@@ -75,6 +79,9 @@ lace_status kv_allocate(kv_cache *kv, lace_error *err);
  * LACE_E_CONTEXT if the sequence or the pool is full; then nothing has changed. The length stays.
  */
 lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err);
+
+/* False if layers with a window have already given back what the shorter sequence would need. */
+bool kv_can_truncate(const kv_cache *kv, int32_t sequence, int32_t n_tokens);
 
 /* Make the sequence n_tokens long; pages that it no longer needs are given back. */
 void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens);
