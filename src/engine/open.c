@@ -18,6 +18,27 @@ static lace_status copy_text(const gguf *g, const char *key, char **out, lace_er
     return *out ? LACE_OK : error_nomem(err, key);
 }
 
+/* What the model is called, and its chat template. */
+static lace_status copy_texts(lace_model *lm, lace_error *err)
+{
+    const gguf *g = weights_gguf(lm->m->files);
+    if (g) {
+        TRY(copy_text(g, "general.name", &lm->name, err));
+        return copy_text(g, "tokenizer.chat_template", &lm->chat_template, err);
+    }
+    /* A directory's own name, without slashes behind it. */
+    const char *path = weights_name(lm->m->files);
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    lm->name = mem_strndup(path + begin, end - begin);
+    lm->chat_template = mem_strdup("");
+    return lm->name && lm->chat_template ? LACE_OK : error_nomem(err, "the name of a model");
+}
+
 /* Counts parameters and bytes, and finds the type that most bytes have. */
 static void survey(lace_model *lm)
 {
@@ -51,9 +72,8 @@ static lace_status open_files(weights *files, const lace_model_options *options,
     lace_status status;
     TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, &lm->m, err));
     const gguf *g = weights_gguf(files);
-    TRY_GOTO(status, named, copy_text(g, "general.name", &lm->name, err));
-    TRY_GOTO(status, named, copy_text(g, "tokenizer.chat_template", &lm->chat_template, err));
-    if (o.use_vocab && gguf_find(g, "tokenizer.ggml.model"))
+    TRY_GOTO(status, named, copy_texts(lm, err));
+    if (g && o.use_vocab && gguf_find(g, "tokenizer.ggml.model"))
         TRY_GOTO(status, named, vocab_gguf_open(g, &lm->tokens, err));
     if (lm->tokens && tokenizer_n_tokens(lm->tokens) > (size_t)lm->m->config.n_vocab) {
         status = error_set(err, LACE_E_VOCAB, "E_VOCAB: %zu tokens, but the model computes %d",

@@ -195,10 +195,15 @@ const tensor *weights_at(const weights *w, size_t i)
     return i < w->n_tensors ? w->tensors[i] : NULL;
 }
 
-const tensor *weights_find(const weights *w, const char *name)
+size_t weights_index(const weights *w, const char *name)
 {
     int32_t i = map_find(&w->tensor_of_name, text_of(name));
-    return i < 0 ? NULL : w->tensors[i];
+    return i < 0 ? SIZE_MAX : (size_t)i;
+}
+
+const tensor *weights_find(const weights *w, const char *name)
+{
+    return weights_at(w, weights_index(w, name));
 }
 
 const char *weights_name(const weights *w)

@@ -31,6 +31,7 @@ const struct json_t *weights_config(const weights *w); /* config.json of a direc
 size_t weights_count(const weights *w);
 const tensor *weights_at(const weights *w, size_t i);
 const tensor *weights_find(const weights *w, const char *name); /* NULL if absent */
+size_t weights_index(const weights *w, const char *name);       /* for weights_at; or SIZE_MAX */
 
 const char *weights_name(const weights *w);    /* for messages: the path as given */
 uint64_t weights_file_bytes(const weights *w); /* of all files */

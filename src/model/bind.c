@@ -147,6 +147,7 @@ static lace_status bind_floats(model *m, const float **out, int64_t n, lace_erro
     float *values = arena_alloc(&m->memory, (size_t)n, sizeof *values);
     if (!values)
         return error_nomem(err, name);
+    TRY(weights_prepare(m->files, t, err));
     unpack_row(t->type, t->data, n, values);
     *out = values;
     return LACE_OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/hf_names.h"
 
 lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
                          lace_error *err)
@@ -20,7 +21,7 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, mode
     kernels_init(&m->kernels, level);
 
     lace_status status;
-    TRY_GOTO(status, fail, config_from_gguf(weights_gguf(files), &m->config, err));
+    TRY_GOTO(status, fail, config_from_weights(files, &m->config, err));
     m->arch = arch_find(m->config.architecture);
     if (!m->arch) {
         status = error_set(err, LACE_E_META,
@@ -91,6 +92,7 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
     uint64_t done = 0;
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const model_matrix *matrix = &m->matrices[i];
+        TRY(weights_prepare(m->files, matrix->source, err));
         if (matrix->n_bytes == 0)
             continue;
         pack_job job = {matrix, m->packed + matrix->offset};
