@@ -5,11 +5,17 @@
 void kernels_init_avx2(kernel_table *table)
 {
     ops_init_avx2(table);
+#define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx2;
+    CPU_MATMULS_FLOAT(X)
+#undef X
 }
 
 void kernels_init_avx512(kernel_table *table)
 {
     ops_init_avx512(table);
+#define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx512;
+    CPU_MATMULS_FLOAT(X)
+#undef X
     if (table->level < CPU_AVX512_VNNI)
         return;
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
