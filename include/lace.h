@@ -232,6 +232,24 @@ lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32
 /* Make `to` (which must be empty) a copy of `from`, sharing its KV pages. */
 lace_status lace_session_fork(lace_session *session, int32_t from, int32_t to, lace_error *err);
 
+/* ---- Trace ----------------------------------------------------------------------------------- */
+
+/* One step of the session's plan, added up over all evaluations since the trace was switched on. */
+typedef struct lace_trace_row {
+    const char *operation; /* "matmul_glu"; the string is the library's */
+    int32_t layer;         /* -1: outside of layers */
+    uint64_t n_calls;
+    uint64_t ns;      /* the wait for the slowest thread included */
+    uint64_t n_bytes; /* that the step must read and write: weights, cache, activations */
+    uint64_t n_macs;  /* multiply-adds with weights */
+} lace_trace_row;
+
+/* Start a trace from zero, or stop it. Costs two clock readings a step while it is on. */
+lace_status lace_session_trace(lace_session *session, bool is_on, lace_error *err);
+
+/* Writes at most `capacity` rows, in the order of the plan. Returns how many there are in all. */
+size_t lace_session_trace_rows(const lace_session *session, lace_trace_row *rows, size_t capacity);
+
 /* ---- Sampler --------------------------------------------------------------------------------- */
 
 /* The chain, in its order: penalties, top_k, typical_p, top_p, min_p, temperature, draw. */

@@ -18,6 +18,13 @@ struct lace_model {
     pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
 };
 
+/* What the steps of a session took so far; trace.c. All functions take NULL: no trace. */
+typedef struct session_trace session_trace;
+
+void session_trace_free(session_trace *t);
+plan_trace *session_trace_times(session_trace *t); /* for plan_run */
+void session_trace_add(session_trace *t, const plan *p, const batch *b); /* after plan_run */
+
 struct lace_decoder {
     decoder *d;
 };
@@ -28,6 +35,7 @@ struct lace_session {
     pool *workers;
     kv_cache *kv;
     plan *p;
+    session_trace *trace; /* NULL: not asked for */
 
     /* The batch being computed; arrays of n_batch. */
     int32_t *tokens, *positions, *outputs;

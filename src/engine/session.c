@@ -197,6 +197,7 @@ void lace_session_free(lace_session *s)
     if (!s)
         return;
     pool_free(s->workers);
+    session_trace_free(s->trace);
     plan_free(s->p);
     kv_free(s->kv);
     for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
@@ -302,7 +303,8 @@ lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_
             s->n_logits = 0;
             return status;
         }
-        plan_run(s->p, s->workers, &b, NULL);
+        plan_run(s->p, s->workers, &b, session_trace_times(s->trace));
+        session_trace_add(s->trace, s->p, &b);
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)
                 kv_set_length(s->kv, i, s->new_lengths[i]);

@@ -100,6 +100,24 @@ static uint64_t n_chosen(const step *s, const batch *b)
     return n;
 }
 
+/* Cached positions that must be read: tokens of one sequence that lie together share them. */
+static uint64_t attended_positions(const step *s, const batch *b)
+{
+    const int32_t *const *pages = b->pages[s->a.attend.kv.group];
+    int32_t window = s->a.attend.window, n_run = 1;
+    uint64_t n = 0;
+    for (int32_t t = 0; t < b->n_tokens; t++, n_run++) {
+        if (t + 1 < b->n_tokens && pages[t + 1] == pages[t])
+            continue;
+        int32_t seen = b->positions[t] + 1;
+        if (window && seen > window + n_run - 1)
+            seen = window + n_run - 1;
+        n += (uint64_t)seen;
+        n_run = 0;
+    }
+    return n;
+}
+
 uint64_t step_bytes(const step *s, const batch *b)
 {
     uint64_t rows = (uint64_t)step_rows(s, b), bytes = 0;
@@ -126,12 +144,7 @@ uint64_t step_bytes(const step *s, const batch *b)
         break;
     case OP_ATTEND: {
         const kv_layer *kv = &s->a.attend.kv;
-        for (int32_t t = 0; t < b->n_tokens; t++) {
-            int32_t seen = b->positions[t] + 1;
-            if (s->a.attend.window && seen > s->a.attend.window)
-                seen = s->a.attend.window;
-            bytes += 2 * (uint64_t)seen * (uint64_t)kv->n_heads * kv->row_bytes;
-        }
+        bytes += 2 * attended_positions(s, b) * (uint64_t)kv->n_heads * kv->row_bytes;
         break;
     }
     default:
