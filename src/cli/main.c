@@ -14,6 +14,7 @@ static const verb *const verbs[] = {
     &verb_inspect,
     &verb_tokenize,
     &verb_logits,
+    &verb_convert,
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

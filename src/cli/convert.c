@@ -1,0 +1,77 @@
+/* lace convert: a GGUF file from a Hugging Face directory. */
+#include "compress/convert.h"
+
+#include <string.h>
+
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+typedef struct convert_args {
+    const char *output;
+    int32_t type;
+    bool no_vocab;
+} convert_args;
+
+#define TYPE_WORDS "auto|f32|f16|bf16|q8_0"
+static const dtype types[] = {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+
+/* clang-format off */
+static const arg_option options[] = {
+    {"output", 'o', ARG_TEXT, offsetof(convert_args, output), .value = "OUT",
+     .help = "the file to write; it appears when complete (required)"},
+    {"type", 0, ARG_CHOICE, offsetof(convert_args, type), .value = TYPE_WORDS,
+     .help = "of the matrices; auto: what most of them are (default); the rest stays f32"},
+    {"no-vocab", 0, ARG_FLAG, offsetof(convert_args, no_vocab),
+     .help = "leave the tokenizer out"},
+};
+/* clang-format on */
+
+static lace_status report(const char *path, const convert_result *r, lace_error *err)
+{
+    buf line;
+    buf_init(&line, 8192);
+    lace_status status = buf_printf(&line, "%s: %s, %.1f million parameters in %zu tensors, %s\n",
+                                    path, r->architecture, (double)r->n_parameters * 1e-6,
+                                    r->n_tensors, dtype_describe(r->type)->name);
+    if (status == LACE_OK)
+        status = cli_write(line.data, line.size, err);
+    buf_deinit(&line);
+    return status;
+}
+
+static lace_status convert_run(const verb *v, int argc, char **argv, lace_error *err)
+{
+    convert_args a = {0};
+    positional words;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    if (words.count == 0)
+        return args_error(v, err, "DIR is missing");
+    if (!a.output)
+        return args_error(v, err, "-o OUT is missing");
+    cli_catch_stop();
+    progress bar;
+    progress_init(&bar, &cli_stop);
+    convert_options o = convert_options_default();
+    o.has_type = a.type != 0;
+    o.type = types[a.type];
+    o.no_vocab = a.no_vocab;
+    o.on_progress = progress_report;
+    o.progress_user = &bar;
+    convert_result result;
+    lace_status status = convert_directory(words.at[0], a.output, &o, &result, err);
+    progress_end(&bar);
+    return status == LACE_OK ? report(a.output, &result, err) : status;
+}
+
+const verb verb_convert = {
+    .name = "convert",
+    .summary = "make a GGUF file of a Hugging Face directory",
+    .usage = "DIR -o OUT [options]",
+    .description = "DIR has config.json and model.safetensors, in one piece or with an index.\n",
+    .examples = "  lace convert models/smollm2 -o smollm2.gguf\n"
+                "  lace convert models/smollm2 -o smollm2-q8.gguf --type q8_0\n",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .max_positional = 1,
+    .run = convert_run,
+};

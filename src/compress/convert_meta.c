@@ -1,0 +1,260 @@
+/* The metadata of a converted model, as llama.cpp's converter writes it. */
+#define _GNU_SOURCE
+#include "compress/convert_meta.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What general.file_type says, by the type of the matrices. */
+static int file_type_of(dtype type)
+{
+    switch (type) {
+    case DTYPE_F32:
+        return 0;
+    case DTYPE_F16:
+        return 1;
+    case DTYPE_Q8_0:
+        return 7;
+    default:
+        return 32; /* BF16 */
+    }
+}
+
+enum { FILE_TYPE_MXFP4 = 38, QUANTIZATION_VERSION = 2 };
+
+/* ---- Names and sizes for people ---------------------------------------------------------------
+ */
+
+/* Lower-case words become titles, but "v2.1" and "7b" do not. */
+static bool is_plain_word(const char *word, size_t n)
+{
+    bool has_letter = false;
+    for (size_t i = 0; i < n; i++) {
+        if (isupper((unsigned char)word[i]))
+            return false;
+        has_letter = has_letter || islower((unsigned char)word[i]);
+    }
+    size_t i = word[0] == 'v' && n > 1 ? 1 : 0;
+    if (isdigit((unsigned char)word[0]))
+        return false;
+    while (i < n && (isdigit((unsigned char)word[i]) || word[i] == '.'))
+        i++;
+    bool is_version = word[0] == 'v' && n > 1 && i == n;
+    return has_letter && !is_version;
+}
+
+void convert_title(const char *name, char *out, size_t n_out)
+{
+    size_t at = 0;
+    while (*name) {
+        size_t n = strcspn(name, "- ");
+        bool is_plain = n > 0 && is_plain_word(name, n);
+        if (n > 0 && at > 0 && at + 1 < n_out)
+            out[at++] = ' ';
+        for (size_t i = 0; i < n && at + 1 < n_out; i++) {
+            bool begins = i == 0 || !isalpha((unsigned char)name[i - 1]);
+            out[at++] = (char)(is_plain && begins ? toupper((unsigned char)name[i]) : name[i]);
+        }
+        name += n + (name[n] != 0);
+    }
+    out[at] = 0;
+}
+
+static void format_count(double n, char *out, size_t n_out)
+{
+    static const struct {
+        double above, unit;
+        char letter;
+    } units[] = {{1e12, 1e-12, 'T'}, {1e9, 1e-9, 'B'}, {1e6, 1e-6, 'M'}, {-1, 1e-3, 'K'}};
+    size_t i = 0;
+    while (n <= units[i].above)
+        i++;
+    double scaled = n * units[i].unit;
+    /* Two digits: "4.2M", "26M", "115K", "0.42K". */
+    int n_decimals = rint(scaled) >= 10 ? 0 : rint(scaled) >= 1 ? 1 : 2;
+    snprintf(out, n_out, "%.*f%c", n_decimals, scaled, units[i].letter);
+}
+
+const char *convert_size_label(hf_tensors *tensors, char out[32])
+{
+    double shared = 0, expert = 0;
+    int64_t n_experts = 0;
+    for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
+        const tensor *t = hf_tensors_at(tensors, i);
+        bool is_expert = t->shape.n_dims == 3;
+        if (is_expert)
+            n_experts = t->shape.dims[2];
+        *(is_expert ? &expert : &shared) +=
+            (double)t->n_values / (double)(is_expert ? t->shape.dims[2] : 1);
+    }
+    char count[24];
+    format_count(shared + expert, count, sizeof count);
+    if (n_experts > 0)
+        snprintf(out, 32, "%dx%s", (int)n_experts, count);
+    else
+        snprintf(out, 32, "%s", count);
+    return out;
+}
+
+/* ---- The keys ---------------------------------------------------------------------------------
+ */
+
+/* A writer and the architecture in front of its keys. The writer remembers failures. */
+typedef struct keys {
+    gguf_writer *w;
+    const char *architecture;
+} keys;
+
+static const char *key_of(const keys *k, const char *name, char out[160])
+{
+    snprintf(out, 160, "%s.%s", k->architecture, name);
+    return out;
+}
+
+static void put_int(const keys *k, const char *name, int64_t value)
+{
+    char key[160];
+    gguf_writer_add_int(k->w, key_of(k, name, key), GGUF_U32, value, NULL);
+}
+
+static void put_float(const keys *k, const char *name, double value)
+{
+    char key[160];
+    gguf_writer_add_float(k->w, key_of(k, name, key), GGUF_F32, value, NULL);
+}
+
+static void put_text(const keys *k, const char *name, const char *value)
+{
+    char key[160];
+    gguf_writer_add_text(k->w, key_of(k, name, key), text_of(value), NULL);
+}
+
+static void put_sizes(const keys *k, const hf_config *h)
+{
+    const model_config *c = &h->model;
+    put_int(k, "block_count", c->n_layers);
+    put_int(k, "context_length", c->n_context);
+    put_int(k, "embedding_length", c->n_embd);
+    put_int(k, "feed_forward_length", c->n_ff);
+    put_int(k, "attention.head_count", c->n_heads);
+    put_int(k, "attention.head_count_kv", c->n_kv_heads);
+    put_float(k, "attention.layer_norm_rms_epsilon", c->rms_eps);
+    if (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd) {
+        put_int(k, "attention.key_length", c->head_dim);
+        put_int(k, "attention.value_length", c->head_dim);
+    }
+    put_int(k, "vocab_size", c->n_vocab);
+    if (c->n_experts > 0) {
+        char key[160];
+        put_int(k, "expert_count", c->n_experts);
+        put_int(k, "expert_used_count", c->n_experts_used);
+        if (h->family != HF_MIXTRAL)
+            put_int(k, "expert_feed_forward_length", c->n_ff_expert);
+        if (!c->norms_experts)
+            gguf_writer_add_bool(k->w, key_of(k, "expert_weights_norm", key), false, NULL);
+    }
+}
+
+static void put_rope(const keys *k, const hf_config *h)
+{
+    const rope_config *r = &h->model.rope;
+    put_float(k, "rope.freq_base", r->base);
+    if (h->model.rope_local_base > 0)
+        put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
+    if (h->is_permuted || h->family == HF_PHI3 || r->n_dims != h->model.head_dim)
+        put_int(k, "rope.dimension_count", r->n_dims);
+    if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN) {
+        put_text(k, "rope.scaling.type", r->scaling == ROPE_YARN ? "yarn" : "linear");
+        put_float(k, "rope.scaling.factor", r->factor);
+    }
+    if (r->scaling == ROPE_YARN) {
+        put_float(k, "rope.scaling.yarn_beta_fast", r->yarn_beta_fast);
+        put_float(k, "rope.scaling.yarn_beta_slow", r->yarn_beta_slow);
+        /* In a file the factor multiplies what the method prescribes. */
+        if (r->attention_factor != 0)
+            put_float(k, "rope.scaling.attn_factor",
+                      r->attention_factor / (r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
+    }
+    if (r->scaling == ROPE_LONGROPE) {
+        /* Files of Phi-3 have the tensors and no type. */
+        if (h->family != HF_PHI3)
+            put_text(k, "rope.scaling.type", "longrope");
+        put_float(k, "rope.scaling.attn_factor", r->attention_factor);
+    }
+    if (r->scaling == ROPE_YARN || r->scaling == ROPE_LONGROPE || h->family == HF_PHI3)
+        put_int(k, "rope.scaling.original_context_length", r->original_context);
+}
+
+static void put_factors(const keys *k, const hf_config *h)
+{
+    const model_config *c = &h->model;
+    if (c->window > 0 || h->family == HF_PHI3)
+        put_int(k, "attention.sliding_window", c->window);
+    if (c->attention_scale != 0)
+        put_float(k, "attention.scale", c->attention_scale);
+    if (c->attention_softcap != 0)
+        put_float(k, "attn_logit_softcapping", c->attention_softcap);
+    if (c->final_softcap != 0)
+        put_float(k, "final_logit_softcapping", c->final_softcap);
+    if (strcmp(k->architecture, "granite") == 0) {
+        put_float(k, "embedding_scale", c->embedding_scale);
+        put_float(k, "residual_scale", c->residual_scale);
+        put_float(k, "logit_scale", c->logit_scale);
+    }
+}
+
+/* -----------------------------------------------------------------------------------------------
+ */
+
+/* What readers of GGUF files assume, because no key says it. */
+static lace_status check_expressible(const hf_config *h, lace_error *err)
+{
+    const rope_config *r = &h->model.rope;
+    if (!h->has_default_kinds)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "E_UNSUPPORTED: config.json: layer_types, no_rope_layers: a GGUF file of "
+                         "architecture %s cannot say which layers differ",
+                         h->model.architecture);
+    if (r->scaling == ROPE_YARN && r->yarn_keeps_fractions != (h->family == HF_GPT_OSS))
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "E_UNSUPPORTED: config.json: truncate: a GGUF file of architecture %s "
+                         "cannot say it",
+                         h->model.architecture);
+    return LACE_OK;
+}
+
+/* The title of the directory's own name, "." and links resolved. */
+static void title_of(const char *directory, char *out, size_t n_out)
+{
+    char path[PATH_MAX];
+    const char *slash = realpath(directory, path) ? strrchr(path, '/') : NULL;
+    convert_title(slash ? slash + 1 : directory, out, n_out);
+}
+
+lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
+                             dtype type, gguf_writer *w, lace_error *err)
+{
+    TRY(check_expressible(config, err));
+    keys k = {w, config->model.architecture};
+    char title[256], label[32];
+    title_of(directory, title, sizeof title);
+    gguf_writer_add_text(w, "general.architecture", text_of(k.architecture), NULL);
+    gguf_writer_add_text(w, "general.type", text_of("model"), NULL);
+    gguf_writer_add_text(w, "general.name", text_of(title), NULL);
+    gguf_writer_add_text(w, "general.size_label", text_of(convert_size_label(tensors, label)),
+                         NULL);
+    bool has_mxfp4 = false;
+    for (size_t i = 0; i < hf_tensors_count(tensors); i++)
+        has_mxfp4 = has_mxfp4 || hf_tensors_at(tensors, i)->type == DTYPE_MXFP4;
+    int file_type = has_mxfp4 && type != DTYPE_Q8_0 ? FILE_TYPE_MXFP4 : file_type_of(type);
+    gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, NULL);
+    gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
+    put_sizes(&k, config);
+    put_rope(&k, config);
+    put_factors(&k, config);
+    return LACE_OK;
+}

@@ -1,0 +1,18 @@
+/* The metadata of a converted model. */
+#ifndef LACE_COMPRESS_CONVERT_META_H
+#define LACE_COMPRESS_CONVERT_META_H
+
+#include "formats/gguf_write.h"
+#include "model/hf_names.h"
+
+/* "general.*", and the numbers of the architecture. `type` is that of the matrices. */
+lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
+                             dtype type, gguf_writer *w, lace_error *err);
+
+/* "115K", "4x116K" (experts), "4.2M": how large the model is, into out. Returns out. */
+const char *convert_size_label(hf_tensors *tensors, char out[32]);
+
+/* "qwen3-moe-instruct" is "Qwen3 Moe Instruct"; words with capitals and numbers stay. */
+void convert_title(const char *name, char *out, size_t n_out);
+
+#endif
