@@ -28,8 +28,7 @@ struct file_writer {
     unsigned char *buffer;
 };
 
-/* ---- The system's calls, which a test can make fail ---------------------------------------------
- */
+/* ---- The system's calls, which a test can make fail ------------------------------------------ */
 
 static atomic_long fail_index = -1, n_calls = 0;
 static atomic_bool fail_short = false;
@@ -71,8 +70,7 @@ static int sync_fd(int fd)
     return rc;
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------
- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* The path itself, or what it leads to if it is a symbolic link. Refuses what is not a file. */
 static lace_status resolve(const char *path, char **out, mode_t *mode, lace_error *err)
@@ -169,8 +167,7 @@ fail:
     return status;
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------
- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static lace_status write_all(file_writer *w, const unsigned char *data, size_t n_bytes,
                              lace_error *err)
@@ -220,8 +217,7 @@ uint64_t file_writer_size(const file_writer *w)
     return w->size;
 }
 
-/* ---- Ending -----------------------------------------------------------------------------------
- */
+/* ---- Ending ---------------------------------------------------------------------------------- */
 
 /* Give a nameless file its name, or a temporary one if the name is taken. */
 static lace_status link_name(file_writer *w, lace_error *err)

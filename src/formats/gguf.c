@@ -45,8 +45,7 @@ static const uint8_t type_bytes[GGUF_N_TYPES] = {
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
-/* ---- Reading ----------------------------------------------------------------------------------
- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static lace_status take(parser *p, size_t n_bytes, const uint8_t **out, const char *field)
 {
@@ -120,8 +119,7 @@ static lace_status take_name(parser *p, size_t max_bytes, text *out, const char 
     return LACE_OK;
 }
 
-/* ---- Metadata ---------------------------------------------------------------------------------
- */
+/* ---- Metadata -------------------------------------------------------------------------------- */
 
 static lace_status take_array(parser *p, gguf_value *v)
 {
@@ -224,8 +222,7 @@ static lace_status find_alignment(parser *p)
     return LACE_OK;
 }
 
-/* ---- Directory --------------------------------------------------------------------------------
- */
+/* ---- Directory ------------------------------------------------------------------------------- */
 
 /* Reads one entry; the place in the data section goes to *offset. */
 static lace_status take_tensor(parser *p, tensor *t, uint64_t *offset)
@@ -342,8 +339,7 @@ done:
     return status;
 }
 
-/* ---- The file ---------------------------------------------------------------------------------
- */
+/* ---- The file -------------------------------------------------------------------------------- */
 
 static lace_status check_count(parser *p, uint64_t n, uint64_t limit, size_t least, size_t at,
                                const char *field)
@@ -420,8 +416,7 @@ void gguf_free(gguf *g)
     mem_free(g);
 }
 
-/* ---- Looking up -------------------------------------------------------------------------------
- */
+/* ---- Looking up ------------------------------------------------------------------------------ */
 
 uint32_t gguf_version(const gguf *g)
 {

@@ -91,8 +91,7 @@ lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_f
 lace_status gguf_get_array(const gguf *g, const char *key, gguf_type item_type,
                            const gguf_value **out, lace_error *err);
 
-/* Item i of a value or array of integers of any width; false if it is of another type or too large.
- */
+/* Item i of a value or array of integers of any width; false if of another type or too large. */
 bool gguf_value_int(const gguf_value *value, uint64_t i, int64_t *out);
 
 /* Fill out[n_items] from a string array (already checked by gguf_parse). */

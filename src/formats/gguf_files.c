@@ -7,8 +7,7 @@
 
 enum { MAX_PARTS = 9999 };
 
-/* ---- Names of parts ---------------------------------------------------------------------------
- */
+/* ---- Names of parts -------------------------------------------------------------------------- */
 
 /* The ending of a part's name: "-00001-of-00003.gguf". */
 enum { PART_SUFFIX = 20, PART_PATH = 4096 };
@@ -36,8 +35,7 @@ static bool split_path(const char *path, size_t *stem_bytes, int *number, int *c
            read_digits(s + 10, count) && strcmp(s + 15, ".gguf") == 0;
 }
 
-/* ---- Opening ----------------------------------------------------------------------------------
- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 static lace_status open_part(weights *w, size_t i, const char *path, lace_error *err)
 {
@@ -47,8 +45,7 @@ static lace_status open_part(weights *w, size_t i, const char *path, lace_error 
     return status == LACE_OK ? status : error_prefix(err, status, path);
 }
 
-/* How many parts the file says the model has, and which one it is (from 0); 1 and 0 if it does not.
- */
+/* How many parts the file says the model has, and which one it is (from 0). Else 1 and 0. */
 static lace_status read_split(const gguf *g, int64_t *number, int64_t *count, lace_error *err)
 {
     *number = 0;

@@ -32,8 +32,7 @@ struct gguf_writer {
     lace_error first;  /* the first failure; status LACE_OK if none */
 };
 
-/* ---- Building ---------------------------------------------------------------------------------
- */
+/* ---- Building -------------------------------------------------------------------------------- */
 
 lace_status gguf_writer_create(gguf_writer **out, lace_error *err)
 {
@@ -328,8 +327,7 @@ lace_status gguf_writer_add_tensor_from(gguf_writer *w, text name, dtype type, c
     return add_entry(w, &e, err);
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------
- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 /* Where bytes go: a file or a buffer. */
 typedef struct sink {

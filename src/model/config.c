@@ -33,8 +33,7 @@ static lace_status bad(const source *s, const key *k, lace_status status, const 
     return error_at(s->err, status, v->offset, "%s: %s", k->text, what);
 }
 
-/* ---- Single values ----------------------------------------------------------------------------
- */
+/* ---- Single values --------------------------------------------------------------------------- */
 
 /* An optional integer: *out keeps its value when the key is absent. */
 static lace_status get_int(const source *s, const char *name, int64_t low, int64_t high,
@@ -91,8 +90,7 @@ static lace_status get_float(const source *s, const char *name, double low, doub
     return gguf_get_float(s->g, k.text, low, high, out, found, s->err);
 }
 
-/* ---- Groups of values -------------------------------------------------------------------------
- */
+/* ---- Groups of values ------------------------------------------------------------------------ */
 
 static lace_status read_architecture(const gguf *g, char out[64], lace_error *err)
 {
@@ -180,8 +178,7 @@ static lace_status read_vocab_size(const source *s, const model_config *c, int32
     return LACE_OK;
 }
 
-/* ---- Rotary embedding -------------------------------------------------------------------------
- */
+/* ---- Rotary embedding ------------------------------------------------------------------------ */
 
 static lace_status read_rope_type(const source *s, bool *is_off, rope_scaling *out)
 {
@@ -273,8 +270,7 @@ static lace_status read_rope(const source *s, const model_config *c, rope_config
     return read_rope_attention(s, r);
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 static lace_status read_factors(const source *s, model_config *c)
 {

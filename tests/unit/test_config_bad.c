@@ -9,8 +9,7 @@
 #include "model/config.h"
 #include "tap.h"
 
-/* ---- Faults in the meaning --------------------------------------------------------------------
- */
+/* ---- Faults in the meaning ------------------------------------------------------------------- */
 
 enum { GONE = -1 }; /* the key is left out; else a gguf_type; */
 enum { UNEQUAL_HEADS = 100, EQUAL_HEADS, SHORT_HEADS, ZERO_HEADS, LONG_TEXT, EMPTY_TEXTS };

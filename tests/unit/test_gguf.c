@@ -9,8 +9,7 @@
 #include "tap.h"
 #include "tiny_model.h"
 
-/* ---- Helpers ----------------------------------------------------------------------------------
- */
+/* ---- Helpers --------------------------------------------------------------------------------- */
 
 static buf build(tiny_options o)
 {
@@ -34,8 +33,7 @@ static bool is_ok(lace_status status, const lace_error *err)
     return status == LACE_OK;
 }
 
-/* ---- Real files -------------------------------------------------------------------------------
- */
+/* ---- Real files ------------------------------------------------------------------------------ */
 
 /* clang-format off */
 static const char *const real_files[] = {
@@ -157,8 +155,7 @@ static void configs_of_real_files_are_read(void)
         CHECK(c.n_vocab == 4096 && c.n_layers == 4 && c.n_context == 1024);
 }
 
-/* ---- Parsing and getters ----------------------------------------------------------------------
- */
+/* ---- Parsing and getters --------------------------------------------------------------------- */
 
 /* One value of every type, and arrays. */
 static gguf_writer *writer_with_values(void)

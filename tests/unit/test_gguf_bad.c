@@ -5,8 +5,7 @@
 #include "bad_file.h"
 #include "tap.h"
 
-/* ---- Faults in the container ------------------------------------------------------------------
- */
+/* ---- Faults in the container ----------------------------------------------------------------- */
 
 static size_t place(const void *p)
 {

@@ -21,8 +21,7 @@ static size_t place(const void *p)
     return (size_t)((const char *)p - bad_seed.data);
 }
 
-/* ---- Sweeps -----------------------------------------------------------------------------------
- */
+/* ---- Sweeps ---------------------------------------------------------------------------------- */
 
 static void only_the_whole_file_loads(void)
 {
@@ -199,8 +198,7 @@ static void random_malformed_files_never_break_anything(void)
     CHECK(seconds < 60);
 }
 
-/* ---- Size -------------------------------------------------------------------------------------
- */
+/* ---- Size ------------------------------------------------------------------------------------ */
 
 /* A file with many keys of 10 bytes and values of one. */
 static buf many_keys(size_t n)
@@ -261,8 +259,7 @@ static void a_file_at_the_limits_costs_little(void)
     buf_deinit(&b);
 }
 
-/* ---- Memory that runs out ---------------------------------------------------------------------
- */
+/* ---- Memory that runs out -------------------------------------------------------------------- */
 
 static lace_status load_all(lace_error *err)
 {

@@ -7,8 +7,7 @@
 #include "tap.h"
 #include "tiny_model.h"
 
-/* ---- Helpers ----------------------------------------------------------------------------------
- */
+/* ---- Helpers --------------------------------------------------------------------------------- */
 
 static buf build(tiny_options o)
 {
@@ -32,8 +31,7 @@ static bool is_ok(lace_status status, const lace_error *err)
     return status == LACE_OK;
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------
- */
+/* ---- Writing --------------------------------------------------------------------------------- */
 
 static void a_copy_of_a_file_is_the_same_file(void)
 {

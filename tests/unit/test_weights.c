@@ -9,8 +9,7 @@
 #include "tap.h"
 #include "tiny_model.h"
 
-/* ---- Helpers ----------------------------------------------------------------------------------
- */
+/* ---- Helpers --------------------------------------------------------------------------------- */
 
 static buf build(tiny_options o)
 {
@@ -34,8 +33,7 @@ static bool is_ok(lace_status status, const lace_error *err)
     return status == LACE_OK;
 }
 
-/* ---- Split files ------------------------------------------------------------------------------
- */
+/* ---- Split files ----------------------------------------------------------------------------- */
 
 /* Write the tiny model in parts; `fault` spoils one thing. */
 enum { NO_FAULT, WRONG_COUNT, WRONG_NUMBER, WRONG_TOTAL, SAME_TENSOR, NO_KEYS };
