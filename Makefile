@@ -31,8 +31,8 @@ LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
 LDLIBS   = $(LIBS) -lm -lpthread -ldl
 LDFLAGS  := $(SAN) -Wl,--as-needed
 
-# Without -j, use every core.
-ifeq (,$(filter -j% --jobserver%,$(MAKEFLAGS)))
+# Use every core; a -j on the command line wins.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 1)
 endif
 
@@ -70,7 +70,8 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
 
 # ---- Building ------------------------------------------------------------------------------------
 
-.PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests run-tests
+.PHONY: all demo test check bench asan tsan fuzz cuda install release clean deps tests run-tests \
+        release-link
 .DEFAULT_GOAL := all
 
 all: $(B)/lace $(B)/liblace.a
@@ -187,17 +188,30 @@ $(B)/cuda/%.fatbin: src/kernels/cuda/%.cu
 
 # ---- Giving it away ------------------------------------------------------------------------------
 
-install: $(B)/lace $(B)/liblace.a
+# One object of everything in which only the names of lace.h are visible, for programs of others.
+$(B)/lib/liblace.a: $(B)/liblace.a
+	@mkdir -p $(@D)
+	@rm -f $@
+	$(call say,ar)$(LD) -r -o $(@D)/lace.o --whole-archive $< && \
+	    objcopy -w -G 'lace_*' $(@D)/lace.o && $(AR) rcs $@ $(@D)/lace.o
+
+install: $(B)/lace $(B)/lib/liblace.a
 	install -D -m 755 $(B)/lace $(DESTDIR)$(PREFIX)/bin/lace
-	install -D -m 644 $(B)/liblace.a $(DESTDIR)$(PREFIX)/lib/liblace.a
+	install -D -m 644 $(B)/lib/liblace.a $(DESTDIR)$(PREFIX)/lib/liblace.a
 	install -D -m 644 include/lace.h $(DESTDIR)$(PREFIX)/include/lace.h
 
-# Our libraries come from their archives; only the C library's own files stay shared.
+# Other libraries come from their archives; only the C library's own files stay shared. Our names are
+# hidden first: archives, unlike shared libraries, collide (jansson too has a utf8_encode).
 release:
-	@$(MAKE) --no-print-directory build/release/lace B=build/release \
-	    LIBS="-Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -Wl,-Bdynamic"
-	strip build/release/lace
-	@! ldd build/release/lace | grep -vE 'linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || \
+	@$(MAKE) --no-print-directory release-link B=build/release
+
+release-link: $(CLI_OBJ) $(B)/liblace.a
+	$(call say,link)$(LD) -r -o $(B)/program.o $^
+	@objcopy -G main $(B)/program.o
+	@$(CC) $(LDFLAGS) -o $(B)/lace $(B)/program.o \
+	    -Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -Wl,-Bdynamic -lm -lpthread -ldl
+	@strip $(B)/lace
+	@! ldd $(B)/lace | grep -vE 'linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || \
 	    { echo "release: the libraries above are still shared" >&2; exit 1; }
 
 # Keep objects of tests: make would delete them as intermediate.
