@@ -12,9 +12,10 @@ BEGIN {
     may["base"] = ""
     may["tensor"] = may["tokenizer"] = may["sampler"] = "base"
     may["formats"] = may["device"] = "base tensor"
-    may["kernels"] = may["kv"] = "base tensor device"
+    may["kernels"] = "base tensor device"
+    may["kv"] = "base tensor device kernels"
     may["plan"] = "base tensor device kernels kv"
-    may["model"] = "base tensor device kernels kv plan formats"
+    may["model"] = "base tensor device kernels kv plan formats tokenizer"
     may["chat"] = "base tokenizer"
     may["compress"] = all
     may["engine"] = all
