@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/config_beside.h"
 #include "model/hf_names.h"
 
 lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
@@ -29,6 +30,8 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, mode
                            m->config.architecture);
         goto fail;
     }
+    if (weights_gguf(files))
+        config_look_beside(weights_name(files), &m->config);
     if (m->arch->configure)
         TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
     m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers, sizeof *m->layers);
