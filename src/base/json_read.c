@@ -7,19 +7,33 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-/* What values take, measured with jansson 2.14 and rounded up. Texts take their length, too. */
-enum { OBJECT_BYTES = 320, ARRAY_BYTES = 160, MEMBER_BYTES = 128, ITEM_BYTES = 64 };
+/*
+ * What values take in jansson 2.14, measured with its default heap. Every value counts once: at the
+ * bracket or comma in front of it. Containers, texts and names of members come on top; so do the
+ * letters of texts, as the length of the whole.
+ */
+enum { VALUE_BYTES = 40, OBJECT_BYTES = 192, ARRAY_BYTES = 96, TEXT_BYTES = 48, MEMBER_BYTES = 32 };
+
+/* jansson reports a failed allocation as a mistake in the text, or not at all. */
+static _Thread_local bool is_out_of_memory;
+
+static void *allocate(size_t n_bytes)
+{
+    void *p = mem_alloc(n_bytes);
+    is_out_of_memory = is_out_of_memory || !p;
+    return p;
+}
 
 static void use_our_heap(void)
 {
-    json_set_alloc_funcs(mem_alloc, mem_free);
+    json_set_alloc_funcs(allocate, mem_free);
 }
 
 /*
  * Depth and memory, by counting brackets and separators outside of strings. It need not know what
  * is malformed: for anything that parses, it is right.
  */
-static lace_status check_cost(span bytes, uint64_t offset, lace_error *err)
+static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, lace_error *err)
 {
     size_t depth = 0;
     uint64_t cost = bytes.size;
@@ -36,13 +50,14 @@ static lace_status check_cost(span bytes, uint64_t offset, lace_error *err)
         switch (c) {
         case '"':
             is_text = true;
+            cost += TEXT_BYTES;
             break;
         case '{':
         case '[':
             if (++depth > JSON_READ_MAX_DEPTH)
                 return error_at(err, LACE_E_LIMIT, offset + i, "JSON nested deeper than %d",
                                 JSON_READ_MAX_DEPTH);
-            cost += (c == '{' ? OBJECT_BYTES : ARRAY_BYTES) + ITEM_BYTES;
+            cost += (c == '{' ? OBJECT_BYTES : ARRAY_BYTES) + VALUE_BYTES;
             break;
         case '}':
         case ']':
@@ -52,23 +67,21 @@ static lace_status check_cost(span bytes, uint64_t offset, lace_error *err)
             cost += MEMBER_BYTES;
             break;
         case ',':
-            cost += ITEM_BYTES;
+            cost += VALUE_BYTES;
             break;
         default:
             break;
         }
     }
-    if (cost > JSON_READ_MAX_MEMORY + (uint64_t)bytes.size)
+    if (cost - bytes.size > max_memory)
         return error_at(err, LACE_E_LIMIT, offset, "JSON of more values than fit into %d MiB",
-                        JSON_READ_MAX_MEMORY >> 20);
+                        (int)(max_memory >> 20));
     return LACE_OK;
 }
 
 static lace_status status_of(const json_error_t *failure)
 {
     switch (json_error_code(failure)) {
-    case json_error_out_of_memory:
-        return LACE_E_NOMEM;
     case json_error_duplicate_key:
         return LACE_E_DUP;
     case json_error_numeric_overflow:
@@ -84,6 +97,12 @@ static lace_status status_of(const json_error_t *failure)
 
 lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err)
 {
+    return json_read_large(bytes, offset, JSON_READ_MAX_MEMORY, out, err);
+}
+
+lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, json_t **out,
+                            lace_error *err)
+{
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_our_heap);
     *out = NULL;
@@ -96,16 +115,20 @@ lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err
             return error_at(err, LACE_E_UTF8, offset + i, "JSON that is not UTF-8");
         i += (size_t)n;
     }
-    TRY(check_cost(bytes, offset, err));
+    TRY(check_cost(bytes, offset, max_memory, err));
     json_error_t failure;
-    *out = json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES, &failure);
-    if (*out)
-        return LACE_OK;
-    if (!failure.text[0]) /* jansson says nothing when it is out of memory */
+    is_out_of_memory = false;
+    json_t *value =
+        json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES, &failure);
+    if (is_out_of_memory) {
+        json_decref(value);
         return error_nomem(err, "JSON");
-    lace_status status = status_of(&failure);
+    }
     size_t at = failure.position > 0 ? (size_t)failure.position : 0;
-    return error_at(err, status, offset + at, "JSON: %s", failure.text);
+    if (!value)
+        return error_at(err, status_of(&failure), offset + at, "JSON: %s", failure.text);
+    *out = value;
+    return LACE_OK;
 }
 
 const char *json_kind(const json_t *value)

@@ -23,6 +23,10 @@ enum {
  */
 lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err);
 
+/* The same with another bound on the memory of the values, for files known to be large. */
+lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, json_t **out,
+                            lace_error *err);
+
 /* "object", "an integer", ...: for messages. NULL is "nothing". */
 const char *json_kind(const json_t *value);
 

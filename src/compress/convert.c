@@ -24,8 +24,7 @@ convert_options convert_options_default(void)
     return (convert_options){.type = DTYPE_F16};
 }
 
-/* ---- Types ------------------------------------------------------------------------------------
- */
+/* ---- Types ----------------------------------------------------------------------------------- */
 
 static bool ends_with(text name, const char *end)
 {
@@ -65,8 +64,7 @@ static dtype main_type_of(hf_tensors *tensors)
     return best;
 }
 
-/* ---- Values -----------------------------------------------------------------------------------
- */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 static lace_status check_f16(const job *j, const float *values, int64_t n, lace_error *err)
 {
@@ -125,8 +123,7 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, job *jobs, 
     return LACE_OK;
 }
 
-/* ---- The whole --------------------------------------------------------------------------------
- */
+/* ---- The whole ------------------------------------------------------------------------------- */
 
 static lace_status add_vocab(const char *directory, const convert_options *o, gguf_writer *w,
                              lace_error *err)

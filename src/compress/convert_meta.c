@@ -26,8 +26,7 @@ static int file_type_of(dtype type)
 
 enum { FILE_TYPE_MXFP4 = 38, QUANTIZATION_VERSION = 2 };
 
-/* ---- Names and sizes for people ---------------------------------------------------------------
- */
+/* ---- Names and sizes for people -------------------------------------------------------------- */
 
 /* Lower-case words become titles, but "v2.1" and "7b" do not. */
 static bool is_plain_word(const char *word, size_t n)
@@ -100,8 +99,7 @@ const char *convert_size_label(hf_tensors *tensors, char out[32])
     return out;
 }
 
-/* ---- The keys ---------------------------------------------------------------------------------
- */
+/* ---- The keys -------------------------------------------------------------------------------- */
 
 /* A writer and the architecture in front of its keys. The writer remembers failures. */
 typedef struct keys {
@@ -207,8 +205,7 @@ static void put_factors(const keys *k, const hf_config *h)
     }
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 /* What readers of GGUF files assume, because no key says it. */
 static lace_status check_expressible(const hf_config *h, lace_error *err)

@@ -78,8 +78,7 @@ static lace_status open_part(weights *w, size_t i, const char *file, lace_error 
     return status == LACE_OK ? status : error_prefix(err, status, path);
 }
 
-/* ---- The index --------------------------------------------------------------------------------
- */
+/* ---- The index ------------------------------------------------------------------------------- */
 
 static bool is_plain_name(const char *file)
 {
@@ -190,8 +189,7 @@ static lace_status open_index(const char *path, weights **out, lace_error *err)
     return status;
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 static lace_status open_single(const char *path, weights **out, lace_error *err)
 {

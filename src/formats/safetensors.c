@@ -64,8 +64,7 @@ __attribute__((format(printf, 4, 5))) static lace_status fail(const source *s, l
                     what);
 }
 
-/* ---- One tensor -------------------------------------------------------------------------------
- */
+/* ---- One tensor ------------------------------------------------------------------------------ */
 
 static lace_status read_type(const source *s, text name, const json_t *value, dtype *out)
 {
@@ -148,8 +147,7 @@ static lace_status read_tensor(const source *s, text name, const json_t *value, 
     return LACE_OK;
 }
 
-/* ---- The directory ----------------------------------------------------------------------------
- */
+/* ---- The directory --------------------------------------------------------------------------- */
 
 static lace_status check_metadata(const source *s, const json_t *value)
 {

@@ -6,8 +6,7 @@
 #include "base/mem.h"
 #include "formats/weights_impl.h"
 
-/* ---- Files ------------------------------------------------------------------------------------
- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 lace_status weights_create(const char *name, size_t n_parts, weights **out, lace_error *err)
 {
@@ -99,8 +98,7 @@ lace_status weights_join(weights *w, lace_error *err)
     return LACE_OK;
 }
 
-/* ---- The view ---------------------------------------------------------------------------------
- */
+/* ---- The view -------------------------------------------------------------------------------- */
 
 static lace_status reserve(weights *w, lace_error *err)
 {
@@ -172,8 +170,7 @@ void weights_release(const weights *w, const tensor *t)
         file_map_release(&w->parts[k].map, t->data, (size_t)t->n_bytes);
 }
 
-/* ---- Looking up -------------------------------------------------------------------------------
- */
+/* ---- Looking up ------------------------------------------------------------------------------ */
 
 const gguf *weights_gguf(const weights *w)
 {

@@ -69,8 +69,7 @@ static lace_status find_family(const source *s, const family **out)
                      type ? "model_type" : "architectures", type ? type : name);
 }
 
-/* ---- Groups of values -------------------------------------------------------------------------
- */
+/* ---- Groups of values ------------------------------------------------------------------------ */
 
 /* What transformers assumes where a config is silent; Gemma 3's own configs rely on it. */
 static void set_defaults(const family *f, model_config *c)
@@ -199,8 +198,7 @@ static lace_status read_experts(const source *s, const family *f, model_config *
     return LACE_OK;
 }
 
-/* ---- Kinds of layers --------------------------------------------------------------------------
- */
+/* ---- Kinds of layers ------------------------------------------------------------------------- */
 
 /* An array with an item for each layer; NULL if the key is absent. */
 static lace_status get_layers(const source *s, const char *key, int32_t n_layers,
@@ -288,8 +286,7 @@ static bool has_default_kinds(const family *f, const model_config *c)
     return true;
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err)
 {

@@ -44,8 +44,7 @@ static lace_status read_factor(const source *s, const model_config *c, double *o
     return LACE_OK;
 }
 
-/* ---- llama3 -----------------------------------------------------------------------------------
- */
+/* ---- llama3 ---------------------------------------------------------------------------------- */
 
 /*
  * Frequencies with a wavelength above original / low_freq_factor are divided by the factor, those
@@ -78,8 +77,7 @@ static lace_status read_llama3(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-/* ---- longrope ---------------------------------------------------------------------------------
- */
+/* ---- longrope -------------------------------------------------------------------------------- */
 
 static lace_status read_list(const source *s, const char *key, int32_t n, float *out)
 {
@@ -112,8 +110,7 @@ static lace_status read_longrope(const source *s, hf_config *h)
     return source_float(s, "attention_factor", 1e-3, 1e3, &r->attention_factor, NULL);
 }
 
-/* ---- yarn -------------------------------------------------------------------------------------
- */
+/* ---- yarn ------------------------------------------------------------------------------------ */
 
 static double yarn_mscale(double factor, double weight)
 {
@@ -139,8 +136,7 @@ static lace_status read_yarn(const source *s, model_config *c)
     return LACE_OK;
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 /* Rotated values of a head. */
 static lace_status read_n_dims(const source *s, model_config *c)

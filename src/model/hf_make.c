@@ -18,8 +18,7 @@ static uint64_t bytes_of(dtype type, uint64_t n_values)
     return row_bytes(type, (int64_t)n_values);
 }
 
-/* ---- Rows that only move ----------------------------------------------------------------------
- */
+/* ---- Rows that only move --------------------------------------------------------------------- */
 
 /* Of a vector that is permuted, every value is a row. */
 static int64_t row_length(const piece *p)
@@ -71,8 +70,7 @@ static void make_rows(const piece *p)
     }
 }
 
-/* ---- Values that move -------------------------------------------------------------------------
- */
+/* ---- Values that move ------------------------------------------------------------------------ */
 
 static void copy_value(uint8_t *out, const uint8_t *in, size_t n_bytes)
 {
@@ -114,8 +112,7 @@ static void make_transposed(const piece *p)
     }
 }
 
-/* ---- Values that change -----------------------------------------------------------------------
- */
+/* ---- Values that change ---------------------------------------------------------------------- */
 
 static void make_plus_one(const piece *p)
 {
@@ -155,8 +152,7 @@ static void make_mxfp4(const piece *p)
     }
 }
 
-/* -----------------------------------------------------------------------------------------------
- */
+/* ---------------------------------------------------------------------------------------------- */
 
 void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, void *out)
 {
@@ -184,8 +180,7 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
     }
 }
 
-/* ---- Running a directory ----------------------------------------------------------------------
- */
+/* ---- Running a directory --------------------------------------------------------------------- */
 
 static lace_status make_whole(void *user, size_t index, uint8_t *out, lace_error *err)
 {

@@ -22,8 +22,7 @@ typedef struct builder {
     lace_error *err;
 } builder;
 
-/* ---- The list ---------------------------------------------------------------------------------
- */
+/* ---- The list -------------------------------------------------------------------------------- */
 
 static lace_status add(builder *b, const char *name, dtype type, const shape *s, const void *data,
                        const recipe *r)
@@ -81,8 +80,7 @@ static lace_status add_floats(builder *b, const char *name, const float *values,
     return add(b, name, DTYPE_F32, &(shape){1, {n, 1, 1, 1}}, copy, &r);
 }
 
-/* ---- Recipes ----------------------------------------------------------------------------------
- */
+/* ---- Recipes --------------------------------------------------------------------------------- */
 
 static lace_status add_add_one(builder *b, const char *name, const tensor *t, recipe *r)
 {
@@ -218,8 +216,7 @@ static lace_status add_row(builder *b, int32_t layer, const name_row *row)
     }
 }
 
-/* ---- All of them ------------------------------------------------------------------------------
- */
+/* ---- All of them ----------------------------------------------------------------------------- */
 
 static lace_status add_ends(builder *b)
 {
