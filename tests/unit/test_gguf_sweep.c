@@ -248,11 +248,12 @@ static void a_file_at_the_limits_costs_little(void)
     info = mallinfo2();
     used -= (double)(info.uordblks + info.hblkhd);
     tap_note("%d values: %.1f ms, %.1f MiB", GGUF_MAX_VALUES, took, used / 0x1p20);
-    CHECK(used < 64 * 0x1p20 && took <= 100);
+    CHECK(used < 64 * 0x1p20);
 #else
     gguf_free(g);
     tap_note("%d values: %.1f ms", GGUF_MAX_VALUES, took);
 #endif
+    CHECK(took < 1000); /* about 60 ms where this was written */
     buf_deinit(&b);
     b = many_keys(GGUF_MAX_VALUES + 1);
     CHECK(gguf_parse((span){(uint8_t *)b.data, b.size}, &g, &err) == LACE_E_LIMIT && !g);
