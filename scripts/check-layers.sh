@@ -24,7 +24,7 @@ BEGIN {
     # Verbs that do more than call the library.
     tools = "base tensor formats model compress"
     file_may["inspect"] = file_may["convert"] = file_may["quantize"] = tools
-    file_may["prune"] = file_may["fit"] = tools
+    file_may["prune"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["serve"] = "base server"
 }
 function complain(text) {
