@@ -22,8 +22,38 @@ static void fill_rows(operand *o, int n_rows, check_fill fill)
         check_fill_f32(check_row(o, r), o->width, fill);
 }
 
-/* Random sequences for shape i; all operands of both operations. */
-static step make_step(op which, int i, dtype type, check_fill fill, check_cache *c)
+/* All operands of both operations, for the batch of the cache. */
+static step make_step(op which, int n_heads, int n_dims, check_fill fill, const check_cache *c)
+{
+    int n = c->b.n_tokens, dim = c->kv.head_dim, width = c->kv.n_heads * dim;
+    step s = {.op = which};
+    s.in[1] = check_operand(ACT_F32, width, n);
+    fill_rows(&s.in[1], n, fill);
+    if (which == OP_KV_WRITE) {
+        s.in[0] = check_operand(ACT_F32, width, n);
+        fill_rows(&s.in[0], n, fill);
+    } else {
+        s.in[0] = check_operand(ACT_F32, n_dims, n);
+        s.out[0] = check_operand(ACT_F32, (int64_t)n_heads * dim, n);
+        s.out[1] = check_operand(ACT_F32, width, n);
+        fill_rows(&s.out[0], n, fill);
+        fill_rows(&s.out[1], n, fill);
+        for (int t = 0; t < n; t++)
+            for (int k = 0; k < n_dims / 2; k++) {
+                float angle = check_random_f32(-3.2f, 3.2f);
+                check_row(&s.in[0], t)[2 * k] = cosf(angle);
+                check_row(&s.in[0], t)[2 * k + 1] = sinf(angle);
+            }
+    }
+    s.a.rope.n_heads = n_heads;
+    s.a.rope.head_dim = dim;
+    s.a.rope.n_dims = n_dims;
+    s.a.rope.is_neox = check_random_int(0, 1);
+    s.a.rope.kv = c->kv;
+    return s;
+}
+
+static cache_shape random_sequences(dtype type, int i)
 {
     cache_shape cs = {.type = type,
                       .n_heads = shapes[i].n_kv_heads,
@@ -34,33 +64,27 @@ static step make_step(op which, int i, dtype type, check_fill fill, check_cache 
         cs.n_past[k] = check_random_int(0, 40);
         cs.n_new[k] = check_random_int(1, 9);
     }
-    check_cache_init(c, &cs);
-    int n = c->b.n_tokens, width = shapes[i].n_kv_heads * shapes[i].head_dim;
-    step s = {.op = which};
-    s.in[1] = check_operand(ACT_F32, width, n);
-    fill_rows(&s.in[1], n, fill);
-    if (which == OP_KV_WRITE) {
-        s.in[0] = check_operand(ACT_F32, width, n);
-        fill_rows(&s.in[0], n, fill);
-    } else {
-        s.in[0] = check_operand(ACT_F32, shapes[i].n_dims, n);
-        s.out[0] = check_operand(ACT_F32, (int64_t)shapes[i].n_heads * shapes[i].head_dim, n);
-        s.out[1] = check_operand(ACT_F32, width, n);
-        fill_rows(&s.out[0], n, fill);
-        fill_rows(&s.out[1], n, fill);
-        for (int t = 0; t < n; t++)
-            for (int k = 0; k < shapes[i].n_dims / 2; k++) {
-                float angle = check_random_f32(-3.2f, 3.2f);
-                check_row(&s.in[0], t)[2 * k] = cosf(angle);
-                check_row(&s.in[0], t)[2 * k + 1] = sinf(angle);
-            }
-    }
-    s.a.rope.n_heads = shapes[i].n_heads;
-    s.a.rope.head_dim = shapes[i].head_dim;
-    s.a.rope.n_dims = shapes[i].n_dims;
-    s.a.rope.is_neox = check_random_int(0, 1);
-    s.a.rope.kv = c->kv;
-    return s;
+    return cs;
+}
+
+static void bench(op which, kernel_fn fn, dtype type, const char *what, int n_tokens)
+{
+    if (!check_is_bench())
+        return;
+    check_cache c;
+    cache_shape cs = {.type = type,
+                      .n_heads = 8,
+                      .head_dim = 128,
+                      .page_tokens = 64,
+                      .n_sequences = 1,
+                      .n_past = {100},
+                      .n_new = {n_tokens}};
+    check_shape("bench");
+    check_cache_init(&c, &cs);
+    step s = make_step(which, 32, 128, CHECK_NORMAL, &c);
+    double width = which == OP_KV_WRITE ? 2 * 8 * 128 : (32 + 8 + 8) * 128;
+    check_bench_step(what, fn, &s, &c.b, c.n_context,
+                     (check_rate){.n_bytes = 4 * width * n_tokens});
 }
 
 static void check_op(op which, const kernel_table *ref, const kernel_table *table, dtype type)
@@ -77,7 +101,9 @@ static void check_op(op which, const kernel_table *ref, const kernel_table *tabl
                 check_shape("%d heads, %d of kv, of %d, %d rotated, %s, workers %d",
                             shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].head_dim,
                             shapes[i].n_dims, check_fill_name(fills[f]), n);
-                step s = make_step(which, i, type, fills[f], &c);
+                cache_shape cs = random_sequences(type, i);
+                check_cache_init(&c, &cs);
+                step s = make_step(which, shapes[i].n_heads, shapes[i].n_dims, fills[f], &c);
                 operand want_q = s.out[0], want_k = s.out[1];
                 operand got_q = want_q, got_k = want_k;
                 bool is_rope = which == OP_ROPE_KV;
@@ -98,13 +124,8 @@ static void check_op(op which, const kernel_table *ref, const kernel_table *tabl
                     check_bytes("k", want_k.data, got_k.data, want_k.stride * rows);
                 }
             }
-    if (check_is_bench()) {
-        check_cache c;
-        check_shape("bench");
-        step s = make_step(which, 4, type, CHECK_NORMAL, &c);
-        check_bench_step("4 x 128, 1 x 128 kv, tokens mixed", fn, &s, &c.b, c.n_context,
-                         (check_rate){.n_bytes = 8.0 * 128 * c.b.n_tokens});
-    }
+    bench(which, fn, type, "32/8 x 128, 1 token", 1);
+    bench(which, fn, type, "32/8 x 128, 32 tokens", 32);
     check_end();
 }
 

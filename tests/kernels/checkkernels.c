@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/threads.h"
 #include "check_internal.h"
 
@@ -204,24 +204,33 @@ bool check_is_bench(void)
     return options.is_bench;
 }
 
-/* The best of several rounds, each of as many runs as take about 10 ms: the least disturbed one. */
+/* With one thread the time that it ran, so that others on the machine are not measured. */
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(options.n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* The best of several rounds, each of as many runs as take some milliseconds: the least disturbed.
+ */
 static double time_ns(void (*run)(void *arg, int worker, int n_workers), void *arg)
 {
     pool *p = get_pool(options.n_threads);
     int64_t n = 1;
     double best = INFINITY;
     pool_run(p, run, arg);
-    for (int round = 0; round < 12;) {
-        uint64_t start = clock_ns();
+    for (double spent = 0; spent < 1e8;) {
+        double start = now_ns();
         for (int64_t i = 0; i < n; i++)
             pool_run(p, run, arg);
-        double ns = (double)(clock_ns() - start);
-        if (ns < 8e6) {
-            n = ns < 1e6 ? n * 8 : n * 2;
+        double ns = now_ns() - start;
+        if (ns < 2e6) {
+            n = ns < 2e5 ? n * 8 : n * 2;
             continue;
         }
         best = fmin(best, ns / (double)n);
-        round += ns > 2e8 ? 6 : 1;
+        spent += ns;
     }
     return best;
 }

@@ -192,10 +192,10 @@ void FN(glu_row)(glu_kind kind, const float *gate, const float *up, int64_t n, f
 
 void FN(glu)(const step *s, const batch *b, const worker *w)
 {
+    glu_row_fn glu_part = FN(glu_row);
     part p = share_part(step_rows(s, b), s->out[0].width, 64, w);
     int64_t from = p.col_begin, n = p.col_end - p.col_begin;
     for (int64_t t = p.row_begin; t < p.row_end; t++)
-        FN(glu_row)
-        (s->a.glu.kind, operand_row(&s->in[0], t) + from, operand_row(&s->in[1], t) + from, n,
-         operand_row(&s->out[0], t) + from);
+        glu_part(s->a.glu.kind, operand_row(&s->in[0], t) + from, operand_row(&s->in[1], t) + from,
+                 n, operand_row(&s->out[0], t) + from);
 }
