@@ -26,6 +26,7 @@ BEGIN {
     file_may["inspect"] = file_may["convert"] = file_may["quantize"] = tools
     file_may["prune"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["serve"] = "base server"
+    file_may["bench_limits"] = "base kernels"
 }
 function complain(text) {
     print FILENAME ":" FNR ": " text

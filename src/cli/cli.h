@@ -11,6 +11,7 @@ extern const verb verb_inspect;
 extern const verb verb_tokenize;
 extern const verb verb_logits;
 extern const verb verb_convert;
+extern const verb verb_perplexity;
 
 /* Words of --kv-type, in the order of lace_kv_type. */
 #define CLI_KV_TYPES "f32|f16|q8_0"

@@ -15,6 +15,7 @@ static const verb *const verbs[] = {
     &verb_tokenize,
     &verb_logits,
     &verb_convert,
+    &verb_perplexity,
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

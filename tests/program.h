@@ -1,0 +1,34 @@
+/*
+ * The program in a test: $LACE_BIN (by default build/lace) is run by a shell, and what it prints
+ * and returns is kept to be looked at. Tests run from the project's root.
+ */
+#ifndef LACE_TESTS_PROGRAM_H
+#define LACE_TESTS_PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* What the last command did; output is cut at the size of the arrays. */
+typedef struct program_result {
+    int code; /* of the exit; 128 and more: a signal */
+    size_t n_out, n_err;
+    char out[1 << 18];
+    char err[8192];
+} program_result;
+
+extern program_result program;
+
+/* Make a scratch folder. False, with a line for the harness, if there is no program to run. */
+bool program_begin(void);
+void program_end(void); /* removes the folder */
+
+/* A path in the scratch folder; valid until the next call. */
+const char *program_path(const char *name);
+
+/* Run lace with arguments, in which $dir is the scratch folder. */
+__attribute__((format(printf, 1, 2))) void program_run(const char *format, ...);
+
+/* The last command failed with one line that contains `part`, and printed nothing else. */
+void program_check_error(const char *part);
+
+#endif

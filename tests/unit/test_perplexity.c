@@ -1,0 +1,126 @@
+/* lace perplexity as people meet it: $LACE_BIN (by default build/lace) on the built-in model. */
+#define _POSIX_C_SOURCE 200809L
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "program.h"
+#include "tap.h"
+
+/* 300 short sentences, some thousand tokens. */
+static void write_text(void)
+{
+    static const char *const words[] = {"king",   "fox",      "child", "witch",
+                                        "miller", "princess", "bear"};
+    FILE *f = fopen(program_path("text"), "w");
+    if (!CHECK(f != NULL))
+        return;
+    for (int i = 0; i < 300; i++)
+        fprintf(f, "Once there was a %s who met a %s in the wood. ", words[i % 7],
+                words[i * i % 5]);
+    fputc('\n', f);
+    fclose(f);
+}
+
+static json_t *measure(const char *arguments)
+{
+    program_run("perplexity -f $dir/text -c 64 -o json %s", arguments);
+    CHECK(program.code == 0);
+    json_t *o = json_loads(program.out, 0, NULL);
+    if (!CHECK(json_is_object(o)))
+        tap_note("%s%s", program.out, program.err);
+    return o;
+}
+
+static double number(const json_t *o, const char *key)
+{
+    const json_t *value = json_object_get(o, key);
+    if (!CHECK(json_is_number(value)))
+        tap_note("no number: %s", key);
+    return json_number_value(value);
+}
+
+static void json_has_the_perplexity_and_its_error(void)
+{
+    json_t *o = measure("--windows 5");
+    CHECK(number(o, "tokens") == 5 * 31); /* positions 32 to 62 of each window predict the next */
+    CHECK(number(o, "windows") == 5 && number(o, "context") == 64);
+    double ppl = number(o, "perplexity"), error = number(o, "perplexity_error");
+    CHECK(ppl > 1 && ppl < 4096); /* better than a guess among all tokens */
+    CHECK(error > 0 && error < ppl);
+    CHECK(!json_object_get(o, "kld_mean"));
+    json_decref(o);
+}
+
+static void batches_and_threads_do_not_change_the_result(void)
+{
+    json_t *whole = measure("--windows 4 --kv-type f32 -t 1");
+    json_t *parts = measure("--windows 4 --kv-type f32 -t 2 -b 10");
+    /* Another order of f32 sums in the model: about 1e-6 of each logit. */
+    double a = number(whole, "perplexity"), b = number(parts, "perplexity");
+    CHECK(fabs(a - b) < 1e-4 * a);
+    CHECK(number(whole, "tokens") == number(parts, "tokens"));
+    json_decref(whole);
+    json_decref(parts);
+}
+
+static void a_model_against_itself_does_not_differ(void)
+{
+    json_t *o = measure("--windows 3 --against models/default.gguf");
+    CHECK(fabs(number(o, "kld_mean")) < 1e-6);
+    CHECK(fabs(number(o, "kld_max")) < 1e-5);
+    CHECK(number(o, "same_top") == 1 && number(o, "same_top_error") == 0);
+    CHECK(number(o, "ln_ppl_ratio") == 0);
+    CHECK(number(o, "perplexity") == number(o, "perplexity_base"));
+    number(o, "kld_median");
+    number(o, "kld_p99");
+    number(o, "kld_p999");
+    number(o, "kld_mean_error");
+    json_decref(o);
+}
+
+static void people_get_lines(void)
+{
+    program_run("perplexity -f $dir/text -c 64 --windows 2 --against models/default.gguf");
+    CHECK(program.code == 0);
+    CHECK(strncmp(program.out, "perplexity ", 11) == 0);
+    CHECK(strstr(program.out, "(62 tokens in 2 windows of 64)") != NULL);
+    CHECK(strstr(program.out, "KLD mean   0.000000") != NULL);
+    CHECK(strstr(program.out, "same top   100.000 %") != NULL);
+}
+
+static void mistakes_are_explained(void)
+{
+    program_run("perplexity");
+    program_check_error("-f TEXT is missing (see: lace help perplexity)");
+    program_run("perplexity -f $dir/absent");
+    program_check_error("absent");
+    program_run("perplexity -f $dir/text -c 3");
+    program_check_error("--ctx-size \"3\": expected a whole number from 4");
+    program_run("perplexity -f $dir/text -c 100000");
+    program_check_error("fewer than one window of 100000");
+    program_run("perplexity -f $dir/text -c 64 --windows 100000");
+    program_check_error("fewer than 100000");
+    program_run("perplexity -f $dir/text -o xml");
+    program_check_error("expected one of text|json");
+    program_run("perplexity $dir/absent.gguf -f $dir/text");
+    program_check_error("absent.gguf");
+    program_run("perplexity -f $dir/text -c 64 --against $dir/absent.gguf");
+    program_check_error("absent.gguf");
+}
+
+int main(void)
+{
+    if (!program_begin())
+        return 1;
+    write_text();
+    CASE(json_has_the_perplexity_and_its_error);
+    CASE(batches_and_threads_do_not_change_the_result);
+    CASE(a_model_against_itself_does_not_differ);
+    CASE(people_get_lines);
+    CASE(mistakes_are_explained);
+    program_end();
+    return tap_end();
+}
