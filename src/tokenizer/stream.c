@@ -1,4 +1,6 @@
 /* Tokens to text, as a stream of whole characters. */
+#include <string.h>
+
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -52,12 +54,9 @@ static lace_status give_out(decoder *d, size_t n)
         i += (size_t)utf8_decode(d->held.data + i, n - i, &code);
         TRY(buf_append(&d->out, bytes, (size_t)utf8_encode(code, bytes)));
     }
-    char rest[4];
-    size_t n_rest = d->held.size - n;
-    for (size_t i = 0; i < n_rest; i++)
-        rest[i] = d->held.data[n + i];
-    buf_clear(&d->held);
-    return n_rest ? buf_append(&d->held, rest, n_rest) : LACE_OK;
+    d->held.size -= n;
+    memmove(d->held.data, d->held.data + n, d->held.size);
+    return LACE_OK;
 }
 
 static text bytes_to_print(decoder *d, lace_token id)
@@ -88,7 +87,7 @@ lace_status decoder_push(decoder *d, lace_token id, text *out, lace_error *err)
     if (status == LACE_OK)
         status = give_out(d, utf8_complete_prefix(d->held.data, d->held.size));
     if (status != LACE_OK) {
-        d->held.size = d->held.size < n_held ? d->held.size : n_held;
+        d->held.size = n_held;
         return error_nomem(err, "the text of a token");
     }
     if (d->out.size > 0)

@@ -206,6 +206,8 @@ static lace_status init(tokenizer *t, const vocab *v, lace_error *err)
     TRY(special_init(t, err));
     if (t->kind == VOCAB_BPE)
         return bpe_init(t, v, err);
+    if (t->kind == VOCAB_SPM)
+        spm_init(t);
     return t->kind == VOCAB_UNIGRAM ? unigram_init(t, v, err) : LACE_OK;
 }
 
@@ -275,6 +277,23 @@ lace_status encoding_add_bytes(encoding *e, text character)
         TRY(token_list_add(e->out, ids[(unsigned char)character.data[i]]));
     if (!has_bytes && e->t->rules.unk >= 0)
         TRY(token_list_add(e->out, e->t->rules.unk));
+    return LACE_OK;
+}
+
+lace_status encoding_add_word(encoding *e, text input, size_t begin, size_t end, word_fn fn)
+{
+    text word = {input.data + begin, end - begin};
+    memo_entry *entry = memo_find(&e->memo, word);
+    if (entry && memo_is(entry, input, word)) {
+        for (uint32_t i = 0; i < entry->n_tokens; i++)
+            TRY(token_list_add(e->out, e->out->data[entry->first + i]));
+        return LACE_OK;
+    }
+    size_t first = e->out->size;
+    TRY(fn(e, word));
+    if (entry && first <= UINT32_MAX)
+        *entry = (memo_entry){(uint32_t)begin, (uint32_t)word.size, (uint32_t)first,
+                              (uint32_t)(e->out->size - first)};
     return LACE_OK;
 }
 
@@ -416,6 +435,7 @@ lace_status tokenizer_encode(const tokenizer *t, const char *data, size_t n_byte
     buf_deinit(&e.text);
     buf_deinit(&e.form);
     merger_deinit(&e.merger);
+    memo_deinit(&e.memo);
     split_scratch_deinit(&e.split);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/hash.h"
+#include "tokenizer/memo.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/prefix.h"
 #include "tokenizer/split.h"
@@ -51,6 +52,9 @@ struct tokenizer {
     text *symbols; /* BPE: bytes of the ids from n_tokens on */
     size_t n_symbols;
 
+    bool has_inner_spaces; /* SPM: some token goes on behind a space that follows another character
+                            */
+
     prefix_index pieces; /* unigram: what ids holds, by prefix */
     float unknown_score; /* unigram */
     uint32_t *charsmap;  /* unigram: the double array, [n_charsmap] */
@@ -65,6 +69,7 @@ typedef struct encoding {
     buf text; /* ordinary text, prepared */
     buf form; /* ordinary text in its normal form */
     merger merger;
+    memo memo;
     split_scratch split;
     bool after_special; /* at the start, or the last token was special */
 } encoding;
@@ -72,6 +77,7 @@ typedef struct encoding {
 /* The kinds: prepare the tables, and cut a stretch of ordinary text (valid UTF-8, not empty). */
 lace_status bpe_init(tokenizer *t, const vocab *v, lace_error *err);
 lace_status bpe_encode(encoding *e, text input, lace_error *err);
+void spm_init(tokenizer *t);
 lace_status spm_encode(encoding *e, text input, lace_error *err);
 lace_status wordpiece_encode(encoding *e, text input, lace_error *err);
 lace_status unigram_init(tokenizer *t, const vocab *v, lace_error *err);
@@ -100,6 +106,13 @@ lace_status encoding_add_bytes(encoding *e, text character);
 
 /* bpe.c: GPT-2's characters to bytes; false if a character stands for none. */
 bool bpe_decode_text(text encoded, char *out, size_t *n_out);
+
+/*
+ * tokenizer.c: cut the word input[begin, end), by fn or as it was cut before. e->memo was reset for
+ * the input.
+ */
+typedef lace_status (*word_fn)(encoding *e, text word);
+lace_status encoding_add_word(encoding *e, text input, size_t begin, size_t end, word_fn fn);
 
 /* tokenizer.c: the id of a text that ordinary text may become, or -1. */
 int32_t tokenizer_find(const tokenizer *t, text bytes);

@@ -1,0 +1,210 @@
+/* Real vocabularies: the ids of their vectors, round trips, speed, and their special tokens. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "model/vocab_gguf.h"
+#include "tap.h"
+#include "token_check.h"
+
+/* A vocabulary of the shared data; NULL (and the case is skipped) if it is not there. */
+static tokenizer *open_shared(const char *name)
+{
+    char relative[64];
+    snprintf(relative, sizeof relative, "vocab/%s.gguf", name);
+    char *path = tap_shared(relative);
+    if (!path) {
+        tap_skip("no shared data: %s", relative);
+        return NULL;
+    }
+    lace_error err = {0};
+    file_map map;
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+    if (!CHECK(file_map_open(path, &map, &err) == LACE_OK) ||
+        !CHECK(gguf_parse(map.bytes, &g, &err) == LACE_OK) ||
+        !CHECK(vocab_gguf_open(g, &t, &err) == LACE_OK))
+        tap_note("%s: %s", path, err.text);
+    gguf_free(g);
+    file_map_close(&map);
+    free(path);
+    return t;
+}
+
+static char *read_shared(const char *name, const char *extension, buf *out)
+{
+    char relative[64];
+    snprintf(relative, sizeof relative, "vocab/%s.%s", name, extension);
+    char *path = tap_shared(relative);
+    buf_init(out, MEGABYTE);
+    if (path)
+        CHECK(file_read(path, out, NULL) == LACE_OK);
+    free(path);
+    return out->data;
+}
+
+static const char SEPARATOR[] = "\n__ggml_vocab_test__\n";
+
+static bool line_equals(const char *line, const token_list *list)
+{
+    size_t n = 0;
+    for (char *end; *line && *line != '\n'; line = end, n++) {
+        long id = strtol(line, &end, 10);
+        if (end == line)
+            return *end == '\n' && n == list->size;
+        if (n >= list->size || list->data[n] != id)
+            return false;
+    }
+    return n == list->size;
+}
+
+static void vectors_agree(void *arg)
+{
+    const char *name = arg;
+    tokenizer *t = open_shared(name);
+    if (!t)
+        return;
+    buf inputs, outputs;
+    const char *input = read_shared(name, "inp", &inputs);
+    const char *line = read_shared(name, "out", &outputs);
+    int n_texts = 0;
+    while (input && line && *line) {
+        const char *end = strstr(input, SEPARATOR);
+        size_t n = end ? (size_t)(end - input) : strlen(input);
+        token_list list = check_encode(t, input, n, 0);
+        if (!CHECK(line_equals(line, &list)))
+            tap_note("text %d: \"%.*s\"", n_texts, (int)n, input);
+        token_list_deinit(&list);
+        n_texts++;
+        line = strchr(line, '\n') ? strchr(line, '\n') + 1 : "";
+        input = end ? end + strlen(SEPARATOR) : NULL;
+    }
+    CHECK(n_texts == 46);
+    CHECK(*line == 0);
+    buf_deinit(&inputs);
+    buf_deinit(&outputs);
+    tokenizer_free(t);
+}
+
+static void round_trips(void *arg)
+{
+    tokenizer *t = open_shared(arg);
+    if (t) /* falcon and starcoder lack bytes of control characters and unused planes */
+        check_round_trips(t, 200, 0x30000);
+    tokenizer_free(t);
+}
+
+static void megabytes_are_fast(void *arg)
+{
+    tokenizer *t = open_shared(arg);
+    if (t)
+        check_speed(t, arg);
+    tokenizer_free(t);
+}
+
+static void qwen2_loads_fast(void)
+{
+    uint64_t begin = clock_ns();
+    tokenizer *t = open_shared("qwen2");
+    double seconds = (double)(clock_ns() - begin) / 1e9;
+    CHECK(seconds < 3); /* 0.1 s; with sanitizers on a busy machine far more */
+    tokenizer_free(t);
+}
+
+static void qwen2_chat_tokens_are_single(void)
+{
+    tokenizer *t = open_shared("qwen2");
+    if (!t)
+        return;
+    const char *input = "<|im_start|>user";
+    lace_token start = tokenizer_find_special(t, text_of("<|im_start|>"));
+    CHECK(start == 151644);
+    token_list parsed = check_encode(t, input, strlen(input), LACE_TOKENIZE_PARSE_SPECIAL);
+    CHECK(parsed.size == 2 && parsed.data[0] == start);
+    token_list plain = check_encode(t, input, strlen(input), 0);
+    CHECK(plain.size > 2);
+    for (size_t i = 0; i < plain.size; i++)
+        CHECK(plain.data[i] != start);
+    CHECK(tokenizer_is_end(t, 151645)); /* <|im_end|> */
+    CHECK(tokenizer_is_end(t, 151643)); /* <|endoftext|> */
+    CHECK(!tokenizer_is_end(t, start));
+    token_list_deinit(&parsed);
+    token_list_deinit(&plain);
+    tokenizer_free(t);
+}
+
+static void llama_spm_adds_bos_and_a_space(void)
+{
+    tokenizer *t = open_shared("llama-spm");
+    if (!t)
+        return;
+    unsigned flags = LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL;
+    token_list list = check_encode(t, "Hello<s>Hello", 13, flags);
+    const lace_token expected[] = {1, 15043, 1, 15043}; /* 15043 is " Hello" */
+    CHECK(list.size == 4 && memcmp(list.data, expected, sizeof expected) == 0);
+    token_list_deinit(&list);
+    list = check_encode(t, "", 0, flags);
+    CHECK(list.size == 1 && list.data[0] == 1);
+    token_list_deinit(&list);
+    tokenizer_free(t);
+}
+
+static void bert_adds_cls_and_sep(void)
+{
+    tokenizer *t = open_shared("bert-bge");
+    if (!t)
+        return;
+    token_list list = check_encode(t, "Hello", 5, LACE_TOKENIZE_ADD_SPECIAL);
+    const lace_token expected[] = {101, 7592, 102};
+    CHECK(list.size == 3 && memcmp(list.data, expected, sizeof expected) == 0);
+    token_list_deinit(&list);
+    tokenizer_free(t);
+}
+
+static void phi3_special_tokens_swallow_the_newline(void)
+{
+    tokenizer *t = open_shared("phi-3");
+    if (!t)
+        return;
+    const char *input = "<|user|>\n<|end|>\n";
+    token_list list = check_encode(t, input, strlen(input), LACE_TOKENIZE_PARSE_SPECIAL);
+    const lace_token expected[] = {32010, 32007};
+    CHECK(list.size == 2 && memcmp(list.data, expected, sizeof expected) == 0);
+    token_list_deinit(&list);
+    tokenizer_free(t);
+}
+
+static void for_each(const char *claim, void (*fn)(void *), const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char name[100];
+        char arg[32];
+        snprintf(name, sizeof name, "%s_%s", names[i], claim);
+        snprintf(arg, sizeof arg, "%s", names[i]);
+        tap_case_arg(name, fn, arg);
+    }
+}
+
+int main(void)
+{
+    static const char *const with_vectors[] = {
+        "bert-bge", "deepseek-coder", "deepseek-llm", "falcon",
+        "gpt-2",    "llama-bpe",      "llama-spm",    "mpt",
+        "phi-3",    "qwen2",          "refact",       "starcoder"};
+    static const char *const lossless[] = {
+        "baichuan", "deepseek-coder", "deepseek-llm", "falcon", "gpt-2",
+        "gpt-neox", "llama-bpe",      "llama-spm",    "mpt",    "phi-3",
+        "qwen2",    "refact",         "starcoder"};
+    static const char *const timed[] = {"bert-bge", "deepseek-llm", "falcon", "llama-spm", "qwen2"};
+    for_each("gives_the_expected_ids", vectors_agree, with_vectors, 12);
+    for_each("decodes_what_it_encoded", round_trips, lossless, 13);
+    for_each("tokenizes_megabytes_fast", megabytes_are_fast, timed, 5);
+    CASE(qwen2_loads_fast);
+    CASE(qwen2_chat_tokens_are_single);
+    CASE(llama_spm_adds_bos_and_a_space);
+    CASE(bert_adds_cls_and_sep);
+    CASE(phi3_special_tokens_swallow_the_newline);
+    return tap_end();
+}
