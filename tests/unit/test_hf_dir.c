@@ -1,0 +1,183 @@
+/* formats/hf_dir.c: Hugging Face directories, whole, in shards, and broken. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "formats/weights.h"
+#include "scratch.h"
+#include "tap.h"
+#include "tiny_hf.h"
+
+/* The scratch folder as a model must be refused with this status and text. */
+static void refuse(lace_status expected, const char *part)
+{
+    weights *w;
+    lace_error err;
+    lace_status status = weights_open(scratch_path(""), &w, &err);
+    if (!CHECK(status == expected && !w && strstr(err.text, part)))
+        tap_note("%s (expected %s, \"%s\")", status ? err.text : "opened",
+                 lace_status_name(expected), part);
+    weights_close(w);
+}
+
+static void write_shard(const char *file, const char *tensor_name)
+{
+    st_file f;
+    buf b;
+    st_begin(&f);
+    buf_init(&b, 4096);
+    st_add(&f, tensor_name, "F32", "[2,2]", NULL, 16);
+    st_end(&f, &b);
+    CHECK(tiny_hf_write(file, &b));
+    buf_deinit(&b);
+}
+
+static void write_index(const char *weight_map)
+{
+    char text_of_index[1024];
+    snprintf(text_of_index, sizeof text_of_index, "{\"metadata\":{},\"weight_map\":%s}",
+             weight_map);
+    CHECK(scratch_write("model.safetensors.index.json", text_of_index));
+}
+
+static void a_directory_in_one_file_opens(void)
+{
+    weights *w;
+    lace_error err;
+    CHECK(scratch_create() && tiny_hf_llama("F16"));
+    if (CHECK(weights_open(scratch_path(""), &w, &err) == LACE_OK)) {
+        CHECK(weights_gguf(w) == NULL && weights_config(w) != NULL && weights_count(w) == 12);
+        const tensor *t = weights_find(w, "model.layers.0.mlp.down_proj.weight");
+        CHECK(t && t->type == DTYPE_F16 && t->shape.dims[0] == 12 && t->shape.dims[1] == 8);
+        CHECK(weights_index(w, "absent") == SIZE_MAX && weights_find(w, "absent") == NULL);
+        CHECK(weights_file_bytes(w) > 1000);
+    }
+    weights_close(w);
+    scratch_remove();
+}
+
+static void shards_look_like_one(void)
+{
+    char *path = tap_shared("models/tales-26m");
+    if (!path) {
+        tap_skip("no models/tales-26m");
+        return;
+    }
+    weights *w;
+    lace_error err;
+    if (CHECK(weights_open(path, &w, &err) == LACE_OK)) {
+        const tensor *t = weights_find(w, "model.layers.7.mlp.up_proj.weight");
+        CHECK(t && t->shape.dims[0] == 512 && t->shape.dims[1] == 1536);
+        uint64_t n = 0;
+        for (size_t i = 0; i < weights_count(w); i++)
+            n += weights_at(w, i)->n_values;
+        CHECK(n == 26223104); /* total_parameters of the index */
+    }
+    weights_close(w);
+    free(path);
+}
+
+static void configs_that_cannot_be_are_refused(void)
+{
+    CHECK(scratch_create() && tiny_hf_llama("F32"));
+    unlink(scratch_path("config.json"));
+    refuse(LACE_E_META, "there is no config.json");
+    CHECK(scratch_write("config.json", ""));
+    refuse(LACE_E_META, "config.json: E_META");
+    CHECK(scratch_write("config.json", "[]"));
+    refuse(LACE_E_META, "config.json: E_META");
+    CHECK(scratch_write("config.json", "{\"a\":1,\"a\":2}"));
+    refuse(LACE_E_DUP, "config.json: E_DUP at byte");
+    CHECK(scratch_write("config.json", "{\"a\":"));
+    refuse(LACE_E_JSON, "config.json: E_JSON at byte");
+    /* 200 MiB, of which the disk holds none. */
+    CHECK(truncate(scratch_path("config.json"), 200 << 20) == 0);
+    refuse(LACE_E_LIMIT, "config.json: longer than the limit");
+    scratch_remove();
+}
+
+static void file_names_of_the_index_stay_in_the_directory(void)
+{
+    CHECK(scratch_create() && scratch_write("config.json", "{}"));
+    refuse(LACE_E_META, "neither model.safetensors nor model.safetensors.index.json");
+    static const char *const names[] = {
+        "../../etc/passwd", "/etc/passwd", "a\\\\b", "", ".", "..", "a/b", "./a", "../a",
+        "sub/../a",         "C:\\\\a",
+    };
+    char map_of_one[256];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(map_of_one, sizeof map_of_one, "{\"t\":\"%s\"}", names[i]);
+        write_index(map_of_one);
+        refuse(LACE_E_NAME, "weight_map: t: ");
+    }
+    write_index("{\"t\":5}");
+    refuse(LACE_E_NAME, "is an integer, expected a file name");
+    write_index("{}");
+    refuse(LACE_E_META, "weight_map");
+    write_index("[]");
+    refuse(LACE_E_META, "weight_map");
+    scratch_remove();
+}
+
+static void index_and_shards_must_agree(void)
+{
+    CHECK(scratch_create() && scratch_write("config.json", "{}"));
+    write_shard("a.safetensors", "x");
+    write_shard("b.safetensors", "y");
+    write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
+    weights *w;
+    lace_error err;
+    CHECK(weights_open(scratch_path(""), &w, &err) == LACE_OK && weights_count(w) == 2);
+    weights_close(w);
+    write_index("{\"x\":\"b.safetensors\",\"y\":\"a.safetensors\"}");
+    refuse(LACE_E_META, "weight_map: x is not in b.safetensors");
+    write_index("{\"x\":\"a.safetensors\",\"z\":\"b.safetensors\"}");
+    refuse(LACE_E_META, "weight_map: z is not in b.safetensors");
+    write_index("{\"x\":\"a.safetensors\",\"y\":\"c.safetensors\"}");
+    refuse(LACE_E_IO, "c.safetensors: cannot open");
+    write_shard("b.safetensors", "x");
+    write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
+    refuse(LACE_E_DUP, "tensor x is also in a part before");
+    CHECK(truncate(scratch_path("b.safetensors"), 30) == 0);
+    refuse(LACE_E_TRUNC, "b.safetensors: E_TRUNC at byte");
+    scratch_remove();
+}
+
+static void every_allocation_may_fail(void)
+{
+    CHECK(scratch_create() && scratch_write("config.json", "{\"model_type\":\"llama\"}"));
+    write_shard("a.safetensors", "x");
+    write_shard("b.safetensors", "y");
+    write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
+    for (long i = 0;; i++) {
+        weights *w;
+        lace_error err;
+        mem_fail_at(i, false);
+        lace_status status = weights_open(scratch_path(""), &w, &err);
+        long n = mem_count();
+        mem_fail_at(-1, false);
+        weights_close(w);
+        if (i >= n) {
+            CHECK(status == LACE_OK);
+            tap_note("%ld allocations", n);
+            break;
+        }
+        if (!CHECK(status == LACE_E_NOMEM))
+            tap_note("allocation %ld: %s", i, lace_status_name(status));
+    }
+    scratch_remove();
+}
+
+int main(void)
+{
+    CASE(a_directory_in_one_file_opens);
+    CASE(shards_look_like_one);
+    CASE(configs_that_cannot_be_are_refused);
+    CASE(file_names_of_the_index_stay_in_the_directory);
+    CASE(index_and_shards_must_agree);
+    CASE(every_allocation_may_fail);
+    return tap_end();
+}
