@@ -100,7 +100,10 @@ typedef struct lace_model_options {
 
 lace_model_options lace_model_options_default(void);
 
-/* Open a GGUF file (for split files, any of the parts). */
+/*
+ * Open a GGUF file (for split files, any of the parts) or a Hugging Face directory. What is no path is
+ * looked up as the name of a model on this machine; see lace_model_list.
+ */
 lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
                             lace_error *err);
 
@@ -108,6 +111,17 @@ lace_status lace_model_open(const char *path, const lace_model_options *options,
 lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char *name,
                                    const lace_model_options *options, lace_model **out,
                                    lace_error *err);
+
+/* A model that lies on this machine: in $LACE_MODELS, the Ollama store or the Hugging Face cache. */
+typedef struct lace_model_entry {
+    const char *name;   /* as lace_model_open takes it: "mistral:latest" */
+    const char *path;
+    const char *origin; /* "lace", "ollama", "huggingface" */
+    uint64_t n_bytes;
+} lace_model_entry;
+
+/* Calls fn for each of them until it returns false. Entries are valid during the call. */
+void lace_model_list(bool (*fn)(void *user, const lace_model_entry *entry), void *user);
 
 void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
 

@@ -1,8 +1,12 @@
 /* Opening a model, and what it says of itself. */
+#define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "formats/store.h"
 #include "model/vocab_gguf.h"
 
 lace_model_options lace_model_options_default(void)
@@ -95,9 +99,32 @@ lace_status lace_model_open(const char *path, const lace_model_options *options,
                             lace_error *err)
 {
     weights *files;
+    char found[STORE_MAX_PATH];
     *out = NULL;
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        TRY(store_find(path, found, err));
+        path = found;
+    }
     TRY(weights_open(path, &files, err));
     return open_files(files, options, out, err);
+}
+
+typedef struct list_call {
+    bool (*fn)(void *user, const lace_model_entry *entry);
+    void *user;
+} list_call;
+
+static bool pass_on(void *user, const store_entry *e)
+{
+    const list_call *call = user;
+    lace_model_entry entry = {e->name, e->path, e->origin, e->n_bytes};
+    return call->fn(call->user, &entry);
+}
+
+void lace_model_list(bool (*fn)(void *user, const lace_model_entry *entry), void *user)
+{
+    list_call call = {fn, user};
+    store_list(pass_on, &call);
 }
 
 lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char *name,

@@ -1,0 +1,104 @@
+/* lace list: the models on this machine. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+typedef struct list_args {
+    int32_t format;
+} list_args;
+
+enum { FORMAT_TABLE, FORMAT_JSON };
+
+static const arg_option options[] = {
+    {"output", 'o', ARG_CHOICE, offsetof(list_args, format), .value = "table|json",
+     .help = "how to print (default table)"},
+};
+
+/* Both forms are put together before anything is printed, so that columns can be aligned. */
+typedef struct table {
+    json_t *rows;
+    size_t name_width;
+} table;
+
+static bool add_row(void *user, const lace_model_entry *e)
+{
+    table *t = user;
+    json_t *row = json_pack("{s:s, s:I, s:s, s:s}", "name", e->name, "bytes",
+                            (json_int_t)e->n_bytes, "from", e->origin, "path", e->path);
+    if (row)
+        json_array_append_new(t->rows, row);
+    if (strlen(e->name) > t->name_width)
+        t->name_width = strlen(e->name);
+    return true;
+}
+
+static lace_status append_table(const table *t, buf *out)
+{
+    if (json_array_size(t->rows) == 0)
+        return buf_append_text(out,
+                               "no models found in $LACE_MODELS, the Ollama store or the Hugging "
+                               "Face cache\n");
+    TRY(buf_printf(out, "%-*s  %9s  %-11s  %s\n", (int)t->name_width, "NAME", "SIZE", "FROM",
+                   "PATH"));
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row)
+    {
+        char size[32];
+        TRY(buf_printf(
+            out, "%-*s  %9s  %-11s  ", (int)t->name_width,
+            json_string_value(json_object_get(row, "name")),
+            cli_format_bytes((uint64_t)json_integer_value(json_object_get(row, "bytes")), size),
+            json_string_value(json_object_get(row, "from"))));
+        const char *path = json_string_value(json_object_get(row, "path"));
+        TRY(cli_append_clean(out, path, strlen(path)));
+        TRY(buf_append_text(out, "\n"));
+    }
+    return LACE_OK;
+}
+
+static lace_status append_json(const table *t, buf *out)
+{
+    char *dump = json_dumps(t->rows, JSON_INDENT(2));
+    lace_status status = dump ? buf_printf(out, "%s\n", dump) : LACE_E_NOMEM;
+    free(dump);
+    return status;
+}
+
+static lace_status list_run(const verb *v, int argc, char **argv, lace_error *err)
+{
+    list_args a = {0};
+    positional words;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    table t = {.rows = json_array(), .name_width = strlen("NAME")};
+    buf out;
+    buf_init(&out, SIZE_MAX / 2);
+    lace_model_list(add_row, &t);
+    lace_status status = a.format == FORMAT_JSON ? append_json(&t, &out) : append_table(&t, &out);
+    if (status == LACE_OK)
+        status = cli_write(out.data, out.size, err);
+    else
+        error_nomem(err, "the list");
+    buf_deinit(&out);
+    json_decref(t.rows);
+    return status;
+}
+
+const verb verb_list = {
+    .name = "list",
+    .summary = "show the models on this machine",
+    .usage = "[options]",
+    .description =
+        "Looks into the folder $LACE_MODELS, the Ollama store and the Hugging Face cache. Any\n"
+        "name it prints can stand for MODEL; nothing is copied.\n",
+    .examples = "  lace list\n"
+                "  lace run mistral:latest -p \"Dear Ada,\"\n"
+                "  LACE_MODELS=~/models lace list -o json\n",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .max_positional = 0,
+    .run = list_run,
+};

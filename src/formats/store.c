@@ -1,0 +1,430 @@
+/* Models that are already on this machine: $LACE_MODELS, the Ollama store, the Hugging Face cache.
+ */
+#define _GNU_SOURCE
+#include "formats/store.h"
+
+#include <dirent.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/json_read.h"
+
+enum { MAX_PART = 128, MAX_MANIFEST = 1 << 20 };
+
+/* ---- Names and folders ----------------------------------------------------------------------- */
+
+/* True if a path fits; out is formatted. */
+__attribute__((format(printf, 2, 3))) static bool join(char out[STORE_MAX_PATH], const char *format,
+                                                       ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out, STORE_MAX_PATH, format, args);
+    va_end(args);
+    return n >= 0 && n < STORE_MAX_PATH;
+}
+
+static bool is_part(const char *s, size_t n)
+{
+    if (n == 0 || n >= MAX_PART || s[0] == '.')
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        char c = s[i];
+        bool ok = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '.' || c == '_' || c == '-';
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+/* "owner/model:tag"; owner and tag may be absent (""). */
+typedef struct parts {
+    char owner[MAX_PART], model[MAX_PART], tag[MAX_PART];
+} parts;
+
+static bool copy_part(char out[MAX_PART], const char *s, size_t n)
+{
+    if (!is_part(s, n))
+        return false;
+    memcpy(out, s, n);
+    out[n] = 0;
+    return true;
+}
+
+static bool split_name(const char *name, parts *out)
+{
+    memset(out, 0, sizeof *out);
+    const char *slash = strchr(name, '/');
+    if (slash && !copy_part(out->owner, name, (size_t)(slash - name)))
+        return false;
+    const char *model = slash ? slash + 1 : name;
+    const char *colon = strchr(model, ':');
+    if (colon && !copy_part(out->tag, colon + 1, strlen(colon + 1)))
+        return false;
+    return copy_part(out->model, model, colon ? (size_t)(colon - model) : strlen(model));
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static uint64_t file_size(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* A folder with a config.json is a model. */
+static bool is_model_folder(const char *path)
+{
+    char config[STORE_MAX_PATH];
+    return join(config, "%s/config.json", path) && is_file(config);
+}
+
+/* Calls fn for every entry of a folder that is_part accepts, in alphabetical order, until it
+ * returns false. A folder that cannot be read is empty. */
+typedef bool (*entry_fn)(void *user, const char *folder, const char *name);
+
+static bool each_entry(const char *folder, entry_fn fn, void *user)
+{
+    struct dirent **entries;
+    int n = scandir(folder, &entries, NULL, alphasort);
+    bool goes_on = true;
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        if (goes_on && is_part(name, strlen(name)))
+            goes_on = fn(user, folder, name);
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+    return goes_on;
+}
+
+static bool add_size(void *user, const char *folder, const char *name)
+{
+    char path[STORE_MAX_PATH];
+    if (join(path, "%s/%s", folder, name))
+        *(uint64_t *)user += file_size(path);
+    return true;
+}
+
+static uint64_t folder_size(const char *folder)
+{
+    uint64_t n = 0;
+    each_entry(folder, add_size, &n);
+    return n;
+}
+
+/* A listing under way. */
+typedef struct listing {
+    store_fn fn;
+    void *user;
+    const char *host, *owner, *model; /* the folders that we are in */
+} listing;
+
+/* ---- $LACE_MODELS ---------------------------------------------------------------------------- */
+
+static bool find_lace(const char *name, char path[STORE_MAX_PATH])
+{
+    const char *root = getenv("LACE_MODELS");
+    parts p;
+    if (!root || !root[0] || !split_name(name, &p) || p.tag[0])
+        return false;
+    if (join(path, "%s/%s.gguf", root, name) && is_file(path))
+        return true;
+    if (!join(path, "%s/%s", root, name))
+        return false;
+    return (ends_with(name, ".gguf") && is_file(path)) || is_model_folder(path);
+}
+
+static bool list_lace_entry(void *user, const char *folder, const char *name)
+{
+    const listing *l = user;
+    char path[STORE_MAX_PATH], shown[MAX_PART];
+    if (!join(path, "%s/%s", folder, name))
+        return true;
+    snprintf(shown, sizeof shown, "%s", name);
+    store_entry e = {.name = shown, .path = path, .origin = "lace"};
+    if (ends_with(name, ".gguf") && is_file(path)) {
+        shown[strlen(shown) - strlen(".gguf")] = 0;
+        e.n_bytes = file_size(path);
+    } else if (is_model_folder(path)) {
+        e.n_bytes = folder_size(path);
+    } else {
+        return true;
+    }
+    return l->fn(l->user, &e);
+}
+
+/* ---- The Ollama store ------------------------------------------------------------------------ */
+
+/* The folder with "manifests" and "blobs" in it. */
+static bool ollama_root(char out[STORE_MAX_PATH])
+{
+    const char *given = getenv("OLLAMA_MODELS"), *home = getenv("HOME");
+    if (given && given[0])
+        return join(out, "%s", given) && is_folder(out);
+    if (home && join(out, "%s/.ollama/models", home) && is_folder(out))
+        return true;
+    return join(out, "/usr/share/ollama/.ollama/models") && is_folder(out);
+}
+
+/* The blob of the layer that holds the model. */
+static bool read_manifest(const char *root, const char *manifest, char path[STORE_MAX_PATH])
+{
+    buf bytes;
+    json_t *json = NULL;
+    bool found = false;
+    buf_init(&bytes, MAX_MANIFEST);
+    if (file_read(manifest, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
+        json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, &json, NULL) == LACE_OK) {
+        size_t i;
+        json_t *layer;
+        json_array_foreach(json_object_get(json, "layers"), i, layer)
+        {
+            const char *type = json_string_value(json_object_get(layer, "mediaType"));
+            const char *digest = json_string_value(json_object_get(layer, "digest"));
+            if (!type || !digest || !ends_with(type, ".image.model") ||
+                strncmp(digest, "sha256:", 7) != 0 || !is_part(digest + 7, strlen(digest + 7)))
+                continue;
+            found = join(path, "%s/blobs/sha256-%s", root, digest + 7) && is_file(path);
+        }
+    }
+    json_decref(json);
+    buf_deinit(&bytes);
+    return found;
+}
+
+/* While a manifest is looked for: in which of the hosts' folders does not matter. */
+typedef struct manifest_search {
+    const char *root;
+    const parts *p;
+    char *path;
+    bool found;
+} manifest_search;
+
+static bool search_host(void *user, const char *folder, const char *host)
+{
+    manifest_search *s = user;
+    char manifest[STORE_MAX_PATH];
+    const char *owner = s->p->owner[0] ? s->p->owner : "library";
+    const char *tag = s->p->tag[0] ? s->p->tag : "latest";
+    s->found = join(manifest, "%s/%s/%s/%s/%s", folder, host, owner, s->p->model, tag) &&
+               is_file(manifest) && read_manifest(s->root, manifest, s->path);
+    return !s->found;
+}
+
+static bool find_ollama(const char *name, char path[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH], manifests[STORE_MAX_PATH];
+    parts p;
+    if (!split_name(name, &p) || !ollama_root(root) || !join(manifests, "%s/manifests", root))
+        return false;
+    manifest_search s = {root, &p, path, false};
+    each_entry(manifests, search_host, &s);
+    return s.found;
+}
+
+static bool list_tag(void *user, const char *folder, const char *tag)
+{
+    const listing *l = user;
+    char root[STORE_MAX_PATH], manifest[STORE_MAX_PATH], path[STORE_MAX_PATH], name[3 * MAX_PART];
+    if (!ollama_root(root) || !join(manifest, "%s/%s", folder, tag) ||
+        !read_manifest(root, manifest, path))
+        return true;
+    bool is_library = strcmp(l->owner, "library") == 0;
+    snprintf(name, sizeof name, "%s%s%s:%s", is_library ? "" : l->owner, is_library ? "" : "/",
+             l->model, tag);
+    store_entry e = {.name = name, .path = path, .origin = "ollama", .n_bytes = file_size(path)};
+    return l->fn(l->user, &e);
+}
+
+static bool list_ollama_model(void *user, const char *folder, const char *model)
+{
+    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.model = model;
+    return !join(path, "%s/%s", folder, model) || each_entry(path, list_tag, &l);
+}
+
+static bool list_owner(void *user, const char *folder, const char *owner)
+{
+    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.owner = owner;
+    return !join(path, "%s/%s", folder, owner) || each_entry(path, list_ollama_model, &l);
+}
+
+static bool list_host(void *user, const char *folder, const char *host)
+{
+    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.host = host;
+    return !join(path, "%s/%s", folder, host) || each_entry(path, list_owner, &l);
+}
+
+/* ---- The Hugging Face cache ------------------------------------------------------------------ */
+
+static bool cache_root(char out[STORE_MAX_PATH])
+{
+    const char *cache = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *home = getenv("HOME");
+    if (cache && cache[0])
+        return join(out, "%s", cache) && is_folder(out);
+    if (hf && hf[0])
+        return join(out, "%s/hub", hf) && is_folder(out);
+    return home && join(out, "%s/.cache/huggingface/hub", home) && is_folder(out);
+}
+
+static bool keep_name(void *user, const char *folder, const char *name)
+{
+    snprintf(user, MAX_PART, "%s", name);
+    return true; /* the last one wins */
+}
+
+/* The snapshot that refs/main names; without that, the last one. */
+static bool find_snapshot(const char *repository, char out[STORE_MAX_PATH])
+{
+    char ref[STORE_MAX_PATH], revision[MAX_PART] = "";
+    buf bytes;
+    buf_init(&bytes, MAX_PART - 1);
+    if (join(ref, "%s/refs/main", repository) && file_read(ref, &bytes, NULL) == LACE_OK &&
+        bytes.size > 0) {
+        size_t n = strcspn(bytes.data, "\r\n");
+        if (is_part(bytes.data, n))
+            copy_part(revision, bytes.data, n);
+    }
+    buf_deinit(&bytes);
+    char snapshots[STORE_MAX_PATH];
+    if (!join(snapshots, "%s/snapshots", repository))
+        return false;
+    if (!revision[0])
+        each_entry(snapshots, keep_name, revision);
+    return revision[0] && join(out, "%s/%s", snapshots, revision) && is_folder(out);
+}
+
+/* The first GGUF file of a folder whose name has the tag in it, whatever the case. */
+typedef struct file_search {
+    const char *tag;
+    char *path;
+    bool found;
+} file_search;
+
+static bool search_file(void *user, const char *folder, const char *name)
+{
+    file_search *s = user;
+    if (ends_with(name, ".gguf") && (!s->tag[0] || strcasestr(name, s->tag)))
+        s->found = join(s->path, "%s/%s", folder, name) && is_file(s->path);
+    return !s->found;
+}
+
+static bool find_in_snapshot(const char *snapshot, const char *tag, char path[STORE_MAX_PATH])
+{
+    if (!tag[0] && is_model_folder(snapshot)) {
+        file_search has_tensors = {.tag = "", .path = path};
+        char single[STORE_MAX_PATH], index[STORE_MAX_PATH];
+        if (join(single, "%s/model.safetensors", snapshot) &&
+            join(index, "%s/model.safetensors.index.json", snapshot) &&
+            (is_file(single) || is_file(index)))
+            return join(path, "%s", snapshot);
+        each_entry(snapshot, search_file, &has_tensors);
+        return has_tensors.found;
+    }
+    file_search s = {.tag = tag, .path = path};
+    each_entry(snapshot, search_file, &s);
+    return s.found;
+}
+
+static bool find_cached(const char *name, char path[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH], repository[STORE_MAX_PATH], snapshot[STORE_MAX_PATH];
+    parts p;
+    return split_name(name, &p) && p.owner[0] && cache_root(root) &&
+           join(repository, "%s/models--%s--%s", root, p.owner, p.model) &&
+           find_snapshot(repository, snapshot) && find_in_snapshot(snapshot, p.tag, path);
+}
+
+/* One GGUF file of a snapshot: "org/model:its name without the end". */
+static bool list_cached_file(void *user, const char *folder, const char *file)
+{
+    const listing *l = user;
+    char path[STORE_MAX_PATH], name[4 * MAX_PART];
+    if (!ends_with(file, ".gguf") || !join(path, "%s/%s", folder, file) || !is_file(path))
+        return true;
+    snprintf(name, sizeof name, "%s/%s:%.*s", l->owner, l->model,
+             (int)(strlen(file) - strlen(".gguf")), file);
+    store_entry e = {
+        .name = name, .path = path, .origin = "huggingface", .n_bytes = file_size(path)};
+    return l->fn(l->user, &e);
+}
+
+static bool list_repository(void *user, const char *folder, const char *entry)
+{
+    listing l = *(const listing *)user;
+    const char *rest = strncmp(entry, "models--", 8) == 0 ? entry + 8 : NULL;
+    const char *dashes = rest ? strstr(rest, "--") : NULL;
+    char repository[STORE_MAX_PATH], snapshot[STORE_MAX_PATH], path[STORE_MAX_PATH];
+    char owner[MAX_PART], model[MAX_PART], name[2 * MAX_PART];
+    if (!dashes || !copy_part(owner, rest, (size_t)(dashes - rest)) ||
+        !copy_part(model, dashes + 2, strlen(dashes + 2)) ||
+        !join(repository, "%s/%s", folder, entry) || !find_snapshot(repository, snapshot))
+        return true;
+    l.owner = owner;
+    l.model = model;
+    snprintf(name, sizeof name, "%s/%s", owner, model);
+    if (find_in_snapshot(snapshot, "", path) && is_folder(path)) {
+        store_entry e = {
+            .name = name, .path = path, .origin = "huggingface", .n_bytes = folder_size(path)};
+        if (!l.fn(l.user, &e))
+            return false;
+    }
+    return each_entry(snapshot, list_cached_file, &l);
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err)
+{
+    if (find_lace(name, path) || find_ollama(name, path) || find_cached(name, path))
+        return LACE_OK;
+    path[0] = 0;
+    return error_set(err, LACE_E_IO,
+                     "%.200s: no such file, and no model of that name in $LACE_MODELS, the Ollama "
+                     "store or the Hugging Face cache (see: lace list)",
+                     name);
+}
+
+void store_list(store_fn fn, void *user)
+{
+    listing l = {.fn = fn, .user = user};
+    char root[STORE_MAX_PATH], folder[STORE_MAX_PATH];
+    const char *own = getenv("LACE_MODELS");
+    if (own && own[0] && !each_entry(own, list_lace_entry, &l))
+        return;
+    if (ollama_root(root) && join(folder, "%s/manifests", root) &&
+        !each_entry(folder, list_host, &l))
+        return;
+    if (cache_root(root))
+        each_entry(root, list_repository, &l);
+}

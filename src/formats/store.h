@@ -1,0 +1,34 @@
+/*
+ * Models that are already on this machine, by name: nothing is copied or changed.
+ *
+ * Three places, in this order:
+ *   $LACE_MODELS                  NAME.gguf, or NAME with config.json in it
+ *   the Ollama store              "mistral", "mistral:7b", "someone/model:tag": manifests that name
+ * a blob; $OLLAMA_MODELS, else ~/.ollama/models, else /usr/share/ollama/.ollama/models the Hugging
+ * Face cache        "org/model", "org/model:Q4_K_M": a snapshot with config.json, or the GGUF file
+ * in it whose name has the tag; $HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub
+ *
+ * The parts of a name are letters, digits and "._-", so no name reaches out of these folders.
+ */
+#ifndef LACE_FORMATS_STORE_H
+#define LACE_FORMATS_STORE_H
+
+#include "base/status.h"
+
+enum { STORE_MAX_PATH = 4096 };
+
+typedef struct store_entry {
+    const char *name; /* as store_find takes it */
+    const char *path;
+    const char *origin; /* "lace", "ollama", "huggingface" */
+    uint64_t n_bytes;   /* of all its files */
+} store_entry;
+
+/* The path of a model. LACE_E_IO, and a line that says where was looked, if there is none. */
+lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err);
+
+/* Calls fn for every model until it returns false. */
+typedef bool (*store_fn)(void *user, const store_entry *entry);
+void store_list(store_fn fn, void *user);
+
+#endif
