@@ -35,6 +35,8 @@ static const struct {
     {"draft of three", 1, {90}, {3}},
     {"prefill 70", 1, {0}, {70}},
     {"prefill 17 after 100", 1, {100}, {17}},
+    {"decode in step", 3, {40, 41, 42}, {1, 1, 1}},
+    {"any order", 1, {0}, {40}},
     {"mixed", 3, {40, 0, 77}, {1, 30, 6}},
 };
 enum { N_BATCHES = sizeof batches / sizeof batches[0] };
@@ -96,6 +98,12 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
                 all_extras[e].has_sinks, (double)size, n_workers);
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);
+    if (strcmp(batches[k].name, "any order") == 0) {
+        int32_t *positions = check_alloc(4 * (uint64_t)c.b.n_tokens);
+        for (int t = 0; t < c.b.n_tokens; t++)
+            positions[t] = check_random_int(0, c.n_context - 1);
+        c.b.positions = positions;
+    }
     step s = make_step(&c, heads[h].n_heads, all_extras[e], size);
     operand want = check_operand(ACT_F32, s.in[0].width, c.b.n_tokens);
     operand got = check_operand_copy(&want, c.b.n_tokens);

@@ -347,6 +347,7 @@ int main(int argc, char **argv)
     signal(SIGSEGV, on_signal);
     signal(SIGBUS, on_signal);
     signal(SIGFPE, on_signal);
+    signal(SIGABRT, on_signal);
 #endif
     signal(SIGILL, on_signal);
     printf("# checkkernels --seed %llu, on %s\n", (unsigned long long)options.seed,
