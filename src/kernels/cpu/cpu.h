@@ -27,7 +27,7 @@ void ops_init_avx512(kernel_table *table);
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
 #if defined(__x86_64__)
-#define X(id, name) extern const matmul_impl matmul_##name##_avx512vnni;
+#define X(id, name) extern const matmul_impl matmul_##name##_avx512vnni, matmul_##name##_avx2;
 CPU_MATMULS_QUANT(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;

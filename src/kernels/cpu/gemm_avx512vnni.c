@@ -63,8 +63,8 @@
 
 #define MIN(t, a, b, fa, fb, r, at)                                                                \
     LINE("vbroadcastss " #at AT##t(e, es) ",%%zmm" #r)                                             \
-    LINE("vfnmadd231ps %%zmm" #r ",%%zmm28,%%zmm" #fa)                                             \
-    LINE("vfnmadd231ps %%zmm" #r ",%%zmm29,%%zmm" #fb)
+    LINE("vfmadd231ps %%zmm" #r ",%%zmm28,%%zmm" #fa)                                             \
+    LINE("vfmadd231ps %%zmm" #r ",%%zmm29,%%zmm" #fb)
 
 #define MINS(w_at, e_at)                                                                           \
     LINE("vmovups " #w_at "(%[wa]),%%zmm28")                                                       \

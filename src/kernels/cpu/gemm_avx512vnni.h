@@ -8,7 +8,7 @@
  *     64 or 128     float[16] mins, of the types that have them
  *
  * `extra` has a number for each token and scale: the 32-bit start of the integer sum that takes off
- * the quants' offset, or, for types with mins, the float sum of the activations.
+ * the quants' offset, or, for types with mins, minus the float sum of the activations.
  */
 #ifndef LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
 #define LACE_KERNELS_CPU_GEMM_AVX512VNNI_H

@@ -8,6 +8,9 @@ void kernels_init_avx2(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx2;
     CPU_MATMULS_FLOAT(X)
 #undef X
+#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2;
+    CPU_MATMULS_QUANT(X)
+#undef X
 }
 
 void kernels_init_avx512(kernel_table *table)

@@ -1,23 +1,23 @@
 /* Products with the types of 32 values a block, AVX-512 VNNI. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/dot_avx512vnni.h"
 
 #define TILE_TYPE q4_0
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE q4_1
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE q5_0
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE q5_1
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE q8_0
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE iq4_nl
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"
 
 #define TILE_TYPE mxfp4
-#include "kernels/cpu/matmul_quant_avx512vnni.h"
+#include "kernels/cpu/matmul_quant_tmpl.h"

@@ -1,0 +1,353 @@
+/*
+ * The product of a quantized matrix in tiles with int8 activations. Compiled once per CPU level and
+ * type: the including file includes dot_<level>.h, and for each type defines TILE_TYPE, a name in
+ * unpack_tmpl.h.
+ *
+ * Few tokens: a group of 32 columns is decoded into registers and multiplied with up to
+ * QUANT_TOKENS of them, so the weights come from memory once; memory sets the pace. Several panels
+ * from distant parts of the rows are walked at once, which keeps more reads of memory under way.
+ *
+ * More tokens: where the level has it, panels are decoded to bytes that stay in the L2 cache, and
+ * gemm_<level>.c multiplies them with 6 tokens at a time.
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/unpack_tmpl.h"
+
+#include <string.h>
+
+#define CAT_(a, b) a##_##b
+#define CAT(a, b)  CAT_(a, b)
+#define OF(name)   CAT(name, TILE_TYPE) /* dot -> dot_q4_0 */
+#define STRING_(x) #x
+#define STRING(x)  STRING_(x)
+
+/* ---- The same for all types ------------------------------------------------------------------ */
+
+#ifndef MATMUL_QUANT_ONCE
+#define MATMUL_QUANT_ONCE
+
+/* A pointer as if new: else compilers keep what several groups load, in more registers than there
+ * are. */
+#define RENEW(pointer) __asm__("" : "+r"(pointer))
+
+enum { PREFETCH_BYTES = 4096, MOST_STREAMS = 4 };
+
+/* What the functions for all types must know of one. */
+typedef struct tile_traits {
+    int64_t tile_bytes;
+    int groups, scales, offset, most;
+    bool has_min;
+} tile_traits;
+
+/*
+ * Tokens to multiply with: rows of ACT_Q8. `extra` has a number for each group, scale and token, in
+ * this order: the integer that a sum starts with to take off the offset of the weights, or, for
+ * types with mins, minus the float sum of the activations.
+ */
+typedef struct tokens {
+    const uint8_t *x;
+    uint64_t stride;
+    int64_t n_cols;
+    int n;
+    const uint8_t *extra;
+} tokens;
+
+/* Panels to walk at once. */
+typedef struct panel_set {
+    const uint8_t *w[MOST_STREAMS];
+    float *out[MOST_STREAMS];     /* for the first token */
+    int64_t n_rows[MOST_STREAMS]; /* those beyond do not exist */
+    int64_t out_stride;
+} panel_set;
+
+static int64_t round_up(int64_t n, int64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One token's numbers for `extra`, to out[0], out[every], ... */
+static void make_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, uint8_t *out,
+                       int64_t every)
+{
+    const float *d = act_q8_scales(x, n_cols);
+    const int16_t *s = act_q8_sums(x, n_cols);
+    for (int64_t i = 0; i < n_cols / 32 * t->scales; i++) {
+        int32_t sum = t->scales == 2 ? s[i] : s[2 * i] + s[2 * i + 1];
+        float scaled = -d[t->scales == 2 ? i / 2 : i] * (float)sum;
+        int32_t start = -t->offset * sum;
+        memcpy(out + 4 * i * every, t->has_min ? (void *)&scaled : (void *)&start, 4);
+    }
+}
+
+ALWAYS_INLINE vf broadcast_float(const uint8_t *at)
+{
+    float x;
+    memcpy(&x, at, 4);
+    return v_set(x);
+}
+
+/*
+ * f[i] += the product of one group with token i of n. scale, min, x, d and extra are those of this
+ * group.
+ */
+ALWAYS_INLINE void dot_group(const vi w[8], const vf *scale, const vf *min, const tile_traits t,
+                             const uint8_t *x, uint64_t stride, const uint8_t *d,
+                             const uint8_t *extra, const int n, vf *f)
+{
+    const int words = 8 / t.scales;
+    UNROLL
+    for (int i = 0; i < n; i++) {
+        vf xd = broadcast_float(d + (uint64_t)i * stride);
+        UNROLL
+        for (int k = 0; k < t.scales; k++) {
+            const uint8_t *e = extra + 4 * (k * n + i);
+            vi start = t.offset ? broadcast_word(e) : zero_words();
+            vi sum = dot_words(start, w + k * words, x + (uint64_t)i * stride + 4 * k * words,
+                               words, t.most);
+            f[i] = v_fma(floats_from_words(sum), v_mul(scale[k], xd), f[i]);
+            if (t.has_min)
+                f[i] = v_fma(min[k], broadcast_float(e), f[i]);
+        }
+    }
+}
+
+/* The products of VW rows with one token; those from n_rows on do not exist. */
+ALWAYS_INLINE void store_rows(float *out, vf y, int64_t n_rows)
+{
+    if (n_rows >= VW)
+        v_store(out, y);
+    else if (n_rows > 0)
+        v_store_n(out, y, n_rows);
+}
+
+/* How many of n tokens to multiply with at once: a count that multiply_set has, and never one
+ * alone. */
+static int next_count(int64_t n)
+{
+#if QUANT_TOKENS == 8
+    static const int counts[] = {0, 1, 2, 3, 4, 3, 6, 4, 8, 6};
+    return n < 10 ? counts[n] : 8;
+#else
+    static const int counts[] = {0, 1, 2, 3, 4, 3};
+    return n < 6 ? counts[n] : 4;
+#endif
+}
+
+/* The i-th set of panels; the last one may have the same panel several times. */
+static panel_set panel_set_view(const uint8_t *w, int64_t panel_bytes, int64_t n_rows, float *out,
+                                int64_t out_stride, int64_t i, int streams)
+{
+    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS, run = n_panels / streams;
+    panel_set set = {.out_stride = out_stride};
+    for (int k = 0; k < streams; k++) {
+        /* From distant parts of the rows, so that each is one long stream. */
+        int64_t p = i < run ? k * run + i : min_i64(run * streams + k, n_panels - 1);
+        set.w[k] = w + p * panel_bytes;
+        set.out[k] = out + p * TILE_ROWS;
+        set.n_rows[k] = n_rows - p * TILE_ROWS;
+    }
+    return set;
+}
+
+/* At most QUANT_DIRECT tokens, straight from the tiles. scratch: for the tokens' extra. */
+static void multiply_direct(const tile_traits *t,
+                            void (*multiply_set)(const panel_set *, const tokens *),
+                            const uint8_t *w, int64_t panel_bytes, int64_t n_rows,
+                            const tokens *all, float *out, int64_t out_stride, uint8_t *scratch)
+{
+    tokens slices[QUANT_DIRECT];
+    int n_slices = 0;
+    for (int64_t at = 0; at < all->n; at += slices[n_slices++].n) {
+        tokens *s = &slices[n_slices];
+        *s = *all;
+        s->x += (uint64_t)at * all->stride;
+        s->n = next_count(all->n - at);
+        s->extra = scratch;
+        for (int i = 0; i < s->n; i++)
+            make_extra(t, s->x + (uint64_t)i * all->stride, all->n_cols, scratch + 4 * i, s->n);
+        scratch += all->n_cols / 32 * t->scales * 4 * s->n;
+    }
+    int streams = all->n == 1 ? 4 : 2;
+    int64_t n_sets = round_up(n_rows, TILE_ROWS * streams) / (TILE_ROWS * streams);
+    for (int64_t i = 0; i < n_sets; i++) {
+        panel_set set = panel_set_view(w, panel_bytes, n_rows, out, out_stride, i, streams);
+        for (int k = 0; k < n_slices; k++) {
+            multiply_set(&set, &slices[k]);
+            for (int m = 0; m < streams; m++)
+                set.out[m] += slices[k].n * out_stride;
+        }
+    }
+}
+
+static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
+{
+    return (uint64_t)round_up(n_cols / 32 * t->scales * 4, 64);
+}
+
+#if QUANT_HAS_GEMM
+#include "kernels/cpu/gemm_panels.h"
+#else
+static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
+{
+    return extra_bytes(t, n_cols) * (uint64_t)min_i64(n_tokens, QUANT_DIRECT);
+}
+#endif
+
+#endif
+
+/* ---- For this type --------------------------------------------------------------------------- */
+
+static const tile_traits OF(traits) = {
+    .tile_bytes = OF(BYTES),
+    .groups = OF(GROUPS),
+    .scales = OF(SCALES),
+    .offset = QUANT_SIGNED && OF(MOST) > 127 ? 0 : OF(OFFSET),
+    .most = OF(MOST),
+    .has_min = OF(HAS_MIN),
+};
+
+/* f[i] += the product of a part of a tile with token i of n, at columns 32 * group and on. */
+ALWAYS_INLINE void OF(dot)(const uint8_t *tile, int part, const tokens *x, int64_t group,
+                           const int n, vf *f)
+{
+    tile_scales s;
+    OF(scales)(tile, part, &s);
+    for (int j = 0; j < OF(GROUPS); j++) {
+        const uint8_t *from = tile, *xj = x->x + 32 * (group + j);
+        const uint8_t *d = x->x + x->n_cols + 4 * (group + j);
+        const uint8_t *extra = x->extra + 4 * (group + j) * OF(SCALES) * n;
+        vi w[8];
+        RENEW(from);
+        RENEW(xj);
+        RENEW(d);
+        RENEW(extra);
+        OF(words)(from, part, j, w);
+        /* This group's share of a tile to come. */
+        UNROLL
+        for (int i = 0; i < OF(BYTES) / OF(GROUPS) && part == 0; i += 64)
+            _mm_prefetch((const char *)from + PREFETCH_BYTES + OF(BYTES) / OF(GROUPS) * j + i,
+                         _MM_HINT_T0);
+        dot_group(w, s.scale + OF(SCALES) * j, s.min + OF(SCALES) * j, OF(traits), xj, x->stride, d,
+                  extra, n, f);
+    }
+}
+
+/* `streams` panels of a set from the first-th on, with n tokens. */
+ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, const int streams,
+                            const int n)
+{
+    for (int part = 0; part < TILE_PARTS; part++) {
+        vf f[QUANT_TOKENS];
+        UNROLL
+        for (int i = 0; i < streams * n; i++)
+            f[i] = v_set(0);
+        int64_t at = 0;
+        for (int64_t g = 0; g < x->n_cols / 32; g += OF(GROUPS), at += OF(BYTES)) {
+            UNROLL
+            for (int i = 0; i < streams; i++)
+                OF(dot)(set->w[first + i] + at, part, x, g, n, f + i * n);
+        }
+        for (int i = 0; i < streams; i++) {
+            float *out = set->out[first + i] + part * TILE_PART;
+            UNROLL
+            for (int k = 0; k < n; k++)
+                store_rows(out + k * set->out_stride, f[i * n + k],
+                           set->n_rows[first + i] - part * TILE_PART);
+        }
+    }
+}
+
+/* A set of panels with x->n tokens. Each count is compiled for itself: its sums stay in registers.
+ */
+static void OF(multiply_set)(const panel_set *set, const tokens *x)
+{
+    switch (x->n) {
+#define COUNT(n, set_panels, streams)                                                              \
+    case n:                                                                                        \
+        for (int i = 0; i < set_panels; i += streams)                                              \
+            OF(walk)(set, i, x, streams, n);                                                       \
+        break;
+        COUNT(1, 4, 4)
+        COUNT(2, 2, 2)
+#if QUANT_TOKENS == 8
+        COUNT(3, 2, 2)
+        COUNT(4, 2, 2)
+        COUNT(6, 2, 1)
+        COUNT(8, 2, 1)
+#else
+        COUNT(3, 2, 1)
+        COUNT(4, 2, 1)
+#endif
+#undef COUNT
+    }
+}
+
+#if QUANT_HAS_GEMM
+static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
+{
+    for (int64_t i = 0; i < n_tiles; i++, w += OF(BYTES)) {
+        tile_scales s;
+        OF(scales)(w, 0, &s);
+        for (int j = 0; j < OF(GROUPS); j++) {
+            vi words[8];
+            OF(words)(w, 0, j, words);
+            for (int k = 0; k < 8; k++, out += 64)
+                _mm512_storeu_si512(out, words[k]);
+            for (int k = 0; k < OF(SCALES); k++, out += 64)
+                _mm512_storeu_ps(out, s.scale[OF(SCALES) * j + k]);
+            for (int k = 0; k < OF(SCALES) * OF(HAS_MIN); k++, out += 64)
+                _mm512_storeu_ps(out, s.min[OF(SCALES) * j + k]);
+        }
+    }
+}
+#endif
+
+static uint64_t OF(scratch_bytes)(int64_t n_cols, int64_t n_tokens)
+{
+    return scratch_bytes_of(&OF(traits), n_cols, n_tokens);
+}
+
+static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, const uint8_t *x,
+                     uint64_t x_stride, int64_t n_tokens, float *out, int64_t out_stride,
+                     uint8_t *scratch)
+{
+    const tile_traits *t = &OF(traits);
+    int64_t n_rows = row_end - row_begin;
+    int64_t panel_bytes = matrix->n_cols / (32 * t->groups) * t->tile_bytes;
+    const uint8_t *w = matrix->data + row_begin / TILE_ROWS * panel_bytes;
+    tokens all = {.x = x, .stride = x_stride, .n_cols = matrix->n_cols};
+#if QUANT_HAS_GEMM
+    if (n_tokens > QUANT_DIRECT) {
+        multiply_panels(t, OF(decode), w, n_rows, &all, n_tokens, out, out_stride, scratch);
+        return;
+    }
+#endif
+    for (int64_t i = 0; i < n_tokens; i += QUANT_DIRECT) {
+        all.x = x + (uint64_t)i * x_stride;
+        all.n = (int)min_i64(QUANT_DIRECT, n_tokens - i);
+        multiply_direct(t, OF(multiply_set), w, panel_bytes, n_rows, &all, out + i * out_stride,
+                        out_stride, scratch);
+    }
+}
+
+const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
+    .name = STRING(TILE_TYPE) " " STRING(QUANT_LEVEL),
+    .act = ACT_Q8,
+    .packed_bytes = tiles_packed_bytes,
+    .pack = tiles_pack,
+    .scratch_bytes = OF(scratch_bytes),
+    .rows = OF(rows),
+};
+
+#undef CAT_
+#undef CAT
+#undef OF
+#undef STRING_
+#undef STRING
+#undef TILE_TYPE

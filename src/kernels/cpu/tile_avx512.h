@@ -1,0 +1,110 @@
+/*
+ * The words that unpack_tmpl.h and matmul_quant_tmpl.h are written in, for AVX-512.
+ *
+ * A vector of words (vi) is as in tiles.h: 4 columns of TILE_PART rows, here of all 16. Loads take
+ * the address of what belongs to 16 rows, and which part of them is wanted.
+ */
+#ifndef LACE_KERNELS_CPU_TILE_AVX512_H
+#define LACE_KERNELS_CPU_TILE_AVX512_H
+
+#include "kernels/cpu/vec_avx512.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+enum { TILE_PART = 16, TILE_PARTS = 1 };
+typedef __m512i vi;
+
+ALWAYS_INLINE vi load_words(const uint8_t *at, int part)
+{
+    return _mm512_loadu_si512(at);
+}
+
+/* 16-bit floats, bytes, and 16-bit numbers shifted right and cut to bytes. */
+ALWAYS_INLINE vf load_halves(const uint8_t *at, int part)
+{
+    return v_load_f16(at);
+}
+
+ALWAYS_INLINE __m128i load_bytes(const uint8_t *at, int part)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+
+ALWAYS_INLINE __m128i load_shifted(const uint8_t *at, int part, int shift)
+{
+    __m256i x = _mm256_loadu_si256((const __m256i *)at);
+    return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, shift));
+}
+
+ALWAYS_INLINE vf load_floats(const uint8_t *at, int part)
+{
+    return _mm512_loadu_ps(at);
+}
+
+ALWAYS_INLINE vf floats_from_bytes(__m128i bytes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+}
+
+ALWAYS_INLINE vf floats_from_signed(__m128i bytes)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+
+/* e8m0_to_f32_half() of each byte. */
+ALWAYS_INLINE vf floats_from_e8m0(__m128i bytes)
+{
+    vi e = _mm512_cvtepu8_epi32(bytes);
+    vi normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    vi tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __mmask16 is_tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny));
+}
+
+ALWAYS_INLINE vi vi_or(vi a, vi b)
+{
+    return _mm512_or_si512(a, b);
+}
+
+/* Bits from `at` on under a mask for bytes. at < 0: shifted left. Known when this is compiled. */
+ALWAYS_INLINE vi bits(vi x, int at, int mask)
+{
+    vi shifted = at >= 0 ? _mm512_srli_epi16(x, (unsigned)at) : _mm512_slli_epi16(x, (unsigned)-at);
+    return _mm512_and_si512(shifted, _mm512_set1_epi8((char)mask));
+}
+
+/* The same for a count that is known only when it runs: (x >> at & mask) << left. */
+ALWAYS_INLINE vi field(vi x, int at, int mask, const int left)
+{
+    vi turned = _mm512_rorv_epi32(x, _mm512_set1_epi32(at - left));
+    return _mm512_and_si512(turned, _mm512_set1_epi8((char)(mask << left)));
+}
+
+/* In each byte, `value` if bit number j of it is set. */
+ALWAYS_INLINE vi if_bit(vi x, int j, int value)
+{
+    return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(x, _mm512_set1_epi8((char)(1 << j))),
+                                 _mm512_set1_epi8((char)value));
+}
+
+/* table[x] + offset, for bytes x < 16. */
+ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
+{
+    __m128i values = _mm_loadu_si128((const __m128i *)table);
+    values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), x);
+}
+
+ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
+{
+    int32_t word;
+    __builtin_memcpy(&word, at, 4);
+    return _mm512_set1_epi32(word);
+}
+
+#endif

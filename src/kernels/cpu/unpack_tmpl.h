@@ -1,0 +1,314 @@
+/*
+ * Decoding tiles (tiles.h): 32 columns of TILE_PART rows at a time, to unsigned bytes. Compiled
+ * once per CPU level: the including file includes tile_<level>.h before.
+ *
+ * Each type has
+ *
+ *     void words_TYPE(tile, part, j, w)       columns 32j ... 32j + 31: w[i] has 32j + 4i ... + 3
+ *     void scales_TYPE(tile, part, s)         of all groups of the tile
+ *
+ * and constants: BYTES_TYPE, of a tile; GROUPS_TYPE, groups in a tile; SCALES_TYPE, 1 or 2 scales
+ * for a group; HAS_MIN_TYPE; OFFSET_TYPE, what the bytes are larger by; MOST_TYPE, the largest
+ * byte. A value is
+ *
+ *     scale * (byte - offset)     or     scale * byte - min
+ *
+ * Tiles of 256 columns are for loops over j that are not unrolled, and their scales are decoded by
+ * a function of its own: with everything inline, compilers take minutes and make half a megabyte.
+ */
+#ifndef LACE_KERNELS_CPU_UNPACK_TMPL_H
+#define LACE_KERNELS_CPU_UNPACK_TMPL_H
+
+#include "kernels/cpu/tiles.h"
+#include "tensor/blocks.h"
+#include "tensor/iq_grids.h"
+
+/* Of all groups of a tile, in the order of columns. */
+typedef struct tile_scales {
+    vf scale[16], min[16];
+} tile_scales;
+
+#define TYPE(type, bytes, groups, scales, has_min, offset, most)                                   \
+    enum {                                                                                         \
+        BYTES_##type = bytes,                                                                      \
+        GROUPS_##type = groups,                                                                    \
+        SCALES_##type = scales,                                                                    \
+        HAS_MIN_##type = has_min,                                                                  \
+        OFFSET_##type = offset,                                                                    \
+        MOST_##type = most                                                                         \
+    };
+
+#define WORDS(type)  ALWAYS_INLINE void words_##type(const uint8_t *tile, int part, int j, vi w[8])
+#define SCALES(type) ALWAYS_INLINE void scales_##type(const uint8_t *tile, int part, tile_scales *s)
+#define SCALES_APART(type)                                                                         \
+    static __attribute__((noinline, unused)) void scales_##type(const uint8_t *tile, int part,     \
+                                                                tile_scales *s)
+
+/* ---- Tiles of 32 columns --------------------------------------------------------------------- */
+
+/* The nibbles of 32 columns, as in Q4_0. */
+ALWAYS_INLINE void nibbles_32(const uint8_t *at, int part, vi w[8])
+{
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        vi x = load_words(at + 64 * i, part);
+        w[i] = bits(x, 0, 15);
+        w[4 + i] = bits(x, 4, 15);
+    }
+}
+
+/* Nibbles, and the fifth bits of all 8 vectors in the bits of one. */
+ALWAYS_INLINE void fives_32(const uint8_t *at, int part, vi w[8])
+{
+    vi high = load_words(at + 256, part);
+    nibbles_32(at, part, w);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w[i] = vi_or(w[i], bits(high, i - 4, 16));
+}
+
+/* Nibbles as numbers of a table, whose values become unsigned with the offset. */
+ALWAYS_INLINE void table_32(const uint8_t *at, int part, const int8_t table[16], int offset,
+                            vi w[8])
+{
+    nibbles_32(at, part, w);
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w[i] = look_up(table, offset, w[i]);
+}
+
+ALWAYS_INLINE void bytes_32(const uint8_t *at, int part, vi w[8])
+{
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w[i] = load_words(at + 64 * i, part);
+}
+
+ALWAYS_INLINE vf negate(vf x)
+{
+    return v_sub(v_set(0), x);
+}
+
+TYPE(q4_0, 16 * BLOCK_BYTES_Q4_0, 1, 1, 0, 8, 15)
+WORDS(q4_0)
+{
+    nibbles_32(tile, part, w);
+}
+SCALES(q4_0)
+{
+    s->scale[0] = load_halves(tile + 256, part);
+}
+
+TYPE(q4_1, 16 * BLOCK_BYTES_Q4_1, 1, 1, 1, 0, 15)
+WORDS(q4_1)
+{
+    nibbles_32(tile, part, w);
+}
+SCALES(q4_1)
+{
+    s->scale[0] = load_halves(tile + 256, part);
+    s->min[0] = negate(load_halves(tile + 288, part));
+}
+
+TYPE(q5_0, 16 * BLOCK_BYTES_Q5_0, 1, 1, 0, 16, 31)
+WORDS(q5_0)
+{
+    fives_32(tile, part, w);
+}
+SCALES(q5_0)
+{
+    s->scale[0] = load_halves(tile + 320, part);
+}
+
+TYPE(q5_1, 16 * BLOCK_BYTES_Q5_1, 1, 1, 1, 0, 31)
+WORDS(q5_1)
+{
+    fives_32(tile, part, w);
+}
+SCALES(q5_1)
+{
+    s->scale[0] = load_halves(tile + 320, part);
+    s->min[0] = negate(load_halves(tile + 352, part));
+}
+
+TYPE(q8_0, 16 * BLOCK_BYTES_Q8_0, 1, 1, 0, 128, 255)
+WORDS(q8_0)
+{
+    bytes_32(tile, part, w);
+}
+SCALES(q8_0)
+{
+    s->scale[0] = load_halves(tile + 512, part);
+}
+
+TYPE(iq4_nl, 16 * BLOCK_BYTES_IQ4_NL, 1, 1, 0, 128, 255)
+WORDS(iq4_nl)
+{
+    table_32(tile, part, iq4_values, OFFSET_iq4_nl, w);
+}
+SCALES(iq4_nl)
+{
+    s->scale[0] = load_halves(tile + 256, part);
+}
+
+TYPE(mxfp4, 16 * BLOCK_BYTES_MXFP4, 1, 1, 0, 12, 24)
+WORDS(mxfp4)
+{
+    table_32(tile, part, fp4_values, OFFSET_mxfp4, w);
+}
+SCALES(mxfp4)
+{
+    s->scale[0] = floats_from_e8m0(load_bytes(tile + 256, part));
+}
+
+/* All types without a layout of their own. */
+TYPE(s8, TILE_S8_BYTES, 1, 2, 0, 128, 255)
+WORDS(s8)
+{
+    bytes_32(tile, part, w);
+}
+SCALES(s8)
+{
+    s->scale[0] = load_floats(tile + 512, part);
+    s->scale[1] = load_floats(tile + 576, part);
+}
+
+/* ---- Tiles of 256 columns -------------------------------------------------------------------- */
+
+/* Bits of bytes, as `bits` for words. */
+ALWAYS_INLINE __m128i byte_bits(__m128i x, int at, int mask)
+{
+    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
+    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
+}
+
+/* 6 bits: the number j of 8 scales (first = 0) or mins (first = 4) of Q4_K and Q5_K. */
+ALWAYS_INLINE vf six_bits(const uint8_t *scales, int part, int first, int j)
+{
+    if (j < 4)
+        return floats_from_bytes(byte_bits(load_bytes(scales + 16 * (first + j), part), 0, 63));
+    __m128i low = byte_bits(load_bytes(scales + 16 * (4 + j), part), first, 15);
+    __m128i high = byte_bits(load_bytes(scales + 16 * (first + j - 4), part), 2, 48);
+    return floats_from_bytes(_mm_or_si128(low, high));
+}
+
+/* The scales and mins of Q4_K and Q5_K: 12 vectors of bytes, then the tile's scale and min. */
+ALWAYS_INLINE void six_bit_scales(const uint8_t *at, int part, tile_scales *s)
+{
+    vf scale = load_halves(at + 192, part), min = load_halves(at + 224, part);
+    UNROLL
+    for (int j = 0; j < 8; j++) {
+        s->scale[j] = v_mul(scale, six_bits(at, part, 0, j));
+        s->min[j] = v_mul(min, six_bits(at, part, 4, j));
+    }
+}
+
+TYPE(q4_k, 16 * BLOCK_BYTES_Q4_K, 8, 1, 1, 0, 15)
+WORDS(q4_k)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w[i] = field(load_words(tile + 512 * (j / 2) + 64 * i, part), 4 * (j % 2), 15, 0);
+}
+SCALES_APART(q4_k)
+{
+    six_bit_scales(tile + 2048, part, s);
+}
+
+TYPE(q5_k, 16 * BLOCK_BYTES_Q5_K, 8, 1, 1, 0, 31)
+WORDS(q5_k)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi low = load_words(tile + 512 + 512 * (j / 2) + 64 * i, part);
+        vi high = if_bit(load_words(tile + 64 * i, part), j, 16);
+        w[i] = vi_or(field(low, 4 * (j % 2), 15, 0), high);
+    }
+}
+SCALES_APART(q5_k)
+{
+    six_bit_scales(tile + 2560, part, s);
+}
+
+TYPE(q6_k, 16 * BLOCK_BYTES_Q6_K, 8, 2, 0, 32, 63)
+WORDS(q6_k)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi low = load_words(tile + 1024 * (j / 4) + 512 * (j % 2) + 64 * i, part);
+        vi high = load_words(tile + 2048 + 512 * (j / 4) + 64 * i, part);
+        w[i] = vi_or(field(low, j % 4 / 2 * 4, 15, 0), field(high, 2 * (j % 4), 3, 4));
+    }
+}
+SCALES_APART(q6_k)
+{
+    vf scale = load_halves(tile + 3328, part);
+    for (int i = 0; i < 16; i++)
+        s->scale[i] = v_mul(scale, floats_from_signed(load_bytes(tile + 3072 + 16 * i, part)));
+}
+
+TYPE(q2_k, 16 * BLOCK_BYTES_Q2_K, 8, 2, 1, 0, 3)
+WORDS(q2_k)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        w[i] = field(load_words(tile + 512 * (j / 4) + 64 * i, part), 2 * (j % 4), 3, 0);
+}
+SCALES_APART(q2_k)
+{
+    vf scale = load_halves(tile + 1280, part), min = load_halves(tile + 1312, part);
+    for (int i = 0; i < 16; i++) {
+        __m128i both = load_bytes(tile + 1024 + 16 * i, part);
+        s->scale[i] = v_mul(scale, floats_from_bytes(byte_bits(both, 0, 15)));
+        s->min[i] = v_mul(min, floats_from_bytes(byte_bits(both, 4, 15)));
+    }
+}
+
+/* scale * (a number of 6 bits - 32), from its low 4 and its high 2 bits. */
+ALWAYS_INLINE vf scale_by_signed(vf scale, __m128i low, __m128i high)
+{
+    return v_mul(scale, v_sub(floats_from_bytes(_mm_or_si128(low, high)), v_set(32.0f)));
+}
+
+TYPE(q3_k, 16 * BLOCK_BYTES_Q3_K, 8, 2, 0, 4, 7)
+WORDS(q3_k)
+{
+    UNROLL
+    for (int i = 0; i < 8; i++) {
+        vi low = load_words(tile + 512 + 512 * (j / 4) + 64 * i, part);
+        w[i] = vi_or(field(low, 2 * (j % 4), 3, 0), if_bit(load_words(tile + 64 * i, part), j, 4));
+    }
+}
+SCALES_APART(q3_k)
+{
+    vf scale = load_halves(tile + 1728, part);
+    for (int i = 0; i < 16; i++) {
+        __m128i low = load_bytes(tile + 1536 + 16 * (i % 8), part);
+        __m128i high = load_bytes(tile + 1536 + 16 * (8 + i % 4), part);
+        s->scale[i] = scale_by_signed(scale, byte_bits(low, i / 8 * 4, 15),
+                                      byte_bits(high, i / 4 * 2 - 4, 48));
+    }
+}
+
+TYPE(iq4_xs, 16 * BLOCK_BYTES_IQ4_XS, 8, 1, 0, 128, 255)
+WORDS(iq4_xs)
+{
+    table_32(tile + 256 * j, part, iq4_values, OFFSET_iq4_xs, w);
+}
+SCALES_APART(iq4_xs)
+{
+    vf scale = load_halves(tile + 2144, part);
+    for (int j = 0; j < 8; j++) {
+        __m128i low = load_bytes(tile + 2048 + 16 * (j / 2), part);
+        __m128i high = load_shifted(tile + 2112, part, 2 * j);
+        s->scale[j] =
+            scale_by_signed(scale, byte_bits(low, j % 2 * 4, 15), byte_bits(high, -4, 48));
+    }
+}
+
+#undef TYPE
+#undef WORDS
+#undef SCALES
+#undef SCALES_APART
+
+#endif
