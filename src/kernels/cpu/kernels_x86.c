@@ -1,6 +1,14 @@
 /* What x86-64 has above the plain kernels, level by level. */
 #if defined(__x86_64__)
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tiles.h"
+
+static void use_s8(kernel_table *table, const matmul_impl *impl)
+{
+    for (int type = 0; type < DTYPE_COUNT; type++)
+        if (tiles_is_s8((dtype)type))
+            table->packed[type] = impl;
+}
 
 void kernels_init_avx2(kernel_table *table)
 {
@@ -11,6 +19,7 @@ void kernels_init_avx2(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2;
     CPU_MATMULS_QUANT(X)
 #undef X
+    use_s8(table, &matmul_s8_avx2);
 }
 
 void kernels_init_avx512(kernel_table *table)
@@ -24,6 +33,7 @@ void kernels_init_avx512(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
     CPU_MATMULS_QUANT(X)
 #undef X
+    use_s8(table, &matmul_s8_avx512vnni);
 }
 
 #else

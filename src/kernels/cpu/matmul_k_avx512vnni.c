@@ -1,6 +1,9 @@
 /* Products with the types of 256 values a block, AVX-512 VNNI. */
 #include "kernels/cpu/dot_avx512vnni.h"
 
+#define QUANT_PACKED_BYTES tiles_packed_bytes
+#define QUANT_PACK         tiles_pack
+
 #define TILE_TYPE q2_k
 #include "kernels/cpu/matmul_quant_tmpl.h"
 

@@ -1,6 +1,9 @@
 /* Products with the types of 32 values a block, AVX2. */
 #include "kernels/cpu/dot_avx2.h"
 
+#define QUANT_PACKED_BYTES tiles_packed_bytes
+#define QUANT_PACK         tiles_pack
+
 #define TILE_TYPE q4_0
 #include "kernels/cpu/matmul_quant_tmpl.h"
 

@@ -212,29 +212,38 @@ static const tile_traits OF(traits) = {
     .has_min = OF(HAS_MIN),
 };
 
-/* f[i] += the product of a part of a tile with token i of n, at columns 32 * group and on. */
-ALWAYS_INLINE void OF(dot)(const uint8_t *tile, int part, const tokens *x, int64_t group,
-                           const int n, vf *f)
+/*
+ * f[i * n + k] += the product of a part of tile w[i] with token k of n, for all streams, at columns
+ * 32 * group and on.
+ */
+ALWAYS_INLINE void OF(dot)(const uint8_t *const w[], int64_t at, int part, const tokens *x,
+                           int64_t group, const int streams, const int n, vf *f)
 {
-    tile_scales s;
-    OF(scales)(tile, part, &s);
+    tile_scales s[MOST_STREAMS];
+    UNROLL
+    for (int i = 0; i < streams; i++)
+        OF(scales)(w[i] + at, part, &s[i]);
     for (int j = 0; j < OF(GROUPS); j++) {
-        const uint8_t *from = tile, *xj = x->x + 32 * (group + j);
+        const uint8_t *xj = x->x + 32 * (group + j);
         const uint8_t *d = x->x + x->n_cols + 4 * (group + j);
         const uint8_t *extra = x->extra + 4 * (group + j) * OF(SCALES) * n;
-        vi w[8];
-        RENEW(from);
-        RENEW(xj);
-        RENEW(d);
-        RENEW(extra);
-        OF(words)(from, part, j, w);
-        /* This group's share of a tile to come. */
         UNROLL
-        for (int i = 0; i < OF(BYTES) / OF(GROUPS) && part == 0; i += 64)
-            _mm_prefetch((const char *)from + PREFETCH_BYTES + OF(BYTES) / OF(GROUPS) * j + i,
-                         _MM_HINT_T0);
-        dot_group(w, s.scale + OF(SCALES) * j, s.min + OF(SCALES) * j, OF(traits), xj, x->stride, d,
-                  extra, n, f);
+        for (int i = 0; i < streams; i++) {
+            const uint8_t *tile = w[i] + at;
+            vi words[8];
+            RENEW(tile);
+            RENEW(xj);
+            RENEW(d);
+            RENEW(extra);
+            OF(words)(tile, part, j, words);
+            /* This group's share of a tile to come. */
+            UNROLL
+            for (int k = 0; k < OF(BYTES) / OF(GROUPS) && part == 0; k += 64)
+                _mm_prefetch((const char *)tile + PREFETCH_BYTES + OF(BYTES) / OF(GROUPS) * j + k,
+                             _MM_HINT_T0);
+            dot_group(words, s[i].scale + OF(SCALES) * j, s[i].min + OF(SCALES) * j, OF(traits), xj,
+                      x->stride, d, extra, n, f + i * n);
+        }
     }
 }
 
@@ -248,11 +257,8 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
         for (int i = 0; i < streams * n; i++)
             f[i] = v_set(0);
         int64_t at = 0;
-        for (int64_t g = 0; g < x->n_cols / 32; g += OF(GROUPS), at += OF(BYTES)) {
-            UNROLL
-            for (int i = 0; i < streams; i++)
-                OF(dot)(set->w[first + i] + at, part, x, g, n, f + i * n);
-        }
+        for (int64_t g = 0; g < x->n_cols / 32; g += OF(GROUPS), at += OF(BYTES))
+            OF(dot)(set->w + first, at, part, x, g, streams, n, f);
         for (int i = 0; i < streams; i++) {
             float *out = set->out[first + i] + part * TILE_PART;
             UNROLL
@@ -339,8 +345,8 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
 const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
     .name = STRING(TILE_TYPE) " " STRING(QUANT_LEVEL),
     .act = ACT_Q8,
-    .packed_bytes = tiles_packed_bytes,
-    .pack = tiles_pack,
+    .packed_bytes = QUANT_PACKED_BYTES,
+    .pack = QUANT_PACK,
     .scratch_bytes = OF(scratch_bytes),
     .rows = OF(rows),
 };

@@ -54,11 +54,6 @@ static const field layouts[DTYPE_COUNT][6] = {
                       FIELD(block_iq4_xs, scales_high, 2), FIELD(block_iq4_xs, scale, 2)},
 };
 
-bool tiles_has_layout(dtype type)
-{
-    return layouts[type][0].unit != 0;
-}
-
 static int64_t n_panels(int64_t n_rows)
 {
     return (n_rows + TILE_ROWS - 1) / TILE_ROWS;

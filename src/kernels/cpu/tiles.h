@@ -54,13 +54,13 @@
 
 enum { TILE_ROWS = MATMUL_TILE_ROWS, TILE_S8_BYTES = 512 + 2 * 64 };
 
-/* True if the type has a layout of its own; all others that kernels compute with become S8. */
-bool tiles_has_layout(dtype type);
-
-/* matmul_impl's packed_bytes and pack for the types with a layout, and for S8. */
+/* matmul_impl's packed_bytes and pack for the types with a layout of their own. */
 uint64_t tiles_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
 void tiles_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                 int64_t row_begin, int64_t row_end, uint8_t *out);
+
+/* The same for the types that become S8. */
+bool tiles_is_s8(dtype type);
 uint64_t tiles_s8_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
 void tiles_s8_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                    int64_t row_begin, int64_t row_end, uint8_t *out);
