@@ -1,9 +1,9 @@
 /*
  * A pool of persistent workers.
  *
- * Both the barrier and the start of a job wait on a 32-bit word that somebody else changes: first by
- * spinning, then by yielding, at last in the kernel (futex). Spinning is short where there are more
- * workers than cores, because then the one we wait for may need our core.
+ * Both the barrier and the start of a job wait on a 32-bit word that somebody else changes: first
+ * by spinning, then by yielding, at last in the kernel (futex). Spinning is short where there are
+ * more workers than cores, because then the one we wait for may need our core.
  */
 #define _GNU_SOURCE
 #include "base/threads.h"
@@ -20,8 +20,9 @@
 #include "base/mem.h"
 
 /*
- * A pause takes 40 to 140 cycles, so SPIN_MANY is about 0.1 ms: longer than balanced workers ever wait
- * for each other, and short enough that waiting for one whose core was taken away burns little.
+ * A pause takes 40 to 140 cycles, so SPIN_MANY is about 0.1 ms: longer than balanced workers ever
+ * wait for each other, and short enough that waiting for one whose core was taken away burns
+ * little.
  */
 enum { SPIN_MANY = 4000, SPIN_FEW = 100, YIELDS = 10 };
 
@@ -35,6 +36,7 @@ struct pool {
     line job;      /* grows by one for every job */
     line arrived;  /* workers at the barrier */
     line barrier;  /* grows by one for every barrier passed */
+    line handouts; /* n_sleepers of all handouts; the value is not used */
     pool_fn fn;
     void *arg;
     int n_threads;
@@ -96,6 +98,39 @@ void pool_barrier(pool *p)
     } else {
         wait_change(&p->barrier, old, p->n_spins);
     }
+}
+
+bool handout_claim(handout *g, uint32_t n, uint32_t *piece)
+{
+    /* Looking first keeps late workers from writing to a line that others read. */
+    if (atomic_load_explicit(&g->n_claimed, memory_order_relaxed) >= n)
+        return false;
+    *piece = atomic_fetch_add_explicit(&g->n_claimed, 1, memory_order_relaxed);
+    return *piece < n;
+}
+
+void handout_finish(pool *p, handout *g, uint32_t n)
+{
+    if (atomic_fetch_add(&g->n_done, 1) + 1 == n && atomic_load(&p->handouts.n_sleepers))
+        syscall(SYS_futex, &g->n_done, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+}
+
+void handout_wait(pool *p, handout *g, uint32_t n)
+{
+    for (int i = 0; i < p->n_spins; i++) {
+        if (atomic_load_explicit(&g->n_done, memory_order_acquire) >= n)
+            return;
+        relax();
+    }
+    for (int i = 0; i < YIELDS; i++) {
+        if (atomic_load_explicit(&g->n_done, memory_order_acquire) >= n)
+            return;
+        sched_yield();
+    }
+    atomic_fetch_add(&p->handouts.n_sleepers, 1);
+    for (uint32_t done; (done = atomic_load(&g->n_done)) < n;)
+        syscall(SYS_futex, &g->n_done, FUTEX_WAIT_PRIVATE, done, NULL, NULL, 0);
+    atomic_fetch_sub(&p->handouts.n_sleepers, 1);
 }
 
 static void *worker_main(void *arg)

@@ -8,6 +8,8 @@
 #ifndef LACE_BASE_THREADS_H
 #define LACE_BASE_THREADS_H
 
+#include <stdatomic.h>
+
 #include "base/status.h"
 
 typedef struct pool pool;
@@ -24,6 +26,25 @@ void pool_run(pool *p, pool_fn fn, void *arg);
 
 /* Inside fn: wait until every worker has arrived here. What they wrote before is visible after. */
 void pool_barrier(pool *p);
+
+/*
+ * A phase of work that is handed out in pieces: whoever is free takes the next one, and nobody waits for
+ * a worker that holds none. That is what a barrier cannot do: a worker whose core was taken away by
+ * another program only delays the piece that it holds.
+ *
+ *     while (handout_claim(g, n, &piece)) { ...; handout_finish(p, g, n); }
+ *     handout_wait(p, g, n);
+ *
+ * A handout starts as {0} and serves one phase.
+ */
+typedef struct handout {
+    _Alignas(64) _Atomic uint32_t n_claimed;
+    _Atomic uint32_t n_done;
+} handout;
+
+bool handout_claim(handout *g, uint32_t n, uint32_t *piece); /* false: all n are taken */
+void handout_finish(pool *p, handout *g, uint32_t n);        /* a claimed piece is done */
+void handout_wait(pool *p, handout *g, uint32_t n);          /* until all n are done, by whomever */
 
 /* The share [*begin, *end) of n items for this worker, in multiples of `grain`. */
 void pool_share(int64_t n, int64_t grain, int worker, int n_workers, int64_t *begin, int64_t *end);

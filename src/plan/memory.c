@@ -2,8 +2,8 @@
  * Where workers wait for each other, and where values live.
  *
  * Steps between two barriers form a phase: workers may be in any of its steps at the same time. A
- * value is alive from the phase that first writes it to the phase that last touches it; values that are
- * never alive in the same phase may share memory.
+ * value is alive from the phase that first writes it to the phase that last touches it; values that
+ * are never alive in the same phase may share memory.
  */
 #include <stdlib.h>
 
@@ -118,7 +118,8 @@ lace_status plan_finish(plan *p, lace_error *err)
 
 uint64_t plan_memory_bytes(const plan *p)
 {
-    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes;
+    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes +
+           (uint64_t)p->n_steps * sizeof(handout);
 }
 
 static kv_layer *step_cache(step *s)
@@ -133,6 +134,8 @@ lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
     p->memory = mem_map(plan_memory_bytes(p));
     if (!p->memory)
         return error_nomem(err, "the plan's values and scratch");
+    p->handouts =
+        (handout *)(p->memory + p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes);
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
         for (int j = 0; j < STEP_MAX_IN; j++)

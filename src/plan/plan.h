@@ -48,7 +48,8 @@ typedef struct plan {
     int32_t logits;           /* the value with the result */
     uint64_t value_bytes;     /* memory of all values */
     uint64_t scratch_bytes;   /* of each worker */
-    uint8_t *memory;          /* values, then scratch of each worker */
+    uint8_t *memory;          /* values, then scratch of each worker, then handouts */
+    handout *handouts;              /* [n_steps] one for each phase of a run */
 } plan;
 
 /* Time spent, by step. Filled by plan_run if given; the caller adds runs up. */
@@ -66,6 +67,10 @@ uint64_t plan_memory_bytes(const plan *p);
 /* Take memory, and say where the cache's pages are: kv_data[group]. */
 lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err);
 
+/*
+ * Each phase (steps up to a barrier) is handed out in pieces to whichever worker is free. A piece is a
+ * share of a step's work: kernels see it as one worker of many.
+ */
 void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace);
 
 /* Rows of logits after a run: [n_outputs, n_vocab], plan_logits_stride floats apart. */

@@ -1,5 +1,11 @@
-/* Walking a plan: every worker goes through the same list and meets the others at barriers. */
+/*
+ * Walking a plan: every worker goes through the same list. The work of a step is cut into pieces,
+ * more of them than there are workers, and whoever is free takes the next one; at the end of a
+ * phase workers wait until its pieces are done, not until every worker has come by. So a worker
+ * that lost its core to another program delays the others by one piece at most.
+ */
 #include <assert.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "plan/plan.h"
@@ -11,24 +17,91 @@ typedef struct run {
     plan_trace *trace;
 } run;
 
+/* Pieces for each worker, and the smallest piece of a matrix: shorter runs stream no better than
+ * this. */
+enum { PIECES_PER_WORKER = 4, PIECE_ROWS = 64 };
+
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+/* Into how many pieces the work of a step is cut; at least 1. */
+static int64_t n_pieces(const step *s, const batch *b, int n_workers)
+{
+    if (n_workers == 1)
+        return 1;
+    int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
+    switch (s->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        n = s->a.matmul.weights[0]->n_rows / PIECE_ROWS;
+        break;
+    case OP_MOE_GLU:
+        n = s->a.moe.gate[0].n_rows / PIECE_ROWS;
+        break;
+    case OP_MOE_DOWN:
+        n = s->a.moe.down[0].n_rows / PIECE_ROWS;
+        break;
+    case OP_ATTEND:
+        n = b->n_tokens * s->a.attend.kv.n_heads;
+        break;
+    case OP_SOFTCAP:
+        n = n_workers;
+        break;
+    default:
+        n = step_rows(s, b);
+        break;
+    }
+    n = at_most(n, most);
+    return n > 0 ? n : 1;
+}
+
+/* The steps of one phase: [begin, end), and how many pieces they have together. */
+static int64_t phase_pieces(const run *r, int32_t begin, int32_t end, int n_workers)
+{
+    int64_t n = 0;
+    for (int32_t i = begin; i < end; i++)
+        n += n_pieces(&r->p->steps[i], r->b, n_workers);
+    return n;
+}
+
+static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers, worker *w)
+{
+    const step *s = &r->p->steps[begin];
+    int64_t n = n_pieces(s, r->b, n_workers);
+    while (piece >= n) {
+        piece -= n;
+        n = n_pieces(++s, r->b, n_workers);
+    }
+    w->index = (int)piece;
+    w->count = (int)n;
+    r->p->table->ops[s->op](s, r->b, w);
+}
+
 static void walk(void *arg, int index, int count)
 {
     const run *r = arg;
     const plan *p = r->p;
-    worker w = {.index = index,
-                .count = count,
-                .scratch = p->memory + p->value_bytes + (uint64_t)index * p->scratch_bytes,
+    worker w = {.scratch = p->memory + p->value_bytes + (uint64_t)index * p->scratch_bytes,
                 .scratch_bytes = p->scratch_bytes};
     bool traces = r->trace && index == 0;
     uint64_t before = traces ? clock_ns() : 0;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        const step *s = &p->steps[i];
-        p->table->ops[s->op](s, r->b, &w);
-        if (!s->skips_barrier)
-            pool_barrier(r->workers);
+    for (int32_t begin = 0, end; begin < p->n_steps; begin = end) {
+        /* A traced step is a phase of its own, so that its time is its own too. */
+        for (end = begin + 1; end < p->n_steps && p->steps[end - 1].skips_barrier && !r->trace;)
+            end++;
+        uint32_t n = (uint32_t)phase_pieces(r, begin, end, count), piece;
+        while (handout_claim(&p->handouts[begin], n, &piece)) {
+            run_piece(r, begin, piece, count, &w);
+            handout_finish(r->workers, &p->handouts[begin], n);
+        }
+        handout_wait(r->workers, &p->handouts[begin], n);
         if (traces) {
             uint64_t now = clock_ns();
-            r->trace->ns[i] += now - before;
+            r->trace->ns[begin] += now - before;
             before = now;
         }
     }
@@ -38,6 +111,7 @@ void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace)
 {
     assert(p->memory && pool_size(workers) <= p->limits.n_workers);
     assert(b->n_tokens <= p->limits.max_tokens && b->n_outputs <= p->limits.max_outputs);
+    memset(p->handouts, 0, (size_t)p->n_steps * sizeof *p->handouts);
     run r = {p, workers, b, trace};
     pool_run(workers, walk, &r);
 }
@@ -45,5 +119,6 @@ void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace)
 const float *plan_logits(const plan *p, int32_t row)
 {
     const plan_value *v = &p->values[p->logits];
-    return (const float *)(p->memory + v->offset + (uint64_t)row * act_row_bytes(v->format, v->width));
+    return (const float *)(p->memory + v->offset +
+                           (uint64_t)row * act_row_bytes(v->format, v->width));
 }

@@ -147,6 +147,45 @@ static void pool_barrier_separates_phases(void)
     }
 }
 
+typedef struct piece_job {
+    pool *p;
+    handout phases[50];
+    atomic_int done[50][37];
+    atomic_int n_errors;
+} piece_job;
+
+static void take_pieces(void *arg, int index, int count)
+{
+    piece_job *job = arg;
+    for (int i = 0; i < 50; i++) {
+        uint32_t piece;
+        while (handout_claim(&job->phases[i], 37, &piece)) {
+            atomic_fetch_add(&job->done[i][piece], 1);
+            handout_finish(job->p, &job->phases[i], 37);
+        }
+        handout_wait(job->p, &job->phases[i], 37);
+        for (int k = 0; k < 37; k++)
+            if (atomic_load(&job->done[i][k]) != 1)
+                atomic_fetch_add(&job->n_errors, 1);
+    }
+}
+
+static void pieces_are_done_once_and_before_the_next_phase(void)
+{
+    for (int n = 1; n <= 5; n++) {
+        static piece_job job;
+        pool *p;
+        CHECK(pool_create(n, &p, NULL) == LACE_OK);
+        for (int round = 0; round < 20; round++) {
+            memset(&job, 0, sizeof job);
+            job.p = p;
+            pool_run(p, take_pieces, &job);
+            CHECK(atomic_load(&job.n_errors) == 0);
+        }
+        pool_free(p);
+    }
+}
+
 static void shares_cover_everything_once(void)
 {
     for (int64_t n = 0; n < 200; n += 13)
@@ -182,6 +221,7 @@ int main(void)
     CASE(utf8_rejects_what_unicode_forbids);
     CASE(utf8_holds_back_cut_characters);
     CASE(pool_barrier_separates_phases);
+    CASE(pieces_are_done_once_and_before_the_next_phase);
     CASE(shares_cover_everything_once);
     CASE(failing_allocation_is_reported);
     return tap_end();
