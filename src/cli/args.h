@@ -55,7 +55,7 @@ typedef struct verb {
     lace_status (*run)(const struct verb *self, int argc, char **argv, lace_error *err);
 } verb;
 
-enum { ARGS_MAX_POSITIONAL = 4 };
+enum { ARGS_MAX_POSITIONAL = 16 };
 
 /* The arguments that are no options, in their order; NULL behind the last. */
 typedef struct positional {

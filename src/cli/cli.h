@@ -8,9 +8,11 @@
 /* The verbs, one file each. */
 extern const verb verb_run;
 extern const verb verb_inspect;
+extern const verb verb_list;
 extern const verb verb_tokenize;
 extern const verb verb_logits;
 extern const verb verb_convert;
+extern const verb verb_bench;
 extern const verb verb_perplexity;
 
 /* Words of --kv-type, in the order of lace_kv_type. */

@@ -12,9 +12,11 @@
 static const verb *const verbs[] = {
     &verb_run,
     &verb_inspect,
+    &verb_list,
     &verb_tokenize,
     &verb_logits,
     &verb_convert,
+    &verb_bench,
     &verb_perplexity,
 };
 

@@ -1,0 +1,147 @@
+/*
+ * What the machine can do at most, measured on all threads at once.
+ *
+ * A limit is a maximum, so the best of several short trials counts: what a neighbour on the machine
+ * takes away from one trial, it may leave to the next. Memory is read through several streams a
+ * thread, with prefetch, from huge pages where the system has them: one plain stream reaches only
+ * two thirds of what a core can read. Arithmetic is timed by the threads' own clocks, which stop
+ * while another process has the core; memory is shared, so its bytes are timed by the wall's.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/threads.h"
+#include "cli/bench.h"
+#include "kernels/cpu/peak.h"
+
+enum { N_TRIALS = 7, TRIAL_NS = 40 * 1000 * 1000 };
+static const size_t READ_BYTES = (size_t)1 << 30; /* far more than any cache */
+
+typedef struct trial {
+    const peak_loops *loops;
+    peak_loop loop; /* NULL: read */
+    uint64_t n_rounds;
+    const uint8_t *data;
+    size_t share_bytes;      /* that each worker reads */
+    double done[1024];       /* by each worker */
+    double own_ns[1024];     /* that each worker ran; loops only */
+    volatile uint64_t *sink; /* [n_workers] */
+} trial;
+
+static double thread_ns(void)
+{
+    struct timespec t = {0};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void work(void *arg, int worker, int n_workers)
+{
+    trial *t = arg;
+    (void)n_workers;
+    if (t->loop) {
+        double begin = thread_ns();
+        t->done[worker] = (double)t->loop(t->n_rounds);
+        t->own_ns[worker] = thread_ns() - begin;
+        return;
+    }
+    t->sink[worker] = t->loops->read(t->data + (size_t)worker * t->share_bytes, t->share_bytes);
+    t->done[worker] = (double)t->share_bytes;
+}
+
+/* Run it once; how much was done in a second by all. */
+static double rate(trial *t, pool *workers, uint64_t *ns)
+{
+    uint64_t begin = clock_ns();
+    pool_run(workers, work, t);
+    *ns = clock_ns() - begin;
+    double sum = 0;
+    for (int i = 0; i < pool_size(workers); i++)
+        sum += t->done[i] * 1e9 / (t->loop ? t->own_ns[i] + 1 : (double)*ns + 1);
+    return sum;
+}
+
+static double best_of_trials(trial *t, pool *workers)
+{
+    double best = 0;
+    uint64_t ns;
+    for (int i = 0; i < N_TRIALS; i++) {
+        double found = rate(t, workers, &ns);
+        best = found > best ? found : best;
+    }
+    return best;
+}
+
+static double measure_loop(peak_loop loop, pool *workers)
+{
+    static trial t;
+    uint64_t ns = 0;
+    t = (trial){.loop = loop, .n_rounds = 1000};
+    while (rate(&t, workers, &ns), ns < TRIAL_NS)
+        t.n_rounds *= 2;
+    return best_of_trials(&t, workers);
+}
+
+/* Every worker touches its own part first, so that it lies near it. */
+static void touch(void *arg, int worker, int n_workers)
+{
+    trial *t = arg;
+    (void)n_workers;
+    memset((uint8_t *)(uintptr_t)t->data + (size_t)worker * t->share_bytes, 1 + worker,
+           t->share_bytes);
+}
+
+static lace_status measure_read(const peak_loops *loops, pool *workers, double *out,
+                                lace_error *err)
+{
+    static trial t;
+    static volatile uint64_t sink[1024];
+    size_t share = READ_BYTES / (size_t)pool_size(workers) / PEAK_READ_GRAIN * PEAK_READ_GRAIN;
+    size_t n_bytes = share * (size_t)pool_size(workers);
+    uint8_t *data = mem_map(n_bytes);
+    if (!data)
+        return error_nomem(err, "the measurement of memory");
+    t = (trial){.loops = loops, .data = data, .share_bytes = share, .sink = sink};
+    pool_run(workers, touch, &t);
+    *out = best_of_trials(&t, workers);
+    mem_unmap(data, n_bytes);
+    return LACE_OK;
+}
+
+lace_status bench_measure_limits(int32_t n_threads, bench_limits *out, lace_error *err)
+{
+    peak_loops loops;
+    pool *workers;
+    *out = (bench_limits){0};
+    peak_loops_init(&loops, cpu_level_detect());
+    TRY(pool_create(n_threads, &workers, err));
+    lace_status status = measure_read(&loops, workers, &out->read, err);
+    if (status == LACE_OK) {
+        out->int8 = measure_loop(loops.int8_dot, workers);
+        out->fp32 = measure_loop(loops.fp32_fma, workers);
+    }
+    pool_free(workers);
+    return status;
+}
+
+void bench_describe_cpu(char name[128], const char **level)
+{
+    *level = cpu_level_name(cpu_level_detect());
+    snprintf(name, 128, "unknown processor");
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    while (f && fgets(line, sizeof line, f)) {
+        const char *value = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !value)
+            continue;
+        value += 1 + strspn(value + 1, " ");
+        snprintf(name, 128, "%.*s", (int)strcspn(value, "\n"), value);
+        break;
+    }
+    if (f)
+        fclose(f);
+}

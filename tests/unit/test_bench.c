@@ -1,0 +1,257 @@
+/* lace bench as people meet it: $LACE_BIN (by default build/lace) on the built-in model. */
+#define _POSIX_C_SOURCE 200809L
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "program.h"
+#include "tap.h"
+
+#define MODEL "models/default.gguf"
+
+static json_t *run_json(const char *arguments)
+{
+    program_run("bench -r 3 -t 2 -o json %s", arguments);
+    CHECK(program.code == 0);
+    json_t *rows = json_loads(program.out, 0, NULL);
+    if (!CHECK(json_is_array(rows)))
+        tap_note("%s%s", program.out, program.err);
+    return rows;
+}
+
+static const char *word(const json_t *row, const char *key)
+{
+    const char *value = json_string_value(json_object_get(row, key));
+    if (!CHECK(value != NULL))
+        tap_note("no text: %s", key);
+    return value ? value : "";
+}
+
+static double number(const json_t *row, const char *key)
+{
+    const json_t *value = json_object_get(row, key);
+    if (!CHECK(json_is_number(value)))
+        tap_note("no number: %s", key);
+    return json_number_value(value);
+}
+
+static void rows_have_the_promised_keys(void)
+{
+    json_t *rows = run_json("-p 16 -n 4 --no-limits");
+    CHECK(json_array_size(rows) == 2);
+    const json_t *pp = json_array_get(rows, 0), *tg = json_array_get(rows, 1);
+    CHECK(strcmp(word(pp, "test"), "pp16") == 0 && strcmp(word(tg, "test"), "tg4") == 0);
+    CHECK(strcmp(word(pp, "model"), "built-in") == 0 && strcmp(word(pp, "type"), "f16") == 0);
+    CHECK(strcmp(word(pp, "device"), "cpu") == 0 && number(pp, "threads") == 2);
+    CHECK(number(pp, "tokens_per_second") > 0 && number(pp, "stddev") >= 0);
+    CHECK(json_array_size(json_object_get(pp, "samples")) == 3);
+    CHECK(!json_object_get(pp, "limit") && !json_object_get(pp, "trace"));
+    json_decref(rows);
+}
+
+static void the_median_lies_between_the_samples(void)
+{
+    json_t *rows = run_json("-p 8 -n 0 --no-limits");
+    const json_t *row = json_array_get(rows, 0), *samples = json_object_get(row, "samples");
+    int n_below = 0, n_above = 0;
+    for (size_t i = 0; i < json_array_size(samples); i++) {
+        double x = json_number_value(json_array_get(samples, i));
+        n_below += x < number(row, "tokens_per_second");
+        n_above += x > number(row, "tokens_per_second");
+    }
+    CHECK(n_below <= 1 && n_above <= 1);
+    json_decref(rows);
+}
+
+static void lists_make_every_test(void)
+{
+    static const char *const expected[] = {"pp8",       "pp16",       "tg2",       "tg2 b3",
+                                           "pp8 @ d20", "pp16 @ d20", "tg2 @ d20", "tg2 b3 @ d20"};
+    json_t *rows = run_json("-p 8,16 -n 2 -b 1,3 -d 0,20 --no-limits");
+    CHECK(json_array_size(rows) == 8);
+    for (size_t i = 0; i < 8; i++)
+        if (!CHECK(strcmp(word(json_array_get(rows, i), "test"), expected[i]) == 0))
+            tap_note("expected %s", expected[i]);
+    /* A token of one sequence reads the whole model; three at once share that. */
+    double one = number(json_array_get(rows, 2), "bytes_per_token");
+    double three = number(json_array_get(rows, 3), "bytes_per_token");
+    CHECK(one > 4e6 && three < 0.4 * one && three > 0.3 * one);
+    json_decref(rows);
+}
+
+static void limits_are_measured_and_shares_follow(void)
+{
+    json_t *rows = run_json("-p 64 -n 4");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *row = json_array_get(rows, i), *limit = json_object_get(row, "limit");
+        /* No machine that runs this reads less than 100 MB/s, or multiplies fewer than 1e8. */
+        CHECK(number(limit, "read_bytes_per_second") > 1e8);
+        CHECK(number(limit, "int8_macs_per_second") > 1e8);
+        CHECK(number(limit, "fp32_macs_per_second") > 1e8);
+        CHECK(number(limit, "share") > 0);
+        bool is_read = strcmp(word(limit, "name"), "read") == 0;
+        double done = number(row, is_read ? "bytes_per_token" : "macs_per_token") *
+                      number(row, "tokens_per_second");
+        double most = number(limit, is_read ? "read_bytes_per_second" : "fp32_macs_per_second");
+        double share = number(limit, "share");
+        CHECK(share > 0.999 * done / most && share < 1.001 * done / most); /* printed digits */
+    }
+    json_decref(rows);
+}
+
+static void a_trace_names_the_operations(void)
+{
+    json_t *rows = run_json("-p 0 -n 4 --trace --no-limits");
+    const json_t *trace = json_object_get(json_array_get(rows, 0), "trace"), *op;
+    size_t i;
+    bool has_attend = false;
+    double macs = 0, last = 1e18;
+    json_array_foreach(trace, i, op)
+    {
+        has_attend = has_attend || strcmp(word(op, "operation"), "attend") == 0;
+        CHECK(number(op, "calls") > 0 && number(op, "ns") <= last);
+        last = number(op, "ns");
+        macs += number(op, "macs");
+    }
+    CHECK(has_attend);
+    double expected = number(json_array_get(rows, 0), "macs_per_token");
+    CHECK(macs / 4 > 0.999 * expected && macs / 4 < 1.001 * expected); /* printed digits */
+    json_decref(rows);
+    program_run("bench -p 0 -n 2 -r 1 --trace --no-limits");
+    CHECK(strstr(program.out, "operation") && strstr(program.out, "GB/s"));
+}
+
+/* A program that prints what llama-bench would, and notes how it was called. */
+static void write_rival(const char *printed)
+{
+    const char *path = program_path("rival");
+    FILE *f = fopen(path, "w");
+    if (CHECK(f != NULL)) {
+        fprintf(f, "#!/bin/sh\necho \"$@\" >> \"$0.calls\"\necho '%s'\n", printed);
+        fclose(f);
+        CHECK(chmod(path, 0755) == 0);
+    }
+}
+
+static void runs_alternate_with_the_rival(void)
+{
+    write_rival("[{\"avg_ts\": 100.0, \"samples_ts\": [100.0]}]");
+    json_t *rows = run_json(MODEL " -p 8 -n 2 -d 5 --no-limits --against $dir/rival");
+    CHECK(json_array_size(rows) == 2);
+    const json_t *row = json_array_get(rows, 0), *against = json_object_get(row, "against");
+    CHECK(strcmp(word(row, "model"), "default.gguf") == 0);
+    CHECK(number(against, "tokens_per_second") == 100 && number(against, "stddev") == 0);
+    double expected = number(row, "tokens_per_second") / 100, ratio = number(against, "ratio");
+    CHECK(ratio > 0.999 * expected && ratio < 1.001 * expected); /* printed digits */
+    CHECK(number(against, "ratio_lowest") <= ratio && ratio <= number(against, "ratio_highest"));
+    CHECK(json_array_size(json_object_get(against, "samples")) == 3);
+    json_decref(rows);
+
+    char line[512] = "";
+    int n_calls = 0;
+    FILE *f = fopen(program_path("rival.calls"), "r");
+    for (; f && fgets(line, sizeof line, f); n_calls++)
+        if (n_calls == 0)
+            CHECK(strcmp(line, "-m " MODEL " -o json -r 1 -p 8 -n 0 -d 5 -t 2\n") == 0);
+    CHECK(n_calls == 6);
+    if (f)
+        fclose(f);
+}
+
+static void a_rival_that_fails_is_an_error(void)
+{
+    program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
+    CHECK(program.code == 1 && strstr(program.err, "absent: No such file"));
+    program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against false");
+    CHECK(program.code == 1 && strstr(program.err, "this failed: false -m " MODEL));
+    static const char *const wrong[] = {"", "{", "[]", "{}", "[{\"avg_ts\": 0}]", "[3]"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        write_rival(wrong[i]);
+        program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/rival");
+        if (!CHECK(program.code == 1))
+            tap_note("taken: %s", wrong[i]);
+    }
+    program_run("bench --against false");
+    program_check_error("--against needs a MODEL");
+}
+
+static void every_format_has_every_row(void)
+{
+    write_rival("[{\"avg_ts\": 50.0}]");
+#define RUN(format)                                                                                \
+    program_run("bench " MODEL " -p 8 -n 2 -b 1,2 -r 2 --no-limits --trace -o " format             \
+                " --against $dir/rival")
+    RUN("table");
+    CHECK(program.code == 0 && strstr(program.out, "pp8") && strstr(program.out, "tg2 b2"));
+    RUN("md");
+    CHECK(program.code == 0 && strstr(program.out, "| default.gguf | f16 |"));
+    CHECK(strstr(program.out, "| tg2 b2 |"));
+    RUN("csv");
+    CHECK(program.code == 0);
+    int n_lines = 0, n_commas = -1;
+    for (char *line = strtok(program.out, "\n"); line; line = strtok(NULL, "\n"), n_lines++) {
+        int n = 0;
+        for (const char *c = line; *c; c++)
+            n += *c == ',';
+        CHECK(n_commas < 0 || n == n_commas); /* no name here contains one */
+        n_commas = n;
+    }
+    CHECK(n_lines == 4);
+    RUN("html");
+    CHECK(program.code == 0 && strncmp(program.out, "<!doctype html>", 15) == 0);
+    CHECK(strstr(program.out, "</html>") && strstr(program.out, "tg2 b2"));
+    CHECK(!strstr(program.out, "http") && !strstr(program.out, "<script")); /* all in one file */
+#undef RUN
+}
+
+static void names_cannot_break_the_page(void)
+{
+    program_run("help >/dev/null; cp " MODEL " \"$dir/<b>&.gguf\"; \"$lace\" bench "
+                "\"$dir/<b>&.gguf\" -p 4 -n 0 -r 1 --no-limits -o html");
+    CHECK(strstr(program.out, "&lt;b&gt;&amp;.gguf") != NULL);
+    CHECK(strstr(program.out, "<b>&.gguf") == NULL);
+}
+
+static void mistakes_are_explained(void)
+{
+    program_run("bench -p 0 -n 0");
+    program_check_error("nothing to test");
+    program_run("bench -p 5,x");
+    program_check_error("--prompt \"5,x\": expected numbers");
+    program_run("bench -p 5,");
+    program_check_error("--prompt \"5,\"");
+    program_run("bench -n -3");
+    program_check_error("--n-gen \"-3\"");
+    program_run("bench -b 0");
+    program_check_error("--batch \"0\": expected numbers from 1 to 4096");
+    program_run("bench -d 99999999999");
+    program_check_error("--depth");
+    program_run("bench -p 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17");
+    program_check_error("more than 16 numbers");
+    program_run("bench -r 0");
+    program_check_error("--repeat");
+    program_run("bench -o xml");
+    program_check_error("expected one of table|json|csv|md|html");
+    program_run("bench $dir/absent.gguf --no-limits -o json");
+    CHECK(program.code == 1 && strstr(program.err, "absent.gguf"));
+}
+
+int main(void)
+{
+    if (!program_begin())
+        return 1;
+    CASE(rows_have_the_promised_keys);
+    CASE(the_median_lies_between_the_samples);
+    CASE(lists_make_every_test);
+    CASE(limits_are_measured_and_shares_follow);
+    CASE(a_trace_names_the_operations);
+    CASE(runs_alternate_with_the_rival);
+    CASE(a_rival_that_fails_is_an_error);
+    CASE(every_format_has_every_row);
+    CASE(names_cannot_break_the_page);
+    CASE(mistakes_are_explained);
+    program_end();
+    return tap_end();
+}
