@@ -2,9 +2,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#include "base/json_read.h"
 #include "base/utf8.h"
 #include "chat/jinja_eval.h"
+#include "chat/json_any.h"
 
 /* The string that a text filter works on; what is none becomes one. */
 static lace_status self_text(jinja_run *r, const jinja_call *c, text *out)
@@ -363,7 +363,7 @@ static lace_status filter_from_json(jinja_run *r, const jinja_call *c, jv *out)
     if (chars.size > MAX_JSON_BYTES)
         return jinja_limit(r, "bytes of JSON");
     TRY(jinja_spend(r, chars.size / 4));
-    lace_status status = json_read((span){(const uint8_t *)chars.data, chars.size}, 0, &json, &why);
+    lace_status status = json_read_any(chars, &json, &why);
     if (status == LACE_E_NOMEM)
         return error_nomem(r->err, "a chat template's values");
     if (status != LACE_OK)

@@ -1,0 +1,160 @@
+/* The formats in which models write reasoning and tool calls. */
+#include "chat/reply_formats.h"
+
+#include <string.h>
+
+/* clang-format off */
+
+/* In the order in which clues are looked for: the special before the general. */
+static const reply_calls calls[] = {
+    {.name = "harmony", .clues = {"<|channel|>", "<|message|>"}, .style = CALL_HARMONY},
+    {.name = "deepseek-r1", .clues = {"<｜tool▁calls▁begin｜>", "```json"}, .style = CALL_NAME_JSON,
+     .section_begin = "<｜tool▁calls▁begin｜>", .section_end = "<｜tool▁calls▁end｜>",
+     .call_begin = "<｜tool▁call▁begin｜>", .call_end = "<｜tool▁call▁end｜>",
+     .name_begin = "<｜tool▁sep｜>", .name_end = "\n```json\n"},
+    {.name = "deepseek", .clues = {"<｜tool▁calls▁begin｜>"}, .style = CALL_NAME_JSON,
+     .section_begin = "<｜tool▁calls▁begin｜>", .section_end = "<｜tool▁calls▁end｜>",
+     .call_begin = "<｜tool▁call▁begin｜>", .call_end = "<｜tool▁call▁end｜>",
+     .name_end = "<｜tool▁sep｜>"},
+    {.name = "deepseek-v3.2", .clues = {"｜DSML｜", "function_calls>"}, .style = CALL_TAGGED,
+     .section_begin = "<｜DSML｜function_calls>", .section_end = "</｜DSML｜function_calls>",
+     .call_begin = "<｜DSML｜invoke name=\"", .call_end = "</｜DSML｜invoke>", .name_end = "\">",
+     .key_begin = "<｜DSML｜parameter name=\"", .key_end = ">", .value_end = "</｜DSML｜parameter>"},
+    {.name = "deepseek-v4", .clues = {"｜DSML｜", "tool_calls>"}, .style = CALL_TAGGED,
+     .section_begin = "<｜DSML｜tool_calls>", .section_end = "</｜DSML｜tool_calls>",
+     .call_begin = "<｜DSML｜invoke name=\"", .call_end = "</｜DSML｜invoke>", .name_end = "\">",
+     .key_begin = "<｜DSML｜parameter name=\"", .key_end = ">", .value_end = "</｜DSML｜parameter>"},
+    {.name = "mistral", .clues = {"[TOOL_CALLS]", "[ARGS]"}, .style = CALL_NAME_JSON,
+     .call_begin = "[TOOL_CALLS]", .name_end = "[ARGS]"},
+    {.name = "mistral-list", .clues = {"[TOOL_CALLS]"}, .style = CALL_JSON,
+     .call_begin = "[TOOL_CALLS]"},
+    {.name = "kimi-k2", .clues = {"<|tool_calls_section_begin|>"}, .style = CALL_NAME_JSON,
+     .section_begin = "<|tool_calls_section_begin|>", .section_end = "<|tool_calls_section_end|>",
+     .call_begin = "<|tool_call_begin|>", .call_end = "<|tool_call_end|>",
+     .name_end = "<|tool_call_argument_begin|>"},
+    {.name = "seed-oss", .clues = {"<seed:tool_call>"}, .style = CALL_TAGGED,
+     .section_begin = "<seed:tool_call>", .section_end = "</seed:tool_call>",
+     .call_begin = "<function=", .call_end = "</function>", .name_end = ">",
+     .key_begin = "<parameter=", .key_end = ">", .value_end = "</parameter>"},
+    {.name = "qwen3-coder", .clues = {"<function=", "<parameter="}, .style = CALL_TAGGED,
+     .section_begin = "<tool_call>", .section_end = "</tool_call>",
+     .call_begin = "<function=", .call_end = "</function>", .name_end = ">",
+     .key_begin = "<parameter=", .key_end = ">", .value_end = "</parameter>"},
+    {.name = "functionary", .clues = {"<function=", "</function>"}, .style = CALL_NAME_JSON,
+     .call_begin = "<function=", .call_end = "</function>", .name_end = ">"},
+    {.name = "glm", .clues = {"<arg_key>"}, .style = CALL_TAGGED,
+     .call_begin = "<tool_call>", .call_end = "</tool_call>",
+     .key_begin = "<arg_key>", .key_end = "</arg_key>",
+     .value_begin = "<arg_value>", .value_end = "</arg_value>"},
+    {.name = "hunyuan", .clues = {"<arg_key{}>"}, .style = CALL_TAGGED,
+     .section_begin = "<tool_calls:opensource>", .section_end = "</tool_calls:opensource>",
+     .call_begin = "<tool_call:opensource>", .call_end = "</tool_call:opensource>",
+     .name_end = "<tool_sep:opensource>",
+     .key_begin = "<arg_key:opensource>", .key_end = "</arg_key:opensource>",
+     .value_begin = "<arg_value:opensource>", .value_end = "</arg_value:opensource>"},
+    {.name = "minimax-m2", .clues = {"<minimax:tool_call>"}, .style = CALL_TAGGED,
+     .section_begin = "<minimax:tool_call>", .section_end = "</minimax:tool_call>",
+     .call_begin = "<invoke name=\"", .call_end = "</invoke>", .name_end = "\">",
+     .key_begin = "<parameter name=\"", .key_end = "\">", .value_end = "</parameter>"},
+    {.name = "atem", .clues = {"atem:function_calls"}, .style = CALL_TAGGED,
+     .section_begin = "<atem:function_calls>", .section_end = "</atem:function_calls>",
+     .call_begin = "<atem:invoke name=\"", .call_end = "</atem:invoke>", .name_end = "\">",
+     .key_begin = "<atem:parameter name=\"", .key_end = "\">", .value_end = "</atem:parameter>"},
+    {.name = "minicpm", .clues = {"<function name=", "<param name="}, .style = CALL_TAGGED,
+     .call_begin = "<function name=\"", .call_end = "</function>", .name_end = "\">",
+     .key_begin = "<param name=\"", .key_end = "\">", .value_end = "</param>"},
+    {.name = "solar", .clues = {"<|tool_call:begin|>"}, .style = CALL_NAME_JSON,
+     .section_begin = "<|tool_calls|>", .section_end = "<|calls|>",
+     .call_begin = "<|tool_call:begin|>", .call_end = "<|tool_call:end|>",
+     .name_begin = "<|tool_call:name|>", .name_end = "<|tool_call:args|>"},
+    {.name = "lfm2", .clues = {"<|tool_call_start|>"}, .style = CALL_PYTHON,
+     .call_begin = "<|tool_call_start|>", .call_end = "<|tool_call_end|>"},
+    {.name = "nemotron", .clues = {"<TOOLCALL>"}, .style = CALL_JSON,
+     .call_begin = "<TOOLCALL>", .call_end = "</TOOLCALL>"},
+    {.name = "cohere", .clues = {"<|START_ACTION|>"}, .style = CALL_JSON,
+     .call_begin = "<|START_ACTION|>", .call_end = "<|END_ACTION|>"},
+    {.name = "apertus", .clues = {"<|tools_prefix|>"}, .style = CALL_JSON,
+     .call_begin = "<|tools_prefix|>", .call_end = "<|tools_suffix|>"},
+    {.name = "tool-calls", .clues = {"<tool_calls>"}, .style = CALL_JSON,
+     .call_begin = "<tool_calls>", .call_end = "</tool_calls>"},
+    {.name = "gigachat", .clues = {"<|function_call|>"}, .style = CALL_JSON,
+     .call_begin = "<|function_call|>"},
+    {.name = "granite", .clues = {"<|tool_call|>"}, .style = CALL_JSON,
+     .call_begin = "<|tool_call|>"},
+    {.name = "firefunction", .clues = {"functools["}, .style = CALL_JSON,
+     .call_begin = "functools"},
+    {.name = "llama3", .clues = {"{\"name\": function name, \"parameters\""}, .style = CALL_JSON,
+     .call_begin = "<|python_tag|>", .is_bare = true},
+    {.name = "llama3", .clues = {"<|python_tag|>"}, .style = CALL_JSON,
+     .call_begin = "<|python_tag|>", .is_bare = true},
+    {.name = "hermes", .clues = {"<tool_call>"}, .style = CALL_JSON,
+     .call_begin = "<tool_call>", .call_end = "</tool_call>"},
+};
+
+static const reply_thinking thinkings[] = {
+    {"<think>", "</think>"},
+    {"<seed:think>", "</seed:think>"},
+    {"<mm:think>", "</mm:think>"},
+    {"[THINK]", "[/THINK]"},
+    {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<|inner_prefix|>", "<|inner_suffix|>"},
+};
+
+/* clang-format on */
+
+enum {
+    N_CALLS = sizeof calls / sizeof calls[0],
+    N_THINKINGS = sizeof thinkings / sizeof thinkings[0]
+};
+
+static bool contains(text t, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; n <= t.size && i <= t.size - n; i++)
+        if (t.data[i] == word[0] && memcmp(t.data + i, word, n) == 0)
+            return true;
+    return false;
+}
+
+static reply_format with_thinking(const reply_calls *row, text template_source)
+{
+    reply_format f = {.calls = row};
+    for (int i = 0; i < N_THINKINGS && !f.thinking; i++)
+        if (contains(template_source, thinkings[i].begin) ||
+            contains(template_source, thinkings[i].end))
+            f.thinking = &thinkings[i];
+    return f;
+}
+
+reply_format reply_format_choose(text template_source)
+{
+    for (int i = 0; i < N_CALLS; i++)
+        if (contains(template_source, calls[i].clues[0]) &&
+            (!calls[i].clues[1] || contains(template_source, calls[i].clues[1])))
+            return with_thinking(&calls[i], template_source);
+    return with_thinking(&calls[N_CALLS - 1], template_source);
+}
+
+reply_format reply_format_by_name(const char *name)
+{
+    for (int i = 0; i < N_CALLS; i++)
+        if (strcmp(calls[i].name, name) == 0)
+            return (reply_format){.calls = &calls[i], .thinking = &thinkings[0]};
+    return (reply_format){0};
+}
+
+const char *reply_format_name(const reply_format *f)
+{
+    return f->calls->name;
+}
+
+bool reply_opens_thinking(const reply_format *f, text prompt)
+{
+    if (!f->thinking)
+        return false;
+    size_t n = strlen(f->thinking->begin);
+    while (prompt.size > 0 &&
+           (prompt.data[prompt.size - 1] == '\n' || prompt.data[prompt.size - 1] == ' '))
+        prompt.size--;
+    return prompt.size >= n && memcmp(prompt.data + prompt.size - n, f->thinking->begin, n) == 0;
+}

@@ -1,0 +1,39 @@
+/* The rows of the tables of reply formats, for the parser. Inside src/chat only. */
+#ifndef LACE_CHAT_REPLY_FORMATS_H
+#define LACE_CHAT_REPLY_FORMATS_H
+
+#include "chat/parse_reply.h"
+
+typedef enum call_style {
+    CALL_JSON,      /* {"name": ..., "arguments": {...}}, or a list of these */
+    CALL_NAME_JSON, /* name, name_end, then the arguments as JSON */
+    CALL_TAGGED,    /* name, then a key and a value between tags for each argument */
+    CALL_PYTHON,    /* [name(key=value, ...), ...] */
+    CALL_HARMONY,   /* messages with channels and recipients */
+} call_style;
+
+/*
+ * A call in one of these formats, each part of which may be missing (NULL):
+ *
+ *     section_begin
+ *         call_begin [... name_begin] NAME name_end
+ *             JSON, or for each argument: key_begin KEY key_end value_begin VALUE value_end
+ *         call_end
+ *     section_end
+ */
+struct reply_calls {
+    const char *name;
+    const char *clues[2]; /* a template that contains these is of this format */
+    call_style style;
+    const char *section_begin, *section_end;
+    const char *call_begin, *call_end;
+    const char *name_begin, *name_end;
+    const char *key_begin, *key_end, *value_begin, *value_end;
+    bool is_bare; /* a JSON object that begins the reply is a call, too */
+};
+
+struct reply_thinking {
+    const char *begin, *end;
+};
+
+#endif

@@ -1,0 +1,226 @@
+/* Tool calls written as Python: [name(key='value', n=2), ...]. */
+#include <string.h>
+
+#include "base/utf8.h"
+#include "chat/reply_parser.h"
+
+enum { MAX_DEPTH = 32 };
+
+/* Reads the source; on the first pass nothing is given out, so that only whole lists are calls. */
+typedef struct python_reader {
+    reply_parser *p;
+    text source;
+    size_t at;
+    bool is_valid, is_dry;
+    buf word;
+} python_reader;
+
+static char peek(python_reader *r)
+{
+    while (r->at < r->source.size && reply_is_space(r->source.data[r->at]))
+        r->at++;
+    return r->at < r->source.size ? r->source.data[r->at] : 0;
+}
+
+static bool accept(python_reader *r, char c)
+{
+    if (peek(r) != c)
+        return false;
+    r->at++;
+    return true;
+}
+
+static void expect(python_reader *r, char c)
+{
+    if (!accept(r, c))
+        r->is_valid = false;
+}
+
+static lace_status put(python_reader *r, const char *chars, size_t n)
+{
+    return r->is_dry ? LACE_OK : reply_put_args(r->p, chars, n);
+}
+
+static text read_name(python_reader *r)
+{
+    peek(r);
+    size_t from = r->at;
+    while (r->at < r->source.size) {
+        char c = r->source.data[r->at];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '_' || c == '.' || c == '-' || c == '+'))
+            break;
+        r->at++;
+    }
+    return (text){r->source.data + from, r->at - from};
+}
+
+static lace_status read_string(python_reader *r)
+{
+    static const char from[] = "ntr\\'\"", to[] = "\n\t\r\\'\"";
+    char quote = r->source.data[r->at++];
+    buf_clear(&r->word);
+    while (r->at < r->source.size && r->source.data[r->at] != quote) {
+        char c = r->source.data[r->at++];
+        if (c == '\\' && r->at < r->source.size) {
+            char next = r->source.data[r->at];
+            const char *found = next ? strchr(from, next) : NULL;
+            if (found) {
+                c = to[found - from];
+                r->at++;
+            }
+        }
+        TRY(buf_append(&r->word, &c, 1));
+    }
+    r->is_valid = r->is_valid && r->at < r->source.size;
+    r->at++;
+    return r->is_dry
+               ? LACE_OK
+               : reply_put_string(r->p, (text){r->word.data ? r->word.data : "", r->word.size});
+}
+
+static lace_status read_word(python_reader *r)
+{
+    text word = read_name(r);
+    const char *json = text_is(word, "True") || text_is(word, "true")     ? "true"
+                       : text_is(word, "False") || text_is(word, "false") ? "false"
+                       : text_is(word, "None") || text_is(word, "null")   ? "null"
+                                                                          : NULL;
+    if (json)
+        return put(r, json, strlen(json));
+    /* A number: digits with at most one point and one exponent, as JSON has them. */
+    size_t i = word.size > 0 && word.data[0] == '-', n_digits = 0;
+    bool has_point = false, has_exponent = false;
+    for (; i < word.size; i++) {
+        char c = word.data[i];
+        if (c >= '0' && c <= '9') {
+            n_digits++;
+        } else if (c == '.' && !has_point && !has_exponent && n_digits > 0) {
+            has_point = true;
+            n_digits = 0;
+        } else if ((c == 'e' || c == 'E') && !has_exponent && n_digits > 0) {
+            has_exponent = true;
+            n_digits = 0;
+            i += i + 1 < word.size && (word.data[i + 1] == '-' || word.data[i + 1] == '+');
+        } else {
+            r->is_valid = false;
+            return LACE_OK;
+        }
+    }
+    r->is_valid = r->is_valid && n_digits > 0;
+    return put(r, word.data, word.size);
+}
+
+static lace_status read_value(python_reader *r, int depth);
+
+/* A list, a tuple or a dict, from its opening bracket on. */
+static lace_status read_items(python_reader *r, char close, int depth)
+{
+    bool is_dict = close == '}', is_first = true;
+    TRY(put(r, is_dict ? "{" : "[", 1));
+    while (r->is_valid && !accept(r, close)) {
+        if (!is_first) {
+            expect(r, ',');
+            if (accept(r, close))
+                break;
+            TRY(put(r, ",", 1));
+        }
+        is_first = false;
+        if (is_dict) {
+            if (peek(r) != '\'' && peek(r) != '"') {
+                r->is_valid = false;
+                break;
+            }
+            TRY(read_string(r));
+            expect(r, ':');
+            TRY(put(r, ":", 1));
+        }
+        TRY(read_value(r, depth + 1));
+    }
+    return put(r, is_dict ? "}" : "]", 1);
+}
+
+static lace_status read_value(python_reader *r, int depth)
+{
+    char c = peek(r);
+    if (depth > MAX_DEPTH)
+        r->is_valid = false;
+    if (!r->is_valid)
+        return LACE_OK;
+    if (c == '\'' || c == '"')
+        return read_string(r);
+    if (c == '[' || c == '(' || c == '{') {
+        r->at++;
+        return read_items(r, c == '[' ? ']' : c == '(' ? ')' : '}', depth);
+    }
+    return read_word(r);
+}
+
+static lace_status read_call(python_reader *r)
+{
+    reply_call *c = &r->p->call;
+    text name = read_name(r);
+    bool is_first = true;
+    expect(r, '(');
+    r->is_valid = r->is_valid && name.size > 0;
+    if (!r->is_valid)
+        return LACE_OK;
+    if (!r->is_dry) {
+        buf_clear(&c->name);
+        TRY(buf_append(&c->name, name.data, name.size));
+        TRY(reply_begin_call(r->p));
+    }
+    TRY(put(r, "{", 1));
+    while (r->is_valid && !accept(r, ')')) {
+        if (!is_first) {
+            expect(r, ',');
+            TRY(put(r, ",", 1));
+        }
+        is_first = false;
+        text key = read_name(r);
+        expect(r, '=');
+        r->is_valid = r->is_valid && key.size > 0;
+        if (!r->is_dry) {
+            TRY(reply_put_string(r->p, key));
+            TRY(put(r, ":", 1));
+        }
+        TRY(read_value(r, 0));
+    }
+    TRY(put(r, "}", 1));
+    return r->is_dry ? LACE_OK : reply_end_call(r->p, true);
+}
+
+static lace_status read_calls(python_reader *r)
+{
+    bool is_list = accept(r, '[');
+    do {
+        TRY(read_call(r));
+    } while (r->is_valid && accept(r, ','));
+    if (is_list)
+        expect(r, ']');
+    if (peek(r) != 0 || r->at < r->source.size)
+        r->is_valid = false;
+    return LACE_OK;
+}
+
+lace_status reply_read_python(reply_parser *p, text source, bool *is_valid)
+{
+    python_reader r = {.p = p, .source = source, .is_valid = true, .is_dry = true};
+    buf copy;
+    buf_init(&r.word, REPLY_MAX_HELD);
+    buf_init(&copy, REPLY_MAX_HELD);
+    /* Giving out the first call forgets the raw text, so it is read from a copy. */
+    lace_status status = buf_append(&copy, source.data, source.size);
+    if (status == LACE_OK)
+        status = read_calls(&r);
+    *is_valid = r.is_valid;
+    if (status == LACE_OK && r.is_valid) {
+        r.is_dry = false;
+        r.at = 0;
+        r.source = (text){copy.data, copy.size};
+        status = read_calls(&r);
+    }
+    buf_deinit(&copy);
+    buf_deinit(&r.word);
+    return status;
+}
