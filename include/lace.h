@@ -151,8 +151,8 @@ enum {
 
 /*
  * Text to tokens. Writes at most `capacity` of them and sets *n_out to how many there are in all,
- * so a call with capacity 0 counts. No text gives more than n_bytes + 2 tokens. Bytes that are not
- * UTF-8 are read as U+FFFD.
+ * so a call with capacity 0 counts. Bytes that are not UTF-8 are read as U+FFFD, which some
+ * vocabularies write as several tokens.
  */
 lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                           lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err);
@@ -258,7 +258,7 @@ typedef struct lace_trace_row {
     uint64_t n_macs;  /* multiply-adds with weights */
 } lace_trace_row;
 
-/* Start a trace from zero, or stop it. Costs two clock readings a step while it is on. */
+/* Start a trace from zero, or stop it. Costs a clock reading a step while it is on. */
 lace_status lace_session_trace(lace_session *session, bool is_on, lace_error *err);
 
 /* Writes at most `capacity` rows, in the order of the plan. Returns how many there are in all. */
@@ -294,6 +294,68 @@ lace_status lace_sampler_sample(lace_sampler *sampler, const float *logits, lace
 
 /* Tell the sampler of a token that now belongs to the text, for the penalties. */
 void lace_sampler_accept(lace_sampler *sampler, lace_token token);
+
+/* ---- Speculation ----------------------------------------------------------------------------- */
+
+/*
+ * A speculator guesses several tokens ahead and checks them in one evaluation, which takes little
+ * longer than one token does. When the prompt is in the session, it takes the place of
+ * lace_session_eval and lace_session_logits:
+ *
+ *     lace_speculator_begin(speculator, tokens, n_tokens, &err);
+ *     for (;;) {
+ *         ... choose a token from lace_speculator_logits(speculator) ...
+ *         lace_speculator_push(speculator, token, &err);
+ *     }
+ *
+ * The logits are always those of the session's own model after the text so far. A guess only decides
+ * whether they are there already, so the text does not depend on it, whatever chooses the tokens.
+ */
+typedef struct lace_speculator lace_speculator;
+
+typedef struct lace_speculator_options {
+    lace_session *draft; /* of a smaller model with the same vocabulary: guesses; NULL (default): none */
+    bool use_lookup;     /* guess that the text goes on as it did where its last tokens stood before;
+                            goes before `draft`; default false */
+    int32_t n_draft;     /* the most tokens to guess at once, 1 to 32; default 8 */
+} lace_speculator_options;
+
+lace_speculator_options lace_speculator_options_default(void);
+
+/*
+ * For one sequence of a session, whose n_outputs and n_batch must be above n_draft. Of the draft's
+ * session, sequence 0 is used. Both sessions must outlive the speculator. LACE_E_VOCAB if the draft
+ * has another vocabulary.
+ */
+lace_status lace_speculator_create(lace_session *session, int32_t sequence,
+                                   const lace_speculator_options *options, lace_speculator **out,
+                                   lace_error *err);
+
+/* The sequence is left with the text and without guesses. NULL is fine. */
+void lace_speculator_free(lace_speculator *speculator);
+
+/*
+ * Start from what the sequence holds: exactly these tokens, the last of them just evaluated as the
+ * last item that wanted logits.
+ */
+lace_status lace_speculator_begin(lace_speculator *speculator, const lace_token *tokens,
+                                  size_t n_tokens, lace_error *err);
+
+/* What comes after the text so far, [n_vocab]. Valid until the next push. */
+const float *lace_speculator_logits(const lace_speculator *speculator);
+
+/* The token that was chosen. LACE_E_CONTEXT if the sequence is full. */
+lace_status lace_speculator_push(lace_speculator *speculator, lace_token token, lace_error *err);
+
+typedef struct lace_speculation {
+    uint64_t n_tokens;   /* pushed */
+    uint64_t n_evals;    /* of the session, for them */
+    uint64_t n_guessed;  /* tokens that were guessed and judged */
+    uint64_t n_accepted; /* and chosen */
+    double speed_up;     /* against evaluating each token alone, as timed in between; 0: unknown */
+} lace_speculation;
+
+void lace_speculator_count(const lace_speculator *speculator, lace_speculation *out);
 
 #ifdef __cplusplus
 }

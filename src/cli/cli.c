@@ -26,20 +26,23 @@ lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_byt
 {
     *out = NULL;
     *n_out = 0;
-    size_t capacity;
-    if (!mem_mul(n_bytes + 2, sizeof(lace_token), &capacity))
-        return error_nomem(err, "tokens");
-    lace_token *tokens = mem_alloc(capacity);
-    if (!tokens)
-        return error_nomem(err, "tokens");
-    lace_status status =
-        lace_tokenize(model, text, n_bytes, flags, tokens, n_bytes + 2, n_out, err);
-    if (status != LACE_OK) {
+    /* Enough for nearly every text; malformed bytes can become more tokens than that. */
+    for (size_t capacity = n_bytes + 2;; capacity = *n_out) {
+        size_t n_needed;
+        lace_token *tokens =
+            mem_mul(capacity, sizeof *tokens, &n_needed) ? mem_alloc(n_needed) : NULL;
+        if (!tokens)
+            return error_nomem(err, "tokens");
+        lace_status status =
+            lace_tokenize(model, text, n_bytes, flags, tokens, capacity, n_out, err);
+        if (status == LACE_OK && *n_out <= capacity) {
+            *out = tokens;
+            return LACE_OK;
+        }
         mem_free(tokens);
-        return status;
+        if (status != LACE_OK)
+            return status;
     }
-    *out = tokens;
-    return LACE_OK;
 }
 
 volatile int cli_stop;

@@ -272,6 +272,23 @@ static void tokenize_reads_files_whole(void)
     CHECK(strlen(before) > r.n_out);
 }
 
+/* A malformed byte may become more tokens than bytes: one U+FFFD each. */
+static void tokenize_reads_malformed_bytes_as_replacements(void)
+{
+    char bad[50], good[150];
+    memset(bad, 0xFF, sizeof bad);
+    for (int i = 0; i < 50; i++)
+        memcpy(good + 3 * i, "\xEF\xBF\xBD", 3);
+    write_file("good", good, sizeof good);
+    write_file("bad", bad, sizeof bad);
+    lace("tokenize models/default.gguf -f $dir/good");
+    check_success();
+    remember();
+    lace("tokenize models/default.gguf -f $dir/bad");
+    check_success();
+    CHECK(strcmp(r.out, before) == 0);
+}
+
 static void tokenize_takes_special_tokens_as_text_if_asked(void)
 {
     lace("tokenize " MODEL " '<|endoftext|>' --no-special");
@@ -589,6 +606,7 @@ int main(void)
     CASE(files_that_are_no_models_are_refused);
     CASE(tokenize_prints_a_json_array);
     CASE(tokenize_reads_files_whole);
+    CASE(tokenize_reads_malformed_bytes_as_replacements);
     CASE(tokenize_takes_special_tokens_as_text_if_asked);
     CASE(tokenize_pieces_shows_the_text_of_each_token);
     CASE(the_same_seed_gives_the_same_text);
