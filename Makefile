@@ -15,6 +15,9 @@
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
 # V=1 shows whole commands.
 
+# All cores, unless told otherwise.
+MAKEFLAGS += $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+
 CC      ?= cc
 B       ?= build
 PREFIX  ?= /usr/local
