@@ -16,7 +16,9 @@
 # V=1 shows whole commands.
 
 # All cores, unless told otherwise.
-MAKEFLAGS += $(if $(findstring -j,$(MAKEFLAGS)),,-j$(shell nproc))
+ifeq (,$(findstring j,$(filter-out --%,$(MAKEFLAGS))))
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 CC      ?= cc
 B       ?= build
@@ -45,7 +47,7 @@ endif
 x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
 aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c
 LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
-LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(LIB_DIRS:%=src/%) -name '*.c')))
+LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
