@@ -310,6 +310,8 @@ lace_status vocab_gguf_read(const gguf *g, arena *memory, vocab *out, lace_error
     }
     TRY(read_ids(g, memory, out, err));
     TRY(read_flags(g, out, err));
+    if (kind->kind == VOCAB_BPE)
+        out->add_space_prefix = false; /* readers of such files ignore the key */
     if (kind->kind == VOCAB_WORDPIECE)
         find_bert_ids(out);
     if (kind->kind == VOCAB_UNIGRAM)

@@ -199,7 +199,8 @@ static void add_symbols(merger *m, const tokenizer *t, text word)
 static lace_status encode_word(encoding *e, text word)
 {
     const tokenizer *t = e->t;
-    bool is_newlines = !t->rules.is_byte_level && word.data[0] == '\n';
+    /* Files that name this pre-tokenizer have tokens of newlines that no merges lead to. */
+    bool is_newlines = !t->rules.is_byte_level && t->rules.n_regexes == 0 && word.data[0] == '\n';
     if (t->rules.ignore_merges || is_newlines) {
         int32_t id = tokenizer_find(t, word);
         if (id >= 0)
@@ -220,12 +221,16 @@ static lace_status encode_word(encoding *e, text word)
 
 lace_status bpe_encode(encoding *e, text input, lace_error *err)
 {
-    if (!e->t->rules.is_byte_level) {
+    bool has_prefix = encoding_wants_prefix(e, input);
+    if (has_prefix || !e->t->rules.is_byte_level) {
         buf_clear(&e->text);
-        if (buf_reserve(&e->text, input.size) != LACE_OK)
+        if ((has_prefix && buf_append(&e->text, " ", 1) != LACE_OK) ||
+            buf_append(&e->text, input.data, input.size) != LACE_OK)
             return error_nomem(err, "a text");
-        input = (text){e->text.data, normalize_spaces(input, e->text.data)};
+        input = (text){e->text.data, e->text.size};
     }
+    if (!e->t->rules.is_byte_level)
+        input.size = normalize_spaces(input, e->text.data);
     TRY(splitter_run(e->t->splitter, &e->split, input, err));
     memo_reset(&e->memo, input.size);
     size_t begin = 0;

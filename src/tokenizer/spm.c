@@ -43,7 +43,7 @@ static bool find_piece(const void *context, const symbol *left, const symbol *ri
 static lace_status prepare(encoding *e, text input)
 {
     buf_clear(&e->text);
-    if (e->t->rules.add_space_prefix && e->after_special)
+    if (encoding_wants_prefix(e, input))
         TRY(buf_append(&e->text, " ", 1));
     TRY(buf_append(&e->text, input.data, input.size));
     e->text.size = normalize_spaces((text){e->text.data, e->text.size}, e->text.data);

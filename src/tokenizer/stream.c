@@ -23,11 +23,12 @@ lace_status decoder_create(const tokenizer *t, bool show_special, decoder **out,
         return error_nomem(err, "the decoder");
     const vocab *rules = &t->rules;
     bool is_unigram = t->kind == VOCAB_UNIGRAM;
+    bool is_raw = t->kind == VOCAB_BPE && rules->is_byte_level; /* spaces are as the model says */
     d->t = t;
     d->show_special = show_special;
     d->strips_space =
         t->kind == VOCAB_WORDPIECE || (is_unigram && rules->remove_extra_whitespaces) ||
-        (rules->add_space_prefix && !(is_unigram && rules->treat_whitespace_as_suffix));
+        (rules->add_space_prefix && !is_raw && !(is_unigram && rules->treat_whitespace_as_suffix));
     d->at_start = true;
     buf_init(&d->held, SIZE_MAX / 4);
     buf_init(&d->out, SIZE_MAX / 4);

@@ -297,6 +297,16 @@ lace_status encoding_add_word(encoding *e, text input, size_t begin, size_t end,
     return LACE_OK;
 }
 
+bool encoding_wants_prefix(const encoding *e, text input)
+{
+    const vocab *rules = &e->t->rules;
+    bool is_raw = e->t->kind == VOCAB_BPE && rules->is_byte_level;
+    bool has_space = input.data[0] == ' ' ||
+                     (!is_raw && input.size >= 3 && memcmp(input.data, "\xE2\x96\x81", 3) == 0);
+    return rules->add_space_prefix && e->after_special &&
+           !(rules->prefix_unless_space && has_space) && (e->at_start || !rules->prefix_first_only);
+}
+
 static lace_status encode_ordinary(encoding *e, text input, lace_error *err)
 {
     if (input.size == 0)
@@ -317,7 +327,7 @@ static lace_status encode_ordinary(encoding *e, text input, lace_error *err)
         status = unigram_encode(e, input, err);
         break;
     }
-    e->after_special = false;
+    e->after_special = e->at_start = false;
     return status;
 }
 
@@ -367,6 +377,7 @@ static lace_status encode_text(encoding *e, text input, bool is_parsed, lace_err
         if (token_list_add(e->out, id) != LACE_OK)
             return error_nomem(err, "the tokens of a text");
         e->after_special = true;
+        e->at_start = false;
         at += t->bytes[id].size;
         if (t->flags[id] & TOKEN_RSTRIP)
             at = skip_spaces(input, at);
@@ -413,7 +424,7 @@ lace_status tokenizer_encode(const tokenizer *t, const char *data, size_t n_byte
         return error_set(err, LACE_E_LIMIT, "tokenize: a text of %zu bytes, at most %d are allowed",
                          n_bytes, TOKENIZER_MAX_TEXT);
     size_t n_before = out->size;
-    encoding e = {.t = t, .out = out, .after_special = true};
+    encoding e = {.t = t, .out = out, .after_special = true, .at_start = true};
     /* No normalization makes a text 16 times as long, unless its table is made to. */
     buf_init(&e.text, 16 * n_bytes + 4096);
     buf_init(&e.form, 16 * n_bytes + 4096);

@@ -74,11 +74,15 @@ typedef struct vocab {
     bool is_byte_level; /* default true; false: characters, and <0xXX> for those unknown */
     bool ignore_merges; /* a word that is a token is that token, whatever the merges say */
 
-    /* SPM and unigram */
-    bool add_space_prefix;           /* at the start, and after a special token */
-    bool remove_extra_whitespaces;   /* unigram: runs of spaces become one */
-    bool treat_whitespace_as_suffix; /* unigram: the space goes to the end */
-    span precompiled_charsmap;       /* unigram: SentencePiece's normalization, or empty */
+    /* SPM, unigram and BPE */
+    bool add_space_prefix;    /* at the start, and after a special token */
+    bool prefix_unless_space; /* but not before a text that begins with a space */
+    bool prefix_first_only;   /* and not after a special token */
+
+    /* Unigram */
+    bool remove_extra_whitespaces;   /* runs of spaces become one */
+    bool treat_whitespace_as_suffix; /* the space goes to the end */
+    span precompiled_charsmap;       /* SentencePiece's normalization, or empty */
 
     normal_form form;
     bool lowercase, strip_accents; /* WordPiece; default true */

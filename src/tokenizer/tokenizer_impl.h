@@ -72,6 +72,7 @@ typedef struct encoding {
     memo memo;
     split_scratch split;
     bool after_special; /* at the start, or the last token was special */
+    bool at_start;      /* nothing of the text was encoded yet */
 } encoding;
 
 /* The kinds: prepare the tables, and cut a stretch of ordinary text (valid UTF-8, not empty). */
@@ -100,6 +101,9 @@ size_t normalize_spaces(text input, char *out);
 
 bool code_is_space(uint32_t code); /* White_Space of Unicode */
 bool code_is_word(uint32_t code);  /* letters, marks, numbers, connectors such as _ */
+
+/* tokenizer.c: ordinary text gets a space in front. */
+bool encoding_wants_prefix(const encoding *e, text input);
 
 /* tokenizer.c: the tokens for one character that the vocabulary does not have. */
 lace_status encoding_add_bytes(encoding *e, text character);

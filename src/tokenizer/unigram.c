@@ -122,7 +122,7 @@ static lace_status normalize(encoding *e, text input)
     const vocab *rules = &e->t->rules;
     bool is_suffix = rules->treat_whitespace_as_suffix;
     space_rules s = {
-        .prepend = rules->add_space_prefix && !is_suffix,
+        .prepend = encoding_wants_prefix(e, input) && !is_suffix,
         .append = rules->add_space_prefix && is_suffix,
         .merge = rules->remove_extra_whitespaces,
     };
