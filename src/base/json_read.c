@@ -95,13 +95,8 @@ static lace_status status_of(const json_error_t *failure)
     }
 }
 
-lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err)
-{
-    return json_read_large(bytes, offset, JSON_READ_MAX_MEMORY, out, err);
-}
-
-lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, json_t **out,
-                            lace_error *err)
+static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, size_t flags,
+                             json_t **out, lace_error *err)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_our_heap);
@@ -119,7 +114,7 @@ lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, js
     json_error_t failure;
     is_out_of_memory = false;
     json_t *value =
-        json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES, &failure);
+        json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | flags, &failure);
     if (is_out_of_memory) {
         json_decref(value);
         return error_nomem(err, "JSON");
@@ -129,6 +124,22 @@ lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, js
         return error_at(err, status_of(&failure), offset + at, "JSON: %s", failure.text);
     *out = value;
     return LACE_OK;
+}
+
+lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err)
+{
+    return read_with(bytes, offset, JSON_READ_MAX_MEMORY, 0, out, err);
+}
+
+lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, json_t **out,
+                            lace_error *err)
+{
+    return read_with(bytes, offset, max_memory, 0, out, err);
+}
+
+lace_status json_read_as_reals(span bytes, uint64_t offset, json_t **out, lace_error *err)
+{
+    return read_with(bytes, offset, JSON_READ_MAX_MEMORY, JSON_DECODE_INT_AS_REAL, out, err);
 }
 
 const char *json_kind(const json_t *value)

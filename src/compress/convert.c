@@ -2,14 +2,13 @@
 #include "compress/convert.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "compress/convert_meta.h"
 #include "kernels/ref/pack.h"
 #include "kernels/ref/unpack.h"
+#include "model/vocab_hf.h"
 
 /* One tensor to be written. */
 typedef struct job {
@@ -125,25 +124,28 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, job *jobs, 
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-static lace_status add_vocab(const char *directory, const convert_options *o, gguf_writer *w,
-                             lace_error *err)
+/* A directory without a tokenizer becomes a file without a vocabulary. */
+static lace_status add_vocab(const char *directory, const weights *files, int32_t n_vocab,
+                             const convert_options *o, gguf_writer *w, lace_error *err)
 {
-    static const char *const files[] = {"tokenizer.json", "tokenizer.model"};
-    for (size_t i = 0; !o->no_vocab && i < sizeof files / sizeof *files; i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", directory, files[i]);
-        if (access(path, F_OK) == 0)
-            return error_set(err, LACE_E_UNSUPPORTED,
-                             "%s: E_UNSUPPORTED: tokenizers are not converted; --no-vocab leaves "
-                             "it out",
-                             path);
+    hf_tokenizer *t = NULL;
+    if (!o->no_vocab) {
+        lace_status status = hf_tokenizer_open(directory, weights_config(files), &t, err);
+        if (status == LACE_OK && t)
+            status = hf_tokenizer_to_gguf(t, (size_t)n_vocab, w, err);
+        bool has_vocab = t != NULL;
+        hf_tokenizer_close(t);
+        if (status != LACE_OK)
+            return error_prefix(err, status, directory);
+        if (has_vocab)
+            return LACE_OK;
     }
     return gguf_writer_add_text(w, "tokenizer.ggml.model", text_of("none"), err);
 }
 
-static lace_status write_file(const char *directory, const char *path, const hf_config *config,
-                              hf_tensors *tensors, const convert_options *o, convert_result *out,
-                              lace_error *err)
+static lace_status write_file(const char *directory, const char *path, const weights *files,
+                              const hf_config *config, hf_tensors *tensors,
+                              const convert_options *o, convert_result *out, lace_error *err)
 {
     dtype main_type = o->has_type ? o->type : main_type_of(tensors);
     gguf_writer *w = NULL;
@@ -153,7 +155,7 @@ static lace_status write_file(const char *directory, const char *path, const hf_
     lace_status status;
     TRY_GOTO(status, end, gguf_writer_create(&w, err));
     TRY_GOTO(status, end, convert_add_meta(directory, config, tensors, main_type, w, err));
-    TRY_GOTO(status, end, add_vocab(directory, o, w, err));
+    TRY_GOTO(status, end, add_vocab(directory, files, config->model.n_vocab, o, w, err));
     TRY_GOTO(status, end, add_tensors(tensors, main_type, jobs, w, err));
     TRY_GOTO(status, end, gguf_writer_to_file(w, path, o->on_progress, o->progress_user, err));
     if (out) {
@@ -188,7 +190,7 @@ lace_status convert_directory(const char *directory, const char *path,
     if (status != LACE_OK)
         error_prefix(err, status, directory);
     else
-        status = write_file(directory, path, &config, tensors, &o, out, err);
+        status = write_file(directory, path, files, &config, tensors, &o, out, err);
     hf_tensors_free(tensors);
     weights_close(files);
     return status;

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "formats/store.h"
 #include "model/vocab_gguf.h"
+#include "model/vocab_hf.h"
 
 lace_model_options lace_model_options_default(void)
 {
@@ -22,7 +23,7 @@ static lace_status copy_text(const gguf *g, const char *key, char **out, lace_er
     return *out ? LACE_OK : error_nomem(err, key);
 }
 
-/* What the model is called, and its chat template. */
+/* What the model is called, and the chat template of a file. */
 static lace_status copy_texts(lace_model *lm, lace_error *err)
 {
     const gguf *g = weights_gguf(lm->m->files);
@@ -39,8 +40,30 @@ static lace_status copy_texts(lace_model *lm, lace_error *err)
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     lm->name = mem_strndup(path + begin, end - begin);
-    lm->chat_template = mem_strdup("");
-    return lm->name && lm->chat_template ? LACE_OK : error_nomem(err, "the name of a model");
+    return lm->name ? LACE_OK : error_nomem(err, "the name of a model");
+}
+
+/* The tokenizer of a directory and its chat template; a directory may have neither. */
+static lace_status open_hf_tokenizer(lace_model *lm, bool use_vocab, lace_error *err)
+{
+    const weights *files = lm->m->files;
+    hf_tokenizer *t = NULL;
+    lace_status status = LACE_OK;
+    text template = {"", 0};
+    if (use_vocab)
+        TRY(hf_tokenizer_open(weights_name(files), weights_config(files), &t, err));
+    if (t) {
+        const hf_vocab *h = hf_tokenizer_vocab(t);
+        template = h->chat_template;
+        status = tokenizer_create(&h->v, &lm->tokens, err);
+    }
+    if (status == LACE_OK) {
+        lm->chat_template = mem_strndup(template.data, template.size);
+        if (!lm->chat_template)
+            status = error_nomem(err, "the chat template");
+    }
+    hf_tokenizer_close(t);
+    return status;
 }
 
 /* Counts parameters and bytes, and finds the type that most bytes have. */
@@ -77,6 +100,8 @@ static lace_status open_files(weights *files, const lace_model_options *options,
     TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, &lm->m, err));
     const gguf *g = weights_gguf(files);
     TRY_GOTO(status, named, copy_texts(lm, err));
+    if (!g)
+        TRY_GOTO(status, named, open_hf_tokenizer(lm, o.use_vocab, err));
     if (g && o.use_vocab && gguf_find(g, "tokenizer.ggml.model"))
         TRY_GOTO(status, named, vocab_gguf_open(g, &lm->tokens, err));
     if (lm->tokens && tokenizer_n_tokens(lm->tokens) > (size_t)lm->m->config.n_vocab) {
