@@ -116,9 +116,16 @@ lace_status bench_model_prepare(bench_model *b, const bench_test *test, lace_err
 {
     for (int32_t s = 0; s < test->n_sequences; s++) {
         int32_t n = lace_session_length(b->session, s);
-        if (n > test->depth)
-            TRY(lace_session_truncate(b->session, s, test->depth, err));
-        else if (n < test->depth)
+        if (n > test->depth) {
+            lace_status status = lace_session_truncate(b->session, s, test->depth, err);
+            n = test->depth;
+            if (status == LACE_E_UNSUPPORTED) { /* a sliding window: it can only start anew */
+                status = lace_session_truncate(b->session, s, 0, err);
+                n = 0;
+            }
+            TRY(status);
+        }
+        if (n < test->depth)
             TRY(append_tokens(b, s, test->depth - n, err));
     }
     return LACE_OK;

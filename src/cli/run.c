@@ -28,6 +28,9 @@ typedef struct run_args {
     int32_t kv_type;
     uint64_t memory_bytes;
     bool mmap;
+    const char *draft;
+    bool lookup;
+    int32_t n_draft;
 } run_args;
 
 /* clang-format off */
@@ -78,6 +81,13 @@ static const arg_option options[] = {
      .help = "refuse to use more than this for weights, KV cache and scratch: 600M, 4G"},
     {"mmap", 0, ARG_FLAG, offsetof(run_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
+    {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
+    {"draft", 0, ARG_TEXT, offsetof(run_args, draft), .value = "MODEL",
+     .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together"},
+    {"lookup", 0, ARG_FLAG, offsetof(run_args, lookup),
+     .help = "guess that the text goes on as it did where its last words stood before"},
+    {"n-draft", 0, ARG_INT, offsetof(run_args, n_draft), .low = 1, .high = 32, .value = "N",
+     .help = "the most tokens to guess at once (default 8)"},
 };
 #undef SAMPLER
 /* clang-format on */
@@ -89,6 +99,9 @@ typedef struct generation {
     lace_session *session;
     lace_sampler *sampler;
     lace_decoder *decoder;
+    lace_model *draft_model; /* these three are NULL without --draft and --lookup */
+    lace_session *draft;
+    lace_speculator *speculator;
     lace_token *prompt; /* [n_prompt] */
     size_t n_prompt;
     int32_t n_context;
@@ -215,13 +228,21 @@ static lace_status find_ends(generation *g, lace_error *err)
 /* The logits to choose from; with --ignore-eos, those that end the text are masked. */
 static const float *current_logits(generation *g)
 {
-    const float *logits = lace_session_logits(g->session, 0);
+    const float *logits =
+        g->speculator ? lace_speculator_logits(g->speculator) : lace_session_logits(g->session, 0);
     if (!g->logits)
         return logits;
     memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
     for (size_t i = 0; i < g->n_ends; i++)
         g->logits[g->ends[i]] = -INFINITY;
     return g->logits;
+}
+
+static lace_status append_token(generation *g, lace_token token, lace_error *err)
+{
+    lace_item item = {.token = token, .want_logits = true};
+    return g->speculator ? lace_speculator_push(g->speculator, token, err)
+                         : lace_session_eval(g->session, &item, 1, err);
 }
 
 static lace_status generate(generation *g, lace_error *err)
@@ -244,12 +265,11 @@ static lace_status generate(generation *g, lace_error *err)
         TRY(print_text(g, piece, n_bytes, err));
         if (g->n_generated == (size_t)limit)
             break; /* nobody will ask what comes next */
-        if (lace_session_length(g->session, 0) >= g->n_context) {
+        if (g->n_prompt + g->n_generated > (size_t)g->n_context) {
             g->end = "context full";
             return LACE_OK;
         }
-        lace_item item = {.token = token, .want_logits = true};
-        TRY(lace_session_eval(g->session, &item, 1, err));
+        TRY(append_token(g, token, err));
         g->n_steps++;
     }
     return LACE_OK;
@@ -275,9 +295,21 @@ static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
     }
 }
 
+static size_t append_speculation(char *line, size_t size, const lace_speculator *speculator)
+{
+    lace_speculation c;
+    lace_speculator_count(speculator, &c);
+    int n = snprintf(line, size, " | %llu of %llu guesses right (%.0f %%)",
+                     (unsigned long long)c.n_accepted, (unsigned long long)c.n_guessed,
+                     c.n_guessed ? 100.0 * (double)c.n_accepted / (double)c.n_guessed : 0.0);
+    if (c.speed_up > 0)
+        n += snprintf(line + n, size - (size_t)n, ", about %.2fx as fast", c.speed_up);
+    return (size_t)n;
+}
+
 static void print_statistics(const generation *g)
 {
-    char line[256];
+    char line[384];
     snprintf(line, sizeof line, "prompt %zu tokens", g->n_prompt);
     append_rate(line, sizeof line, g->n_prompt, g->prompt_ns);
     size_t used = strlen(line);
@@ -287,6 +319,8 @@ static void print_statistics(const generation *g)
     if (g->args->sampler.temperature > 0)
         used += (size_t)snprintf(line + used, sizeof line - used, " | seed %llu",
                                  (unsigned long long)g->args->sampler.seed);
+    if (g->speculator)
+        used += append_speculation(line + used, sizeof line - used, g->speculator);
     if (g->end)
         snprintf(line + used, sizeof line - used, " | %s", g->end);
     fprintf(stderr, "%s\n", line);
@@ -294,22 +328,47 @@ static void print_statistics(const generation *g)
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-static lace_status create_session(generation *g, lace_error *err)
+/* A session of the run's kind, with a bar while weights are packed. */
+static lace_status create_session(const generation *g, lace_model *model, int32_t n_outputs,
+                                  lace_session **out, lace_error *err)
 {
     const run_args *a = g->args;
     progress bar;
     progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
     o.n_context = g->n_context;
-    o.n_batch = a->n_batch;
+    o.n_batch = a->n_batch > n_outputs ? a->n_batch : n_outputs;
+    o.n_outputs = n_outputs;
     o.n_threads = a->n_threads;
     o.kv_type = (lace_kv_type)a->kv_type;
     o.memory_bytes = a->memory_bytes;
     o.on_progress = progress_report;
     o.progress_user = &bar;
-    lace_status status = lace_session_create(g->model, &o, &g->session, err);
+    lace_status status = lace_session_create(model, &o, out, err);
     progress_end(&bar);
     return status;
+}
+
+static bool speculates(const run_args *a)
+{
+    return a->draft || a->lookup;
+}
+
+/* The second model, if there is one, and what guesses with it. */
+static lace_status create_speculator(generation *g, lace_error *err)
+{
+    const run_args *a = g->args;
+    if (a->draft) {
+        lace_model_options o = lace_model_options_default();
+        o.use_mmap = a->mmap;
+        TRY(cli_open_model(a->draft, &o, &g->draft_model, err));
+        TRY(create_session(g, g->draft_model, 1, &g->draft, err));
+    }
+    lace_speculator_options o = lace_speculator_options_default();
+    o.draft = g->draft;
+    o.use_lookup = a->lookup;
+    o.n_draft = a->n_draft;
+    return lace_speculator_create(g->session, 0, &o, &g->speculator, err);
 }
 
 static lace_status continue_text(generation *g, const buf *opening, lace_error *err)
@@ -320,9 +379,13 @@ static lace_status continue_text(generation *g, const buf *opening, lace_error *
     TRY(lace_decoder_create(g->model, &g->decoder, err));
     if (a->ignore_eos)
         TRY(find_ends(g, err));
-    TRY(create_session(g, err));
+    TRY(create_session(g, g->model, speculates(a) ? a->n_draft + 1 : 1, &g->session, err));
+    if (speculates(a))
+        TRY(create_speculator(g, err));
     TRY(decode_prompt(g, err));
     lace_status status = eval_prompt(g, err);
+    if (status == LACE_OK && g->speculator)
+        status = lace_speculator_begin(g->speculator, g->prompt, g->n_prompt, err);
     /* Not before: the progress bar would wipe out its last line. */
     if (status == LACE_OK && !a->no_display_prompt)
         TRY(print_text(g, opening->data ? opening->data : "", opening->size, err));
@@ -355,6 +418,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         .sampler = lace_sampler_options_default(),
         .n_batch = 512,
         .kv_type = LACE_KV_F16,
+        .n_draft = 8,
     };
     a.sampler.seed = random_seed();
     positional words;
@@ -370,9 +434,12 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         status = cli_open_model(words.at[0], &model_options, &g.model, err);
     if (status == LACE_OK)
         status = continue_text(&g, &opening, err);
+    lace_speculator_free(g.speculator);
+    lace_session_free(g.draft);
     lace_session_free(g.session);
     lace_sampler_free(g.sampler);
     lace_decoder_free(g.decoder);
+    lace_model_close(g.draft_model);
     lace_model_close(g.model);
     mem_free(g.logits);
     mem_free(g.ends);
@@ -393,7 +460,8 @@ const verb verb_run = {
     .examples = "  lace run\n"
                 "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
                 "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"
-                "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n",
+                "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"
+                "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .max_positional = 1,
