@@ -1,0 +1,290 @@
+/* Conversations to prompts: templates, what they can take, and rendering. */
+#include "chat/chat.h"
+
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "chat/jinja.h"
+#include "chat/messages.h"
+
+struct chat_template {
+    jinja *parsed;
+    char *bos, *eos;
+    chat_caps caps;
+    message_rules rules;
+    bool wants_tool_list; /* no tools are [] instead of none */
+    reply_format format;
+};
+
+static const char chatml[] =
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
+
+chat_request chat_request_default(void)
+{
+    return (chat_request){.add_generation_prompt = true};
+}
+
+const chat_caps *chat_template_caps(const chat_template *t)
+{
+    return &t->caps;
+}
+
+const reply_format *chat_template_reply_format(const chat_template *t)
+{
+    return &t->format;
+}
+
+/* ---- Rendering ------------------------------------------------------------------------------- */
+
+/* The values in a JSON and the bytes of its strings; its depth is bounded by who read it. */
+static void measure(const json_t *json, size_t *n_values, size_t *n_bytes)
+{
+    size_t i;
+    const char *key;
+    json_t *value;
+    ++*n_values;
+    *n_bytes += json_is_string(json) ? json_string_length(json) : 0;
+    json_array_foreach(json, i, value) measure(value, n_values, n_bytes);
+    json_object_foreach((json_t *)json, key, value) measure(value, n_values, n_bytes);
+}
+
+/* Long conversations may cost more; some templates look back at all messages for each one. */
+static jinja_options budgets(const json_t *messages, const json_t *tools, int64_t now)
+{
+    enum { STEPS_PER_VALUE = 2000, MAX_STEPS = 100000000 };
+    size_t n_values = 0, n_bytes = 0;
+    jinja_options o = jinja_options_default();
+    measure(messages, &n_values, &n_bytes);
+    if (tools)
+        measure(tools, &n_values, &n_bytes);
+    o.max_steps += (uint64_t)n_values * STEPS_PER_VALUE + n_bytes / 8;
+    if (o.max_steps > MAX_STEPS)
+        o.max_steps = MAX_STEPS;
+    o.max_heap += n_values * 512 + n_bytes * 6;
+    o.max_output += n_bytes * 2;
+    o.now = now;
+    return o;
+}
+
+/* Variables of the caller first, so that they cannot replace the others. */
+static json_t *make_context(const chat_template *t, json_t *messages, const chat_request *request)
+{
+    json_t *tools = json_array_size(request->tools) > 0 ? json_incref((json_t *)request->tools)
+                    : t->wants_tool_list                ? json_array()
+                                                        : json_null();
+    json_t *fixed = json_pack("{s:s, s:s, s:O, s:o, s:n, s:b}", "bos_token", t->bos, "eos_token",
+                              t->eos, "messages", messages, "tools", tools, "documents",
+                              "add_generation_prompt", request->add_generation_prompt);
+    if (!fixed || !json_is_object(request->kwargs))
+        return fixed;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)request->kwargs, key, value)
+    {
+        static const char *const reserved[] = {"messages", "tools", "add_generation_prompt"};
+        bool is_reserved = false;
+        for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
+            is_reserved = is_reserved || strcmp(key, reserved[i]) == 0;
+        if (!is_reserved && json_object_set(fixed, key, value) != 0) {
+            json_decref(fixed);
+            return NULL;
+        }
+    }
+    return fixed;
+}
+
+static lace_status render(const chat_template *t, json_t *messages, const chat_request *request,
+                          buf *out, lace_error *err)
+{
+    jinja_options options = budgets(messages, request->tools, request->now);
+    json_t *context = make_context(t, messages, request);
+    if (!context)
+        return error_nomem(err, "a chat template's variables");
+    lace_status status = jinja_render(t->parsed, context, &options, out, err);
+    json_decref(context);
+    return status;
+}
+
+lace_status chat_template_render(const chat_template *t, const chat_request *request, buf *out,
+                                 lace_error *err)
+{
+    json_t *messages;
+    if (request->tools && !json_is_null(request->tools) && !json_is_array(request->tools))
+        return error_set(err, LACE_E_ARG, "tools: an array is expected");
+    TRY(messages_adapt(request->messages, &t->rules, &messages, err));
+    lace_status status = render(t, messages, request, out, err);
+    json_decref(messages);
+    return status;
+}
+
+/* ---- Finding out ----------------------------------------------------------------------------- */
+
+#define PROBE_USER "{\"role\": \"user\", \"content\": \"probe_user\"}"
+#define PROBE_CALL(content)                                                                        \
+    "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": " content                             \
+    ", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\":"             \
+    " {\"name\": \"probe_tool\", \"arguments\": {\"probe_key\": \"probe_value\"}}}]},"             \
+    " {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"probe_tool\","             \
+    " \"content\": \"probe_result\"}]"
+
+static const char probe_tools[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"description\":"
+    " \"probe_description\", \"parameters\": {\"type\": \"object\", \"properties\":"
+    " {\"probe_param\": {\"type\": \"string\", \"description\": \"a key\"}}, \"required\":"
+    " [\"probe_param\"]}}}]";
+
+/*
+ * Whether a conversation renders to something that contains `wanted` and not `unwanted`, which is
+ * how it looks when a value of Python is printed where text was wanted. A raised error is a "no".
+ */
+static lace_status probe(const chat_template *t, const char *messages_text, bool with_tools,
+                         const char *wanted, const char *unwanted, bool *out, lace_error *err)
+{
+    json_t *messages = NULL, *tools = NULL, *adapted = NULL;
+    chat_request request = chat_request_default();
+    buf prompt;
+    lace_status status;
+    *out = false;
+    buf_init(&prompt, 1 << 24);
+    TRY_GOTO(status, done,
+             json_read((span){(const uint8_t *)messages_text, strlen(messages_text)}, 0, &messages,
+                       err));
+    TRY_GOTO(status, done,
+             json_read((span){(const uint8_t *)probe_tools, strlen(probe_tools)}, 0, &tools, err));
+    /* As the caps say so far: finding out sets them one after the other. */
+    TRY_GOTO(status, done, messages_adapt(messages, &t->rules, &adapted, err));
+    request.tools = with_tools ? tools : NULL;
+    status = render(t, adapted, &request, &prompt, err);
+    if (status == LACE_OK)
+        *out = prompt.data && strstr(prompt.data, wanted) && !strstr(prompt.data, unwanted);
+    else if (status != LACE_E_NOMEM)
+        status = LACE_OK;
+done:
+    json_decref(adapted);
+    json_decref(messages);
+    json_decref(tools);
+    buf_deinit(&prompt);
+    return status;
+}
+
+/* Content that is a string, and what a template without tools wants to see in their place. */
+static lace_status probe_strings(chat_template *t, lace_error *err)
+{
+    bool takes_strings;
+    TRY(probe(t, "[" PROBE_USER "]", false, "probe_user", "{'role'", &takes_strings, err));
+    if (!takes_strings) {
+        t->wants_tool_list = true;
+        TRY(probe(t, "[" PROBE_USER "]", false, "probe_user", "{'role'", &takes_strings, err));
+        t->wants_tool_list = takes_strings;
+    }
+    t->caps.takes_strings = takes_strings;
+    return LACE_OK;
+}
+
+/* Whether an earlier call is shown; its content and arguments are as the caps say. */
+static lace_status probe_call(const chat_template *t, bool is_null, bool *out, lace_error *err)
+{
+    const char *messages = is_null ? PROBE_CALL("null") : PROBE_CALL("\"\"");
+    bool prints_none;
+    TRY(probe(t, messages, t->caps.takes_tools, "probe_value", "{'probe_key'", out, err));
+    if (!*out)
+        return LACE_OK;
+    TRY(probe(t, messages, t->caps.takes_tools, "None", "nothing", &prints_none, err));
+    *out = !prints_none;
+    return LACE_OK;
+}
+
+static lace_status probe_calls(chat_template *t, lace_error *err)
+{
+    chat_caps *c = &t->caps;
+    bool takes_null, takes_empty;
+    TRY(probe_call(t, true, &takes_null, err));
+    TRY(probe_call(t, false, &takes_empty, err));
+    if (!takes_null && !takes_empty) {
+        c->takes_object_args = false;
+        TRY(probe_call(t, true, &takes_null, err));
+        TRY(probe_call(t, false, &takes_empty, err));
+    }
+    c->takes_calls = takes_null || takes_empty;
+    c->takes_object_args = c->takes_object_args || !c->takes_calls;
+    c->takes_null_content = takes_null;
+    c->takes_empty_content = takes_empty || !takes_null;
+    return LACE_OK;
+}
+
+static lace_status find_caps(chat_template *t, lace_error *err)
+{
+    chat_caps *c = &t->caps;
+    bool takes_parts, takes_system;
+    /* Messages are passed on as they are until something is found that they must not be. */
+    c->takes_strings = c->takes_parts = c->takes_system = c->takes_object_args = true;
+    c->takes_null_content = c->takes_empty_content = true;
+    TRY(probe_strings(t, err));
+    TRY(probe(t,
+              "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one\"},"
+              " {\"type\": \"text\", \"text\": \"probe_part\"}]}]",
+              false, "probe_part", "{'type'", &takes_parts, err));
+    c->takes_parts = takes_parts;
+    if (!takes_parts)
+        c->takes_strings = true; /* whatever it does with them */
+    TRY(probe(t, "[{\"role\": \"system\", \"content\": \"probe_system\"}, " PROBE_USER "]", false,
+              "probe_system", "{'role'", &takes_system, err));
+    c->takes_system = takes_system;
+    TRY(probe(t, "[" PROBE_USER "]", true, "probe_tool", "{'role'", &c->takes_tools, err));
+    return probe_calls(t, err);
+}
+
+static bool mentions(text source, const char *word)
+{
+    size_t n = strlen(word);
+    for (size_t i = 0; n <= source.size && i <= source.size - n; i++)
+        if (source.data[i] == word[0] && memcmp(source.data + i, word, n) == 0)
+            return true;
+    return false;
+}
+
+lace_status chat_template_create(text source, text bos, text eos, chat_template **out,
+                                 lace_error *err)
+{
+    *out = NULL;
+    chat_template *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return error_nomem(err, "a chat template");
+    bool is_own = source.size > 0;
+    lace_status status = LACE_E_NOMEM;
+    text used = is_own ? source : text_of(chatml);
+    t->caps.has_own_template = is_own;
+    t->bos = mem_strndup(bos.data ? bos.data : "", bos.size);
+    t->eos = mem_strndup(eos.data ? eos.data : "", eos.size);
+    if (!t->bos || !t->eos) {
+        error_nomem(err, "a chat template");
+        goto done;
+    }
+    TRY_GOTO(status, done, jinja_parse(used, &t->parsed, err));
+    t->format = reply_format_choose(used);
+    t->rules = (message_rules){.caps = &t->caps,
+                               .keeps_developer = mentions(used, "developer"),
+                               .wants_thinking = mentions(used, "thinking") &&
+                                                 !mentions(used, "reasoning_content")};
+    status = find_caps(t, err);
+done:
+    if (status == LACE_OK)
+        *out = t;
+    else
+        chat_template_free(t);
+    return status;
+}
+
+void chat_template_free(chat_template *t)
+{
+    if (!t)
+        return;
+    jinja_free(t->parsed);
+    mem_free(t->bos);
+    mem_free(t->eos);
+    mem_free(t);
+}

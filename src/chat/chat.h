@@ -1,0 +1,70 @@
+/*
+ * Conversations to prompts: a model's chat template, and what it can take.
+ *
+ * Templates differ in what they accept: content as a string or as parts, arguments of tool calls as
+ * an object or as text, a system message or none. When a template is made, a few tiny conversations
+ * are rendered to find out; messages in OpenAI's form are then brought into the form it wants.
+ *
+ *     TRY(chat_template_create(source, text_of("<s>"), text_of("</s>"), &t, err));
+ *     chat_request request = chat_request_default();
+ *     request.messages = messages, request.tools = tools, request.now = seconds;
+ *     TRY(chat_template_render(t, &request, &prompt, err));
+ *
+ * A template is read-only once it is made and may be used by many threads.
+ */
+#ifndef LACE_CHAT_CHAT_H
+#define LACE_CHAT_CHAT_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+#include "base/bytes.h"
+#include "chat/parse_reply.h"
+
+typedef struct chat_template chat_template;
+
+/* What a template can do; what it cannot is made up for as noted. */
+typedef struct chat_caps {
+    bool has_own_template;    /* false: the fallback, ChatML */
+    bool takes_strings;       /* content as a string; else it becomes one part */
+    bool takes_parts;         /* content as parts; else their text is joined by line ends */
+    bool takes_system;        /* else system messages go before the next user message */
+    bool takes_tools;         /* shows the tools to the model; nothing makes up for it */
+    bool takes_calls;         /* shows earlier tool calls; nothing makes up for it */
+    bool takes_object_args;   /* arguments of calls as objects; else as text */
+    bool takes_null_content;  /* beside calls; else it becomes "" */
+    bool takes_empty_content; /* beside calls; else it becomes null */
+} chat_caps;
+
+/*
+ * From the text of a model's template; an empty one gives ChatML. bos and eos are the texts of the
+ * tokens, which templates may write. All texts are copied. LACE_E_TEMPLATE with the line for a
+ * template that cannot be parsed.
+ */
+lace_status chat_template_create(text source, text bos, text eos, chat_template **out,
+                                 lace_error *err);
+void chat_template_free(chat_template *t);
+
+const chat_caps *chat_template_caps(const chat_template *t);
+/* How this model writes reasoning and tool calls, for reply_parser_create. */
+const reply_format *chat_template_reply_format(const chat_template *t);
+
+typedef struct chat_request {
+    const json_t *messages;     /* array: role, content, tool_calls, tool_call_id, ... */
+    const json_t *tools;        /* array, or NULL: none */
+    const json_t *kwargs;       /* object of further variables (enable_thinking...), or NULL */
+    bool add_generation_prompt; /* end where the assistant's reply begins; default true */
+    int64_t now;                /* seconds since 1970 in the time zone to be shown */
+} chat_request;
+
+chat_request chat_request_default(void);
+
+/*
+ * Append the prompt to `out`. LACE_E_ARG names the message that is malformed, LACE_E_UNSUPPORTED a
+ * part that is not text, LACE_E_TEMPLATE and LACE_E_LIMIT are as for jinja_render; the budgets grow
+ * with the messages. On failure `out` is as before.
+ */
+lace_status chat_template_render(const chat_template *t, const chat_request *request, buf *out,
+                                 lace_error *err);
+
+#endif

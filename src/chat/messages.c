@@ -1,0 +1,261 @@
+/* Messages in OpenAI's form, brought into the form that a template takes. */
+#include "chat/messages.h"
+
+#include <string.h>
+
+#include "chat/json_any.h"
+
+static const char *string_of(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+/* Set a member to a new value, which is taken over and may be NULL for want of memory. */
+static lace_status set_new(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0 ? LACE_OK : LACE_E_NOMEM;
+}
+
+/* jansson's copies leave out what memory was missing for; NULL then. */
+static json_t *copy_whole(const json_t *json, bool is_deep)
+{
+    json_t *copy = is_deep ? json_deep_copy(json) : json_copy((json_t *)json);
+    bool is_whole = is_deep ? json_equal(copy, json)
+                            : json_object_size(copy) == json_object_size(json) &&
+                                  json_array_size(copy) == json_array_size(json);
+    if (copy && !is_whole) {
+        json_decref(copy);
+        copy = NULL;
+    }
+    return copy;
+}
+
+/* ---- Content --------------------------------------------------------------------------------- */
+
+/* The texts of all parts, joined by line ends. */
+static lace_status join_parts(const json_t *parts, size_t message, buf *out, lace_error *err)
+{
+    size_t i;
+    json_t *part;
+    json_array_foreach(parts, i, part)
+    {
+        const char *type = string_of(part, "type");
+        const json_t *chars = json_object_get(part, "text");
+        bool is_text = type && (strcmp(type, "text") == 0 || strcmp(type, "input_text") == 0 ||
+                                strcmp(type, "output_text") == 0);
+        if (!is_text && type)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "messages[%zu].content[%zu]: parts of type '%.40s' are not supported",
+                             message, i, type);
+        if (!is_text || !json_is_string(chars))
+            return error_set(err, LACE_E_ARG, "messages[%zu].content[%zu]: a text part is expected",
+                             message, i);
+        if (i > 0)
+            TRY(buf_append(out, "\n", 1));
+        TRY(buf_append(out, json_string_value(chars), json_string_length(chars)));
+    }
+    return LACE_OK;
+}
+
+static json_t *one_part(const json_t *string)
+{
+    return json_pack("[{s:s, s:O}]", "type", "text", "text", string);
+}
+
+static lace_status adapt_content(json_t *message, size_t number, const chat_caps *caps,
+                                 lace_error *err)
+{
+    json_t *content = json_object_get(message, "content");
+    bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    if (has_calls && (!content || json_is_null(content)))
+        return caps->takes_null_content ? set_new(message, "content", json_null())
+                                        : set_new(message, "content", json_string(""));
+    if (has_calls && json_is_string(content) && json_string_length(content) == 0)
+        return caps->takes_empty_content ? LACE_OK : set_new(message, "content", json_null());
+    if (!content || json_is_null(content))
+        return set_new(message, "content", json_string(""));
+    if (json_is_string(content))
+        return caps->takes_strings ? LACE_OK : set_new(message, "content", one_part(content));
+    if (!json_is_array(content))
+        return error_set(err, LACE_E_ARG, "messages[%zu].content: a string or parts are expected",
+                         number);
+    buf joined;
+    buf_init(&joined, SIZE_MAX / 2);
+    lace_status status = join_parts(content, number, &joined, err);
+    if (status == LACE_OK && !caps->takes_parts)
+        status =
+            set_new(message, "content", json_stringn(joined.data ? joined.data : "", joined.size));
+    buf_deinit(&joined);
+    return status;
+}
+
+/* ---- Tool calls ------------------------------------------------------------------------------ */
+
+static lace_status adapt_arguments(json_t *function, bool as_object)
+{
+    json_t *arguments = json_object_get(function, "arguments"), *parsed;
+    if (as_object && json_is_string(arguments)) {
+        text chars = {json_string_value(arguments), json_string_length(arguments)};
+        lace_status status = json_read_any(chars, &parsed, NULL);
+        if (status != LACE_OK || !json_is_object(parsed)) {
+            json_decref(parsed);
+            return status == LACE_E_NOMEM ? status : LACE_OK; /* shown as it was written */
+        }
+        return set_new(function, "arguments", parsed);
+    }
+    if (!as_object && arguments && !json_is_string(arguments)) {
+        char *dump = json_dumps(arguments, JSON_ENCODE_ANY);
+        lace_status status = set_new(function, "arguments", dump ? json_string(dump) : NULL);
+        json_free_t free_dump;
+        json_get_alloc_funcs(NULL, &free_dump);
+        if (dump)
+            free_dump(dump);
+        return status;
+    }
+    return LACE_OK;
+}
+
+static lace_status adapt_calls(json_t *message, size_t number, const chat_caps *caps,
+                               lace_error *err)
+{
+    json_t *calls = json_object_get(message, "tool_calls"), *call;
+    size_t i;
+    if (!calls || json_is_null(calls))
+        return LACE_OK;
+    if (!json_is_array(calls))
+        return error_set(err, LACE_E_ARG, "messages[%zu].tool_calls: an array is expected", number);
+    calls = copy_whole(calls, true);
+    TRY(set_new(message, "tool_calls", calls));
+    json_array_foreach(calls, i, call)
+    {
+        json_t *function = json_object_get(call, "function");
+        if (!string_of(function, "name"))
+            return error_set(err, LACE_E_ARG,
+                             "messages[%zu].tool_calls[%zu].function.name: a string is expected",
+                             number, i);
+        TRY(adapt_arguments(function, caps->takes_object_args));
+    }
+    return LACE_OK;
+}
+
+/* ---- Roles ----------------------------------------------------------------------------------- */
+
+/* Put the text of system messages before a user's. */
+static lace_status prepend_system(json_t *message, const buf *system, const chat_caps *caps)
+{
+    json_t *content = json_object_get(message, "content"), *merged;
+    if (json_is_array(content)) {
+        json_t *part = json_pack("{s:s, s:s%}", "type", "text", "text", system->data, system->size);
+        merged = copy_whole(content, false);
+        if (json_array_insert_new(merged, 0, part) != 0) { /* frees the part */
+            json_decref(merged);
+            return LACE_E_NOMEM;
+        }
+        return set_new(message, "content", merged);
+    }
+    buf chars;
+    buf_init(&chars, SIZE_MAX / 2);
+    lace_status status = buf_append(&chars, system->data, system->size);
+    if (status == LACE_OK)
+        status = buf_append(&chars, "\n\n", 2);
+    if (status == LACE_OK)
+        status = buf_append(&chars, json_string_value(content), json_string_length(content));
+    if (status == LACE_OK)
+        status = set_new(message, "content", json_stringn(chars.data, chars.size));
+    buf_deinit(&chars);
+    return status;
+}
+
+/* Keep a system message's text for the next user message. */
+static lace_status keep_system(const json_t *message, buf *system)
+{
+    const json_t *content = json_object_get(message, "content");
+    const json_t *chars =
+        json_is_array(content) ? json_object_get(json_array_get(content, 0), "text") : content;
+    if (system->size > 0)
+        TRY(buf_append(system, "\n\n", 2));
+    return buf_append(system, json_string_value(chars), json_string_length(chars));
+}
+
+static lace_status adapt_reasoning(json_t *message, const message_rules *rules)
+{
+    json_t *reasoning = json_object_get(message, "reasoning_content");
+    if (!reasoning)
+        reasoning = json_object_get(message, "reasoning");
+    if (!json_is_string(reasoning))
+        return LACE_OK;
+    const char *key = rules->wants_thinking ? "thinking" : "reasoning_content";
+    return json_object_get(message, key) ? LACE_OK : set_new(message, key, json_incref(reasoning));
+}
+
+/* One message, changed in place; *is_dropped if its text waits in `system` now. */
+static lace_status adapt_message(json_t *message, size_t number, const message_rules *rules,
+                                 buf *system, bool *is_dropped, lace_error *err)
+{
+    const char *role = string_of(message, "role");
+    *is_dropped = false;
+    if (!role || role[0] == 0)
+        return error_set(err, LACE_E_ARG, "messages[%zu].role: a string is expected", number);
+    if (strcmp(role, "developer") == 0 && !rules->keeps_developer) {
+        TRY(set_new(message, "role", json_string("system")));
+        role = "system";
+    }
+    TRY(adapt_content(message, number, rules->caps, err));
+    TRY(adapt_calls(message, number, rules->caps, err));
+    TRY(adapt_reasoning(message, rules));
+    if (strcmp(role, "system") == 0 && !rules->caps->takes_system) {
+        *is_dropped = true;
+        return keep_system(message, system);
+    }
+    if (strcmp(role, "user") == 0 && system->size > 0) {
+        TRY(prepend_system(message, system, rules->caps));
+        buf_clear(system);
+    }
+    return LACE_OK;
+}
+
+static lace_status adapt_all(const json_t *messages, const message_rules *rules, json_t *out,
+                             buf *system, lace_error *err)
+{
+    size_t i;
+    json_t *given;
+    json_array_foreach(messages, i, given)
+    {
+        bool is_dropped;
+        if (!json_is_object(given))
+            return error_set(err, LACE_E_ARG, "messages[%zu]: an object is expected", i);
+        json_t *message = copy_whole(given, false);
+        lace_status status = message ? LACE_OK : LACE_E_NOMEM;
+        if (status == LACE_OK)
+            status = adapt_message(message, i, rules, system, &is_dropped, err);
+        if (status == LACE_OK && !is_dropped && json_array_append(out, message) != 0)
+            status = LACE_E_NOMEM;
+        json_decref(message);
+        TRY(status);
+    }
+    if (system->size == 0)
+        return LACE_OK;
+    /* No user message came after the system's: it is one itself. */
+    json_t *last = json_pack("{s:s, s:s%}", "role", "user", "content", system->data, system->size);
+    return last && json_array_append_new(out, last) == 0 ? LACE_OK : LACE_E_NOMEM;
+}
+
+lace_status messages_adapt(const json_t *messages, const message_rules *rules, json_t **out,
+                           lace_error *err)
+{
+    buf system;
+    *out = NULL;
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return error_set(err, LACE_E_ARG, "messages: an array of messages is expected");
+    json_t *adapted = json_array();
+    if (!adapted)
+        return error_nomem(err, "messages");
+    buf_init(&system, SIZE_MAX / 2);
+    lace_status status = adapt_all(messages, rules, adapted, &system, err);
+    buf_deinit(&system);
+    if (status == LACE_OK)
+        *out = adapted;
+    else
+        json_decref(adapted);
+    return status == LACE_E_NOMEM ? error_nomem(err, "messages") : status;
+}
