@@ -8,7 +8,7 @@ typedef enum call_style {
     CALL_JSON,      /* {"name": ..., "arguments": {...}}, or a list of these */
     CALL_NAME_JSON, /* name, name_end, then the arguments as JSON */
     CALL_TAGGED,    /* name, then a key and a value between tags for each argument */
-    CALL_PYTHON,    /* [name(key=value, ...), ...] */
+    CALL_PYTHON,    /* [name(key=value, ...), ...], or call:name{key:value,...} */
     CALL_HARMONY,   /* messages with channels and recipients */
 } call_style;
 

@@ -140,7 +140,7 @@ bool reply_knows_tool(const reply_parser *p, text name); /* true if no tools wer
 lace_status reply_put_string(reply_parser *p, text chars); /* as JSON, into the arguments */
 /* A value between tags as JSON, by the type in the tool's schema or by its looks. */
 lace_status reply_put_value(reply_parser *p, text key, text value, bool is_text);
-/* name(key=value, ...) for the whole of a list; *is_valid is false if it is something else. */
+/* The calls of CALL_PYTHON, all of them; *is_valid is false if it is something else. */
 lace_status reply_read_python(reply_parser *p, text source, bool *is_valid);
 
 #endif

@@ -1,4 +1,7 @@
-/* Tool calls written as Python: [name(key='value', n=2), ...]. */
+/*
+ * Tool calls written as Python, [name(key='value', n=2), ...], and as Gemma has it,
+ * call:name{key:<|"|>value<|"|>,n:2}.
+ */
 #include <string.h>
 
 #include "base/utf8.h"
@@ -6,12 +9,14 @@
 
 enum { MAX_DEPTH = 32 };
 
+static const char quote_mark[] = "<|\"|>";
+
 /* Reads the source; on the first pass nothing is given out, so that only whole lists are calls. */
 typedef struct python_reader {
     reply_parser *p;
     text source;
     size_t at;
-    bool is_valid, is_dry;
+    bool is_valid, is_dry, is_gemma;
     buf word;
 } python_reader;
 
@@ -20,6 +25,13 @@ static char peek(python_reader *r)
     while (r->at < r->source.size && reply_is_space(r->source.data[r->at]))
         r->at++;
     return r->at < r->source.size ? r->source.data[r->at] : 0;
+}
+
+static bool is_at(python_reader *r, const char *word)
+{
+    size_t n = strlen(word);
+    peek(r);
+    return n <= r->source.size - r->at && memcmp(r->source.data + r->at, word, n) == 0;
 }
 
 static bool accept(python_reader *r, char c)
@@ -79,6 +91,19 @@ static lace_status read_string(python_reader *r)
                : reply_put_string(r->p, (text){r->word.data ? r->word.data : "", r->word.size});
 }
 
+/* Text between marks that are single tokens, without escapes. */
+static lace_status read_marked(python_reader *r)
+{
+    size_t from = r->at += strlen(quote_mark);
+    size_t n = strlen(quote_mark);
+    while (n <= r->source.size - r->at && memcmp(r->source.data + r->at, quote_mark, n) != 0)
+        r->at++;
+    text chars = {r->source.data + from, r->at - from};
+    r->is_valid = r->is_valid && n <= r->source.size - r->at;
+    r->at += r->is_valid ? n : 0;
+    return r->is_dry ? LACE_OK : reply_put_string(r->p, chars);
+}
+
 static lace_status read_word(python_reader *r)
 {
     text word = read_name(r);
@@ -113,6 +138,24 @@ static lace_status read_word(python_reader *r)
 
 static lace_status read_value(python_reader *r, int depth);
 
+/* A key of a dict and the colon behind it. */
+static lace_status read_key(python_reader *r)
+{
+    char c = peek(r);
+    if (c == '\'' || c == '"') {
+        TRY(read_string(r));
+    } else if (is_at(r, quote_mark)) {
+        TRY(read_marked(r));
+    } else {
+        text key = read_name(r);
+        r->is_valid = r->is_valid && r->is_gemma && key.size > 0;
+        if (!r->is_dry)
+            TRY(reply_put_string(r->p, key));
+    }
+    expect(r, ':');
+    return put(r, ":", 1);
+}
+
 /* A list, a tuple or a dict, from its opening bracket on. */
 static lace_status read_items(python_reader *r, char close, int depth)
 {
@@ -126,15 +169,8 @@ static lace_status read_items(python_reader *r, char close, int depth)
             TRY(put(r, ",", 1));
         }
         is_first = false;
-        if (is_dict) {
-            if (peek(r) != '\'' && peek(r) != '"') {
-                r->is_valid = false;
-                break;
-            }
-            TRY(read_string(r));
-            expect(r, ':');
-            TRY(put(r, ":", 1));
-        }
+        if (is_dict)
+            TRY(read_key(r));
         TRY(read_value(r, depth + 1));
     }
     return put(r, is_dict ? "}" : "]", 1);
@@ -149,6 +185,8 @@ static lace_status read_value(python_reader *r, int depth)
         return LACE_OK;
     if (c == '\'' || c == '"')
         return read_string(r);
+    if (is_at(r, quote_mark))
+        return read_marked(r);
     if (c == '[' || c == '(' || c == '{') {
         r->at++;
         return read_items(r, c == '[' ? ']' : c == '(' ? ')' : '}', depth);
@@ -161,7 +199,7 @@ static lace_status read_call(python_reader *r)
     reply_call *c = &r->p->call;
     text name = read_name(r);
     bool is_first = true;
-    expect(r, '(');
+    expect(r, r->is_gemma ? '{' : '(');
     r->is_valid = r->is_valid && name.size > 0;
     if (!r->is_valid)
         return LACE_OK;
@@ -171,14 +209,14 @@ static lace_status read_call(python_reader *r)
         TRY(reply_begin_call(r->p));
     }
     TRY(put(r, "{", 1));
-    while (r->is_valid && !accept(r, ')')) {
+    while (r->is_valid && !accept(r, r->is_gemma ? '}' : ')')) {
         if (!is_first) {
             expect(r, ',');
             TRY(put(r, ",", 1));
         }
         is_first = false;
         text key = read_name(r);
-        expect(r, '=');
+        expect(r, r->is_gemma ? ':' : '=');
         r->is_valid = r->is_valid && key.size > 0;
         if (!r->is_dry) {
             TRY(reply_put_string(r->p, key));
@@ -193,7 +231,10 @@ static lace_status read_call(python_reader *r)
 static lace_status read_calls(python_reader *r)
 {
     bool is_list = accept(r, '[');
+    r->is_gemma = is_at(r, "call:");
     do {
+        if (r->is_gemma)
+            r->at += is_at(r, "call:") ? strlen("call:") : 0;
         TRY(read_call(r));
     } while (r->is_valid && accept(r, ','));
     if (is_list)

@@ -15,9 +15,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const formats[] = {
-    "hermes",  "llama3",      "mistral", "mistral-list", "deepseek", "deepseek-r1",
-    "harmony", "qwen3-coder", "glm",     "minimax-m2",   "kimi-k2",  "deepseek-v3.2",
-    "lfm2",    "functionary", "solar",   "cohere",       "apertus",  "tool-calls",
+    "hermes",      "llama3",        "mistral",     "mistral-list", "deepseek",
+    "deepseek-r1", "harmony",       "qwen3-coder", "glm",          "minimax-m2",
+    "kimi-k2",     "deepseek-v3.2", "lfm2",        "functionary",  "solar",
+    "cohere",      "apertus",       "tool-calls",  "gemma4",
 };
 
 static const char tools_text[] =

@@ -193,6 +193,8 @@ static const row rows[] = {
     {"tool-calls", "<tool_calls>\n{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"g\", \"arguments\": {}}\n</tool_calls>", "f({})g({})", 0},
     {"lfm2", "<|tool_call_start|>[f(a='x', b=2, c=[1, {'k': True}], d=None), g()]<|tool_call_end|>ok", "f({\"a\":\"x\",\"b\":2,\"c\":[1,{\"k\":true}],\"d\":null})g({})[ok]", 0},
     {"lfm2", "<|tool_call_start|>[f(a=\"it's\", b='q\"\\n')]", "f({\"a\":\"it's\",\"b\":\"q\\\"\\n\"})", 0},
+    {"gemma4", "<|tool_call>call:get_weather{city:<|\"|>Pa'r\"is<|\"|>,days:2,l:[true,{<|\"|>k<|\"|>:null,j:-1.5}]}<tool_call|>ok", "get_weather({\"city\":\"Pa'r\\\"is\",\"days\":2,\"l\":[true,{\"k\":null,\"j\":-1.5}]})[ok]", 0},
+    {"gemma4", "<|tool_call>call:f{}<tool_call|><|tool_call>call:g{a:<|\"|><tool_call|>", "f({})[<|tool_call>call:g{a:<|\"|><tool_call|>]", 0},
     {"lfm2", "<|tool_call_start|>[f(a=]<|tool_call_end|>", "[<|tool_call_start|>[f(a=]<|tool_call_end|>]", 0},
     {"lfm2", "<|tool_call_start|>[f(a=1), oops]<|tool_call_end|>", "[<|tool_call_start|>[f(a=1), oops]<|tool_call_end|>]", 0},
 };
