@@ -49,10 +49,10 @@ typedef struct lexer {
     lace_error *err;
 } lexer;
 
-void lexer_init(lexer *lex, text source, arena *heap, lace_error *err);
-lace_status lexer_next(lexer *lex, token *out);
+void jinja_lex_init(lexer *lex, text source, arena *heap, lace_error *err);
+lace_status jinja_lex_next(lexer *lex, token *out);
 /* The text of a string literal's inside, with its escapes resolved. */
-lace_status lexer_unescape(lexer *lex, text raw, text *out);
+lace_status jinja_lex_unescape(lexer *lex, text raw, text *out);
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
 
@@ -168,22 +168,22 @@ typedef struct node_list {
     node **end;
 } node_list;
 
-void node_list_add(node_list *list, node *n);
-lace_status parser_advance(parser *p);
-lace_status parser_node(parser *p, node_type type, node **out);
-__attribute__((format(printf, 2, 3))) lace_status parser_fail(parser *p, const char *format, ...);
-lace_status parser_no_space(parser *p); /* the tree is full, or memory is out */
-lace_status parser_unexpected(parser *p, const char *expected);
-lace_status parser_enter(parser *p); /* one level deeper; p->depth-- leaves it */
-bool parser_is_op(const parser *p, int op);
-bool parser_is_name(const parser *p, const char *name);
-lace_status parser_expect_op(parser *p, int op, const char *shown);
-lace_status parser_intern(parser *p, text name, uint32_t *out);
+void jp_list_add(node_list *list, node *n);
+lace_status jp_advance(parser *p);
+lace_status jp_node(parser *p, node_type type, node **out);
+__attribute__((format(printf, 2, 3))) lace_status jp_fail(parser *p, const char *format, ...);
+lace_status jp_no_space(parser *p); /* the tree is full, or memory is out */
+lace_status jp_unexpected(parser *p, const char *expected);
+lace_status jp_enter(parser *p); /* one level deeper; p->depth-- leaves it */
+bool jp_is_op(const parser *p, int op);
+bool jp_is_name(const parser *p, const char *name);
+lace_status jp_expect_op(parser *p, int op, const char *shown);
+lace_status jp_intern(parser *p, text name, uint32_t *out);
 
-/* Expressions; a tuple may be written without brackets where `parse_tuple` is used. */
-lace_status parse_expression(parser *p, bool with_condition, node **out);
-lace_status parse_tuple(parser *p, bool with_condition, node **out);
-lace_status parse_target(parser *p, bool with_tuple, bool with_namespace, node **out);
-lace_status parse_filters(parser *p, node *first, bool starts_inline, node **out);
+/* Expressions; a tuple may be written without brackets where `jp_tuple` is used. */
+lace_status jp_expression(parser *p, bool with_condition, node **out);
+lace_status jp_tuple(parser *p, bool with_condition, node **out);
+lace_status jp_target(parser *p, bool with_tuple, bool with_namespace, node **out);
+lace_status jp_filters(parser *p, node *first, bool starts_inline, node **out);
 
 #endif

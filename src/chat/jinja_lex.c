@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "chat/jinja_ast.h"
 
-void lexer_init(lexer *lex, text source, arena *heap, lace_error *err)
+void jinja_lex_init(lexer *lex, text source, arena *heap, lace_error *err)
 {
     *lex = (lexer){.source = source,
                    .line = 1,
@@ -265,7 +265,7 @@ static lace_status read_string(lexer *lex, token *out)
     out->kind = TOK_STRING;
     out->chars = (text){lex->source.data + lex->at + 1, n - 1};
     if (has_escape)
-        TRY(lexer_unescape(lex, out->chars, &out->chars));
+        TRY(jinja_lex_unescape(lex, out->chars, &out->chars));
     skip(lex, n + 1);
     return LACE_OK;
 }
@@ -339,7 +339,7 @@ static lace_status read_in_tag(lexer *lex, token *out)
     return LACE_OK;
 }
 
-lace_status lexer_next(lexer *lex, token *out)
+lace_status jinja_lex_next(lexer *lex, token *out)
 {
     *out = (token){.kind = TOK_END, .line = lex->line, .chars = text_of("the end")};
     if (lex->next_tag != TOK_END) {
@@ -355,7 +355,7 @@ lace_status lexer_next(lexer *lex, token *out)
         if (out->kind != TOK_END)
             return LACE_OK;
         if (lex->next_tag != TOK_END)
-            return lexer_next(lex, out);
+            return jinja_lex_next(lex, out);
     }
     out->chars = text_of("the end");
     return LACE_OK;
@@ -380,7 +380,7 @@ static size_t read_code(text raw, size_t at, size_t n, uint32_t base, uint32_t *
     return i;
 }
 
-lace_status lexer_unescape(lexer *lex, text raw, text *out)
+lace_status jinja_lex_unescape(lexer *lex, text raw, text *out)
 {
     static const char from[] = "ntrabfv\\'\"", to[] = "\n\t\r\a\b\f\v\\'\"";
     /* No escape is longer than what it is written as. */

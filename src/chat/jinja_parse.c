@@ -12,13 +12,13 @@ enum { MAX_TREE_BYTES = 12 << 20 };
 
 /* ---- Helpers --------------------------------------------------------------------------------- */
 
-void node_list_add(node_list *list, node *n)
+void jp_list_add(node_list *list, node *n)
 {
     *list->end = n;
     list->end = &n->next;
 }
 
-lace_status parser_fail(parser *p, const char *format, ...)
+lace_status jp_fail(parser *p, const char *format, ...)
 {
     char what[300];
     va_list args;
@@ -28,58 +28,58 @@ lace_status parser_fail(parser *p, const char *format, ...)
     return error_set(p->err, LACE_E_TEMPLATE, "line %u: %s", p->now.line, what);
 }
 
-lace_status parser_unexpected(parser *p, const char *expected)
+lace_status jp_unexpected(parser *p, const char *expected)
 {
-    return parser_fail(p, "unexpected '%.*s', expected %s", text_width(p->now.chars),
-                       p->now.chars.data, expected);
+    return jp_fail(p, "unexpected '%.*s', expected %s", text_width(p->now.chars), p->now.chars.data,
+                   expected);
 }
 
-lace_status parser_no_space(parser *p)
+lace_status jp_no_space(parser *p)
 {
     if (p->template->heap.used > MAX_TREE_BYTES - (1 << 20))
         return error_set(p->err, LACE_E_LIMIT, "line %u: the template is too large", p->now.line);
     return error_nomem(p->err, "a template");
 }
 
-lace_status parser_advance(parser *p)
+lace_status jp_advance(parser *p)
 {
     p->now = p->ahead;
-    return lexer_next(&p->lex, &p->ahead);
+    return jinja_lex_next(&p->lex, &p->ahead);
 }
 
-lace_status parser_enter(parser *p)
+lace_status jp_enter(parser *p)
 {
     if (++p->depth > JINJA_MAX_NESTING)
-        return parser_fail(p, "nested deeper than %d levels", JINJA_MAX_NESTING);
+        return jp_fail(p, "nested deeper than %d levels", JINJA_MAX_NESTING);
     return LACE_OK;
 }
 
-lace_status parser_node(parser *p, node_type type, node **out)
+lace_status jp_node(parser *p, node_type type, node **out)
 {
     node *n = *out = arena_alloc(&p->template->heap, 1, sizeof *n);
     if (!n)
-        return parser_no_space(p);
+        return jp_no_space(p);
     n->type = type;
     n->line = p->now.line;
     return LACE_OK;
 }
 
-bool parser_is_op(const parser *p, int op)
+bool jp_is_op(const parser *p, int op)
 {
     return p->now.kind == TOK_OP && p->now.op == op;
 }
 
-bool parser_is_name(const parser *p, const char *name)
+bool jp_is_name(const parser *p, const char *name)
 {
     return p->now.kind == TOK_NAME && text_is(p->now.chars, name);
 }
 
-lace_status parser_expect_op(parser *p, int op, const char *shown)
+lace_status jp_expect_op(parser *p, int op, const char *shown)
 {
-    return parser_is_op(p, op) ? parser_advance(p) : parser_unexpected(p, shown);
+    return jp_is_op(p, op) ? jp_advance(p) : jp_unexpected(p, shown);
 }
 
-lace_status parser_intern(parser *p, text name, uint32_t *out)
+lace_status jp_intern(parser *p, text name, uint32_t *out)
 {
     jinja *t = p->template;
     int32_t found = map_find(&t->names, name);
@@ -110,7 +110,7 @@ lace_status parser_intern(parser *p, text name, uint32_t *out)
 
 static lace_status expect_block_end(parser *p)
 {
-    return p->now.kind == TOK_BLOCK_END ? parser_advance(p) : parser_unexpected(p, "'%}'");
+    return p->now.kind == TOK_BLOCK_END ? jp_advance(p) : jp_unexpected(p, "'%}'");
 }
 
 /* ---- Statements ------------------------------------------------------------------------------ */
@@ -126,27 +126,27 @@ static lace_status parse_body(parser *p, const char *ends, const char *opener, u
 {
     node_list list = {out};
     *out = NULL;
-    TRY(parser_enter(p));
+    TRY(jp_enter(p));
     for (;;) {
         node *n = NULL;
         switch (p->now.kind) {
         case TOK_DATA:
-            TRY(parser_node(p, NODE_DATA, &n));
+            TRY(jp_node(p, NODE_DATA, &n));
             n->chars = p->now.chars;
-            TRY(parser_advance(p));
+            TRY(jp_advance(p));
             break;
         case TOK_VARIABLE_BEGIN:
-            TRY(parser_node(p, NODE_OUTPUT, &n));
-            TRY(parser_advance(p));
-            TRY(parse_tuple(p, true, &n->a));
+            TRY(jp_node(p, NODE_OUTPUT, &n));
+            TRY(jp_advance(p));
+            TRY(jp_tuple(p, true, &n->a));
             if (p->now.kind != TOK_VARIABLE_END)
-                return parser_unexpected(p, "'}}'");
-            TRY(parser_advance(p));
+                return jp_unexpected(p, "'}}'");
+            TRY(jp_advance(p));
             break;
         case TOK_BLOCK_BEGIN:
-            TRY(parser_advance(p));
+            TRY(jp_advance(p));
             if (p->now.kind != TOK_NAME)
-                return parser_unexpected(p, "the name of a tag");
+                return jp_unexpected(p, "the name of a tag");
             if (ends) {
                 char word[72];
                 snprintf(word, sizeof word, " %.*s ", text_width(p->now.chars), p->now.chars.data);
@@ -162,11 +162,11 @@ static lace_status parse_body(parser *p, const char *ends, const char *opener, u
                 p->depth--;
                 return LACE_OK;
             }
-            return parser_fail(p, "the '%s' of line %u has no end: expected one of%s", opener, line,
-                               ends);
+            return jp_fail(p, "the '%s' of line %u has no end: expected one of%s", opener, line,
+                           ends);
         }
         if (n)
-            node_list_add(&list, n);
+            jp_list_add(&list, n);
     }
 }
 
@@ -175,7 +175,7 @@ static lace_status parse_body_to(parser *p, const char *end, const char *opener,
                                  node **out)
 {
     TRY(parse_body(p, end, opener, line, out));
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     return expect_block_end(p);
 }
 
@@ -183,66 +183,66 @@ static lace_status parse_if(parser *p, node *n)
 {
     /* An elif is an if in the else of the one before, but costs no depth: the loop goes down. */
     for (;;) {
-        TRY(parse_expression(p, true, &n->a));
+        TRY(jp_expression(p, true, &n->a));
         TRY(expect_block_end(p));
         TRY(parse_body(p, " elif else endif ", "if", n->line, &n->body));
-        if (!parser_is_name(p, "elif"))
+        if (!jp_is_name(p, "elif"))
             break;
         n->flag = true; /* the else is an elif */
-        TRY(parser_node(p, NODE_IF, &n->more));
+        TRY(jp_node(p, NODE_IF, &n->more));
         n = n->more;
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     }
-    if (parser_is_name(p, "else")) {
-        TRY(parser_advance(p));
+    if (jp_is_name(p, "else")) {
+        TRY(jp_advance(p));
         TRY(expect_block_end(p));
         return parse_body_to(p, " endif ", "else", n->line, &n->more);
     }
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     return expect_block_end(p);
 }
 
 static lace_status parse_for(parser *p, node *n)
 {
-    TRY(parse_target(p, true, false, &n->a));
-    if (!parser_is_name(p, "in"))
-        return parser_unexpected(p, "'in'");
-    TRY(parser_advance(p));
-    TRY(parse_tuple(p, false, &n->b));
-    if (parser_is_name(p, "if")) {
-        TRY(parser_advance(p));
-        TRY(parse_expression(p, true, &n->c));
+    TRY(jp_target(p, true, false, &n->a));
+    if (!jp_is_name(p, "in"))
+        return jp_unexpected(p, "'in'");
+    TRY(jp_advance(p));
+    TRY(jp_tuple(p, false, &n->b));
+    if (jp_is_name(p, "if")) {
+        TRY(jp_advance(p));
+        TRY(jp_expression(p, true, &n->c));
     }
-    if (parser_is_name(p, "recursive")) {
+    if (jp_is_name(p, "recursive")) {
         n->flag = true;
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     }
     TRY(expect_block_end(p));
     p->n_loops++;
     TRY(parse_body(p, " else endfor ", "for", n->line, &n->body));
     p->n_loops--;
-    if (parser_is_name(p, "else")) {
-        TRY(parser_advance(p));
+    if (jp_is_name(p, "else")) {
+        TRY(jp_advance(p));
         TRY(expect_block_end(p));
         return parse_body_to(p, " endfor ", "else", n->line, &n->more);
     }
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     return expect_block_end(p);
 }
 
 static lace_status parse_set(parser *p, node *n)
 {
-    TRY(parse_target(p, true, true, &n->a));
-    if (parser_is_op(p, OP('=', 0))) {
-        TRY(parser_advance(p));
-        TRY(parse_tuple(p, true, &n->b));
+    TRY(jp_target(p, true, true, &n->a));
+    if (jp_is_op(p, OP('=', 0))) {
+        TRY(jp_advance(p));
+        TRY(jp_tuple(p, true, &n->b));
         return expect_block_end(p);
     }
     n->type = NODE_SET_BLOCK;
     if (n->a->type == NODE_TUPLE)
-        return parser_unexpected(p, "'='");
-    if (parser_is_op(p, OP('|', 0)))
-        TRY(parse_filters(p, NULL, false, &n->b));
+        return jp_unexpected(p, "'='");
+    if (jp_is_op(p, OP('|', 0)))
+        TRY(jp_filters(p, NULL, false, &n->b));
     TRY(expect_block_end(p));
     return parse_body_to(p, " endset ", "set", n->line, &n->body);
 }
@@ -251,26 +251,26 @@ static lace_status parse_set(parser *p, node *n)
 static lace_status parse_params(parser *p, node **out)
 {
     node_list list = {out};
-    TRY(parser_expect_op(p, OP('(', 0), "'('"));
-    while (!parser_is_op(p, OP(')', 0))) {
+    TRY(jp_expect_op(p, OP('(', 0), "'('"));
+    while (!jp_is_op(p, OP(')', 0))) {
         node *param;
         if (*out)
-            TRY(parser_expect_op(p, OP(',', 0), "',' or ')'"));
-        if (parser_is_op(p, OP(')', 0)))
+            TRY(jp_expect_op(p, OP(',', 0), "',' or ')'"));
+        if (jp_is_op(p, OP(')', 0)))
             break;
         if (p->now.kind != TOK_NAME)
-            return parser_unexpected(p, "a parameter");
-        TRY(parser_node(p, NODE_PARAM, &param));
+            return jp_unexpected(p, "a parameter");
+        TRY(jp_node(p, NODE_PARAM, &param));
         param->chars = p->now.chars;
-        TRY(parser_intern(p, p->now.chars, &param->name));
-        TRY(parser_advance(p));
-        if (parser_is_op(p, OP('=', 0))) {
-            TRY(parser_advance(p));
-            TRY(parse_expression(p, true, &param->a));
+        TRY(jp_intern(p, p->now.chars, &param->name));
+        TRY(jp_advance(p));
+        if (jp_is_op(p, OP('=', 0))) {
+            TRY(jp_advance(p));
+            TRY(jp_expression(p, true, &param->a));
         }
-        node_list_add(&list, param);
+        jp_list_add(&list, param);
     }
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 static lace_status parse_macro_body(parser *p, node *n, const char *end, const char *opener)
@@ -289,10 +289,10 @@ static lace_status parse_macro_body(parser *p, node *n, const char *end, const c
 static lace_status parse_macro(parser *p, node *n)
 {
     if (p->now.kind != TOK_NAME)
-        return parser_unexpected(p, "the macro's name");
+        return jp_unexpected(p, "the macro's name");
     n->chars = p->now.chars;
-    TRY(parser_intern(p, p->now.chars, &n->name));
-    TRY(parser_advance(p));
+    TRY(jp_intern(p, p->now.chars, &n->name));
+    TRY(jp_advance(p));
     TRY(parse_params(p, &n->items));
     return parse_macro_body(p, n, " endmacro ", "macro");
 }
@@ -300,17 +300,17 @@ static lace_status parse_macro(parser *p, node *n)
 static lace_status parse_call_block(parser *p, node *n)
 {
     n->chars = text_of("caller");
-    if (parser_is_op(p, OP('(', 0)))
+    if (jp_is_op(p, OP('(', 0)))
         TRY(parse_params(p, &n->items));
-    TRY(parse_expression(p, true, &n->a));
+    TRY(jp_expression(p, true, &n->a));
     if (n->a->type != NODE_CALL)
-        return parser_unexpected(p, "a call");
+        return jp_unexpected(p, "a call");
     return parse_macro_body(p, n, " endcall ", "call");
 }
 
 static lace_status parse_filter_block(parser *p, node *n)
 {
-    TRY(parse_filters(p, NULL, true, &n->a));
+    TRY(jp_filters(p, NULL, true, &n->a));
     TRY(expect_block_end(p));
     return parse_body_to(p, " endfilter ", "filter", n->line, &n->body);
 }
@@ -321,14 +321,14 @@ static lace_status parse_with(parser *p, node *n)
     while (p->now.kind != TOK_BLOCK_END) {
         node *set;
         if (n->items)
-            TRY(parser_expect_op(p, OP(',', 0), "',' or '%}'"));
-        TRY(parser_node(p, NODE_SET, &set));
-        TRY(parse_target(p, false, false, &set->a));
-        TRY(parser_expect_op(p, OP('=', 0), "'='"));
-        TRY(parse_expression(p, true, &set->b));
-        node_list_add(&list, set);
+            TRY(jp_expect_op(p, OP(',', 0), "',' or '%}'"));
+        TRY(jp_node(p, NODE_SET, &set));
+        TRY(jp_target(p, false, false, &set->a));
+        TRY(jp_expect_op(p, OP('=', 0), "'='"));
+        TRY(jp_expression(p, true, &set->b));
+        jp_list_add(&list, set);
     }
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     return parse_body_to(p, " endwith ", "with", n->line, &n->body);
 }
 
@@ -346,7 +346,7 @@ static lace_status parse_generation(parser *p, node *n)
 static lace_status parse_jump(parser *p, node *n)
 {
     if (p->n_loops == 0)
-        return parser_fail(p, "a break or continue outside of a loop");
+        return jp_fail(p, "a break or continue outside of a loop");
     return expect_block_end(p);
 }
 
@@ -369,13 +369,13 @@ static lace_status parse_statement(parser *p, node **out)
         {"continue", NODE_CONTINUE, parse_jump},
     };
     for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
-        if (parser_is_name(p, tags[i].name)) {
-            TRY(parser_node(p, tags[i].type, out));
-            TRY(parser_advance(p));
+        if (jp_is_name(p, tags[i].name)) {
+            TRY(jp_node(p, tags[i].type, out));
+            TRY(jp_advance(p));
             return tags[i].parse(p, *out);
         }
     }
-    return parser_fail(p, "unknown tag '%.*s'", text_width(p->now.chars), p->now.chars.data);
+    return jp_fail(p, "unknown tag '%.*s'", text_width(p->now.chars), p->now.chars.data);
 }
 
 /* ---- Templates ------------------------------------------------------------------------------- */
@@ -425,9 +425,9 @@ lace_status jinja_parse(text source, jinja **out, lace_error *err)
     parser p = {.template = t, .err = err};
     lace_status status;
     TRY_GOTO(status, done, copy_source(t, source, err));
-    lexer_init(&p.lex, t->source, &t->heap, err);
-    TRY_GOTO(status, done, parser_advance(&p));
-    TRY_GOTO(status, done, parser_advance(&p));
+    jinja_lex_init(&p.lex, t->source, &t->heap, err);
+    TRY_GOTO(status, done, jp_advance(&p));
+    TRY_GOTO(status, done, jp_advance(&p));
     status = parse_body(&p, NULL, "template", 1, &t->body);
 done:
     if (status == LACE_OK)

@@ -15,7 +15,7 @@ static lace_status parse_unary(parser *p, bool with_filters, node **out);
 
 static lace_status binary_node(parser *p, node_type type, node *a, node **out)
 {
-    TRY(parser_node(p, type, out));
+    TRY(jp_node(p, type, out));
     (*out)->a = a;
     return LACE_OK;
 }
@@ -24,9 +24,9 @@ static lace_status binary_node(parser *p, node_type type, node *a, node **out)
 
 static lace_status constant(parser *p, jv value, node **out)
 {
-    TRY(parser_node(p, NODE_CONST, out));
+    TRY(jp_node(p, NODE_CONST, out));
     (*out)->value = value;
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 /* Strings that stand side by side are one. */
@@ -34,20 +34,20 @@ static lace_status parse_string(parser *p, node **out)
 {
     arena *heap = &p->template->heap;
     text whole = p->now.chars;
-    TRY(parser_node(p, NODE_CONST, out));
-    TRY(parser_advance(p));
+    TRY(jp_node(p, NODE_CONST, out));
+    TRY(jp_advance(p));
     while (p->now.kind == TOK_STRING) {
         char *joined = arena_alloc(heap, whole.size + p->now.chars.size + 1, 1);
         if (!joined)
-            return parser_no_space(p);
+            return jp_no_space(p);
         memcpy(joined, whole.data, whole.size);
         memcpy(joined + whole.size, p->now.chars.data, p->now.chars.size);
         whole = (text){joined, whole.size + p->now.chars.size};
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     }
     jv_string *s = arena_alloc(heap, 1, sizeof *s);
     if (!s)
-        return parser_no_space(p);
+        return jp_no_space(p);
     s->chars = whole;
     (*out)->value = (jv){.kind = JV_STRING, .as.s = s};
     return LACE_OK;
@@ -67,59 +67,59 @@ static lace_status parse_name(parser *p, node **out)
         {"None", {.kind = JV_NONE}},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (parser_is_name(p, words[i].name))
+        if (jp_is_name(p, words[i].name))
             return constant(p, words[i].value, out);
-    TRY(parser_node(p, NODE_NAME, out));
-    TRY(parser_intern(p, p->now.chars, &(*out)->name));
-    return parser_advance(p);
+    TRY(jp_node(p, NODE_NAME, out));
+    TRY(jp_intern(p, p->now.chars, &(*out)->name));
+    return jp_advance(p);
 }
 
 /* Items between commas up to a closing bracket, which is read. */
 static lace_status parse_items(parser *p, int close, const char *shown, node **out)
 {
     node_list list = {out};
-    while (!parser_is_op(p, close)) {
+    while (!jp_is_op(p, close)) {
         node *item;
         if (*out)
-            TRY(parser_expect_op(p, OP(',', 0), shown));
-        if (parser_is_op(p, close))
+            TRY(jp_expect_op(p, OP(',', 0), shown));
+        if (jp_is_op(p, close))
             break;
-        TRY(parse_expression(p, true, &item));
-        node_list_add(&list, item);
+        TRY(jp_expression(p, true, &item));
+        jp_list_add(&list, item);
     }
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 static lace_status parse_dict(parser *p, node **out)
 {
-    TRY(parser_node(p, NODE_DICT, out));
-    TRY(parser_advance(p));
+    TRY(jp_node(p, NODE_DICT, out));
+    TRY(jp_advance(p));
     node_list list = {&(*out)->items};
-    while (!parser_is_op(p, OP('}', 0))) {
+    while (!jp_is_op(p, OP('}', 0))) {
         node *key, *value;
         if ((*out)->items)
-            TRY(parser_expect_op(p, OP(',', 0), "',' or '}'"));
-        if (parser_is_op(p, OP('}', 0)))
+            TRY(jp_expect_op(p, OP(',', 0), "',' or '}'"));
+        if (jp_is_op(p, OP('}', 0)))
             break;
-        TRY(parse_expression(p, true, &key));
-        TRY(parser_expect_op(p, OP(':', 0), "':'"));
-        TRY(parse_expression(p, true, &value));
-        node_list_add(&list, key);
-        node_list_add(&list, value);
+        TRY(jp_expression(p, true, &key));
+        TRY(jp_expect_op(p, OP(':', 0), "':'"));
+        TRY(jp_expression(p, true, &value));
+        jp_list_add(&list, key);
+        jp_list_add(&list, value);
     }
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 /* (a), (a, b) or (). */
 static lace_status parse_parentheses(parser *p, node **out)
 {
-    TRY(parser_advance(p));
-    if (parser_is_op(p, OP(')', 0))) {
-        TRY(parser_node(p, NODE_TUPLE, out));
-        return parser_advance(p);
+    TRY(jp_advance(p));
+    if (jp_is_op(p, OP(')', 0))) {
+        TRY(jp_node(p, NODE_TUPLE, out));
+        return jp_advance(p);
     }
-    TRY(parse_tuple(p, true, out));
-    return parser_expect_op(p, OP(')', 0), "')'");
+    TRY(jp_tuple(p, true, out));
+    return jp_expect_op(p, OP(')', 0), "')'");
 }
 
 static lace_status parse_primary(parser *p, node **out)
@@ -134,16 +134,16 @@ static lace_status parse_primary(parser *p, node **out)
     case TOK_FLOAT:
         return constant(p, jv_float(p->now.number), out);
     default:
-        if (parser_is_op(p, OP('(', 0)))
+        if (jp_is_op(p, OP('(', 0)))
             return parse_parentheses(p, out);
-        if (parser_is_op(p, OP('{', 0)))
+        if (jp_is_op(p, OP('{', 0)))
             return parse_dict(p, out);
-        if (parser_is_op(p, OP('[', 0))) {
-            TRY(parser_node(p, NODE_LIST, out));
-            TRY(parser_advance(p));
+        if (jp_is_op(p, OP('[', 0))) {
+            TRY(jp_node(p, NODE_LIST, out));
+            TRY(jp_advance(p));
             return parse_items(p, OP(']', 0), "',' or ']'", &(*out)->items);
         }
-        return parser_unexpected(p, "an expression");
+        return jp_unexpected(p, "an expression");
     }
 }
 
@@ -153,42 +153,42 @@ static lace_status parse_primary(parser *p, node **out)
 static lace_status parse_args(parser *p, node **out)
 {
     node_list list = {out};
-    TRY(parser_expect_op(p, OP('(', 0), "'('"));
-    while (!parser_is_op(p, OP(')', 0))) {
+    TRY(jp_expect_op(p, OP('(', 0), "'('"));
+    while (!jp_is_op(p, OP(')', 0))) {
         node *arg, *wrapper = NULL;
         if (*out)
-            TRY(parser_expect_op(p, OP(',', 0), "',' or ')'"));
-        if (parser_is_op(p, OP(')', 0)))
+            TRY(jp_expect_op(p, OP(',', 0), "',' or ')'"));
+        if (jp_is_op(p, OP(')', 0)))
             break;
-        if (parser_is_op(p, OP('*', 0)) || parser_is_op(p, OP('*', '*'))) {
-            bool is_named = parser_is_op(p, OP('*', '*'));
-            TRY(parser_node(p, is_named ? NODE_SPREAD_NAMED : NODE_SPREAD, &wrapper));
-            TRY(parser_advance(p));
+        if (jp_is_op(p, OP('*', 0)) || jp_is_op(p, OP('*', '*'))) {
+            bool is_named = jp_is_op(p, OP('*', '*'));
+            TRY(jp_node(p, is_named ? NODE_SPREAD_NAMED : NODE_SPREAD, &wrapper));
+            TRY(jp_advance(p));
         } else if (p->now.kind == TOK_NAME && p->ahead.kind == TOK_OP &&
                    p->ahead.op == OP('=', 0)) {
-            TRY(parser_node(p, NODE_NAMED, &wrapper));
+            TRY(jp_node(p, NODE_NAMED, &wrapper));
             wrapper->chars = p->now.chars;
-            TRY(parser_advance(p));
-            TRY(parser_advance(p));
+            TRY(jp_advance(p));
+            TRY(jp_advance(p));
         }
-        TRY(parse_expression(p, true, &arg));
+        TRY(jp_expression(p, true, &arg));
         if (wrapper) {
             wrapper->a = arg;
             arg = wrapper;
         }
-        node_list_add(&list, arg);
+        jp_list_add(&list, arg);
     }
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 static lace_status parse_slice_part(parser *p, node_list *list)
 {
     node *part;
-    if (parser_is_op(p, OP(':', 0)) || parser_is_op(p, OP(']', 0)))
-        TRY(parser_node(p, NODE_NOTHING, &part));
+    if (jp_is_op(p, OP(':', 0)) || jp_is_op(p, OP(']', 0)))
+        TRY(jp_node(p, NODE_NOTHING, &part));
     else
-        TRY(parse_expression(p, true, &part));
-    node_list_add(list, part);
+        TRY(jp_expression(p, true, &part));
+    jp_list_add(list, part);
     return LACE_OK;
 }
 
@@ -196,60 +196,60 @@ static lace_status parse_slice_part(parser *p, node_list *list)
 static lace_status parse_subscript(parser *p, node *object, node **out)
 {
     TRY(binary_node(p, NODE_ITEM, object, out));
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     node *n = *out;
     node_list list = {&n->items};
     TRY(parse_slice_part(p, &list));
-    if (!parser_is_op(p, OP(':', 0))) {
+    if (!jp_is_op(p, OP(':', 0))) {
         n->b = n->items;
         n->items = NULL;
         if (n->b->type == NODE_NOTHING)
-            return parser_unexpected(p, "an index");
-        if (parser_is_op(p, OP(',', 0))) {
+            return jp_unexpected(p, "an index");
+        if (jp_is_op(p, OP(',', 0))) {
             node *tuple, *more;
             node_list rest = {&n->b->next};
-            TRY(parser_node(p, NODE_TUPLE, &tuple));
-            while (parser_is_op(p, OP(',', 0))) {
-                TRY(parser_advance(p));
-                TRY(parse_expression(p, true, &more));
-                node_list_add(&rest, more);
+            TRY(jp_node(p, NODE_TUPLE, &tuple));
+            while (jp_is_op(p, OP(',', 0))) {
+                TRY(jp_advance(p));
+                TRY(jp_expression(p, true, &more));
+                jp_list_add(&rest, more);
             }
             tuple->items = n->b;
             n->b = tuple;
         }
-        return parser_expect_op(p, OP(']', 0), "']'");
+        return jp_expect_op(p, OP(']', 0), "']'");
     }
     n->type = NODE_SLICE;
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     TRY(parse_slice_part(p, &list));
-    if (parser_is_op(p, OP(':', 0)))
-        TRY(parser_advance(p));
+    if (jp_is_op(p, OP(':', 0)))
+        TRY(jp_advance(p));
     TRY(parse_slice_part(p, &list));
-    return parser_expect_op(p, OP(']', 0), "']'");
+    return jp_expect_op(p, OP(']', 0), "']'");
 }
 
 static lace_status parse_attribute(parser *p, node *object, node **out)
 {
-    TRY(parser_advance(p));
+    TRY(jp_advance(p));
     if (p->now.kind == TOK_INT) {
         TRY(binary_node(p, NODE_ITEM, object, out));
         return constant(p, jv_int(p->now.integer), &(*out)->b);
     }
     if (p->now.kind != TOK_NAME)
-        return parser_unexpected(p, "a name");
+        return jp_unexpected(p, "a name");
     TRY(binary_node(p, NODE_ATTR, object, out));
     (*out)->chars = p->now.chars;
-    return parser_advance(p);
+    return jp_advance(p);
 }
 
 static lace_status parse_postfix(parser *p, node *n, node **out)
 {
     for (;;) {
-        if (parser_is_op(p, OP('.', 0))) {
+        if (jp_is_op(p, OP('.', 0))) {
             TRY(parse_attribute(p, n, &n));
-        } else if (parser_is_op(p, OP('[', 0))) {
+        } else if (jp_is_op(p, OP('[', 0))) {
             TRY(parse_subscript(p, n, &n));
-        } else if (parser_is_op(p, OP('(', 0))) {
+        } else if (jp_is_op(p, OP('(', 0))) {
             TRY(binary_node(p, NODE_CALL, n, &n));
             TRY(parse_args(p, &n->items));
         } else {
@@ -263,30 +263,30 @@ static lace_status parse_postfix(parser *p, node *n, node **out)
 static lace_status parse_dotted(parser *p, text *out)
 {
     if (p->now.kind != TOK_NAME)
-        return parser_unexpected(p, "a name");
+        return jp_unexpected(p, "a name");
     *out = p->now.chars;
-    TRY(parser_advance(p));
-    while (parser_is_op(p, OP('.', 0))) {
-        TRY(parser_advance(p));
+    TRY(jp_advance(p));
+    while (jp_is_op(p, OP('.', 0))) {
+        TRY(jp_advance(p));
         if (p->now.kind != TOK_NAME)
-            return parser_unexpected(p, "a name");
+            return jp_unexpected(p, "a name");
         out->size = (size_t)(p->now.chars.data - out->data) + p->now.chars.size;
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     }
     return LACE_OK;
 }
 
 /* |filter|filter...; starts_inline: the first '|' is left out, as in {% filter upper %}. */
-lace_status parse_filters(parser *p, node *n, bool starts_inline, node **out)
+lace_status jp_filters(parser *p, node *n, bool starts_inline, node **out)
 {
-    while (starts_inline || parser_is_op(p, OP('|', 0))) {
+    while (starts_inline || jp_is_op(p, OP('|', 0))) {
         if (!starts_inline)
-            TRY(parser_advance(p));
+            TRY(jp_advance(p));
         starts_inline = false;
         TRY(binary_node(p, NODE_FILTER, n, &n));
         TRY(parse_dotted(p, &n->chars));
         n->builtin = jinja_find_filter(n->chars);
-        if (parser_is_op(p, OP('(', 0)))
+        if (jp_is_op(p, OP('(', 0)))
             TRY(parse_args(p, &n->items));
     }
     *out = n;
@@ -296,24 +296,22 @@ lace_status parse_filters(parser *p, node *n, bool starts_inline, node **out)
 /* Behind `is`. */
 static lace_status parse_test(parser *p, node *subject, node **out)
 {
-    bool is_negated = parser_is_name(p, "not");
+    bool is_negated = jp_is_name(p, "not");
     node *n;
     if (is_negated)
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     TRY(binary_node(p, NODE_TEST, subject, &n));
     TRY(parse_dotted(p, &n->chars));
     n->builtin = jinja_find_test(n->chars);
-    if (parser_is_op(p, OP('(', 0))) {
+    if (jp_is_op(p, OP('(', 0))) {
         TRY(parse_args(p, &n->items));
     } else if ((p->now.kind == TOK_NAME || p->now.kind == TOK_STRING || p->now.kind == TOK_INT ||
-                p->now.kind == TOK_FLOAT || parser_is_op(p, OP('[', 0)) ||
-                parser_is_op(p, OP('{', 0))) &&
-               !parser_is_name(p, "else") && !parser_is_name(p, "or") &&
-               !parser_is_name(p, "and") && !parser_is_name(p, "if") &&
-               !parser_is_name(p, "recursive")) {
+                p->now.kind == TOK_FLOAT || jp_is_op(p, OP('[', 0)) || jp_is_op(p, OP('{', 0))) &&
+               !jp_is_name(p, "else") && !jp_is_name(p, "or") && !jp_is_name(p, "and") &&
+               !jp_is_name(p, "if") && !jp_is_name(p, "recursive")) {
         /* One argument may stand without parentheses: `x is divisibleby 3`. */
-        if (parser_is_name(p, "is"))
-            return parser_fail(p, "tests with 'is' cannot be chained");
+        if (jp_is_name(p, "is"))
+            return jp_fail(p, "tests with 'is' cannot be chained");
         TRY(parse_primary(p, &n->items));
         TRY(parse_postfix(p, n->items, &n->items));
     }
@@ -329,12 +327,12 @@ static lace_status parse_test(parser *p, node *subject, node **out)
 static lace_status parse_filters_and_tests(parser *p, node *n, node **out)
 {
     for (;;) {
-        if (parser_is_op(p, OP('|', 0))) {
-            TRY(parse_filters(p, n, false, &n));
-        } else if (parser_is_name(p, "is")) {
-            TRY(parser_advance(p));
+        if (jp_is_op(p, OP('|', 0))) {
+            TRY(jp_filters(p, n, false, &n));
+        } else if (jp_is_name(p, "is")) {
+            TRY(jp_advance(p));
             TRY(parse_test(p, n, &n));
-        } else if (parser_is_op(p, OP('(', 0))) {
+        } else if (jp_is_op(p, OP('(', 0))) {
             TRY(binary_node(p, NODE_CALL, n, &n));
             TRY(parse_args(p, &n->items));
         } else {
@@ -348,12 +346,12 @@ static lace_status parse_filters_and_tests(parser *p, node *n, node **out)
 
 static lace_status parse_unary(parser *p, bool with_filters, node **out)
 {
-    bool is_minus = parser_is_op(p, OP('-', 0));
+    bool is_minus = jp_is_op(p, OP('-', 0));
     node *n;
-    TRY(parser_enter(p));
-    if (is_minus || parser_is_op(p, OP('+', 0))) {
-        TRY(parser_node(p, is_minus ? NODE_NEGATE : NODE_PLUS, &n));
-        TRY(parser_advance(p));
+    TRY(jp_enter(p));
+    if (is_minus || jp_is_op(p, OP('+', 0))) {
+        TRY(jp_node(p, is_minus ? NODE_NEGATE : NODE_PLUS, &n));
+        TRY(jp_advance(p));
         TRY(parse_unary(p, false, &n->a));
     } else {
         TRY(parse_primary(p, &n));
@@ -381,7 +379,7 @@ static lace_status parse_level(parser *p, const operator_row *rows, size_t n_row
     TRY(tighter(p, &left));
     for (;;) {
         size_t i = 0;
-        while (i < n_rows && !parser_is_op(p, rows[i].op))
+        while (i < n_rows && !jp_is_op(p, rows[i].op))
             i++;
         if (i == n_rows) {
             *out = left;
@@ -389,7 +387,7 @@ static lace_status parse_level(parser *p, const operator_row *rows, size_t n_row
         }
         TRY(binary_node(p, NODE_BINARY, left, &left));
         left->op = rows[i].binary;
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
         TRY(tighter(p, &left->b));
     }
 }
@@ -417,16 +415,16 @@ static lace_status parse_product(parser *p, node **out)
 static lace_status parse_concat(parser *p, node **out)
 {
     TRY(parse_product(p, out));
-    if (!parser_is_op(p, OP('~', 0)))
+    if (!jp_is_op(p, OP('~', 0)))
         return LACE_OK;
     node *n, *item = *out;
-    TRY(parser_node(p, NODE_CONCAT, &n));
+    TRY(jp_node(p, NODE_CONCAT, &n));
     node_list list = {&n->items};
-    node_list_add(&list, item);
-    while (parser_is_op(p, OP('~', 0))) {
-        TRY(parser_advance(p));
+    jp_list_add(&list, item);
+    while (jp_is_op(p, OP('~', 0))) {
+        TRY(jp_advance(p));
         TRY(parse_product(p, &item));
-        node_list_add(&list, item);
+        jp_list_add(&list, item);
     }
     *out = n;
     return LACE_OK;
@@ -448,19 +446,19 @@ static lace_status read_comparison(parser *p, bool *is_there, compare_op *op)
                 {OP('<', '='), COMPARE_LE}, {OP('>', 0), COMPARE_GT},   {OP('>', '='), COMPARE_GE}};
     *is_there = true;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (parser_is_op(p, rows[i].op)) {
+        if (jp_is_op(p, rows[i].op)) {
             *op = rows[i].compare;
-            return parser_advance(p);
+            return jp_advance(p);
         }
     }
-    if (parser_is_name(p, "in")) {
+    if (jp_is_name(p, "in")) {
         *op = COMPARE_IN;
-        return parser_advance(p);
+        return jp_advance(p);
     }
-    if (parser_is_name(p, "not") && p->ahead.kind == TOK_NAME && text_is(p->ahead.chars, "in")) {
+    if (jp_is_name(p, "not") && p->ahead.kind == TOK_NAME && text_is(p->ahead.chars, "in")) {
         *op = COMPARE_NOT_IN;
-        TRY(parser_advance(p));
-        return parser_advance(p);
+        TRY(jp_advance(p));
+        return jp_advance(p);
     }
     *is_there = false;
     return LACE_OK;
@@ -484,20 +482,20 @@ static lace_status parse_compare(parser *p, node **out)
             *out = chain;
         }
         /* The operator stands in a node of its own, for the operand may be shared by no one. */
-        TRY(parser_node(p, NODE_NOTHING, &right));
+        TRY(jp_node(p, NODE_NOTHING, &right));
         right->op = (int)op;
         TRY(parse_sum(p, &right->a));
-        node_list_add(&list, right);
+        jp_list_add(&list, right);
     }
 }
 
 static lace_status parse_not(parser *p, node **out)
 {
-    if (!parser_is_name(p, "not"))
+    if (!jp_is_name(p, "not"))
         return parse_compare(p, out);
-    TRY(parser_enter(p));
-    TRY(parser_node(p, NODE_NOT, out));
-    TRY(parser_advance(p));
+    TRY(jp_enter(p));
+    TRY(jp_node(p, NODE_NOT, out));
+    TRY(jp_advance(p));
     TRY(parse_not(p, &(*out)->a));
     p->depth--;
     return LACE_OK;
@@ -506,9 +504,9 @@ static lace_status parse_not(parser *p, node **out)
 static lace_status parse_and(parser *p, node **out)
 {
     TRY(parse_not(p, out));
-    while (parser_is_name(p, "and")) {
+    while (jp_is_name(p, "and")) {
         TRY(binary_node(p, NODE_AND, *out, out));
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
         TRY(parse_not(p, &(*out)->b));
     }
     return LACE_OK;
@@ -517,25 +515,25 @@ static lace_status parse_and(parser *p, node **out)
 static lace_status parse_or(parser *p, node **out)
 {
     TRY(parse_and(p, out));
-    while (parser_is_name(p, "or")) {
+    while (jp_is_name(p, "or")) {
         TRY(binary_node(p, NODE_OR, *out, out));
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
         TRY(parse_and(p, &(*out)->b));
     }
     return LACE_OK;
 }
 
-lace_status parse_expression(parser *p, bool with_condition, node **out)
+lace_status jp_expression(parser *p, bool with_condition, node **out)
 {
-    TRY(parser_enter(p));
+    TRY(jp_enter(p));
     TRY(parse_or(p, out));
-    while (with_condition && parser_is_name(p, "if")) {
+    while (with_condition && jp_is_name(p, "if")) {
         TRY(binary_node(p, NODE_COND, *out, out));
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
         TRY(parse_or(p, &(*out)->b));
-        if (parser_is_name(p, "else")) {
-            TRY(parser_advance(p));
-            TRY(parse_expression(p, true, &(*out)->c));
+        if (jp_is_name(p, "else")) {
+            TRY(jp_advance(p));
+            TRY(jp_expression(p, true, &(*out)->c));
         }
     }
     p->depth--;
@@ -547,24 +545,24 @@ lace_status parse_expression(parser *p, bool with_condition, node **out)
 static bool is_tuple_end(const parser *p)
 {
     return p->now.kind == TOK_BLOCK_END || p->now.kind == TOK_VARIABLE_END ||
-           parser_is_op(p, OP(')', 0)) || parser_is_name(p, "recursive");
+           jp_is_op(p, OP(')', 0)) || jp_is_name(p, "recursive");
 }
 
-lace_status parse_tuple(parser *p, bool with_condition, node **out)
+lace_status jp_tuple(parser *p, bool with_condition, node **out)
 {
-    TRY(parse_expression(p, with_condition, out));
-    if (!parser_is_op(p, OP(',', 0)))
+    TRY(jp_expression(p, with_condition, out));
+    if (!jp_is_op(p, OP(',', 0)))
         return LACE_OK;
     node *tuple, *item = *out;
-    TRY(parser_node(p, NODE_TUPLE, &tuple));
+    TRY(jp_node(p, NODE_TUPLE, &tuple));
     node_list list = {&tuple->items};
-    node_list_add(&list, item);
-    while (parser_is_op(p, OP(',', 0))) {
-        TRY(parser_advance(p));
+    jp_list_add(&list, item);
+    while (jp_is_op(p, OP(',', 0))) {
+        TRY(jp_advance(p));
         if (is_tuple_end(p))
             break;
-        TRY(parse_expression(p, with_condition, &item));
-        node_list_add(&list, item);
+        TRY(jp_expression(p, with_condition, &item));
+        jp_list_add(&list, item);
     }
     *out = tuple;
     return LACE_OK;
@@ -573,48 +571,48 @@ lace_status parse_tuple(parser *p, bool with_condition, node **out)
 static lace_status parse_one_target(parser *p, bool with_namespace, node **out)
 {
     static const char *const reserved[] = {"true", "True", "false", "False", "none", "None"};
-    if (parser_is_op(p, OP('(', 0)) || parser_is_op(p, OP('[', 0))) {
-        bool is_list = parser_is_op(p, OP('[', 0));
-        TRY(parser_enter(p));
-        TRY(parser_advance(p));
-        TRY(parse_target(p, true, false, out));
+    if (jp_is_op(p, OP('(', 0)) || jp_is_op(p, OP('[', 0))) {
+        bool is_list = jp_is_op(p, OP('[', 0));
+        TRY(jp_enter(p));
+        TRY(jp_advance(p));
+        TRY(jp_target(p, true, false, out));
         p->depth--;
-        return parser_expect_op(p, is_list ? OP(']', 0) : OP(')', 0), "a closing bracket");
+        return jp_expect_op(p, is_list ? OP(']', 0) : OP(')', 0), "a closing bracket");
     }
     if (p->now.kind != TOK_NAME)
-        return parser_unexpected(p, "a name to assign to");
+        return jp_unexpected(p, "a name to assign to");
     for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
-        if (parser_is_name(p, reserved[i]))
-            return parser_fail(p, "cannot assign to '%s'", reserved[i]);
-    TRY(parser_node(p, NODE_NAME, out));
-    TRY(parser_intern(p, p->now.chars, &(*out)->name));
-    TRY(parser_advance(p));
-    if (with_namespace && parser_is_op(p, OP('.', 0))) {
-        TRY(parser_advance(p));
+        if (jp_is_name(p, reserved[i]))
+            return jp_fail(p, "cannot assign to '%s'", reserved[i]);
+    TRY(jp_node(p, NODE_NAME, out));
+    TRY(jp_intern(p, p->now.chars, &(*out)->name));
+    TRY(jp_advance(p));
+    if (with_namespace && jp_is_op(p, OP('.', 0))) {
+        TRY(jp_advance(p));
         if (p->now.kind != TOK_NAME)
-            return parser_unexpected(p, "a name");
+            return jp_unexpected(p, "a name");
         (*out)->type = NODE_NAMESPACE_REF;
         (*out)->chars = p->now.chars;
-        TRY(parser_advance(p));
+        TRY(jp_advance(p));
     }
     return LACE_OK;
 }
 
-lace_status parse_target(parser *p, bool with_tuple, bool with_namespace, node **out)
+lace_status jp_target(parser *p, bool with_tuple, bool with_namespace, node **out)
 {
     TRY(parse_one_target(p, with_namespace, out));
-    if (!with_tuple || !parser_is_op(p, OP(',', 0)))
+    if (!with_tuple || !jp_is_op(p, OP(',', 0)))
         return LACE_OK;
     node *tuple, *item = *out;
-    TRY(parser_node(p, NODE_TUPLE, &tuple));
+    TRY(jp_node(p, NODE_TUPLE, &tuple));
     node_list list = {&tuple->items};
-    node_list_add(&list, item);
-    while (parser_is_op(p, OP(',', 0))) {
-        TRY(parser_advance(p));
-        if (p->now.kind != TOK_NAME && !parser_is_op(p, OP('(', 0)))
+    jp_list_add(&list, item);
+    while (jp_is_op(p, OP(',', 0))) {
+        TRY(jp_advance(p));
+        if (p->now.kind != TOK_NAME && !jp_is_op(p, OP('(', 0)))
             break;
         TRY(parse_one_target(p, with_namespace, &item));
-        node_list_add(&list, item);
+        jp_list_add(&list, item);
     }
     *out = tuple;
     return LACE_OK;
