@@ -137,8 +137,17 @@ static void logits_are_the_reference_s(void *arg)
 
 int main(void)
 {
-    subject tales_4m = {"models/tales-4m-f16.gguf", "models/tales-4m"};
-    tap_case_arg("tales-4m: greedy text is the reference's", greedy_text_is_the_reference_s, &tales_4m);
-    tap_case_arg("tales-4m: logits are the reference's", logits_are_the_reference_s, &tales_4m);
+    static subject subjects[] = {
+        {"models/tales-4m-f16.gguf", "models/tales-4m"},
+        {"models/tales-4m", "models/tales-4m"},
+        {"models/tales-26m", "models/tales-26m"},
+    };
+    for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "%s: greedy text is the reference's", subjects[i].model);
+        tap_case_arg(name, greedy_text_is_the_reference_s, &subjects[i]);
+        snprintf(name, sizeof name, "%s: logits are the reference's", subjects[i].model);
+        tap_case_arg(name, logits_are_the_reference_s, &subjects[i]);
+    }
     return tap_end();
 }
