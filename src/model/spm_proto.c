@@ -112,6 +112,22 @@ typedef struct model_file {
     uint64_t model_type;
 } model_file;
 
+/* Pieces that are found in the text itself are written as they stand there: U+2581 is a space. */
+static lace_status write_spaces(model_file *f, text *piece, lace_error *err)
+{
+    char *copy = arena_alloc(f->memory, piece->size + 1, 1);
+    if (!copy)
+        return error_nomem(err, "the vocabulary");
+    size_t n = 0;
+    for (size_t i = 0; i < piece->size; n++) {
+        bool is_mark = piece->size - i >= 3 && memcmp(piece->data + i, "\xE2\x96\x81", 3) == 0;
+        copy[n] = is_mark ? ' ' : piece->data[i];
+        i += is_mark ? 3 : 1;
+    }
+    *piece = (text){copy, n};
+    return LACE_OK;
+}
+
 static lace_status read_piece(message m, size_t i, model_file *f, lace_error *err)
 {
     size_t start = m.offset;
@@ -135,6 +151,8 @@ static lace_status read_piece(message m, size_t i, model_file *f, lace_error *er
     }
     if (!utf8_is_valid(f->tokens[i].data, f->tokens[i].size))
         return fail_at(err, start, "a piece that is not UTF-8");
+    if (f->types[i] == TOKEN_USER_DEFINED)
+        TRY(write_spaces(f, &f->tokens[i], err));
     if (!isfinite(f->scores[i]))
         return fail_at(err, start, "a score that is not a finite number");
     return LACE_OK;

@@ -1,4 +1,5 @@
 /* The vocabulary in a tokenizer.json: tokens, merges, added tokens. */
+#define _GNU_SOURCE
 #include "model/tokenizer_json.h"
 
 #include <math.h>
@@ -424,6 +425,7 @@ static lace_status read_added_token(json_reader *r, const json_t *item)
     int64_t id = json_integer_value(json_object_get(item, "id"));
     if (content.size == 0)
         return json_fail(r, "added_tokens", "id %lld is empty", (long long)id);
+    bool is_new = map_find(&r->ids, content) < 0;
     TRY(add_token(r, content, id, true));
     bool is_special = false, lstrip = false, rstrip = false, is_word = false;
     TRY(json_get_bool(r, item, "added_tokens", "special", &is_special));
@@ -434,8 +436,11 @@ static lace_status read_added_token(json_reader *r, const json_t *item)
                              (is_word ? TOKEN_SINGLE_WORD : 0));
     if (r->types[id] == TOKEN_UNKNOWN || r->types[id] == TOKEN_BYTE)
         return LACE_OK;
-    r->types[id] =
-        is_special || hf_vocab_looks_special(content) ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
+    if (is_special || hf_vocab_looks_special(content))
+        r->types[id] = TOKEN_CONTROL;
+    /* Runs of U+2581 are no text that anybody writes: spaces become them, by merges. */
+    else if (is_new || !memmem(content.data, content.size, SPACE_MARK, 3))
+        r->types[id] = TOKEN_USER_DEFINED;
     return LACE_OK;
 }
 

@@ -45,12 +45,12 @@ static const struct {
 };
 /* clang-format on */
 
-static bool is_known(size_t k, const vocab *v)
+static bool has_regexes(size_t k, const vocab *v)
 {
     size_t n = 0;
     while (n < 3 && known[k].regexes[n])
         n++;
-    bool is_same = n == v->n_regexes && known[k].ignores_merges == v->ignore_merges;
+    bool is_same = n == v->n_regexes;
     for (size_t i = 0; is_same && i < n; i++)
         is_same = text_is(v->regexes[i], known[k].regexes[i]);
     return is_same;
@@ -62,14 +62,17 @@ static lace_status put_words(const vocab *v, gguf_writer *w, lace_error *err)
         return error_set(err, LACE_E_VOCAB,
                          "E_VOCAB: tokenizer.json: pre_tokenizer.add_prefix_space: a GGUF file "
                          "cannot say it; --no-vocab leaves the tokenizer out");
+    const char *name = NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (is_known(i, v))
-            return gguf_writer_add_text(w, KEY("pre"), text_of(known[i].name), err);
+        if (has_regexes(i, v) && (!name || known[i].ignores_merges == v->ignore_merges))
+            name = known[i].name;
+    if (name)
+        return gguf_writer_add_text(w, KEY("pre"), text_of(name), err);
+    text last = v->n_regexes > 0 ? v->regexes[v->n_regexes - 1] : (text){"", 0};
     return error_set(err, LACE_E_VOCAB,
                      "E_VOCAB: tokenizer.json: pre_tokenizer: GGUF has no name for the regex "
-                     "\"%.*s\"%s; --no-vocab leaves the tokenizer out",
-                     text_width(v->regexes[v->n_regexes - 1]), v->regexes[v->n_regexes - 1].data,
-                     v->ignore_merges ? " with ignore_merges" : "");
+                     "\"%.*s\"; --no-vocab leaves the tokenizer out",
+                     text_width(last), last.data);
 }
 
 /* ---- Tokens ---------------------------------------------------------------------------------- */

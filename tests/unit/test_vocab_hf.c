@@ -373,6 +373,25 @@ static void metaspace_splits_only_if_it_says_so(void)
     tokenizer_free(t);
 }
 
+/* Gemma: no prefix, and runs of spaces are among the added tokens. */
+static void runs_of_spaces_come_from_merges(void)
+{
+    json_t *json = parse(
+        "{'model':{'type':'BPE','unk_token':'<unk>','vocab':{" LETTERS ",'" MARK "':8,"
+        "'" MARK MARK "':9,'\\n':10,'\\n\\n':11,'<unk>':12,'" MARK "he':13},'merges':[['h','e'],"
+        "['" MARK "','" MARK "'],['" MARK "','he']]},'normalizer':{'type':'Replace','pattern':"
+        "{'String':' '},'content':'" MARK "'},'pre_tokenizer':{'type':'Split','pattern':"
+        "{'String':' '},'behavior':'MergedWithPrevious','invert':false},'added_tokens':["
+        "{'id':9,'content':'" MARK MARK "','special':false},"
+        "{'id':11,'content':'\\n\\n','special':false}]}");
+    tokenizer *t = tokenizer_of(json, NULL);
+    check_ids(t, "he   he", 0, "4 9 13");
+    check_ids(t, "he\n\nhe", 0, "4 11 4");
+    check_text(t, "he  he\n\n he");
+    tokenizer_free(t);
+    json_decref(json);
+}
+
 static void unigram_takes_the_best_sum_of_scores(void)
 {
     json_t *json =
@@ -451,6 +470,7 @@ int main(void)
     CASE(bytes_stand_for_unknown_characters);
     CASE(metaspace_adds_a_space_as_its_scheme_says);
     CASE(metaspace_splits_only_if_it_says_so);
+    CASE(runs_of_spaces_come_from_merges);
     CASE(unigram_takes_the_best_sum_of_scores);
     CASE(wordpiece_marks_what_begins_a_word);
     return tap_end();
