@@ -11,11 +11,12 @@
 
 #include "kernels/cpu/tile_avx2.h"
 
-#define QUANT_LEVEL    avx2
-#define QUANT_TOKENS   4
-#define QUANT_SIGNED   1
-#define QUANT_DIRECT   64 /* tokens whose activations stay in the L2 cache together */
-#define QUANT_HAS_GEMM 0
+#define QUANT_LEVEL     avx2
+#define QUANT_TOKENS    4
+#define QUANT_SIGNED    1
+#define QUANT_DIRECT    64 /* tokens whose activations stay in the L2 cache together */
+#define QUANT_HAS_PAIRS 0
+#define QUANT_HAS_GEMM  0
 
 ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)
 {

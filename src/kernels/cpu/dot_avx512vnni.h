@@ -4,11 +4,12 @@
 
 #include "kernels/cpu/tile_avx512.h"
 
-#define QUANT_LEVEL    avx512vnni
-#define QUANT_TOKENS   8  /* at once: their sums fit in registers beside 8 vectors of weights */
-#define QUANT_SIGNED   0  /* bytes of weights are taken as unsigned */
-#define QUANT_DIRECT   32 /* tokens up to which decoding panels first does not pay */
-#define QUANT_HAS_GEMM 1
+#define QUANT_LEVEL     avx512vnni
+#define QUANT_TOKENS    8  /* at once: their sums fit in registers beside 8 vectors of weights */
+#define QUANT_SIGNED    0  /* bytes of weights are taken as unsigned */
+#define QUANT_DIRECT    32 /* tokens up to which decoding panels first does not pay */
+#define QUANT_HAS_PAIRS 0
+#define QUANT_HAS_GEMM  1
 
 /* start + the products of n vectors of words with the n words at x, in each of the 16 rows. */
 ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)

@@ -51,6 +51,16 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Zen's own prefetching is better: 73 GB/s with F16 on two cores of Zen 4, else 59. */
+static bool fetches_ahead(void)
+{
+#if defined(__x86_64__)
+    return !__builtin_cpu_is("amd");
+#else
+    return true;
+#endif
+}
+
 /* Columns in a block of this many tokens. */
 static int64_t block_cols(int64_t n_tokens, int64_t n_cols)
 {
@@ -174,6 +184,7 @@ static void OF(multiply_one)(const uint8_t *const w[STREAMS], const float *x, in
     UNROLL
     for (int i = 0; i < 2 * STREAMS * HALVES; i++)
         (&f[0][0][0])[i] = v_set(0);
+    bool fetches = fetches_ahead();
     for (int64_t k = 0; k < n_cols; k += 2) {
         /* An even and an odd column, with sums of their own: half the latency. */
         UNROLL
@@ -182,8 +193,8 @@ static void OF(multiply_one)(const uint8_t *const w[STREAMS], const float *x, in
             int64_t at = (k + odd < n_cols ? k + odd : k) * TILE_ROWS * FLOAT_BYTES;
             UNROLL
             for (int i = 0; i < STREAMS; i++) {
-                if (odd || FLOAT_BYTES == 4)
-                    _mm_prefetch((const char *)w[i] + at + PREFETCH_BYTES, _MM_HINT_T0);
+                if (fetches && (odd || FLOAT_BYTES == 4))
+                    __builtin_prefetch(w[i] + at + PREFETCH_BYTES);
                 UNROLL
                 for (int h = 0; h < HALVES; h++)
                     f[odd][i][h] =

@@ -155,9 +155,9 @@ static void pack_block(dtype type, const uint8_t *block, int r, uint8_t *tile)
     steps[type](block, step_of);
     for (int i = 0; i < n; i += 32, tile += TILE_S8_BYTES) {
         for (int k = 0; k < 32; k++)
-            tile[k / 4 * 64 + r * 4 + k % 4] = to_byte(values[i + k], step_of[(i + k) / 16]);
-        memcpy(tile + 512 + 4 * r, &step_of[i / 16], 4);
-        memcpy(tile + 576 + 4 * r, &step_of[i / 16 + 1], 4);
+            tile[128 + k / 4 * 64 + r * 4 + k % 4] = to_byte(values[i + k], step_of[(i + k) / 16]);
+        memcpy(tile + 4 * r, &step_of[i / 16], 4);
+        memcpy(tile + 64 + 4 * r, &step_of[i / 16 + 1], 4);
     }
 }
 

@@ -11,11 +11,12 @@
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 enum { TILE_PART = 8, TILE_PARTS = 2 };
 typedef __m256i vi;
+typedef __m128i vb;
 
 ALWAYS_INLINE vi load_words(const uint8_t *at, int part)
 {
@@ -27,12 +28,12 @@ ALWAYS_INLINE vf load_halves(const uint8_t *at, int part)
     return v_load_f16(at + 16 * part);
 }
 
-ALWAYS_INLINE __m128i load_bytes(const uint8_t *at, int part)
+ALWAYS_INLINE vb load_bytes(const uint8_t *at, int part)
 {
     return _mm_loadl_epi64((const __m128i *)(at + 8 * part));
 }
 
-ALWAYS_INLINE __m128i load_shifted(const uint8_t *at, int part, int shift)
+ALWAYS_INLINE vb load_shifted(const uint8_t *at, int part, int shift)
 {
     __m128i x = _mm_srli_epi16(_mm_loadu_si128((const __m128i *)(at + 16 * part)), shift);
     return _mm_packus_epi16(_mm_and_si128(x, _mm_set1_epi16(255)), _mm_setzero_si128());
@@ -43,17 +44,28 @@ ALWAYS_INLINE vf load_floats(const uint8_t *at, int part)
     return _mm256_loadu_ps((const float *)(at + 32 * part));
 }
 
-ALWAYS_INLINE vf floats_from_bytes(__m128i bytes)
+ALWAYS_INLINE vb vb_or(vb a, vb b)
+{
+    return _mm_or_si128(a, b);
+}
+
+ALWAYS_INLINE vb byte_bits(vb x, int at, int mask)
+{
+    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
+    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
+}
+
+ALWAYS_INLINE vf floats_from_bytes(vb bytes)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
 }
 
-ALWAYS_INLINE vf floats_from_signed(__m128i bytes)
+ALWAYS_INLINE vf floats_from_signed(vb bytes)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
 }
 
-ALWAYS_INLINE vf floats_from_e8m0(__m128i bytes)
+ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
 {
     vi e = _mm256_cvtepu8_epi32(bytes);
     vi normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);

@@ -13,11 +13,12 @@
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 enum { TILE_PART = 16, TILE_PARTS = 1 };
 typedef __m512i vi;
+typedef __m128i vb; /* a byte of each row */
 
 ALWAYS_INLINE vi load_words(const uint8_t *at, int part)
 {
@@ -30,12 +31,12 @@ ALWAYS_INLINE vf load_halves(const uint8_t *at, int part)
     return v_load_f16(at);
 }
 
-ALWAYS_INLINE __m128i load_bytes(const uint8_t *at, int part)
+ALWAYS_INLINE vb load_bytes(const uint8_t *at, int part)
 {
     return _mm_loadu_si128((const __m128i *)at);
 }
 
-ALWAYS_INLINE __m128i load_shifted(const uint8_t *at, int part, int shift)
+ALWAYS_INLINE vb load_shifted(const uint8_t *at, int part, int shift)
 {
     __m256i x = _mm256_loadu_si256((const __m256i *)at);
     return _mm256_cvtepi16_epi8(_mm256_srli_epi16(x, shift));
@@ -46,18 +47,30 @@ ALWAYS_INLINE vf load_floats(const uint8_t *at, int part)
     return _mm512_loadu_ps(at);
 }
 
-ALWAYS_INLINE vf floats_from_bytes(__m128i bytes)
+ALWAYS_INLINE vb vb_or(vb a, vb b)
+{
+    return _mm_or_si128(a, b);
+}
+
+/* Bits of bytes, as `bits` for words. */
+ALWAYS_INLINE vb byte_bits(vb x, int at, int mask)
+{
+    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
+    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
+}
+
+ALWAYS_INLINE vf floats_from_bytes(vb bytes)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
 }
 
-ALWAYS_INLINE vf floats_from_signed(__m128i bytes)
+ALWAYS_INLINE vf floats_from_signed(vb bytes)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
 
 /* e8m0_to_f32_half() of each byte. */
-ALWAYS_INLINE vf floats_from_e8m0(__m128i bytes)
+ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
 {
     vi e = _mm512_cvtepu8_epi32(bytes);
     vi normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
@@ -90,6 +103,26 @@ ALWAYS_INLINE vi if_bit(vi x, int j, int value)
 {
     return _mm512_maskz_mov_epi8(_mm512_test_epi8_mask(x, _mm512_set1_epi8((char)(1 << j))),
                                  _mm512_set1_epi8((char)value));
+}
+
+/* w | (the same), without an operation for it. */
+#define OR_IF_BIT or_if_bit
+ALWAYS_INLINE vi or_if_bit(vi w, vi x, int j, int value)
+{
+    __mmask64 is_set = _mm512_test_epi8_mask(x, _mm512_set1_epi8((char)(1 << j)));
+    return _mm512_mask_add_epi8(w, is_set, w, _mm512_set1_epi8((char)value));
+}
+
+/* A field that stays where it is, because products take all 8 bits of a weight; its scale shrinks.
+ */
+#define LOW_FIELD low_field
+ALWAYS_INLINE vi low_field(vi x, int at, int mask)
+{
+    return _mm512_and_si512(x, _mm512_set1_epi8((char)(mask << at)));
+}
+ALWAYS_INLINE vf low_field_scale(vf scale, int at)
+{
+    return v_mul(scale, v_set(1.0f / (float)(1 << at)));
 }
 
 /* table[x] + offset, for bytes x < 16. */

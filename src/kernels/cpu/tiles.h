@@ -22,22 +22,26 @@
  *
  * The matrix has the size of the file's, with the rows rounded up to 16; the rows added are zeros.
  *
- * Tiles of 32 columns; W is a vector of words as above, "scale" 16 halves:
+ * Scales come first, and what is used together lies together, in the order of the columns: then the
+ * processor's own prefetching of one stream works (2.5 times as fast for Q6_K on Zen 4 as with all
+ * high bits behind all low bits).
  *
- *     Q4_0    W[4] quants, scale                W[i]: | columns 4i... | columns 16 + 4i... |
- * nibbles IQ4_NL  the same Q4_1    W[4] quants, scale, min Q5_0    W[4] low, W high, scale high:
- * bit g of a byte is the fifth of column 4g + i Q5_1    W[4] low, W high, scale, min Q8_0    W[8]
- * quants, scale                bytes with 128 added: unsigned MXFP4   W[4] quants, exponent[16]
- * bytes
+ * Tiles of 32 columns; W is a vector of words as above, "scale" and "min" are 16 halves:
+ *
+ *     Q4_0    scale, W[4] quants                W[i]: | columns 4i... | columns 16 + 4i... |
+ * nibbles IQ4_NL  the same Q4_1    scale, min, W[4] quants Q5_0    scale, W high, W[4] low high:
+ * bit g of a byte is the fifth of column 4g + i Q5_1    scale, min, W high, W[4] low Q8_0    scale,
+ * W[8] quants                bytes with 128 added: unsigned MXFP4   exponent[16] bytes, W[4] quants
  *
  * Tiles of 256 columns, 8 groups of 32; B is 16 bytes, one of each row:
  *
- *     Q2_K    W[16] quants, B[16] scales, scale, min      W[8h + g]: 2 bits for each group 4h +
- * 0...3 Q3_K    W[8] high, W[16] low, B[12] scales, scale   high: bit j for group j Q4_K    W[32]
- * quants, B[12] scales, scale, min      W[8p + g]: nibbles of groups 2p and 2p + 1 Q5_K    W[8]
- * high, W[32] low, B[12] scales, scale, min Q6_K    W[32] low, W[16] high, B[16] scales, scale
- *             low[16h + 8a + g]: nibbles of groups 4h + a and 4h + a + 2; high as the quants of
- * Q2_K IQ4_XS  W[32] quants, B[4] scales_low, scales_high, scale    W[4j + i] as Q4_0, for group j
+ *     Q2_K    B[16] scales, scale, min, W[16] quants      W[8h + g]: 2 bits for each group 4h +
+ * 0...3 Q3_K    B[12] scales, scale, W[8] high, W[16] low   high: bit j for group j; low as Q2_K
+ *     Q4_K    B[12] scales, scale, min, W[32] quants      W[8p + g]: nibbles of groups 2p and 2p +
+ * 1 Q5_K    B[12] scales, scale, min, W[8] high, W[32] low Q6_K    B[16] scales, scale, and for
+ * each half h: W[8] high: 2 bits for each group 4h + 0...3 W[16] low: W[8a + g]: nibbles of groups
+ * 4h + a and 4h + a + 2 IQ4_XS  B[4] scales_low, scales_high, scale, W[32] quants    W[4j + i] as
+ * Q4_0, for group j
  *
  * Tiles of one column: F32, F16, BF16: the 16 values.
  *

@@ -23,15 +23,28 @@
 #include "tensor/blocks.h"
 #include "tensor/iq_grids.h"
 
+/* Levels may have better ways to do these, see tile_avx512.h. */
+#if !defined(OR_IF_BIT)
+#define OR_IF_BIT(w, x, j, value) vi_or(w, if_bit(x, j, value))
+#endif
+#if !defined(LOW_FIELD)
+#define LOW_FIELD(x, at, mask) field(x, at, mask, 0)
+ALWAYS_INLINE vf low_field_scale(vf scale, int at)
+{
+    return scale;
+}
+#endif
+
 /* Of all groups of a tile, in the order of columns. */
 typedef struct tile_scales {
     vf scale[16], min[16];
 } tile_scales;
 
-#define TYPE(type, bytes, groups, scales, has_min, offset, most)                                   \
+#define TYPE(type, bytes, groups, planes, scales, has_min, offset, most)                           \
     enum {                                                                                         \
         BYTES_##type = bytes,                                                                      \
         GROUPS_##type = groups,                                                                    \
+        PLANES_##type = planes,                                                                    \
         SCALES_##type = scales,                                                                    \
         HAS_MIN_##type = has_min,                                                                  \
         OFFSET_##type = offset,                                                                    \
@@ -60,8 +73,8 @@ ALWAYS_INLINE void nibbles_32(const uint8_t *at, int part, vi w[8])
 /* Nibbles, and the fifth bits of all 8 vectors in the bits of one. */
 ALWAYS_INLINE void fives_32(const uint8_t *at, int part, vi w[8])
 {
-    vi high = load_words(at + 256, part);
-    nibbles_32(at, part, w);
+    vi high = load_words(at, part);
+    nibbles_32(at + 64, part, w);
     UNROLL
     for (int i = 0; i < 8; i++)
         w[i] = vi_or(w[i], bits(high, i - 4, 16));
@@ -89,107 +102,100 @@ ALWAYS_INLINE vf negate(vf x)
     return v_sub(v_set(0), x);
 }
 
-TYPE(q4_0, 16 * BLOCK_BYTES_Q4_0, 1, 1, 0, 8, 15)
+TYPE(q4_0, 16 * BLOCK_BYTES_Q4_0, 1, 1, 1, 0, 8, 15)
 WORDS(q4_0)
 {
-    nibbles_32(tile, part, w);
+    nibbles_32(tile + 32, part, w);
 }
 SCALES(q4_0)
 {
-    s->scale[0] = load_halves(tile + 256, part);
+    s->scale[0] = load_halves(tile, part);
 }
 
-TYPE(q4_1, 16 * BLOCK_BYTES_Q4_1, 1, 1, 1, 0, 15)
+TYPE(q4_1, 16 * BLOCK_BYTES_Q4_1, 1, 1, 1, 1, 0, 15)
 WORDS(q4_1)
 {
-    nibbles_32(tile, part, w);
+    nibbles_32(tile + 64, part, w);
 }
 SCALES(q4_1)
 {
-    s->scale[0] = load_halves(tile + 256, part);
-    s->min[0] = negate(load_halves(tile + 288, part));
+    s->scale[0] = load_halves(tile, part);
+    s->min[0] = negate(load_halves(tile + 32, part));
 }
 
-TYPE(q5_0, 16 * BLOCK_BYTES_Q5_0, 1, 1, 0, 16, 31)
+TYPE(q5_0, 16 * BLOCK_BYTES_Q5_0, 1, 2, 1, 0, 16, 31)
 WORDS(q5_0)
 {
-    fives_32(tile, part, w);
+    fives_32(tile + 32, part, w);
 }
 SCALES(q5_0)
 {
-    s->scale[0] = load_halves(tile + 320, part);
+    s->scale[0] = load_halves(tile, part);
 }
 
-TYPE(q5_1, 16 * BLOCK_BYTES_Q5_1, 1, 1, 1, 0, 31)
+TYPE(q5_1, 16 * BLOCK_BYTES_Q5_1, 1, 2, 1, 1, 0, 31)
 WORDS(q5_1)
 {
-    fives_32(tile, part, w);
+    fives_32(tile + 64, part, w);
 }
 SCALES(q5_1)
 {
-    s->scale[0] = load_halves(tile + 320, part);
-    s->min[0] = negate(load_halves(tile + 352, part));
+    s->scale[0] = load_halves(tile, part);
+    s->min[0] = negate(load_halves(tile + 32, part));
 }
 
-TYPE(q8_0, 16 * BLOCK_BYTES_Q8_0, 1, 1, 0, 128, 255)
+TYPE(q8_0, 16 * BLOCK_BYTES_Q8_0, 1, 1, 1, 0, 128, 255)
 WORDS(q8_0)
 {
-    bytes_32(tile, part, w);
+    bytes_32(tile + 32, part, w);
 }
 SCALES(q8_0)
 {
-    s->scale[0] = load_halves(tile + 512, part);
+    s->scale[0] = load_halves(tile, part);
 }
 
-TYPE(iq4_nl, 16 * BLOCK_BYTES_IQ4_NL, 1, 1, 0, 128, 255)
+TYPE(iq4_nl, 16 * BLOCK_BYTES_IQ4_NL, 1, 1, 1, 0, 128, 255)
 WORDS(iq4_nl)
 {
-    table_32(tile, part, iq4_values, OFFSET_iq4_nl, w);
+    table_32(tile + 32, part, iq4_values, OFFSET_iq4_nl, w);
 }
 SCALES(iq4_nl)
 {
-    s->scale[0] = load_halves(tile + 256, part);
+    s->scale[0] = load_halves(tile, part);
 }
 
-TYPE(mxfp4, 16 * BLOCK_BYTES_MXFP4, 1, 1, 0, 12, 24)
+TYPE(mxfp4, 16 * BLOCK_BYTES_MXFP4, 1, 1, 1, 0, 12, 24)
 WORDS(mxfp4)
 {
-    table_32(tile, part, fp4_values, OFFSET_mxfp4, w);
+    table_32(tile + 16, part, fp4_values, OFFSET_mxfp4, w);
 }
 SCALES(mxfp4)
 {
-    s->scale[0] = floats_from_e8m0(load_bytes(tile + 256, part));
+    s->scale[0] = floats_from_e8m0(load_bytes(tile, part));
 }
 
 /* All types without a layout of their own. */
-TYPE(s8, TILE_S8_BYTES, 1, 2, 0, 128, 255)
+TYPE(s8, TILE_S8_BYTES, 1, 1, 2, 0, 128, 255)
 WORDS(s8)
 {
-    bytes_32(tile, part, w);
+    bytes_32(tile + 128, part, w);
 }
 SCALES(s8)
 {
-    s->scale[0] = load_floats(tile + 512, part);
-    s->scale[1] = load_floats(tile + 576, part);
+    s->scale[0] = load_floats(tile, part);
+    s->scale[1] = load_floats(tile + 64, part);
 }
 
 /* ---- Tiles of 256 columns -------------------------------------------------------------------- */
-
-/* Bits of bytes, as `bits` for words. */
-ALWAYS_INLINE __m128i byte_bits(__m128i x, int at, int mask)
-{
-    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
-    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
-}
 
 /* 6 bits: the number j of 8 scales (first = 0) or mins (first = 4) of Q4_K and Q5_K. */
 ALWAYS_INLINE vf six_bits(const uint8_t *scales, int part, int first, int j)
 {
     if (j < 4)
         return floats_from_bytes(byte_bits(load_bytes(scales + 16 * (first + j), part), 0, 63));
-    __m128i low = byte_bits(load_bytes(scales + 16 * (4 + j), part), first, 15);
-    __m128i high = byte_bits(load_bytes(scales + 16 * (first + j - 4), part), 2, 48);
-    return floats_from_bytes(_mm_or_si128(low, high));
+    vb low = byte_bits(load_bytes(scales + 16 * (4 + j), part), first, 15);
+    vb high = byte_bits(load_bytes(scales + 16 * (first + j - 4), part), 2, 48);
+    return floats_from_bytes(vb_or(low, high));
 }
 
 /* The scales and mins of Q4_K and Q5_K: 12 vectors of bytes, then the tile's scale and min. */
@@ -203,104 +209,114 @@ ALWAYS_INLINE void six_bit_scales(const uint8_t *at, int part, tile_scales *s)
     }
 }
 
-TYPE(q4_k, 16 * BLOCK_BYTES_Q4_K, 8, 1, 1, 0, 15)
+TYPE(q4_k, 16 * BLOCK_BYTES_Q4_K, 8, 1, 1, 1, 0, 15)
 WORDS(q4_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++)
-        w[i] = field(load_words(tile + 512 * (j / 2) + 64 * i, part), 4 * (j % 2), 15, 0);
+        w[i] = LOW_FIELD(load_words(tile + 256 + 512 * (j / 2) + 64 * i, part), 4 * (j % 2), 15);
 }
 SCALES_APART(q4_k)
 {
-    six_bit_scales(tile + 2048, part, s);
+    six_bit_scales(tile, part, s);
+    UNROLL
+    for (int j = 0; j < 8; j++)
+        s->scale[j] = low_field_scale(s->scale[j], 4 * (j % 2));
 }
 
-TYPE(q5_k, 16 * BLOCK_BYTES_Q5_K, 8, 1, 1, 0, 31)
+TYPE(q5_k, 16 * BLOCK_BYTES_Q5_K, 8, 2, 1, 1, 0, 31)
 WORDS(q5_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi low = load_words(tile + 512 + 512 * (j / 2) + 64 * i, part);
-        vi high = if_bit(load_words(tile + 64 * i, part), j, 16);
-        w[i] = vi_or(field(low, 4 * (j % 2), 15, 0), high);
+        vi low = load_words(tile + 768 + 512 * (j / 2) + 64 * i, part);
+        w[i] =
+            OR_IF_BIT(field(low, 4 * (j % 2), 15, 0), load_words(tile + 256 + 64 * i, part), j, 16);
     }
 }
 SCALES_APART(q5_k)
 {
-    six_bit_scales(tile + 2560, part, s);
+    six_bit_scales(tile, part, s);
 }
 
-TYPE(q6_k, 16 * BLOCK_BYTES_Q6_K, 8, 2, 0, 32, 63)
+TYPE(q6_k, 16 * BLOCK_BYTES_Q6_K, 8, 2, 2, 0, 32, 63)
 WORDS(q6_k)
 {
+    const uint8_t *half = tile + 288 + 1536 * (j / 4);
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi low = load_words(tile + 1024 * (j / 4) + 512 * (j % 2) + 64 * i, part);
-        vi high = load_words(tile + 2048 + 512 * (j / 4) + 64 * i, part);
+        vi high = load_words(half + 64 * i, part);
+        vi low = load_words(half + 512 + 512 * (j % 2) + 64 * i, part);
         w[i] = vi_or(field(low, j % 4 / 2 * 4, 15, 0), field(high, 2 * (j % 4), 3, 4));
     }
 }
 SCALES_APART(q6_k)
 {
-    vf scale = load_halves(tile + 3328, part);
+    vf scale = load_halves(tile + 256, part);
+    UNROLL
     for (int i = 0; i < 16; i++)
-        s->scale[i] = v_mul(scale, floats_from_signed(load_bytes(tile + 3072 + 16 * i, part)));
+        s->scale[i] = v_mul(scale, floats_from_signed(load_bytes(tile + 16 * i, part)));
 }
 
-TYPE(q2_k, 16 * BLOCK_BYTES_Q2_K, 8, 2, 1, 0, 3)
+TYPE(q2_k, 16 * BLOCK_BYTES_Q2_K, 8, 2, 2, 1, 0, 3)
 WORDS(q2_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++)
-        w[i] = field(load_words(tile + 512 * (j / 4) + 64 * i, part), 2 * (j % 4), 3, 0);
+        w[i] = LOW_FIELD(load_words(tile + 320 + 512 * (j / 4) + 64 * i, part), 2 * (j % 4), 3);
 }
 SCALES_APART(q2_k)
 {
-    vf scale = load_halves(tile + 1280, part), min = load_halves(tile + 1312, part);
+    vf scale = load_halves(tile + 256, part), min = load_halves(tile + 288, part);
+    UNROLL
     for (int i = 0; i < 16; i++) {
-        __m128i both = load_bytes(tile + 1024 + 16 * i, part);
-        s->scale[i] = v_mul(scale, floats_from_bytes(byte_bits(both, 0, 15)));
+        vb both = load_bytes(tile + 16 * i, part);
+        s->scale[i] =
+            low_field_scale(v_mul(scale, floats_from_bytes(byte_bits(both, 0, 15))), i / 2 % 4 * 2);
         s->min[i] = v_mul(min, floats_from_bytes(byte_bits(both, 4, 15)));
     }
 }
 
 /* scale * (a number of 6 bits - 32), from its low 4 and its high 2 bits. */
-ALWAYS_INLINE vf scale_by_signed(vf scale, __m128i low, __m128i high)
+ALWAYS_INLINE vf scale_by_signed(vf scale, vb low, vb high)
 {
-    return v_mul(scale, v_sub(floats_from_bytes(_mm_or_si128(low, high)), v_set(32.0f)));
+    return v_mul(scale, v_sub(floats_from_bytes(vb_or(low, high)), v_set(32.0f)));
 }
 
-TYPE(q3_k, 16 * BLOCK_BYTES_Q3_K, 8, 2, 0, 4, 7)
+TYPE(q3_k, 16 * BLOCK_BYTES_Q3_K, 8, 2, 2, 0, 4, 7)
 WORDS(q3_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi low = load_words(tile + 512 + 512 * (j / 4) + 64 * i, part);
-        w[i] = vi_or(field(low, 2 * (j % 4), 3, 0), if_bit(load_words(tile + 64 * i, part), j, 4));
+        vi low = load_words(tile + 736 + 512 * (j / 4) + 64 * i, part);
+        w[i] =
+            OR_IF_BIT(field(low, 2 * (j % 4), 3, 0), load_words(tile + 224 + 64 * i, part), j, 4);
     }
 }
 SCALES_APART(q3_k)
 {
-    vf scale = load_halves(tile + 1728, part);
+    vf scale = load_halves(tile + 192, part);
+    UNROLL
     for (int i = 0; i < 16; i++) {
-        __m128i low = load_bytes(tile + 1536 + 16 * (i % 8), part);
-        __m128i high = load_bytes(tile + 1536 + 16 * (8 + i % 4), part);
+        vb low = load_bytes(tile + 16 * (i % 8), part);
+        vb high = load_bytes(tile + 16 * (8 + i % 4), part);
         s->scale[i] = scale_by_signed(scale, byte_bits(low, i / 8 * 4, 15),
                                       byte_bits(high, i / 4 * 2 - 4, 48));
     }
 }
 
-TYPE(iq4_xs, 16 * BLOCK_BYTES_IQ4_XS, 8, 1, 0, 128, 255)
+TYPE(iq4_xs, 16 * BLOCK_BYTES_IQ4_XS, 8, 1, 1, 0, 128, 255)
 WORDS(iq4_xs)
 {
-    table_32(tile + 256 * j, part, iq4_values, OFFSET_iq4_xs, w);
+    table_32(tile + 128 + 256 * j, part, iq4_values, OFFSET_iq4_xs, w);
 }
 SCALES_APART(iq4_xs)
 {
-    vf scale = load_halves(tile + 2144, part);
+    vf scale = load_halves(tile + 96, part);
+    UNROLL
     for (int j = 0; j < 8; j++) {
-        __m128i low = load_bytes(tile + 2048 + 16 * (j / 2), part);
-        __m128i high = load_shifted(tile + 2112, part, 2 * j);
+        vb low = load_bytes(tile + 16 * (j / 2), part);
+        vb high = load_shifted(tile + 64, part, 2 * j);
         s->scale[j] =
             scale_by_signed(scale, byte_bits(low, j % 2 * 4, 15), byte_bits(high, -4, 48));
     }
