@@ -216,7 +216,35 @@ static json_t *json_of_vocab(const vocab *v, const char *rules)
 
 typedef struct real_vocab {
     const char *name, *rules;
+    bool is_converted; /* GGUF has a name for its words */
 } real_vocab;
+
+/* The tokenizer of a GGUF file that a directory with this tokenizer.json becomes. */
+static tokenizer *through_gguf(const json_t *json, size_t n_tokens)
+{
+    hf_tokenizer *hf = NULL;
+    gguf_writer *w = NULL;
+    gguf *g = NULL;
+    tokenizer *t = NULL;
+    buf bytes;
+    lace_error err = {0};
+    buf_init(&bytes, 64 * MEGABYTE);
+    scratch_create();
+    CHECK(json_dump_file(json, scratch_path("tokenizer.json"), 0) == 0);
+    if (!CHECK(hf_tokenizer_open(scratch_path(""), NULL, &hf, &err) == LACE_OK &&
+               gguf_writer_create(&w, &err) == LACE_OK &&
+               hf_tokenizer_to_gguf(hf, n_tokens, w, &err) == LACE_OK &&
+               gguf_writer_to_buf(w, &bytes, &err) == LACE_OK &&
+               gguf_parse((span){(const uint8_t *)bytes.data, bytes.size}, &g, &err) == LACE_OK &&
+               vocab_gguf_open(g, &t, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    gguf_free(g);
+    gguf_writer_free(w);
+    hf_tokenizer_close(hf);
+    buf_deinit(&bytes);
+    scratch_remove();
+    return t;
+}
 
 #define BYTES_AFTER(first)                                                                         \
     "'pre_tokenizer':{'type':'Sequence','pretokenizers':[" first                                   \
@@ -252,6 +280,12 @@ static void real_vocabulary_gives_the_same_ids(void *arg)
         compare(mine, expected, &input, 0);
         compare(mine, expected, &book, 0);
     }
+    tokenizer *converted = real->is_converted ? through_gguf(json, v.n_tokens) : NULL;
+    if (converted) {
+        compare(converted, expected, &input, 0);
+        compare(converted, expected, &book, 0);
+    }
+    tokenizer_free(converted);
     json_decref(json);
     tokenizer_free(mine);
     tokenizer_free(expected);
@@ -436,8 +470,10 @@ static void wordpiece_marks_what_begins_a_word(void)
 int main(void)
 {
     static const real_vocab reals[] = {
-        {"gpt-2", "{'model':{'type':'BPE'},'pre_tokenizer':{'type':'ByteLevel',"
-                  "'add_prefix_space':false}}"},
+        {"gpt-2",
+         "{'model':{'type':'BPE'},'pre_tokenizer':{'type':'ByteLevel',"
+         "'add_prefix_space':false}}",
+         true},
         {"deepseek-coder",
          "{'model':{'type':'BPE'},'pre_tokenizer':{'type':'Sequence','pretokenizers':["
          "{'type':'Split','pattern':{'Regex':'[\\r\\n]'},'behavior':'Isolated'},"
@@ -445,14 +481,17 @@ int main(void)
          "{'type':'Split','pattern':{'Regex':'\\\\s?\\\\p{P}+'},'behavior':'Isolated'},"
          "{'type':'Split','pattern':{'Regex':'[\\u4e00-\\u9fa5\\u0800-\\u4e00\\uac00-\\ud7ff]+'},"
          "'behavior':'Isolated'},{'type':'Digits','individual_digits':true},{'type':'ByteLevel',"
-         "'add_prefix_space':false,'use_regex':false}]}}"},
+         "'add_prefix_space':false,'use_regex':false}]}}",
+         false},
         {"llama-bpe",
-         "{'model':{'type':'BPE','ignore_merges':true}," BYTES_AFTER(WORDS("\\\\p{N}{1,3}")) "}"},
-        {"qwen2", "{'model':{'type':'BPE'}," BYTES_AFTER(WORDS("\\\\p{N}")) "}"},
+         "{'model':{'type':'BPE','ignore_merges':true}," BYTES_AFTER(WORDS("\\\\p{N}{1,3}")) "}",
+         true},
+        {"qwen2", "{'model':{'type':'BPE'}," BYTES_AFTER(WORDS("\\\\p{N}")) "}", true},
         {"llama-spm",
          "{'model':{'type':'BPE','byte_fallback':true,'fuse_unk':true,'unk_token':'<unk>'},"
          "'normalizer':{'type':'Sequence','normalizers':[{'type':'Prepend','prepend':'" MARK "'},"
-         "{'type':'Replace','pattern':{'String':' '},'content':'" MARK "'}]}}"},
+         "{'type':'Replace','pattern':{'String':' '},'content':'" MARK "'}]}}",
+         true},
     };
     static const char *const folders[] = {"models/tales-4m", "models/tales-26m"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
