@@ -101,8 +101,8 @@ typedef struct lace_model_options {
 lace_model_options lace_model_options_default(void);
 
 /*
- * Open a GGUF file (for split files, any of the parts) or a Hugging Face directory. What is no path is
- * looked up as the name of a model on this machine; see lace_model_list.
+ * Open a GGUF file (for split files, any of the parts) or a Hugging Face directory. What is no path
+ * is looked up as the name of a model on this machine; see lace_model_list.
  */
 lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
                             lace_error *err);
@@ -112,9 +112,10 @@ lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char 
                                    const lace_model_options *options, lace_model **out,
                                    lace_error *err);
 
-/* A model that lies on this machine: in $LACE_MODELS, the Ollama store or the Hugging Face cache. */
+/* A model that lies on this machine: in $LACE_MODELS, the Ollama store or the Hugging Face cache.
+ */
 typedef struct lace_model_entry {
-    const char *name;   /* as lace_model_open takes it: "mistral:latest" */
+    const char *name; /* as lace_model_open takes it: "mistral:latest" */
     const char *path;
     const char *origin; /* "lace", "ollama", "huggingface" */
     uint64_t n_bytes;
@@ -237,8 +238,8 @@ const float *lace_session_logits(const lace_session *session, size_t k);
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 
 /*
- * Forget all but the first n_tokens of a sequence. Models whose layers have a sliding window can go back
- * by 32 tokens, or to nothing; further is LACE_E_UNSUPPORTED.
+ * Forget all but the first n_tokens of a sequence. Models whose layers have a sliding window can go
+ * back by 32 tokens, or to nothing; further is LACE_E_UNSUPPORTED.
  */
 lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32_t n_tokens,
                                   lace_error *err);
@@ -308,16 +309,18 @@ void lace_sampler_accept(lace_sampler *sampler, lace_token token);
  *         lace_speculator_push(speculator, token, &err);
  *     }
  *
- * The logits are always those of the session's own model after the text so far. A guess only decides
- * whether they are there already, so the text does not depend on it, whatever chooses the tokens.
+ * The logits are always those of the session's own model after the text so far. A guess only
+ * decides whether they are there already, so the text does not depend on it, whatever chooses the
+ * tokens.
  */
 typedef struct lace_speculator lace_speculator;
 
 typedef struct lace_speculator_options {
-    lace_session *draft; /* of a smaller model with the same vocabulary: guesses; NULL (default): none */
-    bool use_lookup;     /* guess that the text goes on as it did where its last tokens stood before;
-                            goes before `draft`; default false */
-    int32_t n_draft;     /* the most tokens to guess at once, 1 to 32; default 8 */
+    lace_session
+        *draft; /* of a smaller model with the same vocabulary: guesses; NULL (default): none */
+    bool use_lookup; /* guess that the text goes on as it did where its last tokens stood before;
+                        goes before `draft`; default false */
+    int32_t n_draft; /* the most tokens to guess at once, 1 to 32; default 8 */
 } lace_speculator_options;
 
 lace_speculator_options lace_speculator_options_default(void);

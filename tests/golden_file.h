@@ -1,4 +1,5 @@
-/* Recorded results of the reference implementation: tokens, their logits, and what follows greedily. */
+/* Recorded results of the reference implementation: tokens, their logits, and what follows
+ * greedily. */
 #ifndef LACE_TESTS_GOLDEN_FILE_H
 #define LACE_TESTS_GOLDEN_FILE_H
 

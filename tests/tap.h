@@ -34,8 +34,8 @@ __attribute__((format(printf, 1, 2))) void tap_skip(const char *format, ...);
 int tap_end(void);
 
 /*
- * The folder with shared test data ($LACE_SHARED, by default ../shared) joined with a path below it.
- * NULL, if the result does not exist. The string is the caller's to free().
+ * The folder with shared test data ($LACE_SHARED, by default ../shared) joined with a path below
+ * it. NULL, if the result does not exist. The string is the caller's to free().
  */
 char *tap_shared(const char *relative);
 

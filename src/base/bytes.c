@@ -63,7 +63,8 @@ lace_status error_at(lace_error *err, lace_status status, uint64_t offset, const
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return error_set(err, status, "%s at byte %" PRIu64 ": %s", lace_status_name(status), offset, what);
+    return error_set(err, status, "%s at byte %" PRIu64 ": %s", lace_status_name(status), offset,
+                     what);
 }
 
 lace_status cursor_take(cursor *c, uint64_t n, span *out, const char *field, lace_error *err)
@@ -71,8 +72,8 @@ lace_status cursor_take(cursor *c, uint64_t n, span *out, const char *field, lac
     size_t left = cursor_left(c);
     if (n > left) {
         *out = (span){NULL, 0};
-        return error_at(err, LACE_E_TRUNC, c->at, "%s: needs %" PRIu64 " bytes, %zu are left", field, n,
-                        left);
+        return error_at(err, LACE_E_TRUNC, c->at, "%s: needs %" PRIu64 " bytes, %zu are left",
+                        field, n, left);
     }
     *out = (span){c->bytes.data + c->at, (size_t)n};
     c->at += (size_t)n;

@@ -46,7 +46,7 @@ uint64_t load_u64(const void *p);
 float load_f32(const void *p);
 
 /* An error at a place: "E_X at byte N: ..." */
-__attribute__((format(printf, 4, 5)))
-lace_status error_at(lace_error *err, lace_status status, uint64_t offset, const char *format, ...);
+__attribute__((format(printf, 4, 5))) lace_status
+error_at(lace_error *err, lace_status status, uint64_t offset, const char *format, ...);
 
 #endif

@@ -14,10 +14,14 @@
 #endif
 
 static const char *const names[CPU_N_LEVELS] = {
-    [CPU_PLAIN] = "plain",         [CPU_AVX2] = "avx2",
-    [CPU_AVX2_VNNI] = "avx2vnni",  [CPU_AVX512] = "avx512",
-    [CPU_AVX512_VNNI] = "avx512vnni", [CPU_NEON] = "neon",
-    [CPU_NEON_DOT] = "dotprod",    [CPU_NEON_I8MM] = "i8mm",
+    [CPU_PLAIN] = "plain",
+    [CPU_AVX2] = "avx2",
+    [CPU_AVX2_VNNI] = "avx2vnni",
+    [CPU_AVX512] = "avx512",
+    [CPU_AVX512_VNNI] = "avx512vnni",
+    [CPU_NEON] = "neon",
+    [CPU_NEON_DOT] = "dotprod",
+    [CPU_NEON_I8MM] = "i8mm",
 };
 
 const char *cpu_level_name(cpu_level level)

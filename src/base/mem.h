@@ -9,14 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-void *mem_alloc(size_t n_bytes);                 /* NULL on failure; 0 bytes give a valid pointer */
-void *mem_calloc(size_t n, size_t size);         /* zeroed; NULL on failure or overflow */
-void *mem_realloc(void *p, size_t n_bytes);      /* NULL on failure, and p stays valid */
-void mem_free(void *p);                          /* NULL is fine */
-char *mem_strdup(const char *text);              /* NULL on failure */
-char *mem_strndup(const char *text, size_t n);   /* copies n bytes and terminates them */
+void *mem_alloc(size_t n_bytes);               /* NULL on failure; 0 bytes give a valid pointer */
+void *mem_calloc(size_t n, size_t size);       /* zeroed; NULL on failure or overflow */
+void *mem_realloc(void *p, size_t n_bytes);    /* NULL on failure, and p stays valid */
+void mem_free(void *p);                        /* NULL is fine */
+char *mem_strdup(const char *text);            /* NULL on failure */
+char *mem_strndup(const char *text, size_t n); /* copies n bytes and terminates them */
 
-/* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where the system has them. */
+/* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where the system has them.
+ */
 void *mem_map(size_t n_bytes);
 void mem_unmap(void *p, size_t n_bytes);
 void mem_discard(void *p, size_t n_bytes); /* give the memory back; the addresses read as zeros */

@@ -15,7 +15,8 @@
             return try_status_;                                                                    \
     } while (0)
 
-/* The same in a function that cleans up at `label`; `status` is its variable of type lace_status. */
+/* The same in a function that cleans up at `label`; `status` is its variable of type lace_status.
+ */
 #define TRY_GOTO(status, label, call)                                                              \
     do {                                                                                           \
         (status) = (call);                                                                         \
@@ -24,11 +25,11 @@
     } while (0)
 
 /*
- * Fill *err (which may be NULL) with a formatted line and return `status`. Control characters in the
- * result, which may come from a hostile file, are replaced by '?', so that it stays one line.
+ * Fill *err (which may be NULL) with a formatted line and return `status`. Control characters in
+ * the result, which may come from a hostile file, are replaced by '?', so that it stays one line.
  */
-__attribute__((format(printf, 3, 4)))
-lace_status error_set(lace_error *err, lace_status status, const char *format, ...);
+__attribute__((format(printf, 3, 4))) lace_status error_set(lace_error *err, lace_status status,
+                                                            const char *format, ...);
 
 /* Put "prefix: " in front of the text of *err, e.g. a file's name. Returns err's status. */
 lace_status error_prefix(lace_error *err, lace_status status, const char *prefix);

@@ -28,9 +28,9 @@ void pool_run(pool *p, pool_fn fn, void *arg);
 void pool_barrier(pool *p);
 
 /*
- * A phase of work that is handed out in pieces: whoever is free takes the next one, and nobody waits for
- * a worker that holds none. That is what a barrier cannot do: a worker whose core was taken away by
- * another program only delays the piece that it holds.
+ * A phase of work that is handed out in pieces: whoever is free takes the next one, and nobody
+ * waits for a worker that holds none. That is what a barrier cannot do: a worker whose core was
+ * taken away by another program only delays the piece that it holds.
  *
  *     while (handout_claim(g, n, &piece)) { ...; handout_finish(p, g, n); }
  *     handout_wait(p, g, n);

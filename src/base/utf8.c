@@ -95,8 +95,8 @@ bool utf8_is_valid(const char *s, size_t n)
         uint32_t code;
         int length = utf8_decode(s + i, n - i, &code);
         /* A real U+FFFD has three bytes and begins with EF BF BD. */
-        if (code == UTF8_REPLACEMENT && !(length == 3 && (unsigned char)s[i + 1] == 0xBF &&
-                                          (unsigned char)s[i + 2] == 0xBD))
+        if (code == UTF8_REPLACEMENT &&
+            !(length == 3 && (unsigned char)s[i + 1] == 0xBF && (unsigned char)s[i + 2] == 0xBD))
             return false;
         i += (size_t)length;
     }

@@ -21,8 +21,8 @@ int utf8_encode(uint32_t code, char out[4]);
 bool utf8_is_valid(const char *s, size_t n);
 
 /*
- * The length of the longest prefix of s that does not end inside a character: for a stream, what may
- * be given out now. Malformed bytes count as complete.
+ * The length of the longest prefix of s that does not end inside a character: for a stream, what
+ * may be given out now. Malformed bytes count as complete.
  */
 size_t utf8_complete_prefix(const char *s, size_t n);
 

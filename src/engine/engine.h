@@ -10,10 +10,10 @@
 
 struct lace_model {
     model *m;
-    tokenizer *tokens;        /* NULL: the file has no vocabulary, or it was not asked for */
-    char *name;               /* general.name */
+    tokenizer *tokens; /* NULL: the file has no vocabulary, or it was not asked for */
+    char *name;        /* general.name */
     char *chat_template;
-    const char *main_type;    /* the type of most weights */
+    const char *main_type; /* the type of most weights */
     uint64_t n_parameters, tensor_bytes;
     pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
 };
@@ -22,7 +22,7 @@ struct lace_model {
 typedef struct session_trace session_trace;
 
 void session_trace_free(session_trace *t);
-plan_trace *session_trace_times(session_trace *t); /* for plan_run */
+plan_trace *session_trace_times(session_trace *t);                       /* for plan_run */
 void session_trace_add(session_trace *t, const plan *p, const batch *b); /* after plan_run */
 
 struct lace_decoder {
@@ -43,9 +43,9 @@ struct lace_session {
     int32_t *lengths;                     /* [n_sequences] while a batch is put together */
     int32_t *new_lengths;                 /* [n_sequences] */
 
-    const float **logits;                 /* [n_outputs] rows of the last eval */
+    const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;
-    float *kept_logits;                   /* [n_outputs, n_vocab], for evals of several batches */
+    float *kept_logits; /* [n_outputs, n_vocab], for evals of several batches */
 };
 
 #endif

@@ -127,11 +127,12 @@ static lace_status check_budget(const lace_memory *need, uint64_t budget, lace_e
     if (budget == 0 || need->total <= budget)
         return LACE_OK;
     const double mib = 1024.0 * 1024.0;
-    return error_set(err, LACE_E_MEMORY,
-                     "needs %.1f MiB (weights %.1f, KV cache %.1f, scratch %.1f), the memory budget "
-                     "is %.1f MiB; a shorter context or a smaller batch needs less",
-                     (double)need->total / mib, (double)need->weights / mib, (double)need->kv / mib,
-                     (double)need->scratch / mib, (double)budget / mib);
+    return error_set(
+        err, LACE_E_MEMORY,
+        "needs %.1f MiB (weights %.1f, KV cache %.1f, scratch %.1f), the memory budget "
+        "is %.1f MiB; a shorter context or a smaller batch needs less",
+        (double)need->total / mib, (double)need->weights / mib, (double)need->kv / mib,
+        (double)need->scratch / mib, (double)budget / mib);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -155,8 +156,8 @@ static lace_status allocate_arrays(lace_session *s, lace_error *err)
 static lace_status load_weights(lace_session *s, lace_error *err)
 {
     pthread_mutex_lock(&s->model->load_lock);
-    lace_status status = model_load(s->model->m, s->workers, s->options.on_progress,
-                                    s->options.progress_user, err);
+    lace_status status =
+        model_load(s->model->m, s->workers, s->options.on_progress, s->options.progress_user, err);
     pthread_mutex_unlock(&s->model->load_lock);
     return status;
 }
@@ -231,15 +232,17 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
             return error_set(err, LACE_E_ARG, "item %zu: sequence %d, expected 0 to %d", i,
                              items[i].sequence, o->n_sequences - 1);
         if (++s->new_lengths[items[i].sequence] > o->n_context)
-            return error_set(err, LACE_E_CONTEXT,
-                             "sequence %d holds %d tokens, and more were given than its context of %d "
-                             "can take",
-                             items[i].sequence, s->lengths[items[i].sequence], o->n_context);
+            return error_set(
+                err, LACE_E_CONTEXT,
+                "sequence %d holds %d tokens, and more were given than its context of %d "
+                "can take",
+                items[i].sequence, s->lengths[items[i].sequence], o->n_context);
         n_outputs += items[i].want_logits;
     }
     if (n_outputs > (size_t)o->n_outputs)
-        return error_set(err, LACE_E_ARG, "logits of %zu items are wanted, the session has room for %d",
-                         n_outputs, o->n_outputs);
+        return error_set(err, LACE_E_ARG,
+                         "logits of %zu items are wanted, the session has room for %d", n_outputs,
+                         o->n_outputs);
     return LACE_OK;
 }
 
@@ -337,10 +340,11 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
     TRY(check_range("sequence", sequence, 0, s->options.n_sequences - 1, err));
     TRY(check_range("n_tokens", n_tokens, 0, lace_session_length(s, sequence), err));
     if (!kv_can_truncate(s->kv, sequence, n_tokens))
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "sequence %d cannot go back from %d to %d tokens: layers with a window have "
-                         "dropped what they would need; start anew",
-                         sequence, lace_session_length(s, sequence), n_tokens);
+        return error_set(
+            err, LACE_E_UNSUPPORTED,
+            "sequence %d cannot go back from %d to %d tokens: layers with a window have "
+            "dropped what they would need; start anew",
+            sequence, lace_session_length(s, sequence), n_tokens);
     kv_set_length(s->kv, sequence, n_tokens);
     return LACE_OK;
 }

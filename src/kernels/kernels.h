@@ -2,12 +2,12 @@
  * Kernels: what one step of a plan does, and the table that says which function does it.
  *
  * A step is one operation with its operands. Every worker thread calls the step's kernel with its
- * own index and does its share; the plan puts barriers between steps. The table is filled with plain
- * C first (ref/), then each higher CPU level overwrites what it has a faster version of. An entry is
- * a function or NULL: there is no second list of what is supported.
+ * own index and does its share; the plan puts barriers between steps. The table is filled with
+ * plain C first (ref/), then each higher CPU level overwrites what it has a faster version of. An
+ * entry is a function or NULL: there is no second list of what is supported.
  *
- * Matrix products have a table of their own, by the type of the weights, because the type decides how
- * weights are laid out in memory and what form of activations the kernel reads.
+ * Matrix products have a table of their own, by the type of the weights, because the type decides
+ * how weights are laid out in memory and what form of activations the kernel reads.
  */
 #ifndef LACE_KERNELS_KERNELS_H
 #define LACE_KERNELS_KERNELS_H
@@ -54,11 +54,12 @@ typedef struct worker {
 /* What changes from one run of a plan to the next. Owned by the session. */
 typedef struct batch {
     int32_t n_tokens;
-    int32_t n_outputs;             /* tokens whose logits are wanted */
-    const int32_t *tokens;         /* [n_tokens] ids */
-    const int32_t *positions;      /* [n_tokens] in their sequences */
-    const int32_t *outputs;        /* [n_outputs] indices of tokens */
-    /* Page tables: [group][token] -> the pages of the token's sequence, by position / page_tokens. */
+    int32_t n_outputs;        /* tokens whose logits are wanted */
+    const int32_t *tokens;    /* [n_tokens] ids */
+    const int32_t *positions; /* [n_tokens] in their sequences */
+    const int32_t *outputs;   /* [n_outputs] indices of tokens */
+    /* Page tables: [group][token] -> the pages of the token's sequence, by position / page_tokens.
+     */
     const int32_t *const *const *pages;
 } batch;
 
@@ -84,8 +85,8 @@ struct matmul_impl {
     uint64_t (*packed_bytes)(dtype type, int64_t n_rows, int64_t n_cols);
 
     /*
-     * Pack rows [row_begin, row_end) of the file's blocks. row_begin is a multiple of the tile, row_end
-     * too or n_rows. `out` is the start of the whole packed matrix. Called in parallel.
+     * Pack rows [row_begin, row_end) of the file's blocks. row_begin is a multiple of the tile,
+     * row_end too or n_rows. `out` is the start of the whole packed matrix. Called in parallel.
      */
     void (*pack)(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                  int64_t row_begin, int64_t row_end, uint8_t *out);
@@ -94,8 +95,8 @@ struct matmul_impl {
     uint64_t (*scratch_bytes)(int64_t n_cols, int64_t n_tokens);
 
     /*
-     * out[t * out_stride + (row - row_begin)] = W[row] . x[t], for n_tokens rows of activations that
-     * are x_stride bytes apart. Row limits as for pack. Must not write outside.
+     * out[t * out_stride + (row - row_begin)] = W[row] . x[t], for n_tokens rows of activations
+     * that are x_stride bytes apart. Row limits as for pack. Must not write outside.
      */
     void (*rows)(const weight *w, int64_t row_begin, int64_t row_end, const uint8_t *x,
                  uint64_t x_stride, int64_t n_tokens, float *out, int64_t out_stride,
@@ -115,11 +116,11 @@ const char *op_name(op o);
 
 /* A buffer that a step reads or writes: [rows, width]. */
 typedef struct operand {
-    int32_t value;     /* the plan's number for it; -1: none */
+    int32_t value; /* the plan's number for it; -1: none */
     act_format format;
-    int64_t width;     /* values in a row */
-    uint64_t stride;   /* bytes from row to row */
-    uint8_t *data;     /* set when the plan's memory is placed */
+    int64_t width;   /* values in a row */
+    uint64_t stride; /* bytes from row to row */
+    uint8_t *data;   /* set when the plan's memory is placed */
 } operand;
 
 static inline float *operand_row(const operand *o, int64_t row)
@@ -128,37 +129,39 @@ static inline float *operand_row(const operand *o, int64_t row)
 }
 
 /*
- * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up + 1).
+ * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up +
+ * 1).
  */
 typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED } glu_kind;
 
 /* One row: out[i] = act(gate[i]) * up[i]. */
-typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n, float *out);
+typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n,
+                           float *out);
 
 /* Where a layer's keys and values are. K of (page, head, position) is a row of head_dim values. */
 typedef struct kv_layer {
     uint8_t *data;
-    uint64_t page_bytes;     /* from one page to the next */
+    uint64_t page_bytes;         /* from one page to the next */
     uint64_t k_offset, v_offset; /* of this layer in a page */
-    uint64_t row_bytes;      /* one head of one position */
-    dtype type;              /* F32, F16 or Q8_0 */
-    int32_t page_tokens;     /* positions in a page: rows of one head lie together */
+    uint64_t row_bytes;          /* one head of one position */
+    dtype type;                  /* F32, F16 or Q8_0 */
+    int32_t page_tokens;         /* positions in a page: rows of one head lie together */
     int32_t n_heads, head_dim;
-    int32_t group;           /* which page tables of the batch */
+    int32_t group; /* which page tables of the batch */
 } kv_layer;
 
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3 };
 
 typedef struct step {
     op op;
-    bool is_output;      /* rows are the batch's outputs, not its tokens */
-    int32_t row_factor;  /* rows for each token; 1, or experts per token */
-    bool skips_barrier;  /* the next step does not depend on this one */
-    int32_t layer;       /* for traces; -1 outside of layers */
+    bool is_output;     /* rows are the batch's outputs, not its tokens */
+    int32_t row_factor; /* rows for each token; 1, or experts per token */
+    bool skips_barrier; /* the next step does not depend on this one */
+    int32_t layer;      /* for traces; -1 outside of layers */
     operand in[STEP_MAX_IN];
     operand out[STEP_MAX_OUT];
     union {
-        struct { /* EMBED: -> out[0] */
+        struct {                  /* EMBED: -> out[0] */
             const uint8_t *table; /* file blocks */
             dtype type;
             int64_t n_rows;
@@ -178,7 +181,7 @@ typedef struct step {
             const weight *weights[STEP_MAX_OUT];
             const float *biases[STEP_MAX_OUT]; /* [n_rows], or NULL */
             int n_weights;
-            float scale;   /* multiplies W x (not the bias) */
+            float scale; /* multiplies W x (not the bias) */
             glu_kind glu;
             glu_row_fn glu_row; /* the table's */
         } matmul;
@@ -191,24 +194,24 @@ typedef struct step {
         struct { /* SOFTCAP: out[0] in place */
             float cap;
         } softcap;
-        struct { /* ROUTE: logits in[0] -> out[0], n_used choices a row.
-                    MOE_GLU: x in[0], choices in[1] -> out[0], n_used rows a token.
-                    MOE_DOWN: n_used rows a token in[0], choices in[1], out[0] += */
-            const weight *gate, *up, *down;       /* [n_experts] each */
-            const float *gate_bias, *up_bias;     /* [n_experts, n_ff], or NULL */
-            const float *down_bias;               /* [n_experts, n_embd], or NULL */
+        struct {                            /* ROUTE: logits in[0] -> out[0], n_used choices a row.
+                                               MOE_GLU: x in[0], choices in[1] -> out[0], n_used rows a token.
+                                               MOE_DOWN: n_used rows a token in[0], choices in[1], out[0] += */
+            const weight *gate, *up, *down; /* [n_experts] each */
+            const float *gate_bias, *up_bias; /* [n_experts, n_ff], or NULL */
+            const float *down_bias;           /* [n_experts, n_embd], or NULL */
             int32_t n_experts, n_used;
-            bool norms;                           /* weights of the chosen sum up to 1 */
+            bool norms; /* weights of the chosen sum up to 1 */
             glu_kind glu;
             glu_row_fn glu_row;
             float scale;
         } moe;
-        struct { /* ROPE: in[0] table, out[0] rotated in place.
-                    KV_WRITE: keys in[0], values in[1].
-                    ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place */
-            int32_t n_heads;    /* of out[0] */
+        struct {             /* ROPE: in[0] table, out[0] rotated in place.
+                                KV_WRITE: keys in[0], values in[1].
+                                ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place */
+            int32_t n_heads; /* of out[0] */
             int32_t head_dim;
-            int32_t n_dims;     /* rotated */
+            int32_t n_dims; /* rotated */
             bool is_neox;
             kv_layer kv;
         } rope;
@@ -252,15 +255,16 @@ typedef struct kernel_table {
 /* The table for a CPU level: plain C, then every level up to this one that the build has. */
 void kernels_init(kernel_table *table, cpu_level level);
 
-/* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to n_context. */
+/* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to
+ * n_context. */
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context);
 
 /* What a step must move through memory for one run, for traces: weights, cache and activations. */
 uint64_t step_bytes(const step *s, const batch *b);
 
 /*
- * Matrix steps work on blocks of rows: the products of a block stay in a buffer of this size until they
- * are added, or gated, into their place.
+ * Matrix steps work on blocks of rows: the products of a block stay in a buffer of this size until
+ * they are added, or gated, into their place.
  */
 uint64_t matmul_block_bytes(int64_t n_tokens);
 

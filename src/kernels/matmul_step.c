@@ -45,7 +45,8 @@ static void multiply(const step *s, int i, int64_t begin, int64_t end, int64_t n
     const weight *w = s->a.matmul.weights[i];
     const float *bias = s->a.matmul.biases[i];
     assert(s->in[0].format == w->impl->act && s->in[0].width == w->n_cols);
-    w->impl->rows(w, begin, end, s->in[0].data, s->in[0].stride, n_tokens, out, out_stride, scratch);
+    w->impl->rows(w, begin, end, s->in[0].data, s->in[0].stride, n_tokens, out, out_stride,
+                  scratch);
     finish(out, out_stride, n_tokens, end - begin, s->a.matmul.scale, bias ? bias + begin : NULL);
 }
 

@@ -1,10 +1,10 @@
 /*
  * Mixture of experts: each token goes through a few of many matrices.
  *
- * Tokens are grouped by expert, so that the weights of an expert are read once for all of its tokens,
- * and those of an expert that nobody chose are not read at all. Every worker makes the same groups and
- * multiplies its own share of rows of each chosen expert. Experts come in the order of their numbers,
- * so a token's result does not depend on what else is in the batch.
+ * Tokens are grouped by expert, so that the weights of an expert are read once for all of its
+ * tokens, and those of an expert that nobody chose are not read at all. Every worker makes the same
+ * groups and multiplies its own share of rows of each chosen expert. Experts come in the order of
+ * their numbers, so a token's result does not depend on what else is in the batch.
  */
 #include <string.h>
 
@@ -13,8 +13,8 @@
 
 /* The scratch of a worker, cut up. */
 typedef struct groups {
-    int32_t *begin;  /* [n_experts + 1] into items */
-    int32_t *items;  /* [n_tokens * n_used] token * n_used + choice, by expert */
+    int32_t *begin;    /* [n_experts + 1] into items */
+    int32_t *items;    /* [n_tokens * n_used] token * n_used + choice, by expert */
     uint8_t *gathered; /* activations of one expert's tokens */
     float *gate, *up;  /* products of a block of rows */
     uint8_t *rest;     /* for the matrix kernel */
@@ -87,8 +87,8 @@ static const uint8_t *gather(const step *s, const groups *g, const int32_t *item
     if (n == 1)
         return (const uint8_t *)operand_row(&s->in[0], items[0] / per_row);
     for (int64_t i = 0; i < n; i++)
-        memcpy(g->gathered + (uint64_t)i * s->in[0].stride, operand_row(&s->in[0], items[i] / per_row),
-               s->in[0].stride);
+        memcpy(g->gathered + (uint64_t)i * s->in[0].stride,
+               operand_row(&s->in[0], items[i] / per_row), s->in[0].stride);
     return g->gathered;
 }
 
@@ -99,8 +99,8 @@ static int64_t rows_per_block(int64_t n)
 }
 
 /* y[i] = W x[i] + bias for rows [row, row + rows) */
-static void multiply(const weight *w, const float *bias, const uint8_t *x, uint64_t stride, int64_t n,
-                     int64_t row, int64_t rows, float *y, uint8_t *scratch)
+static void multiply(const weight *w, const float *bias, const uint8_t *x, uint64_t stride,
+                     int64_t n, int64_t row, int64_t rows, float *y, uint8_t *scratch)
 {
     w->impl->rows(w, row, row + rows, x, stride, n, y, rows, scratch);
     for (int64_t i = 0; bias && i < n; i++)
@@ -124,7 +124,8 @@ void moe_glu_step(const step *s, const batch *b, const worker *w)
         int64_t most = rows_per_block(n);
         for (int64_t row = begin; row < end; row += most) {
             int64_t rows = end - row < most ? end - row : most;
-            multiply(&s->a.moe.gate[e], gate_bias, x, s->in[0].stride, n, row, rows, g.gate, g.rest);
+            multiply(&s->a.moe.gate[e], gate_bias, x, s->in[0].stride, n, row, rows, g.gate,
+                     g.rest);
             multiply(&s->a.moe.up[e], up_bias, x, s->in[0].stride, n, row, rows, g.up, g.rest);
             for (int64_t i = 0; i < n; i++)
                 s->a.moe.glu_row(s->a.moe.glu, g.gate + i * rows, g.up + i * rows, rows,

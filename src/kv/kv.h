@@ -1,16 +1,16 @@
 /*
  * The KV cache: keys and values of the tokens seen so far, in pages.
  *
- * A page holds 32 positions of one sequence for all layers of a group. Sequences hold tables of page
- * numbers; pages are counted, so sequences with a common beginning share them, and a shared page is
- * copied when one of them writes into it.
+ * A page holds 32 positions of one sequence for all layers of a group. Sequences hold tables of
+ * page numbers; pages are counted, so sequences with a common beginning share them, and a shared
+ * page is copied when one of them writes into it.
  *
  * A group is a set of layers that look equally far back. Layers that see everything form one group;
  * layers with a sliding window form another, whose pages are given back when they fall out of the
  * window.
  *
- * Inside a page: for each layer of the group K, then V; in each, for every KV head, 32 rows of head_dim
- * values:
+ * Inside a page: for each layer of the group K, then V; in each, for every KV head, 32 rows of
+ * head_dim values:
  *
  *     page -> layer 0 [K: head 0 [32 rows] head 1 [32 rows] ...][V: ...]  layer 1 ...
  */
@@ -23,7 +23,8 @@
 enum {
     KV_PAGE_TOKENS = 32,
     KV_MAX_GROUPS = 2,
-    KV_TAKE_BACK = 32, /* tokens that can always be taken back: windows keep their pages longer by this */
+    KV_TAKE_BACK =
+        32, /* tokens that can always be taken back: windows keep their pages longer by this */
 };
 
 /* What a layer needs of the cache. */
@@ -33,36 +34,36 @@ typedef struct kv_layer_shape {
 } kv_layer_shape;
 
 typedef struct kv_options {
-    dtype type;            /* F32, F16, Q8_0 */
+    dtype type; /* F32, F16, Q8_0 */
     int32_t n_sequences;
-    int32_t n_context;     /* positions of a sequence */
-    int32_t n_batch;       /* positions added at once: a window's pages must hold them too */
+    int32_t n_context; /* positions of a sequence */
+    int32_t n_batch;   /* positions added at once: a window's pages must hold them too */
 } kv_options;
 
 typedef struct kv_group {
-    int32_t window;        /* 0: everything */
+    int32_t window; /* 0: everything */
     uint64_t page_bytes;
-    int32_t n_pages;       /* in the pool */
-    int32_t *free_pages;   /* [n_free] a stack */
+    int32_t n_pages;     /* in the pool */
+    int32_t *free_pages; /* [n_free] a stack */
     int32_t n_free;
-    int32_t *n_users;      /* [n_pages] sequences that hold the page */
-    uint8_t *data;         /* [n_pages * page_bytes] */
+    int32_t *n_users; /* [n_pages] sequences that hold the page */
+    uint8_t *data;    /* [n_pages * page_bytes] */
 } kv_group;
 
 typedef struct kv_sequence {
     int32_t n_tokens;
-    int32_t *tables[KV_MAX_GROUPS]; /* [pages of a full context] page numbers; -1: none */
+    int32_t *tables[KV_MAX_GROUPS];    /* [pages of a full context] page numbers; -1: none */
     int32_t first_page[KV_MAX_GROUPS]; /* pages before this one were given back */
 } kv_sequence;
 
 typedef struct kv_cache {
     kv_options options;
     int32_t n_layers;
-    kv_layer *layers;      /* [n_layers] as kernels see them (data is set in groups only) */
+    kv_layer *layers; /* [n_layers] as kernels see them (data is set in groups only) */
     int32_t n_groups;
     kv_group groups[KV_MAX_GROUPS];
     int32_t pages_per_sequence; /* entries of a table */
-    kv_sequence *sequences; /* [n_sequences] */
+    kv_sequence *sequences;     /* [n_sequences] */
 } kv_cache;
 
 /* Lay the cache out; kv_bytes is then known, but nothing large is allocated. */

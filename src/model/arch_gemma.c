@@ -1,7 +1,7 @@
 /*
- * Gemma 2 and 3: embeddings scaled by the root of the width, GELU, norms before and after attention and
- * feed-forward, windows in most layers. Gemma 2 caps scores and logits softly; Gemma 3 norms the heads
- * of q and k instead, and turns local layers by another base.
+ * Gemma 2 and 3: embeddings scaled by the root of the width, GELU, norms before and after attention
+ * and feed-forward, windows in most layers. Gemma 2 caps scores and logits softly; Gemma 3 norms
+ * the heads of q and k instead, and turns local layers by another base.
  */
 #include <math.h>
 
@@ -44,7 +44,8 @@ static lace_status bind(model *m, lace_error *err)
         TRY(bind_attention(m, i, err));
         TRY(bind_optional(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
         TRY(bind_optional(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
-        TRY(bind_vector(m, &l->attn_post_norm, n_embd, err, "blk.%d.post_attention_norm.weight", i));
+        TRY(bind_vector(m, &l->attn_post_norm, n_embd, err, "blk.%d.post_attention_norm.weight",
+                        i));
         TRY(bind_vector(m, &l->ffn_norm, n_embd, err, "blk.%d.ffn_norm.weight", i));
         TRY(bind_ffn(m, i, err));
         TRY(bind_vector(m, &l->ffn_post_norm, n_embd, err, "blk.%d.post_ffw_norm.weight", i));

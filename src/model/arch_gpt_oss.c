@@ -1,6 +1,7 @@
 /*
- * gpt-oss: experts with a clamped activation and biases, attention with biases and sinks (a score per
- * head that belongs to no position), a window in every other layer, and yarn whose ramp is not rounded.
+ * gpt-oss: experts with a clamped activation and biases, attention with biases and sinks (a score
+ * per head that belongs to no position), a window in every other layer, and yarn whose ramp is not
+ * rounded.
  */
 #include "model/transformer.h"
 

@@ -1,7 +1,7 @@
 /*
- * Llama: pre-norm, rotary embedding, grouped-query attention, SwiGLU. Llama 1 to 3, Mistral, SmolLM2,
- * TinyLlama and many others are this model with other numbers; Mixtral has experts instead of one
- * feed-forward network, Granite four factors, SmolLM3 layers without positions.
+ * Llama: pre-norm, rotary embedding, grouped-query attention, SwiGLU. Llama 1 to 3, Mistral,
+ * SmolLM2, TinyLlama and many others are this model with other numbers; Mixtral has experts instead
+ * of one feed-forward network, Granite four factors, SmolLM3 layers without positions.
  */
 #include "model/transformer.h"
 

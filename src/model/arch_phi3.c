@@ -1,6 +1,6 @@
 /*
- * Phi-3 and Phi-4: llama with q, k, v and gate, up in one tensor each, a rotary embedding that may turn
- * only part of a head, and factors for long contexts.
+ * Phi-3 and Phi-4: llama with q, k, v and gate, up in one tensor each, a rotary embedding that may
+ * turn only part of a head, and factors for long contexts.
  */
 #include <math.h>
 

@@ -50,4 +50,5 @@ static void build(const model *m, plan *p, const kv_layer *kv)
 
 const arch arch_qwen2 = {.name = "qwen2", .configure = configure, .bind = bind, .build = build};
 const arch arch_qwen3 = {.name = "qwen3", .configure = configure, .bind = bind, .build = build};
-const arch arch_qwen3moe = {.name = "qwen3moe", .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen3moe = {
+    .name = "qwen3moe", .configure = configure, .bind = bind, .build = build};

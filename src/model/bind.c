@@ -34,8 +34,8 @@ static lace_status find(const model *m, const char *name, shape expected, const 
             return wrong_shape(err, name, t, &expected);
     }
     if (!unpack_ref[t->type])
-        return error_set(err, LACE_E_TENSOR_TYPE, "E_TENSOR_TYPE: %s: no arithmetic for type %s", name,
-                         dtype_describe(t->type)->name);
+        return error_set(err, LACE_E_TENSOR_TYPE, "E_TENSOR_TYPE: %s: no arithmetic for type %s",
+                         name, dtype_describe(t->type)->name);
     *out = t;
     return LACE_OK;
 }
@@ -153,7 +153,8 @@ static lace_status bind_floats(model *m, const float **out, int64_t n, lace_erro
     return LACE_OK;
 }
 
-lace_status bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...)
+lace_status bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name,
+                        ...)
 {
     FORMAT_NAME(name);
     return bind_floats(m, out, n, err, full);

@@ -2,8 +2,8 @@
  * A model: its numbers, its weights bound by name and checked for shape, and the architecture that
  * knows how to compute with them.
  *
- * Binding touches no weights. model_load packs every matrix into the layout that its kernel wants and
- * gives the file's pages back.
+ * Binding touches no weights. model_load packs every matrix into the layout that its kernel wants
+ * and gives the file's pages back.
  */
 #ifndef LACE_MODEL_MODEL_H
 #define LACE_MODEL_MODEL_H
@@ -42,18 +42,18 @@ typedef struct model_layer {
     weight wk, wv;          /* [n_kv_heads * head_dim, n_embd] */
     weight wo;              /* [n_embd, n_heads * head_dim] */
     const float *bq, *bk, *bv, *bo;
-    const float *q_norm, *k_norm; /* [head_dim], or the width of all heads */
-    const float *sinks;           /* [n_heads] */
+    const float *q_norm, *k_norm;                /* [head_dim], or the width of all heads */
+    const float *sinks;                          /* [n_heads] */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd], of what is added to the residual */
 
-    const float *ffn_norm;  /* [n_embd] */
-    weight gate, up;        /* [n_ff, n_embd] */
-    weight down;            /* [n_embd, n_ff] */
+    const float *ffn_norm; /* [n_embd] */
+    weight gate, up;       /* [n_ff, n_embd] */
+    weight down;           /* [n_embd, n_ff] */
 
-    weight router;          /* [n_experts, n_embd] */
+    weight router; /* [n_experts, n_embd] */
     const float *router_bias;
-    weight *gate_experts, *up_experts; /* [n_experts] of [n_ff_expert, n_embd] */
-    weight *down_experts;              /* [n_experts] of [n_embd, n_ff_expert] */
+    weight *gate_experts, *up_experts;                /* [n_experts] of [n_ff_expert, n_embd] */
+    weight *down_experts;                             /* [n_experts] of [n_embd, n_ff_expert] */
     const float *gate_experts_bias, *up_experts_bias; /* [n_experts, n_ff_expert] */
     const float *down_experts_bias;                   /* [n_experts, n_embd] */
 } model_layer;
@@ -73,22 +73,22 @@ struct model {
     const arch *arch;
     kernel_table kernels;
     weight_mode mode;
-    weights *files;            /* owned */
-    arena memory;              /* vectors and tables */
+    weights *files; /* owned */
+    arena memory;   /* vectors and tables */
 
-    const tensor *embedding;   /* [n_vocab, n_embd] in the file */
-    const float *output_norm;  /* [n_embd] */
-    weight output;             /* [n_vocab, n_embd]; may be the embedding again */
-    rope_params rope;          /* of layers that see everything */
-    rope_params rope_local;    /* of layers with a window */
-    rope_params rope_long;     /* longrope: beyond the original context; frequencies NULL: none */
-    model_layer *layers;       /* [n_layers] */
+    const tensor *embedding;  /* [n_vocab, n_embd] in the file */
+    const float *output_norm; /* [n_embd] */
+    weight output;            /* [n_vocab, n_embd]; may be the embedding again */
+    rope_params rope;         /* of layers that see everything */
+    rope_params rope_local;   /* of layers with a window */
+    rope_params rope_long;    /* longrope: beyond the original context; frequencies NULL: none */
+    model_layer *layers;      /* [n_layers] */
 
-    model_matrix *matrices;    /* every matrix bound */
+    model_matrix *matrices; /* every matrix bound */
     int32_t n_matrices, matrices_capacity;
-    uint64_t packed_bytes;     /* of all matrices that are packed */
-    uint64_t in_place_bytes;   /* of all tensors that are used where they lie */
-    uint8_t *packed;           /* NULL until loaded */
+    uint64_t packed_bytes;   /* of all matrices that are packed */
+    uint64_t in_place_bytes; /* of all tensors that are used where they lie */
+    uint8_t *packed;         /* NULL until loaded */
     bool is_loaded;
 };
 

@@ -9,9 +9,9 @@
 static const double PI = 3.14159265358979323846;
 
 /*
- * YaRN (arXiv 2309.00071): pairs that turn more than beta_fast times within the original context stay
- * as they are, those that turn less than beta_slow times are slowed down by the factor, with a ramp in
- * between. Returns the pair that turns `turns` times.
+ * YaRN (arXiv 2309.00071): pairs that turn more than beta_fast times within the original context
+ * stay as they are, those that turn less than beta_slow times are slowed down by the factor, with a
+ * ramp in between. Returns the pair that turns `turns` times.
  */
 static double yarn_pair(const rope_config *c, double turns)
 {
@@ -23,8 +23,8 @@ static double clamp(double x, double low, double high)
     return x < low ? low : x > high ? high : x;
 }
 
-lace_status rope_prepare(const rope_config *c, const float *factors, arena *memory, rope_params *out,
-                         lace_error *err)
+lace_status rope_prepare(const rope_config *c, const float *factors, arena *memory,
+                         rope_params *out, lace_error *err)
 {
     int32_t n = c->n_dims / 2;
     float *frequencies = arena_alloc(memory, (size_t)n, sizeof *frequencies);

@@ -91,7 +91,8 @@ lace_status bind_rope(model *m, lace_error *err)
 /* The rotation of layers that see everything, for the contexts of this plan. */
 static const rope_params *global_rope(const model *m, const plan *p)
 {
-    bool is_long = m->rope_long.frequencies && p->limits.n_context > m->config.rope.original_context;
+    bool is_long =
+        m->rope_long.frequencies && p->limits.n_context > m->config.rope.original_context;
     return is_long ? &m->rope_long : &m->rope;
 }
 

@@ -84,7 +84,8 @@ static operand operand_of(const plan *p, value v)
                      .stride = act_row_bytes(pv->format, pv->width)};
 }
 
-/* Adds a step that makes a new value from up to two others (-1: none). Its arguments are the caller's. */
+/* Adds a step that makes a new value from up to two others (-1: none). Its arguments are the
+ * caller's. */
 static step *add_making(plan *p, op o, value in0, value in1, act_format format, int64_t width,
                         bool is_output)
 {
@@ -144,8 +145,8 @@ static value as_format(plan *p, value x, act_format format)
         return x;
     assert(format == ACT_Q8);
     if (p->values[x].quantized < 0) {
-        step *s = add_making(p, OP_QUANTIZE, x, -1, ACT_Q8, p->values[x].width,
-                             p->values[x].is_output);
+        step *s =
+            add_making(p, OP_QUANTIZE, x, -1, ACT_Q8, p->values[x].width, p->values[x].is_output);
         if (!s)
             return -1;
         s->row_factor = p->values[s->out[0].value].row_factor = p->values[x].row_factor;
@@ -189,8 +190,8 @@ value plan_glu(plan *p, glu_kind kind, value gate, value up)
 {
     if (p->status != LACE_OK)
         return -1;
-    step *s = add_making(p, OP_GLU, gate, up, ACT_F32, p->values[gate].width,
-                         p->values[gate].is_output);
+    step *s =
+        add_making(p, OP_GLU, gate, up, ACT_F32, p->values[gate].width, p->values[gate].is_output);
     if (!s)
         return -1;
     s->a.glu.kind = kind;

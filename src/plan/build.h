@@ -1,7 +1,7 @@
 /*
- * The words in which architectures are written. Each adds a step and returns the value that it makes.
- * A failure (memory) is kept in plan->status and reported by plan_finish, so that the text of a model
- * reads without error handling.
+ * The words in which architectures are written. Each adds a step and returns the value that it
+ * makes. A failure (memory) is kept in plan->status and reported by plan_finish, so that the text
+ * of a model reads without error handling.
  */
 #ifndef LACE_PLAN_BUILD_H
 #define LACE_PLAN_BUILD_H

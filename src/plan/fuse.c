@@ -42,7 +42,8 @@ static bool feeds_only(const plan *p, const step *from, const step *to, int inpu
 /* rms_norm, quantize -> rms_norm_quantize */
 static int fuse_norm_quantize(plan *p, step *s, int32_t left)
 {
-    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE || !feeds_only(p, &s[0], &s[1], 0))
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE ||
+        !feeds_only(p, &s[0], &s[1], 0))
         return 0;
     s[0].op = OP_RMS_NORM_QUANTIZE;
     s[0].out[0] = s[1].out[0];

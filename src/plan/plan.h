@@ -1,11 +1,11 @@
 /*
- * A plan: a model compiled into a flat list of steps with a place for every intermediate. It is built
- * once and walked for every token; walking allocates nothing.
+ * A plan: a model compiled into a flat list of steps with a place for every intermediate. It is
+ * built once and walked for every token; walking allocates nothing.
  *
  * The life of a plan:
  *   1. an architecture file writes steps in the words of build.h;
- *   2. plan_finish fuses steps, decides where workers must wait for each other, and places values in
- *      memory: two values whose lives do not overlap may share it. Nothing is allocated yet, so the
+ *   2. plan_finish fuses steps, decides where workers must wait for each other, and places values
+ * in memory: two values whose lives do not overlap may share it. Nothing is allocated yet, so the
  *      cost of a plan can be asked for before anything is loaded;
  *   3. plan_allocate takes the memory;
  *   4. plan_run walks the steps on all workers of a pool.
@@ -18,9 +18,9 @@
 #include "kernels/kernels.h"
 
 typedef struct plan_limits {
-    int32_t max_tokens;  /* of a batch */
+    int32_t max_tokens; /* of a batch */
     int32_t max_outputs;
-    int32_t n_context;   /* longest sequence */
+    int32_t n_context; /* longest sequence */
     int32_t n_workers;
 } plan_limits;
 
@@ -39,17 +39,17 @@ typedef struct plan_value {
 typedef struct plan {
     const kernel_table *table;
     plan_limits limits;
-    lace_status status;       /* the first failure while building; all words do nothing after it */
+    lace_status status; /* the first failure while building; all words do nothing after it */
     step *steps;
     int32_t n_steps, steps_capacity;
     plan_value *values;
     int32_t n_values, values_capacity;
-    int32_t layer;            /* of the steps being added; -1 outside */
-    int32_t logits;           /* the value with the result */
-    uint64_t value_bytes;     /* memory of all values */
-    uint64_t scratch_bytes;   /* of each worker */
-    uint8_t *memory;          /* values, then scratch of each worker, then handouts */
-    handout *handouts;              /* [n_steps] one for each phase of a run */
+    int32_t layer;          /* of the steps being added; -1 outside */
+    int32_t logits;         /* the value with the result */
+    uint64_t value_bytes;   /* memory of all values */
+    uint64_t scratch_bytes; /* of each worker */
+    uint8_t *memory;        /* values, then scratch of each worker, then handouts */
+    handout *handouts;      /* [n_steps] one for each phase of a run */
 } plan;
 
 /* Time spent, by step. Filled by plan_run if given; the caller adds runs up. */
@@ -68,8 +68,8 @@ uint64_t plan_memory_bytes(const plan *p);
 lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err);
 
 /*
- * Each phase (steps up to a barrier) is handed out in pieces to whichever worker is free. A piece is a
- * share of a step's work: kernels see it as one worker of many.
+ * Each phase (steps up to a barrier) is handed out in pieces to whichever worker is free. A piece
+ * is a share of a step's work: kernels see it as one worker of many.
  */
 void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace);
 

@@ -59,7 +59,8 @@ lace_status tensor_bytes(dtype type, const shape *s, uint64_t *n_values, uint64_
                          "rows of %" PRId64 " values, expected a multiple of %d for %s", s->dims[0],
                          info->block_values, info->name);
     uint64_t bytes;
-    if (__builtin_mul_overflow(n / (uint64_t)info->block_values, (uint64_t)info->block_bytes, &bytes) ||
+    if (__builtin_mul_overflow(n / (uint64_t)info->block_values, (uint64_t)info->block_bytes,
+                               &bytes) ||
         bytes > INT64_MAX)
         return error_set(err, LACE_E_OVERFLOW, "the size in bytes overflows");
     *n_values = n;

@@ -1,7 +1,7 @@
 /*
  * Golden models: tiny models of every architecture whose logits were recorded with the reference
- * implementation in float32. lace must give the same logits however the tokens arrive: in one batch,
- * one by one, mixed with another sequence, on any number of threads.
+ * implementation in float32. lace must give the same logits however the tokens arrive: in one
+ * batch, one by one, mixed with another sequence, on any number of threads.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -20,7 +20,8 @@ typedef struct subject {
     golden g;
 } subject;
 
-static lace_session *start(const subject *s, int32_t n_sequences, int32_t n_threads, int32_t n_batch)
+static lace_session *start(const subject *s, int32_t n_sequences, int32_t n_threads,
+                           int32_t n_batch)
 {
     lace_session_options o = lace_session_options_default();
     o.n_context = 160;

@@ -99,8 +99,7 @@ static void greedy_text_is_the_reference_s(void *arg)
         const char *prompt;
         json_t *expected;
         CHECK(json_object_size(reference) > 0);
-        json_object_foreach (reference, prompt, expected)
-            check_text(model, prompt, expected);
+        json_object_foreach(reference, prompt, expected) check_text(model, prompt, expected);
     }
     json_decref(reference);
     free(path);

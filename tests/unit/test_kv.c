@@ -9,7 +9,8 @@
 static kv_cache *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
 {
     kv_layer_shape layers[2] = {{2, 32, 0}, {2, 32, window}};
-    kv_options o = {.type = type, .n_sequences = n_sequences, .n_context = n_context, .n_batch = 16};
+    kv_options o = {
+        .type = type, .n_sequences = n_sequences, .n_context = n_context, .n_batch = 16};
     kv_cache *kv;
     CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK);
     CHECK(kv_allocate(kv, NULL) == LACE_OK);

@@ -38,8 +38,8 @@ void rope_ref(const step *s, const batch *b, const worker *w)
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
         for (int32_t h = 0; h < s->a.rope.n_heads; h++)
-            rope_head_ref(operand_row(&s->out[0], t) + h * s->a.rope.head_dim, operand_row(&s->in[0], t),
-                          s->a.rope.n_dims, s->a.rope.is_neox);
+            rope_head_ref(operand_row(&s->out[0], t) + h * s->a.rope.head_dim,
+                          operand_row(&s->in[0], t), s->a.rope.n_dims, s->a.rope.is_neox);
 }
 
 /* The place of one head's key (or value) of a position. */
@@ -47,12 +47,13 @@ static uint8_t *kv_row(const kv_layer *kv, uint64_t offset, const int32_t *pages
                        int32_t position)
 {
     uint64_t page = (uint64_t)pages[position / kv->page_tokens];
-    uint64_t row = (uint64_t)head * (uint64_t)kv->page_tokens +
-                   (uint64_t)(position % kv->page_tokens);
+    uint64_t row =
+        (uint64_t)head * (uint64_t)kv->page_tokens + (uint64_t)(position % kv->page_tokens);
     return kv->data + page * kv->page_bytes + offset + row * kv->row_bytes;
 }
 
-static void write_token(const kv_layer *kv, const batch *b, int64_t t, const float *k, const float *v)
+static void write_token(const kv_layer *kv, const batch *b, int64_t t, const float *k,
+                        const float *v)
 {
     const int32_t *pages = b->pages[kv->group][t];
     for (int32_t h = 0; h < kv->n_heads; h++) {
@@ -88,7 +89,8 @@ void rope_kv_ref(const step *s, const batch *b, const worker *w)
 }
 
 /* One query head of one token. scores: [n_context], row: [head_dim]. */
-static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, float *scores, float *row)
+static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, float *scores,
+                        float *row)
 {
     const kv_layer *kv = &s->a.attend.kv;
     const int32_t *pages = b->pages[kv->group][t];

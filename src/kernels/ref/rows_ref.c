@@ -52,8 +52,8 @@ void rms_norm_ref(const step *s, const batch *b, const worker *w)
 }
 
 /*
- * d = max|x| / 127 and q = x / d rounded to the nearest, halves to even, so that every level can give
- * the same bits.
+ * d = max|x| / 127 and q = x / d rounded to the nearest, halves to even, so that every level can
+ * give the same bits.
  */
 void quantize_row_ref(const float *x, int64_t width, void *row)
 {
@@ -132,8 +132,8 @@ void glu_ref(const step *s, const batch *b, const worker *w)
     int64_t begin, end;
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t), s->out[0].width,
-                    operand_row(&s->out[0], t));
+        glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t),
+                    s->out[0].width, operand_row(&s->out[0], t));
 }
 
 void softcap_ref(const step *s, const batch *b, const worker *w)
@@ -149,8 +149,8 @@ void softcap_ref(const step *s, const batch *b, const worker *w)
 }
 
 /*
- * Softmax over all experts, then the best n_used of them (the lower number on a tie). Normed, that is
- * the same as a softmax over the chosen ones.
+ * Softmax over all experts, then the best n_used of them (the lower number on a tie). Normed, that
+ * is the same as a softmax over the chosen ones.
  */
 static void route_row(const step *s, const float *logits, expert_choice *out)
 {
