@@ -48,7 +48,7 @@ static const arg_option options[] = {
     {"repeat", 'r', ARG_INT, offsetof(bench_args, n_repeats), .low = 1, .high = BENCH_MAX_REPEATS,
      .value = "N", .help = "runs of each test, after one to warm up (default 5)"},
     {"against", 0, ARG_TEXT, offsetof(bench_args, against), .value = "PROGRAM",
-     .help = "alternate with this llama-bench on the same files, and show the ratio"},
+     .help = "alternate with this llama-bench (or, for -b, llama-batched-bench) on the same files, and show the ratio"},
     {.kind = ARG_HEADING, .help = "Machine"},
     {"threads", 't', ARG_INT, offsetof(bench_args, n_threads), .low = 1, .high = CLI_MAX_THREADS,
      .value = "N", .help = "threads (default: one per core)"},
@@ -218,8 +218,7 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
                             bench_row *row, lace_error *err)
 {
     const bench_args *a = b->args;
-    /* llama-bench has no test of several sequences. */
-    const char *rival = test->n_sequences == 1 ? a->against : NULL;
+    const char *rival = a->against && bench_rival_can(a->against, test) ? a->against : NULL;
     double n_tokens = (double)(test->n_prompt + test->n_gen) * (double)test->n_sequences;
     bench_model_describe(model, test, row);
     if (!step(b, row, "warm-up"))

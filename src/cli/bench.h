@@ -119,7 +119,10 @@ lace_status bench_model_trace(bench_model *b, const bench_test *test, bool has_o
 
 /* ---- The rival ------------------------------------------------------------------------------- */
 
-/* The test once more, by llama-bench at `program`; tokens per second. */
+/* llama-bench runs one sequence; llama-batched-bench, known by its name, generates for several. */
+bool bench_rival_can(const char *program, const bench_test *test);
+
+/* The test once more, by the program; tokens per second. */
 lace_status bench_rival_run(const char *program, const char *model, const bench_test *test,
                             int32_t n_threads, lace_kv_type kv_type, double *out, lace_error *err);
 

@@ -1,4 +1,7 @@
-/* The same test by an installed llama-bench, as a child process that prints JSON. */
+/*
+ * The same test by llama.cpp, as a child process that prints JSON: llama-bench for one sequence, or
+ * llama-batched-bench for several at once.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <fcntl.h>
@@ -69,22 +72,79 @@ static lace_status run_program(char **words, buf *out, lace_error *err)
     return error_set(err, LACE_E_IO, "--against: this failed:%s", line);
 }
 
-/* The speed in what llama-bench prints: [{"samples_ts": [123.4], "avg_ts": 123.4, ...}]. */
+/*
+ * The speed in what was printed: [{"avg_ts": 123.4, ...}] by llama-bench, {"speed_tg": 123.4, ...}
+ * by llama-batched-bench.
+ */
 static lace_status parse_speed(const char *program, const buf *printed, double *out,
                                lace_error *err)
 {
-    json_t *rows = NULL;
+    json_t *root = NULL;
     span bytes = {(const uint8_t *)printed->data, printed->size};
-    lace_status status = json_read(bytes, 0, &rows, err);
+    lace_status status = json_read(bytes, 0, &root, err);
     if (status == LACE_OK) {
-        *out = json_number_value(json_object_get(json_array_get(rows, 0), "avg_ts"));
+        const json_t *row = json_is_array(root) ? json_array_get(root, 0) : root;
+        *out = json_number_value(json_object_get(row, json_is_array(root) ? "avg_ts" : "speed_tg"));
         if (!(*out > 0))
-            status = error_set(err, LACE_E_JSON, "no avg_ts above 0 in the first row");
+            status = error_set(err, LACE_E_JSON, "no speed above 0 in its output");
     }
-    json_decref(rows);
+    json_decref(root);
     if (status != LACE_OK)
         error_prefix(err, status, program);
     return status;
+}
+
+static bool is_batched(const char *program)
+{
+    const char *slash = strrchr(program, '/');
+    return strstr(slash ? slash : program, "batched-bench") != NULL;
+}
+
+bool bench_rival_can(const char *program, const bench_test *test)
+{
+    return is_batched(program) ? test->n_gen > 0 : test->n_sequences == 1;
+}
+
+/* A command line: words, and storage for the numbers among them. */
+typedef struct command {
+    const char *words[MAX_WORDS + 1];
+    char numbers[MAX_WORDS][24];
+    int n;
+} command;
+
+static void add_word(command *c, const char *word)
+{
+    c->words[c->n++] = word;
+}
+
+static void add_number(command *c, const char *option, int64_t number)
+{
+    add_word(c, option);
+    snprintf(c->numbers[c->n], sizeof c->numbers[0], "%lld", (long long)number);
+    add_word(c, c->numbers[c->n]);
+}
+
+/* The prompt of llama-batched-bench is the depth; it needs one token at least. */
+static void add_batched(command *c, const bench_test *test)
+{
+    int32_t n_prompt = test->depth > 0 ? test->depth : 1;
+    int64_t n_context = ((int64_t)n_prompt + test->n_gen + 255) / 256 * 256;
+    add_number(c, "-npp", n_prompt);
+    add_number(c, "-ntg", test->n_gen);
+    add_number(c, "-npl", test->n_sequences);
+    add_number(c, "-c", n_context * test->n_sequences);
+    add_word(c, "--output-format");
+    add_word(c, "jsonl");
+}
+
+static void add_single(command *c, const bench_test *test)
+{
+    add_word(c, "-o");
+    add_word(c, "json");
+    add_number(c, "-r", 1);
+    add_number(c, "-p", test->n_prompt);
+    add_number(c, "-n", test->n_gen);
+    add_number(c, "-d", test->depth);
 }
 
 lace_status bench_rival_run(const char *program, const char *model, const bench_test *test,
@@ -92,24 +152,22 @@ lace_status bench_rival_run(const char *program, const char *model, const bench_
 {
     static const char *const kv_names[] = {
         [LACE_KV_F32] = "f32", [LACE_KV_F16] = "f16", [LACE_KV_Q8_0] = "q8_0"};
-    char prompt[16], gen[16], depth[16], threads[16];
-    snprintf(prompt, sizeof prompt, "%d", test->n_prompt);
-    snprintf(gen, sizeof gen, "%d", test->n_gen);
-    snprintf(depth, sizeof depth, "%d", test->depth);
-    snprintf(threads, sizeof threads, "%d", n_threads);
-    const char *words[MAX_WORDS] = {program, "-m", model, "-o", "json", "-r", "1",    "-p",
-                                    prompt,  "-n", gen,   "-d", depth,  "-t", threads};
-    int n = 15;
+    command c = {.words = {program, "-m", model}, .n = 3};
+    if (is_batched(program))
+        add_batched(&c, test);
+    else
+        add_single(&c, test);
+    add_number(&c, "-t", n_threads);
     /* Its default is f16 too; other types need its flash attention. */
     if (kv_type != LACE_KV_F16) {
         const char *const more[] = {
             "-fa", "1", "-ctk", kv_names[kv_type], "-ctv", kv_names[kv_type]};
         for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
-            words[n++] = more[i];
+            add_word(&c, more[i]);
     }
     buf printed;
     buf_init(&printed, MAX_OUTPUT);
-    lace_status status = run_program((char **)(uintptr_t)words, &printed, err);
+    lace_status status = run_program((char **)(uintptr_t)c.words, &printed, err);
     if (status == LACE_OK)
         status = parse_speed(program, &printed, out, err);
     buf_deinit(&printed);

@@ -124,15 +124,39 @@ static void a_trace_names_the_operations(void)
 }
 
 /* A program that prints what llama-bench would, and notes how it was called. */
-static void write_rival(const char *printed)
+static void write_program(const char *name, const char *printed)
 {
-    const char *path = program_path("rival");
+    const char *path = program_path(name);
     FILE *f = fopen(path, "w");
     if (CHECK(f != NULL)) {
         fprintf(f, "#!/bin/sh\necho \"$@\" >> \"$0.calls\"\necho '%s'\n", printed);
         fclose(f);
         CHECK(chmod(path, 0755) == 0);
     }
+}
+
+static void write_rival(const char *printed)
+{
+    write_program("rival", printed);
+}
+
+static void several_sequences_compare_with_batched_bench(void)
+{
+    write_program("llama-batched-bench", "{\"pl\": 3, \"speed_tg\": 40.0}");
+    json_t *rows = run_json(MODEL " -p 8 -n 2 -b 3 -d 5 --no-limits --against "
+                                  "$dir/llama-batched-bench");
+    CHECK(json_array_size(rows) == 2);
+    CHECK(!json_object_get(json_array_get(rows, 0), "against")); /* it has no such prompt test */
+    const json_t *against = json_object_get(json_array_get(rows, 1), "against");
+    CHECK(number(against, "tokens_per_second") == 40);
+    json_decref(rows);
+    char line[512] = "";
+    FILE *f = fopen(program_path("llama-batched-bench.calls"), "r");
+    CHECK(f && fgets(line, sizeof line, f));
+    CHECK(strcmp(line, "-m " MODEL " -npp 5 -ntg 2 -npl 3 -c 768 --output-format jsonl -t 2\n") ==
+          0);
+    if (f)
+        fclose(f);
 }
 
 static void runs_alternate_with_the_rival(void)
@@ -248,6 +272,7 @@ int main(void)
     CASE(limits_are_measured_and_shares_follow);
     CASE(a_trace_names_the_operations);
     CASE(runs_alternate_with_the_rival);
+    CASE(several_sequences_compare_with_batched_bench);
     CASE(a_rival_that_fails_is_an_error);
     CASE(every_format_has_every_row);
     CASE(names_cannot_break_the_page);
