@@ -20,6 +20,12 @@ void kernels_init_avx2(kernel_table *table)
     CPU_MATMULS_QUANT(X)
 #undef X
     use_s8(table, &matmul_s8_avx2);
+    if (table->level != CPU_AVX2_VNNI) /* not a part of AVX-512 */
+        return;
+#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2vnni;
+    CPU_MATMULS_QUANT(X)
+#undef X
+    use_s8(table, &matmul_s8_avx2vnni);
 }
 
 void kernels_init_avx512(kernel_table *table)
