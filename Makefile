@@ -8,6 +8,7 @@
 #   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
 #   make replay     run the fuzz targets on their corpora
+#   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
 #   make release    build/release/lace with its libraries linked in: one file for any Linux
 #   make install    into $(PREFIX)
@@ -176,6 +177,31 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
                           $(B)/liblace.a
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# ---- Another machine -----------------------------------------------------------------------------
+
+# Kernels and their checks alone: they need none of the libraries. Each level runs on a processor that
+# has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
+ARM_CC  ?= aarch64-linux-gnu-gcc
+QEMU    ?= qemu-aarch64
+ARM_SRC := $(filter-out %/json_read.c,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
+           $(KERNEL_TEST_SRC) tests/tap.c tests/random_blocks.c
+.PHONY: arm arm-check
+arm:
+	@if command -v $(ARM_CC) >/dev/null && command -v $(QEMU) >/dev/null; then \
+	    $(MAKE) --no-print-directory arm-check B=build/arm CC=$(ARM_CC); \
+	else echo "arm: not checked, $(ARM_CC) or $(QEMU) is not installed"; \
+	    echo "0 passed, 0 failed, 3 skipped"; [ -z "$(CI)" ]; fi
+
+$(B)/checkkernels-static: $(call obj,$(ARM_SRC))
+	$(call say,link)$(CC) -static -o $@ $^ -lm -lpthread
+
+arm-check: $(B)/checkkernels-static
+	@for each in cortex-a53:neon cortex-a76:dotprod max:i8mm; do \
+	    printf '#!/bin/sh\nexec %s -cpu %s %s --quick --level %s\n' \
+	        $(QEMU) $${each%:*} $< $${each#*:} >$(B)/check-$${each#*:}; \
+	    chmod +x $(B)/check-$${each#*:}; done
+	@scripts/run-tests.pl --jobs 3 $(B)/check-neon $(B)/check-dotprod $(B)/check-i8mm
 
 # ---- GPU -----------------------------------------------------------------------------------------
 

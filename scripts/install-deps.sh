@@ -2,7 +2,8 @@
 # Install what lace needs and this machine lacks (Debian and its relatives).
 #
 #   scripts/install-deps.sh          to build and to run `make test`
-#   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter
+#   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter,
+#                                    and to build and run for aarch64
 #
 # Says what it does before it does it; does and says nothing if nothing is missing.
 set -eu
@@ -39,6 +40,9 @@ if [ "${1:-}" = --ci ]; then
     version=$(clang -dumpversion 2>/dev/null | cut -d. -f1 || true)
     need "libclang-rt-${version:-14}-dev" can_link clang -fsanitize=address
     need clang-format command -v clang-format
+    need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
+    need libc6-dev-arm64-cross can_link aarch64-linux-gnu-gcc
+    need qemu-user command -v qemu-aarch64
 fi
 
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ $//')

@@ -291,6 +291,8 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
     for (int i = 0; i < N_ROWS; i++) {
         for (int j = 0; j < N_TOKENS; j++) {
             bool is_large = rows[i] * tokens[j] > 5000;
+            if (is_large && check_is_quick())
+                continue;
             int64_t most = unit == 1 ? 200 : unit < 256 ? 416 : 768;
             int64_t n_cols = unit * check_random_int(1, (int)((is_large ? most / 2 : most) / unit));
             int n_workers = check_random_int(1, CHECK_MAX_WORKERS);

@@ -120,6 +120,9 @@ bool check_bytes(const char *what, const void *want, const void *got, uint64_t n
 /* Any other claim. */
 bool check_true(bool ok, const char *what);
 
+/* Whether --quick was given. Families then leave out large shapes, and some combinations. */
+bool check_is_quick(void);
+
 /* ---- Timing ---------------------------------------------------------------------------------- */
 
 /* Whether --bench was given. Families then time a few shapes that models have. */

@@ -114,7 +114,7 @@ INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
 INLINE void prefetch(const uint8_t *row, int32_t n_bytes)
 {
     for (int32_t i = 0; i < n_bytes; i += 64)
-        _mm_prefetch((const char *)row + i, _MM_HINT_T0);
+        __builtin_prefetch(row + i);
 }
 
 /* ---- Few rows -------------------------------------------------------------------------------- */

@@ -28,5 +28,6 @@ static inline uint64_t attend_scratch_bytes(int32_t head_dim)
 
 OPS_DECLARE(avx2);
 OPS_DECLARE(avx512);
+OPS_DECLARE(neon);
 
 #endif

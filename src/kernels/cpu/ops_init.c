@@ -2,8 +2,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/ops.h"
 
-#if defined(__x86_64__)
-
 #define FILL(table, level)                                                                         \
     do {                                                                                           \
         (table)->ops[OP_RMS_NORM] = rms_norm_##level;                                              \
@@ -18,6 +16,8 @@
         (table)->ops[OP_ATTEND] = attend_##level;                                                  \
     } while (0)
 
+#if defined(__x86_64__)
+
 void ops_init_avx2(kernel_table *table)
 {
     FILL(table, avx2);
@@ -26,6 +26,13 @@ void ops_init_avx2(kernel_table *table)
 void ops_init_avx512(kernel_table *table)
 {
     FILL(table, avx512);
+}
+
+#elif defined(__aarch64__)
+
+void ops_init_neon(kernel_table *table)
+{
+    FILL(table, neon);
 }
 
 #endif

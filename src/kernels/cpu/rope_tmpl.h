@@ -83,7 +83,7 @@ static void store_q8_0(const float *x, int32_t n, uint8_t *out)
         for (int k = 0; k < 32 / VW; k++)
             v[k] = v_round_away(v_mul_rounded(v[k], per_value));
         memcpy(out, &half, 2);
-        _mm256_storeu_si256((__m256i *)(out + 2), v_to_i8_32(v));
+        vq_store(out + 2, v_to_i8_32(v));
     }
 }
 

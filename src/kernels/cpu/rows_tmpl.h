@@ -94,15 +94,10 @@ static inline void quantize_block(const vf x[32 / VW], int8_t *q, float *scale, 
     vf inverse = v_set(most > 0 ? 127.0f / most : 0.0f), y[32 / VW];
     for (int i = 0; i < 32 / VW; i++)
         y[i] = v_mul(x[i], inverse);
-    __m256i bytes = v_to_i8_32(y);
-    _mm256_storeu_si256((__m256i *)q, bytes);
+    vq bytes = v_to_i8_32(y);
+    vq_store(q, bytes);
+    vq_sums(bytes, sums);
     *scale = most / 127.0f;
-    /* Sums of 8 bytes each, made positive by adding 128 to each byte. */
-    __m256i eight =
-        _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-    __m256i sixteen = _mm256_add_epi64(eight, _mm256_srli_si256(eight, 8));
-    sums[0] = (int16_t)(_mm256_extract_epi16(sixteen, 0) - 16 * 128);
-    sums[1] = (int16_t)(_mm256_extract_epi16(sixteen, 8) - 16 * 128);
 }
 
 static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t width, void *row)

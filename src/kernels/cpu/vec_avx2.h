@@ -149,13 +149,27 @@ static inline double vd2_sum(vd2 sum)
     return _mm_cvtsd_f64(_mm_add_sd(y, _mm_unpackhi_pd(y, y)));
 }
 
-static inline __m256i v_to_i8_32(const vf x[32 / VW])
+typedef __m256i vq;
+static inline vq v_to_i8_32(const vf x[32 / VW])
 {
     __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
     __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
     /* Packing works in each half: x0a x1a x2a x3a | x0b x1b x2b x3b, of four bytes each. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
+}
+static inline void vq_store(void *p, vq x)
+{
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+static inline void vq_sums(vq x, int16_t sums[2])
+{
+    /* Of 8 bytes each, made positive by adding 128 to each byte. */
+    __m256i eight =
+        _mm256_sad_epu8(_mm256_xor_si256(x, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    __m256i sixteen = _mm256_add_epi64(eight, _mm256_srli_si256(eight, 8));
+    sums[0] = (int16_t)(_mm256_extract_epi16(sixteen, 0) - 16 * 128);
+    sums[1] = (int16_t)(_mm256_extract_epi16(sixteen, 8) - 16 * 128);
 }
 
 static inline void v_split_pairs(vf a, vf b, vf *even, vf *odd)

@@ -135,11 +135,27 @@ static inline double vd2_sum(vd2 sum)
     return _mm512_reduce_add_pd(_mm512_add_pd(sum.low, sum.high));
 }
 
+typedef __m256i vq;
+
 /* 32 floats rounded to int8, halves to even, in order. */
-static inline __m256i v_to_i8_32(const vf x[32 / VW])
+static inline vq v_to_i8_32(const vf x[32 / VW])
 {
     return _mm256_set_m128i(_mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x[1])),
                             _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x[0])));
+}
+static inline void vq_store(void *p, vq x)
+{
+    _mm256_storeu_si256((__m256i *)p, x);
+}
+/* Sums of the first and the last 16. */
+static inline void vq_sums(vq x, int16_t sums[2])
+{
+    /* Of 8 bytes each, made positive by adding 128 to each byte. */
+    __m256i eight =
+        _mm256_sad_epu8(_mm256_xor_si256(x, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    __m256i sixteen = _mm256_add_epi64(eight, _mm256_srli_si256(eight, 8));
+    sums[0] = (int16_t)(_mm256_extract_epi16(sixteen, 0) - 16 * 128);
+    sums[1] = (int16_t)(_mm256_extract_epi16(sixteen, 8) - 16 * 128);
 }
 
 /* 2 VW values in pairs (0 1)(2 3)... taken apart into the even and the odd ones, and back. */
