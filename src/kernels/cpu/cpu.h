@@ -8,7 +8,6 @@
 void ops_init_avx2(kernel_table *table);
 void ops_init_avx512(kernel_table *table);
 void ops_init_neon(kernel_table *table);
-void ops_init_neon(kernel_table *table);
 
 /* Matrix products from tiles, one impl for each type; in matmul_*_LEVEL.c. */
 #define CPU_MATMULS_QUANT(X)                                                                       \
@@ -38,15 +37,6 @@ CPU_MATMULS_QUANT(X)
 CPU_MATMULS_FLOAT(X)
 #undef X
 extern const matmul_impl matmul_s8_avx512vnni, matmul_s8_avx2vnni, matmul_s8_avx2; /* many types */
-#elif defined(__aarch64__)
-#define X(id, name)                                                                                \
-    extern const matmul_impl matmul_##name##_i8mm, matmul_##name##_dotprod, matmul_##name##_neon;
-CPU_MATMULS_QUANT(X)
-#undef X
-#define X(id, name) extern const matmul_impl matmul_##name##_neon;
-CPU_MATMULS_FLOAT(X)
-#undef X
-extern const matmul_impl matmul_s8_i8mm, matmul_s8_dotprod, matmul_s8_neon;
 #elif defined(__aarch64__)
 #define X(id, name)                                                                                \
     extern const matmul_impl matmul_##name##_i8mm, matmul_##name##_dotprod, matmul_##name##_neon;
