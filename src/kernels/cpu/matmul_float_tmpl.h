@@ -24,15 +24,8 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Keep a vector in a register: else clang broadcasts x once for each use, at half the speed. */
-#if defined(__x86_64__)
-#define FLOAT_KEEP(vector) __asm__("" : "+v"(vector))
-#else
-#define FLOAT_KEEP(vector) ((void)0)
-#endif
-
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
@@ -125,7 +118,6 @@ ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x
         UNROLL
         for (int t = 0; t < n; t++) {
             vf xt = v_set(x[t]);
-            FLOAT_KEEP(xt);
             f[t][0] = v_fma(a, xt, f[t][0]);
             f[t][1] = v_fma(b, xt, f[t][1]);
         }
