@@ -17,7 +17,7 @@
 # V=1 shows whole commands.
 
 # All cores, unless told otherwise.
-ifeq (,$(findstring j,$(filter-out --%,$(MAKEFLAGS))))
+ifeq (,$(findstring jobserver,$(MAKEFLAGS))$(findstring -j,$(MAKEFLAGS)))
 MAKEFLAGS += -j$(shell nproc)
 endif
 
@@ -28,7 +28,7 @@ OPT     ?= -O3 -g
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter
 WERROR  ?=
 SAN     ?=
-ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_pthreads
 CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
