@@ -3,11 +3,12 @@
 
 #include "model/model.h"
 
+/* clang-format off */
 /* Every architecture once. */
 #define ARCH_LIST(X)                                                                               \
-    X(llama)                                                                                       \
-    X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3moe) X(gemma2) X(gemma3) X(phi3) X(olmo2)       \
-        X(gpt_oss)
+    X(llama) X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3moe) X(gemma2) X(gemma3) X(phi3)       \
+    X(olmo2) X(gpt_oss)
+/* clang-format on */
 
 #define DECLARE(name) extern const arch arch_##name;
 ARCH_LIST(DECLARE)
