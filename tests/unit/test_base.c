@@ -68,7 +68,7 @@ static void map_finds_what_was_added_and_refuses_twins(void)
 {
     map m;
     map_init(&m);
-    static char keys[5000][8];
+    static char keys[5000][16];
     for (int i = 0; i < 5000; i++) {
         snprintf(keys[i], sizeof keys[i], "k%d", i);
         CHECK(map_add(&m, text_of(keys[i]), i) == LACE_OK);
