@@ -7,9 +7,9 @@
  *     void words_TYPE(tile, part, j, w)       columns 32j ... 32j + 31: w[i] has 32j + 4i ... + 3
  *     void scales_TYPE(tile, part, s)         of all groups of the tile
  *
- * and constants: BYTES_TYPE, of a tile; GROUPS_TYPE, groups in a tile; SCALES_TYPE, 1 or 2 scales
- * for a group; HAS_MIN_TYPE; OFFSET_TYPE, what the bytes are larger by; MOST_TYPE, the largest
- * byte. A value is
+ * and constants: BYTES_TYPE, of a tile; GROUPS_TYPE, groups in a tile; IS_STREAM_TYPE, whether a
+ * tile is read once from its start to its end; SCALES_TYPE, 1 or 2 scales for a group;
+ * HAS_MIN_TYPE; OFFSET_TYPE, what the bytes are larger by; MOST_TYPE, the largest byte. A value is
  *
  *     scale * (byte - offset)     or     scale * byte - min
  *
@@ -40,11 +40,11 @@ typedef struct tile_scales {
     vf scale[16], min[16];
 } tile_scales;
 
-#define TYPE(type, bytes, groups, planes, scales, has_min, offset, most)                           \
+#define TYPE(type, bytes, groups, is_stream, scales, has_min, offset, most)                        \
     enum {                                                                                         \
         BYTES_##type = bytes,                                                                      \
         GROUPS_##type = groups,                                                                    \
-        PLANES_##type = planes,                                                                    \
+        IS_STREAM_##type = is_stream,                                                              \
         SCALES_##type = scales,                                                                    \
         HAS_MIN_##type = has_min,                                                                  \
         OFFSET_##type = offset,                                                                    \
@@ -123,7 +123,7 @@ SCALES(q4_1)
     s->min[0] = negate(load_halves(tile + 32, part));
 }
 
-TYPE(q5_0, 16 * BLOCK_BYTES_Q5_0, 1, 2, 1, 0, 16, 31)
+TYPE(q5_0, 16 * BLOCK_BYTES_Q5_0, 1, 1, 1, 0, 16, 31)
 WORDS(q5_0)
 {
     fives_32(tile + 32, part, w);
@@ -133,7 +133,7 @@ SCALES(q5_0)
     s->scale[0] = load_halves(tile, part);
 }
 
-TYPE(q5_1, 16 * BLOCK_BYTES_Q5_1, 1, 2, 1, 1, 0, 31)
+TYPE(q5_1, 16 * BLOCK_BYTES_Q5_1, 1, 1, 1, 1, 0, 31)
 WORDS(q5_1)
 {
     fives_32(tile + 64, part, w);
@@ -209,7 +209,7 @@ ALWAYS_INLINE void six_bit_scales(const uint8_t *at, int part, tile_scales *s)
     }
 }
 
-TYPE(q4_k, 16 * BLOCK_BYTES_Q4_K, 8, 1, 1, 1, 0, 15)
+TYPE(q4_k, 16 * BLOCK_BYTES_Q4_K, 8, 0, 1, 1, 0, 15)
 WORDS(q4_k)
 {
     UNROLL
@@ -224,7 +224,7 @@ SCALES_APART(q4_k)
         s->scale[j] = low_field_scale(s->scale[j], 4 * (j % 2));
 }
 
-TYPE(q5_k, 16 * BLOCK_BYTES_Q5_K, 8, 2, 1, 1, 0, 31)
+TYPE(q5_k, 16 * BLOCK_BYTES_Q5_K, 8, 0, 1, 1, 0, 31)
 WORDS(q5_k)
 {
     UNROLL
@@ -239,7 +239,7 @@ SCALES_APART(q5_k)
     six_bit_scales(tile, part, s);
 }
 
-TYPE(q6_k, 16 * BLOCK_BYTES_Q6_K, 8, 2, 2, 0, 32, 63)
+TYPE(q6_k, 16 * BLOCK_BYTES_Q6_K, 8, 0, 2, 0, 32, 63)
 WORDS(q6_k)
 {
     const uint8_t *half = tile + 288 + 1536 * (j / 4);
@@ -258,7 +258,7 @@ SCALES_APART(q6_k)
         s->scale[i] = v_mul(scale, floats_from_signed(load_bytes(tile + 16 * i, part)));
 }
 
-TYPE(q2_k, 16 * BLOCK_BYTES_Q2_K, 8, 2, 2, 1, 0, 3)
+TYPE(q2_k, 16 * BLOCK_BYTES_Q2_K, 8, 0, 2, 1, 0, 3)
 WORDS(q2_k)
 {
     UNROLL
@@ -283,7 +283,7 @@ ALWAYS_INLINE vf scale_by_signed(vf scale, vb low, vb high)
     return v_mul(scale, v_sub(floats_from_bytes(vb_or(low, high)), v_set(32.0f)));
 }
 
-TYPE(q3_k, 16 * BLOCK_BYTES_Q3_K, 8, 2, 2, 0, 4, 7)
+TYPE(q3_k, 16 * BLOCK_BYTES_Q3_K, 8, 0, 2, 0, 4, 7)
 WORDS(q3_k)
 {
     UNROLL
