@@ -21,7 +21,6 @@ typedef struct sample {
     int block_values, block_bytes;
     int n_rows, row_values;
     char blocks_file[64], values_file[64];
-    char case_name[80];
 } sample;
 
 static sample samples[MAX_SAMPLES];
@@ -500,9 +499,9 @@ int main(void)
     read_index();
     CASE(index_has_every_gguf_type_but_f32);
     for (int i = 0; i < n_samples; i++) {
-        snprintf(samples[i].case_name, sizeof samples[i].case_name, "unpack_%s_equals_ggml",
-                 samples[i].type_name);
-        tap_case_arg(samples[i].case_name, decode_sample, &samples[i]);
+        char title[128];
+        snprintf(title, sizeof title, "unpack_%s_equals_ggml", samples[i].type_name);
+        tap_case_arg(title, decode_sample, &samples[i]);
     }
     CASE(f32_rows_are_copied);
     CASE(plain_integers_and_f64_have_no_decoder);
