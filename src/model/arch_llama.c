@@ -36,21 +36,7 @@ static lace_status bind(model *m, lace_error *err)
 
 static void build(const model *m, plan *p, const kv_layer *kv)
 {
-    value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
-    angles turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
-        x = build_residual(m, p, x, a, NULL);
-        value n = build_norm(m, p, x, l->ffn_norm);
-        if (m->config.n_experts > 0)
-            x = build_moe_add(m, p, i, x, n, GLU_SILU);
-        else
-            x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
+    build_pre_norm(m, p, kv, GLU_SILU);
 }
 
 const arch arch_llama = {

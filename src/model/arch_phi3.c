@@ -2,8 +2,6 @@
  * Phi-3 and Phi-4: llama with q, k, v and gate, up in one tensor each, a rotary embedding that may
  * turn only part of a head, and factors for long contexts.
  */
-#include <math.h>
-
 #include "model/transformer.h"
 
 static lace_status configure(model_config *c, lace_error *err)
@@ -30,18 +28,7 @@ static lace_status bind(model *m, lace_error *err)
 
 static void build(const model *m, plan *p, const kv_layer *kv)
 {
-    value x = plan_embed(p, m->embedding, 1);
-    angles turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
-        x = build_residual(m, p, x, a, NULL);
-        value f = build_ffn(m, p, i, build_norm(m, p, x, l->ffn_norm), GLU_SILU);
-        x = build_residual(m, p, x, f, NULL);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
+    build_pre_norm(m, p, kv, GLU_SILU);
 }
 
 const arch arch_phi3 = {.name = "phi3", .configure = configure, .bind = bind, .build = build};

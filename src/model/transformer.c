@@ -188,3 +188,22 @@ void build_logits(const model *m, plan *p, value x)
         logits = plan_softcap(p, logits, (float)c->final_softcap);
     plan_result(p, logits);
 }
+
+void build_pre_norm(const model *m, plan *p, const kv_layer *kv, glu_kind kind)
+{
+    value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        x = build_residual(m, p, x, a, NULL);
+        value n = build_norm(m, p, x, l->ffn_norm);
+        if (m->config.n_experts > 0)
+            x = build_moe_add(m, p, i, x, n, kind);
+        else
+            x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}

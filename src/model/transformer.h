@@ -42,6 +42,12 @@ value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
 /* x += residual_scale * the experts' answer to n. */
 value build_moe_add(const model *m, plan *p, int i, value x, value n, glu_kind kind);
 
+/*
+ * The whole plan of the commonest kind: a norm before attention and one before the feed-forward
+ * network or the experts, whichever the config has.
+ */
+void build_pre_norm(const model *m, plan *p, const kv_layer *kv, glu_kind kind);
+
 /* Norm of a whole row. */
 value build_norm(const model *m, plan *p, value x, const float *scales);
 
