@@ -500,7 +500,7 @@ int main(void)
     CASE(index_has_every_gguf_type_but_f32);
     for (int i = 0; i < n_samples; i++) {
         char title[128];
-        snprintf(title, sizeof title, "unpack_%s_equals_ggml", samples[i].type_name);
+        snprintf(title, sizeof title, "unpack_%.60s_equals_ggml", samples[i].type_name);
         tap_case_arg(title, decode_sample, &samples[i]);
     }
     CASE(f32_rows_are_copied);
