@@ -2,9 +2,11 @@
  * The program `lace`: finds the verb and runs it. Exit codes: 0 done, 1 an error (one line on
  * standard error says which), 130 stopped by Ctrl-C (128 and the signal's number, as in shells).
  */
+#define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli.h"
 
@@ -102,8 +104,19 @@ static lace_status dispatch(int argc, char **argv, lace_error *err)
     return v->run(v, argc - 2, argv + 2, err);
 }
 
+/* A mapped file was cut short by another program while we read it: say so, and end like any error.
+ */
+static void on_bus_error(int number)
+{
+    static const char line[] =
+        "lace: a model file was truncated while it was in use; restore it and start again\n";
+    (void)!write(STDERR_FILENO, line, sizeof line - 1);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
+    signal(SIGBUS, on_bus_error);
     signal(SIGPIPE, SIG_DFL); /* `lace run | head` ends quietly, whatever was inherited */
     lace_error err = {LACE_OK, ""};
     lace_status status = dispatch(argc, argv, &err);

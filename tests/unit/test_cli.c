@@ -466,6 +466,16 @@ static void a_closed_pipe_ends_quietly(void)
     CHECK(r.n_err == 0);
 }
 
+/* With --mmap every token reads the whole file; 900 of them take seconds. */
+static void a_file_cut_short_in_use_is_an_error(void)
+{
+    sh("cp " MODEL " $dir/cut.gguf; : >$dir/cut.txt; "
+       "(until [ -s $dir/cut.txt ]; do sleep 0.05; done; truncate -s 4096 $dir/cut.gguf) & "
+       "\"$lace\" run $dir/cut.gguf --mmap -p 'Once upon a time' -n 900 --ignore-eos -t 1 "
+       "</dev/null >$dir/cut.txt");
+    check_error("truncated while it was in use");
+}
+
 static void a_full_disk_is_an_error(void)
 {
     if (access("/dev/full", W_OK) != 0) {
@@ -621,6 +631,7 @@ int main(void)
     CASE(every_kv_type_and_mmap_run);
     CASE(nothing_but_plain_text_is_printed_into_a_pipe);
     CASE(a_closed_pipe_ends_quietly);
+    CASE(a_file_cut_short_in_use_is_an_error);
     CASE(a_full_disk_is_an_error);
     CASE(an_interrupt_keeps_the_text_and_the_statistics);
     CASE(inspect_describes_the_built_in_model);
