@@ -93,7 +93,7 @@ $(B)/obj/%.S.o: %.S
 # The built-in model is part of the program.
 $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
 
-$(B)/liblace.a: $(LIB_OBJ)
+$(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o
 	@rm -f $@
 	$(call say,ar)$(AR) rcs $@ $^
 
@@ -184,7 +184,7 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 # has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
-ARM_SRC := $(filter-out %/json_read.c,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
+ARM_SRC := $(filter-out %/json_read.c src/kernels/cuda/%,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
            $(KERNEL_TEST_SRC) tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
 arm:
@@ -205,17 +205,38 @@ arm-check: $(B)/checkkernels-static
 
 # ---- GPU -----------------------------------------------------------------------------------------
 
-NVCC      ?= nvcc
-CUDA_SRC  := $(sort $(wildcard src/kernels/cuda/*.cu))
-CUDA_ARCH := $(foreach n,80 86 89 90,-gencode arch=compute_$(n),code=sm_$(n)) \
+# Kernels are compiled into fat binaries that are part of the program. Without nvcc the program has
+# none and runs on the CPU only. NVCC= (nothing) leaves them out on purpose.
+NVCC      ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA_SRC  := $(if $(NVCC),$(sort $(wildcard src/kernels/cuda/*.cu)))
+CUDA_BIN  := $(patsubst src/kernels/cuda/%.cu,$(B)/cuda/%.fatbin,$(CUDA_SRC))
+CUDA_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
              -gencode arch=compute_90,code=compute_90
+CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(CUDA_MORE)
 
-cuda: $(patsubst src/kernels/cuda/%.cu,$(B)/cuda/%.fatbin,$(CUDA_SRC))
-	@$(if $(CUDA_SRC),,echo "no GPU kernels in the tree yet")
+cuda: $(CUDA_BIN)
+	@$(if $(NVCC),,echo "cuda: nvcc is not installed, lace runs on the CPU only")
 
 $(B)/cuda/%.fatbin: src/kernels/cuda/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 -O3 -Isrc -Iinclude $(CUDA_ARCH) -fatbin -o $@ $<
+	$(call say,nvcc)$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -MD -MP -MT $@ -MF $(@:.fatbin=.d) -fatbin -o $@ $<
+
+# A table of their addresses, ended by 0. Written anew only when the list of kernels changes.
+$(B)/cuda/images.S: FORCE
+	@mkdir -p $(@D)
+	@{ echo '.section .data.rel.ro, "aw"'; echo '.balign 64'; echo '.globl gpu_images'; \
+	   echo 'gpu_images:'; for f in $(CUDA_BIN); do echo ".quad image_$$(basename $$f .fatbin)"; done; \
+	   echo '.quad 0'; echo '.section .rodata'; for f in $(CUDA_BIN); do \
+	   echo '.balign 64'; echo "image_$$(basename $$f .fatbin): .incbin \"$$f\""; done; \
+	   echo '.section .note.GNU-stack, "", %progbits'; } >$@.new
+	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(NVCC),true,\
+	    echo "  note  no nvcc: this lace runs on the CPU only"); }
+
+FORCE:
+
+$(B)/obj/cuda_images.S.o: $(B)/cuda/images.S $(CUDA_BIN)
+	@mkdir -p $(@D)
+	$(call say,as)$(CC) -c -o $@ $<
 
 # ---- Giving it away ------------------------------------------------------------------------------
 
@@ -248,7 +269,7 @@ release-link: $(CLI_OBJ) $(B)/liblace.a
 # Keep objects of tests: make would delete them as intermediate.
 .SECONDARY:
 
--include $(shell find $(B)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/cuda -name '*.d' 2>/dev/null)
 
 clean:
 	rm -rf build
