@@ -49,7 +49,7 @@ x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
 aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c
 LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
 LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
-CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c))
+CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -92,6 +92,9 @@ $(B)/obj/%.S.o: %.S
 
 # The built-in model is part of the program.
 $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
+
+# So is the server's page.
+$(B)/obj/src/server/page_assets.S.o: src/server/page_assets.def $(wildcard web/*)
 
 $(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o
 	@rm -f $@

@@ -1,0 +1,136 @@
+// A server with the routes that the page uses and answers that a test can choose.
+//
+// It serves web/ as the real one does, with the same headers, so that the policy is in force. The last
+// message decides the answer: "say:NAME" gives ANSWERS[NAME]; anything else is repeated. Run by hand:
+//
+//     node tests/web/mock.mjs [PORT]
+
+import { createServer } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { ANSWERS } from './answers.mjs';
+
+const root = new URL('../../', import.meta.url);
+
+// Path -> {type, file}, from the list that the program is built from.
+function readAssets() {
+  const assets = new Map();
+  const text = readFileSync(new URL('src/server/page_assets.def', root), 'utf8');
+  for (const m of text.matchAll(/PAGE_ASSET\(\w+, "([^"]+)", "([^"]+)", "([^"]+)"\)/g)) assets.set(m[1], { type: m[2], file: m[3] });
+  return assets;
+}
+
+// The policy, from the program's source.
+function readPolicy() {
+  const text = readFileSync(new URL('src/server/page.c', root), 'utf8');
+  const m = /"Content-Security-Policy",((?:\s*"[^"]*")+)/.exec(text);
+  return [...m[1].matchAll(/"([^"]*)"/g)].map((x) => x[1]).join('');
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// options: {key, hasTemplate, delay (ms between pieces)}
+export function startMock(options = {}) {
+  const assets = readAssets();
+  const policy = readPolicy();
+  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], aborted: 0, fail: null, ...options };
+
+  async function answerStream(request, response, body) {
+    const isChat = body.messages !== undefined;
+    const last = isChat ? body.messages.at(-1).content : body.prompt;
+    const name = /^say:(\w+)/.exec(last)?.[1];
+    const answer = name && ANSWERS[name] ? ANSWERS[name] : { content: isChat ? `You wrote: ${last}` : ' and so it went on.' };
+    let isOpen = true;
+    response.on('close', () => {
+      if (!response.writableEnded) {
+        isOpen = false;
+        state.aborted++;
+      }
+    });
+    response.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-cache' });
+    const send = (delta, finish = null) => {
+      const choice = isChat ? { index: 0, delta, finish_reason: finish } : { index: 0, text: delta.content || '', finish_reason: finish };
+      response.write(`data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', model: 'mock', choices: [choice] })}\n\n`);
+    };
+    state.running++;
+    let n = 0;
+    if (isChat) send({ role: 'assistant', content: '' });
+    const pieces = (text) => text.match(/\s*\S{1,12}|\s+$/g) || [];
+    for (const [kind, text] of [['reasoning_content', answer.reasoning || ''], ['content', answer.content]]) {
+      for (const piece of pieces(text)) {
+        if (!isOpen) break;
+        send({ [kind]: piece });
+        n++;
+        state.generated++;
+        await sleep(answer.delay ?? state.delay);
+      }
+    }
+    state.running--;
+    if (!isOpen) return;
+    if (answer.breaksOff) {
+      await sleep(50);
+      response.destroy();
+      return;
+    }
+    send({}, answer.finish || 'stop');
+    response.write(`data: ${JSON.stringify({ choices: [], usage: { prompt_tokens: 40, completion_tokens: n, prompt_tokens_details: { cached_tokens: 16 } } })}\n\n`);
+    response.end('data: [DONE]\n\n');
+  }
+
+  function metrics() {
+    const histogram = (metric, scale) => [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5]
+      .map((le, i) => `${metric}_bucket{le="${le * scale}"} ${Math.round(state.generated * Math.min(1, (i + 1) / 7))}`)
+      .concat(`${metric}_bucket{le="+Inf"} ${state.generated}`, `${metric}_sum ${state.generated * 0.03}`, `${metric}_count ${state.generated}`).join('\n');
+    return [
+      `lace_generated_tokens_total ${state.generated}`, `lace_prompt_tokens_total ${state.generated * 3}`,
+      `lace_requests_running ${state.running}`, 'lace_requests_waiting 0', 'lace_kv_pages_used 37', 'lace_kv_pages_total 256',
+      `lace_prefix_hit_tokens_total ${state.generated * 2}`, `lace_prefix_miss_tokens_total ${state.generated}`,
+      histogram('lace_time_to_first_token_seconds', 1), histogram('lace_inter_token_seconds', 0.1), histogram('lace_queue_seconds', 0.02),
+    ].join('\n') + '\n';
+  }
+
+  const server = createServer(async (request, response) => {
+    const json = (status, value, headers = {}) => {
+      response.writeHead(status, { 'Content-Type': 'application/json', ...headers });
+      response.end(JSON.stringify(value));
+    };
+    const { pathname } = new URL(request.url, 'http://mock');
+    const asset = assets.get(pathname);
+    if (asset) {
+      response.writeHead(200, { 'Content-Type': asset.type, 'Content-Security-Policy': policy, 'X-Content-Type-Options': 'nosniff' });
+      response.end(await readFile(new URL(asset.file, root)));
+      return;
+    }
+    if (state.key && request.headers.authorization !== `Bearer ${state.key}`) {
+      json(401, { error: { message: 'a valid API key is needed', type: 'authentication_error' } });
+      return;
+    }
+    if (pathname === '/v1/models') json(200, { object: 'list', data: [{ id: state.model || 'mock-7b-instruct', object: 'model', meta: { n_params: 7241732096, n_ctx_train: 32768 } }] });
+    else if (pathname === '/props') json(200, { chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k' });
+    else if (pathname === '/metrics') {
+      response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4' });
+      response.end(metrics());
+    } else if (pathname === '/v1/chat/completions' || pathname === '/v1/completions') {
+      let text = '';
+      for await (const chunk of request) text += chunk;
+      const body = JSON.parse(text);
+      state.bodies.push(body);
+      if (state.fail) json(state.fail.status, { error: { message: state.fail.message, type: state.fail.type || 'server_error' } }, state.fail.headers);
+      else await answerStream(request, response, body);
+    } else json(404, { error: { message: `no route ${pathname}`, type: 'not_found_error' } });
+  });
+  return new Promise((resolve) => {
+    server.listen(options.port || 0, '127.0.0.1', () => resolve({
+      url: `http://127.0.0.1:${server.address().port}`, state,
+      close: () => new Promise((done) => {
+        server.closeAllConnections();
+        server.close(done);
+      }),
+    }));
+  });
+}
+
+if (process.argv[1] === new URL(import.meta.url).pathname) {
+  const mock = await startMock({ port: Number(process.argv[2] || 8099) });
+  console.log(mock.url);
+}

@@ -1,0 +1,182 @@
+// Draws one conversation: its messages, their buttons, and the editor inside a message.
+//
+// A message that is drawn can be drawn again with refresh(), which changes only what changed; a stream
+// calls it once a frame.
+
+import { copyText, el, icon, renderMarkdown } from './markdown.js';
+import { count, duration } from './panel.js';
+
+function button(name, label, onclick) {
+  return el('button', { class: 'act', type: 'button', 'aria-label': label, title: label, onclick }, icon(name));
+}
+
+function statistics(meta) {
+  if (!meta) return '';
+  const parts = [];
+  if (meta.tokens) parts.push(`${count(meta.tokens)} token${meta.tokens === 1 ? '' : 's'}`);
+  if (meta.rate) parts.push(`${meta.rate < 10 ? meta.rate.toFixed(1) : Math.round(meta.rate)} tokens/s`);
+  if (meta.first) parts.push(`first after ${duration(meta.first / 1000)}`);
+  if (meta.cached) parts.push(`${count(meta.cached)} of ${count(meta.prompt)} prompt tokens cached`);
+  if (meta.finish === 'length') parts.push('cut at the limit');
+  if (meta.finish === 'stopped') parts.push('stopped');
+  return parts.join(' · ');
+}
+
+// actions: {again(node), edit(node, text), turn(node, step), retry(node), isStreaming(node)}
+export function createView(log, actions) {
+  let drawn = new Map(); // node id -> what refresh() needs
+
+  function drawReasoning(parts, node) {
+    if (!node.reasoning) {
+      parts.reasoning.hidden = true;
+      return;
+    }
+    const isOpen = actions.isStreaming(node) && !node.content;
+    parts.reasoning.hidden = false;
+    const seconds = node.meta && node.meta.thought;
+    const title = isOpen ? 'Thinking' : seconds ? `Thought for ${duration(seconds / 1000)}` : 'Thoughts';
+    parts.reasoningTitle.textContent = title;
+    parts.reasoning.classList.toggle('pulse', isOpen);
+    parts.reasoningBody.textContent = node.reasoning;
+  }
+
+  function drawError(parts, node) {
+    parts.error.hidden = !node.error;
+    if (!node.error) return;
+    parts.error.replaceChildren(
+      el('p', {}, node.error.message),
+      el('button', { class: 'plain', type: 'button', onclick: () => actions.retry(node) }, 'Try again'));
+  }
+
+  function drawBranches(parts, conversation, node) {
+    const siblings = conversation.nodes[node.parent].children;
+    if (siblings.length < 2) {
+      parts.branches.replaceChildren();
+      return;
+    }
+    const at = siblings.indexOf(node.id);
+    const left = button('left', 'Previous version', () => actions.turn(node, -1));
+    const right = button('right', 'Next version', () => actions.turn(node, 1));
+    left.disabled = at === 0;
+    right.disabled = at === siblings.length - 1;
+    parts.branches.replaceChildren(left, el('span', { 'aria-label': `Version ${at + 1} of ${siblings.length}` }, `${at + 1}/${siblings.length}`), right);
+  }
+
+  function refresh(conversation, node) {
+    const parts = drawn.get(node.id);
+    if (!parts) return;
+    const isLive = actions.isStreaming(node);
+    parts.root.classList.toggle('streaming', isLive);
+    if (node.role === 'user') parts.body.textContent = node.content;
+    else {
+      drawReasoning(parts, node);
+      renderMarkdown(parts.body, node.content);
+      parts.waiting.hidden = !(isLive && !node.content && !node.reasoning);
+      parts.stats.textContent = isLive ? '' : statistics(node.meta);
+    }
+    drawError(parts, node);
+    drawBranches(parts, conversation, node);
+    parts.acts.hidden = isLive;
+  }
+
+  function startEdit(conversation, node) {
+    const parts = drawn.get(node.id);
+    const area = el('textarea', { class: 'edit', 'aria-label': 'Edit the message', rows: 1 });
+    area.value = node.content;
+    const grow = () => {
+      area.style.height = 'auto';
+      area.style.height = `${Math.min(area.scrollHeight, 400)}px`;
+    };
+    const close = () => {
+      form.replaceWith(parts.body);
+      parts.acts.hidden = false;
+      parts.root.classList.remove('editing');
+      parts.root.querySelector('.act')?.focus();
+    };
+    const form = el('form', { class: 'edit-form' }, area,
+      el('div', { class: 'row' }, el('span', { class: 'note' }, 'The old version stays: 1/2'),
+        el('button', { type: 'button', class: 'plain', onclick: close }, 'Cancel'),
+        el('button', { type: 'submit', class: 'primary' }, 'Send')));
+    form.addEventListener('submit', (e) => {
+      e.preventDefault();
+      if (area.value.trim() === '') return;
+      close();
+      actions.edit(node, area.value);
+    });
+    area.addEventListener('input', grow);
+    area.addEventListener('keydown', (e) => {
+      if (e.key === 'Escape') {
+        e.stopPropagation();
+        close();
+      } else if (e.key === 'Enter' && (e.ctrlKey || e.metaKey || !e.shiftKey) && !e.isComposing) {
+        e.preventDefault();
+        form.requestSubmit();
+      }
+    });
+    parts.root.classList.add('editing');
+    parts.body.replaceWith(form);
+    parts.acts.hidden = true;
+    grow();
+    area.focus();
+    area.setSelectionRange(area.value.length, area.value.length);
+  }
+
+  function create(conversation, node) {
+    const isUser = node.role === 'user';
+    const parts = {
+      body: el('div', { class: isUser ? 'text' : 'text md' }),
+      error: el('div', { class: 'error', role: 'alert', hidden: true }),
+      branches: el('span', { class: 'branches' }),
+      acts: el('div', { class: 'acts' }),
+    };
+    const copy = button('copy', 'Copy', () => copyText(node.content, copy));
+    if (isUser) {
+      parts.acts.append(parts.branches, button('edit', 'Edit', () => startEdit(conversation, node)), copy);
+      parts.root = el('article', { class: 'message user', 'aria-label': 'You' }, el('div', { class: 'bubble' }, parts.body), parts.error, parts.acts);
+    } else {
+      parts.reasoningTitle = el('span');
+      parts.reasoningBody = el('div', { class: 'thoughts' });
+      parts.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, parts.reasoningTitle), parts.reasoningBody);
+      parts.waiting = el('div', { class: 'waiting', hidden: true, 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i'));
+      parts.stats = el('span', { class: 'stats' });
+      parts.acts.append(parts.branches, copy, button('again', 'Another answer', () => actions.again(node)), parts.stats);
+      parts.root = el('article', { class: 'message answer', 'aria-label': 'Answer' }, parts.reasoning, parts.waiting, parts.body, parts.error, parts.acts);
+    }
+    parts.root.dataset.id = node.id;
+    drawn.set(node.id, parts);
+    return parts.root;
+  }
+
+  // Draws the path; messages that are there already stay.
+  function show(conversation, path) {
+    const keep = new Set(path.map((n) => n.id));
+    for (const [id, parts] of drawn) {
+      if (keep.has(id)) continue;
+      parts.root.remove();
+      drawn.delete(id);
+    }
+    let before = null;
+    for (const node of path) {
+      const root = drawn.has(node.id) ? drawn.get(node.id).root : create(conversation, node);
+      const place = before ? before.nextSibling : log.firstChild;
+      if (root !== place) log.insertBefore(root, place);
+      refresh(conversation, node);
+      before = root;
+    }
+  }
+
+  function clear() {
+    drawn = new Map();
+    log.replaceChildren();
+  }
+
+  return { show, refresh, clear, startEdit: (conversation, node) => drawn.has(node.id) && startEdit(conversation, node) };
+}
+
+// What is shown before the first message.
+export function drawWelcome(log, { name, note, starters, onStart }) {
+  log.replaceChildren(el('div', { class: 'welcome' },
+    el('div', { class: 'mark' }, icon('logo')),
+    el('h1', {}, name), el('p', {}, note),
+    el('div', { class: 'starters' }, ...starters.map((text) => el('button', { type: 'button', onclick: () => onStart(text) }, text)))));
+}
