@@ -8,7 +8,6 @@
 #include "compress/convert_meta.h"
 #include "kernels/ref/pack.h"
 #include "kernels/ref/unpack.h"
-#include "model/vocab_hf.h"
 
 /* One tensor to be written. */
 typedef struct job {
@@ -124,25 +123,6 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, job *jobs, 
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-/* A directory without a tokenizer becomes a file without a vocabulary. */
-static lace_status add_vocab(const char *directory, const weights *files, int32_t n_vocab,
-                             const convert_options *o, gguf_writer *w, lace_error *err)
-{
-    hf_tokenizer *t = NULL;
-    if (!o->no_vocab) {
-        lace_status status = hf_tokenizer_open(directory, weights_config(files), &t, err);
-        if (status == LACE_OK && t)
-            status = hf_tokenizer_to_gguf(t, (size_t)n_vocab, w, err);
-        bool has_vocab = t != NULL;
-        hf_tokenizer_close(t);
-        if (status != LACE_OK)
-            return error_prefix(err, status, directory);
-        if (has_vocab)
-            return LACE_OK;
-    }
-    return gguf_writer_add_text(w, "tokenizer.ggml.model", text_of("none"), err);
-}
-
 static lace_status write_file(const char *directory, const char *path, const weights *files,
                               const hf_config *config, hf_tensors *tensors,
                               const convert_options *o, convert_result *out, lace_error *err)
@@ -154,8 +134,13 @@ static lace_status write_file(const char *directory, const char *path, const wei
         return error_nomem(err, "the list of tensors");
     lace_status status;
     TRY_GOTO(status, end, gguf_writer_create(&w, err));
-    TRY_GOTO(status, end, convert_add_meta(directory, config, tensors, main_type, w, err));
-    TRY_GOTO(status, end, add_vocab(directory, files, config->model.n_vocab, o, w, err));
+    TRY_GOTO(status, end,
+             convert_add_meta(directory, config, tensors, convert_file_type(tensors, main_type), w,
+                              err));
+    if (o->no_vocab)
+        gguf_writer_add_text(w, "tokenizer.ggml.model", text_of("none"), NULL);
+    else
+        TRY_GOTO(status, end, convert_add_vocab(directory, files, config->model.n_vocab, w, err));
     TRY_GOTO(status, end, add_tensors(tensors, main_type, jobs, w, err));
     TRY_GOTO(status, end, gguf_writer_to_file(w, path, o->on_progress, o->progress_user, err));
     if (out) {

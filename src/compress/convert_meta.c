@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/vocab_hf.h"
+
 /* What general.file_type says, by the type of the matrices. */
 static int file_type_of(dtype type)
 {
@@ -232,8 +234,16 @@ static void title_of(const char *directory, char *out, size_t n_out)
     convert_title(slash ? slash + 1 : directory, out, n_out);
 }
 
+int convert_file_type(hf_tensors *tensors, dtype type)
+{
+    bool has_mxfp4 = false;
+    for (size_t i = 0; i < hf_tensors_count(tensors); i++)
+        has_mxfp4 = has_mxfp4 || hf_tensors_at(tensors, i)->type == DTYPE_MXFP4;
+    return has_mxfp4 && type != DTYPE_Q8_0 ? FILE_TYPE_MXFP4 : file_type_of(type);
+}
+
 lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
-                             dtype type, gguf_writer *w, lace_error *err)
+                             int file_type, gguf_writer *w, lace_error *err)
 {
     TRY(check_expressible(config, err));
     keys k = {w, config->model.architecture};
@@ -244,14 +254,26 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     gguf_writer_add_text(w, "general.name", text_of(title), NULL);
     gguf_writer_add_text(w, "general.size_label", text_of(convert_size_label(tensors, label)),
                          NULL);
-    bool has_mxfp4 = false;
-    for (size_t i = 0; i < hf_tensors_count(tensors); i++)
-        has_mxfp4 = has_mxfp4 || hf_tensors_at(tensors, i)->type == DTYPE_MXFP4;
-    int file_type = has_mxfp4 && type != DTYPE_Q8_0 ? FILE_TYPE_MXFP4 : file_type_of(type);
     gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, NULL);
     gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
     put_sizes(&k, config);
     put_rope(&k, config);
     put_factors(&k, config);
     return LACE_OK;
+}
+
+lace_status convert_add_vocab(const char *directory, const weights *files, int32_t n_vocab,
+                              gguf_writer *w, lace_error *err)
+{
+    hf_tokenizer *t = NULL;
+    lace_status status = hf_tokenizer_open(directory, weights_config(files), &t, err);
+    if (status == LACE_OK && t)
+        status = hf_tokenizer_to_gguf(t, (size_t)n_vocab, w, err);
+    bool has_vocab = t != NULL;
+    hf_tokenizer_close(t);
+    if (status != LACE_OK)
+        return error_prefix(err, status, directory);
+    if (has_vocab)
+        return LACE_OK;
+    return gguf_writer_add_text(w, "tokenizer.ggml.model", text_of("none"), err);
 }

@@ -5,9 +5,16 @@
 #include "formats/gguf_write.h"
 #include "model/hf_names.h"
 
-/* "general.*", and the numbers of the architecture. `type` is that of the matrices. */
+/* What general.file_type says of matrices of a plain type. */
+int convert_file_type(hf_tensors *tensors, dtype type);
+
+/* "general.*", and the numbers of the architecture. */
 lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
-                             dtype type, gguf_writer *w, lace_error *err);
+                             int file_type, gguf_writer *w, lace_error *err);
+
+/* The vocabulary; a directory without a tokenizer becomes a file that says so. */
+lace_status convert_add_vocab(const char *directory, const weights *files, int32_t n_vocab,
+                              gguf_writer *w, lace_error *err);
 
 /* "115K", "4x116K" (experts), "4.2M": how large the model is, into out. Returns out. */
 const char *convert_size_label(hf_tensors *tensors, char out[32]);

@@ -1,0 +1,36 @@
+/*
+ * Quantizing a model: every matrix is written in the type that a mix gives it, each value rounded
+ * to the nearest that its block can hold, with scales that were searched for.
+ *
+ * The result does not depend on the number of threads, and is there whole or not at all.
+ */
+#ifndef LACE_COMPRESS_QUANTIZE_H
+#define LACE_COMPRESS_QUANTIZE_H
+
+#include "compress/imatrix.h"
+#include "compress/mix.h"
+
+typedef struct quantize_options {
+    const mix *mix;               /* required */
+    const imatrix *importance;    /* NULL (default): all inputs count the same */
+    const char *importance_path;  /* for the metadata; NULL: none */
+    bool allow_requantize;        /* matrices may be quantized already; default false */
+    int n_threads;                /* 0 (default): one per core */
+    lace_progress_fn on_progress; /* may be NULL */
+    void *progress_user;
+} quantize_options;
+
+quantize_options quantize_options_default(void);
+
+typedef struct quantize_result {
+    uint64_t n_parameters;
+    uint64_t bytes_before, bytes_after; /* of tensors */
+    size_t n_tensors, n_quantized;
+    size_t n_without_importance; /* matrices that the importance matrix does not know */
+} quantize_result;
+
+/* `input` is a GGUF file or a Hugging Face directory. `out` may be NULL. */
+lace_status quantize_model(const char *input, const char *path, const quantize_options *options,
+                           quantize_result *out, lace_error *err);
+
+#endif

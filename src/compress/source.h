@@ -1,0 +1,32 @@
+/*
+ * A model to be compressed, whatever it lies in: the tensors of a GGUF file or of a Hugging Face
+ * directory under the names and in the layouts of GGUF, readable as floats, and its metadata.
+ */
+#ifndef LACE_COMPRESS_SOURCE_H
+#define LACE_COMPRESS_SOURCE_H
+
+#include "formats/gguf_write.h"
+#include "model/config.h"
+
+typedef struct source source;
+
+lace_status source_open(const char *path, source **out, lace_error *err);
+void source_close(source *s);
+
+const model_config *source_config(const source *s);
+size_t source_count(const source *s);
+const tensor *source_at(const source *s, size_t i); /* data may be NULL: use source_read */
+
+/*
+ * Values [first, first + n) of tensor i as floats; both are whole blocks of the tensor's type. May
+ * be called by several threads at once.
+ */
+void source_read(const source *s, size_t i, uint64_t first, uint64_t n, float *out);
+
+/* The same as bytes in the tensor's own type. */
+void source_copy(const source *s, size_t i, uint64_t first, uint64_t n, void *out);
+
+/* The metadata of the compressed file: all of the model's, with this general.file_type. */
+lace_status source_add_meta(const source *s, int file_type, gguf_writer *w, lace_error *err);
+
+#endif

@@ -1,0 +1,442 @@
+/* compress/quantize.c, mix.c and imatrix.c: whole files, their types, and what must not happen. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "compress/quantize.h"
+#include "formats/weights.h"
+#include "kernels/ref/unpack.h"
+#include "scratch.h"
+#include "tap.h"
+#include "tiny_hf.h"
+#include "tiny_model.h"
+
+static bool is_ok(lace_status status, const lace_error *err)
+{
+    if (status != LACE_OK)
+        tap_note("%s", err->text);
+    return status == LACE_OK;
+}
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+/* A model with rows of whole blocks of 256, as NAME in the scratch folder. */
+static void write_model(const char *name)
+{
+    tiny_options o = tiny_options_default();
+    o.n_embd = o.n_ff = 256;
+    o.n_layers = 1;
+    o.type = DTYPE_F32;
+    gguf_writer *w = NULL;
+    lace_error err;
+    CHECK(is_ok(tiny_model_create(&o, &w, &err), &err) &&
+          is_ok(gguf_writer_to_file(w, scratch_path(name), NULL, NULL, &err), &err));
+    gguf_writer_free(w);
+}
+
+static weights *quantize(const char *input, const char *name, const char *type,
+                         const quantize_options *options)
+{
+    quantize_options o = options ? *options : quantize_options_default();
+    lace_error err;
+    weights *w = NULL;
+    o.mix = mix_find(type);
+    if (CHECK(o.mix) &&
+        CHECK(is_ok(quantize_model(input, scratch_path(name), &o, NULL, &err), &err)))
+        CHECK(is_ok(weights_open(scratch_path(name), &w, &err), &err));
+    return w;
+}
+
+static bool is_same_file(const char *a, const char *b)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "cmp -s %s %s", scratch_path(a), scratch_path(b));
+    return system(command) == 0;
+}
+
+/* ---- Types ----------------------------------------------------------------------------------- */
+
+/* One letter for each layer: 2 to 6 for Q2_K to Q6_K. */
+static void expect_layers(const char *type, const mix_context *c, const char *stem,
+                          const char *expected)
+{
+    char found[16] = "";
+    for (int i = 0; i < c->n_layers; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%d.%s.weight", i, stem);
+        tensor t = {.name = text_of(name), .shape = {2, {512, 512, 1, 1}}};
+        found[i] = dtype_describe(mix_type_of(mix_find(type), c, &t))->name[1];
+    }
+    if (!CHECK(strcmp(found, expected) == 0))
+        tap_note("%s %s: %s, expected %s", type, stem, found, expected);
+}
+
+/* As llama-quantize did it for a model of 8 layers with 4 heads for each of keys and values. */
+static void mixes_are_those_of_llama_cpp(void)
+{
+    mix_context c = {.n_layers = 8, .n_heads_per_kv = 4, .is_tied = true};
+    static const struct {
+        const char *type, *v, *output, *down, *q;
+    } cases[] = {
+        {"q2_k", "44444444", "33333333", "33333333", "22222222"},
+        {"q3_k_s", "33333333", "33333333", "33333333", "33333333"},
+        {"q3_k_m", "55444444", "44444444", "44444444", "33333333"},
+        {"q3_k_l", "55555555", "55555555", "55555555", "33333333"},
+        {"q4_k_s", "55554444", "44444444", "54444444", "44444444"},
+        {"q4_k_m", "64464466", "44444444", "64464466", "44444444"},
+        {"q5_k_m", "65565566", "55555555", "65565566", "55555555"},
+        {"q6_k", "66666666", "66666666", "66666666", "66666666"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        expect_layers(cases[i].type, &c, "attn_v", cases[i].v);
+        expect_layers(cases[i].type, &c, "attn_output", cases[i].output);
+        expect_layers(cases[i].type, &c, "ffn_down", cases[i].down);
+        expect_layers(cases[i].type, &c, "attn_q", cases[i].q);
+    }
+    tensor embedding = {.name = text_of("token_embd.weight"), .shape = {2, {512, 99, 1, 1}}};
+    CHECK(mix_type_of(mix_find("q4_0"), &c, &embedding) == DTYPE_Q6_K);
+    CHECK(mix_type_of(mix_find("q8_0"), &c, &embedding) == DTYPE_Q8_0);
+    c.is_tied = false;
+    CHECK(mix_type_of(mix_find("q4_0"), &c, &embedding) == DTYPE_Q4_0);
+    /* Rows of 96 hold no blocks of 256, rows of 40 none of 32. */
+    tensor odd = {.name = text_of("blk.1.ffn_up.weight"), .shape = {2, {96, 99, 1, 1}}};
+    CHECK(mix_type_of(mix_find("q4_k_m"), &c, &odd) == DTYPE_Q5_0);
+    CHECK(mix_type_of(mix_find("q6_k"), &c, &odd) == DTYPE_Q8_0);
+    odd.shape.dims[0] = 40;
+    CHECK(mix_type_of(mix_find("q4_k_m"), &c, &odd) == DTYPE_F16);
+}
+
+static void every_mix_writes_a_file_that_opens(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    for (size_t i = 0; mix_at(i); i++) {
+        weights *w = quantize(scratch_path("in.gguf"), "out.gguf", mix_at(i)->name, NULL);
+        if (!w)
+            continue;
+        int64_t file_type = -1;
+        CHECK(gguf_get_int(weights_gguf(w), "general.file_type", 0, 99, &file_type, NULL, NULL) ==
+                  LACE_OK &&
+              file_type == mix_at(i)->file_type);
+        CHECK(weights_find(w, "blk.0.attn_q.weight")->type == mix_at(i)->type);
+        CHECK(weights_find(w, "blk.0.attn_norm.weight")->type == DTYPE_F32);
+        weights_close(w);
+    }
+    scratch_remove();
+}
+
+static void a_directory_gives_the_file_of_its_gguf(void)
+{
+    char *directory = tap_shared("models/tales-4m"), *file = tap_shared("models/tales-4m-f16.gguf");
+    if (!directory || !file) {
+        tap_skip("no models/tales-4m");
+    } else {
+        CHECK(scratch_create() != NULL);
+        weights *a = quantize(directory, "a.gguf", "q4_0", NULL);
+        weights *b = quantize(file, "b.gguf", "q4_0", NULL);
+        for (size_t i = 0; a && b && i < weights_count(a); i++) {
+            const tensor *t = weights_at(a, i);
+            char name[64];
+            snprintf(name, sizeof name, "%.*s", (int)t->name.size, t->name.data);
+            const tensor *u = weights_find(b, name);
+            CHECK(u && u->type == t->type && u->n_bytes == t->n_bytes &&
+                  memcmp(u->data, t->data, (size_t)t->n_bytes) == 0);
+        }
+        weights_close(a);
+        weights_close(b);
+        scratch_remove();
+    }
+    free(directory);
+    free(file);
+}
+
+static void threads_do_not_change_the_file(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    quantize_options o = quantize_options_default();
+    o.n_threads = 1;
+    weights_close(quantize(scratch_path("in.gguf"), "1.gguf", "q4_k_m", &o));
+    o.n_threads = 5;
+    weights_close(quantize(scratch_path("in.gguf"), "5.gguf", "q4_k_m", &o));
+    CHECK(is_same_file("1.gguf", "5.gguf"));
+    scratch_remove();
+}
+
+static void quantized_models_are_taken_only_on_request(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    weights_close(quantize(scratch_path("in.gguf"), "q8.gguf", "q8_0", NULL));
+    quantize_options o = quantize_options_default();
+    lace_error err;
+    o.mix = mix_find("q4_0");
+    CHECK(quantize_model(scratch_path("q8.gguf"), scratch_path("q4.gguf"), &o, NULL, &err) ==
+              LACE_E_ARG &&
+          strstr(err.text, "is q8_0 already"));
+    CHECK(access(scratch_path("q4.gguf"), F_OK) != 0);
+    o.allow_requantize = true;
+    weights_close(quantize(scratch_path("q8.gguf"), "q4.gguf", "q4_0", &o));
+    /* To the type that it has: the same bytes. */
+    weights_close(quantize(scratch_path("q8.gguf"), "same.gguf", "q8_0", NULL));
+    CHECK(is_same_file("q8.gguf", "same.gguf"));
+    scratch_remove();
+}
+
+/* ---- Importance ------------------------------------------------------------------------------ */
+
+/* An importance matrix for one tensor, whose first columns alone matter. */
+static imatrix *make_importance(const char *name, int64_t n_cols)
+{
+    imatrix *m = NULL;
+    imatrix_entry *e = NULL;
+    lace_error err;
+    CHECK(is_ok(imatrix_create(&m, &err), &err) &&
+          is_ok(imatrix_add(m, text_of(name), n_cols, 1, &e, &err), &err));
+    for (int64_t i = 0; e && i < n_cols; i++)
+        e->sums[i] = i % 32 < 8 ? 1000 : 1;
+    if (e)
+        e->counts[0] = 10;
+    return m;
+}
+
+/* The squared error of a tensor in the columns that matter. */
+static double error_where_it_matters(const weights *found, const weights *expected,
+                                     const char *name)
+{
+    const tensor *a = weights_find(found, name), *b = weights_find(expected, name);
+    double sum = 0;
+    for (uint64_t i = 0; i < a->n_values; i += 256) {
+        float x[256], y[256];
+        unpack_row(a->type, a->data + row_bytes(a->type, (int64_t)i), 256, x);
+        unpack_row(b->type, b->data + row_bytes(b->type, (int64_t)i), 256, y);
+        for (int k = 0; k < 256; k++)
+            sum += k % 32 < 8 ? (double)(x[k] - y[k]) * (x[k] - y[k]) : 0;
+    }
+    return sum;
+}
+
+static void important_columns_get_less_error(void)
+{
+    const char *name = "blk.0.ffn_up.weight";
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    weights *in = NULL;
+    CHECK(weights_open(scratch_path("in.gguf"), &in, NULL) == LACE_OK);
+    quantize_options o = quantize_options_default();
+    imatrix *m = make_importance(name, 256);
+    weights *plain = quantize(scratch_path("in.gguf"), "a.gguf", "q4_k_s", NULL);
+    o.importance = m;
+    weights *weighed = quantize(scratch_path("in.gguf"), "b.gguf", "q4_k_s", &o);
+    if (in && plain && weighed) {
+        double a = error_where_it_matters(plain, in, name);
+        double b = error_where_it_matters(weighed, in, name);
+        tap_note("%g of the error without", b / a);
+        CHECK(b < 0.8 * a);
+    }
+    weights_close(in);
+    weights_close(plain);
+    weights_close(weighed);
+    imatrix_free(m);
+    m = make_importance(name, 255);
+    o.importance = m;
+    o.mix = mix_find("q4_0");
+    lace_error err;
+    CHECK(quantize_model(scratch_path("in.gguf"), scratch_path("c.gguf"), &o, NULL, &err) ==
+              LACE_E_SHAPE &&
+          strstr(err.text, name));
+    imatrix_free(m);
+    scratch_remove();
+}
+
+static void importance_files_are_read_as_written(void)
+{
+    CHECK(scratch_create() != NULL);
+    imatrix *m = make_importance("blk.0.attn_q.weight", 64), *back = NULL;
+    imatrix_entry *e;
+    lace_error err;
+    CHECK(is_ok(imatrix_add(m, text_of("blk.0.ffn_down_exps.weight"), 32, 3, &e, &err), &err));
+    for (int i = 0; i < 96; i++)
+        e->sums[i] = (float)i;
+    e->counts[0] = 2;
+    e->counts[2] = 4; /* and the second expert saw nothing */
+    CHECK(imatrix_add(m, text_of("blk.0.attn_q.weight"), 64, 1, &e, &err) == LACE_E_DUP);
+    CHECK(is_ok(imatrix_write(m, scratch_path("i.gguf"), "text", 3, 512, &err), &err));
+    CHECK(is_ok(imatrix_read(scratch_path("i.gguf"), &back, &err), &err));
+    CHECK(back && imatrix_count(back) == 2);
+    e = back ? imatrix_find(back, text_of("blk.0.ffn_down_exps.weight")) : NULL;
+    if (CHECK(e && e->n_cols == 32 && e->n_experts == 3)) {
+        float means[32];
+        imatrix_means(e, 2, means);
+        CHECK(means[1] == 65.0f / 4);
+        imatrix_means(e, 1, means);
+        CHECK(means[1] == 1);
+    }
+    imatrix_free(m);
+    imatrix_free(back);
+    scratch_remove();
+}
+
+/* A file with one entry whose parts are given. */
+static lace_status parse_entry(const char *kind, const char *sums_name, int64_t n_counts,
+                               float first, lace_error *err)
+{
+    gguf_writer *w = NULL;
+    float sums[8] = {first, 1, 1, 1, 1, 1, 1, 1}, counts[4] = {1, 1, 1, 1};
+    shape s = {2, {4, 2, 1, 1}}, c = {2, {1, n_counts, 1, 1}};
+    buf file;
+    buf_init(&file, 1 << 16);
+    gguf_writer_create(&w, NULL);
+    gguf_writer_add_text(w, "general.type", text_of(kind), NULL);
+    gguf_writer_add_tensor(w, text_of(sums_name), DTYPE_F32, &s, sums, NULL);
+    gguf_writer_add_tensor(w, text_of("a.counts"), DTYPE_F32, &c, counts, NULL);
+    CHECK(gguf_writer_to_buf(w, &file, NULL) == LACE_OK);
+    imatrix *m = NULL;
+    lace_status status = imatrix_parse((span){(uint8_t *)file.data, file.size}, &m, err);
+    CHECK((m != NULL) == (status == LACE_OK));
+    imatrix_free(m);
+    gguf_writer_free(w);
+    buf_deinit(&file);
+    return status;
+}
+
+static void bad_importance_files_are_refused(void)
+{
+    lace_error err;
+    CHECK(is_ok(parse_entry("imatrix", "a.in_sum2", 2, 1, &err), &err));
+    CHECK(parse_entry("model", "a.in_sum2", 2, 1, &err) == LACE_E_META &&
+          strstr(err.text, "general.type"));
+    CHECK(parse_entry("imatrix", "a.in_sum2", 3, 1, &err) == LACE_E_META);
+    CHECK(parse_entry("imatrix", "b.in_sum2", 2, 1, &err) == LACE_E_META &&
+          strstr(err.text, "b.counts"));
+    CHECK(parse_entry("imatrix", "a.weight", 2, 1, &err) == LACE_E_NAME);
+    CHECK(parse_entry("imatrix", "a.in_sum2", 2, -1, &err) == LACE_E_NUMERIC);
+    CHECK(parse_entry("imatrix", "a.in_sum2", 2, 0.0f / 0.0f, &err) == LACE_E_NUMERIC);
+}
+
+/* ---- Failures in the middle ------------------------------------------------------------------ */
+
+static void every_allocation_may_fail(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    quantize_options o = quantize_options_default();
+    imatrix *m = make_importance("blk.0.ffn_up.weight", 256);
+    o.mix = mix_find("q8_0");
+    o.importance = m;
+    for (long i = 0;; i++) {
+        lace_error err;
+        mem_fail_at(i, false);
+        lace_status status =
+            quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err);
+        long n = mem_count();
+        mem_fail_at(-1, false);
+        if (i >= n) {
+            CHECK(status == LACE_OK && scratch_count() == 2);
+            tap_note("%ld allocations", n);
+            break;
+        }
+        if (!CHECK(status == LACE_E_NOMEM && scratch_count() == 1))
+            tap_note("allocation %ld: %s", i, lace_status_name(status));
+    }
+    imatrix_free(m);
+    scratch_remove();
+}
+
+static bool stop_at_half(void *user, const char *what, double done)
+{
+    return done < 0.5;
+}
+
+static void a_cancelled_quantize_leaves_nothing(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    quantize_options o = quantize_options_default();
+    o.mix = mix_find("q8_0");
+    o.on_progress = stop_at_half;
+    lace_error err;
+    CHECK(quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err) ==
+          LACE_E_CANCELLED);
+    CHECK(scratch_count() == 1);
+    scratch_remove();
+}
+
+static pid_t start_quantize(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        quantize_options o = quantize_options_default();
+        lace_error err;
+        o.mix = mix_find("q4_0");
+        _exit(quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err) !=
+              0);
+    }
+    return child;
+}
+
+/* Without nameless files, a killed process leaves its temporary one, though never under the name.
+ */
+static bool has_nameless_files(void)
+{
+    int fd = open(scratch_path(""), O_TMPFILE | O_WRONLY, 0600);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static void a_killed_quantize_leaves_all_or_nothing(void)
+{
+    enum { N_TRIES = 100 };
+    int n_whole = 0, n_left = 0;
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    uint64_t begin = clock_ns();
+    waitpid(start_quantize(), NULL, 0);
+    uint64_t whole_ns = clock_ns() - begin;
+    CHECK(unlink(scratch_path("out.gguf")) == 0);
+    for (int i = 0; i < N_TRIES; i++) {
+        pid_t child = start_quantize();
+        usleep((useconds_t)(whole_ns / 1000 * (uint64_t)i / N_TRIES));
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+        weights *w = NULL;
+        lace_error err;
+        if (access(scratch_path("out.gguf"), F_OK) == 0) {
+            CHECK(is_ok(weights_open(scratch_path("out.gguf"), &w, &err), &err));
+            weights_close(w);
+            unlink(scratch_path("out.gguf"));
+            n_whole++;
+        }
+        n_left += scratch_count() - 1;
+    }
+    tap_note("%d tries within %.0f ms: %d whole files, %d partial ones", N_TRIES,
+             (double)whole_ns * 1e-6, n_whole, n_left);
+    CHECK(n_whole < N_TRIES); /* or nothing was killed in the middle */
+    if (has_nameless_files())
+        CHECK(n_left == 0);
+    scratch_remove();
+}
+
+int main(void)
+{
+    CASE(mixes_are_those_of_llama_cpp);
+    CASE(every_mix_writes_a_file_that_opens);
+    CASE(a_directory_gives_the_file_of_its_gguf);
+    CASE(threads_do_not_change_the_file);
+    CASE(quantized_models_are_taken_only_on_request);
+    CASE(important_columns_get_less_error);
+    CASE(importance_files_are_read_as_written);
+    CASE(bad_importance_files_are_refused);
+    CASE(every_allocation_may_fail);
+    CASE(a_cancelled_quantize_leaves_nothing);
+    CASE(a_killed_quantize_leaves_all_or_nothing);
+    return tap_end();
+}
