@@ -8,6 +8,7 @@
 #   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
 #   make replay     run the fuzz targets on their corpora
+#   make test-web   the page in a browser and real clients against the server (node, chromium)
 #   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
 #   make release    build/release/lace with its libraries linked in: one file for any Linux
@@ -52,6 +53,7 @@ LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DI
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
+WEB_TESTS := $(sort $(wildcard tests/web/test_*.sh tests/clients/test_*.sh))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
 
@@ -133,6 +135,11 @@ tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES)
 # One program at a time: most of them use all cores themselves.
 run-tests: tests
 	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples scripts/run-tests.pl $(TESTS) $(CHECKKERNELS)
+
+# The server as others see it; what is not installed is skipped, with CI=1 it is a failure.
+.PHONY: test-web
+test-web: $(B)/lace
+	@LACE_BIN=$(B)/lace CI=$(CI) scripts/run-tests.pl $(WEB_TESTS)
 
 check:
 	@scripts/check-layers.sh

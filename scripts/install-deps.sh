@@ -2,8 +2,9 @@
 # Install what lace needs and this machine lacks (Debian and its relatives).
 #
 #   scripts/install-deps.sh          to build and to run `make test`
-#   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter,
-#                                    and to build and run for aarch64
+#   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter, to
+#                                    build and run for aarch64, and a browser and real clients for
+#                                    the server (npm packages, pinned, into tests/node_modules)
 #
 # Says what it does before it does it; does and says nothing if nothing is missing.
 set -eu
@@ -43,10 +44,26 @@ if [ "${1:-}" = --ci ]; then
     need gcc-aarch64-linux-gnu command -v aarch64-linux-gnu-gcc
     need libc6-dev-arm64-cross can_link aarch64-linux-gnu-gcc
     need qemu-user command -v qemu-aarch64
+    need nodejs command -v node
+    need npm command -v npm
+    need chromium command -v chromium
+    need prometheus command -v promtool
+    need tmux command -v tmux
 fi
 
+# After Debian's packages: npm's. Nothing is done if they are those of the lock file.
+install_node_packages() {
+    [ "$1" = --ci ] || exit 0
+    cd "$(dirname "$0")/../tests"
+    [ node_modules/.package-lock.json -nt package-lock.json ] && exit 0
+    echo "installing: the npm packages of tests/package-lock.json"
+    npm ci --silent --no-fund --no-audit --ignore-scripts
+    touch node_modules/.package-lock.json
+    exit 0
+}
+
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ $//')
-[ -n "$missing" ] || exit 0
+[ -n "$missing" ] || install_node_packages "${1:-}"
 
 if ! command -v apt-get >/dev/null; then
     echo "lace needs these packages (Debian's names), and there is no apt-get here to install them:" >&2
@@ -64,3 +81,4 @@ fi
 echo "installing: $missing"
 $sudo apt-get update -q
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
+install_node_packages "${1:-}"

@@ -73,8 +73,8 @@ export function createView(log, actions) {
       renderMarkdown(parts.body, node.content);
       parts.waiting.hidden = !(isLive && !node.content && !node.reasoning);
       parts.stats.textContent = isLive ? '' : statistics(node.meta);
+      drawError(parts, node);
     }
-    drawError(parts, node);
     drawBranches(parts, conversation, node);
     parts.acts.hidden = isLive;
   }
@@ -125,20 +125,20 @@ export function createView(log, actions) {
     const isUser = node.role === 'user';
     const parts = {
       body: el('div', { class: isUser ? 'text' : 'text md' }),
-      error: el('div', { class: 'error', role: 'alert', hidden: true }),
       branches: el('span', { class: 'branches' }),
       acts: el('div', { class: 'acts' }),
     };
     const copy = button('copy', 'Copy', () => copyText(node.content, copy));
     if (isUser) {
       parts.acts.append(parts.branches, button('edit', 'Edit', () => startEdit(conversation, node)), copy);
-      parts.root = el('article', { class: 'message user', 'aria-label': 'You' }, el('div', { class: 'bubble' }, parts.body), parts.error, parts.acts);
+      parts.root = el('article', { class: 'message user', 'aria-label': 'You' }, el('div', { class: 'bubble' }, parts.body), parts.acts);
     } else {
       parts.reasoningTitle = el('span');
       parts.reasoningBody = el('div', { class: 'thoughts' });
       parts.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, parts.reasoningTitle), parts.reasoningBody);
       parts.waiting = el('div', { class: 'waiting', hidden: true, 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i'));
       parts.stats = el('span', { class: 'stats' });
+      parts.error = el('div', { class: 'error', role: 'alert', hidden: true });
       parts.acts.append(parts.branches, copy, button('again', 'Another answer', () => actions.again(node)), parts.stats);
       parts.root = el('article', { class: 'message answer', 'aria-label': 'Answer' }, parts.reasoning, parts.waiting, parts.body, parts.error, parts.acts);
     }
