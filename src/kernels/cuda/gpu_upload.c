@@ -1,0 +1,222 @@
+/*
+ * Weights to the card: the file's blocks go through two pinned buffers and a staging place on the
+ * card, where a kernel puts them into tiles. While one buffer is on its way the next is filled.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/gpu_params.h"
+#include "kernels/ref/unpack.h"
+#include "tensor/half.h"
+
+enum { N_BUFFERS = 2, BUFFER_BYTES = 64 << 20, PACK_THREADS = 256 };
+
+typedef struct buffer {
+    uint8_t *host, *device;
+    cuda_event *is_free; /* recorded behind the last use */
+    bool is_used;
+} buffer;
+
+struct gpu_uploader {
+    gpu *g;
+    cuda_queue *queue;
+    buffer buffers[N_BUFFERS];
+    int next;
+    uint32_t *error, *device_error; /* pinned; set by kernels */
+    float *row;                     /* for types that the host decodes */
+    int64_t row_capacity;
+};
+
+lace_status gpu_uploader_create(gpu *g, gpu_uploader **out, lace_error *err)
+{
+    *out = NULL;
+    gpu_uploader *u = mem_calloc(1, sizeof *u);
+    if (!u)
+        return error_nomem(err, "an uploader");
+    u->g = g;
+    lace_status status;
+    TRY_GOTO(status, fail, cuda_queue_create(g->device, &u->queue, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(g->device, 64, (void **)&u->error, (void **)&u->device_error, err));
+    *u->error = 0;
+    for (int i = 0; i < N_BUFFERS; i++) {
+        buffer *b = &u->buffers[i];
+        TRY_GOTO(status, fail,
+                 cuda_alloc_host(g->device, BUFFER_BYTES, (void **)&b->host, NULL, err));
+        TRY_GOTO(status, fail, cuda_alloc(g->device, BUFFER_BYTES, (void **)&b->device, err));
+        TRY_GOTO(status, fail, cuda_event_create(g->device, &b->is_free, err));
+    }
+    *out = u;
+    return LACE_OK;
+
+fail:
+    gpu_uploader_free(u);
+    return status;
+}
+
+void gpu_uploader_free(gpu_uploader *u)
+{
+    if (!u)
+        return;
+    cuda_queue_free(u->queue);
+    for (int i = 0; i < N_BUFFERS; i++) {
+        cuda_free_host(u->g->device, u->buffers[i].host);
+        cuda_free(u->g->device, u->buffers[i].device);
+        cuda_event_free(u->buffers[i].is_free);
+    }
+    cuda_free_host(u->g->device, u->error);
+    mem_free(u->row);
+    mem_free(u);
+}
+
+/* The buffer that is to be filled next, when what was in it is on the card. */
+static lace_status take_buffer(gpu_uploader *u, buffer **out, lace_error *err)
+{
+    *out = &u->buffers[u->next];
+    u->next = (u->next + 1) % N_BUFFERS;
+    if ((*out)->is_used)
+        TRY(cuda_event_wait((*out)->is_free, err));
+    (*out)->is_used = true;
+    return LACE_OK;
+}
+
+lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, void *out,
+                             lace_error *err)
+{
+    for (uint64_t at = 0; at < n;) {
+        uint64_t piece = n - at < BUFFER_BYTES ? n - at : BUFFER_BYTES;
+        buffer *b;
+        TRY(take_buffer(u, &b, err));
+        memcpy(b->host, (const uint8_t *)bytes + at, piece);
+        TRY(cuda_copy_to(u->queue, (uint8_t *)out + at, b->host, piece, err));
+        TRY(cuda_event_record(b->is_free, u->queue, err));
+        at += piece;
+    }
+    return LACE_OK;
+}
+
+/* Types whose values the card decodes. */
+static bool is_decoded_there(dtype type)
+{
+    return tile_kind_of(type) != TILE_F16 || type == DTYPE_F16 || type == DTYPE_Q2_K;
+}
+
+static const char *pack_kernel(tile_kind kind)
+{
+    switch (kind) {
+    case TILE_F16:
+    case TILE_BF16:
+        return "pack_tiles_half";
+    case TILE_Q4_K:
+    case TILE_Q5_K:
+    case TILE_IQ4_XS:
+        return "pack_tiles_k";
+    case TILE_Q6_K:
+        return "pack_tiles_q6_k";
+    default:
+        return "pack_tiles_small";
+    }
+}
+
+/* Rows as F16, for types that the card does not know. */
+static lace_status decode_rows(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
+                               int64_t n_cols, uint16_t *out, lace_error *err)
+{
+    if (u->row_capacity < n_cols) {
+        float *grown = mem_realloc(u->row, (size_t)n_cols * sizeof *grown);
+        if (!grown)
+            return error_nomem(err, "a row of weights");
+        u->row = grown;
+        u->row_capacity = n_cols;
+    }
+    for (int64_t r = 0; r < n_rows; r++) {
+        unpack_row(type, blocks + (uint64_t)r * row_bytes(type, n_cols), n_cols, u->row);
+        for (int64_t i = 0; i < n_cols; i++)
+            out[r * n_cols + i] = f16_from_f32(u->row[i]);
+    }
+    return LACE_OK;
+}
+
+/* Rows into a buffer, on to the card, and into `tiles` (NULL: as they are to `plain`). */
+static lace_status send_rows(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
+                             int64_t n_cols, uint8_t *tiles, uint8_t *plain, lace_error *err)
+{
+    tile_kind kind = tile_kind_of(type);
+    dtype sent = is_decoded_there(type) ? type : DTYPE_F16;
+    uint64_t stride = row_bytes(sent, n_cols), n = stride * (uint64_t)n_rows;
+    buffer *b;
+    TRY(take_buffer(u, &b, err));
+    if (sent == type)
+        memcpy(b->host, blocks, n);
+    else
+        TRY(decode_rows(u, type, blocks, n_rows, n_cols, (uint16_t *)b->host, err));
+    TRY(cuda_copy_to(u->queue, plain ? plain : b->device, b->host, n, err));
+    if (tiles) {
+        gpu_pack p = {.blocks = b->device,
+                      .tiles = tiles,
+                      .row_bytes = stride,
+                      .n_rows = (int32_t)n_rows,
+                      .n_cols = (int32_t)n_cols,
+                      .type = (int32_t)sent,
+                      .error = u->device_error};
+        int32_t number = (int32_t)kind;
+        uint64_t n_tiles = tile_matrix_bytes(kind, n_rows, n_cols) / (uint64_t)tile_bytes(kind);
+        cuda_launch l = {.grid = {(uint32_t)n_tiles}, .block = {PACK_THREADS}};
+        void *arguments[] = {&p, &number};
+        TRY(gpu_find(u->g, pack_kernel(kind), &l.kernel, err));
+        TRY(cuda_run(u->queue, &l, arguments, err));
+    }
+    return cuda_event_record(b->is_free, u->queue, err);
+}
+
+/* How many rows of a type go through a buffer at once: whole tiles. */
+static int64_t rows_at_once(dtype type, int64_t n_cols)
+{
+    dtype sent = is_decoded_there(type) ? type : DTYPE_F16;
+    int64_t rows = (int64_t)(BUFFER_BYTES / row_bytes(sent, n_cols)) / TILE_ROWS * TILE_ROWS;
+    assert(rows > 0); /* rows have at most 2^20 values */
+    return rows;
+}
+
+lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
+                              int64_t n_cols, void *out, lace_error *err)
+{
+    tile_kind kind = tile_kind_of(type);
+    if (kind == TILE_F32)
+        return gpu_upload_bytes(u, blocks, 4 * (uint64_t)n_rows * (uint64_t)n_cols, out, err);
+    int64_t most = rows_at_once(type, n_cols);
+    for (int64_t at = 0; at < n_rows; at += most) {
+        int64_t n = n_rows - at < most ? n_rows - at : most;
+        TRY(send_rows(u, type, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols,
+                      (uint8_t *)out + tile_matrix_bytes(kind, at, n_cols), NULL, err));
+    }
+    return LACE_OK;
+}
+
+dtype gpu_embedding_type(dtype type)
+{
+    return is_decoded_there(type) ? type : DTYPE_F16;
+}
+
+lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
+                                 int64_t n_cols, void *out, lace_error *err)
+{
+    int64_t most = rows_at_once(type, n_cols);
+    uint64_t stride = row_bytes(gpu_embedding_type(type), n_cols);
+    for (int64_t at = 0; at < n_rows; at += most) {
+        int64_t n = n_rows - at < most ? n_rows - at : most;
+        TRY(send_rows(u, type, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols, NULL,
+                      (uint8_t *)out + (uint64_t)at * stride, err));
+    }
+    return LACE_OK;
+}
+
+lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err)
+{
+    TRY(cuda_wait(u->queue, err));
+    return *u->error ? error_set(err, LACE_E_UNSUPPORTED,
+                                 "a scale of MXFP4 is too small or too large for the GPU's layout")
+                     : LACE_OK;
+}

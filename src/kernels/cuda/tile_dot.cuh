@@ -1,0 +1,402 @@
+/*
+ * One warp multiplies one tile of weights (gpu_tiles.h) with the activations of one token.
+ *
+ * Columns of the mma are not tokens here but parts of one token: column n carries only one plane
+ * (high or low) of one group of 16 values, everything else in it is zero. So after the 8 mma of a
+ * tile each lane holds the products of its own groups, and scales are applied without repeating
+ * anything. Lane (r, c) ends up with sub-blocks 2j + c / 2, half c % 2, for j = 0..3, of rows r and
+ * r + 8: the groups 4j + c.
+ */
+#ifndef LACE_KERNELS_CUDA_TILE_DOT_CUH
+#define LACE_KERNELS_CUDA_TILE_DOT_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels/cuda/gpu_tiles.h"
+
+template <int KIND> struct tile_info;
+#define X(id, name, n_bytes, n_cols)                                                               \
+    template <> struct tile_info<TILE_##id> {                                                      \
+        static constexpr int bytes = n_bytes, cols = n_cols;                                       \
+    };
+TILE_LIST(X)
+#undef X
+
+/* What a kind is made of. */
+template <int KIND> __host__ __device__ constexpr bool tile_is_half()
+{
+    return KIND == TILE_F16 || KIND == TILE_BF16;
+}
+template <int KIND> __host__ __device__ constexpr bool tile_has_bytes()
+{
+    return KIND == TILE_Q8_0 || KIND == TILE_Q8_1;
+}
+template <int KIND> __host__ __device__ constexpr bool tile_has_k_scales()
+{
+    return KIND == TILE_Q4_K || KIND == TILE_Q5_K || KIND == TILE_IQ4_XS;
+}
+template <int KIND> __host__ __device__ constexpr bool tile_has_mins()
+{
+    return KIND == TILE_Q4_1 || KIND == TILE_Q8_1;
+}
+template <int KIND> __host__ __device__ constexpr bool tile_is_signed() /* bytes that reach the mma */
+{
+    return tile_has_bytes<KIND>() || KIND == TILE_NL4 || KIND == TILE_FP4 || KIND == TILE_IQ4_XS;
+}
+/* High nibbles stay where they are, 16 times too large, and the scale makes up for it. */
+template <int KIND> __host__ __device__ constexpr bool tile_keeps_high()
+{
+    return KIND == TILE_Q4_0 || KIND == TILE_Q4_1 || KIND == TILE_Q4_K;
+}
+template <int KIND> __host__ __device__ constexpr int tile_words() /* 16-byte words of a lane */
+{
+    return tile_has_bytes<KIND>() ? 8 : KIND == TILE_Q5_K ? 5 : KIND == TILE_Q6_K ? 6 : 4;
+}
+
+/* A tile in registers. */
+template <int KIND> struct tile_frag {
+    uint4 q[tile_words<KIND>()];
+    uint2 s0, s1; /* scales: of row r and r + 8; or d and dmin; or those of Q6_K */
+    uint2 m0, m1; /* mins, or packed scales */
+};
+
+/* Activations of a token, wherever they lie. */
+struct act_view {
+    const uint8_t *high, *low;
+    const float2 *scales; /* [K / 16] */
+};
+
+__device__ __forceinline__ act_view act_view_of(const uint8_t *row, int k, int value_bytes)
+{
+    act_view x;
+    x.high = row;
+    x.low = row + k * value_bytes;
+    x.scales = (const float2 *)(row + 2 * k * value_bytes);
+    return x;
+}
+
+__device__ __forceinline__ float2 half2_to_float2(uint32_t v)
+{
+    return __half22float2(*(const __half2 *)&v);
+}
+
+__device__ __forceinline__ void mma_u8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                       uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_s8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                       uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                        uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                         uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+/* From shared memory, or past the first cache from global memory: weights are read once. */
+template <bool IS_GLOBAL> __device__ __forceinline__ uint4 tile_load16(const uint8_t *p)
+{
+    if (!IS_GLOBAL)
+        return *(const uint4 *)p;
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+template <int KIND, bool IS_GLOBAL>
+__device__ __forceinline__ void tile_load(tile_frag<KIND> &f, const uint8_t *tile, int lane)
+{
+    const int r = lane >> 2, p = (lane & 3) >> 1;
+#pragma unroll
+    for (int j = 0; j < tile_words<KIND>(); j++)
+        f.q[j] = tile_load16<IS_GLOBAL>(tile + 512 * j + 16 * lane);
+    if (tile_is_half<KIND>())
+        return;
+    const uint8_t *at = tile + 512 * tile_words<KIND>();
+    if (KIND == TILE_Q6_K) {
+        f.s0 = *(const uint2 *)(at + 8 * lane);
+        f.s1.x = *(const uint32_t *)(at + 256 + 4 * r);
+    } else if (tile_has_k_scales<KIND>()) {
+        const uint32_t *packed = (const uint32_t *)(at + 64 + 12 * (2 * r + p));
+        f.s0 = *(const uint2 *)(at + 8 * r);
+        f.m0 = make_uint2(packed[0], packed[1]);
+        f.m1.x = packed[2];
+    } else {
+        f.s0 = *(const uint2 *)(at + 8 * (2 * r + p));
+        f.s1 = *(const uint2 *)(at + 8 * (2 * (r + 8) + p));
+        if (tile_has_mins<KIND>()) {
+            f.m0 = *(const uint2 *)(at + 256 + 8 * (2 * r + p));
+            f.m1 = *(const uint2 *)(at + 256 + 8 * (2 * (r + 8) + p));
+        }
+    }
+}
+
+/* ---- Quants to bytes ------------------------------------------------------------------------- */
+
+/* The 16 numbers of a table for 8 nibbles: low nibbles of the 4 bytes, then high ones. */
+__device__ __forceinline__ uint2 tile_look_up(uint32_t w, uint4 table)
+{
+    uint32_t v[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        uint32_t n = h ? w >> 16 : w & 0xffff, at = n & 0x7777;
+        uint32_t small = __byte_perm(table.x, table.y, at);
+        uint32_t large = __byte_perm(table.z, table.w, at);
+        v[h] = __byte_perm(small, large, 0x3210 | ((n & 0x8888) >> 1));
+    }
+    return make_uint2(__byte_perm(v[0], v[1], 0x6420), __byte_perm(v[0], v[1], 0x7531));
+}
+
+__device__ __forceinline__ uint32_t pack_s8(int a, int b, int c, int d)
+{
+    return (uint32_t)(a & 255) | (uint32_t)(b & 255) << 8 | (uint32_t)(c & 255) << 16 |
+           (uint32_t)(d & 255) << 24;
+}
+
+template <int KIND> __device__ __forceinline__ uint4 tile_table()
+{
+    return KIND == TILE_FP4
+               ? make_uint4(pack_s8(0, 1, 2, 3), pack_s8(4, 6, 8, 12), pack_s8(0, -1, -2, -3),
+                            pack_s8(-4, -6, -8, -12))
+               : make_uint4(pack_s8(-127, -104, -83, -65), pack_s8(-49, -35, -22, -10),
+                            pack_s8(1, 13, 25, 38), pack_s8(53, 69, 89, 113));
+}
+
+/* The A operand of sub-blocks 2j and 2j + 1: one word of each of the lane's four. */
+template <int KIND>
+__device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i, uint32_t &even,
+                                          uint32_t &odd)
+{
+    const uint32_t low = 0x0f0f0f0f;
+    if (tile_has_bytes<KIND>()) {
+        even = (&f.q[(2 * j) % tile_words<KIND>()].x)[i];
+        odd = (&f.q[(2 * j + 1) % tile_words<KIND>()].x)[i];
+        return;
+    }
+    uint32_t w = (&f.q[j].x)[i];
+    if (tile_keeps_high<KIND>()) {
+        even = w & low;
+        odd = w & ~low;
+    } else if (KIND == TILE_Q5_K) {
+        uint32_t h = (&f.q[4 % tile_words<KIND>()].x)[i] >> (2 * j);
+        even = (w & low) | ((h & 0x01010101) << 4);
+        odd = ((w >> 4) & low) | ((h & 0x02020202) << 3);
+    } else if (KIND == TILE_Q6_K) {
+        const uint4 &q = f.q[(4 + j / 2) % tile_words<KIND>()];
+        uint32_t h0 = (&q.x)[2 * j % 4], h1 = (&q.x)[(2 * j + 1) % 4];
+        even = (w & low) | (((h0 >> (2 * i)) & 0x03030303) << 4);
+        odd = ((w >> 4) & low) | (((h1 >> (2 * i)) & 0x03030303) << 4);
+    } else {
+        uint2 v = tile_look_up(w, tile_table<KIND>());
+        even = v.x;
+        odd = v.y;
+    }
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* The 6-bit scales and mins of a row: 48 bits, as floats. */
+__device__ __forceinline__ void tile_unpack_k(uint32_t w, uint32_t more, float (&s)[4],
+                                              float (&m)[4])
+{
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        s[j] = (float)((w >> (6 * j)) & 63);
+    m[0] = (float)((w >> 24) & 63);
+    m[1] = (float)((w >> 30) | ((more & 15) << 2));
+    m[2] = (float)((more >> 4) & 63);
+    m[3] = (float)((more >> 10) & 63);
+}
+
+/*
+ * y0 and y1 (rows r and r + 8) += this lane's part of the tile number t times the activations. The
+ * four lanes of a row are added up by tile_reduce when all tiles are done.
+ */
+template <int KIND>
+__device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_frag<KIND> &f,
+                                              const act_view &x, int t, int lane)
+{
+    const int r = lane >> 2, c = lane & 3;
+    if constexpr (tile_is_half<KIND>()) {
+        const uint8_t *plane = r & 1 ? x.low : x.high;
+        uint2 b = *(const uint2 *)(plane + 2 * (64 * t + 16 * (r >> 1) + 4 * c));
+        float acc[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t b0 = r >> 1 == j ? b.x : 0, b1 = r >> 1 == j ? b.y : 0;
+            if (KIND == TILE_F16)
+                mma_f16(acc, f.q[j].x, f.q[j].y, f.q[j].z, f.q[j].w, b0, b1);
+            else
+                mma_bf16(acc, f.q[j].x, f.q[j].y, f.q[j].z, f.q[j].w, b0, b1);
+        }
+        float d = x.scales[4 * t + c].x;
+        y0 += d * (acc[0] + acc[1]);
+        y1 += d * (acc[2] + acc[3]);
+    } else {
+        const bool feeds = ((r >> 1) & 1) == c >> 1;
+        const uint32_t even = feeds && r < 4 ? ~0u : 0u, odd = feeds && r >= 4 ? ~0u : 0u;
+        const uint8_t *plane = (r & 1 ? x.low : x.high) + 256 * t + 32 * (r >> 2) + 8 * c;
+        float v0[4], v1[4], sums[4];
+        /* Odd sub-blocks are 16 times too large where high nibbles stayed in place. */
+        const float shrink = tile_keeps_high<KIND>() && c >= 2 ? 0.0625f : 1.0f;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint2 b = *(const uint2 *)(plane + 64 * j);
+            uint32_t a[4], o[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                tile_word<KIND>(f, j, i, a[i], o[i]);
+            int acc[4] = {0, 0, 0, 0};
+            if (tile_is_signed<KIND>()) {
+                mma_s8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
+                mma_s8(acc, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
+            } else {
+                mma_u8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
+                mma_u8(acc, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
+            }
+            float2 d = x.scales[16 * t + 4 * j + c];
+            v0[j] = d.x * shrink * (float)(256 * acc[0] + acc[1]);
+            v1[j] = d.x * shrink * (float)(256 * acc[2] + acc[3]);
+            sums[j] = d.y;
+        }
+        if constexpr (KIND == TILE_Q6_K) {
+            float2 d = half2_to_float2(f.s1.x);
+            float p0 = 0, p1 = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                p0 += (float)(int8_t)(f.s0.x >> (8 * j)) * (v0[j] - 32.0f * sums[j]);
+                p1 += (float)(int8_t)(f.s0.y >> (8 * j)) * (v1[j] - 32.0f * sums[j]);
+            }
+            y0 += d.x * p0;
+            y1 += d.y * p1;
+        } else if constexpr (tile_has_k_scales<KIND>()) {
+            float2 d0 = half2_to_float2(f.s0.x), d1 = half2_to_float2(f.s0.y);
+            float s0[4], m0[4], s1[4], m1[4], p0 = 0, p1 = 0, q0 = 0, q1 = 0;
+            tile_unpack_k(f.m0.x, f.m0.y, s0, m0);
+            tile_unpack_k(__funnelshift_r(f.m0.y, f.m1.x, 16), f.m1.x >> 16, s1, m1);
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                const float less = KIND == TILE_IQ4_XS ? 32.0f : 0.0f;
+                p0 += (s0[j] - less) * v0[j];
+                p1 += (s1[j] - less) * v1[j];
+                if (KIND != TILE_IQ4_XS) {
+                    q0 += m0[j] * sums[j];
+                    q1 += m1[j] * sums[j];
+                }
+            }
+            y0 += d0.x * p0 - d0.y * q0;
+            y1 += d1.x * p1 - d1.y * q1;
+        } else {
+            float2 s[4] = {half2_to_float2(f.s0.x), half2_to_float2(f.s0.y),
+                           half2_to_float2(f.s1.x), half2_to_float2(f.s1.y)};
+            const float less = KIND == TILE_Q4_0 ? 8.0f : 0.0f;
+            y0 += s[0].x * (v0[0] - less * sums[0]) + s[0].y * (v0[1] - less * sums[1]) +
+                  s[1].x * (v0[2] - less * sums[2]) + s[1].y * (v0[3] - less * sums[3]);
+            y1 += s[2].x * (v1[0] - less * sums[0]) + s[2].y * (v1[1] - less * sums[1]) +
+                  s[3].x * (v1[2] - less * sums[2]) + s[3].y * (v1[3] - less * sums[3]);
+            if (tile_has_mins<KIND>()) {
+                float2 m[4] = {half2_to_float2(f.m0.x), half2_to_float2(f.m0.y),
+                               half2_to_float2(f.m1.x), half2_to_float2(f.m1.y)};
+                y0 += m[0].x * sums[0] + m[0].y * sums[1] + m[1].x * sums[2] + m[1].y * sums[3];
+                y1 += m[2].x * sums[0] + m[2].y * sums[1] + m[3].x * sums[2] + m[3].y * sums[3];
+            }
+        }
+    }
+}
+
+/* All lanes of a row get its sum. */
+__device__ __forceinline__ float tile_reduce(float y)
+{
+    y += __shfl_xor_sync(~0u, y, 1);
+    return y + __shfl_xor_sync(~0u, y, 2);
+}
+
+/* ---- Activations ----------------------------------------------------------------------------- */
+
+/*
+ * Four neighbouring lanes hold 4 values each of one group of 16, beginning at value i. Writes both
+ * planes and the group's scales. All 32 lanes must call it.
+ */
+__device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k)
+{
+    float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+    const float tiny = 1e-30f;
+    if (act == GPU_ACT_INT) {
+        const float full = 127 * 256 + 127;
+        float inverse = most > tiny ? full / most : 0.0f, d = most > tiny ? most / full : 0.0f;
+        int q[4] = {__float2int_rn(v.x * inverse), __float2int_rn(v.y * inverse),
+                    __float2int_rn(v.z * inverse), __float2int_rn(v.w * inverse)};
+        int sum = q[0] + q[1] + q[2] + q[3];
+        sum += __shfl_xor_sync(~0u, sum, 1);
+        sum += __shfl_xor_sync(~0u, sum, 2);
+        int h[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            h[n] = (q[n] + 128) >> 8;
+        *(uint32_t *)(row + i) = pack_s8(h[0], h[1], h[2], h[3]);
+        *(uint32_t *)(row + k + i) = pack_s8(q[0] - 256 * h[0], q[1] - 256 * h[1],
+                                             q[2] - 256 * h[2], q[3] - 256 * h[3]);
+        if ((i & 15) == 0)
+            ((float2 *)(row + 2 * k))[i >> 4] = make_float2(d, d * (float)sum);
+        return;
+    }
+    float inverse = most > tiny ? 1.0f / most : 0.0f;
+    float u[4] = {v.x * inverse, v.y * inverse, v.z * inverse, v.w * inverse};
+    uint16_t high[4], low[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        if (act == GPU_ACT_F16) {
+            __half h = __float2half_rn(u[n]);
+            high[n] = __half_as_ushort(h);
+            low[n] = __half_as_ushort(__float2half_rn(u[n] - __half2float(h)));
+        } else {
+            __nv_bfloat16 h = __float2bfloat16_rn(u[n]);
+            high[n] = __bfloat16_as_ushort(h);
+            low[n] = __bfloat16_as_ushort(__float2bfloat16_rn(u[n] - __bfloat162float(h)));
+        }
+    }
+    *(uint2 *)(row + 2 * i) = make_uint2(high[0] | (uint32_t)high[1] << 16,
+                                         high[2] | (uint32_t)high[3] << 16);
+    *(uint2 *)(row + 2 * (k + i)) = make_uint2(low[0] | (uint32_t)low[1] << 16,
+                                               low[2] | (uint32_t)low[3] << 16);
+    if ((i & 15) == 0)
+        ((float2 *)(row + 4 * k))[i >> 4] = make_float2(most > tiny ? most : 0.0f, 0.0f);
+}
+
+__host__ __device__ __forceinline__ int act_value_bytes(gpu_act act)
+{
+    return act == GPU_ACT_INT ? 1 : 2;
+}
+
+#endif
