@@ -13,6 +13,7 @@ extern const verb verb_tokenize;
 extern const verb verb_logits;
 extern const verb verb_convert;
 extern const verb verb_quantize;
+extern const verb verb_imatrix;
 extern const verb verb_bench;
 extern const verb verb_perplexity;
 

@@ -73,6 +73,12 @@ lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err);
  */
 void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace);
 
+/*
+ * Only the steps [begin, end), for those who look at values in between: what a run has left in
+ * memory up to `begin` is taken as it is.
+ */
+void plan_run_steps(const plan *p, pool *workers, const batch *b, int32_t begin, int32_t end);
+
 /* Rows of logits after a run: [n_outputs, n_vocab], plan_logits_stride floats apart. */
 const float *plan_logits(const plan *p, int32_t row);
 

@@ -15,6 +15,7 @@ typedef struct run {
     pool *workers;
     const batch *b;
     plan_trace *trace;
+    int32_t begin, end; /* steps */
 } run;
 
 /* Pieces for each worker, and the smallest piece of a matrix: shorter runs stream no better than
@@ -89,9 +90,9 @@ static void walk(void *arg, int index, int count)
                 .scratch_bytes = p->scratch_bytes};
     bool traces = r->trace && index == 0;
     uint64_t before = traces ? clock_ns() : 0;
-    for (int32_t begin = 0, end; begin < p->n_steps; begin = end) {
+    for (int32_t begin = r->begin, end; begin < r->end; begin = end) {
         /* A traced step is a phase of its own, so that its time is its own too. */
-        for (end = begin + 1; end < p->n_steps && p->steps[end - 1].skips_barrier && !r->trace;)
+        for (end = begin + 1; end < r->end && p->steps[end - 1].skips_barrier && !r->trace;)
             end++;
         uint32_t n = (uint32_t)phase_pieces(r, begin, end, count), piece;
         while (handout_claim(&p->handouts[begin], n, &piece)) {
@@ -112,7 +113,15 @@ void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace)
     assert(p->memory && pool_size(workers) <= p->limits.n_workers);
     assert(b->n_tokens <= p->limits.max_tokens && b->n_outputs <= p->limits.max_outputs);
     memset(p->handouts, 0, (size_t)p->n_steps * sizeof *p->handouts);
-    run r = {p, workers, b, trace};
+    run r = {p, workers, b, trace, 0, p->n_steps};
+    pool_run(workers, walk, &r);
+}
+
+void plan_run_steps(const plan *p, pool *workers, const batch *b, int32_t begin, int32_t end)
+{
+    assert(p->memory && 0 <= begin && begin <= end && end <= p->n_steps);
+    memset(p->handouts + begin, 0, (size_t)(end - begin) * sizeof *p->handouts);
+    run r = {p, workers, b, NULL, begin, end};
     pool_run(workers, walk, &r);
 }
 

@@ -1,0 +1,309 @@
+/* Walking a model over a text. */
+#include "compress/walk.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "model/vocab_gguf.h"
+#include "model/vocab_hf.h"
+
+walk_options walk_options_default(void)
+{
+    return (walk_options){.n_context = 512};
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static lace_status open_tokenizer(walk *w, lace_error *err)
+{
+    const gguf *g = weights_gguf(w->m->files);
+    if (g) {
+        TRY(vocab_gguf_open(g, &w->tokenizer, err));
+    } else {
+        hf_tokenizer *t = NULL;
+        TRY(hf_tokenizer_open(weights_name(w->m->files), weights_config(w->m->files), &t, err));
+        lace_status status =
+            t ? tokenizer_create(&hf_tokenizer_vocab(t)->v, &w->tokenizer, err) : LACE_OK;
+        hf_tokenizer_close(t);
+        TRY(status);
+    }
+    if (!w->tokenizer)
+        return error_set(err, LACE_E_VOCAB, "the model has no vocabulary to read a text with");
+    token_list special = {0};
+    w->bos = -1;
+    lace_status status =
+        tokenizer_encode(w->tokenizer, "", 0, LACE_TOKENIZE_ADD_SPECIAL, &special, err);
+    if (status == LACE_OK && special.size > 0 && special.data[0] == tokenizer_bos(w->tokenizer))
+        w->bos = special.data[0];
+    token_list_deinit(&special);
+    return status;
+}
+
+static lace_status create_cache(walk *w, lace_error *err)
+{
+    const model_config *c = &w->m->config;
+    kv_options options = {
+        .type = DTYPE_F32, .n_sequences = 1, .n_context = w->n_context, .n_batch = w->n_context};
+    kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
+    if (!shapes)
+        return error_nomem(err, "the KV cache's layers");
+    for (int32_t i = 0; i < c->n_layers; i++)
+        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
+    lace_status status = kv_create(shapes, c->n_layers, &options, &w->kv, err);
+    mem_free(shapes);
+    return status == LACE_OK ? kv_allocate(w->kv, err) : status;
+}
+
+static lace_status create_plan(walk *w, lace_error *err)
+{
+    plan_limits limits = {.max_tokens = w->n_context,
+                          .max_outputs = w->n_context,
+                          .n_context = w->n_context,
+                          .n_workers = pool_size(w->workers)};
+    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
+    for (int32_t g = 0; g < w->kv->n_groups; g++)
+        kv_data[g] = w->kv->groups[g].data;
+    TRY(plan_create(&w->m->kernels, &limits, &w->p, err));
+    w->m->arch->build(w->m, w->p, w->kv->layers);
+    TRY(plan_finish(w->p, err));
+    return plan_allocate(w->p, kv_data, err);
+}
+
+static lace_status allocate_arrays(walk *w, lace_error *err)
+{
+    size_t n = (size_t)w->n_context;
+    bool ok = (w->tokens = mem_calloc(n, sizeof *w->tokens)) &&
+              (w->positions = mem_calloc(n, sizeof *w->positions)) &&
+              (w->outputs = mem_calloc(n, sizeof *w->outputs)) &&
+              (w->is_saved = mem_calloc((size_t)w->p->n_values, sizeof *w->is_saved));
+    for (int32_t g = 0; ok && g < w->kv->n_groups; g++)
+        ok = (w->pages[g] = mem_calloc(n, sizeof *w->pages[g])) != NULL;
+    if (!ok)
+        return error_nomem(err, "a window");
+    for (int32_t i = 0; i < w->n_context; i++)
+        w->positions[i] = w->outputs[i] = i;
+    w->b = (batch){.n_tokens = w->n_context,
+                   .n_outputs = w->n_context,
+                   .tokens = w->tokens,
+                   .positions = w->positions,
+                   .outputs = w->outputs,
+                   .pages = (const int32_t *const *const *)w->pages};
+    return LACE_OK;
+}
+
+lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_error *err)
+{
+    *out = NULL;
+    walk *w = mem_calloc(1, sizeof *w);
+    if (!w) {
+        weights_close(files);
+        return error_nomem(err, "a model");
+    }
+    w->n_context = o->n_context;
+    lace_status status;
+    TRY_GOTO(status, fail,
+             model_create(files, cpu_level_detect(), o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT, &w->m,
+                          err));
+    TRY_GOTO(status, fail, open_tokenizer(w, err));
+    TRY_GOTO(status, fail,
+             pool_create(o->n_threads ? o->n_threads : cpu_count(), &w->workers, err));
+    TRY_GOTO(status, fail, create_cache(w, err));
+    TRY_GOTO(status, fail, create_plan(w, err));
+    TRY_GOTO(status, fail, allocate_arrays(w, err));
+    TRY_GOTO(status, fail, model_load(w->m, w->workers, o->on_progress, o->progress_user, err));
+    *out = w;
+    return LACE_OK;
+fail:
+    walk_close(w);
+    return status;
+}
+
+void walk_close(walk *w)
+{
+    if (!w)
+        return;
+    pool_free(w->workers);
+    plan_free(w->p);
+    kv_free(w->kv);
+    tokenizer_free(w->tokenizer);
+    model_free(w->m);
+    for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+        mem_free(w->pages[g]);
+    mem_free(w->tokens);
+    mem_free(w->positions);
+    mem_free(w->outputs);
+    mem_free(w->is_saved);
+    mem_free(w);
+}
+
+/* ---- Windows --------------------------------------------------------------------------------- */
+
+lace_status walk_tokenize(const walk *w, const char *source, size_t n_bytes, token_list *out,
+                          lace_error *err)
+{
+    size_t n_context = (size_t)w->n_context;
+    TRY(tokenizer_encode(w->tokenizer, source, n_bytes, LACE_TOKENIZE_ADD_SPECIAL, out, err));
+    if (out->size < n_context)
+        return error_set(err, LACE_E_ARG, "the text has %zu tokens, fewer than one window of %zu",
+                         out->size, n_context);
+    out->size -= out->size % n_context;
+    return LACE_OK;
+}
+
+lace_status walk_begin(walk *w, const lace_token *window, lace_error *err)
+{
+    kv_set_length(w->kv, 0, 0);
+    TRY(kv_reserve(w->kv, 0, w->n_context, err));
+    for (int32_t i = 0; i < w->n_context; i++) {
+        w->tokens[i] = window[i];
+        for (int32_t g = 0; g < w->kv->n_groups; g++)
+            w->pages[g][i] = w->kv->sequences[0].tables[g];
+    }
+    if (w->bos >= 0)
+        w->tokens[0] = w->bos;
+    return LACE_OK;
+}
+
+void walk_run(walk *w, int32_t begin, int32_t end)
+{
+    plan_run_steps(w->p, w->workers, &w->b, begin, end);
+}
+
+int32_t walk_end(const walk *w)
+{
+    return w->p->n_steps;
+}
+
+/* ---- Matrices -------------------------------------------------------------------------------- */
+
+static bool is_matrix_step(op o)
+{
+    return o == OP_MATMUL || o == OP_MATMUL_ADD || o == OP_MATMUL_GROUP || o == OP_MATMUL_GLU ||
+           o == OP_MOE_GLU || o == OP_MOE_DOWN;
+}
+
+int32_t walk_next_matrix(const walk *w, int32_t from)
+{
+    while (from < w->p->n_steps && !is_matrix_step(w->p->steps[from].op))
+        from++;
+    return from;
+}
+
+int32_t walk_first_of_layer(const walk *w, int32_t from)
+{
+    while (from < w->p->n_steps && w->p->steps[from].layer < 0)
+        from++;
+    return from;
+}
+
+static void add_matrix(const walk *w, const weight *target, walk_matrices *out)
+{
+    for (int32_t i = 0; i < w->m->n_matrices; i++)
+        if (w->m->matrices[i].target == target) {
+            out->weights[out->n] = w->m->matrices[i].target;
+            out->sources[out->n++] = &w->m->matrices[i];
+            return;
+        }
+    assert(!"every matrix of a plan was bound");
+}
+
+void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
+{
+    const step *s = &w->p->steps[step_index];
+    *out = (walk_matrices){.s = s, .n_rows = step_rows(s, &w->b), .width = s->in[0].width};
+    if (s->op == OP_MOE_GLU) {
+        out->n_experts = s->a.moe.n_experts;
+        add_matrix(w, s->a.moe.gate, out);
+        add_matrix(w, s->a.moe.up, out);
+    } else if (s->op == OP_MOE_DOWN) {
+        out->n_experts = s->a.moe.n_experts;
+        out->n_rows *= s->a.moe.n_used;
+        add_matrix(w, s->a.moe.down, out);
+    } else {
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            add_matrix(w, s->a.matmul.weights[i], out);
+    }
+}
+
+void walk_input_row(const walk_matrices *x, int64_t row, float *out)
+{
+    const operand *in = &x->s->in[0];
+    const uint8_t *data = in->data + (uint64_t)row * in->stride;
+    if (in->format == ACT_F32) {
+        memcpy(out, data, (size_t)x->width * sizeof *out);
+        return;
+    }
+    const float *d = act_q8_scales(data, x->width);
+    for (int64_t i = 0; i < x->width; i++)
+        out[i] = d[i / 32] * (float)((const int8_t *)data)[i];
+}
+
+int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
+{
+    int32_t n_used = x->s->a.moe.n_used;
+    bool is_down = x->s->op == OP_MOE_DOWN;
+    const expert_choice *choices =
+        (const expert_choice *)operand_row(&x->s->in[1], is_down ? row / n_used : row);
+    if (is_down) {
+        out[0] = choices[row % n_used].expert;
+        return 1;
+    }
+    for (int32_t i = 0; i < n_used; i++)
+        out[i] = choices[i].expert;
+    return n_used;
+}
+
+/* ---- What is alive --------------------------------------------------------------------------- */
+
+/* Marks the values that were made before a step and are used by it or later. */
+static void mark_alive(const walk *w, int32_t step_index)
+{
+    memset(w->is_saved, 0, (size_t)w->p->n_values * sizeof *w->is_saved);
+    for (int32_t i = 0; i < step_index; i++) {
+        const step *s = &w->p->steps[i];
+        /* Angles are the same for all windows, and are made anew. */
+        for (int k = 0; k < STEP_MAX_OUT && s->op != OP_ROPE_TABLE; k++)
+            if (s->out[k].value >= 0)
+                w->is_saved[s->out[k].value] = true;
+    }
+    for (int32_t v = 0; v < w->p->n_values; v++) {
+        bool is_used = false;
+        for (int32_t i = step_index; i < w->p->n_steps && w->is_saved[v] && !is_used; i++)
+            is_used = step_reads(&w->p->steps[i], v) || step_writes(&w->p->steps[i], v);
+        w->is_saved[v] = is_used;
+    }
+}
+
+uint64_t walk_state_bytes(const walk *w, int32_t step_index)
+{
+    uint64_t n = 0;
+    mark_alive(w, step_index);
+    for (int32_t v = 0; v < w->p->n_values; v++)
+        n += w->is_saved[v] ? w->p->values[v].n_bytes : 0;
+    return n;
+}
+
+void walk_save(const walk *w, int32_t step_index, uint8_t *out)
+{
+    mark_alive(w, step_index);
+    for (int32_t v = 0; v < w->p->n_values; v++)
+        if (w->is_saved[v]) {
+            memcpy(out, w->p->memory + w->p->values[v].offset, w->p->values[v].n_bytes);
+            out += w->p->values[v].n_bytes;
+        }
+}
+
+void walk_restore(walk *w, int32_t step_index, const uint8_t *state)
+{
+    int32_t first = walk_first_of_layer(w, 0);
+    if (step_index >= first)
+        walk_run(w, 0, first);
+    mark_alive(w, step_index);
+    for (int32_t v = 0; v < w->p->n_values; v++)
+        if (w->is_saved[v]) {
+            memcpy(w->p->memory + w->p->values[v].offset, state, w->p->values[v].n_bytes);
+            state += w->p->values[v].n_bytes;
+        }
+}

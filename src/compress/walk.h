@@ -1,0 +1,91 @@
+/*
+ * Walking a model over a text, with a look at what goes into each of its matrices.
+ *
+ * The text is cut into windows of n_context tokens, each beginning with BOS where the model wants
+ * one, as `lace perplexity` cuts it. A window is one batch. Its steps can be run in parts; before a
+ * matrix step, what the matrix is about to be multiplied with lies in memory. What is alive between
+ * two steps can be saved and restored, so that many windows can be taken through a model together,
+ * a few steps at a time, while its weights change.
+ *
+ *     walk_begin(w, window);
+ *     for (int32_t at = 0, i; (i = walk_next_matrix(w, at + 1)) < walk_end(w); at = i) {
+ *         walk_run(w, at, i);
+ *         walk_matrices_view(w, i, &x);
+ *         ... walk_input_row(&x, row, values) ...
+ *     }
+ */
+#ifndef LACE_COMPRESS_WALK_H
+#define LACE_COMPRESS_WALK_H
+
+#include "model/model.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct walk {
+    model *m;
+    tokenizer *tokenizer;
+    pool *workers;
+    kv_cache *kv;
+    plan *p;
+    int32_t n_context;
+    lace_token bos; /* in place of the first token of each window; -1: none */
+    batch b;
+    int32_t *tokens, *positions, *outputs;
+    const int32_t **pages[KV_MAX_GROUPS];
+    bool *is_saved; /* [n_values] scratch of walk_save */
+} walk;
+
+typedef struct walk_options {
+    int32_t n_context; /* tokens of a window; default 512 */
+    int32_t n_threads; /* 0 (default): one per core */
+    bool use_int8;     /* int8 activations: faster, for types that are quantized; default false */
+    lace_progress_fn on_progress; /* while weights are packed; may be NULL */
+    void *progress_user;
+} walk_options;
+
+walk_options walk_options_default(void);
+
+/* Open the model of `files`, which it takes, also on failure. It must have a vocabulary. */
+lace_status walk_open(weights *files, const walk_options *options, walk **out, lace_error *err);
+void walk_close(walk *w);
+
+/* The tokens of a text, whole windows of it. LACE_E_ARG if there is not one. */
+lace_status walk_tokenize(const walk *w, const char *text, size_t n_bytes, token_list *out,
+                          lace_error *err);
+
+/* Start a window, [n_context] tokens. */
+lace_status walk_begin(walk *w, const lace_token *window, lace_error *err);
+
+/* Run the steps [begin, end). */
+void walk_run(walk *w, int32_t begin, int32_t end);
+
+int32_t walk_end(const walk *w);                          /* number of steps */
+int32_t walk_next_matrix(const walk *w, int32_t from);    /* or walk_end */
+int32_t walk_first_of_layer(const walk *w, int32_t from); /* the first step in a layer, >= from */
+
+/* The matrices of a step, and the rows that they are multiplied with. */
+enum { WALK_MAX_MATRICES = 3 };
+
+typedef struct walk_matrices {
+    const step *s;
+    int n;
+    weight *weights[WALK_MAX_MATRICES];             /* of experts: the first of them */
+    const model_matrix *sources[WALK_MAX_MATRICES]; /* which tensor they are rows of */
+    int32_t n_experts;                              /* 0: not a mixture */
+    int64_t n_rows;                                 /* of inputs */
+    int64_t width;
+} walk_matrices;
+
+void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out);
+
+/* Row `row` of the inputs as floats, [width]. */
+void walk_input_row(const walk_matrices *x, int64_t row, float *out);
+
+/* Which experts of a mixture read that row, into out[n_used]. Returns how many. */
+int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out);
+
+/* What is alive before a step, for one window. */
+uint64_t walk_state_bytes(const walk *w, int32_t step_index);
+void walk_save(const walk *w, int32_t step_index, uint8_t *out);
+void walk_restore(walk *w, int32_t step_index, const uint8_t *state);
+
+#endif
