@@ -1,7 +1,7 @@
 /*
  * lace.h: the public interface of lace, a language-model inference engine.
  *
- * Four things, in the order in which a program meets them:
+ * Five things, in the order in which a program meets them:
  *
  *   lace_model    a model file, opened: checked, described, able to tokenize. Opening maps the
  *                 file and copies no weights. A model is read-only and may serve many sessions.
@@ -9,6 +9,7 @@
  *                 tokens and computes logits for the next one. One thread at a time may use it.
  *   lace_sampler  turns logits into a token, by a chain of rules and a seed.
  *   lace_decoder  turns tokens back into text, never giving out half a character.
+ *   lace_batcher  does all of that for many texts at once, for a server or a chat.
  *
  * Every function that can fail returns a lace_status: LACE_OK is 0, errors are negative. Results go
  * through pointers named `out`; on failure *out is NULL. The last parameter `err` may be NULL;
@@ -161,6 +162,12 @@ lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_by
 /* True for the tokens after which a generation ends. */
 bool lace_token_is_end(const lace_model *model, lace_token token);
 
+/*
+ * The bytes that a token stands for, which need not be whole characters; for a control token its
+ * name. Valid as long as the model. An id that is none gives no bytes.
+ */
+const char *lace_token_bytes(const lace_model *model, lace_token token, size_t *n_bytes);
+
 /* Tokens to text, as a stream: bytes are held back until they complete a character. */
 typedef struct lace_decoder lace_decoder;
 
@@ -187,6 +194,8 @@ typedef struct lace_session_options {
     int32_t n_threads;     /* 0: one per core */
     lace_kv_type kv_type;  /* default LACE_KV_F16 */
     uint64_t memory_bytes; /* hard ceiling on weights, KV cache and scratch together; 0: none */
+    uint64_t kv_bytes;     /* of the KV cache, shared by all sequences; at least one whole context;
+                              0: as much as all sequences could fill */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;
@@ -359,6 +368,130 @@ typedef struct lace_speculation {
 } lace_speculation;
 
 void lace_speculator_count(const lace_speculator *speculator, lace_speculation *out);
+
+/* ---- Batcher --------------------------------------------------------------------------------- */
+
+/*
+ * A batcher continues many texts at once. Each of its steps computes one batch: the next token of
+ * every generation that is under way, and as much of the prompts of new ones as fits. Generations
+ * share one pool of KV memory, each takes what its text needs, and what several texts begin with is
+ * computed and kept once. When the pool is full, the youngest generation waits and is computed
+ * again later; its text does not show it.
+ *
+ *     lace_batcher_add(batcher, &options, &generation, &err);   // calls options.on_piece from now
+ * on while (lace_batcher_step(batcher))
+ *         ...add more, cancel some...
+ *
+ * One thread at a time may use a batcher.
+ */
+typedef struct lace_batcher lace_batcher;
+typedef struct lace_generation lace_generation;
+
+typedef struct lace_batcher_options {
+    lace_session_options session; /* n_sequences: generations computed together; default 32.
+                                     n_context: of each; n_outputs is not used */
+    bool use_prefixes;            /* keep what texts begin with for later ones; default true */
+} lace_batcher_options;
+
+lace_batcher_options lace_batcher_options_default(void);
+
+lace_status lace_batcher_create(lace_model *model, const lace_batcher_options *options,
+                                lace_batcher **out, lace_error *err);
+void lace_batcher_free(lace_batcher *batcher); /* ends every generation without a word */
+
+typedef enum lace_finish {
+    LACE_FINISH_NONE,      /* goes on */
+    LACE_FINISH_STOP,      /* an end token, or one of the stops */
+    LACE_FINISH_LENGTH,    /* max_tokens, or the context is full */
+    LACE_FINISH_CANCELLED, /* by lace_batcher_cancel */
+    LACE_FINISH_ERROR,     /* see error */
+} lace_finish;
+
+typedef struct lace_bias {
+    lace_token token;
+    float bias; /* added to the token's logit; -INFINITY bans it */
+} lace_bias;
+
+typedef struct lace_logprob {
+    lace_token token;
+    float logprob; /* natural logarithm of the probability, before the sampler's chain */
+} lace_logprob;
+
+/* Counts and times of a generation. */
+typedef struct lace_generation_stats {
+    int32_t n_prompt;     /* tokens given */
+    int32_t n_cached;     /* of them found computed */
+    int32_t n_generated;  /* tokens chosen; an end token counts */
+    uint64_t queue_ns;    /* before its first step */
+    uint64_t prompt_ns;   /* from there to the first token */
+    uint64_t generate_ns; /* from the first token to the last */
+} lace_generation_stats;
+
+/* What a step brought for one generation. Pointers are valid during the call. */
+typedef struct lace_piece {
+    lace_token token; /* chosen in this step; -1: none */
+    const char *text; /* to be shown: whole characters, nothing that a stop may swallow */
+    size_t n_bytes;
+    float logprob; /* of the token; NAN unless asked for */
+    const lace_logprob *top;
+    size_t n_top;
+    lace_finish finish; /* not LACE_FINISH_NONE: the last piece; the generation is gone after it */
+    const char *stop;   /* the stop that was found, or NULL */
+    const lace_error *error; /* with LACE_FINISH_ERROR */
+    const lace_generation_stats *stats;
+} lace_piece;
+
+typedef void (*lace_piece_fn)(void *user, const lace_piece *piece);
+
+enum { LACE_MAX_TOP = 20 };
+
+/* Everything is copied. */
+typedef struct lace_generation_options {
+    const lace_token *prompt; /* at least one token */
+    size_t n_prompt;
+    lace_sampler_options sampler;
+    int32_t max_tokens; /* -1 (default): as many as the context takes */
+    int32_t min_tokens; /* before this many no end token is chosen; default 0 */
+    bool ignore_end;    /* end tokens are never chosen; default false */
+    const lace_token *stop_tokens;
+    size_t n_stop_tokens;
+    const char *const *stops; /* the text ends before the first of these */
+    size_t n_stops;
+    const lace_bias *biases;
+    size_t n_biases;
+    int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
+    bool show_special; /* control tokens print their names; default false */
+    bool use_prefixes; /* may use what other texts begin with; default true */
+    lace_piece_fn on_piece;
+    void *user;
+} lace_generation_options;
+
+lace_generation_options lace_generation_options_default(void);
+
+/* LACE_E_CONTEXT if the prompt leaves no room for a token, LACE_E_ARG for what cannot be. */
+lace_status lace_batcher_add(lace_batcher *batcher, const lace_generation_options *options,
+                             lace_generation **out, lace_error *err);
+
+/* Its last piece comes at once, from within this call. */
+void lace_batcher_cancel(lace_batcher *batcher, lace_generation *generation);
+
+/* Compute one batch. False if there was nothing to do. Failures end the generations they concern.
+ */
+bool lace_batcher_step(lace_batcher *batcher);
+
+typedef struct lace_batcher_stats {
+    int32_t n_running, n_waiting;
+    int32_t n_context;                 /* of a generation */
+    int64_t kv_tokens, kv_tokens_used; /* room in the pool; the part held by generations */
+    int64_t kv_tokens_kept;            /* the part that only waits to be used again */
+    uint64_t n_steps, n_preempted;     /* since the start, as all below */
+    uint64_t n_prompt_tokens;          /* computed */
+    uint64_t n_generated_tokens;
+    uint64_t n_prefix_hits, n_prefix_queries; /* tokens found, tokens looked up */
+    uint64_t n_prefix_evicted;                /* tokens given up for others */
+} lace_batcher_stats;
+
+void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
 
 #ifdef __cplusplus
 }

@@ -59,7 +59,8 @@ static lace_status create_cache(const model *m, const lace_session_options *o, k
     kv_options options = {.type = types[o->kv_type],
                           .n_sequences = o->n_sequences,
                           .n_context = o->n_context,
-                          .n_batch = o->n_batch};
+                          .n_batch = o->n_batch,
+                          .max_bytes = o->kv_bytes};
     *out = NULL;
     kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
     if (!shapes)

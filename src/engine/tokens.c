@@ -32,6 +32,13 @@ bool lace_token_is_end(const lace_model *lm, lace_token token)
     return lm->tokens && tokenizer_is_end(lm->tokens, token);
 }
 
+const char *lace_token_bytes(const lace_model *lm, lace_token token, size_t *n_bytes)
+{
+    text bytes = lm->tokens ? tokenizer_token_bytes(lm->tokens, token) : (text){"", 0};
+    *n_bytes = bytes.size;
+    return bytes.data;
+}
+
 lace_status lace_decoder_create(const lace_model *lm, lace_decoder **out, lace_error *err)
 {
     *out = NULL;

@@ -23,6 +23,26 @@ static int32_t group_of(kv_cache *kv, int32_t window)
     return kv->n_groups++;
 }
 
+/* Fewer pages than all sequences could fill, but enough for one of them; groups in proportion. */
+static lace_status limit_pages(kv_cache *kv, uint64_t one_sequence, lace_error *err)
+{
+    uint64_t full = kv_bytes(kv), max = kv->options.max_bytes;
+    if (max == 0 || full <= max)
+        return LACE_OK;
+    if (max < one_sequence)
+        return error_set(err, LACE_E_MEMORY,
+                         "a context of %d tokens needs %.1f MiB of KV cache, %.1f are allowed",
+                         kv->options.n_context, (double)one_sequence / (1 << 20),
+                         (double)max / (1 << 20));
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        kv_group *group = &kv->groups[g];
+        int32_t least = group->n_pages / kv->options.n_sequences;
+        int32_t share = (int32_t)((double)group->n_pages * ((double)max / (double)full));
+        group->n_pages = share > least ? share : least;
+    }
+    return LACE_OK;
+}
+
 static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_error *err)
 {
     const kv_options *o = &kv->options;
@@ -53,6 +73,7 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
         group->page_bytes += 2 * half;
     }
     kv->pages_per_sequence = pages_for(o->n_context);
+    uint64_t one_sequence = 0;
     for (int32_t g = 0; g < kv->n_groups; g++) {
         kv_group *group = &kv->groups[g];
         group->page_bytes = (group->page_bytes + 63) & ~(uint64_t)63;
@@ -69,7 +90,9 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
             return error_set(err, LACE_E_OVERFLOW, "a KV cache of %d sequences of %d tokens",
                              o->n_sequences, o->n_context);
         group->n_pages = (int32_t)n;
+        one_sequence += (uint64_t)per_sequence * group->page_bytes;
     }
+    TRY(limit_pages(kv, one_sequence, err));
     for (int32_t i = 0; i < kv->n_layers; i++)
         kv->layers[i].page_bytes = kv->groups[kv->layers[i].group].page_bytes;
     return LACE_OK;
@@ -171,6 +194,23 @@ static int32_t first_seen_page(const kv_group *group, int32_t position)
     return group->window && first > 0 ? first / KV_PAGE_TOKENS : 0;
 }
 
+void kv_add_demand(const kv_cache *kv, int32_t sequence, int32_t n, kv_demand *demand)
+{
+    const kv_sequence *s = &kv->sequences[sequence];
+    int32_t begin = s->n_tokens / KV_PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
+    for (int32_t g = 0; n > 0 && g < kv->n_groups; g++)
+        for (int32_t i = begin; i < end; i++)
+            demand->n_pages[g] += s->tables[g][i] < 0 || kv->groups[g].n_users[s->tables[g][i]] > 1;
+}
+
+bool kv_can_meet(const kv_cache *kv, const kv_demand *demand)
+{
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (demand->n_pages[g] > kv->groups[g].n_free)
+            return false;
+    return true;
+}
+
 lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err)
 {
     kv_sequence *s = &kv->sequences[sequence];
@@ -183,15 +223,12 @@ lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *er
     int32_t begin = s->n_tokens / KV_PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
 
     /* First what would be taken, in all groups, so that a failure changes nothing. */
-    for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
-        int32_t need = 0;
-        for (int32_t i = begin; i < end; i++)
-            need += s->tables[g][i] < 0 || group->n_users[s->tables[g][i]] > 1;
-        if (need > group->n_free)
+    kv_demand demand = {0};
+    kv_add_demand(kv, sequence, n, &demand);
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (demand.n_pages[g] > kv->groups[g].n_free)
             return error_set(err, LACE_E_CONTEXT, "the KV cache is full: %d pages needed, %d free",
-                             need, group->n_free);
-    }
+                             demand.n_pages[g], kv->groups[g].n_free);
     for (int32_t g = 0; g < kv->n_groups; g++) {
         kv_group *group = &kv->groups[g];
         for (int32_t i = begin; i < end; i++) {

@@ -36,8 +36,9 @@ typedef struct kv_layer_shape {
 typedef struct kv_options {
     dtype type; /* F32, F16, Q8_0 */
     int32_t n_sequences;
-    int32_t n_context; /* positions of a sequence */
-    int32_t n_batch;   /* positions added at once: a window's pages must hold them too */
+    int32_t n_context;  /* positions of a sequence */
+    int32_t n_batch;    /* positions added at once: a window's pages must hold them too */
+    uint64_t max_bytes; /* of all pages; 0: enough for every sequence to be full */
 } kv_options;
 
 typedef struct kv_group {
@@ -80,6 +81,15 @@ lace_status kv_allocate(kv_cache *kv, lace_error *err);
  * LACE_E_CONTEXT if the sequence or the pool is full; then nothing has changed. The length stays.
  */
 lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err);
+
+/* Pages that several sequences would take together. Starts as {0}. */
+typedef struct kv_demand {
+    int32_t n_pages[KV_MAX_GROUPS];
+} kv_demand;
+
+/* What kv_reserve(kv, sequence, n) would take is added to the demand. */
+void kv_add_demand(const kv_cache *kv, int32_t sequence, int32_t n, kv_demand *demand);
+bool kv_can_meet(const kv_cache *kv, const kv_demand *demand);
 
 /* False if layers with a window have already given back what the shorter sequence would need. */
 bool kv_can_truncate(const kv_cache *kv, int32_t sequence, int32_t n_tokens);

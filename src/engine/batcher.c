@@ -1,0 +1,365 @@
+/*
+ * The batcher: which generations run, and what is computed in a step.
+ *
+ * Generations wait in the order of their coming. While a sequence is free and the pool has room for
+ * the prompt, the first of them starts. A step takes one token of every generation that is past its
+ * prompt, and fills the batch with pieces of prompts, oldest first; so a long prompt delays others
+ * by one batch at a time.
+ */
+#include "engine/batcher.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+typedef struct generation_list {
+    lace_generation *first;
+    int32_t n;
+} generation_list;
+
+struct lace_batcher {
+    lace_model *model;
+    lace_batcher_options options;
+    lace_session *session;
+    lace_item *items;              /* [n_batch] */
+    lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
+    bool *is_used;                 /* [n_sequences] */
+    lace_token *ends;              /* [n_ends] */
+    size_t n_ends;
+    generation_list running, waiting; /* oldest first */
+    lace_batcher_stats stats;
+};
+
+lace_batcher_options lace_batcher_options_default(void)
+{
+    lace_batcher_options o = {.session = lace_session_options_default(), .use_prefixes = true};
+    o.session.n_sequences = 32;
+    return o;
+}
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+static void list_append(generation_list *list, lace_generation *g)
+{
+    lace_generation **end = &list->first;
+    while (*end)
+        end = &(*end)->next;
+    g->next = NULL;
+    *end = g;
+    list->n++;
+}
+
+static void list_prepend(generation_list *list, lace_generation *g)
+{
+    g->next = list->first;
+    list->first = g;
+    list->n++;
+}
+
+static void list_remove(generation_list *list, lace_generation *g)
+{
+    lace_generation **at = &list->first;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    g->next = NULL;
+    list->n--;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static lace_status find_ends(lace_batcher *b, lace_error *err)
+{
+    int32_t n_vocab = b->model->m->config.n_vocab;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t n = 0;
+        for (lace_token t = 0; t < n_vocab; t++)
+            if (lace_token_is_end(b->model, t)) {
+                if (pass == 1)
+                    b->ends[n] = t;
+                n++;
+            }
+        b->n_ends = n;
+        if (pass == 0 && !(b->ends = mem_calloc(n ? n : 1, sizeof *b->ends)))
+            return error_nomem(err, "a batcher");
+    }
+    return LACE_OK;
+}
+
+lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *options,
+                                lace_batcher **out, lace_error *err)
+{
+    *out = NULL;
+    lace_batcher *b = mem_calloc(1, sizeof *b);
+    if (!b)
+        return error_nomem(err, "a batcher");
+    b->model = lm;
+    b->options = options ? *options : lace_batcher_options_default();
+    lace_session_options *o = &b->options.session;
+    o->n_outputs = o->n_sequences;
+    if (o->n_batch < o->n_sequences)
+        o->n_batch = o->n_sequences;
+    lace_status status;
+    TRY_GOTO(status, fail, lace_session_create(lm, o, &b->session, err));
+    *o = b->session->options;
+    b->items = mem_calloc((size_t)o->n_batch, sizeof *b->items);
+    b->by_sequence = mem_calloc((size_t)o->n_sequences, sizeof *b->by_sequence);
+    b->is_used = mem_calloc((size_t)o->n_sequences, sizeof *b->is_used);
+    if (!b->items || !b->by_sequence || !b->is_used) {
+        status = error_nomem(err, "a batcher");
+        goto fail;
+    }
+    TRY_GOTO(status, fail, find_ends(b, err));
+    *out = b;
+    return LACE_OK;
+
+fail:
+    lace_batcher_free(b);
+    return status;
+}
+
+void lace_batcher_free(lace_batcher *b)
+{
+    if (!b)
+        return;
+    generation_list *lists[] = {&b->running, &b->waiting};
+    for (int i = 0; i < 2; i++)
+        while (lists[i]->first) {
+            lace_generation *g = lists[i]->first;
+            list_remove(lists[i], g);
+            generation_free(g);
+        }
+    lace_session_free(b->session);
+    mem_free(b->items);
+    mem_free(b->by_sequence);
+    mem_free(b->is_used);
+    mem_free(b->ends);
+    mem_free(b);
+}
+
+lace_status lace_batcher_add(lace_batcher *b, const lace_generation_options *options,
+                             lace_generation **out, lace_error *err)
+{
+    TRY(generation_create(b->model, options, b->options.session.n_context, b->ends, b->n_ends, out,
+                          err));
+    list_append(&b->waiting, *out);
+    return LACE_OK;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static void stop_running(lace_batcher *b, lace_generation *g)
+{
+    kv_set_length(b->session->kv, g->sequence, 0);
+    b->is_used[g->sequence] = false;
+    g->sequence = -1;
+    g->n_computed = 0;
+    list_remove(&b->running, g);
+}
+
+/* The youngest gives its memory back and waits, before all others. False if it is the only one. */
+static bool preempt_youngest(lace_batcher *b)
+{
+    lace_generation *youngest = b->running.first;
+    if (!youngest || !youngest->next)
+        return false;
+    while (youngest->next)
+        youngest = youngest->next;
+    stop_running(b, youngest);
+    youngest->state = GENERATION_WAITING;
+    list_prepend(&b->waiting, youngest);
+    b->stats.n_preempted++;
+    return true;
+}
+
+/* ---- A step ---------------------------------------------------------------------------------- */
+
+/* The waiting generation that comes first, if a sequence and memory for its text are free. */
+static bool start_next(lace_batcher *b)
+{
+    lace_generation *g = b->waiting.first;
+    int32_t sequence = 0;
+    while (sequence < b->options.session.n_sequences && b->is_used[sequence])
+        sequence++;
+    if (!g || sequence == b->options.session.n_sequences)
+        return false;
+    kv_demand demand = {0};
+    kv_add_demand(b->session->kv, sequence, g->n_tokens, &demand);
+    if (b->running.n > 0 && !kv_can_meet(b->session->kv, &demand))
+        return false;
+    list_remove(&b->waiting, g);
+    g->state = GENERATION_RUNNING;
+    g->sequence = sequence;
+    b->is_used[sequence] = true;
+    list_append(&b->running, g);
+    if (!g->started_ns) {
+        g->started_ns = clock_ns();
+        g->stats.queue_ns = g->started_ns - g->added_ns;
+    }
+    return true;
+}
+
+/* Adds n tokens of g to the batch; the last of all gives logits. */
+static size_t add_items(lace_batcher *b, size_t n_items, lace_generation *g, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t at = g->n_computed + i;
+        b->items[n_items + (size_t)i] = (lace_item){
+            .token = g->tokens[at], .sequence = g->sequence, .want_logits = at + 1 == g->n_tokens};
+    }
+    return n_items + (size_t)n;
+}
+
+/* Puts the batch together: generations first, then prompts. Returns its size. */
+static size_t fill_batch(lace_batcher *b)
+{
+    size_t n_items = 0, capacity = (size_t)b->options.session.n_batch;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->n_tokens - g->n_computed == 1)
+            n_items = add_items(b, n_items, g, 1);
+    for (lace_generation *g = b->running.first; g && n_items < capacity; g = g->next) {
+        int32_t n = g->n_tokens - g->n_computed;
+        if (n <= 1)
+            continue;
+        int32_t room = (int32_t)(capacity - n_items);
+        n_items = add_items(b, n_items, g, n < room ? n : room);
+    }
+    return n_items;
+}
+
+/* Makes sure that the pool can take the batch; who must give way is out of it. */
+static size_t prepare_batch(lace_batcher *b)
+{
+    for (;;) {
+        size_t n_items = fill_batch(b);
+        kv_demand demand = {0};
+        for (size_t i = 0; i < n_items;) {
+            size_t n = 1;
+            while (i + n < n_items && b->items[i + n].sequence == b->items[i].sequence)
+                n++;
+            kv_add_demand(b->session->kv, b->items[i].sequence, (int32_t)n, &demand);
+            i += n;
+        }
+        if (kv_can_meet(b->session->kv, &demand) || !preempt_youngest(b))
+            return n_items;
+    }
+}
+
+static void end_generation(lace_batcher *b, lace_generation *g)
+{
+    if (g->state == GENERATION_RUNNING)
+        stop_running(b, g);
+    else
+        list_remove(&b->waiting, g);
+    generation_deliver(g);
+    generation_free(g);
+}
+
+void lace_batcher_cancel(lace_batcher *b, lace_generation *g)
+{
+    g->finish = LACE_FINISH_CANCELLED;
+    end_generation(b, g);
+}
+
+/* Whose row of logits is which, and who has computed how much. */
+static int32_t count_computed(lace_batcher *b, size_t n_items)
+{
+    int32_t n_rows = 0;
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        g->row = -1;
+        b->by_sequence[g->sequence] = g;
+    }
+    for (size_t i = 0; i < n_items; i++) {
+        lace_generation *g = b->by_sequence[b->items[i].sequence];
+        g->n_computed++;
+        b->stats.n_prompt_tokens += g->n_computed <= g->stats.n_prompt;
+        if (b->items[i].want_logits)
+            g->row = n_rows++;
+    }
+    return n_rows;
+}
+
+static void choose_tokens(void *arg, int self, int n_workers)
+{
+    lace_batcher *b = arg;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->row >= 0 && g->row % n_workers == self)
+            generation_choose(g, lace_session_logits(b->session, (size_t)g->row));
+}
+
+static void note_times(lace_generation *g, uint64_t now)
+{
+    if (!g->first_ns) {
+        g->first_ns = now;
+        g->stats.prompt_ns = now - g->started_ns;
+    }
+    g->stats.generate_ns = now - g->first_ns;
+}
+
+static void deliver(lace_batcher *b)
+{
+    uint64_t now = clock_ns();
+    lace_generation *next;
+    for (lace_generation *g = b->running.first; g; g = next) {
+        next = g->next;
+        if (g->row < 0)
+            continue;
+        g->row = -1;
+        note_times(g, now);
+        b->stats.n_generated_tokens += g->token >= 0;
+        if (g->finish != LACE_FINISH_NONE)
+            end_generation(b, g);
+        else
+            generation_deliver(g);
+    }
+}
+
+/* A batch that cannot be computed ends all that were in it. */
+static void fail_batch(lace_batcher *b, size_t n_items, lace_status status, const lace_error *err)
+{
+    for (size_t i = 0; i < n_items; i++)
+        for (lace_generation *g = b->running.first; g; g = g->next)
+            if (g->sequence == b->items[i].sequence && g->finish == LACE_FINISH_NONE)
+                generation_fail(g, status, err);
+    lace_generation *next;
+    for (lace_generation *g = b->running.first; g; g = next) {
+        next = g->next;
+        if (g->finish != LACE_FINISH_NONE)
+            end_generation(b, g);
+    }
+}
+
+bool lace_batcher_step(lace_batcher *b)
+{
+    while (start_next(b))
+        continue;
+    size_t n_items = prepare_batch(b);
+    if (n_items == 0)
+        return false;
+    lace_error err = {0};
+    lace_status status = lace_session_eval(b->session, b->items, n_items, &err);
+    b->stats.n_steps++;
+    if (status != LACE_OK) {
+        fail_batch(b, n_items, status, &err);
+        return true;
+    }
+    if (count_computed(b, n_items) > 1)
+        pool_run(b->session->workers, choose_tokens, b);
+    else
+        choose_tokens(b, 0, 1);
+    deliver(b);
+    return true;
+}
+
+void lace_batcher_count(const lace_batcher *b, lace_batcher_stats *out)
+{
+    const kv_group *group = &b->session->kv->groups[0];
+    *out = b->stats;
+    out->n_running = b->running.n;
+    out->n_waiting = b->waiting.n;
+    out->n_context = b->options.session.n_context;
+    out->kv_tokens = (int64_t)group->n_pages * KV_PAGE_TOKENS;
+    out->kv_tokens_used = (int64_t)(group->n_pages - group->n_free) * KV_PAGE_TOKENS;
+}

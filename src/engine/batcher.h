@@ -1,0 +1,67 @@
+/*
+ * Inside the batcher: a generation, and what the scheduler asks of it.
+ *
+ * The scheduler (batcher.c) decides what is computed in a step; a generation (generation.c) chooses
+ * a token from its row of logits and turns it into text. Choosing runs on any worker, each
+ * generation on one; everything else on the batcher's thread.
+ */
+#ifndef LACE_ENGINE_BATCHER_H
+#define LACE_ENGINE_BATCHER_H
+
+#include "base/buf.h"
+#include "engine/engine.h"
+
+typedef enum generation_state { GENERATION_WAITING, GENERATION_RUNNING } generation_state;
+
+struct lace_generation {
+    lace_generation *next; /* in the list of its state */
+    generation_state state;
+    const lace_model *model;
+    lace_generation_options options; /* its pointers are into `memory` */
+    arena memory;
+
+    lace_token *tokens; /* [capacity] prompt and reply */
+    int32_t n_tokens, capacity;
+    int32_t n_computed; /* tokens that are in the KV cache */
+    int32_t sequence;   /* while running; else -1 */
+    int32_t n_context;
+
+    lace_sampler *sampler;
+    decoder *decoder;
+    const lace_token *ends; /* [n_ends] tokens that end a text; the batcher's */
+    size_t n_ends;
+    float *logits; /* [n_vocab] edited ones; NULL: no editing is needed */
+    int32_t n_vocab;
+    buf text;      /* decoded and not yet given out */
+    size_t n_text; /* bytes of it that may be given out now */
+
+    /* What the current step brought. */
+    int32_t row; /* of the logits; -1: none in this step */
+    lace_token token;
+    float logprob;
+    lace_logprob top[LACE_MAX_TOP];
+    size_t n_top;
+    lace_finish finish;
+    const char *stop;
+    lace_error error;
+
+    lace_generation_stats stats;
+    uint64_t added_ns, started_ns, first_ns; /* when; 0: not yet */
+};
+
+/* Checks and copies the options. `ends` is borrowed. */
+lace_status generation_create(const lace_model *lm, const lace_generation_options *options,
+                              int32_t n_context, const lace_token *ends, size_t n_ends,
+                              lace_generation **out, lace_error *err);
+void generation_free(lace_generation *g);
+
+/* Choose the next token and append it; sets what the step brought. Failures are in g->finish. */
+void generation_choose(lace_generation *g, const float *logits);
+
+/* Give the step's piece to the caller. */
+void generation_deliver(lace_generation *g);
+
+/* End with an error: the next piece says so. */
+void generation_fail(lace_generation *g, lace_status status, const lace_error *err);
+
+#endif

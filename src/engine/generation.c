@@ -1,0 +1,376 @@
+/* One generation: choosing tokens, turning them into text, and knowing where the text ends. */
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/batcher.h"
+
+enum {
+    MAX_STOPS = 64,
+    MAX_STOP_BYTES = 1024,
+    MAX_BIASES = 1 << 20,
+    MAX_REPLY_BYTES = 1 << 28, /* of text that waits to be given out */
+    CONTEXT_TOKENS = 8,        /* of the prompt that the decoder sees first */
+};
+
+lace_generation_options lace_generation_options_default(void)
+{
+    return (lace_generation_options){
+        .sampler = lace_sampler_options_default(),
+        .max_tokens = -1,
+        .n_top = -1,
+        .use_prefixes = true,
+    };
+}
+
+/* ---- Making one ------------------------------------------------------------------------------ */
+
+static lace_status check_tokens(const char *what, const lace_token *tokens, size_t n,
+                                int32_t n_vocab, lace_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || tokens[i] >= n_vocab)
+            return error_set(err, LACE_E_ARG, "%s %zu is token %d, expected 0 to %d", what, i,
+                             tokens[i], n_vocab - 1);
+    return LACE_OK;
+}
+
+static lace_status check_options(const lace_generation_options *o, int32_t n_vocab,
+                                 int32_t n_context, lace_error *err)
+{
+    if (o->n_prompt == 0)
+        return error_set(err, LACE_E_ARG, "the prompt is empty");
+    if (o->n_prompt >= (size_t)n_context)
+        return error_set(err, LACE_E_CONTEXT,
+                         "the prompt has %zu tokens, the context of %d has room for %d and a reply",
+                         o->n_prompt, n_context, n_context - 1);
+    TRY(check_tokens("prompt", o->prompt, o->n_prompt, n_vocab, err));
+    TRY(check_tokens("stop", o->stop_tokens, o->n_stop_tokens, n_vocab, err));
+    if (o->max_tokens < -1 || o->min_tokens < 0 || o->n_top < -1 || o->n_top > LACE_MAX_TOP)
+        return error_set(err, LACE_E_ARG, "max_tokens %d, min_tokens %d or n_top %d is impossible",
+                         o->max_tokens, o->min_tokens, o->n_top);
+    if (o->n_stops > MAX_STOPS || o->n_biases > MAX_BIASES)
+        return error_set(err, LACE_E_ARG, "more than %d stops or %d biases", MAX_STOPS, MAX_BIASES);
+    for (size_t i = 0; i < o->n_stops; i++)
+        if (o->stops[i][0] == 0 || strlen(o->stops[i]) > MAX_STOP_BYTES)
+            return error_set(err, LACE_E_ARG, "stop %zu has %zu bytes, expected 1 to %d", i,
+                             strlen(o->stops[i]), MAX_STOP_BYTES);
+    for (size_t i = 0; i < o->n_biases; i++) {
+        TRY(check_tokens("bias", &o->biases[i].token, 1, n_vocab, err));
+        if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY)
+            return error_set(err, LACE_E_ARG, "the bias of token %d is no number",
+                             o->biases[i].token);
+    }
+    return LACE_OK;
+}
+
+/* A copy in the generation's memory; of nothing, something that is not NULL. */
+static void *keep(lace_generation *g, const void *data, size_t n, size_t size)
+{
+    if (n == 0)
+        return g;
+    void *copy = arena_alloc(&g->memory, n, size);
+    if (copy)
+        memcpy(copy, data, n * size);
+    return copy;
+}
+
+static bool copy_options(lace_generation *g)
+{
+    lace_generation_options *o = &g->options;
+    const char **stops = keep(g, o->stops, o->n_stops, sizeof *stops);
+    bool is_complete =
+        stops && (o->stop_tokens = keep(g, o->stop_tokens, o->n_stop_tokens, sizeof(lace_token))) &&
+        (o->biases = keep(g, o->biases, o->n_biases, sizeof(lace_bias)));
+    for (size_t i = 0; is_complete && i < o->n_stops; i++)
+        is_complete = (stops[i] = arena_strndup(&g->memory, stops[i], strlen(stops[i]))) != NULL;
+    o->stops = stops;
+    return is_complete;
+}
+
+static bool needs_editing(const lace_generation_options *o)
+{
+    return o->n_biases > 0 || o->ignore_end || o->min_tokens > 0;
+}
+
+/*
+ * The decoder must know what came before, as some tokenizers write a token's space only inside a
+ * text; the penalties count the prompt, too.
+ */
+static lace_status show_prompt(lace_generation *g, lace_error *err)
+{
+    int32_t last_n = g->options.sampler.penalty_last_n;
+    int32_t from = g->n_tokens > last_n ? g->n_tokens - last_n : 0;
+    for (int32_t i = from; i < g->n_tokens; i++)
+        lace_sampler_accept(g->sampler, g->tokens[i]);
+    from = g->n_tokens > CONTEXT_TOKENS ? g->n_tokens - CONTEXT_TOKENS : 0;
+    text seen;
+    for (int32_t i = from; i < g->n_tokens; i++)
+        TRY(decoder_push(g->decoder, g->tokens[i], &seen, err));
+    return LACE_OK;
+}
+
+static lace_status fill(lace_generation *g, lace_error *err)
+{
+    const lace_generation_options *o = &g->options;
+    g->n_tokens = (int32_t)o->n_prompt;
+    g->capacity = g->n_tokens + 64;
+    g->tokens = mem_calloc((size_t)g->capacity, sizeof *g->tokens);
+    if (needs_editing(o))
+        g->logits = mem_calloc((size_t)g->n_vocab, sizeof *g->logits);
+    if (!g->tokens || !copy_options(g) || (needs_editing(o) && !g->logits))
+        return error_nomem(err, "a generation");
+    memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
+    g->options.prompt = NULL;
+    TRY(lace_sampler_create(&o->sampler, g->n_vocab, &g->sampler, err));
+    if (g->model->tokens) {
+        TRY(decoder_create(g->model->tokens, o->show_special, &g->decoder, err));
+        TRY(show_prompt(g, err));
+    }
+    return LACE_OK;
+}
+
+lace_status generation_create(const lace_model *lm, const lace_generation_options *options,
+                              int32_t n_context, const lace_token *ends, size_t n_ends,
+                              lace_generation **out, lace_error *err)
+{
+    *out = NULL;
+    int32_t n_vocab = lm->m->config.n_vocab;
+    TRY(check_options(options, n_vocab, n_context, err));
+    lace_generation *g = mem_calloc(1, sizeof *g);
+    if (!g)
+        return error_nomem(err, "a generation");
+    g->model = lm;
+    g->options = *options;
+    g->n_context = n_context;
+    g->n_vocab = n_vocab;
+    g->ends = ends;
+    g->n_ends = n_ends;
+    g->sequence = g->row = g->token = -1;
+    g->stats.n_prompt = (int32_t)options->n_prompt;
+    g->added_ns = clock_ns();
+    arena_init(&g->memory, SIZE_MAX);
+    buf_init(&g->text, MAX_REPLY_BYTES);
+    lace_status status = fill(g, err);
+    if (status != LACE_OK) {
+        generation_free(g);
+        return status;
+    }
+    *out = g;
+    return LACE_OK;
+}
+
+void generation_free(lace_generation *g)
+{
+    if (!g)
+        return;
+    lace_sampler_free(g->sampler);
+    decoder_free(g->decoder);
+    buf_deinit(&g->text);
+    arena_deinit(&g->memory);
+    mem_free(g->logits);
+    mem_free(g->tokens);
+    mem_free(g);
+}
+
+/* ---- Choosing -------------------------------------------------------------------------------- */
+
+void generation_fail(lace_generation *g, lace_status status, const lace_error *err)
+{
+    g->finish = LACE_FINISH_ERROR;
+    if (err && err->text[0])
+        g->error = *err;
+    else
+        error_set(&g->error, status, "%s", lace_status_text(status));
+    g->error.status = status;
+}
+
+static const float *edit_logits(lace_generation *g, const float *logits)
+{
+    const lace_generation_options *o = &g->options;
+    if (!g->logits)
+        return logits;
+    memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
+    for (size_t i = 0; i < o->n_biases; i++)
+        g->logits[o->biases[i].token] += o->biases[i].bias;
+    if (o->ignore_end || g->stats.n_generated < o->min_tokens) {
+        for (size_t i = 0; i < g->n_ends; i++)
+            g->logits[g->ends[i]] = -INFINITY;
+        for (size_t i = 0; i < o->n_stop_tokens; i++)
+            g->logits[o->stop_tokens[i]] = -INFINITY;
+    }
+    return g->logits;
+}
+
+/* Keep the best n_top, best first, by insertion: n_top is small and most tokens are not among them.
+ */
+static void rank_tokens(lace_generation *g, const float *logits)
+{
+    size_t n_top = (size_t)g->options.n_top, n = 0;
+    if (n_top > (size_t)g->n_vocab)
+        n_top = (size_t)g->n_vocab;
+    for (int32_t t = 0; n_top > 0 && t < g->n_vocab; t++) {
+        if (n == n_top && !(logits[t] > g->top[n - 1].logprob))
+            continue;
+        size_t at = n < n_top ? n++ : n - 1;
+        for (; at > 0 && g->top[at - 1].logprob < logits[t]; at--)
+            g->top[at] = g->top[at - 1];
+        g->top[at] = (lace_logprob){t, logits[t]};
+    }
+    g->n_top = n;
+}
+
+static void find_logprobs(lace_generation *g, const float *logits)
+{
+    float max = logits[0];
+    for (int32_t i = 1; i < g->n_vocab; i++)
+        max = logits[i] > max ? logits[i] : max;
+    double sum = 0;
+    for (int32_t i = 0; i < g->n_vocab; i++)
+        sum += (double)expf(logits[i] - max);
+    float norm = max + (float)log(sum);
+    rank_tokens(g, logits);
+    g->logprob = logits[g->token] - norm;
+    for (size_t i = 0; i < g->n_top; i++)
+        g->top[i].logprob -= norm;
+}
+
+static bool append_token(lace_generation *g, lace_token token)
+{
+    if (g->n_tokens == g->capacity) {
+        int32_t more = g->capacity + g->capacity / 2;
+        lace_token *grown = mem_realloc(g->tokens, (size_t)more * sizeof *grown);
+        if (!grown)
+            return false;
+        g->tokens = grown;
+        g->capacity = more;
+    }
+    g->tokens[g->n_tokens++] = token;
+    return true;
+}
+
+/* The first stop in the text, and where; NULL if there is none. */
+static const char *find_stop(const lace_generation *g, size_t *at)
+{
+    const char *found = NULL;
+    for (size_t i = 0; i < g->options.n_stops; i++) {
+        const char *stop = g->options.stops[i];
+        size_t n = strlen(stop);
+        for (size_t j = 0; j + n <= g->text.size && (!found || j < *at); j++)
+            if (memcmp(g->text.data + j, stop, n) == 0) {
+                found = stop;
+                *at = j;
+            }
+    }
+    return found;
+}
+
+/* Bytes at the end of the text that may be the beginning of a stop. */
+static size_t count_held(const lace_generation *g)
+{
+    size_t held = 0;
+    for (size_t i = 0; i < g->options.n_stops; i++) {
+        const char *stop = g->options.stops[i];
+        size_t n = strlen(stop) - 1;
+        for (n = n < g->text.size ? n : g->text.size; n > held; n--)
+            if (memcmp(g->text.data + g->text.size - n, stop, n) == 0)
+                held = n;
+    }
+    return held;
+}
+
+static bool is_listed(const lace_token *list, size_t n, lace_token token)
+{
+    for (size_t i = 0; i < n; i++)
+        if (list[i] == token)
+            return true;
+    return false;
+}
+
+/* Text that the token completes goes to g->text; looks for stops in it. */
+static lace_status add_text(lace_generation *g, bool is_last, lace_error *err)
+{
+    text piece = {"", 0};
+    if (g->decoder && !is_last)
+        TRY(decoder_push(g->decoder, g->token, &piece, err));
+    else if (g->decoder)
+        TRY(decoder_flush(g->decoder, &piece, err));
+    TRY(buf_append(&g->text, piece.data, piece.size));
+    size_t at = 0;
+    const char *stop = find_stop(g, &at);
+    if (stop) {
+        g->stop = stop;
+        g->finish = LACE_FINISH_STOP;
+        g->text.size = at;
+    }
+    return LACE_OK;
+}
+
+/* Where the text ends, unless a stop has ended it. */
+static void find_end(lace_generation *g, bool is_end)
+{
+    if (g->finish != LACE_FINISH_NONE)
+        return;
+    int32_t max = g->options.max_tokens;
+    if (is_end)
+        g->finish = LACE_FINISH_STOP;
+    else if ((max >= 0 && g->stats.n_generated >= max) || g->n_tokens >= g->n_context)
+        g->finish = LACE_FINISH_LENGTH;
+}
+
+static lace_status choose(lace_generation *g, const float *logits, lace_error *err)
+{
+    const lace_generation_options *o = &g->options;
+    TRY(lace_sampler_sample(g->sampler, edit_logits(g, logits), &g->token, err));
+    lace_sampler_accept(g->sampler, g->token);
+    if (o->n_top >= 0)
+        find_logprobs(g, logits);
+    if (!append_token(g, g->token))
+        return error_nomem(err, "tokens");
+    g->stats.n_generated++;
+    bool is_end = is_listed(g->ends, g->n_ends, g->token) ||
+                  is_listed(o->stop_tokens, o->n_stop_tokens, g->token);
+    if (!is_end)
+        TRY(add_text(g, false, err));
+    find_end(g, is_end);
+    if (g->finish != LACE_FINISH_NONE && !g->stop)
+        TRY(add_text(g, true, err));
+    g->n_text = g->text.size - (g->finish == LACE_FINISH_NONE ? count_held(g) : 0);
+    return LACE_OK;
+}
+
+void generation_choose(lace_generation *g, const float *logits)
+{
+    lace_error err = {0};
+    g->token = -1;
+    g->logprob = NAN;
+    g->n_top = 0;
+    lace_status status = choose(g, logits, &err);
+    if (status != LACE_OK)
+        generation_fail(g, status, &err);
+}
+
+void generation_deliver(lace_generation *g)
+{
+    lace_piece piece = {
+        .token = g->token,
+        .text = g->text.data ? g->text.data : "",
+        .n_bytes = g->finish == LACE_FINISH_ERROR ? 0 : g->n_text,
+        .logprob = g->logprob,
+        .top = g->top,
+        .n_top = g->n_top,
+        .finish = g->finish,
+        .stop = g->stop,
+        .error = g->finish == LACE_FINISH_ERROR ? &g->error : NULL,
+        .stats = &g->stats,
+    };
+    if (g->options.on_piece)
+        g->options.on_piece(g->options.user, &piece);
+    if (g->n_text) {
+        memmove(g->text.data, g->text.data + g->n_text, g->text.size - g->n_text);
+        g->text.size -= g->n_text;
+        g->n_text = 0;
+    }
+    g->token = -1;
+}
