@@ -31,7 +31,7 @@ WERROR  ?=
 SAN     ?=
 ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
-LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_pthreads
+LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_openssl libssl libcrypto
 CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
 CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)

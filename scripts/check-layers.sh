@@ -19,7 +19,7 @@ BEGIN {
     may["chat"] = "base tokenizer"
     may["compress"] = all
     may["engine"] = all
-    may["server"] = "base"
+    may["server"] = "base chat"
     may["cli"] = "base"
     # Verbs that do more than call the library.
     tools = "base tensor formats model compress"

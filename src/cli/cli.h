@@ -16,6 +16,7 @@ extern const verb verb_quantize;
 extern const verb verb_imatrix;
 extern const verb verb_bench;
 extern const verb verb_perplexity;
+extern const verb verb_serve;
 
 /* Words of --kv-type, in the order of lace_kv_type. */
 #define CLI_KV_TYPES "f32|f16|q8_0"

@@ -12,8 +12,8 @@
 
 /* A new verb is a file and a row here. */
 static const verb *const verbs[] = {
-    &verb_run,     &verb_inspect, &verb_list,       &verb_tokenize, &verb_logits,
-    &verb_convert, &verb_bench,   &verb_perplexity, &verb_quantize, &verb_imatrix,
+    &verb_run,   &verb_inspect,    &verb_list,     &verb_tokenize, &verb_logits, &verb_convert,
+    &verb_bench, &verb_perplexity, &verb_quantize, &verb_imatrix,  &verb_serve,
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

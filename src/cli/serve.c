@@ -1,0 +1,99 @@
+/* The verb `serve`: a model behind HTTP. */
+#include <stddef.h>
+
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "server/server.h"
+
+typedef struct serve_args {
+    server_options server;
+    int32_t n_context, max_running, n_batch, n_threads, kv_type;
+    uint64_t kv_memory, memory;
+    bool mmap, no_prefixes;
+} serve_args;
+
+#define SERVER(member) offsetof(serve_args, server.member)
+#define HERE(member)   offsetof(serve_args, member)
+
+/* clang-format off */
+static const arg_option options[] = {
+    {.kind = ARG_HEADING, .help = "Where:"},
+    {"host", 0, ARG_TEXT, SERVER(host), .value = "ADDRESS", .help = "listen at it (default 127.0.0.1: this machine only)"},
+    {"port", 0, ARG_INT, SERVER(port), .value = "N", .low = 0, .high = 65535, .help = "listen at it (default 8080; 0: any that is free)"},
+    {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a socket in the file system instead"},
+    {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
+    {.kind = ARG_HEADING, .help = "Who:"},
+    {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health"},
+    {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificates in PEM: serve HTTPS"},
+    {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "and their key"},
+    {"allow-host", 0, ARG_TEXT, SERVER(allowed_hosts), .value = "NAMES", .help = "further names of this server, for the header Host"},
+    {"allow-origin", 0, ARG_TEXT, SERVER(allowed_origins), .value = "ORIGINS", .help = "web pages of these origins may call; * for all"},
+    {.kind = ARG_HEADING, .help = "How much:"},
+    {"ctx", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of each request, prompt and reply (default: the model's)"},
+    {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "for the KV cache of all requests (default: a quarter of memory)"},
+    {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
+    {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "never use more than this"},
+    {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32)"},
+    {"max-queue", 0, ARG_INT, SERVER(max_queue), .value = "N", .low = 0, .high = 1 << 20, .help = "requests that may wait; more get 429 (default 1024)"},
+    {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "open at a time (default 16384)"},
+    {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "of a request (default 8M)"},
+    {"timeout", 0, ARG_INT, SERVER(timeout_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for a request (default 0: no limit)"},
+    {"drain", 0, ARG_INT, SERVER(drain_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for streams to end after SIGTERM (default 30)"},
+    {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "that compute (default: one per core)"},
+    {"batch", 'b', ARG_INT, HERE(n_batch), .value = "N", .low = 1, .high = CLI_MAX_BATCH, .help = "tokens computed together (default 512)"},
+    {.kind = ARG_HEADING, .help = "What else:"},
+    {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
+    {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
+    {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "run from the file's own blocks: slower, less memory"},
+    {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
+};
+/* clang-format on */
+
+static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
+{
+    serve_args a = {.server = server_options_default(),
+                    .max_running = 32,
+                    .n_batch = 512,
+                    .kv_type = LACE_KV_F16};
+    positional words;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    lace_model_options model_options = lace_model_options_default();
+    model_options.use_mmap = a.mmap;
+    lace_model *model;
+    TRY(cli_open_model(words.at[0], &model_options, &model, err));
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    progress bar;
+    progress_init(&bar, &cli_stop);
+    lace_session_options *session = &a.server.batcher.session;
+    session->n_context = a.n_context ? a.n_context : info.n_context;
+    session->n_sequences = a.max_running;
+    session->n_batch = a.n_batch;
+    session->n_threads = a.n_threads;
+    session->kv_type = (lace_kv_type)a.kv_type;
+    session->kv_bytes = a.kv_memory ? a.kv_memory : server_default_kv_bytes();
+    session->memory_bytes = a.memory;
+    session->on_progress = progress_report;
+    session->progress_user = &bar;
+    a.server.batcher.use_prefixes = !a.no_prefixes;
+    lace_status status = server_run(model, words.at[0], &a.server, err);
+    lace_model_close(model);
+    return status;
+}
+
+const verb verb_serve = {
+    .name = "serve",
+    .summary = "answer requests over HTTP, as OpenAI's API does",
+    .usage = "[MODEL] [options]",
+    .description =
+        "Serves a model to many clients at once: /v1/chat/completions, /v1/completions and more\n"
+        "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"
+        "what is running end and refuses the rest; a second one ends it at once.\n",
+    .examples = "  lace serve\n"
+                "  lace serve model.gguf --port 9000 --ctx 8192\n"
+                "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .max_positional = 1,
+    .run = run_serve,
+};

@@ -1,0 +1,26 @@
+/* The functions of all routes, as the table in routes.c names them. */
+#ifndef LACE_SERVER_API_H
+#define LACE_SERVER_API_H
+
+#include "server/call.h"
+
+/* api_status.c: how the server is */
+void api_health(call *c);
+void api_ready(call *c);
+void api_metrics(call *c);
+void api_props(call *c);
+
+/* api_models.c */
+void api_models(call *c);
+void api_model(call *c);
+
+/* api_chat.c, api_completions.c: OpenAI's text generation */
+void api_chat_completions(call *c);
+void api_completions(call *c);
+
+/* api_tokens.c: tokens and templates without a generation */
+void api_tokenize(call *c);
+void api_detokenize(call *c);
+void api_apply_template(call *c);
+
+#endif

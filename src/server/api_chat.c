@@ -1,0 +1,375 @@
+/* POST /v1/chat/completions: messages in, a message out, with reasoning and tool calls apart. */
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "server/api.h"
+#include "server/core.h"
+#include "server/openai.h"
+
+enum { MAX_CHOICE = 256 << 20 };
+
+typedef struct chat_reply chat_reply;
+
+/* One choice: what was parsed, kept for the whole answer or written as deltas at once. */
+typedef struct chat_choice {
+    chat_reply *reply;
+    int index;
+    reply_parser *parser;
+    json_out content, reasoning;
+    json_out calls;     /* the list of tool calls, without its brackets */
+    json_out arguments; /* of the call that is being read */
+    json_out logprobs;  /* tokens that no chunk has shown yet */
+    int n_calls;
+    bool has_content;
+    bool has_role; /* the first chunk was sent */
+    lace_finish finish;
+} chat_choice;
+
+struct chat_reply {
+    call *c;
+    int n_choices;
+    bool has_failed;
+    openai_usage usage;
+    json_out chunk; /* being written */
+    chat_choice choices[];
+};
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+static bool refuse(call *c, const char *param, const char *message)
+{
+    call_fail(c, 400, param, "invalid_value", "%s", message);
+    return false;
+}
+
+/* tools as the request has them, or NULL if they are not to be used. */
+static bool read_tools(call *c, const json_t *body, json_t **out)
+{
+    json_t *tools = json_object_get(body, "tools");
+    const json_t *choice = json_object_get(body, "tool_choice");
+    *out = NULL;
+    if (choice && !json_is_null(choice)) {
+        const char *word = json_string_value(choice);
+        if (word && strcmp(word, "none") == 0)
+            return true;
+        if (!word || strcmp(word, "auto") != 0)
+            return refuse(c, "tool_choice",
+                          "tool_choice: only \"auto\" and \"none\" are supported");
+    }
+    if (!tools || json_is_null(tools))
+        return true;
+    if (!json_is_array(tools))
+        return refuse(c, "tools", "tools is not a list");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        if (!json_is_string(json_object_get(function, "name")))
+            return refuse(c, "tools", "a tool has no function with a name");
+    }
+    *out = json_array_size(tools) ? tools : NULL;
+    return true;
+}
+
+/* Variables for the template: what the request gives, and the effort of reasoning. */
+static bool read_kwargs(call *c, const json_t *body, json_t **out)
+{
+    const json_t *given = json_object_get(body, "chat_template_kwargs");
+    json_t *effort = json_object_get(body, "reasoning_effort");
+    if (given && !json_is_null(given) && !json_is_object(given))
+        return refuse(c, "chat_template_kwargs", "chat_template_kwargs is not an object");
+    *out = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+    if (effort && !json_is_null(effort)) {
+        if (!json_is_string(effort))
+            return refuse(c, "reasoning_effort", "reasoning_effort is not a string");
+        json_object_set(*out, "reasoning_effort", effort);
+        if (strcmp(json_string_value(effort), "none") == 0)
+            json_object_set_new(*out, "enable_thinking", json_false());
+    }
+    return true;
+}
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+static lace_status on_part(void *arg, const reply_event *part);
+
+static void make_state(call *c)
+{
+    int n = call_request(c)->n_choices;
+    chat_reply *reply = mem_calloc(1, sizeof *reply + (size_t)n * sizeof reply->choices[0]);
+    if (!reply)
+        return;
+    reply->c = c;
+    reply->n_choices = n;
+    json_out_init(&reply->chunk, MAX_CHOICE);
+    for (int i = 0; i < n; i++) {
+        chat_choice *h = &reply->choices[i];
+        h->reply = reply;
+        h->index = i;
+        json_out *outs[] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
+        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+            json_out_init(outs[k], MAX_CHOICE);
+        if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
+            reply->has_failed = true;
+    }
+    call_set_state(c, reply);
+}
+
+static void on_free(call *c)
+{
+    chat_reply *reply = call_state(c);
+    for (int i = 0; reply && i < reply->n_choices; i++) {
+        chat_choice *h = &reply->choices[i];
+        json_out *outs[] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
+        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+            json_out_deinit(outs[k]);
+        reply_parser_free(h->parser);
+    }
+    if (reply)
+        json_out_deinit(&reply->chunk);
+    mem_free(reply);
+}
+
+/* ---- Chunks of a stream ---------------------------------------------------------------------- */
+
+/* Up to the members of delta; end_chunk completes it. */
+static json_out *begin_chunk(chat_choice *h)
+{
+    call *c = h->reply->c;
+    json_out *out = &h->reply->chunk;
+    call_begin_stream(c, "text/event-stream");
+    json_out_raw(out, "data: ");
+    openai_write_head(c, out, "chatcmpl", "chat.completion.chunk");
+    json_out_printf(out, ",\"choices\":[{\"index\":%d,\"delta\":{", h->index);
+    return out;
+}
+
+static void end_chunk(chat_choice *h, const char *finish)
+{
+    call *c = h->reply->c;
+    json_out *out = &h->reply->chunk;
+    json_out_raw(out, "},\"logprobs\":");
+    if (h->logprobs.b.size) {
+        json_out_raw(out, "{\"content\":[");
+        json_out_bytes(out, h->logprobs.b.data, h->logprobs.b.size);
+        json_out_raw(out, "],\"refusal\":null}");
+        buf_clear(&h->logprobs.b);
+    } else {
+        json_out_raw(out, "null");
+    }
+    if (finish)
+        json_out_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
+    else
+        json_out_raw(out, ",\"finish_reason\":null}]");
+    json_out_raw(out, call_request(c)->wants_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+    call_write(c, out);
+}
+
+static void send_role(chat_choice *h)
+{
+    if (h->has_role)
+        return;
+    h->has_role = true;
+    json_out_raw(begin_chunk(h), "\"role\":\"assistant\",\"content\":\"\"");
+    end_chunk(h, NULL);
+}
+
+/* ---- Parts of the reply ---------------------------------------------------------------------- */
+
+static void begin_call(chat_choice *h, const reply_event *part, json_out *out)
+{
+    char id[64];
+    if (part->id.size)
+        snprintf(id, sizeof id, "%.*s", text_width(part->id), part->id.data);
+    else
+        snprintf(id, sizeof id, "call_%s%d%d", call_id(h->reply->c), h->index, part->call);
+    json_out_raw(out, "\"id\":");
+    json_out_string(out, id);
+    json_out_raw(out, ",\"type\":\"function\",\"function\":{\"name\":");
+    json_out_text(out, part->chars.data, part->chars.size);
+    json_out_raw(out, ",\"arguments\":");
+}
+
+static void stream_part(chat_choice *h, const reply_event *part)
+{
+    json_out *out;
+    send_role(h);
+    switch (part->kind) {
+    case REPLY_CONTENT:
+    case REPLY_REASONING:
+        out = begin_chunk(h);
+        json_out_raw(out, part->kind == REPLY_CONTENT ? "\"content\":" : "\"reasoning_content\":");
+        json_out_text(out, part->chars.data, part->chars.size);
+        return end_chunk(h, NULL);
+    case REPLY_CALL_BEGIN:
+        out = begin_chunk(h);
+        json_out_printf(out, "\"tool_calls\":[{\"index\":%d,", part->call);
+        begin_call(h, part, out);
+        json_out_raw(out, "\"\"}}]");
+        return end_chunk(h, NULL);
+    case REPLY_CALL_ARGS:
+        out = begin_chunk(h);
+        json_out_printf(out,
+                        "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", part->call);
+        json_out_text(out, part->chars.data, part->chars.size);
+        json_out_raw(out, "}}]");
+        return end_chunk(h, NULL);
+    case REPLY_CALL_END:
+        return;
+    }
+}
+
+static void keep_part(chat_choice *h, const reply_event *part)
+{
+    switch (part->kind) {
+    case REPLY_CONTENT:
+        return json_out_bytes(&h->content, part->chars.data, part->chars.size);
+    case REPLY_REASONING:
+        return json_out_bytes(&h->reasoning, part->chars.data, part->chars.size);
+    case REPLY_CALL_BEGIN:
+        json_out_raw(&h->calls, part->call ? ",{" : "{");
+        begin_call(h, part, &h->calls);
+        return;
+    case REPLY_CALL_ARGS:
+        return json_out_bytes(&h->arguments, part->chars.data, part->chars.size);
+    case REPLY_CALL_END:
+        json_out_text(&h->calls, h->arguments.b.data, h->arguments.b.size);
+        json_out_raw(&h->calls, "}}");
+        buf_clear(&h->arguments.b);
+        return;
+    }
+}
+
+static lace_status on_part(void *arg, const reply_event *part)
+{
+    chat_choice *h = arg;
+    h->n_calls += part->kind == REPLY_CALL_BEGIN;
+    h->has_content = h->has_content || part->kind == REPLY_CONTENT;
+    if (call_request(h->reply->c)->is_stream)
+        stream_part(h, part);
+    else
+        keep_part(h, part);
+    return LACE_OK;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+static const char *finish_of(const chat_choice *h)
+{
+    return h->n_calls && h->finish == LACE_FINISH_STOP ? "tool_calls" : openai_finish(h->finish);
+}
+
+static void on_event(call *c, const gen_event *e)
+{
+    if (!call_state(c))
+        make_state(c);
+    chat_reply *reply = call_state(c);
+    if (!reply || reply->has_failed)
+        return;
+    chat_choice *h = &reply->choices[e->choice];
+    bool is_stream = call_request(c)->is_stream;
+    if (call_request(c)->wants_logprobs && e->token >= 0) {
+        json_out_raw(&h->logprobs, h->logprobs.b.size ? "," : "");
+        openai_write_logprob(c, &h->logprobs, e);
+    }
+    if (is_stream)
+        send_role(h);
+    if (reply_parser_feed(h->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
+        reply->has_failed = true;
+    if (e->finish == LACE_FINISH_NONE)
+        return;
+    if (!reply->has_failed && reply_parser_finish(h->parser, NULL) != LACE_OK)
+        reply->has_failed = true;
+    h->finish = e->finish;
+    openai_add_usage(&reply->usage, e);
+    if (is_stream) {
+        begin_chunk(h);
+        end_chunk(h, finish_of(h));
+    }
+}
+
+/* {"index":..,"message":{..},"logprobs":..,"finish_reason":..} */
+static void write_choice(const call *c, json_out *out, const chat_choice *h)
+{
+    json_out_printf(out,
+                    "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", h->index);
+    if (h->n_calls && !h->has_content)
+        json_out_raw(out, "null");
+    else
+        json_out_text(out, h->content.b.data, h->content.b.size);
+    json_out_raw(out, ",\"refusal\":null");
+    if (h->reasoning.b.size) {
+        json_out_raw(out, ",\"reasoning_content\":");
+        json_out_text(out, h->reasoning.b.data, h->reasoning.b.size);
+    }
+    if (h->n_calls) {
+        json_out_raw(out, ",\"tool_calls\":[");
+        json_out_bytes(out, h->calls.b.data, h->calls.b.size);
+        json_out_raw(out, "]");
+    }
+    json_out_raw(out, "},\"logprobs\":");
+    if (call_request(c)->wants_logprobs) {
+        json_out_raw(out, "{\"content\":[");
+        json_out_bytes(out, h->logprobs.b.data, h->logprobs.b.size);
+        json_out_raw(out, "],\"refusal\":null}");
+    } else {
+        json_out_raw(out, "null");
+    }
+    json_out_printf(out, ",\"finish_reason\":\"%s\"}", finish_of(h));
+    out->has_failed = out->has_failed || h->content.has_failed || h->reasoning.has_failed ||
+                      h->calls.has_failed || h->logprobs.has_failed;
+}
+
+static void end_stream(call *c, chat_reply *reply)
+{
+    json_out *out = &reply->chunk;
+    if (call_request(c)->wants_usage) {
+        json_out_raw(out, "data: ");
+        openai_write_head(c, out, "chatcmpl", "chat.completion.chunk");
+        json_out_raw(out, ",\"choices\":[],\"usage\":");
+        openai_write_usage(out, &reply->usage);
+        json_out_raw(out, "}\n\n");
+    }
+    openai_write_done(c, out);
+    call_end(c);
+}
+
+static void on_end(call *c)
+{
+    chat_reply *reply = call_state(c);
+    if (call_is_streaming(c))
+        return end_stream(c, reply);
+    if (!reply || reply->has_failed)
+        return call_fail(c, 503, NULL, NULL, "out of memory");
+    json_out *out = &reply->chunk;
+    openai_write_head(c, out, "chatcmpl", "chat.completion");
+    json_out_raw(out, ",\"choices\":[");
+    for (int i = 0; i < reply->n_choices; i++) {
+        json_out_raw(out, i ? "," : "");
+        write_choice(c, out, &reply->choices[i]);
+    }
+    json_out_raw(out, "],\"usage\":");
+    openai_write_usage(out, &reply->usage);
+    json_out_raw(out, "}");
+    call_reply(c, 200, "application/json", out);
+}
+
+static const gen_sink sink = {
+    .on_event = on_event,
+    .on_end = on_end,
+    .on_ping = openai_ping,
+    .on_free = on_free,
+};
+
+void api_chat_completions(call *c)
+{
+    json_t *body = call_json(c), *tools = NULL, *kwargs = NULL;
+    gen_request r;
+    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
+        return;
+    if (gen_request_read(&r, c, body, GEN_CHAT) && read_tools(c, body, &tools) &&
+        read_kwargs(c, body, &kwargs) &&
+        gen_request_chat(&r, c, json_object_get(body, "messages"), tools, kwargs))
+        call_generate(c, &r, &sink);
+    json_decref(kwargs);
+    gen_request_deinit(&r);
+}

@@ -1,0 +1,219 @@
+/* POST /v1/completions: a text is continued as it stands. */
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "server/api.h"
+#include "server/core.h"
+#include "server/openai.h"
+
+enum { MAX_CHOICE = 256 << 20 };
+
+/* A choice that is not streamed, as it grows. */
+typedef struct text_choice {
+    json_out text;
+    json_out tokens, logprobs, tops, offsets; /* the four lists of "logprobs" */
+    lace_finish finish;
+} text_choice;
+
+typedef struct text_reply {
+    int n_choices;
+    openai_usage usage;
+    json_out chunk; /* of a stream, being written */
+    text_choice choices[];
+} text_reply;
+
+/* ---- Asking ---------------------------------------------------------------------------------- */
+
+static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
+{
+    if (json_is_array(prompt) && json_array_size(prompt) == 1 &&
+        !json_is_integer(json_array_get(prompt, 0)))
+        prompt = json_array_get(prompt, 0);
+    if (json_is_string(prompt))
+        return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
+    if (json_is_array(prompt) && json_is_integer(json_array_get(prompt, 0)))
+        return gen_read_tokens(r, c, "prompt", prompt, 1 << 20, &r->prompt, &r->n_prompt) &&
+               gen_check_length(c, r->n_prompt);
+    call_fail(c, 400, "prompt", "invalid_type",
+              "prompt is %s, expected a string or a list of tokens", json_kind(prompt));
+    return false;
+}
+
+static void make_state(call *c)
+{
+    int n = call_request(c)->n_choices;
+    text_reply *state = mem_calloc(1, sizeof *state + (size_t)n * sizeof state->choices[0]);
+    if (!state)
+        return;
+    state->n_choices = n;
+    json_out_init(&state->chunk, MAX_CHOICE);
+    for (int i = 0; i < n; i++) {
+        text_choice *t = &state->choices[i];
+        json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+            json_out_init(outs[k], MAX_CHOICE);
+    }
+    call_set_state(c, state);
+}
+
+static void on_free(call *c)
+{
+    text_reply *state = call_state(c);
+    for (int i = 0; state && i < state->n_choices; i++) {
+        text_choice *t = &state->choices[i];
+        json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+            json_out_deinit(outs[k]);
+    }
+    if (state)
+        json_out_deinit(&state->chunk);
+    mem_free(state);
+}
+
+/* ---- Answering ------------------------------------------------------------------------------- */
+
+static void write_token_text(const call *c, json_out *out, lace_token token)
+{
+    size_t n;
+    const char *bytes = lace_token_bytes(call_server(c)->model, token, &n);
+    json_out_text(out, bytes, n);
+}
+
+/* Adds a token to the four lists. */
+static void add_logprob(const call *c, text_choice *t, const gen_event *e)
+{
+    if (!call_request(c)->wants_logprobs || e->token < 0)
+        return;
+    const char *comma = t->tokens.b.size ? "," : "";
+    json_out_raw(&t->tokens, comma);
+    write_token_text(c, &t->tokens, e->token);
+    json_out_raw(&t->logprobs, comma);
+    json_out_number(&t->logprobs, e->logprob);
+    json_out_printf(&t->offsets, "%s%zu", comma, t->text.b.size);
+    json_out_raw(&t->tops, comma);
+    json_out_raw(&t->tops, "{");
+    for (size_t i = 0; i < e->n_top; i++) {
+        json_out_raw(&t->tops, i ? "," : "");
+        write_token_text(c, &t->tops, e->top[i].token);
+        json_out_raw(&t->tops, ":");
+        json_out_number(&t->tops, e->top[i].logprob);
+    }
+    json_out_raw(&t->tops, "}");
+}
+
+/* {"index":..,"text":..,"logprobs":..,"finish_reason":..} */
+static void write_choice(const call *c, json_out *out, int index, text_choice *t)
+{
+    json_out_printf(out, "{\"index\":%d,\"text\":", index);
+    json_out_text(out, t->text.b.data, t->text.b.size);
+    json_out_raw(out, ",\"logprobs\":");
+    if (call_request(c)->wants_logprobs) {
+        const struct {
+            const char *name;
+            json_out *list;
+        } lists[] = {{"{\"tokens\":[", &t->tokens},
+                     {"],\"token_logprobs\":[", &t->logprobs},
+                     {"],\"top_logprobs\":[", &t->tops},
+                     {"],\"text_offset\":[", &t->offsets}};
+        for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+            json_out_raw(out, lists[i].name);
+            json_out_bytes(out, lists[i].list->b.data, lists[i].list->b.size);
+            out->has_failed = out->has_failed || lists[i].list->has_failed;
+        }
+        json_out_raw(out, "]}");
+    } else {
+        json_out_raw(out, "null");
+    }
+    json_out_raw(out, ",\"finish_reason\":");
+    if (t->finish == LACE_FINISH_NONE)
+        json_out_raw(out, "null}");
+    else
+        json_out_printf(out, "\"%s\"}", openai_finish(t->finish));
+    out->has_failed = out->has_failed || t->text.has_failed;
+}
+
+static void clear_choice(text_choice *t)
+{
+    json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+    for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+        buf_clear(&outs[k]->b);
+}
+
+static void on_event(call *c, const gen_event *e)
+{
+    if (!call_state(c))
+        make_state(c);
+    text_reply *state = call_state(c);
+    if (!state)
+        return;
+    text_choice *t = &state->choices[e->choice];
+    add_logprob(c, t, e);
+    json_out_bytes(&t->text, e->text, e->n_text);
+    t->finish = e->finish;
+    if (e->finish != LACE_FINISH_NONE)
+        openai_add_usage(&state->usage, e);
+    if (!call_request(c)->is_stream || (t->text.b.size == 0 && e->finish == LACE_FINISH_NONE))
+        return;
+    call_begin_stream(c, "text/event-stream");
+    json_out_raw(&state->chunk, "data: ");
+    openai_write_head(c, &state->chunk, "cmpl", "text_completion");
+    json_out_raw(&state->chunk, ",\"choices\":[");
+    write_choice(c, &state->chunk, e->choice, t);
+    json_out_raw(&state->chunk, call_request(c)->wants_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    call_write(c, &state->chunk);
+    clear_choice(t);
+}
+
+static void end_stream(call *c, text_reply *state)
+{
+    json_out *out = &state->chunk;
+    if (call_request(c)->wants_usage) {
+        json_out_raw(out, "data: ");
+        openai_write_head(c, out, "cmpl", "text_completion");
+        json_out_raw(out, ",\"choices\":[],\"usage\":");
+        openai_write_usage(out, &state->usage);
+        json_out_raw(out, "}\n\n");
+    }
+    openai_write_done(c, out);
+    call_end(c);
+}
+
+static void on_end(call *c)
+{
+    text_reply *state = call_state(c);
+    if (!state)
+        return call_fail(c, 503, NULL, NULL, "out of memory");
+    if (call_request(c)->is_stream)
+        return end_stream(c, state);
+    json_out *out = &state->chunk;
+    openai_write_head(c, out, "cmpl", "text_completion");
+    json_out_raw(out, ",\"choices\":[");
+    for (int i = 0; i < state->n_choices; i++) {
+        json_out_raw(out, i ? "," : "");
+        write_choice(c, out, i, &state->choices[i]);
+    }
+    json_out_raw(out, "],\"usage\":");
+    openai_write_usage(out, &state->usage);
+    json_out_raw(out, "}");
+    call_reply(c, 200, "application/json", out);
+}
+
+static const gen_sink sink = {
+    .on_event = on_event,
+    .on_end = on_end,
+    .on_ping = openai_ping,
+    .on_free = on_free,
+};
+
+void api_completions(call *c)
+{
+    json_t *body = call_json(c);
+    gen_request r;
+    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
+        return;
+    if (gen_request_read(&r, c, body, GEN_TEXT) &&
+        read_prompt(&r, c, json_object_get(body, "prompt")))
+        call_generate(c, &r, &sink);
+    gen_request_deinit(&r);
+}

@@ -1,0 +1,512 @@
+/* Calls: what a route decides, how it is sent, and what becomes of a call whose client leaves. */
+#include "server/call.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "server/core.h"
+
+#define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
+
+enum {
+    PING_S = 10,            /* a stream is not silent for longer */
+    MAX_ANSWER = 512 << 20, /* bytes of an answer in memory */
+};
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+static void make_id(char id[25])
+{
+    unsigned char bytes[12];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+        uint64_t now = clock_ns();
+        memcpy(bytes, &now, sizeof now);
+    }
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+}
+
+call *call_create(conn *from, const route *r)
+{
+    call *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    server *s = from->s;
+    c->s = s;
+    c->conn = from;
+    c->route = r;
+    c->parser = from->parser;
+    from->parser = NULL;
+    from->active = c;
+    c->begin_ns = c->last_write_ns = clock_ns();
+    c->created = (int64_t)time(NULL);
+    json_out_init(&c->body, MAX_ANSWER);
+    make_id(c->id);
+    c->next = s->calls;
+    if (c->next)
+        c->next->prev = c;
+    s->calls = c;
+    s->n_calls++;
+    return c;
+}
+
+static void free_call(call *c)
+{
+    server *s = c->s;
+    if (c->sink && c->sink->on_free)
+        c->sink->on_free(c);
+    if (c->outcome == OUTCOME_GENERATE)
+        gen_request_deinit(&c->request);
+    mem_free(c->jobs);
+    json_decref(c->json);
+    json_out_deinit(&c->body);
+    http_parser_deinit(c->parser);
+    mem_free(c->parser);
+    *(c->prev ? &c->prev->next : &s->calls) = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    s->n_calls--;
+    mem_free(c);
+}
+
+/* A call is gone when nobody holds it any more: no worker, no generation, no client. */
+static void free_if_done(call *c)
+{
+    if (!c->is_working && c->n_left == 0 && !c->conn)
+        free_call(c);
+}
+
+void call_free_all(server *s)
+{
+    while (s->calls)
+        free_call(s->calls);
+}
+
+/* ---- What was asked -------------------------------------------------------------------------- */
+
+server *call_server(const call *c)
+{
+    return c->s;
+}
+
+text call_path(const call *c)
+{
+    return c->parser->path;
+}
+
+text call_query(const call *c)
+{
+    return c->parser->query;
+}
+
+text call_header(const call *c, const char *name)
+{
+    return http_parser_header(c->parser, name);
+}
+
+uint64_t call_begin_ns(const call *c)
+{
+    return c->begin_ns;
+}
+
+const char *call_id(const call *c)
+{
+    return c->id;
+}
+
+json_t *call_json(call *c)
+{
+    lace_error err = {0};
+    const buf *body = &c->parser->body;
+    span bytes = {(const uint8_t *)body->data, body->size};
+    if (body->size == 0)
+        call_fail(c, 400, NULL, NULL, "the body is empty, expected a JSON object");
+    else if (json_read(bytes, 0, &c->json, &err) != LACE_OK)
+        call_fail_error(c, NULL, &err);
+    else if (!json_is_object(c->json))
+        call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON object", json_kind(c->json));
+    else
+        return c->json;
+    return NULL;
+}
+
+/* ---- What is answered ------------------------------------------------------------------------ */
+
+void call_run(call *c)
+{
+    c->route->run(c);
+    if (c->outcome == OUTCOME_NONE)
+        call_fail(c, 500, NULL, NULL, "the route gave no answer");
+}
+
+void call_reply(call *c, int status, const char *type, json_out *body)
+{
+    if (body->has_failed)
+        return call_fail(c, 500, NULL, NULL, "the answer does not fit into memory");
+    c->outcome = OUTCOME_REPLY;
+    c->status = status;
+    c->type = type;
+    json_out_deinit(&c->body);
+    c->body = *body;
+    json_out_init(body, body->b.max);
+}
+
+void call_reply_static(call *c, int status, const char *type, const char *extra_headers,
+                       const void *data, size_t n)
+{
+    c->outcome = OUTCOME_REPLY;
+    c->status = status;
+    c->type = type;
+    c->extra_headers = extra_headers;
+    c->static_body = data;
+    c->n_static_body = n;
+}
+
+static const char *error_type(int status, error_style style)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return style == ERRORS_OPENAI ? "invalid_request_error" : "not_found_error";
+    case 413:
+        return style == ERRORS_ANTHROPIC ? "request_too_large" : "invalid_request_error";
+    case 429:
+        return "rate_limit_error";
+    case 503:
+        return style == ERRORS_ANTHROPIC ? "overloaded_error" : "server_error";
+    default:
+        if (status >= 500)
+            return style == ERRORS_ANTHROPIC ? "api_error" : "server_error";
+        return "invalid_request_error";
+    }
+}
+
+static void write_or_null(json_out *out, const char *name, const char *value)
+{
+    json_out_printf(out, ",\"%s\":", name);
+    if (value)
+        json_out_string(out, value);
+    else
+        json_out_raw(out, "null");
+}
+
+void call_write_error(const call *c, json_out *out, int status, const char *param, const char *code,
+                      const char *message)
+{
+    error_style style = c->route->errors;
+    const char *type = error_type(status, style);
+    if (style == ERRORS_OLLAMA) {
+        json_out_raw(out, "{\"error\":");
+        json_out_string(out, message);
+        json_out_raw(out, "}");
+        return;
+    }
+    json_out_raw(out, style == ERRORS_ANTHROPIC ? "{\"type\":\"error\",\"error\":{\"message\":"
+                                                : "{\"error\":{\"message\":");
+    json_out_string(out, message);
+    write_or_null(out, "type", type);
+    if (style == ERRORS_OPENAI) {
+        write_or_null(out, "param", param);
+        write_or_null(out, "code", code);
+    }
+    json_out_raw(out, "}}");
+}
+
+static void set_error(call *c, int status, const char *param, const char *code, const char *message)
+{
+    buf_clear(&c->body.b);
+    c->body.has_failed = false;
+    call_write_error(c, &c->body, status, param, code, message);
+    c->outcome = OUTCOME_REPLY;
+    c->status = status;
+    c->type = "application/json";
+    c->extra_headers = status == 429 || status == 503 ? "Retry-After: 1\r\n" : NULL;
+}
+
+void call_fail(call *c, int status, const char *param, const char *code, const char *format, ...)
+{
+    lace_error line;
+    char message[sizeof line.text];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    set_error(c, status, param, code, message);
+}
+
+static int http_status_of(lace_status status)
+{
+    switch (status) {
+    case LACE_E_NOMEM:
+        return 503;
+    case LACE_E_NUMERIC:
+    case LACE_E_IO:
+    case LACE_E_DEVICE:
+        return 500;
+    default:
+        return 400;
+    }
+}
+
+static const char *error_code(lace_status status)
+{
+    return status == LACE_E_CONTEXT   ? "context_length_exceeded"
+           : status == LACE_E_NUMERIC ? "numeric_error"
+                                      : NULL;
+}
+
+void call_fail_error(call *c, const char *param, const lace_error *err)
+{
+    set_error(c, http_status_of(err->status), param, error_code(err->status), err->text);
+}
+
+bool call_has_failed(const call *c)
+{
+    return c->outcome == OUTCOME_REPLY && c->status >= 400;
+}
+
+void call_generate(call *c, gen_request *request, const gen_sink *sink)
+{
+    c->jobs = mem_calloc((size_t)request->n_choices, sizeof *c->jobs);
+    if (!c->jobs)
+        return call_fail(c, 503, NULL, NULL, "out of memory");
+    c->request = *request;
+    memset(request, 0, sizeof *request); /* nothing left to free */
+    c->sink = sink;
+    c->outcome = OUTCOME_GENERATE;
+}
+
+/* ---- Sending --------------------------------------------------------------------------------- */
+
+/* The answer is complete; the connection may go on without the call. */
+static void finish(call *c)
+{
+    c->is_ended = true;
+    metrics_count_status(&c->s->metrics, c->status);
+    metrics_observe(&c->s->metrics.end_to_end, clock_ns() - c->begin_ns);
+    call_log(c);
+    conn *to = c->conn;
+    c->conn = NULL;
+    bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
+    free_if_done(c);
+    conn_call_done(to, keeps_alive);
+}
+
+static void send_reply(call *c)
+{
+    const void *data = c->static_body ? c->static_body : c->body.b.data;
+    size_t n = c->static_body ? c->n_static_body : c->body.b.size;
+    bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
+    conn_answer(c->conn, c->status, c->type, c->extra_headers, data, n, keeps_alive,
+                text_is(c->parser->method, "HEAD"));
+    finish(c);
+}
+
+static void submit(call *c)
+{
+    server *s = c->s;
+    int n = c->request.n_choices;
+    if (server_is_draining(s) || server_queue_is_full(s)) {
+        gen_request_deinit(&c->request);
+        if (server_is_draining(s))
+            call_fail(c, 503, NULL, NULL, "the server is shutting down");
+        else
+            call_fail(c, 429, NULL, NULL, "too many requests are waiting; try again later");
+        return send_reply(c);
+    }
+    c->n_left = n;
+    s->n_jobs += n;
+    s->metrics.n_prompt_tokens += c->request.n_prompt;
+    for (int i = 0; i < n; i++) {
+        c->jobs[i].c = c;
+        c->jobs[i].choice = i;
+        inference_push(s->inference, &c->jobs[i]);
+    }
+}
+
+void call_dispatch(call *c)
+{
+    c->is_working = false;
+    if (!c->conn)
+        free_if_done(c);
+    else if (c->outcome == OUTCOME_GENERATE)
+        submit(c);
+    else
+        send_reply(c);
+}
+
+void call_cancel_jobs(call *c)
+{
+    for (int i = 0; c->n_left > 0 && i < c->request.n_choices; i++)
+        inference_cancel(c->s->inference, &c->jobs[i]);
+}
+
+void call_abandon(call *c)
+{
+    c->s->metrics.n_disconnected++;
+    c->status = 499;
+    call_log(c);
+    call_cancel_jobs(c);
+    c->conn = NULL;
+    free_if_done(c);
+}
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+void call_begin_stream(call *c, const char *type)
+{
+    if (c->is_streaming || !c->conn)
+        return;
+    c->is_streaming = true;
+    c->status = 200;
+    bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
+    char head[512];
+    int n = snprintf(head, sizeof head,
+                     "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nCache-Control: no-cache\r\n"
+                     "X-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\n%s%s\r\n",
+                     type, c->parser->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n",
+                     keeps_alive ? "" : "Connection: close\r\n");
+    conn_write(c->conn, head, (size_t)n);
+}
+
+bool call_is_streaming(const call *c)
+{
+    return c->is_streaming;
+}
+
+void call_write(call *c, json_out *out)
+{
+    if (c->conn && out->b.size) {
+        char line[32];
+        c->last_write_ns = clock_ns();
+        if (!c->parser->is_1_0)
+            conn_write(c->conn, line, (size_t)snprintf(line, sizeof line, "%zx\r\n", out->b.size));
+        conn_write(c->conn, out->b.data, out->b.size);
+        if (!c->parser->is_1_0)
+            conn_write(c->conn, "\r\n", 2);
+    }
+    buf_clear(&out->b);
+}
+
+void call_end(call *c)
+{
+    if (c->conn && !c->is_ended && !c->parser->is_1_0)
+        conn_write(c->conn, "0\r\n\r\n", 5);
+    c->is_ended = true;
+}
+
+/* ---- Generations ----------------------------------------------------------------------------- */
+
+const gen_request *call_request(const call *c)
+{
+    return &c->request;
+}
+
+void *call_state(const call *c)
+{
+    return c->state;
+}
+
+void call_set_state(call *c, void *state)
+{
+    c->state = state;
+}
+
+static void observe(call *c, const gen_event *e)
+{
+    metrics *m = &c->s->metrics;
+    uint64_t now = clock_ns();
+    if (e->token >= 0) {
+        if (e->stats.n_generated == 1) {
+            metrics_observe(&m->first_token, now - c->begin_ns);
+            metrics_observe(&m->queue, e->stats.queue_ns);
+            metrics_observe(&m->prompt, e->stats.prompt_ns);
+            m->n_cached_tokens += (uint64_t)e->stats.n_cached;
+        } else if (c->last_token_ns) {
+            metrics_observe(&m->inter_token, now - c->last_token_ns);
+        }
+        c->last_token_ns = now;
+    }
+    if (e->finish != LACE_FINISH_NONE)
+        m->n_finished[e->finish]++;
+}
+
+/* One choice failed: the whole call does, and its other choices are of no use. */
+static void fail_generation(call *c, const gen_event *e)
+{
+    bool is_timeout = e->finish == LACE_FINISH_CANCELLED;
+    int status = is_timeout ? 504 : http_status_of(e->status);
+    const char *message = is_timeout ? "the request took longer than the server allows" : e->text;
+    const char *code = is_timeout ? "timeout" : error_code(e->status);
+    c->has_error = true;
+    call_cancel_jobs(c);
+    if (!c->is_streaming) {
+        set_error(c, status, NULL, code, message);
+        return send_reply(c);
+    }
+    /* The head is sent; all that can be done is to say so in the stream, and to end it. */
+    json_out out;
+    json_out_init(&out, MAX_ANSWER);
+    bool is_ndjson = c->route->errors == ERRORS_OLLAMA;
+    if (!is_ndjson)
+        json_out_raw(&out,
+                     c->route->errors == ERRORS_ANTHROPIC ? "event: error\ndata: " : "data: ");
+    call_write_error(c, &out, status, NULL, code, message);
+    json_out_raw(&out, is_ndjson ? "\n" : "\n\n");
+    call_write(c, &out);
+    json_out_deinit(&out);
+    call_end(c);
+    finish(c);
+}
+
+void call_event(gen_event *e)
+{
+    call *c = e->c;
+    observe(c, e);
+    if (e->finish != LACE_FINISH_NONE) {
+        c->n_left--;
+        c->s->n_jobs--;
+    }
+    bool is_live = c->conn && !c->is_ended && !c->has_error;
+    if (is_live && (e->finish == LACE_FINISH_ERROR || e->finish == LACE_FINISH_CANCELLED)) {
+        fail_generation(c, e);
+    } else if (is_live) {
+        c->sink->on_event(c, e);
+        if (c->n_left == 0) {
+            c->sink->on_end(c);
+            if (c->is_streaming)
+                finish(c);
+            else
+                send_reply(c);
+        }
+    } else {
+        free_if_done(c);
+    }
+    mem_free(e);
+}
+
+void call_tick(server *s, uint64_t now)
+{
+    call *next;
+    for (call *c = s->calls; c; c = next) {
+        next = c->next;
+        uint64_t limit = SECONDS(s->options.timeout_s);
+        if (limit && now - c->begin_ns > limit && c->n_left > 0 && !c->is_timed_out) {
+            c->is_timed_out = true;
+            s->metrics.n_timed_out++;
+            call_cancel_jobs(c);
+        }
+        if (c->conn && c->n_left > 0 && c->sink->on_ping && c->request.is_stream &&
+            now - c->last_write_ns > SECONDS(PING_S))
+            c->sink->on_ping(c);
+    }
+}

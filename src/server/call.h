@@ -1,0 +1,99 @@
+/*
+ * A call: one request and its answer. This is what routes work with.
+ *
+ * A route is a row of the table in routes.c: a method, a path, and a function. The function gets
+ * the complete request on a worker thread (or, with ROUTE_ON_LOOP, on the event loop, where it must
+ * not take long), and decides what is answered, by one of
+ *
+ *     call_reply(c, 200, "application/json", &out)    a whole answer
+ *     call_fail(c, 400, ...)                          an error, in the form of the route's family
+ *     call_generate(c, &request, &sink)               text of the model, see generate.h
+ *
+ * Nothing is sent before the function has returned. From then on the call belongs to the event
+ * loop, which hands it the events of its generations.
+ */
+#ifndef LACE_SERVER_CALL_H
+#define LACE_SERVER_CALL_H
+
+#include <jansson.h>
+
+#include "base/bytes.h"
+#include "server/json_out.h"
+
+typedef struct call call;
+typedef struct server server;
+typedef struct gen_request gen_request;
+typedef struct gen_event gen_event;
+typedef struct gen_sink gen_sink;
+
+/* How a family of clients wants to see errors. */
+typedef enum error_style {
+    ERRORS_OPENAI,    /* {"error":{"message","type","param","code"}} */
+    ERRORS_ANTHROPIC, /* {"type":"error","error":{"type","message"}} */
+    ERRORS_OLLAMA,    /* {"error":"message"} */
+} error_style;
+
+enum {
+    ROUTE_ON_LOOP = 1,   /* quick: runs on the event loop */
+    ROUTE_NO_KEY = 2,    /* open to everybody */
+    ROUTE_GENERATES = 4, /* refused while the queue is full or the server drains */
+    ROUTE_PREFIX = 8,    /* the path is the beginning of the paths */
+};
+
+typedef struct route {
+    const char *method; /* "GET" (which answers HEAD, too) or "POST" */
+    const char *path;
+    void (*run)(call *c);
+    unsigned flags;
+    error_style errors;
+} route;
+
+/* The route for a method and a path. *knows_path: there is one with another method. */
+const route *route_find(text method, text path, bool *knows_path);
+
+/* ---- What was asked -------------------------------------------------------------------------- */
+
+server *call_server(const call *c);
+text call_path(const call *c);
+text call_query(const call *c);
+text call_header(const call *c, const char *name); /* data is NULL: absent */
+uint64_t call_begin_ns(const call *c);             /* when the request was complete */
+const char *call_id(const call *c);                /* "a1b2...", of this call alone */
+
+/*
+ * The body as a JSON object; belongs to the call. NULL if it is none: the error is then the call's
+ * answer, and the route just returns.
+ */
+json_t *call_json(call *c);
+
+/* ---- What is answered ------------------------------------------------------------------------ */
+
+/* Takes what is in `body` and leaves it empty. `type` is a literal. */
+void call_reply(call *c, int status, const char *type, json_out *body);
+/* The same for bytes that outlive the server. */
+void call_reply_static(call *c, int status, const char *type, const char *extra_headers,
+                       const void *data, size_t n);
+
+/* `param` and `code` may be NULL. The type of the error follows from the status. */
+__attribute__((format(printf, 5, 6))) void call_fail(call *c, int status, const char *param,
+                                                     const char *code, const char *format, ...);
+/* The same with the line of an error; the status is 400, or what fits the error. */
+void call_fail_error(call *c, const char *param, const lace_error *err);
+bool call_has_failed(const call *c);
+
+/* Generate, from a worker's route; takes the request's contents. See generate.h. */
+void call_generate(call *c, gen_request *request, const gen_sink *sink);
+
+/* ---- Streams, on the event loop -------------------------------------------------------------- */
+
+/* Start an answer whose end is not known. A second call does nothing. */
+void call_begin_stream(call *c, const char *type);
+bool call_is_streaming(const call *c);
+void call_write(call *c, json_out *out); /* what is in `out`, which is then empty */
+void call_end(call *c);                  /* the last byte of a stream */
+
+/* An error's JSON in the style of the call's route. */
+void call_write_error(const call *c, json_out *out, int status, const char *param, const char *code,
+                      const char *message);
+
+#endif

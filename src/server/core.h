@@ -1,0 +1,196 @@
+/*
+ * Inside the server: the event loop's objects and the two kinds of threads that work for it.
+ *
+ *   the loop     one thread: sockets, HTTP, checks of access, writing answers (loop.c, conn.c)
+ *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c)
+ *   inference    one thread: owns the batcher (inference.c)
+ *
+ * Calls go from the loop to a worker and come back; jobs go from the loop to the inference thread
+ * and come back as events. What comes back lies in the mailbox, which wakes the loop. All that is
+ * below belongs to the loop, except where a field says otherwise.
+ */
+#ifndef LACE_SERVER_CORE_H
+#define LACE_SERVER_CORE_H
+
+#include <event2/event.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "chat/chat.h"
+#include "server/call.h"
+#include "server/generate.h"
+#include "server/http_parse.h"
+#include "server/metrics.h"
+#include "server/server.h"
+
+struct bufferevent;
+struct evconnlistener;
+struct ssl_ctx_st;
+
+typedef struct conn conn;
+typedef struct workers workers;
+typedef struct inference inference;
+
+/* ---- Connections ----------------------------------------------------------------------------- */
+
+typedef enum conn_wait {
+    WAIT_NOTHING,
+    WAIT_REQUEST, /* idle between requests */
+    WAIT_HEAD,    /* a head has begun */
+    WAIT_BODY,
+    WAIT_LINGER, /* refused; what still comes is read and dropped */
+} conn_wait;
+
+struct conn {
+    conn *prev, *next;
+    server *s;
+    struct bufferevent *bev;
+    http_parser *parser; /* NULL while idle and while a call has it */
+    call *active;        /* the call that is being answered; NULL: none */
+    conn_wait wait;
+    uint64_t deadline_ns;     /* of `wait`; 0: none */
+    uint64_t output_since_ns; /* since when there has been output that nobody takes; 0: none */
+    bool closes;              /* when all output is written */
+    bool lingers;             /* and then reads on for a while */
+};
+
+void conn_accept(server *s, evutil_socket_t fd);
+void conn_close(conn *c);
+/* Write a head and a body; ends the connection after it unless it may be kept. */
+void conn_answer(conn *c, int status, const char *type, const char *extra_headers, const void *data,
+                 size_t n, bool keeps_alive, bool is_head);
+void conn_write(conn *c, const void *data, size_t n);
+void conn_call_done(conn *c, bool keeps_alive); /* the active call is answered */
+void conn_tick(server *s, uint64_t now);        /* deadlines of all connections */
+const char *http_reason(int status);
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* A generation on its way through the inference thread. */
+typedef struct gen_job {
+    struct gen_job *next; /* in the inference thread's lists */
+    call *c;
+    int choice;
+    atomic_bool is_cancelled;
+    lace_generation *generation; /* the inference thread's */
+} gen_job;
+
+typedef enum call_outcome { OUTCOME_NONE, OUTCOME_REPLY, OUTCOME_GENERATE } call_outcome;
+
+struct call {
+    call *prev, *next; /* of all calls */
+    call *next_posted; /* in the workers' queue and in the mailbox */
+    server *s;
+    conn *conn; /* NULL: the client has gone */
+    const route *route;
+    http_parser *parser; /* holds the request */
+    json_t *json;
+    char id[25];
+    uint64_t begin_ns;
+    int64_t created; /* seconds since 1970 */
+    bool is_working; /* a worker has it */
+
+    call_outcome outcome;
+    int status;
+    const char *type;
+    const char *extra_headers; /* lines with CRLF, a literal; NULL: none */
+    json_out body;
+    const void *static_body;
+    size_t n_static_body;
+
+    bool is_streaming, is_ended;
+    bool is_timed_out;
+    uint64_t last_write_ns;
+    gen_request request;
+    const gen_sink *sink;
+    void *state;
+    gen_job *jobs; /* [request.n_choices] */
+    int n_left;    /* choices that have not finished */
+    bool has_error;
+    uint64_t last_token_ns; /* for the time between tokens */
+};
+
+call *call_create(conn *c, const route *r);
+void call_run(call *c);         /* the route's function; on a worker, too */
+void call_dispatch(call *c);    /* act on the outcome */
+void call_event(gen_event *e);  /* from the mailbox; frees it */
+void call_abandon(call *c);     /* the client has gone */
+void call_cancel_jobs(call *c); /* its generations end soon */
+void call_tick(server *s, uint64_t now);
+void call_log(const call *c);
+void call_free_all(server *s); /* when no other thread is left */
+
+/* ---- The server ------------------------------------------------------------------------------ */
+
+enum { MAX_KEYS = 1024 };
+
+/* What other threads leave for the loop. */
+typedef struct mailbox {
+    pthread_mutex_t lock;
+    gen_event *events, **events_end;
+    call *calls;
+    int fd; /* an eventfd that wakes the loop */
+} mailbox;
+
+struct server {
+    server_options options;
+    lace_model *model;
+    lace_model_info info;
+    lace_batcher_stats limits; /* of the batcher, as it began: n_context, kv_tokens */
+    char *model_id;
+    chat_template *chat;
+    int64_t started_at; /* seconds since 1970 */
+    char **keys;        /* [n_keys] */
+    size_t n_keys;
+    bool is_loopback; /* listens where only this machine can reach it */
+
+    struct event_base *base;
+    struct evconnlistener *listener;
+    struct event *mail_event, *tick_event, *term_event, *int_event;
+    struct ssl_ctx_st *tls;
+    conn *conns;
+    int32_t n_conns;
+    call *calls;
+    int32_t n_calls;
+    int32_t n_jobs; /* given to the inference thread and not finished */
+    int n_signals;  /* asked to end so often */
+    uint64_t drain_until_ns;
+    mailbox mail;
+    workers *workers;
+    inference *inference;
+    metrics metrics;
+};
+
+bool server_is_draining(const server *s);
+bool server_queue_is_full(const server *s);
+void server_accept_again(server *s);       /* after the limit of connections was reached */
+void server_post_call(server *s, call *c); /* from a worker */
+void server_post_events(server *s, gen_event *list); /* from the inference thread */
+
+/* Whether a request may be served: keys, Host and Origin. 0, or the status to answer. */
+int access_check(const server *s, const http_parser *p, const route *r, const char **reason);
+lace_status access_read_keys(server *s, const char *path, lace_error *err);
+bool access_is_json(text content_type);
+bool access_allows_origin(const server *s, text origin);
+void access_free(server *s);
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+lace_status workers_create(server *s, int n, workers **out, lace_error *err);
+void workers_free(workers *w); /* waits for them */
+void workers_push(workers *w, call *c);
+
+/* What /health wants to know of the inference thread. */
+typedef struct inference_state {
+    lace_batcher_stats stats;
+    bool is_stuck;  /* has work and has not made a step for long */
+    bool is_broken; /* the last step failed for a reason that will not go away */
+} inference_state;
+
+lace_status inference_create(server *s, inference **out, lace_error *err);
+void inference_free(inference *w);
+void inference_push(inference *w, gen_job *job);
+void inference_cancel(inference *w, gen_job *job);
+void inference_read(inference *w, inference_state *out);
+
+#endif

@@ -1,0 +1,351 @@
+/*
+ * The fields that control a generation: one table with the name, the kind, the range and the place
+ * of each. A value outside of its range is refused, never bent. null is as good as absent.
+ */
+#include <math.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/json_read.h"
+#include "server/core.h"
+
+typedef enum field_kind { FIELD_INT, FIELD_FLOAT, FIELD_BOOL, FIELD_SEED } field_kind;
+
+typedef struct field {
+    const char *name;
+    field_kind kind;
+    size_t offset; /* in gen_request */
+    double low, high;
+    bool is_low_open; /* low itself is outside */
+} field;
+
+#define AT(member)      offsetof(gen_request, member)
+#define SAMPLER(member) offsetof(gen_request, options.sampler.member)
+
+/* clang-format off */
+static const field fields[] = {
+    {"temperature",           FIELD_FLOAT, SAMPLER(temperature),       0, 100, false},
+    {"top_k",                 FIELD_INT,   SAMPLER(top_k),             0, 1 << 30, false},
+    {"top_p",                 FIELD_FLOAT, SAMPLER(top_p),             0, 1, true},
+    {"min_p",                 FIELD_FLOAT, SAMPLER(min_p),             0, 1, false},
+    {"typical_p",             FIELD_FLOAT, SAMPLER(typical_p),         0, 1, true},
+    {"repeat_penalty",        FIELD_FLOAT, SAMPLER(repeat_penalty),    0, 100, true},
+    {"repetition_penalty",    FIELD_FLOAT, SAMPLER(repeat_penalty),    0, 100, true},
+    {"repeat_last_n",         FIELD_INT,   SAMPLER(penalty_last_n),    0, 1 << 20, false},
+    {"presence_penalty",      FIELD_FLOAT, SAMPLER(presence_penalty),  -2, 2, false},
+    {"frequency_penalty",     FIELD_FLOAT, SAMPLER(frequency_penalty), -2, 2, false},
+    {"seed",                  FIELD_SEED,  SAMPLER(seed),              0, 0, false},
+    {"max_tokens",            FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
+    {"max_completion_tokens", FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
+    {"min_tokens",            FIELD_INT,   AT(options.min_tokens),     0, INT32_MAX, false},
+    {"ignore_eos",            FIELD_BOOL,  AT(options.ignore_end),     0, 0, false},
+    {"cache_prompt",          FIELD_BOOL,  AT(options.use_prefixes),   0, 0, false},
+    {"n",                     FIELD_INT,   AT(n_choices),              1, GEN_MAX_CHOICES, false},
+    {"stream",                FIELD_BOOL,  AT(is_stream),              0, 0, false},
+};
+/* clang-format on */
+
+static bool refuse_kind(call *c, const char *name, const char *expected, const json_t *found)
+{
+    call_fail(c, 400, name, "invalid_type", "%s is %s, expected %s", name, json_kind(found),
+              expected);
+    return false;
+}
+
+static bool read_number(call *c, const field *f, const json_t *value, double *out)
+{
+    bool is_int = f->kind == FIELD_INT;
+    if (is_int ? !json_is_integer(value) : !json_is_number(value))
+        return refuse_kind(c, f->name, is_int ? "an integer" : "a number", value);
+    double x = json_number_value(value);
+    if (!(x >= f->low && x <= f->high) || (f->is_low_open && x == f->low)) {
+        call_fail(c, 400, f->name, "invalid_value", "%s is %.10g, expected %s%.10g to %.10g",
+                  f->name, x, f->is_low_open ? "above " : "", f->low, f->high);
+        return false;
+    }
+    *out = x;
+    return true;
+}
+
+static bool read_field(call *c, const field *f, const json_t *value, gen_request *r)
+{
+    void *target = (char *)r + f->offset;
+    double x = 0;
+    switch (f->kind) {
+    case FIELD_INT:
+        if (!read_number(c, f, value, &x))
+            return false;
+        *(int32_t *)target = (int32_t)x;
+        return true;
+    case FIELD_FLOAT:
+        if (!read_number(c, f, value, &x))
+            return false;
+        *(float *)target = (float)x;
+        return true;
+    case FIELD_BOOL:
+        if (!json_is_boolean(value))
+            return refuse_kind(c, f->name, "a boolean", value);
+        *(bool *)target = json_is_true(value);
+        return true;
+    case FIELD_SEED:
+        if (!json_is_integer(value))
+            return refuse_kind(c, f->name, "an integer", value);
+        if (json_integer_value(value) != -1) /* -1: a random one, as if there were none */
+            *(uint64_t *)target = (uint64_t)json_integer_value(value);
+        return true;
+    }
+    return true;
+}
+
+/* A field that is there and not null. */
+static const json_t *get(const json_t *body, const char *name)
+{
+    const json_t *value = json_object_get(body, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* ---- Stops ----------------------------------------------------------------------------------- */
+
+static bool add_stop(gen_request *r, call *c, const json_t *value, const char **stops)
+{
+    if (!json_is_string(value))
+        return refuse_kind(c, "stop", "a string or a list of strings", value);
+    size_t n = json_string_length(value);
+    if (n == 0 || n > 256 || strlen(json_string_value(value)) != n) {
+        call_fail(c, 400, "stop", "invalid_value", "a stop has %zu bytes, expected 1 to 256", n);
+        return false;
+    }
+    stops[r->options.n_stops] = arena_strndup(&r->memory, json_string_value(value), n);
+    if (!stops[r->options.n_stops]) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    r->options.n_stops++;
+    return true;
+}
+
+bool gen_read_stops(gen_request *r, call *c, const json_t *stop)
+{
+    if (!stop)
+        return true;
+    const char **stops = arena_alloc(&r->memory, GEN_MAX_STOPS, sizeof *stops);
+    if (!stops) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    r->options.stops = stops;
+    if (!json_is_array(stop))
+        return add_stop(r, c, stop, stops);
+    if (json_array_size(stop) > GEN_MAX_STOPS) {
+        call_fail(c, 400, "stop", "invalid_value", "%zu stops, expected at most %d",
+                  json_array_size(stop), GEN_MAX_STOPS);
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(stop); i++)
+        if (!add_stop(r, c, json_array_get(stop, i), stops))
+            return false;
+    return true;
+}
+
+static bool read_token(call *c, const char *name, const json_t *value, lace_token *out)
+{
+    int32_t n_vocab = call_server(c)->info.n_vocab;
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= n_vocab) {
+        call_fail(c, 400, name, "invalid_value", "%s: a token is an integer from 0 to %d", name,
+                  n_vocab - 1);
+        return false;
+    }
+    *out = (lace_token)json_integer_value(value);
+    return true;
+}
+
+bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,
+                     lace_token **out, size_t *n_out)
+{
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n > max) {
+        call_fail(c, 400, name, "invalid_value", "%s is not a list of at most %zu tokens", name,
+                  max);
+        return false;
+    }
+    *out = arena_alloc(&r->memory, n ? n : 1, sizeof **out);
+    if (!*out) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!read_token(c, name, json_array_get(list, i), &(*out)[i]))
+            return false;
+    *n_out = n;
+    return true;
+}
+
+/* ---- Biases ---------------------------------------------------------------------------------- */
+
+static bool read_bias(call *c, const char *key, const json_t *value, lace_bias *out)
+{
+    int32_t n_vocab = call_server(c)->info.n_vocab;
+    int64_t token = 0;
+    size_t i = 0;
+    for (; key[i] >= '0' && key[i] <= '9' && i < 10; i++)
+        token = token * 10 + (key[i] - '0');
+    double bias = json_number_value(value);
+    if (i == 0 || key[i] || token >= n_vocab) {
+        call_fail(c, 400, "logit_bias", "invalid_value",
+                  "logit_bias: a token is a number from 0 to %d", n_vocab - 1);
+        return false;
+    }
+    if (!json_is_number(value) || !(bias >= -100 && bias <= 100)) {
+        call_fail(c, 400, "logit_bias", "invalid_value",
+                  "logit_bias: a bias is a number from -100 to 100");
+        return false;
+    }
+    /* -100 is how OpenAI's clients ban a token. */
+    *out = (lace_bias){(lace_token)token, bias == -100 ? -INFINITY : (float)bias};
+    return true;
+}
+
+static bool read_biases(gen_request *r, call *c, const json_t *given)
+{
+    if (!given)
+        return true;
+    if (!json_is_object(given))
+        return refuse_kind(c, "logit_bias", "an object", given);
+    lace_bias *biases = arena_alloc(&r->memory, json_object_size(given) + 1, sizeof *biases);
+    if (!biases) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    r->options.biases = biases;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)given, key, value)
+    {
+        if (!read_bias(c, key, value, &biases[r->options.n_biases]))
+            return false;
+        r->options.n_biases++;
+    }
+    return true;
+}
+
+/* ---- Log-probabilities ----------------------------------------------------------------------- */
+
+/* Chat: logprobs true or false, top_logprobs 0 to 20. Text: logprobs 0 to 20. */
+static bool read_logprobs(gen_request *r, call *c, const json_t *body, gen_kind kind)
+{
+    static const field top = {"top_logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, false};
+    static const field count = {"logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, false};
+    const json_t *logprobs = get(body, "logprobs"), *n_top = get(body, "top_logprobs");
+    double x = 0;
+    if (kind == GEN_TEXT && logprobs && !json_is_false(logprobs)) {
+        if (!read_number(c, &count, logprobs, &x))
+            return false;
+        r->wants_logprobs = true;
+    } else if (kind == GEN_CHAT && logprobs) {
+        if (!json_is_boolean(logprobs))
+            return refuse_kind(c, "logprobs", "a boolean", logprobs);
+        r->wants_logprobs = json_is_true(logprobs);
+    }
+    if (kind == GEN_CHAT && n_top) {
+        if (!read_number(c, &top, n_top, &x))
+            return false;
+        if (!r->wants_logprobs) {
+            call_fail(c, 400, "top_logprobs", "invalid_value",
+                      "top_logprobs is given, but logprobs is not true");
+            return false;
+        }
+    }
+    if (r->wants_logprobs)
+        r->options.n_top = (int32_t)x;
+    return true;
+}
+
+static bool read_stream_options(gen_request *r, call *c, const json_t *given)
+{
+    if (!given)
+        return true;
+    const json_t *usage = get(given, "include_usage");
+    if (!json_is_object(given) || (usage && !json_is_boolean(usage)))
+        return refuse_kind(c, "stream_options", "an object with include_usage", given);
+    r->wants_usage = json_is_true(usage);
+    return true;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed;
+    return getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : clock_ns();
+}
+
+bool gen_request_init(gen_request *r, call *c)
+{
+    memset(r, 0, sizeof *r);
+    arena_init(&r->memory, 256 << 20);
+    r->options = lace_generation_options_default();
+    r->options.sampler.seed = random_seed();
+    r->n_choices = 1;
+    return true;
+}
+
+void gen_request_deinit(gen_request *r)
+{
+    json_decref(r->tools);
+    arena_deinit(&r->memory);
+    memset(r, 0, sizeof *r);
+}
+
+/* What would hold the text to a form must not be ignored. */
+static bool refuse_unsupported(call *c, const json_t *body)
+{
+    static const char *const names[] = {"grammar", "regex", "json_schema", "structured_outputs"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (get(body, names[i])) {
+            call_fail(c, 400, names[i], "unsupported", "%s is not supported", names[i]);
+            return false;
+        }
+    const json_t *format = get(body, "response_format");
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (format && (!type || strcmp(type, "text") != 0)) {
+        call_fail(c, 400, "response_format", "unsupported",
+                  "response_format: only the type \"text\" is supported");
+        return false;
+    }
+    return true;
+}
+
+bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const json_t *value = get(body, fields[i].name);
+        if (value && !read_field(c, &fields[i], value, r))
+            return false;
+    }
+    lace_token *stop_tokens = NULL;
+    const json_t *ids = get(body, "stop_token_ids");
+    if (ids && !gen_read_tokens(r, c, "stop_token_ids", ids, 1024, &stop_tokens,
+                                &r->options.n_stop_tokens))
+        return false;
+    r->options.stop_tokens = stop_tokens;
+    return gen_read_stops(r, c, get(body, "stop")) && read_biases(r, c, get(body, "logit_bias")) &&
+           read_logprobs(r, c, body, kind) &&
+           read_stream_options(r, c, get(body, "stream_options")) && refuse_unsupported(c, body);
+}
+
+bool gen_check_model(call *c, const json_t *body)
+{
+    const json_t *name = json_object_get(body, "model");
+    if (!name || json_is_null(name))
+        return true;
+    if (!json_is_string(name))
+        return refuse_kind(c, "model", "a string", name);
+    if (strlen(json_string_value(name)) == json_string_length(name) &&
+        strcmp(json_string_value(name), call_server(c)->model_id) == 0)
+        return true;
+    call_fail(c, 404, "model", "model_not_found",
+              "the model does not exist here; GET /v1/models lists those that do");
+    return false;
+}

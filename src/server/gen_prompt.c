@@ -1,0 +1,115 @@
+/* From messages or text to the tokens of a prompt. */
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "server/core.h"
+
+enum { MAX_PROMPT = 256 << 20 }; /* bytes of a rendered prompt */
+
+/* The prompt must leave room for a reply; said with both numbers. */
+bool gen_check_length(call *c, size_t n_prompt)
+{
+    int32_t n_context = call_server(c)->limits.n_context;
+    if (n_prompt == 0) {
+        call_fail(c, 400, "prompt", "invalid_value", "the prompt is empty");
+        return false;
+    }
+    if (n_prompt < (size_t)n_context)
+        return true;
+    call_fail(c, 400, "messages", "context_length_exceeded",
+              "the prompt has %zu tokens, the context has %d, of which a reply needs at least one",
+              n_prompt, n_context);
+    return false;
+}
+
+static bool tokenize(gen_request *r, call *c, const char *chars, size_t n_bytes, unsigned flags)
+{
+    const server *s = call_server(c);
+    lace_error err = {0};
+    for (size_t capacity = n_bytes / 2 + 16;; capacity = r->n_prompt) {
+        r->prompt = arena_alloc(&r->memory, capacity, sizeof *r->prompt);
+        if (!r->prompt) {
+            call_fail(c, 503, NULL, NULL, "out of memory");
+            return false;
+        }
+        if (lace_tokenize(s->model, chars, n_bytes, flags, r->prompt, capacity, &r->n_prompt,
+                          &err) != LACE_OK) {
+            call_fail_error(c, NULL, &err);
+            return false;
+        }
+        if (r->n_prompt <= capacity)
+            break;
+    }
+    /* A model computes what follows something; if there is nothing, BOS stands for it. */
+    if (r->n_prompt == 0 && s->info.bos >= 0)
+        r->prompt[r->n_prompt++] = s->info.bos;
+    return gen_check_length(c, r->n_prompt);
+}
+
+bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes)
+{
+    r->prompt_text = prompt;
+    r->n_prompt_text = n_bytes;
+    return tokenize(r, c, prompt, n_bytes, LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL);
+}
+
+bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
+                bool add_generation_prompt, buf *out)
+{
+    const server *s = call_server(c);
+    chat_request request = chat_request_default();
+    request.messages = messages;
+    request.tools = tools;
+    request.kwargs = kwargs;
+    request.add_generation_prompt = add_generation_prompt;
+    request.now = (int64_t)time(NULL);
+    lace_error err = {0};
+    if (!json_is_array(messages) || json_array_size(messages) == 0) {
+        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
+        return false;
+    }
+    if (chat_template_render(s->chat, &request, out, &err) == LACE_OK)
+        return true;
+    call_fail_error(c, "messages", &err);
+    return false;
+}
+
+bool gen_request_chat(gen_request *r, call *c, const json_t *messages, json_t *tools,
+                      const json_t *kwargs)
+{
+    const server *s = call_server(c);
+    buf prompt;
+    buf_init(&prompt, MAX_PROMPT);
+    bool is_done = gen_render(c, messages, tools, kwargs, true, &prompt);
+    if (is_done) {
+        r->prompt_text = arena_strndup(&r->memory, prompt.data ? prompt.data : "", prompt.size);
+        r->n_prompt_text = prompt.size;
+        if (!r->prompt_text)
+            call_fail(c, 503, NULL, NULL, "out of memory");
+        is_done = r->prompt_text != NULL;
+    }
+    buf_deinit(&prompt);
+    r->tools = json_incref(tools);
+    r->options.show_special = true; /* formats of calls and reasoning use control tokens */
+    r->splits_thinking = true;
+    r->wants_calls = tools != NULL;
+    /* A model's own template writes BOS itself. */
+    unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
+    if (!chat_template_caps(s->chat)->has_own_template)
+        flags |= LACE_TOKENIZE_ADD_SPECIAL;
+    return is_done && tokenize(r, c, r->prompt_text, r->n_prompt_text, flags);
+}
+
+lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **out)
+{
+    const gen_request *r = call_request(c);
+    const reply_format *format = chat_template_reply_format(call_server(c)->chat);
+    reply_options options = {
+        .is_thinking = reply_opens_thinking(format, (text){r->prompt_text, r->n_prompt_text}),
+        .keeps_thinking = !r->splits_thinking,
+        .keeps_calls = !r->wants_calls,
+        .tools = r->tools,
+    };
+    return reply_parser_create(format, &options, sink, arg, out, NULL);
+}

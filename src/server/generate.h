@@ -1,0 +1,110 @@
+/*
+ * From a request's JSON to generations, and their events on the way back.
+ *
+ * A route's function fills a gen_request, on a worker thread:
+ *
+ *     gen_request r;
+ *     gen_request_init(&r, c);
+ *     if (gen_request_read(&r, c, json, GEN_CHAT) && gen_request_chat(&r, c, json))
+ *         call_generate(c, &r, &my_sink);
+ *     gen_request_deinit(&r);
+ *
+ * On the event loop the sink then gets an event for every token of every choice, the last one with
+ * `finish` set. When all choices have finished, `on_end` closes the answer.
+ */
+#ifndef LACE_SERVER_GENERATE_H
+#define LACE_SERVER_GENERATE_H
+
+#include "base/arena.h"
+#include "chat/parse_reply.h"
+#include "server/call.h"
+
+enum {
+    GEN_MAX_CHOICES = 128,
+    GEN_MAX_STOPS = 16,
+};
+
+/* A request for text, whatever API it came by. */
+struct gen_request {
+    arena memory;                    /* of everything below */
+    lace_generation_options options; /* sampler, limits, stops, biases; prompt is set below */
+    int32_t n_choices;               /* default 1 */
+    bool is_stream;
+    bool wants_usage;    /* with a stream: say the counts at the end */
+    bool wants_logprobs; /* options.n_top is set, too */
+    const char *format;  /* a grammar in GBNF that holds the text to a form, or NULL */
+
+    lace_token *prompt;
+    size_t n_prompt;
+    const char *prompt_text; /* what the tokens were made of, where there is a text */
+    size_t n_prompt_text;
+    json_t *tools;        /* owned; array, or NULL */
+    bool wants_calls;     /* look for tool calls in the reply */
+    bool splits_thinking; /* look for reasoning in the reply */
+    void *user;           /* of the route; in `memory` */
+};
+
+typedef enum gen_kind { GEN_CHAT, GEN_TEXT } gen_kind;
+
+bool gen_request_init(gen_request *r, call *c); /* false: the call has failed */
+void gen_request_deinit(gen_request *r);
+
+/* Read all fields that control generation, by the table in gen_fields.c. False: answered. */
+bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
+
+/* Check "model" against the models that are served. False: answered. */
+bool gen_check_model(call *c, const json_t *body);
+
+/* Messages and tools to a prompt, by the model's template. False: answered. */
+bool gen_request_chat(gen_request *r, call *c, const json_t *messages, json_t *tools,
+                      const json_t *kwargs);
+
+/* A text, which must outlive the request, to a prompt. False: answered. */
+bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);
+
+/* Parts of the above, for routes that need them alone. False: answered. */
+bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
+                bool add_generation_prompt, buf *out);
+bool gen_check_length(call *c, size_t n_prompt);
+bool gen_read_stops(gen_request *r, call *c, const json_t *stop); /* a string or a list; or NULL */
+bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,
+                     lace_token **out, size_t *n_out);
+
+/*
+ * A parser of one choice's text into content, reasoning and tool calls (chat/parse_reply.h), set up
+ * as the request wants it. To be fed with the text of events, and finished at the end.
+ */
+lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **out);
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+/* What a step brought for one choice. */
+struct gen_event {
+    gen_event *next;
+    call *c;
+    int choice;
+    lace_token token; /* -1: none */
+    float logprob;
+    lace_logprob top[LACE_MAX_TOP];
+    size_t n_top;
+    lace_finish finish;
+    const char *stop;   /* the stop that was found, or NULL */
+    lace_status status; /* with LACE_FINISH_ERROR */
+    lace_generation_stats stats;
+    size_t n_text;
+    char text[]; /* of the error, with LACE_FINISH_ERROR */
+};
+
+/* How an API writes what was generated; on the event loop. */
+struct gen_sink {
+    void (*on_event)(call *c, const gen_event *e);
+    void (*on_end)(call *c);  /* all choices have finished, and none with an error */
+    void (*on_ping)(call *c); /* a stream was silent for long; may be NULL */
+    void (*on_free)(call *c); /* the call is over, in whatever way; may be NULL */
+};
+
+const gen_request *call_request(const call *c);
+void *call_state(const call *c); /* of the sink, kept between events */
+void call_set_state(call *c, void *state);
+
+#endif

@@ -1,0 +1,390 @@
+/* The event loop: listening, the mailbox, the clock, and ending in good order. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <event2/listener.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "server/core.h"
+#include "server/tls.h"
+
+#define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
+
+enum { TICK_MS = 250, MAX_TEMPLATE = 1 << 20 };
+
+server_options server_options_default(void)
+{
+    return (server_options){
+        .host = "127.0.0.1",
+        .port = 8080,
+        .max_queue = 1024,
+        .max_connections = 16384,
+        .drain_s = 30,
+        .max_body = 8 << 20,
+        .n_workers = 2,
+        .batcher = lace_batcher_options_default(),
+    };
+}
+
+uint64_t server_default_kv_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / 4 : UINT64_C(1) << 30;
+}
+
+/* ---- The mailbox ----------------------------------------------------------------------------- */
+
+static void wake(server *s)
+{
+    uint64_t one = 1;
+    (void)!write(s->mail.fd, &one, sizeof one); /* full means that it is awake */
+}
+
+void server_post_call(server *s, call *c)
+{
+    pthread_mutex_lock(&s->mail.lock);
+    c->next_posted = s->mail.calls;
+    s->mail.calls = c;
+    pthread_mutex_unlock(&s->mail.lock);
+    wake(s);
+}
+
+void server_post_events(server *s, gen_event *list)
+{
+    pthread_mutex_lock(&s->mail.lock);
+    *s->mail.events_end = list;
+    while (*s->mail.events_end)
+        s->mail.events_end = &(*s->mail.events_end)->next;
+    pthread_mutex_unlock(&s->mail.lock);
+    wake(s);
+}
+
+static void on_mail(evutil_socket_t fd, short what, void *arg)
+{
+    server *s = arg;
+    uint64_t n;
+    (void)!read(fd, &n, sizeof n);
+    pthread_mutex_lock(&s->mail.lock);
+    gen_event *events = s->mail.events;
+    call *calls = s->mail.calls;
+    s->mail.events = NULL;
+    s->mail.events_end = &s->mail.events;
+    s->mail.calls = NULL;
+    pthread_mutex_unlock(&s->mail.lock);
+    while (calls) {
+        call *c = calls;
+        calls = c->next_posted;
+        call_dispatch(c);
+    }
+    while (events) {
+        gen_event *e = events;
+        events = e->next;
+        call_event(e);
+    }
+}
+
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+bool server_is_draining(const server *s)
+{
+    return s->n_signals > 0;
+}
+
+bool server_queue_is_full(const server *s)
+{
+    return s->n_jobs >= s->options.batcher.session.n_sequences + s->options.max_queue;
+}
+
+static void on_signal(evutil_socket_t number, short what, void *arg)
+{
+    server *s = arg;
+    if (s->n_signals++ == 0) {
+        s->drain_until_ns = clock_ns() + SECONDS(s->options.drain_s);
+        /* Connections that wait for a request would wait for ever. */
+        conn *next;
+        for (conn *c = s->conns; c; c = next) {
+            next = c->next;
+            if (!c->active && c->wait == WAIT_REQUEST && !c->parser)
+                conn_close(c);
+        }
+    } else {
+        s->drain_until_ns = clock_ns();
+    }
+}
+
+/* Requests are refused first and the listener stays, so that balancers see /ready turn red. */
+static void drain(server *s, uint64_t now)
+{
+    if (s->n_calls == 0 || now >= s->drain_until_ns)
+        event_base_loopbreak(s->base);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    server *s = arg;
+    uint64_t now = clock_ns();
+    conn_tick(s, now);
+    call_tick(s, now);
+    if (server_is_draining(s))
+        drain(s, now);
+}
+
+/* ---- Listening ------------------------------------------------------------------------------- */
+
+static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struct sockaddr *from,
+                      int n_from, void *arg)
+{
+    server *s = arg;
+    conn_accept(s, fd);
+    if (s->n_conns >= s->options.max_connections)
+        evconnlistener_disable(listener);
+}
+
+void server_accept_again(server *s)
+{
+    if (s->listener)
+        evconnlistener_enable(s->listener);
+}
+
+/* Out of descriptors: stop for a tick and not for ever. */
+static void on_accept_error(struct evconnlistener *listener, void *arg)
+{
+    struct timespec pause = {0, 1000000};
+    nanosleep(&pause, NULL);
+}
+
+static void raise_file_limit(int32_t wanted)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= (rlim_t)wanted)
+        return;
+    limit.rlim_cur = limit.rlim_max < (rlim_t)wanted ? limit.rlim_max : (rlim_t)wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static lace_status listen_at(server *s, const struct sockaddr *address, socklen_t n,
+                             const char *name, lace_error *err)
+{
+    s->listener = evconnlistener_new_bind(
+        s->base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC,
+        4096, address, (int)n);
+    if (!s->listener)
+        return error_set(err, LACE_E_IO, "cannot listen at %s: %s", name, strerror(errno));
+    evconnlistener_set_error_cb(s->listener, on_accept_error);
+    return LACE_OK;
+}
+
+static lace_status listen_unix(server *s, lace_error *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const char *path = s->options.unix_path;
+    if (strlen(path) >= sizeof address.sun_path)
+        return error_set(err, LACE_E_ARG, "the path of a socket has %zu bytes at most",
+                         sizeof address.sun_path - 1);
+    strcpy(address.sun_path, path);
+    struct stat st;
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path);
+    s->is_loopback = false; /* no web page can reach it: any Host will do */
+    mode_t mask = umask(0077);
+    lace_status status = listen_at(s, (struct sockaddr *)&address, sizeof address, path, err);
+    umask(mask);
+    return status;
+}
+
+static bool is_loopback_address(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
+    uint32_t ip = ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr);
+    return ip >> 24 == 127;
+}
+
+static lace_status listen_tcp(server *s, lace_error *err)
+{
+    char port[16], name[300];
+    snprintf(port, sizeof port, "%d", s->options.port);
+    snprintf(name, sizeof name, "%.200s:%s", s->options.host, port);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    int code = getaddrinfo(s->options.host, port, &hints, &found);
+    if (code != 0)
+        return error_set(err, LACE_E_ARG, "cannot listen at %s: %s", name, gai_strerror(code));
+    s->is_loopback = is_loopback_address(found->ai_addr);
+    lace_status status = listen_at(s, found->ai_addr, found->ai_addrlen, name, err);
+    freeaddrinfo(found);
+    return status;
+}
+
+/* The one line on standard output: where it listens, by which a script finds the port. */
+static void announce(const server *s)
+{
+    const char *scheme = s->tls ? "https" : "http";
+    if (s->options.unix_path) {
+        printf("lace serves %s at unix:%s\n", s->model_id, s->options.unix_path);
+    } else {
+        struct sockaddr_storage address;
+        socklen_t n = sizeof address;
+        int port = s->options.port;
+        if (getsockname(evconnlistener_get_fd(s->listener), (struct sockaddr *)&address, &n) == 0)
+            port =
+                ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&address)->sin6_port
+                                                    : ((struct sockaddr_in *)&address)->sin_port);
+        printf("lace serves %s at %s://%s:%d\n", s->model_id, scheme, s->options.host, port);
+    }
+    fflush(stdout);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+/* The alias, the name in the file, or the file's name without its ending. */
+static lace_status name_model(server *s, const char *path, lace_error *err)
+{
+    const char *name = s->options.alias;
+    if (!name && path) {
+        const char *slash = strrchr(path, '/');
+        name = slash && slash[1] ? slash + 1 : path;
+        size_t n = strlen(name);
+        if (n > 5 && strcmp(name + n - 5, ".gguf") == 0)
+            n -= 5;
+        s->model_id = mem_strndup(name, n);
+    } else {
+        s->model_id = mem_strdup(name ? name : s->info.name);
+    }
+    for (char *at = s->model_id; at && *at; at++)
+        if (*at == ' ')
+            *at = '-'; /* a name that can be typed */
+    return s->model_id ? LACE_OK : error_nomem(err, "a name");
+}
+
+static lace_status load_template(server *s, lace_error *err)
+{
+    size_t n_bos = 0, n_eos = 0;
+    const char *bos = lace_token_bytes(s->model, s->info.bos, &n_bos);
+    const char *eos = lace_token_bytes(s->model, s->info.eos, &n_eos);
+    text source = text_of(s->info.chat_template);
+    buf file;
+    buf_init(&file, MAX_TEMPLATE);
+    lace_status status = LACE_OK;
+    if (s->options.chat_template_file) {
+        status = file_read(s->options.chat_template_file, &file, err);
+        source = (text){file.data ? file.data : "", file.size};
+    }
+    if (status == LACE_OK)
+        status =
+            chat_template_create(source, (text){bos, n_bos}, (text){eos, n_eos}, &s->chat, err);
+    if (status == LACE_E_TEMPLATE)
+        error_prefix(err, status, "chat template (--chat-template-file gives another)");
+    buf_deinit(&file);
+    return status;
+}
+
+static lace_status make_events(server *s, lace_error *err)
+{
+    struct timeval tick = {.tv_usec = TICK_MS * 1000};
+    s->mail.events_end = &s->mail.events;
+    pthread_mutex_init(&s->mail.lock, NULL);
+    s->mail.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    s->base = event_base_new();
+    if (s->mail.fd < 0 || !s->base)
+        return error_set(err, LACE_E_IO, "cannot make an event loop: %s", strerror(errno));
+    s->mail_event = event_new(s->base, s->mail.fd, EV_READ | EV_PERSIST, on_mail, s);
+    s->tick_event = event_new(s->base, -1, EV_PERSIST, on_tick, s);
+    s->term_event = evsignal_new(s->base, SIGTERM, on_signal, s);
+    s->int_event = evsignal_new(s->base, SIGINT, on_signal, s);
+    bool ok = s->mail_event && s->tick_event && s->term_event && s->int_event &&
+              event_add(s->mail_event, NULL) == 0 && event_add(s->tick_event, &tick) == 0 &&
+              event_add(s->term_event, NULL) == 0 && event_add(s->int_event, NULL) == 0;
+    return ok ? LACE_OK : error_nomem(err, "an event loop");
+}
+
+static lace_status start(server *s, const char *model_path, lace_error *err)
+{
+    const server_options *o = &s->options;
+    TRY(name_model(s, model_path, err));
+    TRY(load_template(s, err));
+    if (o->api_key_file)
+        TRY(access_read_keys(s, o->api_key_file, err));
+    if (o->tls_cert || o->tls_key) {
+        if (!o->tls_cert || !o->tls_key)
+            return error_set(err, LACE_E_ARG, "TLS needs both a certificate and a key");
+        TRY(tls_create(o->tls_cert, o->tls_key, &s->tls, err));
+    }
+    raise_file_limit(o->max_connections + 256);
+    TRY(make_events(s, err));
+    TRY(workers_create(s, o->n_workers, &s->workers, err));
+    TRY(inference_create(s, &s->inference, err));
+    inference_state state;
+    inference_read(s->inference, &state);
+    s->limits = state.stats;
+    return o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
+}
+
+static void stop(server *s)
+{
+    while (s->conns)
+        conn_close(s->conns);
+    inference_free(s->inference); /* no more events after this */
+    workers_free(s->workers);
+    while (s->mail.events) {
+        gen_event *e = s->mail.events;
+        s->mail.events = e->next;
+        mem_free(e);
+    }
+    call_free_all(s);
+    if (s->listener)
+        evconnlistener_free(s->listener);
+    if (s->options.unix_path)
+        unlink(s->options.unix_path);
+    struct event *events[] = {s->mail_event, s->tick_event, s->term_event, s->int_event};
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        if (events[i])
+            event_free(events[i]);
+    if (s->base)
+        event_base_free(s->base);
+    if (s->mail.fd > 0)
+        close(s->mail.fd);
+    if (s->mail.events_end)
+        pthread_mutex_destroy(&s->mail.lock);
+    tls_free(s->tls);
+    chat_template_free(s->chat);
+    access_free(s);
+    mem_free(s->model_id);
+    mem_free(s);
+}
+
+lace_status server_run(lace_model *model, const char *model_path, const server_options *options,
+                       lace_error *err)
+{
+    server *s = mem_calloc(1, sizeof *s);
+    if (!s)
+        return error_nomem(err, "a server");
+    signal(SIGPIPE, SIG_IGN);
+    s->options = *options;
+    s->model = model;
+    s->started_at = (int64_t)time(NULL);
+    lace_model_describe(model, &s->info);
+    lace_status status = start(s, model_path, err);
+    if (status == LACE_OK) {
+        announce(s);
+        event_base_dispatch(s->base);
+    }
+    stop(s);
+    return status;
+}

@@ -1,0 +1,26 @@
+/* What the two text routes of OpenAI's API share. */
+#ifndef LACE_SERVER_OPENAI_H
+#define LACE_SERVER_OPENAI_H
+
+#include "server/generate.h"
+
+/* {"id":...,"object":...,"created":...,"model":...: the beginning of every object. */
+void openai_write_head(const call *c, json_out *out, const char *id_prefix, const char *object);
+
+/* Counts of all choices together. */
+typedef struct openai_usage {
+    int64_t n_prompt, n_cached, n_generated;
+} openai_usage;
+
+void openai_add_usage(openai_usage *u, const gen_event *e);    /* of a last event */
+void openai_write_usage(json_out *out, const openai_usage *u); /* the object alone */
+
+const char *openai_finish(lace_finish finish); /* "stop", "length" */
+
+/* A token's log-probability with the best others, as chat has it. */
+void openai_write_logprob(const call *c, json_out *out, const gen_event *e);
+
+void openai_write_done(call *c, json_out *out); /* data: [DONE] */
+void openai_ping(call *c);                      /* a comment in a stream */
+
+#endif

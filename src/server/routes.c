@@ -1,0 +1,44 @@
+/* The table of routes. A new one is a function in an api_*.c file, a line in api.h and a row here.
+ */
+#include <string.h>
+
+#include "server/api.h"
+
+/* clang-format off */
+static const route routes[] = {
+    {"GET",  "/health",              api_health,           ROUTE_ON_LOOP | ROUTE_NO_KEY, ERRORS_OPENAI},
+    {"GET",  "/ready",               api_ready,            ROUTE_ON_LOOP,   ERRORS_OPENAI},
+    {"GET",  "/metrics",             api_metrics,          ROUTE_ON_LOOP,   ERRORS_OPENAI},
+    {"GET",  "/props",               api_props,            ROUTE_ON_LOOP,   ERRORS_OPENAI},
+    {"GET",  "/v1/models",           api_models,           ROUTE_ON_LOOP,   ERRORS_OPENAI},
+    {"GET",  "/v1/models/",          api_model,            ROUTE_ON_LOOP | ROUTE_PREFIX, ERRORS_OPENAI},
+    {"POST", "/v1/chat/completions", api_chat_completions, ROUTE_GENERATES, ERRORS_OPENAI},
+    {"POST", "/v1/completions",      api_completions,      ROUTE_GENERATES, ERRORS_OPENAI},
+    {"POST", "/tokenize",            api_tokenize,         0,               ERRORS_OPENAI},
+    {"POST", "/detokenize",          api_detokenize,       0,               ERRORS_OPENAI},
+    {"POST", "/apply-template",      api_apply_template,   0,               ERRORS_OPENAI},
+};
+/* clang-format on */
+
+static bool has_path(const route *r, text path)
+{
+    size_t n = strlen(r->path);
+    if (r->flags & ROUTE_PREFIX)
+        return path.size > n && memcmp(path.data, r->path, n) == 0;
+    return path.size == n && memcmp(path.data, r->path, n) == 0;
+}
+
+const route *route_find(text method, text path, bool *knows_path)
+{
+    *knows_path = false;
+    for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
+        const route *r = &routes[i];
+        if (!has_path(r, path))
+            continue;
+        *knows_path = true;
+        if (text_is(method, r->method) ||
+            (text_is(method, "HEAD") && strcmp(r->method, "GET") == 0))
+            return r;
+    }
+    return NULL;
+}

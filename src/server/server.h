@@ -1,0 +1,37 @@
+/* The HTTP server, as the verb `lace serve` starts it. */
+#ifndef LACE_SERVER_SERVER_H
+#define LACE_SERVER_SERVER_H
+
+#include "base/status.h"
+
+typedef struct server_options {
+    const char *host;      /* to listen at; default "127.0.0.1" */
+    int32_t port;          /* default 8080; 0: any that is free */
+    const char *unix_path; /* a socket in the file system in place of host and port; NULL: none */
+    const char *alias;     /* the model's name for clients; NULL: from the file */
+    const char *api_key_file;       /* one key a line; NULL: no keys */
+    const char *chat_template_file; /* in place of the model's own; NULL: none */
+    const char *tls_cert, *tls_key; /* files in PEM; both or none */
+    const char *allowed_hosts;      /* further names for Host, separated by commas; NULL: none */
+    const char *allowed_origins;    /* pages that may call, separated by commas; NULL: none */
+    int32_t max_queue;              /* generations that may wait; default 1,024 */
+    int32_t max_connections;        /* default 16,384 */
+    int32_t timeout_s;              /* of a request, from its last byte to its answer's; 0: none */
+    int32_t drain_s;                /* for streams to end after SIGTERM; default 30 */
+    uint64_t max_body;              /* bytes; default 8 MiB */
+    int32_t n_workers;              /* threads that read requests; default 2 */
+    bool log_json;                  /* a line for each request, on standard error */
+    lace_batcher_options batcher;
+} server_options;
+
+server_options server_options_default(void);
+uint64_t server_default_kv_bytes(void); /* a quarter of the machine's memory */
+
+/*
+ * Serve a model until SIGTERM or SIGINT. `model_path` gives the model its name where the file does
+ * not. Prints one line when it takes requests.
+ */
+lace_status server_run(lace_model *model, const char *model_path, const server_options *options,
+                       lace_error *err);
+
+#endif
