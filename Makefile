@@ -47,7 +47,7 @@ endif
 
 # The library is everything but the programs; CPU levels of another machine are left out.
 x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
-aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c
+aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c %_avx512vbmi2.c
 LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
 LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
@@ -68,6 +68,7 @@ FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi2 -ffp-contract=fast
 FLAGS_avx2vnni   := $(FLAGS_avx2) -mavxvnni
 FLAGS_avx512     := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 FLAGS_avx512vnni := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi
+FLAGS_avx512vbmi2 := $(FLAGS_avx512vnni) -mavx512vbmi2
 FLAGS_neon       := -ffp-contract=fast
 FLAGS_dotprod    := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16
 FLAGS_i8mm       := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16+i8mm

@@ -53,6 +53,11 @@ static cpu_level detect(void)
     return has_avx_vnni() ? CPU_AVX2_VNNI : CPU_AVX2;
 }
 
+bool cpu_has_vbmi2(void)
+{
+    return __builtin_cpu_supports("avx512vbmi2");
+}
+
 bool cpu_has_level(cpu_level level)
 {
     if (level == CPU_AVX2_VNNI && !has_avx_vnni())
@@ -70,6 +75,11 @@ static cpu_level detect(void)
     return CPU_NEON;
 }
 
+bool cpu_has_vbmi2(void)
+{
+    return false;
+}
+
 bool cpu_has_level(cpu_level level)
 {
     return level == CPU_PLAIN || (level >= CPU_NEON && level <= detect());
@@ -78,6 +88,11 @@ bool cpu_has_level(cpu_level level)
 static cpu_level detect(void)
 {
     return CPU_PLAIN;
+}
+
+bool cpu_has_vbmi2(void)
+{
+    return false;
 }
 
 bool cpu_has_level(cpu_level level)

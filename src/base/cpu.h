@@ -21,6 +21,7 @@ typedef enum cpu_level {
 
 cpu_level cpu_level_detect(void);    /* the highest one, limited by LACE_CPU */
 bool cpu_has_level(cpu_level level); /* whether it can run that level's code; ignores LACE_CPU */
+bool cpu_has_vbmi2(void);            /* vpexpandb, which not every AVX-512 VNNI has */
 const char *cpu_level_name(cpu_level level);
 int cpu_count(void); /* cores that this process may use, at least 1 */
 

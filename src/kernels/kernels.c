@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "kernels/cpu/ops.h"
+#include "tensor/sparse.h"
 
 static const char *const names[OP_COUNT] = {
 #define X(id, name, what) [OP_##id] = #name,
@@ -79,10 +80,26 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     }
 }
 
+bool matmul_packs(const matmul_impl *impl)
+{
+    return impl->packed_bytes || impl->packed_bytes_of;
+}
+
+uint64_t matmul_packed_bytes(const matmul_impl *impl, dtype type, const uint8_t *blocks,
+                             int64_t n_rows, int64_t n_cols)
+{
+    return impl->packed_bytes_of ? impl->packed_bytes_of(blocks, n_rows)
+                                 : impl->packed_bytes(type, n_rows, n_cols);
+}
+
 static uint64_t weight_bytes(const weight *w)
 {
-    return w->impl->packed_bytes ? w->impl->packed_bytes(w->type, w->n_rows, w->n_cols)
-                                 : (uint64_t)w->n_rows * row_bytes(w->type, w->n_cols);
+    /* A packed sparse matrix has a table as the file's. */
+    if (dtype_is_sparse(w->type))
+        return sparse_packed_bytes(w->data, (w->n_rows + SPARSE_PANEL - 1) / SPARSE_PANEL);
+    return matmul_packs(w->impl)
+               ? matmul_packed_bytes(w->impl, w->type, w->data, w->n_rows, w->n_cols)
+               : (uint64_t)w->n_rows * row_bytes(w->type, w->n_cols);
 }
 
 /* How many experts the batch has chosen, by the choices of the last run. */

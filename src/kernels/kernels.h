@@ -85,6 +85,9 @@ struct matmul_impl {
     /* Size of the packed form; NULL: the file's blocks are used in place, and there is no pack. */
     uint64_t (*packed_bytes)(dtype type, int64_t n_rows, int64_t n_cols);
 
+    /* The same for types whose size depends on the values; instead of packed_bytes. */
+    uint64_t (*packed_bytes_of)(const uint8_t *blocks, int64_t n_rows);
+
     /*
      * Pack rows [row_begin, row_end) of the file's blocks. row_begin is a multiple of the tile,
      * row_end too or n_rows. `out` is the start of the whole packed matrix. Called in parallel.
@@ -255,6 +258,11 @@ typedef struct kernel_table {
 
 /* The table for a CPU level: plain C, then every level up to this one that the build has. */
 void kernels_init(kernel_table *table, cpu_level level);
+
+/* Whether an impl packs, and how much it takes. */
+bool matmul_packs(const matmul_impl *impl);
+uint64_t matmul_packed_bytes(const matmul_impl *impl, dtype type, const uint8_t *blocks,
+                             int64_t n_rows, int64_t n_cols);
 
 /* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to
  * n_context. */

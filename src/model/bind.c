@@ -73,9 +73,9 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
     *out = (weight){.type = t->type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
     model_matrix entry = {
         .target = out, .source = t, .blocks = t->data + (uint64_t)first_row * stride};
-    if (impl->packed_bytes) {
+    if (matmul_packs(impl)) {
         entry.offset = m->packed_bytes;
-        entry.n_bytes = impl->packed_bytes(t->type, n_rows, n_cols);
+        entry.n_bytes = matmul_packed_bytes(impl, t->type, entry.blocks, n_rows, n_cols);
         m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
     } else {
         out->data = entry.blocks;

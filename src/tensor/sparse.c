@@ -12,6 +12,11 @@ static const char magic[4] = {'L', 'S', 'P', 'R'};
 const int8_t SPARSE_LEVELS[16] = {-127, -96, -75, -58, -44, -31, -18, -6,
                                   6,    18,  31,  44,  58,  75,  96,  127};
 
+const float SPARSE_PARTS[16] = {1.0f,         0.957603281f, 0.917004043f, 0.878126080f,
+                                0.840896415f, 0.805245166f, 0.771105413f, 0.738413073f,
+                                0.707106781f, 0.677127773f, 0.648419777f, 0.620928906f,
+                                0.594603558f, 0.569394317f, 0.545253866f, 0.522136891f};
+
 static const dtype types[] = {
     [SPARSE_M4] = DTYPE_M4,
     [SPARSE_M8] = DTYPE_M8,
@@ -48,11 +53,18 @@ const uint8_t *sparse_panel(const uint8_t *where, int64_t i)
     return entry + load_u64(entry);
 }
 
-/* Bytes of the values of a mask. */
-static uint64_t payload_bytes(sparse_kind kind, uint64_t mask)
+/* How many values the masks of a tile have: the first four, and the others. */
+static void count_values(const uint8_t *masks, uint64_t n[2])
 {
-    uint64_t n = (uint64_t)__builtin_popcountll(mask);
-    return kind == SPARSE_M8 ? n : (n + 1) / 2;
+    n[0] = n[1] = 0;
+    for (int i = 0; i < 8; i++)
+        n[i / 4] += (uint64_t)__builtin_popcountll(load_u64(masks + 8 * i));
+}
+
+/* Bytes of the values of a tile. */
+static uint64_t value_bytes(sparse_kind kind, const uint64_t n[2])
+{
+    return kind == SPARSE_M8 ? n[0] + n[1] : n[0] > n[1] ? n[0] : n[1];
 }
 
 /* ---- Checking -------------------------------------------------------------------------------- */
@@ -80,17 +92,17 @@ static lace_status check_masked(sparse_kind kind, cursor *c, int64_t n_cols, int
         if (col % SPARSE_GROUP == 0)
             TRY(cursor_take(c, SPARSE_PANEL, &skipped, "steps", err));
         TRY(cursor_take(c, 8 * 8, &masks, "masks", err));
-        uint64_t n_bytes = 0;
         for (int i = 0; i < 8; i++) {
             uint64_t mask = load_u64(masks.data + 8 * i);
             if (mask & ~may)
                 return error_at(err, LACE_E_SHAPE, c->at, "a mask has rows that do not exist");
             if (kind == SPARSE_N24 && !is_two_of_four(mask | (~may & 0x3333333333333333u)))
                 return error_at(err, LACE_E_SHAPE, c->at, "a mask of N24 is not two of four");
-            n_bytes += payload_bytes(kind, mask);
-            *n_nonzeros += (uint64_t)__builtin_popcountll(mask);
         }
-        TRY(cursor_take(c, n_bytes, &skipped, "values", err));
+        uint64_t n[2];
+        count_values(masks.data, n);
+        *n_nonzeros += n[0] + n[1];
+        TRY(cursor_take(c, value_bytes(kind, n), &skipped, "values", err));
     }
     return LACE_OK;
 }
@@ -221,12 +233,7 @@ void sparse_pack(const uint8_t *where, int64_t n_panels, int64_t begin, int64_t 
 
 float sparse_scale(uint16_t base, uint8_t step)
 {
-    /* 2^(-i / 16), rounded once. */
-    static const float parts[16] = {1.0f,         0.957603281f, 0.917004043f, 0.878126080f,
-                                    0.840896415f, 0.805245166f, 0.771105413f, 0.738413073f,
-                                    0.707106781f, 0.677127773f, 0.648419777f, 0.620928906f,
-                                    0.594603558f, 0.569394317f, 0.545253866f, 0.522136891f};
-    return f16_to_f32(base) * ldexpf(parts[step & 15], -(step >> 4));
+    return f16_to_f32(base) * ldexpf(SPARSE_PARTS[step & 15], -(step >> 4));
 }
 
 static void unpack_csr(const uint8_t *panel, int row, float *out)
@@ -252,21 +259,26 @@ void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, i
             scale = sparse_scale(base, at[row]);
             at += SPARSE_PANEL;
         }
-        const uint8_t *masks = at;
-        at += 8 * 8;
+        const uint8_t *masks = at, *values = at + 8 * 8;
+        uint64_t n[2], before = 0; /* values of this half, or of all, that come before a mask's */
+        count_values(masks, n);
         for (int i = 0; i < 8; i++) {
             uint64_t mask = load_u64(masks + 8 * i);
+            if (i == 4 && kind != SPARSE_M8)
+                before = 0;
             for (int c = 0; c < 4; c++) {
                 int bit = 4 * row + c;
                 if (!(mask >> bit & 1))
                     continue;
-                int k = __builtin_popcountll(mask & (((uint64_t)1 << bit) - 1));
-                int level = kind == SPARSE_M8 ? (int8_t)at[k]
-                                              : SPARSE_LEVELS[at[k / 2] >> 4 * (k % 2) & 15];
+                uint64_t below = mask & (((uint64_t)1 << bit) - 1);
+                uint8_t code = values[before + (uint64_t)__builtin_popcountll(below)];
+                int level =
+                    kind == SPARSE_M8 ? (int8_t)code : SPARSE_LEVELS[code >> 4 * (i / 4) & 15];
                 out[col + 4 * i + c] = (float)level * scale;
             }
-            at += payload_bytes(kind, mask);
+            before += (uint64_t)__builtin_popcountll(mask);
         }
+        at = values + value_bytes(kind, n);
     }
 }
 
@@ -299,26 +311,39 @@ static lace_status put_u64(buf *out, uint64_t x, lace_error *err)
     return put(out, bytes, sizeof bytes, err);
 }
 
-/* The mask of 16 rows and 4 columns, and its values. */
-static uint64_t make_mask(sparse_kind kind, const sparse_source *s, int64_t row, int64_t col,
-                          uint8_t payload[64])
+/* The mask of 16 rows and 4 columns. Appends the values of its bits to values[*n ...]. */
+static uint64_t make_mask(const sparse_source *s, int64_t row, int64_t col, uint8_t *values, int *n)
 {
     uint64_t mask = 0;
-    int n = 0;
-    memset(payload, 0, 64);
     for (int r = 0; r < SPARSE_PANEL && row + r < s->n_rows; r++)
         for (int c = 0; c < 4; c++) {
             int64_t at = (row + r) * s->n_cols + col + c;
             if (!s->keeps[at])
                 continue;
             mask |= (uint64_t)1 << (4 * r + c);
-            if (kind == SPARSE_M8)
-                payload[n] = s->codes[at];
-            else
-                payload[n / 2] |= (uint8_t)((s->codes[at] & 15) << 4 * (n % 2));
-            n++;
+            values[(*n)++] = s->codes[at];
         }
     return mask;
+}
+
+/* 16 rows and 32 columns. */
+static lace_status write_tile(sparse_kind kind, const sparse_source *s, int64_t row, int64_t col,
+                              buf *out, uint64_t *n_nonzeros, lace_error *err)
+{
+    uint8_t values[2][256] = {{0}}, bytes[512] = {0};
+    int n[2] = {0, 0};
+    for (int i = 0; i < 8; i++)
+        TRY(put_u64(out, make_mask(s, row, col + 4 * i, values[i / 4], &n[i / 4]), err));
+    *n_nonzeros += (uint64_t)(n[0] + n[1]);
+    if (kind == SPARSE_M8) {
+        memcpy(bytes, values[0], (size_t)n[0]);
+        memcpy(bytes + n[0], values[1], (size_t)n[1]);
+    } else {
+        for (int i = 0; i < 256; i++)
+            bytes[i] = (uint8_t)((values[0][i] & 15) | (values[1][i] & 15) << 4);
+    }
+    uint64_t counts[2] = {(uint64_t)n[0], (uint64_t)n[1]};
+    return put(out, bytes, value_bytes(kind, counts), err);
 }
 
 static lace_status write_masked(sparse_kind kind, const sparse_source *s, int64_t row, buf *out,
@@ -333,15 +358,7 @@ static lace_status write_masked(sparse_kind kind, const sparse_source *s, int64_
             uint8_t step = row + r < s->n_rows ? s->steps[at] : 0;
             TRY(put(out, &step, 1, err));
         }
-        uint64_t masks[8];
-        uint8_t payloads[8][64];
-        for (int i = 0; i < 8; i++) {
-            masks[i] = make_mask(kind, s, row, col + 4 * i, payloads[i]);
-            *n_nonzeros += (uint64_t)__builtin_popcountll(masks[i]);
-            TRY(put_u64(out, masks[i], err));
-        }
-        for (int i = 0; i < 8; i++)
-            TRY(put(out, payloads[i], payload_bytes(kind, masks[i]), err));
+        TRY(write_tile(kind, s, row, col, out, n_nonzeros, err));
     }
     return LACE_OK;
 }

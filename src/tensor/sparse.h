@@ -25,9 +25,14 @@
  *     for each 128 columns:
  *         u8[16]                 step: the scale of the row is base * 2^(-step / 16)
  *         for each 32 columns:
- *             u64[8]             mask i is for columns 4i...4i+3: bit 4r + c is row r, column 4i +
- * c for each mask:     the values of its bits, lowest first: as nibbles, low one first, filled up
- * to a byte (M4, N24), or as bytes (M8)
+ *             u64[8]             masks: mask i is for columns 4i ... 4i + 3;
+ *                                bit 4r + c of it is row r, column 4i + c
+ *             values             of the set bits, mask after mask, lowest bit first
+ *
+ * Values of M8 are bytes. Those of M4 and N24 are nibbles: the values of masks 0-3 are the low
+ * nibbles of the bytes, those of masks 4-7 the high nibbles, and there are as many bytes as the
+ * longer of the two needs; what is left over is 0. So a kernel gets 64 nibbles with one load and at
+ * most a shift.
  *
  * A nibble k stands for SPARSE_LEVELS[k], a byte for itself, with sign; times the scale. N24 is M4
  * in which each row has exactly two of each four columns.
@@ -65,6 +70,9 @@ enum {
 
 /* What a nibble stands for: the best 16 levels for normally distributed weights. */
 extern const int8_t SPARSE_LEVELS[16];
+
+/* 2^(-i / 16), rounded once. */
+extern const float SPARSE_PARTS[16];
 
 /* A blob that was checked. */
 typedef struct sparse {

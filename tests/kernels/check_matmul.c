@@ -15,6 +15,7 @@
 #include "kernels/ref/ref.h"
 #include "random_blocks.h"
 #include "tensor/blocks.h"
+#include "tensor/sparse.h"
 
 /*
  * Integer products are exact; what remains are float sums over the blocks of a row and the rounding
@@ -319,6 +320,8 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
 void check_matmul(const kernel_table *ref, const kernel_table *table)
 {
     for (int type = 0; type < DTYPE_COUNT; type++) {
+        if (dtype_is_sparse((dtype)type)) /* check_sparse.c */
+            continue;
         check_impl("matmul", table->packed[type], (dtype)type);
         check_impl("matmul_in_place", table->in_place[type], (dtype)type);
         check_impl("matmul_exact", table->exact[type], (dtype)type);

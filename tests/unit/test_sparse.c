@@ -110,7 +110,7 @@ static void packed_parts_are_the_same_panels(void)
     buf_deinit(&b);
 }
 
-static void half_of_the_weights_take_less_than_three_and_a_quarter_bits(void)
+static void two_of_four_take_less_than_three_and_a_quarter_bits(void)
 {
     buf b;
     if (!write_blob(SPARSE_N24, 0, &b))
@@ -163,7 +163,7 @@ int main(void)
 {
     CASE(every_kind_comes_back_at_every_density);
     CASE(packed_parts_are_the_same_panels);
-    CASE(half_of_the_weights_take_less_than_three_and_a_quarter_bits);
+    CASE(two_of_four_take_less_than_three_and_a_quarter_bits);
     CASE(no_damaged_blob_is_believed);
     return tap_end();
 }

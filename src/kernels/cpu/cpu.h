@@ -27,6 +27,17 @@ void ops_init_neon(kernel_table *table);
 
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
+/* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
+uint64_t matmul_sparse_packed_bytes(const uint8_t *blocks, int64_t n_rows);
+void matmul_sparse_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                        int64_t row_begin, int64_t row_end, uint8_t *out);
+#if defined(__x86_64__)
+extern const matmul_impl matmul_sparse_avx512vbmi2, matmul_sparse_avx2;
+extern const matmul_impl matmul_csr_avx512, matmul_csr_avx2;
+#elif defined(__aarch64__)
+extern const matmul_impl matmul_sparse_neon;
+#endif
+
 #if defined(__x86_64__)
 #define X(id, name)                                                                                \
     extern const matmul_impl matmul_##name##_avx512vnni, matmul_##name##_avx2vnni,                 \

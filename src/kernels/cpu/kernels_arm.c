@@ -25,6 +25,8 @@ void kernels_init_neon(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_neon;
     USE_QUANTS(table, neon);
 #undef X
+    table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] =
+        &matmul_sparse_neon;
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_dotprod;
     if (table->level >= CPU_NEON_DOT)
         USE_QUANTS(table, dotprod);

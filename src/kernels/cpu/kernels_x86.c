@@ -10,6 +10,11 @@ static void use_s8(kernel_table *table, const matmul_impl *impl)
             table->packed[type] = impl;
 }
 
+static void use_sparse(kernel_table *table, const matmul_impl *impl)
+{
+    table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] = impl;
+}
+
 void kernels_init_avx2(kernel_table *table)
 {
     ops_init_avx2(table);
@@ -20,6 +25,8 @@ void kernels_init_avx2(kernel_table *table)
     CPU_MATMULS_QUANT(X)
 #undef X
     use_s8(table, &matmul_s8_avx2);
+    use_sparse(table, &matmul_sparse_avx2);
+    table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx2;
     if (table->level != CPU_AVX2_VNNI) /* not a part of AVX-512 */
         return;
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2vnni;
@@ -34,8 +41,11 @@ void kernels_init_avx512(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx512;
     CPU_MATMULS_FLOAT(X)
 #undef X
+    table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx512;
     if (table->level < CPU_AVX512_VNNI)
         return;
+    if (cpu_has_vbmi2())
+        use_sparse(table, &matmul_sparse_avx512vbmi2);
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
     CPU_MATMULS_QUANT(X)
 #undef X

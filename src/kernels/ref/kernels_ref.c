@@ -1,5 +1,6 @@
 /* The plain kernels' place in the table: every operation and every type has one. */
 #include "kernels/ref/ref.h"
+#include "tensor/sparse.h"
 
 void kernels_init_ref(kernel_table *table)
 {
@@ -27,7 +28,9 @@ void kernels_init_ref(kernel_table *table)
 #undef SET
     table->glu_row = glu_row_ref;
     for (int i = 0; i < DTYPE_COUNT; i++) {
-        const matmul_impl *impl = unpack_ref[i] ? &matmul_ref : NULL;
+        const matmul_impl *impl = dtype_is_sparse((dtype)i) ? &matmul_sparse_ref
+                                  : unpack_ref[i]           ? &matmul_ref
+                                                            : NULL;
         table->packed[i] = table->in_place[i] = table->exact[i] = impl;
     }
 }

@@ -22,6 +22,7 @@ void attend_ref(const step *s, const batch *b, const worker *w);
 
 /* Works on the file's blocks of every type, with f32 activations and double sums. */
 extern const matmul_impl matmul_ref;
+extern const matmul_impl matmul_sparse_ref; /* of the sparse types */
 
 /* One row: act(gate) * up. */
 void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out);
