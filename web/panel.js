@@ -7,26 +7,21 @@ const SAMPLES = 60; // of the lines that are drawn
 const WINDOW = 30; // seconds over which latencies are taken
 
 const NAMES = {
-  generated: ['lace_generated_tokens_total', 'lace_completion_tokens_total', 'lace_tokens_generated_total'],
-  prompt: ['lace_prompt_tokens_total'],
-  running: ['lace_requests_running'],
-  waiting: ['lace_requests_waiting', 'lace_requests_queued'],
-  kvUsed: ['lace_kv_pages_used', 'lace_kv_used_tokens', 'lace_kv_tokens_used'],
-  kvTotal: ['lace_kv_pages_total', 'lace_kv_pages', 'lace_kv_capacity_tokens', 'lace_kv_tokens_total'],
-  kvShare: ['lace_kv_usage_ratio', 'lace_kv_cache_usage_ratio', 'lace_kv_usage'],
-  hits: ['lace_prefix_cache_hit_tokens_total', 'lace_prefix_hit_tokens_total', 'lace_prefix_cache_hits_total'],
-  misses: ['lace_prefix_cache_miss_tokens_total', 'lace_prefix_miss_tokens_total', 'lace_prefix_cache_misses_total'],
-  first: ['lace_time_to_first_token_seconds'],
-  between: ['lace_inter_token_seconds', 'lace_inter_token_latency_seconds', 'lace_time_between_tokens_seconds'],
-  queue: ['lace_queue_seconds', 'lace_request_queue_seconds', 'lace_queue_time_seconds'],
-  total: ['lace_request_seconds', 'lace_request_duration_seconds', 'lace_e2e_request_seconds'],
-  requests: ['lace_requests_total', 'lace_http_requests_total'],
+  generated: 'lace_generated_tokens_total',
+  prompt: 'lace_prompt_tokens_total',
+  running: 'lace_requests_running',
+  waiting: 'lace_requests_waiting',
+  kvUsed: 'lace_kv_tokens_used',
+  kvKept: 'lace_kv_tokens_kept',
+  kvAll: 'lace_kv_tokens',
+  hits: 'lace_prefix_hit_tokens_total',
+  queries: 'lace_prefix_query_tokens_total',
+  first: 'lace_time_to_first_token_seconds',
+  between: 'lace_inter_token_seconds',
+  queue: 'lace_queue_seconds',
 };
 
-function pick(metrics, key, suffix = '') {
-  for (const name of NAMES[key]) if (metrics.has(name + suffix)) return metrics.get(name + suffix);
-  return null;
-}
+const pick = (metrics, key, suffix = '') => metrics.get(NAMES[key] + suffix) || null;
 
 function sum(metrics, key) {
   const rows = pick(metrics, key);
@@ -136,12 +131,13 @@ export function createPanel(root, onSummary) {
   const between = card('Between tokens');
   const prefix = card('Prefix cache');
   const bar = el('span');
-  const kv = card('KV cache', el('div', { class: 'meter' }, bar));
+  const keptBar = el('span', { class: 'kept-part' });
+  const kv = card('KV cache', el('div', { class: 'meter' }, bar, keptBar));
   const about = el('dl', { class: 'about' });
   root.append(speed.node, first.node, kv.node, el('div', { class: 'cards' }, busy.node, queue.node, between.node, prefix.node),
     el('section', { class: 'card' }, el('h3', {}, 'Model'), about));
 
-  const history = []; // {at, generated, prompt, first, between, queue, hits, misses}
+  const history = []; // {at, generated, prompt, first, between, queue, hits, queries}
   const speeds = [];
   const latencies = [];
   let timer = null;
@@ -150,7 +146,7 @@ export function createPanel(root, onSummary) {
   function show(metrics) {
     const at = performance.now() / 1000;
     const now = {
-      at, generated: sum(metrics, 'generated'), prompt: sum(metrics, 'prompt'), hits: sum(metrics, 'hits'), misses: sum(metrics, 'misses'),
+      at, generated: sum(metrics, 'generated'), prompt: sum(metrics, 'prompt'), hits: sum(metrics, 'hits'), queries: sum(metrics, 'queries'),
       first: buckets(metrics, 'first'), between: buckets(metrics, 'between'), queue: buckets(metrics, 'queue'),
     };
     // A counter that fell says that the server was started anew.
@@ -177,14 +173,17 @@ export function createPanel(root, onSummary) {
     const running = sum(metrics, 'running');
     const waiting = sum(metrics, 'waiting');
     busy.set(running === null ? '–' : String(running), running === 1 ? 'runs' : 'run', `${waiting ?? '–'} waiting`);
-    if (now.hits !== null && now.misses !== null && now.hits + now.misses > 0) {
-      prefix.set(`${Math.round((100 * now.hits) / (now.hits + now.misses))}`, '%', `${count(now.hits)} tokens reused`);
+    if (now.queries > 0) {
+      prefix.set(`${Math.round((100 * now.hits) / now.queries)}`, '%', `${count(now.hits)} tokens reused`);
     } else prefix.set('–');
     const used = sum(metrics, 'kvUsed');
-    const all = sum(metrics, 'kvTotal');
-    const share = sum(metrics, 'kvShare') ?? (all ? used / all : null);
-    kv.set(share === null ? '–' : (100 * share).toFixed(share < 0.1 ? 1 : 0), '%', all ? `${count(used)} of ${count(all)}` : '');
+    const all = sum(metrics, 'kvAll');
+    const share = all ? used / all : null;
+    const kept = sum(metrics, 'kvKept');
+    kv.set(share === null ? '–' : (100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0), '%',
+      all ? `${count(used)} of ${count(all)} tokens in use, ${count(kept)} kept for later` : '');
     bar.style.width = `${Math.min(100, 100 * (share || 0)).toFixed(1)}%`;
+    keptBar.style.width = `${all ? Math.min(100, (100 * kept) / all).toFixed(1) : 0}%`;
     onSummary({ ok: true, rate: perSecond, running, waiting });
   }
 

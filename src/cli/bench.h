@@ -7,6 +7,7 @@
  *     bench_rival.c    the same test by an installed llama-bench
  *     bench_format.c   results as a table, CSV, Markdown or JSON
  *     bench_html.c     results as a page with charts
+ *     bench_svg.c      what pages of results share
  */
 #ifndef LACE_CLI_BENCH_H
 #define LACE_CLI_BENCH_H

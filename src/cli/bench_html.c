@@ -7,95 +7,15 @@
 #include <string.h>
 
 #include "cli/bench.h"
+#include "cli/bench_svg.h"
 #include "cli/cli.h"
 
-/* The charts' columns, in pixels. */
-enum { WIDTH = 920, LABEL = 190, BAR = 500, BAR_X = LABEL + 10, BAR_END = BAR_X + BAR };
-
-static const char head[] =
-    "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-    "<title>lace bench</title>\n<style>\n"
-    ":root{--page:#fbfaf8;--card:#fff;--ink:#1d2129;--soft:#667080;--line:#e3e1dc;--own:#0b7a75;"
-    "--rival:#b4b8c0;--read:#0b7a75;--int8:#7256c6;--fp32:#c9761a}\n"
-    "@media(prefers-color-scheme:dark){:root{--page:#14171c;--card:#1c2128;--ink:#e8eaee;"
-    "--soft:#98a2b0;--line:#323a45;--own:#37b8ae;--rival:#5b6573;--read:#37b8ae;--int8:#a48bf0;"
-    "--fp32:#eda44f}}\n"
-    "*{box-sizing:border-box}body{margin:0;background:var(--page);color:var(--ink);"
-    "font:15px/1.5 system-ui,-apple-system,'Segoe UI',sans-serif}\n"
-    "main{max-width:980px;margin:0 auto;padding:32px 20px 64px}\n"
-    "h1{font-size:26px;margin:0 0 4px}h2{font-size:18px;margin:36px 0 4px}\n"
-    "p{margin:4px 0 12px;color:var(--soft);max-width:70ch}\n"
-    ".cards{display:flex;flex-wrap:wrap;gap:12px;margin:20px 0}\n"
-    ".card{flex:1 1 160px;background:var(--card);border:1px solid var(--line);border-radius:10px;"
-    "padding:12px 16px}.card b{display:block;font-size:22px}.card span{color:var(--soft)}\n"
-    ".chart{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;"
-    "overflow-x:auto}\n"
-    "svg{display:block;width:100%;min-width:640px;height:auto}svg text{fill:var(--ink);"
-    "font:13px system-ui,sans-serif}svg .soft{fill:var(--soft);font-size:12px}"
-    "svg .model{font-weight:600}svg .strong{font-weight:600}\n"
-    "table{border-collapse:collapse;width:100%;font-size:14px}th,td{padding:6px 10px;"
-    "text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\n"
-    "th{color:var(--soft);font-weight:600}th.l,td.l{text-align:left}\n"
-    "code{background:var(--card);border:1px solid var(--line);border-radius:6px;padding:2px 6px;"
-    "overflow-wrap:anywhere}\n"
-    ".key{display:inline-block;width:11px;height:11px;border-radius:3px;margin:0 5px 0 14px}\n"
-    "</style>\n</head>\n<body>\n<main>\n";
-
 /* ---- Pieces ---------------------------------------------------------------------------------- */
-
-/* Text from outside, safe between tags and inside quotes. */
-static lace_status put_text(buf *out, const char *s)
-{
-    buf clean;
-    buf_init(&clean, 8192);
-    lace_status status = cli_append_clean(&clean, s, strlen(s));
-    for (size_t i = 0; i < clean.size && status == LACE_OK; i++) {
-        char c = clean.data[i];
-        const char *name = c == '&'   ? "&amp;"
-                           : c == '<' ? "&lt;"
-                           : c == '>' ? "&gt;"
-                           : c == '"' ? "&quot;"
-                                      : NULL;
-        status = name ? buf_append_text(out, name) : buf_append(out, &c, 1);
-    }
-    buf_deinit(&clean);
-    return status;
-}
 
 static const char *speed(double x, char out[32])
 {
     snprintf(out, 32, x < 100 ? "%.1f" : "%.0f", x);
     return out;
-}
-
-static lace_status svg_begin(buf *out, int height, const char *label)
-{
-    return buf_printf(out,
-                      "<div class=\"chart\"><svg viewBox=\"0 0 %d %d\" role=\"img\" "
-                      "aria-label=\"%s\">\n",
-                      WIDTH, height, label);
-}
-
-static lace_status svg_end(buf *out)
-{
-    return buf_append_text(out, "</svg></div>\n");
-}
-
-static lace_status svg_bar(buf *out, double x, double y, double width, double height,
-                           const char *color)
-{
-    return buf_printf(out,
-                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" rx=\"3\" "
-                      "fill=\"%s\"/>\n",
-                      x, y, width < 1 ? 1 : width, height, color);
-}
-
-static lace_status svg_text(buf *out, double x, double y, const char *more, const char *content)
-{
-    TRY(buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\"%s%s>", x, y, *more ? " " : "", more));
-    TRY(put_text(out, content));
-    return buf_append_text(out, "</text>\n");
 }
 
 static bool is_first_of_model(const bench_report *r, size_t i)
@@ -120,7 +40,7 @@ static lace_status put_model(const bench_report *r, size_t i, double *y, buf *ou
     *y += 26;
     snprintf(line, sizeof line, "%s (%s, %s)", r->rows[i].model, r->rows[i].type,
              cli_format_bytes(r->rows[i].weight_bytes, size));
-    return svg_text(out, 0, *y - 8, "class=\"model\"", line);
+    return bench_svg_text(out, 0, *y - 8, "class=\"model\"", line);
 }
 
 /* ---- Sections -------------------------------------------------------------------------------- */
@@ -129,14 +49,14 @@ static lace_status put_intro(const bench_report *r, buf *out)
 {
     char rate[32];
     TRY(buf_append_text(out, "<h1>lace bench</h1>\n<p>"));
-    TRY(put_text(out, r->cpu));
+    TRY(bench_put_text(out, r->cpu));
     TRY(buf_printf(out,
                    " (%s), %d thread%s, KV cache %s. lace " LACE_VERSION
                    ", %s. Medians of %d run%s after one to warm up.</p>\n",
                    r->level, r->n_threads, r->n_threads == 1 ? "" : "s", r->kv_type, r->date,
                    r->n_repeats, r->n_repeats == 1 ? "" : "s"));
     TRY(buf_append_text(out, "<p>Repeat it: <code>"));
-    TRY(put_text(out, r->command));
+    TRY(bench_put_text(out, r->command));
     TRY(buf_append_text(out, "</code></p>\n"));
     if (r->limits.read <= 0)
         return LACE_OK;
@@ -165,28 +85,28 @@ static lace_status put_speed(const bench_report *r, buf *out)
                                  "<span class=\"key\" style=\"background:var(--rival)\"></span>"
                                  "llama.cpp"));
     TRY(buf_append_text(out, "</p>\n"));
-    TRY(svg_begin(out, (int)(row_height * (double)r->n_rows) + 26 * count_models(r) + 4,
-                  "Tokens per second of every test"));
+    TRY(bench_svg_begin(out, (int)(row_height * (double)r->n_rows) + 26 * count_models(r) + 4,
+                        "Tokens per second of every test"));
     for (size_t i = 0; i < r->n_rows; i++, y += row_height) {
         const bench_row *row = &r->rows[i];
         double most = row->own.median > row->rival.median ? row->own.median : row->rival.median;
-        double width = BAR * row->own.median / most;
+        double width = BENCH_BAR * row->own.median / most;
         char value[80], number[32], spread[32];
         TRY(put_model(r, i, &y, out));
-        TRY(svg_text(out, LABEL, y + 15, "text-anchor=\"end\"", row->name));
-        TRY(svg_bar(out, BAR_X, y + 2, width, 18, "var(--own)"));
+        TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"", row->name));
+        TRY(bench_svg_bar(out, BENCH_BAR_X, y + 2, width, 18, "var(--own)"));
         snprintf(value, sizeof value, "%s \xc2\xb1 %s", speed(row->own.median, number),
                  speed(row->own.stddev, spread));
-        TRY(svg_text(out, BAR_X + width + 8, y + 16, "class=\"strong\"", value));
+        TRY(bench_svg_text(out, BENCH_BAR_X + width + 8, y + 16, "class=\"strong\"", value));
         if (row->rival.n == 0)
             continue;
-        width = BAR * row->rival.median / most;
-        TRY(svg_bar(out, BAR_X, y + 22, width, 12, "var(--rival)"));
+        width = BENCH_BAR * row->rival.median / most;
+        TRY(bench_svg_bar(out, BENCH_BAR_X, y + 22, width, 12, "var(--rival)"));
         snprintf(value, sizeof value, "%s \xc2\xb1 %s", speed(row->rival.median, number),
                  speed(row->rival.stddev, spread));
-        TRY(svg_text(out, BAR_X + width + 8, y + 33, "class=\"soft\"", value));
+        TRY(bench_svg_text(out, BENCH_BAR_X + width + 8, y + 33, "class=\"soft\"", value));
     }
-    return svg_end(out);
+    return bench_svg_end(out);
 }
 
 static lace_status put_shares(const bench_report *r, buf *out)
@@ -200,8 +120,8 @@ static lace_status put_shares(const bench_report *r, buf *out)
              "<span class=\"key\" style=\"background:var(--read)\"></span>memory, reading prompts "
              "by arithmetic in <span class=\"key\" style=\"background:var(--int8)\"></span>int8 or "
              "<span class=\"key\" style=\"background:var(--fp32)\"></span>fp32.</p>\n"));
-    TRY(svg_begin(out, 28 * (int)r->n_rows + 26 * count_models(r) + 4,
-                  "Share of the machine's limit that every test reaches"));
+    TRY(bench_svg_begin(out, 28 * (int)r->n_rows + 26 * count_models(r) + 4,
+                        "Share of the machine's limit that every test reaches"));
     for (size_t i = 0; i < r->n_rows; i++, y += 28) {
         const bench_row *row = &r->rows[i];
         char color[32], value[80], rate[32];
@@ -209,15 +129,15 @@ static lace_status put_shares(const bench_report *r, buf *out)
         bool is_read = strcmp(row->limit_name, "read") == 0;
         double done = (is_read ? row->bytes : row->macs) * row->own.median;
         TRY(put_model(r, i, &y, out));
-        TRY(svg_text(out, LABEL, y + 15, "text-anchor=\"end\"", row->name));
-        TRY(svg_bar(out, BAR_X, y + 2, BAR, 18, "var(--line)"));
+        TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"", row->name));
+        TRY(bench_svg_bar(out, BENCH_BAR_X, y + 2, BENCH_BAR, 18, "var(--line)"));
         snprintf(color, sizeof color, "var(--%s)", row->limit_name);
-        TRY(svg_bar(out, BAR_X, y + 2, BAR * share, 18, color));
+        TRY(bench_svg_bar(out, BENCH_BAR_X, y + 2, BENCH_BAR * share, 18, color));
         snprintf(value, sizeof value, "%.0f %%: %s", 100 * row->limit_share,
                  bench_format_rate(done, is_read ? "B/s" : "MAC/s", rate));
-        TRY(svg_text(out, BAR_END + 8, y + 16, "class=\"strong\"", value));
+        TRY(bench_svg_text(out, BENCH_BAR_END + 8, y + 16, "class=\"strong\"", value));
     }
-    return svg_end(out);
+    return bench_svg_end(out);
 }
 
 static lace_status put_ratios(const bench_report *r, buf *out)
@@ -231,41 +151,42 @@ static lace_status put_ratios(const bench_report *r, buf *out)
     while (most / tick > 8)
         tick *= 2;
     int n_ticks = (int)(most / tick) + 1;
-    double scale = BAR / (double)(n_ticks * tick);
+    double scale = BENCH_BAR / (double)(n_ticks * tick);
     int height = 28 * (int)r->n_rows + 26 * count_models(r) + 24;
     TRY(buf_append_text(out, "<h2>Ratio to llama.cpp</h2>\n<p>Same file, same threads, runs in "
                              "turn. The dot is the median of the pairs, the line reaches from the "
                              "lowest to the highest; right of 1x lace is faster.</p>\n"));
-    TRY(svg_begin(out, height, "Speed of lace divided by that of llama.cpp"));
+    TRY(bench_svg_begin(out, height, "Speed of lace divided by that of llama.cpp"));
     for (int t = 0; t <= n_ticks; t++) {
         char label[16];
-        double x = BAR_X + scale * t * tick;
+        double x = BENCH_BAR_X + scale * t * tick;
         snprintf(label, sizeof label, "%dx", t * tick);
         TRY(buf_printf(out,
                        "<line x1=\"%.1f\" y1=\"0\" x2=\"%.1f\" y2=\"%d\" stroke=\"var(--%s)\"/>\n",
                        x, x, height - 20, t * tick == 1 ? "soft" : "line"));
-        TRY(svg_text(out, x, height - 5, "class=\"soft\" text-anchor=\"middle\"", label));
+        TRY(bench_svg_text(out, x, height - 5, "class=\"soft\" text-anchor=\"middle\"", label));
     }
     for (size_t i = 0; i < r->n_rows; i++, y += 28) {
         const bench_row *row = &r->rows[i];
         char value[80];
         TRY(put_model(r, i, &y, out));
-        TRY(svg_text(out, LABEL, y + 15, "text-anchor=\"end\"", row->name));
+        TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"", row->name));
         if (row->ratio.n == 0) {
-            TRY(svg_text(out, BAR_END + 8, y + 15, "class=\"soft\"", "not compared"));
+            TRY(bench_svg_text(out, BENCH_BAR_END + 8, y + 15, "class=\"soft\"", "not compared"));
             continue;
         }
         TRY(buf_printf(out,
                        "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" "
                        "stroke=\"var(--own)\" stroke-width=\"3\"/>\n"
                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"6\" fill=\"var(--own)\"/>\n",
-                       BAR_X + scale * row->ratio.low, y + 11, BAR_X + scale * row->ratio.high,
-                       y + 11, BAR_X + scale * row->ratio.median, y + 11));
+                       BENCH_BAR_X + scale * row->ratio.low, y + 11,
+                       BENCH_BAR_X + scale * row->ratio.high, y + 11,
+                       BENCH_BAR_X + scale * row->ratio.median, y + 11));
         snprintf(value, sizeof value, "%.2fx (%.2f-%.2f)", row->ratio.median, row->ratio.low,
                  row->ratio.high);
-        TRY(svg_text(out, BAR_END + 8, y + 15, "class=\"strong\"", value));
+        TRY(bench_svg_text(out, BENCH_BAR_END + 8, y + 15, "class=\"strong\"", value));
     }
-    return svg_end(out);
+    return bench_svg_end(out);
 }
 
 /* Where the time of one test went: a stacked bar and a table. */
@@ -279,11 +200,11 @@ static lace_status put_trace_row(const bench_row *row, buf *out)
         total += (double)row->ops[i].ns;
     total = total > 0 ? total : 1;
     TRY(buf_append_text(out, "<p><b>"));
-    TRY(put_text(out, row->model));
+    TRY(bench_put_text(out, row->model));
     TRY(buf_printf(out, "</b>, %s</p>\n", row->name));
-    TRY(svg_begin(out, 26, "Time by operation"));
+    TRY(bench_svg_begin(out, 26, "Time by operation"));
     for (int i = 0; i < row->n_ops; i++) {
-        double width = WIDTH * (double)row->ops[i].ns / total;
+        double width = BENCH_WIDTH * (double)row->ops[i].ns / total;
         TRY(buf_printf(out,
                        "<rect x=\"%.1f\" y=\"2\" width=\"%.1f\" height=\"22\" fill=\"%s\">"
                        "<title>%s</title></rect>\n",
@@ -332,7 +253,7 @@ static lace_status put_table(const bench_report *r, buf *out)
     for (size_t i = 0; i < r->n_rows; i++) {
         const bench_row *row = &r->rows[i];
         TRY(buf_append_text(out, "<tr><td class=\"l\">"));
-        TRY(put_text(out, row->model));
+        TRY(bench_put_text(out, row->model));
         TRY(buf_printf(out,
                        "</td><td class=\"l\">%s</td><td>%.2f</td><td>%.2f</td><td>%.2f</td>"
                        "<td>%.2f</td>",
@@ -349,7 +270,7 @@ static lace_status put_table(const bench_report *r, buf *out)
 
 lace_status bench_html_page(const bench_report *r, buf *out)
 {
-    TRY(buf_append_text(out, head));
+    TRY(buf_append_text(out, bench_html_head));
     TRY(put_intro(r, out));
     TRY(put_speed(r, out));
     TRY(put_shares(r, out));

@@ -12,18 +12,41 @@
 
 /* A new verb is a file and a row here. */
 static const verb *const verbs[] = {
-    &verb_run,   &verb_inspect,    &verb_list,     &verb_tokenize, &verb_logits, &verb_convert,
-    &verb_bench, &verb_perplexity, &verb_quantize, &verb_imatrix,  &verb_serve,
+    /* clang-format off */
+    &verb_run,
+    &verb_serve,
+    &verb_inspect,
+    &verb_list,
+    &verb_tokenize,
+    &verb_logits,
+    &verb_convert,
+    &verb_quantize,
+    &verb_imatrix,
+    &verb_bench,
+    &verb_bench_serve,
+    &verb_perplexity,
+    /* clang-format on */
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };
 
-static const verb *find_verb(const char *name)
+/* The verb that the words begin with: one word, or two as in "bench serve", which goes first. */
+static const verb *find_verb(int n_words, char **words, int *n_used)
 {
-    for (int i = 0; i < N_VERBS; i++)
-        if (strcmp(verbs[i]->name, name) == 0)
-            return verbs[i];
-    return NULL;
+    const verb *found = NULL;
+    for (int i = 0; i < N_VERBS; i++) {
+        const char *name = verbs[i]->name;
+        size_t n = strlen(words[0]);
+        if (strcmp(name, words[0]) == 0 && !found) {
+            found = verbs[i];
+            *n_used = 1;
+        } else if (n_words > 1 && strncmp(name, words[0], n) == 0 && name[n] == ' ' &&
+                   strcmp(name + n + 1, words[1]) == 0) {
+            found = verbs[i];
+            *n_used = 2;
+        }
+    }
+    return found;
 }
 
 static lace_status unknown_verb(const char *name, lace_error *err)
@@ -49,7 +72,7 @@ static lace_status append_overview(buf *out)
     TRY(buf_append_text(out, "lace runs language models.\n\n"
                              "usage: lace VERB [arguments]\n\n"));
     for (int i = 0; i < N_VERBS; i++)
-        TRY(buf_printf(out, "  %-10s %s\n", verbs[i]->name, verbs[i]->summary));
+        TRY(buf_printf(out, "  %-11s %s\n", verbs[i]->name, verbs[i]->summary));
     return buf_append_text(out,
                            "\nExamples:\n"
                            "  lace run                          a story by the built-in model\n"
@@ -95,13 +118,14 @@ static lace_status dispatch(int argc, char **argv, lace_error *err)
     bool is_help_verb = strcmp(argv[1], "help") == 0;
     if (is_help_verb && argc == 2)
         return print_help(NULL, err);
-    const char *name = is_help_verb ? argv[2] : argv[1];
-    const verb *v = find_verb(name);
+    int from = is_help_verb ? 2 : 1, n_used = 1;
+    const verb *v = find_verb(argc - from, argv + from, &n_used);
     if (!v)
-        return unknown_verb(name, err);
-    if (is_help_verb || asks_for_help(argc - 2, argv + 2))
+        return unknown_verb(argv[from], err);
+    from += n_used;
+    if (is_help_verb || asks_for_help(argc - from, argv + from))
         return print_help(v, err);
-    return v->run(v, argc - 2, argv + 2, err);
+    return v->run(v, argc - from, argv + from, err);
 }
 
 /* A mapped file was cut short by another program while we read it: say so, and end like any error.

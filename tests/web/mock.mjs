@@ -83,8 +83,8 @@ export function startMock(options = {}) {
       .concat(`${metric}_bucket{le="+Inf"} ${state.generated}`, `${metric}_sum ${state.generated * 0.03}`, `${metric}_count ${state.generated}`).join('\n');
     return [
       `lace_generated_tokens_total ${state.generated}`, `lace_prompt_tokens_total ${state.generated * 3}`,
-      `lace_requests_running ${state.running}`, 'lace_requests_waiting 0', 'lace_kv_pages_used 37', 'lace_kv_pages_total 256',
-      `lace_prefix_hit_tokens_total ${state.generated * 2}`, `lace_prefix_miss_tokens_total ${state.generated}`,
+      `lace_requests_running ${state.running}`, 'lace_requests_waiting 0', 'lace_kv_tokens 16384', 'lace_kv_tokens_used 2294', 'lace_kv_tokens_kept 4100',
+      `lace_prefix_hit_tokens_total ${state.generated * 2}`, `lace_prefix_query_tokens_total ${state.generated * 3}`,
       histogram('lace_time_to_first_token_seconds', 1), histogram('lace_inter_token_seconds', 0.1), histogram('lace_queue_seconds', 0.02),
     ].join('\n') + '\n';
   }
