@@ -10,6 +10,7 @@
 #define QUANT_DIRECT    64 /* tokens whose activations stay in the L2 cache together */
 #define QUANT_HAS_PAIRS 0
 #define QUANT_HAS_GEMM  0
+#define QUANT_HAS_FEW   0
 
 ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)
 {

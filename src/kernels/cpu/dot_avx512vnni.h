@@ -3,6 +3,7 @@
 #define LACE_KERNELS_CPU_DOT_AVX512VNNI_H
 
 #include "kernels/cpu/tile_avx512.h"
+#include "kernels/cpu/few_avx512vnni.h"
 
 #define QUANT_LEVEL     avx512vnni
 #define QUANT_TOKENS    8  /* at once: their sums fit in registers beside 8 vectors of weights */
@@ -10,6 +11,7 @@
 #define QUANT_DIRECT    32 /* tokens up to which decoding panels first does not pay */
 #define QUANT_HAS_PAIRS 0
 #define QUANT_HAS_GEMM  1
+#define QUANT_HAS_FEW   1
 
 /* start + the products of n vectors of words with the n words at x, in each of the 16 rows. */
 ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)

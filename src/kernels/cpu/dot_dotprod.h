@@ -10,6 +10,7 @@
 #define QUANT_DIRECT    64
 #define QUANT_HAS_PAIRS 0
 #define QUANT_HAS_GEMM  0
+#define QUANT_HAS_FEW   0
 
 /* The vectors of words come in fours: a lane of x meets each. */
 ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)

@@ -15,6 +15,7 @@
 #define QUANT_SIGNED    0
 #define QUANT_DIRECT    64
 #define QUANT_HAS_GEMM  0
+#define QUANT_HAS_FEW   0
 #define QUANT_HAS_PAIRS 1
 
 /* The vectors of words come in fours: a lane of x meets each. */

@@ -16,6 +16,7 @@
 #define QUANT_DIRECT    64
 #define QUANT_HAS_PAIRS 0
 #define QUANT_HAS_GEMM  0
+#define QUANT_HAS_FEW   0
 
 /* The products of 4 rows, one vector of words each. */
 ALWAYS_INLINE int32x4_t dot_four(const uint8x16_t w[8], const uint8_t *x, const int n,

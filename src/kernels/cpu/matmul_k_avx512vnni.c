@@ -1,6 +1,7 @@
 /* Products with the types of 256 values a block, AVX-512 VNNI. */
 #include "kernels/cpu/dot_avx512vnni.h"
 
+#define TILE_HAS_256       1
 #define QUANT_PACKED_BYTES tiles_packed_bytes
 #define QUANT_PACK         tiles_pack
 

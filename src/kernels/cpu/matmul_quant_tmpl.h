@@ -7,7 +7,8 @@
  * QUANT_TOKENS of them, so the weights come from memory once; memory sets the pace. Several panels
  * from distant parts of the rows are walked at once, which keeps more reads of memory under way.
  *
- * Where the level has it (QUANT_HAS_PAIRS), two tokens are multiplied by one instruction.
+ * Where the level has it (QUANT_HAS_PAIRS), two tokens are multiplied by one instruction; where it
+ * has words of its own for this (QUANT_HAS_FEW), few_tmpl.h does it all.
  *
  * More tokens: where the level has it (QUANT_HAS_GEMM), panels are decoded to bytes that stay in
  * the L2 cache, and gemm_<level>.c multiplies them with 6 tokens at a time.
@@ -33,21 +34,21 @@
  * are. */
 #define RENEW(pointer) __asm__("" : "+r"(pointer))
 
-enum { PREFETCH_BYTES = 4096, MOST_STREAMS = 4 };
+enum { PREFETCH_BYTES = 4096, MOST_STREAMS = 4, FEW_SUMS = 16 };
 
 /*
  * What helps to read memory at its speed depends on the maker of the processor. On two cores of Ice
  * Lake one token with Q4_0 runs at 18 GB/s alone, at 29 with fetching to L1. Zen 4's own
- * prefetching follows a stream, if it is fast and does not go back; else fetching to L2 helps. Two
+ * prefetching follows a stream, if it is fast and strictly in order; else fetching to L2 helps. Two
  * cores of it, GB/s:
  *
- *                          alone  to L2  to L1
- *     Q4_0, 1 token           65     51     48
- *     Q8_0, 1 token           70     51     49
- *     Q5_K, 1 token           41     57     32
- *     Q6_K, 1 token           33     56     35
- *     Q4_0, 4 tokens          30     48     37
- *     Q8_0, 8 tokens          22     41     27
+ *                                              alone  to L2  to L1
+ *     Q4_0, 1 token                               65     51     48
+ *     Q8_0, 1 token                               70     51     49
+ *     Q6_K, 1 token, each group for itself        33     56     35
+ *     Q4_K, 1 token, in order                     60     48     45
+ *     Q4_0, 4 tokens                              30     48     37
+ *     Q8_0, 8 tokens                              22     41     27
  */
 typedef enum fetch_kind { FETCH_TO_L1, FETCH_TO_L2_IF_NEEDED } fetch_kind;
 
@@ -65,6 +66,8 @@ typedef struct tile_traits {
     int64_t tile_bytes;
     int groups, scales, offset, most;
     bool has_min;
+    int streams;       /* panels to walk at once with one token */
+    uint8_t shifts[4]; /* QUANT_HAS_FEW: of the groups of a half, see few_<level>.h */
 } tile_traits;
 
 /*
@@ -99,6 +102,12 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Bytes of `extra` for one token. */
+static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
+{
+    return (uint64_t)round_up(n_cols / 32 * (t->scales + QUANT_HAS_FEW) * 4, 64);
+}
+
 /* One token's numbers for `extra`, to out[0], out[every], ... */
 static void make_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, uint8_t *out,
                        int64_t every)
@@ -112,6 +121,28 @@ static void make_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, u
         memcpy(out + 4 * i * every, t->has_min ? (void *)&scaled : (void *)&start, 4);
     }
 }
+
+#if QUANT_HAS_FEW
+/* Token number i of n in the layout of few_tmpl.h. */
+static void make_few_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, uint8_t *out,
+                           int64_t i, int64_t n)
+{
+    const float *d = act_q8_scales(x, n_cols);
+    const int16_t *s = act_q8_sums(x, n_cols);
+    for (int64_t g = 0; g < n_cols / 32; g++, s += 2) {
+        int shift = t->shifts[g % 4];
+        float shifted = d[g] / (float)(1 << shift);
+        memcpy(out + 4 * i, &shifted, 4);
+        out += 4 * n;
+        for (int k = 0; k < t->scales; k++, out += 4 * n) {
+            int32_t sum = t->scales == 2 ? s[k] : s[0] + s[1];
+            float scaled = -d[g] * (float)sum;
+            int32_t start = -t->offset * sum * (1 << shift);
+            memcpy(out + 4 * i, t->has_min ? (void *)&scaled : (void *)&start, 4);
+        }
+    }
+}
+#endif
 
 ALWAYS_INLINE vf broadcast_float(const uint8_t *at)
 {
@@ -240,10 +271,14 @@ static void multiply_direct(const tile_traits *t,
         s->n = next_count(all->n - at);
         s->extra = scratch;
         for (int i = 0; i < s->n; i++)
+#if QUANT_HAS_FEW
+            make_few_extra(t, s->x + (uint64_t)i * all->stride, all->n_cols, scratch, i, s->n);
+#else
             make_extra(t, s->x + (uint64_t)i * all->stride, all->n_cols, scratch + 4 * i, s->n);
-        scratch += all->n_cols / 32 * t->scales * 4 * s->n;
+#endif
+        scratch += (int64_t)extra_bytes(t, all->n_cols) * s->n;
     }
-    int streams = all->n == 1 ? 4 : 2;
+    int streams = all->n == 1 ? t->streams : 2;
     int64_t n_sets = round_up(n_rows, TILE_ROWS * streams) / (TILE_ROWS * streams);
     for (int64_t i = 0; i < n_sets; i++) {
         panel_set set = panel_set_view(w, panel_bytes, n_rows, out, out_stride, i, streams);
@@ -253,11 +288,6 @@ static void multiply_direct(const tile_traits *t,
                 set.out[m] += slices[k].n * out_stride;
         }
     }
-}
-
-static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
-{
-    return (uint64_t)round_up(n_cols / 32 * t->scales * 4, 64);
 }
 
 #if QUANT_HAS_GEMM
@@ -273,6 +303,16 @@ static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n
 
 /* ---- For this type --------------------------------------------------------------------------- */
 
+#if QUANT_HAS_FEW && TILE_HAS_256
+/* As many panels as leave the sums of a whole span in registers. */
+enum {
+    OF(STREAMS) = OF(FEW_SPAN) > 4 || OF(MOST) == 3 ? 2 : 4,
+    OF(STREAMS_2) = OF(FEW_SPAN) > 4 ? 1 : 2
+};
+#else
+enum { OF(STREAMS) = 4, OF(STREAMS_2) = 2 };
+#endif
+
 static const tile_traits OF(traits) = {
     .tile_bytes = OF(BYTES),
     .groups = OF(GROUPS),
@@ -280,23 +320,30 @@ static const tile_traits OF(traits) = {
     .offset = QUANT_SIGNED && OF(MOST) > 127 ? 0 : OF(OFFSET),
     .most = OF(MOST),
     .has_min = OF(HAS_MIN),
+    .streams = OF(STREAMS),
+#if QUANT_HAS_FEW && TILE_HAS_256
+    .shifts = OF(FEW_SHIFTS),
+#endif
 };
 
 /* Ask for group j's share of a tile to come, when multiplying with n tokens. */
 ALWAYS_INLINE void OF(fetch_ahead)(const uint8_t *tile, int j, const int n, fetch_kind kind)
 {
-    const uint8_t *at = tile + OF(BYTES) / OF(GROUPS) * j;
+    const uint8_t *at = tile + PREFETCH_BYTES + OF(BYTES) / OF(GROUPS) * j;
     if (kind == FETCH_TO_L1) {
         UNROLL
         for (int k = 0; k < OF(BYTES) / OF(GROUPS); k += 64)
             __builtin_prefetch(at + k);
-    } else if (!OF(IS_STREAM) || n > 2) {
+    } else if ((!QUANT_HAS_FEW && !OF(IS_STREAM)) || n > 2) {
         UNROLL
         for (int k = 0; k < OF(BYTES) / OF(GROUPS); k += 64)
             __builtin_prefetch(at + k, 0, 2);
     }
 }
 
+#if QUANT_HAS_FEW
+#include "kernels/cpu/few_tmpl.h"
+#else
 /*
  * f[i * n + k] += the product of a part of tile w[i] with token k of n, for all streams, at columns
  * 32 * group and on.
@@ -322,7 +369,7 @@ ALWAYS_INLINE void OF(dot)(const uint8_t *const w[], int64_t at, int part, const
             RENEW(extra);
             OF(words)(tile, part, j, words);
             if (part == 0)
-                OF(fetch_ahead)(tile + PREFETCH_BYTES, j, n, x->fetches);
+                OF(fetch_ahead)(tile, j, n, x->fetches);
             dot_group(words, s[i].scale + OF(SCALES) * j, s[i].min + OF(SCALES) * j, OF(traits), xj,
                       x->stride, d, extra, n, f + i * n);
         }
@@ -350,6 +397,7 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
         }
     }
 }
+#endif
 
 /* A set of panels with x->n tokens. Each count is compiled for itself: its sums stay in registers.
  */
@@ -361,8 +409,8 @@ static void OF(multiply_set)(const panel_set *set, const tokens *x)
         for (int i = 0; i < set_panels; i += streams)                                              \
             OF(walk)(set, i, x, streams, n);                                                       \
         break;
-        COUNT(1, 4, 4)
-        COUNT(2, 2, 2)
+        COUNT(1, OF(STREAMS), OF(STREAMS))
+        COUNT(2, 2, OF(STREAMS_2))
 #if QUANT_TOKENS == 8
         COUNT(3, 2, 2)
         COUNT(4, 2, 2)

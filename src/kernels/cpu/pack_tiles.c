@@ -6,11 +6,16 @@
 
 #include "tensor/blocks.h"
 
-/* A field of a block: where it is, its length, and the unit in which 16 rows are interleaved. */
+/*
+ * A field of a block: where it is, its length, and the unit in which 16 rows are interleaved. Words
+ * may be woven: `weave` parts of the field, or of what is behind it, take turns, a word of each.
+ */
 typedef struct field {
     uint16_t offset, n_bytes;
     uint8_t unit; /* bytes; 0 ends the list */
     uint8_t how;  /* of words only */
+    uint8_t weave;
+    uint16_t parts[5]; /* where the woven parts are, each n_bytes / weave long */
 } field;
 
 enum { COPY, ADD_128, GATHER_BITS };
@@ -22,6 +27,13 @@ enum { COPY, ADD_128, GATHER_BITS };
 #define FIELD_AS(type, name, how)                                                                  \
     {                                                                                              \
         offsetof(type, name), sizeof((type *)0)->name, 4, how                                      \
+    }
+#define WOVEN(n_bytes, n_parts, ...)                                                               \
+    {                                                                                              \
+        0, n_bytes, 4, COPY, n_parts,                                                              \
+        {                                                                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
     }
 
 /* The fields of each tile, in the order of tiles.h. */
@@ -42,18 +54,20 @@ static const field layouts[DTYPE_COUNT][7] = {
     [DTYPE_Q2_K] = {FIELD(block_q2_k, scales, 1), FIELD(block_q2_k, scale, 2),
                     FIELD(block_q2_k, min, 2), FIELD(block_q2_k, quants, 4)},
     [DTYPE_Q3_K] = {FIELD(block_q3_k, scales, 1), FIELD(block_q3_k, scale, 2),
-                    FIELD(block_q3_k, high, 4), FIELD(block_q3_k, low, 4)},
+                    WOVEN(96, 3, offsetof(block_q3_k, high), offsetof(block_q3_k, low),
+                          offsetof(block_q3_k, low) + 32)},
     [DTYPE_Q4_K] = {FIELD(block_q4_k, scales, 1), FIELD(block_q4_k, scale, 2),
                     FIELD(block_q4_k, min, 2), FIELD(block_q4_k, quants, 4)},
     [DTYPE_Q5_K] = {FIELD(block_q5_k, scales, 1), FIELD(block_q5_k, scale, 2),
-                    FIELD(block_q5_k, min, 2), FIELD(block_q5_k, high, 4),
-                    FIELD(block_q5_k, low, 4)},
-    [DTYPE_Q6_K] = {FIELD(block_q6_k, scales, 1),
-                    FIELD(block_q6_k, scale, 2),
-                    {offsetof(block_q6_k, high), 32, 4, COPY},
-                    {offsetof(block_q6_k, low), 64, 4, COPY},
-                    {offsetof(block_q6_k, high) + 32, 32, 4, COPY},
-                    {offsetof(block_q6_k, low) + 64, 64, 4, COPY}},
+                    FIELD(block_q5_k, min, 2),
+                    WOVEN(160, 5, offsetof(block_q5_k, high), offsetof(block_q5_k, low),
+                          offsetof(block_q5_k, low) + 32, offsetof(block_q5_k, low) + 64,
+                          offsetof(block_q5_k, low) + 96)},
+    [DTYPE_Q6_K] = {FIELD(block_q6_k, scales, 1), FIELD(block_q6_k, scale, 2),
+                    WOVEN(96, 3, offsetof(block_q6_k, high), offsetof(block_q6_k, low),
+                          offsetof(block_q6_k, low) + 32),
+                    WOVEN(96, 3, offsetof(block_q6_k, high) + 32, offsetof(block_q6_k, low) + 64,
+                          offsetof(block_q6_k, low) + 96)},
     [DTYPE_IQ4_XS] = {FIELD(block_iq4_xs, scales_low, 1), FIELD(block_iq4_xs, scales_high, 2),
                       FIELD(block_iq4_xs, scale, 2), FIELD(block_iq4_xs, quants, 4)},
 };
@@ -99,11 +113,24 @@ static void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uin
     }
 }
 
+static void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+{
+    for (int r = 0; r < TILE_ROWS; r++) {
+        uint8_t *to = out + 4 * r;
+        for (int u = 0; u < f->n_bytes / f->weave; u += 4)
+            for (int i = 0; i < f->weave; i++, to += 4 * TILE_ROWS)
+                memcpy(to, rows[r] + f->parts[i] + u, 4);
+    }
+}
+
 static void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
 {
     switch (f->unit) {
     case 4:
-        pack_words(f, rows, out);
+        if (f->weave)
+            pack_woven(f, rows, out);
+        else
+            pack_words(f, rows, out);
         break;
     case 2:
         for (int r = 0; r < TILE_ROWS; r++)

@@ -28,20 +28,27 @@
  *
  * Tiles of 32 columns; W is a vector of words as above, "scale" and "min" are 16 halves:
  *
- *     Q4_0    scale, W[4] quants                W[i]: | columns 4i... | columns 16 + 4i... |
- * nibbles IQ4_NL  the same Q4_1    scale, min, W[4] quants Q5_0    scale, W high, W[4] low high:
- * bit g of a byte is the fifth of column 4g + i Q5_1    scale, min, W high, W[4] low Q8_0    scale,
- * W[8] quants                bytes with 128 added: unsigned MXFP4   exponent[16] bytes, W[4] quants
+ *     Q4_0    scale, W[4] quants               W[i]: nibbles: columns 4i..., 16 + 4i...
+ *     IQ4_NL  the same
+ *     Q4_1    scale, min, W[4] quants
+ *     Q5_0    scale, W high, W[4] low          high: bit g of a byte is the fifth of column 4g + i
+ *     Q5_1    scale, min, W high, W[4] low
+ *     Q8_0    scale, W[8] quants               bytes with 128 added: unsigned
+ *     MXFP4   exponent[16] bytes, W[4] quants
  *
- * Tiles of 256 columns, 8 groups of 32; B is 16 bytes, one of each row:
+ * Tiles of 256 columns, 8 groups of 32; B is 16 bytes, one of each row. What one pass over the
+ * columns needs is woven: for each i < 8 the words of columns 4i of every group, one after the
+ * other.
  *
- *     Q2_K    B[16] scales, scale, min, W[16] quants      W[8h + g]: 2 bits for each group 4h +
- * 0...3 Q3_K    B[12] scales, scale, W[8] high, W[16] low   high: bit j for group j; low as Q2_K
- *     Q4_K    B[12] scales, scale, min, W[32] quants      W[8p + g]: nibbles of groups 2p and 2p +
- * 1 Q5_K    B[12] scales, scale, min, W[8] high, W[32] low Q6_K    B[16] scales, scale, and for
- * each half h: W[8] high: 2 bits for each group 4h + 0...3 W[16] low: W[8a + g]: nibbles of groups
- * 4h + a and 4h + a + 2 IQ4_XS  B[4] scales_low, scales_high, scale, W[32] quants    W[4j + i] as
- * Q4_0, for group j
+ *     Q2_K    B[16] scales, scale, min, W[16]  W[8h + i]: 2 bits for each group 4h + 0...3
+ *     Q3_K    B[12] scales, scale, and for each i: W high: bit j for group j,
+ *             W[2] low: W[h]: 2 bits for each group 4h + 0...3
+ *     Q4_K    B[12] scales, scale, min, W[32]  W[8p + i]: nibbles of groups 2p and 2p + 1
+ *     Q5_K    B[12] scales, scale, min, and for each i: W high: bit j for group j,
+ *             W[4] low: W[p]: nibbles of groups 2p and 2p + 1
+ *     Q6_K    B[16] scales, scale, and for each half h and i: W high: 2 bits for each group
+ *             4h + 0...3, W[2] low: W[a]: nibbles of groups 4h + a and 4h + a + 2
+ *     IQ4_XS  B[4] scales_low, scales_high, scale, W[32] quants: W[4j + i] as Q4_0, for group j
  *
  * Tiles of one column: F32, F16, BF16: the 16 values.
  *

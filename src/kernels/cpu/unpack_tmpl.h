@@ -229,9 +229,9 @@ WORDS(q5_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi low = load_words(tile + 768 + 512 * (j / 2) + 64 * i, part);
-        w[i] =
-            OR_IF_BIT(field(low, 4 * (j % 2), 15, 0), load_words(tile + 256 + 64 * i, part), j, 16);
+        const uint8_t *at = tile + 256 + 320 * i;
+        vi low = load_words(at + 64 * (1 + j / 2), part);
+        w[i] = OR_IF_BIT(field(low, 4 * (j % 2), 15, 0), load_words(at, part), j, 16);
     }
 }
 SCALES_APART(q5_k)
@@ -245,8 +245,8 @@ WORDS(q6_k)
     const uint8_t *half = tile + 288 + 1536 * (j / 4);
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi high = load_words(half + 64 * i, part);
-        vi low = load_words(half + 512 + 512 * (j % 2) + 64 * i, part);
+        vi high = load_words(half + 192 * i, part);
+        vi low = load_words(half + 192 * i + 64 * (1 + j % 2), part);
         w[i] = vi_or(field(low, j % 4 / 2 * 4, 15, 0), field(high, 2 * (j % 4), 3, 4));
     }
 }
@@ -288,9 +288,9 @@ WORDS(q3_k)
 {
     UNROLL
     for (int i = 0; i < 8; i++) {
-        vi low = load_words(tile + 736 + 512 * (j / 4) + 64 * i, part);
-        w[i] =
-            OR_IF_BIT(field(low, 2 * (j % 4), 3, 0), load_words(tile + 224 + 64 * i, part), j, 4);
+        const uint8_t *at = tile + 224 + 192 * i;
+        vi low = load_words(at + 64 * (1 + j / 4), part);
+        w[i] = OR_IF_BIT(field(low, 2 * (j % 4), 3, 0), load_words(at, part), j, 4);
     }
 }
 SCALES_APART(q3_k)
