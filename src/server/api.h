@@ -23,4 +23,7 @@ void api_tokenize(call *c);
 void api_detokenize(call *c);
 void api_apply_template(call *c);
 
+/* page.c */
+void api_page(call *c);
+
 #endif

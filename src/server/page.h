@@ -2,12 +2,12 @@
  * The page that the server offers: the files of web/, carried in the program.
  *
  * They are the same for everybody and hold no secret, so they are given out without a key; the page
- * asks for the key itself when an API route answers 401. Each is to be sent with page_headers.
+ * asks for the key itself when an API route answers 401.
  */
 #ifndef LACE_SERVER_PAGE_H
 #define LACE_SERVER_PAGE_H
 
-#include <stddef.h>
+#include "base/bytes.h"
 
 typedef struct web_asset {
     const char *path; /* "/app.js"; the page itself is "/" */
@@ -17,12 +17,6 @@ typedef struct web_asset {
 } web_asset;
 
 /* The file at a path (without a query), or NULL if it is none of the page's. */
-const web_asset *page_find(const char *path);
-
-/*
- * Headers of every file, as pairs: name, value, ..., NULL. The policy lets the page load its own
- * files and talk to this server, and nothing else, so that text of a model cannot become a script.
- */
-extern const char *const page_headers[];
+const web_asset *page_find(text path);
 
 #endif

@@ -17,6 +17,8 @@ static const route routes[] = {
     {"POST", "/tokenize",            api_tokenize,         0,               ERRORS_OPENAI},
     {"POST", "/detokenize",          api_detokenize,       0,               ERRORS_OPENAI},
     {"POST", "/apply-template",      api_apply_template,   0,               ERRORS_OPENAI},
+#define PAGE_ASSET(name, path, type, file) {"GET", path, api_page, ROUTE_ON_LOOP | ROUTE_NO_KEY, ERRORS_OPENAI},
+#include "server/page_assets.def"
 };
 /* clang-format on */
 

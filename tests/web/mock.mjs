@@ -22,9 +22,8 @@ function readAssets() {
 
 // The policy, from the program's source.
 function readPolicy() {
-  const text = readFileSync(new URL('src/server/page.c', root), 'utf8');
-  const m = /"Content-Security-Policy",((?:\s*"[^"]*")+)/.exec(text);
-  return [...m[1].matchAll(/"([^"]*)"/g)].map((x) => x[1]).join('');
+  const text = readFileSync(new URL('src/server/page.c', root), 'utf8').replace(/"\s*"/g, '');
+  return /Content-Security-Policy: (.*?)\\r\\n/.exec(text)[1];
 }
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
