@@ -99,6 +99,8 @@ static lace_status open_split(const char *path, size_t stem_bytes, int count, we
     status = weights_join(w, err);
     if (status == LACE_OK)
         status = check_total(w, err);
+    if (status == LACE_OK)
+        status = weights_show_sparse(w, err);
     if (status != LACE_OK) {
         error_prefix(err, status, path);
         goto fail;
@@ -122,6 +124,8 @@ static lace_status finish_single(weights *w, weights **out, lace_error *err)
                            number + 1, count, number + 1, count);
     if (status == LACE_OK)
         status = weights_join(w, err);
+    if (status == LACE_OK)
+        status = weights_show_sparse(w, err);
     if (status != LACE_OK) {
         error_prefix(err, status, w->name);
         weights_close(w);

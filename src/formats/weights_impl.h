@@ -40,6 +40,9 @@ lace_status weights_map_part(weights *w, size_t i, const char *path, lace_error 
 /* Join the directories of all parts. */
 lace_status weights_join(weights *w, lace_error *err);
 
+/* Show blobs of sparse matrices as the matrices that they are; sparse_view.c. */
+lace_status weights_show_sparse(weights *w, lace_error *err);
+
 /* The formats; see format.c. */
 lace_status gguf_files_open(const char *path, weights **out, lace_error *err);
 lace_status hf_dir_open(const char *path, weights **out, lace_error *err);

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "kernels/ref/unpack.h"
+#include "tensor/sparse.h"
 
 enum { NAME_BYTES = 128 };
 
@@ -27,13 +28,16 @@ static lace_status find(const model *m, const char *name, shape expected, const 
     *out = NULL;
     if (!t)
         return error_set(err, LACE_E_META, "E_META: tensor %s is missing", name);
+    /* Sparse matrices of all experts lie one below the other. */
+    if (dtype_is_sparse(t->type) && expected.n_dims == 3)
+        expected = (shape){2, {expected.dims[0], expected.dims[1] * expected.dims[2]}};
     for (int i = 0; i < TENSOR_MAX_DIMS; i++) {
         int64_t has = i < t->shape.n_dims ? t->shape.dims[i] : 1;
         int64_t wants = i < expected.n_dims ? expected.dims[i] : 1;
         if (has != wants)
             return wrong_shape(err, name, t, &expected);
     }
-    if (!unpack_ref[t->type])
+    if (!unpack_ref[t->type] && !(dtype_is_sparse(t->type) && expected.n_dims == 2))
         return error_set(err, LACE_E_TENSOR_TYPE, "E_TENSOR_TYPE: %s: no arithmetic for type %s",
                          name, dtype_describe(t->type)->name);
     *out = t;
@@ -69,17 +73,23 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
     /* Kernels with int8 activations work on blocks of 32. */
     if (impl->act == ACT_Q8 && n_cols % 32 != 0)
         impl = m->kernels.exact[t->type];
-    uint64_t stride = row_bytes(t->type, n_cols);
+    if (dtype_is_sparse(t->type) && first_row % SPARSE_PANEL != 0)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "tensor %.*s: sparse matrices are cut at multiples of %d rows, not at "
+                         "%" PRId64,
+                         text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
+    uint64_t offset = dtype_is_sparse(t->type) ? 8 * (uint64_t)(first_row / SPARSE_PANEL)
+                                               : (uint64_t)first_row * row_bytes(t->type, n_cols);
     *out = (weight){.type = t->type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
-    model_matrix entry = {
-        .target = out, .source = t, .blocks = t->data + (uint64_t)first_row * stride};
+    model_matrix entry = {.target = out, .source = t, .blocks = t->data + offset};
     if (matmul_packs(impl)) {
         entry.offset = m->packed_bytes;
         entry.n_bytes = matmul_packed_bytes(impl, t->type, entry.blocks, n_rows, n_cols);
         m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
     } else {
         out->data = entry.blocks;
-        m->in_place_bytes += (uint64_t)n_rows * stride;
+        uint64_t total_rows = t->n_values / (uint64_t)n_cols;
+        m->in_place_bytes += t->n_bytes / total_rows * (uint64_t)n_rows;
     }
     m->matrices[m->n_matrices++] = entry;
     return LACE_OK;
@@ -180,6 +190,10 @@ lace_status bind_embedding(model *m, lace_error *err)
     shape table = {2, {c->n_embd, c->n_vocab}};
     const tensor *output;
     TRY(find(m, "token_embd.weight", table, &m->embedding, err));
+    if (dtype_is_sparse(m->embedding->type))
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "token_embd.weight is sparse: rows of it are "
+                         "looked up, which sparse types have no way for");
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, 0, c->n_vocab, err));
