@@ -12,11 +12,6 @@ static const char magic[4] = {'L', 'S', 'P', 'R'};
 const int8_t SPARSE_LEVELS[16] = {-127, -96, -75, -58, -44, -31, -18, -6,
                                   6,    18,  31,  44,  58,  75,  96,  127};
 
-const float SPARSE_PARTS[16] = {1.0f,         0.957603281f, 0.917004043f, 0.878126080f,
-                                0.840896415f, 0.805245166f, 0.771105413f, 0.738413073f,
-                                0.707106781f, 0.677127773f, 0.648419777f, 0.620928906f,
-                                0.594603558f, 0.569394317f, 0.545253866f, 0.522136891f};
-
 static const dtype types[] = {
     [SPARSE_M4] = DTYPE_M4,
     [SPARSE_M8] = DTYPE_M8,
@@ -82,15 +77,10 @@ static lace_status check_masked(sparse_kind kind, cursor *c, int64_t n_cols, int
                                 uint64_t *n_nonzeros, lace_error *err)
 {
     uint64_t may = n_rows >= SPARSE_PANEL ? UINT64_MAX : ((uint64_t)1 << 4 * n_rows) - 1;
-    span bases;
-    TRY(cursor_take(c, 2 * SPARSE_PANEL, &bases, "bases", err));
-    for (int r = 0; r < SPARSE_PANEL; r++)
-        if (!isfinite(f16_to_f32(load_u16(bases.data + 2 * r))))
-            return error_at(err, LACE_E_META, c->at, "the base of row %d is not finite", r);
     for (int64_t col = 0; col < n_cols; col += SPARSE_TILE) {
         span masks, skipped;
         if (col % SPARSE_GROUP == 0)
-            TRY(cursor_take(c, SPARSE_PANEL, &skipped, "steps", err));
+            TRY(cursor_take(c, SPARSE_PANEL, &skipped, "scales", err));
         TRY(cursor_take(c, 8 * 8, &masks, "masks", err));
         for (int i = 0; i < 8; i++) {
             uint64_t mask = load_u64(masks.data + 8 * i);
@@ -186,8 +176,8 @@ lace_status sparse_parse(span blob, sparse *out, lace_error *err)
     if (n_bytes != blob.size)
         return error_at(err, LACE_E_TRUNC, 32, "n_bytes is %" PRIu64 ", the blob has %zu", n_bytes,
                         blob.size);
-    /* Every panel has a base or a begin for each row: that bounds the rows by the bytes. */
-    if (n_rows == 0 || n_rows / SPARSE_PANEL > blob.size / (2 * SPARSE_PANEL))
+    /* Every panel has an entry in the table: that bounds the rows by the bytes. */
+    if (n_rows == 0 || n_rows / SPARSE_PANEL > blob.size / 8)
         return error_at(err, LACE_E_COUNT, 8, "n_rows is %" PRIu64, n_rows);
     uint64_t most = kind == SPARSE_CSR ? SPARSE_CSR_COLS : INT32_MAX;
     if (n_cols == 0 || n_cols > most || n_cols % SPARSE_TILE != 0)
@@ -231,9 +221,9 @@ void sparse_pack(const uint8_t *where, int64_t n_panels, int64_t begin, int64_t 
     memcpy(out + table + (from - first), from, (size_t)(sparse_panel(where, end) - from));
 }
 
-float sparse_scale(uint16_t base, uint8_t step)
+float sparse_scale(uint8_t scale)
 {
-    return f16_to_f32(base) * ldexpf(SPARSE_PARTS[step & 15], -(step >> 4));
+    return f32_from_bits(((uint32_t)scale + ((127 - 28) << 3)) << 20);
 }
 
 static void unpack_csr(const uint8_t *panel, int row, float *out)
@@ -251,12 +241,11 @@ void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, i
         unpack_csr(panel, row, out);
         return;
     }
-    uint16_t base = load_u16(panel + 2 * row);
-    const uint8_t *at = panel + 2 * SPARSE_PANEL;
+    const uint8_t *at = panel;
     float scale = 0;
     for (int64_t col = 0; col < n_cols; col += SPARSE_TILE) {
         if (col % SPARSE_GROUP == 0) {
-            scale = sparse_scale(base, at[row]);
+            scale = sparse_scale(at[row]);
             at += SPARSE_PANEL;
         }
         const uint8_t *masks = at, *values = at + 8 * 8;
@@ -350,13 +339,11 @@ static lace_status write_masked(sparse_kind kind, const sparse_source *s, int64_
                                 uint64_t *n_nonzeros, lace_error *err)
 {
     int64_t n_groups = (s->n_cols + SPARSE_GROUP - 1) / SPARSE_GROUP;
-    for (int r = 0; r < SPARSE_PANEL; r++)
-        TRY(put_u16(out, row + r < s->n_rows ? s->bases[row + r] : 0, err));
     for (int64_t col = 0; col < s->n_cols; col += SPARSE_TILE) {
         for (int r = 0; r < SPARSE_PANEL && col % SPARSE_GROUP == 0; r++) {
             int64_t at = (row + r) * n_groups + col / SPARSE_GROUP;
-            uint8_t step = row + r < s->n_rows ? s->steps[at] : 0;
-            TRY(put(out, &step, 1, err));
+            uint8_t scale = row + r < s->n_rows ? s->scales[at] : 0;
+            TRY(put(out, &scale, 1, err));
         }
         TRY(write_tile(kind, s, row, col, out, n_nonzeros, err));
     }

@@ -21,9 +21,8 @@
  *
  * Panel of M4, N24 and M8:
  *
- *     f16[16]                    base: of each row
  *     for each 128 columns:
- *         u8[16]                 step: the scale of the row is base * 2^(-step / 16)
+ *         u8[16]                 scales of the rows
  *         for each 32 columns:
  *             u64[8]             masks: mask i is for columns 4i ... 4i + 3;
  *                                bit 4r + c of it is row r, column 4i + c
@@ -34,6 +33,7 @@
  * longer of the two needs; what is left over is 0. So a kernel gets 64 nibbles with one load and at
  * most a shift.
  *
+ * A scale is a float without a sign: 2^(scale / 8 - 28) * (1 + scale % 8 / 8), by integer division.
  * A nibble k stands for SPARSE_LEVELS[k], a byte for itself, with sign; times the scale. N24 is M4
  * in which each row has exactly two of each four columns.
  *
@@ -71,9 +71,6 @@ enum {
 /* What a nibble stands for: the best 16 levels for normally distributed weights. */
 extern const int8_t SPARSE_LEVELS[16];
 
-/* 2^(-i / 16), rounded once. */
-extern const float SPARSE_PARTS[16];
-
 /* A blob that was checked. */
 typedef struct sparse {
     sparse_kind kind;
@@ -94,8 +91,8 @@ uint64_t sparse_packed_bytes(const uint8_t *where, int64_t n_panels);
 /* Copy panels [begin, end) of n to the packed matrix at `out`, and their entries of its table. */
 void sparse_pack(const uint8_t *where, int64_t n_panels, int64_t begin, int64_t end, uint8_t *out);
 
-/* The scale that a base and a step stand for. */
-float sparse_scale(uint16_t base, uint8_t step);
+/* The number that a scale stands for. */
+float sparse_scale(uint8_t scale);
 
 /* The values of one row of a panel, zeros included: out[n_cols]. */
 void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, int row, float *out);
@@ -107,8 +104,7 @@ typedef struct sparse_source {
     int64_t n_rows, n_cols;
     const uint8_t *keeps;  /* [n_rows, n_cols]: 1: is stored, 0: is zero */
     const uint8_t *codes;  /* [n_rows, n_cols]: nibbles, or bytes */
-    const uint16_t *bases; /* [n_rows] f16 */
-    const uint8_t *steps;  /* [n_rows, groups of 128] */
+    const uint8_t *scales; /* [n_rows, groups of 128] */
     const float *values;   /* [n_rows, n_cols] */
 } sparse_source;
 

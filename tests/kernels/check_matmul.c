@@ -236,7 +236,9 @@ static void bench_one(const char *what, const matmul_impl *impl, dtype type, int
     random_blocks(type, 1, n_distinct * n_cols / dtype_describe(type)->block_values, blocks);
     for (int64_t i = n_distinct; i < n_rows; i++)
         memcpy(blocks + (uint64_t)i * stride, blocks + (uint64_t)(i - n_distinct) * stride, stride);
-    bench b = {.w = {type, n_rows, n_cols, blocks, impl}, .n_tokens = n_tokens};
+    bench b = {
+        .w = {.type = type, .n_rows = n_rows, .n_cols = n_cols, .data = blocks, .impl = impl},
+        .n_tokens = n_tokens};
     if (impl->packed_bytes) {
         n_bytes = impl->packed_bytes(type, n_rows, n_cols);
         packed = alloc_weights(n_bytes);

@@ -11,7 +11,6 @@
 
 #include "base/threads.h"
 #include "kernels/ref/ref.h"
-#include "tensor/half.h"
 #include "tensor/sparse.h"
 
 /*
@@ -25,10 +24,9 @@ static buf make_blob(sparse_kind kind, int64_t n_rows, int64_t n_cols, int densi
 {
     int64_t n = n_rows * n_cols, n_groups = (n_cols + SPARSE_GROUP - 1) / SPARSE_GROUP;
     uint8_t *keeps = malloc((size_t)n), *codes = malloc((size_t)n);
-    uint8_t *steps = malloc((size_t)(n_rows * n_groups));
-    uint16_t *bases = malloc((size_t)n_rows * 2);
+    uint8_t *scales = malloc((size_t)(n_rows * n_groups));
     float *values = malloc((size_t)n * 4);
-    if (!keeps || !codes || !steps || !bases || !values)
+    if (!keeps || !codes || !scales || !values)
         exit(2);
     for (int64_t i = 0; i < n; i++) {
         uint64_t random = check_random();
@@ -38,19 +36,16 @@ static buf make_blob(sparse_kind kind, int64_t n_rows, int64_t n_cols, int densi
         if (kind == SPARSE_N24) /* the first two of four, moved by chance */
             keeps[i] = (i + (int64_t)(i / 4 * 2654435761u >> 7)) % 4 < 2;
     }
-    for (int64_t i = 0; i < n_rows; i++)
-        bases[i] = f16_from_f32(check_random_f32(0.001f, 0.02f));
     for (int64_t i = 0; i < n_rows * n_groups; i++)
-        steps[i] = (uint8_t)check_random();
-    sparse_source source = {n_rows, n_cols, keeps, codes, bases, steps, values};
+        scales[i] = (uint8_t)check_random_int(150, 200);
+    sparse_source source = {n_rows, n_cols, keeps, codes, scales, values};
     buf b;
     buf_init(&b, SIZE_MAX / 2);
     if (sparse_write(kind, &source, &b, NULL) != LACE_OK)
         exit(2);
     free(keeps);
     free(codes);
-    free(steps);
-    free(bases);
+    free(scales);
     free(values);
     return b;
 }
@@ -65,7 +60,8 @@ static weight load_blob(const matmul_impl *impl, dtype type, const buf *b,
         check_true(false, err.text);
         exit(2);
     }
-    weight w = {type, s.n_rows, s.n_cols, s.where, impl};
+    weight w = {
+        .type = type, .n_rows = s.n_rows, .n_cols = s.n_cols, .data = s.where, .impl = impl};
     if (!matmul_packs(impl))
         return w;
     uint64_t n_bytes = matmul_packed_bytes(impl, type, s.where, s.n_rows, s.n_cols);

@@ -12,8 +12,7 @@ enum { ROWS = 37, COLS = 288, GROUPS = 3 }; /* the last panel and the last group
 
 typedef struct matrix {
     sparse_source source;
-    uint8_t keeps[ROWS * COLS], codes[ROWS * COLS], steps[ROWS * GROUPS];
-    uint16_t bases[ROWS];
+    uint8_t keeps[ROWS * COLS], codes[ROWS * COLS], scales[ROWS * GROUPS];
     float values[ROWS * COLS]; /* what should come back */
 } matrix;
 
@@ -30,21 +29,20 @@ static uint32_t next_random(void)
 static void fill(sparse_kind kind, uint32_t density)
 {
     for (int r = 0; r < ROWS; r++) {
-        m.bases[r] = f16_from_f32(0.01f * (float)(r + 1));
         for (int g = 0; g < GROUPS; g++)
-            m.steps[r * GROUPS + g] = (uint8_t)next_random();
+            m.scales[r * GROUPS + g] = (uint8_t)(100 + next_random() % 120);
         for (int c = 0; c < COLS; c++) {
             int i = r * COLS + c;
             m.codes[i] = (uint8_t)(next_random() & (kind == SPARSE_M8 ? 255 : 15));
             m.keeps[i] = kind == SPARSE_N24 ? (c + r) % 4 < 2 : (next_random() & 255) < density;
-            float scale = sparse_scale(m.bases[r], m.steps[r * GROUPS + c / SPARSE_GROUP]);
+            float scale = sparse_scale(m.scales[r * GROUPS + c / SPARSE_GROUP]);
             int level = kind == SPARSE_M8 ? (int8_t)m.codes[i] : SPARSE_LEVELS[m.codes[i] & 15];
             m.values[i] = m.keeps[i] ? (float)level * scale : 0;
             if (kind == SPARSE_CSR)
                 m.values[i] = f16_to_f32(f16_from_f32(m.values[i]));
         }
     }
-    m.source = (sparse_source){ROWS, COLS, m.keeps, m.codes, m.bases, m.steps, m.values};
+    m.source = (sparse_source){ROWS, COLS, m.keeps, m.codes, m.scales, m.values};
 }
 
 static bool write_blob(sparse_kind kind, uint32_t density, buf *out)
@@ -115,7 +113,7 @@ static void two_of_four_take_less_than_three_and_a_quarter_bits(void)
     buf b;
     if (!write_blob(SPARSE_N24, 0, &b))
         return;
-    /* 48 rows are stored; 1 bit of mask, 2 of values, 1/16 of scale, bases, the table. */
+    /* 48 rows are stored; 1 bit of mask, 2 of values, 1/16 of scale, the table. */
     double bits = 8.0 * (double)b.size / (48 * COLS);
     if (!CHECK(bits < 3.25))
         tap_note("%g bits", bits);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "kernels/cpu/sparse_mask.h"
-#include "tensor/half.h"
 #include "tensor/sparse.h"
 
 ALWAYS_INLINE const uint8_t *expand_tile(const sparse_kind kind, const uint8_t *at, uint8_t *out)
@@ -37,13 +36,6 @@ ALWAYS_INLINE const uint8_t *expand_tile(const sparse_kind kind, const uint8_t *
         }
     }
     return values + (n[0] > n[1] ? n[0] : n[1]);
-}
-
-ALWAYS_INLINE void step_scales(const uint8_t *steps, float *out)
-{
-    for (int r = 0; r < SPARSE_PANEL; r++)
-        out[r] = f32_from_bits(f32_to_bits(SPARSE_PARTS[steps[r] & 15]) -
-                               ((uint32_t)(steps[r] >> 4) << 23));
 }
 
 #endif

@@ -46,14 +46,4 @@ ALWAYS_INLINE const uint8_t *expand_tile(const sparse_kind kind, const uint8_t *
     return at;
 }
 
-ALWAYS_INLINE void step_scales(const uint8_t *steps, float *out)
-{
-    /* 2^(-i / 16); the rest of the step is taken from the exponent. */
-    const __m512 parts = _mm512_loadu_ps(SPARSE_PARTS);
-    __m512i s = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)steps));
-    __m512 part = _mm512_permutexvar_ps(s, parts); /* the lowest 4 bits count */
-    __m512i whole = _mm512_slli_epi32(_mm512_srli_epi32(s, 4), 23);
-    _mm512_storeu_ps(out, _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_castps_si512(part), whole)));
-}
-
 #include "kernels/cpu/matmul_sparse_tmpl.h"

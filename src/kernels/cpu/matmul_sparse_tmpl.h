@@ -6,7 +6,6 @@
  * The including file includes dot_<level>.h and defines
  *
  *     expand_tile(kind, at, out)   16 x 32 bytes with 128 added; returns where the next tile begins
- *     step_scales(steps, out)      out[16] = 2^(-step / 16)
  *     expand_words(kind, at, w)    the same to registers, if SPARSE_HAS_WORDS
  *     SPARSE_LEVEL                 the level's name
  *
@@ -14,6 +13,7 @@
  * and all tokens are multiplied with it.
  */
 #include "kernels/cpu/cpu.h"
+#include "tensor/half.h"
 #include "tensor/sparse.h"
 
 #include <string.h>
@@ -100,18 +100,11 @@ ALWAYS_INLINE void store_part(float *out, vf y, int64_t n_rows)
         v_store_n(out, y, n_rows);
 }
 
-/* The scales of a group of 128 columns. */
-static void scales_of_group(const float bases[16], const uint8_t *steps, float out[16])
+/* The scales of 16 rows, for a group of 128 columns. */
+ALWAYS_INLINE void read_scales(const uint8_t *scales, float out[16])
 {
-    step_scales(steps, out);
     for (int r = 0; r < SPARSE_PANEL; r++)
-        out[r] *= bases[r];
-}
-
-static void read_bases(const uint8_t *panel, float out[16])
-{
-    for (int part = 0; part < SPARSE_PANEL / VW; part++)
-        v_store(out + VW * part, v_load_f16(panel + 2 * VW * part));
+        out[r] = f32_from_bits(((uint32_t)scales[r] + ((127 - 28) << 3)) << 20);
 }
 
 /* f += the product of the tile at `at` with the first token; returns where the next tile begins. */
@@ -134,7 +127,6 @@ ALWAYS_INLINE const uint8_t *dot_next_tile(const sparse_kind kind, const uint8_t
 /* A panel on the way through its tiles. */
 typedef struct walk {
     const uint8_t *at;
-    _Alignas(64) float bases[16];
     _Alignas(64) float scales[16]; /* of the group of 128 columns */
     vf f[TILE_PARTS];
 } walk;
@@ -150,8 +142,6 @@ ALWAYS_INLINE void multiply_one(const sparse_kind kind, const uint8_t *table, in
     walk w[2];
     for (int i = 0; i < n; i++) {
         w[i].at = sparse_panel(table, panel + i * apart);
-        read_bases(w[i].at, w[i].bases);
-        w[i].at += 2 * SPARSE_PANEL;
         for (int part = 0; part < TILE_PARTS; part++)
             w[i].f[part] = v_set(0);
     }
@@ -159,7 +149,7 @@ ALWAYS_INLINE void multiply_one(const sparse_kind kind, const uint8_t *table, in
         UNROLL
     for (int i = 0; i < n; i++) {
         if (group % (SPARSE_GROUP / SPARSE_TILE) == 0) {
-            scales_of_group(w[i].bases, w[i].at, w[i].scales);
+            read_scales(w[i].at, w[i].scales);
             w[i].at += SPARSE_PANEL;
         }
         w[i].at = dot_next_tile(kind, w[i].at, w[i].scales, a, group, w[i].f);
@@ -187,12 +177,11 @@ ALWAYS_INLINE void multiply_token(const sparse_kind kind, const uint8_t *table, 
 
 static void expand_panel(const sparse_kind kind, const uint8_t *panel, int64_t n_cols, uint8_t *out)
 {
-    _Alignas(64) float bases[16], scales[16];
-    read_bases(panel, bases);
-    const uint8_t *at = panel + 2 * SPARSE_PANEL;
+    _Alignas(64) float scales[16];
+    const uint8_t *at = panel;
     for (int64_t group = 0; group < n_cols / SPARSE_TILE; group++, out += EXPANDED_TILE) {
         if (group % (SPARSE_GROUP / SPARSE_TILE) == 0) {
-            scales_of_group(bases, at, scales);
+            read_scales(at, scales);
             at += SPARSE_PANEL;
         }
         at = expand_tile(kind, at, out);
