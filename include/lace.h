@@ -305,6 +305,60 @@ lace_status lace_sampler_sample(lace_sampler *sampler, const float *logits, lace
 /* Tell the sampler of a token that now belongs to the text, for the penalties. */
 void lace_sampler_accept(lace_sampler *sampler, lace_token token);
 
+/* ---- Grammars -------------------------------------------------------------------------------- */
+
+/*
+ * A grammar confines generated text to a form. It is compiled for a model's vocabulary; a state
+ * follows one text through it:
+ *
+ *     lace_grammar_create(model, LACE_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &grammar, &err);
+ *     lace_grammar_state_create(grammar, &state, &err);
+ *     for (;;) {
+ *         ... copy the logits ...
+ *         lace_grammar_state_mask(state, logits, &err);
+ *         ... choose a token from them ...
+ *         lace_grammar_state_accept(state, token, &err);
+ *         if (lace_grammar_state_is_finished(state)) ...
+ *     }
+ *
+ * One thread at a time may use a grammar and its states; which one may change.
+ */
+typedef struct lace_grammar lace_grammar;
+typedef struct lace_grammar_state lace_grammar_state;
+
+typedef enum lace_grammar_kind {
+    LACE_GRAMMAR_GBNF,        /* llama.cpp's notation; the text must match the rule "root" */
+    LACE_GRAMMAR_JSON_SCHEMA, /* a JSON value that is valid for the schema */
+    LACE_GRAMMAR_REGEX,       /* the whole text must match; JavaScript's syntax */
+    LACE_GRAMMAR_JSON_OBJECT, /* any JSON object; the text of the grammar is not used */
+} lace_grammar_kind;
+
+/*
+ * LACE_E_GRAMMAR says what is malformed or not supported, and where; nothing is ever ignored.
+ * LACE_E_JSON, LACE_E_DUP, LACE_E_UTF8 or LACE_E_LIMIT for a schema that is no JSON.
+ */
+lace_status lace_grammar_create(lace_model *model, lace_grammar_kind kind, const char *text,
+                                size_t n_bytes, lace_grammar **out, lace_error *err);
+void lace_grammar_free(lace_grammar *grammar); /* after its states, before its model */
+
+lace_status lace_grammar_state_create(lace_grammar *grammar, lace_grammar_state **out,
+                                      lace_error *err);
+lace_status lace_grammar_state_clone(const lace_grammar_state *state, lace_grammar_state **out,
+                                     lace_error *err);
+void lace_grammar_state_free(lace_grammar_state *state);
+
+/*
+ * Set the logits [n_vocab] of all tokens that may not come next to -inf. Tokens that end a text
+ * remain only if it may end here; other special tokens never do. LACE_E_GRAMMAR if none remain.
+ */
+lace_status lace_grammar_state_mask(lace_grammar_state *state, float *logits, lace_error *err);
+
+/* The token that was chosen. LACE_E_GRAMMAR if it may not come next; the state stays as it was. */
+lace_status lace_grammar_state_accept(lace_grammar_state *state, lace_token token, lace_error *err);
+
+bool lace_grammar_state_is_complete(const lace_grammar_state *state); /* the text may end here */
+bool lace_grammar_state_is_finished(const lace_grammar_state *state); /* and cannot go on */
+
 /* ---- Speculation ----------------------------------------------------------------------------- */
 
 /*

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/constraint.h"
 #include "cli/progress.h"
 
 typedef struct run_args {
@@ -31,6 +32,7 @@ typedef struct run_args {
     const char *draft;
     bool lookup;
     int32_t n_draft;
+    constraint_args constraint;
 } run_args;
 
 /* clang-format off */
@@ -68,6 +70,7 @@ static const arg_option options[] = {
      .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},
     {"seed", 's', ARG_U64, SAMPLER(seed), .value = "S",
      .help = "the same seed gives the same text (default: random, printed at the end)"},
+    CONSTRAINT_OPTIONS(offsetof(run_args, constraint)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, offsetof(run_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
      .value = "N", .help = "tokens of prompt and text together; 0 (default): the model's own, at most 4096"},
@@ -102,11 +105,12 @@ typedef struct generation {
     lace_model *draft_model; /* these three are NULL without --draft and --lookup */
     lace_session *draft;
     lace_speculator *speculator;
+    constraint form;
     lace_token *prompt; /* [n_prompt] */
     size_t n_prompt;
     int32_t n_context;
     int32_t n_vocab;
-    float *logits;    /* [n_vocab], only with ignore_eos: a copy with the ends masked */
+    float *logits;    /* [n_vocab], only with ignore_eos or a grammar: a copy to mask */
     lace_token *ends; /* [n_ends] the tokens that end a text, only with ignore_eos */
     size_t n_ends;
     size_t n_generated; /* tokens */
@@ -219,23 +223,29 @@ static lace_status find_ends(generation *g, lace_error *err)
     g->ends = mem_calloc((size_t)g->n_vocab, sizeof *g->ends);
     if (!g->logits || !g->ends)
         return error_nomem(err, "logits");
+    if (!g->args->ignore_eos)
+        return LACE_OK;
     for (lace_token t = 0; t < g->n_vocab; t++)
         if (lace_token_is_end(g->model, t))
             g->ends[g->n_ends++] = t;
     return LACE_OK;
 }
 
-/* The logits to choose from; with --ignore-eos, those that end the text are masked. */
-static const float *current_logits(generation *g)
+/*
+ * The logits to choose from: without what leaves the grammar, and with --ignore-eos without what
+ * ends the text.
+ */
+static lace_status current_logits(generation *g, const float **out, lace_error *err)
 {
-    const float *logits =
+    *out =
         g->speculator ? lace_speculator_logits(g->speculator) : lace_session_logits(g->session, 0);
     if (!g->logits)
-        return logits;
-    memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
+        return LACE_OK;
+    memcpy(g->logits, *out, (size_t)g->n_vocab * sizeof **out);
     for (size_t i = 0; i < g->n_ends; i++)
         g->logits[g->ends[i]] = -INFINITY;
-    return g->logits;
+    *out = g->logits;
+    return g->form.state ? lace_grammar_state_mask(g->form.state, g->logits, err) : LACE_OK;
 }
 
 static lace_status append_token(generation *g, lace_token token, lace_error *err)
@@ -252,7 +262,9 @@ static lace_status generate(generation *g, lace_error *err)
         if (cli_stop)
             return LACE_E_CANCELLED;
         lace_token token;
-        TRY(lace_sampler_sample(g->sampler, current_logits(g), &token, err));
+        const float *logits;
+        TRY(current_logits(g, &logits, err));
+        TRY(lace_sampler_sample(g->sampler, logits, &token, err));
         lace_sampler_accept(g->sampler, token);
         if (lace_token_is_end(g->model, token)) {
             g->end = "end of text";
@@ -263,6 +275,13 @@ static lace_status generate(generation *g, lace_error *err)
         size_t n_bytes;
         TRY(lace_decoder_push(g->decoder, token, &piece, &n_bytes, err));
         TRY(print_text(g, piece, n_bytes, err));
+        if (g->form.state) {
+            TRY(lace_grammar_state_accept(g->form.state, token, err));
+            if (lace_grammar_state_is_finished(g->form.state)) {
+                g->end = "grammar complete";
+                return LACE_OK;
+            }
+        }
         if (g->n_generated == (size_t)limit)
             break; /* nobody will ask what comes next */
         if (g->n_prompt + g->n_generated > (size_t)g->n_context) {
@@ -377,7 +396,8 @@ static lace_status continue_text(generation *g, const buf *opening, lace_error *
     TRY(tokenize_prompt(g, opening, err));
     TRY(lace_sampler_create(&a->sampler, g->n_vocab, &g->sampler, err));
     TRY(lace_decoder_create(g->model, &g->decoder, err));
-    if (a->ignore_eos)
+    TRY(constraint_init(&g->form, &a->constraint, g->model, err));
+    if (a->ignore_eos || g->form.state)
         TRY(find_ends(g, err));
     TRY(create_session(g, g->model, speculates(a) ? a->n_draft + 1 : 1, &g->session, err));
     if (speculates(a))
@@ -423,6 +443,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     a.sampler.seed = random_seed();
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
+    TRY(constraint_check(v, &a.constraint, err));
     buf opening;
     buf_init(&opening, CLI_MAX_TEXT);
     generation g = {.args = &a};
@@ -434,6 +455,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         status = cli_open_model(words.at[0], &model_options, &g.model, err);
     if (status == LACE_OK)
         status = continue_text(&g, &opening, err);
+    constraint_deinit(&g.form);
     lace_speculator_free(g.speculator);
     lace_session_free(g.draft);
     lace_session_free(g.session);
@@ -461,7 +483,8 @@ const verb verb_run = {
                 "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
                 "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"
                 "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"
-                "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n",
+                "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n"
+                "  lace run -p \"A letter: \" --grammar 'root ::= [A-Z][a-z]+ \", \" [a-z]{3,9}'\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .max_positional = 1,

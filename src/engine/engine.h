@@ -16,6 +16,7 @@ struct lace_model {
     const char *main_type; /* the type of most weights */
     uint64_t n_parameters, tensor_bytes;
     pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
+    struct grammar_vocab *grammar_tokens; /* made for the first grammar, under load_lock */
 };
 
 /* What the steps of a session took so far; trace.c. All functions take NULL: no trace. */

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "sampler/grammar_vocab.h"
 #include "formats/store.h"
 #include "model/vocab_gguf.h"
 #include "model/vocab_hf.h"
@@ -169,6 +170,7 @@ void lace_model_close(lace_model *lm)
     tokenizer_free(lm->tokens);
     model_free(lm->m);
     mem_free(lm->name);
+    grammar_vocab_free(lm->grammar_tokens);
     mem_free(lm->chat_template);
     pthread_mutex_destroy(&lm->load_lock);
     mem_free(lm);
