@@ -51,7 +51,7 @@ aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c %_avx512vbmi2.c
 LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
 LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
-TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c))
+TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
 WEB_TESTS := $(sort $(wildcard tests/web/test_*.sh tests/clients/test_*.sh))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
@@ -109,6 +109,10 @@ $(B)/lace: $(CLI_OBJ) $(B)/liblace.a
 $(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# The parser of requests is part of the program, not of the library.
+HTTP_OBJ := $(B)/obj/src/server/http_parse.c.o
+$(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HTTP_OBJ)
 
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_guard.h"
+
 static lace_status io_error(lace_error *err, const char *path, const char *what)
 {
     return error_set(err, LACE_E_IO, "%s: %s: %s", path, what, strerror(errno));
@@ -32,6 +34,7 @@ lace_status file_map_open(const char *path, file_map *out, lace_error *err)
             status = io_error(err, path, "cannot map");
         else
             out->bytes = (span){p, (size_t)st.st_size};
+        file_guard_add(out->bytes.data, out->bytes.size);
     }
     close(fd);
     return status;
@@ -39,6 +42,7 @@ lace_status file_map_open(const char *path, file_map *out, lace_error *err)
 
 void file_map_close(file_map *map)
 {
+    file_guard_remove(map->bytes.data);
     if (map->bytes.data)
         munmap((void *)map->bytes.data, map->bytes.size);
     *map = (file_map){{NULL, 0}};

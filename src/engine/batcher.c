@@ -13,6 +13,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kv/prefix_tree.h"
+
+enum { LOOK_AHEAD = 64 }; /* waiting generations that may start before the first */
 
 typedef struct generation_list {
     lace_generation *first;
@@ -28,6 +31,7 @@ struct lace_batcher {
     bool *is_used;                 /* [n_sequences] */
     lace_token *ends;              /* [n_ends] */
     size_t n_ends;
+    prefix_tree *prefixes;            /* NULL: not used */
     generation_list running, waiting; /* oldest first */
     lace_batcher_stats stats;
 };
@@ -112,6 +116,8 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         goto fail;
     }
     TRY_GOTO(status, fail, find_ends(b, err));
+    if (b->options.use_prefixes)
+        TRY_GOTO(status, fail, prefix_tree_create(b->session->kv, &b->prefixes, err));
     *out = b;
     return LACE_OK;
 
@@ -131,6 +137,7 @@ void lace_batcher_free(lace_batcher *b)
             list_remove(lists[i], g);
             generation_free(g);
         }
+    prefix_tree_free(b->prefixes);
     lace_session_free(b->session);
     mem_free(b->items);
     mem_free(b->by_sequence);
@@ -150,8 +157,22 @@ lace_status lace_batcher_add(lace_batcher *b, const lace_generation_options *opt
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
+static bool uses_prefixes(const lace_batcher *b, const lace_generation *g)
+{
+    return b->prefixes && g->options.use_prefixes;
+}
+
+static bool make_room(lace_batcher *b, const kv_demand *demand)
+{
+    return kv_can_meet(b->session->kv, demand) ||
+           (b->prefixes && prefix_tree_make_room(b->prefixes, demand));
+}
+
+/* What was computed is kept for others, unless something is wrong with it. */
 static void stop_running(lace_batcher *b, lace_generation *g)
 {
+    if (uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
+        prefix_tree_keep(b->prefixes, g->sequence, g->tokens, g->n_computed, true);
     kv_set_length(b->session->kv, g->sequence, 0);
     b->is_used[g->sequence] = false;
     g->sequence = -1;
@@ -176,27 +197,90 @@ static bool preempt_youngest(lace_batcher *b)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* The waiting generation that comes first, if a sequence and memory for its text are free. */
-static bool start_next(lace_batcher *b)
+static int32_t n_common(const lace_generation *a, const lace_generation *b)
+{
+    int32_t i = 0, n = a->n_tokens < b->n_tokens ? a->n_tokens : b->n_tokens;
+    while (i < n && a->tokens[i] == b->tokens[i])
+        i++;
+    return i;
+}
+
+/*
+ * Whether another generation is about to compute what this one begins with: then it is quicker to
+ * wait for it than to compute it twice.
+ */
+static bool should_wait(const lace_batcher *b, const lace_generation *g)
+{
+    if (!uses_prefixes(b, g))
+        return false;
+    int32_t known = -1;
+    for (const lace_generation *r = b->running.first; r; r = r->next) {
+        if (r->n_computed + 1 >= r->n_tokens || !uses_prefixes(b, r))
+            continue;
+        int32_t shared = n_common(g, r) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        if (shared == 0)
+            continue;
+        if (known < 0)
+            known = prefix_tree_find(b->prefixes, g->tokens, g->n_tokens - 1);
+        if (shared > known + KV_PAGE_TOKENS)
+            return true;
+    }
+    return false;
+}
+
+/* The first of the waiting generations that need not wait for what another one computes. */
+static lace_generation *next_waiting(const lace_batcher *b)
 {
     lace_generation *g = b->waiting.first;
-    int32_t sequence = 0;
-    while (sequence < b->options.session.n_sequences && b->is_used[sequence])
-        sequence++;
-    if (!g || sequence == b->options.session.n_sequences)
+    for (int i = 0; g && i < LOOK_AHEAD; i++, g = g->next)
+        if (!should_wait(b, g))
+            return g;
+    return NULL;
+}
+
+static int32_t free_sequence(const lace_batcher *b)
+{
+    for (int32_t i = 0; i < b->options.session.n_sequences; i++)
+        if (!b->is_used[i])
+            return i;
+    return -1;
+}
+
+/* Share what is known of the text; the last token is computed in any case, for its logits. */
+static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence)
+{
+    g->sequence = sequence;
+    g->n_computed = 0;
+    if (uses_prefixes(b, g))
+        g->n_computed = prefix_tree_begin(b->prefixes, sequence, g->tokens, g->n_tokens - 1);
+}
+
+/* Start the next generation, if a sequence and memory for its text are free. */
+static bool start_next(lace_batcher *b)
+{
+    int32_t sequence = free_sequence(b);
+    lace_generation *g = sequence >= 0 ? next_waiting(b) : NULL;
+    if (!g)
         return false;
+    begin_sequence(b, g, sequence);
     kv_demand demand = {0};
-    kv_add_demand(b->session->kv, sequence, g->n_tokens, &demand);
-    if (b->running.n > 0 && !kv_can_meet(b->session->kv, &demand))
+    kv_add_demand(b->session->kv, sequence, g->n_tokens - g->n_computed, &demand);
+    if (!make_room(b, &demand) && b->running.n > 0) {
+        kv_set_length(b->session->kv, sequence, 0);
+        g->sequence = -1;
+        g->n_computed = 0;
         return false;
+    }
     list_remove(&b->waiting, g);
     g->state = GENERATION_RUNNING;
-    g->sequence = sequence;
     b->is_used[sequence] = true;
     list_append(&b->running, g);
     if (!g->started_ns) {
         g->started_ns = clock_ns();
         g->stats.queue_ns = g->started_ns - g->added_ns;
+        g->stats.n_cached = g->n_computed;
+        b->stats.n_prefix_queries += uses_prefixes(b, g) ? (uint64_t)g->n_tokens : 0;
+        b->stats.n_prefix_hits += (uint64_t)g->n_computed;
     }
     return true;
 }
@@ -242,7 +326,7 @@ static size_t prepare_batch(lace_batcher *b)
             kv_add_demand(b->session->kv, b->items[i].sequence, (int32_t)n, &demand);
             i += n;
         }
-        if (kv_can_meet(b->session->kv, &demand) || !preempt_youngest(b))
+        if (make_room(b, &demand) || !preempt_youngest(b))
             return n_items;
     }
 }
@@ -279,6 +363,15 @@ static int32_t count_computed(lace_batcher *b, size_t n_items)
             g->row = n_rows++;
     }
     return n_rows;
+}
+
+/* Whole pages of prompts are of use to others from now on. */
+static void keep_prompts(lace_batcher *b)
+{
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (uses_prefixes(b, g) && g->n_computed <= g->stats.n_prompt &&
+            g->n_computed >= KV_PAGE_TOKENS)
+            prefix_tree_keep(b->prefixes, g->sequence, g->tokens, g->n_computed, false);
 }
 
 static void choose_tokens(void *arg, int self, int n_workers)
@@ -345,7 +438,9 @@ bool lace_batcher_step(lace_batcher *b)
         fail_batch(b, n_items, status, &err);
         return true;
     }
-    if (count_computed(b, n_items) > 1)
+    int32_t n_rows = count_computed(b, n_items);
+    keep_prompts(b);
+    if (n_rows > 1)
         pool_run(b->session->workers, choose_tokens, b);
     else
         choose_tokens(b, 0, 1);
@@ -361,5 +456,8 @@ void lace_batcher_count(const lace_batcher *b, lace_batcher_stats *out)
     out->n_waiting = b->waiting.n;
     out->n_context = b->options.session.n_context;
     out->kv_tokens = (int64_t)group->n_pages * KV_PAGE_TOKENS;
-    out->kv_tokens_used = (int64_t)(group->n_pages - group->n_free) * KV_PAGE_TOKENS;
+    int64_t n_unused = b->prefixes ? prefix_tree_unused_pages(b->prefixes) : 0;
+    out->kv_tokens_used = (group->n_pages - group->n_free - n_unused) * KV_PAGE_TOKENS;
+    out->kv_tokens_kept = n_unused * KV_PAGE_TOKENS;
+    out->n_prefix_evicted = b->prefixes ? prefix_tree_n_evicted(b->prefixes) : 0;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/cpu.h"
+#include "base/file_guard.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 
@@ -292,6 +293,15 @@ static void collect_logits(lace_session *s, const batch *b, bool is_last)
     }
 }
 
+/* Everything as it was before the eval. */
+static lace_status undo_eval(lace_session *s, lace_status status)
+{
+    for (int32_t i = 0; i < s->options.n_sequences; i++)
+        kv_set_length(s->kv, i, s->lengths[i]);
+    s->n_logits = 0;
+    return status;
+}
+
 lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,
                               lace_error *err)
 {
@@ -301,13 +311,13 @@ lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_
         batch b;
         size_t n = fill_batch(s, items + at, n_items - at, &b);
         lace_status status = reserve_batch(s, err);
-        if (status != LACE_OK) {
-            for (int32_t i = 0; i < s->options.n_sequences; i++)
-                kv_set_length(s->kv, i, s->lengths[i]);
-            s->n_logits = 0;
-            return status;
-        }
+        if (status != LACE_OK)
+            return undo_eval(s, status);
         plan_run(s->p, s->workers, &b, session_trace_times(s->trace));
+        if (file_guard_is_broken())
+            return undo_eval(s, error_set(err, LACE_E_IO,
+                                          "a model file was truncated while it was in use; "
+                                          "restore it and start again"));
         session_trace_add(s->trace, s->p, &b);
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)

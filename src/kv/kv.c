@@ -172,7 +172,7 @@ void kv_free(kv_cache *kv)
     mem_free(kv);
 }
 
-static void drop_page(kv_group *group, int32_t *slot)
+void kv_drop_page(kv_group *group, int32_t *slot)
 {
     assert(*slot >= 0 && group->n_users[*slot] > 0);
     if (--group->n_users[*slot] == 0)
@@ -239,7 +239,7 @@ lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *er
             if (*slot >= 0) {
                 memcpy(group->data + (uint64_t)page * group->page_bytes,
                        group->data + (uint64_t)*slot * group->page_bytes, group->page_bytes);
-                drop_page(group, slot);
+                kv_drop_page(group, slot);
             }
             *slot = page;
         }
@@ -256,10 +256,10 @@ void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
         int32_t keep_to = pages_for(n_tokens);
         for (int32_t i = s->first_page[g]; i < keep_from; i++)
             if (s->tables[g][i] >= 0)
-                drop_page(group, &s->tables[g][i]);
+                kv_drop_page(group, &s->tables[g][i]);
         int32_t beyond = keep_to > s->first_page[g] ? keep_to : s->first_page[g];
         for (int32_t i = beyond; i < kv->pages_per_sequence && s->tables[g][i] >= 0; i++)
-            drop_page(group, &s->tables[g][i]);
+            kv_drop_page(group, &s->tables[g][i]);
         if (keep_from > s->first_page[g])
             s->first_page[g] = keep_from;
         if (n_tokens == 0)
@@ -290,6 +290,11 @@ void kv_fork(kv_cache *kv, int32_t from, int32_t to)
         b->first_page[g] = a->first_page[g];
     }
     b->n_tokens = a->n_tokens;
+}
+
+int32_t kv_first_page(const kv_cache *kv, int32_t group, int32_t n_tokens)
+{
+    return first_seen_page(&kv->groups[group], n_tokens);
 }
 
 int32_t kv_pages_used(const kv_cache *kv, int32_t group)

@@ -100,6 +100,12 @@ void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens);
 /* Let the empty sequence `to` share all pages of `from`. */
 void kv_fork(kv_cache *kv, int32_t from, int32_t to);
 
+/* The first page that layers of a group still see when a sequence has n_tokens. */
+int32_t kv_first_page(const kv_cache *kv, int32_t group, int32_t n_tokens);
+
+/* Let go of the page in *slot, which becomes -1; free when nobody else holds it. */
+void kv_drop_page(kv_group *group, int32_t *slot);
+
 int32_t kv_pages_used(const kv_cache *kv, int32_t group);
 
 #endif

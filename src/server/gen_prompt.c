@@ -54,6 +54,29 @@ bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_byte
     return tokenize(r, c, prompt, n_bytes, LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL);
 }
 
+/* A role that no template knows would be shown to the model as it came. */
+static bool check_roles(call *c, const json_t *messages)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    if (!json_is_array(messages) || json_array_size(messages) == 0) {
+        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+        bool is_known = false;
+        for (size_t k = 0; role && k < sizeof roles / sizeof roles[0]; k++)
+            is_known = is_known || strcmp(role, roles[k]) == 0;
+        if (!is_known) {
+            call_fail(c, 400, "messages", "invalid_value",
+                      "messages[%zu] has no role that is known", i);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
                 bool add_generation_prompt, buf *out)
 {
@@ -65,10 +88,8 @@ bool gen_render(call *c, const json_t *messages, const json_t *tools, const json
     request.add_generation_prompt = add_generation_prompt;
     request.now = (int64_t)time(NULL);
     lace_error err = {0};
-    if (!json_is_array(messages) || json_array_size(messages) == 0) {
-        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
+    if (!check_roles(c, messages))
         return false;
-    }
     if (chat_template_render(s->chat, &request, out, &err) == LACE_OK)
         return true;
     call_fail_error(c, "messages", &err);

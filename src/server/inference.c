@@ -11,6 +11,7 @@
 #include "server/core.h"
 
 #define STUCK_NS (UINT64_C(60) * 1000000000)
+#define COUNT_NS (UINT64_C(20) * 1000000)
 
 struct inference {
     server *s;
@@ -32,6 +33,7 @@ struct inference {
     gen_job *jobs; /* in the batcher */
     gen_event *events, **events_end;
     bool has_io_error;
+    uint64_t counted_ns;
 };
 
 /* ---- The loop's side ------------------------------------------------------------------------- */
@@ -163,13 +165,18 @@ static void cancel_flagged(inference *w)
     }
 }
 
-static void post(inference *w)
+static void post(inference *w, bool has_work)
 {
-    lace_batcher_stats stats;
-    lace_batcher_count(w->batcher, &stats);
+    /* Counting walks over all kept pages: not in every step of a small model. */
+    lace_batcher_stats stats = w->stats;
+    uint64_t now = clock_ns();
+    if (!has_work || now - w->counted_ns > COUNT_NS) {
+        lace_batcher_count(w->batcher, &stats);
+        w->counted_ns = now;
+    }
     pthread_mutex_lock(&w->lock);
     w->stats = stats;
-    w->stepped_ns = clock_ns();
+    w->stepped_ns = now;
     w->is_broken = w->is_broken || w->has_io_error;
     pthread_mutex_unlock(&w->lock);
     if (w->events)
@@ -202,7 +209,7 @@ static void *run_inference(void *arg)
         }
         cancel_flagged(w);
         has_work = lace_batcher_step(w->batcher);
-        post(w);
+        post(w, has_work);
     }
 }
 

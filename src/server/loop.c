@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/file_guard.h"
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/tls.h"
@@ -376,6 +377,7 @@ lace_status server_run(lace_model *model, const char *model_path, const server_o
     if (!s)
         return error_nomem(err, "a server");
     signal(SIGPIPE, SIG_IGN);
+    file_guard_install();
     s->options = *options;
     s->model = model;
     s->started_at = (int64_t)time(NULL);

@@ -1,0 +1,371 @@
+/* The batcher: many generations at once, and each text as if it were alone. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "lace.h"
+#include "tap.h"
+
+enum { N_TEXTS = 12, N_NEW = 40, CONTEXT = 256 };
+
+static lace_model *model;
+
+/* What came of a generation. */
+typedef struct result {
+    char text[4096];
+    size_t n_text;
+    lace_token tokens[CONTEXT];
+    int n_tokens;
+    lace_finish finish;
+    lace_status status;
+    char stop[32];
+    lace_generation_stats stats;
+    float logprob_sum;
+    size_t n_top;
+    bool is_top_sorted;
+} result;
+
+static void on_piece(void *user, const lace_piece *p)
+{
+    result *r = user;
+    if (r->n_text + p->n_bytes < sizeof r->text)
+        memcpy(r->text + r->n_text, p->text, p->n_bytes);
+    r->n_text += p->n_bytes;
+    if (p->token >= 0)
+        r->tokens[r->n_tokens++] = p->token;
+    r->finish = p->finish;
+    r->status = p->error ? p->error->status : LACE_OK;
+    if (p->stop)
+        strncpy(r->stop, p->stop, sizeof r->stop - 1);
+    r->stats = *p->stats;
+    if (p->n_top) {
+        r->logprob_sum += p->logprob;
+        r->n_top = p->n_top;
+        for (size_t i = 1; i < p->n_top; i++)
+            r->is_top_sorted = r->is_top_sorted && p->top[i].logprob <= p->top[i - 1].logprob;
+    }
+}
+
+static lace_batcher *start(int32_t n_sequences, uint64_t kv_bytes, bool use_prefixes)
+{
+    lace_batcher_options o = lace_batcher_options_default();
+    o.session.n_context = CONTEXT;
+    o.session.n_sequences = n_sequences;
+    o.session.n_batch = 64;
+    o.session.n_threads = 2;
+    o.session.kv_bytes = kv_bytes;
+    o.use_prefixes = use_prefixes;
+    lace_batcher *b = NULL;
+    lace_error err = {0};
+    if (!CHECK(lace_batcher_create(model, &o, &b, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    return b;
+}
+
+static lace_generation_options greedy(result *r)
+{
+    lace_generation_options o = lace_generation_options_default();
+    o.sampler.temperature = 0;
+    o.max_tokens = N_NEW;
+    o.on_piece = on_piece;
+    o.user = r;
+    memset(r, 0, sizeof *r);
+    r->is_top_sorted = true;
+    return o;
+}
+
+static lace_generation *add(lace_batcher *b, lace_generation_options o, const char *prompt)
+{
+    lace_token tokens[CONTEXT];
+    size_t n = 0;
+    CHECK(lace_tokenize(model, prompt, strlen(prompt), LACE_TOKENIZE_ADD_SPECIAL, tokens, CONTEXT,
+                        &n, NULL) == LACE_OK);
+    o.prompt = tokens;
+    o.n_prompt = n;
+    lace_generation *g = NULL;
+    CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_OK);
+    return g;
+}
+
+static void finish(lace_batcher *b)
+{
+    while (lace_batcher_step(b))
+        continue;
+}
+
+static const char *prompt_of(int i)
+{
+    static char text[256];
+    static const char *const names[] = {"king", "fox", "miller", "queen", "wolf", "tailor"};
+    snprintf(text, sizeof text,
+             "Once upon a time there was a %s who lived near a great forest with his %d children, "
+             "and every day he went out",
+             names[i % 6], i);
+    return text;
+}
+
+/* The text of each prompt, from a batcher that has nothing else to do. */
+static void texts_alone(result *out)
+{
+    for (int i = 0; i < N_TEXTS; i++) {
+        lace_batcher *b = start(1, 0, false);
+        if (!b)
+            return;
+        add(b, greedy(&out[i]), prompt_of(i));
+        finish(b);
+        lace_batcher_free(b);
+    }
+}
+
+static bool is_same(const result *a, const result *b)
+{
+    return a->n_tokens == b->n_tokens && a->finish == b->finish &&
+           memcmp(a->tokens, b->tokens, sizeof a->tokens[0] * (size_t)a->n_tokens) == 0 &&
+           a->n_text == b->n_text && memcmp(a->text, b->text, a->n_text) == 0;
+}
+
+static result alone[N_TEXTS], together[N_TEXTS];
+
+static void generations_that_run_together_write_what_each_writes_alone(void)
+{
+    texts_alone(alone);
+    lace_batcher *b = start(5, 0, true);
+    if (!b)
+        return;
+    for (int i = 0; i < N_TEXTS; i++)
+        add(b, greedy(&together[i]), prompt_of(i));
+    finish(b);
+    for (int i = 0; i < N_TEXTS; i++)
+        if (!CHECK(is_same(&alone[i], &together[i])))
+            tap_note("%d: \"%s\", alone \"%s\"", i, together[i].text, alone[i].text);
+    CHECK(together[0].finish == LACE_FINISH_LENGTH && together[0].stats.n_generated == N_NEW);
+    lace_batcher_free(b);
+}
+
+static void a_known_beginning_is_not_computed_again_and_changes_nothing(void)
+{
+    lace_batcher *b = start(4, 0, true);
+    if (!b)
+        return;
+    result first, second;
+    add(b, greedy(&first), prompt_of(3));
+    finish(b);
+    add(b, greedy(&second), prompt_of(3));
+    finish(b);
+    CHECK(first.stats.n_cached == 0);
+    CHECK(second.stats.n_cached == second.stats.n_prompt - 1);
+    CHECK(is_same(&first, &second));
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    CHECK(stats.n_prefix_hits == (uint64_t)second.stats.n_cached);
+    CHECK(stats.kv_tokens_used == 0 && stats.kv_tokens_kept > 0);
+    lace_batcher_free(b);
+}
+
+static void equal_prompts_at_once_are_computed_once(void)
+{
+    lace_batcher *b = start(8, 0, true);
+    if (!b)
+        return;
+    for (int i = 0; i < 8; i++)
+        add(b, greedy(&together[i]), prompt_of(1));
+    finish(b);
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    /* The first computes all; the others at most the page that was not full. */
+    CHECK(stats.n_prompt_tokens < (uint64_t)together[0].stats.n_prompt + 7 * 33);
+    for (int i = 1; i < 8; i++)
+        CHECK(is_same(&together[0], &together[i]));
+    lace_batcher_free(b);
+}
+
+static void a_pool_that_is_too_small_delays_generations_and_keeps_their_texts(void)
+{
+    lace_memory need;
+    lace_session_options o = lace_session_options_default();
+    o.n_context = CONTEXT;
+    CHECK(lace_session_memory(model, &o, &need, NULL) == LACE_OK);
+    for (int use_prefixes = 0; use_prefixes < 2; use_prefixes++) {
+        lace_batcher *b = start(6, need.kv, use_prefixes);
+        if (!b)
+            return;
+        for (int i = 0; i < N_TEXTS; i++) {
+            lace_generation_options more = greedy(&together[i]);
+            more.max_tokens = 100;
+            add(b, more, prompt_of(i));
+        }
+        finish(b);
+        lace_batcher_stats stats;
+        lace_batcher_count(b, &stats);
+        CHECK(stats.n_preempted > 0);
+        CHECK(stats.kv_tokens == CONTEXT);
+        for (int i = 0; i < N_TEXTS; i++)
+            CHECK(together[i].n_tokens == 100 &&
+                  memcmp(together[i].tokens, alone[i].tokens, sizeof(lace_token) * N_NEW) == 0);
+        lace_batcher_free(b);
+    }
+}
+
+static void a_cancelled_generation_ends_at_once_and_gives_its_memory_back(void)
+{
+    lace_batcher *b = start(2, 0, false);
+    if (!b)
+        return;
+    result running, prefilling, waiting;
+    lace_generation *g1 = add(b, greedy(&running), prompt_of(0));
+    CHECK(lace_batcher_step(b) && running.n_tokens == 1);
+    lace_generation *g2 = add(b, greedy(&prefilling), prompt_of(1));
+    lace_generation *g3 = add(b, greedy(&waiting), prompt_of(2));
+    lace_batcher_cancel(b, g3);
+    CHECK(waiting.finish == LACE_FINISH_CANCELLED && waiting.n_tokens == 0);
+    lace_batcher_cancel(b, g2);
+    lace_batcher_cancel(b, g1);
+    CHECK(running.finish == LACE_FINISH_CANCELLED && prefilling.finish == LACE_FINISH_CANCELLED);
+    CHECK(!lace_batcher_step(b));
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    CHECK(stats.kv_tokens_used == 0 && stats.n_running == 0 && stats.n_waiting == 0);
+    lace_batcher_free(b);
+}
+
+static void a_stop_ends_the_text_before_it_and_is_named(void)
+{
+    lace_batcher *b = start(2, 0, true);
+    if (!b)
+        return;
+    /* A word in the middle of what will be written, over the border of tokens. */
+    char stop[8] = "";
+    memcpy(stop, alone[0].text + alone[0].n_text / 2, 5);
+    const char *stops[] = {"never written", stop};
+    result r;
+    lace_generation_options o = greedy(&r);
+    o.stops = stops;
+    o.n_stops = 2;
+    add(b, o, prompt_of(0));
+    finish(b);
+    size_t expected = (size_t)(strstr(alone[0].text, stop) - alone[0].text);
+    CHECK(r.finish == LACE_FINISH_STOP && strcmp(r.stop, stop) == 0);
+    CHECK(r.n_text == expected && memcmp(r.text, alone[0].text, expected) == 0);
+    lace_batcher_free(b);
+}
+
+static void biases_ban_tokens_and_banning_all_is_an_error(void)
+{
+    lace_batcher *b = start(2, 0, true);
+    if (!b)
+        return;
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    lace_bias *biases = mem_calloc((size_t)info.n_vocab, sizeof *biases);
+    for (int i = 0; i < info.n_vocab; i++)
+        biases[i] = (lace_bias){i, -INFINITY};
+    result r, other;
+    lace_generation_options o = greedy(&r);
+    o.biases = biases;
+    o.n_biases = (size_t)info.n_vocab;
+    add(b, o, prompt_of(0));
+    add(b, greedy(&other), prompt_of(0));
+    finish(b);
+    CHECK(r.finish == LACE_FINISH_ERROR && r.status == LACE_E_NUMERIC && r.n_tokens == 0);
+    CHECK(is_same(&other, &alone[0]));
+    biases[0].token = alone[0].tokens[0];
+    o = greedy(&r);
+    o.biases = biases;
+    o.n_biases = 1;
+    add(b, o, prompt_of(0));
+    finish(b);
+    CHECK(r.n_tokens == N_NEW && r.tokens[0] != alone[0].tokens[0]);
+    mem_free(biases);
+    lace_batcher_free(b);
+}
+
+static void log_probabilities_are_sorted_and_below_zero(void)
+{
+    lace_batcher *b = start(2, 0, true);
+    if (!b)
+        return;
+    result r;
+    lace_generation_options o = greedy(&r);
+    o.n_top = 5;
+    add(b, o, prompt_of(0));
+    finish(b);
+    CHECK(r.n_top == 5 && r.is_top_sorted && r.logprob_sum < 0);
+    lace_batcher_free(b);
+}
+
+static void a_prompt_that_fills_the_context_is_refused(void)
+{
+    lace_batcher *b = start(1, 0, true);
+    if (!b)
+        return;
+    lace_token tokens[CONTEXT] = {0};
+    lace_generation_options o = lace_generation_options_default();
+    lace_generation *g;
+    lace_error err = {0};
+    o.prompt = tokens;
+    o.n_prompt = CONTEXT;
+    CHECK(lace_batcher_add(b, &o, &g, &err) == LACE_E_CONTEXT && !g && strstr(err.text, "256"));
+    o.n_prompt = 0;
+    CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_E_ARG);
+    tokens[0] = -1;
+    o.n_prompt = 1;
+    CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_E_ARG);
+    lace_batcher_free(b);
+}
+
+static void every_failed_allocation_is_an_error_and_leaks_nothing(void)
+{
+    lace_batcher *b = start(2, 0, true);
+    if (!b)
+        return;
+    for (long i = 0; i < 100000; i++) {
+        result r;
+        lace_generation_options o = greedy(&r);
+        lace_token prompt[40];
+        for (int k = 0; k < 40; k++)
+            prompt[k] = k + 1;
+        o.prompt = prompt;
+        o.n_prompt = 40;
+        o.max_tokens = 2;
+        lace_generation *g;
+        mem_fail_at(i, false);
+        lace_status status = lace_batcher_add(b, &o, &g, NULL);
+        if (status == LACE_OK)
+            finish(b);
+        bool is_done = mem_count() <= i;
+        mem_fail_at(-1, false);
+        CHECK(status == LACE_OK || status == LACE_E_NOMEM);
+        if (is_done) {
+            CHECK(r.finish == LACE_FINISH_LENGTH && i > 3);
+            break;
+        }
+    }
+    lace_batcher_free(b);
+}
+
+int main(void)
+{
+    char *path = tap_shared("models/tales-4m-f16.gguf");
+    if (path)
+        lace_model_open(path, NULL, &model, NULL);
+    free(path);
+    if (!model) {
+        printf("1..0 # SKIP no shared test data\n0 passed, 0 failed, 1 skipped\n");
+        return 0;
+    }
+    CASE(generations_that_run_together_write_what_each_writes_alone);
+    CASE(a_known_beginning_is_not_computed_again_and_changes_nothing);
+    CASE(equal_prompts_at_once_are_computed_once);
+    CASE(a_pool_that_is_too_small_delays_generations_and_keeps_their_texts);
+    CASE(a_cancelled_generation_ends_at_once_and_gives_its_memory_back);
+    CASE(a_stop_ends_the_text_before_it_and_is_named);
+    CASE(biases_ban_tokens_and_banning_all_is_an_error);
+    CASE(log_probabilities_are_sorted_and_below_zero);
+    CASE(a_prompt_that_fills_the_context_is_refused);
+    CASE(every_failed_allocation_is_an_error_and_leaks_nothing);
+    lace_model_close(model);
+    return tap_end();
+}
