@@ -1,0 +1,36 @@
+/*
+ * Measuring models over a text, by the method that llama.cpp made common, so that numbers compare:
+ * the text is cut into tokens once and into windows; a window begins with BOS in place of its first
+ * token, if the model wants one; the second half is scored.
+ */
+#ifndef LACE_CLI_MEASURE_H
+#define LACE_CLI_MEASURE_H
+
+#include "base/buf.h"
+#include "compress/quality.h"
+
+typedef struct measure_options {
+    int32_t n_context; /* tokens of a window; default 512 */
+    int32_t n_windows; /* 0 (default): all whole ones */
+    int32_t n_batch;   /* tokens computed together; default 512 */
+    int32_t n_threads; /* 0 (default): one per core */
+    lace_kv_type kv_type;
+    const char *text_name;   /* for messages */
+    const char *tested_name; /* likewise */
+    const char *base_name;
+} measure_options;
+
+measure_options measure_options_default(void);
+
+/* The text of a file for measuring: as llama.cpp reads it, without the last line feed. */
+lace_status measure_read_text(const char *path, buf *out, lace_error *err);
+
+/*
+ * Perplexity of a model on a text; with a base, both run in lock-step and the divergence of the
+ * first from the base is measured too. Shows progress. *n_windows is how many were used.
+ */
+lace_status measure_models(lace_model *tested, lace_model *base, const buf *source,
+                           const measure_options *options, quality_result *out, int32_t *n_windows,
+                           lace_error *err);
+
+#endif
