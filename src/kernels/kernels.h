@@ -49,6 +49,7 @@ typedef struct worker {
     int index, count; /* this one of that many */
     uint8_t *scratch; /* this worker's own, 64-byte aligned */
     uint64_t scratch_bytes;
+    int n_more; /* shares behind this one that are its work too; matrices only */
 } worker;
 
 /* What changes from one run of a plan to the next. Owned by the session. */

@@ -1,7 +1,8 @@
 /*
  * Matrix steps: who multiplies which rows, and what happens to the products.
  *
- * Each worker has a contiguous run of rows of every weight in the step. An impl's `rows` only
+ * Each worker has a contiguous run of the rows of all weights in the step, as if they lay one below
+ * the other: long runs are what memory reads best. An impl's `rows` only
  * multiplies; adding to the residual, the bias, the scale and the gate are done here, on a block of
  * products that is still in the cache.
  */
@@ -38,6 +39,20 @@ static void finish(float *y, int64_t stride, int64_t n_tokens, int64_t n_rows, f
             y[t * stride + i] = scale * y[t * stride + i] + (bias ? bias[i] : 0.0f);
 }
 
+/* This worker's share of n_rows. */
+static void share(const worker *w, int64_t n_rows, int64_t *begin, int64_t *end)
+{
+    int64_t ignored;
+    pool_share(n_rows, MATMUL_TILE_ROWS, w->index, w->count, begin, end);
+    if (w->n_more)
+        pool_share(n_rows, MATMUL_TILE_ROWS, w->index + w->n_more, w->count, &ignored, end);
+}
+
+static int64_t tiled_rows(const weight *w)
+{
+    return (w->n_rows + MATMUL_TILE_ROWS - 1) / MATMUL_TILE_ROWS * MATMUL_TILE_ROWS;
+}
+
 /* Products of rows [begin, end) of the step's weight number i, finished. */
 static void multiply(const step *s, int i, int64_t begin, int64_t end, int64_t n_tokens, float *out,
                      int64_t out_stride, uint8_t *scratch)
@@ -55,13 +70,18 @@ void matmul_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b);
     if (n == 0)
         return;
+    int64_t total = 0, first, last, top = 0;
+    for (int i = 0; i < s->a.matmul.n_weights; i++)
+        total += tiled_rows(s->a.matmul.weights[i]);
+    share(w, total, &first, &last);
     for (int i = 0; i < s->a.matmul.n_weights; i++) {
-        int64_t begin, end;
-        pool_share(s->a.matmul.weights[i]->n_rows, MATMUL_TILE_ROWS, w->index, w->count, &begin,
-                   &end);
+        const weight *m = s->a.matmul.weights[i];
+        int64_t begin = first > top ? first - top : 0;
+        int64_t end = last - top < m->n_rows ? last - top : m->n_rows;
         if (begin < end)
             multiply(s, i, begin, end, n, operand_row(&s->out[i], 0) + begin,
                      (int64_t)(s->out[i].stride / 4), w->scratch);
+        top += tiled_rows(m);
     }
 }
 
@@ -70,7 +90,7 @@ void matmul_add_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)
         return;
-    pool_share(s->a.matmul.weights[0]->n_rows, MATMUL_TILE_ROWS, w->index, w->count, &begin, &end);
+    share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *block = (float *)w->scratch;
     uint8_t *rest = w->scratch + matmul_block_bytes(n);
     int64_t most = block_rows(n);
@@ -90,7 +110,7 @@ void matmul_glu_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)
         return;
-    pool_share(s->a.matmul.weights[0]->n_rows, MATMUL_TILE_ROWS, w->index, w->count, &begin, &end);
+    share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *gate = (float *)w->scratch;
     float *up = (float *)(w->scratch + matmul_block_bytes(n));
     uint8_t *rest = w->scratch + 2 * matmul_block_bytes(n);

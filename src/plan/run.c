@@ -22,9 +22,35 @@ typedef struct run {
  * this. */
 enum { PIECES_PER_WORKER = 4, PIECE_ROWS = 64 };
 
+/*
+ * With few tokens memory sets the pace, and long runs are read fastest: every worker first takes
+ * one piece of FIRST_SHARES, and the rest goes out share by share, so that all end together.
+ */
+enum { FEW_TOKENS = 16, SHARES_PER_WORKER = 10, FIRST_SHARES = 8 };
+
 static int64_t at_most(int64_t n, int64_t most)
 {
     return n < most ? n : most;
+}
+
+static bool is_matmul(op o)
+{
+    return o == OP_MATMUL || o == OP_MATMUL_ADD || o == OP_MATMUL_GROUP || o == OP_MATMUL_GLU;
+}
+
+static int64_t matmul_rows(const step *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < s->a.matmul.n_weights && (i == 0 || s->op == OP_MATMUL_GROUP); i++)
+        n += s->a.matmul.weights[i]->n_rows;
+    return n;
+}
+
+/* Whether a step goes out in unequal pieces. */
+static bool has_long_pieces(const step *s, const batch *b, int n_workers)
+{
+    return n_workers > 1 && is_matmul(s->op) && step_rows(s, b) <= FEW_TOKENS &&
+           matmul_rows(s) >= (int64_t)n_workers * SHARES_PER_WORKER * MATMUL_TILE_ROWS;
 }
 
 /* Into how many pieces the work of a step is cut; at least 1. */
@@ -32,13 +58,15 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
 {
     if (n_workers == 1)
         return 1;
+    if (has_long_pieces(s, b, n_workers))
+        return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
     int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
     switch (s->op) {
     case OP_MATMUL:
     case OP_MATMUL_ADD:
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU:
-        n = s->a.matmul.weights[0]->n_rows / PIECE_ROWS;
+        n = matmul_rows(s) / PIECE_ROWS;
         break;
     case OP_MOE_GLU:
         n = s->a.moe.gate[0].n_rows / PIECE_ROWS;
@@ -79,6 +107,14 @@ static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers,
     }
     w->index = (int)piece;
     w->count = (int)n;
+    w->n_more = 0;
+    if (has_long_pieces(s, r->b, n_workers)) {
+        bool is_first = piece < n_workers;
+        w->index = is_first ? (int)piece * FIRST_SHARES
+                            : (int)(piece + (int64_t)n_workers * (FIRST_SHARES - 1));
+        w->n_more = is_first ? FIRST_SHARES - 1 : 0;
+        w->count = n_workers * SHARES_PER_WORKER;
+    }
     r->p->table->ops[s->op](s, r->b, w);
 }
 
