@@ -172,7 +172,10 @@ typedef struct run_args {
 static void run_worker(void *arg, int index, int count)
 {
     run_args *r = arg;
-    worker w = {index, count, r->scratch[index], r->scratch_bytes};
+    worker w = {.index = index,
+                .count = count,
+                .scratch = r->scratch[index],
+                .scratch_bytes = r->scratch_bytes};
     r->fn(r->s, r->b, &w);
 }
 
