@@ -4,6 +4,7 @@
 #   make demo       install what is missing, build, and tell a story with the built-in model
 #   make test       install what is missing, build, and run all tests
 #   make check      formatting and layers (who includes whom)
+#   make load       the server's tests in full size: 1,000 streams, 10,000 connections and faults
 #   make bench      time the kernels of this machine
 #   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
@@ -146,6 +147,11 @@ run-tests: tests
 test-web: $(B)/lace
 	@LACE_BIN=$(B)/lace CI=$(CI) scripts/run-tests.pl $(WEB_TESTS)
 
+.PHONY: load
+load: $(B)/lace $(B)/tests/server/test_connections $(B)/tests/server/test_faults
+	@LACE_BIN=$(B)/lace LACE_LOAD=1 $(B)/tests/server/test_connections
+	@LACE_BIN=$(B)/lace LACE_FAULTS=10000 $(B)/tests/server/test_faults
+
 check:
 	@scripts/check-layers.sh
 	@if command -v clang-format >/dev/null; then \
@@ -186,7 +192,7 @@ $(B)/libparsers.a: $(filter-out $(B)/obj/src/kernels/%,$(LIB_OBJ)) $(TAP_OBJ)
 	$(call say,ar)$(AR) rcs $@ $^
 
 $(B)/fuzz_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/libparsers.a
-	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
+	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(B)/libparsers.a $(LDLIBS)
 
 $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/replay.c.o $(TAP_OBJ) \
                           $(B)/liblace.a

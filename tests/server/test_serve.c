@@ -77,7 +77,7 @@ static void the_status_routes_answer(void)
     CHECK(a.status == 200 && has("\"n_context\":256"));
     served_get(&s, "/metrics", &a);
     CHECK(a.status == 200 && has("lace_time_to_first_token_seconds_bucket{le=\"+Inf\"}"));
-    served_request(&s, "HEAD", "/health", NULL, "", 0, &a);
+    served_request(&s, "HEAD", "/health", "Connection: close\r\n", "", 0, &a);
     CHECK(a.status == 200 && a.n_body == 0);
 }
 
