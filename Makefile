@@ -32,7 +32,7 @@ WERROR  ?=
 SAN     ?=
 ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
-LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_openssl libssl libcrypto
+LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_openssl libssl libcrypto libedit
 CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
 CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
@@ -282,7 +282,7 @@ release-link: $(CLI_OBJ) $(B)/liblace.a
 	$(call say,link)$(LD) -r -o $(B)/program.o $^
 	@objcopy -G main $(B)/program.o
 	@$(CC) $(LDFLAGS) -o $(B)/lace $(B)/program.o \
-	    -Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -Wl,-Bdynamic -lm -lpthread -ldl
+	    -Wl,-Bstatic $$(pkg-config --static --libs $(LIBS_PKG)) -lmd -Wl,-Bdynamic -lm -lpthread -ldl
 	@strip $(B)/lace
 	@! ldd $(B)/lace | grep -vE 'linux-vdso|ld-linux|lib(c|m|dl|pthread|rt)\.so' || \
 	    { echo "release: the libraries above are still shared" >&2; exit 1; }

@@ -7,6 +7,7 @@
 
 /* The verbs, one file each. */
 extern const verb verb_run;
+extern const verb verb_chat;
 extern const verb verb_inspect;
 extern const verb verb_list;
 extern const verb verb_tokenize;

@@ -14,6 +14,7 @@
 static const verb *const verbs[] = {
     /* clang-format off */
     &verb_run,
+    &verb_chat,
     &verb_serve,
     &verb_inspect,
     &verb_list,

@@ -1,0 +1,496 @@
+/*
+ * lace chat: a conversation in the terminal. Ctrl-C stops an answer and not the program. Without a
+ * terminal each line of standard input is a message, and nothing but the answers is printed.
+ */
+#define _DEFAULT_SOURCE
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/file_write.h"
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "cli/cli.h"
+#include "cli/talk.h"
+
+typedef struct talk_args {
+    talk_options talk;
+    int32_t mode, kv_type;
+    const char *system;
+} talk_args;
+
+/* clang-format off */
+#define TALK(field) offsetof(talk_args, talk) + offsetof(talk_options, field)
+#define SAMPLER(field) TALK(sampler) + offsetof(lace_sampler_options, field)
+static const arg_option options[] = {
+    {.kind = ARG_HEADING, .help = "Conversation"},
+    {"system", 0, ARG_TEXT, offsetof(talk_args, system), .value = "TEXT",
+     .help = "what the model is told about its task"},
+    {"mode", 0, ARG_CHOICE, offsetof(talk_args, mode), .value = "auto|chat|text",
+     .help = "chat by the model's template, or continue the text (default auto: chat if it has one)"},
+    {"n-predict", 'n', ARG_INT, TALK(max_tokens), .low = -1, .high = INT32_MAX, .value = "N",
+     .help = "tokens of an answer; -1: until it ends (default: -1, or 300 if a text is continued)"},
+    {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning),
+     .help = "print reasoning as the model writes it, not dimmed"},
+    {.kind = ARG_HEADING, .help = "Choice of tokens"},
+    {"temp", 0, ARG_FLOAT, SAMPLER(temperature), .low = 0, .high = INFINITY, .value = "T",
+     .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},
+    {"top-k", 0, ARG_INT, SAMPLER(top_k), .low = 0, .high = INT32_MAX, .value = "K",
+     .help = "keep the K best; 0: all (default 40)"},
+    {"top-p", 0, ARG_FLOAT, SAMPLER(top_p), .low = 0, .high = 1, .is_low_open = true, .value = "P",
+     .help = "keep the best that sum up to P; 1: off (default 0.95)"},
+    {"min-p", 0, ARG_FLOAT, SAMPLER(min_p), .low = 0, .high = 1, .value = "M",
+     .help = "keep those with at least this share of the best's probability (default 0.05)"},
+    {"repeat-penalty", 0, ARG_FLOAT, SAMPLER(repeat_penalty), .low = 0, .high = INFINITY,
+     .is_low_open = true, .value = "R", .help = "divides logits of recent tokens; 1: off (default)"},
+    {"seed", 's', ARG_U64, SAMPLER(seed), .value = "S",
+     .help = "the same seed gives the same answers (default: random)"},
+    {.kind = ARG_HEADING, .help = "Machine"},
+    {"ctx-size", 'c', ARG_INT, TALK(n_context), .low = 0, .high = CLI_MAX_CONTEXT, .value = "N",
+     .help = "tokens of the whole conversation; 0 (default): the model's own, at most 4096"},
+    {"threads", 't', ARG_INT, TALK(n_threads), .low = 1, .high = CLI_MAX_THREADS, .value = "N",
+     .help = "threads (default: one per core)"},
+    {"kv-type", 0, ARG_CHOICE, offsetof(talk_args, kv_type), .value = CLI_KV_TYPES,
+     .help = "numbers of the KV cache (default f16)"},
+    {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
+     .help = "refuse to use more than this: 600M, 4G"},
+    {"mmap", 0, ARG_FLAG, TALK(use_mmap),
+     .help = "run from the file's own blocks: slower, less memory"},
+};
+#undef SAMPLER
+#undef TALK
+/* clang-format on */
+
+typedef struct dialogue {
+    talk *model;
+    json_t *messages; /* the first one may be the system's */
+    talk_input *input;
+    buf content, clean; /* the answer so far; a piece of it made safe for a terminal */
+    bool is_terminal;   /* colours, prompts and notes are for people */
+    bool is_dim;        /* reasoning is being printed */
+    char last_byte;     /* printed */
+    talk_stats stats;   /* of the last answer */
+    size_t n_answers, n_tokens;
+    uint64_t ns;
+} dialogue;
+
+/* ---- Printing -------------------------------------------------------------------------------- */
+
+static lace_status print(dialogue *d, const char *chars, size_t n, lace_error *err)
+{
+    if (n == 0)
+        return LACE_OK;
+    d->last_byte = chars[n - 1];
+    return cli_write(chars, n, err);
+}
+
+/* A line for people, dimmed; nothing if there is no terminal. */
+__attribute__((format(printf, 3, 4))) static lace_status note(dialogue *d, lace_error *err,
+                                                              const char *format, ...)
+{
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (!d->is_terminal)
+        return LACE_OK;
+    TRY(cli_write("\033[2m", 4, err));
+    TRY(cli_write(line, strlen(line), err));
+    return cli_write("\033[0m\n", 5, err);
+}
+
+/* Text of a model must not steer the terminal: line ends and tabs stay, other controls do not. */
+static lace_status make_safe(buf *out, text piece)
+{
+    buf_clear(out);
+    for (size_t i = 0; i < piece.size;) {
+        size_t n = 0;
+        while (i + n < piece.size && piece.data[i + n] != '\n' && piece.data[i + n] != '\t')
+            n++;
+        TRY(cli_append_clean(out, piece.data + i, n));
+        i += n;
+        if (i < piece.size)
+            TRY(buf_append(out, piece.data + i++, 1));
+    }
+    return LACE_OK;
+}
+
+static lace_status set_dim(dialogue *d, bool is_dim, lace_error *err)
+{
+    if (d->is_dim == is_dim)
+        return LACE_OK;
+    d->is_dim = is_dim;
+    if (is_dim)
+        return cli_write("\033[2m", 4, err);
+    TRY(cli_write("\033[0m", 4, err));
+    return d->last_byte == '\n' ? LACE_OK : print(d, "\n\n", 2, err);
+}
+
+static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_error *err)
+{
+    dialogue *d = user;
+    if (!d->is_terminal) { /* the answer itself, as it is */
+        if (is_reasoning)
+            return LACE_OK;
+        if (buf_append(&d->content, piece.data, piece.size) != LACE_OK)
+            return error_nomem(err, "the answer");
+        return print(d, piece.data, piece.size, err);
+    }
+    if (!is_reasoning && buf_append(&d->content, piece.data, piece.size) != LACE_OK)
+        return error_nomem(err, "the answer");
+    TRY(set_dim(d, is_reasoning, err));
+    if (make_safe(&d->clean, piece) != LACE_OK)
+        return error_nomem(err, "the answer");
+    return print(d, d->clean.data, d->clean.size, err);
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+static lace_status add_message(dialogue *d, const char *role, const char *content, size_t n,
+                               lace_error *err)
+{
+    json_t *chars = json_stringn(content, n);
+    if (!chars) /* not UTF-8, or no memory */
+        return error_set(err, LACE_E_UTF8, "the message is not UTF-8");
+    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", chars);
+    if (!message || json_array_append_new(d->messages, message) != 0)
+        return error_nomem(err, "a message");
+    return LACE_OK;
+}
+
+static const char *role_at(const dialogue *d, size_t i)
+{
+    const char *role = json_string_value(json_object_get(json_array_get(d->messages, i), "role"));
+    return role ? role : "";
+}
+
+/* Ctrl-C in an answer stops it; while a line is typed it drops the line. */
+static void on_interrupt(int number)
+{
+    cli_stop = number;
+}
+
+static lace_status answer(dialogue *d, lace_error *err)
+{
+    buf_clear(&d->content);
+    cli_stop = 0;
+    d->last_byte = '\n';
+    lace_status status = talk_answer(d->model, d->messages, on_piece, d, &cli_stop, &d->stats, err);
+    lace_error ignored;
+    if (d->is_dim)
+        set_dim(d, false, &ignored);
+    if (status != LACE_OK) {
+        if (d->last_byte != '\n')
+            print(d, "\n", 1, &ignored);
+        return status;
+    }
+    if (d->last_byte != '\n')
+        TRY(print(d, "\n", 1, err));
+    d->n_answers++;
+    d->n_tokens += d->stats.n_generated;
+    d->ns += d->stats.prompt_ns + d->stats.generate_ns;
+    if (d->stats.end)
+        TRY(note(d, err, "[%s]", d->stats.end));
+    return add_message(d, "assistant", d->content.data ? d->content.data : "", d->content.size,
+                       err);
+}
+
+/* ---- Commands -------------------------------------------------------------------------------- */
+
+static lace_status set_system(dialogue *d, const char *value, lace_error *err)
+{
+    bool has_one = json_array_size(d->messages) && strcmp(role_at(d, 0), "system") == 0;
+    if (has_one)
+        json_array_remove(d->messages, 0);
+    if (!*value)
+        return note(d, err, has_one ? "no system prompt any more" : "there is no system prompt");
+    json_t *message = json_pack("{s:s, s:s}", "role", "system", "content", value);
+    if (!message || json_array_insert_new(d->messages, 0, message) != 0)
+        return error_set(err, LACE_E_UTF8, "the system prompt is not UTF-8");
+    return note(d, err, "system prompt set; it holds from the next message on");
+}
+
+static lace_status clear(dialogue *d, const char *value, lace_error *err)
+{
+    while (json_array_size(d->messages) &&
+           strcmp(role_at(d, json_array_size(d->messages) - 1), "system") != 0)
+        json_array_remove(d->messages, json_array_size(d->messages) - 1);
+    return note(d, err, "a new conversation");
+}
+
+static lace_status save(dialogue *d, const char *path, lace_error *err)
+{
+    if (!*path)
+        return error_set(err, LACE_E_ARG, "/save FILE: where to?");
+    char *dumped = json_dumps(d->messages, JSON_INDENT(1));
+    if (!dumped)
+        return error_nomem(err, "the conversation");
+    file_writer *w;
+    lace_status status = file_writer_create(path, &w, err);
+    if (status == LACE_OK) {
+        status = file_writer_write(w, dumped, strlen(dumped), err);
+        if (status == LACE_OK)
+            status = file_writer_write(w, "\n", 1, err);
+        if (status == LACE_OK)
+            status = file_writer_commit(w, err);
+        else
+            file_writer_abort(w);
+    }
+    free(dumped);
+    if (status != LACE_OK)
+        return status;
+    return note(d, err, "saved %zu messages to %s", json_array_size(d->messages), path);
+}
+
+static bool is_message(const json_t *m)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const char *role = json_string_value(json_object_get(m, "role"));
+    bool is_known = false;
+    for (size_t i = 0; role && i < sizeof roles / sizeof roles[0]; i++)
+        is_known |= strcmp(role, roles[i]) == 0;
+    return is_known && json_is_string(json_object_get(m, "content"));
+}
+
+static lace_status load(dialogue *d, const char *path, lace_error *err)
+{
+    if (!*path)
+        return error_set(err, LACE_E_ARG, "/load FILE: which?");
+    buf content;
+    json_t *list = NULL;
+    buf_init(&content, CLI_MAX_TEXT);
+    lace_status status = file_read(path, &content, err);
+    if (status == LACE_OK) {
+        status = json_read((span){(const uint8_t *)content.data, content.size}, 0, &list, err);
+        if (status != LACE_OK)
+            error_prefix(err, status, path);
+    }
+    buf_deinit(&content);
+    TRY(status);
+    bool is_valid = json_is_array(list);
+    for (size_t i = 0; is_valid && i < json_array_size(list); i++)
+        is_valid = is_message(json_array_get(list, i));
+    if (!is_valid) {
+        json_decref(list);
+        return error_set(err, LACE_E_JSON, "%s: expected a list of messages with role and content",
+                         path);
+    }
+    json_decref(d->messages);
+    d->messages = list;
+    return note(d, err, "loaded %zu messages from %s", json_array_size(list), path);
+}
+
+static double rate(size_t n, uint64_t ns)
+{
+    return ns ? (double)n * 1e9 / (double)ns : 0;
+}
+
+static lace_status show_stats(dialogue *d, const char *value, lace_error *err)
+{
+    const talk_stats *s = &d->stats;
+    lace_model_info info;
+    int32_t n_context;
+    char line[512];
+    talk_describe(d->model, &info, &n_context);
+    snprintf(line, sizeof line,
+             "last answer: prompt %zu tokens (%zu of them cached), %.1f ms; generated %zu tokens, "
+             "%.1f tok/s\nconversation: %zu answers, %zu tokens generated, %zu of %d tokens of the "
+             "context used\n",
+             s->n_prompt, s->n_reused, (double)s->prompt_ns / 1e6, s->n_generated,
+             rate(s->n_generated, s->generate_ns), d->n_answers, d->n_tokens,
+             s->n_prompt + s->n_generated, n_context);
+    return cli_write(line, strlen(line), err);
+}
+
+static lace_status regenerate(dialogue *d, const char *value, lace_error *err)
+{
+    size_t n = json_array_size(d->messages);
+    if (n && strcmp(role_at(d, n - 1), "assistant") == 0)
+        json_array_remove(d->messages, --n);
+    if (n == 0 || strcmp(role_at(d, n - 1), "user") != 0)
+        return error_set(err, LACE_E_ARG, "/regen: there is nothing to answer yet");
+    return answer(d, err);
+}
+
+static lace_status quit(dialogue *d, const char *value, lace_error *err)
+{
+    return LACE_E_CANCELLED;
+}
+
+static lace_status help(dialogue *d, const char *value, lace_error *err);
+
+static const struct command {
+    const char *name, *value, *help;
+    lace_status (*run)(dialogue *d, const char *value, lace_error *err);
+} commands[] = {
+    {"/system", "TEXT", "what the model is told about its task; without TEXT: nothing", set_system},
+    {"/clear", "", "begin a new conversation; the system prompt stays", clear},
+    {"/regen", "", "another answer to the last message", regenerate},
+    {"/save", "FILE", "write the conversation as JSON", save},
+    {"/load", "FILE", "go on with a conversation that was saved", load},
+    {"/stats", "", "tokens and speed", show_stats},
+    {"/help", "", "this list", help},
+    {"/quit", "", "end; so does Ctrl-D", quit},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+static lace_status help(dialogue *d, const char *value, lace_error *err)
+{
+    char line[256];
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        snprintf(line, sizeof line, "  %-8s %-5s %s\n", commands[i].name, commands[i].value,
+                 commands[i].help);
+        TRY(cli_write(line, strlen(line), err));
+    }
+    static const char more[] = "A line that ends with \\ goes on; \"\"\" begins and ends several "
+                               "lines. Ctrl-C stops an answer.\n";
+    return cli_write(more, strlen(more), err);
+}
+
+static lace_status run_command(dialogue *d, const char *line, lace_error *err)
+{
+    size_t n = strcspn(line, " ");
+    const char *value = line + n + strspn(line + n, " ");
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strlen(commands[i].name) == n && memcmp(commands[i].name, line, n) == 0)
+            return commands[i].run(d, value, err);
+    return error_set(err, LACE_E_ARG, "unknown command %.*s (see: /help)", (int)(n < 40 ? n : 40),
+                     line);
+}
+
+/* ---- The verb -------------------------------------------------------------------------------- */
+
+static lace_status greet(dialogue *d, lace_error *err)
+{
+    lace_model_info info;
+    int32_t n_context;
+    talk_describe(d->model, &info, &n_context);
+    TRY(note(d, err, "%s, %s %s, context %d. /help shows the commands, Ctrl-D ends.",
+             info.name[0] ? info.name : "a model", info.architecture, info.type, n_context));
+    if (!talk_is_chat(d->model))
+        return note(d, err, "It has no chat template, so it continues the text that you begin.");
+    if (!info.chat_template[0])
+        return note(d, err, "It has no chat template: ChatML is used, which it may not know.");
+    return LACE_OK;
+}
+
+static lace_status take_message(dialogue *d, const char *line, size_t n, lace_error *err)
+{
+    if (n == 0)
+        return LACE_OK;
+    if (line[0] == '/' && strcspn(line, " \n") < 16 && memchr(line, '\n', n) == NULL)
+        return run_command(d, line, err);
+    TRY(add_message(d, "user", line, n, err));
+    lace_status status = answer(d, err);
+    if (status != LACE_OK) /* as if it had not been asked */
+        json_array_remove(d->messages, json_array_size(d->messages) - 1);
+    return status;
+}
+
+/* Mistakes are told and the conversation goes on; at a pipe they end it. */
+static lace_status converse(dialogue *d, lace_error *err)
+{
+    buf line;
+    bool is_interrupted, was_interrupted = false;
+    lace_status status = LACE_OK;
+    buf_init(&line, CLI_MAX_TEXT);
+    for (;;) {
+        bool is_read = talk_input_read(d->input, &line, &is_interrupted);
+        if (is_interrupted) {
+            TRY(cli_write("\n", 1, err));
+            if (was_interrupted)
+                TRY(note(d, err, "Ctrl-D or /quit ends"));
+            was_interrupted = true;
+            continue;
+        }
+        was_interrupted = false;
+        if (!is_read)
+            break;
+        status = take_message(d, line.data ? line.data : "", line.size, err);
+        if (status == LACE_E_CANCELLED) { /* /quit */
+            status = LACE_OK;
+            break;
+        }
+        if (status != LACE_OK && (!d->is_terminal || status == LACE_E_IO))
+            break;
+        if (status != LACE_OK)
+            TRY(note(d, err, "%s", err->text));
+        if (!d->is_terminal && cli_stop) {
+            status = LACE_E_CANCELLED;
+            break;
+        }
+    }
+    if (d->is_terminal)
+        cli_write("\n", 1, err);
+    buf_deinit(&line);
+    return status;
+}
+
+static void catch_interrupts(void)
+{
+    /* No SA_RESTART: a read from the keyboard must end. */
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *err)
+{
+    talk_args a = {.talk = {.sampler = lace_sampler_options_default()}, .kv_type = LACE_KV_F16};
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, 0) == sizeof seed)
+        a.talk.sampler.seed = seed;
+    positional words;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    a.talk.model = words.at[0];
+    a.talk.mode = (talk_mode)a.mode;
+    a.talk.kv_type = (lace_kv_type)a.kv_type;
+    dialogue d = {.messages = json_array(),
+                  .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
+    buf_init(&d.content, CLI_MAX_TEXT);
+    buf_init(&d.clean, CLI_MAX_TEXT);
+    catch_interrupts();
+    lace_status status = d.messages ? LACE_OK : error_nomem(err, "messages");
+    if (status == LACE_OK)
+        status = talk_create(&a.talk, &d.model, err);
+    if (status == LACE_OK)
+        status = talk_input_create(&d.input, err);
+    if (status == LACE_OK && a.system)
+        status = add_message(&d, "system", a.system, strlen(a.system), err);
+    if (status == LACE_OK)
+        status = greet(&d, err);
+    if (status == LACE_OK)
+        status = converse(&d, err);
+    talk_input_free(d.input);
+    talk_free(d.model);
+    json_decref(d.messages);
+    buf_deinit(&d.content);
+    buf_deinit(&d.clean);
+    return status;
+}
+
+const verb verb_chat = {
+    .name = "chat",
+    .summary = "talk with a model in the terminal",
+    .usage = "[MODEL] [options]",
+    .description =
+        "Answers as they come, with the model's own chat template. A model without one, like\n"
+        "the small story teller inside the program, continues the text that you begin. Lines\n"
+        "can be edited and are remembered; /help shows the commands. Ctrl-C stops an answer.\n"
+        "From a pipe, each line is a message and only the answers are printed.\n",
+    .examples = "  lace chat model.gguf\n"
+                "  lace chat model.gguf --system \"You are brief.\" --temp 0.5\n"
+                "  echo \"Name three rivers.\" | lace chat model.gguf\n",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .max_positional = 1,
+    .run = talk_verb,
+};
