@@ -321,7 +321,7 @@ void lace_sampler_accept(lace_sampler *sampler, lace_token token);
  *         if (lace_grammar_state_is_finished(state)) ...
  *     }
  *
- * One thread at a time may use a grammar and its states; which one may change.
+ * A grammar may be shared by threads; a state is used by one at a time.
  */
 typedef struct lace_grammar lace_grammar;
 typedef struct lace_grammar_state lace_grammar_state;
@@ -339,7 +339,8 @@ typedef enum lace_grammar_kind {
  */
 lace_status lace_grammar_create(lace_model *model, lace_grammar_kind kind, const char *text,
                                 size_t n_bytes, lace_grammar **out, lace_error *err);
-void lace_grammar_free(lace_grammar *grammar); /* after its states, before its model */
+/* States that are left keep what they need. All are to be freed before the model. */
+void lace_grammar_free(lace_grammar *grammar);
 
 lace_status lace_grammar_state_create(lace_grammar *grammar, lace_grammar_state **out,
                                       lace_error *err);
@@ -513,6 +514,8 @@ typedef struct lace_generation_options {
     size_t n_stops;
     const lace_bias *biases;
     size_t n_biases;
+    lace_grammar *grammar; /* the text must match it; NULL (default): any. Not copied, but may be
+                              freed once the generation is added */
     int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
     bool show_special; /* control tokens print their names; default false */
     bool use_prefixes; /* may use what other texts begin with; default true */

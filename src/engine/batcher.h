@@ -27,6 +27,7 @@ struct lace_generation {
     int32_t n_context;
 
     lace_sampler *sampler;
+    lace_grammar_state *form; /* NULL: any text will do */
     decoder *decoder;
     const lace_token *ends; /* [n_ends] tokens that end a text; the batcher's */
     size_t n_ends;

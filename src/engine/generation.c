@@ -91,7 +91,7 @@ static bool copy_options(lace_generation *g)
 
 static bool needs_editing(const lace_generation_options *o)
 {
-    return o->n_biases > 0 || o->ignore_end || o->min_tokens > 0;
+    return o->n_biases > 0 || o->ignore_end || o->min_tokens > 0 || o->grammar;
 }
 
 /*
@@ -124,6 +124,9 @@ static lace_status fill(lace_generation *g, lace_error *err)
     memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
     g->options.prompt = NULL;
     TRY(lace_sampler_create(&o->sampler, g->n_vocab, &g->sampler, err));
+    if (o->grammar)
+        TRY(lace_grammar_state_create(o->grammar, &g->form, err));
+    g->options.grammar = NULL; /* the state has what it needs */
     if (g->model->tokens) {
         TRY(decoder_create(g->model->tokens, o->show_special, &g->decoder, err));
         TRY(show_prompt(g, err));
@@ -166,6 +169,7 @@ void generation_free(lace_generation *g)
     if (!g)
         return;
     lace_sampler_free(g->sampler);
+    lace_grammar_state_free(g->form);
     decoder_free(g->decoder);
     buf_deinit(&g->text);
     arena_deinit(&g->memory);
@@ -186,11 +190,13 @@ void generation_fail(lace_generation *g, lace_status status, const lace_error *e
     g->error.status = status;
 }
 
-static const float *edit_logits(lace_generation *g, const float *logits)
+static lace_status edit_logits(lace_generation *g, const float *logits, const float **out,
+                               lace_error *err)
 {
     const lace_generation_options *o = &g->options;
+    *out = g->logits ? g->logits : logits;
     if (!g->logits)
-        return logits;
+        return LACE_OK;
     memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
     for (size_t i = 0; i < o->n_biases; i++)
         g->logits[o->biases[i].token] += o->biases[i].bias;
@@ -200,7 +206,7 @@ static const float *edit_logits(lace_generation *g, const float *logits)
         for (size_t i = 0; i < o->n_stop_tokens; i++)
             g->logits[o->stop_tokens[i]] = -INFINITY;
     }
-    return g->logits;
+    return g->form ? lace_grammar_state_mask(g->form, g->logits, err) : LACE_OK;
 }
 
 /* Keep the best n_top, best first, by insertion: n_top is small and most tokens are not among them.
@@ -322,7 +328,9 @@ static void find_end(lace_generation *g, bool is_end)
 static lace_status choose(lace_generation *g, const float *logits, lace_error *err)
 {
     const lace_generation_options *o = &g->options;
-    TRY(lace_sampler_sample(g->sampler, edit_logits(g, logits), &g->token, err));
+    const float *edited;
+    TRY(edit_logits(g, logits, &edited, err));
+    TRY(lace_sampler_sample(g->sampler, edited, &g->token, err));
     lace_sampler_accept(g->sampler, g->token);
     if (o->n_top >= 0)
         find_logprobs(g, logits);
@@ -333,6 +341,10 @@ static lace_status choose(lace_generation *g, const float *logits, lace_error *e
                   is_listed(o->stop_tokens, o->n_stop_tokens, g->token);
     if (!is_end)
         TRY(add_text(g, false, err));
+    if (!is_end && g->form) {
+        TRY(lace_grammar_state_accept(g->form, g->token, err));
+        is_end = lace_grammar_state_is_finished(g->form); /* no need to ask for the end token */
+    }
     find_end(g, is_end);
     if (g->finish != LACE_FINISH_NONE && !g->stop)
         TRY(add_text(g, true, err));

@@ -1,5 +1,7 @@
 /* Grammars, for the public API. */
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/mem.h"
 #include "engine/engine.h"
@@ -7,11 +9,13 @@
 
 struct lace_grammar {
     grammar_matcher *matcher;
+    pthread_mutex_t lock; /* of the matcher: states of one grammar share what was computed */
+    atomic_int n_users;   /* its owner and its states */
     int32_t n_vocab;
 };
 
 struct lace_grammar_state {
-    const lace_grammar *grammar;
+    lace_grammar *grammar;
     grammar_position *position;
 };
 
@@ -128,21 +132,24 @@ lace_status lace_grammar_create(lace_model *lm, lace_grammar_kind kind, const ch
         mem_free(g);
         return status;
     }
+    pthread_mutex_init(&g->lock, NULL);
+    atomic_init(&g->n_users, 1);
     *out = g;
     return LACE_OK;
 }
 
 void lace_grammar_free(lace_grammar *g)
 {
-    if (!g)
+    if (!g || atomic_fetch_sub(&g->n_users, 1) > 1)
         return;
     grammar_matcher_free(g->matcher);
+    pthread_mutex_destroy(&g->lock);
     mem_free(g);
 }
 
 /* ---- States ---------------------------------------------------------------------------------- */
 
-static lace_status make_state(const lace_grammar *g, const grammar_position *from,
+static lace_status make_state(lace_grammar *g, const grammar_position *from,
                               lace_grammar_state **out, lace_error *err)
 {
     *out = NULL;
@@ -150,12 +157,15 @@ static lace_status make_state(const lace_grammar *g, const grammar_position *fro
     if (!s)
         return error_nomem(err, "a grammar's state");
     s->grammar = g;
+    pthread_mutex_lock(&g->lock);
     lace_status status = from ? grammar_position_clone(from, &s->position, err)
                               : grammar_position_create(g->matcher, &s->position, err);
+    pthread_mutex_unlock(&g->lock);
     if (status != LACE_OK) {
         mem_free(s);
         return status;
     }
+    atomic_fetch_add(&g->n_users, 1);
     *out = s;
     return LACE_OK;
 }
@@ -175,15 +185,15 @@ void lace_grammar_state_free(lace_grammar_state *s)
 {
     if (!s)
         return;
+    pthread_mutex_lock(&s->grammar->lock);
     grammar_position_free(s->position);
+    pthread_mutex_unlock(&s->grammar->lock);
+    lace_grammar_free(s->grammar);
     mem_free(s);
 }
 
-lace_status lace_grammar_state_mask(lace_grammar_state *s, float *logits, lace_error *err)
+static void mask_logits(const uint64_t *allowed, int32_t n, float *logits)
 {
-    const uint64_t *allowed;
-    TRY(grammar_position_allowed(s->position, &allowed, err));
-    int32_t n = s->grammar->n_vocab;
     for (int32_t i = 0; i < n; i += 64) {
         uint64_t word = allowed[i / 64];
         int32_t end = i + 64 < n ? i + 64 : n;
@@ -193,12 +203,25 @@ lace_status lace_grammar_state_mask(lace_grammar_state *s, float *logits, lace_e
             if (!(word >> (k - i) & 1))
                 logits[k] = -INFINITY;
     }
-    return LACE_OK;
+}
+
+lace_status lace_grammar_state_mask(lace_grammar_state *s, float *logits, lace_error *err)
+{
+    const uint64_t *allowed;
+    pthread_mutex_lock(&s->grammar->lock);
+    lace_status status = grammar_position_allowed(s->position, &allowed, err);
+    if (status == LACE_OK)
+        mask_logits(allowed, s->grammar->n_vocab, logits);
+    pthread_mutex_unlock(&s->grammar->lock);
+    return status;
 }
 
 lace_status lace_grammar_state_accept(lace_grammar_state *s, lace_token token, lace_error *err)
 {
-    return grammar_position_accept(s->position, token, err);
+    pthread_mutex_lock(&s->grammar->lock);
+    lace_status status = grammar_position_accept(s->position, token, err);
+    pthread_mutex_unlock(&s->grammar->lock);
+    return status;
 }
 
 bool lace_grammar_state_is_complete(const lace_grammar_state *s)

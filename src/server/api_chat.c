@@ -43,20 +43,39 @@ static bool refuse(call *c, const char *param, const char *message)
     return false;
 }
 
+/* tool_choice: whether tools are used at all, and whether one of them, or this one, must be. */
+static bool read_choice(call *c, const json_t *choice, bool *is_none, bool *is_forced,
+                        const char **name)
+{
+    const char *word = json_string_value(choice);
+    *is_none = *is_forced = false;
+    *name = NULL;
+    if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0))
+        return true;
+    *is_none = word && strcmp(word, "none") == 0;
+    *is_forced = word && strcmp(word, "required") == 0;
+    if (*is_none || *is_forced)
+        return true;
+    *name = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
+    *is_forced = *name;
+    return *name ||
+           refuse(c, "tool_choice",
+                  "tool_choice is not \"auto\", \"none\", \"required\" or a function's name");
+}
+
 /* tools as the request has them, or NULL if they are not to be used. */
-static bool read_tools(call *c, const json_t *body, json_t **out)
+static bool read_tools(gen_request *r, call *c, const json_t *body, json_t **out)
 {
     json_t *tools = json_object_get(body, "tools");
-    const json_t *choice = json_object_get(body, "tool_choice");
+    bool is_none, is_forced;
+    const char *name;
     *out = NULL;
-    if (choice && !json_is_null(choice)) {
-        const char *word = json_string_value(choice);
-        if (word && strcmp(word, "none") == 0)
-            return true;
-        if (!word || strcmp(word, "auto") != 0)
-            return refuse(c, "tool_choice",
-                          "tool_choice: only \"auto\" and \"none\" are supported");
-    }
+    if (!read_choice(c, json_object_get(body, "tool_choice"), &is_none, &is_forced, &name))
+        return false;
+    if (is_forced && json_array_size(tools) == 0)
+        return refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+    if (is_none)
+        return true;
     if (!tools || json_is_null(tools))
         return true;
     if (!json_is_array(tools))
@@ -67,7 +86,7 @@ static bool read_tools(call *c, const json_t *body, json_t **out)
             return refuse(c, "tools", "a tool has no function with a name");
     }
     *out = json_array_size(tools) ? tools : NULL;
-    return true;
+    return !is_forced || gen_force_call(r, c, tools, name);
 }
 
 /* Variables for the template: what the request gives, and the effort of reasoning. */
@@ -366,7 +385,7 @@ void api_chat_completions(call *c)
     gen_request r;
     if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
         return;
-    if (gen_request_read(&r, c, body, GEN_CHAT) && read_tools(c, body, &tools) &&
+    if (gen_request_read(&r, c, body, GEN_CHAT) && read_tools(&r, c, body, &tools) &&
         read_kwargs(c, body, &kwargs) &&
         gen_request_chat(&r, c, json_object_get(body, "messages"), tools, kwargs))
         call_generate(c, &r, &sink);

@@ -294,27 +294,9 @@ bool gen_request_init(gen_request *r, call *c)
 void gen_request_deinit(gen_request *r)
 {
     json_decref(r->tools);
+    lace_grammar_free(r->options.grammar);
     arena_deinit(&r->memory);
     memset(r, 0, sizeof *r);
-}
-
-/* What would hold the text to a form must not be ignored. */
-static bool refuse_unsupported(call *c, const json_t *body)
-{
-    static const char *const names[] = {"grammar", "regex", "json_schema", "structured_outputs"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (get(body, names[i])) {
-            call_fail(c, 400, names[i], "unsupported", "%s is not supported", names[i]);
-            return false;
-        }
-    const json_t *format = get(body, "response_format");
-    const char *type = json_string_value(json_object_get(format, "type"));
-    if (format && (!type || strcmp(type, "text") != 0)) {
-        call_fail(c, 400, "response_format", "unsupported",
-                  "response_format: only the type \"text\" is supported");
-        return false;
-    }
-    return true;
 }
 
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind)
@@ -332,7 +314,7 @@ bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind
     r->options.stop_tokens = stop_tokens;
     return gen_read_stops(r, c, get(body, "stop")) && read_biases(r, c, get(body, "logit_bias")) &&
            read_logprobs(r, c, body, kind) &&
-           read_stream_options(r, c, get(body, "stream_options")) && refuse_unsupported(c, body);
+           read_stream_options(r, c, get(body, "stream_options")) && gen_read_format(r, c, body);
 }
 
 bool gen_check_model(call *c, const json_t *body)

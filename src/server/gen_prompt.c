@@ -126,8 +126,13 @@ lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **
 {
     const gen_request *r = call_request(c);
     const reply_format *format = chat_template_reply_format(call_server(c)->chat);
+    reply_format bare = reply_format_by_name("llama3"); /* a JSON object alone is a call */
+    text prompt = {r->prompt_text, r->n_prompt_text};
+    if (r->forces_call)
+        format = &bare;
     reply_options options = {
-        .is_thinking = reply_opens_thinking(format, (text){r->prompt_text, r->n_prompt_text}),
+        /* A reply that is held to a form has no room for reasoning. */
+        .is_thinking = !r->options.grammar && reply_opens_thinking(format, prompt),
         .keeps_thinking = !r->splits_thinking,
         .keeps_calls = !r->wants_calls,
         .tools = r->tools,

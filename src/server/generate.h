@@ -32,7 +32,7 @@ struct gen_request {
     bool is_stream;
     bool wants_usage;    /* with a stream: say the counts at the end */
     bool wants_logprobs; /* options.n_top is set, too */
-    const char *format;  /* a grammar in GBNF that holds the text to a form, or NULL */
+    bool forces_call; /* the reply is a tool call, as one JSON object; options.grammar sees to it */
 
     lace_token *prompt;
     size_t n_prompt;
@@ -51,6 +51,19 @@ void gen_request_deinit(gen_request *r);
 
 /* Read all fields that control generation, by the table in gen_fields.c. False: answered. */
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
+
+/*
+ * gen_format.c: what holds the text to a form ("response_format", "grammar", "regex" and others) to
+ * options.grammar, which belongs to the request. False: answered.
+ */
+bool gen_read_format(gen_request *r, call *c, const json_t *body);
+/* A schema (or, if it is NULL, any JSON object) likewise. `param` is for messages. */
+bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *schema);
+/*
+ * The reply must be a call of one of the tools, or of the one that `name` names; NULL: any. The
+ * tools are a list in OpenAI's form.
+ */
+bool gen_force_call(gen_request *r, call *c, const json_t *tools, const char *name);
 
 /* Check "model" against the models that are served. False: answered. */
 bool gen_check_model(call *c, const json_t *body);

@@ -1,0 +1,219 @@
+/*
+ * What holds generated text to a form, in the words of several families of clients, compiled to a
+ * grammar. A form that cannot be kept is refused; none is ever ignored.
+ */
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "server/core.h"
+
+static bool refuse(call *c, const char *param, const char *message)
+{
+    call_fail(c, 400, param, "invalid_value", "%s", message);
+    return false;
+}
+
+static bool compile(gen_request *r, call *c, const char *param, lace_grammar_kind kind,
+                    const char *source, size_t n_bytes)
+{
+    lace_error err = {0};
+    if (r->options.grammar)
+        return refuse(c, param, "the text is given more than one form");
+    if (lace_grammar_create(call_server(c)->model, kind, source, n_bytes, &r->options.grammar,
+                            &err) == LACE_OK)
+        return true;
+    /* Whatever is wrong with a form is the request's fault, unless memory is out. */
+    if (err.status == LACE_E_NOMEM)
+        call_fail_error(c, param, &err);
+    else
+        call_fail(c, 400, param, "invalid_grammar", "%s: %s", param, err.text);
+    return false;
+}
+
+bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *schema)
+{
+    if (!schema)
+        return compile(r, c, param, LACE_GRAMMAR_JSON_OBJECT, NULL, 0);
+    char *source = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!source) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    bool ok = compile(r, c, param, LACE_GRAMMAR_JSON_SCHEMA, source, strlen(source));
+    mem_free(source);
+    return ok;
+}
+
+static bool use_text(gen_request *r, call *c, const char *param, lace_grammar_kind kind,
+                     const json_t *value)
+{
+    if (!json_is_string(value))
+        return refuse(c, param, "a grammar or regex is a string");
+    return compile(r, c, param, kind, json_string_value(value), json_string_length(value));
+}
+
+/* {"type": "text" | "json_object" | "json_schema", ...}, as OpenAI and llama.cpp have it. */
+static bool read_response_format(gen_request *r, call *c, const json_t *format)
+{
+    const char *type = json_string_value(json_object_get(format, "type"));
+    if (type && strcmp(type, "text") == 0)
+        return true;
+    if (type && strcmp(type, "json_object") == 0)
+        return gen_use_schema(r, c, "response_format", json_object_get(format, "schema"));
+    if (!type || strcmp(type, "json_schema") != 0)
+        return refuse(c, "response_format",
+                      "response_format has no type \"text\", \"json_object\" or \"json_schema\"");
+    const json_t *outer = json_object_get(format, "json_schema");
+    const json_t *schema = json_object_get(outer ? outer : format, "schema");
+    if (!schema)
+        return refuse(c, "response_format", "response_format: json_schema has no schema");
+    return gen_use_schema(r, c, "response_format", schema);
+}
+
+/* A list of texts, one of which is written. */
+static bool use_choices(gen_request *r, call *c, const json_t *choices)
+{
+    buf gbnf;
+    buf_init(&gbnf, 1 << 20);
+    lace_status status = buf_append_text(&gbnf, "root ::= ");
+    if (!json_is_array(choices) || json_array_size(choices) == 0)
+        return refuse(c, "structured_outputs", "choice is not a list with a text");
+    for (size_t i = 0; i < json_array_size(choices) && status == LACE_OK; i++) {
+        const json_t *choice = json_array_get(choices, i);
+        if (!json_is_string(choice)) {
+            buf_deinit(&gbnf);
+            return refuse(c, "structured_outputs", "a choice is not a text");
+        }
+        status = buf_append_text(&gbnf, i ? " | \"" : "\"");
+        for (const char *p = json_string_value(choice); *p && status == LACE_OK; p++)
+            status = *p == '"' || *p == '\\' || (unsigned char)*p < 0x20
+                         ? buf_printf(&gbnf, "\\x%02X", (unsigned)*p)
+                         : buf_append(&gbnf, p, 1);
+        if (status == LACE_OK)
+            status = buf_append_text(&gbnf, "\"");
+    }
+    bool ok = status == LACE_OK;
+    if (ok)
+        ok = compile(r, c, "structured_outputs", LACE_GRAMMAR_GBNF, gbnf.data, gbnf.size);
+    else
+        call_fail(c, 400, "structured_outputs", "invalid_value", "choice is too long");
+    buf_deinit(&gbnf);
+    return ok;
+}
+
+/* {"json": schema, "regex": ..., "choice": [...], "grammar": ..., "json_object": true}: vLLM's. */
+static bool read_structured_outputs(gen_request *r, call *c, const json_t *given)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(given))
+        return refuse(c, "structured_outputs", "structured_outputs is not an object");
+    json_object_foreach((json_t *)given, key, value)
+    {
+        bool ok;
+        if (json_is_null(value))
+            continue;
+        if (strcmp(key, "json") == 0)
+            ok = json_is_string(value)
+                     ? use_text(r, c, "structured_outputs", LACE_GRAMMAR_JSON_SCHEMA, value)
+                     : gen_use_schema(r, c, "structured_outputs", value);
+        else if (strcmp(key, "regex") == 0)
+            ok = use_text(r, c, "structured_outputs", LACE_GRAMMAR_REGEX, value);
+        else if (strcmp(key, "grammar") == 0)
+            ok = use_text(r, c, "structured_outputs", LACE_GRAMMAR_GBNF, value);
+        else if (strcmp(key, "choice") == 0)
+            ok = use_choices(r, c, value);
+        else if (strcmp(key, "json_object") == 0 && json_is_boolean(value))
+            ok = json_is_false(value) || gen_use_schema(r, c, "structured_outputs", NULL);
+        else
+            ok = refuse(c, "structured_outputs", "structured_outputs has an unknown member");
+        if (!ok)
+            return false;
+    }
+    return true;
+}
+
+bool gen_read_format(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *format = json_object_get(body, "response_format");
+    const json_t *grammar = json_object_get(body, "grammar");
+    const json_t *regex = json_object_get(body, "regex");
+    const json_t *schema = json_object_get(body, "json_schema");
+    const json_t *structured = json_object_get(body, "structured_outputs");
+    bool has_grammar = grammar && !json_is_null(grammar) &&
+                       !(json_is_string(grammar) && json_string_length(grammar) == 0);
+    return (!format || json_is_null(format) || read_response_format(r, c, format)) &&
+           (!has_grammar || use_text(r, c, "grammar", LACE_GRAMMAR_GBNF, grammar)) &&
+           (!regex || json_is_null(regex) || use_text(r, c, "regex", LACE_GRAMMAR_REGEX, regex)) &&
+           (!schema || json_is_null(schema) || gen_use_schema(r, c, "json_schema", schema)) &&
+           (!structured || json_is_null(structured) || read_structured_outputs(r, c, structured));
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/* {"name": "f", "arguments": {...}} as a schema. */
+static json_t *call_schema(const json_t *function)
+{
+    json_t *parameters = json_object_get(function, "parameters");
+    if (!json_is_object(parameters) || json_object_size(parameters) == 0)
+        parameters = NULL;
+    json_t *arguments =
+        parameters ? json_deep_copy(parameters) : json_pack("{s:s}", "type", "object");
+    return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object", "properties",
+                     "name", "const", json_object_get(function, "name"), "arguments", arguments,
+                     "required", "name", "arguments", "additionalProperties", 0);
+}
+
+/*
+ * References of a tool's parameters are to the parameters themselves, which are no longer the root:
+ * they get a name under $defs, and every "#/..." is led there.
+ */
+static void lead_refs(json_t *schema, const char *root, int depth)
+{
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (depth > JSON_READ_MAX_DEPTH)
+        return;
+    if (json_is_array(schema))
+        json_array_foreach(schema, i, value) lead_refs(value, root, depth + 1);
+    if (!json_is_object(schema))
+        return;
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
+    if (ref && ref[0] == '#')
+        json_object_set_new(schema, "$ref", json_sprintf("%s%s", root, ref + 1));
+    json_object_foreach(schema, key, value) lead_refs(value, root, depth + 1);
+}
+
+bool gen_force_call(gen_request *r, call *c, const json_t *tools, const char *name)
+{
+    json_t *branches = json_array();
+    bool ok = branches;
+    for (size_t i = 0; ok && i < json_array_size(tools); i++) {
+        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+        const char *own = json_string_value(json_object_get(function, "name"));
+        if (!own || (name && strcmp(own, name) != 0))
+            continue;
+        json_t *schema = call_schema(function);
+        char root[64];
+        snprintf(root, sizeof root, "#/anyOf/%zu/properties/arguments", json_array_size(branches));
+        if (schema)
+            lead_refs(json_object_get(json_object_get(schema, "properties"), "arguments"), root, 0);
+        ok = schema && json_array_append_new(branches, schema) == 0;
+    }
+    if (ok && json_array_size(branches) == 0) {
+        json_decref(branches);
+        return refuse(c, "tool_choice", "tool_choice names a function that is not among the tools");
+    }
+    json_t *whole = ok ? json_pack("{s:O}", "anyOf", branches) : NULL;
+    json_decref(branches);
+    if (!whole) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    r->forces_call = true;
+    ok = gen_use_schema(r, c, "tools", whole);
+    json_decref(whole);
+    return ok;
+}
