@@ -73,7 +73,6 @@ typedef struct weight {
     dtype type;
     int64_t n_rows, n_cols;
     const uint8_t *data;     /* file blocks, or what impl->pack made of them; tiles on a GPU */
-    const uint8_t *dense;    /* on a GPU: [n_rows, n_cols] bf16 too, for large batches; or NULL */
     const matmul_impl *impl; /* how `data` lies and who multiplies with it */
 } weight;
 

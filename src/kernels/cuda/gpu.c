@@ -2,15 +2,16 @@
 #include "kernels/cuda/gpu.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "base/mem.h"
 
-/* Fat binaries, ended by NULL: made by the Makefile; weak, so that programs without it link. */
-extern const void *const gpu_images[] __attribute__((weak));
+/* Fat binaries, ended by NULL; the Makefile makes the table. */
+extern const void *const gpu_images[];
 
 bool gpu_is_built(void)
 {
-    return gpu_images && gpu_images[0];
+    return gpu_images[0] != NULL;
 }
 
 lace_status gpu_open(int index, gpu **out, lace_error *err)
@@ -21,6 +22,7 @@ lace_status gpu_open(int index, gpu **out, lace_error *err)
     gpu *g = mem_calloc(1, sizeof *g);
     if (!g)
         return error_nomem(err, "a GPU");
+    pthread_mutex_init(&g->kernels_lock, NULL);
     lace_status status;
     TRY_GOTO(status, fail, cuda_open(index, &g->device, err));
     TRY_GOTO(status, fail, cuda_describe(g->device, &g->info, err));
@@ -51,6 +53,7 @@ void gpu_close(gpu *g)
     for (int i = 0; i < g->n_modules; i++)
         cuda_module_free(g->modules[i]);
     cuda_close(g->device);
+    pthread_mutex_destroy(&g->kernels_lock);
     mem_free(g);
 }
 
@@ -60,6 +63,44 @@ lace_status gpu_find(gpu *g, const char *name, cuda_kernel **out, lace_error *er
     for (int i = 0; i < g->n_modules && !*out; i++)
         *out = cuda_module_find(g->modules[i], name);
     return *out ? LACE_OK : error_set(err, LACE_E_DEVICE, "there is no GPU kernel %s", name);
+}
+
+static uint32_t hash_name(const char *name)
+{
+    uint32_t h = 2166136261u; /* FNV-1a */
+    for (; *name; name++)
+        h = (h ^ (uint8_t)*name) * 16777619u;
+    return h;
+}
+
+static lace_status prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_kernel **out,
+                           lace_error *err)
+{
+    uint32_t at = hash_name(name) % GPU_MAX_KERNELS;
+    while (g->kernels[at].name && strcmp(g->kernels[at].name, name) != 0)
+        at = (at + 1) % GPU_MAX_KERNELS; /* there are fewer kernels than places */
+    gpu_kernel *k = &g->kernels[at];
+    if (!k->name) {
+        TRY(gpu_find(g, name, &k->kernel, err));
+        k->name = name;
+        k->shared_bytes = 48 * 1024; /* without asking */
+    }
+    if (shared_bytes > k->shared_bytes) {
+        TRY(cuda_kernel_allow(k->kernel, shared_bytes, false, err));
+        k->shared_bytes = shared_bytes;
+    }
+    *out = k->kernel;
+    return LACE_OK;
+}
+
+lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_kernel **out,
+                        lace_error *err)
+{
+    *out = NULL;
+    pthread_mutex_lock(&g->kernels_lock);
+    lace_status status = prepare(g, name, shared_bytes, out, err);
+    pthread_mutex_unlock(&g->kernels_lock);
+    return status;
 }
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */

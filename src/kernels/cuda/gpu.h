@@ -17,13 +17,22 @@
 #ifndef LACE_KERNELS_CUDA_GPU_H
 #define LACE_KERNELS_CUDA_GPU_H
 
+#include <pthread.h>
+
 #include "device/cuda.h"
 #include "kernels/cuda/gpu_tiles.h"
 #include "kernels/kernels.h"
 
 /* ---- The card and its kernels ---------------------------------------------------------------- */
 
-enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 2 };
+enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 2, GPU_MAX_KERNELS = 512 };
+
+/* A kernel that has been asked for. */
+typedef struct gpu_kernel {
+    const char *name; /* NULL: a free place */
+    cuda_kernel *kernel;
+    uint32_t shared_bytes; /* that its blocks may ask for */
+} gpu_kernel;
 
 typedef struct gpu {
     cuda_device *device;
@@ -32,6 +41,8 @@ typedef struct gpu {
     int n_modules;
     bool has_overlap; /* compute capability 9 and above: the fused kernels of decode.h run */
     void *tables;     /* on the card: what kernels look up (grids are decoded at load) */
+    pthread_mutex_t kernels_lock;
+    gpu_kernel kernels[GPU_MAX_KERNELS]; /* by a hash of the name */
 } gpu;
 
 /* False if this program was built without kernels for GPUs. */
@@ -42,6 +53,11 @@ void gpu_close(gpu *g);
 
 /* LACE_E_DEVICE if there is none of that name, which is a mistake in the build. */
 lace_status gpu_find(gpu *g, const char *name, cuda_kernel **out, lace_error *err);
+
+/* The same for launches, which are many: remembered, and allowed to use so much shared memory. The
+ * name must stay where it is. */
+lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_kernel **out,
+                        lace_error *err);
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
@@ -122,6 +138,9 @@ void gpu_launchers_init_batched(gpu_launchers *l); /* launch_batched.c: what it 
 lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err);
 lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err);
 lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err);
+
+/* The parameters of attention, without its kind of launch. */
+struct gpu_attend gpu_attend_of(const gpu_job *j, const step *s);
 
 /* Scratch that a step's launchers need, for up to n_rows rows and contexts of n_context. */
 uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);

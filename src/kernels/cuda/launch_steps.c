@@ -15,9 +15,7 @@ lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3]
 {
     cuda_launch l = {
         .grid = {grid[0], grid[1], grid[2]}, .block = {threads}, .shared_bytes = shared_bytes};
-    TRY(gpu_find(j->g, name, &l.kernel, err));
-    if (shared_bytes > 48 * 1024)
-        TRY(cuda_kernel_allow(l.kernel, shared_bytes, false, err));
+    TRY(gpu_prepare(j->g, name, shared_bytes, &l.kernel, err));
     void *arguments[] = {(void *)(uintptr_t)params};
     return cuda_run(j->queue, &l, arguments, err);
 }
@@ -341,18 +339,23 @@ static lace_status launch_rope(const gpu_job *j, const step *s, lace_error *err)
     return start_heads(j, "rope_heads", p.n_heads + p.n_kv_heads, &p, err);
 }
 
+gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
+{
+    return (gpu_attend){.q = data(&s->in[0]),
+                        .out = data(&s->out[0]),
+                        .q_stride = floats(&s->in[0]),
+                        .out_stride = floats(&s->out[0]),
+                        .cache = cache_of(j, &s->a.attend.kv),
+                        .sinks = s->a.attend.sinks,
+                        .scale = s->a.attend.scale,
+                        .softcap = s->a.attend.softcap,
+                        .n_heads = s->a.attend.n_heads,
+                        .window = s->a.attend.window};
+}
+
 lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err)
 {
-    gpu_attend p = {.q = data(&s->in[0]),
-                    .out = data(&s->out[0]),
-                    .q_stride = floats(&s->in[0]),
-                    .out_stride = floats(&s->out[0]),
-                    .cache = cache_of(j, &s->a.attend.kv),
-                    .sinks = s->a.attend.sinks,
-                    .scale = s->a.attend.scale,
-                    .softcap = s->a.attend.softcap,
-                    .n_heads = s->a.attend.n_heads,
-                    .window = s->a.attend.window};
+    gpu_attend p = gpu_attend_of(j, s);
     return start_heads(j, "attend_heads", p.n_heads, &p, err);
 }
 

@@ -1,0 +1,52 @@
+/* What the two kernels of batched attention share: matrix instructions, and rows of the cache. */
+#ifndef LACE_KERNELS_CUDA_ATTEND_BATCH_CUH
+#define LACE_KERNELS_CUDA_ATTEND_BATCH_CUH
+
+#include "kernels/cuda/batch_common.cuh"
+#include "kernels/cuda/batch_params.h"
+#include "kernels/cuda/rows.cuh"
+
+#define LOG2_E 1.4426950408889634f
+
+static __device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                               uint32_t a3, uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+/* 8 values of a row of the cache, from number i (a multiple of 8) on, as f16. */
+static __device__ __forceinline__ uint4 cache_load8(int type, const uint8_t *row, int i)
+{
+    if (type == DTYPE_F16)
+        return *(const uint4 *)(row + 2 * i);
+    if (type == DTYPE_F32) {
+        const float4 *x = (const float4 *)(row + 4 * i);
+        float4 a = x[0], b = x[1];
+        return make_uint4(pack_f16(a.x, a.y), pack_f16(a.z, a.w), pack_f16(b.x, b.y),
+                          pack_f16(b.z, b.w));
+    }
+    /* Blocks of 34 bytes lie at even addresses. */
+    const uint16_t *block = (const uint16_t *)(row + i / 32 * 34);
+    float scale = __half2float(__ushort_as_half(block[0]));
+    uint32_t out[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        uint32_t two = block[1 + (i % 32) / 2 + n];
+        out[n] = pack_f16(scale * (float)(int8_t)(two & 255), scale * (float)(int8_t)(two >> 8));
+    }
+    return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+/* A score in powers of 2, from the plain product. */
+static __device__ __forceinline__ float finish_score(const gpu_attend &a, float dot)
+{
+    float s = dot * a.scale;
+    if (a.softcap > 0)
+        s = a.softcap * tanhf(s / a.softcap);
+    return s * LOG2_E;
+}
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * Attention of a run of tokens of one sequence (prefill): a block takes 64 rows, and keys and
+ * values in blocks of 64 positions.
+ *
+ * A row is a token and one of the query heads that share a KV head, so that a block of keys is read
+ * once for all of them. Each of four warps has 16 rows; sums and scores stay in registers, the
+ * softmax is kept online, and the next keys come while the last ones are multiplied.
+ */
+#include "kernels/cuda/attend_batch.cuh"
+
+enum { ROWS = 64, KEYS = 64, THREADS = 128 };
+
+static __device__ __forceinline__ void load_matrix(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+static __device__ __forceinline__ void load_matrix_turned(uint32_t (&r)[4], uint32_t address)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(address));
+}
+
+/* Rows of D values in shared memory, 16 bytes apart more than that: no two in the same banks. */
+template <int D> struct row_of {
+    static constexpr int BYTES = 2 * D + 16;
+};
+
+/*
+ * 64 positions of keys (or values) into shared memory. Those before `low` and after `last` become 0:
+ * their pages may be gone, or not yet written.
+ */
+template <int D>
+static __device__ __forceinline__ void fetch(const gpu_cache &c, uint64_t offset, int sequence,
+                                             int head, int first, int low, int last,
+                                             uint8_t *to)
+{
+    constexpr int CHUNKS = D / 8;
+    for (int i = threadIdx.x; i < KEYS * CHUNKS; i += THREADS) {
+        int key = i / CHUNKS, at = i % CHUNKS * 8, position = first + key;
+        uint8_t *out = to + key * row_of<D>::BYTES + 2 * at;
+        if (position < low || position > last || at >= c.head_dim) {
+            *(uint4 *)out = make_uint4(0, 0, 0, 0);
+            continue;
+        }
+        const uint8_t *row = cache_row(c, offset, sequence, head, position);
+        if (c.type == DTYPE_F16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_u32(out)),
+                         "l"(row + 2 * at)
+                         : "memory");
+        else
+            *(uint4 *)out = cache_load8(c.type, row, at);
+    }
+}
+
+template <int D> static __device__ __forceinline__ void attend_run(const batch_attend &p)
+{
+    constexpr int STRIDE = row_of<D>::BYTES;
+    extern __shared__ __align__(128) uint8_t shared[];
+    uint8_t *q_at = shared, *k_at = q_at + ROWS * STRIDE, *v_at = k_at + 2 * KEYS * STRIDE;
+    const gpu_attend &a = p.a;
+    const gpu_cache &c = a.cache;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
+    int per_head = a.n_heads / c.n_heads, tokens = ROWS / per_head, head = blockIdx.y;
+    /* The last tokens see most: they begin first. */
+    int local = (int)(gridDim.x - 1 - blockIdx.x) * tokens;
+    int n_tokens = min(tokens, p.n_tokens - local), token0 = p.token0 + local;
+    wait_previous();
+    int sequence = c.sequences[token0], position0 = c.positions[token0];
+    int last = position0 + n_tokens - 1;
+    int low = a.window && position0 + 1 > a.window ? position0 + 1 - a.window : 0;
+    int first = low / KEYS * KEYS;
+
+    fetch<D>(c, c.k_offset, sequence, head, first, low, last, k_at);
+    fetch<D>(c, c.v_offset, sequence, head, first, low, last, v_at);
+    asm volatile("cp.async.commit_group;" ::: "memory");
+    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
+        int row = i / (D / 8), at = i % (D / 8) * 8, t = row / per_head;
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (t < n_tokens && at < c.head_dim) {
+            const float *x = a.q + (int64_t)(token0 + t) * a.q_stride +
+                             (head * per_head + row % per_head) * c.head_dim + at;
+            v = make_uint4(pack_f16(x[0], x[1]), pack_f16(x[2], x[3]), pack_f16(x[4], x[5]),
+                           pack_f16(x[6], x[7]));
+        }
+        *(uint4 *)(q_at + row * STRIDE + 2 * at) = v;
+    }
+
+    float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < D / 8; i++)
+        out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
+    int position[2]; /* of this lane's two rows; -1: there is no such row */
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int t = (16 * warp + r + 8 * i) / per_head;
+        position[i] = t < n_tokens ? position0 + t : -1;
+    }
+    /* ldmatrix: lanes 0-15 name rows, lanes 16-31 the same rows 8 values on. */
+    uint32_t q_mine = shared_u32(q_at) + (16 * warp + (lane & 15)) * STRIDE + (lane >> 4) * 16;
+    uint32_t k_mine = ((lane & 7) + (lane >> 4) * 8) * STRIDE + (lane >> 3 & 1) * 16;
+    uint32_t v_mine = (lane & 15) * STRIDE + (lane >> 4) * 16;
+
+    int stage = 0;
+    for (int at = first; at <= last; at += KEYS, stage ^= 1) {
+        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        __syncthreads();
+        if (at + KEYS <= last) {
+            uint8_t *k = k_at + (stage ^ 1) * KEYS * STRIDE,
+                    *v = v_at + (stage ^ 1) * KEYS * STRIDE;
+            fetch<D>(c, c.k_offset, sequence, head, at + KEYS, low, last, k);
+            fetch<D>(c, c.v_offset, sequence, head, at + KEYS, low, last, v);
+            asm volatile("cp.async.commit_group;" ::: "memory");
+        }
+        uint32_t k_now = shared_u32(k_at + stage * KEYS * STRIDE) + k_mine;
+        uint32_t v_now = shared_u32(v_at + stage * KEYS * STRIDE) + v_mine;
+
+        float s[KEYS / 8][4];
+#pragma unroll
+        for (int i = 0; i < KEYS / 8; i++)
+            s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+#pragma unroll
+        for (int k = 0; k < D / 16; k++) {
+            uint32_t q[4];
+            load_matrix(q, q_mine + k * 32);
+#pragma unroll
+            for (int i = 0; i < KEYS / 16; i++) {
+                uint32_t b[4];
+                load_matrix(b, k_now + i * 16 * STRIDE + k * 32);
+                mma_f16(s[2 * i], q[0], q[1], q[2], q[3], b[0], b[1]);
+                mma_f16(s[2 * i + 1], q[0], q[1], q[2], q[3], b[2], b[3]);
+            }
+        }
+        /* Masks cost nothing to speak of where a block is seen as a whole. */
+        bool is_whole =
+            a.softcap <= 0 && at + KEYS - 1 <= position0 && (a.window == 0 || at > last - a.window);
+        float now[2] = {most[0], most[1]};
+#pragma unroll
+        for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                if (is_whole) {
+                    s[i][e] *= a.scale * LOG2_E;
+                } else {
+                    int key = at + 8 * i + 2 * quad + (e & 1), mine = position[e >> 1];
+                    bool is_seen = key <= mine && (a.window == 0 || key > mine - a.window);
+                    s[i][e] = is_seen ? finish_score(a, s[i][e]) : -INFINITY;
+                }
+                now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
+            }
+        float fade[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
+            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
+            fade[i] = now[i] == -INFINITY ? 1.0f : exp2f(most[i] - now[i]);
+            sum[i] *= fade[i];
+            most[i] = now[i];
+        }
+        float base[2] = {most[0] == -INFINITY ? 0.0f : most[0],
+                         most[1] == -INFINITY ? 0.0f : most[1]};
+        uint32_t share[KEYS / 8][2];
+#pragma unroll
+        for (int i = 0; i < KEYS / 8; i++) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                s[i][e] = exp2f(s[i][e] - base[e >> 1]);
+                sum[e >> 1] += s[i][e];
+            }
+            share[i][0] = pack_f16(s[i][0], s[i][1]);
+            share[i][1] = pack_f16(s[i][2], s[i][3]);
+        }
+#pragma unroll
+        for (int i = 0; i < D / 8; i++) {
+            out[i][0] *= fade[0];
+            out[i][1] *= fade[0];
+            out[i][2] *= fade[1];
+            out[i][3] *= fade[1];
+        }
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; k++)
+#pragma unroll
+            for (int i = 0; i < D / 16; i++) {
+                uint32_t b[4];
+                load_matrix_turned(b, v_now + k * 16 * STRIDE + i * 32);
+                mma_f16(out[2 * i], share[2 * k][0], share[2 * k][1], share[2 * k + 1][0],
+                        share[2 * k + 1][1], b[0], b[1]);
+                mma_f16(out[2 * i + 1], share[2 * k][0], share[2 * k][1], share[2 * k + 1][0],
+                        share[2 * k + 1][1], b[2], b[3]);
+            }
+    }
+    launch_next();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i] += __shfl_xor_sync(~0u, sum[i], 1);
+        sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
+        int row = 16 * warp + r + 8 * i, t = row / per_head;
+        if (t >= n_tokens)
+            continue;
+        int h = head * per_head + row % per_head;
+        float fade = 1.0f;
+        if (a.sinks) { /* one more score, without a value */
+            float sink = a.sinks[h] * LOG2_E, top = fmaxf(most[i], sink);
+            fade = exp2f(most[i] - top);
+            sum[i] = sum[i] * fade + exp2f(sink - top);
+        }
+        fade /= sum[i];
+        float *y = a.out + (int64_t)(token0 + t) * a.out_stride + h * c.head_dim;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            int at = 8 * n + 2 * quad;
+            if (at < c.head_dim)
+                *(float2 *)(y + at) = make_float2(out[n][2 * i] * fade, out[n][2 * i + 1] * fade);
+        }
+    }
+}
+
+#define ATTEND_RUN(d)                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                          \
+        attend_run_##d(const __grid_constant__ batch_attend p)                                     \
+    {                                                                                              \
+        attend_run<d>(p);                                                                          \
+    }
+ATTEND_RUN(64)
+ATTEND_RUN(128)
+ATTEND_RUN(256)
