@@ -206,7 +206,8 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
 ARM_SRC := $(filter-out %/json_read.c src/kernels/cuda/%,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
-           $(KERNEL_TEST_SRC) tests/tap.c tests/random_blocks.c
+           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c,$(KERNEL_TEST_SRC)) \
+           tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
 arm:
 	@if command -v $(ARM_CC) >/dev/null && command -v $(QEMU) >/dev/null; then \

@@ -48,9 +48,18 @@ static struct {
     bool has_failed, is_open;
 } now;
 static int n_lines, n_failed;
+static bool is_gpu; /* the CPU's levels are done */
 static pool *pools[MAX_THREADS + 1];
 
+/* The checks of GPU kernels, where the program is built with them; false: there is no GPU. */
+bool check_gpu(const kernel_table *ref) __attribute__((weak));
+
 /* ---- Cases ----------------------------------------------------------------------------------- */
+
+static const char *level_name(void)
+{
+    return is_gpu ? "gpu" : cpu_level_name(now.level);
+}
 
 /* Whether a comma-separated list holds the word; NULL holds everything. */
 static bool list_has(const char *list, const char *word)
@@ -85,7 +94,7 @@ bool check_begin(const char *name_of_op, const char *type, const void *version)
         seen[n_seen++].version = version;
     }
     if (!list_has(options.ops, now.op) || (type && !list_has(options.types, type)) ||
-        !list_has(options.level, cpu_level_name(now.level)))
+        !list_has(options.level, level_name()))
         return false;
     uint64_t h = 14695981039346656037u; /* FNV-1a */
     for (const char *p = name; *p; p++)
@@ -115,7 +124,7 @@ void check_end(void)
     n_lines++;
     n_failed += now.has_failed;
     printf("%sok %d - %s %s # %d shapes\n", now.has_failed ? "not " : "", n_lines, case_name(name),
-           cpu_level_name(now.level), now.n_shapes);
+           level_name(), now.n_shapes);
     fflush(stdout);
     now.is_open = false;
 }
@@ -130,7 +139,7 @@ void check_fail(const char *format, ...)
     va_end(args);
     if (!now.has_failed)
         printf("# repeat with: checkkernels --op %s%s%s --level %s --seed %llu\n", now.op,
-               now.type[0] ? " --type " : "", now.type, cpu_level_name(now.level),
+               now.type[0] ? " --type " : "", now.type, level_name(),
                (unsigned long long)options.seed);
     now.has_failed = true;
 }
@@ -142,8 +151,8 @@ static void on_signal(int number)
     int n = snprintf(line, sizeof line,
                      "not ok %d - %s %s %s # signal %d at shape: %s\n# repeat with: checkkernels "
                      "--op %s --level %s --seed %llu\n",
-                     n_lines + 1, now.op, now.type, cpu_level_name(now.level), number, now.shape,
-                     now.op, cpu_level_name(now.level), (unsigned long long)options.seed);
+                     n_lines + 1, now.op, now.type, level_name(), number, now.shape, now.op,
+                     level_name(), (unsigned long long)options.seed);
     ssize_t ignored = write(STDOUT_FILENO, line, (size_t)n);
     (void)ignored;
     _exit(1);
@@ -267,7 +276,7 @@ void check_bench(const char *what, void (*run)(void *arg, int worker, int n_work
         n += snprintf(rates, sizeof rates, " %7.2f GB/s", rate.n_bytes / ns);
     if (rate.n_macs > 0)
         snprintf(rates + n, sizeof rates - (size_t)n, " %7.2f GMAC/s", rate.n_macs / ns);
-    printf("# %-28s %-30s %-11s %12.0f ", name, what, cpu_level_name(now.level), ns);
+    printf("# %-28s %-30s %-11s %12.0f ", name, what, level_name(), ns);
     if (plain > 0)
         printf("%8.1fx%s\n", plain / ns, rates);
     else
@@ -292,7 +301,8 @@ static const char usage[] =
     "\n"
     "  --op LIST     only these operations (rms_norm,attend)\n"
     "  --type LIST   only these types, where an operation has several (f16,q8_0)\n"
-    "  --level NAME  only versions of this CPU level (plain, avx2, avx512, ...)\n"
+    "  --level NAME  only versions of this CPU level (plain, avx2, avx512, ...), or of the GPU "
+    "(gpu)\n"
     "  --seed N      start of the random numbers (default: 1)\n"
     "  --repeat N    do everything N times, with the seeds that follow\n"
     "  --threads N   run on threads, and time with N of them (default: 1)\n"
@@ -378,6 +388,14 @@ int main(int argc, char **argv)
                 cases[i].run(&ref, &table);
         }
     }
+    int n_skipped = 0;
+    if (!options.level || list_has(options.level, "gpu")) {
+        is_gpu = true;
+        if (!check_gpu || !check_gpu(&ref)) {
+            printf("ok %d - gpu # SKIP there is none, or no kernels for it\n", ++n_lines);
+            n_skipped++;
+        }
+    }
     for (int i = 0; i <= MAX_THREADS; i++)
         pool_free(pools[i]);
     if (n_lines == 0) {
@@ -385,6 +403,7 @@ int main(int argc, char **argv)
         return 2;
     }
     printf("1..%d\n", n_lines);
-    printf("# %d passed, %d failed, 0 skipped\n", n_lines - n_failed, n_failed);
+    printf("# %d passed, %d failed, %d skipped\n", n_lines - n_failed - n_skipped, n_failed,
+           n_skipped);
     return n_failed ? 1 : 0;
 }

@@ -1,0 +1,247 @@
+/* Steps on a GPU, for checks and timings. */
+#include "check_gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_BLOCKS = 4096, BENCH_RUNS = 7 };
+
+static gpu *card;
+static cuda_queue *queue;
+static gpu_launchers launchers;
+static gpu_uploader *uploader;
+static void *blocks[MAX_BLOCKS];
+static int n_blocks;
+static weight device_weights[MAX_BLOCKS];
+static int n_device_weights;
+
+/* Nothing can be said about a kernel when the driver fails. */
+static void must(lace_status status, const lace_error *err)
+{
+    if (status == LACE_OK)
+        return;
+    printf("not ok - the GPU failed: %s\n", err->text);
+    exit(1);
+}
+
+static void *on_card(uint64_t n_bytes)
+{
+    lace_error err;
+    if (n_blocks == MAX_BLOCKS) {
+        printf("not ok - too many blocks of memory in one shape\n");
+        exit(1);
+    }
+    must(cuda_alloc(card->device, n_bytes ? n_bytes : 1, &blocks[n_blocks], &err), &err);
+    return blocks[n_blocks++];
+}
+
+static void *copy_to_card(const void *host, uint64_t n_bytes)
+{
+    lace_error err;
+    if (!host)
+        return NULL;
+    void *at = on_card(n_bytes);
+    must(cuda_copy_to(queue, at, host, n_bytes, &err), &err);
+    must(cuda_wait(queue, &err), &err);
+    return at;
+}
+
+void gpu_step_release(void)
+{
+    for (int i = 0; i < n_blocks; i++)
+        cuda_free(card->device, blocks[i]);
+    n_blocks = n_device_weights = 0;
+}
+
+/* n matrices that lie one after the other, packed into tiles. */
+static const weight *weights_to_card(const weight *w, int n)
+{
+    lace_error err;
+    if (!w)
+        return NULL;
+    weight *out = &device_weights[n_device_weights];
+    n_device_weights += n;
+    uint64_t each = tile_matrix_bytes(tile_kind_of(w->type), w->n_rows, w->n_cols);
+    uint8_t *at = on_card(each * (uint64_t)n);
+    for (int i = 0; i < n; i++) {
+        out[i] = w[i];
+        out[i].data = at + each * (uint64_t)i;
+        must(gpu_upload_matrix(uploader, w[i].type, w[i].data, w->n_rows, w->n_cols,
+                               at + each * (uint64_t)i, &err),
+             &err);
+    }
+    must(gpu_uploader_wait(uploader, &err), &err);
+    return out;
+}
+
+static void operands_to_card(gpu_step *g)
+{
+    step *s = &g->s;
+    int n_used = s->op == OP_MOE_GLU || s->op == OP_MOE_DOWN ? s->a.moe.n_used : 1;
+    for (int i = 0; i < STEP_MAX_IN; i++) {
+        bool is_items = s->op == OP_MOE_DOWN && i == 0;
+        int64_t rows = g->n_rows * (is_items ? n_used : 1);
+        s->in[i].data = copy_to_card(s->in[i].data, (uint64_t)rows * s->in[i].stride);
+    }
+    for (int i = 0; i < STEP_MAX_OUT; i++) {
+        int64_t rows = g->n_rows * (s->op == OP_MOE_GLU ? n_used : 1);
+        s->out[i].data = copy_to_card(s->out[i].data, (uint64_t)rows * s->out[i].stride);
+    }
+}
+
+static void arguments_to_card(step *s, uint64_t kv_bytes)
+{
+    switch (s->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        for (int i = 0; i < s->a.matmul.n_weights; i++) {
+            const weight *w = s->a.matmul.weights[i];
+            s->a.matmul.weights[i] = weights_to_card(w, 1);
+            s->a.matmul.biases[i] = copy_to_card(s->a.matmul.biases[i], 4 * (uint64_t)w->n_rows);
+        }
+        break;
+    case OP_MOE_GLU:
+    case OP_MOE_DOWN: {
+        int n = s->a.moe.n_experts;
+        const weight *gate = s->a.moe.gate, *up = s->a.moe.up, *down = s->a.moe.down;
+        s->a.moe.gate = weights_to_card(gate, n);
+        s->a.moe.up = weights_to_card(up, n);
+        s->a.moe.down = weights_to_card(down, n);
+        uint64_t ff = gate ? 4 * (uint64_t)n * (uint64_t)gate->n_rows : 0;
+        s->a.moe.gate_bias = copy_to_card(s->a.moe.gate_bias, ff);
+        s->a.moe.up_bias = copy_to_card(s->a.moe.up_bias, ff);
+        s->a.moe.down_bias =
+            copy_to_card(s->a.moe.down_bias, down ? 4 * (uint64_t)n * (uint64_t)down->n_rows : 0);
+        break;
+    }
+    case OP_ATTEND:
+        s->a.attend.kv.data = copy_to_card(s->a.attend.kv.data, kv_bytes);
+        s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
+        break;
+    default:
+        break;
+    }
+}
+
+void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t *sequences,
+                      const int32_t *const *tables, int n_sequences, int pages_per_sequence,
+                      uint64_t kv_bytes, int64_t n_context)
+{
+    memset(g, 0, sizeof *g);
+    g->s = *s;
+    g->n_rows = b->n_tokens;
+    operands_to_card(g);
+    arguments_to_card(&g->s, kv_bytes);
+    uint64_t n = 4 * (uint64_t)b->n_tokens;
+    g->batch = (gpu_batch){.n_tokens = b->n_tokens,
+                           .positions = copy_to_card(b->positions, n),
+                           .sequences = copy_to_card(sequences, n),
+                           .pages_per_sequence = pages_per_sequence,
+                           .host = b,
+                           .host_sequences = sequences};
+    if (tables) {
+        uint64_t row = 4 * (uint64_t)pages_per_sequence;
+        uint8_t *at = on_card(row * (uint64_t)n_sequences);
+        lace_error err;
+        for (int i = 0; i < n_sequences; i++) {
+            must(cuda_copy_to(queue, at + row * (uint64_t)i, tables[i], row, &err), &err);
+            must(cuda_wait(queue, &err), &err);
+        }
+        g->batch.tables[0] = g->batch.tables[1] = (const int32_t *)at;
+    }
+    g->job = (gpu_job){.g = card, .queue = queue, .batch = &g->batch};
+    g->job.scratch_bytes = gpu_step_scratch_bytes(card, s, b->n_tokens, n_context);
+    g->job.scratch = on_card(g->job.scratch_bytes + 1);
+    lace_error err; /* a NaN wherever nothing is written */
+    must(cuda_fill(queue, g->job.scratch, 0xff, g->job.scratch_bytes + 1, &err), &err);
+}
+
+void gpu_step_run(gpu_step *g)
+{
+    lace_error err;
+    g->job.batch = &g->batch;
+    must(launchers.ops[g->s.op](&g->job, &g->s, &err), &err);
+    must(cuda_wait(queue, &err), &err);
+}
+
+void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows)
+{
+    lace_error err;
+    must(cuda_copy_from(queue, to->data, g->s.out[i].data, (uint64_t)n_rows * to->stride, &err),
+         &err);
+    must(cuda_wait(queue, &err), &err);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flops)
+{
+    enum { INNER = 20 };
+    cuda_event *begin, *end;
+    lace_error err;
+    double times[BENCH_RUNS];
+    g->job.batch = &g->batch;
+    must(cuda_event_create(card->device, &begin, &err), &err);
+    must(cuda_event_create(card->device, &end, &err), &err);
+    /* Copies of the weights, so that they come from memory as they do in a model. */
+    enum { COPIES = 6 };
+    step copies[COPIES];
+    for (int c = 0; c < COPIES; c++) {
+        copies[c] = g->s;
+        for (int i = 0; c > 0 && g->s.op != OP_ATTEND && i < g->s.a.matmul.n_weights; i++) {
+            const weight *w = g->s.a.matmul.weights[i];
+            uint64_t n = tile_matrix_bytes(tile_kind_of(w->type), w->n_rows, w->n_cols);
+            weight *copy = &device_weights[n_device_weights++];
+            *copy = *w;
+            copy->data = on_card(n);
+            must(cuda_copy_on(queue, (void *)(uintptr_t)copy->data, w->data, n, &err), &err);
+            copies[c].a.matmul.weights[i] = copy;
+        }
+    }
+    for (int r = -1; r < BENCH_RUNS; r++) {
+        must(cuda_event_record(begin, queue, &err), &err);
+        for (int i = 0; i < INNER; i++)
+            must(launchers.ops[g->s.op](&g->job, &copies[i % COPIES], &err), &err);
+        must(cuda_event_record(end, queue, &err), &err);
+        must(cuda_wait(queue, &err), &err);
+        double us;
+        must(cuda_event_elapsed(begin, end, &us, &err), &err);
+        if (r >= 0)
+            times[r] = us / INNER;
+    }
+    qsort(times, BENCH_RUNS, sizeof *times, compare);
+    double us = times[BENCH_RUNS / 2];
+    printf("# %-44s %9.1f us %8.0f GB/s %7.1f TFLOP/s\n", what, us, n_bytes / us / 1e3,
+           n_flops / us / 1e6);
+    fflush(stdout);
+    cuda_event_free(begin);
+    cuda_event_free(end);
+}
+
+/* Called by checkkernels after the CPU's levels. False: there is no GPU. */
+bool check_gpu(const kernel_table *ref);
+bool check_gpu(const kernel_table *ref)
+{
+    lace_error err;
+    if (!gpu_is_built() || cuda_count() == 0)
+        return false;
+    must(gpu_open(0, &card, &err), &err);
+    must(cuda_queue_create(card->device, &queue, &err), &err);
+    must(gpu_uploader_create(card, &uploader, &err), &err);
+    gpu_launchers_init(&launchers);
+    printf("# on %s\n", card->info.name);
+    check_gpu_matmul(ref);
+    check_gpu_moe(ref);
+    check_gpu_attend(ref);
+    gpu_uploader_free(uploader);
+    cuda_queue_free(queue);
+    gpu_close(card);
+    return true;
+}

@@ -1,0 +1,43 @@
+/*
+ * Steps on a GPU: everything that a step points to is copied there, the step is launched, and what
+ * it made comes back. Checks of GPU kernels skip, in sight, where there is none.
+ */
+#ifndef LACE_TESTS_CHECK_GPU_H
+#define LACE_TESTS_CHECK_GPU_H
+
+#include "checkkernels.h"
+#include "kernels/cuda/gpu.h"
+
+/* The checks, in check_gpu_matmul.c and check_gpu_attend.c. ref: the plain kernels. */
+void check_gpu_matmul(const kernel_table *ref);
+void check_gpu_moe(const kernel_table *ref);
+void check_gpu_attend(const kernel_table *ref);
+
+/* A step that is prepared on the card. Memory lives until gpu_step_release. */
+typedef struct gpu_step {
+    step s; /* with addresses of the card */
+    gpu_job job;
+    gpu_batch batch;
+    int64_t n_rows;
+} gpu_step;
+
+/*
+ * s: with addresses of the host; weights hold the file's blocks. sequences: [n_tokens] the row of
+ * the page tables that each token has, or NULL without a cache. kv_bytes: size of the cache.
+ */
+void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t *sequences,
+                      const int32_t *const *tables, int n_sequences, int pages_per_sequence,
+                      uint64_t kv_bytes, int64_t n_context);
+
+/* Launch it, and wait. */
+void gpu_step_run(gpu_step *g);
+
+/* Rows of out[i] to an operand of the host. */
+void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows);
+
+/* Time it, and print a line: the median of several runs. The weights rotate through copies. */
+void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flops);
+
+void gpu_step_release(void);
+
+#endif

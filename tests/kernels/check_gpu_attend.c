@@ -1,0 +1,191 @@
+/* Attention on a GPU against the plain version: runs, single tokens, mixed batches. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "check_cache.h"
+#include "check_gpu.h"
+
+/*
+ * Queries and the weights of the softmax are rounded to f16, scores are sums in f32: a score of
+ * size 10 is off by 10 * 2^-12 at most, and its weight by as much; on average 1e-3, squared 1e-6.
+ * The sharpest shapes here have scores of 30.
+ */
+static const double max_nmse = 5e-6;
+
+static const struct {
+    int n_heads, n_kv_heads, head_dim;
+} heads[] = {{4, 4, 64}, {8, 2, 128}, {8, 1, 64}, {6, 2, 96}, {5, 1, 80}, {4, 2, 16}, {2, 1, 256}};
+enum { N_HEADS = sizeof heads / sizeof heads[0] };
+
+static const struct {
+    const char *name;
+    int n_sequences, n_past[CACHE_MAX_SEQUENCES], n_new[CACHE_MAX_SEQUENCES];
+} batches[] = {
+    {"decode of four", 4, {5, 64, 130, 1}, {1, 1, 1, 1}},
+    {"long decode of two", 2, {1500, 700}, {1, 1}},
+    {"draft of three", 1, {90}, {3}},
+    {"prefill 70", 1, {0}, {70}},
+    {"prefill 17 after 100", 1, {100}, {17}},
+    {"prefill 300", 1, {0}, {300}},
+    {"mixed", 3, {40, 0, 77}, {1, 30, 6}},
+};
+enum { N_BATCHES = sizeof batches / sizeof batches[0] };
+
+typedef struct extras {
+    int window;
+    float softcap;
+    bool has_sinks;
+} extras;
+static const extras all_extras[] = {
+    {0, 0, false}, {37, 0, false}, {0, 20, false}, {0, 0, true}, {8, 5, true}};
+
+typedef struct shape_of {
+    dtype type;
+    int n_heads, n_kv_heads, head_dim;
+    extras e;
+} shape_of;
+
+/* A step and its cache; sequences and tables as the GPU wants them. */
+typedef struct attend_case {
+    check_cache c;
+    step s;
+    int32_t *sequences;
+    const int32_t *tables[CACHE_MAX_SEQUENCES];
+    int pages_per_sequence;
+} attend_case;
+
+static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, float q_size)
+{
+    check_cache_init(&a->c, cs);
+    check_cache_fill(&a->c, 1.0f);
+    int n = a->c.b.n_tokens, dim = o->head_dim;
+    a->s = (step){.op = OP_ATTEND, .row_factor = 1};
+    operand *q = &a->s.in[0];
+    *q = (operand){.width = (int64_t)o->n_heads * dim};
+    q->stride = act_row_bytes(ACT_F32, q->width);
+    q->data = check_alloc(q->stride * (uint64_t)n);
+    a->s.out[0] = *q;
+    a->s.out[0].data = check_alloc(q->stride * (uint64_t)n);
+    for (int t = 0; t < n; t++) {
+        check_fill_f32(check_row(q, t), q->width, CHECK_NORMAL);
+        for (int64_t i = 0; i < q->width; i++)
+            check_row(q, t)[i] *= q_size;
+    }
+    a->s.a.attend.kv = a->c.kv;
+    a->s.a.attend.n_heads = o->n_heads;
+    a->s.a.attend.scale = 1.0f / sqrtf((float)dim);
+    a->s.a.attend.window = o->e.window;
+    a->s.a.attend.softcap = o->e.softcap;
+    if (o->e.has_sinks) {
+        float *sinks = check_alloc(4 * (uint64_t)o->n_heads);
+        check_fill_f32(sinks, o->n_heads, CHECK_NORMAL);
+        a->s.a.attend.sinks = sinks;
+    }
+    /* Tables of one length, filled up with pages that are not there. */
+    a->pages_per_sequence = (a->c.n_context + cs->page_tokens - 1) / cs->page_tokens;
+    a->sequences = check_alloc(4 * (uint64_t)n);
+    int t = 0;
+    for (int i = 0; i < cs->n_sequences; i++) {
+        int used = (cs->n_past[i] + cs->n_new[i] + cs->page_tokens - 1) / cs->page_tokens;
+        int32_t *table = check_alloc(4 * (uint64_t)a->pages_per_sequence);
+        for (int k = 0; k < a->pages_per_sequence; k++)
+            table[k] = k < used ? a->c.b.pages[1][t][k] : -1;
+        /* Pages that no token's window reaches are given back. */
+        for (int k = 0; o->e.window && k < used; k++)
+            if ((k + 1) * cs->page_tokens <= cs->n_past[i] + 1 - o->e.window)
+                table[k] = -1;
+        a->tables[i] = table;
+        for (int k = 0; k < cs->n_new[i]; k++)
+            a->sequences[t++] = i;
+    }
+}
+
+static void prepare(gpu_step *g, const attend_case *a, int n_sequences)
+{
+    gpu_step_prepare(g, &a->s, &a->c.b, a->sequences, a->tables, n_sequences, a->pages_per_sequence,
+                     a->c.n_bytes, a->c.n_context);
+}
+
+static void check_one(const kernel_table *ref, const shape_of *o, int k)
+{
+    cache_shape cs = {.type = o->type,
+                      .n_heads = o->n_kv_heads,
+                      .head_dim = o->head_dim,
+                      .page_tokens = 32,
+                      .n_sequences = batches[k].n_sequences};
+    memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
+    memcpy(cs.n_new, batches[k].n_new, sizeof cs.n_new);
+    float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
+    check_shape("%s, %d heads, %d of kv, of %d, window %d cap %g sinks %d size %g", batches[k].name,
+                o->n_heads, o->n_kv_heads, o->head_dim, o->e.window, (double)o->e.softcap,
+                o->e.has_sinks, (double)size);
+    attend_case a;
+    gpu_step g;
+    make_case(&a, &cs, o, size);
+    int n = a.c.b.n_tokens;
+    prepare(&g, &a, cs.n_sequences);
+    gpu_step_run(&g);
+    gpu_step_fetch(&g, 0, &a.s.out[0], n);
+    gpu_step_release();
+    step plain = a.s;
+    plain.out[0].data = check_alloc(a.s.out[0].stride * (uint64_t)n);
+    check_run(ref->ops[OP_ATTEND], &plain, &a.c.b, 1, a.c.n_context);
+    for (int t = 0; t < n; t++)
+        if (!check_f32("out", check_row(&plain.out[0], t), check_row(&a.s.out[0], t),
+                       a.s.out[0].width, max_nmse))
+            return;
+}
+
+/* Llama-3-8B's heads: prompts, and one token of several sequences. */
+static void bench(void)
+{
+    static const struct {
+        int n_sequences, n_past, n_new;
+    } shapes[] = {{1, 0, 512}, {1, 0, 2048}, {1, 1536, 512}, {4, 511, 1}, {4, 4000, 1}};
+    shape_of o = {.type = DTYPE_F16, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128};
+    for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
+        cache_shape cs = {.type = o.type,
+                          .n_heads = o.n_kv_heads,
+                          .head_dim = o.head_dim,
+                          .page_tokens = 32,
+                          .n_sequences = shapes[k].n_sequences};
+        for (int i = 0; i < cs.n_sequences; i++) {
+            cs.n_past[i] = shapes[k].n_past;
+            cs.n_new[i] = shapes[k].n_new;
+        }
+        check_shape("bench");
+        attend_case a;
+        gpu_step g;
+        char what[64];
+        make_case(&a, &cs, &o, 1);
+        prepare(&g, &a, cs.n_sequences);
+        double keys = 0, all = (double)shapes[k].n_past + shapes[k].n_new;
+        for (int i = 0; i < shapes[k].n_new; i++)
+            keys += shapes[k].n_past + i + 1;
+        snprintf(what, sizeof what, "attend f16, %d x %d tokens after %d", cs.n_sequences,
+                 shapes[k].n_new, shapes[k].n_past);
+        gpu_step_bench(&g, what, cs.n_sequences * all * 8 * 128 * 2 * 2,
+                       cs.n_sequences * keys * 32 * 128 * 4);
+        gpu_step_release();
+    }
+}
+
+void check_gpu_attend(const kernel_table *ref)
+{
+    static const dtype types[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_F32};
+    for (int i = 0; i < 3; i++) {
+        if (!check_begin("gpu_attend", dtype_describe(types[i])->name, ref))
+            continue;
+        for (int h = 0; h < N_HEADS; h++)
+            for (int k = 0; k < N_BATCHES; k++) {
+                shape_of o = {types[i], heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
+                              all_extras[(h + k + i) % 5]};
+                if (types[i] != DTYPE_Q8_0 || o.head_dim % 32 == 0)
+                    check_one(ref, &o, k);
+            }
+        check_end();
+        if (check_is_bench() && types[i] == DTYPE_F16)
+            bench();
+    }
+}
