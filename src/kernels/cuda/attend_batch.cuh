@@ -1,4 +1,5 @@
-/* What the two kernels of batched attention share: matrix instructions, and rows of the cache. */
+/* What the two kernels of batched attention share: matrix instructions, and
+ * rows of the cache. */
 #ifndef LACE_KERNELS_CUDA_ATTEND_BATCH_CUH
 #define LACE_KERNELS_CUDA_ATTEND_BATCH_CUH
 
@@ -17,7 +18,8 @@ static __device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint3
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* 8 values of a row of the cache, from number i (a multiple of 8) on, as f16. */
+/* 8 values of a row of the cache, from number i (a multiple of 8) on, as f16.
+ */
 static __device__ __forceinline__ uint4 cache_load8(int type, const uint8_t *row, int i)
 {
     if (type == DTYPE_F16)
@@ -38,6 +40,35 @@ static __device__ __forceinline__ uint4 cache_load8(int type, const uint8_t *row
         out[n] = pack_f16(scale * (float)(int8_t)(two & 255), scale * (float)(int8_t)(two >> 8));
     }
     return make_uint4(out[0], out[1], out[2], out[3]);
+}
+
+/* Two powers of 2 and shares, which are in 0..1. */
+static __device__ __forceinline__ float power_of_2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ uint32_t pack_shares(float low, float high)
+{
+    __half2 h = __floats2half2_rn(low, high);
+    return *(uint32_t *)&h;
+}
+
+/* Keys of a position, for pages of a power of 2; values lie v_offset - k_offset
+ * behind them. */
+static __device__ __forceinline__ const uint8_t *
+cache_keys(const gpu_cache &c, int page_shift, const int32_t *table, int head, int position)
+{
+    int in_page = position & ((1 << page_shift) - 1);
+    return c.data + (uint64_t)table[position >> page_shift] * c.page_bytes + c.k_offset +
+           (uint64_t)((head << page_shift) + in_page) * c.row_bytes;
+}
+
+static __device__ __forceinline__ const int32_t *cache_table(const gpu_cache &c, int sequence)
+{
+    return c.tables + (int64_t)sequence * c.pages_per_sequence;
 }
 
 /* A score in powers of 2, from the plain product. */

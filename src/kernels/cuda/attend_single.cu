@@ -1,12 +1,13 @@
 /*
- * Attention of single tokens of many sequences (batched decode): a block for each token, KV head
- * and part of the context.
+ * Attention of single tokens of many sequences (batched decode): a block for
+ * each token, KV head and part of the context.
  *
- * The query heads that share a KV head, up to 16, are the rows of a matrix instruction. Each of
- * four warps takes 16 positions at a time, straight from the cache into the order of the
- * instruction: a lane reads 16 bytes of a key, and the dimensions are permuted for both sides
- * alike; of values it reads 16 bytes of four positions and pairs them up. What the warps and the
- * parts have is put together at the end, in a fixed order.
+ * The query heads that share a KV head, up to 16, are the rows of a matrix
+ * instruction. Each of four warps takes 16 positions at a time, straight from
+ * the cache into the order of the instruction: a lane reads 16 bytes of a key,
+ * and the dimensions are permuted for both sides alike; of values it reads 16
+ * bytes of four positions and pairs them up. What the warps and the parts have
+ * is put together at the end, in a fixed order.
  */
 #include "kernels/cuda/attend_batch.cuh"
 
@@ -31,7 +32,10 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
     wait_previous();
     int sequence = c.sequences[token], last = c.positions[token];
     int first = a.window && last + 1 > a.window ? last + 1 - a.window : 0;
-    /* Parts are counted from position 0, so that they do not move with the window. */
+    const int32_t *table = cache_table(c, sequence);
+    int64_t apart = (int64_t)(c.v_offset - c.k_offset);
+    /* Parts are counted from position 0, so that they do not move with the
+     * window. */
     int begin = p.n_parts > 1 ? max(first, (int)blockIdx.z * p.part_keys) : first;
     int end = p.n_parts > 1 ? min(last + 1, ((int)blockIdx.z + 1) * p.part_keys) : last + 1;
 
@@ -59,22 +63,36 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
         out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
 
     for (int at = begin / GROUP * GROUP + GROUP * warp; at < end; at += GROUP * WARPS) {
+        /* Keys and values are asked for together: there is one wait for memory, not two. */
+        uint4 k[2][D / 32], v[D / 64][4];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int key = max(begin, min(at + 8 * i + r, last)); /* others have no page */
+            const uint8_t *row = cache_keys(c, p.page_shift, table, head, key);
+#pragma unroll
+            for (int m = 0; m < D / 32; m++) {
+                int n = 32 * m + 8 * quad;
+                k[i][m] = n < dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* positions 2 quad + 0, 1, 8, 9 */
+            int key = max(begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), last));
+            const uint8_t *row = cache_keys(c, p.page_shift, table, head, key) + apart;
+#pragma unroll
+            for (int m = 0; m < D / 64; m++) {
+                int n = 64 * m + 8 * r;
+                v[m][i] = n < dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
+            }
+        }
         float s[2][4];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
-            int key = max(begin, min(at + 8 * i + r, last)); /* others have no page */
-            const uint8_t *row = cache_row(c, c.k_offset, sequence, head, key);
-            uint4 k[D / 32];
 #pragma unroll
             for (int m = 0; m < D / 32; m++) {
-                int n = 32 * m + 8 * quad;
-                k[m] = n < dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
-            }
-#pragma unroll
-            for (int m = 0; m < D / 32; m++) {
-                mma_f16(s[i], q[m][0], q[m][1], q[m][2], q[m][3], k[m].x, k[m].y);
-                mma_f16(s[i], q[m][4], q[m][5], q[m][6], q[m][7], k[m].z, k[m].w);
+                mma_f16(s[i], q[m][0], q[m][1], q[m][2], q[m][3], k[i][m].x, k[i][m].y);
+                mma_f16(s[i], q[m][4], q[m][5], q[m][6], q[m][7], k[i][m].z, k[i][m].w);
             }
         }
         float now[2] = {most[0], most[1]}, fade[2];
@@ -90,7 +108,7 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
         for (int i = 0; i < 2; i++) {
             now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
             now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
-            fade[i] = now[i] == -INFINITY ? 1.0f : exp2f(most[i] - now[i]);
+            fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
             most[i] = now[i];
             sum[i] *= fade[i];
         }
@@ -100,11 +118,11 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 float base = most[e >> 1] == -INFINITY ? 0.0f : most[e >> 1];
-                s[i][e] = exp2f(s[i][e] - base);
+                s[i][e] = power_of_2(s[i][e] - base);
                 sum[e >> 1] += s[i][e];
             }
-            share[i][0] = pack_f16(s[i][0], s[i][1]);
-            share[i][1] = pack_f16(s[i][2], s[i][3]);
+            share[i][0] = pack_shares(s[i][0], s[i][1]);
+            share[i][1] = pack_shares(s[i][2], s[i][3]);
         }
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
@@ -113,31 +131,24 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
             out[i][2] *= fade[1];
             out[i][3] *= fade[1];
         }
-        const uint8_t *rows[4]; /* positions 2 quad + 0, 1, 8, 9 */
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            rows[i] = cache_row(c, c.v_offset, sequence, head,
-                                max(begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), last)));
 #pragma unroll
         for (int m = 0; m < D / 64; m++) {
-            uint32_t v[4][4];
-            int n = 64 * m + 8 * r;
+            uint32_t x[4][4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                uint4 x = n < dim ? cache_load8(c.type, rows[i], n) : make_uint4(0, 0, 0, 0);
-                v[i][0] = x.x, v[i][1] = x.y, v[i][2] = x.z, v[i][3] = x.w;
-            }
+            for (int i = 0; i < 4; i++)
+                x[i][0] = v[m][i].x, x[i][1] = v[m][i].y, x[i][2] = v[m][i].z, x[i][3] = v[m][i].w;
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 uint32_t which = j & 1 ? 0x7632 : 0x5410;
                 mma_f16(out[8 * m + j], share[0][0], share[0][1], share[1][0], share[1][1],
-                        __byte_perm(v[0][j >> 1], v[1][j >> 1], which),
-                        __byte_perm(v[2][j >> 1], v[3][j >> 1], which));
+                        __byte_perm(x[0][j >> 1], x[1][j >> 1], which),
+                        __byte_perm(x[2][j >> 1], x[3][j >> 1], which));
             }
         }
     }
 
-    /* The warps' parts. Column 2 quad + e of block 8 m + j is dimension 64 m + 8 (2 quad + e) + j.
+    /* The warps' parts. Column 2 quad + e of block 8 m + j is dimension 64 m + 8
+     * (2 quad + e) + j.
      */
     constexpr int STRIDE = D + 2;
 #pragma unroll
@@ -171,13 +182,13 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
         float base = top == -INFINITY ? 0.0f : top;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float fade = exp2f(from[w * GROUP * STRIDE + D] - base);
+            float fade = power_of_2(from[w * GROUP * STRIDE + D] - base);
             total += fade * from[w * GROUP * STRIDE + D + 1];
             value += fade * from[w * GROUP * STRIDE + n];
         }
         if (p.n_parts == 1) {
             if (a.sinks)
-                total += exp2f(a.sinks[h] * LOG2_E - base);
+                total += power_of_2(a.sinks[h] * LOG2_E - base);
             a.out[(int64_t)token * a.out_stride + h * dim + n] = value / total;
             continue;
         }
@@ -201,13 +212,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int i = 0; i < p.n_parts; i++)
         top = fmaxf(top, part_at(p, t, h, i)[0]);
     if (p.a.sinks)
-        total = exp2f(p.a.sinks[h] * LOG2_E - top);
+        total = power_of_2(p.a.sinks[h] * LOG2_E - top);
     for (int i = 0; i < p.n_parts; i++)
-        total += exp2f(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[1];
+        total += power_of_2(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[1];
     for (int n = threadIdx.x; n < dim; n += THREADS) {
         float value = 0;
         for (int i = 0; i < p.n_parts; i++)
-            value += exp2f(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[2 + n];
+            value += power_of_2(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[2 + n];
         p.a.out[(int64_t)(p.token0 + t) * p.a.out_stride + h * dim + n] = value / total;
     }
 }

@@ -1,21 +1,25 @@
 /*
- * Parameters of the batched kernels (way 2 of gpu.h); read by C and by CUDA. Strides are in floats.
+ * Parameters of the batched kernels (way 2 of gpu.h); read by C and by CUDA.
+ * Strides are in floats.
  */
 #ifndef LACE_KERNELS_CUDA_BATCH_PARAMS_H
 #define LACE_KERNELS_CUDA_BATCH_PARAMS_H
 
 #include "kernels/cuda/gpu_params.h"
 
-/* ---- Matrices -------------------------------------------------------------------------------- */
+/* ---- Matrices
+ * --------------------------------------------------------------------------------
+ */
 
 enum { BATCH_STORE, BATCH_ADD, BATCH_GLU };
 
 /*
- * Choices of a router grouped by expert: the slots of an expert are neighbours and begin at a
- * multiple of 8. An item is token * n_used + choice.
+ * Choices of a router grouped by expert: the slots of an expert are neighbours
+ * and begin at a multiple of 8. An item is token * n_used + choice.
  */
 typedef struct batch_slots {
-    const int32_t *begin; /* [n_experts + 1]; NULL: there are no experts, a slot is a token */
+    const int32_t *begin; /* [n_experts + 1]; NULL: there are no experts, a slot
+                             is a token */
     const int32_t *count; /* [n_experts] */
     const int32_t *rows;  /* [n_slots] the row of the result that a slot makes */
     int32_t n_slots;      /* at most */
@@ -31,7 +35,8 @@ typedef struct batch_matmul {
     int32_t n_weights;
     int32_t n_tiles;       /* along K */
     const uint8_t *x;      /* atoms, batch_common.cuh */
-    const float *x_scales; /* [n_tokens] what the atoms of a row are to be multiplied with */
+    const float *x_scales; /* [n_tokens] what the atoms of a row are to be
+                              multiplied with */
     int32_t n_tokens;      /* or slots at most */
     int32_t mode, glu;
     float scale;            /* of the products, with the kind's unit divided out */
@@ -53,7 +58,8 @@ typedef struct batch_atoms {
     int32_t width, n_rows, n_k64, is_half;
 } batch_atoms;
 
-/* The sums of parts, and bias, to or added to their places: fields as in batch_matmul. */
+/* The sums of parts, and bias, to or added to their places: fields as in
+ * batch_matmul. */
 typedef struct batch_finish {
     const float *parts;
     const float *bias[3];
@@ -72,11 +78,14 @@ typedef struct batch_sort {
     int32_t n_tokens, n_used, n_experts, n_slots;
 } batch_sort;
 
-/* ---- Attention ------------------------------------------------------------------------------- */
+/* ---- Attention
+ * -------------------------------------------------------------------------------
+ */
 
 typedef struct batch_attend {
     gpu_attend a;             /* q and out begin at the batch's first token */
     int32_t token0, n_tokens; /* of the batch */
+    int32_t page_shift;       /* a page has 1 << page_shift positions */
     int32_t n_parts;          /* single tokens: the context is cut into so many */
     int32_t part_keys;        /* keys of a part, a multiple of a page */
     float *parts;             /* [n_tokens][n_heads][n_parts][2 + head_dim]: most, sum, out */

@@ -3,16 +3,19 @@
 #include "kernels/cuda/batch_params.h"
 #include "kernels/cuda/rows.cuh"
 
+enum { ATOMS_THREADS = 512 };
+
 /* The largest magnitude of all threads of the block. */
 static __device__ __forceinline__ float block_most(float v)
 {
-    __shared__ float parts[8];
+    __shared__ float parts[ATOMS_THREADS / 32];
     v = warp_max(v);
     if ((threadIdx.x & 31) == 0)
         parts[threadIdx.x >> 5] = v;
     __syncthreads();
     v = 0;
-    for (int i = 0; i < 8; i++)
+#pragma unroll
+    for (int i = 0; i < ATOMS_THREADS / 32; i++)
         v = fmaxf(v, parts[i]);
     return v;
 }
@@ -21,7 +24,7 @@ static __device__ __forceinline__ float block_most(float v)
  * A block for each row; missing values and rows are zeros. Rows are scaled by a power of 2 so that
  * the largest value is around 2^12: no value is too large for f16, small ones keep their bits.
  */
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
     batch_atoms_rows(const __grid_constant__ batch_atoms p)
 {
     int row = blockIdx.x;

@@ -1,14 +1,17 @@
 /*
  * Steps of many rows: prefill, and batches of several sequences.
  *
- * Matrices: rows become f16 atoms, scaled row by row (batch_rows.cu), and go through
- * matmul_batch_*: one read of the weights for up to 128 rows. Where a matrix has too few rows to
- * give every processor a block, K is cut into parts whose sums are added afterwards. Experts'
- * tokens are grouped by expert first, and only chosen experts are read.
+ * Matrices: rows become f16 atoms, scaled row by row (batch_rows.cu), and go
+ * through matmul_batch_*: one read of the weights for up to 128 rows. Where a
+ * matrix has too few rows to give every processor a block, K is cut into parts
+ * whose sums are added afterwards. Experts' tokens are grouped by expert first,
+ * and only chosen experts are read.
  *
- * Attention: runs of tokens of one sequence (attend_run.cu), single tokens (attend_single.cu).
+ * Attention: runs of tokens of one sequence (attend_run.cu), single tokens
+ * (attend_single.cu).
  *
- * What these do not cover (f32 weights, odd shapes, one row) goes to the general kernels.
+ * What these do not cover (f32 weights, odd shapes, one row) goes to the
+ * general kernels.
  */
 #include <assert.h>
 
@@ -44,7 +47,9 @@ static int64_t n_rows_of(const gpu_job *j, const step *s)
     return s->row_factor > 1 ? n * s->row_factor : n;
 }
 
-/* ---- Atoms ----------------------------------------------------------------------------------- */
+/* ---- Atoms
+ * -----------------------------------------------------------------------------------
+ */
 
 static bool is_half(tile_kind kind)
 {
@@ -97,17 +102,16 @@ static lace_status make_atoms(const gpu_job *j, const operand *x, const int32_t 
                      .n_k64 = n_k64(kind, x->width),
                      .is_half = is_half(kind)};
     uint32_t grid[3] = {(uint32_t)round_up((uint64_t)n_rows, 8), 1, 1};
-    return start(j, "batch_atoms_rows", grid, 256, 0, &p, err);
+    return start(j, "batch_atoms_rows", grid, 512, 0, &p, err);
 }
 
-/* ---- Matrices -------------------------------------------------------------------------------- */
+/* ---- Matrices
+ * --------------------------------------------------------------------------------
+ */
 
 enum { N_WIDTHS = 4, GROUP_ROWS = 64, GROUP_THREADS = 128 };
 
-static const struct {
-    int32_t n_tokens;
-    int32_t atom_stages; /* of the ring in shared memory; matmul_batch.cuh */
-} widths[N_WIDTHS] = {{8, 8}, {32, 8}, {64, 8}, {128, 4}};
+static const int32_t widths[N_WIDTHS] = {8, 32, 64, 128}; /* tokens of a block */
 
 static const char *const matmul_names[TILE_COUNT][N_WIDTHS] = {
 #define X(id, name, n_bytes, n_cols)                                                               \
@@ -120,7 +124,7 @@ static const char *const matmul_names[TILE_COUNT][N_WIDTHS] = {
 static int width_for(int64_t n_tokens)
 {
     int i = 0;
-    while (i + 1 < N_WIDTHS && widths[i].n_tokens < n_tokens)
+    while (i + 1 < N_WIDTHS && widths[i] < n_tokens)
         i++;
     return i;
 }
@@ -129,9 +133,15 @@ static int width_for(int64_t n_tokens)
 static uint32_t shared_bytes(tile_kind kind, int width, int n_groups)
 {
     int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
-    int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
-    int n = widths[width].n_tokens, glu = n_groups / 2 * GROUP_ROWS * ((n < 32 ? 32 : n) + 1) * 4;
-    int all = widths[width].atom_stages * (n * 128 + 16) + 4 * n_groups * stages * (stride + 8);
+    int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3, n = widths[width];
+    int steps = n < 64 ? 4 : n < 128 ? 2 : 1;
+    steps = tile_cols(kind) / 64 < steps ? tile_cols(kind) / 64 : steps;
+    int stage_bytes = n * 128 * steps;
+    int atom_stages = (227 * 1024 - 1024 - 16 * stages * stride) / stage_bytes,
+        most = n < 64 ? 8 : 6;
+    atom_stages = atom_stages < most ? atom_stages : most;
+    int glu = n_groups / 2 * GROUP_ROWS * ((n < 32 ? 32 : n) + 1) * 4;
+    int all = atom_stages * (stage_bytes + 16) + 4 * n_groups * stages * (stride + 8);
     return (uint32_t)(all > glu ? all : glu);
 }
 
@@ -159,8 +169,9 @@ static int count_blocks(const batch_matmul *p, int n_groups)
 }
 
 /*
- * Blocks of 256 rows, the cheapest, if there are enough of them; else of 128. Few tokens: parts of
- * K until every processor has a block, each of at least two tiles of 256 values.
+ * Blocks of 256 rows, the cheapest, if there are enough of them; else of 128.
+ * Few tokens: parts of K until every processor has a block, each of at least
+ * two tiles of 256 values.
  */
 static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors, int32_t n_tiles_x)
 {
@@ -192,7 +203,7 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
                                lace_error *err)
 {
     int width = width_for(p->n_tokens);
-    int32_t n_tiles_x = divide_up(p->n_tokens, widths[width].n_tokens);
+    int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
     cut c = choose_cut(p, kind, j->g->info.n_processors, n_tiles_x);
     p->part_stride = 0;
     for (int i = 0; i < p->n_weights; i++) {
@@ -287,7 +298,9 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     return LACE_OK;
 }
 
-/* ---- Experts --------------------------------------------------------------------------------- */
+/* ---- Experts
+ * ---------------------------------------------------------------------------------
+ */
 
 static int64_t max_slots(const step *s, int64_t n_tokens)
 {
@@ -358,8 +371,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     int64_t typical = 2 * n * s->a.moe.n_used / n_experts;
     int width = width_for(typical < n ? typical : n);
     p.blocks = count_blocks(&p, 4);
-    uint32_t grid[3] = {(uint32_t)divide_up(n, widths[width].n_tokens),
-                        (uint32_t)(p.blocks * n_experts), 1};
+    uint32_t grid[3] = {(uint32_t)divide_up(n, widths[width]), (uint32_t)(p.blocks * n_experts), 1};
     TRY(start(j, matmul_names[kind][width], grid, 4 * GROUP_THREADS, shared_bytes(kind, width, 4),
               &p, err));
     if (is_glu)
@@ -377,9 +389,19 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     return gpu_start(j, "combine_rows", rows, 256, 0, &c, err);
 }
 
-/* ---- Attention ------------------------------------------------------------------------------- */
+/* ---- Attention
+ * -------------------------------------------------------------------------------
+ */
 
-enum { N_DIMS = 3, MIN_RUN = 8, RUN_ROWS = 64, RUN_THREADS = 128, MAX_CONTEXT_PARTS = 32 };
+enum {
+    N_DIMS = 3,
+    MIN_RUN = 8,
+    PART_KEYS = 128,
+    RUN_ROWS = 64,
+    RUN_KEYS = 32,
+    RUN_THREADS = 128,
+    MAX_CONTEXT_PARTS = 32
+};
 
 static const struct {
     int32_t dim;
@@ -410,8 +432,8 @@ static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_err
 {
     int32_t dim = dims[d].dim, tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
-    return start(j, dims[d].run, grid, RUN_THREADS, (uint32_t)(5 * RUN_ROWS * (2 * dim + 16)), p,
-                 err);
+    return start(j, dims[d].run, grid, RUN_THREADS,
+                 (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16)), p, err);
 }
 
 static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace_error *err)
@@ -422,9 +444,9 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
         longest = position > longest ? position : longest;
     }
     longest++;
-    int32_t n_blocks = p->n_tokens * p->a.cache.n_heads, page = 4 * RUN_ROWS;
+    int32_t n_blocks = p->n_tokens * p->a.cache.n_heads;
     int32_t wanted = divide_up(3 * j->g->info.n_processors, n_blocks);
-    int32_t most = divide_up(longest, page);
+    int32_t most = divide_up(longest, PART_KEYS);
     p->n_parts = wanted < most ? wanted : most;
     if (p->n_parts > MAX_CONTEXT_PARTS)
         p->n_parts = MAX_CONTEXT_PARTS;
@@ -444,9 +466,13 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     const gpu_batch *b = j->batch;
     int32_t per_head = s->a.attend.n_heads / kv->n_heads;
     int d = dim_for(kv->head_dim);
-    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || b->n_tokens < 2)
+    int shift = 0;
+    while (1 << shift < kv->page_tokens)
+        shift++;
+    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || b->n_tokens < 2 ||
+        1 << shift != kv->page_tokens)
         return gpu_launch_attend(j, s, err);
-    batch_attend p = {.a = gpu_attend_of(j, s)};
+    batch_attend p = {.a = gpu_attend_of(j, s), .page_shift = shift};
     for (int32_t t = 0; t < b->n_tokens;) {
         int32_t n = run_length(b, t);
         p.token0 = t;
@@ -465,7 +491,9 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     return LACE_OK;
 }
 
-/* ---- The table ------------------------------------------------------------------------------- */
+/* ---- The table
+ * -------------------------------------------------------------------------------
+ */
 
 void gpu_launchers_init_batched(gpu_launchers *l)
 {
@@ -501,7 +529,7 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
                4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)w->n_rows;
     }
     case OP_ATTEND: {
-        uint64_t parts = (uint64_t)divide_up(n_context, 4 * RUN_ROWS);
+        uint64_t parts = (uint64_t)divide_up(n_context, PART_KEYS);
         parts = parts < MAX_CONTEXT_PARTS ? parts : MAX_CONTEXT_PARTS;
         /* More than one part only while there are few blocks. */
         uint64_t blocks = n * (uint64_t)s->a.attend.kv.n_heads;

@@ -1,19 +1,23 @@
 /*
- * Matrix products of many rows: weights are read once for up to 128 rows, go from tiles to f16 in
- * the registers of a warp, and meet f16 activations.
+ * Matrix products of many rows: weights are read once for up to 128 rows, go
+ * from tiles to f16 in the registers of a warp, and meet f16 activations.
  *
- * On sm_90a a block has a number of groups of four warps. Each group takes 64 rows of weights, a
- * warp 16 of them, and all share the activations of N tokens (wgmma):
+ * On sm_90a a block has a number of groups of four warps. Each group takes 64
+ * rows of weights, a warp 16 of them, and all share the activations of N tokens
+ * (wgmma):
  *
- *     tiles  --bulk copies, a ring for each warp-->      shared memory  -->  registers (A)
- *     atoms  --bulk copies, one ring for the block-->    shared memory (B)
+ *     tiles  --bulk copies, a ring for each warp-->      shared memory  -->
+ * registers (A) atoms  --bulk copies, one ring for the block-->    shared
+ * memory (B)
  *
- * The tensor cores work on what one group has prepared while the others unpack. Elsewhere each warp
- * does the same on its own, straight from memory (mma.sync).
+ * The tensor cores work on what one group has prepared while the others unpack.
+ * Elsewhere each warp does the same on its own, straight from memory
+ * (mma.sync).
  *
- * The grid is token tiles x blocks of rows (of each expert) x parts of K. Without parts, sums are
- * finished here: scaled, biased, added, or gated. Parts go to memory, and batch_finish_rows adds
- * them in their order, so that results have the same bits every time.
+ * The grid is token tiles x blocks of rows (of each expert) x parts of K.
+ * Without parts, sums are finished here: scaled, biased, added, or gated. Parts
+ * go to memory, and batch_finish_rows adds them in their order, so that results
+ * have the same bits every time.
  */
 #ifndef LACE_KERNELS_CUDA_MATMUL_BATCH_CUH
 #define LACE_KERNELS_CUDA_MATMUL_BATCH_CUH
@@ -52,7 +56,8 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
         if (w.token0 >= w.token_end)
             return false;
     }
-    if (p.mode == BATCH_GLU) { /* half of the groups take gate, the others the same rows of up */
+    if (p.mode == BATCH_GLU) { /* half of the groups take gate, the others the
+                                  same rows of up */
         int half = n_groups / 2;
         w.weight = group >= half;
         w.row0 = (block * half + group % half) * 64;
@@ -77,119 +82,172 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
     return true;
 }
 
-/* ---- Results --------------------------------------------------------------------------------- */
+/* ---- Results
+ * ---------------------------------------------------------------------------------
+ */
 
-/* Sums of a warp: d[4 j + 2 i + e] is row lane / 4 + 8 i, token 8 j + 2 (lane % 4) + e. */
+/*
+ * Sums of a warp: d[4 j + 2 i + e] is row lane / 4 + 8 i, token 8 j + 2 (lane %
+ * 4) + e. Everything that a few tokens need is read before the first of them is
+ * written: the compiler cannot know that these are different places, and one
+ * wait for memory after the other took as long as the product.
+ */
 template <int N>
 static __device__ __forceinline__ void store_sums(const batch_matmul &p, const batch_work &w,
                                                   const float (&d)[N / 2], int lane)
 {
-    bool is_part = gridDim.z > 1;
+    constexpr int SOME = N / 8 < 4 ? N / 8 : 4; /* of j at once */
+    bool is_part = gridDim.z > 1, adds = p.mode == BATCH_ADD && !is_part;
     float *out = p.out[w.weight];
     int64_t stride = p.out_stride[w.weight];
     if (is_part) {
         out = p.parts + (int64_t)blockIdx.z * p.n_tokens * p.part_stride + p.part_offset[w.weight];
         stride = p.part_stride;
     }
+    int row = w.row0 + (lane >> 2);
+    bool has[2] = {row < w.n_rows, row + 8 < w.n_rows};
+    float bias[2];
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int row = w.row0 + (lane >> 2) + 8 * i;
-        if (row >= w.n_rows)
-            continue;
-        float b = w.bias && !is_part ? w.bias[row] : 0.0f;
+    for (int i = 0; i < 2; i++)
+        bias[i] = w.bias && !is_part && has[i] ? w.bias[row + 8 * i] : 0.0f;
 #pragma unroll
-        for (int j = 0; j < N / 8; j++)
+    for (int j0 = 0; j0 < N / 8; j0 += SOME) {
+        float scale[SOME][2], old[SOME][4];
+        int64_t at[SOME][2]; /* -1: no such token */
+#pragma unroll
+        for (int j = 0; j < SOME; j++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                int t = w.token0 + 8 * j + 2 * (lane & 3) + e;
-                if (t >= w.token_end)
-                    continue;
-                float v = p.scale * p.x_scales[t] * d[4 * j + 2 * i + e] + b;
-                if (p.slots.begin)
-                    t = p.slots.rows[t];
-                float *at = out + t * stride + row;
-                *at = p.mode == BATCH_ADD && !is_part ? *at + v : v;
+                int t = w.token0 + 8 * (j0 + j) + 2 * (lane & 3) + e;
+                bool is_any = t < w.token_end;
+                scale[j][e] = is_any ? p.scale * p.x_scales[t] : 0.0f;
+                at[j][e] = !is_any ? -1 : (p.slots.begin ? p.slots.rows[t] : t) * stride + row;
             }
+#pragma unroll
+        for (int j = 0; j < SOME; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                old[j][e] = adds && at[j][e & 1] >= 0 && has[e >> 1]
+                                ? out[at[j][e & 1] + 8 * (e >> 1)]
+                                : 0.0f;
+#pragma unroll
+        for (int j = 0; j < SOME; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (at[j][e & 1] >= 0 && has[e >> 1])
+                    out[at[j][e & 1] + 8 * (e >> 1)] =
+                        scale[j][e & 1] * d[4 * (j0 + j) + e] + bias[e >> 1] + old[j][e];
     }
 }
 
-/* gate and up are in different groups of warps: up goes through shared memory, [row][N + 1]. */
+/* glu_kind of kernels.h with the fast functions: off by 1e-6 of itself. */
+static __device__ __forceinline__ float glu_fast(int kind, float g, float u)
+{
+    if (kind == 1) {
+        float z = 1.5957691216f * (g + 0.044715f * g * g * g); /* (1 + tanh(z / 2)) / 2 */
+        return __fdividef(g, 1.0f + __expf(-z)) * u;
+    }
+    if (kind == 2) {
+        g = fminf(g, 7.0f);
+        u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;
+    }
+    return __fdividef(g, 1.0f + __expf(kind == 2 ? -1.702f * g : -g)) * u;
+}
+
+/*
+ * gate and up of the same rows are in different groups of warps. They exchange half of their sums
+ * through shared memory, [row][N + 1]: one finishes the even tokens, the other the odd ones.
+ */
 template <int N>
 static __device__ __forceinline__ void store_glu(const batch_matmul &p, const batch_work &w,
                                                  const float (&d)[N / 2], int lane, float *shared)
 {
-    int group = threadIdx.x >> 7, half = blockDim.x >> 8;
-    int local = (group % half) * 64 + (w.row0 & 63) + (lane >> 2);
+    constexpr int SOME = N / 8 < 4 ? N / 8 : 4;
+    int group = threadIdx.x >> 7, half = blockDim.x >> 8, row = w.row0 + (lane >> 2);
+    bool is_up = group >= half, has[2] = {row < w.n_rows, row + 8 < w.n_rows};
+    float *mine = shared + ((group % half) * 64 + (w.row0 & 63) + (lane >> 2)) * (N + 1);
+    float bias[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        bias[i] = w.bias && has[i] ? w.bias[row + 8 * i] : 0.0f;
     __syncthreads(); /* nobody reads the rings any more */
-    if (group >= half)
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int row = w.row0 + (lane >> 2) + 8 * i;
-            float b = w.bias && row < w.n_rows ? w.bias[row] : 0.0f;
-#pragma unroll
-            for (int j = 0; j < N / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    int n = 8 * j + 2 * (lane & 3) + e, t = min(w.token0 + n, w.token_end - 1);
-                    shared[(local + 8 * i) * (N + 1) + n] =
-                        p.scale * p.x_scales[t] * d[4 * j + 2 * i + e] + b;
-                }
-        }
+    for (int j = 0; j < N / 8; j++) {
+        int n = 8 * j + 2 * (lane & 3) + !is_up;
+        float scale = p.scale * p.x_scales[min(w.token0 + n, w.token_end - 1)];
+        mine[n] = scale * (is_up ? d[4 * j] : d[4 * j + 1]) + bias[0];
+        mine[8 * (N + 1) + n] = scale * (is_up ? d[4 * j + 2] : d[4 * j + 3]) + bias[1];
+    }
     __syncthreads();
-    if (group >= half)
-        return;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int row = w.row0 + (lane >> 2) + 8 * i;
-        if (row >= w.n_rows)
-            continue;
-        float b = w.bias ? w.bias[row] : 0.0f;
+    for (int j0 = 0; j0 < N / 8; j0 += SOME) {
+        float scale[SOME], other[SOME][2];
+        int64_t at[SOME];
 #pragma unroll
-        for (int j = 0; j < N / 8; j++)
+        for (int j = 0; j < SOME; j++) {
+            int n = 8 * (j0 + j) + 2 * (lane & 3) + is_up, t = w.token0 + n;
+            bool is_any = t < w.token_end;
+            scale[j] = is_any ? p.scale * p.x_scales[t] : 0.0f;
+            at[j] = !is_any ? -1 : (p.slots.begin ? p.slots.rows[t] : t) * p.out_stride[0] + row;
+            other[j][0] = mine[n];
+            other[j][1] = mine[8 * (N + 1) + n];
+        }
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                int n = 8 * j + 2 * (lane & 3) + e, t = w.token0 + n;
-                if (t >= w.token_end)
-                    continue;
-                float gate = p.scale * p.x_scales[t] * d[4 * j + 2 * i + e] + b;
-                if (p.slots.begin)
-                    t = p.slots.rows[t];
-                p.out[0][t * p.out_stride[0] + row] =
-                    glu(p.glu, gate, shared[(local + 8 * i) * (N + 1) + n]);
+        for (int j = 0; j < SOME; j++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const float *sums = d + 4 * (j0 + j) + 2 * i;
+                float own = scale[j] * (is_up ? sums[1] : sums[0]) + bias[i];
+                if (at[j] >= 0 && has[i])
+                    p.out[0][at[j] + 8 * i] = is_up ? glu_fast(p.glu, other[j][i], own)
+                                                    : glu_fast(p.glu, own, other[j][i]);
             }
     }
 }
 
-/* ---- sm_90a ---------------------------------------------------------------------------------- */
+/* Shared memory that a block may have on sm_90. */
+enum { MATMUL_BATCH_SHARED = 227 * 1024 };
+
+/* ---- sm_90a
+ * ----------------------------------------------------------------------------------
+ */
 
 /* Stages of the rings, as many as fit beside each other in shared memory. */
 template <int KIND> struct tile_ring {
     static constexpr int BYTES = tile<KIND>::BYTES;
-    /* A copy is fastest where it has the same offset within 128 bytes as its source. */
+    /* A copy is fastest where it has the same offset within 128 bytes as its
+     * source. */
     static constexpr int STRIDE = BYTES % 128 ? (BYTES + 96 + 127) / 128 * 128 : BYTES;
     static constexpr int STAGES = BYTES > 3000 ? 2 : tile<KIND>::COLS == 64 ? 4 : 3;
 };
 
-template <int N> struct atom_ring {
-    static constexpr int BYTES = N * 128; /* 64 values of N rows */
-    static constexpr int STAGES = N >= 128 ? 4 : 8;
+/*
+ * For many tokens a stage is 64 values of them; for few a whole tile's, so that
+ * barriers are met less often.
+ */
+template <int KIND, int N> struct atom_ring {
+    static constexpr int MOST_STEPS = N < 64 ? 4 : N < 128 ? 2 : 1;
+    static constexpr int STEPS = /* of 64 values in a stage */
+        tile<KIND>::COLS / 64 < MOST_STEPS ? tile<KIND>::COLS / 64 : MOST_STEPS;
+    static constexpr int BYTES = N * 128 * STEPS;
+    static constexpr int ROOM =
+        MATMUL_BATCH_SHARED - 1024 - 16 * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
+    static constexpr int MOST = N < 64 ? 8 : 6;
+    static constexpr int STAGES = ROOM / BYTES < MOST ? ROOM / BYTES : MOST;
+    static_assert(STAGES >= 3, "no room for atoms");
 };
-
-/* Shared memory of a block, in bytes, and at least what gates need to meet. */
-template <int KIND, int N> static constexpr int matmul_batch_shared(int n_warps)
-{
-    return atom_ring<N>::STAGES * atom_ring<N>::BYTES +
-           n_warps * tile_ring<KIND>::STAGES * (tile_ring<KIND>::STRIDE + 8) +
-           16 * atom_ring<N>::STAGES;
-}
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <int KIND, int N>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
     typedef tile_ring<KIND> tring;
-    typedef atom_ring<N> aring;
-    constexpr int STEPS = tile<KIND>::COLS / 64; /* of 64 values in a tile */
+    typedef atom_ring<KIND, N> aring;
+    constexpr int STEPS = tile<KIND>::COLS / 64;   /* of 64 values in a tile */
+    constexpr int PER_TILE = STEPS / aring::STEPS; /* stages of atoms */
+    /* Unpack the next step while the last is multiplied: where registers allow
+     * it. */
+    constexpr bool AHEAD = N < 128 && STEPS > 1;
     extern __shared__ __align__(1024) uint8_t shared[];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
 
@@ -221,14 +279,17 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
         copy_in_once(shared_u32(mine + s * tring::STRIDE) + place(i),
                      w.tiles + (size_t)i * tring::BYTES, tring::BYTES, loaded + 8 * s, policy);
     };
-    int n_atoms = (p.n_tokens + 7) / 8, n_steps = w.n_tiles * STEPS;
+    int n_atoms = (p.n_tokens + 7) / 8, n_stages = w.n_tiles * PER_TILE;
     uint32_t atom_bytes = (uint32_t)min(N / 8, n_atoms - w.token0 / 8) * ATOM_BYTES;
     auto copy_atoms = [&](int i) {
         int s = i % aring::STAGES;
-        size_t at = (size_t)(w.tile0 * STEPS + i) * n_atoms + w.token0 / 8;
-        bar_expect(full + 8 * s, atom_bytes);
-        copy_in(shared_u32(atoms + s * aring::BYTES), p.x + at * ATOM_BYTES, atom_bytes,
-                full + 8 * s);
+        bar_expect(full + 8 * s, aring::STEPS * atom_bytes);
+#pragma unroll
+        for (int k = 0; k < aring::STEPS; k++) {
+            size_t at = (size_t)(w.tile0 * STEPS + i * aring::STEPS + k) * n_atoms + w.token0 / 8;
+            copy_in(shared_u32(atoms + s * aring::BYTES + k * N * 128), p.x + at * ATOM_BYTES,
+                    atom_bytes, full + 8 * s);
+        }
     };
 
     if (threadIdx.x == 0)
@@ -248,7 +309,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     }
     wait_previous();
     if (threadIdx.x == 0)
-        for (int i = 0; i < aring::STAGES - 2 && i < n_steps; i++)
+        for (int i = 0; i < aring::STAGES - 2 && i < n_stages; i++)
             copy_atoms(i);
 
     float d[N / 2];
@@ -256,44 +317,49 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     for (int i = 0; i < N / 2; i++)
         d[i] = 0;
     tile<KIND> unpacked;
-    uint32_t a[16];
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-        a[i] = 0;
+    uint32_t a[AHEAD ? 2 : 1][16];
     for (int t = 0; t < w.n_tiles; t++) {
         const uint8_t *at = mine + t % tring::STAGES * tring::STRIDE + place(t);
-        if (has_rows) {
+        /* Without rows: whatever lies there, for sums that nobody stores. */
+        if (has_rows)
             bar_wait(loaded + 8 * (t % tring::STAGES), t / tring::STAGES & 1);
-            unpacked.begin(at, lane);
-        }
+        unpacked.begin(at, lane);
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
-            int i = t * STEPS + j, s = i % aring::STAGES;
-            /* Two steps behind the others, so that they are not waited for. */
+            int i = t * PER_TILE + j / aring::STEPS, s = i % aring::STAGES;
+            bool is_first = j % aring::STEPS == 0; /* of a stage */
+            /* Two stages behind the others, so that they are not waited for. */
             int next = i + aring::STAGES - 2;
-            if (threadIdx.x == 0 && next < n_steps) {
+            if (is_first && threadIdx.x == 0 && next < n_stages) {
                 if (next >= aring::STAGES)
                     bar_wait(empty + 8 * (next % aring::STAGES), (next / aring::STAGES - 1) & 1);
                 copy_atoms(next);
             }
-            if (has_rows)
-                unpacked.step(at, lane, j, a);
+            unpacked.step(at, lane, j, a[AHEAD ? j & 1 : 0]);
             __syncwarp();
-            bar_wait(full + 8 * s, i / aring::STAGES & 1);
-            uint64_t b = product_operand(shared_u32(atoms + s * aring::BYTES));
+            if (j == STEPS - 1 && lane == 0 && has_rows && t + tring::STAGES < w.n_tiles)
+                copy_tile(t + tring::STAGES); /* this one has been read */
+            __syncwarp();
+            if (is_first)
+                bar_wait(full + 8 * s, i / aring::STAGES & 1);
+            uint64_t b =
+                product_operand(shared_u32(atoms + s * aring::BYTES + j % aring::STEPS * N * 128));
             product_begin();
 #pragma unroll
             for (int n = 0; n < 4; n++)
-                product_add(d, a + 4 * n, b + 2 * n);
+                product_add(d, a[AHEAD ? j & 1 : 0] + 4 * n, b + 2 * n);
             product_end();
-            product_wait<0>();
-            if (lane == 0)
-                bar_arrive(empty + 8 * s);
+            product_wait<AHEAD ? 1 : 0>();
+            /* What is certainly multiplied: everything, or all but this step. */
+            if (lane == 0) {
+                if (!AHEAD && (j + 1) % aring::STEPS == 0)
+                    bar_arrive(empty + 8 * s);
+                if (AHEAD && is_first && i > 0)
+                    bar_arrive(empty + 8 * ((i - 1) % aring::STAGES));
+            }
         }
-        __syncwarp();
-        if (lane == 0 && has_rows && t + tring::STAGES < w.n_tiles)
-            copy_tile(t + tring::STAGES);
     }
+    product_wait<0>();
     if (p.mode == BATCH_GLU)
         store_glu<N>(p, w, d, lane, (float *)shared);
     else
@@ -301,7 +367,9 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 }
 
 #else
-/* ---- Elsewhere ------------------------------------------------------------------------------- */
+/* ---- Elsewhere
+ * -------------------------------------------------------------------------------
+ */
 
 /* 32 tokens of a block's work; compiled once for a kind. */
 template <int KIND>
@@ -335,7 +403,8 @@ static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const ba
                     uint32_t b0 = *(const uint32_t *)(x + ((2 * n ^ row) << 4));
                     uint32_t b1 = *(const uint32_t *)(x + (((2 * n + 1) ^ row) << 4));
                     float *s = d + 4 * nb;
-                    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                                 "{%0,%1,%2,%3}, "
                                  "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                                  : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3])
                                  : "r"(a[4 * n]), "r"(a[4 * n + 1]), "r"(a[4 * n + 2]),
@@ -371,6 +440,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
         matmul_batch<TILE_##kind, n>(p);                                                           \
     }
 #define MATMUL_BATCH_ALL(kind)                                                                     \
-    MATMUL_BATCH(kind, 8) MATMUL_BATCH(kind, 32) MATMUL_BATCH(kind, 64) MATMUL_BATCH(kind, 128)
+    MATMUL_BATCH(kind, 8)                                                                          \
+    MATMUL_BATCH(kind, 32) MATMUL_BATCH(kind, 64) MATMUL_BATCH(kind, 128)
 
 #endif
