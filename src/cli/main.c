@@ -22,7 +22,7 @@ static const verb *const verbs[] = {
     &verb_logits,
     &verb_convert,
     &verb_quantize,
-    &verb_imatrix,
+    &verb_imatrix, &verb_prune,
     &verb_bench,
     &verb_bench_serve,
     &verb_perplexity,

@@ -144,3 +144,32 @@ lace_status source_add_meta(const source *s, int file_type, gguf_writer *w, lace
                             err));
     return gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, err);
 }
+
+const char *source_architecture(const source *s)
+{
+    return s->config.architecture;
+}
+
+lace_status source_add_meta_but(const source *s, const char *const *keys, size_t n_keys,
+                                gguf_writer *w, lace_error *err)
+{
+    if (s->tensors) {
+        enum { FILE_TYPE_F16 = 1 };
+        if (n_keys > 0)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "%s is a directory: lace convert makes a file of it, which can be cut",
+                             s->path);
+        TRY(convert_add_meta(s->path, &s->hf, s->tensors, FILE_TYPE_F16, w, err));
+        return convert_add_vocab(s->path, s->files, s->config.n_vocab, w, err);
+    }
+    const gguf *g = weights_gguf(s->files);
+    for (size_t i = 0; i < gguf_n_values(g); i++) {
+        const gguf_value *v = gguf_value_at(g, i);
+        bool is_left_out = text_is(v->key, "general.alignment") || begins_with(v->key, "split.");
+        for (size_t k = 0; k < n_keys; k++)
+            is_left_out |= text_is(v->key, keys[k]);
+        if (!is_left_out)
+            TRY(gguf_writer_add_value(w, v, err));
+    }
+    return LACE_OK;
+}

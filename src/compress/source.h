@@ -26,6 +26,16 @@ void source_read(const source *s, size_t i, uint64_t first, uint64_t n, float *o
 /* The same as bytes in the tensor's own type. */
 void source_copy(const source *s, size_t i, uint64_t first, uint64_t n, void *out);
 
+/* general.architecture. */
+const char *source_architecture(const source *s);
+
+/*
+ * The metadata as it is, but for these keys (a directory has none to leave out: LACE_E_UNSUPPORTED
+ * if there are any).
+ */
+lace_status source_add_meta_but(const source *s, const char *const *keys, size_t n_keys,
+                                gguf_writer *w, lace_error *err);
+
 /* The metadata of the compressed file: all of the model's, with this general.file_type. */
 lace_status source_add_meta(const source *s, int file_type, gguf_writer *w, lace_error *err);
 

@@ -594,19 +594,32 @@ static bool matches(const char *const *globs, int32_t n, const char *name)
     return false;
 }
 
-int32_t surgery_match(const surgery *s, const char *name, bool is_structured)
+static bool is_protected(const surgery *s, const char *name, bool is_structured)
 {
     /* A layer is protected if its tensors are: "blk.0.*" stands for "blk.0" too. */
     char layer[80];
     snprintf(layer, sizeof layer, "%.70s.", name);
-    if (matches(s->protect, s->n_protect, name) ||
-        (is_structured && matches(s->protect, s->n_protect, layer)))
-        return -1;
-    for (int32_t i = s->n_rules - 1; i >= 0; i--) {
+    return matches(s->protect, s->n_protect, name) ||
+           (is_structured && matches(s->protect, s->n_protect, layer));
+}
+
+int32_t surgery_match(const surgery *s, const char *name, bool is_structured)
+{
+    for (int32_t i = s->n_rules - 1; i >= 0 && !is_protected(s, name, is_structured); i--) {
         const surgery_rule *r = &s->rules[i];
         if (prune_method_is_structured(r->method) == is_structured &&
             matches(r->tensors, r->n_tensors, name))
             return i;
     }
+    return -1;
+}
+
+int32_t surgery_match_method(const surgery *s, const char *name, prune_method method)
+{
+    bool is_structured = prune_method_is_structured(method);
+    for (int32_t i = s->n_rules - 1; i >= 0 && !is_protected(s, name, is_structured); i--)
+        if (s->rules[i].method == method &&
+            matches(s->rules[i].tensors, s->rules[i].n_tensors, name))
+            return i;
     return -1;
 }

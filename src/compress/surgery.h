@@ -101,6 +101,9 @@ void surgery_free(surgery *s);
 /* The rule for a tensor, or -1. Structured rules are asked for by the layer's name, "blk.3". */
 int32_t surgery_match(const surgery *s, const char *name, bool is_structured);
 
+/* The last rule of that method for a name, or -1. */
+int32_t surgery_match_method(const surgery *s, const char *name, prune_method method);
+
 /* "2:4" to keep and out_of; LACE_E_ARG if it is no pattern. */
 lace_status surgery_pattern(text t, int32_t *keep, int32_t *out_of, lace_error *err);
 

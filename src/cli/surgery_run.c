@@ -1,0 +1,87 @@
+/* Reading surgery rules, measuring what they need, applying them. */
+#include "cli/surgery_run.h"
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "compress/imatrix_collect.h"
+
+enum { MAX_RULES_BYTES = 1 << 20 };
+
+lace_status surgery_read(const char *path, surgery **out, lace_error *err)
+{
+    buf source;
+    buf_init(&source, MAX_RULES_BYTES);
+    *out = NULL;
+    lace_status status = file_read(path, &source, err);
+    if (status == LACE_OK)
+        status = surgery_parse((text){source.data ? source.data : "", source.size}, path, out, err);
+    buf_deinit(&source);
+    return status;
+}
+
+/* Walk the model over a text. */
+static lace_status collect(const char *path, const char *text_path, int32_t n_threads,
+                           progress *bar, imatrix **out, lace_error *err)
+{
+    buf source;
+    buf_init(&source, CLI_MAX_TEXT);
+    walk_options o = walk_options_default();
+    o.n_threads = n_threads;
+    o.use_int8 = true;
+    o.on_progress = progress_report;
+    o.progress_user = bar;
+    imatrix_options how = {.on_progress = progress_report, .progress_user = bar};
+    weights *files = NULL;
+    walk *w = NULL;
+    token_list tokens = {0};
+    int64_t n_windows;
+    lace_status status = file_read(text_path, &source, err);
+    if (status == LACE_OK)
+        status = weights_open(path, &files, err);
+    if (status == LACE_OK)
+        status = walk_open(files, &o, &w, err);
+    if (status == LACE_OK)
+        status = walk_tokenize(w, source.data ? source.data : "", source.size, &tokens, err);
+    if (status == LACE_OK)
+        status = imatrix_collect(w, tokens.data, tokens.size, &how, out, &n_windows, err);
+    token_list_deinit(&tokens);
+    walk_close(w);
+    buf_deinit(&source);
+    return status;
+}
+
+lace_status surgery_read_inputs(const char *path, const surgery *s, const surgery_inputs *from,
+                                imatrix **out, lace_error *err)
+{
+    *out = NULL;
+    if (from->imatrix)
+        return imatrix_read(from->imatrix, out, err);
+    if (from->calibrate) {
+        progress bar;
+        progress_init(&bar, &cli_stop);
+        lace_status status = collect(path, from->calibrate, from->n_threads, &bar, out, err);
+        progress_end(&bar);
+        return status;
+    }
+    if (prune_needs_inputs(s))
+        return error_set(err, LACE_E_ARG,
+                         "the rules look at what matrices are multiplied with: --calibrate TEXT or "
+                         "--imatrix FILE (only magnitude does without)");
+    return LACE_OK;
+}
+
+lace_status surgery_apply(const char *path, const surgery *s, const imatrix *importance,
+                          int32_t n_threads, buf *out, prune_result *result, lace_error *err)
+{
+    progress bar;
+    progress_init(&bar, &cli_stop);
+    prune_options o = prune_options_default();
+    o.importance = importance;
+    o.n_threads = n_threads;
+    o.on_progress = progress_report;
+    o.progress_user = &bar;
+    lace_status status = prune_model(path, s, &o, out, result, err);
+    progress_end(&bar);
+    return status;
+}
