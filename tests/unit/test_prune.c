@@ -1,0 +1,242 @@
+/* Pruning: which weights go, what becomes of the file, and that what is left still runs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "compress/prune.h"
+#include "compress/prune_choose.h"
+#include "formats/weights.h"
+#include "tap.h"
+#include "tensor/sparse.h"
+
+/* ---- Choosing -------------------------------------------------------------------------------- */
+
+static void choose(prune_method method, double sparsity, int keep, int out_of, const float *w,
+                   const float *inputs, int64_t n, uint8_t *keeps)
+{
+    surgery_rule rule = {.method = method, .sparsity = sparsity, .keep = keep, .out_of = out_of};
+    float columns[64], scratch[128];
+    prune_matrix m = {.w = w, .n_rows = 1, .n_cols = n, .inputs = inputs};
+    prune_column_sums(&m, columns);
+    m.columns = columns;
+    prune_choose_row(&rule, &m, 0, keeps, scratch);
+}
+
+static void the_smallest_go(void)
+{
+    const float w[] = {3, -1, 0.5f, -4, 2, 0.1f, 1.5f, -2.5f};
+    uint8_t keeps[8];
+    choose(PRUNE_MAGNITUDE, 0.5, 0, 0, w, NULL, 8, keeps);
+    CHECK(memcmp(keeps, (uint8_t[]){1, 0, 0, 1, 1, 0, 0, 1}, 8) == 0);
+    choose(PRUNE_MAGNITUDE, 0, 0, 0, w, NULL, 8, keeps);
+    CHECK(memcmp(keeps, (uint8_t[]){1, 1, 1, 1, 1, 1, 1, 1}, 8) == 0);
+    /* Two of each four. */
+    choose(PRUNE_MAGNITUDE, 0, 2, 4, w, NULL, 8, keeps);
+    CHECK(memcmp(keeps, (uint8_t[]){1, 0, 0, 1, 1, 0, 0, 1}, 8) == 0);
+}
+
+static void equal_weights_go_from_the_left(void)
+{
+    const float w[] = {1, 1, 1, 1, 2, 1, 1, 1};
+    uint8_t keeps[8];
+    choose(PRUNE_MAGNITUDE, 0.5, 0, 0, w, NULL, 8, keeps);
+    CHECK(memcmp(keeps, (uint8_t[]){0, 0, 0, 0, 1, 1, 1, 1}, 8) == 0);
+}
+
+static void wanda_weighs_by_the_inputs(void)
+{
+    const float w[] = {1, 2, 3, 4}, inputs[] = {100, 4, 1, 0.01f}; /* scores 10, 4, 3, 0.4 */
+    uint8_t keeps[4];
+    choose(PRUNE_WANDA, 0.5, 0, 0, w, inputs, 4, keeps);
+    CHECK(memcmp(keeps, (uint8_t[]){1, 1, 0, 0}, 4) == 0);
+}
+
+/* ---- Whole models ---------------------------------------------------------------------------- */
+
+static const char *model_path;
+
+/* Prune the golden model by rules given as text. */
+static lace_status prune_by(const char *rules, buf *out, prune_result *r, lace_error *err)
+{
+    surgery *s = NULL;
+    buf_init(out, SIZE_MAX / 2);
+    *r = (prune_result){0};
+    lace_status status = surgery_parse(text_of(rules), "test.conf", &s, err);
+    prune_options o = prune_options_default();
+    o.n_threads = 2;
+    if (status == LACE_OK)
+        status = prune_model(model_path, s, &o, out, r, err);
+    surgery_free(s);
+    return status;
+}
+
+/* Logits of a few tokens, [n_vocab] of the last; the caller frees. */
+static float *logits_of(const void *data, size_t n_bytes, int32_t *n_vocab)
+{
+    lace_model *m = NULL;
+    lace_session *s = NULL;
+    lace_error err = {0};
+    float *out = NULL;
+    lace_model_info info;
+    lace_session_options o = lace_session_options_default();
+    o.n_threads = 1;
+    o.n_context = 64;
+    lace_item items[] = {{3, 0, false}, {5, 0, false}, {7, 0, true}};
+    if (lace_model_open_memory(data, n_bytes, "pruned", NULL, &m, &err) == LACE_OK &&
+        lace_session_create(m, &o, &s, &err) == LACE_OK &&
+        lace_session_eval(s, items, 3, &err) == LACE_OK) {
+        lace_model_describe(m, &info);
+        *n_vocab = info.n_vocab;
+        out = malloc((size_t)info.n_vocab * sizeof *out);
+        memcpy(out, lace_session_logits(s, 0), (size_t)info.n_vocab * sizeof *out);
+    } else {
+        tap_note("%s", err.text);
+    }
+    lace_session_free(s);
+    lace_model_close(m);
+    return out;
+}
+
+/* Mean square difference from the original, as a share of its mean square; -1 if it failed. */
+static double distance(const buf *made)
+{
+    file_map map;
+    int32_t n, n2;
+    if (file_map_open(model_path, &map, NULL) != LACE_OK)
+        return -1;
+    float *want = logits_of(map.bytes.data, map.bytes.size, &n);
+    float *got = logits_of(made->data, made->size, &n2);
+    double error = 0, square = 0;
+    for (int32_t i = 0; want && got && n == n2 && i < n; i++) {
+        error += pow((double)got[i] - want[i], 2);
+        square += pow(want[i], 2);
+    }
+    free(want);
+    free(got);
+    file_map_close(&map);
+    return square > 0 ? error / square : -1;
+}
+
+#define RULE(method, amount, store)                                                                \
+    "[[rule]]\ntensors = \"blk.*.weight\"\nmethod = \"" method "\"\n" amount "\nstore = \"" store  \
+    "\"\n"
+
+static void taking_nothing_changes_nothing(void)
+{
+    buf b;
+    prune_result r;
+    lace_error err = {0};
+    if (!CHECK(prune_by(RULE("magnitude", "sparsity = 0", "same"), &b, &r, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    else
+        CHECK(distance(&b) == 0 && r.rows[0].n_gone == 0 && r.rows[0].n_tensors > 0);
+    prune_result_deinit(&r);
+    buf_deinit(&b);
+}
+
+static void every_store_runs_and_is_as_far_off_as_it_should_be(void)
+{
+    static const struct {
+        const char *rules;
+        double least, most; /* relative square error of logits of a random model */
+        double bits;        /* at most, of a pruned weight */
+    } cases[] = {
+        {RULE("magnitude", "sparsity = 0", "m8"), 1e-9, 1e-2, 9.3},
+        {RULE("magnitude", "sparsity = 0", "m4"), 1e-6, 0.2, 5.4},
+        {RULE("magnitude", "sparsity = 0.5", "m4"), 1e-4, 1, 3.5},
+        {RULE("magnitude", "sparsity = 0.5", "m8"), 1e-4, 1, 5.4},
+        {RULE("magnitude", "pattern = \"2:4\"", "n24"), 1e-4, 1, 3.5},
+        {RULE("magnitude", "sparsity = 0.9", "csr"), 1e-3, 2, 3.6},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf b;
+        prune_result r;
+        lace_error err = {0};
+        if (!CHECK(prune_by(cases[i].rules, &b, &r, &err) == LACE_OK)) {
+            tap_note("%s", err.text);
+            continue;
+        }
+        double d = distance(&b);
+        double bits = 8 * (double)r.rows[0].bytes_after / (double)r.rows[0].n_weights;
+        if (!CHECK(d >= cases[i].least && d <= cases[i].most && bits <= cases[i].bits))
+            tap_note("case %zu: distance %g, %g bits", i, d, bits);
+        prune_result_deinit(&r);
+        buf_deinit(&b);
+    }
+}
+
+static void heads_and_neurons_make_matrices_smaller(void)
+{
+    buf b;
+    prune_result r;
+    lace_error err = {0};
+    const char *rules = "[[rule]]\ntensors = \"blk.*\"\nmethod = \"heads\"\nsparsity = 0.5\n"
+                        "[[rule]]\ntensors = \"blk.*\"\nmethod = \"neurons\"\nsparsity = 0.5\n";
+    if (!CHECK(prune_by(rules, &b, &r, &err) == LACE_OK)) {
+        tap_note("%s", err.text);
+        return;
+    }
+    weights *before = NULL, *after = NULL;
+    if (CHECK(weights_open(model_path, &before, &err) == LACE_OK) &&
+        CHECK(weights_open_memory((span){(const uint8_t *)b.data, b.size}, "pruned", &after,
+                                  &err) == LACE_OK)) {
+        const tensor *q = weights_find(after, "blk.0.attn_q.weight");
+        const tensor *q0 = weights_find(before, "blk.0.attn_q.weight");
+        const tensor *d = weights_find(after, "blk.0.ffn_down.weight");
+        const tensor *d0 = weights_find(before, "blk.0.ffn_down.weight");
+        CHECK(q && q0 && 2 * q->shape.dims[1] == q0->shape.dims[1]);
+        CHECK(q && q0 && q->shape.dims[0] == q0->shape.dims[0]);
+        CHECK(d && d0 && d->shape.dims[0] < d0->shape.dims[0]);
+    }
+    double distance_now = distance(&b);
+    CHECK(distance_now > 0 && distance_now < 5);
+    weights_close(before);
+    weights_close(after);
+    prune_result_deinit(&r);
+    buf_deinit(&b);
+}
+
+static void rules_that_cannot_be_are_named(void)
+{
+    static const struct {
+        const char *rules, *message;
+    } cases[] = {
+        {"[[rule]]\ntensors = \"nothing.*\"\nmethod = \"magnitude\"\nsparsity = 0.5\n",
+         "the rule of line 1 (tensors \"nothing.*\") matches nothing"},
+        {"[limits]\nprotect = \"blk.0.*\"\n[[rule]]\ntensors = \"blk.*\"\nmethod = \"neurons\"\n"
+         "sparsity = 0.5\n",
+         "go from all layers or from none"},
+        {"[[rule]]\ntensors = \"blk.*\"\nmethod = \"heads\"\nsparsity = 0.01\n",
+         "is not one of them"},
+        {RULE("wanda", "sparsity = 0.5", "same"), "the importance matrix does not know"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        buf b;
+        prune_result r;
+        lace_error err = {0};
+        lace_status status = prune_by(cases[i].rules, &b, &r, &err);
+        if (!CHECK(status == LACE_E_META && strstr(err.text, cases[i].message)))
+            tap_note("case %zu: %s", i, err.text);
+        prune_result_deinit(&r);
+        buf_deinit(&b);
+    }
+}
+
+int main(void)
+{
+    CASE(the_smallest_go);
+    CASE(equal_weights_go_from_the_left);
+    CASE(wanda_weighs_by_the_inputs);
+    char *path = tap_shared("golden/llama/model.gguf");
+    model_path = path;
+    if (path) {
+        CASE(taking_nothing_changes_nothing);
+        CASE(every_store_runs_and_is_as_far_off_as_it_should_be);
+        CASE(heads_and_neurons_make_matrices_smaller);
+        CASE(rules_that_cannot_be_are_named);
+    }
+    free(path);
+    return tap_end();
+}
