@@ -119,7 +119,7 @@ ALWAYS_INLINE void OF(few_tile)(const uint8_t *const tile[], const uint8_t *x, u
 {
     uint8_t buf[MOST_STREAMS][FEW_BUF] __attribute__((aligned(64)));
     const uint8_t *scales[MOST_STREAMS], *at[MOST_STREAMS];
-    vf whole[QUANT_TOKENS];
+    vf whole[FEW_SUMS];
     UNROLL
     for (int s = 0; s < streams; s++) {
         at[s] = tile[s];
@@ -196,7 +196,7 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *all, 
                             const int n)
 {
     const uint8_t *tile[MOST_STREAMS], *x = all->x, *extra = all->extra;
-    vf f[QUANT_TOKENS];
+    vf f[FEW_SUMS];
     UNROLL
     for (int i = 0; i < streams * n; i++)
         f[i] = v_set(0);

@@ -304,13 +304,14 @@ static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n
 /* ---- For this type --------------------------------------------------------------------------- */
 
 #if QUANT_HAS_FEW && TILE_HAS_256
-/* As many panels as leave the sums of a whole span in registers. */
+/* As many panels as leave the sums in registers, of a whole span for 1 and 2 tokens. */
 enum {
     OF(STREAMS) = OF(FEW_SPAN) > 4 || OF(MOST) == 3 ? 2 : 4,
-    OF(STREAMS_2) = OF(FEW_SPAN) > 4 ? 1 : 2
+    OF(STREAMS_2) = OF(FEW_SPAN) > 4 ? 1 : 2,
+    OF(STREAMS_8) = 1
 };
 #else
-enum { OF(STREAMS) = 4, OF(STREAMS_2) = 2 };
+enum { OF(STREAMS) = 4, OF(STREAMS_2) = 2, OF(STREAMS_8) = 1 + QUANT_HAS_FEW };
 #endif
 
 static const tile_traits OF(traits) = {
@@ -399,30 +400,45 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
 }
 #endif
 
-/* A set of panels with x->n tokens. Each count is compiled for itself: its sums stay in registers.
+/*
+ * A set of panels with x->n tokens. Each count is compiled for itself, so that its sums stay in
+ * registers, and in a function of its own, so that compilers end soon.
  */
+#define COUNTS                                                                                     \
+    COUNT(1, OF(STREAMS), OF(STREAMS))                                                             \
+    COUNT(2, 2, OF(STREAMS_2))                                                                     \
+    COUNT(3, 2, QUANT_TOKENS == 8 ? 2 : 1)                                                         \
+    COUNT(4, 2, QUANT_TOKENS == 8 ? 2 : 1)                                                         \
+    COUNTS_ABOVE_4
+
+#if QUANT_TOKENS == 8
+#define COUNTS_ABOVE_4 COUNT(6, 2, OF(STREAMS_8)) COUNT(8, 2, OF(STREAMS_8))
+#else
+#define COUNTS_ABOVE_4
+#endif
+
+#define COUNT(n, set_panels, streams)                                                              \
+    static __attribute__((noinline)) void OF(walk_##n)(const panel_set *set, const tokens *x)      \
+    {                                                                                              \
+        for (int i = 0; i < (set_panels); i += (streams))                                          \
+            OF(walk)(set, i, x, streams, n);                                                       \
+    }
+COUNTS
+#undef COUNT
+
 static void OF(multiply_set)(const panel_set *set, const tokens *x)
 {
     switch (x->n) {
 #define COUNT(n, set_panels, streams)                                                              \
     case n:                                                                                        \
-        for (int i = 0; i < set_panels; i += streams)                                              \
-            OF(walk)(set, i, x, streams, n);                                                       \
+        OF(walk_##n)(set, x);                                                                      \
         break;
-        COUNT(1, OF(STREAMS), OF(STREAMS))
-        COUNT(2, 2, OF(STREAMS_2))
-#if QUANT_TOKENS == 8
-        COUNT(3, 2, 2)
-        COUNT(4, 2, 2)
-        COUNT(6, 2, 1)
-        COUNT(8, 2, 1)
-#else
-        COUNT(3, 2, 1)
-        COUNT(4, 2, 1)
-#endif
+        COUNTS
 #undef COUNT
     }
 }
+#undef COUNTS
+#undef COUNTS_ABOVE_4
 
 #if QUANT_HAS_GEMM
 static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
