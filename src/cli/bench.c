@@ -86,6 +86,7 @@ typedef struct bench {
     buf out;
     progress bar;
     size_t n_done, n_steps; /* runs so far, and in all */
+    bench_reader *reader;   /* NULL without limits */
 } bench;
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
@@ -182,9 +183,9 @@ static void set_share(const bench_limits *l, bench_row *row)
 {
     bool is_float = row->type[0] == 'f' || row->type[0] == 'b'; /* f32, f16, bf16 */
     double peak = is_float ? l->fp32 : l->int8;
-    if (l->read <= 0 || peak <= 0)
+    if (row->read.n == 0 || peak <= 0)
         return;
-    double read_s = row->bytes / l->read, mac_s = row->macs / peak;
+    double read_s = row->bytes / row->read.median, mac_s = row->macs / peak;
     row->limit_name = read_s > mac_s ? "read" : is_float ? "fp32" : "int8";
     row->limit_share = (read_s > mac_s ? read_s : mac_s) * row->own.median;
 }
@@ -230,6 +231,8 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
         snprintf(what, sizeof what, "run %d of %d", i + 1, a->n_repeats);
         if (!step(b, row, what))
             return LACE_E_CANCELLED;
+        if (b->reader)
+            row->read.at[row->read.n++] = bench_reader_measure(b->reader);
         TRY(bench_model_run(model, test, &ns, err));
         row->own.at[row->own.n++] = n_tokens * 1e9 / (double)(ns ? ns : 1);
         if (!rival)
@@ -245,6 +248,7 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
     if (a->trace)
         TRY(bench_model_trace(model, test, true, row, err));
     bench_summarize(&row->own);
+    bench_summarize(&row->read);
     bench_summarize(&row->rival);
     bench_summarize(&row->ratio);
     set_share(&b->report.limits, row);
@@ -284,6 +288,7 @@ static lace_status run_all(bench *b, const positional *words, lace_error *err)
     if (!b->args->no_limits) {
         progress_report(&b->bar, "measuring the machine", 0);
         TRY(bench_measure_limits(r->n_threads, &r->limits, err));
+        TRY(bench_reader_create(r->n_threads, &b->reader, err));
     }
     if (b->format->begin)
         TRY(check_format(b->format->begin(r, &b->out), err));
@@ -344,6 +349,7 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
     lace_status status = run_all(&b, &words, err);
     progress_end(&b.bar);
     buf_deinit(&b.out);
+    bench_reader_free(b.reader);
     mem_free(b.report.rows);
     return status;
 }

@@ -29,6 +29,15 @@ typedef struct bench_limits {
 /* Takes about two seconds and a GiB. */
 lace_status bench_measure_limits(int32_t n_threads, bench_limits *out, lace_error *err);
 
+/*
+ * The speed of reading alone, to be measured again beside each run: on a machine that others use
+ * too, it may be half of what it was a minute before.
+ */
+typedef struct bench_reader bench_reader;
+lace_status bench_reader_create(int32_t n_threads, bench_reader **out, lace_error *err);
+void bench_reader_free(bench_reader *r);
+double bench_reader_measure(bench_reader *r); /* bytes in a second, the best of a few trials */
+
 /* The processor's own name, and the level of instructions in use. */
 void bench_describe_cpu(char name[128], const char **level);
 
@@ -68,6 +77,7 @@ typedef struct bench_row {
     bench_series rival; /* n is 0 without one */
     bench_series ratio; /* own / rival of each pair of runs */
 
+    bench_series read;           /* bytes in a second, beside each own run; n may be 0 */
     double bytes, macs;          /* that one token must move and do, by the trace */
     const char *limit_name;      /* what binds it: "read", "int8", "fp32"; NULL: unknown */
     double limit_share;          /* of it that was reached; above 1 where caches hold the weights */

@@ -179,7 +179,7 @@ static lace_status csv_row(const bench_report *r, const bench_row *row, buf *out
                    row->own.stddev, row->own.low, row->own.high));
     TRY(row->limit_name
             ? buf_printf(out, "%s,%.4f,%.4g,%.4g,%.4g,", row->limit_name, row->limit_share,
-                         r->limits.read, r->limits.int8, r->limits.fp32)
+                         row->read.median, r->limits.int8, r->limits.fp32)
             : buf_append_text(out, ",,,,,"));
     return row->ratio.n
                ? buf_printf(out, "%.3f,%.3f,%.4f,%.4f,%.4f\n", row->rival.median, row->rival.stddev,
@@ -237,7 +237,7 @@ static json_t *json_row(const bench_report *r, const bench_row *row)
     if (o && row->limit_name)
         json_object_set_new(o, "limit",
                             json_pack("{s:s, s:f, s:f, s:f, s:f}", "name", row->limit_name, "share",
-                                      row->limit_share, "read_bytes_per_second", r->limits.read,
+                                      row->limit_share, "read_bytes_per_second", row->read.median,
                                       "int8_macs_per_second", r->limits.int8,
                                       "fp32_macs_per_second", r->limits.fp32));
     if (o && row->ratio.n > 0)

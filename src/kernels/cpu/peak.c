@@ -50,16 +50,32 @@ static uint64_t read_plain(const uint8_t *data, size_t n_bytes)
     return sums[0] ^ sums[1] ^ sums[2] ^ sums[3] ^ sums[4] ^ sums[5] ^ sums[6] ^ sums[7];
 }
 
+static uint64_t read_in_order(const uint8_t *data, size_t n_bytes)
+{
+    const uint64_t *a = (const uint64_t *)data, *b = a + n_bytes / sizeof *a / 2;
+    size_t n = n_bytes / sizeof *a / 2;
+    uint64_t sums[32] = {0};
+    for (size_t i = 0; i < n; i += 16)
+        for (int k = 0; k < 16; k++) {
+            sums[k] ^= a[i + (size_t)k];
+            sums[16 + k] ^= b[i + (size_t)k];
+        }
+    uint64_t all = 0;
+    for (int k = 0; k < 32; k++)
+        all ^= sums[k];
+    return all;
+}
+
 void peak_loops_init(peak_loops *out, cpu_level level)
 {
-    *out = (peak_loops){int8_plain, fp32_plain, read_plain};
+    *out = (peak_loops){int8_plain, fp32_plain, read_plain, read_in_order};
 #if defined(__x86_64__)
     if (level >= CPU_AVX2 && level <= CPU_AVX512_VNNI)
-        *out = (peak_loops){peak_int8_avx2, peak_fp32_avx2, peak_read_avx2};
+        *out = (peak_loops){peak_int8_avx2, peak_fp32_avx2, peak_read_avx2, read_in_order};
     if (level == CPU_AVX2_VNNI)
         out->int8_dot = peak_int8_avx2vnni;
     if (level == CPU_AVX512 || level == CPU_AVX512_VNNI)
-        *out = (peak_loops){peak_int8_avx512, peak_fp32_avx512, peak_read_avx512};
+        *out = (peak_loops){peak_int8_avx512, peak_fp32_avx512, peak_read_avx512, read_in_order};
     if (level == CPU_AVX512_VNNI)
         out->int8_dot = peak_int8_avx512vnni;
 #elif defined(__aarch64__)

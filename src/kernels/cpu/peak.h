@@ -20,6 +20,9 @@ typedef struct peak_loops {
 
     /* Read all bytes through PEAK_STREAMS streams, prefetching. Depends on every byte read. */
     uint64_t (*read)(const uint8_t *data, size_t n_bytes);
+
+    /* The same through two streams, left to the processor's own prefetching: Zen's is better. */
+    uint64_t (*read_in_order)(const uint8_t *data, size_t n_bytes);
 } peak_loops;
 
 void peak_loops_init(peak_loops *out, cpu_level level);
