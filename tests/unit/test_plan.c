@@ -19,7 +19,11 @@ static float noise(unsigned *seed)
 
 static weight matrix(int i, int64_t n_rows, int64_t n_cols)
 {
-    return (weight){DTYPE_F32, n_rows, n_cols, (const uint8_t *)w_data[i], &matmul_ref};
+    return (weight){.type = DTYPE_F32,
+                    .n_rows = n_rows,
+                    .n_cols = n_cols,
+                    .data = (const uint8_t *)w_data[i],
+                    .impl = &matmul_ref};
 }
 
 static weight gate, up, down, head;
