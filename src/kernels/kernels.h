@@ -12,6 +12,8 @@
 #ifndef LACE_KERNELS_KERNELS_H
 #define LACE_KERNELS_KERNELS_H
 
+#include <string.h>
+
 #include "base/cpu.h"
 #include "base/status.h"
 #include "tensor/dtype.h"
@@ -24,7 +26,7 @@
  * ACT_Q8: int8 in blocks of 32 with one scale each. A row is three arrays, one after the other:
  *
  *     int8_t  q[width]        x is about d * q; |q| <= 127
- *     float   d[width / 32]
+ *     float   d[width / 32]   powers of two, see act_q8_scale
  *     int16_t s[width / 16]   sums of 16 q's, for kernels that add an offset to the weights
  *
  * and is padded to 64 bytes. width is a multiple of 32.
@@ -32,6 +34,26 @@
 typedef enum act_format { ACT_F32, ACT_Q8, ACT_N_FORMATS } act_format;
 
 uint64_t act_row_bytes(act_format format, int64_t width);
+
+/*
+ * The scale d of 32 values whose largest is `most`: the smallest power of two that keeps them
+ * within 127. A power of two is an addition to an exponent where any other scale is a
+ * multiplication, which is what limits large products (gemm_avx512vnni.c). For that, too, d stays
+ * within 2^-60 ... 2^40: what is smaller than half of the former becomes 0.
+ */
+static inline float act_q8_scale(float most)
+{
+    float d = most / 127.0f;
+    uint32_t bits;
+    if (!(d > 0x1p-60f))
+        return 0x1p-60f;
+    if (d > 0x1p40f)
+        return 0x1p40f;
+    memcpy(&bits, &d, 4);
+    bits = (bits + 0x7fffff) & 0x7f800000;
+    memcpy(&d, &bits, 4);
+    return d;
+}
 
 static inline const float *act_q8_scales(const void *row, int64_t width)
 {

@@ -21,31 +21,83 @@ static int64_t decoded_panels(const tile_traits *t, int64_t n_cols)
     return n < 2 ? 2 : n;
 }
 
-static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
+/* Exponents and extra of a token, see gemm_avx512vnni.h, with room for whole vectors. */
+static uint64_t gemm_token_bytes(const tile_traits *t, int64_t n_cols)
 {
-    uint64_t bytes = extra_bytes(t, n_cols) * (uint64_t)n_tokens;
-    if (n_tokens > QUANT_DIRECT)
-        bytes += (uint64_t)(decoded_panels(t, n_cols) * decoded_panel_bytes(t, n_cols));
-    return bytes;
+    return 4 * (uint64_t)round_up(n_cols / 32, 16) * (uint64_t)(1 + t->scales);
 }
 
-/* All tokens with decoded panels, for rows [0, n_rows); out is that of the first row. */
+static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
+{
+    if (n_tokens <= QUANT_DIRECT)
+        return extra_bytes(t, n_cols) * (uint64_t)n_tokens;
+    return GEMM_TOKENS * gemm_token_bytes(t, n_cols) +
+           (uint64_t)(decoded_panels(t, n_cols) * decoded_panel_bytes(t, n_cols));
+}
+
+/* A bit for each of the next 16 of n that exists. */
+ALWAYS_INLINE __mmask16 next_16(int64_t n)
+{
+    return (__mmask16)((1u << min_i64(n, 16)) - 1);
+}
+
+/* What the gemm wants to know of one token besides its quants. */
+static void make_gemm_token(const tile_traits *t, const uint8_t *x, int64_t n_cols, uint8_t *out)
+{
+    const vi twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    const float *d = act_q8_scales(x, n_cols);
+    const int16_t *sums = act_q8_sums(x, n_cols);
+    int64_t n_groups = n_cols / 32, n = n_groups * t->scales;
+    for (int64_t i = 0; i < n_groups; i += 16) {
+        vi scale = _mm512_maskz_loadu_epi32(next_16(n_groups - i), d + i);
+        _mm512_storeu_si512(out + 4 * i,
+                            _mm512_sub_epi32(scale, _mm512_set1_epi32(GEMM_EXPONENT_LEAST)));
+    }
+    uint8_t *extra = out + 4 * round_up(n_groups, 16);
+    for (int64_t i = 0; i < n; i += 16) {
+        vi sum;
+        if (t->scales == 2)
+            sum = _mm512_cvtepi16_epi32(_mm256_maskz_loadu_epi16(next_16(n - i), sums + i));
+        else
+            sum = _mm512_madd_epi16(_mm512_maskz_loadu_epi32(next_16(n - i), sums + 2 * i),
+                                    _mm512_set1_epi16(1));
+        if (t->has_min) {
+            vf scale = _mm512_maskz_loadu_ps(next_16(n_groups - i / t->scales), d + i / t->scales);
+            if (t->scales == 2)
+                scale = _mm512_permutexvar_ps(twice, scale);
+            vf minus = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), v_sub(v_set(0), scale));
+            _mm512_storeu_ps(extra + 4 * i, minus);
+        } else {
+            vi start = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-t->offset));
+            _mm512_storeu_si512(extra + 4 * i, start);
+        }
+    }
+}
+
+/*
+ * All tokens with decoded panels, for rows [0, n_rows); out is that of the first row. scratch: for
+ * what belongs to 6 tokens.
+ */
 static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64_t n_rows,
-                             const tokens *x, int64_t n_tokens, float *out, int64_t out_stride)
+                             const tokens *x, int64_t n_tokens, float *out, int64_t out_stride,
+                             uint8_t *scratch)
 {
     gemm_fn gemm = gemm_avx512vnni[t->has_min][t->scales - 1];
     int64_t panel_bytes = decoded_panel_bytes(t, x->n_cols);
     float y[GEMM_TOKENS][GEMM_ROWS] __attribute__((aligned(64)));
     gemm_args a = {.x_stride = x->stride,
-                   .extra_stride = extra_bytes(t, x->n_cols),
+                   .exponents = scratch,
+                   .extra = scratch + 4 * round_up(x->n_cols / 32, 16),
+                   .stride = gemm_token_bytes(t, x->n_cols),
                    .n_groups = x->n_cols / 32,
                    .out = &y[0][0]};
     for (int64_t begin = 0; begin < n_tokens; begin += GEMM_TOKENS) {
         /* The last six overlap those before; the same products are written again. */
         int64_t token = min_i64(begin, n_tokens - GEMM_TOKENS);
         a.x = x->x + (uint64_t)token * x->stride;
-        a.x_scales = (const uint8_t *)act_q8_scales(a.x, x->n_cols);
-        a.extra = x->extra + (uint64_t)token * a.extra_stride;
+        for (int i = 0; i < GEMM_TOKENS; i++)
+            make_gemm_token(t, a.x + (uint64_t)i * x->stride, x->n_cols,
+                            scratch + (uint64_t)i * a.stride);
         for (int64_t row = 0; row < n_rows; row += GEMM_ROWS) {
             bool is_single = n_rows - row <= TILE_ROWS;
             a.w[0] = decoded + row / TILE_ROWS * panel_bytes;
@@ -65,19 +117,14 @@ static void multiply_panels(const tile_traits *t,
                             const uint8_t *w, int64_t n_rows, const tokens *x, int64_t n_tokens,
                             float *out, int64_t out_stride, uint8_t *scratch)
 {
-    uint64_t extra = extra_bytes(t, x->n_cols);
-    for (int64_t i = 0; i < n_tokens; i++)
-        make_extra(t, x->x + (uint64_t)i * x->stride, x->n_cols, scratch + (uint64_t)i * extra, 1);
-    tokens all = *x;
-    all.extra = scratch;
-    uint8_t *decoded = scratch + (uint64_t)n_tokens * extra;
+    uint8_t *decoded = scratch + GEMM_TOKENS * gemm_token_bytes(t, x->n_cols);
     int64_t tiles_in_panel = x->n_cols / (32 * t->groups);
     int64_t most = decoded_panels(t, x->n_cols) * TILE_ROWS;
     for (int64_t row = 0; row < n_rows; row += most) {
         int64_t n = min_i64(most, n_rows - row);
         int64_t n_tiles = round_up(n, TILE_ROWS) / TILE_ROWS * tiles_in_panel;
         decode(w + row / TILE_ROWS * tiles_in_panel * t->tile_bytes, n_tiles, decoded);
-        multiply_decoded(t, decoded, n, &all, n_tokens, out + row, out_stride);
+        multiply_decoded(t, decoded, n, x, n_tokens, out + row, out_stride, scratch);
     }
 }
 

@@ -108,6 +108,7 @@ static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
     return (uint64_t)round_up(n_cols / 32 * (t->scales + QUANT_HAS_FEW) * 4, 64);
 }
 
+#if !QUANT_HAS_FEW
 /* One token's numbers for `extra`, to out[0], out[every], ... */
 static void make_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, uint8_t *out,
                        int64_t every)
@@ -121,6 +122,7 @@ static void make_extra(const tile_traits *t, const uint8_t *x, int64_t n_cols, u
         memcpy(out + 4 * i * every, t->has_min ? (void *)&scaled : (void *)&start, 4);
     }
 }
+#endif
 
 #if QUANT_HAS_FEW
 /* Token number i of n in the layout of few_tmpl.h. */
@@ -452,7 +454,7 @@ static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
             for (int k = 0; k < 8; k++, out += 64)
                 _mm512_storeu_si512(out, words[k]);
             for (int k = 0; k < OF(SCALES); k++, out += 64)
-                _mm512_storeu_ps(out, s.scale[OF(SCALES) * j + k]);
+                _mm512_storeu_ps(out, v_mul(s.scale[OF(SCALES) * j + k], v_set(GEMM_SCALE_FACTOR)));
             for (int k = 0; k < OF(SCALES) * OF(HAS_MIN); k++, out += 64)
                 _mm512_storeu_ps(out, s.min[OF(SCALES) * j + k]);
         }

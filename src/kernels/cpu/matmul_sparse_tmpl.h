@@ -221,13 +221,17 @@ static void multiply_few(const uint8_t *expanded, int64_t n_rows, const activati
 }
 
 #if QUANT_HAS_GEMM
-/* The starts of a token's sums. */
+/* Of each token: the exponents of its scales, then the starts of its sums (gemm_avx512vnni.h). */
 static void make_starts(const activations *a, int64_t n_tokens, int32_t *out)
 {
     int64_t n = a->n_cols / SPARSE_TILE;
-    for (int64_t t = 0; t < n_tokens; t++)
-        for (int64_t g = 0; g < n; g++)
-            out[t * n + g] = start_of_group(a, a->x + (uint64_t)t * a->stride, g);
+    for (int64_t t = 0; t < n_tokens; t++, out += 2 * n) {
+        const uint8_t *x = a->x + (uint64_t)t * a->stride;
+        for (int64_t g = 0; g < n; g++) {
+            out[g] = (int32_t)f32_to_bits(scale_of_group(a, x, g)) - GEMM_EXPONENT_LEAST;
+            out[n + g] = start_of_group(a, x, g);
+        }
+    }
 }
 
 static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activations *a,
@@ -236,15 +240,15 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
     int64_t n_groups = a->n_cols / SPARSE_TILE, panel_bytes = expanded_panel_bytes(a->n_cols);
     _Alignas(64) float y[GEMM_TOKENS][GEMM_ROWS];
     gemm_args g = {.x_stride = a->stride,
-                   .extra_stride = (uint64_t)n_groups * 4,
+                   .stride = (uint64_t)n_groups * 8,
                    .n_groups = n_groups,
                    .out = &y[0][0]};
     for (int64_t begin = 0; begin < n_tokens; begin += GEMM_TOKENS) {
         /* The last six overlap those before; the same products are written again. */
         int64_t token = begin < n_tokens - GEMM_TOKENS ? begin : n_tokens - GEMM_TOKENS;
         g.x = a->x + (uint64_t)token * a->stride;
-        g.x_scales = (const uint8_t *)act_q8_scales(g.x, a->n_cols);
-        g.extra = (const uint8_t *)(starts + token * n_groups);
+        g.exponents = (const uint8_t *)(starts + 2 * token * n_groups);
+        g.extra = g.exponents + 4 * n_groups;
         for (int64_t row = 0; row < n_rows; row += GEMM_ROWS) {
             bool is_single = n_rows - row <= SPARSE_PANEL;
             g.w[0] = expanded + row / SPARSE_PANEL * panel_bytes;
@@ -252,8 +256,9 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
             gemm_avx512vnni[0][0](&g);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
-                store_part(at, v_load(y[i]), n_rows - row);
-                store_part(at + VW, v_load(y[i] + VW), n_rows - row - VW);
+                vf factor = v_set(GEMM_SCALE_FACTOR); /* the scales are without it */
+                store_part(at, v_mul(v_load(y[i]), factor), n_rows - row);
+                store_part(at + VW, v_mul(v_load(y[i] + VW), factor), n_rows - row - VW);
             }
         }
     }
@@ -264,7 +269,7 @@ static uint64_t scratch_bytes(int64_t n_cols, int64_t n_tokens)
 {
     if (n_tokens == 1)
         return 0;
-    uint64_t starts = QUANT_HAS_GEMM ? (uint64_t)(n_cols / SPARSE_TILE * n_tokens) * 4 : 0;
+    uint64_t starts = QUANT_HAS_GEMM ? (uint64_t)(n_cols / SPARSE_TILE * n_tokens) * 8 : 0;
     return (uint64_t)(expanded_panels(n_cols) * expanded_panel_bytes(n_cols)) + starts;
 }
 

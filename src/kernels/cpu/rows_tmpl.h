@@ -90,14 +90,14 @@ static inline void quantize_block(const vf x[32 / VW], int8_t *q, float *scale, 
     vf most_v = v_abs(x[0]);
     for (int i = 1; i < 32 / VW; i++)
         most_v = v_max(most_v, v_abs(x[i]));
-    float most = v_hmax(most_v);
-    vf inverse = v_set(most > 0 ? 127.0f / most : 0.0f), y[32 / VW];
+    float d = act_q8_scale(v_hmax(most_v));
+    vf inverse = v_set(1.0f / d), y[32 / VW];
     for (int i = 0; i < 32 / VW; i++)
         y[i] = v_mul(x[i], inverse);
     vq bytes = v_to_i8_32(y);
     vq_store(q, bytes);
     vq_sums(bytes, sums);
-    *scale = most / 127.0f;
+    *scale = d;
 }
 
 static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t width, void *row)

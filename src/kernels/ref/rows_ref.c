@@ -51,10 +51,7 @@ void rms_norm_ref(const step *s, const batch *b, const worker *w)
         norm_row(s, operand_row(&s->in[0], t), operand_row(&s->out[0], t));
 }
 
-/*
- * d = max|x| / 127 and q = x / d rounded to the nearest, halves to even, so that every level can
- * give the same bits.
- */
+/* q is rounded to the nearest, halves to even, so that every level can give the same bits. */
 void quantize_row_ref(const float *x, int64_t width, void *row)
 {
     int8_t *q = row;
@@ -65,12 +62,13 @@ void quantize_row_ref(const float *x, int64_t width, void *row)
         float most = 0;
         for (int i = 0; i < 32; i++)
             most = fabsf(xb[i]) > most ? fabsf(xb[i]) : most;
-        float inverse = most > 0 ? 127.0f / most : 0.0f;
-        scales[block] = most / 127.0f;
+        scales[block] = act_q8_scale(most);
+        float inverse = 1.0f / scales[block];
         for (int half = 0; half < 2; half++) {
             int sum = 0;
             for (int i = 0; i < 16; i++) {
-                int8_t value = (int8_t)lrintf(xb[16 * half + i] * inverse);
+                float scaled = xb[16 * half + i] * inverse;
+                int8_t value = (int8_t)lrintf(fminf(fmaxf(scaled, -128.0f), 127.0f));
                 q[32 * block + 16 * half + i] = value;
                 sum += value;
             }
