@@ -95,7 +95,7 @@ typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
 
 typedef struct lace_model_options {
     bool use_mmap;  /* run from the file's own blocks: slower, less memory; default false */
-    bool use_exact; /* f32 activations for every weight type, not int8; slow; default false */
+    bool use_exact; /* f32 arithmetic for every weight type, not int8 or int16; default false */
     bool use_vocab; /* read the vocabulary, if there is one; default true */
 } lace_model_options;
 

@@ -104,6 +104,9 @@ struct matmul_impl {
     const char *name;
     act_format act; /* the form of activations that `rows` reads */
 
+    /* Many tokens: weights and activations are rounded to 13 bits of the largest near them. */
+    bool is_fixed_point;
+
     /* Size of the packed form; NULL: the file's blocks are used in place, and there is no pack. */
     uint64_t (*packed_bytes)(dtype type, int64_t n_rows, int64_t n_cols);
 

@@ -47,6 +47,7 @@ CPU_MATMULS_QUANT(X)
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;
 CPU_MATMULS_FLOAT(X)
 #undef X
+extern const matmul_impl matmul_f16_avx512vnni, matmul_bf16_avx512vnni; /* in fixed point */
 extern const matmul_impl matmul_s8_avx512vnni, matmul_s8_avx2vnni, matmul_s8_avx2; /* many types */
 #elif defined(__aarch64__)
 #define X(id, name)                                                                                \

@@ -61,6 +61,17 @@
     LINE("vfmadd231ps %%zmm28,%%zmm" #a ",%%zmm" #fa)                                              \
     LINE("vfmadd231ps %%zmm29,%%zmm" #b ",%%zmm" #fb)
 
+/* The same for words: pairs of int16 where there were four bytes. */
+#define DOT_WORDS(t, a, b, fa, fb, r, i)                                                           \
+    LINE("vpbroadcastd 4*" #i AT##t(x, xs) ",%%zmm" #r)                                            \
+    LINE("vpdpwssd %%zmm" #r ",%%zmm24,%%zmm" #a)                                                  \
+    LINE("vpdpwssd %%zmm" #r ",%%zmm25,%%zmm" #b)
+
+#define DOTS_WORDS(i)                                                                              \
+    LINE("vmovdqu64 64*" #i "(%[wa]),%%zmm24")                                                     \
+    LINE("vmovdqu64 64*" #i "(%[wb]),%%zmm25")                                                     \
+    EACH_TOKEN(DOT_WORDS, i)
+
 #define SCALES(at)                                                                                 \
     LINE("vmovups " #at "(%[wa]),%%zmm28")                                                         \
     LINE("vmovups " #at "(%[wb]),%%zmm29")                                                         \
@@ -107,7 +118,14 @@
     SCALES(576)                                                                                    \
     MINS(704, 4)
 
-#define GEMM(name, group, group_bytes, extra_bytes)                                                \
+#define GROUP_WORDS                                                                                \
+    EACH_TOKEN(CLEAR_SUMS, )                                                                       \
+    DOTS_WORDS(0) DOTS_WORDS(1) DOTS_WORDS(2) DOTS_WORDS(3) DOTS_WORDS(4) DOTS_WORDS(5)            \
+    DOTS_WORDS(6) DOTS_WORDS(7) DOTS_WORDS(8) DOTS_WORDS(9) DOTS_WORDS(10) DOTS_WORDS(11)          \
+    DOTS_WORDS(12) DOTS_WORDS(13) DOTS_WORDS(14) DOTS_WORDS(15)                                    \
+    SCALES(1024)
+
+#define GEMM(name, group, group_bytes, x_bytes, extra_bytes)                                          \
     static void name(const gemm_args *args)                                                        \
     {                                                                                              \
         const uint8_t *wa = args->w[0], *wb = args->w[1], *x = args->x, *d = args->exponents;      \
@@ -122,8 +140,8 @@
             group                                                                                  \
             LINE("add $" #group_bytes ",%[wa]")                                                    \
             LINE("add $" #group_bytes ",%[wb]")                                                    \
-            LINE("add $32,%[x]")                                                                   \
-            LINE("add $32,%[x3]")                                                                  \
+            LINE("add $" #x_bytes ",%[x]")                                                               \
+            LINE("add $" #x_bytes ",%[x3]")                                                               \
             LINE("add $4,%[d]")                                                                    \
             LINE("add $4,%[d3]")                                                                   \
             LINE("add $" #extra_bytes ",%[e]")                                                     \
@@ -141,9 +159,11 @@
     }
 /* clang-format on */
 
-GEMM(gemm_offset_1, GROUP_OFFSET_1, 576, 4)
-GEMM(gemm_offset_2, GROUP_OFFSET_2, 640, 8)
-GEMM(gemm_min_1, GROUP_MIN_1, 640, 4)
-GEMM(gemm_min_2, GROUP_MIN_2, 768, 8)
+GEMM(gemm_offset_1, GROUP_OFFSET_1, 576, 32, 4)
+GEMM(gemm_offset_2, GROUP_OFFSET_2, 640, 32, 8)
+GEMM(gemm_min_1, GROUP_MIN_1, 640, 32, 4)
+GEMM(gemm_min_2, GROUP_MIN_2, 768, 32, 8)
+GEMM(gemm_words, GROUP_WORDS, 1088, 64, 4)
 
 const gemm_fn gemm_avx512vnni[2][2] = {{gemm_offset_1, gemm_offset_2}, {gemm_min_1, gemm_min_2}};
+const gemm_fn gemm_words_avx512vnni = gemm_words;

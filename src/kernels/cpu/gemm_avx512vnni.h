@@ -11,6 +11,10 @@
  * the quants' offset, or, for types with mins, minus the float sum of the activations. `exponents`
  * has one for each token and group, 60 larger than that of the activations' scale, from bit 23 on:
  * so none is negative.
+ *
+ * Of int16 weights a group is 1024 bytes, 16 vectors of 16 rows x 2 columns, and 64 of scales; the
+ * activations are int16, too, and `extra` is not read. No sum exceeds 31 bits if no number has more
+ * than 13 besides its sign.
  */
 #ifndef LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
 #define LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
@@ -36,5 +40,6 @@ typedef struct gemm_args {
 /* By [has mins][scales in a group - 1]. */
 typedef void (*gemm_fn)(const gemm_args *a);
 extern const gemm_fn gemm_avx512vnni[2][2];
+extern const gemm_fn gemm_words_avx512vnni;
 
 #endif

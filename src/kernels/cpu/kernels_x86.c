@@ -49,6 +49,8 @@ void kernels_init_avx512(kernel_table *table)
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
     CPU_MATMULS_QUANT(X)
 #undef X
+    table->packed[DTYPE_F16] = &matmul_f16_avx512vnni;
+    table->packed[DTYPE_BF16] = &matmul_bf16_avx512vnni;
     use_s8(table, &matmul_s8_avx512vnni);
 }
 
