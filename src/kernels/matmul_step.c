@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "kernels/kernels.h"
 
-enum { BLOCK_FLOATS = 64 * 1024 };
+enum { BLOCK_FLOATS = 128 * 1024 };
 
 /* Rows of a block for this many tokens: a multiple of the tile. */
 static int64_t block_rows(int64_t n_tokens)
