@@ -255,7 +255,7 @@ $(B)/cuda/images.S: FORCE
 	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(NVCC),true,\
 	    echo "  note  no nvcc: this lace runs on the CPU only"); }
 
-FORCE:
+.PHONY: FORCE
 
 $(B)/obj/cuda_images.S.o: $(B)/cuda/images.S $(CUDA_BIN)
 	@mkdir -p $(@D)

@@ -94,9 +94,11 @@ typedef struct lace_model lace_model;
 typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
 
 typedef struct lace_model_options {
-    bool use_mmap;  /* run from the file's own blocks: slower, less memory; default false */
-    bool use_exact; /* f32 arithmetic for every weight type, not int8 or int16; default false */
-    bool use_vocab; /* read the vocabulary, if there is one; default true */
+    bool use_mmap;      /* run from the file's own blocks: slower, less memory; default false */
+    bool use_exact;     /* f32 arithmetic for every weight type, not int8 or int16; default false */
+    bool use_vocab;     /* read the vocabulary, if there is one; default true */
+    const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" or "cuda:1" for an
+                           NVIDIA GPU, "auto" for the first GPU if there is one with room */
 } lace_model_options;
 
 lace_model_options lace_model_options_default(void);
@@ -136,6 +138,7 @@ typedef struct lace_model_info {
     const char *chat_template; /* Jinja source */
     uint64_t n_parameters;
     uint64_t weight_bytes; /* of all tensors in the file */
+    const char *device;    /* where it runs: "cpu", or the name of a GPU */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_vocab;
     int32_t n_context;   /* the longest context it was trained for */
@@ -208,6 +211,8 @@ typedef struct lace_memory {
     uint64_t kv;
     uint64_t scratch;
     uint64_t total;
+    uint64_t
+        available; /* on the model's GPU, without what is loaded there already; 0: on the CPU */
 } lace_memory;
 
 /* What lace_session_create with these options will take; nothing is allocated. */
@@ -243,6 +248,17 @@ lace_status lace_session_eval(lace_session *session, const lace_item *items, siz
  * Valid until the next eval.
  */
 const float *lace_session_logits(const lace_session *session, size_t k);
+
+/*
+ * Append `first`, choose the best token after it, append that, and so on: n tokens are chosen and
+ * given to on_token, which returns false to stop. The last one given is not appended, the others
+ * are, and no logits are kept. It is what lace_session_eval and a sampler with temperature 0 give,
+ * but a GPU works ahead of the caller, and what it computed behind a stop is forgotten. Ends early,
+ * with LACE_OK, when the context is full.
+ */
+lace_status lace_session_continue(lace_session *session, int32_t sequence, lace_token first,
+                                  int32_t n, bool (*on_token)(void *user, lace_token token),
+                                  void *user, lace_error *err);
 
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 

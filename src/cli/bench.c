@@ -31,6 +31,7 @@ typedef struct bench_args {
     const char *against;
     bool trace;
     bool mmap;
+    const char *device;
     bool no_limits;
 } bench_args;
 
@@ -56,6 +57,7 @@ static const arg_option options[] = {
      .value = "N", .help = "tokens of a prompt computed together (default 512)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(bench_args, kv_type), .value = CLI_KV_TYPES,
      .help = "numbers of the KV cache (default f16)"},
+    CLI_DEVICE_OPTION(bench_args),
     {"mmap", 0, ARG_FLAG, offsetof(bench_args, mmap),
      .help = "run from the files' own blocks: slower, less memory"},
     {.kind = ARG_HEADING, .help = "Results"},
@@ -330,7 +332,8 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
                     .sequences = "1",
                     .n_repeats = 5,
                     .n_batch = 512,
-                    .kv_type = LACE_KV_F16};
+                    .kv_type = LACE_KV_F16,
+                    .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.against && words.count == 0)
@@ -343,6 +346,7 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
     b.model_options.n_threads = b.report.n_threads;
     b.model_options.kv_type = (lace_kv_type)a.kv_type;
     b.model_options.use_mmap = a.mmap;
+    b.model_options.device = a.device;
     cli_catch_stop();
     progress_init(&b.bar, &cli_stop);
     buf_init(&b.out, 64 << 20);

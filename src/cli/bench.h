@@ -108,6 +108,7 @@ typedef struct bench_model_options {
     int32_t n_batch, n_threads;
     lace_kv_type kv_type;
     bool use_mmap;
+    const char *device;
 } bench_model_options;
 
 /* Open the model at a path (NULL: the built-in one) and load its weights. */

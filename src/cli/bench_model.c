@@ -47,6 +47,7 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
         return error_nomem(err, "a model");
     lace_model_options mo = lace_model_options_default();
     mo.use_mmap = o->use_mmap;
+    mo.device = o->device;
     mo.use_vocab = false; /* any token will do */
     const char *slash = path ? strrchr(path, '/') : NULL;
     snprintf(b->name, sizeof b->name, "%s",
@@ -131,13 +132,21 @@ lace_status bench_model_prepare(bench_model *b, const bench_test *test, lace_err
     return LACE_OK;
 }
 
+static bool go_on(void *user, lace_token token)
+{
+    return !cli_stop;
+}
+
 lace_status bench_model_run(bench_model *b, const bench_test *test, uint64_t *ns, lace_error *err)
 {
     TRY(bench_model_prepare(b, test, err));
     uint64_t begin = clock_ns();
     if (test->n_prompt)
         TRY(append_tokens(b, 0, test->n_prompt, err));
-    for (int32_t i = 0; i < test->n_gen; i++) {
+    /* One sequence goes on by itself, as a text does; the best token costs what any other does. */
+    if (test->n_gen > 0 && test->n_sequences == 1)
+        TRY(lace_session_continue(b->session, 0, random_token(b), test->n_gen, go_on, NULL, err));
+    for (int32_t i = 0; i < test->n_gen && test->n_sequences > 1; i++) {
         for (int32_t s = 0; s < test->n_sequences; s++)
             b->items[s] = (lace_item){.token = random_token(b), .sequence = s, .want_logits = true};
         TRY(lace_session_eval(b->session, b->items, (size_t)test->n_sequences, err));

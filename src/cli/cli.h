@@ -24,6 +24,14 @@ extern const verb verb_serve;
 /* Words of --kv-type, in the order of lace_kv_type. */
 #define CLI_KV_TYPES "f32|f16|q8_0"
 
+/* The option --device of a verb whose arguments have a field `const char *device`. */
+#define CLI_DEVICE_OPTION(args)                                                                    \
+    {                                                                                              \
+        "device", 0, ARG_TEXT, offsetof(args, device),                                             \
+            .value = "auto|cpu|cuda[:N]",                                                          \
+            .help = "where it runs (default auto: a GPU with room for the model, or the CPU)"      \
+    }
+
 enum {
     CLI_MAX_TEXT = 256 << 20, /* bytes of a text that is read whole */
     CLI_MAX_THREADS = 1024,

@@ -17,6 +17,7 @@ typedef struct inspect_args {
     int32_t output; /* 0: table, 1: JSON */
     int32_t n_context;
     int32_t kv_type;
+    const char *device;
 } inspect_args;
 
 /* clang-format off */
@@ -29,6 +30,8 @@ static const arg_option options[] = {
      .help = "memory for this context; 0 (default): the model's own, at most 4096"},
     {"kv-type", 0, ARG_CHOICE, offsetof(inspect_args, kv_type), .value = CLI_KV_TYPES,
      .help = "memory with this KV cache (default f16)"},
+    {"device", 0, ARG_TEXT, offsetof(inspect_args, device), .value = "auto|cpu|cuda[:N]",
+     .help = "memory on this device (default cpu)"},
 };
 /* clang-format on */
 
@@ -125,14 +128,13 @@ static lace_status append_memory(buf *out, const findings *f)
         const char *name;
         uint64_t bytes;
     } rows[] = {
-        {"weights", f->memory.weights},
-        {"KV cache", f->memory.kv},
-        {"scratch", f->memory.scratch},
-        {"total", f->memory.total},
+        {"weights", f->memory.weights},      {"KV cache", f->memory.kv},
+        {"scratch", f->memory.scratch},      {"total", f->memory.total},
+        {"free there", f->memory.available},
     };
-    TRY(buf_printf(out, "\nmemory of a run, context %d, KV cache in %s\n", f->n_context,
-                   f->kv_type));
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    TRY(buf_printf(out, "\nmemory of a run on %s, context %d, KV cache in %s\n", f->info.device,
+                   f->n_context, f->kv_type));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] - (f->memory.available == 0); i++) {
         char size[32];
         TRY(buf_printf(out, "  %-12s%14llu  %s\n", rows[i].name, (unsigned long long)rows[i].bytes,
                        cli_format_bytes(rows[i].bytes, size)));
@@ -256,6 +258,9 @@ static json_t *json_memory(const findings *f)
     put(&o, "kv", json_number(f->memory.kv));
     put(&o, "scratch", json_number(f->memory.scratch));
     put(&o, "total", json_number(f->memory.total));
+    put(&o, "device", json_text(f->info.device, strlen(f->info.device)));
+    if (f->memory.available)
+        put(&o, "available", json_number(f->memory.available));
     return o;
 }
 
@@ -352,6 +357,7 @@ static lace_status inspect_run(const verb *v, int argc, char **argv, lace_error 
     findings f = {.files = files};
     count_types(&f);
     lace_model_options model_options = lace_model_options_default();
+    model_options.device = a.device;
     lace_model *model;
     if (cli_open_model(path, &model_options, &model, &f.why_not) == LACE_OK)
         ask_engine(&f, model, &a);

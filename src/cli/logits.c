@@ -18,6 +18,7 @@ typedef struct logits_args {
     int32_t kv_type;
     bool exact;
     bool mmap;
+    const char *device;
 } logits_args;
 
 /* clang-format off */
@@ -34,6 +35,7 @@ static const arg_option options[] = {
      .help = "numbers of the KV cache (default f32)"},
     {"exact", 0, ARG_FLAG, offsetof(logits_args, exact),
      .help = "f32 activations for quantized weights too; slow"},
+    CLI_DEVICE_OPTION(logits_args),
     {"mmap", 0, ARG_FLAG, offsetof(logits_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
 };
@@ -137,7 +139,7 @@ end:
 
 static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *err)
 {
-    logits_args a = {.n_batch = 512, .kv_type = LACE_KV_F32};
+    logits_args a = {.n_batch = 512, .kv_type = LACE_KV_F32, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count == 0)
@@ -148,6 +150,7 @@ static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *
     lace_model_options model_options = lace_model_options_default();
     model_options.use_exact = a.exact;
     model_options.use_mmap = a.mmap;
+    model_options.device = a.device;
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));

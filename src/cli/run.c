@@ -29,6 +29,7 @@ typedef struct run_args {
     int32_t kv_type;
     uint64_t memory_bytes;
     bool mmap;
+    const char *device;
     const char *draft;
     bool lookup;
     int32_t n_draft;
@@ -82,6 +83,7 @@ static const arg_option options[] = {
      .help = "numbers of the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, offsetof(run_args, memory_bytes), .value = "BYTES",
      .help = "refuse to use more than this for weights, KV cache and scratch: 600M, 4G"},
+    CLI_DEVICE_OPTION(run_args),
     {"mmap", 0, ARG_FLAG, offsetof(run_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
     {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
@@ -380,6 +382,7 @@ static lace_status create_speculator(generation *g, lace_error *err)
     if (a->draft) {
         lace_model_options o = lace_model_options_default();
         o.use_mmap = a->mmap;
+        o.device = a->device;
         TRY(cli_open_model(a->draft, &o, &g->draft_model, err));
         TRY(create_session(g, g->draft_model, 1, &g->draft, err));
     }
@@ -439,6 +442,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         .n_batch = 512,
         .kv_type = LACE_KV_F16,
         .n_draft = 8,
+        .device = "auto",
     };
     a.sampler.seed = random_seed();
     positional words;
@@ -449,6 +453,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     generation g = {.args = &a};
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
+    model_options.device = a.device;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);
     cli_catch_stop(); /* not before: Ctrl-C while a prompt is typed ends the program */
     if (status == LACE_OK)

@@ -105,7 +105,7 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     lace_status status;
     TRY_GOTO(status, fail,
              model_create(files, cpu_level_detect(), o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT,
-                          &w->m, err));
+                          NULL, &w->m, err));
     TRY_GOTO(status, fail, open_tokenizer(w, err));
     TRY_GOTO(status, fail,
              pool_create(o->n_threads ? o->n_threads : cpu_count(), &w->workers, err));

@@ -6,6 +6,7 @@
 
 #include "lace.h"
 #include "model/model.h"
+#include "plan/run_gpu.h"
 #include "tokenizer/tokenizer.h"
 
 struct lace_model {
@@ -26,6 +27,12 @@ void session_trace_free(session_trace *t);
 plan_trace *session_trace_times(session_trace *t);                       /* for plan_run */
 void session_trace_add(session_trace *t, const plan *p, const batch *b); /* after plan_run */
 
+/*
+ * The card that a model of so many bytes is to run on by that name; NULL: the CPU. LACE_E_ARG for a
+ * name that says nothing, LACE_E_DEVICE for a GPU that is not there.
+ */
+lace_status device_choose(const char *name, uint64_t weight_bytes, gpu **out, lace_error *err);
+
 struct lace_decoder {
     decoder *d;
 };
@@ -36,10 +43,12 @@ struct lace_session {
     pool *workers;
     kv_cache *kv;
     plan *p;
+    cuda_queue *queue; /* these two are NULL on the CPU */
+    gpu_plan *on_card;
     session_trace *trace; /* NULL: not asked for */
 
     /* The batch being computed; arrays of n_batch. */
-    int32_t *tokens, *positions, *outputs;
+    int32_t *tokens, *positions, *outputs, *sequences;
     const int32_t **pages[KV_MAX_GROUPS]; /* [group][token] */
     int32_t *lengths;                     /* [n_sequences] while a batch is put together */
     int32_t *new_lengths;                 /* [n_sequences] */

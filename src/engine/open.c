@@ -85,6 +85,14 @@ static void survey(lace_model *lm)
     lm->main_type = dtype_describe(most)->name;
 }
 
+static uint64_t file_bytes(const weights *files)
+{
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < weights_count(files); i++)
+        bytes += weights_at(files, i)->n_bytes;
+    return bytes;
+}
+
 /* Takes `files`, also on failure. */
 static lace_status open_files(weights *files, const lace_model_options *options, lace_model **out,
                               lace_error *err)
@@ -98,7 +106,13 @@ static lace_status open_files(weights *files, const lace_model_options *options,
     pthread_mutex_init(&lm->load_lock, NULL);
     weight_mode mode = o.use_exact ? WEIGHTS_EXACT : o.use_mmap ? WEIGHTS_IN_PLACE : WEIGHTS_PACKED;
     lace_status status;
-    TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, &lm->m, err));
+    gpu *card = NULL;
+    status = device_choose(o.device, file_bytes(files), &card, err);
+    if (status != LACE_OK) {
+        weights_close(files);
+        goto fail;
+    }
+    TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, card, &lm->m, err));
     const gguf *g = weights_gguf(files);
     TRY_GOTO(status, named, copy_texts(lm, err));
     if (!g)
@@ -187,6 +201,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
         .chat_template = lm->chat_template,
         .n_parameters = lm->n_parameters,
         .weight_bytes = lm->tensor_bytes,
+        .device = lm->m->card ? lm->m->card->info.name : "cpu",
         .n_layers = c->n_layers,
         .n_embd = c->n_embd,
         .n_heads = c->n_heads,

@@ -51,8 +51,8 @@ static lace_status fill_options(const lace_model *lm, const lace_session_options
     return LACE_OK;
 }
 
-static lace_status create_cache(const model *m, const lace_session_options *o, kv_cache **out,
-                                lace_error *err)
+static lace_status create_cache(const model *m, const lace_session_options *o, cuda_queue *queue,
+                                kv_cache **out, lace_error *err)
 {
     static const dtype types[] = {
         [LACE_KV_F32] = DTYPE_F32, [LACE_KV_F16] = DTYPE_F16, [LACE_KV_Q8_0] = DTYPE_Q8_0};
@@ -61,7 +61,8 @@ static lace_status create_cache(const model *m, const lace_session_options *o, k
                           .n_sequences = o->n_sequences,
                           .n_context = o->n_context,
                           .n_batch = o->n_batch,
-                          .max_bytes = o->kv_bytes};
+                          .max_bytes = o->kv_bytes,
+                          .queue = queue};
     *out = NULL;
     kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
     if (!shapes)
@@ -90,6 +91,17 @@ static lace_status create_plan(const model *m, const lace_session_options *o, co
     return status;
 }
 
+static gpu_plan_options card_options(const model *m, const lace_session_options *o,
+                                     const kv_cache *kv, cuda_queue *queue)
+{
+    return (gpu_plan_options){.g = m->card,
+                              .queue = queue,
+                              .n_sequences = o->n_sequences,
+                              .pages_per_sequence = kv->pages_per_sequence,
+                              .n_groups = kv->n_groups,
+                              .embedding = m->card_embedding};
+}
+
 /* Rows that outlive a batch, when an eval needs several. */
 static uint64_t kept_logits_bytes(const model *m, const lace_session_options *o)
 {
@@ -102,6 +114,13 @@ static lace_memory add_up(const model *m, const lace_session_options *o, const k
     lace_memory need = {.weights = model_weight_bytes(m),
                         .kv = kv_bytes(kv),
                         .scratch = plan_memory_bytes(p) + kept_logits_bytes(m, o)};
+    if (m->card) {
+        gpu_plan_options card = card_options(m, o, kv, NULL);
+        cuda_info info;
+        need.scratch = gpu_plan_bytes(p, &card);
+        if (cuda_describe(m->card->device, &info, NULL) == LACE_OK)
+            need.available = info.free_bytes + (m->is_loaded ? need.weights : 0);
+    }
     need.total = need.weights + need.kv + need.scratch;
     return need;
 }
@@ -114,7 +133,7 @@ lace_status lace_session_memory(const lace_model *lm, const lace_session_options
     plan *p = NULL;
     *out = (lace_memory){0};
     TRY(fill_options(lm, options, &o, err));
-    lace_status status = create_cache(lm->m, &o, &kv, err);
+    lace_status status = create_cache(lm->m, &o, NULL, &kv, err);
     if (status == LACE_OK)
         status = create_plan(lm->m, &o, kv, &p, err);
     if (status == LACE_OK)
@@ -124,11 +143,22 @@ lace_status lace_session_memory(const lace_model *lm, const lace_session_options
     return status;
 }
 
+/* Through which weights are loaded, and what the driver takes for itself. */
+static const uint64_t CARD_RESERVE = (uint64_t)384 << 20;
+
 static lace_status check_budget(const lace_memory *need, uint64_t budget, lace_error *err)
 {
+    const double mib = 1024.0 * 1024.0;
+    if (need->available && need->total + CARD_RESERVE > need->available)
+        return error_set(err, LACE_E_MEMORY,
+                         "needs %.1f MiB on the GPU (weights %.1f, KV cache %.1f, scratch %.1f, "
+                         "loading %.1f), which has %.1f MiB free; a shorter context or fewer "
+                         "sequences need less, --device cpu needs none",
+                         (double)(need->total + CARD_RESERVE) / mib, (double)need->weights / mib,
+                         (double)need->kv / mib, (double)need->scratch / mib,
+                         (double)CARD_RESERVE / mib, (double)need->available / mib);
     if (budget == 0 || need->total <= budget)
         return LACE_OK;
-    const double mib = 1024.0 * 1024.0;
     return error_set(
         err, LACE_E_MEMORY,
         "needs %.1f MiB (weights %.1f, KV cache %.1f, scratch %.1f), the memory budget "
@@ -146,6 +176,7 @@ static lace_status allocate_arrays(lace_session *s, lace_error *err)
     bool ok = (s->tokens = mem_calloc(n, sizeof *s->tokens)) &&
               (s->positions = mem_calloc(n, sizeof *s->positions)) &&
               (s->outputs = mem_calloc(n, sizeof *s->outputs)) &&
+              (s->sequences = mem_calloc(n, sizeof *s->sequences)) &&
               (s->lengths = mem_calloc(n_sequences, sizeof *s->lengths)) &&
               (s->new_lengths = mem_calloc(n_sequences, sizeof *s->new_lengths)) &&
               (s->logits = mem_calloc((size_t)o->n_outputs, sizeof *s->logits)) &&
@@ -164,6 +195,23 @@ static lace_status load_weights(lace_session *s, lace_error *err)
     return status;
 }
 
+/* The plan's memory and the weights: on the card, or in the host's memory. */
+static lace_status make_ready(lace_session *s, lace_error *err)
+{
+    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
+    for (int32_t g = 0; g < s->kv->n_groups; g++)
+        kv_data[g] = s->kv->groups[g].data;
+    if (!s->queue) {
+        TRY(plan_allocate(s->p, kv_data, err));
+        return load_weights(s, err);
+    }
+    /* Steps take the addresses of weights that are there. */
+    TRY(load_weights(s, err));
+    gpu_plan_options card = card_options(s->model->m, &s->options, s->kv, s->queue);
+    card.kv_data = kv_data;
+    return gpu_plan_create(s->p, &card, &s->on_card, err);
+}
+
 lace_status lace_session_create(lace_model *lm, const lace_session_options *options,
                                 lace_session **out, lace_error *err)
 {
@@ -174,19 +222,17 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->model = lm;
     lace_status status;
     TRY_GOTO(status, fail, fill_options(lm, options, &s->options, err));
-    TRY_GOTO(status, fail, create_cache(lm->m, &s->options, &s->kv, err));
+    if (lm->m->card)
+        TRY_GOTO(status, fail, cuda_queue_create(lm->m->card->device, &s->queue, err));
+    TRY_GOTO(status, fail, create_cache(lm->m, &s->options, s->queue, &s->kv, err));
     TRY_GOTO(status, fail, create_plan(lm->m, &s->options, s->kv, &s->p, err));
     lace_memory need = add_up(lm->m, &s->options, s->kv, s->p);
     TRY_GOTO(status, fail, check_budget(&need, s->options.memory_bytes, err));
 
     TRY_GOTO(status, fail, pool_create(s->options.n_threads, &s->workers, err));
     TRY_GOTO(status, fail, kv_allocate(s->kv, err));
-    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
-    for (int32_t g = 0; g < s->kv->n_groups; g++)
-        kv_data[g] = s->kv->groups[g].data;
-    TRY_GOTO(status, fail, plan_allocate(s->p, kv_data, err));
     TRY_GOTO(status, fail, allocate_arrays(s, err));
-    TRY_GOTO(status, fail, load_weights(s, err));
+    TRY_GOTO(status, fail, make_ready(s, err));
     *out = s;
     return LACE_OK;
 
@@ -201,13 +247,16 @@ void lace_session_free(lace_session *s)
         return;
     pool_free(s->workers);
     session_trace_free(s->trace);
+    gpu_plan_free(s->on_card);
     plan_free(s->p);
     kv_free(s->kv);
+    cuda_queue_free(s->queue);
     for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
         mem_free(s->pages[g]);
     mem_free(s->tokens);
     mem_free(s->positions);
     mem_free(s->outputs);
+    mem_free(s->sequences);
     mem_free(s->lengths);
     mem_free(s->new_lengths);
     mem_free(s->logits);
@@ -261,6 +310,7 @@ static size_t fill_batch(lace_session *s, const lace_item *items, size_t n_items
                  .pages = (const int32_t *const *const *)s->pages};
     for (size_t i = 0; i < n; i++) {
         s->tokens[i] = items[i].token;
+        s->sequences[i] = items[i].sequence;
         s->positions[i] = s->new_lengths[items[i].sequence]++;
         for (int32_t g = 0; g < s->kv->n_groups; g++)
             s->pages[g][i] = s->kv->sequences[items[i].sequence].tables[g];
@@ -283,7 +333,7 @@ static void collect_logits(lace_session *s, const batch *b, bool is_last)
 {
     size_t n_vocab = (size_t)s->model->m->config.n_vocab;
     for (int32_t i = 0; i < b->n_outputs; i++) {
-        const float *row = plan_logits(s->p, i);
+        const float *row = s->on_card ? gpu_plan_logits(s->on_card, i) : plan_logits(s->p, i);
         if (!is_last) {
             float *kept = s->kept_logits + (size_t)s->n_logits * n_vocab;
             memcpy(kept, row, n_vocab * sizeof *kept);
@@ -302,6 +352,19 @@ static lace_status undo_eval(lace_session *s, lace_status status)
     return status;
 }
 
+static lace_status run_batch(lace_session *s, const batch *b, lace_error *err)
+{
+    plan_trace *trace = session_trace_times(s->trace);
+    if (s->on_card)
+        return gpu_plan_run(s->on_card, b, s->sequences, trace, err);
+    plan_run(s->p, s->workers, b, trace);
+    return file_guard_is_broken()
+               ? error_set(err, LACE_E_IO,
+                           "a model file was truncated while it was in use; restore it and start "
+                           "again")
+               : LACE_OK;
+}
+
 lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,
                               lace_error *err)
 {
@@ -311,13 +374,10 @@ lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_
         batch b;
         size_t n = fill_batch(s, items + at, n_items - at, &b);
         lace_status status = reserve_batch(s, err);
+        if (status == LACE_OK)
+            status = run_batch(s, &b, err);
         if (status != LACE_OK)
             return undo_eval(s, status);
-        plan_run(s->p, s->workers, &b, session_trace_times(s->trace));
-        if (file_guard_is_broken())
-            return undo_eval(s, error_set(err, LACE_E_IO,
-                                          "a model file was truncated while it was in use; "
-                                          "restore it and start again"));
         session_trace_add(s->trace, s->p, &b);
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)

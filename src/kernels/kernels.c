@@ -106,6 +106,11 @@ static uint64_t weight_bytes(const weight *w)
 static uint64_t n_chosen(const step *s, const batch *b)
 {
     uint64_t n = 0;
+    const weight *experts = s->op == OP_MOE_GLU ? s->a.moe.gate : s->a.moe.down;
+    if (!experts->impl->rows) { /* on a GPU, where the choices cannot be seen: all different */
+        int32_t most = b->n_tokens * s->a.moe.n_used;
+        return (uint64_t)(most < s->a.moe.n_experts ? most : s->a.moe.n_experts);
+    }
     for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
         bool is_chosen = false;
         for (int32_t i = 0; i < b->n_tokens * s->a.moe.n_used && !is_chosen; i++) {

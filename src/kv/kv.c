@@ -133,7 +133,11 @@ lace_status kv_allocate(kv_cache *kv, lace_error *err)
         size_t n = (size_t)group->n_pages;
         group->free_pages = mem_calloc(n, sizeof *group->free_pages);
         group->n_users = mem_calloc(n, sizeof *group->n_users);
-        group->data = mem_map(n * group->page_bytes);
+        if (kv->options.queue)
+            TRY(cuda_alloc(cuda_queue_device(kv->options.queue), n * group->page_bytes,
+                           (void **)&group->data, err));
+        else
+            group->data = mem_map(n * group->page_bytes);
         if (!group->free_pages || !group->n_users || !group->data)
             return error_nomem(err, "the KV cache's pages");
         /* The lowest page is on top of the stack. */
@@ -165,7 +169,10 @@ void kv_free(kv_cache *kv)
     for (int32_t g = 0; g < kv->n_groups; g++) {
         mem_free(kv->groups[g].free_pages);
         mem_free(kv->groups[g].n_users);
-        mem_unmap(kv->groups[g].data, (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
+        if (kv->options.queue)
+            cuda_free(cuda_queue_device(kv->options.queue), kv->groups[g].data);
+        else
+            mem_unmap(kv->groups[g].data, (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
     mem_free(kv->sequences);
     mem_free(kv->layers);
@@ -211,6 +218,17 @@ bool kv_can_meet(const kv_cache *kv, const kv_demand *demand)
     return true;
 }
 
+static lace_status copy_page(const kv_cache *kv, const kv_group *group, int32_t from, int32_t to,
+                             lace_error *err)
+{
+    uint8_t *out = group->data + (uint64_t)to * group->page_bytes;
+    const uint8_t *in = group->data + (uint64_t)from * group->page_bytes;
+    if (kv->options.queue)
+        return cuda_copy_on(kv->options.queue, out, in, group->page_bytes, err);
+    memcpy(out, in, group->page_bytes);
+    return LACE_OK;
+}
+
 lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err)
 {
     kv_sequence *s = &kv->sequences[sequence];
@@ -237,8 +255,7 @@ lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *er
                 continue;
             int32_t page = take_page(group);
             if (*slot >= 0) {
-                memcpy(group->data + (uint64_t)page * group->page_bytes,
-                       group->data + (uint64_t)*slot * group->page_bytes, group->page_bytes);
+                TRY(copy_page(kv, group, *slot, page, err)); /* fails with the card only */
                 kv_drop_page(group, slot);
             }
             *slot = page;

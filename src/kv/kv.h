@@ -18,6 +18,7 @@
 #define LACE_KV_KV_H
 
 #include "base/status.h"
+#include "device/cuda.h"
 #include "kernels/kernels.h"
 
 enum {
@@ -39,6 +40,7 @@ typedef struct kv_options {
     int32_t n_context;  /* positions of a sequence */
     int32_t n_batch;    /* positions added at once: a window's pages must hold them too */
     uint64_t max_bytes; /* of all pages; 0: enough for every sequence to be full */
+    cuda_queue *queue;  /* pages lie on its card and are copied in it; NULL: in the host's memory */
 } kv_options;
 
 typedef struct kv_group {

@@ -197,8 +197,14 @@ lace_status bind_embedding(model *m, lace_error *err)
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, 0, c->n_vocab, err));
-    /* Rows of the table are read where they lie; a tied one was counted as the output already. */
-    if (!is_tied)
+    /*
+     * Rows of the table are read where they lie; a tied one was counted as the output already. A
+     * card has a copy of its own.
+     */
+    if (m->card)
+        m->in_place_bytes +=
+            (uint64_t)c->n_vocab * row_bytes(gpu_embedding_type(m->embedding->type), c->n_embd);
+    else if (!is_tied)
         m->in_place_bytes += m->embedding->n_bytes;
     return LACE_OK;
 }

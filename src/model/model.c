@@ -7,19 +7,23 @@
 #include "model/config_beside.h"
 #include "model/hf_names.h"
 
-lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
+lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
                          lace_error *err)
 {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
     if (!m) {
+        gpu_close(card);
         weights_close(files);
         return error_nomem(err, "a model");
     }
     m->files = files;
     m->mode = mode;
+    m->card = card;
     arena_init(&m->memory, SIZE_MAX / 2);
     kernels_init(&m->kernels, level);
+    if (card)
+        kernels_init_cuda(&m->kernels);
 
     lace_status status;
     TRY_GOTO(status, fail, config_from_weights(files, &m->config, err));
@@ -53,7 +57,13 @@ void model_free(model *m)
 {
     if (!m)
         return;
-    mem_unmap(m->packed, m->packed_bytes);
+    if (m->card) {
+        cuda_free(m->card->device, m->packed);
+        cuda_free(m->card->device, m->card_embedding);
+        gpu_close(m->card);
+    } else {
+        mem_unmap(m->packed, m->packed_bytes);
+    }
     mem_free(m->matrices);
     arena_deinit(&m->memory);
     weights_close(m->files);
@@ -88,6 +98,8 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
 {
     if (m->is_loaded)
         return LACE_OK;
+    if (m->card)
+        return model_load_gpu(m, on_progress, user, err);
     if (m->packed_bytes && !m->packed) {
         m->packed = mem_map(m->packed_bytes);
         if (!m->packed)

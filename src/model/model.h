@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/threads.h"
 #include "formats/weights.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/kernels.h"
 #include "kv/kv.h"
 #include "model/config.h"
@@ -88,12 +89,16 @@ struct model {
     int32_t n_matrices, matrices_capacity;
     uint64_t packed_bytes;   /* of all matrices that are packed */
     uint64_t in_place_bytes; /* of all tensors that are used where they lie */
-    uint8_t *packed;         /* NULL until loaded */
+    uint8_t *packed;         /* NULL until loaded; on the card if there is one */
     bool is_loaded;
+
+    gpu *card; /* the weights' GPU, owned; NULL: the CPU */
+    uint8_t
+        *card_embedding; /* the embedding table there, of gpu_embedding_type; NULL until loaded */
 };
 
-/* Check and bind. Takes `files`, also on failure. */
-lace_status model_create(weights *files, cpu_level level, weight_mode mode, model **out,
+/* Check and bind. Takes `files` and `card` (NULL: for the CPU), also on failure. */
+lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
                          lace_error *err);
 void model_free(model *m);
 
@@ -103,6 +108,9 @@ uint64_t model_weight_bytes(const model *m);
 /* Pack the matrices on all workers. Does nothing the second time. */
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err);
+
+/* The same for a card: upload all matrices and the embedding table. model_load calls it. */
+lace_status model_load_gpu(model *m, lace_progress_fn on_progress, void *user, lace_error *err);
 
 /* Frequencies and magnitude of the rotary embedding. `factors`: [n_dims / 2] divisors, or NULL. */
 lace_status rope_prepare(const rope_config *config, const float *factors, arena *memory,

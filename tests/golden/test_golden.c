@@ -1,7 +1,8 @@
 /*
  * Golden models: tiny models of every architecture whose logits were recorded with the reference
  * implementation in float32. lace must give the same logits however the tokens arrive: in one
- * batch, one by one, mixed with another sequence, on any number of threads.
+ * batch, one by one, mixed with another sequence, on any number of threads. LACE_DEVICE=cuda lets
+ * them run on a GPU.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -180,7 +181,9 @@ static void check_model(const char *name, const char *model_path, const char *go
     subject s = {0};
     lace_error err;
     char title[600];
-    lace_status status = lace_model_open(model_path, NULL, &s.model, &err);
+    lace_model_options o = lace_model_options_default();
+    o.device = getenv("LACE_DEVICE");
+    lace_status status = lace_model_open(model_path, &o, &s.model, &err);
     if (status == LACE_OK && golden_read(golden_path, &s.g)) {
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             snprintf(title, sizeof title, "%s: %s", name, ways[i].name);

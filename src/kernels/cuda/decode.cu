@@ -1,0 +1,780 @@
+/*
+ * One token: fused kernels that overlap (programmatic dependent launch).
+ *
+ * Each kernel loads what does not depend on the one in front (weights, old keys and values) before
+ * it waits for it. Who makes a vector also norms it, up to the factor 1 / rms, and turns it into the
+ * planes that tiles are multiplied with; the factor is applied to the consumer's result, which is
+ * linear in it. So a product begins with one small copy.
+ *
+ * Measured on an H200 before this was written: two blocks of one product on a processor cost a
+ * quarter of the speed, so a product asks for more than half of the shared memory.
+ */
+#include <cooperative_groups.h>
+
+#include "kernels/cuda/decode_params.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tile_dot.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define HAS_OVERLAP 1
+#endif
+
+#ifdef HAS_OVERLAP
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void let_next_begin()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ __forceinline__ void wait_for_last()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void barrier_init(uint32_t b)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(b) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t b, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "AGAIN:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra DONE;\n"
+                 "bra AGAIN;\n"
+                 "DONE:\n"
+                 "}" ::"r"(b),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Bytes from global to shared memory by the copy engine. Both ends lie alike within 128 bytes. */
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t n, uint32_t b,
+                                          uint64_t policy)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(n)
+                 : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(b), "l"(policy)
+                 : "memory");
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------- */
+
+/* 16 neighbouring lanes hold a group, one value each; i is the value's place. Lanes of a half that
+ * is not `active` write nothing. */
+__device__ __forceinline__ void vector_put(const decode_vector &to, float v, int i, bool active)
+{
+    float most = fabsf(v);
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+    const float tiny = 1e-30f;
+    bool is_some = most > tiny;
+    float2 *scales = (float2 *)(to.planes + 2 * to.k * act_value_bytes((gpu_act)to.act));
+    if (to.act == GPU_ACT_INT) {
+        const float full = 127 * 256 + 127;
+        float d = is_some ? most / full : 0.0f;
+        int q = __float2int_rn(v * (is_some ? full / most : 0.0f)), sum = q;
+#pragma unroll
+        for (int o = 8; o; o >>= 1)
+            sum += __shfl_xor_sync(~0u, sum, o);
+        int high = (q + 128) >> 8;
+        if (active) {
+            to.planes[i] = (uint8_t)high;
+            to.planes[to.k + i] = (uint8_t)(q - 256 * high);
+            if ((i & 15) == 0)
+                scales[i >> 4] = make_float2(d, d * (float)sum);
+        }
+        return;
+    }
+    float u = v * (is_some ? 1.0f / most : 0.0f);
+    uint16_t high, low;
+    if (to.act == GPU_ACT_F16) {
+        __half h = __float2half_rn(u);
+        high = __half_as_ushort(h);
+        low = __half_as_ushort(__float2half_rn(u - __half2float(h)));
+    } else {
+        __nv_bfloat16 h = __float2bfloat16_rn(u);
+        high = __bfloat16_as_ushort(h);
+        low = __bfloat16_as_ushort(__float2bfloat16_rn(u - __bfloat162float(h)));
+    }
+    if (active) {
+        ((uint16_t *)to.planes)[i] = high;
+        ((uint16_t *)to.planes)[to.k + i] = low;
+        if ((i & 15) == 0)
+            scales[i >> 4] = make_float2(is_some ? most : 0.0f, 0.0f);
+    }
+}
+
+__device__ __forceinline__ uint4 load_now(const void *p)
+{
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* Tiles are as long as lines of 128 bytes, or begin anywhere in one. */
+template <int KIND> __host__ __device__ constexpr int stage_bytes()
+{
+    return tile_info<KIND>::bytes % 128 ? (tile_info<KIND>::bytes + 96 + 127) / 128 * 128
+                                        : tile_info<KIND>::bytes;
+}
+
+struct product_memory {
+    uint8_t *ring;
+    uint8_t *x;
+    float *slots; /* [warps][slots][16] */
+    float *sums;  /* [warps] */
+};
+
+__device__ __forceinline__ int vector_bytes(const decode_vector &v)
+{
+    return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
+}
+
+/* Multiply this block's tiles; slots has the sums of each warp afterwards. */
+template <int KIND>
+__device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
+                                              uint8_t *shared, int u0, int n_slots, float *slots,
+                                              uint8_t *x_shared, float &rms)
+{
+    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_stages = p.n_stages;
+    constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
+    const int n_all = n_slots * part.n_tiles;
+    const uint32_t barriers = shared_address(shared) + 8 * DECODE_MAX_STAGES * warp;
+    uint8_t *ring = shared + 1024 + warp * n_stages * STAGE;
+    const uint32_t ring_at = shared_address(ring);
+    uint64_t policy = 0;
+    auto tile_at = [&](int t) {
+        int slot = t / part.n_tiles, across = t - slot * part.n_tiles;
+        const uint8_t *base = part.pair && (slot & 1) ? part.pair : part.tiles;
+        int group = u0 + (part.pair ? slot >> 1 : slot);
+        return base + ((uint64_t)group * part.n_tiles + across) * BYTES;
+    };
+    auto fill = [&](int stage, int t) {
+        const uint8_t *from = tile_at(t);
+        uint32_t skew = BYTES % 128 ? (uint32_t)(uint64_t)from & 127 : 0;
+        copy_bulk(ring_at + stage * STAGE + skew, from, BYTES, barriers + 8 * stage, policy);
+    };
+    if (lane == 0) {
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        for (int s = 0; s < n_stages; s++)
+            barrier_init(barriers + 8 * s);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        for (int s = 0; s < n_stages; s++)
+            if (warp + s * DECODE_WARPS < n_all)
+                fill(s, warp + s * DECODE_WARPS);
+    }
+    for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
+        ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
+
+    wait_for_last();
+    if (p.triggers_late)
+        let_next_begin();
+    const int n_bytes = vector_bytes(p.x);
+    for (int i = 16 * tid; i < n_bytes; i += 16 * DECODE_THREADS)
+        *(uint4 *)(x_shared + i) = load_now(p.x.planes + i);
+    rms = 1.0f;
+    if (p.squares) {
+        float sum = 0;
+        for (int i = lane; i < p.n_squares; i += 32)
+            sum += __ldcg(p.squares + i);
+        rms = rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
+    }
+    __syncthreads();
+
+    const act_view x = act_view_of(x_shared, p.x.k, act_value_bytes((gpu_act)p.x.act));
+    float y0 = 0, y1 = 0;
+    int stage = 0, slot = warp / part.n_tiles, across = warp - slot * part.n_tiles;
+    uint32_t parity = 0;
+    for (int t = warp; t < n_all; t += DECODE_WARPS) {
+        barrier_wait(barriers + 8 * stage, parity);
+        uint32_t skew = BYTES % 128 ? (uint32_t)(uint64_t)tile_at(t) & 127 : 0;
+        tile_frag<KIND> f;
+        tile_load<KIND, false>(f, ring + stage * STAGE + skew, lane);
+        tile_multiply<KIND>(y0, y1, f, x, across, lane);
+        __syncwarp(); /* everyone has read the stage */
+        if (lane == 0 && t + n_stages * DECODE_WARPS < n_all)
+            fill(stage, t + n_stages * DECODE_WARPS);
+        if (++stage == n_stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+        int next = slot;
+        across += DECODE_WARPS;
+        while (across >= part.n_tiles) {
+            across -= part.n_tiles;
+            next++;
+        }
+        if (next != slot || t + DECODE_WARPS >= n_all) {
+            y0 = tile_reduce(y0);
+            y1 = tile_reduce(y1);
+            if ((lane & 3) == 0) {
+                float *s = slots + (warp * n_slots + slot) * TILE_ROWS + (lane >> 2);
+                s[0] = y0;
+                s[8] = y1;
+            }
+            y0 = y1 = 0;
+            slot = next;
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ float slot_sum(const float *slots, int n_slots, int i)
+{
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < DECODE_WARPS; w++)
+        sum += slots[w * n_slots * TILE_ROWS + i];
+    return sum;
+}
+
+/* Sum over a block in a fixed order; thread 0 has it. */
+__device__ __forceinline__ float block_total(float v, float *parts)
+{
+    v = warp_sum(v);
+    if ((threadIdx.x & 31) == 0)
+        parts[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0;
+    for (int w = 0; threadIdx.x == 0 && w < DECODE_WARPS; w++)
+        v += parts[w];
+    return v;
+}
+
+__device__ __forceinline__ bool is_better(float a, int i, float b, int j)
+{
+    return a > b || (a == b && i < j);
+}
+
+__device__ __forceinline__ void keep_best(float value, int row, decode_best *out, float *parts)
+{
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        float v = __shfl_xor_sync(~0u, value, o);
+        int r = __shfl_xor_sync(~0u, row, o);
+        if (is_better(v, r, value, row)) {
+            value = v;
+            row = r;
+        }
+    }
+    if ((threadIdx.x & 31) == 0) {
+        parts[2 * (threadIdx.x >> 5)] = value;
+        parts[2 * (threadIdx.x >> 5) + 1] = __int_as_float(row);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < DECODE_WARPS; w++)
+            if (is_better(parts[2 * w], __float_as_int(parts[2 * w + 1]), value, row)) {
+                value = parts[2 * w];
+                row = __float_as_int(parts[2 * w + 1]);
+            }
+        *out = {value, row};
+    }
+}
+
+/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit beside
+ * this one's and load keys while it runs. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+    decode_product_kernel(const __grid_constant__ decode_product p)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    if (!p.triggers_late)
+        let_next_begin();
+    int n = 0;
+    while (n + 1 < p.n_parts && (int)blockIdx.x >= p.parts[n + 1].first_block)
+        n++;
+    const decode_part &part = p.parts[n];
+    const int b = blockIdx.x - part.first_block, per_unit = part.pair ? 2 : 1;
+    const int n_units = (part.n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int u0 = (int)((int64_t)n_units * b / part.n_blocks);
+    const int u1 = (int)((int64_t)n_units * (b + 1) / part.n_blocks);
+    const int n_slots = (u1 - u0) * per_unit;
+    float *parts = (float *)(shared + 896); /* barriers end before; 2 floats a warp */
+    uint8_t *x_shared = shared;             /* set below: behind the ring of this kind */
+    float *slots = nullptr, rms = 1.0f;
+    switch (part.kind) {
+#define X(id, name, n_bytes, n_cols)                                                               \
+    case TILE_##id:                                                                                \
+        if constexpr (TILE_##id != TILE_F32) {                                                     \
+            x_shared = shared + 1024 + DECODE_WARPS * p.n_stages * stage_bytes<TILE_##id>();       \
+            slots = (float *)(x_shared + ((vector_bytes(p.x) + 127) & ~127));                      \
+            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared, rms);          \
+        }                                                                                          \
+        break;
+        TILE_LIST(X)
+#undef X
+    }
+
+    const int tid = threadIdx.x;
+    if (p.mode == DECODE_STORE) {
+        float most = -INFINITY;
+        int at = 0;
+        for (int i = tid; i < n_slots * TILE_ROWS; i += DECODE_THREADS) {
+            int row = u0 * TILE_ROWS + i;
+            if (row >= part.n_rows)
+                continue;
+            float v = p.scale * rms * slot_sum(slots, n_slots, i);
+            v += part.bias ? part.bias[row] : 0.0f;
+            if (p.softcap > 0)
+                v = p.softcap * tanhf(v / p.softcap);
+            part.out[row] = v;
+            if (v > most) {
+                most = v;
+                at = row;
+            }
+        }
+        if (p.best)
+            keep_best(most, at, p.best + blockIdx.x, slots + DECODE_WARPS * n_slots * TILE_ROWS);
+        return;
+    }
+    float squares = 0;
+    const int n_values = (u1 - u0) * TILE_ROWS;
+    for (int i0 = tid & ~31; i0 < n_values; i0 += DECODE_THREADS) {
+        int i = i0 + (tid & 31), row = u0 * TILE_ROWS + i;
+        bool is_in = i < n_values && row < part.n_rows;
+        float v = 0;
+        if (is_in && p.mode == DECODE_RESIDUAL) {
+            v = p.scale * rms * slot_sum(slots, n_slots, i);
+            v += part.bias ? part.bias[row] : 0.0f;
+            v += __ldcg(p.residual + row);
+            p.residual[row] = v;
+            squares += v * v;
+            v *= p.next_norm[row];
+        } else if (is_in) {
+            int slot = 2 * (i / TILE_ROWS) * TILE_ROWS + i % TILE_ROWS;
+            float gate = p.scale * rms * slot_sum(slots, n_slots, slot);
+            float up = p.scale * rms * slot_sum(slots, n_slots, slot + TILE_ROWS);
+            gate += part.bias ? part.bias[row] : 0.0f;
+            up += part.pair_bias ? part.pair_bias[row] : 0.0f;
+            v = glu(p.glu, gate, up);
+        }
+        vector_put(p.next, v, row, i < n_values);
+    }
+    if (p.mode == DECODE_RESIDUAL) {
+        squares = block_total(squares, parts);
+        if (tid == 0)
+            p.next_squares[blockIdx.x] = squares;
+    }
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(is_there ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+template <bool TURNS>
+__device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address)
+{
+    if (TURNS)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+__device__ __forceinline__ uint32_t pack_halves(float a, float b)
+{
+    __half2 h = __floats2half2_rn(a, b);
+    return *(uint32_t *)&h;
+}
+
+/* What is left of two floats when their halves are taken away. */
+__device__ __forceinline__ uint32_t pack_rest(float a, float b, uint32_t high)
+{
+    float2 h = half2_to_float2(high);
+    return pack_halves(a - h.x, b - h.y);
+}
+
+/*
+ * One cluster for each head of k; its blocks share the pages of the context, each warp takes whole
+ * pages of 32 positions. The heads of q that belong to it are the rows of the mma: rows 0..7 their
+ * high halves, rows 8..15 the rest, so scores have the precision of floats; the same for the
+ * probabilities. Partial results are pushed to the block that adds them up.
+ */
+template <int DIM> __device__ __forceinline__ void attend_token(const decode_attention &p)
+{
+    namespace cg = cooperative_groups;
+    constexpr int PAGE = 32, ROW = 2 * DIM + 16, CHUNKS = DIM / 8, WARPS = DECODE_ATTEND_WARPS;
+    constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
+    extern __shared__ __align__(128) uint8_t page_memory[];
+    __shared__ __align__(16) float raw[MOST + 2][DIM]; /* q of the heads, then k and v */
+    __shared__ __align__(16) __half q_high[MOST][DIM + 8], q_low[MOST][DIM + 8];
+    __shared__ __align__(16) __half new_rows[2][DIM];
+    __shared__ float warp_most[WARPS][MOST], warp_sums[WARPS][MOST];
+    __shared__ float all_most[DECODE_MAX_CLUSTER][MOST], all_sums[DECODE_MAX_CLUSTER][MOST];
+    __shared__ __align__(16) float all_parts[MOST * DIM + 16 * DECODE_MAX_CLUSTER];
+    cg::cluster_group cluster = cg::this_cluster();
+    const int n_blocks = cluster.num_blocks(), rank = cluster.block_rank();
+    const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
+    const int r = lane >> 2, c = lane & 3;
+    let_next_begin();
+
+    const gpu_cache &kv = p.cache;
+    const int group = p.n_heads / kv.n_heads;
+    const int position = __ldcg(&p.state->position), sequence = __ldcg(&p.state->sequence);
+    const int first = p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    const int first_page = first / PAGE, last_page = position / PAGE;
+    const int *table = kv.tables + (int64_t)sequence * kv.pages_per_sequence;
+    const int stride = n_blocks * WARPS;
+    uint8_t *k_page = page_memory + warp * 2 * PAGE * ROW, *v_page = k_page + PAGE * ROW;
+    const uint32_t k_at = shared_address(k_page), v_at = shared_address(v_page);
+
+    /* A page of keys or values on its way; rows that are not written yet become zeros. */
+    auto fetch = [&](int page, uint32_t to, uint64_t offset) {
+        if (page <= last_page) {
+            const uint8_t *from = kv.data + (uint64_t)__ldg(table + page) * kv.page_bytes + offset +
+                                  (uint64_t)head * PAGE * (2 * DIM);
+            int n_rows = min(PAGE, position - page * PAGE);
+            for (int i = lane; i < PAGE * CHUNKS; i += 32) {
+                int row = i / CHUNKS, chunk = i - row * CHUNKS;
+                copy_16(to + row * ROW + 16 * chunk, from + row * (2 * DIM) + 16 * chunk,
+                        row < n_rows);
+            }
+        }
+        copies_commit();
+    };
+    int page = first_page + rank * WARPS + warp;
+    fetch(page, k_at, kv.k_offset);
+    fetch(page, v_at, kv.v_offset);
+
+    wait_for_last();
+    const int owner = (last_page - first_page) % stride;
+    const bool owns = owner / WARPS == rank;
+    const int n_vectors = group + (owns ? 2 : 0);
+    for (int n = warp; n < n_vectors; n += WARPS) {
+        const float *from = n < group    ? p.q + (head * group + n) * DIM
+                            : n == group ? p.k + head * DIM
+                                         : p.v + head * DIM;
+        const float *norm = n < group ? p.q_norm : n == group ? p.k_norm : nullptr;
+        float x[(DIM + 31) / 32], sum = 0;
+#pragma unroll
+        for (int i = 0; i < (DIM + 31) / 32; i++) {
+            x[i] = 32 * i + lane < DIM ? __ldcg(from + 32 * i + lane) : 0.0f;
+            sum += x[i] * x[i];
+        }
+        float scale = norm ? rsqrtf(warp_sum(sum) / (float)DIM + p.eps) : 1.0f;
+#pragma unroll
+        for (int i = 0; i < (DIM + 31) / 32; i++)
+            if (32 * i + lane < DIM)
+                raw[n < group ? n : MOST + n - group][32 * i + lane] =
+                    norm ? x[i] * scale * norm[32 * i + lane] : x[i];
+    }
+    __syncthreads();
+    /* Turned; q as halves, the new key and value into the cache. */
+    auto turned = [&](const float *x, int i) {
+        int pair = p.is_neox ? i % (p.n_dims / 2) : i / 2;
+        if (!p.angles || i >= p.n_dims)
+            return x[i];
+        float cosine = __ldcg(p.angles + 2 * pair), sine = __ldcg(p.angles + 2 * pair + 1);
+        float a = x[p.is_neox ? pair : 2 * pair];
+        float b = x[p.is_neox ? pair + p.n_dims / 2 : 2 * pair + 1];
+        bool is_first = p.is_neox ? i < p.n_dims / 2 : i % 2 == 0;
+        return is_first ? a * cosine - b * sine : a * sine + b * cosine;
+    };
+    for (int i = tid; i < MOST * DIM; i += THREADS) {
+        int n = i / DIM, d = i - n * DIM;
+        float v = n < group ? turned(raw[n], d) * p.scale : 0.0f;
+        __half h = __float2half_rn(v);
+        q_high[n][d] = h;
+        q_low[n][d] = __float2half_rn(v - __half2float(h));
+    }
+    for (int i = tid; owns && i < 2 * DIM; i += THREADS) {
+        int is_value = i / DIM, d = i - is_value * DIM;
+        __half h = __float2half_rn(is_value ? raw[MOST + 1][d] : turned(raw[MOST], d));
+        uint8_t *to = kv.data + (uint64_t)table[last_page] * kv.page_bytes +
+                      (is_value ? kv.v_offset : kv.k_offset) +
+                      (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
+        new_rows[is_value][d] = h;
+        ((__half *)to)[d] = h;
+    }
+    __syncthreads();
+
+    uint32_t q[DIM / 16][4];
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++) {
+        q[k][0] = *(const uint32_t *)&q_high[r][16 * k + 2 * c];
+        q[k][1] = *(const uint32_t *)&q_low[r][16 * k + 2 * c];
+        q[k][2] = *(const uint32_t *)&q_high[r][16 * k + 2 * c + 8];
+        q[k][3] = *(const uint32_t *)&q_low[r][16 * k + 2 * c + 8];
+    }
+    float out[DIM / 8][4], most = -INFINITY, sum = 0;
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+        out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    for (; page <= last_page; page += stride) {
+        copies_wait<1>(); /* the keys are there */
+        if (page == last_page)
+            for (int i = lane; i < CHUNKS; i += 32)
+                *(uint4 *)(k_page + (position % PAGE) * ROW + 16 * i) =
+                    *(const uint4 *)&new_rows[0][8 * i];
+        __syncwarp();
+        float scores[4][2]; /* [8 positions][2 of them] of head r */
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            float s[4] = {0, 0, 0, 0};
+#pragma unroll
+            for (int k = 0; k < DIM / 32; k++) {
+                uint32_t b[4];
+                load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 64 * k +
+                                            16 * (lane >> 3));
+                mma_f16(s, q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
+                mma_f16(s, q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
+                        b[2], b[3]);
+            }
+            if (DIM % 32) { /* the last 16: two matrices, given twice */
+                constexpr int k = DIM / 16 - 1;
+                uint32_t b[4];
+                load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 32 * k +
+                                            16 * (lane >> 3 & 1));
+                mma_f16(s, q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int at = page * PAGE + 8 * n + 2 * c + h;
+                float v = s[h] + s[2 + h];
+                if (p.softcap > 0)
+                    v = p.softcap * tanhf(v / p.softcap);
+                scores[n][h] = at >= first && at <= position ? v : -INFINITY;
+            }
+        }
+        __syncwarp();
+        fetch(page + stride, k_at, kv.k_offset);
+        float now = most;
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            now = fmaxf(now, fmaxf(scores[n][0], scores[n][1]));
+        now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+        now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+        float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
+        most = now;
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
+                part += scores[n][h];
+            }
+        part += __shfl_xor_sync(~0u, part, 1);
+        part += __shfl_xor_sync(~0u, part, 2);
+        sum = sum * fade + part;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[n][i] *= fade;
+        copies_wait<1>(); /* the values are there */
+        if (page == last_page)
+            for (int i = lane; i < CHUNKS; i += 32)
+                *(uint4 *)(v_page + (position % PAGE) * ROW + 16 * i) =
+                    *(const uint4 *)&new_rows[1][8 * i];
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < 2; k++) { /* 16 positions each */
+            uint32_t a[4];
+            a[0] = pack_halves(scores[2 * k][0], scores[2 * k][1]);
+            a[1] = pack_rest(scores[2 * k][0], scores[2 * k][1], a[0]);
+            a[2] = pack_halves(scores[2 * k + 1][0], scores[2 * k + 1][1]);
+            a[3] = pack_rest(scores[2 * k + 1][0], scores[2 * k + 1][1], a[2]);
+#pragma unroll
+            for (int n = 0; n < DIM / 16; n++) {
+                uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
+                load_matrices<true>(b, v_at + (16 * k + (lane & 15)) * ROW + 32 * n +
+                                           16 * (lane >> 4));
+                mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
+                mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+            }
+        }
+        __syncwarp();
+        fetch(page + stride, v_at, kv.v_offset);
+    }
+    copies_wait<0>();
+    __syncthreads();
+
+    /* The warps' parts: in the memory of the pages, [warp][head][DIM]. */
+    float *parts = (float *)page_memory;
+    if (c == 0) {
+        warp_most[warp][r] = most;
+        warp_sums[warp][r] = sum;
+    }
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+        if (r < group)
+            *(float2 *)&parts[(warp * MOST + r) * DIM + 8 * n + 2 * c] =
+                make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
+    __syncthreads();
+    cluster.sync(); /* everyone runs, so memory can be written there */
+    const int n_values = group * DIM;
+    const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
+    for (int i = tid; i < n_values; i += THREADS) {
+        int h = i / DIM, d = i - h * DIM;
+        float m = -INFINITY, l = 0, v = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            m = fmaxf(m, warp_most[w][h]);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float e = warp_most[w][h] == -INFINITY ? 0.0f : __expf(warp_most[w][h] - m);
+            l += e * warp_sums[w][h];
+            v += e * parts[(w * MOST + h) * DIM + d];
+        }
+        int to = i / share;
+        cluster.map_shared_rank(all_parts, to)[rank * share + i - to * share] = v;
+        if (d < n_blocks) {
+            cluster.map_shared_rank(&all_most[0][0], d)[rank * MOST + h] = m;
+            cluster.map_shared_rank(&all_sums[0][0], d)[rank * MOST + h] = l;
+        }
+    }
+    cluster.sync();
+    for (int i0 = tid & ~31; i0 < share; i0 += THREADS) {
+        int k = i0 + lane, i = rank * share + k;
+        bool is_in = k < share && i < n_values;
+        float v = 0;
+        if (is_in) {
+            int h = i / DIM;
+            float m = p.sinks ? p.sinks[head * group + h] : -INFINITY, l, sink = m;
+            for (int b = 0; b < n_blocks; b++)
+                m = fmaxf(m, all_most[b][h]);
+            l = p.sinks ? __expf(sink - m) : 0.0f;
+            for (int b = 0; b < n_blocks; b++) {
+                float e = all_most[b][h] == -INFINITY ? 0.0f : __expf(all_most[b][h] - m);
+                l += e * all_sums[b][h];
+                v += e * all_parts[b * share + k];
+            }
+            v /= l;
+        }
+        vector_put(p.next, v, head * n_values + i, is_in);
+    }
+}
+
+#define ATTEND(dim)                                                                                \
+    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 1)                      \
+        decode_attend_##dim(const __grid_constant__ decode_attention p)                            \
+    {                                                                                              \
+        attend_token<dim>(p);                                                                      \
+    }
+ATTEND(64)
+ATTEND(80)
+ATTEND(96)
+ATTEND(128)
+
+/* ---- The beginning of a token ---------------------------------------------------------------- */
+
+enum { BEGIN_THREADS = 1024 };
+
+/* Choose the token if asked to, look it up, and prepare what the first product reads. */
+extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
+    decode_begin_kernel(const __grid_constant__ decode_begin p)
+{
+    __shared__ int token, position;
+    __shared__ float parts[BEGIN_THREADS / 32];
+    const int tid = threadIdx.x, lane = tid & 31;
+    wait_for_last();
+    let_next_begin();
+    if (tid < 32) {
+        if (p.best) {
+            float value = -INFINITY;
+            int row = 0x7fffffff;
+            for (int i = lane; i < p.n_best; i += 32) {
+                float v = __ldcg(&p.best[i].value);
+                int at = __ldcg(&p.best[i].row);
+                if (is_better(v, at, value, row)) {
+                    value = v;
+                    row = at;
+                }
+            }
+#pragma unroll
+            for (int o = 16; o; o >>= 1) {
+                float v = __shfl_xor_sync(~0u, value, o);
+                int other = __shfl_xor_sync(~0u, row, o);
+                if (is_better(v, other, value, row)) {
+                    value = v;
+                    row = other;
+                }
+            }
+            if (lane == 0) {
+                if (row == 0x7fffffff)
+                    row = 0; /* all of them NaN: the host's check of logits speaks of it */
+                token = row;
+                position = p.state->position + 1;
+                int n = p.state->n_chosen;
+                p.state->token = row;
+                p.state->position = position;
+                p.state->n_chosen = n + 1;
+                asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p.ring + n % DECODE_RING),
+                             "r"(row + 1)
+                             : "memory");
+            }
+        } else if (lane == 0) {
+            token = p.state->token;
+            position = p.state->position;
+        }
+    }
+    __syncthreads();
+    for (int n = 0; n < 2; n++)
+        for (int i = tid; p.angles[n] && i < p.n_dims[n] / 2; i += BEGIN_THREADS) {
+            float angle = __fmul_rn((float)position, p.frequencies[n][i]), s, c;
+            sincosf(angle, &s, &c);
+            p.angles[n][2 * i] = c * p.magnitudes[n];
+            p.angles[n][2 * i + 1] = s * p.magnitudes[n];
+        }
+    const uint8_t *row = p.table + (uint64_t)token * p.row_bytes;
+    float squares = 0;
+    for (int i0 = tid & ~31; i0 < p.width; i0 += BEGIN_THREADS) {
+        int i = i0 + lane;
+        bool is_in = i < p.width;
+        float v = is_in ? p.scale * block_value(p.type, row, i) : 0.0f;
+        if (is_in)
+            p.residual[i] = v;
+        squares += v * v;
+        vector_put(p.next, is_in ? v * p.next_norm[i] : 0.0f, i, is_in);
+    }
+    squares = warp_sum(squares);
+    if (lane == 0)
+        parts[tid >> 5] = squares;
+    __syncthreads();
+    if (tid == 0) {
+        squares = 0;
+        for (int w = 0; w < BEGIN_THREADS / 32; w++)
+            squares += parts[w];
+        p.next_squares[0] = squares;
+    }
+}
+
+#endif

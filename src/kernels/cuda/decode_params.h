@@ -1,0 +1,103 @@
+/*
+ * The parameters of the fused kernels that compute one token (decode.h); read by C and by CUDA. All
+ * pointers are addresses on the card.
+ */
+#ifndef LACE_KERNELS_CUDA_DECODE_PARAMS_H
+#define LACE_KERNELS_CUDA_DECODE_PARAMS_H
+
+#include "kernels/cuda/gpu_params.h"
+
+enum {
+    DECODE_THREADS = 512, /* of a product's block: one block on a processor */
+    DECODE_WARPS = DECODE_THREADS / 32,
+    DECODE_MAX_STAGES = 6, /* tiles on their way, for each warp */
+    DECODE_ATTEND_WARPS = 4,
+    DECODE_MAX_CLUSTER = 16,
+    DECODE_MAX_GROUP = 8, /* heads of q for each of k */
+    DECODE_MAX_PARTS = 3,
+    DECODE_RING = 1024 /* tokens that the card may be ahead of the host */
+};
+
+/* Which token is computed; the card advances it by itself when it chooses tokens. */
+typedef struct decode_state {
+    int32_t token, position, sequence, n_chosen;
+} decode_state;
+
+/* The largest result of a block, and its row. */
+typedef struct decode_best {
+    float value;
+    int32_t row;
+} decode_best;
+
+/* Activations on their way to a product: planes as gpu_tiles.h has them. */
+typedef struct decode_vector {
+    uint8_t *planes;
+    int32_t k;   /* values of a plane */
+    int32_t act; /* gpu_act */
+} decode_vector;
+
+/* What a product's result becomes. */
+typedef enum decode_mode {
+    DECODE_STORE,    /* out = y */
+    DECODE_RESIDUAL, /* residual += y; next = residual * next_norm, and its sum of squares */
+    DECODE_GLU       /* next = act(gate) * up */
+} decode_mode;
+
+/* A matrix, or the pair of gate and up, and the blocks that compute it. */
+typedef struct decode_part {
+    const uint8_t *tiles, *pair;
+    const float *bias, *pair_bias;
+    float *out;
+    int32_t kind;
+    int32_t n_rows, n_tiles; /* tiles across */
+    int32_t first_block, n_blocks;
+} decode_part;
+
+typedef struct decode_product {
+    decode_part parts[DECODE_MAX_PARTS];
+    int32_t n_parts;
+    decode_vector x, next;
+    const float *squares; /* [n_squares] whose sum norms x; NULL: x is as it should be */
+    int32_t n_squares, width;
+    float eps, scale, softcap;
+    int32_t mode, glu;
+    float *residual;
+    const float *next_norm;
+    float *next_squares; /* [blocks] */
+    decode_best *best;   /* [blocks] or NULL */
+    int32_t n_stages, triggers_late;
+} decode_product;
+
+typedef struct decode_attention {
+    const float *q, *k, *v;
+    const float *q_norm, *k_norm; /* [head_dim] or NULL */
+    const float *angles;          /* [n_dims]: cos, sin; NULL: not turned */
+    const float *sinks;           /* [n_heads] or NULL */
+    const decode_state *state;
+    gpu_cache cache; /* F16 */
+    decode_vector next;
+    float eps, scale, softcap;
+    int32_t n_heads, n_dims, is_neox, window;
+} decode_attention;
+
+typedef struct decode_begin {
+    decode_state *state;
+    const decode_best
+        *best; /* [n_best] of the last product: choose the token; NULL: state has it */
+    int32_t n_best;
+    int32_t *ring;        /* pinned: [DECODE_RING] token + 1 of each choice */
+    const uint8_t *table; /* the embedding */
+    uint64_t row_bytes;
+    int32_t type, width;
+    float scale;
+    float *residual;
+    const float *next_norm;
+    decode_vector next;
+    float *next_squares; /* [1] */
+    const float *frequencies[2];
+    float *angles[2];
+    float magnitudes[2];
+    int32_t n_dims[2];
+} decode_begin;
+
+#endif

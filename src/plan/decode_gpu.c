@@ -1,0 +1,641 @@
+/* One token on a GPU: the plan recognized, its kernels launched, recorded and replayed. */
+#define _DEFAULT_SOURCE
+#include "plan/decode_gpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* ---- The form -------------------------------------------------------------------------------- */
+
+/* The steps of a layer, in their order; those that may be absent are NULL. */
+typedef struct layer_steps {
+    const step *norm, *qkv, *q_norm, *k_norm, *rope, *attend, *o, *ffn_norm, *glu, *down;
+} layer_steps;
+
+typedef struct decode_form {
+    const step *embed, *tables[2], *final_norm, *head, *softcap;
+    layer_steps *layers;
+    int32_t n_layers;
+} decode_form;
+
+static bool is_norm_of(const step *s, const step *before, int output)
+{
+    return s->op == OP_RMS_NORM && s->in[0].value == before->out[output].value;
+}
+
+static bool same_kind_act(const weight *a, const weight *b)
+{
+    return tile_kind_act(tile_kind_of(a->type)) == tile_kind_act(tile_kind_of(b->type));
+}
+
+static bool is_tiled(const weight *w)
+{
+    return tile_kind_of(w->type) != TILE_F32 && w->n_rows % TILE_ROWS == 0;
+}
+
+static bool has_head_dim(int32_t dim)
+{
+    return dim == 64 || dim == 80 || dim == 96 || dim == 128;
+}
+
+/* One layer from s on; returns how many steps it has, 0 if it has another form. */
+static int32_t match_layer(const step *s, int32_t left, layer_steps *l)
+{
+    const step *at = s, *end = s + left;
+    memset(l, 0, sizeof *l);
+    if (left < 8 || at->op != OP_RMS_NORM || at->a.norm.group != at->in[0].width)
+        return 0;
+    l->norm = at++;
+    if (at->op != OP_MATMUL_GROUP || at->a.matmul.n_weights != 3 ||
+        at->in[0].value != l->norm->out[0].value)
+        return 0;
+    l->qkv = at++;
+    if (is_norm_of(at, l->qkv, 0))
+        l->q_norm = at++;
+    if (at < end && is_norm_of(at, l->qkv, 1))
+        l->k_norm = at++;
+    if (end - at < 6 || (at->op != OP_ROPE_KV && at->op != OP_KV_WRITE))
+        return 0;
+    l->rope = at++;
+    l->attend = at++;
+    l->o = at++;
+    l->ffn_norm = at++;
+    l->glu = at++;
+    l->down = at++;
+    const kv_layer *kv = &l->rope->a.rope.kv;
+    if (l->attend->op != OP_ATTEND || l->o->op != OP_MATMUL_ADD || l->ffn_norm->op != OP_RMS_NORM ||
+        l->glu->op != OP_MATMUL_GLU || l->down->op != OP_MATMUL_ADD)
+        return 0;
+    bool heads = kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
+                 l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
+                 (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
+                 (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
+    bool chain = l->o->in[0].value == l->attend->out[0].value &&
+                 l->o->out[0].value == l->norm->in[0].value &&
+                 l->ffn_norm->in[0].value == l->o->out[0].value &&
+                 l->ffn_norm->a.norm.group == l->ffn_norm->in[0].width &&
+                 l->glu->in[0].value == l->ffn_norm->out[0].value &&
+                 l->down->in[0].value == l->glu->out[0].value &&
+                 l->down->out[0].value == l->norm->in[0].value;
+    const weight *const *w = l->qkv->a.matmul.weights;
+    const weight *const *f = l->glu->a.matmul.weights;
+    bool matrices = is_tiled(w[0]) && is_tiled(w[1]) && is_tiled(w[2]) &&
+                    same_kind_act(w[0], w[1]) && same_kind_act(w[0], w[2]) && is_tiled(f[0]) &&
+                    is_tiled(f[1]) && tile_kind_of(f[0]->type) == tile_kind_of(f[1]->type) &&
+                    is_tiled(l->o->a.matmul.weights[0]) && is_tiled(l->down->a.matmul.weights[0]);
+    return heads && chain && matrices ? (int32_t)(at - s) : 0;
+}
+
+/* The whole plan. layers is to be freed. */
+static bool match_plan(const plan *p, decode_form *f)
+{
+    memset(f, 0, sizeof *f);
+    int32_t i = 0, n = p->n_steps;
+    if (n < 12 || p->steps[i].op != OP_EMBED)
+        return false;
+    f->embed = &p->steps[i++];
+    for (int t = 0; t < 2 && p->steps[i].op == OP_ROPE_TABLE; t++)
+        f->tables[t] = &p->steps[i++];
+    f->layers = mem_calloc((size_t)n, sizeof *f->layers);
+    if (!f->layers)
+        return false;
+    while (i < n && p->steps[i].op != OP_GATHER) {
+        int32_t taken = match_layer(&p->steps[i], n - i, &f->layers[f->n_layers]);
+        if (taken == 0)
+            break;
+        f->n_layers++;
+        i += taken;
+    }
+    bool ends = f->n_layers > 0 && n - i >= 3 && p->steps[i].op == OP_GATHER &&
+                p->steps[i + 1].op == OP_RMS_NORM && p->steps[i + 2].op == OP_MATMUL &&
+                tile_kind_of(p->steps[i + 2].a.matmul.weights[0]->type) != TILE_F32 &&
+                (n - i == 3 || (n - i == 4 && p->steps[i + 3].op == OP_SOFTCAP));
+    if (ends) {
+        f->final_norm = &p->steps[i + 1];
+        f->head = &p->steps[i + 2];
+        f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
+    }
+    /* A vector has one form for all layers, so that what pads it stays zero. */
+    for (int32_t l = 1; ends && l < f->n_layers; l++) {
+        const layer_steps *a = &f->layers[0], *b = &f->layers[l];
+        ends = same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) &&
+               same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) &&
+               same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
+               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]);
+    }
+    if (!ends) {
+        mem_free(f->layers);
+        f->layers = NULL;
+    }
+    return ends;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+enum { N_CLUSTERS = 5, AHEAD = 0, SINGLE = 1 };
+
+struct gpu_decode {
+    gpu *g;
+    cuda_queue *queue;
+    gpu_batch batch; /* where the page tables are */
+    decode_form form;
+    cuda_kernel *product, *attend, *begin;
+    int32_t head_dim, n_kv_heads;
+    uint32_t attend_bytes;
+
+    uint8_t *memory; /* on the card, cut up into: */
+    uint64_t memory_bytes;
+    decode_state *state;
+    float *residual, *q, *k, *v, *squares[2], *angles[2], *logits;
+    decode_best *best;
+    decode_vector in, attended, ffn_in, hidden, head_in;
+
+    decode_state *state_host; /* pinned */
+    int32_t *ring, *ring_device;
+    int32_t n_taken, n_queued;         /* choices */
+    cuda_graph *graphs[2][N_CLUSTERS]; /* [single, ahead][log2 of the cluster] */
+};
+
+static uint64_t round_up(uint64_t n)
+{
+    return (n + 255) & ~(uint64_t)255;
+}
+
+/* Cuts memory up, or only counts it when `at` begins at 0. */
+static void *cut(uint64_t *at, uint8_t *memory, uint64_t n)
+{
+    uint64_t begin = *at;
+    *at += round_up(n);
+    return memory ? memory + begin : NULL;
+}
+
+static decode_vector cut_vector(uint64_t *at, uint8_t *memory, const weight *consumer)
+{
+    gpu_act act = tile_kind_act(tile_kind_of(consumer->type));
+    int64_t k = (consumer->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
+    return (decode_vector){.planes = cut(at, memory, gpu_act_bytes(act, consumer->n_cols)),
+                           .k = (int32_t)k,
+                           .act = (int32_t)act};
+}
+
+static uint64_t lay_out(gpu_decode *d)
+{
+    const layer_steps *l = &d->form.layers[0];
+    uint64_t at = 0, n_blocks = (uint64_t)d->g->info.n_processors;
+    uint8_t *m = d->memory;
+    const weight *const *w = l->qkv->a.matmul.weights;
+    d->state = cut(&at, m, sizeof *d->state);
+    d->residual = cut(&at, m, 4 * (uint64_t)d->form.embed->out[0].width);
+    d->q = cut(&at, m, 4 * (uint64_t)w[0]->n_rows);
+    d->k = cut(&at, m, 4 * (uint64_t)w[1]->n_rows);
+    d->v = cut(&at, m, 4 * (uint64_t)w[2]->n_rows);
+    d->squares[0] = cut(&at, m, 4 * n_blocks);
+    d->squares[1] = cut(&at, m, 4 * n_blocks);
+    for (int t = 0; t < 2; t++)
+        d->angles[t] =
+            d->form.tables[t] ? cut(&at, m, 4 * (uint64_t)d->form.tables[t]->out[0].width) : NULL;
+    d->logits = cut(&at, m, 4 * (uint64_t)d->form.head->out[0].width);
+    d->best = cut(&at, m, sizeof *d->best * n_blocks);
+    d->in = cut_vector(&at, m, w[0]);
+    d->attended = cut_vector(&at, m, l->o->a.matmul.weights[0]);
+    d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0]);
+    d->hidden = cut_vector(&at, m, l->down->a.matmul.weights[0]);
+    d->head_in = cut_vector(&at, m, d->form.head->a.matmul.weights[0]);
+    return at;
+}
+
+uint64_t gpu_decode_bytes(const plan *p, const gpu *g)
+{
+    gpu_decode d = {.g = (gpu *)(uintptr_t)g};
+    if (!g->has_overlap || !match_plan(p, &d.form))
+        return 0;
+    uint64_t bytes = lay_out(&d);
+    mem_free(d.form.layers);
+    return bytes;
+}
+
+static lace_status prepare(gpu_decode *d, lace_error *err)
+{
+    char name[32];
+    const kv_layer *kv = &d->form.layers[0].rope->a.rope.kv;
+    d->head_dim = kv->head_dim;
+    d->n_kv_heads = kv->n_heads;
+    snprintf(name, sizeof name, "decode_attend_%d", d->head_dim);
+    TRY(gpu_find(d->g, name, &d->attend, err));
+    TRY(gpu_find(d->g, "decode_product_kernel", &d->product, err));
+    TRY(gpu_find(d->g, "decode_begin_kernel", &d->begin, err));
+    d->attend_bytes =
+        (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * d->head_dim + 16));
+    TRY(cuda_kernel_allow(d->product, (uint32_t)d->g->info.max_shared_bytes, false, err));
+    TRY(cuda_kernel_allow(d->attend, d->attend_bytes, true, err));
+    TRY(cuda_kernel_allow(d->begin, 0, false, err));
+    d->memory_bytes = lay_out(d);
+    TRY(cuda_alloc(d->g->device, d->memory_bytes, (void **)&d->memory, err));
+    lay_out(d);
+    TRY(cuda_fill(d->queue, d->memory, 0, d->memory_bytes, err));
+    TRY(cuda_alloc_host(d->g->device, sizeof *d->state_host, (void **)&d->state_host, NULL, err));
+    TRY(cuda_alloc_host(d->g->device, sizeof *d->ring * DECODE_RING, (void **)&d->ring,
+                        (void **)&d->ring_device, err));
+    memset(d->ring, 0, sizeof *d->ring * DECODE_RING);
+    return LACE_OK;
+}
+
+lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_batch *tables,
+                              gpu_decode **out, lace_error *err)
+{
+    *out = NULL;
+    decode_form form;
+    if (!g->has_overlap || getenv("LACE_GPU_GENERAL") || !match_plan(p, &form))
+        return LACE_OK;
+    gpu_decode *d = mem_calloc(1, sizeof *d);
+    if (!d) {
+        mem_free(form.layers);
+        return error_nomem(err, "a decoder");
+    }
+    d->g = g;
+    d->queue = q;
+    d->batch = *tables;
+    d->form = form;
+    lace_status status = prepare(d, err);
+    if (status != LACE_OK) {
+        gpu_decode_free(d);
+        return status;
+    }
+    *out = d;
+    return LACE_OK;
+}
+
+void gpu_decode_free(gpu_decode *d)
+{
+    if (!d)
+        return;
+    cuda_wait(d->queue, NULL);
+    for (int i = 0; i < 2; i++)
+        for (int c = 0; c < N_CLUSTERS; c++)
+            cuda_graph_free(d->graphs[i][c]);
+    cuda_free(d->g->device, d->memory);
+    cuda_free_host(d->g->device, d->state_host);
+    cuda_free_host(d->g->device, d->ring);
+    mem_free(d->form.layers);
+    mem_free(d);
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+static decode_part part_of(const weight *w, const float *bias, float *out)
+{
+    tile_kind kind = tile_kind_of(w->type);
+    return (decode_part){.tiles = w->data,
+                         .bias = bias,
+                         .out = out,
+                         .kind = (int32_t)kind,
+                         .n_rows = (int32_t)w->n_rows,
+                         .n_tiles = (int32_t)((w->n_cols + tile_cols(kind) - 1) / tile_cols(kind))};
+}
+
+static int32_t units_of(const decode_part *p)
+{
+    return (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+/* What the slowest block of a part has to read. */
+static uint64_t most_bytes(const decode_part *p)
+{
+    uint64_t units = (uint64_t)((units_of(p) + p->n_blocks - 1) / p->n_blocks);
+    return units * (uint64_t)p->n_tiles * (uint64_t)tile_bytes((tile_kind)p->kind) *
+           (p->pair ? 2 : 1);
+}
+
+/* Hand out the processors: the next one always to the part whose blocks have most to do. */
+static int32_t hand_out(decode_product *p, int32_t n)
+{
+    int32_t used = p->n_parts;
+    for (int32_t i = 0; i < p->n_parts; i++)
+        p->parts[i].n_blocks = 1;
+    while (used < n) {
+        int32_t most = -1;
+        for (int32_t i = 0; i < p->n_parts; i++)
+            if (p->parts[i].n_blocks < units_of(&p->parts[i]) &&
+                (most < 0 || most_bytes(&p->parts[i]) > most_bytes(&p->parts[most])))
+                most = i;
+        if (most < 0)
+            break;
+        p->parts[most].n_blocks++;
+        used++;
+    }
+    for (int32_t i = 0, at = 0; i < p->n_parts; i++) {
+        p->parts[i].first_block = at;
+        at += p->parts[i].n_blocks;
+    }
+    return used;
+}
+
+/* A stage of the ring, as decode.cu has it. */
+static uint32_t stage_bytes(int32_t kind)
+{
+    uint32_t n = (uint32_t)tile_bytes((tile_kind)kind);
+    return n % 128 ? (n + 96 + 127) / 128 * 128 : n;
+}
+
+/* More than half of a processor's shared memory, so that one block runs on it. */
+enum { LEAST_SHARED = 116 * 1024, RING_BYTES = 100 * 1024 };
+
+static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *err)
+{
+    int32_t n_blocks = hand_out(p, d->g->info.n_processors);
+    uint32_t stage = 0, slots = 0;
+    for (int32_t i = 0; i < p->n_parts; i++) {
+        const decode_part *q = &p->parts[i];
+        uint32_t n = (uint32_t)((units_of(q) + q->n_blocks - 1) / q->n_blocks * (q->pair ? 2 : 1));
+        slots = n > slots ? n : slots;
+        stage = stage_bytes(q->kind) > stage ? stage_bytes(q->kind) : stage;
+    }
+    uint32_t x = ((uint32_t)gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 127) / 128 * 128;
+    uint32_t fixed = 1024 + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
+    uint32_t most = (uint32_t)d->g->info.max_shared_bytes;
+    int32_t n_stages = RING_BYTES / (int32_t)(DECODE_WARPS * stage);
+    n_stages = n_stages < 2 ? 2 : n_stages > DECODE_MAX_STAGES ? DECODE_MAX_STAGES : n_stages;
+    while (n_stages > 1 && fixed + (uint32_t)n_stages * DECODE_WARPS * stage > most)
+        n_stages--;
+    uint32_t shared = fixed + (uint32_t)n_stages * DECODE_WARPS * stage;
+    if (shared > most)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "a product of %d columns needs %u bytes of shared memory, there are %u",
+                         p->x.k, shared, most);
+    p->n_stages = n_stages;
+    cuda_launch l = {.kernel = d->product,
+                     .grid = {(uint32_t)n_blocks},
+                     .block = {DECODE_THREADS},
+                     .shared_bytes = shared > LEAST_SHARED ? shared : LEAST_SHARED,
+                     .overlaps = true};
+    void *arguments[] = {p};
+    return cuda_run(d->queue, &l, arguments, err);
+}
+
+/* How many blocks wrote the sums of squares that a product reads. */
+static int32_t n_blocks_of(const gpu_decode *d, const weight *w)
+{
+    int32_t units = (int32_t)((w->n_rows + TILE_ROWS - 1) / TILE_ROWS);
+    return units < d->g->info.n_processors ? units : d->g->info.n_processors;
+}
+
+static void norms_by(decode_product *p, const step *norm, const float *squares, int32_t n)
+{
+    p->squares = squares;
+    p->n_squares = n;
+    p->width = (int32_t)norm->in[0].width;
+    p->eps = norm->a.norm.eps;
+}
+
+/* ---- Layers ---------------------------------------------------------------------------------- */
+
+static lace_status launch_qkv(gpu_decode *d, int32_t i, lace_error *err)
+{
+    const layer_steps *l = &d->form.layers[i];
+    const weight *const *w = l->qkv->a.matmul.weights;
+    const float *const *b = l->qkv->a.matmul.biases;
+    decode_product p = {
+        .parts = {part_of(w[0], b[0], d->q), part_of(w[1], b[1], d->k), part_of(w[2], b[2], d->v)},
+        .n_parts = 3,
+        .x = d->in,
+        .scale = l->qkv->a.matmul.scale,
+        .mode = DECODE_STORE,
+        /* Attention reads the position before it waits: it must be there. */
+        .triggers_late = i == 0};
+    int32_t n = i == 0 ? 1 : n_blocks_of(d, d->form.layers[i - 1].down->a.matmul.weights[0]);
+    norms_by(&p, l->norm, d->squares[0], n);
+    return launch_product(d, &p, err);
+}
+
+static lace_status launch_attend(gpu_decode *d, int32_t i, uint32_t cluster, lace_error *err)
+{
+    const layer_steps *l = &d->form.layers[i];
+    const kv_layer *kv = &l->rope->a.rope.kv;
+    decode_attention p = {.q = d->q,
+                          .k = d->k,
+                          .v = d->v,
+                          .q_norm = l->q_norm ? l->q_norm->a.norm.weight : NULL,
+                          .k_norm = l->k_norm ? l->k_norm->a.norm.weight : NULL,
+                          .eps = l->q_norm   ? l->q_norm->a.norm.eps
+                                 : l->k_norm ? l->k_norm->a.norm.eps
+                                             : 0,
+                          .sinks = l->attend->a.attend.sinks,
+                          .state = d->state,
+                          .next = d->attended,
+                          .scale = l->attend->a.attend.scale,
+                          .softcap = l->attend->a.attend.softcap,
+                          .window = l->attend->a.attend.window,
+                          .n_heads = l->attend->a.attend.n_heads,
+                          .n_dims = l->rope->a.rope.n_dims,
+                          .is_neox = l->rope->a.rope.is_neox};
+    p.cache = (gpu_cache){.data = kv->data,
+                          .page_bytes = kv->page_bytes,
+                          .k_offset = kv->k_offset,
+                          .v_offset = kv->v_offset,
+                          .row_bytes = kv->row_bytes,
+                          .type = (int32_t)kv->type,
+                          .page_tokens = kv->page_tokens,
+                          .n_heads = kv->n_heads,
+                          .head_dim = kv->head_dim,
+                          .tables = d->batch.tables[kv->group],
+                          .pages_per_sequence = d->batch.pages_per_sequence};
+    for (int t = 0; t < 2 && l->rope->op == OP_ROPE_KV; t++)
+        if (d->form.tables[t] && l->rope->in[0].value == d->form.tables[t]->out[0].value)
+            p.angles = d->angles[t];
+    cuda_launch launch = {.kernel = d->attend,
+                          .grid = {(uint32_t)d->n_kv_heads * cluster},
+                          .block = {32 * DECODE_ATTEND_WARPS},
+                          .shared_bytes = d->attend_bytes,
+                          .cluster = cluster,
+                          .overlaps = true};
+    void *arguments[] = {&p};
+    return cuda_run(d->queue, &launch, arguments, err);
+}
+
+/* Output and down: into the residual, and on as the input of what follows. */
+static lace_status launch_residual(gpu_decode *d, const step *s, decode_vector x,
+                                   decode_vector next, const step *next_norm, float *squares,
+                                   lace_error *err)
+{
+    decode_product p = {.parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
+                        .n_parts = 1,
+                        .x = x,
+                        .next = next,
+                        .scale = s->a.matmul.scale,
+                        .mode = DECODE_RESIDUAL,
+                        .residual = d->residual,
+                        .next_norm = next_norm->a.norm.weight,
+                        .next_squares = squares};
+    return launch_product(d, &p, err);
+}
+
+static lace_status launch_glu(gpu_decode *d, const layer_steps *l, lace_error *err)
+{
+    const step *s = l->glu;
+    decode_product p = {.parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
+                        .n_parts = 1,
+                        .x = d->ffn_in,
+                        .next = d->hidden,
+                        .scale = s->a.matmul.scale,
+                        .mode = DECODE_GLU,
+                        .glu = (int32_t)s->a.matmul.glu};
+    p.parts[0].pair = s->a.matmul.weights[1]->data;
+    p.parts[0].pair_bias = s->a.matmul.biases[1];
+    norms_by(&p, l->ffn_norm, d->squares[1], n_blocks_of(d, l->o->a.matmul.weights[0]));
+    return launch_product(d, &p, err);
+}
+
+static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *err)
+{
+    const decode_form *f = &d->form;
+    for (int32_t i = 0; i < f->n_layers; i++) {
+        const layer_steps *l = &f->layers[i];
+        bool is_last = i + 1 == f->n_layers;
+        TRY(launch_qkv(d, i, err));
+        TRY(launch_attend(d, i, cluster, err));
+        TRY(launch_residual(d, l->o, d->attended, d->ffn_in, l->ffn_norm, d->squares[1], err));
+        TRY(launch_glu(d, l, err));
+        TRY(launch_residual(d, l->down, d->hidden, is_last ? d->head_in : d->in,
+                            is_last ? f->final_norm : f->layers[i + 1].norm, d->squares[0], err));
+    }
+    const step *s = f->head;
+    decode_product p = {
+        .parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], d->logits)},
+        .n_parts = 1,
+        .x = d->head_in,
+        .scale = s->a.matmul.scale,
+        .softcap = f->softcap ? f->softcap->a.softcap.cap : 0,
+        .mode = DECODE_STORE,
+        .best = d->best};
+    const weight *down = f->layers[f->n_layers - 1].down->a.matmul.weights[0];
+    norms_by(&p, f->final_norm, d->squares[0], n_blocks_of(d, down));
+    return launch_product(d, &p, err);
+}
+
+static lace_status launch_begin(gpu_decode *d, bool chooses, lace_error *err)
+{
+    const step *e = d->form.embed;
+    decode_begin p = {.state = d->state,
+                      .best = chooses ? d->best : NULL,
+                      .n_best = n_blocks_of(d, d->form.head->a.matmul.weights[0]),
+                      .ring = d->ring_device,
+                      .table = e->a.embed.table,
+                      .row_bytes = row_bytes(e->a.embed.type, e->out[0].width),
+                      .type = (int32_t)e->a.embed.type,
+                      .width = (int32_t)e->out[0].width,
+                      .scale = e->a.embed.scale,
+                      .residual = d->residual,
+                      .next_norm = d->form.layers[0].norm->a.norm.weight,
+                      .next = d->in,
+                      .next_squares = d->squares[0]};
+    for (int t = 0; t < 2; t++)
+        if (d->form.tables[t]) {
+            p.frequencies[t] = d->form.tables[t]->a.rope_table.frequencies;
+            p.magnitudes[t] = d->form.tables[t]->a.rope_table.magnitude;
+            p.n_dims[t] = (int32_t)d->form.tables[t]->out[0].width;
+            p.angles[t] = d->angles[t];
+        }
+    cuda_launch l = {.kernel = d->begin, .grid = {1}, .block = {1024}, .overlaps = true};
+    void *arguments[] = {&p};
+    return cuda_run(d->queue, &l, arguments, err);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* How many blocks share a head's context (as a power of two): about one page for each warp. */
+static int cluster_for(const gpu_decode *d, int32_t position)
+{
+    int32_t n_pages = position / 32 + 1, most = d->g->info.n_processors / d->n_kv_heads;
+    const char *forced = getenv("LACE_GPU_CLUSTER");
+    if (forced)
+        return atoi(forced);
+    int log2 = 1;
+    while (log2 + 1 < N_CLUSTERS && (2 << log2) <= most &&
+           n_pages > (1 << log2) * DECODE_ATTEND_WARPS)
+        log2++;
+    return log2;
+}
+
+static lace_status record(gpu_decode *d, int kind, int log2, lace_error *err)
+{
+    if (d->graphs[kind][log2])
+        return LACE_OK;
+    TRY(cuda_record_begin(d->queue, err));
+    lace_status status = kind == SINGLE ? launch_begin(d, false, err) : LACE_OK;
+    if (status == LACE_OK)
+        status = launch_layers(d, 1u << log2, err);
+    if (status == LACE_OK && kind == AHEAD)
+        status = launch_begin(d, true, err);
+    cuda_graph *graph = NULL;
+    lace_status ended = cuda_record_end(d->queue, &graph, status == LACE_OK ? err : NULL);
+    if (status == LACE_OK && ended == LACE_OK) {
+        d->graphs[kind][log2] = graph;
+        return LACE_OK;
+    }
+    cuda_graph_free(graph);
+    return status != LACE_OK ? status : ended;
+}
+
+static lace_status send_state(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
+                              lace_error *err)
+{
+    *d->state_host = (decode_state){token, position, sequence, d->n_queued};
+    return cuda_copy_to(d->queue, d->state, d->state_host, sizeof *d->state, err);
+}
+
+lace_status gpu_decode_token(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
+                             lace_error *err)
+{
+    int log2 = cluster_for(d, position);
+    TRY(record(d, SINGLE, log2, err));
+    TRY(send_state(d, token, position, sequence, err));
+    return cuda_graph_run(d->queue, d->graphs[SINGLE][log2], err);
+}
+
+const float *gpu_decode_logits(const gpu_decode *d)
+{
+    return d->logits;
+}
+
+lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
+                             lace_error *err)
+{
+    TRY(cuda_wait(d->queue, err)); /* what was queued ahead and not taken is done, and forgotten */
+    d->n_taken = d->n_queued = 0;
+    memset(d->ring, 0, sizeof *d->ring * DECODE_RING);
+    TRY(send_state(d, token, position, sequence, err));
+    return launch_begin(d, false, err);
+}
+
+lace_status gpu_decode_ahead(gpu_decode *d, int32_t position, lace_error *err)
+{
+    int log2 = cluster_for(d, position);
+    if (!d->graphs[AHEAD][log2]) /* nothing else may be recorded */
+        TRY(record(d, AHEAD, log2, err));
+    TRY(cuda_graph_run(d->queue, d->graphs[AHEAD][log2], err));
+    d->n_queued++;
+    return LACE_OK;
+}
+
+lace_status gpu_decode_next(gpu_decode *d, int32_t *token, lace_error *err)
+{
+    volatile int32_t *slot = &d->ring[d->n_taken % DECODE_RING];
+    /* A kernel that failed would never write: look at the queue now and then. */
+    for (uint64_t n = 1; *slot == 0; n++) {
+        if (n % (1 << 22) == 0) {
+            TRY(cuda_wait(d->queue, err));
+            if (*slot == 0)
+                return error_set(err, LACE_E_DEVICE, "the GPU chose no token");
+        }
+        if (n % 256 == 0)
+            sched_yield();
+    }
+    *token = *slot - 1;
+    *slot = 0;
+    d->n_taken++;
+    return LACE_OK;
+}

@@ -1,0 +1,410 @@
+/* A plan on a GPU: memory on the card, batches on their way to it, and the launches of its steps.
+ */
+#include "plan/run_gpu.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kv/kv.h"
+#include "plan/decode_gpu.h"
+
+/* A vector of the model: norm weights, biases, frequencies. Each is uploaded once. */
+typedef struct vector {
+    const float *host;
+    int64_t n;
+    float *device;
+} vector;
+
+struct gpu_plan {
+    plan *p;
+    gpu *g;
+    cuda_queue *queue;
+    gpu_launchers launchers;
+    int32_t n_sequences, pages_per_sequence, n_groups;
+
+    uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
+    uint8_t *scratch; /* these are parts of it */
+    uint64_t scratch_bytes;
+    vector *vectors;
+    int32_t n_vectors, vectors_capacity;
+
+    /*
+     * The batch: [max_tokens] tokens, positions, sequences, [max_outputs] outputs, then the page
+     * tables of all groups. The host's copy is pinned; `sent` is what the card has of the tables.
+     */
+    int32_t *batch_host, *batch_device;
+    int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
+
+    gpu_decode *decode; /* NULL: the plan has another form than the common one */
+    float *logits;      /* [max_outputs, n_vocab] pinned */
+    int32_t n_logits;
+};
+
+static uint64_t round_up(uint64_t n)
+{
+    return (n + 255) & ~(uint64_t)255;
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------- */
+
+/* Every pointer to floats in a step, and how many there are behind it. Returns how many pointers.
+ */
+static int step_vectors(step *s, const float **at[8], int64_t n[8])
+{
+    int count = 0;
+#define VECTOR(field, size)                                                                        \
+    do {                                                                                           \
+        if (field) {                                                                               \
+            at[count] = &(field);                                                                  \
+            n[count++] = (size);                                                                   \
+        }                                                                                          \
+    } while (0)
+    switch (s->op) {
+    case OP_ROPE_TABLE:
+        VECTOR(s->a.rope_table.frequencies, s->out[0].width / 2);
+        break;
+    case OP_RMS_NORM:
+        VECTOR(s->a.norm.weight, s->a.norm.group);
+        break;
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            VECTOR(s->a.matmul.biases[i], s->a.matmul.weights[i]->n_rows);
+        break;
+    case OP_MOE_GLU:
+        VECTOR(s->a.moe.gate_bias, s->a.moe.n_experts * s->a.moe.gate->n_rows);
+        VECTOR(s->a.moe.up_bias, s->a.moe.n_experts * s->a.moe.up->n_rows);
+        break;
+    case OP_MOE_DOWN:
+        VECTOR(s->a.moe.down_bias, s->a.moe.n_experts * s->a.moe.down->n_rows);
+        break;
+    case OP_ATTEND:
+        VECTOR(s->a.attend.sinks, s->a.attend.n_heads);
+        break;
+    default:
+        break;
+    }
+#undef VECTOR
+    return count;
+}
+
+/* Bytes of all vectors, those that steps share counted once for each. */
+static uint64_t vector_bytes(const plan *p)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const float **at[8];
+        int64_t n[8];
+        step s = p->steps[i];
+        int count = step_vectors(&s, at, n);
+        for (int k = 0; k < count; k++)
+            bytes += round_up(4 * (uint64_t)n[k]);
+    }
+    return bytes;
+}
+
+static vector *find_vector(gpu_plan *gp, const float *host)
+{
+    for (int32_t i = 0; i < gp->n_vectors; i++)
+        if (gp->vectors[i].host == host)
+            return &gp->vectors[i];
+    return NULL;
+}
+
+/* Upload what steps point to, from *at on, and let them point there. */
+static lace_status move_vectors(gpu_plan *gp, uint8_t **at, lace_error *err)
+{
+    for (int32_t i = 0; i < gp->p->n_steps; i++) {
+        const float **field[8];
+        int64_t n[8];
+        int count = step_vectors(&gp->p->steps[i], field, n);
+        for (int k = 0; k < count; k++) {
+            vector *v = find_vector(gp, *field[k]);
+            if (!v) {
+                if (gp->n_vectors == gp->vectors_capacity) {
+                    int32_t more = gp->vectors_capacity ? 2 * gp->vectors_capacity : 64;
+                    vector *grown = mem_realloc(gp->vectors, (size_t)more * sizeof *grown);
+                    if (!grown)
+                        return error_nomem(err, "a plan");
+                    gp->vectors = grown;
+                    gp->vectors_capacity = more;
+                }
+                v = &gp->vectors[gp->n_vectors++];
+                *v = (vector){*field[k], n[k], (float *)*at};
+                TRY(cuda_copy_to(gp->queue, v->device, v->host, 4 * (uint64_t)v->n, err));
+                *at += round_up(4 * (uint64_t)v->n);
+            }
+            *field[k] = v->device;
+        }
+    }
+    return LACE_OK;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static uint64_t scratch_bytes(const plan *p, const gpu_plan_options *o)
+{
+    uint64_t most = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        uint64_t bytes = gpu_step_scratch_bytes(o->g, &p->steps[i], rows, p->limits.n_context);
+        most = bytes > most ? bytes : most;
+    }
+    return round_up(most);
+}
+
+/* Numbers of a batch without its tables, and with them. */
+static uint64_t batch_head(const plan *p)
+{
+    return (3 * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs + 63) / 64 * 64;
+}
+
+static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
+{
+    return batch_head(p) +
+           (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
+}
+
+uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
+{
+    return round_up(p->value_bytes) + scratch_bytes(p, o) + vector_bytes(p) +
+           round_up(4 * batch_numbers(p, o)) + gpu_decode_bytes(p, o->g);
+}
+
+static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
+{
+    plan *p = gp->p;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        for (int j = 0; j < STEP_MAX_IN; j++)
+            if (s->in[j].value >= 0)
+                s->in[j].data = gp->memory + p->values[s->in[j].value].offset;
+        for (int j = 0; j < STEP_MAX_OUT; j++)
+            if (s->out[j].value >= 0)
+                s->out[j].data = gp->memory + p->values[s->out[j].value].offset;
+        if (s->op == OP_EMBED)
+            s->a.embed.table = o->embedding;
+        if (s->op == OP_ATTEND)
+            s->a.attend.kv.data = o->kv_data[s->a.attend.kv.group];
+        if (s->op == OP_KV_WRITE || s->op == OP_ROPE_KV)
+            s->a.rope.kv.data = o->kv_data[s->a.rope.kv.group];
+    }
+}
+
+static uint64_t logits_bytes(const plan *p)
+{
+    return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
+}
+
+lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err)
+{
+    *out = NULL;
+    gpu_plan *gp = mem_calloc(1, sizeof *gp);
+    if (!gp)
+        return error_nomem(err, "a plan");
+    gp->p = p;
+    gp->g = o->g;
+    gp->queue = o->queue;
+    gp->n_sequences = o->n_sequences;
+    gp->pages_per_sequence = o->pages_per_sequence;
+    gp->n_groups = o->n_groups;
+    gp->scratch_bytes = scratch_bytes(p, o);
+    gpu_launchers_init(&gp->launchers);
+    lace_status status;
+    uint64_t n = batch_numbers(p, o);
+    TRY_GOTO(status, fail,
+             cuda_alloc(o->g->device, gpu_plan_bytes(p, o), (void **)&gp->memory, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
+    place_steps(gp, o);
+    gp->scratch = gp->memory + round_up(p->value_bytes);
+    uint8_t *at = gp->scratch + gp->scratch_bytes;
+    gp->batch_device = (int32_t *)at;
+    at += round_up(4 * n);
+    memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
+    for (int32_t g = 0; g < gp->n_groups; g++) {
+        uint64_t table = batch_head(p) +
+                         (uint64_t)g * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
+        gp->tables_host[g] = gp->batch_host + table;
+        gp->tables_device[g] = gp->batch_device + table;
+    }
+    TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
+    TRY_GOTO(status, fail, move_vectors(gp, &at, err));
+    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        tables.tables[g] = gp->tables_device[g];
+    TRY_GOTO(status, fail, gpu_decode_create(p, gp->g, gp->queue, &tables, &gp->decode, err));
+    TRY_GOTO(status, fail, cuda_wait(o->queue, err));
+    *out = gp;
+    return LACE_OK;
+
+fail:
+    gpu_plan_free(gp);
+    return status;
+}
+
+void gpu_plan_free(gpu_plan *gp)
+{
+    if (!gp)
+        return;
+    cuda_wait(gp->queue, NULL);
+    gpu_decode_free(gp->decode);
+    cuda_free(gp->g->device, gp->memory);
+    cuda_free_host(gp->g->device, gp->batch_host);
+    cuda_free_host(gp->g->device, gp->logits);
+    mem_free(gp->vectors);
+    mem_free(gp);
+}
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+/*
+ * Bring a sequence's page numbers up to date on the card, up to its page `n`: most often nothing,
+ * or one page. Entries behind that are never read.
+ */
+static lace_status send_table(gpu_plan *gp, int32_t group, int32_t sequence, const int32_t *pages,
+                              int32_t n, lace_error *err)
+{
+    uint64_t at = (uint64_t)sequence * (uint64_t)gp->pages_per_sequence;
+    int32_t *sent = gp->tables_host[group] + at, first = 0;
+    while (first < n && sent[first] == pages[first])
+        first++;
+    while (n > first && sent[n - 1] == pages[n - 1])
+        n--;
+    if (first == n)
+        return LACE_OK;
+    size_t bytes = (size_t)(n - first) * sizeof *pages;
+    memcpy(sent + first, pages + first, bytes);
+    return cuda_copy_to(gp->queue, gp->tables_device[group] + at + first, sent + first, bytes, err);
+}
+
+static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *sequences,
+                              gpu_batch *out, lace_error *err)
+{
+    const plan_limits *l = &gp->p->limits;
+    size_t n = (size_t)b->n_tokens * 4, max = (size_t)l->max_tokens;
+    memcpy(gp->batch_host, b->tokens, n);
+    memcpy(gp->batch_host + max, b->positions, n);
+    memcpy(gp->batch_host + 2 * max, sequences, n);
+    if (b->n_outputs > 0)
+        memcpy(gp->batch_host + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
+    TRY(cuda_copy_to(gp->queue, gp->batch_device, gp->batch_host,
+                     4 * (3 * max + (size_t)b->n_outputs), err));
+    *out = (gpu_batch){.n_tokens = b->n_tokens,
+                       .n_outputs = b->n_outputs,
+                       .tokens = gp->batch_device,
+                       .positions = gp->batch_device + max,
+                       .sequences = gp->batch_device + 2 * max,
+                       .outputs = gp->batch_device + 3 * max,
+                       .pages_per_sequence = gp->pages_per_sequence,
+                       .host = b,
+                       .host_sequences = sequences};
+    for (int32_t g = 0; g < gp->n_groups; g++) {
+        out->tables[g] = gp->tables_device[g];
+        /* The last token of each sequence has seen all of its pages. */
+        for (int32_t t = 0; t < b->n_tokens; t++)
+            if (t + 1 == b->n_tokens || sequences[t + 1] != sequences[t])
+                TRY(send_table(gp, g, sequences[t], b->pages[g][t],
+                               b->positions[t] / KV_PAGE_TOKENS + 1, err));
+    }
+    return LACE_OK;
+}
+
+static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *trace,
+                                lace_error *err)
+{
+    gpu_job j = {gp->g, gp->queue, b, gp->scratch, gp->scratch_bytes};
+    uint64_t before = 0;
+    if (trace) {
+        TRY(cuda_wait(gp->queue, err));
+        before = clock_ns();
+    }
+    for (int32_t i = 0; i < gp->p->n_steps; i++) {
+        const step *s = &gp->p->steps[i];
+        assert(gp->launchers.ops[s->op]);
+        TRY(gp->launchers.ops[s->op](&j, s, err));
+        if (trace) {
+            TRY(cuda_wait(gp->queue, err));
+            uint64_t now = clock_ns();
+            trace->ns[i] += now - before;
+            before = now;
+        }
+    }
+    return LACE_OK;
+}
+
+/* One token by the recorded graph. */
+static lace_status run_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
+{
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / KV_PAGE_TOKENS + 1, err));
+    TRY(gpu_decode_token(gp->decode, b->tokens[0], b->positions[0], sequence, err));
+    if (b->n_outputs > 0)
+        TRY(cuda_copy_from(gp->queue, gp->logits, gpu_decode_logits(gp->decode),
+                           4 * (uint64_t)gp->p->values[gp->p->logits].width, err));
+    TRY(cuda_wait(gp->queue, err));
+    gp->n_logits = b->n_outputs;
+    return LACE_OK;
+}
+
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences, plan_trace *trace,
+                         lace_error *err)
+{
+    gpu_batch on_card;
+    gp->n_logits = 0;
+    if (gp->decode && b->n_tokens == 1 && !trace)
+        return run_token(gp, b, sequences[0], err);
+    TRY(send_batch(gp, b, sequences, &on_card, err));
+    TRY(launch_steps(gp, &on_card, trace, err));
+    const plan_value *v = &gp->p->values[gp->p->logits];
+    uint64_t stride = act_row_bytes(v->format, v->width), row = 4 * (uint64_t)v->width;
+    for (int32_t i = 0; i < b->n_outputs; i++)
+        TRY(cuda_copy_from(gp->queue, (uint8_t *)gp->logits + (uint64_t)i * row,
+                           gp->memory + v->offset + (uint64_t)i * stride, row, err));
+    TRY(cuda_wait(gp->queue, err));
+    gp->n_logits = b->n_outputs;
+    return LACE_OK;
+}
+
+const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
+{
+    assert(row < gp->n_logits);
+    return gp->logits + (uint64_t)row * (uint64_t)gp->p->values[gp->p->logits].width;
+}
+
+/* ---- Ahead ----------------------------------------------------------------------------------- */
+
+bool gpu_plan_chooses(const gpu_plan *gp)
+{
+    return gp->decode != NULL;
+}
+
+lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
+                           lace_error *err)
+{
+    return gpu_decode_begin(gp->decode, token, position, sequence, err);
+}
+
+lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
+                           int32_t position, lace_error *err)
+{
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        TRY(send_table(gp, g, sequence, pages[g], position / KV_PAGE_TOKENS + 1, err));
+    return gpu_decode_ahead(gp->decode, position, err);
+}
+
+lace_status gpu_plan_next(gpu_plan *gp, int32_t *token, lace_error *err)
+{
+    return gpu_decode_next(gp->decode, token, err);
+}
+
+lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err)
+{
+    return cuda_wait(gp->queue, err);
+}

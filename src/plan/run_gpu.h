@@ -1,0 +1,56 @@
+/*
+ * A plan on a GPU: its values, vectors and batches live on the card, and walking it means launching
+ * its steps.
+ *
+ * The plan is made with the words of build.h and finished like any other; gpu_plan_create then
+ * takes memory on the card and replaces every address in its steps by one on the card. One token of
+ * one sequence goes through a recorded graph of fused kernels where the plan has the common form
+ * (kernels/cuda/decode.h); everything else is launched step by step.
+ */
+#ifndef LACE_PLAN_RUN_GPU_H
+#define LACE_PLAN_RUN_GPU_H
+
+#include "kernels/cuda/gpu.h"
+#include "plan/plan.h"
+
+typedef struct gpu_plan gpu_plan;
+
+/* What the plan's steps need besides the weights. */
+typedef struct gpu_plan_options {
+    gpu *g;
+    cuda_queue *queue;
+    int32_t n_sequences, pages_per_sequence, n_groups;
+    uint8_t *const *kv_data; /* [n_groups] on the card */
+    const void *embedding;   /* the embedding table on the card */
+} gpu_plan_options;
+
+/* Memory on the card that a plan will take: values, vectors, scratch, batches. */
+uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o);
+
+/* Takes nothing: the plan, the queue and the card must outlive it. */
+lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err);
+void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
+
+/*
+ * Run a batch and wait for its logits. sequences: [n_tokens] whose pages each token has. With a
+ * trace, every step is waited for.
+ */
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences, plan_trace *trace,
+                         lace_error *err);
+
+/*
+ * Choosing the best tokens on the card (decode_gpu.h), where gpu_plan_chooses. pages: [group] the
+ * sequence's page numbers, up to this position at least.
+ */
+bool gpu_plan_chooses(const gpu_plan *gp);
+lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
+                           lace_error *err);
+lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
+                           int32_t position, lace_error *err);
+lace_status gpu_plan_next(gpu_plan *gp, int32_t *token, lace_error *err);
+lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err);
+
+/* Row of the last run's logits, on the host. */
+const float *gpu_plan_logits(const gpu_plan *gp, int32_t row);
+
+#endif
