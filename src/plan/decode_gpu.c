@@ -354,7 +354,8 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
         slots = n > slots ? n : slots;
         stage = stage_bytes(q->kind) > stage ? stage_bytes(q->kind) : stage;
     }
-    uint32_t x = ((uint32_t)gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 127) / 128 * 128;
+    /* The planes of x are 64 bytes apart. */
+    uint32_t x = ((uint32_t)gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 64 + 127) / 128 * 128;
     uint32_t fixed = 1024 + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
     uint32_t most = (uint32_t)d->g->info.max_shared_bytes;
     int32_t n_stages = RING_BYTES / (int32_t)(DECODE_WARPS * stage);

@@ -117,13 +117,21 @@ __device__ __forceinline__ void vector_put(const decode_vector &to, float v, int
     }
 }
 
-__device__ __forceinline__ uint4 load_now(const void *p)
+__device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_there)
 {
-    uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(p));
-    return v;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(is_there ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -135,12 +143,8 @@ template <int KIND> __host__ __device__ constexpr int stage_bytes()
                                         : tile_info<KIND>::bytes;
 }
 
-struct product_memory {
-    uint8_t *ring;
-    uint8_t *x;
-    float *slots; /* [warps][slots][16] */
-    float *sums;  /* [warps] */
-};
+/* The second plane is moved by half the banks, so that both can be read at once. */
+enum { PLANE_PAD = 64, MAX_SQUARES = 256 /* blocks of a product */ };
 
 __device__ __forceinline__ int vector_bytes(const decode_vector &v)
 {
@@ -151,7 +155,7 @@ __device__ __forceinline__ int vector_bytes(const decode_vector &v)
 template <int KIND>
 __device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
                                               uint8_t *shared, int u0, int n_slots, float *slots,
-                                              uint8_t *x_shared, float &rms)
+                                              uint8_t *x_shared, int row, float &rms, float &before)
 {
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_stages = p.n_stages;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
@@ -160,26 +164,37 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     uint8_t *ring = shared + 1024 + warp * n_stages * STAGE;
     const uint32_t ring_at = shared_address(ring);
     uint64_t policy = 0;
-    auto tile_at = [&](int t) {
-        int slot = t / part.n_tiles, across = t - slot * part.n_tiles;
+    const int n_tiles = part.n_tiles, first_slot = warp / n_tiles;
+    /* A tile's number in its matrix; matrices begin at lines, so it says where in one it begins. */
+    auto number_of = [&](int slot, int across) {
+        return (u0 + (part.pair ? slot >> 1 : slot)) * n_tiles + across;
+    };
+    auto skew_of = [&](int number) { return BYTES % 128 ? (uint32_t)(number * BYTES) & 127 : 0u; };
+    auto step_on = [&](int &slot, int &across) { /* to this warp's next tile */
+        across += DECODE_WARPS;
+        while (across >= n_tiles) {
+            across -= n_tiles;
+            slot++;
+        }
+    };
+    auto fill = [&](int stage, int slot, int across) {
+        int number = number_of(slot, across);
         const uint8_t *base = part.pair && (slot & 1) ? part.pair : part.tiles;
-        int group = u0 + (part.pair ? slot >> 1 : slot);
-        return base + ((uint64_t)group * part.n_tiles + across) * BYTES;
+        copy_bulk(ring_at + stage * STAGE + skew_of(number), base + (uint64_t)number * BYTES, BYTES,
+                  barriers + 8 * stage, policy);
     };
-    auto fill = [&](int stage, int t) {
-        const uint8_t *from = tile_at(t);
-        uint32_t skew = BYTES % 128 ? (uint32_t)(uint64_t)from & 127 : 0;
-        copy_bulk(ring_at + stage * STAGE + skew, from, BYTES, barriers + 8 * stage, policy);
-    };
+    int fill_slot = first_slot, fill_across = warp - first_slot * n_tiles;
     if (lane == 0) {
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
         for (int s = 0; s < n_stages; s++)
             barrier_init(barriers + 8 * s);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        for (int s = 0; s < n_stages; s++)
-            if (warp + s * DECODE_WARPS < n_all)
-                fill(s, warp + s * DECODE_WARPS);
+    }
+    for (int s = 0; s < n_stages; s++) {
+        if (lane == 0 && warp + s * DECODE_WARPS < n_all)
+            fill(s, fill_slot, fill_across);
+        step_on(fill_slot, fill_across);
     }
     for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
         ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
@@ -187,41 +202,47 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     wait_for_last();
     if (p.triggers_late)
         let_next_begin();
-    const int n_bytes = vector_bytes(p.x);
+    const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
+    const uint32_t x_at = shared_address(x_shared);
     for (int i = 16 * tid; i < n_bytes; i += 16 * DECODE_THREADS)
-        *(uint4 *)(x_shared + i) = load_now(p.x.planes + i);
-    rms = 1.0f;
-    if (p.squares) {
-        float sum = 0;
-        for (int i = lane; i < p.n_squares; i += 32)
-            sum += __ldcg(p.squares + i);
-        rms = rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
-    }
+        copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
+    copies_commit();
+    /* All of these are on their way together; a load behind another costs as much as the first. */
+    float parts[MAX_SQUARES / 32], sum = 0;
+#pragma unroll
+    for (int i = 0; i < MAX_SQUARES / 32; i++)
+        parts[i] = p.squares && 32 * i + lane < p.n_squares ? __ldcg(p.squares + 32 * i + lane) : 0;
+    if (row >= 0)
+        before = __ldcg(p.residual + row);
+#pragma unroll
+    for (int i = 0; i < MAX_SQUARES / 32; i++)
+        sum += parts[i];
+    rms = p.squares ? rsqrtf(warp_sum(sum) / (float)p.width + p.eps) : 1.0f;
+    copies_wait<0>();
     __syncthreads();
 
-    const act_view x = act_view_of(x_shared, p.x.k, act_value_bytes((gpu_act)p.x.act));
+    act_view x;
+    x.high = x_shared;
+    x.low = x_shared + plane + PLANE_PAD;
+    x.scales = (const float2 *)(x_shared + 2 * plane + PLANE_PAD);
     float y0 = 0, y1 = 0;
-    int stage = 0, slot = warp / part.n_tiles, across = warp - slot * part.n_tiles;
+    int stage = 0, slot = first_slot, across = warp - slot * n_tiles;
     uint32_t parity = 0;
     for (int t = warp; t < n_all; t += DECODE_WARPS) {
         barrier_wait(barriers + 8 * stage, parity);
-        uint32_t skew = BYTES % 128 ? (uint32_t)(uint64_t)tile_at(t) & 127 : 0;
         tile_frag<KIND> f;
-        tile_load<KIND, false>(f, ring + stage * STAGE + skew, lane);
+        tile_load<KIND, false>(f, ring + stage * STAGE + skew_of(number_of(slot, across)), lane);
         tile_multiply<KIND>(y0, y1, f, x, across, lane);
         __syncwarp(); /* everyone has read the stage */
         if (lane == 0 && t + n_stages * DECODE_WARPS < n_all)
-            fill(stage, t + n_stages * DECODE_WARPS);
+            fill(stage, fill_slot, fill_across);
+        step_on(fill_slot, fill_across);
         if (++stage == n_stages) {
             stage = 0;
             parity ^= 1;
         }
         int next = slot;
-        across += DECODE_WARPS;
-        while (across >= part.n_tiles) {
-            across -= part.n_tiles;
-            next++;
-        }
+        step_on(next, across);
         if (next != slot || t + DECODE_WARPS >= n_all) {
             y0 = tile_reduce(y0);
             y1 = tile_reduce(y1);
@@ -307,67 +328,65 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     const int u0 = (int)((int64_t)n_units * b / part.n_blocks);
     const int u1 = (int)((int64_t)n_units * (b + 1) / part.n_blocks);
     const int n_slots = (u1 - u0) * per_unit;
-    float *parts = (float *)(shared + 896); /* barriers end before; 2 floats a warp */
+    float *parts = (float *)(shared + 896); /* barriers end before */
     uint8_t *x_shared = shared;             /* set below: behind the ring of this kind */
-    float *slots = nullptr, rms = 1.0f;
+    float *slots = nullptr, rms = 1.0f, before = 0;
+    /* Unless results are only stored, each of the first threads finishes one row. */
+    const int tid = threadIdx.x, n_values = (u1 - u0) * TILE_ROWS, row = u0 * TILE_ROWS + tid;
+    const bool finishes = p.mode != DECODE_STORE && tid < n_values && row < part.n_rows;
+    const bool adds = finishes && p.mode == DECODE_RESIDUAL;
+    const float norm = adds ? p.next_norm[row] : 0.0f;
+    const float bias = finishes && part.bias ? part.bias[row] : 0.0f;
+    const float pair_bias = finishes && part.pair_bias ? part.pair_bias[row] : 0.0f;
     switch (part.kind) {
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
         if constexpr (TILE_##id != TILE_F32) {                                                     \
             x_shared = shared + 1024 + DECODE_WARPS * p.n_stages * stage_bytes<TILE_##id>();       \
-            slots = (float *)(x_shared + ((vector_bytes(p.x) + 127) & ~127));                      \
-            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared, rms);          \
+            slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));          \
+            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared,                \
+                                     adds ? row : -1, rms, before);                                \
         }                                                                                          \
         break;
         TILE_LIST(X)
 #undef X
     }
 
-    const int tid = threadIdx.x;
     if (p.mode == DECODE_STORE) {
         float most = -INFINITY;
         int at = 0;
         for (int i = tid; i < n_slots * TILE_ROWS; i += DECODE_THREADS) {
-            int row = u0 * TILE_ROWS + i;
-            if (row >= part.n_rows)
+            int to = u0 * TILE_ROWS + i;
+            if (to >= part.n_rows)
                 continue;
             float v = p.scale * rms * slot_sum(slots, n_slots, i);
-            v += part.bias ? part.bias[row] : 0.0f;
+            v += part.bias ? part.bias[to] : 0.0f;
             if (p.softcap > 0)
                 v = p.softcap * tanhf(v / p.softcap);
-            part.out[row] = v;
+            part.out[to] = v;
             if (v > most) {
                 most = v;
-                at = row;
+                at = to;
             }
         }
         if (p.best)
             keep_best(most, at, p.best + blockIdx.x, slots + DECODE_WARPS * n_slots * TILE_ROWS);
         return;
     }
-    float squares = 0;
-    const int n_values = (u1 - u0) * TILE_ROWS;
-    for (int i0 = tid & ~31; i0 < n_values; i0 += DECODE_THREADS) {
-        int i = i0 + (tid & 31), row = u0 * TILE_ROWS + i;
-        bool is_in = i < n_values && row < part.n_rows;
-        float v = 0;
-        if (is_in && p.mode == DECODE_RESIDUAL) {
-            v = p.scale * rms * slot_sum(slots, n_slots, i);
-            v += part.bias ? part.bias[row] : 0.0f;
-            v += __ldcg(p.residual + row);
-            p.residual[row] = v;
-            squares += v * v;
-            v *= p.next_norm[row];
-        } else if (is_in) {
-            int slot = 2 * (i / TILE_ROWS) * TILE_ROWS + i % TILE_ROWS;
-            float gate = p.scale * rms * slot_sum(slots, n_slots, slot);
-            float up = p.scale * rms * slot_sum(slots, n_slots, slot + TILE_ROWS);
-            gate += part.bias ? part.bias[row] : 0.0f;
-            up += part.pair_bias ? part.pair_bias[row] : 0.0f;
-            v = glu(p.glu, gate, up);
-        }
-        vector_put(p.next, v, row, i < n_values);
+    float v = 0, squares = 0;
+    if (adds) {
+        v = p.scale * rms * slot_sum(slots, n_slots, tid) + bias + before;
+        p.residual[row] = v;
+        squares = v * v;
+        v *= norm;
+    } else if (finishes) {
+        int slot = 2 * (tid / TILE_ROWS) * TILE_ROWS + tid % TILE_ROWS;
+        float gate = p.scale * rms * slot_sum(slots, n_slots, slot) + bias;
+        float up = p.scale * rms * slot_sum(slots, n_slots, slot + TILE_ROWS) + pair_bias;
+        v = glu(p.glu, gate, up);
     }
+    if ((tid & ~31) < n_values)
+        vector_put(p.next, v, row, tid < n_values);
     if (p.mode == DECODE_RESIDUAL) {
         squares = block_total(squares, parts);
         if (tid == 0)
@@ -376,23 +395,6 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
 }
 
 /* ---- Attention ------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_there)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(is_there ? 16 : 0)
-                 : "memory");
-}
-
-__device__ __forceinline__ void copies_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int N> __device__ __forceinline__ void copies_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-}
 
 template <bool TURNS>
 __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address)
@@ -435,6 +437,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
     extern __shared__ __align__(128) uint8_t page_memory[];
     __shared__ __align__(16) float raw[MOST + 2][DIM]; /* q of the heads, then k and v */
+    __shared__ __align__(16) float turns[DIM];         /* cos, sin */
     __shared__ __align__(16) __half q_high[MOST][DIM + 8], q_low[MOST][DIM + 8];
     __shared__ __align__(16) __half new_rows[2][DIM];
     __shared__ float warp_most[WARPS][MOST], warp_sums[WARPS][MOST];
@@ -473,56 +476,86 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     int page = first_page + rank * WARPS + warp;
     fetch(page, k_at, kv.k_offset);
     fetch(page, v_at, kv.v_offset);
+    /* The first kernel of a token made the angles, long ago. */
+    for (int i = tid; p.angles && i < p.n_dims; i += THREADS)
+        turns[i] = __ldcg(p.angles + i);
+    for (int i = group * (DIM + 8) + tid; i < MOST * (DIM + 8); i += THREADS)
+        (&q_high[0][0])[i] = (&q_low[0][0])[i] = __float2half_rn(0.0f);
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    __syncthreads(); /* for `turns`: nobody waits for it behind the wait */
 
     wait_for_last();
     const int owner = (last_page - first_page) % stride;
     const bool owns = owner / WARPS == rank;
     const int n_vectors = group + (owns ? 2 : 0);
-    for (int n = warp; n < n_vectors; n += WARPS) {
-        const float *from = n < group    ? p.q + (head * group + n) * DIM
-                            : n == group ? p.k + head * DIM
-                                         : p.v + head * DIM;
-        const float *norm = n < group ? p.q_norm : n == group ? p.k_norm : nullptr;
-        float x[(DIM + 31) / 32], sum = 0;
+    const bool norms = p.q_norm || p.k_norm;
+    if (norms) { /* heads are normed first, a warp for each */
+        for (int n = warp; n < n_vectors; n += WARPS) {
+            const float *from = n < group    ? p.q + (head * group + n) * DIM
+                                : n == group ? p.k + head * DIM
+                                             : p.v + head * DIM;
+            const float *norm = n < group ? p.q_norm : n == group ? p.k_norm : nullptr;
+            float x[(DIM + 31) / 32], sum = 0;
 #pragma unroll
-        for (int i = 0; i < (DIM + 31) / 32; i++) {
-            x[i] = 32 * i + lane < DIM ? __ldcg(from + 32 * i + lane) : 0.0f;
-            sum += x[i] * x[i];
+            for (int i = 0; i < (DIM + 31) / 32; i++) {
+                x[i] = 32 * i + lane < DIM ? __ldcg(from + 32 * i + lane) : 0.0f;
+                sum += x[i] * x[i];
+            }
+            float scale = norm ? rsqrtf(warp_sum(sum) / (float)DIM + p.eps) : 1.0f;
+#pragma unroll
+            for (int i = 0; i < (DIM + 31) / 32; i++)
+                if (32 * i + lane < DIM)
+                    raw[n][32 * i + lane] = norm ? x[i] * scale * norm[32 * i + lane] : x[i];
         }
-        float scale = norm ? rsqrtf(warp_sum(sum) / (float)DIM + p.eps) : 1.0f;
-#pragma unroll
-        for (int i = 0; i < (DIM + 31) / 32; i++)
-            if (32 * i + lane < DIM)
-                raw[n < group ? n : MOST + n - group][32 * i + lane] =
-                    norm ? x[i] * scale * norm[32 * i + lane] : x[i];
+        __syncthreads();
     }
-    __syncthreads();
-    /* Turned; q as halves, the new key and value into the cache. */
-    auto turned = [&](const float *x, int i) {
-        int pair = p.is_neox ? i % (p.n_dims / 2) : i / 2;
-        if (!p.angles || i >= p.n_dims)
-            return x[i];
-        float cosine = __ldcg(p.angles + 2 * pair), sine = __ldcg(p.angles + 2 * pair + 1);
-        float a = x[p.is_neox ? pair : 2 * pair];
-        float b = x[p.is_neox ? pair + p.n_dims / 2 : 2 * pair + 1];
-        bool is_first = p.is_neox ? i < p.n_dims / 2 : i % 2 == 0;
-        return is_first ? a * cosine - b * sine : a * sine + b * cosine;
+    /* A thread turns pairs: all of its loads first. The new key and value go into the cache. */
+    constexpr int PAIRS = DIM / 2, MANY = ((MOST + 2) * PAIRS + THREADS - 1) / THREADS;
+    float2 pairs[MANY];
+    const int n_turned = p.angles ? p.n_dims / 2 : 0;
+    auto place = [&](int pair, int &d0, int &d1) {
+        bool turns_it = pair < n_turned;
+        d0 = turns_it && p.is_neox ? pair : 2 * pair;
+        d1 = turns_it && p.is_neox ? pair + n_turned : 2 * pair + 1;
     };
-    for (int i = tid; i < MOST * DIM; i += THREADS) {
-        int n = i / DIM, d = i - n * DIM;
-        float v = n < group ? turned(raw[n], d) * p.scale : 0.0f;
-        __half h = __float2half_rn(v);
-        q_high[n][d] = h;
-        q_low[n][d] = __float2half_rn(v - __half2float(h));
+#pragma unroll
+    for (int m = 0; m < MANY; m++) {
+        int i = tid + m * THREADS, n = i / PAIRS, d0, d1;
+        place(i - n * PAIRS, d0, d1);
+        pairs[m] = make_float2(0, 0);
+        if (n < n_vectors) {
+            const float *from = n < group    ? p.q + (head * group + n) * DIM
+                                : n == group ? p.k + head * DIM
+                                             : p.v + head * DIM;
+            pairs[m] = norms ? make_float2(raw[n][d0], raw[n][d1])
+                             : make_float2(__ldcg(from + d0), __ldcg(from + d1));
+        }
     }
-    for (int i = tid; owns && i < 2 * DIM; i += THREADS) {
-        int is_value = i / DIM, d = i - is_value * DIM;
-        __half h = __float2half_rn(is_value ? raw[MOST + 1][d] : turned(raw[MOST], d));
-        uint8_t *to = kv.data + (uint64_t)table[last_page] * kv.page_bytes +
-                      (is_value ? kv.v_offset : kv.k_offset) +
-                      (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
-        new_rows[is_value][d] = h;
-        ((__half *)to)[d] = h;
+#pragma unroll
+    for (int m = 0; m < MANY; m++) {
+        int i = tid + m * THREADS, n = i / PAIRS, pair = i - n * PAIRS, d0, d1;
+        place(pair, d0, d1);
+        float2 v = pairs[m];
+        if (pair < n_turned && n <= group) {
+            float cosine = turns[2 * pair], sine = turns[2 * pair + 1];
+            v = make_float2(v.x * cosine - v.y * sine, v.x * sine + v.y * cosine);
+        }
+        if (n < group) {
+            v.x *= p.scale;
+            v.y *= p.scale;
+            __half h0 = __float2half_rn(v.x), h1 = __float2half_rn(v.y);
+            q_high[n][d0] = h0;
+            q_high[n][d1] = h1;
+            q_low[n][d0] = __float2half_rn(v.x - __half2float(h0));
+            q_low[n][d1] = __float2half_rn(v.y - __half2float(h1));
+        } else if (n < n_vectors) {
+            int is_value = n - group;
+            __half *to = (__half *)(kv.data + (uint64_t)table[last_page] * kv.page_bytes +
+                                    (is_value ? kv.v_offset : kv.k_offset) +
+                                    (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM));
+            new_rows[is_value][d0] = to[d0] = __float2half_rn(v.x);
+            new_rows[is_value][d1] = to[d1] = __float2half_rn(v.y);
+        }
     }
     __syncthreads();
 
@@ -539,7 +572,8 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     for (int n = 0; n < DIM / 8; n++)
         out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
     for (; page <= last_page; page += stride) {
-        copies_wait<1>(); /* the keys are there */
+        copies_wait<1>(); /* the keys are there: this lane's, then everyone's */
+        __syncwarp();
         if (page == last_page)
             for (int i = lane; i < CHUNKS; i += 32)
                 *(uint4 *)(k_page + (position % PAGE) * ROW + 16 * i) =
@@ -599,7 +633,8 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out[n][i] *= fade;
-        copies_wait<1>(); /* the values are there */
+        copies_wait<1>(); /* the values are there: this lane's, then everyone's */
+        __syncwarp();
         if (page == last_page)
             for (int i = lane; i < CHUNKS; i += 32)
                 *(uint4 *)(v_page + (position % PAGE) * ROW + 16 * i) =
@@ -639,7 +674,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
             *(float2 *)&parts[(warp * MOST + r) * DIM + 8 * n + 2 * c] =
                 make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
     __syncthreads();
-    cluster.sync(); /* everyone runs, so memory can be written there */
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* everyone runs: write there */
     const int n_values = group * DIM;
     const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
     for (int i = tid; i < n_values; i += THREADS) {
@@ -709,23 +744,27 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
     let_next_begin();
     if (tid < 32) {
         if (p.best) {
-            float value = -INFINITY;
-            int row = 0x7fffffff;
-            for (int i = lane; i < p.n_best; i += 32) {
-                float v = __ldcg(&p.best[i].value);
-                int at = __ldcg(&p.best[i].row);
-                if (is_better(v, at, value, row)) {
-                    value = v;
-                    row = at;
-                }
+            float value = -INFINITY, v[MAX_SQUARES / 32];
+            int row = 0x7fffffff, at[MAX_SQUARES / 32];
+#pragma unroll
+            for (int i = 0; i < MAX_SQUARES / 32; i++) {
+                bool is_in = 32 * i + lane < p.n_best;
+                v[i] = is_in ? __ldcg(&p.best[32 * i + lane].value) : -INFINITY;
+                at[i] = is_in ? __ldcg(&p.best[32 * i + lane].row) : 0x7fffffff;
             }
 #pragma unroll
+            for (int i = 0; i < MAX_SQUARES / 32; i++)
+                if (is_better(v[i], at[i], value, row)) {
+                    value = v[i];
+                    row = at[i];
+                }
+#pragma unroll
             for (int o = 16; o; o >>= 1) {
-                float v = __shfl_xor_sync(~0u, value, o);
-                int other = __shfl_xor_sync(~0u, row, o);
-                if (is_better(v, other, value, row)) {
-                    value = v;
-                    row = other;
+                float other = __shfl_xor_sync(~0u, value, o);
+                int other_row = __shfl_xor_sync(~0u, row, o);
+                if (is_better(other, other_row, value, row)) {
+                    value = other;
+                    row = other_row;
                 }
             }
             if (lane == 0) {
@@ -737,7 +776,8 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
                 p.state->token = row;
                 p.state->position = position;
                 p.state->n_chosen = n + 1;
-                asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p.ring + n % DECODE_RING),
+                /* The host reads nothing but this word. */
+                asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring + n % DECODE_RING),
                              "r"(row + 1)
                              : "memory");
             }
@@ -756,14 +796,25 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
         }
     const uint8_t *row = p.table + (uint64_t)token * p.row_bytes;
     float squares = 0;
-    for (int i0 = tid & ~31; i0 < p.width; i0 += BEGIN_THREADS) {
-        int i = i0 + lane;
+    for (int i0 = 4 * (tid & ~31); i0 < p.width; i0 += 4 * BEGIN_THREADS) {
+        int i = i0 + 4 * lane; /* the width is a multiple of 16 */
+        float v[4] = {0, 0, 0, 0}, w[4] = {0, 0, 0, 0};
         bool is_in = i < p.width;
-        float v = is_in ? p.scale * block_value(p.type, row, i) : 0.0f;
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (is_in) {
+                v[n] = p.scale * block_value(p.type, row, i + n);
+                w[n] = p.next_norm[i + n];
+            }
         if (is_in)
-            p.residual[i] = v;
-        squares += v * v;
-        vector_put(p.next, is_in ? v * p.next_norm[i] : 0.0f, i, is_in);
+            *(float4 *)(p.residual + i) = make_float4(v[0], v[1], v[2], v[3]);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            squares += v[n] * v[n];
+            v[n] *= w[n];
+        }
+        act_put((gpu_act)p.next.act, make_float4(v[0], v[1], v[2], v[3]), i, p.next.planes, p.next.k,
+                is_in);
     }
     squares = warp_sum(squares);
     if (lane == 0)

@@ -344,9 +344,11 @@ __device__ __forceinline__ float tile_reduce(float y)
 
 /*
  * Four neighbouring lanes hold 4 values each of one group of 16, beginning at value i. Writes both
- * planes and the group's scales. All 32 lanes must call it.
+ * planes and the group's scales. All 32 lanes must call it; those that are not `active` write
+ * nothing.
  */
-__device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k)
+__device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k,
+                                        bool active = true)
 {
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
@@ -364,6 +366,8 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
 #pragma unroll
         for (int n = 0; n < 4; n++)
             h[n] = (q[n] + 128) >> 8;
+        if (!active)
+            return;
         *(uint32_t *)(row + i) = pack_s8(h[0], h[1], h[2], h[3]);
         *(uint32_t *)(row + k + i) = pack_s8(q[0] - 256 * h[0], q[1] - 256 * h[1],
                                              q[2] - 256 * h[2], q[3] - 256 * h[3]);
@@ -386,6 +390,8 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
             low[n] = __bfloat16_as_ushort(__float2bfloat16_rn(u[n] - __bfloat162float(h)));
         }
     }
+    if (!active)
+        return;
     *(uint2 *)(row + 2 * i) = make_uint2(high[0] | (uint32_t)high[1] << 16,
                                          high[2] | (uint32_t)high[3] << 16);
     *(uint2 *)(row + 2 * (k + i)) = make_uint2(low[0] | (uint32_t)low[1] << 16,
