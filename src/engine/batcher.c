@@ -4,7 +4,7 @@
  * Generations wait in the order of their coming. While a sequence is free and the pool has room for
  * the prompt, the first of them starts. A step takes one token of every generation that is past its
  * prompt, and fills the batch with pieces of prompts, oldest first; so a long prompt delays others
- * by one batch at a time.
+ * by one piece at a time.
  */
 #include "engine/batcher.h"
 
@@ -15,7 +15,15 @@
 #include "base/mem.h"
 #include "kv/prefix_tree.h"
 
-enum { LOOK_AHEAD = 64 }; /* waiting generations that may start before the first */
+enum {
+    LOOK_AHEAD = 64, /* waiting generations that may start before the first */
+    /*
+     * Tokens of prompts in a step while others wait for its end. A quarter of the usual batch costs
+     * 3 % of the speed of prompts (TinyLlama Q4_K_M, 2 cores: 252 in place of 261 tokens/s) and
+     * makes four times shorter pauses.
+     */
+    PROMPT_SHARE = 128,
+};
 
 typedef struct generation_list {
     lace_generation *first;
@@ -296,13 +304,17 @@ static size_t add_items(lace_batcher *b, size_t n_items, lace_generation *g, int
     return n_items + (size_t)n;
 }
 
-/* Puts the batch together: generations first, then prompts. Returns its size. */
+/* Puts the batch together: generations first, then prompts, the oldest first. Returns its size. */
 static size_t fill_batch(lace_batcher *b)
 {
-    size_t n_items = 0, capacity = (size_t)b->options.session.n_batch;
+    size_t n_items = 0, n_prompts = 0, capacity = (size_t)b->options.session.n_batch;
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (g->n_tokens - g->n_computed == 1)
             n_items = add_items(b, n_items, g, 1);
+        else
+            n_prompts++;
+    if ((n_items > 0 || n_prompts > 1) && n_items + PROMPT_SHARE < capacity)
+        capacity = n_items + PROMPT_SHARE;
     for (lace_generation *g = b->running.first; g && n_items < capacity; g = g->next) {
         int32_t n = g->n_tokens - g->n_computed;
         if (n <= 1)

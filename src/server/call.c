@@ -306,7 +306,10 @@ static void send_reply(call *c)
     const void *data = c->static_body ? c->static_body : c->body.b.data;
     size_t n = c->static_body ? c->n_static_body : c->body.b.size;
     bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
-    conn_answer(c->conn, c->status, c->type, c->extra_headers, data, n, keeps_alive,
+    char extra[1024];
+    snprintf(extra, sizeof extra, "X-Request-Id: %s\r\n%s", c->id,
+             c->extra_headers ? c->extra_headers : "");
+    conn_answer(c->conn, c->status, c->type, extra, data, n, keeps_alive,
                 text_is(c->parser->method, "HEAD"));
     finish(c);
 }
@@ -369,11 +372,13 @@ void call_begin_stream(call *c, const char *type)
     c->is_streaming = true;
     c->status = 200;
     bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
-    char head[512];
+    char head[1024];
     int n = snprintf(head, sizeof head,
                      "HTTP/1.1 200 OK\r\nContent-Type: %s\r\nCache-Control: no-cache\r\n"
-                     "X-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\n%s%s\r\n",
-                     type, c->parser->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n",
+                     "X-Accel-Buffering: no\r\nX-Content-Type-Options: nosniff\r\n"
+                     "X-Request-Id: %s\r\n%s%s%s\r\n",
+                     type, c->id, c->conn->cors,
+                     c->parser->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n",
                      keeps_alive ? "" : "Connection: close\r\n");
     conn_write(c->conn, head, (size_t)n);
 }

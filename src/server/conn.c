@@ -9,6 +9,7 @@
  * that goes away is noticed at once.
  */
 #define _GNU_SOURCE
+#include <assert.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/bufferevent_ssl.h>
@@ -77,12 +78,13 @@ void conn_write(conn *c, const void *data, size_t n)
 void conn_answer(conn *c, int status, const char *type, const char *extra_headers, const void *data,
                  size_t n, bool keeps_alive, bool is_head)
 {
-    char head[768];
+    char head[2048];
     int n_head = snprintf(head, sizeof head,
                           "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-                          "X-Content-Type-Options: nosniff\r\n%s%s\r\n",
+                          "X-Content-Type-Options: nosniff\r\n%s%s%s\r\n",
                           status, http_reason(status), type, n, extra_headers ? extra_headers : "",
-                          keeps_alive ? "" : "Connection: close\r\n");
+                          c->cors, keeps_alive ? "" : "Connection: close\r\n");
+    assert(n_head > 0 && (size_t)n_head < sizeof head);
     conn_write(c, head, (size_t)n_head);
     if (n && !is_head)
         conn_write(c, data, n);
@@ -172,16 +174,45 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
 
 /* ---- Input ----------------------------------------------------------------------------------- */
 
+/* A page of another origin, which was let in by name, may read the answer. */
+static void set_cors(conn *c)
+{
+    text origin = http_parser_header(c->parser, "origin");
+    c->cors[0] = 0;
+    if (origin.data && origin.size <= 256 && access_allows_origin(c->s, origin))
+        snprintf(c->cors, sizeof c->cors, "Access-Control-Allow-Origin: %.*s\r\nVary: Origin\r\n",
+                 (int)origin.size, origin.data);
+}
+
+/* A browser asks before it lets such a page send more than a form could. */
+static void answer_preflight(conn *c)
+{
+    text wanted = http_parser_header(c->parser, "access-control-request-headers");
+    char extra[1024];
+    snprintf(extra, sizeof extra,
+             "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Max-Age: 600\r\n"
+             "Access-Control-Allow-Headers: %.*s\r\n",
+             wanted.size <= 512 ? (int)wanted.size : 0, wanted.data ? wanted.data : "");
+    conn_answer(c, 204, "text/plain", extra, "", 0, c->parser->keeps_alive, false);
+    metrics_count_status(&c->s->metrics, 204);
+    bool keeps_alive = c->parser->keeps_alive;
+    free_parser(c);
+    conn_call_done(c, keeps_alive);
+}
+
 /* The head is complete: may this be served, and by whom? */
 static void on_head(conn *c)
 {
     http_parser *p = c->parser;
     const char *reason = "";
     bool knows_path = false;
+    set_cors(c);
     const route *r = route_find(p->method, p->path, &knows_path);
     int status = access_check(c->s, p, r, &reason);
     if (status)
         return refuse(c, status, reason);
+    if (text_is(p->method, "OPTIONS") && c->cors[0] && !p->is_chunked && !p->length)
+        return answer_preflight(c);
     if (!r && knows_path)
         return refuse(c, 405, "this path has other methods");
     if (!r)
@@ -227,7 +258,7 @@ static void feed_parser(conn *c, struct evbuffer *input)
     evbuffer_drain(input, http_parser_feed(p, data, n));
     if (p->state == HTTP_HEAD_DONE)
         on_head(c);
-    if (c->closes)
+    if (c->closes || !c->parser)
         return;
     if (p->state == HTTP_BAD)
         refuse(c, p->status, p->reason);

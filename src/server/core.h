@@ -50,6 +50,7 @@ struct conn {
     conn_wait wait;
     uint64_t deadline_ns;     /* of `wait`; 0: none */
     uint64_t output_since_ns; /* since when there has been output that nobody takes; 0: none */
+    char cors[400];           /* headers for a page of another origin that may call; "" for none */
     bool closes;              /* when all output is written */
     bool lingers;             /* and then reads on for a while */
 };

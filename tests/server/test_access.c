@@ -42,7 +42,7 @@ static void a_key_is_needed_on_every_route_but_health(void)
     static const struct { const char *path, *headers; int status; } rows[] = {
         {"/health", "", 200},
         {"/ready", "", 401}, {"/metrics", "", 401}, {"/props", "", 401}, {"/v1/models", "", 401},
-        {"/nowhere", "", 401}, {"/", "", 401},
+        {"/nowhere", "", 401}, {"/v1/", "", 401}, {"/metrics/", "", 401},
         {"/v1/models", "Authorization: Bearer secret-1\r\n", 200},
         {"/v1/models", "authorization: bearer secret-2\r\n", 200},
         {"/v1/models", "x-api-key: secret-1\r\n", 200},
@@ -86,7 +86,16 @@ static void named_hosts_and_origins_are_let_in(void)
         return;
     get_with("/v1/models", "Origin: https://a.example\r\n");
     CHECK(a.status == 200);
+    CHECK(strstr(a.head, "\r\nAccess-Control-Allow-Origin: https://a.example\r\n") != NULL);
     get_with("/v1/models", "Origin: https://b.example\r\n");
+    CHECK(a.status == 403 && !strstr(a.head, "Access-Control"));
+    served_request(&s, "OPTIONS", "/v1/chat/completions",
+                   "Origin: https://a.example\r\nAccess-Control-Request-Method: POST\r\n"
+                   "Access-Control-Request-Headers: authorization,x-stainless-os\r\n",
+                   "", 0, &a);
+    CHECK(a.status == 204 && strstr(a.head, "Allow-Headers: authorization,x-stainless-os\r\n"));
+    served_request(&s, "OPTIONS", "/v1/chat/completions", "Origin: https://b.example\r\n", "", 0,
+                   &a);
     CHECK(a.status == 403);
     static const char request[] = "GET /health HTTP/1.1\r\nHost: my.example:80\r\n\r\n";
     int fd = served_connect(&s);
