@@ -66,8 +66,7 @@ static void free_call(call *c)
     mem_free(c->jobs);
     json_decref(c->json);
     json_out_deinit(&c->body);
-    http_parser_deinit(c->parser);
-    mem_free(c->parser);
+    parser_free(s, c->parser);
     *(c->prev ? &c->prev->next : &s->calls) = c->next;
     if (c->next)
         c->next->prev = c->prev;
@@ -131,8 +130,10 @@ json_t *call_json(call *c)
         call_fail_error(c, NULL, &err);
     else if (!json_is_object(c->json))
         call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON object", json_kind(c->json));
-    else
+    else {
+        buf_deinit(&c->parser->body); /* the values have all of it */
         return c->json;
+    }
     return NULL;
 }
 
@@ -336,12 +337,21 @@ static void submit(call *c)
     }
 }
 
+/* The client has gone, and no other thread has the call. */
+static void note_abandoned(call *c)
+{
+    c->s->metrics.n_disconnected++;
+    c->status = 499;
+    call_log(c);
+}
+
 void call_dispatch(call *c)
 {
     c->is_working = false;
-    if (!c->conn)
+    if (!c->conn) {
+        note_abandoned(c);
         free_if_done(c);
-    else if (c->outcome == OUTCOME_GENERATE)
+    } else if (c->outcome == OUTCOME_GENERATE)
         submit(c);
     else
         send_reply(c);
@@ -355,11 +365,11 @@ void call_cancel_jobs(call *c)
 
 void call_abandon(call *c)
 {
-    c->s->metrics.n_disconnected++;
-    c->status = 499;
-    call_log(c);
-    call_cancel_jobs(c);
     c->conn = NULL;
+    if (c->is_working)
+        return; /* call_dispatch will see it */
+    note_abandoned(c);
+    call_cancel_jobs(c);
     free_if_done(c);
 }
 

@@ -27,13 +27,15 @@
 #define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
 
 enum {
-    HEAD_S = 10,               /* for a head, from its first byte */
-    BODY_S = 25,               /* for a body */
-    IDLE_S = 300,              /* between requests */
-    LINGER_S = 2,              /* reading on after a refusal */
-    STALL_S = 20,              /* with output that the client does not take */
-    MAX_AHEAD = 64 << 10,      /* bytes that a client may send before its turn */
-    MAX_OUTPUT = 512 << 10,    /* bytes of a stream that wait for a slow reader */
+    HEAD_S = 10,            /* for a head, from its first byte */
+    BODY_S = 25,            /* for a body */
+    IDLE_S = 300,           /* between requests */
+    LINGER_S = 2,           /* reading on after a refusal */
+    STALL_S = 20,           /* with output that the client does not take */
+    MAX_AHEAD = 64 << 10,   /* bytes that a client may send before its turn */
+    MAX_OUTPUT = 512 << 10, /* bytes of a stream that wait for a slow reader */
+    LARGE_BODY = 64 << 10,  /* bytes; and how many such bodies are in memory at a time: */
+    MAX_LARGE = 64,
     SOCKET_OUTPUT = 128 << 10, /* and in the system's buffer */
 };
 
@@ -117,11 +119,18 @@ static void refuse(conn *c, int status, const char *reason)
 
 /* ---- Life ------------------------------------------------------------------------------------ */
 
+void parser_free(server *s, http_parser *p)
+{
+    if (!p)
+        return;
+    s->n_large -= p->is_counted;
+    http_parser_deinit(p);
+    mem_free(p);
+}
+
 static void free_parser(conn *c)
 {
-    if (c->parser)
-        http_parser_deinit(c->parser);
-    mem_free(c->parser);
+    parser_free(c->s, c->parser);
     c->parser = NULL;
 }
 
@@ -226,6 +235,12 @@ static void on_head(conn *c)
         return refuse(c, 503, "the server is shutting down");
     if ((r->flags & ROUTE_GENERATES) && server_queue_is_full(c->s))
         return refuse(c, 429, "too many requests are waiting; try again later");
+    p->is_counted = p->is_chunked || p->length > LARGE_BODY;
+    if (p->is_counted && c->s->n_large == MAX_LARGE) {
+        p->is_counted = false;
+        return refuse(c, 503, "too many large requests are being read; try again later");
+    }
+    c->s->n_large += p->is_counted;
     if (p->expects_continue && (p->is_chunked || p->length))
         conn_write(c, "HTTP/1.1 100 Continue\r\n\r\n", 25);
     http_parser_read_body(p);
@@ -282,6 +297,8 @@ static void on_read(struct bufferevent *bev, void *arg)
     }
     if (c->closes)
         evbuffer_drain(input, evbuffer_get_length(input));
+    else if (evbuffer_get_length(input) >= MAX_AHEAD)
+        conn_close(c); /* nothing more could be read, not even that the client leaves */
 }
 
 void conn_call_done(conn *c, bool keeps_alive)

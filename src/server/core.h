@@ -55,6 +55,7 @@ struct conn {
     bool lingers;             /* and then reads on for a while */
 };
 
+void parser_free(server *s, http_parser *p); /* NULL is fine */
 void conn_accept(server *s, evutil_socket_t fd);
 void conn_close(conn *c);
 /* Write a head and a body; ends the connection after it unless it may be kept. */
@@ -153,8 +154,9 @@ struct server {
     int32_t n_conns;
     call *calls;
     int32_t n_calls;
-    int32_t n_jobs; /* given to the inference thread and not finished */
-    int n_signals;  /* asked to end so often */
+    int32_t n_large; /* requests with large bodies that are in memory */
+    int32_t n_jobs;  /* given to the inference thread and not finished */
+    int n_signals;   /* asked to end so often */
     uint64_t drain_until_ns;
     mailbox mail;
     workers *workers;

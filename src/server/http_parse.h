@@ -54,6 +54,7 @@ typedef struct http_parser {
     bool expects_continue;
     bool is_chunked;
     bool has_length;
+    bool is_counted; /* the caller's: among its large requests */
     uint64_t length; /* of the body, or of what is left of a chunk */
 
     buf body;      /* its max is the limit */
