@@ -1,5 +1,6 @@
 /* The verb `serve`: a model behind HTTP. */
 #include <stddef.h>
+#include <stdio.h>
 
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -49,6 +50,42 @@ static const arg_option options[] = {
 };
 /* clang-format on */
 
+/* The bar goes away when the weights are packed: the server prints a line of its own next. */
+static bool show_progress(void *user, const char *what, double done)
+{
+    bool goes_on = progress_report(user, what, done);
+    if (done >= 1)
+        progress_end(user);
+    return goes_on;
+}
+
+/*
+ * The context of a request, if none was asked for: the model's own, or as much of it as the KV
+ * cache can hold, said in a line.
+ */
+static lace_status choose_context(const lace_model *model, lace_session_options *o, lace_error *err)
+{
+    lace_model_info info;
+    lace_memory need;
+    lace_model_describe(model, &info);
+    lace_session_options one = *o;
+    one.n_context = o->n_context = info.n_context;
+    one.n_sequences = 1;
+    one.kv_bytes = 0;
+    TRY(lace_session_memory(model, &one, &need, err));
+    if (need.kv <= o->kv_bytes)
+        return LACE_OK;
+    double share = (double)o->kv_bytes / (double)need.kv;
+    o->n_context = (int32_t)(share * info.n_context) / 256 * 256;
+    if (o->n_context < 256)
+        o->n_context = 256;
+    fprintf(stderr,
+            "lace: a context of %d tokens, of %d that the model has: more do not fit into the KV "
+            "cache (--kv-memory)\n",
+            o->n_context, info.n_context);
+    return LACE_OK;
+}
+
 static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
@@ -61,22 +98,22 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     model_options.use_mmap = a.mmap;
     lace_model *model;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
-    lace_model_info info;
-    lace_model_describe(model, &info);
     progress bar;
     progress_init(&bar, &cli_stop);
     lace_session_options *session = &a.server.batcher.session;
-    session->n_context = a.n_context ? a.n_context : info.n_context;
+    session->n_context = a.n_context;
     session->n_sequences = a.max_running;
     session->n_batch = a.n_batch;
     session->n_threads = a.n_threads;
     session->kv_type = (lace_kv_type)a.kv_type;
     session->kv_bytes = a.kv_memory ? a.kv_memory : server_default_kv_bytes();
     session->memory_bytes = a.memory;
-    session->on_progress = progress_report;
+    session->on_progress = show_progress;
     session->progress_user = &bar;
     a.server.batcher.use_prefixes = !a.no_prefixes;
-    lace_status status = server_run(model, words.at[0], &a.server, err);
+    lace_status status = a.n_context ? LACE_OK : choose_context(model, session, err);
+    if (status == LACE_OK)
+        status = server_run(model, words.at[0], &a.server, err);
     lace_model_close(model);
     return status;
 }
