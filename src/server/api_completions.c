@@ -25,11 +25,15 @@ typedef struct text_reply {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
+static bool refuse(call *c, const char *param, const char *message)
+{
+    call_fail(c, 400, param, "invalid_value", "%s", message);
+    return false;
+}
+
+/* One prompt, a string or a list of tokens, to r->prompt. */
 static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
 {
-    if (json_is_array(prompt) && json_array_size(prompt) == 1 &&
-        !json_is_integer(json_array_get(prompt, 0)))
-        prompt = json_array_get(prompt, 0);
     if (json_is_string(prompt))
         return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
     if (json_is_array(prompt) && json_is_integer(json_array_get(prompt, 0)))
@@ -38,6 +42,49 @@ static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
     call_fail(c, 400, "prompt", "invalid_type",
               "prompt is %s, expected a string or a list of tokens", json_kind(prompt));
     return false;
+}
+
+/* A list of prompts, each of which gets n choices. */
+static bool read_prompts(gen_request *r, call *c, const json_t *list)
+{
+    size_t n = json_array_size(list);
+    if (n * (size_t)r->n_choices > GEN_MAX_CHOICES)
+        return refuse(c, "prompt", "more prompts and choices than one request may have (128)");
+    r->prompts = arena_alloc(&r->memory, n, sizeof *r->prompts);
+    if (!r->prompts) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!read_prompt(r, c, json_array_get(list, i)))
+            return false;
+        r->prompts[i] = (gen_prompt){r->prompt, r->n_prompt};
+    }
+    r->n_each = r->n_choices;
+    r->n_choices *= (int32_t)n;
+    return true;
+}
+
+static bool read_input(gen_request *r, call *c, const json_t *prompt)
+{
+    const json_t *first = json_array_get(prompt, 0);
+    if (json_is_array(prompt) && first && !json_is_integer(first))
+        return read_prompts(r, c, prompt);
+    return read_prompt(r, c, prompt);
+}
+
+/* What would change the text and is not done here must not be ignored. */
+static bool read_rest(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *suffix = json_object_get(body, "suffix"), *echo = json_object_get(body, "echo");
+    const json_t *best_of = json_object_get(body, "best_of");
+    if (suffix && !json_is_null(suffix) && !(json_string_length(suffix) == 0))
+        return refuse(c, "suffix", "suffix is not supported");
+    if (json_is_true(echo))
+        return refuse(c, "echo", "echo is not supported");
+    if (best_of && !json_is_null(best_of) && json_integer_value(best_of) != r->n_choices)
+        return refuse(c, "best_of", "best_of other than n is not supported");
+    return true;
 }
 
 static void make_state(call *c)
@@ -212,8 +259,8 @@ void api_completions(call *c)
     gen_request r;
     if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
         return;
-    if (gen_request_read(&r, c, body, GEN_TEXT) &&
-        read_prompt(&r, c, json_object_get(body, "prompt")))
+    if (gen_request_read(&r, c, body, GEN_TEXT) && read_rest(&r, c, body) &&
+        read_input(&r, c, json_object_get(body, "prompt")))
         call_generate(c, &r, &sink);
     gen_request_deinit(&r);
 }

@@ -24,6 +24,12 @@ enum {
     GEN_MAX_STOPS = 16,
 };
 
+/* Tokens to be continued. */
+typedef struct gen_prompt {
+    lace_token *tokens;
+    size_t n;
+} gen_prompt;
+
 /* A request for text, whatever API it came by. */
 struct gen_request {
     arena memory;                    /* of everything below */
@@ -41,6 +47,8 @@ struct gen_request {
     json_t *tools;        /* owned; array, or NULL */
     bool wants_calls;     /* look for tool calls in the reply */
     bool splits_thinking; /* look for reasoning in the reply */
+    gen_prompt *prompts;  /* where there are several: choice k continues prompts[k / n_each] */
+    int32_t n_each;       /* choices for each of them */
     void *user;           /* of the route; in `memory` */
 };
 

@@ -141,8 +141,8 @@ static void add_job(inference *w, gen_job *job)
         return end_unborn(w, job, LACE_FINISH_CANCELLED, NULL);
     const gen_request *r = &job->c->request;
     lace_generation_options o = r->options;
-    o.prompt = r->prompt;
-    o.n_prompt = r->n_prompt;
+    o.prompt = r->prompts ? r->prompts[job->choice / r->n_each].tokens : r->prompt;
+    o.n_prompt = r->prompts ? r->prompts[job->choice / r->n_each].n : r->n_prompt;
     o.sampler.seed += (uint64_t)job->choice;
     o.on_piece = on_piece;
     o.user = job;

@@ -16,8 +16,10 @@ void openai_write_head(const call *c, json_out *out, const char *id_prefix, cons
 
 void openai_add_usage(openai_usage *u, const gen_event *e)
 {
-    u->n_prompt = e->stats.n_prompt;
-    u->n_cached = e->stats.n_cached > u->n_cached ? e->stats.n_cached : u->n_cached;
+    const gen_request *r = call_request(e->c);
+    bool is_first = r->prompts ? e->choice % r->n_each == 0 : e->choice == 0;
+    u->n_prompt += is_first ? e->stats.n_prompt : 0; /* choices share it */
+    u->n_cached += is_first ? e->stats.n_cached : 0;
     u->n_generated += e->stats.n_generated;
 }
 

@@ -9,6 +9,10 @@
 #include "served.h"
 #include "tap.h"
 
+#define CHAT "/v1/chat/completions"
+#define TEXT "/v1/completions"
+#define HI   "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
+
 static served s;
 static answer a;
 static char golden[1 << 16];
@@ -90,6 +94,21 @@ static void a_text_is_continued(void)
                 "{\"prompt\":[1,2,3],\"max_tokens\":2,\"logprobs\":3,\"n\":2,\"seed\":1}", &a);
     CHECK(a.status == 200 && has("\"token_logprobs\":[") && has("\"index\":1") &&
           has("\"completion_tokens\":4"));
+}
+
+static void several_prompts_get_their_choices_in_order(void)
+{
+    served_post(&s, TEXT,
+                "{\"prompt\":[\"Once upon a time there was a king\",[5,6,7]],\"n\":2,"
+                "\"max_tokens\":24,\"temperature\":0}",
+                &a);
+    CHECK(a.status == 200 && has("\"index\":3") && !has("\"index\":4") &&
+          has("\"completion_tokens\":96"));
+    /* The first is the text that it is alone. */
+    const char *begin = strstr(golden, "\"text\":"), *end = strstr(golden, ",\"logprobs\"");
+    char one[4096];
+    snprintf(one, sizeof one, "%.*s", (int)(end - begin), begin);
+    CHECK(count(one) == 2);
 }
 
 static void a_stream_has_exact_frames(void)
@@ -192,9 +211,6 @@ typedef struct body_case {
     const char *part;
 } body_case;
 
-#define CHAT "/v1/chat/completions"
-#define TEXT "/v1/completions"
-#define HI   "\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]"
 /* clang-format off */
 static const body_case bodies[] = {
     {"an empty body", CHAT, "", 400, NULL},
@@ -395,6 +411,7 @@ int main(void)
     read_golden(golden, sizeof golden);
     CASE(the_status_routes_answer);
     CASE(a_text_is_continued);
+    CASE(several_prompts_get_their_choices_in_order);
     CASE(a_stream_has_exact_frames);
     CASE(a_chat_is_answered_with_a_message);
     CASE(tokens_and_templates_can_be_asked_for);
