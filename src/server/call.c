@@ -61,8 +61,7 @@ static void free_call(call *c)
     server *s = c->s;
     if (c->sink && c->sink->on_free)
         c->sink->on_free(c);
-    if (c->outcome == OUTCOME_GENERATE)
-        gen_request_deinit(&c->request);
+    gen_request_deinit(&c->request); /* all zeros, if nothing was generated */
     mem_free(c->jobs);
     json_decref(c->json);
     json_out_deinit(&c->body);
