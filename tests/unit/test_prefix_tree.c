@@ -1,0 +1,219 @@
+/* The prefix tree: whoever shares pages finds in them what it would have written. */
+#include "kv/prefix_tree.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tap.h"
+
+enum { CONTEXT = 256, N_SEQUENCES = 4, WINDOW = 40, BATCH = 64 };
+
+static kv_cache *kv;
+static prefix_tree *tree;
+static unsigned state;
+
+static unsigned draw(unsigned n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (state >> 8) % n;
+}
+
+/* Two groups of layers, one with a window; pages for a third of all contexts. */
+static bool start(void)
+{
+    kv_layer_shape layers[] = {{1, 32, 0}, {1, 32, WINDOW}};
+    kv_options o = {
+        .type = DTYPE_F32, .n_sequences = N_SEQUENCES, .n_context = CONTEXT, .n_batch = BATCH};
+    if (!CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK))
+        return false;
+    o.max_bytes = kv_bytes(kv) * 45 / 100;
+    kv_free(kv);
+    return CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK) &&
+           CHECK(kv_allocate(kv, NULL) == LACE_OK) && CHECK(kv->n_groups == 2) &&
+           CHECK(prefix_tree_create(kv, &tree, NULL) == LACE_OK);
+}
+
+static int n_used(void)
+{
+    return kv_pages_used(kv, 0) + kv_pages_used(kv, 1);
+}
+
+static void stop(void)
+{
+    for (int32_t i = 0; i < N_SEQUENCES; i++)
+        kv_set_length(kv, i, 0);
+    prefix_tree_free(tree);
+    CHECK(n_used() == 0);
+    kv_free(kv);
+}
+
+/* What a position holds depends on all tokens up to it. */
+static uint32_t mark(const int32_t *tokens, int32_t n)
+{
+    uint32_t h = 2166136261u;
+    for (int32_t i = 0; i < n; i++)
+        h = (h ^ (uint32_t)tokens[i]) * 16777619u;
+    return h;
+}
+
+static uint32_t *place(int32_t sequence, int32_t g, int32_t position)
+{
+    kv_group *group = &kv->groups[g];
+    int32_t page = kv->sequences[sequence].tables[g][position / KV_PAGE_TOKENS];
+    uint8_t *data = group->data + (uint64_t)page * group->page_bytes;
+    return (uint32_t *)data + position % KV_PAGE_TOKENS;
+}
+
+/* Append tokens as an evaluation does; false if there is no room. */
+static bool append(int32_t sequence, const int32_t *tokens, int32_t n)
+{
+    int32_t from = kv->sequences[sequence].n_tokens;
+    kv_demand demand = {0};
+    kv_add_demand(kv, sequence, n, &demand);
+    if (!kv_can_meet(kv, &demand) && !prefix_tree_make_room(tree, &demand))
+        return false;
+    if (!CHECK(kv_reserve(kv, sequence, n, NULL) == LACE_OK))
+        return false;
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        for (int32_t i = from; i < from + n; i++)
+            *place(sequence, g, i) = mark(tokens, i + 1);
+    kv_set_length(kv, sequence, from + n);
+    return true;
+}
+
+/* All that the layers can see of a sequence is what its tokens say. */
+static bool is_intact(int32_t sequence, const int32_t *tokens)
+{
+    int32_t n = kv->sequences[sequence].n_tokens;
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        int32_t window = kv->groups[g].window;
+        int32_t from = window && n + 1 > window ? n + 1 - window : 0;
+        for (int32_t i = from; i < n; i++)
+            if (*place(sequence, g, i) != mark(tokens, i + 1))
+                return false;
+    }
+    return true;
+}
+
+static void fill(int32_t *tokens, int32_t first, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        tokens[i] = first + i;
+}
+
+static void a_text_that_was_kept_is_found_up_to_the_token(void)
+{
+    if (!start())
+        return;
+    int32_t tokens[CONTEXT];
+    fill(tokens, 1000, CONTEXT);
+    CHECK(append(0, tokens, 50));
+    prefix_tree_keep(tree, 0, tokens, 50, true);
+    kv_set_length(kv, 0, 0);
+    CHECK(prefix_tree_find(tree, tokens, 200) == 50);
+    CHECK(prefix_tree_find(tree, tokens, 40) == 40);
+    CHECK(prefix_tree_find(tree, tokens + 1, 40) == 0);
+    CHECK(prefix_tree_begin(tree, 1, tokens, 45) == 45);
+    CHECK(is_intact(1, tokens));
+    /* It goes on in its own way; the kept page stays as it was. */
+    int32_t other[CONTEXT];
+    fill(other, 1000, CONTEXT);
+    for (int32_t i = 45; i < CONTEXT; i++)
+        other[i] = 5000 + i;
+    CHECK(append(1, other, 20) && is_intact(1, other));
+    CHECK(prefix_tree_begin(tree, 2, tokens, 200) == 50 && is_intact(2, tokens));
+    stop();
+}
+
+static void a_longer_text_takes_the_place_of_the_part_it_continues(void)
+{
+    if (!start())
+        return;
+    int32_t tokens[CONTEXT];
+    fill(tokens, 0, CONTEXT);
+    CHECK(append(0, tokens, 40));
+    prefix_tree_keep(tree, 0, tokens, 40, true);
+    CHECK(append(0, tokens, 20));
+    prefix_tree_keep(tree, 0, tokens, 60, true);
+    kv_set_length(kv, 0, 0);
+    CHECK(prefix_tree_find(tree, tokens, CONTEXT) == 60);
+    CHECK(prefix_tree_unused_pages(tree) == 2); /* not three: the part became the page */
+    stop();
+}
+
+static void pages_in_use_are_never_given_up(void)
+{
+    if (!start())
+        return;
+    int32_t tokens[CONTEXT], other[CONTEXT];
+    fill(tokens, 0, CONTEXT);
+    fill(other, 9000, CONTEXT);
+    CHECK(append(0, tokens, 64));
+    prefix_tree_keep(tree, 0, tokens, 64, true);
+    CHECK(append(1, other, 64));
+    prefix_tree_keep(tree, 1, other, 64, true);
+    kv_set_length(kv, 1, 0);
+    kv_demand all = {{kv->groups[0].n_pages - 2, 0}};
+    CHECK(prefix_tree_make_room(tree, &all));
+    CHECK(is_intact(0, tokens) && prefix_tree_find(tree, tokens, 64) == 64);
+    CHECK(prefix_tree_find(tree, other, 64) == 0);
+    all.n_pages[0]++;
+    CHECK(!prefix_tree_make_room(tree, &all));
+    CHECK(prefix_tree_n_evicted(tree) == 64);
+    stop();
+}
+
+static void random_texts_always_find_their_own(void)
+{
+    static int32_t texts[N_SEQUENCES][CONTEXT];
+    int n_shared = 0, n_full = 0;
+    state = 7;
+    if (!start())
+        return;
+    for (int round = 0; round < 20000; round++) {
+        int32_t s = (int32_t)draw(N_SEQUENCES), n = kv->sequences[s].n_tokens;
+        if (n == 0) {
+            /* Few different beginnings, which part ways at any token. */
+            int32_t first = (int32_t)draw(3), parts = (int32_t)draw(CONTEXT);
+            for (int32_t i = 0; i < CONTEXT; i++)
+                texts[s][i] = 1000 * first + i + (i >= parts ? 100000 * (int32_t)draw(2) : 0);
+            int32_t found = prefix_tree_begin(tree, s, texts[s], 1 + (int32_t)draw(CONTEXT - 2));
+            n_shared += found > 0;
+            if (!append(s, texts[s], 1)) {
+                n_full++;
+                kv_set_length(kv, s, 0);
+            }
+        } else if (draw(8) == 0 || n + BATCH > CONTEXT) {
+            if (draw(4))
+                prefix_tree_keep(tree, s, texts[s], n, true);
+            kv_set_length(kv, s, 0);
+        } else if (append(s, texts[s], 1 + (int32_t)draw(BATCH))) {
+            if (draw(3) == 0)
+                prefix_tree_keep(tree, s, texts[s], kv->sequences[s].n_tokens, false);
+        } else {
+            n_full++;
+            kv_set_length(kv, s, 0);
+        }
+        for (int32_t i = 0; i < N_SEQUENCES; i++)
+            if (!is_intact(i, texts[i])) {
+                CHECK(!"a sequence holds what it did not write");
+                tap_note("round %d, sequence %d", round, i);
+                stop();
+                return;
+            }
+    }
+    tap_note("%d texts began with pages of others, %d times the pool was full, %d tokens given up",
+             n_shared, n_full, (int)prefix_tree_n_evicted(tree));
+    CHECK(n_shared > 1000 && prefix_tree_n_evicted(tree) > 1000);
+    stop();
+}
+
+int main(void)
+{
+    CASE(a_text_that_was_kept_is_found_up_to_the_token);
+    CASE(a_longer_text_takes_the_place_of_the_part_it_continues);
+    CASE(pages_in_use_are_never_given_up);
+    CASE(random_texts_always_find_their_own);
+    return tap_end();
+}
