@@ -360,11 +360,13 @@ void conn_tick(server *s, uint64_t now)
         next = c->next;
         size_t n_output = evbuffer_get_length(bufferevent_get_output(c->bev));
         bool is_stalled = c->output_since_ns && now - c->output_since_ns > SECONDS(STALL_S);
-        if (n_output > MAX_OUTPUT && c->active && call_is_streaming(c->active))
-            conn_close(c); /* reads far slower than the model writes */
-        else if (n_output && is_stalled)
+        /* A stream that is read far slower than the model writes, or not at all. */
+        bool is_behind = n_output > MAX_OUTPUT && c->active && call_is_streaming(c->active);
+        if (is_behind || (n_output && is_stalled)) {
+            s->metrics.n_slow_readers++;
             conn_close(c);
-        else if (c->deadline_ns && now > c->deadline_ns)
+        } else if (c->deadline_ns && now > c->deadline_ns) {
             on_deadline(c);
+        }
     }
 }

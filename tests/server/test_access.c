@@ -106,6 +106,25 @@ static void named_hosts_and_origins_are_let_in(void)
     CHECK(served_stop(&s) == 0);
 }
 
+static void the_log_has_a_line_for_a_request_and_not_its_text(void)
+{
+    if (!start("--threads 1 --ctx 64 --log-json 2>%s", scratch_path("log")))
+        return;
+    served_post(&s, "/v1/completions", "{\"prompt\":\"xyzzy\",\"max_tokens\":2}", &a);
+    CHECK(a.status == 200);
+    const char *id = strcasestr(a.head, "\r\nX-Request-Id: ");
+    CHECK(served_stop(&s) == 0);
+    char line[1024] = "";
+    FILE *log = fopen(scratch_path("log"), "r");
+    size_t n = log ? fread(line, 1, sizeof line - 1, log) : 0;
+    if (log)
+        fclose(log);
+    CHECK(n > 0 && line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1);
+    CHECK(strstr(line, "\"path\":\"/v1/completions\",\"status\":200,") != NULL);
+    CHECK(id && memmem(line, n, id + 16, 24) != NULL);
+    CHECK(!strstr(line, "xyzzy") && !strstr(line, "127.0.0.1"));
+}
+
 static void a_socket_in_the_file_system_serves_and_goes_away(void)
 {
     char path[108];
@@ -280,6 +299,7 @@ int main(void)
     CASE(a_key_is_needed_on_every_route_but_health);
     CASE(a_file_without_keys_is_refused);
     CASE(named_hosts_and_origins_are_let_in);
+    CASE(the_log_has_a_line_for_a_request_and_not_its_text);
     CASE(a_socket_in_the_file_system_serves_and_goes_away);
     CASE(https_is_served_with_a_certificate);
     CASE(a_truncated_model_gives_500_and_a_red_health);

@@ -213,6 +213,7 @@ static void a_reader_that_does_not_read_is_cut_off_and_others_go_on(void)
     while (now_s() < until && served_metric(&s, "lace_connections") > 1)
         wait_ms(250);
     CHECK(served_metric(&s, "lace_connections") <= 1);
+    CHECK(served_metric(&s, "lace_slow_readers_total") == N);
     CHECK(is_quiet());
     for (int i = 0; i < N; i++)
         close(fds[i]);
@@ -334,6 +335,25 @@ static void a_full_queue_answers_429_with_a_time(void)
     CHECK(n_refused >= 20);
 }
 
+static void a_request_that_takes_too_long_is_ended(void)
+{
+    served_stop(&s);
+    if (!CHECK(served_start(&s, "--threads 1 --ctx 1024 --timeout 1 --max-running 64")))
+        return;
+    int fds[64], n_late = 0;
+    for (int i = 0; i < 64; i++) /* together they need far more than a second */
+        fds[i] = ask("Once upon a time", 1000, i % 2);
+    for (int i = 0; i < 64; i++) {
+        served_read(fds[i], &a, 60);
+        /* Before the first byte by the status, in a stream by an event. */
+        n_late += strstr(a.body, "\"timeout\"") && a.status == (i % 2 ? 200 : 504);
+        close(fds[i]);
+    }
+    if (!CHECK(n_late > 32))
+        tap_note("%d of 64", n_late);
+    CHECK(is_quiet());
+}
+
 /* ---- Ending ---------------------------------------------------------------------------------- */
 
 static void sigterm_lets_streams_end_and_refuses_the_rest(void)
@@ -399,6 +419,7 @@ int main(void)
     CASE(heads_that_never_end_are_closed);
     CASE(a_reader_that_does_not_read_is_cut_off_and_others_go_on);
     CASE(a_full_queue_answers_429_with_a_time);
+    CASE(a_request_that_takes_too_long_is_ended);
     CASE(sigterm_lets_streams_end_and_refuses_the_rest);
     CASE(a_second_sigterm_ends_it_at_once);
     served_stop(&s);
