@@ -162,6 +162,13 @@ enum {
 lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                           lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err);
 
+/*
+ * The tokens that contain one of the texts, as breakers for DRY: usually line ends, quotes, colons
+ * and asterisks. Writes at most `capacity` of them; returns how many there are.
+ */
+size_t lace_tokens_with(const lace_model *model, const char *const *texts, size_t n_texts,
+                        lace_token *tokens, size_t capacity);
+
 /* True for the tokens after which a generation ends. */
 bool lace_token_is_end(const lace_model *model, lace_token token);
 
@@ -199,6 +206,8 @@ typedef struct lace_session_options {
     uint64_t memory_bytes; /* hard ceiling on weights, KV cache and scratch together; 0: none */
     uint64_t kv_bytes;     /* of the KV cache, shared by all sequences; at least one whole context;
                               0: as much as all sequences could fill */
+    bool wants_hidden; /* rows are hidden states after the last norm, [n_embd], and no logits are
+                          computed: for embeddings; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;
@@ -292,7 +301,10 @@ size_t lace_session_trace_rows(const lace_session *session, lace_trace_row *rows
 
 /* ---- Sampler --------------------------------------------------------------------------------- */
 
-/* The chain, in its order: penalties, top_k, typical_p, top_p, min_p, temperature, draw. */
+/*
+ * The chain, in its order: penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature, draw.
+ * With mirostat, what stands between DRY and the temperature is off.
+ */
 typedef struct lace_sampler_options {
     uint64_t seed;          /* the same seed gives the same text; default 0 */
     float temperature;      /* 0: greedy; default 0.8 */
@@ -304,6 +316,24 @@ typedef struct lace_sampler_options {
     float presence_penalty; /* subtracted once from recent tokens; default 0 */
     float frequency_penalty; /* subtracted for each occurrence; default 0 */
     int32_t penalty_last_n;  /* how many tokens are recent, at most 2^20; 0: none; default 64 */
+
+    /* DRY: a token that would make a repetition longer loses multiplier * base^(length - allowed).
+     */
+    float dry_multiplier;           /* 0: off (default) */
+    float dry_base;                 /* 1 or more; default 1.75 */
+    int32_t dry_allowed_length;     /* repetitions shorter than this are free; default 2 */
+    int32_t dry_last_n;             /* tokens that are looked at, 1 to 2^20; default 1024 */
+    const lace_token *dry_breakers; /* no repetition goes over these; copied; see
+                                       lace_tokens_with */
+    size_t n_dry_breakers;
+
+    /* XTC: of the tokens above the threshold all but the least probable one are left out. */
+    float xtc_probability; /* how often; 0: off (default) */
+    float xtc_threshold;   /* default 0.1; above 0.5 it does nothing */
+
+    int32_t mirostat;   /* 0: off (default); 1 or 2: the version */
+    float mirostat_tau; /* the surprise to hold, in bits; default 5 */
+    float mirostat_eta; /* how quickly to get there; default 0.1 */
 } lace_sampler_options;
 
 lace_sampler_options lace_sampler_options_default(void);

@@ -67,6 +67,24 @@ static const arg_option options[] = {
      .help = "keep the best that sum up to P; 1: off (default 0.95)"},
     {"min-p", 0, ARG_FLOAT, SAMPLER(min_p), .low = 0, .high = 1, .value = "M",
      .help = "keep those with at least this share of the best's probability (default 0.05)"},
+    {"dry-multiplier", 0, ARG_FLOAT, SAMPLER(dry_multiplier), .low = 0, .high = INFINITY, .value = "X",
+     .help = "penalty for going on with a repetition, growing with its length; 0: off (default)"},
+    {"dry-base", 0, ARG_FLOAT, SAMPLER(dry_base), .low = 1, .high = INFINITY, .value = "X",
+     .help = "how it grows with each token (default 1.75)"},
+    {"dry-allowed-length", 0, ARG_INT, SAMPLER(dry_allowed_length), .low = 0, .high = 1 << 20,
+     .value = "N", .help = "repetitions shorter than this are free (default 2)"},
+    {"dry-penalty-last-n", 0, ARG_INT, SAMPLER(dry_last_n), .low = 1, .high = 1 << 20, .value = "N",
+     .help = "tokens that are looked at (default 1024)"},
+    {"xtc-probability", 0, ARG_FLOAT, SAMPLER(xtc_probability), .low = 0, .high = 1, .value = "P",
+     .help = "how often the most probable tokens are left out; 0: never (default)"},
+    {"xtc-threshold", 0, ARG_FLOAT, SAMPLER(xtc_threshold), .low = 0, .high = 1, .value = "P",
+     .help = "the probability from which they are, but for the last (default 0.1)"},
+    {"mirostat", 0, ARG_INT, SAMPLER(mirostat), .low = 0, .high = 2, .value = "V",
+     .help = "hold the surprise, in place of all cuts: version 1 or 2; 0: off (default)"},
+    {"mirostat-ent", 0, ARG_FLOAT, SAMPLER(mirostat_tau), .low = 0, .high = INFINITY, .value = "T",
+     .help = "the surprise to hold, in bits (default 5)"},
+    {"mirostat-lr", 0, ARG_FLOAT, SAMPLER(mirostat_eta), .low = 0, .high = INFINITY, .value = "E",
+     .help = "how quickly to get there (default 0.1)"},
     {"temp", 0, ARG_FLOAT, SAMPLER(temperature), .low = 0, .high = INFINITY, .value = "T",
      .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},
     {"seed", 's', ARG_U64, SAMPLER(seed), .value = "S",
@@ -393,11 +411,28 @@ static lace_status create_speculator(generation *g, lace_error *err)
     return lace_speculator_create(g->session, 0, &o, &g->speculator, err);
 }
 
+/* With DRY, no repetition goes over the ends of lines and the like. */
+static lace_status create_sampler(generation *g, lace_error *err)
+{
+    static const char *const breakers[] = {"\n", ":", "\"", "*"};
+    lace_sampler_options o = g->args->sampler;
+    lace_token *tokens = mem_calloc((size_t)g->n_vocab, sizeof *tokens);
+    if (!tokens)
+        return error_nomem(err, "a sampler");
+    o.dry_breakers = tokens;
+    if (o.dry_multiplier > 0)
+        o.n_dry_breakers = lace_tokens_with(
+            g->model, breakers, sizeof breakers / sizeof breakers[0], tokens, (size_t)g->n_vocab);
+    lace_status status = lace_sampler_create(&o, g->n_vocab, &g->sampler, err);
+    mem_free(tokens);
+    return status;
+}
+
 static lace_status continue_text(generation *g, const buf *opening, lace_error *err)
 {
     const run_args *a = g->args;
     TRY(tokenize_prompt(g, opening, err));
-    TRY(lace_sampler_create(&a->sampler, g->n_vocab, &g->sampler, err));
+    TRY(create_sampler(g, err));
     TRY(lace_decoder_create(g->model, &g->decoder, err));
     TRY(constraint_init(&g->form, &a->constraint, g->model, err));
     if (a->ignore_eos || g->form.state)

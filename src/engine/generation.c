@@ -100,7 +100,10 @@ static bool needs_editing(const lace_generation_options *o)
  */
 static lace_status show_prompt(lace_generation *g, lace_error *err)
 {
-    int32_t last_n = g->options.sampler.penalty_last_n;
+    const lace_sampler_options *o = &g->options.sampler;
+    int32_t last_n = o->penalty_last_n;
+    if (o->dry_multiplier > 0 && o->dry_last_n > last_n)
+        last_n = o->dry_last_n;
     int32_t from = g->n_tokens > last_n ? g->n_tokens - last_n : 0;
     for (int32_t i = from; i < g->n_tokens; i++)
         lace_sampler_accept(g->sampler, g->tokens[i]);

@@ -27,6 +27,30 @@ lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, u
     return status;
 }
 
+static bool contains(text bytes, const char *part)
+{
+    size_t n = strlen(part);
+    for (size_t i = 0; n > 0 && i + n <= bytes.size; i++)
+        if (memcmp(bytes.data + i, part, n) == 0)
+            return true;
+    return false;
+}
+
+size_t lace_tokens_with(const lace_model *lm, const char *const *texts, size_t n_texts,
+                        lace_token *tokens, size_t capacity)
+{
+    size_t n = 0, n_tokens = lm->tokens ? tokenizer_n_tokens(lm->tokens) : 0;
+    for (size_t t = 0; t < n_tokens; t++) {
+        bool is_found = false;
+        for (size_t i = 0; i < n_texts && !is_found; i++)
+            is_found = contains(tokenizer_token_bytes(lm->tokens, (lace_token)t), texts[i]);
+        if (is_found && n < capacity)
+            tokens[n] = (lace_token)t;
+        n += is_found;
+    }
+    return n;
+}
+
 bool lace_token_is_end(const lace_model *lm, lace_token token)
 {
     return lm->tokens && tokenizer_is_end(lm->tokens, token);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "sampler/dry.h"
 #include "sampler/random.h"
 
 enum { MAX_LAST_N = 1 << 20 }; /* recent tokens that penalties may look at */
@@ -29,6 +30,8 @@ struct lace_sampler {
     size_t list_capacity; /* top_k, or n_vocab without it */
 
     /* The recent tokens, a ring, and how often each token occurs in it; only with penalties. */
+    dry *dry;           /* only with DRY */
+    double mu;          /* mirostat: surprise that is allowed, in bits */
     lace_token *recent; /* [penalty_last_n] */
     int32_t n_recent;
     int32_t oldest;
@@ -47,6 +50,12 @@ lace_sampler_options lace_sampler_options_default(void)
         .min_p = 0.05f,
         .repeat_penalty = 1.0f,
         .penalty_last_n = 64,
+        .dry_base = 1.75f,
+        .dry_allowed_length = 2,
+        .dry_last_n = 1024,
+        .xtc_threshold = 0.1f,
+        .mirostat_tau = 5,
+        .mirostat_eta = 0.1f,
     };
 }
 
@@ -68,6 +77,12 @@ static lace_status check_options(const lace_sampler_options *o, lace_error *err)
         {"repeat_penalty", o->repeat_penalty, o->repeat_penalty > 0 && o->repeat_penalty <= FLT_MAX, "above 0"},
         {"presence_penalty", o->presence_penalty, isfinite(o->presence_penalty), "a finite number"},
         {"frequency_penalty", o->frequency_penalty, isfinite(o->frequency_penalty), "a finite number"},
+        {"dry_multiplier", o->dry_multiplier, o->dry_multiplier >= 0 && o->dry_multiplier <= FLT_MAX, "0 or more"},
+        {"dry_base", o->dry_base, o->dry_base >= 1 && o->dry_base <= FLT_MAX, "1 or more"},
+        {"xtc_probability", o->xtc_probability, o->xtc_probability >= 0 && o->xtc_probability <= 1, "0 to 1"},
+        {"xtc_threshold", o->xtc_threshold, o->xtc_threshold >= 0 && o->xtc_threshold <= 1, "0 to 1"},
+        {"mirostat_tau", o->mirostat_tau, o->mirostat_tau >= 0 && o->mirostat_tau <= FLT_MAX, "0 or more"},
+        {"mirostat_eta", o->mirostat_eta, o->mirostat_eta >= 0 && o->mirostat_eta <= FLT_MAX, "0 or more"},
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -76,6 +91,14 @@ static lace_status check_options(const lace_sampler_options *o, lace_error *err)
                              (double)rows[i].value, rows[i].range);
     if (o->top_k < 0)
         return error_set(err, LACE_E_ARG, "top_k is %d, expected 0 or more", o->top_k);
+    if (o->dry_allowed_length < 0)
+        return error_set(err, LACE_E_ARG, "dry_allowed_length is %d, expected 0 or more",
+                         o->dry_allowed_length);
+    if (o->dry_last_n < 1 || o->dry_last_n > MAX_LAST_N)
+        return error_set(err, LACE_E_ARG, "dry_last_n is %d, expected 1 to %d", o->dry_last_n,
+                         MAX_LAST_N);
+    if (o->mirostat < 0 || o->mirostat > 2)
+        return error_set(err, LACE_E_ARG, "mirostat is %d, expected 0 to 2", o->mirostat);
     if (o->penalty_last_n < 0 || o->penalty_last_n > MAX_LAST_N)
         return error_set(err, LACE_E_ARG, "penalty_last_n is %d, expected 0 to %d",
                          o->penalty_last_n, MAX_LAST_N);
@@ -193,6 +216,14 @@ static void stage_penalties(lace_sampler *s)
     s->dense = s->penalized;
 }
 
+static void stage_dry(lace_sampler *s)
+{
+    if (s->dense != s->penalized)
+        memcpy(s->penalized, s->dense, (size_t)s->n_vocab * sizeof *s->penalized);
+    dry_apply(s->dry, s->penalized);
+    s->dense = s->penalized;
+}
+
 /* From dense logits to candidates: the k best, or all that are not masked. */
 static void stage_top_k(lace_sampler *s)
 {
@@ -250,6 +281,85 @@ static void stage_min_p(lace_sampler *s)
     s->n_list = n;
 }
 
+/* Leave out the most probable ones now and then, if others are probable enough. */
+static void stage_xtc(lace_sampler *s)
+{
+    if (random_unit(&s->random) >= s->options.xtc_probability)
+        return;
+    softmax(s, 1);
+    size_t n_above = 0, last = 0;
+    for (size_t i = 0; i < s->n_list; i++) {
+        if (s->list[i].p < s->options.xtc_threshold)
+            continue;
+        bool is_least = n_above == 0 || s->list[i].p < s->list[last].p ||
+                        (s->list[i].p == s->list[last].p && s->list[i].token > s->list[last].token);
+        last = is_least ? i : last;
+        n_above++;
+    }
+    if (n_above < 2)
+        return;
+    lace_token kept = s->list[last].token;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_list; i++)
+        if (s->list[i].p < s->options.xtc_threshold || s->list[i].token == kept)
+            s->list[n++] = s->list[i];
+    s->n_list = n;
+}
+
+/* Keep the n best, best first. */
+static void keep_best(lace_sampler *s, size_t n_kept)
+{
+    for (size_t i = 0; i < s->n_list; i++)
+        s->list[i].key = s->list[i].logit;
+    heapify(s->list, s->n_list, is_better);
+    size_t n = s->n_list;
+    for (size_t i = 0; i < n_kept; i++, n--)
+        pop(s->list, n, is_better);
+    memmove(s->list, s->list + n, n_kept * sizeof *s->list);
+    for (size_t i = 0, j = n_kept - 1; i < j; i++, j--) {
+        candidate swap = s->list[i];
+        s->list[i] = s->list[j];
+        s->list[j] = swap;
+    }
+    s->n_list = n_kept;
+}
+
+/*
+ * Mirostat (Basu et al. 2021). Version 2 leaves out tokens that surprise more than mu bits. Version
+ * 1 estimates from the 100 best how probabilities fall with their rank, and finds the k at which
+ * the surprise will be mu.
+ */
+static void stage_mirostat(lace_sampler *s)
+{
+    enum { N_ESTIMATE = 100 };
+    softmax(s, s->options.temperature);
+    size_t n_kept = 0;
+    if (s->options.mirostat == 2) {
+        for (size_t i = 0; i < s->n_list; i++)
+            n_kept += -log2(s->list[i].p) <= s->mu;
+    } else {
+        size_t n = s->n_list < N_ESTIMATE ? s->n_list : N_ESTIMATE;
+        size_t n_vocab = s->n_list;
+        keep_best(s, n);
+        double sum_ti = 0, sum_bi = 0;
+        for (size_t i = 0; i + 1 < n && s->list[i + 1].p > 0; i++) {
+            double t = log((double)(i + 2) / (double)(i + 1)),
+                   b = log(s->list[i].p / s->list[i + 1].p);
+            sum_ti += t * b;
+            sum_bi += t * t;
+        }
+        double slope = sum_bi > 0 ? sum_ti / sum_bi : 1, epsilon = slope - 1;
+        double k = pow(epsilon * pow(2, s->mu) / (1 - pow((double)n_vocab, -epsilon)), 1 / slope);
+        n_kept = k >= 1 && k < (double)n ? (size_t)k : k < 1 ? 1 : n;
+    }
+    keep_best(s, n_kept > 0 ? n_kept : 1);
+    double sum = 0;
+    for (size_t i = 0; i < s->n_list; i++)
+        sum += s->list[i].p;
+    for (size_t i = 0; i < s->n_list; i++)
+        s->list[i].p /= sum;
+}
+
 static void stage_temperature(lace_sampler *s)
 {
     softmax(s, s->options.temperature);
@@ -276,19 +386,40 @@ static bool is_random(const lace_sampler_options *o)
     return !is_greedy(o);
 }
 
+static bool has_dry(const lace_sampler_options *o)
+{
+    return o->dry_multiplier > 0;
+}
+
+static bool has_mirostat(const lace_sampler_options *o)
+{
+    return is_random(o) && o->mirostat > 0;
+}
+
+/* The stages that mirostat takes the place of. */
+static bool has_cuts(const lace_sampler_options *o)
+{
+    return is_random(o) && o->mirostat == 0;
+}
+
+static bool has_xtc(const lace_sampler_options *o)
+{
+    return has_cuts(o) && o->xtc_probability > 0;
+}
+
 static bool has_typical_p(const lace_sampler_options *o)
 {
-    return is_random(o) && o->typical_p < 1;
+    return has_cuts(o) && o->typical_p < 1;
 }
 
 static bool has_top_p(const lace_sampler_options *o)
 {
-    return is_random(o) && o->top_p < 1;
+    return has_cuts(o) && o->top_p < 1;
 }
 
 static bool has_min_p(const lace_sampler_options *o)
 {
-    return is_random(o) && o->min_p > 0;
+    return has_cuts(o) && o->min_p > 0;
 }
 
 /* The chain. A new stage is a function above and a row here. */
@@ -298,12 +429,15 @@ static const struct {
     void (*apply)(lace_sampler *s);
 } chain[] = {
     {has_penalties, stage_penalties},
+    {has_dry, stage_dry},
     {is_greedy, stage_greedy},
     {is_random, stage_top_k},
     {has_typical_p, stage_typical_p},
     {has_top_p, stage_top_p},
     {has_min_p, stage_min_p},
-    {is_random, stage_temperature},
+    {has_xtc, stage_xtc},
+    {has_cuts, stage_temperature},
+    {has_mirostat, stage_mirostat},
 };
 /* clang-format on */
 
@@ -367,11 +501,15 @@ lace_status lace_sampler_sample(lace_sampler *s, const float *logits, lace_token
             i = last;
     }
     *out = list[i].token;
+    if (has_mirostat(&s->options))
+        s->mu -= s->options.mirostat_eta * (-log2(list[i].p) - s->options.mirostat_tau);
     return LACE_OK;
 }
 
 void lace_sampler_accept(lace_sampler *s, lace_token token)
 {
+    if (s->dry && token >= 0 && token < s->n_vocab)
+        dry_accept(s->dry, token);
     if (!s->recent || token < 0 || token >= s->n_vocab)
         return;
     if (s->n_recent == s->options.penalty_last_n)
@@ -399,12 +537,20 @@ lace_status lace_sampler_create(const lace_sampler_options *options, int32_t n_v
     s->n_vocab = n_vocab;
     random_init(&s->random, options->seed);
 
-    bool is_short = options->top_k > 0 && options->top_k < n_vocab;
+    s->mu = 2 * (double)options->mirostat_tau;
+
+    bool is_short = options->top_k > 0 && options->top_k < n_vocab && options->mirostat == 0;
     s->list_capacity = is_greedy(options) ? 1 : (size_t)(is_short ? options->top_k : n_vocab);
     s->list = mem_calloc(s->list_capacity, sizeof *s->list);
     bool is_complete = s->list;
-    if (has_penalties(options)) {
+    if (has_penalties(options) || has_dry(options))
         s->penalized = mem_calloc((size_t)n_vocab, sizeof *s->penalized);
+    if (has_dry(options)) {
+        dry_create(options, n_vocab, &s->dry, NULL);
+        is_complete = is_complete && s->dry && s->penalized;
+    }
+    s->options.dry_breakers = NULL; /* copied */
+    if (has_penalties(options)) {
         s->n_seen = mem_calloc((size_t)n_vocab, sizeof *s->n_seen);
         s->recent = mem_calloc((size_t)options->penalty_last_n, sizeof *s->recent);
         is_complete = is_complete && s->penalized && s->n_seen && s->recent;
@@ -423,6 +569,7 @@ void lace_sampler_free(lace_sampler *s)
         return;
     mem_free(s->list);
     mem_free(s->penalized);
+    dry_free(s->dry);
     mem_free(s->n_seen);
     mem_free(s->recent);
     mem_free(s);

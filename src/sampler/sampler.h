@@ -18,7 +18,7 @@ typedef struct candidate {
 /*
  * Run the chain on logits [n_vocab]. *out is what is left, at least one, best first where a stage
  * has put them in order, with probabilities that add up to 1; valid until the next call. With
- * temperature 0 that is one candidate. Draws no random number.
+ * temperature 0 that is one candidate. Draws no random number, but one for XTC.
  */
 lace_status sampler_distribution(lace_sampler *sampler, const float *logits, const candidate **out,
                                  size_t *n_out, lace_error *err);

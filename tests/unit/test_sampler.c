@@ -541,6 +541,144 @@ static void sampling_allocates_nothing(void)
     lace_sampler_free(s);
 }
 
+/* ---- DRY, XTC, mirostat ---------------------------------------------------------------------- */
+
+static void accept_all(lace_sampler *s, const char *letters)
+{
+    for (const char *p = letters; *p; p++)
+        lace_sampler_accept(s, *p - 'a');
+}
+
+/* The probability of a token after some text, where all logits are 0. */
+static double p_after(lace_sampler_options o, const char *letters, lace_token token)
+{
+    float logits[8] = {0};
+    lace_sampler *s = create(o, 8);
+    accept_all(s, letters);
+    const candidate *list;
+    size_t n;
+    double p = 0;
+    CHECK(sampler_distribution(s, logits, &list, &n, NULL) == LACE_OK);
+    for (size_t i = 0; i < n; i++)
+        if (list[i].token == token)
+            p = list[i].p;
+    lace_sampler_free(s);
+    return p;
+}
+
+static void dry_penalizes_going_on_with_a_repetition(void)
+{
+    lace_sampler_options o = plain();
+    o.dry_multiplier = 1;
+    o.dry_base = 2;
+    o.dry_allowed_length = 2;
+    /* Of 8 equal tokens one loses x: exp(-x) / (7 + exp(-x)). */
+    const double one = 1.0 / 8;
+    CHECK(fabs(p_after(o, "", 0) - one) < 1e-6);
+    CHECK(fabs(p_after(o, "abcdeb", 2) - one) < 1e-6); /* "b" alone is shorter than allowed */
+    double lost = exp(-1.0) / (7 + exp(-1.0));         /* "ab": 1 * 2^0 */
+    CHECK(fabs(p_after(o, "abcdab", 2) - lost) < 1e-6);
+    double more = exp(-4.0) / (7 + exp(-4.0)); /* "habc" has 4 tokens: 2^2 */
+    CHECK(fabs(p_after(o, "habcdefhabc", 3) - more) < 1e-6);
+    /* Of two places the longer repetition counts. */
+    CHECK(fabs(p_after(o, "habcdbcdhabc", 3) - more) < 1e-6);
+    static const lace_token breakers[] = {1};
+    o.dry_breakers = breakers;
+    o.n_dry_breakers = 1;
+    CHECK(fabs(p_after(o, "abcdab", 2) - one) < 1e-6); /* nothing goes over "b" */
+    o.n_dry_breakers = 0;
+    o.dry_last_n = 3;
+    CHECK(fabs(p_after(o, "abcdab", 2) - one) < 1e-6); /* too long ago */
+}
+
+static void xtc_leaves_out_the_most_probable(void)
+{
+    float logits[5];
+    logits_of(five, 5, logits); /* 0.1, 0.4, 0.05, 0.3, 0.15 */
+    lace_sampler_options o = plain();
+    o.xtc_probability = 1;
+    o.xtc_threshold = 0.12f;
+    /* 0.4 and 0.3 go, 0.15 is the least of those above the threshold. */
+    const double expected[5] = {0.1 / 0.3, 0, 0.05 / 0.3, 0, 0.15 / 0.3};
+    check_distribution(o, logits, expected, 5);
+    o.xtc_threshold = 0.35f; /* only one is above */
+    check_distribution(o, logits, five, 5);
+    o.xtc_threshold = 0.12f;
+    o.xtc_probability = 0;
+    check_distribution(o, logits, five, 5);
+    o.xtc_probability = 0.5f;
+    lace_sampler *s = create(o, 5);
+    int n_cut = 0;
+    for (int i = 0; i < 1000; i++) {
+        const candidate *list;
+        size_t n;
+        CHECK(sampler_distribution(s, logits, &list, &n, NULL) == LACE_OK);
+        n_cut += n == 3;
+    }
+    CHECK(n_cut > 420 && n_cut < 580); /* 5 standard deviations of a fair coin */
+    lace_sampler_free(s);
+}
+
+static void mirostat_holds_the_surprise(void)
+{
+    enum { N = 200 };
+    float logits[N];
+    for (int i = 0; i < N; i++)
+        logits[i] = -1.2f * logf((float)(i + 1)); /* as ranks of words fall off */
+    for (int version = 1; version <= 2; version++) {
+        lace_sampler_options o = plain();
+        o.mirostat = version;
+        o.mirostat_tau = 3;
+        o.mirostat_eta = 0.1f;
+        o.seed = 5;
+        lace_sampler *s = create(o, N);
+        double sum = 0, norm = 0;
+        for (int i = 0; i < N; i++)
+            norm += exp((double)logits[i]);
+        enum { N_DRAWS = 4000, N_WARM = 200 };
+        for (int i = 0; i < N_DRAWS; i++) {
+            const candidate *list;
+            size_t n;
+            lace_token token;
+            CHECK(sampler_distribution(s, logits, &list, &n, NULL) == LACE_OK);
+            double p[N] = {0};
+            for (size_t k = 0; k < n; k++)
+                p[list[k].token] = list[k].p;
+            CHECK(lace_sampler_sample(s, logits, &token, NULL) == LACE_OK);
+            if (i >= N_WARM)
+                sum += -log2(p[token]);
+        }
+        double mean = sum / (N_DRAWS - N_WARM);
+        /* The feedback makes the mean what was asked for; 0.3 is for the draws' own spread. */
+        if (!CHECK(fabs(mean - 3) < 0.3))
+            tap_note("version %d: %.3f bits", version, mean);
+        lace_sampler_free(s);
+    }
+}
+
+static void new_options_outside_of_their_range_are_refused(void)
+{
+    lace_sampler_options o = plain();
+    lace_sampler *s;
+    o.dry_multiplier = -1;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+    o = plain();
+    o.dry_base = 0.5f;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+    o = plain();
+    o.dry_last_n = 0;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+    o = plain();
+    o.xtc_probability = NAN;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+    o = plain();
+    o.mirostat = 3;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+    o = plain();
+    o.mirostat_tau = -1;
+    CHECK(lace_sampler_create(&o, 5, &s, NULL) == LACE_E_ARG);
+}
+
 int main(void)
 {
     CASE(with_everything_off_the_chain_is_a_softmax);
@@ -571,5 +709,9 @@ int main(void)
     CASE(options_outside_their_range_are_named);
     CASE(every_failing_allocation_is_survived);
     CASE(sampling_allocates_nothing);
+    CASE(dry_penalizes_going_on_with_a_repetition);
+    CASE(xtc_leaves_out_the_most_probable);
+    CASE(mirostat_holds_the_surprise);
+    CASE(new_options_outside_of_their_range_are_refused);
     return tap_end();
 }
