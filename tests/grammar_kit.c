@@ -146,3 +146,39 @@ bool kit_refuses(lace_grammar_kind kind, const char *source, const char *expecte
 {
     return kit_refuses_n(kind, source, strlen(source), expected);
 }
+
+void kit_fuzz(lace_grammar_kind kind, const uint8_t *data, size_t size)
+{
+    lace_error err = {0};
+    grammar_position *p = NULL;
+    grammar_matcher *m = compile(kind, (text){(const char *)data, size}, &err);
+    if (!m) {
+        if (err.status == LACE_OK || err.text[0] == 0 || strchr(err.text, '\n'))
+            abort();
+        return;
+    }
+    uint32_t random = 1; /* the same way for the same input */
+    for (size_t i = 0; i < size; i++)
+        random = random * 31 + data[i];
+    if (grammar_position_create(m, &p, &err) != LACE_OK && err.status != LACE_E_LIMIT)
+        abort();
+    for (int step = 0; p && step < 24; step++) {
+        const uint64_t *mask;
+        lace_status status = grammar_position_allowed(p, &mask, &err);
+        if (status == LACE_E_LIMIT)
+            break;
+        if (status != LACE_OK)
+            abort(); /* with all bytes in the vocabulary there is always a way */
+        lace_token t = (lace_token)(random % (uint32_t)(kit_end() + 1));
+        while (!(mask[t / 64] >> (t % 64) & 1))
+            t = (t + 1) % (kit_end() + 1);
+        random = random * 1103515245 + 12345;
+        status = grammar_position_accept(p, t, &err);
+        if (status == LACE_E_LIMIT || t == kit_end())
+            break;
+        if (status != LACE_OK)
+            abort();
+    }
+    grammar_position_free(p);
+    grammar_matcher_free(m);
+}

@@ -20,4 +20,7 @@ bool kit_matches(lace_grammar_kind kind, const char *source, const char *text);
 bool kit_refuses(lace_grammar_kind kind, const char *source, const char *words);
 bool kit_refuses_n(lace_grammar_kind kind, const char *source, size_t n_bytes, const char *words);
 
+/* For fuzzing: compile, and follow the grammar along allowed tokens. Aborts if something is odd. */
+void kit_fuzz(lace_grammar_kind kind, const uint8_t *data, size_t size);
+
 #endif
