@@ -80,7 +80,8 @@ static lace_status create_plan(const model *m, const lace_session_options *o, co
     plan_limits limits = {.max_tokens = o->n_batch,
                           .max_outputs = o->n_outputs < o->n_batch ? o->n_outputs : o->n_batch,
                           .n_context = o->n_context,
-                          .n_workers = o->n_threads};
+                          .n_workers = o->n_threads,
+                          .stops_at_hidden = o->wants_hidden};
     TRY(plan_create(&m->kernels, &limits, out, err));
     m->arch->build(m, *out, kv->layers);
     lace_status status = plan_finish(*out, err);
@@ -103,9 +104,14 @@ static gpu_plan_options card_options(const model *m, const lace_session_options 
 }
 
 /* Rows that outlive a batch, when an eval needs several. */
+static size_t result_width(const model *m, const lace_session_options *o)
+{
+    return (size_t)(o->wants_hidden ? m->config.n_embd : m->config.n_vocab);
+}
+
 static uint64_t kept_logits_bytes(const model *m, const lace_session_options *o)
 {
-    return 4 * (uint64_t)o->n_outputs * (uint64_t)m->config.n_vocab;
+    return 4 * (uint64_t)o->n_outputs * (uint64_t)result_width(m, o);
 }
 
 static lace_memory add_up(const model *m, const lace_session_options *o, const kv_cache *kv,
@@ -331,12 +337,12 @@ static lace_status reserve_batch(lace_session *s, lace_error *err)
 /* Where this batch's logits are; kept aside if another batch of the same eval follows. */
 static void collect_logits(lace_session *s, const batch *b, bool is_last)
 {
-    size_t n_vocab = (size_t)s->model->m->config.n_vocab;
+    size_t width = result_width(s->model->m, &s->options);
     for (int32_t i = 0; i < b->n_outputs; i++) {
         const float *row = s->on_card ? gpu_plan_logits(s->on_card, i) : plan_logits(s->p, i);
         if (!is_last) {
-            float *kept = s->kept_logits + (size_t)s->n_logits * n_vocab;
-            memcpy(kept, row, n_vocab * sizeof *kept);
+            float *kept = s->kept_logits + (size_t)s->n_logits * width;
+            memcpy(kept, row, width * sizeof *kept);
             row = kept;
         }
         s->logits[s->n_logits++] = row;

@@ -183,6 +183,10 @@ void build_logits(const model *m, plan *p, value x)
 {
     const model_config *c = &m->config;
     value last = build_norm(m, p, plan_gather(p, x), m->output_norm);
+    if (p->limits.stops_at_hidden) {
+        plan_result(p, last);
+        return;
+    }
     value logits = plan_linear(p, last, &m->output, NULL, (float)(1 / c->logit_scale));
     if (c->final_softcap > 0)
         logits = plan_softcap(p, logits, (float)c->final_softcap);

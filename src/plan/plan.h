@@ -22,6 +22,7 @@ typedef struct plan_limits {
     int32_t max_outputs;
     int32_t n_context; /* longest sequence */
     int32_t n_workers;
+    bool stops_at_hidden; /* the result is what the output matrix would be applied to */
 } plan_limits;
 
 /* An intermediate: [max_tokens or max_outputs rows, width]. */

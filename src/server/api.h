@@ -18,6 +18,26 @@ void api_model(call *c);
 void api_chat_completions(call *c);
 void api_completions(call *c);
 
+/* api_responses.c: the same without state */
+void api_responses(call *c);
+
+/* api_embeddings.c */
+void api_embeddings(call *c);
+void api_ollama_embed(call *c);
+
+/* api_anthropic.c */
+void api_messages(call *c);
+void api_count_tokens(call *c);
+
+/* api_ollama.c */
+void api_ollama_version(call *c);
+void api_ollama_tags(call *c);
+void api_ollama_ps(call *c);
+void api_ollama_show(call *c);
+void api_ollama_chat(call *c);
+void api_ollama_generate(call *c);
+bool ollama_check_model(call *c, const json_t *body); /* false: answered */
+
 /* api_tokens.c: tokens and templates without a generation */
 void api_tokenize(call *c);
 void api_detokenize(call *c);

@@ -161,6 +161,7 @@ struct server {
     mailbox mail;
     workers *workers;
     inference *inference;
+    struct embedder *embedder;
     metrics metrics;
 };
 

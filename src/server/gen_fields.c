@@ -35,6 +35,15 @@ static const field fields[] = {
     {"repeat_last_n",         FIELD_INT,   SAMPLER(penalty_last_n),    0, 1 << 20, false},
     {"presence_penalty",      FIELD_FLOAT, SAMPLER(presence_penalty),  -2, 2, false},
     {"frequency_penalty",     FIELD_FLOAT, SAMPLER(frequency_penalty), -2, 2, false},
+    {"dry_multiplier",        FIELD_FLOAT, SAMPLER(dry_multiplier),    0, 100, false},
+    {"dry_base",              FIELD_FLOAT, SAMPLER(dry_base),          1, 100, false},
+    {"dry_allowed_length",    FIELD_INT,   SAMPLER(dry_allowed_length), 0, 1 << 20, false},
+    {"dry_penalty_last_n",    FIELD_INT,   SAMPLER(dry_last_n),        1, 1 << 20, false},
+    {"xtc_probability",       FIELD_FLOAT, SAMPLER(xtc_probability),   0, 1, false},
+    {"xtc_threshold",         FIELD_FLOAT, SAMPLER(xtc_threshold),     0, 1, false},
+    {"mirostat",              FIELD_INT,   SAMPLER(mirostat),          0, 2, false},
+    {"mirostat_tau",          FIELD_FLOAT, SAMPLER(mirostat_tau),      0, 100, false},
+    {"mirostat_eta",          FIELD_FLOAT, SAMPLER(mirostat_eta),      0, 100, false},
     {"seed",                  FIELD_SEED,  SAMPLER(seed),              0, 0, false},
     {"max_tokens",            FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
     {"max_completion_tokens", FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
@@ -230,6 +239,39 @@ static bool read_biases(gen_request *r, call *c, const json_t *given)
     return true;
 }
 
+/* ---- DRY's breakers -------------------------------------------------------------------------- */
+
+/* A list of texts over which no repetition goes; by default those that llama.cpp uses. */
+static bool read_breakers(gen_request *r, call *c, const json_t *given)
+{
+    static const char *const usual[] = {"\n", ":", "\"", "*"};
+    enum { MAX_BREAKERS = 64 };
+    const char *texts[MAX_BREAKERS];
+    size_t n = sizeof usual / sizeof usual[0];
+    if (given && (!json_is_array(given) || json_array_size(given) > MAX_BREAKERS))
+        return refuse_kind(c, "dry_sequence_breakers", "a list of at most 64 strings", given);
+    if (!(r->options.sampler.dry_multiplier > 0))
+        return true;
+    memcpy(texts, usual, sizeof usual);
+    if (given)
+        n = json_array_size(given);
+    for (size_t i = 0; given && i < n; i++) {
+        texts[i] = json_string_value(json_array_get(given, i));
+        if (!texts[i])
+            return refuse_kind(c, "dry_sequence_breakers", "a list of strings", given);
+    }
+    size_t capacity = (size_t)call_server(c)->info.n_vocab;
+    lace_token *tokens = arena_alloc(&r->memory, capacity, sizeof *tokens);
+    if (!tokens) {
+        call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    r->options.sampler.dry_breakers = tokens;
+    r->options.sampler.n_dry_breakers =
+        lace_tokens_with(call_server(c)->model, texts, n, tokens, capacity);
+    return true;
+}
+
 /* ---- Log-probabilities ----------------------------------------------------------------------- */
 
 /* Chat: logprobs true or false, top_logprobs 0 to 20. Text: logprobs 0 to 20. */
@@ -314,6 +356,7 @@ bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind
     r->options.stop_tokens = stop_tokens;
     return gen_read_stops(r, c, get(body, "stop")) && read_biases(r, c, get(body, "logit_bias")) &&
            read_logprobs(r, c, body, kind) &&
+           read_breakers(r, c, get(body, "dry_sequence_breakers")) &&
            read_stream_options(r, c, get(body, "stream_options")) && gen_read_format(r, c, body);
 }
 

@@ -21,6 +21,7 @@
 #include "base/file_guard.h"
 #include "base/mem.h"
 #include "server/core.h"
+#include "server/embed.h"
 #include "server/tls.h"
 
 #define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
@@ -331,6 +332,7 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     TRY(make_events(s, err));
     TRY(workers_create(s, o->n_workers, &s->workers, err));
     TRY(inference_create(s, &s->inference, err));
+    TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
     inference_state state;
     inference_read(s->inference, &state);
     s->limits = state.stats;
@@ -342,6 +344,7 @@ static void stop(server *s)
     while (s->conns)
         conn_close(s->conns);
     inference_free(s->inference); /* no more events after this */
+    embedder_free(s->embedder);
     workers_free(s->workers);
     while (s->mail.events) {
         gen_event *e = s->mail.events;

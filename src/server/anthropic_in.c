@@ -1,0 +1,246 @@
+/* Requests of Anthropic's API, brought into OpenAI's form, which templates know. */
+#include "server/anthropic.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+
+static bool refuse(call *c, const char *param, const char *message)
+{
+    call_fail(c, 400, param, NULL, "%s", message);
+    return false;
+}
+
+static bool fail_memory(call *c)
+{
+    call_fail(c, 503, NULL, NULL, "out of memory");
+    return false;
+}
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+/*
+ * Claude Code begins its system prompt with a line that is different in every request, which no
+ * prefix cache would survive. It is for the vendor's accounts and means nothing to a model.
+ */
+static void drop_billing_line(text *t)
+{
+    static const char name[] = "x-anthropic-billing-header:";
+    if (t->size < sizeof name - 1 || memcmp(t->data, name, sizeof name - 1) != 0)
+        return;
+    const char *end = memchr(t->data, '\n', t->size);
+    size_t n = end ? (size_t)(end - t->data) + 1 : t->size;
+    t->data += n;
+    t->size -= n;
+}
+
+/* A string, or a list of blocks of type text, to one text. */
+static bool read_text(call *c, const char *param, const json_t *content, buf *out)
+{
+    if (json_is_string(content)) {
+        text t = {json_string_value(content), json_string_length(content)};
+        drop_billing_line(&t);
+        return buf_append(out, t.data, t.size) == LACE_OK || fail_memory(c);
+    }
+    if (!json_is_array(content))
+        return refuse(c, param, "content is neither a string nor a list of blocks");
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        const char *type = json_string_value(json_object_get(block, "type"));
+        const json_t *value = json_object_get(block, "text");
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(value))
+            return refuse(c, param, "a block is not of type text");
+        text t = {json_string_value(value), json_string_length(value)};
+        drop_billing_line(&t);
+        if (t.size == 0)
+            continue;
+        if ((out->size > 0 && buf_append(out, "\n", 1) != LACE_OK) ||
+            buf_append(out, t.data, t.size) != LACE_OK)
+            return fail_memory(c);
+    }
+    return true;
+}
+
+static json_t *text_json(const buf *b)
+{
+    return json_stringn(b->data ? b->data : "", b->size);
+}
+
+static bool append(call *c, json_t *list, json_t *item)
+{
+    return (item && json_array_append_new(list, item) == 0) || fail_memory(c);
+}
+
+static bool read_system(call *c, const json_t *system, json_t *messages)
+{
+    if (!system || json_is_null(system))
+        return true;
+    buf b;
+    buf_init(&b, 64 << 20);
+    bool ok = read_text(c, "system", system, &b);
+    if (ok && b.size > 0)
+        ok = append(c, messages,
+                    json_pack("{s:s, s:o}", "role", "system", "content", text_json(&b)));
+    buf_deinit(&b);
+    return ok;
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
+
+/* What the blocks of one message add up to. */
+typedef struct turn {
+    buf said, thought;
+    json_t *calls; /* array */
+    const char *role;
+} turn;
+
+static bool read_tool_use(call *c, turn *t, const json_t *block)
+{
+    json_t *input = json_object_get(block, "input");
+    json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name");
+    if (!json_is_string(id) || !json_is_string(name) || (input && !json_is_object(input)))
+        return refuse(c, "messages", "a tool_use has no id, name or input");
+    char *arguments = input ? json_dumps(input, JSON_COMPACT) : mem_strdup("{}");
+    json_t *one = arguments ? json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function",
+                                        "function", "name", name, "arguments", arguments)
+                            : NULL;
+    mem_free(arguments);
+    return append(c, t->calls, one);
+}
+
+/* A tool's result is a message of its own, in front of what the user says beside it. */
+static bool read_tool_result(call *c, const json_t *block, json_t *messages)
+{
+    json_t *id = json_object_get(block, "tool_use_id");
+    const json_t *content = json_object_get(block, "content");
+    if (!json_is_string(id))
+        return refuse(c, "messages", "a tool_result has no tool_use_id");
+    buf b;
+    buf_init(&b, 64 << 20);
+    bool ok = !content || json_is_null(content) || read_text(c, "messages", content, &b);
+    if (ok)
+        ok = append(c, messages,
+                    json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content",
+                              text_json(&b)));
+    buf_deinit(&b);
+    return ok;
+}
+
+static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
+{
+    const char *type = json_string_value(json_object_get(block, "type"));
+    bool is_user = strcmp(t->role, "user") == 0;
+    if (!type)
+        return refuse(c, "messages", "a block has no type");
+    if (strcmp(type, "text") == 0 || strcmp(type, "thinking") == 0) {
+        bool is_text = type[1] == 'e';
+        const json_t *value = json_object_get(block, is_text ? "text" : "thinking");
+        buf *to = is_text ? &t->said : &t->thought;
+        if (!json_is_string(value))
+            return refuse(c, "messages", "a block of text has none");
+        if ((to->size > 0 && buf_append(to, "\n", 1) != LACE_OK) ||
+            buf_append(to, json_string_value(value), json_string_length(value)) != LACE_OK)
+            return fail_memory(c);
+        return true;
+    }
+    if (strcmp(type, "tool_use") == 0 && !is_user)
+        return read_tool_use(c, t, block);
+    if (strcmp(type, "tool_result") == 0 && is_user)
+        return read_tool_result(c, block, messages);
+    if (strcmp(type, "redacted_thinking") == 0)
+        return true;
+    return refuse(c, "messages", "a block is of a type that is not supported here");
+}
+
+static bool read_blocks(call *c, turn *t, const json_t *content, json_t *messages)
+{
+    if (json_is_string(content))
+        return buf_append(&t->said, json_string_value(content), json_string_length(content)) ==
+                   LACE_OK ||
+               fail_memory(c);
+    if (!json_is_array(content))
+        return refuse(c, "messages", "content is neither a string nor a list of blocks");
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (!read_block(c, t, json_array_get(content, i), messages))
+            return false;
+    return true;
+}
+
+static bool finish_turn(call *c, const turn *t, bool had_result, json_t *messages)
+{
+    bool has_calls = json_array_size(t->calls) > 0;
+    if (had_result && t->said.size == 0)
+        return true; /* the results say it all */
+    json_t *message = json_pack("{s:s, s:o}", "role", t->role, "content", text_json(&t->said));
+    if (message && has_calls)
+        json_object_set(message, "tool_calls", t->calls);
+    if (message && t->thought.size > 0)
+        json_object_set_new(message, "reasoning_content", text_json(&t->thought));
+    return append(c, messages, message);
+}
+
+static bool read_message(call *c, const json_t *message, json_t *messages)
+{
+    turn t = {.role = json_string_value(json_object_get(message, "role")), .calls = json_array()};
+    if (!t.role || (strcmp(t.role, "user") != 0 && strcmp(t.role, "assistant") != 0)) {
+        json_decref(t.calls);
+        return refuse(c, "messages", "a message's role is neither \"user\" nor \"assistant\"");
+    }
+    buf_init(&t.said, 64 << 20);
+    buf_init(&t.thought, 64 << 20);
+    size_t n_before = json_array_size(messages);
+    bool ok = (t.calls || fail_memory(c)) &&
+              read_blocks(c, &t, json_object_get(message, "content"), messages) &&
+              finish_turn(c, &t, json_array_size(messages) > n_before, messages);
+    buf_deinit(&t.said);
+    buf_deinit(&t.thought);
+    json_decref(t.calls);
+    return ok;
+}
+
+bool anthropic_messages(call *c, const json_t *body, json_t **out)
+{
+    const json_t *messages = json_object_get(body, "messages");
+    *out = json_array();
+    if (!json_is_array(messages) || json_array_size(messages) == 0)
+        return refuse(c, "messages", "messages is not a list with a message");
+    if (!*out)
+        return fail_memory(c);
+    if (!read_system(c, json_object_get(body, "system"), *out))
+        return false;
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (!read_message(c, json_array_get(messages, i), *out))
+            return false;
+    return true;
+}
+
+/* ---- Tools ----------------------------------------------------------------------------------- */
+
+bool anthropic_tools(call *c, const json_t *body, json_t **out)
+{
+    const json_t *tools = json_object_get(body, "tools");
+    *out = NULL;
+    if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0))
+        return true;
+    if (!json_is_array(tools))
+        return refuse(c, "tools", "tools is not a list");
+    *out = json_array();
+    if (!*out)
+        return fail_memory(c);
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        json_t *name = json_object_get(tool, "name");
+        json_t *description = json_object_get(tool, "description");
+        json_t *schema = json_object_get(tool, "input_schema");
+        if (!json_is_string(name) || !json_is_object(schema))
+            return refuse(c, "tools", "a tool has no name or input_schema");
+        json_t *function = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
+        if (function && json_is_string(description))
+            json_object_set(function, "description", description);
+        if (!append(c, *out, json_pack("{s:s, s:o}", "type", "function", "function", function)))
+            return false;
+    }
+    return true;
+}

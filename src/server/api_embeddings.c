@@ -1,0 +1,197 @@
+/* POST /v1/embeddings and /api/embed: texts to vectors. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json_read.h"
+#include "base/mem.h"
+#include "server/api.h"
+#include "server/core.h"
+#include "server/embed.h"
+
+enum { MAX_INPUTS = 2048, MAX_OUT = 256 << 20 };
+
+/* What is asked for, and what it costs. */
+typedef struct embed_request {
+    const json_t *input; /* a text, or tokens, or a list of these */
+    size_t n_inputs;
+    bool is_list;
+    bool is_base64;
+    embed_pooling pooling;
+    size_t n_tokens; /* of all inputs */
+} embed_request;
+
+static bool refuse(call *c, const char *param, const char *message)
+{
+    call_fail(c, 400, param, "invalid_value", "%s", message);
+    return false;
+}
+
+static bool read_input(call *c, const json_t *body, embed_request *q)
+{
+    q->input = json_object_get(body, "input");
+    const json_t *first = json_array_get(q->input, 0);
+    q->is_list = json_is_string(first) || json_is_array(first);
+    q->n_inputs = q->is_list ? json_array_size(q->input) : 1;
+    if (!json_is_string(q->input) && !first)
+        return refuse(c, "input", "input is not a text, a list of tokens, or a list of these");
+    if (q->n_inputs > MAX_INPUTS)
+        return refuse(c, "input", "input has more than 2048 entries");
+    return true;
+}
+
+static bool read_choices(call *c, const json_t *body, embed_request *q)
+{
+    const json_t *encoding = json_object_get(body, "encoding_format");
+    const json_t *pooling = json_object_get(body, "pooling");
+    const json_t *dimensions = json_object_get(body, "dimensions");
+    const char *word = json_string_value(encoding), *how = json_string_value(pooling);
+    q->is_base64 = word && strcmp(word, "base64") == 0;
+    if (encoding && !json_is_null(encoding) && !q->is_base64 &&
+        !(word && strcmp(word, "float") == 0))
+        return refuse(c, "encoding_format", "encoding_format is neither \"float\" nor \"base64\"");
+    if (dimensions && !json_is_null(dimensions) &&
+        json_integer_value(dimensions) != call_server(c)->info.n_embd)
+        return refuse(c, "dimensions", "the model's embeddings cannot be shortened");
+    if (!pooling || json_is_null(pooling) || (how && strcmp(how, "mean") == 0))
+        q->pooling = EMBED_MEAN;
+    else if (how && strcmp(how, "last") == 0)
+        q->pooling = EMBED_LAST;
+    else if (how && strcmp(how, "cls") == 0)
+        q->pooling = EMBED_CLS;
+    else
+        return refuse(c, "pooling", "pooling is not \"mean\", \"last\" or \"cls\"");
+    return true;
+}
+
+/* One input's tokens, in the request's memory. A prompt may fill the context: no reply follows. */
+static bool read_tokens(gen_request *r, call *c, const json_t *input)
+{
+    lace_error err = {0};
+    const server *s = call_server(c);
+    size_t n_max = (size_t)s->limits.n_context;
+    if (json_is_array(input))
+        return gen_read_tokens(r, c, "input", input, n_max, &r->prompt, &r->n_prompt) &&
+               (r->n_prompt > 0 || refuse(c, "input", "a list of tokens is empty"));
+    if (!json_is_string(input))
+        return refuse(c, "input", "an entry is neither a text nor a list of tokens");
+    const char *chars = json_string_value(input);
+    size_t n_bytes = json_string_length(input);
+    r->prompt = arena_alloc(&r->memory, n_max + 1, sizeof *r->prompt);
+    if (!r->prompt || lace_tokenize(s->model, chars, n_bytes, LACE_TOKENIZE_ADD_SPECIAL, r->prompt,
+                                    n_max, &r->n_prompt, &err) != LACE_OK) {
+        if (r->prompt)
+            call_fail_error(c, "input", &err);
+        else
+            call_fail(c, 503, NULL, NULL, "out of memory");
+        return false;
+    }
+    if (r->n_prompt > n_max) {
+        call_fail(c, 400, "input", "context_length_exceeded",
+                  "the input has %zu tokens, the context has %zu", r->n_prompt, n_max);
+        return false;
+    }
+    return r->n_prompt > 0 || refuse(c, "input", "the input is empty");
+}
+
+static void write_base64(json_out *out, const void *data, size_t n)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const uint8_t *p = data;
+    json_out_raw(out, "\"");
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t word = (uint32_t)p[i] << 16 | (i + 1 < n ? (uint32_t)p[i + 1] << 8 : 0) |
+                        (i + 2 < n ? p[i + 2] : 0);
+        char four[4] = {digits[word >> 18], digits[word >> 12 & 63],
+                        i + 1 < n ? digits[word >> 6 & 63] : '=',
+                        i + 2 < n ? digits[word & 63] : '='};
+        json_out_bytes(out, four, 4);
+    }
+    json_out_raw(out, "\"");
+}
+
+static void write_vector(json_out *out, const float *x, size_t n, bool is_base64)
+{
+    if (is_base64)
+        return write_base64(out, x, n * sizeof *x); /* little-endian, as every machine we run on */
+    json_out_raw(out, "[");
+    for (size_t i = 0; i < n; i++)
+        json_out_printf(out, i ? ",%.9g" : "%.9g", (double)x[i]);
+    json_out_raw(out, "]");
+}
+
+/* All vectors, each between `before` (which may show its number) and `after`. */
+static bool write_vectors(call *c, embed_request *q, json_out *out, const char *before,
+                          const char *after)
+{
+    const server *s = call_server(c);
+    size_t n_embd = (size_t)s->info.n_embd;
+    float *vector = mem_calloc(n_embd, sizeof *vector);
+    bool ok = vector;
+    if (!ok)
+        call_fail(c, 503, NULL, NULL, "out of memory");
+    for (size_t i = 0; ok && i < q->n_inputs; i++) {
+        gen_request r;
+        lace_error err = {0};
+        gen_request_init(&r, c);
+        ok = read_tokens(&r, c, q->is_list ? json_array_get(q->input, i) : q->input);
+        q->n_tokens += ok ? r.n_prompt : 0;
+        if (ok &&
+            embedder_run(s->embedder, r.prompt, r.n_prompt, q->pooling, vector, &err) != LACE_OK) {
+            call_fail_error(c, NULL, &err);
+            ok = false;
+        }
+        if (ok) {
+            json_out_raw(out, i ? "," : "");
+            json_out_raw(out, before);
+            if (*before)
+                json_out_printf(out, "%zu,\"embedding\":", i);
+            write_vector(out, vector, n_embd, q->is_base64);
+            json_out_raw(out, after);
+        }
+        gen_request_deinit(&r);
+    }
+    mem_free(vector);
+    return ok;
+}
+
+void api_embeddings(call *c)
+{
+    const json_t *body = call_json(c);
+    embed_request q = {0};
+    if (!body || !gen_check_model(c, body) || !read_input(c, body, &q) ||
+        !read_choices(c, body, &q))
+        return;
+    json_out out;
+    json_out_init(&out, MAX_OUT);
+    json_out_raw(&out, "{\"object\":\"list\",\"data\":[");
+    if (write_vectors(c, &q, &out, "{\"object\":\"embedding\",\"index\":", "}")) {
+        json_out_raw(&out, "],\"model\":");
+        json_out_string(&out, call_server(c)->model_id);
+        json_out_printf(&out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
+                        q.n_tokens, q.n_tokens);
+        call_reply(c, 200, "application/json", &out);
+    }
+    json_out_deinit(&out);
+}
+
+void api_ollama_embed(call *c)
+{
+    const json_t *body = call_json(c);
+    embed_request q = {0};
+    if (!body || !ollama_check_model(c, body) || !read_input(c, body, &q) ||
+        !read_choices(c, body, &q))
+        return;
+    json_out out;
+    json_out_init(&out, MAX_OUT);
+    json_out_raw(&out, "{\"model\":");
+    json_out_string(&out, call_server(c)->model_id);
+    json_out_raw(&out, ",\"embeddings\":[");
+    if (write_vectors(c, &q, &out, "", "")) {
+        json_out_printf(
+            &out, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%zu}",
+            clock_ns() - call_begin_ns(c), q.n_tokens);
+        call_reply(c, 200, "application/json", &out);
+    }
+    json_out_deinit(&out);
+}
