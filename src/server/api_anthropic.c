@@ -40,14 +40,16 @@ static void end_event(message_reply *m)
     json_out_raw(&m->out, "}\n\n");
 }
 
+/*
+ * All tokens of the prompt count as input, also those that were found computed: "cache_read" is for
+ * caches that a client asked for, and clients add the two up.
+ */
 static void write_usage(const message_reply *m, json_out *out)
 {
-    int32_t n_cached = m->stats.n_cached;
     json_out_printf(out,
-                    "{\"input_tokens\":%d,\"cache_creation_input_tokens\":0,"
-                    "\"cache_read_input_tokens\":%d,\"output_tokens\":%d}",
-                    (int32_t)call_request(m->c)->n_prompt - n_cached, n_cached,
-                    m->stats.n_generated);
+                    "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,"
+                    "\"cache_read_input_tokens\":0,\"output_tokens\":%d}",
+                    call_request(m->c)->n_prompt, m->stats.n_generated);
 }
 
 static void write_head(const message_reply *m, json_out *out)
