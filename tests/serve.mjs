@@ -14,12 +14,12 @@ export function freePort() {
   });
 }
 
-// null if this lace cannot serve. args: what follows `lace serve`.
-export async function startServer(args = []) {
+// null if this lace cannot serve. args: what follows `lace serve`; wanted: a port, if not any.
+export async function startServer(args = [], wanted = 0) {
   const help = spawnSync(lace, ['help'], { encoding: 'utf8' });
   if (help.error) throw help.error;
   if (!/^ +serve /m.test(help.stdout)) return null;
-  const port = await freePort();
+  const port = wanted || (await freePort());
   const child = spawn(lace, ['serve', ...args, '--port', String(port)], { stdio: ['ignore', 'pipe', 'pipe'] });
   let output = '';
   let code = null;
