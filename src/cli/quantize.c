@@ -17,7 +17,7 @@ typedef struct quantize_args {
 static const arg_option options[] = {
     {"type", 't', ARG_TEXT, offsetof(quantize_args, type), .value = "TYPE",
      .help = "of most matrices (required): q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
-             "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s"},
+             "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "tensor/rotate.h"
+
 static const codec *find_in(const codec *list, int n, dtype type)
 {
     for (int i = 0; i < n; i++)
@@ -15,7 +17,9 @@ static const codec *find_in(const codec *list, int n, dtype type)
 const codec *codec_find(dtype type)
 {
     const codec *c = find_in(codecs_small, n_codecs_small, type);
-    return c ? c : find_in(codecs_k, n_codecs_k, type);
+    if (!c)
+        c = find_in(codecs_k, n_codecs_k, type);
+    return c ? c : find_in(codecs_s, n_codecs_s, type);
 }
 
 void codec_weights(const float *x, const float *importance, int n, float *out)
@@ -35,14 +39,21 @@ void codec_encode(const codec *c, const float *x, const float *importance, int64
     assert(n_values % c->n_values == 0 && info->block_bytes <= CODEC_MAX_BYTES);
     uint8_t *at = blocks;
     for (int64_t i = 0; i < n_values; i += c->n_values, at += info->block_bytes) {
-        float weights[CODEC_MAX_VALUES], point;
+        const float *xi = x + i, *importance_i = importance ? importance + i : NULL;
+        float weights[CODEC_MAX_VALUES], rotated[ROTATE_VALUES], point;
         uint8_t q[CODEC_MAX_VALUES];
         _Alignas(8) uint8_t block[CODEC_MAX_BYTES];
         codec_grid grid;
-        codec_weights(x + i, importance ? importance + i : NULL, c->n_values, weights);
-        c->fit(x + i, weights, block, &grid);
+        if (c->is_rotated) {
+            /* Every rotated value has a share in every input: all count the same. */
+            rotate_128(xi, rotated);
+            xi = rotated;
+            importance_i = NULL;
+        }
+        codec_weights(xi, importance_i, c->n_values, weights);
+        c->fit(xi, weights, block, &grid);
         for (int k = 0; k < c->n_values; k++)
-            q[k] = (uint8_t)codec_nearest(&grid, k / grid.group, x[i + k], &point);
+            q[k] = (uint8_t)codec_nearest(&grid, k / grid.group, xi[k], &point);
         c->put(q, block);
         memcpy(at, block, (size_t)info->block_bytes);
     }

@@ -27,7 +27,6 @@ typedef struct codec_levels {
     int n;              /* q is 0 to n - 1 */
     float first;        /* even levels: q stands for first + q */
     const float *table; /* other levels, ascending; NULL: even */
-    const float *edges; /* [n - 1] half-way between neighbours of the table */
 } codec_levels;
 
 /* The points that a block can hold, once its scales are chosen. */
@@ -46,6 +45,9 @@ typedef struct codec {
 
     /* q: [n_values]. Once for each fit. */
     void (*put)(const uint8_t *q, void *block);
+
+    /* Values are rotated (tensor/rotate.h) before they are fitted. */
+    bool is_rotated;
 } codec;
 
 /* NULL for types that cannot be written. */
@@ -77,8 +79,9 @@ static inline int codec_nearest_level(const codec_levels *l, float x)
 {
     if (l->table) {
         int q = 0;
-        for (int i = 0; i + 1 < l->n; i++)
-            q += x > l->edges[i];
+        for (int step = 32; step; step /= 2) /* at most 64 levels */
+            if (q + step < l->n && x + x > l->table[q + step - 1] + l->table[q + step])
+                q += step;
         return q;
     }
     float at = x - l->first + 0.5f;
@@ -125,7 +128,7 @@ void codec_join_scales_mins(const float *x, const float *w, int n_groups, int hi
                             const float *wanted, const float *wanted_mins, codec_grid *out,
                             int *integers, int *min_integers, uint16_t *scale, uint16_t *min);
 
-extern const codec codecs_small[], codecs_k[];
-extern const int n_codecs_small, n_codecs_k;
+extern const codec codecs_small[], codecs_k[], codecs_s[];
+extern const int n_codecs_small, n_codecs_k, n_codecs_s;
 
 #endif

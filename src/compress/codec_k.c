@@ -151,8 +151,8 @@ static void put_q6_k(const uint8_t *q, void *block)
 }
 
 const codec codecs_k[] = {
-    {DTYPE_Q2_K, 256, fit_q2_k, put_q2_k}, {DTYPE_Q3_K, 256, fit_q3_k, put_q3_k},
-    {DTYPE_Q4_K, 256, fit_q4_k, put_q4_k}, {DTYPE_Q5_K, 256, fit_q5_k, put_q5_k},
-    {DTYPE_Q6_K, 256, fit_q6_k, put_q6_k},
+    {DTYPE_Q2_K, 256, fit_q2_k, put_q2_k, false}, {DTYPE_Q3_K, 256, fit_q3_k, put_q3_k, false},
+    {DTYPE_Q4_K, 256, fit_q4_k, put_q4_k, false}, {DTYPE_Q5_K, 256, fit_q5_k, put_q5_k, false},
+    {DTYPE_Q6_K, 256, fit_q6_k, put_q6_k, false},
 };
 const int n_codecs_k = sizeof codecs_k / sizeof *codecs_k;

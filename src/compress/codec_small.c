@@ -14,17 +14,13 @@ static const codec_levels unsigned5 = {.n = 32};
 /* clang-format off */
 static const float iq4_table[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                     1, 13, 25, 38, 53, 69, 89, 113};
-static const float iq4_edges[15] = {-115.5f, -93.5f, -74, -57, -42, -28.5f, -16, -4.5f,
-                                    7, 19, 31.5f, 45.5f, 61, 79, 101};
 /* Of the two zeros of FP4 only one is needed. */
 static const float fp4_table[15] = {-12, -8, -6, -4, -3, -2, -1, 0, 1, 2, 3, 4, 6, 8, 12};
-static const float fp4_edges[14] = {-10, -7, -5, -3.5f, -2.5f, -1.5f, -0.5f,
-                                    0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
 static const uint8_t fp4_codes[15] = {15, 14, 13, 12, 11, 10, 9, 0, 1, 2, 3, 4, 5, 6, 7};
 /* clang-format on */
 
-static const codec_levels iq4_levels = {.n = 16, .table = iq4_table, .edges = iq4_edges};
-static const codec_levels fp4_levels = {.n = 15, .table = fp4_table, .edges = fp4_edges};
+static const codec_levels iq4_levels = {.n = 16, .table = iq4_table};
+static const codec_levels fp4_levels = {.n = 15, .table = fp4_table};
 
 static void one_group(const codec_levels *l, float scale, float min, codec_grid *out)
 {
@@ -190,9 +186,13 @@ static void put_iq4_xs(const uint8_t *q, void *block)
 }
 
 const codec codecs_small[] = {
-    {DTYPE_Q4_0, 32, fit_q4_0, put_q4_0},    {DTYPE_Q4_1, 32, fit_q4_1, put_q4_1},
-    {DTYPE_Q5_0, 32, fit_q5_0, put_q5_0},    {DTYPE_Q5_1, 32, fit_q5_1, put_q5_1},
-    {DTYPE_Q8_0, 32, fit_q8_0, put_q8_0},    {DTYPE_IQ4_NL, 32, fit_iq4_nl, put_iq4_nl},
-    {DTYPE_MXFP4, 32, fit_mxfp4, put_mxfp4}, {DTYPE_IQ4_XS, 256, fit_iq4_xs, put_iq4_xs},
+    {DTYPE_Q4_0, 32, fit_q4_0, put_q4_0, false},
+    {DTYPE_Q4_1, 32, fit_q4_1, put_q4_1, false},
+    {DTYPE_Q5_0, 32, fit_q5_0, put_q5_0, false},
+    {DTYPE_Q5_1, 32, fit_q5_1, put_q5_1, false},
+    {DTYPE_Q8_0, 32, fit_q8_0, put_q8_0, false},
+    {DTYPE_IQ4_NL, 32, fit_iq4_nl, put_iq4_nl, false},
+    {DTYPE_MXFP4, 32, fit_mxfp4, put_mxfp4, false},
+    {DTYPE_IQ4_XS, 256, fit_iq4_xs, put_iq4_xs, false},
 };
 const int n_codecs_small = sizeof codecs_small / sizeof *codecs_small;

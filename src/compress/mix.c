@@ -7,7 +7,13 @@
 enum { Q4_0 = 2, Q4_1, Q8_0 = 7, Q5_0, Q5_1, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M };
 enum { Q5_K_S = 16, Q5_K_M, Q6_K, Q2_K_S = 21, IQ4_NL = 25, IQ4_XS = 30, MXFP4_MOE = 38 };
 
+/* lace's own: the number of the type. */
+enum { FIRST_OWN = 1000 };
+
 static const mix mixes[] = {
+    {"s2", 1002, DTYPE_S2},           {"s3", 1003, DTYPE_S3},
+    {"s4", 1004, DTYPE_S4},           {"s5", 1005, DTYPE_S5},
+    {"s6", 1006, DTYPE_S6},           {"s8", 1008, DTYPE_S8},
     {"q2_k_s", Q2_K_S, DTYPE_Q2_K},   {"q2_k", Q2_K, DTYPE_Q2_K},
     {"q3_k_s", Q3_K_S, DTYPE_Q3_K},   {"q3_k_m", Q3_K_M, DTYPE_Q3_K},
     {"q3_k_l", Q3_K_L, DTYPE_Q3_K},   {"iq4_xs", IQ4_XS, DTYPE_IQ4_XS},
@@ -146,8 +152,24 @@ static dtype type_of_attention_output(const mix *m, const mix_context *c)
     return f == Q2_K ? DTYPE_Q3_K : f == Q3_K_M ? DTYPE_Q4_K : f == Q3_K_L ? DTYPE_Q5_K : m->type;
 }
 
+/* lace's own types have no rules but this: the output, and a table that is one, get two bits more.
+ */
+static dtype type_of_own(const mix *m, const mix_context *c, const tensor *t)
+{
+    bool is_output =
+        text_is(t->name, "output.weight") || (c->is_tied && text_is(t->name, "token_embd.weight"));
+    if (!is_output)
+        return m->type;
+    return m->type == DTYPE_S2   ? DTYPE_S4
+           : m->type == DTYPE_S3 ? DTYPE_S5
+           : m->type == DTYPE_S4 ? DTYPE_S6
+                                 : DTYPE_S8;
+}
+
 static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
 {
+    if (m->file_type >= FIRST_OWN)
+        return type_of_own(m, c, t);
     int layer = layer_of(t->name), f = m->file_type;
     bool is_embedding = text_is(t->name, "token_embd.weight");
     if (text_is(t->name, "output.weight") || (c->is_tied && is_embedding)) {
@@ -183,15 +205,21 @@ dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t)
         break;
     case DTYPE_Q2_K:
     case DTYPE_Q3_K:
+    case DTYPE_S2:
+    case DTYPE_S3:
+    case DTYPE_S4:
         type = DTYPE_Q4_0;
         break;
     case DTYPE_Q4_K:
+    case DTYPE_S5:
         type = DTYPE_Q5_0;
         break;
     case DTYPE_Q5_K:
         type = DTYPE_Q5_1;
         break;
     case DTYPE_Q6_K:
+    case DTYPE_S6:
+    case DTYPE_S8:
         type = DTYPE_Q8_0;
         break;
     default:

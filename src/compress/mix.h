@@ -1,7 +1,7 @@
 /*
  * Mixes: which type each tensor of a compressed file gets. A mix has a main type; tensors that
  * matter more get a better one. The rules are llama.cpp's, so that a file of a mix has the same
- * tensors in the same types, and the same size, whoever wrote it.
+ * tensors in the same types, and the same size, whoever wrote it. lace's own types have mixes, too.
  */
 #ifndef LACE_COMPRESS_MIX_H
 #define LACE_COMPRESS_MIX_H

@@ -176,6 +176,8 @@ static lace_status write_model(const task *k, job *jobs, const char *path, quant
     lace_status status;
     TRY_GOTO(status, end, source_add_meta(k->model, k->options->mix->file_type, w, err));
     add_importance_meta(k->options, w);
+    if (dtype_describe(k->options->mix->type)->number >= DTYPE_OWN)
+        gguf_writer_add_int(w, "lace.format.version", GGUF_U32, DTYPE_OWN_VERSION, NULL);
     for (size_t i = 0; i < source_count(k->model); i++) {
         job *j = &jobs[i];
         *j = (job){.task = k, .index = i, .t = source_at(k->model, i)};

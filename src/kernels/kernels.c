@@ -71,6 +71,7 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
         return plain > tiles ? plain : tiles;
     }
     case OP_RMS_NORM_QUANTIZE:
+    case OP_ROTATE_QUANTIZE:
         return 4 * (uint64_t)s->in[0].width;
     case OP_KV_WRITE:
     case OP_ROPE_KV:

@@ -30,8 +30,10 @@
  *     int16_t s[width / 16]   sums of 16 q's, for kernels that add an offset to the weights
  *
  * and is padded to 64 bytes. width is a multiple of 32.
+ *
+ * ACT_ROTATED_Q8: the same of values that were rotated (tensor/rotate.h), 128 at a time.
  */
-typedef enum act_format { ACT_F32, ACT_Q8, ACT_N_FORMATS } act_format;
+typedef enum act_format { ACT_F32, ACT_Q8, ACT_ROTATED_Q8, ACT_N_FORMATS } act_format;
 
 uint64_t act_row_bytes(act_format format, int64_t width);
 

@@ -34,6 +34,11 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu 
                            m->config.architecture);
         goto fail;
     }
+    int64_t version = 0;
+    if (weights_gguf(files))
+        TRY_GOTO(status, fail,
+                 gguf_get_int(weights_gguf(files), "lace.format.version", 0, DTYPE_OWN_VERSION,
+                              &version, NULL, err));
     if (weights_gguf(files))
         config_look_beside(weights_name(files), &m->config);
     if (m->arch->configure)

@@ -52,8 +52,12 @@ static value add_value(plan *p, act_format format, int64_t width, bool is_output
 {
     if (!grow(p, (void **)&p->values, p->n_values, &p->values_capacity, sizeof *p->values))
         return -1;
-    p->values[p->n_values] = (plan_value){
-        .format = format, .width = width, .is_output = is_output, .row_factor = 1, .quantized = -1};
+    p->values[p->n_values] = (plan_value){.format = format,
+                                          .width = width,
+                                          .is_output = is_output,
+                                          .row_factor = 1,
+                                          .quantized = -1,
+                                          .rotated = -1};
     return p->n_values++;
 }
 
@@ -143,16 +147,19 @@ static value as_format(plan *p, value x, act_format format)
 {
     if (p->status != LACE_OK || p->values[x].format == format)
         return x;
-    assert(format == ACT_Q8);
-    if (p->values[x].quantized < 0) {
-        step *s =
-            add_making(p, OP_QUANTIZE, x, -1, ACT_Q8, p->values[x].width, p->values[x].is_output);
+    assert(format != ACT_F32);
+    bool is_rotated = format == ACT_ROTATED_Q8;
+    int32_t made = is_rotated ? p->values[x].rotated : p->values[x].quantized;
+    if (made < 0) {
+        step *s = add_making(p, is_rotated ? OP_ROTATE_QUANTIZE : OP_QUANTIZE, x, -1, format,
+                             p->values[x].width, p->values[x].is_output);
         if (!s)
             return -1;
-        s->row_factor = p->values[s->out[0].value].row_factor = p->values[x].row_factor;
-        p->values[x].quantized = s->out[0].value;
+        made = s->out[0].value;
+        s->row_factor = p->values[made].row_factor = p->values[x].row_factor;
+        *(is_rotated ? &p->values[x].rotated : &p->values[x].quantized) = made;
     }
-    return p->values[x].quantized;
+    return made;
 }
 
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale)
@@ -182,7 +189,7 @@ value plan_add(plan *p, value x, value y, float scale)
     s->in[0] = operand_of(p, y);
     s->out[0] = operand_of(p, x);
     s->a.add.scale = scale;
-    p->values[x].quantized = -1; /* it has changed */
+    p->values[x].quantized = p->values[x].rotated = -1; /* it has changed */
     return x;
 }
 
@@ -287,7 +294,7 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.scale = scale;
-    p->values[x].quantized = -1;
+    p->values[x].quantized = p->values[x].rotated = -1;
     return x;
 }
 

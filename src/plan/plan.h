@@ -32,6 +32,7 @@ typedef struct plan_value {
     bool is_output;           /* rows are outputs */
     int32_t row_factor;       /* rows for each token: 1, or experts per token */
     int32_t quantized;        /* the same values as ACT_Q8, or -1 */
+    int32_t rotated;          /* the same values as ACT_ROTATED_Q8, or -1 */
     int32_t n_reads;          /* steps that read it */
     int32_t first, last;      /* phases in which it is alive */
     uint64_t offset, n_bytes; /* in the plan's memory */

@@ -350,4 +350,58 @@ typedef struct block_iq4_xs {
 } block_iq4_xs;
 BLOCK_CHECK(block_iq4_xs, IQ4_XS);
 
+/* ---- lace's own: rotated blocks --------------------------------------------------------------- */
+
+/*
+ * 128 values v as 128 others, u: v = unrotate(scale * u) (rotate.h), where u are numbers of a
+ * table (levels.h) or, of S8, int8. Rotated values are spread like a normal distribution whatever
+ * the weights are, so one table fits all; a product rotates its other factor instead.
+ *
+ * The scale is a float without a sign: 2^(scale / 8 - 28) * (1 + scale % 8 / 8), by integer
+ * division. S8 is in order. The others have four parts of 32 values; u0 ... u31 of a part lie in
+ * words of 4 bytes, in each of which byte i belongs to u[i], u[4 + i], u[8 + i] and so on. "a.b"
+ * are the bits b of the code of u[4a + i], lowest first:
+ *
+ *     S2   | 0 | 1 | 2 | 3 |   | 4 | 5 | 6 | 7 |
+ *     S3   | 0 | 1 | 6.01 |    | 2 | 3 | 7.01 |    | 4 | 5 | 6.2 | 7.2 |
+ *     S4   | 0 | 4 |   | 1 | 5 |   | 2 | 6 |   | 3 | 7 |
+ *     S5   | 0 | 5.012 |   | 1 | 6.012 |   | 2 | 7.012 |   | 3 | 5.34 | 6.3 |   | 4 | 7.34 | 6.4 |
+ *     S6   | 0 | 6.01 |   | 1 | 6.23 |   | 2 | 6.45 |   | 3 | 7.01 |   | 4 | 7.23 |   | 5 | 7.45 |
+ */
+typedef struct block_s2 {
+    uint8_t scale;
+    uint8_t codes[4][2][4];
+} block_s2;
+BLOCK_CHECK(block_s2, S2);
+
+typedef struct block_s3 {
+    uint8_t scale;
+    uint8_t codes[4][3][4];
+} block_s3;
+BLOCK_CHECK(block_s3, S3);
+
+typedef struct block_s4 {
+    uint8_t scale;
+    uint8_t codes[4][4][4];
+} block_s4;
+BLOCK_CHECK(block_s4, S4);
+
+typedef struct block_s5 {
+    uint8_t scale;
+    uint8_t codes[4][5][4];
+} block_s5;
+BLOCK_CHECK(block_s5, S5);
+
+typedef struct block_s6 {
+    uint8_t scale;
+    uint8_t codes[4][6][4];
+} block_s6;
+BLOCK_CHECK(block_s6, S6);
+
+typedef struct block_s8 {
+    uint8_t scale;
+    int8_t values[128];
+} block_s8;
+BLOCK_CHECK(block_s8, S8);
+
 #endif

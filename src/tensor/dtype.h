@@ -11,7 +11,8 @@ typedef enum dtype {
     DTYPE_COUNT
 } dtype;
 
-enum { DTYPE_NOT_GGUF = 1000 };
+/* Numbers of types from DTYPE_OWN on are lace's; files say which version of them they have. */
+enum { DTYPE_OWN = 1000, DTYPE_OWN_VERSION = 1, DTYPE_NOT_GGUF = 1 << 16 };
 
 typedef struct dtype_info {
     const char *name;

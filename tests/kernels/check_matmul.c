@@ -15,6 +15,7 @@
 #include "kernels/ref/ref.h"
 #include "random_blocks.h"
 #include "tensor/blocks.h"
+#include "tensor/rotate.h"
 #include "tensor/sparse.h"
 
 /*
@@ -56,6 +57,11 @@ static const struct {
     QUANTS(MXFP4, block_mxfp4, quants),
     QUANTS(IQ4_NL, block_iq4_nl, quants),
     QUANTS(IQ4_XS, block_iq4_xs, quants),
+    QUANTS(S2, block_s2, codes),
+    QUANTS(S3, block_s3, codes),
+    QUANTS(S4, block_s4, codes),
+    QUANTS(S5, block_s5, codes),
+    QUANTS(S6, block_s6, codes),
     /* Two fields that lie one after the other. */
     [DTYPE_Q5_0] = {offsetof(block_q5_0, high), 4 + 16},
     [DTYPE_Q5_1] = {offsetof(block_q5_1, high), 4 + 16},
@@ -80,6 +86,19 @@ static uint8_t *make_blocks(dtype type, int64_t n_rows, int64_t n_cols, extreme 
     return blocks;
 }
 
+/* x as int8, and what is left of it. */
+static void quantize_values(act_format format, float *x, int64_t n, uint8_t *row)
+{
+    bool is_rotated = format == ACT_ROTATED_Q8;
+    for (int64_t i = 0; i < n && is_rotated; i += ROTATE_VALUES)
+        rotate_128(x + i, x + i);
+    quantize_row_ref(x, n, row);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = act_q8_scales(row, n)[i / 32] * (float)((const int8_t *)row)[i];
+    for (int64_t i = 0; i < n && is_rotated; i += ROTATE_VALUES)
+        unrotate_128(x + i, x + i);
+}
+
 /* Activations of one row in the impl's format, and the values that they stand for. */
 static void make_row(problem *p, int64_t t, check_fill fill)
 {
@@ -91,9 +110,7 @@ static void make_row(problem *p, int64_t t, check_fill fill)
         memcpy(row, x, (size_t)n * 4);
         return;
     }
-    quantize_row_ref(x, n, row);
-    for (int64_t i = 0; i < n; i++)
-        x[i] = act_q8_scales(row, n)[i / 32] * (float)((const int8_t *)row)[i];
+    quantize_values(p->w.impl->act, x, n, row);
 }
 
 /* Pack as an engine does, in parts. */
@@ -135,13 +152,10 @@ static void make_one_sided(problem *p)
     int64_t n = p->w.n_cols;
     for (int64_t i = 0; i < n; i++)
         p->values[i] = p->n_tokens % 2 ? -1.0f : 1.0f;
-    if (p->w.impl->act == ACT_Q8) {
-        quantize_row_ref(p->values, n, p->x);
-        for (int64_t i = 0; i < n; i++)
-            p->values[i] = act_q8_scales(p->x, n)[i / 32] * (float)((const int8_t *)p->x)[i];
-    } else {
+    if (p->w.impl->act == ACT_F32)
         memcpy(p->x, p->values, (size_t)n * 4);
-    }
+    else
+        quantize_values(p->w.impl->act, p->values, n, p->x);
 }
 
 /* The product, and the sum of the squares of all its terms. */

@@ -82,7 +82,7 @@ static void index_has_every_gguf_type_but_f32(void)
     int n_types = 0;
     for (int type = 0; type < DTYPE_COUNT; type++) {
         if (!unpack_ref[type] || type == DTYPE_F32 ||
-            dtype_describe((dtype)type)->number >= DTYPE_NOT_GGUF)
+            dtype_describe((dtype)type)->number >= DTYPE_OWN)
             continue;
         n_types++;
         if (!CHECK(find_sample(dtype_describe((dtype)type)->name)))

@@ -25,6 +25,11 @@ void ops_init_neon(kernel_table *table);
     X(Q6_K, q6_k)                                                                                  \
     X(IQ4_XS, iq4_xs)
 
+/* lace's own types, with rotated activations. */
+#define CPU_MATMULS_LACE(X)                                                                        \
+    X(S2, lace_s2)                                                                                 \
+    X(S3, lace_s3) X(S4, lace_s4) X(S5, lace_s5) X(S6, lace_s6) X(S8, lace_s8)
+
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
 /* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
@@ -43,6 +48,7 @@ extern const matmul_impl matmul_sparse_neon;
     extern const matmul_impl matmul_##name##_avx512vnni, matmul_##name##_avx2vnni,                 \
         matmul_##name##_avx2;
 CPU_MATMULS_QUANT(X)
+CPU_MATMULS_LACE(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;
 CPU_MATMULS_FLOAT(X)
@@ -53,6 +59,7 @@ extern const matmul_impl matmul_s8_avx512vnni, matmul_s8_avx2vnni, matmul_s8_avx
 #define X(id, name)                                                                                \
     extern const matmul_impl matmul_##name##_i8mm, matmul_##name##_dotprod, matmul_##name##_neon;
 CPU_MATMULS_QUANT(X)
+CPU_MATMULS_LACE(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_neon;
 CPU_MATMULS_FLOAT(X)

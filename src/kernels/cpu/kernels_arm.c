@@ -12,6 +12,7 @@ static void use_s8(kernel_table *table, const matmul_impl *impl)
 
 #define USE_QUANTS(table, level)                                                                   \
     do {                                                                                           \
+        CPU_MATMULS_LACE(X)                                                                        \
         CPU_MATMULS_QUANT(X)                                                                       \
         use_s8(table, &matmul_s8_##level);                                                         \
     } while (0)

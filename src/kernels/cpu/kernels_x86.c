@@ -23,6 +23,7 @@ void kernels_init_avx2(kernel_table *table)
 #undef X
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2;
     CPU_MATMULS_QUANT(X)
+    CPU_MATMULS_LACE(X)
 #undef X
     use_s8(table, &matmul_s8_avx2);
     use_sparse(table, &matmul_sparse_avx2);
@@ -31,6 +32,7 @@ void kernels_init_avx2(kernel_table *table)
         return;
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2vnni;
     CPU_MATMULS_QUANT(X)
+    CPU_MATMULS_LACE(X)
 #undef X
     use_s8(table, &matmul_s8_avx2vnni);
 }
@@ -48,6 +50,7 @@ void kernels_init_avx512(kernel_table *table)
         use_sparse(table, &matmul_sparse_avx512vbmi2);
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
     CPU_MATMULS_QUANT(X)
+    CPU_MATMULS_LACE(X)
 #undef X
     table->packed[DTYPE_F16] = &matmul_f16_avx512vnni;
     table->packed[DTYPE_BF16] = &matmul_bf16_avx512vnni;

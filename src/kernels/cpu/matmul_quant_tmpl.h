@@ -19,6 +19,10 @@
 
 #include <string.h>
 
+#if !defined(QUANT_ACT)
+#define QUANT_ACT ACT_Q8
+#endif
+
 #define CAT_(a, b) a##_##b
 #define CAT(a, b)  CAT_(a, b)
 #define OF(name)   CAT(name, TILE_TYPE) /* dot -> dot_q4_0 */
@@ -493,7 +497,7 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
 
 const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
     .name = STRING(TILE_TYPE) " " STRING(QUANT_LEVEL),
-    .act = ACT_Q8,
+    .act = QUANT_ACT,
     .packed_bytes = QUANT_PACKED_BYTES,
     .pack = QUANT_PACK,
     .scratch_bytes = OF(scratch_bytes),

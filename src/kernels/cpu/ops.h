@@ -17,6 +17,7 @@ static inline uint64_t attend_scratch_bytes(int32_t head_dim)
 #define OPS_DECLARE(level)                                                                         \
     void rms_norm_##level(const step *s, const batch *b, const worker *w);                         \
     void quantize_##level(const step *s, const batch *b, const worker *w);                         \
+    void rotate_quantize_##level(const step *s, const batch *b, const worker *w);                  \
     void rms_norm_quantize_##level(const step *s, const batch *b, const worker *w);                \
     void add_##level(const step *s, const batch *b, const worker *w);                              \
     void glu_##level(const step *s, const batch *b, const worker *w);                              \

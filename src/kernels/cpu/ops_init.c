@@ -6,6 +6,7 @@
     do {                                                                                           \
         (table)->ops[OP_RMS_NORM] = rms_norm_##level;                                              \
         (table)->ops[OP_QUANTIZE] = quantize_##level;                                              \
+        (table)->ops[OP_ROTATE_QUANTIZE] = rotate_quantize_##level;                                \
         (table)->ops[OP_RMS_NORM_QUANTIZE] = rms_norm_quantize_##level;                            \
         (table)->ops[OP_ADD] = add_##level;                                                        \
         (table)->ops[OP_GLU] = glu_##level;                                                        \

@@ -70,6 +70,12 @@ static const field layouts[DTYPE_COUNT][7] = {
                           offsetof(block_q6_k, low) + 96)},
     [DTYPE_IQ4_XS] = {FIELD(block_iq4_xs, scales_low, 1), FIELD(block_iq4_xs, scales_high, 2),
                       FIELD(block_iq4_xs, scale, 2), FIELD(block_iq4_xs, quants, 4)},
+    [DTYPE_S2] = {FIELD(block_s2, scale, 1), FIELD(block_s2, codes, 4)},
+    [DTYPE_S3] = {FIELD(block_s3, scale, 1), FIELD(block_s3, codes, 4)},
+    [DTYPE_S4] = {FIELD(block_s4, scale, 1), FIELD(block_s4, codes, 4)},
+    [DTYPE_S5] = {FIELD(block_s5, scale, 1), FIELD(block_s5, codes, 4)},
+    [DTYPE_S6] = {FIELD(block_s6, scale, 1), FIELD(block_s6, codes, 4)},
+    [DTYPE_S8] = {FIELD(block_s8, scale, 1), FIELD_AS(block_s8, values, ADD_128)},
 };
 
 static int64_t n_panels(int64_t n_rows)

@@ -10,6 +10,7 @@
 
 #include "base/threads.h"
 #include "kernels/cpu/ops.h"
+#include "tensor/rotate.h"
 
 /*
  * What one worker does of [n_rows, width]: whole rows if there are plenty, else its columns of
@@ -119,6 +120,29 @@ void FN(quantize)(const step *s, const batch *b, const worker *w)
     for (int64_t t = p.row_begin; t < p.row_end; t++)
         quantize_columns(operand_row(&s->in[0], t), p.col_begin, p.col_end, width,
                          operand_row(&s->out[0], t));
+}
+
+void FN(rotate_quantize)(const step *s, const batch *b, const worker *w)
+{
+    int64_t width = s->in[0].width;
+    part p = share_part(step_rows(s, b), width, ROTATE_VALUES, w);
+    for (int64_t t = p.row_begin; t < p.row_end; t++) {
+        const float *x = operand_row(&s->in[0], t);
+        void *row = operand_row(&s->out[0], t);
+        float *scales = (float *)act_q8_scales(row, width);
+        int16_t *sums = (int16_t *)act_q8_sums(row, width);
+        for (int64_t i = p.col_begin; i < p.col_end; i += ROTATE_VALUES) {
+            float rotated[ROTATE_VALUES];
+            rotate_128(x + i, rotated);
+            for (int64_t k = 0; k < ROTATE_VALUES; k += 32) {
+                vf v[32 / VW];
+                for (int j = 0; j < 32 / VW; j++)
+                    v[j] = v_load(rotated + k + j * VW);
+                quantize_block(v, (int8_t *)row + i + k, scales + (i + k) / 32,
+                               sums + (i + k) / 16);
+            }
+        }
+    }
 }
 
 void FN(rms_norm_quantize)(const step *s, const batch *b, const worker *w)

@@ -74,6 +74,12 @@ ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
     return _mm256_castsi256_ps(_mm256_blendv_epi8(tiny, normal, is_normal));
 }
 
+ALWAYS_INLINE vf floats_from_s_scale(vb bytes)
+{
+    vi e = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 20);
+    return _mm256_castsi256_ps(_mm256_add_epi32(e, _mm256_set1_epi32((127 - 28) << 23)));
+}
+
 ALWAYS_INLINE vi vi_or(vi a, vi b)
 {
     return _mm256_or_si256(a, b);
@@ -105,6 +111,18 @@ ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), x);
+}
+
+ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
+{
+    vi low = _mm256_and_si256(x, _mm256_set1_epi8(15)), y[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        y[i] = _mm256_shuffle_epi8(
+            _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(table + 16 * i))), low);
+    vi bit4 = _mm256_slli_epi16(x, 3), bit5 = _mm256_slli_epi16(x, 2);
+    return _mm256_blendv_epi8(_mm256_blendv_epi8(y[0], y[1], bit4),
+                              _mm256_blendv_epi8(y[2], y[3], bit4), bit5);
 }
 
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)

@@ -79,6 +79,13 @@ ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny));
 }
 
+/* s_scale_to_f32() of each byte. */
+ALWAYS_INLINE vf floats_from_s_scale(vb bytes)
+{
+    vi e = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 20);
+    return _mm512_castsi512_ps(_mm512_add_epi32(e, _mm512_set1_epi32((127 - 28) << 23)));
+}
+
 ALWAYS_INLINE vi vi_or(vi a, vi b)
 {
     return _mm512_or_si512(a, b);
@@ -131,6 +138,25 @@ ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
     __m128i values = _mm_loadu_si128((const __m128i *)table);
     values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), x);
+}
+
+/* table[x % 64], for all bytes x. */
+#define LOOK_UP_IGNORES_HIGH_BITS
+ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
+{
+    return _mm512_permutexvar_epi8(x, _mm512_loadu_si512(table));
+}
+
+/* Bytes shifted right; what comes in from above is anything. */
+ALWAYS_INLINE vi shifted(vi x, int at)
+{
+    return at ? _mm512_srli_epi16(x, (unsigned)at) : x;
+}
+
+/* Of the bits under the mask a, of the others b. */
+ALWAYS_INLINE vi merge(vi a, vi b, int mask)
+{
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xca);
 }
 
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)

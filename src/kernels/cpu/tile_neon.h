@@ -84,6 +84,15 @@ ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
                 float_from_e8m0(vmovl_u16(vget_high_u16(x)))};
 }
 
+ALWAYS_INLINE vf floats_from_s_scale(vb bytes)
+{
+    uint16x8_t x = vmovl_u8(bytes);
+    uint32x4_t first = vdupq_n_u32((127u - 28) << 23);
+    return (vf){
+        vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(vmovl_u16(vget_low_u16(x)), 20), first)),
+        vreinterpretq_f32_u32(vaddq_u32(vshlq_n_u32(vmovl_u16(vget_high_u16(x)), 20), first))};
+}
+
 ALWAYS_INLINE vi vi_or(vi a, vi b)
 {
     return (vi){vorrq_u8(a.a, b.a), vorrq_u8(a.b, b.b)};
@@ -118,6 +127,14 @@ ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
 {
     uint8x16_t values = vaddq_u8(vreinterpretq_u8_s8(vld1q_s8(table)), vdupq_n_u8((uint8_t)offset));
     return (vi){vqtbl1q_u8(values, x.a), vqtbl1q_u8(values, x.b)};
+}
+
+ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
+{
+    uint8x16x4_t values = {
+        {vld1q_u8(table), vld1q_u8(table + 16), vld1q_u8(table + 32), vld1q_u8(table + 48)}};
+    uint8x16_t low = vdupq_n_u8(63);
+    return (vi){vqtbl4q_u8(values, vandq_u8(x.a, low)), vqtbl4q_u8(values, vandq_u8(x.b, low))};
 }
 
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)

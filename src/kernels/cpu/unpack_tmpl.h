@@ -22,6 +22,7 @@
 #include "kernels/cpu/tiles.h"
 #include "tensor/blocks.h"
 #include "tensor/iq_grids.h"
+#include "tensor/levels.h"
 
 /* Levels may have better ways to do these, see tile_avx512.h. */
 #if !defined(OR_IF_BIT)
@@ -322,6 +323,154 @@ SCALES_APART(iq4_xs)
     }
 }
 
+/* ---- lace's own types: tiles of 128 columns, 16 scales and then the words of blocks.h ---------
+ */
+
+#define LACE_TYPE(n)                                                                               \
+    TYPE(lace_s##n, 16 * BLOCK_BYTES_S##n, 4, 1, 1, 0, 128, 255)                                   \
+    SCALES(lace_s##n)                                                                              \
+    {                                                                                              \
+        s->scale[0] = floats_from_s_scale(load_bytes(tile, part));                                 \
+        UNROLL                                                                                     \
+        for (int j = 1; j < 4; j++)                                                                \
+            s->scale[j] = s->scale[0];                                                             \
+    }
+
+/* Word k of part j of a tile with so many bits. */
+ALWAYS_INLINE vi lace_word(const uint8_t *tile, int part, int n_bits, int j, int k)
+{
+    return load_words(tile + 16 + 64 * (n_bits * j + k), part);
+}
+
+/* Levels with 128 added, as often as fit; R8 repeats each eight times. */
+#define LEVEL(x)       (uint8_t)((x) + 128),
+#define LEVEL_PLAIN(x) x,
+#define LEVEL_R8(x)    LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x)
+#define REPEAT_4(x)    x x x x
+static const int8_t lace_s2_levels[16] = {REPEAT_4(S2_LEVELS(LEVEL_PLAIN))};
+static const uint8_t lace_s5_table[64] = {S5_LEVELS(LEVEL) S5_LEVELS(LEVEL)};
+static const uint8_t lace_s6_table[64] = {S6_LEVELS(LEVEL)};
+
+LACE_TYPE(2)
+WORDS(lace_s2)
+{
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        w[k] = look_up(lace_s2_levels, OFFSET_lace_s2,
+                       bits(lace_word(tile, part, 2, j, k / 4), 2 * (k % 4), 3));
+}
+
+LACE_TYPE(3)
+LACE_TYPE(4)
+#if defined(LOOK_UP_IGNORES_HIGH_BITS)
+/*
+ * A table of 64 takes 6 bits of an index. With each level as often as the other 3 bits have values,
+ * both codes in those bits are looked up without a shift or a mask: 14 operations for 8 vectors.
+ * The last table has the bits of a code at 4, 5 and 3.
+ */
+static const uint8_t lace_s3_low[64] = {REPEAT_4(S3_LEVELS(LEVEL)) REPEAT_4(S3_LEVELS(LEVEL))};
+static const uint8_t lace_s3_high[64] = {S3_LEVELS(LEVEL_R8)};
+static const uint8_t lace_s3_split[64] = {LEVEL_R8(-127) LEVEL_R8(14) LEVEL_R8(-79) LEVEL_R8(
+    45) LEVEL_R8(-45) LEVEL_R8(79) LEVEL_R8(-14) LEVEL_R8(127)};
+static const uint8_t lace_s4_table[64] = {REPEAT_4(S4_LEVELS(LEVEL))};
+
+WORDS(lace_s3)
+{
+    vi x[3];
+    UNROLL
+    for (int k = 0; k < 3; k++) {
+        x[k] = lace_word(tile, part, 3, j, k);
+        w[2 * k] = look_up_64(lace_s3_low, x[k]);
+        w[2 * k + 1] = look_up_64(lace_s3_high, x[k]);
+    }
+    w[6] = look_up_64(lace_s3_split, merge(shifted(x[0], 2), shifted(x[2], 3), 0x30));
+    w[7] = look_up_64(lace_s3_split, merge(shifted(x[1], 2), shifted(x[2], 4), 0x30));
+}
+
+WORDS(lace_s4)
+{
+    UNROLL
+    for (int k = 0; k < 4; k++) {
+        vi x = lace_word(tile, part, 4, j, k);
+        w[k] = look_up_64(lace_s4_table, x);
+        w[4 + k] = look_up_64(lace_s4_table, shifted(x, 4));
+    }
+}
+#else
+static const int8_t lace_s3_levels[16] = {S3_LEVELS(LEVEL_PLAIN) S3_LEVELS(LEVEL_PLAIN)};
+static const int8_t lace_s4_levels[16] = {S4_LEVELS(LEVEL_PLAIN)};
+
+WORDS(lace_s3)
+{
+    vi x[3];
+    UNROLL
+    for (int k = 0; k < 3; k++) {
+        x[k] = lace_word(tile, part, 3, j, k);
+        w[2 * k] = bits(x[k], 0, 7);
+        w[2 * k + 1] = bits(x[k], 3, 7);
+    }
+    w[6] = vi_or(bits(x[0], 6, 3), bits(x[2], 4, 4));
+    w[7] = vi_or(bits(x[1], 6, 3), bits(x[2], 5, 4));
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        w[k] = look_up(lace_s3_levels, OFFSET_lace_s3, w[k]);
+}
+
+WORDS(lace_s4)
+{
+    UNROLL
+    for (int k = 0; k < 4; k++) {
+        vi x = lace_word(tile, part, 4, j, k);
+        w[k] = look_up(lace_s4_levels, OFFSET_lace_s4, bits(x, 0, 15));
+        w[4 + k] = look_up(lace_s4_levels, OFFSET_lace_s4, bits(x, 4, 15));
+    }
+}
+#endif
+
+LACE_TYPE(5)
+WORDS(lace_s5)
+{
+    vi x[5];
+    UNROLL
+    for (int k = 0; k < 5; k++) {
+        x[k] = lace_word(tile, part, 5, j, k);
+        w[k] = look_up_64(lace_s5_table, x[k]);
+    }
+    w[5] = vi_or(bits(x[0], 5, 7), bits(x[3], 2, 0x18));
+    w[6] = vi_or(bits(x[1], 5, 7), vi_or(bits(x[3], 4, 8), bits(x[4], 3, 0x10)));
+    w[7] = vi_or(bits(x[2], 5, 7), bits(x[4], 2, 0x18));
+    UNROLL
+    for (int k = 5; k < 8; k++)
+        w[k] = look_up_64(lace_s5_table, w[k]);
+}
+
+LACE_TYPE(6)
+WORDS(lace_s6)
+{
+    vi x[6];
+    UNROLL
+    for (int k = 0; k < 6; k++) {
+        x[k] = lace_word(tile, part, 6, j, k);
+        w[k] = look_up_64(lace_s6_table, x[k]);
+    }
+    UNROLL
+    for (int k = 0; k < 2; k++)
+        w[6 + k] = look_up_64(
+            lace_s6_table, vi_or(bits(x[3 * k], 6, 3),
+                                 vi_or(bits(x[3 * k + 1], 4, 0x0c), bits(x[3 * k + 2], 2, 0x30))));
+}
+
+LACE_TYPE(8)
+WORDS(lace_s8)
+{
+    bytes_32(tile + 16 + 512 * j, part, w);
+}
+
+#undef LACE_TYPE
+#undef LEVEL
+#undef LEVEL_R8
+#undef LEVEL_PLAIN
+#undef REPEAT_4
 #undef TYPE
 #undef WORDS
 #undef SCALES

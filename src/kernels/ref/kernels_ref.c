@@ -10,6 +10,7 @@ void kernels_init_ref(kernel_table *table)
     SET(ROPE_TABLE, rope_table_ref);
     SET(RMS_NORM, rms_norm_ref);
     SET(QUANTIZE, quantize_ref);
+    SET(ROTATE_QUANTIZE, rotate_quantize_ref);
     SET(MATMUL, matmul_step);
     SET(ADD, add_ref);
     SET(GLU, glu_ref);

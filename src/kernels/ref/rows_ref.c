@@ -5,6 +5,7 @@
 
 #include "base/threads.h"
 #include "kernels/ref/ref.h"
+#include "tensor/rotate.h"
 
 void embed_ref(const step *s, const batch *b, const worker *w)
 {
@@ -83,6 +84,18 @@ void quantize_ref(const step *s, const batch *b, const worker *w)
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
         quantize_row_ref(operand_row(&s->in[0], t), s->in[0].width, operand_row(&s->out[0], t));
+}
+
+void rotate_quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, width = s->in[0].width;
+    float *rotated = (float *)w->scratch; /* [width] */
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        for (int64_t i = 0; i < width; i += ROTATE_VALUES)
+            rotate_128(operand_row(&s->in[0], t) + i, rotated + i);
+        quantize_row_ref(rotated, width, operand_row(&s->out[0], t));
+    }
 }
 
 void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w)

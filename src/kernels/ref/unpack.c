@@ -192,6 +192,9 @@ const unpack_fn unpack_ref[DTYPE_COUNT] = {
     [DTYPE_IQ3_XXS] = unpack_iq3_xxs_ref, [DTYPE_IQ3_S] = unpack_iq3_s_ref,
     [DTYPE_IQ1_S] = unpack_iq1_s_ref,     [DTYPE_IQ1_M] = unpack_iq1_m_ref,
     [DTYPE_IQ4_NL] = unpack_iq4_nl_ref,   [DTYPE_IQ4_XS] = unpack_iq4_xs_ref,
+    [DTYPE_S2] = unpack_s2_ref,           [DTYPE_S3] = unpack_s3_ref,
+    [DTYPE_S4] = unpack_s4_ref,           [DTYPE_S5] = unpack_s5_ref,
+    [DTYPE_S6] = unpack_s6_ref,           [DTYPE_S8] = unpack_s8_ref,
     [DTYPE_F8_E4M3] = unpack_f8_e4m3_ref, [DTYPE_F8_E5M2] = unpack_f8_e5m2_ref,
 };
 

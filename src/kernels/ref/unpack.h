@@ -51,6 +51,12 @@ void unpack_iq1_s_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_iq1_m_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_iq4_nl_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_iq4_xs_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s2_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s3_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s4_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s5_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s6_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_s8_ref(const void *blocks, int64_t n_values, float *out);
 
 /*
  * For the files that define these functions: the loop over a row around a static function

@@ -1,0 +1,48 @@
+/* Decoding rows of lace's own types. */
+#include "kernels/ref/unpack.h"
+
+#include "tensor/levels.h"
+#include "tensor/rotate.h"
+
+#define LEVEL(x) x,
+static const int8_t s2_levels[4] = {S2_LEVELS(LEVEL)};
+static const int8_t s3_levels[8] = {S3_LEVELS(LEVEL)};
+static const int8_t s4_levels[16] = {S4_LEVELS(LEVEL)};
+static const int8_t s5_levels[32] = {S5_LEVELS(LEVEL)};
+static const int8_t s6_levels[64] = {S6_LEVELS(LEVEL)};
+#undef LEVEL
+
+static void unpack_block(int n_bits, const int8_t *levels, uint8_t scale, const uint8_t *words,
+                         float *out)
+{
+    float u[128], s = s_scale_to_f32(scale);
+    for (int part = 0; part < 4; part++) {
+        uint8_t codes[32];
+        s_codes_unpack(n_bits, words + part * 4 * n_bits, codes);
+        for (int i = 0; i < 32; i++)
+            u[32 * part + i] = s * (float)levels[codes[i]];
+    }
+    unrotate_128(u, out);
+}
+
+#define UNPACK_S(bits)                                                                             \
+    static void unpack_block_s##bits(const block_s##bits *b, float *out)                           \
+    {                                                                                              \
+        unpack_block(bits, s##bits##_levels, b->scale, &b->codes[0][0][0], out);                   \
+    }                                                                                              \
+    UNPACK_ROWS(s##bits, S##bits)
+
+UNPACK_S(2)
+UNPACK_S(3)
+UNPACK_S(4)
+UNPACK_S(5)
+UNPACK_S(6)
+
+static void unpack_block_s8(const block_s8 *b, float *out)
+{
+    float u[128], s = s_scale_to_f32(b->scale);
+    for (int i = 0; i < 128; i++)
+        u[i] = s * (float)b->values[i];
+    unrotate_128(u, out);
+}
+UNPACK_ROWS(s8, S8)
