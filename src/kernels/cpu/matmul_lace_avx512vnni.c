@@ -1,6 +1,10 @@
 /* Products with lace's own types, AVX-512 VNNI. */
 #include "kernels/cpu/dot_avx512vnni.h"
 
+/* The general walk reads these tiles as fast as memory is. */
+#undef QUANT_HAS_FEW
+#define QUANT_HAS_FEW 0
+
 #define QUANT_PACKED_BYTES tiles_packed_bytes
 #define QUANT_PACK         tiles_pack
 #define QUANT_ACT          ACT_ROTATED_Q8
