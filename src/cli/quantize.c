@@ -1,14 +1,18 @@
 /* lace quantize: a smaller file of a model. */
-#include "compress/quantize.h"
+#include "compress/calibrate.h"
 
 #include <string.h>
 
+#include "base/file.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 
 typedef struct quantize_args {
     const char *type;
     const char *imatrix;
+    const char *calibrate;
+    uint64_t size;
+    int32_t n_windows;
     bool requantize;
     int32_t n_threads;
 } quantize_args;
@@ -20,6 +24,13 @@ static const arg_option options[] = {
              "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
+    {"calibrate", 0, ARG_TEXT, offsetof(quantize_args, calibrate), .value = "TEXT",
+     .help = "let the model read this text, and change its predictions least; slow, much better"},
+    {"size", 0, ARG_BYTES, offsetof(quantize_args, size), .value = "BYTES",
+     .help = "with --calibrate: the size of the file; each matrix gets the type, s2 to s6, that "
+             "its share of the predictions is worth"},
+    {"windows", 0, ARG_INT, offsetof(quantize_args, n_windows), .value = "N", .low = 1,
+     .high = INT32_MAX, .help = "with --calibrate: windows of 512 tokens to read (default 128)"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
      .help = "also take a model that is quantized already"},
     {"threads", 0, ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
@@ -47,6 +58,28 @@ static lace_status report(const char *path, const quantize_args *a, const quanti
     return status;
 }
 
+static lace_status calibrate(const quantize_args *a, const char *input, const quantize_options *q,
+                             quantize_made **out, lace_error *err)
+{
+    calibrate_options o = calibrate_options_default();
+    buf source;
+    buf_init(&source, CLI_MAX_TEXT);
+    lace_status status = file_read(a->calibrate, &source, err);
+    o.mix = q->mix;
+    o.size = a->size;
+    o.text = source.data ? source.data : "";
+    o.n_bytes = source.size;
+    o.n_threads = a->n_threads;
+    if (a->n_windows)
+        o.n_windows = a->n_windows;
+    o.on_progress = q->on_progress;
+    o.progress_user = q->progress_user;
+    if (status == LACE_OK)
+        status = calibrate_model(input, &o, out, err);
+    buf_deinit(&source);
+    return status;
+}
+
 static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error *err)
 {
     quantize_args a = {0};
@@ -56,6 +89,10 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
         return args_error(v, err, "%s is missing", words.count ? "OUT" : "IN");
     if (!a.type)
         return args_error(v, err, "--type TYPE is missing");
+    if (a.size && !a.calibrate)
+        return args_error(v, err, "--size needs --calibrate TEXT");
+    if (a.calibrate && a.imatrix)
+        return args_error(v, err, "--calibrate and --imatrix exclude each other");
     quantize_options o = quantize_options_default();
     o.mix = mix_find(a.type);
     if (!o.mix)
@@ -73,8 +110,15 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
     o.on_progress = progress_report;
     o.progress_user = &bar;
     quantize_result result;
-    lace_status status = quantize_model(words.at[0], words.at[1], &o, &result, err);
+    quantize_made *made = NULL;
+    lace_status status = LACE_OK;
+    if (a.calibrate)
+        status = calibrate(&a, words.at[0], &o, &made, err);
+    o.made = made;
+    if (status == LACE_OK)
+        status = quantize_model(words.at[0], words.at[1], &o, &result, err);
     progress_end(&bar);
+    quantize_made_free(made);
     imatrix_free(importance);
     return status == LACE_OK ? report(words.at[1], &a, &result, err) : status;
 }

@@ -79,9 +79,9 @@ static inline int codec_nearest_level(const codec_levels *l, float x)
 {
     if (l->table) {
         int q = 0;
-        for (int step = 32; step; step /= 2) /* at most 64 levels */
-            if (q + step < l->n && x + x > l->table[q + step - 1] + l->table[q + step])
-                q += step;
+        for (int half = 32; half; half /= 2) /* at most 64 levels */
+            if (q + half < l->n && x + x > l->table[q + half - 1] + l->table[q + half])
+                q += half;
         return q;
     }
     float at = x - l->first + 0.5f;

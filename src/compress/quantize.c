@@ -22,14 +22,32 @@ typedef struct job {
     const task *task;
     size_t index;
     const tensor *t;
-    dtype type;        /* in the file */
-    const codec *how;  /* NULL: a plain type, or as it is */
-    float *importance; /* [n_experts, n_cols] means, or NULL */
+    dtype type;          /* in the file */
+    const codec *how;    /* NULL: a plain type, or as it is */
+    float *importance;   /* [n_experts, n_cols] means, or NULL */
+    const uint8_t *made; /* its blocks, if they are there already */
 } job;
 
 quantize_options quantize_options_default(void)
 {
     return (quantize_options){0};
+}
+
+void quantize_made_free(quantize_made *m)
+{
+    for (size_t i = 0; m && i < m->n; i++)
+        mem_free(m->tensors[i].blocks);
+    if (m)
+        mem_free(m->tensors);
+    mem_free(m);
+}
+
+const struct quantize_made_tensor *quantize_made_find(const quantize_made *m, text name)
+{
+    for (size_t i = 0; m && i < m->n; i++)
+        if (text_is(name, m->tensors[i].name))
+            return &m->tensors[i];
+    return NULL;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -142,6 +160,12 @@ static lace_status plan_tensor(job *j, const mix_context *context, lace_error *e
         j->type = is_plain(t->type) ? DTYPE_F32 : t->type;
         return LACE_OK;
     }
+    const struct quantize_made_tensor *made = quantize_made_find(o->made, t->name);
+    if (made) {
+        j->type = made->type;
+        j->made = made->blocks;
+        return LACE_OK;
+    }
     j->type = mix_type_of(o->mix, context, t);
     if (j->type == t->type)
         return LACE_OK;
@@ -182,13 +206,16 @@ static lace_status write_model(const task *k, job *jobs, const char *path, quant
         job *j = &jobs[i];
         *j = (job){.task = k, .index = i, .t = source_at(k->model, i)};
         TRY_GOTO(status, end, plan_tensor(j, &context, err));
-        TRY_GOTO(
-            status, end,
-            gguf_writer_add_tensor_from(w, j->t->name, j->type, &j->t->shape, produce, j, err));
+        status = j->made
+                     ? gguf_writer_add_tensor(w, j->t->name, j->type, &j->t->shape, j->made, err)
+                     : gguf_writer_add_tensor_from(w, j->t->name, j->type, &j->t->shape, produce, j,
+                                                   err);
+        if (status != LACE_OK)
+            goto end;
         out->n_parameters += j->t->n_values;
         out->bytes_before += j->t->n_bytes;
         out->bytes_after += row_bytes(j->type, (int64_t)j->t->n_values);
-        out->n_quantized += j->how != NULL;
+        out->n_quantized += j->how || j->made;
         out->n_without_importance += j->how != NULL && k->options->importance && !j->importance;
     }
     status = gguf_writer_to_file(w, path, k->options->on_progress, k->options->progress_user, err);

@@ -10,8 +10,22 @@
 #include "compress/imatrix.h"
 #include "compress/mix.h"
 
+/* Tensors that were quantized already, by calibration. */
+typedef struct quantize_made {
+    size_t n;
+    struct quantize_made_tensor {
+        char name[64];
+        dtype type;
+        uint8_t *blocks;
+    } * tensors;
+} quantize_made;
+
+void quantize_made_free(quantize_made *m); /* NULL is fine */
+const struct quantize_made_tensor *quantize_made_find(const quantize_made *m, text name);
+
 typedef struct quantize_options {
     const mix *mix;               /* required */
+    const quantize_made *made;    /* written as they are; NULL (default): none */
     const imatrix *importance;    /* NULL (default): all inputs count the same */
     const char *importance_path;  /* for the metadata; NULL: none */
     bool allow_requantize;        /* matrices may be quantized already; default false */

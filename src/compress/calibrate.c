@@ -1,0 +1,448 @@
+/* Calibrated quantizing: matrix after matrix, on the inputs that the quantized model makes. */
+#include "compress/calibrate.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "compress/allocate.h"
+#include "compress/gptq.h"
+#include "compress/imatrix_collect.h"
+#include "compress/sensitivity.h"
+#include "kernels/ref/unpack.h"
+
+#define DAMPING 0.01
+
+calibrate_options calibrate_options_default(void)
+{
+    return (calibrate_options){.n_context = 512, .n_windows = 128};
+}
+
+typedef struct calibration {
+    const calibrate_options *o;
+    walk *w;
+    token_list tokens;
+    int32_t n_windows;
+    quantize_made *made;
+    int32_t embed_step, output_step; /* of the plan */
+    /* For each side, the original and the quantized: what is alive before step `at`. */
+    uint8_t *states[2];
+    uint64_t state_bytes; /* of one window and side */
+    int32_t at;
+    weight *students; /* [n_matrices] what the quantized model multiplies with */
+    weight *teachers; /* [n_matrices] */
+    const uint8_t *tables[2];
+    dtype table_types[2];
+    double done; /* progress */
+} calibration;
+
+static lace_status advance(calibration *c, const char *what, double done, lace_error *err)
+{
+    c->done = done > c->done ? done : c->done;
+    if (c->o->on_progress && !c->o->on_progress(c->o->progress_user, what, c->done))
+        return error_set(err, LACE_E_CANCELLED, "cancelled");
+    return LACE_OK;
+}
+
+/* ---- Two models in one ----------------------------------------------------------------------- */
+
+enum { TEACHER, STUDENT };
+
+/* From now on the walk computes with the weights of that side. */
+static void become(calibration *c, int side)
+{
+    model *m = c->w->m;
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        weight *from = side == STUDENT && c->students[i].impl ? c->students : c->teachers;
+        *m->matrices[i].target = from[i];
+    }
+    c->w->p->steps[c->embed_step].a.embed.table = c->tables[side];
+    c->w->p->steps[c->embed_step].a.embed.type = c->table_types[side];
+}
+
+static lace_status find_steps(calibration *c, lace_error *err)
+{
+    walk *w = c->w;
+    c->embed_step = c->output_step = -1;
+    for (int32_t i = 0; i < walk_end(w); i++) {
+        if (w->p->steps[i].op == OP_EMBED)
+            c->embed_step = i;
+        if (walk_next_matrix(w, i) == i && w->p->steps[i].layer < 0)
+            c->output_step = i;
+    }
+    if (c->embed_step < 0 || c->output_step < 0)
+        return error_set(err, LACE_E_UNSUPPORTED, "a model without embedding or output");
+    for (int32_t i = 0; i < w->m->n_matrices; i++)
+        if (w->m->matrices[i].target->impl->act != ACT_F32)
+            return error_set(err, LACE_E_UNSUPPORTED, "calibration needs a model of plain numbers");
+    return LACE_OK;
+}
+
+/* ---- Quantized tensors ----------------------------------------------------------------------- */
+
+static struct quantize_made_tensor *find_made(const calibration *c, text name)
+{
+    return (struct quantize_made_tensor *)quantize_made_find(c->made, name);
+}
+
+/* Decode a matrix and let the student multiply with it. */
+static lace_status use_quantized(calibration *c, int32_t index, lace_error *err)
+{
+    const model_matrix *mm = &c->w->m->matrices[index];
+    const struct quantize_made_tensor *t = find_made(c, mm->source->name);
+    const matmul_impl *impl = c->w->m->kernels.exact[DTYPE_F32];
+    const weight *old = &c->teachers[index];
+    weight *s = &c->students[index];
+    int64_t n = old->n_cols;
+    uint64_t skipped = (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, n);
+    uint64_t stride = row_bytes(t->type, n);
+    float *rows = mem_alloc((size_t)(old->n_rows * n) * sizeof *rows);
+    if (!rows)
+        return error_nomem(err, "a matrix");
+    for (int64_t r = 0; r < old->n_rows; r++)
+        unpack_row(t->type, t->blocks + (skipped + (uint64_t)r) * stride, n, rows + r * n);
+    uint8_t *data = (uint8_t *)rows;
+    if (impl->packed_bytes) {
+        data = mem_map(impl->packed_bytes(DTYPE_F32, old->n_rows, n));
+        if (data)
+            impl->pack(DTYPE_F32, (uint8_t *)rows, old->n_rows, n, 0, old->n_rows, data);
+        mem_free(rows);
+    }
+    if (!data)
+        return error_nomem(err, "a matrix");
+    *s =
+        (weight){.type = DTYPE_F32, .n_rows = old->n_rows, .n_cols = n, .data = data, .impl = impl};
+    return LACE_OK;
+}
+
+static void drop_student(calibration *c, int32_t index)
+{
+    weight *s = &c->students[index];
+    if (!s->impl)
+        return;
+    if (s->impl->packed_bytes)
+        mem_unmap((uint8_t *)s->data, s->impl->packed_bytes(DTYPE_F32, s->n_rows, s->n_cols));
+    else
+        mem_free((uint8_t *)s->data);
+    *s = (weight){0};
+}
+
+/* Quantize one matrix, rows of a tensor, for the inputs that `s` has seen. */
+static lace_status quantize_matrix(calibration *c, int32_t index, const hessian *s,
+                                   hessian_factor factors[2], lace_error *err)
+{
+    const model_matrix *mm = &c->w->m->matrices[index];
+    struct quantize_made_tensor *t = find_made(c, mm->source->name);
+    const codec *how = t ? codec_find(t->type) : NULL;
+    const weight *old = &c->teachers[index];
+    int64_t n = old->n_cols;
+    if (!how || n % how->n_values != 0)
+        return LACE_OK;
+    bool is_rotated = how->is_rotated;
+    for (int k = 0; k < 2; k++) /* plain for the correction, and as the codec wants it */
+        if (!factors[k].h && (k == is_rotated || (k == 0 && s->c)))
+            TRY(hessian_factorize(s, k == 1, DAMPING, &factors[k], c->w->workers, err));
+    float *rows = mem_alloc((size_t)(old->n_rows * n) * sizeof *rows);
+    if (!rows)
+        return error_nomem(err, "a matrix");
+    uint64_t skipped = (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, n);
+    for (int64_t r = 0; r < old->n_rows; r++)
+        unpack_row(old->type, mm->blocks + (uint64_t)r * row_bytes(old->type, n), n, rows + r * n);
+    lace_status status = LACE_OK;
+    if (s->c)
+        status = hessian_correct(s, &factors[0], rows, old->n_rows, c->w->workers, err);
+    if (status == LACE_OK)
+        status = gptq_quantize(how, &factors[is_rotated], rows, old->n_rows,
+                               t->blocks + skipped * row_bytes(t->type, n), c->w->workers, err);
+    mem_free(rows);
+    return status;
+}
+
+static int32_t index_of(const calibration *c, const model_matrix *mm)
+{
+    return (int32_t)(mm - c->w->m->matrices);
+}
+
+/* All matrices of a step; the student has them from now on. */
+static lace_status quantize_step(calibration *c, int32_t step_index, const hessian *s,
+                                 lace_error *err)
+{
+    walk_matrices x;
+    hessian_factor factors[2] = {0};
+    lace_status status = LACE_OK;
+    walk_matrices_view(c->w, step_index, &x);
+    for (int i = 0; i < x.n && status == LACE_OK && !x.n_experts; i++) {
+        int32_t index = index_of(c, x.sources[i]);
+        status = quantize_matrix(c, index, s, factors, err);
+        if (status == LACE_OK && find_made(c, x.sources[i]->source->name))
+            status = use_quantized(c, index, err);
+    }
+    hessian_factor_deinit(&factors[0]);
+    hessian_factor_deinit(&factors[1]);
+    return status;
+}
+
+/* ---- The walk -------------------------------------------------------------------------------- */
+
+static const lace_token *window(const calibration *c, int64_t i, int64_t n)
+{
+    return walk_spread_window(c->w, c->tokens.data, c->tokens.size, i, n);
+}
+
+/* The embedding and the output: inputs of the original's output, over some of the windows. */
+static lace_status quantize_output(calibration *c, lace_error *err)
+{
+    walk_matrices x;
+    hessian s;
+    int32_t n = c->n_windows < 64 ? c->n_windows : 64;
+    walk_matrices_view(c->w, c->output_step, &x);
+    TRY(hessian_init(&s, x.width, c->w->n_context, false, &c->w->m->kernels, err));
+    lace_status status = LACE_OK;
+    for (int32_t i = 0; i < n && status == LACE_OK; i++) {
+        status = advance(c, "reading", 0.10 + 0.12 * i / n, err);
+        if (status == LACE_OK)
+            status = walk_begin(c->w, window(c, i, n), err);
+        if (status != LACE_OK)
+            break;
+        walk_run(c->w, 0, c->output_step);
+        hessian_add(&s, (const float *)x.s->in[0].data, NULL, (int64_t)(x.s->in[0].stride / 4),
+                    x.n_rows, &c->w->m->kernels, c->w->workers);
+    }
+    if (status == LACE_OK)
+        status = quantize_step(c, c->output_step, &s, err);
+    hessian_deinit(&s);
+    const struct quantize_made_tensor *table = find_made(c, c->w->m->embedding->name);
+    if (status == LACE_OK && table && c->w->m->embedding == x.sources[0]->source) {
+        c->tables[STUDENT] = table->blocks;
+        c->table_types[STUDENT] = table->type;
+    }
+    return status;
+}
+
+/* Take both sides of a window from where they are to a step; their inputs of it are added to s. */
+static lace_status walk_window(calibration *c, int32_t i, int32_t to, uint8_t *const next[2],
+                               uint64_t next_bytes, float *kept, hessian *s, lace_error *err)
+{
+    walk_matrices x;
+    TRY(walk_begin(c->w, window(c, i, c->n_windows), err));
+    for (int side = TEACHER; side <= STUDENT; side++) {
+        become(c, side);
+        if (c->at > 0)
+            walk_restore(c->w, c->at, c->states[side] + (uint64_t)i * c->state_bytes);
+        walk_run(c->w, c->at, to);
+        walk_save(c->w, to, next[side] + (uint64_t)i * next_bytes);
+        walk_matrices_view(c->w, to, &x);
+        if (side == TEACHER)
+            memcpy(kept, x.s->in[0].data, (size_t)x.n_rows * x.s->in[0].stride);
+    }
+    hessian_add(s, (const float *)x.s->in[0].data, kept, (int64_t)(x.s->in[0].stride / 4), x.n_rows,
+                &c->w->m->kernels, c->w->workers);
+    return LACE_OK;
+}
+
+/* All windows up to the next matrix step; then its matrices are quantized. */
+static lace_status walk_to(calibration *c, int32_t to, double done, double more, lace_error *err)
+{
+    walk_matrices x;
+    hessian s;
+    walk_matrices_view(c->w, to, &x);
+    uint64_t next_bytes = walk_state_bytes(c->w, to), n_bytes = next_bytes * (uint64_t)c->n_windows;
+    uint8_t *next[2] = {mem_map(n_bytes), mem_map(n_bytes)};
+    float *kept = mem_alloc((size_t)x.n_rows * x.s->in[0].stride);
+    lace_status status = hessian_init(&s, x.width, c->w->n_context, true, &c->w->m->kernels, err);
+    if (status == LACE_OK && (!next[0] || !next[1] || !kept))
+        status = error_nomem(err, "the states of windows");
+    for (int32_t i = 0; i < c->n_windows && status == LACE_OK; i++) {
+        status = advance(c, "calibrating", done + more * 0.8 * i / c->n_windows, err);
+        if (status == LACE_OK)
+            status = walk_window(c, i, to, next, next_bytes, kept, &s, err);
+    }
+    become(c, TEACHER);
+    if (status == LACE_OK && !x.n_experts)
+        status = quantize_step(c, to, &s, err);
+    for (int side = 0; side < 2; side++) {
+        mem_unmap(c->states[side], c->state_bytes * (uint64_t)c->n_windows);
+        c->states[side] = next[side];
+    }
+    c->state_bytes = next_bytes;
+    c->at = to;
+    mem_free(kept);
+    hessian_deinit(&s);
+    return status;
+}
+
+/* What an earlier layer multiplied with is not needed again. */
+static void drop_before(calibration *c, int32_t layer)
+{
+    for (int32_t i = 0; i < c->output_step; i++) {
+        walk_matrices x;
+        if (walk_next_matrix(c->w, i) != i || c->w->p->steps[i].layer >= layer)
+            continue;
+        walk_matrices_view(c->w, i, &x);
+        for (int k = 0; k < x.n; k++)
+            drop_student(c, index_of(c, x.sources[k]));
+    }
+}
+
+static lace_status quantize_layers(calibration *c, lace_error *err)
+{
+    int32_t n_steps = 0, done = 0;
+    for (int32_t i = 0; i < c->output_step; i++)
+        n_steps += walk_next_matrix(c->w, i) == i;
+    for (int32_t i = walk_next_matrix(c->w, 0); i < c->output_step;
+         i = walk_next_matrix(c->w, i + 1), done++) {
+        TRY(walk_to(c, i, 0.25 + 0.75 * done / n_steps, 0.75 / n_steps, err));
+        drop_before(c, c->w->p->steps[i].layer);
+    }
+    return LACE_OK;
+}
+
+/* ---- Types ----------------------------------------------------------------------------------- */
+
+/* The tensors to make: all matrices but experts, each once. */
+static lace_status list_tensors(calibration *c, lace_error *err)
+{
+    const model *m = c->w->m;
+    c->made = mem_calloc(1, sizeof *c->made);
+    if (c->made)
+        c->made->tensors = mem_calloc((size_t)m->n_matrices, sizeof *c->made->tensors);
+    if (!c->made || !c->made->tensors)
+        return error_nomem(err, "the list of tensors");
+    mix_context context = {.n_layers = m->config.n_layers,
+                           .n_experts = m->config.n_experts,
+                           .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
+                           .is_tied = weights_find(m->files, "output.weight") == NULL,
+                           .has_importance = true};
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        const tensor *t = m->matrices[i].source;
+        if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_made(c, t->name))
+            continue;
+        struct quantize_made_tensor *made = &c->made->tensors[c->made->n];
+        made->type = mix_type_of(c->o->mix, &context, t);
+        if (!codec_find(made->type))
+            continue;
+        snprintf(made->name, sizeof made->name, "%.*s", (int)t->name.size, t->name.data);
+        c->made->n++;
+    }
+    return LACE_OK;
+}
+
+static lace_status take_memory(calibration *c, lace_error *err)
+{
+    for (size_t i = 0; i < c->made->n; i++) {
+        struct quantize_made_tensor *t = &c->made->tensors[i];
+        const tensor *from = weights_find(c->w->m->files, t->name);
+        t->blocks = mem_calloc(1, (size_t)row_bytes(t->type, (int64_t)from->n_values));
+        if (!t->blocks)
+            return error_nomem(err, "the quantized tensors");
+    }
+    return LACE_OK;
+}
+
+static bool report_sensitivity(void *user, double done)
+{
+    calibration *c = user;
+    return advance(c, "measuring", 0.10 * done, NULL) == LACE_OK;
+}
+
+/* Types by what they cost, for a file of o->size bytes. */
+static lace_status choose_types(calibration *c, lace_error *err)
+{
+    static const dtype types[] = {DTYPE_S2, DTYPE_S3, DTYPE_S4, DTYPE_S5, DTYPE_S6};
+    /* The mean square errors of the tables for a normal distribution. */
+    static const double errors[] = {0.1175, 0.03454, 0.009501, 0.002505, 0.000645};
+    enum { N_TYPES = 5, REFERENCE = 1 };
+    const weights *files = c->w->m->files;
+    size_t n = c->made->n;
+    double *kls = mem_calloc(n, sizeof *kls);
+    allocate_item *items = mem_calloc(n, sizeof *items);
+    lace_status status = kls && items ? LACE_OK : error_nomem(err, "the list of tensors");
+    if (status == LACE_OK)
+        status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, types[REFERENCE],
+                                     c->made, kls, report_sensitivity, c, err);
+    /* All that is not in these tensors, with room for what is new in the metadata. */
+    uint64_t rest = weights_file_bytes(files) + 512;
+    for (size_t i = 0; i < n && status == LACE_OK; i++) {
+        const tensor *t = weights_find(files, c->made->tensors[i].name);
+        rest += 32 - t->n_bytes;
+        items[i].n = t->shape.dims[0] % 128 == 0 ? N_TYPES : 1;
+        for (int k = 0; k < items[i].n; k++) {
+            bool is_own = items[i].n > 1;
+            dtype type = is_own ? types[k] : c->made->tensors[i].type;
+            items[i].n_bytes[k] = row_bytes(type, (int64_t)t->n_values);
+            items[i].cost[k] = kls[i] * errors[k] / errors[REFERENCE];
+        }
+    }
+    if (status == LACE_OK &&
+        (rest > c->o->size || allocate(items, n, c->o->size - rest) > c->o->size - rest))
+        status = error_set(err, LACE_E_ARG, "no types are small enough for %llu bytes",
+                           (unsigned long long)c->o->size);
+    for (size_t i = 0; i < n && status == LACE_OK; i++)
+        if (items[i].n > 1)
+            c->made->tensors[i].type = types[items[i].chosen];
+    mem_free(kls);
+    mem_free(items);
+    return status;
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+static lace_status prepare(calibration *c, lace_error *err)
+{
+    model *m = c->w->m;
+    TRY(find_steps(c, err));
+    TRY(walk_tokenize(c->w, c->o->text, c->o->n_bytes, &c->tokens, err));
+    int64_t n_all = (int64_t)c->tokens.size / c->w->n_context;
+    c->n_windows = c->o->n_windows < n_all ? c->o->n_windows : (int32_t)n_all;
+    c->students = mem_calloc((size_t)m->n_matrices, sizeof *c->students);
+    c->teachers = mem_calloc((size_t)m->n_matrices, sizeof *c->teachers);
+    if (!c->students || !c->teachers)
+        return error_nomem(err, "the list of matrices");
+    for (int32_t i = 0; i < m->n_matrices; i++)
+        c->teachers[i] = *m->matrices[i].target;
+    for (int side = 0; side < 2; side++) {
+        c->tables[side] = m->embedding->data;
+        c->table_types[side] = m->embedding->type;
+    }
+    TRY(list_tensors(c, err));
+    if (c->o->size)
+        TRY(choose_types(c, err));
+    return take_memory(c, err);
+}
+
+lace_status calibrate_model(const char *input, const calibrate_options *options,
+                            quantize_made **out, lace_error *err)
+{
+    calibration c = {.o = options};
+    weights *files;
+    *out = NULL;
+    TRY(weights_open(input, &files, err));
+    if (!weights_gguf(files)) {
+        weights_close(files);
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "%s: calibration wants a GGUF file; lace convert makes one", input);
+    }
+    walk_options o = walk_options_default();
+    o.n_context = options->n_context;
+    o.n_threads = options->n_threads;
+    TRY(walk_open(files, &o, &c.w, err));
+    lace_status status = prepare(&c, err);
+    if (status == LACE_OK)
+        status = quantize_output(&c, err);
+    if (status == LACE_OK)
+        status = quantize_layers(&c, err);
+    for (int32_t i = 0; c.students && i < c.w->m->n_matrices; i++)
+        drop_student(&c, i);
+    for (int side = 0; side < 2; side++)
+        mem_unmap(c.states[side], c.state_bytes * (uint64_t)c.n_windows);
+    mem_free(c.students);
+    mem_free(c.teachers);
+    token_list_deinit(&c.tokens);
+    walk_close(c.w);
+    if (status == LACE_OK)
+        *out = c.made;
+    else
+        quantize_made_free(c.made);
+    return status;
+}
