@@ -300,6 +300,30 @@ static lace_status quantize_layers(calibration *c, lace_error *err)
 
 /* ---- Types ----------------------------------------------------------------------------------- */
 
+static mix_context context_of(const model *m)
+{
+    return (mix_context){.n_layers = m->config.n_layers,
+                         .n_experts = m->config.n_experts,
+                         .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
+                         .is_tied = weights_find(m->files, "output.weight") == NULL,
+                         .has_importance = true};
+}
+
+/* Bytes of the file without the tensors of the list, with room for what is new in the metadata. */
+static uint64_t bytes_of_rest(const calibration *c)
+{
+    const weights *files = c->w->m->files;
+    mix_context context = context_of(c->w->m);
+    uint64_t n = weights_file_bytes(files) + 512;
+    for (size_t i = 0; i < weights_count(files); i++) {
+        const tensor *t = weights_at(files, i);
+        bool is_made = find_made(c, t->name) != NULL;
+        dtype type = mix_is_matrix(t) ? mix_type_of(c->o->mix, &context, t) : DTYPE_F32;
+        n += 32 - t->n_bytes + (is_made ? 0 : row_bytes(type, (int64_t)t->n_values));
+    }
+    return n;
+}
+
 /* The tensors to make: all matrices but experts, each once. */
 static lace_status list_tensors(calibration *c, lace_error *err)
 {
@@ -309,11 +333,7 @@ static lace_status list_tensors(calibration *c, lace_error *err)
         c->made->tensors = mem_calloc((size_t)m->n_matrices, sizeof *c->made->tensors);
     if (!c->made || !c->made->tensors)
         return error_nomem(err, "the list of tensors");
-    mix_context context = {.n_layers = m->config.n_layers,
-                           .n_experts = m->config.n_experts,
-                           .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
-                           .is_tied = weights_find(m->files, "output.weight") == NULL,
-                           .has_importance = true};
+    mix_context context = context_of(m);
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const tensor *t = m->matrices[i].source;
         if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_made(c, t->name))
@@ -361,11 +381,9 @@ static lace_status choose_types(calibration *c, lace_error *err)
     if (status == LACE_OK)
         status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, types[REFERENCE],
                                      c->made, kls, report_sensitivity, c, err);
-    /* All that is not in these tensors, with room for what is new in the metadata. */
-    uint64_t rest = weights_file_bytes(files) + 512;
+    uint64_t rest = bytes_of_rest(c);
     for (size_t i = 0; i < n && status == LACE_OK; i++) {
         const tensor *t = weights_find(files, c->made->tensors[i].name);
-        rest += 32 - t->n_bytes;
         items[i].n = t->shape.dims[0] % 128 == 0 ? N_TYPES : 1;
         for (int k = 0; k < items[i].n; k++) {
             bool is_own = items[i].n > 1;

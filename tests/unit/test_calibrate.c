@@ -1,0 +1,375 @@
+/* compress/hessian.c, gptq.c, allocate.c, walk.c, calibrate.c: calibrated quantizing. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "compress/allocate.h"
+#include "compress/calibrate.h"
+#include "compress/gptq.h"
+#include "compress/walk.h"
+#include "kernels/ref/unpack.h"
+#include "random_blocks.h"
+#include "scratch.h"
+#include "tap.h"
+#include "tensor/rotate.h"
+#include "tiny_model.h"
+
+enum { N = 128, TOKENS = 192, ROWS = 24 };
+
+static bool is_ok(lace_status status, const lace_error *err)
+{
+    if (status != LACE_OK)
+        tap_note("%s", err->text);
+    return status == LACE_OK;
+}
+
+static pool *workers;
+static kernel_table kernels;
+static float x[TOKENS * N], y[TOKENS * N], weights_of[ROWS * N];
+
+/* Inputs that depend on each other: neighbours share most of what they are. */
+static void make_inputs(void)
+{
+    lace_error err;
+    if (!workers)
+        CHECK(is_ok(pool_create(2, &workers, &err), &err));
+    kernels_init(&kernels, cpu_level_detect());
+    random_floats(1, TOKENS * N, x);
+    random_floats(2, TOKENS * N, y);
+    random_floats(3, ROWS * N, weights_of);
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 1; i < N; i++)
+            x[t * N + i] += 0.9f * x[t * N + i - 1];
+    for (int i = 0; i < TOKENS * N; i++)
+        y[i] = x[i] + 0.1f * y[i];
+}
+
+static hessian make_hessian(bool has_other)
+{
+    hessian s;
+    lace_error err;
+    CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, &kernels, &err), &err));
+    hessian_add(&s, x, y, N, TOKENS, &kernels, workers);
+    return s;
+}
+
+/* ---- Hessians -------------------------------------------------------------------------------- */
+
+static void a_hessian_is_the_sum_of_products(void)
+{
+    make_inputs();
+    hessian s = make_hessian(true);
+    double most = 0;
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < N; k++) {
+            double h = 0, c = 0;
+            for (int t = 0; t < TOKENS; t++) {
+                h += (double)x[t * N + i] * x[t * N + k];
+                c += (double)y[t * N + i] * x[t * N + k];
+            }
+            if (k <= i)
+                most = fmax(most, fabs(h - s.h[i * N + k]));
+            most = fmax(most, fabs(c - s.c[i * N + k]));
+        }
+    CHECK(s.n_rows == TOKENS && most < 1e-3); /* sums of 192 products, about 300, in float */
+    hessian_deinit(&s);
+}
+
+static void the_factor_is_that_of_the_inverse(void)
+{
+    make_inputs();
+    hessian s = make_hessian(false);
+    for (int is_rotated = 0; is_rotated < 2; is_rotated++) {
+        hessian_factor f;
+        lace_error err;
+        CHECK(is_ok(hessian_factorize(&s, is_rotated, 0.01, &f, workers, &err), &err));
+        double most = 0;
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < N; k++) {
+                double product = 0; /* of h and u'u */
+                for (int a = 0; a < N; a++) {
+                    double inverse = 0;
+                    for (int b = 0; b <= (a < k ? a : k); b++)
+                        inverse += (double)f.u[b * N + a] * f.u[b * N + k];
+                    product += f.h[i * N + a] * inverse;
+                }
+                most = fmax(most, fabs(product - (i == k)));
+            }
+        if (!CHECK(most < 1e-2))
+            tap_note("rotated %d: %g from the identity", is_rotated, most);
+        CHECK(f.u[5 * N + 2] == 0);
+        hessian_factor_deinit(&f);
+    }
+    hessian_deinit(&s);
+}
+
+/* The squared distance of what rows make of x from what weights_of makes of y. */
+static double distance(const float *rows)
+{
+    double sum = 0;
+    for (int t = 0; t < TOKENS; t++)
+        for (int r = 0; r < ROWS; r++) {
+            double d = 0;
+            for (int i = 0; i < N; i++)
+                d += (double)rows[r * N + i] * x[t * N + i] -
+                     (double)weights_of[r * N + i] * y[t * N + i];
+            sum += d * d;
+        }
+    return sum;
+}
+
+static void corrected_rows_make_what_the_original_made(void)
+{
+    static float rows[ROWS * N];
+    make_inputs();
+    hessian s = make_hessian(true);
+    hessian_factor f;
+    lace_error err;
+    CHECK(is_ok(hessian_factorize(&s, false, 0.01, &f, workers, &err), &err));
+    memcpy(rows, weights_of, sizeof rows);
+    CHECK(is_ok(hessian_correct(&s, &f, rows, ROWS, workers, &err), &err));
+    double before = distance(weights_of), after = distance(rows);
+    tap_note("%g of the distance without", after / before);
+    CHECK(after < 0.9 * before);
+    hessian_factor_deinit(&f);
+    hessian_deinit(&s);
+}
+
+static void inputs_that_are_not_finite_are_an_error(void)
+{
+    make_inputs();
+    x[7] = INFINITY;
+    hessian s = make_hessian(false);
+    hessian_factor f;
+    lace_error err;
+    CHECK(hessian_factorize(&s, false, 0.01, &f, workers, &err) == LACE_E_NUMERIC);
+    hessian_deinit(&s);
+}
+
+/* ---- Feedback -------------------------------------------------------------------------------- */
+
+/* tr(dW H dW') of blocks against weights_of. */
+static double loss(dtype type, const uint8_t *blocks, const hessian *s)
+{
+    double sum = 0;
+    for (int r = 0; r < ROWS; r++) {
+        float row[N];
+        unpack_row(type, blocks + (uint64_t)r * row_bytes(type, N), N, row);
+        for (int i = 0; i < N; i++)
+            for (int k = 0; k < N; k++)
+                sum += (double)(row[i] - weights_of[r * N + i]) * (row[k] - weights_of[r * N + k]) *
+                       s->h[(i > k ? i : k) * N + (i > k ? k : i)];
+    }
+    return sum;
+}
+
+static void feedback_lowers_the_error_of_the_outputs(void)
+{
+    static const dtype types[] = {DTYPE_S2,   DTYPE_S3,   DTYPE_S4,     DTYPE_S6,
+                                  DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_IQ4_NL, DTYPE_Q8_0};
+    static uint8_t plain[ROWS * N * 2], fed[ROWS * N * 2];
+    static float rows[ROWS * N];
+    make_inputs();
+    hessian s = make_hessian(false);
+    hessian_factor f[2];
+    lace_error err;
+    for (int i = 0; i < 2; i++)
+        CHECK(is_ok(hessian_factorize(&s, i, 0.01, &f[i], workers, &err), &err));
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const codec *c = codec_find(types[i]);
+        codec_encode(c, weights_of, NULL, ROWS * N, plain);
+        memcpy(rows, weights_of, sizeof rows);
+        CHECK(is_ok(gptq_quantize(c, &f[c->is_rotated], rows, ROWS, fed, workers, &err), &err));
+        double ratio = loss(types[i], fed, &s) / loss(types[i], plain, &s);
+        tap_note("%s: %.3f of the error of plain rounding", dtype_describe(types[i])->name, ratio);
+        CHECK(ratio < 0.7);
+    }
+    hessian_factor_deinit(&f[0]);
+    hessian_factor_deinit(&f[1]);
+    hessian_deinit(&s);
+}
+
+/* ---- Allocation ------------------------------------------------------------------------------ */
+
+static double cost_of(const allocate_item *items, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += items[i].cost[items[i].chosen];
+    return sum;
+}
+
+static void allocation_is_near_the_best_that_fits(void)
+{
+    enum { N_ITEMS = 6, BUDGET = 100 };
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        allocate_item items[N_ITEMS];
+        float random[2 * N_ITEMS];
+        random_floats(seed, 2 * N_ITEMS, random);
+        for (int i = 0; i < N_ITEMS; i++) {
+            items[i] = (allocate_item){.n = 3};
+            for (int c = 0; c < 3; c++) {
+                items[i].n_bytes[c] = (uint64_t)(5 + 4 * fabsf(random[2 * i])) * (uint64_t)(c + 2);
+                items[i].cost[c] = fabs((double)random[2 * i + 1]) * pow(0.27, c);
+            }
+        }
+        uint64_t used = allocate(items, N_ITEMS, BUDGET);
+        double found = cost_of(items, N_ITEMS), best = INFINITY;
+        for (int code = 0; code < 729; code++) { /* 3^6 */
+            uint64_t n_bytes = 0;
+            for (int i = 0, rest = code; i < N_ITEMS; i++, rest /= 3)
+                n_bytes += items[i].n_bytes[items[i].chosen = rest % 3];
+            if (n_bytes <= BUDGET)
+                best = fmin(best, cost_of(items, N_ITEMS));
+        }
+        if (!CHECK(used <= BUDGET && found <= 1.25 * best))
+            tap_note("seed %d: cost %g, the best is %g", (int)seed, found, best);
+    }
+    allocate_item large = {.n = 1, .n_bytes = {50}};
+    CHECK(allocate(&large, 1, 10) == 50);
+}
+
+/* ---- Whole models ---------------------------------------------------------------------------- */
+
+static const char text_to_read[] =
+    "A small house stood at the end of the lane. Nobody had lived in it for years, and the garden "
+    "had grown over the windows. One day a child found the key under a stone. It was old and heavy "
+    "and it fitted the lock. Inside there was a table, a chair, and a clock that still went.";
+
+static void write_model(const char *name)
+{
+    tiny_options o = tiny_options_default();
+    o.n_embd = o.n_ff = 128;
+    o.type = DTYPE_F32;
+    gguf_writer *w = NULL;
+    lace_error err;
+    CHECK(is_ok(tiny_model_create(&o, &w, &err), &err) &&
+          is_ok(gguf_writer_to_file(w, scratch_path(name), NULL, NULL, &err), &err));
+    gguf_writer_free(w);
+}
+
+static void a_walk_in_parts_is_a_walk(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    weights *files = NULL;
+    walk *w = NULL;
+    token_list tokens = {0};
+    walk_options o = walk_options_default();
+    lace_error err;
+    o.n_context = 32;
+    CHECK(is_ok(weights_open(scratch_path("in.gguf"), &files, &err), &err));
+    CHECK(is_ok(walk_open(files, &o, &w, &err), &err));
+    CHECK(is_ok(walk_tokenize(w, text_to_read, strlen(text_to_read), &tokens, &err), &err));
+    CHECK(tokens.size % 32 == 0 && tokens.size >= 64);
+    static float whole[32 * 320];
+    CHECK(w->m->config.n_vocab == 320 && is_ok(walk_begin(w, tokens.data, &err), &err));
+    walk_run(w, 0, walk_end(w));
+    for (int i = 0; i < 32; i++)
+        memcpy(whole + 320 * i, plan_logits(w->p, i), 320 * sizeof(float));
+    /* The same with another window in between, before each matrix step. */
+    for (int32_t i = walk_next_matrix(w, 0); i < walk_end(w); i = walk_next_matrix(w, i + 1)) {
+        uint8_t *state = mem_alloc((size_t)walk_state_bytes(w, i));
+        CHECK(is_ok(walk_begin(w, tokens.data, &err), &err));
+        walk_run(w, 0, i);
+        walk_save(w, i, state);
+        CHECK(is_ok(walk_begin(w, tokens.data + 32, &err), &err));
+        walk_run(w, 0, walk_end(w));
+        CHECK(is_ok(walk_begin(w, tokens.data, &err), &err));
+        walk_restore(w, i, state);
+        /* Keys and values are not part of a state: steps are left between matrices only. */
+        bool is_whole = w->p->steps[i].op != OP_MATMUL_ADD || w->p->steps[i].layer < 0;
+        walk_run(w, i, walk_end(w));
+        for (int k = 0; k < 32 && is_whole; k++)
+            CHECK(memcmp(whole + 320 * k, plan_logits(w->p, k), 320 * sizeof(float)) == 0);
+        mem_free(state);
+    }
+    walk_close(w);
+    token_list_deinit(&tokens);
+    scratch_remove();
+}
+
+static void calibrate_to(const char *name, const calibrate_options *options, int n_threads)
+{
+    quantize_made *made = NULL;
+    quantize_options q = quantize_options_default();
+    calibrate_options o = *options;
+    lace_error err;
+    o.n_threads = q.n_threads = n_threads;
+    CHECK(is_ok(calibrate_model(scratch_path("in.gguf"), &o, &made, &err), &err));
+    q.mix = o.mix;
+    q.made = made;
+    CHECK(is_ok(quantize_model(scratch_path("in.gguf"), scratch_path(name), &q, NULL, &err), &err));
+    quantize_made_free(made);
+}
+
+static long size_of(const char *name)
+{
+    FILE *f = fopen(scratch_path(name), "rb");
+    if (!f || fseek(f, 0, SEEK_END) != 0)
+        return -1;
+    long n = ftell(f);
+    fclose(f);
+    return n;
+}
+
+static void a_calibrated_model_is_the_same_for_any_threads(void)
+{
+    char command[1024];
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    calibrate_options o = calibrate_options_default();
+    o.mix = mix_find("s4");
+    o.text = text_to_read;
+    o.n_bytes = strlen(text_to_read);
+    o.n_context = 32;
+    calibrate_to("1.gguf", &o, 1);
+    calibrate_to("3.gguf", &o, 3);
+    snprintf(command, sizeof command, "cmp %s %s", scratch_path("1.gguf"), scratch_path("3.gguf"));
+    CHECK(system(command) == 0);
+    scratch_remove();
+}
+
+static void a_size_is_kept(void)
+{
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    calibrate_options o = calibrate_options_default();
+    o.mix = mix_find("s4");
+    o.text = text_to_read;
+    o.n_bytes = strlen(text_to_read);
+    o.n_context = 32;
+    calibrate_to("s4.gguf", &o, 2);
+    long plain = size_of("s4.gguf");
+    o.size = (uint64_t)plain - 2000;
+    calibrate_to("small.gguf", &o, 2);
+    long small = size_of("small.gguf");
+    tap_note("%ld bytes for %ld", small, plain - 2000);
+    CHECK(small > 0 && small <= plain - 2000 && small > plain - 20000);
+    quantize_made *made;
+    lace_error err;
+    o.size = 1000;
+    CHECK(calibrate_model(scratch_path("in.gguf"), &o, &made, &err) == LACE_E_ARG && !made);
+    o.n_bytes = 10;
+    CHECK(calibrate_model(scratch_path("in.gguf"), &o, &made, &err) == LACE_E_ARG &&
+          strstr(err.text, "fewer than one window"));
+    scratch_remove();
+}
+
+int main(void)
+{
+    CASE(a_hessian_is_the_sum_of_products);
+    CASE(the_factor_is_that_of_the_inverse);
+    CASE(corrected_rows_make_what_the_original_made);
+    CASE(inputs_that_are_not_finite_are_an_error);
+    CASE(feedback_lowers_the_error_of_the_outputs);
+    CASE(allocation_is_near_the_best_that_fits);
+    CASE(a_walk_in_parts_is_a_walk);
+    CASE(a_calibrated_model_is_the_same_for_any_threads);
+    CASE(a_size_is_kept);
+    pool_free(workers);
+    return tap_end();
+}
