@@ -234,6 +234,13 @@ static void make_starts(const activations *a, int64_t n_tokens, int32_t *out)
     }
 }
 
+/* The gemm's products: the scales are without its factor, and its zeros are not quite zero. */
+ALWAYS_INLINE vf unscaled(const float *y)
+{
+    vf product = v_mul(v_load(y), v_set(GEMM_SCALE_FACTOR));
+    return v_select_less(v_abs(product), v_set(1e-30f), v_set(0), product);
+}
+
 static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activations *a,
                           const int32_t *starts, int64_t n_tokens, float *out, int64_t out_stride)
 {
@@ -256,9 +263,8 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
             gemm_avx512vnni[0][0](&g);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
-                vf factor = v_set(GEMM_SCALE_FACTOR); /* the scales are without it */
-                store_part(at, v_mul(v_load(y[i]), factor), n_rows - row);
-                store_part(at + VW, v_mul(v_load(y[i] + VW), factor), n_rows - row - VW);
+                store_part(at, unscaled(y[i]), n_rows - row);
+                store_part(at + VW, unscaled(y[i] + VW), n_rows - row - VW);
             }
         }
     }
