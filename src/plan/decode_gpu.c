@@ -4,7 +4,6 @@
 
 #include <sched.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -249,7 +248,7 @@ lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_ba
 {
     *out = NULL;
     decode_form form;
-    if (!g->has_overlap || getenv("LACE_GPU_GENERAL") || !match_plan(p, &form))
+    if (!g->has_overlap || !match_plan(p, &form))
         return LACE_OK;
     gpu_decode *d = mem_calloc(1, sizeof *d);
     if (!d) {
@@ -547,16 +546,16 @@ static lace_status launch_begin(gpu_decode *d, bool chooses, lace_error *err)
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* How many blocks share a head's context (as a power of two): about one page for each warp. */
+/*
+ * How many blocks share a head's context, as a power of two: about one piece of 16 positions for
+ * each warp while that is to be had with 8 blocks, which are quicker to come together than 16.
+ */
 static int cluster_for(const gpu_decode *d, int32_t position)
 {
-    int32_t n_pages = position / 32 + 1, most = d->g->info.n_processors / d->n_kv_heads;
-    const char *forced = getenv("LACE_GPU_CLUSTER");
-    if (forced)
-        return atoi(forced);
+    int32_t n_pieces = position / 16 + 1, most = d->g->info.n_processors / d->n_kv_heads;
     int log2 = 1;
     while (log2 + 1 < N_CLUSTERS && (2 << log2) <= most &&
-           n_pages > (1 << log2) * DECODE_ATTEND_WARPS)
+           n_pieces > (1 << log2) * DECODE_ATTEND_WARPS * (log2 < 3 ? 1 : 5))
         log2++;
     return log2;
 }

@@ -425,15 +425,15 @@ __device__ __forceinline__ uint32_t pack_rest(float a, float b, uint32_t high)
 }
 
 /*
- * One cluster for each head of k; its blocks share the pages of the context, each warp takes whole
- * pages of 32 positions. The heads of q that belong to it are the rows of the mma: rows 0..7 their
+ * One cluster for each head of k; its blocks share the context, each warp takes pieces of 16
+ * positions and has the next piece on its way while it works on one. The heads of q that belong to it are the rows of the mma: rows 0..7 their
  * high halves, rows 8..15 the rest, so scores have the precision of floats; the same for the
  * probabilities. Partial results are pushed to the block that adds them up.
  */
 template <int DIM> __device__ __forceinline__ void attend_token(const decode_attention &p)
 {
     namespace cg = cooperative_groups;
-    constexpr int PAGE = 32, ROW = 2 * DIM + 16, CHUNKS = DIM / 8, WARPS = DECODE_ATTEND_WARPS;
+    constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8, WARPS = DECODE_ATTEND_WARPS;
     constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
     extern __shared__ __align__(128) uint8_t page_memory[];
     __shared__ __align__(16) float raw[MOST + 2][DIM]; /* q of the heads, then k and v */
@@ -453,19 +453,22 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     const int group = p.n_heads / kv.n_heads;
     const int position = __ldcg(&p.state->position), sequence = __ldcg(&p.state->sequence);
     const int first = p.window && position + 1 > p.window ? position + 1 - p.window : 0;
-    const int first_page = first / PAGE, last_page = position / PAGE;
+    const int first_piece = first / PIECE, last_piece = position / PIECE;
     const int *table = kv.tables + (int64_t)sequence * kv.pages_per_sequence;
     const int stride = n_blocks * WARPS;
-    uint8_t *k_page = page_memory + warp * 2 * PAGE * ROW, *v_page = k_page + PAGE * ROW;
-    const uint32_t k_at = shared_address(k_page), v_at = shared_address(v_page);
+    /* Two stages, each of keys and values. */
+    constexpr int STAGE = 2 * PIECE * ROW;
+    uint8_t *pieces = page_memory + warp * 2 * STAGE;
+    const uint32_t pieces_at = shared_address(pieces);
 
-    /* A page of keys or values on its way; rows that are not written yet become zeros. */
-    auto fetch = [&](int page, uint32_t to, uint64_t offset) {
-        if (page <= last_page) {
-            const uint8_t *from = kv.data + (uint64_t)__ldg(table + page) * kv.page_bytes + offset +
-                                  (uint64_t)head * PAGE * (2 * DIM);
-            int n_rows = min(PAGE, position - page * PAGE);
-            for (int i = lane; i < PAGE * CHUNKS; i += 32) {
+    /* A piece of keys or values on its way; rows that are not written yet become zeros. */
+    auto fetch = [&](int piece, uint32_t to, uint64_t offset) {
+        if (piece <= last_piece) {
+            int page = __ldg(table + piece / 2);
+            const uint8_t *from = kv.data + (uint64_t)page * kv.page_bytes + offset +
+                                  (uint64_t)(head * PAGE + piece % 2 * PIECE) * (2 * DIM);
+            int n_rows = min(PIECE, position - piece * PIECE);
+            for (int i = lane; i < PIECE * CHUNKS; i += 32) {
                 int row = i / CHUNKS, chunk = i - row * CHUNKS;
                 copy_16(to + row * ROW + 16 * chunk, from + row * (2 * DIM) + 16 * chunk,
                         row < n_rows);
@@ -473,9 +476,13 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
         }
         copies_commit();
     };
-    int page = first_page + rank * WARPS + warp;
-    fetch(page, k_at, kv.k_offset);
-    fetch(page, v_at, kv.v_offset);
+    auto fetch_both = [&](int piece, int stage) {
+        fetch(piece, pieces_at + stage * STAGE, kv.k_offset);
+        fetch(piece, pieces_at + stage * STAGE + PIECE * ROW, kv.v_offset);
+    };
+    int piece = first_piece + rank * WARPS + warp;
+    fetch_both(piece, 0);
+    fetch_both(piece + stride, 1);
     /* The first kernel of a token made the angles, long ago. */
     for (int i = tid; p.angles && i < p.n_dims; i += THREADS)
         turns[i] = __ldcg(p.angles + i);
@@ -485,7 +492,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     __syncthreads(); /* for `turns`: nobody waits for it behind the wait */
 
     wait_for_last();
-    const int owner = (last_page - first_page) % stride;
+    const int owner = (last_piece - first_piece) % stride;
     const bool owns = owner / WARPS == rank;
     const int n_vectors = group + (owns ? 2 : 0);
     const bool norms = p.q_norm || p.k_norm;
@@ -550,7 +557,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
             q_low[n][d1] = __float2half_rn(v.y - __half2float(h1));
         } else if (n < n_vectors) {
             int is_value = n - group;
-            __half *to = (__half *)(kv.data + (uint64_t)table[last_page] * kv.page_bytes +
+            __half *to = (__half *)(kv.data + (uint64_t)table[position / PAGE] * kv.page_bytes +
                                     (is_value ? kv.v_offset : kv.k_offset) +
                                     (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM));
             new_rows[is_value][d0] = to[d0] = __float2half_rn(v.x);
@@ -571,25 +578,27 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++)
         out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
-    for (; page <= last_page; page += stride) {
-        copies_wait<1>(); /* the keys are there: this lane's, then everyone's */
+    for (int stage = 0; piece <= last_piece; piece += stride, stage ^= 1) {
+        uint8_t *keys = pieces + stage * STAGE, *values = keys + PIECE * ROW;
+        const uint32_t k_at = pieces_at + stage * STAGE, v_at = k_at + PIECE * ROW;
+        copies_wait<3>(); /* the keys are there: this lane's, then everyone's */
         __syncwarp();
-        if (page == last_page)
+        if (piece == last_piece)
             for (int i = lane; i < CHUNKS; i += 32)
-                *(uint4 *)(k_page + (position % PAGE) * ROW + 16 * i) =
+                *(uint4 *)(keys + (position % PIECE) * ROW + 16 * i) =
                     *(const uint4 *)&new_rows[0][8 * i];
         __syncwarp();
-        float scores[4][2]; /* [8 positions][2 of them] of head r */
+        float scores[2][2]; /* [8 positions][2 of them] of head r */
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            float s[4] = {0, 0, 0, 0};
+        for (int n = 0; n < 2; n++) {
+            float s[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}}; /* two chains, each half as long */
 #pragma unroll
             for (int k = 0; k < DIM / 32; k++) {
                 uint32_t b[4];
                 load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 64 * k +
                                             16 * (lane >> 3));
-                mma_f16(s, q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
-                mma_f16(s, q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
+                mma_f16(s[0], q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
+                mma_f16(s[1], q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
                         b[2], b[3]);
             }
             if (DIM % 32) { /* the last 16: two matrices, given twice */
@@ -597,29 +606,25 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
                 uint32_t b[4];
                 load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 32 * k +
                                             16 * (lane >> 3 & 1));
-                mma_f16(s, q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+                mma_f16(s[0], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                int at = page * PAGE + 8 * n + 2 * c + h;
-                float v = s[h] + s[2 + h];
+                int at = piece * PIECE + 8 * n + 2 * c + h;
+                float v = s[0][h] + s[0][2 + h] + (s[1][h] + s[1][2 + h]);
                 if (p.softcap > 0)
                     v = p.softcap * tanhf(v / p.softcap);
                 scores[n][h] = at >= first && at <= position ? v : -INFINITY;
             }
         }
-        __syncwarp();
-        fetch(page + stride, k_at, kv.k_offset);
-        float now = most;
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            now = fmaxf(now, fmaxf(scores[n][0], scores[n][1]));
+        float now = fmaxf(most, fmaxf(fmaxf(scores[0][0], scores[0][1]),
+                                      fmaxf(scores[1][0], scores[1][1])));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
         float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
         most = now;
 #pragma unroll
-        for (int n = 0; n < 4; n++)
+        for (int n = 0; n < 2; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
@@ -633,31 +638,27 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out[n][i] *= fade;
-        copies_wait<1>(); /* the values are there: this lane's, then everyone's */
+        copies_wait<2>(); /* the values are there */
         __syncwarp();
-        if (page == last_page)
+        if (piece == last_piece)
             for (int i = lane; i < CHUNKS; i += 32)
-                *(uint4 *)(v_page + (position % PAGE) * ROW + 16 * i) =
+                *(uint4 *)(values + (position % PIECE) * ROW + 16 * i) =
                     *(const uint4 *)&new_rows[1][8 * i];
         __syncwarp();
+        uint32_t a[4];
+        a[0] = pack_halves(scores[0][0], scores[0][1]);
+        a[1] = pack_rest(scores[0][0], scores[0][1], a[0]);
+        a[2] = pack_halves(scores[1][0], scores[1][1]);
+        a[3] = pack_rest(scores[1][0], scores[1][1], a[2]);
 #pragma unroll
-        for (int k = 0; k < 2; k++) { /* 16 positions each */
-            uint32_t a[4];
-            a[0] = pack_halves(scores[2 * k][0], scores[2 * k][1]);
-            a[1] = pack_rest(scores[2 * k][0], scores[2 * k][1], a[0]);
-            a[2] = pack_halves(scores[2 * k + 1][0], scores[2 * k + 1][1]);
-            a[3] = pack_rest(scores[2 * k + 1][0], scores[2 * k + 1][1], a[2]);
-#pragma unroll
-            for (int n = 0; n < DIM / 16; n++) {
-                uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
-                load_matrices<true>(b, v_at + (16 * k + (lane & 15)) * ROW + 32 * n +
-                                           16 * (lane >> 4));
-                mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
-                mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
-            }
+        for (int n = 0; n < DIM / 16; n++) {
+            uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
+            load_matrices<true>(b, v_at + (lane & 15) * ROW + 32 * n + 16 * (lane >> 4));
+            mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
+            mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
         }
         __syncwarp();
-        fetch(page + stride, v_at, kv.v_offset);
+        fetch_both(piece + 2 * stride, stage);
     }
     copies_wait<0>();
     __syncthreads();
