@@ -11,8 +11,7 @@
 
 /* ---- The driver ------------------------------------------------------------------------------ */
 
-/* Types and numbers of the driver's interface, as far as they are used; checked against cuda.h by
- * tests/unit/test_cuda.c where that header is installed. */
+/* Types and numbers of the driver's interface, as far as they are used: those of CUDA's cuda.h. */
 typedef int CUresult;
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;

@@ -1,0 +1,160 @@
+/*
+ * GPUs: what happens without one, what the names of devices mean, and continuing a text, which must
+ * be what evaluating token by token gives, on the CPU and (LACE_DEVICE=cuda) on a card.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/ref/unpack.h"
+#include "lace.h"
+#include "tap.h"
+
+enum { N_TOKENS = 24 };
+
+static lace_model *open_tales(const char *device, lace_error *err)
+{
+    char *path = tap_shared("models/tales-4m-f16.gguf");
+    lace_model_options o = lace_model_options_default();
+    o.device = device;
+    lace_model *model = NULL;
+    if (!path)
+        tap_skip("models/tales-4m-f16.gguf is not here");
+    else if (lace_model_open(path, &o, &model, err) != LACE_OK)
+        tap_note("%s", err->text);
+    free(path);
+    return model;
+}
+
+static void names_of_devices_are_checked(void)
+{
+    static const char *const bad[] = {"gpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "CUDA"};
+    char *path = tap_shared("models/tales-4m-f16.gguf");
+    if (!path) {
+        tap_skip("models/tales-4m-f16.gguf is not here");
+        return;
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        lace_model_options o = lace_model_options_default();
+        lace_model *model;
+        lace_error err;
+        o.device = bad[i];
+        CHECK(lace_model_open(path, &o, &model, &err) == LACE_E_ARG);
+        CHECK(model == NULL && strstr(err.text, bad[i]));
+    }
+    free(path);
+}
+
+static void a_missing_card_is_an_error_and_auto_is_not(void)
+{
+    lace_error err;
+    if (cuda_count() > 0) {
+        tap_skip("there is a GPU");
+        return;
+    }
+    cuda_device *d;
+    gpu *g;
+    CHECK(cuda_open(0, &d, &err) == LACE_E_DEVICE && d == NULL);
+    CHECK(gpu_open(0, &g, &err) == LACE_E_DEVICE && g == NULL);
+    lace_model *model = open_tales("auto", &err);
+    if (!model)
+        return;
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    CHECK(strcmp(info.device, "cpu") == 0);
+    lace_model_close(model);
+}
+
+static void every_type_of_weights_has_tiles(void)
+{
+    for (int i = 0; i < DTYPE_COUNT; i++) {
+        if (!unpack_ref[i])
+            continue;
+        tile_kind kind = tile_kind_of((dtype)i);
+        CHECK(kind >= 0 && kind < TILE_COUNT);
+        /* 17 rows and one column more than a tile has need four tiles. */
+        if (kind != TILE_F32)
+            CHECK(tile_matrix_bytes(kind, 17, tile_cols(kind) + 1) ==
+                  4 * (uint64_t)tile_bytes(kind));
+        CHECK(gpu_act_bytes(tile_kind_act(kind), 300) > 0);
+    }
+}
+
+typedef struct heard {
+    lace_token tokens[N_TOKENS];
+    int n, stop_at;
+} heard;
+
+static bool hear(void *user, lace_token token)
+{
+    heard *h = user;
+    h->tokens[h->n++] = token;
+    return h->n < h->stop_at;
+}
+
+static lace_token best(const float *logits, int32_t n)
+{
+    lace_token at = 0;
+    for (lace_token i = 1; i < n; i++)
+        at = logits[i] > logits[at] ? i : at;
+    return at;
+}
+
+static void continuing_is_evaluating_and_stops_where_told(void)
+{
+    lace_error err;
+    lace_model *model = open_tales(getenv("LACE_DEVICE"), &err);
+    if (!model)
+        return;
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    lace_session_options o = lace_session_options_default();
+    o.n_context = 64;
+    o.n_threads = 2;
+    lace_session *session;
+    if (!CHECK(lace_session_create(model, &o, &session, &err) == LACE_OK)) {
+        lace_model_close(model);
+        return;
+    }
+    lace_token wanted[N_TOKENS], token = 300;
+    for (int i = 0; i < N_TOKENS; i++) {
+        lace_item item = {.token = token, .want_logits = true};
+        CHECK(lace_session_eval(session, &item, 1, &err) == LACE_OK);
+        token = wanted[i] = best(lace_session_logits(session, 0), info.n_vocab);
+    }
+    for (int stop = 1; stop <= N_TOKENS; stop += 5) {
+        heard h = {.stop_at = stop};
+        CHECK(lace_session_truncate(session, 0, 0, &err) == LACE_OK);
+        CHECK(lace_session_continue(session, 0, 300, N_TOKENS, hear, &h, &err) == LACE_OK);
+        CHECK(h.n == stop && memcmp(h.tokens, wanted, (size_t)stop * sizeof *wanted) == 0);
+        CHECK(lace_session_length(session, 0) == stop);
+        /* The text goes on from there as if nothing had been computed ahead. */
+        lace_item item = {.token = h.tokens[stop - 1], .want_logits = true};
+        CHECK(lace_session_eval(session, &item, 1, &err) == LACE_OK);
+        if (stop < N_TOKENS)
+            CHECK(best(lace_session_logits(session, 0), info.n_vocab) == wanted[stop]);
+    }
+    heard h = {.stop_at = N_TOKENS};
+    CHECK(lace_session_continue(session, 1, 300, 4, hear, &h, &err) == LACE_E_ARG);
+    CHECK(lace_session_continue(session, 0, -1, 4, hear, &h, &err) == LACE_E_ARG);
+    lace_session_free(session);
+    lace_model_close(model);
+}
+
+static void cards_run(void)
+{
+    if (cuda_count() == 0)
+        tap_skip("no GPU: run the golden tests and this one with LACE_DEVICE=cuda on a machine "
+                 "that has one, and bench/gpu-check.py");
+}
+
+int main(void)
+{
+    CASE(names_of_devices_are_checked);
+    CASE(a_missing_card_is_an_error_and_auto_is_not);
+    CASE(every_type_of_weights_has_tiles);
+    CASE(continuing_is_evaluating_and_stops_where_told);
+    CASE(cards_run);
+    return tap_end();
+}
