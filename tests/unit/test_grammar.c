@@ -246,7 +246,7 @@ static void check_masks(lace_grammar_kind kind, const char *source, uint64_t see
     random_state random;
     random_init(&random, seed);
     for (int run = 0; run < 6; run++) {
-        grammar_position *p;
+        grammar_position *p = NULL;
         CHECK(grammar_position_create(m, &p, &err) == LACE_OK);
         for (int step = 0; step < 40; step++) {
             const uint64_t *mask;
@@ -309,7 +309,7 @@ static void masks_are_kept_by_position(void)
 {
     lace_error err = {0};
     grammar_matcher *m = kit_compile(LACE_GRAMMAR_GBNF, "root ::= \"[\" [a-z ]* \"]\"", &err);
-    grammar_position *p;
+    grammar_position *p = NULL;
     const uint64_t *mask;
     grammar_counts counts;
     CHECK(m && grammar_position_create(m, &p, &err) == LACE_OK);
@@ -328,7 +328,7 @@ static void a_text_ends_only_where_the_grammar_does(void)
 {
     lace_error err = {0};
     grammar_matcher *m = kit_compile(LACE_GRAMMAR_GBNF, "root ::= \"ab\" \"c\"?", &err);
-    grammar_position *p, *q;
+    grammar_position *p = NULL, *q = NULL;
     const uint64_t *mask;
     CHECK(m && grammar_position_create(m, &p, &err) == LACE_OK);
     CHECK(!grammar_position_is_complete(p));
@@ -358,7 +358,7 @@ static void frames_do_not_pile_up(void)
     /* Recursion at the end needs no stack; recursion in the middle gives its frames back. */
     grammar_matcher *m =
         kit_compile(LACE_GRAMMAR_GBNF, "root ::= \"x\" root | \"(\" root \")\" root | \"\"", &err);
-    grammar_position *p;
+    grammar_position *p = NULL;
     grammar_counts counts;
     CHECK(m && grammar_position_create(m, &p, &err) == LACE_OK);
     for (int i = 0; i < 200000; i++)
@@ -383,7 +383,7 @@ static void ambiguity_has_a_limit(void)
     lace_error err = {0};
     grammar_matcher *m =
         kit_compile(LACE_GRAMMAR_GBNF, "root ::= a{1,900}\na ::= b | \"x\" a\nb ::= \"x\"", &err);
-    grammar_position *p;
+    grammar_position *p = NULL;
     lace_status status = LACE_OK;
     if (!CHECK(m && grammar_position_create(m, &p, &err) == LACE_OK)) {
         tap_note("%s", err.text);
