@@ -1,5 +1,6 @@
 /* lace convert: a GGUF file from a Hugging Face directory. */
 #include "compress/convert.h"
+#include "compress/quantize.h"
 
 #include <string.h>
 
@@ -12,8 +13,11 @@ typedef struct convert_args {
     bool no_vocab;
 } convert_args;
 
-#define TYPE_WORDS "auto|f32|f16|bf16|q8_0"
+#define TYPE_WORDS "auto|f32|f16|bf16|q8_0|q6_k|q4_k_m|q4_0|s8|s6|s5|s4|s3|s2"
 static const dtype types[] = {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
+/* What follows is quantized, with searched scales. */
+static const char *const mixes[] = {"q6_k", "q4_k_m", "q4_0", "s8", "s6", "s5", "s4", "s3", "s2"};
+enum { N_PLAIN = sizeof types / sizeof *types };
 
 /* clang-format off */
 static const arg_option options[] = {
@@ -51,6 +55,17 @@ static lace_status convert_run(const verb *v, int argc, char **argv, lace_error 
     cli_catch_stop();
     progress bar;
     progress_init(&bar, &cli_stop);
+    if (a.type >= N_PLAIN) {
+        quantize_options q = quantize_options_default();
+        if (a.no_vocab)
+            return args_error(v, err, "--no-vocab is for f32, f16, bf16 and q8_0");
+        q.mix = mix_find(mixes[a.type - N_PLAIN]);
+        q.on_progress = progress_report;
+        q.progress_user = &bar;
+        lace_status status = quantize_model(words.at[0], a.output, &q, NULL, err);
+        progress_end(&bar);
+        return status;
+    }
     convert_options o = convert_options_default();
     o.has_type = a.type != 0;
     o.type = types[a.type];

@@ -164,6 +164,19 @@ static void constants_and_zeros_survive(void)
     for_each(check_extremes);
 }
 
+/* The example of docs/formats.md: every value at level 6, scale 2^-7. */
+static void a_block_reads_as_the_document_says(void)
+{
+    uint8_t block[65];
+    float v[128];
+    memset(block, 0x88, sizeof block);
+    block[0] = 0xa8;
+    unpack_row(DTYPE_S4, block, 128, v);
+    CHECK(fabsf(v[0] + 6 / sqrtf(128)) < 1e-6f);
+    for (int i = 1; i < 128; i++)
+        CHECK(v[i] == 0);
+}
+
 static void check_same(const codec *c)
 {
     memset(blocks, 0, sizeof blocks);
@@ -186,5 +199,6 @@ int main(void)
     CASE(errors_are_of_the_size_of_the_type);
     CASE(constants_and_zeros_survive);
     CASE(the_same_values_give_the_same_bytes);
+    CASE(a_block_reads_as_the_document_says);
     return tap_end();
 }

@@ -1,0 +1,146 @@
+/* lace compare: what smaller models cost and gain, in one table. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "cli/measure.h"
+
+typedef struct compare_args {
+    const char *file;
+    int32_t n_context;
+    int32_t n_windows;
+    int32_t n_threads;
+} compare_args;
+
+/* clang-format off */
+static const arg_option options[] = {
+    {"file", 'f', ARG_TEXT, offsetof(compare_args, file), .value = "TEXT",
+     .help = "the text to predict (required)"},
+    {"ctx-size", 'c', ARG_INT, offsetof(compare_args, n_context), .low = 4,
+     .high = CLI_MAX_CONTEXT, .value = "N", .help = "tokens of a window (default 512)"},
+    {"windows", 0, ARG_INT, offsetof(compare_args, n_windows), .low = 1, .high = INT32_MAX,
+     .value = "N", .help = "use the first N windows (default 20)"},
+    {"threads", 't', ARG_INT, offsetof(compare_args, n_threads), .low = 1,
+     .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+};
+/* clang-format on */
+
+enum { N_WARM = 4, N_TIMED = 32 };
+
+/* Tokens a second, one after the other: the median of single evaluations. */
+static lace_status time_decode(lace_model *model, const compare_args *a, double *out,
+                               lace_error *err)
+{
+    lace_session *session;
+    lace_session_options o = lace_session_options_default();
+    uint64_t ns[N_TIMED];
+    o.n_context = N_WARM + N_TIMED;
+    o.n_threads = a->n_threads;
+    TRY(lace_session_create(model, &o, &session, err));
+    lace_status status = LACE_OK;
+    for (int i = 0; i < N_WARM + N_TIMED && status == LACE_OK; i++) {
+        lace_item item = {.token = 1, .want_logits = true};
+        uint64_t begin = clock_ns();
+        status = lace_session_eval(session, &item, 1, err);
+        uint64_t taken = clock_ns() - begin;
+        int k = i - N_WARM;
+        for (; k > 0 && ns[k - 1] > taken; k--) /* kept sorted */
+            ns[k] = ns[k - 1];
+        if (i >= N_WARM)
+            ns[k] = taken;
+    }
+    lace_session_free(session);
+    if (status == LACE_OK)
+        *out = 1e9 / (double)ns[N_TIMED / 2];
+    return status;
+}
+
+static lace_status add_row(const char *path, lace_model *base, const buf *source,
+                           const compare_args *a, buf *table, lace_error *err)
+{
+    lace_model *model;
+    lace_model_options o = lace_model_options_default();
+    TRY(cli_open_model(path, &o, &model, err));
+    lace_model_info info;
+    quality_result r = {0};
+    int32_t n_windows = 0;
+    double speed = 0;
+    measure_options m = measure_options_default();
+    m.n_context = a->n_context;
+    m.n_windows = a->n_windows;
+    m.n_threads = a->n_threads;
+    m.text_name = a->file;
+    m.tested_name = path;
+    lace_model_describe(model, &info);
+    lace_status status = measure_models(model, base, source, &m, &r, &n_windows, err);
+    if (status == LACE_OK)
+        status = time_decode(model, a, &speed, err);
+    if (status == LACE_OK) {
+        char kld[32] = "-", top[32] = "-";
+        if (base) {
+            snprintf(kld, sizeof kld, "%.5f", r.kld.mean);
+            snprintf(top, sizeof top, "%.1f %%", 100 * r.same_top.mean);
+        }
+        const char *slash = strrchr(path, '/');
+        status =
+            buf_printf(table, "%-28.28s %-8s %13llu %6.2f %11.4f %9s %8s %9.1f\n",
+                       slash ? slash + 1 : path, info.type, (unsigned long long)info.weight_bytes,
+                       8 * (double)info.weight_bytes / (double)info.n_parameters, r.perplexity.mean,
+                       kld, top, speed);
+    }
+    lace_model_close(model);
+    return status;
+}
+
+static lace_status compare_models(const positional *words, const buf *source, const compare_args *a,
+                                  lace_error *err)
+{
+    lace_model *base;
+    lace_model_options o = lace_model_options_default();
+    buf table;
+    TRY(cli_open_model(words->at[0], &o, &base, err));
+    buf_init(&table, 1 << 16);
+    lace_status status =
+        buf_printf(&table, "%-28s %-8s %13s %6s %11s %9s %8s %9s\n", "model", "type", "bytes",
+                   "bits", "perplexity", "KLD", "same top", "tokens/s");
+    for (int i = 0; i < words->count && status == LACE_OK; i++)
+        status = add_row(words->at[i], i ? base : NULL, source, a, &table, err);
+    if (status == LACE_OK)
+        status = cli_write(table.data, table.size, err);
+    buf_deinit(&table);
+    lace_model_close(base);
+    return status;
+}
+
+static lace_status compare_run(const verb *v, int argc, char **argv, lace_error *err)
+{
+    compare_args a = {.n_context = 512, .n_windows = 20};
+    positional words;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    if (words.count < 2)
+        return args_error(v, err, "two models are needed");
+    if (!a.file)
+        return args_error(v, err, "-f TEXT is missing");
+    cli_catch_stop();
+    buf source;
+    buf_init(&source, CLI_MAX_TEXT);
+    lace_status status = measure_read_text(a.file, &source, err);
+    if (status == LACE_OK)
+        status = compare_models(&words, &source, &a, err);
+    buf_deinit(&source);
+    return status;
+}
+
+const verb verb_compare = {
+    .name = "compare",
+    .summary = "show size, quality and speed of models in one table",
+    .usage = "BASE MODEL... -f TEXT [options]",
+    .description = "Each model's predictions are compared with those of BASE. Bytes and bits are\n"
+                   "those of the tensors; speed is that of one token after the other.\n",
+    .examples = "  lace compare model-f16.gguf model-q4.gguf model-s4.gguf -f test.txt\n",
+    .options = options,
+    .n_options = sizeof options / sizeof options[0],
+    .max_positional = 8,
+    .run = compare_run,
+};
