@@ -141,14 +141,14 @@ static void every_store_runs_and_is_as_far_off_as_it_should_be(void)
     static const struct {
         const char *rules;
         double least, most; /* relative square error of logits of a random model */
-        double bits;        /* at most, of a pruned weight */
+        double bits;        /* at most, of a pruned weight; small matrices have large tables */
     } cases[] = {
         {RULE("magnitude", "sparsity = 0", "m8"), 1e-9, 1e-2, 9.3},
         {RULE("magnitude", "sparsity = 0", "m4"), 1e-6, 0.2, 5.4},
         {RULE("magnitude", "sparsity = 0.5", "m4"), 1e-4, 1, 3.5},
         {RULE("magnitude", "sparsity = 0.5", "m8"), 1e-4, 1, 5.4},
         {RULE("magnitude", "pattern = \"2:4\"", "n24"), 1e-4, 1, 3.5},
-        {RULE("magnitude", "sparsity = 0.9", "csr"), 1e-3, 2, 3.6},
+        {RULE("magnitude", "sparsity = 0.9", "csr"), 1e-3, 2, 4.3},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         buf b;
