@@ -229,10 +229,12 @@ arm-check: $(B)/checkkernels-static
 # ---- GPU -----------------------------------------------------------------------------------------
 
 # Kernels are compiled into fat binaries that are part of the program. Without nvcc the program has
-# none and runs on the CPU only. NVCC= (nothing) leaves them out on purpose.
+# none and runs on the CPU only. NVCC= (nothing) leaves them out on purpose. All variants share them:
+# no flag of the host's compiler changes them.
 NVCC      ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_SRC  := $(if $(NVCC),$(sort $(wildcard src/kernels/cuda/*.cu)))
-CUDA_BIN  := $(patsubst src/kernels/cuda/%.cu,$(B)/cuda/%.fatbin,$(CUDA_SRC))
+CUDA_B    := build/cuda
+CUDA_BIN  := $(patsubst src/kernels/cuda/%.cu,$(CUDA_B)/%.fatbin,$(CUDA_SRC))
 CUDA_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
              -gencode arch=compute_90,code=compute_90
 CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(CUDA_MORE)
@@ -240,7 +242,7 @@ CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(
 cuda: $(CUDA_BIN)
 	@$(if $(NVCC),,echo "cuda: nvcc is not installed, lace runs on the CPU only")
 
-$(B)/cuda/%.fatbin: src/kernels/cuda/%.cu
+$(CUDA_B)/%.fatbin: src/kernels/cuda/%.cu
 	@mkdir -p $(@D)
 	$(call say,nvcc)$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -MD -MP -MT $@ -MF $(@:.fatbin=.d) -fatbin -o $@ $<
 
@@ -292,7 +294,7 @@ release-link: $(CLI_OBJ) $(B)/liblace.a
 # Keep objects of tests: make would delete them as intermediate.
 .SECONDARY:
 
--include $(shell find $(B)/obj $(B)/cuda -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(CUDA_B) -name '*.d' 2>/dev/null)
 
 clean:
 	rm -rf build
