@@ -25,6 +25,7 @@ typedef struct prune_args {
     const char *calibrate;
     const char *file;
     int32_t n_windows;
+    int32_t n_calibrate;
     int32_t n_threads;
     bool accept_loss;
 } prune_args;
@@ -45,6 +46,8 @@ static const arg_option options[] = {
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
     {"calibrate", 0, ARG_TEXT, offsetof(prune_args, calibrate), .value = "TEXT",
      .help = "or measure that now, on this text"},
+    {"calibrate-windows", 0, ARG_INT, offsetof(prune_args, n_calibrate), .low = 1,
+     .high = INT32_MAX, .value = "N", .help = "of 512 tokens, spread over it (default: 128)"},
     {"file", 'f', ARG_TEXT, offsetof(prune_args, file), .value = "TEXT",
      .help = "held-out text on which the loss is measured"},
     {"windows", 0, ARG_INT, offsetof(prune_args, n_windows), .low = 1, .high = INT32_MAX,
@@ -196,7 +199,7 @@ static lace_status judge(const char *input, const buf *made, const surgery *s, c
 }
 
 /* Each rule with a limit of its own is judged alone. */
-static lace_status judge_rules(const char *input, const surgery *s, const imatrix *importance,
+static lace_status judge_rules(const char *input, const surgery *s, const surgery_stats *stats,
                                const prune_args *a, lace_error *err)
 {
     for (int32_t i = 0; i < s->n_rules && s->n_rules > 1; i++) {
@@ -207,7 +210,8 @@ static lace_status judge_rules(const char *input, const surgery *s, const imatri
         alone.n_rules = 1;
         alone.max_kld = HUGE_VAL;
         prune_options o = prune_options_default();
-        o.importance = importance;
+        o.importance = stats->importance;
+        o.hessians = stats->hessians;
         o.n_threads = a->n_threads;
         prune_result r;
         buf made;
@@ -244,7 +248,7 @@ static lace_status write_whole(const char *path, const buf *made, lace_error *er
 static lace_status prune(const char *input, const char *path, const surgery *s, const prune_args *a,
                          lace_error *err)
 {
-    imatrix *importance = NULL;
+    surgery_stats stats = {0};
     prune_result r = {0};
     buf made;
     buf_init(&made, SIZE_MAX / 2);
@@ -252,13 +256,13 @@ static lace_status prune(const char *input, const char *path, const surgery *s, 
     if (status == LACE_OK)
         status = print_plan(s, &r, err);
     prune_result_deinit(&r);
-    surgery_inputs inputs = {a->imatrix, a->calibrate, a->n_threads};
+    surgery_inputs inputs = {a->imatrix, a->calibrate, a->n_calibrate, a->n_threads};
     if (status == LACE_OK)
-        status = surgery_read_inputs(input, s, &inputs, &importance, err);
+        status = surgery_read_inputs(input, s, &inputs, &stats, err);
     if (status == LACE_OK)
-        status = judge_rules(input, s, importance, a, err);
+        status = judge_rules(input, s, &stats, a, err);
     if (status == LACE_OK)
-        status = surgery_apply(input, s, importance, a->n_threads, &made, &r, err);
+        status = surgery_apply(input, s, &stats, a->n_threads, &made, &r, err);
     if (status == LACE_OK)
         status = judge(input, &made, s, a, err);
     if (status == LACE_OK)
@@ -266,14 +270,14 @@ static lace_status prune(const char *input, const char *path, const surgery *s, 
     if (status == LACE_OK)
         status = print_result(path, &r, s, err);
     prune_result_deinit(&r);
-    imatrix_free(importance);
+    surgery_stats_deinit(&stats);
     buf_deinit(&made);
     return status;
 }
 
 static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *err)
 {
-    prune_args a = {0};
+    prune_args a = {.n_calibrate = 128};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count < 2)

@@ -21,22 +21,23 @@ lace_status surgery_read(const char *path, surgery **out, lace_error *err)
 }
 
 /* Walk the model over a text. */
-static lace_status collect(const char *path, const char *text_path, int32_t n_threads,
-                           progress *bar, imatrix **out, lace_error *err)
+static lace_status collect(const char *path, const surgery *s, const surgery_inputs *from,
+                           progress *bar, surgery_stats *out, lace_error *err)
 {
     buf source;
     buf_init(&source, CLI_MAX_TEXT);
     walk_options o = walk_options_default();
-    o.n_threads = n_threads;
-    o.use_int8 = true;
+    o.n_threads = from->n_threads;
+    o.use_int8 = !prune_needs_hessians(s); /* Hessians are added up from floats */
     o.on_progress = progress_report;
     o.progress_user = bar;
-    imatrix_options how = {.on_progress = progress_report, .progress_user = bar};
+    imatrix_options how = {
+        .n_windows = from->n_windows, .on_progress = progress_report, .progress_user = bar};
     weights *files = NULL;
     walk *w = NULL;
     token_list tokens = {0};
     int64_t n_windows;
-    lace_status status = file_read(text_path, &source, err);
+    lace_status status = file_read(from->calibrate, &source, err);
     if (status == LACE_OK)
         status = weights_open(path, &files, err);
     if (status == LACE_OK)
@@ -44,7 +45,11 @@ static lace_status collect(const char *path, const char *text_path, int32_t n_th
     if (status == LACE_OK)
         status = walk_tokenize(w, source.data ? source.data : "", source.size, &tokens, err);
     if (status == LACE_OK)
-        status = imatrix_collect(w, tokens.data, tokens.size, &how, out, &n_windows, err);
+        status =
+            imatrix_collect(w, tokens.data, tokens.size, &how, &out->importance, &n_windows, err);
+    if (status == LACE_OK && prune_needs_hessians(s))
+        status = prune_hessians_collect(w, s, tokens.data, tokens.size, from->n_windows,
+                                        progress_report, bar, &out->hessians, err);
     token_list_deinit(&tokens);
     walk_close(w);
     buf_deinit(&source);
@@ -52,32 +57,45 @@ static lace_status collect(const char *path, const char *text_path, int32_t n_th
 }
 
 lace_status surgery_read_inputs(const char *path, const surgery *s, const surgery_inputs *from,
-                                imatrix **out, lace_error *err)
+                                surgery_stats *out, lace_error *err)
 {
-    *out = NULL;
-    if (from->imatrix)
-        return imatrix_read(from->imatrix, out, err);
-    if (from->calibrate) {
-        progress bar;
-        progress_init(&bar, &cli_stop);
-        lace_status status = collect(path, from->calibrate, from->n_threads, &bar, out, err);
-        progress_end(&bar);
-        return status;
-    }
-    if (prune_needs_inputs(s))
+    *out = (surgery_stats){0};
+    if (prune_needs_hessians(s) && !from->calibrate)
+        return error_set(err, LACE_E_ARG,
+                         "sparsegpt looks at how inputs go together: --calibrate TEXT");
+    if (prune_needs_inputs(s) && !from->calibrate && !from->imatrix)
         return error_set(err, LACE_E_ARG,
                          "the rules look at what matrices are multiplied with: --calibrate TEXT or "
                          "--imatrix FILE (only magnitude does without)");
-    return LACE_OK;
+    lace_status status = LACE_OK;
+    if (from->calibrate) {
+        progress bar;
+        progress_init(&bar, &cli_stop);
+        status = collect(path, s, from, &bar, out, err);
+        progress_end(&bar);
+    } else if (from->imatrix) {
+        status = imatrix_read(from->imatrix, &out->importance, err);
+    }
+    if (status != LACE_OK)
+        surgery_stats_deinit(out);
+    return status;
 }
 
-lace_status surgery_apply(const char *path, const surgery *s, const imatrix *importance,
+void surgery_stats_deinit(surgery_stats *stats)
+{
+    imatrix_free(stats->importance);
+    prune_hessians_free(stats->hessians);
+    *stats = (surgery_stats){0};
+}
+
+lace_status surgery_apply(const char *path, const surgery *s, const surgery_stats *stats,
                           int32_t n_threads, buf *out, prune_result *result, lace_error *err)
 {
     progress bar;
     progress_init(&bar, &cli_stop);
     prune_options o = prune_options_default();
-    o.importance = importance;
+    o.importance = stats->importance;
+    o.hessians = stats->hessians;
     o.n_threads = n_threads;
     o.on_progress = progress_report;
     o.progress_user = &bar;

@@ -3,6 +3,7 @@
 #define LACE_CLI_SURGERY_RUN_H
 
 #include "compress/prune.h"
+#include "compress/prune_feedback.h"
 
 /* The rules of a file. */
 lace_status surgery_read(const char *path, surgery **out, lace_error *err);
@@ -11,15 +12,23 @@ lace_status surgery_read(const char *path, surgery **out, lace_error *err);
 typedef struct surgery_inputs {
     const char *imatrix;   /* a file, or NULL */
     const char *calibrate; /* a text, or NULL */
+    int32_t n_windows;     /* of that text; 0: all */
     int32_t n_threads;
 } surgery_inputs;
 
-/* Read it or measure it, if the rules need it; else *out is NULL. */
+/* What was found out of the inputs; what no rule needs is NULL. */
+typedef struct surgery_stats {
+    imatrix *importance;
+    prune_hessians *hessians;
+} surgery_stats;
+
+/* Read it or measure it, if the rules need it. */
 lace_status surgery_read_inputs(const char *path, const surgery *s, const surgery_inputs *from,
-                                imatrix **out, lace_error *err);
+                                surgery_stats *out, lace_error *err);
+void surgery_stats_deinit(surgery_stats *stats);
 
 /* prune_model with a progress bar. */
-lace_status surgery_apply(const char *path, const surgery *s, const imatrix *importance,
+lace_status surgery_apply(const char *path, const surgery *s, const surgery_stats *stats,
                           int32_t n_threads, buf *out, prune_result *result, lace_error *err);
 
 #endif

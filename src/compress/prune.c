@@ -10,6 +10,7 @@
 #include "base/threads.h"
 #include "compress/mix.h"
 #include "compress/prune_choose.h"
+#include "compress/prune_feedback.h"
 #include "compress/prune_parts.h"
 #include "compress/source.h"
 #include "compress/sparse_encode.h"
@@ -48,7 +49,15 @@ prune_options prune_options_default(void)
 bool prune_needs_inputs(const surgery *s)
 {
     for (int32_t i = 0; i < s->n_rules; i++)
-        if (s->rules[i].method != PRUNE_MAGNITUDE)
+        if (s->rules[i].method != PRUNE_MAGNITUDE && s->rules[i].method != PRUNE_SPARSEGPT)
+            return true;
+    return false;
+}
+
+bool prune_needs_hessians(const surgery *s)
+{
+    for (int32_t i = 0; i < s->n_rules; i++)
+        if (s->rules[i].method == PRUNE_SPARSEGPT)
             return true;
     return false;
 }
@@ -169,18 +178,18 @@ typedef struct choosing {
     float *scratch; /* [n_workers, 2 * n_cols] */
 } choosing;
 
-static void choose_rows(void *arg, int worker, int n_workers)
+static void choose_rows(void *arg, int index, int n_workers)
 {
     const choosing *c = arg;
     int64_t begin, end, n_cols = c->m.n_cols;
-    pool_share(c->m.n_rows, 1, worker, n_workers, &begin, &end);
+    pool_share(c->m.n_rows, 1, index, n_workers, &begin, &end);
     for (int64_t row = begin; row < end; row++) {
         int64_t expert = row / c->rows_per_expert;
         prune_matrix m = c->m;
         m.inputs = c->inputs ? c->inputs + expert * n_cols : NULL;
         m.columns = c->columns ? c->columns + expert * n_cols : NULL;
         prune_choose_row(c->rule, &m, row, c->keeps + row * n_cols,
-                         c->scratch + (int64_t)worker * 2 * n_cols);
+                         c->scratch + (int64_t)index * 2 * n_cols);
     }
 }
 
@@ -192,12 +201,13 @@ static lace_status read_inputs(const task *k, const job *j, float **out, lace_er
     int64_t n_cols = j->t->shape.dims[0],
             n_experts = j->t->shape.n_dims > 2 ? j->t->shape.dims[2] : 1;
     *out = NULL;
+    prune_method method = k->s->rules[j->rule].method;
     if (!e)
-        return k->s->rules[j->rule].method == PRUNE_MAGNITUDE
+        return method == PRUNE_MAGNITUDE || method == PRUNE_SPARSEGPT
                    ? LACE_OK
                    : error_set(err, LACE_E_META,
                                "the importance matrix does not know %s, which %s looks at", j->name,
-                               prune_method_name(k->s->rules[j->rule].method));
+                               prune_method_name(method));
     if (e->n_cols != n_cols || e->n_experts != n_experts)
         return error_set(err, LACE_E_SHAPE, "%s: the importance matrix is of another model",
                          j->name);
@@ -229,9 +239,27 @@ static int64_t count_rows(const shape *s)
     return n;
 }
 
-static lace_status choose(const task *k, const job *j, const float *w, const float *inputs,
+/* The weights that stay are changed, to make good what goes. */
+static lace_status choose_with_feedback(const task *k, const job *j, float *w, uint8_t *keeps,
+                                        lace_error *err)
+{
+    const hessian *h = prune_hessians_find(k->options->hessians, j->t->name);
+    if (!h)
+        return error_set(err, LACE_E_META, "there is no Hessian of %s, which sparsegpt needs",
+                         j->name);
+    if (h->n != j->s.dims[0] || j->s.n_dims > 2)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "%s: sparsegpt cannot prune what other rules cut; in two runs it can",
+                         j->name);
+    return prune_with_feedback(&k->s->rules[j->rule], h, w, count_rows(&j->s), keeps, k->workers,
+                               err);
+}
+
+static lace_status choose(const task *k, const job *j, float *w, const float *inputs,
                           uint8_t *keeps, lace_error *err)
 {
+    if (k->s->rules[j->rule].method == PRUNE_SPARSEGPT)
+        return choose_with_feedback(k, j, w, keeps, err);
     int64_t n_cols = j->s.dims[0], n_rows = count_rows(&j->s);
     int64_t n_experts = j->s.n_dims > 2 ? j->s.dims[2] : 1;
     choosing c = {.rule = &k->s->rules[j->rule],

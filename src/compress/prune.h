@@ -12,10 +12,13 @@
 #include "compress/imatrix.h"
 #include "compress/surgery.h"
 
+struct prune_hessians;
+
 typedef struct prune_options {
     const imatrix *importance; /* of the inputs; what prune_needs_inputs rules cannot do without */
-    int n_threads;             /* 0 (default): one per core */
-    lace_progress_fn on_progress; /* may be NULL */
+    const struct prune_hessians *hessians; /* prune_feedback.h; what PRUNE_SPARSEGPT needs */
+    int n_threads;                         /* 0 (default): one per core */
+    lace_progress_fn on_progress;          /* may be NULL */
     void *progress_user;
 } prune_options;
 
@@ -33,8 +36,9 @@ typedef struct prune_result {
     uint64_t bytes_before, bytes_after; /* of all tensors */
 } prune_result;
 
-/* True if a rule's method looks at what matrices are multiplied with. */
+/* True if a rule's method looks at what matrices are multiplied with, or at their Hessians. */
 bool prune_needs_inputs(const surgery *s);
+bool prune_needs_hessians(const surgery *s);
 
 /* What would be done, without looking at a weight: rows but n_gone and bytes_after. */
 lace_status prune_plan(const char *input, const surgery *s, prune_result *out, lace_error *err);

@@ -28,7 +28,7 @@ static void score_row(prune_method method, const prune_matrix *m, int64_t row, f
         case PRUNE_RIA:
             scores[c] = size > 0 ? (size / row_sum + size / m->columns[c]) * sqrtf(input) : 0;
             break;
-        default: /* wanda; and sparsegpt, whose inputs are the errors that remain */
+        default: /* wanda; and sparsegpt, whose inputs are what a weight that goes costs */
             scores[c] = size * input;
         }
     }

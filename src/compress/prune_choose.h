@@ -21,8 +21,8 @@ typedef struct prune_matrix {
 void prune_column_sums(const prune_matrix *m, float *out);
 
 /*
- * keeps[n_cols] of one row: 1 stays, 0 goes. The rule's method is not a structured one, and for
- * PRUNE_SPARSEGPT this is only its first guess. scratch: [2 * n_cols].
+ * keeps[n_cols] of one row: 1 stays, 0 goes. The rule's method is not a structured one; for
+ * PRUNE_SPARSEGPT the inputs are what the squares of weights that go cost. scratch: [2 * n_cols].
  */
 void prune_choose_row(const surgery_rule *rule, const prune_matrix *m, int64_t row, uint8_t *keeps,
                       float *scratch);
