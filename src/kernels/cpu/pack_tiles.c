@@ -22,11 +22,11 @@ enum { COPY, ADD_128, GATHER_BITS };
 
 #define FIELD(type, name, unit_bytes)                                                              \
     {                                                                                              \
-        offsetof(type, name), sizeof((type *)0)->name, unit_bytes, COPY                            \
+        .offset = offsetof(type, name), .n_bytes = sizeof((type *)0)->name, .unit = unit_bytes     \
     }
-#define FIELD_AS(type, name, how)                                                                  \
+#define FIELD_AS(type, name, kind)                                                                 \
     {                                                                                              \
-        offsetof(type, name), sizeof((type *)0)->name, 4, how                                      \
+        .offset = offsetof(type, name), .n_bytes = sizeof((type *)0)->name, .unit = 4, .how = kind \
     }
 #define WOVEN(n_bytes, n_parts, ...)                                                               \
     {                                                                                              \
@@ -38,9 +38,9 @@ enum { COPY, ADD_128, GATHER_BITS };
 
 /* The fields of each tile, in the order of tiles.h. */
 static const field layouts[DTYPE_COUNT][7] = {
-    [DTYPE_F32] = {{0, 4, 4, COPY}},
-    [DTYPE_F16] = {{0, 2, 2, COPY}},
-    [DTYPE_BF16] = {{0, 2, 2, COPY}},
+    [DTYPE_F32] = {{.n_bytes = 4, .unit = 4}},
+    [DTYPE_F16] = {{.n_bytes = 2, .unit = 2}},
+    [DTYPE_BF16] = {{.n_bytes = 2, .unit = 2}},
     [DTYPE_Q4_0] = {FIELD(block_q4_0, scale, 2), FIELD(block_q4_0, quants, 4)},
     [DTYPE_IQ4_NL] = {FIELD(block_iq4_nl, scale, 2), FIELD(block_iq4_nl, quants, 4)},
     [DTYPE_Q4_1] = {FIELD(block_q4_1, scale, 2), FIELD(block_q4_1, min, 2),
