@@ -38,7 +38,7 @@ static inline __m512 to_13_bits(__m512 x)
     x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(0x1p-47f)), _mm512_set1_ps(0x1p40f));
     __m512i exponent = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7f800000));
     return _mm512_castsi512_ps(
-        _mm512_sub_epi32(_mm512_set1_epi32((127 + 127 + 12) << 23), exponent));
+        _mm512_sub_epi32(_mm512_set1_epi32((int)((127u + 127 + 12) << 23)), exponent));
 }
 
 /* ---- Activations ----------------------------------------------------------------------------- */
