@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "cli/constraint.h"
 #include "cli/progress.h"
+#include "cli/surgery_run.h"
 
 typedef struct run_args {
     const char *prompt;
@@ -29,6 +30,8 @@ typedef struct run_args {
     int32_t kv_type;
     uint64_t memory_bytes;
     bool mmap;
+    const char *surgery;
+    const char *imatrix;
     const char *device;
     const char *draft;
     bool lookup;
@@ -104,6 +107,10 @@ static const arg_option options[] = {
     CLI_DEVICE_OPTION(run_args),
     {"mmap", 0, ARG_FLAG, offsetof(run_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
+    {"surgery", 0, ARG_TEXT, offsetof(run_args, surgery), .value = "FILE",
+     .help = "prune by these rules while loading; see lace prune"},
+    {"imatrix", 0, ARG_TEXT, offsetof(run_args, imatrix), .value = "FILE",
+     .help = "which inputs matter, for rules that ask"},
     {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
     {"draft", 0, ARG_TEXT, offsetof(run_args, draft), .value = "MODEL",
      .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together"},
@@ -491,8 +498,12 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     model_options.device = a.device;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);
     cli_catch_stop(); /* not before: Ctrl-C while a prompt is typed ends the program */
+    buf pruned;       /* lives as long as the model */
+    buf_init(&pruned, SIZE_MAX / 2);
     if (status == LACE_OK)
-        status = cli_open_model(words.at[0], &model_options, &g.model, err);
+        status = a.surgery ? surgery_open(words.at[0], a.surgery, a.imatrix, &model_options,
+                                          &pruned, &g.model, err)
+                           : cli_open_model(words.at[0], &model_options, &g.model, err);
     if (status == LACE_OK)
         status = continue_text(&g, &opening, err);
     constraint_deinit(&g.form);
@@ -503,6 +514,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     lace_decoder_free(g.decoder);
     lace_model_close(g.draft_model);
     lace_model_close(g.model);
+    buf_deinit(&pruned);
     mem_free(g.logits);
     mem_free(g.ends);
     mem_free(g.prompt);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "compress/imatrix_collect.h"
+#include "compress/prune_feedback.h"
 
 enum { MAX_RULES_BYTES = 1 << 20 };
 
@@ -101,5 +102,28 @@ lace_status surgery_apply(const char *path, const surgery *s, const surgery_stat
     o.progress_user = &bar;
     lace_status status = prune_model(path, s, &o, out, result, err);
     progress_end(&bar);
+    return status;
+}
+
+lace_status surgery_open(const char *path, const char *rules, const char *imatrix_path,
+                         const lace_model_options *options, buf *pruned, lace_model **out,
+                         lace_error *err)
+{
+    *out = NULL;
+    if (!path)
+        return error_set(err, LACE_E_ARG, "--surgery needs a MODEL in f16, bf16 or f32");
+    surgery *s;
+    surgery_stats stats = {0};
+    prune_result r = {0};
+    surgery_inputs from = {.imatrix = imatrix_path};
+    TRY(surgery_read(rules, &s, err));
+    lace_status status = surgery_read_inputs(path, s, &from, &stats, err);
+    if (status == LACE_OK)
+        status = surgery_apply(path, s, &stats, 0, pruned, &r, err);
+    if (status == LACE_OK)
+        status = lace_model_open_memory(pruned->data, pruned->size, path, options, out, err);
+    prune_result_deinit(&r);
+    surgery_stats_deinit(&stats);
+    surgery_free(s);
     return status;
 }
