@@ -3,7 +3,8 @@
 #
 #   scripts/run-tests.pl [--jobs N] PROGRAM...
 #
-# A program that crashes or stops before its plan counts as one more failure.
+# A program that crashes or stops before its plan counts as one more failure; so does one that hangs:
+# it is ended after 15 minutes, which none takes even under sanitizers.
 use strict;
 use warnings;
 use TAP::Harness;
@@ -16,7 +17,7 @@ if (@ARGV > 1 && $ARGV[0] eq '--jobs') {
 die "run-tests.pl: no test programs\n" unless @ARGV;
 
 my $harness = TAP::Harness->new({
-    exec     => [],
+    exec     => ['timeout', '--kill-after=10', '900'],
     jobs     => $jobs,
     color    => -t STDOUT ? 1 : 0,
     failures => 1,
