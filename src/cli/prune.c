@@ -170,17 +170,12 @@ static lace_status measure_loss(const char *input, const buf *made, const prune_
 static lace_status judge(const char *input, const buf *made, const surgery *s, const prune_args *a,
                          lace_error *err)
 {
+    /* A rule among others was judged alone before. */
     double limit = s->max_kld;
-    for (int32_t i = 0; i < s->n_rules; i++)
-        if (s->n_rules == 1 && s->rules[i].max_kld < limit)
-            limit = s->rules[i].max_kld;
-    if (!a->file) {
-        if (isinf(limit) || a->accept_loss)
-            return LACE_OK;
-        return error_set(err, LACE_E_ARG,
-                         "the rules allow a KLD of %g: -f TEXT to measure it, or --accept-loss",
-                         limit);
-    }
+    if (s->n_rules == 1 && s->rules[0].max_kld < limit)
+        limit = s->rules[0].max_kld;
+    if (!a->file)
+        return LACE_OK;
     quality_result q;
     TRY(measure_loss(input, made, a, &q, err));
     char out[256];
@@ -196,6 +191,18 @@ static lace_status judge(const char *input, const buf *made, const surgery *s, c
                          "--accept-loss",
                          q.kld.mean, limit);
     return LACE_OK;
+}
+
+/* Limits that nobody can check are not kept: say so before the work begins. */
+static lace_status check_measurable(const surgery *s, const prune_args *a, lace_error *err)
+{
+    double limit = s->max_kld;
+    for (int32_t i = 0; i < s->n_rules; i++)
+        limit = s->rules[i].max_kld < limit ? s->rules[i].max_kld : limit;
+    if (isinf(limit) || a->file || a->accept_loss)
+        return LACE_OK;
+    return error_set(err, LACE_E_ARG,
+                     "the rules allow a KLD of %g: -f TEXT to measure it, or --accept-loss", limit);
 }
 
 /* Each rule with a limit of its own is judged alone. */
@@ -289,6 +296,8 @@ static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *e
     cli_catch_stop();
     surgery *s = NULL;
     lace_status status = a.config ? surgery_read(a.config, &s, err) : simple_rule(v, &a, &s, err);
+    if (status == LACE_OK)
+        status = check_measurable(s, &a, err);
     if (status == LACE_OK)
         status = prune(words.at[0], words.at[1], s, &a, err);
     surgery_free(s);

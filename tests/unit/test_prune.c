@@ -275,6 +275,18 @@ static void a_file_past_the_limit_is_not_written(void)
     CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("q.gguf"));
     program_run("prune %s $dir/q.gguf --config $dir/rules --accept-loss", tales_path);
     CHECK(program.code == 0 && exists("q.gguf"));
+    /* A limit of one rule among several counts too. */
+    f = fopen(program_path("rules2"), "w");
+    fputs("[[rule]]\ntensors = \"blk.0.*.weight\"\nmethod = \"magnitude\"\nsparsity = 0.5\n"
+          "kld = 0.0001\n[[rule]]\ntensors = \"blk.1.*.weight\"\nmethod = \"magnitude\"\n"
+          "sparsity = 0.1\n",
+          f);
+    fclose(f);
+    program_run("prune %s $dir/r.gguf --config $dir/rules2", tales_path);
+    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("r.gguf"));
+    program_run("prune %s $dir/r.gguf --config $dir/rules2 -f %s --windows 1", tales_path,
+                test_path);
+    CHECK(program.code == 1 && strstr(program.err, "past the limit") && !exists("r.gguf"));
     program_run("run %s --surgery $dir/rules -p \"Once\" -n 5 --temp 0", tales_path);
     CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
 }
