@@ -8,6 +8,14 @@
 #include "base/file.h"
 #include "tap.h"
 
+/* clang-format off */
+char *const golden_models[GOLDEN_MODELS] = {
+    "gemma2", "gemma3", "gpt-oss", "granite", "llama", "llama-linear",
+    "llama-tied-headdim", "llama-yarn", "llama3-rope", "mistral", "mixtral", "olmo2",
+    "phi3", "phi4-partial", "qwen2", "qwen3", "qwen3moe", "smollm3",
+};
+/* clang-format on */
+
 /* A copy of one tensor of 4-byte values; n_rows and n_cols from its shape (one row if 1-D). */
 static void *read_tensor(const json_t *header, const char *name, span data, int32_t *n_rows,
                          int32_t *n_cols)

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The models of the shared folder golden/, one of each architecture and of its variants. */
+enum { GOLDEN_MODELS = 18 };
+extern char *const golden_models[GOLDEN_MODELS];
+
 typedef struct golden {
     int32_t n_tokens, n_vocab, n_greedy;
     int32_t *tokens; /* [n_tokens] */

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tap.h"
+
 tiny_options tiny_options_default(void)
 {
     return (tiny_options){
@@ -230,4 +232,14 @@ lace_status tiny_model_build(const tiny_options *options, buf *out, lace_error *
     lace_status status = gguf_writer_to_buf(w, out, err);
     gguf_writer_free(w);
     return status;
+}
+
+buf tiny_model_bytes(tiny_options options)
+{
+    buf b;
+    lace_error err;
+    buf_init(&b, 1 << 24);
+    if (!CHECK(tiny_model_build(&options, &b, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    return b;
 }

@@ -35,4 +35,7 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
 /* The model as a GGUF file in memory, appended to *out. */
 lace_status tiny_model_build(const tiny_options *options, buf *out, lace_error *err);
 
+/* The same in a new buffer; a failure fails the test. */
+buf tiny_model_bytes(tiny_options options);
+
 #endif

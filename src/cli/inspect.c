@@ -371,7 +371,9 @@ const verb verb_inspect = {
     .name = "inspect",
     .summary = "describe a model and the memory it needs",
     .usage = "[MODEL] [options]",
-    .description = "MODEL is a GGUF file; without it, the built-in model is described.\n",
+    .description =
+        "MODEL is a GGUF file or a Hugging Face directory; without it, the built-in model is\n"
+        "described.\n",
     .examples = "  lace inspect model.gguf\n"
                 "  lace inspect model.gguf -c 32768 --kv-type q8_0\n"
                 "  lace inspect model.gguf --tensors -o json | jq '.tensors[].name'\n",

@@ -527,10 +527,10 @@ const verb verb_run = {
     .summary = "continue a text",
     .usage = "[MODEL] [-p TEXT | -f FILE] [options]",
     .description =
-        "Prints the prompt and what the model writes after it. MODEL is a GGUF file; without it,\n"
-        "a small story teller inside the program is used. Without -p and -f the prompt comes\n"
-        "from standard input. Statistics go to standard error. Ctrl-C ends the text in good\n"
-        "order (exit code 130).\n",
+        "Prints the prompt and what the model writes after it. MODEL is a GGUF file or a Hugging\n"
+        "Face directory; without it, a small story teller inside the program is used. Without\n"
+        "-p and -f the prompt comes from standard input. Statistics go to standard error.\n"
+        "Ctrl-C ends the text in good order (exit code 130).\n",
     .examples = "  lace run\n"
                 "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
                 "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"

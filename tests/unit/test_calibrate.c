@@ -13,18 +13,12 @@
 #include "kernels/ref/unpack.h"
 #include "random_blocks.h"
 #include "scratch.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tensor/rotate.h"
 #include "tiny_model.h"
 
 enum { N = 128, TOKENS = 192, ROWS = 24 };
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 static pool *workers;
 static kernel_table kernels;

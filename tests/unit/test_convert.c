@@ -15,16 +15,11 @@
 #include "formats/weights.h"
 #include "kernels/ref/unpack.h"
 #include "scratch.h"
+#include "golden_file.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tensor/half.h"
 #include "tiny_hf.h"
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 /* Convert to `name` in the scratch folder and open the result; NULL on failure. */
 static weights *convert(const char *directory, const char *name, const convert_options *options)
@@ -493,28 +488,10 @@ static void titles_are_made_of_names(void)
 
 int main(void)
 {
-    static char *const golden[] = {"gemma2",
-                                   "gemma3",
-                                   "gpt-oss",
-                                   "granite",
-                                   "llama",
-                                   "llama-linear",
-                                   "llama-tied-headdim",
-                                   "llama-yarn",
-                                   "llama3-rope",
-                                   "mistral",
-                                   "mixtral",
-                                   "olmo2",
-                                   "phi3",
-                                   "phi4-partial",
-                                   "qwen2",
-                                   "qwen3",
-                                   "qwen3moe",
-                                   "smollm3"};
-    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
+    for (int i = 0; i < GOLDEN_MODELS; i++) {
         char name[64];
-        snprintf(name, sizeof name, "directory_%s_becomes_its_gguf", golden[i]);
-        tap_case_arg(name, golden_directory_becomes_its_gguf, golden[i]);
+        snprintf(name, sizeof name, "directory_%s_becomes_its_gguf", golden_models[i]);
+        tap_case_arg(name, golden_directory_becomes_its_gguf, golden_models[i]);
     }
     CASE(tales_4m_becomes_its_gguf);
     CASE(types_follow_the_rules);

@@ -6,32 +6,9 @@
 #include "formats/gguf_write.h"
 #include "formats/weights.h"
 #include "model/config.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tiny_model.h"
-
-/* ---- Helpers --------------------------------------------------------------------------------- */
-
-static buf build(tiny_options o)
-{
-    buf b;
-    lace_error err;
-    buf_init(&b, 1 << 24);
-    if (!CHECK(tiny_model_build(&o, &b, &err) == LACE_OK))
-        tap_note("%s", err.text);
-    return b;
-}
-
-static span span_of(const buf *b)
-{
-    return (span){(const uint8_t *)b->data, b->size};
-}
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 /* ---- Real files ------------------------------------------------------------------------------ */
 
@@ -278,7 +255,7 @@ static void getters_refuse_other_types_and_ranges(void)
 
 static void version_2_is_read(void)
 {
-    buf b = build(tiny_options_default());
+    buf b = tiny_model_bytes(tiny_options_default());
     gguf *g = NULL;
     lace_error err;
     b.data[4] = 2;
@@ -292,7 +269,7 @@ static void version_2_is_read(void)
 static void odd_booleans_are_true(void)
 {
     for (int value = 1; value < 256; value += 127) {
-        buf b = build(tiny_options_default());
+        buf b = tiny_model_bytes(tiny_options_default());
         gguf *g = NULL;
         lace_error err;
         bool yes = false;
@@ -310,7 +287,7 @@ static void alignments_from_1_to_65536_are_read(void)
     for (uint32_t alignment = 1; alignment <= 65536; alignment *= 2) {
         tiny_options o = tiny_options_default();
         o.alignment = alignment;
-        buf b = build(o);
+        buf b = tiny_model_bytes(o);
         gguf *g = NULL;
         lace_error err;
         if (!CHECK(is_ok(gguf_parse(span_of(&b), &g, &err), &err)))
@@ -330,7 +307,7 @@ static void alignments_from_1_to_65536_are_read(void)
 
 static void bytes_after_the_end_are_ignored_and_padding_may_be_missing(void)
 {
-    buf b = build(tiny_options_default());
+    buf b = tiny_model_bytes(tiny_options_default());
     gguf *g = NULL;
     lace_error err;
     CHECK(is_ok(gguf_parse(span_of(&b), &g, &err), &err));

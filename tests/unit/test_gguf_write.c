@@ -4,38 +4,15 @@
 #include "formats/gguf_write.h"
 #include "formats/weights.h"
 #include "scratch.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tiny_model.h"
-
-/* ---- Helpers --------------------------------------------------------------------------------- */
-
-static buf build(tiny_options o)
-{
-    buf b;
-    lace_error err;
-    buf_init(&b, 1 << 24);
-    if (!CHECK(tiny_model_build(&o, &b, &err) == LACE_OK))
-        tap_note("%s", err.text);
-    return b;
-}
-
-static span span_of(const buf *b)
-{
-    return (span){(const uint8_t *)b->data, b->size};
-}
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 static void a_copy_of_a_file_is_the_same_file(void)
 {
-    buf b = build(tiny_options_default()), copy;
+    buf b = tiny_model_bytes(tiny_options_default()), copy;
     gguf *g = NULL;
     gguf_writer *w = NULL;
     lace_error err;
@@ -133,7 +110,7 @@ static void file_is_written_whole_or_not_at_all(void)
     CHECK(scratch_count() == 1);
     gguf_writer_free(w);
     weights *opened;
-    buf b = build(o);
+    buf b = tiny_model_bytes(o);
     CHECK(is_ok(weights_open(path, &opened, &err), &err));
     CHECK(weights_file_bytes(opened) == b.size);
     const tensor *t = weights_find(opened, "blk.0.attn_q.weight");

@@ -8,6 +8,7 @@
 #include "base/json_read.h"
 #include "formats/weights.h"
 #include "model/config_hf.h"
+#include "golden_file.h"
 #include "tap.h"
 
 static json_t *json_of(const char *source)
@@ -314,28 +315,10 @@ static void defaults_are_those_of_transformers(void)
 
 int main(void)
 {
-    static char *const golden[] = {"gemma2",
-                                   "gemma3",
-                                   "gpt-oss",
-                                   "granite",
-                                   "llama",
-                                   "llama-linear",
-                                   "llama-tied-headdim",
-                                   "llama-yarn",
-                                   "llama3-rope",
-                                   "mistral",
-                                   "mixtral",
-                                   "olmo2",
-                                   "phi3",
-                                   "phi4-partial",
-                                   "qwen2",
-                                   "qwen3",
-                                   "qwen3moe",
-                                   "smollm3"};
-    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
+    for (int i = 0; i < GOLDEN_MODELS; i++) {
         char name[64];
-        snprintf(name, sizeof name, "config_of_%s_equals_its_gguf", golden[i]);
-        tap_case_arg(name, golden_config_equals_its_gguf, golden[i]);
+        snprintf(name, sizeof name, "config_of_%s_equals_its_gguf", golden_models[i]);
+        tap_case_arg(name, golden_config_equals_its_gguf, golden_models[i]);
     }
     CASE(kinds_of_layers_are_read);
     CASE(both_spellings_of_the_rope_mean_the_same);

@@ -14,16 +14,10 @@
 #include "formats/weights.h"
 #include "kernels/ref/unpack.h"
 #include "scratch.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tiny_hf.h"
 #include "tiny_model.h"
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 /* ---- Models ---------------------------------------------------------------------------------- */
 

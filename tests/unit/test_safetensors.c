@@ -6,13 +6,9 @@
 
 #include "base/mem.h"
 #include "formats/safetensors.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tiny_hf.h"
-
-static span span_of(const buf *b)
-{
-    return (span){(const uint8_t *)b->data, b->size};
-}
 
 static lace_status parse(const buf *b, lace_error *err)
 {

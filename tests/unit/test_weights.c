@@ -6,32 +6,9 @@
 #include "formats/gguf_write.h"
 #include "formats/weights.h"
 #include "scratch.h"
+#include "status_check.h"
 #include "tap.h"
 #include "tiny_model.h"
-
-/* ---- Helpers --------------------------------------------------------------------------------- */
-
-static buf build(tiny_options o)
-{
-    buf b;
-    lace_error err;
-    buf_init(&b, 1 << 24);
-    if (!CHECK(tiny_model_build(&o, &b, &err) == LACE_OK))
-        tap_note("%s", err.text);
-    return b;
-}
-
-static span span_of(const buf *b)
-{
-    return (span){(const uint8_t *)b->data, b->size};
-}
-
-static bool is_ok(lace_status status, const lace_error *err)
-{
-    if (status != LACE_OK)
-        tap_note("%s", err->text);
-    return status == LACE_OK;
-}
 
 /* ---- Split files ----------------------------------------------------------------------------- */
 
@@ -40,7 +17,7 @@ enum { NO_FAULT, WRONG_COUNT, WRONG_NUMBER, WRONG_TOTAL, SAME_TENSOR, NO_KEYS };
 
 static void write_parts(int n_parts, int fault)
 {
-    buf b = build(tiny_options_default());
+    buf b = tiny_model_bytes(tiny_options_default());
     gguf *g = NULL;
     lace_error err;
     CHECK(is_ok(gguf_parse(span_of(&b), &g, &err), &err));
@@ -79,7 +56,7 @@ static void any_part_of_a_split_model_opens_it(void)
     if (!CHECK(scratch_create() != NULL))
         return;
     write_parts(3, NO_FAULT);
-    buf b = build(tiny_options_default());
+    buf b = tiny_model_bytes(tiny_options_default());
     gguf *g = NULL;
     lace_error err;
     CHECK(is_ok(gguf_parse(span_of(&b), &g, &err), &err));
@@ -143,7 +120,7 @@ static void split_model_with_a_fault_is_refused_by_name(void)
 
 static void memory_and_errors_carry_the_name(void)
 {
-    buf b = build(tiny_options_default());
+    buf b = tiny_model_bytes(tiny_options_default());
     weights *w;
     lace_error err;
     CHECK(is_ok(weights_open_memory(span_of(&b), "built-in", &w, &err), &err));
