@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/habits.h"
+
 lace_status args_error(const verb *v, lace_error *err, const char *format, ...)
 {
     char line[400];
@@ -199,63 +201,155 @@ static lace_status parse_value(const verb *v, const arg_option *o, const char *v
 
 /* ---- The line -------------------------------------------------------------------------------- */
 
-/* Find the option that a word names, and the value written in the same word, if any. */
-static lace_status match_option(const verb *v, const char *word, const arg_option **out,
-                                const char **value, lace_error *err)
+/* A command line while it is read. */
+typedef struct line {
+    const verb *verb;
+    int argc;
+    char **argv;
+    int at;        /* the next word */
+    char *target;  /* the verb's struct */
+    uint64_t seen; /* bit i: option i was given */
+    int n_models;  /* arguments that came as -m MODEL: the first ones */
+    positional *words;
+    lace_error *err;
+} line;
+
+/* The value of an option: what stood in the same word, or the next word. NULL: there is none. */
+static const char *take_value(line *l, const char *attached)
 {
-    *value = NULL;
-    if (word[1] == '-') {
-        size_t n = strcspn(word + 2, "=");
-        *out = find_long(v, word + 2, n);
-        if (!*out)
-            return unknown_option(v, word + 2, n, err);
-        if (word[2 + n] == '=')
-            *value = word + 2 + n + 1;
-        if (*value && (*out)->kind == ARG_FLAG)
-            return args_error(v, err, "--%s takes no value", (*out)->name);
-        return LACE_OK;
-    }
-    *out = find_letter(v, word[1]);
-    if (!*out)
-        return args_error(v, err, "unknown option %.40s", word);
-    if (word[2])
-        *value = word + 2;
-    if (*value && (*out)->kind == ARG_FLAG)
-        return args_error(v, err, "unknown option %.40s", word);
+    if (attached)
+        return attached;
+    return l->at < l->argc ? l->argv[l->at++] : NULL;
+}
+
+static lace_status give_option(line *l, const arg_option *o, const char *attached)
+{
+    uint64_t bit = UINT64_C(1) << (o - l->verb->options);
+    if (l->seen & bit)
+        return args_error(l->verb, l->err, "--%s is given twice", o->name);
+    l->seen |= bit;
+    const char *value = attached;
+    if (o->kind == ARG_FLAG && value)
+        return args_error(l->verb, l->err, "--%s takes no value", o->name);
+    if (o->kind != ARG_FLAG && !(value = take_value(l, attached)))
+        return args_error(l->verb, l->err, "--%s needs a value: %s", o->name, o->value);
+    return parse_value(l->verb, o, value, l->target + o->offset, l->err);
+}
+
+/* Put an argument that is no option at its place among the others. */
+static lace_status give_argument(line *l, const char *word, int place)
+{
+    positional *out = l->words;
+    if (out->count == l->verb->max_positional)
+        return args_error(l->verb, l->err, "one argument too many: \"%.60s\"", word);
+    memmove(out->at + place + 1, out->at + place, (size_t)(out->count - place) * sizeof *out->at);
+    out->at[place] = word;
+    out->count++;
     return LACE_OK;
+}
+
+/* "-ngl 0" is the CPU, "-ngl 99" whatever there is; lace does not run a part of the layers. */
+static lace_status give_layers(line *l, const char *name, const char *value)
+{
+    const arg_option *device = find_long(l->verb, "device", 6);
+    if (!device)
+        return args_error(l->verb, l->err, "%s: lace %s runs on the CPU", name, l->verb->name);
+    char *end;
+    long n = strtol(value, &end, 10);
+    bool is_number = end != value && *end == 0;
+    bool is_all = strcmp(value, "all") == 0 || strcmp(value, "auto") == 0 ||
+                  (is_number && (n == -1 || n >= 99));
+    if (!is_all && !(is_number && n == 0))
+        return args_error(l->verb, l->err,
+                          "%s %.40s: a model runs on one device, whole; use --device cpu or cuda",
+                          name, value);
+    return give_option(l, device, is_all ? "auto" : "cpu");
+}
+
+static bool is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return word && (strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0);
+}
+
+/* An option of another program; `name` is how it was typed. */
+static lace_status give_habit(line *l, const habit *h, const char *name, const char *attached)
+{
+    const verb *v = l->verb;
+    const char *value;
+    const arg_option *o;
+    switch (h->kind) {
+    case HABIT_OPTION:
+        o = find_long(v, h->means, strlen(h->means));
+        return o ? give_option(l, o, attached) : args_error(v, l->err, "unknown option %s", name);
+    case HABIT_MODEL:
+    case HABIT_MODELS:
+    case HABIT_LAYERS:
+        if (!(value = take_value(l, attached)))
+            return args_error(v, l->err, "%s needs a value", name);
+        if (h->kind == HABIT_MODEL && l->n_models > 0)
+            return args_error(v, l->err, "%s is given twice", name);
+        return h->kind == HABIT_LAYERS ? give_layers(l, name, value)
+                                       : give_argument(l, value, l->n_models++);
+    case HABIT_SWITCH:
+        value = attached ? attached : l->at < l->argc ? l->argv[l->at] : NULL;
+        if (is_one_of(value, "off", "0", "false"))
+            return args_error(v, l->err, "%s %s: lace has no other way", name, value);
+        if (!attached && is_one_of(value, "on", "auto", "1"))
+            l->at++;
+        return LACE_OK;
+    case HABIT_ALWAYS:
+        return LACE_OK;
+    case HABIT_NONE:
+        break;
+    }
+    return args_error(v, l->err, "unknown option %s; %s", name, h->means);
+}
+
+/*
+ * A word that begins with a dash. Short names of other programs have several letters (-ngl); as a
+ * letter with its value behind it (-n gl) they would not make sense.
+ */
+static lace_status read_option(line *l, const char *word)
+{
+    const verb *v = l->verb;
+    bool is_long = word[1] == '-';
+    size_t n = strcspn(word, "=");
+    const char *attached = word[n] ? word + n + 1 : NULL;
+    const arg_option *o = is_long ? find_long(v, word + 2, n - 2) : NULL;
+    if (o)
+        return give_option(l, o, attached);
+    o = is_long ? NULL : find_letter(v, word[1]);
+    if (o && !word[2])
+        return give_option(l, o, NULL);
+    const habit *h = habits_find(v, word, n);
+    if (h) {
+        char name[48];
+        snprintf(name, sizeof name, "%.*s", (int)(n < 40 ? n : 40), word);
+        return give_habit(l, h, name, attached);
+    }
+    if (is_long)
+        return unknown_option(v, word + 2, n - 2, l->err);
+    if (find_long(v, word + 1, n - 1))
+        return args_error(v, l->err, "unknown option %.40s; did you mean -%.40s?", word, word);
+    if (!o || o->kind == ARG_FLAG)
+        return args_error(v, l->err, "unknown option %.40s", word);
+    return give_option(l, o, word + 2);
 }
 
 lace_status args_parse(const verb *v, int argc, char **argv, void *target, positional *out,
                        lace_error *err)
 {
     *out = (positional){0};
-    uint64_t seen = 0;
+    line l = {.verb = v, .argc = argc, .argv = argv, .target = target, .words = out, .err = err};
     bool only_positional = false;
-    for (int i = 0; i < argc; i++) {
-        const char *word = argv[i];
-        if (!only_positional && strcmp(word, "--") == 0) {
+    while (l.at < argc) {
+        const char *word = argv[l.at++];
+        if (!only_positional && strcmp(word, "--") == 0)
             only_positional = true;
-            continue;
-        }
-        if (only_positional || word[0] != '-' || !word[1]) {
-            if (out->count == v->max_positional)
-                return args_error(v, err, "one argument too many: \"%.60s\"", word);
-            out->at[out->count++] = word;
-            continue;
-        }
-        const arg_option *o;
-        const char *value;
-        TRY(match_option(v, word, &o, &value, err));
-        uint64_t bit = UINT64_C(1) << (o - v->options);
-        if (seen & bit)
-            return args_error(v, err, "--%s is given twice", o->name);
-        seen |= bit;
-        if (o->kind != ARG_FLAG && !value) {
-            if (i + 1 == argc)
-                return args_error(v, err, "--%s needs a value: %s", o->name, o->value);
-            value = argv[++i];
-        }
-        TRY(parse_value(v, o, value, (char *)target + o->offset, err));
+        else if (only_positional || word[0] != '-' || !word[1])
+            TRY(give_argument(&l, word, out->count));
+        else
+            TRY(read_option(&l, word));
     }
     return LACE_OK;
 }

@@ -12,7 +12,8 @@
  *     };
  *
  * Written as --name VALUE, --name=VALUE, -n VALUE or -nVALUE. What is no option is a positional
- * argument; after "--" everything is. An option may be given once.
+ * argument; after "--" everything is. An option may be given once. Names that llama.cpp has for the
+ * same thing are understood too (habits.h).
  */
 #ifndef LACE_CLI_ARGS_H
 #define LACE_CLI_ARGS_H

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/habits.h"
 
 /* A new verb is a file and a row here. */
 static const verb *const verbs[] = {
@@ -54,6 +55,20 @@ static const verb *find_verb(int n_words, char **words, int *n_used)
 
 static lace_status unknown_verb(const char *name, lace_error *err)
 {
+    const char *instead = habits_find_verb(name);
+    if (instead)
+        return error_set(err, LACE_E_ARG, "unknown verb \"%.40s\"; %s", name, instead);
+    if (name[0] == '-')
+        return error_set(
+            err, LACE_E_ARG,
+            "\"%.40s\" without a verb before it; use lace run, lace chat, lace serve ... "
+            "(see: lace help)",
+            name);
+    if (access(name, F_OK) == 0)
+        return error_set(err, LACE_E_ARG,
+                         "a verb is missing; use lace run %.200s, lace chat or lace serve (see: "
+                         "lace help)",
+                         name);
     const char *closest = NULL;
     int best = 3;
     for (int i = 0; i < N_VERBS; i++) {

@@ -20,7 +20,7 @@ typedef struct quantize_args {
 /* clang-format off */
 static const arg_option options[] = {
     {"type", 't', ARG_TEXT, offsetof(quantize_args, type), .value = "TYPE",
-     .help = "of most matrices (required): q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
+     .help = "of most matrices: q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
              "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
@@ -87,8 +87,13 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count < 2)
         return args_error(v, err, "%s is missing", words.count ? "OUT" : "IN");
+    if (a.type && words.count == 3)
+        return args_error(v, err, "--type and the argument \"%.40s\" exclude each other",
+                          words.at[2]);
     if (!a.type)
-        return args_error(v, err, "--type TYPE is missing");
+        a.type = words.at[2];
+    if (!a.type)
+        return args_error(v, err, "TYPE is missing");
     if (a.size && !a.calibrate)
         return args_error(v, err, "--size needs --calibrate TEXT");
     if (a.calibrate && a.imatrix)
@@ -126,15 +131,16 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
 const verb verb_quantize = {
     .name = "quantize",
     .summary = "make a model smaller: fewer bits for each weight",
-    .usage = "IN OUT --type TYPE [options]",
+    .usage = "IN OUT TYPE [options]",
     .description =
         "IN is a GGUF file or a Hugging Face directory. OUT appears when it is complete.\n"
+        "TYPE, in small or capital letters, may also stand behind --type.\n"
         "lace perplexity OUT -f TEXT --against IN says what it has cost.\n",
     .examples =
         "  lace quantize model-f16.gguf model-q4.gguf --type q4_k_m\n"
         "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
-    .max_positional = 2,
+    .max_positional = 3,
     .run = quantize_run,
 };

@@ -165,7 +165,8 @@ static lace_status read_prompt(const verb *v, const run_args *a, bool is_builtin
         return args_error(v, err, "-p and -f exclude each other");
     bool is_terminal = isatty(STDIN_FILENO);
     if (!a->prompt && !a->file && is_terminal && !is_builtin)
-        return args_error(v, err, "no prompt: use -p TEXT, -f FILE, or a pipe");
+        return args_error(v, err,
+                          "no prompt: use -p TEXT, -f FILE, or a pipe; lace chat MODEL talks");
     if (!a->prompt && (a->file || !is_terminal)) {
         TRY(file_read(a->file ? a->file : "-", out, err));
         if (out->size > 0 && out->data[out->size - 1] == '\n')
@@ -490,6 +491,10 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     TRY(constraint_check(v, &a.constraint, err));
+    if (words.count == 2 && a.prompt)
+        return args_error(v, err, "-p and the argument \"%.60s\" exclude each other", words.at[1]);
+    if (words.count == 2)
+        a.prompt = words.at[1];
     buf opening;
     buf_init(&opening, CLI_MAX_TEXT);
     generation g = {.args = &a};
@@ -525,7 +530,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
 const verb verb_run = {
     .name = "run",
     .summary = "continue a text",
-    .usage = "[MODEL] [-p TEXT | -f FILE] [options]",
+    .usage = "[MODEL [TEXT]] [-p TEXT | -f FILE] [options]",
     .description =
         "Prints the prompt and what the model writes after it. MODEL is a GGUF file or a Hugging\n"
         "Face directory; without it, a small story teller inside the program is used. Without\n"
@@ -539,6 +544,6 @@ const verb verb_run = {
                 "  lace run -p \"A letter: \" --grammar 'root ::= [A-Z][a-z]+ \", \" [a-z]{3,9}'\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
-    .max_positional = 1,
+    .max_positional = 2,
     .run = run_run,
 };

@@ -25,12 +25,13 @@ static const arg_option options[] = {
     {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
     {.kind = ARG_HEADING, .help = "Who"},
     {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health"},
+    {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "the same, here, separated by commas; whoever lists processes sees them"},
     {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificates in PEM: serve HTTPS"},
     {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "and their key"},
     {"allow-host", 0, ARG_TEXT, SERVER(allowed_hosts), .value = "NAMES", .help = "further names of this server, for the header Host"},
     {"allow-origin", 0, ARG_TEXT, SERVER(allowed_origins), .value = "ORIGINS", .help = "web pages of these origins may call; * for all"},
     {.kind = ARG_HEADING, .help = "How much"},
-    {"ctx", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of each request, prompt and reply (default: the model's)"},
+    {"ctx-size", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of each request, prompt and reply (default: the model's)"},
     {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "for the KV cache of all requests (default: a quarter of memory)"},
     {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "never use more than this"},
@@ -127,7 +128,7 @@ const verb verb_serve = {
         "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"
         "what is running end and refuses the rest; a second one ends it at once.\n",
     .examples = "  lace serve\n"
-                "  lace serve model.gguf --port 9000 --ctx 8192\n"
+                "  lace serve model.gguf --port 9000 -c 8192\n"
                 "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],

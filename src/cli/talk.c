@@ -61,6 +61,7 @@ static const arg_option options[] = {
      .help = "numbers of the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
      .help = "refuse to use more than this: 600M, 4G"},
+    {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]", .help = CLI_DEVICE_HELP},
     {"mmap", 0, ARG_FLAG, TALK(use_mmap),
      .help = "run from the file's own blocks: slower, less memory"},
 };
@@ -444,7 +445,8 @@ static void catch_interrupts(void)
 
 static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    talk_args a = {.talk = {.sampler = lace_sampler_options_default()}, .kv_type = LACE_KV_F16};
+    talk_args a = {.talk = {.sampler = lace_sampler_options_default(), .device = "auto"},
+                   .kv_type = LACE_KV_F16};
     uint32_t seed;
     if (getrandom(&seed, sizeof seed, 0) == sizeof seed)
         a.talk.sampler.seed = seed;

@@ -1,8 +1,10 @@
 /* Which type each tensor of a compressed file gets. */
+#define _POSIX_C_SOURCE 200809L
 #include "compress/mix.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { Q4_0 = 2, Q4_1, Q8_0 = 7, Q5_0, Q5_1, Q2_K, Q3_K_S, Q3_K_M, Q3_K_L, Q4_K_S, Q4_K_M };
 enum { Q5_K_S = 16, Q5_K_M, Q6_K, Q2_K_S = 21, IQ4_NL = 25, IQ4_XS = 30, MXFP4_MOE = 38 };
@@ -37,10 +39,10 @@ const mix *mix_at(size_t i)
 const mix *mix_find(const char *name)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i].name, name) == 0)
+        if (strcasecmp(aliases[i].name, name) == 0)
             name = aliases[i].means;
     for (size_t i = 0; i < sizeof mixes / sizeof *mixes; i++)
-        if (strcmp(mixes[i].name, name) == 0)
+        if (strcasecmp(mixes[i].name, name) == 0)
             return &mixes[i];
     return NULL;
 }

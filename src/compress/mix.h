@@ -15,7 +15,7 @@ typedef struct mix {
     dtype type;       /* the main one */
 } mix;
 
-const mix *mix_find(const char *name); /* NULL if there is none */
+const mix *mix_find(const char *name); /* in any case; NULL if there is none */
 const mix *mix_at(size_t i);           /* in the order of size; NULL past the end */
 
 /* What the rules look at besides the tensor. */

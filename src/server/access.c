@@ -30,24 +30,38 @@ static lace_status add_key(server *s, const char *line, size_t n, lace_error *er
     return LACE_OK;
 }
 
-lace_status access_read_keys(server *s, const char *path, lace_error *err)
+/* The keys of a text, one after the other; `separator` is between them. */
+static lace_status add_keys(server *s, text keys, char separator, lace_error *err)
+{
+    for (size_t at = 0; at < keys.size;) {
+        const char *key = keys.data + at;
+        const char *end = memchr(key, separator, keys.size - at);
+        size_t n = end ? (size_t)(end - key) : keys.size - at;
+        TRY(add_key(s, key, n, err));
+        at += n + 1;
+    }
+    return LACE_OK;
+}
+
+lace_status access_read_keys(server *s, const char *path, const char *list, lace_error *err)
 {
     buf content;
     buf_init(&content, MAX_KEY_FILE);
     s->keys = mem_calloc(MAX_KEYS, sizeof *s->keys);
-    lace_status status = s->keys ? file_read(path, &content, err) : error_nomem(err, "keys");
-    for (size_t at = 0; status == LACE_OK && at < content.size;) {
-        const char *line = content.data + at;
-        const char *end = memchr(line, '\n', content.size - at);
-        size_t n = end ? (size_t)(end - line) : content.size - at;
-        status = add_key(s, line, n, err);
-        at += n + 1;
-    }
-    if (status == LACE_OK && s->n_keys == 0)
+    lace_status status = s->keys ? LACE_OK : error_nomem(err, "keys");
+    if (status == LACE_OK && path)
+        status = file_read(path, &content, err);
+    if (status == LACE_OK && content.data)
+        status = add_keys(s, (text){content.data, content.size}, '\n', err);
+    if (status == LACE_OK && path && s->n_keys == 0)
         status = error_set(err, LACE_E_ARG, "%s: there is no key in it", path);
     if (content.data)
         memset(content.data, 0, content.size);
     buf_deinit(&content);
+    if (status == LACE_OK && list)
+        status = add_keys(s, (text){list, strlen(list)}, ',', err);
+    if (status == LACE_OK && s->n_keys == 0)
+        status = error_set(err, LACE_E_ARG, "there is no API key in the list");
     return status;
 }
 

@@ -173,7 +173,8 @@ void server_post_events(server *s, gen_event *list); /* from the inference threa
 
 /* Whether a request may be served: keys, Host and Origin. 0, or the status to answer. */
 int access_check(const server *s, const http_parser *p, const route *r, const char **reason);
-lace_status access_read_keys(server *s, const char *path, lace_error *err);
+/* Keys from a file, one a line, and from a list with commas; either may be NULL. */
+lace_status access_read_keys(server *s, const char *path, const char *list, lace_error *err);
 bool access_is_json(text content_type);
 bool access_allows_origin(const server *s, text origin);
 void access_free(server *s);

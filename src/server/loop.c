@@ -321,8 +321,8 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     const server_options *o = &s->options;
     TRY(name_model(s, model_path, err));
     TRY(load_template(s, err));
-    if (o->api_key_file)
-        TRY(access_read_keys(s, o->api_key_file, err));
+    if (o->api_key_file || o->api_keys)
+        TRY(access_read_keys(s, o->api_key_file, o->api_keys, err));
     if (o->tls_cert || o->tls_key) {
         if (!o->tls_cert || !o->tls_key)
             return error_set(err, LACE_E_ARG, "TLS needs both a certificate and a key");

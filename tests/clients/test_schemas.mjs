@@ -14,7 +14,7 @@ import { runCases } from '../tap.mjs';
 const shared = process.env.LACE_SHARED || new URL('../../../shared', import.meta.url).pathname;
 const model = `${shared}/models/tales-26m`;
 const total = Number(process.env.LACE_SCHEMAS || 300);
-const server = await startServer([...(existsSync(model) ? [model] : []), '--ctx', '1024']);
+const server = await startServer([...(existsSync(model) ? [model] : []), '-c', '1024']);
 
 const text = { type: 'string', maxLength: 30 };
 const closed = (properties, required = Object.keys(properties)) => ({ type: 'object', properties, required, additionalProperties: false });

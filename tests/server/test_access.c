@@ -36,7 +36,7 @@ static bool start(const char *format, const char *path)
 static void a_key_is_needed_on_every_route_but_health(void)
 {
     scratch_write("keys", "# comment\nsecret-1\r\nsecret-2\n\n");
-    if (!start("--threads 1 --ctx 64 --api-key-file %s", scratch_path("keys")))
+    if (!start("--threads 1 -c 64 --api-key-file %s", scratch_path("keys")))
         return;
     /* clang-format off */
     static const struct { const char *path, *headers; int status; } rows[] = {
@@ -72,6 +72,22 @@ static void a_key_is_needed_on_every_route_but_health(void)
     CHECK(served_stop(&s) == 0);
 }
 
+static void keys_of_the_command_line_join_those_of_the_file(void)
+{
+    scratch_write("keys", "secret-1\n");
+    if (!start("--threads 1 -c 64 --api-key one,two --api-key-file %s", scratch_path("keys")))
+        return;
+    static const char *const keys[] = {"one", "two", "secret-1", "one,two", "three"};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        char header[64];
+        snprintf(header, sizeof header, "x-api-key: %s\r\n", keys[i]);
+        get_with("/v1/models", header);
+        CHECK(a.status == (i < 3 ? 200 : 401));
+    }
+    CHECK(served_stop(&s) == 0);
+    CHECK(!served_start(&s, "--api-key , 2>/dev/null"));
+}
+
 static void a_file_without_keys_is_refused(void)
 {
     scratch_write("keys", "# nothing\n\n");
@@ -82,7 +98,7 @@ static void a_file_without_keys_is_refused(void)
 
 static void named_hosts_and_origins_are_let_in(void)
 {
-    if (!start("--threads 1 --ctx 64 --allow-host my.example --allow-origin https://a.example", ""))
+    if (!start("--threads 1 -c 64 --allow-host my.example --allow-origin https://a.example", ""))
         return;
     get_with("/v1/models", "Origin: https://a.example\r\n");
     CHECK(a.status == 200);
@@ -108,7 +124,7 @@ static void named_hosts_and_origins_are_let_in(void)
 
 static void the_log_has_a_line_for_a_request_and_not_its_text(void)
 {
-    if (!start("--threads 1 --ctx 64 --log-json 2>%s", scratch_path("log")))
+    if (!start("--threads 1 -c 64 --log-json 2>%s", scratch_path("log")))
         return;
     served_post(&s, "/v1/completions", "{\"prompt\":\"xyzzy\",\"max_tokens\":2}", &a);
     CHECK(a.status == 200);
@@ -129,7 +145,7 @@ static void a_socket_in_the_file_system_serves_and_goes_away(void)
 {
     char path[108];
     snprintf(path, sizeof path, "%s", scratch_path("socket"));
-    if (!start("--threads 1 --ctx 64 --unix %s", path))
+    if (!start("--threads 1 -c 64 --unix %s", path))
         return;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
@@ -156,7 +172,7 @@ static void https_is_served_with_a_certificate(void)
     if (system(command) != 0)
         return tap_skip("no openssl");
     char arguments[512];
-    snprintf(arguments, sizeof arguments, "--threads 1 --ctx 64 --tls-key %s --tls-cert %s",
+    snprintf(arguments, sizeof arguments, "--threads 1 -c 64 --tls-key %s --tls-cert %s",
              scratch_path("key"), scratch_path("cert"));
     if (!CHECK(served_start(&s, arguments)))
         return;
@@ -193,7 +209,7 @@ static const char request[] = "{\"prompt\":\"Once upon a time\",\"max_tokens\":1
 
 static void a_truncated_model_gives_500_and_a_red_health(void)
 {
-    if (!copy_model("cut.gguf") || !start("%s --threads 2 --ctx 256", scratch_path("cut.gguf")))
+    if (!copy_model("cut.gguf") || !start("%s --threads 2 -c 256", scratch_path("cut.gguf")))
         return;
     served_post(&s, "/v1/completions", request, &a);
     CHECK(a.status == 200);
@@ -218,7 +234,7 @@ static void a_truncated_model_gives_500_and_a_red_health(void)
 
 static void a_model_that_is_removed_or_replaced_is_used_on(void)
 {
-    if (!copy_model("gone.gguf") || !start("%s --threads 2 --ctx 256", scratch_path("gone.gguf")))
+    if (!copy_model("gone.gguf") || !start("%s --threads 2 -c 256", scratch_path("gone.gguf")))
         return;
     served_post(&s, "/v1/completions", request, &a);
     CHECK(a.status == 200);
@@ -261,7 +277,7 @@ static bool write_nan_model(const char *path)
 static void a_value_that_is_no_number_fails_its_request_alone(void)
 {
     if (!CHECK(write_nan_model(scratch_path("nan.gguf"))) ||
-        !start("%s --threads 2 --ctx 64", scratch_path("nan.gguf")))
+        !start("%s --threads 2 -c 64", scratch_path("nan.gguf")))
         return;
     served_post(&s, "/v1/completions", "{\"prompt\":[5,6,7],\"max_tokens\":3,\"temperature\":0}",
                 &a);
@@ -280,7 +296,7 @@ static void a_value_that_is_no_number_fails_its_request_alone(void)
 static void banning_every_token_is_an_error(void)
 {
     if (!CHECK(write_nan_model(scratch_path("tiny.gguf"))) ||
-        !start("%s --threads 1 --ctx 64", scratch_path("tiny.gguf")))
+        !start("%s --threads 1 -c 64", scratch_path("tiny.gguf")))
         return;
     char body[8192], *at = body;
     at += sprintf(at, "{\"prompt\":[5],\"max_tokens\":1,\"logit_bias\":{");
@@ -297,6 +313,7 @@ int main(void)
     if (!scratch_create())
         return 1;
     CASE(a_key_is_needed_on_every_route_but_health);
+    CASE(keys_of_the_command_line_join_those_of_the_file);
     CASE(a_file_without_keys_is_refused);
     CASE(named_hosts_and_origins_are_let_in);
     CASE(the_log_has_a_line_for_a_request_and_not_its_text);

@@ -321,7 +321,7 @@ static void a_full_queue_answers_429_with_a_time(void)
 {
     int fds[40], n_refused = 0;
     served_stop(&s);
-    if (!CHECK(served_start(&s, "--ctx 256 --threads 2 --max-running 2 --max-queue 4")))
+    if (!CHECK(served_start(&s, "-c 256 --threads 2 --max-running 2 --max-queue 4")))
         return;
     for (int i = 0; i < 40; i++)
         fds[i] = ask("Once upon a time", 200, false);
@@ -338,7 +338,7 @@ static void a_full_queue_answers_429_with_a_time(void)
 static void a_request_that_takes_too_long_is_ended(void)
 {
     served_stop(&s);
-    if (!CHECK(served_start(&s, "--threads 1 --ctx 1024 --timeout 1 --max-running 64")))
+    if (!CHECK(served_start(&s, "--threads 1 -c 1024 --timeout 1 --max-running 64")))
         return;
     int fds[64], n_late = 0;
     for (int i = 0; i < 64; i++) /* together they need far more than a second */
@@ -360,7 +360,7 @@ static void sigterm_lets_streams_end_and_refuses_the_rest(void)
 {
     int fds[16];
     served_stop(&s);
-    if (!CHECK(served_start(&s, "--ctx 256 --threads 2 --drain 60")))
+    if (!CHECK(served_start(&s, "-c 256 --threads 2 --drain 60")))
         return;
     for (int i = 0; i < 16; i++)
         fds[i] = ask("Once upon a time", 240, true);
@@ -388,7 +388,7 @@ static void sigterm_lets_streams_end_and_refuses_the_rest(void)
 
 static void a_second_sigterm_ends_it_at_once(void)
 {
-    if (!CHECK(served_start(&s, "--ctx 1024 --threads 2 --drain 300")))
+    if (!CHECK(served_start(&s, "-c 1024 --threads 2 --drain 300")))
         return;
     int fds[8];
     for (int i = 0; i < 8; i++)
@@ -407,7 +407,7 @@ static void a_second_sigterm_ends_it_at_once(void)
 int main(void)
 {
     is_full = getenv("LACE_LOAD") != NULL;
-    if (!served_start(&s, "--ctx 256 --threads 2 --max-queue 2000")) {
+    if (!served_start(&s, "-c 256 --threads 2 --max-queue 2000")) {
         printf("Bail out! the server does not start\n");
         return 1;
     }

@@ -469,7 +469,7 @@ static void a_stream_of_responses_has_its_events(void)
 
 int main(void)
 {
-    if (!served_start(&s, "--alias tale --ctx 512 --threads 2")) {
+    if (!served_start(&s, "--alias tale -c 512 --threads 2")) {
         printf("1..0 # SKIP the server does not start\n");
         return 1;
     }

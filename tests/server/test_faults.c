@@ -224,7 +224,7 @@ static void after_mixed_faults_the_server_is_as_before(void)
 
 int main(void)
 {
-    if (!served_start(&s, "--ctx 256 --threads 2 --kv-memory 4M 2>/dev/null")) {
+    if (!served_start(&s, "-c 256 --threads 2 --kv-memory 4M 2>/dev/null")) {
         printf("Bail out! the server does not start\n");
         return 1;
     }

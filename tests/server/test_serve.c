@@ -404,7 +404,7 @@ static void silent_and_empty_connections_do_no_harm(void)
 
 int main(void)
 {
-    if (!served_start(&s, "--alias tale --ctx 256 --threads 2")) {
+    if (!served_start(&s, "--alias tale -c 256 --threads 2")) {
         printf("Bail out! the server does not start\n");
         return 1;
     }

@@ -207,7 +207,9 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"run --kv-type q9", "--kv-type \"q9\": expected one of f32|f16|q8_0"},
         {"run --mmap=yes", "--mmap takes no value"},
         {"run -t 0", "--threads \"0\": expected a whole number from 1 to 1024"},
-        {"run a b", "one argument too many: \"b\""},
+        {"run a b c", "one argument too many: \"c\""},
+        {"run a b -p c", "-p and the argument \"b\" exclude each other"},
+        {"run -temp 0", "unknown option -temp; did you mean --temp?"},
         {"run -p x -f y", "-p and -f exclude each other"},
         {"tokenize", "MODEL is missing"},
         {"tokenize " MODEL, "TEXT is missing"},
@@ -296,6 +298,57 @@ static void tokenize_takes_special_tokens_as_text_if_asked(void)
     lace("tokenize " MODEL " '<|endoftext|>' --no-special --no-parse-special");
     check_success();
     CHECK(strchr(r.out, ',') != NULL);
+}
+
+/* ---- Habits ---------------------------------------------------------------------------------- */
+
+/* Both commands print the same text and succeed. */
+static void check_same(const char *ours, const char *theirs)
+{
+    lace(ours);
+    bool ok = check_success() && CHECK(r.n_out > 0);
+    remember();
+    lace(theirs);
+    if (!(check_success() && CHECK(strcmp(before, r.out) == 0) && ok))
+        tap_note("lace %s\nlace %s: %s", ours, theirs, r.err);
+}
+
+static void names_of_llama_cpp_mean_the_same(void)
+{
+#define HERE "-p Hello -n 8 --temp 0"
+    check_same("run " MODEL " " HERE, "run -m " MODEL " " HERE " -ngl 99 --no-mmap -fa on -no-cnv");
+    check_same("run " MODEL " " HERE, "run " HERE " --model=" MODEL " -ngl 0 -fa -ub 64");
+    check_same("run " MODEL " " HERE, "run " MODEL " Hello --predict 8 --temperature 0");
+    check_same("tokenize " MODEL " Hello", "tokenize Hello -m " MODEL " --ids");
+    check_same("inspect " MODEL " -c 64", "inspect -m " MODEL " --ctx 64");
+#undef HERE
+}
+
+static void names_that_lace_does_not_have_say_what_to_use(void)
+{
+    /* clang-format off */
+    static const struct { const char *arguments, *part; } rows[] = {
+        {"run -m " MODEL " -cnv", "unknown option -cnv; use lace chat MODEL (see: lace help run)"},
+        {"run -ngl 20 -p x", "-ngl 20: a model runs on one device, whole; use --device"},
+        {"run -ngl", "-ngl needs a value"},
+        {"run -p x -fa off", "-fa off: lace has no other way"},
+        {"run -m a -m b", "-m is given twice"},
+        {"run -hf a/b", "lace downloads nothing"},
+        {"run -ctk q8_0", "use --kv-type"},
+        {"serve -tb 4", "use --threads"},
+        {"serve -np none", "--max-running \"none\": expected a whole number"},
+        {"bench -sys x", "unknown option -sys"},
+        {"chat -p x", "echo TEXT | lace chat MODEL"},
+        {"pull mistral", "unknown verb \"pull\"; lace downloads nothing"},
+        {"show mistral", "use lace inspect MODEL"},
+        {"-m x", "use lace run"},
+        {MODEL, "use lace run " MODEL},
+    };
+    /* clang-format on */
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lace(rows[i].arguments);
+        check_error(rows[i].part);
+    }
 }
 
 static void tokenize_pieces_shows_the_text_of_each_token(void)
@@ -613,6 +666,8 @@ int main(void)
     CASE(help_of_a_verb_shows_each_flag);
     CASE(version_is_one_line);
     CASE(mistakes_get_one_line_and_a_hint);
+    CASE(names_of_llama_cpp_mean_the_same);
+    CASE(names_that_lace_does_not_have_say_what_to_use);
     CASE(files_that_are_no_models_are_refused);
     CASE(tokenize_prints_a_json_array);
     CASE(tokenize_reads_files_whole);

@@ -97,6 +97,7 @@ static void mixes_are_those_of_llama_cpp(void)
     tensor embedding = {.name = text_of("token_embd.weight"), .shape = {2, {512, 99, 1, 1}}};
     CHECK(mix_type_of(mix_find("q4_0"), &c, &embedding) == DTYPE_Q6_K);
     CHECK(mix_type_of(mix_find("q8_0"), &c, &embedding) == DTYPE_Q8_0);
+    CHECK(mix_find("Q8_0") == mix_find("q8_0") && mix_find("Q4_K") == mix_find("q4_k_m"));
     c.is_tied = false;
     CHECK(mix_type_of(mix_find("q4_0"), &c, &embedding) == DTYPE_Q4_0);
     /* Rows of 96 hold no blocks of 256, rows of 40 none of 32. */
