@@ -30,10 +30,12 @@ static bool ends_with(text name, const char *end)
     return name.size >= n && memcmp(name.data + name.size - n, end, n) == 0;
 }
 
-static dtype type_in_file(const tensor *t, dtype main_type)
+/* Matrices that are quantized already stay as they are, unless a type was asked for. */
+static dtype type_in_file(const tensor *t, dtype main_type, bool has_type)
 {
-    if (t->type == DTYPE_MXFP4)
-        return DTYPE_MXFP4;
+    bool is_quantized = t->type == DTYPE_Q4_0 || t->type == DTYPE_Q8_0;
+    if (t->type == DTYPE_MXFP4 || (is_quantized && !has_type))
+        return t->type;
     if (t->shape.n_dims == 1 || ends_with(t->name, "_norm.weight") ||
         ends_with(t->name, "ffn_gate_inp.weight") || !ends_with(t->name, ".weight"))
         return DTYPE_F32;
@@ -60,6 +62,21 @@ static dtype main_type_of(hf_tensors *tensors)
     if (n_bytes[DTYPE_F8_E4M3] + n_bytes[DTYPE_F8_E5M2] > n_bytes[best])
         best = DTYPE_BF16;
     return best;
+}
+
+/* The type that the file is called after: the one of matrices that keep theirs, if they are more.
+ */
+static dtype largest_type_of(hf_tensors *tensors, dtype main_type)
+{
+    uint64_t n_values[DTYPE_COUNT] = {0};
+    for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
+        const tensor *t = hf_tensors_at(tensors, i);
+        if (t->shape.n_dims > 1)
+            n_values[type_in_file(t, main_type, false)] += t->n_values;
+    }
+    dtype best = main_type;
+    best = n_values[DTYPE_Q8_0] > n_values[best] ? DTYPE_Q8_0 : best;
+    return n_values[DTYPE_Q4_0] > n_values[best] ? DTYPE_Q4_0 : best;
 }
 
 /* ---- Values ---------------------------------------------------------------------------------- */
@@ -102,8 +119,8 @@ static lace_status produce(void *user, uint64_t offset, void *out, size_t n_byte
     return LACE_OK;
 }
 
-static lace_status add_tensors(hf_tensors *tensors, dtype main_type, job *jobs, gguf_writer *w,
-                               lace_error *err)
+static lace_status add_tensors(hf_tensors *tensors, dtype main_type, bool has_type, job *jobs,
+                               gguf_writer *w, lace_error *err)
 {
     for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
         const tensor *t = hf_tensors_at(tensors, i);
@@ -111,7 +128,7 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, job *jobs, 
             return error_set(err, LACE_E_TENSOR_TYPE,
                              "E_TENSOR_TYPE: tensor %.*s: type %s cannot be converted",
                              text_width(t->name), t->name.data, dtype_describe(t->type)->name);
-        jobs[i] = (job){tensors, i, t, type_in_file(t, main_type)};
+        jobs[i] = (job){tensors, i, t, type_in_file(t, main_type, has_type)};
         if (jobs[i].type == t->type && t->data)
             TRY(gguf_writer_add_tensor(w, t->name, t->type, &t->shape, t->data, err));
         else
@@ -128,23 +145,24 @@ static lace_status write_file(const char *directory, const char *path, const wei
                               const convert_options *o, convert_result *out, lace_error *err)
 {
     dtype main_type = o->has_type ? o->type : main_type_of(tensors);
+    dtype named = o->has_type ? o->type : largest_type_of(tensors, main_type);
     gguf_writer *w = NULL;
     job *jobs = mem_calloc(hf_tensors_count(tensors), sizeof *jobs);
     if (!jobs)
         return error_nomem(err, "the list of tensors");
     lace_status status;
     TRY_GOTO(status, end, gguf_writer_create(&w, err));
-    TRY_GOTO(status, end,
-             convert_add_meta(directory, config, tensors, convert_file_type(tensors, main_type), w,
-                              err));
+    TRY_GOTO(
+        status, end,
+        convert_add_meta(directory, config, tensors, convert_file_type(tensors, named), w, err));
     if (o->no_vocab)
         gguf_writer_add_text(w, "tokenizer.ggml.model", text_of("none"), NULL);
     else
         TRY_GOTO(status, end, convert_add_vocab(directory, files, config->model.n_vocab, w, err));
-    TRY_GOTO(status, end, add_tensors(tensors, main_type, jobs, w, err));
+    TRY_GOTO(status, end, add_tensors(tensors, main_type, o->has_type, jobs, w, err));
     TRY_GOTO(status, end, gguf_writer_to_file(w, path, o->on_progress, o->progress_user, err));
     if (out) {
-        *out = (convert_result){.type = main_type, .n_tensors = hf_tensors_count(tensors)};
+        *out = (convert_result){.type = named, .n_tensors = hf_tensors_count(tensors)};
         memcpy(out->architecture, config->model.architecture, sizeof out->architecture);
         for (size_t i = 0; i < hf_tensors_count(tensors); i++)
             out->n_parameters += hf_tensors_at(tensors, i)->n_values;

@@ -19,6 +19,8 @@ static int file_type_of(dtype type)
         return 0;
     case DTYPE_F16:
         return 1;
+    case DTYPE_Q4_0:
+        return 2;
     case DTYPE_Q8_0:
         return 7;
     default:

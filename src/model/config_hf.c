@@ -144,13 +144,6 @@ static lace_status check_arithmetic(const source *s, const family *f)
     TRY(source_float(s, "swiglu_limit", -1e6, 1e6, &limit, NULL));
     if (f->id == HF_GPT_OSS && limit != 7)
         return source_fail(s, LACE_E_UNSUPPORTED, "swiglu_limit", "expected 7");
-    const json_t *quantization = source_get(s, "quantization_config");
-    const char *method = json_string_value(json_object_get(quantization, "quant_method"));
-    if (quantization && (f->id != HF_GPT_OSS || !method || strcmp(method, "mxfp4") != 0))
-        return error_set(s->err, LACE_E_UNSUPPORTED,
-                         "E_UNSUPPORTED: config.json: quantization_config: quant_method is "
-                         "\"%.32s\", which lace does not read",
-                         method ? method : "");
     return LACE_OK;
 }
 
@@ -306,6 +299,10 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
     set_defaults(f, c);
     TRY(read_sizes(&s, &h));
     TRY(check_arithmetic(&s, f));
+    TRY(hf_quant_read(&s, &h.quant));
+    if (h.quant.method == HF_QUANT_MXFP4 && f->id != HF_GPT_OSS)
+        return source_fail(&s, LACE_E_UNSUPPORTED, "quantization_config",
+                           "mxfp4 is read for gpt-oss only");
     TRY(hf_rope_read(&s, &h));
     TRY(read_factors(&s, f, c));
     TRY(read_experts(&s, f, c));

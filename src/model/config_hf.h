@@ -10,6 +10,7 @@
 #define LACE_MODEL_CONFIG_HF_H
 
 #include "model/config.h"
+#include "model/hf_quant.h"
 
 struct json_t;
 
@@ -31,6 +32,7 @@ typedef struct hf_config {
     /* has_layer_kinds is true; rope.is_neox is true, as Q and K have it in these directories. */
     model_config model;
     hf_family_id family;
+    hf_quant quant;         /* how others have quantized it */
     bool is_permuted;       /* GGUF has the rows of Q and K in another order: pairs side by side */
     bool is_tied;           /* the output matrix is the embedding, whatever else is in the files */
     bool has_head_dim;      /* head_dim is written in the config */

@@ -38,22 +38,54 @@ static uint64_t permuted_row(const piece *p, uint64_t row)
     return row - in_head + in_head % 2 * (head_dim / 2) + in_head / 2;
 }
 
-static const uint8_t *source_row(const piece *p, uint64_t row)
+/* The tensor of the files that a row comes from, and which of its rows it is. */
+static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
 {
     const recipe *r = p->r;
-    uint64_t stride = bytes_of(p->t->type, (uint64_t)row_length(p));
     uint64_t n_rows = (uint64_t)p->t->shape.dims[1]; /* of an expert */
     switch (r->kind) {
     case RECIPE_STACK:
-        return r->sources[row / n_rows]->data + row % n_rows * stride;
-    case RECIPE_HALVE: {
-        uint64_t whole = n_rows * (uint64_t)r->n_parts;
-        return r->source->data +
-               (row / n_rows * whole + (uint64_t)r->part * n_rows + row % n_rows) * stride;
-    }
+        *out_row = row % n_rows;
+        return r->sources[row / n_rows];
+    case RECIPE_HALVE:
+        *out_row = row / n_rows * n_rows * (uint64_t)r->n_parts + (uint64_t)r->part * n_rows +
+                   row % n_rows;
+        return r->source;
+    case RECIPE_COPY:
+        *out_row = row;
+        return r->source;
     default:
-        return r->source->data + permuted_row(p, row) * stride;
+        *out_row = permuted_row(p, row);
+        return r->source;
     }
+}
+
+static void make_part_of_row(const piece *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out)
+{
+    uint64_t from;
+    const tensor *source = source_row(p, row, &from);
+    const hf_packed *packed = hf_packed_of(source);
+    if (packed) {
+        hf_packed_make(packed, (int64_t)from, (int64_t)col, (int64_t)n, out);
+        return;
+    }
+    uint64_t stride = bytes_of(p->t->type, (uint64_t)row_length(p));
+    memcpy(out, source->data + from * stride + bytes_of(p->t->type, col), bytes_of(p->t->type, n));
+}
+
+/*
+ * Rows [first, first + n), a few columns of a few rows at a time: in some packed matrices the words
+ * of neighbouring rows lie side by side and those of neighbouring columns far apart.
+ */
+static void make_tiles(const piece *p, uint64_t first, uint64_t n, uint8_t *out)
+{
+    enum { ROWS = 16, COLS = 256 };
+    uint64_t length = (uint64_t)row_length(p), stride = bytes_of(p->t->type, length);
+    for (uint64_t row = 0; row < n; row += ROWS)
+        for (uint64_t col = 0; col < length; col += COLS)
+            for (uint64_t i = row; i < n && i < row + ROWS; i++)
+                make_part_of_row(p, first + i, col, length - col < COLS ? length - col : COLS,
+                                 out + i * stride + bytes_of(p->t->type, col));
 }
 
 static void make_rows(const piece *p)
@@ -61,11 +93,15 @@ static void make_rows(const piece *p)
     uint64_t length = (uint64_t)row_length(p);
     uint8_t *out = p->out;
     for (uint64_t at = p->first, end = p->first + p->n; at < end;) {
-        uint64_t in_row = at % length;
-        uint64_t n = length - in_row < end - at ? length - in_row : end - at;
-        uint64_t n_bytes = bytes_of(p->t->type, n);
-        memcpy(out, source_row(p, at / length) + bytes_of(p->t->type, in_row), n_bytes);
-        out += n_bytes;
+        uint64_t in_row = at % length, n;
+        if (in_row == 0 && end - at >= length) {
+            n = (end - at) / length * length;
+            make_tiles(p, at / length, n / length, out);
+        } else {
+            n = length - in_row < end - at ? length - in_row : end - at;
+            make_part_of_row(p, at / length, in_row, n, out);
+        }
+        out += bytes_of(p->t->type, n);
         at += n;
     }
 }
@@ -160,7 +196,10 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
     piece p = {&h->tensors[i], &h->recipes[i], first, n, out};
     switch (p.r->kind) {
     case RECIPE_COPY:
-        memcpy(out, p.t->data + bytes_of(p.t->type, first), bytes_of(p.t->type, n));
+        if (hf_packed_of(p.r->source))
+            make_rows(&p);
+        else
+            memcpy(out, p.t->data + bytes_of(p.t->type, first), bytes_of(p.t->type, n));
         break;
     case RECIPE_ADD_ONE:
         make_plus_one(&p);

@@ -54,13 +54,27 @@ static lace_status add(builder *b, const char *name, dtype type, const shape *s,
 }
 
 /* A tensor of the files, which is then accounted for; NULL if it is not there. */
-static const tensor *take(builder *b, const char *name)
+static const tensor *take_plain(builder *b, const char *name)
 {
     size_t i = weights_index(b->files, name);
     const tensor *t = weights_at(b->files, i);
     if (t)
         b->is_used[i] = true;
     return t;
+}
+
+/* The same, also for matrices that others have quantized. */
+static lace_status take(builder *b, const char *name, const tensor **out)
+{
+    hf_packed_search search = {.files = b->files,
+                               .quant = &b->config->quant,
+                               .memory = &b->h->memory,
+                               .is_used = b->is_used,
+                               .err = b->err};
+    TRY(hf_packed_find(&search, name, out));
+    if (!*out)
+        *out = take_plain(b, name);
+    return LACE_OK;
 }
 
 static lace_status wrong(const builder *b, const tensor *t, const char *expected)
@@ -140,7 +154,7 @@ static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, reci
     char scales_name[NAME_BYTES];
     size_t stem = t->name.size - strlen("blocks");
     snprintf(scales_name, sizeof scales_name, "%.*sscales", (int)stem, t->name.data);
-    r->scales = take(b, scales_name);
+    r->scales = take_plain(b, scales_name);
     if (!r->scales)
         return error_set(b->err, LACE_E_META, "E_META: tensor %.64s is missing", scales_name);
     const shape *s = &t->shape, *k = &r->scales->shape;
@@ -165,7 +179,8 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
         return error_nomem(b->err, "the list of experts");
     for (int32_t e = 0; e < n; e++) {
         snprintf(expert_name, sizeof expert_name, "%s%d%s", before, e, after);
-        const tensor *t = take(b, expert_name);
+        const tensor *t;
+        TRY(take(b, expert_name, &t));
         if (!t && e == 0)
             return LACE_OK;
         if (!t)
@@ -194,7 +209,12 @@ static lace_status add_row(builder *b, int32_t layer, const name_row *row)
         *star = 0;
         return add_stack(b, name, hf, star + 1, &r);
     }
-    const tensor *t = r.source = take(b, hf);
+    const tensor *t = NULL;
+    if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q || row->kind == RECIPE_PERMUTE_K)
+        TRY(take(b, hf, &t));
+    else
+        t = take_plain(b, hf);
+    r.source = t;
     if (!t)
         return LACE_OK;
     switch (row->kind) {
@@ -231,16 +251,19 @@ static lace_status add_ends(builder *b)
         TRY(add_floats(b, "rope_factors_short.weight", c->short_factors, n_factors));
     }
     snprintf(name, sizeof name, "%sembed_tokens.weight", b->prefix);
-    const tensor *t = copy.source = take(b, name);
+    const tensor *t;
+    TRY(take(b, name, &t));
+    copy.source = t;
     if (t)
         TRY(add(b, "token_embd.weight", t->type, &t->shape, t->data, &copy));
     bool is_inner = strcmp(b->prefix, "language_model.model.") == 0;
-    t = copy.source = take(b, is_inner ? "language_model.lm_head.weight" : "lm_head.weight");
+    TRY(take(b, is_inner ? "language_model.lm_head.weight" : "lm_head.weight", &t));
+    copy.source = t;
     if (t && !c->is_tied)
         TRY(add(b, "output.weight", t->type, &t->shape, t->data, &copy));
     snprintf(name, sizeof name, "%snorm.weight", b->prefix);
     recipe norm = {.kind = RECIPE_ADD_ONE, .n_parts = 1};
-    t = copy.source = norm.source = take(b, name);
+    t = copy.source = norm.source = take_plain(b, name);
     if (!t)
         return LACE_OK;
     if (c->family == HF_GEMMA)
@@ -263,12 +286,26 @@ static bool is_ignored(text name)
     return false;
 }
 
+/* Quantizers of gptq write zeros where a matrix has no bias. */
+static bool is_empty_bias(const builder *b, const tensor *t)
+{
+    static const char end[] = ".bias";
+    size_t n = sizeof end - 1;
+    if (b->config->quant.method != HF_QUANT_GPTQ || t->name.size < n ||
+        memcmp(t->name.data + t->name.size - n, end, n) != 0)
+        return false;
+    for (uint64_t i = 0; i < t->n_bytes; i++)
+        if (t->data[i] != 0)
+            return false;
+    return true;
+}
+
 /* A tensor that nobody took would change the model if it were computed with. */
 static lace_status check_all_used(const builder *b)
 {
     for (size_t i = 0; i < weights_count(b->files); i++) {
         const tensor *t = weights_at(b->files, i);
-        if (!b->is_used[i] && !is_ignored(t->name))
+        if (!b->is_used[i] && !is_ignored(t->name) && !is_empty_bias(b, t))
             return error_set(b->err, LACE_E_UNSUPPORTED,
                              "E_UNSUPPORTED: tensor %.*s (%s): no place for it in a model of "
                              "architecture %s with %d layers",

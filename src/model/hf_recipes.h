@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "model/hf_names.h"
+#include "model/hf_packed.h"
 
 typedef enum recipe_kind {
     RECIPE_COPY,
@@ -28,7 +29,7 @@ typedef struct recipe {
     recipe_kind kind;
     int part, n_parts;
     int32_t n_heads;        /* permute */
-    const tensor *source;   /* or for stack: */
+    const tensor *source;   /* its data is NULL: see hf_packed.h; or for stack: */
     const tensor **sources; /* [n_experts] */
     const tensor *scales;   /* mxfp4 */
 } recipe;

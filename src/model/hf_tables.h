@@ -124,7 +124,7 @@ static const char *const name_prefixes[] = {"model.", "language_model.model.", "
 static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_projector.",
                                              "model.vision_tower.", "model.multi_modal_projector."};
 static const char *const ignored_ends[] = {".rotary_emb.inv_freq", ".attention.masked_bias",
-                                           ".attention.bias"};
+                                           ".attention.bias", ".k_scale", ".v_scale"};
 /* clang-format on */
 
 #endif

@@ -266,7 +266,7 @@ static void what_lace_does_not_compute_is_named(void)
         {"{\"model_type\":\"lama\"}", "model_type: is \"lama\""},
         {"{\"hidden_act\":\"relu\"}", "hidden_act: is \"relu\", expected \"silu\""},
         {"{\"mlp_bias\":true}", "mlp_bias"},
-        {"{\"quantization_config\":{\"quant_method\":\"gptq\"}}", "quant_method is \"gptq\""},
+        {"{\"quantization_config\":{\"quant_method\":\"hqq\"}}", "quant_method: is \"hqq\""},
         {"{\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", "rope_scaling.type"},
         {"{\"model_type\":\"gemma2\",\"sliding_window\":8,"
          "\"layer_types\":[\"full_attention\",\"chunked_attention\"]}",
