@@ -247,8 +247,10 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
         row->rival.at[row->rival.n++] = speed;
         row->ratio.at[row->ratio.n++] = row->own.at[i] / speed;
     }
-    if (a->trace)
+    if (a->trace) {
+        progress_show(&b->bar, "tracing");
         TRY(bench_model_trace(model, test, true, row, err));
+    }
     bench_summarize(&row->own);
     bench_summarize(&row->read);
     bench_summarize(&row->rival);
@@ -282,13 +284,17 @@ static lace_status run_all(bench *b, const positional *words, lace_error *err)
 {
     bench_report *r = &b->report;
     int n_models = words->count > 0 ? words->count : 1;
+    for (int i = 0; i < n_models; i++) {
+        int width = (int)strlen(bench_model_name(words->at[i]));
+        r->name_width = width > r->name_width ? width : r->name_width;
+    }
     b->max_rows = (size_t)n_models * (size_t)b->n_tests;
     b->n_steps = b->max_rows * (size_t)(1 + b->args->n_repeats * (b->args->against ? 2 : 1));
     r->rows = mem_calloc(b->max_rows, sizeof *r->rows);
     if (!r->rows)
         return error_nomem(err, "results");
     if (!b->args->no_limits) {
-        progress_report(&b->bar, "measuring the machine", 0);
+        progress_show(&b->bar, "measuring the machine");
         TRY(bench_measure_limits(r->n_threads, &r->limits, err));
         TRY(bench_reader_create(r->n_threads, &b->reader, err));
     }

@@ -94,6 +94,7 @@ typedef struct bench_report {
     char command[512];
     char date[32]; /* 2026-08-19 */
     int32_t n_threads, n_repeats;
+    int name_width; /* of the longest name of a model */
     bench_limits limits;
     bench_row *rows;
     size_t n_rows;
@@ -110,6 +111,9 @@ typedef struct bench_model_options {
     bool use_mmap;
     const char *device;
 } bench_model_options;
+
+/* What a path is called in results: the file's name; NULL: the built-in model's. */
+const char *bench_model_name(const char *path);
 
 /* Open the model at a path (NULL: the built-in one) and load its weights. */
 lace_status bench_model_open(const char *path, const bench_model_options *options,

@@ -73,14 +73,29 @@ static lace_status append_machine(const bench_report *r, buf *out)
 
 /* ---- Table ----------------------------------------------------------------------------------- */
 
+enum { MAX_NAME = 60 }; /* columns for the name of a model */
+
+/* A line of the table; the last three columns may be empty, and no line ends in spaces. */
+static lace_status table_line(const bench_report *r, const char *model, const char *type,
+                              const char *size, const char *test, const char *own,
+                              const char *share, const char *rival, const char *ratio, buf *out)
+{
+    int width = r->name_width < MAX_NAME ? r->name_width : MAX_NAME;
+    TRY(buf_printf(out, "%-*.*s %-7s %9s  %-10s %18s", width, MAX_NAME, model, type, size, test,
+                   own));
+    if (r->limits.read > 0)
+        TRY(buf_printf(out, "  %-*s", r->rival ? 14 : 0, share));
+    if (r->rival)
+        TRY(buf_printf(out, " %18s  %s", rival, ratio));
+    return buf_append_text(out, "\n");
+}
+
 static lace_status table_begin(const bench_report *r, buf *out)
 {
     TRY(append_machine(r, out));
-    TRY(buf_printf(out, "\n%-30s %-7s %9s  %-16s %18s  %-14s", "model", "type", "size", "test",
-                   "tok/s", r->limits.read > 0 ? "limit" : ""));
-    if (r->rival)
-        TRY(buf_printf(out, " %18s  %s", "llama.cpp", "ratio"));
-    return buf_append_text(out, "\n");
+    TRY(buf_append_text(out, "\n"));
+    return table_line(r, "model", "type", "size", "test", "tok/s", "limit", "llama.cpp", "ratio",
+                      out);
 }
 
 static lace_status table_trace(const bench_row *row, buf *out)
@@ -109,16 +124,12 @@ static lace_status table_row(const bench_report *r, const bench_row *row, buf *o
     buf_init(&name, 1024);
     lace_status status = cli_append_clean(&name, row->model, strlen(row->model));
     if (status == LACE_OK)
-        status = buf_printf(out, "%-30.60s %-7s %9s  %-16s %18s  %-14s", name.data ? name.data : "",
-                            row->type, cli_format_bytes(row->weight_bytes, size), row->name,
-                            format_series(&row->own, own),
-                            r->limits.read > 0 ? format_share(row, share) : "");
+        status = table_line(r, name.data ? name.data : "", row->type,
+                            cli_format_bytes(row->weight_bytes, size), row->name,
+                            format_series(&row->own, own), format_share(row, share),
+                            format_series(&row->rival, rival), format_ratio(row, ratio), out);
     buf_deinit(&name);
     TRY(status);
-    if (r->rival)
-        TRY(buf_printf(out, " %18s  %s", format_series(&row->rival, rival),
-                       format_ratio(row, ratio)));
-    TRY(buf_append_text(out, "\n"));
     return row->n_ops ? table_trace(row, out) : LACE_OK;
 }
 

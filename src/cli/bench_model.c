@@ -19,6 +19,12 @@ struct bench_model {
     uint64_t random;
 };
 
+const char *bench_model_name(const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    return !path ? "built-in" : slash && slash[1] ? slash + 1 : path;
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 static lace_status create_session(bench_model *b, const bench_model_options *o, lace_error *err)
@@ -49,11 +55,7 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
     mo.use_mmap = o->use_mmap;
     mo.device = o->device;
     mo.use_vocab = false; /* any token will do */
-    const char *slash = path ? strrchr(path, '/') : NULL;
-    snprintf(b->name, sizeof b->name, "%s",
-             !path               ? "built-in"
-             : slash && slash[1] ? slash + 1
-                                 : path);
+    snprintf(b->name, sizeof b->name, "%s", bench_model_name(path));
     b->random = 1;
     b->n_items = (size_t)(o->n_context > o->n_sequences ? o->n_context : o->n_sequences);
     b->items = mem_calloc(b->n_items, sizeof *b->items);

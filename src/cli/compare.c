@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "cli/measure.h"
+#include "cli/progress.h"
 
 typedef struct compare_args {
     const char *file;
@@ -27,6 +28,7 @@ static const arg_option options[] = {
 /* clang-format on */
 
 enum { N_WARM = 4, N_TIMED = 32 };
+enum { MAX_NAME = 40 }; /* columns for the name of a file */
 
 /* Tokens a second, one after the other: the median of single evaluations. */
 static lace_status time_decode(lace_model *model, const compare_args *a, double *out,
@@ -39,6 +41,9 @@ static lace_status time_decode(lace_model *model, const compare_args *a, double 
     o.n_threads = a->n_threads;
     TRY(lace_session_create(model, &o, &session, err));
     lace_status status = LACE_OK;
+    progress bar;
+    progress_init(&bar, &cli_stop);
+    progress_show(&bar, "timing");
     for (int i = 0; i < N_WARM + N_TIMED && status == LACE_OK; i++) {
         lace_item item = {.token = 1, .want_logits = true};
         uint64_t begin = clock_ns();
@@ -50,14 +55,16 @@ static lace_status time_decode(lace_model *model, const compare_args *a, double 
         if (i >= N_WARM)
             ns[k] = taken;
     }
+    progress_end(&bar);
     lace_session_free(session);
     if (status == LACE_OK)
         *out = 1e9 / (double)ns[N_TIMED / 2];
     return status;
 }
 
+/* Measure a model, and append its line; `width` is that of the first column. */
 static lace_status add_row(const char *path, lace_model *base, const buf *source,
-                           const compare_args *a, buf *table, lace_error *err)
+                           const compare_args *a, int width, buf *row, lace_error *err)
 {
     lace_model *model;
     lace_model_options o = lace_model_options_default();
@@ -84,7 +91,7 @@ static lace_status add_row(const char *path, lace_model *base, const buf *source
         }
         const char *slash = strrchr(path, '/');
         status =
-            buf_printf(table, "%-28.28s %-8s %13llu %6.2f %11.4f %9s %8s %9.1f\n",
+            buf_printf(row, "%-*.*s %-8s %13llu %6.2f %11.4f %9s %8s %9.1f\n", width, MAX_NAME,
                        slash ? slash + 1 : path, info.type, (unsigned long long)info.weight_bytes,
                        8 * (double)info.weight_bytes / (double)info.n_parameters, r.perplexity.mean,
                        kld, top, speed);
@@ -93,22 +100,38 @@ static lace_status add_row(const char *path, lace_model *base, const buf *source
     return status;
 }
 
+/* Columns for the names of the files. */
+static int name_width(const positional *words)
+{
+    size_t width = strlen("model");
+    for (int i = 0; i < words->count; i++) {
+        const char *slash = strrchr(words->at[i], '/');
+        size_t n = strlen(slash ? slash + 1 : words->at[i]);
+        width = n > width ? n : width;
+    }
+    return width < MAX_NAME ? (int)width : MAX_NAME;
+}
+
+/* A line of the table is printed as soon as it is known. */
 static lace_status compare_models(const positional *words, const buf *source, const compare_args *a,
                                   lace_error *err)
 {
     lace_model *base;
     lace_model_options o = lace_model_options_default();
-    buf table;
+    buf line;
+    int width = name_width(words);
     TRY(cli_open_model(words->at[0], &o, &base, err));
-    buf_init(&table, 1 << 16);
+    buf_init(&line, 1 << 16);
     lace_status status =
-        buf_printf(&table, "%-28s %-8s %13s %6s %11s %9s %8s %9s\n", "model", "type", "bytes",
+        buf_printf(&line, "%-*s %-8s %13s %6s %11s %9s %8s %9s\n", width, "model", "type", "bytes",
                    "bits", "perplexity", "KLD", "same top", "tokens/s");
-    for (int i = 0; i < words->count && status == LACE_OK; i++)
-        status = add_row(words->at[i], i ? base : NULL, source, a, &table, err);
-    if (status == LACE_OK)
-        status = cli_write(table.data, table.size, err);
-    buf_deinit(&table);
+    for (int i = 0; i < words->count && status == LACE_OK; i++) {
+        status = add_row(words->at[i], i ? base : NULL, source, a, width, &line, err);
+        if (status == LACE_OK)
+            status = cli_write(line.data, line.size, err);
+        line.size = 0;
+    }
+    buf_deinit(&line);
     lace_model_close(base);
     return status;
 }

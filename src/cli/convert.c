@@ -30,6 +30,19 @@ static const arg_option options[] = {
 };
 /* clang-format on */
 
+static lace_status report_quantized(const char *path, const char *type, const quantize_result *r,
+                                    lace_error *err)
+{
+    buf line;
+    buf_init(&line, 8192);
+    lace_status status = buf_printf(&line, "%s: %.1f million parameters in %zu tensors, %s\n", path,
+                                    (double)r->n_parameters * 1e-6, r->n_tensors, type);
+    if (status == LACE_OK)
+        status = cli_write(line.data, line.size, err);
+    buf_deinit(&line);
+    return status;
+}
+
 static lace_status report(const char *path, const convert_result *r, lace_error *err)
 {
     buf line;
@@ -62,9 +75,10 @@ static lace_status convert_run(const verb *v, int argc, char **argv, lace_error 
         q.mix = mix_find(mixes[a.type - N_PLAIN]);
         q.on_progress = progress_report;
         q.progress_user = &bar;
-        lace_status status = quantize_model(words.at[0], a.output, &q, NULL, err);
+        quantize_result result;
+        lace_status status = quantize_model(words.at[0], a.output, &q, &result, err);
         progress_end(&bar);
-        return status;
+        return status == LACE_OK ? report_quantized(a.output, q.mix->name, &result, err) : status;
     }
     convert_options o = convert_options_default();
     o.has_type = a.type != 0;

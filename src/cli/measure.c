@@ -171,6 +171,7 @@ static lace_status eval_windows(measurement *m, lace_error *err)
     int32_t n_context = m->args->n_context;
     progress bar;
     progress_init(&bar, &cli_stop);
+    progress_show(&bar, "window 1");
     lace_status status = LACE_OK;
     for (int32_t w = 0; w < m->n_windows && status == LACE_OK; w++) {
         const lace_token *window = m->tested.tokens + (size_t)w * (size_t)n_context;

@@ -71,6 +71,15 @@ bool progress_report(void *user, const char *what, double done)
     return true;
 }
 
+void progress_show(progress *p, const char *what)
+{
+    char line[2 * MAX_WIDTH];
+    if (!p->is_terminal)
+        return;
+    snprintf(line, sizeof line, "%.*s ...", terminal_width() - 5 - N_ECHO, what);
+    draw(p, line);
+}
+
 void progress_end(progress *p)
 {
     if (p->n_drawn > 0) {

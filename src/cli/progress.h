@@ -20,6 +20,9 @@ void progress_init(progress *p, const volatile int *stop);
 /* A lace_progress_fn; `user` is a progress. */
 bool progress_report(void *user, const char *what, double done);
 
+/* Say at once what begins now, if that is work which reports nothing until it is done. */
+void progress_show(progress *p, const char *what);
+
 void progress_end(progress *p); /* wipes the bar out; twice is fine */
 
 /* The line to draw, at most `width` columns: "packing weights [####      ] 42%". Returns out. */

@@ -216,6 +216,8 @@ static lace_status decode_prompt(generation *g, lace_error *err)
     return LACE_OK;
 }
 
+enum { LONG_PROMPT = 64 }; /* tokens; less needs no sign of life, whatever the model */
+
 static lace_status eval_prompt(generation *g, lace_error *err)
 {
     size_t n_batch = (size_t)g->args->n_batch;
@@ -226,6 +228,8 @@ static lace_status eval_prompt(generation *g, lace_error *err)
     lace_status status = LACE_OK;
     progress bar;
     progress_init(&bar, &cli_stop);
+    if (g->n_prompt > LONG_PROMPT)
+        progress_show(&bar, "reading the prompt");
     uint64_t begin = clock_ns();
     for (size_t from = 0; from < g->n_prompt && status == LACE_OK; from += capacity) {
         size_t n = g->n_prompt - from < capacity ? g->n_prompt - from : capacity;

@@ -425,7 +425,7 @@ static lace_status prune_all(task *k, const char *input, buf *out, lace_error *e
     for (size_t i = 0; i < k->n_jobs; i++) {
         job *j = &k->jobs[i];
         if (o->on_progress &&
-            !o->on_progress(o->progress_user, j->name, (double)i / (double)k->n_jobs))
+            !o->on_progress(o->progress_user, "pruning", (double)i / (double)k->n_jobs))
             return error_set(err, LACE_E_CANCELLED, "pruning was cancelled");
         if (j->rule >= 0)
             TRY(prune_one(k, j, err));
