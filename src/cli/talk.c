@@ -79,7 +79,6 @@ typedef struct dialogue {
     char last_byte;     /* printed */
     talk_stats stats;   /* of the last answer */
     size_t n_answers, n_tokens;
-    uint64_t ns;
 } dialogue;
 
 /* ---- Printing -------------------------------------------------------------------------------- */
@@ -103,8 +102,11 @@ __attribute__((format(printf, 3, 4))) static lace_status note(dialogue *d, lace_
     va_end(args);
     if (!d->is_terminal)
         return LACE_OK;
+    d->clean.size = 0; /* names of models and files may hold what a terminal obeys */
+    if (cli_append_clean(&d->clean, line, strlen(line)) != LACE_OK)
+        return error_nomem(err, "a line");
     TRY(cli_write("\033[2m", 4, err));
-    TRY(cli_write(line, strlen(line), err));
+    TRY(cli_write(d->clean.data, d->clean.size, err));
     return cli_write("\033[0m\n", 5, err);
 }
 
@@ -197,7 +199,6 @@ static lace_status answer(dialogue *d, lace_error *err)
         TRY(print(d, "\n", 1, err));
     d->n_answers++;
     d->n_tokens += d->stats.n_generated;
-    d->ns += d->stats.prompt_ns + d->stats.generate_ns;
     if (d->stats.end)
         TRY(note(d, err, "[%s]", d->stats.end));
     return add_message(d, "assistant", d->content.data ? d->content.data : "", d->content.size,
@@ -301,13 +302,14 @@ static lace_status show_stats(dialogue *d, const char *value, lace_error *err)
     int32_t n_context;
     char line[512];
     talk_describe(d->model, &info, &n_context);
-    snprintf(line, sizeof line,
-             "last answer: prompt %zu tokens (%zu of them cached), %.1f ms; generated %zu tokens, "
-             "%.1f tok/s\nconversation: %zu answers, %zu tokens generated, %zu of %d tokens of the "
-             "context used\n",
-             s->n_prompt, s->n_reused, (double)s->prompt_ns / 1e6, s->n_generated,
-             rate(s->n_generated, s->generate_ns), d->n_answers, d->n_tokens,
-             s->n_prompt + s->n_generated, n_context);
+    snprintf(
+        line, sizeof line,
+        "last answer: prompt %zu tokens (%zu of them cached), %.1f ms; generated %zu tokens, "
+        "%.1f tok/s\nconversation: %zu answer%s, %zu tokens generated, %zu of %d tokens of the "
+        "context used\n",
+        s->n_prompt, s->n_reused, (double)s->prompt_ns / 1e6, s->n_generated,
+        rate(s->n_generated, s->generate_ns), d->n_answers, d->n_answers == 1 ? "" : "s",
+        d->n_tokens, s->n_prompt + s->n_generated, n_context);
     return cli_write(line, strlen(line), err);
 }
 
@@ -363,6 +365,8 @@ static lace_status run_command(dialogue *d, const char *line, lace_error *err)
     for (size_t i = 0; i < N_COMMANDS; i++)
         if (strlen(commands[i].name) == n && memcmp(commands[i].name, line, n) == 0)
             return commands[i].run(d, value, err);
+    if (strcmp(line, "/bye") == 0 || strcmp(line, "/exit") == 0) /* Ollama's and llama.cpp's */
+        return quit(d, value, err);
     return error_set(err, LACE_E_ARG, "unknown command %.*s (see: /help)", (int)(n < 40 ? n : 40),
                      line);
 }
@@ -406,9 +410,11 @@ static lace_status converse(dialogue *d, lace_error *err)
     for (;;) {
         bool is_read = talk_input_read(d->input, &line, &is_interrupted);
         if (is_interrupted) {
-            TRY(cli_write("\n", 1, err));
-            if (was_interrupted)
-                TRY(note(d, err, "Ctrl-D or /quit ends"));
+            status = cli_write("\n", 1, err);
+            if (status == LACE_OK && was_interrupted)
+                status = note(d, err, "Ctrl-D or /quit ends");
+            if (status != LACE_OK)
+                break;
             was_interrupted = true;
             continue;
         }
@@ -420,10 +426,10 @@ static lace_status converse(dialogue *d, lace_error *err)
             status = LACE_OK;
             break;
         }
-        if (status != LACE_OK && (!d->is_terminal || status == LACE_E_IO))
-            break;
+        if (status != LACE_OK && d->is_terminal)
+            status = note(d, err, "%s", err->text); /* fails if the terminal is gone */
         if (status != LACE_OK)
-            TRY(note(d, err, "%s", err->text));
+            break;
         if (!d->is_terminal && cli_stop) {
             status = LACE_E_CANCELLED;
             break;

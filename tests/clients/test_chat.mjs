@@ -140,7 +140,7 @@ const failed = await runCases({
       t.keys('C-c');
       await t.until(/\[stopped\]|\[cut\]|\[context full\]/);
       t.keys('/stats', 'Enter');
-      await t.until(/1 answers/);
+      await t.until(/1 answer,/);
       t.keys('C-d');
       await t.until(/ENDED/);
     });
@@ -165,6 +165,19 @@ const failed = await runCases({
       await t.until(/> \/stats\nlast answer/);
       t.keys('/quit', 'Enter');
       await t.until(/ENDED/);
+    });
+  },
+
+  async mistake_is_told_and_the_conversation_goes_on() {
+    await terminal('-n 3', async (t) => {
+      await t.until(/^>/m);
+      t.keys('/save /nowhere/at/all.json', 'Enter');
+      await t.until(/all\.json: .*\n>/);
+      t.keys('/frobnicate', 'Enter');
+      await t.until(/unknown command \/frobnicate/);
+      t.keys('/bye', 'Enter');
+      const screen = await t.until(/ENDED/);
+      assert.doesNotMatch(screen, /lace: /);
     });
   },
 
