@@ -97,21 +97,28 @@ void api_ollama_ps(call *c)
 }
 
 /* A model's name, which may end in ":latest". False: answered. */
+/* Whether it is the name, alone or with Ollama's tag behind it. */
+static bool is_tagged(const char *given, const char *name)
+{
+    size_t n = strlen(name);
+    return strncmp(given, name, n) == 0 && (given[n] == 0 || strcmp(given + n, ":latest") == 0);
+}
+
 bool ollama_check_model(call *c, const json_t *body)
 {
     const json_t *name = json_object_get(body, "model");
     if (!name)
         name = json_object_get(body, "name");
     const char *given = json_string_value(name), *own = call_server(c)->model_id;
-    size_t n = strlen(own);
-    if (given && strlen(given) == json_string_length(name) && strncmp(given, own, n) == 0 &&
-        (given[n] == 0 || strcmp(given + n, ":latest") == 0))
+    if (given && strlen(given) == json_string_length(name) &&
+        (is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL)))
         return true;
     if (!given)
         call_fail(c, 400, "model", NULL, "model is missing");
     else
         call_fail(c, 404, "model", NULL,
-                  "the model does not exist here; GET /api/tags lists those that do");
+                  "there is no such model here; this server has \"%s\", also called \"%s\"", own,
+                  SERVER_ANY_MODEL);
     return false;
 }
 

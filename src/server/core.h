@@ -165,6 +165,9 @@ struct server {
     metrics metrics;
 };
 
+/* What a client may call the model, whichever it is. */
+#define SERVER_ANY_MODEL "default"
+
 bool server_is_draining(const server *s);
 bool server_queue_is_full(const server *s);
 void server_accept_again(server *s);       /* after the limit of connections was reached */

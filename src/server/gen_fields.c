@@ -367,10 +367,12 @@ bool gen_check_model(call *c, const json_t *body)
         return true;
     if (!json_is_string(name))
         return refuse_kind(c, "model", "a string", name);
-    if (strlen(json_string_value(name)) == json_string_length(name) &&
-        strcmp(json_string_value(name), call_server(c)->model_id) == 0)
+    const char *given = json_string_value(name), *own = call_server(c)->model_id;
+    if (strlen(given) == json_string_length(name) &&
+        (strcmp(given, own) == 0 || strcmp(given, SERVER_ANY_MODEL) == 0))
         return true;
     call_fail(c, 404, "model", "model_not_found",
-              "the model does not exist here; GET /v1/models lists those that do");
+              "there is no such model here; this server has \"%s\", also called \"%s\"", own,
+              SERVER_ANY_MODEL);
     return false;
 }

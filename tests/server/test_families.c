@@ -295,6 +295,8 @@ static void ollama_clients_can_look_around(void)
     post("/api/show", "{\"model\":\"tale:latest\"}");
     check_answer(200, "\"capabilities\":[\"completion\"");
     json_decref(body());
+    post("/api/show", "{\"model\":\"default:latest\"}");
+    check_answer(200, "\"capabilities\"");
     post("/api/show", "{\"model\":\"other\"}");
     check_answer(404, "{\"error\":\"");
     post("/api/show", "{}");

@@ -131,7 +131,7 @@ static void a_stream_has_exact_frames(void)
 static void a_chat_is_answered_with_a_message(void)
 {
     served_post(&s, "/v1/chat/completions",
-                "{\"model\":\"tale\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},"
+                "{\"model\":\"default\",\"messages\":[{\"role\":\"system\",\"content\":\"s\"},"
                 "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\"}]}],"
                 "\"max_completion_tokens\":3,\"stop\":[\"zzz\"],\"seed\":4,\"n\":2}",
                 &a);
