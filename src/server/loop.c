@@ -116,6 +116,9 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     server *s = arg;
     if (s->n_signals++ == 0) {
         s->drain_until_ns = clock_ns() + SECONDS(s->options.drain_s);
+        if (s->n_calls > 0 && !s->options.log_json)
+            fprintf(stderr, "lace: waiting for %d request%s, at most %d s; again ends at once\n",
+                    s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
         /* Connections that wait for a request would wait for ever. */
         conn *next;
         for (conn *c = s->conns; c; c = next) {
@@ -185,7 +188,8 @@ static lace_status listen_at(server *s, const struct sockaddr *address, socklen_
         s->base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC,
         4096, address, (int)n);
     if (!s->listener)
-        return error_set(err, LACE_E_IO, "cannot listen at %s: %s", name, strerror(errno));
+        return error_set(err, LACE_E_IO, "cannot listen at %s: %s%s", name, strerror(errno),
+                         errno == EADDRINUSE ? " (--port chooses another)" : "");
     evconnlistener_set_error_cb(s->listener, on_accept_error);
     return LACE_OK;
 }
