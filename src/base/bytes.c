@@ -80,24 +80,6 @@ lace_status cursor_take(cursor *c, uint64_t n, span *out, const char *field, lac
     return LACE_OK;
 }
 
-lace_status cursor_u8(cursor *c, uint8_t *out, const char *field, lace_error *err)
-{
-    span s;
-    *out = 0;
-    TRY(cursor_take(c, 1, &s, field, err));
-    *out = s.data[0];
-    return LACE_OK;
-}
-
-lace_status cursor_u16(cursor *c, uint16_t *out, const char *field, lace_error *err)
-{
-    span s;
-    *out = 0;
-    TRY(cursor_take(c, 2, &s, field, err));
-    *out = load_u16(s.data);
-    return LACE_OK;
-}
-
 lace_status cursor_u32(cursor *c, uint32_t *out, const char *field, lace_error *err)
 {
     span s;

@@ -32,8 +32,6 @@ typedef struct cursor {
 } cursor;
 
 size_t cursor_left(const cursor *c);
-lace_status cursor_u8(cursor *c, uint8_t *out, const char *field, lace_error *err);
-lace_status cursor_u16(cursor *c, uint16_t *out, const char *field, lace_error *err);
 lace_status cursor_u32(cursor *c, uint32_t *out, const char *field, lace_error *err);
 lace_status cursor_u64(cursor *c, uint64_t *out, const char *field, lace_error *err);
 /* n bytes as they lie there. */

@@ -48,12 +48,6 @@ void file_map_close(file_map *map)
     *map = (file_map){{NULL, 0}};
 }
 
-void file_map_will_need(const file_map *map)
-{
-    if (map->bytes.data)
-        madvise((void *)map->bytes.data, map->bytes.size, MADV_WILLNEED);
-}
-
 void file_map_release(const file_map *map, const void *data, size_t n_bytes)
 {
     const uint8_t *p = data, *begin = map->bytes.data, *end = begin + map->bytes.size;

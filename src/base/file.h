@@ -13,8 +13,7 @@ typedef struct file_map {
 lace_status file_map_open(const char *path, file_map *out, lace_error *err);
 void file_map_close(file_map *map);
 
-/* Tell the system that the mapping will be read soon, or that its pages are not needed now. */
-void file_map_will_need(const file_map *map);
+/* Tell the system that these pages of the mapping are not needed now. */
 void file_map_release(const file_map *map, const void *data, size_t n_bytes);
 
 /* The whole file; LACE_E_LIMIT if it is longer than out->max. "-" is standard input. */

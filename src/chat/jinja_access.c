@@ -10,7 +10,7 @@ static lace_status no_such(jinja_run *r, jv object, text name, jv *out)
     return jv_undefined(r, name, out);
 }
 
-lace_status jinja_loop_attr(jinja_run *r, const jinja_loop *loop, text name, jv *out)
+static lace_status loop_attr(jinja_run *r, const jinja_loop *loop, text name, jv *out)
 {
     const struct {
         const char *name;
@@ -70,7 +70,7 @@ lace_status jinja_get_attr(jinja_run *r, jv object, text name, jv *out)
         TRY(jv_dict_find_text(r, object.as.dict, name, &member));
         break;
     case JV_LOOP:
-        return jinja_loop_attr(r, object.as.loop, name, out);
+        return loop_attr(r, object.as.loop, name, out);
     case JV_MACRO:
         if (text_is(name, "name"))
             return jv_view(r, object.as.macro->definition->chars, out);

@@ -51,8 +51,6 @@ typedef struct lexer {
 
 void jinja_lex_init(lexer *lex, text source, arena *heap, lace_error *err);
 lace_status jinja_lex_next(lexer *lex, token *out);
-/* The text of a string literal's inside, with its escapes resolved. */
-lace_status jinja_lex_unescape(lexer *lex, text raw, text *out);
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
 

@@ -92,7 +92,6 @@ lace_status jinja_scope_push(jinja_run *r, jinja_scope *parent, jinja_scope **ou
 lace_status jinja_get_attr(jinja_run *r, jv object, text name, jv *out);
 lace_status jinja_get_item(jinja_run *r, jv object, jv key, jv *out);
 lace_status jinja_get_slice(jinja_run *r, jv object, const jv bounds[3], jv *out);
-lace_status jinja_loop_attr(jinja_run *r, const jinja_loop *loop, text name, jv *out);
 lace_status jinja_run_loop(jinja_run *r, const node *n, jv iterable, int depth);
 
 lace_status jinja_binary(jinja_run *r, binary_op op, jv a, jv b, jv *out);

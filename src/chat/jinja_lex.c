@@ -246,6 +246,66 @@ static lace_status read_number(lexer *lex, token *out)
     return LACE_OK;
 }
 
+/* Up to n digits of a base; returns how many there were. */
+static size_t read_code(text raw, size_t at, size_t n, uint32_t base, uint32_t *out)
+{
+    size_t i = 0;
+    *out = 0;
+    for (; i < n && at + i < raw.size; i++) {
+        char c = raw.data[at + i], low = (char)(c | 0x20);
+        uint32_t digit = is_digit(c)                ? (uint32_t)(c - '0')
+                         : low >= 'a' && low <= 'f' ? (uint32_t)(low - 'a' + 10)
+                                                    : 99;
+        if (digit >= base)
+            break;
+        *out = *out * base + digit;
+    }
+    return i;
+}
+
+/* The text of a string literal's inside, with its escapes resolved. */
+static lace_status unescape(lexer *lex, text raw, text *out)
+{
+    static const char from[] = "ntrabfv\\'\"", to[] = "\n\t\r\a\b\f\v\\'\"";
+    /* No escape is longer than what it is written as. */
+    char *chars = arena_alloc(lex->heap, raw.size + 4, 1);
+    size_t n = 0, i = 0;
+    if (!chars)
+        return raw.size + 64 > lex->heap->max - lex->heap->used
+                   ? error_set(lex->err, LACE_E_LIMIT, "line %u: too large a template", lex->line)
+                   : error_nomem(lex->err, "a template");
+    while (i < raw.size) {
+        char c = raw.data[i++];
+        if (c != '\\' || i == raw.size) {
+            chars[n++] = c;
+            continue;
+        }
+        c = raw.data[i];
+        const char *simple = c ? strchr(from, c) : NULL;
+        size_t wanted = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, got = 0;
+        uint32_t code = 0;
+        if (simple) {
+            chars[n++] = to[simple - from];
+            i++;
+        } else if (c == '\n') {
+            i++;
+        } else if (wanted > 0 || (c >= '0' && c <= '7')) {
+            if (wanted > 0)
+                got = read_code(raw, ++i, wanted, 16, &code);
+            else
+                got = read_code(raw, i, 3, 8, &code);
+            if (got < wanted || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+                return fail(lex, "a string has a malformed escape");
+            i += got;
+            n += (size_t)utf8_encode(code, chars + n);
+        } else {
+            chars[n++] = '\\';
+        }
+    }
+    *out = (text){chars, n};
+    return LACE_OK;
+}
+
 static lace_status read_string(lexer *lex, token *out)
 {
     char quote = peek(lex, 0);
@@ -265,7 +325,7 @@ static lace_status read_string(lexer *lex, token *out)
     out->kind = TOK_STRING;
     out->chars = (text){lex->source.data + lex->at + 1, n - 1};
     if (has_escape)
-        TRY(jinja_lex_unescape(lex, out->chars, &out->chars));
+        TRY(unescape(lex, out->chars, &out->chars));
     skip(lex, n + 1);
     return LACE_OK;
 }
@@ -358,66 +418,5 @@ lace_status jinja_lex_next(lexer *lex, token *out)
             return jinja_lex_next(lex, out);
     }
     out->chars = text_of("the end");
-    return LACE_OK;
-}
-
-/* ---- Escapes --------------------------------------------------------------------------------- */
-
-/* Up to n digits of a base; returns how many there were. */
-static size_t read_code(text raw, size_t at, size_t n, uint32_t base, uint32_t *out)
-{
-    size_t i = 0;
-    *out = 0;
-    for (; i < n && at + i < raw.size; i++) {
-        char c = raw.data[at + i], low = (char)(c | 0x20);
-        uint32_t digit = is_digit(c)                ? (uint32_t)(c - '0')
-                         : low >= 'a' && low <= 'f' ? (uint32_t)(low - 'a' + 10)
-                                                    : 99;
-        if (digit >= base)
-            break;
-        *out = *out * base + digit;
-    }
-    return i;
-}
-
-lace_status jinja_lex_unescape(lexer *lex, text raw, text *out)
-{
-    static const char from[] = "ntrabfv\\'\"", to[] = "\n\t\r\a\b\f\v\\'\"";
-    /* No escape is longer than what it is written as. */
-    char *chars = arena_alloc(lex->heap, raw.size + 4, 1);
-    size_t n = 0, i = 0;
-    if (!chars)
-        return raw.size + 64 > lex->heap->max - lex->heap->used
-                   ? error_set(lex->err, LACE_E_LIMIT, "line %u: too large a template", lex->line)
-                   : error_nomem(lex->err, "a template");
-    while (i < raw.size) {
-        char c = raw.data[i++];
-        if (c != '\\' || i == raw.size) {
-            chars[n++] = c;
-            continue;
-        }
-        c = raw.data[i];
-        const char *simple = c ? strchr(from, c) : NULL;
-        size_t wanted = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, got = 0;
-        uint32_t code = 0;
-        if (simple) {
-            chars[n++] = to[simple - from];
-            i++;
-        } else if (c == '\n') {
-            i++;
-        } else if (wanted > 0 || (c >= '0' && c <= '7')) {
-            if (wanted > 0)
-                got = read_code(raw, ++i, wanted, 16, &code);
-            else
-                got = read_code(raw, i, 3, 8, &code);
-            if (got < wanted || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-                return fail(lex, "a string has a malformed escape");
-            i += got;
-            n += (size_t)utf8_encode(code, chars + n);
-        } else {
-            chars[n++] = '\\';
-        }
-    }
-    *out = (text){chars, n};
     return LACE_OK;
 }

@@ -203,7 +203,8 @@ lace_status jv_to_string(jinja_run *r, jv v, jv *out)
 
 /* ---- HTML ------------------------------------------------------------------------------------ */
 
-lace_status jv_print_escaped(jinja_run *r, text chars)
+/* & < > ' " as in HTML. */
+static lace_status print_escaped(jinja_run *r, text chars)
 {
     static const char special[] = "&<>'\"";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
@@ -225,7 +226,7 @@ lace_status jv_escape(jinja_run *r, jv v, jv *out)
     if (out->is_safe)
         return LACE_OK;
     size_t start = r->out->size;
-    TRY(jv_print_escaped(r, jv_chars(*out)));
+    TRY(print_escaped(r, jv_chars(*out)));
     TRY(jinja_take_output(r, start, out));
     out->is_safe = true;
     return LACE_OK;

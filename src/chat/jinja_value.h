@@ -148,9 +148,8 @@ lace_status jv_items(jinja_run *r, jv v, jv **items, size_t *n);
 /* Write a value to the output as str() and repr() do. */
 lace_status jv_print(jinja_run *r, jv v);
 lace_status jv_print_repr(jinja_run *r, jv v);
-lace_status jv_print_escaped(jinja_run *r, text chars); /* & < > ' " as in HTML */
-lace_status jv_to_string(jinja_run *r, jv v, jv *out);  /* strings stay as they are */
-lace_status jv_escape(jinja_run *r, jv v, jv *out);     /* a safe string */
+lace_status jv_to_string(jinja_run *r, jv v, jv *out); /* strings stay as they are */
+lace_status jv_escape(jinja_run *r, jv v, jv *out);    /* a safe string */
 /* The shortest digits that read back as f, as Python writes them. */
 enum { JV_FLOAT_CHARS = 32 };
 size_t jv_float_text(double f, char out[JV_FLOAT_CHARS]);

@@ -26,7 +26,7 @@ static lace_status send(reply_parser *p, reply_event event)
     return p->sink(p->sink_arg, &event);
 }
 
-lace_status reply_flush(reply_parser *p)
+static lace_status flush(reply_parser *p)
 {
     if (p->out.size == 0)
         return LACE_OK;
@@ -39,14 +39,14 @@ lace_status reply_flush(reply_parser *p)
 /* Another kind of text begins; white space between the two belongs to neither. */
 static lace_status change_kind(reply_parser *p, reply_event_kind kind)
 {
-    TRY(reply_flush(p));
+    TRY(flush(p));
     buf_clear(&p->space);
     p->kind = kind;
     p->skips_space = true;
     return LACE_OK;
 }
 
-lace_status reply_put(reply_parser *p, reply_event_kind kind, char c)
+static lace_status put_char(reply_parser *p, reply_event_kind kind, char c)
 {
     if (p->kind != kind)
         TRY(change_kind(p, kind));
@@ -157,7 +157,8 @@ static marker match_held(const reply_parser *p, bool *may_be)
     return found;
 }
 
-lace_status reply_start_call(reply_parser *p, reply_state state)
+/* Begin to read a call, whose marker is in p->raw. */
+static lace_status start_call(reply_parser *p, reply_state state)
 {
     reply_call *c = &p->call;
     buf_clear(&c->name);
@@ -214,7 +215,7 @@ static lace_status begin_body(reply_parser *p)
     text recipient = header_value(&p->word, "to=");
     p->state = STATE_BODY;
     if (recipient.size > 0 && !text_is(recipient, "assistant") && !p->options.keeps_calls) {
-        TRY(reply_start_call(p, STATE_BODY));
+        TRY(start_call(p, STATE_BODY));
         TRY(buf_append(&p->call.name, recipient.data, recipient.size));
         return reply_begin_call(p);
     }
@@ -251,7 +252,7 @@ static lace_status on_marker(reply_parser *p, marker m)
             buf_clear(&p->raw);
         TRY(keep_marker(p, m));
         p->ends_with_section = false;
-        return reply_start_call(p, call_states[p->format.calls->style]);
+        return start_call(p, call_states[p->format.calls->style]);
     case MARK_MESSAGE:
         return begin_body(p);
     default:
@@ -277,10 +278,10 @@ lace_status reply_give_up(reply_parser *p)
     p->is_at_start = false;
     /* The marker is no marker; behind it, another one may stand. */
     for (; i < raw.size && i < (p->n_raw_marker ? p->n_raw_marker : 1) && status == LACE_OK; i++)
-        status = reply_put(p, REPLY_CONTENT, raw.data[i]);
+        status = put_char(p, REPLY_CONTENT, raw.data[i]);
     bool is_short = raw.size <= MAX_REREAD;
     for (; i < raw.size && status == LACE_OK; i++)
-        status = is_short ? reply_step(p, raw.data[i]) : reply_put(p, REPLY_CONTENT, raw.data[i]);
+        status = is_short ? reply_step(p, raw.data[i]) : put_char(p, REPLY_CONTENT, raw.data[i]);
     buf_deinit(&raw);
     return status;
 }
@@ -311,24 +312,24 @@ static lace_status plain_byte(reply_parser *p, char c, bool *is_read)
             p->n_raw_marker = 0;
             p->ends_with_section = false;
             buf_clear(&p->raw);
-            TRY(reply_start_call(p, STATE_JSON));
+            TRY(start_call(p, STATE_JSON));
             return drop_held(p, 0);
         }
         p->is_at_start = p->is_at_start && reply_is_space(c);
-        return reply_put(p, REPLY_CONTENT, c);
+        return put_char(p, REPLY_CONTENT, c);
     case STATE_THINKING:
-        return reply_put(p, REPLY_REASONING, c);
+        return put_char(p, REPLY_REASONING, c);
     case STATE_SECTION:
         if (reply_is_space(c))
             return buf_append(&p->raw, &c, 1);
         if (c == '{' || c == '[') {
             p->ends_with_section = true;
-            TRY(reply_start_call(p, STATE_JSON));
+            TRY(start_call(p, STATE_JSON));
             return drop_held(p, 0);
         }
         *is_read = false;
         for (size_t i = 0; i < p->raw.size; i++)
-            TRY(reply_put(p, REPLY_CONTENT, p->raw.data[i]));
+            TRY(put_char(p, REPLY_CONTENT, p->raw.data[i]));
         buf_clear(&p->raw);
         p->state = STATE_CONTENT;
         return LACE_OK;
@@ -344,10 +345,10 @@ static lace_status plain_byte(reply_parser *p, char c, bool *is_read)
         p->state = STATE_BODY;
         TRY(change_kind(p, REPLY_CONTENT));
         for (size_t i = 0; i < p->word.size; i++)
-            TRY(reply_put(p, REPLY_CONTENT, p->word.data[i]));
+            TRY(put_char(p, REPLY_CONTENT, p->word.data[i]));
         return LACE_OK;
     default:
-        return p->call.is_begun ? reply_put_args(p, &c, 1) : reply_put(p, p->kind, c);
+        return p->call.is_begun ? reply_put_args(p, &c, 1) : put_char(p, p->kind, c);
     }
 }
 
@@ -468,7 +469,7 @@ lace_status reply_parser_feed(reply_parser *p, text piece, lace_error *err)
     for (size_t i = 0; i < piece.size && status == LACE_OK; i++)
         status = reply_step(p, piece.data[i]);
     if (status == LACE_OK)
-        status = reply_flush(p);
+        status = flush(p);
     return explain(status, err);
 }
 
@@ -488,10 +489,10 @@ static lace_status finish(reply_parser *p)
         TRY(reply_end_call(p, true)); /* <|call|> ends the generation and may not be shown */
     if (p->state == STATE_HEADER && p->word.size > 0 && p->word.data[0] != '<' && p->is_at_start)
         for (size_t i = 0; i < p->word.size; i++)
-            TRY(reply_put(p, REPLY_CONTENT, p->word.data[i]));
+            TRY(put_char(p, REPLY_CONTENT, p->word.data[i]));
     if (p->kind == REPLY_CONTENT)
         TRY(buf_append(&p->out, p->space.data, p->space.size));
-    return reply_flush(p);
+    return flush(p);
 }
 
 lace_status reply_parser_finish(reply_parser *p, lace_error *err)

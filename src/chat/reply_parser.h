@@ -109,16 +109,12 @@ struct reply_parser {
 };
 
 /* Output: text of a kind, and events. */
-lace_status reply_put(reply_parser *p, reply_event_kind kind, char c);
-lace_status reply_flush(reply_parser *p);
 lace_status reply_begin_call(reply_parser *p);
 lace_status reply_put_args(reply_parser *p, const char *data, size_t n);
 lace_status reply_end_call(reply_parser *p, bool is_complete);
 
 /* One byte in the current state. */
 lace_status reply_step(reply_parser *p, char c);
-/* Begin to read a call, whose marker is in p->raw. */
-lace_status reply_start_call(reply_parser *p, reply_state state);
 /* The call is over: look for its end. */
 lace_status reply_leave_call(reply_parser *p);
 /* What was read is no call after all; it becomes content. */
@@ -135,11 +131,8 @@ lace_status reply_finish_call(reply_parser *p);
 bool reply_has_args(const reply_call *c); /* read to their end */
 bool reply_is_space(char c);
 bool reply_ends_with(const buf *b, const char *end);
-bool reply_knows_tool(const reply_parser *p, text name); /* true if no tools were given */
 
 lace_status reply_put_string(reply_parser *p, text chars); /* as JSON, into the arguments */
-/* A value between tags as JSON, by the type in the tool's schema or by its looks. */
-lace_status reply_put_value(reply_parser *p, text key, text value, bool is_text);
 /* The calls of CALL_PYTHON, all of them; *is_valid is false if it is something else. */
 lace_status reply_read_python(reply_parser *p, text source, bool *is_valid);
 

@@ -59,7 +59,8 @@ lace_status reply_put_string(reply_parser *p, text chars)
     return reply_put_args(p, "\"", 1);
 }
 
-lace_status reply_put_value(reply_parser *p, text key, text value, bool is_text)
+/* A value between tags as JSON, by the type in the tool's schema or by its looks. */
+static lace_status put_value(reply_parser *p, text key, text value, bool is_text)
 {
     json_t *json;
     if (is_text || wants_string(p, key))
@@ -229,7 +230,7 @@ static lace_status step_value(reply_parser *p, char c)
     TRY(reply_put_args(p, p->call.n_args++ > 0 ? "," : "{", 1));
     TRY(reply_put_string(p, key));
     TRY(reply_put_args(p, ":", 1));
-    TRY(reply_put_value(p, key, value, is_text));
+    TRY(put_value(p, key, value, is_text));
     buf_clear(&p->word);
     p->call.tagged = TAGGED_BODY;
     return LACE_OK;

@@ -160,7 +160,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void bench_summarize(bench_series *s)
+static void summarize(bench_series *s)
 {
     double sorted[BENCH_MAX_REPEATS], sum = 0, sum2 = 0;
     if (s->n == 0)
@@ -251,10 +251,10 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
         progress_show(&b->bar, "tracing");
         TRY(bench_model_trace(model, test, true, row, err));
     }
-    bench_summarize(&row->own);
-    bench_summarize(&row->read);
-    bench_summarize(&row->rival);
-    bench_summarize(&row->ratio);
+    summarize(&row->own);
+    summarize(&row->read);
+    summarize(&row->rival);
+    summarize(&row->ratio);
     set_share(&b->report.limits, row);
     return LACE_OK;
 }

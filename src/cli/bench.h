@@ -55,10 +55,8 @@ typedef struct bench_test {
 typedef struct bench_series {
     double at[BENCH_MAX_REPEATS];
     int n;
-    double median, stddev, low, high; /* set by bench_summarize */
+    double median, stddev, low, high; /* of the numbers above */
 } bench_series;
-
-void bench_summarize(bench_series *s);
 
 /* One operation of a step, all layers together. */
 typedef struct bench_op {
@@ -122,9 +120,6 @@ void bench_model_close(bench_model *b);
 
 /* Fill in what a row says of the model and of the test. */
 void bench_model_describe(const bench_model *b, const bench_test *test, bench_row *out);
-
-/* Bring every sequence of the test to its depth; not part of the time. */
-lace_status bench_model_prepare(bench_model *b, const bench_test *test, lace_error *err);
 
 /* Run a test once. *ns is its time. */
 lace_status bench_model_run(bench_model *b, const bench_test *test, uint64_t *ns, lace_error *err);

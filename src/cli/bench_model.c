@@ -115,7 +115,8 @@ static lace_status append_tokens(bench_model *b, int32_t sequence, int32_t n, la
     return lace_session_eval(b->session, b->items, (size_t)n, err);
 }
 
-lace_status bench_model_prepare(bench_model *b, const bench_test *test, lace_error *err)
+/* Bring every sequence of the test to its depth; not part of the time. */
+static lace_status prepare(bench_model *b, const bench_test *test, lace_error *err)
 {
     for (int32_t s = 0; s < test->n_sequences; s++) {
         int32_t n = lace_session_length(b->session, s);
@@ -141,7 +142,7 @@ static bool go_on(void *user, lace_token token)
 
 lace_status bench_model_run(bench_model *b, const bench_test *test, uint64_t *ns, lace_error *err)
 {
-    TRY(bench_model_prepare(b, test, err));
+    TRY(prepare(b, test, err));
     uint64_t begin = clock_ns();
     if (test->n_prompt)
         TRY(append_tokens(b, 0, test->n_prompt, err));
@@ -186,7 +187,7 @@ lace_status bench_model_trace(bench_model *b, const bench_test *test, bool has_o
                               lace_error *err)
 {
     uint64_t ns;
-    TRY(bench_model_prepare(b, test, err));
+    TRY(prepare(b, test, err));
     TRY(lace_session_trace(b->session, true, err));
     lace_status status = bench_model_run(b, test, &ns, err);
     size_t n = lace_session_trace_rows(b->session, NULL, 0);

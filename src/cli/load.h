@@ -33,9 +33,7 @@ typedef struct load_random {
     uint64_t state;
 } load_random;
 
-uint64_t load_random_bits(load_random *r);
 double load_random_unit(load_random *r); /* in (0, 1] */
-int32_t load_length_draw(const load_length *length, load_random *r);
 
 typedef struct load_plan {
     load_length input, output;
@@ -71,9 +69,6 @@ typedef struct load_stats {
     double mean, p50, p90, p99, max; /* seconds */
     size_t n;
 } load_stats;
-
-/* Sorts the values. */
-void load_stats_take(load_stats *s, double *values, size_t n);
 
 /* Requests at once, or requests a second. */
 typedef struct load_level {

@@ -23,7 +23,7 @@ static const char *const words[] = {
 enum { N_WORDS = sizeof words / sizeof words[0] };
 
 /* splitmix64: the seed is all of its state. */
-uint64_t load_random_bits(load_random *r)
+static uint64_t random_bits(load_random *r)
 {
     uint64_t z = r->state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -33,7 +33,7 @@ uint64_t load_random_bits(load_random *r)
 
 double load_random_unit(load_random *r)
 {
-    return ((double)(load_random_bits(r) >> 11) + 1) / 9007199254740992.0;
+    return ((double)(random_bits(r) >> 11) + 1) / 9007199254740992.0;
 }
 
 /* ---- Lengths --------------------------------------------------------------------------------- */
@@ -63,7 +63,7 @@ lace_status load_length_parse(load_length *out, const char *option, const char *
     return LACE_OK;
 }
 
-int32_t load_length_draw(const load_length *length, load_random *r)
+static int32_t draw_length(const load_length *length, load_random *r)
 {
     double x = length->low + (length->high - length->low + 1) * (1 - load_random_unit(r));
     if (length->deviation > 0) { /* Box and Muller, 1958 */
@@ -109,7 +109,7 @@ static lace_status put_words(load_random *r, int32_t n, buf *out)
 {
     for (int32_t i = 0; i < n; i++)
         TRY(buf_printf(out, "%s%s", out->size && out->data[out->size - 1] != '"' ? " " : "",
-                       words[load_random_bits(r) % N_WORDS]));
+                       words[random_bits(r) % N_WORDS]));
     return LACE_OK;
 }
 
@@ -146,9 +146,9 @@ static int32_t words_for(const load_server *server, double n_tokens)
 lace_status load_plan_body(const load_plan *plan, const load_server *server, int32_t i, buf *out)
 {
     load_random shared = {plan->seed}, own = {plan->seed + 1 + (uint64_t)i};
-    own.state = load_random_bits(&own); /* neighbours have nothing in common */
-    int32_t n_input = load_length_draw(&plan->input, &own);
-    int32_t n_output = load_length_draw(&plan->output, &own);
+    own.state = random_bits(&own); /* neighbours have nothing in common */
+    int32_t n_input = draw_length(&plan->input, &own);
+    int32_t n_output = draw_length(&plan->output, &own);
     int32_t n_prefix = plan->n_prefix < n_input ? plan->n_prefix : n_input;
     int32_t n_shared = words_for(server, n_prefix);
     int32_t n_words = words_for(server, n_input - server->tokens_around);

@@ -32,7 +32,8 @@ static double quantile(const double *values, size_t n, double q)
     return i + 1 < n ? values[i] + (at - (double)i) * (values[i + 1] - values[i]) : values[n - 1];
 }
 
-void load_stats_take(load_stats *s, double *values, size_t n)
+/* Sorts the values. */
+static void take_stats(load_stats *s, double *values, size_t n)
 {
     *s = (load_stats){.n = n};
     if (n == 0)
@@ -361,9 +362,9 @@ lace_status load_run(const load_server *server, const load_plan *plan, const loa
     while (run.flights)
         flight_free(run.flights);
     row->seconds = (double)(run.end_ns - run.begin_ns) / 1e9;
-    load_stats_take(&row->first, run.first.at, run.first.n);
-    load_stats_take(&row->between, run.between.at, run.between.n);
-    load_stats_take(&row->total, run.total.at, run.total.n);
+    take_stats(&row->first, run.first.at, run.first.n);
+    take_stats(&row->between, run.between.at, run.between.n);
+    take_stats(&row->total, run.total.at, run.total.n);
     mem_free(run.first.at);
     mem_free(run.between.at);
     mem_free(run.total.at);
@@ -417,9 +418,11 @@ static lace_status find_model(load_server *server, const load_plan *plan, lace_e
     lace_status status = http_call_start(f.base, &server->target, &r, &handler, &call, err);
     if (status == LACE_OK)
         event_base_dispatch(f.base);
-    if (status == LACE_OK && (f.problem[0] || f.status != 200))
-        status = error_set(err, LACE_E_IO, "%s/v1/models: %s (HTTP status %d)", server->target.url,
-                           f.problem[0] ? f.problem : "refused", f.status);
+    if (status == LACE_OK && f.problem[0])
+        status = error_set(err, LACE_E_IO, "%s/v1/models: %s", server->target.url, f.problem);
+    else if (status == LACE_OK && f.status != 200)
+        status =
+            error_set(err, LACE_E_IO, "%s/v1/models: HTTP status %d", server->target.url, f.status);
     if (status == LACE_OK)
         status = json_read((span){(const uint8_t *)f.answer.data, f.answer.size}, 0, &list, err);
     const json_t *first = json_array_get(json_object_get(list, "data"), 0);

@@ -29,7 +29,8 @@ static int terminal_width(void)
     return size.ws_col < MAX_WIDTH ? size.ws_col : MAX_WIDTH;
 }
 
-char *progress_format(char *out, size_t n_out, const char *what, double done, int width)
+/* The line to draw, at most `width` columns: "packing weights [####      ] 42%". Returns out. */
+static char *format_bar(char *out, size_t n_out, const char *what, double done, int width)
 {
     done = done >= 0 ? (done <= 1 ? done : 1) : 0; /* NaN too becomes 0 */
     int n_what = (int)strlen(what);
@@ -66,7 +67,7 @@ bool progress_report(void *user, const char *what, double done)
     if (!p->is_terminal || now - p->begun_ns < DELAY_NS || now - p->drawn_ns < REDRAW_NS)
         return true;
     char line[2 * MAX_WIDTH];
-    draw(p, progress_format(line, sizeof line, what, done, terminal_width() - 1 - N_ECHO));
+    draw(p, format_bar(line, sizeof line, what, done, terminal_width() - 1 - N_ECHO));
     p->drawn_ns = now;
     return true;
 }

@@ -25,7 +25,4 @@ void progress_show(progress *p, const char *what);
 
 void progress_end(progress *p); /* wipes the bar out; twice is fine */
 
-/* The line to draw, at most `width` columns: "packing weights [####      ] 42%". Returns out. */
-char *progress_format(char *out, size_t n_out, const char *what, double done, int width);
-
 #endif

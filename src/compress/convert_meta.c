@@ -82,7 +82,8 @@ static void format_count(double n, char *out, size_t n_out)
     snprintf(out, n_out, "%.*f%c", n_decimals, scaled, units[i].letter);
 }
 
-const char *convert_size_label(hf_tensors *tensors, char out[32])
+/* "115K", "4x116K" (experts), "4.2M": how large the model is, into out. Returns out. */
+static const char *format_size_label(hf_tensors *tensors, char out[32])
 {
     double shared = 0, expert = 0;
     int64_t n_experts = 0;
@@ -254,8 +255,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     gguf_writer_add_text(w, "general.architecture", text_of(k.architecture), NULL);
     gguf_writer_add_text(w, "general.type", text_of("model"), NULL);
     gguf_writer_add_text(w, "general.name", text_of(title), NULL);
-    gguf_writer_add_text(w, "general.size_label", text_of(convert_size_label(tensors, label)),
-                         NULL);
+    gguf_writer_add_text(w, "general.size_label", text_of(format_size_label(tensors, label)), NULL);
     gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, NULL);
     gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
     put_sizes(&k, config);

@@ -16,9 +16,6 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
 lace_status convert_add_vocab(const char *directory, const weights *files, int32_t n_vocab,
                               gguf_writer *w, lace_error *err);
 
-/* "115K", "4x116K" (experts), "4.2M": how large the model is, into out. Returns out. */
-const char *convert_size_label(hf_tensors *tensors, char out[32]);
-
 /* "qwen3-moe-instruct" is "Qwen3 Moe Instruct"; words with capitals and numbers stay. */
 void convert_title(const char *name, char *out, size_t n_out);
 

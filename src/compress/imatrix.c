@@ -48,11 +48,6 @@ size_t imatrix_count(const imatrix *m)
     return m->n;
 }
 
-imatrix_entry *imatrix_at(const imatrix *m, size_t i)
-{
-    return i < m->n ? m->entries[i] : NULL;
-}
-
 imatrix_entry *imatrix_find(const imatrix *m, text name)
 {
     int32_t i = map_find(&m->names, name);

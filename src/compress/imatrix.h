@@ -28,7 +28,6 @@ lace_status imatrix_create(imatrix **out, lace_error *err);
 void imatrix_free(imatrix *m);
 
 size_t imatrix_count(const imatrix *m);
-imatrix_entry *imatrix_at(const imatrix *m, size_t i);
 imatrix_entry *imatrix_find(const imatrix *m, text name); /* NULL if absent */
 
 /* An entry of zeros; LACE_E_DUP if there is one of that name. *out is valid as long as m. */

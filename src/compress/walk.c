@@ -191,7 +191,8 @@ int32_t walk_next_matrix(const walk *w, int32_t from)
     return from;
 }
 
-int32_t walk_first_of_layer(const walk *w, int32_t from)
+/* The first step in a layer, >= from. */
+static int32_t first_of_layer(const walk *w, int32_t from)
 {
     while (from < w->p->n_steps && w->p->steps[from].layer < 0)
         from++;
@@ -297,7 +298,7 @@ void walk_save(const walk *w, int32_t step_index, uint8_t *out)
 
 void walk_restore(walk *w, int32_t step_index, const uint8_t *state)
 {
-    int32_t first = walk_first_of_layer(w, 0);
+    int32_t first = first_of_layer(w, 0);
     if (step_index >= first)
         walk_run(w, 0, first);
     mark_alive(w, step_index);

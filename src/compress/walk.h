@@ -58,9 +58,8 @@ lace_status walk_begin(walk *w, const lace_token *window, lace_error *err);
 /* Run the steps [begin, end). */
 void walk_run(walk *w, int32_t begin, int32_t end);
 
-int32_t walk_end(const walk *w);                          /* number of steps */
-int32_t walk_next_matrix(const walk *w, int32_t from);    /* or walk_end */
-int32_t walk_first_of_layer(const walk *w, int32_t from); /* the first step in a layer, >= from */
+int32_t walk_end(const walk *w);                       /* number of steps */
+int32_t walk_next_matrix(const walk *w, int32_t from); /* or walk_end */
 
 /* The matrices of a step, and the rows that they are multiplied with. */
 enum { WALK_MAX_MATRICES = 3 };

@@ -149,7 +149,8 @@ value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind)
     return plan_linear(p, plan_glu(p, kind, gate, up), &l->down, NULL, 1);
 }
 
-value build_moe_add(const model *m, plan *p, int i, value x, value n, glu_kind kind)
+/* x += residual_scale * the experts' answer to n. */
+static value add_experts(const model *m, plan *p, int i, value x, value n, glu_kind kind)
 {
     const model_config *c = &m->config;
     const model_layer *l = &m->layers[i];
@@ -204,7 +205,7 @@ void build_pre_norm(const model *m, plan *p, const kv_layer *kv, glu_kind kind)
         x = build_residual(m, p, x, a, NULL);
         value n = build_norm(m, p, x, l->ffn_norm);
         if (m->config.n_experts > 0)
-            x = build_moe_add(m, p, i, x, n, kind);
+            x = add_experts(m, p, i, x, n, kind);
         else
             x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);
     }

@@ -39,9 +39,6 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn, cons
 
 value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
 
-/* x += residual_scale * the experts' answer to n. */
-value build_moe_add(const model *m, plan *p, int i, value x, value n, glu_kind kind);
-
 /*
  * The whole plan of the commonest kind: a norm before attention and one before the feed-forward
  * network or the experts, whichever the config has.

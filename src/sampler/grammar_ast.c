@@ -79,11 +79,6 @@ const grammar_node *grammar_empty(grammar_ast *g)
     return &empty_node;
 }
 
-const grammar_node *grammar_nothing(grammar_ast *g)
-{
-    return grammar_list(g, NODE_ALT, NULL, 0);
-}
-
 const grammar_node *grammar_set(grammar_ast *g, const code_range *ranges, size_t n)
 {
     grammar_node *node = add_node(g, NODE_SET);

@@ -81,7 +81,6 @@ lace_status grammar_ast_check(const grammar_ast *g, lace_error *err);
 uint32_t grammar_add_rule(grammar_ast *g, text name);
 
 const grammar_node *grammar_empty(grammar_ast *g);
-const grammar_node *grammar_nothing(grammar_ast *g); /* matches no text at all */
 /* Ranges in any order; they are copied. */
 const grammar_node *grammar_set(grammar_ast *g, const code_range *ranges, size_t n);
 const grammar_node *grammar_bytes(grammar_ast *g, const char *bytes, size_t n); /* copied */

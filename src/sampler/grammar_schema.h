@@ -43,8 +43,7 @@ __attribute__((format(printf, 3, 4))) lace_status schema_fail(schema_reader *r, 
 /* schema_read.c: what a schema matches. */
 lace_status schema_read(schema_reader *r, const json_t *schema, int depth,
                         const grammar_node **out);
-const grammar_node *schema_use_any(schema_reader *r); /* any JSON value */
-const grammar_node *schema_space(schema_reader *r);   /* a little white space, or none */
+const grammar_node *schema_space(schema_reader *r); /* a little white space, or none */
 const grammar_node *schema_literal(schema_reader *r, const json_t *value); /* as compact JSON */
 /* The types that "type" names, or that the other keywords speak of; TYPE_ANY if none. */
 lace_status schema_types(schema_reader *r, const json_t *schema, unsigned *out);
@@ -63,7 +62,6 @@ lace_status schema_read_number(schema_reader *r, const json_t *schema, bool is_i
                                const grammar_node **out);
 const grammar_node *schema_any_string(schema_reader *r); /* with its quotes */
 const grammar_node *schema_any_number(schema_reader *r, bool is_integer);
-const grammar_node *schema_string_character(schema_reader *r);
 /* A count such as "maxItems"; `otherwise` if there is none. */
 lace_status schema_count(schema_reader *r, const json_t *schema, const char *keyword,
                          uint32_t otherwise, uint32_t *out);

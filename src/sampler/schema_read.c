@@ -192,7 +192,8 @@ const grammar_node *schema_literal(schema_reader *r, const json_t *value)
     return node;
 }
 
-const grammar_node *schema_use_any(schema_reader *r)
+/* Any JSON value. */
+static const grammar_node *use_any(schema_reader *r)
 {
     grammar_ast *g = r->g;
     if (r->any == 0) {
@@ -462,7 +463,7 @@ static lace_status read_types(schema_reader *r, const json_t *schema, int depth,
     unsigned types;
     TRY(schema_types(r, schema, &types));
     if (types == TYPE_ANY && !json_object_get(schema, "type")) {
-        *out = schema_use_any(r);
+        *out = use_any(r);
         return LACE_OK;
     }
     node_list parts = {0};
@@ -490,7 +491,7 @@ lace_status schema_read(schema_reader *r, const json_t *schema, int depth, const
         return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: more than %d parts",
                          SCHEMA_MAX_PARTS);
     if (json_is_true(schema)) {
-        *out = schema_use_any(r);
+        *out = use_any(r);
         return LACE_OK;
     }
     if (!json_is_object(schema))

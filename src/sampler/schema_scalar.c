@@ -31,7 +31,7 @@ lace_status schema_count(schema_reader *r, const json_t *schema, const char *key
 /* ---- Strings --------------------------------------------------------------------------------- */
 
 /* One character of a JSON string: itself or an escape; \u never half of a surrogate pair. */
-const grammar_node *schema_string_character(schema_reader *r)
+static const grammar_node *string_character(schema_reader *r)
 {
     static const code_range plain[] = {
         {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0xD7FF}, {0xE000, 0x10FFFF}};
@@ -58,10 +58,9 @@ const grammar_node *schema_any_string(schema_reader *r)
         uint32_t rule = grammar_add_rule(g, text_of("string"));
         if (!g->rules)
             return grammar_empty(g);
-        g->rules[rule].body =
-            GRAMMAR_SEQ(g, grammar_text(g, "\""),
-                        grammar_repeat(g, schema_string_character(r), 0, GRAMMAR_NO_MAX),
-                        grammar_text(g, "\""));
+        g->rules[rule].body = GRAMMAR_SEQ(g, grammar_text(g, "\""),
+                                          grammar_repeat(g, string_character(r), 0, GRAMMAR_NO_MAX),
+                                          grammar_text(g, "\""));
         r->string = rule + 1;
     }
     return grammar_use(g, r->string - 1);
@@ -139,10 +138,9 @@ lace_status schema_read_string(schema_reader *r, const json_t *schema, const gra
         *out = GRAMMAR_SEQ(g, quote, contents, quote);
         return LACE_OK;
     }
-    *out =
-        min == 0 && max == GRAMMAR_NO_MAX
-            ? schema_any_string(r)
-            : GRAMMAR_SEQ(g, quote, grammar_repeat(g, schema_string_character(r), min, max), quote);
+    *out = min == 0 && max == GRAMMAR_NO_MAX
+               ? schema_any_string(r)
+               : GRAMMAR_SEQ(g, quote, grammar_repeat(g, string_character(r), min, max), quote);
     return LACE_OK;
 }
 

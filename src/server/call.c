@@ -98,16 +98,6 @@ text call_path(const call *c)
     return c->parser->path;
 }
 
-text call_query(const call *c)
-{
-    return c->parser->query;
-}
-
-text call_header(const call *c, const char *name)
-{
-    return http_parser_header(c->parser, name);
-}
-
 uint64_t call_begin_ns(const call *c)
 {
     return c->begin_ns;
@@ -199,8 +189,9 @@ static void write_or_null(json_out *out, const char *name, const char *value)
         json_out_raw(out, "null");
 }
 
-void call_write_error(const call *c, json_out *out, int status, const char *param, const char *code,
-                      const char *message)
+/* An error's JSON in the style of the call's route. */
+static void write_error(const call *c, json_out *out, int status, const char *param,
+                        const char *code, const char *message)
 {
     error_style style = c->route->errors;
     const char *type = error_type(status, style);
@@ -225,7 +216,7 @@ static void set_error(call *c, int status, const char *param, const char *code, 
 {
     buf_clear(&c->body.b);
     c->body.has_failed = false;
-    call_write_error(c, &c->body, status, param, code, message);
+    write_error(c, &c->body, status, param, code, message);
     c->outcome = OUTCOME_REPLY;
     c->status = status;
     c->type = "application/json";
@@ -267,11 +258,6 @@ static const char *error_code(lace_status status)
 void call_fail_error(call *c, const char *param, const lace_error *err)
 {
     set_error(c, http_status_of(err->status), param, error_code(err->status), err->text);
-}
-
-bool call_has_failed(const call *c)
-{
-    return c->outcome == OUTCOME_REPLY && c->status >= 400;
 }
 
 void call_generate(call *c, gen_request *request, const gen_sink *sink)
@@ -356,7 +342,8 @@ void call_dispatch(call *c)
         send_reply(c);
 }
 
-void call_cancel_jobs(call *c)
+/* Its generations end soon. */
+static void cancel_jobs(call *c)
 {
     for (int i = 0; c->n_left > 0 && i < c->request.n_choices; i++)
         inference_cancel(c->s->inference, &c->jobs[i]);
@@ -368,7 +355,7 @@ void call_abandon(call *c)
     if (c->is_working)
         return; /* call_dispatch will see it */
     note_abandoned(c);
-    call_cancel_jobs(c);
+    cancel_jobs(c);
     free_if_done(c);
 }
 
@@ -462,7 +449,7 @@ static void fail_generation(call *c, const gen_event *e)
     const char *message = is_timeout ? "the request took longer than the server allows" : e->text;
     const char *code = is_timeout ? "timeout" : error_code(e->status);
     c->has_error = true;
-    call_cancel_jobs(c);
+    cancel_jobs(c);
     if (!c->is_streaming) {
         set_error(c, status, NULL, code, message);
         return send_reply(c);
@@ -474,7 +461,7 @@ static void fail_generation(call *c, const gen_event *e)
     if (!is_ndjson)
         json_out_raw(&out,
                      c->route->errors == ERRORS_ANTHROPIC ? "event: error\ndata: " : "data: ");
-    call_write_error(c, &out, status, NULL, code, message);
+    write_error(c, &out, status, NULL, code, message);
     json_out_raw(&out, is_ndjson ? "\n" : "\n\n");
     call_write(c, &out);
     json_out_deinit(&out);
@@ -517,7 +504,7 @@ void call_tick(server *s, uint64_t now)
         if (limit && now - c->begin_ns > limit && c->n_left > 0 && !c->is_timed_out) {
             c->is_timed_out = true;
             s->metrics.n_timed_out++;
-            call_cancel_jobs(c);
+            cancel_jobs(c);
         }
         if (c->conn && c->n_left > 0 && c->sink->on_ping && c->request.is_stream &&
             now - c->last_write_ns > SECONDS(PING_S))

@@ -55,10 +55,8 @@ const route *route_find(text method, text path, bool *knows_path);
 
 server *call_server(const call *c);
 text call_path(const call *c);
-text call_query(const call *c);
-text call_header(const call *c, const char *name); /* data is NULL: absent */
-uint64_t call_begin_ns(const call *c);             /* when the request was complete */
-const char *call_id(const call *c);                /* "a1b2...", of this call alone */
+uint64_t call_begin_ns(const call *c); /* when the request was complete */
+const char *call_id(const call *c);    /* "a1b2...", of this call alone */
 
 /*
  * The body as a JSON object; belongs to the call. NULL if it is none: the error is then the call's
@@ -79,7 +77,6 @@ __attribute__((format(printf, 5, 6))) void call_fail(call *c, int status, const 
                                                      const char *code, const char *format, ...);
 /* The same with the line of an error; the status is 400, or what fits the error. */
 void call_fail_error(call *c, const char *param, const lace_error *err);
-bool call_has_failed(const call *c);
 
 /* Generate, from a worker's route; takes the request's contents. See generate.h. */
 void call_generate(call *c, gen_request *request, const gen_sink *sink);
@@ -91,9 +88,5 @@ void call_begin_stream(call *c, const char *type);
 bool call_is_streaming(const call *c);
 void call_write(call *c, json_out *out); /* what is in `out`, which is then empty */
 void call_end(call *c);                  /* the last byte of a stream */
-
-/* An error's JSON in the style of the call's route. */
-void call_write_error(const call *c, json_out *out, int status, const char *param, const char *code,
-                      const char *message);
 
 #endif

@@ -39,7 +39,7 @@ enum {
     SOCKET_OUTPUT = 128 << 10, /* and in the system's buffer */
 };
 
-const char *http_reason(int status)
+static const char *reason_of(int status)
 {
     /* clang-format off */
     static const struct { int status; const char *reason; } rows[] = {
@@ -84,7 +84,7 @@ void conn_answer(conn *c, int status, const char *type, const char *extra_header
     int n_head = snprintf(head, sizeof head,
                           "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
                           "X-Content-Type-Options: nosniff\r\n%s%s%s\r\n",
-                          status, http_reason(status), type, n, extra_headers ? extra_headers : "",
+                          status, reason_of(status), type, n, extra_headers ? extra_headers : "",
                           c->cors, keeps_alive ? "" : "Connection: close\r\n");
     assert(n_head > 0 && (size_t)n_head < sizeof head);
     conn_write(c, head, (size_t)n_head);

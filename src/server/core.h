@@ -64,7 +64,6 @@ void conn_answer(conn *c, int status, const char *type, const char *extra_header
 void conn_write(conn *c, const void *data, size_t n);
 void conn_call_done(conn *c, bool keeps_alive); /* the active call is answered */
 void conn_tick(server *s, uint64_t now);        /* deadlines of all connections */
-const char *http_reason(int status);
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
@@ -113,11 +112,10 @@ struct call {
 };
 
 call *call_create(conn *c, const route *r);
-void call_run(call *c);         /* the route's function; on a worker, too */
-void call_dispatch(call *c);    /* act on the outcome */
-void call_event(gen_event *e);  /* from the mailbox; frees it */
-void call_abandon(call *c);     /* the client has gone */
-void call_cancel_jobs(call *c); /* its generations end soon */
+void call_run(call *c);        /* the route's function; on a worker, too */
+void call_dispatch(call *c);   /* act on the outcome */
+void call_event(gen_event *e); /* from the mailbox; frees it */
+void call_abandon(call *c);    /* the client has gone */
 void call_tick(server *s, uint64_t now);
 void call_log(const call *c);
 void call_free_all(server *s); /* when no other thread is left */
