@@ -18,11 +18,6 @@
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
 # V=1 shows whole commands.
 
-# All cores, unless told otherwise.
-ifeq (,$(findstring jobserver,$(MAKEFLAGS))$(findstring -j,$(MAKEFLAGS)))
-MAKEFLAGS += -j$(shell nproc)
-endif
-
 CC      ?= cc
 B       ?= build
 PREFIX  ?= /usr/local

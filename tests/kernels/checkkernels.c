@@ -398,7 +398,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i <= MAX_THREADS; i++)
         pool_free(pools[i]);
-    if (n_lines == 0) {
+    bool is_gpu_only = options.level && strcmp(options.level, "gpu") == 0;
+    if (n_lines == n_skipped && !is_gpu_only) {
         fprintf(stderr, "checkkernels: no kernel of this machine is meant by these options\n");
         return 2;
     }
