@@ -63,7 +63,7 @@ static void make_sane(dtype type, uint64_t *state, uint8_t *block)
     } else if (type == DTYPE_NVFP4) {
         for (int i = 0; i < 4; i++)
             block[i] = (uint8_t)(random_bits(state) % 64); /* 0 and subnormals, to below 2 */
-    } else if (type >= DTYPE_S2 && type <= DTYPE_S8) {
+    } else if ((type >= DTYPE_S2 && type <= DTYPE_S8) || (type >= DTYPE_T2 && type <= DTYPE_T5)) {
         block[0] = (uint8_t)(8 * 17 + random_bits(state) % 24); /* 2^-11 to 2^-8 */
     } else if (type == DTYPE_IQ1_M) {
         block_iq1_m b;

@@ -13,10 +13,11 @@ typedef struct convert_args {
     bool no_vocab;
 } convert_args;
 
-#define TYPE_WORDS "auto|f32|f16|bf16|q8_0|q6_k|q4_k_m|q4_0|s8|s6|s5|s4|s3|s2"
+#define TYPE_WORDS "auto|f32|f16|bf16|q8_0|q6_k|q4_k_m|q4_0|s8|s6|s5|s4|s3|s2|t5|t4|t3|t2"
 static const dtype types[] = {DTYPE_F16, DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0};
 /* What follows is quantized, with searched scales. */
-static const char *const mixes[] = {"q6_k", "q4_k_m", "q4_0", "s8", "s6", "s5", "s4", "s3", "s2"};
+static const char *const mixes[] = {"q6_k", "q4_k_m", "q4_0", "s8", "s6", "s5", "s4",
+                                    "s3",   "s2",     "t5",   "t4", "t3", "t2"};
 enum { N_PLAIN = sizeof types / sizeof *types };
 
 /* clang-format off */

@@ -21,14 +21,14 @@ typedef struct quantize_args {
 static const arg_option options[] = {
     {"type", 't', ARG_TEXT, offsetof(quantize_args, type), .value = "TYPE",
      .help = "of most matrices: q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
-             "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2"},
+             "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2 t5 t4 t3 t2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
     {"calibrate", 0, ARG_TEXT, offsetof(quantize_args, calibrate), .value = "TEXT",
      .help = "let the model read this text, and change its predictions least; slow, much better"},
     {"size", 0, ARG_BYTES, offsetof(quantize_args, size), .value = "BYTES",
-     .help = "with --calibrate: the size of the file; each matrix gets the type, s2 to s6, that "
-             "its share of the predictions is worth"},
+     .help = "with --calibrate: the size of the file; each matrix gets the type, s2 to s6 or "
+             "t2 to t5, that its share of the predictions is worth"},
     {"windows", 0, ARG_INT, offsetof(quantize_args, n_windows), .value = "N", .low = 1,
      .high = INT32_MAX, .help = "with --calibrate: windows of 512 tokens to read (default 128)"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),

@@ -10,9 +10,11 @@
 #include "compress/gptq.h"
 #include "compress/imatrix_collect.h"
 #include "compress/sensitivity.h"
+#include "compress/trellis.h"
 #include "kernels/ref/unpack.h"
 
-#define DAMPING 0.01
+#define DAMPING  0.01
+#define S3_ERROR 0.03454 /* mean square, for a normal distribution */
 
 calibrate_options calibrate_options_default(void)
 {
@@ -366,30 +368,41 @@ static bool report_sensitivity(void *user, double done)
     return advance(c, "measuring", 0.10 * done, NULL) == LACE_OK;
 }
 
+enum { N_TYPES = 5 };
+
+/* Types to choose from, and their mean square errors for a normal distribution. */
+typedef struct family {
+    dtype types[N_TYPES];
+    double errors[N_TYPES];
+} family;
+
+static const family tables = {{DTYPE_S2, DTYPE_S3, DTYPE_S4, DTYPE_S5, DTYPE_S6},
+                              {0.1175, S3_ERROR, 0.009501, 0.002505, 0.000645}};
+static const family trellises = {{DTYPE_T2, DTYPE_T3, DTYPE_T4, DTYPE_T5, DTYPE_S6},
+                                 {0.0826, 0.0207, 0.00540, 0.00151, 0.000645}};
+
 /* Types by what they cost, for a file of o->size bytes. */
 static lace_status choose_types(calibration *c, lace_error *err)
 {
-    static const dtype types[] = {DTYPE_S2, DTYPE_S3, DTYPE_S4, DTYPE_S5, DTYPE_S6};
-    /* The mean square errors of the tables for a normal distribution. */
-    static const double errors[] = {0.1175, 0.03454, 0.009501, 0.002505, 0.000645};
-    enum { N_TYPES = 5, REFERENCE = 1 };
+    const family *from = trellis_bits_of(c->o->mix->type) ? &trellises : &tables;
     const weights *files = c->w->m->files;
     size_t n = c->made->n;
     double *kls = mem_calloc(n, sizeof *kls);
     allocate_item *items = mem_calloc(n, sizeof *items);
     lace_status status = kls && items ? LACE_OK : error_nomem(err, "the list of tensors");
     if (status == LACE_OK)
-        status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, types[REFERENCE],
-                                     c->made, kls, report_sensitivity, c, err);
+        status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, DTYPE_S3, c->made, kls,
+                                     report_sensitivity, c, err);
     uint64_t rest = bytes_of_rest(c);
     for (size_t i = 0; i < n && status == LACE_OK; i++) {
         const tensor *t = weights_find(files, c->made->tensors[i].name);
-        items[i].n = t->shape.dims[0] % 128 == 0 ? N_TYPES : 1;
+        int64_t whole = dtype_describe(from->types[0])->block_values;
+        items[i].n = t->shape.dims[0] % whole == 0 ? N_TYPES : 1;
         for (int k = 0; k < items[i].n; k++) {
             bool is_own = items[i].n > 1;
-            dtype type = is_own ? types[k] : c->made->tensors[i].type;
+            dtype type = is_own ? from->types[k] : c->made->tensors[i].type;
             items[i].n_bytes[k] = row_bytes(type, (int64_t)t->n_values);
-            items[i].cost[k] = kls[i] * errors[k] / errors[REFERENCE];
+            items[i].cost[k] = kls[i] * from->errors[k] / S3_ERROR;
         }
     }
     if (status == LACE_OK &&
@@ -398,7 +411,7 @@ static lace_status choose_types(calibration *c, lace_error *err)
                            (unsigned long long)c->o->size);
     for (size_t i = 0; i < n && status == LACE_OK; i++)
         if (items[i].n > 1)
-            c->made->tensors[i].type = types[items[i].chosen];
+            c->made->tensors[i].type = from->types[items[i].chosen];
     mem_free(kls);
     mem_free(items);
     return status;

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "compress/trellis.h"
 #include "tensor/rotate.h"
 
 static const codec *find_in(const codec *list, int n, dtype type)
@@ -19,7 +20,9 @@ const codec *codec_find(dtype type)
     const codec *c = find_in(codecs_small, n_codecs_small, type);
     if (!c)
         c = find_in(codecs_k, n_codecs_k, type);
-    return c ? c : find_in(codecs_s, n_codecs_s, type);
+    if (!c)
+        c = find_in(codecs_s, n_codecs_s, type);
+    return c ? c : find_in(codecs_trellis, n_codecs_trellis, type);
 }
 
 void codec_weights(const float *x, const float *importance, int n, float *out)
@@ -32,10 +35,12 @@ void codec_weights(const float *x, const float *importance, int n, float *out)
         out[i] = sqrtf(energy + x[i] * x[i]) * (importance ? importance[i] : 1.0f);
 }
 
-void codec_encode(const codec *c, const float *x, const float *importance, int64_t n_values,
-                  void *blocks)
+lace_status codec_encode(const codec *c, const float *x, const float *importance, int64_t n_values,
+                         void *blocks, lace_error *err)
 {
     const dtype_info *info = dtype_describe(c->type);
+    if (!c->fit)
+        return trellis_encode(c->type, x, n_values, blocks, err);
     assert(n_values % c->n_values == 0 && info->block_bytes <= CODEC_MAX_BYTES);
     uint8_t *at = blocks;
     for (int64_t i = 0; i < n_values; i += c->n_values, at += info->block_bytes) {
@@ -57,4 +62,5 @@ void codec_encode(const codec *c, const float *x, const float *importance, int64
         c->put(q, block);
         memcpy(at, block, (size_t)info->block_bytes);
     }
+    return LACE_OK;
 }

@@ -12,6 +12,8 @@
  * Scales are searched for, not computed: the sum of weight * (value - point)^2 is what counts.
  * Weights say how much a value matters: the mean square of the input that it will be multiplied
  * with, where that is known.
+ *
+ * The trellis types have no grid; their blocks are searched for as a whole (trellis.h).
  */
 #ifndef LACE_COMPRESS_CODEC_H
 #define LACE_COMPRESS_CODEC_H
@@ -40,7 +42,8 @@ typedef struct codec {
     dtype type;
     int n_values; /* of a block */
 
-    /* x, weights: [n_values], finite. Writes the scales into `block` and clears the rest. */
+    /* x, weights: [n_values], finite. Writes the scales into `block` and clears the rest. NULL, as
+     * put: a trellis type. */
     void (*fit)(const float *x, const float *weights, void *block, codec_grid *out);
 
     /* q: [n_values]. Once for each fit. */
@@ -55,10 +58,10 @@ const codec *codec_find(dtype type);
 
 /*
  * Write a row of whole blocks, each value rounded to the nearest point. importance: [n_values], how
- * much each counts, or NULL.
+ * much each counts, or NULL. LACE_E_NOMEM, of trellis types only.
  */
-void codec_encode(const codec *c, const float *x, const float *importance, int64_t n_values,
-                  void *blocks);
+lace_status codec_encode(const codec *c, const float *x, const float *importance, int64_t n_values,
+                         void *blocks, lace_error *err);
 
 /*
  * The weights that `fit` is given for values x[n] of a block. Large values count for more than
@@ -128,7 +131,7 @@ void codec_join_scales_mins(const float *x, const float *w, int n_groups, int hi
                             const float *wanted, const float *wanted_mins, codec_grid *out,
                             int *integers, int *min_integers, uint16_t *scale, uint16_t *min);
 
-extern const codec codecs_small[], codecs_k[], codecs_s[];
-extern const int n_codecs_small, n_codecs_k, n_codecs_s;
+extern const codec codecs_small[], codecs_k[], codecs_s[], codecs_trellis[];
+extern const int n_codecs_small, n_codecs_k, n_codecs_s, n_codecs_trellis;
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "compress/trellis.h"
 #include "tensor/rotate.h"
 
 enum { N_PASSES = 8 }; /* of coordinate descent, at most */
@@ -125,6 +126,8 @@ lace_status gptq_quantize(const codec *c, const hessian_factor *f, float *rows, 
 {
     int64_t n = f->n;
     assert(n % c->n_values == 0);
+    if (!c->fit)
+        return trellis_quantize(c->type, f, rows, n_rows, blocks, workers, err);
     job j = {.c = c,
              .f = f,
              .rows = rows,

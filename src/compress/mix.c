@@ -16,6 +16,8 @@ static const mix mixes[] = {
     {"s2", 1002, DTYPE_S2},           {"s3", 1003, DTYPE_S3},
     {"s4", 1004, DTYPE_S4},           {"s5", 1005, DTYPE_S5},
     {"s6", 1006, DTYPE_S6},           {"s8", 1008, DTYPE_S8},
+    {"t2", 1012, DTYPE_T2},           {"t3", 1013, DTYPE_T3},
+    {"t4", 1014, DTYPE_T4},           {"t5", 1015, DTYPE_T5},
     {"q2_k_s", Q2_K_S, DTYPE_Q2_K},   {"q2_k", Q2_K, DTYPE_Q2_K},
     {"q3_k_s", Q3_K_S, DTYPE_Q3_K},   {"q3_k_m", Q3_K_M, DTYPE_Q3_K},
     {"q3_k_l", Q3_K_L, DTYPE_Q3_K},   {"iq4_xs", IQ4_XS, DTYPE_IQ4_XS},
@@ -162,10 +164,21 @@ static dtype type_of_own(const mix *m, const mix_context *c, const tensor *t)
         text_is(t->name, "output.weight") || (c->is_tied && text_is(t->name, "token_embd.weight"));
     if (!is_output)
         return m->type;
-    return m->type == DTYPE_S2   ? DTYPE_S4
-           : m->type == DTYPE_S3 ? DTYPE_S5
-           : m->type == DTYPE_S4 ? DTYPE_S6
-                                 : DTYPE_S8;
+    switch (m->type) {
+    case DTYPE_S2:
+        return DTYPE_S4;
+    case DTYPE_S3:
+        return DTYPE_S5;
+    case DTYPE_S4:
+    case DTYPE_T4:
+        return DTYPE_S6;
+    case DTYPE_T2:
+        return DTYPE_T4;
+    case DTYPE_T3:
+        return DTYPE_T5;
+    default:
+        return DTYPE_S8;
+    }
 }
 
 static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
@@ -199,6 +212,24 @@ static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
 dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t)
 {
     dtype type = type_by_rules(m, c, t);
+    if (t->shape.dims[0] % dtype_describe(type)->block_values == 0)
+        return type;
+    switch (type) { /* half a block of a trellis type */
+    case DTYPE_T2:
+        type = DTYPE_S2;
+        break;
+    case DTYPE_T3:
+        type = DTYPE_S3;
+        break;
+    case DTYPE_T4:
+        type = DTYPE_S4;
+        break;
+    case DTYPE_T5:
+        type = DTYPE_S5;
+        break;
+    default:
+        break;
+    }
     if (t->shape.dims[0] % dtype_describe(type)->block_values == 0)
         return type;
     switch (type) {

@@ -85,6 +85,13 @@ static const char *rule_name(const surgery_rule *r, char out[32])
 
 /* ---- Who has what ---------------------------------------------------------------------------- */
 
+/* S4 of which nothing goes is stored as M4R, code for code. */
+static bool is_repacked(const surgery_rule *r, const tensor *t)
+{
+    return t->type == DTYPE_S4 && t->shape.n_dims == 2 && r->store == STORE_M4 &&
+           r->sparsity == 0 && !prune_method_is_structured(r->method);
+}
+
 static lace_status plan_job(task *k, job *j, lace_error *err)
 {
     const tensor *t = j->t;
@@ -97,7 +104,7 @@ static lace_status plan_job(task *k, job *j, lace_error *err)
         return LACE_OK;
     const surgery_rule *r = &k->s->rules[j->rule];
     char rule[32];
-    if (!is_float(t->type))
+    if (!is_float(t->type) && !is_repacked(r, t))
         return error_set(err, LACE_E_META,
                          "%s takes weights out of %s, which is %s: prune the original (f16, bf16 "
                          "or f32)",
@@ -316,10 +323,20 @@ static lace_status store_sparse(const task *k, job *j, const float *w, const flo
     return sparse_encode(kinds[k->s->rules[j->rule].store], &m, k->workers, &j->blob, err);
 }
 
+static lace_status repack(const task *k, job *j, lace_error *err)
+{
+    buf_init(&j->blob, SIZE_MAX / 2);
+    TRY(sparse_encode_s4(j->t->data, j->s.dims[1], j->s.dims[0], &j->blob, err));
+    k->result->rows[j->rule].bytes_after += j->blob.size;
+    return LACE_OK;
+}
+
 /* Take weights out of one tensor. */
 static lace_status prune_one(const task *k, job *j, lace_error *err)
 {
     const surgery_rule *r = &k->s->rules[j->rule];
+    if (is_repacked(r, j->t))
+        return repack(k, j, err);
     float *w = NULL, *inputs = NULL;
     uint8_t *keeps = NULL;
     lace_status status = read_values(k, j, &w, err);

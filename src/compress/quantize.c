@@ -2,6 +2,7 @@
 #include "compress/quantize.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/cpu.h"
@@ -59,20 +60,25 @@ typedef struct chunk {
     uint64_t first, n; /* values */
     uint8_t *out;
     handout pieces;
+    atomic_bool is_out_of_memory;
 } chunk;
 
 /* Values of one block with the importance of their columns. */
-static void encode_blocks(const job *j, uint64_t first, const float *x, uint64_t n, uint8_t *out)
+static lace_status encode_blocks(const job *j, uint64_t first, const float *x, uint64_t n,
+                                 uint8_t *out)
 {
+    if (!j->importance)
+        return codec_encode(j->how, x, NULL, (int64_t)n, out, NULL);
     uint64_t n_cols = (uint64_t)j->t->shape.dims[0];
     uint64_t per_expert = n_cols * (uint64_t)j->t->shape.dims[1];
     uint64_t step = (uint64_t)j->how->n_values;
     for (uint64_t i = 0; i < n; i += step) {
         uint64_t expert = (first + i) / per_expert, column = (first + i) % n_cols;
-        const float *importance = j->importance ? j->importance + expert * n_cols + column : NULL;
-        codec_encode(j->how, x + i, importance, (int64_t)step, out);
+        const float *importance = j->importance + expert * n_cols + column;
+        TRY(codec_encode(j->how, x + i, importance, (int64_t)step, out, NULL));
         out += row_bytes(j->type, (int64_t)step);
     }
+    return LACE_OK;
 }
 
 static void encode_pieces(void *arg, int worker, int n_workers)
@@ -85,10 +91,10 @@ static void encode_pieces(void *arg, int worker, int n_workers)
         uint64_t at = (uint64_t)piece * PIECE, n = c->n - at < PIECE ? c->n - at : PIECE;
         uint8_t *out = c->out + row_bytes(j->type, (int64_t)at);
         source_read(j->task->model, j->index, c->first + at, n, x);
-        if (j->how)
-            encode_blocks(j, c->first + at, x, n, out);
-        else
+        if (!j->how)
             pack_row(j->type, x, (int64_t)n, out);
+        else if (encode_blocks(j, c->first + at, x, n, out) != LACE_OK)
+            atomic_store(&c->is_out_of_memory, true);
     }
 }
 
@@ -104,7 +110,7 @@ static lace_status produce(void *user, uint64_t offset, void *out, size_t n_byte
         source_copy(j->task->model, j->index, c.first, c.n, out);
     else
         pool_run(j->task->workers, encode_pieces, &c);
-    return LACE_OK;
+    return atomic_load(&c.is_out_of_memory) ? error_nomem(err, "a search") : LACE_OK;
 }
 
 /* ---- Types ----------------------------------------------------------------------------------- */

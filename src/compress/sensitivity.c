@@ -121,10 +121,12 @@ static lace_status measure_from(measuring *m, int32_t layer, double *out, lace_e
 }
 
 /* values[rows, n] as if they had been quantized. */
-static void round_trip(const codec *c, float *values, int64_t n_values, uint8_t *blocks)
+static lace_status round_trip(const codec *c, float *values, int64_t n_values, uint8_t *blocks,
+                              lace_error *err)
 {
-    codec_encode(c, values, NULL, n_values, blocks);
+    TRY(codec_encode(c, values, NULL, n_values, blocks, err));
     unpack_row(c->type, blocks, n_values, values);
+    return LACE_OK;
 }
 
 /* All parts of a tensor are replaced, the table of embeddings too, and put back. */
@@ -146,7 +148,7 @@ static lace_status measure_tensor(measuring *m, const tensor *t, const codec *c,
     lace_status status = values && blocks ? LACE_OK : error_nomem(err, "a tensor");
     if (status == LACE_OK) {
         unpack_row(t->type, t->data, n_values, values);
-        round_trip(c, values, n_values, blocks);
+        status = round_trip(c, values, n_values, blocks, err);
     }
     for (int32_t i = 0; i < w->m->n_matrices && status == LACE_OK && n_parts < 3; i++) {
         const model_matrix *mm = &w->m->matrices[i];

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensor/blocks.h"
+#include "tensor/levels.h"
 
 enum { N_LEVELS = 16, N_TRIES = 6 };
 
@@ -138,5 +140,30 @@ lace_status sparse_encode(sparse_kind kind, const sparse_matrix *m, pool *worker
     }
     mem_free(e.codes);
     mem_free(e.scales);
+    return status;
+}
+
+lace_status sparse_encode_s4(const uint8_t *blocks, int64_t n_rows, int64_t n_cols, buf *out,
+                             lace_error *err)
+{
+    int64_t n = n_rows * n_cols, n_groups = n / SPARSE_GROUP;
+    uint8_t *keeps = mem_alloc((size_t)n), *codes = mem_alloc((size_t)n);
+    uint8_t *scales = mem_alloc((size_t)n_groups);
+    lace_status status = keeps && codes && scales ? LACE_OK : error_nomem(err, "a sparse matrix");
+    for (int64_t i = 0; i < n_groups && status == LACE_OK; i++) {
+        const uint8_t *block = blocks + i * BLOCK_BYTES_S4;
+        scales[i] = block[0];
+        for (int part = 0; part < 4; part++)
+            s_codes_unpack(4, block + 1 + 16 * part, codes + i * SPARSE_GROUP + 32 * part);
+    }
+    if (status == LACE_OK) {
+        memset(keeps, 1, (size_t)n);
+        sparse_source source = {
+            .n_rows = n_rows, .n_cols = n_cols, .keeps = keeps, .codes = codes, .scales = scales};
+        status = sparse_write(SPARSE_M4R, &source, out, err);
+    }
+    mem_free(keeps);
+    mem_free(codes);
+    mem_free(scales);
     return status;
 }

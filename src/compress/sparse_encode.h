@@ -21,4 +21,8 @@ typedef struct sparse_matrix {
 lace_status sparse_encode(sparse_kind kind, const sparse_matrix *m, pool *workers, buf *out,
                           lace_error *err);
 
+/* Append an S4 matrix as M4R: the same codes and scales, none left out. */
+lace_status sparse_encode_s4(const uint8_t *blocks, int64_t n_rows, int64_t n_cols, buf *out,
+                             lace_error *err);
+
 #endif

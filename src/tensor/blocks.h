@@ -405,4 +405,36 @@ typedef struct block_s8 {
 } block_s8;
 BLOCK_CHECK(block_s8, S8);
 
+/*
+ * 256 values as a stream of n bits each, the lowest bit of the first byte first. Value i is read
+ * from the 16 bits that end with its own, those before the stream being given; trellis.h says which
+ * number they stand for. Scale and rotation as above, of the two halves of a block.
+ *
+ *     stream:  | v0 | v1 | v2 | v3 | v4 | v5 | v6 | ...      T3: 3 bits each
+ *                  |<-- 16 bits: v5 -->|
+ */
+typedef struct block_t2 {
+    uint8_t scale;
+    uint8_t stream[64];
+} block_t2;
+BLOCK_CHECK(block_t2, T2);
+
+typedef struct block_t3 {
+    uint8_t scale;
+    uint8_t stream[96];
+} block_t3;
+BLOCK_CHECK(block_t3, T3);
+
+typedef struct block_t4 {
+    uint8_t scale;
+    uint8_t stream[128];
+} block_t4;
+BLOCK_CHECK(block_t4, T4);
+
+typedef struct block_t5 {
+    uint8_t scale;
+    uint8_t stream[160];
+} block_t5;
+BLOCK_CHECK(block_t5, T5);
+
 #endif

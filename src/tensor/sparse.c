@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tensor/half.h"
+#include "tensor/rotate.h"
 
 static const char magic[4] = {'L', 'S', 'P', 'R'};
 
@@ -13,10 +14,8 @@ const int8_t SPARSE_LEVELS[16] = {-127, -96, -75, -58, -44, -31, -18, -6,
                                   6,    18,  31,  44,  58,  75,  96,  127};
 
 static const dtype types[] = {
-    [SPARSE_M4] = DTYPE_M4,
-    [SPARSE_M8] = DTYPE_M8,
-    [SPARSE_N24] = DTYPE_N24,
-    [SPARSE_CSR] = DTYPE_CSR,
+    [SPARSE_M4] = DTYPE_M4,   [SPARSE_M8] = DTYPE_M8,   [SPARSE_N24] = DTYPE_N24,
+    [SPARSE_CSR] = DTYPE_CSR, [SPARSE_M4R] = DTYPE_M4R,
 };
 
 dtype sparse_dtype(sparse_kind kind)
@@ -26,7 +25,7 @@ dtype sparse_dtype(sparse_kind kind)
 
 sparse_kind sparse_kind_of(dtype type)
 {
-    for (int kind = SPARSE_M4; kind <= SPARSE_CSR; kind++)
+    for (int kind = SPARSE_M4; kind <= SPARSE_LAST; kind++)
         if (types[kind] == type)
             return (sparse_kind)kind;
     return 0;
@@ -151,6 +150,12 @@ static lace_status check_panels(const sparse *s, span blob, lace_error *err)
     return LACE_OK;
 }
 
+/* What the columns must be a multiple of. */
+static int columns_of(sparse_kind kind)
+{
+    return kind == SPARSE_M4R ? ROTATE_VALUES : SPARSE_TILE;
+}
+
 lace_status sparse_parse(span blob, sparse *out, lace_error *err)
 {
     cursor c = {.bytes = blob};
@@ -167,8 +172,8 @@ lace_status sparse_parse(span blob, sparse *out, lace_error *err)
     TRY(cursor_u64(&c, &n_nonzeros, "n_nonzeros", err));
     TRY(cursor_u64(&c, &n_bytes, "n_bytes", err));
     TRY(cursor_take(&c, SPARSE_HEADER - c.at, &zeros, "reserved bytes", err));
-    if (kind < SPARSE_M4 || kind > SPARSE_CSR)
-        return error_at(err, LACE_E_TYPE, 4, "kind %u, expected 1 to 4", kind);
+    if (kind < SPARSE_M4 || kind > SPARSE_LAST)
+        return error_at(err, LACE_E_TYPE, 4, "kind %u, expected 1 to %d", kind, SPARSE_LAST);
     for (size_t i = 0; i < zeros.size; i++)
         if (zeros.data[i])
             return error_at(err, LACE_E_VERSION, 40 + i, "a reserved byte is %u, expected 0",
@@ -180,9 +185,10 @@ lace_status sparse_parse(span blob, sparse *out, lace_error *err)
     if (n_rows == 0 || n_rows / SPARSE_PANEL > blob.size / 8)
         return error_at(err, LACE_E_COUNT, 8, "n_rows is %" PRIu64, n_rows);
     uint64_t most = kind == SPARSE_CSR ? SPARSE_CSR_COLS : INT32_MAX;
-    if (n_cols == 0 || n_cols > most || n_cols % SPARSE_TILE != 0)
+    int whole = columns_of(kind);
+    if (n_cols == 0 || n_cols > most || n_cols % (uint64_t)whole != 0)
         return error_at(err, LACE_E_DIMS, 16, "n_cols is %" PRIu64 ", expected a multiple of %d",
-                        n_cols, SPARSE_TILE);
+                        n_cols, whole);
     sparse s = {.kind = (sparse_kind)kind,
                 .n_rows = (int64_t)n_rows,
                 .n_cols = (int64_t)n_cols,
@@ -269,6 +275,8 @@ void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, i
         }
         at = values + value_bytes(kind, n);
     }
+    for (int64_t col = 0; col < n_cols && kind == SPARSE_M4R; col += ROTATE_VALUES)
+        unrotate_128(out + col, out + col);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -372,7 +380,7 @@ static lace_status write_csr(const sparse_source *s, int64_t row, buf *out, uint
 
 lace_status sparse_write(sparse_kind kind, const sparse_source *s, buf *out, lace_error *err)
 {
-    if (s->n_cols % SPARSE_TILE != 0 || (kind == SPARSE_CSR && s->n_cols > SPARSE_CSR_COLS))
+    if (s->n_cols % columns_of(kind) != 0 || (kind == SPARSE_CSR && s->n_cols > SPARSE_CSR_COLS))
         return error_set(err, LACE_E_ARG, "rows of %" PRId64 " values cannot be stored so",
                          s->n_cols);
     size_t begin = out->size;

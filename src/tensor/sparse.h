@@ -6,7 +6,7 @@
  * says itself what it is. Everything is little-endian.
  *
  *     at   0   u32    "LSPR"
- *          4   u32    kind: 1 M4, 2 M8, 3 N24, 4 CSR
+ *          4   u32    kind: 1 M4, 2 M8, 3 N24, 4 CSR, 5 M4R
  *          8   u64    n_rows
  *         16   u64    n_cols, a multiple of 32
  *         24   u64    n_nonzeros
@@ -35,7 +35,8 @@
  *
  * A scale is a float without a sign: 2^(scale / 8 - 28) * (1 + scale % 8 / 8), by integer division.
  * A nibble k stands for SPARSE_LEVELS[k], a byte for itself, with sign; times the scale. N24 is M4
- * in which each row has exactly two of each four columns.
+ * in which each row has exactly two of each four columns. M4R is M4 of rotated values (rotate.h),
+ * in rows of a multiple of 128: what S4 holds, so that S4 can be written as it without any change.
  *
  * Panel of CSR:
  *
@@ -55,6 +56,8 @@ typedef enum sparse_kind {
     SPARSE_M8 = 2,
     SPARSE_N24 = 3,
     SPARSE_CSR = 4,
+    SPARSE_M4R = 5,
+    SPARSE_LAST = SPARSE_M4R
 } sparse_kind;
 
 enum {
@@ -111,7 +114,7 @@ typedef struct sparse_source {
 /* Append the blob. LACE_E_ARG if the matrix has not the form that the kind needs. */
 lace_status sparse_write(sparse_kind kind, const sparse_source *source, buf *out, lace_error *err);
 
-/* M4, M8, N24, CSR are the types of the tensors that blobs stand for. */
+/* M4, M8, N24, CSR, M4R are the types of the tensors that blobs stand for. */
 bool dtype_is_sparse(dtype type);
 dtype sparse_dtype(sparse_kind kind);
 sparse_kind sparse_kind_of(dtype type);

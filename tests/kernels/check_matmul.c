@@ -62,6 +62,10 @@ static const struct {
     QUANTS(S4, block_s4, codes),
     QUANTS(S5, block_s5, codes),
     QUANTS(S6, block_s6, codes),
+    QUANTS(T2, block_t2, stream),
+    QUANTS(T3, block_t3, stream),
+    QUANTS(T4, block_t4, stream),
+    QUANTS(T5, block_t5, stream),
     /* Two fields that lie one after the other. */
     [DTYPE_Q5_0] = {offsetof(block_q5_0, high), 4 + 16},
     [DTYPE_Q5_1] = {offsetof(block_q5_1, high), 4 + 16},

@@ -11,6 +11,7 @@
 
 #include "base/threads.h"
 #include "kernels/ref/ref.h"
+#include "tensor/rotate.h"
 #include "tensor/sparse.h"
 
 /*
@@ -104,9 +105,14 @@ static uint8_t *make_activations(const matmul_impl *impl, int64_t n_cols, int64_
             memcpy(row, v, (size_t)n_cols * 4);
             continue;
         }
+        bool is_rotated = impl->act == ACT_ROTATED_Q8;
+        for (int64_t i = 0; i < n_cols && is_rotated; i += ROTATE_VALUES)
+            rotate_128(v + i, v + i);
         quantize_row_ref(v, n_cols, row);
         for (int64_t i = 0; i < n_cols; i++)
             v[i] = act_q8_scales(row, n_cols)[i / 32] * (float)((const int8_t *)row)[i];
+        for (int64_t i = 0; i < n_cols && is_rotated; i += ROTATE_VALUES)
+            unrotate_128(v + i, v + i);
     }
     return x;
 }
@@ -221,7 +227,9 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
             if (check_is_quick() && tokens[i] * rows[j] > 600)
                 continue;
             int density = densities[check_random_int(0, 5)];
-            check_product(impl, type, rows[j], 32 * check_random_int(1, 12), tokens[i], density);
+            int64_t n_cols =
+                type == DTYPE_M4R ? 128 * check_random_int(1, 3) : 32 * check_random_int(1, 12);
+            check_product(impl, type, rows[j], n_cols, tokens[i], density);
         }
     if (check_is_bench())
         bench_impl(impl, type);
@@ -230,8 +238,8 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
 
 void check_sparse(const kernel_table *ref, const kernel_table *table)
 {
-    static const dtype types[] = {DTYPE_M4, DTYPE_M8, DTYPE_N24, DTYPE_CSR};
-    for (int i = 0; i < 4; i++) {
+    static const dtype types[] = {DTYPE_M4, DTYPE_M8, DTYPE_N24, DTYPE_CSR, DTYPE_M4R};
+    for (int i = 0; i < 5; i++) {
         check_impl("sparse", table->packed[types[i]], types[i]);
         check_impl("sparse_in_place", table->in_place[types[i]], types[i]);
         check_impl("sparse_exact", table->exact[types[i]], types[i]);

@@ -174,7 +174,7 @@ static void feedback_lowers_the_error_of_the_outputs(void)
         CHECK(is_ok(hessian_factorize(&s, i, 0.01, &f[i], workers, &err), &err));
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const codec *c = codec_find(types[i]);
-        codec_encode(c, weights_of, NULL, ROWS * N, plain);
+        CHECK(codec_encode(c, weights_of, NULL, ROWS * N, plain, NULL) == LACE_OK);
         memcpy(rows, weights_of, sizeof rows);
         CHECK(is_ok(gptq_quantize(c, &f[c->is_rotated], rows, ROWS, fed, workers, &err), &err));
         double ratio = loss(types[i], fed, &s) / loss(types[i], plain, &s);

@@ -30,6 +30,9 @@ void ops_init_neon(kernel_table *table);
     X(S2, lace_s2)                                                                                 \
     X(S3, lace_s3) X(S4, lace_s4) X(S5, lace_s5) X(S6, lace_s6) X(S8, lace_s8)
 
+/* Trellis types, with the same. */
+#define CPU_MATMULS_TRELLIS(X) X(T2, lace_t2) X(T3, lace_t3) X(T4, lace_t4) X(T5, lace_t5)
+
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
 /* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
@@ -38,9 +41,10 @@ void matmul_sparse_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64
                         int64_t row_begin, int64_t row_end, uint8_t *out);
 #if defined(__x86_64__)
 extern const matmul_impl matmul_sparse_avx512vbmi2, matmul_sparse_avx2;
+extern const matmul_impl matmul_sparse_rotated_avx512vbmi2, matmul_sparse_rotated_avx2;
 extern const matmul_impl matmul_csr_avx512, matmul_csr_avx2;
 #elif defined(__aarch64__)
-extern const matmul_impl matmul_sparse_neon;
+extern const matmul_impl matmul_sparse_neon, matmul_sparse_rotated_neon;
 #endif
 
 #if defined(__x86_64__)
@@ -49,6 +53,7 @@ extern const matmul_impl matmul_sparse_neon;
         matmul_##name##_avx2;
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;
 CPU_MATMULS_FLOAT(X)
@@ -60,6 +65,7 @@ extern const matmul_impl matmul_s8_avx512vnni, matmul_s8_avx2vnni, matmul_s8_avx
     extern const matmul_impl matmul_##name##_i8mm, matmul_##name##_dotprod, matmul_##name##_neon;
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_neon;
 CPU_MATMULS_FLOAT(X)

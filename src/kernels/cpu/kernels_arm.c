@@ -13,6 +13,7 @@ static void use_s8(kernel_table *table, const matmul_impl *impl)
 #define USE_QUANTS(table, level)                                                                   \
     do {                                                                                           \
         CPU_MATMULS_LACE(X)                                                                        \
+        CPU_MATMULS_TRELLIS(X)                                                                     \
         CPU_MATMULS_QUANT(X)                                                                       \
         use_s8(table, &matmul_s8_##level);                                                         \
     } while (0)
@@ -28,6 +29,7 @@ void kernels_init_neon(kernel_table *table)
 #undef X
     table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] =
         &matmul_sparse_neon;
+    table->packed[DTYPE_M4R] = &matmul_sparse_rotated_neon;
 #define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_dotprod;
     if (table->level >= CPU_NEON_DOT)
         USE_QUANTS(table, dotprod);

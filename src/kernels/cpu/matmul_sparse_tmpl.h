@@ -329,3 +329,13 @@ const matmul_impl CAT(matmul_sparse, SPARSE_LEVEL) = {
     .scratch_bytes = scratch_bytes,
     .rows = rows,
 };
+
+/* The same with rotated values: M4R. */
+const matmul_impl CAT(matmul_sparse_rotated, SPARSE_LEVEL) = {
+    .name = "sparse rotated " STRING(SPARSE_LEVEL),
+    .act = ACT_ROTATED_Q8,
+    .packed_bytes_of = matmul_sparse_packed_bytes,
+    .pack = matmul_sparse_pack,
+    .scratch_bytes = scratch_bytes,
+    .rows = rows,
+};

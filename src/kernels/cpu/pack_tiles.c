@@ -75,6 +75,10 @@ static const field layouts[DTYPE_COUNT][7] = {
     [DTYPE_S4] = {FIELD(block_s4, scale, 1), FIELD(block_s4, codes, 4)},
     [DTYPE_S5] = {FIELD(block_s5, scale, 1), FIELD(block_s5, codes, 4)},
     [DTYPE_S6] = {FIELD(block_s6, scale, 1), FIELD(block_s6, codes, 4)},
+    [DTYPE_T2] = {FIELD(block_t2, scale, 1), FIELD(block_t2, stream, 4)},
+    [DTYPE_T3] = {FIELD(block_t3, scale, 1), FIELD(block_t3, stream, 4)},
+    [DTYPE_T4] = {FIELD(block_t4, scale, 1), FIELD(block_t4, stream, 4)},
+    [DTYPE_T5] = {FIELD(block_t5, scale, 1), FIELD(block_t5, stream, 4)},
     [DTYPE_S8] = {FIELD(block_s8, scale, 1), FIELD_AS(block_s8, values, ADD_128)},
 };
 

@@ -195,6 +195,8 @@ const unpack_fn unpack_ref[DTYPE_COUNT] = {
     [DTYPE_S2] = unpack_s2_ref,           [DTYPE_S3] = unpack_s3_ref,
     [DTYPE_S4] = unpack_s4_ref,           [DTYPE_S5] = unpack_s5_ref,
     [DTYPE_S6] = unpack_s6_ref,           [DTYPE_S8] = unpack_s8_ref,
+    [DTYPE_T2] = unpack_t2_ref,           [DTYPE_T3] = unpack_t3_ref,
+    [DTYPE_T4] = unpack_t4_ref,           [DTYPE_T5] = unpack_t5_ref,
     [DTYPE_F8_E4M3] = unpack_f8_e4m3_ref, [DTYPE_F8_E5M2] = unpack_f8_e5m2_ref,
 };
 

@@ -57,6 +57,10 @@ void unpack_s4_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_s5_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_s6_ref(const void *blocks, int64_t n_values, float *out);
 void unpack_s8_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_t2_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_t3_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_t4_ref(const void *blocks, int64_t n_values, float *out);
+void unpack_t5_ref(const void *blocks, int64_t n_values, float *out);
 
 /*
  * For the files that define these functions: the loop over a row around a static function

@@ -3,6 +3,7 @@
 
 #include "tensor/levels.h"
 #include "tensor/rotate.h"
+#include "tensor/trellis.h"
 
 #define LEVEL(x) x,
 static const int8_t s2_levels[4] = {S2_LEVELS(LEVEL)};
@@ -46,3 +47,31 @@ static void unpack_block_s8(const block_s8 *b, float *out)
     unrotate_128(u, out);
 }
 UNPACK_ROWS(s8, S8)
+
+/* ---- Trellis types --------------------------------------------------------------------------- */
+
+static void unpack_stream(int n_bits, uint8_t scale, const uint8_t *stream, float *out)
+{
+    float u[TRELLIS_VALUES], s = s_scale_to_f32(scale);
+    uint32_t window = trellis_start(n_bits), bits = 0;
+    for (int i = 0, n_read = 0; i < TRELLIS_VALUES; i++, n_read -= n_bits, bits >>= n_bits) {
+        for (; n_read < n_bits; n_read += 8)
+            bits |= (uint32_t)*stream++ << n_read;
+        window = trellis_next(window, n_bits, bits & ((1u << n_bits) - 1));
+        u[i] = s * (float)trellis_level(window);
+    }
+    unrotate_128(u, out);
+    unrotate_128(u + 128, out + 128);
+}
+
+#define UNPACK_T(bits)                                                                             \
+    static void unpack_block_t##bits(const block_t##bits *b, float *out)                           \
+    {                                                                                              \
+        unpack_stream(bits, b->scale, b->stream, out);                                             \
+    }                                                                                              \
+    UNPACK_ROWS(t##bits, T##bits)
+
+UNPACK_T(2)
+UNPACK_T(3)
+UNPACK_T(4)
+UNPACK_T(5)
