@@ -1,7 +1,6 @@
 /*
  * What the tests of bad files share: a valid tiny model to spoil, and the way in which a spoiled
- * one is loaded. Ids of cases (G001, M003) are those of the
- * project's list of inputs that loaders must survive; cases without one are our own.
+ * one is loaded.
  */
 #ifndef LACE_TESTS_BAD_FILE_H
 #define LACE_TESTS_BAD_FILE_H

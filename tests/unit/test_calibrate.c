@@ -92,6 +92,7 @@ static void the_factor_is_that_of_the_inverse(void)
                 }
                 most = fmax(most, fabs(product - (i == k)));
             }
+        /* u is kept in floats, and what they lose is multiplied by the condition of h. */
         if (!CHECK(most < 1e-2))
             tap_note("rotated %d: %g from the identity", is_rotated, most);
         CHECK(f.u[5 * N + 2] == 0);
@@ -127,7 +128,7 @@ static void corrected_rows_make_what_the_original_made(void)
     CHECK(is_ok(hessian_correct(&s, &f, rows, ROWS, workers, &err), &err));
     double before = distance(weights_of), after = distance(rows);
     tap_note("%g of the distance without", after / before);
-    CHECK(after < 0.9 * before);
+    CHECK(after < 0.6 * before); /* 0.36, and room for another order of sums */
     hessian_factor_deinit(&f);
     hessian_deinit(&s);
 }
@@ -179,7 +180,7 @@ static void feedback_lowers_the_error_of_the_outputs(void)
         CHECK(is_ok(gptq_quantize(c, &f[c->is_rotated], rows, ROWS, fed, workers, &err), &err));
         double ratio = loss(types[i], fed, &s) / loss(types[i], plain, &s);
         tap_note("%s: %.3f of the error of plain rounding", dtype_describe(types[i])->name, ratio);
-        CHECK(ratio < 0.7);
+        CHECK(ratio < 0.5); /* 0.14 to 0.30, as noted; above 1 it would do harm */
     }
     hessian_factor_deinit(&f[0]);
     hessian_factor_deinit(&f[1]);

@@ -115,7 +115,8 @@ static void searched_scales_beat_plain_rounding(void)
     for_each(check_better);
 }
 
-/* Relative errors of normal values, with margin over what is measured (in the comment). */
+/* Relative square errors of normal values: what a type of so many bits can do, and a little more.
+ */
 static void errors_are_of_the_size_of_the_type(void)
 {
     static const struct {
