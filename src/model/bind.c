@@ -143,7 +143,8 @@ static lace_status find_floats(const model *m, const char *name, int64_t n, cons
 {
     const tensor *t = weights_find(m->files, name);
     shape expected = {1, {n}};
-    if (t && t->shape.n_dims == 2 && (int64_t)t->n_values == n)
+    /* A sparse matrix stays none of one dimension, which find() refuses: nothing unpacks it. */
+    if (t && t->shape.n_dims == 2 && (int64_t)t->n_values == n && !dtype_is_sparse(t->type))
         expected = t->shape;
     return find(m, name, expected, out, err);
 }

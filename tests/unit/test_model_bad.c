@@ -10,6 +10,7 @@
 #include "formats/gguf_write.h"
 #include "lace.h"
 #include "tap.h"
+#include "tensor/sparse.h"
 #include "tiny_model.h"
 
 /* Open from a block of exactly this size, create a session and evaluate a token. */
@@ -117,6 +118,30 @@ static void missing_tensor_is_named(void)
     buf_deinit(&file);
 }
 
+/* A vector in the form of a sparse matrix: it fits by its size, but nothing decodes it. */
+static void sparse_vector_is_refused(void)
+{
+    tiny_options o = tiny_options_small();
+    static const float values[32] = {1, 2, 3};
+    sparse_source source = {.n_rows = 1, .n_cols = 32, .values = values};
+    gguf_writer *w = NULL;
+    buf blob, file;
+    lace_error err;
+    o.n_embd = 128; /* heads of 64 values, 32 frequencies */
+    buf_init(&blob, 1 << 12);
+    buf_init(&file, 1 << 20);
+    CHECK(tiny_model_create(&o, &w, NULL) == LACE_OK);
+    CHECK(sparse_write(SPARSE_CSR, &source, &blob, NULL) == LACE_OK);
+    shape s = {1, {(int64_t)blob.size}};
+    gguf_writer_add_tensor(w, text_of("rope_freqs.weight.sparse"), DTYPE_I8, &s, blob.data, NULL);
+    CHECK(gguf_writer_to_buf(w, &file, NULL) == LACE_OK);
+    CHECK(open_and_run(file.data, file.size, true, &err) == LACE_E_TENSOR_TYPE);
+    CHECK(strstr(err.text, "rope_freqs.weight: no arithmetic for type csr") != NULL);
+    gguf_writer_free(w);
+    buf_deinit(&blob);
+    buf_deinit(&file);
+}
+
 /*
  * Every allocation of opening, a session and a token fails once: a clean error, and no leak.
  * (Looking for a config.json beside the file may do without its memory; then all goes well.)
@@ -183,6 +208,7 @@ int main(void)
     CASE(flipped_bits_never_crash);
     CASE(transposed_tensor_is_named);
     CASE(missing_tensor_is_named);
+    CASE(sparse_vector_is_refused);
     CASE(failing_allocations_are_clean);
     CASE(not_a_number_is_not_sampled);
     bad_seed_free();
