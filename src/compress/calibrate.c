@@ -63,6 +63,16 @@ static void become(calibration *c, int side)
     c->w->p->steps[c->embed_step].a.embed.type = c->table_types[side];
 }
 
+/* Students are plain numbers, and the plan's scratch memory must be enough for them, too. */
+static lace_status check_plain(const tensor *t, lace_error *err)
+{
+    if (t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16)
+        return LACE_OK;
+    return error_set(err, LACE_E_UNSUPPORTED,
+                     "tensor %.*s is %s: calibration needs the original model (f16, bf16 or f32)",
+                     text_width(t->name), t->name.data, dtype_describe(t->type)->name);
+}
+
 static lace_status find_steps(calibration *c, lace_error *err)
 {
     walk *w = c->w;
@@ -76,8 +86,7 @@ static lace_status find_steps(calibration *c, lace_error *err)
     if (c->embed_step < 0 || c->output_step < 0)
         return error_set(err, LACE_E_UNSUPPORTED, "a model without embedding or output");
     for (int32_t i = 0; i < w->m->n_matrices; i++)
-        if (w->m->matrices[i].target->impl->act != ACT_F32)
-            return error_set(err, LACE_E_UNSUPPORTED, "calibration needs a model of plain numbers");
+        TRY(check_plain(w->m->matrices[i].source, err));
     return LACE_OK;
 }
 

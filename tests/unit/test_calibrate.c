@@ -328,6 +328,54 @@ static void a_calibrated_model_is_the_same_for_any_threads(void)
     scratch_remove();
 }
 
+/* Only plain numbers can be corrected; what is quantized or sparse already is named. */
+static void a_quantized_model_is_not_calibrated(void)
+{
+    quantize_options q = quantize_options_default();
+    calibrate_options o = calibrate_options_default();
+    quantize_made *made = NULL;
+    lace_error err;
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    q.mix = mix_find("q8_0");
+    CHECK(is_ok(quantize_model(scratch_path("in.gguf"), scratch_path("q8.gguf"), &q, NULL, &err),
+                &err));
+    o.mix = mix_find("s4");
+    o.text = text_to_read;
+    o.n_bytes = strlen(text_to_read);
+    o.n_context = 32;
+    CHECK(calibrate_model(scratch_path("q8.gguf"), &o, &made, &err) == LACE_E_UNSUPPORTED);
+    CHECK(!made && strstr(err.text, "is q8_0: calibration needs the original model"));
+    scratch_remove();
+}
+
+/* A vocabulary with more tokens than the model has rows for: no text can be read with it. */
+static void more_tokens_than_rows_are_refused(void)
+{
+    buf b = tiny_model_bytes(tiny_options_least());
+    gguf *g = NULL;
+    weights *files = NULL;
+    walk *w = NULL;
+    walk_options o = walk_options_default();
+    lace_error err;
+    CHECK(is_ok(gguf_parse((span){(const uint8_t *)b.data, b.size}, &g, &err), &err));
+    static const char *const tables[] = {"token_embd.weight", "output.weight"};
+    for (int i = 0; i < 2; i++) { /* the second dimension follows name, count and the first */
+        const tensor *t = gguf_find_tensor(g, tables[i]);
+        if (CHECK(t && t->shape.dims[1] == 16))
+            ((char *)t->name.data)[t->name.size + 4 + 8] = 8;
+    }
+    const gguf_value *v = gguf_find(g, "llama.vocab_size");
+    *(uint8_t *)v->bytes.data = 8;
+    gguf_free(g);
+    CHECK(is_ok(weights_open_memory((span){(const uint8_t *)b.data, b.size}, "b", &files, &err),
+                &err));
+    o.n_context = 4;
+    CHECK(walk_open(files, &o, &w, &err) == LACE_E_VOCAB && !w);
+    CHECK(strstr(err.text, "16 tokens, but the model computes 8"));
+    buf_deinit(&b);
+}
+
 static void a_size_is_kept(void)
 {
     CHECK(scratch_create() != NULL);
@@ -365,6 +413,8 @@ int main(void)
     CASE(a_walk_in_parts_is_a_walk);
     CASE(a_calibrated_model_is_the_same_for_any_threads);
     CASE(a_size_is_kept);
+    CASE(a_quantized_model_is_not_calibrated);
+    CASE(more_tokens_than_rows_are_refused);
     pool_free(workers);
     return tap_end();
 }
