@@ -136,7 +136,17 @@ static lace_status read_entry(const gguf *g, const tensor *t, text name, imatrix
     imatrix_entry *e;
     TRY(imatrix_add(m, name, t->shape.dims[0], n_experts, &e, err));
     TRY(add_floats(t, e->sums, err));
-    return add_floats(counts, e->counts, err);
+    TRY(add_floats(counts, e->counts, err));
+    for (int64_t i = 0; i < e->n_cols * n_experts; i++) {
+        float count = e->counts[i / e->n_cols];
+        if (count > 0 && !isfinite(e->sums[i] / count))
+            return error_set(err, LACE_E_NUMERIC,
+                             "E_NUMERIC: tensor %.*s: value %" PRId64
+                             " is %g over %g tokens, whose mean is no number",
+                             text_width(t->name), t->name.data, i, (double)e->sums[i],
+                             (double)count);
+    }
+    return LACE_OK;
 }
 
 static lace_status read_entries(const gguf *g, imatrix *m, lace_error *err)

@@ -143,7 +143,7 @@ static lace_status find_importance(job *j, const imatrix *from, lace_error *err)
         return LACE_OK;
     int64_t n_experts = j->t->shape.n_dims > 2 ? j->t->shape.dims[2] : 1;
     int64_t n_cols = j->t->shape.dims[0];
-    if (e->n_cols != n_cols || e->n_experts != n_experts)
+    if (e->n_cols != n_cols || e->n_experts != n_experts || j->t->shape.n_dims > 3)
         return error_set(err, LACE_E_SHAPE,
                          "E_SHAPE: tensor %.*s: the importance matrix has %lldx%lld, expected "
                          "%lldx%lld",

@@ -281,10 +281,10 @@ static void importance_files_are_read_as_written(void)
 
 /* A file with one entry whose parts are given. */
 static lace_status parse_entry(const char *kind, const char *sums_name, int64_t n_counts,
-                               float first, lace_error *err)
+                               float first, float count, lace_error *err)
 {
     gguf_writer *w = NULL;
-    float sums[8] = {first, 1, 1, 1, 1, 1, 1, 1}, counts[4] = {1, 1, 1, 1};
+    float sums[8] = {first, 1, 1, 1, 1, 1, 1, 1}, counts[4] = {count, 1, 1, 1};
     shape s = {2, {4, 2, 1, 1}}, c = {2, {1, n_counts, 1, 1}};
     buf file;
     buf_init(&file, 1 << 16);
@@ -305,15 +305,46 @@ static lace_status parse_entry(const char *kind, const char *sums_name, int64_t 
 static void bad_importance_files_are_refused(void)
 {
     lace_error err;
-    CHECK(is_ok(parse_entry("imatrix", "a.in_sum2", 2, 1, &err), &err));
-    CHECK(parse_entry("model", "a.in_sum2", 2, 1, &err) == LACE_E_META &&
+    CHECK(is_ok(parse_entry("imatrix", "a.in_sum2", 2, 1, 1, &err), &err));
+    CHECK(parse_entry("model", "a.in_sum2", 2, 1, 1, &err) == LACE_E_META &&
           strstr(err.text, "general.type"));
-    CHECK(parse_entry("imatrix", "a.in_sum2", 3, 1, &err) == LACE_E_META);
-    CHECK(parse_entry("imatrix", "b.in_sum2", 2, 1, &err) == LACE_E_META &&
+    CHECK(parse_entry("imatrix", "a.in_sum2", 3, 1, 1, &err) == LACE_E_META);
+    CHECK(parse_entry("imatrix", "b.in_sum2", 2, 1, 1, &err) == LACE_E_META &&
           strstr(err.text, "b.counts"));
-    CHECK(parse_entry("imatrix", "a.weight", 2, 1, &err) == LACE_E_NAME);
-    CHECK(parse_entry("imatrix", "a.in_sum2", 2, -1, &err) == LACE_E_NUMERIC);
-    CHECK(parse_entry("imatrix", "a.in_sum2", 2, 0.0f / 0.0f, &err) == LACE_E_NUMERIC);
+    CHECK(parse_entry("imatrix", "a.weight", 2, 1, 1, &err) == LACE_E_NAME);
+    CHECK(parse_entry("imatrix", "a.in_sum2", 2, -1, 1, &err) == LACE_E_NUMERIC);
+    CHECK(parse_entry("imatrix", "a.in_sum2", 2, 0.0f / 0.0f, 1, &err) == LACE_E_NUMERIC);
+    /* A mean that is no number. */
+    CHECK(parse_entry("imatrix", "a.in_sum2", 2, 1e38f, 1e-3f, &err) == LACE_E_NUMERIC &&
+          strstr(err.text, "a.in_sum2: value 0 is 1e+38 over 0.001 tokens"));
+    CHECK(is_ok(parse_entry("imatrix", "a.in_sum2", 2, 1e38f, 0, &err), &err));
+}
+
+/* Importance is known for three dimensions at most: the fourth is not another expert. */
+static void tensors_of_four_dimensions_have_no_importance(void)
+{
+    tiny_options t = tiny_options_default();
+    static const float zeros[32 * 2 * 2 * 64];
+    shape s = {4, {32, 2, 2, 64}};
+    gguf_writer *w = NULL;
+    imatrix *m = NULL;
+    imatrix_entry *e = NULL;
+    lace_error err;
+    CHECK(scratch_create() != NULL);
+    CHECK(is_ok(tiny_model_create(&t, &w, &err), &err));
+    gguf_writer_add_tensor(w, text_of("x.weight"), DTYPE_F32, &s, zeros, NULL);
+    CHECK(is_ok(gguf_writer_to_file(w, scratch_path("in.gguf"), NULL, NULL, &err), &err));
+    CHECK(is_ok(imatrix_create(&m, &err), &err) &&
+          is_ok(imatrix_add(m, text_of("x.weight"), 32, 2, &e, &err), &err));
+    quantize_options o = quantize_options_default();
+    o.mix = mix_find("q4_0");
+    o.importance = m;
+    CHECK(quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err) ==
+          LACE_E_SHAPE);
+    CHECK(strstr(err.text, "x.weight") && scratch_count() == 1);
+    imatrix_free(m);
+    gguf_writer_free(w);
+    scratch_remove();
 }
 
 /* ---- Failures in the middle ------------------------------------------------------------------ */
@@ -430,6 +461,7 @@ int main(void)
     CASE(important_columns_get_less_error);
     CASE(importance_files_are_read_as_written);
     CASE(bad_importance_files_are_refused);
+    CASE(tensors_of_four_dimensions_have_no_importance);
     CASE(every_allocation_may_fail);
     CASE(a_cancelled_quantize_leaves_nothing);
     CASE(a_killed_quantize_leaves_all_or_nothing);
