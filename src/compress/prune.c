@@ -2,6 +2,7 @@
 #include "compress/prune.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -234,6 +235,11 @@ static lace_status read_values(const task *k, job *j, float **out, lace_error *e
     if (!*out)
         return error_nomem(err, j->name);
     source_read(k->model, j->index, 0, j->t->n_values, *out);
+    for (uint64_t i = 0; i < j->t->n_values; i++)
+        if (!isfinite((*out)[i]))
+            return error_set(err, LACE_E_NUMERIC,
+                             "E_NUMERIC: tensor %s: weight %" PRIu64 " is %g, expected a number",
+                             j->name, i, (double)(*out)[i]);
     prune_parts_cut(&k->parts, j->index, *out, &j->s);
     return LACE_OK;
 }

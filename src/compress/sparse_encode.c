@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "tensor/blocks.h"
+#include "tensor/half.h"
 #include "tensor/levels.h"
 
 enum { N_LEVELS = 16, N_TRIES = 6 };
@@ -108,10 +109,17 @@ static lace_status encode_csr(const sparse_matrix *m, buf *out, lace_error *err)
     float *values = mem_alloc((size_t)n * sizeof *values);
     if (!values)
         return error_nomem(err, "a sparse matrix");
-    for (int64_t i = 0; i < n; i++)
+    lace_status status = LACE_OK;
+    for (int64_t i = 0; i < n && status == LACE_OK; i++) {
         values[i] = m->keeps[i] ? m->w[i] : 0;
+        if (!isfinite(f16_to_f32(f16_from_f32(values[i]))))
+            status = error_set(err, LACE_E_NUMERIC,
+                               "E_NUMERIC: a weight of %g does not fit CSR, whose values are f16",
+                               (double)values[i]);
+    }
     sparse_source source = {.n_rows = m->n_rows, .n_cols = m->n_cols, .values = values};
-    lace_status status = sparse_write(SPARSE_CSR, &source, out, err);
+    if (status == LACE_OK)
+        status = sparse_write(SPARSE_CSR, &source, out, err);
     mem_free(values);
     return status;
 }

@@ -605,7 +605,9 @@ static bool is_protected(const surgery *s, const char *name, bool is_structured)
 
 int32_t surgery_match(const surgery *s, const char *name, bool is_structured)
 {
-    for (int32_t i = s->n_rules - 1; i >= 0 && !is_protected(s, name, is_structured); i--) {
+    if (is_protected(s, name, is_structured))
+        return -1;
+    for (int32_t i = s->n_rules - 1; i >= 0; i--) {
         const surgery_rule *r = &s->rules[i];
         if (prune_method_is_structured(r->method) == is_structured &&
             matches(r->tensors, r->n_tensors, name))
@@ -616,8 +618,9 @@ int32_t surgery_match(const surgery *s, const char *name, bool is_structured)
 
 int32_t surgery_match_method(const surgery *s, const char *name, prune_method method)
 {
-    bool is_structured = prune_method_is_structured(method);
-    for (int32_t i = s->n_rules - 1; i >= 0 && !is_protected(s, name, is_structured); i--)
+    if (is_protected(s, name, prune_method_is_structured(method)))
+        return -1;
+    for (int32_t i = s->n_rules - 1; i >= 0; i--)
         if (s->rules[i].method == method &&
             matches(s->rules[i].tensors, s->rules[i].n_tensors, name))
             return i;

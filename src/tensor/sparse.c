@@ -223,8 +223,9 @@ void sparse_pack(const uint8_t *where, int64_t n_panels, int64_t begin, int64_t 
         uint64_t at = table + (uint64_t)(sparse_panel(where, i) - first);
         store_u64(out + 8 * i, at - 8 * (uint64_t)i);
     }
-    const uint8_t *from = sparse_panel(where, begin);
-    memcpy(out + table + (from - first), from, (size_t)(sparse_panel(where, end) - from));
+    const uint8_t *from = sparse_panel(where, begin), *to = sparse_panel(where, end);
+    if (to > from) /* unless the file was cut short in the middle of the table, since it was read */
+        memcpy(out + table + (from - first), from, (size_t)(to - from));
 }
 
 float sparse_scale(uint8_t scale)

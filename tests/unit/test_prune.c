@@ -8,10 +8,13 @@
 #include "base/mem.h"
 #include "compress/prune.h"
 #include "compress/prune_choose.h"
+#include "compress/sparse_encode.h"
 #include "formats/weights.h"
 #include "program.h"
+#include "scratch.h"
 #include "tap.h"
 #include "tensor/sparse.h"
+#include "tiny_model.h"
 
 /* ---- Choosing -------------------------------------------------------------------------------- */
 
@@ -226,6 +229,52 @@ static void rules_that_cannot_be_are_named(void)
     }
 }
 
+/* What a type cannot hold is an error now, not when the file is opened. */
+static void weights_beyond_a_type_are_named(void)
+{
+    float w[32] = {1e5f, 2, 3};
+    uint8_t keeps[32] = {1, 1};
+    sparse_matrix m = {.w = w, .n_rows = 1, .n_cols = 32, .keeps = keeps};
+    pool *workers = NULL;
+    lace_error err = {0};
+    buf out;
+    buf_init(&out, 1 << 16);
+    CHECK(pool_create(1, &workers, NULL) == LACE_OK);
+    CHECK(sparse_encode(SPARSE_CSR, &m, workers, &out, &err) == LACE_E_NUMERIC &&
+          strstr(err.text, "100000 does not fit CSR"));
+    w[0] = 65000;
+    CHECK(sparse_encode(SPARSE_CSR, &m, workers, &out, &err) == LACE_OK);
+    sparse s;
+    CHECK(sparse_parse((span){(uint8_t *)out.data, out.size}, &s, &err) == LACE_OK);
+    pool_free(workers);
+    buf_deinit(&out);
+}
+
+static void a_weight_that_is_no_number_is_named(void)
+{
+    tiny_options o = tiny_options_default();
+    o.type = DTYPE_F32;
+    buf b = tiny_model_bytes(o), out;
+    gguf *g = NULL;
+    lace_error err = {0};
+    prune_result r;
+    CHECK(scratch_create() != NULL);
+    CHECK(gguf_parse((span){(uint8_t *)b.data, b.size}, &g, NULL) == LACE_OK);
+    memset((uint8_t *)gguf_find_tensor(g, "blk.1.ffn_up.weight")->data + 4 * 7, 0xFF, 4);
+    FILE *f = fopen(scratch_path("nan.gguf"), "wb");
+    CHECK(f && fwrite(b.data, 1, b.size, f) == b.size && fclose(f) == 0);
+    const char *kept = model_path;
+    model_path = scratch_path("nan.gguf");
+    CHECK(prune_by(RULE("magnitude", "sparsity = 0.5", "same"), &out, &r, &err) == LACE_E_NUMERIC &&
+          strstr(err.text, "blk.1.ffn_up.weight: weight 7 is"));
+    model_path = kept;
+    prune_result_deinit(&r);
+    buf_deinit(&out);
+    buf_deinit(&b);
+    gguf_free(g);
+    scratch_remove();
+}
+
 /* ---- The verb -------------------------------------------------------------------------------- */
 
 static const char *tales_path, *calib_path, *test_path;
@@ -307,6 +356,8 @@ int main(void)
     CASE(the_smallest_go);
     CASE(equal_weights_go_from_the_left);
     CASE(wanda_weighs_by_the_inputs);
+    CASE(weights_beyond_a_type_are_named);
+    CASE(a_weight_that_is_no_number_is_named);
     char *path = tap_shared("golden/llama/model.gguf");
     model_path = path;
     if (path) {
