@@ -246,8 +246,8 @@ typedef struct lace_item {
 } lace_item;
 
 /*
- * Append the items to their sequences and compute. Items of several sequences may be mixed freely;
- * more than n_batch of them are computed in several steps. On failure every sequence is as before.
+ * Append the items, mixed freely, to their sequences and compute; more than n_batch in several
+ * steps. On failure sequences are as before, or empty if a window has moved on in an earlier step.
  */
 lace_status lace_session_eval(lace_session *session, const lace_item *items, size_t n_items,
                               lace_error *err);

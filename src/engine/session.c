@@ -349,11 +349,14 @@ static void collect_logits(lace_session *s, const batch *b, bool is_last)
     }
 }
 
-/* Everything as it was before the eval. */
+/*
+ * Everything as it was before the eval. If earlier batches of it have moved a window on, what the
+ * sequence saw before is gone; then all of it is, so that nobody reads pages that are not there.
+ */
 static lace_status undo_eval(lace_session *s, lace_status status)
 {
     for (int32_t i = 0; i < s->options.n_sequences; i++)
-        kv_set_length(s->kv, i, s->lengths[i]);
+        kv_set_length(s->kv, i, kv_can_truncate(s->kv, i, s->lengths[i]) ? s->lengths[i] : 0);
     s->n_logits = 0;
     return status;
 }
