@@ -170,11 +170,11 @@ static lace_status prepend_system(json_t *message, const buf *system, const chat
 static lace_status keep_system(const json_t *message, buf *system)
 {
     const json_t *content = json_object_get(message, "content");
-    const json_t *chars =
-        json_is_array(content) ? json_object_get(json_array_get(content, 0), "text") : content;
     if (system->size > 0)
         TRY(buf_append(system, "\n\n", 2));
-    return buf_append(system, json_string_value(chars), json_string_length(chars));
+    if (json_is_array(content)) /* seen to be texts when the content was adapted */
+        return join_parts(content, 0, system, NULL);
+    return buf_append(system, json_string_value(content), json_string_length(content));
 }
 
 static lace_status adapt_reasoning(json_t *message, const message_rules *rules)

@@ -110,6 +110,17 @@ static void a_system_message_goes_to_the_user_where_it_is_refused(void)
     " \"tool_calls\": [{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"f\","   \
     " \"arguments\": \"{\\\"a\\\": [1, \\\"x\\\"]}\"}}]}]"
 
+/* A system message of several parts: all of them go, not the first alone. */
+static void all_parts_of_a_system_message_go_to_the_user(void)
+{
+    check("{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+          "{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}",
+          "[{\"role\": \"system\", \"content\": [{\"type\": \"text\", \"text\": \"Be\"},"
+          " {\"type\": \"text\", \"text\": \"nice.\"}]},"
+          " {\"role\": \"user\", \"content\": \"Hi\"}]",
+          "[Be\nnice.][Hi]");
+}
+
 static void arguments_are_objects_or_text_as_the_template_wants_them(void)
 {
     check("{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
@@ -422,6 +433,7 @@ int main(void)
     CASE(parts_are_kept_for_a_template_of_parts);
     CASE(strings_become_parts_where_only_parts_are_taken);
     CASE(a_system_message_goes_to_the_user_where_it_is_refused);
+    CASE(all_parts_of_a_system_message_go_to_the_user);
     CASE(arguments_are_objects_or_text_as_the_template_wants_them);
     CASE(further_variables_reach_the_template);
     CASE(malformed_messages_are_named);
