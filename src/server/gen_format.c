@@ -75,10 +75,10 @@ static bool read_response_format(gen_request *r, call *c, const json_t *format)
 static bool use_choices(gen_request *r, call *c, const json_t *choices)
 {
     buf gbnf;
-    buf_init(&gbnf, 1 << 20);
-    lace_status status = buf_append_text(&gbnf, "root ::= ");
     if (!json_is_array(choices) || json_array_size(choices) == 0)
         return refuse(c, "structured_outputs", "choice is not a list with a text");
+    buf_init(&gbnf, 1 << 20);
+    lace_status status = buf_append_text(&gbnf, "root ::= ");
     for (size_t i = 0; i < json_array_size(choices) && status == LACE_OK; i++) {
         const json_t *choice = json_array_get(choices, i);
         if (!json_is_string(choice)) {
