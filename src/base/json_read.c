@@ -14,39 +14,111 @@
  */
 enum { VALUE_BYTES = 40, OBJECT_BYTES = 192, ARRAY_BYTES = 96, TEXT_BYTES = 48, MEMBER_BYTES = 32 };
 
-/* jansson reports a failed allocation as a mistake in the text, or not at all. */
-static _Thread_local bool is_out_of_memory;
+/*
+ * When memory runs out, jansson 2.14 fails in ways that its caller cannot see: a token's buffer
+ * that cannot grow loses characters without a word. What follows is an abort (a character that was
+ * to be taken back is not there), or a search for a closing quote beyond the end. Hence three rules
+ * while it reads: after the first failure every further allocation fails, so that the token is
+ * dropped before it is looked at; texts with control characters are refused before (jansson takes
+ * those back); and the buffer can always grow to the length of a number, from the spare slots
+ * below. A value that takes a slot before the buffer does is the last one that is made, so a few
+ * are enough.
+ */
+enum {
+    BARE_MAX = 100,                          /* bytes of a number or a word */
+    N_SIZES = 3,                             /* the buffer has 16 bytes, then 32, 64, 128 */
+    N_SLOTS = 4,                             /* of each size */
+    SPARE_BYTES = N_SLOTS * (32 + 64 + 128), /* the slots, by their size */
+};
+
+typedef struct reader {
+    bool is_reading;
+    bool is_out_of_memory;
+    size_t n_used[N_SIZES];
+    _Alignas(16) char spare[SPARE_BYTES];
+} reader;
+
+static _Thread_local reader own;
+
+static void *take_slot(size_t n_bytes)
+{
+    size_t at = 0, size = 32;
+    for (int i = 0; i < N_SIZES; i++, at += N_SLOTS * size, size *= 2)
+        if (size == n_bytes && own.n_used[i] < N_SLOTS)
+            return own.spare + at + size * own.n_used[i]++;
+    return NULL;
+}
 
 static void *allocate(size_t n_bytes)
 {
-    void *p = mem_alloc(n_bytes);
-    is_out_of_memory = is_out_of_memory || !p;
-    return p;
+    if (!own.is_reading)
+        return mem_alloc(n_bytes);
+    void *p = own.is_out_of_memory ? NULL : mem_alloc(n_bytes);
+    own.is_out_of_memory = !p;
+    return p ? p : take_slot(n_bytes);
+}
+
+static void release(void *p)
+{
+    uintptr_t at = (uintptr_t)p, spare = (uintptr_t)own.spare;
+    if (at < spare || at >= spare + SPARE_BYTES)
+        mem_free(p);
 }
 
 static void use_our_heap(void)
 {
-    json_set_alloc_funcs(allocate, mem_free);
+    json_set_alloc_funcs(allocate, release);
+}
+
+/* jansson's reader, with the rules above. NULL and *is_nomem: out of memory. */
+static json_t *load(span bytes, size_t flags, bool *is_nomem, json_error_t *failure)
+{
+    memset(own.n_used, 0, sizeof own.n_used);
+    own.is_out_of_memory = false;
+    own.is_reading = true;
+    json_t *value =
+        json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | flags, failure);
+    if (own.is_out_of_memory) {
+        json_decref(value);
+        value = NULL;
+    }
+    *is_nomem = own.is_out_of_memory;
+    own.is_reading = false;
+    return value;
+}
+
+/* Part of a number, or of a word: true, false, null. */
+static bool is_bare(uint8_t c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '-' || c == '+';
 }
 
 /*
- * Depth and memory, by counting brackets and separators outside of strings. It need not know what
- * is malformed: for anything that parses, it is right.
+ * Depth and memory, by counting brackets and separators outside of strings, and what jansson cannot
+ * be trusted with. It need not know what else is malformed: for anything that parses, it is right.
  */
 static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, lace_error *err)
 {
-    size_t depth = 0;
+    size_t depth = 0, n_bare = 0;
     uint64_t cost = bytes.size;
     bool is_text = false;
     for (size_t i = 0; i < bytes.size; i++) {
         uint8_t c = bytes.data[i];
         if (is_text) {
+            if (c < ' ')
+                return error_at(err, LACE_E_JSON, offset + i,
+                                "JSON: control character 0x%x in a text", (unsigned)c);
             if (c == '\\')
                 i++;
             else if (c == '"')
                 is_text = false;
             continue;
         }
+        n_bare = is_bare(c) ? n_bare + 1 : 0;
+        if (n_bare > BARE_MAX)
+            return error_at(err, LACE_E_OVERFLOW, offset + i,
+                            "JSON: a number or a word of more than %d characters", BARE_MAX);
         switch (c) {
         case '"':
             is_text = true;
@@ -112,13 +184,10 @@ static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, s
     }
     TRY(check_cost(bytes, offset, max_memory, err));
     json_error_t failure;
-    is_out_of_memory = false;
-    json_t *value =
-        json_loadb((const char *)bytes.data, bytes.size, JSON_REJECT_DUPLICATES | flags, &failure);
-    if (is_out_of_memory) {
-        json_decref(value);
+    bool is_nomem;
+    json_t *value = load(bytes, flags, &is_nomem, &failure);
+    if (is_nomem)
         return error_nomem(err, "JSON");
-    }
     size_t at = failure.position > 0 ? (size_t)failure.position : 0;
     if (!value)
         return error_at(err, status_of(&failure), offset + at, "JSON: %s", failure.text);
