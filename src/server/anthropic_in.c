@@ -7,18 +7,6 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, NULL, "%s", message);
-    return false;
-}
-
-static bool fail_memory(call *c)
-{
-    call_fail(c, 503, NULL, NULL, "out of memory");
-    return false;
-}
-
 /* ---- Text ------------------------------------------------------------------------------------ */
 
 /*
@@ -42,23 +30,23 @@ static bool read_text(call *c, const char *param, const json_t *content, buf *ou
     if (json_is_string(content)) {
         text t = {json_string_value(content), json_string_length(content)};
         drop_billing_line(&t);
-        return buf_append(out, t.data, t.size) == LACE_OK || fail_memory(c);
+        return buf_append(out, t.data, t.size) == LACE_OK || call_nomem(c);
     }
     if (!json_is_array(content))
-        return refuse(c, param, "content is neither a string nor a list of blocks");
+        return call_refuse(c, param, "content is neither a string nor a list of blocks");
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *block = json_array_get(content, i);
         const char *type = json_string_value(json_object_get(block, "type"));
         const json_t *value = json_object_get(block, "text");
         if (!type || strcmp(type, "text") != 0 || !json_is_string(value))
-            return refuse(c, param, "a block is not of type text");
+            return call_refuse(c, param, "a block is not of type text");
         text t = {json_string_value(value), json_string_length(value)};
         drop_billing_line(&t);
         if (t.size == 0)
             continue;
         if ((out->size > 0 && buf_append(out, "\n", 1) != LACE_OK) ||
             buf_append(out, t.data, t.size) != LACE_OK)
-            return fail_memory(c);
+            return call_nomem(c);
     }
     return true;
 }
@@ -70,7 +58,7 @@ static json_t *text_json(const buf *b)
 
 static bool append(call *c, json_t *list, json_t *item)
 {
-    return (item && json_array_append_new(list, item) == 0) || fail_memory(c);
+    return (item && json_array_append_new(list, item) == 0) || call_nomem(c);
 }
 
 static bool read_system(call *c, const json_t *system, json_t *messages)
@@ -101,7 +89,7 @@ static bool read_tool_use(call *c, turn *t, const json_t *block)
     json_t *input = json_object_get(block, "input");
     json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name");
     if (!json_is_string(id) || !json_is_string(name) || (input && !json_is_object(input)))
-        return refuse(c, "messages", "a tool_use has no id, name or input");
+        return call_refuse(c, "messages", "a tool_use has no id, name or input");
     char *arguments = input ? json_dumps(input, JSON_COMPACT) : mem_strdup("{}");
     json_t *one = arguments ? json_pack("{s:O, s:s, s:{s:O, s:s}}", "id", id, "type", "function",
                                         "function", "name", name, "arguments", arguments)
@@ -116,7 +104,7 @@ static bool read_tool_result(call *c, const json_t *block, json_t *messages)
     json_t *id = json_object_get(block, "tool_use_id");
     const json_t *content = json_object_get(block, "content");
     if (!json_is_string(id))
-        return refuse(c, "messages", "a tool_result has no tool_use_id");
+        return call_refuse(c, "messages", "a tool_result has no tool_use_id");
     buf b;
     buf_init(&b, 64 << 20);
     bool ok = !content || json_is_null(content) || read_text(c, "messages", content, &b);
@@ -133,16 +121,16 @@ static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
     const char *type = json_string_value(json_object_get(block, "type"));
     bool is_user = strcmp(t->role, "user") == 0;
     if (!type)
-        return refuse(c, "messages", "a block has no type");
+        return call_refuse(c, "messages", "a block has no type");
     if (strcmp(type, "text") == 0 || strcmp(type, "thinking") == 0) {
         bool is_text = type[1] == 'e';
         const json_t *value = json_object_get(block, is_text ? "text" : "thinking");
         buf *to = is_text ? &t->said : &t->thought;
         if (!json_is_string(value))
-            return refuse(c, "messages", "a block of text has none");
+            return call_refuse(c, "messages", "a block of text has none");
         if ((to->size > 0 && buf_append(to, "\n", 1) != LACE_OK) ||
             buf_append(to, json_string_value(value), json_string_length(value)) != LACE_OK)
-            return fail_memory(c);
+            return call_nomem(c);
         return true;
     }
     if (strcmp(type, "tool_use") == 0 && !is_user)
@@ -151,7 +139,7 @@ static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
         return read_tool_result(c, block, messages);
     if (strcmp(type, "redacted_thinking") == 0)
         return true;
-    return refuse(c, "messages", "a block is of a type that is not supported here");
+    return call_refuse(c, "messages", "a block is of a type that is not supported here");
 }
 
 static bool read_blocks(call *c, turn *t, const json_t *content, json_t *messages)
@@ -159,9 +147,9 @@ static bool read_blocks(call *c, turn *t, const json_t *content, json_t *message
     if (json_is_string(content))
         return buf_append(&t->said, json_string_value(content), json_string_length(content)) ==
                    LACE_OK ||
-               fail_memory(c);
+               call_nomem(c);
     if (!json_is_array(content))
-        return refuse(c, "messages", "content is neither a string nor a list of blocks");
+        return call_refuse(c, "messages", "content is neither a string nor a list of blocks");
     for (size_t i = 0; i < json_array_size(content); i++)
         if (!read_block(c, t, json_array_get(content, i), messages))
             return false;
@@ -186,12 +174,12 @@ static bool read_message(call *c, const json_t *message, json_t *messages)
     turn t = {.role = json_string_value(json_object_get(message, "role")), .calls = json_array()};
     if (!t.role || (strcmp(t.role, "user") != 0 && strcmp(t.role, "assistant") != 0)) {
         json_decref(t.calls);
-        return refuse(c, "messages", "a message's role is neither \"user\" nor \"assistant\"");
+        return call_refuse(c, "messages", "a message's role is neither \"user\" nor \"assistant\"");
     }
     buf_init(&t.said, 64 << 20);
     buf_init(&t.thought, 64 << 20);
     size_t n_before = json_array_size(messages);
-    bool ok = (t.calls || fail_memory(c)) &&
+    bool ok = (t.calls || call_nomem(c)) &&
               read_blocks(c, &t, json_object_get(message, "content"), messages) &&
               finish_turn(c, &t, json_array_size(messages) > n_before, messages);
     buf_deinit(&t.said);
@@ -205,9 +193,9 @@ bool anthropic_messages(call *c, const json_t *body, json_t **out)
     const json_t *messages = json_object_get(body, "messages");
     *out = json_array();
     if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return refuse(c, "messages", "messages is not a list with a message");
+        return call_refuse(c, "messages", "messages is not a list with a message");
     if (!*out)
-        return fail_memory(c);
+        return call_nomem(c);
     if (!read_system(c, json_object_get(body, "system"), *out))
         return false;
     for (size_t i = 0; i < json_array_size(messages); i++)
@@ -225,17 +213,17 @@ bool anthropic_tools(call *c, const json_t *body, json_t **out)
     if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0))
         return true;
     if (!json_is_array(tools))
-        return refuse(c, "tools", "tools is not a list");
+        return call_refuse(c, "tools", "tools is not a list");
     *out = json_array();
     if (!*out)
-        return fail_memory(c);
+        return call_nomem(c);
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
         json_t *name = json_object_get(tool, "name");
         json_t *description = json_object_get(tool, "description");
         json_t *schema = json_object_get(tool, "input_schema");
         if (!json_is_string(name) || !json_is_object(schema))
-            return refuse(c, "tools", "a tool has no name or input_schema");
+            return call_refuse(c, "tools", "a tool has no name or input_schema");
         json_t *function = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
         if (function && json_is_string(description))
             json_object_set(function, "description", description);

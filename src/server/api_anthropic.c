@@ -298,14 +298,8 @@ static const gen_sink sink = {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, NULL, "%s", message);
-    return false;
-}
-
 /* {"type": "auto" | "any" | "tool" | "none"}: `any` and `tool` force a call. */
-static bool read_choice(gen_request *r, call *c, const json_t *body, json_t **tools)
+static bool read_choice(gen_request *r, call *c, const json_t *body)
 {
     const json_t *choice = json_object_get(body, "tool_choice");
     const char *type = json_string_value(json_object_get(choice, "type"));
@@ -313,22 +307,22 @@ static bool read_choice(gen_request *r, call *c, const json_t *body, json_t **to
     if (!choice || json_is_null(choice) || (type && strcmp(type, "auto") == 0))
         return true;
     if (type && strcmp(type, "none") == 0) {
-        json_decref(*tools);
-        *tools = NULL;
+        json_decref(r->tools);
+        r->tools = NULL;
         return true;
     }
     bool is_tool = type && strcmp(type, "tool") == 0;
     if (!is_tool && !(type && strcmp(type, "any") == 0))
-        return refuse(c, "tool_choice", "tool_choice has no type auto, any, tool or none");
+        return call_refuse(c, "tool_choice", "tool_choice has no type auto, any, tool or none");
     if (is_tool && !name)
-        return refuse(c, "tool_choice", "tool_choice of type tool has no name");
-    if (!*tools)
-        return refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
-    return gen_force_call(r, c, *tools, is_tool ? name : NULL);
+        return call_refuse(c, "tool_choice", "tool_choice of type tool has no name");
+    if (!r->tools)
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+    return gen_force_call(r, c, is_tool ? name : NULL);
 }
 
 /* The fields that have another name or another shape than OpenAI's. */
-static bool read_controls(gen_request *r, call *c, const json_t *body, json_t **kwargs)
+static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
     const json_t *max = json_object_get(body, "max_tokens");
     const json_t *thinking = json_object_get(body, "thinking");
@@ -338,51 +332,46 @@ static bool read_controls(gen_request *r, call *c, const json_t *body, json_t **
         "structured_outputs", "n",       "logprobs", "stop"};
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
         if (json_object_get(body, foreign[i]))
-            return refuse(c, foreign[i], "a field that /v1/messages does not have");
+            return call_refuse(c, foreign[i], "a field that /v1/messages does not have");
     if (!json_is_integer(max))
-        return refuse(c, "max_tokens", "max_tokens is missing or no integer");
+        return call_refuse(c, "max_tokens", "max_tokens is missing or no integer");
     if (thinking && !json_is_null(thinking) && !mode)
-        return refuse(c, "thinking", "thinking has no type");
-    *kwargs = json_object();
-    if (mode && *kwargs)
-        json_object_set_new(*kwargs, "enable_thinking",
+        return call_refuse(c, "thinking", "thinking has no type");
+    r->kwargs = json_object();
+    if (mode)
+        json_object_set_new(r->kwargs, "enable_thinking",
                             json_boolean(strcmp(mode, "disabled") != 0));
     return gen_request_read(r, c, body, GEN_CHAT) &&
            (!json_is_array(json_object_get(body, "stop_sequences")) ||
             gen_read_stops(r, c, json_object_get(body, "stop_sequences")));
 }
 
+static bool read_request(gen_request *r, call *c, json_t *body)
+{
+    return gen_check_model(c, body) && read_controls(r, c, body) &&
+           anthropic_messages(c, body, &r->messages) && anthropic_tools(c, body, &r->tools) &&
+           read_choice(r, c, body) && gen_request_chat(r, c);
+}
+
 void api_messages(call *c)
 {
-    json_t *body = call_json(c), *messages = NULL, *tools = NULL, *kwargs = NULL;
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    if (read_controls(&r, c, body, &kwargs) && anthropic_messages(c, body, &messages) &&
-        anthropic_tools(c, body, &tools) && read_choice(&r, c, body, &tools) &&
-        gen_request_chat(&r, c, messages, tools, kwargs))
-        call_generate(c, &r, &sink);
-    json_decref(messages);
-    json_decref(tools);
-    json_decref(kwargs);
-    gen_request_deinit(&r);
+    gen_start(c, read_request, &sink);
 }
 
 void api_count_tokens(call *c)
 {
-    json_t *body = call_json(c), *messages = NULL, *tools = NULL;
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
+    json_t *body = call_json(c);
+    if (!body || !gen_check_model(c, body))
         return;
-    if (anthropic_messages(c, body, &messages) && anthropic_tools(c, body, &tools) &&
-        gen_request_chat(&r, c, messages, tools, NULL)) {
+    gen_request r;
+    gen_request_init(&r);
+    if (anthropic_messages(c, body, &r.messages) && anthropic_tools(c, body, &r.tools) &&
+        gen_request_chat(&r, c)) {
         json_out out;
         json_out_init(&out, 256);
         json_out_printf(&out, "{\"input_tokens\":%zu}", r.n_prompt);
         call_reply(c, 200, "application/json", &out);
         json_out_deinit(&out);
     }
-    json_decref(messages);
-    json_decref(tools);
     gen_request_deinit(&r);
 }

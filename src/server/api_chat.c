@@ -37,12 +37,6 @@ struct chat_reply {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, "invalid_value", "%s", message);
-    return false;
-}
-
 /* tool_choice: whether tools are used at all, and whether one of them, or this one, must be. */
 static bool read_choice(call *c, const json_t *choice, bool *is_none, bool *is_forced,
                         const char **name)
@@ -59,50 +53,49 @@ static bool read_choice(call *c, const json_t *choice, bool *is_none, bool *is_f
     *name = json_string_value(json_object_get(json_object_get(choice, "function"), "name"));
     *is_forced = *name;
     return *name ||
-           refuse(c, "tool_choice",
+           call_refuse(c, "tool_choice",
                   "tool_choice is not \"auto\", \"none\", \"required\" or a function's name");
 }
 
-/* tools as the request has them, or NULL if they are not to be used. */
-static bool read_tools(gen_request *r, call *c, const json_t *body, json_t **out)
+/* The tools, unless they are not to be used. */
+static bool read_tools(gen_request *r, call *c, const json_t *body)
 {
     json_t *tools = json_object_get(body, "tools");
     bool is_none, is_forced;
     const char *name;
-    *out = NULL;
     if (!read_choice(c, json_object_get(body, "tool_choice"), &is_none, &is_forced, &name))
         return false;
     if (is_forced && json_array_size(tools) == 0)
-        return refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
     if (is_none)
         return true;
     if (!tools || json_is_null(tools))
         return true;
     if (!json_is_array(tools))
-        return refuse(c, "tools", "tools is not a list");
+        return call_refuse(c, "tools", "tools is not a list");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
         if (!json_is_string(json_object_get(function, "name")))
-            return refuse(c, "tools", "a tool has no function with a name");
+            return call_refuse(c, "tools", "a tool has no function with a name");
     }
-    *out = json_array_size(tools) ? tools : NULL;
-    return !is_forced || gen_force_call(r, c, tools, name);
+    r->tools = json_array_size(tools) ? json_incref(tools) : NULL;
+    return !is_forced || gen_force_call(r, c, name);
 }
 
 /* Variables for the template: what the request gives, and the effort of reasoning. */
-static bool read_kwargs(call *c, const json_t *body, json_t **out)
+static bool read_kwargs(gen_request *r, call *c, const json_t *body)
 {
     const json_t *given = json_object_get(body, "chat_template_kwargs");
     json_t *effort = json_object_get(body, "reasoning_effort");
     if (given && !json_is_null(given) && !json_is_object(given))
-        return refuse(c, "chat_template_kwargs", "chat_template_kwargs is not an object");
-    *out = json_is_object(given) ? json_copy((json_t *)given) : json_object();
+        return call_refuse(c, "chat_template_kwargs", "chat_template_kwargs is not an object");
+    r->kwargs = json_is_object(given) ? json_copy((json_t *)given) : json_object();
     if (effort && !json_is_null(effort)) {
         if (!json_is_string(effort))
-            return refuse(c, "reasoning_effort", "reasoning_effort is not a string");
-        json_object_set(*out, "reasoning_effort", effort);
+            return call_refuse(c, "reasoning_effort", "reasoning_effort is not a string");
+        json_object_set(r->kwargs, "reasoning_effort", effort);
         if (strcmp(json_string_value(effort), "none") == 0)
-            json_object_set_new(*out, "enable_thinking", json_false());
+            json_object_set_new(r->kwargs, "enable_thinking", json_false());
     }
     return true;
 }
@@ -379,16 +372,14 @@ static const gen_sink sink = {
     .on_free = on_free,
 };
 
+static bool read_request(gen_request *r, call *c, json_t *body)
+{
+    r->messages = json_incref(json_object_get(body, "messages"));
+    return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_CHAT) &&
+           read_tools(r, c, body) && read_kwargs(r, c, body) && gen_request_chat(r, c);
+}
+
 void api_chat_completions(call *c)
 {
-    json_t *body = call_json(c), *tools = NULL, *kwargs = NULL;
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    if (gen_request_read(&r, c, body, GEN_CHAT) && read_tools(&r, c, body, &tools) &&
-        read_kwargs(c, body, &kwargs) &&
-        gen_request_chat(&r, c, json_object_get(body, "messages"), tools, kwargs))
-        call_generate(c, &r, &sink);
-    json_decref(kwargs);
-    gen_request_deinit(&r);
+    gen_start(c, read_request, &sink);
 }

@@ -25,12 +25,6 @@ typedef struct text_reply {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, "invalid_value", "%s", message);
-    return false;
-}
-
 /* One prompt, a string or a list of tokens, to r->prompt. */
 static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
 {
@@ -49,12 +43,10 @@ static bool read_prompts(gen_request *r, call *c, const json_t *list)
 {
     size_t n = json_array_size(list);
     if (n * (size_t)r->n_choices > GEN_MAX_CHOICES)
-        return refuse(c, "prompt", "more prompts and choices than one request may have (128)");
+        return call_refuse(c, "prompt", "more prompts and choices than one request may have (128)");
     r->prompts = arena_alloc(&r->memory, n, sizeof *r->prompts);
-    if (!r->prompts) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!r->prompts)
+        return call_nomem(c);
     for (size_t i = 0; i < n; i++) {
         if (!read_prompt(r, c, json_array_get(list, i)))
             return false;
@@ -79,11 +71,11 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     const json_t *suffix = json_object_get(body, "suffix"), *echo = json_object_get(body, "echo");
     const json_t *best_of = json_object_get(body, "best_of");
     if (suffix && !json_is_null(suffix) && !(json_string_length(suffix) == 0))
-        return refuse(c, "suffix", "suffix is not supported");
+        return call_refuse(c, "suffix", "suffix is not supported");
     if (json_is_true(echo))
-        return refuse(c, "echo", "echo is not supported");
+        return call_refuse(c, "echo", "echo is not supported");
     if (best_of && !json_is_null(best_of) && json_integer_value(best_of) != r->n_choices)
-        return refuse(c, "best_of", "best_of other than n is not supported");
+        return call_refuse(c, "best_of", "best_of other than n is not supported");
     return true;
 }
 
@@ -253,14 +245,13 @@ static const gen_sink sink = {
     .on_free = on_free,
 };
 
+static bool read_request(gen_request *r, call *c, json_t *body)
+{
+    return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_TEXT) &&
+           read_rest(r, c, body) && read_input(r, c, json_object_get(body, "prompt"));
+}
+
 void api_completions(call *c)
 {
-    json_t *body = call_json(c);
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    if (gen_request_read(&r, c, body, GEN_TEXT) && read_rest(&r, c, body) &&
-        read_input(&r, c, json_object_get(body, "prompt")))
-        call_generate(c, &r, &sink);
-    gen_request_deinit(&r);
+    gen_start(c, read_request, &sink);
 }

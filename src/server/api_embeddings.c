@@ -21,12 +21,6 @@ typedef struct embed_request {
     size_t n_tokens; /* of all inputs */
 } embed_request;
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, "invalid_value", "%s", message);
-    return false;
-}
-
 static bool read_input(call *c, const json_t *body, embed_request *q)
 {
     q->input = json_object_get(body, "input");
@@ -34,9 +28,9 @@ static bool read_input(call *c, const json_t *body, embed_request *q)
     q->is_list = json_is_string(first) || json_is_array(first);
     q->n_inputs = q->is_list ? json_array_size(q->input) : 1;
     if (!json_is_string(q->input) && !first)
-        return refuse(c, "input", "input is not a text, a list of tokens, or a list of these");
+        return call_refuse(c, "input", "input is not a text, a list of tokens, or a list of these");
     if (q->n_inputs > MAX_INPUTS)
-        return refuse(c, "input", "input has more than 2048 entries");
+        return call_refuse(c, "input", "input has more than 2048 entries");
     return true;
 }
 
@@ -49,10 +43,10 @@ static bool read_choices(call *c, const json_t *body, embed_request *q)
     q->is_base64 = word && strcmp(word, "base64") == 0;
     if (encoding && !json_is_null(encoding) && !q->is_base64 &&
         !(word && strcmp(word, "float") == 0))
-        return refuse(c, "encoding_format", "encoding_format is neither \"float\" nor \"base64\"");
+        return call_refuse(c, "encoding_format", "encoding_format is neither \"float\" nor \"base64\"");
     if (dimensions && !json_is_null(dimensions) &&
         json_integer_value(dimensions) != call_server(c)->info.n_embd)
-        return refuse(c, "dimensions", "the model's embeddings cannot be shortened");
+        return call_refuse(c, "dimensions", "the model's embeddings cannot be shortened");
     if (!pooling || json_is_null(pooling) || (how && strcmp(how, "mean") == 0))
         q->pooling = EMBED_MEAN;
     else if (how && strcmp(how, "last") == 0)
@@ -60,7 +54,7 @@ static bool read_choices(call *c, const json_t *body, embed_request *q)
     else if (how && strcmp(how, "cls") == 0)
         q->pooling = EMBED_CLS;
     else
-        return refuse(c, "pooling", "pooling is not \"mean\", \"last\" or \"cls\"");
+        return call_refuse(c, "pooling", "pooling is not \"mean\", \"last\" or \"cls\"");
     return true;
 }
 
@@ -72,9 +66,9 @@ static bool read_tokens(gen_request *r, call *c, const json_t *input)
     size_t n_max = (size_t)s->limits.n_context;
     if (json_is_array(input))
         return gen_read_tokens(r, c, "input", input, n_max, &r->prompt, &r->n_prompt) &&
-               (r->n_prompt > 0 || refuse(c, "input", "a list of tokens is empty"));
+               (r->n_prompt > 0 || call_refuse(c, "input", "a list of tokens is empty"));
     if (!json_is_string(input))
-        return refuse(c, "input", "an entry is neither a text nor a list of tokens");
+        return call_refuse(c, "input", "an entry is neither a text nor a list of tokens");
     const char *chars = json_string_value(input);
     size_t n_bytes = json_string_length(input);
     r->prompt = arena_alloc(&r->memory, n_max + 1, sizeof *r->prompt);
@@ -91,7 +85,7 @@ static bool read_tokens(gen_request *r, call *c, const json_t *input)
                   "the input has %zu tokens, the context has %zu", r->n_prompt, n_max);
         return false;
     }
-    return r->n_prompt > 0 || refuse(c, "input", "the input is empty");
+    return r->n_prompt > 0 || call_refuse(c, "input", "the input is empty");
 }
 
 static void write_base64(json_out *out, const void *data, size_t n)
@@ -133,7 +127,7 @@ static bool write_vectors(call *c, embed_request *q, json_out *out, const char *
     for (size_t i = 0; ok && i < q->n_inputs; i++) {
         gen_request r;
         lace_error err = {0};
-        gen_request_init(&r, c);
+        gen_request_init(&r);
         ok = read_tokens(&r, c, q->is_list ? json_array_get(q->input, i) : q->input);
         q->n_tokens += ok ? r.n_prompt : 0;
         if (ok &&

@@ -339,12 +339,6 @@ static const gen_sink sink = {.on_event = on_event, .on_end = on_end, .on_free =
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, NULL, "%s", message);
-    return false;
-}
-
 /*
  * "options" in Ollama's words, as a body in ours. What speaks of the machine (num_ctx, num_gpu...)
  * was settled when the server started and is left out; the context is never less than was said.
@@ -369,7 +363,7 @@ static bool read_options(gen_request *r, call *c, const json_t *body)
     const json_t *n_predict = json_object_get(options, "num_predict");
     const json_t *n_context = json_object_get(options, "num_ctx");
     if (options && !json_is_null(options) && !json_is_object(options))
-        return refuse(c, "options", "options is not an object");
+        return call_refuse(c, "options", "options is not an object");
     if (json_is_integer(n_context) &&
         json_integer_value(n_context) > call_server(c)->limits.n_context) {
         call_fail(c, 400, "num_ctx", NULL,
@@ -389,7 +383,7 @@ static bool read_options(gen_request *r, call *c, const json_t *body)
     json_decref(ours);
     const json_t *stream = json_object_get(body, "stream");
     if (stream && !json_is_boolean(stream))
-        return refuse(c, "stream", "stream is not a boolean");
+        return call_refuse(c, "stream", "stream is not a boolean");
     r->is_stream = !json_is_false(stream);
     return ok;
 }
@@ -403,7 +397,7 @@ static bool read_format(gen_request *r, call *c, const json_t *format)
     if (word && strcmp(word, "json") == 0)
         return gen_use_schema(r, c, "format", NULL);
     return json_is_object(format) ? gen_use_schema(r, c, "format", format)
-                                  : refuse(c, "format", "format is neither \"json\" nor a schema");
+                                  : call_refuse(c, "format", "format is neither \"json\" nor a schema");
 }
 
 static json_t *read_think(const json_t *think)
@@ -423,19 +417,19 @@ static bool read_messages(call *c, const json_t *given, json_t **out)
     char last[32] = "call_0";
     int n_calls = 0;
     if (!*out)
-        return refuse(c, "messages", "messages is not a list");
+        return call_refuse(c, "messages", "messages is not a list");
     for (size_t i = 0; i < json_array_size(*out); i++) {
         json_t *message = json_array_get(*out, i);
         const json_t *images = json_object_get(message, "images");
         const char *role = json_string_value(json_object_get(message, "role"));
         json_t *calls = json_object_get(message, "tool_calls");
         if (json_array_size(images) > 0)
-            return refuse(c, "messages", "images are not supported");
+            return call_refuse(c, "messages", "images are not supported");
         json_object_del(message, "images");
         for (size_t k = 0; k < json_array_size(calls); k++) {
             json_t *one = json_array_get(calls, k);
             if (!json_is_object(one))
-                return refuse(c, "messages", "a tool call is not an object");
+                return call_refuse(c, "messages", "a tool call is not an object");
             snprintf(last, sizeof last, "call_%d", n_calls++);
             if (!json_object_get(one, "id"))
                 json_object_set_new(one, "id", json_string(last));
@@ -447,23 +441,20 @@ static bool read_messages(call *c, const json_t *given, json_t **out)
     return true;
 }
 
+static bool read_chat(gen_request *r, call *c, json_t *body)
+{
+    json_t *tools = json_object_get(body, "tools");
+    r->tools = json_array_size(tools) ? json_incref(tools) : NULL;
+    r->kwargs = read_think(json_object_get(body, "think"));
+    return ollama_check_model(c, body) && read_options(r, c, body) &&
+           read_format(r, c, json_object_get(body, "format")) &&
+           read_messages(c, json_object_get(body, "messages"), &r->messages) &&
+           gen_request_chat(r, c);
+}
+
 void api_ollama_chat(call *c)
 {
-    json_t *body = call_json(c), *messages = NULL, *kwargs = NULL;
-    gen_request r;
-    if (!body || !ollama_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    json_t *tools = json_object_get(body, "tools");
-    if (json_array_size(tools) == 0)
-        tools = NULL;
-    kwargs = read_think(json_object_get(body, "think"));
-    if (read_options(&r, c, body) && read_format(&r, c, json_object_get(body, "format")) &&
-        read_messages(c, json_object_get(body, "messages"), &messages) &&
-        gen_request_chat(&r, c, messages, tools, kwargs))
-        call_generate(c, &r, &sink);
-    json_decref(messages);
-    json_decref(kwargs);
-    gen_request_deinit(&r);
+    gen_start(c, read_chat, &sink);
 }
 
 /* The prompt as a conversation of one message, unless it is to be taken as it is. */
@@ -471,31 +462,28 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
 {
     json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
     if (!json_is_string(prompt))
-        return refuse(c, "prompt", "prompt is missing or no string");
+        return call_refuse(c, "prompt", "prompt is missing or no string");
     const json_t *suffix = json_object_get(body, "suffix");
     if (json_string_length(suffix) > 0)
-        return refuse(c, "suffix", "suffix is not supported");
+        return call_refuse(c, "suffix", "suffix is not supported");
     if (json_is_true(json_object_get(body, "raw")))
         return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
-    json_t *messages = json_array(), *kwargs = read_think(json_object_get(body, "think"));
+    r->messages = json_array();
+    r->kwargs = read_think(json_object_get(body, "think"));
     if (json_string_length(system) > 0)
-        json_array_append_new(messages,
+        json_array_append_new(r->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", system));
-    json_array_append_new(messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
-    bool ok = gen_request_chat(r, c, messages, NULL, kwargs);
-    json_decref(messages);
-    json_decref(kwargs);
-    return ok;
+    json_array_append_new(r->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
+    return gen_request_chat(r, c);
+}
+
+static bool read_generate(gen_request *r, call *c, json_t *body)
+{
+    return ollama_check_model(c, body) && read_options(r, c, body) &&
+           read_format(r, c, json_object_get(body, "format")) && use_prompt(r, c, body);
 }
 
 void api_ollama_generate(call *c)
 {
-    json_t *body = call_json(c);
-    gen_request r;
-    if (!body || !ollama_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    if (read_options(&r, c, body) && read_format(&r, c, json_object_get(body, "format")) &&
-        use_prompt(&r, c, body))
-        call_generate(c, &r, &sink);
-    gen_request_deinit(&r);
+    gen_start(c, read_generate, &sink);
 }

@@ -324,12 +324,6 @@ static const gen_sink sink = {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, "invalid_value", "%s", message);
-    return false;
-}
-
 /* Parts of type input_text and output_text as the parts that templates know. */
 static json_t *read_content(call *c, const json_t *content)
 {
@@ -350,7 +344,7 @@ static json_t *read_content(call *c, const json_t *content)
         json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", value));
     }
     if (!parts)
-        refuse(c, "input", "an item's content is neither a text nor a list of texts");
+        call_refuse(c, "input", "an item's content is neither a text nor a list of texts");
     return parts;
 }
 
@@ -362,7 +356,7 @@ static bool read_item(call *c, const json_t *item, json_t *messages)
     json_t *id = json_object_get(item, "call_id");
     if (!type || strcmp(type, "message") == 0) {
         if (!json_is_string(role))
-            return refuse(c, "input", "an item has neither a type nor a role");
+            return call_refuse(c, "input", "an item has neither a type nor a role");
         json_t *content = read_content(c, json_object_get(item, "content"));
         if (!content)
             return false;
@@ -374,7 +368,7 @@ static bool read_item(call *c, const json_t *item, json_t *messages)
     if (strcmp(type, "function_call_output") == 0) {
         json_t *output = json_object_get(item, "output");
         if (!json_is_string(id) || !output)
-            return refuse(c, "input", "a function_call_output has no call_id or output");
+            return call_refuse(c, "input", "a function_call_output has no call_id or output");
         json_t *content = read_content(c, output);
         if (!content)
             return false;
@@ -383,10 +377,10 @@ static bool read_item(call *c, const json_t *item, json_t *messages)
         return true;
     }
     if (strcmp(type, "function_call") != 0)
-        return refuse(c, "input", "an item is of a type that is not supported");
+        return call_refuse(c, "input", "an item is of a type that is not supported");
     json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return refuse(c, "input", "a function_call has no call_id, name or arguments");
+        return call_refuse(c, "input", "a function_call has no call_id, name or arguments");
     json_t *one = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
                             "name", name, "arguments", arguments);
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -399,66 +393,65 @@ static bool read_item(call *c, const json_t *item, json_t *messages)
     return true;
 }
 
-static bool read_input(call *c, const json_t *body, json_t **out)
+static bool read_input(gen_request *r, call *c, const json_t *body)
 {
     const json_t *input = json_object_get(body, "input");
     json_t *instructions = json_object_get(body, "instructions");
-    *out = json_array();
+    r->messages = json_array();
     if (json_object_get(body, "previous_response_id") &&
         !json_is_null(json_object_get(body, "previous_response_id")))
-        return refuse(c, "previous_response_id", "responses are not kept: send the whole input");
+        return call_refuse(c, "previous_response_id", "responses are not kept: send the whole input");
     if (json_is_string(instructions))
-        json_array_append_new(*out,
+        json_array_append_new(r->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", instructions));
     if (json_is_string(input)) {
-        json_array_append_new(*out, json_pack("{s:s, s:O}", "role", "user", "content", input));
+        json_array_append_new(r->messages, json_pack("{s:s, s:O}", "role", "user", "content", input));
         return true;
     }
     if (!json_is_array(input) || json_array_size(input) == 0)
-        return refuse(c, "input", "input is neither a text nor a list of items");
+        return call_refuse(c, "input", "input is neither a text nor a list of items");
     for (size_t i = 0; i < json_array_size(input); i++)
-        if (!read_item(c, json_array_get(input, i), *out))
+        if (!read_item(c, json_array_get(input, i), r->messages))
             return false;
     return true;
 }
 
 /* Tools lie flat here: {"type": "function", "name": ..., "parameters": ...}. */
-static bool read_tools(gen_request *r, call *c, const json_t *body, json_t **out)
+static bool read_tools(gen_request *r, call *c, const json_t *body)
 {
     const json_t *tools = json_object_get(body, "tools");
     const json_t *choice = json_object_get(body, "tool_choice");
     const char *word = json_string_value(choice);
     const char *name = json_string_value(json_object_get(choice, "name"));
-    *out = NULL;
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i);
         const char *type = json_string_value(json_object_get(tool, "type"));
         if (!type || strcmp(type, "function") != 0 ||
             !json_is_string(json_object_get(tool, "name")))
-            return refuse(c, "tools", "a tool is not a function with a name");
+            return call_refuse(c, "tools", "a tool is not a function with a name");
         json_t *function = json_copy((json_t *)tool);
         json_object_del(function, "type");
-        if (!*out)
-            *out = json_array();
-        json_array_append_new(*out,
+        if (!r->tools)
+            r->tools = json_array();
+        json_array_append_new(r->tools,
                               json_pack("{s:s, s:o}", "type", "function", "function", function));
     }
     if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0))
         return true;
     if (word && strcmp(word, "none") == 0) {
-        json_decref(*out);
-        *out = NULL;
+        json_decref(r->tools);
+        r->tools = NULL;
         return true;
     }
     if (!name && !(word && strcmp(word, "required") == 0))
-        return refuse(c, "tool_choice", "tool_choice is not auto, none, required or a function");
-    if (!*out)
-        return refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
-    return gen_force_call(r, c, *out, name);
+        return call_refuse(c, "tool_choice", "tool_choice is not auto, none, required or a function");
+    if (!r->tools)
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+    return gen_force_call(r, c, name);
 }
 
 /* The fields that have another name or place than in chat completions. */
-static bool read_controls(gen_request *r, call *c, const json_t *body, json_t **kwargs)
+static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
     json_t *ours = json_object();
     static const char *const same[] = {
@@ -476,23 +469,19 @@ static bool read_controls(gen_request *r, call *c, const json_t *body, json_t **
     bool ok = gen_request_read(r, c, ours, GEN_CHAT);
     json_decref(ours);
     json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
-    *kwargs = json_object();
+    r->kwargs = json_object();
     if (json_is_string(effort))
-        json_object_set(*kwargs, "reasoning_effort", effort);
+        json_object_set(r->kwargs, "reasoning_effort", effort);
     return ok;
+}
+
+static bool read_request(gen_request *r, call *c, json_t *body)
+{
+    return gen_check_model(c, body) && read_controls(r, c, body) && read_input(r, c, body) &&
+           read_tools(r, c, body) && gen_request_chat(r, c);
 }
 
 void api_responses(call *c)
 {
-    json_t *body = call_json(c), *messages = NULL, *tools = NULL, *kwargs = NULL;
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
-        return;
-    if (read_controls(&r, c, body, &kwargs) && read_input(c, body, &messages) &&
-        read_tools(&r, c, body, &tools) && gen_request_chat(&r, c, messages, tools, kwargs))
-        call_generate(c, &r, &sink);
-    json_decref(messages);
-    json_decref(tools);
-    json_decref(kwargs);
-    gen_request_deinit(&r);
+    gen_start(c, read_request, &sink);
 }

@@ -102,9 +102,10 @@ static lace_status decode(const lace_model *model, const lace_token *tokens, siz
 void api_detokenize(call *c)
 {
     const json_t *body = call_json(c);
-    gen_request r;
-    if (!body || !gen_check_model(c, body) || !gen_request_init(&r, c))
+    if (!body || !gen_check_model(c, body))
         return;
+    gen_request r;
+    gen_request_init(&r);
     lace_token *tokens;
     size_t n;
     buf content;

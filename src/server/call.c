@@ -260,6 +260,18 @@ void call_fail_error(call *c, const char *param, const lace_error *err)
     set_error(c, http_status_of(err->status), param, error_code(err->status), err->text);
 }
 
+bool call_refuse(call *c, const char *param, const char *message)
+{
+    set_error(c, 400, param, "invalid_value", message);
+    return false;
+}
+
+bool call_nomem(call *c)
+{
+    set_error(c, 503, NULL, NULL, "out of memory");
+    return false;
+}
+
 void call_generate(call *c, gen_request *request, const gen_sink *sink)
 {
     c->jobs = mem_calloc((size_t)request->n_choices, sizeof *c->jobs);

@@ -126,10 +126,8 @@ static bool add_stop(gen_request *r, call *c, const json_t *value, const char **
         return false;
     }
     stops[r->options.n_stops] = arena_strndup(&r->memory, json_string_value(value), n);
-    if (!stops[r->options.n_stops]) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!stops[r->options.n_stops])
+        return call_nomem(c);
     r->options.n_stops++;
     return true;
 }
@@ -139,10 +137,8 @@ bool gen_read_stops(gen_request *r, call *c, const json_t *stop)
     if (!stop)
         return true;
     const char **stops = arena_alloc(&r->memory, GEN_MAX_STOPS, sizeof *stops);
-    if (!stops) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!stops)
+        return call_nomem(c);
     r->options.stops = stops;
     if (!json_is_array(stop))
         return add_stop(r, c, stop, stops);
@@ -180,10 +176,8 @@ bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *li
         return false;
     }
     *out = arena_alloc(&r->memory, n ? n : 1, sizeof **out);
-    if (!*out) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!*out)
+        return call_nomem(c);
     for (size_t i = 0; i < n; i++)
         if (!read_token(c, name, json_array_get(list, i), &(*out)[i]))
             return false;
@@ -223,10 +217,8 @@ static bool read_biases(gen_request *r, call *c, const json_t *given)
     if (!json_is_object(given))
         return refuse_kind(c, "logit_bias", "an object", given);
     lace_bias *biases = arena_alloc(&r->memory, json_object_size(given) + 1, sizeof *biases);
-    if (!biases) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!biases)
+        return call_nomem(c);
     r->options.biases = biases;
     const char *key;
     json_t *value;
@@ -262,10 +254,8 @@ static bool read_breakers(gen_request *r, call *c, const json_t *given)
     }
     size_t capacity = (size_t)call_server(c)->info.n_vocab;
     lace_token *tokens = arena_alloc(&r->memory, capacity, sizeof *tokens);
-    if (!tokens) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!tokens)
+        return call_nomem(c);
     r->options.sampler.dry_breakers = tokens;
     r->options.sampler.n_dry_breakers =
         lace_tokens_with(call_server(c)->model, texts, n, tokens, capacity);
@@ -323,22 +313,35 @@ static uint64_t random_seed(void)
     return getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : clock_ns();
 }
 
-bool gen_request_init(gen_request *r, call *c)
+void gen_request_init(gen_request *r)
 {
     memset(r, 0, sizeof *r);
     arena_init(&r->memory, 256 << 20);
     r->options = lace_generation_options_default();
     r->options.sampler.seed = random_seed();
     r->n_choices = 1;
-    return true;
 }
 
 void gen_request_deinit(gen_request *r)
 {
+    json_decref(r->messages);
     json_decref(r->tools);
+    json_decref(r->kwargs);
     lace_grammar_free(r->options.grammar);
     arena_deinit(&r->memory);
     memset(r, 0, sizeof *r);
+}
+
+void gen_start(call *c, gen_reader read, const gen_sink *sink)
+{
+    json_t *body = call_json(c);
+    if (!body)
+        return;
+    gen_request r;
+    gen_request_init(&r);
+    if (read(&r, c, body))
+        call_generate(c, &r, sink);
+    gen_request_deinit(&r);
 }
 
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind)

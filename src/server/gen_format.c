@@ -8,18 +8,12 @@
 #include "base/mem.h"
 #include "server/core.h"
 
-static bool refuse(call *c, const char *param, const char *message)
-{
-    call_fail(c, 400, param, "invalid_value", "%s", message);
-    return false;
-}
-
 static bool compile(gen_request *r, call *c, const char *param, lace_grammar_kind kind,
                     const char *source, size_t n_bytes)
 {
     lace_error err = {0};
     if (r->options.grammar)
-        return refuse(c, param, "the text is given more than one form");
+        return call_refuse(c, param, "the text is given more than one form");
     if (lace_grammar_create(call_server(c)->model, kind, source, n_bytes, &r->options.grammar,
                             &err) == LACE_OK)
         return true;
@@ -36,10 +30,8 @@ bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *sc
     if (!schema)
         return compile(r, c, param, LACE_GRAMMAR_JSON_OBJECT, NULL, 0);
     char *source = json_dumps(schema, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!source) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!source)
+        return call_nomem(c);
     bool ok = compile(r, c, param, LACE_GRAMMAR_JSON_SCHEMA, source, strlen(source));
     mem_free(source);
     return ok;
@@ -49,7 +41,7 @@ static bool use_text(gen_request *r, call *c, const char *param, lace_grammar_ki
                      const json_t *value)
 {
     if (!json_is_string(value))
-        return refuse(c, param, "a grammar or regex is a string");
+        return call_refuse(c, param, "a grammar or regex is a string");
     return compile(r, c, param, kind, json_string_value(value), json_string_length(value));
 }
 
@@ -62,12 +54,12 @@ static bool read_response_format(gen_request *r, call *c, const json_t *format)
     if (type && strcmp(type, "json_object") == 0)
         return gen_use_schema(r, c, "response_format", json_object_get(format, "schema"));
     if (!type || strcmp(type, "json_schema") != 0)
-        return refuse(c, "response_format",
+        return call_refuse(c, "response_format",
                       "response_format has no type \"text\", \"json_object\" or \"json_schema\"");
     const json_t *outer = json_object_get(format, "json_schema");
     const json_t *schema = json_object_get(outer ? outer : format, "schema");
     if (!schema)
-        return refuse(c, "response_format", "response_format: json_schema has no schema");
+        return call_refuse(c, "response_format", "response_format: json_schema has no schema");
     return gen_use_schema(r, c, "response_format", schema);
 }
 
@@ -76,14 +68,14 @@ static bool use_choices(gen_request *r, call *c, const json_t *choices)
 {
     buf gbnf;
     if (!json_is_array(choices) || json_array_size(choices) == 0)
-        return refuse(c, "structured_outputs", "choice is not a list with a text");
+        return call_refuse(c, "structured_outputs", "choice is not a list with a text");
     buf_init(&gbnf, 1 << 20);
     lace_status status = buf_append_text(&gbnf, "root ::= ");
     for (size_t i = 0; i < json_array_size(choices) && status == LACE_OK; i++) {
         const json_t *choice = json_array_get(choices, i);
         if (!json_is_string(choice)) {
             buf_deinit(&gbnf);
-            return refuse(c, "structured_outputs", "a choice is not a text");
+            return call_refuse(c, "structured_outputs", "a choice is not a text");
         }
         status = buf_append_text(&gbnf, i ? " | \"" : "\"");
         for (const char *p = json_string_value(choice); *p && status == LACE_OK; p++)
@@ -108,7 +100,7 @@ static bool read_structured_outputs(gen_request *r, call *c, const json_t *given
     const char *key;
     json_t *value;
     if (!json_is_object(given))
-        return refuse(c, "structured_outputs", "structured_outputs is not an object");
+        return call_refuse(c, "structured_outputs", "structured_outputs is not an object");
     json_object_foreach((json_t *)given, key, value)
     {
         bool ok;
@@ -127,7 +119,7 @@ static bool read_structured_outputs(gen_request *r, call *c, const json_t *given
         else if (strcmp(key, "json_object") == 0 && json_is_boolean(value))
             ok = json_is_false(value) || gen_use_schema(r, c, "structured_outputs", NULL);
         else
-            ok = refuse(c, "structured_outputs", "structured_outputs has an unknown member");
+            ok = call_refuse(c, "structured_outputs", "structured_outputs has an unknown member");
         if (!ok)
             return false;
     }
@@ -186,12 +178,12 @@ static void lead_refs(json_t *schema, const char *root, int depth)
     json_object_foreach(schema, key, value) lead_refs(value, root, depth + 1);
 }
 
-bool gen_force_call(gen_request *r, call *c, const json_t *tools, const char *name)
+bool gen_force_call(gen_request *r, call *c, const char *name)
 {
     json_t *branches = json_array();
     bool ok = branches;
-    for (size_t i = 0; ok && i < json_array_size(tools); i++) {
-        const json_t *function = json_object_get(json_array_get(tools, i), "function");
+    for (size_t i = 0; ok && i < json_array_size(r->tools); i++) {
+        const json_t *function = json_object_get(json_array_get(r->tools, i), "function");
         const char *own = json_string_value(json_object_get(function, "name"));
         if (!own || (name && strcmp(own, name) != 0))
             continue;
@@ -204,14 +196,12 @@ bool gen_force_call(gen_request *r, call *c, const json_t *tools, const char *na
     }
     if (ok && json_array_size(branches) == 0) {
         json_decref(branches);
-        return refuse(c, "tool_choice", "tool_choice names a function that is not among the tools");
+        return call_refuse(c, "tool_choice", "tool_choice names a function that is not among the tools");
     }
     json_t *whole = ok ? json_pack("{s:O}", "anyOf", branches) : NULL;
     json_decref(branches);
-    if (!whole) {
-        call_fail(c, 503, NULL, NULL, "out of memory");
-        return false;
-    }
+    if (!whole)
+        return call_nomem(c);
     r->forces_call = true;
     ok = gen_use_schema(r, c, "tools", whole);
     json_decref(whole);

@@ -29,10 +29,8 @@ static bool tokenize(gen_request *r, call *c, const char *chars, size_t n_bytes,
     lace_error err = {0};
     for (size_t capacity = n_bytes / 2 + 16;; capacity = r->n_prompt) {
         r->prompt = arena_alloc(&r->memory, capacity, sizeof *r->prompt);
-        if (!r->prompt) {
-            call_fail(c, 503, NULL, NULL, "out of memory");
-            return false;
-        }
+        if (!r->prompt)
+        return call_nomem(c);
         if (lace_tokenize(s->model, chars, n_bytes, flags, r->prompt, capacity, &r->n_prompt,
                           &err) != LACE_OK) {
             call_fail_error(c, NULL, &err);
@@ -96,13 +94,12 @@ bool gen_render(call *c, const json_t *messages, const json_t *tools, const json
     return false;
 }
 
-bool gen_request_chat(gen_request *r, call *c, const json_t *messages, json_t *tools,
-                      const json_t *kwargs)
+bool gen_request_chat(gen_request *r, call *c)
 {
     const server *s = call_server(c);
     buf prompt;
     buf_init(&prompt, MAX_PROMPT);
-    bool is_done = gen_render(c, messages, tools, kwargs, true, &prompt);
+    bool is_done = gen_render(c, r->messages, r->tools, r->kwargs, true, &prompt);
     if (is_done) {
         r->prompt_text = arena_strndup(&r->memory, prompt.data ? prompt.data : "", prompt.size);
         r->n_prompt_text = prompt.size;
@@ -111,10 +108,9 @@ bool gen_request_chat(gen_request *r, call *c, const json_t *messages, json_t *t
         is_done = r->prompt_text != NULL;
     }
     buf_deinit(&prompt);
-    r->tools = json_incref(tools);
     r->options.show_special = true; /* formats of calls and reasoning use control tokens */
     r->splits_thinking = true;
-    r->wants_calls = tools != NULL;
+    r->wants_calls = r->tools != NULL;
     /* A model's own template writes BOS itself. */
     unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
     if (!chat_template_caps(s->chat)->has_own_template)

@@ -1,13 +1,15 @@
 /*
  * From a request's JSON to generations, and their events on the way back.
  *
- * A route's function fills a gen_request, on a worker thread:
+ * A route's function, on a worker thread, names a reader, which fills a gen_request, and a sink:
  *
- *     gen_request r;
- *     gen_request_init(&r, c);
- *     if (gen_request_read(&r, c, json, GEN_CHAT) && gen_request_chat(&r, c, json))
- *         call_generate(c, &r, &my_sink);
- *     gen_request_deinit(&r);
+ *     static bool read_request(gen_request *r, call *c, json_t *body)
+ *     {
+ *         r->messages = json_incref(json_object_get(body, "messages"));
+ *         return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_CHAT) &&
+ *                gen_request_chat(r, c);
+ *     }
+ *     void api_chat(call *c) { gen_start(c, read_request, &sink); }
  *
  * On the event loop the sink then gets an event for every token of every choice, the last one with
  * `finish` set. When all choices have finished, `on_end` closes the answer.
@@ -44,7 +46,9 @@ struct gen_request {
     size_t n_prompt;
     const char *prompt_text; /* what the tokens were made of, where there is a text */
     size_t n_prompt_text;
-    json_t *tools;        /* owned; array, or NULL */
+    json_t *messages;     /* owned, as the two below; array */
+    json_t *tools;        /* array, or NULL */
+    json_t *kwargs;       /* variables for the template; object, or NULL */
     bool wants_calls;     /* look for tool calls in the reply */
     bool splits_thinking; /* look for reasoning in the reply */
     gen_prompt *prompts;  /* where there are several: choice k continues prompts[k / n_each] */
@@ -54,8 +58,12 @@ struct gen_request {
 
 typedef enum gen_kind { GEN_CHAT, GEN_TEXT } gen_kind;
 
-bool gen_request_init(gen_request *r, call *c); /* false: the call has failed */
+void gen_request_init(gen_request *r);
 void gen_request_deinit(gen_request *r);
+
+/* Read the body as a request and generate. The reader returns false when it has answered. */
+typedef bool (*gen_reader)(gen_request *r, call *c, json_t *body);
+void gen_start(call *c, gen_reader read, const gen_sink *sink);
 
 /* Read all fields that control generation, by the table in gen_fields.c. False: answered. */
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
@@ -67,18 +75,15 @@ bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind
 bool gen_read_format(gen_request *r, call *c, const json_t *body);
 /* A schema (or, if it is NULL, any JSON object) likewise. `param` is for messages. */
 bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *schema);
-/*
- * The reply must be a call of one of the tools, or of the one that `name` names; NULL: any. The
- * tools are a list in OpenAI's form.
- */
-bool gen_force_call(gen_request *r, call *c, const json_t *tools, const char *name);
+/* The reply must be a call of one of the request's tools, or of the one that `name` names; NULL:
+ * any. */
+bool gen_force_call(gen_request *r, call *c, const char *name);
 
 /* Check "model" against the models that are served. False: answered. */
 bool gen_check_model(call *c, const json_t *body);
 
-/* Messages and tools to a prompt, by the model's template. False: answered. */
-bool gen_request_chat(gen_request *r, call *c, const json_t *messages, json_t *tools,
-                      const json_t *kwargs);
+/* The request's messages and tools to a prompt, by the model's template. False: answered. */
+bool gen_request_chat(gen_request *r, call *c);
 
 /* A text, which must outlive the request, to a prompt. False: answered. */
 bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);
