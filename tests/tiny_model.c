@@ -167,6 +167,11 @@ static void add_vocab(maker *m)
             snprintf(names[i], TOKEN_BYTES, "w%d", piece);
             scores[i] = (float)-piece;
         }
+        if (m->o->has_infill && i >= n - 3) {
+            static const char *const words[3] = {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
+            strcpy(names[i], words[i - (n - 3)]);
+            types[i] = TOKEN_CONTROL;
+        }
         tokens[i] = text_of(names[i]);
     }
     gguf_writer_add_text(m->w, "tokenizer.ggml.model", text_of("llama"), NULL);

@@ -17,6 +17,7 @@ typedef struct tiny_options {
     int n_context;      /* 64 */
     dtype type;         /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */
     bool is_tied;       /* without output.weight; default false */
+    bool has_infill;    /* the last tokens are <fim_prefix>, <fim_suffix>, <fim_middle> */
     uint32_t alignment; /* 32 */
     uint32_t seed;      /* of the weights; 1 */
 } tiny_options;

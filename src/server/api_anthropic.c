@@ -149,6 +149,8 @@ static void add_to_block(message_reply *m, text chars)
 static lace_status on_part(void *arg, const reply_event *part)
 {
     message_reply *m = arg;
+    if (!call_wants_part(m->c, 0, part))
+        return LACE_OK;
     block_kind kind = part->kind == REPLY_CONTENT     ? BLOCK_TEXT
                       : part->kind == REPLY_REASONING ? BLOCK_THINKING
                                                       : BLOCK_CALL;
@@ -304,6 +306,7 @@ static bool read_choice(gen_request *r, call *c, const json_t *body)
     const json_t *choice = json_object_get(body, "tool_choice");
     const char *type = json_string_value(json_object_get(choice, "type"));
     const char *name = json_string_value(json_object_get(choice, "name"));
+    r->parallel_calls = !json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
     if (!choice || json_is_null(choice) || (type && strcmp(type, "auto") == 0))
         return true;
     if (type && strcmp(type, "none") == 0) {
@@ -321,6 +324,31 @@ static bool read_choice(gen_request *r, call *c, const json_t *body)
     return gen_force_call(r, c, is_tool ? name : NULL);
 }
 
+static bool refuse_field(call *c, const char *name)
+{
+    call_fail(c, 400, name, NULL, "%s is a field that /v1/messages does not have here", name);
+    return false;
+}
+
+/* The form of the answer and the effort: "output_config", or in older clients "output_format". */
+static bool read_output(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *config = json_object_get(body, "output_config");
+    const json_t *format = json_object_get(config, "format");
+    json_t *effort = json_object_get(config, "effort");
+    if (!format)
+        format = json_object_get(body, "output_format");
+    if (json_is_string(effort))
+        json_object_set(r->kwargs, "reasoning_effort", effort);
+    if (!format || json_is_null(format))
+        return true;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *schema = json_object_get(format, "schema");
+    if (!type || strcmp(type, "json_schema") != 0 || !json_is_object(schema))
+        return call_refuse(c, "output_config", "the format is not a json_schema with a schema");
+    return gen_use_schema(r, c, "output_config", schema);
+}
+
 /* The fields that have another name or another shape than OpenAI's. */
 static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
@@ -328,11 +356,17 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
     const json_t *thinking = json_object_get(body, "thinking");
     const char *mode = json_string_value(json_object_get(thinking, "type"));
     static const char *const foreign[] = {
-        "response_format",    "grammar", "regex",    "json_schema",
-        "structured_outputs", "n",       "logprobs", "stop"};
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
-        if (json_object_get(body, foreign[i]))
-            return call_refuse(c, foreign[i], "a field that /v1/messages does not have");
+        "response_format", "grammar", "regex",       "json_schema", "structured_outputs", "n",
+        "logprobs",        "stop",    "mcp_servers", "container"};
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        const json_t *value = json_object_get(body, foreign[i]);
+        bool is_empty = json_is_array(value) && json_array_size(value) == 0;
+        if (value && !json_is_null(value) && !is_empty)
+            return refuse_field(c, foreign[i]);
+    }
+    const json_t *stops = json_object_get(body, "stop_sequences");
+    if (stops && !json_is_null(stops) && !json_is_array(stops))
+        return call_refuse(c, "stop_sequences", "stop_sequences is not a list");
     if (!json_is_integer(max))
         return call_refuse(c, "max_tokens", "max_tokens is missing or no integer");
     if (thinking && !json_is_null(thinking) && !mode)
@@ -341,9 +375,8 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
     if (mode)
         json_object_set_new(r->kwargs, "enable_thinking",
                             json_boolean(strcmp(mode, "disabled") != 0));
-    return gen_request_read(r, c, body, GEN_CHAT) &&
-           (!json_is_array(json_object_get(body, "stop_sequences")) ||
-            gen_read_stops(r, c, json_object_get(body, "stop_sequences")));
+    return gen_request_read(r, c, body, GEN_CHAT) && read_output(r, c, body) &&
+           (!json_is_array(stops) || gen_read_stops(r, c, stops));
 }
 
 static bool read_request(gen_request *r, call *c, json_t *body)

@@ -54,7 +54,7 @@ static bool read_choice(call *c, const json_t *choice, bool *is_none, bool *is_f
     *is_forced = *name;
     return *name ||
            call_refuse(c, "tool_choice",
-                  "tool_choice is not \"auto\", \"none\", \"required\" or a function's name");
+                       "tool_choice is not \"auto\", \"none\", \"required\" or a function's name");
 }
 
 /* The tools, unless they are not to be used. */
@@ -254,6 +254,8 @@ static void keep_part(chat_choice *h, const reply_event *part)
 static lace_status on_part(void *arg, const reply_event *part)
 {
     chat_choice *h = arg;
+    if (!call_wants_part(h->reply->c, h->index, part))
+        return LACE_OK;
     h->n_calls += part->kind == REPLY_CALL_BEGIN;
     h->has_content = h->has_content || part->kind == REPLY_CONTENT;
     if (call_request(h->reply->c)->is_stream)

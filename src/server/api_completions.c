@@ -13,6 +13,8 @@ enum { MAX_CHOICE = 256 << 20 };
 typedef struct text_choice {
     json_out text;
     json_out tokens, logprobs, tops, offsets; /* the four lists of "logprobs" */
+    size_t n_sent;                            /* bytes of the text in chunks before this one */
+    bool has_begun;
     lace_finish finish;
 } text_choice;
 
@@ -26,8 +28,14 @@ typedef struct text_reply {
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
 /* One prompt, a string or a list of tokens, to r->prompt. */
-static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
+static bool read_prompt(gen_request *r, call *c, const json_t *prompt, const json_t *suffix)
 {
+    if (json_is_string(prompt) && json_string_length(suffix) > 0)
+        return gen_request_infill(r, c,
+                                  (text){json_string_value(prompt), json_string_length(prompt)},
+                                  (text){json_string_value(suffix), json_string_length(suffix)});
+    if (json_string_length(suffix) > 0)
+        return call_refuse(c, "suffix", "a suffix needs a prompt that is a text");
     if (json_is_string(prompt))
         return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
     if (json_is_array(prompt) && json_is_integer(json_array_get(prompt, 0)))
@@ -39,7 +47,7 @@ static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
 }
 
 /* A list of prompts, each of which gets n choices. */
-static bool read_prompts(gen_request *r, call *c, const json_t *list)
+static bool read_prompts(gen_request *r, call *c, const json_t *list, const json_t *suffix)
 {
     size_t n = json_array_size(list);
     if (n * (size_t)r->n_choices > GEN_MAX_CHOICES)
@@ -48,7 +56,7 @@ static bool read_prompts(gen_request *r, call *c, const json_t *list)
     if (!r->prompts)
         return call_nomem(c);
     for (size_t i = 0; i < n; i++) {
-        if (!read_prompt(r, c, json_array_get(list, i)))
+        if (!read_prompt(r, c, json_array_get(list, i), suffix))
             return false;
         r->prompts[i] = (gen_prompt){r->prompt, r->n_prompt};
     }
@@ -57,24 +65,60 @@ static bool read_prompts(gen_request *r, call *c, const json_t *list)
     return true;
 }
 
-static bool read_input(gen_request *r, call *c, const json_t *prompt)
+static bool read_input(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *first = json_array_get(prompt, 0);
+    const json_t *prompt = json_object_get(body, "prompt"), *first = json_array_get(prompt, 0);
+    const json_t *suffix = json_object_get(body, "suffix");
+    if (suffix && !json_is_null(suffix) && !json_is_string(suffix))
+        return call_refuse(c, "suffix", "suffix is not a string");
     if (json_is_array(prompt) && first && !json_is_integer(first))
-        return read_prompts(r, c, prompt);
-    return read_prompt(r, c, prompt);
+        return read_prompts(r, c, prompt, suffix);
+    r->n_each = r->n_choices;
+    return read_prompt(r, c, prompt, suffix);
 }
 
-/* What would change the text and is not done here must not be ignored. */
+/* The text of one prompt, for "echo"; tokens are decoded. */
+static bool read_echo(gen_request *r, call *c, const json_t *prompt, text *out)
+{
+    lace_error err = {0};
+    buf decoded;
+    if (json_is_string(prompt)) {
+        *out = (text){json_string_value(prompt), json_string_length(prompt)};
+        return true;
+    }
+    lace_token *tokens;
+    size_t n;
+    if (!gen_read_tokens(r, c, "prompt", prompt, 1 << 20, &tokens, &n))
+        return false;
+    buf_init(&decoded, MAX_CHOICE);
+    lace_status status = gen_decode(call_server(c)->model, tokens, n, &decoded, &err);
+    if (status == LACE_OK) {
+        *out = (text){arena_strndup(&r->memory, decoded.data ? decoded.data : "", decoded.size),
+                      decoded.size};
+        status = out->data ? LACE_OK : error_nomem(&err, "a prompt");
+    }
+    buf_deinit(&decoded);
+    if (status != LACE_OK)
+        call_fail_error(c, "prompt", &err);
+    return status == LACE_OK;
+}
+
+/* What goes before the answer, and what is not done here and must not be ignored. */
 static bool read_rest(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *suffix = json_object_get(body, "suffix"), *echo = json_object_get(body, "echo");
+    const json_t *echo = json_object_get(body, "echo"), *prompt = json_object_get(body, "prompt");
     const json_t *best_of = json_object_get(body, "best_of");
-    if (suffix && !json_is_null(suffix) && !(json_string_length(suffix) == 0))
-        return call_refuse(c, "suffix", "suffix is not supported");
-    if (json_is_true(echo))
-        return call_refuse(c, "echo", "echo is not supported");
-    if (best_of && !json_is_null(best_of) && json_integer_value(best_of) != r->n_choices)
+    size_t n = r->prompts ? json_array_size(prompt) : 1;
+    if (echo && !json_is_null(echo) && !json_is_boolean(echo))
+        return call_refuse(c, "echo", "echo is not a boolean");
+    if (json_is_true(echo) && r->wants_logprobs)
+        return call_refuse(c, "echo", "echo with logprobs: those of the prompt are not computed");
+    if (json_is_true(echo) && !(r->echoes = arena_alloc(&r->memory, n, sizeof *r->echoes)))
+        return call_nomem(c);
+    for (size_t i = 0; r->echoes && i < n; i++)
+        if (!read_echo(r, c, r->prompts ? json_array_get(prompt, i) : prompt, &r->echoes[i]))
+            return false;
+    if (best_of && !json_is_null(best_of) && json_integer_value(best_of) != r->n_each)
         return call_refuse(c, "best_of", "best_of other than n is not supported");
     return true;
 }
@@ -129,7 +173,7 @@ static void add_logprob(const call *c, text_choice *t, const gen_event *e)
     write_token_text(c, &t->tokens, e->token);
     json_out_raw(&t->logprobs, comma);
     json_out_number(&t->logprobs, e->logprob);
-    json_out_printf(&t->offsets, "%s%zu", comma, t->text.b.size);
+    json_out_printf(&t->offsets, "%s%zu", comma, t->n_sent + t->text.b.size);
     json_out_raw(&t->tops, comma);
     json_out_raw(&t->tops, "{");
     for (size_t i = 0; i < e->n_top; i++) {
@@ -175,6 +219,7 @@ static void write_choice(const call *c, json_out *out, int index, text_choice *t
 static void clear_choice(text_choice *t)
 {
     json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+    t->n_sent += t->text.b.size;
     for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
         buf_clear(&outs[k]->b);
 }
@@ -187,6 +232,11 @@ static void on_event(call *c, const gen_event *e)
     if (!state)
         return;
     text_choice *t = &state->choices[e->choice];
+    const gen_request *r = call_request(c);
+    if (r->echoes && !t->has_begun)
+        json_out_bytes(&t->text, r->echoes[e->choice / r->n_each].data,
+                       r->echoes[e->choice / r->n_each].size);
+    t->has_begun = true;
     add_logprob(c, t, e);
     json_out_bytes(&t->text, e->text, e->n_text);
     t->finish = e->finish;
@@ -248,7 +298,7 @@ static const gen_sink sink = {
 static bool read_request(gen_request *r, call *c, json_t *body)
 {
     return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_TEXT) &&
-           read_rest(r, c, body) && read_input(r, c, json_object_get(body, "prompt"));
+           read_input(r, c, body) && read_rest(r, c, body);
 }
 
 void api_completions(call *c)

@@ -43,7 +43,8 @@ static bool read_choices(call *c, const json_t *body, embed_request *q)
     q->is_base64 = word && strcmp(word, "base64") == 0;
     if (encoding && !json_is_null(encoding) && !q->is_base64 &&
         !(word && strcmp(word, "float") == 0))
-        return call_refuse(c, "encoding_format", "encoding_format is neither \"float\" nor \"base64\"");
+        return call_refuse(c, "encoding_format",
+                           "encoding_format is neither \"float\" nor \"base64\"");
     if (dimensions && !json_is_null(dimensions) &&
         json_integer_value(dimensions) != call_server(c)->info.n_embd)
         return call_refuse(c, "dimensions", "the model's embeddings cannot be shortened");
@@ -130,8 +131,8 @@ static bool write_vectors(call *c, embed_request *q, json_out *out, const char *
         gen_request_init(&r);
         ok = read_tokens(&r, c, q->is_list ? json_array_get(q->input, i) : q->input);
         q->n_tokens += ok ? r.n_prompt : 0;
-        if (ok &&
-            embedder_run(s->embedder, r.prompt, r.n_prompt, q->pooling, vector, &err) != LACE_OK) {
+        if (ok && embedder_run(s->embedder, r.prompt, r.n_prompt, q->pooling, &c->is_gone, vector,
+                               &err) != LACE_OK) {
             call_fail_error(c, NULL, &err);
             ok = false;
         }

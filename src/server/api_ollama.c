@@ -358,7 +358,14 @@ static bool read_options(gen_request *r, call *c, const json_t *body)
                  {"repeat_last_n", "repeat_last_n"},
                  {"presence_penalty", "presence_penalty"},
                  {"frequency_penalty", "frequency_penalty"},
+                 {"mirostat", "mirostat"},
+                 {"mirostat_tau", "mirostat_tau"},
+                 {"mirostat_eta", "mirostat_eta"},
                  {"num_predict", "max_tokens"}};
+    static const char *const machine[] = {
+        "num_ctx",          "num_keep", "num_gpu",    "main_gpu",  "num_thread",
+        "num_batch",        "use_mmap", "use_mlock",  "numa",      "low_vram",
+        "penalize_newline", "f16_kv",   "vocab_only", "logits_all"};
     const json_t *options = json_object_get(body, "options");
     const json_t *n_predict = json_object_get(options, "num_predict");
     const json_t *n_context = json_object_get(options, "num_ctx");
@@ -371,16 +378,37 @@ static bool read_options(gen_request *r, call *c, const json_t *body)
                   json_integer_value(n_context), call_server(c)->limits.n_context);
         return false;
     }
-    json_t *ours = json_object();
-    for (size_t i = 0; ours && i < sizeof names / sizeof names[0]; i++) {
-        json_t *value = json_object_get(options, names[i].theirs);
-        if (value)
-            json_object_set(ours, names[i].ours, value);
+    json_t *ours = json_object(), *value;
+    const char *key;
+    json_object_foreach((json_t *)options, key, value)
+    {
+        const char *name = NULL;
+        bool is_known = false;
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            if (strcmp(key, names[i].theirs) == 0)
+                name = names[i].ours;
+        for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++)
+            is_known = is_known || strcmp(key, machine[i]) == 0;
+        if (name)
+            json_object_set(ours, name, value);
+        else if (!is_known) {
+            json_decref(ours);
+            call_fail(c, 400, "options", NULL, "options.%.60s is not known here", key);
+            return false;
+        }
     }
     if (json_is_integer(n_predict) && json_integer_value(n_predict) < 0)
         json_object_del(ours, "max_tokens"); /* -1: without a limit */
     bool ok = ours && gen_request_read(r, c, ours, GEN_CHAT);
     json_decref(ours);
+    static const char *const not_done[] = {"template", "context", "logprobs", "images"};
+    for (size_t i = 0; ok && i < sizeof not_done / sizeof not_done[0]; i++) {
+        value = json_object_get(body, not_done[i]);
+        if (json_is_true(value) || json_string_length(value) > 0 || json_array_size(value) > 0) {
+            call_fail(c, 400, not_done[i], NULL, "%s is not supported here", not_done[i]);
+            return false;
+        }
+    }
     const json_t *stream = json_object_get(body, "stream");
     if (stream && !json_is_boolean(stream))
         return call_refuse(c, "stream", "stream is not a boolean");
@@ -396,8 +424,9 @@ static bool read_format(gen_request *r, call *c, const json_t *format)
         return true;
     if (word && strcmp(word, "json") == 0)
         return gen_use_schema(r, c, "format", NULL);
-    return json_is_object(format) ? gen_use_schema(r, c, "format", format)
-                                  : call_refuse(c, "format", "format is neither \"json\" nor a schema");
+    return json_is_object(format)
+               ? gen_use_schema(r, c, "format", format)
+               : call_refuse(c, "format", "format is neither \"json\" nor a schema");
 }
 
 static json_t *read_think(const json_t *think)
@@ -465,7 +494,9 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "prompt", "prompt is missing or no string");
     const json_t *suffix = json_object_get(body, "suffix");
     if (json_string_length(suffix) > 0)
-        return call_refuse(c, "suffix", "suffix is not supported");
+        return gen_request_infill(r, c,
+                                  (text){json_string_value(prompt), json_string_length(prompt)},
+                                  (text){json_string_value(suffix), json_string_length(suffix)});
     if (json_is_true(json_object_get(body, "raw")))
         return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
     r->messages = json_array();

@@ -208,6 +208,8 @@ static void close_item(response_reply *p)
 static lace_status on_part(void *arg, const reply_event *part)
 {
     response_reply *p = arg;
+    if (!call_wants_part(p->c, 0, part))
+        return LACE_OK;
     item_kind kind = part->kind == REPLY_CONTENT ? ITEM_MESSAGE : ITEM_REASONING;
     switch (part->kind) {
     case REPLY_CONTENT:
@@ -400,12 +402,14 @@ static bool read_input(gen_request *r, call *c, const json_t *body)
     r->messages = json_array();
     if (json_object_get(body, "previous_response_id") &&
         !json_is_null(json_object_get(body, "previous_response_id")))
-        return call_refuse(c, "previous_response_id", "responses are not kept: send the whole input");
+        return call_refuse(c, "previous_response_id",
+                           "responses are not kept: send the whole input");
     if (json_is_string(instructions))
         json_array_append_new(r->messages,
                               json_pack("{s:s, s:O}", "role", "system", "content", instructions));
     if (json_is_string(input)) {
-        json_array_append_new(r->messages, json_pack("{s:s, s:O}", "role", "user", "content", input));
+        json_array_append_new(r->messages,
+                              json_pack("{s:s, s:O}", "role", "user", "content", input));
         return true;
     }
     if (!json_is_array(input) || json_array_size(input) == 0)
@@ -444,7 +448,8 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
         return true;
     }
     if (!name && !(word && strcmp(word, "required") == 0))
-        return call_refuse(c, "tool_choice", "tool_choice is not auto, none, required or a function");
+        return call_refuse(c, "tool_choice",
+                           "tool_choice is not auto, none, required or a function");
     if (!r->tools)
         return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
     return gen_force_call(r, c, name);
@@ -453,13 +458,21 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
 /* The fields that have another name or place than in chat completions. */
 static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
-    json_t *ours = json_object();
-    static const char *const same[] = {
-        "temperature",      "top_p", "top_k", "min_p", "seed", "stream", "stop", "presence_penalty",
-        "frequency_penalty"};
-    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
-        if (json_object_get(body, same[i]))
-            json_object_set(ours, same[i], json_object_get(body, same[i]));
+    static const char *const foreign[] = {"n",      "logprobs",  "top_logprobs", "conversation",
+                                          "prompt", "background"};
+    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
+        const json_t *value = json_object_get(body, foreign[i]);
+        if (value && !json_is_null(value) && !json_is_false(value)) {
+            call_fail(c, 400, foreign[i], "unsupported_value", "%s is not supported here",
+                      foreign[i]);
+            return false;
+        }
+    }
+    const json_t *truncation = json_object_get(body, "truncation");
+    const char *how = json_string_value(truncation);
+    if (truncation && !json_is_null(truncation) && !(how && strcmp(how, "disabled") == 0))
+        return call_refuse(c, "truncation", "no input is ever cut: truncation is \"disabled\"");
+    json_t *ours = json_copy((json_t *)body);
     json_t *max = json_object_get(body, "max_output_tokens");
     if (max)
         json_object_set(ours, "max_tokens", max);

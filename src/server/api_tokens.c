@@ -81,24 +81,6 @@ void api_tokenize(call *c)
     mem_free(tokens);
 }
 
-static lace_status decode(const lace_model *model, const lace_token *tokens, size_t n, buf *out,
-                          lace_error *err)
-{
-    lace_decoder *decoder;
-    const char *piece;
-    size_t n_bytes;
-    TRY(lace_decoder_create(model, &decoder, err));
-    lace_status status = LACE_OK;
-    for (size_t i = 0; i <= n && status == LACE_OK; i++) {
-        status = i < n ? lace_decoder_push(decoder, tokens[i], &piece, &n_bytes, err)
-                       : lace_decoder_flush(decoder, &piece, &n_bytes, err);
-        if (status == LACE_OK)
-            status = buf_append(out, piece, n_bytes);
-    }
-    lace_decoder_free(decoder);
-    return status;
-}
-
 void api_detokenize(call *c)
 {
     const json_t *body = call_json(c);
@@ -114,7 +96,7 @@ void api_detokenize(call *c)
         lace_error err = {0};
         json_out out;
         json_out_init(&out, MAX_OUT);
-        lace_status status = decode(call_server(c)->model, tokens, n, &content, &err);
+        lace_status status = gen_decode(call_server(c)->model, tokens, n, &content, &err);
         json_out_raw(&out, "{\"content\":");
         json_out_text(&out, content.data, content.size);
         json_out_raw(&out, "}");

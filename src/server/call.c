@@ -130,7 +130,8 @@ json_t *call_json(call *c)
 
 void call_run(call *c)
 {
-    c->route->run(c);
+    if (!atomic_load(&c->is_gone))
+        c->route->run(c);
     if (c->outcome == OUTCOME_NONE)
         call_fail(c, 500, NULL, NULL, "the route gave no answer");
 }
@@ -345,6 +346,7 @@ static void note_abandoned(call *c)
 void call_dispatch(call *c)
 {
     c->is_working = false;
+    c->s->n_jobs -= (c->route->flags & ROUTE_EMBEDS) != 0;
     if (!c->conn) {
         note_abandoned(c);
         free_if_done(c);
@@ -364,6 +366,7 @@ static void cancel_jobs(call *c)
 void call_abandon(call *c)
 {
     c->conn = NULL;
+    atomic_store(&c->is_gone, true);
     if (c->is_working)
         return; /* call_dispatch will see it */
     note_abandoned(c);
@@ -422,6 +425,20 @@ void call_end(call *c)
 const gen_request *call_request(const call *c)
 {
     return &c->request;
+}
+
+bool call_wants_part(call *c, int choice, const reply_event *part)
+{
+    gen_job *job = &c->jobs[choice];
+    if (c->request.parallel_calls)
+        return true;
+    if (job->is_satisfied)
+        return false;
+    if (part->kind == REPLY_CALL_END) {
+        job->is_satisfied = true;
+        inference_cancel(c->s->inference, job);
+    }
+    return true;
 }
 
 void *call_state(const call *c)
@@ -484,6 +501,8 @@ static void fail_generation(call *c, const gen_event *e)
 void call_event(gen_event *e)
 {
     call *c = e->c;
+    if (e->finish != LACE_FINISH_NONE && c->jobs[e->choice].is_satisfied)
+        e->finish = LACE_FINISH_STOP;
     observe(c, e);
     if (e->finish != LACE_FINISH_NONE) {
         c->n_left--;

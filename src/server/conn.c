@@ -260,8 +260,10 @@ static void start_call(conn *c)
         call_run(made);
         call_dispatch(made);
     } else {
+        bool embeds = r->flags & ROUTE_EMBEDS;
         made->is_working = true;
-        workers_push(c->s->workers, made);
+        c->s->n_jobs += embeds;
+        workers_push(embeds ? c->s->embedding : c->s->workers, made);
     }
 }
 

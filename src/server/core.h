@@ -2,7 +2,8 @@
  * Inside the server: the event loop's objects and the two kinds of threads that work for it.
  *
  *   the loop     one thread: sockets, HTTP, checks of access, writing answers (loop.c, conn.c)
- *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c)
+ *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c). One more
+ *                computes embeddings.
  *   inference    one thread: owns the batcher (inference.c)
  *
  * Calls go from the loop to a worker and come back; jobs go from the loop to the inference thread
@@ -73,6 +74,7 @@ typedef struct gen_job {
     call *c;
     int choice;
     atomic_bool is_cancelled;
+    bool is_satisfied;           /* by the loop, because it has said enough: a good end */
     lace_generation *generation; /* the inference thread's */
 } gen_job;
 
@@ -88,8 +90,9 @@ struct call {
     json_t *json;
     char id[25];
     uint64_t begin_ns;
-    int64_t created; /* seconds since 1970 */
-    bool is_working; /* a worker has it */
+    int64_t created;     /* seconds since 1970 */
+    bool is_working;     /* a worker has it */
+    atomic_bool is_gone; /* the client has left; for the worker */
 
     call_outcome outcome;
     int status;
@@ -158,6 +161,7 @@ struct server {
     uint64_t drain_until_ns;
     mailbox mail;
     workers *workers;
+    workers *embedding; /* one thread, so that embeddings stop no other request */
     inference *inference;
     struct embedder *embedder;
     metrics metrics;

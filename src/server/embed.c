@@ -76,14 +76,17 @@ static lace_status add_rows(embedder *e, const lace_token *tokens, size_t from, 
 }
 
 static lace_status run(embedder *e, const lace_token *tokens, size_t n, embed_pooling pooling,
-                       float *out, lace_error *err)
+                       const atomic_bool *is_cancelled, float *out, lace_error *err)
 {
     if (!e->session)
         TRY(lace_session_create(e->model, &e->options, &e->session, err));
     TRY(lace_session_truncate(e->session, 0, 0, err));
     memset(e->sum, 0, (size_t)e->n_embd * sizeof *e->sum);
-    for (size_t from = 0; from < n; from += ROWS)
+    for (size_t from = 0; from < n; from += ROWS) {
+        if (atomic_load(is_cancelled))
+            return error_set(err, LACE_E_CANCELLED, "the client has gone");
         TRY(add_rows(e, tokens, from, n - from < ROWS ? n - from : ROWS, n, pooling, err));
+    }
     double square = 0;
     for (int32_t i = 0; i < e->n_embd; i++)
         square += e->sum[i] * e->sum[i];
@@ -96,10 +99,10 @@ static lace_status run(embedder *e, const lace_token *tokens, size_t n, embed_po
 }
 
 lace_status embedder_run(embedder *e, const lace_token *tokens, size_t n, embed_pooling pooling,
-                         float *out, lace_error *err)
+                         const atomic_bool *is_cancelled, float *out, lace_error *err)
 {
     pthread_mutex_lock(&e->lock);
-    lace_status status = run(e, tokens, n, pooling, out, err);
+    lace_status status = run(e, tokens, n, pooling, is_cancelled, out, err);
     pthread_mutex_unlock(&e->lock);
     return status;
 }

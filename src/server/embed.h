@@ -1,9 +1,11 @@
 /*
  * Embeddings: a text's tokens to one vector, by a session of its own that gives out hidden states.
- * It is made with the first request, and works for one request at a time, on the worker that asks.
+ * It is made with the first request, and works for one request at a time, on the thread that asks.
  */
 #ifndef LACE_SERVER_EMBED_H
 #define LACE_SERVER_EMBED_H
+
+#include <stdatomic.h>
 
 #include "base/status.h"
 
@@ -17,8 +19,11 @@ lace_status embedder_create(lace_model *model, const lace_session_options *optio
                             lace_error *err);
 void embedder_free(embedder *e);
 
-/* Tokens, 1 to the context's length, to `out` [n_embd], of length 1. */
+/*
+ * Tokens, 1 to the context's length, to `out` [n_embd], of length 1. LACE_E_CANCELLED soon after
+ * *is_cancelled has become true.
+ */
 lace_status embedder_run(embedder *e, const lace_token *tokens, size_t n, embed_pooling pooling,
-                         float *out, lace_error *err);
+                         const atomic_bool *is_cancelled, float *out, lace_error *err);
 
 #endif

@@ -50,10 +50,89 @@ static const field fields[] = {
     {"min_tokens",            FIELD_INT,   AT(options.min_tokens),     0, INT32_MAX, false},
     {"ignore_eos",            FIELD_BOOL,  AT(options.ignore_end),     0, 0, false},
     {"cache_prompt",          FIELD_BOOL,  AT(options.use_prefixes),   0, 0, false},
+    {"parallel_tool_calls",   FIELD_BOOL,  AT(parallel_calls),         0, 0, false},
     {"n",                     FIELD_INT,   AT(n_choices),              1, GEN_MAX_CHOICES, false},
     {"stream",                FIELD_BOOL,  AT(is_stream),              0, 0, false},
 };
 /* clang-format on */
+
+/*
+ * What clients of other servers may send, would change the text, and is not done here. Null, false,
+ * zero, emptiness and the neutral value ask for nothing. Fields that are in no list are passed
+ * over, as clients send all kinds of notes.
+ */
+static const struct {
+    const char *name;
+    double neutral;
+    const char *instead; /* "": nothing */
+} not_done[] = {
+    {"functions", 0, "; use tools"},
+    {"function_call", 0, "; use tool_choice"},
+    {"guided_json", 0, "; use structured_outputs.json"},
+    {"guided_regex", 0, "; use structured_outputs.regex"},
+    {"guided_choice", 0, "; use structured_outputs.choice"},
+    {"guided_grammar", 0, "; use structured_outputs.grammar"},
+    {"n_predict", -1, "; use max_tokens"},
+    {"n_probs", 0, "; use logprobs"},
+    {"n_keep", 0, ": no text is ever cut"},
+    {"truncate_prompt_tokens", 0, ": no text is ever cut"},
+    {"prompt_logprobs", 0, ""},
+    {"audio", 0, ""},
+    {"web_search_options", 0, ""},
+    {"use_beam_search", 0, ""},
+    {"length_penalty", 1, ""},
+    {"bad_words", 0, "; use logit_bias"},
+    {"allowed_token_ids", 0, "; use logit_bias"},
+    {"include_stop_str_in_output", 0, ""},
+    {"continue_final_message", 0, ""},
+    {"samplers", 0, ""},
+    {"top_n_sigma", -1, ""},
+    {"top_a", 0, ""},
+    {"tfs_z", 1, ""},
+    {"dynatemp_range", 0, ""},
+    {"smoothing_factor", 0, ""},
+    {"lora", 0, ""},
+};
+
+static bool asks_for_nothing(const json_t *value, double neutral)
+{
+    switch (json_typeof(value)) {
+    case JSON_NULL:
+    case JSON_FALSE:
+        return true;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return json_number_value(value) == 0 || json_number_value(value) == neutral;
+    case JSON_STRING:
+        return json_string_length(value) == 0;
+    case JSON_ARRAY:
+        return json_array_size(value) == 0;
+    case JSON_OBJECT:
+        return json_object_size(value) == 0;
+    default:
+        return false;
+    }
+}
+
+static bool check_not_done(call *c, const json_t *body)
+{
+    for (size_t i = 0; i < sizeof not_done / sizeof not_done[0]; i++) {
+        const json_t *value = json_object_get(body, not_done[i].name);
+        if (value && !asks_for_nothing(value, not_done[i].neutral)) {
+            call_fail(c, 400, not_done[i].name, "unsupported_value", "%s is not supported%s",
+                      not_done[i].name, not_done[i].instead);
+            return false;
+        }
+    }
+    const json_t *modalities = json_object_get(body, "modalities"), *one;
+    size_t i;
+    json_array_foreach((json_t *)modalities, i, one)
+    {
+        if (!json_is_string(one) || strcmp(json_string_value(one), "text") != 0)
+            return call_refuse(c, "modalities", "modalities has something else than \"text\"");
+    }
+    return true;
+}
 
 static bool refuse_kind(call *c, const char *name, const char *expected, const json_t *found)
 {
@@ -320,6 +399,7 @@ void gen_request_init(gen_request *r)
     r->options = lace_generation_options_default();
     r->options.sampler.seed = random_seed();
     r->n_choices = 1;
+    r->parallel_calls = true;
 }
 
 void gen_request_deinit(gen_request *r)
@@ -346,6 +426,8 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
 
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind)
 {
+    if (!check_not_done(c, body))
+        return false;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *value = get(body, fields[i].name);
         if (value && !read_field(c, &fields[i], value, r))

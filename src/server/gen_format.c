@@ -54,8 +54,9 @@ static bool read_response_format(gen_request *r, call *c, const json_t *format)
     if (type && strcmp(type, "json_object") == 0)
         return gen_use_schema(r, c, "response_format", json_object_get(format, "schema"));
     if (!type || strcmp(type, "json_schema") != 0)
-        return call_refuse(c, "response_format",
-                      "response_format has no type \"text\", \"json_object\" or \"json_schema\"");
+        return call_refuse(
+            c, "response_format",
+            "response_format has no type \"text\", \"json_object\" or \"json_schema\"");
     const json_t *outer = json_object_get(format, "json_schema");
     const json_t *schema = json_object_get(outer ? outer : format, "schema");
     if (!schema)
@@ -196,7 +197,8 @@ bool gen_force_call(gen_request *r, call *c, const char *name)
     }
     if (ok && json_array_size(branches) == 0) {
         json_decref(branches);
-        return call_refuse(c, "tool_choice", "tool_choice names a function that is not among the tools");
+        return call_refuse(c, "tool_choice",
+                           "tool_choice names a function that is not among the tools");
     }
     json_t *whole = ok ? json_pack("{s:O}", "anyOf", branches) : NULL;
     json_decref(branches);

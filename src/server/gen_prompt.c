@@ -30,7 +30,7 @@ static bool tokenize(gen_request *r, call *c, const char *chars, size_t n_bytes,
     for (size_t capacity = n_bytes / 2 + 16;; capacity = r->n_prompt) {
         r->prompt = arena_alloc(&r->memory, capacity, sizeof *r->prompt);
         if (!r->prompt)
-        return call_nomem(c);
+            return call_nomem(c);
         if (lace_tokenize(s->model, chars, n_bytes, flags, r->prompt, capacity, &r->n_prompt,
                           &err) != LACE_OK) {
             call_fail_error(c, NULL, &err);
@@ -51,6 +51,85 @@ bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_byte
     r->n_prompt_text = n_bytes;
     return tokenize(r, c, prompt, n_bytes, LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL);
 }
+
+lace_status gen_decode(const lace_model *model, const lace_token *tokens, size_t n, buf *out,
+                       lace_error *err)
+{
+    lace_decoder *decoder;
+    const char *piece;
+    size_t n_bytes;
+    TRY(lace_decoder_create(model, &decoder, err));
+    lace_status status = LACE_OK;
+    for (size_t i = 0; i <= n && status == LACE_OK; i++) {
+        status = i < n ? lace_decoder_push(decoder, tokens[i], &piece, &n_bytes, err)
+                       : lace_decoder_flush(decoder, &piece, &n_bytes, err);
+        if (status == LACE_OK)
+            status = buf_append(out, piece, n_bytes);
+    }
+    lace_decoder_free(decoder);
+    return status;
+}
+
+/* ---- Infilling ------------------------------------------------------------------------------- */
+
+/* The words around a prefix, a suffix and what is between them, by family; each is one token. */
+static const struct {
+    const char *before, *hole, *after; /* before PREFIX hole SUFFIX after MIDDLE */
+} infill_words[] = {
+    {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen2.5-Coder, CodeGemma */
+    {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       /* StarCoder, Granite, SantaCoder */
+    {"<fim-prefix>", "<fim-suffix>", "<fim-middle>"},
+    {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"}, /* GLM */
+    {"<\xEF\xBD\x9C"
+     "fim\xE2\x96\x81"
+     "begin\xEF\xBD\x9C>",
+     "<\xEF\xBD\x9C"
+     "fim\xE2\x96\x81"
+     "hole\xEF\xBD\x9C>",
+     "<\xEF\xBD\x9C"
+     "fim\xE2\x96\x81"
+     "end\xEF\xBD\x9C>"},                                            /* DeepSeek */
+    {"\xE2\x96\x81<PRE>", "\xE2\x96\x81<SUF>", "\xE2\x96\x81<MID>"}, /* CodeLlama */
+};
+
+static bool is_one_token(const server *s, const char *word)
+{
+    lace_token token;
+    size_t n = 0, n_bytes = 0;
+    if (lace_tokenize(s->model, word, strlen(word), LACE_TOKENIZE_PARSE_SPECIAL, &token, 1, &n,
+                      NULL) != LACE_OK ||
+        n != 1)
+        return false;
+    const char *bytes = lace_token_bytes(s->model, token, &n_bytes);
+    return n_bytes == strlen(word) && memcmp(bytes, word, n_bytes) == 0;
+}
+
+bool gen_request_infill(gen_request *r, call *c, text prompt, text suffix)
+{
+    size_t n = sizeof infill_words / sizeof infill_words[0], i = 0;
+    while (i < n && !(is_one_token(call_server(c), infill_words[i].before) &&
+                      is_one_token(call_server(c), infill_words[i].hole) &&
+                      is_one_token(call_server(c), infill_words[i].after)))
+        i++;
+    if (i == n)
+        return call_refuse(c, "suffix",
+                           "suffix is given, and the model has no tokens for filling in");
+    const text parts[] = {text_of(infill_words[i].before), prompt, text_of(infill_words[i].hole),
+                          suffix, text_of(infill_words[i].after)};
+    size_t n_bytes = 0, n_parts = sizeof parts / sizeof parts[0];
+    for (size_t k = 0; k < n_parts; k++)
+        n_bytes += parts[k].size;
+    char *whole = arena_alloc(&r->memory, n_bytes + 1, 1), *at = whole;
+    if (!whole)
+        return call_nomem(c);
+    for (size_t k = 0; k < n_parts; k++) {
+        memcpy(at, parts[k].data, parts[k].size);
+        at += parts[k].size;
+    }
+    return gen_request_text(r, c, whole, n_bytes);
+}
+
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 /* A role that no template knows would be shown to the model as it came. */
 static bool check_roles(call *c, const json_t *messages)

@@ -40,6 +40,7 @@ struct gen_request {
     bool is_stream;
     bool wants_usage;    /* with a stream: say the counts at the end */
     bool wants_logprobs; /* options.n_top is set, too */
+    bool parallel_calls; /* more than one tool call in a reply; default true */
     bool forces_call; /* the reply is a tool call, as one JSON object; options.grammar sees to it */
 
     lace_token *prompt;
@@ -51,8 +52,9 @@ struct gen_request {
     json_t *kwargs;       /* variables for the template; object, or NULL */
     bool wants_calls;     /* look for tool calls in the reply */
     bool splits_thinking; /* look for reasoning in the reply */
+    text *echoes;         /* [n_choices / n_each] texts that choices begin with; NULL: none */
     gen_prompt *prompts;  /* where there are several: choice k continues prompts[k / n_each] */
-    int32_t n_each;       /* choices for each of them */
+    int32_t n_each;       /* choices for each of them; without prompts, all */
     void *user;           /* of the route; in `memory` */
 };
 
@@ -87,6 +89,8 @@ bool gen_request_chat(gen_request *r, call *c);
 
 /* A text, which must outlive the request, to a prompt. False: answered. */
 bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);
+/* What stands between a text and a suffix, for models that were trained for it. False: answered. */
+bool gen_request_infill(gen_request *r, call *c, text prompt, text suffix);
 
 /* Parts of the above, for routes that need them alone. False: answered. */
 bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
@@ -95,6 +99,10 @@ bool gen_check_length(call *c, size_t n_prompt);
 bool gen_read_stops(gen_request *r, call *c, const json_t *stop); /* a string or a list; or NULL */
 bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,
                      lace_token **out, size_t *n_out);
+
+/* Tokens to text, behind what is in `out`. */
+lace_status gen_decode(const lace_model *model, const lace_token *tokens, size_t n, buf *out,
+                       lace_error *err);
 
 /*
  * A parser of one choice's text into content, reasoning and tool calls (chat/parse_reply.h), set up
@@ -130,6 +138,12 @@ struct gen_sink {
 };
 
 const gen_request *call_request(const call *c);
+
+/*
+ * Whether a part of a reply is wanted: without parallel_calls, what follows the first tool call is
+ * not, and its generation ends there.
+ */
+bool call_wants_part(call *c, int choice, const reply_event *part);
 void *call_state(const call *c); /* of the sink, kept between events */
 void call_set_state(call *c, void *state);
 

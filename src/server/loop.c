@@ -335,6 +335,7 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     raise_file_limit(o->max_connections + 256);
     TRY(make_events(s, err));
     TRY(workers_create(s, o->n_workers, &s->workers, err));
+    TRY(workers_create(s, 1, &s->embedding, err));
     TRY(inference_create(s, &s->inference, err));
     TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
     inference_state state;
@@ -348,8 +349,9 @@ static void stop(server *s)
     while (s->conns)
         conn_close(s->conns);
     inference_free(s->inference); /* no more events after this */
-    embedder_free(s->embedder);
     workers_free(s->workers);
+    workers_free(s->embedding);
+    embedder_free(s->embedder);
     while (s->mail.events) {
         gen_event *e = s->mail.events;
         s->mail.events = e->next;
