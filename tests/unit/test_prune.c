@@ -310,6 +310,25 @@ static void the_verb_measures_and_writes_a_file_that_runs(void)
     CHECK(program.code == 0 && strstr(program.out, "m4"));
 }
 
+/* M4R without zeros has S4's codes and scales, and sums of the same integers. */
+static void a_sparse_model_without_zeros_writes_what_s4_writes(void)
+{
+    static char written[sizeof program.out];
+    program_run("quantize %s $dir/s4.gguf --type s4", tales_path);
+    CHECK(program.code == 0);
+    program_run("run $dir/s4.gguf -p \"Once upon a time\" -n 120 --temp 0");
+    CHECK(program.code == 0 && program.n_out > 200);
+    memcpy(written, program.out, sizeof written);
+    program_run("prune $dir/s4.gguf $dir/m4.gguf --sparsity 0 --method magnitude --store m4 "
+                "--accept-loss");
+    CHECK(program.code == 0);
+    program_run("inspect $dir/m4.gguf");
+    CHECK(program.code == 0 && strstr(program.out, "m4r"));
+    program_run("run $dir/m4.gguf -p \"Once upon a time\" -n 120 --temp 0");
+    if (!CHECK(program.code == 0 && strcmp(written, program.out) == 0))
+        tap_note("%s\ninstead of\n%s", program.out, written);
+}
+
 static void a_file_past_the_limit_is_not_written(void)
 {
     FILE *f = fopen(program_path("rules"), "w");
@@ -376,6 +395,7 @@ int main(void)
     test_path = test;
     if (tales && calib && test && program_begin()) {
         CASE(the_verb_measures_and_writes_a_file_that_runs);
+        CASE(a_sparse_model_without_zeros_writes_what_s4_writes);
         CASE(a_file_past_the_limit_is_not_written);
         program_end();
     } else {

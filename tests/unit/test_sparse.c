@@ -4,6 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "compress/sparse_encode.h"
+#include "kernels/ref/unpack.h"
+#include "random_blocks.h"
 #include "tap.h"
 #include "tensor/half.h"
 #include "tensor/sparse.h"
@@ -85,6 +88,28 @@ static void every_kind_comes_back_at_every_density(void)
         }
 }
 
+/* M4R holds what S4 holds. */
+static void an_s4_matrix_is_stored_code_for_code(void)
+{
+    enum { N = 256 };
+    static uint8_t blocks[ROWS * N / 128 * 65];
+    random_blocks(DTYPE_S4, 5, ROWS * N / 128, blocks);
+    buf b;
+    sparse s;
+    buf_init(&b, 1 << 20);
+    CHECK(sparse_encode_s4(blocks, ROWS, N, &b, NULL) == LACE_OK);
+    CHECK(sparse_parse(bytes_of(&b), &s, NULL) == LACE_OK && s.kind == SPARSE_M4R);
+    for (int r = 0; r < ROWS; r++) {
+        float row[N], expected[N];
+        sparse_unpack_row(s.kind, sparse_panel(s.where, r / 16), N, r % 16, row);
+        unpack_row(DTYPE_S4, blocks + r * 130, N, expected);
+        CHECK(memcmp(row, expected, sizeof row) == 0);
+    }
+    b.data[16] = 32; /* columns: half a rotation would be left */
+    CHECK(sparse_parse(bytes_of(&b), &s, NULL) == LACE_E_DIMS);
+    buf_deinit(&b);
+}
+
 static void packed_parts_are_the_same_panels(void)
 {
     buf b;
@@ -160,6 +185,7 @@ static void no_damaged_blob_is_believed(void)
 int main(void)
 {
     CASE(every_kind_comes_back_at_every_density);
+    CASE(an_s4_matrix_is_stored_code_for_code);
     CASE(packed_parts_are_the_same_panels);
     CASE(two_of_four_take_less_than_three_and_a_quarter_bits);
     CASE(no_damaged_blob_is_believed);

@@ -10,7 +10,7 @@
 
 #include "base/threads.h"
 #include "kernels/cpu/ops.h"
-#include "tensor/rotate.h"
+#include "kernels/cpu/rotate_vec.h"
 
 /*
  * What one worker does of [n_rows, width]: whole rows if there are plenty, else its columns of
@@ -133,7 +133,7 @@ void FN(rotate_quantize)(const step *s, const batch *b, const worker *w)
         int16_t *sums = (int16_t *)act_q8_sums(row, width);
         for (int64_t i = p.col_begin; i < p.col_end; i += ROTATE_VALUES) {
             float rotated[ROTATE_VALUES];
-            rotate_128(x + i, rotated);
+            rotate_in_registers(x + i, rotated);
             for (int64_t k = 0; k < ROTATE_VALUES; k += 32) {
                 vf v[32 / VW];
                 for (int j = 0; j < 32 / VW; j++)
