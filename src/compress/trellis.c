@@ -15,7 +15,7 @@
  * Bits in which paths must agree to become one. On normal values at 3 bits, 14 have an error that
  * is 0.15 dB lower than 12, in four times the time: worth it where it lasts, after feedback.
  */
-enum { MERGE_PLAIN = 12, MERGE_FEEDBACK = 12 };
+enum { MERGE_PLAIN = 12, MERGE_FEEDBACK = 13 };
 
 /* Levels are a little wider than the values: the search seldom needs the outermost ones. */
 #define WIDTH 1.08f

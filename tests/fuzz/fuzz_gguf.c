@@ -1,12 +1,13 @@
 /*
  * Fuzzing GGUF: whatever the bytes are, parsing says no or gives a directory in which every value
- * and every tensor can be read to its last byte.
+ * and every tensor can be read to its last byte, and decoded.
  */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/gguf.h"
+#include "kernels/ref/unpack.h"
 #include "model/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -41,6 +42,19 @@ static void touch_value(const gguf_value *v)
     }
 }
 
+/* The first and the last block of a tensor as numbers. */
+static void read_blocks(const tensor *t)
+{
+    const dtype_info *info = dtype_describe(t->type);
+    float values[256];
+    if (!unpack_ref[t->type] || t->n_values == 0)
+        return;
+    unpack_row(t->type, t->data, info->block_values, values);
+    touch(values, (size_t)info->block_values * sizeof *values);
+    unpack_row(t->type, t->data + t->n_bytes - info->block_bytes, info->block_values, values);
+    touch(values, (size_t)info->block_values * sizeof *values);
+}
+
 static void check_error(lace_status status, const lace_error *err)
 {
     /* One line, of the same status, that says something. */
@@ -65,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const tensor *t = gguf_tensor_at(g, i);
         touch(t->name.data, t->name.size);
         touch(t->data, (size_t)t->n_bytes);
+        read_blocks(t);
     }
     model_config config;
     status = config_from_gguf(g, &config, &err);

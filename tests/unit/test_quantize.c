@@ -108,6 +108,21 @@ static void mixes_are_those_of_llama_cpp(void)
     CHECK(mix_type_of(mix_find("q4_k_m"), &c, &odd) == DTYPE_F16);
 }
 
+/* Blocks of trellis types have 256 values, those of tables 128. */
+static void trellis_types_leave_short_rows_to_tables(void)
+{
+    mix_context c = {.n_layers = 8, .n_heads_per_kv = 4, .is_tied = true};
+    tensor embedding = {.name = text_of("token_embd.weight"), .shape = {2, {512, 99, 1, 1}}};
+    tensor t = {.name = text_of("blk.1.ffn_up.weight"), .shape = {2, {512, 99, 1, 1}}};
+    CHECK(mix_type_of(mix_find("t3"), &c, &t) == DTYPE_T3);
+    CHECK(mix_type_of(mix_find("t3"), &c, &embedding) == DTYPE_T5);
+    t.shape.dims[0] = embedding.shape.dims[0] = 384;
+    CHECK(mix_type_of(mix_find("t3"), &c, &t) == DTYPE_S3);
+    CHECK(mix_type_of(mix_find("t3"), &c, &embedding) == DTYPE_S5);
+    t.shape.dims[0] = 96;
+    CHECK(mix_type_of(mix_find("t3"), &c, &t) == DTYPE_Q4_0);
+}
+
 static void every_mix_writes_a_file_that_opens(void)
 {
     CHECK(scratch_create() != NULL);
@@ -454,6 +469,7 @@ static void a_killed_quantize_leaves_all_or_nothing(void)
 int main(void)
 {
     CASE(mixes_are_those_of_llama_cpp);
+    CASE(trellis_types_leave_short_rows_to_tables);
     CASE(every_mix_writes_a_file_that_opens);
     CASE(a_directory_gives_the_file_of_its_gguf);
     CASE(threads_do_not_change_the_file);
