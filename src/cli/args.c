@@ -136,6 +136,7 @@ static bool parse_u64(const char *value, uint64_t *out, char **end)
     return errno == 0;
 }
 
+/* 3G and 3GiB are powers of 1,024, 3GB of 1,000; with a unit, 2.5 is fine too. */
 static lace_status parse_bytes(const verb *v, const arg_option *o, const char *value,
                                uint64_t *target, lace_error *err)
 {
@@ -143,16 +144,23 @@ static lace_status parse_bytes(const verb *v, const arg_option *o, const char *v
     char *end = NULL;
     uint64_t n = 0;
     bool is_valid = parse_u64(value, &n, &end);
-    int shift = 0;
+    double x = (double)n, unit = 1;
+    if (is_valid && *end == '.') {
+        errno = 0;
+        x = strtod(value, &end);
+        is_valid = errno == 0 && *end != 0;
+    }
     if (is_valid && *end) {
         const char *suffix = strchr(suffixes, *end >= 'a' ? *end - ('a' - 'A') : *end);
-        is_valid = suffix && (strcmp(end + 1, "") == 0 || strcmp(end + 1, "iB") == 0);
-        shift = is_valid ? 10 * (int)(suffix - suffixes + 1) : 0;
+        bool is_decimal = strcmp(end + 1, "B") == 0;
+        is_valid = suffix && (is_decimal || strcmp(end + 1, "") == 0 || strcmp(end + 1, "iB") == 0);
+        for (int i = 0; is_valid && i <= (int)(suffix - suffixes); i++)
+            unit *= is_decimal ? 1000 : 1024;
     }
-    if (!is_valid || n > UINT64_MAX >> shift)
-        return args_error(v, err, "--%s \"%.60s\": expected bytes, like 1500000, 600M or 4G",
+    if (!is_valid || x * unit >= 0x1p64)
+        return args_error(v, err, "--%s \"%.60s\": expected bytes, like 1500000, 600M or 2.5GB",
                           o->name, value);
-    *target = n << shift;
+    *target = unit == 1 ? n : (uint64_t)(x * unit);
     return LACE_OK;
 }
 

@@ -27,7 +27,7 @@ typedef enum arg_kind {
     ARG_INT,     /* int32_t */
     ARG_U64,     /* uint64_t; no range */
     ARG_FLOAT,   /* float */
-    ARG_BYTES,   /* uint64_t; a number with K, M, G or T behind it: powers of 1,024 */
+    ARG_BYTES,   /* uint64_t; 800M and 800MiB: powers of 1,024; 2.5GB: of 1,000 */
     ARG_CHOICE,  /* int32_t: the index of the word in .value, "f32|f16|q8_0" */
     ARG_TEXT,    /* const char * into argv */
 } arg_kind;

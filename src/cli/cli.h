@@ -16,6 +16,7 @@ extern const verb verb_convert;
 extern const verb verb_quantize;
 extern const verb verb_imatrix;
 extern const verb verb_prune;
+extern const verb verb_fit;
 extern const verb verb_compare;
 extern const verb verb_bench;
 extern const verb verb_bench_serve;

@@ -25,6 +25,7 @@ static const verb *const verbs[] = {
     &verb_quantize,
     &verb_imatrix,
     &verb_prune,
+    &verb_fit,
     &verb_compare,
     &verb_bench,
     &verb_bench_serve,

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ALLOCATE_CHOICES = 8 };
+enum { ALLOCATE_CHOICES = 16 };
 
 typedef struct allocate_item {
     int n; /* choices, in the order of size */

@@ -41,6 +41,9 @@ typedef struct calibration {
 
 static lace_status advance(calibration *c, const char *what, double done, lace_error *err)
 {
+    /* The first tenth is for choosing types. */
+    if (!c->o->size)
+        done = (done - 0.1) / 0.9;
     c->done = done > c->done ? done : c->done;
     if (c->o->on_progress && !c->o->on_progress(c->o->progress_user, what, c->done))
         return error_set(err, LACE_E_CANCELLED, "cancelled");
@@ -350,7 +353,8 @@ static lace_status list_tensors(calibration *c, lace_error *err)
         if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_made(c, t->name))
             continue;
         struct quantize_made_tensor *made = &c->made->tensors[c->made->n];
-        made->type = mix_type_of(c->o->mix, &context, t);
+        const struct quantize_made_tensor *chosen = quantize_made_find(c->o->types, t->name);
+        made->type = chosen ? chosen->type : mix_type_of(c->o->mix, &context, t);
         if (!codec_find(made->type))
             continue;
         snprintf(made->name, sizeof made->name, "%.*s", (int)t->name.size, t->name.data);

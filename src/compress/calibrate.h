@@ -20,6 +20,7 @@
 typedef struct calibrate_options {
     const mix *mix;               /* the types; with `size`, those of tensors that are not chosen */
     uint64_t size;                /* bytes of the whole file; 0 (default): the mix's */
+    const quantize_made *types;   /* types of tensors, chosen before (fit.h); NULL: the mix's */
     const char *text;             /* required */
     size_t n_bytes;               /* of the text */
     int32_t n_context;            /* tokens of a window; default 512 */

@@ -167,12 +167,11 @@ static lace_status plan_tensor(job *j, const mix_context *context, lace_error *e
         return LACE_OK;
     }
     const struct quantize_made_tensor *made = quantize_made_find(o->made, t->name);
-    if (made) {
-        j->type = made->type;
+    j->type = made ? made->type : mix_type_of(o->mix, context, t);
+    if (made && made->blocks) {
         j->made = made->blocks;
         return LACE_OK;
     }
-    j->type = mix_type_of(o->mix, context, t);
     if (j->type == t->type)
         return LACE_OK;
     if (!is_plain(t->type) && !o->allow_requantize)
@@ -197,8 +196,16 @@ static void add_importance_meta(const quantize_options *o, gguf_writer *w)
                         (int64_t)imatrix_count(o->importance), NULL);
 }
 
-static lace_status write_model(const task *k, job *jobs, const char *path, quantize_result *out,
-                               lace_error *err)
+static bool has_own_types(const quantize_options *o)
+{
+    for (size_t i = 0; o->made && i < o->made->n; i++)
+        if (dtype_describe(o->made->tensors[i].type)->number >= DTYPE_OWN)
+            return true;
+    return dtype_describe(o->mix->type)->number >= DTYPE_OWN;
+}
+
+static lace_status write_model(const task *k, job *jobs, const char *path, buf *made,
+                               quantize_result *out, lace_error *err)
 {
     gguf_writer *w;
     mix_context context = context_of(k->model, k->options->importance != NULL);
@@ -206,7 +213,7 @@ static lace_status write_model(const task *k, job *jobs, const char *path, quant
     lace_status status;
     TRY_GOTO(status, end, source_add_meta(k->model, k->options->mix->file_type, w, err));
     add_importance_meta(k->options, w);
-    if (dtype_describe(k->options->mix->type)->number >= DTYPE_OWN)
+    if (has_own_types(k->options))
         gguf_writer_add_int(w, "lace.format.version", GGUF_U32, DTYPE_OWN_VERSION, NULL);
     for (size_t i = 0; i < source_count(k->model); i++) {
         job *j = &jobs[i];
@@ -224,14 +231,17 @@ static lace_status write_model(const task *k, job *jobs, const char *path, quant
         out->n_quantized += j->how || j->made;
         out->n_without_importance += j->how != NULL && k->options->importance && !j->importance;
     }
-    status = gguf_writer_to_file(w, path, k->options->on_progress, k->options->progress_user, err);
+    status = made ? gguf_writer_to_buf(w, made, err)
+                  : gguf_writer_to_file(w, path, k->options->on_progress, k->options->progress_user,
+                                        err);
 end:
     gguf_writer_free(w);
     return status;
 }
 
-lace_status quantize_model(const char *input, const char *path, const quantize_options *options,
-                           quantize_result *out, lace_error *err)
+static lace_status quantize_into(const char *input, const char *path, buf *made,
+                                 const quantize_options *options, quantize_result *out,
+                                 lace_error *err)
 {
     source *model = NULL;
     quantize_result result = {0};
@@ -248,7 +258,7 @@ lace_status quantize_model(const char *input, const char *path, const quantize_o
         status =
             pool_create(options->n_threads ? options->n_threads : cpu_count(), &k.workers, err);
     if (status == LACE_OK)
-        status = write_model(&k, jobs, path, &result, err);
+        status = write_model(&k, jobs, path, made, &result, err);
     for (size_t i = 0; jobs && i < result.n_tensors; i++)
         mem_free(jobs[i].importance);
     pool_free(k.workers);
@@ -257,4 +267,16 @@ lace_status quantize_model(const char *input, const char *path, const quantize_o
     if (out)
         *out = result;
     return status;
+}
+
+lace_status quantize_model(const char *input, const char *path, const quantize_options *options,
+                           quantize_result *out, lace_error *err)
+{
+    return quantize_into(input, path, NULL, options, out, err);
+}
+
+lace_status quantize_to_buf(const char *input, buf *made, const quantize_options *options,
+                            quantize_result *out, lace_error *err)
+{
+    return quantize_into(input, NULL, made, options, out, err);
 }

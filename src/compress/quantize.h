@@ -7,16 +7,17 @@
 #ifndef LACE_COMPRESS_QUANTIZE_H
 #define LACE_COMPRESS_QUANTIZE_H
 
+#include "base/buf.h"
 #include "compress/imatrix.h"
 #include "compress/mix.h"
 
-/* Tensors that were quantized already, by calibration. */
+/* Tensors that were quantized already, by calibration, or whose type was chosen. */
 typedef struct quantize_made {
     size_t n;
     struct quantize_made_tensor {
         char name[64];
         dtype type;
-        uint8_t *blocks;
+        uint8_t *blocks; /* NULL: only the type */
     } * tensors;
 } quantize_made;
 
@@ -46,5 +47,9 @@ typedef struct quantize_result {
 /* `input` is a GGUF file or a Hugging Face directory. `out` may be NULL. */
 lace_status quantize_model(const char *input, const char *path, const quantize_options *options,
                            quantize_result *out, lace_error *err);
+
+/* The same into memory, for who measures before writing. */
+lace_status quantize_to_buf(const char *input, buf *made, const quantize_options *options,
+                            quantize_result *out, lace_error *err);
 
 #endif

@@ -1,14 +1,10 @@
 /* compress/convert.c: GGUF files of directories, against those that llama.cpp's converter made. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "compress/convert.h"
 #include "compress/convert_meta.h"
@@ -403,69 +399,6 @@ static void a_cancelled_convert_leaves_nothing(void)
     scratch_remove();
 }
 
-/* Without nameless files, a killed process leaves its temporary one, though never under the name.
- */
-static bool has_nameless_files(void)
-{
-    int fd = open(scratch_path(""), O_TMPFILE | O_WRONLY, 0600);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
-}
-
-/* A process that converts a model to out.gguf. */
-static pid_t start_convert(const char *directory)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        convert_options o = convert_options_default();
-        o.has_type = o.no_vocab = true;
-        o.type = DTYPE_Q8_0;
-        lace_error err;
-        _exit(convert_directory(directory, scratch_path("out.gguf"), &o, NULL, &err) != 0);
-    }
-    return child;
-}
-
-static void a_killed_convert_leaves_all_or_nothing(void)
-{
-    char *directory = tap_shared("models/tales-4m");
-    if (!directory) {
-        tap_skip("no models/tales-4m");
-        return;
-    }
-    enum { N_TRIES = 40 };
-    int n_whole = 0, n_left = 0;
-    CHECK(scratch_create() != NULL);
-    uint64_t begin = clock_ns();
-    waitpid(start_convert(directory), NULL, 0);
-    uint64_t whole_ns = clock_ns() - begin;
-    CHECK(unlink(scratch_path("out.gguf")) == 0);
-    for (int i = 0; i < N_TRIES; i++) {
-        pid_t child = start_convert(directory);
-        usleep((useconds_t)(whole_ns / 1000 * (uint64_t)i / N_TRIES));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        weights *w = NULL;
-        lace_error err;
-        if (access(scratch_path("out.gguf"), F_OK) == 0) {
-            CHECK(is_ok(weights_open(scratch_path("out.gguf"), &w, &err), &err) &&
-                  weights_count(w) == 38);
-            weights_close(w);
-            unlink(scratch_path("out.gguf"));
-            n_whole++;
-        }
-        n_left += scratch_count();
-    }
-    tap_note("%d tries within %.0f ms: %d whole files, %d partial ones", N_TRIES,
-             (double)whole_ns * 1e-6, n_whole, n_left);
-    CHECK(n_whole < N_TRIES); /* or nothing was killed in the middle */
-    if (has_nameless_files())
-        CHECK(n_left == 0);
-    scratch_remove();
-    free(directory);
-}
-
 /* ---- Names for people ------------------------------------------------------------------------ */
 
 static void titles_are_made_of_names(void)
@@ -503,7 +436,6 @@ int main(void)
     CASE(kinds_of_layers_that_gguf_cannot_say_are_refused);
     CASE(every_allocation_may_fail);
     CASE(a_cancelled_convert_leaves_nothing);
-    CASE(a_killed_convert_leaves_all_or_nothing);
     CASE(titles_are_made_of_names);
     return tap_end();
 }

@@ -1,14 +1,10 @@
 /* compress/quantize.c, mix.c and imatrix.c: whole files, their types, and what must not happen. */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "compress/quantize.h"
 #include "formats/weights.h"
@@ -410,62 +406,6 @@ static void a_cancelled_quantize_leaves_nothing(void)
     scratch_remove();
 }
 
-static pid_t start_quantize(void)
-{
-    pid_t child = fork();
-    if (child == 0) {
-        quantize_options o = quantize_options_default();
-        lace_error err;
-        o.mix = mix_find("q4_0");
-        _exit(quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err) !=
-              0);
-    }
-    return child;
-}
-
-/* Without nameless files, a killed process leaves its temporary one, though never under the name.
- */
-static bool has_nameless_files(void)
-{
-    int fd = open(scratch_path(""), O_TMPFILE | O_WRONLY, 0600);
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
-}
-
-static void a_killed_quantize_leaves_all_or_nothing(void)
-{
-    enum { N_TRIES = 100 };
-    int n_whole = 0, n_left = 0;
-    CHECK(scratch_create() != NULL);
-    write_model("in.gguf");
-    uint64_t begin = clock_ns();
-    waitpid(start_quantize(), NULL, 0);
-    uint64_t whole_ns = clock_ns() - begin;
-    CHECK(unlink(scratch_path("out.gguf")) == 0);
-    for (int i = 0; i < N_TRIES; i++) {
-        pid_t child = start_quantize();
-        usleep((useconds_t)(whole_ns / 1000 * (uint64_t)i / N_TRIES));
-        kill(child, SIGKILL);
-        waitpid(child, NULL, 0);
-        weights *w = NULL;
-        lace_error err;
-        if (access(scratch_path("out.gguf"), F_OK) == 0) {
-            CHECK(is_ok(weights_open(scratch_path("out.gguf"), &w, &err), &err));
-            weights_close(w);
-            unlink(scratch_path("out.gguf"));
-            n_whole++;
-        }
-        n_left += scratch_count() - 1;
-    }
-    tap_note("%d tries within %.0f ms: %d whole files, %d partial ones", N_TRIES,
-             (double)whole_ns * 1e-6, n_whole, n_left);
-    CHECK(n_whole < N_TRIES); /* or nothing was killed in the middle */
-    if (has_nameless_files())
-        CHECK(n_left == 0);
-    scratch_remove();
-}
-
 int main(void)
 {
     CASE(mixes_are_those_of_llama_cpp);
@@ -480,6 +420,5 @@ int main(void)
     CASE(tensors_of_four_dimensions_have_no_importance);
     CASE(every_allocation_may_fail);
     CASE(a_cancelled_quantize_leaves_nothing);
-    CASE(a_killed_quantize_leaves_all_or_nothing);
     return tap_end();
 }

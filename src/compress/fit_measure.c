@@ -1,0 +1,342 @@
+/* Measuring what each type would cost each tensor: bytes, microseconds, divergence. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "compress/codec.h"
+#include "compress/fit_impl.h"
+#include "compress/kernel_time.h"
+#include "kernels/ref/pack.h"
+#include "kernels/ref/unpack.h"
+
+/* A new type is a row here. */
+static const struct candidate {
+    dtype type;
+    fit_family family;
+} candidates[] = {
+    {DTYPE_S2, FIT_LACE},   {DTYPE_S3, FIT_LACE},   {DTYPE_S4, FIT_LACE},   {DTYPE_S5, FIT_LACE},
+    {DTYPE_S6, FIT_LACE},   {DTYPE_S8, FIT_LACE},   {DTYPE_Q2_K, FIT_GGUF}, {DTYPE_Q3_K, FIT_GGUF},
+    {DTYPE_Q4_K, FIT_GGUF}, {DTYPE_Q5_K, FIT_GGUF}, {DTYPE_Q6_K, FIT_GGUF}, {DTYPE_Q8_0, FIT_GGUF},
+};
+
+/* Where rows are no whole blocks of these. */
+static const dtype small_types[] = {DTYPE_Q4_0, DTYPE_Q5_0, DTYPE_Q8_0};
+
+enum { N_CANDIDATES = sizeof candidates / sizeof *candidates, N_SAMPLED = 64 };
+_Static_assert((int)N_CANDIDATES <= (int)ALLOCATE_CHOICES, "each tensor may choose from all");
+
+static const double reference_bits = 3.5; /* near what divergence is measured with */
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+/* What was timed. */
+typedef struct timed {
+    dtype type;
+    int64_t n_rows, n_cols;
+    double us;
+} timed;
+
+struct fit_times {
+    timed list[1024];
+    size_t n;
+};
+
+static lace_status encode_rows(dtype type, const float *x, int64_t n_values, uint8_t *out,
+                               lace_error *err)
+{
+    const codec *c = codec_find(type);
+    if (c)
+        return codec_encode(c, x, NULL, n_values, out, err);
+    pack_row(type, x, n_values, out);
+    return LACE_OK;
+}
+
+/* One matrix of the tensor, from its first rows. */
+static lace_status time_matrix(fit *f, const tensor *t, dtype type, int64_t n_rows, double *out,
+                               lace_error *err)
+{
+    struct fit_times *known = f->times;
+    int64_t n_cols = t->shape.dims[0];
+    for (size_t i = 0; i < known->n; i++) {
+        const timed *k = &known->list[i];
+        if (k->type == type && k->n_rows == n_rows && k->n_cols == n_cols) {
+            *out = k->us;
+            return LACE_OK;
+        }
+    }
+    int64_t n_values = n_cols * MATMUL_TILE_ROWS;
+    if (n_values > (int64_t)t->n_values)
+        n_values = (int64_t)t->n_values / n_cols * n_cols;
+    float *x = mem_calloc((size_t)n_cols * MATMUL_TILE_ROWS, sizeof *x);
+    uint8_t *blocks = mem_calloc(MATMUL_TILE_ROWS, (size_t)row_bytes(type, n_cols));
+    lace_status status = x && blocks ? LACE_OK : error_nomem(err, "rows of a tensor");
+    if (status == LACE_OK) {
+        unpack_row(t->type, t->data, n_values, x);
+        status = encode_rows(type, x, n_cols * MATMUL_TILE_ROWS, blocks, err);
+    }
+    /* As many bytes as the whole model would take in that type, up to where memory is memory. */
+    double bits = 8.0 * (double)row_bytes(type, n_cols) / (double)n_cols;
+    double room = (double)f->n_values * bits / 8;
+    if (status == LACE_OK)
+        status = kernel_time_measure(&f->kernels, f->w->workers, type, blocks, n_rows, n_cols,
+                                     (uint64_t)(room < 256e6 ? room : 256e6), out, err);
+    mem_free(x);
+    mem_free(blocks);
+    if (status == LACE_OK && known->n < sizeof known->list / sizeof *known->list)
+        known->list[known->n++] = (timed){type, n_rows, n_cols, *out};
+    return status;
+}
+
+lace_status fit_time(fit *f, const tensor *t, dtype type, double *out, lace_error *err)
+{
+    const model *m = f->w->m;
+    *out = 0;
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        double us;
+        if (m->matrices[i].source != t)
+            continue;
+        TRY(time_matrix(f, t, type, m->matrices[i].target->n_rows, &us, err));
+        *out += us;
+    }
+    return LACE_OK;
+}
+
+/* ---- Divergence ------------------------------------------------------------------------------ */
+
+/* The squared error that a type leaves in some rows of the tensor. */
+static lace_status error_of(const tensor *t, dtype type, double *out, lace_error *err)
+{
+    int64_t n = t->shape.dims[0], n_rows = (int64_t)t->n_values / n;
+    int64_t n_sampled = n_rows < N_SAMPLED ? n_rows : N_SAMPLED;
+    float *x = mem_alloc((size_t)n * sizeof *x), *y = mem_alloc((size_t)n * sizeof *y);
+    uint8_t *blocks = mem_alloc((size_t)row_bytes(type, n));
+    lace_status status = x && y && blocks ? LACE_OK : error_nomem(err, "rows of a tensor");
+    *out = 0;
+    for (int64_t i = 0; i < n_sampled && status == LACE_OK; i++) {
+        int64_t row = i * n_rows / n_sampled;
+        unpack_row(t->type, t->data + (uint64_t)row * row_bytes(t->type, n), n, x);
+        status = encode_rows(type, x, n, blocks, err);
+        if (status != LACE_OK)
+            break;
+        unpack_row(type, blocks, n, y);
+        for (int64_t k = 0; k < n; k++)
+            *out += (double)(x[k] - y[k]) * (x[k] - y[k]);
+    }
+    mem_free(x);
+    mem_free(y);
+    mem_free(blocks);
+    return status;
+}
+
+static void add_choice(fit_tensor *t, dtype type)
+{
+    if (t->t->shape.dims[0] % dtype_describe(type)->block_values != 0 || !codec_find(type))
+        return;
+    t->choices[t->n++] =
+        (fit_choice){.type = type, .n_bytes = row_bytes(type, (int64_t)t->t->n_values)};
+}
+
+static void list_choices(const fit *f, fit_tensor *t)
+{
+    fit_family family = f->options.family;
+    t->n = 0;
+    for (size_t i = 0; i < N_CANDIDATES; i++)
+        if (family == FIT_ALL || candidates[i].family == family)
+            add_choice(t, candidates[i].type);
+    bool has_none = t->n == 0;
+    for (size_t i = 0; has_none && i < sizeof small_types / sizeof *small_types; i++)
+        add_choice(t, small_types[i]);
+}
+
+/* The type of about 3 bits that divergence is measured with. */
+static int reference_of(const fit_tensor *t)
+{
+    int best = 0;
+    for (int i = 1; i < t->n; i++) {
+        double bits = 8.0 * (double)t->choices[i].n_bytes / (double)t->t->n_values;
+        double best_bits = 8.0 * (double)t->choices[best].n_bytes / (double)t->t->n_values;
+        if (fabs(bits - reference_bits) < fabs(best_bits - reference_bits))
+            best = i;
+    }
+    return best;
+}
+
+static lace_status measure_tensor(fit *f, fit_tensor *t, lace_error *err)
+{
+    int reference = reference_of(t);
+    double kld, most;
+    TRY(trial_set(f->trial, t->t, t->choices[reference].type, err));
+    TRY(trial_measure(f->trial, &kld, err));
+    TRY(trial_set(f->trial, t->t, t->t->type, err));
+    TRY(error_of(t->t, t->choices[reference].type, &most, err));
+    for (int i = 0; i < t->n; i++) {
+        double left;
+        TRY(fit_time(f, t->t, t->choices[i].type, &t->choices[i].us, err));
+        TRY(error_of(t->t, t->choices[i].type, &left, err));
+        t->choices[i].kld = most > 0 ? kld * left / most : 0;
+    }
+    return LACE_OK;
+}
+
+/* ---- The model ------------------------------------------------------------------------------- */
+
+mix_context fit_context(const model *m)
+{
+    return (mix_context){.n_layers = m->config.n_layers,
+                         .n_experts = m->config.n_experts,
+                         .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
+                         .is_tied = weights_find(m->files, "output.weight") == NULL,
+                         .has_importance = true};
+}
+
+fit_options fit_options_default(void)
+{
+    return (fit_options){.n_context = 512, .n_windows = 4};
+}
+
+static fit_tensor *find_tensor(const fit *f, const tensor *t)
+{
+    for (size_t i = 0; i < f->n_tensors; i++)
+        if (f->tensors[i].t == t)
+            return &f->tensors[i];
+    return NULL;
+}
+
+static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
+{
+    fit_tensor *next = &f->tensors[f->n_tensors];
+    if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_tensor(f, t))
+        return LACE_OK;
+    if (t->type != DTYPE_F32 && t->type != DTYPE_F16 && t->type != DTYPE_BF16)
+        return error_set(err, LACE_E_ARG,
+                         "tensor %.*s is %s already; fitting starts from f16, bf16 or f32",
+                         text_width(t->name), t->name.data, dtype_describe(t->type)->name);
+    next->t = t;
+    list_choices(f, next);
+    f->n_tensors += next->n > 0;
+    return LACE_OK;
+}
+
+/* All matrices but experts, and the table of embeddings, each once. */
+static lace_status list_tensors(fit *f, lace_error *err)
+{
+    const model *m = f->w->m;
+    f->tensors = mem_calloc((size_t)m->n_matrices + 1, sizeof *f->tensors);
+    f->items = mem_calloc((size_t)m->n_matrices + 1, sizeof *f->items);
+    if (!f->tensors || !f->items)
+        return error_nomem(err, "the list of tensors");
+    TRY(add_tensor(f, m->embedding, err));
+    for (int32_t i = 0; i < m->n_matrices; i++)
+        TRY(add_tensor(f, m->matrices[i].source, err));
+    if (f->n_tensors == 0)
+        return error_set(err, LACE_E_ARG, "no matrix of this model can be quantized");
+    return LACE_OK;
+}
+
+dtype fit_rest_type(const fit *f, const tensor *t)
+{
+    mix_context context = fit_context(f->w->m);
+    return mix_type_of(mix_find(f->options.family == FIT_GGUF ? "q4_k_m" : "s4"), &context, t);
+}
+
+/* What the file has besides the list: metadata, small tensors, and experts in S4 or Q4_K. */
+static lace_status survey_rest(fit *f, lace_error *err)
+{
+    const model *m = f->w->m;
+    const weights *files = m->files;
+    f->rest_bytes = weights_file_bytes(files) + 512;
+    for (size_t i = 0; i < weights_count(files); i++)
+        f->n_values += weights_at(files, i)->n_values;
+    for (size_t i = 0; i < weights_count(files); i++) {
+        const tensor *t = weights_at(files, i);
+        bool is_listed = find_tensor(f, t) != NULL;
+        dtype type = mix_is_matrix(t) ? fit_rest_type(f, t) : DTYPE_F32;
+        double us = 0;
+        if (!is_listed && mix_is_matrix(t) && t->shape.n_dims == 2)
+            TRY(fit_time(f, t, type, &us, err));
+        f->rest_us += us;
+        f->rest_bytes += 32 - t->n_bytes;
+        f->rest_bytes += is_listed ? 0 : row_bytes(type, (int64_t)t->n_values);
+    }
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        double us;
+        TRY(fit_time(f, f->tensors[i].t, f->tensors[i].t->type, &us, err));
+        f->original_us += us;
+    }
+    f->original_us += f->rest_us;
+    return LACE_OK;
+}
+
+static lace_status measure_all(fit *f, lace_error *err)
+{
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        char what[80];
+        snprintf(what, sizeof what, "measuring tensor %zu of %zu", i + 1, f->n_tensors);
+        TRY(fit_advance(f, what, (double)i / (double)f->n_tensors, err));
+        TRY(measure_tensor(f, &f->tensors[i], err));
+    }
+    return LACE_OK;
+}
+
+static lace_status open_model(fit *f, const char *input, lace_error *err)
+{
+    weights *files;
+    TRY(weights_open(input, &files, err));
+    if (!weights_gguf(files)) {
+        weights_close(files);
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "%s: fitting wants a GGUF file; lace convert makes one", input);
+    }
+    walk_options o = walk_options_default();
+    o.n_context = f->options.n_context;
+    o.n_threads = f->options.n_threads;
+    o.on_progress = f->options.on_progress;
+    o.progress_user = f->options.progress_user;
+    TRY(walk_open(files, &o, &f->w, err));
+    TRY(walk_tokenize(f->w, f->options.text, f->options.n_text, &f->tokens, err));
+    kernels_init(&f->kernels, cpu_level_detect());
+    f->times = mem_calloc(1, sizeof *f->times);
+    return f->times ? LACE_OK : error_nomem(err, "the times of kernels");
+}
+
+lace_status fit_create(const char *input, const fit_options *options, fit **out, lace_error *err)
+{
+    *out = NULL;
+    fit *f = mem_calloc(1, sizeof *f);
+    if (!f)
+        return error_nomem(err, "a model");
+    f->options = *options;
+    lace_status status = open_model(f, input, err);
+    if (status == LACE_OK)
+        status = list_tensors(f, err);
+    if (status == LACE_OK)
+        status = survey_rest(f, err);
+    if (status == LACE_OK)
+        status = fit_advance(f, "reading the text", 0, err);
+    if (status == LACE_OK)
+        status = trial_create(f->w, f->tokens.data, f->tokens.size, f->options.n_windows, &f->trial,
+                              err);
+    if (status == LACE_OK)
+        status = measure_all(f, err);
+    if (status != LACE_OK) {
+        fit_free(f);
+        return status;
+    }
+    *out = f;
+    return LACE_OK;
+}
+
+void fit_free(fit *f)
+{
+    if (!f)
+        return;
+    trial_free(f->trial);
+    token_list_deinit(&f->tokens);
+    if (f->w)
+        walk_close(f->w);
+    mem_free(f->times);
+    mem_free(f->tensors);
+    mem_free(f->items);
+    mem_free(f);
+}

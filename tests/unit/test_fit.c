@@ -1,0 +1,198 @@
+/* lace fit: goals that are met, and goals that are refused. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "compress/fit.h"
+#include "program.h"
+#include "tap.h"
+#include "tiny_model.h"
+
+/* What every command here begins with; small, so that a run takes a second. */
+#define FIT  "fit $dir/in.gguf -o $dir/out.gguf --exchanges 2 --windows 2 --calibrate-windows 4 "
+#define TEXT "--calibrate $dir/text "
+
+static bool write_file(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(program_path(name), "wb");
+    bool ok = f && fwrite(data, 1, n, f) == n;
+    return f && fclose(f) == 0 && ok;
+}
+
+static void write_inputs(void)
+{
+    tiny_options o = tiny_options_default();
+    o.n_embd = 256;
+    o.n_ff = 256;
+    o.n_heads = 4;
+    o.n_kv_heads = 2;
+    buf b = tiny_model_bytes(o);
+    char words[8192];
+    for (size_t i = 0; i < sizeof words; i++)
+        words[i] = "the lace is mostly holes and still it holds\n"[(i * i + i / 7) % 44];
+    CHECK(write_file("in.gguf", b.data, b.size) && write_file("text", words, sizeof words));
+    buf_deinit(&b);
+}
+
+static bool has_output(void)
+{
+    return access(program_path("out.gguf"), F_OK) == 0;
+}
+
+static long output_bytes(void)
+{
+    FILE *f = fopen(program_path("out.gguf"), "rb");
+    long n = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+static double number_behind(const char *word)
+{
+    const char *at = strstr(program.out, word);
+    return at ? strtod(at + strlen(word), NULL) : -1;
+}
+
+static bool is_done(void)
+{
+    if (program.code != 0)
+        tap_note("%s", program.err);
+    return program.code == 0;
+}
+
+static void a_size_is_met_and_used(void)
+{
+    static const long sizes[] = {350000, 500000, 800000};
+    double last = 1e9;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        program_run(FIT TEXT "--size %ld", sizes[i]);
+        if (!CHECK(is_done()))
+            return;
+        long n = output_bytes();
+        double kld = number_behind("KLD ");
+        tap_note("%ld of %ld bytes, KLD %g", n, sizes[i], kld);
+        CHECK(n <= sizes[i] && n > sizes[i] * 9 / 10);
+        CHECK(kld > 0 && kld < last);
+        last = kld;
+        program_run("run $dir/out.gguf -p holes -n 4");
+        CHECK(program.code == 0);
+    }
+    unlink(program_path("out.gguf"));
+}
+
+static void a_loss_is_kept_with_fewer_bytes_than_a_smaller_one(void)
+{
+    program_run(FIT TEXT "--loss 0.5 --plain");
+    CHECK(is_done() && number_behind("KLD ") <= 0.5);
+    long strict = output_bytes();
+    program_run(FIT TEXT "--loss 3 --plain");
+    CHECK(is_done() && number_behind("KLD ") <= 3);
+    CHECK(output_bytes() < strict);
+    unlink(program_path("out.gguf"));
+}
+
+static void a_low_speed_leaves_the_largest_types(void)
+{
+    program_run(FIT TEXT "--speed 1 --plain");
+    CHECK(is_done() && strstr(program.out, "types: s8 100 %"));
+    CHECK(number_behind(" (was ") > 0 && strstr(program.out, "tokens a second"));
+    unlink(program_path("out.gguf"));
+}
+
+static void gguf_types_alone_make_a_file_without_own_ones(void)
+{
+    program_run(FIT TEXT "--types gguf --size 600000 --plain");
+    CHECK(is_done() && strstr(program.out, "types: q") && !strstr(program.out, " s3"));
+    program_run("inspect $dir/out.gguf --tensors");
+    CHECK(program.code == 0 && !strstr(program.out, "\ns3 ") && !strstr(program.out, "\ns4 "));
+    unlink(program_path("out.gguf"));
+}
+
+static void a_goal_that_cannot_be_met_is_refused_with_numbers(void)
+{
+    program_run(FIT TEXT "--size 100000");
+    program_check_error("--size 100000 cannot be met: the smallest types make a file of 2");
+    CHECK(!has_output());
+    program_run(FIT TEXT "--speed 100000000");
+    program_check_error("cannot be met: the fastest types give ");
+    CHECK(!has_output());
+    program_run(FIT TEXT "--loss 1e-9 --plain");
+    program_check_error("--loss 1e-09 cannot be met: with the largest types the KLD is 0.");
+    CHECK(!has_output());
+}
+
+static void the_curve_has_gguf_types_on_the_same_axes(void)
+{
+    program_run(FIT TEXT "--size 500000 --plain --curve $dir/c.svg");
+    CHECK(is_done());
+    static const char *const names[] = {"q2_k", "q4_0", "q6_k", "q8_0", "written", "fit"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!CHECK(strstr(program.out, names[i])))
+            tap_note("%s is missing", names[i]);
+    FILE *f = fopen(program_path("c.svg"), "rb");
+    static char svg[1 << 16];
+    size_t n = f ? fread(svg, 1, sizeof svg - 1, f) : 0;
+    if (f)
+        fclose(f);
+    CHECK(n > 4000 && strncmp(svg, "<svg ", 5) == 0 && strcmp(svg + n - 7, "</svg>\n") == 0);
+    CHECK(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">q4_k_m</text>"));
+    unlink(program_path("out.gguf"));
+}
+
+static void without_a_text_the_model_writes_one(void)
+{
+    program_run(FIT "--size 500000 --plain");
+    CHECK(is_done() && has_output());
+    char first[256];
+    snprintf(first, sizeof first, "%.255s",
+             strchr(program.out, ':') ? strchr(program.out, ':') : "");
+    *strstr(first, ", perplexity") = 0;
+    unlink(program_path("out.gguf"));
+    program_run(FIT "--size 500000 --plain");
+    if (!CHECK(strstr(program.out, first))) /* the same each time */
+        tap_note("%s, not %s", program.out, first);
+    unlink(program_path("out.gguf"));
+}
+
+static void mistakes_are_named(void)
+{
+    program_run("fit");
+    program_check_error("MODEL is missing");
+    program_run("fit $dir/in.gguf --size 1M");
+    program_check_error("-o OUT is missing");
+    program_run("fit $dir/in.gguf -o $dir/out.gguf");
+    program_check_error("one goal: --size, --speed or --loss");
+    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --loss 0.1");
+    program_check_error("one goal");
+    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1.5");
+    program_check_error("expected bytes, like 1500000, 600M or 2.5GB");
+    program_run("fit $dir/none.gguf -o $dir/out.gguf --size 1M");
+    program_check_error("none.gguf");
+    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --calibrate $dir/none");
+    program_check_error("none");
+    program_run("quantize $dir/in.gguf $dir/small.gguf q4_0");
+    CHECK(program.code == 0);
+    program_run("fit $dir/small.gguf -o $dir/out.gguf --size 1M " TEXT);
+    program_check_error(" already; fitting starts from f16, bf16 or f32");
+    CHECK(!has_output());
+}
+
+int main(void)
+{
+    if (!program_begin())
+        return 1;
+    write_inputs();
+    CASE(a_size_is_met_and_used);
+    CASE(a_loss_is_kept_with_fewer_bytes_than_a_smaller_one);
+    CASE(a_low_speed_leaves_the_largest_types);
+    CASE(gguf_types_alone_make_a_file_without_own_ones);
+    CASE(a_goal_that_cannot_be_met_is_refused_with_numbers);
+    CASE(the_curve_has_gguf_types_on_the_same_axes);
+    CASE(without_a_text_the_model_writes_one);
+    CASE(mistakes_are_named);
+    program_end();
+    return tap_end();
+}
