@@ -50,8 +50,9 @@ static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(fit_args, file), .value = "TEXT",
      .help = "held-out text on which the loss is measured (default: the end of the other text)"},
     {.kind = ARG_HEADING, .help = "Work"},
-    {"types", 0, ARG_CHOICE, offsetof(fit_args, family), .value = "lace|gguf|all",
-     .help = "to choose from (default lace); files of gguf are read by llama.cpp too"},
+    {"types", 0, ARG_CHOICE, offsetof(fit_args, family), .value = "lace|quick|gguf|all",
+     .help = "to choose from: lace (default): s2 to s8, t2 to t5; quick: s2 to s8; files of "
+             "gguf are read by llama.cpp too"},
     {"calibrate-windows", 0, ARG_INT, offsetof(fit_args, n_calibrate), .low = 1,
      .high = INT32_MAX, .value = "N", .help = "of 512 tokens, for error feedback (default 64)"},
     {"plain", 0, ARG_FLAG, offsetof(fit_args, is_plain),
@@ -247,11 +248,11 @@ static lace_status refuse_speed(work *k, lace_error *err)
                      (double)k->a->speed, speed_of(k, least), speed_of(k, k->f->original_us));
 }
 
-static lace_status refuse_loss(work *k, double least, lace_error *err)
+static lace_status refuse_loss(work *k, double kld, bool is_largest, lace_error *err)
 {
-    return error_set(err, LACE_E_LIMIT,
-                     "--loss %g cannot be met: with the largest types the KLD is %.6f",
-                     (double)k->a->loss, least);
+    return error_set(err, LACE_E_LIMIT, "--loss %g cannot be met: %s the KLD is %.6f",
+                     (double)k->a->loss,
+                     is_largest ? "with the largest types" : "after several tries", kld);
 }
 
 /* Types for a budget, and exchanges. */
@@ -302,16 +303,18 @@ static lace_status meet_speed(work *k, buf *made, verdict *v, lace_error *err)
 static lace_status meet_loss(work *k, buf *made, verdict *v, lace_error *err)
 {
     double wanted = (double)k->a->loss, ratio = 1;
-    bool has_one = false;
+    bool has_one = false, is_largest = false;
     buf next;
     lace_status status = LACE_OK;
     buf_init(&next, SIZE_MAX / 2);
     for (int round = 0; round < MAX_ROUNDS && status == LACE_OK; round++) {
         verdict now;
+        is_largest = false;
         if (!fit_allocate_loss(k->f, wanted / ratio)) {
             double least, most;
             fit_range(k->f, FIT_BYTES, &least, &most);
             fit_allocate(k->f, FIT_BYTES, most);
+            is_largest = true;
         }
         fit_point p = fit_now(k->f);
         status = make(k, &next, err);
@@ -329,14 +332,14 @@ static lace_status meet_loss(work *k, buf *made, verdict *v, lace_error *err)
         } else if (!has_one) {
             *v = now;
         }
-        if (kld <= wanted && kld >= 0.93 * wanted)
+        if ((kld <= wanted && kld >= 0.93 * wanted) || (is_largest && kld > wanted))
             break;
         /* A little below the goal, so that the next one keeps it. */
-        ratio = kld / p.kld * 1.02;
+        ratio = kld / p.kld * (kld <= wanted ? 1.02 : 1.1);
     }
     buf_deinit(&next);
     if (status == LACE_OK && !has_one)
-        return refuse_loss(k, v->quality.kld.mean, err);
+        return refuse_loss(k, v->quality.kld.mean, is_largest, err);
     return status;
 }
 

@@ -36,10 +36,11 @@ typedef struct fit_point {
     double kld;       /* the sum of the tensors' */
 } fit_point;
 
-typedef enum fit_family { FIT_LACE, FIT_GGUF, FIT_ALL } fit_family;
+/* Types to choose from: all of lace's own, those of them that are made quickly, GGUF's, all. */
+typedef enum fit_family { FIT_LACE, FIT_QUICK, FIT_GGUF, FIT_ALL } fit_family;
 
 typedef struct fit_options {
-    fit_family family;            /* types to choose from: lace's own (default), GGUF's, or both */
+    fit_family family;            /* default FIT_LACE */
     const char *text;             /* required: on which divergence is measured */
     size_t n_text;                /* bytes */
     int32_t n_context;            /* tokens of a window; default 512 */

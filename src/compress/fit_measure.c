@@ -15,9 +15,13 @@ static const struct candidate {
     dtype type;
     fit_family family;
 } candidates[] = {
-    {DTYPE_S2, FIT_LACE},   {DTYPE_S3, FIT_LACE},   {DTYPE_S4, FIT_LACE},   {DTYPE_S5, FIT_LACE},
-    {DTYPE_S6, FIT_LACE},   {DTYPE_S8, FIT_LACE},   {DTYPE_Q2_K, FIT_GGUF}, {DTYPE_Q3_K, FIT_GGUF},
-    {DTYPE_Q4_K, FIT_GGUF}, {DTYPE_Q5_K, FIT_GGUF}, {DTYPE_Q6_K, FIT_GGUF}, {DTYPE_Q8_0, FIT_GGUF},
+    /* clang-format off */
+    {DTYPE_S2, FIT_QUICK}, {DTYPE_S3, FIT_QUICK}, {DTYPE_S4, FIT_QUICK}, {DTYPE_S5, FIT_QUICK},
+    {DTYPE_S6, FIT_QUICK}, {DTYPE_S8, FIT_QUICK},
+    {DTYPE_T2, FIT_LACE}, {DTYPE_T3, FIT_LACE}, {DTYPE_T4, FIT_LACE}, {DTYPE_T5, FIT_LACE},
+    {DTYPE_Q2_K, FIT_GGUF}, {DTYPE_Q3_K, FIT_GGUF}, {DTYPE_Q4_K, FIT_GGUF},
+    {DTYPE_Q5_K, FIT_GGUF}, {DTYPE_Q6_K, FIT_GGUF}, {DTYPE_Q8_0, FIT_GGUF},
+    /* clang-format on */
 };
 
 /* Where rows are no whole blocks of these. */
@@ -142,7 +146,8 @@ static void list_choices(const fit *f, fit_tensor *t)
     fit_family family = f->options.family;
     t->n = 0;
     for (size_t i = 0; i < N_CANDIDATES; i++)
-        if (family == FIT_ALL || candidates[i].family == family)
+        if (family == FIT_ALL || candidates[i].family == family ||
+            (family == FIT_LACE && candidates[i].family == FIT_QUICK))
             add_choice(t, candidates[i].type);
     bool has_none = t->n == 0;
     for (size_t i = 0; has_none && i < sizeof small_types / sizeof *small_types; i++)

@@ -11,8 +11,9 @@
 #include "tiny_model.h"
 
 /* What every command here begins with; small, so that a run takes a second. */
-#define FIT  "fit $dir/in.gguf -o $dir/out.gguf --exchanges 2 --windows 2 --calibrate-windows 4 "
-#define TEXT "--calibrate $dir/text "
+#define START "fit $dir/in.gguf -o $dir/out.gguf --exchanges 1 --windows 1 --calibrate-windows 4 "
+#define FIT   START "--types quick "
+#define TEXT  "--calibrate $dir/text "
 
 static bool write_file(const char *name, const void *data, size_t n)
 {
@@ -104,10 +105,17 @@ static void a_low_speed_leaves_the_largest_types(void)
 
 static void gguf_types_alone_make_a_file_without_own_ones(void)
 {
-    program_run(FIT TEXT "--types gguf --size 600000 --plain");
+    program_run(START TEXT "--types gguf --size 600000 --plain");
     CHECK(is_done() && strstr(program.out, "types: q") && !strstr(program.out, " s3"));
     program_run("inspect $dir/out.gguf --tensors");
     CHECK(program.code == 0 && !strstr(program.out, "\ns3 ") && !strstr(program.out, "\ns4 "));
+    unlink(program_path("out.gguf"));
+}
+
+static void trellis_types_are_among_those_to_choose_from(void)
+{
+    program_run(START TEXT "--size 400000 --plain");
+    CHECK(is_done() && strstr(program.out, "t3 "));
     unlink(program_path("out.gguf"));
 }
 
@@ -189,6 +197,7 @@ int main(void)
     CASE(a_loss_is_kept_with_fewer_bytes_than_a_smaller_one);
     CASE(a_low_speed_leaves_the_largest_types);
     CASE(gguf_types_alone_make_a_file_without_own_ones);
+    CASE(trellis_types_are_among_those_to_choose_from);
     CASE(a_goal_that_cannot_be_met_is_refused_with_numbers);
     CASE(the_curve_has_gguf_types_on_the_same_axes);
     CASE(without_a_text_the_model_writes_one);

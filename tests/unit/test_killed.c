@@ -37,7 +37,7 @@ static const command commands[] = {
       "--accept-loss"}},
     {"a_killed_fit_leaves_all_or_nothing",
      {"fit", "IN", "-o", "OUT", "--size", "700000", "--calibrate", "TEXT", "--plain", "--exchanges",
-      "1", "--windows", "1"}},
+      "1", "--windows", "1", "--types", "quick"}},
     {"a_killed_convert_leaves_all_or_nothing",
      {"convert", "DIR", "-o", "OUT", "--type", "q8_0", "--no-vocab"}},
 };
