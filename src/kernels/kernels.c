@@ -81,6 +81,29 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     }
 }
 
+uint64_t step_shared_bytes(const step *s, int64_t n_context)
+{
+    if (s->op != OP_ATTEND || n_context < 1)
+        return 0;
+    int32_t heads = s->a.attend.n_heads, dim = s->a.attend.kv.head_dim;
+    uint64_t parts = (uint64_t)attend_part_of(n_context - 1) + 1;
+    return attend_counter_bytes(heads) +
+           4 * parts * ATTEND_SPLIT * (uint64_t)heads * (uint64_t)attend_part_floats(dim);
+}
+
+int64_t attend_n_items(const step *s, const batch *b)
+{
+    int64_t n = 0;
+    if (b->n_tokens > ATTEND_SPLIT)
+        return (int64_t)b->n_tokens * s->a.attend.kv.n_heads;
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        int32_t window = s->a.attend.window, last = b->positions[t];
+        int32_t first = window && last + 1 > window ? last + 1 - window : 0;
+        n += attend_part_of(last) - attend_part_of(first) + 1;
+    }
+    return n * s->a.attend.kv.n_heads;
+}
+
 bool matmul_packs(const matmul_impl *impl)
 {
     return impl->packed_bytes || impl->packed_bytes_of;

@@ -73,7 +73,8 @@ typedef struct worker {
     int index, count; /* this one of that many */
     uint8_t *scratch; /* this worker's own, 64-byte aligned */
     uint64_t scratch_bytes;
-    int n_more; /* shares behind this one that are its work too; matrices only */
+    uint8_t *shared; /* of all workers together, for steps that need it; zeros at first */
+    int n_more;      /* shares behind this one that are its work too; matrices only */
 } worker;
 
 /* What changes from one run of a plan to the next. Owned by the session. */
@@ -294,6 +295,15 @@ uint64_t matmul_packed_bytes(const matmul_impl *impl, dtype type, const uint8_t 
 /* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to
  * n_context. */
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context);
+
+/*
+ * Memory that all workers of a step share: results of parts until the last worker joins them. A
+ * step leaves what it counts there as it was before.
+ */
+uint64_t step_shared_bytes(const step *s, int64_t n_context);
+
+/* Into how many items, of about the same size, attention for this batch can be cut. */
+int64_t attend_n_items(const step *s, const batch *b);
 
 /* What a step must move through memory for one run, for traces: weights, cache and activations. */
 uint64_t step_bytes(const step *s, const batch *b);

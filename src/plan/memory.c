@@ -97,14 +97,18 @@ void plan_place(plan *p)
         if (x->offset + x->n_bytes > p->value_bytes)
             p->value_bytes = x->offset + x->n_bytes;
     }
-    p->scratch_bytes = 0;
+    p->scratch_bytes = p->shared_bytes = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
         int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
         uint64_t bytes = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
         if (bytes > p->scratch_bytes)
             p->scratch_bytes = bytes;
+        bytes = step_shared_bytes(&p->steps[i], p->limits.n_context);
+        if (bytes > p->shared_bytes)
+            p->shared_bytes = bytes;
     }
     p->scratch_bytes = (p->scratch_bytes + 4095) & ~(uint64_t)4095;
+    p->shared_bytes = (p->shared_bytes + 4095) & ~(uint64_t)4095;
 }
 
 lace_status plan_finish(plan *p, lace_error *err)
@@ -118,7 +122,7 @@ lace_status plan_finish(plan *p, lace_error *err)
 
 uint64_t plan_memory_bytes(const plan *p)
 {
-    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes +
+    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes + p->shared_bytes +
            (uint64_t)p->n_steps * sizeof(handout);
 }
 
@@ -134,8 +138,8 @@ lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
     p->memory = mem_map(plan_memory_bytes(p));
     if (!p->memory)
         return error_nomem(err, "the plan's values and scratch");
-    p->handouts =
-        (handout *)(p->memory + p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes);
+    p->shared = p->memory + p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes;
+    p->handouts = (handout *)(p->shared + p->shared_bytes);
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
         for (int j = 0; j < STEP_MAX_IN; j++)

@@ -50,7 +50,9 @@ typedef struct plan {
     int32_t logits;         /* the value with the result */
     uint64_t value_bytes;   /* memory of all values */
     uint64_t scratch_bytes; /* of each worker */
-    uint8_t *memory;        /* values, then scratch of each worker, then handouts */
+    uint64_t shared_bytes;  /* of all workers together */
+    uint8_t *memory;        /* values, scratch of each worker, shared, handouts */
+    uint8_t *shared;        /* [shared_bytes] */
     handout *handouts;      /* [n_steps] one for each phase of a run */
 } plan;
 

@@ -75,7 +75,7 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
         n = s->a.moe.down[0].n_rows / PIECE_ROWS;
         break;
     case OP_ATTEND:
-        n = b->n_tokens * s->a.attend.kv.n_heads;
+        n = attend_n_items(s, b);
         break;
     case OP_SOFTCAP:
         n = n_workers;
@@ -123,7 +123,8 @@ static void walk(void *arg, int index, int count)
     const run *r = arg;
     const plan *p = r->p;
     worker w = {.scratch = p->memory + p->value_bytes + (uint64_t)index * p->scratch_bytes,
-                .scratch_bytes = p->scratch_bytes};
+                .scratch_bytes = p->scratch_bytes,
+                .shared = p->shared};
     bool traces = r->trace && index == 0;
     uint64_t before = traces ? clock_ns() : 0;
     for (int32_t begin = r->begin, end; begin < r->end; begin = end) {

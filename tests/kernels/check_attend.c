@@ -31,6 +31,9 @@ static const struct {
     {"first token", 1, {0}, {1}},
     {"decode 63", 1, {63}, {1}},
     {"decode 200", 1, {199}, {1}},
+    {"decode 700, in parts", 1, {699}, {1}},
+    {"draft of two in parts", 1, {510}, {2}},
+    {"decode of six in parts", 6, {5, 300, 255, 256, 511, 600}, {1, 1, 1, 1, 1, 1}},
     {"decode of four", 4, {5, 64, 130, 1}, {1, 1, 1, 1}},
     {"draft of three", 1, {90}, {3}},
     {"prefill 70", 1, {0}, {70}},
@@ -112,6 +115,11 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     s.out[0] = got;
     check_run(fn, &s, &c.b, n_workers, c.n_context);
     check_rows("out", &want, &got, c.b.n_tokens, max_nmse);
+    operand again = check_operand_copy(&got, c.b.n_tokens);
+    s.out[0] = again;
+    check_run(fn, &s, &c.b, n_workers % CHECK_MAX_WORKERS + 1, c.n_context);
+    check_bytes("out, by another number of workers", got.data, again.data,
+                (uint64_t)c.b.n_tokens * got.stride);
 }
 
 /* Positions after a token's own hold NaNs and must not be seen. */

@@ -4,7 +4,7 @@
 
 #include "checkkernels.h"
 
-enum { CACHE_MAX_SEQUENCES = 4, CACHE_MAX_TOKENS = 4096 };
+enum { CACHE_MAX_SEQUENCES = 6, CACHE_MAX_TOKENS = 4096 };
 
 typedef struct cache_shape {
     dtype type;

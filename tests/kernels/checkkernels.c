@@ -176,6 +176,7 @@ typedef struct run_args {
     const batch *b;
     uint8_t *scratch[MAX_THREADS];
     uint64_t scratch_bytes;
+    uint8_t *shared;
 } run_args;
 
 static void run_worker(void *arg, int index, int count)
@@ -184,7 +185,8 @@ static void run_worker(void *arg, int index, int count)
     worker w = {.index = index,
                 .count = count,
                 .scratch = r->scratch[index],
-                .scratch_bytes = r->scratch_bytes};
+                .scratch_bytes = r->scratch_bytes,
+                .shared = r->shared};
     r->fn(r->s, r->b, &w);
 }
 
@@ -197,6 +199,8 @@ static void prepare(run_args *r, kernel_fn fn, const step *s, const batch *b, in
     r->scratch_bytes = step_scratch_bytes(s, b->n_tokens, n_context);
     for (int i = 0; i < n_workers; i++)
         r->scratch[i] = check_alloc(r->scratch_bytes);
+    uint64_t n_shared = step_shared_bytes(s, n_context);
+    r->shared = memset(check_alloc(n_shared), 0, n_shared);
 }
 
 void check_run(kernel_fn fn, const step *s, const batch *b, int n_workers, int64_t n_context)

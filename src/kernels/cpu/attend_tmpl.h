@@ -15,9 +15,9 @@
  * decoded in registers on their way to the sums. With many (prefill) a block is decoded once to
  * floats, the keys transposed, and both products are done by one small matrix kernel.
  *
- * One item is done by one worker; the range of positions is not split, because joining the parts
- * would need a barrier inside of the step. Where there are fewer items than workers, the query
- * heads of a group are split instead.
+ * Items of few rows are summed in parts of the positions (ops.h), which start afresh and are joined
+ * in their order. With few tokens in the batch, parts of one item go to different workers, which
+ * leave what they have in shared memory; the one that finishes the last part joins them all.
  */
 #include <float.h>
 #include <math.h>
@@ -61,6 +61,7 @@ typedef struct tiles {
     float *scores; /* [ATTEND_ROWS, ATTEND_BLOCK] */
     float *k;      /* [head_dim, ATTEND_BLOCK] */
     float *v;      /* [ATTEND_BLOCK, head_dim] */
+    float *part;   /* [ATTEND_ROWS, head_dim] results of one part */
 } tiles;
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
@@ -417,6 +418,8 @@ typedef struct item {
     int n_tokens;
     int32_t head;
     int n_heads;
+    int32_t first, end;            /* positions that it sees */
+    int32_t first_part, last_part; /* of these, if it is done in parts */
 } item;
 
 static int make_queries(const step *s, const batch *b, const item *it, query *q)
@@ -440,18 +443,17 @@ static int make_queries(const step *s, const batch *b, const item *it, query *q)
     return n;
 }
 
-static void attend_item(const step *s, const batch *b, const item *it, const tiles *t)
+/* The positions [first, end), for queries that start afresh or go on. */
+static void attend_positions(const step *s, const batch *b, const item *it, query *q, int n,
+                             int32_t first, int32_t end, const tiles *t)
 {
     const kv_layer *kv = &s->a.attend.kv;
     const int32_t *pages = b->pages[kv->group][it->token];
-    query q[ATTEND_ROWS];
     block two[2], *now = &two[0], *next = &two[1];
-    int n = make_queries(s, b, it, q);
     int32_t head = it->head / (s->a.attend.n_heads / kv->n_heads);
-    int32_t end = q[n - 1].last + 1; /* positions of a run ascend */
-    find_rows(kv, pages, head, q[0].first, end, now);
+    find_rows(kv, pages, head, first, end, now);
     for (;;) {
-        int32_t first = now->first + now->n;
+        first = now->first + now->n;
         now->next = first < end ? next : now;
         if (first < end)
             find_rows(kv, pages, head, first, end, next);
@@ -467,9 +469,116 @@ static void attend_item(const step *s, const batch *b, const item *it, const til
         now = next;
         next = done;
     }
+}
+
+static void divide_by_sums(const query *q, int n, int32_t dim)
+{
     for (int r = 0; r < n; r++)
-        for (int32_t i = 0; i < kv->head_dim; i += VW)
+        for (int32_t i = 0; i < dim; i += VW)
             v_store(q[r].out + i, v_div(v_load(q[r].out + i), v_set(q[r].sum)));
+}
+
+/* ---- Parts ----------------------------------------------------------------------------------- */
+
+/* One part of an item; its results are in q, whose queries start afresh. */
+static void attend_part(const step *s, const batch *b, const item *it, int32_t part, query *q,
+                        int n, const tiles *t)
+{
+    int64_t first = attend_part_begin(part), end = attend_part_begin(part + 1);
+    if (part > it->first_part)
+        for (int r = 0; r < n; r++) { /* sinks are in the first part */
+            q[r].most = -FLT_MAX;
+            q[r].sum = 0;
+        }
+    attend_positions(s, b, it, q, n, first > it->first ? (int32_t)first : it->first,
+                     end < it->end ? (int32_t)end : it->end, t);
+}
+
+/* all = all and the part after it. */
+static void join_part(query *all, const float *out, float most, float sum, int32_t dim)
+{
+    float both = most > all->most ? most : all->most, factors[2 * VW];
+    v_store(factors, v_exp(v_set(all->most - both)));
+    v_store(factors + VW, v_exp(v_set(most - both)));
+    vf a = v_set(factors[0]), p = v_set(factors[VW]);
+    for (int32_t i = 0; i < dim; i += VW)
+        v_store(all->out + i, v_fma(v_load(out + i), p, v_mul(v_load(all->out + i), a)));
+    all->sum = all->sum * factors[0] + sum * factors[VW];
+    all->most = both;
+}
+
+/* Where shared memory has a part of a row: its result, then most and sum. */
+static float *part_slot(const step *s, const worker *w, int32_t part, int64_t token, int32_t head)
+{
+    int32_t heads = s->a.attend.n_heads;
+    float *slots = (float *)(w->shared + attend_counter_bytes(heads));
+    return slots + ((part * ATTEND_SPLIT + token) * heads + head) *
+                       attend_part_floats(s->a.attend.kv.head_dim);
+}
+
+/* One part, while others may be done elsewhere. */
+static void attend_split_part(const step *s, const batch *b, const item *it, int32_t part,
+                              const worker *w, const tiles *t)
+{
+    int32_t dim = s->a.attend.kv.head_dim, n_parts = it->last_part - it->first_part + 1;
+    query q[ATTEND_ROWS];
+    int n = make_queries(s, b, it, q);
+    for (int r = 0; r < n; r++) {
+        q[r].out = part_slot(s, w, part - it->first_part, it->token + r / it->n_heads,
+                             it->head + r % it->n_heads);
+        memset(q[r].out, 0, (size_t)dim * sizeof(float));
+    }
+    attend_part(s, b, it, part, q, n, t);
+    for (int r = 0; r < n; r++) {
+        q[r].out[dim] = q[r].most;
+        q[r].out[dim + 1] = q[r].sum;
+    }
+    _Atomic uint32_t *n_done =
+        (_Atomic uint32_t *)w->shared + it->token * s->a.attend.n_heads + it->head;
+    if (atomic_fetch_add_explicit(n_done, 1, memory_order_acq_rel) + 1 < (uint32_t)n_parts)
+        return;
+    atomic_store_explicit(n_done, 0, memory_order_relaxed);
+    n = make_queries(s, b, it, q);
+    for (int r = 0; r < n; r++) {
+        int64_t token = it->token + r / it->n_heads;
+        int32_t head = it->head + r % it->n_heads;
+        const float *slot = part_slot(s, w, 0, token, head);
+        memcpy(q[r].out, slot, (size_t)dim * sizeof(float));
+        q[r].most = slot[dim];
+        q[r].sum = slot[dim + 1];
+        for (int32_t p = 1; p < n_parts; p++) {
+            slot = part_slot(s, w, p, token, head);
+            join_part(&q[r], slot, slot[dim], slot[dim + 1], dim);
+        }
+    }
+    divide_by_sums(q, n, dim);
+}
+
+/* All parts of an item, one after the other: the same operations as above. */
+static void attend_in_parts(const step *s, const batch *b, const item *it, const tiles *t)
+{
+    int32_t dim = s->a.attend.kv.head_dim;
+    query all[ATTEND_ROWS], q[ATTEND_ROWS];
+    int n = make_queries(s, b, it, all);
+    attend_part(s, b, it, it->first_part, all, n, t);
+    for (int32_t p = it->first_part + 1; p <= it->last_part; p++) {
+        memcpy(q, all, sizeof q);
+        for (int r = 0; r < n; r++)
+            q[r].out = memset(t->part + r * dim, 0, (size_t)dim * sizeof(float));
+        attend_part(s, b, it, p, q, n, t);
+        for (int r = 0; r < n; r++)
+            join_part(&all[r], q[r].out, q[r].most, q[r].sum, dim);
+    }
+    divide_by_sums(all, n, dim);
+}
+
+/* All positions at once. */
+static void attend_whole(const step *s, const batch *b, const item *it, const tiles *t)
+{
+    query q[ATTEND_ROWS];
+    int n = make_queries(s, b, it, q);
+    attend_positions(s, b, it, q, n, it->first, it->end, t);
+    divide_by_sums(q, n, s->a.attend.kv.head_dim);
 }
 
 /* How many tokens from t on, at most `most`, follow each other in one sequence. */
@@ -480,6 +589,35 @@ static int run_length(const batch *b, int32_t group, int64_t t, int most)
            b->positions[t + n] == b->positions[t] + n)
         n++;
     return n;
+}
+
+/* Heads from h on of one key-value head, at most `heads` of them, for a run of tokens. */
+static item make_item(const step *s, const batch *b, int64_t token, int n_tokens, int32_t h,
+                      int heads)
+{
+    int32_t group = s->a.attend.n_heads / s->a.attend.kv.n_heads, window = s->a.attend.window;
+    int32_t seen = b->positions[token] + 1, left = group - h % group;
+    item it = {.token = token, .n_tokens = n_tokens, .head = h};
+    it.n_heads = left < heads ? left : heads;
+    it.first = window && seen > window ? seen - window : 0;
+    it.end = b->positions[token + n_tokens - 1] + 1; /* positions of a run ascend */
+    it.first_part = attend_part_of(it.first);
+    it.last_part = attend_part_of(it.end - 1);
+    return it;
+}
+
+/* How many parts all items have. */
+static int64_t count_parts(const step *s, const batch *b, int heads)
+{
+    int32_t group = s->a.attend.n_heads / s->a.attend.kv.n_heads;
+    int64_t n = 0;
+    for (int64_t t = 0; t < b->n_tokens;) {
+        int n_tokens = run_length(b, s->a.attend.kv.group, t, ATTEND_ROWS / heads);
+        item it = make_item(s, b, t, n_tokens, 0, heads);
+        n += it.last_part - it.first_part + 1;
+        t += n_tokens;
+    }
+    return n * s->a.attend.kv.n_heads * ((group + heads - 1) / heads);
 }
 
 void FN(attend)(const step *s, const batch *b, const worker *w)
@@ -493,22 +631,34 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
     tiles t = {.scores = (float *)w->scratch};
     t.k = t.scores + ATTEND_ROWS * ATTEND_BLOCK;
     t.v = t.k + dim * ATTEND_BLOCK;
+    t.part = t.v + dim * ATTEND_BLOCK;
+    item it;
 
-    int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
-    while (heads > 1 &&
-           (int64_t)b->n_tokens * kv->n_heads * ((group + heads - 1) / heads) < w->count)
-        heads = (heads + 1) / 2;
-    int64_t n_items = 0;
-    item it = {0};
-    /* Items go around: later tokens see more and cost more. */
-    for (; it.token < b->n_tokens; it.token += it.n_tokens) {
-        it.n_tokens = run_length(b, kv->group, it.token, ATTEND_ROWS / heads);
-        for (int32_t head = 0; head < kv->n_heads; head++)
-            for (int32_t h = 0; h < group; h += heads) {
-                it.head = head * group + h;
-                it.n_heads = group - h < heads ? group - h : heads;
-                if (n_items++ % w->count == w->index)
-                    attend_item(s, b, &it, &t);
+    const int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
+    const bool is_split = b->n_tokens <= ATTEND_SPLIT;
+    int64_t n_items = 0, begin = 0, end = INT64_MAX, n_tokens;
+    if (is_split) /* neighbours lie together */
+        pool_share(count_parts(s, b, heads), 1, w->index, w->count, &begin, &end);
+    for (int64_t token = 0; token < b->n_tokens; token += n_tokens) {
+        n_tokens = run_length(b, kv->group, token, ATTEND_ROWS / heads);
+        for (int32_t h = 0; h < s->a.attend.n_heads; h += it.n_heads) {
+            it = make_item(s, b, token, (int)n_tokens, h, heads);
+            if (is_split && it.last_part > it.first_part) {
+                for (int32_t p = it.first_part; p <= it.last_part; p++, n_items++)
+                    if (begin <= n_items && n_items < end)
+                        attend_split_part(s, b, &it, p, w, &t);
+                continue;
             }
+            /* Items of larger batches go around: later tokens see more and cost more. */
+            bool is_mine =
+                is_split ? begin <= n_items && n_items < end : n_items % w->count == w->index;
+            n_items++;
+            if (!is_mine)
+                continue;
+            if (is_split || it.n_tokens * it.n_heads < MANY_ROWS)
+                attend_in_parts(s, b, &it, &t);
+            else
+                attend_whole(s, b, &it, &t);
+        }
     }
 }
