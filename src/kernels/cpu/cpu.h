@@ -33,6 +33,16 @@ void ops_init_neon(kernel_table *table);
 /* Trellis types, with the same. */
 #define CPU_MATMULS_TRELLIS(X) X(T2, lace_t2) X(T3, lace_t3) X(T4, lace_t4) X(T5, lace_t5)
 
+/* Types that pack_iq.c packs anew; several share a form. */
+#define CPU_MATMULS_IQ(X)                                                                          \
+    X(IQ3_XXS, iq3_xxs)                                                                            \
+    X(IQ3_S, iq3_s)                                                                                \
+    X(IQ2_XXS, iq2)                                                                                \
+    X(IQ2_XS, iq2)                                                                                 \
+    X(IQ2_S, iq2)                                                                                  \
+    X(IQ1_S, iq1)                                                                                  \
+    X(IQ1_M, iq1) X(TQ1_0, tq2) X(TQ2_0, tq2) X(Q1_0, q2_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)
+
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
 /* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
@@ -54,23 +64,23 @@ extern const matmul_impl matmul_sparse_neon, matmul_sparse_rotated_neon;
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
+CPU_MATMULS_IQ(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_avx512, matmul_##name##_avx2;
 CPU_MATMULS_FLOAT(X)
 #undef X
 extern const matmul_impl matmul_f16_avx512vnni, matmul_bf16_avx512vnni; /* in fixed point */
-extern const matmul_impl matmul_s8_avx512vnni, matmul_s8_avx2vnni, matmul_s8_avx2; /* many types */
 #elif defined(__aarch64__)
 #define X(id, name)                                                                                \
     extern const matmul_impl matmul_##name##_i8mm, matmul_##name##_dotprod, matmul_##name##_neon;
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
+CPU_MATMULS_IQ(X)
 #undef X
 #define X(id, name) extern const matmul_impl matmul_##name##_neon;
 CPU_MATMULS_FLOAT(X)
 #undef X
-extern const matmul_impl matmul_s8_i8mm, matmul_s8_dotprod, matmul_s8_neon;
 #endif
 
 #endif

@@ -92,10 +92,6 @@ FEW(q8_0)
 {
     return few_load(tile + 32 + 64 * i);
 }
-FEW(s8)
-{
-    return few_load(tile + 128 + 64 * i);
-}
 FEW(iq4_nl)
 {
     return few_look_up(iq4_values, OFFSET_iq4_nl,

@@ -3,19 +3,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
-static void use_s8(kernel_table *table, const matmul_impl *impl)
-{
-    for (int type = 0; type < DTYPE_COUNT; type++)
-        if (tiles_is_s8((dtype)type))
-            table->packed[type] = impl;
-}
-
 #define USE_QUANTS(table, level)                                                                   \
     do {                                                                                           \
         CPU_MATMULS_LACE(X)                                                                        \
         CPU_MATMULS_TRELLIS(X)                                                                     \
         CPU_MATMULS_QUANT(X)                                                                       \
-        use_s8(table, &matmul_s8_##level);                                                         \
+        CPU_MATMULS_IQ(X)                                                                          \
     } while (0)
 
 void kernels_init_neon(kernel_table *table)

@@ -3,13 +3,6 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
-static void use_s8(kernel_table *table, const matmul_impl *impl)
-{
-    for (int type = 0; type < DTYPE_COUNT; type++)
-        if (tiles_is_s8((dtype)type))
-            table->packed[type] = impl;
-}
-
 static void use_sparse(kernel_table *table, const matmul_impl *impl, const matmul_impl *rotated)
 {
     table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] = impl;
@@ -26,8 +19,8 @@ void kernels_init_avx2(kernel_table *table)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
+    CPU_MATMULS_IQ(X)
 #undef X
-    use_s8(table, &matmul_s8_avx2);
     use_sparse(table, &matmul_sparse_avx2, &matmul_sparse_rotated_avx2);
     table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx2;
     if (table->level != CPU_AVX2_VNNI) /* not a part of AVX-512 */
@@ -36,8 +29,8 @@ void kernels_init_avx2(kernel_table *table)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
+    CPU_MATMULS_IQ(X)
 #undef X
-    use_s8(table, &matmul_s8_avx2vnni);
 }
 
 void kernels_init_avx512(kernel_table *table)
@@ -55,10 +48,10 @@ void kernels_init_avx512(kernel_table *table)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
+    CPU_MATMULS_IQ(X)
 #undef X
     table->packed[DTYPE_F16] = &matmul_f16_avx512vnni;
     table->packed[DTYPE_BF16] = &matmul_bf16_avx512vnni;
-    use_s8(table, &matmul_s8_avx512vnni);
 }
 
 #else

@@ -125,6 +125,14 @@ ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
                               _mm256_blendv_epi8(y[2], y[3], bit4), bit5);
 }
 
+/* Byte number i of each word, in all four of its bytes. */
+ALWAYS_INLINE vi spread_byte(vi x, const int i)
+{
+    const vi each = _mm256_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0, 0x0c0c0c0c, 0x08080808,
+                                     0x04040404, 0);
+    return _mm256_shuffle_epi8(x, _mm256_add_epi8(each, _mm256_set1_epi8((char)i)));
+}
+
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
 {
     int32_t word;

@@ -159,6 +159,15 @@ ALWAYS_INLINE vi merge(vi a, vi b, int mask)
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xca);
 }
 
+/* Byte number i of each word, in all four of its bytes. */
+ALWAYS_INLINE vi spread_byte(vi x, const int i)
+{
+    const vi each = _mm512_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0, 0x0c0c0c0c, 0x08080808,
+                                     0x04040404, 0, 0x0c0c0c0c, 0x08080808, 0x04040404, 0,
+                                     0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    return _mm512_shuffle_epi8(x, _mm512_add_epi8(each, _mm512_set1_epi8((char)i)));
+}
+
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
 {
     int32_t word;

@@ -137,6 +137,14 @@ ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
     return (vi){vqtbl4q_u8(values, vandq_u8(x.a, low)), vqtbl4q_u8(values, vandq_u8(x.b, low))};
 }
 
+/* Byte number i of each word, in all four of its bytes. */
+ALWAYS_INLINE vi spread_byte(vi x, const int i)
+{
+    static const uint8_t each[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    uint8x16_t at = vaddq_u8(vld1q_u8(each), vdupq_n_u8((uint8_t)i));
+    return (vi){vqtbl1q_u8(x.a, at), vqtbl1q_u8(x.b, at)};
+}
+
 ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
 {
     uint32_t word;

@@ -52,28 +52,42 @@
  *
  * Tiles of one column: F32, F16, BF16: the 16 values.
  *
- * All other types (points of a grid, ternary) are decoded to whole numbers of a byte with a float
- * for each 16 of them, which is exact, 10 bits a value:
+ * Types that name points of a grid or hold digits get a code for each value instead (pack_iq.c).
+ * Where there are odd numbers, a scale is unit * (2 s + 1), with s in 4 bits: in B[i % n] of n, low
+ * or high by i / n. W[k] of a group are its codes: of 4 bits as in Q4_0, of 3 as in S3 (blocks.h),
+ * of 2 four to a byte.
  *
- *     S8      W[8] quants with 128 added, float[16] scale of columns 0-15, float[16] of columns
- * 16-31
+ *     IQ3_*         float[16] units, B[4] odd, W[8][4] codes                           4.25 bits
+ *     IQ2_*         float[16] units, B[8] odd, W[8][3] codes                           3.38
+ *     IQ1_*         float[16] units, B[8] odd, W: bit j of byte e: the e-th eight
+ *                   values of group j have an eighth more, not less, W[8][2] codes     2.5
+ *     TQ1_0, TQ2_0  float[16] units, W[8][2] codes                                     2.13
+ *     Q1_0, Q2_0    32 columns: scale, W[2] codes                                      2.5
+ *     NVFP4         32 columns: scale[2], W[4] codes                                   5
  */
 #ifndef LACE_KERNELS_CPU_TILES_H
 #define LACE_KERNELS_CPU_TILES_H
 
 #include "kernels/kernels.h"
 
-enum { TILE_ROWS = MATMUL_TILE_ROWS, TILE_S8_BYTES = 512 + 2 * 64 };
+enum {
+    TILE_ROWS = MATMUL_TILE_ROWS,
+    TILE_IQ3_BYTES = 64 + 64 + 32 * 64,
+    TILE_IQ2_BYTES = 64 + 128 + 24 * 64,
+    TILE_IQ1_BYTES = 64 + 128 + 64 + 16 * 64,
+    TILE_TQ2_BYTES = 64 + 16 * 64,
+    TILE_Q2_0_BYTES = 32 + 2 * 64,
+    TILE_NVFP4_BYTES = 2 * 32 + 4 * 64
+};
 
 /* matmul_impl's packed_bytes and pack for the types with a layout of their own. */
 uint64_t tiles_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
 void tiles_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                 int64_t row_begin, int64_t row_end, uint8_t *out);
 
-/* The same for the types that become S8. */
-bool tiles_is_s8(dtype type);
-uint64_t tiles_s8_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
-void tiles_s8_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+/* The same for the types that get codes. */
+uint64_t tiles_iq_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
+void tiles_iq_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                    int64_t row_begin, int64_t row_end, uint8_t *out);
 
 #endif

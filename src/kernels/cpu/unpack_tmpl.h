@@ -175,18 +175,6 @@ SCALES(mxfp4)
     s->scale[0] = floats_from_e8m0(load_bytes(tile, part));
 }
 
-/* All types without a layout of their own. */
-TYPE(s8, TILE_S8_BYTES, 1, 1, 2, 0, 128, 255)
-WORDS(s8)
-{
-    bytes_32(tile + 128, part, w);
-}
-SCALES(s8)
-{
-    s->scale[0] = load_floats(tile, part);
-    s->scale[1] = load_floats(tile + 64, part);
-}
-
 /* ---- Tiles of 256 columns -------------------------------------------------------------------- */
 
 /* 6 bits: the number j of 8 scales (first = 0) or mins (first = 4) of Q4_K and Q5_K. */
@@ -465,6 +453,8 @@ WORDS(lace_s8)
 {
     bytes_32(tile + 16 + 512 * j, part, w);
 }
+
+#include "kernels/cpu/unpack_iq_tmpl.h"
 
 #undef LACE_TYPE
 #undef LEVEL

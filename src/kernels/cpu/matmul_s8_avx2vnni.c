@@ -1,7 +1,0 @@
-/* Products with all types that are packed as S8, AVX2 with AVX-VNNI. */
-#include "kernels/cpu/dot_avx2vnni.h"
-
-#define TILE_TYPE          s8
-#define QUANT_PACKED_BYTES tiles_s8_packed_bytes
-#define QUANT_PACK         tiles_s8_pack
-#include "kernels/cpu/matmul_quant_tmpl.h"
