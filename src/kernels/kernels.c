@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "kernels/cpu/matmul_in_place.h"
 #include "kernels/cpu/ops.h"
 #include "tensor/sparse.h"
 
@@ -40,12 +41,20 @@ void kernels_init(kernel_table *table, cpu_level level)
 #endif
 }
 
-static uint64_t matmul_scratch_bytes(const step *s, int64_t n_tokens)
+uint64_t matmul_scratch_bytes(const matmul_impl *impl, dtype type, int64_t n_cols, int64_t n_tokens)
+{
+    if (impl->panels)
+        return matmul_in_place_bytes(impl->panels, type, n_cols) +
+               matmul_scratch_bytes(impl->panels, type, n_cols, n_tokens);
+    return impl->scratch_bytes ? impl->scratch_bytes(n_cols, n_tokens) : 0;
+}
+
+static uint64_t matmul_step_scratch_bytes(const step *s, int64_t n_tokens)
 {
     uint64_t most = 0;
     for (int i = 0; i < s->a.matmul.n_weights; i++) {
         const weight *w = s->a.matmul.weights[i];
-        uint64_t bytes = w->impl->scratch_bytes ? w->impl->scratch_bytes(w->n_cols, n_tokens) : 0;
+        uint64_t bytes = matmul_scratch_bytes(w->impl, w->type, w->n_cols, n_tokens);
         most = bytes > most ? bytes : most;
     }
     return 2 * matmul_block_bytes(n_tokens) + ((most + 63) & ~(uint64_t)63);
@@ -58,7 +67,7 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_MATMUL_ADD:
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU:
-        return matmul_scratch_bytes(s, n_tokens);
+        return matmul_step_scratch_bytes(s, n_tokens);
     case OP_MOE_GLU:
     case OP_MOE_DOWN:
         return moe_scratch_bytes(s, n_tokens);

@@ -110,6 +110,12 @@ struct matmul_impl {
     /* Many tokens: weights and activations are rounded to 13 bits of the largest near them. */
     bool is_fixed_point;
 
+    /*
+     * For blocks that stay in place: who multiplies with them when a few rows at a time have been
+     * packed into scratch. NULL for all others.
+     */
+    const matmul_impl *panels;
+
     /* Size of the packed form; NULL: the file's blocks are used in place, and there is no pack. */
     uint64_t (*packed_bytes)(dtype type, int64_t n_rows, int64_t n_cols);
 
@@ -123,7 +129,7 @@ struct matmul_impl {
     void (*pack)(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                  int64_t row_begin, int64_t row_end, uint8_t *out);
 
-    /* Scratch that `rows` needs for up to n_tokens; NULL: none. */
+    /* Scratch that `rows` needs for up to n_tokens; NULL: none. Ask matmul_scratch_bytes. */
     uint64_t (*scratch_bytes)(int64_t n_cols, int64_t n_tokens);
 
     /*
@@ -291,6 +297,10 @@ void kernels_init(kernel_table *table, cpu_level level);
 bool matmul_packs(const matmul_impl *impl);
 uint64_t matmul_packed_bytes(const matmul_impl *impl, dtype type, const uint8_t *blocks,
                              int64_t n_rows, int64_t n_cols);
+
+/* Scratch that impl->rows needs for a matrix of this type. */
+uint64_t matmul_scratch_bytes(const matmul_impl *impl, dtype type, int64_t n_cols,
+                              int64_t n_tokens);
 
 /* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to
  * n_context. */

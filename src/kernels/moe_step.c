@@ -38,7 +38,7 @@ uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens)
 {
     const weight *w = s->op == OP_MOE_GLU ? s->a.moe.gate : s->a.moe.down;
     uint64_t choices = (uint64_t)n_tokens * (uint64_t)s->a.moe.n_used;
-    uint64_t kernel = w->impl->scratch_bytes ? w->impl->scratch_bytes(w->n_cols, n_tokens) : 0;
+    uint64_t kernel = matmul_scratch_bytes(w->impl, w->type, w->n_cols, n_tokens);
     return round_up(4 * ((uint64_t)s->a.moe.n_experts + 1)) + round_up(4 * choices) +
            round_up((uint64_t)n_tokens * s->in[0].stride) + 2 * block_bytes(n_tokens) +
            round_up(kernel);

@@ -187,8 +187,21 @@ static double multiply_double(const problem *p, float *out, int64_t out_stride)
 
 static uint64_t scratch_bytes(const problem *p)
 {
-    const matmul_impl *impl = p->w.impl;
-    return impl->scratch_bytes ? impl->scratch_bytes(p->w.n_cols, p->n_tokens) : 0;
+    return matmul_scratch_bytes(p->w.impl, p->w.type, p->w.n_cols, p->n_tokens);
+}
+
+/* In place there is the same arithmetic as with packed weights, and so are the results. */
+static void check_in_place(const problem *p, const operand *got)
+{
+    problem packed = *p;
+    packed.w.impl = p->w.impl->panels;
+    pack(&packed);
+    operand want = check_operand_copy(got, p->n_tokens);
+    packed.w.impl->rows(&packed.w, 0, p->w.n_rows, p->x, p->x_stride, p->n_tokens,
+                        (float *)want.data, (int64_t)(want.stride / 4),
+                        check_alloc(scratch_bytes(&packed)));
+    check_bytes("product of packed weights", want.data, got->data,
+                (uint64_t)p->n_tokens * want.stride);
 }
 
 static void check_problem(const problem *p, int n_workers)
@@ -197,13 +210,17 @@ static void check_problem(const problem *p, int n_workers)
     operand want = check_operand(ACT_F32, p->w.n_rows, p->n_tokens);
     operand got = check_operand_copy(&want, p->n_tokens);
     int64_t stride = (int64_t)(want.stride / 4);
-    double squares = multiply_double(p, (float *)want.data, stride);
+    double squares = p->w.impl->panels ? 0 : multiply_double(p, (float *)want.data, stride);
     for (int i = 0; i < n_workers; i++) {
         int64_t begin, end;
         pool_share(p->w.n_rows, MATMUL_TILE_ROWS, i, n_workers, &begin, &end);
         if (begin < end)
             p->w.impl->rows(&p->w, begin, end, p->x, p->x_stride, p->n_tokens,
                             (float *)got.data + begin, stride, check_alloc(scratch_bytes(p)));
+    }
+    if (p->w.impl->panels) {
+        check_in_place(p, &got);
+        return;
     }
     /* Looks at the padding, too, and for NaNs; chance makes few sums smaller than 1e-3 of their
      * terms. */

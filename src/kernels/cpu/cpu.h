@@ -2,7 +2,7 @@
 #ifndef LACE_KERNELS_CPU_CPU_H
 #define LACE_KERNELS_CPU_CPU_H
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/matmul_in_place.h"
 
 /* Everything but matrix products; in ops_init.c. */
 void ops_init_avx2(kernel_table *table);
@@ -44,6 +44,21 @@ void ops_init_neon(kernel_table *table);
     X(IQ1_M, iq1) X(TQ1_0, tq2) X(TQ2_0, tq2) X(Q1_0, q2_0) X(Q2_0, q2_0) X(NVFP4, nvfp4)
 
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
+
+/* One that works in place and packs rows for matmul_TYPE_LEVEL; act_: the activations of both. */
+#define CPU_IN_PLACE(id, type, level, act_, is_fixed)                                              \
+    static const matmul_impl in_place_##id##_##level = {                                           \
+        .name = #type " " #level " in place",                                                      \
+        .act = act_,                                                                               \
+        .is_fixed_point = is_fixed,                                                                \
+        .panels = &matmul_##type##_##level,                                                        \
+        .rows = matmul_in_place_rows,                                                              \
+    };
+
+/* Both into the table. */
+#define CPU_USE(table, id, type, level)                                                            \
+    (table)->packed[DTYPE_##id] = &matmul_##type##_##level;                                        \
+    (table)->in_place[DTYPE_##id] = &in_place_##id##_##level;
 
 /* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
 uint64_t matmul_sparse_packed_bytes(const uint8_t *blocks, int64_t n_rows);

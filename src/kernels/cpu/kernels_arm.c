@@ -3,6 +3,38 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
+/* ---- In place ------------------------------------------------------------------------------- */
+
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_F32, false)
+CPU_MATMULS_FLOAT(X)
+#undef X
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
 #define USE_QUANTS(table, level)                                                                   \
     do {                                                                                           \
         CPU_MATMULS_LACE(X)                                                                        \
@@ -14,20 +46,20 @@
 void kernels_init_neon(kernel_table *table)
 {
     ops_init_neon(table);
-#define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_neon;
+#define X(id, type) CPU_USE(table, id, type, neon) table->exact[DTYPE_##id] = &matmul_##type##_neon;
     CPU_MATMULS_FLOAT(X)
 #undef X
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_neon;
+#define X(id, type) CPU_USE(table, id, type, neon)
     USE_QUANTS(table, neon);
 #undef X
     table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] =
         &matmul_sparse_neon;
     table->packed[DTYPE_M4R] = &matmul_sparse_rotated_neon;
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_dotprod;
+#define X(id, type) CPU_USE(table, id, type, dotprod)
     if (table->level >= CPU_NEON_DOT)
         USE_QUANTS(table, dotprod);
 #undef X
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_i8mm;
+#define X(id, type) CPU_USE(table, id, type, i8mm)
     if (table->level >= CPU_NEON_I8MM)
         USE_QUANTS(table, i8mm);
 #undef X

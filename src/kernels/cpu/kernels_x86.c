@@ -3,6 +3,43 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
+/* ---- In place ------------------------------------------------------------------------------- */
+
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_Q8, false)
+CPU_MATMULS_QUANT(X)
+CPU_MATMULS_IQ(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_ROTATED_Q8, false)
+CPU_MATMULS_LACE(X)
+CPU_MATMULS_TRELLIS(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_F32, false)
+CPU_MATMULS_FLOAT(X)
+#undef X
+#define X(id, type) CPU_IN_PLACE(id, type, avx512, ACT_F32, false)
+CPU_MATMULS_FLOAT(X)
+#undef X
+CPU_IN_PLACE(F16, f16, avx512vnni, ACT_F32, true)
+CPU_IN_PLACE(BF16, bf16, avx512vnni, ACT_F32, true)
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
 static void use_sparse(kernel_table *table, const matmul_impl *impl, const matmul_impl *rotated)
 {
     table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] = impl;
@@ -12,10 +49,10 @@ static void use_sparse(kernel_table *table, const matmul_impl *impl, const matmu
 void kernels_init_avx2(kernel_table *table)
 {
     ops_init_avx2(table);
-#define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx2;
+#define X(id, type) CPU_USE(table, id, type, avx2) table->exact[DTYPE_##id] = &matmul_##type##_avx2;
     CPU_MATMULS_FLOAT(X)
 #undef X
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2;
+#define X(id, type) CPU_USE(table, id, type, avx2)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
@@ -25,7 +62,7 @@ void kernels_init_avx2(kernel_table *table)
     table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx2;
     if (table->level != CPU_AVX2_VNNI) /* not a part of AVX-512 */
         return;
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx2vnni;
+#define X(id, type) CPU_USE(table, id, type, avx2vnni)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
@@ -36,7 +73,8 @@ void kernels_init_avx2(kernel_table *table)
 void kernels_init_avx512(kernel_table *table)
 {
     ops_init_avx512(table);
-#define X(id, type) table->packed[DTYPE_##id] = table->exact[DTYPE_##id] = &matmul_##type##_avx512;
+#define X(id, type)                                                                                \
+    CPU_USE(table, id, type, avx512) table->exact[DTYPE_##id] = &matmul_##type##_avx512;
     CPU_MATMULS_FLOAT(X)
 #undef X
     table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx512;
@@ -44,14 +82,14 @@ void kernels_init_avx512(kernel_table *table)
         return;
     if (cpu_has_vbmi2())
         use_sparse(table, &matmul_sparse_avx512vbmi2, &matmul_sparse_rotated_avx512vbmi2);
-#define X(id, type) table->packed[DTYPE_##id] = &matmul_##type##_avx512vnni;
+#define X(id, type) CPU_USE(table, id, type, avx512vnni)
     CPU_MATMULS_QUANT(X)
     CPU_MATMULS_LACE(X)
     CPU_MATMULS_TRELLIS(X)
     CPU_MATMULS_IQ(X)
 #undef X
-    table->packed[DTYPE_F16] = &matmul_f16_avx512vnni;
-    table->packed[DTYPE_BF16] = &matmul_bf16_avx512vnni;
+    CPU_USE(table, F16, f16, avx512vnni)
+    CPU_USE(table, BF16, bf16, avx512vnni)
 }
 
 #else

@@ -1,4 +1,8 @@
-/* Packing: from the file's blocks to the tiles that tiles.h draws, in portable C. */
+/*
+ * Packing: from the file's blocks to the tiles that tiles.h draws, with vectors of 16 bytes, which
+ * every processor of lace's has. Where a model is used in place, it is done again for every product
+ * (matmul_in_place.c), so it must be about as fast as memory.
+ */
 #include "kernels/cpu/tiles.h"
 
 #include <assert.h>
@@ -106,34 +110,105 @@ static uint32_t gather_bits(uint32_t x)
     return out;
 }
 
-static void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+/* ---- Transpositions -------------------------------------------------------------------------- */
+
+typedef uint8_t bytes16 __attribute__((vector_size(16)));
+typedef uint16_t halves8 __attribute__((vector_size(16)));
+typedef uint32_t words4 __attribute__((vector_size(16)));
+typedef uint64_t longs2 __attribute__((vector_size(16)));
+
+#define LOW_OF(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH_OF(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+
+static words4 load_16(const uint8_t *at)
 {
-    for (int r = 0; r < TILE_ROWS; r++) {
-        const uint8_t *from = rows[r] + f->offset;
-        uint8_t *to = out + 4 * r;
-        for (int u = 0; u < f->n_bytes; u += 4) {
-            uint32_t word;
-            memcpy(&word, from + u, 4);
-            if (f->how == ADD_128)
-                word ^= 0x80808080;
-            else if (f->how == GATHER_BITS)
-                word = gather_bits(word);
-            memcpy(to + u * TILE_ROWS, &word, 4);
+    words4 x;
+    memcpy(&x, at, 16);
+    return x;
+}
+
+/* 16 bytes of each row, at `offset`, become 4 vectors of words, `apart` bytes from each other. */
+static inline void weave_words(const uint8_t *const rows[TILE_ROWS], int offset, uint32_t flips,
+                               uint8_t *out, int64_t apart)
+{
+    const words4 flip = {flips, flips, flips, flips};
+    for (int r = 0; r < TILE_ROWS; r += 4, out += 16) {
+        words4 a = load_16(rows[r] + offset) ^ flip, b = load_16(rows[r + 1] + offset) ^ flip;
+        words4 c = load_16(rows[r + 2] + offset) ^ flip, d = load_16(rows[r + 3] + offset) ^ flip;
+        words4 ac = LOW_OF(a, c), bd = LOW_OF(b, d), AC = HIGH_OF(a, c), BD = HIGH_OF(b, d);
+        words4 x[4] = {LOW_OF(ac, bd), HIGH_OF(ac, bd), LOW_OF(AC, BD), HIGH_OF(AC, BD)};
+        for (int k = 0; k < 4; k++)
+            memcpy(out + k * apart, &x[k], 16);
+    }
+}
+
+/* 8 values of 2 bytes of 8 rows; value k of all rows goes to out + 32 k. */
+static inline void weave_halves(const uint8_t *const rows[8], int64_t offset, uint8_t *out)
+{
+    halves8 x[8], y[8];
+    for (int r = 0; r < 8; r++)
+        memcpy(&x[r], rows[r] + offset, 16);
+    for (int i = 0; i < 4; i++) { /* rows i and i + 4 take turns; three times, and all do */
+        y[2 * i] = __builtin_shufflevector(x[i], x[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+        y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 4; i++) {
+        x[2 * i] = __builtin_shufflevector(y[i], y[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+        x[2 * i + 1] = __builtin_shufflevector(y[i], y[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 4; i++) {
+        y[2 * i] = __builtin_shufflevector(x[i], x[i + 4], 0, 8, 1, 9, 2, 10, 3, 11);
+        y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 4], 4, 12, 5, 13, 6, 14, 7, 15);
+    }
+    for (int k = 0; k < 8; k++)
+        memcpy(out + 32 * k, &y[k], 16);
+}
+
+/* n <= 16 bytes of each row become n vectors of 16 bytes. */
+static void weave_bytes(const uint8_t *const rows[TILE_ROWS], int offset, int n, uint8_t *out)
+{
+    bytes16 x[16] = {{0}}, y[16];
+    for (int r = 0; r < 16; r++)
+        memcpy(&x[r], rows[r] + offset, (size_t)n);
+    for (int turn = 0; turn < 4; turn++) {
+        for (int i = 0; i < 8; i++) {
+            y[2 * i] = __builtin_shufflevector(x[i], x[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5,
+                                               21, 6, 22, 7, 23);
+            y[2 * i + 1] = __builtin_shufflevector(x[i], x[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12,
+                                                   28, 13, 29, 14, 30, 15, 31);
         }
+        memcpy(x, y, sizeof x);
     }
+    memcpy(out, x, (size_t)n * 16);
 }
 
-static void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+/* ---- Fields and blocks ----------------------------------------------------------------------- */
+
+static inline void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
 {
+    uint32_t flips = f->how == ADD_128 ? 0x80808080 : 0;
+    if (f->how != GATHER_BITS) {
+        for (int u = 0; u < f->n_bytes; u += 16)
+            weave_words(rows, f->offset + u, flips, out + u * TILE_ROWS, 4 * TILE_ROWS);
+        return;
+    }
     for (int r = 0; r < TILE_ROWS; r++) {
-        uint8_t *to = out + 4 * r;
-        for (int u = 0; u < f->n_bytes / f->weave; u += 4)
-            for (int i = 0; i < f->weave; i++, to += 4 * TILE_ROWS)
-                memcpy(to, rows[r] + f->parts[i] + u, 4);
+        uint32_t word;
+        memcpy(&word, rows[r] + f->offset, 4);
+        word = gather_bits(word);
+        memcpy(out + 4 * r, &word, 4);
     }
 }
 
-static void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+static inline void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+{
+    for (int u = 0; u < f->n_bytes / f->weave; u += 16)
+        for (int i = 0; i < f->weave; i++)
+            weave_words(rows, f->parts[i] + u, 0, out + (u / 4 * f->weave + i) * 4 * TILE_ROWS,
+                        4 * TILE_ROWS * f->weave);
+}
+
+static inline void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
 {
     switch (f->unit) {
     case 4:
@@ -147,9 +222,7 @@ static void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uin
             memcpy(out + 2 * r, rows[r] + f->offset, 2);
         break;
     default:
-        for (int r = 0; r < TILE_ROWS; r++)
-            for (int u = 0; u < f->n_bytes; u++)
-                out[u * TILE_ROWS + r] = rows[r][f->offset + u];
+        weave_bytes(rows, f->offset, f->n_bytes, out);
     }
 }
 
@@ -159,7 +232,10 @@ static void pack_blocks(dtype type, const uint8_t *const first[TILE_ROWS], int64
     int block_bytes = dtype_describe(type)->block_bytes;
     const uint8_t *rows[TILE_ROWS];
     memcpy(rows, first, sizeof rows);
+    const uint8_t *after = first[TILE_ROWS - 1] + n_blocks * block_bytes; /* the next panel */
     for (int64_t b = 0; b < n_blocks; b++) {
+        for (int i = 0; i < TILE_ROWS * block_bytes; i += 64, after += 64)
+            __builtin_prefetch(after);
         for (const field *f = layouts[type]; f->unit; f++) {
             pack_field(f, rows, out);
             out += f->n_bytes * TILE_ROWS;
@@ -185,17 +261,22 @@ static void wipe_row(dtype type, int r, int64_t n_tiles, uint8_t *panel)
 static void pack_floats(const uint8_t *const rows[TILE_ROWS], int64_t n_cols, int n_bytes,
                         uint8_t *out)
 {
-    for (int64_t begin = 0; begin < n_cols; begin += 32) {
-        int64_t end = begin + 32 < n_cols ? begin + 32 : n_cols;
-        for (int r = 0; r < TILE_ROWS; r++) {
-            if (n_bytes == 2)
-                for (int64_t k = begin; k < end; k++)
-                    memcpy(out + 2 * (k * TILE_ROWS + r), rows[r] + 2 * k, 2);
-            else
-                for (int64_t k = begin; k < end; k++)
-                    memcpy(out + 4 * (k * TILE_ROWS + r), rows[r] + 4 * k, 4);
+    const int at_once = 16 / n_bytes;
+    int64_t k = 0;
+    for (int64_t end; k + at_once <= n_cols; k = end) {
+        end = (k + 32 < n_cols ? k + 32 : n_cols) / at_once * at_once;
+        if (n_bytes == 2) {
+            for (int r = 0; r < TILE_ROWS; r += 8)
+                for (int64_t i = k; i < end; i += 8)
+                    weave_halves(rows + r, 2 * i, out + 2 * (i * TILE_ROWS + r));
+        } else {
+            for (int64_t i = k; i < end; i += 4)
+                weave_words(rows, (int)(4 * i), 0, out + 4 * i * TILE_ROWS, 4 * TILE_ROWS);
         }
     }
+    for (; k < n_cols; k++)
+        for (int r = 0; r < TILE_ROWS; r++)
+            memcpy(out + n_bytes * (k * TILE_ROWS + r), rows[r] + n_bytes * k, (size_t)n_bytes);
 }
 
 void tiles_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
