@@ -232,7 +232,13 @@ INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uin
             memcpy(out + 2 * r, rows[r] + f->offset, 2);
         break;
     default:
-        weave_bytes(rows, f->offset, f->n_bytes, out);
+        if (f->n_bytes > 4) {
+            weave_bytes(rows, f->offset, f->n_bytes, out);
+            break;
+        }
+        for (int r = 0; r < TILE_ROWS; r++)
+            for (int u = 0; u < f->n_bytes; u++)
+                out[u * TILE_ROWS + r] = rows[r][f->offset + u];
     }
 }
 
@@ -275,7 +281,7 @@ INLINE void pack_blocks(const dtype type, const int block_bytes,
     X(Q6_K)                                                                                        \
     X(IQ4_XS)                                                                                      \
     X(S2)                                                                                          \
-    X(S3) X(S4) X(S5) X(S6) X(S8)
+    X(S3) X(S4) X(S5) X(S6) X(S8) X(T2) X(T3) X(T4) X(T5)
 
 #define X(type)                                                                                    \
     static void pack_blocks_##type(const uint8_t *const first[TILE_ROWS], int64_t n_blocks,        \
