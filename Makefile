@@ -203,7 +203,7 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
 ARM_SRC := $(filter-out %/json_read.c src/kernels/cuda/%,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
-           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c,$(KERNEL_TEST_SRC)) \
+           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
 arm:

@@ -259,15 +259,19 @@ lace_status lace_session_eval(lace_session *session, const lace_item *items, siz
 const float *lace_session_logits(const lace_session *session, size_t k);
 
 /*
- * Append `first`, choose the best token after it, append that, and so on: n tokens are chosen and
- * given to on_token, which returns false to stop. The last one given is not appended, the others
- * are, and no logits are kept. It is what lace_session_eval and a sampler with temperature 0 give,
- * but a GPU works ahead of the caller, and what it computed behind a stop is forgotten. Ends early,
- * with LACE_OK, when the context is full.
+ * Append `first`, choose the token after it, append that, and so on: n tokens are chosen by the
+ * sampler (NULL: always the best) and given to on_token, which returns false to stop. The last one
+ * given is not appended, the others are, and no logits are kept. It is what lace_session_eval,
+ * lace_sampler_sample and lace_sampler_accept give, but a GPU chooses by itself and works ahead of
+ * the caller, and what it computed behind a stop is forgotten: greedy, temperature, top_k up to
+ * 1024, top_p and min_p; with other stages the host chooses. Ends early, with LACE_OK, when the
+ * context is full.
  */
+struct lace_sampler;
 lace_status lace_session_continue(lace_session *session, int32_t sequence, lace_token first,
-                                  int32_t n, bool (*on_token)(void *user, lace_token token),
-                                  void *user, lace_error *err);
+                                  int32_t n, struct lace_sampler *sampler,
+                                  bool (*on_token)(void *user, lace_token token), void *user,
+                                  lace_error *err);
 
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 

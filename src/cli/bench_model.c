@@ -148,7 +148,8 @@ lace_status bench_model_run(bench_model *b, const bench_test *test, uint64_t *ns
         TRY(append_tokens(b, 0, test->n_prompt, err));
     /* One sequence goes on by itself, as a text does; the best token costs what any other does. */
     if (test->n_gen > 0 && test->n_sequences == 1)
-        TRY(lace_session_continue(b->session, 0, random_token(b), test->n_gen, go_on, NULL, err));
+        TRY(lace_session_continue(b->session, 0, random_token(b), test->n_gen, NULL, go_on, NULL,
+                                  err));
     for (int32_t i = 0; i < test->n_gen && test->n_sequences > 1; i++) {
         for (int32_t s = 0; s < test->n_sequences; s++)
             b->items[s] = (lace_item){.token = random_token(b), .sequence = s, .want_logits = true};

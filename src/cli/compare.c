@@ -12,6 +12,7 @@ typedef struct compare_args {
     int32_t n_context;
     int32_t n_windows;
     int32_t n_threads;
+    const char *device;
 } compare_args;
 
 /* clang-format off */
@@ -24,6 +25,7 @@ static const arg_option options[] = {
      .value = "N", .help = "use the first N windows (default 20)"},
     {"threads", 't', ARG_INT, offsetof(compare_args, n_threads), .low = 1,
      .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    CLI_DEVICE_OPTION(compare_args),
 };
 /* clang-format on */
 
@@ -68,6 +70,7 @@ static lace_status add_row(const char *path, lace_model *base, const buf *source
 {
     lace_model *model;
     lace_model_options o = lace_model_options_default();
+    o.device = a->device;
     TRY(cli_open_model(path, &o, &model, err));
     lace_model_info info;
     quality_result r = {0};
@@ -118,6 +121,7 @@ static lace_status compare_models(const positional *words, const buf *source, co
 {
     lace_model *base;
     lace_model_options o = lace_model_options_default();
+    o.device = a->device;
     buf line;
     int width = name_width(words);
     TRY(cli_open_model(words->at[0], &o, &base, err));
@@ -138,7 +142,7 @@ static lace_status compare_models(const positional *words, const buf *source, co
 
 static lace_status compare_run(const verb *v, int argc, char **argv, lace_error *err)
 {
-    compare_args a = {.n_context = 512, .n_windows = 20};
+    compare_args a = {.n_context = 512, .n_windows = 20, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count < 2)

@@ -359,9 +359,12 @@ static lace_status inspect_run(const verb *v, int argc, char **argv, lace_error 
     lace_model_options model_options = lace_model_options_default();
     model_options.device = a.device;
     lace_model *model;
-    if (cli_open_model(path, &model_options, &model, &f.why_not) == LACE_OK)
+    lace_status status = cli_open_model(path, &model_options, &model, &f.why_not);
+    if (status == LACE_OK)
         ask_engine(&f, model, &a);
-    lace_status status = print_findings(&f, &a, err);
+    /* A model that cannot run can be described; on a device that is not there, nothing is asked. */
+    bool is_asked = status == LACE_E_DEVICE || (status == LACE_E_ARG && a.device);
+    status = is_asked ? error_set(err, status, "%s", f.why_not.text) : print_findings(&f, &a, err);
     lace_model_close(model);
     weights_close(files);
     return status;

@@ -23,6 +23,7 @@ typedef struct perplexity_args {
     int32_t output; /* of OUTPUTS */
     bool exact;
     bool mmap;
+    const char *device;
 } perplexity_args;
 
 #define OUTPUTS "text|json"
@@ -46,6 +47,7 @@ static const arg_option options[] = {
      .help = "numbers of the KV cache (default f16)"},
     {"exact", 0, ARG_FLAG, offsetof(perplexity_args, exact),
      .help = "f32 activations for quantized weights too; slow"},
+    CLI_DEVICE_OPTION(perplexity_args),
     {"mmap", 0, ARG_FLAG, offsetof(perplexity_args, mmap),
      .help = "run from the files' own blocks: slower, less memory"},
     {"output", 'o', ARG_CHOICE, offsetof(perplexity_args, output), .value = OUTPUTS,
@@ -128,6 +130,7 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
     lace_model_options o = lace_model_options_default();
     o.use_exact = a->exact;
     o.use_mmap = a->mmap;
+    o.device = a->device;
     TRY(cli_open_model(path, &o, tested, err));
     if (a->against)
         TRY(cli_open_model(a->against, &o, base, err));
@@ -148,7 +151,8 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
 
 static lace_status perplexity_run(const verb *v, int argc, char **argv, lace_error *err)
 {
-    perplexity_args a = {.n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16};
+    perplexity_args a = {
+        .n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (!a.file)

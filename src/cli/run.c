@@ -287,41 +287,83 @@ static lace_status append_token(generation *g, lace_token token, lace_error *err
                          : lace_session_eval(g->session, &item, 1, err);
 }
 
+/* Print a token that was chosen. *goes_on: another one is wanted behind it. */
+static lace_status take_token(generation *g, lace_token token, bool *goes_on, lace_error *err)
+{
+    *goes_on = false;
+    if (lace_token_is_end(g->model, token)) {
+        g->end = "end of text";
+        return LACE_OK;
+    }
+    g->n_generated++;
+    const char *piece;
+    size_t n_bytes;
+    TRY(lace_decoder_push(g->decoder, token, &piece, &n_bytes, err));
+    TRY(print_text(g, piece, n_bytes, err));
+    if (g->form.state) {
+        TRY(lace_grammar_state_accept(g->form.state, token, err));
+        if (lace_grammar_state_is_finished(g->form.state)) {
+            g->end = "grammar complete";
+            return LACE_OK;
+        }
+    }
+    int32_t limit = g->args->n_predict;
+    if (limit >= 0 && g->n_generated >= (size_t)limit)
+        return LACE_OK;
+    if (g->n_prompt + g->n_generated > (size_t)g->n_context) {
+        g->end = "context full";
+        return LACE_OK;
+    }
+    if (cli_stop)
+        return LACE_E_CANCELLED;
+    *goes_on = true;
+    return LACE_OK;
+}
+
+/* Choose from the logits that are there. */
+static lace_status choose_token(generation *g, lace_token *token, lace_error *err)
+{
+    const float *logits;
+    TRY(current_logits(g, &logits, err));
+    TRY(lace_sampler_sample(g->sampler, logits, token, err));
+    lace_sampler_accept(g->sampler, *token);
+    return LACE_OK;
+}
+
+/* Tokens that the session chooses by itself. */
+typedef struct listener {
+    generation *g;
+    lace_status status;
+    lace_error *err;
+} listener;
+
+static bool on_token(void *user, lace_token token)
+{
+    listener *l = user;
+    bool goes_on;
+    l->g->n_steps++;
+    l->status = take_token(l->g, token, &goes_on, l->err);
+    return goes_on;
+}
+
 static lace_status generate(generation *g, lace_error *err)
 {
-    int32_t limit = g->args->n_predict;
-    while (limit < 0 || g->n_generated < (size_t)limit) {
-        if (cli_stop)
-            return LACE_E_CANCELLED;
-        lace_token token;
-        const float *logits;
-        TRY(current_logits(g, &logits, err));
-        TRY(lace_sampler_sample(g->sampler, logits, &token, err));
-        lace_sampler_accept(g->sampler, token);
-        if (lace_token_is_end(g->model, token)) {
-            g->end = "end of text";
-            return LACE_OK;
-        }
-        g->n_generated++;
-        const char *piece;
-        size_t n_bytes;
-        TRY(lace_decoder_push(g->decoder, token, &piece, &n_bytes, err));
-        TRY(print_text(g, piece, n_bytes, err));
-        if (g->form.state) {
-            TRY(lace_grammar_state_accept(g->form.state, token, err));
-            if (lace_grammar_state_is_finished(g->form.state)) {
-                g->end = "grammar complete";
-                return LACE_OK;
-            }
-        }
-        if (g->n_generated == (size_t)limit)
-            break; /* nobody will ask what comes next */
-        if (g->n_prompt + g->n_generated > (size_t)g->n_context) {
-            g->end = "context full";
-            return LACE_OK;
-        }
+    lace_token token;
+    bool goes_on;
+    if (g->args->n_predict == 0)
+        return LACE_OK;
+    TRY(choose_token(g, &token, err));
+    TRY(take_token(g, token, &goes_on, err));
+    if (goes_on && !g->speculator && !g->logits) {
+        listener l = {g, LACE_OK, err};
+        TRY(lace_session_continue(g->session, 0, token, INT32_MAX, g->sampler, on_token, &l, err));
+        return l.status;
+    }
+    while (goes_on) {
         TRY(append_token(g, token, err));
         g->n_steps++;
+        TRY(choose_token(g, &token, err));
+        TRY(take_token(g, token, &goes_on, err));
     }
     return LACE_OK;
 }

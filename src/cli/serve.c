@@ -11,6 +11,7 @@ typedef struct serve_args {
     int32_t n_context, max_running, n_batch, n_threads, kv_type;
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes;
+    const char *device;
 } serve_args;
 
 #define SERVER(member) offsetof(serve_args, server.member)
@@ -32,7 +33,7 @@ static const arg_option options[] = {
     {"allow-origin", 0, ARG_TEXT, SERVER(allowed_origins), .value = "ORIGINS", .help = "web pages of these origins may call; * for all"},
     {.kind = ARG_HEADING, .help = "How much"},
     {"ctx-size", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of each request, prompt and reply (default: the model's)"},
-    {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "for the KV cache of all requests (default: a quarter of memory)"},
+    {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "for the KV cache of all requests (default: a quarter of memory, or most of a GPU)"},
     {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "never use more than this"},
     {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32)"},
@@ -46,6 +47,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "What else"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
+    CLI_DEVICE_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "run from the file's own blocks: slower, less memory"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
 };
@@ -58,6 +60,22 @@ static bool show_progress(void *user, const char *what, double done)
     if (done >= 1)
         progress_end(user);
     return goes_on;
+}
+
+/* Room for the KV cache: on a GPU three quarters of what the model leaves there. */
+static lace_status choose_kv_bytes(const lace_model *model, lace_session_options *o,
+                                   lace_error *err)
+{
+    const uint64_t spare = (uint64_t)512 << 20; /* for loading, and what grows with the context */
+    lace_session_options least = *o;
+    lace_memory need;
+    least.n_context = 256;
+    TRY(lace_session_memory(model, &least, &need, err));
+    o->kv_bytes = server_default_kv_bytes();
+    uint64_t used = need.weights + need.scratch + spare;
+    if (need.available)
+        o->kv_bytes = need.available > used ? (need.available - used) / 4 * 3 : need.kv;
+    return LACE_OK;
 }
 
 /*
@@ -92,11 +110,13 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     serve_args a = {.server = server_options_default(),
                     .max_running = 32,
                     .n_batch = 512,
-                    .kv_type = LACE_KV_F16};
+                    .kv_type = LACE_KV_F16,
+                    .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
+    model_options.device = a.device;
     lace_model *model;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
     progress bar;
@@ -107,12 +127,14 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     session->n_batch = a.n_batch;
     session->n_threads = a.n_threads;
     session->kv_type = (lace_kv_type)a.kv_type;
-    session->kv_bytes = a.kv_memory ? a.kv_memory : server_default_kv_bytes();
+    session->kv_bytes = a.kv_memory;
     session->memory_bytes = a.memory;
     session->on_progress = show_progress;
     session->progress_user = &bar;
     a.server.batcher.use_prefixes = !a.no_prefixes;
-    lace_status status = a.n_context ? LACE_OK : choose_context(model, session, err);
+    lace_status status = a.kv_memory ? LACE_OK : choose_kv_bytes(model, session, err);
+    if (status == LACE_OK && !a.n_context)
+        status = choose_context(model, session, err);
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
     lace_model_close(model);

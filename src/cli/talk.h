@@ -23,7 +23,8 @@ typedef enum talk_mode {
 } talk_mode;
 
 typedef struct talk_options {
-    const char *model; /* NULL: the built-in one */
+    const char *model;  /* NULL: the built-in one */
+    const char *device; /* lace_model_options */
     talk_mode mode;
     lace_sampler_options sampler; /* each answer adds one to the seed */
     int32_t max_tokens;           /* of an answer; -1: as many as the context takes; 0
@@ -31,7 +32,6 @@ typedef struct talk_options {
     int32_t n_context, n_threads;
     lace_kv_type kv_type;
     uint64_t memory_bytes;
-    const char *device;             /* of lace_model_options */
     bool use_mmap, keeps_reasoning; /* the latter: do not split it off the answer */
 } talk_options;
 

@@ -255,33 +255,68 @@ static lace_status give(answer *a, const char *piece, size_t n_bytes, lace_error
     return a->parser ? reply_parser_feed(a->parser, t, err) : a->to.sink(a->to.user, false, t, err);
 }
 
+/* An answer on its way. */
+typedef struct listener {
+    talk *t;
+    answer *a;
+    const volatile int *stop;
+    talk_stats *stats;
+    int32_t length; /* of what the session holds when the next token is asked for */
+    lace_status status;
+    lace_error *err;
+} listener;
+
+static lace_status take_token(listener *l, lace_token token, bool *goes_on)
+{
+    talk *t = l->t;
+    talk_stats *stats = l->stats;
+    int32_t limit = t->options.max_tokens;
+    *goes_on = false;
+    if (lace_token_is_end(t->model, token))
+        return LACE_OK;
+    const char *piece;
+    size_t n_bytes;
+    stats->n_generated++;
+    TRY(lace_decoder_push(l->a->decoder, token, &piece, &n_bytes, l->err));
+    TRY(give(l->a, piece, n_bytes, l->err));
+    if (limit >= 0 && stats->n_generated >= (size_t)limit) {
+        stats->end = "cut";
+    } else if (l->length >= t->n_context) {
+        stats->end = "context full";
+    } else if (!*l->stop) {
+        t->held[l->length++] = token;
+        *goes_on = true;
+    }
+    return LACE_OK;
+}
+
+static bool on_token(void *user, lace_token token)
+{
+    listener *l = user;
+    bool goes_on;
+    l->status = take_token(l, token, &goes_on);
+    return goes_on;
+}
+
 static lace_status generate(talk *t, answer *a, const volatile int *stop, talk_stats *stats,
                             lace_error *err)
 {
-    int32_t limit = t->options.max_tokens;
-    const char *piece;
-    size_t n_bytes;
-    while (!*stop && !stats->end) {
-        lace_item next = {.want_logits = true};
-        TRY(lace_sampler_sample(a->sampler, lace_session_logits(t->session, 0), &next.token, err));
-        lace_sampler_accept(a->sampler, next.token);
-        if (lace_token_is_end(t->model, next.token))
-            break;
-        stats->n_generated++;
-        TRY(lace_decoder_push(a->decoder, next.token, &piece, &n_bytes, err));
-        TRY(give(a, piece, n_bytes, err));
-        int32_t length = lace_session_length(t->session, 0);
-        if (limit >= 0 && stats->n_generated >= (size_t)limit) {
-            stats->end = "cut";
-        } else if (length >= t->n_context) {
-            stats->end = "context full";
-        } else {
-            t->held[length] = next.token;
-            TRY(lace_session_eval(t->session, &next, 1, err));
-        }
+    listener l = {t, a, stop, stats, lace_session_length(t->session, 0), LACE_OK, err};
+    if (!*stop) {
+        lace_token first;
+        bool goes_on;
+        TRY(lace_sampler_sample(a->sampler, lace_session_logits(t->session, 0), &first, err));
+        lace_sampler_accept(a->sampler, first);
+        TRY(take_token(&l, first, &goes_on));
+        if (goes_on)
+            TRY(lace_session_continue(t->session, 0, first, INT32_MAX, a->sampler, on_token, &l,
+                                      err));
+        TRY(l.status);
     }
     if (*stop)
         stats->end = "stopped";
+    const char *piece;
+    size_t n_bytes;
     TRY(lace_decoder_flush(a->decoder, &piece, &n_bytes, err));
     TRY(give(a, piece, n_bytes, err));
     return a->parser ? reply_parser_finish(a->parser, err) : LACE_OK;

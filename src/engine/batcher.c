@@ -35,6 +35,7 @@ struct lace_batcher {
     lace_batcher_options options;
     lace_session *session;
     lace_item *items;              /* [n_batch] */
+    sample_row *rules;             /* [n_sequences] of a batch's outputs; NULL: on the CPU */
     lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
     bool *is_used;                 /* [n_sequences] */
     lace_token *ends;              /* [n_ends] */
@@ -119,7 +120,9 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     b->items = mem_calloc((size_t)o->n_batch, sizeof *b->items);
     b->by_sequence = mem_calloc((size_t)o->n_sequences, sizeof *b->by_sequence);
     b->is_used = mem_calloc((size_t)o->n_sequences, sizeof *b->is_used);
-    if (!b->items || !b->by_sequence || !b->is_used) {
+    if (b->session->on_card)
+        b->rules = mem_calloc((size_t)o->n_sequences, sizeof *b->rules);
+    if (!b->items || !b->by_sequence || !b->is_used || (b->session->on_card && !b->rules)) {
         status = error_nomem(err, "a batcher");
         goto fail;
     }
@@ -149,6 +152,7 @@ void lace_batcher_free(lace_batcher *b)
     lace_session_free(b->session);
     mem_free(b->items);
     mem_free(b->by_sequence);
+    mem_free(b->rules);
     mem_free(b->is_used);
     mem_free(b->ends);
     mem_free(b);
@@ -391,7 +395,8 @@ static void choose_tokens(void *arg, int self, int n_workers)
     lace_batcher *b = arg;
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (g->row >= 0 && g->row % n_workers == self)
-            generation_choose(g, lace_session_logits(b->session, (size_t)g->row));
+            generation_choose(g, session_word(b->session, (size_t)g->row),
+                              lace_session_logits(b->session, (size_t)g->row));
 }
 
 static void note_times(lace_generation *g, uint64_t now)
@@ -436,6 +441,17 @@ static void fail_batch(lace_batcher *b, size_t n_items, lace_status status, cons
     }
 }
 
+/* How the card is to choose, in the order of the batch's outputs. */
+static void set_rules(lace_batcher *b, size_t n_items)
+{
+    size_t n = 0;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        b->by_sequence[g->sequence] = g;
+    for (size_t i = 0; i < n_items; i++)
+        if (b->items[i].want_logits)
+            b->rules[n++] = generation_rule(b->by_sequence[b->items[i].sequence]);
+}
+
 bool lace_batcher_step(lace_batcher *b)
 {
     while (start_next(b))
@@ -444,7 +460,9 @@ bool lace_batcher_step(lace_batcher *b)
     if (n_items == 0)
         return false;
     lace_error err = {0};
-    lace_status status = lace_session_eval(b->session, b->items, n_items, &err);
+    if (b->rules)
+        set_rules(b, n_items);
+    lace_status status = session_eval_choosing(b->session, b->items, n_items, b->rules, &err);
     b->stats.n_steps++;
     if (status != LACE_OK) {
         fail_batch(b, n_items, status, &err);

@@ -56,8 +56,14 @@ lace_status generation_create(const lace_model *lm, const lace_generation_option
                               lace_generation **out, lace_error *err);
 void generation_free(lace_generation *g);
 
-/* Choose the next token and append it; sets what the step brought. Failures are in g->finish. */
-void generation_choose(lace_generation *g, const float *logits);
+/*
+ * Choose the next token and append it; sets what the step brought. Failures are in g->finish. word:
+ * what a card has chosen already (kernels/cuda/sample_params.h), or SAMPLE_REFUSED.
+ */
+void generation_choose(lace_generation *g, int32_t word, const float *logits);
+
+/* The rule by which a card may choose; a temperature below 0 if it may not. */
+sample_row generation_rule(const lace_generation *g);
 
 /* Give the step's piece to the caller. */
 void generation_deliver(lace_generation *g);

@@ -1,13 +1,40 @@
 /*
- * Continuing a sequence with the best tokens: on a GPU the tokens are chosen there and computed
- * ahead of the caller, who may stop at any of them; what was computed for nothing is forgotten.
+ * Continuing a sequence: on a GPU the tokens are chosen there and computed ahead of the caller, who
+ * may stop at any of them; what was computed for nothing is forgotten.
  */
+#include <string.h>
+
 #include "engine/engine.h"
 
 enum {
     AHEAD = 8,  /* tokens that the card may be ahead; more only delays the end */
     CHUNK = 256 /* tokens between two looks at the cache's windows */
 };
+
+/* What is being continued. */
+typedef struct continuation {
+    lace_session *session;
+    int32_t sequence;
+    lace_token token; /* the newest, which is not computed yet */
+    lace_sampler *sampler;
+    bool (*on_token)(void *user, lace_token token);
+    void *user;
+    int32_t n_left;
+    bool goes_on;
+} continuation;
+
+bool session_rule(const lace_sampler *sampler, sample_row *out)
+{
+    sampler_rule rule = {.temperature = 0};
+    if (sampler && (!sampler_describe(sampler, &rule) || rule.top_k > SAMPLE_MAX_TOP_K))
+        return false;
+    *out = (sample_row){.temperature = rule.temperature,
+                        .top_p = rule.top_p,
+                        .min_p = rule.min_p,
+                        .top_k = rule.top_k};
+    memcpy(out->random, rule.random, sizeof out->random);
+    return true;
+}
 
 static lace_token best_of(const float *logits, int32_t n)
 {
@@ -18,45 +45,80 @@ static lace_token best_of(const float *logits, int32_t n)
     return best;
 }
 
-static lace_status continue_by_eval(lace_session *s, int32_t sequence, lace_token token, int32_t n,
-                                    bool (*on_token)(void *user, lace_token token), void *user,
-                                    lace_error *err)
+static void give_token(continuation *c, lace_token token)
 {
-    for (int32_t i = 0; i < n; i++) {
-        lace_item item = {.token = token, .sequence = sequence, .want_logits = true};
-        TRY(lace_session_eval(s, &item, 1, err));
-        token = best_of(lace_session_logits(s, 0), s->model->m->config.n_vocab);
-        if (!on_token(user, token))
-            break;
+    c->token = token;
+    c->n_left--;
+    if (c->sampler)
+        lace_sampler_accept(c->sampler, token);
+    c->goes_on = c->on_token(c->user, token);
+}
+
+/* One token, chosen by the host. */
+static lace_status continue_by_eval(continuation *c, lace_error *err)
+{
+    lace_session *s = c->session;
+    lace_item item = {.token = c->token, .sequence = c->sequence, .want_logits = true};
+    TRY(lace_session_eval(s, &item, 1, err));
+    const float *logits = lace_session_logits(s, 0);
+    lace_token token = 0;
+    if (c->sampler)
+        TRY(lace_sampler_sample(c->sampler, logits, &token, err));
+    else
+        token = best_of(logits, s->model->m->config.n_vocab);
+    give_token(c, token);
+    return LACE_OK;
+}
+
+/* Up to n tokens on the card. *refused: the last of them is left to the host. */
+static lace_status continue_chunk(continuation *c, const sample_row *rule, int32_t n,
+                                  int32_t *n_done, bool *refused, lace_error *err)
+{
+    lace_session *s = c->session;
+    int32_t position = s->kv->sequences[c->sequence].n_tokens, n_queued = 0;
+    TRY(gpu_plan_begin(s->on_card, c->token, position, c->sequence, rule, err));
+    while (*n_done < n && c->goes_on) {
+        for (; n_queued < n && n_queued - *n_done < AHEAD; n_queued++) {
+            const int32_t *pages[KV_MAX_GROUPS];
+            TRY(kv_reserve(s->kv, c->sequence, n_queued + 1, err));
+            for (int32_t g = 0; g < s->kv->n_groups; g++)
+                pages[g] = s->kv->sequences[c->sequence].tables[g];
+            TRY(gpu_plan_ahead(s->on_card, pages, c->sequence, position + n_queued, err));
+        }
+        int32_t word;
+        TRY(gpu_plan_next(s->on_card, &word, err));
+        if (word == SAMPLE_REFUSED) {
+            *refused = true;
+            return LACE_OK;
+        }
+        if (word & SAMPLE_DREW)
+            sampler_skip_draw(c->sampler);
+        ++*n_done;
+        give_token(c, (word & SAMPLE_TOKEN) - 1);
     }
     return LACE_OK;
 }
 
-/* Up to n tokens on the card. *n_done: how many were given to the caller; *token: the last of them.
- */
-static lace_status continue_chunk(lace_session *s, int32_t sequence, int32_t n, lace_token *token,
-                                  bool (*on_token)(void *user, lace_token token), void *user,
-                                  int32_t *n_done, bool *goes_on, lace_error *err)
+static lace_status continue_ahead(continuation *c, lace_error *err)
 {
-    int32_t position = s->kv->sequences[sequence].n_tokens, n_queued = 0;
-    *n_done = 0;
-    TRY(gpu_plan_begin(s->on_card, *token, position, sequence, err));
-    while (*n_done < n && *goes_on) {
-        for (; n_queued < n && n_queued - *n_done < AHEAD; n_queued++) {
-            const int32_t *pages[KV_MAX_GROUPS];
-            TRY(kv_reserve(s->kv, sequence, n_queued + 1, err));
-            for (int32_t g = 0; g < s->kv->n_groups; g++)
-                pages[g] = s->kv->sequences[sequence].tables[g];
-            TRY(gpu_plan_ahead(s->on_card, pages, sequence, position + n_queued, err));
-        }
-        TRY(gpu_plan_next(s->on_card, token, err));
-        ++*n_done;
-        *goes_on = on_token(user, *token);
-    }
-    return LACE_OK;
+    lace_session *s = c->session;
+    sample_row rule;
+    int32_t n_done = 0, n = c->n_left < CHUNK ? c->n_left : CHUNK;
+    int32_t length = lace_session_length(s, c->sequence);
+    bool refused = false;
+    session_rule(c->sampler, &rule);
+    lace_status status =
+        continue_chunk(c, rule.temperature > 0 ? &rule : NULL, n, &n_done, &refused, err);
+    /* What was computed ahead must be over before its pages go to somebody else. */
+    lace_status ended = gpu_plan_wait(s->on_card, status == LACE_OK ? err : NULL);
+    kv_set_length(s->kv, c->sequence, length + n_done);
+    TRY(status);
+    TRY(ended);
+    return refused ? continue_by_eval(c, err) : LACE_OK;
 }
 
 lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token first, int32_t n,
+                                  lace_sampler *sampler,
                                   bool (*on_token)(void *user, lace_token token), void *user,
                                   lace_error *err)
 {
@@ -64,26 +126,23 @@ lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token 
     if (sequence < 0 || sequence >= s->options.n_sequences || first < 0 || first >= n_vocab)
         return error_set(err, LACE_E_ARG, "token %d of sequence %d, expected 0 to %d and 0 to %d",
                          first, sequence, n_vocab - 1, s->options.n_sequences - 1);
-    int32_t length = lace_session_length(s, sequence), room = s->options.n_context - length;
+    int32_t room = s->options.n_context - lace_session_length(s, sequence);
     if (n > 0 && room == 0)
         return error_set(err, LACE_E_CONTEXT, "the context of %d tokens is full",
                          s->options.n_context);
-    n = n < room ? n : room;
     s->n_logits = 0;
-    if (!s->on_card || !gpu_plan_chooses(s->on_card) || s->trace)
-        return continue_by_eval(s, sequence, first, n, on_token, user, err);
-    lace_status status = LACE_OK;
-    bool goes_on = true;
-    while (n > 0 && goes_on && status == LACE_OK) {
-        int32_t n_done;
-        status = continue_chunk(s, sequence, n < CHUNK ? n : CHUNK, &first, on_token, user, &n_done,
-                                &goes_on, err);
-        length += n_done;
-        n -= n_done;
-        /* What was computed ahead must be over before its pages go to somebody else. */
-        lace_status ended = gpu_plan_wait(s->on_card, status == LACE_OK ? err : NULL);
-        status = status != LACE_OK ? status : ended;
-        kv_set_length(s->kv, sequence, length);
-    }
-    return status;
+    continuation c = {.session = s,
+                      .sequence = sequence,
+                      .token = first,
+                      .sampler = sampler,
+                      .on_token = on_token,
+                      .user = user,
+                      .n_left = n < room ? n : room,
+                      .goes_on = true};
+    sample_row rule;
+    bool is_ahead =
+        s->on_card && gpu_plan_chooses(s->on_card) && !s->trace && session_rule(sampler, &rule);
+    while (c.n_left > 0 && c.goes_on)
+        TRY(is_ahead ? continue_ahead(&c, err) : continue_by_eval(&c, err));
+    return LACE_OK;
 }

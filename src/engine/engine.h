@@ -7,6 +7,7 @@
 #include "lace.h"
 #include "model/model.h"
 #include "plan/run_gpu.h"
+#include "sampler/sampler.h"
 #include "tokenizer/tokenizer.h"
 
 struct lace_model {
@@ -55,7 +56,21 @@ struct lace_session {
 
     const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;
+    bool has_words;     /* the card has chosen tokens in the last eval */
     float *kept_logits; /* [n_outputs, n_vocab], for evals of several batches */
 };
+
+/* How the card does what a sampler (NULL: the best) would; false if it cannot. */
+bool session_rule(const lace_sampler *sampler, sample_row *out);
+
+/*
+ * lace_session_eval for those who want tokens and not logits. rules: [outputs], see gpu_plan_run.
+ * On the CPU, and where a card has refused, there are logits only.
+ */
+lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
+                                  const sample_row *rules, lace_error *err);
+
+/* What was chosen for output k of the last eval, as sample_params.h has it, or SAMPLE_REFUSED. */
+int32_t session_word(const lace_session *s, size_t k);
 
 #endif

@@ -328,15 +328,35 @@ static void find_end(lace_generation *g, bool is_end)
         g->finish = LACE_FINISH_LENGTH;
 }
 
-static lace_status choose(lace_generation *g, const float *logits, lace_error *err)
+sample_row generation_rule(const lace_generation *g)
+{
+    sample_row rule;
+    bool is_plain = !g->logits && g->options.n_top < 0 && session_rule(g->sampler, &rule);
+    return is_plain ? rule : (sample_row){.temperature = -1};
+}
+
+static lace_status choose_token(lace_generation *g, int32_t word, const float *logits,
+                                lace_error *err)
+{
+    if (word == SAMPLE_REFUSED) {
+        const float *edited;
+        TRY(edit_logits(g, logits, &edited, err));
+        TRY(lace_sampler_sample(g->sampler, edited, &g->token, err));
+    } else {
+        g->token = (word & SAMPLE_TOKEN) - 1;
+        if (word & SAMPLE_DREW)
+            sampler_skip_draw(g->sampler);
+    }
+    lace_sampler_accept(g->sampler, g->token);
+    if (g->options.n_top >= 0)
+        find_logprobs(g, logits);
+    return LACE_OK;
+}
+
+static lace_status choose(lace_generation *g, int32_t word, const float *logits, lace_error *err)
 {
     const lace_generation_options *o = &g->options;
-    const float *edited;
-    TRY(edit_logits(g, logits, &edited, err));
-    TRY(lace_sampler_sample(g->sampler, edited, &g->token, err));
-    lace_sampler_accept(g->sampler, g->token);
-    if (o->n_top >= 0)
-        find_logprobs(g, logits);
+    TRY(choose_token(g, word, logits, err));
     if (!append_token(g, g->token))
         return error_nomem(err, "tokens");
     g->stats.n_generated++;
@@ -355,13 +375,13 @@ static lace_status choose(lace_generation *g, const float *logits, lace_error *e
     return LACE_OK;
 }
 
-void generation_choose(lace_generation *g, const float *logits)
+void generation_choose(lace_generation *g, int32_t word, const float *logits)
 {
     lace_error err = {0};
     g->token = -1;
     g->logprob = NAN;
     g->n_top = 0;
-    lace_status status = choose(g, logits, &err);
+    lace_status status = choose(g, word, logits, &err);
     if (status != LACE_OK)
         generation_fail(g, status, &err);
 }

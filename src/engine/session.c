@@ -361,11 +361,12 @@ static lace_status undo_eval(lace_session *s, lace_status status)
     return status;
 }
 
-static lace_status run_batch(lace_session *s, const batch *b, lace_error *err)
+static lace_status run_batch(lace_session *s, const batch *b, const sample_row *rules,
+                             lace_error *err)
 {
     plan_trace *trace = session_trace_times(s->trace);
     if (s->on_card)
-        return gpu_plan_run(s->on_card, b, s->sequences, trace, err);
+        return gpu_plan_run(s->on_card, b, s->sequences, rules, trace, err);
     plan_run(s->p, s->workers, b, trace);
     return file_guard_is_broken()
                ? error_set(err, LACE_E_IO,
@@ -374,17 +375,18 @@ static lace_status run_batch(lace_session *s, const batch *b, lace_error *err)
                : LACE_OK;
 }
 
-lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,
-                              lace_error *err)
+lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
+                                  const sample_row *rules, lace_error *err)
 {
     s->n_logits = 0;
+    s->has_words = false;
     TRY(check_items(s, items, n_items, err));
     for (size_t at = 0; at < n_items;) {
         batch b;
         size_t n = fill_batch(s, items + at, n_items - at, &b);
         lace_status status = reserve_batch(s, err);
         if (status == LACE_OK)
-            status = run_batch(s, &b, err);
+            status = run_batch(s, &b, n == n_items ? rules : NULL, err);
         if (status != LACE_OK)
             return undo_eval(s, status);
         session_trace_add(s->trace, s->p, &b);
@@ -393,8 +395,20 @@ lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_
                 kv_set_length(s->kv, i, s->new_lengths[i]);
         at += n;
         collect_logits(s, &b, at == n_items);
+        s->has_words = s->on_card && rules && n == n_items;
     }
     return LACE_OK;
+}
+
+lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,
+                              lace_error *err)
+{
+    return session_eval_choosing(s, items, n_items, NULL, err);
+}
+
+int32_t session_word(const lace_session *s, size_t k)
+{
+    return s->has_words ? gpu_plan_word(s->on_card, (int32_t)k) : SAMPLE_REFUSED;
 }
 
 const float *lace_session_logits(const lace_session *s, size_t k)

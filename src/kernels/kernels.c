@@ -127,8 +127,8 @@ uint64_t matmul_packed_bytes(const matmul_impl *impl, dtype type, const uint8_t 
 
 static uint64_t weight_bytes(const weight *w)
 {
-    /* A packed sparse matrix has a table as the file's. */
-    if (dtype_is_sparse(w->type))
+    /* A packed sparse matrix has a table as the file's; on a GPU it has tiles. */
+    if (dtype_is_sparse(w->type) && w->impl->rows)
         return sparse_packed_bytes(w->data, (w->n_rows + SPARSE_PANEL - 1) / SPARSE_PANEL);
     return matmul_packs(w->impl)
                ? matmul_packed_bytes(w->impl, w->type, w->data, w->n_rows, w->n_cols)

@@ -1,12 +1,11 @@
 /* One token on a GPU: the plan recognized, its kernels launched, recorded and replayed. */
-#define _DEFAULT_SOURCE
 #include "plan/decode_gpu.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "plan/token_ring.h"
 
 /* ---- The form -------------------------------------------------------------------------------- */
 
@@ -135,7 +134,7 @@ static bool match_plan(const plan *p, decode_form *f)
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-enum { N_CLUSTERS = 5, AHEAD = 0, SINGLE = 1 };
+enum { N_CLUSTERS = 5, AHEAD = 0, SINGLE = 1, SAMPLED = 2, N_GRAPHS = 3 };
 
 struct gpu_decode {
     gpu *g;
@@ -150,13 +149,16 @@ struct gpu_decode {
     uint64_t memory_bytes;
     decode_state *state;
     float *residual, *q, *k, *v, *squares[2], *angles[2], *logits;
-    decode_best *best;
+    decode_best *best, *drawn;
+    sample_row *rule;
     decode_vector in, attended, ffn_in, hidden, head_in;
 
     decode_state *state_host; /* pinned */
-    int32_t *ring, *ring_device;
-    int32_t n_taken, n_queued;         /* choices */
-    cuda_graph *graphs[2][N_CLUSTERS]; /* [single, ahead][log2 of the cluster] */
+    sample_row *rule_host;
+    token_ring ring;
+    bool samples;                             /* what is queued ahead is drawn, not the best */
+    int32_t n_queued;                         /* choices */
+    cuda_graph *graphs[N_GRAPHS][N_CLUSTERS]; /* [][log2 of the cluster] */
 };
 
 static uint64_t round_up(uint64_t n)
@@ -199,6 +201,8 @@ static uint64_t lay_out(gpu_decode *d)
             d->form.tables[t] ? cut(&at, m, 4 * (uint64_t)d->form.tables[t]->out[0].width) : NULL;
     d->logits = cut(&at, m, 4 * (uint64_t)d->form.head->out[0].width);
     d->best = cut(&at, m, sizeof *d->best * n_blocks);
+    d->drawn = cut(&at, m, sizeof *d->drawn);
+    d->rule = cut(&at, m, sizeof *d->rule);
     d->in = cut_vector(&at, m, w[0]);
     d->attended = cut_vector(&at, m, l->o->a.matmul.weights[0]);
     d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0]);
@@ -237,10 +241,8 @@ static lace_status prepare(gpu_decode *d, lace_error *err)
     lay_out(d);
     TRY(cuda_fill(d->queue, d->memory, 0, d->memory_bytes, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->state_host, (void **)&d->state_host, NULL, err));
-    TRY(cuda_alloc_host(d->g->device, sizeof *d->ring * DECODE_RING, (void **)&d->ring,
-                        (void **)&d->ring_device, err));
-    memset(d->ring, 0, sizeof *d->ring * DECODE_RING);
-    return LACE_OK;
+    TRY(cuda_alloc_host(d->g->device, sizeof *d->rule_host, (void **)&d->rule_host, NULL, err));
+    return token_ring_create(d->g, &d->ring, err);
 }
 
 lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_batch *tables,
@@ -273,12 +275,13 @@ void gpu_decode_free(gpu_decode *d)
     if (!d)
         return;
     cuda_wait(d->queue, NULL);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < N_GRAPHS; i++)
         for (int c = 0; c < N_CLUSTERS; c++)
             cuda_graph_free(d->graphs[i][c]);
     cuda_free(d->g->device, d->memory);
     cuda_free_host(d->g->device, d->state_host);
-    cuda_free_host(d->g->device, d->ring);
+    cuda_free_host(d->g->device, d->rule_host);
+    token_ring_free(d->g, &d->ring);
     mem_free(d->form.layers);
     mem_free(d);
 }
@@ -354,7 +357,8 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
         stage = stage_bytes(q->kind) > stage ? stage_bytes(q->kind) : stage;
     }
     /* The planes of x are 64 bytes apart. */
-    uint32_t x = ((uint32_t)gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 64 + 127) / 128 * 128;
+    gpu_act act = p->x.act == GPU_ACT_ROTATED ? GPU_ACT_INT : (gpu_act)p->x.act;
+    uint32_t x = ((uint32_t)gpu_act_bytes(act, p->x.k) + 64 + 127) / 128 * 128;
     uint32_t fixed = 1024 + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
     uint32_t most = (uint32_t)d->g->info.max_shared_bytes;
     int32_t n_stages = RING_BYTES / (int32_t)(DECODE_WARPS * stage);
@@ -516,13 +520,15 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
     return launch_product(d, &p, err);
 }
 
-static lace_status launch_begin(gpu_decode *d, bool chooses, lace_error *err)
+/* best: where the token is, in n_best places; NULL: the state has it. */
+static lace_status launch_begin(gpu_decode *d, const decode_best *best, int32_t n_best,
+                                int32_t *ring, lace_error *err)
 {
     const step *e = d->form.embed;
     decode_begin p = {.state = d->state,
-                      .best = chooses ? d->best : NULL,
-                      .n_best = n_blocks_of(d, d->form.head->a.matmul.weights[0]),
-                      .ring = d->ring_device,
+                      .best = best,
+                      .n_best = n_best,
+                      .ring = ring,
                       .table = e->a.embed.table,
                       .row_bytes = row_bytes(e->a.embed.type, e->out[0].width),
                       .type = (int32_t)e->a.embed.type,
@@ -542,6 +548,22 @@ static lace_status launch_begin(gpu_decode *d, bool chooses, lace_error *err)
     cuda_launch l = {.kernel = d->begin, .grid = {1}, .block = {1024}, .overlaps = true};
     void *arguments[] = {&p};
     return cuda_run(d->queue, &l, arguments, err);
+}
+
+/* Choose the token behind this one, and begin it. */
+static lace_status launch_choice(gpu_decode *d, bool samples, lace_error *err)
+{
+    const weight *head = d->form.head->a.matmul.weights[0];
+    if (!samples)
+        return launch_begin(d, d->best, n_blocks_of(d, head), d->ring.device, err);
+    sample_params p = {.logits = d->logits,
+                       .n_vocab = (int32_t)head->n_rows,
+                       .rows = d->rule,
+                       .state = d->state,
+                       .ring = d->ring.device,
+                       .best = d->drawn};
+    TRY(gpu_sample(d->g, d->queue, &p, 1, err));
+    return launch_begin(d, d->drawn, 1, NULL, err);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -565,11 +587,11 @@ static lace_status record(gpu_decode *d, int kind, int log2, lace_error *err)
     if (d->graphs[kind][log2])
         return LACE_OK;
     TRY(cuda_record_begin(d->queue, err));
-    lace_status status = kind == SINGLE ? launch_begin(d, false, err) : LACE_OK;
+    lace_status status = kind == SINGLE ? launch_begin(d, NULL, 0, NULL, err) : LACE_OK;
     if (status == LACE_OK)
         status = launch_layers(d, 1u << log2, err);
-    if (status == LACE_OK && kind == AHEAD)
-        status = launch_begin(d, true, err);
+    if (status == LACE_OK && kind != SINGLE)
+        status = launch_choice(d, kind == SAMPLED, err);
     cuda_graph *graph = NULL;
     lace_status ended = cuda_record_end(d->queue, &graph, status == LACE_OK ? err : NULL);
     if (status == LACE_OK && ended == LACE_OK) {
@@ -602,40 +624,30 @@ const float *gpu_decode_logits(const gpu_decode *d)
 }
 
 lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
-                             lace_error *err)
+                             const sample_row *rule, lace_error *err)
 {
     TRY(cuda_wait(d->queue, err)); /* what was queued ahead and not taken is done, and forgotten */
-    d->n_taken = d->n_queued = 0;
-    memset(d->ring, 0, sizeof *d->ring * DECODE_RING);
+    d->n_queued = 0;
+    d->samples = rule != NULL;
+    token_ring_clear(&d->ring);
+    if (rule) {
+        *d->rule_host = *rule;
+        TRY(cuda_copy_to(d->queue, d->rule, d->rule_host, sizeof *rule, err));
+    }
     TRY(send_state(d, token, position, sequence, err));
-    return launch_begin(d, false, err);
+    return launch_begin(d, NULL, 0, NULL, err);
 }
 
 lace_status gpu_decode_ahead(gpu_decode *d, int32_t position, lace_error *err)
 {
-    int log2 = cluster_for(d, position);
-    if (!d->graphs[AHEAD][log2]) /* nothing else may be recorded */
-        TRY(record(d, AHEAD, log2, err));
-    TRY(cuda_graph_run(d->queue, d->graphs[AHEAD][log2], err));
+    int log2 = cluster_for(d, position), kind = d->samples ? SAMPLED : AHEAD;
+    TRY(record(d, kind, log2, err));
+    TRY(cuda_graph_run(d->queue, d->graphs[kind][log2], err));
     d->n_queued++;
     return LACE_OK;
 }
 
-lace_status gpu_decode_next(gpu_decode *d, int32_t *token, lace_error *err)
+lace_status gpu_decode_next(gpu_decode *d, int32_t *word, lace_error *err)
 {
-    volatile int32_t *slot = &d->ring[d->n_taken % DECODE_RING];
-    /* A kernel that failed would never write: look at the queue now and then. */
-    for (uint64_t n = 1; *slot == 0; n++) {
-        if (n % (1 << 22) == 0) {
-            TRY(cuda_wait(d->queue, err));
-            if (*slot == 0)
-                return error_set(err, LACE_E_DEVICE, "the GPU chose no token");
-        }
-        if (n % 256 == 0)
-            sched_yield();
-    }
-    *token = *slot - 1;
-    *slot = 0;
-    d->n_taken++;
-    return LACE_OK;
+    return token_ring_take(&d->ring, d->queue, word, err);
 }

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/decode_params.h"
 #include "kernels/cuda/gpu.h"
+#include "kernels/cuda/sample_params.h"
 #include "plan/plan.h"
 
 typedef struct gpu_decode gpu_decode;
@@ -29,13 +30,14 @@ lace_status gpu_decode_token(gpu_decode *d, int32_t token, int32_t position, int
 const float *gpu_decode_logits(const gpu_decode *d);
 
 /*
- * Choosing the best token on the card, ahead of the host. Begin with a token that is to be
- * computed; each `ahead` queues the computation of the newest token and the choice of the one
- * behind it; `next` waits for the next choice that was queued.
+ * Choosing tokens on the card, ahead of the host. Begin with a token that is to be computed; each
+ * `ahead` queues the computation of the newest token and the choice of the one behind it, the best
+ * (rule NULL) or by the rule; `next` waits for the next choice that was queued, a word as
+ * sample_params.h has them.
  */
 lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
-                             lace_error *err);
+                             const sample_row *rule, lace_error *err);
 lace_status gpu_decode_ahead(gpu_decode *d, int32_t position, lace_error *err);
-lace_status gpu_decode_next(gpu_decode *d, int32_t *token, lace_error *err);
+lace_status gpu_decode_next(gpu_decode *d, int32_t *word, lace_error *err);
 
 #endif

@@ -9,6 +9,8 @@
 #include "base/mem.h"
 #include "kv/kv.h"
 #include "plan/decode_gpu.h"
+#include "plan/replay_gpu.h"
+#include "plan/token_ring.h"
 
 /* A vector of the model: norm weights, biases, frequencies. Each is uploaded once. */
 typedef struct vector {
@@ -38,8 +40,14 @@ struct gpu_plan {
     int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
 
     gpu_decode *decode; /* NULL: the plan has another form than the common one */
+    gpu_replay *replay; /* then this, unless the plan ends early */
     float *logits;      /* [max_outputs, n_vocab] pinned */
     int32_t n_logits;
+    bool can_sample;
+    sample_row *rules_host, *rules; /* [max_outputs] pinned, and on the card */
+    int32_t *words_host, *words;    /* [max_outputs] what the card chose */
+    const float *last_logits;       /* on the card, of the last run, and a row's floats */
+    int64_t last_stride;
 };
 
 static uint64_t round_up(uint64_t n)
@@ -169,10 +177,17 @@ static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
            (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
 }
 
+/* Rules and words of choices. */
+static uint64_t choice_bytes(const plan *p)
+{
+    uint64_t n = (uint64_t)p->limits.max_outputs;
+    return round_up(n * sizeof(sample_row)) + round_up(n * sizeof(int32_t));
+}
+
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
 {
     return round_up(p->value_bytes) + scratch_bytes(p, o) + vector_bytes(p) +
-           round_up(4 * batch_numbers(p, o)) + gpu_decode_bytes(p, o->g);
+           round_up(4 * batch_numbers(p, o)) + choice_bytes(p) + gpu_decode_bytes(p, o->g);
 }
 
 static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
@@ -200,6 +215,29 @@ static uint64_t logits_bytes(const plan *p)
     return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
 }
 
+/* How single tokens are computed. */
+static lace_status create_decode(gpu_plan *gp, lace_error *err)
+{
+    plan *p = gp->p;
+    if (p->limits.stops_at_hidden)
+        return LACE_OK;
+    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        tables.tables[g] = gp->tables_device[g];
+    gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
+    TRY(gpu_decode_create(p, gp->g, gp->queue, &tables, &gp->decode, err));
+    if (gp->decode)
+        return LACE_OK;
+    gpu_replay_options o = {.p = p,
+                            .g = gp->g,
+                            .queue = gp->queue,
+                            .launchers = &gp->launchers,
+                            .scratch = gp->scratch,
+                            .scratch_bytes = gp->scratch_bytes,
+                            .tables = tables};
+    return gpu_replay_create(&o, &gp->replay, err);
+}
+
 lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err)
 {
     *out = NULL;
@@ -222,6 +260,8 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
              cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
     TRY_GOTO(status, fail,
              cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
     place_steps(gp, o);
     gp->scratch = gp->memory + round_up(p->value_bytes);
     uint8_t *at = gp->scratch + gp->scratch_bytes;
@@ -235,11 +275,13 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
         gp->tables_device[g] = gp->batch_device + table;
     }
     TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
+    uint64_t rules = round_up((uint64_t)p->limits.max_outputs * sizeof(sample_row));
+    gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
+    gp->rules = (sample_row *)at;
+    gp->words = (int32_t *)(at + rules);
+    at += choice_bytes(p);
     TRY_GOTO(status, fail, move_vectors(gp, &at, err));
-    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
-    for (int32_t g = 0; g < gp->n_groups; g++)
-        tables.tables[g] = gp->tables_device[g];
-    TRY_GOTO(status, fail, gpu_decode_create(p, gp->g, gp->queue, &tables, &gp->decode, err));
+    TRY_GOTO(status, fail, create_decode(gp, err));
     TRY_GOTO(status, fail, cuda_wait(o->queue, err));
     *out = gp;
     return LACE_OK;
@@ -255,9 +297,11 @@ void gpu_plan_free(gpu_plan *gp)
         return;
     cuda_wait(gp->queue, NULL);
     gpu_decode_free(gp->decode);
+    gpu_replay_free(gp->replay);
     cuda_free(gp->g->device, gp->memory);
     cuda_free_host(gp->g->device, gp->batch_host);
     cuda_free_host(gp->g->device, gp->logits);
+    cuda_free_host(gp->g->device, gp->rules_host);
     mem_free(gp->vectors);
     mem_free(gp);
 }
@@ -339,37 +383,74 @@ static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *tr
     return LACE_OK;
 }
 
-/* One token by the recorded graph. */
-static lace_status run_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
+/* One token by a recorded graph. */
+static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / KV_PAGE_TOKENS + 1, err));
-    TRY(gpu_decode_token(gp->decode, b->tokens[0], b->positions[0], sequence, err));
-    if (b->n_outputs > 0)
-        TRY(cuda_copy_from(gp->queue, gp->logits, gpu_decode_logits(gp->decode),
-                           4 * (uint64_t)gp->p->values[gp->p->logits].width, err));
-    TRY(cuda_wait(gp->queue, err));
-    gp->n_logits = b->n_outputs;
-    return LACE_OK;
+    if (!gp->decode)
+        return gpu_replay_token(gp->replay, b->tokens[0], b->positions[0], sequence, err);
+    gp->last_logits = gpu_decode_logits(gp->decode);
+    return gpu_decode_token(gp->decode, b->tokens[0], b->positions[0], sequence, err);
 }
 
-lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences, plan_trace *trace,
-                         lace_error *err)
+static lace_status copy_logits(gpu_plan *gp, int32_t row, lace_error *err)
 {
-    gpu_batch on_card;
-    gp->n_logits = 0;
-    if (gp->decode && b->n_tokens == 1 && !trace)
-        return run_token(gp, b, sequences[0], err);
-    TRY(send_batch(gp, b, sequences, &on_card, err));
-    TRY(launch_steps(gp, &on_card, trace, err));
-    const plan_value *v = &gp->p->values[gp->p->logits];
-    uint64_t stride = act_row_bytes(v->format, v->width), row = 4 * (uint64_t)v->width;
-    for (int32_t i = 0; i < b->n_outputs; i++)
-        TRY(cuda_copy_from(gp->queue, (uint8_t *)gp->logits + (uint64_t)i * row,
-                           gp->memory + v->offset + (uint64_t)i * stride, row, err));
+    int64_t width = gp->p->values[gp->p->logits].width;
+    return cuda_copy_from(gp->queue, gp->logits + row * width,
+                          gp->last_logits + row * gp->last_stride, 4 * (uint64_t)width, err);
+}
+
+/* The choices of the rows that have a rule, the logits of the others. */
+static lace_status choose_rows(gpu_plan *gp, int32_t n, const sample_row *rules, lace_error *err)
+{
+    sample_params p = {.logits = gp->last_logits,
+                       .stride = gp->last_stride,
+                       .n_vocab = (int32_t)gp->p->values[gp->p->logits].width,
+                       .rows = gp->rules,
+                       .words = gp->words};
+    memcpy(gp->rules_host, rules, (size_t)n * sizeof *rules);
+    TRY(cuda_copy_to(gp->queue, gp->rules, gp->rules_host, (uint64_t)n * sizeof *rules, err));
+    TRY(gpu_sample(gp->g, gp->queue, &p, n, err));
+    TRY(cuda_copy_from(gp->queue, gp->words_host, gp->words, 4 * (uint64_t)n, err));
     TRY(cuda_wait(gp->queue, err));
+    bool is_copied = false;
+    for (int32_t i = 0; i < n; i++)
+        if (gp->words_host[i] == SAMPLE_REFUSED) {
+            TRY(copy_logits(gp, i, err));
+            is_copied = true;
+        }
+    return is_copied ? cuda_wait(gp->queue, err) : LACE_OK;
+}
+
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
+                         const sample_row *rules, plan_trace *trace, lace_error *err)
+{
+    const plan_value *v = &gp->p->values[gp->p->logits];
+    gp->n_logits = 0;
+    gp->last_logits = (const float *)(gp->memory + v->offset);
+    gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
+    if ((gp->decode || gp->replay) && b->n_tokens == 1 && !trace) {
+        TRY(launch_token(gp, b, sequences[0], err));
+    } else {
+        gpu_batch on_card;
+        TRY(send_batch(gp, b, sequences, &on_card, err));
+        TRY(launch_steps(gp, &on_card, trace, err));
+    }
     gp->n_logits = b->n_outputs;
-    return LACE_OK;
+    if (rules && gp->can_sample && b->n_outputs > 0)
+        return choose_rows(gp, b->n_outputs, rules, err);
+    for (int32_t i = 0; i < b->n_outputs; i++) {
+        gp->words_host[i] = SAMPLE_REFUSED;
+        TRY(copy_logits(gp, i, err));
+    }
+    return cuda_wait(gp->queue, err);
+}
+
+int32_t gpu_plan_word(const gpu_plan *gp, int32_t row)
+{
+    assert(row < gp->n_logits);
+    return gp->words_host[row];
 }
 
 const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
@@ -382,13 +463,14 @@ const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
 
 bool gpu_plan_chooses(const gpu_plan *gp)
 {
-    return gp->decode != NULL;
+    return gp->can_sample && (gp->decode || gp->replay);
 }
 
 lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
-                           lace_error *err)
+                           const sample_row *rule, lace_error *err)
 {
-    return gpu_decode_begin(gp->decode, token, position, sequence, err);
+    return gp->decode ? gpu_decode_begin(gp->decode, token, position, sequence, rule, err)
+                      : gpu_replay_begin(gp->replay, token, position, sequence, rule, err);
 }
 
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
@@ -396,12 +478,14 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, g, sequence, pages[g], position / KV_PAGE_TOKENS + 1, err));
-    return gpu_decode_ahead(gp->decode, position, err);
+    return gp->decode ? gpu_decode_ahead(gp->decode, position, err)
+                      : gpu_replay_ahead(gp->replay, position, err);
 }
 
-lace_status gpu_plan_next(gpu_plan *gp, int32_t *token, lace_error *err)
+lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err)
 {
-    return gpu_decode_next(gp->decode, token, err);
+    return gp->decode ? gpu_decode_next(gp->decode, word, err)
+                      : gpu_replay_next(gp->replay, word, err);
 }
 
 lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err)

@@ -224,7 +224,18 @@ static void stage_dry(lace_sampler *s)
     s->dense = s->penalized;
 }
 
-/* From dense logits to candidates: the k best, or all that are not masked. */
+/* A heap with the worst on top becomes a list with the best first. */
+static void sort_worst_heap(candidate *list, size_t n)
+{
+    for (; n > 1; n--)
+        pop(list, n, is_worse);
+}
+
+/*
+ * From dense logits to candidates: all that are not masked, as they come, or the k best, best
+ * first: an order that does not depend on how they were found, as other devices find them in other
+ * ways.
+ */
 static void stage_top_k(lace_sampler *s)
 {
     size_t k = s->list_capacity;
@@ -236,11 +247,11 @@ static void stage_top_k(lace_sampler *s)
         if (x > -INFINITY)
             list[s->n_list++] = (candidate){.token = token, .logit = x, .key = x};
     }
-    if (token == s->n_vocab)
+    if (k == (size_t)s->n_vocab)
         return;
     /* A heap with the worst on top; among equals the larger token is worse, so ties change nothing.
      */
-    heapify(list, k, is_worse);
+    heapify(list, s->n_list, is_worse);
     for (; token < s->n_vocab; token++) {
         float x = s->dense[token];
         if (x > list[0].logit) {
@@ -248,6 +259,7 @@ static void stage_top_k(lace_sampler *s)
             sift_down(list, k, 0, is_worse);
         }
     }
+    sort_worst_heap(list, s->n_list);
 }
 
 /* Meister et al. 2023: keep the tokens whose surprise is closest to the expected one. */
@@ -519,6 +531,27 @@ void lace_sampler_accept(lace_sampler *s, lace_token token)
     s->recent[s->oldest] = token;
     s->oldest = (s->oldest + 1) % s->options.penalty_last_n;
     s->n_seen[token]++;
+}
+
+/* ---- Other devices --------------------------------------------------------------------------- */
+
+bool sampler_describe(const lace_sampler *s, sampler_rule *out)
+{
+    const lace_sampler_options *o = &s->options;
+    if (has_penalties(o) || has_dry(o) || has_mirostat(o) || has_xtc(o) || has_typical_p(o))
+        return false;
+    bool is_short = s->list_capacity < (size_t)s->n_vocab;
+    *out = (sampler_rule){.temperature = o->temperature,
+                          .top_p = o->top_p,
+                          .min_p = o->min_p,
+                          .top_k = is_random(o) && is_short ? o->top_k : 0};
+    memcpy(out->random, s->random.s, sizeof out->random);
+    return true;
+}
+
+void sampler_skip_draw(lace_sampler *s)
+{
+    random_bits(&s->random);
 }
 
 /* ---- Lifetime -------------------------------------------------------------------------------- */

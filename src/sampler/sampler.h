@@ -23,4 +23,20 @@ typedef struct candidate {
 lace_status sampler_distribution(lace_sampler *sampler, const float *logits, const candidate **out,
                                  size_t *n_out, lace_error *err);
 
+/* ---- Other devices --------------------------------------------------------------------------- */
+
+/* Everything that a plain chain depends on: the cuts, the temperature and the random generator. */
+typedef struct sampler_rule {
+    uint64_t random[4]; /* random_state */
+    float temperature;  /* 0: the best token, no draw */
+    float top_p, min_p;
+    int32_t top_k; /* 0: all */
+} sampler_rule;
+
+/* False if the chain has other stages: penalties, DRY, typical, XTC, mirostat. */
+bool sampler_describe(const lace_sampler *sampler, sampler_rule *out);
+
+/* Somebody else has drawn in place of this sampler: step its generator once. */
+void sampler_skip_draw(lace_sampler *sampler);
+
 #endif

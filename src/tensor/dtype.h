@@ -3,13 +3,7 @@
 #define LACE_TENSOR_DTYPE_H
 
 #include "base/status.h"
-
-typedef enum dtype {
-#define X(id, name, number, n_values, n_bytes) DTYPE_##id,
-#include "tensor/dtype.def"
-#undef X
-    DTYPE_COUNT
-} dtype;
+#include "tensor/dtype_list.h"
 
 /* Numbers of types from DTYPE_OWN on are lace's; files say which version of them they have. */
 enum { DTYPE_OWN = 1000, DTYPE_OWN_VERSION = 1, DTYPE_NOT_GGUF = 1 << 16 };

@@ -280,6 +280,20 @@ void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, i
         unrotate_128(out + col, out + col);
 }
 
+void sparse_row_scales(sparse_kind kind, const uint8_t *panel, int64_t n_cols, int row, float *out)
+{
+    const uint8_t *at = panel;
+    for (int64_t col = 0; col < n_cols; col += SPARSE_TILE) {
+        if (col % SPARSE_GROUP == 0) {
+            *out++ = sparse_scale(at[row]);
+            at += SPARSE_PANEL;
+        }
+        uint64_t n[2];
+        count_values(at, n);
+        at += 8 * 8 + value_bytes(kind, n);
+    }
+}
+
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 static lace_status put(buf *out, const void *data, size_t n_bytes, lace_error *err)

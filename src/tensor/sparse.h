@@ -100,6 +100,9 @@ float sparse_scale(uint8_t scale);
 /* The values of one row of a panel, zeros included: out[n_cols]. */
 void sparse_unpack_row(sparse_kind kind, const uint8_t *panel, int64_t n_cols, int row, float *out);
 
+/* The scales of a row, one for each 128 columns; not of CSR, which has none. */
+void sparse_row_scales(sparse_kind kind, const uint8_t *panel, int64_t n_cols, int row, float *out);
+
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 /* A matrix to be written. For CSR only `values` counts; what is 0 there is left out. */

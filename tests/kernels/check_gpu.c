@@ -225,6 +225,34 @@ void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flop
     cuda_event_free(end);
 }
 
+gpu *check_gpu_card(void)
+{
+    return card;
+}
+
+cuda_queue *check_gpu_queue(void)
+{
+    return queue;
+}
+
+void check_gpu_must(lace_status status)
+{
+    lace_error err = {.text = "a launch was refused"};
+    must(status, &err);
+}
+
+void *check_gpu_copy(const void *host, uint64_t n_bytes)
+{
+    return copy_to_card(host, n_bytes);
+}
+
+void check_gpu_fetch(void *host, const void *device, uint64_t n_bytes)
+{
+    lace_error err;
+    must(cuda_copy_from(queue, host, device, n_bytes, &err), &err);
+    must(cuda_wait(queue, &err), &err);
+}
+
 /* Called by checkkernels after the CPU's levels. False: there is no GPU. */
 bool check_gpu(const kernel_table *ref);
 bool check_gpu(const kernel_table *ref)
@@ -240,6 +268,7 @@ bool check_gpu(const kernel_table *ref)
     check_gpu_matmul(ref);
     check_gpu_moe(ref);
     check_gpu_attend(ref);
+    check_gpu_sample();
     gpu_uploader_free(uploader);
     cuda_queue_free(queue);
     gpu_close(card);

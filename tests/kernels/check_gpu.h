@@ -12,6 +12,14 @@
 void check_gpu_matmul(const kernel_table *ref);
 void check_gpu_moe(const kernel_table *ref);
 void check_gpu_attend(const kernel_table *ref);
+void check_gpu_sample(void);
+
+/* For checks of kernels that are no steps. Failures of the driver end the program. */
+gpu *check_gpu_card(void);
+cuda_queue *check_gpu_queue(void);
+void check_gpu_must(lace_status status);
+void *check_gpu_copy(const void *host, uint64_t n_bytes); /* until gpu_step_release */
+void check_gpu_fetch(void *host, const void *device, uint64_t n_bytes);
 
 /* A step that is prepared on the card. Memory lives until gpu_step_release. */
 typedef struct gpu_step {

@@ -12,10 +12,11 @@
  */
 static const double max_nmse = 1e-6;
 
-static const dtype types[] = {DTYPE_F32,    DTYPE_F16,   DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q5_0,
-                              DTYPE_Q5_1,   DTYPE_Q4_0,  DTYPE_Q4_1, DTYPE_MXFP4, DTYPE_IQ4_NL,
-                              DTYPE_Q4_K,   DTYPE_Q5_K,  DTYPE_Q6_K, DTYPE_Q3_K,  DTYPE_Q2_K,
-                              DTYPE_IQ4_XS, DTYPE_IQ2_XS};
+static const dtype types[] = {DTYPE_F32,    DTYPE_F16,    DTYPE_BF16, DTYPE_Q8_0,  DTYPE_Q5_0,
+                              DTYPE_Q5_1,   DTYPE_Q4_0,   DTYPE_Q4_1, DTYPE_MXFP4, DTYPE_IQ4_NL,
+                              DTYPE_Q4_K,   DTYPE_Q5_K,   DTYPE_Q6_K, DTYPE_Q3_K,  DTYPE_Q2_K,
+                              DTYPE_IQ4_XS, DTYPE_IQ2_XS, DTYPE_S2,   DTYPE_S3,    DTYPE_S4,
+                              DTYPE_S5,     DTYPE_S6,     DTYPE_S8};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
 static weight random_weight(const kernel_table *ref, dtype type, int64_t n_rows, int64_t n_cols,
@@ -265,7 +266,8 @@ static void check_experts(const kernel_table *ref, bool is_down, dtype type, int
 
 void check_gpu_moe(const kernel_table *ref)
 {
-    static const dtype moe_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q4_K, DTYPE_Q8_0, DTYPE_MXFP4};
+    static const dtype moe_types[] = {DTYPE_F32,  DTYPE_F16,   DTYPE_Q4_K,
+                                      DTYPE_Q8_0, DTYPE_MXFP4, DTYPE_S4};
     static const int tokens[] = {1, 2, 7, 40, 150};
     for (size_t i = 0; i < sizeof moe_types / sizeof moe_types[0]; i++) {
         if (!check_begin("gpu_moe", dtype_describe(moe_types[i])->name, ref))

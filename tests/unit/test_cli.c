@@ -552,6 +552,41 @@ static void an_interrupt_keeps_the_text_and_the_statistics(void)
 
 /* ---- inspect --------------------------------------------------------------------------------- */
 
+/* Only where there is none; bench/gpu-check.py has the rest. */
+static void every_verb_with_a_model_says_that_there_is_no_gpu(void)
+{
+    static const char *const commands[] = {
+        "run %s -p x -n 1",
+        "chat %s",
+        "serve %s --port 0",
+        "bench %s -p 4 -n 4 --no-limits",
+        "perplexity %s -f $dir/words.txt",
+        "logits %s --tokens $dir/words.txt -o $dir/logits",
+        "compare %s %s -f $dir/words.txt",
+        "inspect %s",
+    };
+    sh("nvidia-smi -L");
+    if (r.code == 0) {
+        tap_skip("there is a GPU");
+        return;
+    }
+    write_file("words.txt", "1234", 4);
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        char line[512];
+        size_t n = (size_t)snprintf(line, sizeof line, commands[i], MODEL, MODEL);
+        snprintf(line + n, sizeof line - n, " --device cuda");
+        lace(line);
+        if (!CHECK(r.code == 1 && is_one_line(r.err) && strncmp(r.err, "lace: ", 6) == 0))
+            tap_note("%s: %d, %s", line, r.code, r.err);
+        snprintf(line + n, sizeof line - n, " --device card");
+        lace(line);
+        if (!CHECK(r.code == 1 && strstr(r.err, "expected auto, cpu, cuda")))
+            tap_note("%s: %d, %s", line, r.code, r.err);
+    }
+    lace("run -p \"Once\" -n 2 --temp 0 --device auto");
+    CHECK(r.code == 0);
+}
+
 static void inspect_describes_the_built_in_model(void)
 {
     static const char *const parts[] = {"llama",   "4 layers", "4096 tokens", "f16",  "%",
@@ -689,6 +724,7 @@ int main(void)
     CASE(a_file_cut_short_in_use_is_an_error);
     CASE(a_full_disk_is_an_error);
     CASE(an_interrupt_keeps_the_text_and_the_statistics);
+    CASE(every_verb_with_a_model_says_that_there_is_no_gpu);
     CASE(inspect_describes_the_built_in_model);
     CASE(inspect_writes_json);
     CASE(inspect_describes_what_cannot_be_run);

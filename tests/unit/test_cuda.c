@@ -126,7 +126,7 @@ static void continuing_is_evaluating_and_stops_where_told(void)
     for (int stop = 1; stop <= N_TOKENS; stop += 5) {
         heard h = {.stop_at = stop};
         CHECK(lace_session_truncate(session, 0, 0, &err) == LACE_OK);
-        CHECK(lace_session_continue(session, 0, 300, N_TOKENS, hear, &h, &err) == LACE_OK);
+        CHECK(lace_session_continue(session, 0, 300, N_TOKENS, NULL, hear, &h, &err) == LACE_OK);
         CHECK(h.n == stop && memcmp(h.tokens, wanted, (size_t)stop * sizeof *wanted) == 0);
         CHECK(lace_session_length(session, 0) == stop);
         /* The text goes on from there as if nothing had been computed ahead. */
@@ -136,8 +136,60 @@ static void continuing_is_evaluating_and_stops_where_told(void)
             CHECK(best(lace_session_logits(session, 0), info.n_vocab) == wanted[stop]);
     }
     heard h = {.stop_at = N_TOKENS};
-    CHECK(lace_session_continue(session, 1, 300, 4, hear, &h, &err) == LACE_E_ARG);
-    CHECK(lace_session_continue(session, 0, -1, 4, hear, &h, &err) == LACE_E_ARG);
+    CHECK(lace_session_continue(session, 1, 300, 4, NULL, hear, &h, &err) == LACE_E_ARG);
+    CHECK(lace_session_continue(session, 0, -1, 4, NULL, hear, &h, &err) == LACE_E_ARG);
+    lace_session_free(session);
+    lace_model_close(model);
+}
+
+/* Tokens that a session draws by itself are those that a sampler draws from its logits. */
+static void continuing_draws_what_the_sampler_draws(void)
+{
+    lace_error err;
+    lace_model *model = open_tales(getenv("LACE_DEVICE"), &err);
+    if (!model)
+        return;
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    lace_session_options o = lace_session_options_default();
+    o.n_context = 64;
+    o.n_threads = 2;
+    lace_session *session;
+    if (!CHECK(lace_session_create(model, &o, &session, &err) == LACE_OK)) {
+        lace_model_close(model);
+        return;
+    }
+    for (int kind = 0; kind < 4; kind++) {
+        lace_sampler_options so = lace_sampler_options_default();
+        so.seed = 5;
+        so.top_k = kind == 1 ? 0 : 40;
+        so.repeat_penalty = kind == 2 ? 1.3f : 1;
+        so.temperature = kind == 3 ? 0 : 0.8f;
+        lace_sampler *sampler;
+        CHECK(lace_sampler_create(&so, info.n_vocab, &sampler, &err) == LACE_OK);
+        lace_token wanted[N_TOKENS], token = 300;
+        CHECK(lace_session_truncate(session, 0, 0, &err) == LACE_OK);
+        for (int i = 0; i < N_TOKENS; i++) {
+            lace_item item = {.token = token, .want_logits = true};
+            CHECK(lace_session_eval(session, &item, 1, &err) == LACE_OK);
+            CHECK(lace_sampler_sample(sampler, lace_session_logits(session, 0), &token, &err) ==
+                  LACE_OK);
+            lace_sampler_accept(sampler, token);
+            wanted[i] = token;
+        }
+        lace_sampler_free(sampler);
+        /* In two parts: the sampler's state is where the first one stopped. */
+        heard h = {.stop_at = 9};
+        CHECK(lace_sampler_create(&so, info.n_vocab, &sampler, &err) == LACE_OK);
+        CHECK(lace_session_truncate(session, 0, 0, &err) == LACE_OK);
+        CHECK(lace_session_continue(session, 0, 300, N_TOKENS, sampler, hear, &h, &err) == LACE_OK);
+        CHECK(h.n == 9 && lace_session_length(session, 0) == 9);
+        h.stop_at = N_TOKENS;
+        CHECK(lace_session_continue(session, 0, h.tokens[8], N_TOKENS - 9, sampler, hear, &h,
+                                    &err) == LACE_OK);
+        CHECK(h.n == N_TOKENS && memcmp(h.tokens, wanted, sizeof wanted) == 0);
+        lace_sampler_free(sampler);
+    }
     lace_session_free(session);
     lace_model_close(model);
 }
@@ -155,6 +207,7 @@ int main(void)
     CASE(a_missing_card_is_an_error_and_auto_is_not);
     CASE(every_type_of_weights_has_tiles);
     CASE(continuing_is_evaluating_and_stops_where_told);
+    CASE(continuing_draws_what_the_sampler_draws);
     CASE(cards_run);
     return tap_end();
 }

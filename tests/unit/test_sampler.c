@@ -96,6 +96,59 @@ static void top_k_keeps_the_k_best(void)
     check_distribution(o, logits, five, 5);
 }
 
+/* Other devices find the best in other ways: the order in which they are drawn from is fixed. */
+static void top_k_gives_out_the_best_first(void)
+{
+    enum { N = 500, K = 37 };
+    float logits[N];
+    random_state random;
+    random_init(&random, 3);
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)(random_bits(&random) % 100);
+    lace_sampler_options o = plain();
+    o.top_k = K;
+    lace_sampler *s = create(o, N);
+    const candidate *list;
+    size_t n;
+    CHECK(sampler_distribution(s, logits, &list, &n, NULL) == LACE_OK && n == K);
+    for (size_t i = 1; i < n; i++)
+        CHECK(list[i - 1].logit > list[i].logit ||
+              (list[i - 1].logit == list[i].logit && list[i - 1].token < list[i].token));
+    lace_sampler_free(s);
+}
+
+static void a_plain_chain_is_described_and_others_are_not(void)
+{
+    lace_sampler_options o = lace_sampler_options_default();
+    sampler_rule rule, after;
+    lace_sampler *s = create(o, 100), *same = create(o, 100);
+    CHECK(sampler_describe(s, &rule) && rule.top_k == 40 && rule.temperature == o.temperature &&
+          rule.top_p == o.top_p && rule.min_p == o.min_p);
+    /* Skipping a draw is what drawing does to the generator. */
+    float logits[100] = {0};
+    lace_token token;
+    CHECK(lace_sampler_sample(s, logits, &token, NULL) == LACE_OK);
+    sampler_skip_draw(same);
+    CHECK(sampler_describe(s, &rule) && sampler_describe(same, &after) &&
+          memcmp(&rule, &after, sizeof rule) == 0);
+    lace_sampler_free(s);
+    lace_sampler_free(same);
+    s = create(o, 30); /* fewer tokens than top_k: all of them, as they come */
+    CHECK(sampler_describe(s, &rule) && rule.top_k == 0);
+    lace_sampler_free(s);
+    lace_sampler_options others[5] = {o, o, o, o, o};
+    others[0].repeat_penalty = 1.1f;
+    others[1].dry_multiplier = 1;
+    others[2].typical_p = 0.9f;
+    others[3].xtc_probability = 0.5f;
+    others[4].mirostat = 2;
+    for (int i = 0; i < 5; i++) {
+        s = create(others[i], 100);
+        CHECK(!sampler_describe(s, &rule));
+        lace_sampler_free(s);
+    }
+}
+
 static void top_k_prefers_the_first_of_equals(void)
 {
     const float logits[6] = {1, 3, 2, 2, 2, 3};
@@ -681,6 +734,8 @@ int main(void)
 {
     CASE(with_everything_off_the_chain_is_a_softmax);
     CASE(top_k_keeps_the_k_best);
+    CASE(top_k_gives_out_the_best_first);
+    CASE(a_plain_chain_is_described_and_others_are_not);
     CASE(top_k_prefers_the_first_of_equals);
     CASE(top_k_agrees_with_a_full_sort_of_a_large_vocabulary);
     CASE(top_p_keeps_the_smallest_set_that_reaches_p);

@@ -3,6 +3,7 @@
  * caps and sinks. Written to be right for every model; decode.h and launch_batched.c have what is
  * fast for most.
  */
+#include "kernels/cuda/batch_common.cuh"
 #include "kernels/cuda/rows.cuh"
 
 enum { THREADS = 128, MAX_HEAD_DIM = 1024, CHUNK = 256 };
@@ -45,6 +46,8 @@ __device__ __forceinline__ void write_row(uint8_t *to, const float *x, int n, in
 /* blockIdx.x: token; blockIdx.y: a head of q, then those of k (turned and written with its v). */
 extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
 {
+    launch_next();
+    wait_previous();
     const int t = blockIdx.x;
     int h = blockIdx.y;
     const float *table = p.table ? p.table + (int64_t)t * p.table_stride : nullptr;
@@ -71,6 +74,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
 /* blockIdx.x: token; blockIdx.y: head of q. Positions come in chunks; sums are kept online. */
 extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
 {
+    launch_next();
+    wait_previous();
     __shared__ float q[MAX_HEAD_DIM], out[MAX_HEAD_DIM], scores[CHUNK];
     const gpu_cache &c = p.cache;
     const int t = blockIdx.x, h = blockIdx.y, dim = c.head_dim, tid = threadIdx.x;

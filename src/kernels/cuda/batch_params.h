@@ -56,6 +56,7 @@ typedef struct batch_atoms {
     float *scales; /* [n_rows] powers of 2 */
     int64_t x_stride;
     int32_t width, n_rows, n_k64, is_half;
+    int32_t rotates; /* by 128s (tensor/rotate.h); width is a multiple of it */
 } batch_atoms;
 
 /* The sums of parts, and bias, to or added to their places: fields as in

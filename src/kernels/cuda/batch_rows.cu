@@ -21,6 +21,35 @@ static __device__ __forceinline__ float block_most(float v)
 }
 
 /*
+ * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each, from value k on. They grow by
+ * sqrt(128) at most, for which f16 has room behind 2^12.
+ */
+static __device__ __forceinline__ void rotate_values(float (&v)[8], int k)
+{
+    const uint64_t signs[2] = {0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
+    uint32_t flips = (uint32_t)(signs[k >> 6 & 1] >> (k & 63));
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        v[i] *= flips >> i & 1 ? -0.08838834764831845f : 0.08838834764831845f;
+#pragma unroll
+    for (int o = 1; o < 8; o <<= 1)
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            if (!(i & o)) {
+                float a = v[i], b = v[i | o];
+                v[i] = a + b;
+                v[i | o] = a - b;
+            }
+#pragma unroll
+    for (int o = 1; o < 16; o <<= 1)
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float other = __shfl_xor_sync(~0u, v[i], o);
+            v[i] = threadIdx.x & o ? other - v[i] : v[i] + other;
+        }
+}
+
+/*
  * A block for each row; missing values and rows are zeros. Rows are scaled by a power of 2 so that
  * the largest value is around 2^12: no value is too large for f16, small ones keep their bits.
  */
@@ -63,6 +92,8 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
 #pragma unroll
         for (int i = 0; i < 8; i++)
             v[i] *= scale;
+        if (p.rotates) /* warps are whole: rows of atoms have multiples of 256 values */
+            rotate_values(v, k);
         atom_store8(p.out, k, row, (p.n_rows + 7) / 8, v, p.is_half);
     }
 }

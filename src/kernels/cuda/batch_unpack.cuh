@@ -125,6 +125,32 @@ UNPACK_FN uint4 table_fp4(void) /* fp4_values + 128 */
     return make_uint4(0x83828180u, 0x8c888684u, 0x7d7e7f80u, 0x74787a7cu);
 }
 
+UNPACK_FN uint4 table_s4(void) /* the levels of S4 + 128 */
+{
+    return make_uint4(0x46352001u, 0x7a6e6154u, 0xac9f9286u, 0xffe0cbbau);
+}
+
+/* 3 bits (gpu_tiles.h), into a table of 8. */
+UNPACK_FN void quants_s3(const uint8_t *t, int lane, int j, __half2 (&q)[16])
+{
+    const uint32_t low = 0x72533101u, high = 0xffcfad8eu; /* the levels + 128 */
+    uint32_t w[4];
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        w[i] = *(const uint32_t *)(t + 512 * i + 16 * lane + 4 * j);
+    w[3] = (w[0] >> 3 & 0x11111111u) | (w[1] >> 2 & 0x22222222u) | (w[2] >> 1 & 0x44444444u);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int to = 4 * (i >> 1) + (i & 1);
+        uint32_t v = w[i] & 0x77777777u;
+        uint32_t e = __byte_perm(low, high, v), o = __byte_perm(low, high, v >> 16);
+        q[to] = __hsub2(bytes_02(e), twice(1152));
+        q[to + 2] = __hsub2(bytes_13(e), twice(1152));
+        q[8 + to] = __hsub2(bytes_02(o), twice(1152));
+        q[8 + to + 2] = __hsub2(bytes_13(o), twice(1152));
+    }
+}
+
 UNPACK_FN void quants_bytes(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 {
 #pragma unroll
@@ -237,6 +263,29 @@ struct scales_k {
             scale[i] = pick(p, 0);
             min[i] = pick(p, 1);
         }
+    }
+};
+
+/* lace's own: a byte for each row and 128 columns; every lane has those of its rows. */
+struct scales_own {
+    __half2 scale[2][2]; /* [row r, r + 8][half of the tile] */
+
+    __device__ __forceinline__ void begin(const uint8_t *at, int lane)
+    {
+#pragma unroll
+        for (int row = 0; row < 2; row++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                uint32_t byte = at[2 * ((lane >> 2) + 8 * row) + half];
+                scale[row][half] =
+                    twice(256.0f * __uint_as_float((byte << 20) + ((127u - 28) << 23)));
+            }
+    }
+
+    __device__ __forceinline__ void get(int j, __half2 (&out)[4]) const
+    {
+        out[0] = out[1] = j < 2 ? scale[0][0] : scale[0][1];
+        out[2] = out[3] = j < 2 ? scale[1][0] : scale[1][1];
     }
 };
 
@@ -432,6 +481,51 @@ template <> struct tile<TILE_Q6_K> : tile_base<TILE_BYTES_Q6_K, 256, false> {
             scale[s2] = pick(p, 0);
             scale[2 + s2] = pick(p, 1);
         }
+        scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_S4> : tile_base<TILE_BYTES_S4, 256, false> {
+    scales_own s;
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        s.begin(t + 2048, lane);
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4];
+        quants_table(t, lane, j, table_s4(), q);
+        s.get(j, scale);
+        scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_S3> : tile_base<TILE_BYTES_S3, 256, false> {
+    scales_own s;
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        s.begin(t + 1536, lane);
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4];
+        quants_s3(t, lane, j, q);
+        s.get(j, scale);
+        scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_S8> : tile_base<TILE_BYTES_S8, 256, false> {
+    scales_own s;
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        s.begin(t + 4096, lane);
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4];
+        quants_bytes(t, lane, j, q);
+        s.get(j, scale);
         scale_quants(q, scale, a);
     }
 };

@@ -6,7 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "tensor/blocks.h"
-#include "tensor/dtype.h"
+#include "tensor/dtype_list.h"
 
 /* Blocks may lie at any address. */
 __device__ __forceinline__ uint32_t load_u16_at(const void *p)

@@ -75,6 +75,11 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
  * is not `active` write nothing. */
 __device__ __forceinline__ void vector_put(const decode_vector &to, float v, int i, bool active)
 {
+    if (to.act == GPU_ACT_ROTATED) {
+        if (active)
+            ((float *)to.planes)[i] = v;
+        return;
+    }
     float most = fabsf(v);
 #pragma unroll
     for (int o = 8; o; o >>= 1)
@@ -146,9 +151,20 @@ template <int KIND> __host__ __device__ constexpr int stage_bytes()
 /* The second plane is moved by half the banks, so that both can be read at once. */
 enum { PLANE_PAD = 64, MAX_SQUARES = 256 /* blocks of a product */ };
 
+/* Of the planes in shared memory. */
 __device__ __forceinline__ int vector_bytes(const decode_vector &v)
 {
     return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
+}
+
+/* Floats from the producer to rotated planes in shared memory, a warp for each 128. */
+__device__ __forceinline__ void rotate_vector(const decode_vector &v, uint8_t *to)
+{
+    const int lane = threadIdx.x & 31;
+    for (int i = 128 * (threadIdx.x >> 5); i < v.k; i += 128 * DECODE_WARPS) {
+        float4 x = __ldcg((const float4 *)((const float *)v.planes + i + 4 * lane));
+        act_put(GPU_ACT_INT, rotate_values(x, lane), i + 4 * lane, to, v.k, true, PLANE_PAD);
+    }
 }
 
 /* Multiply this block's tiles; slots has the sums of each warp afterwards. */
@@ -204,7 +220,9 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         let_next_begin();
     const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
     const uint32_t x_at = shared_address(x_shared);
-    for (int i = 16 * tid; i < n_bytes; i += 16 * DECODE_THREADS)
+    if (p.x.act == GPU_ACT_ROTATED)
+        rotate_vector(p.x, x_shared);
+    for (int i = 16 * tid; i < n_bytes && p.x.act != GPU_ACT_ROTATED; i += 16 * DECODE_THREADS)
         copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
     copies_commit();
     /* All of these are on their way together; a load behind another costs as much as the first. */
@@ -778,9 +796,11 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
                 p.state->position = position;
                 p.state->n_chosen = n + 1;
                 /* The host reads nothing but this word. */
-                asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring + n % DECODE_RING),
-                             "r"(row + 1)
-                             : "memory");
+                if (p.ring)
+                    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring +
+                                                                             n % DECODE_RING),
+                                 "r"(row + 1)
+                                 : "memory");
             }
         } else if (lane == 0) {
             token = p.state->token;

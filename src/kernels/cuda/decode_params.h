@@ -85,7 +85,7 @@ typedef struct decode_begin {
     const decode_best
         *best; /* [n_best] of the last product: choose the token; NULL: state has it */
     int32_t n_best;
-    int32_t *ring;        /* pinned: [DECODE_RING] token + 1 of each choice */
+    int32_t *ring;        /* pinned: [DECODE_RING] token + 1 of each choice; NULL: told already */
     const uint8_t *table; /* the embedding */
     uint64_t row_bytes;
     int32_t type, width;
@@ -99,5 +99,12 @@ typedef struct decode_begin {
     float magnitudes[2];
     int32_t n_dims[2];
 } decode_begin;
+
+/* The same for plans of other forms, whose steps are recorded as they are (plan/replay_gpu.h). */
+typedef struct replay_begin {
+    decode_state *state;
+    const decode_best *best; /* the token that was chosen; NULL: the state has it */
+    int32_t *token, *position, *sequence;
+} replay_begin;
 
 #endif

@@ -123,6 +123,9 @@ tile_kind tile_kind_of(dtype type)
         return TILE_BF16;
     case DTYPE_Q8_0:
     case DTYPE_Q5_0:
+    case DTYPE_M4: /* with their zeros: levels and values are bytes */
+    case DTYPE_M8:
+    case DTYPE_N24:
         return TILE_Q8_0;
     case DTYPE_Q5_1:
         return TILE_Q8_1;
@@ -143,6 +146,15 @@ tile_kind tile_kind_of(dtype type)
     case DTYPE_Q6_K:
     case DTYPE_Q3_K:
         return TILE_Q6_K;
+    case DTYPE_S3:
+        return TILE_S3;
+    case DTYPE_S4:
+        return TILE_S4;
+    case DTYPE_S2:
+    case DTYPE_S5:
+    case DTYPE_S6:
+    case DTYPE_S8:
+        return TILE_S8;
     default:
         return TILE_F16;
     }
@@ -165,10 +177,21 @@ int32_t tile_bytes(tile_kind kind)
 
 gpu_act tile_kind_act(tile_kind kind)
 {
-    return kind == TILE_F32    ? GPU_ACT_F32
-           : kind == TILE_F16  ? GPU_ACT_F16
-           : kind == TILE_BF16 ? GPU_ACT_BF16
-                               : GPU_ACT_INT;
+    return kind == TILE_F32        ? GPU_ACT_F32
+           : kind == TILE_F16      ? GPU_ACT_F16
+           : kind == TILE_BF16     ? GPU_ACT_BF16
+           : tile_is_rotated(kind) ? GPU_ACT_ROTATED
+                                   : GPU_ACT_INT;
+}
+
+bool tile_is_rotated(tile_kind kind)
+{
+    return kind == TILE_S3 || kind == TILE_S4 || kind == TILE_S8;
+}
+
+gpu_act tile_block_act(tile_kind kind)
+{
+    return tile_is_rotated(kind) ? GPU_ACT_INT : tile_kind_act(kind);
 }
 
 uint64_t tile_matrix_bytes(tile_kind kind, int64_t n_rows, int64_t n_cols)
@@ -185,6 +208,8 @@ uint64_t gpu_act_bytes(gpu_act act, int64_t n_cols)
     if (act == GPU_ACT_F32)
         return 4 * (uint64_t)n_cols;
     uint64_t k = (uint64_t)(n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
+    if (act == GPU_ACT_ROTATED)
+        return 4 * k;
     return (act == GPU_ACT_INT ? 2 : 4) * k + k / GPU_GROUP * 8;
 }
 

@@ -64,6 +64,8 @@ lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_ke
 tile_kind tile_kind_of(dtype type);
 const char *tile_kind_name(tile_kind kind);
 gpu_act tile_kind_act(tile_kind kind);
+bool tile_is_rotated(tile_kind kind);
+gpu_act tile_block_act(tile_kind kind); /* the same when rotation is done */
 int32_t tile_cols(tile_kind kind);
 int32_t tile_bytes(tile_kind kind);
 
@@ -146,7 +148,8 @@ struct gpu_attend gpu_attend_of(const gpu_job *j, const step *s);
 uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 
-/* Starts a kernel by name with one struct of parameters. */
+/* Starts a kernel by name with one struct of parameters. The kernel waits for the one before it by
+ * itself (wait_previous of batch_common.cuh). */
 lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
                       uint32_t shared_bytes, const void *params, lace_error *err);
 

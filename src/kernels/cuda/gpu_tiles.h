@@ -32,6 +32,15 @@
  *               bits 2i..2i+1 for word i; at 3072 + 8 lane: int8 scales [2: row r, r + 8][4 j] of
  *               the groups of 16 columns 4j + c; at 3328 + 4 r: f16 d(r), d(r + 8). Also Q3_K
  *
+ *   lace's own, of rotated blocks (tensor/rotate.h): activations are rotated, too. Behind the
+ * quants u8 [16 rows][2]: the scales of 128 columns each, as tensor/levels.h has them
+ *
+ *   S4    2080  nibbles: codes of S4's table
+ *   S8    4128  bytes: values. Also holds S2, S5 and S6, whose tables have values of a byte
+ *   S3    1568  codes of S3's table, 3 bits in nibbles: word j of a lane's 16 bytes at 512 i, i =
+ * 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low nibbles) and 2j + 1; the
+ * nibbles' fourth bits are bits i of the codes of word 3
+ *
  *   Kinds for mma.m16n8k16, 2048 bytes for 64 columns: step j (16 columns) at 512 j + 16 lane; half
  *   h of word i is column 16 j + 4 c + 2 (i / 2) + h:
  *
@@ -70,7 +79,10 @@
     X(Q4_K, "q4_k", 2304, 256)                                                                     \
     X(Q5_K, "q5_k", 2816, 256)                                                                     \
     X(IQ4_XS, "iq4_xs", 2304, 256)                                                                 \
-    X(Q6_K, "q6_k", 3360, 256)
+    X(Q6_K, "q6_k", 3360, 256)                                                                     \
+    X(S3, "s3", 1568, 256)                                                                         \
+    X(S4, "s4", 2080, 256)                                                                         \
+    X(S8, "s8", 4128, 256)
 
 typedef enum tile_kind {
 #define X(id, name, n_bytes, n_cols) TILE_##id,
@@ -88,7 +100,16 @@ enum {
     GPU_GROUP = 16     /* values that share a scale */
 };
 
-/* What a tile kind multiplies with. */
-typedef enum gpu_act { GPU_ACT_F32, GPU_ACT_INT, GPU_ACT_F16, GPU_ACT_BF16 } gpu_act;
+/*
+ * What a tile kind multiplies with. Rotated ones travel as floats that are not yet rotated, as a
+ * block of 128 is seldom made by one block of threads; whoever uses them rotates, and has INT then.
+ */
+typedef enum gpu_act {
+    GPU_ACT_F32,
+    GPU_ACT_INT,
+    GPU_ACT_F16,
+    GPU_ACT_BF16,
+    GPU_ACT_ROTATED
+} gpu_act;
 
 #endif

@@ -3,13 +3,16 @@
  * card, where a kernel puts them into tiles. While one buffer is on its way the next is filled.
  */
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/gpu_params.h"
 #include "kernels/ref/unpack.h"
+#include "tensor/blocks.h"
 #include "tensor/half.h"
+#include "tensor/sparse.h"
 
 enum { N_BUFFERS = 2, BUFFER_BYTES = 64 << 20, PACK_THREADS = 256 };
 
@@ -97,10 +100,13 @@ lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, voi
     return LACE_OK;
 }
 
-/* Types whose values the card decodes. */
-static bool is_decoded_there(dtype type)
+/* What rows are sent as: as they are if the card decodes them. */
+static dtype sent_as(dtype type)
 {
-    return tile_kind_of(type) != TILE_F16 || type == DTYPE_F16 || type == DTYPE_Q2_K;
+    tile_kind kind = tile_kind_of(type);
+    if (dtype_is_sparse(type))
+        return kind == TILE_Q8_0 ? DTYPE_Q8_0 : DTYPE_F16;
+    return kind != TILE_F16 || type == DTYPE_F16 || type == DTYPE_Q2_K ? type : DTYPE_F16;
 }
 
 static const char *pack_kernel(tile_kind kind)
@@ -115,43 +121,75 @@ static const char *pack_kernel(tile_kind kind)
         return "pack_tiles_k";
     case TILE_Q6_K:
         return "pack_tiles_q6_k";
+    case TILE_S3:
+    case TILE_S4:
+    case TILE_S8:
+        return "pack_tiles_own";
     default:
         return "pack_tiles_small";
     }
 }
 
-/* Rows as F16, for types that the card does not know. */
-static lace_status decode_rows(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
-                               int64_t n_cols, uint16_t *out, lace_error *err)
+/* A row of a sparse matrix, zeros included, as Q8_0: values are scale times a byte. */
+static void sparse_to_q8_0(dtype type, const uint8_t *panel, int64_t n_cols, int row, float *values,
+                           block_q8_0 *out)
 {
-    if (u->row_capacity < n_cols) {
-        float *grown = mem_realloc(u->row, (size_t)n_cols * sizeof *grown);
+    float *scales = values + n_cols; /* one for each 128 columns: there is room */
+    sparse_unpack_row(sparse_kind_of(type), panel, n_cols, row, values);
+    sparse_row_scales(sparse_kind_of(type), panel, n_cols, row, scales);
+    for (int64_t b = 0; b < n_cols / 32; b++) {
+        float scale = scales[32 * b / SPARSE_GROUP];
+        out[b].scale = f16_from_f32(scale);
+        for (int i = 0; i < 32; i++)
+            out[b].quants[i] = (int8_t)lrintf(values[32 * b + i] / scale);
+    }
+}
+
+/* Rows as F16 or Q8_0, for types that the card does not know. */
+static lace_status decode_rows(gpu_uploader *u, dtype type, dtype sent, const uint8_t *blocks,
+                               int64_t n_rows, int64_t n_cols, uint8_t *out, lace_error *err)
+{
+    if (u->row_capacity < 2 * n_cols) {
+        float *grown = mem_realloc(u->row, 2 * (size_t)n_cols * sizeof *grown);
         if (!grown)
             return error_nomem(err, "a row of weights");
         u->row = grown;
-        u->row_capacity = n_cols;
+        u->row_capacity = 2 * n_cols;
     }
     for (int64_t r = 0; r < n_rows; r++) {
-        unpack_row(type, blocks + (uint64_t)r * row_bytes(type, n_cols), n_cols, u->row);
+        uint8_t *row = out + (uint64_t)r * row_bytes(sent, n_cols);
+        if (sent == DTYPE_Q8_0) {
+            sparse_to_q8_0(type, sparse_panel(blocks, r / SPARSE_PANEL), n_cols,
+                           (int)(r % SPARSE_PANEL), u->row, (block_q8_0 *)(void *)row);
+            continue;
+        }
+        if (dtype_is_sparse(type))
+            sparse_unpack_row(sparse_kind_of(type), sparse_panel(blocks, r / SPARSE_PANEL), n_cols,
+                              (int)(r % SPARSE_PANEL), u->row);
+        else
+            unpack_row(type, blocks + (uint64_t)r * row_bytes(type, n_cols), n_cols, u->row);
         for (int64_t i = 0; i < n_cols; i++)
-            out[r * n_cols + i] = f16_from_f32(u->row[i]);
+            ((uint16_t *)(void *)row)[i] = f16_from_f32(u->row[i]);
     }
     return LACE_OK;
 }
 
-/* Rows into a buffer, on to the card, and into `tiles` (NULL: as they are to `plain`). */
-static lace_status send_rows(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
-                             int64_t n_cols, uint8_t *tiles, uint8_t *plain, lace_error *err)
+/*
+ * Rows into a buffer, as the type `sent`, on to the card, and into `tiles` (NULL: as they are to
+ * `plain`).
+ */
+static lace_status send_rows(gpu_uploader *u, dtype type, dtype sent, const uint8_t *blocks,
+                             int64_t n_rows, int64_t n_cols, uint8_t *tiles, uint8_t *plain,
+                             lace_error *err)
 {
     tile_kind kind = tile_kind_of(type);
-    dtype sent = is_decoded_there(type) ? type : DTYPE_F16;
     uint64_t stride = row_bytes(sent, n_cols), n = stride * (uint64_t)n_rows;
     buffer *b;
     TRY(take_buffer(u, &b, err));
     if (sent == type)
         memcpy(b->host, blocks, n);
     else
-        TRY(decode_rows(u, type, blocks, n_rows, n_cols, (uint16_t *)b->host, err));
+        TRY(decode_rows(u, type, sent, blocks, n_rows, n_cols, b->host, err));
     TRY(cuda_copy_to(u->queue, plain ? plain : b->device, b->host, n, err));
     if (tiles) {
         gpu_pack p = {.blocks = b->device,
@@ -172,9 +210,8 @@ static lace_status send_rows(gpu_uploader *u, dtype type, const uint8_t *blocks,
 }
 
 /* How many rows of a type go through a buffer at once: whole tiles. */
-static int64_t rows_at_once(dtype type, int64_t n_cols)
+static int64_t rows_at_once(dtype sent, int64_t n_cols)
 {
-    dtype sent = is_decoded_there(type) ? type : DTYPE_F16;
     int64_t rows = (int64_t)(BUFFER_BYTES / row_bytes(sent, n_cols)) / TILE_ROWS * TILE_ROWS;
     assert(rows > 0); /* rows have at most 2^20 values */
     return rows;
@@ -186,10 +223,14 @@ lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks
     tile_kind kind = tile_kind_of(type);
     if (kind == TILE_F32)
         return gpu_upload_bytes(u, blocks, 4 * (uint64_t)n_rows * (uint64_t)n_cols, out, err);
-    int64_t most = rows_at_once(type, n_cols);
+    dtype sent = sent_as(type);
+    int64_t most = rows_at_once(sent, n_cols);
     for (int64_t at = 0; at < n_rows; at += most) {
         int64_t n = n_rows - at < most ? n_rows - at : most;
-        TRY(send_rows(u, type, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols,
+        /* Of sparse matrices there is a table of panels. */
+        uint64_t from = dtype_is_sparse(type) ? 8 * (uint64_t)(at / SPARSE_PANEL)
+                                              : (uint64_t)at * row_bytes(type, n_cols);
+        TRY(send_rows(u, type, sent, blocks + from, n, n_cols,
                       (uint8_t *)out + tile_matrix_bytes(kind, at, n_cols), NULL, err));
     }
     return LACE_OK;
@@ -197,18 +238,19 @@ lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks
 
 dtype gpu_embedding_type(dtype type)
 {
-    return is_decoded_there(type) ? type : DTYPE_F16;
+    return tile_is_rotated(tile_kind_of(type)) ? DTYPE_F16 : sent_as(type);
 }
 
 lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
                                  int64_t n_cols, void *out, lace_error *err)
 {
-    int64_t most = rows_at_once(type, n_cols);
-    uint64_t stride = row_bytes(gpu_embedding_type(type), n_cols);
+    dtype sent = gpu_embedding_type(type);
+    int64_t most = rows_at_once(sent, n_cols);
+    uint64_t stride = row_bytes(sent, n_cols);
     for (int64_t at = 0; at < n_rows; at += most) {
         int64_t n = n_rows - at < most ? n_rows - at : most;
-        TRY(send_rows(u, type, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols, NULL,
-                      (uint8_t *)out + (uint64_t)at * stride, err));
+        TRY(send_rows(u, type, sent, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols,
+                      NULL, (uint8_t *)out + (uint64_t)at * stride, err));
     }
     return LACE_OK;
 }

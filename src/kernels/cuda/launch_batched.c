@@ -100,7 +100,8 @@ static lace_status make_atoms(const gpu_job *j, const operand *x, const int32_t 
                      .width = (int32_t)x->width,
                      .n_rows = (int32_t)n_rows,
                      .n_k64 = n_k64(kind, x->width),
-                     .is_half = is_half(kind)};
+                     .is_half = is_half(kind),
+                     .rotates = tile_is_rotated(kind)};
     uint32_t grid[3] = {(uint32_t)round_up((uint64_t)n_rows, 8), 1, 1};
     return start(j, "batch_atoms_rows", grid, 512, 0, &p, err);
 }
@@ -258,7 +259,7 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     if (n < 2 || (is_glu && (kind_of(s, 0) == TILE_F32 || kind_of(s, 0) != kind_of(s, 1))))
         return gpu_launch_matmul(j, s, err);
     pile scratch = {j->scratch, 0};
-    atoms x[2] = {{0}}; /* in the order of int and of half kinds */
+    atoms x[3] = {{0}}; /* in the order of int and of half kinds, and rotated */
     bool is_done[STEP_MAX_OUT] = {false};
     for (int first = 0; first < s->a.matmul.n_weights; first++) {
         tile_kind kind = kind_of(s, first);
@@ -268,7 +269,7 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
             TRY(run_general(j, s, first, err));
             continue;
         }
-        atoms *a = &x[is_half(kind)];
+        atoms *a = &x[is_half(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
         if (!a->x)
             TRY(make_atoms(j, &s->in[0], NULL, n, kind, &scratch, a, err));
         batch_matmul p = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
@@ -469,7 +470,8 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     int shift = 0;
     while (1 << shift < kv->page_tokens)
         shift++;
-    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || b->n_tokens < 2 ||
+    bool is_short = b->n_tokens < 2 && b->host->positions[0] < PART_KEYS;
+    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || is_short ||
         1 << shift != kv->page_tokens)
         return gpu_launch_attend(j, s, err);
     batch_attend p = {.a = gpu_attend_of(j, s), .page_shift = shift};
@@ -511,13 +513,13 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
     case OP_MATMUL_ADD:
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU: {
-        /* Atoms in both orders; parts only for up to 128 tokens. */
+        /* Atoms in all orders; parts only for up to 128 tokens. */
         uint64_t rows = 0, few = n < 128 ? n : 128;
         for (int i = 0; i < s->a.matmul.n_weights; i++)
             rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
         /* Blocks of 256 rows, each on a processor of its own at most. */
         uint64_t parts = 256 * ((uint64_t)g->info.n_processors + 3);
-        return bytes + 2 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
+        return bytes + 3 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
                4 * few * (rows > parts ? rows : parts) + 256;
     }
     case OP_MOE_GLU:

@@ -13,8 +13,10 @@ enum { MAX_GRID_Y = 65535 };
 lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
                       uint32_t shared_bytes, const void *params, lace_error *err)
 {
-    cuda_launch l = {
-        .grid = {grid[0], grid[1], grid[2]}, .block = {threads}, .shared_bytes = shared_bytes};
+    cuda_launch l = {.grid = {grid[0], grid[1], grid[2]},
+                     .block = {threads},
+                     .shared_bytes = shared_bytes,
+                     .overlaps = j->g->has_overlap};
     TRY(gpu_prepare(j->g, name, shared_bytes, &l.kernel, err));
     void *arguments[] = {(void *)(uintptr_t)params};
     return cuda_run(j->queue, &l, arguments, err);
@@ -138,16 +140,41 @@ static const char *const matvec_names[TILE_COUNT] = {
 #undef X
 };
 
+/* Rotated rows lie at the end of the scratch, at a multiple of 16. */
+static uint64_t rotated_bytes(const weight *w, int64_t n_rows)
+{
+    bool rotates = tile_is_rotated(tile_kind_of(w->type));
+    return rotates ? 4 * (uint64_t)n_rows * (uint64_t)w->n_cols + 16 : 0;
+}
+
+static lace_status rotate(const gpu_job *j, const weight *w, gpu_matvec *p, int64_t n,
+                          lace_error *err)
+{
+    uint64_t bytes = rotated_bytes(w, n);
+    if (bytes == 0)
+        return LACE_OK;
+    uintptr_t at = (uintptr_t)(j->scratch + j->scratch_bytes - bytes);
+    gpu_rows rows = {.x = p->x,
+                     .y = (float *)((at + 15) & ~(uintptr_t)15),
+                     .x_stride = p->x_stride,
+                     .y_stride = w->n_cols,
+                     .width = (int32_t)w->n_cols};
+    p->x = rows.y;
+    p->x_stride = rows.y_stride;
+    return start_rows(j, "rotate_rows", n, 1, &rows, err);
+}
+
 /* Rows of a matrix with n rows of x, in pieces that fit a grid. */
 static lace_status matvec(const gpu_job *j, const weight *w, gpu_matvec p, int64_t n,
                           lace_error *err)
 {
     tile_kind kind = tile_kind_of(w->type);
+    TRY(rotate(j, w, &p, n / p.x_divisor, err));
     p.tiles = w->data;
     p.n_rows = (int32_t)w->n_rows;
     p.n_cols = (int32_t)w->n_cols;
     uint32_t shared =
-        kind == TILE_F32 ? 0 : (uint32_t)gpu_act_bytes(tile_kind_act(kind), w->n_cols);
+        kind == TILE_F32 ? 0 : (uint32_t)gpu_act_bytes(tile_block_act(kind), w->n_cols);
     uint32_t most = (uint32_t)(j->g->info.n_processors * BLOCKS_PER_PROCESSOR);
     uint32_t n_groups = (uint32_t)((w->n_rows + TILE_ROWS - 1) / TILE_ROWS);
     int64_t piece = MAX_GRID_Y / (p.x_divisor * p.n_used) * (p.x_divisor * p.n_used);
@@ -393,9 +420,15 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
     if (s->op == OP_MATMUL_GLU)
         bytes = 8 * n * (uint64_t)s->a.matmul.weights[0]->n_rows;
     else if (s->op == OP_MOE_GLU)
-        bytes = 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.gate[0].n_rows;
+        bytes = 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.gate[0].n_rows +
+                rotated_bytes(s->a.moe.gate, n_rows) + rotated_bytes(s->a.moe.up, n_rows);
     else if (s->op == OP_MOE_DOWN)
-        bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows;
+        bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows +
+                rotated_bytes(s->a.moe.down, n_rows * s->a.moe.n_used);
+    if (s->op == OP_MATMUL || s->op == OP_MATMUL_ADD || s->op == OP_MATMUL_GROUP ||
+        s->op == OP_MATMUL_GLU)
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            bytes += rotated_bytes(s->a.matmul.weights[i], n_rows);
     uint64_t batched = gpu_batched_scratch_bytes(g, s, n_rows, n_context);
     return batched > bytes ? batched : bytes;
 }

@@ -4,6 +4,7 @@
  * A block turns its row of x into the planes that tiles are multiplied with, in shared memory, then
  * takes groups of 16 rows; its warps share the tiles of a group. Sums are made in a fixed order.
  */
+#include "kernels/cuda/batch_common.cuh"
 #include "kernels/cuda/gpu_params.h"
 #include "kernels/cuda/tile_dot.cuh"
 
@@ -72,6 +73,8 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
 #define X(id, name, n_bytes, n_cols)                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS) matvec_##id(gpu_matvec p)                \
     {                                                                                              \
+        launch_next();                                                                             \
+        wait_previous();                                                                           \
         matvec<TILE_##id>(p);                                                                      \
     }
 template <> __device__ __forceinline__ void matvec<TILE_F32>(const gpu_matvec &p)

@@ -1,4 +1,5 @@
 /* General operations on rows of f32: a block of threads for each row. */
+#include "kernels/cuda/batch_common.cuh"
 #include "kernels/cuda/block_values.cuh"
 #include "kernels/cuda/gpu_params.h"
 #include "kernels/cuda/rows.cuh"
@@ -7,6 +8,8 @@ enum { THREADS = 256 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
 {
+    launch_next();
+    wait_previous();
     const uint8_t *row = p.table + (uint64_t)p.tokens[blockIdx.x] * p.row_bytes;
     float *y = p.out + (int64_t)blockIdx.x * p.out_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
@@ -15,6 +18,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) gather_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     const float *x = p.x + (int64_t)p.indices[blockIdx.x] * p.x_stride;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
@@ -24,6 +29,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) gather_rows(gpu_rows p)
 /* Angles are products of two floats, as models were trained with them; then exact functions. */
 extern "C" __global__ void __launch_bounds__(THREADS) rope_table_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = threadIdx.x; i < p.width / 2; i += THREADS) {
         float angle = __fmul_rn((float)p.indices[blockIdx.x], p.weight[i]), s, c;
@@ -36,6 +43,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_table_rows(gpu_rows p
 /* blockIdx.y: which group of the row */
 extern "C" __global__ void __launch_bounds__(THREADS) rms_norm_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     const float *x = p.x + (int64_t)blockIdx.x * p.x_stride + (int64_t)blockIdx.y * p.group;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride + (int64_t)blockIdx.y * p.group;
     float sum = 0;
@@ -49,6 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_norm_rows(gpu_rows p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) add_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
@@ -57,6 +68,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_rows(gpu_rows p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) glu_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
     const float *z = p.z + (int64_t)blockIdx.x * p.z_stride;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
@@ -66,6 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) glu_rows(gpu_rows p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) softcap_rows(gpu_rows p)
 {
+    launch_next();
+    wait_previous();
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[i] = p.scale * tanhf(y[i] / p.scale);
@@ -74,6 +89,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) softcap_rows(gpu_rows p)
 /* Softmax over all experts, then the best n_used of them, the lower number on a tie. One warp. */
 extern "C" __global__ void __launch_bounds__(32) route_rows(gpu_route p)
 {
+    launch_next();
+    wait_previous();
     const float *x = p.logits + (int64_t)blockIdx.x * p.logits_stride;
     gpu_choice *out = p.out + (int64_t)blockIdx.x * p.out_stride;
     const int lane = threadIdx.x;
@@ -117,6 +134,8 @@ extern "C" __global__ void __launch_bounds__(32) route_rows(gpu_route p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p)
 {
+    launch_next();
+    wait_previous();
     const int64_t t = blockIdx.x;
     for (int i = threadIdx.x; i < p.width; i += THREADS) {
         float sum = 0;

@@ -30,7 +30,11 @@ template <int KIND> __host__ __device__ constexpr bool tile_is_half()
 }
 template <int KIND> __host__ __device__ constexpr bool tile_has_bytes()
 {
-    return KIND == TILE_Q8_0 || KIND == TILE_Q8_1;
+    return KIND == TILE_Q8_0 || KIND == TILE_Q8_1 || KIND == TILE_S8;
+}
+template <int KIND> __host__ __device__ constexpr bool tile_is_own()
+{
+    return KIND == TILE_S3 || KIND == TILE_S4 || KIND == TILE_S8;
 }
 template <int KIND> __host__ __device__ constexpr bool tile_has_k_scales()
 {
@@ -42,7 +46,8 @@ template <int KIND> __host__ __device__ constexpr bool tile_has_mins()
 }
 template <int KIND> __host__ __device__ constexpr bool tile_is_signed() /* bytes that reach the mma */
 {
-    return tile_has_bytes<KIND>() || KIND == TILE_NL4 || KIND == TILE_FP4 || KIND == TILE_IQ4_XS;
+    return tile_has_bytes<KIND>() || tile_is_own<KIND>() || KIND == TILE_NL4 || KIND == TILE_FP4 ||
+           KIND == TILE_IQ4_XS;
 }
 /* High nibbles stay where they are, 16 times too large, and the scale makes up for it. */
 template <int KIND> __host__ __device__ constexpr bool tile_keeps_high()
@@ -51,7 +56,11 @@ template <int KIND> __host__ __device__ constexpr bool tile_keeps_high()
 }
 template <int KIND> __host__ __device__ constexpr int tile_words() /* 16-byte words of a lane */
 {
-    return tile_has_bytes<KIND>() ? 8 : KIND == TILE_Q5_K ? 5 : KIND == TILE_Q6_K ? 6 : 4;
+    return tile_has_bytes<KIND>() ? 8
+           : KIND == TILE_Q5_K    ? 5
+           : KIND == TILE_Q6_K    ? 6
+           : KIND == TILE_S3      ? 3
+                                  : 4;
 }
 
 /* A tile in registers. */
@@ -142,7 +151,10 @@ __device__ __forceinline__ void tile_load(tile_frag<KIND> &f, const uint8_t *til
     if (tile_is_half<KIND>())
         return;
     const uint8_t *at = tile + 512 * tile_words<KIND>();
-    if (KIND == TILE_Q6_K) {
+    if (tile_is_own<KIND>()) {
+        f.s0.x = *(const uint16_t *)(at + 2 * r);
+        f.s0.y = *(const uint16_t *)(at + 2 * (r + 8));
+    } else if (KIND == TILE_Q6_K) {
         f.s0 = *(const uint2 *)(at + 8 * lane);
         f.s1.x = *(const uint32_t *)(at + 256 + 4 * r);
     } else if (tile_has_k_scales<KIND>()) {
@@ -184,6 +196,9 @@ __device__ __forceinline__ uint32_t pack_s8(int a, int b, int c, int d)
 
 template <int KIND> __device__ __forceinline__ uint4 tile_table()
 {
+    if (KIND == TILE_S4)
+        return make_uint4(pack_s8(-127, -96, -75, -58), pack_s8(-44, -31, -18, -6),
+                          pack_s8(6, 18, 31, 44), pack_s8(58, 75, 96, 127));
     return KIND == TILE_FP4
                ? make_uint4(pack_s8(0, 1, 2, 3), pack_s8(4, 6, 8, 12), pack_s8(0, -1, -2, -3),
                             pack_s8(-4, -6, -8, -12))
@@ -202,7 +217,21 @@ __device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i
         odd = (&f.q[(2 * j + 1) % tile_words<KIND>()].x)[i];
         return;
     }
-    uint32_t w = (&f.q[j].x)[i];
+    if constexpr (KIND == TILE_S3) {
+        const uint32_t low_levels = pack_s8(-127, -79, -45, -14),
+                       high_levels = pack_s8(14, 45, 79, 127), spare = 0x11111111;
+        uint32_t v;
+        if (i < 3) {
+            v = (&f.q[i % 3].x)[j] & 0x77777777;
+        } else {
+            uint32_t a = (&f.q[0].x)[j], b = (&f.q[1].x)[j], c = (&f.q[2].x)[j];
+            v = (a >> 3 & spare) | (b >> 2 & spare << 1) | (c >> 1 & spare << 2);
+        }
+        even = __byte_perm(low_levels, high_levels, v);
+        odd = __byte_perm(low_levels, high_levels, v >> 16);
+        return;
+    }
+    uint32_t w = (&f.q[j % tile_words<KIND>()].x)[i];
     if (tile_keeps_high<KIND>()) {
         even = w & low;
         odd = w & ~low;
@@ -235,6 +264,14 @@ __device__ __forceinline__ void tile_unpack_k(uint32_t w, uint32_t more, float (
     m[1] = (float)((w >> 30) | ((more & 15) << 2));
     m[2] = (float)((more >> 4) & 63);
     m[3] = (float)((more >> 10) & 63);
+}
+
+/* Scales of lace's own types: of the first and of the second 128 columns. */
+__device__ __forceinline__ float2 tile_own_scales(uint32_t both)
+{
+    const uint32_t first = (127u - 28) << 23;
+    return make_float2(__uint_as_float((both << 20 & 0xff00000) + first),
+                       __uint_as_float((both << 12 & 0xff00000) + first));
 }
 
 /*
@@ -288,7 +325,11 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
             v1[j] = d.x * shrink * (float)(256 * acc[2] + acc[3]);
             sums[j] = d.y;
         }
-        if constexpr (KIND == TILE_Q6_K) {
+        if constexpr (tile_is_own<KIND>()) {
+            float2 d0 = tile_own_scales(f.s0.x), d1 = tile_own_scales(f.s0.y);
+            y0 += d0.x * (v0[0] + v0[1]) + d0.y * (v0[2] + v0[3]);
+            y1 += d1.x * (v1[0] + v1[1]) + d1.y * (v1[2] + v1[3]);
+        } else if constexpr (KIND == TILE_Q6_K) {
             float2 d = half2_to_float2(f.s1.x);
             float p0 = 0, p1 = 0;
 #pragma unroll
@@ -345,11 +386,16 @@ __device__ __forceinline__ float tile_reduce(float y)
 /*
  * Four neighbouring lanes hold 4 values each of one group of 16, beginning at value i. Writes both
  * planes and the group's scales. All 32 lanes must call it; those that are not `active` write
- * nothing.
+ * nothing. pad: between the planes, for INT.
  */
 __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k,
-                                        bool active = true)
+                                        bool active = true, int pad = 0)
 {
+    if (act == GPU_ACT_ROTATED) { /* floats, whoever uses them rotates */
+        if (active)
+            *(float4 *)(row + 4 * i) = v;
+        return;
+    }
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
     most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
@@ -369,10 +415,10 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
         if (!active)
             return;
         *(uint32_t *)(row + i) = pack_s8(h[0], h[1], h[2], h[3]);
-        *(uint32_t *)(row + k + i) = pack_s8(q[0] - 256 * h[0], q[1] - 256 * h[1],
+        *(uint32_t *)(row + k + pad + i) = pack_s8(q[0] - 256 * h[0], q[1] - 256 * h[1],
                                              q[2] - 256 * h[2], q[3] - 256 * h[3]);
         if ((i & 15) == 0)
-            ((float2 *)(row + 2 * k))[i >> 4] = make_float2(d, d * (float)sum);
+            ((float2 *)(row + 2 * k + pad))[i >> 4] = make_float2(d, d * (float)sum);
         return;
     }
     float inverse = most > tiny ? 1.0f / most : 0.0f;
@@ -400,9 +446,34 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
         ((float2 *)(row + 4 * k))[i >> 4] = make_float2(most > tiny ? most : 0.0f, 0.0f);
 }
 
+/*
+ * A warp rotates 128 values (tensor/rotate.h): lane l has 4 l to 4 l + 3. Signs, then sums and
+ * differences over each bit of a value's number.
+ */
+__device__ __forceinline__ float4 rotate_values(float4 v, int lane)
+{
+    const float scale = 0.08838834764831845f; /* 1 / sqrt(128) */
+    const uint64_t signs[2] = {0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
+    uint32_t flips = (uint32_t)((lane < 16 ? signs[0] : signs[1]) >> (4 * (lane & 15)));
+    float x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i] *= flips >> i & 1 ? -scale : scale;
+    float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+    x[0] = a + c, x[1] = b + d, x[2] = a - c, x[3] = b - d;
+#pragma unroll
+    for (int o = 1; o < 32; o <<= 1)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            float other = __shfl_xor_sync(~0u, x[i], o);
+            x[i] = lane & o ? other - x[i] : x[i] + other;
+        }
+    return make_float4(x[0], x[1], x[2], x[3]);
+}
+
 __host__ __device__ __forceinline__ int act_value_bytes(gpu_act act)
 {
-    return act == GPU_ACT_INT ? 1 : 2;
+    return act == GPU_ACT_INT || act == GPU_ACT_ROTATED ? 1 : 2;
 }
 
 #endif

@@ -1,0 +1,6 @@
+/* Batched products with tiles of S3, S4, S8. */
+#include "kernels/cuda/matmul_batch.cuh"
+
+MATMUL_BATCH_ALL(S3)
+MATMUL_BATCH_ALL(S4)
+MATMUL_BATCH_ALL(S8)
