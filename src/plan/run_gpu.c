@@ -201,8 +201,10 @@ static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
         for (int j = 0; j < STEP_MAX_OUT; j++)
             if (s->out[j].value >= 0)
                 s->out[j].data = gp->memory + p->values[s->out[j].value].offset;
-        if (s->op == OP_EMBED)
+        if (s->op == OP_EMBED) {
             s->a.embed.table = o->embedding;
+            s->a.embed.type = gpu_embedding_type(s->a.embed.type);
+        }
         if (s->op == OP_ATTEND)
             s->a.attend.kv.data = o->kv_data[s->a.attend.kv.group];
         if (s->op == OP_KV_WRITE || s->op == OP_ROPE_KV)

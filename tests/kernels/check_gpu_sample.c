@@ -132,9 +132,10 @@ void check_gpu_sample(void)
             check_shape("%d logits, temperature %g, top-k %d, top-p %g, min-p %g, %d rows",
                         sizes[i], (double)o.temperature, o.top_k, (double)o.top_p, (double)o.min_p,
                         n_rows);
-            /* As wide as models' logits are; then 2000 candidates have what top-p asks for. */
+            /* As wide as models' logits are. Top-p alone may ask for more than 2048 of many. */
             int n_refused = check_draws(&o, sizes[i], n_rows, 4);
-            check_true(n_refused == 0, "nothing of this is refused");
+            if (o.top_k > 0 || o.top_p >= 1 || sizes[i] < 100000)
+                check_true(n_refused == 0, "nothing of this is refused");
         }
     check_refusals();
     check_end();

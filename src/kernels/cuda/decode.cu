@@ -157,13 +157,30 @@ __device__ __forceinline__ int vector_bytes(const decode_vector &v)
     return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
 }
 
-/* Floats from the producer to rotated planes in shared memory, a warp for each 128. */
+/*
+ * Floats from the producer to rotated planes in shared memory, a warp for each 128. Several at a
+ * time: their loads are on their way together, and a rotation is a chain in which each step waits.
+ */
 __device__ __forceinline__ void rotate_vector(const decode_vector &v, uint8_t *to)
 {
+    constexpr int MANY = 4, APART = 128 * DECODE_WARPS;
     const int lane = threadIdx.x & 31;
-    for (int i = 128 * (threadIdx.x >> 5); i < v.k; i += 128 * DECODE_WARPS) {
-        float4 x = __ldcg((const float4 *)((const float *)v.planes + i + 4 * lane));
-        act_put(GPU_ACT_INT, rotate_values(x, lane), i + 4 * lane, to, v.k, true, PLANE_PAD);
+    const float *from = (const float *)v.planes + 4 * lane;
+    for (int i0 = 128 * (threadIdx.x >> 5); i0 < v.k; i0 += MANY * APART) {
+        float4 x[MANY];
+#pragma unroll
+        for (int n = 0; n < MANY; n++) {
+            int i = i0 + n * APART;
+            x[n] = i < v.k ? __ldcg((const float4 *)(from + i)) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int n = 0; n < MANY; n++)
+            x[n] = rotate_values(x[n], lane);
+#pragma unroll
+        for (int n = 0; n < MANY; n++) {
+            int i = i0 + n * APART;
+            act_put(GPU_ACT_INT, x[n], min(i, v.k - 128) + 4 * lane, to, v.k, i < v.k, PLANE_PAD);
+        }
     }
 }
 
