@@ -2,7 +2,7 @@
 """Checks and benchmarks of lace on an NVIDIA GPU, with nothing installed but Python.
 
     bench/gpu-check.py LACE SYNTH VOCAB [--models DIR] [--csv FILE] [--quick] [--no-bench]
-                       [--golden DIR] [--tales FILE] [--sanitizer PROGRAM]
+                       [--golden DIR] [--tales FILE] [--sanitizer PROGRAM] [--types LIST]
 
 LACE is the program, SYNTH a synth_gguf.py that writes models of real shapes with random weights,
 VOCAB a small GGUF file whose vocabulary those models get. For every type of weights a small model's
@@ -18,11 +18,12 @@ import array, concurrent.futures, http.client, json, os, signal, socket, subproc
 
 TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k",
          "q6_k", "q4_k_m", "iq4_nl", "iq4_xs", "mxfp4"]
-OWN_TYPES = ["s3", "s4", "s8"]
+OWN_TYPES = ["s3", "s4", "s8", "n24"]
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
 MODELS = [("smollm2-135m", "f16"), ("tinyllama-1.1b", "q4_0"), ("llama3-8b", "q4_k_m"),
           ("llama3-8b", "q8_0"), ("phi4-14b", "q4_k_m"), ("codestral-22b", "q4_k_m"),
-          ("llama3-8b", "s4"), ("llama3-8b", "s3"), ("qwen3-8b", "q4_k_m"), ("qwen3-30b-a3b", "q4_k_m")]
+          ("llama3-8b", "s4"), ("llama3-8b", "s3"), ("llama3-8b", "n24"), ("qwen3-8b", "q4_k_m"),
+          ("qwen3-30b-a3b", "q4_k_m")]
 
 
 def run(*words, **more):
@@ -92,7 +93,7 @@ def check_logits(lace, model, name, ids, limits, kv="f16", n_spared=0):
         name, errors[0], errors[1], "the same bits twice" if same else "OTHER BITS the second time")
 
 
-def check_types(lace, tool, vocab, where):
+def check_types(lace, tool, vocab, where, kinds):
     def check(kind):
         model = os.path.join(where, "micro-%s.gguf" % kind)
         if not synth(tool, vocab, "micro", kind, model):
@@ -102,7 +103,7 @@ def check_types(lace, tool, vocab, where):
         os.unlink(model)
         return result
 
-    return side_by_side(check, TYPES + OWN_TYPES)
+    return side_by_side(check, kinds)
 
 
 def check_golden(lace, folder, where):
@@ -277,7 +278,8 @@ def main():
     makers = [threading.Thread(target=synth, args=(tool, vocab, m[0], m[1], paths[m])) for m in models]
     for t in makers:
         t.start()
-    failures = check_types(lace, tool, vocab, where)
+    kinds = option(words, "--types")
+    failures = check_types(lace, tool, vocab, where, kinds.split(",") if kinds else TYPES + OWN_TYPES)
     golden, tales, sanitizer = (option(words, "--" + n) for n in ("golden", "tales", "sanitizer"))
     if golden:
         failures += check_golden(lace, golden, where)

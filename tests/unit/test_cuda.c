@@ -10,6 +10,7 @@
 #include "kernels/ref/unpack.h"
 #include "lace.h"
 #include "tap.h"
+#include "tensor/sparse.h"
 
 enum { N_TOKENS = 24 };
 
@@ -79,6 +80,59 @@ static void every_type_of_weights_has_tiles(void)
                   4 * (uint64_t)tile_bytes(kind));
         CHECK(gpu_act_bytes(tile_kind_act(kind), 300) > 0);
     }
+}
+
+/* The number that a tile of N24 has at a place, read as gpu_tiles.h says. */
+static float n24_at(const uint8_t *tile, int row, int col)
+{
+    int j = col / 64, h = col / 32 % 2, c = col / 8 % 4, four = col / 4 % 8, r = row % 8,
+        high = row / 8;
+    const uint8_t *word = tile + 512 * (j / 2) + 16 * (4 * r + c) + 4 * (2 * (j % 2) + h);
+    const uint8_t *places = tile + 1024 + 16 * (4 * r + high + 2 * h) + 4 * j;
+    uint32_t all;
+    memcpy(&all, places, 4);
+    float scale = sparse_scale(tile[1536 + 2 * row + col / 128]);
+    for (int n = 0; n < 2; n++)
+        if ((int)(all >> (4 * four + 2 * n) & 3) == col % 4) {
+            int code = word[2 * (four % 2) + n] >> 4 * high & 15;
+            return scale * (float)SPARSE_LEVELS[code];
+        }
+    return 0;
+}
+
+static void n24_tiles_hold_what_panels_hold(void)
+{
+    enum { ROWS = 40, COLS = 320, ACROSS = 2 }; /* panels and tiles that are not full */
+    static uint8_t keeps[ROWS * COLS], codes[ROWS * COLS], scales[ROWS * 3],
+        tiles[3 * ACROSS * 1568];
+    uint32_t seed = 1;
+    for (int i = 0; i < ROWS * COLS; i += 4) {
+        for (int k = 0; k < 4; k++) {
+            seed = seed * 1664525 + 1013904223;
+            codes[i + k] = seed >> 28;
+        }
+        int first = (int)(seed >> 8 & 3), second = (first + 1 + (int)(seed >> 16) % 3) % 4;
+        keeps[i + first] = keeps[i + second] = 1;
+    }
+    for (int i = 0; i < ROWS * 3; i++)
+        scales[i] = (uint8_t)(100 + i);
+    sparse_source source = {ROWS, COLS, keeps, codes, scales, NULL};
+    buf blob;
+    sparse s;
+    buf_init(&blob, 1 << 20);
+    CHECK(sparse_write(SPARSE_N24, &source, &blob, NULL) == LACE_OK);
+    CHECK(sparse_parse((span){(const uint8_t *)blob.data, blob.size}, &s, NULL) == LACE_OK);
+    gpu_pack_n24(s.where, 0, s.n_panels, COLS, tiles);
+    for (int row = 0; row < ROWS; row++) {
+        float want[COLS];
+        int n_wrong = 0;
+        sparse_unpack_row(SPARSE_N24, sparse_panel(s.where, row / 16), COLS, row % 16, want);
+        for (int col = 0; col < COLS; col++)
+            n_wrong += n24_at(tiles + (row / 16 * ACROSS + col / 256) * 1568, row % 16,
+                              col % 256) != want[col];
+        CHECK(n_wrong == 0);
+    }
+    buf_deinit(&blob);
 }
 
 typedef struct heard {
@@ -206,6 +260,7 @@ int main(void)
     CASE(names_of_devices_are_checked);
     CASE(a_missing_card_is_an_error_and_auto_is_not);
     CASE(every_type_of_weights_has_tiles);
+    CASE(n24_tiles_hold_what_panels_hold);
     CASE(continuing_is_evaluating_and_stops_where_told);
     CASE(continuing_draws_what_the_sampler_draws);
     CASE(cards_run);

@@ -167,6 +167,36 @@ UNPACK_FN void quants_bytes(const uint8_t *t, int lane, int j, __half2 (&q)[16])
     }
 }
 
+/* 2 of each 4 columns (gpu_tiles.h), with their zeros. */
+UNPACK_FN void quants_n24(const uint8_t *t, int lane, int j, __half2 (&q)[16])
+{
+    const uint4 table = table_s4();
+#pragma unroll
+    for (int s = 0; s < 2; s++) {
+        uint32_t w = *(const uint32_t *)(t + 512 * (j >> 1) + 16 * lane + 4 * (2 * (j & 1) + s));
+        uint32_t found[2]; /* low nibbles of bytes 0, 1 and 2, 3 are bytes 0, 2; high ones 1, 3 */
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            uint32_t v = half ? w >> 16 : w;
+            uint32_t low = __byte_perm(table.x, table.y, v & 0x7777u);
+            uint32_t high = __byte_perm(table.z, table.w, v & 0x7777u);
+            found[half] = __byte_perm(low, high, 0x3210u | (v & 0x8888u) >> 1) ^ 0x80808080u;
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) { /* row r + 8 (i & 1), four columns number i >> 1 */
+            uint32_t e = *(const uint32_t *)(t + 1024 + 16 * ((lane & ~3) + (i & 1) + 2 * s) + 4 * j);
+            uint32_t at = e >> 4 * (2 * (lane & 3) + (i >> 1));
+            uint32_t pair = found[i >> 1] >> 8 * (i & 1); /* bytes 0 and 2 */
+            uint32_t all = ((pair & 255) << 8 * (at & 3)) |
+                           ((pair >> 16 & 255) << 8 * (at >> 2 & 3));
+            int to = 8 * s + 4 * (i >> 1) + (i & 1);
+            all ^= 0x80808080u;
+            q[to] = __hsub2(bytes_02(all), twice(1152));
+            q[to + 2] = __hsub2(bytes_13(all), twice(1152));
+        }
+    }
+}
+
 /* Nibbles with a fifth bit. */
 UNPACK_FN void quants_five(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 {
@@ -510,6 +540,21 @@ template <> struct tile<TILE_S3> : tile_base<TILE_BYTES_S3, 256, false> {
     {
         __half2 q[16], scale[4];
         quants_s3(t, lane, j, q);
+        s.get(j, scale);
+        scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_N24> : tile_base<TILE_BYTES_N24, 256, false> {
+    scales_own s;
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        s.begin(t + 1536, lane);
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4];
+        quants_n24(t, lane, j, q);
         s.get(j, scale);
         scale_quants(q, scale, a);
     }

@@ -89,6 +89,12 @@ void gpu_uploader_free(gpu_uploader *u); /* waits; NULL is fine */
 lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
                               int64_t n_cols, void *out, lace_error *err);
 
+/*
+ * Panels [first, first + n) of 16 rows of an N24 matrix (tensor/sparse.h) as tiles: the host does
+ * it, as panels have no fixed place for a row.
+ */
+void gpu_pack_n24(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols, uint8_t *tiles);
+
 /* Bytes as they are. */
 lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, void *out,
                              lace_error *err);

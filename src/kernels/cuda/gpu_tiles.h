@@ -41,6 +41,12 @@
  * 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low nibbles) and 2j + 1; the
  * nibbles' fourth bits are bits i of the codes of word 3
  *
+ *   N24   1568  2 of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them; scales as above.
+ * At 512 (j / 2) + 16 lane, word 2 (j % 2) + h has columns 64 j + 32 h + 8 c to + 7: byte b is
+ *               number b of the four values there, row r in the low nibble, r + 8 in the high one,
+ * codes of S4's table. At 1024 + 16 lane, word j: the places of values in their fours, 2 bits each,
+ * of row r + 8 (c % 2), columns 64 j + 32 (c / 2) to + 31
+ *
  *   Kinds for mma.m16n8k16, 2048 bytes for 64 columns: step j (16 columns) at 512 j + 16 lane; half
  *   h of word i is column 16 j + 4 c + 2 (i / 2) + h:
  *
@@ -82,7 +88,8 @@
     X(Q6_K, "q6_k", 3360, 256)                                                                     \
     X(S3, "s3", 1568, 256)                                                                         \
     X(S4, "s4", 2080, 256)                                                                         \
-    X(S8, "s8", 4128, 256)
+    X(S8, "s8", 4128, 256)                                                                         \
+    X(N24, "n24", 1568, 256)
 
 typedef enum tile_kind {
 #define X(id, name, n_bytes, n_cols) TILE_##id,

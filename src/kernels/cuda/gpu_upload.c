@@ -217,12 +217,31 @@ static int64_t rows_at_once(dtype sent, int64_t n_cols)
     return rows;
 }
 
+static lace_status upload_n24(gpu_uploader *u, const uint8_t *where, int64_t n_rows, int64_t n_cols,
+                              uint8_t *out, lace_error *err)
+{
+    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    uint64_t each = tile_matrix_bytes(TILE_N24, TILE_ROWS, n_cols);
+    int64_t most = (int64_t)(BUFFER_BYTES / each);
+    for (int64_t at = 0; at < n_panels; at += most) {
+        int64_t n = n_panels - at < most ? n_panels - at : most;
+        buffer *b;
+        TRY(take_buffer(u, &b, err));
+        gpu_pack_n24(where, at, n, n_cols, b->host);
+        TRY(cuda_copy_to(u->queue, out + (uint64_t)at * each, b->host, (uint64_t)n * each, err));
+        TRY(cuda_event_record(b->is_free, u->queue, err));
+    }
+    return LACE_OK;
+}
+
 lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
                               int64_t n_cols, void *out, lace_error *err)
 {
     tile_kind kind = tile_kind_of(type);
     if (kind == TILE_F32)
         return gpu_upload_bytes(u, blocks, 4 * (uint64_t)n_rows * (uint64_t)n_cols, out, err);
+    if (kind == TILE_N24)
+        return upload_n24(u, blocks, n_rows, n_cols, out, err);
     dtype sent = sent_as(type);
     int64_t most = rows_at_once(sent, n_cols);
     for (int64_t at = 0; at < n_rows; at += most) {

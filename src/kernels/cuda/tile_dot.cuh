@@ -32,9 +32,9 @@ template <int KIND> __host__ __device__ constexpr bool tile_has_bytes()
 {
     return KIND == TILE_Q8_0 || KIND == TILE_Q8_1 || KIND == TILE_S8;
 }
-template <int KIND> __host__ __device__ constexpr bool tile_is_own()
+template <int KIND> __host__ __device__ constexpr bool tile_is_own() /* by its scales */
 {
-    return KIND == TILE_S3 || KIND == TILE_S4 || KIND == TILE_S8;
+    return KIND == TILE_S3 || KIND == TILE_S4 || KIND == TILE_S8 || KIND == TILE_N24;
 }
 template <int KIND> __host__ __device__ constexpr bool tile_has_k_scales()
 {
@@ -59,7 +59,7 @@ template <int KIND> __host__ __device__ constexpr int tile_words() /* 16-byte wo
     return tile_has_bytes<KIND>() ? 8
            : KIND == TILE_Q5_K    ? 5
            : KIND == TILE_Q6_K    ? 6
-           : KIND == TILE_S3      ? 3
+           : KIND == TILE_S3 || KIND == TILE_N24 ? 3
                                   : 4;
 }
 
@@ -196,7 +196,7 @@ __device__ __forceinline__ uint32_t pack_s8(int a, int b, int c, int d)
 
 template <int KIND> __device__ __forceinline__ uint4 tile_table()
 {
-    if (KIND == TILE_S4)
+    if (KIND == TILE_S4 || KIND == TILE_N24)
         return make_uint4(pack_s8(-127, -96, -75, -58), pack_s8(-44, -31, -18, -6),
                           pack_s8(6, 18, 31, 44), pack_s8(58, 75, 96, 127));
     return KIND == TILE_FP4
@@ -274,6 +274,42 @@ __device__ __forceinline__ float2 tile_own_scales(uint32_t both)
                        __uint_as_float((both << 12 & 0xff00000) + first));
 }
 
+/* 2 of each 4 columns of A are there; `places` says which. */
+__device__ __forceinline__ void mma_sparse(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                           uint32_t a3, uint32_t b0, uint32_t b1, uint32_t b2,
+                                           uint32_t b3, uint32_t places)
+{
+    asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, 0x0;"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(b2), "r"(b3),
+                   "r"(places));
+}
+
+/*
+ * Products of the groups 4j + c, as tile_multiply has them: of 64 columns, column 2 g + plane of the
+ * other factor has one plane of the 16 that are group g, and zeros.
+ */
+__device__ __forceinline__ void tile_multiply_n24(float (&v0)[4], float (&v1)[4],
+                                                  const tile_frag<TILE_N24> &f, const act_view &x,
+                                                  int t, int lane)
+{
+    const int r = lane >> 2, c = lane & 3, group = r >> 1;
+    const uint8_t *plane = (r & 1 ? x.low : x.high) + 256 * t + 16 * group + 4 * c;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t b = *(const uint32_t *)(plane + 64 * j);
+        uint2 first = tile_look_up((&f.q[j / 2].x)[2 * (j % 2)], tile_table<TILE_N24>());
+        uint2 second = tile_look_up((&f.q[j / 2].x)[2 * (j % 2) + 1], tile_table<TILE_N24>());
+        int acc[4] = {0, 0, 0, 0};
+        mma_sparse(acc, first.x, first.y, second.x, second.y, group == 0 ? b : 0,
+                   group == 1 ? b : 0, group == 2 ? b : 0, group == 3 ? b : 0, (&f.q[2].x)[j]);
+        float d = x.scales[16 * t + 4 * j + c].x;
+        v0[j] = d * (float)(256 * acc[0] + acc[1]);
+        v1[j] = d * (float)(256 * acc[2] + acc[3]);
+    }
+}
+
 /*
  * y0 and y1 (rows r and r + 8) += this lane's part of the tile number t times the activations. The
  * four lanes of a row are added up by tile_reduce when all tiles are done.
@@ -298,6 +334,12 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
         float d = x.scales[4 * t + c].x;
         y0 += d * (acc[0] + acc[1]);
         y1 += d * (acc[2] + acc[3]);
+    } else if constexpr (KIND == TILE_N24) {
+        float v0[4], v1[4];
+        tile_multiply_n24(v0, v1, f, x, t, lane);
+        float2 d0 = tile_own_scales(f.s0.x), d1 = tile_own_scales(f.s0.y);
+        y0 += d0.x * (v0[0] + v0[1]) + d0.y * (v0[2] + v0[3]);
+        y1 += d1.x * (v1[0] + v1[1]) + d1.y * (v1[2] + v1[3]);
     } else {
         const bool feeds = ((r >> 1) & 1) == c >> 1;
         const uint32_t even = feeds && r < 4 ? ~0u : 0u, odd = feeds && r >= 4 ? ~0u : 0u;
