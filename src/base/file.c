@@ -19,7 +19,8 @@ static lace_status io_error(lace_error *err, const char *path, const char *what)
 lace_status file_map_open(const char *path, file_map *out, lace_error *err)
 {
     *out = (file_map){{NULL, 0}};
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    /* Not to wait for somebody who writes, if it is a pipe; of a file it changes nothing. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return io_error(err, path, "cannot open");
     struct stat st;

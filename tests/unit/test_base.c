@@ -1,15 +1,19 @@
-/* base/: bytes, buf, arena, hash, utf8, threads. */
+/* base/: bytes, buf, arena, hash, utf8, threads, file. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "base/utf8.h"
+#include "scratch.h"
 #include "tap.h"
 
 static void cursor_stops_at_the_end_and_says_where(void)
@@ -211,6 +215,22 @@ static void failing_allocation_is_reported(void)
     mem_fail_at(-1, false);
 }
 
+/* What is no file is refused at once: a pipe that nobody writes into, too. */
+static void only_files_are_mapped(void)
+{
+    file_map file;
+    lace_error err;
+    CHECK(scratch_create() != NULL);
+    CHECK(mkfifo(scratch_path("pipe"), 0600) == 0);
+    CHECK(file_map_open(scratch_path("pipe"), &file, &err) == LACE_E_IO);
+    CHECK(strstr(err.text, "not a regular file") != NULL);
+    CHECK(file_map_open("/dev/null", &file, &err) == LACE_E_IO);
+    CHECK(scratch_write("file", "abc") && file_map_open(scratch_path("file"), &file, &err) == 0);
+    CHECK(file.bytes.size == 3 && memcmp(file.bytes.data, "abc", 3) == 0);
+    file_map_close(&file);
+    scratch_remove();
+}
+
 int main(void)
 {
     CASE(cursor_stops_at_the_end_and_says_where);
@@ -224,5 +244,6 @@ int main(void)
     CASE(pieces_are_done_once_and_before_the_next_phase);
     CASE(shares_cover_everything_once);
     CASE(failing_allocation_is_reported);
+    CASE(only_files_are_mapped);
     return tap_end();
 }
