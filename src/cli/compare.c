@@ -82,6 +82,7 @@ static lace_status add_row(const char *path, lace_model *base, const buf *source
     m.n_threads = a->n_threads;
     m.text_name = a->file;
     m.tested_name = path;
+    m.base_name = "the first model";
     lace_model_describe(model, &info);
     lace_status status = measure_models(model, base, source, &m, &r, &n_windows, err);
     if (status == LACE_OK)

@@ -1,6 +1,7 @@
 /* Measuring models over a text: tokens, windows, scores. */
 #include "cli/measure.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,8 +146,14 @@ static lace_status eval_part(measurement *m, const lace_token *window, int32_t f
         TRY(lace_session_eval(m->base.session, m->items, (size_t)n, err));
     if (m->n_scores > 0)
         pool_run(m->workers, judge_rows, m);
-    for (int32_t i = 0; i < m->n_scores; i++)
-        quality_add(&m->q, &m->scores[i]);
+    for (int32_t i = 0; i < m->n_scores; i++) {
+        const quality_score *s = &m->scores[i];
+        if (!isfinite(s->nll) || !isfinite(s->nll_base))
+            return error_set(err, LACE_E_NUMERIC,
+                             "E_NUMERIC: %s computes logits that are not finite numbers",
+                             !isfinite(s->nll) ? m->args->tested_name : m->args->base_name);
+        quality_add(&m->q, s);
+    }
     return LACE_OK;
 }
 

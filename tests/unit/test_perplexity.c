@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "formats/gguf.h"
 #include "program.h"
 #include "tap.h"
+#include "tiny_model.h"
 
 /* 300 short sentences, some thousand tokens. */
 static void write_text(void)
@@ -94,6 +96,23 @@ static void people_get_lines(void)
     CHECK(strstr(program.out, "same top   100.000 %") != NULL);
 }
 
+/* A model that computes no numbers has no perplexity: an error, not "nan". */
+static void a_model_without_numbers_is_an_error(void)
+{
+    tiny_options o = tiny_options_default();
+    gguf *g = NULL;
+    o.n_context = 128;
+    buf b = tiny_model_bytes(o);
+    CHECK(gguf_parse((span){(const uint8_t *)b.data, b.size}, &g, NULL) == LACE_OK);
+    memset((void *)gguf_find_tensor(g, "output_norm.weight")->data, 0xFF, 4); /* a NaN */
+    FILE *f = fopen(program_path("nan.gguf"), "wb");
+    CHECK(f && fwrite(b.data, 1, b.size, f) == b.size && fclose(f) == 0);
+    gguf_free(g);
+    buf_deinit(&b);
+    program_run("perplexity $dir/nan.gguf -f $dir/text -c 64 --windows 1");
+    program_check_error("nan.gguf computes logits that are not finite numbers");
+}
+
 static void mistakes_are_explained(void)
 {
     program_run("perplexity");
@@ -123,6 +142,7 @@ int main(void)
     CASE(batches_and_threads_do_not_change_the_result);
     CASE(a_model_against_itself_does_not_differ);
     CASE(people_get_lines);
+    CASE(a_model_without_numbers_is_an_error);
     CASE(mistakes_are_explained);
     program_end();
     return tap_end();
