@@ -281,6 +281,20 @@ static bool evict_leaf(prefix_tree *t)
     return false;
 }
 
+/* A branch that has given up all its pages is of no use, up to where another one leaves it. */
+static void remove_empty(prefix_tree *t, node *n)
+{
+    while (n != &t->root && !n->children) {
+        for (int32_t g = 0; g < t->kv->n_groups; g++)
+            if (n->pages[g] >= 0)
+                return;
+        node *parent = n->parent;
+        t->n_evicted += (uint64_t)n->n_tokens;
+        remove_leaf(t, n);
+        n = parent;
+    }
+}
+
 /* A page of a group with a window can go alone. */
 static bool evict_window_page(prefix_tree *t, int32_t g)
 {
@@ -288,6 +302,7 @@ static bool evict_window_page(prefix_tree *t, int32_t g)
     for (node *n = t->oldest; n; n = n->newer)
         if (n->pages[g] >= 0 && group->n_users[n->pages[g]] == 1) {
             kv_drop_page(group, &n->pages[g]);
+            remove_empty(t, n);
             return true;
         }
     return false;
