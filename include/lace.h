@@ -496,6 +496,10 @@ typedef struct lace_batcher_options {
     lace_session_options session; /* n_sequences: generations computed together; default 32.
                                      n_context: of each; n_outputs is not used */
     bool use_prefixes;            /* keep what texts begin with for later ones; default true */
+    bool is_deterministic; /* compute each text by itself, so that it does not depend on what runs
+                              beside it: sums of many rows are rounded in other ways than those of
+                              one. Several times slower with many texts; without prefixes. Default
+                              false */
 } lace_batcher_options;
 
 lace_batcher_options lace_batcher_options_default(void);

@@ -10,7 +10,7 @@ typedef struct serve_args {
     server_options server;
     int32_t n_context, max_running, n_batch, n_threads, kv_type;
     uint64_t kv_memory, memory;
-    bool mmap, no_prefixes;
+    bool mmap, no_prefixes, deterministic;
     const char *device;
 } serve_args;
 
@@ -25,7 +25,7 @@ static const arg_option options[] = {
     {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a socket in the file system instead"},
     {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
     {.kind = ARG_HEADING, .help = "Who"},
-    {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health"},
+    {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health and the page"},
     {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "the same, here, separated by commas; whoever lists processes sees them"},
     {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificates in PEM: serve HTTPS"},
     {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "and their key"},
@@ -47,6 +47,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "What else"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
+    {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever runs beside it; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "run from the file's own blocks: slower, less memory"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
@@ -132,6 +133,7 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     session->on_progress = show_progress;
     session->progress_user = &bar;
     a.server.batcher.use_prefixes = !a.no_prefixes;
+    a.server.batcher.is_deterministic = a.deterministic;
     lace_status status = a.kv_memory ? LACE_OK : choose_kv_bytes(model, session, err);
     if (status == LACE_OK && !a.n_context)
         status = choose_context(model, session, err);

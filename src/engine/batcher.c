@@ -127,7 +127,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         goto fail;
     }
     TRY_GOTO(status, fail, find_ends(b, err));
-    if (b->options.use_prefixes)
+    if (b->options.use_prefixes && !b->options.is_deterministic)
         TRY_GOTO(status, fail, prefix_tree_create(b->session->kv, &b->prefixes, err));
     *out = b;
     return LACE_OK;
@@ -308,9 +308,25 @@ static size_t add_items(lace_batcher *b, size_t n_items, lace_generation *g, int
     return n_items + (size_t)n;
 }
 
+/* The one that has waited longest gets a batch of its own, cut as if there were no others. */
+static size_t fill_alone(lace_batcher *b)
+{
+    lace_generation *g = b->running.first;
+    for (lace_generation *other = g; other; other = other->next)
+        if (other->last_step < g->last_step)
+            g = other;
+    if (!g)
+        return 0;
+    g->last_step = b->stats.n_steps + 1;
+    int32_t n = g->stats.n_prompt - g->n_computed, n_batch = b->options.session.n_batch;
+    return add_items(b, 0, g, n <= 1 ? 1 : n < n_batch ? n : n_batch);
+}
+
 /* Puts the batch together: generations first, then prompts, the oldest first. Returns its size. */
 static size_t fill_batch(lace_batcher *b)
 {
+    if (b->options.is_deterministic)
+        return fill_alone(b);
     size_t n_items = 0, n_prompts = 0, capacity = (size_t)b->options.session.n_batch;
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (g->n_tokens - g->n_computed == 1)

@@ -25,6 +25,7 @@ struct lace_generation {
     int32_t n_computed; /* tokens that are in the KV cache */
     int32_t sequence;   /* while running; else -1 */
     int32_t n_context;
+    uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
 
     lace_sampler *sampler;
     lace_grammar_state *form; /* NULL: any text will do */

@@ -23,6 +23,7 @@ typedef struct result {
     lace_status status;
     char stop[32];
     lace_generation_stats stats;
+    float logprobs[CONTEXT];
     float logprob_sum;
     size_t n_top;
     bool is_top_sorted;
@@ -34,8 +35,10 @@ static void on_piece(void *user, const lace_piece *p)
     if (r->n_text + p->n_bytes < sizeof r->text)
         memcpy(r->text + r->n_text, p->text, p->n_bytes);
     r->n_text += p->n_bytes;
-    if (p->token >= 0)
+    if (p->token >= 0) {
+        r->logprobs[r->n_tokens] = p->logprob;
         r->tokens[r->n_tokens++] = p->token;
+    }
     r->finish = p->finish;
     r->status = p->error ? p->error->status : LACE_OK;
     if (p->stop)
@@ -209,6 +212,38 @@ static void a_pool_that_is_too_small_delays_generations_and_keeps_their_texts(vo
     }
 }
 
+/* To the last bit, whatever runs beside it, comes late, or has to give way. */
+static void a_deterministic_batcher_computes_each_text_as_if_it_were_alone(void)
+{
+    static result first[N_TEXTS], second[N_TEXTS];
+    lace_batcher_options o = lace_batcher_options_default();
+    o.session.n_context = CONTEXT;
+    o.session.n_batch = 24; /* prompts take two pieces */
+    o.session.n_threads = 2;
+    o.is_deterministic = true;
+    for (int round = 0; round < 2; round++) {
+        result *results = round ? second : first;
+        lace_batcher *b = NULL;
+        o.session.n_sequences = round ? 5 : 1;
+        if (!CHECK(lace_batcher_create(model, &o, &b, NULL) == LACE_OK))
+            return;
+        for (int i = 0; i < N_TEXTS; i++) {
+            lace_generation_options one = greedy(&results[i]);
+            one.n_top = 0;
+            add(b, one, prompt_of(i));
+            if (!round)
+                finish(b);
+            for (int k = 0; round && k < 7 * i; k++)
+                lace_batcher_step(b);
+        }
+        finish(b);
+        lace_batcher_free(b);
+    }
+    for (int i = 0; i < N_TEXTS; i++)
+        CHECK(first[i].n_tokens == N_NEW && is_same(&first[i], &second[i]) &&
+              memcmp(first[i].logprobs, second[i].logprobs, sizeof first[i].logprobs) == 0);
+}
+
 static void a_cancelled_generation_ends_at_once_and_gives_its_memory_back(void)
 {
     lace_batcher *b = start(2, 0, false);
@@ -360,6 +395,7 @@ int main(void)
     CASE(a_known_beginning_is_not_computed_again_and_changes_nothing);
     CASE(equal_prompts_at_once_are_computed_once);
     CASE(a_pool_that_is_too_small_delays_generations_and_keeps_their_texts);
+    CASE(a_deterministic_batcher_computes_each_text_as_if_it_were_alone);
     CASE(a_cancelled_generation_ends_at_once_and_gives_its_memory_back);
     CASE(a_stop_ends_the_text_before_it_and_is_named);
     CASE(biases_ban_tokens_and_banning_all_is_an_error);
