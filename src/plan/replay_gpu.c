@@ -113,7 +113,11 @@ static lace_status launch_begin(gpu_replay *r, bool chooses, lace_error *err)
 
 static lace_status launch_steps(gpu_replay *r, lace_error *err)
 {
-    gpu_job j = {r->o.g, r->o.queue, &r->batch, r->o.scratch, r->o.scratch_bytes};
+    gpu_job j = {.g = r->o.g,
+                 .queue = r->o.queue,
+                 .batch = &r->batch,
+                 .scratch = r->o.scratch,
+                 .scratch_bytes = r->o.scratch_bytes};
     for (int32_t i = 0; i < r->o.p->n_steps; i++) {
         const step *s = &r->o.p->steps[i];
         assert(r->o.launchers->ops[s->op]);

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/cuda/carry.h"
 #include "kv/kv.h"
 #include "plan/decode_gpu.h"
 #include "plan/replay_gpu.h"
@@ -29,6 +30,7 @@ struct gpu_plan {
     uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
     uint8_t *scratch; /* these are parts of it */
     uint64_t scratch_bytes;
+    gpu_carry carry;
     vector *vectors;
     int32_t n_vectors, vectors_capacity;
 
@@ -165,6 +167,11 @@ static uint64_t scratch_bytes(const plan *p, const gpu_plan_options *o)
     return round_up(most);
 }
 
+static uint64_t carry_bytes(const plan *p)
+{
+    return round_up(gpu_carry_bytes(p->steps, p->n_steps, p->limits.max_tokens));
+}
+
 /* Numbers of a batch without its tables, and with them. */
 static uint64_t batch_head(const plan *p)
 {
@@ -186,7 +193,7 @@ static uint64_t choice_bytes(const plan *p)
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return round_up(p->value_bytes) + scratch_bytes(p, o) + vector_bytes(p) +
+    return round_up(p->value_bytes) + scratch_bytes(p, o) + carry_bytes(p) + vector_bytes(p) +
            round_up(4 * batch_numbers(p, o)) + choice_bytes(p) + gpu_decode_bytes(p, o->g);
 }
 
@@ -266,7 +273,8 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
     place_steps(gp, o);
     gp->scratch = gp->memory + round_up(p->value_bytes);
-    uint8_t *at = gp->scratch + gp->scratch_bytes;
+    gp->carry.memory = gp->scratch + gp->scratch_bytes;
+    uint8_t *at = gp->carry.memory + carry_bytes(p);
     gp->batch_device = (int32_t *)at;
     at += round_up(4 * n);
     memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
@@ -365,7 +373,15 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
 static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *trace,
                                 lace_error *err)
 {
-    gpu_job j = {gp->g, gp->queue, b, gp->scratch, gp->scratch_bytes};
+    gp->carry.norm = NULL;
+    gp->carry.n_sums = 0;
+    gpu_job j = {.g = gp->g,
+                 .queue = gp->queue,
+                 .batch = b,
+                 .scratch = gp->scratch,
+                 .scratch_bytes = gp->scratch_bytes,
+                 .carry = &gp->carry,
+                 .end = gp->p->steps + gp->p->n_steps};
     uint64_t before = 0;
     if (trace) {
         TRY(cuda_wait(gp->queue, err));

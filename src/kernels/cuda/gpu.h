@@ -130,6 +130,8 @@ typedef struct gpu_job {
     const gpu_batch *batch;
     uint8_t *scratch; /* on the card, for the launcher of a step alone; gpu_step_scratch_bytes */
     uint64_t scratch_bytes;
+    struct gpu_carry *carry; /* carry.h; NULL: every step is launched alone */
+    const step *end;         /* behind the last of the steps, with a carry */
 } gpu_job;
 
 typedef lace_status (*gpu_launch_fn)(const gpu_job *j, const step *s, lace_error *err);
@@ -146,9 +148,12 @@ void gpu_launchers_init_batched(gpu_launchers *l); /* launch_batched.c: what it 
 lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err);
 lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err);
 lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err);
 
-/* The parameters of attention, without its kind of launch. */
+/* The parameters of attention and rotation, without their kind of launch. */
 struct gpu_attend gpu_attend_of(const gpu_job *j, const step *s);
+struct gpu_rope gpu_rope_of(const gpu_job *j, const step *s);
 
 /* Scratch that a step's launchers need, for up to n_rows rows and contexts of n_context. */
 uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);

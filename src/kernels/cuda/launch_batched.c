@@ -15,12 +15,11 @@
  */
 #include <assert.h>
 
-#include "kernels/cuda/batch_params.h"
-#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/carry.h"
 
-static lace_status start(const gpu_job *j, const char *name, const uint32_t grid[3],
-                         uint32_t threads, uint32_t shared_bytes, const void *params,
-                         lace_error *err)
+lace_status gpu_start_overlapping(const gpu_job *j, const char *name, const uint32_t grid[3],
+                                  uint32_t threads, uint32_t shared_bytes, const void *params,
+                                  lace_error *err)
 {
     cuda_launch l = {.grid = {grid[0], grid[1], grid[2]},
                      .block = {threads},
@@ -103,7 +102,7 @@ static lace_status make_atoms(const gpu_job *j, const operand *x, const int32_t 
                      .is_half = is_half(kind),
                      .rotates = tile_is_rotated(kind)};
     uint32_t grid[3] = {(uint32_t)round_up((uint64_t)n_rows, 8), 1, 1};
-    return start(j, "batch_atoms_rows", grid, 512, 0, &p, err);
+    return gpu_start_overlapping(j, "batch_atoms_rows", grid, 512, 0, &p, err);
 }
 
 /* ---- Matrices
@@ -200,8 +199,9 @@ static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors, i
     return c;
 }
 
+/* Parts that the next step adds up are left where they are, in `left`. */
 static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind, pile *scratch,
-                               lace_error *err)
+                               gpu_carry *left, lace_error *err)
 {
     int width = width_for(p->n_tokens);
     int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
@@ -215,8 +215,9 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
         p->parts = take(scratch,
                         4 * (uint64_t)c.n_parts * (uint64_t)p->n_tokens * (uint64_t)p->part_stride);
     uint32_t grid[3] = {(uint32_t)n_tiles_x, (uint32_t)c.n_blocks, (uint32_t)c.n_parts};
-    TRY(start(j, matmul_names[kind][width], grid, (uint32_t)(c.n_groups * GROUP_THREADS),
-              shared_bytes(kind, width, c.n_groups), p, err));
+    TRY(gpu_start_overlapping(j, matmul_names[kind][width], grid,
+                              (uint32_t)(c.n_groups * GROUP_THREADS),
+                              shared_bytes(kind, width, c.n_groups), p, err));
     if (c.n_parts == 1)
         return LACE_OK;
     batch_finish f = {.parts = p->parts,
@@ -232,8 +233,12 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
         f.n_rows[i] = p->n_rows[i];
         f.part_offset[i] = p->part_offset[i];
     }
+    if (left) {
+        left->sums[left->n_sums++] = f;
+        return LACE_OK;
+    }
     uint32_t rows[3] = {(uint32_t)divide_up(p->part_stride, 256), (uint32_t)p->n_tokens, 1};
-    return start(j, "batch_finish_rows", rows, 256, 0, &f, err);
+    return gpu_start_overlapping(j, "batch_finish_rows", rows, 256, 0, &f, err);
 }
 
 /* One weight of a step through the general kernels. */
@@ -261,6 +266,7 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     pile scratch = {j->scratch, 0};
     atoms x[3] = {{0}}; /* in the order of int and of half kinds, and rotated */
     bool is_done[STEP_MAX_OUT] = {false};
+    gpu_carry *left = gpu_carries_sums(j, s) ? j->carry : NULL;
     for (int first = 0; first < s->a.matmul.n_weights; first++) {
         tile_kind kind = kind_of(s, first);
         if (is_done[first])
@@ -270,7 +276,8 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
             continue;
         }
         atoms *a = &x[is_half(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
-        if (!a->x)
+        if (!a->x && (tile_is_rotated(kind) ||
+                      !gpu_carried_atoms(j, s, n, is_half(kind), &a->x, &a->scales)))
             TRY(make_atoms(j, &s->in[0], NULL, n, kind, &scratch, a, err));
         batch_matmul p = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
                           .x = a->x,
@@ -294,7 +301,7 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
             is_done[i] = true;
         }
         pile rest = scratch; /* parts are free again after their sums */
-        TRY(run_product(j, &p, kind, &rest, err));
+        TRY(run_product(j, &p, kind, left ? &scratch : &rest, left, err));
     }
     return LACE_OK;
 }
@@ -334,7 +341,8 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
                        .n_experts = n_experts,
                        .n_slots = (int32_t)n_slots};
     uint32_t one[3] = {1, 1, 1};
-    TRY(start(j, "batch_sort_items", one, 1024, 4 * ((uint32_t)n_experts + 1), &sort, err));
+    TRY(gpu_start_overlapping(j, "batch_sort_items", one, 1024, 4 * ((uint32_t)n_experts + 1),
+                              &sort, err));
     atoms x;
     TRY(make_atoms(j, &s->in[0], is_glu ? sort.tokens : sort.items, n_slots, kind, &scratch, &x,
                    err));
@@ -373,8 +381,8 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     int width = width_for(typical < n ? typical : n);
     p.blocks = count_blocks(&p, 4);
     uint32_t grid[3] = {(uint32_t)divide_up(n, widths[width]), (uint32_t)(p.blocks * n_experts), 1};
-    TRY(start(j, matmul_names[kind][width], grid, 4 * GROUP_THREADS, shared_bytes(kind, width, 4),
-              &p, err));
+    TRY(gpu_start_overlapping(j, matmul_names[kind][width], grid, 4 * GROUP_THREADS,
+                              shared_bytes(kind, width, 4), &p, err));
     if (is_glu)
         return LACE_OK;
     gpu_combine c = {.rows = p.out[0],
@@ -433,8 +441,8 @@ static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_err
 {
     int32_t dim = dims[d].dim, tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
-    return start(j, dims[d].run, grid, RUN_THREADS,
-                 (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16)), p, err);
+    return gpu_start_overlapping(j, dims[d].run, grid, RUN_THREADS,
+                                 (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16)), p, err);
 }
 
 static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace_error *err)
@@ -454,11 +462,12 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
-    TRY(start(j, dims[d].single, grid, 128, (uint32_t)(4 * 16 * (dim + 2) * 4), p, err));
+    TRY(gpu_start_overlapping(j, dims[d].single, grid, 128, (uint32_t)(4 * 16 * (dim + 2) * 4), p,
+                              err));
     if (p->n_parts == 1)
         return LACE_OK;
     uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
-    return start(j, "attend_parts", heads, 128, 0, p, err);
+    return gpu_start_overlapping(j, "attend_parts", heads, 128, 0, p, err);
 }
 
 static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *err)
@@ -503,6 +512,8 @@ void gpu_launchers_init_batched(gpu_launchers *l)
     l->ops[OP_MATMUL_GROUP] = l->ops[OP_MATMUL_GLU] = launch_matmul;
     l->ops[OP_MOE_GLU] = l->ops[OP_MOE_DOWN] = launch_moe;
     l->ops[OP_ATTEND] = launch_attend;
+    l->ops[OP_RMS_NORM] = gpu_launch_norm_batched;
+    l->ops[OP_ROPE_KV] = gpu_launch_rope_batched;
 }
 
 uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
@@ -519,6 +530,7 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
             rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
         /* Blocks of 256 rows, each on a processor of its own at most. */
         uint64_t parts = 256 * ((uint64_t)g->info.n_processors + 3);
+        parts *= (uint64_t)s->a.matmul.n_weights; /* a product for each kind of weights */
         return bytes + 3 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
                4 * few * (rows > parts ? rows : parts) + 256;
     }

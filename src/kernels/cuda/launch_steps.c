@@ -88,7 +88,7 @@ static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error
     return start_rows(j, "rope_table_rows", j->batch->n_tokens, 1, &p, err);
 }
 
-static lace_status launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
+lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.weight = s->a.norm.weight;
@@ -332,7 +332,7 @@ static lace_status start_heads(const gpu_job *j, const char *name, int32_t n_hea
     return grid[0] == 0 ? LACE_OK : gpu_start(j, name, grid, HEAD_THREADS, 0, params, err);
 }
 
-static lace_status launch_rope(const gpu_job *j, const step *s, lace_error *err)
+gpu_rope gpu_rope_of(const gpu_job *j, const step *s)
 {
     gpu_rope p = {.table = data(&s->in[0]),
                   .table_stride = floats(&s->in[0]),
@@ -343,7 +343,7 @@ static lace_status launch_rope(const gpu_job *j, const step *s, lace_error *err)
                   .n_dims = s->a.rope.n_dims,
                   .is_neox = s->a.rope.is_neox};
     if (s->op == OP_ROPE)
-        return start_heads(j, "rope_heads", p.n_heads, &p, err);
+        return p;
     const kv_layer *kv = &s->a.rope.kv;
     p.cache = cache_of(j, kv);
     p.writes = 1;
@@ -363,6 +363,12 @@ static lace_status launch_rope(const gpu_job *j, const step *s, lace_error *err)
         p.v = data(&s->in[1]);
         p.v_stride = floats(&s->in[1]);
     }
+    return p;
+}
+
+lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rope p = gpu_rope_of(j, s);
     return start_heads(j, "rope_heads", p.n_heads + p.n_kv_heads, &p, err);
 }
 
@@ -395,12 +401,12 @@ void gpu_launchers_init(gpu_launchers *l)
     SET(EMBED, launch_embed);
     SET(GATHER, launch_gather);
     SET(ROPE_TABLE, launch_rope_table);
-    SET(RMS_NORM, launch_rms_norm);
+    SET(RMS_NORM, gpu_launch_rms_norm);
     SET(MATMUL, gpu_launch_matmul);
     SET(ADD, launch_add);
     SET(GLU, launch_glu);
-    SET(ROPE, launch_rope);
-    SET(KV_WRITE, launch_rope);
+    SET(ROPE, gpu_launch_rope);
+    SET(KV_WRITE, gpu_launch_rope);
     SET(ATTEND, gpu_launch_attend);
     SET(SOFTCAP, launch_softcap);
     SET(ROUTE, launch_route);
@@ -409,7 +415,7 @@ void gpu_launchers_init(gpu_launchers *l)
     SET(MATMUL_ADD, gpu_launch_matmul);
     SET(MATMUL_GROUP, gpu_launch_matmul);
     SET(MATMUL_GLU, gpu_launch_matmul);
-    SET(ROPE_KV, launch_rope);
+    SET(ROPE_KV, gpu_launch_rope);
 #undef SET
     gpu_launchers_init_batched(l);
 }
