@@ -126,7 +126,7 @@ deps:
 
 demo: deps
 	@$(MAKE) --no-print-directory $(B)/lace
-	$(B)/lace run -p "Once upon a time" -n 200 --seed 7
+	$(B)/lace run -p "Once upon a time" -n 200 --seed 12
 
 test: deps
 	@$(MAKE) --no-print-directory run-tests

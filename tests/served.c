@@ -29,7 +29,11 @@ bool served_start(served *s, const char *arguments)
     const char *program = getenv("LACE_BIN") ? getenv("LACE_BIN") : "build/lace";
     char command[2048], line[512];
     int ends[2];
-    snprintf(command, sizeof command, "exec \"%s\" serve --port 0 %s", program, arguments);
+    /* The smaller story teller, where a test wants none of its own: it is six times as fast. */
+    const char *model =
+        arguments[0] == '/' || strstr(arguments, ".gguf") ? "" : "models/tales-4m.gguf";
+    snprintf(command, sizeof command, "exec \"%s\" serve --port 0 %s %s", program, model,
+             arguments);
     if (pipe2(ends, O_CLOEXEC) != 0)
         return false;
     signal(SIGPIPE, SIG_IGN);

@@ -589,7 +589,7 @@ static void every_verb_with_a_model_says_that_there_is_no_gpu(void)
 
 static void inspect_describes_the_built_in_model(void)
 {
-    static const char *const parts[] = {"llama",   "4 layers", "4096 tokens", "f16",  "%",
+    static const char *const parts[] = {"llama",   "8 layers", "4096 tokens", "t3",   "%",
                                         "weights", "KV cache", "scratch",     "total"};
     lace("inspect");
     check_success();
@@ -606,7 +606,7 @@ static void inspect_writes_json(void)
     lace("inspect " MODEL " -o json --tensors");
     check_success();
     static const char *const parts[] = {
-        "\"architecture\": \"llama\"", "\"n_layers\": 4", "\"n_vocab\": 4096",
+        "\"architecture\": \"llama\"", "\"n_layers\": 8", "\"n_vocab\": 4096",
         "\"runnable\": true",          "\"total\": ",     "\"name\": \"token_embd.weight\""};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (!CHECK(strstr(r.out, parts[i]) != NULL))

@@ -52,7 +52,7 @@ static void complete_continues_a_text(void)
 {
     const char *folder = getenv("LACE_EXAMPLES");
     char command[600];
-    snprintf(command, sizeof command, "%s/complete models/default.gguf 'Once upon a time'",
+    snprintf(command, sizeof command, "%s/complete models/tales-4m.gguf 'Once upon a time'",
              folder ? folder : "build/examples");
     char printed[4096];
     FILE *pipe = popen(command, "r");

@@ -307,8 +307,8 @@ static void no_memory_is_a_status(void)
 
 static void lace_run_prints_the_same_text_and_what_was_guessed(void)
 {
-    static const char *const ways[] = {"--lookup", "--draft models/default.gguf --n-draft 3",
-                                       "--draft models/default.gguf --lookup"};
+    static const char *const ways[] = {"--lookup", "--draft models/tales-4m.gguf --n-draft 3",
+                                       "--draft models/tales-4m.gguf --lookup"};
     static const char *const choices[] = {"--temp 0", "--temp 0.7 --seed 3"};
     for (int c = 0; c < 2; c++) {
         program_run(RUN "%s", choices[c]);
