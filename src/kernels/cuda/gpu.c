@@ -125,8 +125,9 @@ tile_kind tile_kind_of(dtype type)
     case DTYPE_Q5_0:
     case DTYPE_M4: /* with their zeros: levels and values are bytes */
     case DTYPE_M8:
-    case DTYPE_N24:
         return TILE_Q8_0;
+    case DTYPE_N24:
+        return TILE_N24;
     case DTYPE_Q5_1:
         return TILE_Q8_1;
     case DTYPE_Q4_0:

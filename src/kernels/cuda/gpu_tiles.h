@@ -32,20 +32,21 @@
  *               bits 2i..2i+1 for word i; at 3072 + 8 lane: int8 scales [2: row r, r + 8][4 j] of
  *               the groups of 16 columns 4j + c; at 3328 + 4 r: f16 d(r), d(r + 8). Also Q3_K
  *
- *   lace's own, of rotated blocks (tensor/rotate.h): activations are rotated, too. Behind the
- * quants u8 [16 rows][2]: the scales of 128 columns each, as tensor/levels.h has them
+ *   lace's own. Behind the quants u8 [16 rows][2]: the scales of 128 columns each, as
+ *   tensor/levels.h has them. S types are of rotated blocks (tensor/rotate.h), so activations that
+ *   meet them are rotated, too:
  *
  *   S4    2080  nibbles: codes of S4's table
  *   S8    4128  bytes: values. Also holds S2, S5 and S6, whose tables have values of a byte
- *   S3    1568  codes of S3's table, 3 bits in nibbles: word j of a lane's 16 bytes at 512 i, i =
- * 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low nibbles) and 2j + 1; the
- * nibbles' fourth bits are bits i of the codes of word 3
- *
- *   N24   1568  2 of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them; scales as above.
- * At 512 (j / 2) + 16 lane, word 2 (j % 2) + h has columns 64 j + 32 h + 8 c to + 7: byte b is
- *               number b of the four values there, row r in the low nibble, r + 8 in the high one,
- * codes of S4's table. At 1024 + 16 lane, word j: the places of values in their fours, 2 bits each,
- * of row r + 8 (c % 2), columns 64 j + 32 (c / 2) to + 31
+ *   S3    1568  codes of S3's table, 3 bits in nibbles: word j of a lane's 16 bytes at 512 i,
+ *               i = 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low
+ *               nibbles) and 2j + 1; the nibbles' fourth bits are bits i of the codes of word 3
+ *   N24   1568  2 of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them. At
+ *               512 (j / 2) + 16 lane, word 2 (j % 2) + h has columns 64 j + 32 h + 8 c to + 7:
+ *               byte b is number b of the four values there, row r in the low nibble, r + 8 in
+ *               the high one, codes of S4's table. At 1024 + 16 lane, word j: the places of values
+ *               in their fours, 2 bits each, of row r + 8 (c % 2), columns 64 j + 32 (c / 2) to
+ *               + 31
  *
  *   Kinds for mma.m16n8k16, 2048 bytes for 64 columns: step j (16 columns) at 512 j + 16 lane; half
  *   h of word i is column 16 j + 4 c + 2 (i / 2) + h:
