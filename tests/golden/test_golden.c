@@ -13,8 +13,16 @@
 #include "lace.h"
 #include "tap.h"
 
-/* Float32 rounding alone gives 1e-13 to 1e-11; 1e-9 leaves room for another order of summation. */
-static const double TOLERANCE = 1e-9;
+/*
+ * Float32 rounding alone gives 1e-13 to 1e-11; 1e-9 leaves room for another order of summation. On
+ * a GPU activations have 15 bits, and batches round keys, values and shares to f16: up to 6e-6 were
+ * seen, 3e-5 where experts that are as good change places.
+ */
+static double tolerance(void)
+{
+    const char *device = getenv("LACE_DEVICE");
+    return device && strncmp(device, "cuda", 4) == 0 ? 5e-5 : 1e-9;
+}
 
 typedef struct subject {
     lace_model *model;
@@ -43,9 +51,9 @@ static void check_row(const subject *s, const float *row, int32_t token)
 {
     size_t n = (size_t)s->g.n_vocab;
     double error = row ? nmse(row, s->g.logits + (size_t)token * n, n) : 1;
-    if (!(error <= TOLERANCE))
+    if (!(error <= tolerance()))
         tap_note("logits of token %d: nmse %g", token, error);
-    CHECK(error <= TOLERANCE);
+    CHECK(error <= tolerance());
 }
 
 static int32_t best(const float *row, int32_t n)
