@@ -1,6 +1,7 @@
 /*
  * Allocation: which of several sizes each tensor gets, so that all together fit a budget and the
- * sum of what they cost is small. Greedy by gain for each byte, then exchanges of two.
+ * sum of what they cost is small. Greedy by gain for each byte, then exchanges of two, then trades
+ * in which one tensor becomes larger at the cost of as many others as it takes.
  */
 #ifndef LACE_COMPRESS_ALLOCATE_H
 #define LACE_COMPRESS_ALLOCATE_H

@@ -227,6 +227,18 @@ static void allocation_is_near_the_best_that_fits(void)
     CHECK(allocate(&large, 1, 10) == 50);
 }
 
+/* For a byte its step is worth less than theirs, but all of them together are worth less. */
+static void a_large_step_is_paid_for_by_several_small_ones(void)
+{
+    enum { N_SMALL = 10, BUDGET = 205 };
+    allocate_item items[1 + N_SMALL] = {{.n = 2, .n_bytes = {60, 120}, .cost = {1.0, 0.2}}};
+    for (int i = 1; i <= N_SMALL; i++)
+        items[i] = (allocate_item){
+            .n = 2, .n_bytes = {8, 14}, .cost = {0.2, i <= N_SMALL / 2 ? 0.08 : 0.198}};
+    CHECK(allocate(items, 1 + N_SMALL, BUDGET) == 200 && items[0].chosen == 1);
+    CHECK(fabs(cost_of(items, 1 + N_SMALL) - 2.2) < 1e-9); /* greedy alone: 2.39 */
+}
+
 /* ---- Whole models ---------------------------------------------------------------------------- */
 
 static const char text_to_read[] =
@@ -410,6 +422,7 @@ int main(void)
     CASE(inputs_that_are_not_finite_are_an_error);
     CASE(feedback_lowers_the_error_of_the_outputs);
     CASE(allocation_is_near_the_best_that_fits);
+    CASE(a_large_step_is_paid_for_by_several_small_ones);
     CASE(a_walk_in_parts_is_a_walk);
     CASE(a_calibrated_model_is_the_same_for_any_threads);
     CASE(a_size_is_kept);
