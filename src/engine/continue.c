@@ -7,8 +7,9 @@
 #include "engine/engine.h"
 
 enum {
-    AHEAD = 8,  /* tokens that the card may be ahead; more only delays the end */
-    CHUNK = 256 /* tokens between two looks at the cache's windows */
+    AHEAD = 8,        /* tokens that the card may be ahead; more only delays the end */
+    CHUNK = 256,      /* tokens between two looks at the cache's windows */
+    LONGEST_TURN = 64 /* tokens that the host chooses before the card is asked again */
 };
 
 /* What is being continued. */
@@ -21,6 +22,7 @@ typedef struct continuation {
     void *user;
     int32_t n_left;
     bool goes_on;
+    int32_t turn, n_by_host; /* how long the host chose last, and of that what is left */
 } continuation;
 
 bool session_rule(const lace_sampler *sampler, sample_row *out)
@@ -114,7 +116,14 @@ static lace_status continue_ahead(continuation *c, lace_error *err)
     kv_set_length(s->kv, c->sequence, length + n_done);
     TRY(status);
     TRY(ended);
-    return refused ? continue_by_eval(c, err) : LACE_OK;
+    /*
+     * A card that refuses has computed the tokens behind for nothing; where it does so again and
+     * again, the host takes longer and longer turns.
+     */
+    int32_t longer = 2 * c->turn < LONGEST_TURN ? 2 * c->turn : LONGEST_TURN;
+    if (refused)
+        c->n_by_host = c->turn = c->turn == 0 || n_done > AHEAD ? 1 : longer;
+    return LACE_OK;
 }
 
 lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token first, int32_t n,
@@ -142,7 +151,13 @@ lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token 
     sample_row rule;
     bool is_ahead =
         s->on_card && gpu_plan_chooses(s->on_card) && !s->trace && session_rule(sampler, &rule);
-    while (c.n_left > 0 && c.goes_on)
-        TRY(is_ahead ? continue_ahead(&c, err) : continue_by_eval(&c, err));
+    while (c.n_left > 0 && c.goes_on) {
+        if (is_ahead && c.n_by_host == 0) {
+            TRY(continue_ahead(&c, err));
+            continue;
+        }
+        TRY(continue_by_eval(&c, err));
+        c.n_by_host -= c.n_by_host > 0;
+    }
     return LACE_OK;
 }
