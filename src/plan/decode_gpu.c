@@ -336,7 +336,7 @@ static int32_t hand_out(decode_product *p, int32_t n)
     return used;
 }
 
-/* A stage of the ring, as decode.cu has it. */
+/* A stage of the ring, as decode_product.cu has it. */
 static uint32_t stage_bytes(int32_t kind)
 {
     uint32_t n = (uint32_t)tile_bytes((tile_kind)kind);

@@ -1,6 +1,6 @@
 /*
  * One token of one sequence on a GPU, as a recorded graph of fused kernels
- * (kernels/cuda/decode.cu), for plans of the common form: norm, q k v, attention, output, norm,
+ * (kernels/cuda/decode_*.cu), for plans of the common form: norm, q k v, attention, output, norm,
  * gate and up, down, and no more than five kernels for each layer.
  */
 #ifndef LACE_PLAN_DECODE_GPU_H

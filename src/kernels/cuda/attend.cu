@@ -1,6 +1,6 @@
 /*
  * General attention: rotary embedding, the cache of any type, and softmax(q k) v with windows, soft
- * caps and sinks. Written to be right for every model; decode.h and launch_batched.c have what is
+ * caps and sinks. Written to be right for every model; decode_attend.cu and launch_batched.c have what is
  * fast for most.
  */
 #include "kernels/cuda/batch_common.cuh"

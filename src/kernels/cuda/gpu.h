@@ -12,7 +12,7 @@
  *   2. launch_batched.c (its own kernels, matmul_batch*.cu, attend_batch*.cu): matrices and
  *      attention for many rows, that is prefill and several sequences. It overwrites entries of the
  *      table of launchers.
- *   3. decode.h: one token of one sequence; the whole plan as one graph of fused kernels.
+ *   3. decode_*.cu: one token of one sequence; the whole plan as one graph of fused kernels.
  */
 #ifndef LACE_KERNELS_CUDA_GPU_H
 #define LACE_KERNELS_CUDA_GPU_H
@@ -39,7 +39,7 @@ typedef struct gpu {
     cuda_info info;
     cuda_module *modules[GPU_MAX_MODULES];
     int n_modules;
-    bool has_overlap; /* compute capability 9 and above: the fused kernels of decode.h run */
+    bool has_overlap; /* compute capability 9 and above: the fused kernels of decode_*.cu run */
     void *tables;     /* on the card: what kernels look up (grids are decoded at load) */
     pthread_mutex_t kernels_lock;
     gpu_kernel kernels[GPU_MAX_KERNELS]; /* by a hash of the name */

@@ -1,0 +1,150 @@
+/*
+ * What the fused kernels of one token share: their order, copies, and vectors on their way.
+ *
+ * These kernels overlap (programmatic dependent launch). Each loads what does not depend on the one
+ * in front (weights, old keys and values) before it waits for it. Who makes a vector also norms it,
+ * up to the factor 1 / rms, and turns it into the planes that tiles are multiplied with; the factor
+ * is applied to the consumer's result, which is linear in it. So a product begins with one small
+ * copy.
+ */
+#ifndef LACE_KERNELS_CUDA_DECODE_COMMON_CUH
+#define LACE_KERNELS_CUDA_DECODE_COMMON_CUH
+
+#include "kernels/cuda/decode_params.h"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/tile_dot.cuh"
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+#define HAS_OVERLAP 1
+#endif
+
+#ifdef HAS_OVERLAP
+
+enum { MAX_SQUARES = 256 /* blocks of a product */ };
+
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void let_next_begin()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+__device__ __forceinline__ void wait_for_last()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ __forceinline__ void barrier_init(uint32_t b)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(b) : "memory");
+}
+
+__device__ __forceinline__ void barrier_wait(uint32_t b, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "AGAIN:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra DONE;\n"
+                 "bra AGAIN;\n"
+                 "DONE:\n"
+                 "}" ::"r"(b),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Bytes from global to shared memory by the copy engine. Both ends lie alike within 128 bytes. */
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_t n, uint32_t b,
+                                          uint64_t policy)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(b), "r"(n)
+                 : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+                 "l"(from), "r"(n), "r"(b), "l"(policy)
+                 : "memory");
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------- */
+
+/* 16 neighbouring lanes hold a group, one value each; i is the value's place. Lanes of a half that
+ * is not `active` write nothing. */
+__device__ __forceinline__ void vector_put(const decode_vector &to, float v, int i, bool active)
+{
+    if (to.act == GPU_ACT_ROTATED) {
+        if (active)
+            ((float *)to.planes)[i] = v;
+        return;
+    }
+    float most = fabsf(v);
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+    const float tiny = 1e-30f;
+    bool is_some = most > tiny;
+    float2 *scales = (float2 *)(to.planes + 2 * to.k * act_value_bytes((gpu_act)to.act));
+    if (to.act == GPU_ACT_INT) {
+        const float full = 127 * 256 + 127;
+        float d = is_some ? most / full : 0.0f;
+        int q = __float2int_rn(v * (is_some ? full / most : 0.0f)), sum = q;
+#pragma unroll
+        for (int o = 8; o; o >>= 1)
+            sum += __shfl_xor_sync(~0u, sum, o);
+        int high = (q + 128) >> 8;
+        if (active) {
+            to.planes[i] = (uint8_t)high;
+            to.planes[to.k + i] = (uint8_t)(q - 256 * high);
+            if ((i & 15) == 0)
+                scales[i >> 4] = make_float2(d, d * (float)sum);
+        }
+        return;
+    }
+    float u = v * (is_some ? 1.0f / most : 0.0f);
+    uint16_t high, low;
+    if (to.act == GPU_ACT_F16) {
+        __half h = __float2half_rn(u);
+        high = __half_as_ushort(h);
+        low = __half_as_ushort(__float2half_rn(u - __half2float(h)));
+    } else {
+        __nv_bfloat16 h = __float2bfloat16_rn(u);
+        high = __bfloat16_as_ushort(h);
+        low = __bfloat16_as_ushort(__float2bfloat16_rn(u - __bfloat162float(h)));
+    }
+    if (active) {
+        ((uint16_t *)to.planes)[i] = high;
+        ((uint16_t *)to.planes)[to.k + i] = low;
+        if ((i & 15) == 0)
+            scales[i >> 4] = make_float2(is_some ? most : 0.0f, 0.0f);
+    }
+}
+
+__device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(is_there ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copies_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N> __device__ __forceinline__ void copies_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+/* Of two results the larger, of equal ones the first. */
+__device__ __forceinline__ bool is_better(float a, int i, float b, int j)
+{
+    return a > b || (a == b && i < j);
+}
+
+#endif
+#endif

@@ -1,0 +1,294 @@
+/*
+ * One token: matrix products, with what comes before and after them.
+ *
+ * Measured on an H200 before this was written: two blocks of one product on a processor cost a
+ * quarter of the speed, so a product asks for more than half of the shared memory.
+ */
+#include "kernels/cuda/decode_common.cuh"
+
+#ifdef HAS_OVERLAP
+
+/* Tiles are as long as lines of 128 bytes, or begin anywhere in one. */
+template <int KIND> __host__ __device__ constexpr int stage_bytes()
+{
+    return tile_info<KIND>::bytes % 128 ? (tile_info<KIND>::bytes + 96 + 127) / 128 * 128
+                                        : tile_info<KIND>::bytes;
+}
+
+/* The second plane is moved by half the banks, so that both can be read at once. */
+enum { PLANE_PAD = 64 };
+
+/* Of the planes in shared memory. */
+__device__ __forceinline__ int vector_bytes(const decode_vector &v)
+{
+    return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
+}
+
+/*
+ * Floats from the producer to rotated planes in shared memory, a warp for each 128. Several at a
+ * time: their loads are on their way together, and a rotation is a chain in which each step waits.
+ */
+__device__ __forceinline__ void rotate_vector(const decode_vector &v, uint8_t *to)
+{
+    constexpr int MANY = 4, APART = 128 * DECODE_WARPS;
+    const int lane = threadIdx.x & 31;
+    const float *from = (const float *)v.planes + 4 * lane;
+    for (int i0 = 128 * (threadIdx.x >> 5); i0 < v.k; i0 += MANY * APART) {
+        float4 x[MANY];
+#pragma unroll
+        for (int n = 0; n < MANY; n++) {
+            int i = i0 + n * APART;
+            x[n] = i < v.k ? __ldcg((const float4 *)(from + i)) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int n = 0; n < MANY; n++)
+            x[n] = rotate_values(x[n], lane);
+#pragma unroll
+        for (int n = 0; n < MANY; n++) {
+            int i = i0 + n * APART;
+            act_put(GPU_ACT_INT, x[n], min(i, v.k - 128) + 4 * lane, to, v.k, i < v.k, PLANE_PAD);
+        }
+    }
+}
+
+/* Multiply this block's tiles; slots has the sums of each warp afterwards. */
+template <int KIND>
+__device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
+                                              uint8_t *shared, int u0, int n_slots, float *slots,
+                                              uint8_t *x_shared, int row, float &rms, float &before)
+{
+    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_stages = p.n_stages;
+    constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
+    const int n_all = n_slots * part.n_tiles;
+    const uint32_t barriers = shared_address(shared) + 8 * DECODE_MAX_STAGES * warp;
+    uint8_t *ring = shared + 1024 + warp * n_stages * STAGE;
+    const uint32_t ring_at = shared_address(ring);
+    uint64_t policy = 0;
+    const int n_tiles = part.n_tiles, first_slot = warp / n_tiles;
+    /* A tile's number in its matrix; matrices begin at lines, so it says where in one it begins. */
+    auto number_of = [&](int slot, int across) {
+        return (u0 + (part.pair ? slot >> 1 : slot)) * n_tiles + across;
+    };
+    auto skew_of = [&](int number) { return BYTES % 128 ? (uint32_t)(number * BYTES) & 127 : 0u; };
+    auto step_on = [&](int &slot, int &across) { /* to this warp's next tile */
+        across += DECODE_WARPS;
+        while (across >= n_tiles) {
+            across -= n_tiles;
+            slot++;
+        }
+    };
+    auto fill = [&](int stage, int slot, int across) {
+        int number = number_of(slot, across);
+        const uint8_t *base = part.pair && (slot & 1) ? part.pair : part.tiles;
+        copy_bulk(ring_at + stage * STAGE + skew_of(number), base + (uint64_t)number * BYTES, BYTES,
+                  barriers + 8 * stage, policy);
+    };
+    int fill_slot = first_slot, fill_across = warp - first_slot * n_tiles;
+    if (lane == 0) {
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        for (int s = 0; s < n_stages; s++)
+            barrier_init(barriers + 8 * s);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+    for (int s = 0; s < n_stages; s++) {
+        if (lane == 0 && warp + s * DECODE_WARPS < n_all)
+            fill(s, fill_slot, fill_across);
+        step_on(fill_slot, fill_across);
+    }
+    for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
+        ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
+
+    wait_for_last();
+    if (p.triggers_late)
+        let_next_begin();
+    const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
+    const uint32_t x_at = shared_address(x_shared);
+    if (p.x.act == GPU_ACT_ROTATED)
+        rotate_vector(p.x, x_shared);
+    for (int i = 16 * tid; i < n_bytes && p.x.act != GPU_ACT_ROTATED; i += 16 * DECODE_THREADS)
+        copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
+    copies_commit();
+    /* All of these are on their way together; a load behind another costs as much as the first. */
+    float parts[MAX_SQUARES / 32], sum = 0;
+#pragma unroll
+    for (int i = 0; i < MAX_SQUARES / 32; i++)
+        parts[i] = p.squares && 32 * i + lane < p.n_squares ? __ldcg(p.squares + 32 * i + lane) : 0;
+    if (row >= 0)
+        before = __ldcg(p.residual + row);
+#pragma unroll
+    for (int i = 0; i < MAX_SQUARES / 32; i++)
+        sum += parts[i];
+    rms = p.squares ? rsqrtf(warp_sum(sum) / (float)p.width + p.eps) : 1.0f;
+    copies_wait<0>();
+    __syncthreads();
+
+    act_view x;
+    x.high = x_shared;
+    x.low = x_shared + plane + PLANE_PAD;
+    x.scales = (const float2 *)(x_shared + 2 * plane + PLANE_PAD);
+    float y0 = 0, y1 = 0;
+    int stage = 0, slot = first_slot, across = warp - slot * n_tiles;
+    uint32_t parity = 0;
+    for (int t = warp; t < n_all; t += DECODE_WARPS) {
+        barrier_wait(barriers + 8 * stage, parity);
+        tile_frag<KIND> f;
+        tile_load<KIND, false>(f, ring + stage * STAGE + skew_of(number_of(slot, across)), lane);
+        tile_multiply<KIND>(y0, y1, f, x, across, lane);
+        __syncwarp(); /* everyone has read the stage */
+        if (lane == 0 && t + n_stages * DECODE_WARPS < n_all)
+            fill(stage, fill_slot, fill_across);
+        step_on(fill_slot, fill_across);
+        if (++stage == n_stages) {
+            stage = 0;
+            parity ^= 1;
+        }
+        int next = slot;
+        step_on(next, across);
+        if (next != slot || t + DECODE_WARPS >= n_all) {
+            y0 = tile_reduce(y0);
+            y1 = tile_reduce(y1);
+            if ((lane & 3) == 0) {
+                float *s = slots + (warp * n_slots + slot) * TILE_ROWS + (lane >> 2);
+                s[0] = y0;
+                s[8] = y1;
+            }
+            y0 = y1 = 0;
+            slot = next;
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ float slot_sum(const float *slots, int n_slots, int i)
+{
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < DECODE_WARPS; w++)
+        sum += slots[w * n_slots * TILE_ROWS + i];
+    return sum;
+}
+
+/* Sum over a block in a fixed order; thread 0 has it. */
+__device__ __forceinline__ float block_total(float v, float *parts)
+{
+    v = warp_sum(v);
+    if ((threadIdx.x & 31) == 0)
+        parts[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0;
+    for (int w = 0; threadIdx.x == 0 && w < DECODE_WARPS; w++)
+        v += parts[w];
+    return v;
+}
+
+__device__ __forceinline__ void keep_best(float value, int row, decode_best *out, float *parts)
+{
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        float v = __shfl_xor_sync(~0u, value, o);
+        int r = __shfl_xor_sync(~0u, row, o);
+        if (is_better(v, r, value, row)) {
+            value = v;
+            row = r;
+        }
+    }
+    if ((threadIdx.x & 31) == 0) {
+        parts[2 * (threadIdx.x >> 5)] = value;
+        parts[2 * (threadIdx.x >> 5) + 1] = __int_as_float(row);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < DECODE_WARPS; w++)
+            if (is_better(parts[2 * w], __float_as_int(parts[2 * w + 1]), value, row)) {
+                value = parts[2 * w];
+                row = __float_as_int(parts[2 * w + 1]);
+            }
+        *out = {value, row};
+    }
+}
+
+/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit beside
+ * this one's and load keys while it runs. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+    decode_product_kernel(const __grid_constant__ decode_product p)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    if (!p.triggers_late)
+        let_next_begin();
+    int n = 0;
+    while (n + 1 < p.n_parts && (int)blockIdx.x >= p.parts[n + 1].first_block)
+        n++;
+    const decode_part &part = p.parts[n];
+    const int b = blockIdx.x - part.first_block, per_unit = part.pair ? 2 : 1;
+    const int n_units = (part.n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int u0 = (int)((int64_t)n_units * b / part.n_blocks);
+    const int u1 = (int)((int64_t)n_units * (b + 1) / part.n_blocks);
+    const int n_slots = (u1 - u0) * per_unit;
+    float *parts = (float *)(shared + 896); /* barriers end before */
+    uint8_t *x_shared = shared;             /* set below: behind the ring of this kind */
+    float *slots = nullptr, rms = 1.0f, before = 0;
+    /* Unless results are only stored, each of the first threads finishes one row. */
+    const int tid = threadIdx.x, n_values = (u1 - u0) * TILE_ROWS, row = u0 * TILE_ROWS + tid;
+    const bool finishes = p.mode != DECODE_STORE && tid < n_values && row < part.n_rows;
+    const bool adds = finishes && p.mode == DECODE_RESIDUAL;
+    const float norm = adds ? p.next_norm[row] : 0.0f;
+    const float bias = finishes && part.bias ? part.bias[row] : 0.0f;
+    const float pair_bias = finishes && part.pair_bias ? part.pair_bias[row] : 0.0f;
+    switch (part.kind) {
+#define X(id, name, n_bytes, n_cols)                                                               \
+    case TILE_##id:                                                                                \
+        if constexpr (TILE_##id != TILE_F32) {                                                     \
+            x_shared = shared + 1024 + DECODE_WARPS * p.n_stages * stage_bytes<TILE_##id>();       \
+            slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));          \
+            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared,                \
+                                     adds ? row : -1, rms, before);                                \
+        }                                                                                          \
+        break;
+        TILE_LIST(X)
+#undef X
+    }
+
+    if (p.mode == DECODE_STORE) {
+        float most = -INFINITY;
+        int at = 0;
+        for (int i = tid; i < n_slots * TILE_ROWS; i += DECODE_THREADS) {
+            int to = u0 * TILE_ROWS + i;
+            if (to >= part.n_rows)
+                continue;
+            float v = p.scale * rms * slot_sum(slots, n_slots, i);
+            v += part.bias ? part.bias[to] : 0.0f;
+            if (p.softcap > 0)
+                v = p.softcap * tanhf(v / p.softcap);
+            part.out[to] = v;
+            if (v > most) {
+                most = v;
+                at = to;
+            }
+        }
+        if (p.best)
+            keep_best(most, at, p.best + blockIdx.x, slots + DECODE_WARPS * n_slots * TILE_ROWS);
+        return;
+    }
+    float v = 0, squares = 0;
+    if (adds) {
+        v = p.scale * rms * slot_sum(slots, n_slots, tid) + bias + before;
+        p.residual[row] = v;
+        squares = v * v;
+        v *= norm;
+    } else if (finishes) {
+        int slot = 2 * (tid / TILE_ROWS) * TILE_ROWS + tid % TILE_ROWS;
+        float gate = p.scale * rms * slot_sum(slots, n_slots, slot) + bias;
+        float up = p.scale * rms * slot_sum(slots, n_slots, slot + TILE_ROWS) + pair_bias;
+        v = glu(p.glu, gate, up);
+    }
+    if ((tid & ~31) < n_values)
+        vector_put(p.next, v, row, tid < n_values);
+    if (p.mode == DECODE_RESIDUAL) {
+        squares = block_total(squares, parts);
+        if (tid == 0)
+            p.next_squares[blockIdx.x] = squares;
+    }
+}
+
+#endif
