@@ -392,7 +392,7 @@ typedef struct family {
 static const family tables = {{DTYPE_S2, DTYPE_S3, DTYPE_S4, DTYPE_S5, DTYPE_S6},
                               {0.1175, S3_ERROR, 0.009501, 0.002505, 0.000645}};
 static const family trellises = {{DTYPE_T2, DTYPE_T3, DTYPE_T4, DTYPE_T5, DTYPE_S6},
-                                 {0.0826, 0.0207, 0.00540, 0.00151, 0.000645}};
+                                 {0.0824, 0.0212, 0.00556, 0.00145, 0.000645}};
 
 /* Types by what they cost, for a file of o->size bytes. */
 static lace_status choose_types(calibration *c, lace_error *err)

@@ -12,13 +12,16 @@
 #include "tensor/rotate.h"
 
 /*
- * Bits in which paths must agree to become one. On normal values at 3 bits, 14 have an error that
- * is 0.15 dB lower than 12, in four times the time: worth it where it lasts, after feedback.
+ * Bits in which paths must agree to become one. On normal values at 3 bits, 13 leave 0.0212 of the
+ * energy where 12 leave 0.0216 and 14 0.0209; each takes twice the time of the one before.
  */
 enum { MERGE_PLAIN = 12, MERGE_FEEDBACK = 13 };
 
-/* Levels are a little wider than the values: the search seldom needs the outermost ones. */
-#define WIDTH 1.08f
+/*
+ * Levels are a little wider than the values, because the search seldom needs the outermost ones;
+ * the more so the more codes there are. Tried on normal values.
+ */
+static const float widths[] = {[2] = 1.05f, [3] = 1.11f, [4] = 1.18f, [5] = 1.22f};
 
 const codec codecs_trellis[] = {
     {.type = DTYPE_T2, .n_values = TRELLIS_VALUES, .is_rotated = true},
@@ -56,14 +59,14 @@ static uint8_t nearest_scale(float x)
     return (uint8_t)(x * x < a * b ? below : below + 1);
 }
 
-static uint8_t fit_scale(const float *x, const float *weights)
+static uint8_t fit_scale(int n_bits, const float *x, const float *weights)
 {
     double energy = 0, sum = 0;
     for (int i = 0; i < TRELLIS_VALUES; i++) {
         energy += (double)(weights[i] * x[i]) * x[i];
         sum += (double)weights[i];
     }
-    return nearest_scale(WIDTH / TRELLIS_SIGMA * (float)sqrt(energy / sum));
+    return nearest_scale(widths[n_bits] / TRELLIS_SIGMA * (float)sqrt(energy / sum));
 }
 
 static void put_block(int n_bits, uint8_t scale, const uint8_t *codes, uint8_t *block)
@@ -84,7 +87,7 @@ static void write_block(trellis_task *t, trellis_scratch *s, uint8_t *block)
 {
     uint8_t codes[TRELLIS_VALUES];
     int8_t levels[TRELLIS_VALUES];
-    uint8_t scale = fit_scale(t->left, t->weights);
+    uint8_t scale = fit_scale(t->n_bits, t->left, t->weights);
     t->scale = s_scale_to_f32(scale);
     trellis_search(t, s, codes, levels);
     put_block(t->n_bits, scale, codes, block);
