@@ -95,6 +95,8 @@ typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
 
 typedef struct lace_model_options {
     bool use_mmap;      /* run from the file's own blocks: slower, less memory; default false */
+    bool packs_later;   /* start from the file's own blocks and pack them between the first evals:
+                           the first token comes sooner; for one session at a time; default false */
     bool use_exact;     /* f32 arithmetic for every weight type, not int8 or int16; default false */
     bool use_vocab;     /* read the vocabulary, if there is one; default true */
     const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" or "cuda:1" for an

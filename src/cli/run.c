@@ -546,6 +546,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     generation g = {.args = &a};
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
+    model_options.packs_later = true;
     model_options.device = a.device;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);
     cli_catch_stop(); /* not before: Ctrl-C while a prompt is typed ends the program */

@@ -59,6 +59,7 @@ static lace_status open_talk(talk *t, lace_error *err)
     const talk_options *o = &t->options;
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = o->use_mmap;
+    model_options.packs_later = true;
     model_options.device = o->device;
     TRY(cli_open_model(o->model, &model_options, &t->model, err));
     lace_model_describe(t->model, &t->info);

@@ -47,6 +47,7 @@ struct lace_session {
     cuda_queue *queue; /* these two are NULL on the CPU */
     gpu_plan *on_card;
     session_trace *trace; /* NULL: not asked for */
+    bool has_run;         /* a batch has been computed */
 
     /* The batch being computed; arrays of n_batch. */
     int32_t *tokens, *positions, *outputs, *sequences;

@@ -104,7 +104,10 @@ static lace_status open_files(weights *files, const lace_model_options *options,
         return error_nomem(err, "a model");
     }
     pthread_mutex_init(&lm->load_lock, NULL);
-    weight_mode mode = o.use_exact ? WEIGHTS_EXACT : o.use_mmap ? WEIGHTS_IN_PLACE : WEIGHTS_PACKED;
+    weight_mode mode = o.use_exact     ? WEIGHTS_EXACT
+                       : o.use_mmap    ? WEIGHTS_IN_PLACE
+                       : o.packs_later ? WEIGHTS_PACKED_LATER
+                                       : WEIGHTS_PACKED;
     lace_status status;
     gpu *card = NULL;
     status = device_choose(o.device, file_bytes(files), &card, err);

@@ -367,6 +367,9 @@ static lace_status run_batch(lace_session *s, const batch *b, const sample_row *
     plan_trace *trace = session_trace_times(s->trace);
     if (s->on_card)
         return gpu_plan_run(s->on_card, b, s->sequences, rules, trace, err);
+    if (s->has_run)
+        model_pack_more(s->model->m, s->workers);
+    s->has_run = true;
     plan_run(s->p, s->workers, b, trace);
     return file_guard_is_broken()
                ? error_set(err, LACE_E_IO,

@@ -82,6 +82,11 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
                                                : (uint64_t)first_row * row_bytes(t->type, n_cols);
     *out = (weight){.type = t->type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
     model_matrix entry = {.target = out, .source = t, .blocks = t->data + offset};
+    const matmul_impl *in_place = m->kernels.in_place[t->type];
+    if (m->mode == WEIGHTS_PACKED_LATER && !m->card && in_place && in_place->panels == impl) {
+        out->impl = in_place;
+        out->data = entry.blocks;
+    }
     if (matmul_packs(impl)) {
         entry.offset = m->packed_bytes;
         entry.n_bytes = matmul_packed_bytes(impl, t->type, entry.blocks, n_rows, n_cols);

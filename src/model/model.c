@@ -98,6 +98,34 @@ static void pack_share(void *arg, int index, int count)
         w->impl->pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
 }
 
+/* Pack one matrix and use it from now on. */
+static void pack_matrix(model *m, int32_t i, pool *workers)
+{
+    const model_matrix *matrix = &m->matrices[i];
+    weight *w = matrix->target;
+    if (w->impl->panels)
+        w->impl = w->impl->panels;
+    pack_job job = {matrix, m->packed + matrix->offset};
+    pool_run(workers, pack_share, &job);
+    w->data = job.out;
+    /* The table of a tied model is still read row by row. */
+    bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != matrix->source;
+    if (is_last && matrix->source != m->embedding)
+        weights_release(m->files, matrix->source);
+}
+
+void model_pack_more(model *m, pool *workers)
+{
+    uint64_t done = 0;
+    if (m->mode != WEIGHTS_PACKED_LATER || m->card || !m->is_loaded)
+        return;
+    for (; m->n_ready < m->n_matrices && done < m->packed_bytes / 8; m->n_ready++)
+        if (m->matrices[m->n_ready].target->impl->panels) {
+            pack_matrix(m, m->n_ready, workers);
+            done += m->matrices[m->n_ready].n_bytes;
+        }
+}
+
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err)
 {
@@ -114,15 +142,9 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const model_matrix *matrix = &m->matrices[i];
         TRY(weights_prepare(m->files, matrix->source, err));
-        if (matrix->n_bytes == 0)
-            continue;
-        pack_job job = {matrix, m->packed + matrix->offset};
-        pool_run(workers, pack_share, &job);
-        matrix->target->data = job.out;
-        /* The table of a tied model is still read row by row. */
-        bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != matrix->source;
-        if (is_last && matrix->source != m->embedding)
-            weights_release(m->files, matrix->source);
+        if (matrix->n_bytes == 0 || matrix->target->impl->panels)
+            continue; /* in place, for ever or at first */
+        pack_matrix(m, i, workers);
         done += matrix->n_bytes;
         if (on_progress && !on_progress(user, "loading", (double)done / (double)m->packed_bytes))
             return error_set(err, LACE_E_CANCELLED, "loading was cancelled");

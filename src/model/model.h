@@ -67,7 +67,13 @@ typedef struct model_matrix {
     uint64_t offset, n_bytes; /* in the packed memory; 0 bytes: used in place */
 } model_matrix;
 
-typedef enum weight_mode { WEIGHTS_PACKED, WEIGHTS_IN_PLACE, WEIGHTS_EXACT } weight_mode;
+/* WEIGHTS_PACKED_LATER: in place at first, packed by and by; see model_pack_more. */
+typedef enum weight_mode {
+    WEIGHTS_PACKED,
+    WEIGHTS_PACKED_LATER,
+    WEIGHTS_IN_PLACE,
+    WEIGHTS_EXACT
+} weight_mode;
 
 struct model {
     model_config config;
@@ -91,6 +97,7 @@ struct model {
     uint64_t in_place_bytes; /* of all tensors that are used where they lie */
     uint8_t *packed;         /* NULL until loaded; on the card if there is one */
     bool is_loaded;
+    int32_t n_ready; /* WEIGHTS_PACKED_LATER: matrices that have been packed, the first ones */
 
     gpu *card; /* the weights' GPU, owned; NULL: the CPU */
     uint8_t
@@ -108,6 +115,13 @@ uint64_t model_weight_bytes(const model *m);
 /* Pack the matrices on all workers. Does nothing the second time. */
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err);
+
+/*
+ * With WEIGHTS_PACKED_LATER, model_load leaves matrices in place where the results are the same to
+ * the bit, and this packs a few of them: an eighth of all bytes. Call it between runs of plans;
+ * when all are packed, it does nothing.
+ */
+void model_pack_more(model *m, pool *workers);
 
 /* The same for a card: upload all matrices and the embedding table. model_load calls it. */
 lace_status model_load_gpu(model *m, lace_progress_fn on_progress, void *user, lace_error *err);

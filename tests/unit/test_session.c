@@ -134,10 +134,42 @@ static void the_smallest_session_computes(void)
     buf_deinit(&file);
 }
 
+/* Two batches more than it takes to pack everything. */
+static void weights_packed_later_give_the_same_logits(void)
+{
+    enum { N = 10 };
+    static float seen[N][320];
+    buf file = tiny_model_bytes(tiny_options_default());
+    for (int is_later = 0; is_later < 2; is_later++) {
+        lace_error err;
+        lace_model *model = NULL;
+        lace_session *s = NULL;
+        lace_model_options mo = lace_model_options_default();
+        lace_session_options o = lace_session_options_default();
+        mo.packs_later = is_later;
+        o.n_context = 64;
+        CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", &mo, &model, &err), &err));
+        CHECK(is_ok(lace_session_create(model, &o, &s, &err), &err));
+        for (int i = 0; i < N; i++) {
+            fill(0, 3, 0, 3 * i);
+            items[2].want_logits = true;
+            CHECK(is_ok(lace_session_eval(s, items, 3, &err), &err));
+            if (!is_later)
+                memcpy(seen[i], lace_session_logits(s, 0), sizeof seen[i]);
+            else
+                CHECK(memcmp(seen[i], lace_session_logits(s, 0), sizeof seen[i]) == 0);
+        }
+        lace_session_free(s);
+        lace_model_close(model);
+    }
+    buf_deinit(&file);
+}
+
 int main(void)
 {
     CASE(a_failed_eval_leaves_no_sequence_without_its_pages);
     CASE(a_failed_eval_can_be_tried_again);
     CASE(the_smallest_session_computes);
+    CASE(weights_packed_later_give_the_same_logits);
     return tap_end();
 }
