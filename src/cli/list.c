@@ -40,7 +40,7 @@ static lace_status append_table(const table *t, buf *out)
     if (json_array_size(t->rows) == 0)
         return buf_append_text(out,
                                "no models found in $LACE_MODELS, the Ollama store or the Hugging "
-                               "Face cache\n");
+                               "Face cache; a GGUF file's or a directory's path works, too\n");
     TRY(buf_printf(out, "%-*s  %9s  %-11s  %s\n", (int)t->name_width, "NAME", "SIZE", "FROM",
                    "PATH"));
     size_t i;
