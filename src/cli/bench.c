@@ -280,10 +280,24 @@ static lace_status run_model(bench *b, const char *path, lace_error *err)
     return status;
 }
 
+/* A model that cannot be opened is an error now, and not after some minutes of others. */
+static lace_status check_models(const positional *words, lace_error *err)
+{
+    lace_model_options o = lace_model_options_default();
+    o.use_vocab = false;
+    for (int i = 0; i < words->count; i++) {
+        lace_model *model;
+        TRY(cli_open_model(words->at[i], &o, &model, err));
+        lace_model_close(model);
+    }
+    return LACE_OK;
+}
+
 static lace_status run_all(bench *b, const positional *words, lace_error *err)
 {
     bench_report *r = &b->report;
     int n_models = words->count > 0 ? words->count : 1;
+    TRY(check_models(words, err));
     for (int i = 0; i < n_models; i++) {
         int width = (int)strlen(bench_model_name(words->at[i]));
         r->name_width = width > r->name_width ? width : r->name_width;
