@@ -185,29 +185,33 @@ static void bench_run(void *arg, int index, int count)
                         b->w.n_rows, b->scratch[index]);
 }
 
-/* The same matrix at rising sparsity: time should follow what is left. */
+/*
+ * The same matrix at rising sparsity, too large for caches: time should follow what is left. And
+ * one of the size that a layer has.
+ */
 static void bench_impl(const matmul_impl *impl, dtype type)
 {
-    enum { COLS = 5120, ROWS = 5120, COPIES = 8 };
-    static const int sparsities[] = {0, 28, 50, 60, 70, 80, 90, 95};
+    enum { COLS = 5120, ROWS = 5120 };
+    static const struct {
+        int copies, sparsity;
+    } cases[] = {{8, 0}, {8, 28}, {8, 50}, {8, 60}, {8, 70}, {8, 80}, {8, 90}, {8, 95}, {1, 50}};
     bool is_slow = impl == &matmul_sparse_ref;
-    for (size_t i = 0; i < sizeof sparsities / sizeof *sparsities && !is_slow; i++) {
-        if (type == DTYPE_N24 && sparsities[i] != 50)
+    for (size_t i = 0; i < sizeof cases / sizeof *cases && !is_slow; i++) {
+        int n_rows = cases[i].copies * ROWS, sparsity = cases[i].sparsity;
+        if (type == DTYPE_N24 && sparsity != 50)
             continue;
         char what[64];
-        snprintf(what, sizeof what, "%dx%d, %d %% sparse", COPIES * ROWS, COLS, sparsities[i]);
+        snprintf(what, sizeof what, "%dx%d, %d %% sparse", n_rows, COLS, sparsity);
         check_shape("%s", what);
-        buf one =
-            make_blob(sparse_kind_of(type), COPIES * ROWS, COLS, 256 - 256 * sparsities[i] / 100);
+        buf one = make_blob(sparse_kind_of(type), n_rows, COLS, 256 - 256 * sparsity / 100);
         bench b = {.w = load_blob(impl, type, &one, alloc_plain), .n_tokens = 1};
         float *values;
         b.x = make_activations(impl, COLS, 1, &b.x_stride, &values);
-        b.out = check_alloc(COPIES * ROWS * 4);
+        b.out = check_alloc((size_t)n_rows * 4);
         for (int k = 0; k < 16; k++)
             b.scratch[k] = check_alloc(impl->scratch_bytes ? impl->scratch_bytes(COLS, 1) : 0);
-        check_bench(
-            what, bench_run, &b,
-            (check_rate){.n_bytes = (double)one.size, .n_macs = (double)COPIES * ROWS * COLS});
+        check_bench(what, bench_run, &b,
+                    (check_rate){.n_bytes = (double)one.size, .n_macs = (double)n_rows * COLS});
         free((void *)b.w.data);
         buf_deinit(&one);
     }
