@@ -27,7 +27,7 @@ static const struct candidate {
 /* Where rows are no whole blocks of these. */
 static const dtype small_types[] = {DTYPE_Q4_0, DTYPE_Q5_0, DTYPE_Q8_0};
 
-enum { N_CANDIDATES = sizeof candidates / sizeof *candidates, N_SAMPLED = 64 };
+enum { N_CANDIDATES = sizeof candidates / sizeof *candidates, N_SAMPLED = 16 };
 _Static_assert((int)N_CANDIDATES <= (int)ALLOCATE_CHOICES, "each tensor may choose from all");
 
 static const double reference_bits = 3.5; /* near what divergence is measured with */
