@@ -1,6 +1,6 @@
 /*
- * The parameters of the fused kernels that compute one token (decode_*.cu); read by C and by CUDA. All
- * pointers are addresses on the card.
+ * The parameters of the fused kernels that compute one token (decode_*.cu); read by C and by CUDA.
+ * All pointers are addresses on the card.
  */
 #ifndef LACE_KERNELS_CUDA_DECODE_PARAMS_H
 #define LACE_KERNELS_CUDA_DECODE_PARAMS_H
