@@ -80,7 +80,6 @@ typedef struct launch_config {
     X(cuStreamCreate, (CUstream * out, unsigned flags))                                            \
     X(cuStreamDestroy_v2, (CUstream s))                                                            \
     X(cuStreamSynchronize, (CUstream s))                                                           \
-    X(cuStreamWaitEvent, (CUstream s, CUevent e, unsigned flags))                                  \
     X(cuStreamBeginCapture_v2, (CUstream s, int mode))                                             \
     X(cuStreamEndCapture, (CUstream s, CUgraph * out))                                             \
     X(cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t n, CUstream s))              \
@@ -354,11 +353,6 @@ cuda_device *cuda_queue_device(const cuda_queue *q)
     return q->device;
 }
 
-void *cuda_queue_handle(const cuda_queue *q)
-{
-    return q->stream;
-}
-
 lace_status cuda_copy_to(cuda_queue *q, void *device, const void *host, uint64_t n, lace_error *err)
 {
     TRY(enter(q->device, err));
@@ -432,13 +426,6 @@ lace_status cuda_event_wait(cuda_event *e, lace_error *err)
 {
     TRY(enter(e->device, err));
     CALL(cuEventSynchronize, e->event);
-    return LACE_OK;
-}
-
-lace_status cuda_queue_wait_event(cuda_queue *q, cuda_event *e, lace_error *err)
-{
-    TRY(enter(e->device, err));
-    CALL(cuStreamWaitEvent, q->stream, e->event, 0);
     return LACE_OK;
 }
 

@@ -71,8 +71,7 @@ lace_status cuda_wait(cuda_queue *q, lace_error *err);
 lace_status cuda_event_create(cuda_device *d, cuda_event **out, lace_error *err);
 void cuda_event_free(cuda_event *e);
 lace_status cuda_event_record(cuda_event *e, cuda_queue *q, lace_error *err);
-lace_status cuda_event_wait(cuda_event *e, lace_error *err);                      /* by the host */
-lace_status cuda_queue_wait_event(cuda_queue *q, cuda_event *e, lace_error *err); /* by a queue */
+lace_status cuda_event_wait(cuda_event *e, lace_error *err); /* by the host */
 /* Microseconds between two marks that have been passed. */
 lace_status cuda_event_elapsed(cuda_event *from, cuda_event *to, double *out, lace_error *err);
 
@@ -109,8 +108,5 @@ lace_status cuda_record_begin(cuda_queue *q, lace_error *err);
 lace_status cuda_record_end(cuda_queue *q, cuda_graph **out, lace_error *err);
 lace_status cuda_graph_run(cuda_queue *q, const cuda_graph *g, lace_error *err);
 void cuda_graph_free(cuda_graph *g);
-
-/* The driver's own handles, for libraries that want them (cuBLASLt). */
-void *cuda_queue_handle(const cuda_queue *q);
 
 #endif

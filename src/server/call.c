@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "server/core.h"
 
-#define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
-
 enum {
     PING_S = 10,            /* a stream is not silent for longer */
     MAX_ANSWER = 512 << 20, /* bytes of an answer in memory */
@@ -531,14 +529,14 @@ void call_tick(server *s, uint64_t now)
     call *next;
     for (call *c = s->calls; c; c = next) {
         next = c->next;
-        uint64_t limit = SECONDS(s->options.timeout_s);
+        uint64_t limit = clock_seconds(s->options.timeout_s);
         if (limit && now - c->begin_ns > limit && c->n_left > 0 && !c->is_timed_out) {
             c->is_timed_out = true;
             s->metrics.n_timed_out++;
             cancel_jobs(c);
         }
         if (c->conn && c->n_left > 0 && c->sink->on_ping && c->request.is_stream &&
-            now - c->last_write_ns > SECONDS(PING_S))
+            now - c->last_write_ns > clock_seconds(PING_S))
             c->sink->on_ping(c);
     }
 }

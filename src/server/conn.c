@@ -24,8 +24,6 @@
 #include "server/core.h"
 #include "server/tls.h"
 
-#define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
-
 enum {
     HEAD_S = 10,            /* for a head, from its first byte */
     BODY_S = 25,            /* for a body */
@@ -63,7 +61,7 @@ static const char *reason_of(int status)
 static void wait_for(conn *c, conn_wait wait, uint64_t seconds)
 {
     c->wait = wait;
-    c->deadline_ns = seconds ? clock_ns() + SECONDS(seconds) : 0;
+    c->deadline_ns = seconds ? clock_ns() + clock_seconds(seconds) : 0;
 }
 
 void conn_write(conn *c, const void *data, size_t n)
@@ -361,7 +359,7 @@ void conn_tick(server *s, uint64_t now)
     for (conn *c = s->conns; c; c = next) {
         next = c->next;
         size_t n_output = evbuffer_get_length(bufferevent_get_output(c->bev));
-        bool is_stalled = c->output_since_ns && now - c->output_since_ns > SECONDS(STALL_S);
+        bool is_stalled = c->output_since_ns && now - c->output_since_ns > clock_seconds(STALL_S);
         /* A stream that is read far slower than the model writes, or not at all. */
         bool is_behind = n_output > MAX_OUTPUT && c->active && call_is_streaming(c->active);
         if (is_behind || (n_output && is_stalled)) {

@@ -24,8 +24,6 @@
 #include "server/embed.h"
 #include "server/tls.h"
 
-#define SECONDS(n) ((uint64_t)(n)*UINT64_C(1000000000))
-
 enum { TICK_MS = 250, MAX_TEMPLATE = 1 << 20 };
 
 server_options server_options_default(void)
@@ -115,7 +113,7 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
 {
     server *s = arg;
     if (s->n_signals++ == 0) {
-        s->drain_until_ns = clock_ns() + SECONDS(s->options.drain_s);
+        s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
         if (s->n_calls > 0 && !s->options.log_json)
             fprintf(stderr, "lace: waiting for %d request%s, at most %d s; again ends at once\n",
                     s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);

@@ -106,10 +106,9 @@ lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_ke
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
 static const struct {
-    const char *name;
     int32_t n_bytes, n_cols;
 } kinds[TILE_COUNT] = {
-#define X(id, name, n_bytes, n_cols) [TILE_##id] = {name, n_bytes, n_cols},
+#define X(id, name, n_bytes, n_cols) [TILE_##id] = {n_bytes, n_cols},
     TILE_LIST(X)
 #undef X
 };
@@ -159,11 +158,6 @@ tile_kind tile_kind_of(dtype type)
     default:
         return TILE_F16;
     }
-}
-
-const char *tile_kind_name(tile_kind kind)
-{
-    return kinds[kind].name;
 }
 
 int32_t tile_cols(tile_kind kind)

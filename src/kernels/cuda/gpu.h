@@ -62,7 +62,6 @@ lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_ke
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 tile_kind tile_kind_of(dtype type);
-const char *tile_kind_name(tile_kind kind);
 gpu_act tile_kind_act(tile_kind kind);
 bool tile_is_rotated(tile_kind kind);
 gpu_act tile_block_act(tile_kind kind); /* the same when rotation is done */
