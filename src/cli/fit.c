@@ -430,9 +430,31 @@ static lace_status report(const work *k, const buf *made, const verdict *v, lace
     return status;
 }
 
+/* What a token takes besides its matrices: of a model of about the size that is wanted. */
+static lace_status time_rest(work *k, lace_error *err)
+{
+    quantize_options q = quantize_options_default();
+    lace_model *sample = NULL;
+    buf made;
+    double us = 0, matrices = 0;
+    q.mix = mix_find(k->a->family == FIT_GGUF ? "q4_k_m" : "s4");
+    q.n_threads = k->a->n_threads;
+    buf_init(&made, SIZE_MAX / 2);
+    lace_status status = quantize_to_buf(k->input, &made, &q, NULL, err);
+    if (status == LACE_OK)
+        status = lace_model_open_memory(made.data, made.size, "a sample", NULL, &sample, err);
+    if (status == LACE_OK)
+        status = time_token(k, sample, &us, err);
+    if (status == LACE_OK)
+        status = fit_mix_time(k->f, q.mix, &matrices, err);
+    k->other_us = us > matrices ? us - matrices : 0;
+    lace_model_close(sample);
+    buf_deinit(&made);
+    return status;
+}
+
 static lace_status measure_choices(work *k, lace_error *err)
 {
-    double us;
     fit_options o = fit_options_default();
     o.family = (fit_family)k->a->family;
     o.text = k->calibration.data;
@@ -441,12 +463,9 @@ static lace_status measure_choices(work *k, lace_error *err)
     o.n_context = k->n_context;
     o.on_progress = progress_report;
     o.progress_user = &k->bar;
-    TRY(time_token(k, k->original, &us, err));
     lace_status status = fit_create(k->input, &o, &k->f, err);
     progress_end(&k->bar);
-    TRY(status);
-    k->other_us = us > k->f->original_us ? us - k->f->original_us : 0;
-    return LACE_OK;
+    return status == LACE_OK ? time_rest(k, err) : status;
 }
 
 static lace_status do_fit(work *k, buf *made, lace_error *err)

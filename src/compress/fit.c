@@ -211,6 +211,18 @@ lace_status fit_mix(fit *f, const mix *m, fit_point *out, lace_error *err)
     return trial_measure(f->trial, &out->kld, err);
 }
 
+lace_status fit_mix_time(fit *f, const mix *m, double *us, lace_error *err)
+{
+    mix_context context = fit_context(f->w->m);
+    *us = f->rest_us;
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        double one;
+        TRY(fit_time(f, f->tensors[i].t, mix_type_of(m, &context, f->tensors[i].t), &one, err));
+        *us += one;
+    }
+    return LACE_OK;
+}
+
 /* ---- Handing on ------------------------------------------------------------------------------ */
 
 static dtype type_for(const fit *f, const tensor *t)

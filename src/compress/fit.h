@@ -100,6 +100,9 @@ lace_status fit_exchange(fit *f, fit_unit unit, double budget, int n_tries, doub
 /* A mix of GGUF's types on the same axes; kld is measured. What is chosen stays. */
 lace_status fit_mix(fit *f, const mix *m, fit_point *out, lace_error *err);
 
+/* Microseconds of a token in the matrices of such a mix. */
+lace_status fit_mix_time(fit *f, const mix *m, double *us, lace_error *err);
+
 /* The types of all matrices, for calibrate_options.types; to be freed with quantize_made_free. */
 lace_status fit_types(const fit *f, quantize_made **out, lace_error *err);
 
