@@ -141,6 +141,7 @@ typedef struct lace_model_info {
     uint64_t n_parameters;
     uint64_t weight_bytes; /* of all tensors in the file */
     const char *device;    /* where it runs: "cpu", or the name of a GPU */
+    uint64_t packing_ns;   /* packs_later: what packing between evals has taken until now */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_vocab;
     int32_t n_context;   /* the longest context it was trained for */

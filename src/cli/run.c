@@ -140,10 +140,11 @@ typedef struct generation {
     float *logits;    /* [n_vocab], only with ignore_eos or a grammar: a copy to mask */
     lace_token *ends; /* [n_ends] the tokens that end a text, only with ignore_eos */
     size_t n_ends;
-    size_t n_generated; /* tokens */
-    size_t n_steps;     /* evaluations after the prompt's */
-    uint64_t prompt_ns;
-    uint64_t generate_ns;
+    size_t n_generated;   /* tokens */
+    size_t n_steps;       /* evaluations after the prompt's */
+    uint64_t prompt_ns;   /* without what packing the weights took */
+    uint64_t generate_ns; /* likewise */
+    uint64_t packing_ns;
     char last_byte;  /* of what was printed; 0: nothing */
     const char *end; /* why it ended, if that needs saying */
 } generation;
@@ -218,6 +219,14 @@ static lace_status decode_prompt(generation *g, lace_error *err)
 
 enum { LONG_PROMPT = 64 }; /* tokens; less needs no sign of life, whatever the model */
 
+/* What packing the weights between evaluations has taken until now. */
+static uint64_t packing_ns(const lace_model *model)
+{
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    return info.packing_ns;
+}
+
 static lace_status eval_prompt(generation *g, lace_error *err)
 {
     size_t n_batch = (size_t)g->args->n_batch;
@@ -241,7 +250,8 @@ static lace_status eval_prompt(generation *g, lace_error *err)
             !progress_report(&bar, "reading the prompt", (double)(from + n) / (double)g->n_prompt))
             status = LACE_E_CANCELLED;
     }
-    g->prompt_ns = clock_ns() - begin;
+    g->packing_ns = packing_ns(g->model);
+    g->prompt_ns = clock_ns() - begin - g->packing_ns;
     progress_end(&bar);
     mem_free(items);
     return status;
@@ -409,6 +419,9 @@ static void print_statistics(const generation *g)
     snprintf(line + used, sizeof line - used, " | generated %zu tokens", g->n_generated);
     append_rate(line, sizeof line, g->n_steps, g->generate_ns);
     used = strlen(line);
+    if (g->packing_ns >= 100000000)
+        used += (size_t)snprintf(line + used, sizeof line - used, " | packed weights in %.1f s",
+                                 (double)g->packing_ns * 1e-9);
     if (g->args->sampler.temperature > 0)
         used += (size_t)snprintf(line + used, sizeof line - used, " | seed %llu",
                                  (unsigned long long)g->args->sampler.seed);
@@ -504,7 +517,8 @@ static lace_status continue_text(generation *g, const buf *opening, lace_error *
     uint64_t begin = clock_ns();
     if (status == LACE_OK)
         status = generate(g, err);
-    g->generate_ns = clock_ns() - begin;
+    g->generate_ns = clock_ns() - begin - (packing_ns(g->model) - g->packing_ns);
+    g->packing_ns = packing_ns(g->model);
     if (status != LACE_OK && status != LACE_E_CANCELLED)
         return status;
     TRY(flush_text(g, err));

@@ -204,6 +204,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
         .chat_template = lm->chat_template,
         .n_parameters = lm->n_parameters,
         .weight_bytes = lm->tensor_bytes,
+        .packing_ns = lm->m->packing_ns,
         .device = lm->m->card ? lm->m->card->info.name : "cpu",
         .n_layers = c->n_layers,
         .n_embd = c->n_embd,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "model/config_beside.h"
 #include "model/hf_names.h"
@@ -117,13 +118,15 @@ static void pack_matrix(model *m, int32_t i, pool *workers)
 void model_pack_more(model *m, pool *workers)
 {
     uint64_t done = 0;
-    if (m->mode != WEIGHTS_PACKED_LATER || m->card || !m->is_loaded)
+    if (m->mode != WEIGHTS_PACKED_LATER || m->card || !m->is_loaded || m->n_ready == m->n_matrices)
         return;
+    uint64_t begin = clock_ns();
     for (; m->n_ready < m->n_matrices && done < m->packed_bytes / 8; m->n_ready++)
         if (m->matrices[m->n_ready].target->impl->panels) {
             pack_matrix(m, m->n_ready, workers);
             done += m->matrices[m->n_ready].n_bytes;
         }
+    m->packing_ns += clock_ns() - begin;
 }
 
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,

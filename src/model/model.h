@@ -97,7 +97,8 @@ struct model {
     uint64_t in_place_bytes; /* of all tensors that are used where they lie */
     uint8_t *packed;         /* NULL until loaded; on the card if there is one */
     bool is_loaded;
-    int32_t n_ready; /* WEIGHTS_PACKED_LATER: matrices that have been packed, the first ones */
+    int32_t n_ready;     /* WEIGHTS_PACKED_LATER: matrices that have been packed, the first ones */
+    uint64_t packing_ns; /* and what that took */
 
     gpu *card; /* the weights' GPU, owned; NULL: the CPU */
     uint8_t
