@@ -111,6 +111,15 @@ cpu_level cpu_level_detect(void)
     return level;
 }
 
+bool cpu_limit_is_known(void)
+{
+    const char *limit = getenv("LACE_CPU");
+    for (int i = 0; limit && i < CPU_N_LEVELS; i++)
+        if (strcmp(limit, names[i]) == 0)
+            return true;
+    return !limit || !*limit;
+}
+
 int cpu_count(void)
 {
     cpu_set_t set;

@@ -20,6 +20,7 @@ typedef enum cpu_level {
 } cpu_level;
 
 cpu_level cpu_level_detect(void);    /* the highest one, limited by LACE_CPU */
+bool cpu_limit_is_known(void);       /* LACE_CPU is not set, or a level's name */
 bool cpu_has_level(cpu_level level); /* whether it can run that level's code; ignores LACE_CPU */
 bool cpu_has_vbmi2(void);            /* vpexpandb, which not every AVX-512 VNNI has */
 const char *cpu_level_name(cpu_level level);

@@ -22,7 +22,6 @@ struct file_writer {
     char *path;              /* links resolved */
     const char *name;        /* its last part */
     char temp[NAME_MAX + 1]; /* the temporary file's name; empty while it has none */
-    uint64_t size;           /* bytes given to write, buffered ones included */
     size_t n_buffered;
     bool has_failed;
     unsigned char *buffer;
@@ -208,13 +207,7 @@ lace_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, 
         memcpy(w->buffer + w->n_buffered, data, n_bytes);
         w->n_buffered += n_bytes;
     }
-    w->size += n_bytes;
     return LACE_OK;
-}
-
-uint64_t file_writer_size(const file_writer *w)
-{
-    return w->size;
 }
 
 /* ---- Ending ---------------------------------------------------------------------------------- */

@@ -23,8 +23,6 @@ lace_status file_writer_create(const char *path, file_writer **out, lace_error *
 /* Append. After a failure only abort makes sense; commit then fails too. */
 lace_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, lace_error *err);
 
-uint64_t file_writer_size(const file_writer *w); /* bytes so far */
-
 /* Both free the writer, whatever happens. Abort takes NULL. */
 lace_status file_writer_commit(file_writer *w, lace_error *err);
 void file_writer_abort(file_writer *w);

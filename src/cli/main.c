@@ -5,9 +5,11 @@
 #define _POSIX_C_SOURCE 200809L
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/cpu.h"
 #include "cli/cli.h"
 #include "cli/habits.h"
 
@@ -128,6 +130,17 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+/* A comparison with a misspelt level would compare a level with itself. */
+static lace_status check_environment(lace_error *err)
+{
+    if (cpu_limit_is_known())
+        return LACE_OK;
+    return error_set(err, LACE_E_ARG,
+                     "LACE_CPU is \"%.40s\", expected plain, avx2, avx2vnni, avx512, avx512vnni, "
+                     "neon, dotprod or i8mm",
+                     getenv("LACE_CPU"));
+}
+
 static lace_status dispatch(int argc, char **argv, lace_error *err)
 {
     if (argc < 2 || is_help(argv[1]))
@@ -144,6 +157,7 @@ static lace_status dispatch(int argc, char **argv, lace_error *err)
     from += n_used;
     if (is_help_verb || asks_for_help(argc - from, argv + from))
         return print_help(v, err);
+    TRY(check_environment(err));
     return v->run(v, argc - from, argv + from, err);
 }
 

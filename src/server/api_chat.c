@@ -333,25 +333,12 @@ static void write_choice(const call *c, json_out *out, const chat_choice *h)
                       h->calls.has_failed || h->logprobs.has_failed;
 }
 
-static void end_stream(call *c, chat_reply *reply)
-{
-    json_out *out = &reply->chunk;
-    if (call_request(c)->wants_usage) {
-        json_out_raw(out, "data: ");
-        openai_write_head(c, out, "chatcmpl", "chat.completion.chunk");
-        json_out_raw(out, ",\"choices\":[],\"usage\":");
-        openai_write_usage(out, &reply->usage);
-        json_out_raw(out, "}\n\n");
-    }
-    openai_write_done(c, out);
-    call_end(c);
-}
-
 static void on_end(call *c)
 {
     chat_reply *reply = call_state(c);
     if (call_is_streaming(c))
-        return end_stream(c, reply);
+        return openai_end_stream(c, &reply->chunk, "chatcmpl", "chat.completion.chunk",
+                                 &reply->usage);
     if (!reply || reply->has_failed)
         return call_fail(c, 503, NULL, NULL, "out of memory");
     json_out *out = &reply->chunk;

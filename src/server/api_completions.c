@@ -254,27 +254,13 @@ static void on_event(call *c, const gen_event *e)
     clear_choice(t);
 }
 
-static void end_stream(call *c, text_reply *state)
-{
-    json_out *out = &state->chunk;
-    if (call_request(c)->wants_usage) {
-        json_out_raw(out, "data: ");
-        openai_write_head(c, out, "cmpl", "text_completion");
-        json_out_raw(out, ",\"choices\":[],\"usage\":");
-        openai_write_usage(out, &state->usage);
-        json_out_raw(out, "}\n\n");
-    }
-    openai_write_done(c, out);
-    call_end(c);
-}
-
 static void on_end(call *c)
 {
     text_reply *state = call_state(c);
     if (!state)
         return call_fail(c, 503, NULL, NULL, "out of memory");
     if (call_request(c)->is_stream)
-        return end_stream(c, state);
+        return openai_end_stream(c, &state->chunk, "cmpl", "text_completion", &state->usage);
     json_out *out = &state->chunk;
     openai_write_head(c, out, "cmpl", "text_completion");
     json_out_raw(out, ",\"choices\":[");

@@ -18,13 +18,6 @@ void http_parser_deinit(http_parser *p)
     buf_deinit(&p->body);
 }
 
-void http_parser_reset(http_parser *p)
-{
-    size_t max_body = p->body.max;
-    http_parser_deinit(p);
-    http_parser_init(p, max_body);
-}
-
 bool http_parser_is_idle(const http_parser *p)
 {
     return p->state == HTTP_HEAD && p->head.size == 0;

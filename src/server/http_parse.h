@@ -7,7 +7,7 @@
  *
  *     size_t used = http_parser_feed(&p, data, n);
  *     if (p.state == HTTP_HEAD_DONE)  ... look at it, then http_parser_read_body(&p), feed on ...
- *     if (p.state == HTTP_DONE)       ... a request ...; http_parser_reset(&p) for the next
+ *     if (p.state == HTTP_DONE)       ... a request ...; deinit and init for the next
  *     if (p.state == HTTP_BAD)        ... answer p.status and close ...
  */
 #ifndef LACE_SERVER_HTTP_PARSE_H
@@ -65,7 +65,6 @@ typedef struct http_parser {
 
 void http_parser_init(http_parser *p, size_t max_body);
 void http_parser_deinit(http_parser *p);
-void http_parser_reset(http_parser *p); /* for the next request; gives memory back */
 
 /* Returns how many of the bytes were used: all, unless the state says that something is done. */
 size_t http_parser_feed(http_parser *p, const char *data, size_t n);

@@ -65,10 +65,19 @@ void openai_write_logprob(const call *c, json_out *out, const gen_event *e)
     json_out_raw(out, "]}");
 }
 
-void openai_write_done(call *c, json_out *out)
+void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char *object,
+                       const openai_usage *u)
 {
+    if (call_request(c)->wants_usage) {
+        json_out_raw(out, "data: ");
+        openai_write_head(c, out, id_prefix, object);
+        json_out_raw(out, ",\"choices\":[],\"usage\":");
+        openai_write_usage(out, u);
+        json_out_raw(out, "}\n\n");
+    }
     json_out_raw(out, "data: [DONE]\n\n");
     call_write(c, out);
+    call_end(c);
 }
 
 void openai_ping(call *c)

@@ -20,7 +20,9 @@ const char *openai_finish(lace_finish finish); /* "stop", "length" */
 /* A token's log-probability with the best others, as chat has it. */
 void openai_write_logprob(const call *c, json_out *out, const gen_event *e);
 
-void openai_write_done(call *c, json_out *out); /* data: [DONE] */
-void openai_ping(call *c);                      /* a comment in a stream */
+/* The last chunk of a stream, with the counts if they were asked for, and data: [DONE]. */
+void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char *object,
+                       const openai_usage *u);
+void openai_ping(call *c); /* a comment in a stream */
 
 #endif

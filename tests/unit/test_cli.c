@@ -225,6 +225,14 @@ static void mistakes_get_one_line_and_a_hint(void)
     }
 }
 
+static void a_misspelt_cpu_level_is_refused(void)
+{
+    sh("LACE_CPU=avx2000 \"$lace\" tokenize " MODEL " a </dev/null");
+    check_error("LACE_CPU is \"avx2000\", expected plain, avx2,");
+    sh("LACE_CPU=plain \"$lace\" tokenize " MODEL " a </dev/null");
+    check_success();
+}
+
 static void files_that_are_no_models_are_refused(void)
 {
     lace("run $dir/absent.gguf -p x");
@@ -703,6 +711,7 @@ int main(void)
     CASE(mistakes_get_one_line_and_a_hint);
     CASE(names_of_llama_cpp_mean_the_same);
     CASE(names_that_lace_does_not_have_say_what_to_use);
+    CASE(a_misspelt_cpu_level_is_refused);
     CASE(files_that_are_no_models_are_refused);
     CASE(tokenize_prints_a_json_array);
     CASE(tokenize_reads_files_whole);

@@ -121,7 +121,7 @@ static void file_writer_refuses_what_is_no_file_and_follows_links(void)
     CHECK(scratch_write("target", "old"));
     CHECK(chmod(scratch_path("target"), 0600) == 0);
     CHECK(file_writer_create(scratch_path("link"), &w, &err) == LACE_OK);
-    CHECK(file_writer_write(w, "new!", 4, &err) == LACE_OK && file_writer_size(w) == 4);
+    CHECK(file_writer_write(w, "new!", 4, &err) == LACE_OK);
     CHECK(file_writer_commit(w, &err) == LACE_OK);
     struct stat st;
     CHECK(lstat(scratch_path("link"), &st) == 0 && S_ISLNK(st.st_mode));
