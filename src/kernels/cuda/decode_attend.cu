@@ -59,6 +59,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     const int r = lane >> 2, c = lane & 3;
     let_next_begin();
+    touch_parameters(p);
 
     const gpu_cache &kv = p.cache;
     const int group = p.n_heads / kv.n_heads;

@@ -34,6 +34,19 @@ __device__ __forceinline__ void wait_for_last()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
+/*
+ * Parameters are read through a cache that does not have them when a kernel begins. So all of them
+ * are read before there is anything to wait for.
+ */
+template <class P> __device__ __forceinline__ void touch_parameters(const P &p)
+{
+    const uint32_t *words = (const uint32_t *)&p;
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof p / 4); i += 16)
+        asm volatile("" ::"r"(words[i]));
+    asm volatile("" ::"r"(words[sizeof p / 4 - 1]));
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);
@@ -90,8 +103,8 @@ __device__ __forceinline__ void vector_put(const decode_vector &to, float v, int
     float2 *scales = (float2 *)(to.planes + 2 * to.k * act_value_bytes((gpu_act)to.act));
     if (to.act == GPU_ACT_INT) {
         const float full = 127 * 256 + 127;
-        float d = is_some ? most / full : 0.0f;
-        int q = __float2int_rn(v * (is_some ? full / most : 0.0f)), sum = q;
+        float d = is_some ? most * (1.0f / full) : 0.0f;
+        int q = __float2int_rn(v * (is_some ? __fdividef(full, most) : 0.0f)), sum = q;
 #pragma unroll
         for (int o = 8; o; o >>= 1)
             sum += __shfl_xor_sync(~0u, sum, o);
@@ -104,7 +117,7 @@ __device__ __forceinline__ void vector_put(const decode_vector &to, float v, int
         }
         return;
     }
-    float u = v * (is_some ? 1.0f / most : 0.0f);
+    float u = v * (is_some ? __fdividef(1.0f, most) : 0.0f);
     uint16_t high, low;
     if (to.act == GPU_ACT_F16) {
         __half h = __float2half_rn(u);

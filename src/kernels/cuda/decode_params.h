@@ -10,7 +10,13 @@
 enum {
     DECODE_THREADS = 512, /* of a product's block: one block on a processor */
     DECODE_WARPS = DECODE_THREADS / 32,
-    DECODE_MAX_STAGES = 6, /* tiles on their way, for each warp */
+    DECODE_MAX_PLACES = 96, /* of the ring of tiles: tiles on their way */
+    /* In shared memory: barriers of the places; sums of squares; for each row that a block adds
+     * to the residual, its norm weight and what was there before; then the ring. */
+    DECODE_SQUARES_AT = 1024,
+    DECODE_NORMS_AT = 2048,
+    DECODE_BEFORE_AT = DECODE_NORMS_AT + 4 * DECODE_THREADS,
+    DECODE_RING_AT = DECODE_BEFORE_AT + 4 * DECODE_THREADS,
     DECODE_ATTEND_WARPS = 4,
     DECODE_MAX_CLUSTER = 16,
     DECODE_MAX_GROUP = 8, /* heads of q for each of k */
@@ -65,7 +71,8 @@ typedef struct decode_product {
     const float *next_norm;
     float *next_squares; /* [blocks] */
     decode_best *best;   /* [blocks] or NULL */
-    int32_t n_stages, triggers_late;
+    int32_t n_blocks;    /* that have something to do */
+    int32_t ring_bytes, triggers_late;
 } decode_product;
 
 typedef struct decode_attention {

@@ -1,8 +1,8 @@
 /*
  * One token: matrix products, with what comes before and after them.
  *
- * Measured on an H200 before this was written: two blocks of one product on a processor cost a
- * quarter of the speed, so a product asks for more than half of the shared memory.
+ * Measured on an H200: two blocks of one product on a processor cost a quarter of the speed, so
+ * shared memory is asked for in a way that keeps them apart (launch_product in plan/decode_gpu.c).
  */
 #include "kernels/cuda/decode_common.cuh"
 
@@ -51,50 +51,48 @@ __device__ __forceinline__ void rotate_vector(const decode_vector &v, uint8_t *t
     }
 }
 
-/* Multiply this block's tiles; slots has the sums of each warp afterwards. */
+/*
+ * Multiply this block's tiles; slots has the sums of each warp afterwards.
+ *
+ * Tile t is multiplied by warp t % DECODE_WARPS. The places of the ring are dealt out in the same
+ * way, so some warps may have one more than others: the ring fills what memory there is. A warp
+ * fills a place again when it has multiplied what was there.
+ */
 template <int KIND>
 __device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
                                               uint8_t *shared, int u0, int n_slots, float *slots,
-                                              uint8_t *x_shared, int row, float &rms, float &before)
+                                              uint8_t *x_shared, float &rms)
 {
-    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, n_stages = p.n_stages;
+    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
-    const int n_all = n_slots * part.n_tiles;
-    const uint32_t barriers = shared_address(shared) + 8 * DECODE_MAX_STAGES * warp;
-    uint8_t *ring = shared + 1024 + warp * n_stages * STAGE;
+    const int n_places = min(p.ring_bytes / STAGE, (int)DECODE_MAX_PLACES);
+    const int n_tiles = part.n_tiles, n_all = n_slots * n_tiles;
+    /* How far it is from a tile to the one that takes its place. */
+    const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
+    const uint32_t barriers = shared_address(shared);
+    uint8_t *ring = shared + DECODE_RING_AT;
     const uint32_t ring_at = shared_address(ring);
     uint64_t policy = 0;
-    const int n_tiles = part.n_tiles, first_slot = warp / n_tiles;
-    /* A tile's number in its matrix; matrices begin at lines, so it says where in one it begins. */
-    auto number_of = [&](int slot, int across) {
-        return (u0 + (part.pair ? slot >> 1 : slot)) * n_tiles + across;
+    /* All rows of the gate come before those of up: tile t of a block lies behind tile t - 1. */
+    const int n_first = part.pair ? n_all / 2 : n_all;
+    auto number_of = [&](int t) { return u0 * n_tiles + (t < n_first ? t : t - n_first); };
+    /* Matrices begin at lines of 128 bytes: where in one a tile begins. */
+    auto skew_of = [&](int t) {
+        return BYTES % 128 ? (uint32_t)(number_of(t) * BYTES) & 127 : 0u;
     };
-    auto skew_of = [&](int number) { return BYTES % 128 ? (uint32_t)(number * BYTES) & 127 : 0u; };
-    auto step_on = [&](int &slot, int &across) { /* to this warp's next tile */
-        across += DECODE_WARPS;
-        while (across >= n_tiles) {
-            across -= n_tiles;
-            slot++;
-        }
+    auto fill = [&](int place, int t) {
+        const uint8_t *base = t < n_first ? part.tiles : part.pair;
+        copy_bulk(ring_at + place * STAGE + skew_of(t), base + (uint64_t)number_of(t) * BYTES,
+                  BYTES, barriers + 8 * place, policy);
     };
-    auto fill = [&](int stage, int slot, int across) {
-        int number = number_of(slot, across);
-        const uint8_t *base = part.pair && (slot & 1) ? part.pair : part.tiles;
-        copy_bulk(ring_at + stage * STAGE + skew_of(number), base + (uint64_t)number * BYTES, BYTES,
-                  barriers + 8 * stage, policy);
-    };
-    int fill_slot = first_slot, fill_across = warp - first_slot * n_tiles;
     if (lane == 0) {
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        for (int s = 0; s < n_stages; s++)
-            barrier_init(barriers + 8 * s);
+        for (int i = warp; i < n_places; i += DECODE_WARPS)
+            barrier_init(barriers + 8 * i);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
-    for (int s = 0; s < n_stages; s++) {
-        if (lane == 0 && warp + s * DECODE_WARPS < n_all)
-            fill(s, fill_slot, fill_across);
-        step_on(fill_slot, fill_across);
+        for (int t = warp; t < n_all && t < n_places; t += DECODE_WARPS)
+            fill(t, t);
     }
     for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
         ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
@@ -104,22 +102,17 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         let_next_begin();
     const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
     const uint32_t x_at = shared_address(x_shared);
+    const float *squares = (const float *)(shared + DECODE_SQUARES_AT);
     if (p.x.act == GPU_ACT_ROTATED)
         rotate_vector(p.x, x_shared);
     for (int i = 16 * tid; i < n_bytes && p.x.act != GPU_ACT_ROTATED; i += 16 * DECODE_THREADS)
         copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
+    if (p.squares && 4 * tid < p.n_squares)
+        copy_16(shared_address(squares + 4 * tid), p.squares + 4 * tid, true);
+    if (p.mode == DECODE_RESIDUAL && tid < 4 * n_slots) /* of all rows, 4 each */
+        copy_16(shared_address(shared + DECODE_BEFORE_AT) + 16 * tid,
+                p.residual + TILE_ROWS * u0 + 4 * tid, true);
     copies_commit();
-    /* All of these are on their way together; a load behind another costs as much as the first. */
-    float parts[MAX_SQUARES / 32], sum = 0;
-#pragma unroll
-    for (int i = 0; i < MAX_SQUARES / 32; i++)
-        parts[i] = p.squares && 32 * i + lane < p.n_squares ? __ldcg(p.squares + 32 * i + lane) : 0;
-    if (row >= 0)
-        before = __ldcg(p.residual + row);
-#pragma unroll
-    for (int i = 0; i < MAX_SQUARES / 32; i++)
-        sum += parts[i];
-    rms = p.squares ? rsqrtf(warp_sum(sum) / (float)p.width + p.eps) : 1.0f;
     copies_wait<0>();
     __syncthreads();
 
@@ -128,23 +121,27 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     x.low = x_shared + plane + PLANE_PAD;
     x.scales = (const float2 *)(x_shared + 2 * plane + PLANE_PAD);
     float y0 = 0, y1 = 0;
-    int stage = 0, slot = first_slot, across = warp - slot * n_tiles;
+    int place = warp, slot = warp / n_tiles, across = warp - slot * n_tiles;
     uint32_t parity = 0;
     for (int t = warp; t < n_all; t += DECODE_WARPS) {
-        barrier_wait(barriers + 8 * stage, parity);
+        barrier_wait(barriers + 8 * place, parity);
         tile_frag<KIND> f;
-        tile_load<KIND, false>(f, ring + stage * STAGE + skew_of(number_of(slot, across)), lane);
+        tile_load<KIND, false>(f, ring + place * STAGE + skew_of(t), lane);
         tile_multiply<KIND>(y0, y1, f, x, across, lane);
-        __syncwarp(); /* everyone has read the stage */
-        if (lane == 0 && t + n_stages * DECODE_WARPS < n_all)
-            fill(stage, fill_slot, fill_across);
-        step_on(fill_slot, fill_across);
-        if (++stage == n_stages) {
-            stage = 0;
+        __syncwarp(); /* everyone has read the place */
+        if (lane == 0 && t + ahead < n_all)
+            fill(place, t + ahead);
+        place += DECODE_WARPS;
+        if (place >= n_places) {
+            place = warp;
             parity ^= 1;
         }
         int next = slot;
-        step_on(next, across);
+        across += DECODE_WARPS;
+        while (across >= n_tiles) {
+            across -= n_tiles;
+            next++;
+        }
         if (next != slot || t + DECODE_WARPS >= n_all) {
             y0 = tile_reduce(y0);
             y1 = tile_reduce(y1);
@@ -156,6 +153,12 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
             y0 = y1 = 0;
             slot = next;
         }
+    }
+    if (p.squares) { /* only now: it is not needed before */
+        float sum = 0;
+        for (int i = lane; i < p.n_squares; i += 32)
+            sum += squares[i];
+        rms = rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
     }
     __syncthreads();
 }
@@ -208,14 +211,16 @@ __device__ __forceinline__ void keep_best(float value, int row, decode_best *out
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit beside
- * this one's and load keys while it runs. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
-    decode_product_kernel(const __grid_constant__ decode_product p)
+__device__ __forceinline__ void product(const decode_product &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     if (!p.triggers_late)
         let_next_begin();
+    touch_parameters(p);
+    if ((int)blockIdx.x >= p.n_blocks) { /* it only keeps a place */
+        wait_for_last();
+        return;
+    }
     int n = 0;
     while (n + 1 < p.n_parts && (int)blockIdx.x >= p.parts[n + 1].first_block)
         n++;
@@ -225,24 +230,22 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     const int u0 = (int)((int64_t)n_units * b / part.n_blocks);
     const int u1 = (int)((int64_t)n_units * (b + 1) / part.n_blocks);
     const int n_slots = (u1 - u0) * per_unit;
-    float *parts = (float *)(shared + 896); /* barriers end before */
-    uint8_t *x_shared = shared;             /* set below: behind the ring of this kind */
-    float *slots = nullptr, rms = 1.0f, before = 0;
+    float *parts = (float *)(shared + 8 * DECODE_MAX_PLACES); /* behind the barriers */
+    uint8_t *x_shared = shared + DECODE_RING_AT + p.ring_bytes;
+    float *slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));
+    float *norms = (float *)(shared + DECODE_NORMS_AT), rms = 1.0f;
+    const float *before = (const float *)(shared + DECODE_BEFORE_AT);
     /* Unless results are only stored, each of the first threads finishes one row. */
     const int tid = threadIdx.x, n_values = (u1 - u0) * TILE_ROWS, row = u0 * TILE_ROWS + tid;
     const bool finishes = p.mode != DECODE_STORE && tid < n_values && row < part.n_rows;
     const bool adds = finishes && p.mode == DECODE_RESIDUAL;
-    const float norm = adds ? p.next_norm[row] : 0.0f;
-    const float bias = finishes && part.bias ? part.bias[row] : 0.0f;
-    const float pair_bias = finishes && part.pair_bias ? part.pair_bias[row] : 0.0f;
+    if (adds) /* not in registers, which are scarce */
+        norms[tid] = p.next_norm[row];
     switch (part.kind) {
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
         if constexpr (TILE_##id != TILE_F32) {                                                     \
-            x_shared = shared + 1024 + DECODE_WARPS * p.n_stages * stage_bytes<TILE_##id>();       \
-            slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));          \
-            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared,                \
-                                     adds ? row : -1, rms, before);                                \
+            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared, rms);          \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -272,23 +275,41 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     }
     float v = 0, squares = 0;
     if (adds) {
-        v = p.scale * rms * slot_sum(slots, n_slots, tid) + bias + before;
+        v = p.scale * rms * slot_sum(slots, n_slots, tid) + before[tid];
+        v += part.bias ? part.bias[row] : 0.0f;
         p.residual[row] = v;
         squares = v * v;
-        v *= norm;
+        v *= norms[tid];
     } else if (finishes) {
-        int slot = 2 * (tid / TILE_ROWS) * TILE_ROWS + tid % TILE_ROWS;
-        float gate = p.scale * rms * slot_sum(slots, n_slots, slot) + bias;
-        float up = p.scale * rms * slot_sum(slots, n_slots, slot + TILE_ROWS) + pair_bias;
+        float gate = p.scale * rms * slot_sum(slots, n_slots, tid);
+        float up = p.scale * rms * slot_sum(slots, n_slots, n_values + tid);
+        gate += part.bias ? part.bias[row] : 0.0f;
+        up += part.pair_bias ? part.pair_bias[row] : 0.0f;
         v = glu(p.glu, gate, up);
     }
     if ((tid & ~31) < n_values)
         vector_put(p.next, v, row, tid < n_values);
     if (p.mode == DECODE_RESIDUAL) {
-        squares = block_total(squares, parts);
+        /* Most often all rows are in the first warp. */
+        squares = n_values <= 32 ? warp_sum(squares) : block_total(squares, parts);
         if (tid == 0)
             p.next_squares[blockIdx.x] = squares;
     }
+}
+
+/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit beside
+ * this one's and load keys while it runs. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+    decode_product_kernel(const __grid_constant__ decode_product p)
+{
+    product(p);
+}
+
+/* The same for two blocks on a processor, of products that follow each other. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+    decode_product_shared(const __grid_constant__ decode_product p)
+{
+    product(p);
 }
 
 #endif
