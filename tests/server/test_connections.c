@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -223,7 +224,7 @@ static void a_reader_that_does_not_read_is_cut_off_and_others_go_on(void)
 
 /* Asks for /health again and again and keeps the slowest times. */
 typedef struct prober {
-    volatile bool is_ending;
+    atomic_bool is_ending;
     double times[20000];
     int n;
 } prober;
