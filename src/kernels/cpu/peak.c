@@ -1,7 +1,7 @@
 /* The limits of a core: which loops a level has, and plain ones for those that have none. */
 #include "kernels/cpu/peak.h"
 
-volatile float peak_sink;
+_Thread_local volatile float peak_sink;
 
 static uint64_t int8_plain(uint64_t n_rounds)
 {

@@ -28,7 +28,7 @@ typedef struct peak_loops {
 void peak_loops_init(peak_loops *out, cpu_level level);
 
 /* Results go here, so that no compiler finds the work useless. */
-extern volatile float peak_sink;
+extern _Thread_local volatile float peak_sink;
 
 /*
  * The body of a peak_loop: `n` accumulators of type `vec` (enough to hide the latency), each
