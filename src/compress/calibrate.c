@@ -16,6 +16,8 @@
 #define DAMPING  0.01
 #define S3_ERROR 0.03454 /* mean square, for a normal distribution */
 
+enum { AT_ONCE = 2048 }; /* inputs that are multiplied together */
+
 calibrate_options calibrate_options_default(void)
 {
     return (calibrate_options){.n_context = 512, .n_windows = 128};
@@ -28,26 +30,70 @@ typedef struct calibration {
     int32_t n_windows;
     quantize_made *made;
     int32_t embed_step, output_step; /* of the plan */
+    bool is_tied;                    /* the output is the embedding, too: it is quantized first */
     /* For each side, the original and the quantized: what is alive before step `at`. */
     uint8_t *states[2];
-    uint64_t state_bytes; /* of one window and side */
+    uint64_t state_bytes; /* room of one window and side */
     int32_t at;
     weight *students; /* [n_matrices] what the quantized model multiplies with */
     weight *teachers; /* [n_matrices] */
     const uint8_t *tables[2];
     dtype table_types[2];
-    double done; /* progress */
+    double done, whole; /* progress, in units of work */
 } calibration;
 
-static lace_status advance(calibration *c, const char *what, double done, lace_error *err)
+/* `more` is what is being done and not yet in c->done. */
+static lace_status advance(calibration *c, const char *what, double more, lace_error *err)
 {
-    /* The first tenth is for choosing types. */
-    if (!c->o->size)
-        done = (done - 0.1) / 0.9;
-    c->done = done > c->done ? done : c->done;
-    if (c->o->on_progress && !c->o->on_progress(c->o->progress_user, what, c->done))
+    if (c->o->on_progress &&
+        !c->o->on_progress(c->o->progress_user, what, (c->done + more) / c->whole))
         return error_set(err, LACE_E_CANCELLED, "cancelled");
     return LACE_OK;
+}
+
+/* ---- Work ------------------------------------------------------------------------------------ */
+
+/*
+ * What the parts of the way cost, for the progress bar: in multiplications of large products, which
+ * are what most of it consists of. Other work is given in as many as take the same time.
+ */
+#define FEEDBACK_WORK 900.0 /* for each value, but for the products */
+#define TRELLIS_WORK  1.5e6 /* the same for trellis types */
+#define ENCODE_WORK   600.0 /* for each value without feedback */
+#define DOUBLE_WORK   2.5   /* a multiplication of doubles */
+
+/* Values of the matrices of a step. */
+static double step_values(const calibration *c, int32_t index)
+{
+    walk_matrices x;
+    double sum = 0;
+    walk_matrices_view(c->w, index, &x);
+    for (int i = 0; i < x.n; i++)
+        sum += (double)x.weights[i]->n_rows * (double)x.width * (x.n_experts ? 2 : 1);
+    return sum;
+}
+
+/* One window, one side, steps [from, to). */
+static double walk_work(const calibration *c, int32_t from, int32_t to)
+{
+    double n = c->w->n_context, sum = 0;
+    for (int32_t i = from; (i = walk_next_matrix(c->w, i)) < to; i++)
+        sum += step_values(c, i) * n * (c->w->m->mode == WEIGHTS_PACKED ? 0.6 : 1);
+    return sum;
+}
+
+/* One window at a step: the walk to it, and the sums of products of its inputs. */
+static double window_work(const calibration *c, int32_t from, int32_t to)
+{
+    double n = (double)c->w->p->steps[to].in[0].width;
+    return 2 * walk_work(c, from, to) + 1.5 * c->w->n_context * n * n;
+}
+
+static double quantize_work(const calibration *c, int32_t index)
+{
+    double n = (double)c->w->p->steps[index].in[0].width, values = step_values(c, index);
+    double each = trellis_bits_of(c->o->mix->type) ? TRELLIS_WORK : FEEDBACK_WORK;
+    return DOUBLE_WORK * n * n * n / 3 + values * (3 * n + each);
 }
 
 /* ---- Two models in one ----------------------------------------------------------------------- */
@@ -66,7 +112,6 @@ static void become(calibration *c, int side)
     c->w->p->steps[c->embed_step].a.embed.type = c->table_types[side];
 }
 
-/* Students are plain numbers, and the plan's scratch memory must be enough for them, too. */
 static lace_status check_plain(const tensor *t, lace_error *err)
 {
     if (t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16)
@@ -90,6 +135,9 @@ static lace_status find_steps(calibration *c, lace_error *err)
         return error_set(err, LACE_E_UNSUPPORTED, "a model without embedding or output");
     for (int32_t i = 0; i < w->m->n_matrices; i++)
         TRY(check_plain(w->m->matrices[i].source, err));
+    walk_matrices x;
+    walk_matrices_view(w, c->output_step, &x);
+    c->is_tied = w->m->embedding == x.sources[0]->source;
     return LACE_OK;
 }
 
@@ -100,46 +148,56 @@ static struct quantize_made_tensor *find_made(const calibration *c, text name)
     return (struct quantize_made_tensor *)quantize_made_find(c->made, name);
 }
 
+typedef struct reading {
+    dtype type;
+    const uint8_t *blocks;
+    int64_t n_rows, n_cols;
+    float *out;
+    handout pieces;
+} reading;
+
+static void read_pieces(void *arg, int me, int n_workers)
+{
+    reading *r = arg;
+    uint64_t stride = row_bytes(r->type, r->n_cols);
+    uint32_t row;
+    while (handout_claim(&r->pieces, (uint32_t)r->n_rows, &row))
+        unpack_row(r->type, r->blocks + row * stride, r->n_cols, r->out + row * r->n_cols);
+}
+
+/* The rows of a matrix as floats; to be freed. NULL: no memory. */
+static float *read_rows(const calibration *c, dtype type, const uint8_t *blocks, int64_t n_rows,
+                        int64_t n_cols)
+{
+    reading r = {.type = type, .blocks = blocks, .n_rows = n_rows, .n_cols = n_cols};
+    r.out = mem_alloc((size_t)(n_rows * n_cols) * sizeof *r.out);
+    if (r.out)
+        pool_run(c->w->workers, read_pieces, &r);
+    return r.out;
+}
+
+/* Where the blocks of a matrix are in the tensor that it is rows of. */
+static uint8_t *made_blocks(const calibration *c, int32_t index,
+                            const struct quantize_made_tensor *t)
+{
+    const model_matrix *mm = &c->w->m->matrices[index];
+    const weight *old = &c->teachers[index];
+    uint64_t skipped =
+        (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, old->n_cols);
+    return t->blocks + skipped * row_bytes(t->type, old->n_cols);
+}
+
 /* Decode a matrix and let the student multiply with it. */
 static lace_status use_quantized(calibration *c, int32_t index, lace_error *err)
 {
-    const model_matrix *mm = &c->w->m->matrices[index];
-    const struct quantize_made_tensor *t = find_made(c, mm->source->name);
-    const matmul_impl *impl = c->w->m->kernels.exact[DTYPE_F32];
+    const struct quantize_made_tensor *t = find_made(c, c->w->m->matrices[index].source->name);
     const weight *old = &c->teachers[index];
-    weight *s = &c->students[index];
-    int64_t n = old->n_cols;
-    uint64_t skipped = (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, n);
-    uint64_t stride = row_bytes(t->type, n);
-    float *rows = mem_alloc((size_t)(old->n_rows * n) * sizeof *rows);
-    if (!rows)
-        return error_nomem(err, "a matrix");
-    for (int64_t r = 0; r < old->n_rows; r++)
-        unpack_row(t->type, t->blocks + (skipped + (uint64_t)r) * stride, n, rows + r * n);
-    uint8_t *data = (uint8_t *)rows;
-    if (impl->packed_bytes) {
-        data = mem_map(impl->packed_bytes(DTYPE_F32, old->n_rows, n));
-        if (data)
-            impl->pack(DTYPE_F32, (uint8_t *)rows, old->n_rows, n, 0, old->n_rows, data);
-        mem_free(rows);
-    }
-    if (!data)
-        return error_nomem(err, "a matrix");
-    *s =
-        (weight){.type = DTYPE_F32, .n_rows = old->n_rows, .n_cols = n, .data = data, .impl = impl};
-    return LACE_OK;
-}
-
-static void drop_student(calibration *c, int32_t index)
-{
-    weight *s = &c->students[index];
-    if (!s->impl)
-        return;
-    if (s->impl->packed_bytes)
-        mem_unmap((uint8_t *)s->data, s->impl->packed_bytes(DTYPE_F32, s->n_rows, s->n_cols));
-    else
-        mem_free((uint8_t *)s->data);
-    *s = (weight){0};
+    float *rows = read_rows(c, t->type, made_blocks(c, index, t), old->n_rows, old->n_cols);
+    lace_status status = rows ? walk_weight_make(c->w, rows, old->n_rows, old->n_cols, old->type,
+                                                 &c->students[index], err)
+                              : error_nomem(err, "a matrix");
+    mem_free(rows);
+    return status;
 }
 
 /* Quantize one matrix, rows of a tensor, for the inputs that `s` has seen. */
@@ -154,21 +212,18 @@ static lace_status quantize_matrix(calibration *c, int32_t index, const hessian 
     if (!how || n % how->n_values != 0)
         return LACE_OK;
     bool is_rotated = how->is_rotated;
-    for (int k = 0; k < 2; k++) /* plain for the correction, and as the codec wants it */
-        if (!factors[k].h && (k == is_rotated || (k == 0 && s->c)))
-            TRY(hessian_factorize(s, k == 1, DAMPING, &factors[k], c->w->workers, err));
-    float *rows = mem_alloc((size_t)(old->n_rows * n) * sizeof *rows);
+    hessian_factor *f = &factors[is_rotated];
+    if (!f->h)
+        TRY(hessian_factorize(s, is_rotated, DAMPING, f, c->w->workers, err));
+    float *rows = read_rows(c, old->type, mm->blocks, old->n_rows, n);
     if (!rows)
         return error_nomem(err, "a matrix");
-    uint64_t skipped = (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, n);
-    for (int64_t r = 0; r < old->n_rows; r++)
-        unpack_row(old->type, mm->blocks + (uint64_t)r * row_bytes(old->type, n), n, rows + r * n);
     lace_status status = LACE_OK;
     if (s->c)
-        status = hessian_correct(s, &factors[0], rows, old->n_rows, c->w->workers, err);
+        status = hessian_correct(s, f, rows, old->n_rows, c->w->workers, err);
     if (status == LACE_OK)
-        status = gptq_quantize(how, &factors[is_rotated], rows, old->n_rows,
-                               t->blocks + skipped * row_bytes(t->type, n), c->w->workers, err);
+        status =
+            gptq_quantize(how, f, rows, old->n_rows, made_blocks(c, index, t), c->w->workers, err);
     mem_free(rows);
     return status;
 }
@@ -186,14 +241,19 @@ static lace_status quantize_step(calibration *c, int32_t step_index, const hessi
     hessian_factor factors[2] = {0};
     lace_status status = LACE_OK;
     walk_matrices_view(c->w, step_index, &x);
+    double work = quantize_work(c, step_index), values = step_values(c, step_index), done = 0;
     for (int i = 0; i < x.n && status == LACE_OK && !x.n_experts; i++) {
         int32_t index = index_of(c, x.sources[i]);
-        status = quantize_matrix(c, index, s, factors, err);
+        status = advance(c, "calibrating", work * done / values, err);
+        done += (double)x.weights[i]->n_rows * (double)x.width;
+        if (status == LACE_OK)
+            status = quantize_matrix(c, index, s, factors, err);
         if (status == LACE_OK && find_made(c, x.sources[i]->source->name))
             status = use_quantized(c, index, err);
     }
     hessian_factor_deinit(&factors[0]);
     hessian_factor_deinit(&factors[1]);
+    c->done += work;
     return status;
 }
 
@@ -204,30 +264,37 @@ static const lace_token *window(const calibration *c, int64_t i, int64_t n)
     return walk_spread_window(c->w, c->tokens.data, c->tokens.size, i, n);
 }
 
-/* The embedding and the output: inputs of the original's output, over some of the windows. */
+static int32_t output_windows(const calibration *c)
+{
+    return c->n_windows < 64 ? c->n_windows : 64;
+}
+
+/* An output that is the embedding: inputs of the original's output, over some of the windows. */
 static lace_status quantize_output(calibration *c, lace_error *err)
 {
     walk_matrices x;
     hessian s;
-    int32_t n = c->n_windows < 64 ? c->n_windows : 64;
+    int32_t n = output_windows(c);
     walk_matrices_view(c->w, c->output_step, &x);
-    TRY(hessian_init(&s, x.width, c->w->n_context, false, &c->w->m->kernels, err));
+    TRY(hessian_init(&s, x.width, AT_ONCE, false, &c->w->m->kernels, c->w->workers, err));
     lace_status status = LACE_OK;
     for (int32_t i = 0; i < n && status == LACE_OK; i++) {
-        status = advance(c, "reading", 0.10 + 0.12 * i / n, err);
+        status = advance(c, "reading", 0, err);
         if (status == LACE_OK)
             status = walk_begin(c->w, window(c, i, n), err);
         if (status != LACE_OK)
             break;
         walk_run(c->w, 0, c->output_step);
         hessian_add(&s, (const float *)x.s->in[0].data, NULL, (int64_t)(x.s->in[0].stride / 4),
-                    x.n_rows, &c->w->m->kernels, c->w->workers);
+                    x.n_rows, c->w->workers);
+        c->done += walk_work(c, 0, c->output_step);
     }
+    hessian_finish(&s, c->w->workers);
     if (status == LACE_OK)
         status = quantize_step(c, c->output_step, &s, err);
     hessian_deinit(&s);
     const struct quantize_made_tensor *table = find_made(c, c->w->m->embedding->name);
-    if (status == LACE_OK && table && c->w->m->embedding == x.sources[0]->source) {
+    if (status == LACE_OK && table) {
         c->tables[STUDENT] = table->blocks;
         c->table_types[STUDENT] = table->type;
     }
@@ -235,51 +302,49 @@ static lace_status quantize_output(calibration *c, lace_error *err)
 }
 
 /* Take both sides of a window from where they are to a step; their inputs of it are added to s. */
-static lace_status walk_window(calibration *c, int32_t i, int32_t to, uint8_t *const next[2],
-                               uint64_t next_bytes, float *kept, hessian *s, lace_error *err)
+static lace_status walk_window(calibration *c, int32_t i, int32_t to, float *kept, hessian *s,
+                               lace_error *err)
 {
     walk_matrices x;
     TRY(walk_begin(c->w, window(c, i, c->n_windows), err));
     for (int side = TEACHER; side <= STUDENT; side++) {
+        uint8_t *state = c->states[side] + (uint64_t)i * c->state_bytes;
         become(c, side);
         if (c->at > 0)
-            walk_restore(c->w, c->at, c->states[side] + (uint64_t)i * c->state_bytes);
+            walk_restore(c->w, c->at, state);
         walk_run(c->w, c->at, to);
-        walk_save(c->w, to, next[side] + (uint64_t)i * next_bytes);
+        walk_save(c->w, to, state);
         walk_matrices_view(c->w, to, &x);
         if (side == TEACHER)
             memcpy(kept, x.s->in[0].data, (size_t)x.n_rows * x.s->in[0].stride);
     }
     hessian_add(s, (const float *)x.s->in[0].data, kept, (int64_t)(x.s->in[0].stride / 4), x.n_rows,
-                &c->w->m->kernels, c->w->workers);
+                c->w->workers);
+    c->done += window_work(c, c->at, to);
     return LACE_OK;
 }
 
 /* All windows up to the next matrix step; then its matrices are quantized. */
-static lace_status walk_to(calibration *c, int32_t to, double done, double more, lace_error *err)
+static lace_status walk_to(calibration *c, int32_t to, lace_error *err)
 {
     walk_matrices x;
     hessian s;
     walk_matrices_view(c->w, to, &x);
-    uint64_t next_bytes = walk_state_bytes(c->w, to), n_bytes = next_bytes * (uint64_t)c->n_windows;
-    uint8_t *next[2] = {mem_map(n_bytes), mem_map(n_bytes)};
     float *kept = mem_alloc((size_t)x.n_rows * x.s->in[0].stride);
-    lace_status status = hessian_init(&s, x.width, c->w->n_context, true, &c->w->m->kernels, err);
-    if (status == LACE_OK && (!next[0] || !next[1] || !kept))
-        status = error_nomem(err, "the states of windows");
+    lace_status status =
+        hessian_init(&s, x.width, AT_ONCE, true, &c->w->m->kernels, c->w->workers, err);
+    if (status == LACE_OK && !kept)
+        status = error_nomem(err, "the inputs of a window");
     for (int32_t i = 0; i < c->n_windows && status == LACE_OK; i++) {
-        status = advance(c, "calibrating", done + more * 0.8 * i / c->n_windows, err);
+        status = advance(c, "calibrating", 0, err);
         if (status == LACE_OK)
-            status = walk_window(c, i, to, next, next_bytes, kept, &s, err);
+            status = walk_window(c, i, to, kept, &s, err);
     }
     become(c, TEACHER);
-    if (status == LACE_OK && !x.n_experts)
+    if (status == LACE_OK && !x.n_experts) {
+        hessian_finish(&s, c->w->workers);
         status = quantize_step(c, to, &s, err);
-    for (int side = 0; side < 2; side++) {
-        mem_unmap(c->states[side], c->state_bytes * (uint64_t)c->n_windows);
-        c->states[side] = next[side];
     }
-    c->state_bytes = next_bytes;
     c->at = to;
     mem_free(kept);
     hessian_deinit(&s);
@@ -295,19 +360,37 @@ static void drop_before(calibration *c, int32_t layer)
             continue;
         walk_matrices_view(c->w, i, &x);
         for (int k = 0; k < x.n; k++)
-            drop_student(c, index_of(c, x.sources[k]));
+            walk_weight_free(&c->students[index_of(c, x.sources[k])]);
     }
+}
+
+/* The step behind the last whose matrices are quantized on the way. */
+static int32_t way_end(const calibration *c)
+{
+    return c->is_tied ? c->output_step : c->output_step + 1;
+}
+
+static lace_status take_states(calibration *c, lace_error *err)
+{
+    for (int32_t i = 0; (i = walk_next_matrix(c->w, i)) < way_end(c); i++) {
+        uint64_t n = walk_state_bytes(c->w, i);
+        c->state_bytes = n > c->state_bytes ? n : c->state_bytes;
+    }
+    for (int side = 0; side < 2; side++) {
+        c->states[side] = mem_map(c->state_bytes * (uint64_t)c->n_windows);
+        if (!c->states[side])
+            return error_nomem(err, "the states of windows");
+    }
+    return LACE_OK;
 }
 
 static lace_status quantize_layers(calibration *c, lace_error *err)
 {
-    int32_t n_steps = 0, done = 0;
-    for (int32_t i = 0; i < c->output_step; i++)
-        n_steps += walk_next_matrix(c->w, i) == i;
-    for (int32_t i = walk_next_matrix(c->w, 0); i < c->output_step;
-         i = walk_next_matrix(c->w, i + 1), done++) {
-        TRY(walk_to(c, i, 0.25 + 0.75 * done / n_steps, 0.75 / n_steps, err));
-        drop_before(c, c->w->p->steps[i].layer);
+    TRY(take_states(c, err));
+    for (int32_t i = 0; (i = walk_next_matrix(c->w, i)) < way_end(c); i++) {
+        TRY(walk_to(c, i, err));
+        if (i < c->output_step)
+            drop_before(c, c->w->p->steps[i].layer);
     }
     return LACE_OK;
 }
@@ -375,10 +458,33 @@ static lace_status take_memory(calibration *c, lace_error *err)
     return LACE_OK;
 }
 
+/* Every tensor is rounded, and half of the model, on average, computed anew. */
+static double sensitivity_work(const calibration *c)
+{
+    double sum = 0, each = SENSITIVITY_WINDOWS * walk_work(c, 0, walk_end(c->w));
+    for (size_t i = 0; i < c->made->n; i++)
+        sum +=
+            0.5 * each +
+            ENCODE_WORK * (double)weights_find(c->w->m->files, c->made->tensors[i].name)->n_values;
+    return sum;
+}
+
+static double whole_work(const calibration *c)
+{
+    double sum = c->o->size ? sensitivity_work(c) : 0;
+    int32_t at = 0;
+    if (c->is_tied)
+        sum +=
+            output_windows(c) * walk_work(c, 0, c->output_step) + quantize_work(c, c->output_step);
+    for (int32_t i = 0; (i = walk_next_matrix(c->w, i)) < way_end(c); at = i++)
+        sum += c->n_windows * window_work(c, at, i) + quantize_work(c, i);
+    return sum;
+}
+
 static bool report_sensitivity(void *user, double done)
 {
     calibration *c = user;
-    return advance(c, "measuring", 0.10 * done, NULL) == LACE_OK;
+    return advance(c, "measuring", sensitivity_work(c) * done, NULL) == LACE_OK;
 }
 
 enum { N_TYPES = 5 };
@@ -406,6 +512,7 @@ static lace_status choose_types(calibration *c, lace_error *err)
     if (status == LACE_OK)
         status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, DTYPE_S3, c->made, kls,
                                      report_sensitivity, c, err);
+    c->done += sensitivity_work(c);
     uint64_t rest = bytes_of_rest(c);
     for (size_t i = 0; i < n && status == LACE_OK; i++) {
         const tensor *t = weights_find(files, c->made->tensors[i].name);
@@ -450,6 +557,7 @@ static lace_status prepare(calibration *c, lace_error *err)
         c->table_types[side] = m->embedding->type;
     }
     TRY(list_tensors(c, err));
+    c->whole = whole_work(c);
     if (c->o->size)
         TRY(choose_types(c, err));
     return take_memory(c, err);
@@ -470,14 +578,15 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
     walk_options o = walk_options_default();
     o.n_context = options->n_context;
     o.n_threads = options->n_threads;
+    o.use_int8 = true; /* of the plain types that are taken: fixed point */
     TRY(walk_open(files, &o, &c.w, err));
     lace_status status = prepare(&c, err);
-    if (status == LACE_OK)
+    if (status == LACE_OK && c.is_tied)
         status = quantize_output(&c, err);
     if (status == LACE_OK)
         status = quantize_layers(&c, err);
     for (int32_t i = 0; c.students && i < c.w->m->n_matrices; i++)
-        drop_student(&c, i);
+        walk_weight_free(&c.students[i]);
     for (int side = 0; side < 2; side++)
         mem_unmap(c.states[side], c.state_bytes * (uint64_t)c.n_windows);
     mem_free(c.students);

@@ -6,46 +6,36 @@
 
 #include <assert.h>
 
+#include "kernels/dense.h"
 #include "tensor/half.h"
 
 enum { N_CANDIDATES = 24, N_ROUNDS = 3 };
 
 /* ---- One scale ------------------------------------------------------------------------------- */
 
-/* Sums over the values at their nearest levels l: w x l and w l l. */
-typedef struct sums {
-    float xl, ll;
-} sums;
-
-static sums add_up(const codec_levels *l, const float *x, const float *w, int n, float scale)
+static dense_levels levels_of(const codec_levels *l)
 {
-    sums s = {0, 0};
-    float per_scale = 1.0f / scale;
-    for (int i = 0; i < n; i++) {
-        float level = codec_level(l, codec_nearest_level(l, x[i] * per_scale));
-        s.xl += w[i] * x[i] * level;
-        s.ll += w[i] * level * level;
+    dense_levels out = {.n = l->n, .first = codec_level(l, 0), .is_table = l->table != NULL};
+    assert(!l->table || l->n <= DENSE_MAX_LEVELS);
+    for (int i = 0; i + 1 < l->n && l->table; i++) {
+        out.middle[i] = 0.5f * (l->table[i] + l->table[i + 1]);
+        out.gap[i] = l->table[i + 1] - l->table[i];
     }
-    return s;
+    return out;
 }
 
 float codec_error(const codec_levels *l, const float *x, const float *w, int n, float scale,
                   float min)
 {
-    float per_scale = scale != 0 ? 1.0f / scale : 0, error = 0;
-    for (int i = 0; i < n; i++) {
-        float level = codec_level(l, codec_nearest_level(l, (x[i] + min) * per_scale));
-        float d = x[i] - (scale * level - min);
-        error += w[i] * d * d;
-    }
-    return error;
+    dense_levels levels = levels_of(l);
+    return dense_ops_detect()->level_error(&levels, x, w, n, scale, min);
 }
 
 /* A candidate is as good as what its levels could reach with the best scale for them. */
-static void try_scale(const codec_levels *l, const float *x, const float *w, int n, float scale,
+static void try_scale(const dense_levels *l, const float *x, const float *w, int n, float scale,
                       float *best, float *best_scale)
 {
-    sums s = add_up(l, x, w, n, scale);
+    dense_sums s = dense_ops_detect()->level_sums(l, x, w, n, 1.0f / scale, 0);
     if (s.ll > 0 && s.xl * s.xl > *best * s.ll) {
         *best = s.xl * s.xl / s.ll;
         *best_scale = s.xl / s.ll;
@@ -62,14 +52,15 @@ float codec_search_scale(const codec_levels *l, const float *x, const float *w, 
     float low = -codec_level(l, 0), high = codec_level(l, l->n - 1);
     float best = -1, best_scale = most / (low > high ? low : high);
     float reach = low > high ? low : high;
+    dense_levels levels = levels_of(l);
     for (int i = 0; i < N_CANDIDATES; i++) {
         float scale = most / reach * (0.55f + 0.65f * (float)i / (N_CANDIDATES - 1));
-        try_scale(l, x, w, n, scale, &best, &best_scale);
+        try_scale(&levels, x, w, n, scale, &best, &best_scale);
         if (low != high)
-            try_scale(l, x, w, n, -scale, &best, &best_scale);
+            try_scale(&levels, x, w, n, -scale, &best, &best_scale);
     }
     for (int i = 0; i < N_ROUNDS; i++)
-        try_scale(l, x, w, n, best_scale, &best, &best_scale);
+        try_scale(&levels, x, w, n, best_scale, &best, &best_scale);
     return best_scale;
 }
 
@@ -79,32 +70,28 @@ typedef struct line {
     float scale, min, error;
 } line;
 
+/* What does not depend on levels. */
+typedef struct moments {
+    float w, x, xx; /* sums of w, w x and w x x */
+} moments;
+
 /* The best scale and min for the levels that (scale, min) leads to. */
-static line improve(const codec_levels *l, const float *x, const float *w, int n, float scale,
-                    float min, float low_min)
+static line improve(const dense_levels *l, const moments *m, const float *x, const float *w, int n,
+                    float scale, float min, float low_min)
 {
-    float sw = 0, sl = 0, sll = 0, sx = 0, sxl = 0, sxx = 0, per_scale = 1.0f / scale;
-    for (int i = 0; i < n; i++) {
-        float level = codec_level(l, codec_nearest_level(l, (x[i] + min) * per_scale));
-        sw += w[i];
-        sl += w[i] * level;
-        sll += w[i] * level * level;
-        sx += w[i] * x[i];
-        sxl += w[i] * x[i] * level;
-        sxx += w[i] * x[i] * x[i];
-    }
-    float det = sw * sll - sl * sl;
+    dense_sums s = dense_ops_detect()->level_sums(l, x, w, n, 1.0f / scale, min);
+    float det = m->w * s.ll - s.l * s.l;
     line r = {scale, min, 0};
-    if (det > 1e-12f * sw * sll) {
-        r.scale = (sw * sxl - sx * sl) / det;
-        r.min = (sl * sxl - sll * sx) / det;
+    if (det > 1e-12f * m->w * s.ll) {
+        r.scale = (m->w * s.xl - m->x * s.l) / det;
+        r.min = (s.l * s.xl - s.ll * m->x) / det;
     }
-    if (r.min < low_min && sll > 0) {
+    if (r.min < low_min && s.ll > 0) {
         r.min = low_min;
-        r.scale = (sxl + low_min * sl) / sll;
+        r.scale = (s.xl + low_min * s.l) / s.ll;
     }
-    r.error = sxx + r.scale * r.scale * sll + r.min * r.min * sw - 2 * r.scale * sxl +
-              2 * r.min * sx - 2 * r.scale * r.min * sl;
+    r.error = m->xx + r.scale * r.scale * s.ll + r.min * r.min * m->w - 2 * r.scale * s.xl +
+              2 * r.min * m->x - 2 * r.scale * r.min * s.l;
     return r;
 }
 
@@ -112,27 +99,32 @@ float codec_search_scale_min(const codec_levels *l, const float *x, const float 
                              float low_min, float *min)
 {
     float low = x[0], high = x[0];
-    for (int i = 1; i < n; i++) {
+    moments m = {0};
+    for (int i = 0; i < n; i++) {
         low = x[i] < low ? x[i] : low;
         high = x[i] > high ? x[i] : high;
+        m.w += w[i];
+        m.x += w[i] * x[i];
+        m.xx += w[i] * x[i] * x[i];
     }
     if (-low < low_min)
         low = -low_min;
     *min = -low;
     if (!(high - low > 1e-30f))
         return 0;
+    dense_levels levels = levels_of(l);
     line best = {(high - low) / (float)(l->n - 1), -low, INFINITY};
     for (int i = 0; i < N_CANDIDATES; i++) {
         float steps = (float)(l->n - 1) - 1.0f + 2.0f * (float)i / (N_CANDIDATES - 1);
         float scale = (high - low) / (steps > 0.5f ? steps : 0.5f);
-        line r = improve(l, x, w, n, scale, -low, low_min);
+        line r = improve(&levels, &m, x, w, n, scale, -low, low_min);
         if (r.scale > 0)
-            r = improve(l, x, w, n, r.scale, r.min, low_min);
+            r = improve(&levels, &m, x, w, n, r.scale, r.min, low_min);
         if (r.scale > 0 && r.error < best.error)
             best = r;
     }
     for (int i = 0; i < N_ROUNDS; i++) {
-        line r = improve(l, x, w, n, best.scale, best.min, low_min);
+        line r = improve(&levels, &m, x, w, n, best.scale, best.min, low_min);
         if (r.scale > 0 && r.error < best.error)
             best = r;
     }
@@ -152,11 +144,13 @@ static float common_scale(const float *x, const float *w, int n_groups, const co
                           const int *integers, float scale)
 {
     float xl = 0, ll = 0;
+    dense_levels levels = levels_of(g->levels);
     for (int i = 0; i < n_groups; i++) {
         if (integers[i] == 0)
             continue;
-        sums s = add_up(g->levels, x + i * g->group, w + i * g->group, g->group,
-                        scale * (float)integers[i]);
+        dense_sums s =
+            dense_ops_detect()->level_sums(&levels, x + i * g->group, w + i * g->group, g->group,
+                                           1.0f / (scale * (float)integers[i]), 0);
         xl += (float)integers[i] * s.xl;
         ll += (float)integers[i] * (float)integers[i] * s.ll;
     }

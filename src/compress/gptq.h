@@ -14,7 +14,7 @@
  * rows: [n_rows, n] weights, n whole blocks; they are overwritten. The factor is rotated if the
  * codec is. blocks: the rows in the codec's type. LACE_E_NOMEM.
  */
-lace_status gptq_quantize(const codec *c, const hessian_factor *f, float *rows, int64_t n_rows,
+lace_status gptq_quantize(const codec *c, hessian_factor *f, float *rows, int64_t n_rows,
                           uint8_t *blocks, pool *workers, lace_error *err);
 
 #endif

@@ -79,7 +79,7 @@ static lace_status note_all(const walk *w, const surgery *s, prune_hessians *out
                          n_bytes >> 20, PRUNE_MAX_HESSIAN_BYTES >> 20);
     for (size_t i = 0; i < out->n_inputs; i++)
         TRY(hessian_init(&out->inputs[i].h, out->inputs[i].h.n, w->n_context, false, &w->m->kernels,
-                         err));
+                         w->workers, err));
     return LACE_OK;
 }
 
@@ -112,7 +112,7 @@ static void add_window(walk *w, prune_hessians *h)
         walk_run(w, at, in->step);
         walk_matrices_view(w, in->step, &x);
         hessian_add(&in->h, (const float *)x.s->in[0].data, NULL, (int64_t)(x.s->in[0].stride / 4),
-                    x.n_rows, &w->m->kernels, w->workers);
+                    x.n_rows, w->workers);
         at = in->step;
     }
 }
@@ -138,6 +138,8 @@ lace_status prune_hessians_collect(walk *w, const surgery *s, const lace_token *
         if (status == LACE_OK)
             add_window(w, h);
     }
+    for (size_t i = 0; i < h->n_inputs && status == LACE_OK; i++)
+        hessian_finish(&h->inputs[i].h, w->workers);
     if (status == LACE_OK)
         status = keep_names(h, err);
     if (status != LACE_OK) {

@@ -4,15 +4,13 @@
 #include "compress/codec.h"
 #include "compress/trial.h"
 
-enum { N_WINDOWS = 4 };
-
 lace_status sensitivity_measure(walk *w, const lace_token *tokens, size_t n_tokens, dtype type,
                                 const quantize_made *list, double *kls,
                                 bool (*report)(void *user, double done), void *user,
                                 lace_error *err)
 {
     trial *m;
-    TRY(trial_create(w, tokens, n_tokens, N_WINDOWS, &m, err));
+    TRY(trial_create(w, tokens, n_tokens, SENSITIVITY_WINDOWS, &m, err));
     lace_status status = LACE_OK;
     for (size_t i = 0; i < list->n && status == LACE_OK; i++) {
         const tensor *t = weights_find(w->m->files, list->tensors[i].name);

@@ -10,6 +10,8 @@
  * divergence from the original over a few windows of the text: kls[list->n]. `report` is told how
  * far it is and may stop it. The walk is as before afterwards.
  */
+enum { SENSITIVITY_WINDOWS = 4 };
+
 lace_status sensitivity_measure(walk *w, const lace_token *tokens, size_t n_tokens, dtype type,
                                 const quantize_made *list, double *kls,
                                 bool (*report)(void *user, double done), void *user,

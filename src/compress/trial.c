@@ -19,8 +19,7 @@ typedef struct replaced {
     int n_parts;
     weight *targets[MAX_PARTS];
     weight old[MAX_PARTS];
-    uint8_t *packed[MAX_PARTS];
-    uint64_t packed_bytes[MAX_PARTS];
+    weight made[MAX_PARTS];
     bool is_table; /* of embeddings, too */
     int32_t layer; /* the first that computes with it; -1: before all layers */
 } replaced;
@@ -188,7 +187,7 @@ static void put_back(trial *m, replaced *r)
         return;
     for (int i = 0; i < r->n_parts; i++) {
         *r->targets[i] = r->old[i];
-        mem_unmap(r->packed[i], r->packed_bytes[i]);
+        walk_weight_free(&r->made[i]);
     }
     step *embed = r->is_table ? embed_step(m->w) : NULL;
     if (embed) {
@@ -247,30 +246,18 @@ static lace_status read_rounded(trial *m, replaced *r, lace_error *err)
 /* Let the walk multiply with the part of the values that is matrix `mm`. */
 static lace_status replace_part(trial *m, replaced *r, const model_matrix *mm, lace_error *err)
 {
-    const matmul_impl *impl = m->w->m->kernels.exact[DTYPE_F32];
     int64_t n = r->t->shape.dims[0];
     int64_t skipped = (mm->blocks - r->t->data) / (int64_t)row_bytes(r->t->type, n);
-    const uint8_t *rows = (const uint8_t *)(r->values + skipped * n);
     weight *target = mm->target;
-    weight w = {
-        .type = DTYPE_F32, .n_rows = target->n_rows, .n_cols = n, .data = rows, .impl = impl};
     int i = r->n_parts;
-    r->packed[i] = NULL;
-    r->packed_bytes[i] = 0;
-    if (impl->packed_bytes) {
-        r->packed_bytes[i] = impl->packed_bytes(DTYPE_F32, target->n_rows, n);
-        r->packed[i] = mem_map(r->packed_bytes[i]);
-        if (!r->packed[i])
-            return error_nomem(err, "a tensor");
-        impl->pack(DTYPE_F32, rows, target->n_rows, n, 0, target->n_rows, r->packed[i]);
-        w.data = r->packed[i];
-    }
+    TRY(walk_weight_make(m->w, r->values + skipped * n, target->n_rows, n, r->t->type, &r->made[i],
+                         err));
     int32_t of = layer_of(m->w, target);
     r->layer = of < r->layer ? of : r->layer;
     r->targets[i] = target;
     r->old[i] = *target;
     r->n_parts++;
-    *target = w;
+    *target = r->made[i];
     return LACE_OK;
 }
 

@@ -37,7 +37,8 @@ typedef struct walk {
 typedef struct walk_options {
     int32_t n_context; /* tokens of a window; default 512 */
     int32_t n_threads; /* 0 (default): one per core */
-    bool use_int8;     /* int8 activations: faster, for types that are quantized; default false */
+    bool use_int8;     /* as `lace run` computes: int8 activations for types that are quantized,
+                          fixed point for f16 and bf16; faster; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } walk_options;
@@ -75,6 +76,14 @@ typedef struct walk_matrices {
 } walk_matrices;
 
 void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out);
+
+/*
+ * Rows [n_rows, n_cols] as a weight that the walk can multiply with in place of one of type `like`,
+ * which is F32, F16 or BF16: the plan's scratch memory is enough for it. LACE_E_NOMEM.
+ */
+lace_status walk_weight_make(walk *w, const float *rows, int64_t n_rows, int64_t n_cols, dtype like,
+                             weight *out, lace_error *err);
+void walk_weight_free(weight *x); /* {0} is fine */
 
 /* Row `row` of the inputs as floats, [width]. */
 void walk_input_row(const walk_matrices *x, int64_t row, float *out);

@@ -45,8 +45,9 @@ static hessian make_hessian(bool has_other)
 {
     hessian s;
     lace_error err;
-    CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, &kernels, &err), &err));
-    hessian_add(&s, x, y, N, TOKENS, &kernels, workers);
+    CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, &kernels, workers, &err), &err));
+    hessian_add(&s, x, y, N, TOKENS, workers);
+    hessian_finish(&s, workers);
     return s;
 }
 
@@ -185,6 +186,42 @@ static void feedback_lowers_the_error_of_the_outputs(void)
     hessian_factor_deinit(&f[0]);
     hessian_factor_deinit(&f[1]);
     hessian_deinit(&s);
+}
+
+/* Wider than a block of products, and no whole number of tiles. */
+enum { WIDE = 352, WIDE_ROWS = 70 };
+
+static void results_do_not_depend_on_threads(void)
+{
+    static float in[TOKENS * WIDE], other[TOKENS * WIDE], rows[2][WIDE_ROWS * WIDE];
+    static uint8_t blocks[2][WIDE_ROWS * WIDE];
+    hessian_factor f[2];
+    lace_error err;
+    make_inputs();
+    random_floats(7, TOKENS * WIDE, in);
+    random_floats(8, TOKENS * WIDE, other);
+    for (int i = 0; i < 2; i++) {
+        hessian s;
+        pool *some;
+        CHECK(is_ok(pool_create(i ? 3 : 1, &some, &err), &err));
+        CHECK(is_ok(hessian_init(&s, WIDE, 50, true, &kernels, some, &err), &err));
+        hessian_add(&s, in, other, WIDE, TOKENS - 60, some);
+        hessian_add(&s, in + (TOKENS - 60) * WIDE, other + (TOKENS - 60) * WIDE, WIDE, 60, some);
+        hessian_finish(&s, some);
+        random_floats(9, WIDE_ROWS * WIDE, rows[i]);
+        CHECK(is_ok(hessian_factorize(&s, false, 0.01, &f[i], some, &err), &err));
+        CHECK(is_ok(hessian_correct(&s, &f[i], rows[i], WIDE_ROWS, some, &err), &err));
+        CHECK(is_ok(
+            gptq_quantize(codec_find(DTYPE_Q4_0), &f[i], rows[i], WIDE_ROWS, blocks[i], some, &err),
+            &err));
+        hessian_deinit(&s);
+        pool_free(some);
+    }
+    CHECK(memcmp(f[0].u, f[1].u, WIDE * WIDE * sizeof(float)) == 0);
+    CHECK(memcmp(rows[0], rows[1], sizeof rows[0]) == 0);
+    CHECK(memcmp(blocks[0], blocks[1], sizeof blocks[0]) == 0);
+    hessian_factor_deinit(&f[0]);
+    hessian_factor_deinit(&f[1]);
 }
 
 /* ---- Allocation ------------------------------------------------------------------------------ */
@@ -421,6 +458,7 @@ int main(void)
     CASE(corrected_rows_make_what_the_original_made);
     CASE(inputs_that_are_not_finite_are_an_error);
     CASE(feedback_lowers_the_error_of_the_outputs);
+    CASE(results_do_not_depend_on_threads);
     CASE(allocation_is_near_the_best_that_fits);
     CASE(a_large_step_is_paid_for_by_several_small_ones);
     CASE(a_walk_in_parts_is_a_walk);

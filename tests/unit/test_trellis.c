@@ -190,8 +190,9 @@ static void feedback_lowers_the_error_whatever_the_threads(void)
     for (int t = 0; t < TOKENS; t++)
         for (int i = 1; i < N; i++) /* neighbours share most of what they are */
             inputs[t * N + i] += 0.9f * inputs[t * N + i - 1];
-    CHECK(is_ok(hessian_init(&h, N, TOKENS, false, &kernels, &err), &err));
-    hessian_add(&h, inputs, NULL, N, TOKENS, &kernels, three);
+    CHECK(is_ok(hessian_init(&h, N, TOKENS, false, &kernels, three, &err), &err));
+    hessian_add(&h, inputs, NULL, N, TOKENS, three);
+    hessian_finish(&h, three);
     CHECK(is_ok(hessian_factorize(&h, true, 0.01, &f, three, &err), &err));
     for (size_t i = 1; i < 3; i++) { /* T3 and T4 */
         const codec *c = codec_find(types[i]);
