@@ -62,6 +62,7 @@ typedef struct tiles {
     float *k;      /* [head_dim, ATTEND_BLOCK] */
     float *v;      /* [ATTEND_BLOCK, head_dim] */
     float *part;   /* [ATTEND_ROWS, head_dim] results of one part */
+    uint8_t *q;    /* rows as words, see attend_words.h */
 } tiles;
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
@@ -233,7 +234,7 @@ INLINE void weigh_few(dtype type, const query *q, int n_rows, const block *b, in
 
 /* ---- Many rows ------------------------------------------------------------------------------- */
 
-enum { GEMM_ROWS = 6, GEMM_VECS = VW == 16 ? 4 : 2 }; /* the sums fill the registers */
+enum { SUM_ROWS = 6, SUM_VECS = VW == 16 ? 4 : 2 }; /* the sums fill the registers */
 
 /* clang-format off */
 
@@ -241,7 +242,7 @@ enum { GEMM_ROWS = 6, GEMM_VECS = VW == 16 ? 4 : 2 }; /* the sums fill the regis
 INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float *b, int32_t ldb,
                       int32_t depth, float *const *c, const float *factor)
 {
-    vf sums[GEMM_ROWS * 4];
+    vf sums[SUM_ROWS * 4];
     UNROLL for (int r = 0; r < n_rows; r++) {
         UNROLL for (int j = 0; j < n_vecs; j++)
             sums[r * n_vecs + j] =
@@ -264,11 +265,11 @@ INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float
 INLINE void gemm_rows(int n_rows, const float *const *a, const float *b, int32_t ldb, int32_t depth,
                       float *const *c, const float *factor, int32_t n_cols)
 {
-    float *at[GEMM_ROWS];
+    float *at[SUM_ROWS];
     int32_t i = 0;
-    for (; i + GEMM_VECS * VW <= n_cols; i += GEMM_VECS * VW) {
+    for (; i + SUM_VECS * VW <= n_cols; i += SUM_VECS * VW) {
         UNROLL for (int r = 0; r < n_rows; r++) at[r] = c[r] + i;
-        gemm_tile(n_rows, GEMM_VECS, a, b + i, ldb, depth, at, factor);
+        gemm_tile(n_rows, SUM_VECS, a, b + i, ldb, depth, at, factor);
     }
     for (; i < n_cols; i += VW) {
         UNROLL for (int r = 0; r < n_rows; r++) at[r] = c[r] + i;
@@ -283,11 +284,11 @@ static void gemm(int n_rows, const float *const *a, const float *b, int32_t ldb,
                  float *const *c, const float *factor, int32_t n_cols)
 {
     int r = 0;
-    for (; r + GEMM_ROWS <= n_rows; r += GEMM_ROWS)
+    for (; r + SUM_ROWS <= n_rows; r += SUM_ROWS)
         if (factor)
-            gemm_rows(GEMM_ROWS, a + r, b, ldb, depth, c + r, factor + r, n_cols);
+            gemm_rows(SUM_ROWS, a + r, b, ldb, depth, c + r, factor + r, n_cols);
         else
-            gemm_rows(GEMM_ROWS, a + r, b, ldb, depth, c + r, NULL, n_cols);
+            gemm_rows(SUM_ROWS, a + r, b, ldb, depth, c + r, NULL, n_cols);
     for (; r < n_rows; r++)
         gemm_rows(1, a + r, b, ldb, depth, c + r, factor ? factor + r : NULL, n_cols);
 }
@@ -350,6 +351,21 @@ static void soften(const step *s, query *q, const block *b, float *scores)
     q->factor = factor[0];
     q->sum = q->sum * q->factor + v_sum(sum);
 }
+
+#if defined(ATTEND_HAS_WORDS)
+#include "kernels/cpu/attend_words.h"
+#else
+static bool words_suit(dtype type, int32_t dim)
+{
+    return false;
+}
+static void attend_words(const step *s, query *q, int n_rows, const block *b, const tiles *t)
+{
+}
+static void words_from_queries(const query *q, int n_rows, int32_t dim, uint8_t *out)
+{
+}
+#endif
 
 /* ---- Blocks and items ------------------------------------------------------------------------ */
 
@@ -451,13 +467,18 @@ static void attend_positions(const step *s, const batch *b, const item *it, quer
     const int32_t *pages = b->pages[kv->group][it->token];
     block two[2], *now = &two[0], *next = &two[1];
     int32_t head = it->head / (s->a.attend.n_heads / kv->n_heads);
+    bool is_in_words = n >= MANY_ROWS && words_suit(kv->type, kv->head_dim);
+    if (is_in_words)
+        words_from_queries(q, n, kv->head_dim, t->q);
     find_rows(kv, pages, head, first, end, now);
     for (;;) {
         first = now->first + now->n;
         now->next = first < end ? next : now;
         if (first < end)
             find_rows(kv, pages, head, first, end, next);
-        if (kv->type == DTYPE_F16)
+        if (is_in_words)
+            attend_words(s, q, n, now, t);
+        else if (kv->type == DTYPE_F16)
             attend_f16(s, q, n, now, t);
         else if (kv->type == DTYPE_F32)
             attend_f32(s, q, n, now, t);
@@ -632,6 +653,7 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
     t.k = t.scores + ATTEND_ROWS * ATTEND_BLOCK;
     t.v = t.k + dim * ATTEND_BLOCK;
     t.part = t.v + dim * ATTEND_BLOCK;
+    t.q = (uint8_t *)(t.part + ATTEND_ROWS * dim);
     item it;
 
     const int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;

@@ -1,6 +1,7 @@
 /* What x86-64 has above the plain kernels, level by level. */
 #if defined(__x86_64__)
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/ops.h"
 #include "kernels/cpu/tiles.h"
 
 /* ---- In place ------------------------------------------------------------------------------- */
@@ -80,6 +81,7 @@ void kernels_init_avx512(kernel_table *table)
     table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx512;
     if (table->level < CPU_AVX512_VNNI)
         return;
+    table->ops[OP_ATTEND] = attend_avx512vnni;
     if (cpu_has_vbmi2())
         use_sparse(table, &matmul_sparse_avx512vbmi2, &matmul_sparse_rotated_avx512vbmi2);
 #define X(id, type) CPU_USE(table, id, type, avx512vnni)

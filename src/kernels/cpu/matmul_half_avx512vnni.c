@@ -11,14 +11,11 @@
  * whose layout this is. Exactness has its own entry in the kernel table.
  */
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/gemm_avx512vnni.h"
 #include "kernels/cpu/tiles.h"
-#include "kernels/cpu/vec_avx512.h"
+#include "kernels/cpu/words_avx512vnni.h"
 
 enum {
-    FEWEST = 24, /* tokens that are worth decoding panels */
-    GROUP_BYTES = 1024 + 64,
-    X_GROUP = 128,              /* columns that share a scale of activations */
+    FEWEST = 24,                /* tokens that are worth decoding panels */
     DECODED_BYTES = 512 * 1024, /* half of an L2 cache */
 };
 
@@ -29,53 +26,11 @@ static int64_t min_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/*
- * 2^(12 - exponent of x), which brings x below 2^13. Limits keep what follows from it within the
- * exponents of floats: below 2^-47 values fade to 0.
- */
-static inline __m512 to_13_bits(__m512 x)
-{
-    x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(0x1p-47f)), _mm512_set1_ps(0x1p40f));
-    __m512i exponent = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7f800000));
-    return _mm512_castsi512_ps(
-        _mm512_sub_epi32(_mm512_set1_epi32((int)((127u + 127 + 12) << 23)), exponent));
-}
-
-/* ---- Activations ----------------------------------------------------------------------------- */
-
-/* Bytes of a token: words, then an exponent for each group of 32. */
-static uint64_t token_bytes(int64_t n_cols)
-{
-    return (uint64_t)(2 * n_cols + n_cols / 32 * 4 + 63) & ~(uint64_t)63;
-}
-
-static void convert_token(const float *x, int64_t n_cols, uint8_t *out)
-{
-    int32_t *exponents = (int32_t *)(out + 2 * n_cols);
-    for (int64_t i = 0; i < n_cols; i += X_GROUP) {
-        int n = (int)min_i64(X_GROUP, n_cols - i) / 16;
-        __m512 v[X_GROUP / 16], most = _mm512_setzero_ps();
-        for (int k = 0; k < n; k++) {
-            v[k] = _mm512_loadu_ps(x + i + 16 * k);
-            most = _mm512_max_ps(_mm512_abs_ps(v[k]), most);
-        }
-        __m512 factor = to_13_bits(_mm512_set1_ps(_mm512_reduce_max_ps(most)));
-        for (int k = 0; k < n; k++) {
-            __m512i word = _mm512_cvtps_epi32(_mm512_mul_ps(v[k], factor));
-            _mm256_storeu_si256((__m256i *)(out + 2 * (i + 16 * k)), _mm512_cvtsepi32_epi16(word));
-        }
-        /* The exponent of 1 / factor, 60 larger. */
-        int32_t bits = _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(factor)));
-        for (int k = 0; k < n / 2; k++)
-            exponents[i / 32 + k] = ((127 + 60) << 23) - bits;
-    }
-}
-
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 static int64_t panel_bytes(int64_t n_cols)
 {
-    return n_cols / 32 * GROUP_BYTES;
+    return n_cols / 32 * WORDS_GROUP_BYTES;
 }
 
 /* Panels to decode at once: an even number. */
@@ -89,16 +44,14 @@ static int64_t decoded_panels(int64_t n_cols)
 static inline __attribute__((always_inline)) void decode(load_fn load, const uint8_t *w,
                                                          int64_t n_groups, uint8_t *out)
 {
-    for (int64_t g = 0; g < n_groups; g++, w += 32 * 32, out += GROUP_BYTES) {
+    for (int64_t g = 0; g < n_groups; g++, w += 32 * 32, out += WORDS_GROUP_BYTES) {
         __m512 most = _mm512_setzero_ps();
         for (int k = 0; k < 32; k++)
             most = _mm512_max_ps(_mm512_abs_ps(load(w + 32 * k)), most);
         __m512 factor = to_13_bits(most);
         for (int k = 0; k < 16; k++) {
-            __m512i even = _mm512_cvtps_epi32(_mm512_mul_ps(load(w + 64 * k), factor));
-            __m512i odd = _mm512_cvtps_epi32(_mm512_mul_ps(load(w + 64 * k + 32), factor));
-            odd = _mm512_slli_epi32(odd, 16);
-            _mm512_storeu_si512(out + 64 * k, _mm512_mask_blend_epi16(0xaaaaaaaa, even, odd));
+            __m512 even = load(w + 64 * k), odd = load(w + 64 * k + 32);
+            _mm512_storeu_si512(out + 64 * k, words_of_pairs(even, odd, factor));
         }
         _mm512_storeu_ps(out + 1024, _mm512_div_ps(_mm512_set1_ps(GEMM_SCALE_FACTOR), factor));
     }
@@ -135,13 +88,13 @@ static void store_some(float *out, const float *y, int64_t n)
         v_store_n(out, v_load(y), n);
 }
 
-/* All tokens with decoded panels, for rows [0, n_rows). x: as convert_token made them. */
+/* All tokens with decoded panels, for rows [0, n_rows). x: as words_from_floats made them. */
 static void multiply_decoded(const uint8_t *decoded, int64_t n_rows, const uint8_t *x,
                              int64_t n_cols, int64_t n_tokens, float *out, int64_t out_stride)
 {
     float y[GEMM_TOKENS][GEMM_ROWS] __attribute__((aligned(64)));
-    gemm_args a = {.x_stride = token_bytes(n_cols),
-                   .stride = token_bytes(n_cols),
+    gemm_args a = {.x_stride = words_row_bytes(n_cols),
+                   .stride = words_row_bytes(n_cols),
                    .n_groups = n_cols / 32,
                    .out = &y[0][0]};
     for (int64_t begin = 0; begin < n_tokens; begin += GEMM_TOKENS) {
@@ -174,7 +127,7 @@ static uint64_t scratch_bytes_half(int64_t n_cols, int64_t n_tokens)
     uint64_t few = matmul_f16_avx512.scratch_bytes(n_cols, n_tokens);
     if (is_for_floats(n_cols, n_tokens))
         return few;
-    uint64_t many = token_bytes(n_cols) * (uint64_t)n_tokens +
+    uint64_t many = words_row_bytes(n_cols) * (uint64_t)n_tokens +
                     (uint64_t)(decoded_panels(n_cols) * panel_bytes(n_cols));
     return many < few ? few : many;
 }
@@ -189,10 +142,10 @@ static void rows_half(void (*decode_panels)(const uint8_t *, int64_t, uint8_t *)
         floats->rows(matrix, row_begin, row_end, x, x_stride, n_tokens, out, out_stride, scratch);
         return;
     }
-    uint8_t *decoded = scratch + token_bytes(n_cols) * (uint64_t)n_tokens;
+    uint8_t *decoded = scratch + words_row_bytes(n_cols) * (uint64_t)n_tokens;
     for (int64_t t = 0; t < n_tokens; t++)
-        convert_token((const float *)(x + (uint64_t)t * x_stride), n_cols,
-                      scratch + (uint64_t)t * token_bytes(n_cols));
+        words_from_floats((const float *)(x + (uint64_t)t * x_stride), n_cols,
+                          scratch + (uint64_t)t * words_row_bytes(n_cols));
     int64_t most = decoded_panels(n_cols) * TILE_ROWS;
     for (int64_t row = row_begin; row < row_end; row += most) {
         int64_t n = min_i64(most, row_end - row);

@@ -7,12 +7,16 @@
 
 #include "kernels/ref/ref.h"
 
-/* Attention works on this many queries and positions at once, in scratch of this size. */
-enum { ATTEND_ROWS = 48, ATTEND_BLOCK = 64 };
+/*
+ * Attention works on this many queries and positions at once, in scratch of this size: floats, and
+ * queries as words, with 5 rows more (attend_words.h).
+ */
+enum { ATTEND_ROWS = 96, ATTEND_BLOCK = 64 };
 static inline uint64_t attend_scratch_bytes(int32_t head_dim)
 {
-    return 4 * (ATTEND_BLOCK * (ATTEND_ROWS + 2 * (uint64_t)head_dim) +
-                ATTEND_ROWS * (uint64_t)head_dim);
+    uint64_t dim = (uint64_t)head_dim, words_row = (2 * dim + dim / 8 + 63) / 64 * 64;
+    return 4 * (ATTEND_BLOCK * (ATTEND_ROWS + 2 * dim) + ATTEND_ROWS * dim) +
+           (ATTEND_ROWS + 5) * words_row;
 }
 
 /*
@@ -68,5 +72,6 @@ static inline int64_t attend_part_floats(int32_t head_dim)
 OPS_DECLARE(avx2);
 OPS_DECLARE(avx512);
 OPS_DECLARE(neon);
+void attend_avx512vnni(const step *s, const batch *b, const worker *w);
 
 #endif
