@@ -101,14 +101,20 @@ typedef struct weight {
     const matmul_impl *impl; /* how `data` lies and who multiplies with it */
 } weight;
 
+/*
+ * What is rounded before many tokens are multiplied: nothing; weights and activations, to 13 bits
+ * of the largest near them; or weights of few bits with their scales, to 8 bits of the largest of
+ * 256.
+ */
+typedef enum matmul_rounding { MATMUL_EXACT, MATMUL_TO_13_BITS, MATMUL_TO_BYTES } matmul_rounding;
+
 enum { MATMUL_TILE_ROWS = 16 }; /* rows are handed out in multiples of this */
 
 struct matmul_impl {
     const char *name;
     act_format act; /* the form of activations that `rows` reads */
 
-    /* Many tokens: weights and activations are rounded to 13 bits of the largest near them. */
-    bool is_fixed_point;
+    matmul_rounding rounding; /* of many tokens */
 
     /*
      * For blocks that stay in place: who multiplies with them when a few rows at a time have been

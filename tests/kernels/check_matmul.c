@@ -33,6 +33,13 @@
  */
 #define MAX_ERROR_FIXED 2e-7
 
+/*
+ * Weights as bytes are off by at most half a step of 1/127 of the largest of 256: 5e-6 of the
+ * squares if all were as large, and up to 20 times that where scales differ within the 256.
+ */
+#define MAX_ERROR_BYTES 1e-4
+enum { FEWEST_AS_BYTES = 128 };
+
 typedef struct problem {
     weight w;
     const uint8_t *blocks; /* as in the file */
@@ -224,9 +231,14 @@ static void check_problem(const problem *p, int n_workers)
     }
     /* Looks at the padding, too, and for NaNs; chance makes few sums smaller than 1e-3 of their
      * terms. */
-    double allowed = p->w.impl->is_fixed_point ? MAX_ERROR_FIXED : MAX_ERROR;
-    check_rows("product", &want, &got, p->n_tokens,
-               p->w.impl->is_fixed_point ? 1e3 * MAX_ERROR_FIXED : 1e6 * MAX_ERROR);
+    static const double errors[] = {MAX_ERROR, MAX_ERROR_FIXED, MAX_ERROR_BYTES};
+    static const double errors_of_rows[] = {1e6 * MAX_ERROR, 1e3 * MAX_ERROR_FIXED,
+                                            1e2 * MAX_ERROR_BYTES};
+    matmul_rounding rounding = p->w.impl->rounding;
+    if (rounding == MATMUL_TO_BYTES && p->n_tokens < FEWEST_AS_BYTES)
+        rounding = MATMUL_EXACT;
+    double allowed = errors[rounding];
+    check_rows("product", &want, &got, p->n_tokens, errors_of_rows[rounding]);
     double error = 0;
     for (int64_t t = 0; t < p->n_tokens; t++)
         for (int64_t r = 0; r < p->w.n_rows; r++)
@@ -326,7 +338,7 @@ static void bench_impl(const matmul_impl *impl, dtype type)
 static void check_impl(const char *table, const matmul_impl *impl, dtype type)
 {
     static const int64_t rows[] = {1, 15, 16, 17, 33, 100, 512};
-    static const int64_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100};
+    static const int64_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 33, 100, 130};
     enum { N_ROWS = sizeof rows / sizeof *rows, N_TOKENS = sizeof tokens / sizeof *tokens };
     const dtype_info *info = dtype_describe(type);
     int64_t unit = info->block_values;
@@ -350,7 +362,10 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
         }
     }
     for (int how = HIGHEST; how < N_EXTREMES && quants[type].n_bytes; how++) {
-        for (int n_tokens = 1; n_tokens < 20; n_tokens += 4) {
+        /* As bytes, the lowest quants are rounded as coarsely as the highest: not here. */
+        bool has_bytes = how == HIGHEST && impl->rounding == MATMUL_TO_BYTES;
+        for (int n_tokens = 1; n_tokens < (has_bytes ? 140 : 20);
+             n_tokens += n_tokens < 16 ? 4 : 120) {
             check_shape("%s, %d tokens", how == HIGHEST ? "highest quants" : "lowest quants",
                         n_tokens);
             problem p = make_problem(impl, type, 48, 512, n_tokens, (extreme)how);

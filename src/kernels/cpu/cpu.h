@@ -46,11 +46,10 @@ void ops_init_neon(kernel_table *table);
 #define CPU_MATMULS_FLOAT(X) X(F32, f32) X(F16, f16) X(BF16, bf16)
 
 /* One that works in place and packs rows for matmul_TYPE_LEVEL; act_: the activations of both. */
-#define CPU_IN_PLACE(id, type, level, act_, is_fixed)                                              \
+#define CPU_IN_PLACE(id, type, level, act_)                                                        \
     static const matmul_impl in_place_##id##_##level = {                                           \
         .name = #type " " #level " in place",                                                      \
         .act = act_,                                                                               \
-        .is_fixed_point = is_fixed,                                                                \
         .panels = &matmul_##type##_##level,                                                        \
         .rows = matmul_in_place_rows,                                                              \
     };

@@ -15,6 +15,10 @@
  * Of int16 weights a group is 1024 bytes, 16 vectors of 16 rows x 2 columns, and 64 of scales; the
  * activations are int16, too, and `extra` is not read. No sum exceeds 31 bits if no number has more
  * than 13 besides its sign.
+ *
+ * Of bytes with one scale for 256 columns, 8 groups, or what the row ends with, are 512 bytes each
+ * and then 64 of scales; `extra` takes off their offset. Products have no scale to be multiplied
+ * with but once for all 8.
  */
 #ifndef LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
 #define LACE_KERNELS_CPU_GEMM_AVX512VNNI_H
@@ -40,6 +44,6 @@ typedef struct gemm_args {
 /* By [has mins][scales in a group - 1]. */
 typedef void (*gemm_fn)(const gemm_args *a);
 extern const gemm_fn gemm_avx512vnni[2][2];
-extern const gemm_fn gemm_words_avx512vnni;
+extern const gemm_fn gemm_words_avx512vnni, gemm_bytes_avx512vnni;
 
 #endif

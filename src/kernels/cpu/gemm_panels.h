@@ -11,6 +11,8 @@ enum { DECODED_BYTES = 512 * 1024 };
 
 static int64_t decoded_panel_bytes(const tile_traits *t, int64_t n_cols)
 {
+    if (t->is_bytes)
+        return bytes_panel_bytes(n_cols);
     return n_cols / 32 * (512 + 64 * t->scales * (t->has_min ? 2 : 1));
 }
 
@@ -82,7 +84,7 @@ static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64
                              const tokens *x, int64_t n_tokens, float *out, int64_t out_stride,
                              uint8_t *scratch)
 {
-    gemm_fn gemm = gemm_avx512vnni[t->has_min][t->scales - 1];
+    gemm_fn gemm = t->is_bytes ? gemm_bytes_avx512vnni : gemm_avx512vnni[t->has_min][t->scales - 1];
     int64_t panel_bytes = decoded_panel_bytes(t, x->n_cols);
     float y[GEMM_TOKENS][GEMM_ROWS] __attribute__((aligned(64)));
     gemm_args a = {.x_stride = x->stride,
@@ -113,7 +115,8 @@ static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64
 }
 
 static void multiply_panels(const tile_traits *t,
-                            void (*decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out),
+                            void (*decode)(const uint8_t *w, int64_t n_tiles, int64_t n_panels,
+                                           uint8_t *out),
                             const uint8_t *w, int64_t n_rows, const tokens *x, int64_t n_tokens,
                             float *out, int64_t out_stride, uint8_t *scratch)
 {
@@ -122,8 +125,8 @@ static void multiply_panels(const tile_traits *t,
     int64_t most = decoded_panels(t, x->n_cols) * TILE_ROWS;
     for (int64_t row = 0; row < n_rows; row += most) {
         int64_t n = min_i64(most, n_rows - row);
-        int64_t n_tiles = round_up(n, TILE_ROWS) / TILE_ROWS * tiles_in_panel;
-        decode(w + row / TILE_ROWS * tiles_in_panel * t->tile_bytes, n_tiles, decoded);
+        decode(w + row / TILE_ROWS * tiles_in_panel * t->tile_bytes, tiles_in_panel,
+               round_up(n, TILE_ROWS) / TILE_ROWS, decoded);
         multiply_decoded(t, decoded, n, x, n_tokens, out + row, out_stride, scratch);
     }
 }

@@ -5,31 +5,31 @@
 
 /* ---- In place ------------------------------------------------------------------------------- */
 
-#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, dotprod, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, i8mm, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_F32, false)
+#define X(id, type) CPU_IN_PLACE(id, type, neon, ACT_F32)
 CPU_MATMULS_FLOAT(X)
 #undef X
 

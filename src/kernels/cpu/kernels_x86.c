@@ -6,38 +6,38 @@
 
 /* ---- In place ------------------------------------------------------------------------------- */
 
-#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx2vnni, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_Q8)
 CPU_MATMULS_QUANT(X)
 CPU_MATMULS_IQ(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_ROTATED_Q8, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx512vnni, ACT_ROTATED_Q8)
 CPU_MATMULS_LACE(X)
 CPU_MATMULS_TRELLIS(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_F32, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx2, ACT_F32)
 CPU_MATMULS_FLOAT(X)
 #undef X
-#define X(id, type) CPU_IN_PLACE(id, type, avx512, ACT_F32, false)
+#define X(id, type) CPU_IN_PLACE(id, type, avx512, ACT_F32)
 CPU_MATMULS_FLOAT(X)
 #undef X
-CPU_IN_PLACE(F16, f16, avx512vnni, ACT_F32, true)
-CPU_IN_PLACE(BF16, bf16, avx512vnni, ACT_F32, true)
+CPU_IN_PLACE(F16, f16, avx512vnni, ACT_F32)
+CPU_IN_PLACE(BF16, bf16, avx512vnni, ACT_F32)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 

@@ -168,7 +168,7 @@ static void rows_half(void (*decode_panels)(const uint8_t *, int64_t, uint8_t *)
         .act = ACT_F32,                                                                            \
         .packed_bytes = tiles_packed_bytes,                                                        \
         .pack = tiles_pack,                                                                        \
-        .is_fixed_point = true,                                                                    \
+        .rounding = MATMUL_TO_13_BITS,                                                             \
         .scratch_bytes = scratch_bytes_half,                                                       \
         .rows = rows_##type,                                                                       \
     };

@@ -72,6 +72,7 @@ typedef struct tile_traits {
     bool has_min;
     int streams;       /* panels to walk at once with one token */
     uint8_t shifts[4]; /* QUANT_HAS_FEW: of the groups of a half, see few_<level>.h */
+    bool is_bytes;     /* decoded panels are those of gemm_bytes.h */
 } tile_traits;
 
 /*
@@ -297,6 +298,7 @@ static void multiply_direct(const tile_traits *t,
 }
 
 #if QUANT_HAS_GEMM
+#include "kernels/cpu/gemm_bytes.h"
 #include "kernels/cpu/gemm_panels.h"
 #else
 static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
@@ -447,8 +449,9 @@ static void OF(multiply_set)(const panel_set *set, const tokens *x)
 #undef COUNTS_ABOVE_4
 
 #if QUANT_HAS_GEMM
-static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
+static void OF(decode)(const uint8_t *w, int64_t n_tiles, int64_t n_panels, uint8_t *out)
 {
+    n_tiles *= n_panels;
     for (int64_t i = 0; i < n_tiles; i++, w += OF(BYTES)) {
         tile_scales s;
         OF(scales)(w, 0, &s);
@@ -466,9 +469,52 @@ static void OF(decode)(const uint8_t *w, int64_t n_tiles, uint8_t *out)
 }
 #endif
 
+#if defined(TILE_BITS)
+static const tile_traits OF(traits_bytes) = {
+    .tile_bytes = OF(BYTES), .groups = OF(GROUPS), .scales = 1, .offset = 128, .is_bytes = true};
+
+/* n_tiles: of each panel. Only tiles of 256 columns, that is of one scale. */
+static void OF(decode_bytes)(const uint8_t *w, int64_t n_tiles, int64_t n_panels, uint8_t *out)
+{
+    const int n_scales = OF(GROUPS) * OF(SCALES), n_words = 8 / OF(SCALES);
+    for (int64_t i = 0; i < n_tiles * n_panels; i++, w += OF(BYTES), out += 64) {
+        tile_scales s;
+        vf most = v_set(0x1p-60f);
+        OF(scales)(w, 0, &s);
+        for (int k = 0; k < n_scales; k++) {
+            /* The highest byte; fields may stay where they are in their bytes. */
+            const int field = k / OF(SCALES) % TILE_FIELDS * TILE_BITS;
+            vf top = v_mul(s.scale[k], v_set((float)(OF(MOST) << field)));
+            s.min[k] = OF(HAS_MIN) ? v_sub(v_set(0), s.min[k])
+                                   : v_mul(s.scale[k], v_set((float)-OF(OFFSET)));
+            most = v_max(most, v_max(v_abs(s.min[k]), v_abs(v_add(top, s.min[k]))));
+        }
+        vf unit = v_mul(most, v_set(1.0f / BYTES_MOST)), inverse = v_div(v_set(64.0f), unit);
+        for (int j = 0; j < OF(GROUPS); j++) {
+            const int left = 15 - TILE_BITS - j % TILE_FIELDS * TILE_BITS;
+            vi words[8];
+            OF(words)(w, 0, j, words);
+            for (int k = OF(SCALES) * j; k < OF(SCALES) * (j + 1); k++, out += 64 * n_words) {
+                vf factor = v_mul(s.scale[k], v_mul(inverse, v_set((float)(1 << (15 - left)))));
+                vf start = v_fma(s.min[k], inverse, v_set(128 * 64 + 32));
+                round_words(words + k % OF(SCALES) * n_words, n_words, left, pair_of_words(factor),
+                            pair_of_words(start), out);
+            }
+        }
+        v_store((float *)out, v_mul(unit, v_set(GEMM_SCALE_FACTOR)));
+    }
+}
+#endif
+
 static uint64_t OF(scratch_bytes)(int64_t n_cols, int64_t n_tokens)
 {
-    return scratch_bytes_of(&OF(traits), n_cols, n_tokens);
+    uint64_t exact = scratch_bytes_of(&OF(traits), n_cols, n_tokens);
+#if defined(TILE_BITS)
+    uint64_t bytes = scratch_bytes_of(&OF(traits_bytes), n_cols, n_tokens);
+    return bytes > exact ? bytes : exact;
+#else
+    return exact;
+#endif
 }
 
 static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, const uint8_t *x,
@@ -481,6 +527,13 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
     const uint8_t *w = matrix->data + row_begin / TILE_ROWS * panel_bytes;
     tokens all = {
         .x = x, .stride = x_stride, .n_cols = matrix->n_cols, .fetches = fetch_kind_of_cpu()};
+#if defined(TILE_BITS)
+    if (n_tokens >= BYTES_TOKENS) {
+        multiply_panels(&OF(traits_bytes), OF(decode_bytes), w, n_rows, &all, n_tokens, out,
+                        out_stride, scratch);
+        return;
+    }
+#endif
 #if QUANT_HAS_GEMM
     if (n_tokens > QUANT_DIRECT) {
         multiply_panels(t, OF(decode), w, n_rows, &all, n_tokens, out, out_stride, scratch);
@@ -498,6 +551,9 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
 const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
     .name = STRING(TILE_TYPE) " " STRING(QUANT_LEVEL),
     .act = QUANT_ACT,
+#if defined(TILE_BITS)
+    .rounding = MATMUL_TO_BYTES,
+#endif
     .packed_bytes = QUANT_PACKED_BYTES,
     .pack = QUANT_PACK,
     .scratch_bytes = OF(scratch_bytes),
@@ -510,3 +566,5 @@ const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
 #undef STRING_
 #undef STRING
 #undef TILE_TYPE
+#undef TILE_BITS
+#undef TILE_FIELDS
