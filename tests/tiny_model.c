@@ -89,16 +89,27 @@ typedef struct maker {
     uint32_t n_made;
 } maker;
 
-/* A matrix of n_in columns and n_out rows, or a norm if n_out is 0. Failures stay in the writer. */
-static void add(maker *m, const char *name, int n_in, int n_out)
+/*
+ * n_of matrices (0: one) of n_in columns and n_out rows, or a norm if n_out is 0. Failures stay in
+ * the writer.
+ */
+static void add_some(maker *m, const char *name, int n_in, int n_out, int n_of)
 {
-    bool is_norm = n_out == 0;
-    bool is_f16 = !is_norm && m->o->type == DTYPE_F16;
-    shape s = {.n_dims = is_norm ? 1 : 2, .dims = {n_in, is_norm ? 1 : n_out, 1, 1}};
+    bool is_norm = n_out == 0, is_router = strstr(name, "gate_inp") != NULL;
+    bool is_f16 = !is_norm && !is_router && m->o->type == DTYPE_F16;
+    shape s = {.n_dims = is_norm ? 1
+                         : n_of  ? 3
+                                 : 2,
+               .dims = {n_in, is_norm ? 1 : n_out, n_of ? n_of : 1, 1}};
     uintptr_t how = (uintptr_t)(m->o->seed * 1000u + m->n_made++) << SEED_SHIFT |
                     (is_norm ? IS_NORM : 0) | (is_f16 ? IS_F16 : 0);
     gguf_writer_add_tensor_from(m->w, text_of(name), is_f16 ? DTYPE_F16 : DTYPE_F32, &s,
                                 make_weights, (void *)how, NULL);
+}
+
+static void add(maker *m, const char *name, int n_in, int n_out)
+{
+    add_some(m, name, n_in, n_out, 0);
 }
 
 static void add_layer(maker *m, int layer)
@@ -108,19 +119,24 @@ static void add_layer(maker *m, int layer)
     int n_q = o->n_heads * head_dim, n_kv = o->n_kv_heads * head_dim;
     const struct {
         const char *name;
-        int n_in, n_out;
+        int n_in, n_out, is_of_experts;
     } tensors[] = {
-        {"attn_norm", o->n_embd, 0},      {"attn_q", o->n_embd, n_q},
-        {"attn_k", o->n_embd, n_kv},      {"attn_v", o->n_embd, n_kv},
-        {"attn_output", n_q, o->n_embd},  {"ffn_norm", o->n_embd, 0},
-        {"ffn_gate", o->n_embd, o->n_ff}, {"ffn_up", o->n_embd, o->n_ff},
-        {"ffn_down", o->n_ff, o->n_embd},
+        {"attn_norm", o->n_embd, 0, 0},      {"attn_q", o->n_embd, n_q, 0},
+        {"attn_k", o->n_embd, n_kv, 0},      {"attn_v", o->n_embd, n_kv, 0},
+        {"attn_output", n_q, o->n_embd, 0},  {"ffn_norm", o->n_embd, 0, 0},
+        {"ffn_gate", o->n_embd, o->n_ff, 1}, {"ffn_up", o->n_embd, o->n_ff, 1},
+        {"ffn_down", o->n_ff, o->n_embd, 1},
     };
+    char name[64];
     for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, tensors[i].name);
-        add(m, name, tensors[i].n_in, tensors[i].n_out);
+        bool is_many = tensors[i].is_of_experts && o->n_experts;
+        snprintf(name, sizeof name, "blk.%d.%s%s.weight", layer, tensors[i].name,
+                 is_many ? "_exps" : "");
+        add_some(m, name, tensors[i].n_in, tensors[i].n_out, is_many ? o->n_experts : 0);
     }
+    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
+    if (o->n_experts)
+        add(m, name, o->n_embd, o->n_experts);
 }
 
 /* ---- Vocabulary ------------------------------------------------------------------------------ */
@@ -210,6 +226,10 @@ static void add_config(maker *m)
     gguf_writer_add_text(m->w, "general.name", text_of("tiny"), NULL);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         gguf_writer_add_int(m->w, numbers[i].key, GGUF_U32, numbers[i].value, NULL);
+    if (o->n_experts) {
+        gguf_writer_add_int(m->w, "llama.expert_count", GGUF_U32, o->n_experts, NULL);
+        gguf_writer_add_int(m->w, "llama.expert_used_count", GGUF_U32, 2, NULL);
+    }
     gguf_writer_add_float(m->w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL);
     gguf_writer_add_float(m->w, "llama.rope.freq_base", GGUF_F32, 10000, NULL);
 }

@@ -13,6 +13,7 @@ typedef struct tiny_options {
     int n_heads;        /* 2 */
     int n_kv_heads;     /* 1 */
     int n_ff;           /* 32 */
+    int n_experts;      /* 0 (default): none; else a mixture, 2 of them for each token */
     int n_vocab;        /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
     int n_context;      /* 64 */
     dtype type;         /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */

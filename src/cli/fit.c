@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/file_write.h"
+#include "cli/as_gguf.h"
 #include "cli/cli.h"
 #include "cli/fit_chart.h"
 #include "cli/fit_text.h"
@@ -71,7 +72,8 @@ enum { MAX_CONTEXT = 512, N_OWN_TEXTS = 32, N_TIMED = 32, N_WARM = 4, MAX_ROUNDS
 /* A fit at work. */
 typedef struct work {
     const fit_args *a;
-    const char *input;
+    const char *name;  /* of the model, as it was given */
+    const char *input; /* the GGUF file that is read */
     lace_model *original;
     int32_t n_context;         /* tokens of a window */
     buf calibration, held_out; /* texts */
@@ -398,8 +400,8 @@ static lace_status draw(work *k, lace_error *err)
 {
     buf out;
     buf_init(&out, 1 << 20);
-    const char *slash = strrchr(k->input, '/');
-    lace_status status = fit_chart_svg(&out, slash ? slash + 1 : k->input, k->dots, k->n_dots);
+    const char *slash = strrchr(k->name, '/');
+    lace_status status = fit_chart_svg(&out, slash ? slash + 1 : k->name, k->dots, k->n_dots);
     if (status == LACE_OK)
         status = write_whole(k->a->curve, out.data, out.size, err);
     buf_clear(&out);
@@ -506,16 +508,21 @@ static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err
     if (!a.output)
         return args_error(v, err, "-o OUT is missing");
     cli_catch_stop();
-    work k = {.a = &a, .input = words.at[0]};
+    as_gguf source;
+    work k = {.a = &a, .name = words.at[0]};
     buf made;
     buf_init(&made, SIZE_MAX / 2);
     buf_init(&k.calibration, CLI_MAX_TEXT);
     buf_init(&k.held_out, CLI_MAX_TEXT);
     progress_init(&k.bar, &cli_stop);
-    lace_status status = do_fit(&k, &made, err);
+    lace_status status = as_gguf_open(k.name, a.output, &k.bar, &source, err);
+    k.input = source.path;
+    if (status == LACE_OK)
+        status = do_fit(&k, &made, err);
     progress_end(&k.bar);
     fit_free(k.f);
     lace_model_close(k.original);
+    as_gguf_close(&source);
     buf_deinit(&made);
     buf_deinit(&k.calibration);
     buf_deinit(&k.held_out);
@@ -529,8 +536,9 @@ const verb verb_fit = {
     .description =
         "Measures what every type would cost every tensor in bytes, in time on this machine and "
         "in\n"
-        "divergence from the original, and chooses. MODEL is a GGUF file in f16, bf16 or f32. A\n"
-        "goal that cannot be met is refused with what can be.\n",
+        "divergence from the original, and chooses. MODEL is a GGUF file in f16, bf16 or f32, or "
+        "a\n"
+        "Hugging Face directory. A goal that cannot be met is refused with what can be.\n",
     .examples = "  lace fit model-f16.gguf --size 3.0GB -o model.gguf --calibrate calib.txt\n"
                 "  lace fit model-f16.gguf --speed 30 -o model.gguf\n"
                 "  lace fit model-f16.gguf --loss 0.05 -o model.gguf --curve curve.svg\n",

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "cli/as_gguf.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 
@@ -117,12 +118,19 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
     quantize_result result;
     quantize_made *made = NULL;
     lace_status status = LACE_OK;
-    if (a.calibrate)
-        status = calibrate(&a, words.at[0], &o, &made, err);
+    as_gguf source = {.fd = -1};
+    const char *input = words.at[0];
+    if (a.calibrate) {
+        status = as_gguf_open(input, words.at[1], &bar, &source, err);
+        input = source.path;
+    }
+    if (a.calibrate && status == LACE_OK)
+        status = calibrate(&a, input, &o, &made, err);
     o.made = made;
     if (status == LACE_OK)
-        status = quantize_model(words.at[0], words.at[1], &o, &result, err);
+        status = quantize_model(input, words.at[1], &o, &result, err);
     progress_end(&bar);
+    as_gguf_close(&source);
     quantize_made_free(made);
     imatrix_free(importance);
     return status == LACE_OK ? report(words.at[1], &a, &result, err) : status;

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "compress/allocate.h"
+#include "compress/finite.h"
 #include "compress/gptq.h"
 #include "compress/imatrix_collect.h"
 #include "compress/sensitivity.h"
@@ -543,6 +544,7 @@ static lace_status prepare(calibration *c, lace_error *err)
 {
     model *m = c->w->m;
     TRY(find_steps(c, err));
+    TRY(finite_check(m->files, c->w->workers, err));
     TRY(walk_tokenize(c->w, c->o->text, c->o->n_bytes, &c->tokens, err));
     int64_t n_all = (int64_t)c->tokens.size / c->w->n_context;
     c->n_windows = c->o->n_windows < n_all ? c->o->n_windows : (int32_t)n_all;

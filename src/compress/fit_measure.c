@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "compress/codec.h"
+#include "compress/finite.h"
 #include "compress/fit_impl.h"
 #include "compress/kernel_time.h"
 #include "kernels/ref/pack.h"
@@ -103,6 +104,8 @@ lace_status fit_time(fit *f, const tensor *t, dtype type, double *out, lace_erro
         TRY(time_matrix(f, t, type, m->matrices[i].target->n_rows, &us, err));
         *out += us;
     }
+    if (t->shape.n_dims > 2 && m->config.n_experts > 0) /* of experts a token needs but a few */
+        *out *= (double)m->config.n_experts_used / m->config.n_experts;
     return LACE_OK;
 }
 
@@ -211,9 +214,10 @@ static fit_tensor *find_tensor(const fit *f, const tensor *t)
 static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
 {
     fit_tensor *next = &f->tensors[f->n_tensors];
-    if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_tensor(f, t))
+    bool is_plain = t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16;
+    if (!mix_is_matrix(t) || find_tensor(f, t))
         return LACE_OK;
-    if (t->type != DTYPE_F32 && t->type != DTYPE_F16 && t->type != DTYPE_BF16)
+    if (!is_plain)
         return error_set(err, LACE_E_ARG,
                          "tensor %.*s is %s already; fitting starts from f16, bf16 or f32",
                          text_width(t->name), t->name.data, dtype_describe(t->type)->name);
@@ -223,7 +227,7 @@ static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
     return LACE_OK;
 }
 
-/* All matrices but experts, and the table of embeddings, each once. */
+/* All matrices and the table of embeddings, each once. */
 static lace_status list_tensors(fit *f, lace_error *err)
 {
     const model *m = f->w->m;
@@ -245,7 +249,7 @@ dtype fit_rest_type(const fit *f, const tensor *t)
     return mix_type_of(mix_find(f->options.family == FIT_GGUF ? "q4_k_m" : "s4"), &context, t);
 }
 
-/* What the file has besides the list: metadata, small tensors, and experts in S4 or Q4_K. */
+/* What the file has besides the list: metadata and small tensors. */
 static lace_status survey_rest(fit *f, lace_error *err)
 {
     const model *m = f->w->m;
@@ -258,7 +262,7 @@ static lace_status survey_rest(fit *f, lace_error *err)
         bool is_listed = find_tensor(f, t) != NULL;
         dtype type = mix_is_matrix(t) ? fit_rest_type(f, t) : DTYPE_F32;
         double us = 0;
-        if (!is_listed && mix_is_matrix(t) && t->shape.n_dims == 2)
+        if (!is_listed && mix_is_matrix(t))
             TRY(fit_time(f, t, type, &us, err));
         f->rest_us += us;
         f->rest_bytes += 32 - t->n_bytes;
@@ -299,6 +303,7 @@ static lace_status open_model(fit *f, const char *input, lace_error *err)
     o.on_progress = f->options.on_progress;
     o.progress_user = f->options.progress_user;
     TRY(walk_open(files, &o, &f->w, err));
+    TRY(finite_check(f->w->m->files, f->w->workers, err));
     TRY(walk_tokenize(f->w, f->options.text, f->options.n_text, &f->tokens, err));
     kernels_init(&f->kernels, cpu_level_detect());
     f->times = mem_calloc(1, sizeof *f->times);

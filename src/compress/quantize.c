@@ -2,13 +2,16 @@
 #include "compress/quantize.h"
 
 #include <assert.h>
+#include <float.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/threads.h"
 #include "compress/codec.h"
+#include "compress/finite.h"
 #include "compress/source.h"
 #include "kernels/ref/pack.h"
 
@@ -61,7 +64,28 @@ typedef struct chunk {
     uint8_t *out;
     handout pieces;
     atomic_bool is_out_of_memory;
+    _Atomic uint64_t first_bad; /* index of a value that cannot be written; UINT64_MAX: none */
 } chunk;
+
+/* Of the numbers a type can hold, the largest; scales are F16 in all but lace's own. */
+static float largest_of(dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_BF16 ? FLT_MAX : 65504.0f;
+}
+
+/* Notes the first value that is not finite or too large. */
+static void check_values(chunk *c, uint64_t first, const float *x, uint64_t n)
+{
+    float most = largest_of(c->j->type);
+    for (uint64_t i = 0; i < n; i++) {
+        if (fabsf(x[i]) <= most)
+            continue;
+        uint64_t seen = atomic_load(&c->first_bad);
+        while (first + i < seen && !atomic_compare_exchange_weak(&c->first_bad, &seen, first + i))
+            ;
+        return;
+    }
+}
 
 /* Values of one block with the importance of their columns. */
 static lace_status encode_blocks(const job *j, uint64_t first, const float *x, uint64_t n,
@@ -91,11 +115,26 @@ static void encode_pieces(void *arg, int worker, int n_workers)
         uint64_t at = (uint64_t)piece * PIECE, n = c->n - at < PIECE ? c->n - at : PIECE;
         uint8_t *out = c->out + row_bytes(j->type, (int64_t)at);
         source_read(j->task->model, j->index, c->first + at, n, x);
-        if (!j->how)
+        check_values(c, c->first + at, x, n);
+        if (j->type == j->t->type)
+            source_copy(j->task->model, j->index, c->first + at, n, out);
+        else if (atomic_load(&c->first_bad) != UINT64_MAX)
+            continue; /* codecs want finite numbers */
+        else if (!j->how)
             pack_row(j->type, x, (int64_t)n, out);
         else if (encode_blocks(j, c->first + at, x, n, out) != LACE_OK)
             atomic_store(&c->is_out_of_memory, true);
     }
+}
+
+static lace_status refuse_value(const job *j, uint64_t index, lace_error *err)
+{
+    float x[CODEC_MAX_VALUES];
+    char why[64];
+    uint64_t n = (uint64_t)dtype_describe(j->t->type)->block_values;
+    source_read(j->task->model, j->index, index / n * n, n, x);
+    snprintf(why, sizeof why, ", which %s cannot hold", dtype_describe(j->type)->name);
+    return finite_refuse(j->t, index, x[index % n], why, err);
 }
 
 /* A gguf_produce_fn. */
@@ -104,12 +143,15 @@ static lace_status produce(void *user, uint64_t offset, void *out, size_t n_byte
     const job *j = user;
     const dtype_info *info = dtype_describe(j->type);
     uint64_t per_block = (uint64_t)info->block_values, size = (uint64_t)info->block_bytes;
-    chunk c = {
-        .j = j, .first = offset / size * per_block, .n = n_bytes / size * per_block, .out = out};
-    if (j->type == j->t->type)
-        source_copy(j->task->model, j->index, c.first, c.n, out);
-    else
-        pool_run(j->task->workers, encode_pieces, &c);
+    chunk c = {.j = j,
+               .first = offset / size * per_block,
+               .n = n_bytes / size * per_block,
+               .out = out,
+               .first_bad = UINT64_MAX};
+    pool_run(j->task->workers, encode_pieces, &c);
+    uint64_t bad = atomic_load(&c.first_bad);
+    if (bad != UINT64_MAX)
+        return refuse_value(j, bad, err);
     return atomic_load(&c.is_out_of_memory) ? error_nomem(err, "a search") : LACE_OK;
 }
 

@@ -44,7 +44,10 @@ typedef struct quantize_result {
     size_t n_without_importance; /* matrices that the importance matrix does not know */
 } quantize_result;
 
-/* `input` is a GGUF file or a Hugging Face directory. `out` may be NULL. */
+/*
+ * `input` is a GGUF file or a Hugging Face directory. `out` may be NULL. LACE_E_NUMERIC, with the
+ * tensor and the place, for a weight that is not finite or too large for its type.
+ */
 lace_status quantize_model(const char *input, const char *path, const quantize_options *options,
                            quantize_result *out, lace_error *err);
 

@@ -9,17 +9,16 @@
 #include "compress/quality.h"
 #include "kernels/ref/unpack.h"
 
-enum { MAX_PARTS = 3 }; /* matrices of one tensor */
-
 /* A tensor that is replaced. */
 typedef struct replaced {
     const tensor *t; /* NULL: a free entry */
     dtype type;
-    float *values; /* [n_values] */
-    int n_parts;
-    weight *targets[MAX_PARTS];
-    weight old[MAX_PARTS];
-    weight made[MAX_PARTS];
+    float *values;   /* [n_values] */
+    int32_t n_parts; /* matrices of the tensor: one, or experts, or rows that are used apart */
+    struct part {
+        weight *target;
+        weight old, made;
+    } * parts;
     bool is_table; /* of embeddings, too */
     int32_t layer; /* the first that computes with it; -1: before all layers */
 } replaced;
@@ -185,10 +184,11 @@ static void put_back(trial *m, replaced *r)
 {
     if (!r->t)
         return;
-    for (int i = 0; i < r->n_parts; i++) {
-        *r->targets[i] = r->old[i];
-        walk_weight_free(&r->made[i]);
+    for (int32_t i = 0; i < r->n_parts; i++) {
+        *r->parts[i].target = r->parts[i].old;
+        walk_weight_free(&r->parts[i].made);
     }
+    mem_free(r->parts);
     step *embed = r->is_table ? embed_step(m->w) : NULL;
     if (embed) {
         embed->a.embed.table = r->t->data;
@@ -248,25 +248,30 @@ static lace_status replace_part(trial *m, replaced *r, const model_matrix *mm, l
 {
     int64_t n = r->t->shape.dims[0];
     int64_t skipped = (mm->blocks - r->t->data) / (int64_t)row_bytes(r->t->type, n);
-    weight *target = mm->target;
-    int i = r->n_parts;
-    TRY(walk_weight_make(m->w, r->values + skipped * n, target->n_rows, n, r->t->type, &r->made[i],
+    struct part *p = &r->parts[r->n_parts];
+    TRY(walk_weight_make(m->w, r->values + skipped * n, mm->target->n_rows, n, r->t->type, &p->made,
                          err));
-    int32_t of = layer_of(m->w, target);
-    r->layer = of < r->layer ? of : r->layer;
-    r->targets[i] = target;
-    r->old[i] = *target;
+    if (r->n_parts == 0) /* all parts are of the same layer */
+        r->layer = layer_of(m->w, mm->target);
+    p->target = mm->target;
+    p->old = *mm->target;
     r->n_parts++;
-    *target = r->made[i];
+    *mm->target = p->made;
     return LACE_OK;
 }
 
 static lace_status replace(trial *m, replaced *r, const tensor *t, dtype type, lace_error *err)
 {
     const model *of = m->w->m;
-    *r = (replaced){.t = t, .type = type, .layer = INT32_MAX};
+    int32_t n_parts = 0;
+    *r = (replaced){.t = t, .type = type, .layer = -1};
     TRY(read_rounded(m, r, err));
-    for (int32_t i = 0; i < of->n_matrices && r->n_parts < MAX_PARTS; i++)
+    for (int32_t i = 0; i < of->n_matrices; i++)
+        n_parts += of->matrices[i].source == t;
+    r->parts = mem_calloc((size_t)n_parts, sizeof *r->parts);
+    if (!r->parts)
+        return error_nomem(err, "a tensor");
+    for (int32_t i = 0; i < of->n_matrices; i++)
         if (of->matrices[i].source == t)
             TRY(replace_part(m, r, &of->matrices[i], err));
     step *embed = of->embedding == t ? embed_step(m->w) : NULL;
@@ -275,7 +280,7 @@ static lace_status replace(trial *m, replaced *r, const tensor *t, dtype type, l
         embed->a.embed.table = (const uint8_t *)r->values;
         embed->a.embed.type = DTYPE_F32;
     }
-    if (embed || r->layer == INT32_MAX)
+    if (embed)
         r->layer = -1;
     return LACE_OK;
 }

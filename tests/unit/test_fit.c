@@ -1,4 +1,5 @@
 /* lace fit: goals that are met, and goals that are refused. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,19 @@ static bool write_file(const char *name, const void *data, size_t n)
     return f && fclose(f) == 0 && ok;
 }
 
-static void write_inputs(void)
+static tiny_options model_options(void)
 {
     tiny_options o = tiny_options_default();
     o.n_embd = 256;
     o.n_ff = 256;
     o.n_heads = 4;
     o.n_kv_heads = 2;
-    buf b = tiny_model_bytes(o);
+    return o;
+}
+
+static void write_inputs(void)
+{
+    buf b = tiny_model_bytes(model_options());
     char words[8192];
     for (size_t i = 0; i < sizeof words; i++)
         words[i] = "the lace is mostly holes and still it holds\n"[(i * i + i / 7) % 44];
@@ -165,6 +171,57 @@ static void without_a_text_the_model_writes_one(void)
     unlink(program_path("out.gguf"));
 }
 
+static void experts_are_chosen_for_too(void)
+{
+    static const long sizes[] = {700000, 1000000};
+    tiny_options o = model_options();
+    o.n_experts = 3;
+    buf b = tiny_model_bytes(o);
+    CHECK(write_file("moe.gguf", b.data, b.size));
+    buf_deinit(&b);
+    double last = 1e9;
+    for (size_t i = 0; i < 2; i++) { /* experts in s4 alone would take 608,256 bytes */
+        program_run("fit $dir/moe.gguf -o $dir/out.gguf --exchanges 1 --windows 1 "
+                    "--calibrate-windows 4 --types quick " TEXT "--size %ld",
+                    sizes[i]);
+        if (!CHECK(is_done()))
+            return;
+        double kld = number_behind("KLD ");
+        tap_note("%ld of %ld bytes, KLD %g", output_bytes(), sizes[i], kld);
+        CHECK(output_bytes() <= sizes[i] && output_bytes() > sizes[i] * 9 / 10 && kld < last);
+        last = kld;
+    }
+    program_run("inspect $dir/out.gguf");
+    CHECK(is_done() && unlink(program_path("out.gguf")) == 0);
+}
+
+static int count_files(const char *part)
+{
+    DIR *d = opendir(program_path(""));
+    int n = 0;
+    for (struct dirent *e; d && (e = readdir(d));)
+        n += strstr(e->d_name, part) != NULL;
+    if (d)
+        closedir(d);
+    return d ? n : -1;
+}
+
+static void a_directory_is_fitted_and_leaves_nothing_beside_the_file(void)
+{
+    char *directory = tap_shared("models/tales-4m"), *words = tap_shared("text/calib.txt");
+    if (directory && words) {
+        program_run("fit %s -o $dir/of.gguf --size 3MB --plain --types quick --exchanges 0 "
+                    "--windows 1 --calibrate %s",
+                    directory, words);
+        CHECK(is_done() && strstr(program.out, "of.gguf: "));
+        CHECK(count_files("of.gguf") == 1);
+    } else {
+        tap_skip("no shared/models/tales-4m");
+    }
+    free(directory);
+    free(words);
+}
+
 static void mistakes_are_named(void)
 {
     program_run("fit");
@@ -201,6 +258,8 @@ int main(void)
     CASE(a_goal_that_cannot_be_met_is_refused_with_numbers);
     CASE(the_curve_has_gguf_types_on_the_same_axes);
     CASE(without_a_text_the_model_writes_one);
+    CASE(experts_are_chosen_for_too);
+    CASE(a_directory_is_fitted_and_leaves_nothing_beside_the_file);
     CASE(mistakes_are_named);
     program_end();
     return tap_end();

@@ -1,5 +1,6 @@
 /* compress/quantize.c, mix.c and imatrix.c: whole files, their types, and what must not happen. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,6 +393,56 @@ static bool stop_at_half(void *user, const char *what, double done)
     return done < 0.5;
 }
 
+/* Overwrite one value of a tensor in a file that write_model made. */
+static void put_value(const char *name, const char *tensor_name, uint64_t index, float value)
+{
+    weights *w = NULL;
+    lace_error err;
+    CHECK(is_ok(weights_open(scratch_path(name), &w, &err), &err));
+    const tensor *t = weights_find(w, tensor_name);
+    const tensor *last = weights_at(w, weights_count(w) - 1); /* the file ends with it */
+    long from_end = (long)(last->data + last->n_bytes - t->data) - 4 * (long)index;
+    weights_close(w);
+    FILE *f = fopen(scratch_path(name), "r+b");
+    CHECK(f && fseek(f, -from_end, SEEK_END) == 0 && fwrite(&value, 4, 1, f) == 1);
+    if (f)
+        fclose(f);
+}
+
+static void weights_that_are_no_numbers_are_refused(void)
+{
+    static const struct {
+        const char *tensor;
+        uint64_t index;
+        float value;
+        const char *type, *line;
+    } cases[] = {
+        {"blk.0.ffn_up.weight", 1000, NAN, "q4_k_m",
+         "tensor blk.0.ffn_up.weight: value 1000 (row 3, column 232) is nan, which q4_k cannot"},
+        {"blk.0.attn_q.weight", 0, INFINITY, "s4", "value 0 (row 0, column 0) is inf, which s4"},
+        {"output.weight", 81919, -INFINITY, "q8_0", "row 319, column 255) is -inf, which q8_0"},
+        {"blk.0.ffn_down.weight", 5, 1e6f, "q4_0", "is 1e+06, which q4_0 cannot hold"},
+        {"blk.0.attn_norm.weight", 7, NAN, "q8_0", "blk.0.attn_norm.weight: value 7 (row 0, "},
+        {"blk.0.attn_k.weight", 77, NAN, "t3", "value 77 (row 0, column 77) is nan, which t3"},
+    };
+    if (!CHECK(scratch_create()))
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        lace_error err = {0};
+        quantize_options o = quantize_options_default();
+        o.mix = mix_find(cases[i].type);
+        o.n_threads = 2;
+        write_model("in.gguf");
+        put_value("in.gguf", cases[i].tensor, cases[i].index, cases[i].value);
+        CHECK(quantize_model(scratch_path("in.gguf"), scratch_path("out.gguf"), &o, NULL, &err) ==
+              LACE_E_NUMERIC);
+        if (!CHECK(strstr(err.text, cases[i].line)))
+            tap_note("%s", err.text);
+        CHECK(access(scratch_path("out.gguf"), F_OK) != 0);
+    }
+    scratch_remove();
+}
+
 static void a_cancelled_quantize_leaves_nothing(void)
 {
     CHECK(scratch_create() != NULL);
@@ -419,6 +470,7 @@ int main(void)
     CASE(bad_importance_files_are_refused);
     CASE(tensors_of_four_dimensions_have_no_importance);
     CASE(every_allocation_may_fail);
+    CASE(weights_that_are_no_numbers_are_refused);
     CASE(a_cancelled_quantize_leaves_nothing);
     return tap_end();
 }
