@@ -79,6 +79,8 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
         uint64_t tiles = attend_scratch_bytes(dim);
         return plain > tiles ? plain : tiles;
     }
+    case OP_QUANTIZE:
+        return s->thin ? 4 * (uint64_t)s->in[0].width : 0;
     case OP_RMS_NORM_QUANTIZE:
     case OP_ROTATE_QUANTIZE:
         return 4 * (uint64_t)s->in[0].width;

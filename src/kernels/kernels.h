@@ -92,6 +92,17 @@ typedef struct batch {
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 typedef struct matmul_impl matmul_impl;
+typedef struct columns_impl columns_impl; /* kernels/columns.h */
+
+/*
+ * Activation sparsity: inputs of a matrix that are smaller than the threshold are taken as 0. For
+ * single tokens, which then need not read the weights that meet them; for batches only where that
+ * is to be measured. Matrices with the same input share one.
+ */
+typedef struct thinning {
+    float threshold;
+    bool in_batches;
+} thinning;
 
 /* A matrix of weights, y[row] = sum over col of W[row][col] x[col]. */
 typedef struct weight {
@@ -99,6 +110,9 @@ typedef struct weight {
     int64_t n_rows, n_cols;
     const uint8_t *data;     /* file blocks, or what impl->pack made of them; tiles on a GPU */
     const matmul_impl *impl; /* how `data` lies and who multiplies with it */
+    const thinning *thin;    /* of its inputs, or NULL */
+    const columns_impl *columns_impl; /* who multiplies with `columns`; NULL: nobody */
+    const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
 } weight;
 
 /*
@@ -198,10 +212,11 @@ enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3 };
 
 typedef struct step {
     op op;
-    bool is_output;     /* rows are the batch's outputs, not its tokens */
-    int32_t row_factor; /* rows for each token; 1, or experts per token */
-    bool skips_barrier; /* the next step does not depend on this one */
-    int32_t layer;      /* for traces; -1 outside of layers */
+    bool is_output;       /* rows are the batch's outputs, not its tokens */
+    int32_t row_factor;   /* rows for each token; 1, or experts per token */
+    bool skips_barrier;   /* the next step does not depend on this one */
+    int32_t layer;        /* for traces; -1 outside of layers */
+    const thinning *thin; /* THIN, QUANTIZE, RMS_NORM(_QUANTIZE): of what comes out; or NULL */
     operand in[STEP_MAX_IN];
     operand out[STEP_MAX_OUT];
     union {
@@ -221,13 +236,15 @@ typedef struct step {
             float eps;
         } norm;
         struct { /* MATMUL: in[0] -> out[0]; _ADD: out[0] += ; _GROUP: in[0] -> out[0..n-1];
-                    _GLU: weights 0 gate and 1 up, in[0] -> out[0] */
+                    _GLU: weights 0 gate and 1 up, in[0] -> out[0]; _JOIN: sums -> out */
             const weight *weights[STEP_MAX_OUT];
             const float *biases[STEP_MAX_OUT]; /* [n_rows], or NULL */
             int n_weights;
             float scale; /* multiplies W x (not the bias) */
             glu_kind glu;
             glu_row_fn glu_row; /* the table's */
+            op joins;           /* JOIN: the step whose sums it joins */
+            float *sums;        /* with columns: products of parts, until they are joined */
         } matmul;
         struct { /* GLU: gate in[0], up in[1] -> out[0] */
             glu_kind kind;
@@ -277,6 +294,12 @@ static inline int64_t step_rows(const step *s, const batch *b)
     return s->row_factor > 1 ? n * s->row_factor : n;
 }
 
+/* What must not be smaller to count; 0: everything counts. */
+static inline float step_threshold(const step *s, const batch *b)
+{
+    return s->thin && (b->n_tokens == 1 || s->thin->in_batches) ? s->thin->threshold : 0;
+}
+
 typedef void (*kernel_fn)(const step *s, const batch *b, const worker *w);
 
 /* One choice of a router: a row of a ROUTE value is n_used of them, best first. */
@@ -294,6 +317,7 @@ typedef struct kernel_table {
     const matmul_impl *packed[DTYPE_COUNT];   /* the fastest: repacked at load */
     const matmul_impl *in_place[DTYPE_COUNT]; /* from the file's blocks */
     const matmul_impl *exact[DTYPE_COUNT];    /* f32 activations, whatever the type */
+    const columns_impl *columns[DTYPE_COUNT]; /* skip inputs that are 0; few types have one */
 } kernel_table;
 
 /* The table for a CPU level: plain C, then every level up to this one that the build has. */

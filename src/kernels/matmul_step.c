@@ -9,7 +9,7 @@
 #include <assert.h>
 
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "kernels/columns.h"
 
 enum { BLOCK_FLOATS = 128 * 1024 };
 
@@ -70,6 +70,10 @@ void matmul_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b);
     if (n == 0)
         return;
+    if (columns_use(s, b)) {
+        columns_step(s, w);
+        return;
+    }
     int64_t total = 0, first, last, top = 0;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         total += tiled_rows(s->a.matmul.weights[i]);
@@ -90,6 +94,10 @@ void matmul_add_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)
         return;
+    if (columns_use(s, b)) {
+        columns_step(s, w);
+        return;
+    }
     share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *block = (float *)w->scratch;
     uint8_t *rest = w->scratch + matmul_block_bytes(n);
@@ -110,6 +118,10 @@ void matmul_glu_step(const step *s, const batch *b, const worker *w)
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)
         return;
+    if (columns_use(s, b)) {
+        columns_step(s, w);
+        return;
+    }
     share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *gate = (float *)w->scratch;
     float *up = (float *)(w->scratch + matmul_block_bytes(n));

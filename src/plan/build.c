@@ -57,7 +57,8 @@ static value add_value(plan *p, act_format format, int64_t width, bool is_output
                                           .is_output = is_output,
                                           .row_factor = 1,
                                           .quantized = -1,
-                                          .rotated = -1};
+                                          .rotated = -1,
+                                          .thinned = -1};
     return p->n_values++;
 }
 
@@ -162,9 +163,32 @@ static value as_format(plan *p, value x, act_format format)
     return made;
 }
 
+/* x in the form that the kernel of a weight reads, without what its thinning leaves out. */
+static value as_input(plan *p, value x, const weight *w)
+{
+    act_format format = w->impl->act;
+    if (p->status != LACE_OK || !w->thin)
+        return as_format(p, x, format);
+    bool is_known = p->values[x].thinned >= 0 && p->values[x].thin == w->thin;
+    value made = is_known ? p->values[x].thinned : -1;
+    /* Quantizing thins on the way; what is to be rotated is thinned before. */
+    act_format thinned = format == ACT_Q8 ? ACT_Q8 : ACT_F32;
+    if (made < 0 || p->values[made].format != thinned) {
+        step *s = add_making(p, format == ACT_Q8 ? OP_QUANTIZE : OP_THIN, x, -1, thinned,
+                             p->values[x].width, p->values[x].is_output);
+        if (!s)
+            return -1;
+        s->thin = w->thin;
+        made = s->out[0].value;
+        p->values[x].thinned = made;
+        p->values[x].thin = w->thin;
+    }
+    return as_format(p, made, format);
+}
+
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale)
 {
-    x = as_format(p, x, w->impl->act);
+    x = as_input(p, x, w);
     if (p->status != LACE_OK)
         return -1;
     assert(p->values[x].width == w->n_cols);
@@ -189,7 +213,7 @@ value plan_add(plan *p, value x, value y, float scale)
     s->in[0] = operand_of(p, y);
     s->out[0] = operand_of(p, x);
     s->a.add.scale = scale;
-    p->values[x].quantized = p->values[x].rotated = -1; /* it has changed */
+    p->values[x].quantized = p->values[x].rotated = p->values[x].thinned = -1; /* it has changed */
     return x;
 }
 
@@ -294,7 +318,7 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.scale = scale;
-    p->values[x].quantized = p->values[x].rotated = -1;
+    p->values[x].quantized = p->values[x].rotated = p->values[x].thinned = -1;
     return x;
 }
 

@@ -47,6 +47,17 @@ static int fuse_norm_quantize(plan *p, step *s, int32_t left)
         return 0;
     s[0].op = OP_RMS_NORM_QUANTIZE;
     s[0].out[0] = s[1].out[0];
+    s[0].thin = s[1].thin;
+    return 1;
+}
+
+/* rms_norm, thin -> rms_norm that thins */
+static int fuse_norm_thin(plan *p, step *s, int32_t left)
+{
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_THIN || !feeds_only(p, &s[0], &s[1], 0))
+        return 0;
+    s[0].out[0] = s[1].out[0];
+    s[0].thin = s[1].thin;
     return 1;
 }
 
@@ -115,8 +126,25 @@ static int fuse_rope_kv(plan *p, step *s, int32_t left)
 
 /* In this order: a pair that ends in glu or add must not be taken into a group first. */
 static int (*const rules[])(plan *, step *, int32_t) = {
-    fuse_norm_quantize, fuse_matmul_glu, fuse_matmul_add, fuse_matmul_group, fuse_rope_kv,
+    fuse_norm_quantize, fuse_norm_thin,    fuse_matmul_glu,
+    fuse_matmul_add,    fuse_matmul_group, fuse_rope_kv,
 };
+
+/* Values that nobody reads but the step that thins them are thinned where they are. */
+static void thin_in_place(plan *p)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        if (s->op != OP_THIN || p->values[s->in[0].value].n_reads != 1)
+            continue;
+        int32_t from = s->out[0].value;
+        for (int32_t k = i; k < p->n_steps; k++)
+            for (int j = 0; j < STEP_MAX_IN; j++)
+                if (p->steps[k].in[j].value == from)
+                    p->steps[k].in[j] = s->in[0];
+        s->out[0] = s->in[0];
+    }
+}
 
 void plan_fuse(plan *p)
 {
@@ -130,4 +158,5 @@ void plan_fuse(plan *p)
         }
         p->n_steps = n;
     }
+    thin_in_place(p);
 }

@@ -8,11 +8,18 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "kernels/columns.h"
 #include "plan/plan.h"
 
 static bool touches_cache(const step *s)
 {
     return s->op == OP_KV_WRITE || s->op == OP_ROPE_KV || s->op == OP_ATTEND;
+}
+
+/* Of steps with columns, which all keep sums in the same place. */
+static bool uses_sums(const step *s)
+{
+    return s->op == OP_MATMUL_JOIN || plan_has_columns(s);
 }
 
 /* True if the later step must not begin before the earlier one has ended on all workers. */
@@ -25,7 +32,8 @@ static bool depends(const step *later, const step *earlier)
         if (makes >= 0 && step_reads(earlier, makes))
             return true;
     }
-    return touches_cache(later) && touches_cache(earlier);
+    return (touches_cache(later) && touches_cache(earlier)) ||
+           (uses_sums(later) && uses_sums(earlier));
 }
 
 /* Sets skips_barrier and, in each value, the phases of its life. */
@@ -97,7 +105,7 @@ void plan_place(plan *p)
         if (x->offset + x->n_bytes > p->value_bytes)
             p->value_bytes = x->offset + x->n_bytes;
     }
-    p->scratch_bytes = p->shared_bytes = 0;
+    p->scratch_bytes = p->shared_bytes = p->sums_bytes = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
         int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
         uint64_t bytes = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
@@ -106,9 +114,13 @@ void plan_place(plan *p)
         bytes = step_shared_bytes(&p->steps[i], p->limits.n_context);
         if (bytes > p->shared_bytes)
             p->shared_bytes = bytes;
+        bytes = uses_sums(&p->steps[i]) ? columns_sums_bytes(&p->steps[i]) : 0;
+        if (bytes > p->sums_bytes)
+            p->sums_bytes = bytes;
     }
     p->scratch_bytes = (p->scratch_bytes + 4095) & ~(uint64_t)4095;
     p->shared_bytes = (p->shared_bytes + 4095) & ~(uint64_t)4095;
+    p->sums_bytes = (p->sums_bytes + 4095) & ~(uint64_t)4095;
 }
 
 lace_status plan_finish(plan *p, lace_error *err)
@@ -116,6 +128,9 @@ lace_status plan_finish(plan *p, lace_error *err)
     if (p->status != LACE_OK)
         return error_nomem(err, "a plan");
     plan_fuse(p);
+    plan_add_joins(p);
+    if (p->status != LACE_OK)
+        return error_nomem(err, "a plan");
     plan_place(p);
     return LACE_OK;
 }
@@ -123,7 +138,7 @@ lace_status plan_finish(plan *p, lace_error *err)
 uint64_t plan_memory_bytes(const plan *p)
 {
     return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes + p->shared_bytes +
-           (uint64_t)p->n_steps * sizeof(handout);
+           p->sums_bytes + (uint64_t)p->n_steps * sizeof(handout);
 }
 
 static kv_layer *step_cache(step *s)
@@ -139,9 +154,11 @@ lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
     if (!p->memory)
         return error_nomem(err, "the plan's values and scratch");
     p->shared = p->memory + p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes;
-    p->handouts = (handout *)(p->shared + p->shared_bytes);
+    p->handouts = (handout *)(p->shared + p->shared_bytes + p->sums_bytes);
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
+        if (uses_sums(s))
+            s->a.matmul.sums = (float *)(p->shared + p->shared_bytes);
         for (int j = 0; j < STEP_MAX_IN; j++)
             if (s->in[j].value >= 0)
                 s->in[j].data = p->memory + p->values[s->in[j].value].offset;

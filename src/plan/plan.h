@@ -29,10 +29,12 @@ typedef struct plan_limits {
 typedef struct plan_value {
     act_format format;
     int64_t width;
-    bool is_output;           /* rows are outputs */
-    int32_t row_factor;       /* rows for each token: 1, or experts per token */
-    int32_t quantized;        /* the same values as ACT_Q8, or -1 */
-    int32_t rotated;          /* the same values as ACT_ROTATED_Q8, or -1 */
+    bool is_output;     /* rows are outputs */
+    int32_t row_factor; /* rows for each token: 1, or experts per token */
+    int32_t quantized;  /* the same values as ACT_Q8, or -1 */
+    int32_t rotated;    /* the same values as ACT_ROTATED_Q8, or -1 */
+    int32_t thinned;    /* the same values thinned by `thin`, as its weights want them, or -1 */
+    const thinning *thin;
     int32_t n_reads;          /* steps that read it */
     int32_t first, last;      /* phases in which it is alive */
     uint64_t offset, n_bytes; /* in the plan's memory */
@@ -51,7 +53,8 @@ typedef struct plan {
     uint64_t value_bytes;   /* memory of all values */
     uint64_t scratch_bytes; /* of each worker */
     uint64_t shared_bytes;  /* of all workers together */
-    uint8_t *memory;        /* values, scratch of each worker, shared, handouts */
+    uint64_t sums_bytes;    /* of products with columns, until they are joined */
+    uint8_t *memory;        /* values, scratch of each worker, shared, sums, handouts */
     uint8_t *shared;        /* [shared_bytes] */
     handout *handouts;      /* [n_steps] one for each phase of a run */
 } plan;
@@ -86,9 +89,13 @@ void plan_run_steps(const plan *p, pool *workers, const batch *b, int32_t begin,
 /* Rows of logits after a run: [n_outputs, n_vocab], plan_logits_stride floats apart. */
 const float *plan_logits(const plan *p, int32_t row);
 
-/* The passes of plan_finish, in order; fuse.c and memory.c. */
+/* The passes of plan_finish, in order; fuse.c, joins.c and memory.c. */
 void plan_fuse(plan *p);
+void plan_add_joins(plan *p);
 void plan_place(plan *p);
+
+/* True for matrix steps that multiply single tokens by columns (kernels/columns.h). */
+bool plan_has_columns(const step *s);
 
 /* True if value v is read or written by the step. */
 bool step_reads(const step *s, int32_t value);

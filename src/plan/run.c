@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "kernels/columns.h"
 #include "plan/plan.h"
 
 typedef struct run {
@@ -58,6 +59,8 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
 {
     if (n_workers == 1)
         return 1;
+    if (is_matmul(s->op) && columns_use(s, b))
+        return columns_n_pieces(s);
     if (has_long_pieces(s, b, n_workers))
         return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
     int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
@@ -67,6 +70,9 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
     case OP_MATMUL_GROUP:
     case OP_MATMUL_GLU:
         n = matmul_rows(s) / PIECE_ROWS;
+        break;
+    case OP_MATMUL_JOIN:
+        n = columns_use(s, b) ? s->a.matmul.weights[0]->n_rows / PIECE_ROWS : 1;
         break;
     case OP_MOE_GLU:
         n = s->a.moe.gate[0].n_rows / PIECE_ROWS;
@@ -108,7 +114,7 @@ static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers,
     w->index = (int)piece;
     w->count = (int)n;
     w->n_more = 0;
-    if (has_long_pieces(s, r->b, n_workers)) {
+    if (has_long_pieces(s, r->b, n_workers) && !columns_use(s, r->b)) {
         bool is_first = piece < n_workers;
         w->index = is_first ? (int)piece * FIRST_SHARES
                             : (int)(piece + (int64_t)n_workers * (FIRST_SHARES - 1));

@@ -51,14 +51,22 @@ static float norm_scale(const float *x, int64_t n, float eps)
     return (float)(1.0 / sqrt((vd2_sum(a) + vd2_sum(b)) / (double)n + (double)eps));
 }
 
-static void scale_row(const float *x, const float *by, float scale, int64_t n, float *y)
+/* x without what is smaller than `least`; all of it, if that is 0. */
+static inline vf thin(vf x, vf least)
 {
-    vf scales = v_set(scale);
+    return v_select_less(v_abs(x), least, v_set(0), x);
+}
+
+static void scale_row(const float *x, const float *by, float scale, float least, int64_t n,
+                      float *y)
+{
+    vf scales = v_set(scale), l = v_set(least);
     int64_t i = 0;
     for (; i + VW <= n; i += VW)
-        v_store(y + i, v_mul(v_mul(v_load(x + i), scales), v_load(by + i)));
+        v_store(y + i, thin(v_mul(v_mul(v_load(x + i), scales), v_load(by + i)), l));
     if (i < n)
-        v_store_n(y + i, v_mul(v_mul(v_load_n(x + i, n - i), scales), v_load_n(by + i, n - i)),
+        v_store_n(y + i,
+                  thin(v_mul(v_mul(v_load_n(x + i, n - i), scales), v_load_n(by + i, n - i)), l),
                   n - i);
 }
 
@@ -77,7 +85,8 @@ void FN(rms_norm)(const step *s, const batch *b, const worker *w)
             int64_t start = i / group * group, end = start + group;
             end = end < p.col_end ? end : p.col_end;
             float scale = norm_scale(x + start, group, s->a.norm.eps);
-            scale_row(x + i, s->a.norm.weight + (i - start), scale, end - i, y + i);
+            scale_row(x + i, s->a.norm.weight + (i - start), scale, step_threshold(s, b), end - i,
+                      y + i);
             i = end;
         }
     }
@@ -101,14 +110,16 @@ static inline void quantize_block(const vf x[32 / VW], int8_t *q, float *scale, 
     *scale = d;
 }
 
-static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t width, void *row)
+static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t width, float least,
+                             void *row)
 {
+    vf l = v_set(least);
     float *scales = (float *)act_q8_scales(row, width);
     int16_t *sums = (int16_t *)act_q8_sums(row, width);
     for (int64_t i = begin; i < end; i += 32) {
         vf v[32 / VW];
         for (int k = 0; k < 32 / VW; k++)
-            v[k] = v_load(x + i + k * VW);
+            v[k] = thin(v_load(x + i + k * VW), l);
         quantize_block(v, (int8_t *)row + i, scales + i / 32, sums + i / 16);
     }
 }
@@ -119,7 +130,7 @@ void FN(quantize)(const step *s, const batch *b, const worker *w)
     part p = share_part(step_rows(s, b), width, 64, w);
     for (int64_t t = p.row_begin; t < p.row_end; t++)
         quantize_columns(operand_row(&s->in[0], t), p.col_begin, p.col_end, width,
-                         operand_row(&s->out[0], t));
+                         step_threshold(s, b), operand_row(&s->out[0], t));
 }
 
 void FN(rotate_quantize)(const step *s, const batch *b, const worker *w)
@@ -149,6 +160,7 @@ void FN(rms_norm_quantize)(const step *s, const batch *b, const worker *w)
 {
     int64_t group = s->a.norm.group, width = s->in[0].width;
     const float *by = s->a.norm.weight;
+    vf least = v_set(step_threshold(s, b));
     part p = share_part(step_rows(s, b), width, group == width ? 64 : group, w);
     if (group % 32) { /* blocks of the result would span groups */
         rms_norm_quantize_ref(s, b, w);
@@ -166,7 +178,8 @@ void FN(rms_norm_quantize)(const step *s, const batch *b, const worker *w)
                 scale = v_set(norm_scale(x + i - at, group, s->a.norm.eps));
             vf v[32 / VW];
             for (int k = 0; k < 32 / VW; k++)
-                v[k] = v_mul(v_mul(v_load(x + i + k * VW), scale), v_load(by + at + k * VW));
+                v[k] = thin(v_mul(v_mul(v_load(x + i + k * VW), scale), v_load(by + at + k * VW)),
+                            least);
             quantize_block(v, (int8_t *)row + i, scales + i / 32, sums + i / 16);
         }
     }

@@ -1,4 +1,5 @@
 /* The plain kernels' place in the table: every operation and every type has one. */
+#include "kernels/columns.h"
 #include "kernels/ref/ref.h"
 #include "tensor/sparse.h"
 
@@ -11,6 +12,7 @@ void kernels_init_ref(kernel_table *table)
     SET(RMS_NORM, rms_norm_ref);
     SET(QUANTIZE, quantize_ref);
     SET(ROTATE_QUANTIZE, rotate_quantize_ref);
+    SET(THIN, thin_ref);
     SET(MATMUL, matmul_step);
     SET(ADD, add_ref);
     SET(GLU, glu_ref);
@@ -26,8 +28,12 @@ void kernels_init_ref(kernel_table *table)
     SET(MATMUL_GROUP, matmul_step);
     SET(MATMUL_GLU, matmul_glu_step);
     SET(ROPE_KV, rope_kv_ref);
+    SET(MATMUL_JOIN, matmul_join_step);
 #undef SET
     table->glu_row = glu_row_ref;
+    table->columns[DTYPE_F16] = &columns_f16_ref;
+    table->columns[DTYPE_Q8_0] = &columns_q8_0_ref;
+    table->columns[DTYPE_Q4_0] = &columns_q4_0_ref;
     for (int i = 0; i < DTYPE_COUNT; i++) {
         const matmul_impl *impl = dtype_is_sparse((dtype)i) ? &matmul_sparse_ref
                                   : unpack_ref[i]           ? &matmul_ref

@@ -10,6 +10,7 @@ void gather_ref(const step *s, const batch *b, const worker *w);
 void rope_table_ref(const step *s, const batch *b, const worker *w);
 void rms_norm_ref(const step *s, const batch *b, const worker *w);
 void quantize_ref(const step *s, const batch *b, const worker *w);
+void thin_ref(const step *s, const batch *b, const worker *w);
 void rotate_quantize_ref(const step *s, const batch *b, const worker *w);
 void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w);
 void add_ref(const step *s, const batch *b, const worker *w);

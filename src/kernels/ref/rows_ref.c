@@ -31,7 +31,25 @@ void gather_ref(const step *s, const batch *b, const worker *w)
                (size_t)s->out[0].width * sizeof(float));
 }
 
-static void norm_row(const step *s, const float *x, float *y)
+/* y = x without what is smaller than `least`. A NaN stays. */
+static void thin_row(const float *x, int64_t n, float least, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fabsf(x[i]) < least ? 0 : x[i];
+}
+
+void thin_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, width = s->in[0].width;
+    float least = step_threshold(s, b);
+    if (least == 0 && s->in[0].data == s->out[0].data)
+        return;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        thin_row(operand_row(&s->in[0], t), width, least, operand_row(&s->out[0], t));
+}
+
+static void norm_row(const step *s, float least, const float *x, float *y)
 {
     int64_t group = s->a.norm.group;
     for (int64_t at = 0; at < s->in[0].width; at += group) {
@@ -42,6 +60,7 @@ static void norm_row(const step *s, const float *x, float *y)
         for (int64_t i = 0; i < group; i++)
             y[at + i] = x[at + i] * scale * s->a.norm.weight[i];
     }
+    thin_row(y, s->in[0].width, least, y);
 }
 
 void rms_norm_ref(const step *s, const batch *b, const worker *w)
@@ -49,7 +68,7 @@ void rms_norm_ref(const step *s, const batch *b, const worker *w)
     int64_t begin, end;
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        norm_row(s, operand_row(&s->in[0], t), operand_row(&s->out[0], t));
+        norm_row(s, step_threshold(s, b), operand_row(&s->in[0], t), operand_row(&s->out[0], t));
 }
 
 /* q is rounded to the nearest, halves to even, so that every level can give the same bits. */
@@ -80,10 +99,17 @@ void quantize_row_ref(const float *x, int64_t width, void *row)
 
 void quantize_ref(const step *s, const batch *b, const worker *w)
 {
-    int64_t begin, end;
+    int64_t begin, end, width = s->in[0].width;
+    float *thinned = (float *)w->scratch; /* [width] */
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
-    for (int64_t t = begin; t < end; t++)
-        quantize_row_ref(operand_row(&s->in[0], t), s->in[0].width, operand_row(&s->out[0], t));
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = operand_row(&s->in[0], t);
+        if (s->thin) {
+            thin_row(x, width, step_threshold(s, b), thinned);
+            x = thinned;
+        }
+        quantize_row_ref(x, width, operand_row(&s->out[0], t));
+    }
 }
 
 void rotate_quantize_ref(const step *s, const batch *b, const worker *w)
@@ -104,7 +130,7 @@ void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w)
     float *normed = (float *)w->scratch; /* [width] */
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
-        norm_row(s, operand_row(&s->in[0], t), normed);
+        norm_row(s, step_threshold(s, b), operand_row(&s->in[0], t), normed);
         quantize_row_ref(normed, s->in[0].width, operand_row(&s->out[0], t));
     }
 }

@@ -1,0 +1,142 @@
+/*
+ * Columns: a second layout of matrices, for single tokens of which many activations are 0
+ * (activation sparsity). The weights that meet an input lie together, so those of inputs that are
+ * 0 are not read.
+ *
+ * Rows are cut into strips, so that a column of a strip has about COLUMNS_RUN bytes: memory is
+ * fetched well in long runs only (runs of 64 bytes with half of them left out take as long as all
+ * of it; of 2 KB, two thirds: 2 threads of Zen 4). A strip goes group by group, 32 columns each:
+ *
+ *     strip 0:  | group 0: scales[strip_rows] column 0 | column 1 | ... | column 31 | group 1: ...
+ *     strip 1:  | ...
+ *
+ *     F16     no scales; the values of a column
+ *     Q8_0    a scale (f16) for each row; bytes with 128 added, 64 rows to 64 bytes
+ *     Q4_0    a scale (f16) for each row; nibbles, 128 rows to 64 bytes: the low ones are the first
+ *
+ * In 64 bytes the rows lie so that four columns, woven by unpack instructions (bytes, then pairs),
+ * give words of 4 columns in the order of the rows: row 16 k + 4 l + e is byte 16 l + 4 k + e. That
+ * holds for vectors of 16, 32 and 64 bytes. Rows are filled up to whole strips with zeros.
+ *
+ * Workers share a product by strips and by parts of the columns: a piece leaves the sums of a part,
+ * and the step behind (MATMUL_JOIN) adds the parts up. Parts depend on the shape alone, so results
+ * do not depend on the number of workers.
+ */
+#ifndef LACE_KERNELS_COLUMNS_H
+#define LACE_KERNELS_COLUMNS_H
+
+#include "kernels/kernels.h"
+
+enum {
+    COLUMNS_GROUP = 32,
+    COLUMNS_ROWS = 128, /* strips have a multiple of this */
+    COLUMNS_RUN = 4096, /* bytes of a column in a strip, at most */
+    COLUMNS_PARTS = 8   /* of a strip, at most */
+};
+
+typedef struct columns_shape {
+    int64_t n_strips, strip_rows;
+    int64_t n_groups, n_parts;
+    uint64_t scale_bytes;  /* of a group */
+    uint64_t column_bytes; /* in a strip */
+    uint64_t group_bytes, strip_bytes;
+} columns_shape;
+
+/* n_cols is a multiple of 32; type one of those above. */
+columns_shape columns_shape_of(dtype type, int64_t n_rows, int64_t n_cols);
+
+/* Whether there is such a layout. */
+bool columns_has(dtype type, int64_t n_cols);
+
+uint64_t columns_bytes(dtype type, int64_t n_rows, int64_t n_cols);
+
+/* Groups [group_begin, group_end) of all rows, from the file's blocks. Called in parallel. */
+void columns_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                  int64_t group_begin, int64_t group_end, uint8_t *out);
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* What a kernel multiplies: some groups of a strip with the activations of a token. */
+typedef struct columns_part {
+    const columns_shape *shape;
+    const uint8_t *strip;
+    const void *x; /* a row of activations, n_cols of them */
+    int64_t n_cols;
+    int64_t group_begin, group_end;
+    float *sums; /* [strip_rows] what is added to */
+} columns_part;
+
+struct columns_impl {
+    const char *name;
+    act_format act;
+    void (*add_part)(const columns_part *p);
+};
+
+/* The activations of a group that are not 0, filled up to a multiple of 4. */
+typedef struct columns_live {
+    int n;
+    uint8_t at[COLUMNS_GROUP];
+    int8_t q[COLUMNS_GROUP]; /* ACT_Q8 */
+    float x[COLUMNS_GROUP];  /* ACT_F32 */
+} columns_live;
+
+static inline void columns_find_q8(const int8_t *q, columns_live *live)
+{
+    int n = 0;
+    for (int i = 0; i < COLUMNS_GROUP; i++) { /* without branches: half of them are taken */
+        live->at[n] = (uint8_t)i;
+        live->q[n] = q[i];
+        n += q[i] != 0;
+    }
+    for (live->n = n; n % 4; n++) {
+        live->at[n] = live->at[n - 1];
+        live->q[n] = 0;
+    }
+}
+
+static inline void columns_find_f32(const float *x, columns_live *live)
+{
+    int n = 0;
+    for (int i = 0; i < COLUMNS_GROUP; i++) {
+        live->at[n] = (uint8_t)i;
+        live->x[n] = x[i];
+        n += x[i] != 0;
+    }
+    live->n = n;
+}
+
+/* What offset is in all bytes of the weights counts this often: the sum of a group's q. */
+static inline int32_t columns_sum_q8(const void *x, int64_t n_cols, int64_t group)
+{
+    const int16_t *sums = act_q8_sums(x, n_cols) + 2 * group;
+    return sums[0] + sums[1];
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+/* Whether all weights of a matrix step have columns. */
+bool columns_can(const step *s);
+
+/* Whether it uses them for this batch. */
+static inline bool columns_use(const step *s, const batch *b)
+{
+    return s->a.matmul.sums && b->n_tokens == 1 && step_rows(s, b) == 1;
+}
+
+int64_t columns_n_pieces(const step *s);
+uint64_t columns_sums_bytes(const step *s);
+
+/* A worker's pieces of the products, in place of matmul_step and its kind. */
+void columns_step(const step *s, const worker *w);
+
+/* What follows it: sums of parts to products, and these to where they belong. */
+void matmul_join_step(const step *s, const batch *b, const worker *w);
+
+/* The plain kernels. */
+extern const columns_impl columns_f16_ref, columns_q8_0_ref, columns_q4_0_ref;
+#if defined(__x86_64__)
+extern const columns_impl columns_f16_avx2, columns_q8_0_avx2, columns_q4_0_avx2;
+extern const columns_impl columns_f16_avx512vnni, columns_q8_0_avx512vnni, columns_q4_0_avx512vnni;
+#endif
+
+#endif

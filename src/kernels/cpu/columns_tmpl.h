@@ -1,0 +1,208 @@
+/*
+ * Products with matrices in columns (kernels/columns.h), compiled once per CPU level. The including
+ * file defines COLUMNS_LEVEL and, beside vec_<level>.h,
+ *
+ *     vi, VB                     a vector of bytes, and how many there are
+ *     BYTE_OFFSET                what vi_dot takes as added to bytes: 128, or 0
+ *     vi_load(at), vi_set(word)
+ *     vi_weave(w, words)         four columns of VB bytes to four vectors of words of 4 columns
+ *     vi_low(x), vi_high(x)      nibbles to bytes
+ *     vi_dot(sum, w, x, most)    sum + the products of unsigned w, at most `most`, and signed x
+ *     vi_floats(x)
+ *
+ * A group is done a few rows at a time, with the sums of all its columns in registers. Memory has
+ * fetched it by then: while one group is multiplied, the live columns of the next are asked for, in
+ * the order in which they lie. Asking for the second cache only (prefetcht1) brings a fifth more
+ * bytes a second than for the first, and runs with holes are not fetched ahead by the processor.
+ */
+#include "kernels/columns.h"
+
+#define CAT_(a, b) a##_##b
+#define CAT(a, b)  CAT_(a, b)
+#define STRING_(x) #x
+#define STRING(x)  STRING_(x)
+
+enum { WORDS = VB / 4, LINE = 64 };
+
+/* ---- Fetching ahead -------------------------------------------------------------------------- */
+
+/* Where fetching is: in the scales of a group, or in one of its live columns. */
+typedef struct ahead {
+    const uint8_t *columns;
+    const columns_live *live;
+    uint64_t column_bytes;
+    const uint8_t *now; /* what comes next */
+    uint64_t left;      /* bytes from there on that belong together */
+    int next;           /* live column behind them */
+} ahead;
+
+static const columns_live nothing;
+
+static ahead ahead_of(const columns_part *p, int64_t group, const columns_live *live)
+{
+    const uint8_t *at = p->strip + (uint64_t)group * p->shape->group_bytes;
+    return (ahead){.columns = at + p->shape->scale_bytes,
+                   .live = live,
+                   .column_bytes = p->shape->column_bytes,
+                   .now = at,
+                   .left = p->shape->scale_bytes};
+}
+
+/* Ask for the next `lines`, or as many as there are in this column. */
+static inline __attribute__((always_inline)) void fetch(ahead *a, const int lines)
+{
+    if (a->left == 0) {
+        if (a->next >= a->live->n)
+            return;
+        a->now = a->columns + (uint64_t)a->live->at[a->next++] * a->column_bytes;
+        a->left = a->column_bytes;
+    }
+    int n = a->left < (uint64_t)(LINE * lines) ? (int)(a->left / LINE) : lines;
+    for (int i = 0; i < n; i++)
+        __builtin_prefetch(a->now + LINE * i, 0, 2);
+    a->now += LINE * n;
+    a->left -= (uint64_t)(LINE * n);
+}
+
+static void fetch_all(ahead *a)
+{
+    while (a->left || a->next < a->live->n)
+        fetch(a, 16);
+}
+
+/* ---- Quants ---------------------------------------------------------------------------------- */
+
+/*
+ * `vectors` of each live column, from byte `at` on, times x: to the sums of their rows. A vector of
+ * bytes holds WORDS rows of every 16, and of nibbles as many again, 64 rows behind.
+ */
+static inline __attribute__((always_inline)) void
+add_vectors(const uint8_t *group, const columns_shape *s, const columns_live *live, uint64_t at,
+            int32_t start, float d, ahead *next, float *sums, const bool is_nibble)
+{
+    enum { VECTORS = 2 };
+    const int n_vectors = is_nibble ? 1 : VECTORS, n_sums = 8;
+    vi sum[8];
+    UNROLL
+    for (int i = 0; i < n_sums; i++)
+        sum[i] = vi_set(start);
+    const uint8_t *columns = group + s->scale_bytes + at;
+    for (int k = 0; k < live->n; k += 4) {
+        const uint8_t *from[4];
+        int32_t word;
+        for (int i = 0; i < 4; i++)
+            from[i] = columns + (uint64_t)live->at[k + i] * s->column_bytes;
+        __builtin_memcpy(&word, live->q + k, 4);
+        vi x = vi_set(word);
+        fetch(next, 4 * n_vectors * VB / LINE);
+        UNROLL
+        for (int v = 0; v < n_vectors; v++) {
+            vi w[4] = {vi_load(from[0] + VB * v), vi_load(from[1] + VB * v),
+                       vi_load(from[2] + VB * v), vi_load(from[3] + VB * v)};
+            vi words[4];
+            vi_weave(w, words);
+            UNROLL
+            for (int i = 0; i < 4; i++) {
+                if (is_nibble) {
+                    sum[i] = vi_dot(sum[i], vi_low(words[i]), x, 15);
+                    sum[4 + i] = vi_dot(sum[4 + i], vi_high(words[i]), x, 15);
+                } else {
+                    sum[4 * v + i] = vi_dot(sum[4 * v + i], words[i], x, 255);
+                }
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < n_sums; i++) {
+        uint64_t byte = at + (is_nibble ? 0 : VB * (uint64_t)(i / 4));
+        uint64_t row = byte / LINE * (is_nibble ? 2 * LINE : LINE) + byte % LINE / VB * WORDS +
+                       16 * (uint64_t)(i % 4) + (is_nibble && i >= 4 ? LINE : 0);
+        vf scale = v_mul(v_set(d), v_load_f16(group + 2 * row));
+        v_store(sums + row, v_fma(vi_floats(sum[i]), scale, v_load(sums + row)));
+    }
+}
+
+static inline __attribute__((always_inline)) void add_quants(const columns_part *p,
+                                                             const bool is_nibble)
+{
+    const columns_shape *s = p->shape;
+    const int8_t *q = p->x;
+    const float *d = act_q8_scales(p->x, p->n_cols);
+    const uint64_t bytes = (is_nibble ? 1 : 2) * VB;
+    columns_live live[2];
+    columns_find_q8(q + COLUMNS_GROUP * p->group_begin, &live[p->group_begin % 2]);
+    ahead first = ahead_of(p, p->group_begin, &live[p->group_begin % 2]);
+    fetch_all(&first);
+    for (int64_t g = p->group_begin; g < p->group_end; g++) {
+        columns_live *now = &live[g % 2], *then = &live[(g + 1) % 2];
+        ahead a = {.live = &nothing};
+        if (g + 1 < p->group_end) {
+            columns_find_q8(q + COLUMNS_GROUP * (g + 1), then);
+            a = ahead_of(p, g + 1, then);
+        }
+        if (now->n) {
+            int32_t start = -(is_nibble ? 8 : BYTE_OFFSET) * columns_sum_q8(p->x, p->n_cols, g);
+            for (uint64_t at = 0; at < s->column_bytes; at += bytes)
+                add_vectors(p->strip + (uint64_t)g * s->group_bytes, s, now, at, start, d[g], &a,
+                            p->sums, is_nibble);
+        }
+        fetch_all(&a);
+    }
+}
+
+static void add_q8_0(const columns_part *p)
+{
+    add_quants(p, false);
+}
+
+static void add_q4_0(const columns_part *p)
+{
+    add_quants(p, true);
+}
+
+/* ---- Floats ---------------------------------------------------------------------------------- */
+
+static void add_f16(const columns_part *p)
+{
+    enum { VECTORS = 8 };
+    const columns_shape *s = p->shape;
+    const float *x = p->x;
+    columns_live live[2];
+    columns_find_f32(x + COLUMNS_GROUP * p->group_begin, &live[p->group_begin % 2]);
+    ahead first = ahead_of(p, p->group_begin, &live[p->group_begin % 2]);
+    fetch_all(&first);
+    for (int64_t g = p->group_begin; g < p->group_end; g++) {
+        columns_live *now = &live[g % 2], *then = &live[(g + 1) % 2];
+        ahead a = {.live = &nothing};
+        if (g + 1 < p->group_end) {
+            columns_find_f32(x + COLUMNS_GROUP * (g + 1), then);
+            a = ahead_of(p, g + 1, then);
+        }
+        const uint8_t *group = p->strip + (uint64_t)g * s->group_bytes;
+        for (int64_t row = 0; row < s->strip_rows; row += VECTORS * VW) {
+            vf sum[VECTORS];
+            UNROLL
+            for (int i = 0; i < VECTORS; i++)
+                sum[i] = v_load(p->sums + row + i * VW);
+            for (int k = 0; k < now->n; k++) {
+                const uint8_t *at = group + (uint64_t)now->at[k] * s->column_bytes + 2 * row;
+                vf xk = v_set(now->x[k]);
+                fetch(&a, 2 * VECTORS * VW / LINE);
+                UNROLL
+                for (int i = 0; i < VECTORS; i++)
+                    sum[i] = v_fma(xk, v_load_f16(at + 2 * i * VW), sum[i]);
+            }
+            UNROLL
+            for (int i = 0; i < VECTORS; i++)
+                v_store(p->sums + row + i * VW, sum[i]);
+        }
+        fetch_all(&a);
+    }
+}
+
+#define IMPL(type, act)                                                                            \
+    const columns_impl CAT(CAT(columns, type), COLUMNS_LEVEL) = {                                  \
+        #type " columns " STRING(COLUMNS_LEVEL), act, CAT(add, type)};
+IMPL(f16, ACT_F32)
+IMPL(q8_0, ACT_Q8)
+IMPL(q4_0, ACT_Q8)
