@@ -101,6 +101,11 @@ typedef struct lace_model_options {
     bool use_vocab;     /* read the vocabulary, if there is one; default true */
     const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" or "cuda:1" for an
                            NVIDIA GPU, "auto" for the first GPU if there is one with room */
+    const char *activation_sparsity; /* thresholds that `lace sparsify` wrote, a file's path or the
+                           text itself (from its "{" on): single tokens skip the weights whose
+                           inputs are below them. On the CPU; f16, q8_0 and q4_0; these weights
+                           take twice the memory. NULL (default): off */
+    bool sparse_in_batches; /* the same for all tokens, without being faster: to measure it */
 } lace_model_options;
 
 lace_model_options lace_model_options_default(void);

@@ -32,6 +32,7 @@ typedef struct bench_args {
     bool trace;
     bool mmap;
     const char *device;
+    const char *activation_sparsity;
     bool no_limits;
 } bench_args;
 
@@ -58,6 +59,7 @@ static const arg_option options[] = {
     {"kv-type", 0, ARG_CHOICE, offsetof(bench_args, kv_type), .value = CLI_KV_TYPES,
      .help = "numbers of the KV cache (default f16)"},
     CLI_DEVICE_OPTION(bench_args),
+    CLI_SPARSITY_OPTION(bench_args),
     {"mmap", 0, ARG_FLAG, offsetof(bench_args, mmap),
      .help = "run from the files' own blocks: slower, less memory"},
     {.kind = ARG_HEADING, .help = "Results"},
@@ -367,6 +369,7 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
     b.model_options.kv_type = (lace_kv_type)a.kv_type;
     b.model_options.use_mmap = a.mmap;
     b.model_options.device = a.device;
+    b.model_options.activation_sparsity = a.activation_sparsity;
     cli_catch_stop();
     progress_init(&b.bar, &cli_stop);
     buf_init(&b.out, 64 << 20);

@@ -107,6 +107,7 @@ typedef struct bench_model_options {
     int32_t n_batch, n_threads;
     lace_kv_type kv_type;
     bool use_mmap;
+    const char *activation_sparsity; /* thresholds, or NULL */
     const char *device;
 } bench_model_options;
 

@@ -16,6 +16,7 @@ extern const verb verb_convert;
 extern const verb verb_quantize;
 extern const verb verb_imatrix;
 extern const verb verb_prune;
+extern const verb verb_sparsify;
 extern const verb verb_fit;
 extern const verb verb_compare;
 extern const verb verb_bench;
@@ -32,6 +33,15 @@ extern const verb verb_serve;
     {                                                                                              \
         "device", 0, ARG_TEXT, offsetof(args, device), .value = "auto|cpu|cuda[:N]",               \
                                                        .help = CLI_DEVICE_HELP                     \
+    }
+
+/* The same for thresholds, const char *activation_sparsity. */
+#define CLI_SPARSITY_HELP                                                                          \
+    "single tokens skip weights whose inputs are below these thresholds (lace sparsify)"
+#define CLI_SPARSITY_OPTION(args)                                                                  \
+    {                                                                                              \
+        "activation-sparsity", 0, ARG_TEXT, offsetof(args, activation_sparsity),                   \
+            .value = "FILE", .help = CLI_SPARSITY_HELP                                             \
     }
 
 enum {

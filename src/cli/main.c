@@ -27,6 +27,7 @@ static const verb *const verbs[] = {
     &verb_quantize,
     &verb_imatrix,
     &verb_prune,
+    &verb_sparsify,
     &verb_fit,
     &verb_compare,
     &verb_bench,

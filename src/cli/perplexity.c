@@ -24,6 +24,7 @@ typedef struct perplexity_args {
     bool exact;
     bool mmap;
     const char *device;
+    const char *activation_sparsity;
 } perplexity_args;
 
 #define OUTPUTS "text|json"
@@ -48,6 +49,9 @@ static const arg_option options[] = {
     {"exact", 0, ARG_FLAG, offsetof(perplexity_args, exact),
      .help = "f32 activations for quantized weights too; slow"},
     CLI_DEVICE_OPTION(perplexity_args),
+    {"activation-sparsity", 0, ARG_TEXT, offsetof(perplexity_args, activation_sparsity),
+     .value = "FILE",
+     .help = "thresholds for the first model, for all tokens as if each came alone (lace sparsify)"},
     {"mmap", 0, ARG_FLAG, offsetof(perplexity_args, mmap),
      .help = "run from the files' own blocks: slower, less memory"},
     {"output", 'o', ARG_CHOICE, offsetof(perplexity_args, output), .value = OUTPUTS,
@@ -131,7 +135,10 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
     o.use_exact = a->exact;
     o.use_mmap = a->mmap;
     o.device = a->device;
+    o.activation_sparsity = a->activation_sparsity;
+    o.sparse_in_batches = true;
     TRY(cli_open_model(path, &o, tested, err));
+    o.activation_sparsity = NULL;
     if (a->against)
         TRY(cli_open_model(a->against, &o, base, err));
     measure_options how = {.n_context = a->n_context,

@@ -33,6 +33,7 @@ typedef struct run_args {
     const char *surgery;
     const char *imatrix;
     const char *device;
+    const char *activation_sparsity;
     const char *draft;
     bool lookup;
     int32_t n_draft;
@@ -105,6 +106,7 @@ static const arg_option options[] = {
     {"memory", 0, ARG_BYTES, offsetof(run_args, memory_bytes), .value = "BYTES",
      .help = "refuse to use more than this for weights, KV cache and scratch: 600M, 4G"},
     CLI_DEVICE_OPTION(run_args),
+    CLI_SPARSITY_OPTION(run_args),
     {"mmap", 0, ARG_FLAG, offsetof(run_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
     {"surgery", 0, ARG_TEXT, offsetof(run_args, surgery), .value = "FILE",
@@ -562,6 +564,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     model_options.use_mmap = a.mmap;
     model_options.packs_later = true;
     model_options.device = a.device;
+    model_options.activation_sparsity = a.activation_sparsity;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);
     cli_catch_stop(); /* not before: Ctrl-C while a prompt is typed ends the program */
     buf pruned;       /* lives as long as the model */

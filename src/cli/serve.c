@@ -12,6 +12,7 @@ typedef struct serve_args {
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, deterministic;
     const char *device;
+    const char *activation_sparsity;
 } serve_args;
 
 #define SERVER(member) offsetof(serve_args, server.member)
@@ -49,6 +50,7 @@ static const arg_option options[] = {
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever runs beside it; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
+    CLI_SPARSITY_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "run from the file's own blocks: slower, less memory"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
 };
@@ -115,9 +117,14 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
                     .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
+    if (a.deterministic && a.activation_sparsity)
+        return args_error(v, err,
+                          "--deterministic and --activation-sparsity exclude each other: only "
+                          "tokens that are computed alone skip weights");
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
+    model_options.activation_sparsity = a.activation_sparsity;
     lace_model *model;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
     progress bar;

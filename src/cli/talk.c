@@ -62,6 +62,8 @@ static const arg_option options[] = {
     {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
      .help = "refuse to use more than this: 600M, 4G"},
     {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]", .help = CLI_DEVICE_HELP},
+    {"activation-sparsity", 0, ARG_TEXT, TALK(activation_sparsity), .value = "FILE",
+     .help = CLI_SPARSITY_HELP},
     {"mmap", 0, ARG_FLAG, TALK(use_mmap),
      .help = "run from the file's own blocks: slower, less memory"},
 };

@@ -32,6 +32,7 @@ typedef struct talk_options {
     int32_t n_context, n_threads;
     lace_kv_type kv_type;
     uint64_t memory_bytes;
+    const char *activation_sparsity; /* thresholds, or NULL */
     bool use_mmap, keeps_reasoning; /* the latter: do not split it off the answer */
 } talk_options;
 

@@ -61,6 +61,7 @@ static lace_status open_talk(talk *t, lace_error *err)
     model_options.use_mmap = o->use_mmap;
     model_options.packs_later = true;
     model_options.device = o->device;
+    model_options.activation_sparsity = o->activation_sparsity;
     TRY(cli_open_model(o->model, &model_options, &t->model, err));
     lace_model_describe(t->model, &t->info);
     t->n_context = o->n_context;

@@ -36,6 +36,7 @@ struct trial {
     int32_t *first;   /* [n_layers] step */
     replaced *list;   /* [n_matrices + 1] */
     size_t n_list;
+    int32_t begin; /* a layer from which on things are different anyway */
     /* While a window is judged: */
     const float *base_now;
     double *sums; /* [workers] */
@@ -73,9 +74,14 @@ static const lace_token *window(const trial *m, int32_t i)
     return walk_spread_window(m->w, m->tokens, m->n_tokens, i, m->n_windows);
 }
 
+void trial_begin_at(trial *m, int32_t layer)
+{
+    m->begin = layer;
+}
+
 lace_status trial_measure(trial *m, double *kld, lace_error *err)
 {
-    int32_t layer = INT32_MAX;
+    int32_t layer = m->begin;
     *kld = 0;
     for (size_t i = 0; i < m->n_list; i++)
         if (m->list[i].t && m->list[i].layer < layer)
@@ -134,6 +140,7 @@ lace_status trial_create(walk *w, const lace_token *tokens, size_t n_tokens, int
     if (!m)
         return error_nomem(err, "a measurement");
     m->w = w;
+    m->begin = INT32_MAX;
     m->tokens = tokens;
     m->n_tokens = n_tokens;
     m->n_windows = n_all < n_windows ? (int32_t)n_all : n_windows;

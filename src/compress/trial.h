@@ -25,6 +25,12 @@ void trial_free(trial *t);
  */
 lace_status trial_set(trial *t, const tensor *which, dtype type, lace_error *err);
 
+/*
+ * From now on, compute everything from this layer on in trial_measure, because something else than
+ * a tensor has changed there; INT32_MAX: nothing has.
+ */
+void trial_begin_at(trial *t, int32_t layer);
+
 /* The mean divergence with what is set now. */
 lace_status trial_measure(trial *t, double *kld, lace_error *err);
 

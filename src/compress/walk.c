@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "kernels/ref/pack.h"
+#include "model/thinning.h"
 #include "model/vocab_gguf.h"
 #include "model/vocab_hf.h"
 
@@ -110,6 +111,8 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     TRY_GOTO(status, fail,
              model_create(files, cpu_level_detect(), o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT,
                           NULL, &w->m, err));
+    if (o->thins)
+        TRY_GOTO(status, fail, model_thin(w->m, true, err));
     TRY_GOTO(status, fail, open_tokenizer(w, err));
     TRY_GOTO(status, fail,
              pool_create(o->n_threads ? o->n_threads : cpu_count(), &w->workers, err));

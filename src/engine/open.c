@@ -4,10 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 #include "sampler/grammar_vocab.h"
 #include "formats/store.h"
+#include "model/thinning.h"
 #include "model/vocab_gguf.h"
 #include "model/vocab_hf.h"
 
@@ -93,6 +95,26 @@ static uint64_t file_bytes(const weights *files)
     return bytes;
 }
 
+/* Thresholds from a file, or from the text itself. */
+static lace_status use_sparsity(model *m, const lace_model_options *o, lace_error *err)
+{
+    enum { MAX_BYTES = 16 << 20 };
+    const char *given = o->activation_sparsity;
+    bool is_text = given[0] == '{';
+    buf bytes;
+    buf_init(&bytes, MAX_BYTES);
+    lace_status status = is_text ? buf_append_text(&bytes, given) : file_read(given, &bytes, err);
+    if (status == LACE_OK)
+        status = model_thin(m, o->sparse_in_batches, err);
+    if (status == LACE_OK) {
+        status = thin_read(m, (span){(const uint8_t *)bytes.data, bytes.size}, err);
+        if (!is_text && status != LACE_OK)
+            error_prefix(err, status, given);
+    }
+    buf_deinit(&bytes);
+    return status == LACE_OK && !o->sparse_in_batches ? model_use_columns(m, err) : status;
+}
+
 /* Takes `files`, also on failure. */
 static lace_status open_files(weights *files, const lace_model_options *options, lace_model **out,
                               lace_error *err)
@@ -110,12 +132,16 @@ static lace_status open_files(weights *files, const lace_model_options *options,
                                        : WEIGHTS_PACKED;
     lace_status status;
     gpu *card = NULL;
+    if (o.activation_sparsity && o.device && strcmp(o.device, "auto") == 0)
+        o.device = "cpu";
     status = device_choose(o.device, file_bytes(files), &card, err);
     if (status != LACE_OK) {
         weights_close(files);
         goto fail;
     }
     TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, card, &lm->m, err));
+    if (o.activation_sparsity)
+        TRY_GOTO(status, fail, use_sparsity(lm->m, &o, err));
     const gguf *g = weights_gguf(files);
     TRY_GOTO(status, named, copy_texts(lm, err));
     if (!g)

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "kernels/columns.h"
 #include "model/config_beside.h"
 #include "model/hf_names.h"
 
@@ -99,6 +100,22 @@ static void pack_share(void *arg, int index, int count)
         w->impl->pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
 }
 
+static void pack_columns_share(void *arg, int index, int count)
+{
+    const pack_job *job = arg;
+    const weight *w = job->matrix->target;
+    int64_t begin, end;
+    pool_share(w->n_cols / COLUMNS_GROUP, 1, index, count, &begin, &end);
+    columns_pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
+}
+
+static void pack_columns(model *m, const model_matrix *matrix, pool *workers)
+{
+    pack_job job = {matrix, m->packed + matrix->columns_offset};
+    pool_run(workers, pack_columns_share, &job);
+    matrix->target->columns = job.out;
+}
+
 /* Pack one matrix and use it from now on. */
 static void pack_matrix(model *m, int32_t i, pool *workers)
 {
@@ -145,6 +162,10 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const model_matrix *matrix = &m->matrices[i];
         TRY(weights_prepare(m->files, matrix->source, err));
+        if (matrix->columns_bytes) {
+            pack_columns(m, matrix, workers);
+            done += matrix->columns_bytes;
+        }
         if (matrix->n_bytes == 0 || matrix->target->impl->panels)
             continue; /* in place, for ever or at first */
         pack_matrix(m, i, workers);

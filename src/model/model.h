@@ -62,9 +62,10 @@ typedef struct model_layer {
 /* A matrix to be packed: where its blocks are, and which `weight` waits for the result. */
 typedef struct model_matrix {
     weight *target;
-    const tensor *source;     /* the tensor that holds it */
-    const uint8_t *blocks;    /* its rows in that tensor */
-    uint64_t offset, n_bytes; /* in the packed memory; 0 bytes: used in place */
+    const tensor *source;                   /* the tensor that holds it */
+    const uint8_t *blocks;                  /* its rows in that tensor */
+    uint64_t offset, n_bytes;               /* in the packed memory; 0 bytes: used in place */
+    uint64_t columns_offset, columns_bytes; /* there too, in columns; 0 bytes: not */
 } model_matrix;
 
 /* WEIGHTS_PACKED_LATER: in place at first, packed by and by; see model_pack_more. */
@@ -90,6 +91,7 @@ struct model {
     rope_params rope_local;   /* of layers with a window */
     rope_params rope_long;    /* longrope: beyond the original context; frequencies NULL: none */
     model_layer *layers;      /* [n_layers] */
+    thinning *thinnings;      /* activation sparsity (thinning.h), or NULL */
 
     model_matrix *matrices; /* every matrix bound */
     int32_t n_matrices, matrices_capacity;
