@@ -80,7 +80,6 @@ typedef struct work {
     const sparsify_options *o;
     input *inputs;
     size_t n;
-    float *row; /* the widest */
     double n_weights;
 } work;
 
@@ -97,13 +96,11 @@ static void work_deinit(work *k)
     for (size_t i = 0; i < k->n; i++)
         mem_free(k->inputs[i].counted);
     mem_free(k->inputs);
-    mem_free(k->row);
 }
 
 static lace_status work_init(work *k, walk *w, const sparsify_options *o, lace_error *err)
 {
     model *m = w->m;
-    int64_t widest = 1;
     *k = (work){.w = w, .o = o};
     k->inputs = mem_calloc((size_t)m->config.n_layers * THIN_KINDS, sizeof *k->inputs);
     if (!k->inputs)
@@ -119,18 +116,30 @@ static lace_status work_init(work *k, walk *w, const sparsify_options *o, lace_e
             for (int i = 0; i < n; i++)
                 in->n_rows += list[i]->n_rows;
             k->n_weights += (double)in->n_rows * (double)in->n_cols;
-            widest = in->n_cols > widest ? in->n_cols : widest;
         }
     if (k->n == 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model has no matrices that activation sparsity knows");
-    k->row = mem_alloc((size_t)widest * sizeof *k->row);
-    return k->row ? LACE_OK : error_nomem(err, "a row");
+    return LACE_OK;
 }
 
 static bool report(const work *k, const char *what, double done)
 {
     return !k->o || !k->o->on_progress || k->o->on_progress(k->o->progress_user, what, done);
+}
+
+/*
+ * What a matrix step reads, as floats: where they were quantized just before, what that was made
+ * of, which is still there.
+ */
+static operand floats_of(const walk *w, int32_t s)
+{
+    const step *steps = w->p->steps;
+    operand in = steps[s].in[0];
+    for (int32_t i = s - 1; i >= 0 && in.format != ACT_F32; i--)
+        if (steps[i].out[0].value == in.value)
+            in = steps[i].in[0];
+    return in;
 }
 
 /* Walk over windows and show every row of every input to `see`. */
@@ -150,10 +159,9 @@ static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int
             walk_run(w, at, s);
             walk_matrices_view(w, s, &x);
             input *in = find_input(k, x.weights[0]);
-            for (int64_t r = 0; r < x.n_rows && in; r++) {
-                walk_input_row(&x, r, k->row);
-                see(in, k->row, x.width);
-            }
+            operand floats = floats_of(w, s);
+            for (int64_t r = 0; r < x.n_rows && in; r++)
+                see(in, operand_row(&floats, r), x.width);
             if (s + 1 < walk_end(w))
                 walk_run(w, s, s + 1);
         }

@@ -171,10 +171,14 @@ static value as_input(plan *p, value x, const weight *w)
         return as_format(p, x, format);
     bool is_known = p->values[x].thinned >= 0 && p->values[x].thin == w->thin;
     value made = is_known ? p->values[x].thinned : -1;
-    /* Quantizing thins on the way; what is to be rotated is thinned before. */
-    act_format thinned = format == ACT_Q8 ? ACT_Q8 : ACT_F32;
+    /*
+     * Quantizing thins on the way; what is to be rotated is thinned before, and what is measured
+     * too: so its floats can be looked at.
+     */
+    bool quantizes = format == ACT_Q8 && !w->thin->in_batches;
+    act_format thinned = quantizes ? ACT_Q8 : ACT_F32;
     if (made < 0 || p->values[made].format != thinned) {
-        step *s = add_making(p, format == ACT_Q8 ? OP_QUANTIZE : OP_THIN, x, -1, thinned,
+        step *s = add_making(p, quantizes ? OP_QUANTIZE : OP_THIN, x, -1, thinned,
                              p->values[x].width, p->values[x].is_output);
         if (!s)
             return -1;
