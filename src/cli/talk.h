@@ -33,7 +33,7 @@ typedef struct talk_options {
     lace_kv_type kv_type;
     uint64_t memory_bytes;
     const char *activation_sparsity; /* thresholds, or NULL */
-    bool use_mmap, keeps_reasoning; /* the latter: do not split it off the answer */
+    bool use_mmap, keeps_reasoning;  /* the latter: do not split it off the answer */
 } talk_options;
 
 typedef struct talk talk;
