@@ -300,6 +300,7 @@ static lace_status open_model(fit *f, const char *input, lace_error *err)
     walk_options o = walk_options_default();
     o.n_context = f->options.n_context;
     o.n_threads = f->options.n_threads;
+    o.use_int8 = true; /* of the plain types that are taken: fixed point */
     o.on_progress = f->options.on_progress;
     o.progress_user = f->options.progress_user;
     TRY(walk_open(files, &o, &f->w, err));
