@@ -58,10 +58,11 @@ static lace_status advance(calibration *c, const char *what, double more, lace_e
  * What the parts of the way cost, for the progress bar: in multiplications of large products, which
  * are what most of it consists of. Other work is given in as many as take the same time.
  */
-#define FEEDBACK_WORK 900.0 /* for each value, but for the products */
-#define TRELLIS_WORK  1.5e6 /* the same for trellis types */
-#define ENCODE_WORK   600.0 /* for each value without feedback */
-#define DOUBLE_WORK   2.5   /* a multiplication of doubles */
+#define FEEDBACK_WORK 900.0  /* for each value, but for the products */
+#define TRELLIS_WORK  1.5e6  /* the same for trellis types */
+#define ENCODE_WORK   600.0  /* for each value without feedback */
+#define JUDGE_WORK    2000.0 /* for each logit whose divergence is measured */
+#define DOUBLE_WORK   2.5    /* a multiplication of doubles */
 
 /* Values of the matrices of a step. */
 static double step_values(const calibration *c, int32_t index)
@@ -462,11 +463,12 @@ static lace_status take_memory(calibration *c, lace_error *err)
 /* Every tensor is rounded, and half of the model, on average, computed anew. */
 static double sensitivity_work(const calibration *c)
 {
-    double sum = 0, each = SENSITIVITY_WINDOWS * walk_work(c, 0, walk_end(c->w));
-    for (size_t i = 0; i < c->made->n; i++)
-        sum +=
-            0.5 * each +
-            ENCODE_WORK * (double)weights_find(c->w->m->files, c->made->tensors[i].name)->n_values;
+    double n_logits = SENSITIVITY_WINDOWS * (double)c->w->n_context * c->w->m->config.n_vocab;
+    double sum = 0, walked = SENSITIVITY_WINDOWS * walk_work(c, 0, walk_end(c->w));
+    for (size_t i = 0; i < c->made->n; i++) {
+        const tensor *t = weights_find(c->w->m->files, c->made->tensors[i].name);
+        sum += 0.5 * walked + JUDGE_WORK * n_logits + ENCODE_WORK * (double)t->n_values;
+    }
     return sum;
 }
 
