@@ -5,21 +5,6 @@
 
 enum { NORM_THREADS = 512, NORM_VALUES = 8 * NORM_THREADS, NORM_ROUNDS = 4 };
 
-/* The largest of all threads of the block. */
-static __device__ __forceinline__ float block_max(float v)
-{
-    __shared__ float parts[NORM_THREADS / 32];
-    v = warp_max(v);
-    if ((threadIdx.x & 31) == 0)
-        parts[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = 0;
-#pragma unroll
-    for (int i = 0; i < NORM_THREADS / 32; i++)
-        v = fmaxf(v, parts[i]);
-    return v;
-}
-
 static __device__ __forceinline__ void add8(float (&v)[8], const float *from)
 {
     float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
@@ -88,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     }
     if (!p.atoms)
         return;
-    most = block_max(most);
+    most = block_max<NORM_THREADS>(most);
     int exponent = most > 0 && most < INFINITY ? min(max(12 - ilogbf(most), -100), 100) : 0;
     const float scale = ldexpf(1.0f, exponent);
     if (tid == 0 && is_there)

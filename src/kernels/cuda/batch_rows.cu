@@ -5,21 +5,6 @@
 
 enum { ATOMS_THREADS = 512 };
 
-/* The largest magnitude of all threads of the block. */
-static __device__ __forceinline__ float block_most(float v)
-{
-    __shared__ float parts[ATOMS_THREADS / 32];
-    v = warp_max(v);
-    if ((threadIdx.x & 31) == 0)
-        parts[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = 0;
-#pragma unroll
-    for (int i = 0; i < ATOMS_THREADS / 32; i++)
-        v = fmaxf(v, parts[i]);
-    return v;
-}
-
 /*
  * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each, from value k on. They grow by
  * sqrt(128) at most, for which f16 has room behind 2^12.
@@ -73,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
                 most = fmaxf(most, fabsf(x[i]));
         }
     }
-    most = block_most(most);
+    most = block_max<ATOMS_THREADS>(most);
     int exponent = most > 0 && most < INFINITY ? min(max(12 - ilogbf(most), -100), 100) : 0;
     float scale = ldexpf(1.0f, exponent);
     if (threadIdx.x == 0 && row < p.n_rows)

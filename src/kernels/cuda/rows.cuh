@@ -37,6 +37,22 @@ template <int THREADS> __device__ __forceinline__ float block_sum(float v)
     return v;
 }
 
+/* The largest of all threads of a block; not below 0. */
+template <int THREADS> __device__ __forceinline__ float block_max(float v)
+{
+    __shared__ float parts[THREADS / 32];
+    v = warp_max(v);
+    __syncthreads(); /* the one before may still be read */
+    if ((threadIdx.x & 31) == 0)
+        parts[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / 32; i++)
+        v = fmaxf(v, parts[i]);
+    return v;
+}
+
 /* glu_kind of kernels.h: silu, gelu_tanh, clamped. */
 __device__ __forceinline__ float glu(int kind, float g, float u)
 {
