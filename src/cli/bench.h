@@ -68,6 +68,7 @@ typedef struct bench_op {
 typedef struct bench_row {
     char model[128]; /* the file's name */
     char type[16];   /* of most weights */
+    char device[64]; /* where it ran: "cpu", or the name of a GPU */
     uint64_t weight_bytes, n_parameters;
     char name[48]; /* of the test */
     bench_test test;

@@ -182,8 +182,9 @@ static lace_status csv_text(buf *out, const char *field)
 static lace_status csv_row(const bench_report *r, const bench_row *row, buf *out)
 {
     TRY(buf_printf(out, "%s," LACE_VERSION ",", r->date));
-    TRY(csv_text(out, r->cpu));
-    TRY(buf_printf(out, "%s,%d,%s,", r->level, r->n_threads, r->kv_type));
+    bool is_cpu = strcmp(row->device, "cpu") == 0;
+    TRY(csv_text(out, is_cpu ? r->cpu : row->device));
+    TRY(buf_printf(out, "%s,%d,%s,", is_cpu ? r->level : "cuda", r->n_threads, r->kv_type));
     TRY(csv_text(out, row->model));
     TRY(buf_printf(out, "%s,%llu,%s,%d,%.3f,%.3f,%.3f,%.3f,", row->type,
                    (unsigned long long)row->weight_bytes, row->name, row->own.n, row->own.median,
@@ -242,8 +243,8 @@ static json_t *json_row(const bench_report *r, const bench_row *row)
         (json_int_t)row->weight_bytes, "parameters", (json_int_t)row->n_parameters, "test",
         row->name, "n_prompt", row->test.n_prompt, "n_gen", row->test.n_gen, "depth",
         row->test.depth, "sequences", row->test.n_sequences, "threads", r->n_threads, "device",
-        "cpu", "cpu", json_clean(r->cpu), "cpu_level", r->level, "kv_type", r->kv_type, "date",
-        r->date, "tokens_per_second", row->own.median, "stddev", row->own.stddev, "samples",
+        row->device, "cpu", json_clean(r->cpu), "cpu_level", r->level, "kv_type", r->kv_type,
+        "date", r->date, "tokens_per_second", row->own.median, "stddev", row->own.stddev, "samples",
         json_series(&row->own), "bytes_per_token", row->bytes, "macs_per_token", row->macs);
     if (o && row->limit_name)
         json_object_set_new(o, "limit",
