@@ -117,7 +117,8 @@ static lace_status launch_steps(gpu_replay *r, lace_error *err)
                  .queue = r->o.queue,
                  .batch = &r->batch,
                  .scratch = r->o.scratch,
-                 .scratch_bytes = r->o.scratch_bytes};
+                 .scratch_bytes = r->o.scratch_bytes,
+                 .is_exact = r->o.is_exact};
     for (int32_t i = 0; i < r->o.p->n_steps; i++) {
         const step *s = &r->o.p->steps[i];
         assert(r->o.launchers->ops[s->op]);

@@ -31,6 +31,7 @@ struct gpu_plan {
     uint8_t *scratch; /* these are parts of it */
     uint64_t scratch_bytes;
     gpu_carry carry;
+    bool is_exact; /* gpu_job */
     vector *vectors;
     int32_t n_vectors, vectors_capacity;
 
@@ -224,6 +225,40 @@ static uint64_t logits_bytes(const plan *p)
     return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
 }
 
+static bool is_float(const weight *w)
+{
+    return w->type == DTYPE_F32 || w->type == DTYPE_F16 || w->type == DTYPE_BF16;
+}
+
+/* Whether all weights of a plan are floats. */
+static bool has_floats_only(const plan *p)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        switch (s->op) {
+        case OP_MATMUL:
+        case OP_MATMUL_ADD:
+        case OP_MATMUL_GROUP:
+        case OP_MATMUL_GLU:
+            for (int k = 0; k < s->a.matmul.n_weights; k++)
+                if (!is_float(s->a.matmul.weights[k]))
+                    return false;
+            break;
+        case OP_MOE_GLU:
+            if (!is_float(s->a.moe.gate) || !is_float(s->a.moe.up))
+                return false;
+            break;
+        case OP_MOE_DOWN:
+            if (!is_float(s->a.moe.down))
+                return false;
+            break;
+        default:
+            break;
+        }
+    }
+    return true;
+}
+
 /* How single tokens are computed. */
 static lace_status create_decode(gpu_plan *gp, lace_error *err)
 {
@@ -243,6 +278,7 @@ static lace_status create_decode(gpu_plan *gp, lace_error *err)
                             .launchers = &gp->launchers,
                             .scratch = gp->scratch,
                             .scratch_bytes = gp->scratch_bytes,
+                            .is_exact = gp->is_exact,
                             .tables = tables};
     return gpu_replay_create(&o, &gp->replay, err);
 }
@@ -260,6 +296,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->pages_per_sequence = o->pages_per_sequence;
     gp->n_groups = o->n_groups;
     gp->scratch_bytes = scratch_bytes(p, o);
+    gp->is_exact = has_floats_only(p);
     gpu_launchers_init(&gp->launchers);
     lace_status status;
     uint64_t n = batch_numbers(p, o);
@@ -381,7 +418,8 @@ static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *tr
                  .scratch = gp->scratch,
                  .scratch_bytes = gp->scratch_bytes,
                  .carry = &gp->carry,
-                 .end = gp->p->steps + gp->p->n_steps};
+                 .end = gp->p->steps + gp->p->n_steps,
+                 .is_exact = gp->is_exact};
     uint64_t before = 0;
     if (trace) {
         TRY(cuda_wait(gp->queue, err));

@@ -42,6 +42,43 @@ static __device__ __forceinline__ uint4 cache_load8(int type, const uint8_t *row
     return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
+/* 8 values as f16, and what those are short of. */
+static __device__ __forceinline__ uint4 split8(const float (&x)[8], uint4 &rest)
+{
+    uint32_t high[4], low[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        high[i] = pack_f16(x[2 * i], x[2 * i + 1]);
+        float2 back = __half22float2(*(__half2 *)&high[i]);
+        low[i] = pack_f16(x[2 * i] - back.x, x[2 * i + 1] - back.y);
+    }
+    rest = make_uint4(low[0], low[1], low[2], low[3]);
+    return make_uint4(high[0], high[1], high[2], high[3]);
+}
+
+/* The same of a row of the cache, F32 or Q8_0. */
+static __device__ __forceinline__ uint4 cache_split8(int type, const uint8_t *row, int i,
+                                                     uint4 &rest)
+{
+    float x[8];
+    if (type == DTYPE_F32) {
+        const float4 *from = (const float4 *)(row + 4 * i);
+        float4 a = from[0], b = from[1];
+        x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w;
+        x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+    } else {
+        const uint16_t *block = (const uint16_t *)(row + i / 32 * 34);
+        float scale = __half2float(__ushort_as_half(block[0]));
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            uint32_t two = block[1 + (i % 32) / 2 + n];
+            x[2 * n] = scale * (float)(int8_t)(two & 255);
+            x[2 * n + 1] = scale * (float)(int8_t)(two >> 8);
+        }
+    }
+    return split8(x, rest);
+}
+
 /* Two powers of 2 and shares, which are in 0..1. */
 static __device__ __forceinline__ float power_of_2(float x)
 {

@@ -7,7 +7,7 @@
  * the cache into the order of the instruction: a lane reads 16 bytes of a key,
  * and the dimensions are permuted for both sides alike; of values it reads 16
  * bytes of four positions and pairs them up. What the warps and the parts have
- * is put together at the end, in a fixed order.
+ * is put together at the end, in a fixed order. "Exact": as in attend_run.cu.
  */
 #include "kernels/cuda/attend_batch.cuh"
 
@@ -20,7 +20,33 @@ static __device__ __forceinline__ float *part_at(const batch_attend &p, int t, i
     return p.parts + n * (2 + p.a.cache.head_dim);
 }
 
-template <int D> static __device__ __forceinline__ void attend_single(const batch_attend &p)
+/* 32 dimensions of the heads and of 8 positions. */
+static __device__ __forceinline__ void multiply_keys(float (&s)[4], const uint32_t (&q)[8], uint4 k)
+{
+    mma_f16(s, q[0], q[1], q[2], q[3], k.x, k.y);
+    mma_f16(s, q[4], q[5], q[6], q[7], k.z, k.w);
+}
+
+/* Values of four positions, 8 dimensions of each, times shares; eight sums from `out` on. */
+static __device__ __forceinline__ void multiply_values(float (*out)[4],
+                                                       const uint32_t (&share)[2][2],
+                                                       const uint4 (&v)[4])
+{
+    uint32_t x[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        x[i][0] = v[i].x, x[i][1] = v[i].y, x[i][2] = v[i].z, x[i][3] = v[i].w;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        uint32_t which = j & 1 ? 0x7632 : 0x5410;
+        mma_f16(out[j], share[0][0], share[0][1], share[1][0], share[1][1],
+                __byte_perm(x[0][j >> 1], x[1][j >> 1], which),
+                __byte_perm(x[2][j >> 1], x[3][j >> 1], which));
+    }
+}
+
+template <int D, bool EXACT>
+static __device__ __forceinline__ void attend_single(const batch_attend &p)
 {
     extern __shared__ float shared[]; /* [WARPS][GROUP][D + 2]: out, most, sum */
     const gpu_attend &a = p.a;
@@ -39,7 +65,8 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
     int begin = p.n_parts > 1 ? max(first, (int)blockIdx.z * p.part_keys) : first;
     int end = p.n_parts > 1 ? min(last + 1, ((int)blockIdx.z + 1) * p.part_keys) : last + 1;
 
-    uint32_t q[D / 32][8];
+    const bool has_rest = EXACT && c.type != DTYPE_F16;
+    uint32_t q[D / 32][8], q_rest[D / 32][8];
     const float *q_row = a.q + (int64_t)token * a.q_stride + head * per_head * dim;
 #pragma unroll
     for (int m = 0; m < D / 32; m++)
@@ -51,10 +78,11 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
                 x = *(const float4 *)(q_row + row * dim + at);
                 y = *(const float4 *)(q_row + row * dim + at + 4);
             }
-            q[m][i] = pack_f16(x.x, x.y);
-            q[m][2 + i] = pack_f16(x.z, x.w);
-            q[m][4 + i] = pack_f16(y.x, y.y);
-            q[m][6 + i] = pack_f16(y.z, y.w);
+            const float all[8] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+            uint4 rest, high = split8(all, rest);
+            q[m][i] = high.x, q[m][2 + i] = high.y, q[m][4 + i] = high.z, q[m][6 + i] = high.w;
+            q_rest[m][i] = rest.x, q_rest[m][2 + i] = rest.y;
+            q_rest[m][4 + i] = rest.z, q_rest[m][6 + i] = rest.w;
         }
 
     float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -91,8 +119,18 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
             s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
 #pragma unroll
             for (int m = 0; m < D / 32; m++) {
-                mma_f16(s[i], q[m][0], q[m][1], q[m][2], q[m][3], k[i][m].x, k[i][m].y);
-                mma_f16(s[i], q[m][4], q[m][5], q[m][6], q[m][7], k[i][m].z, k[i][m].w);
+                multiply_keys(s[i], q[m], k[i][m]);
+                if (EXACT)
+                    multiply_keys(s[i], q_rest[m], k[i][m]);
+                if (has_rest && 32 * m + 8 * quad < dim) {
+                    uint4 rest;
+                    int key = max(begin, min(at + 8 * i + r, last));
+                    cache_split8(c.type, cache_keys(c, p.page_shift, table, head, key),
+                                 32 * m + 8 * quad, rest);
+                    k[i][m] = rest;
+                }
+                if (has_rest)
+                    multiply_keys(s[i], q[m], k[i][m]);
             }
         }
         float now[2] = {most[0], most[1]}, fade[2];
@@ -112,7 +150,7 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
             most[i] = now[i];
             sum[i] *= fade[i];
         }
-        uint32_t share[2][2];
+        uint32_t share[2][2], share_rest[2][2];
 #pragma unroll
         for (int i = 0; i < 2; i++) {
 #pragma unroll
@@ -121,8 +159,12 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
                 s[i][e] = power_of_2(s[i][e] - base);
                 sum[e >> 1] += s[i][e];
             }
-            share[i][0] = pack_shares(s[i][0], s[i][1]);
-            share[i][1] = pack_shares(s[i][2], s[i][3]);
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
+                float2 back = __half22float2(*(__half2 *)&share[i][e]);
+                share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
+            }
         }
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
@@ -133,16 +175,20 @@ template <int D> static __device__ __forceinline__ void attend_single(const batc
         }
 #pragma unroll
         for (int m = 0; m < D / 64; m++) {
-            uint32_t x[4][4];
+            multiply_values(out + 8 * m, share, v[m]);
+            if (EXACT)
+                multiply_values(out + 8 * m, share_rest, v[m]);
+            if (has_rest) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                x[i][0] = v[m][i].x, x[i][1] = v[m][i].y, x[i][2] = v[m][i].z, x[i][3] = v[m][i].w;
-#pragma unroll
-            for (int j = 0; j < 8; j++) {
-                uint32_t which = j & 1 ? 0x7632 : 0x5410;
-                mma_f16(out[8 * m + j], share[0][0], share[0][1], share[1][0], share[1][1],
-                        __byte_perm(x[0][j >> 1], x[1][j >> 1], which),
-                        __byte_perm(x[2][j >> 1], x[3][j >> 1], which));
+                for (int i = 0; i < 4; i++) {
+                    int key = max(begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), last));
+                    const uint8_t *row = cache_keys(c, p.page_shift, table, head, key) + apart;
+                    uint4 rest = make_uint4(0, 0, 0, 0);
+                    if (64 * m + 8 * r < dim)
+                        cache_split8(c.type, row, 64 * m + 8 * r, rest);
+                    v[m][i] = rest;
+                }
+                multiply_values(out + 8 * m, share, v[m]);
             }
         }
     }
@@ -227,7 +273,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     extern "C" __global__ void __launch_bounds__(THREADS)                                          \
         attend_single_##d(const __grid_constant__ batch_attend p)                                  \
     {                                                                                              \
-        attend_single<d>(p);                                                                       \
+        attend_single<d, false>(p);                                                                \
+    }                                                                                              \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                          \
+        attend_single_exact_##d(const __grid_constant__ batch_attend p)                            \
+    {                                                                                              \
+        attend_single<d, true>(p);                                                                 \
     }
 ATTEND_SINGLE(64)
 ATTEND_SINGLE(128)

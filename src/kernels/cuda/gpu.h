@@ -84,15 +84,25 @@ typedef struct gpu_uploader gpu_uploader;
 lace_status gpu_uploader_create(gpu *g, gpu_uploader **out, lace_error *err);
 void gpu_uploader_free(gpu_uploader *u); /* waits; NULL is fine */
 
-/* `blocks`: n_rows rows of the file. `out`: tile_matrix_bytes on the card. */
-lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
-                              int64_t n_cols, void *out, lace_error *err);
+/*
+ * `blocks`: n_rows rows of the file, of the type `type`. `kept`: the type whose tiles they become,
+ * the same but for matrices that gpu_kept_as gives another. `out`: tile_matrix_bytes on the card.
+ */
+lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, dtype kept, const uint8_t *blocks,
+                              int64_t n_rows, int64_t n_cols, void *out, lace_error *err);
+
+/* The type that stands for a matrix on a card: its own, but M8 for an M4 that tiles cannot hold. */
+dtype gpu_kept_as(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols);
 
 /*
- * Panels [first, first + n) of 16 rows of an N24 matrix (tensor/sparse.h) as tiles: the host does
- * it, as panels have no fixed place for a row.
+ * Panels [first, first + n) of 16 rows of an N24 or M4 matrix (tensor/sparse.h) as tiles: the host
+ * does it, as panels have no fixed place for a row.
  */
 void gpu_pack_n24(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols, uint8_t *tiles);
+void gpu_pack_m4(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols, uint8_t *tiles);
+
+/* Whether no value of n panels is the level that stands for zero in tiles. */
+bool gpu_holds_m4(const uint8_t *where, int64_t n, int64_t n_cols);
 
 /* Bytes as they are. */
 lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, void *out,
@@ -131,6 +141,7 @@ typedef struct gpu_job {
     uint64_t scratch_bytes;
     struct gpu_carry *carry; /* carry.h; NULL: every step is launched alone */
     const step *end;         /* behind the last of the steps, with a carry */
+    bool is_exact; /* the model's weights are floats, so nothing else may be rounded much */
 } gpu_job;
 
 typedef lace_status (*gpu_launch_fn)(const gpu_job *j, const step *s, lace_error *err);

@@ -414,10 +414,18 @@ enum {
 
 static const struct {
     int32_t dim;
-    const char *run, *single;
-} dims[N_DIMS] = {{64, "attend_run_64", "attend_single_64"},
-                  {128, "attend_run_128", "attend_single_128"},
-                  {256, "attend_run_256", "attend_single_256"}};
+    const char *run[2], *single[2]; /* the second for models whose weights are floats */
+} dims[N_DIMS] = {
+#define DIM(d)                                                                                     \
+    {                                                                                              \
+        d, {"attend_run_" #d, "attend_run_exact_" #d},                                             \
+        {                                                                                          \
+            "attend_single_" #d, "attend_single_exact_" #d                                         \
+        }                                                                                          \
+    }
+    DIM(64), DIM(128), DIM(256)
+#undef DIM
+};
 
 static int dim_for(int32_t head_dim)
 {
@@ -441,8 +449,9 @@ static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_err
 {
     int32_t dim = dims[d].dim, tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
-    return gpu_start_overlapping(j, dims[d].run, grid, RUN_THREADS,
-                                 (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16)), p, err);
+    uint32_t bytes = (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16));
+    return gpu_start_overlapping(j, dims[d].run[j->is_exact], grid, RUN_THREADS,
+                                 j->is_exact ? 2 * bytes : bytes, p, err);
 }
 
 static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace_error *err)
@@ -462,8 +471,8 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
-    TRY(gpu_start_overlapping(j, dims[d].single, grid, 128, (uint32_t)(4 * 16 * (dim + 2) * 4), p,
-                              err));
+    TRY(gpu_start_overlapping(j, dims[d].single[0], grid, 128, (uint32_t)(4 * 16 * (dim + 2) * 4),
+                              p, err));
     if (p->n_parts == 1)
         return LACE_OK;
     uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
