@@ -69,7 +69,8 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
         m->matrices_capacity = capacity;
     }
     int64_t n_cols = t->shape.dims[0];
-    const matmul_impl *impl = choose_impl(m, t->type);
+    dtype type = t->type;
+    const matmul_impl *impl = choose_impl(m, type);
     /* Kernels with int8 activations work on blocks of 32. */
     if (impl->act == ACT_Q8 && n_cols % 32 != 0)
         impl = m->kernels.exact[t->type];
@@ -80,7 +81,9 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
                          text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
     uint64_t offset = dtype_is_sparse(t->type) ? 8 * (uint64_t)(first_row / SPARSE_PANEL)
                                                : (uint64_t)first_row * row_bytes(t->type, n_cols);
-    *out = (weight){.type = t->type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
+    if (m->card)
+        type = gpu_kept_as(type, t->data + offset, n_rows, n_cols);
+    *out = (weight){.type = type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
     model_matrix entry = {.target = out, .source = t, .blocks = t->data + offset};
     const matmul_impl *in_place = m->kernels.in_place[t->type];
     if (m->mode == WEIGHTS_PACKED_LATER && !m->card && in_place && in_place->panels == impl) {
@@ -89,7 +92,7 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
     }
     if (matmul_packs(impl)) {
         entry.offset = m->packed_bytes;
-        entry.n_bytes = matmul_packed_bytes(impl, t->type, entry.blocks, n_rows, n_cols);
+        entry.n_bytes = matmul_packed_bytes(impl, type, entry.blocks, n_rows, n_cols);
         m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
     } else {
         out->data = entry.blocks;

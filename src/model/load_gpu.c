@@ -11,8 +11,8 @@ static lace_status upload_all(model *m, gpu_uploader *u, lace_progress_fn on_pro
         const model_matrix *matrix = &m->matrices[i];
         weight *w = matrix->target;
         TRY(weights_prepare(m->files, matrix->source, err));
-        TRY(gpu_upload_matrix(u, w->type, matrix->blocks, w->n_rows, w->n_cols,
-                              m->packed + matrix->offset, err));
+        TRY(gpu_upload_matrix(u, matrix->source->type, w->type, matrix->blocks, w->n_rows,
+                              w->n_cols, m->packed + matrix->offset, err));
         w->data = m->packed + matrix->offset;
         bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != matrix->source;
         if (is_last && matrix->source != table)

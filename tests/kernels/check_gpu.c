@@ -67,7 +67,7 @@ static const weight *weights_to_card(const weight *w, int n)
     for (int i = 0; i < n; i++) {
         out[i] = w[i];
         out[i].data = at + each * (uint64_t)i;
-        must(gpu_upload_matrix(uploader, w[i].type, w[i].data, w->n_rows, w->n_cols,
+        must(gpu_upload_matrix(uploader, w[i].type, w[i].type, w[i].data, w->n_rows, w->n_cols,
                                at + each * (uint64_t)i, &err),
              &err);
     }

@@ -82,6 +82,62 @@ static void every_type_of_weights_has_tiles(void)
     }
 }
 
+/* A nibble of tiles: a magnitude and a sign. */
+static int level_of(int nibble)
+{
+    static const int levels[8] = {6, 18, 31, 44, 58, 75, 96, 127};
+    return nibble & 8 ? -levels[nibble & 7] : levels[nibble];
+}
+
+/* The number that a tile of M4 has at a place, read as gpu_tiles.h says. */
+static float m4_at(const uint8_t *tile, int row, int col)
+{
+    int sub = col / 32, c = col / 8 % 4, i = row / 8 + 2 * (col / 4 % 2);
+    const uint8_t *word = tile + 512 * (sub / 2) + 16 * (4 * (row % 8) + c) + 4 * i;
+    int nibble = word[2 * (sub % 2) + col % 4 / 2] >> 4 * (col % 2) & 15;
+    return nibble ? sparse_scale(tile[2048 + 2 * row + col / 128]) * (float)level_of(nibble) : 0;
+}
+
+static void m4_tiles_hold_what_panels_hold_unless_there_is_a_6(void)
+{
+    enum { ROWS = 40, COLS = 320, ACROSS = 2 };
+    static uint8_t keeps[ROWS * COLS], codes[ROWS * COLS], scales[ROWS * 3],
+        tiles[3 * ACROSS * 2080];
+    uint32_t seed = 1;
+    for (int i = 0; i < ROWS * COLS; i++) {
+        seed = seed * 1664525 + 1013904223;
+        codes[i] = seed >> 28 == 8 ? 9 : seed >> 28;
+        keeps[i] = seed >> 16 & 1;
+    }
+    for (int i = 0; i < ROWS * 3; i++)
+        scales[i] = (uint8_t)(100 + i);
+    sparse_source source = {ROWS, COLS, keeps, codes, scales, NULL};
+    buf blob;
+    sparse s;
+    buf_init(&blob, 1 << 20);
+    CHECK(sparse_write(SPARSE_M4, &source, &blob, NULL) == LACE_OK);
+    CHECK(sparse_parse((span){(const uint8_t *)blob.data, blob.size}, &s, NULL) == LACE_OK);
+    CHECK(gpu_kept_as(DTYPE_M4, s.where, ROWS, COLS) == DTYPE_M4);
+    gpu_pack_m4(s.where, 0, s.n_panels, COLS, tiles);
+    for (int row = 0; row < ROWS; row++) {
+        float want[COLS];
+        int n_wrong = 0;
+        sparse_unpack_row(SPARSE_M4, sparse_panel(s.where, row / 16), COLS, row % 16, want);
+        for (int col = 0; col < COLS; col++)
+            n_wrong += m4_at(tiles + (row / 16 * ACROSS + col / 256) * 2080, row % 16, col % 256) !=
+                       want[col];
+        CHECK(n_wrong == 0);
+    }
+    codes[ROWS * COLS - 1] = 8;
+    keeps[ROWS * COLS - 1] = 1;
+    buf_deinit(&blob);
+    buf_init(&blob, 1 << 20);
+    CHECK(sparse_write(SPARSE_M4, &source, &blob, NULL) == LACE_OK);
+    CHECK(sparse_parse((span){(const uint8_t *)blob.data, blob.size}, &s, NULL) == LACE_OK);
+    CHECK(gpu_kept_as(DTYPE_M4, s.where, ROWS, COLS) == DTYPE_M8);
+    buf_deinit(&blob);
+}
+
 /* The number that a tile of N24 has at a place, read as gpu_tiles.h says. */
 static float n24_at(const uint8_t *tile, int row, int col)
 {
@@ -94,8 +150,8 @@ static float n24_at(const uint8_t *tile, int row, int col)
     float scale = sparse_scale(tile[1536 + 2 * row + col / 128]);
     for (int n = 0; n < 2; n++)
         if ((int)(all >> (4 * four + 2 * n) & 3) == col % 4) {
-            int code = word[2 * (four % 2) + n] >> 4 * high & 15;
-            return scale * (float)SPARSE_LEVELS[code];
+            int nibble = word[2 * high + four % 2] >> 4 * n & 15;
+            return scale * (float)level_of(nibble);
         }
     return 0;
 }
@@ -261,6 +317,7 @@ int main(void)
     CASE(a_missing_card_is_an_error_and_auto_is_not);
     CASE(every_type_of_weights_has_tiles);
     CASE(n24_tiles_hold_what_panels_hold);
+    CASE(m4_tiles_hold_what_panels_hold_unless_there_is_a_6);
     CASE(continuing_is_evaluating_and_stops_where_told);
     CASE(continuing_draws_what_the_sampler_draws);
     CASE(cards_run);

@@ -125,9 +125,33 @@ UNPACK_FN uint4 table_fp4(void) /* fp4_values + 128 */
     return make_uint4(0x83828180u, 0x8c888684u, 0x7d7e7f80u, 0x74787a7cu);
 }
 
-UNPACK_FN uint4 table_s4(void) /* the levels of S4 + 128 */
+/*
+ * The levels of four nibbles of S4, N24 and M4, each plus 128; those of the high half of w: w >> 16.
+ * first: the smallest above zero.
+ */
+UNPACK_FN uint32_t levels_s4(uint32_t w, uint32_t first = 6)
 {
-    return make_uint4(0x46352001u, 0x7a6e6154u, 0xac9f9286u, 0xffe0cbbau);
+    const uint32_t low = 0x2c1f1206u, high = 0x7f604b3au; /* 6, 18, 31, 44; 58, 75, 96, 127 */
+    uint32_t more, less;
+    /* A selector of 8 and more repeats the sign of its byte: none. */
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(more) : "r"(low - 6 + first), "r"(high), "r"(w));
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(less) : "r"(low), "r"(high), "r"(w ^ 0x88888888u));
+    return 0x80808080u + more - less;
+}
+
+UNPACK_FN void quants_s4(const uint8_t *t, int lane, int j, __half2 (&q)[16], uint32_t first = 6)
+{
+    uint4 w4 = *(const uint4 *)(t + j * 512 + lane * 16);
+    uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int to = 4 * (i >> 1) + (i & 1);
+        uint32_t e = levels_s4(w[i], first), o = levels_s4(w[i] >> 16, first);
+        q[to] = __hsub2(bytes_02(e), twice(1152));
+        q[to + 2] = __hsub2(bytes_13(e), twice(1152));
+        q[8 + to] = __hsub2(bytes_02(o), twice(1152));
+        q[8 + to + 2] = __hsub2(bytes_13(o), twice(1152));
+    }
 }
 
 /* 3 bits (gpu_tiles.h), into a table of 8. */
@@ -170,25 +194,18 @@ UNPACK_FN void quants_bytes(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 /* 2 of each 4 columns (gpu_tiles.h), with their zeros. */
 UNPACK_FN void quants_n24(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 {
-    const uint4 table = table_s4();
 #pragma unroll
     for (int s = 0; s < 2; s++) {
         uint32_t w = *(const uint32_t *)(t + 512 * (j >> 1) + 16 * lane + 4 * (2 * (j & 1) + s));
-        uint32_t found[2]; /* low nibbles of bytes 0, 1 and 2, 3 are bytes 0, 2; high ones 1, 3 */
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t v = half ? w >> 16 : w;
-            uint32_t low = __byte_perm(table.x, table.y, v & 0x7777u);
-            uint32_t high = __byte_perm(table.z, table.w, v & 0x7777u);
-            found[half] = __byte_perm(low, high, 0x3210u | (v & 0x8888u) >> 1) ^ 0x80808080u;
-        }
+        /* The four values of rows r and r + 8. */
+        uint32_t found[2] = {levels_s4(w) ^ 0x80808080u, levels_s4(w >> 16) ^ 0x80808080u};
 #pragma unroll
         for (int i = 0; i < 4; i++) { /* row r + 8 (i & 1), four columns number i >> 1 */
             uint32_t e = *(const uint32_t *)(t + 1024 + 16 * ((lane & ~3) + (i & 1) + 2 * s) + 4 * j);
             uint32_t at = e >> 4 * (2 * (lane & 3) + (i >> 1));
-            uint32_t pair = found[i >> 1] >> 8 * (i & 1); /* bytes 0 and 2 */
+            uint32_t pair = found[i & 1] >> 16 * (i >> 1);
             uint32_t all = ((pair & 255) << 8 * (at & 3)) |
-                           ((pair >> 16 & 255) << 8 * (at >> 2 & 3));
+                           ((pair >> 8 & 255) << 8 * (at >> 2 & 3));
             int to = 8 * s + 4 * (i >> 1) + (i & 1);
             all ^= 0x80808080u;
             q[to] = __hsub2(bytes_02(all), twice(1152));
@@ -197,7 +214,7 @@ UNPACK_FN void quants_n24(const uint8_t *t, int lane, int j, __half2 (&q)[16])
     }
 }
 
-/* Nibbles with a fifth bit. */
+/* Nibbles with a fifth bit, minus 16. */
 UNPACK_FN void quants_five(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 {
     uint4 w4 = *(const uint4 *)(t + j * 512 + lane * 16);
@@ -208,10 +225,10 @@ UNPACK_FN void quants_five(const uint8_t *t, int lane, int j, __half2 (&q)[16])
         int to = 4 * (i >> 1) + (i & 1);
         uint32_t e = (w[i] & 0x0f0f0f0fu) | (f[i] >> 2 * j & 0x01010101u) << 4;
         uint32_t o = (w[i] >> 4 & 0x0f0f0f0fu) | (f[i] >> (2 * j + 1) & 0x01010101u) << 4;
-        q[to] = __hsub2(bytes_02(e), twice(1024));
-        q[to + 2] = __hsub2(bytes_13(e), twice(1024));
-        q[8 + to] = __hsub2(bytes_02(o), twice(1024));
-        q[8 + to + 2] = __hsub2(bytes_13(o), twice(1024));
+        q[to] = __hsub2(bytes_02(e), twice(1040));
+        q[to + 2] = __hsub2(bytes_13(e), twice(1040));
+        q[8 + to] = __hsub2(bytes_02(o), twice(1040));
+        q[8 + to + 2] = __hsub2(bytes_13(o), twice(1040));
     }
 }
 
@@ -262,12 +279,17 @@ struct scales_f16 {
     }
 };
 
-/* Scales and mins of 6 bits, times f16: {d s, -dmin m} of step j in pair[j]. */
+/*
+ * Scales and mins of 6 bits, times f16. A weight is d s q - dmin m = d s (q - middle) + centre: the
+ * centre of weights is near 0, so that little is lost when it becomes f16, where mins are large and
+ * would be off by the same for all of a sub-block. {d s, centre} of step j in pair[j].
+ */
 struct scales_k {
     uint32_t pair[4];
 
     /* zero: what is taken from the scales, for kinds whose scales are signed. */
-    __device__ __forceinline__ void begin(const uint8_t *at, int lane, float odd_unit, float zero)
+    __device__ __forceinline__ void begin(const uint8_t *at, int lane, float odd_unit, float zero,
+                                          float middle)
     {
         int r = lane >> 2, parity = lane & 1, is_second = lane >> 1 & 1;
         uint32_t d = *(const uint32_t *)(at + 8 * r + 4 * is_second);
@@ -275,13 +297,13 @@ struct scales_k {
         uint32_t a = w[0], b = w[1], c = w[2];
         uint32_t s = is_second ? __funnelshift_r(b, c, 16) : a;
         uint32_t m = is_second ? c >> 8 : __funnelshift_r(a, b, 24);
-        __half2 unit =
-            __hmul2(as_half2(d), __floats2half2_rn(parity ? 256.0f / odd_unit : 256.0f, -256));
-        __half2 less = __floats2half2_rn(1024 + zero, 1024);
+        const float2 both = __half22float2(as_half2(d));
+        const float unit = parity ? 256.0f / odd_unit : 256.0f;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            uint32_t n = (s >> 6 * j & 63) | (m >> 6 * j & 63) << 16;
-            pair[j] = as_bits(__hmul2(__hsub2(near_1024(n, ~0u), less), unit));
+            float scale = both.x * ((float)(s >> 6 * j & 63) - zero);
+            float centre = middle * scale - both.y * (float)(m >> 6 * j & 63);
+            pair[j] = as_bits(__floats2half2_rn(unit * scale, 256.0f * centre));
         }
     }
 
@@ -447,12 +469,12 @@ template <> struct tile<TILE_Q4_K> : tile_base<TILE_BYTES_Q4_K, 256, false> {
     scales_k s;
     __device__ __forceinline__ void begin(const uint8_t *t, int lane)
     {
-        s.begin(t + 2048, lane, 16, 0);
+        s.begin(t + 2048, lane, 16, 0, 8);
     }
     __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
     {
         __half2 q[16], scale[4], min[4];
-        quants_nibbles(t, lane, j, 0, q);
+        quants_nibbles(t, lane, j, 8, q);
         s.get(j, scale, min);
         scale_quants(q, scale, min, a);
     }
@@ -462,7 +484,7 @@ template <> struct tile<TILE_Q5_K> : tile_base<TILE_BYTES_Q5_K, 256, false> {
     scales_k s;
     __device__ __forceinline__ void begin(const uint8_t *t, int lane)
     {
-        s.begin(t + 2560, lane, 1, 0);
+        s.begin(t + 2560, lane, 1, 0, 16);
     }
     __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
     {
@@ -477,7 +499,7 @@ template <> struct tile<TILE_IQ4_XS> : tile_base<TILE_BYTES_IQ4_XS, 256, false> 
     scales_k s;
     __device__ __forceinline__ void begin(const uint8_t *t, int lane)
     {
-        s.begin(t + 2048, lane, 1, 32);
+        s.begin(t + 2048, lane, 1, 32, 0);
     }
     __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
     {
@@ -524,7 +546,22 @@ template <> struct tile<TILE_S4> : tile_base<TILE_BYTES_S4, 256, false> {
     __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
     {
         __half2 q[16], scale[4];
-        quants_table(t, lane, j, table_s4(), q);
+        quants_s4(t, lane, j, q);
+        s.get(j, scale);
+        scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_M4> : tile_base<TILE_BYTES_M4, 256, false> {
+    scales_own s;
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        s.begin(t + 2048, lane);
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4];
+        quants_s4(t, lane, j, q, 0);
         s.get(j, scale);
         scale_quants(q, scale, a);
     }

@@ -5,6 +5,7 @@
  * shared memory is asked for in a way that keeps them apart (launch_product in plan/decode_gpu.c).
  */
 #include "kernels/cuda/decode_common.cuh"
+#include "kernels/cuda/tile_rotated.cuh"
 
 #ifdef HAS_OVERLAP
 
@@ -22,33 +23,6 @@ enum { PLANE_PAD = 64 };
 __device__ __forceinline__ int vector_bytes(const decode_vector &v)
 {
     return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
-}
-
-/*
- * Floats from the producer to rotated planes in shared memory, a warp for each 128. Several at a
- * time: their loads are on their way together, and a rotation is a chain in which each step waits.
- */
-__device__ __forceinline__ void rotate_vector(const decode_vector &v, uint8_t *to)
-{
-    constexpr int MANY = 4, APART = 128 * DECODE_WARPS;
-    const int lane = threadIdx.x & 31;
-    const float *from = (const float *)v.planes + 4 * lane;
-    for (int i0 = 128 * (threadIdx.x >> 5); i0 < v.k; i0 += MANY * APART) {
-        float4 x[MANY];
-#pragma unroll
-        for (int n = 0; n < MANY; n++) {
-            int i = i0 + n * APART;
-            x[n] = i < v.k ? __ldcg((const float4 *)(from + i)) : make_float4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int n = 0; n < MANY; n++)
-            x[n] = rotate_values(x[n], lane);
-#pragma unroll
-        for (int n = 0; n < MANY; n++) {
-            int i = i0 + n * APART;
-            act_put(GPU_ACT_INT, x[n], min(i, v.k - 128) + 4 * lane, to, v.k, i < v.k, PLANE_PAD);
-        }
-    }
 }
 
 /*
@@ -97,15 +71,17 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
         ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
 
+    const rotation<tile_is_rotated_kind<KIND>()> turn(lane);
     wait_for_last();
     if (p.triggers_late)
         let_next_begin();
     const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
     const uint32_t x_at = shared_address(x_shared);
     const float *squares = (const float *)(shared + DECODE_SQUARES_AT);
-    if (p.x.act == GPU_ACT_ROTATED)
-        rotate_vector(p.x, x_shared);
-    for (int i = 16 * tid; i < n_bytes && p.x.act != GPU_ACT_ROTATED; i += 16 * DECODE_THREADS)
+    if constexpr (tile_is_rotated_kind<KIND>())
+        rotate_to_planes(turn, (const float *)p.x.planes, p.x.k, x_shared, PLANE_PAD, warp,
+                         DECODE_WARPS, lane);
+    for (int i = 16 * tid; i < n_bytes && !tile_is_rotated_kind<KIND>(); i += 16 * DECODE_THREADS)
         copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
     if (p.squares && 4 * tid < p.n_squares)
         copy_16(shared_address(squares + 4 * tid), p.squares + 4 * tid, true);
@@ -127,7 +103,10 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         barrier_wait(barriers + 8 * place, parity);
         tile_frag<KIND> f;
         tile_load<KIND, false>(f, ring + place * STAGE + skew_of(t), lane);
-        tile_multiply<KIND>(y0, y1, f, x, across, lane);
+        if constexpr (tile_is_rotated_kind<KIND>())
+            tile_multiply_rotated<KIND>(y0, y1, f, x, across, lane);
+        else
+            tile_multiply<KIND>(y0, y1, f, x, across, lane);
         __syncwarp(); /* everyone has read the place */
         if (lane == 0 && t + ahead < n_all)
             fill(place, t + ahead);

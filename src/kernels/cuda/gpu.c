@@ -122,9 +122,10 @@ tile_kind tile_kind_of(dtype type)
         return TILE_BF16;
     case DTYPE_Q8_0:
     case DTYPE_Q5_0:
-    case DTYPE_M4: /* with their zeros: levels and values are bytes */
-    case DTYPE_M8:
+    case DTYPE_M8: /* with its zeros: values are bytes */
         return TILE_Q8_0;
+    case DTYPE_M4:
+        return TILE_M4;
     case DTYPE_N24:
         return TILE_N24;
     case DTYPE_Q5_1:

@@ -6,7 +6,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
+#include "base/threads.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/gpu_params.h"
 #include "kernels/ref/unpack.h"
@@ -30,6 +32,7 @@ struct gpu_uploader {
     uint32_t *error, *device_error; /* pinned; set by kernels */
     float *row;                     /* for types that the host decodes */
     int64_t row_capacity;
+    pool *workers; /* for panels that the host packs; NULL until there are any */
 };
 
 lace_status gpu_uploader_create(gpu *g, gpu_uploader **out, lace_error *err)
@@ -71,6 +74,7 @@ void gpu_uploader_free(gpu_uploader *u)
     }
     cuda_free_host(u->g->device, u->error);
     mem_free(u->row);
+    pool_free(u->workers);
     mem_free(u);
 }
 
@@ -100,10 +104,10 @@ lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, voi
     return LACE_OK;
 }
 
-/* What rows are sent as: as they are if the card decodes them. */
-static dtype sent_as(dtype type)
+/* What rows that become tiles of `kept` are sent as: as they are if the card decodes them. */
+static dtype sent_as(dtype type, dtype kept)
 {
-    tile_kind kind = tile_kind_of(type);
+    tile_kind kind = tile_kind_of(kept);
     if (dtype_is_sparse(type))
         return kind == TILE_Q8_0 ? DTYPE_Q8_0 : DTYPE_F16;
     return kind != TILE_F16 || type == DTYPE_F16 || type == DTYPE_Q2_K ? type : DTYPE_F16;
@@ -178,11 +182,10 @@ static lace_status decode_rows(gpu_uploader *u, dtype type, dtype sent, const ui
  * Rows into a buffer, as the type `sent`, on to the card, and into `tiles` (NULL: as they are to
  * `plain`).
  */
-static lace_status send_rows(gpu_uploader *u, dtype type, dtype sent, const uint8_t *blocks,
-                             int64_t n_rows, int64_t n_cols, uint8_t *tiles, uint8_t *plain,
-                             lace_error *err)
+static lace_status send_rows(gpu_uploader *u, dtype type, dtype sent, tile_kind kind,
+                             const uint8_t *blocks, int64_t n_rows, int64_t n_cols, uint8_t *tiles,
+                             uint8_t *plain, lace_error *err)
 {
-    tile_kind kind = tile_kind_of(type);
     uint64_t stride = row_bytes(sent, n_cols), n = stride * (uint64_t)n_rows;
     buffer *b;
     TRY(take_buffer(u, &b, err));
@@ -217,39 +220,72 @@ static int64_t rows_at_once(dtype sent, int64_t n_cols)
     return rows;
 }
 
-static lace_status upload_n24(gpu_uploader *u, const uint8_t *where, int64_t n_rows, int64_t n_cols,
-                              uint8_t *out, lace_error *err)
+typedef void (*pack_fn)(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols,
+                        uint8_t *tiles);
+
+typedef struct pack_job {
+    pack_fn pack;
+    const uint8_t *where;
+    int64_t first, n, n_cols;
+    uint64_t each; /* bytes of a panel's tiles */
+    uint8_t *tiles;
+} pack_job;
+
+static void pack_share(void *arg, int number, int n_workers)
+{
+    const pack_job *j = arg;
+    int64_t begin, end;
+    pool_share(j->n, 1, number, n_workers, &begin, &end);
+    j->pack(j->where, j->first + begin, end - begin, j->n_cols,
+            j->tiles + (uint64_t)begin * j->each);
+}
+
+/* Panels that the host puts into tiles. */
+static lace_status upload_panels(gpu_uploader *u, pack_fn pack, tile_kind kind,
+                                 const uint8_t *where, int64_t n_rows, int64_t n_cols, uint8_t *out,
+                                 lace_error *err)
 {
     int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    uint64_t each = tile_matrix_bytes(TILE_N24, TILE_ROWS, n_cols);
+    uint64_t each = tile_matrix_bytes(kind, TILE_ROWS, n_cols);
     int64_t most = (int64_t)(BUFFER_BYTES / each);
+    if (!u->workers)
+        TRY(pool_create(cpu_count(), &u->workers, err));
     for (int64_t at = 0; at < n_panels; at += most) {
         int64_t n = n_panels - at < most ? n_panels - at : most;
         buffer *b;
         TRY(take_buffer(u, &b, err));
-        gpu_pack_n24(where, at, n, n_cols, b->host);
+        pack_job job = {pack, where, at, n, n_cols, each, b->host};
+        pool_run(u->workers, pack_share, &job);
         TRY(cuda_copy_to(u->queue, out + (uint64_t)at * each, b->host, (uint64_t)n * each, err));
         TRY(cuda_event_record(b->is_free, u->queue, err));
     }
     return LACE_OK;
 }
 
-lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
-                              int64_t n_cols, void *out, lace_error *err)
+dtype gpu_kept_as(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols)
 {
-    tile_kind kind = tile_kind_of(type);
+    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    return type == DTYPE_M4 && !gpu_holds_m4(blocks, n_panels, n_cols) ? DTYPE_M8 : type;
+}
+
+lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, dtype kept, const uint8_t *blocks,
+                              int64_t n_rows, int64_t n_cols, void *out, lace_error *err)
+{
+    tile_kind kind = tile_kind_of(kept);
     if (kind == TILE_F32)
         return gpu_upload_bytes(u, blocks, 4 * (uint64_t)n_rows * (uint64_t)n_cols, out, err);
     if (kind == TILE_N24)
-        return upload_n24(u, blocks, n_rows, n_cols, out, err);
-    dtype sent = sent_as(type);
+        return upload_panels(u, gpu_pack_n24, kind, blocks, n_rows, n_cols, out, err);
+    if (kind == TILE_M4)
+        return upload_panels(u, gpu_pack_m4, kind, blocks, n_rows, n_cols, out, err);
+    dtype sent = sent_as(type, kept);
     int64_t most = rows_at_once(sent, n_cols);
     for (int64_t at = 0; at < n_rows; at += most) {
         int64_t n = n_rows - at < most ? n_rows - at : most;
         /* Of sparse matrices there is a table of panels. */
         uint64_t from = dtype_is_sparse(type) ? 8 * (uint64_t)(at / SPARSE_PANEL)
                                               : (uint64_t)at * row_bytes(type, n_cols);
-        TRY(send_rows(u, type, sent, blocks + from, n, n_cols,
+        TRY(send_rows(u, type, sent, kind, blocks + from, n, n_cols,
                       (uint8_t *)out + tile_matrix_bytes(kind, at, n_cols), NULL, err));
     }
     return LACE_OK;
@@ -257,7 +293,7 @@ lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, const uint8_t *blocks
 
 dtype gpu_embedding_type(dtype type)
 {
-    return tile_is_rotated(tile_kind_of(type)) ? DTYPE_F16 : sent_as(type);
+    return tile_is_rotated(tile_kind_of(type)) ? DTYPE_F16 : sent_as(type, type);
 }
 
 lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
@@ -268,8 +304,9 @@ lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blo
     uint64_t stride = row_bytes(sent, n_cols);
     for (int64_t at = 0; at < n_rows; at += most) {
         int64_t n = n_rows - at < most ? n_rows - at : most;
-        TRY(send_rows(u, type, sent, blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols,
-                      NULL, (uint8_t *)out + (uint64_t)at * stride, err));
+        TRY(send_rows(u, type, sent, tile_kind_of(type),
+                      blocks + (uint64_t)at * row_bytes(type, n_cols), n, n_cols, NULL,
+                      (uint8_t *)out + (uint64_t)at * stride, err));
     }
     return LACE_OK;
 }

@@ -12,8 +12,10 @@ static void put_pair(uint8_t *tile, int part, int four, int row, const uint8_t c
 {
     int j = part / 2, h = part % 2, r = row % 8, is_high = row / 8;
     uint8_t *word = tile + CODES + 512 * (j / 2) + 16 * (4 * r + four / 2) + 4 * (2 * (j % 2) + h);
-    for (int n = 0; n < 2; n++)
-        word[2 * (four % 2) + n] |= (uint8_t)(codes[n] << 4 * is_high);
+    for (int n = 0; n < 2; n++) {
+        int level = codes[n] < 8 ? 15 - codes[n] : codes[n] - 8; /* sign and magnitude */
+        word[2 * is_high + four % 2] |= (uint8_t)(level << 4 * n);
+    }
     uint8_t *at = tile + PLACES + 16 * (4 * r + is_high + 2 * h) + 4 * j + four / 2;
     *at =
         (uint8_t)((*at & ~(15 << 4 * (four % 2))) | (places[0] | places[1] << 2) << 4 * (four % 2));

@@ -34,7 +34,8 @@ template <int KIND> __host__ __device__ constexpr bool tile_has_bytes()
 }
 template <int KIND> __host__ __device__ constexpr bool tile_is_own() /* by its scales */
 {
-    return KIND == TILE_S3 || KIND == TILE_S4 || KIND == TILE_S8 || KIND == TILE_N24;
+    return KIND == TILE_S3 || KIND == TILE_S4 || KIND == TILE_S8 || KIND == TILE_N24 ||
+           KIND == TILE_M4;
 }
 template <int KIND> __host__ __device__ constexpr bool tile_has_k_scales()
 {
@@ -196,14 +197,32 @@ __device__ __forceinline__ uint32_t pack_s8(int a, int b, int c, int d)
 
 template <int KIND> __device__ __forceinline__ uint4 tile_table()
 {
-    if (KIND == TILE_S4 || KIND == TILE_N24)
-        return make_uint4(pack_s8(-127, -96, -75, -58), pack_s8(-44, -31, -18, -6),
-                          pack_s8(6, 18, 31, 44), pack_s8(58, 75, 96, 127));
     return KIND == TILE_FP4
                ? make_uint4(pack_s8(0, 1, 2, 3), pack_s8(4, 6, 8, 12), pack_s8(0, -1, -2, -3),
                             pack_s8(-4, -6, -8, -12))
                : make_uint4(pack_s8(-127, -104, -83, -65), pack_s8(-49, -35, -22, -10),
                             pack_s8(1, 13, 25, 38), pack_s8(53, 69, 89, 113));
+}
+
+/* The instruction itself: a selector of 8 and more gives eight times the sign of its byte. */
+__device__ __forceinline__ uint32_t permute_bytes(uint32_t low, uint32_t high, uint32_t selectors)
+{
+    uint32_t out;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(selectors));
+    return out;
+}
+
+/*
+ * The magnitudes of 4 low and 4 high nibbles of S4, N24 and M4 (gpu_tiles.h), zeros where a nibble
+ * has the sign: its magnitude has none, and that is what the instruction repeats. With all signs
+ * changed the same gives those that are below zero. first: what the smallest is.
+ */
+__device__ __forceinline__ void tile_split_s4(uint32_t w, uint32_t &even, uint32_t &odd,
+                                              int first = 6)
+{
+    const uint32_t low = pack_s8(first, 18, 31, 44), high = pack_s8(58, 75, 96, 127);
+    even = permute_bytes(low, high, w);
+    odd = permute_bytes(low, high, w >> 16);
 }
 
 /* The A operand of sub-blocks 2j and 2j + 1: one word of each of the lane's four. */
@@ -227,8 +246,16 @@ __device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i
             uint32_t a = (&f.q[0].x)[j], b = (&f.q[1].x)[j], c = (&f.q[2].x)[j];
             v = (a >> 3 & spare) | (b >> 2 & spare << 1) | (c >> 1 & spare << 2);
         }
-        even = __byte_perm(low_levels, high_levels, v);
-        odd = __byte_perm(low_levels, high_levels, v >> 16);
+        even = permute_bytes(low_levels, high_levels, v);
+        odd = permute_bytes(low_levels, high_levels, v >> 16);
+        return;
+    }
+    if constexpr (KIND == TILE_S4) {
+        uint32_t v = (&f.q[j % tile_words<KIND>()].x)[i], less[2];
+        tile_split_s4(v, even, odd);
+        tile_split_s4(v ^ 0x88888888, less[0], less[1]);
+        even = (even + 0x80808080 - less[0]) ^ 0x80808080;
+        odd = (odd + 0x80808080 - less[1]) ^ 0x80808080;
         return;
     }
     uint32_t w = (&f.q[j % tile_words<KIND>()].x)[i];
@@ -299,11 +326,20 @@ __device__ __forceinline__ void tile_multiply_n24(float (&v0)[4], float (&v1)[4]
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         uint32_t b = *(const uint32_t *)(plane + 64 * j);
-        uint2 first = tile_look_up((&f.q[j / 2].x)[2 * (j % 2)], tile_table<TILE_N24>());
-        uint2 second = tile_look_up((&f.q[j / 2].x)[2 * (j % 2) + 1], tile_table<TILE_N24>());
-        int acc[4] = {0, 0, 0, 0};
-        mma_sparse(acc, first.x, first.y, second.x, second.y, group == 0 ? b : 0,
-                   group == 1 ? b : 0, group == 2 ? b : 0, group == 3 ? b : 0, (&f.q[2].x)[j]);
+        const uint32_t w[2] = {(&f.q[j / 2].x)[2 * (j % 2)], (&f.q[j / 2].x)[2 * (j % 2) + 1]};
+        const uint32_t b0 = group == 0 ? b : 0, b1 = group == 1 ? b : 0, b2 = group == 2 ? b : 0,
+                       b3 = group == 3 ? b : 0, places = (&f.q[2].x)[j];
+        int acc[4] = {0, 0, 0, 0}, less[4] = {0, 0, 0, 0};
+        uint32_t a[4];
+        tile_split_s4(w[0], a[0], a[1]);
+        tile_split_s4(w[1], a[2], a[3]);
+        mma_sparse(acc, a[0], a[1], a[2], a[3], b0, b1, b2, b3, places);
+        tile_split_s4(w[0] ^ 0x88888888, a[0], a[1]);
+        tile_split_s4(w[1] ^ 0x88888888, a[2], a[3]);
+        mma_sparse(less, a[0], a[1], a[2], a[3], b0, b1, b2, b3, places);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            acc[i] -= less[i];
         float d = x.scales[16 * t + 4 * j + c].x;
         v0[j] = d * (float)(256 * acc[0] + acc[1]);
         v1[j] = d * (float)(256 * acc[2] + acc[3]);
@@ -352,10 +388,26 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
             uint2 b = *(const uint2 *)(plane + 64 * j);
             uint32_t a[4], o[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                tile_word<KIND>(f, j, i, a[i], o[i]);
+            for (int i = 0; i < 4; i++) {
+                if constexpr (KIND == TILE_M4)
+                    tile_split_s4((&f.q[j].x)[i], a[i], o[i], 0);
+                else
+                    tile_word<KIND>(f, j, i, a[i], o[i]);
+            }
             int acc[4] = {0, 0, 0, 0};
-            if (tile_is_signed<KIND>()) {
+            if constexpr (KIND == TILE_M4) { /* what is below zero is added up apart */
+                int less[4] = {0, 0, 0, 0};
+                mma_s8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
+                mma_s8(acc, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    tile_split_s4((&f.q[j].x)[i] ^ 0x88888888, a[i], o[i]);
+                mma_s8(less, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
+                mma_s8(less, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    acc[i] -= less[i];
+            } else if (tile_is_signed<KIND>()) {
                 mma_s8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
                 mma_s8(acc, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
             } else {

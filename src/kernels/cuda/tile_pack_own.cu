@@ -130,15 +130,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_tiles_own(gpu_pack p,
             }
         } else {
             int row = lane / 4 + 8 * (x & 1), col = 8 * (lane % 4) + 4 * (x / 2);
-            for (int b = 0; b < 4; b++) {
-                uint32_t v;
-                if (kind == TILE_S4)
-                    v = (uint32_t)(s.code_at(row, col + b + 64 * y) |
-                                   s.code_at(row, col + b + 64 * y + 32) << 4);
-                else
-                    v = (uint32_t)s.value_at(row, col + b + 32 * y) & 255;
-                word |= v << 8 * b;
+            for (int n = 0; kind == TILE_S4 && n < 8; n++) {
+                int code = s.code_at(row, col + n % 4 + 64 * y + 32 * (n / 4));
+                word |= (uint32_t)(code < 8 ? 15 - code : code - 8) << 4 * n;
             }
+            for (int b = 0; kind == TILE_S8 && b < 4; b++)
+                word |= ((uint32_t)s.value_at(row, col + b + 32 * y) & 255) << 8 * b;
         }
         ((uint32_t *)tile)[at] = word;
     }
