@@ -3,14 +3,17 @@
 
     bench/synth_own.py SYNTH --shape llama3-8b --type s4 --vocab VOCAB --out FILE
 
-SYNTH is a synth_gguf.py that knows the types of other programs; s3, s4, s8 and n24 are added to it
-here. In n24 the layers' matrices are sparse (docs/formats.md), the rest is as in q4_k.
+SYNTH is a synth_gguf.py that knows the types of other programs; s3, s4, s8, n24 and m4 are added to
+it here. In n24 and m4 the layers' matrices are sparse (docs/formats.md), the rest is as in q4_k. In m4
+half of the weights are zeros, anywhere, and the smallest levels do not occur, as if pruned by size.
 """
-import importlib.util, math, random, struct, sys
+import functools, importlib.util, math, random, struct, sys
 
 S4 = [6, 18, 31, 44, 58, 75, 96, 127]
-LEVELS = {"s3": [14, 45, 79, 127], "s4": S4, "s8": range(128), "n24": S4}
-OWN = {"s3": (1003, 128, 49), "s4": (1004, 128, 65), "s8": (1008, 128, 129), "n24": (24, 1, 1)}
+LEVELS = {"s3": [14, 45, 79, 127], "s4": S4, "s8": range(128), "n24": S4, "m4": S4[1:]}
+OWN = {"s3": (1003, 128, 49), "s4": (1004, 128, 65), "s8": (1008, 128, 129), "n24": (24, 1, 1),
+       "m4": (24, 1, 1)}
+SPARSE = {"n24": 3, "m4": 1}  # numbers of their kinds
 PAIRS = [3, 5, 9, 6, 10, 12]  # masks of 2 of 4 columns
 GROUP_BYTES = 16 + 4 * (64 + 128)  # of 16 rows and 128 columns
 
@@ -34,17 +37,37 @@ def n24_groups(rng, scale):
     return groups
 
 
-def n24_bytes(cols, rows):
+def m4_groups(rng, scale):
+    groups = []
+    codes = [c for c in range(16) if c not in (7, 8)]
+    for _ in range(64):
+        group = bytes([scale]) * 16
+        for _ in range(4):
+            for _ in range(2):  # halves of 4 masks, with as many values each
+                mask = sum(1 << bit for bit in rng.sample(range(256), 128))
+                group += mask.to_bytes(32, "little")
+            group += bytes(rng.choice(codes) | rng.choice(codes) << 4 for _ in range(128))
+        groups.append(group)
+    return groups
+
+
+def sparse_bytes(cols, rows):
     return 64 + 8 * (rows // 16 + 1) + rows // 16 * (cols // 128) * GROUP_BYTES
 
 
-def n24_blob(rng, cols, rows, std):
-    """The blob, in pieces."""
+@functools.lru_cache(None)
+def sparse_blob(kind, cols, rows, std):
+    """The blob, in pieces; the same for all matrices of a shape, as it takes long to make."""
+    return list(sparse_pieces(random.Random(cols + rows), kind, cols, rows, std))
+
+
+def sparse_pieces(rng, kind, cols, rows, std):
     panels, across = rows // 16, cols // 128
     size = across * GROUP_BYTES
-    yield struct.pack("<4sIQQQQ24x", b"LSPR", 3, rows, cols, rows * cols // 2, n24_bytes(cols, rows))
+    yield struct.pack("<4sIQQQQ24x", b"LSPR", SPARSE[kind], rows, cols, rows * cols // 2, sparse_bytes(cols, rows))
     yield b"".join(struct.pack("<Q", 8 * (panels + 1 - i) + i * size) for i in range(panels + 1))
-    groups = n24_groups(rng, scale_of("n24", std * math.sqrt(2)))
+    make = n24_groups if kind == "n24" else m4_groups
+    groups = make(rng, scale_of(kind, std * math.sqrt(2)))
     for _ in range(panels):
         yield b"".join(rng.choices(groups, k=across))
 
@@ -60,9 +83,9 @@ def main():
     def fill(rng, kind, count, std):
         if kind not in OWN:
             return plain(rng, kind, count, std)
-        if kind == "n24":  # a tensor comes in several calls
+        if kind in SPARSE:  # a tensor comes in several calls
             if not hasattr(rng, "blob"):
-                rng.blob, rng.rest = n24_blob(random.Random(rng.random()), *std), b""
+                rng.blob, rng.rest = iter(sparse_blob(kind, *std)), b""
             while len(rng.rest) < count:
                 rng.rest += next(rng.blob)
             piece, rng.rest = rng.rest[:count], rng.rest[count:]
@@ -73,9 +96,9 @@ def main():
         return raw
 
     def tensors(shape, kind):
-        for name, dims, t, std in list_tensors(shape, "q4_k" if kind == "n24" else kind):
-            if kind == "n24" and t == "q4_k" and name.startswith("blk."):
-                yield name + ".sparse", (n24_bytes(*dims),), "n24", (*dims, std)
+        for name, dims, t, std in list_tensors(shape, "q4_k" if kind in SPARSE else kind):
+            if kind in SPARSE and t == "q4_k" and name.startswith("blk."):
+                yield name + ".sparse", (sparse_bytes(*dims),), kind, (*dims, std)
             else:
                 yield name, dims, t, std
 
