@@ -19,7 +19,7 @@ typedef struct gpu_replay_options {
     const gpu_launchers *launchers;
     uint8_t *scratch;
     uint64_t scratch_bytes;
-    bool is_exact; /* gpu_job */
+    bool is_exact;    /* gpu_job */
     gpu_batch tables; /* where the page tables are */
 } gpu_replay_options;
 

@@ -36,23 +36,21 @@
  *   tensor/levels.h has them. S types are of rotated blocks (tensor/rotate.h), so activations that
  *   meet them are rotated, too:
  *
- *   A nibble of S4, N24 and M4 is a level: bits 0..2 say which of 6, 18, 31, 44, 58, 75, 96, 127 it is,
- *   bit 3 that it is below zero.
+ *   A nibble of S4, N24 and M4 is a level: bits 0..2 say which of 6, 18, 31, 44, 58, 75, 96, 127 it
+ * is, bit 3 that it is below zero.
  *
- *   S4    2080  at 512 j + 16 lane, word i: the lane's four values of that word in sub-block 2j (the
- *               four low nibbles) and 2j + 1
- *   S8    4128  bytes: values. Also holds S2, S5 and S6, whose tables have values of a byte
- *   S3    1568  codes of S3's table, 3 bits in nibbles: word j of a lane's 16 bytes at 512 i,
- *               i = 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low
- *               nibbles) and 2j + 1; the nibbles' fourth bits are bits i of the codes of word 3
- *   N24   1568  2 of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them. At
- *               512 (j / 2) + 16 lane, word 2 (j % 2) + h has columns 64 j + 32 h + 8 c to + 7:
- *               the four values of row r there in the low nibbles, of row r + 8 in the high ones.
- *               At 1024 + 16 lane, word j: the places of values in their fours, 2 bits each, of row
- *               r + 8 (c % 2), columns 64 j + 32 (c / 2) to + 31
+ *   S4    2080  at 512 j + 16 lane, word i: the lane's four values of that word in sub-block 2j
+ * (the four low nibbles) and 2j + 1 S8    4128  bytes: values. Also holds S2, S5 and S6, whose
+ * tables have values of a byte S3    1568  codes of S3's table, 3 bits in nibbles: word j of a
+ * lane's 16 bytes at 512 i, i = 0..2, has the codes of the lane's word i in sub-blocks 2j (the four
+ * low nibbles) and 2j + 1; the nibbles' fourth bits are bits i of the codes of word 3 N24   1568  2
+ * of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them. At 512 (j / 2) + 16 lane, word 2
+ * (j % 2) + h has columns 64 j + 32 h + 8 c to + 7: the four values of row r there in the low
+ * nibbles, of row r + 8 in the high ones. At 1024 + 16 lane, word j: the places of values in their
+ * fours, 2 bits each, of row r + 8 (c % 2), columns 64 j + 32 (c / 2) to + 31
  *
- *   M4    2080  as S4, but not rotated, and with zeros, which have the nibble of 6: matrices that have
- *               a 6 anywhere are kept as Q8_0 (gpu_holds_m4). Pruning by size leaves none
+ *   M4    2080  as S4, but not rotated, and with zeros, which have the nibble of 6: matrices that
+ *               have a 6 anywhere are kept as Q8_0 (gpu_holds_m4). Pruning by size leaves none
  *
  *   Kinds for mma.m16n8k16, 2048 bytes for 64 columns: step j (16 columns) at 512 j + 16 lane; half
  *   h of word i is column 16 j + 4 c + 2 (i / 2) + h:
