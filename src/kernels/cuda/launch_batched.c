@@ -471,8 +471,8 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
-    TRY(gpu_start_overlapping(j, dims[d].single[j->is_exact], grid, 128, (uint32_t)(4 * 16 * (dim + 2) * 4),
-                              p, err));
+    TRY(gpu_start_overlapping(j, dims[d].single[j->is_exact], grid, 128,
+                              (uint32_t)(4 * 16 * (dim + 2) * 4), p, err));
     if (p->n_parts == 1)
         return LACE_OK;
     uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
