@@ -31,7 +31,8 @@ static const arg_option options[] = {
      .help = "with --calibrate: the size of the file; each matrix gets the type, s2 to s6 or "
              "t2 to t5, that its share of the predictions is worth"},
     {"windows", 0, ARG_INT, offsetof(quantize_args, n_windows), .value = "N", .low = 1,
-     .high = INT32_MAX, .help = "with --calibrate: windows of 512 tokens to read (default 128)"},
+     .high = INT32_MAX,
+     .help = "with --calibrate: windows of 512 tokens to read (default 128; 32 for large models)"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
      .help = "also take a model that is quantized already"},
     {"threads", 0, ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,

@@ -24,7 +24,8 @@ typedef struct calibrate_options {
     const char *text;             /* required */
     size_t n_bytes;               /* of the text */
     int32_t n_context;            /* tokens of a window; default 512 */
-    int32_t n_windows;            /* of the text, spread over it; default 128 */
+    int32_t n_windows;            /* of the text, spread over it; 0 (default): 128, and down to 32
+                                     for models of more than 256 million parameters */
     int32_t n_threads;            /* 0 (default): one per core */
     lace_progress_fn on_progress; /* may be NULL */
     void *progress_user;

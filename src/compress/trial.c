@@ -39,7 +39,7 @@ struct trial {
     int32_t begin; /* a layer from which on things are different anyway */
     /* While a window is judged: */
     const float *base_now;
-    double *sums; /* [workers] */
+    double *klds; /* [n_context] of the rows */
     handout pieces;
 };
 
@@ -52,20 +52,18 @@ static void judge_rows(void *arg, int me, int n_workers)
     while (handout_claim(&m->pieces, n, &row)) {
         quality_score s = quality_judge(plan_logits(m->w->p, (int32_t)row),
                                         m->base_now + (int64_t)row * m->n_vocab, m->n_vocab, 0);
-        m->sums[me] += s.kld;
+        m->klds[row] = s.kld;
     }
 }
 
 static double divergence(trial *m, int32_t i)
 {
     double sum = 0;
-    int n_workers = pool_size(m->w->workers);
     m->base_now = m->base + (int64_t)i * m->w->n_context * m->n_vocab;
-    memset(m->sums, 0, (size_t)n_workers * sizeof *m->sums);
     m->pieces = (handout){0};
     pool_run(m->w->workers, judge_rows, m);
-    for (int k = 0; k < n_workers; k++)
-        sum += m->sums[k];
+    for (int32_t k = 0; k < m->w->n_context; k++) /* in this order, whoever judged them */
+        sum += m->klds[k];
     return sum / m->w->n_context;
 }
 
@@ -150,10 +148,10 @@ lace_status trial_create(walk *w, const lace_token *tokens, size_t n_tokens, int
     m->states = mem_calloc(n_layers, sizeof *m->states);
     m->bytes = mem_calloc(n_layers, sizeof *m->bytes);
     m->first = mem_calloc(n_layers, sizeof *m->first);
-    m->sums = mem_calloc((size_t)pool_size(w->workers), sizeof *m->sums);
+    m->klds = mem_calloc((size_t)w->n_context, sizeof *m->klds);
     m->n_list = (size_t)w->m->n_matrices + 1;
     m->list = mem_calloc(m->n_list, sizeof *m->list);
-    lace_status status = m->base && m->states && m->bytes && m->first && m->sums && m->list
+    lace_status status = m->base && m->states && m->bytes && m->first && m->klds && m->list
                              ? run_original(m, err)
                              : error_nomem(err, "a measurement");
     if (status != LACE_OK) {
@@ -326,6 +324,6 @@ void trial_free(trial *m)
     mem_free(m->states);
     mem_free(m->bytes);
     mem_free(m->first);
-    mem_free(m->sums);
+    mem_free(m->klds);
     mem_free(m);
 }
