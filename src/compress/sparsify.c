@@ -71,7 +71,8 @@ typedef struct input {
     thin_kind kind;
     int64_t n_rows, n_cols; /* of the matrices that read it, one below the other */
     sizes *counted;
-    double cost; /* divergence for each unit of mean energy lost */
+    double cost;  /* divergence for each unit of mean energy lost */
+    double share; /* of it that is to go */
     uint64_t n_zeros, n_seen;
 } input;
 
@@ -130,21 +131,32 @@ static bool report(const work *k, const char *what, double done)
 
 /*
  * What a matrix step reads, as floats: where they were quantized just before, what that was made
- * of, which is still there.
+ * of, which is still there. *thins is the step that thins them.
  */
-static operand floats_of(const walk *w, int32_t s)
+static operand floats_of(const walk *w, int32_t s, int32_t *thins)
 {
     const step *steps = w->p->steps;
     operand in = steps[s].in[0];
-    for (int32_t i = s - 1; i >= 0 && in.format != ACT_F32; i--)
-        if (steps[i].out[0].value == in.value)
+    int32_t i = s - 1;
+    for (; i > 0 && !(in.format == ACT_F32 && steps[i].thin); i--)
+        if (in.format != ACT_F32 && steps[i].out[0].value == in.value)
             in = steps[i].in[0];
+    *thins = i;
     return in;
 }
 
-/* Walk over windows and show every row of every input to `see`. */
+static void set_threshold(const work *k, const input *in, float threshold)
+{
+    thin_of(k->w->m, in->layer, in->kind)->threshold = threshold;
+}
+
+/*
+ * Walk over windows and show every row of every input to `see`. thins: inputs are shown as they are
+ * with what stands before them thinned, each by its share, and are thinned themselves then.
+ */
 static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int64_t n_windows,
-                         void (*see)(input *in, const float *x, int64_t n), lace_error *err)
+                         void (*see)(input *in, const float *x, int64_t n), bool thins,
+                         lace_error *err)
 {
     walk *w = k->w;
     int64_t n_all = (int64_t)n_tokens / w->n_context;
@@ -153,15 +165,21 @@ static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int
         if (!report(k, "reading", (double)i / (double)n))
             return error_set(err, LACE_E_CANCELLED, "cancelled");
         TRY(walk_begin(w, walk_spread_window(w, tokens, n_tokens, i, n), err));
-        int32_t at = 0;
+        for (size_t j = 0; j < k->n && thins; j++)
+            set_threshold(k, &k->inputs[j], 0);
+        int32_t at = 0, thinning_step;
         for (int32_t s; (s = walk_next_matrix(w, at)) < walk_end(w); at = s + 1) {
             walk_matrices x;
             walk_run(w, at, s);
             walk_matrices_view(w, s, &x);
             input *in = find_input(k, x.weights[0]);
-            operand floats = floats_of(w, s);
+            operand floats = floats_of(w, s, &thinning_step);
             for (int64_t r = 0; r < x.n_rows && in; r++)
                 see(in, operand_row(&floats, r), x.width);
+            if (in && thins) {
+                set_threshold(k, in, sizes_threshold(in->counted, in->share));
+                walk_run(w, thinning_step, s);
+            }
             if (s + 1 < walk_end(w))
                 walk_run(w, s, s + 1);
         }
@@ -183,11 +201,6 @@ static void count_zeros(input *in, const float *x, int64_t n)
 }
 
 /* ---- Thresholds ------------------------------------------------------------------------------ */
-
-static void set_threshold(const work *k, const input *in, float threshold)
-{
-    thin_of(k->w->m, in->layer, in->kind)->threshold = threshold;
-}
 
 /* What every input alone costs at the share asked for. */
 static lace_status measure_costs(work *k, trial *t, lace_error *err)
@@ -246,10 +259,24 @@ static double find_price(const work *k)
 
 static void set_all(const work *k, bool is_uniform, double price)
 {
+    for (size_t i = 0; i < k->n; i++) {
+        input *in = &k->inputs[i];
+        float t =
+            is_uniform ? sizes_threshold(in->counted, k->o->sparsity) : threshold_at(in, price);
+        set_threshold(k, in, t);
+        in->share = is_uniform ? k->o->sparsity : sizes_share(in->counted, t);
+    }
+}
+
+/*
+ * Thresholds for the shares that were chosen, when everything before is thinned too: what it leaves
+ * is smaller than it was.
+ */
+static lace_status settle(work *k, const lace_token *tokens, size_t n_tokens, lace_error *err)
+{
     for (size_t i = 0; i < k->n; i++)
-        set_threshold(k, &k->inputs[i],
-                      is_uniform ? sizes_threshold(k->inputs[i].counted, k->o->sparsity)
-                                 : threshold_at(&k->inputs[i], price));
+        memset(k->inputs[i].counted, 0, sizeof *k->inputs[i].counted);
+    return visit(k, tokens, n_tokens, k->o->n_windows, count_sizes, true, err);
 }
 
 static lace_status choose(work *k, const lace_token *tokens, size_t n_tokens, sparsify_result *out,
@@ -317,10 +344,12 @@ lace_status sparsify(walk *w, const lace_token *tokens, size_t n_tokens, const s
     for (size_t i = 0; i < k.n && status == LACE_OK; i++)
         if (!(k.inputs[i].counted = mem_calloc(1, sizeof *k.inputs[i].counted)))
             status = error_nomem(err, "sizes of activations");
-    if (status == LACE_OK)
-        status = visit(&k, tokens, n_tokens, o->n_windows, count_sizes, err);
+    if (status == LACE_OK && !o->is_uniform)
+        status = visit(&k, tokens, n_tokens, o->n_windows, count_sizes, false, err);
     if (status == LACE_OK)
         status = choose(&k, tokens, n_tokens, out, err);
+    if (status == LACE_OK)
+        status = settle(&k, tokens, n_tokens, err);
     if (status == LACE_OK)
         summarize(&k, false, out);
     work_deinit(&k);
@@ -333,7 +362,7 @@ lace_status sparsify_count(walk *w, const lace_token *tokens, size_t n_tokens, i
     work k;
     lace_status status = work_init(&k, w, NULL, err);
     if (status == LACE_OK)
-        status = visit(&k, tokens, n_tokens, n_windows, count_zeros, err);
+        status = visit(&k, tokens, n_tokens, n_windows, count_zeros, false, err);
     if (status == LACE_OK)
         summarize(&k, true, out);
     work_deinit(&k);

@@ -10,6 +10,8 @@
  *      weights that it meets, one of each of r rows. The sum of divergences is least where k t^2 /
  * r is the same for all inputs; what it is follows from the share asked for.
  *   4. The result is measured against the same share for every input, and the better one is taken.
+ *   5. The text is read once more, and each threshold is set for its share when all inputs before
+ * it are thinned already.
  */
 #ifndef LACE_COMPRESS_SPARSIFY_H
 #define LACE_COMPRESS_SPARSIFY_H

@@ -102,7 +102,8 @@ static inline void columns_find_f32(const float *x, columns_live *live)
         live->x[n] = x[i];
         n += x[i] != 0;
     }
-    live->n = n;
+    for (live->n = n; n % 4; n++)
+        live->at[n] = live->at[n - 1];
 }
 
 /* What offset is in all bytes of the weights counts this often: the sum of a group's q. */
