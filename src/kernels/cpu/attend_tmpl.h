@@ -111,12 +111,13 @@ INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
  * Pages lie anywhere, so that the processor cannot know which row comes after this block. Asking
  * for it a block ahead pays where the cache exceeds the processor's: 32 x 128 q8_0 at 2048
  * positions 2.72 -> 1.45 ms (AVX-512), 3.01 -> 2.07 ms (AVX2); where it fits, -4 to +5 %. Medians
- * of 7 alternating runs on one Zen 4 core of a busy machine.
+ * of 7 alternating runs on one Zen 4 core of a busy machine. To L2: two blocks fill an L1 cache, so
+ * that 32 x 128 f16 on two cores goes from 33 to 45 GB/s.
  */
 INLINE void prefetch(const uint8_t *row, int32_t n_bytes)
 {
     for (int32_t i = 0; i < n_bytes; i += 64)
-        __builtin_prefetch(row + i);
+        __builtin_prefetch(row + i, 0, 2);
 }
 
 /* ---- Few rows -------------------------------------------------------------------------------- */
