@@ -86,10 +86,13 @@ def main():
         if kind in SPARSE:  # a tensor comes in several calls
             if not hasattr(rng, "blob"):
                 rng.blob, rng.rest = iter(sparse_blob(kind, *std)), b""
-            while len(rng.rest) < count:
-                rng.rest += next(rng.blob)
-            piece, rng.rest = rng.rest[:count], rng.rest[count:]
-            return piece
+            pieces, size = [rng.rest], len(rng.rest)
+            while size < count:
+                pieces.append(next(rng.blob))
+                size += len(pieces[-1])
+            whole = b"".join(pieces)
+            rng.rest = whole[count:]
+            return whole[:count]
         size = OWN[kind][2]
         raw = bytearray(rng.randbytes(count // 128 * size))
         raw[0::size] = bytes([scale_of(kind, std)]) * (count // 128)
