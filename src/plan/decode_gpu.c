@@ -141,7 +141,7 @@ struct gpu_decode {
     cuda_queue *queue;
     gpu_batch batch; /* where the page tables are */
     decode_form form;
-    cuda_kernel *product, *product_shared, *attend, *begin;
+    cuda_kernel *product, *attend, *begin; /* product: the form that suits the layers */
     int32_t head_dim, n_kv_heads;
     uint32_t attend_bytes;
     bool shares;              /* processors: see launch_product */
@@ -223,7 +223,7 @@ uint64_t gpu_decode_bytes(const plan *p, const gpu *g)
     return bytes;
 }
 
-static void share_processors(gpu_decode *d);
+static const char *choose_product(gpu_decode *d);
 
 static lace_status prepare(gpu_decode *d, lace_error *err)
 {
@@ -233,19 +233,16 @@ static lace_status prepare(gpu_decode *d, lace_error *err)
     d->n_kv_heads = kv->n_heads;
     snprintf(name, sizeof name, "decode_attend_%d", d->head_dim);
     TRY(gpu_find(d->g, name, &d->attend, err));
-    TRY(gpu_find(d->g, "decode_product_kernel", &d->product, err));
-    TRY(gpu_find(d->g, "decode_product_shared", &d->product_shared, err));
     TRY(gpu_find(d->g, "decode_begin_kernel", &d->begin, err));
     d->attend_bytes =
         (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * d->head_dim + 16));
-    TRY(cuda_kernel_allow(d->product, (uint32_t)d->g->info.max_shared_bytes, false, err));
-    TRY(cuda_kernel_allow(d->product_shared, (uint32_t)d->g->info.max_shared_bytes, false, err));
     TRY(cuda_kernel_allow(d->attend, d->attend_bytes, true, err));
     TRY(cuda_kernel_allow(d->begin, 0, false, err));
     d->memory_bytes = lay_out(d);
     TRY(cuda_alloc(d->g->device, d->memory_bytes, (void **)&d->memory, err));
     lay_out(d);
-    share_processors(d);
+    TRY(gpu_find(d->g, choose_product(d), &d->product, err));
+    TRY(cuda_kernel_allow(d->product, (uint32_t)d->g->info.max_shared_bytes, false, err));
     TRY(cuda_fill(d->queue, d->memory, 0, d->memory_bytes, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->state_host, (void **)&d->state_host, NULL, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->rule_host, (void **)&d->rule_host, NULL, err));
@@ -364,7 +361,7 @@ enum {
     ALONE_BYTES = 116 * 1024,
     ALONE_RING = 100 * 1024,
     SHARED_RING = 64 * 1024, /* at least */
-    SHARED_LAYER = 64 * 1024 * 1024
+    LARGE_LAYER = 64 * 1024 * 1024
 };
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -426,8 +423,9 @@ static uint64_t matrix_bytes(const step *s)
     return n;
 }
 
-/* Whether processors are shared: if layers are small, and not so small that many are empty. */
-static void share_processors(gpu_decode *d)
+/* The kernel for products. Processors are shared if layers are small, and not so small that many
+ * are empty. */
+static const char *choose_product(gpu_decode *d)
 {
     const layer_steps *first = &d->form.layers[0];
     uint64_t layer = matrix_bytes(first->qkv) + matrix_bytes(first->o) + matrix_bytes(first->glu) +
@@ -439,8 +437,11 @@ static void share_processors(gpu_decode *d)
         d->residual_shared = larger(d->residual_shared, larger(o, down));
     }
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
-    d->shares = layer < SHARED_LAYER && 4 * units >= 3 * d->g->info.n_processors &&
+    d->shares = layer < LARGE_LAYER && 4 * units >= 3 * d->g->info.n_processors &&
                 d->residual_shared + 1024 < (uint32_t)d->g->info.max_shared_bytes;
+    return d->shares              ? "decode_product_shared"
+           : layer >= LARGE_LAYER ? "decode_product_large"
+                                  : "decode_product_kernel";
 }
 
 static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *err)
@@ -466,7 +467,7 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
     /* Blocks without work keep places, or two of the next product would meet there. */
     if (d->shares && p->mode == DECODE_RESIDUAL)
         n_blocks = d->g->info.n_processors;
-    cuda_launch l = {.kernel = d->shares ? d->product_shared : d->product,
+    cuda_launch l = {.kernel = d->product,
                      .grid = {(uint32_t)n_blocks},
                      .block = {DECODE_THREADS},
                      .shared_bytes = shared,

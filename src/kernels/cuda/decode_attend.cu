@@ -41,25 +41,26 @@ __device__ __forceinline__ uint32_t pack_rest(float a, float b, uint32_t high)
  * high halves, rows 8..15 the rest, so scores have the precision of floats; the same for the
  * probabilities. Partial results are pushed to the block that adds them up.
  */
-template <int DIM> __device__ __forceinline__ void attend_token(const decode_attention &p)
+template <int DIM> __device__ __forceinline__ void attend_token(const decode_attention &parameters)
 {
     namespace cg = cooperative_groups;
     constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8, WARPS = DECODE_ATTEND_WARPS;
     constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
     extern __shared__ __align__(128) uint8_t page_memory[];
     __shared__ __align__(16) float raw[MOST + 2][DIM]; /* q of the heads, then k and v */
-    __shared__ __align__(16) float turns[DIM];         /* cos, sin */
     __shared__ __align__(16) __half q_high[MOST][DIM + 8], q_low[MOST][DIM + 8];
     __shared__ __align__(16) __half new_rows[2][DIM];
     __shared__ float warp_most[WARPS][MOST], warp_sums[WARPS][MOST];
     __shared__ float all_most[DECODE_MAX_CLUSTER][MOST], all_sums[DECODE_MAX_CLUSTER][MOST];
     __shared__ __align__(16) float all_parts[MOST * DIM + 16 * DECODE_MAX_CLUSTER];
+    __shared__ __align__(16) decode_attention p;
     cg::cluster_group cluster = cg::this_cluster();
     const int n_blocks = cluster.num_blocks(), rank = cluster.block_rank();
     const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     const int r = lane >> 2, c = lane & 3;
     let_next_begin();
-    touch_parameters(p);
+    copy_parameters(&p, parameters, THREADS);
+    __syncthreads();
 
     const gpu_cache &kv = p.cache;
     const int group = p.n_heads / kv.n_heads;
@@ -95,24 +96,42 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     int piece = first_piece + rank * WARPS + warp;
     fetch_both(piece, 0);
     fetch_both(piece + stride, 1);
-    /* The first kernel of a token made the angles, long ago. */
-    for (int i = tid; p.angles && i < p.n_dims; i += THREADS)
-        turns[i] = __ldcg(p.angles + i);
     for (int i = group * (DIM + 8) + tid; i < MOST * (DIM + 8); i += THREADS)
         (&q_high[0][0])[i] = (&q_low[0][0])[i] = __float2half_rn(0.0f);
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-    __syncthreads(); /* for `turns`: nobody waits for it behind the wait */
+
+    /* A thread turns pairs of values. Whatever it needs for that is there before it waits: which they
+     * are, their angles (the first kernel of a token made them, long ago), where they go. */
+    constexpr int PAIRS = DIM / 2, MANY = ((MOST + 2) * PAIRS + THREADS - 1) / THREADS;
+    const int owner = (last_piece - first_piece) % stride;
+    const bool owns = owner / WARPS == rank; /* the new key and value */
+    const int n_vectors = group + (owns ? 2 : 0), n_turned = p.angles ? p.n_dims / 2 : 0;
+    const bool norms = p.q_norm || p.k_norm;
+    const float *sources[MANY];
+    float2 pairs[MANY], turns[MANY];
+    int d0[MANY], d1[MANY];
+    auto source_of = [&](int n) {
+        return n < group    ? p.q + (head * group + n) * DIM
+               : n == group ? p.k + head * DIM
+                            : p.v + head * DIM;
+    };
+#pragma unroll
+    for (int m = 0; m < MANY; m++) {
+        int i = tid + m * THREADS, n = i / PAIRS, pair = i - n * PAIRS;
+        bool is_turned = pair < n_turned;
+        d0[m] = is_turned && p.is_neox ? pair : 2 * pair;
+        d1[m] = is_turned && p.is_neox ? pair + n_turned : 2 * pair + 1;
+        sources[m] = source_of(n);
+        turns[m] = is_turned && n <= group ? __ldcg((const float2 *)p.angles + pair)
+                                           : make_float2(1, 0);
+    }
+    uint8_t *new_row = kv.data + (uint64_t)table[position / PAGE] * kv.page_bytes +
+                       (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
 
     wait_for_last();
-    const int owner = (last_piece - first_piece) % stride;
-    const bool owns = owner / WARPS == rank;
-    const int n_vectors = group + (owns ? 2 : 0);
-    const bool norms = p.q_norm || p.k_norm;
     if (norms) { /* heads are normed first, a warp for each */
         for (int n = warp; n < n_vectors; n += WARPS) {
-            const float *from = n < group    ? p.q + (head * group + n) * DIM
-                                : n == group ? p.k + head * DIM
-                                             : p.v + head * DIM;
+            const float *from = source_of(n);
             const float *norm = n < group ? p.q_norm : n == group ? p.k_norm : nullptr;
             float x[(DIM + 31) / 32], sum = 0;
 #pragma unroll
@@ -128,52 +147,33 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
         }
         __syncthreads();
     }
-    /* A thread turns pairs: all of its loads first. The new key and value go into the cache. */
-    constexpr int PAIRS = DIM / 2, MANY = ((MOST + 2) * PAIRS + THREADS - 1) / THREADS;
-    float2 pairs[MANY];
-    const int n_turned = p.angles ? p.n_dims / 2 : 0;
-    auto place = [&](int pair, int &d0, int &d1) {
-        bool turns_it = pair < n_turned;
-        d0 = turns_it && p.is_neox ? pair : 2 * pair;
-        d1 = turns_it && p.is_neox ? pair + n_turned : 2 * pair + 1;
-    };
 #pragma unroll
     for (int m = 0; m < MANY; m++) {
-        int i = tid + m * THREADS, n = i / PAIRS, d0, d1;
-        place(i - n * PAIRS, d0, d1);
+        int n = (tid + m * THREADS) / PAIRS;
         pairs[m] = make_float2(0, 0);
-        if (n < n_vectors) {
-            const float *from = n < group    ? p.q + (head * group + n) * DIM
-                                : n == group ? p.k + head * DIM
-                                             : p.v + head * DIM;
-            pairs[m] = norms ? make_float2(raw[n][d0], raw[n][d1])
-                             : make_float2(__ldcg(from + d0), __ldcg(from + d1));
-        }
+        if (n < n_vectors)
+            pairs[m] = norms ? make_float2(raw[n][d0[m]], raw[n][d1[m]])
+                             : make_float2(__ldcg(sources[m] + d0[m]), __ldcg(sources[m] + d1[m]));
     }
 #pragma unroll
     for (int m = 0; m < MANY; m++) {
-        int i = tid + m * THREADS, n = i / PAIRS, pair = i - n * PAIRS, d0, d1;
-        place(pair, d0, d1);
-        float2 v = pairs[m];
-        if (pair < n_turned && n <= group) {
-            float cosine = turns[2 * pair], sine = turns[2 * pair + 1];
-            v = make_float2(v.x * cosine - v.y * sine, v.x * sine + v.y * cosine);
-        }
+        int n = (tid + m * THREADS) / PAIRS;
+        float2 v = pairs[m], turn = turns[m];
+        if (n <= group)
+            v = make_float2(v.x * turn.x - v.y * turn.y, v.x * turn.y + v.y * turn.x);
         if (n < group) {
             v.x *= p.scale;
             v.y *= p.scale;
             __half h0 = __float2half_rn(v.x), h1 = __float2half_rn(v.y);
-            q_high[n][d0] = h0;
-            q_high[n][d1] = h1;
-            q_low[n][d0] = __float2half_rn(v.x - __half2float(h0));
-            q_low[n][d1] = __float2half_rn(v.y - __half2float(h1));
-        } else if (n < n_vectors) {
+            q_high[n][d0[m]] = h0;
+            q_high[n][d1[m]] = h1;
+            q_low[n][d0[m]] = __float2half_rn(v.x - __half2float(h0));
+            q_low[n][d1[m]] = __float2half_rn(v.y - __half2float(h1));
+        } else if (n < n_vectors) { /* also into the cache */
             int is_value = n - group;
-            __half *to = (__half *)(kv.data + (uint64_t)table[position / PAGE] * kv.page_bytes +
-                                    (is_value ? kv.v_offset : kv.k_offset) +
-                                    (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM));
-            new_rows[is_value][d0] = to[d0] = __float2half_rn(v.x);
-            new_rows[is_value][d1] = to[d1] = __float2half_rn(v.y);
+            __half *to = (__half *)(new_row + (is_value ? kv.v_offset : kv.k_offset));
+            new_rows[is_value][d0[m]] = to[d0[m]] = __float2half_rn(v.x);
+            new_rows[is_value][d1[m]] = to[d1[m]] = __float2half_rn(v.y);
         }
     }
     __syncthreads();
@@ -325,14 +325,15 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
                 l += e * all_sums[b][h];
                 v += e * all_parts[b * share + k];
             }
-            v /= l;
+            v = __fdividef(v, l);
         }
         vector_put(p.next, v, head * n_values + i, is_in);
     }
 }
 
+/* At most 128 registers, so that a block fits beside one of a product. */
 #define ATTEND(dim)                                                                                \
-    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 1)                      \
+    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 4)                      \
         decode_attend_##dim(const __grid_constant__ decode_attention p)                            \
     {                                                                                              \
         attend_token<dim>(p);                                                                      \

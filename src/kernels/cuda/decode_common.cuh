@@ -47,6 +47,19 @@ template <class P> __device__ __forceinline__ void touch_parameters(const P &p)
     asm volatile("" ::"r"(words[sizeof p / 4 - 1]));
 }
 
+/*
+ * The same as a copy, for code that reads parameters by chance: they come at once, as any memory would.
+ */
+template <class P>
+__device__ __forceinline__ void copy_parameters(P *to, const P &p, int n_threads)
+{
+    static_assert(sizeof p % 8 == 0, "whole words");
+    const uint2 *from = (const uint2 *)&p;
+    asm volatile("" : "+l"(from));
+    for (int i = threadIdx.x; i < (int)(sizeof p / 8); i += n_threads)
+        ((uint2 *)to)[i] = from[i];
+}
+
 __device__ __forceinline__ uint32_t shared_address(const void *p)
 {
     return (uint32_t)__cvta_generic_to_shared(p);

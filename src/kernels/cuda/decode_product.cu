@@ -31,8 +31,12 @@ __device__ __forceinline__ int vector_bytes(const decode_vector &v)
  * Tile t is multiplied by warp t % DECODE_WARPS. The places of the ring are dealt out in the same
  * way, so some warps may have one more than others: the ring fills what memory there is. A warp
  * fills a place again when it has multiplied what was there.
+ *
+ * IS_LARGE: before the input is there, only the first tile of each warp is asked for. Whatever else a
+ * processor asks for then waits behind its ring: with all of it, the input of a large product comes
+ * a microsecond later. Where a product is small, all of its weights come early instead.
  */
-template <int KIND>
+template <int KIND, bool IS_LARGE>
 __device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
                                               uint8_t *shared, int u0, int n_slots, float *slots,
                                               uint8_t *x_shared, float &rms)
@@ -40,6 +44,8 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
     const int n_places = min(p.ring_bytes / STAGE, (int)DECODE_MAX_PLACES);
+    constexpr bool IS_LATE = IS_LARGE && !tile_is_rotated_kind<KIND>(); /* turning takes longer */
+    const int n_early = IS_LATE ? min(n_places, (int)DECODE_WARPS) : n_places;
     const int n_tiles = part.n_tiles, n_all = n_slots * n_tiles;
     /* How far it is from a tile to the one that takes its place. */
     const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
@@ -65,7 +71,7 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
             barrier_init(barriers + 8 * i);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        for (int t = warp; t < n_all && t < n_places; t += DECODE_WARPS)
+        for (int t = warp; t < n_all && t < n_early; t += DECODE_WARPS)
             fill(t, t);
     }
     for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
@@ -89,6 +95,9 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         copy_16(shared_address(shared + DECODE_BEFORE_AT) + 16 * tid,
                 p.residual + TILE_ROWS * u0 + 4 * tid, true);
     copies_commit();
+    if (IS_LATE && lane == 0)
+        for (int t = n_early + warp; t < n_all && t < n_places; t += DECODE_WARPS)
+            fill(t, t);
     copies_wait<0>();
     __syncthreads();
 
@@ -103,10 +112,13 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         barrier_wait(barriers + 8 * place, parity);
         tile_frag<KIND> f;
         tile_load<KIND, false>(f, ring + place * STAGE + skew_of(t), lane);
-        if constexpr (tile_is_rotated_kind<KIND>())
+        if constexpr (tile_is_rotated_kind<KIND>()) {
             tile_multiply_rotated<KIND>(y0, y1, f, x, across, lane);
-        else
-            tile_multiply<KIND>(y0, y1, f, x, across, lane);
+        } else {
+            act_frag<KIND> a;
+            act_load<KIND>(a, x, across, lane);
+            tile_multiply<KIND>(y0, y1, f, a, lane);
+        }
         __syncwarp(); /* everyone has read the place */
         if (lane == 0 && t + ahead < n_all)
             fill(place, t + ahead);
@@ -190,7 +202,7 @@ __device__ __forceinline__ void keep_best(float value, int row, decode_best *out
     }
 }
 
-__device__ __forceinline__ void product(const decode_product &p)
+template <bool IS_LARGE> __device__ __forceinline__ void product(const decode_product &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     if (!p.triggers_late)
@@ -224,7 +236,8 @@ __device__ __forceinline__ void product(const decode_product &p)
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
         if constexpr (TILE_##id != TILE_F32) {                                                     \
-            product_tiles<TILE_##id>(p, part, shared, u0, n_slots, slots, x_shared, rms);          \
+            product_tiles<TILE_##id, IS_LARGE>(p, part, shared, u0, n_slots, slots, x_shared,      \
+                                               rms);                                               \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -281,14 +294,20 @@ __device__ __forceinline__ void product(const decode_product &p)
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     decode_product_kernel(const __grid_constant__ decode_product p)
 {
-    product(p);
+    product<false>(p);
 }
 
-/* The same for two blocks on a processor, of products that follow each other. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+    decode_product_large(const __grid_constant__ decode_product p)
+{
+    product<true>(p);
+}
+
+/* For two blocks on a processor, of products that follow each other. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_shared(const __grid_constant__ decode_product p)
 {
-    product(p);
+    product<false>(p);
 }
 
 #endif

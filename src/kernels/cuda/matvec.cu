@@ -47,7 +47,9 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
         for (int t = warp; t < n_tiles; t += WARPS) {
             tile_frag<KIND> f;
             tile_load<KIND, true>(f, row + (uint64_t)t * tile_info<KIND>::bytes, lane);
-            tile_multiply<KIND>(y0, y1, f, view, t, lane);
+            act_frag<KIND> a;
+            act_load<KIND>(a, view, t, lane);
+            tile_multiply<KIND>(y0, y1, f, a, lane);
         }
         y0 = tile_reduce(y0);
         y1 = tile_reduce(y1);

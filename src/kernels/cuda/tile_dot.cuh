@@ -50,7 +50,7 @@ template <int KIND> __host__ __device__ constexpr bool tile_is_signed() /* bytes
     return tile_has_bytes<KIND>() || tile_is_own<KIND>() || KIND == TILE_NL4 || KIND == TILE_FP4 ||
            KIND == TILE_IQ4_XS;
 }
-/* High nibbles stay where they are, 16 times too large, and the scale makes up for it. */
+/* Nibbles stay where they are (tile_multiply). */
 template <int KIND> __host__ __device__ constexpr bool tile_keeps_high()
 {
     return KIND == TILE_Q4_0 || KIND == TILE_Q4_1 || KIND == TILE_Q4_K;
@@ -85,6 +85,13 @@ __device__ __forceinline__ act_view act_view_of(const uint8_t *row, int k, int v
     x.scales = (const float2 *)(row + 2 * k * value_bytes);
     return x;
 }
+
+/* Those that meet a tile, in registers: what this lane gives to the mma, and its groups' scales. */
+template <int KIND> struct act_frag {
+    static constexpr int n = tile_is_half<KIND>() ? 1 : 4;
+    uint2 b[n];
+    float scale[n], sum[n];
+};
 
 __device__ __forceinline__ float2 half2_to_float2(uint32_t v)
 {
@@ -260,17 +267,19 @@ __device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i
     }
     uint32_t w = (&f.q[j % tile_words<KIND>()].x)[i];
     if (tile_keeps_high<KIND>()) {
-        even = w & low;
-        odd = w & ~low;
+        even = w;
+        odd = ~w & ~low;
     } else if (KIND == TILE_Q5_K) {
         uint32_t h = (&f.q[4 % tile_words<KIND>()].x)[i] >> (2 * j);
         even = (w & low) | ((h & 0x01010101) << 4);
         odd = ((w >> 4) & low) | ((h & 0x02020202) << 3);
     } else if (KIND == TILE_Q6_K) {
         const uint4 &q = f.q[(4 + j / 2) % tile_words<KIND>()];
-        uint32_t h0 = (&q.x)[2 * j % 4], h1 = (&q.x)[(2 * j + 1) % 4];
-        even = (w & low) | (((h0 >> (2 * i)) & 0x03030303) << 4);
-        odd = ((w >> 4) & low) | (((h1 >> (2 * i)) & 0x03030303) << 4);
+        uint32_t h0 = (&q.x)[2 * j % 4], h1 = (&q.x)[(2 * j + 1) % 4], high = 0x30303030;
+        h0 = i < 2 ? h0 << (4 - 2 * i) : h0 >> (2 * i - 4);
+        h1 = i < 2 ? h1 << (4 - 2 * i) : h1 >> (2 * i - 4);
+        even = (w & low) | (h0 & high);
+        odd = ((w >> 4) & low) | (h1 & high);
     } else {
         uint2 v = tile_look_up(w, tile_table<KIND>());
         even = v.x;
@@ -280,17 +289,46 @@ __device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* The 6-bit scales and mins of a row: 48 bits, as floats. */
-__device__ __forceinline__ void tile_unpack_k(uint32_t w, uint32_t more, float (&s)[4],
+/*
+ * Conversions are slow, and logic has half the rate of arithmetic. So integers become floats as bits of
+ * a float that is large enough, which are then subtracted: 6 bits, K bits from the right, less `less`.
+ */
+template <int K> __device__ __forceinline__ float six_bits(uint32_t w, float less)
+{
+    static_assert(K <= 17, "within the fraction");
+    float v = __uint_as_float((w & 63u << K) | 0x4b000000);
+    return __fmaf_rn(v, 1.0f / (float)(1 << K), -(float)(1 << (23 - K)) - less);
+}
+
+/* The 6-bit scales and mins of a row, 48 bits of which `more` has the last 16. */
+__device__ __forceinline__ void tile_unpack_k(uint32_t w, uint32_t more, float less, float (&s)[4],
                                               float (&m)[4])
 {
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-        s[j] = (float)((w >> (6 * j)) & 63);
-    m[0] = (float)((w >> 24) & 63);
-    m[1] = (float)((w >> 30) | ((more & 15) << 2));
-    m[2] = (float)((more >> 4) & 63);
-    m[3] = (float)((more >> 10) & 63);
+    uint32_t u = __funnelshift_r(w, more, 18);
+    s[0] = six_bits<0>(w, less);
+    s[1] = six_bits<6>(w, less);
+    s[2] = six_bits<12>(w, less);
+    s[3] = six_bits<0>(u, less);
+    m[0] = six_bits<6>(u, 0);
+    m[1] = six_bits<12>(u, 0);
+    m[2] = six_bits<4>(more, 0);
+    m[3] = six_bits<10>(more, 0);
+}
+
+/* Sums of mma begin with this, 1.5 * 2^23 as a float: their bits are those of MMA_BEGIN plus the sum. */
+enum { MMA_BEGIN = 0x4b400000 };
+
+/* 256 high + low; no sum is larger than 2^22, and both steps before the last are exact. */
+__device__ __forceinline__ float mma_value(int high, int low)
+{
+    const float begin = 12582912.0f;
+    return __fadd_rn(__fmaf_rn(__int_as_float(high), 256.0f, -257.0f * begin), __int_as_float(low));
+}
+
+/* Byte j of four signed ones. */
+__device__ __forceinline__ float signed_byte(uint32_t flipped, int j)
+{
+    return __uint_as_float(__byte_perm(flipped, 0x4b000000, 0x7440 | j)) - (8388608.0f + 128.0f);
 }
 
 /* Scales of lace's own types: of the first and of the second 128 columns. */
@@ -313,19 +351,48 @@ __device__ __forceinline__ void mma_sparse(int (&d)[4], uint32_t a0, uint32_t a1
                    "r"(places));
 }
 
+/* The activations for tile number t. */
+template <int KIND>
+__device__ __forceinline__ void act_load(act_frag<KIND> &a, const act_view &x, int t, int lane)
+{
+    const int r = lane >> 2, c = lane & 3;
+    const uint8_t *plane = r & 1 ? x.low : x.high;
+    if constexpr (tile_is_half<KIND>()) {
+        a.b[0] = *(const uint2 *)(plane + 2 * (64 * t + 16 * (r >> 1) + 4 * c));
+        a.scale[0] = x.scales[4 * t + c].x;
+    } else {
+        /* Half of the lanes have the 16 values that the column is for; the others give zeros. */
+        const uint32_t feeds = ((r >> 1) & 1) == c >> 1 ? ~0u : 0u;
+        const float factor = tile_keeps_high<KIND>() && c >= 2 ? -0.0625f : 1.0f;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 d = x.scales[16 * t + 4 * j + c];
+            a.scale[j] = factor * d.x;
+            a.sum[j] = d.y;
+            if (KIND == TILE_N24) {
+                a.b[j].x = *(const uint32_t *)(plane + 256 * t + 64 * j + 16 * (r >> 1) + 4 * c);
+                a.b[j].y = 0;
+            } else {
+                a.b[j] = *(const uint2 *)(plane + 256 * t + 64 * j + 32 * (r >> 2) + 8 * c);
+                a.b[j].x &= feeds;
+                a.b[j].y &= feeds;
+            }
+        }
+    }
+}
+
 /*
  * Products of the groups 4j + c, as tile_multiply has them: of 64 columns, column 2 g + plane of the
  * other factor has one plane of the 16 that are group g, and zeros.
  */
 __device__ __forceinline__ void tile_multiply_n24(float (&v0)[4], float (&v1)[4],
-                                                  const tile_frag<TILE_N24> &f, const act_view &x,
-                                                  int t, int lane)
+                                                  const tile_frag<TILE_N24> &f,
+                                                  const act_frag<TILE_N24> &x, int lane)
 {
-    const int r = lane >> 2, c = lane & 3, group = r >> 1;
-    const uint8_t *plane = (r & 1 ? x.low : x.high) + 256 * t + 16 * group + 4 * c;
+    const int group = lane >> 3;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        uint32_t b = *(const uint32_t *)(plane + 64 * j);
+        uint32_t b = x.b[j].x;
         const uint32_t w[2] = {(&f.q[j / 2].x)[2 * (j % 2)], (&f.q[j / 2].x)[2 * (j % 2) + 1]};
         const uint32_t b0 = group == 0 ? b : 0, b1 = group == 1 ? b : 0, b2 = group == 2 ? b : 0,
                        b3 = group == 3 ? b : 0, places = (&f.q[2].x)[j];
@@ -340,52 +407,54 @@ __device__ __forceinline__ void tile_multiply_n24(float (&v0)[4], float (&v1)[4]
 #pragma unroll
         for (int i = 0; i < 4; i++)
             acc[i] -= less[i];
-        float d = x.scales[16 * t + 4 * j + c].x;
-        v0[j] = d * (float)(256 * acc[0] + acc[1]);
-        v1[j] = d * (float)(256 * acc[2] + acc[3]);
+        v0[j] = x.scale[j] * (float)(256 * acc[0] + acc[1]);
+        v1[j] = x.scale[j] * (float)(256 * acc[2] + acc[3]);
     }
 }
 
 /*
- * y0 and y1 (rows r and r + 8) += this lane's part of the tile number t times the activations. The
- * four lanes of a row are added up by tile_reduce when all tiles are done.
+ * y0 and y1 (rows r and r + 8) += this lane's part of a tile times its activations. The four lanes
+ * of a row are added up by tile_reduce when all tiles are done.
  */
 template <int KIND>
 __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_frag<KIND> &f,
-                                              const act_view &x, int t, int lane)
+                                              const act_frag<KIND> &x, int lane)
 {
     const int r = lane >> 2, c = lane & 3;
     if constexpr (tile_is_half<KIND>()) {
-        const uint8_t *plane = r & 1 ? x.low : x.high;
-        uint2 b = *(const uint2 *)(plane + 2 * (64 * t + 16 * (r >> 1) + 4 * c));
         float acc[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            uint32_t b0 = r >> 1 == j ? b.x : 0, b1 = r >> 1 == j ? b.y : 0;
+            uint32_t b0 = r >> 1 == j ? x.b[0].x : 0, b1 = r >> 1 == j ? x.b[0].y : 0;
             if (KIND == TILE_F16)
                 mma_f16(acc, f.q[j].x, f.q[j].y, f.q[j].z, f.q[j].w, b0, b1);
             else
                 mma_bf16(acc, f.q[j].x, f.q[j].y, f.q[j].z, f.q[j].w, b0, b1);
         }
-        float d = x.scales[4 * t + c].x;
-        y0 += d * (acc[0] + acc[1]);
-        y1 += d * (acc[2] + acc[3]);
+        y0 += x.scale[0] * (acc[0] + acc[1]);
+        y1 += x.scale[0] * (acc[2] + acc[3]);
     } else if constexpr (KIND == TILE_N24) {
         float v0[4], v1[4];
-        tile_multiply_n24(v0, v1, f, x, t, lane);
+        tile_multiply_n24(v0, v1, f, x, lane);
         float2 d0 = tile_own_scales(f.s0.x), d1 = tile_own_scales(f.s0.y);
         y0 += d0.x * (v0[0] + v0[1]) + d0.y * (v0[2] + v0[3]);
         y1 += d1.x * (v1[0] + v1[1]) + d1.y * (v1[2] + v1[3]);
     } else {
-        const bool feeds = ((r >> 1) & 1) == c >> 1;
-        const uint32_t even = feeds && r < 4 ? ~0u : 0u, odd = feeds && r >= 4 ? ~0u : 0u;
-        const uint8_t *plane = (r & 1 ? x.low : x.high) + 256 * t + 32 * (r >> 2) + 8 * c;
-        float v0[4], v1[4], sums[4];
-        /* Odd sub-blocks are 16 times too large where high nibbles stayed in place. */
-        const float shrink = tile_keeps_high<KIND>() && c >= 2 ? 0.0625f : 1.0f;
+        /*
+         * Columns 0..3 are for even sub-blocks, 4..7 for odd ones. Where nibbles keep their places,
+         * even ones meet the whole bytes and then those with the low nibbles gone and the high ones
+         * inverted: low + 16 high + (240 - 16 high). Odd ones meet the latter alone. So one of two
+         * operands is as it lies in memory, and the rest is made up for here: low * x = sum - 240 x,
+         * high * x = 15 x - sum / 16.
+         */
+        const uint32_t even = r < 4 ? ~0u : 0u, odd = tile_keeps_high<KIND>() ? ~0u : ~even;
+        const float more = tile_keeps_high<KIND>() ? (c >= 2 ? 15.0f : -240.0f) : 0.0f;
+        const float offset = KIND == TILE_Q4_0 ? more - 8.0f : KIND == TILE_Q6_K ? -32.0f : more;
+        constexpr bool has_offset = tile_keeps_high<KIND>() || KIND == TILE_Q6_K;
+        float v0[4], v1[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            uint2 b = *(const uint2 *)(plane + 64 * j);
+            uint2 b = x.b[j];
             uint32_t a[4], o[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
@@ -394,7 +463,7 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
                 else
                     tile_word<KIND>(f, j, i, a[i], o[i]);
             }
-            int acc[4] = {0, 0, 0, 0};
+            int acc[4] = {MMA_BEGIN, MMA_BEGIN, MMA_BEGIN, MMA_BEGIN};
             if constexpr (KIND == TILE_M4) { /* what is below zero is added up apart */
                 int less[4] = {0, 0, 0, 0};
                 mma_s8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
@@ -414,10 +483,9 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
                 mma_u8(acc, a[0], a[1], a[2], a[3], b.x & even, b.y & even);
                 mma_u8(acc, o[0], o[1], o[2], o[3], b.x & odd, b.y & odd);
             }
-            float2 d = x.scales[16 * t + 4 * j + c];
-            v0[j] = d.x * shrink * (float)(256 * acc[0] + acc[1]);
-            v1[j] = d.x * shrink * (float)(256 * acc[2] + acc[3]);
-            sums[j] = d.y;
+            float rest = has_offset ? offset * x.sum[j] : 0.0f;
+            v0[j] = x.scale[j] * mma_value(acc[0], acc[1]) + rest;
+            v1[j] = x.scale[j] * mma_value(acc[2], acc[3]) + rest;
         }
         if constexpr (tile_is_own<KIND>()) {
             float2 d0 = tile_own_scales(f.s0.x), d1 = tile_own_scales(f.s0.y);
@@ -428,24 +496,24 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
             float p0 = 0, p1 = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p0 += (float)(int8_t)(f.s0.x >> (8 * j)) * (v0[j] - 32.0f * sums[j]);
-                p1 += (float)(int8_t)(f.s0.y >> (8 * j)) * (v1[j] - 32.0f * sums[j]);
+                p0 += signed_byte(f.s0.x ^ 0x80808080, j) * v0[j];
+                p1 += signed_byte(f.s0.y ^ 0x80808080, j) * v1[j];
             }
             y0 += d.x * p0;
             y1 += d.y * p1;
         } else if constexpr (tile_has_k_scales<KIND>()) {
             float2 d0 = half2_to_float2(f.s0.x), d1 = half2_to_float2(f.s0.y);
             float s0[4], m0[4], s1[4], m1[4], p0 = 0, p1 = 0, q0 = 0, q1 = 0;
-            tile_unpack_k(f.m0.x, f.m0.y, s0, m0);
-            tile_unpack_k(__funnelshift_r(f.m0.y, f.m1.x, 16), f.m1.x >> 16, s1, m1);
+            const float less = KIND == TILE_IQ4_XS ? 32.0f : 0.0f;
+            tile_unpack_k(f.m0.x, f.m0.y, less, s0, m0);
+            tile_unpack_k(__funnelshift_r(f.m0.y, f.m1.x, 16), f.m1.x >> 16, less, s1, m1);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const float less = KIND == TILE_IQ4_XS ? 32.0f : 0.0f;
-                p0 += (s0[j] - less) * v0[j];
-                p1 += (s1[j] - less) * v1[j];
+                p0 += s0[j] * v0[j];
+                p1 += s1[j] * v1[j];
                 if (KIND != TILE_IQ4_XS) {
-                    q0 += m0[j] * sums[j];
-                    q1 += m1[j] * sums[j];
+                    q0 += m0[j] * x.sum[j];
+                    q1 += m1[j] * x.sum[j];
                 }
             }
             y0 += d0.x * p0 - d0.y * q0;
@@ -453,16 +521,15 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
         } else {
             float2 s[4] = {half2_to_float2(f.s0.x), half2_to_float2(f.s0.y),
                            half2_to_float2(f.s1.x), half2_to_float2(f.s1.y)};
-            const float less = KIND == TILE_Q4_0 ? 8.0f : 0.0f;
-            y0 += s[0].x * (v0[0] - less * sums[0]) + s[0].y * (v0[1] - less * sums[1]) +
-                  s[1].x * (v0[2] - less * sums[2]) + s[1].y * (v0[3] - less * sums[3]);
-            y1 += s[2].x * (v1[0] - less * sums[0]) + s[2].y * (v1[1] - less * sums[1]) +
-                  s[3].x * (v1[2] - less * sums[2]) + s[3].y * (v1[3] - less * sums[3]);
+            y0 += s[0].x * v0[0] + s[0].y * v0[1] + s[1].x * v0[2] + s[1].y * v0[3];
+            y1 += s[2].x * v1[0] + s[2].y * v1[1] + s[3].x * v1[2] + s[3].y * v1[3];
             if (tile_has_mins<KIND>()) {
                 float2 m[4] = {half2_to_float2(f.m0.x), half2_to_float2(f.m0.y),
                                half2_to_float2(f.m1.x), half2_to_float2(f.m1.y)};
-                y0 += m[0].x * sums[0] + m[0].y * sums[1] + m[1].x * sums[2] + m[1].y * sums[3];
-                y1 += m[2].x * sums[0] + m[2].y * sums[1] + m[3].x * sums[2] + m[3].y * sums[3];
+                y0 += m[0].x * x.sum[0] + m[0].y * x.sum[1] + m[1].x * x.sum[2] +
+                      m[1].y * x.sum[3];
+                y1 += m[2].x * x.sum[0] + m[2].y * x.sum[1] + m[3].x * x.sum[2] +
+                      m[3].y * x.sum[3];
             }
         }
     }
