@@ -313,6 +313,7 @@ typedef struct expert_choice {
 typedef struct kernel_table {
     cpu_level level;
     kernel_fn ops[OP_COUNT];
+    kernel_fn exact_attend;                   /* ATTEND without rounding of f16 and q8_0 caches */
     glu_row_fn glu_row;                       /* for MATMUL_GLU */
     const matmul_impl *packed[DTYPE_COUNT];   /* the fastest: repacked at load */
     const matmul_impl *in_place[DTYPE_COUNT]; /* from the file's blocks */

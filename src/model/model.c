@@ -24,6 +24,8 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu 
     m->card = card;
     arena_init(&m->memory, SIZE_MAX / 2);
     kernels_init(&m->kernels, level);
+    if (mode == WEIGHTS_EXACT)
+        m->kernels.ops[OP_ATTEND] = m->kernels.exact_attend;
     if (card)
         kernels_init_cuda(&m->kernels);
 

@@ -14,7 +14,7 @@
         (table)->ops[OP_ROPE] = rope_##level;                                                      \
         (table)->ops[OP_KV_WRITE] = kv_write_##level;                                              \
         (table)->ops[OP_ROPE_KV] = rope_kv_##level;                                                \
-        (table)->ops[OP_ATTEND] = attend_##level;                                                  \
+        (table)->ops[OP_ATTEND] = (table)->exact_attend = attend_##level;                          \
     } while (0)
 
 #if defined(__x86_64__)

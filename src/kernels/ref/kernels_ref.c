@@ -30,6 +30,7 @@ void kernels_init_ref(kernel_table *table)
     SET(ROPE_KV, rope_kv_ref);
     SET(MATMUL_JOIN, matmul_join_step);
 #undef SET
+    table->exact_attend = attend_ref;
     table->glu_row = glu_row_ref;
     table->columns[DTYPE_F16] = &columns_f16_ref;
     table->columns[DTYPE_Q8_0] = &columns_q8_0_ref;
