@@ -276,3 +276,15 @@ void file_writer_abort(file_writer *w)
     mem_free(w->path);
     mem_free(w);
 }
+
+lace_status file_write_whole(const char *path, const void *data, size_t n_bytes, lace_error *err)
+{
+    file_writer *w;
+    TRY(file_writer_create(path, &w, err));
+    lace_status status = file_writer_write(w, data, n_bytes, err);
+    if (status != LACE_OK) {
+        file_writer_abort(w);
+        return status;
+    }
+    return file_writer_commit(w, err);
+}

@@ -27,6 +27,9 @@ lace_status file_writer_write(file_writer *w, const void *data, size_t n_bytes, 
 lace_status file_writer_commit(file_writer *w, lace_error *err);
 void file_writer_abort(file_writer *w);
 
+/* All of it, for what is in memory already. */
+lace_status file_write_whole(const char *path, const void *data, size_t n_bytes, lace_error *err);
+
 /*
  * For tests: let the operating-system call number `index` (from 0) of all writers fail as if the
  * disk were full; a negative index: none. If `is_short`, every write takes half of what it could.

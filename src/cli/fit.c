@@ -384,18 +384,6 @@ static lace_status measure_curve(work *k, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status write_whole(const char *path, const void *data, size_t n_bytes, lace_error *err)
-{
-    file_writer *w;
-    TRY(file_writer_create(path, &w, err));
-    lace_status status = file_writer_write(w, data, n_bytes, err);
-    if (status != LACE_OK) {
-        file_writer_abort(w);
-        return status;
-    }
-    return file_writer_commit(w, err);
-}
-
 static lace_status draw(work *k, lace_error *err)
 {
     buf out;
@@ -403,7 +391,7 @@ static lace_status draw(work *k, lace_error *err)
     const char *slash = strrchr(k->name, '/');
     lace_status status = fit_chart_svg(&out, slash ? slash + 1 : k->name, k->dots, k->n_dots);
     if (status == LACE_OK)
-        status = write_whole(k->a->curve, out.data, out.size, err);
+        status = file_write_whole(k->a->curve, out.data, out.size, err);
     buf_clear(&out);
     if (status == LACE_OK)
         status = fit_chart_text(&out, k->dots, k->n_dots);
@@ -488,7 +476,7 @@ static lace_status do_fit(work *k, buf *made, lace_error *err)
         TRY(meet_speed(k, made, &v, err));
     else
         TRY(meet_loss(k, made, &v, err));
-    TRY(write_whole(a->output, made->data, made->size, err));
+    TRY(file_write_whole(a->output, made->data, made->size, err));
     if (a->curve) {
         add_dot(k, FIT_RESULT, "written", (double)made->size, v.quality.kld.mean, 1e6 / v.us);
         TRY(draw(k, err));

@@ -240,18 +240,6 @@ static lace_status judge_rules(const char *input, const surgery *s, const surger
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-static lace_status write_whole(const char *path, const buf *made, lace_error *err)
-{
-    file_writer *w;
-    TRY(file_writer_create(path, &w, err));
-    lace_status status = file_writer_write(w, made->data, made->size, err);
-    if (status != LACE_OK) {
-        file_writer_abort(w);
-        return status;
-    }
-    return file_writer_commit(w, err);
-}
-
 static lace_status prune(const char *input, const char *path, const surgery *s, const prune_args *a,
                          lace_error *err)
 {
@@ -273,7 +261,7 @@ static lace_status prune(const char *input, const char *path, const surgery *s, 
     if (status == LACE_OK)
         status = judge(input, &made, s, a, err);
     if (status == LACE_OK)
-        status = write_whole(path, &made, err);
+        status = file_write_whole(path, made.data, made.size, err);
     if (status == LACE_OK)
         status = print_result(path, &r, s, err);
     prune_result_deinit(&r);

@@ -133,18 +133,6 @@ static lace_status measure(const char *path, const buf *thresholds, const buf *h
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-static lace_status write_whole(const char *path, const buf *made, lace_error *err)
-{
-    file_writer *w;
-    TRY(file_writer_create(path, &w, err));
-    lace_status status = file_writer_write(w, made->data, made->size, err);
-    if (status != LACE_OK) {
-        file_writer_abort(w);
-        return status;
-    }
-    return file_writer_commit(w, err);
-}
-
 static lace_status run(const char *model_path, const char *path, const buf *source,
                        const buf *held_out, const sparsify_args *a, progress *bar, lace_error *err)
 {
@@ -176,7 +164,7 @@ static lace_status run(const char *model_path, const char *path, const buf *sour
     }
     walk_close(w);
     if (status == LACE_OK)
-        status = write_whole(path, &made, err);
+        status = file_write_whole(path, made.data, made.size, err);
     buf_deinit(&made);
     return status;
 }
