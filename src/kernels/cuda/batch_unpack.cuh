@@ -214,6 +214,22 @@ UNPACK_FN void quants_n24(const uint8_t *t, int lane, int j, __half2 (&q)[16])
     }
 }
 
+/* 2 bits minus 2; those of the odd sub-block times 4. */
+UNPACK_FN void quants_two(const uint8_t *t, int lane, int j, __half2 (&q)[16])
+{
+    uint4 w4 = *(const uint4 *)(t + (j >> 1) * 512 + lane * 16);
+    uint32_t w[4] = {w4.x, w4.y, w4.z, w4.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int to = 4 * (i >> 1) + (i & 1);
+        uint32_t u = w[i] >> 4 * (j & 1), v = w[i] >> (4 * (j & 1) + 8);
+        q[to] = __hsub2(near_1024(u, 0x00030003u), twice(1026));
+        q[to + 2] = __hsub2(near_1024(v, 0x00030003u), twice(1026));
+        q[8 + to] = __hsub2(near_1024(u, 0x000c000cu), twice(1032));
+        q[8 + to + 2] = __hsub2(near_1024(v, 0x000c000cu), twice(1032));
+    }
+}
+
 /* Nibbles with a fifth bit, minus 16. */
 UNPACK_FN void quants_five(const uint8_t *t, int lane, int j, __half2 (&q)[16])
 {
@@ -534,6 +550,41 @@ template <> struct tile<TILE_Q6_K> : tile_base<TILE_BYTES_Q6_K, 256, false> {
             scale[2 + s2] = pick(p, 1);
         }
         scale_quants(q, scale, a);
+    }
+};
+
+template <> struct tile<TILE_Q2_K> : tile_base<TILE_BYTES_Q2_K, 256, false> {
+    uint32_t scales[4], centres[4]; /* of rows r and r + 8, groups of 16 columns 4 j + c */
+    __device__ __forceinline__ void begin(const uint8_t *t, int lane)
+    {
+        uint2 n = *(const uint2 *)(t + 1024 + 8 * lane);
+        uint2 d = *(const uint2 *)(t + 1280 + 8 * (lane >> 2));
+        const float2 first = __half22float2(as_half2(d.x)), second = __half22float2(as_half2(d.y));
+        const float unit = lane & 2 ? 256.0f / 4 : 256.0f; /* groups of odd sub-blocks */
+#pragma unroll
+        for (int j = 0; j < 4; j++) { /* centres as scales_k has them */
+            float s0 = first.x * (float)(n.x >> 8 * j & 15);
+            float s1 = second.x * (float)(n.y >> 8 * j & 15);
+            float c0 = 2 * s0 - first.y * (float)(n.x >> (8 * j + 4) & 15);
+            float c1 = 2 * s1 - second.y * (float)(n.y >> (8 * j + 4) & 15);
+            scales[j] = as_bits(__floats2half2_rn(unit * s0, unit * s1));
+            centres[j] = as_bits(__floats2half2_rn(256.0f * c0, 256.0f * c1));
+        }
+    }
+    __device__ __forceinline__ void step(const uint8_t *t, int lane, int j, uint32_t (&a)[16]) const
+    {
+        __half2 q[16], scale[4], min[4];
+        quants_two(t, lane, j, q);
+#pragma unroll
+        for (int s2 = 0; s2 < 2; s2++) {
+            uint32_t p = __shfl_sync(~0u, scales[j], 2 * s2 + (lane >> 1 & 1), 4);
+            uint32_t m = __shfl_sync(~0u, centres[j], 2 * s2 + (lane >> 1 & 1), 4);
+            scale[s2] = pick(p, 0);
+            scale[2 + s2] = pick(p, 1);
+            min[s2] = pick(m, 0);
+            min[2 + s2] = pick(m, 1);
+        }
+        scale_quants(q, scale, min, a);
     }
 };
 

@@ -100,6 +100,10 @@ __device__ __forceinline__ int block_quant(int type, const uint8_t *block, int i
         const block_iq4_xs *b = (const block_iq4_xs *)block;
         return halved_nibble(b->quants + 16 * (i / 32), i % 32);
     }
+    case DTYPE_Q2_K: {
+        const block_q2_k *b = (const block_q2_k *)block;
+        return (b->quants[32 * (i / 128) + i % 32] >> (2 * (i % 128 / 32))) & 3;
+    }
     case DTYPE_Q6_K: {
         const block_q6_k *b = (const block_q6_k *)block;
         int h = i / 128, m = i % 128;
@@ -153,10 +157,10 @@ __device__ __forceinline__ float block_value(int type, const uint8_t *row, int i
         return e8m0_half(b[0]) * (float)fp4_value(block_quant(type, b, i % 32));
     }
     case DTYPE_Q2_K: {
-        const block_q2_k *b = (const block_q2_k *)(row + (int64_t)(i / 256) * BLOCK_BYTES_Q2_K);
-        int n = i % 256, q = (b->quants[32 * (n / 128) + n % 32] >> (2 * (n % 128 / 32))) & 3;
-        int s = b->scales[n / 16];
-        return load_f16_at(&b->scale) * (float)(s & 15) * (float)q -
+        const uint8_t *p = row + (int64_t)(i / 256) * BLOCK_BYTES_Q2_K;
+        const block_q2_k *b = (const block_q2_k *)p;
+        int s = b->scales[i % 256 / 16];
+        return load_f16_at(&b->scale) * (float)(s & 15) * (float)block_quant(type, p, i % 256) -
                load_f16_at(&b->min) * (float)(s >> 4);
     }
     case DTYPE_Q3_K: {

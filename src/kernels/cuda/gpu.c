@@ -138,6 +138,8 @@ tile_kind tile_kind_of(dtype type)
         return TILE_NL4;
     case DTYPE_MXFP4:
         return TILE_FP4;
+    case DTYPE_Q2_K:
+        return TILE_Q2_K;
     case DTYPE_Q4_K:
         return TILE_Q4_K;
     case DTYPE_Q5_K:

@@ -28,6 +28,10 @@
  *   Q5_K  2816  nibbles, then at 2048 the fifth bits: at 2048 + 16 lane, in word i, bit 8 b + s;
  *               then at 2560 what Q4_K has at 2048
  *   IQ4_XS 2304 as Q4_K with d * (s - 32) * iq4_values[q], no mins
+ *   Q2_K  1344  2 bits each: at 512 (s / 4) + 16 lane, in word i, bits 8 b + 2 (s % 4) and the next;
+ *               at 1024 + 8 lane: bytes [2: row r, r + 8][4 j] of the groups of 16 columns 4j + c,
+ *               scale in the low nibble, min in the high one; at 1280 + 8 r: f16 d(r), dmin(r),
+ *               d(r + 8), dmin(r + 8). A weight is d * s * q - dmin * m
  *   Q6_K  3360  low 4 bits as nibbles; high 2 bits at 2048 + 512 (s / 4) + 16 lane + 4 (s % 4) + b,
  *               bits 2i..2i+1 for word i; at 3072 + 8 lane: int8 scales [2: row r, r + 8][4 j] of
  *               the groups of 16 columns 4j + c; at 3328 + 4 r: f16 d(r), d(r + 8). Also Q3_K
@@ -87,6 +91,7 @@
     X(Q4_1, "q4_1", 2560, 256)                                                                     \
     X(NL4, "nl4", 2304, 256)                                                                       \
     X(FP4, "fp4", 2304, 256)                                                                       \
+    X(Q2_K, "q2_k", 1344, 256)                                                                     \
     X(Q4_K, "q4_k", 2304, 256)                                                                     \
     X(Q5_K, "q5_k", 2816, 256)                                                                     \
     X(IQ4_XS, "iq4_xs", 2304, 256)                                                                 \

@@ -110,7 +110,7 @@ static dtype sent_as(dtype type, dtype kept)
     tile_kind kind = tile_kind_of(kept);
     if (dtype_is_sparse(type))
         return kind == TILE_Q8_0 ? DTYPE_Q8_0 : DTYPE_F16;
-    return kind != TILE_F16 || type == DTYPE_F16 || type == DTYPE_Q2_K ? type : DTYPE_F16;
+    return kind != TILE_F16 || type == DTYPE_F16 ? type : DTYPE_F16;
 }
 
 static const char *pack_kernel(tile_kind kind)
@@ -123,6 +123,8 @@ static const char *pack_kernel(tile_kind kind)
     case TILE_Q5_K:
     case TILE_IQ4_XS:
         return "pack_tiles_k";
+    case TILE_Q2_K:
+        return "pack_tiles_q2_k";
     case TILE_Q6_K:
         return "pack_tiles_q6_k";
     case TILE_S3:

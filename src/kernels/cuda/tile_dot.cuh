@@ -58,6 +58,7 @@ template <int KIND> __host__ __device__ constexpr bool tile_keeps_high()
 template <int KIND> __host__ __device__ constexpr int tile_words() /* 16-byte words of a lane */
 {
     return tile_has_bytes<KIND>() ? 8
+           : KIND == TILE_Q2_K    ? 2
            : KIND == TILE_Q5_K    ? 5
            : KIND == TILE_Q6_K    ? 6
            : KIND == TILE_S3 || KIND == TILE_N24 ? 3
@@ -165,6 +166,9 @@ __device__ __forceinline__ void tile_load(tile_frag<KIND> &f, const uint8_t *til
     } else if (KIND == TILE_Q6_K) {
         f.s0 = *(const uint2 *)(at + 8 * lane);
         f.s1.x = *(const uint32_t *)(at + 256 + 4 * r);
+    } else if (KIND == TILE_Q2_K) {
+        f.s0 = *(const uint2 *)(at + 8 * lane);
+        f.s1 = *(const uint2 *)(at + 256 + 8 * r);
     } else if (tile_has_k_scales<KIND>()) {
         const uint32_t *packed = (const uint32_t *)(at + 64 + 12 * (2 * r + p));
         f.s0 = *(const uint2 *)(at + 8 * r);
@@ -265,6 +269,12 @@ __device__ __forceinline__ void tile_word(const tile_frag<KIND> &f, int j, int i
         odd = (odd + 0x80808080 - less[1]) ^ 0x80808080;
         return;
     }
+    if constexpr (KIND == TILE_Q2_K) {
+        uint32_t v = (&f.q[j / 2].x)[i] >> (4 * (j % 2));
+        even = v & 0x03030303;
+        odd = (v >> 2) & 0x03030303;
+        return;
+    }
     uint32_t w = (&f.q[j % tile_words<KIND>()].x)[i];
     if (tile_keeps_high<KIND>()) {
         even = w;
@@ -329,6 +339,12 @@ __device__ __forceinline__ float mma_value(int high, int low)
 __device__ __forceinline__ float signed_byte(uint32_t flipped, int j)
 {
     return __uint_as_float(__byte_perm(flipped, 0x4b000000, 0x7440 | j)) - (8388608.0f + 128.0f);
+}
+
+/* The same of bytes without a sign. */
+__device__ __forceinline__ float plain_byte(uint32_t bytes, int j)
+{
+    return __uint_as_float(__byte_perm(bytes, 0x4b000000, 0x7440 | j)) - 8388608.0f;
 }
 
 /* Scales of lace's own types: of the first and of the second 128 columns. */
@@ -501,6 +517,19 @@ __device__ __forceinline__ void tile_multiply(float &y0, float &y1, const tile_f
             }
             y0 += d.x * p0;
             y1 += d.y * p1;
+        } else if constexpr (KIND == TILE_Q2_K) {
+            const uint32_t low = 0x0f0f0f0f;
+            float2 d0 = half2_to_float2(f.s1.x), d1 = half2_to_float2(f.s1.y);
+            float p0 = 0, p1 = 0, q0 = 0, q1 = 0;
+#pragma unroll
+            for (int j = 0; j < 4; j++) {
+                p0 += plain_byte(f.s0.x & low, j) * v0[j];
+                p1 += plain_byte(f.s0.y & low, j) * v1[j];
+                q0 += plain_byte(f.s0.x >> 4 & low, j) * x.sum[j];
+                q1 += plain_byte(f.s0.y >> 4 & low, j) * x.sum[j];
+            }
+            y0 += d0.x * p0 - d0.y * q0;
+            y1 += d1.x * p1 - d1.y * q1;
         } else if constexpr (tile_has_k_scales<KIND>()) {
             float2 d0 = half2_to_float2(f.s0.x), d1 = half2_to_float2(f.s0.y);
             float s0[4], m0[4], s1[4], m1[4], p0 = 0, p1 = 0, q0 = 0, q1 = 0;

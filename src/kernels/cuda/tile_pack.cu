@@ -152,6 +152,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_tiles_k(gpu_pack p, i
     }
 }
 
+extern "C" __global__ void __launch_bounds__(THREADS) pack_tiles_q2_k(gpu_pack p, int kind)
+{
+    int n_tiles = (p.n_cols + 255) / 256;
+    source s = {&p, (int)(blockIdx.x / n_tiles) * 16, (int)(blockIdx.x % n_tiles) * 256};
+    block_size size = size_of(p.type);
+    uint8_t *tile = p.tiles + (uint64_t)blockIdx.x * TILE_BYTES_Q2_K;
+    for (int o = threadIdx.x; o < 1024; o += THREADS) {
+        int row, col, bits = 0;
+        place_of(o % 512, &row, &col);
+        for (int n = 0; n < 4; n++)
+            bits |= quant_at(s, size, row, col + 32 * (4 * (o / 512) + n)) << (2 * n);
+        tile[o] = (uint8_t)bits;
+    }
+    for (int o = threadIdx.x; o < 256; o += THREADS) {
+        int lane = o / 8, row = lane / 4 + 8 * (o / 4 % 2), group = 4 * (o % 4) + lane % 4;
+        const uint8_t *b = block_at(s, row, 0, size.n_values, size.n_bytes);
+        tile[1024 + o] = b ? ((const block_q2_k *)b)->scales[group] : (uint8_t)0;
+    }
+    for (int o = threadIdx.x; o < 32; o += THREADS) {
+        const uint8_t *b = block_at(s, o / 4 + 8 * (o / 2 % 2), 0, size.n_values, size.n_bytes);
+        const uint16_t *d = &((const block_q2_k *)b)->scale;
+        ((uint16_t *)(tile + 1280))[o] = b ? (uint16_t)load_u16_at(d + o % 2) : (uint16_t)0;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) pack_tiles_q6_k(gpu_pack p, int kind)
 {
     int n_tiles = (p.n_cols + 255) / 256;

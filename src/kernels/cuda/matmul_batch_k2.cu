@@ -1,0 +1,4 @@
+/* Batched products with tiles of Q2_K. */
+#include "kernels/cuda/matmul_batch.cuh"
+
+MATMUL_BATCH_ALL(Q2_K)
