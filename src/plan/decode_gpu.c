@@ -5,132 +5,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "plan/decode_experts.h"
+#include "plan/decode_form.h"
 #include "plan/token_ring.h"
-
-/* ---- The form -------------------------------------------------------------------------------- */
-
-/* The steps of a layer, in their order; those that may be absent are NULL. */
-typedef struct layer_steps {
-    const step *norm, *qkv, *q_norm, *k_norm, *rope, *attend, *o, *ffn_norm, *glu, *down;
-} layer_steps;
-
-typedef struct decode_form {
-    const step *embed, *tables[2], *final_norm, *head, *softcap;
-    layer_steps *layers;
-    int32_t n_layers;
-} decode_form;
-
-static bool is_norm_of(const step *s, const step *before, int output)
-{
-    return s->op == OP_RMS_NORM && s->in[0].value == before->out[output].value;
-}
-
-static bool same_kind_act(const weight *a, const weight *b)
-{
-    return tile_kind_act(tile_kind_of(a->type)) == tile_kind_act(tile_kind_of(b->type));
-}
-
-static bool is_tiled(const weight *w)
-{
-    return tile_kind_of(w->type) != TILE_F32 && w->n_rows % TILE_ROWS == 0;
-}
-
-static bool has_head_dim(int32_t dim)
-{
-    return dim == 64 || dim == 80 || dim == 96 || dim == 128;
-}
-
-/* One layer from s on; returns how many steps it has, 0 if it has another form. */
-static int32_t match_layer(const step *s, int32_t left, layer_steps *l)
-{
-    const step *at = s, *end = s + left;
-    memset(l, 0, sizeof *l);
-    if (left < 8 || at->op != OP_RMS_NORM || at->a.norm.group != at->in[0].width)
-        return 0;
-    l->norm = at++;
-    if (at->op != OP_MATMUL_GROUP || at->a.matmul.n_weights != 3 ||
-        at->in[0].value != l->norm->out[0].value)
-        return 0;
-    l->qkv = at++;
-    if (is_norm_of(at, l->qkv, 0))
-        l->q_norm = at++;
-    if (at < end && is_norm_of(at, l->qkv, 1))
-        l->k_norm = at++;
-    if (end - at < 6 || (at->op != OP_ROPE_KV && at->op != OP_KV_WRITE))
-        return 0;
-    l->rope = at++;
-    l->attend = at++;
-    l->o = at++;
-    l->ffn_norm = at++;
-    l->glu = at++;
-    l->down = at++;
-    const kv_layer *kv = &l->rope->a.rope.kv;
-    if (l->attend->op != OP_ATTEND || l->o->op != OP_MATMUL_ADD || l->ffn_norm->op != OP_RMS_NORM ||
-        l->glu->op != OP_MATMUL_GLU || l->down->op != OP_MATMUL_ADD)
-        return 0;
-    bool heads = kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
-                 l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
-                 (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
-                 (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
-    bool chain = l->o->in[0].value == l->attend->out[0].value &&
-                 l->o->out[0].value == l->norm->in[0].value &&
-                 l->ffn_norm->in[0].value == l->o->out[0].value &&
-                 l->ffn_norm->a.norm.group == l->ffn_norm->in[0].width &&
-                 l->glu->in[0].value == l->ffn_norm->out[0].value &&
-                 l->down->in[0].value == l->glu->out[0].value &&
-                 l->down->out[0].value == l->norm->in[0].value;
-    const weight *const *w = l->qkv->a.matmul.weights;
-    const weight *const *f = l->glu->a.matmul.weights;
-    bool matrices = is_tiled(w[0]) && is_tiled(w[1]) && is_tiled(w[2]) &&
-                    same_kind_act(w[0], w[1]) && same_kind_act(w[0], w[2]) && is_tiled(f[0]) &&
-                    is_tiled(f[1]) && tile_kind_of(f[0]->type) == tile_kind_of(f[1]->type) &&
-                    is_tiled(l->o->a.matmul.weights[0]) && is_tiled(l->down->a.matmul.weights[0]);
-    return heads && chain && matrices ? (int32_t)(at - s) : 0;
-}
-
-/* The whole plan. layers is to be freed. */
-static bool match_plan(const plan *p, decode_form *f)
-{
-    memset(f, 0, sizeof *f);
-    int32_t i = 0, n = p->n_steps;
-    if (n < 12 || p->steps[i].op != OP_EMBED)
-        return false;
-    f->embed = &p->steps[i++];
-    for (int t = 0; t < 2 && p->steps[i].op == OP_ROPE_TABLE; t++)
-        f->tables[t] = &p->steps[i++];
-    f->layers = mem_calloc((size_t)n, sizeof *f->layers);
-    if (!f->layers)
-        return false;
-    while (i < n && p->steps[i].op != OP_GATHER) {
-        int32_t taken = match_layer(&p->steps[i], n - i, &f->layers[f->n_layers]);
-        if (taken == 0)
-            break;
-        f->n_layers++;
-        i += taken;
-    }
-    bool ends = f->n_layers > 0 && n - i >= 3 && p->steps[i].op == OP_GATHER &&
-                p->steps[i + 1].op == OP_RMS_NORM && p->steps[i + 2].op == OP_MATMUL &&
-                tile_kind_of(p->steps[i + 2].a.matmul.weights[0]->type) != TILE_F32 &&
-                (n - i == 3 || (n - i == 4 && p->steps[i + 3].op == OP_SOFTCAP));
-    if (ends) {
-        f->final_norm = &p->steps[i + 1];
-        f->head = &p->steps[i + 2];
-        f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
-    }
-    /* A vector has one form for all layers, so that what pads it stays zero. */
-    for (int32_t l = 1; ends && l < f->n_layers; l++) {
-        const layer_steps *a = &f->layers[0], *b = &f->layers[l];
-        ends = same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) &&
-               same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) &&
-               same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
-               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]);
-    }
-    if (!ends) {
-        mem_free(f->layers);
-        f->layers = NULL;
-    }
-    return ends;
-}
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -141,6 +18,7 @@ struct gpu_decode {
     cuda_queue *queue;
     gpu_batch batch; /* where the page tables are */
     decode_form form;
+    gpu_experts experts;
     cuda_kernel *product, *attend, *begin; /* product: the form that suits the layers */
     int32_t head_dim, n_kv_heads;
     uint32_t attend_bytes;
@@ -207,8 +85,15 @@ static uint64_t lay_out(gpu_decode *d)
     d->rule = cut(&at, m, sizeof *d->rule);
     d->in = cut_vector(&at, m, w[0]);
     d->attended = cut_vector(&at, m, l->o->a.matmul.weights[0]);
-    d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0]);
-    d->hidden = cut_vector(&at, m, l->down->a.matmul.weights[0]);
+    if (l->glu) {
+        d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0]);
+        d->hidden = cut_vector(&at, m, l->down->a.matmul.weights[0]);
+    } else {
+        d->ffn_in = cut_vector(&at, m, l->expert_glu->a.moe.gate);
+        d->hidden = cut_vector(&at, m, l->expert_down->a.moe.down);
+        cut(&at, m, gpu_experts_stride(l) * (uint64_t)(l->route->a.moe.n_used - 1));
+        d->experts.logits = cut(&at, m, 4 * (uint64_t)l->route->a.moe.n_experts);
+    }
     d->head_in = cut_vector(&at, m, d->form.head->a.matmul.weights[0]);
     return at;
 }
@@ -216,7 +101,7 @@ static uint64_t lay_out(gpu_decode *d)
 uint64_t gpu_decode_bytes(const plan *p, const gpu *g)
 {
     gpu_decode d = {.g = (gpu *)(uintptr_t)g};
-    if (!g->has_overlap || !match_plan(p, &d.form))
+    if (!g->has_overlap || !decode_form_match(p, g, &d.form))
         return 0;
     uint64_t bytes = lay_out(&d);
     mem_free(d.form.layers);
@@ -224,6 +109,18 @@ uint64_t gpu_decode_bytes(const plan *p, const gpu *g)
 }
 
 static const char *choose_product(gpu_decode *d);
+
+static lace_status prepare_experts(gpu_decode *d, lace_error *err)
+{
+    gpu_experts *e = &d->experts;
+    e->g = d->g;
+    e->queue = d->queue;
+    e->down_bytes = d->residual_shared;
+    e->in = d->ffn_in;
+    e->hidden = d->hidden;
+    e->residual = d->residual;
+    return gpu_experts_prepare(e, err);
+}
 
 static lace_status prepare(gpu_decode *d, lace_error *err)
 {
@@ -243,6 +140,8 @@ static lace_status prepare(gpu_decode *d, lace_error *err)
     lay_out(d);
     TRY(gpu_find(d->g, choose_product(d), &d->product, err));
     TRY(cuda_kernel_allow(d->product, (uint32_t)d->g->info.max_shared_bytes, false, err));
+    if (!d->form.layers[0].glu)
+        TRY(prepare_experts(d, err));
     TRY(cuda_fill(d->queue, d->memory, 0, d->memory_bytes, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->state_host, (void **)&d->state_host, NULL, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->rule_host, (void **)&d->rule_host, NULL, err));
@@ -254,7 +153,7 @@ lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_ba
 {
     *out = NULL;
     decode_form form;
-    if (!g->has_overlap || !match_plan(p, &form))
+    if (!g->has_overlap || !decode_form_match(p, g, &form))
         return LACE_OK;
     gpu_decode *d = mem_calloc(1, sizeof *d);
     if (!d) {
@@ -428,12 +327,14 @@ static uint64_t matrix_bytes(const step *s)
 static const char *choose_product(gpu_decode *d)
 {
     const layer_steps *first = &d->form.layers[0];
-    uint64_t layer = matrix_bytes(first->qkv) + matrix_bytes(first->o) + matrix_bytes(first->glu) +
-                     matrix_bytes(first->down);
+    uint64_t layer = matrix_bytes(first->qkv) + matrix_bytes(first->o);
+    layer += first->glu ? matrix_bytes(first->glu) + matrix_bytes(first->down)
+                        : gpu_experts_bytes(first);
     for (int32_t i = 0; i < d->form.n_layers; i++) {
         const layer_steps *l = &d->form.layers[i];
         uint32_t o = residual_bytes(d, l->o->a.matmul.weights[0], d->attended);
-        uint32_t down = residual_bytes(d, l->down->a.matmul.weights[0], d->hidden);
+        uint32_t down = l->glu ? residual_bytes(d, l->down->a.matmul.weights[0], d->hidden)
+                               : gpu_experts_down_bytes(d->g, l);
         d->residual_shared = larger(d->residual_shared, larger(o, down));
     }
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
@@ -483,6 +384,12 @@ static int32_t n_blocks_of(const gpu_decode *d, const weight *w)
     return units < d->g->info.n_processors ? units : d->g->info.n_processors;
 }
 
+/* The same behind a layer. */
+static int32_t n_blocks_behind(const gpu_decode *d, const layer_steps *l)
+{
+    return l->glu ? n_blocks_of(d, l->down->a.matmul.weights[0]) : gpu_experts_n_blocks(d->g, l);
+}
+
 static void norms_by(decode_product *p, const step *norm, const float *squares, int32_t n)
 {
     p->squares = squares;
@@ -506,7 +413,7 @@ static lace_status launch_qkv(gpu_decode *d, int32_t i, lace_error *err)
         .mode = DECODE_STORE,
         /* Attention reads the position before it waits: it must be there. */
         .triggers_late = i == 0};
-    int32_t n = i == 0 ? 1 : n_blocks_of(d, d->form.layers[i - 1].down->a.matmul.weights[0]);
+    int32_t n = i == 0 ? 1 : n_blocks_behind(d, &d->form.layers[i - 1]);
     norms_by(&p, l->norm, d->squares[0], n);
     return launch_product(d, &p, err);
 }
@@ -598,9 +505,16 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
         TRY(launch_qkv(d, i, err));
         TRY(launch_attend(d, i, cluster, err));
         TRY(launch_residual(d, l->o, d->attended, d->ffn_in, l->ffn_norm, d->squares[1], err));
-        TRY(launch_glu(d, l, err));
-        TRY(launch_residual(d, l->down, d->hidden, is_last ? d->head_in : d->in,
-                            is_last ? f->final_norm : f->layers[i + 1].norm, d->squares[0], err));
+        decode_vector next = is_last ? d->head_in : d->in;
+        const step *next_norm = is_last ? f->final_norm : f->layers[i + 1].norm;
+        if (l->glu) {
+            TRY(launch_glu(d, l, err));
+            TRY(launch_residual(d, l->down, d->hidden, next, next_norm, d->squares[0], err));
+        } else {
+            TRY(gpu_experts_launch(&d->experts, l, d->squares[1],
+                                   n_blocks_of(d, l->o->a.matmul.weights[0]), next, next_norm,
+                                   d->squares[0], err));
+        }
     }
     const step *s = f->head;
     decode_product p = {
@@ -611,8 +525,7 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
         .softcap = f->softcap ? f->softcap->a.softcap.cap : 0,
         .mode = DECODE_STORE,
         .best = d->best};
-    const weight *down = f->layers[f->n_layers - 1].down->a.matmul.weights[0];
-    norms_by(&p, f->final_norm, d->squares[0], n_blocks_of(d, down));
+    norms_by(&p, f->final_norm, d->squares[0], n_blocks_behind(d, &f->layers[f->n_layers - 1]));
     return launch_product(d, &p, err);
 }
 

@@ -21,7 +21,16 @@ enum {
     DECODE_MAX_CLUSTER = 16,
     DECODE_MAX_GROUP = 8, /* heads of q for each of k */
     DECODE_MAX_PARTS = 3,
-    DECODE_RING = 1024 /* tokens that the card may be ahead of the host */
+    /* Of experts. Their blocks have a table behind what others have in front of the ring: where the
+     * tiles of each slot (16 rows of a matrix) are, then the choices. */
+    DECODE_MAX_EXPERTS = 512,
+    DECODE_MAX_USED = 16,
+    DECODE_MAX_SLOTS = 256,
+    DECODE_TABLE_AT = DECODE_RING_AT,
+    DECODE_CHOICES_AT = DECODE_TABLE_AT + 16 * DECODE_MAX_SLOTS,
+    DECODE_EXPERTS_RING_AT = DECODE_CHOICES_AT + 8 * DECODE_MAX_USED,
+    DECODE_ROUTER_THREADS = 256, /* a block for each expert */
+    DECODE_RING = 1024           /* tokens that the card may be ahead of the host */
 };
 
 /* Which token is computed; the card advances it by itself when it chooses tokens. */
@@ -74,6 +83,42 @@ typedef struct decode_product {
     int32_t n_blocks;    /* that have something to do */
     int32_t ring_bytes, triggers_late;
 } decode_product;
+
+/* Logits of all experts for one token: of the residual, normed. */
+typedef struct decode_router {
+    const float *weights; /* [n_experts, width] */
+    const float *bias;    /* [n_experts] or NULL */
+    const float *residual, *norm;
+    const float *squares; /* [n_squares] whose sum norms the residual */
+    float *logits;        /* [n_experts] */
+    int32_t n_squares, width;
+    float eps, scale;
+} decode_router;
+
+/*
+ * Products of one token with the matrices of the experts that it chooses: gate and up, with the
+ * activation, into a vector for each of them; or down, all of them into the residual.
+ */
+typedef struct decode_experts {
+    const float *logits; /* [n_experts] */
+    int32_t n_experts, n_used, norms;
+    int32_t kind, tile_bytes;
+    const uint8_t *tiles, *pair; /* of expert 0: gate and up, or down and NULL */
+    uint64_t expert_bytes, pair_bytes;
+    const float *bias, *pair_bias; /* [n_experts, n_rows] or NULL */
+    int32_t n_rows, n_tiles;       /* of one expert; tiles across */
+    int32_t x_stride, next_stride; /* bytes from an expert's vector to the next one's */
+    decode_vector x, next;
+    const float *squares; /* as decode_product has them */
+    int32_t n_squares, width;
+    float eps, scale;
+    int32_t glu;
+    float *residual;
+    const float *next_norm;
+    float *next_squares;
+    int32_t n_blocks; /* that have something to do */
+    int32_t stage_bytes, n_places;
+} decode_experts;
 
 typedef struct decode_attention {
     const float *q, *k, *v;

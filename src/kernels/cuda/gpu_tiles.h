@@ -28,7 +28,7 @@
  *   Q5_K  2816  nibbles, then at 2048 the fifth bits: at 2048 + 16 lane, in word i, bit 8 b + s;
  *               then at 2560 what Q4_K has at 2048
  *   IQ4_XS 2304 as Q4_K with d * (s - 32) * iq4_values[q], no mins
- *   Q2_K  1344  2 bits each: at 512 (s / 4) + 16 lane, in word i, bits 8 b + 2 (s % 4) and the next;
+ *   Q2_K  1344  2 bits each: at 512 (s / 4) + 16 lane, in word i, bits 8 b + 2 (s % 4) and + 1;
  *               at 1024 + 8 lane: bytes [2: row r, r + 8][4 j] of the groups of 16 columns 4j + c,
  *               scale in the low nibble, min in the high one; at 1280 + 8 r: f16 d(r), dmin(r),
  *               d(r + 8), dmin(r + 8). A weight is d * s * q - dmin * m

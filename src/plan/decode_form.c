@@ -1,0 +1,169 @@
+/* The common form of a plan: its layers found among its steps. */
+#include "plan/decode_form.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/decode_params.h"
+#include "plan/decode_experts.h"
+
+static bool is_norm_of(const step *s, const step *before, int output)
+{
+    return s->op == OP_RMS_NORM && s->in[0].value == before->out[output].value;
+}
+
+static bool same_kind_act(const weight *a, const weight *b)
+{
+    return tile_kind_act(tile_kind_of(a->type)) == tile_kind_act(tile_kind_of(b->type));
+}
+
+static bool is_tiled(const weight *w)
+{
+    return tile_kind_of(w->type) != TILE_F32 && w->n_rows % TILE_ROWS == 0;
+}
+
+static bool has_head_dim(int32_t dim)
+{
+    return dim == 64 || dim == 80 || dim == 96 || dim == 128;
+}
+
+/* Gate and up, then down, from *at on. */
+static bool match_ffn(const step **at, const step *end, layer_steps *l)
+{
+    if (end - *at < 2)
+        return false;
+    l->glu = (*at)++;
+    l->down = (*at)++;
+    if (l->glu->op != OP_MATMUL_GLU || l->down->op != OP_MATMUL_ADD)
+        return false;
+    const weight *const *f = l->glu->a.matmul.weights;
+    return l->glu->in[0].value == l->ffn_norm->out[0].value &&
+           l->down->in[0].value == l->glu->out[0].value &&
+           l->down->out[0].value == l->norm->in[0].value && is_tiled(f[0]) && is_tiled(f[1]) &&
+           tile_kind_of(f[0]->type) == tile_kind_of(f[1]->type) &&
+           is_tiled(l->down->a.matmul.weights[0]);
+}
+
+/* The router, its choice, and the experts. */
+static bool match_experts(const step **at, const step *end, const gpu *g, layer_steps *l)
+{
+    if (end - *at < 4)
+        return false;
+    l->router = (*at)++;
+    l->route = (*at)++;
+    l->expert_glu = (*at)++;
+    l->expert_down = (*at)++;
+    if (l->router->op != OP_MATMUL || l->route->op != OP_ROUTE || l->expert_glu->op != OP_MOE_GLU ||
+        l->expert_down->op != OP_MOE_DOWN)
+        return false;
+    const weight *gate = l->expert_glu->a.moe.gate, *up = l->expert_glu->a.moe.up,
+                 *down = l->expert_down->a.moe.down;
+    int32_t value = l->ffn_norm->out[0].value, choices = l->route->out[0].value;
+    bool chain = l->router->in[0].value == value &&
+                 l->route->in[0].value == l->router->out[0].value &&
+                 l->expert_glu->in[0].value == value && l->expert_glu->in[1].value == choices &&
+                 l->expert_down->in[0].value == l->expert_glu->out[0].value &&
+                 l->expert_down->in[1].value == choices &&
+                 l->expert_down->out[0].value == l->norm->in[0].value;
+    return chain && tile_kind_of(l->router->a.matmul.weights[0]->type) == TILE_F32 &&
+           is_tiled(gate) && is_tiled(up) && is_tiled(down) &&
+           tile_kind_of(gate->type) == tile_kind_of(up->type) && gpu_experts_fit(g, l);
+}
+
+/* One layer from s on; returns how many steps it has, 0 if it has another form. */
+static int32_t match_layer(const step *s, int32_t left, const gpu *g, layer_steps *l)
+{
+    const step *at = s, *end = s + left;
+    memset(l, 0, sizeof *l);
+    if (left < 8 || at->op != OP_RMS_NORM || at->a.norm.group != at->in[0].width)
+        return 0;
+    l->norm = at++;
+    if (at->op != OP_MATMUL_GROUP || at->a.matmul.n_weights != 3 ||
+        at->in[0].value != l->norm->out[0].value)
+        return 0;
+    l->qkv = at++;
+    if (is_norm_of(at, l->qkv, 0))
+        l->q_norm = at++;
+    if (at < end && is_norm_of(at, l->qkv, 1))
+        l->k_norm = at++;
+    if (end - at < 6 || (at->op != OP_ROPE_KV && at->op != OP_KV_WRITE))
+        return 0;
+    l->rope = at++;
+    l->attend = at++;
+    l->o = at++;
+    l->ffn_norm = at++;
+    const kv_layer *kv = &l->rope->a.rope.kv;
+    if (l->attend->op != OP_ATTEND || l->o->op != OP_MATMUL_ADD || l->ffn_norm->op != OP_RMS_NORM)
+        return 0;
+    bool heads = kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
+                 l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
+                 (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
+                 (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
+    bool chain = l->o->in[0].value == l->attend->out[0].value &&
+                 l->o->out[0].value == l->norm->in[0].value &&
+                 l->ffn_norm->in[0].value == l->o->out[0].value &&
+                 l->ffn_norm->a.norm.group == l->ffn_norm->in[0].width;
+    const weight *const *w = l->qkv->a.matmul.weights;
+    bool matrices = is_tiled(w[0]) && is_tiled(w[1]) && is_tiled(w[2]) &&
+                    same_kind_act(w[0], w[1]) && same_kind_act(w[0], w[2]) &&
+                    is_tiled(l->o->a.matmul.weights[0]);
+    if (!heads || !chain || !matrices)
+        return 0;
+    bool has_experts = at->op == OP_MATMUL;
+    if (has_experts ? !match_experts(&at, end, g, l) : !match_ffn(&at, end, l))
+        return 0;
+    return (int32_t)(at - s);
+}
+
+/* A vector has one form for all layers, so that what pads it stays zero. */
+static bool have_one_form(const layer_steps *a, const layer_steps *b)
+{
+    if (!same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) ||
+        !same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) || !a->glu != !b->glu)
+        return false;
+    if (a->glu)
+        return same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
+               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]);
+    const weight *down = a->expert_down->a.moe.down, *other = b->expert_down->a.moe.down;
+    return same_kind_act(a->expert_glu->a.moe.gate, b->expert_glu->a.moe.gate) &&
+           same_kind_act(down, other) && down->n_cols == other->n_cols &&
+           a->route->a.moe.n_experts == b->route->a.moe.n_experts &&
+           a->route->a.moe.n_used == b->route->a.moe.n_used;
+}
+
+bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
+{
+    memset(f, 0, sizeof *f);
+    int32_t i = 0, n = p->n_steps;
+    if (n < 12 || p->steps[i].op != OP_EMBED)
+        return false;
+    f->embed = &p->steps[i++];
+    for (int t = 0; t < 2 && p->steps[i].op == OP_ROPE_TABLE; t++)
+        f->tables[t] = &p->steps[i++];
+    f->layers = mem_calloc((size_t)n, sizeof *f->layers);
+    if (!f->layers)
+        return false;
+    while (i < n && p->steps[i].op != OP_GATHER) {
+        int32_t taken = match_layer(&p->steps[i], n - i, g, &f->layers[f->n_layers]);
+        if (taken == 0)
+            break;
+        f->n_layers++;
+        i += taken;
+    }
+    bool ends = f->n_layers > 0 && n - i >= 3 && p->steps[i].op == OP_GATHER &&
+                p->steps[i + 1].op == OP_RMS_NORM && p->steps[i + 2].op == OP_MATMUL &&
+                tile_kind_of(p->steps[i + 2].a.matmul.weights[0]->type) != TILE_F32 &&
+                (n - i == 3 || (n - i == 4 && p->steps[i + 3].op == OP_SOFTCAP));
+    if (ends) {
+        f->final_norm = &p->steps[i + 1];
+        f->head = &p->steps[i + 2];
+        f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
+    }
+    for (int32_t l = 1; ends && l < f->n_layers; l++)
+        ends = have_one_form(&f->layers[0], &f->layers[l]);
+    if (!ends) {
+        mem_free(f->layers);
+        f->layers = NULL;
+    }
+    return ends;
+}

@@ -1,0 +1,30 @@
+/*
+ * Which steps of a plan the fused kernels of one token stand for (plan/decode_gpu.h): the plan's
+ * common form, recognized step by step.
+ */
+#ifndef LACE_PLAN_DECODE_FORM_H
+#define LACE_PLAN_DECODE_FORM_H
+
+#include "kernels/cuda/gpu.h"
+#include "plan/plan.h"
+
+/*
+ * The steps of a layer, in their order; those that may be absent are NULL. A layer has either glu
+ * and down, or experts: router, route, expert_glu and expert_down.
+ */
+typedef struct layer_steps {
+    const step *norm, *qkv, *q_norm, *k_norm, *rope, *attend, *o, *ffn_norm, *glu, *down;
+    const step *router, *route, *expert_glu, *expert_down;
+} layer_steps;
+
+typedef struct decode_form {
+    const step *embed, *tables[2], *final_norm, *head, *softcap;
+    layer_steps *layers;
+    int32_t n_layers;
+} decode_form;
+
+/* False if the plan has another form, or blocks of this card have no room for it. On success
+ * out->layers is to be freed with mem_free. */
+bool decode_form_match(const plan *p, const gpu *g, decode_form *out);
+
+#endif
