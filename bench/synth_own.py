@@ -3,28 +3,36 @@
 
     bench/synth_own.py SYNTH --shape llama3-8b --type s4 --vocab VOCAB --out FILE
 
-SYNTH is a synth_gguf.py that knows the types of other programs; s3, s4, s8, n24 and m4 are added to
-it here. In n24 and m4 the layers' matrices are sparse (docs/formats.md), the rest is as in q4_k. In m4
-half of the weights are zeros, anywhere, and the smallest levels do not occur, as if pruned by size.
+SYNTH is a synth_gguf.py that knows the types of other programs; s3, s4, s8, n24, m4, m4_60 and m4_70 are
+added to it here. In n24 and m4 the layers' matrices are sparse (docs/formats.md), the rest is as in q4_k.
+In m4 half of the weights are zeros, anywhere, in the others 60 and 70 %, and the smallest levels do not
+occur, as if pruned by size.
 """
 import functools, importlib.util, math, random, struct, sys
 
 S4 = [6, 18, 31, 44, 58, 75, 96, 127]
 LEVELS = {"s3": [14, 45, 79, 127], "s4": S4, "s8": range(128), "n24": S4, "m4": S4[1:]}
 OWN = {"s3": (1003, 128, 49), "s4": (1004, 128, 65), "s8": (1008, 128, 129), "n24": (24, 1, 1),
-       "m4": (24, 1, 1)}
-SPARSE = {"n24": 3, "m4": 1}  # numbers of their kinds
+       "m4": (24, 1, 1), "m4_60": (24, 1, 1), "m4_70": (24, 1, 1)}
+SPARSE = {"n24": 3, "m4": 1, "m4_60": 1, "m4_70": 1}  # numbers of their kinds
 PAIRS = [3, 5, 9, 6, 10, 12]  # masks of 2 of 4 columns
-GROUP_BYTES = 16 + 4 * (64 + 128)  # of 16 rows and 128 columns
+# Of 256 weights, how many are left in the fuller half of a tile and in the other. Chance makes them differ.
+LEFT = {"n24": (128, 128), "m4": (128, 128), "m4_60": (106, 98), "m4_70": (81, 73)}
+
+
+def group_bytes(kind):
+    """Of 16 rows and 128 columns."""
+    return 16 + 4 * (64 + LEFT[kind][0])
 
 
 def scale_of(kind, std):
     """A scale is a power of two here: 8 steps of it make a byte, from 2^-28 on."""
+    kind = kind.partition("_")[0]
     rms = math.sqrt(sum(v * v for v in LEVELS[kind]) / len(LEVELS[kind]))
     return max(0, 8 * (28 + round(math.log2(std / rms))))
 
 
-def n24_groups(rng, scale):
+def n24_groups(rng, kind, scale):
     """Some blocks of 16 rows and 128 columns, to be repeated in any order."""
     groups = []
     for _ in range(64):
@@ -37,22 +45,23 @@ def n24_groups(rng, scale):
     return groups
 
 
-def m4_groups(rng, scale):
+def m4_groups(rng, kind, scale):
     groups = []
     codes = [c for c in range(16) if c not in (7, 8)]
     for _ in range(64):
         group = bytes([scale]) * 16
         for _ in range(4):
-            for _ in range(2):  # halves of 4 masks, with as many values each
-                mask = sum(1 << bit for bit in rng.sample(range(256), 128))
+            most, least = LEFT[kind]
+            for left in most, least:  # halves of 4 masks
+                mask = sum(1 << bit for bit in rng.sample(range(256), left))
                 group += mask.to_bytes(32, "little")
-            group += bytes(rng.choice(codes) | rng.choice(codes) << 4 for _ in range(128))
+            group += bytes(rng.choice(codes) | (rng.choice(codes) << 4 if i < least else 0) for i in range(most))
         groups.append(group)
     return groups
 
 
-def sparse_bytes(cols, rows):
-    return 64 + 8 * (rows // 16 + 1) + rows // 16 * (cols // 128) * GROUP_BYTES
+def sparse_bytes(kind, cols, rows):
+    return 64 + 8 * (rows // 16 + 1) + rows // 16 * (cols // 128) * group_bytes(kind)
 
 
 @functools.lru_cache(None)
@@ -63,11 +72,12 @@ def sparse_blob(kind, cols, rows, std):
 
 def sparse_pieces(rng, kind, cols, rows, std):
     panels, across = rows // 16, cols // 128
-    size = across * GROUP_BYTES
-    yield struct.pack("<4sIQQQQ24x", b"LSPR", SPARSE[kind], rows, cols, rows * cols // 2, sparse_bytes(cols, rows))
+    size = across * group_bytes(kind)
+    left = rows * cols // 512 * sum(LEFT[kind])
+    yield struct.pack("<4sIQQQQ24x", b"LSPR", SPARSE[kind], rows, cols, left, sparse_bytes(kind, cols, rows))
     yield b"".join(struct.pack("<Q", 8 * (panels + 1 - i) + i * size) for i in range(panels + 1))
     make = n24_groups if kind == "n24" else m4_groups
-    groups = make(rng, scale_of(kind, std * math.sqrt(2)))
+    groups = make(rng, kind, scale_of(kind, std * math.sqrt(512 / sum(LEFT[kind]))))
     for _ in range(panels):
         yield b"".join(rng.choices(groups, k=across))
 
@@ -101,7 +111,7 @@ def main():
     def tensors(shape, kind):
         for name, dims, t, std in list_tensors(shape, "q4_k" if kind in SPARSE else kind):
             if kind in SPARSE and t == "q4_k" and name.startswith("blk."):
-                yield name + ".sparse", (sparse_bytes(*dims),), kind, (*dims, std)
+                yield name + ".sparse", (sparse_bytes(kind, *dims),), kind, (*dims, std)
             else:
                 yield name, dims, t, std
 

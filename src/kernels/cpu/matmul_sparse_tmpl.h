@@ -6,7 +6,7 @@
  * The including file includes dot_<level>.h and defines
  *
  *     expand_tile(kind, at, out)   16 x 32 bytes with 128 added; returns where the next tile begins
- *     expand_words(kind, at, w)    the same to registers, if SPARSE_HAS_WORDS
+ *     dot_panels(...)              panels with one token, as below, if SPARSE_HAS_PANELS
  *     SPARSE_LEVEL                 the level's name
  *
  * One token: tile by tile. More: a panel is expanded once into the form that gemm_<level>.h reads,
@@ -107,71 +107,74 @@ ALWAYS_INLINE void read_scales(const uint8_t *scales, float out[16])
         out[r] = f32_from_bits(((uint32_t)scales[r] + ((127 - 28) << 3)) << 20);
 }
 
-/* f += the product of the tile at `at` with the first token; returns where the next tile begins. */
-ALWAYS_INLINE const uint8_t *dot_next_tile(const sparse_kind kind, const uint8_t *at,
-                                           const float scales[16], const activations *a,
-                                           int64_t group, vf *f)
-{
-#if SPARSE_HAS_WORDS
-    vi words[8];
-    at = expand_words(kind, at, words);
-    f[0] = add_product(f[0], words, v_load(scales), a, 0, group);
-#else
-    _Alignas(64) uint8_t quants[512];
-    at = expand_tile(kind, at, quants);
-    dot_tile(quants, (const uint8_t *)scales, a, 0, group, 1, f);
-#endif
-    return at;
-}
-
+#if !SPARSE_HAS_PANELS
 /* A panel on the way through its tiles. */
 typedef struct walk {
     const uint8_t *at;
     _Alignas(64) float scales[16]; /* of the group of 128 columns */
-    vf f[TILE_PARTS];
 } walk;
 
 /*
- * One token, straight from `n` panels that lie `apart` panels apart. Two at once hide that each
- * tile says where the next one begins.
+ * f[i * TILE_PARTS + p] = the product of panel i of n, at most 2, with a row of ACT_Q8.
+ * starts: start_of_group() of each group, for levels that would compute it too often.
  */
-ALWAYS_INLINE void multiply_one(const sparse_kind kind, const uint8_t *table, int64_t panel,
-                                int64_t apart, const int n, const activations *a, float *out,
-                                int64_t n_rows)
+ALWAYS_INLINE void dot_panels(const sparse_kind kind, const uint8_t *const panels[], const int n,
+                              const uint8_t *x, int64_t n_cols, const int32_t *starts, vf *f)
 {
+    activations a = {x, 0, n_cols};
     walk w[2];
-    for (int i = 0; i < n; i++) {
-        w[i].at = sparse_panel(table, panel + i * apart);
-        for (int part = 0; part < TILE_PARTS; part++)
-            w[i].f[part] = v_set(0);
-    }
-    for (int64_t group = 0; group < a->n_cols / SPARSE_TILE; group++)
+    for (int i = 0; i < n; i++)
+        w[i].at = panels[i];
+    for (int i = 0; i < n * TILE_PARTS; i++)
+        f[i] = v_set(0);
+    for (int64_t group = 0; group < n_cols / SPARSE_TILE; group++)
         UNROLL
     for (int i = 0; i < n; i++) {
         if (group % (SPARSE_GROUP / SPARSE_TILE) == 0) {
             read_scales(w[i].at, w[i].scales);
             w[i].at += SPARSE_PANEL;
         }
-        w[i].at = dot_next_tile(kind, w[i].at, w[i].scales, a, group, w[i].f);
+        _Alignas(64) uint8_t quants[512];
+        w[i].at = expand_tile(kind, w[i].at, quants);
+        dot_tile(quants, (const uint8_t *)w[i].scales, &a, 0, group, 1, f + i * TILE_PARTS);
     }
+}
+#endif
+
+/*
+ * One token, straight from `n` panels that lie `apart` panels apart. Two at once hide that each
+ * tile says where the next one begins.
+ */
+ALWAYS_INLINE void multiply_one(const sparse_kind kind, const uint8_t *table, int64_t panel,
+                                int64_t apart, const int n, const activations *a,
+                                const int32_t *starts, float *out, int64_t n_rows)
+{
+    const uint8_t *panels[2];
+    vf f[2 * TILE_PARTS];
+    for (int i = 0; i < n; i++)
+        panels[i] = sparse_panel(table, panel + i * apart);
+    dot_panels(kind, panels, n, a->x, a->n_cols, starts, f);
     for (int i = 0; i < n; i++)
         for (int part = 0; part < TILE_PARTS; part++) {
             int64_t row = i * apart * SPARSE_PANEL + part * TILE_PART;
-            store_part(out + row, w[i].f[part], n_rows - row);
+            store_part(out + row, f[i * TILE_PARTS + part], n_rows - row);
         }
 }
 
 /* One token, rows [row_begin, row_end): two panels of distant parts at once, each part a stream. */
 ALWAYS_INLINE void multiply_token(const sparse_kind kind, const uint8_t *table, int64_t row_begin,
-                                  int64_t row_end, const activations *a, float *out)
+                                  int64_t row_end, const activations *a, float *out,
+                                  int32_t *starts)
 {
     int64_t n_rows = row_end - row_begin, n_panels = (n_rows + SPARSE_PANEL - 1) / SPARSE_PANEL;
     int64_t first = row_begin / SPARSE_PANEL, half = n_panels / 2;
+    for (int64_t g = 0; g < a->n_cols / SPARSE_TILE; g++)
+        starts[g] = start_of_group(a, a->x, g);
     for (int64_t i = 0; i < half; i++)
-        multiply_one(kind, table, first + i, half, 2, a, out + i * SPARSE_PANEL,
+        multiply_one(kind, table, first + i, half, 2, a, starts, out + i * SPARSE_PANEL,
                      n_rows - i * SPARSE_PANEL);
     if (n_panels % 2)
-        multiply_one(kind, table, first + n_panels - 1, 0, 1, a,
+        multiply_one(kind, table, first + n_panels - 1, 0, 1, a, starts,
                      out + (n_panels - 1) * SPARSE_PANEL, n_rows - (n_panels - 1) * SPARSE_PANEL);
 }
 
@@ -274,7 +277,7 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
 static uint64_t scratch_bytes(int64_t n_cols, int64_t n_tokens)
 {
     if (n_tokens == 1)
-        return 0;
+        return (uint64_t)(n_cols / SPARSE_TILE) * 4;
     uint64_t starts = QUANT_HAS_GEMM ? (uint64_t)(n_cols / SPARSE_TILE * n_tokens) * 8 : 0;
     return (uint64_t)(expanded_panels(n_cols) * expanded_panel_bytes(n_cols)) + starts;
 }
@@ -291,7 +294,7 @@ ALWAYS_INLINE void rows_of(const sparse_kind kind, const weight *w, int64_t row_
         make_starts(a, n_tokens, starts);
 #endif
     if (n_tokens == 1) {
-        multiply_token(kind, w->data, row_begin, row_end, a, out);
+        multiply_token(kind, w->data, row_begin, row_end, a, out, (int32_t *)scratch);
         return;
     }
     for (int64_t row = row_begin; row < row_end; row += most) {
