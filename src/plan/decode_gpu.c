@@ -24,6 +24,7 @@ struct gpu_decode {
     uint32_t attend_bytes;
     bool shares;              /* processors: see launch_product */
     uint32_t residual_shared; /* what a block of output or down asks for then */
+    bool is_late;             /* most of the ring is filled when the input is there */
 
     uint8_t *memory; /* on the card, cut up into: */
     uint64_t memory_bytes;
@@ -122,13 +123,28 @@ static lace_status prepare_experts(gpu_decode *d, lace_error *err)
     return gpu_experts_prepare(e, err);
 }
 
+/* The kernel for attention: heads that are turned as a whole, without caps, have quicker ones. */
+static const char *attend_form(const gpu_decode *d)
+{
+    bool is_neox = false;
+    for (int32_t i = 0; i < d->form.n_layers; i++) {
+        const layer_steps *l = &d->form.layers[i];
+        bool turns = l->rope->op == OP_ROPE_KV;
+        if (l->attend->a.attend.softcap > 0 || d->head_dim % 32 != 0 ||
+            (turns && l->rope->a.rope.n_dims != d->head_dim))
+            return "";
+        is_neox |= turns && l->rope->a.rope.is_neox;
+    }
+    return is_neox ? "_halves" : "_neighbours";
+}
+
 static lace_status prepare(gpu_decode *d, lace_error *err)
 {
     char name[32];
     const kv_layer *kv = &d->form.layers[0].rope->a.rope.kv;
     d->head_dim = kv->head_dim;
     d->n_kv_heads = kv->n_heads;
-    snprintf(name, sizeof name, "decode_attend_%d", d->head_dim);
+    snprintf(name, sizeof name, "decode_attend_%d%s", d->head_dim, attend_form(d));
     TRY(gpu_find(d->g, name, &d->attend, err));
     TRY(gpu_find(d->g, "decode_begin_kernel", &d->begin, err));
     d->attend_bytes =
@@ -191,6 +207,13 @@ void gpu_decode_free(gpu_decode *d)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
+/* A stage of the ring, as decode_product.cu has it. */
+static uint32_t stage_bytes(int32_t kind)
+{
+    uint32_t n = (uint32_t)tile_bytes((tile_kind)kind);
+    return n % 128 ? (n + 96 + 127) / 128 * 128 : n;
+}
+
 static decode_part part_of(const weight *w, const float *bias, float *out)
 {
     tile_kind kind = tile_kind_of(w->type);
@@ -198,6 +221,8 @@ static decode_part part_of(const weight *w, const float *bias, float *out)
                          .bias = bias,
                          .out = out,
                          .kind = (int32_t)kind,
+                         .tile_bytes = (int32_t)tile_bytes(kind),
+                         .stage_bytes = (int32_t)stage_bytes((int32_t)kind),
                          .n_rows = (int32_t)w->n_rows,
                          .n_tiles = (int32_t)((w->n_cols + tile_cols(kind) - 1) / tile_cols(kind))};
 }
@@ -233,17 +258,13 @@ static int32_t hand_out(decode_product *p, int32_t n)
         used++;
     }
     for (int32_t i = 0, at = 0; i < p->n_parts; i++) {
-        p->parts[i].first_block = at;
-        at += p->parts[i].n_blocks;
+        decode_part *part = &p->parts[i];
+        part->first_block = at;
+        part->each = units_of(part) / part->n_blocks;
+        part->more = units_of(part) % part->n_blocks;
+        at += part->n_blocks;
     }
     return used;
-}
-
-/* A stage of the ring, as decode_product.cu has it. */
-static uint32_t stage_bytes(int32_t kind)
-{
-    uint32_t n = (uint32_t)tile_bytes((tile_kind)kind);
-    return n % 128 ? (n + 96 + 127) / 128 * 128 : n;
 }
 
 /*
@@ -340,9 +361,8 @@ static const char *choose_product(gpu_decode *d)
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
     d->shares = layer < LARGE_LAYER && 4 * units >= 3 * d->g->info.n_processors &&
                 d->residual_shared + 1024 < (uint32_t)d->g->info.max_shared_bytes;
-    return d->shares              ? "decode_product_shared"
-           : layer >= LARGE_LAYER ? "decode_product_large"
-                                  : "decode_product_kernel";
+    d->is_late = layer >= LARGE_LAYER;
+    return d->shares ? "decode_product_shared" : "decode_product_kernel";
 }
 
 static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *err)
@@ -365,6 +385,14 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
         shared = larger(fixed + (uint32_t)p->ring_bytes, ALONE_BYTES);
     }
     p->n_blocks = n_blocks;
+    for (int32_t i = 0; i < p->n_parts; i++) {
+        decode_part *part = &p->parts[i];
+        bool is_late = d->is_late && !tile_is_rotated((tile_kind)part->kind);
+        part->n_places = p->ring_bytes / part->stage_bytes;
+        if (part->n_places > DECODE_MAX_PLACES)
+            part->n_places = DECODE_MAX_PLACES;
+        part->n_early = is_late ? DECODE_WARPS : DECODE_MAX_PLACES;
+    }
     /* Blocks without work keep places, or two of the next product would meet there. */
     if (d->shares && p->mode == DECODE_RESIDUAL)
         n_blocks = d->g->info.n_processors;

@@ -1,9 +1,7 @@
 /*
  * One token: the heads are turned, the new key and value stored, and the context attended to.
  */
-#include <cooperative_groups.h>
-
-#include "kernels/cuda/decode_common.cuh"
+#include "kernels/cuda/decode_turn.cuh"
 
 #ifdef HAS_OVERLAP
 
@@ -22,40 +20,91 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
                      : "memory");
 }
 
-__device__ __forceinline__ uint32_t pack_halves(float a, float b)
+/* ---- Parts of the result, on their way to the block that adds them up -------------------------
+ */
+
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int block)
 {
-    __half2 h = __floats2half2_rn(a, b);
-    return *(uint32_t *)&h;
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
 }
 
-/* What is left of two floats when their halves are taken away. */
-__device__ __forceinline__ uint32_t pack_rest(float a, float b, uint32_t high)
+/* Stores into another block's shared memory, counted by a barrier there. */
+__device__ __forceinline__ void push_4(uint32_t to, float4 v, uint32_t barrier)
 {
-    float2 h = half2_to_float2(high);
-    return pack_halves(a - h.x, b - h.y);
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+                 : "memory");
+}
+
+__device__ __forceinline__ void push_2(uint32_t to, float2 v, uint32_t barrier)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 "
+                 "[%0], {%1,%2}, [%3];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "r"(barrier)
+                 : "memory");
+}
+
+/* Everything that was promised to the barrier has come, from wherever in the cluster. */
+__device__ __forceinline__ void wait_for_parts(uint32_t barrier)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "AGAIN:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n"
+                 "@p bra DONE;\n"
+                 "bra AGAIN;\n"
+                 "DONE:\n"
+                 "}" ::"r"(barrier)
+                 : "memory");
+}
+
+/* The largest of 16 lanes, and their sum. */
+__device__ __forceinline__ float most_of_16(float v)
+{
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+__device__ __forceinline__ float sum_of_16(float v)
+{
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        v += __shfl_xor_sync(~0u, v, o);
+    return v;
 }
 
 /*
  * One cluster for each head of k; its blocks share the context, each warp takes pieces of 16
- * positions and has the next piece on its way while it works on one. The heads of q that belong to it are the rows of the mma: rows 0..7 their
- * high halves, rows 8..15 the rest, so scores have the precision of floats; the same for the
- * probabilities. Partial results are pushed to the block that adds them up.
+ * positions and has the next piece on its way while it works on one. The heads of q that belong to
+ * it are the rows of the mma: rows 0..7 their high halves, rows 8..15 the rest, so scores have the
+ * precision of floats; the same for the probabilities. Each block adds up what its warps have and
+ * pushes it to the blocks of the cluster, which add up a share each.
+ *
+ * Little is done between the wait and the end, since one warp of a scheduler waits for each of its
+ * instructions: what can be known before is loaded before, and nobody waits for the whole block
+ * more than once.
  */
-template <int DIM> __device__ __forceinline__ void attend_token(const decode_attention &parameters)
+template <int DIM, turn_form FORM>
+__device__ __forceinline__ void attend_token(const decode_attention &parameters)
 {
-    namespace cg = cooperative_groups;
-    constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8, WARPS = DECODE_ATTEND_WARPS;
+    constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8,
+                  WARPS = DECODE_ATTEND_WARPS;
     constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
     extern __shared__ __align__(128) uint8_t page_memory[];
-    __shared__ __align__(16) float raw[MOST + 2][DIM]; /* q of the heads, then k and v */
-    __shared__ __align__(16) __half q_high[MOST][DIM + 8], q_low[MOST][DIM + 8];
-    __shared__ __align__(16) __half new_rows[2][DIM];
-    __shared__ float warp_most[WARPS][MOST], warp_sums[WARPS][MOST];
-    __shared__ float all_most[DECODE_MAX_CLUSTER][MOST], all_sums[DECODE_MAX_CLUSTER][MOST];
-    __shared__ __align__(16) float all_parts[MOST * DIM + 16 * DECODE_MAX_CLUSTER];
+    __shared__ turn_memory<DIM, FORM> through;
+    __shared__ __align__(16) float warp_most[MOST][WARPS], warp_sums[MOST][WARPS];
+    __shared__ __align__(16) float2 all_sums[DECODE_MAX_CLUSTER][MOST]; /* largest score, sum */
+    __shared__ __align__(16) float all_parts[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
+    __shared__ __align__(8) uint64_t parts_barrier;
     __shared__ __align__(16) decode_attention p;
-    cg::cluster_group cluster = cg::this_cluster();
-    const int n_blocks = cluster.num_blocks(), rank = cluster.block_rank();
+    int n_blocks, rank;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_blocks));
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     const int r = lane >> 2, c = lane & 3;
     let_next_begin();
@@ -96,96 +145,56 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
     int piece = first_piece + rank * WARPS + warp;
     fetch_both(piece, 0);
     fetch_both(piece + stride, 1);
-    for (int i = group * (DIM + 8) + tid; i < MOST * (DIM + 8); i += THREADS)
-        (&q_high[0][0])[i] = (&q_low[0][0])[i] = __float2half_rn(0.0f);
+
+    /* What this block adds up, and how many bytes come for that. */
+    const int n_values = group * DIM;
+    const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
+    const int n_shared = max(0, min(share, n_values - rank * share));
+    const uint32_t barrier = shared_address(&parts_barrier);
+    if (tid == 0) {
+        barrier_init(barrier);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                     "r"(n_blocks * (4 * n_shared + 8 * group))
+                     : "memory");
+    }
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 
-    /* A thread turns pairs of values. Whatever it needs for that is there before it waits: which they
-     * are, their angles (the first kernel of a token made them, long ago), where they go. */
-    constexpr int PAIRS = DIM / 2, MANY = ((MOST + 2) * PAIRS + THREADS - 1) / THREADS;
+    /* Addresses and angles (the first kernel of a token made them, long ago). */
     const int owner = (last_piece - first_piece) % stride;
-    const bool owns = owner / WARPS == rank; /* the new key and value */
-    const int n_vectors = group + (owns ? 2 : 0), n_turned = p.angles ? p.n_dims / 2 : 0;
-    const bool norms = p.q_norm || p.k_norm;
-    const float *sources[MANY];
-    float2 pairs[MANY], turns[MANY];
-    int d0[MANY], d1[MANY];
-    auto source_of = [&](int n) {
-        return n < group    ? p.q + (head * group + n) * DIM
-               : n == group ? p.k + head * DIM
-                            : p.v + head * DIM;
-    };
-#pragma unroll
-    for (int m = 0; m < MANY; m++) {
-        int i = tid + m * THREADS, n = i / PAIRS, pair = i - n * PAIRS;
-        bool is_turned = pair < n_turned;
-        d0[m] = is_turned && p.is_neox ? pair : 2 * pair;
-        d1[m] = is_turned && p.is_neox ? pair + n_turned : 2 * pair + 1;
-        sources[m] = source_of(n);
-        turns[m] = is_turned && n <= group ? __ldcg((const float2 *)p.angles + pair)
-                                           : make_float2(1, 0);
-    }
-    uint8_t *new_row = kv.data + (uint64_t)table[position / PAGE] * kv.page_bytes +
-                       (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
+    const bool owns = owner / WARPS == rank, is_owner = owns && owner % WARPS == warp;
+    query_turner<DIM, FORM> queries(p, c);
+    uint8_t *row_at = kv.data + (uint64_t)__ldg(table + position / PAGE) * kv.page_bytes +
+                      (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
+    __half *k_to = (__half *)(row_at + kv.k_offset), *v_to = (__half *)(row_at + kv.v_offset);
+    /* Which of the block's sums this thread pushes first, and where to. */
+    const int first_to = 4 * tid / share;
 
     wait_for_last();
-    if (norms) { /* heads are normed first, a warp for each */
-        for (int n = warp; n < n_vectors; n += WARPS) {
-            const float *from = source_of(n);
-            const float *norm = n < group ? p.q_norm : n == group ? p.k_norm : nullptr;
-            float x[(DIM + 31) / 32], sum = 0;
-#pragma unroll
-            for (int i = 0; i < (DIM + 31) / 32; i++) {
-                x[i] = 32 * i + lane < DIM ? __ldcg(from + 32 * i + lane) : 0.0f;
-                sum += x[i] * x[i];
-            }
-            float scale = norm ? rsqrtf(warp_sum(sum) / (float)DIM + p.eps) : 1.0f;
-#pragma unroll
-            for (int i = 0; i < (DIM + 31) / 32; i++)
-                if (32 * i + lane < DIM)
-                    raw[n][32 * i + lane] = norm ? x[i] * scale * norm[32 * i + lane] : x[i];
-        }
-        __syncthreads();
-    }
-#pragma unroll
-    for (int m = 0; m < MANY; m++) {
-        int n = (tid + m * THREADS) / PAIRS;
-        pairs[m] = make_float2(0, 0);
-        if (n < n_vectors)
-            pairs[m] = norms ? make_float2(raw[n][d0[m]], raw[n][d1[m]])
-                             : make_float2(__ldcg(sources[m] + d0[m]), __ldcg(sources[m] + d1[m]));
-    }
-#pragma unroll
-    for (int m = 0; m < MANY; m++) {
-        int n = (tid + m * THREADS) / PAIRS;
-        float2 v = pairs[m], turn = turns[m];
-        if (n <= group)
-            v = make_float2(v.x * turn.x - v.y * turn.y, v.x * turn.y + v.y * turn.x);
-        if (n < group) {
-            v.x *= p.scale;
-            v.y *= p.scale;
-            __half h0 = __float2half_rn(v.x), h1 = __float2half_rn(v.y);
-            q_high[n][d0[m]] = h0;
-            q_high[n][d1[m]] = h1;
-            q_low[n][d0[m]] = __float2half_rn(v.x - __half2float(h0));
-            q_low[n][d1[m]] = __float2half_rn(v.y - __half2float(h1));
-        } else if (n < n_vectors) { /* also into the cache */
-            int is_value = n - group;
-            __half *to = (__half *)(new_row + (is_value ? kv.v_offset : kv.k_offset));
-            new_rows[is_value][d0[m]] = to[d0[m]] = __float2half_rn(v.x);
-            new_rows[is_value][d1[m]] = to[d1[m]] = __float2half_rn(v.y);
-        }
-    }
-    __syncthreads();
-
     uint32_t q[DIM / 16][4];
+    new_row<DIM> row;
+    constexpr bool IS_FAR = FORM == TURN_HALVES;
+    if constexpr (FORM == TURN_ANY) {
+        through.turn(p, head, group, owns, k_to, v_to);
 #pragma unroll
-    for (int k = 0; k < DIM / 16; k++) {
-        q[k][0] = *(const uint32_t *)&q_high[r][16 * k + 2 * c];
-        q[k][1] = *(const uint32_t *)&q_low[r][16 * k + 2 * c];
-        q[k][2] = *(const uint32_t *)&q_high[r][16 * k + 2 * c + 8];
-        q[k][3] = *(const uint32_t *)&q_low[r][16 * k + 2 * c + 8];
+        for (int k = 0; k < DIM / 16; k++) {
+            q[k][0] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c];
+            q[k][1] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c];
+            q[k][2] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c + 8];
+            q[k][3] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c + 8];
+        }
+#pragma unroll
+        for (int m = 0; m < row.MANY; m++) {
+            int i = min(lane + 32 * m, DIM / 2 - 1);
+            row.k[m] = ((const uint32_t *)through.rows[0])[i];
+            row.v[m] = ((const uint32_t *)through.rows[1])[i];
+        }
+    } else {
+        if (is_owner)
+            turn_new_row<DIM, IS_FAR>(row, p, head, k_to, v_to, lane);
+        queries.load(q, p, p.q + (head * group + r) * DIM, r < group, c);
     }
+
     float out[DIM / 8][4], most = -INFINITY, sum = 0;
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++)
@@ -196,9 +205,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
         copies_wait<3>(); /* the keys are there: this lane's, then everyone's */
         __syncwarp();
         if (piece == last_piece)
-            for (int i = lane; i < CHUNKS; i += 32)
-                *(uint4 *)(keys + (position % PIECE) * ROW + 16 * i) =
-                    *(const uint4 *)&new_rows[0][8 * i];
+            put_row<DIM, IS_FAR>(keys + (position % PIECE) * ROW, row.k, lane);
         __syncwarp();
         float scores[2][2]; /* [8 positions][2 of them] of head r */
 #pragma unroll
@@ -207,8 +214,8 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
 #pragma unroll
             for (int k = 0; k < DIM / 32; k++) {
                 uint32_t b[4];
-                load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 64 * k +
-                                            16 * (lane >> 3));
+                load_matrices<false>(b,
+                                     k_at + (8 * n + (lane & 7)) * ROW + 64 * k + 16 * (lane >> 3));
                 mma_f16(s[0], q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
                 mma_f16(s[1], q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
                         b[2], b[3]);
@@ -224,13 +231,13 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
             for (int h = 0; h < 2; h++) {
                 int at = piece * PIECE + 8 * n + 2 * c + h;
                 float v = s[0][h] + s[0][2 + h] + (s[1][h] + s[1][2 + h]);
-                if (p.softcap > 0)
+                if (FORM == TURN_ANY && p.softcap > 0)
                     v = p.softcap * tanhf(v / p.softcap);
                 scores[n][h] = at >= first && at <= position ? v : -INFINITY;
             }
         }
-        float now = fmaxf(most, fmaxf(fmaxf(scores[0][0], scores[0][1]),
-                                      fmaxf(scores[1][0], scores[1][1])));
+        float now = fmaxf(
+            most, fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1])));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
         float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
@@ -242,9 +249,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
                 scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
                 part += scores[n][h];
             }
-        part += __shfl_xor_sync(~0u, part, 1);
-        part += __shfl_xor_sync(~0u, part, 2);
-        sum = sum * fade + part;
+        sum = sum * fade + part; /* of this lane's positions */
 #pragma unroll
         for (int n = 0; n < DIM / 8; n++)
 #pragma unroll
@@ -253,9 +258,7 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
         copies_wait<2>(); /* the values are there */
         __syncwarp();
         if (piece == last_piece)
-            for (int i = lane; i < CHUNKS; i += 32)
-                *(uint4 *)(values + (position % PIECE) * ROW + 16 * i) =
-                    *(const uint4 *)&new_rows[1][8 * i];
+            put_row<DIM, false>(values + (position % PIECE) * ROW, row.v, lane);
         __syncwarp();
         uint32_t a[4];
         a[0] = pack_halves(scores[0][0], scores[0][1]);
@@ -273,74 +276,80 @@ template <int DIM> __device__ __forceinline__ void attend_token(const decode_att
         fetch_both(piece + 2 * stride, stage);
     }
     copies_wait<0>();
-    __syncthreads();
+    __syncwarp();
 
-    /* The warps' parts: in the memory of the pages, [warp][head][DIM]. */
-    float *parts = (float *)page_memory;
+    /* The warps' parts, each in the memory of its own pieces: [head][DIM]. */
+    sum = tile_reduce(sum);
     if (c == 0) {
-        warp_most[warp][r] = most;
-        warp_sums[warp][r] = sum;
+        warp_most[r][warp] = most;
+        warp_sums[r][warp] = sum;
     }
+    if (r < group) {
+        float *part = (float *)pieces + r * DIM + 2 * c;
 #pragma unroll
-    for (int n = 0; n < DIM / 8; n++)
-        if (r < group)
-            *(float2 *)&parts[(warp * MOST + r) * DIM + 8 * n + 2 * c] =
-                make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
+        for (int n = 0; n < DIM / 8; n++)
+            *(float2 *)(part + 8 * n) = make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
+    }
     __syncthreads();
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); /* everyone runs: write there */
-    const int n_values = group * DIM;
-    const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
-    for (int i = tid; i < n_values; i += THREADS) {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* everyone is there */
+    const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
+#pragma unroll 1
+    for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
         int h = i / DIM, d = i - h * DIM;
-        float m = -INFINITY, l = 0, v = 0;
-#pragma unroll
-        for (int w = 0; w < WARPS; w++)
-            m = fmaxf(m, warp_most[w][h]);
+        float4 mosts = *(const float4 *)warp_most[h], sums = *(const float4 *)warp_sums[h];
+        float m = fmaxf(fmaxf(mosts.x, mosts.y), fmaxf(mosts.z, mosts.w));
+        float base = m == -INFINITY ? 0.0f : m;
+        const float e[4] = {__expf(mosts.x - base), __expf(mosts.y - base), __expf(mosts.z - base),
+                            __expf(mosts.w - base)};
+        float l = e[0] * sums.x + e[1] * sums.y + e[2] * sums.z + e[3] * sums.w;
+        float4 v = make_float4(0, 0, 0, 0);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float e = warp_most[w][h] == -INFINITY ? 0.0f : __expf(warp_most[w][h] - m);
-            l += e * warp_sums[w][h];
-            v += e * parts[(w * MOST + h) * DIM + d];
+            float4 x = *(const float4 *)(page_memory + w * 2 * STAGE + 4 * i);
+            v = make_float4(v.x + e[w] * x.x, v.y + e[w] * x.y, v.z + e[w] * x.z, v.w + e[w] * x.w);
         }
-        int to = i / share;
-        cluster.map_shared_rank(all_parts, to)[rank * share + i - to * share] = v;
-        if (d < n_blocks) {
-            cluster.map_shared_rank(&all_most[0][0], d)[rank * MOST + h] = m;
-            cluster.map_shared_rank(&all_sums[0][0], d)[rank * MOST + h] = l;
-        }
+        push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), v,
+               address_in(barrier, to));
+        if (d < 4 * n_blocks)
+            push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), make_float2(m, l),
+                   address_in(barrier, d / 4));
     }
-    cluster.sync();
-    for (int i0 = tid & ~31; i0 < share; i0 += THREADS) {
-        int k = i0 + lane, i = rank * share + k;
-        bool is_in = k < share && i < n_values;
-        float v = 0;
-        if (is_in) {
-            int h = i / DIM;
-            float m = p.sinks ? p.sinks[head * group + h] : -INFINITY, l, sink = m;
-            for (int b = 0; b < n_blocks; b++)
-                m = fmaxf(m, all_most[b][h]);
-            l = p.sinks ? __expf(sink - m) : 0.0f;
-            for (int b = 0; b < n_blocks; b++) {
-                float e = all_most[b][h] == -INFINITY ? 0.0f : __expf(all_most[b][h] - m);
-                l += e * all_sums[b][h];
-                v += e * all_parts[b * share + k];
-            }
-            v = __fdividef(v, l);
+    wait_for_parts(barrier);
+    /* 16 lanes have values of one head: each of them weighs one block. */
+    for (int i0 = tid & ~31; i0 < n_shared; i0 += THREADS) {
+        int k = i0 + lane, i = rank * share + k, h = min(i, n_values - 1) / DIM, b = lane & 15;
+        float2 its = b < n_blocks ? all_sums[b][h] : make_float2(-INFINITY, 0);
+        float m = most_of_16(its.x), sink = 0;
+        if (p.sinks) {
+            float s = p.sinks[head * group + h];
+            m = fmaxf(m, s);
+            sink = __expf(s - m);
         }
-        vector_put(p.next, v, head * n_values + i, is_in);
+        float e = its.x == -INFINITY ? 0.0f : __expf(its.x - m);
+        float weight = __fdividef(e, sum_of_16(e * its.y) + sink), v = 0;
+#pragma unroll 2
+        for (int n = 0; n < n_blocks; n++)
+            v += __shfl_sync(~0u, weight, n, 16) * all_parts[n * share + k];
+        vector_put(p.next, v, head * n_values + i, k < n_shared);
     }
 }
 
 /* At most 128 registers, so that a block fits beside one of a product. */
-#define ATTEND(dim)                                                                                \
+#define ATTEND(dim, name, form)                                                                    \
     extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 4)                      \
-        decode_attend_##dim(const __grid_constant__ decode_attention p)                            \
+        decode_attend_##dim##name(const __grid_constant__ decode_attention p)                      \
     {                                                                                              \
-        attend_token<dim>(p);                                                                      \
+        attend_token<dim, form>(p);                                                                \
     }
-ATTEND(64)
-ATTEND(80)
-ATTEND(96)
-ATTEND(128)
+ATTEND(64, , TURN_ANY)
+ATTEND(80, , TURN_ANY)
+ATTEND(96, , TURN_ANY)
+ATTEND(128, , TURN_ANY)
+ATTEND(64, _neighbours, TURN_NEIGHBOURS)
+ATTEND(96, _neighbours, TURN_NEIGHBOURS)
+ATTEND(128, _neighbours, TURN_NEIGHBOURS)
+ATTEND(64, _halves, TURN_HALVES)
+ATTEND(96, _halves, TURN_HALVES)
+ATTEND(128, _halves, TURN_HALVES)
 
 #endif

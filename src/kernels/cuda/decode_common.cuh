@@ -35,23 +35,27 @@ __device__ __forceinline__ void wait_for_last()
 }
 
 /*
- * Parameters are read through a cache that does not have them when a kernel begins. So all of them
- * are read before there is anything to wait for.
+ * Parameters are read through a cache that does not have them when a kernel begins. So all lines
+ * are asked for at once, one by each lane, before there is anything to wait for. (A word of them
+ * that happens to be that number costs nothing; without a use the compiler leaves the loads out.)
  */
 template <class P> __device__ __forceinline__ void touch_parameters(const P &p)
 {
     const uint32_t *words = (const uint32_t *)&p;
-#pragma unroll
-    for (int i = 0; i < (int)(sizeof p / 4); i += 16)
-        asm volatile("" ::"r"(words[i]));
-    asm volatile("" ::"r"(words[sizeof p / 4 - 1]));
+    const int last = (int)(sizeof p / 4) - 1;
+    uint32_t w = words[min(16 * (int)(threadIdx.x & 31), last)];
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.eq.u32 p, %0, 0x5bd1e995;\n"
+                 "@p nanosleep.u32 1;\n"
+                 "}" ::"r"(w));
 }
 
 /*
- * The same as a copy, for code that reads parameters by chance: they come at once, as any memory would.
+ * The same as a copy, for code that reads parameters by chance: they come at once, as any memory
+ * would.
  */
-template <class P>
-__device__ __forceinline__ void copy_parameters(P *to, const P &p, int n_threads)
+template <class P> __device__ __forceinline__ void copy_parameters(P *to, const P &p, int n_threads)
 {
     static_assert(sizeof p % 8 == 0, "whole words");
     const uint2 *from = (const uint2 *)&p;
@@ -154,6 +158,11 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_t
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(is_there ? 16 : 0)
                  : "memory");
+}
+
+__device__ __forceinline__ void copy_4(uint32_t to, const void *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
 
 __device__ __forceinline__ void copies_commit()

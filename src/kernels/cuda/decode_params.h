@@ -66,6 +66,11 @@ typedef struct decode_part {
     int32_t kind;
     int32_t n_rows, n_tiles; /* tiles across */
     int32_t first_block, n_blocks;
+    /* Of the blocks, the first `more` have each + 1 rows of tiles, the others each. */
+    int32_t each, more;
+    int32_t tile_bytes, stage_bytes; /* a stage: what a tile takes in the ring */
+    int32_t n_places;                /* of the ring */
+    int32_t n_early;                 /* tiles that a block asks for before its input is there */
 } decode_part;
 
 typedef struct decode_product {

@@ -4,79 +4,84 @@
  * Measured on an H200: two blocks of one product on a processor cost a quarter of the speed, so
  * shared memory is asked for in a way that keeps them apart (launch_product in plan/decode_gpu.c).
  */
-#include "kernels/cuda/decode_common.cuh"
+#include "kernels/cuda/decode_ring.cuh"
 #include "kernels/cuda/tile_rotated.cuh"
 
 #ifdef HAS_OVERLAP
 
-/* Tiles are as long as lines of 128 bytes, or begin anywhere in one. */
-template <int KIND> __host__ __device__ constexpr int stage_bytes()
-{
-    return tile_info<KIND>::bytes % 128 ? (tile_info<KIND>::bytes + 96 + 127) / 128 * 128
-                                        : tile_info<KIND>::bytes;
-}
-
-/* The second plane is moved by half the banks, so that both can be read at once. */
-enum { PLANE_PAD = 64 };
-
-/* Of the planes in shared memory. */
-__device__ __forceinline__ int vector_bytes(const decode_vector &v)
-{
-    return 2 * v.k * act_value_bytes((gpu_act)v.act) + v.k / GPU_GROUP * 8;
-}
-
 /*
- * Multiply this block's tiles; slots has the sums of each warp afterwards.
- *
- * Tile t is multiplied by warp t % DECODE_WARPS. The places of the ring are dealt out in the same
- * way, so some warps may have one more than others: the ring fills what memory there is. A warp
- * fills a place again when it has multiplied what was there.
- *
- * IS_LARGE: before the input is there, only the first tile of each warp is asked for. Whatever else a
- * processor asks for then waits behind its ring: with all of it, the input of a large product comes
- * a microsecond later. Where a product is small, all of its weights come early instead.
+ * A block's tiles, and the ring through which they come. Tile t is multiplied by warp t %
+ * DECODE_WARPS. The places of the ring are dealt out in the same way, so some warps may have one
+ * more than others: the ring fills what memory there is. A warp fills a place again when it has
+ * multiplied what was there.
  */
-template <int KIND, bool IS_LARGE>
-__device__ __forceinline__ void product_tiles(const decode_product &p, const decode_part &part,
-                                              uint8_t *shared, int u0, int n_slots, float *slots,
-                                              uint8_t *x_shared, float &rms)
+struct tile_ring {
+    const uint8_t *first,
+        *second;        /* of gate and up: tile t lies behind tile t - 1 of one of them */
+    int n_all, n_first; /* tiles of both, of the first */
+    int n_places;
+    uint32_t barriers, at;
+    uint64_t policy;
+
+    /* Both ends lie alike within 128 bytes, at which matrices begin. */
+    __device__ __forceinline__ void fill(int place, int t, int bytes, int stage) const
+    {
+        const uint8_t *from = (t < n_first ? first : second) + (int64_t)t * bytes;
+        copy_bulk(at + place * stage + ((uint32_t)(uintptr_t)from & 127), from, bytes,
+                  barriers + 8 * place, policy);
+    }
+
+    __device__ __forceinline__ uint32_t skew_of(int t, int bytes) const
+    {
+        return ((uint32_t)(uintptr_t)(t < n_first ? first : second) + t * bytes) & 127;
+    }
+};
+
+/* As soon as a block begins: each warp's first tile, then the others that come early. */
+__device__ __forceinline__ void begin_ring(const tile_ring &ring, const decode_part &part, int warp)
+{
+    if ((threadIdx.x & 31) != 0)
+        return;
+#pragma unroll 1
+    for (int i = warp; i < ring.n_places; i += DECODE_WARPS) {
+        barrier_init(ring.barriers + 8 * i);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if (i < ring.n_all && i < part.n_early)
+            ring.fill(i, i, part.tile_bytes, part.stage_bytes);
+    }
+}
+
+/* The other tiles that the ring has room for. */
+__device__ __forceinline__ void fill_ring(const tile_ring &ring, const decode_part &part, int warp)
+{
+    if ((threadIdx.x & 31) != 0)
+        return;
+#pragma unroll 1
+    for (int i = warp + (part.n_early + DECODE_WARPS - 1 - warp) / DECODE_WARPS * DECODE_WARPS;
+         i < ring.n_all && i < ring.n_places; i += DECODE_WARPS)
+        ring.fill(i, i, part.tile_bytes, part.stage_bytes);
+}
+
+/* 1 / rms of the input, whose squares the blocks in front have added up. */
+__device__ __forceinline__ float rms_of(const decode_product &p, const float *squares, int lane)
+{
+    float sum = 0;
+    for (int i = lane; i < p.n_squares; i += 32)
+        sum += squares[i];
+    return rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
+}
+
+/* Multiply this block's tiles; slots has the sums of each warp afterwards. */
+template <int KIND>
+__device__ __forceinline__ void
+product_tiles(const decode_product &p, const decode_part &part, const tile_ring &ring,
+              uint8_t *shared, int u0, int n_slots, float *slots, uint8_t *x_shared, float &rms)
 {
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
-    const int n_places = min(p.ring_bytes / STAGE, (int)DECODE_MAX_PLACES);
-    constexpr bool IS_LATE = IS_LARGE && !tile_is_rotated_kind<KIND>(); /* turning takes longer */
-    const int n_early = IS_LATE ? min(n_places, (int)DECODE_WARPS) : n_places;
-    const int n_tiles = part.n_tiles, n_all = n_slots * n_tiles;
+    const int n_tiles = part.n_tiles, n_all = ring.n_all, n_places = ring.n_places;
     /* How far it is from a tile to the one that takes its place. */
     const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
-    const uint32_t barriers = shared_address(shared);
-    uint8_t *ring = shared + DECODE_RING_AT;
-    const uint32_t ring_at = shared_address(ring);
-    uint64_t policy = 0;
-    /* All rows of the gate come before those of up: tile t of a block lies behind tile t - 1. */
-    const int n_first = part.pair ? n_all / 2 : n_all;
-    auto number_of = [&](int t) { return u0 * n_tiles + (t < n_first ? t : t - n_first); };
-    /* Matrices begin at lines of 128 bytes: where in one a tile begins. */
-    auto skew_of = [&](int t) {
-        return BYTES % 128 ? (uint32_t)(number_of(t) * BYTES) & 127 : 0u;
-    };
-    auto fill = [&](int place, int t) {
-        const uint8_t *base = t < n_first ? part.tiles : part.pair;
-        copy_bulk(ring_at + place * STAGE + skew_of(t), base + (uint64_t)number_of(t) * BYTES,
-                  BYTES, barriers + 8 * place, policy);
-    };
-    if (lane == 0) {
-        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        for (int i = warp; i < n_places; i += DECODE_WARPS)
-            barrier_init(barriers + 8 * i);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-        for (int t = warp; t < n_all && t < n_early; t += DECODE_WARPS)
-            fill(t, t);
-    }
-    for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
-        ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
-
     const rotation<tile_is_rotated_kind<KIND>()> turn(lane);
     wait_for_last();
     if (p.triggers_late)
@@ -95,9 +100,7 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         copy_16(shared_address(shared + DECODE_BEFORE_AT) + 16 * tid,
                 p.residual + TILE_ROWS * u0 + 4 * tid, true);
     copies_commit();
-    if (IS_LATE && lane == 0)
-        for (int t = n_early + warp; t < n_all && t < n_places; t += DECODE_WARPS)
-            fill(t, t);
+    fill_ring(ring, part, warp);
     copies_wait<0>();
     __syncthreads();
 
@@ -105,13 +108,15 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
     x.high = x_shared;
     x.low = x_shared + plane + PLANE_PAD;
     x.scales = (const float2 *)(x_shared + 2 * plane + PLANE_PAD);
+    const uint8_t *places = shared + DECODE_RING_AT;
     float y0 = 0, y1 = 0;
     int place = warp, slot = warp / n_tiles, across = warp - slot * n_tiles;
     uint32_t parity = 0;
     for (int t = warp; t < n_all; t += DECODE_WARPS) {
-        barrier_wait(barriers + 8 * place, parity);
+        barrier_wait(ring.barriers + 8 * place, parity);
         tile_frag<KIND> f;
-        tile_load<KIND, false>(f, ring + place * STAGE + skew_of(t), lane);
+        tile_load<KIND, false>(
+            f, places + place * STAGE + (BYTES % 128 ? ring.skew_of(t, BYTES) : 0), lane);
         if constexpr (tile_is_rotated_kind<KIND>()) {
             tile_multiply_rotated<KIND>(y0, y1, f, x, across, lane);
         } else {
@@ -121,7 +126,7 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
         }
         __syncwarp(); /* everyone has read the place */
         if (lane == 0 && t + ahead < n_all)
-            fill(place, t + ahead);
+            ring.fill(place, t + ahead, BYTES, STAGE);
         place += DECODE_WARPS;
         if (place >= n_places) {
             place = warp;
@@ -145,35 +150,9 @@ __device__ __forceinline__ void product_tiles(const decode_product &p, const dec
             slot = next;
         }
     }
-    if (p.squares) { /* only now: it is not needed before */
-        float sum = 0;
-        for (int i = lane; i < p.n_squares; i += 32)
-            sum += squares[i];
-        rms = rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
-    }
+    if (p.squares) /* only now: it is not needed before */
+        rms = rms_of(p, squares, lane);
     __syncthreads();
-}
-
-__device__ __forceinline__ float slot_sum(const float *slots, int n_slots, int i)
-{
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < DECODE_WARPS; w++)
-        sum += slots[w * n_slots * TILE_ROWS + i];
-    return sum;
-}
-
-/* Sum over a block in a fixed order; thread 0 has it. */
-__device__ __forceinline__ float block_total(float v, float *parts)
-{
-    v = warp_sum(v);
-    if ((threadIdx.x & 31) == 0)
-        parts[threadIdx.x >> 5] = v;
-    __syncthreads();
-    v = 0;
-    for (int w = 0; threadIdx.x == 0 && w < DECODE_WARPS; w++)
-        v += parts[w];
-    return v;
 }
 
 __device__ __forceinline__ void keep_best(float value, int row, decode_best *out, float *parts)
@@ -202,42 +181,51 @@ __device__ __forceinline__ void keep_best(float value, int row, decode_best *out
     }
 }
 
-template <bool IS_LARGE> __device__ __forceinline__ void product(const decode_product &p)
+__device__ __forceinline__ void product(const decode_product &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     if (!p.triggers_late)
         let_next_begin();
-    touch_parameters(p);
-    if ((int)blockIdx.x >= p.n_blocks) { /* it only keeps a place */
+    const int block = blockIdx.x, tid = threadIdx.x, warp = tid >> 5;
+    if (block >= p.n_blocks) { /* it only keeps a place */
         wait_for_last();
         return;
     }
-    int n = 0;
-    while (n + 1 < p.n_parts && (int)blockIdx.x >= p.parts[n + 1].first_block)
-        n++;
+    const int n = (p.n_parts > 1 && block >= p.parts[1].first_block) +
+                  (p.n_parts > 2 && block >= p.parts[2].first_block);
     const decode_part &part = p.parts[n];
-    const int b = blockIdx.x - part.first_block, per_unit = part.pair ? 2 : 1;
-    const int n_units = (part.n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    const int u0 = (int)((int64_t)n_units * b / part.n_blocks);
-    const int u1 = (int)((int64_t)n_units * (b + 1) / part.n_blocks);
-    const int n_slots = (u1 - u0) * per_unit;
+    const int b = block - part.first_block;
+    const int u0 = b * part.each + min(b, part.more), n_units = part.each + (b < part.more);
+    const int n_slots = part.pair ? 2 * n_units : n_units;
+    tile_ring ring;
+    ring.n_first = n_units * part.n_tiles;
+    ring.n_all = n_slots * part.n_tiles;
+    ring.n_places = part.n_places;
+    ring.barriers = shared_address(shared);
+    ring.at = ring.barriers + DECODE_RING_AT;
+    ring.first = part.tiles + (int64_t)u0 * part.n_tiles * part.tile_bytes;
+    ring.second = part.pair + (int64_t)(u0 - n_units) * part.n_tiles * part.tile_bytes;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(ring.policy));
+    begin_ring(ring, part, warp);
     float *parts = (float *)(shared + 8 * DECODE_MAX_PLACES); /* behind the barriers */
     uint8_t *x_shared = shared + DECODE_RING_AT + p.ring_bytes;
     float *slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));
     float *norms = (float *)(shared + DECODE_NORMS_AT), rms = 1.0f;
     const float *before = (const float *)(shared + DECODE_BEFORE_AT);
+    for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
+        ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
     /* Unless results are only stored, each of the first threads finishes one row. */
-    const int tid = threadIdx.x, n_values = (u1 - u0) * TILE_ROWS, row = u0 * TILE_ROWS + tid;
+    const int n_values = n_units * TILE_ROWS, row = u0 * TILE_ROWS + tid;
     const bool finishes = p.mode != DECODE_STORE && tid < n_values && row < part.n_rows;
     const bool adds = finishes && p.mode == DECODE_RESIDUAL;
-    if (adds) /* not in registers, which are scarce */
-        norms[tid] = p.next_norm[row];
+    if (adds) /* nobody waits for it here */
+        copy_4(shared_address(norms + tid), p.next_norm + row);
+    touch_parameters(p);
     switch (part.kind) {
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
         if constexpr (TILE_##id != TILE_F32) {                                                     \
-            product_tiles<TILE_##id, IS_LARGE>(p, part, shared, u0, n_slots, slots, x_shared,      \
-                                               rms);                                               \
+            product_tiles<TILE_##id>(p, part, ring, shared, u0, n_slots, slots, x_shared, rms);    \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -289,25 +277,19 @@ template <bool IS_LARGE> __device__ __forceinline__ void product(const decode_pr
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit beside
- * this one's and load keys while it runs. */
+/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit
+ * beside this one's and load keys while it runs. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     decode_product_kernel(const __grid_constant__ decode_product p)
 {
-    product<false>(p);
-}
-
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
-    decode_product_large(const __grid_constant__ decode_product p)
-{
-    product<true>(p);
+    product(p);
 }
 
 /* For two blocks on a processor, of products that follow each other. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_shared(const __grid_constant__ decode_product p)
 {
-    product<false>(p);
+    product(p);
 }
 
 #endif

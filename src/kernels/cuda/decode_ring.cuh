@@ -28,11 +28,11 @@ __device__ __forceinline__ int vector_bytes(const decode_vector &v)
 /* Row i of a block's sums: those of its warps, added up. */
 __device__ __forceinline__ float slot_sum(const float *slots, int n_slots, int i)
 {
-    float sum = 0;
+    float sums[4] = {0, 0, 0, 0}; /* short chains */
 #pragma unroll
     for (int w = 0; w < DECODE_WARPS; w++)
-        sum += slots[w * n_slots * TILE_ROWS + i];
-    return sum;
+        sums[w % 4] += slots[w * n_slots * TILE_ROWS + i];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
 /* Sum over a block in a fixed order; thread 0 has it. */
