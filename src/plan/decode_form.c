@@ -27,27 +27,44 @@ static bool has_head_dim(int32_t dim)
     return dim == 64 || dim == 80 || dim == 96 || dim == 128;
 }
 
-/* Gate and up, then down, from *at on. */
-static bool match_ffn(const step **at, const step *end, layer_steps *l)
+/* A product into the residual, from *at on: it alone, or normed and then added. */
+static bool match_residual(const step **at, const step *end, int32_t residual, const step **matmul,
+                           const step **norm, const step **add)
+{
+    if (end - *at < 1)
+        return false;
+    const step *s = *matmul = (*at)++;
+    if (s->op == OP_MATMUL_ADD)
+        return s->out[0].value == residual && is_tiled(s->a.matmul.weights[0]);
+    if (s->op != OP_MATMUL || end - *at < 2)
+        return false;
+    *norm = (*at)++;
+    *add = (*at)++;
+    return is_norm_of(*norm, s, 0) && (*norm)->a.norm.group == (*norm)->in[0].width &&
+           (*norm)->in[0].width <= DECODE_JOIN_WIDTH && (*add)->op == OP_ADD &&
+           (*add)->in[0].value == (*norm)->out[0].value && (*add)->out[0].value == residual &&
+           is_tiled(s->a.matmul.weights[0]);
+}
+
+/* Gate and up, then down. */
+static bool match_ffn(const step **at, const step *end, int32_t in, int32_t residual,
+                      layer_steps *l)
 {
     if (end - *at < 2)
         return false;
     l->glu = (*at)++;
-    l->down = (*at)++;
-    if (l->glu->op != OP_MATMUL_GLU || l->down->op != OP_MATMUL_ADD)
-        return false;
     const weight *const *f = l->glu->a.matmul.weights;
-    return l->glu->in[0].value == l->ffn_norm->out[0].value &&
-           l->down->in[0].value == l->glu->out[0].value &&
-           l->down->out[0].value == l->norm->in[0].value && is_tiled(f[0]) && is_tiled(f[1]) &&
-           tile_kind_of(f[0]->type) == tile_kind_of(f[1]->type) &&
-           is_tiled(l->down->a.matmul.weights[0]);
+    return l->glu->op == OP_MATMUL_GLU && l->glu->in[0].value == in && is_tiled(f[0]) &&
+           is_tiled(f[1]) && tile_kind_of(f[0]->type) == tile_kind_of(f[1]->type) &&
+           match_residual(at, end, residual, &l->down, &l->down_norm, &l->down_add) &&
+           l->down->in[0].value == l->glu->out[0].value;
 }
 
 /* The router, its choice, and the experts. */
-static bool match_experts(const step **at, const step *end, const gpu *g, layer_steps *l)
+static bool match_experts(const step **at, const step *end, int32_t residual, const gpu *g,
+                          layer_steps *l)
 {
-    if (end - *at < 4)
+    if (end - *at < 4 || !l->ffn_norm)
         return false;
     l->router = (*at)++;
     l->route = (*at)++;
@@ -58,59 +75,79 @@ static bool match_experts(const step **at, const step *end, const gpu *g, layer_
         return false;
     const weight *gate = l->expert_glu->a.moe.gate, *up = l->expert_glu->a.moe.up,
                  *down = l->expert_down->a.moe.down;
-    int32_t value = l->ffn_norm->out[0].value, choices = l->route->out[0].value;
-    bool chain = l->router->in[0].value == value &&
-                 l->route->in[0].value == l->router->out[0].value &&
-                 l->expert_glu->in[0].value == value && l->expert_glu->in[1].value == choices &&
+    int32_t in = l->ffn_norm->out[0].value, choices = l->route->out[0].value;
+    bool chain = l->router->in[0].value == in && l->route->in[0].value == l->router->out[0].value &&
+                 l->expert_glu->in[0].value == in && l->expert_glu->in[1].value == choices &&
                  l->expert_down->in[0].value == l->expert_glu->out[0].value &&
-                 l->expert_down->in[1].value == choices &&
-                 l->expert_down->out[0].value == l->norm->in[0].value;
+                 l->expert_down->in[1].value == choices && l->expert_down->out[0].value == residual;
     return chain && tile_kind_of(l->router->a.matmul.weights[0]->type) == TILE_F32 &&
            is_tiled(gate) && is_tiled(up) && is_tiled(down) &&
            tile_kind_of(gate->type) == tile_kind_of(up->type) && gpu_experts_fit(g, l);
 }
 
+/* Whether the fused kernel knows the attention behind qkv. */
+static bool match_heads(layer_steps *l)
+{
+    const step *at = l->qkv + 1;
+    if (is_norm_of(at, l->qkv, 0))
+        l->q_norm = at++;
+    if (is_norm_of(at, l->qkv, 1))
+        l->k_norm = at++;
+    l->rope = at++;
+    const kv_layer *kv = &l->rope->a.rope.kv;
+    return at == l->attend && (l->rope->op == OP_ROPE_KV || l->rope->op == OP_KV_WRITE) &&
+           kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
+           l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
+           (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
+           (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
+}
+
+/* From q k v to attention, whatever is between them. */
+static bool match_attention(const step **at, const step *end, int32_t in, layer_steps *l)
+{
+    const step *s = *at;
+    if (end - s < 4 || s->op != OP_MATMUL_GROUP || s->a.matmul.n_weights != 3 ||
+        s->in[0].value != in)
+        return false;
+    const weight *const *w = s->a.matmul.weights;
+    l->qkv = s++;
+    while (s < end && (s->op == OP_RMS_NORM || s->op == OP_ROPE || s->op == OP_ROPE_KV ||
+                       s->op == OP_KV_WRITE))
+        s++;
+    if (s == end || s->op != OP_ATTEND || s->out[0].width % GPU_GROUP != 0)
+        return false;
+    l->attend = s++;
+    *at = s;
+    return is_tiled(w[0]) && is_tiled(w[1]) && is_tiled(w[2]) && same_kind_act(w[0], w[1]) &&
+           same_kind_act(w[0], w[2]);
+}
+
+/* A norm of the whole residual, if there is one; returns what the next product reads. */
+static int32_t match_norm(const step **at, const step *end, int32_t residual, const step **norm)
+{
+    const step *s = *at;
+    if (s == end || s->op != OP_RMS_NORM || s->in[0].value != residual ||
+        s->a.norm.group != s->in[0].width)
+        return residual;
+    *norm = (*at)++;
+    return s->out[0].value;
+}
+
 /* One layer from s on; returns how many steps it has, 0 if it has another form. */
-static int32_t match_layer(const step *s, int32_t left, const gpu *g, layer_steps *l)
+static int32_t match_layer(const step *s, int32_t left, int32_t residual, const gpu *g,
+                           layer_steps *l)
 {
     const step *at = s, *end = s + left;
     memset(l, 0, sizeof *l);
-    if (left < 8 || at->op != OP_RMS_NORM || at->a.norm.group != at->in[0].width)
+    int32_t in = match_norm(&at, end, residual, &l->norm);
+    if (!match_attention(&at, end, in, l) ||
+        !match_residual(&at, end, residual, &l->o, &l->o_norm, &l->o_add) ||
+        l->o->in[0].value != l->attend->out[0].value)
         return 0;
-    l->norm = at++;
-    if (at->op != OP_MATMUL_GROUP || at->a.matmul.n_weights != 3 ||
-        at->in[0].value != l->norm->out[0].value)
-        return 0;
-    l->qkv = at++;
-    if (is_norm_of(at, l->qkv, 0))
-        l->q_norm = at++;
-    if (at < end && is_norm_of(at, l->qkv, 1))
-        l->k_norm = at++;
-    if (end - at < 6 || (at->op != OP_ROPE_KV && at->op != OP_KV_WRITE))
-        return 0;
-    l->rope = at++;
-    l->attend = at++;
-    l->o = at++;
-    l->ffn_norm = at++;
-    const kv_layer *kv = &l->rope->a.rope.kv;
-    if (l->attend->op != OP_ATTEND || l->o->op != OP_MATMUL_ADD || l->ffn_norm->op != OP_RMS_NORM)
-        return 0;
-    bool heads = kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
-                 l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
-                 (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
-                 (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
-    bool chain = l->o->in[0].value == l->attend->out[0].value &&
-                 l->o->out[0].value == l->norm->in[0].value &&
-                 l->ffn_norm->in[0].value == l->o->out[0].value &&
-                 l->ffn_norm->a.norm.group == l->ffn_norm->in[0].width;
-    const weight *const *w = l->qkv->a.matmul.weights;
-    bool matrices = is_tiled(w[0]) && is_tiled(w[1]) && is_tiled(w[2]) &&
-                    same_kind_act(w[0], w[1]) && same_kind_act(w[0], w[2]) &&
-                    is_tiled(l->o->a.matmul.weights[0]);
-    if (!heads || !chain || !matrices)
-        return 0;
-    bool has_experts = at->op == OP_MATMUL;
-    if (has_experts ? !match_experts(&at, end, g, l) : !match_ffn(&at, end, l))
+    in = match_norm(&at, end, residual, &l->ffn_norm);
+    bool has_experts = at < end && at->op == OP_MATMUL;
+    if (has_experts ? !match_experts(&at, end, residual, g, l)
+                    : !match_ffn(&at, end, in, residual, l))
         return 0;
     return (int32_t)(at - s);
 }
@@ -119,7 +156,9 @@ static int32_t match_layer(const step *s, int32_t left, const gpu *g, layer_step
 static bool have_one_form(const layer_steps *a, const layer_steps *b)
 {
     if (!same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) ||
-        !same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) || !a->glu != !b->glu)
+        !same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) ||
+        !a->glu != !b->glu || !a->o_norm != !b->o_norm || !a->down_norm != !b->down_norm ||
+        a->attend->out[0].width != b->attend->out[0].width)
         return false;
     if (a->glu)
         return same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
@@ -144,7 +183,8 @@ bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
     if (!f->layers)
         return false;
     while (i < n && p->steps[i].op != OP_GATHER) {
-        int32_t taken = match_layer(&p->steps[i], n - i, g, &f->layers[f->n_layers]);
+        int32_t taken =
+            match_layer(&p->steps[i], n - i, f->embed->out[0].value, g, &f->layers[f->n_layers]);
         if (taken == 0)
             break;
         f->n_layers++;
@@ -159,8 +199,12 @@ bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
         f->head = &p->steps[i + 2];
         f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
     }
-    for (int32_t l = 1; ends && l < f->n_layers; l++)
+    for (int32_t l = 0; ends && l < f->n_layers; l++) {
         ends = have_one_form(&f->layers[0], &f->layers[l]);
+        f->attends_by_steps |= !match_heads(&f->layers[l]);
+    }
+    for (int32_t l = 0; f->attends_by_steps && l < f->n_layers; l++)
+        f->layers[l].q_norm = f->layers[l].k_norm = f->layers[l].rope = NULL;
     if (!ends) {
         mem_free(f->layers);
         f->layers = NULL;

@@ -5,13 +5,21 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "plan/decode_apart.h"
 #include "plan/decode_experts.h"
 #include "plan/decode_form.h"
 #include "plan/token_ring.h"
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-enum { N_CLUSTERS = 5, AHEAD = 0, SINGLE = 1, SAMPLED = 2, N_GRAPHS = 3 };
+enum {
+    N_CLUSTERS = 5,
+    N_LENGTHS = GPU_APART_LENGTHS,
+    AHEAD = 0,
+    SINGLE = 1,
+    SAMPLED = 2,
+    N_GRAPHS = 3
+};
 
 struct gpu_decode {
     gpu *g;
@@ -19,6 +27,7 @@ struct gpu_decode {
     gpu_batch batch; /* where the page tables are */
     decode_form form;
     gpu_experts experts;
+    gpu_apart apart;
     cuda_kernel *product, *attend, *begin; /* product: the form that suits the layers */
     int32_t head_dim, n_kv_heads;
     uint32_t attend_bytes;
@@ -37,9 +46,11 @@ struct gpu_decode {
     decode_state *state_host; /* pinned */
     sample_row *rule_host;
     token_ring ring;
-    bool samples;                             /* what is queued ahead is drawn, not the best */
-    int32_t n_queued;                         /* choices */
-    cuda_graph *graphs[N_GRAPHS][N_CLUSTERS]; /* [][log2 of the cluster] */
+    bool samples;     /* what is queued ahead is drawn, not the best */
+    int32_t n_queued; /* choices */
+    bool
+        is_loaded; /* steps that are launched as they are have run: nothing is loaded in a record */
+    cuda_graph *graphs[N_GRAPHS][N_LENGTHS]; /* [][log2 of the cluster, or a length of contexts] */
 };
 
 static uint64_t round_up(uint64_t n)
@@ -80,6 +91,7 @@ static uint64_t lay_out(gpu_decode *d)
     for (int t = 0; t < 2; t++)
         d->angles[t] =
             d->form.tables[t] ? cut(&at, m, 4 * (uint64_t)d->form.tables[t]->out[0].width) : NULL;
+    d->apart.y = cut(&at, m, 4 * (uint64_t)d->form.embed->out[0].width);
     d->logits = cut(&at, m, 4 * (uint64_t)d->form.head->out[0].width);
     d->best = cut(&at, m, sizeof *d->best * n_blocks);
     d->drawn = cut(&at, m, sizeof *d->drawn);
@@ -138,18 +150,25 @@ static const char *attend_form(const gpu_decode *d)
     return is_neox ? "_halves" : "_neighbours";
 }
 
-static lace_status prepare(gpu_decode *d, lace_error *err)
+static lace_status prepare_attend(gpu_decode *d, lace_error *err)
 {
     char name[32];
-    const kv_layer *kv = &d->form.layers[0].rope->a.rope.kv;
+    const kv_layer *kv = &d->form.layers[0].attend->a.attend.kv;
     d->head_dim = kv->head_dim;
     d->n_kv_heads = kv->n_heads;
+    if (d->form.attends_by_steps)
+        return LACE_OK;
     snprintf(name, sizeof name, "decode_attend_%d%s", d->head_dim, attend_form(d));
     TRY(gpu_find(d->g, name, &d->attend, err));
-    TRY(gpu_find(d->g, "decode_begin_kernel", &d->begin, err));
     d->attend_bytes =
         (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * d->head_dim + 16));
-    TRY(cuda_kernel_allow(d->attend, d->attend_bytes, true, err));
+    return cuda_kernel_allow(d->attend, d->attend_bytes, true, err);
+}
+
+static lace_status prepare(gpu_decode *d, const gpu_token_options *o, lace_error *err)
+{
+    TRY(prepare_attend(d, err));
+    TRY(gpu_find(d->g, "decode_begin_kernel", &d->begin, err));
     TRY(cuda_kernel_allow(d->begin, 0, false, err));
     d->memory_bytes = lay_out(d);
     TRY(cuda_alloc(d->g->device, d->memory_bytes, (void **)&d->memory, err));
@@ -158,29 +177,29 @@ static lace_status prepare(gpu_decode *d, lace_error *err)
     TRY(cuda_kernel_allow(d->product, (uint32_t)d->g->info.max_shared_bytes, false, err));
     if (!d->form.layers[0].glu)
         TRY(prepare_experts(d, err));
+    TRY(gpu_apart_prepare(&d->apart, o, d->state, err));
     TRY(cuda_fill(d->queue, d->memory, 0, d->memory_bytes, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->state_host, (void **)&d->state_host, NULL, err));
     TRY(cuda_alloc_host(d->g->device, sizeof *d->rule_host, (void **)&d->rule_host, NULL, err));
     return token_ring_create(d->g, &d->ring, err);
 }
 
-lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_batch *tables,
-                              gpu_decode **out, lace_error *err)
+lace_status gpu_decode_create(const gpu_token_options *o, gpu_decode **out, lace_error *err)
 {
     *out = NULL;
     decode_form form;
-    if (!g->has_overlap || !decode_form_match(p, g, &form))
+    if (!o->g->has_overlap || !decode_form_match(o->p, o->g, &form))
         return LACE_OK;
     gpu_decode *d = mem_calloc(1, sizeof *d);
     if (!d) {
         mem_free(form.layers);
         return error_nomem(err, "a decoder");
     }
-    d->g = g;
-    d->queue = q;
-    d->batch = *tables;
+    d->g = o->g;
+    d->queue = o->queue;
+    d->batch = o->tables;
     d->form = form;
-    lace_status status = prepare(d, err);
+    lace_status status = prepare(d, o, err);
     if (status != LACE_OK) {
         gpu_decode_free(d);
         return status;
@@ -195,8 +214,8 @@ void gpu_decode_free(gpu_decode *d)
         return;
     cuda_wait(d->queue, NULL);
     for (int i = 0; i < N_GRAPHS; i++)
-        for (int c = 0; c < N_CLUSTERS; c++)
-            cuda_graph_free(d->graphs[i][c]);
+        for (int n = 0; n < N_LENGTHS; n++)
+            cuda_graph_free(d->graphs[i][n]);
     cuda_free(d->g->device, d->memory);
     cuda_free_host(d->g->device, d->state_host);
     cuda_free_host(d->g->device, d->rule_host);
@@ -359,7 +378,7 @@ static const char *choose_product(gpu_decode *d)
         d->residual_shared = larger(d->residual_shared, larger(o, down));
     }
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
-    d->shares = layer < LARGE_LAYER && 4 * units >= 3 * d->g->info.n_processors &&
+    d->shares = layer < LARGE_LAYER && !first->o_norm && 4 * units >= 3 * d->g->info.n_processors &&
                 d->residual_shared + 1024 < (uint32_t)d->g->info.max_shared_bytes;
     d->is_late = layer >= LARGE_LAYER;
     return d->shares ? "decode_product_shared" : "decode_product_kernel";
@@ -412,14 +431,24 @@ static int32_t n_blocks_of(const gpu_decode *d, const weight *w)
     return units < d->g->info.n_processors ? units : d->g->info.n_processors;
 }
 
-/* The same behind a layer. */
-static int32_t n_blocks_behind(const gpu_decode *d, const layer_steps *l)
+/* The same behind a layer's output and behind the layer. */
+static int32_t n_blocks_amid(const gpu_decode *d, const layer_steps *l)
 {
-    return l->glu ? n_blocks_of(d, l->down->a.matmul.weights[0]) : gpu_experts_n_blocks(d->g, l);
+    return l->o_norm ? 1 : n_blocks_of(d, l->o->a.matmul.weights[0]);
 }
 
+static int32_t n_blocks_behind(const gpu_decode *d, const layer_steps *l)
+{
+    return l->down_norm ? 1
+           : l->glu     ? n_blocks_of(d, l->down->a.matmul.weights[0])
+                        : gpu_experts_n_blocks(d->g, l);
+}
+
+/* norm: NULL if the product reads the residual as it is. */
 static void norms_by(decode_product *p, const step *norm, const float *squares, int32_t n)
 {
+    if (!norm)
+        return;
     p->squares = squares;
     p->n_squares = n;
     p->width = (int32_t)norm->in[0].width;
@@ -433,14 +462,17 @@ static lace_status launch_qkv(gpu_decode *d, int32_t i, lace_error *err)
     const layer_steps *l = &d->form.layers[i];
     const weight *const *w = l->qkv->a.matmul.weights;
     const float *const *b = l->qkv->a.matmul.biases;
-    decode_product p = {
-        .parts = {part_of(w[0], b[0], d->q), part_of(w[1], b[1], d->k), part_of(w[2], b[2], d->v)},
-        .n_parts = 3,
-        .x = d->in,
-        .scale = l->qkv->a.matmul.scale,
-        .mode = DECODE_STORE,
-        /* Attention reads the position before it waits: it must be there. */
-        .triggers_late = i == 0};
+    float *out[3] = {d->q, d->k, d->v};
+    for (int n = 0; n < 3 && d->form.attends_by_steps; n++)
+        out[n] = (float *)l->qkv->out[n].data;
+    decode_product p = {.parts = {part_of(w[0], b[0], out[0]), part_of(w[1], b[1], out[1]),
+                                  part_of(w[2], b[2], out[2])},
+                        .n_parts = 3,
+                        .x = d->in,
+                        .scale = l->qkv->a.matmul.scale,
+                        .mode = DECODE_STORE,
+                        /* Attention reads the position before it waits: it must be there. */
+                        .triggers_late = i == 0};
     int32_t n = i == 0 ? 1 : n_blocks_behind(d, &d->form.layers[i - 1]);
     norms_by(&p, l->norm, d->squares[0], n);
     return launch_product(d, &p, err);
@@ -449,6 +481,8 @@ static lace_status launch_qkv(gpu_decode *d, int32_t i, lace_error *err)
 static lace_status launch_attend(gpu_decode *d, int32_t i, uint32_t cluster, lace_error *err)
 {
     const layer_steps *l = &d->form.layers[i];
+    if (d->form.attends_by_steps)
+        return gpu_apart_attend(&d->apart, l, d->attended, err);
     const kv_layer *kv = &l->rope->a.rope.kv;
     decode_attention p = {.q = d->q,
                           .k = d->k,
@@ -491,11 +525,22 @@ static lace_status launch_attend(gpu_decode *d, int32_t i, uint32_t cluster, lac
     return cuda_run(d->queue, &launch, arguments, err);
 }
 
-/* Output and down: into the residual, and on as the input of what follows. */
-static lace_status launch_residual(gpu_decode *d, const step *s, decode_vector x,
-                                   decode_vector next, const step *next_norm, float *squares,
-                                   lace_error *err)
+/* Output and down: into the residual, and on as the input of what follows. norm, add: NULL if
+ * results are added as they are. */
+static lace_status launch_residual(gpu_decode *d, const step *s, const step *norm, const step *add,
+                                   decode_vector x, decode_vector next, const step *next_norm,
+                                   float *squares, lace_error *err)
 {
+    if (norm) {
+        decode_part part = part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], d->apart.y);
+        decode_product p = {.parts = {part},
+                            .n_parts = 1,
+                            .x = x,
+                            .scale = s->a.matmul.scale,
+                            .mode = DECODE_STORE};
+        TRY(launch_product(d, &p, err));
+        return gpu_apart_join(&d->apart, norm, add, d->residual, next, next_norm, squares, err);
+    }
     decode_product p = {.parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
                         .n_parts = 1,
                         .x = x,
@@ -520,7 +565,7 @@ static lace_status launch_glu(gpu_decode *d, const layer_steps *l, lace_error *e
                         .glu = (int32_t)s->a.matmul.glu};
     p.parts[0].pair = s->a.matmul.weights[1]->data;
     p.parts[0].pair_bias = s->a.matmul.biases[1];
-    norms_by(&p, l->ffn_norm, d->squares[1], n_blocks_of(d, l->o->a.matmul.weights[0]));
+    norms_by(&p, l->ffn_norm, d->squares[1], n_blocks_amid(d, l));
     return launch_product(d, &p, err);
 }
 
@@ -532,16 +577,17 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
         bool is_last = i + 1 == f->n_layers;
         TRY(launch_qkv(d, i, err));
         TRY(launch_attend(d, i, cluster, err));
-        TRY(launch_residual(d, l->o, d->attended, d->ffn_in, l->ffn_norm, d->squares[1], err));
+        TRY(launch_residual(d, l->o, l->o_norm, l->o_add, d->attended, d->ffn_in, l->ffn_norm,
+                            d->squares[1], err));
         decode_vector next = is_last ? d->head_in : d->in;
         const step *next_norm = is_last ? f->final_norm : f->layers[i + 1].norm;
         if (l->glu) {
             TRY(launch_glu(d, l, err));
-            TRY(launch_residual(d, l->down, d->hidden, next, next_norm, d->squares[0], err));
+            TRY(launch_residual(d, l->down, l->down_norm, l->down_add, d->hidden, next, next_norm,
+                                d->squares[0], err));
         } else {
-            TRY(gpu_experts_launch(&d->experts, l, d->squares[1],
-                                   n_blocks_of(d, l->o->a.matmul.weights[0]), next, next_norm,
-                                   d->squares[0], err));
+            TRY(gpu_experts_launch(&d->experts, l, d->squares[1], n_blocks_amid(d, l), next,
+                                   next_norm, d->squares[0], err));
         }
     }
     const step *s = f->head;
@@ -561,7 +607,7 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
 static lace_status launch_begin(gpu_decode *d, const decode_best *best, int32_t n_best,
                                 int32_t *ring, lace_error *err)
 {
-    const step *e = d->form.embed;
+    const step *e = d->form.embed, *first = d->form.layers[0].norm;
     decode_begin p = {.state = d->state,
                       .best = best,
                       .n_best = n_best,
@@ -572,7 +618,7 @@ static lace_status launch_begin(gpu_decode *d, const decode_best *best, int32_t 
                       .width = (int32_t)e->out[0].width,
                       .scale = e->a.embed.scale,
                       .residual = d->residual,
-                      .next_norm = d->form.layers[0].norm->a.norm.weight,
+                      .next_norm = first ? first->a.norm.weight : NULL,
                       .next = d->in,
                       .next_squares = d->squares[0]};
     for (int t = 0; t < 2; t++)
@@ -580,7 +626,8 @@ static lace_status launch_begin(gpu_decode *d, const decode_best *best, int32_t 
             p.frequencies[t] = d->form.tables[t]->a.rope_table.frequencies;
             p.magnitudes[t] = d->form.tables[t]->a.rope_table.magnitude;
             p.n_dims[t] = (int32_t)d->form.tables[t]->out[0].width;
-            p.angles[t] = d->angles[t];
+            p.angles[t] =
+                d->form.attends_by_steps ? (float *)d->form.tables[t]->out[0].data : d->angles[t];
         }
     cuda_launch l = {.kernel = d->begin, .grid = {1}, .block = {1024}, .overlaps = true};
     void *arguments[] = {&p};
@@ -619,24 +666,40 @@ static int cluster_for(const gpu_decode *d, int32_t position)
     return log2;
 }
 
-static lace_status record(gpu_decode *d, int kind, int log2, lace_error *err)
+static lace_status launch_token(gpu_decode *d, int kind, int number, lace_error *err)
 {
-    if (d->graphs[kind][log2])
-        return LACE_OK;
+    if (kind == SINGLE)
+        TRY(launch_begin(d, NULL, 0, NULL, err));
+    TRY(launch_layers(d, 1u << number, err)); /* which is no matter if steps attend */
+    return kind == SINGLE ? LACE_OK : launch_choice(d, kind == SAMPLED, err);
+}
+
+static lace_status record(gpu_decode *d, int kind, int number, lace_error *err)
+{
     TRY(cuda_record_begin(d->queue, err));
-    lace_status status = kind == SINGLE ? launch_begin(d, NULL, 0, NULL, err) : LACE_OK;
-    if (status == LACE_OK)
-        status = launch_layers(d, 1u << log2, err);
-    if (status == LACE_OK && kind != SINGLE)
-        status = launch_choice(d, kind == SAMPLED, err);
+    lace_status status = launch_token(d, kind, number, err);
     cuda_graph *graph = NULL;
     lace_status ended = cuda_record_end(d->queue, &graph, status == LACE_OK ? err : NULL);
     if (status == LACE_OK && ended == LACE_OK) {
-        d->graphs[kind][log2] = graph;
+        d->graphs[kind][number] = graph;
         return LACE_OK;
     }
     cuda_graph_free(graph);
     return status != LACE_OK ? status : ended;
+}
+
+/* The graph for a position: recorded when it is wanted first. */
+static lace_status run(gpu_decode *d, int kind, int32_t position, lace_error *err)
+{
+    bool by_steps = d->form.attends_by_steps;
+    int number = by_steps ? gpu_apart_choose_length(&d->apart, position) : cluster_for(d, position);
+    if (by_steps && !d->is_loaded) {
+        d->is_loaded = true;
+        return launch_token(d, kind, number, err);
+    }
+    if (!d->graphs[kind][number])
+        TRY(record(d, kind, number, err));
+    return cuda_graph_run(d->queue, d->graphs[kind][number], err);
 }
 
 static lace_status send_state(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
@@ -649,10 +712,8 @@ static lace_status send_state(gpu_decode *d, int32_t token, int32_t position, in
 lace_status gpu_decode_token(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
                              lace_error *err)
 {
-    int log2 = cluster_for(d, position);
-    TRY(record(d, SINGLE, log2, err));
     TRY(send_state(d, token, position, sequence, err));
-    return cuda_graph_run(d->queue, d->graphs[SINGLE][log2], err);
+    return run(d, SINGLE, position, err);
 }
 
 const float *gpu_decode_logits(const gpu_decode *d)
@@ -677,9 +738,7 @@ lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int
 
 lace_status gpu_decode_ahead(gpu_decode *d, int32_t position, lace_error *err)
 {
-    int log2 = cluster_for(d, position), kind = d->samples ? SAMPLED : AHEAD;
-    TRY(record(d, kind, log2, err));
-    TRY(cuda_graph_run(d->queue, d->graphs[kind][log2], err));
+    TRY(run(d, d->samples ? SAMPLED : AHEAD, position, err));
     d->n_queued++;
     return LACE_OK;
 }

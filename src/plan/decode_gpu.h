@@ -1,7 +1,8 @@
 /*
  * One token of one sequence on a GPU, as a recorded graph of fused kernels
  * (kernels/cuda/decode_*.cu), for plans of the common form: norm, q k v, attention, output, norm,
- * gate and up, down, and no more than five kernels for each layer.
+ * gate and up, down, and no more than five kernels for each layer; experts, norms behind products
+ * and attention of other kinds take some more (decode_form.h).
  */
 #ifndef LACE_PLAN_DECODE_GPU_H
 #define LACE_PLAN_DECODE_GPU_H
@@ -10,18 +11,15 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/sample_params.h"
 #include "plan/plan.h"
+#include "plan/replay_gpu.h"
 
 typedef struct gpu_decode gpu_decode;
 
 /* Memory on the card that it takes; 0 if the plan has another form, or the card cannot do it. */
 uint64_t gpu_decode_bytes(const plan *p, const gpu *g);
 
-/*
- * *out is NULL if the plan has another form. `tables` says where the page tables are; the plan's
- * steps hold addresses of the card.
- */
-lace_status gpu_decode_create(const plan *p, gpu *g, cuda_queue *q, const gpu_batch *tables,
-                              gpu_decode **out, lace_error *err);
+/* *out is NULL if the plan has another form. */
+lace_status gpu_decode_create(const gpu_token_options *o, gpu_decode **out, lace_error *err);
 void gpu_decode_free(gpu_decode *d); /* NULL is fine */
 
 /* Queue one token; its logits will be at gpu_decode_logits, on the card. */

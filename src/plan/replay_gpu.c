@@ -13,7 +13,7 @@
 enum { FIRST_LENGTH = 128, N_LENGTHS = 16, SINGLE = 0, AHEAD = 1, N_KINDS = 2 };
 
 struct gpu_replay {
-    gpu_replay_options o;
+    gpu_token_options o;
     const float *logits;
     int32_t n_vocab;
     gpu_batch batch;
@@ -59,7 +59,7 @@ static lace_status prepare(gpu_replay *r, lace_error *err)
     return LACE_OK;
 }
 
-lace_status gpu_replay_create(const gpu_replay_options *o, gpu_replay **out, lace_error *err)
+lace_status gpu_replay_create(const gpu_token_options *o, gpu_replay **out, lace_error *err)
 {
     *out = NULL;
     gpu_replay *r = mem_calloc(1, sizeof *r);

@@ -12,7 +12,8 @@
 
 typedef struct gpu_replay gpu_replay;
 
-typedef struct gpu_replay_options {
+/* What single tokens are computed with, fused (decode_gpu.h) or not. */
+typedef struct gpu_token_options {
     const plan *p; /* its steps hold addresses of the card */
     gpu *g;
     cuda_queue *queue;
@@ -21,9 +22,9 @@ typedef struct gpu_replay_options {
     uint64_t scratch_bytes;
     bool is_exact;    /* gpu_job */
     gpu_batch tables; /* where the page tables are */
-} gpu_replay_options;
+} gpu_token_options;
 
-lace_status gpu_replay_create(const gpu_replay_options *o, gpu_replay **out, lace_error *err);
+lace_status gpu_replay_create(const gpu_token_options *o, gpu_replay **out, lace_error *err);
 void gpu_replay_free(gpu_replay *r); /* NULL is fine */
 
 /* Queue one token; its logits will be in the plan's value. */

@@ -269,18 +269,16 @@ static lace_status create_decode(gpu_plan *gp, lace_error *err)
     for (int32_t g = 0; g < gp->n_groups; g++)
         tables.tables[g] = gp->tables_device[g];
     gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
-    TRY(gpu_decode_create(p, gp->g, gp->queue, &tables, &gp->decode, err));
-    if (gp->decode)
-        return LACE_OK;
-    gpu_replay_options o = {.p = p,
-                            .g = gp->g,
-                            .queue = gp->queue,
-                            .launchers = &gp->launchers,
-                            .scratch = gp->scratch,
-                            .scratch_bytes = gp->scratch_bytes,
-                            .is_exact = gp->is_exact,
-                            .tables = tables};
-    return gpu_replay_create(&o, &gp->replay, err);
+    gpu_token_options o = {.p = p,
+                           .g = gp->g,
+                           .queue = gp->queue,
+                           .launchers = &gp->launchers,
+                           .scratch = gp->scratch,
+                           .scratch_bytes = gp->scratch_bytes,
+                           .is_exact = gp->is_exact,
+                           .tables = tables};
+    TRY(gpu_decode_create(&o, &gp->decode, err));
+    return gp->decode ? LACE_OK : gpu_replay_create(&o, &gp->replay, err);
 }
 
 lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err)

@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
         for (int n = 0; n < 4; n++)
             if (is_in) {
                 v[n] = p.scale * block_value(p.type, row, i + n);
-                w[n] = p.next_norm[i + n];
+                w[n] = p.next_norm ? p.next_norm[i + n] : 1.0f;
             }
         if (is_in)
             *(float4 *)(p.residual + i) = make_float4(v[0], v[1], v[2], v[3]);

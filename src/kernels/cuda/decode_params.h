@@ -30,7 +30,10 @@ enum {
     DECODE_CHOICES_AT = DECODE_TABLE_AT + 16 * DECODE_MAX_SLOTS,
     DECODE_EXPERTS_RING_AT = DECODE_CHOICES_AT + 8 * DECODE_MAX_USED,
     DECODE_ROUTER_THREADS = 256, /* a block for each expert */
-    DECODE_RING = 1024           /* tokens that the card may be ahead of the host */
+    DECODE_JOIN_THREADS = 1024,
+    DECODE_JOIN_WIDTH = 8192, /* of a residual behind norms, at most */
+    DECODE_PACK_THREADS = 256,
+    DECODE_RING = 1024 /* tokens that the card may be ahead of the host */
 };
 
 /* Which token is computed; the card advances it by itself when it chooses tokens. */
@@ -137,6 +140,24 @@ typedef struct decode_attention {
     int32_t n_heads, n_dims, is_neox, window;
 } decode_attention;
 
+/* residual += scale * norm(y); next = residual * next_norm, and its sum of squares. */
+typedef struct decode_join {
+    const float *y, *norm;  /* [width] */
+    const float *next_norm; /* [width] or NULL: next is the residual */
+    float *residual;
+    decode_vector next;
+    float *next_squares; /* [1] */
+    int32_t width;
+    float eps, scale;
+} decode_join;
+
+/* next = x */
+typedef struct decode_pack {
+    const float *x; /* [width] */
+    decode_vector next;
+    int32_t width;
+} decode_pack;
+
 typedef struct decode_begin {
     decode_state *state;
     const decode_best
@@ -148,7 +169,7 @@ typedef struct decode_begin {
     int32_t type, width;
     float scale;
     float *residual;
-    const float *next_norm;
+    const float *next_norm; /* NULL: the first product reads the embedding as it is */
     decode_vector next;
     float *next_squares; /* [1] */
     const float *frequencies[2];

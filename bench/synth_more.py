@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Models of more real shapes, and small ones of the same architectures, with random weights.
+
+    bench/synth_more.py SYNTH --shape gpt-oss-20b --type mxfp4 --vocab VOCAB --out FILE [--layers N]
+
+SYNTH is a synth_gguf.py, which knows llama, qwen2, qwen3, phi3 and the experts of Qwen3. Shapes of
+Mixtral and gpt-oss (biases, sinks and windows included), and of Gemma and OLMo, whose norms are behind
+matrices, are added to it here. Large tensors of one size and type have the same weights, since making
+random ones takes longer than anything that is done with them. Weights of norms are random in small models.
+"""
+import functools, importlib.util, random, sys
+
+LARGE = 1 << 22  # values
+
+# As in SYNTH: arch, layers, dim, heads, kv heads, head dim, ffn, vocab, tied, rope base, extra
+SHAPES = {
+    "micro-qwen3moe": ("qwen3moe", 2, 256, 4, 2, 64, 512, 32000, False, 1000000.0,
+                       {"experts": 40, "used": 5, "expert_ffn": 256}),
+    "micro-mixtral": ("llama", 2, 512, 4, 1, 128, 768, 32000, False, 1000000.0,
+                      {"experts": 8, "used": 2, "expert_ffn": 768}),
+    "micro-gpt-oss": ("gpt-oss", 3, 320, 4, 2, 64, 352, 32000, False, 150000.0,
+                      {"experts": 12, "used": 4, "expert_ffn": 352, "window": 48}),
+    "micro-gemma2": ("gemma2", 3, 512, 4, 2, 128, 768, 32000, False, 10000.0, {"window": 32}),
+    "micro-gemma3": ("gemma3", 7, 512, 4, 2, 256, 768, 32000, False, 1000000.0, {"window": 32}),
+    "micro-olmo2": ("olmo2", 3, 512, 4, 4, 128, 768, 32000, False, 500000.0, {}),
+    "mixtral-8x7b": ("llama", 32, 4096, 32, 8, 128, 14336, 32000, False, 1000000.0,
+                     {"experts": 8, "used": 2, "expert_ffn": 14336}),
+    "gpt-oss-20b": ("gpt-oss", 24, 2880, 64, 8, 64, 2880, 201088, False, 150000.0,
+                    {"experts": 32, "used": 4, "expert_ffn": 2880, "window": 128}),
+    "gemma2-9b": ("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, True, 10000.0, {"window": 4096}),
+    "gemma3-4b": ("gemma3", 34, 2560, 8, 4, 256, 10240, 262144, True, 1000000.0, {"window": 1024}),
+    "olmo2-7b": ("olmo2", 32, 4096, 32, 32, 128, 11008, 100352, False, 500000.0, {}),
+}
+
+
+def of_gpt_oss(name, part, dims, t, std, heads):
+    yield name.replace("ffn_norm", "post_attention_norm"), dims, t, std
+    if not part.endswith("norm"):
+        yield name.replace(".weight", ".bias"), dims[1:], "f32", 0.05
+    if part == "attn_v":
+        yield name.replace("attn_v", "attn_sinks"), (heads,), "f32", 0.5
+
+
+def of_post_norms(arch, name, part, dims, t, std, heads, kv_heads):
+    """Gemma and OLMo."""
+    is_olmo = arch == "olmo2"
+    if part in ("attn_q_norm", "attn_k_norm") and is_olmo:  # of all heads at once
+        dims = (dims[0] * (heads if part == "attn_q_norm" else kv_heads),)
+    if not (is_olmo and part in ("attn_norm", "ffn_norm")):
+        yield name, dims, t, std
+    behind = {"attn_output": "post_attention_norm", "ffn_down": "post_ffw_norm"}.get(part)
+    if behind:
+        yield name.replace(part, behind), dims[1:], "one", 1
+
+
+def main():
+    spec = importlib.util.spec_from_file_location("synth", sys.argv[1])
+    synth = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(synth)
+    plain, list_tensors, Reader, kv_bytes = synth.fill, synth.tensors, synth.Reader, synth.kv_bytes
+    shape = sys.argv[sys.argv.index("--shape") + 1]
+    synth.SHAPES.update(SHAPES)
+    arch, *rest = synth.SHAPES[shape]
+    heads, kv_heads, extra = rest[2], rest[3], rest[-1]
+    known = "qwen3moe" if "experts" in extra else "qwen3"
+    synth.SHAPES["known"] = (known, *rest)
+
+    @functools.lru_cache(None)
+    def repeated(kind, count, std):
+        return plain(random.Random(count), kind, count, std)
+
+    def fill(rng, kind, count, std):
+        return repeated(kind, count, std) if count >= LARGE else plain(rng, kind, count, std)
+
+    def tensors(_, kind):
+        for name, dims, t, std in list_tensors("known", kind):
+            part = name.split(".")[2] if name.startswith("blk.") else ""
+            if part in ("attn_q_norm", "attn_k_norm") and arch in ("llama", "gpt-oss", "gemma2"):
+                continue
+            more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe") else
+                    of_gpt_oss(name, part, dims, t, std, heads) if arch == "gpt-oss" else
+                    of_post_norms(arch, name, part, dims, t, std, heads, kv_heads))
+            for name, dims, t, std in more:
+                is_random = t == "one" and shape.startswith("micro")
+                yield (name, dims, "f32", 0.5) if is_random else (name, dims, t, std)
+
+    class With(Reader):  # numbers that SYNTH does not write travel among the vocabulary's
+        def __init__(self, path):
+            super().__init__(path)
+            more = {}
+            if "experts" in extra and arch != "qwen3moe":
+                more.update({"expert_count": (4, extra["experts"]), "expert_used_count": (4, extra["used"]),
+                             "expert_feed_forward_length": (4, extra["expert_ffn"])})
+            if "window" in extra:
+                more["attention.sliding_window"] = (4, extra["window"])
+            if arch == "gemma2":
+                more.update({"attn_logit_softcapping": (6, 50.0), "final_logit_softcapping": (6, 30.0)})
+            for key, value in more.items():
+                self.kv["tokenizer.+%s.%s" % (arch, key)] = value
+
+    synth.fill, synth.tensors, synth.Reader = fill, tensors, With
+    synth.kv_bytes = lambda key, t, v: kv_bytes(key.replace("tokenizer.+", ""), t, v)
+    sys.argv = sys.argv[1:]
+    synth.main()
+
+
+main()
