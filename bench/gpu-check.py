@@ -28,7 +28,9 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
     ("micro-gpt-oss", "q8_0", "f16"), ("micro-gpt-oss", "f16", "f16"), ("micro-gpt-oss", "f16", "f32"),
     ("micro-qwen3moe", "q4_k_m", "q8_0"), ("micro-gemma2", "q4_k_m", "f16"), ("micro-gemma2", "f16", "f16"),
     ("micro-gemma3", "q4_0", "f16"), ("micro-gemma3", "f16", "f16"), ("micro-gemma3", "q4_k", "q8_0"),
-    ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32")]
+    ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
+    ("micro-80", "q4_0", "f16"), ("micro-96", "f16", "f16"), ("micro-phi3", "q8_0", "f16"),
+    ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16")]
 MORE_SHAPES = ("mixtral-8x7b", "gpt-oss-20b", "qwen3-30b-a3b", "gemma2-9b", "gemma3-4b", "olmo2-7b")
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
 MODELS = [("smollm2-135m", "f16"), ("tinyllama-1.1b", "q4_0"), ("llama3-8b", "q4_k_m"),

@@ -5,7 +5,7 @@
 
 SYNTH is a synth_gguf.py, which knows llama, qwen2, qwen3, phi3 and the experts of Qwen3. Shapes of
 Mixtral and gpt-oss (biases, sinks and windows included), and of Gemma and OLMo, whose norms are behind
-matrices, are added to it here. Large tensors of one size and type have the same weights, since making
+matrices, are added to it here; and heads of other sizes, and such that are turned in part. Large tensors of one size and type have the same weights, since making
 random ones takes longer than anything that is done with them. Weights of norms are random in small models.
 """
 import functools, importlib.util, random, sys
@@ -22,6 +22,10 @@ SHAPES = {
                       {"experts": 12, "used": 4, "expert_ffn": 352, "window": 48}),
     "micro-gemma2": ("gemma2", 3, 512, 4, 2, 128, 768, 32000, False, 10000.0, {"window": 32}),
     "micro-gemma3": ("gemma3", 7, 512, 4, 2, 256, 768, 32000, False, 1000000.0, {"window": 32}),
+    "micro-80": ("llama", 2, 320, 4, 2, 80, 512, 32000, False, 10000.0, {}),
+    "micro-96": ("llama", 2, 384, 4, 2, 96, 512, 32000, False, 10000.0, {}),
+    "micro-phi3": ("phi3", 2, 384, 4, 4, 96, 512, 32000, False, 10000.0, {}),
+    "micro-phi4-mini": ("phi3", 2, 512, 6, 2, 128, 768, 32000, False, 10000.0, {"turned": 96}),
     "micro-olmo2": ("olmo2", 3, 512, 4, 4, 128, 768, 32000, False, 500000.0, {}),
     "mixtral-8x7b": ("llama", 32, 4096, 32, 8, 128, 14336, 32000, False, 1000000.0,
                      {"experts": 8, "used": 2, "expert_ffn": 14336}),
@@ -62,7 +66,7 @@ def main():
     synth.SHAPES.update(SHAPES)
     arch, *rest = synth.SHAPES[shape]
     heads, kv_heads, extra = rest[2], rest[3], rest[-1]
-    known = "qwen3moe" if "experts" in extra else "qwen3"
+    known = arch if arch == "phi3" else "qwen3moe" if "experts" in extra else "qwen3"
     synth.SHAPES["known"] = (known, *rest)
 
     @functools.lru_cache(None)
@@ -77,7 +81,7 @@ def main():
             part = name.split(".")[2] if name.startswith("blk.") else ""
             if part in ("attn_q_norm", "attn_k_norm") and arch in ("llama", "gpt-oss", "gemma2"):
                 continue
-            more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe") else
+            more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe", "phi3") else
                     of_gpt_oss(name, part, dims, t, std, heads) if arch == "gpt-oss" else
                     of_post_norms(arch, name, part, dims, t, std, heads, kv_heads))
             for name, dims, t, std in more:
@@ -99,7 +103,8 @@ def main():
                 self.kv["tokenizer.+%s.%s" % (arch, key)] = value
 
     synth.fill, synth.tensors, synth.Reader = fill, tensors, With
-    synth.kv_bytes = lambda key, t, v: kv_bytes(key.replace("tokenizer.+", ""), t, v)
+    changed = {"%s.rope.dimension_count" % arch: extra["turned"]} if "turned" in extra else {}
+    synth.kv_bytes = lambda key, t, v: kv_bytes(key.replace("tokenizer.+", ""), t, changed.get(key, v))
     sys.argv = sys.argv[1:]
     synth.main()
 
