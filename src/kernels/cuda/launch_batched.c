@@ -454,8 +454,15 @@ static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_err
                                  j->is_exact ? 2 * bytes : bytes, p, err);
 }
 
+/* Short contexts of one token cost little, so that nothing is rounded there. */
+static bool is_short(const gpu_batch *b)
+{
+    return b->n_tokens < 2 && b->host->positions[0] < PART_KEYS;
+}
+
 static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace_error *err)
 {
+    bool is_exact = j->is_exact || is_short(j->batch);
     int32_t longest = 0, dim = dims[d].dim;
     for (int32_t i = 0; i < p->n_tokens; i++) {
         int32_t position = j->batch->host->positions[p->token0 + i];
@@ -471,7 +478,7 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
-    TRY(gpu_start_overlapping(j, dims[d].single[j->is_exact], grid, 128,
+    TRY(gpu_start_overlapping(j, dims[d].single[is_exact], grid, 128,
                               (uint32_t)(4 * 16 * (dim + 2) * 4), p, err));
     if (p->n_parts == 1)
         return LACE_OK;
@@ -488,9 +495,7 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     int shift = 0;
     while (1 << shift < kv->page_tokens)
         shift++;
-    bool is_short = b->n_tokens < 2 && b->host->positions[0] < PART_KEYS;
-    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || is_short ||
-        1 << shift != kv->page_tokens)
+    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || 1 << shift != kv->page_tokens)
         return gpu_launch_attend(j, s, err);
     batch_attend p = {.a = gpu_attend_of(j, s), .page_shift = shift};
     for (int32_t t = 0; t < b->n_tokens;) {
