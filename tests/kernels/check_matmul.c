@@ -211,6 +211,19 @@ static void check_in_place(const problem *p, const operand *got)
                 (uint64_t)p->n_tokens * want.stride);
 }
 
+/*
+ * With many tokens, a sum of 0 over 32 columns counts as 2^-127 of the step that its scales make,
+ * because exponents are added and not multiplied (gemm_avx512vnni.c): all weights 0, as MXFP4's
+ * lowest quants are, give 6e-40. Not an error, but more than any share of 0.
+ */
+static void forgive_almost_zeros(const operand *want, operand *got, int64_t n_tokens)
+{
+    for (int64_t t = 0; t < n_tokens; t++)
+        for (int64_t r = 0; r < want->width; r++)
+            if (check_row(want, t)[r] == 0 && fabsf(check_row(got, t)[r]) < 1e-35f)
+                check_row(got, t)[r] = 0;
+}
+
 static void check_problem(const problem *p, int n_workers)
 {
     /* Some columns of padding behind each token, which must stay as they are. */
@@ -238,6 +251,7 @@ static void check_problem(const problem *p, int n_workers)
     if (rounding == MATMUL_TO_BYTES && p->n_tokens < FEWEST_AS_BYTES)
         rounding = MATMUL_EXACT;
     double allowed = errors[rounding];
+    forgive_almost_zeros(&want, &got, p->n_tokens);
     check_rows("product", &want, &got, p->n_tokens, errors_of_rows[rounding]);
     double error = 0;
     for (int64_t t = 0; t < p->n_tokens; t++)
@@ -363,9 +377,12 @@ static void check_impl(const char *table, const matmul_impl *impl, dtype type)
     }
     for (int how = HIGHEST; how < N_EXTREMES && quants[type].n_bytes; how++) {
         /* As bytes, the lowest quants are rounded as coarsely as the highest: not here. */
+        static const int some[] = {1, 5, 9, 13, 17, 40, 137};
         bool has_bytes = how == HIGHEST && impl->rounding == MATMUL_TO_BYTES;
-        for (int n_tokens = 1; n_tokens < (has_bytes ? 140 : 20);
-             n_tokens += n_tokens < 16 ? 4 : 120) {
+        for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+            int n_tokens = some[i];
+            if (n_tokens >= FEWEST_AS_BYTES && !has_bytes)
+                continue;
             check_shape("%s, %d tokens", how == HIGHEST ? "highest quants" : "lowest quants",
                         n_tokens);
             problem p = make_problem(impl, type, 48, 512, n_tokens, (extreme)how);
