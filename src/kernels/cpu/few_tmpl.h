@@ -114,7 +114,7 @@ ALWAYS_INLINE void OF(few_groups)(const uint8_t *const at[], const uint8_t *cons
 
 /* f[s * n + t] += the product of a tile of each panel with token t. */
 ALWAYS_INLINE void OF(few_tile)(const uint8_t *const tile[], const uint8_t *x, uint64_t stride,
-                                const uint8_t *extra, fetch_kind fetches, const int streams,
+                                const uint8_t *extra, fetching fetches, const int streams,
                                 const int n, vf *f)
 {
     uint8_t buf[MOST_STREAMS][FEW_BUF] __attribute__((aligned(64)));
@@ -160,7 +160,7 @@ ALWAYS_INLINE void OF(few_tile)(const uint8_t *const tile[], const uint8_t *x, u
 #else
 
 ALWAYS_INLINE void OF(few_tile)(const uint8_t *const tile[], const uint8_t *x, uint64_t stride,
-                                const uint8_t *extra, fetch_kind fetches, const int streams,
+                                const uint8_t *extra, fetching fetches, const int streams,
                                 const int n, vf *f)
 {
     tile_scales scales[MOST_STREAMS];

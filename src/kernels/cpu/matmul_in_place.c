@@ -26,12 +26,17 @@ void matmul_in_place_rows(const weight *w, int64_t row_begin, int64_t row_end, c
     const matmul_impl *panels = w->impl->panels;
     uint64_t stride = row_bytes(w->type, w->n_cols);
     int64_t most = rows_at_once(panels, w->type, w->n_cols);
+    bool is_same_size =
+        panels->packed_bytes(w->type, MATMUL_TILE_ROWS, w->n_cols) == MATMUL_TILE_ROWS * stride;
     uint8_t *rest = scratch + matmul_in_place_bytes(panels, w->type, w->n_cols);
     for (int64_t row = row_begin; row < row_end; row += most) {
         int64_t n = row_end - row < most ? row_end - row : most;
         weight part = {
             .type = w->type, .n_rows = n, .n_cols = w->n_cols, .data = scratch, .impl = panels};
-        panels->pack(w->type, w->data + (uint64_t)row * stride, n, w->n_cols, 0, n, scratch);
+        const uint8_t *from = w->data + (uint64_t)row * stride;
+        panels->pack(w->type, from, n, w->n_cols, 0, n, scratch);
+        if (is_same_size && row + n < row_end)
+            part.next = (int64_t)((uintptr_t)from + (uint64_t)n * stride - (uintptr_t)scratch);
         panels->rows(&part, 0, n, x, x_stride, n_tokens, out + (row - row_begin), out_stride, rest);
     }
 }
