@@ -12,9 +12,12 @@ static bool is_norm_of(const step *s, const step *before, int output)
     return s->op == OP_RMS_NORM && s->in[0].value == before->out[output].value;
 }
 
+/* Whether both can be multiplied with one vector: whoever wants INT can make it of FLOATS. */
 static bool same_kind_act(const weight *a, const weight *b)
 {
-    return tile_kind_act(tile_kind_of(a->type)) == tile_kind_act(tile_kind_of(b->type));
+    gpu_act x = tile_kind_act(tile_kind_of(a->type)), y = tile_kind_act(tile_kind_of(b->type));
+    return x == y || (x == GPU_ACT_INT && y == GPU_ACT_FLOATS) ||
+           (x == GPU_ACT_FLOATS && y == GPU_ACT_INT);
 }
 
 static bool is_tiled(const weight *w)

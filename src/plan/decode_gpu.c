@@ -66,13 +66,23 @@ static void *cut(uint64_t *at, uint8_t *memory, uint64_t n)
     return memory ? memory + begin : NULL;
 }
 
-static decode_vector cut_vector(uint64_t *at, uint8_t *memory, const weight *consumer)
+/* For a consumer. wants_floats: so does another one, of this layer or of others. */
+static decode_vector cut_vector(uint64_t *at, uint8_t *memory, const weight *consumer,
+                                bool wants_floats)
 {
-    gpu_act act = tile_kind_act(tile_kind_of(consumer->type));
+    gpu_act act = wants_floats ? GPU_ACT_FLOATS : tile_kind_act(tile_kind_of(consumer->type));
     int64_t k = (consumer->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
     return (decode_vector){.planes = cut(at, memory, gpu_act_bytes(act, consumer->n_cols)),
                            .k = (int32_t)k,
                            .act = (int32_t)act};
+}
+
+static bool wants_floats(const step *s)
+{
+    for (int i = 0; s && i < s->a.matmul.n_weights; i++)
+        if (tile_kind_act(tile_kind_of(s->a.matmul.weights[i]->type)) == GPU_ACT_FLOATS)
+            return true;
+    return false;
 }
 
 static uint64_t lay_out(gpu_decode *d)
@@ -96,18 +106,25 @@ static uint64_t lay_out(gpu_decode *d)
     d->best = cut(&at, m, sizeof *d->best * n_blocks);
     d->drawn = cut(&at, m, sizeof *d->drawn);
     d->rule = cut(&at, m, sizeof *d->rule);
-    d->in = cut_vector(&at, m, w[0]);
-    d->attended = cut_vector(&at, m, l->o->a.matmul.weights[0]);
+    bool in = false, attended = false, ffn_in = false, hidden = false;
+    for (int32_t i = 0; i < d->form.n_layers; i++) {
+        in |= wants_floats(d->form.layers[i].qkv);
+        attended |= wants_floats(d->form.layers[i].o);
+        ffn_in |= wants_floats(d->form.layers[i].glu);
+        hidden |= wants_floats(d->form.layers[i].down);
+    }
+    d->in = cut_vector(&at, m, w[0], in);
+    d->attended = cut_vector(&at, m, l->o->a.matmul.weights[0], attended);
     if (l->glu) {
-        d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0]);
-        d->hidden = cut_vector(&at, m, l->down->a.matmul.weights[0]);
+        d->ffn_in = cut_vector(&at, m, l->glu->a.matmul.weights[0], ffn_in);
+        d->hidden = cut_vector(&at, m, l->down->a.matmul.weights[0], hidden);
     } else {
-        d->ffn_in = cut_vector(&at, m, l->expert_glu->a.moe.gate);
-        d->hidden = cut_vector(&at, m, l->expert_down->a.moe.down);
+        d->ffn_in = cut_vector(&at, m, l->expert_glu->a.moe.gate, false);
+        d->hidden = cut_vector(&at, m, l->expert_down->a.moe.down, false);
         cut(&at, m, gpu_experts_stride(l) * (uint64_t)(l->route->a.moe.n_used - 1));
         d->experts.logits = cut(&at, m, 4 * (uint64_t)l->route->a.moe.n_experts);
     }
-    d->head_in = cut_vector(&at, m, d->form.head->a.matmul.weights[0]);
+    d->head_in = cut_vector(&at, m, d->form.head->a.matmul.weights[0], false);
     return at;
 }
 
@@ -318,7 +335,8 @@ static uint32_t fixed_bytes(const decode_product *p)
         slots = larger(slots, (uint32_t)(units * (q->pair ? 2 : 1)));
     }
     /* The planes of x are 64 bytes apart. */
-    gpu_act act = p->x.act == GPU_ACT_ROTATED ? GPU_ACT_INT : (gpu_act)p->x.act;
+    bool is_made = p->x.act == GPU_ACT_ROTATED || p->x.act == GPU_ACT_FLOATS;
+    gpu_act act = is_made ? GPU_ACT_INT : (gpu_act)p->x.act;
     uint32_t x = ((uint32_t)gpu_act_bytes(act, p->x.k) + 64 + 127) / 128 * 128;
     return DECODE_RING_AT + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
 }
@@ -406,11 +424,10 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
     p->n_blocks = n_blocks;
     for (int32_t i = 0; i < p->n_parts; i++) {
         decode_part *part = &p->parts[i];
-        bool is_late = d->is_late && !tile_is_rotated((tile_kind)part->kind);
         part->n_places = p->ring_bytes / part->stage_bytes;
         if (part->n_places > DECODE_MAX_PLACES)
             part->n_places = DECODE_MAX_PLACES;
-        part->n_early = is_late ? DECODE_WARPS : DECODE_MAX_PLACES;
+        part->n_early = d->is_late ? DECODE_WARPS : DECODE_MAX_PLACES;
     }
     /* Blocks without work keep places, or two of the next product would meet there. */
     if (d->shares && p->mode == DECODE_RESIDUAL)

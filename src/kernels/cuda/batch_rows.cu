@@ -6,16 +6,18 @@
 enum { ATOMS_THREADS = 512 };
 
 /*
- * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each, from value k on. They grow by
- * sqrt(128) at most, for which f16 has room behind 2^12.
+ * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each: lane l has values l, l + 16, ...,
+ * which are columns 8 l and on of tiles (gpu_tiles.h). They grow by sqrt(128) at most, for which f16
+ * has room behind 2^12.
  */
-static __device__ __forceinline__ void rotate_values(float (&v)[8], int k)
+static __device__ __forceinline__ void rotate_values(float (&v)[8], int first)
 {
     const uint64_t signs[2] = {0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
-    uint32_t flips = (uint32_t)(signs[k >> 6 & 1] >> (k & 63));
 #pragma unroll
-    for (int i = 0; i < 8; i++)
-        v[i] *= flips >> i & 1 ? -0.08838834764831845f : 0.08838834764831845f;
+    for (int i = 0; i < 8; i++) {
+        uint32_t flips = (uint32_t)(signs[i / 4] >> (16 * (i % 4) + first));
+        v[i] *= flips & 1 ? -0.08838834764831845f : 0.08838834764831845f;
+    }
 #pragma unroll
     for (int o = 1; o < 8; o <<= 1)
 #pragma unroll
@@ -65,7 +67,14 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
         p.scales[row] = ldexpf(1.0f, -exponent);
     for (int k = threadIdx.x * 8; k < p.n_k64 * ATOM_K; k += blockDim.x * 8) {
         float v[8];
-        if (is_aligned && k + 8 <= width) {
+        const int first = k >> 3 & 15;
+        if (p.rotates) {
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                int at = (k & ~127) + 16 * i + first;
+                v[i] = at < width ? x[at] : 0.0f;
+            }
+        } else if (is_aligned && k + 8 <= width) {
             float4 a = *(const float4 *)(x + k), b = *(const float4 *)(x + k + 4);
             v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w;
             v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
@@ -78,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
         for (int i = 0; i < 8; i++)
             v[i] *= scale;
         if (p.rotates) /* warps are whole: rows of atoms have multiples of 256 values */
-            rotate_values(v, k);
+            rotate_values(v, first);
         atom_store8(p.out, k, row, (p.n_rows + 7) / 8, v, p.is_half);
     }
 }

@@ -124,9 +124,17 @@ __device__ __forceinline__ int sum_of_half(int v)
  * is not `active` write nothing. */
 __device__ __forceinline__ void vector_put(const decode_vector &to, float v, int i, bool active)
 {
-    if (to.act == GPU_ACT_ROTATED) {
+    if (to.act == GPU_ACT_FLOATS || to.act == GPU_ACT_ROTATED) {
+        int at = i;
+        if (to.act == GPU_ACT_ROTATED) {
+            at = rotation_place(i);
+            v *= rotation_sign(i);
+#pragma unroll
+            for (int o = 1; o < 16; o <<= 1)
+                v = rotation_step(v, i, o, o);
+        }
         if (active)
-            ((float *)to.planes)[i] = v;
+            ((float *)to.planes)[at] = v;
         return;
     }
     float most = __uint_as_float(most_of_half(__float_as_uint(fabsf(v))));

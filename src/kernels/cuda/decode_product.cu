@@ -5,7 +5,7 @@
  * shared memory is asked for in a way that keeps them apart (launch_product in plan/decode_gpu.c).
  */
 #include "kernels/cuda/decode_ring.cuh"
-#include "kernels/cuda/tile_rotated.cuh"
+#include "kernels/cuda/tile_grouped.cuh"
 
 #ifdef HAS_OVERLAP
 
@@ -82,18 +82,23 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
     const int n_tiles = part.n_tiles, n_all = ring.n_all, n_places = ring.n_places;
     /* How far it is from a tile to the one that takes its place. */
     const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
-    const rotation<tile_is_rotated_kind<KIND>()> turn(lane);
     wait_for_last();
     if (p.triggers_late)
         let_next_begin();
     const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
     const uint32_t x_at = shared_address(x_shared);
-    const float *squares = (const float *)(shared + DECODE_SQUARES_AT);
-    if constexpr (tile_is_rotated_kind<KIND>())
-        rotate_to_planes(turn, (const float *)p.x.planes, p.x.k, x_shared, PLANE_PAD, warp,
-                         DECODE_WARPS, lane);
-    for (int i = 16 * tid; i < n_bytes && !tile_is_rotated_kind<KIND>(); i += 16 * DECODE_THREADS)
-        copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
+    const float *squares = (const float *)(shared + DECODE_SQUARES_AT),
+                *floats = (const float *)p.x.planes;
+    float4 pieces[N_PIECES][2];
+    if constexpr (tile_is_own<KIND>())
+        pieces_load(pieces, floats, p.x.k, warp, lane);
+    else if (p.x.act == GPU_ACT_FLOATS && !tile_is_half<KIND>()) /* other products want them */
+        for (int i = 4 * tid; i < p.x.k; i += 4 * DECODE_THREADS)
+            act_put(GPU_ACT_INT, __ldcg((const float4 *)(floats + i)), i, x_shared, p.x.k, true,
+                    PLANE_PAD);
+    else
+        for (int i = 16 * tid; i < n_bytes; i += 16 * DECODE_THREADS)
+            copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
     if (p.squares && 4 * tid < p.n_squares)
         copy_16(shared_address(squares + 4 * tid), p.squares + 4 * tid, true);
     if (p.mode == DECODE_RESIDUAL && tid < 4 * n_slots) /* of all rows, 4 each */
@@ -101,6 +106,8 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
                 p.residual + TILE_ROWS * u0 + 4 * tid, true);
     copies_commit();
     fill_ring(ring, part, warp);
+    if constexpr (tile_is_own<KIND>())
+        pieces_to_planes<KIND>(pieces, floats, p.x.k, x_shared, PLANE_PAD, warp, lane);
     copies_wait<0>();
     __syncthreads();
 
@@ -117,8 +124,8 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
         tile_frag<KIND> f;
         tile_load<KIND, false>(
             f, places + place * STAGE + (BYTES % 128 ? ring.skew_of(t, BYTES) : 0), lane);
-        if constexpr (tile_is_rotated_kind<KIND>()) {
-            tile_multiply_rotated<KIND>(y0, y1, f, x, across, lane);
+        if constexpr (tile_is_own<KIND>()) {
+            tile_multiply_grouped<KIND>(y0, y1, f, x, across, lane);
         } else {
             act_frag<KIND> a;
             act_load<KIND>(a, x, across, lane);
@@ -139,8 +146,10 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
             next++;
         }
         if (next != slot || t + DECODE_WARPS >= n_all) {
-            y0 = tile_reduce(y0);
-            y1 = tile_reduce(y1);
+            if constexpr (!tile_is_own<KIND>()) {
+                y0 = tile_reduce(y0);
+                y1 = tile_reduce(y1);
+            }
             if ((lane & 3) == 0) {
                 float *s = slots + (warp * n_slots + slot) * TILE_ROWS + (lane >> 2);
                 s[0] = y0;

@@ -175,11 +175,12 @@ int32_t tile_bytes(tile_kind kind)
 
 gpu_act tile_kind_act(tile_kind kind)
 {
-    return kind == TILE_F32        ? GPU_ACT_F32
-           : kind == TILE_F16      ? GPU_ACT_F16
-           : kind == TILE_BF16     ? GPU_ACT_BF16
-           : tile_is_rotated(kind) ? GPU_ACT_ROTATED
-                                   : GPU_ACT_INT;
+    return kind == TILE_F32                      ? GPU_ACT_F32
+           : kind == TILE_F16                    ? GPU_ACT_F16
+           : kind == TILE_BF16                   ? GPU_ACT_BF16
+           : tile_is_rotated(kind)               ? GPU_ACT_ROTATED
+           : kind == TILE_N24 || kind == TILE_M4 ? GPU_ACT_FLOATS
+                                                 : GPU_ACT_INT;
 }
 
 bool tile_is_rotated(tile_kind kind)
@@ -189,7 +190,8 @@ bool tile_is_rotated(tile_kind kind)
 
 gpu_act tile_block_act(tile_kind kind)
 {
-    return tile_is_rotated(kind) ? GPU_ACT_INT : tile_kind_act(kind);
+    gpu_act act = tile_kind_act(kind);
+    return act == GPU_ACT_ROTATED || act == GPU_ACT_FLOATS ? GPU_ACT_INT : act;
 }
 
 uint64_t tile_matrix_bytes(tile_kind kind, int64_t n_rows, int64_t n_cols)
@@ -206,7 +208,7 @@ uint64_t gpu_act_bytes(gpu_act act, int64_t n_cols)
     if (act == GPU_ACT_F32)
         return 4 * (uint64_t)n_cols;
     uint64_t k = (uint64_t)(n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
-    if (act == GPU_ACT_ROTATED)
+    if (act == GPU_ACT_ROTATED || act == GPU_ACT_FLOATS)
         return 4 * k;
     return (act == GPU_ACT_INT ? 2 : 4) * k + k / GPU_GROUP * 8;
 }

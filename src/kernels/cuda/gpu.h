@@ -64,7 +64,7 @@ lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_ke
 tile_kind tile_kind_of(dtype type);
 gpu_act tile_kind_act(tile_kind kind);
 bool tile_is_rotated(tile_kind kind);
-gpu_act tile_block_act(tile_kind kind); /* the same when rotation is done */
+gpu_act tile_block_act(tile_kind kind); /* the same where single steps are launched: no FLOATS */
 int32_t tile_cols(tile_kind kind);
 int32_t tile_bytes(tile_kind kind);
 

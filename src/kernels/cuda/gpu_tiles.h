@@ -1,3 +1,4 @@
+/* clang-format off */
 /*
  * How weights and activations lie in the memory of a GPU; read by C and by CUDA.
  *
@@ -37,22 +38,23 @@
  *               the groups of 16 columns 4j + c; at 3328 + 4 r: f16 d(r), d(r + 8). Also Q3_K
  *
  *   lace's own. Behind the quants u8 [16 rows][2]: the scales of 128 columns each, as
- *   tensor/levels.h has them. S types are of rotated blocks (tensor/rotate.h), so activations that
- *   meet them are rotated, too:
+ *   tensor/levels.h has them. A nibble of S4, N24 and M4 is a level: bits 0..2 say which of 6, 18,
+ *   31, 44, 58, 75, 96, 127 it is, bit 3 that it is below zero.
  *
- *   A nibble of S4, N24 and M4 is a level: bits 0..2 say which of 6, 18, 31, 44, 58, 75, 96, 127 it
- * is, bit 3 that it is below zero.
+ *   S types are of rotated blocks of 128 values (tensor/rotate.h), so activations that meet them
+ *   are rotated, too; column 8 a + b of 128 is value 16 b + a:
  *
  *   S4    2080  at 512 j + 16 lane, word i: the lane's four values of that word in sub-block 2j
- * (the four low nibbles) and 2j + 1 S8    4128  bytes: values. Also holds S2, S5 and S6, whose
- * tables have values of a byte S3    1568  codes of S3's table, 3 bits in nibbles: word j of a
- * lane's 16 bytes at 512 i, i = 0..2, has the codes of the lane's word i in sub-blocks 2j (the four
- * low nibbles) and 2j + 1; the nibbles' fourth bits are bits i of the codes of word 3 N24   1568  2
- * of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them. At 512 (j / 2) + 16 lane, word 2
- * (j % 2) + h has columns 64 j + 32 h + 8 c to + 7: the four values of row r there in the low
- * nibbles, of row r + 8 in the high ones. At 1024 + 16 lane, word j: the places of values in their
- * fours, 2 bits each, of row r + 8 (c % 2), columns 64 j + 32 (c / 2) to + 31
- *
+ *               (the four low nibbles) and 2j + 1
+ *   S8    4128  bytes: values. Also holds S2, S5 and S6, whose tables have values of a byte
+ *   S3    1568  codes of S3's table, 3 bits in nibbles: word j of a lane's 16 bytes at 512 i,
+ *               i = 0..2, has the codes of the lane's word i in sub-blocks 2j (the four low
+ *               nibbles) and 2j + 1; the nibbles' fourth bits are bits i of the codes of word 3
+ *   N24   1568  2 of each 4 columns, not rotated, as mma.sp.m16n8k64 wants them. At 512 (j / 2) +
+ *               16 lane, word 2 (j % 2) + h has columns 64 j + 32 h + 8 c to + 7: the four values
+ *               of row r there in the low nibbles, of row r + 8 in the high ones. At 1024 + 16
+ *               lane, word j: the places of values in their fours, 2 bits each, of row r + 8 (c %
+ *               2), columns 64 j + 32 (c / 2) to + 31
  *   M4    2080  as S4, but not rotated, and with zeros, which have the nibble of 6: matrices that
  *               have a 6 anywhere are kept as Q8_0 (gpu_holds_m4). Pruning by size leaves none
  *
@@ -75,6 +77,7 @@
  * with everything zero but one plane of one group each, so the products of the groups come out side
  * by side and scales are applied once. With several tokens the columns are tokens.
  */
+/* clang-format on */
 #ifndef LACE_KERNELS_CUDA_GPU_TILES_H
 #define LACE_KERNELS_CUDA_GPU_TILES_H
 
@@ -119,14 +122,16 @@ enum {
 };
 
 /*
- * What a tile kind multiplies with. Rotated ones travel as floats that are not yet rotated, as a
- * block of 128 is seldom made by one block of threads; whoever uses them rotates, and has INT then.
+ * What a tile kind multiplies with. lace's own types share a scale among more values than one block
+ * of threads makes, so these travel as floats, and whoever uses them makes the planes
+ * (tile_grouped.cuh). ROTATED: the floats are rotated in 16s, and lie as rotation_place has it.
  */
 typedef enum gpu_act {
     GPU_ACT_F32,
     GPU_ACT_INT,
     GPU_ACT_F16,
     GPU_ACT_BF16,
+    GPU_ACT_FLOATS,
     GPU_ACT_ROTATED
 } gpu_act;
 

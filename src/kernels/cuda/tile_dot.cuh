@@ -154,12 +154,12 @@ template <int KIND, bool IS_GLOBAL>
 __device__ __forceinline__ void tile_load(tile_frag<KIND> &f, const uint8_t *tile, int lane)
 {
     const int r = lane >> 2, p = (lane & 3) >> 1;
+    const uint8_t *at = tile + 512 * tile_words<KIND>();
 #pragma unroll
     for (int j = 0; j < tile_words<KIND>(); j++)
         f.q[j] = tile_load16<IS_GLOBAL>(tile + 512 * j + 16 * lane);
     if (tile_is_half<KIND>())
         return;
-    const uint8_t *at = tile + 512 * tile_words<KIND>();
     if (tile_is_own<KIND>()) {
         f.s0.x = *(const uint16_t *)(at + 2 * r);
         f.s0.y = *(const uint16_t *)(at + 2 * (r + 8));
@@ -412,19 +412,20 @@ __device__ __forceinline__ void tile_multiply_n24(float (&v0)[4], float (&v1)[4]
         const uint32_t w[2] = {(&f.q[j / 2].x)[2 * (j % 2)], (&f.q[j / 2].x)[2 * (j % 2) + 1]};
         const uint32_t b0 = group == 0 ? b : 0, b1 = group == 1 ? b : 0, b2 = group == 2 ? b : 0,
                        b3 = group == 3 ? b : 0, places = (&f.q[2].x)[j];
-        int acc[4] = {0, 0, 0, 0}, less[4] = {0, 0, 0, 0};
-        uint32_t a[4];
-        tile_split_s4(w[0], a[0], a[1]);
-        tile_split_s4(w[1], a[2], a[3]);
-        mma_sparse(acc, a[0], a[1], a[2], a[3], b0, b1, b2, b3, places);
-        tile_split_s4(w[0] ^ 0x88888888, a[0], a[1]);
-        tile_split_s4(w[1] ^ 0x88888888, a[2], a[3]);
-        mma_sparse(less, a[0], a[1], a[2], a[3], b0, b1, b2, b3, places);
+        int acc[4] = {MMA_BEGIN, MMA_BEGIN, MMA_BEGIN, MMA_BEGIN}, less[4] = {0, 0, 0, 0};
+        uint32_t u[4], v[4];
+#pragma unroll
+        for (int h = 0; h < 2; h++) { /* what is below zero is added up apart */
+            tile_split_s4(w[h], u[2 * h], u[2 * h + 1]);
+            tile_split_s4(w[h] ^ 0x88888888, v[2 * h], v[2 * h + 1]);
+        }
+        mma_sparse(less, v[0], v[1], v[2], v[3], b0, b1, b2, b3, places);
+        mma_sparse(acc, u[0], u[1], u[2], u[3], b0, b1, b2, b3, places);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             acc[i] -= less[i];
-        v0[j] = x.scale[j] * (float)(256 * acc[0] + acc[1]);
-        v1[j] = x.scale[j] * (float)(256 * acc[2] + acc[3]);
+        v0[j] = x.scale[j] * mma_value(acc[0], acc[1]);
+        v1[j] = x.scale[j] * mma_value(acc[2], acc[3]);
     }
 }
 
@@ -574,6 +575,30 @@ __device__ __forceinline__ float tile_reduce(float y)
 /* ---- Activations ----------------------------------------------------------------------------- */
 
 /*
+ * Rotation (tensor/rotate.h) is signs, then sums and differences over each bit of a value's number.
+ * Who makes values has 16 in a row, and does the lower four bits; who uses them does the other three
+ * (tile_grouped.cuh), for which values that are 16 apart lie side by side, at rotation_place.
+ */
+__device__ __forceinline__ float rotation_sign(int i)
+{
+    const float scale = 0.08838834764831845f; /* 1 / sqrt(128) */
+    const uint64_t flips = i & 64 ? 0xd1b54a32d192ed03 : 0x9e3779b97f4a7c15;
+    return flips >> (i & 63) & 1 ? -scale : scale;
+}
+
+__device__ __forceinline__ int rotation_place(int i)
+{
+    return (i & ~127) | (i & 15) << 3 | (i >> 4 & 7);
+}
+
+/* One bit of the numbers i, which the lanes `apart` from each other differ in. */
+__device__ __forceinline__ float rotation_step(float v, int i, int bit, int apart)
+{
+    float other = __shfl_xor_sync(~0u, v, apart);
+    return i & bit ? other - v : v + other;
+}
+
+/*
  * Four neighbouring lanes hold 4 values each of one group of 16, beginning at value i. Writes both
  * planes and the group's scales. All 32 lanes must call it; those that are not `active` write
  * nothing. pad: between the planes, for INT.
@@ -581,9 +606,25 @@ __device__ __forceinline__ float tile_reduce(float y)
 __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k,
                                         bool active = true, int pad = 0)
 {
-    if (act == GPU_ACT_ROTATED) { /* floats, whoever uses them rotates */
+    if (act == GPU_ACT_FLOATS) {
         if (active)
             *(float4 *)(row + 4 * i) = v;
+        return;
+    }
+    if (act == GPU_ACT_ROTATED) {
+        float x[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            x[n] *= rotation_sign(i + n);
+        float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
+        x[0] = a + c, x[1] = b + d, x[2] = a - c, x[3] = b - d;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            x[n] = rotation_step(x[n], i, 4, 1);
+            x[n] = rotation_step(x[n], i, 8, 2);
+            if (active)
+                ((float *)row)[rotation_place(i + n)] = x[n];
+        }
         return;
     }
     float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
@@ -636,34 +677,9 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
         ((float2 *)(row + 4 * k))[i >> 4] = make_float2(most > tiny ? most : 0.0f, 0.0f);
 }
 
-/*
- * A warp rotates 128 values (tensor/rotate.h): lane l has 4 l to 4 l + 3. Signs, then sums and
- * differences over each bit of a value's number.
- */
-__device__ __forceinline__ float4 rotate_values(float4 v, int lane)
-{
-    const float scale = 0.08838834764831845f; /* 1 / sqrt(128) */
-    const uint64_t signs[2] = {0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
-    uint32_t flips = (uint32_t)((lane < 16 ? signs[0] : signs[1]) >> (4 * (lane & 15)));
-    float x[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        x[i] *= flips >> i & 1 ? -scale : scale;
-    float a = x[0] + x[1], b = x[0] - x[1], c = x[2] + x[3], d = x[2] - x[3];
-    x[0] = a + c, x[1] = b + d, x[2] = a - c, x[3] = b - d;
-#pragma unroll
-    for (int o = 1; o < 32; o <<= 1)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            float other = __shfl_xor_sync(~0u, x[i], o);
-            x[i] = lane & o ? other - x[i] : x[i] + other;
-        }
-    return make_float4(x[0], x[1], x[2], x[3]);
-}
-
 __host__ __device__ __forceinline__ int act_value_bytes(gpu_act act)
 {
-    return act == GPU_ACT_INT || act == GPU_ACT_ROTATED ? 1 : 2;
+    return act == GPU_ACT_F16 || act == GPU_ACT_BF16 ? 2 : 1;
 }
 
 #endif

@@ -68,6 +68,12 @@ static __device__ int code_of(int n_bits, const uint8_t *part, int value)
     return (int)(c & ((1u << n_bits) - 1));
 }
 
+/* The value of a block that a column of tiles has (gpu_tiles.h). */
+static __device__ int own_value(int col)
+{
+    return 16 * (col & 7) + (col >> 3 & 15);
+}
+
 struct own_source {
     const gpu_pack *p;
     int row0, col0, block_bytes, n_bits;
@@ -84,7 +90,7 @@ struct own_source {
     __device__ int code_at(int row, int col) const
     {
         const uint8_t *b = block_at(row, col);
-        int v = (col0 + col) % 128;
+        int v = own_value(col0 + col);
         return b ? code_of(n_bits, b + 1 + v / 32 * (4 * n_bits), v % 32) : 0;
     }
 
@@ -93,7 +99,7 @@ struct own_source {
     {
         if (p->type == DTYPE_S8) {
             const uint8_t *b = block_at(row, col);
-            return b ? (int8_t)b[1 + (col0 + col) % 128] : 0;
+            return b ? (int8_t)b[1 + own_value(col0 + col)] : 0;
         }
         int code = code_at(row, col);
         return n_bits == 2 ? levels_2[code] : n_bits == 5 ? levels_5[code] : levels_6[code];
@@ -145,7 +151,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_tiles_own(gpu_pack p,
     }
 }
 
-/* Rows of floats, rotated; a warp for each 128 values. width is a multiple of 128. */
+/*
+ * Rows of floats, rotated, in the order of tiles; a warp for each 128 values, lane l has columns 4 l
+ * to 4 l + 3. width is a multiple of 128.
+ */
 extern "C" __global__ void __launch_bounds__(THREADS) rotate_rows(gpu_rows p)
 {
     launch_next();
@@ -154,8 +163,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) rotate_rows(gpu_rows p)
     const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = 128 * warp; i < p.width; i += 4 * THREADS) {
-        const float *from = x + i + 4 * lane;
-        float4 v = make_float4(from[0], from[1], from[2], from[3]);
-        *(float4 *)(y + i + 4 * lane) = rotate_values(v, lane);
+        float v[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            int at = own_value(4 * lane + n);
+            v[n] = x[i + at] * rotation_sign(at);
+        }
+        float a = v[0] + v[1], b = v[0] - v[1], c = v[2] + v[3], d = v[2] - v[3];
+        v[0] = a + c, v[1] = b + d, v[2] = a - c, v[3] = b - d;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+#pragma unroll
+            for (int o = 1; o < 32; o <<= 1)
+                v[n] = rotation_step(v[n], lane, o, o);
+        }
+        *(float4 *)(y + i + 4 * lane) = make_float4(v[0], v[1], v[2], v[3]);
     }
 }
