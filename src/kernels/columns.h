@@ -133,11 +133,18 @@ void columns_step(const step *s, const worker *w);
 /* What follows it: sums of parts to products, and these to where they belong. */
 void matmul_join_step(const step *s, const batch *b, const worker *w);
 
-/* The plain kernels. */
-extern const columns_impl columns_f16_ref, columns_q8_0_ref, columns_q4_0_ref;
+/* The kernels of a level: declared, and into the table. */
+#define COLUMNS_TYPES(X, level)          X(F16, f16, level) X(Q8_0, q8_0, level) X(Q4_0, q4_0, level)
+#define COLUMNS_DECLARE(id, type, level) extern const columns_impl columns_##type##_##level;
+COLUMNS_TYPES(COLUMNS_DECLARE, ref)
 #if defined(__x86_64__)
-extern const columns_impl columns_f16_avx2, columns_q8_0_avx2, columns_q4_0_avx2;
-extern const columns_impl columns_f16_avx512vnni, columns_q8_0_avx512vnni, columns_q4_0_avx512vnni;
+COLUMNS_TYPES(COLUMNS_DECLARE, avx2)
+COLUMNS_TYPES(COLUMNS_DECLARE, avx512vnni)
+#elif defined(__aarch64__)
+COLUMNS_TYPES(COLUMNS_DECLARE, neon)
+COLUMNS_TYPES(COLUMNS_DECLARE, dotprod)
 #endif
+#define COLUMNS_USE_ONE(id, type, level) table->columns[DTYPE_##id] = &columns_##type##_##level;
+#define COLUMNS_USE(level)               COLUMNS_TYPES(COLUMNS_USE_ONE, level) /* of `table` */
 
 #endif

@@ -1,5 +1,6 @@
 /* What aarch64 has above the plain kernels, level by level. */
 #if defined(__aarch64__)
+#include "kernels/columns.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/tiles.h"
 
@@ -55,9 +56,12 @@ void kernels_init_neon(kernel_table *table)
     table->packed[DTYPE_M4] = table->packed[DTYPE_M8] = table->packed[DTYPE_N24] =
         &matmul_sparse_neon;
     table->packed[DTYPE_M4R] = &matmul_sparse_rotated_neon;
+    COLUMNS_USE(neon)
 #define X(id, type) CPU_USE(table, id, type, dotprod)
-    if (table->level >= CPU_NEON_DOT)
+    if (table->level >= CPU_NEON_DOT) {
         USE_QUANTS(table, dotprod);
+        COLUMNS_USE(dotprod)
+    }
 #undef X
 #define X(id, type) CPU_USE(table, id, type, i8mm)
     if (table->level >= CPU_NEON_I8MM)

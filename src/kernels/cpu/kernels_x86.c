@@ -62,9 +62,7 @@ void kernels_init_avx2(kernel_table *table)
 #undef X
     use_sparse(table, &matmul_sparse_avx2, &matmul_sparse_rotated_avx2);
     table->packed[DTYPE_CSR] = table->exact[DTYPE_CSR] = &matmul_csr_avx2;
-    table->columns[DTYPE_F16] = &columns_f16_avx2;
-    table->columns[DTYPE_Q8_0] = &columns_q8_0_avx2;
-    table->columns[DTYPE_Q4_0] = &columns_q4_0_avx2;
+    COLUMNS_USE(avx2)
     if (table->level != CPU_AVX2_VNNI) /* not a part of AVX-512 */
         return;
 #define X(id, type) CPU_USE(table, id, type, avx2vnni)
@@ -94,9 +92,7 @@ void kernels_init_avx512(kernel_table *table)
     CPU_MATMULS_TRELLIS(X)
     CPU_MATMULS_IQ(X)
 #undef X
-    table->columns[DTYPE_F16] = &columns_f16_avx512vnni;
-    table->columns[DTYPE_Q8_0] = &columns_q8_0_avx512vnni;
-    table->columns[DTYPE_Q4_0] = &columns_q4_0_avx512vnni;
+    COLUMNS_USE(avx512vnni)
     CPU_USE(table, F16, f16, avx512vnni)
     CPU_USE(table, BF16, bf16, avx512vnni)
 }

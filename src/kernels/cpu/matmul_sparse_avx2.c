@@ -4,7 +4,7 @@
 #include "tensor/sparse.h"
 
 #define SPARSE_LEVEL     avx2
-#define SPARSE_HAS_WORDS 0
+#define SPARSE_HAS_PANELS 0
 
 ALWAYS_INLINE uint64_t spread8(uint64_t values, uint8_t mask)
 {

@@ -32,9 +32,7 @@ void kernels_init_ref(kernel_table *table)
 #undef SET
     table->exact_attend = attend_ref;
     table->glu_row = glu_row_ref;
-    table->columns[DTYPE_F16] = &columns_f16_ref;
-    table->columns[DTYPE_Q8_0] = &columns_q8_0_ref;
-    table->columns[DTYPE_Q4_0] = &columns_q4_0_ref;
+    COLUMNS_USE(ref)
     for (int i = 0; i < DTYPE_COUNT; i++) {
         const matmul_impl *impl = dtype_is_sparse((dtype)i) ? &matmul_sparse_ref
                                   : unpack_ref[i]           ? &matmul_ref
