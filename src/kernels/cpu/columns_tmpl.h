@@ -82,6 +82,31 @@ static void fetch_all(ahead *a)
         fetch(a, 4);
 }
 
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+typedef void find_fn(const void *x, int64_t group, columns_live *live);
+typedef void group_fn(const columns_part *p, int64_t group, const columns_live *live, ahead *next);
+
+/* add() each group with its live columns, while those of the next are asked for. */
+ALWAYS_INLINE void walk_groups(const columns_part *p, find_fn *find, group_fn *add)
+{
+    columns_live live[2];
+    find(p->x, p->group_begin, &live[p->group_begin % 2]);
+    ahead first = ahead_of(p, p->group_begin, &live[p->group_begin % 2]);
+    fetch_all(&first);
+    for (int64_t g = p->group_begin; g < p->group_end; g++) {
+        columns_live *then = &live[(g + 1) % 2];
+        ahead next = {.live = &nothing};
+        if (g + 1 < p->group_end) {
+            find(p->x, g + 1, then);
+            next = ahead_of(p, g + 1, then);
+        }
+        if (live[g % 2].n)
+            add(p, g, &live[g % 2], &next);
+        fetch_all(&next);
+    }
+}
+
 /* ---- Quants ---------------------------------------------------------------------------------- */
 
 /*
@@ -134,83 +159,80 @@ add_vectors(const uint8_t *group, const columns_shape *s, const columns_live *li
     }
 }
 
-static inline __attribute__((always_inline)) void add_quants(const columns_part *p,
-                                                             const bool is_nibble)
+static inline void find_q8(const void *x, int64_t group, columns_live *live)
+{
+    columns_find_q8((const int8_t *)x + COLUMNS_GROUP * group, live);
+}
+
+ALWAYS_INLINE void add_quants(const columns_part *p, int64_t g, const columns_live *live,
+                              ahead *next, const bool is_nibble)
 {
     const columns_shape *s = p->shape;
-    const int8_t *q = p->x;
-    const float *d = act_q8_scales(p->x, p->n_cols);
-    const uint64_t bytes = (is_nibble ? 1 : 2) * VB;
-    columns_live live[2];
-    columns_find_q8(q + COLUMNS_GROUP * p->group_begin, &live[p->group_begin % 2]);
-    ahead first = ahead_of(p, p->group_begin, &live[p->group_begin % 2]);
-    fetch_all(&first);
-    for (int64_t g = p->group_begin; g < p->group_end; g++) {
-        columns_live *now = &live[g % 2], *then = &live[(g + 1) % 2];
-        ahead a = {.live = &nothing};
-        if (g + 1 < p->group_end) {
-            columns_find_q8(q + COLUMNS_GROUP * (g + 1), then);
-            a = ahead_of(p, g + 1, then);
-        }
-        if (now->n) {
-            int32_t start = -(is_nibble ? 8 : BYTE_OFFSET) * columns_sum_q8(p->x, p->n_cols, g);
-            for (uint64_t at = 0; at < s->column_bytes; at += bytes)
-                add_vectors(p->strip + (uint64_t)g * s->group_bytes, s, now, at, start, d[g], &a,
-                            p->sums, is_nibble);
-        }
-        fetch_all(&a);
-    }
+    float d = act_q8_scales(p->x, p->n_cols)[g];
+    int32_t start = -(is_nibble ? 8 : BYTE_OFFSET) * columns_sum_q8(p->x, p->n_cols, g);
+    for (uint64_t at = 0; at < s->column_bytes; at += (is_nibble ? 1 : 2) * VB)
+        add_vectors(p->strip + (uint64_t)g * s->group_bytes, s, live, at, start, d, next, p->sums,
+                    is_nibble);
+}
+
+static inline void add_bytes(const columns_part *p, int64_t g, const columns_live *live,
+                             ahead *next)
+{
+    add_quants(p, g, live, next, false);
+}
+
+static inline void add_nibbles(const columns_part *p, int64_t g, const columns_live *live,
+                               ahead *next)
+{
+    add_quants(p, g, live, next, true);
 }
 
 static void add_q8_0(const columns_part *p)
 {
-    add_quants(p, false);
+    walk_groups(p, find_q8, add_bytes);
 }
 
 static void add_q4_0(const columns_part *p)
 {
-    add_quants(p, true);
+    walk_groups(p, find_q8, add_nibbles);
 }
 
 /* ---- Floats ---------------------------------------------------------------------------------- */
 
-static void add_f16(const columns_part *p)
+static inline void find_f32(const void *x, int64_t group, columns_live *live)
+{
+    columns_find_f32((const float *)x + COLUMNS_GROUP * group, live);
+}
+
+static inline void add_halves(const columns_part *p, int64_t g, const columns_live *live,
+                              ahead *next)
 {
     enum { VECTORS = 8 };
     const columns_shape *s = p->shape;
-    const float *x = p->x;
-    columns_live live[2];
-    columns_find_f32(x + COLUMNS_GROUP * p->group_begin, &live[p->group_begin % 2]);
-    ahead first = ahead_of(p, p->group_begin, &live[p->group_begin % 2]);
-    fetch_all(&first);
-    for (int64_t g = p->group_begin; g < p->group_end; g++) {
-        columns_live *now = &live[g % 2], *then = &live[(g + 1) % 2];
-        ahead a = {.live = &nothing};
-        if (g + 1 < p->group_end) {
-            columns_find_f32(x + COLUMNS_GROUP * (g + 1), then);
-            a = ahead_of(p, g + 1, then);
-        }
-        const uint8_t *group = p->strip + (uint64_t)g * s->group_bytes;
-        for (int64_t row = 0; row < s->strip_rows; row += VECTORS * VW) {
-            vf sum[VECTORS];
+    const uint8_t *group = p->strip + (uint64_t)g * s->group_bytes;
+    for (int64_t row = 0; row < s->strip_rows; row += VECTORS * VW) {
+        vf sum[VECTORS];
+        UNROLL
+        for (int i = 0; i < VECTORS; i++)
+            sum[i] = v_load(p->sums + row + i * VW);
+        for (int k = 0; k < live->n; k++) {
+            const uint8_t *at = group + (uint64_t)live->at[k] * s->column_bytes + 2 * row;
+            vf x = v_set(live->x[k]);
+            if (k % STREAMS == 0)
+                fetch(next, 2 * VECTORS * VW / LINE);
             UNROLL
             for (int i = 0; i < VECTORS; i++)
-                sum[i] = v_load(p->sums + row + i * VW);
-            for (int k = 0; k < now->n; k++) {
-                const uint8_t *at = group + (uint64_t)now->at[k] * s->column_bytes + 2 * row;
-                vf xk = v_set(now->x[k]);
-                if (k % STREAMS == 0)
-                    fetch(&a, 2 * VECTORS * VW / LINE);
-                UNROLL
-                for (int i = 0; i < VECTORS; i++)
-                    sum[i] = v_fma(xk, v_load_f16(at + 2 * i * VW), sum[i]);
-            }
-            UNROLL
-            for (int i = 0; i < VECTORS; i++)
-                v_store(p->sums + row + i * VW, sum[i]);
+                sum[i] = v_fma(x, v_load_f16(at + 2 * i * VW), sum[i]);
         }
-        fetch_all(&a);
+        UNROLL
+        for (int i = 0; i < VECTORS; i++)
+            v_store(p->sums + row + i * VW, sum[i]);
     }
+}
+
+static void add_f16(const columns_part *p)
+{
+    walk_groups(p, find_f32, add_halves);
 }
 
 #define IMPL(type, act)                                                                            \
