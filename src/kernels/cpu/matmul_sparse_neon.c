@@ -3,7 +3,7 @@
 
 #include "tensor/sparse.h"
 
-#define SPARSE_LEVEL     neon
+#define SPARSE_LEVEL      neon
 #define SPARSE_HAS_PANELS 0
 
 ALWAYS_INLINE uint64_t spread8(uint64_t values, uint8_t mask)
