@@ -71,8 +71,9 @@ def nmse_but(got, want, n_rows, most):
     if got is None or want is None or len(got) != len(want):
         return float("inf"), 0
     n = len(want) // n_rows
-    rows = [(sum((a - b) ** 2 for a, b in zip(got[i:i + n], want[i:i + n])), sum(b * b for b in want[i:i + n]))
-            for i in range(0, len(want), n)]
+    few = max(1, n // 4000)  # an error of a vector is in all of its logits: some of them will do
+    rows = [(sum((a - b) ** 2 for a, b in zip(got[i:i + n:few], want[i:i + n:few])),
+             sum(b * b for b in want[i:i + n:few])) for i in range(0, len(want), n)]
     kept = [r for r in rows if r[0] <= 1e-3 * r[1]]
     kept = kept if len(rows) - len(kept) <= most else rows
     return sum(r[0] for r in kept) / sum(r[1] for r in kept), len(rows) - len(kept)
@@ -96,7 +97,7 @@ def say(good, what):
 
 
 def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0)):
-    """Token by token, twice, and in batches, against the CPU with exact activations."""
+    """Token by token, twice, in batches and in eights, against the CPU with exact activations."""
     tokens, out = model + ".%s.tokens" % kv, model + ".%s.logits" % kv
     open(tokens, "wb").write(array.array("i", ids).tobytes())
     # One by one: the CPU attends to batches in fixed point, which may choose other experts of a model.
@@ -104,15 +105,17 @@ def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0
     one = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     again = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     many = logits(lace, model, tokens, out, "-b", 64, "--device", "cuda", kv=kv)
+    few = logits(lace, model, tokens, out, "-b", 8, "--device", "cuda", kv=kv)
     for values, how in ((one, "one"), (many, "many")):
         if keep and values:
             open(os.path.join(keep, "%s.%s" % (os.path.basename(model), how)), "wb").write(values.tobytes())
-    errors, apart = zip(*(nmse_but(x, want, len(ids), n) for x, n in zip((one, many), ties)))
+    errors, apart = zip(*(nmse_but(x, want, len(ids), n)
+                          for x, n in zip((one, many, few), (*ties, ties[1]))))
     same = one is not None and again is not None and one.tobytes() == again.tobytes()
-    good = errors[0] <= limits[0] and errors[1] <= limits[1] and same
-    return good, "%s token by token %.1e, in a batch %.1e, %s%s" % (
-        name, errors[0], errors[1], "the same bits twice" if same else "OTHER BITS the second time",
-        ", other experts at ties: %d and %d of %d" % (*apart, len(ids)) if any(apart) else "")
+    good = errors[0] <= limits[0] and max(errors[1:]) <= limits[1] and same
+    return good, "%s token by token %.1e, in a batch %.1e, in eights %.1e, %s%s" % (
+        name, *errors, "the same bits twice" if same else "OTHER BITS the second time",
+        ", other experts at ties: %d, %d and %d of %d" % (*apart, len(ids)) if any(apart) else "")
 
 
 def check_types(lace, tool, vocab, where, kinds):
@@ -136,7 +139,7 @@ def check_others(lace, tool, vocab, where):
             return False, "%s %s cannot be made" % (shape, kind)
         # In a batch weights and activations are f16, and logits of a router are off by up to 1e-3.
         # Keys and values of 8 bits: as for golden models.
-        result = check_logits(lace, model, "%-15s %-7s %-4s" % item, [1 + 37 * i % 31000 for i in range(150)],
+        result = check_logits(lace, model, "%-15s %-7s %-4s" % item, [1 + 37 * i % 31000 for i in range(140)],
                               2 * [1e-4 if kv == "q8_0" else LIMITS.get(kind, 1e-5)], kv, ties=(2, 9))
         os.unlink(model)
         return result

@@ -207,7 +207,8 @@ typedef enum lace_kv_type { LACE_KV_F32, LACE_KV_F16, LACE_KV_Q8_0 } lace_kv_typ
 typedef struct lace_session_options {
     int32_t n_context;     /* tokens a sequence may hold; 0: the model's own, at most 4,096 */
     int32_t n_sequences;   /* how many sequences; default 1 */
-    int32_t n_batch;       /* tokens computed together in prefill; default 512 */
+    int32_t n_batch;       /* tokens computed together in prefill; 0 (default): 512, on a GPU 2,048
+                              where they fit */
     int32_t n_outputs;     /* rows of logits that one eval may ask for; default n_sequences */
     int32_t n_threads;     /* 0: one per core */
     lace_kv_type kv_type;  /* default LACE_KV_F16 */

@@ -55,7 +55,7 @@ static const arg_option options[] = {
     {"threads", 't', ARG_INT, offsetof(bench_args, n_threads), .low = 1, .high = CLI_MAX_THREADS,
      .value = "N", .help = "threads (default: one per core)"},
     {"ubatch", 'u', ARG_INT, offsetof(bench_args, n_batch), .low = 1, .high = CLI_MAX_BATCH,
-     .value = "N", .help = "tokens of a prompt computed together (default 512)"},
+     .value = "N", .help = "tokens of a prompt computed together (default 512, on a GPU 2048)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(bench_args, kv_type), .value = CLI_KV_TYPES,
      .help = "numbers of the KV cache (default f16)"},
     CLI_DEVICE_OPTION(bench_args),
@@ -353,7 +353,6 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
                     .depths = "0",
                     .sequences = "1",
                     .n_repeats = 5,
-                    .n_batch = 512,
                     .kv_type = LACE_KV_F16,
                     .device = "auto"};
     positional words;

@@ -21,6 +21,13 @@ lace_status cli_open_model(const char *path, const lace_model_options *options, 
                                   CLI_BUILTIN_NAME, options, out, err);
 }
 
+int32_t cli_batch(const lace_model *model)
+{
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    return strcmp(info.device, "cpu") == 0 ? 512 : CLI_CARD_BATCH;
+}
+
 lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                          lace_token **out, size_t *n_out, lace_error *err)
 {

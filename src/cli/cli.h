@@ -49,11 +49,16 @@ enum {
     CLI_MAX_THREADS = 1024,
     CLI_MAX_CONTEXT = 1 << 27,
     CLI_MAX_BATCH = 1 << 16,
+    CLI_CARD_BATCH = 2048,
 };
 
 /* Open the model at a path, or the built-in one if path is NULL. */
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err);
+
+/* Tokens of a prompt to hand over at once: as many as a session computes together, unless told
+ * otherwise. It can be stopped between two such pieces. */
+int32_t cli_batch(const lace_model *model);
 
 /* The tokens of a text; *out is to be freed with mem_free. */
 lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,

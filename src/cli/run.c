@@ -98,7 +98,7 @@ static const arg_option options[] = {
     {"ctx-size", 'c', ARG_INT, offsetof(run_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
      .value = "N", .help = "tokens of prompt and text together; 0 (default): the model's own, at most 4096"},
     {"batch", 'b', ARG_INT, offsetof(run_args, n_batch), .low = 1, .high = CLI_MAX_BATCH,
-     .value = "N", .help = "tokens of the prompt computed together (default 512)"},
+     .value = "N", .help = "tokens of the prompt computed together (default 512, on a GPU 2048)"},
     {"threads", 't', ARG_INT, offsetof(run_args, n_threads), .low = 1, .high = CLI_MAX_THREADS,
      .value = "N", .help = "threads (default: one per core)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(run_args, kv_type), .value = CLI_KV_TYPES,
@@ -231,7 +231,7 @@ static uint64_t packing_ns(const lace_model *model)
 
 static lace_status eval_prompt(generation *g, lace_error *err)
 {
-    size_t n_batch = (size_t)g->args->n_batch;
+    size_t n_batch = (size_t)(g->args->n_batch ? g->args->n_batch : cli_batch(g->model));
     size_t capacity = g->n_prompt < n_batch ? g->n_prompt : n_batch;
     lace_item *items = mem_calloc(capacity, sizeof *items);
     if (!items)
@@ -445,7 +445,8 @@ static lace_status create_session(const generation *g, lace_model *model, int32_
     progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
     o.n_context = g->n_context;
-    o.n_batch = a->n_batch > n_outputs ? a->n_batch : n_outputs;
+    if (a->n_batch)
+        o.n_batch = a->n_batch > n_outputs ? a->n_batch : n_outputs;
     o.n_outputs = n_outputs;
     o.n_threads = a->n_threads;
     o.kv_type = (lace_kv_type)a->kv_type;
@@ -544,7 +545,6 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     run_args a = {
         .n_predict = -1,
         .sampler = lace_sampler_options_default(),
-        .n_batch = 512,
         .kv_type = LACE_KV_F16,
         .n_draft = 8,
         .device = "auto",

@@ -44,7 +44,7 @@ static const arg_option options[] = {
     {"timeout", 0, ARG_INT, SERVER(timeout_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for a request (default 0: no limit)"},
     {"drain", 0, ARG_INT, SERVER(drain_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for streams to end after SIGTERM (default 30)"},
     {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "that compute (default: one per core)"},
-    {"batch", 'b', ARG_INT, HERE(n_batch), .value = "N", .low = 1, .high = CLI_MAX_BATCH, .help = "tokens computed together (default 512)"},
+    {"batch", 'b', ARG_INT, HERE(n_batch), .value = "N", .low = 1, .high = CLI_MAX_BATCH, .help = "tokens computed together (default 512, on a GPU 2048)"},
     {.kind = ARG_HEADING, .help = "What else"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
@@ -112,7 +112,6 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
 {
     serve_args a = {.server = server_options_default(),
                     .max_running = 32,
-                    .n_batch = 512,
                     .kv_type = LACE_KV_F16,
                     .device = "auto"};
     positional words;

@@ -13,7 +13,7 @@
 #include "cli/progress.h"
 #include "cli/talk.h"
 
-enum { N_BATCH = 512, N_CONTINUED = 300 };
+enum { N_CONTINUED = 300 };
 
 struct talk {
     talk_options options;
@@ -43,7 +43,6 @@ static lace_status create_session(talk *t, lace_error *err)
     progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
     o.n_context = t->n_context;
-    o.n_batch = N_BATCH;
     o.n_threads = t->options.n_threads;
     o.kv_type = t->options.kv_type;
     o.memory_bytes = t->options.memory_bytes;
@@ -189,9 +188,10 @@ static lace_status keep_common(talk *t, const lace_token *tokens, size_t n, size
 static lace_status eval_prompt(talk *t, const lace_token *tokens, size_t from, size_t n,
                                const volatile int *stop, lace_error *err)
 {
-    lace_item items[N_BATCH];
-    for (size_t at = from; at < n && !*stop; at += N_BATCH) {
-        size_t n_items = n - at < N_BATCH ? n - at : N_BATCH;
+    lace_item items[CLI_CARD_BATCH];
+    const size_t n_batch = (size_t)cli_batch(t->model);
+    for (size_t at = from; at < n && !*stop; at += n_batch) {
+        size_t n_items = n - at < n_batch ? n - at : n_batch;
         for (size_t i = 0; i < n_items; i++) {
             items[i] = (lace_item){.token = tokens[at + i], .want_logits = at + i + 1 == n};
             t->held[at + i] = tokens[at + i];

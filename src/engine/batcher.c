@@ -112,7 +112,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     b->options = options ? *options : lace_batcher_options_default();
     lace_session_options *o = &b->options.session;
     o->n_outputs = o->n_sequences;
-    if (o->n_batch < o->n_sequences)
+    if (o->n_batch != 0 && o->n_batch < o->n_sequences)
         o->n_batch = o->n_sequences;
     lace_status status;
     TRY_GOTO(status, fail, lace_session_create(lm, o, &b->session, err));

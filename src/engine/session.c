@@ -12,11 +12,18 @@
 #include "base/mem.h"
 #include "engine/engine.h"
 
-enum { DEFAULT_CONTEXT = 4096, MAX_BATCH = 1 << 16, MAX_SEQUENCES = 1 << 16, MAX_THREADS = 1024 };
+enum {
+    DEFAULT_CONTEXT = 4096,
+    DEFAULT_BATCH = 512,
+    CARD_BATCH = 2048, /* Llama-3-8B on an H200: 30,586 tokens/s, 23,779 with 512 */
+    MAX_BATCH = 1 << 16,
+    MAX_SEQUENCES = 1 << 16,
+    MAX_THREADS = 1024
+};
 
 lace_session_options lace_session_options_default(void)
 {
-    return (lace_session_options){.n_sequences = 1, .n_batch = 512, .kv_type = LACE_KV_F16};
+    return (lace_session_options){.n_sequences = 1, .kv_type = LACE_KV_F16};
 }
 
 /* ---- Options and memory ---------------------------------------------------------------------- */
@@ -30,6 +37,12 @@ static lace_status check_range(const char *name, int64_t found, int64_t low, int
                      found, low, high);
 }
 
+/* A batch that was not asked for: one token of each sequence fits. */
+static int32_t batch_for(const lace_session_options *o, int32_t usual)
+{
+    return o->n_sequences > usual ? o->n_sequences : usual;
+}
+
 static lace_status fill_options(const lace_model *lm, const lace_session_options *given,
                                 lace_session_options *out, lace_error *err)
 {
@@ -41,6 +54,8 @@ static lace_status fill_options(const lace_model *lm, const lace_session_options
         o.n_threads = cpu_count() < MAX_THREADS ? cpu_count() : MAX_THREADS;
     if (o.n_outputs == 0)
         o.n_outputs = o.n_sequences;
+    if (o.n_batch == 0)
+        o.n_batch = batch_for(&o, lm->m->card ? CARD_BATCH : DEFAULT_BATCH);
     TRY(check_range("n_context", o.n_context, 1, CONFIG_MAX_CONTEXT, err));
     TRY(check_range("n_sequences", o.n_sequences, 1, MAX_SEQUENCES, err));
     TRY(check_range("n_batch", o.n_batch, 1, MAX_BATCH, err));
@@ -131,24 +146,6 @@ static lace_memory add_up(const model *m, const lace_session_options *o, const k
     return need;
 }
 
-lace_status lace_session_memory(const lace_model *lm, const lace_session_options *options,
-                                lace_memory *out, lace_error *err)
-{
-    lace_session_options o;
-    kv_cache *kv = NULL;
-    plan *p = NULL;
-    *out = (lace_memory){0};
-    TRY(fill_options(lm, options, &o, err));
-    lace_status status = create_cache(lm->m, &o, NULL, &kv, err);
-    if (status == LACE_OK)
-        status = create_plan(lm->m, &o, kv, &p, err);
-    if (status == LACE_OK)
-        *out = add_up(lm->m, &o, kv, p);
-    plan_free(p);
-    kv_free(kv);
-    return status;
-}
-
 /* Through which weights are loaded, and what the driver takes for itself. */
 static const uint64_t CARD_RESERVE = (uint64_t)384 << 20;
 
@@ -171,6 +168,48 @@ static lace_status check_budget(const lace_memory *need, uint64_t budget, lace_e
         "is %.1f MiB; a shorter context or a smaller batch needs less",
         (double)need->total / mib, (double)need->weights / mib, (double)need->kv / mib,
         (double)need->scratch / mib, (double)budget / mib);
+}
+
+/*
+ * Options with their defaults, the cache and the plan without their memory, and what they need. A
+ * batch that was not asked for is a smaller one where the usual one of a card does not fit.
+ */
+static lace_status outline(const lace_model *lm, const lace_session_options *given,
+                           cuda_queue *queue, lace_session_options *o, kv_cache **kv, plan **p,
+                           lace_memory *need, lace_error *err)
+{
+    bool is_fixed = given && given->n_batch != 0;
+    TRY(fill_options(lm, given, o, err));
+    for (;;) {
+        TRY(create_cache(lm->m, o, queue, kv, err));
+        lace_status status = create_plan(lm->m, o, *kv, p, err);
+        int32_t less = batch_for(o, DEFAULT_BATCH);
+        if (status == LACE_OK)
+            *need = add_up(lm->m, o, *kv, *p);
+        if (status == LACE_OK && (is_fixed || o->n_batch <= less ||
+                                  check_budget(need, o->memory_bytes, NULL) == LACE_OK))
+            return LACE_OK;
+        plan_free(*p);
+        kv_free(*kv);
+        *p = NULL;
+        *kv = NULL;
+        if (status != LACE_OK)
+            return status;
+        o->n_batch = less;
+    }
+}
+
+lace_status lace_session_memory(const lace_model *lm, const lace_session_options *options,
+                                lace_memory *out, lace_error *err)
+{
+    lace_session_options o;
+    kv_cache *kv = NULL;
+    plan *p = NULL;
+    *out = (lace_memory){0};
+    TRY(outline(lm, options, NULL, &o, &kv, &p, out, err));
+    plan_free(p);
+    kv_free(kv);
+    return LACE_OK;
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -227,12 +266,10 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
         return error_nomem(err, "a session");
     s->model = lm;
     lace_status status;
-    TRY_GOTO(status, fail, fill_options(lm, options, &s->options, err));
+    lace_memory need;
     if (lm->m->card)
         TRY_GOTO(status, fail, cuda_queue_create(lm->m->card->device, &s->queue, err));
-    TRY_GOTO(status, fail, create_cache(lm->m, &s->options, s->queue, &s->kv, err));
-    TRY_GOTO(status, fail, create_plan(lm->m, &s->options, s->kv, &s->p, err));
-    lace_memory need = add_up(lm->m, &s->options, s->kv, s->p);
+    TRY_GOTO(status, fail, outline(lm, options, s->queue, &s->options, &s->kv, &s->p, &need, err));
     TRY_GOTO(status, fail, check_budget(&need, s->options.memory_bytes, err));
 
     TRY_GOTO(status, fail, pool_create(s->options.n_threads, &s->workers, err));

@@ -408,7 +408,7 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
 static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *trace,
                                 lace_error *err)
 {
-    gp->carry.norm = NULL;
+    gp->carry.made = NULL;
     gp->carry.n_sums = 0;
     gpu_job j = {.g = gp->g,
                  .queue = gp->queue,
@@ -494,10 +494,13 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
     gp->n_logits = b->n_outputs;
     if (rules && gp->can_sample && b->n_outputs > 0)
         return choose_rows(gp, b->n_outputs, rules, err);
-    for (int32_t i = 0; i < b->n_outputs; i++) {
+    for (int32_t i = 0; i < b->n_outputs; i++)
         gp->words_host[i] = SAMPLE_REFUSED;
+    if (gp->last_stride == v->width && b->n_outputs > 0)
+        TRY(cuda_copy_from(gp->queue, gp->logits, gp->last_logits,
+                           4 * (uint64_t)b->n_outputs * (uint64_t)v->width, err));
+    for (int32_t i = 0; i < b->n_outputs && gp->last_stride != v->width; i++)
         TRY(copy_logits(gp, i, err));
-    }
     return cuda_wait(gp->queue, err);
 }
 

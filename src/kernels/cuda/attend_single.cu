@@ -10,6 +10,7 @@
  * is put together at the end, in a fixed order. "Exact": as in attend_run.cu.
  */
 #include "kernels/cuda/attend_batch.cuh"
+#include "kernels/cuda/few_common.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, GROUP = 16 }; /* GROUP: rows, and positions of a step */
 
@@ -48,7 +49,7 @@ static __device__ __forceinline__ void multiply_values(float (*out)[4],
 template <int D, bool EXACT>
 static __device__ __forceinline__ void attend_single(const batch_attend &p)
 {
-    extern __shared__ float shared[]; /* [WARPS][GROUP][D + 2]: out, most, sum */
+    extern __shared__ float shared[]; /* [WARPS][GROUP][D + 2]: out, most, sum; then results */
     const gpu_attend &a = p.a;
     const gpu_cache &c = a.cache;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
@@ -216,6 +217,7 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
                 to[64 * (n / 8) + 8 * (2 * quad + e) + n % 8] = out[n][2 * i + e];
     }
     __syncthreads();
+    float *results = shared + WARPS * GROUP * STRIDE;
     for (int i = threadIdx.x; i < per_head * dim; i += THREADS) {
         int row = i / dim, n = i % dim, h = head * per_head + row;
         const float *from = shared + row * STRIDE;
@@ -236,6 +238,7 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
             if (a.sinks)
                 total += power_of_2(a.sinks[h] * LOG2_E - base);
             a.out[(int64_t)token * a.out_stride + h * dim + n] = value / total;
+            results[i] = value / total;
             continue;
         }
         float *to = part_at(p, (int)blockIdx.x, h, (int)blockIdx.z);
@@ -244,6 +247,17 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
             to[0] = top;
             to[1] = total;
         }
+    }
+    if (!p.slabs)
+        return;
+    __syncthreads();
+    for (int i = 256 * warp; i < per_head * dim; i += 256 * WARPS) {
+        float v[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++)
+            v[k] = results[i + 8 * lane + k];
+        slab_store8(p.slabs + (head * per_head * dim + i) / FEW_COLS * FEW_SLAB_BYTES,
+                    (int)blockIdx.x, v, lane);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Rows of a batch between two products: sums of parts, norms, atoms, rotations. */
 #include "kernels/cuda/batch_common.cuh"
-#include "kernels/cuda/between_params.h"
+#include "kernels/cuda/few_common.cuh"
 #include "kernels/cuda/rows.cuh"
 
 enum { NORM_THREADS = 512, NORM_VALUES = 8 * NORM_THREADS, NORM_ROUNDS = 4 };
@@ -20,7 +20,7 @@ static __device__ __forceinline__ void store8(float *to, const float (&v)[8])
 
 /*
  * A block for each row, 8 values of a thread at a time, all of which stay in registers. With atoms
- * there are as many blocks as rows of atoms; those without a row write zeros. Scales as in
+ * or slabs there are as many blocks as rows of those; blocks without a row write zeros. Scales as in
  * batch_atoms_rows.
  */
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
@@ -70,6 +70,15 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
             most = fmaxf(most, fabsf(v[n][i]));
         }
         store8(p.y + row * p.y_stride + k, v[n]);
+    }
+    if (p.slabs) {
+#pragma unroll
+        for (int n = 0; n < NORM_ROUNDS; n++) {
+            int slab = (8 * tid + n * NORM_VALUES) / FEW_COLS;
+            if (slab * FEW_COLS < p.width)
+                slab_store8(p.slabs + (int64_t)slab * FEW_SLAB_BYTES, row, v[n], tid & 31);
+        }
+        return;
     }
     if (!p.atoms)
         return;

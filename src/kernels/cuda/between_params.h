@@ -13,7 +13,7 @@ typedef struct batch_sum {
     int32_t n_parts;    /* 0: there is nothing */
 } batch_sum;
 
-/* x += added; y = x normed by whole rows and multiplied with weight; and y as atoms. */
+/* x += added; y = x normed by whole rows and multiplied with weight; and y as atoms or slabs. */
 typedef struct batch_norm {
     float *x, *y;
     int64_t x_stride, y_stride;
@@ -21,6 +21,7 @@ typedef struct batch_norm {
     const float *weight;
     uint8_t *atoms; /* or NULL */
     float *scales;  /* of the atoms, as in batch_atoms */
+    uint8_t *slabs; /* or these (few_params.h), of up to 8 rows; or NULL */
     float eps;
     int32_t width, n_rows, n_k64, is_half;
 } batch_norm;

@@ -16,6 +16,7 @@
 #include <assert.h>
 
 #include "kernels/cuda/carry.h"
+#include "kernels/cuda/few_params.h"
 
 lace_status gpu_start_overlapping(const gpu_job *j, const char *name, const uint32_t grid[3],
                                   uint32_t threads, uint32_t shared_bytes, const void *params,
@@ -109,14 +110,22 @@ static lace_status make_atoms(const gpu_job *j, const operand *x, const int32_t 
  * --------------------------------------------------------------------------------
  */
 
-enum { N_WIDTHS = 4, GROUP_ROWS = 64, GROUP_THREADS = 128 };
+enum { N_WIDTHS = 4, N_WIDE = 2, GROUP_ROWS = 64, GROUP_THREADS = 128 };
 
 static const int32_t widths[N_WIDTHS] = {8, 32, 64, 128}; /* tokens of a block */
+static const int32_t wide_widths[N_WIDE] = {128, 256};    /* of one with two groups */
 
 static const char *const matmul_names[TILE_COUNT][N_WIDTHS] = {
 #define X(id, name, n_bytes, n_cols)                                                               \
     [TILE_##id] = {"matmul_batch_" #id "_8", "matmul_batch_" #id "_32", "matmul_batch_" #id "_64", \
                    "matmul_batch_" #id "_128"},
+    TILE_LIST(X)
+#undef X
+};
+
+static const char *const wide_names[TILE_COUNT][N_WIDE] = {
+#define X(id, name, n_bytes, n_cols)                                                               \
+    [TILE_##id] = {"matmul_wide_" #id "_128", "matmul_wide_" #id "_256"},
     TILE_LIST(X)
 #undef X
 };
@@ -130,14 +139,14 @@ static int width_for(int64_t n_tokens)
 }
 
 /* As matmul_batch.cuh counts it; at least what gates need to meet. */
-static uint32_t shared_bytes(tile_kind kind, int width, int n_groups)
+static uint32_t shared_bytes(tile_kind kind, int n, int n_groups, int most_warps)
 {
     int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
-    int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3, n = widths[width];
+    int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
     int steps = n < 64 ? 4 : n < 128 ? 2 : 1;
     steps = tile_cols(kind) / 64 < steps ? tile_cols(kind) / 64 : steps;
     int stage_bytes = n * 128 * steps;
-    int atom_stages = (227 * 1024 - 1024 - 16 * stages * stride) / stage_bytes,
+    int atom_stages = (227 * 1024 - 1024 - most_warps * stages * stride) / stage_bytes,
         most = n < 64 ? 8 : 6;
     atom_stages = atom_stages < most ? atom_stages : most;
     int glu = n_groups / 2 * GROUP_ROWS * ((n < 32 ? 32 : n) + 1) * 4;
@@ -151,9 +160,11 @@ static float kind_scale(tile_kind kind, float scale)
     return is_half(kind) ? scale : scale / 256.0f;
 }
 
-/* How a product is cut: groups of 64 rows in a block, blocks, parts of K. */
+/* How a product is cut: groups of 64 rows and tokens of a block, blocks, parts of K. */
 typedef struct cut {
-    int n_groups, n_blocks, n_parts;
+    int n_groups, n_tokens, n_blocks, n_parts;
+    const char *name;
+    uint32_t shared_bytes;
 } cut;
 
 enum { MAX_PARTS = 16 };
@@ -169,13 +180,40 @@ static int count_blocks(const batch_matmul *p, int n_groups)
 }
 
 /*
+ * Prompts: 128 rows and as many tokens as let the processors end soonest. Twice the tokens take
+ * twice the time, less an eighth (Q4_K, K = 4096 on an H200: 37 and 64 us). False if blocks of 256
+ * rows are sooner still (62 us, but 67 where they are many).
+ */
+static bool choose_wide(const batch_matmul *p, tile_kind kind, int n_processors, cut *out)
+{
+    cut c = {.n_groups = 2, .n_blocks = count_blocks(p, 2), .n_parts = 1};
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < N_WIDE; i++) {
+        int64_t n_all = (int64_t)c.n_blocks * divide_up(p->n_tokens, wide_widths[i]);
+        int64_t time = (i == 0 ? 8 : 14) * (int64_t)divide_up(n_all, n_processors);
+        if (time >= best)
+            continue;
+        best = time;
+        c.n_tokens = wide_widths[i];
+        c.name = wide_names[kind][i];
+    }
+    c.shared_bytes = shared_bytes(kind, c.n_tokens, 2, 8);
+    *out = c;
+    int64_t n_usual = (int64_t)count_blocks(p, 4) * divide_up(p->n_tokens, 128);
+    return p->n_tokens >= 1024 || best <= 13 * (int64_t)divide_up(n_usual, n_processors);
+}
+
+/*
  * Blocks of 256 rows, the cheapest, if there are enough of them; else of 128.
  * Few tokens: parts of K until every processor has a block, each of at least
  * two tiles of 256 values.
  */
-static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors, int32_t n_tiles_x)
+static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors)
 {
-    cut c = {.n_groups = 4, .n_parts = 1};
+    int width = width_for(p->n_tokens);
+    int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
+    cut c = {
+        .n_groups = 4, .n_tokens = widths[width], .n_parts = 1, .name = matmul_names[kind][width]};
     c.n_blocks = count_blocks(p, 4);
     if (c.n_blocks * n_tiles_x * 2 <= n_processors + n_processors / 8) {
         if (p->mode == BATCH_GLU || n_tiles_x > 1) {
@@ -196,6 +234,7 @@ static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors, i
         int tiles = divide_up(p->n_tiles, c.n_parts);
         c.n_parts = divide_up(p->n_tiles, tiles);
     }
+    c.shared_bytes = shared_bytes(kind, c.n_tokens, c.n_groups, 16);
     return c;
 }
 
@@ -203,9 +242,10 @@ static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors, i
 static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind, pile *scratch,
                                gpu_carry *left, lace_error *err)
 {
-    int width = width_for(p->n_tokens);
-    int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
-    cut c = choose_cut(p, kind, j->g->info.n_processors, n_tiles_x);
+    cut c;
+    if (p->n_tokens <= 128 || is_half(kind) || !j->g->has_overlap ||
+        !choose_wide(p, kind, j->g->info.n_processors, &c))
+        c = choose_cut(p, kind, j->g->info.n_processors);
     p->part_stride = 0;
     for (int i = 0; i < p->n_weights; i++) {
         p->part_offset[i] = p->part_stride;
@@ -214,10 +254,10 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
     if (c.n_parts > 1)
         p->parts = take(scratch,
                         4 * (uint64_t)c.n_parts * (uint64_t)p->n_tokens * (uint64_t)p->part_stride);
-    uint32_t grid[3] = {(uint32_t)n_tiles_x, (uint32_t)c.n_blocks, (uint32_t)c.n_parts};
-    TRY(gpu_start_overlapping(j, matmul_names[kind][width], grid,
-                              (uint32_t)(c.n_groups * GROUP_THREADS),
-                              shared_bytes(kind, width, c.n_groups), p, err));
+    uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, c.n_tokens), (uint32_t)c.n_blocks,
+                        (uint32_t)c.n_parts};
+    TRY(gpu_start_overlapping(j, c.name, grid, (uint32_t)(c.n_groups * GROUP_THREADS),
+                              c.shared_bytes, p, err));
     if (c.n_parts == 1)
         return LACE_OK;
     batch_finish f = {.parts = p->parts,
@@ -263,6 +303,8 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     bool is_glu = s->op == OP_MATMUL_GLU;
     if (n < 2 || (is_glu && (kind_of(s, 0) == TILE_F32 || kind_of(s, 0) != kind_of(s, 1))))
         return gpu_launch_matmul(j, s, err);
+    if (gpu_is_few(j, s))
+        return gpu_launch_few(j, s, err);
     pile scratch = {j->scratch, 0};
     atoms x[3] = {{0}}; /* in the order of int and of half kinds, and rotated */
     bool is_done[STEP_MAX_OUT] = {false};
@@ -276,8 +318,9 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
             continue;
         }
         atoms *a = &x[is_half(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
-        if (!a->x && (tile_is_rotated(kind) ||
-                      !gpu_carried_atoms(j, s, n, is_half(kind), &a->x, &a->scales)))
+        if (!a->x &&
+            (tile_is_rotated(kind) ||
+             !gpu_carried(j, s, n, is_half(kind) ? CARRY_HALF : CARRY_INT, &a->x, &a->scales)))
             TRY(make_atoms(j, &s->in[0], NULL, n, kind, &scratch, a, err));
         batch_matmul p = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
                           .x = a->x,
@@ -382,7 +425,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     p.blocks = count_blocks(&p, 4);
     uint32_t grid[3] = {(uint32_t)divide_up(n, widths[width]), (uint32_t)(p.blocks * n_experts), 1};
     TRY(gpu_start_overlapping(j, matmul_names[kind][width], grid, 4 * GROUP_THREADS,
-                              shared_bytes(kind, width, 4), &p, err));
+                              shared_bytes(kind, widths[width], 4, 16), &p, err));
     if (is_glu)
         return LACE_OK;
     gpu_combine c = {.rows = p.out[0],
@@ -460,7 +503,17 @@ static bool is_short(const gpu_batch *b)
     return b->n_tokens < 2 && b->host->positions[0] < PART_KEYS;
 }
 
-static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace_error *err)
+/* Whether all of the batch is attended to at once, for a product of a few tokens behind it. */
+static bool leaves_slabs(const gpu_job *j, const step *s, const batch_attend *p)
+{
+    const step *next = s + 1;
+    return j->carry && next < j->end && p->n_parts == 1 && p->n_tokens == j->batch->n_tokens &&
+           p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim % FEW_COLS == 0 &&
+           gpu_is_few(j, next) && next->in[0].value == s->out[0].value && !next->is_output;
+}
+
+static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend *p, int d,
+                                  lace_error *err)
 {
     bool is_exact = j->is_exact || is_short(j->batch);
     int32_t longest = 0, dim = dims[d].dim;
@@ -477,9 +530,17 @@ static lace_status attend_singles(const gpu_job *j, batch_attend *p, int d, lace
         p->n_parts = MAX_CONTEXT_PARTS;
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
+    p->slabs = NULL;
+    if (leaves_slabs(j, s, p)) {
+        p->slabs = j->carry->memory;
+        j->carry->made = s;
+        j->carry->n_rows = p->n_tokens;
+        j->carry->form = CARRY_SLABS;
+    }
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
+    int32_t results = p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim;
     TRY(gpu_start_overlapping(j, dims[d].single[is_exact], grid, 128,
-                              (uint32_t)(4 * 16 * (dim + 2) * 4), p, err));
+                              (uint32_t)(4 * 16 * (dim + 2) * 4 + 4 * results), p, err));
     if (p->n_parts == 1)
         return LACE_OK;
     uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
@@ -511,7 +572,7 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
         while (t < b->n_tokens && (n = run_length(b, t)) < MIN_RUN)
             t += n;
         p.n_tokens = t - p.token0;
-        TRY(attend_singles(j, &p, d, err));
+        TRY(attend_singles(j, s, &p, d, err));
     }
     return LACE_OK;
 }
@@ -545,8 +606,9 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
         /* Blocks of 256 rows, each on a processor of its own at most. */
         uint64_t parts = 256 * ((uint64_t)g->info.n_processors + 3);
         parts *= (uint64_t)s->a.matmul.n_weights; /* a product for each kind of weights */
-        return bytes + 3 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
-               4 * few * (rows > parts ? rows : parts) + 256;
+        uint64_t many = 3 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
+                        4 * few * (rows > parts ? rows : parts) + 256;
+        return bytes + (many > gpu_few_scratch_bytes(s) ? many : gpu_few_scratch_bytes(s));
     }
     case OP_MOE_GLU:
     case OP_MOE_DOWN: {

@@ -62,7 +62,12 @@ uint64_t gpu_carry_bytes(const step *steps, int32_t n_steps, int64_t max_tokens)
     for (int32_t i = 0; i < n_steps; i++)
         if (steps[i].op == OP_RMS_NORM && steps[i].in[0].width > width)
             width = steps[i].in[0].width;
-    return scale_bytes(max_tokens) + (uint64_t)padded(width) * 2 * (uint64_t)(max_tokens + 7);
+    uint64_t atoms = (uint64_t)padded(width) * 2 * (uint64_t)(max_tokens + 7), slabs = 0;
+    for (int32_t i = 0; i < n_steps; i++)
+        if ((steps[i].op == OP_MATMUL_GLU || steps[i].op == OP_ATTEND) &&
+            gpu_slab_bytes(steps[i].out[0].width) > slabs)
+            slabs = gpu_slab_bytes(steps[i].out[0].width);
+    return scale_bytes(max_tokens) + (atoms > slabs ? atoms : slabs);
 }
 
 bool gpu_carries_sums(const gpu_job *j, const step *s)
@@ -77,13 +82,17 @@ bool gpu_carries_sums(const gpu_job *j, const step *s)
            next->in[1].value == s->out[2].value;
 }
 
-bool gpu_carried_atoms(const gpu_job *j, const step *s, int64_t n_rows, bool half, uint8_t **x,
-                       float **scales)
+bool gpu_carried(const gpu_job *j, const step *s, int64_t n_rows, carry_form form, uint8_t **x,
+                 float **scales)
 {
     const gpu_carry *c = j->carry;
-    if (!c || !c->norm || s != c->norm + 1 || s->in[0].value != c->norm->out[0].value ||
-        c->n_rows != n_rows || c->is_half != half)
+    if (!c || !c->made || s != c->made + 1 || s->in[0].value != c->made->out[0].value ||
+        c->n_rows != n_rows || c->form != form)
         return false;
+    if (form == CARRY_SLABS) {
+        *x = c->memory;
+        return true;
+    }
     *scales = (float *)c->memory;
     *x = c->memory + scale_bytes(n_rows);
     return true;
@@ -113,19 +122,24 @@ lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error 
                               .n_parts = f->n_parts};
         c->n_sums = 0;
     }
-    c->norm = NULL;
+    c->made = NULL;
     uint32_t n_blocks = (uint32_t)n;
     if (reader) {
+        c->made = s;
+        c->n_rows = (int32_t)n;
+        n_blocks = (uint32_t)((n + 7) / 8 * 8);
+    }
+    if (reader && gpu_is_few(j, reader)) {
+        c->form = CARRY_SLABS;
+        p.slabs = c->memory;
+    } else if (reader) {
         tile_kind kind = tile_kind_of(reader->a.matmul.weights[0]->type);
         int64_t cols = tile_cols(kind);
-        c->norm = s;
-        c->n_rows = (int32_t)n;
-        c->is_half = is_half(reader);
+        c->form = is_half(reader) ? CARRY_HALF : CARRY_INT;
         p.scales = (float *)c->memory;
         p.atoms = c->memory + scale_bytes(n);
         p.n_k64 = (int32_t)((p.width + cols - 1) / cols * (cols / 64));
-        p.is_half = c->is_half;
-        n_blocks = (uint32_t)((n + 7) / 8 * 8);
+        p.is_half = is_half(reader);
     }
     uint32_t grid[3] = {n_blocks, 1, 1};
     return gpu_start_overlapping(j, "batch_norm_rows", grid, NORM_THREADS, 0, &p, err);

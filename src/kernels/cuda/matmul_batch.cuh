@@ -140,20 +140,6 @@ static __device__ __forceinline__ void store_sums(const batch_matmul &p, const b
     }
 }
 
-/* glu_kind of kernels.h with the fast functions: off by 1e-6 of itself. */
-static __device__ __forceinline__ float glu_fast(int kind, float g, float u)
-{
-    if (kind == 1) {
-        float z = 1.5957691216f * (g + 0.044715f * g * g * g); /* (1 + tanh(z / 2)) / 2 */
-        return __fdividef(g, 1.0f + __expf(-z)) * u;
-    }
-    if (kind == 2) {
-        g = fminf(g, 7.0f);
-        u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;
-    }
-    return __fdividef(g, 1.0f + __expf(kind == 2 ? -1.702f * g : -g)) * u;
-}
-
 /*
  * gate and up of the same rows are in different groups of warps. They exchange half of their sums
  * through shared memory, [row][N + 1]: one finishes the even tokens, the other the odd ones.
@@ -206,7 +192,7 @@ static __device__ __forceinline__ void store_glu(const batch_matmul &p, const ba
 }
 
 /* Shared memory that a block may have on sm_90. */
-enum { MATMUL_BATCH_SHARED = 227 * 1024 };
+enum { MATMUL_BATCH_SHARED = 227 * 1024, WIDE_WARPS = 8 };
 
 /* ---- sm_90a
  * ----------------------------------------------------------------------------------
@@ -225,29 +211,29 @@ template <int KIND> struct tile_ring {
  * For many tokens a stage is 64 values of them; for few a whole tile's, so that
  * barriers are met less often.
  */
-template <int KIND, int N> struct atom_ring {
+template <int KIND, int N, int WARPS> struct atom_ring {
     static constexpr int MOST_STEPS = N < 64 ? 4 : N < 128 ? 2 : 1;
     static constexpr int STEPS = /* of 64 values in a stage */
         tile<KIND>::COLS / 64 < MOST_STEPS ? tile<KIND>::COLS / 64 : MOST_STEPS;
     static constexpr int BYTES = N * 128 * STEPS;
     static constexpr int ROOM =
-        MATMUL_BATCH_SHARED - 1024 - 16 * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
+        MATMUL_BATCH_SHARED - 1024 - WARPS * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
     static constexpr int MOST = N < 64 ? 8 : 6;
     static constexpr int STAGES = ROOM / BYTES < MOST ? ROOM / BYTES : MOST;
     static_assert(STAGES >= 3, "no room for atoms");
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <int KIND, int N>
+template <int KIND, int N, int WARPS>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
     typedef tile_ring<KIND> tring;
-    typedef atom_ring<KIND, N> aring;
+    typedef atom_ring<KIND, N, WARPS> aring;
     constexpr int STEPS = tile<KIND>::COLS / 64;   /* of 64 values in a tile */
     constexpr int PER_TILE = STEPS / aring::STEPS; /* stages of atoms */
     /* Unpack the next step while the last is multiplied: where registers allow
      * it. */
-    constexpr bool AHEAD = N < 128 && STEPS > 1;
+    constexpr bool AHEAD = (N < 128 || WARPS == WIDE_WARPS) && STEPS > 1;
     extern __shared__ __align__(1024) uint8_t shared[];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_warps = blockDim.x >> 5;
 
@@ -419,7 +405,7 @@ static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const ba
         store_sums<N>(p, w, d, lane);
 }
 
-template <int KIND, int N>
+template <int KIND, int N, int WARPS>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
     batch_work w;
@@ -437,10 +423,22 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     extern "C" __global__ void __launch_bounds__(512, 1)                                           \
         matmul_batch_##kind##_##n(const __grid_constant__ batch_matmul p)                          \
     {                                                                                              \
-        matmul_batch<TILE_##kind, n>(p);                                                           \
+        matmul_batch<TILE_##kind, n, 16>(p);                                                       \
     }
 #define MATMUL_BATCH_ALL(kind)                                                                     \
     MATMUL_BATCH(kind, 8)                                                                          \
     MATMUL_BATCH(kind, 32) MATMUL_BATCH(kind, 64) MATMUL_BATCH(kind, 128)
+
+/*
+ * For prompts: half as many threads, which have twice the registers. So a group can unpack while its
+ * products run, and what it unpacks meets up to 256 tokens.
+ */
+#define MATMUL_WIDE(kind, n)                                                                       \
+    extern "C" __global__ void __launch_bounds__(32 * WIDE_WARPS, 1)                               \
+        matmul_wide_##kind##_##n(const __grid_constant__ batch_matmul p)                           \
+    {                                                                                              \
+        matmul_batch<TILE_##kind, n, WIDE_WARPS>(p);                                               \
+    }
+#define MATMUL_WIDE_ALL(kind) MATMUL_WIDE(kind, 128) MATMUL_WIDE(kind, 256)
 
 #endif
