@@ -187,9 +187,13 @@ void check_gpu_matmul(const kernel_table *ref)
                 check_one(ref, ops[k], types[i], all_tokens[t], shapes[m][0], shapes[m][1],
                           t % 3 == 2 ? CHECK_OUTLIER : CHECK_NORMAL);
             }
-        check_end();
         bool is_common = types[i] == DTYPE_Q4_K || types[i] == DTYPE_Q6_K ||
                          types[i] == DTYPE_F16 || types[i] == DTYPE_Q8_0 || types[i] == DTYPE_Q4_0;
+        if (is_common) { /* as many rows as blocks of 256 tokens are for, on an H200 */
+            check_one(ref, OP_MATMUL, types[i], 300, 8448, 512, CHECK_NORMAL);
+            check_one(ref, OP_MATMUL_GLU, types[i], 300, 4224, 512, CHECK_NORMAL);
+        }
+        check_end();
         if (check_is_bench() && is_common)
             bench(ref, types[i]);
     }

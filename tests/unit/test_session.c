@@ -134,6 +134,31 @@ static void the_smallest_session_computes(void)
     buf_deinit(&file);
 }
 
+/* What it takes tells how large a batch is that was not asked for. */
+static void a_batch_that_is_not_asked_for_is_of_512_or_all_sequences(void)
+{
+    static const int32_t n_sequences[] = {1, 600};
+    buf file = tiny_model_bytes(tiny_options_default());
+    lace_error err;
+    lace_model *model = NULL;
+    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &model, &err), &err));
+    for (int i = 0; i < 2; i++) {
+        lace_session_options o = lace_session_options_default();
+        lace_memory usual, same, less;
+        o.n_context = 64;
+        o.n_threads = 1;
+        o.n_sequences = n_sequences[i];
+        CHECK(is_ok(lace_session_memory(model, &o, &usual, &err), &err));
+        o.n_batch = n_sequences[i] > 512 ? n_sequences[i] : 512;
+        CHECK(is_ok(lace_session_memory(model, &o, &same, &err), &err));
+        o.n_batch -= 256;
+        CHECK(is_ok(lace_session_memory(model, &o, &less, &err), &err));
+        CHECK(usual.scratch == same.scratch && less.scratch < same.scratch);
+    }
+    lace_model_close(model);
+    buf_deinit(&file);
+}
+
 /* Two batches more than it takes to pack everything. */
 static void weights_packed_later_give_the_same_logits(void)
 {
@@ -170,6 +195,7 @@ int main(void)
     CASE(a_failed_eval_leaves_no_sequence_without_its_pages);
     CASE(a_failed_eval_can_be_tried_again);
     CASE(the_smallest_session_computes);
+    CASE(a_batch_that_is_not_asked_for_is_of_512_or_all_sequences);
     CASE(weights_packed_later_give_the_same_logits);
     return tap_end();
 }
