@@ -63,32 +63,30 @@ lace_status load_report_head(const load_report *r, buf *out)
                        r->servers[i].model,
                        r->servers[i].counts ? "" : "  (does not count tokens: a word is one)"));
     return buf_printf(out,
-                      "\n   %-12s %5s %4s %7s %8s %8s  %-23s  %-23s  %-23s%s\n"
-                      "   %-12s %5s %4s %7s %8s %8s  %7s %7s %7s  %7s %7s %7s  %7s %7s %7s\n",
-                      "", "", "", "", "in", "out", "  first token, ms", " between tokens, ms",
-                      "   whole answer, ms", has_slo(p) ? "  goodput" : "", "load", "ok", "bad",
-                      "req/s", "tok/s", "tok/s", "p50", "p90", "p99", "p50", "p90", "p99", "p50",
-                      "p90", "p99");
+                      "\n%30s %6s %6s %11s %11s %11s\n"
+                      "  %-11s %5s %3s %6s %6s %6s %5s %5s %5s %5s %5s %5s\n",
+                      "", "in", "out", "first, ms", "between, ms", "answer, ms", "load", "ok",
+                      "bad", "req/s", "tok/s", "tok/s", "p50", "p99", "p50", "p99", "p50", "p99");
 }
 
+/* 80 columns; the page and JSON have more. */
 lace_status load_report_row(const load_report *r, const load_row *row, buf *out)
 {
-    char name[32], a[32], b[32], c[32];
-    TRY(buf_printf(out, "%c  %-12s %5d %4d %7.2f %8.0f %8.0f", 'A' + row->server,
+    char name[32], a[32], b[32];
+    TRY(buf_printf(out, "%c %-11s %5d %3d %6.2f %6.0f %6.0f", 'A' + row->server,
                    load_level_name(&row->level, name), row->n_ok, row->n_failed,
                    per_second(row->n_ok, row), per_second((double)row->n_input, row),
                    per_second((double)row->n_output, row)));
     const load_stats *all[] = {&row->first, &row->between, &row->total};
     for (int i = 0; i < 3; i++)
-        TRY(buf_printf(out, "  %7s %7s %7s", format_ms(all[i]->p50, a), format_ms(all[i]->p90, b),
-                       format_ms(all[i]->p99, c)));
+        TRY(buf_printf(out, " %5s %5s", format_ms(all[i]->p50, a), format_ms(all[i]->p99, b)));
+    TRY(buf_append_text(out, "\n"));
     if (has_slo(r->plan))
-        TRY(buf_printf(out, "  %.2f/s (%.0f %%)", per_second(row->n_good, row),
+        TRY(buf_printf(out, "  goodput %.2f/s (%.0f %%)\n", per_second(row->n_good, row),
                        row->n_ok + row->n_failed ? 100.0 * row->n_good / (row->n_ok + row->n_failed)
                                                  : 0));
-    TRY(buf_append_text(out, "\n"));
     if (row->problem[0])
-        TRY(buf_printf(out, "   failed, the first one: %s\n", row->problem));
+        TRY(buf_printf(out, "  failed, the first one: %s\n", row->problem));
     return LACE_OK;
 }
 
