@@ -1,7 +1,10 @@
 /* Reading JSON strictly and within bounds. */
 #include "base/json_read.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -94,6 +97,18 @@ static bool is_bare(uint8_t c)
            c == '-' || c == '+';
 }
 
+/* "JSON, at byte 9: ...": whoever knows the file or the field puts its name in front. */
+__attribute__((format(printf, 4, 5))) static lace_status
+fail_at(lace_error *err, lace_status status, uint64_t offset, const char *format, ...)
+{
+    char what[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    return error_set(err, status, "JSON, at byte %" PRIu64 ": %s", offset, what);
+}
+
 /*
  * Depth and memory, by counting brackets and separators outside of strings, and what jansson cannot
  * be trusted with. It need not know what else is malformed: for anything that parses, it is right.
@@ -107,8 +122,8 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         uint8_t c = bytes.data[i];
         if (is_text) {
             if (c < ' ')
-                return error_at(err, LACE_E_JSON, offset + i,
-                                "JSON: control character 0x%x in a text", (unsigned)c);
+                return fail_at(err, LACE_E_JSON, offset + i, "control character 0x%x in a text",
+                               (unsigned)c);
             if (c == '\\')
                 i++;
             else if (c == '"')
@@ -117,8 +132,8 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         }
         n_bare = is_bare(c) ? n_bare + 1 : 0;
         if (n_bare > BARE_MAX)
-            return error_at(err, LACE_E_OVERFLOW, offset + i,
-                            "JSON: a number or a word of more than %d characters", BARE_MAX);
+            return fail_at(err, LACE_E_OVERFLOW, offset + i,
+                           "a number or a word of more than %d characters", BARE_MAX);
         switch (c) {
         case '"':
             is_text = true;
@@ -127,8 +142,8 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         case '{':
         case '[':
             if (++depth > JSON_READ_MAX_DEPTH)
-                return error_at(err, LACE_E_LIMIT, offset + i, "JSON nested deeper than %d",
-                                JSON_READ_MAX_DEPTH);
+                return fail_at(err, LACE_E_LIMIT, offset + i, "nested deeper than %d",
+                               JSON_READ_MAX_DEPTH);
             cost += (c == '{' ? OBJECT_BYTES : ARRAY_BYTES) + VALUE_BYTES;
             break;
         case '}':
@@ -146,8 +161,8 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         }
     }
     if (cost - bytes.size > max_memory)
-        return error_at(err, LACE_E_LIMIT, offset, "JSON of more values than fit into %d MiB",
-                        (int)(max_memory >> 20));
+        return fail_at(err, LACE_E_LIMIT, offset, "more values than fit into %d MiB",
+                       (int)(max_memory >> 20));
     return LACE_OK;
 }
 
@@ -179,7 +194,7 @@ static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, s
         /* U+FFFD that is really there has three bytes; malformed text gives it with fewer or
          * others. */
         if (code == UTF8_REPLACEMENT && (n != 3 || memcmp(bytes.data + i, "\xEF\xBF\xBD", 3) != 0))
-            return error_at(err, LACE_E_UTF8, offset + i, "JSON that is not UTF-8");
+            return fail_at(err, LACE_E_UTF8, offset + i, "not UTF-8");
         i += (size_t)n;
     }
     TRY(check_cost(bytes, offset, max_memory, err));
@@ -190,7 +205,7 @@ static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, s
         return error_nomem(err, "JSON");
     size_t at = failure.position > 0 ? (size_t)failure.position : 0;
     if (!value)
-        return error_at(err, status_of(&failure), offset + at, "JSON: %s", failure.text);
+        return fail_at(err, status_of(&failure), offset + at, "%s", failure.text);
     *out = value;
     return LACE_OK;
 }

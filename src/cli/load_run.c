@@ -423,8 +423,11 @@ static lace_status find_model(load_server *server, const load_plan *plan, lace_e
     else if (status == LACE_OK && f.status != 200)
         status =
             error_set(err, LACE_E_IO, "%s/v1/models: HTTP status %d", server->target.url, f.status);
-    if (status == LACE_OK)
+    if (status == LACE_OK) {
         status = json_read((span){(const uint8_t *)f.answer.data, f.answer.size}, 0, &list, err);
+        if (status != LACE_OK)
+            error_prefix(err, status, server->target.url);
+    }
     const json_t *first = json_array_get(json_object_get(list, "data"), 0);
     const char *id = json_string_value(json_object_get(first, "id"));
     if (status == LACE_OK && (!id || strlen(id) >= sizeof server->model))

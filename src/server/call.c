@@ -113,9 +113,10 @@ json_t *call_json(call *c)
     span bytes = {(const uint8_t *)body->data, body->size};
     if (body->size == 0)
         call_fail(c, 400, NULL, NULL, "the body is empty, expected a JSON object");
-    else if (json_read(bytes, 0, &c->json, &err) != LACE_OK)
+    else if (json_read(bytes, 0, &c->json, &err) != LACE_OK) {
+        error_prefix(&err, err.status, "the body");
         call_fail_error(c, NULL, &err);
-    else if (!json_is_object(c->json))
+    } else if (!json_is_object(c->json))
         call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON object", json_kind(c->json));
     else {
         buf_deinit(&c->parser->body); /* the values have all of it */

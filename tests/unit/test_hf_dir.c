@@ -90,9 +90,9 @@ static void configs_that_cannot_be_are_refused(void)
     CHECK(scratch_write("config.json", "[]"));
     refuse(LACE_E_META, "config.json: E_META");
     CHECK(scratch_write("config.json", "{\"a\":1,\"a\":2}"));
-    refuse(LACE_E_DUP, "config.json: E_DUP at byte");
+    refuse(LACE_E_DUP, "config.json: JSON, at byte");
     CHECK(scratch_write("config.json", "{\"a\":"));
-    refuse(LACE_E_JSON, "config.json: E_JSON at byte");
+    refuse(LACE_E_JSON, "config.json: JSON, at byte");
     /* 200 MiB, of which the disk holds none. */
     CHECK(truncate(scratch_path("config.json"), 200 << 20) == 0);
     refuse(LACE_E_LIMIT, "config.json: longer than the limit");

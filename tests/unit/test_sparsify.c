@@ -149,7 +149,7 @@ static void texts_of_other_models_and_broken_ones_are_refused(void)
     check_refused("\"fingerprint\": \"", "\"fingerprint\": \"0", "another model: fingerprint 0");
     check_refused("0.25", "-0.25", "layers[0].qkv is out of range");
     check_refused("0.25", "1e31", "layers[0].qkv is out of range");
-    check_refused("0.25", "NaN", "E_JSON");
+    check_refused("0.25", "NaN", "JSON, at byte");
     check_refused("0.25", "\"0.25\"", "layers[0].qkv is a string");
     check_refused("\"qkv\"", "\"kqv\"", "layers[0].kqv: expected qkv, o, gate_up or down");
     check_refused("\"lace.activation_sparsity\": 1", "\"x\": 1",

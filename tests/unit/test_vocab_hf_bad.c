@@ -291,11 +291,11 @@ static void broken_configs_are_named(void)
         {"tokenizer_config.json", "{'bos_token':7}", "bos_token: is a number"},
         {"tokenizer_config.json", "{'add_bos_token':'yes'}", "add_bos_token: is a string"},
         {"tokenizer_config.json", "{'chat_template':7}", "chat_template: is a number"},
-        {"tokenizer_config.json", "{", "tokenizer_config.json: E_JSON"},
+        {"tokenizer_config.json", "{", "tokenizer_config.json: JSON, at byte"},
         {"generation_config.json", "{'eos_token_id':'x'}", "eos_token_id: is a string"},
         {"generation_config.json", "{'eos_token_id':[1,null]}", "eos_token_id: is null"},
-        {"tokenizer.json", "{", "tokenizer.json: E_JSON"},
-        {"tokenizer.json", "", "tokenizer.json: E_JSON"},
+        {"tokenizer.json", "{", "tokenizer.json: JSON, at byte"},
+        {"tokenizer.json", "", "tokenizer.json: JSON, at byte"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         scratch_create();
