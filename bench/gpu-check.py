@@ -31,6 +31,8 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
     ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
     ("micro-80", "q4_0", "f16"), ("micro-96", "f16", "f16"), ("micro-phi3", "q8_0", "f16"),
     ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16")]
+# Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.
+DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300)]
 MORE_SHAPES = ("mixtral-8x7b", "gpt-oss-20b", "qwen3-30b-a3b", "gemma2-9b", "gemma3-4b", "olmo2-7b")
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
 MODELS = [("smollm2-135m", "f16"), ("tinyllama-1.1b", "q4_0"), ("llama3-8b", "q4_k_m"),
@@ -96,20 +98,25 @@ def say(good, what):
     return 0 if good else 1
 
 
-def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0)):
-    """Token by token, twice, in batches and in eights, against the CPU with exact activations."""
+def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0), last=None):
+    """Token by token, twice, in batches and in eights, against the CPU with exact activations. last: how
+    many tokens are compared."""
     tokens, out = model + ".%s.tokens" % kv, model + ".%s.logits" % kv
     open(tokens, "wb").write(array.array("i", ids).tobytes())
     # One by one: the CPU attends to batches in fixed point, which may choose other experts of a model.
-    want = logits(lace, model, tokens, out, "--exact", "-b", 1, "--device", "cpu", kv=kv)
+    # Two threads: many programs run side by side.
+    want = logits(lace, model, tokens, out, "--exact", "-b", 1, "--device", "cpu", "-t", 2, kv=kv)
     one = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     again = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     many = logits(lace, model, tokens, out, "-b", 64, "--device", "cuda", kv=kv)
     few = logits(lace, model, tokens, out, "-b", 8, "--device", "cuda", kv=kv)
+    if last and all((want, one, again, many, few)):
+        n = last * (len(want) // len(ids))
+        want, one, again, many, few = (x[-n:] for x in (want, one, again, many, few))
     for values, how in ((one, "one"), (many, "many")):
         if keep and values:
             open(os.path.join(keep, "%s.%s" % (os.path.basename(model), how)), "wb").write(values.tobytes())
-    errors, apart = zip(*(nmse_but(x, want, len(ids), n)
+    errors, apart = zip(*(nmse_but(x, want, last or len(ids), n)
                           for x, n in zip((one, many, few), (*ties, ties[1]))))
     same = one is not None and again is not None and one.tobytes() == again.tobytes()
     good = errors[0] <= limits[0] and max(errors[1:]) <= limits[1] and same
@@ -133,18 +140,22 @@ def check_types(lace, tool, vocab, where, kinds):
 
 def check_others(lace, tool, vocab, where):
     def check(item):
-        shape, kind, kv = item
-        model = os.path.join(where, "%s-%s-%s.gguf" % item)
+        shape, kind, kv, n_tokens = item
+        model = os.path.join(where, "%s-%s-%s-%d.gguf" % item)
         if not synth(tool, vocab, shape, kind, model):
             return False, "%s %s cannot be made" % (shape, kind)
         # In a batch weights and activations are f16, and logits of a router are off by up to 1e-3.
         # Keys and values of 8 bits: as for golden models.
-        result = check_logits(lace, model, "%-15s %-7s %-4s" % item, [1 + 37 * i % 31000 for i in range(140)],
-                              2 * [1e-4 if kv == "q8_0" else LIMITS.get(kind, 1e-5)], kv, ties=(2, 9))
-        os.unlink(model)
+        result = check_logits(lace, model, "%-15s %-7s %-4s %4d tokens" % item,
+                              [1 + 37 * i % 31000 for i in range(n_tokens)],
+                              2 * [1e-4 if kv == "q8_0" else LIMITS.get(kind, 1e-5)], kv, ties=(2, 9),
+                              last=20 if n_tokens > 1000 else None)
+        for name in os.listdir(where):
+            if name.startswith(os.path.basename(model)):
+                os.unlink(os.path.join(where, name))
         return result
 
-    return side_by_side(check, OTHERS)
+    return side_by_side(check, DEEP + [(*other, 140) for other in OTHERS])
 
 
 def check_golden(lace, folder, where, keep):

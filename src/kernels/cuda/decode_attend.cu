@@ -138,13 +138,17 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
         }
         copies_commit();
     };
-    auto fetch_both = [&](int piece, int stage) {
+    auto fetch_keys = [&](int piece, int stage) {
         fetch(piece, pieces_at + stage * STAGE, kv.k_offset);
+    };
+    auto fetch_values = [&](int piece, int stage) {
         fetch(piece, pieces_at + stage * STAGE + PIECE * ROW, kv.v_offset);
     };
     int piece = first_piece + rank * WARPS + warp;
-    fetch_both(piece, 0);
-    fetch_both(piece + stride, 1);
+    fetch_keys(piece, 0);
+    fetch_values(piece, 0);
+    fetch_keys(piece + stride, 1);
+    fetch_values(piece + stride, 1);
 
     /* What this block adds up, and how many bytes come for that. */
     const int n_values = group * DIM;
@@ -236,6 +240,8 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
                 scores[n][h] = at >= first && at <= position ? v : -INFINITY;
             }
         }
+        __syncwarp(); /* everyone has read the keys: the next ones may come */
+        fetch_keys(piece + 2 * stride, stage);
         float now = fmaxf(
             most, fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1])));
         now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
@@ -255,7 +261,7 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 out[n][i] *= fade;
-        copies_wait<2>(); /* the values are there */
+        copies_wait<3>(); /* the values are there */
         __syncwarp();
         if (piece == last_piece)
             put_row<DIM, false>(values + (position % PIECE) * ROW, row.v, lane);
@@ -273,7 +279,7 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
             mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
         }
         __syncwarp();
-        fetch_both(piece + 2 * stride, stage);
+        fetch_values(piece + 2 * stride, stage);
     }
     copies_wait<0>();
     __syncwarp();
