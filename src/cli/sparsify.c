@@ -204,8 +204,8 @@ const verb verb_sparsify = {
         "taken as 0, and the weights that meet them are not read. OUT holds the thresholds, for\n"
         "this model in all its types. What it costs is measured on held-out text (-f). Turn it\n"
         "on with --activation-sparsity OUT in run, chat, serve, bench and perplexity: for f16,\n"
-        "q8_0 and q4_0 on the CPU, and for tokens that are computed one at a time; prompts and\n"
-        "batches are computed as ever.\n",
+        "q8_0, q6_k, q4_k and q4_0 on the CPU, and for tokens that are computed one at a time;\n"
+        "prompts and batches are computed as ever.\n",
     .examples =
         "  lace sparsify model-f16.gguf model.sparse --sparsity 0.4 --calibrate calib.txt \\\n"
         "      -f test.txt\n"

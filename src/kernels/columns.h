@@ -13,6 +13,11 @@
  *     F16     no scales; the values of a column
  *     Q8_0    a scale (f16) for each row; bytes with 128 added, 64 rows to 64 bytes
  *     Q4_0    a scale (f16) for each row; nibbles, 128 rows to 64 bytes: the low ones are the first
+ *     Q4_K    a byte for each row, its scale, then another, its min; nibbles
+ *     Q6_K    a byte for each row, its scale in columns 0-15, then another, in 16-31; bytes
+ *
+ * Scales of K types are multiples of a number (f16) for 256 columns of a row. Those stand in front
+ * of a strip's groups: for each 256 columns units[strip_rows], and in Q4_K min_units[strip_rows].
  *
  * In 64 bytes the rows lie so that four columns, woven by unpack instructions (bytes, then pairs),
  * give words of 4 columns in the order of the rows: row 16 k + 4 l + e is byte 16 l + 4 k + e. That
@@ -29,6 +34,7 @@
 
 enum {
     COLUMNS_GROUP = 32,
+    COLUMNS_GROUPS = 8, /* that share a unit */
     COLUMNS_ROWS = 128, /* strips have a multiple of this */
     COLUMNS_RUN = 4096, /* bytes of a column in a strip, at most */
     COLUMNS_PARTS = 8   /* of a strip, at most */
@@ -37,13 +43,25 @@ enum {
 typedef struct columns_shape {
     int64_t n_strips, strip_rows;
     int64_t n_groups, n_parts;
+    uint64_t unit_bytes;   /* of COLUMNS_GROUPS groups */
+    uint64_t groups_at;    /* where they begin in a strip */
     uint64_t scale_bytes;  /* of a group */
     uint64_t column_bytes; /* in a strip */
     uint64_t group_bytes, strip_bytes;
 } columns_shape;
 
-/* n_cols is a multiple of 32; type one of those above. */
+/* n_cols is a multiple of 32 (K types: of 256); type one of those above. */
 columns_shape columns_shape_of(dtype type, int64_t n_rows, int64_t n_cols);
+
+/* Group number g of a strip, and its units. */
+static inline const uint8_t *columns_group(const columns_shape *s, const uint8_t *strip, int64_t g)
+{
+    return strip + s->groups_at + (uint64_t)g * s->group_bytes;
+}
+static inline const uint8_t *columns_units(const columns_shape *s, const uint8_t *strip, int64_t g)
+{
+    return strip + (uint64_t)(g / COLUMNS_GROUPS) * s->unit_bytes;
+}
 
 /* Whether there is such a layout. */
 bool columns_has(dtype type, int64_t n_cols);
@@ -75,6 +93,7 @@ struct columns_impl {
 /* The activations of a group that are not 0, filled up to a multiple of 4. */
 typedef struct columns_live {
     int n;
+    int n_first; /* with columns_find_halves: those of columns 0-15, filled up for themselves */
     uint8_t at[COLUMNS_GROUP];
     int8_t q[COLUMNS_GROUP]; /* ACT_Q8 */
     float x[COLUMNS_GROUP];  /* ACT_F32 */
@@ -94,6 +113,25 @@ static inline void columns_find_q8(const int8_t *q, columns_live *live)
     }
 }
 
+/* For types with a scale for 16 columns. */
+static inline void columns_find_halves(const int8_t *q, columns_live *live)
+{
+    int n = 0;
+    for (int half = 0; half < 2; half++) {
+        for (int i = 16 * half; i < 16 * (half + 1); i++) {
+            live->at[n] = (uint8_t)i;
+            live->q[n] = q[i];
+            n += q[i] != 0;
+        }
+        for (live->n = n; n % 4; n++) {
+            live->at[n] = live->at[n - 1];
+            live->q[n] = 0;
+        }
+        if (half == 0)
+            live->n_first = n;
+    }
+}
+
 static inline void columns_find_f32(const float *x, columns_live *live)
 {
     int n = 0;
@@ -104,13 +142,6 @@ static inline void columns_find_f32(const float *x, columns_live *live)
     }
     for (live->n = n; n % 4; n++)
         live->at[n] = live->at[n - 1];
-}
-
-/* What offset is in all bytes of the weights counts this often: the sum of a group's q. */
-static inline int32_t columns_sum_q8(const void *x, int64_t n_cols, int64_t group)
-{
-    const int16_t *sums = act_q8_sums(x, n_cols) + 2 * group;
-    return sums[0] + sums[1];
 }
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
@@ -134,7 +165,9 @@ void columns_step(const step *s, const worker *w);
 void matmul_join_step(const step *s, const batch *b, const worker *w);
 
 /* The kernels of a level: declared, and into the table. */
-#define COLUMNS_TYPES(X, level)          X(F16, f16, level) X(Q8_0, q8_0, level) X(Q4_0, q4_0, level)
+#define COLUMNS_TYPES(X, level)                                                                    \
+    X(F16, f16, level)                                                                             \
+    X(Q8_0, q8_0, level) X(Q4_0, q4_0, level) X(Q4_K, q4_k, level) X(Q6_K, q6_k, level)
 #define COLUMNS_DECLARE(id, type, level) extern const columns_impl columns_##type##_##level;
 COLUMNS_TYPES(COLUMNS_DECLARE, ref)
 #if defined(__x86_64__)

@@ -15,8 +15,8 @@ static lace_status use_columns(model *m, model_matrix *matrix, lace_error *err)
     if (!impl || !columns_has(w->type, w->n_cols) || impl->act != w->impl->act)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "tensor %.*s is %s with %" PRId64
-                         " columns: activation sparsity has kernels for f16, q8_0 and q4_0, and "
-                         "multiples of 32 (see lace quantize)",
+                         " columns: activation sparsity has kernels for f16, q8_0, q6_k, q4_k and "
+                         "q4_0, and multiples of 32 (see lace quantize)",
                          text_width(name), name.data, dtype_describe(w->type)->name, w->n_cols);
     w->columns_impl = impl;
     matrix->columns_offset = m->packed_bytes;

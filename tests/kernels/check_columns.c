@@ -204,11 +204,11 @@ static void bench_type(const columns_impl *impl, dtype type)
 
 void check_columns(const kernel_table *ref, const kernel_table *table)
 {
-    static const dtype types[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0};
+    static const dtype types[] = {DTYPE_F16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
     static const op kinds[] = {OP_MATMUL, OP_MATMUL_ADD, OP_MATMUL_GROUP, OP_MATMUL_GLU};
     static const int rows[] = {1, 16, 100, 128, 129, 700, 2200};
     static const double sparsities[] = {0, 0.3, 0.5, 0.9, 1};
-    for (int t = 0; t < 3; t++) {
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         if (!check_begin("columns", dtype_describe(types[t])->name, table->columns[types[t]]))
             continue;
         for (int k = 0; k < 4; k++)
@@ -216,8 +216,11 @@ void check_columns(const kernel_table *ref, const kernel_table *table)
                 for (size_t i = 0; i < sizeof sparsities / sizeof *sparsities; i++) {
                     if (check_is_quick() && rows[r] > 700)
                         continue;
-                    check_kind(table, types[t], kinds[k], rows[r], 32 * check_random_int(1, 20),
-                               sparsities[i], check_random_int(1, CHECK_MAX_WORKERS));
+                    bool is_k = dtype_describe(types[t])->block_values > COLUMNS_GROUP;
+                    int64_t n_cols =
+                        is_k ? 256 * check_random_int(1, 3) : 32 * check_random_int(1, 20);
+                    check_kind(table, types[t], kinds[k], rows[r], n_cols, sparsities[i],
+                               check_random_int(1, CHECK_MAX_WORKERS));
                 }
         if (check_is_bench())
             bench_type(table->columns[types[t]], types[t]);

@@ -46,7 +46,7 @@ static const columns_live nothing;
 
 static ahead ahead_of(const columns_part *p, int64_t group, const columns_live *live)
 {
-    const uint8_t *at = p->strip + (uint64_t)group * p->shape->group_bytes;
+    const uint8_t *at = columns_group(p->shape, p->strip, group);
     ahead a = {.columns = at + p->shape->scale_bytes,
                .live = live,
                .column_bytes = p->shape->column_bytes,
@@ -109,27 +109,52 @@ ALWAYS_INLINE void walk_groups(const columns_part *p, find_fn *find, group_fn *a
 
 /* ---- Quants ---------------------------------------------------------------------------------- */
 
+/* How the weights of a type lie; known when this is compiled. */
+typedef struct kind {
+    bool is_nibble;
+    int offset, most; /* of their numbers */
+    bool has_units;   /* scales are bytes, times a number for 256 columns */
+    bool has_halves;  /* one for 16 columns each */
+    bool has_mins;    /* in place of the second half's */
+} kind;
+
+/* What is multiplied: live columns [begin, end) of a group, which share a scale. */
+typedef struct share {
+    const uint8_t *group, *units, *scales;
+    int begin, end;
+    int32_t start; /* of the sums */
+    float d;       /* scale of the activations */
+    float minus;   /* how often mins count */
+} share;
+
+/* The scales of VW rows, without that of the activations. */
+ALWAYS_INLINE vf scales_of(const share *h, uint64_t row, const kind k)
+{
+    if (!k.has_units)
+        return v_load_f16(h->group + 2 * row);
+    return v_mul(v_load_f16(h->units + 2 * row), v_load_i8((const int8_t *)h->scales + row));
+}
+
 /*
  * `vectors` of each live column, from byte `at` on, times x: to the sums of their rows. A vector of
  * bytes holds WORDS rows of every 16, and of nibbles as many again, 64 rows behind.
  */
-static inline __attribute__((always_inline)) void
-add_vectors(const uint8_t *group, const columns_shape *s, const columns_live *live, uint64_t at,
-            int32_t start, float d, ahead *next, float *sums, const bool is_nibble)
+ALWAYS_INLINE void add_vectors(const share *h, const columns_shape *s, const columns_live *live,
+                               uint64_t at, ahead *next, float *sums, const kind k)
 {
     enum { VECTORS = 2 };
-    const int n_vectors = is_nibble ? 1 : VECTORS, n_sums = 8;
+    const int n_vectors = k.is_nibble ? 1 : VECTORS, n_sums = 8;
     vi sum[8];
     UNROLL
     for (int i = 0; i < n_sums; i++)
-        sum[i] = vi_set(start);
-    const uint8_t *columns = group + s->scale_bytes + at;
-    for (int k = 0; k < live->n; k += 4) {
+        sum[i] = vi_set(h->start);
+    const uint8_t *columns = h->group + s->scale_bytes + at;
+    for (int c = h->begin; c < h->end; c += 4) {
         const uint8_t *from[4];
         int32_t word;
         for (int i = 0; i < 4; i++)
-            from[i] = columns + (uint64_t)live->at[k + i] * s->column_bytes;
-        __builtin_memcpy(&word, live->q + k, 4);
+            from[i] = columns + (uint64_t)live->at[c + i] * s->column_bytes;
+        __builtin_memcpy(&word, live->q + c, 4);
         vi x = vi_set(word);
         fetch(next, n_vectors * VB < LINE ? 1 : n_vectors * VB / LINE);
         UNROLL
@@ -140,22 +165,54 @@ add_vectors(const uint8_t *group, const columns_shape *s, const columns_live *li
             vi_weave(w, words);
             UNROLL
             for (int i = 0; i < 4; i++) {
-                if (is_nibble) {
+                if (k.is_nibble) {
                     sum[i] = vi_dot(sum[i], vi_low(words[i]), x, 15);
                     sum[4 + i] = vi_dot(sum[4 + i], vi_high(words[i]), x, 15);
                 } else {
-                    sum[4 * v + i] = vi_dot(sum[4 * v + i], words[i], x, 255);
+                    sum[4 * v + i] = vi_dot(sum[4 * v + i], words[i], x, k.most);
                 }
             }
         }
     }
     UNROLL
     for (int i = 0; i < n_sums; i++) {
-        uint64_t byte = at + (is_nibble ? 0 : VB * (uint64_t)(i / 4));
-        uint64_t row = byte / LINE * (is_nibble ? 2 * LINE : LINE) + byte % LINE / VB * WORDS +
-                       16 * (uint64_t)(i % 4) + (is_nibble && i >= 4 ? LINE : 0);
-        vf scale = v_mul(v_set(d), v_load_f16(group + 2 * row));
-        v_store(sums + row, v_fma(vi_floats(sum[i]), scale, v_load(sums + row)));
+        uint64_t byte = at + (k.is_nibble ? 0 : VB * (uint64_t)(i / 4));
+        uint64_t row = byte / LINE * (k.is_nibble ? 2 * LINE : LINE) + byte % LINE / VB * WORDS +
+                       16 * (uint64_t)(i % 4) + (k.is_nibble && i >= 4 ? LINE : 0);
+        vf scale = v_mul(v_set(h->d), scales_of(h, row, k));
+        vf f = v_fma(vi_floats(sum[i]), scale, v_load(sums + row));
+        if (k.has_mins) {
+            uint64_t min = (uint64_t)s->strip_rows + row;
+            f = v_fma(
+                v_mul(v_load_f16(h->units + 2 * min), v_load_i8((const int8_t *)h->group + min)),
+                v_set(h->minus), f);
+        }
+        v_store(sums + row, f);
+    }
+}
+
+ALWAYS_INLINE void add_quants(const columns_part *p, int64_t g, const columns_live *live,
+                              ahead *next, const kind k)
+{
+    const columns_shape *s = p->shape;
+    const int16_t *x_sums = act_q8_sums(p->x, p->n_cols) + 2 * g;
+    share h = {.group = columns_group(s, p->strip, g),
+               .units = columns_units(s, p->strip, g),
+               .end = k.has_halves ? live->n_first : live->n,
+               .d = act_q8_scales(p->x, p->n_cols)[g]};
+    int32_t sum = k.has_halves ? x_sums[0] : x_sums[0] + x_sums[1];
+    h.scales = h.group;
+    h.start = -k.offset * sum;
+    h.minus = -h.d * (float)sum;
+    share second = h;
+    second.begin = live->n_first;
+    second.end = live->n;
+    second.start = -k.offset * x_sums[1];
+    second.scales = h.group + s->strip_rows;
+    for (uint64_t at = 0; at < s->column_bytes; at += (k.is_nibble ? 1 : 2) * VB) {
+        add_vectors(&h, s, live, at, next, p->sums, k);
+        if (k.has_halves)
+            add_vectors(&second, s, live, at, next, p->sums, k);
     }
 }
 
@@ -164,38 +221,25 @@ static inline void find_q8(const void *x, int64_t group, columns_live *live)
     columns_find_q8((const int8_t *)x + COLUMNS_GROUP * group, live);
 }
 
-ALWAYS_INLINE void add_quants(const columns_part *p, int64_t g, const columns_live *live,
-                              ahead *next, const bool is_nibble)
+static inline void find_halves(const void *x, int64_t group, columns_live *live)
 {
-    const columns_shape *s = p->shape;
-    float d = act_q8_scales(p->x, p->n_cols)[g];
-    int32_t start = -(is_nibble ? 8 : BYTE_OFFSET) * columns_sum_q8(p->x, p->n_cols, g);
-    for (uint64_t at = 0; at < s->column_bytes; at += (is_nibble ? 1 : 2) * VB)
-        add_vectors(p->strip + (uint64_t)g * s->group_bytes, s, live, at, start, d, next, p->sums,
-                    is_nibble);
+    columns_find_halves((const int8_t *)x + COLUMNS_GROUP * group, live);
 }
 
-static inline void add_bytes(const columns_part *p, int64_t g, const columns_live *live,
-                             ahead *next)
-{
-    add_quants(p, g, live, next, false);
-}
-
-static inline void add_nibbles(const columns_part *p, int64_t g, const columns_live *live,
-                               ahead *next)
-{
-    add_quants(p, g, live, next, true);
-}
-
-static void add_q8_0(const columns_part *p)
-{
-    walk_groups(p, find_q8, add_bytes);
-}
-
-static void add_q4_0(const columns_part *p)
-{
-    walk_groups(p, find_q8, add_nibbles);
-}
+#define QUANTS(type, find, ...)                                                                    \
+    static inline void CAT(group, type)(const columns_part *p, int64_t g,                          \
+                                        const columns_live *live, ahead *next)                     \
+    {                                                                                              \
+        add_quants(p, g, live, next, (kind){__VA_ARGS__});                                         \
+    }                                                                                              \
+    static void CAT(add, type)(const columns_part *p)                                              \
+    {                                                                                              \
+        walk_groups(p, find, CAT(group, type));                                                    \
+    }
+QUANTS(q8_0, find_q8, .offset = BYTE_OFFSET, .most = 255)
+QUANTS(q4_0, find_q8, .offset = 8, .most = 15, .is_nibble = true)
+QUANTS(q4_k, find_q8, .most = 15, .is_nibble = true, .has_units = true, .has_mins = true)
+QUANTS(q6_k, find_halves, .offset = 32, .most = 63, .has_units = true, .has_halves = true)
 
 /* ---- Floats ---------------------------------------------------------------------------------- */
 
@@ -209,7 +253,7 @@ static inline void add_halves(const columns_part *p, int64_t g, const columns_li
 {
     enum { VECTORS = 8 };
     const columns_shape *s = p->shape;
-    const uint8_t *group = p->strip + (uint64_t)g * s->group_bytes;
+    const uint8_t *group = columns_group(s, p->strip, g);
     for (int64_t row = 0; row < s->strip_rows; row += VECTORS * VW) {
         vf sum[VECTORS];
         UNROLL
@@ -241,3 +285,5 @@ static void add_f16(const columns_part *p)
 IMPL(f16, ACT_F32)
 IMPL(q8_0, ACT_Q8)
 IMPL(q4_0, ACT_Q8)
+IMPL(q4_k, ACT_Q8)
+IMPL(q6_k, ACT_Q8)
