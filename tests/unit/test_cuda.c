@@ -2,6 +2,7 @@
  * GPUs: what happens without one, what the names of devices mean, and continuing a text, which must
  * be what evaluating token by token gives, on the CPU and (LACE_DEVICE=cuda) on a card.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,6 +46,69 @@ static void names_of_devices_are_checked(void)
         CHECK(model == NULL && strstr(err.text, bad[i]));
     }
     free(path);
+}
+
+/* ---- Kernels
+ * ------------------------------------------------------------------------------------- */
+
+extern const void *const gpu_images[];
+
+enum { MAX_SECTIONS = 8192 };
+
+/* The names of all kernels whose names begin so, in the images that the program carries. */
+static int find_kernels(const char *prefix, const char *names[MAX_SECTIONS])
+{
+    char section[64];
+    snprintf(section, sizeof section, ".text.%s", prefix);
+    int n = 0;
+    for (int i = 0; gpu_images[i]; i++) {
+        struct {
+            uint32_t magic;
+            uint16_t version, header_bytes;
+            uint64_t bytes;
+        } head;
+        memcpy(&head, gpu_images[i], sizeof head);
+        const char *at = gpu_images[i], *end = at + head.header_bytes + head.bytes;
+        const size_t length = strlen(section);
+        for (; n < MAX_SECTIONS && (at = memchr(at, '.', (size_t)(end - at))) != NULL; at++)
+            if ((size_t)(end - at) > length && memcmp(at, section, length) == 0)
+                names[n++] = at + strlen(".text.");
+    }
+    return n;
+}
+
+static bool has_kernel(const char *const *names, int n, const char *name)
+{
+    for (int i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    tap_note("there is no kernel %s", name);
+    return false;
+}
+
+/* Who launches them makes their names up from the kind and the number of tokens. */
+static void every_kind_of_tile_has_its_batched_kernels(void)
+{
+    static const char *names[MAX_SECTIONS];
+    if (!gpu_images[0]) {
+        tap_skip("built without nvcc");
+        return;
+    }
+    int n = find_kernels("matmul_", names);
+    CHECK(n > 0 && n < MAX_SECTIONS);
+#define X(id, name, n_bytes, n_cols)                                                               \
+    if (TILE_##id != TILE_F32) {                                                                   \
+        CHECK(has_kernel(names, n, "matmul_batch_" #id "_8"));                                     \
+        CHECK(has_kernel(names, n, "matmul_batch_" #id "_32"));                                    \
+        CHECK(has_kernel(names, n, "matmul_batch_" #id "_64"));                                    \
+        CHECK(has_kernel(names, n, "matmul_batch_" #id "_128"));                                   \
+    }                                                                                              \
+    if (TILE_##id != TILE_F32 && TILE_##id != TILE_F16 && TILE_##id != TILE_BF16) {                \
+        CHECK(has_kernel(names, n, "matmul_wide_" #id "_128"));                                    \
+        CHECK(has_kernel(names, n, "matmul_wide_" #id "_256"));                                    \
+    }
+    TILE_LIST(X)
+#undef X
 }
 
 static void a_missing_card_is_an_error_and_auto_is_not(void)
@@ -314,6 +378,7 @@ static void cards_run(void)
 int main(void)
 {
     CASE(names_of_devices_are_checked);
+    CASE(every_kind_of_tile_has_its_batched_kernels);
     CASE(a_missing_card_is_an_error_and_auto_is_not);
     CASE(every_type_of_weights_has_tiles);
     CASE(n24_tiles_hold_what_panels_hold);

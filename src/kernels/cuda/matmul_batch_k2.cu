@@ -2,3 +2,5 @@
 #include "kernels/cuda/matmul_batch.cuh"
 
 MATMUL_BATCH_ALL(Q2_K)
+
+MATMUL_WIDE_ALL(Q2_K)
