@@ -7,7 +7,7 @@
  */
 #define TILE_HAS_256       1
 #define QUANT_PACKED_BYTES tiles_packed_bytes
-#define QUANT_PACK         tiles_pack
+#define QUANT_PACK         tiles_pack_avx512
 
 #define TILE_TYPE   q2_k
 #define TILE_BITS   2

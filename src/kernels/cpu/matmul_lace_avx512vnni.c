@@ -6,7 +6,7 @@
 #define QUANT_HAS_FEW 0
 
 #define QUANT_PACKED_BYTES tiles_packed_bytes
-#define QUANT_PACK         tiles_pack
+#define QUANT_PACK         tiles_pack_avx512
 #define QUANT_ACT          ACT_ROTATED_Q8
 
 #define TILE_TYPE lace_s2

@@ -3,7 +3,7 @@
 
 #define TILE_HAS_256       0
 #define QUANT_PACKED_BYTES tiles_packed_bytes
-#define QUANT_PACK         tiles_pack
+#define QUANT_PACK         tiles_pack_avx512
 
 #define TILE_TYPE q4_0
 #include "kernels/cpu/matmul_quant_tmpl.h"
