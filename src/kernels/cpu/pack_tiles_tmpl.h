@@ -21,6 +21,8 @@ typedef struct field {
 
 enum { COPY, ADD_128, GATHER_BITS, MOST_FIELDS = 7 };
 
+enum { AHEAD_OF_PANEL = 1024 }; /* bytes beyond the next panel's place: 5 % for Q4_0, Q4_K */
+
 #define FIELD(type, name, unit_bytes)                                                              \
     {                                                                                              \
         .offset = offsetof(type, name), .n_bytes = sizeof((type *)0)->name, .unit = unit_bytes     \
@@ -143,15 +145,30 @@ INLINE void weave_bytes(const uint8_t *const rows[TILE_ROWS], int offset, int n,
 
 /* ---- Fields and blocks ----------------------------------------------------------------------- */
 
-INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+/*
+ * Ask for as many bytes behind *after as are packed, to L2: 14 GB/s where to L1 brought 8 (Zen 4).
+ * A few lines at a time: a core has 24 on their way at most.
+ */
+INLINE void fetch_after(const uint8_t **after, int n_bytes)
+{
+    for (int i = 0; i < n_bytes; i += 64)
+        __builtin_prefetch(*after + i, 0, 2);
+    *after += n_bytes;
+}
+
+INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                       const uint8_t **after)
 {
     uint32_t flips = f->how == ADD_128 ? 0x80808080 : 0;
     if (f->how != GATHER_BITS) {
         UNROLL
-        for (int u = 0; u < f->n_bytes; u += 16)
+        for (int u = 0; u < f->n_bytes; u += 16) {
             weave_words(rows, f->offset + u, flips, out + u * TILE_ROWS, 4 * TILE_ROWS);
+            fetch_after(after, 16 * TILE_ROWS);
+        }
         return;
     }
+    fetch_after(after, 4 * TILE_ROWS);
     for (int r = 0; r < TILE_ROWS; r++) {
         uint32_t word;
         memcpy(&word, rows[r] + f->offset, 4);
@@ -160,22 +177,28 @@ INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uin
     }
 }
 
-INLINE void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+INLINE void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                       const uint8_t **after)
 {
     for (int u = 0; u < f->n_bytes / f->weave; u += 16)
-        for (int i = 0; i < f->weave; i++)
+        for (int i = 0; i < f->weave; i++) {
             weave_words(rows, f->parts[i] + u, 0, out + (u / 4 * f->weave + i) * 4 * TILE_ROWS,
                         4 * TILE_ROWS * f->weave);
+            fetch_after(after, 16 * TILE_ROWS);
+        }
 }
 
-INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out)
+INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                       const uint8_t **after)
 {
+    if (f->unit < 4)
+        fetch_after(after, f->n_bytes * TILE_ROWS);
     switch (f->unit) {
     case 4:
         if (f->weave)
-            pack_woven(f, rows, out);
+            pack_woven(f, rows, out, after);
         else
-            pack_words(f, rows, out);
+            pack_words(f, rows, out, after);
         break;
     case 2:
         UNROLL
@@ -206,16 +229,14 @@ INLINE void pack_blocks(const dtype type, const int block_bytes,
 {
     const uint8_t *rows[TILE_ROWS];
     memcpy(rows, first, sizeof rows);
-    const uint8_t *after = first[TILE_ROWS - 1] + n_blocks * block_bytes; /* the next panel */
+    const uint8_t *after = first[TILE_ROWS - 1] + n_blocks * block_bytes + AHEAD_OF_PANEL;
     for (int64_t b = 0; b < n_blocks; b++) {
-        for (int i = 0; i < TILE_ROWS * block_bytes; i += 64, after += 64)
-            __builtin_prefetch(after, 0, 2); /* to L2: 14 GB/s where to L1 brought 8 (Zen 4) */
         UNROLL
         for (int i = 0; i < MOST_FIELDS; i++) {
             const field *f = &layouts[type][i];
             if (!f->unit)
                 break;
-            pack_field(f, rows, out);
+            pack_field(f, rows, out, &after);
             out += f->n_bytes * TILE_ROWS;
         }
         UNROLL
