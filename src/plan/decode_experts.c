@@ -1,6 +1,8 @@
 /* The experts of a layer for one token: who computes what, with how much shared memory. */
 #include "plan/decode_experts.h"
 
+#include "plan/decode_product.h"
+
 static uint64_t expert_bytes(const weight *experts, int32_t n)
 {
     return n > 1 ? (uint64_t)(experts[1].data - experts[0].data) : 0;
@@ -34,36 +36,41 @@ static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_dow
     }
     int32_t units = p.n_rows / TILE_ROWS * (is_down ? 1 : p.n_used);
     p.n_blocks = units < g->info.n_processors ? units : g->info.n_processors;
-    /* A stage of the ring, as decode_ring.cuh has it. */
-    p.stage_bytes = p.tile_bytes % 128 ? (p.tile_bytes + 96 + 127) / 128 * 128 : p.tile_bytes;
+    p.stage_bytes = gpu_stage_bytes(kind);
     return p;
 }
 
 /* Units of 16 rows that a block has at most. */
-static int32_t units_of_block(const decode_experts *p)
+static int32_t units_of_block(const decode_experts *p, bool is_down)
 {
-    int32_t units = p->n_rows / TILE_ROWS * (p->pair ? p->n_used : 1);
+    int32_t units = p->n_rows / TILE_ROWS * (is_down ? 1 : p->n_used);
     return (units + p->n_blocks - 1) / p->n_blocks;
 }
 
-static int32_t slots_of_block(const decode_experts *p)
+static int32_t slots_of_block(const decode_experts *p, bool is_down)
 {
-    return units_of_block(p) * (p->pair ? 2 : p->n_used);
+    return units_of_block(p, is_down) * (is_down ? p->n_used : 2);
 }
 
 /* Shared memory of a block without its ring. */
-static uint64_t fixed_bytes(const decode_experts *p)
+static uint64_t fixed_bytes(const decode_experts *p, bool is_down)
 {
     uint64_t x = (gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 64 + 127) / 128 * 128;
-    uint64_t slots = (uint64_t)slots_of_block(p);
-    uint64_t sums = p->pair ? slots : (uint64_t)units_of_block(p);
-    return DECODE_EXPERTS_RING_AT + (p->pair ? 1 : (uint64_t)p->n_used) * x +
+    uint64_t slots = (uint64_t)slots_of_block(p, is_down);
+    uint64_t sums = is_down ? (uint64_t)units_of_block(p, is_down) : slots;
+    return DECODE_EXPERTS_RING_AT + (is_down ? (uint64_t)p->n_used : 1) * x +
            DECODE_WARPS * sums * TILE_ROWS * 4 + slots * TILE_ROWS * 4;
 }
 
-static uint64_t least_bytes(const decode_experts *p)
+static uint64_t least_bytes(const decode_experts *p, bool is_down)
 {
-    return fixed_bytes(p) + (uint64_t)(DECODE_WARPS * p->stage_bytes);
+    return fixed_bytes(p, is_down) + (uint64_t)(DECODE_WARPS * p->stage_bytes);
+}
+
+/* Vectors that come as planes; blocks of experts do not make them of floats. */
+static bool has_planes(const decode_experts *p)
+{
+    return p->x.act != GPU_ACT_ROTATED && p->x.act != GPU_ACT_FLOATS;
 }
 
 bool gpu_experts_fit(const gpu *g, const layer_steps *l)
@@ -71,11 +78,11 @@ bool gpu_experts_fit(const gpu *g, const layer_steps *l)
     decode_experts glu = product_of(g, l, false), down = product_of(g, l, true);
     uint64_t most = (uint64_t)g->info.max_shared_bytes;
     return glu.n_experts <= DECODE_MAX_EXPERTS && glu.n_used <= DECODE_MAX_USED &&
-           glu.n_used <= glu.n_experts && !tile_is_rotated((tile_kind)glu.kind) &&
-           !tile_is_rotated((tile_kind)down.kind) && !glu.bias == !glu.pair_bias &&
-           slots_of_block(&glu) <= DECODE_MAX_SLOTS && slots_of_block(&down) <= DECODE_MAX_SLOTS &&
-           units_of_block(&down) * TILE_ROWS <= DECODE_THREADS && least_bytes(&glu) <= most &&
-           least_bytes(&down) <= most;
+           glu.n_used <= glu.n_experts && has_planes(&glu) && has_planes(&down) &&
+           !glu.bias == !glu.pair_bias && slots_of_block(&glu, false) <= DECODE_MAX_SLOTS &&
+           slots_of_block(&down, true) <= DECODE_MAX_SLOTS &&
+           units_of_block(&down, true) * TILE_ROWS <= DECODE_THREADS &&
+           least_bytes(&glu, false) <= most && least_bytes(&down, true) <= most;
 }
 
 uint64_t gpu_experts_stride(const layer_steps *l)
@@ -112,13 +119,14 @@ uint32_t gpu_experts_down_bytes(const gpu *g, const layer_steps *l)
     decode_experts p = product_of(g, l, true);
     /* Each block costs 1024 bytes more than it asks for. */
     uint64_t half = ((uint64_t)g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;
-    return (uint32_t)(least_bytes(&p) > half ? least_bytes(&p) : half);
+    uint64_t least = least_bytes(&p, true);
+    return (uint32_t)(least > half ? least : half);
 }
 
 /* The ring takes what there is, up to all tiles of a block. */
-static void place_ring(decode_experts *p, uint32_t shared)
+static void place_ring(decode_experts *p, bool is_down, uint32_t shared)
 {
-    int32_t places = (int32_t)((shared - fixed_bytes(p)) / (uint64_t)p->stage_bytes);
+    int32_t places = (int32_t)((shared - fixed_bytes(p, is_down)) / (uint64_t)p->stage_bytes);
     p->n_places = places < DECODE_MAX_PLACES ? places : DECODE_MAX_PLACES;
 }
 
@@ -158,11 +166,11 @@ static lace_status launch_router(const gpu_experts *e, const layer_steps *l, con
 }
 
 /* Blocks without work keep places, or two of the next kernel would meet there. */
-static lace_status launch_product(const gpu_experts *e, cuda_kernel *kernel, decode_experts *p,
+static lace_status launch_product(const gpu_experts *e, bool is_down, decode_experts *p,
                                   uint32_t shared, lace_error *err)
 {
-    place_ring(p, shared);
-    cuda_launch launch = {.kernel = kernel,
+    place_ring(p, is_down, shared);
+    cuda_launch launch = {.kernel = is_down ? e->down : e->glu,
                           .grid = {(uint32_t)e->g->info.n_processors},
                           .block = {DECODE_THREADS},
                           .shared_bytes = shared,
@@ -187,8 +195,8 @@ lace_status gpu_experts_launch(const gpu_experts *e, const layer_steps *l, const
     p.width = (int32_t)l->ffn_norm->in[0].width;
     p.eps = l->ffn_norm->a.norm.eps;
     uint32_t rest = (most - 1024 - e->down_bytes) / 128 * 128;
-    bool is_shared = e->down_bytes + 1024 < most && rest >= least_bytes(&p);
-    TRY(launch_product(e, e->glu, &p, is_shared ? rest : most, err));
+    bool is_shared = e->down_bytes + 1024 < most && rest >= least_bytes(&p, false);
+    TRY(launch_product(e, false, &p, is_shared ? rest : most, err));
 
     p = product_of(e->g, l, true);
     p.logits = e->logits;
@@ -198,5 +206,5 @@ lace_status gpu_experts_launch(const gpu_experts *e, const layer_steps *l, const
     p.residual = e->residual;
     p.next_norm = next_norm->a.norm.weight;
     p.next_squares = next_squares;
-    return launch_product(e, e->down, &p, e->down_bytes, err);
+    return launch_product(e, true, &p, e->down_bytes, err);
 }

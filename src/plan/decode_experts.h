@@ -16,8 +16,8 @@ typedef struct gpu_experts {
     /* On the card: */
     float *logits;    /* [n_experts] */
     decode_vector in; /* what the experts read, without the factor of its norm */
-    decode_vector
-        hidden; /* of the first of the chosen; the others follow, gpu_experts_stride apart */
+    /* Of the first of the chosen; the others follow, gpu_experts_stride apart. */
+    decode_vector hidden;
     float *residual;
 } gpu_experts;
 

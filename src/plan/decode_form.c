@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "kernels/cuda/decode_params.h"
 #include "plan/decode_experts.h"
+#include "plan/decode_product.h"
 
 static bool is_norm_of(const step *s, const step *before, int output)
 {
@@ -155,9 +156,15 @@ static int32_t match_layer(const step *s, int32_t left, int32_t residual, const 
     return (int32_t)(at - s);
 }
 
-/* A vector has one form for all layers, so that what pads it stays zero. */
+/* Vectors have one length and one form for all layers, so that what pads them stays zero. */
 static bool have_one_form(const layer_steps *a, const layer_steps *b)
 {
+    const kv_layer *kv = &a->attend->a.attend.kv, *other_kv = &b->attend->a.attend.kv;
+    for (int i = 0; i < 3; i++)
+        if (a->qkv->a.matmul.weights[i]->n_rows != b->qkv->a.matmul.weights[i]->n_rows)
+            return false;
+    if (kv->head_dim != other_kv->head_dim || kv->n_heads != other_kv->n_heads)
+        return false;
     if (!same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) ||
         !same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) ||
         !a->glu != !b->glu || !a->o_norm != !b->o_norm || !a->down_norm != !b->down_norm ||
@@ -165,7 +172,8 @@ static bool have_one_form(const layer_steps *a, const layer_steps *b)
         return false;
     if (a->glu)
         return same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
-               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]);
+               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]) &&
+               a->glu->out[0].width == b->glu->out[0].width;
     const weight *down = a->expert_down->a.moe.down, *other = b->expert_down->a.moe.down;
     return same_kind_act(a->expert_glu->a.moe.gate, b->expert_glu->a.moe.gate) &&
            same_kind_act(down, other) && down->n_cols == other->n_cols &&
@@ -173,11 +181,20 @@ static bool have_one_form(const layer_steps *a, const layer_steps *b)
            a->route->a.moe.n_used == b->route->a.moe.n_used;
 }
 
+/* Whether blocks have room for a layer's products, and norms are where they are needed: what is
+ * added to the residual as it is goes on normed. next: the norm behind the layer. */
+static bool can_run(const layer_steps *l, const step *next, const gpu *g)
+{
+    return gpu_product_fits(g, l->qkv) && gpu_product_fits(g, l->o) &&
+           (!l->glu || (gpu_product_fits(g, l->glu) && gpu_product_fits(g, l->down))) &&
+           (l->o_norm || l->ffn_norm) && (l->down_norm || next);
+}
+
 bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
 {
     memset(f, 0, sizeof *f);
     int32_t i = 0, n = p->n_steps;
-    if (n < 12 || p->steps[i].op != OP_EMBED)
+    if (n < 12 || p->steps[i].op != OP_EMBED || g->info.n_processors > DECODE_MAX_BLOCKS)
         return false;
     f->embed = &p->steps[i++];
     for (int t = 0; t < 2 && p->steps[i].op == OP_ROPE_TABLE; t++)
@@ -201,9 +218,11 @@ bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
         f->final_norm = &p->steps[i + 1];
         f->head = &p->steps[i + 2];
         f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
+        ends = gpu_product_fits(g, f->head);
     }
     for (int32_t l = 0; ends && l < f->n_layers; l++) {
-        ends = have_one_form(&f->layers[0], &f->layers[l]);
+        const step *next = l + 1 < f->n_layers ? f->layers[l + 1].norm : f->final_norm;
+        ends = have_one_form(&f->layers[0], &f->layers[l]) && can_run(&f->layers[l], next, g);
         f->attends_by_steps |= !match_heads(&f->layers[l]);
     }
     for (int32_t l = 0; f->attends_by_steps && l < f->n_layers; l++)

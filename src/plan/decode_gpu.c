@@ -8,6 +8,7 @@
 #include "plan/decode_apart.h"
 #include "plan/decode_experts.h"
 #include "plan/decode_form.h"
+#include "plan/decode_product.h"
 #include "plan/token_ring.h"
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -48,8 +49,7 @@ struct gpu_decode {
     token_ring ring;
     bool samples;     /* what is queued ahead is drawn, not the best */
     int32_t n_queued; /* choices */
-    bool
-        is_loaded; /* steps that are launched as they are have run: nothing is loaded in a record */
+    bool is_loaded;   /* steps as they are have run once: nothing is loaded in a record */
     cuda_graph *graphs[N_GRAPHS][N_LENGTHS]; /* [][log2 of the cluster, or a length of contexts] */
 };
 
@@ -145,7 +145,8 @@ static lace_status prepare_experts(gpu_decode *d, lace_error *err)
     gpu_experts *e = &d->experts;
     e->g = d->g;
     e->queue = d->queue;
-    e->down_bytes = d->residual_shared;
+    uint32_t most = (uint32_t)d->g->info.max_shared_bytes;
+    e->down_bytes = d->residual_shared < most ? d->residual_shared : most;
     e->in = d->ffn_in;
     e->hidden = d->hidden;
     e->residual = d->residual;
@@ -243,66 +244,6 @@ void gpu_decode_free(gpu_decode *d)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* A stage of the ring, as decode_product.cu has it. */
-static uint32_t stage_bytes(int32_t kind)
-{
-    uint32_t n = (uint32_t)tile_bytes((tile_kind)kind);
-    return n % 128 ? (n + 96 + 127) / 128 * 128 : n;
-}
-
-static decode_part part_of(const weight *w, const float *bias, float *out)
-{
-    tile_kind kind = tile_kind_of(w->type);
-    return (decode_part){.tiles = w->data,
-                         .bias = bias,
-                         .out = out,
-                         .kind = (int32_t)kind,
-                         .tile_bytes = (int32_t)tile_bytes(kind),
-                         .stage_bytes = (int32_t)stage_bytes((int32_t)kind),
-                         .n_rows = (int32_t)w->n_rows,
-                         .n_tiles = (int32_t)((w->n_cols + tile_cols(kind) - 1) / tile_cols(kind))};
-}
-
-static int32_t units_of(const decode_part *p)
-{
-    return (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-}
-
-/* What the slowest block of a part has to read. */
-static uint64_t most_bytes(const decode_part *p)
-{
-    uint64_t units = (uint64_t)((units_of(p) + p->n_blocks - 1) / p->n_blocks);
-    return units * (uint64_t)p->n_tiles * (uint64_t)tile_bytes((tile_kind)p->kind) *
-           (p->pair ? 2 : 1);
-}
-
-/* Hand out the processors: the next one always to the part whose blocks have most to do. */
-static int32_t hand_out(decode_product *p, int32_t n)
-{
-    int32_t used = p->n_parts;
-    for (int32_t i = 0; i < p->n_parts; i++)
-        p->parts[i].n_blocks = 1;
-    while (used < n) {
-        int32_t most = -1;
-        for (int32_t i = 0; i < p->n_parts; i++)
-            if (p->parts[i].n_blocks < units_of(&p->parts[i]) &&
-                (most < 0 || most_bytes(&p->parts[i]) > most_bytes(&p->parts[most])))
-                most = i;
-        if (most < 0)
-            break;
-        p->parts[most].n_blocks++;
-        used++;
-    }
-    for (int32_t i = 0, at = 0; i < p->n_parts; i++) {
-        decode_part *part = &p->parts[i];
-        part->first_block = at;
-        part->each = units_of(part) / part->n_blocks;
-        part->more = units_of(part) % part->n_blocks;
-        at += part->n_blocks;
-    }
-    return used;
-}
-
 /*
  * Shared memory decides who meets on a processor. Two blocks of one product there would halve its
  * speed, since other processors have nothing to do then. So each asks for more than half, and is
@@ -315,7 +256,6 @@ static int32_t hand_out(decode_product *p, int32_t n)
  */
 enum {
     ALONE_BYTES = 116 * 1024,
-    ALONE_RING = 100 * 1024,
     SHARED_RING = 64 * 1024, /* at least */
     LARGE_LAYER = 64 * 1024 * 1024
 };
@@ -325,49 +265,15 @@ static uint32_t larger(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Shared memory of a block without its ring. */
-static uint32_t fixed_bytes(const decode_product *p)
-{
-    uint32_t slots = 0;
-    for (int32_t i = 0; i < p->n_parts; i++) {
-        const decode_part *q = &p->parts[i];
-        int32_t units = (units_of(q) + q->n_blocks - 1) / q->n_blocks;
-        slots = larger(slots, (uint32_t)(units * (q->pair ? 2 : 1)));
-    }
-    /* The planes of x are 64 bytes apart. */
-    bool is_made = p->x.act == GPU_ACT_ROTATED || p->x.act == GPU_ACT_FLOATS;
-    gpu_act act = is_made ? GPU_ACT_INT : (gpu_act)p->x.act;
-    uint32_t x = ((uint32_t)gpu_act_bytes(act, p->x.k) + 64 + 127) / 128 * 128;
-    return DECODE_RING_AT + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
-}
-
-/* A place in the ring for each warp. */
-static uint32_t least_ring(const decode_product *p)
-{
-    uint32_t stage = 0;
-    for (int32_t i = 0; i < p->n_parts; i++)
-        stage = larger(stage, stage_bytes(p->parts[i].kind));
-    return DECODE_WARPS * stage;
-}
-
-/* The ring of a block that is alone: two places for each warp, more if tiles are small. */
-static uint32_t alone_ring(const decode_product *p, uint32_t room)
-{
-    uint32_t each = least_ring(p), n = ALONE_RING / each;
-    n = n < 2 ? 2 : n;
-    while (n > 1 && n * each > room)
-        n--;
-    return n * each;
-}
-
 /* What a block of output or down, whose input is x, asks for when processors are shared. */
 static uint32_t residual_bytes(const gpu_decode *d, const weight *w, decode_vector x)
 {
-    decode_product p = {.parts = {part_of(w, NULL, NULL)}, .n_parts = 1, .x = x};
-    hand_out(&p, d->g->info.n_processors);
+    decode_product p = {.parts = {gpu_product_part(w, NULL, NULL)}, .n_parts = 1, .x = x};
+    gpu_product_hand_out(&p, d->g->info.n_processors);
     /* Each block costs 1024 bytes more than it asks for. */
     uint32_t half = ((uint32_t)d->g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;
-    return larger(fixed_bytes(&p) + larger(least_ring(&p), SHARED_RING), half);
+    return larger(gpu_product_fixed_bytes(&p) + larger(gpu_product_least_ring(&p), SHARED_RING),
+                  half);
 }
 
 static uint64_t matrix_bytes(const step *s)
@@ -404,13 +310,9 @@ static const char *choose_product(gpu_decode *d)
 
 static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *err)
 {
-    int32_t n_blocks = hand_out(p, d->g->info.n_processors);
-    uint32_t fixed = fixed_bytes(p), most = (uint32_t)d->g->info.max_shared_bytes;
-    uint32_t least = fixed + least_ring(p), shared = 0;
-    if (least > most)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "a product of %d columns needs %u bytes of shared memory, there are %u",
-                         p->x.k, least, most);
+    int32_t n_blocks = gpu_product_hand_out(p, d->g->info.n_processors);
+    uint32_t fixed = gpu_product_fixed_bytes(p), most = (uint32_t)d->g->info.max_shared_bytes;
+    uint32_t least = fixed + gpu_product_least_ring(p), shared = 0;
     if (d->shares)
         shared = p->mode == DECODE_RESIDUAL ? d->residual_shared
                                             : (most - 1024 - d->residual_shared) / 128 * 128;
@@ -418,8 +320,8 @@ static lace_status launch_product(gpu_decode *d, decode_product *p, lace_error *
     if (is_shared) {
         p->ring_bytes = (int32_t)((shared - fixed) / 128 * 128);
     } else {
-        p->ring_bytes = (int32_t)alone_ring(p, most - fixed);
-        shared = larger(fixed + (uint32_t)p->ring_bytes, ALONE_BYTES);
+        p->ring_bytes = (int32_t)gpu_product_alone_ring(p, most - fixed);
+        shared = larger(fixed + (uint32_t)p->ring_bytes, most < ALONE_BYTES ? most : ALONE_BYTES);
     }
     p->n_blocks = n_blocks;
     for (int32_t i = 0; i < p->n_parts; i++) {
@@ -482,8 +384,9 @@ static lace_status launch_qkv(gpu_decode *d, int32_t i, lace_error *err)
     float *out[3] = {d->q, d->k, d->v};
     for (int n = 0; n < 3 && d->form.attends_by_steps; n++)
         out[n] = (float *)l->qkv->out[n].data;
-    decode_product p = {.parts = {part_of(w[0], b[0], out[0]), part_of(w[1], b[1], out[1]),
-                                  part_of(w[2], b[2], out[2])},
+    decode_product p = {.parts = {gpu_product_part(w[0], b[0], out[0]),
+                                  gpu_product_part(w[1], b[1], out[1]),
+                                  gpu_product_part(w[2], b[2], out[2])},
                         .n_parts = 3,
                         .x = d->in,
                         .scale = l->qkv->a.matmul.scale,
@@ -549,7 +452,8 @@ static lace_status launch_residual(gpu_decode *d, const step *s, const step *nor
                                    float *squares, lace_error *err)
 {
     if (norm) {
-        decode_part part = part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], d->apart.y);
+        decode_part part =
+            gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], d->apart.y);
         decode_product p = {.parts = {part},
                             .n_parts = 1,
                             .x = x,
@@ -558,28 +462,30 @@ static lace_status launch_residual(gpu_decode *d, const step *s, const step *nor
         TRY(launch_product(d, &p, err));
         return gpu_apart_join(&d->apart, norm, add, d->residual, next, next_norm, squares, err);
     }
-    decode_product p = {.parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
-                        .n_parts = 1,
-                        .x = x,
-                        .next = next,
-                        .scale = s->a.matmul.scale,
-                        .mode = DECODE_RESIDUAL,
-                        .residual = d->residual,
-                        .next_norm = next_norm->a.norm.weight,
-                        .next_squares = squares};
+    decode_product p = {
+        .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
+        .n_parts = 1,
+        .x = x,
+        .next = next,
+        .scale = s->a.matmul.scale,
+        .mode = DECODE_RESIDUAL,
+        .residual = d->residual,
+        .next_norm = next_norm->a.norm.weight,
+        .next_squares = squares};
     return launch_product(d, &p, err);
 }
 
 static lace_status launch_glu(gpu_decode *d, const layer_steps *l, lace_error *err)
 {
     const step *s = l->glu;
-    decode_product p = {.parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
-                        .n_parts = 1,
-                        .x = d->ffn_in,
-                        .next = d->hidden,
-                        .scale = s->a.matmul.scale,
-                        .mode = DECODE_GLU,
-                        .glu = (int32_t)s->a.matmul.glu};
+    decode_product p = {
+        .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
+        .n_parts = 1,
+        .x = d->ffn_in,
+        .next = d->hidden,
+        .scale = s->a.matmul.scale,
+        .mode = DECODE_GLU,
+        .glu = (int32_t)s->a.matmul.glu};
     p.parts[0].pair = s->a.matmul.weights[1]->data;
     p.parts[0].pair_bias = s->a.matmul.biases[1];
     norms_by(&p, l->ffn_norm, d->squares[1], n_blocks_amid(d, l));
@@ -609,7 +515,7 @@ static lace_status launch_layers(gpu_decode *d, uint32_t cluster, lace_error *er
     }
     const step *s = f->head;
     decode_product p = {
-        .parts = {part_of(s->a.matmul.weights[0], s->a.matmul.biases[0], d->logits)},
+        .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], d->logits)},
         .n_parts = 1,
         .x = d->head_in,
         .scale = s->a.matmul.scale,

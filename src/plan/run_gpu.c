@@ -192,10 +192,16 @@ static uint64_t choice_bytes(const plan *p)
     return round_up(n * sizeof(sample_row)) + round_up(n * sizeof(int32_t));
 }
 
-uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
+/* Without the decoder's, which allocates its own. */
+static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
     return round_up(p->value_bytes) + scratch_bytes(p, o) + carry_bytes(p) + vector_bytes(p) +
-           round_up(4 * batch_numbers(p, o)) + choice_bytes(p) + gpu_decode_bytes(p, o->g);
+           round_up(4 * batch_numbers(p, o)) + choice_bytes(p);
+}
+
+uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
+{
+    return own_bytes(p, o) + gpu_decode_bytes(p, o->g);
 }
 
 static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
@@ -298,8 +304,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gpu_launchers_init(&gp->launchers);
     lace_status status;
     uint64_t n = batch_numbers(p, o);
-    TRY_GOTO(status, fail,
-             cuda_alloc(o->g->device, gpu_plan_bytes(p, o), (void **)&gp->memory, err));
+    TRY_GOTO(status, fail, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
     TRY_GOTO(status, fail,
              cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
     TRY_GOTO(status, fail,

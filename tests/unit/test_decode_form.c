@@ -15,7 +15,7 @@ enum { WIDTH = 512, FF = 768, N_LAYERS = 2, VOCAB = 1000, MAX_EXPERTS = 600 };
 /* What a plan is like; zeros are a llama's. */
 typedef struct kind {
     dtype type, cache, router, last_down; /* F32 is 0: ordinary() fills in others */
-    int32_t head_dim, n_experts, n_used;
+    int32_t head_dim, n_experts, n_used, n_vocab, n_processors;
     bool norms_behind, norms_all_heads, has_no_norm_in_front;
 } kind;
 
@@ -25,7 +25,9 @@ static kind ordinary(void)
                   .cache = DTYPE_F16,
                   .router = DTYPE_F32,
                   .last_down = DTYPE_Q4_K,
-                  .head_dim = 128};
+                  .head_dim = 128,
+                  .n_vocab = VOCAB,
+                  .n_processors = 132};
 }
 
 static float floats[WIDTH * 4];
@@ -47,7 +49,7 @@ static void make_weights(const kind *k)
     down = matrix(k->type, WIDTH, FF);
     last_down = matrix(k->last_down, WIDTH, FF);
     router = matrix(k->router, k->n_experts, WIDTH);
-    head = matrix(k->type, VOCAB, WIDTH);
+    head = matrix(k->type, k->n_vocab, WIDTH);
     for (int e = 0; e < k->n_experts; e++) {
         experts[0][e] = experts[1][e] = gate;
         experts[2][e] = down;
@@ -92,10 +94,11 @@ static value add_layer(plan *p, const kind *k, value x, value angles, bool is_la
 /* Whether the form is known; then *f is to be freed. */
 static bool match(const kind *k, decode_form *f, plan **out)
 {
-    static tensor embedding = {.type = DTYPE_Q8_0, .shape = {2, {WIDTH, VOCAB}}};
+    tensor embedding = {.type = DTYPE_Q8_0, .shape = {2, {WIDTH, k->n_vocab}}};
     rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = k->head_dim};
     plan_limits limits = {.max_tokens = 8, .max_outputs = 8, .n_context = 64, .n_workers = 1};
-    gpu g = {.has_overlap = true, .info = {.n_processors = 132, .max_shared_bytes = 232448}};
+    gpu g = {.has_overlap = true,
+             .info = {.n_processors = k->n_processors, .max_shared_bytes = 232448}};
     make_weights(k);
     CHECK(plan_create(&table, &limits, out, NULL) == LACE_OK);
     plan *p = *out;
@@ -171,13 +174,56 @@ static void experts_without_room_are_not(void)
     check_unknown(&k);
 }
 
-static void rotated_experts_are_left_to_steps(void)
+/* Their blocks take planes as they come, and those of lace's own types would have to be made. */
+static void experts_of_own_types_are_left_to_steps(void)
+{
+    const dtype types[] = {DTYPE_S4, DTYPE_N24, DTYPE_M4};
+    for (int i = 0; i < 3; i++) {
+        kind k = ordinary();
+        k.type = k.last_down = types[i];
+        check_known(&k, false);
+        k.n_experts = 8;
+        k.n_used = 2;
+        check_unknown(&k);
+    }
+}
+
+/* Whoever adds to the residual norms what goes on, or there is a norm behind it. */
+static void layers_without_any_norms_are_left_to_steps(void)
 {
     kind k = ordinary();
-    k.type = k.last_down = DTYPE_S4;
+    k.has_no_norm_in_front = true;
+    check_unknown(&k);
+}
+
+/* A block keeps the sums of all its rows: 1 KB for 16 of them. */
+static void vocabularies_without_room_are_left_to_steps(void)
+{
+    kind k = ordinary();
+    k.type = k.last_down = DTYPE_Q8_0;
+    k.n_vocab = 262144;
     check_known(&k, false);
-    k.n_experts = 8;
-    k.n_used = 2;
+    k.n_processors = 100;
+    check_unknown(&k);
+}
+
+/* One thread finishes one row of gate and up, and there are 512 of them. */
+static void blocks_have_no_more_rows_than_threads(void)
+{
+    kind k = ordinary();
+    k.n_processors = 2;
+    check_known(&k, false);
+    k.n_processors = 1;
+    check_unknown(&k);
+}
+
+/* The sums of squares of 256 blocks have a place. */
+static void cards_with_too_many_processors_are_left_to_steps(void)
+{
+    kind k = ordinary();
+    k.n_processors = 256;
+    check_known(&k, false);
+    k.n_processors = 257;
     check_unknown(&k);
 }
 
@@ -247,7 +293,11 @@ int main(void)
     CASE(layers_of_llamas_are_fused_whole);
     CASE(experts_are_fused);
     CASE(experts_without_room_are_not);
-    CASE(rotated_experts_are_left_to_steps);
+    CASE(experts_of_own_types_are_left_to_steps);
+    CASE(layers_without_any_norms_are_left_to_steps);
+    CASE(vocabularies_without_room_are_left_to_steps);
+    CASE(blocks_have_no_more_rows_than_threads);
+    CASE(cards_with_too_many_processors_are_left_to_steps);
     CASE(norms_behind_products_are_known);
     CASE(attention_of_other_kinds_goes_by_steps);
     CASE(float_matrices_are_left_to_steps);

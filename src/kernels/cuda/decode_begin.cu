@@ -18,16 +18,16 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
     let_next_begin();
     if (tid < 32) {
         if (p.best) {
-            float value = -INFINITY, v[MAX_SQUARES / 32];
-            int row = 0x7fffffff, at[MAX_SQUARES / 32];
+            float value = -INFINITY, v[DECODE_MAX_BLOCKS / 32];
+            int row = 0x7fffffff, at[DECODE_MAX_BLOCKS / 32];
 #pragma unroll
-            for (int i = 0; i < MAX_SQUARES / 32; i++) {
+            for (int i = 0; i < DECODE_MAX_BLOCKS / 32; i++) {
                 bool is_in = 32 * i + lane < p.n_best;
                 v[i] = is_in ? __ldcg(&p.best[32 * i + lane].value) : -INFINITY;
                 at[i] = is_in ? __ldcg(&p.best[32 * i + lane].row) : 0x7fffffff;
             }
 #pragma unroll
-            for (int i = 0; i < MAX_SQUARES / 32; i++)
+            for (int i = 0; i < DECODE_MAX_BLOCKS / 32; i++)
                 if (is_better(v[i], at[i], value, row)) {
                     value = v[i];
                     row = at[i];

@@ -20,8 +20,6 @@
 
 #ifdef HAS_OVERLAP
 
-enum { MAX_SQUARES = 256 /* blocks of a product */ };
-
 /* ---- Order ----------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void let_next_begin()

@@ -10,7 +10,8 @@
 enum {
     DECODE_THREADS = 512, /* of a product's block: one block on a processor */
     DECODE_WARPS = DECODE_THREADS / 32,
-    DECODE_MAX_PLACES = 96, /* of the ring of tiles: tiles on their way */
+    DECODE_MAX_BLOCKS = 256, /* of a product */
+    DECODE_MAX_PLACES = 96,  /* of the ring of tiles: tiles on their way */
     /* In shared memory: barriers of the places; sums of squares; for each row that a block adds
      * to the residual, its norm weight and what was there before; then the ring. */
     DECODE_SQUARES_AT = 1024,
@@ -160,8 +161,7 @@ typedef struct decode_pack {
 
 typedef struct decode_begin {
     decode_state *state;
-    const decode_best
-        *best; /* [n_best] of the last product: choose the token; NULL: state has it */
+    const decode_best *best; /* [n_best] of the last product; NULL: the state has the token */
     int32_t n_best;
     int32_t *ring;        /* pinned: [DECODE_RING] token + 1 of each choice; NULL: told already */
     const uint8_t *table; /* the embedding */
