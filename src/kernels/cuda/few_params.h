@@ -26,7 +26,9 @@ enum {
     FEW_WARPS = 16,
     FEW_THREADS = 32 * FEW_WARPS,
     FEW_MAX_PLACES = 64, /* of the ring */
+    FEW_MAX_WEIGHTS = 3,
     FEW_MAX_PARTS = 8,
+    FEW_MAX_BLOCKS = 256, /* as far as blocks_inverse divides */
     FEW_SLOT_BYTES = 512, /* sums of 16 rows and 8 tokens */
     FEW_X_AT = 1024       /* in shared memory, behind the barriers */
 };
@@ -44,7 +46,7 @@ typedef struct few_weight {
 } few_weight;
 
 typedef struct few_product {
-    few_weight weights[3];
+    few_weight weights[FEW_MAX_WEIGHTS];
     const uint8_t *x; /* slabs */
     int32_t n_weights, n_tiles, n_tokens;
     int32_t part_tiles;    /* tiles of a part along K, up to FEW_WARPS */

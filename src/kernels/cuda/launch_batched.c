@@ -138,9 +138,14 @@ static int width_for(int64_t n_tokens)
     return i;
 }
 
-/* As matmul_batch.cuh counts it; at least what gates need to meet. */
-static uint32_t shared_bytes(tile_kind kind, int n, int n_groups, int most_warps)
+/*
+ * As matmul_batch.cuh counts it; at least what gates need to meet. Rings are for sm_90a alone:
+ * other cards, which may have less than half of that memory, have kernels without them.
+ */
+static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n, int n_groups, int most_warps)
 {
+    if (g->info.major != 9)
+        return (uint32_t)(n_groups / 2 * GROUP_ROWS * (32 + 1) * 4);
     int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
     int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
     int steps = n < 64 ? 4 : n < 128 ? 2 : 1;
@@ -184,8 +189,9 @@ static int count_blocks(const batch_matmul *p, int n_groups)
  * twice the time, less an eighth (Q4_K, K = 4096 on an H200: 37 and 64 us). False if blocks of 256
  * rows are sooner still (62 us, but 67 where they are many).
  */
-static bool choose_wide(const batch_matmul *p, tile_kind kind, int n_processors, cut *out)
+static bool choose_wide(const gpu *g, const batch_matmul *p, tile_kind kind, cut *out)
 {
+    int n_processors = g->info.n_processors;
     cut c = {.n_groups = 2, .n_blocks = count_blocks(p, 2), .n_parts = 1};
     int64_t best = INT64_MAX;
     for (int i = 0; i < N_WIDE; i++) {
@@ -197,7 +203,7 @@ static bool choose_wide(const batch_matmul *p, tile_kind kind, int n_processors,
         c.n_tokens = wide_widths[i];
         c.name = wide_names[kind][i];
     }
-    c.shared_bytes = shared_bytes(kind, c.n_tokens, 2, 8);
+    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, 2, 8);
     *out = c;
     int64_t n_usual = (int64_t)count_blocks(p, 4) * divide_up(p->n_tokens, 128);
     return p->n_tokens >= 1024 || best <= 13 * (int64_t)divide_up(n_usual, n_processors);
@@ -208,8 +214,9 @@ static bool choose_wide(const batch_matmul *p, tile_kind kind, int n_processors,
  * Few tokens: parts of K until every processor has a block, each of at least
  * two tiles of 256 values.
  */
-static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors)
+static cut choose_cut(const gpu *g, const batch_matmul *p, tile_kind kind)
 {
+    int n_processors = g->info.n_processors;
     int width = width_for(p->n_tokens);
     int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
     cut c = {
@@ -234,7 +241,7 @@ static cut choose_cut(const batch_matmul *p, tile_kind kind, int n_processors)
         int tiles = divide_up(p->n_tiles, c.n_parts);
         c.n_parts = divide_up(p->n_tiles, tiles);
     }
-    c.shared_bytes = shared_bytes(kind, c.n_tokens, c.n_groups, 16);
+    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, c.n_groups, 16);
     return c;
 }
 
@@ -244,8 +251,8 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
 {
     cut c;
     if (p->n_tokens <= 128 || is_half(kind) || !j->g->has_overlap ||
-        !choose_wide(p, kind, j->g->info.n_processors, &c))
-        c = choose_cut(p, kind, j->g->info.n_processors);
+        !choose_wide(j->g, p, kind, &c))
+        c = choose_cut(j->g, p, kind);
     p->part_stride = 0;
     for (int i = 0; i < p->n_weights; i++) {
         p->part_offset[i] = p->part_stride;
@@ -425,7 +432,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     p.blocks = count_blocks(&p, 4);
     uint32_t grid[3] = {(uint32_t)divide_up(n, widths[width]), (uint32_t)(p.blocks * n_experts), 1};
     TRY(gpu_start_overlapping(j, matmul_names[kind][width], grid, 4 * GROUP_THREADS,
-                              shared_bytes(kind, widths[width], 4, 16), &p, err));
+                              shared_bytes(j->g, kind, widths[width], 4, 16), &p, err));
     if (is_glu)
         return LACE_OK;
     gpu_combine c = {.rows = p.out[0],
@@ -488,13 +495,25 @@ static int32_t run_length(const gpu_batch *b, int32_t t)
     return n;
 }
 
+static uint32_t run_bytes(const gpu_job *j, int d)
+{
+    uint32_t bytes = (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dims[d].dim + 16));
+    return j->is_exact ? 2 * bytes : bytes;
+}
+
 static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_error *err)
 {
-    int32_t dim = dims[d].dim, tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
+    int32_t tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
-    uint32_t bytes = (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dim + 16));
-    return gpu_start_overlapping(j, dims[d].run[j->is_exact], grid, RUN_THREADS,
-                                 j->is_exact ? 2 * bytes : bytes, p, err);
+    return gpu_start_overlapping(j, dims[d].run[j->is_exact], grid, RUN_THREADS, run_bytes(j, d), p,
+                                 err);
+}
+
+/* The same for single tokens: parts of all warps, and results. */
+static uint32_t single_bytes(const batch_attend *p, int d)
+{
+    int32_t results = p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim;
+    return (uint32_t)(4 * 16 * (dims[d].dim + 2) * 4 + 4 * results);
 }
 
 /* Short contexts of one token cost little, so that nothing is rounded there. */
@@ -516,7 +535,7 @@ static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend 
                                   lace_error *err)
 {
     bool is_exact = j->is_exact || is_short(j->batch);
-    int32_t longest = 0, dim = dims[d].dim;
+    int32_t longest = 0;
     for (int32_t i = 0; i < p->n_tokens; i++) {
         int32_t position = j->batch->host->positions[p->token0 + i];
         longest = position > longest ? position : longest;
@@ -538,9 +557,7 @@ static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend 
         j->carry->form = CARRY_SLABS;
     }
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
-    int32_t results = p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim;
-    TRY(gpu_start_overlapping(j, dims[d].single[is_exact], grid, 128,
-                              (uint32_t)(4 * 16 * (dim + 2) * 4 + 4 * results), p, err));
+    TRY(gpu_start_overlapping(j, dims[d].single[is_exact], grid, 128, single_bytes(p, d), p, err));
     if (p->n_parts == 1)
         return LACE_OK;
     uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
@@ -556,7 +573,8 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     int shift = 0;
     while (1 << shift < kv->page_tokens)
         shift++;
-    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || 1 << shift != kv->page_tokens)
+    if (d == N_DIMS || kv->head_dim % 8 != 0 || per_head > 16 || 1 << shift != kv->page_tokens ||
+        run_bytes(j, d) > (uint32_t)j->g->info.max_shared_bytes)
         return gpu_launch_attend(j, s, err);
     batch_attend p = {.a = gpu_attend_of(j, s), .page_shift = shift};
     for (int32_t t = 0; t < b->n_tokens;) {

@@ -57,10 +57,18 @@ static bool is_product(const step *s)
            s->op == OP_MATMUL_GLU;
 }
 
+/* Whether a block fits on a processor, and each part of each weight has one. */
+static bool has_room(const gpu *g)
+{
+    return g->has_overlap && g->info.max_shared_bytes >= SHARED_MOST &&
+           g->info.n_processors >= FEW_MAX_WEIGHTS * FEW_MAX_PARTS &&
+           g->info.n_processors <= FEW_MAX_BLOCKS;
+}
+
 bool gpu_is_few(const gpu_job *j, const step *s)
 {
     int64_t n = is_product(s) ? n_rows_of(j, s) : 0;
-    if (n < 2 || n > FEW_TOKENS || !j->g->has_overlap || s->in[0].width % 8 != 0 ||
+    if (n < 2 || n > FEW_TOKENS || !has_room(j->g) || s->in[0].width % 8 != 0 ||
         divide_up(s->in[0].width, FEW_COLS) > FEW_WARPS * FEW_MAX_PARTS)
         return false;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
