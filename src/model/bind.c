@@ -56,8 +56,22 @@ static const matmul_impl *choose_impl(const model *m, dtype type)
     }
 }
 
+/* Where rows of a matrix begin: sparse ones have a table of panels. */
+static const uint8_t *row_at(const tensor *t, int64_t row)
+{
+    return t->data + (dtype_is_sparse(t->type)
+                          ? 8 * (uint64_t)(row / SPARSE_PANEL)
+                          : (uint64_t)row * row_bytes(t->type, t->shape.dims[0]));
+}
+
+/* The type of these rows in the model's memory. */
+static dtype kept_as(const model *m, const tensor *t, int64_t first_row, int64_t n_rows)
+{
+    return m->card ? gpu_kept_as(t->type, row_at(t, first_row), n_rows, t->shape.dims[0]) : t->type;
+}
+
 /* Choose the kernel for some rows of a tensor, and remember that they must be packed for it. */
-static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t first_row,
+static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept, int64_t first_row,
                               int64_t n_rows, lace_error *err)
 {
     if (m->n_matrices == m->matrices_capacity) {
@@ -69,8 +83,7 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
         m->matrices_capacity = capacity;
     }
     int64_t n_cols = t->shape.dims[0];
-    dtype type = t->type;
-    const matmul_impl *impl = choose_impl(m, type);
+    const matmul_impl *impl = choose_impl(m, t->type);
     /* Kernels with int8 activations work on blocks of 32. */
     if (impl->act == ACT_Q8 && n_cols % 32 != 0)
         impl = m->kernels.exact[t->type];
@@ -79,12 +92,8 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
                          "tensor %.*s: sparse matrices are cut at multiples of %d rows, not at "
                          "%" PRId64,
                          text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
-    uint64_t offset = dtype_is_sparse(t->type) ? 8 * (uint64_t)(first_row / SPARSE_PANEL)
-                                               : (uint64_t)first_row * row_bytes(t->type, n_cols);
-    if (m->card)
-        type = gpu_kept_as(type, t->data + offset, n_rows, n_cols);
-    *out = (weight){.type = type, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
-    model_matrix entry = {.target = out, .source = t, .blocks = t->data + offset};
+    *out = (weight){.type = kept, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
+    model_matrix entry = {.target = out, .source = t, .blocks = row_at(t, first_row)};
     const matmul_impl *in_place = m->kernels.in_place[t->type];
     if (m->mode == WEIGHTS_PACKED_LATER && !m->card && in_place && in_place->panels == impl) {
         out->impl = in_place;
@@ -92,7 +101,7 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, int64_t fi
     }
     if (matmul_packs(impl)) {
         entry.offset = m->packed_bytes;
-        entry.n_bytes = matmul_packed_bytes(impl, type, entry.blocks, n_rows, n_cols);
+        entry.n_bytes = matmul_packed_bytes(impl, kept, entry.blocks, n_rows, n_cols);
         m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
     } else {
         out->data = entry.blocks;
@@ -117,7 +126,7 @@ lace_status bind_matrix(model *m, weight *out, int64_t n_rows, int64_t n_cols, l
     FORMAT_NAME(name);
     const tensor *t;
     TRY(find(m, full, (shape){2, {n_cols, n_rows}}, &t, err));
-    return add_matrix(m, out, t, 0, n_rows, err);
+    return add_matrix(m, out, t, kept_as(m, t, 0, n_rows), 0, n_rows, err);
 }
 
 lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int64_t n_rows,
@@ -126,7 +135,7 @@ lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int
     FORMAT_NAME(name);
     const tensor *t;
     TRY(find(m, full, (shape){2, {n_cols, n_total}}, &t, err));
-    return add_matrix(m, out, t, begin, n_rows, err);
+    return add_matrix(m, out, t, kept_as(m, t, begin, n_rows), begin, n_rows, err);
 }
 
 lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols, lace_error *err,
@@ -139,8 +148,10 @@ lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols,
     weight *experts = arena_alloc(&m->memory, (size_t)n, sizeof *experts);
     if (!experts)
         return error_nomem(err, full);
+    /* One type for all: kernels go from one expert to the next by their distance. */
+    dtype kept = kept_as(m, t, 0, n * n_rows);
     for (int32_t e = 0; e < n; e++)
-        TRY(add_matrix(m, &experts[e], t, e * n_rows, n_rows, err));
+        TRY(add_matrix(m, &experts[e], t, kept, e * n_rows, n_rows, err));
     *out = experts;
     return LACE_OK;
 }
@@ -205,7 +216,7 @@ lace_status bind_embedding(model *m, lace_error *err)
                          "looked up, which sparse types have no way for");
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
-    TRY(add_matrix(m, &m->output, output, 0, c->n_vocab, err));
+    TRY(add_matrix(m, &m->output, output, kept_as(m, output, 0, c->n_vocab), 0, c->n_vocab, err));
     /*
      * Rows of the table are read where they lie; a tied one was counted as the output already. A
      * card has a copy of its own.
