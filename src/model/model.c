@@ -84,8 +84,7 @@ uint64_t model_weight_bytes(const model *m)
     return m->packed_bytes + m->in_place_bytes + m->memory.used;
 }
 
-/* ---- Packing
- * ------------------------------------------------------------------------------------- */
+/* ---- Packing --------------------------------------------------------------------------------- */
 
 typedef struct pack_job {
     const model_matrix *matrix;

@@ -1,5 +1,4 @@
-/* A plan on a GPU: memory on the card, batches on their way to it, and the launches of its steps.
- */
+/* A plan on a GPU: memory on the card, batches on their way to it, the launches of its steps. */
 #include "plan/run_gpu.h"
 
 #include <assert.h>
@@ -60,8 +59,7 @@ static uint64_t round_up(uint64_t n)
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
-/* Every pointer to floats in a step, and how many there are behind it. Returns how many pointers.
- */
+/* Every pointer to floats in a step, and how many floats there are. Returns how many pointers. */
 static int step_vectors(step *s, const float **at[8], int64_t n[8])
 {
     int count = 0;

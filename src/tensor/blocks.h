@@ -350,8 +350,7 @@ typedef struct block_iq4_xs {
 } block_iq4_xs;
 BLOCK_CHECK(block_iq4_xs, IQ4_XS);
 
-/* ---- lace's own: rotated blocks -----------------------------------------------------------
- */
+/* ---- lace's own: rotated blocks -------------------------------------------------------------- */
 
 /*
  * 128 values v as 128 others, u: v = unrotate(scale * u) (rotate.h), where u are numbers of a

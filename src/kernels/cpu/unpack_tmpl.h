@@ -311,8 +311,7 @@ SCALES_APART(iq4_xs)
     }
 }
 
-/* ---- lace's own types: tiles of 128 columns, 16 scales and then the words of blocks.h ---------
- */
+/* ---- lace's own types: tiles of 128 columns, 16 scales and then the words of blocks.h -------- */
 
 #define LACE_TYPE(n)                                                                               \
     TYPE(lace_s##n, 16 * BLOCK_BYTES_S##n, 4, 1, 1, 0, 128, 255)                                   \

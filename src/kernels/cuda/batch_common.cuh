@@ -76,8 +76,7 @@ static __device__ __forceinline__ float glu_fast(int kind, float g, float u)
     return __fdividef(g, 1.0f + __expf(kind == 2 ? -1.702f * g : -g)) * u;
 }
 
-/* ---- Barriers in shared memory and bulk copies (sm_90) ----------------------------------------
- */
+/* ---- Barriers in shared memory and bulk copies (sm_90) --------------------------------------- */
 
 static __device__ __forceinline__ uint32_t shared_u32(const void *p)
 {

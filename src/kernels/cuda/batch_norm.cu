@@ -20,8 +20,8 @@ static __device__ __forceinline__ void store8(float *to, const float (&v)[8])
 
 /*
  * A block for each row, 8 values of a thread at a time, all of which stay in registers. With atoms
- * or slabs there are as many blocks as rows of those; blocks without a row write zeros. Scales as in
- * batch_atoms_rows.
+ * or slabs there are as many blocks as rows of those; blocks without a row write zeros. Scales as
+ * in batch_atoms_rows.
  */
 extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     batch_norm_rows(const __grid_constant__ batch_norm p)

@@ -7,9 +7,7 @@
 
 #include "kernels/cuda/gpu_params.h"
 
-/* ---- Matrices
- * --------------------------------------------------------------------------------
- */
+/* ---- Matrices -------------------------------------------------------------------------------- */
 
 enum { BATCH_STORE, BATCH_ADD, BATCH_GLU };
 
@@ -79,9 +77,7 @@ typedef struct batch_sort {
     int32_t n_tokens, n_used, n_experts, n_slots;
 } batch_sort;
 
-/* ---- Attention
- * -------------------------------------------------------------------------------
- */
+/* ---- Attention ------------------------------------------------------------------------------- */
 
 typedef struct batch_attend {
     gpu_attend a;             /* q and out begin at the batch's first token */

@@ -6,9 +6,9 @@
 enum { ATOMS_THREADS = 512 };
 
 /*
- * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each: lane l has values l, l + 16, ...,
- * which are columns 8 l and on of tiles (gpu_tiles.h). They grow by sqrt(128) at most, for which f16
- * has room behind 2^12.
+ * 16 neighbouring lanes rotate 128 values (tensor/rotate.h), 8 each: lane l has values l, l + 16,
+ * ..., which are columns 8 l and on of tiles (gpu_tiles.h). They grow by sqrt(128) at most, for
+ * which f16 has room behind 2^12.
  */
 static __device__ __forceinline__ void rotate_values(float (&v)[8], int first)
 {

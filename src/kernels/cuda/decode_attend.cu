@@ -20,8 +20,7 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
                      : "memory");
 }
 
-/* ---- Parts of the result, on their way to the block that adds them up -------------------------
- */
+/* ---- Parts of the result, on their way to the block that adds them up ------------------------ */
 
 __device__ __forceinline__ uint32_t address_in(uint32_t address, int block)
 {

@@ -52,10 +52,10 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
                 p.state->n_chosen = n + 1;
                 /* The host reads nothing but this word. */
                 if (p.ring)
-                    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring +
-                                                                             n % DECODE_RING),
-                                 "r"(row + 1)
-                                 : "memory");
+                    asm volatile(
+                        "st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring + n % DECODE_RING),
+                        "r"(row + 1)
+                        : "memory");
             }
         } else if (lane == 0) {
             token = p.state->token;
@@ -89,8 +89,8 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
             squares += v[n] * v[n];
             v[n] *= w[n];
         }
-        act_put((gpu_act)p.next.act, make_float4(v[0], v[1], v[2], v[3]), i, p.next.planes, p.next.k,
-                is_in);
+        act_put((gpu_act)p.next.act, make_float4(v[0], v[1], v[2], v[3]), i, p.next.planes,
+                p.next.k, is_in);
     }
     squares = warp_sum(squares);
     if (lane == 0)

@@ -33,7 +33,8 @@ static __device__ __forceinline__ void slab_store8(uint8_t *slab, int token, con
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     const int s = lane >> 2, c = lane & 3;
-    *(uint4 *)(slab + 512 * s + 16 * (4 * token + c)) = make_uint4(high[0], high[1], low[0], low[1]);
+    *(uint4 *)(slab + 512 * s + 16 * (4 * token + c)) =
+        make_uint4(high[0], high[1], low[0], low[1]);
     if (c == 0) {
         float mean = (float)sum * (1.0f / 32);
         __half first = __float2half_rn(mean);

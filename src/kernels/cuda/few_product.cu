@@ -4,7 +4,8 @@
  *
  * A block has a part of the rows and a part of K, at most 16 tiles of it: each warp has one column
  * of tiles, and with it one slab. It has places of a ring, which it fills again when it has
- * multiplied what was there. The sums of some rows of tiles meet in shared memory, in a fixed order.
+ * multiplied what was there. The sums of some rows of tiles meet in shared memory, in a fixed
+ * order.
  */
 #include "kernels/cuda/batch_common.cuh"
 #include "kernels/cuda/few_common.cuh"
@@ -156,7 +157,8 @@ static __device__ __forceinline__ void few_tiles(const few_product &p, const few
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that what comes next has room. */
+/* Bounds for more threads than there are: at most 80 registers, so that what comes next has room.
+ */
 extern "C" __global__ void __launch_bounds__(FEW_THREADS * 3 / 2, 1)
     few_product_kernel(const __grid_constant__ few_product p)
 {
@@ -193,8 +195,8 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS * 3 / 2, 1)
 #endif
 
 /*
- * 8 values of row t from k on, the sums of all parts. Rows and parts begin at multiples of 16 bytes,
- * and their number is padded (few_params.h).
+ * 8 values of row t from k on, the sums of all parts. Rows and parts begin at multiples of 16
+ * bytes, and their number is padded (few_params.h).
  */
 static __device__ __forceinline__ void rows_load8(float (&v)[8], const batch_sum &s, int t, int k)
 {

@@ -1,5 +1,6 @@
 /*
- * One warp multiplies one tile of weights (gpu_tiles.h) with a slab: 16 rows, 256 columns, 8 tokens.
+ * One warp multiplies one tile of weights (gpu_tiles.h) with a slab: 16 rows, 256 columns, 8
+ * tokens.
  *
  * The tokens are the columns of the mma, so each sub-block of 32 columns takes one mma for the high
  * and one for the low plane. Lane (r, c) gets sums of rows r and r + 8, tokens 2 c and 2 c + 1:
@@ -23,7 +24,7 @@ template <int KIND> __host__ __device__ constexpr bool few_has_kind()
 /* What the quants of sub-blocks 2j and 2j + 1 are too large by. */
 template <int KIND> __host__ __device__ constexpr float few_unit(int parity)
 {
-    return KIND == TILE_Q4_0                            ? 16.0f
+    return KIND == TILE_Q4_0                        ? 16.0f
            : KIND == TILE_Q4_1 || KIND == TILE_Q4_K ? (parity ? 16.0f : 1.0f)
            : KIND == TILE_Q6_K                      ? 4.0f
                                                     : 1.0f;
@@ -36,18 +37,19 @@ template <int KIND> __host__ __device__ constexpr bool few_is_signed()
 
 /* Sums begin with MMA_BEGIN (tile_dot.cuh), which costs nothing this way. */
 template <bool IS_SIGNED>
-__device__ __forceinline__ void few_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+__device__ __forceinline__ void few_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1)
 {
     if (IS_SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
+            "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
     else
         asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, "
-                     "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
+            "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
 }
 
 /* (w & mask) | more, and (w & mask) ^ more, in one instruction. */
@@ -123,9 +125,9 @@ __device__ __forceinline__ void few_words(const uint8_t *tile, int lane, int j, 
 /* ---- Scales ---------------------------------------------------------------------------------- */
 
 /*
- * get() gives those of rows r and r + 8 in sub-blocks 2j and 2j + 1, scale[parity][i], and is called
- * for j = 0 to 3 in turn. finish() makes the product of the sums, in which scales of rows and mins
- * are still missing.
+ * get() gives those of rows r and r + 8 in sub-blocks 2j and 2j + 1, scale[parity][i], and is
+ * called for j = 0 to 3 in turn. finish() makes the product of the sums, in which scales of rows
+ * and mins are still missing.
  */
 template <int KIND> struct few_scales;
 
@@ -226,10 +228,14 @@ template <int KIND> struct few_scales_k {
     }
 };
 
-template <int KIND> struct few_scales : few_scales_f16<KIND> {};
-template <> struct few_scales<TILE_Q4_K> : few_scales_k<TILE_Q4_K> {};
-template <> struct few_scales<TILE_Q5_K> : few_scales_k<TILE_Q5_K> {};
-template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {};
+template <int KIND> struct few_scales : few_scales_f16<KIND> {
+};
+template <> struct few_scales<TILE_Q4_K> : few_scales_k<TILE_Q4_K> {
+};
+template <> struct few_scales<TILE_Q5_K> : few_scales_k<TILE_Q5_K> {
+};
+template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {
+};
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
@@ -238,8 +244,8 @@ template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {};
  * far away, and a tile's code is all that a short product is.
  */
 template <int KIND>
-__device__ __forceinline__ void few_multiply(float (&y)[4], const uint8_t *tile, const uint8_t *slab,
-                                             int lane)
+__device__ __forceinline__ void few_multiply(float (&y)[4], const uint8_t *tile,
+                                             const uint8_t *slab, int lane)
 {
     constexpr bool IS_SIGNED = few_is_signed<KIND>();
     const int r = lane >> 2, c = lane & 3;

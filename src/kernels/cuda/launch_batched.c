@@ -1,17 +1,15 @@
 /*
  * Steps of many rows: prefill, and batches of several sequences.
  *
- * Matrices: rows become f16 atoms, scaled row by row (batch_rows.cu), and go
- * through matmul_batch_*: one read of the weights for up to 128 rows. Where a
- * matrix has too few rows to give every processor a block, K is cut into parts
- * whose sums are added afterwards. Experts' tokens are grouped by expert first,
- * and only chosen experts are read.
+ * Matrices: rows become f16 atoms, scaled row by row (batch_rows.cu), and go through matmul_batch_*
+ * or, of prompts, matmul_wide_*: one read of the weights for up to 128 or 256 rows. Where a matrix
+ * has too few rows to give every processor a block, K is cut into parts whose sums are added
+ * afterwards. Experts' tokens are grouped by expert first, and only chosen experts are read. Up to
+ * 8 rows have kernels of their own (launch_few.c).
  *
- * Attention: runs of tokens of one sequence (attend_run.cu), single tokens
- * (attend_single.cu).
+ * Attention: runs of tokens of one sequence (attend_run.cu), single tokens (attend_single.cu).
  *
- * What these do not cover (f32 weights, odd shapes, one row) goes to the
- * general kernels.
+ * What these do not cover (f32 weights, odd shapes, one row) goes to the general kernels.
  */
 #include <assert.h>
 
@@ -47,9 +45,7 @@ static int64_t n_rows_of(const gpu_job *j, const step *s)
     return s->row_factor > 1 ? n * s->row_factor : n;
 }
 
-/* ---- Atoms
- * -----------------------------------------------------------------------------------
- */
+/* ---- Atoms ----------------------------------------------------------------------------------- */
 
 static bool is_half(tile_kind kind)
 {
@@ -106,9 +102,7 @@ static lace_status make_atoms(const gpu_job *j, const operand *x, const int32_t 
     return gpu_start_overlapping(j, "batch_atoms_rows", grid, 512, 0, &p, err);
 }
 
-/* ---- Matrices
- * --------------------------------------------------------------------------------
- */
+/* ---- Matrices -------------------------------------------------------------------------------- */
 
 enum { N_WIDTHS = 4, N_WIDE = 2, GROUP_ROWS = 64, GROUP_THREADS = 128 };
 
@@ -356,9 +350,7 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     return LACE_OK;
 }
 
-/* ---- Experts
- * ---------------------------------------------------------------------------------
- */
+/* ---- Experts --------------------------------------------------------------------------------- */
 
 static int64_t max_slots(const step *s, int64_t n_tokens)
 {
@@ -448,9 +440,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     return gpu_start(j, "combine_rows", rows, 256, 0, &c, err);
 }
 
-/* ---- Attention
- * -------------------------------------------------------------------------------
- */
+/* ---- Attention ------------------------------------------------------------------------------- */
 
 enum {
     N_DIMS = 3,
@@ -595,9 +585,7 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     return LACE_OK;
 }
 
-/* ---- The table
- * -------------------------------------------------------------------------------
- */
+/* ---- The table ------------------------------------------------------------------------------- */
 
 void gpu_launchers_init_batched(gpu_launchers *l)
 {

@@ -82,9 +82,7 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
     return true;
 }
 
-/* ---- Results
- * ---------------------------------------------------------------------------------
- */
+/* ---- Results --------------------------------------------------------------------------------- */
 
 /*
  * Sums of a warp: d[4 j + 2 i + e] is row lane / 4 + 8 i, token 8 j + 2 (lane %
@@ -194,9 +192,7 @@ static __device__ __forceinline__ void store_glu(const batch_matmul &p, const ba
 /* Shared memory that a block may have on sm_90. */
 enum { MATMUL_BATCH_SHARED = 227 * 1024, WIDE_WARPS = 8 };
 
-/* ---- sm_90a
- * ----------------------------------------------------------------------------------
- */
+/* ---- sm_90a ---------------------------------------------------------------------------------- */
 
 /* Stages of the rings, as many as fit beside each other in shared memory. */
 template <int KIND> struct tile_ring {
@@ -353,9 +349,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 }
 
 #else
-/* ---- Elsewhere
- * -------------------------------------------------------------------------------
- */
+/* ---- Elsewhere ------------------------------------------------------------------------------- */
 
 /* 32 tokens of a block's work; compiled once for a kind. */
 template <int KIND>

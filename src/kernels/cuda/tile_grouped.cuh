@@ -1,11 +1,12 @@
 /*
  * Tiles of lace's own types times the activations of one token, which come as floats.
  *
- * Other kinds get activations that whoever made them has split into planes, with a scale for each 16:
- * no more of them are made in one place. Here every block makes the planes itself, with one scale for
- * the 256 columns of a tile: it rotates them where weights are rotated, and a tile takes one scale in
- * place of sixteen. Behind the planes lie float [K / 256]. Column 0 of the mma is the high plane,
- * column 1 the low one; the others repeat them, so all four lanes of a row have its sum.
+ * Other kinds get activations that whoever made them has split into planes, with a scale for each
+ * 16: no more of them are made in one place. Here every block makes the planes itself, with one
+ * scale for the 256 columns of a tile: it rotates them where weights are rotated, and a tile takes
+ * one scale in place of sixteen. Behind the planes lie float [K / 256]. Column 0 of the mma is the
+ * high plane, column 1 the low one; the others repeat them, so all four lanes of a row have its
+ * sum.
  */
 #ifndef LACE_KERNELS_CUDA_TILE_GROUPED_CUH
 #define LACE_KERNELS_CUDA_TILE_GROUPED_CUH

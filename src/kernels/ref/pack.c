@@ -155,8 +155,7 @@ static void pack_block_q5_1(const float *x, block_q5_1 *b)
 }
 PACK_ROWS(q5_1, Q5_1)
 
-/* ---- 256 values with quantized scales ---------------------------------------------------------
- */
+/* ---- 256 values with quantized scales -------------------------------------------------------- */
 
 /* The 6-bit scale and min of a group of Q4_K; scales is zero before. */
 static void put_scale_min(uint8_t scales[12], int group, int scale, int min)
