@@ -168,6 +168,12 @@ static const char *attend_form(const gpu_decode *d)
     return is_neox ? "_halves" : "_neighbours";
 }
 
+/* Clusters of more than 8 blocks are not for all cards; that Hopper has them was seen. */
+static bool has_large_clusters(const gpu_decode *d)
+{
+    return d->g->info.major == 9;
+}
+
 static lace_status prepare_attend(gpu_decode *d, lace_error *err)
 {
     char name[32];
@@ -180,7 +186,7 @@ static lace_status prepare_attend(gpu_decode *d, lace_error *err)
     TRY(gpu_find(d->g, name, &d->attend, err));
     d->attend_bytes =
         (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * d->head_dim + 16));
-    return cuda_kernel_allow(d->attend, d->attend_bytes, true, err);
+    return cuda_kernel_allow(d->attend, d->attend_bytes, has_large_clusters(d), err);
 }
 
 static lace_status prepare(gpu_decode *d, const gpu_token_options *o, lace_error *err)
@@ -582,6 +588,8 @@ static lace_status launch_choice(gpu_decode *d, bool samples, lace_error *err)
 static int cluster_for(const gpu_decode *d, int32_t position)
 {
     int32_t n_pieces = position / 16 + 1, most = d->g->info.n_processors / d->n_kv_heads;
+    if (!has_large_clusters(d) && most > 8)
+        most = 8;
     int log2 = 1;
     while (log2 + 1 < N_CLUSTERS && (2 << log2) <= most &&
            n_pieces > (1 << log2) * DECODE_ATTEND_WARPS * (log2 < 3 ? 1 : 5))
