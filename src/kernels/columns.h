@@ -99,10 +99,10 @@ typedef struct columns_live {
     float x[COLUMNS_GROUP];  /* ACT_F32 */
 } columns_live;
 
-static inline void columns_find_q8(const int8_t *q, columns_live *live)
+/* Of columns `from` up to `to`, behind the n that were found before; filled up to fours. */
+static inline int columns_find_some(const int8_t *q, int from, int to, int n, columns_live *live)
 {
-    int n = 0;
-    for (int i = 0; i < COLUMNS_GROUP; i++) { /* without branches: half of them are taken */
+    for (int i = from; i < to; i++) { /* without branches: half of them are taken */
         live->at[n] = (uint8_t)i;
         live->q[n] = q[i];
         n += q[i] != 0;
@@ -111,25 +111,19 @@ static inline void columns_find_q8(const int8_t *q, columns_live *live)
         live->at[n] = live->at[n - 1];
         live->q[n] = 0;
     }
+    return n;
+}
+
+static inline void columns_find_q8(const int8_t *q, columns_live *live)
+{
+    columns_find_some(q, 0, COLUMNS_GROUP, 0, live);
 }
 
 /* For types with a scale for 16 columns. */
 static inline void columns_find_halves(const int8_t *q, columns_live *live)
 {
-    int n = 0;
-    for (int half = 0; half < 2; half++) {
-        for (int i = 16 * half; i < 16 * (half + 1); i++) {
-            live->at[n] = (uint8_t)i;
-            live->q[n] = q[i];
-            n += q[i] != 0;
-        }
-        for (live->n = n; n % 4; n++) {
-            live->at[n] = live->at[n - 1];
-            live->q[n] = 0;
-        }
-        if (half == 0)
-            live->n_first = n;
-    }
+    live->n_first = columns_find_some(q, 0, 16, 0, live);
+    columns_find_some(q, 16, COLUMNS_GROUP, live->n_first, live);
 }
 
 static inline void columns_find_f32(const float *x, columns_live *live)

@@ -25,14 +25,8 @@
 
 #include "base/threads.h"
 #include "kernels/cpu/ops.h"
+#include "kernels/cpu/unroll.h"
 #include "tensor/blocks.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /*
  * From this many rows on, decoding a block to floats pays: with and without it, 16 rows take 2.28

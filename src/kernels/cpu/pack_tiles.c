@@ -4,14 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/cpu/unroll.h"
 #include "tensor/blocks.h"
-
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 static int64_t n_panels(int64_t n_rows)
 {

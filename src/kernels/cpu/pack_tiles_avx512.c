@@ -4,16 +4,10 @@
 #include <assert.h>
 #include <string.h>
 
+#include "kernels/cpu/unroll.h"
 #include "tensor/blocks.h"
 
 #include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Rows i, i + 4, i + 8 and i + 12 of 16, a lane each. */
 INLINE __m512i load_lanes(const uint8_t *const rows[TILE_ROWS], int i, int offset)
