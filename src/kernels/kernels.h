@@ -191,9 +191,9 @@ static inline float *operand_row(const operand *o, int64_t row)
  * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up +
  * 1).
  */
-typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED } glu_kind;
+typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED, GLU_COUNT } glu_kind;
 
-/* One row: out[i] = act(gate[i]) * up[i]. */
+/* One row: out[i] = act(gate[i]) * up[i]. Every level has every kind; plans refuse others. */
 typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n,
                            float *out);
 

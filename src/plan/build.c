@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/ref/ref.h"
 
 lace_status plan_create(const kernel_table *table, const plan_limits *limits, plan **out,
                         lace_error *err)
@@ -46,6 +45,24 @@ static bool grow(plan *p, void **items, int32_t n, int32_t *capacity, size_t siz
     *items = grown;
     *capacity = more;
     return true;
+}
+
+/* What an architecture file must not ask for ends its plan, and plan_finish says why. */
+static void refuse(plan *p, const char *fault)
+{
+    if (p->status != LACE_OK)
+        return;
+    p->status = LACE_E_UNSUPPORTED;
+    p->fault = fault;
+    p->fault_layer = p->layer;
+}
+
+/* A matrix that was bound. */
+static bool is_bound(plan *p, const weight *w)
+{
+    if (!w || !w->impl)
+        refuse(p, "a matrix that the model does not have");
+    return p->status == LACE_OK;
 }
 
 static value add_value(plan *p, act_format format, int64_t width, bool is_output)
@@ -192,6 +209,8 @@ static value as_input(plan *p, value x, const weight *w)
 
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale)
 {
+    if (!is_bound(p, w))
+        return -1;
     x = as_input(p, x, w);
     if (p->status != LACE_OK)
         return -1;
@@ -221,9 +240,17 @@ value plan_add(plan *p, value x, value y, float scale)
     return x;
 }
 
+/* Whether kernels know the activation; another one ends the plan. */
+static bool knows_activation(plan *p, glu_kind kind)
+{
+    if ((unsigned)kind >= GLU_COUNT)
+        refuse(p, "an activation that no kernel knows");
+    return p->status == LACE_OK;
+}
+
 value plan_glu(plan *p, glu_kind kind, value gate, value up)
 {
-    if (p->status != LACE_OK)
+    if (!knows_activation(p, kind))
         return -1;
     step *s =
         add_making(p, OP_GLU, gate, up, ACT_F32, p->values[gate].width, p->values[gate].is_output);
@@ -274,15 +301,10 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     return s->out[0].value;
 }
 
-/* The plain version is the only one of the rarer activations. */
-static glu_row_fn glu_row_of(const plan *p, glu_kind kind)
-{
-    return kind == GLU_CLAMPED ? glu_row_ref : p->table->glu_row;
-}
-
 value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
 {
-    if (p->status != LACE_OK)
+    if (!knows_activation(p, moe->glu) || !is_bound(p, moe->gate) || !is_bound(p, moe->up) ||
+        !is_bound(p, moe->down))
         return -1;
     bool is_output = p->values[x].is_output;
     step *s = add_making(p, OP_ROUTE, logits, -1, ACT_F32, 2 * moe->n_used, is_output);
@@ -306,7 +328,7 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.glu = moe->glu;
-    s->a.moe.glu_row = glu_row_of(p, moe->glu);
+    s->a.moe.glu_row = p->table->glu_row;
     value h = s->out[0].value;
     p->values[h].row_factor = moe->n_used;
 

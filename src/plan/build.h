@@ -1,7 +1,8 @@
 /*
  * The words in which architectures are written. Each adds a step and returns the value that it
- * makes. A failure (memory) is kept in plan->status and reported by plan_finish, so that the text
- * of a model reads without error handling.
+ * makes. A failure (memory, a matrix that was not bound, an activation that no kernel knows) is
+ * kept in plan->status and reported by plan_finish, so that the text of a model reads without error
+ * handling.
  */
 #ifndef LACE_PLAN_BUILD_H
 #define LACE_PLAN_BUILD_H

@@ -125,6 +125,8 @@ void plan_place(plan *p)
 
 lace_status plan_finish(plan *p, lace_error *err)
 {
+    if (p->fault)
+        return error_set(err, p->status, "layer %d: %s", p->fault_layer, p->fault);
     if (p->status != LACE_OK)
         return error_nomem(err, "a plan");
     plan_fuse(p);

@@ -44,6 +44,8 @@ typedef struct plan {
     const kernel_table *table;
     plan_limits limits;
     lace_status status; /* the first failure while building; all words do nothing after it */
+    const char *fault;  /* what the architecture asked for and cannot be done; NULL: memory */
+    int32_t fault_layer;
     step *steps;
     int32_t n_steps, steps_capacity;
     plan_value *values;

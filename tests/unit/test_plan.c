@@ -146,6 +146,37 @@ static void dependent_steps_are_separated(void)
     plan_free(p);
 }
 
+/* Whatever the level: a plan with it is refused, before any kernel could take it for another. */
+static void unknown_activations_and_absent_matrices_are_refused(void)
+{
+    static const char *const faults[] = {"activation", "activation", "matrix", "matrix"};
+    kernel_table table;
+    kernels_init(&table, cpu_level_detect());
+    plan_limits limits = {.max_tokens = 1, .max_outputs = 1, .n_context = 1, .n_workers = 1};
+    for (int i = 0; i < 4; i++) {
+        weight absent = {0};
+        moe_params moe = {.gate = i == 3 ? &absent : &gate,
+                          .up = &up,
+                          .down = &down,
+                          .n_experts = 1,
+                          .n_used = 1,
+                          .glu = i == 1 ? GLU_COUNT : GLU_SILU};
+        rope_params rope = {.n_dims = N};
+        plan *p;
+        lace_error err = {0};
+        CHECK(plan_create(&table, &limits, &p, NULL) == LACE_OK);
+        value x = plan_rope_table(p, &rope);
+        p->layer = 5;
+        x = i == 0   ? plan_glu(p, (glu_kind)GLU_COUNT, x, x)
+            : i == 2 ? plan_linear(p, x, &absent, NULL, 1)
+                     : plan_moe_add(p, x, x, x, &moe, 1);
+        plan_result(p, plan_gather(p, plan_norm(p, x, norm_data, N, 1e-6)));
+        CHECK(plan_finish(p, &err) == LACE_E_UNSUPPORTED);
+        CHECK(strstr(err.text, faults[i]) && strstr(err.text, "layer 5"));
+        plan_free(p);
+    }
+}
+
 static void failing_allocations_are_clean(void)
 {
     kernel_table table;
@@ -174,6 +205,7 @@ int main(void)
     CASE(fusion_changes_no_result);
     CASE(living_values_do_not_overlap);
     CASE(dependent_steps_are_separated);
+    CASE(unknown_activations_and_absent_matrices_are_refused);
     CASE(failing_allocations_are_clean);
     return tap_end();
 }

@@ -203,23 +203,35 @@ void FN(add)(const step *s, const batch *b, const worker *w)
     }
 }
 
-static inline vf activate(glu_kind kind, vf g)
+/* act(gate) * up; every kind, so that none becomes another. */
+static inline vf gate_product(glu_kind kind, vf g, vf u)
 {
-    if (kind == GLU_SILU)
-        return v_div(g, v_add(v_set(1.0f), v_exp(v_sub(v_set(0.0f), g))));
-    /* (1 + tanh(u)) / 2 = sigmoid(2u) */
-    vf u = v_mul(g, v_fma(v_mul(g, g), v_set(0.7978845608f * 0.044715f), v_set(0.7978845608f)));
-    return v_mul(g, v_sigmoid(v_add(u, u)));
+    switch (kind) {
+    case GLU_SILU:
+        return v_mul(v_div(g, v_add(v_set(1.0f), v_exp(v_sub(v_set(0.0f), g)))), u);
+    case GLU_GELU_TANH: {
+        /* (1 + tanh(z)) / 2 = sigmoid(2z) */
+        vf z = v_mul(g, v_fma(v_mul(g, g), v_set(0.7978845608f * 0.044715f), v_set(0.7978845608f)));
+        return v_mul(v_mul(g, v_sigmoid(v_add(z, z))), u);
+    }
+    case GLU_CLAMPED:
+        g = v_min(v_set(7.0f), g); /* the set value first: keeps a NaN */
+        u = v_add(v_max(v_set(-7.0f), v_min(v_set(7.0f), u)), v_set(1.0f));
+        return v_mul(v_mul(g, v_sigmoid(v_mul(v_set(1.702f), g))), u);
+    case GLU_COUNT:
+        break;
+    }
+    return v_set(NAN); /* no activation: nothing that could pass for one */
 }
 
 void FN(glu_row)(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
 {
     int64_t i = 0;
     for (; i + VW <= n; i += VW)
-        v_store(out + i, v_mul(activate(kind, v_load(gate + i)), v_load(up + i)));
+        v_store(out + i, gate_product(kind, v_load(gate + i), v_load(up + i)));
     if (i < n)
-        v_store_n(out + i,
-                  v_mul(activate(kind, v_load_n(gate + i, n - i)), v_load_n(up + i, n - i)), n - i);
+        v_store_n(out + i, gate_product(kind, v_load_n(gate + i, n - i), v_load_n(up + i, n - i)),
+                  n - i);
 }
 
 void FN(glu)(const step *s, const batch *b, const worker *w)

@@ -105,6 +105,8 @@ static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
     return start_rows(j, "add_rows", n_rows_of(j, s), 1, &p, err);
 }
 
+_Static_assert(GLU_COUNT == 3, "glu() in rows.cuh and glu_fast() in batch_common.cuh know three");
+
 static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);

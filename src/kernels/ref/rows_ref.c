@@ -147,21 +147,27 @@ void add_ref(const step *s, const batch *b, const worker *w)
     }
 }
 
+static float gate_product(glu_kind kind, float g, float u)
+{
+    switch (kind) {
+    case GLU_SILU:
+        return g / (1.0f + expf(-g)) * u;
+    case GLU_GELU_TANH:
+        return 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g))) * u;
+    case GLU_CLAMPED:
+        g = g > 7.0f ? 7.0f : g;
+        u = (u < -7.0f ? -7.0f : u > 7.0f ? 7.0f : u) + 1.0f;
+        return g / (1.0f + expf(-1.702f * g)) * u;
+    case GLU_COUNT:
+        break;
+    }
+    return NAN; /* no activation: nothing that could pass for one */
+}
+
 void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float g = gate[i], u = up[i], a;
-        if (kind == GLU_SILU) {
-            a = g / (1.0f + expf(-g));
-        } else if (kind == GLU_GELU_TANH) {
-            a = 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g)));
-        } else {
-            g = g < 7.0f ? g : 7.0f;
-            u = (u < -7.0f ? -7.0f : u > 7.0f ? 7.0f : u) + 1.0f;
-            a = g / (1.0f + expf(-1.702f * g));
-        }
-        out[i] = a * u;
-    }
+    for (int64_t i = 0; i < n; i++)
+        out[i] = gate_product(kind, gate[i], up[i]);
 }
 
 void glu_ref(const step *s, const batch *b, const worker *w)
