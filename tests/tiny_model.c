@@ -1,4 +1,4 @@
-/* A small but complete llama model. */
+/* A small but complete model. */
 #include "tiny_model.h"
 
 #include <stdio.h>
@@ -10,6 +10,7 @@
 tiny_options tiny_options_default(void)
 {
     return (tiny_options){
+        .architecture = "llama",
         .n_layers = 2,
         .n_embd = 16,
         .n_heads = 2,
@@ -38,6 +39,23 @@ tiny_options tiny_options_least(void)
     o.n_heads = 1;
     o.n_ff = 4;
     o.n_vocab = 16;
+    return o;
+}
+
+const char *const tiny_archs[TINY_N_ARCHS] = {"llama", "granite",  "smollm3", "qwen2",
+                                              "qwen3", "qwen3moe", "gemma2",  "gemma3",
+                                              "phi3",  "olmo2",    "gpt-oss"};
+
+tiny_options tiny_options_arch(const char *architecture)
+{
+    tiny_options o = tiny_options_least();
+    o.architecture = architecture;
+    o.n_layers = 2;
+    o.n_embd = 8;
+    o.n_heads = 2;
+    o.n_ff = 8;
+    if (strcmp(architecture, "qwen3moe") == 0 || strcmp(architecture, "gpt-oss") == 0)
+        o.n_experts = 4;
     return o;
 }
 
@@ -112,31 +130,113 @@ static void add(maker *m, const char *name, int n_in, int n_out)
     add_some(m, name, n_in, n_out, 0);
 }
 
+/* What the layers of an architecture have beside or instead of llama's. */
+enum {
+    HAS_BIASES = 1,          /* q, k, v */
+    HAS_HEAD_NORMS = 2,      /* q, k, each head */
+    HAS_WIDE_NORMS = 4,      /* q, k, all heads */
+    HAS_POST_NORMS = 8,      /* after attention and feed-forward */
+    LACKS_PRE_NORMS = 16,    /* before them */
+    IS_JOINED = 32,          /* q, k, v and gate, up in one tensor each */
+    HAS_SINKS = 64,          /* and the norm before the experts under another name */
+    HAS_OUTPUT_BIAS = 128,   /* of attention */
+    HAS_EXPERT_BIASES = 256, /* and of the router */
+    HAS_WINDOW = 512,
+    HAS_SOFTCAPS = 1024,
+    HAS_FACTORS = 2048,
+};
+
+static int parts_of(const char *architecture)
+{
+    static const struct {
+        const char *name;
+        int parts;
+    } rows[] = {
+        {"qwen2", HAS_BIASES},
+        {"qwen3", HAS_HEAD_NORMS},
+        {"qwen3moe", HAS_HEAD_NORMS},
+        {"gemma2", HAS_POST_NORMS | HAS_WINDOW | HAS_SOFTCAPS},
+        {"gemma3", HAS_POST_NORMS | HAS_HEAD_NORMS | HAS_WINDOW},
+        {"phi3", IS_JOINED},
+        {"olmo2", HAS_POST_NORMS | LACKS_PRE_NORMS | HAS_WIDE_NORMS},
+        {"gpt-oss", HAS_BIASES | HAS_OUTPUT_BIAS | HAS_SINKS | HAS_EXPERT_BIASES | HAS_WINDOW},
+        {"granite", HAS_FACTORS},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, architecture) == 0)
+            return rows[i].parts;
+    return 0;
+}
+
+/* A tensor of a layer; n_of as in add_some. */
+static void add_part(maker *m, int layer, const char *name, int n_in, int n_out, int n_of)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    add_some(m, full, n_in, n_out, n_of);
+}
+
+static void add_attention(maker *m, int layer, int parts)
+{
+    const tiny_options *o = m->o;
+    int head_dim = o->n_embd / o->n_heads, norm = parts & HAS_HEAD_NORMS ? 1 : 0;
+    int n_q = o->n_heads * head_dim, n_kv = o->n_kv_heads * head_dim;
+    if (!(parts & LACKS_PRE_NORMS))
+        add_part(m, layer, "attn_norm.weight", o->n_embd, 0, 0);
+    if (parts & IS_JOINED) {
+        add_part(m, layer, "attn_qkv.weight", o->n_embd, n_q + 2 * n_kv, 0);
+    } else {
+        add_part(m, layer, "attn_q.weight", o->n_embd, n_q, 0);
+        add_part(m, layer, "attn_k.weight", o->n_embd, n_kv, 0);
+        add_part(m, layer, "attn_v.weight", o->n_embd, n_kv, 0);
+    }
+    add_part(m, layer, "attn_output.weight", n_q, o->n_embd, 0);
+    if (parts & HAS_BIASES) {
+        add_part(m, layer, "attn_q.bias", n_q, 0, 0);
+        add_part(m, layer, "attn_k.bias", n_kv, 0, 0);
+        add_part(m, layer, "attn_v.bias", n_kv, 0, 0);
+    }
+    if (parts & HAS_OUTPUT_BIAS)
+        add_part(m, layer, "attn_output.bias", o->n_embd, 0, 0);
+    if (parts & HAS_SINKS)
+        add_part(m, layer, "attn_sinks.weight", o->n_heads, 0, 0);
+    if (parts & (HAS_HEAD_NORMS | HAS_WIDE_NORMS)) {
+        add_part(m, layer, "attn_q_norm.weight", norm ? head_dim : n_q, 0, 0);
+        add_part(m, layer, "attn_k_norm.weight", norm ? head_dim : n_kv, 0, 0);
+    }
+    if (parts & (HAS_POST_NORMS | HAS_SINKS))
+        add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
+}
+
+static void add_expert_biases(maker *m, int layer)
+{
+    const tiny_options *o = m->o;
+    add_part(m, layer, "ffn_gate_inp.bias", o->n_experts, 0, 0);
+    add_part(m, layer, "ffn_gate_exps.bias", o->n_ff, o->n_experts, 0);
+    add_part(m, layer, "ffn_up_exps.bias", o->n_ff, o->n_experts, 0);
+    add_part(m, layer, "ffn_down_exps.bias", o->n_embd, o->n_experts, 0);
+}
+
 static void add_layer(maker *m, int layer)
 {
     const tiny_options *o = m->o;
-    int head_dim = o->n_embd / o->n_heads;
-    int n_q = o->n_heads * head_dim, n_kv = o->n_kv_heads * head_dim;
-    const struct {
-        const char *name;
-        int n_in, n_out, is_of_experts;
-    } tensors[] = {
-        {"attn_norm", o->n_embd, 0, 0},      {"attn_q", o->n_embd, n_q, 0},
-        {"attn_k", o->n_embd, n_kv, 0},      {"attn_v", o->n_embd, n_kv, 0},
-        {"attn_output", n_q, o->n_embd, 0},  {"ffn_norm", o->n_embd, 0, 0},
-        {"ffn_gate", o->n_embd, o->n_ff, 1}, {"ffn_up", o->n_embd, o->n_ff, 1},
-        {"ffn_down", o->n_ff, o->n_embd, 1},
-    };
-    char name[64];
-    for (size_t i = 0; i < sizeof tensors / sizeof tensors[0]; i++) {
-        bool is_many = tensors[i].is_of_experts && o->n_experts;
-        snprintf(name, sizeof name, "blk.%d.%s%s.weight", layer, tensors[i].name,
-                 is_many ? "_exps" : "");
-        add_some(m, name, tensors[i].n_in, tensors[i].n_out, is_many ? o->n_experts : 0);
+    int parts = parts_of(o->architecture), n = o->n_experts;
+    add_attention(m, layer, parts);
+    if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS)))
+        add_part(m, layer, "ffn_norm.weight", o->n_embd, 0, 0);
+    if (parts & IS_JOINED) {
+        add_part(m, layer, "ffn_up.weight", o->n_embd, 2 * o->n_ff, 0);
+    } else {
+        add_part(m, layer, n ? "ffn_gate_exps.weight" : "ffn_gate.weight", o->n_embd, o->n_ff, n);
+        add_part(m, layer, n ? "ffn_up_exps.weight" : "ffn_up.weight", o->n_embd, o->n_ff, n);
     }
-    snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", layer);
-    if (o->n_experts)
-        add(m, name, o->n_embd, o->n_experts);
+    add_part(m, layer, n ? "ffn_down_exps.weight" : "ffn_down.weight", o->n_ff, o->n_embd, n);
+    if (n)
+        add_part(m, layer, "ffn_gate_inp.weight", o->n_embd, n, 0);
+    if (n && parts & HAS_EXPERT_BIASES)
+        add_expert_biases(m, layer);
+    if (parts & HAS_POST_NORMS)
+        add_part(m, layer, "post_ffw_norm.weight", o->n_embd, 0, 0);
 }
 
 /* ---- Vocabulary ------------------------------------------------------------------------------ */
@@ -206,32 +306,52 @@ static void add_vocab(maker *m)
 
 /* ---------------------------------------------------------------------------------------------- */
 
+static void put_int(maker *m, const char *name, int value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
+    gguf_writer_add_int(m->w, key, GGUF_U32, value, NULL);
+}
+
+static void put_float(maker *m, const char *name, double value)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
+    gguf_writer_add_float(m->w, key, GGUF_F32, value, NULL);
+}
+
 static void add_config(maker *m)
 {
     const tiny_options *o = m->o;
-    const struct {
-        const char *key;
-        int value;
-    } numbers[] = {
-        {"llama.block_count", o->n_layers},
-        {"llama.context_length", o->n_context},
-        {"llama.embedding_length", o->n_embd},
-        {"llama.feed_forward_length", o->n_ff},
-        {"llama.attention.head_count", o->n_heads},
-        {"llama.attention.head_count_kv", o->n_kv_heads},
-        {"llama.rope.dimension_count", o->n_embd / o->n_heads},
-        {"llama.vocab_size", o->n_vocab},
-    };
-    gguf_writer_add_text(m->w, "general.architecture", text_of("llama"), NULL);
+    int parts = parts_of(o->architecture);
+    gguf_writer_add_text(m->w, "general.architecture", text_of(o->architecture), NULL);
     gguf_writer_add_text(m->w, "general.name", text_of("tiny"), NULL);
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
-        gguf_writer_add_int(m->w, numbers[i].key, GGUF_U32, numbers[i].value, NULL);
+    put_int(m, "block_count", o->n_layers);
+    put_int(m, "context_length", o->n_context);
+    put_int(m, "embedding_length", o->n_embd);
+    put_int(m, "feed_forward_length", o->n_ff);
+    put_int(m, "attention.head_count", o->n_heads);
+    put_int(m, "attention.head_count_kv", o->n_kv_heads);
+    put_int(m, "rope.dimension_count", o->n_embd / o->n_heads);
+    put_int(m, "vocab_size", o->n_vocab);
     if (o->n_experts) {
-        gguf_writer_add_int(m->w, "llama.expert_count", GGUF_U32, o->n_experts, NULL);
-        gguf_writer_add_int(m->w, "llama.expert_used_count", GGUF_U32, 2, NULL);
+        put_int(m, "expert_count", o->n_experts);
+        put_int(m, "expert_used_count", 2);
     }
-    gguf_writer_add_float(m->w, "llama.attention.layer_norm_rms_epsilon", GGUF_F32, 1e-5, NULL);
-    gguf_writer_add_float(m->w, "llama.rope.freq_base", GGUF_F32, 10000, NULL);
+    put_float(m, "attention.layer_norm_rms_epsilon", 1e-5);
+    put_float(m, "rope.freq_base", 10000);
+    if (parts & HAS_WINDOW)
+        put_int(m, "attention.sliding_window", 4);
+    if (parts & HAS_SOFTCAPS) {
+        put_float(m, "attn_logit_softcapping", 50);
+        put_float(m, "final_logit_softcapping", 30);
+    }
+    if (parts & HAS_FACTORS) {
+        put_float(m, "embedding_scale", 3);
+        put_float(m, "residual_scale", 0.5);
+        put_float(m, "logit_scale", 2);
+        put_float(m, "attention.scale", 0.25);
+    }
 }
 
 lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err)

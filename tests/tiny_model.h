@@ -1,19 +1,24 @@
 /*
- * A small but complete llama model, made on the spot: every tensor, real (pseudo-random) weights
- * and a SentencePiece-like vocabulary. Tests break it in all ways, or run it.
+ * A small but complete model, made on the spot: every tensor, real (pseudo-random) weights and a
+ * SentencePiece-like vocabulary. Tests break it in all ways, or run it.
  */
 #ifndef LACE_TESTS_TINY_MODEL_H
 #define LACE_TESTS_TINY_MODEL_H
 
 #include "formats/gguf_write.h"
 
+/* Every architecture that lace has. */
+enum { TINY_N_ARCHS = 11 };
+extern const char *const tiny_archs[TINY_N_ARCHS];
+
 typedef struct tiny_options {
-    int n_layers;       /* 2 */
-    int n_embd;         /* 16 */
-    int n_heads;        /* 2 */
-    int n_kv_heads;     /* 1 */
-    int n_ff;           /* 32 */
-    int n_experts;      /* 0 (default): none; else a mixture, 2 of them for each token */
+    const char *architecture; /* "llama"; gpt-oss and qwen3moe have 4 experts by default */
+    int n_layers;             /* 2 */
+    int n_embd;               /* 16 */
+    int n_heads;              /* 2 */
+    int n_kv_heads;           /* 1 */
+    int n_ff;                 /* 32 */
+    int n_experts;            /* 0 (default): none; else a mixture, 2 of them for each token */
     int n_vocab;        /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
     int n_context;      /* 64 */
     dtype type;         /* of the matrices: DTYPE_F16 (default) or DTYPE_F32; norms are F32 */
@@ -30,6 +35,9 @@ tiny_options tiny_options_small(void);
 
 /* The smallest: one layer, 16 tokens, under 3 KiB. For fuzzing. */
 tiny_options tiny_options_least(void);
+
+/* The smallest of an architecture, two layers and a window where it has one, under 8 KiB. */
+tiny_options tiny_options_arch(const char *architecture);
 
 /* The model's values and tensors in a writer, to which a test may add its own. */
 lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err);

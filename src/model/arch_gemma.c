@@ -69,7 +69,9 @@ static void build(const model *m, plan *p, const kv_layer *kv)
     build_logits(m, p, x);
 }
 
+enum { TAKES = ARCH_WINDOW | ARCH_ATTENTION_SCALE | ARCH_SOFTCAPS };
+
 const arch arch_gemma2 = {
-    .name = "gemma2", .configure = configure_gemma2, .bind = bind, .build = build};
+    .name = "gemma2", .takes = TAKES, .configure = configure_gemma2, .bind = bind, .build = build};
 const arch arch_gemma3 = {
-    .name = "gemma3", .configure = configure_gemma3, .bind = bind, .build = build};
+    .name = "gemma3", .takes = TAKES, .configure = configure_gemma3, .bind = bind, .build = build};

@@ -36,4 +36,8 @@ static void build(const model *m, plan *p, const kv_layer *kv)
     build_pre_norm(m, p, kv, GLU_CLAMPED);
 }
 
-const arch arch_gpt_oss = {.name = "gpt-oss", .configure = configure, .bind = bind, .build = build};
+const arch arch_gpt_oss = {.name = "gpt-oss",
+                           .takes = ARCH_EXPERTS | ARCH_WINDOW,
+                           .configure = configure,
+                           .bind = bind,
+                           .build = build};

@@ -39,8 +39,12 @@ static void build(const model *m, plan *p, const kv_layer *kv)
     build_pre_norm(m, p, kv, GLU_SILU);
 }
 
-const arch arch_llama = {
-    .name = "llama", .configure = configure_llama, .bind = bind, .build = build};
-const arch arch_granite = {.name = "granite", .bind = bind, .build = build};
+const arch arch_llama = {.name = "llama",
+                         .takes = ARCH_EXPERTS | ARCH_WINDOW,
+                         .configure = configure_llama,
+                         .bind = bind,
+                         .build = build};
+const arch arch_granite = {
+    .name = "granite", .takes = ARCH_FACTORS | ARCH_ATTENTION_SCALE, .bind = bind, .build = build};
 const arch arch_smollm3 = {
     .name = "smollm3", .configure = configure_smollm3, .bind = bind, .build = build};

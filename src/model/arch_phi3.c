@@ -31,4 +31,5 @@ static void build(const model *m, plan *p, const kv_layer *kv)
     build_pre_norm(m, p, kv, GLU_SILU);
 }
 
-const arch arch_phi3 = {.name = "phi3", .configure = configure, .bind = bind, .build = build};
+const arch arch_phi3 = {
+    .name = "phi3", .takes = ARCH_WINDOW, .configure = configure, .bind = bind, .build = build};

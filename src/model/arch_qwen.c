@@ -34,7 +34,12 @@ static void build(const model *m, plan *p, const kv_layer *kv)
     build_pre_norm(m, p, kv, GLU_SILU);
 }
 
-const arch arch_qwen2 = {.name = "qwen2", .configure = configure, .bind = bind, .build = build};
-const arch arch_qwen3 = {.name = "qwen3", .configure = configure, .bind = bind, .build = build};
-const arch arch_qwen3moe = {
-    .name = "qwen3moe", .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen2 = {
+    .name = "qwen2", .takes = ARCH_WINDOW, .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen3 = {
+    .name = "qwen3", .takes = ARCH_WINDOW, .configure = configure, .bind = bind, .build = build};
+const arch arch_qwen3moe = {.name = "qwen3moe",
+                            .takes = ARCH_WINDOW | ARCH_EXPERTS,
+                            .configure = configure,
+                            .bind = bind,
+                            .build = build};

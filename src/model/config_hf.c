@@ -308,6 +308,7 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
     TRY(read_experts(&s, f, c));
     TRY(read_windows(&s, f, c));
     TRY(read_skipped(&s, f, c));
+    TRY(hf_check_keys(&s, &h));
     c->has_layer_kinds = true;
     h.has_default_kinds = has_default_kinds(f, c);
     /* Gemma's output matrix is never its own, even if a file has one. */

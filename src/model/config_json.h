@@ -40,4 +40,7 @@ lace_status source_need_float(const source *s, const char *key, double low, doub
 /* The rotary embedding, after the sizes. */
 lace_status hf_rope_read(const source *s, hf_config *h);
 
+/* That nothing else in the config changes what is computed; when all has been read. */
+lace_status hf_check_keys(const source *s, const hf_config *h);
+
 #endif

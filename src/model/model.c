@@ -47,6 +47,8 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu 
         config_look_beside(weights_name(files), &m->config);
     if (m->arch->configure)
         TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
+    if (weights_gguf(files))
+        TRY_GOTO(status, fail, arch_check_keys(m->arch, weights_gguf(files), &m->config, err));
     m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers, sizeof *m->layers);
     if (!m->layers) {
         status = error_nomem(err, "the layers");

@@ -19,9 +19,19 @@
 
 typedef struct model model;
 
+/* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
+enum {
+    ARCH_EXPERTS = 1,         /* a mixture of experts */
+    ARCH_WINDOW = 2,          /* layers that see a window; or it is known that they do not use it */
+    ARCH_FACTORS = 4,         /* of embeddings, residuals and logits */
+    ARCH_ATTENTION_SCALE = 8, /* of q k, if not 1 / sqrt(head_dim) */
+    ARCH_SOFTCAPS = 16,       /* of scores and logits */
+};
+
 /* What an architecture file provides. */
 typedef struct arch {
     const char *name; /* general.architecture */
+    unsigned takes;   /* ARCH_...: other keys that change what is computed are refused */
 
     /* Complete the config with what the format does not say; may be NULL. */
     lace_status (*configure)(model_config *c, lace_error *err);
@@ -35,6 +45,12 @@ typedef struct arch {
 
 /* The architecture of that name, or NULL. */
 const arch *arch_find(const char *name);
+
+/*
+ * LACE_E_UNSUPPORTED, with its name, if the file has a key that changes what is computed and that
+ * the architecture does not understand. After arch.configure.
+ */
+lace_status arch_check_keys(const arch *a, const gguf *g, const model_config *c, lace_error *err);
 
 /* One layer's weights. An absent matrix has impl NULL, an absent vector is NULL. */
 typedef struct model_layer {

@@ -73,6 +73,10 @@ lace_status bind_rope(model *m, lace_error *err)
     TRY(bind_optional(m, &factors, n, err, "rope_freqs.weight"));
     TRY(bind_optional(m, &short_factors, n, err, "rope_factors_short.weight"));
     TRY(bind_optional(m, &long_factors, n, err, "rope_factors_long.weight"));
+    if (c->rope.scaling == ROPE_LONGROPE && !short_factors && !long_factors)
+        return error_set(err, LACE_E_META,
+                         "E_META: tensors rope_factors_short.weight and rope_factors_long.weight "
+                         "are missing: rope.scaling.type is longrope");
     TRY(rope_prepare(&c->rope, short_factors ? short_factors : factors, &m->memory, &m->rope, err));
     if (long_factors)
         TRY(rope_prepare(&c->rope, long_factors, &m->memory, &m->rope_long, err));

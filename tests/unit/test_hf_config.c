@@ -291,6 +291,44 @@ static void what_lace_does_not_compute_is_named(void)
     json_decref(json);
 }
 
+/* Keys of other families: refused by their name, unless they change nothing. */
+static void keys_that_a_family_does_not_compute_are_refused(void)
+{
+    static const struct {
+        const char *more, *key;
+    } cases[] = {
+        {"{\"num_local_experts\":1,\"num_experts_per_tok\":1}", "num_local_experts"},
+        {"{\"model_type\":\"phi3\",\"num_experts\":4}", "num_experts"},
+        {"{\"model_type\":\"qwen3\",\"num_experts\":4}", "num_experts"},
+        {"{\"embedding_multiplier\":12}", "embedding_multiplier"},
+        {"{\"model_type\":\"qwen2\",\"residual_multiplier\":0.2}", "residual_multiplier"},
+        {"{\"logits_scaling\":8}", "logits_scaling"},
+        {"{\"attention_multiplier\":0.5}", "attention_multiplier"},
+        {"{\"query_pre_attn_scalar\":256}", "query_pre_attn_scalar"},
+        {"{\"attn_logit_softcapping\":50}", "attn_logit_softcapping"},
+        {"{\"model_type\":\"olmo2\",\"final_logit_softcapping\":30}", "final_logit_softcapping"},
+        {"{\"model_type\":\"olmo2\",\"sliding_window\":8}", "sliding_window"},
+        {"{\"model_type\":\"granite\",\"sliding_window\":8}", "sliding_window"},
+        {"{\"no_rope_layers\":[1,0]}", "no_rope_layers"},
+        {"{\"clip_qkv\":8}", "clip_qkv"},
+        {"{\"clip_qkv\":\"8\"}", "clip_qkv"},
+        {"{\"shared_expert_intermediate_size\":8}", "shared_expert_intermediate_size"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].more, LACE_E_UNSUPPORTED, cases[i].key);
+    static const char *const fine[] = {
+        "{\"num_local_experts\":0,\"shared_expert_intermediate_size\":0,\"clip_qkv\":null}",
+        "{\"embedding_multiplier\":1,\"logits_scaling\":1.0,\"attn_logit_softcapping\":null}",
+        "{\"attention_multiplier\":0.25,\"query_pre_attn_scalar\":16}", /* heads of 16 */
+        "{\"sliding_window\":8}", /* transformers does not use it in llama */
+        "{\"model_type\":\"olmo2\",\"sliding_window\":1000000}",
+        "{\"model_type\":\"granite\",\"sliding_window\":8,\"use_sliding_window\":false}",
+        "{\"no_rope_layers\":[1,1]}",
+    };
+    for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+        CHECK(read_with(fine[i]).model.n_layers > 0);
+}
+
 static void defaults_are_those_of_transformers(void)
 {
     json_t *json = json_of("{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":2560,"
@@ -327,6 +365,7 @@ int main(void)
     CASE(llama3_keeps_fast_and_divides_slow_frequencies);
     CASE(what_is_missing_or_out_of_range_is_named);
     CASE(what_lace_does_not_compute_is_named);
+    CASE(keys_that_a_family_does_not_compute_are_refused);
     CASE(defaults_are_those_of_transformers);
     return tap_end();
 }
