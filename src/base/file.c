@@ -44,11 +44,13 @@ lace_status file_map_open(const char *path, file_map *out, lace_error *err)
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
             status = io_error(err, path, "cannot map");
+        } else if (!file_guard_add(p, (size_t)st.st_size)) {
+            munmap(p, (size_t)st.st_size);
+            status = error_nomem(err, path);
         } else {
             ask_for_large_pages(p, (size_t)st.st_size);
             out->bytes = (span){p, (size_t)st.st_size};
         }
-        file_guard_add(out->bytes.data, out->bytes.size);
     }
     close(fd);
     return status;

@@ -17,8 +17,8 @@ void file_guard_install(void);
 /* True if a mapped file was found too short since the start. */
 bool file_guard_is_broken(void);
 
-/* What is mapped; called by base/file.c. Beyond 1,024 mappings nothing is guarded. */
-void file_guard_add(const void *start, size_t n_bytes);
+/* What is mapped; called by base/file.c. False: no memory to remember it. */
+bool file_guard_add(const void *start, size_t n_bytes);
 void file_guard_remove(const void *start);
 
 #endif

@@ -172,7 +172,7 @@ lace_status imatrix_parse(span bytes, imatrix **out, lace_error *err)
 {
     gguf *g = NULL;
     *out = NULL;
-    TRY(gguf_parse(bytes, &g, err));
+    TRY(gguf_parse_file(bytes, &g, err));
     lace_status status = imatrix_create(out, err);
     if (status == LACE_OK)
         status = read_entries(g, *out, err);

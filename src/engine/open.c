@@ -18,10 +18,17 @@ lace_model_options lace_model_options_default(void)
     return (lace_model_options){.use_vocab = true};
 }
 
-static lace_status copy_text(const gguf *g, const char *key, char **out, lace_error *err)
+/* What a file may say: a template as long as one of a directory. */
+enum { MAX_NAME_BYTES = 64 << 10, MAX_TEMPLATE_BYTES = 4 << 20 };
+
+static lace_status copy_text(const gguf *g, const char *key, size_t max_bytes, char **out,
+                             lace_error *err)
 {
     text t = {"", 0};
     TRY(gguf_get_text(g, key, &t, NULL, err));
+    if (t.size > max_bytes)
+        return error_set(err, LACE_E_LIMIT, "%s: has %zu bytes, expected at most %zu", key, t.size,
+                         max_bytes);
     *out = mem_strndup(t.data, t.size);
     return *out ? LACE_OK : error_nomem(err, key);
 }
@@ -31,8 +38,8 @@ static lace_status copy_texts(lace_model *lm, lace_error *err)
 {
     const gguf *g = weights_gguf(lm->m->files);
     if (g) {
-        TRY(copy_text(g, "general.name", &lm->name, err));
-        return copy_text(g, "tokenizer.chat_template", &lm->chat_template, err);
+        TRY(copy_text(g, "general.name", MAX_NAME_BYTES, &lm->name, err));
+        return copy_text(g, "tokenizer.chat_template", MAX_TEMPLATE_BYTES, &lm->chat_template, err);
     }
     /* A directory's own name, without slashes behind it. */
     const char *path = weights_name(lm->m->files);

@@ -16,12 +16,14 @@ enum {
     MIN_VALUE_BYTES = 8 + 1 + 4 + 1,          /* key of one byte, type, value of one byte */
     MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* name of one byte, one dimension */
     DEFAULT_ALIGNMENT = 32,
+    FIRST_READ = 1 << 16, /* of a file that is copied */
 };
 
 struct gguf {
     uint32_t version;
     uint64_t alignment;
     uint64_t data_offset;
+    uint8_t *head; /* owned copy of what comes before the data; NULL: it is read where it lies */
     gguf_value *values;
     size_t n_values;
     tensor *tensors;
@@ -32,7 +34,10 @@ struct gguf {
 
 /* What a pass over the file knows at a point. */
 typedef struct parser {
-    cursor at;
+    cursor at; /* over the whole file; of which only this much can be read: */
+    size_t readable;
+    size_t wanted;       /* 0, or how much should have been readable to go on */
+    span file;           /* where the data of the tensors lies */
     text item;           /* the key or tensor being read, for messages; empty in the header */
     uint64_t texts_left; /* how many more strings the arrays may hold */
     gguf *g;
@@ -55,6 +60,15 @@ static lace_status take(parser *p, size_t n_bytes, const uint8_t **out, const ch
         return error_at(p->err, LACE_E_TRUNC, p->at.at, "%s%s%.*s: needs %zu bytes, %zu are left",
                         field, p->item.size ? " of " : "", text_width(p->item), p->item.data,
                         n_bytes, left);
+    if (p->at.at + n_bytes > GGUF_MAX_HEAD)
+        return error_at(p->err, LACE_E_LIMIT, p->at.at,
+                        "%s%s%.*s: %zu bytes; metadata and directory take more than %d MiB", field,
+                        p->item.size ? " of " : "", text_width(p->item), p->item.data, n_bytes,
+                        GGUF_MAX_HEAD >> 20);
+    if (p->at.at + n_bytes > p->readable) {
+        p->wanted = p->at.at + n_bytes;
+        return error_at(p->err, LACE_E_TRUNC, p->at.at, "more is to be read");
+    }
     *out = p->at.bytes.data + p->at.at;
     p->at.at += n_bytes;
     return LACE_OK;
@@ -144,7 +158,7 @@ static lace_status take_array(parser *p, gguf_value *v)
     v->offset = p->at.at;
     v->bytes.data = p->at.bytes.data + p->at.at;
     if (type != GGUF_STRING) {
-        p->at.at += (size_t)v->n_items * least;
+        TRY(take(p, (size_t)v->n_items * least, &v->bytes.data, "array items"));
     } else {
         if (v->n_items > p->texts_left)
             return error_at(p->err, LACE_E_LIMIT, start,
@@ -311,7 +325,7 @@ static lace_status place_tensors(parser *p, extent *extents)
             return error_at(p->err, LACE_E_ALIGN, extents[i].entry_at,
                             "tensor %.*s: is at %" PRIu64 ", expected a multiple of %" PRIu64,
                             text_width(t->name), t->name.data, offset, g->alignment);
-        t->data = p->at.bytes.data + g->data_offset + offset;
+        t->data = p->file.data + g->data_offset + offset;
         extents[i].end = offset + t->n_bytes;
     }
     return check_overlap(p, extents);
@@ -383,16 +397,27 @@ static lace_status take_header(parser *p)
     return LACE_OK;
 }
 
-lace_status gguf_parse(span bytes, gguf **out, lace_error *err)
+/*
+ * Parse a head of which `readable` bytes are there. *wanted: 0, or how many are needed, and then
+ * the status is none of the file's.
+ */
+static lace_status parse_head(const uint8_t *head, size_t readable, span file, size_t *wanted,
+                              gguf **out, lace_error *err)
 {
     *out = NULL;
+    *wanted = 0;
     gguf *g = mem_calloc(1, sizeof *g);
     if (!g)
         return error_nomem(err, "a GGUF file");
     g->alignment = DEFAULT_ALIGNMENT;
     map_init(&g->value_of_key);
     map_init(&g->tensor_of_name);
-    parser p = {.at = {.bytes = bytes}, .texts_left = GGUF_MAX_TEXTS, .g = g, .err = err};
+    parser p = {.at = {.bytes = {head, file.size}},
+                .readable = readable,
+                .file = file,
+                .texts_left = GGUF_MAX_TEXTS,
+                .g = g,
+                .err = err};
     lace_status status;
     TRY_GOTO(status, fail, take_header(&p));
     TRY_GOTO(status, fail, take_values(&p));
@@ -401,7 +426,42 @@ lace_status gguf_parse(span bytes, gguf **out, lace_error *err)
     *out = g;
     return LACE_OK;
 fail:
+    *wanted = p.wanted;
     gguf_free(g);
+    return status;
+}
+
+lace_status gguf_parse(span bytes, gguf **out, lace_error *err)
+{
+    size_t wanted;
+    return parse_head(bytes.data, bytes.size, bytes, &wanted, out, err);
+}
+
+lace_status gguf_parse_file(span file, gguf **out, lace_error *err)
+{
+    size_t n = 0, wanted = FIRST_READ;
+    uint8_t *head = NULL;
+    lace_status status = LACE_OK;
+    *out = NULL;
+    while (wanted) {
+        /* At least twice as much as before: all readings together take twice the last one. */
+        size_t more = wanted > 2 * n ? wanted : 2 * n;
+        more = more < file.size ? more : file.size;
+        uint8_t *grown = mem_realloc(head, more ? more : 1);
+        if (!grown) {
+            status = error_nomem(err, "the metadata of a GGUF file");
+            break;
+        }
+        head = grown;
+        if (more > n)
+            memcpy(head + n, file.data + n, more - n);
+        n = more;
+        status = parse_head(head, n, file, &wanted, out, err);
+    }
+    if (status == LACE_OK)
+        (*out)->head = head;
+    else
+        mem_free(head);
     return status;
 }
 
@@ -413,6 +473,7 @@ void gguf_free(gguf *g)
     map_deinit(&g->tensor_of_name);
     mem_free(g->values);
     mem_free(g->tensors);
+    mem_free(g->head);
     mem_free(g);
 }
 

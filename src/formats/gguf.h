@@ -9,8 +9,10 @@
  *     data: each tensor at its offset from here
  *
  * Parsing takes a span and does no I/O. A parsed gguf borrows the span: names and values point into
- * it. After gguf_parse has returned LACE_OK, every string, array and tensor lies inside the span,
- * and names are unique, without control characters, and valid UTF-8.
+ * it. Of a mapped file, which others may change, only the data of tensors is borrowed: what comes
+ * before it is copied, and the copy is parsed (gguf_parse_file). After gguf_parse has returned
+ * LACE_OK, every string, array and tensor lies inside the span, and names are unique, without
+ * control characters, and valid UTF-8.
  *
  * Where the format leaves a choice, or files differ, these are the rules:
  *
@@ -22,7 +24,8 @@
  *   booleans    0 is false, all else is true.
  *   names       Keys have 1 to 65,535 bytes, tensor names 1 to 63.
  *   strings     Values may hold any bytes: vocabularies contain halves of characters.
- *   limits      The counts below bound what a file can cost: parsing takes at most 64 MiB.
+ *   limits      The counts below bound what a file can cost: parsing takes at most 64 MiB, and
+ *               what comes before the data at most 256 MiB.
  */
 #ifndef LACE_FORMATS_GGUF_H
 #define LACE_FORMATS_GGUF_H
@@ -36,6 +39,7 @@ enum {
     GGUF_MAX_VALUES = 1 << 18,
     GGUF_MAX_TENSORS = 1 << 17,
     GGUF_MAX_TEXTS = 1 << 24, /* strings in all arrays together */
+    GGUF_MAX_HEAD = 1 << 28,  /* bytes before the data */
 };
 
 /* clang-format off */
@@ -58,6 +62,10 @@ typedef struct gguf_value {
 typedef struct gguf gguf;
 
 lace_status gguf_parse(span bytes, gguf **out, lace_error *err);
+
+/* The same for a file that may change at any time: no byte of it is looked at twice. */
+lace_status gguf_parse_file(span file, gguf **out, lace_error *err);
+
 void gguf_free(gguf *g);
 
 uint32_t gguf_version(const gguf *g);

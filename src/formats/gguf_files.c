@@ -41,7 +41,7 @@ static lace_status open_part(weights *w, size_t i, const char *path, lace_error 
 {
     part *p = &w->parts[i];
     TRY(weights_map_part(w, i, path, err));
-    lace_status status = gguf_parse(p->map.bytes, &p->g, err);
+    lace_status status = gguf_parse_file(p->map.bytes, &p->g, err);
     return status == LACE_OK ? status : error_prefix(err, status, path);
 }
 

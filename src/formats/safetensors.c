@@ -43,13 +43,13 @@ typedef struct source {
 /* Where a tensor's entry begins in the file; the header's begin if its name is written escaped. */
 static uint64_t offset_of(const source *s, text name)
 {
-    const uint8_t *at = s->header.data, *end = at + s->header.size;
-    while ((at = memmem(at, (size_t)(end - at), name.data, name.size)) != NULL) {
-        if (at > s->header.data && at[-1] == '"' && at + name.size < end && at[name.size] == '"')
-            return 8 + (uint64_t)(at - s->header.data);
-        at++;
-    }
-    return 8;
+    char quoted[SAFETENSORS_MAX_NAME + 2];
+    if (name.size > SAFETENSORS_MAX_NAME)
+        return 8;
+    quoted[0] = quoted[name.size + 1] = '"';
+    memcpy(quoted + 1, name.data, name.size);
+    const uint8_t *at = memmem(s->header.data, s->header.size, quoted, name.size + 2);
+    return at ? 9 + (uint64_t)(at - s->header.data) : 8;
 }
 
 __attribute__((format(printf, 4, 5))) static lace_status fail(const source *s, lace_status status,
@@ -252,17 +252,23 @@ lace_status safetensors_parse(span bytes, safetensors **out, lace_error *err)
     *out = NULL;
     source s = {.err = err};
     TRY(find_header(bytes, &s));
-    json_t *root = NULL;
-    TRY(json_read(s.header, 8, &root, err));
+    /* Read once: a mapped file may change between the checks of the JSON and its reading. */
+    uint8_t *header = mem_alloc(s.header.size);
     safetensors *st = mem_calloc(1, sizeof *st);
-    lace_status status;
-    if (!st) {
+    json_t *root = NULL;
+    lace_status status = LACE_OK;
+    if (!st || !header) {
         status = error_nomem(err, "a safetensors file");
     } else {
+        memcpy(header, s.header.data, s.header.size);
+        s.header.data = header;
         arena_init(&st->names, 2 * (size_t)SAFETENSORS_MAX_HEADER);
-        status = read_directory(&s, root, st);
+        status = json_read(s.header, 8, &root, err);
     }
+    if (status == LACE_OK)
+        status = read_directory(&s, root, st);
     json_decref(root);
+    mem_free(header);
     if (status != LACE_OK) {
         safetensors_free(st);
         return status;

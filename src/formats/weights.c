@@ -25,13 +25,19 @@ lace_status weights_create(const char *name, size_t n_parts, weights **out, lace
     return LACE_OK;
 }
 
+/* The memory of a tensor that is made. */
+static void *memory_of(const weights *w, size_t i)
+{
+    return (uint8_t *)w->view->tensors[i].data - w->view->lead_bytes;
+}
+
 static void close_view(weights *w)
 {
     if (!w->view)
         return;
     for (size_t i = 0; w->map_bytes && i < w->view->n_tensors; i++)
         if (w->map_bytes[i])
-            mem_unmap((void *)w->view->tensors[i].data, w->map_bytes[i]);
+            mem_unmap(memory_of(w, i), w->map_bytes[i]);
     w->view->free(w->view->user);
     mem_free(w->map_bytes);
     mem_free(w->is_made);
@@ -107,10 +113,12 @@ static lace_status reserve(weights *w, lace_error *err)
         w->is_made[i] = t->data != NULL;
         if (t->data)
             continue;
-        t->data = mem_map((size_t)t->n_bytes);
-        if (!t->data)
+        size_t n_bytes = (size_t)t->n_bytes + w->view->lead_bytes;
+        uint8_t *memory = mem_map(n_bytes);
+        if (!memory)
             return error_nomem(err, "the tensors of a model");
-        w->map_bytes[i] = (size_t)t->n_bytes;
+        t->data = memory + w->view->lead_bytes;
+        w->map_bytes[i] = n_bytes;
     }
     return LACE_OK;
 }
@@ -161,7 +169,7 @@ void weights_release(const weights *w, const tensor *t)
 {
     size_t i = w->view ? (size_t)(t - w->view->tensors) : 0;
     if (w->view && w->map_bytes[i]) {
-        mem_discard((void *)t->data, w->map_bytes[i]);
+        mem_discard(memory_of(w, i), w->map_bytes[i]);
         w->is_made[i] = false;
         return;
     }

@@ -49,6 +49,7 @@ void weights_release(const weights *w, const tensor *t);
 typedef struct weights_view {
     tensor *tensors; /* data is NULL for those that are made when they are needed */
     size_t n_tensors;
+    size_t lead_bytes; /* that made tensors have in front of their data */
     lace_status (*make)(void *user, size_t index, uint8_t *out, lace_error *err);
     void (*free)(void *user); /* also frees tensors */
     void *user;

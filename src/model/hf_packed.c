@@ -39,7 +39,11 @@ static int awq_code(const tensor *t, int64_t line, int64_t row, int64_t rows)
 
 static int64_t group_of(const hf_packed *p, int64_t col)
 {
-    return p->order ? (int64_t)word_at(p->order, col) : col / p->group_cols;
+    if (!p->order)
+        return col / p->group_cols;
+    /* Checked again: the file may have changed since it was opened. */
+    uint32_t group = word_at(p->order, col);
+    return group < p->n_groups ? (int64_t)group : 0;
 }
 
 static int64_t n_col_groups(const hf_packed *p)

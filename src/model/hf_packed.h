@@ -44,6 +44,7 @@ typedef struct hf_packed {
     int64_t group_cols;
     int64_t step_row, step_col; /* from scale to scale */
     const tensor *order;        /* the group of each column, or NULL: col / group_cols */
+    uint32_t n_groups;          /* with an order: how many there are */
     const tensor *mask, *offsets;
 } hf_packed;
 

@@ -85,6 +85,7 @@ static lace_status take_order(const finder *f, const tensor *t, int64_t n_groups
         is_trivial = is_trivial && (int64_t)group == c / p->group_cols;
     }
     p->order = is_trivial ? NULL : t;
+    p->n_groups = (uint32_t)n_groups;
     return LACE_OK;
 }
 

@@ -156,13 +156,14 @@ static int columns_of(sparse_kind kind)
     return kind == SPARSE_M4R ? ROTATE_VALUES : SPARSE_TILE;
 }
 
-lace_status sparse_parse(span blob, sparse *out, lace_error *err)
+lace_status sparse_parse_header(span header, size_t blob_bytes, sparse *out, lace_error *err)
 {
-    cursor c = {.bytes = blob};
+    cursor c = {.bytes = header};
     span found, zeros;
     uint32_t kind;
     uint64_t n_rows, n_cols, n_nonzeros, n_bytes;
     *out = (sparse){0};
+    c.bytes.size = blob_bytes < header.size ? blob_bytes : header.size;
     TRY(cursor_take(&c, sizeof magic, &found, "magic", err));
     if (memcmp(found.data, magic, sizeof magic) != 0)
         return error_at(err, LACE_E_MAGIC, 0, "not a sparse matrix: expected LSPR");
@@ -178,24 +179,34 @@ lace_status sparse_parse(span blob, sparse *out, lace_error *err)
         if (zeros.data[i])
             return error_at(err, LACE_E_VERSION, 40 + i, "a reserved byte is %u, expected 0",
                             zeros.data[i]);
-    if (n_bytes != blob.size)
+    if (n_bytes != blob_bytes)
         return error_at(err, LACE_E_TRUNC, 32, "n_bytes is %" PRIu64 ", the blob has %zu", n_bytes,
-                        blob.size);
+                        blob_bytes);
     /* Every panel has an entry in the table: that bounds the rows by the bytes. */
-    if (n_rows == 0 || n_rows / SPARSE_PANEL > blob.size / 8)
+    if (n_rows == 0 || n_rows / SPARSE_PANEL > blob_bytes / 8)
         return error_at(err, LACE_E_COUNT, 8, "n_rows is %" PRIu64, n_rows);
     uint64_t most = kind == SPARSE_CSR ? SPARSE_CSR_COLS : INT32_MAX;
     int whole = columns_of(kind);
     if (n_cols == 0 || n_cols > most || n_cols % (uint64_t)whole != 0)
         return error_at(err, LACE_E_DIMS, 16, "n_cols is %" PRIu64 ", expected a multiple of %d",
                         n_cols, whole);
-    sparse s = {.kind = (sparse_kind)kind,
-                .n_rows = (int64_t)n_rows,
-                .n_cols = (int64_t)n_cols,
-                .n_panels = count_panels((int64_t)n_rows),
-                .n_nonzeros = n_nonzeros};
-    TRY(cursor_take(&c, 8 * ((uint64_t)s.n_panels + 1), &found, "the table of panels", err));
-    s.where = found.data;
+    *out = (sparse){.kind = (sparse_kind)kind,
+                    .n_rows = (int64_t)n_rows,
+                    .n_cols = (int64_t)n_cols,
+                    .n_panels = count_panels((int64_t)n_rows),
+                    .n_nonzeros = n_nonzeros};
+    return LACE_OK;
+}
+
+lace_status sparse_parse(span blob, sparse *out, lace_error *err)
+{
+    cursor c = {.bytes = blob, .at = SPARSE_HEADER};
+    span table;
+    sparse s;
+    *out = (sparse){0};
+    TRY(sparse_parse_header(blob, blob.size, &s, err));
+    TRY(cursor_take(&c, 8 * ((uint64_t)s.n_panels + 1), &table, "the table of panels", err));
+    s.where = table.data;
     TRY(check_panels(&s, blob, err));
     *out = s;
     return LACE_OK;
@@ -224,7 +235,7 @@ void sparse_pack(const uint8_t *where, int64_t n_panels, int64_t begin, int64_t 
         store_u64(out + 8 * i, at - 8 * (uint64_t)i);
     }
     const uint8_t *from = sparse_panel(where, begin), *to = sparse_panel(where, end);
-    if (to > from) /* unless the file was cut short in the middle of the table, since it was read */
+    if (to > from)
         memcpy(out + table + (from - first), from, (size_t)(to - from));
 }
 

@@ -82,7 +82,10 @@ typedef struct sparse {
     const uint8_t *where; /* the table of panels */
 } sparse;
 
-/* Check every count, offset and mask of a blob. */
+/* Check the first SPARSE_HEADER bytes of a blob of blob_bytes; out->where stays NULL. */
+lace_status sparse_parse_header(span header, size_t blob_bytes, sparse *out, lace_error *err);
+
+/* Check every count, offset and mask of a blob, which must not change after it. */
 lace_status sparse_parse(span blob, sparse *out, lace_error *err);
 
 /* Panel i of a table. */

@@ -142,6 +142,32 @@ static void sparse_vector_is_refused(void)
     buf_deinit(&file);
 }
 
+/* Texts that would be copied, and read by others, without end. */
+static void long_texts_are_refused(void)
+{
+    static const struct {
+        const char *key;
+        size_t n_bytes;
+    } cases[] = {{"tokenizer.chat_template", (4 << 20) + 1}, {"general.description", 257 << 20}};
+    char *letters = malloc(257 << 20);
+    memset(letters, 'a', 257 << 20);
+    for (int i = 0; i < 2; i++) {
+        tiny_options o = tiny_options_least();
+        gguf_writer *w = NULL;
+        buf file;
+        lace_error err = {0};
+        buf_init(&file, (size_t)300 << 20);
+        CHECK(tiny_model_create(&o, &w, NULL) == LACE_OK);
+        gguf_writer_add_text(w, cases[i].key, (text){letters, cases[i].n_bytes}, NULL);
+        CHECK(gguf_writer_to_buf(w, &file, NULL) == LACE_OK);
+        gguf_writer_free(w);
+        CHECK(open_and_run(file.data, file.size, false, &err) == LACE_E_LIMIT);
+        CHECK(strstr(err.text, cases[i].key) != NULL);
+        buf_deinit(&file);
+    }
+    free(letters);
+}
+
 /*
  * Every allocation of opening, a session and a token fails once: a clean error, and no leak.
  * (Looking for a config.json beside the file may do without its memory; then all goes well.)
@@ -209,6 +235,7 @@ int main(void)
     CASE(transposed_tensor_is_named);
     CASE(missing_tensor_is_named);
     CASE(sparse_vector_is_refused);
+    CASE(long_texts_are_refused);
     CASE(failing_allocations_are_clean);
     CASE(not_a_number_is_not_sampled);
     bad_seed_free();
