@@ -14,6 +14,7 @@ struct chat_template {
     chat_caps caps;
     message_rules rules;
     bool wants_tool_list; /* no tools are [] instead of none */
+    bool is_costly;       /* a tiny conversation took a whole budget: no further ones are tried */
     reply_format format;
 };
 
@@ -61,7 +62,7 @@ static jinja_options budgets(const json_t *messages, const json_t *tools, int64_
     measure(messages, &n_values, &n_bytes);
     if (tools)
         measure(tools, &n_values, &n_bytes);
-    o.max_steps += (uint64_t)n_values * STEPS_PER_VALUE + n_bytes / 8;
+    o.max_steps += (uint64_t)n_values * STEPS_PER_VALUE + n_bytes;
     if (o.max_steps > MAX_STEPS)
         o.max_steps = MAX_STEPS;
     o.max_heap += n_values * 512 + n_bytes * 6;
@@ -141,7 +142,7 @@ static const char probe_tools[] =
  * Whether a conversation renders to something that contains `wanted` and not `unwanted`, which is
  * how it looks when a value of Python is printed where text was wanted. A raised error is a "no".
  */
-static lace_status probe(const chat_template *t, const char *messages_text, bool with_tools,
+static lace_status probe(chat_template *t, const char *messages_text, bool with_tools,
                          const char *wanted, const char *unwanted, bool *out, lace_error *err)
 {
     json_t *messages = NULL, *tools = NULL, *adapted = NULL;
@@ -149,6 +150,8 @@ static lace_status probe(const chat_template *t, const char *messages_text, bool
     buf prompt;
     lace_status status;
     *out = false;
+    if (t->is_costly)
+        return LACE_OK;
     buf_init(&prompt, 1 << 24);
     TRY_GOTO(status, done,
              json_read((span){(const uint8_t *)messages_text, strlen(messages_text)}, 0, &messages,
@@ -161,7 +164,8 @@ static lace_status probe(const chat_template *t, const char *messages_text, bool
     status = render(t, adapted, &request, &prompt, err);
     if (status == LACE_OK)
         *out = prompt.data && strstr(prompt.data, wanted) && !strstr(prompt.data, unwanted);
-    else if (status != LACE_E_NOMEM)
+    t->is_costly = status == LACE_E_LIMIT;
+    if (status != LACE_E_NOMEM)
         status = LACE_OK;
 done:
     json_decref(adapted);
@@ -186,7 +190,7 @@ static lace_status probe_strings(chat_template *t, lace_error *err)
 }
 
 /* Whether an earlier call is shown; its content and arguments are as the caps say. */
-static lace_status probe_call(const chat_template *t, bool is_null, bool *out, lace_error *err)
+static lace_status probe_call(chat_template *t, bool is_null, bool *out, lace_error *err)
 {
     const char *messages = is_null ? PROBE_CALL("null") : PROBE_CALL("\"\"");
     bool prints_none;

@@ -95,7 +95,7 @@ static lace_status get_number(jinja_run *r, jv object, int64_t i, bool *is_found
     size_t n = jv_length(object);
     *is_found = false;
     if (object.kind == JV_STRING)
-        TRY(jinja_spend_bytes(r, jv_chars(object).size));
+        TRY(jinja_spend_chars(r, jv_chars(object).size));
     if (i < 0)
         i += (int64_t)n;
     if (i < 0 || (uint64_t)i >= n)
@@ -162,7 +162,7 @@ static lace_status slice_string(jinja_run *r, jv object, int64_t from, int64_t s
                                 jv *out)
 {
     text all = jv_chars(object);
-    TRY(jinja_spend_bytes(r, all.size));
+    TRY(jinja_spend_chars(r, all.size));
     if (step == 1) {
         size_t begin = chars_offset(all, (size_t)from);
         text rest = {all.data + begin, all.size - begin};

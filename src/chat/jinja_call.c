@@ -75,8 +75,8 @@ lace_status jinja_param_text(jinja_run *r, jv v, const char *otherwise, text *ou
 
 const jinja_builtin *jinja_find_row(const jinja_builtin *rows, text name)
 {
-    for (; rows->name; rows++)
-        if (text_is(name, rows->name))
+    for (; name.size > 0 && rows->name; rows++)
+        if (rows->name[0] == name.data[0] && text_is(name, rows->name))
             return rows;
     return NULL;
 }
@@ -339,7 +339,7 @@ static lace_status fn_joiner(jinja_run *r, const jinja_call *c, jv *out)
     return jv_list_add(r, out->as.list, separator);
 }
 
-static const jinja_builtin functions[] = {
+const jinja_builtin jinja_functions[] = {
     {"range", "start stop step", fn_range},
     {"namespace", "*", fn_namespace},
     {"dict", "*", fn_dict},
@@ -352,7 +352,7 @@ static const jinja_builtin functions[] = {
 
 const jinja_builtin *jinja_find_function(text name)
 {
-    return jinja_find_row(functions, name);
+    return jinja_find_row(jinja_functions, name);
 }
 
 const jinja_builtin *jinja_find_filter(text name)

@@ -47,23 +47,27 @@ static bool is_stripped(text c, const text *set)
     return chars_is_space(code);
 }
 
-text chars_strip(text t, const text *set, bool left, bool right)
+bool chars_strip_one(text *t, const text *set, bool at_end)
 {
-    while (left && t.size > 0) {
-        size_t n = chars_offset(t, 1);
-        if (!is_stripped((text){t.data, n}, set))
-            break;
-        t.data += n;
-        t.size -= n;
-    }
-    while (right && t.size > 0) {
-        size_t n = 1;
-        while (n < t.size && !begins_char(t.data[t.size - n]))
-            n++;
-        if (!is_stripped((text){t.data + t.size - n, n}, set))
-            break;
-        t.size -= n;
-    }
+    if (t->size == 0)
+        return false;
+    size_t n = 1;
+    while (n < t->size && !begins_char(t->data[at_end ? t->size - n : n]))
+        n++;
+    text edge = {at_end ? t->data + t->size - n : t->data, n};
+    if (!is_stripped(edge, set))
+        return false;
+    t->data += at_end ? 0 : n;
+    t->size -= n;
+    return true;
+}
+
+text chars_strip(text t, bool left, bool right)
+{
+    while (left && chars_strip_one(&t, NULL, false))
+        continue;
+    while (right && chars_strip_one(&t, NULL, true))
+        continue;
     return t;
 }
 

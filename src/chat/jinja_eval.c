@@ -38,6 +38,17 @@ lace_status jinja_spend_bytes(jinja_run *r, size_t n_bytes)
     return jinja_spend(r, n_bytes / 64);
 }
 
+/* memmem prepares what it looks for, which takes longer than looking. */
+lace_status jinja_spend_find(jinja_run *r, text chars, text part)
+{
+    return part.size > chars.size ? LACE_OK : jinja_spend(r, chars.size / 64 + part.size / 8);
+}
+
+lace_status jinja_spend_chars(jinja_run *r, size_t n_bytes)
+{
+    return jinja_spend(r, n_bytes / 8);
+}
+
 lace_status jinja_enter(jinja_run *r)
 {
     if (r->depth >= r->options->max_depth)
@@ -64,7 +75,7 @@ lace_status jinja_write(jinja_run *r, text chars)
 {
     if (chars.size > r->options->max_output - (r->out->size - r->out_start))
         return jinja_limit(r, "bytes of output");
-    TRY(jinja_spend_bytes(r, chars.size));
+    TRY(jinja_spend(r, 1 + chars.size / 64));
     lace_status status = buf_append(r->out, chars.data, chars.size);
     if (status == LACE_E_LIMIT)
         return jinja_limit(r, "bytes of output");
@@ -80,8 +91,11 @@ lace_status jinja_write_fill(jinja_run *r, text unit, size_t n)
 {
     char block[256];
     size_t n_block = unit.size > 0 ? sizeof block / unit.size : 0;
+    if (n_block > n)
+        n_block = n;
     if (unit.size > 0 && n > r->options->max_output / unit.size)
         return jinja_limit(r, "bytes of output");
+    TRY(jinja_spend(r, 1 + n_block / 8));
     for (size_t i = 0; i < n_block; i++)
         memcpy(block + i * unit.size, unit.data, unit.size);
     while (n > 0 && unit.size > 0) {
@@ -332,8 +346,10 @@ static lace_status make_macro(jinja_run *r, const node *n, jv *out)
     jinja_macro *macro;
     TRY(jinja_alloc(r, 1, sizeof *macro, &macro));
     *macro = (jinja_macro){n, r->scope};
-    for (jinja_scope *s = r->scope; s; s = s->parent)
+    for (jinja_scope *s = r->scope; s; s = s->parent) {
+        TRY(jinja_spend(r, 1));
         s->is_captured = true;
+    }
     *out = (jv){.kind = JV_MACRO, .as.macro = macro};
     return LACE_OK;
 }

@@ -64,7 +64,9 @@ struct jinja_macro {
 __attribute__((format(printf, 2, 3))) lace_status jinja_fail(jinja_run *r, const char *format, ...);
 lace_status jinja_limit(jinja_run *r, const char *what); /* LACE_E_LIMIT: "more than ..." */
 lace_status jinja_spend(jinja_run *r, uint64_t n_steps);
-lace_status jinja_spend_bytes(jinja_run *r, size_t n_bytes);
+lace_status jinja_spend_bytes(jinja_run *r, size_t n_bytes); /* copied, compared or searched */
+lace_status jinja_spend_find(jinja_run *r, text chars, text part);
+lace_status jinja_spend_chars(jinja_run *r, size_t n_bytes); /* looked at one by one */
 lace_status jinja_enter(jinja_run *r); /* one level deeper; r->depth-- leaves it */
 lace_status jinja_alloc(jinja_run *r, size_t n, size_t size, void *out /* a pointer's address */);
 
@@ -136,7 +138,9 @@ const jinja_builtin *jinja_find_function(text name);
 const jinja_builtin *jinja_find_method(jv_kind kind, text name);
 const jinja_builtin *jinja_find_row(const jinja_builtin *rows, text name);
 extern const jinja_builtin jinja_text_filters[], jinja_list_filters[], jinja_number_filters[];
-extern const jinja_builtin jinja_string_methods[];
+extern const jinja_builtin jinja_tests[], jinja_functions[];
+extern const jinja_builtin jinja_string_methods[], jinja_list_methods[], jinja_tuple_methods[];
+extern const jinja_builtin jinja_dict_methods[], jinja_loop_methods[], jinja_cycler_methods[];
 
 lace_status jinja_call_builtin(jinja_run *r, const jinja_builtin *b, jv self,
                                const jinja_args *args, jv *out);

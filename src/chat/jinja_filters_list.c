@@ -14,6 +14,7 @@ static lace_status get_path(jinja_run *r, jv item, jv path, jv *out)
     if (path.kind != JV_STRING)
         return jinja_get_item(r, item, path, out);
     text rest = jv_chars(path);
+    TRY(jinja_spend_chars(r, rest.size));
     for (bool is_last = false; !is_last;) {
         size_t dot = chars_find(rest, text_of("."), 0), n_digits = 0;
         is_last = dot == SIZE_MAX;

@@ -44,7 +44,7 @@ lace_status jinja_change_case(jinja_run *r, text chars, jinja_case wanted, jv *o
 {
     size_t start = r->out->size;
     bool is_after_letter = false;
-    TRY(jinja_spend(r, chars.size / 8));
+    TRY(jinja_spend_chars(r, chars.size));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
         bool is_first = wanted == CASE_TITLE ? !is_after_letter : i == 0;
@@ -62,7 +62,7 @@ lace_status jinja_change_case(jinja_run *r, text chars, jinja_case wanted, jv *o
 lace_status jinja_replace(jinja_run *r, text chars, text old, text new, int64_t count, jv *out)
 {
     size_t start = r->out->size, from = 0;
-    TRY(jinja_spend_bytes(r, chars.size));
+    TRY(jinja_spend_find(r, chars, old));
     while (count != 0) {
         TRY(jinja_spend(r, 1));
         size_t at = chars_find(chars, old, from);
@@ -90,16 +90,16 @@ lace_status jinja_replace(jinja_run *r, text chars, text old, text new, int64_t 
 
 lace_status jinja_strip(jinja_run *r, jv string, jv set, bool left, bool right, jv *out)
 {
-    text chars;
-    if (jinja_param_is_set(set)) {
+    text chars = {"", 0}, stripped = jv_chars(string);
+    bool has_set = jinja_param_is_set(set);
+    if (has_set)
         TRY(jinja_param_text(r, set, NULL, &chars));
-        /* Each character is looked for in the set. */
-        if (chars.size > 64)
-            TRY(jinja_spend(r, chars.size / 64 * jv_chars(string).size));
-    }
-    text stripped =
-        chars_strip(jv_chars(string), jinja_param_is_set(set) ? &chars : NULL, left, right);
-    TRY(jinja_spend_bytes(r, jv_chars(string).size - stripped.size));
+    /* Each character is paid for, and what it is compared with. */
+    for (int end = 0; end < 2; end++)
+        for (bool goes_on = end ? right : left; goes_on;) {
+            TRY(jinja_spend(r, 1 + chars.size / 64));
+            goes_on = chars_strip_one(&stripped, has_set ? &chars : NULL, end);
+        }
     TRY(jv_view(r, stripped, out));
     out->is_safe = string.is_safe;
     return LACE_OK;
@@ -138,7 +138,7 @@ static lace_status filter_title(jinja_run *r, const jinja_call *c, jv *out)
     size_t start = r->out->size;
     bool is_first = true;
     TRY(self_text(r, c, &chars));
-    TRY(jinja_spend(r, chars.size / 8));
+    TRY(jinja_spend_chars(r, chars.size));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
         i += (size_t)utf8_decode(chars.data + i, chars.size - i, &code);
@@ -242,7 +242,7 @@ static lace_status filter_indent(jinja_run *r, const jinja_call *c, jv *out)
         TRY(jinja_param_int(r, c->p[0], 4, &width));
     if (width < 0)
         width = 0;
-    TRY(jinja_spend(r, chars.size / 16));
+    TRY(jinja_spend_chars(r, chars.size));
     /* A line goes from `at` to `end`; the text's end ends the last one. */
     for (size_t at = 0, end, next; at <= chars.size; at = next) {
         end = line_end(chars, at, &next);
@@ -265,6 +265,7 @@ static lace_status filter_truncate(jinja_run *r, const jinja_call *c, jv *out)
     TRY(jinja_param_int(r, c->p[0], 255, &length));
     TRY(jinja_param_text(r, c->p[2], "...", &end));
     TRY(jinja_param_int(r, c->p[3], 5, &leeway));
+    TRY(jinja_spend_chars(r, chars.size + end.size));
     int64_t n_end = (int64_t)chars_count(end), n = (int64_t)chars_count(chars);
     if (length < n_end || leeway < 0)
         return jinja_fail(r, "truncate() to fewer characters than its end has");
@@ -288,7 +289,7 @@ static lace_status filter_wordcount(jinja_run *r, const jinja_call *c, jv *out)
     int64_t n = 0;
     bool was_word = false;
     TRY(self_text(r, c, &chars));
-    TRY(jinja_spend(r, chars.size / 16));
+    TRY(jinja_spend(r, chars.size / 4));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
         i += (size_t)utf8_decode(chars.data + i, chars.size - i, &code);
@@ -362,7 +363,7 @@ static lace_status filter_from_json(jinja_run *r, const jinja_call *c, jv *out)
     chars = jv_chars(c->self);
     if (chars.size > MAX_JSON_BYTES)
         return jinja_limit(r, "bytes of JSON");
-    TRY(jinja_spend(r, chars.size / 4));
+    TRY(jinja_spend(r, chars.size)); /* a value of two bytes takes that long */
     lace_status status = json_read_any(chars, &json, &why);
     if (status == LACE_E_NOMEM)
         return error_nomem(r->err, "a chat template's values");

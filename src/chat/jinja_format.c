@@ -58,6 +58,7 @@ static lace_status write_string(jinja_run *r, const format_spec *spec, jv value,
         jv whole;
         TRY(jinja_take_output(r, start, &whole));
         text chars = jv_chars(whole);
+        TRY(jinja_spend_chars(r, chars.size));
         TRY(jinja_write(r, (text){chars.data, chars_offset(chars, (size_t)spec->precision)}));
     }
     return write_padded(r, spec, start, 0, '<');
@@ -157,6 +158,7 @@ static lace_status next_arg(jinja_run *r, percent_args *args, jv *out)
 static lace_status named_arg(jinja_run *r, const jinja_args *args, text name, jv *out)
 {
     jv *found = NULL;
+    TRY(jinja_spend(r, 1 + args->n_named / 4));
     for (size_t i = 0; i < args->n_named; i++) {
         if (text_equals(args->named[i].name, name)) {
             *out = args->named[i].value;
@@ -279,6 +281,7 @@ lace_status jinja_format_percent(jinja_run *r, text f, const jinja_args *given, 
 {
     percent_args args = {given, 0};
     size_t start = r->out->size, at = 0;
+    TRY(jinja_spend_chars(r, f.size));
     while (at < f.size) {
         size_t next = chars_find(f, text_of("%"), at);
         size_t end = next == SIZE_MAX ? f.size : next;
@@ -399,6 +402,7 @@ static lace_status read_field(jinja_run *r, text field, const jinja_args *args, 
 lace_status jinja_format_braces(jinja_run *r, text f, const jinja_args *args, jv *out)
 {
     size_t start = r->out->size, automatic = 0;
+    TRY(jinja_spend_chars(r, f.size));
     for (size_t at = 0; at < f.size;) {
         char c = f.data[at], next = at + 1 < f.size ? f.data[at + 1] : 0;
         if ((c != '{' && c != '}') || c == next) {

@@ -80,14 +80,14 @@ static void end_tag(lexer *lex, char sign, bool is_block)
 static text before_tag(text data, char sign, bool is_variable, bool is_line_start)
 {
     if (sign == '-')
-        return chars_strip(data, NULL, false, true);
+        return chars_strip(data, false, true);
     if (sign == '+' || is_variable)
         return data;
     size_t line = data.size;
     while (line > 0 && data.data[line - 1] != '\n')
         line--;
     text last = {data.data + line, data.size - line};
-    if ((line > 0 || is_line_start) && chars_strip(last, NULL, true, true).size == 0)
+    if ((line > 0 || is_line_start) && chars_strip(last, true, true).size == 0)
         data.size = line;
     return data;
 }

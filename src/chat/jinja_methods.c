@@ -92,6 +92,7 @@ static lace_status str_removeprefix(jinja_run *r, const jinja_call *c, jv *out)
 {
     text affix, chars = jv_chars(c->self);
     TRY(jinja_param_text(r, c->p[0], NULL, &affix));
+    TRY(jinja_spend_bytes(r, affix.size));
     size_t cut = has_affix(chars, affix, false) ? affix.size : 0;
     return jv_view(r, (text){chars.data + cut, chars.size - cut}, out);
 }
@@ -100,6 +101,7 @@ static lace_status str_removesuffix(jinja_run *r, const jinja_call *c, jv *out)
 {
     text affix, chars = jv_chars(c->self);
     TRY(jinja_param_text(r, c->p[0], NULL, &affix));
+    TRY(jinja_spend_bytes(r, affix.size));
     return jv_view(
         r, (text){chars.data, chars.size - (has_affix(chars, affix, true) ? affix.size : 0)}, out);
 }
@@ -118,8 +120,8 @@ static size_t find_last(text chars, text part)
 /* Backward search has no memmem: its worst case is paid for. */
 static lace_status spend_find(jinja_run *r, text chars, text part, bool is_last)
 {
-    TRY(jinja_spend_bytes(r, chars.size));
-    return is_last && part.size > 64 ? jinja_spend(r, chars.size / 64 * (part.size / 64)) : LACE_OK;
+    return is_last ? jinja_spend(r, chars.size / 8 * (1 + part.size / 64))
+                   : jinja_spend_find(r, chars, part);
 }
 
 static lace_status find_index(jinja_run *r, const jinja_call *c, bool is_last, bool must_be,
@@ -155,7 +157,7 @@ static lace_status str_count(jinja_run *r, const jinja_call *c, jv *out)
     text part, chars = jv_chars(c->self);
     int64_t n = 0;
     TRY(jinja_param_text(r, c->p[0], NULL, &part));
-    TRY(jinja_spend_bytes(r, chars.size));
+    TRY(jinja_spend_find(r, chars, part));
     if (part.size == 0)
         n = (int64_t)chars_count(chars) + 1;
     for (size_t at = 0; part.size > 0 && (at = chars_find(chars, part, at)) != SIZE_MAX;) {
@@ -221,7 +223,7 @@ static lace_status split_words(jinja_run *r, const jinja_call *c, int64_t limit,
 {
     text rest = jv_chars(c->self);
     for (;;) {
-        rest = chars_strip(rest, NULL, !from_right, from_right);
+        rest = chars_strip(rest, !from_right, from_right);
         if (rest.size == 0)
             return LACE_OK;
         size_t word = limit == 0 ? rest.size : word_edge(rest, false, from_right);
@@ -239,7 +241,7 @@ static lace_status split(jinja_run *r, const jinja_call *c, bool from_right, jv 
     int64_t limit;
     TRY(jinja_param_int(r, c->p[1], -1, &limit));
     TRY(jv_list_new(r, JV_LIST, 0, out));
-    TRY(jinja_spend_bytes(r, rest.size));
+    TRY(jinja_spend_chars(r, rest.size));
     if (!jinja_param_is_set(c->p[0])) {
         TRY(split_words(r, c, limit, from_right, out));
     } else {
@@ -312,7 +314,7 @@ static lace_status str_splitlines(jinja_run *r, const jinja_call *c, jv *out)
     text rest = jv_chars(c->self);
     bool keeps_ends = jv_is_true(c->p[0]);
     TRY(jv_list_new(r, JV_LIST, 0, out));
-    TRY(jinja_spend_bytes(r, rest.size));
+    TRY(jinja_spend_chars(r, rest.size));
     while (rest.size > 0) {
         size_t n = 0, end;
         while (n < rest.size && rest.data[n] != '\n' && rest.data[n] != '\r')
@@ -367,7 +369,7 @@ static lace_status all_chars(jinja_run *r, const jinja_call *c, char_test test, 
 {
     text chars = jv_chars(c->self);
     bool is_true = chars.size > 0;
-    TRY(jinja_spend(r, chars.size / 16));
+    TRY(jinja_spend(r, chars.size / 4)); /* tables of Unicode are slow */
     for (size_t i = 0; i < chars.size && is_true;) {
         uint32_t code;
         i += (size_t)utf8_decode(chars.data + i, chars.size - i, &code);
@@ -419,6 +421,7 @@ static lace_status pad(jinja_run *r, const jinja_call *c, bool left, jv *out)
     text fill, chars = jv_chars(c->self);
     int64_t width, n = (int64_t)chars_count(chars);
     size_t start = r->out->size;
+    TRY(jinja_spend_bytes(r, chars.size));
     TRY(jinja_param_int(r, c->p[0], 0, &width));
     TRY(jinja_param_text(r, c->p[1], " ", &fill));
     size_t room = width > n ? (size_t)(width - n) : 0;

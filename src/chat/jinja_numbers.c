@@ -15,7 +15,7 @@ enum { NUMBER_CHARS = 64 };
 static bool number_chars(text chars, char out[NUMBER_CHARS])
 {
     size_t n = 0;
-    chars = chars_strip(chars, NULL, true, true);
+    chars = chars_strip(chars, true, true);
     for (size_t i = 0; i < chars.size; i++) {
         if (n == NUMBER_CHARS - 1)
             return false;
@@ -60,10 +60,17 @@ static bool read_float(text chars, double *out)
     return *end == 0;
 }
 
+/* White space and underscores around and in a number are passed over one by one. */
+static lace_status spend_number(jinja_run *r, jv v)
+{
+    return v.kind == JV_STRING ? jinja_spend(r, 16 + jv_chars(v).size / 4) : LACE_OK;
+}
+
 static lace_status filter_int(jinja_run *r, const jinja_call *c, jv *out)
 {
     int64_t base, i;
     double f = NAN;
+    TRY(spend_number(r, c->self));
     TRY(jinja_param_int(r, c->p[1], 10, &base));
     *out = c->p[0].kind == JV_UNSET ? jv_int(0) : c->p[0];
     if (c->self.kind == JV_STRING && base >= 2 && base <= 36 &&
@@ -85,6 +92,7 @@ static lace_status filter_int(jinja_run *r, const jinja_call *c, jv *out)
 static lace_status filter_float(jinja_run *r, const jinja_call *c, jv *out)
 {
     double f;
+    TRY(spend_number(r, c->self));
     *out = c->p[0].kind == JV_UNSET ? jv_float(0) : c->p[0];
     if (jv_is_number(c->self))
         *out = jv_float(jv_number(c->self));

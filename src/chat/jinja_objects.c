@@ -82,7 +82,7 @@ static lace_status dict_copy(jinja_run *r, const jinja_call *c, jv *out)
     return jinja_call_builtin(r, jinja_find_function(text_of("dict")), jv_none(), &self, out);
 }
 
-static const jinja_builtin dict_methods[] = {
+const jinja_builtin jinja_dict_methods[] = {
     {"get", "key default", dict_get},
     {"items", "", dict_items},
     {"keys", "", dict_keys},
@@ -200,7 +200,7 @@ static lace_status list_reverse(jinja_run *r, const jinja_call *c, jv *out)
     return LACE_OK;
 }
 
-static const jinja_builtin list_methods[] = {
+const jinja_builtin jinja_list_methods[] = {
     {"append", "object", list_append},
     {"extend", "iterable", list_extend},
     {"pop", "index", list_pop},
@@ -212,7 +212,7 @@ static const jinja_builtin list_methods[] = {
     {0},
 };
 
-static const jinja_builtin tuple_methods[] = {
+const jinja_builtin jinja_tuple_methods[] = {
     {"index", "value", list_index},
     {"count", "value", list_count},
     {0},
@@ -242,7 +242,7 @@ static lace_status loop_changed(jinja_run *r, const jinja_call *c, jv *out)
     return LACE_OK;
 }
 
-static const jinja_builtin loop_methods[] = {
+const jinja_builtin jinja_loop_methods[] = {
     {"cycle", "*", loop_cycle},
     {"changed", "*", loop_changed},
     {0},
@@ -263,7 +263,7 @@ static lace_status cycler_reset(jinja_run *r, const jinja_call *c, jv *out)
     return LACE_OK;
 }
 
-static const jinja_builtin cycler_methods[] = {
+const jinja_builtin jinja_cycler_methods[] = {
     {"next", "", cycler_next},
     {"reset", "", cycler_reset},
     {0},
@@ -272,8 +272,9 @@ static const jinja_builtin cycler_methods[] = {
 const jinja_builtin *jinja_find_method(jv_kind kind, text name)
 {
     static const jinja_builtin *const tables[JV_JOINER + 1] = {
-        [JV_STRING] = jinja_string_methods, [JV_LIST] = list_methods, [JV_TUPLE] = tuple_methods,
-        [JV_DICT] = dict_methods,           [JV_LOOP] = loop_methods, [JV_CYCLER] = cycler_methods,
+        [JV_STRING] = jinja_string_methods, [JV_LIST] = jinja_list_methods,
+        [JV_TUPLE] = jinja_tuple_methods,   [JV_DICT] = jinja_dict_methods,
+        [JV_LOOP] = jinja_loop_methods,     [JV_CYCLER] = jinja_cycler_methods,
     };
     return tables[kind] ? jinja_find_row(tables[kind], name) : NULL;
 }

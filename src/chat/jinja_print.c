@@ -49,6 +49,7 @@ static lace_status print_float(jinja_run *r, double f)
 static lace_status print_int(jinja_run *r, int64_t i)
 {
     char chars[24];
+    TRY(jinja_spend(r, 8)); /* it takes that long */
     int n = snprintf(chars, sizeof chars, "%lld", (long long)i);
     return jinja_write(r, (text){chars, (size_t)n});
 }
@@ -83,6 +84,8 @@ static lace_status print_quoted(jinja_run *r, text chars)
     bool has_single = chars.size && memchr(chars.data, '\'', chars.size);
     bool has_double = chars.size && memchr(chars.data, '"', chars.size);
     char quote = has_single && !has_double ? '"' : '\'';
+    size_t from = 0;
+    TRY(jinja_spend(r, chars.size / 4)); /* tables of Unicode are slow */
     TRY(jinja_write_byte(r, quote));
     for (size_t i = 0, n; i < chars.size; i += n) {
         uint32_t code;
@@ -98,8 +101,13 @@ static lace_status print_quoted(jinja_run *r, text chars)
                      : code < 0x10000 ? "\\u%04x"
                                       : "\\U%08x",
                      code);
-        TRY(jinja_write(r, escape[0] ? text_of(escape) : (text){chars.data + i, n}));
+        if (!escape[0])
+            continue;
+        TRY(jinja_write(r, (text){chars.data + from, i - from}));
+        TRY(print_literal(r, escape));
+        from = i + n;
     }
+    TRY(jinja_write(r, (text){chars.data + from, chars.size - from}));
     return jinja_write_byte(r, quote);
 }
 
@@ -209,6 +217,7 @@ static lace_status print_escaped(jinja_run *r, text chars)
     static const char special[] = "&<>'\"";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     size_t from = 0;
+    TRY(jinja_spend_chars(r, chars.size));
     for (size_t i = 0; i < chars.size; i++) {
         const char *found = chars.data[i] ? strchr(special, chars.data[i]) : NULL;
         if (!found)
@@ -238,6 +247,7 @@ static lace_status print_json_string(jinja_run *r, text chars, bool is_ascii)
 {
     static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
     size_t from = 0;
+    TRY(jinja_spend_chars(r, chars.size));
     TRY(jinja_write_byte(r, '"'));
     for (size_t i = 0, n; i < chars.size; i += n) {
         uint32_t code;

@@ -312,12 +312,13 @@ static lace_status hash_value(jinja_run *r, jv v, uint32_t *out)
     }
 }
 
-static void index_insert(jv_dict *d, size_t entry)
+static lace_status index_insert(jinja_run *r, jv_dict *d, size_t entry)
 {
     size_t slot = d->entries[entry].hash & (d->n_slots - 1);
-    while (d->index[slot])
-        slot = (slot + 1) & (d->n_slots - 1);
+    for (; d->index[slot]; slot = (slot + 1) & (d->n_slots - 1))
+        TRY(jinja_spend(r, 1));
     d->index[slot] = (uint32_t)entry + 1;
+    return LACE_OK;
 }
 
 /* Make the index anew, for twice the room there is. */
@@ -330,7 +331,7 @@ static lace_status build_index(jinja_run *r, jv_dict *d)
     TRY(jinja_alloc(r, d->capacity * 2, sizeof *d->index, &d->index));
     d->n_slots = d->capacity * 2;
     for (size_t i = 0; i < d->n; i++)
-        index_insert(d, i);
+        TRY(index_insert(r, d, i));
     return LACE_OK;
 }
 
@@ -346,6 +347,7 @@ static lace_status find_entry(jinja_run *r, const jv_dict *d, jv key, uint32_t h
         }
         if (entry >= d->n)
             return LACE_OK;
+        TRY(jinja_spend(r, 1));
         if (d->entries[entry].hash != hash)
             continue;
         bool is_equal;
@@ -367,7 +369,7 @@ lace_status jv_dict_new(jinja_run *r, jv_kind kind, jv *out)
 
 lace_status jv_dict_find(jinja_run *r, const jv_dict *d, jv key, jv **out)
 {
-    uint32_t hash;
+    uint32_t hash = 0;
     TRY(hash_value(r, key, &hash));
     return find_entry(r, d, key, hash, out);
 }
@@ -380,7 +382,7 @@ lace_status jv_dict_find_text(jinja_run *r, const jv_dict *d, text key, jv **out
 
 lace_status jv_dict_set(jinja_run *r, jv_dict *d, jv key, jv value)
 {
-    uint32_t hash;
+    uint32_t hash = 0;
     jv *found;
     TRY(jinja_spend(r, 1));
     TRY(hash_value(r, key, &hash));
@@ -402,9 +404,7 @@ lace_status jv_dict_set(jinja_run *r, jv_dict *d, jv key, jv value)
     d->entries[d->n++] = (jv_entry){key, value, hash};
     if (must_grow)
         return build_index(r, d);
-    if (d->n_slots > 0)
-        index_insert(d, d->n - 1);
-    return LACE_OK;
+    return d->n_slots > 0 ? index_insert(r, d, d->n - 1) : LACE_OK;
 }
 
 lace_status jv_dict_remove(jinja_run *r, jv_dict *d, const jv *value)
@@ -530,7 +530,7 @@ lace_status jv_contains(jinja_run *r, jv container, jv item, bool *out)
         if (item.kind != JV_STRING)
             return jinja_fail(r, "'in <string>' requires string as left operand, not %s",
                               jv_type_name(item));
-        TRY(jinja_spend_bytes(r, jv_chars(container).size));
+        TRY(jinja_spend_find(r, jv_chars(container), jv_chars(item)));
         *out = chars_find(jv_chars(container), jv_chars(item), 0) != SIZE_MAX;
         return LACE_OK;
     case JV_DICT:

@@ -164,9 +164,11 @@ lace_status jv_print_json(jinja_run *r, jv v, const jv_json_style *style);
 
 /* Characters, not bytes. */
 size_t chars_count(text t);
-size_t chars_offset(text t, size_t n_chars); /* in bytes, of character number n_chars */
-bool chars_is_space(uint32_t code);          /* as Python's str.isspace */
-text chars_strip(text t, const text *set, bool left, bool right); /* NULL: white space */
-size_t chars_find(text t, text needle, size_t from);              /* an offset, or SIZE_MAX */
+size_t chars_offset(text t, size_t n_chars);     /* in bytes, of character number n_chars */
+bool chars_is_space(uint32_t code);              /* as Python's str.isspace */
+text chars_strip(text t, bool left, bool right); /* without the white space there */
+/* Take one character of the set (NULL: white space) off an end; false if there is none. */
+bool chars_strip_one(text *t, const text *set, bool at_end);
+size_t chars_find(text t, text needle, size_t from); /* an offset, or SIZE_MAX */
 
 #endif

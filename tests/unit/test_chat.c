@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/json_read.h"
 #include "base/mem.h"
@@ -178,6 +179,30 @@ static void malformed_messages_are_named(void)
           LACE_E_ARG);
     CHECK(render("a\n{{", "[]", NULL, NULL, NULL, &err) == LACE_E_TEMPLATE);
     CHECK(strncmp(err.text, "line 2:", 7) == 0);
+}
+
+/* A file may bring a template that only burns time: it is tried once, not once for each question.
+ */
+static void a_template_that_uses_up_its_budget_is_tried_once(void)
+{
+    static const char source[] = "{% for i in range(99999) %}{% for j in range(99999) %}"
+                                 "{% set x = i * j %}{% endfor %}{% endfor %}";
+    lace_error err = {0};
+    chat_template *t = NULL;
+    buf out;
+    buf_init(&out, 1 << 20);
+    json_t *messages = read_json("[{\"role\": \"user\", \"content\": \"u\"}]");
+    chat_request request = chat_request_default();
+    request.messages = messages;
+    clock_t begin = clock();
+    CHECK(chat_template_create(text_of(source), text_of(""), text_of(""), &t, &err) == LACE_OK);
+    clock_t made = clock();
+    CHECK(chat_template_render(t, &request, &out, &err) == LACE_E_LIMIT);
+    clock_t rendered = clock();
+    CHECK(made - begin < 4 * (rendered - made));
+    chat_template_free(t);
+    json_decref(messages);
+    buf_deinit(&out);
 }
 
 /* ---- Real templates -------------------------------------------------------------------------- */
@@ -437,6 +462,7 @@ int main(void)
     CASE(arguments_are_objects_or_text_as_the_template_wants_them);
     CASE(further_variables_reach_the_template);
     CASE(malformed_messages_are_named);
+    CASE(a_template_that_uses_up_its_budget_is_tried_once);
     CASE(real_templates_take_messages_as_clients_send_them);
     CASE(calls_are_understood_as_templates_show_them);
     CASE(a_long_conversation_fits_the_budgets);
