@@ -582,6 +582,7 @@ typedef struct lace_generation_options {
     int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
     bool show_special; /* control tokens print their names; default false */
     bool use_prefixes; /* may use what other texts begin with; default true */
+    uint64_t owner;    /* only of texts with the same number; default 0 */
     lace_piece_fn on_piece;
     void *user;
 } lace_generation_options;

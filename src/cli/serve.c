@@ -28,6 +28,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Who"},
     {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health and the page"},
     {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "the same, here, separated by commas; whoever lists processes sees them"},
+    {"share-prefixes", 0, ARG_FLAG, SERVER(shares_prefixes), .help = "holders of different keys share what is known of prompts, and can see that they do"},
     {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificates in PEM: serve HTTPS"},
     {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "and their key"},
     {"allow-host", 0, ARG_TEXT, SERVER(allowed_hosts), .value = "NAMES", .help = "further names of this server, for the header Host"},

@@ -184,7 +184,8 @@ static bool make_room(lace_batcher *b, const kv_demand *demand)
 static void stop_running(lace_batcher *b, lace_generation *g)
 {
     if (uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
-        prefix_tree_keep(b->prefixes, g->sequence, g->tokens, g->n_computed, true);
+        prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
+                         true);
     kv_set_length(b->session->kv, g->sequence, 0);
     b->is_used[g->sequence] = false;
     g->sequence = -1;
@@ -227,13 +228,14 @@ static bool should_wait(const lace_batcher *b, const lace_generation *g)
         return false;
     int32_t known = -1;
     for (const lace_generation *r = b->running.first; r; r = r->next) {
-        if (r->n_computed + 1 >= r->n_tokens || !uses_prefixes(b, r))
+        if (r->n_computed + 1 >= r->n_tokens || !uses_prefixes(b, r) ||
+            r->options.owner != g->options.owner)
             continue;
         int32_t shared = n_common(g, r) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
         if (shared == 0)
             continue;
         if (known < 0)
-            known = prefix_tree_find(b->prefixes, g->tokens, g->n_tokens - 1);
+            known = prefix_tree_find(b->prefixes, g->options.owner, g->tokens, g->n_tokens - 1);
         if (shared > known + KV_PAGE_TOKENS)
             return true;
     }
@@ -264,7 +266,8 @@ static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence
     g->sequence = sequence;
     g->n_computed = 0;
     if (uses_prefixes(b, g))
-        g->n_computed = prefix_tree_begin(b->prefixes, sequence, g->tokens, g->n_tokens - 1);
+        g->n_computed =
+            prefix_tree_begin(b->prefixes, g->options.owner, sequence, g->tokens, g->n_tokens - 1);
 }
 
 /* Start the next generation, if a sequence and memory for its text are free. */
@@ -403,7 +406,8 @@ static void keep_prompts(lace_batcher *b)
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (uses_prefixes(b, g) && g->n_computed <= g->stats.n_prompt &&
             g->n_computed >= KV_PAGE_TOKENS)
-            prefix_tree_keep(b->prefixes, g->sequence, g->tokens, g->n_computed, false);
+            prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
+                             false);
 }
 
 static void choose_tokens(void *arg, int self, int n_workers)

@@ -15,9 +15,17 @@ struct node {
     int32_t tokens[KV_PAGE_TOKENS];
 };
 
+/* Where the texts of an owner begin: a node without a page and tokens. It goes with its last child.
+ */
+typedef struct root {
+    node n;
+    uint64_t owner;
+    struct root *next;
+} root;
+
 struct prefix_tree {
     kv_cache *kv;
-    node root; /* no page, no tokens */
+    root *roots;
     node *oldest, *newest;
     uint64_t n_evicted;
 };
@@ -47,13 +55,49 @@ static void link_newest(prefix_tree *t, node *n)
     t->newest = n;
 }
 
+static bool is_root(const node *n)
+{
+    return !n->parent;
+}
+
 /* From the leaf to the root, so that ends of branches are the oldest. */
 static void touch_path(prefix_tree *t, node *n)
 {
-    for (; n != &t->root; n = n->parent) {
+    for (; !is_root(n); n = n->parent) {
         unlink_use(t, n);
         link_newest(t, n);
     }
+}
+
+/* ---- Owners ---------------------------------------------------------------------------------- */
+
+static root *find_root(const prefix_tree *t, uint64_t owner)
+{
+    root *r = t->roots;
+    while (r && r->owner != owner)
+        r = r->next;
+    return r;
+}
+
+static root *add_root(prefix_tree *t, uint64_t owner)
+{
+    root *r = mem_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->owner = owner;
+    r->next = t->roots;
+    t->roots = r;
+    return r;
+}
+
+static void remove_root(prefix_tree *t, node *n)
+{
+    root **at = &t->roots;
+    while (&(*at)->n != n)
+        at = &(*at)->next;
+    root *gone = *at;
+    *at = gone->next;
+    mem_free(gone);
 }
 
 /* ---- Nodes ----------------------------------------------------------------------------------- */
@@ -118,13 +162,15 @@ static node *add_child(prefix_tree *t, node *parent, const int32_t *tokens, int3
 static void remove_leaf(prefix_tree *t, node *n)
 {
     assert(!n->children);
-    node **at = &n->parent->children;
+    node *parent = n->parent, **at = &parent->children;
     while (*at != n)
         at = &(*at)->sibling;
     *at = n->sibling;
     unlink_use(t, n);
     drop_pages(t, n);
     mem_free(n);
+    if (is_root(parent) && !parent->children)
+        remove_root(t, parent);
 }
 
 void prefix_tree_free(prefix_tree *t)
@@ -142,27 +188,30 @@ void prefix_tree_free(prefix_tree *t)
 
 /* ---- Looking up ------------------------------------------------------------------------------ */
 
-/* The deepest node on the way of the tokens, and how many tokens it ends behind. */
-static node *walk(const prefix_tree *t, const int32_t *tokens, int32_t n, int32_t *n_out)
+/* The deepest node on the way of the tokens, and how many tokens it ends behind. NULL: none. */
+static node *walk(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n,
+                  int32_t *n_out)
 {
-    const node *at = &t->root;
+    root *begin = find_root(t, owner);
+    node *at = begin ? &begin->n : NULL;
     *n_out = 0;
-    for (;;) {
+    while (at) {
         int32_t shared;
         node *child = best_child(at, tokens + *n_out, n - *n_out, &shared);
         if (!child)
-            return (node *)at;
+            return is_root(at) ? NULL : at;
         *n_out += shared;
         at = child;
         if (shared < KV_PAGE_TOKENS)
             return child;
     }
+    return NULL;
 }
 
-int32_t prefix_tree_find(const prefix_tree *t, const int32_t *tokens, int32_t n)
+int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
 {
     int32_t found;
-    walk(t, tokens, n, &found);
+    walk(t, owner, tokens, n, &found);
     return found;
 }
 
@@ -170,10 +219,10 @@ int32_t prefix_tree_find(const prefix_tree *t, const int32_t *tokens, int32_t n)
  * The first page from which on a group has all pages of the path that ends at n, whose index is
  * `last`.
  */
-static int32_t first_kept(const prefix_tree *t, const node *n, int32_t last, int32_t g)
+static int32_t first_kept(const node *n, int32_t last, int32_t g)
 {
     int32_t first = last + 1;
-    for (; n != &t->root && n->pages[g] >= 0; n = n->parent)
+    for (; !is_root(n) && n->pages[g] >= 0; n = n->parent)
         first--;
     return first;
 }
@@ -182,7 +231,7 @@ static void share_path(prefix_tree *t, int32_t sequence, const node *n, int32_t 
 {
     kv_sequence *s = &t->kv->sequences[sequence];
     for (int32_t g = 0; g < t->kv->n_groups; g++) {
-        int32_t first = first_kept(t, n, last, g);
+        int32_t first = first_kept(n, last, g);
         const node *at = n;
         for (int32_t i = last; i >= first; i--, at = at->parent) {
             s->tables[g][i] = at->pages[g];
@@ -193,16 +242,17 @@ static void share_path(prefix_tree *t, int32_t sequence, const node *n, int32_t 
     s->n_tokens = found;
 }
 
-int32_t prefix_tree_begin(prefix_tree *t, int32_t sequence, const int32_t *tokens, int32_t n)
+int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                          int32_t n)
 {
     int32_t found;
     assert(t->kv->sequences[sequence].n_tokens == 0);
-    node *at = walk(t, tokens, n, &found);
-    while (at != &t->root) {
+    node *at = walk(t, owner, tokens, n, &found);
+    while (at && !is_root(at)) {
         int32_t last = (found - 1) / KV_PAGE_TOKENS;
         bool is_whole = true;
         for (int32_t g = 0; g < t->kv->n_groups; g++)
-            is_whole = is_whole && first_kept(t, at, last, g) <= kv_first_page(t->kv, g, found);
+            is_whole = is_whole && first_kept(at, last, g) <= kv_first_page(t->kv, g, found);
         if (is_whole) {
             share_path(t, sequence, at, last, found);
             touch_path(t, at);
@@ -240,10 +290,13 @@ static node *keep_page(prefix_tree *t, node *parent, int32_t sequence, int32_t i
     return child;
 }
 
-void prefix_tree_keep(prefix_tree *t, int32_t sequence, const int32_t *tokens, int32_t n,
-                      bool with_part)
+void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                      int32_t n, bool with_part)
 {
-    node *at = &t->root;
+    root *begin = find_root(t, owner);
+    if (!begin && !(begin = add_root(t, owner)))
+        return;
+    node *at = &begin->n;
     assert(n <= t->kv->sequences[sequence].n_tokens);
     for (int32_t i = 0; i * KV_PAGE_TOKENS < n; i++) {
         int32_t left = n - i * KV_PAGE_TOKENS;
@@ -258,6 +311,8 @@ void prefix_tree_keep(prefix_tree *t, int32_t sequence, const int32_t *tokens, i
             break;
     }
     touch_path(t, at);
+    if (!begin->n.children)
+        remove_root(t, &begin->n);
 }
 
 /* ---- Giving up ------------------------------------------------------------------------------- */
@@ -284,13 +339,16 @@ static bool evict_leaf(prefix_tree *t)
 /* A branch that has given up all its pages is of no use, up to where another one leaves it. */
 static void remove_empty(prefix_tree *t, node *n)
 {
-    while (n != &t->root && !n->children) {
+    while (!n->children) {
         for (int32_t g = 0; g < t->kv->n_groups; g++)
             if (n->pages[g] >= 0)
                 return;
         node *parent = n->parent;
+        bool was_last = is_root(parent); /* which may go with it */
         t->n_evicted += (uint64_t)n->n_tokens;
         remove_leaf(t, n);
+        if (was_last)
+            return;
         n = parent;
     }
 }

@@ -82,25 +82,25 @@ static bool is_same(text given, const char *key)
     return difference == 0;
 }
 
-static bool is_key(const server *s, text given)
+/* The number of a key, from 1; 0: it is none. */
+static size_t find_key(const server *s, text given)
 {
-    bool is_found = false;
-    for (size_t i = 0; i < s->n_keys; i++)
-        is_found |= is_same(given, s->keys[i]);
-    return is_found;
+    size_t found = 0;
+    for (size_t i = s->n_keys; i > 0; i--)
+        found = is_same(given, s->keys[i - 1]) ? i : found;
+    return found;
 }
 
-static bool has_key(const server *s, const http_parser *p)
+size_t access_key(const server *s, const http_parser *p)
 {
     size_t n_bearers = http_parser_count(p, "authorization");
     size_t n_plain = http_parser_count(p, "x-api-key");
     if (n_bearers > 1 || n_plain > 1)
-        return false;
+        return 0;
     text bearer = http_parser_header(p, "authorization");
     bool is_bearer = bearer.size > 7 && http_name_is((text){bearer.data, 7}, "bearer ");
-    if (is_bearer && is_key(s, (text){bearer.data + 7, bearer.size - 7}))
-        return true;
-    return n_plain && is_key(s, http_parser_header(p, "x-api-key"));
+    size_t found = is_bearer ? find_key(s, (text){bearer.data + 7, bearer.size - 7}) : 0;
+    return found || !n_plain ? found : find_key(s, http_parser_header(p, "x-api-key"));
 }
 
 /* ---- Hosts and origins ----------------------------------------------------------------------- */
@@ -198,7 +198,7 @@ int access_check(const server *s, const http_parser *p, const route *r, const ch
     }
     bool is_open = r && (r->flags & ROUTE_NO_KEY);
     bool is_preflight = text_is(p->method, "OPTIONS") && origin.data;
-    if (s->n_keys && !is_open && !is_preflight && !has_key(s, p)) {
+    if (s->n_keys && !is_open && !is_preflight && !access_key(s, p)) {
         *reason = "a valid API key is needed";
         return 401;
     }

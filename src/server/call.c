@@ -40,6 +40,7 @@ call *call_create(conn *from, const route *r)
     c->conn = from;
     c->route = r;
     c->parser = from->parser;
+    c->key = access_key(s, c->parser);
     from->parser = NULL;
     from->active = c;
     c->begin_ns = c->last_write_ns = clock_ns();

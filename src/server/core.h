@@ -88,6 +88,7 @@ struct call {
     const route *route;
     http_parser *parser; /* holds the request */
     json_t *json;
+    size_t key; /* which one it came with, as access_key says */
     char id[25];
     uint64_t begin_ns;
     int64_t created;     /* seconds since 1970 */
@@ -178,6 +179,8 @@ void server_post_events(server *s, gen_event *list); /* from the inference threa
 
 /* Whether a request may be served: keys, Host and Origin. 0, or the status to answer. */
 int access_check(const server *s, const http_parser *p, const route *r, const char **reason);
+/* Which key a request has, from 1; 0: none that is known. A key that is listed twice is one. */
+size_t access_key(const server *s, const http_parser *p);
 /* Keys from a file, one a line, and from a list with commas; either may be NULL. */
 lace_status access_read_keys(server *s, const char *path, const char *list, lace_error *err);
 bool access_is_json(text content_type);

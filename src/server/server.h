@@ -9,8 +9,9 @@ typedef struct server_options {
     int32_t port;          /* default 8080; 0: any that is free */
     const char *unix_path; /* a socket in the file system in place of host and port; NULL: none */
     const char *alias;     /* the model's name for clients; NULL: from the file */
-    const char *api_key_file;       /* one key a line; NULL: none */
-    const char *api_keys;           /* further ones, separated by commas; NULL: none */
+    const char *api_key_file; /* one key a line; NULL: none */
+    const char *api_keys;     /* further ones, separated by commas; NULL: none */
+    bool shares_prefixes;     /* what texts begin with is shared among keys, too; default false */
     const char *chat_template_file; /* in place of the model's own; NULL: none */
     const char *tls_cert, *tls_key; /* files in PEM; both or none */
     const char *allowed_hosts;      /* further names for Host, separated by commas; NULL: none */

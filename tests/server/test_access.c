@@ -88,6 +88,41 @@ static void keys_of_the_command_line_join_those_of_the_file(void)
     CHECK(!served_start(&s, "--api-key , 2>/dev/null"));
 }
 
+/* Tokens of a prompt that were found computed, for the holder of a key. */
+static int n_cached(const char *path, const char *body, const char *key)
+{
+    char headers[128];
+    snprintf(headers, sizeof headers, "Content-Type: application/json\r\n%s\r\n", key);
+    served_request(&s, "POST", path, headers, body, strlen(body), &a);
+    const char *at = a.body ? strstr(a.body, "cached_tokens\":") : NULL;
+    CHECK(a.status == 200 && at);
+    return at ? atoi(at + 15) : -1;
+}
+
+static void one_key_does_not_learn_what_another_has_asked(void)
+{
+    static const char body[] =
+        "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"The "
+        "king has a secret that nobody in the land may know of\"}]}";
+    static const char chat[] = "/v1/chat/completions";
+    for (int shares = 0; shares < 2; shares++) {
+        if (!start(shares ? "--threads 1 -c 256 --api-key one,two,one --share-prefixes"
+                          : "--threads 1 -c 256 --api-key one,two,one",
+                   ""))
+            return;
+        CHECK(n_cached(chat, body, "x-api-key: one") == 0);
+        CHECK(n_cached(chat, body, "Authorization: Bearer one") > 0);
+        CHECK((n_cached(chat, body, "x-api-key: two") > 0) == shares);
+        CHECK(n_cached(chat, body, "x-api-key: two") > 0);
+        CHECK(served_stop(&s) == 0);
+    }
+    if (!start("--threads 1 -c 256", ""))
+        return;
+    CHECK(n_cached(chat, body, "x-api-key: one") == 0);
+    CHECK(n_cached(chat, body, "x-api-key: two") > 0); /* without keys all are one */
+    CHECK(served_stop(&s) == 0);
+}
+
 static void a_file_without_keys_is_refused(void)
 {
     scratch_write("keys", "# nothing\n\n");
@@ -314,6 +349,7 @@ int main(void)
         return 1;
     CASE(a_key_is_needed_on_every_route_but_health);
     CASE(keys_of_the_command_line_join_those_of_the_file);
+    CASE(one_key_does_not_learn_what_another_has_asked);
     CASE(a_file_without_keys_is_refused);
     CASE(named_hosts_and_origins_are_let_in);
     CASE(the_log_has_a_line_for_a_request_and_not_its_text);

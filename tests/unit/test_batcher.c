@@ -168,6 +168,29 @@ static void a_known_beginning_is_not_computed_again_and_changes_nothing(void)
     lace_batcher_free(b);
 }
 
+static void owners_neither_find_nor_await_what_others_compute(void)
+{
+    lace_batcher *b = start(8, 0, true);
+    if (!b)
+        return;
+    for (int i = 0; i < 8; i++) {
+        lace_generation_options o = greedy(&together[i]);
+        o.owner = (uint64_t)i / 4;
+        add(b, o, prompt_of(1));
+    }
+    finish(b);
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    uint64_t n_prompt = (uint64_t)together[0].stats.n_prompt;
+    CHECK(together[4].stats.n_cached == 0);
+    CHECK(stats.n_prompt_tokens >= 2 * n_prompt && stats.n_prompt_tokens < 2 * n_prompt + 6 * 33);
+    /* Nor does it wait for another's: both begin with the first step. */
+    CHECK(together[4].stats.queue_ns < together[0].stats.queue_ns + together[0].stats.prompt_ns);
+    for (int i = 1; i < 8; i++)
+        CHECK(is_same(&together[0], &together[i]));
+    lace_batcher_free(b);
+}
+
 static void equal_prompts_at_once_are_computed_once(void)
 {
     lace_batcher *b = start(8, 0, true);
@@ -393,6 +416,7 @@ int main(void)
     }
     CASE(generations_that_run_together_write_what_each_writes_alone);
     CASE(a_known_beginning_is_not_computed_again_and_changes_nothing);
+    CASE(owners_neither_find_nor_await_what_others_compute);
     CASE(equal_prompts_at_once_are_computed_once);
     CASE(a_pool_that_is_too_small_delays_generations_and_keeps_their_texts);
     CASE(a_deterministic_batcher_computes_each_text_as_if_it_were_alone);

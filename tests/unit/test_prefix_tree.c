@@ -115,12 +115,12 @@ static void a_text_that_was_kept_is_found_up_to_the_token(void)
     int32_t tokens[CONTEXT];
     fill(tokens, 1000, CONTEXT);
     CHECK(append(0, tokens, 50));
-    prefix_tree_keep(tree, 0, tokens, 50, true);
+    prefix_tree_keep(tree, 0, 0, tokens, 50, true);
     kv_set_length(kv, 0, 0);
-    CHECK(prefix_tree_find(tree, tokens, 200) == 50);
-    CHECK(prefix_tree_find(tree, tokens, 40) == 40);
-    CHECK(prefix_tree_find(tree, tokens + 1, 40) == 0);
-    CHECK(prefix_tree_begin(tree, 1, tokens, 45) == 45);
+    CHECK(prefix_tree_find(tree, 0, tokens, 200) == 50);
+    CHECK(prefix_tree_find(tree, 0, tokens, 40) == 40);
+    CHECK(prefix_tree_find(tree, 0, tokens + 1, 40) == 0);
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens, 45) == 45);
     CHECK(is_intact(1, tokens));
     /* It goes on in its own way; the kept page stays as it was. */
     int32_t other[CONTEXT];
@@ -128,7 +128,7 @@ static void a_text_that_was_kept_is_found_up_to_the_token(void)
     for (int32_t i = 45; i < CONTEXT; i++)
         other[i] = 5000 + i;
     CHECK(append(1, other, 20) && is_intact(1, other));
-    CHECK(prefix_tree_begin(tree, 2, tokens, 200) == 50 && is_intact(2, tokens));
+    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 200) == 50 && is_intact(2, tokens));
     stop();
 }
 
@@ -139,11 +139,11 @@ static void a_longer_text_takes_the_place_of_the_part_it_continues(void)
     int32_t tokens[CONTEXT];
     fill(tokens, 0, CONTEXT);
     CHECK(append(0, tokens, 40));
-    prefix_tree_keep(tree, 0, tokens, 40, true);
+    prefix_tree_keep(tree, 0, 0, tokens, 40, true);
     CHECK(append(0, tokens, 20));
-    prefix_tree_keep(tree, 0, tokens, 60, true);
+    prefix_tree_keep(tree, 0, 0, tokens, 60, true);
     kv_set_length(kv, 0, 0);
-    CHECK(prefix_tree_find(tree, tokens, CONTEXT) == 60);
+    CHECK(prefix_tree_find(tree, 0, tokens, CONTEXT) == 60);
     CHECK(prefix_tree_unused_pages(tree) == 2); /* not three: the part became the page */
     stop();
 }
@@ -156,23 +156,47 @@ static void pages_in_use_are_never_given_up(void)
     fill(tokens, 0, CONTEXT);
     fill(other, 9000, CONTEXT);
     CHECK(append(0, tokens, 64));
-    prefix_tree_keep(tree, 0, tokens, 64, true);
+    prefix_tree_keep(tree, 0, 0, tokens, 64, true);
     CHECK(append(1, other, 64));
-    prefix_tree_keep(tree, 1, other, 64, true);
+    prefix_tree_keep(tree, 0, 1, other, 64, true);
     kv_set_length(kv, 1, 0);
     kv_demand all = {{kv->groups[0].n_pages - 2, 0}};
     CHECK(prefix_tree_make_room(tree, &all));
-    CHECK(is_intact(0, tokens) && prefix_tree_find(tree, tokens, 64) == 64);
-    CHECK(prefix_tree_find(tree, other, 64) == 0);
+    CHECK(is_intact(0, tokens) && prefix_tree_find(tree, 0, tokens, 64) == 64);
+    CHECK(prefix_tree_find(tree, 0, other, 64) == 0);
     all.n_pages[0]++;
     CHECK(!prefix_tree_make_room(tree, &all));
     CHECK(prefix_tree_n_evicted(tree) == 64);
     stop();
 }
 
+static void what_one_owner_has_is_not_found_for_another(void)
+{
+    if (!start())
+        return;
+    int32_t tokens[CONTEXT];
+    fill(tokens, 1000, CONTEXT);
+    CHECK(append(0, tokens, 64));
+    prefix_tree_keep(tree, 7, 0, tokens, 64, true);
+    kv_set_length(kv, 0, 0);
+    CHECK(prefix_tree_find(tree, 7, tokens, 64) == 64);
+    CHECK(prefix_tree_find(tree, 8, tokens, 64) == 0);
+    CHECK(prefix_tree_begin(tree, 8, 1, tokens, 64) == 0);
+    CHECK(append(1, tokens, 32));
+    prefix_tree_keep(tree, 8, 1, tokens, 32, true);
+    kv_set_length(kv, 1, 0);
+    CHECK(prefix_tree_find(tree, 7, tokens, 64) == 64);
+    CHECK(prefix_tree_find(tree, 8, tokens, 64) == 32);
+    kv_demand all = {.n_pages = {kv->groups[0].n_pages, kv->groups[1].n_pages}};
+    CHECK(prefix_tree_make_room(tree, &all)); /* room is made among all of them */
+    CHECK(prefix_tree_find(tree, 7, tokens, 64) == 0 && prefix_tree_find(tree, 8, tokens, 64) == 0);
+    stop();
+}
+
 static void random_texts_always_find_their_own(void)
 {
     static int32_t texts[N_SEQUENCES][CONTEXT];
+    uint64_t owners[N_SEQUENCES] = {0};
     int n_shared = 0, n_full = 0;
     state = 7;
     if (!start())
@@ -184,7 +208,9 @@ static void random_texts_always_find_their_own(void)
             int32_t first = (int32_t)draw(3), parts = (int32_t)draw(CONTEXT);
             for (int32_t i = 0; i < CONTEXT; i++)
                 texts[s][i] = 1000 * first + i + (i >= parts ? 100000 * (int32_t)draw(2) : 0);
-            int32_t found = prefix_tree_begin(tree, s, texts[s], 1 + (int32_t)draw(CONTEXT - 2));
+            owners[s] = draw(2);
+            int32_t found =
+                prefix_tree_begin(tree, owners[s], s, texts[s], 1 + (int32_t)draw(CONTEXT - 2));
             n_shared += found > 0;
             if (!append(s, texts[s], 1)) {
                 n_full++;
@@ -192,11 +218,11 @@ static void random_texts_always_find_their_own(void)
             }
         } else if (draw(8) == 0 || n + BATCH > CONTEXT) {
             if (draw(4))
-                prefix_tree_keep(tree, s, texts[s], n, true);
+                prefix_tree_keep(tree, owners[s], s, texts[s], n, true);
             kv_set_length(kv, s, 0);
         } else if (append(s, texts[s], 1 + (int32_t)draw(BATCH))) {
             if (draw(3) == 0)
-                prefix_tree_keep(tree, s, texts[s], kv->sequences[s].n_tokens, false);
+                prefix_tree_keep(tree, owners[s], s, texts[s], kv->sequences[s].n_tokens, false);
         } else {
             n_full++;
             kv_set_length(kv, s, 0);
@@ -211,7 +237,7 @@ static void random_texts_always_find_their_own(void)
     }
     tap_note("%d texts began with pages of others, %d times the pool was full, %d tokens given up",
              n_shared, n_full, (int)prefix_tree_n_evicted(tree));
-    CHECK(n_shared > 1000 && prefix_tree_n_evicted(tree) > 1000);
+    CHECK(n_shared > 500 && prefix_tree_n_evicted(tree) > 1000);
     stop();
 }
 
@@ -227,14 +253,14 @@ static void a_text_without_pages_is_forgotten(void)
         fill(tokens, 1000 * i, 100);
         for (int32_t at = 0; at < 100; at += 50) {
             CHECK(append(0, tokens, 50));
-            prefix_tree_keep(tree, 0, tokens, at + 50, at == 50);
+            prefix_tree_keep(tree, 0, 0, tokens, at + 50, at == 50);
         }
         kv_set_length(kv, 0, 0);
     }
-    CHECK(prefix_tree_find(tree, tokens, 100) == 100);
+    CHECK(prefix_tree_find(tree, 0, tokens, 100) == 100);
     for (int32_t i = 0; i < N_TEXTS; i++) {
         fill(tokens, 1000 * i, 100);
-        n_found += prefix_tree_find(tree, tokens, 100) > 0;
+        n_found += prefix_tree_find(tree, 0, tokens, 100) > 0;
     }
     tap_note("%d of %d texts, %d pages", n_found, N_TEXTS, kv->groups[0].n_pages);
     CHECK(n_found <= kv->groups[0].n_pages); /* each has one at least */
@@ -246,6 +272,7 @@ int main(void)
     CASE(a_text_that_was_kept_is_found_up_to_the_token);
     CASE(a_longer_text_takes_the_place_of_the_part_it_continues);
     CASE(pages_in_use_are_never_given_up);
+    CASE(what_one_owner_has_is_not_found_for_another);
     CASE(random_texts_always_find_their_own);
     CASE(a_text_without_pages_is_forgotten);
     return tap_end();
