@@ -167,8 +167,13 @@ static bool is_own_origin(const server *s, text origin, text host)
     return access_allows_origin(s, origin);
 }
 
-bool access_is_json(text type)
+bool access_is_json(text type, error_style family)
 {
+    /* Ollama does not look, and its users write curl -d, which says that it is a form. What forms
+     * of strangers' pages send has an Origin, and was refused before. */
+    if (family == ERRORS_OLLAMA &&
+        (!type.data || http_name_is(type, "application/x-www-form-urlencoded")))
+        return true;
     if (!type.data)
         return false;
     const char *semicolon = memchr(type.data, ';', type.size);

@@ -24,7 +24,32 @@ static void drop_billing_line(text *t)
     t->size -= n;
 }
 
-/* A string, or a list of blocks of type text, to one text. */
+static const char *type_of(const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    return type ? type : "";
+}
+
+/*
+ * What a block of a system message or of a tool's result says. A change of the tools says nothing:
+ * the tools are shown as they stand at the end (anthropic_tools). False: it has no text.
+ */
+static bool text_of_block(const json_t *block, text *out)
+{
+    const char *type = type_of(block);
+    const json_t *value =
+        json_object_get(block, strcmp(type, "tool_reference") == 0 ? "tool_name" : "text");
+    *out = (text){0};
+    if (strcmp(type, "tool_addition") == 0 || strcmp(type, "tool_removal") == 0)
+        return true;
+    if ((strcmp(type, "text") != 0 && strcmp(type, "tool_reference") != 0) ||
+        !json_is_string(value))
+        return false;
+    *out = (text){json_string_value(value), json_string_length(value)};
+    return true;
+}
+
+/* A string, or a list of blocks that are text, to one text. */
 static bool read_text(call *c, const char *param, const json_t *content, buf *out)
 {
     if (json_is_string(content)) {
@@ -35,12 +60,9 @@ static bool read_text(call *c, const char *param, const json_t *content, buf *ou
     if (!json_is_array(content))
         return call_refuse(c, param, "content is neither a string nor a list of blocks");
     for (size_t i = 0; i < json_array_size(content); i++) {
-        const json_t *block = json_array_get(content, i);
-        const char *type = json_string_value(json_object_get(block, "type"));
-        const json_t *value = json_object_get(block, "text");
-        if (!type || strcmp(type, "text") != 0 || !json_is_string(value))
+        text t;
+        if (!text_of_block(json_array_get(content, i), &t))
             return call_refuse(c, param, "a block is not of type text");
-        text t = {json_string_value(value), json_string_length(value)};
         drop_billing_line(&t);
         if (t.size == 0)
             continue;
@@ -56,21 +78,17 @@ static json_t *text_json(const buf *b)
     return json_stringn(b->data ? b->data : "", b->size);
 }
 
-static bool append(call *c, json_t *list, json_t *item)
-{
-    return (item && json_array_append_new(list, item) == 0) || call_nomem(c);
-}
-
-static bool read_system(call *c, const json_t *system, json_t *messages)
+/* "system", or the content of a message of this role, which may stand anywhere. */
+static bool read_system(call *c, const char *param, const json_t *system, json_t *messages)
 {
     if (!system || json_is_null(system))
         return true;
     buf b;
     buf_init(&b, 64 << 20);
-    bool ok = read_text(c, "system", system, &b);
+    bool ok = read_text(c, param, system, &b);
     if (ok && b.size > 0)
-        ok = append(c, messages,
-                    json_pack("{s:s, s:o}", "role", "system", "content", text_json(&b)));
+        ok = call_append(c, messages,
+                         json_pack("{s:s, s:o}", "role", "system", "content", text_json(&b)));
     buf_deinit(&b);
     return ok;
 }
@@ -95,7 +113,7 @@ static bool read_tool_use(call *c, turn *t, const json_t *block)
                                         "function", "name", name, "arguments", arguments)
                             : NULL;
     mem_free(arguments);
-    return append(c, t->calls, one);
+    return call_append(c, t->calls, one);
 }
 
 /* A tool's result is a message of its own, in front of what the user says beside it. */
@@ -109,18 +127,18 @@ static bool read_tool_result(call *c, const json_t *block, json_t *messages)
     buf_init(&b, 64 << 20);
     bool ok = !content || json_is_null(content) || read_text(c, "messages", content, &b);
     if (ok)
-        ok = append(c, messages,
-                    json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content",
-                              text_json(&b)));
+        ok = call_append(c, messages,
+                         json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id", id, "content",
+                                   text_json(&b)));
     buf_deinit(&b);
     return ok;
 }
 
 static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
 {
-    const char *type = json_string_value(json_object_get(block, "type"));
+    const char *type = type_of(block);
     bool is_user = strcmp(t->role, "user") == 0;
-    if (!type)
+    if (!*type)
         return call_refuse(c, "messages", "a block has no type");
     if (strcmp(type, "text") == 0 || strcmp(type, "thinking") == 0) {
         bool is_text = type[1] == 'e';
@@ -166,15 +184,20 @@ static bool finish_turn(call *c, const turn *t, bool had_result, json_t *message
         json_object_set(message, "tool_calls", t->calls);
     if (message && t->thought.size > 0)
         json_object_set_new(message, "reasoning_content", text_json(&t->thought));
-    return append(c, messages, message);
+    return call_append(c, messages, message);
 }
 
 static bool read_message(call *c, const json_t *message, json_t *messages)
 {
     turn t = {.role = json_string_value(json_object_get(message, "role")), .calls = json_array()};
+    if (t.role && strcmp(t.role, "system") == 0) {
+        json_decref(t.calls);
+        return read_system(c, "messages", json_object_get(message, "content"), messages);
+    }
     if (!t.role || (strcmp(t.role, "user") != 0 && strcmp(t.role, "assistant") != 0)) {
         json_decref(t.calls);
-        return call_refuse(c, "messages", "a message's role is neither \"user\" nor \"assistant\"");
+        return call_refuse(c, "messages",
+                           "a message's role is not \"user\", \"assistant\" or \"system\"");
     }
     buf_init(&t.said, 64 << 20);
     buf_init(&t.thought, 64 << 20);
@@ -196,7 +219,7 @@ bool anthropic_messages(call *c, const json_t *body, json_t **out)
         return call_refuse(c, "messages", "messages is not a list with a message");
     if (!*out)
         return call_nomem(c);
-    if (!read_system(c, json_object_get(body, "system"), *out))
+    if (!read_system(c, "system", json_object_get(body, "system"), *out))
         return false;
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!read_message(c, json_array_get(messages, i), *out))
@@ -206,29 +229,84 @@ bool anthropic_messages(call *c, const json_t *body, json_t **out)
 
 /* ---- Tools ----------------------------------------------------------------------------------- */
 
+/* A block that brings a tool into the conversation or takes it out of it: notes its name. */
+static bool note_tool(call *c, const json_t *block, json_t *loaded)
+{
+    const char *type = type_of(block);
+    const json_t *name = json_object_get(block, "tool_name");
+    bool is_addition = strcmp(type, "tool_addition") == 0;
+    if (is_addition || strcmp(type, "tool_removal") == 0)
+        name = json_object_get(json_object_get(block, "tool"), "name");
+    else if (strcmp(type, "tool_reference") != 0)
+        return true;
+    else
+        is_addition = true;
+    if (!json_is_string(name))
+        return call_refuse(c, "messages", "a block names a tool that has no name");
+    return json_object_set_new(loaded, json_string_value(name), json_boolean(is_addition)) == 0 ||
+           call_nomem(c);
+}
+
+/* All such blocks, also inside of tools' results; `loaded` gets the names with true or false. */
+static bool note_tools(call *c, const json_t *content, json_t *loaded)
+{
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        const json_t *inner = json_object_get(block, "content");
+        if (!note_tool(c, block, loaded))
+            return false;
+        for (size_t k = 0; k < json_array_size(inner); k++)
+            if (!note_tool(c, json_array_get(inner, k), loaded))
+                return false;
+    }
+    return true;
+}
+
+/*
+ * One tool, unless the conversation has put it away, or has not asked for one that waits
+ * ("defer_loading"). Tools of a type of Anthropic's own have no schema: those that its servers run
+ * (web_search_...) cannot be run here, and are left out.
+ */
+static bool read_tool(call *c, const json_t *tool, const json_t *loaded, json_t *out)
+{
+    json_t *name = json_object_get(tool, "name");
+    json_t *description = json_object_get(tool, "description");
+    json_t *schema = json_object_get(tool, "input_schema");
+    const char *type = type_of(tool);
+    if (!schema && *type && strcmp(type, "custom") != 0)
+        return true;
+    if (!json_is_string(name) || !json_is_object(schema))
+        return call_refuse(c, "tools", "a tool has no name or input_schema");
+    const json_t *is_loaded = json_object_get(loaded, json_string_value(name));
+    if (json_is_false(is_loaded) ||
+        (!is_loaded && json_is_true(json_object_get(tool, "defer_loading"))))
+        return true;
+    json_t *function = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
+    if (function && json_is_string(description))
+        json_object_set(function, "description", description);
+    return call_append(c, out, json_pack("{s:s, s:o}", "type", "function", "function", function));
+}
+
 bool anthropic_tools(call *c, const json_t *body, json_t **out)
 {
     const json_t *tools = json_object_get(body, "tools");
+    const json_t *messages = json_object_get(body, "messages");
     *out = NULL;
-    if (!tools || json_is_null(tools) || (json_is_array(tools) && json_array_size(tools) == 0))
+    if (!tools || json_is_null(tools))
         return true;
     if (!json_is_array(tools))
         return call_refuse(c, "tools", "tools is not a list");
+    json_t *loaded = json_object();
     *out = json_array();
-    if (!*out)
-        return call_nomem(c);
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        json_t *name = json_object_get(tool, "name");
-        json_t *description = json_object_get(tool, "description");
-        json_t *schema = json_object_get(tool, "input_schema");
-        if (!json_is_string(name) || !json_is_object(schema))
-            return call_refuse(c, "tools", "a tool has no name or input_schema");
-        json_t *function = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
-        if (function && json_is_string(description))
-            json_object_set(function, "description", description);
-        if (!append(c, *out, json_pack("{s:s, s:o}", "type", "function", "function", function)))
-            return false;
+    bool ok = (loaded && *out) || call_nomem(c);
+    for (size_t i = 0; ok && i < json_array_size(messages); i++)
+        ok = note_tools(c, json_object_get(json_array_get(messages, i), "content"), loaded);
+    for (size_t i = 0; ok && i < json_array_size(tools); i++)
+        ok = read_tool(c, json_array_get(tools, i), loaded, *out);
+    json_decref(loaded);
+    if (ok && json_array_size(*out) == 0) {
+        json_decref(*out);
+        *out = NULL;
     }
-    return true;
+    return ok;
 }

@@ -336,6 +336,10 @@ static bool read_output(gen_request *r, call *c, const json_t *body)
     const json_t *config = json_object_get(body, "output_config");
     const json_t *format = json_object_get(config, "format");
     json_t *effort = json_object_get(config, "effort");
+    if (config && !json_is_null(config) && !json_is_object(config))
+        return call_refuse(c, "output_config", "output_config is not an object");
+    if (effort && !json_is_null(effort) && !json_is_string(effort))
+        return call_refuse(c, "output_config", "output_config.effort is not a text");
     if (!format)
         format = json_object_get(body, "output_format");
     if (json_is_string(effort))
@@ -381,6 +385,8 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
 
 static bool read_request(gen_request *r, call *c, json_t *body)
 {
+    static const field_name names[] = {{"stop", "stop_sequences"}, {NULL, NULL}};
+    call_rename(c, names);
     return gen_check_model(c, body) && read_controls(r, c, body) &&
            anthropic_messages(c, body, &r->messages) && anthropic_tools(c, body, &r->tools) &&
            read_choice(r, c, body) && gen_request_chat(r, c);

@@ -1,14 +1,14 @@
 /*
  * POST /v1/responses: OpenAI's newer API, without state: each request brings the whole
- * conversation, and nothing of it is kept.
+ * conversation, and nothing of it is kept. This is how it is answered; responses_in.c reads it.
  */
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/json_read.h"
 #include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
+#include "server/responses.h"
 
 enum { MAX_REPLY = 256 << 20 };
 
@@ -326,175 +326,7 @@ static const gen_sink sink = {
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-/* Parts of type input_text and output_text as the parts that templates know. */
-static json_t *read_content(call *c, const json_t *content)
-{
-    if (json_is_string(content))
-        return json_incref((json_t *)content);
-    json_t *parts = json_is_array(content) ? json_array() : NULL;
-    for (size_t i = 0; parts && i < json_array_size(content); i++) {
-        const json_t *part = json_array_get(content, i);
-        const char *type = json_string_value(json_object_get(part, "type"));
-        json_t *value = json_object_get(part, "text");
-        bool is_text = type && (strcmp(type, "input_text") == 0 || strcmp(type, "text") == 0 ||
-                                strcmp(type, "output_text") == 0);
-        if (!is_text || !json_is_string(value)) {
-            json_decref(parts);
-            parts = NULL;
-            break;
-        }
-        json_array_append_new(parts, json_pack("{s:s, s:O}", "type", "text", "text", value));
-    }
-    if (!parts)
-        call_refuse(c, "input", "an item's content is neither a text nor a list of texts");
-    return parts;
-}
-
-/* One item of the input becomes a message, or a part of the last one. */
-static bool read_item(call *c, const json_t *item, json_t *messages)
-{
-    const char *type = json_string_value(json_object_get(item, "type"));
-    json_t *role = json_object_get(item, "role");
-    json_t *id = json_object_get(item, "call_id");
-    if (!type || strcmp(type, "message") == 0) {
-        if (!json_is_string(role))
-            return call_refuse(c, "input", "an item has neither a type nor a role");
-        json_t *content = read_content(c, json_object_get(item, "content"));
-        if (!content)
-            return false;
-        json_array_append_new(messages, json_pack("{s:O, s:o}", "role", role, "content", content));
-        return true;
-    }
-    if (strcmp(type, "reasoning") == 0)
-        return true;
-    if (strcmp(type, "function_call_output") == 0) {
-        json_t *output = json_object_get(item, "output");
-        if (!json_is_string(id) || !output)
-            return call_refuse(c, "input", "a function_call_output has no call_id or output");
-        json_t *content = read_content(c, output);
-        if (!content)
-            return false;
-        json_array_append_new(messages, json_pack("{s:s, s:O, s:o}", "role", "tool", "tool_call_id",
-                                                  id, "content", content));
-        return true;
-    }
-    if (strcmp(type, "function_call") != 0)
-        return call_refuse(c, "input", "an item is of a type that is not supported");
-    json_t *name = json_object_get(item, "name"), *arguments = json_object_get(item, "arguments");
-    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(arguments))
-        return call_refuse(c, "input", "a function_call has no call_id, name or arguments");
-    json_t *one = json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", id, "type", "function", "function",
-                            "name", name, "arguments", arguments);
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    json_t *calls = json_object_get(last, "tool_calls");
-    if (calls) /* calls in a row are of one message */
-        json_array_append_new(calls, one);
-    else
-        json_array_append_new(messages, json_pack("{s:s, s:s, s:[o]}", "role", "assistant",
-                                                  "content", "", "tool_calls", one));
-    return true;
-}
-
-static bool read_input(gen_request *r, call *c, const json_t *body)
-{
-    const json_t *input = json_object_get(body, "input");
-    json_t *instructions = json_object_get(body, "instructions");
-    r->messages = json_array();
-    if (json_object_get(body, "previous_response_id") &&
-        !json_is_null(json_object_get(body, "previous_response_id")))
-        return call_refuse(c, "previous_response_id",
-                           "responses are not kept: send the whole input");
-    if (json_is_string(instructions))
-        json_array_append_new(r->messages,
-                              json_pack("{s:s, s:O}", "role", "system", "content", instructions));
-    if (json_is_string(input)) {
-        json_array_append_new(r->messages,
-                              json_pack("{s:s, s:O}", "role", "user", "content", input));
-        return true;
-    }
-    if (!json_is_array(input) || json_array_size(input) == 0)
-        return call_refuse(c, "input", "input is neither a text nor a list of items");
-    for (size_t i = 0; i < json_array_size(input); i++)
-        if (!read_item(c, json_array_get(input, i), r->messages))
-            return false;
-    return true;
-}
-
-/* Tools lie flat here: {"type": "function", "name": ..., "parameters": ...}. */
-static bool read_tools(gen_request *r, call *c, const json_t *body)
-{
-    const json_t *tools = json_object_get(body, "tools");
-    const json_t *choice = json_object_get(body, "tool_choice");
-    const char *word = json_string_value(choice);
-    const char *name = json_string_value(json_object_get(choice, "name"));
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *tool = json_array_get(tools, i);
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        if (!type || strcmp(type, "function") != 0 ||
-            !json_is_string(json_object_get(tool, "name")))
-            return call_refuse(c, "tools", "a tool is not a function with a name");
-        json_t *function = json_copy((json_t *)tool);
-        json_object_del(function, "type");
-        if (!r->tools)
-            r->tools = json_array();
-        json_array_append_new(r->tools,
-                              json_pack("{s:s, s:o}", "type", "function", "function", function));
-    }
-    if (!choice || json_is_null(choice) || (word && strcmp(word, "auto") == 0))
-        return true;
-    if (word && strcmp(word, "none") == 0) {
-        json_decref(r->tools);
-        r->tools = NULL;
-        return true;
-    }
-    if (!name && !(word && strcmp(word, "required") == 0))
-        return call_refuse(c, "tool_choice",
-                           "tool_choice is not auto, none, required or a function");
-    if (!r->tools)
-        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
-    return gen_force_call(r, c, name);
-}
-
-/* The fields that have another name or place than in chat completions. */
-static bool read_controls(gen_request *r, call *c, const json_t *body)
-{
-    static const char *const foreign[] = {"n",      "logprobs",  "top_logprobs", "conversation",
-                                          "prompt", "background"};
-    for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        const json_t *value = json_object_get(body, foreign[i]);
-        if (value && !json_is_null(value) && !json_is_false(value)) {
-            call_fail(c, 400, foreign[i], "unsupported_value", "%s is not supported here",
-                      foreign[i]);
-            return false;
-        }
-    }
-    const json_t *truncation = json_object_get(body, "truncation");
-    const char *how = json_string_value(truncation);
-    if (truncation && !json_is_null(truncation) && !(how && strcmp(how, "disabled") == 0))
-        return call_refuse(c, "truncation", "no input is ever cut: truncation is \"disabled\"");
-    json_t *ours = json_copy((json_t *)body);
-    json_t *max = json_object_get(body, "max_output_tokens");
-    if (max)
-        json_object_set(ours, "max_tokens", max);
-    json_t *format = json_object_get(json_object_get(body, "text"), "format");
-    if (format)
-        json_object_set(ours, "response_format", format);
-    bool ok = gen_request_read(r, c, ours, GEN_CHAT);
-    json_decref(ours);
-    json_t *effort = json_object_get(json_object_get(body, "reasoning"), "effort");
-    r->kwargs = json_object();
-    if (json_is_string(effort))
-        json_object_set(r->kwargs, "reasoning_effort", effort);
-    return ok;
-}
-
-static bool read_request(gen_request *r, call *c, json_t *body)
-{
-    return gen_check_model(c, body) && read_controls(r, c, body) && read_input(r, c, body) &&
-           read_tools(r, c, body) && gen_request_chat(r, c);
-}
-
 void api_responses(call *c)
 {
-    gen_start(c, read_request, &sink);
+    gen_start(c, responses_read, &sink);
 }

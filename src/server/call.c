@@ -159,58 +159,27 @@ void call_reply_static(call *c, int status, const char *type, const char *extra_
     c->n_static_body = n;
 }
 
-static const char *error_type(int status, error_style style)
+/* A name as the client has it. */
+static const char *their_name(const call *c, const char *ours)
 {
-    switch (status) {
-    case 401:
-        return "authentication_error";
-    case 403:
-        return "permission_error";
-    case 404:
-        return style == ERRORS_OPENAI ? "invalid_request_error" : "not_found_error";
-    case 413:
-        return style == ERRORS_ANTHROPIC ? "request_too_large" : "invalid_request_error";
-    case 429:
-        return "rate_limit_error";
-    case 503:
-        return style == ERRORS_ANTHROPIC ? "overloaded_error" : "server_error";
-    default:
-        if (status >= 500)
-            return style == ERRORS_ANTHROPIC ? "api_error" : "server_error";
-        return "invalid_request_error";
-    }
+    for (const field_name *n = c->names; ours && n && n->ours; n++)
+        if (strcmp(n->ours, ours) == 0)
+            return n->theirs;
+    return ours;
 }
 
-static void write_or_null(json_out *out, const char *name, const char *value)
-{
-    json_out_printf(out, ",\"%s\":", name);
-    if (value)
-        json_out_string(out, value);
-    else
-        json_out_raw(out, "null");
-}
-
-/* An error's JSON in the style of the call's route. */
+/* An error in the style of the call's route; a message that begins with a field names it, too. */
 static void write_error(const call *c, json_out *out, int status, const char *param,
                         const char *code, const char *message)
 {
-    error_style style = c->route->errors;
-    const char *type = error_type(status, style);
-    if (style == ERRORS_OLLAMA) {
-        json_out_raw(out, "{\"error\":");
-        json_out_string(out, message);
-        json_out_raw(out, "}");
-        return;
+    char renamed[sizeof((lace_error *)NULL)->text + 64];
+    const char *theirs = their_name(c, param);
+    size_t n = param ? strlen(param) : 0;
+    if (theirs != param && strncmp(message, param, n) == 0 && strchr(" :[.", message[n])) {
+        snprintf(renamed, sizeof renamed, "%s%s", theirs, message + n);
+        message = renamed;
     }
-    json_out_raw(out, style == ERRORS_ANTHROPIC ? "{\"type\":\"error\",\"error\":{\"message\":"
-                                                : "{\"error\":{\"message\":");
-    json_out_string(out, message);
-    write_or_null(out, "type", type);
-    if (style == ERRORS_OPENAI) {
-        write_or_null(out, "param", param);
-        write_or_null(out, "code", code);
-    }
-    json_out_raw(out, "}}");
+    errors_write(out, c->route->errors, status, theirs, code, message);
 }
 
 static void set_error(call *c, int status, const char *param, const char *code, const char *message)
@@ -271,6 +240,16 @@ bool call_nomem(call *c)
 {
     set_error(c, 503, NULL, NULL, "out of memory");
     return false;
+}
+
+bool call_append(call *c, json_t *list, json_t *item)
+{
+    return (item && json_array_append_new(list, item) == 0) || call_nomem(c);
+}
+
+void call_rename(call *c, const field_name *names)
+{
+    c->names = names;
 }
 
 void call_generate(call *c, gen_request *request, const gen_sink *sink)

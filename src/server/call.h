@@ -18,6 +18,7 @@
 #include <jansson.h>
 
 #include "base/bytes.h"
+#include "server/errors.h"
 #include "server/json_out.h"
 
 typedef struct call call;
@@ -25,13 +26,6 @@ typedef struct server server;
 typedef struct gen_request gen_request;
 typedef struct gen_event gen_event;
 typedef struct gen_sink gen_sink;
-
-/* How a family of clients wants to see errors. */
-typedef enum error_style {
-    ERRORS_OPENAI,    /* {"error":{"message","type","param","code"}} */
-    ERRORS_ANTHROPIC, /* {"type":"error","error":{"type","message"}} */
-    ERRORS_OLLAMA,    /* {"error":"message"} */
-} error_style;
 
 enum {
     ROUTE_ON_LOOP = 1,   /* quick: runs on the event loop */
@@ -49,8 +43,9 @@ typedef struct route {
     error_style errors;
 } route;
 
-/* The route for a method and a path. *knows_path: there is one with another method. */
-const route *route_find(text method, text path, bool *knows_path);
+/* The route for a method and a path. NULL: none; *allow then names the methods that the path has,
+ * as the value of the header Allow, a literal; NULL: there is nothing at it. */
+const route *route_find(text method, text path, const char **allow);
 
 /* ---- What was asked -------------------------------------------------------------------------- */
 
@@ -83,6 +78,18 @@ void call_fail_error(call *c, const char *param, const lace_error *err);
  */
 bool call_refuse(call *c, const char *param, const char *message);
 bool call_nomem(call *c);
+
+/* Put an item, which is taken over and may be NULL, at the end of a list. False: answered. */
+bool call_append(call *c, json_t *list, json_t *item);
+
+/*
+ * Fields that a family of clients calls otherwise than those who read them: from now on errors name
+ * them as they came. The table is static and ends with NULLs.
+ */
+typedef struct field_name {
+    const char *ours, *theirs;
+} field_name;
+void call_rename(call *c, const field_name *names);
 
 /* Generate, from a worker's route; takes the request's contents. See generate.h. */
 void call_generate(call *c, gen_request *request, const gen_sink *sink);

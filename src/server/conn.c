@@ -90,29 +90,38 @@ void conn_answer(conn *c, int status, const char *type, const char *extra_header
         conn_write(c, data, n);
 }
 
-/* Before there is a call: refuse, and read on for a while so that the client sees the answer. */
-static void refuse(conn *c, int status, const char *reason)
+/*
+ * Before there is a call: refuse, in the form of the path's family, and read on for a while so that
+ * the client sees the answer. `extra` are headers, or NULL.
+ */
+static void refuse_with(conn *c, int status, const char *reason, const char *extra)
 {
     json_out body;
     json_out_init(&body, 4096);
-    json_out_raw(&body, "{\"error\":{\"message\":");
-    json_out_string(&body, reason);
-    json_out_printf(&body, ",\"type\":\"%s\",\"param\":null,\"code\":%s}}",
-                    status == 401   ? "authentication_error"
-                    : status == 403 ? "permission_error"
-                    : status >= 500 ? "server_error"
-                                    : "invalid_request_error",
-                    status == 401 ? "\"invalid_api_key\"" : "null");
-    const char *extra = status == 401                    ? "WWW-Authenticate: Bearer\r\n"
-                        : status == 405                  ? "Allow: GET, HEAD, POST\r\n"
-                        : status == 429 || status == 503 ? "Retry-After: 1\r\n"
-                                                         : NULL;
+    text path = c->parser ? http_parser_path(c->parser) : (text){0};
+    errors_write(&body, errors_style_of(path), status, NULL,
+                 status == 401 ? "invalid_api_key" : NULL, reason);
     bool is_head = c->parser && text_is(c->parser->method, "HEAD");
     conn_answer(c, status, "application/json", extra, body.b.data, body.b.size, false, is_head);
     metrics_count_status(&c->s->metrics, status);
     json_out_deinit(&body);
     c->closes = c->lingers = true;
     wait_for(c, WAIT_LINGER, LINGER_S);
+}
+
+static void refuse(conn *c, int status, const char *reason)
+{
+    refuse_with(c, status, reason,
+                status == 401                    ? "WWW-Authenticate: Bearer\r\n"
+                : status == 429 || status == 503 ? "Retry-After: 1\r\n"
+                                                 : NULL);
+}
+
+static void refuse_method(conn *c, const char *allow)
+{
+    char extra[64];
+    snprintf(extra, sizeof extra, "Allow: %s\r\n", allow);
+    refuse_with(c, 405, "this path has other methods", extra);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -211,23 +220,22 @@ static void answer_preflight(conn *c)
 static void on_head(conn *c)
 {
     http_parser *p = c->parser;
-    const char *reason = "";
-    bool knows_path = false;
+    const char *reason = "", *allow = NULL;
     set_cors(c);
-    const route *r = route_find(p->method, p->path, &knows_path);
+    const route *r = route_find(p->method, p->path, &allow);
     int status = access_check(c->s, p, r, &reason);
     if (status)
         return refuse(c, status, reason);
     if (text_is(p->method, "OPTIONS") && c->cors[0] && !p->is_chunked && !p->length)
         return answer_preflight(c);
-    if (!r && knows_path)
-        return refuse(c, 405, "this path has other methods");
+    if (!r && allow)
+        return refuse_method(c, allow);
     if (!r)
         return refuse(c, 404, "there is nothing at this path");
     bool is_post = text_is(p->method, "POST");
     if (http_parser_header(p, "content-encoding").data)
         return refuse(c, 415, "Content-Encoding is not supported");
-    if (is_post && !access_is_json(http_parser_header(p, "content-type")))
+    if (is_post && !access_is_json(http_parser_header(p, "content-type"), r->errors))
         return refuse(c, 415, "expected Content-Type: application/json");
     if ((r->flags & ROUTE_GENERATES) && server_is_draining(c->s))
         return refuse(c, 503, "the server is shutting down");
@@ -248,8 +256,8 @@ static void on_head(conn *c)
 
 static void start_call(conn *c)
 {
-    bool knows_path;
-    const route *r = route_find(c->parser->method, c->parser->path, &knows_path);
+    const char *allow;
+    const route *r = route_find(c->parser->method, c->parser->path, &allow);
     call *made = call_create(c, r);
     if (!made)
         return refuse(c, 503, "out of memory");

@@ -86,7 +86,8 @@ struct call {
     server *s;
     conn *conn; /* NULL: the client has gone */
     const route *route;
-    http_parser *parser; /* holds the request */
+    const field_name *names; /* how errors call fields; NULL: as they are read */
+    http_parser *parser;     /* holds the request */
     json_t *json;
     size_t key; /* which one it came with, as access_key says */
     char id[25];
@@ -183,7 +184,8 @@ int access_check(const server *s, const http_parser *p, const route *r, const ch
 size_t access_key(const server *s, const http_parser *p);
 /* Keys from a file, one a line, and from a list with commas; either may be NULL. */
 lace_status access_read_keys(server *s, const char *path, const char *list, lace_error *err);
-bool access_is_json(text content_type);
+/* Whether this Content-Type (data is NULL: none) may announce JSON to a family of clients. */
+bool access_is_json(text content_type, error_style family);
 bool access_allows_origin(const server *s, text origin);
 void access_free(server *s);
 

@@ -201,7 +201,8 @@ static bool add_stop(gen_request *r, call *c, const json_t *value, const char **
         return refuse_kind(c, "stop", "a string or a list of strings", value);
     size_t n = json_string_length(value);
     if (n == 0 || n > 256 || strlen(json_string_value(value)) != n) {
-        call_fail(c, 400, "stop", "invalid_value", "a stop has %zu bytes, expected 1 to 256", n);
+        call_fail(c, 400, "stop", "invalid_value", "stop: a text has %zu bytes, expected 1 to 256",
+                  n);
         return false;
     }
     stops[r->options.n_stops] = arena_strndup(&r->memory, json_string_value(value), n);
@@ -222,7 +223,7 @@ bool gen_read_stops(gen_request *r, call *c, const json_t *stop)
     if (!json_is_array(stop))
         return add_stop(r, c, stop, stops);
     if (json_array_size(stop) > GEN_MAX_STOPS) {
-        call_fail(c, 400, "stop", "invalid_value", "%zu stops, expected at most %d",
+        call_fail(c, 400, "stop", "invalid_value", "stop: %zu texts, expected at most %d",
                   json_array_size(stop), GEN_MAX_STOPS);
         return false;
     }

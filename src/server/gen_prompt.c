@@ -7,6 +7,12 @@
 
 enum { MAX_PROMPT = 256 << 20 }; /* bytes of a rendered prompt */
 
+/* The field that a prompt came by. */
+static const char *prompt_field(const call *c)
+{
+    return json_object_get(c->json, "prompt") ? "prompt" : "messages";
+}
+
 /* The prompt must leave room for a reply; said with both numbers. */
 bool gen_check_length(call *c, size_t n_prompt)
 {
@@ -17,7 +23,7 @@ bool gen_check_length(call *c, size_t n_prompt)
     }
     if (n_prompt < (size_t)n_context)
         return true;
-    call_fail(c, 400, "messages", "context_length_exceeded",
+    call_fail(c, 400, prompt_field(c), "context_length_exceeded",
               "the prompt has %zu tokens, the context has %d, of which a reply needs at least one",
               n_prompt, n_context);
     return false;

@@ -23,6 +23,22 @@ bool http_parser_is_idle(const http_parser *p)
     return p->state == HTTP_HEAD && p->head.size == 0;
 }
 
+text http_parser_path(const http_parser *p)
+{
+    const char *data = p->head.data;
+    size_t n = p->head.size, begin = 0;
+    if (p->path.data)
+        return p->path;
+    while (begin < n && data[begin] != ' ' && data[begin] != '\r')
+        begin++;
+    if (begin == n || data[begin] != ' ')
+        return (text){0};
+    size_t end = ++begin;
+    while (end < n && data[end] > ' ' && data[end] != '?')
+        end++;
+    return (text){data + begin, end - begin};
+}
+
 static void fail(http_parser *p, int status, const char *reason)
 {
     p->state = HTTP_BAD;

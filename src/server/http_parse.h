@@ -75,6 +75,9 @@ void http_parser_read_body(http_parser *p);
 /* True while no byte of a request was seen. */
 bool http_parser_is_idle(const http_parser *p);
 
+/* The path, also of a head that is not complete or was refused; empty if none can be seen. */
+text http_parser_path(const http_parser *p);
+
 /* The value of a header that may be given once; data is NULL if it is absent. */
 text http_parser_header(const http_parser *p, const char *name);
 /* How often it is given. */

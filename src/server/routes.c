@@ -41,17 +41,20 @@ static bool has_path(const route *r, text path)
     return path.size == n && memcmp(path.data, r->path, n) == 0;
 }
 
-const route *route_find(text method, text path, bool *knows_path)
+const route *route_find(text method, text path, const char **allow)
 {
-    *knows_path = false;
+    enum { HAS_GET = 1, HAS_POST = 2 };
+    static const char *const methods[] = {NULL, "GET, HEAD", "POST", "GET, HEAD, POST"};
+    unsigned has = 0;
     for (size_t i = 0; i < sizeof routes / sizeof routes[0]; i++) {
         const route *r = &routes[i];
+        bool is_get = strcmp(r->method, "GET") == 0;
         if (!has_path(r, path))
             continue;
-        *knows_path = true;
-        if (text_is(method, r->method) ||
-            (text_is(method, "HEAD") && strcmp(r->method, "GET") == 0))
+        if (text_is(method, r->method) || (is_get && text_is(method, "HEAD")))
             return r;
+        has |= is_get ? HAS_GET : HAS_POST;
     }
+    *allow = methods[has];
     return NULL;
 }

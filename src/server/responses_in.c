@@ -1,0 +1,261 @@
+/* Requests of OpenAI's Responses API, brought into the form of chat, which templates know. */
+#include "server/responses.h"
+
+#include <string.h>
+
+#include "base/json_read.h"
+#include "base/mem.h"
+
+static const char *type_of(const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "type"));
+    return type ? type : "";
+}
+
+static bool is_one_of(const char *word, const char *const *words)
+{
+    while (*words && strcmp(word, *words) != 0)
+        words++;
+    return *words;
+}
+
+/* A field that is there and not null. */
+static json_t *get(const json_t *object, const char *name)
+{
+    json_t *value = json_object_get(object, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* ---- Input ----------------------------------------------------------------------------------- */
+
+/* Parts that are text as the parts that templates know: a new array. False: answered. */
+static bool read_parts(call *c, const json_t *content, json_t **out)
+{
+    static const char *const texts[] = {"input_text", "output_text", "text", "reasoning_text",
+                                        NULL};
+    *out = json_array();
+    bool ok = *out || call_nomem(c);
+    for (size_t i = 0; ok && i < json_array_size(content); i++) {
+        const json_t *part = json_array_get(content, i);
+        bool is_refusal = strcmp(type_of(part), "refusal") == 0;
+        json_t *value = json_object_get(part, is_refusal ? "refusal" : "text");
+        if (!json_is_string(value) || (!is_refusal && !is_one_of(type_of(part), texts)))
+            ok = call_refuse(c, "input", "a part of an item's content is not a text");
+        else
+            ok = call_append(c, *out, json_pack("{s:s, s:O}", "type", "text", "text", value));
+    }
+    return ok;
+}
+
+/* A text, or a list of parts. False: answered. */
+static bool read_content(call *c, const json_t *content, json_t **out)
+{
+    *out = NULL;
+    if (json_is_array(content))
+        return read_parts(c, content, out);
+    if (!json_is_string(content))
+        return call_refuse(c, "input", "an item's content is neither a text nor a list of texts");
+    *out = json_incref((json_t *)content);
+    return true;
+}
+
+/* {"role": ..., "content": ...} and, of a tool, the call that it answers. */
+static bool add_message(call *c, json_t *messages, const char *role, const json_t *content,
+                        json_t *call_id)
+{
+    json_t *shown;
+    bool ok = read_content(c, content, &shown);
+    if (!ok) {
+        json_decref(shown);
+        return false;
+    }
+    return call_append(
+        c, messages,
+        json_pack("{s:s, s:o, s:O*}", "role", role, "content", shown, "tool_call_id", call_id));
+}
+
+static bool read_message(call *c, const json_t *item, json_t *messages)
+{
+    const char *role = json_string_value(json_object_get(item, "role"));
+    if (!role)
+        return call_refuse(c, "input", "an item has neither a type nor a role");
+    return add_message(c, messages, role, json_object_get(item, "content"), NULL);
+}
+
+static bool read_result(call *c, const json_t *item, json_t *messages)
+{
+    json_t *id = json_object_get(item, "call_id"), *output = json_object_get(item, "output");
+    if (!json_is_string(id) || !output)
+        return call_refuse(c, "input", "the output of a call has no call_id or output");
+    return add_message(c, messages, "tool", output, id);
+}
+
+/* A call of a function, or of a tool that takes a text, which is shown as {"input": text}. */
+static bool read_call(call *c, const json_t *item, json_t *messages)
+{
+    bool is_custom = strcmp(type_of(item), "custom_tool_call") == 0;
+    json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
+    json_t *given = json_object_get(item, is_custom ? "input" : "arguments");
+    if (!json_is_string(id) || !json_is_string(name) || !json_is_string(given))
+        return call_refuse(c, "input", "a call has no call_id, name or arguments");
+    json_t *arguments = is_custom ? json_pack("{s:O}", "input", given) : json_incref(given);
+    json_t *one = json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function",
+                            "name", name, "arguments", arguments);
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    json_t *calls = json_object_get(last, "tool_calls");
+    if (calls) /* calls in a row are of one message */
+        return call_append(c, calls, one);
+    return call_append(
+        c, messages,
+        json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "", "tool_calls", one));
+}
+
+/* One item of the input becomes a message, or a part of the last one. */
+static bool read_item(call *c, const json_t *item, json_t *messages)
+{
+    /* What was thought, and what OpenAI's servers did themselves: nothing that a template shows. */
+    static const char *const passed_over[] = {"reasoning", "web_search_call", "file_search_call",
+                                              "code_interpreter_call", NULL};
+    static const char *const calls[] = {"function_call", "custom_tool_call", NULL};
+    static const char *const results[] = {"function_call_output", "custom_tool_call_output", NULL};
+    const char *type = type_of(item);
+    if (!*type || strcmp(type, "message") == 0)
+        return read_message(c, item, messages);
+    if (is_one_of(type, calls))
+        return read_call(c, item, messages);
+    if (is_one_of(type, results))
+        return read_result(c, item, messages);
+    if (is_one_of(type, passed_over))
+        return true;
+    call_fail(c, 400, "input", "invalid_value", "an item is of type %.60s, which is not supported",
+              type);
+    return false;
+}
+
+static bool read_input(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *input = json_object_get(body, "input");
+    const json_t *instructions = get(body, "instructions");
+    r->messages = json_array();
+    if (!r->messages)
+        return call_nomem(c);
+    if (get(body, "previous_response_id"))
+        return call_refuse(c, "previous_response_id",
+                           "responses are not kept: send the whole input");
+    if (instructions && !json_is_string(instructions))
+        return call_refuse(c, "instructions", "instructions is not a text");
+    if (instructions && !add_message(c, r->messages, "system", instructions, NULL))
+        return false;
+    if (json_is_string(input))
+        return add_message(c, r->messages, "user", input, NULL);
+    if (!json_is_array(input) || json_array_size(input) == 0)
+        return call_refuse(c, "input", "input is neither a text nor a list of items");
+    for (size_t i = 0; i < json_array_size(input); i++)
+        if (!read_item(c, json_array_get(input, i), r->messages))
+            return false;
+    return true;
+}
+
+/* ---- Tools ----------------------------------------------------------------------------------- */
+
+/*
+ * {"type": "function", "name": ..., "parameters": ...}. Tools of other types (web_search,
+ * namespace, custom...) are run by OpenAI's servers or have a form that models here do not know:
+ * they are left out, as clients offer all that they have.
+ */
+static bool read_tool(gen_request *r, call *c, const json_t *tool)
+{
+    if (!*type_of(tool))
+        return call_refuse(c, "tools", "a tool has no type");
+    if (strcmp(type_of(tool), "function") != 0)
+        return true;
+    if (!json_is_string(json_object_get(tool, "name")))
+        return call_refuse(c, "tools", "a function has no name");
+    if (!r->tools && !(r->tools = json_array()))
+        return call_nomem(c);
+    json_t *function = json_copy((json_t *)tool);
+    json_object_del(function, "type");
+    return call_append(c, r->tools,
+                       json_pack("{s:s, s:o}", "type", "function", "function", function));
+}
+
+static bool read_tools(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    const char *word = json_string_value(choice);
+    const char *name = json_string_value(json_object_get(choice, "name"));
+    if (tools && !json_is_array(tools))
+        return call_refuse(c, "tools", "tools is not a list");
+    for (size_t i = 0; i < json_array_size(tools); i++)
+        if (!read_tool(r, c, json_array_get(tools, i)))
+            return false;
+    if (!choice || (word && strcmp(word, "auto") == 0))
+        return true;
+    if (word && strcmp(word, "none") == 0) {
+        json_decref(r->tools);
+        r->tools = NULL;
+        return true;
+    }
+    if (!name && !(word && strcmp(word, "required") == 0))
+        return call_refuse(c, "tool_choice",
+                           "tool_choice is not auto, none, required or a function");
+    if (!r->tools)
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+    return gen_force_call(r, c, name);
+}
+
+/* ---- The rest -------------------------------------------------------------------------------- */
+
+static bool refuse_foreign(call *c, const json_t *body)
+{
+    static const char *const foreign[] = {
+        "n", "logprobs", "top_logprobs", "conversation", "prompt", "background", NULL};
+    for (size_t i = 0; foreign[i]; i++) {
+        const json_t *value = get(body, foreign[i]);
+        if (value && !json_is_false(value)) {
+            call_fail(c, 400, foreign[i], "unsupported_value", "%s is not supported here",
+                      foreign[i]);
+            return false;
+        }
+    }
+    const json_t *truncation = get(body, "truncation");
+    const char *how = json_string_value(truncation);
+    if (truncation && !(how && strcmp(how, "disabled") == 0))
+        return call_refuse(c, "truncation", "no input is ever cut: truncation is \"disabled\"");
+    return true;
+}
+
+/* The fields that have another name or place than in chat. */
+static bool read_controls(gen_request *r, call *c, const json_t *body)
+{
+    json_t *max = json_object_get(body, "max_output_tokens");
+    json_t *shape = get(body, "text"), *reasoning = get(body, "reasoning");
+    json_t *format = get(shape, "format"), *effort = get(reasoning, "effort");
+    if (shape && !json_is_object(shape))
+        return call_refuse(c, "text", "text is not an object");
+    if (reasoning && !json_is_object(reasoning))
+        return call_refuse(c, "reasoning", "reasoning is not an object");
+    if (effort && !json_is_string(effort))
+        return call_refuse(c, "reasoning.effort", "reasoning.effort is not a text");
+    json_t *ours = json_copy((json_t *)body);
+    r->kwargs = json_object();
+    bool ok = (ours && r->kwargs) || call_nomem(c);
+    if (ok && ((max && json_object_set(ours, "max_tokens", max) != 0) ||
+               (format && json_object_set(ours, "response_format", format) != 0) ||
+               (effort && json_object_set(r->kwargs, "reasoning_effort", effort) != 0)))
+        ok = call_nomem(c);
+    ok = ok && gen_request_read(r, c, ours, GEN_CHAT);
+    json_decref(ours);
+    return ok;
+}
+
+bool responses_read(gen_request *r, call *c, json_t *body)
+{
+    static const field_name names[] = {{"max_tokens", "max_output_tokens"},
+                                       {"response_format", "text.format"},
+                                       {"messages", "input"},
+                                       {NULL, NULL}};
+    call_rename(c, names);
+    return gen_check_model(c, body) && refuse_foreign(c, body) && read_controls(r, c, body) &&
+           read_input(r, c, body) && read_tools(r, c, body) && gen_request_chat(r, c);
+}
