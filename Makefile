@@ -144,8 +144,10 @@ test-web: $(B)/lace
 	@LACE_BIN=$(B)/lace CI=$(CI) scripts/run-tests.pl $(WEB_TESTS)
 
 .PHONY: load
-load: $(B)/lace $(B)/tests/server/test_connections $(B)/tests/server/test_faults
+load: $(B)/lace $(B)/tests/server/test_connections $(B)/tests/server/test_errors \
+      $(B)/tests/server/test_faults
 	@LACE_BIN=$(B)/lace LACE_LOAD=1 $(B)/tests/server/test_connections
+	@LACE_BIN=$(B)/lace LACE_LOAD=1 $(B)/tests/server/test_errors
 	@LACE_BIN=$(B)/lace LACE_FAULTS=10000 $(B)/tests/server/test_faults
 
 check:

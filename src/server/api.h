@@ -24,6 +24,7 @@ void api_responses(call *c);
 /* api_embeddings.c */
 void api_embeddings(call *c);
 void api_ollama_embed(call *c);
+void api_ollama_embeddings(call *c);
 
 /* api_anthropic.c */
 void api_messages(call *c);
@@ -36,7 +37,6 @@ void api_ollama_ps(call *c);
 void api_ollama_show(call *c);
 void api_ollama_chat(call *c);
 void api_ollama_generate(call *c);
-bool ollama_check_model(call *c, const json_t *body); /* false: answered */
 
 /* api_tokens.c: tokens and templates without a generation */
 void api_tokenize(call *c);

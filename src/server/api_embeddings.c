@@ -1,4 +1,4 @@
-/* POST /v1/embeddings and /api/embed: texts to vectors. */
+/* POST /v1/embeddings, /api/embed and the older /api/embeddings: texts to vectors. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "server/api.h"
 #include "server/core.h"
 #include "server/embed.h"
+#include "server/ollama.h"
 
 enum { MAX_INPUTS = 2048, MAX_OUT = 256 << 20 };
 
@@ -186,6 +187,30 @@ void api_ollama_embed(call *c)
         json_out_printf(
             &out, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%zu}",
             clock_ns() - call_begin_ns(c), q.n_tokens);
+        call_reply(c, 200, "application/json", &out);
+    }
+    json_out_deinit(&out);
+}
+
+/* Ollama's older route: one text, "prompt", and one vector. */
+void api_ollama_embeddings(call *c)
+{
+    json_t *body = call_json(c);
+    embed_request q = {.n_inputs = 1};
+    if (!body || !ollama_check_model(c, body))
+        return;
+    q.input = json_object_get(body, "prompt");
+    if (q.input && !json_is_string(q.input)) {
+        call_refuse(c, "prompt", "prompt is not a text");
+        return;
+    }
+    json_out out;
+    json_out_init(&out, MAX_OUT);
+    json_out_raw(&out, "{\"embedding\":");
+    if (json_string_length(q.input) == 0)
+        json_out_raw(&out, "[]"); /* the model is there: that was the question */
+    if (json_string_length(q.input) == 0 || write_vectors(c, &q, &out, "", "")) {
+        json_out_raw(&out, "}");
         call_reply(c, 200, "application/json", &out);
     }
     json_out_deinit(&out);

@@ -1,6 +1,6 @@
 /*
  * Ollama's API: /api/chat and /api/generate, as lines of JSON with times in nanoseconds, and the
- * routes by which its clients look around.
+ * routes by which its clients look around. This is how they are answered; ollama_in.c reads them.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
@@ -13,8 +13,13 @@
 #include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
+#include "server/ollama.h"
+#include "server/openai.h"
 
 enum { MAX_REPLY = 256 << 20 };
+
+/* The version of Ollama whose API this is; clients look at it to see what they may ask for. */
+#define OLLAMA_VERSION "0.12.11"
 
 /* ---- Looking around -------------------------------------------------------------------------- */
 
@@ -51,6 +56,22 @@ static void write_details(const server *s, json_out *out)
     json_out_raw(out, "}");
 }
 
+/* Clients show the first digits of a digest, and tell models apart by it. Weights are not read for
+ * it: it is of what is known about the model. */
+static void write_digest(const server *s, json_out *out)
+{
+    char digest[65], known[512];
+    snprintf(known, sizeof known, "%s %s %s %" PRIu64 " %" PRIu64, s->model_id,
+             s->info.architecture, s->info.type, s->info.n_parameters, s->info.weight_bytes);
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    for (int i = 0; i < 4; i++) {
+        for (const char *p = known; *p; p++)
+            hash = (hash ^ (unsigned char)*p) * UINT64_C(1099511628211);
+        snprintf(digest + 16 * i, 17, "%016" PRIx64, hash);
+    }
+    json_out_string(out, digest);
+}
+
 /* The one model, as /api/tags and /api/ps list it. */
 static void reply_models(call *c, bool is_running)
 {
@@ -61,8 +82,9 @@ static void reply_models(call *c, bool is_running)
     json_out_string(&out, s->model_id);
     json_out_raw(&out, ",\"model\":");
     json_out_string(&out, s->model_id);
-    json_out_printf(&out,
-                    ",\"size\":%" PRIu64 ",\"digest\":\"\",\"details\":", s->info.weight_bytes);
+    json_out_printf(&out, ",\"size\":%" PRIu64 ",\"digest\":", s->info.weight_bytes);
+    write_digest(s, &out);
+    json_out_raw(&out, ",\"details\":");
     write_details(s, &out);
     if (is_running) {
         json_out_printf(
@@ -81,7 +103,7 @@ void api_ollama_version(call *c)
 {
     json_out out;
     json_out_init(&out, 256);
-    json_out_raw(&out, "{\"version\":\"" LACE_VERSION "\"}");
+    json_out_raw(&out, "{\"version\":\"" OLLAMA_VERSION "\",\"lace\":\"" LACE_VERSION "\"}");
     call_reply(c, 200, "application/json", &out);
     json_out_deinit(&out);
 }
@@ -94,32 +116,6 @@ void api_ollama_tags(call *c)
 void api_ollama_ps(call *c)
 {
     reply_models(c, true);
-}
-
-/* A model's name, which may end in ":latest". False: answered. */
-/* Whether it is the name, alone or with Ollama's tag behind it. */
-static bool is_tagged(const char *given, const char *name)
-{
-    size_t n = strlen(name);
-    return strncmp(given, name, n) == 0 && (given[n] == 0 || strcmp(given + n, ":latest") == 0);
-}
-
-bool ollama_check_model(call *c, const json_t *body)
-{
-    const json_t *name = json_object_get(body, "model");
-    if (!name)
-        name = json_object_get(body, "name");
-    const char *given = json_string_value(name), *own = call_server(c)->model_id;
-    if (given && strlen(given) == json_string_length(name) &&
-        (is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL)))
-        return true;
-    if (!given)
-        call_fail(c, 400, "model", NULL, "model is missing");
-    else
-        call_fail(c, 404, "model", NULL,
-                  "there is no such model here; this server has \"%s\", also called \"%s\"", own,
-                  SERVER_ANY_MODEL);
-    return false;
 }
 
 void api_ollama_show(call *c)
@@ -167,19 +163,31 @@ typedef struct line_reply {
     call *c;
     bool is_chat;
     reply_parser *parser;
-    json_out out; /* lines of a stream */
-    json_out content, thinking, calls, arguments;
+    json_out out;                                           /* lines of a stream */
+    json_out content, thinking, calls, arguments, logprobs; /* since the last line */
     bool has_failed;
     lace_finish finish;
     lace_generation_stats stats;
 } line_reply;
 
-static void write_head(const line_reply *l, json_out *out)
+static void write_head(const call *c, json_out *out)
 {
     json_out_raw(out, "{\"model\":");
-    json_out_string(out, call_server(l->c)->model_id);
+    json_out_string(out, call_server(c)->model_id);
     json_out_raw(out, ",\"created_at\":");
-    write_time(out, l->c->created);
+    write_time(out, c->created);
+}
+
+void ollama_reply_loaded(call *c, bool is_chat, bool is_unload)
+{
+    json_out out;
+    json_out_init(&out, 4096);
+    write_head(c, &out);
+    json_out_raw(&out, is_chat ? ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}"
+                               : ",\"response\":\"\"");
+    json_out_printf(&out, ",\"done\":true,\"done_reason\":\"%s\"}", is_unload ? "unload" : "load");
+    call_reply(c, 200, "application/json", &out);
+    json_out_deinit(&out);
 }
 
 static void write_texts(const line_reply *l, json_out *out)
@@ -199,10 +207,16 @@ static void write_texts(const line_reply *l, json_out *out)
     }
     if (l->is_chat)
         json_out_raw(out, "}");
+    if (l->logprobs.b.size) {
+        json_out_raw(out, ",\"logprobs\":[");
+        json_out_bytes(out, l->logprobs.b.data, l->logprobs.b.size);
+        json_out_raw(out, "]");
+    }
 }
 
 static void clear_texts(line_reply *l)
 {
+    buf_clear(&l->logprobs.b);
     buf_clear(&l->content.b);
     buf_clear(&l->thinking.b);
     buf_clear(&l->calls.b);
@@ -271,7 +285,7 @@ static line_reply *state_of(call *c)
         return NULL;
     l->c = c;
     l->is_chat = text_is(call_path(c), "/api/chat");
-    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments};
+    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments, &l->logprobs};
     for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
         json_out_init(outs[i], MAX_REPLY);
     l->has_failed = gen_make_parser(c, on_part, l, &l->parser) != LACE_OK;
@@ -284,7 +298,7 @@ static void on_free(call *c)
     line_reply *l = call_state(c);
     if (!l)
         return;
-    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments};
+    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments, &l->logprobs};
     for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
         json_out_deinit(outs[i]);
     reply_parser_free(l->parser);
@@ -297,6 +311,10 @@ static void on_event(call *c, const gen_event *e)
     if (!l || l->has_failed)
         return;
     l->stats = e->stats;
+    if (e->token >= 0 && call_request(c)->wants_logprobs) {
+        json_out_raw(&l->logprobs, l->logprobs.b.size ? "," : "");
+        openai_write_logprob(c, &l->logprobs, e);
+    }
     if (reply_parser_feed(l->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
         l->has_failed = true;
     if (e->finish != LACE_FINISH_NONE) {
@@ -310,7 +328,7 @@ static void on_event(call *c, const gen_event *e)
     if (!call_request(c)->is_stream || is_in_call || !has_news)
         return;
     call_begin_stream(c, "application/x-ndjson");
-    write_head(l, &l->out);
+    write_head(c, &l->out);
     write_texts(l, &l->out);
     json_out_raw(&l->out, ",\"done\":false}\n");
     clear_texts(l);
@@ -323,10 +341,11 @@ static void on_end(call *c)
     if (!l || l->has_failed)
         return call_is_streaming(c) ? call_end(c) : call_fail(c, 503, NULL, NULL, "out of memory");
     bool is_stream = call_request(c)->is_stream;
-    write_head(l, &l->out);
+    write_head(c, &l->out);
     write_texts(l, &l->out);
     write_end(l, &l->out);
-    l->out.has_failed = l->out.has_failed || l->content.has_failed || l->thinking.has_failed;
+    l->out.has_failed = l->out.has_failed || l->content.has_failed || l->thinking.has_failed ||
+                        l->logprobs.has_failed;
     if (!is_stream)
         return call_reply(c, 200, "application/json", &l->out);
     json_out_raw(&l->out, "\n");
@@ -339,182 +358,12 @@ static const gen_sink sink = {.on_event = on_event, .on_end = on_end, .on_free =
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-/*
- * "options" in Ollama's words, as a body in ours. What speaks of the machine (num_ctx, num_gpu...)
- * was settled when the server started and is left out; the context is never less than was said.
- */
-static bool read_options(gen_request *r, call *c, const json_t *body)
-{
-    static const struct {
-        const char *theirs, *ours;
-    } names[] = {{"temperature", "temperature"},
-                 {"top_k", "top_k"},
-                 {"top_p", "top_p"},
-                 {"min_p", "min_p"},
-                 {"typical_p", "typical_p"},
-                 {"seed", "seed"},
-                 {"stop", "stop"},
-                 {"repeat_penalty", "repeat_penalty"},
-                 {"repeat_last_n", "repeat_last_n"},
-                 {"presence_penalty", "presence_penalty"},
-                 {"frequency_penalty", "frequency_penalty"},
-                 {"mirostat", "mirostat"},
-                 {"mirostat_tau", "mirostat_tau"},
-                 {"mirostat_eta", "mirostat_eta"},
-                 {"num_predict", "max_tokens"}};
-    static const char *const machine[] = {
-        "num_ctx",          "num_keep", "num_gpu",    "main_gpu",  "num_thread",
-        "num_batch",        "use_mmap", "use_mlock",  "numa",      "low_vram",
-        "penalize_newline", "f16_kv",   "vocab_only", "logits_all"};
-    const json_t *options = json_object_get(body, "options");
-    const json_t *n_predict = json_object_get(options, "num_predict");
-    const json_t *n_context = json_object_get(options, "num_ctx");
-    if (options && !json_is_null(options) && !json_is_object(options))
-        return call_refuse(c, "options", "options is not an object");
-    if (json_is_integer(n_context) &&
-        json_integer_value(n_context) > call_server(c)->limits.n_context) {
-        call_fail(c, 400, "num_ctx", NULL,
-                  "num_ctx is %" JSON_INTEGER_FORMAT ", the server's context has %d tokens",
-                  json_integer_value(n_context), call_server(c)->limits.n_context);
-        return false;
-    }
-    json_t *ours = json_object(), *value;
-    const char *key;
-    json_object_foreach((json_t *)options, key, value)
-    {
-        const char *name = NULL;
-        bool is_known = false;
-        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-            if (strcmp(key, names[i].theirs) == 0)
-                name = names[i].ours;
-        for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++)
-            is_known = is_known || strcmp(key, machine[i]) == 0;
-        if (name)
-            json_object_set(ours, name, value);
-        else if (!is_known) {
-            json_decref(ours);
-            call_fail(c, 400, "options", NULL, "options.%.60s is not known here", key);
-            return false;
-        }
-    }
-    if (json_is_integer(n_predict) && json_integer_value(n_predict) < 0)
-        json_object_del(ours, "max_tokens"); /* -1: without a limit */
-    bool ok = ours && gen_request_read(r, c, ours, GEN_CHAT);
-    json_decref(ours);
-    static const char *const not_done[] = {"template", "context", "logprobs", "images"};
-    for (size_t i = 0; ok && i < sizeof not_done / sizeof not_done[0]; i++) {
-        value = json_object_get(body, not_done[i]);
-        if (json_is_true(value) || json_string_length(value) > 0 || json_array_size(value) > 0) {
-            call_fail(c, 400, not_done[i], NULL, "%s is not supported here", not_done[i]);
-            return false;
-        }
-    }
-    const json_t *stream = json_object_get(body, "stream");
-    if (stream && !json_is_boolean(stream))
-        return call_refuse(c, "stream", "stream is not a boolean");
-    r->is_stream = !json_is_false(stream);
-    return ok;
-}
-
-/* "format": "json", or a schema. */
-static bool read_format(gen_request *r, call *c, const json_t *format)
-{
-    const char *word = json_string_value(format);
-    if (!format || json_is_null(format) || (word && !*word))
-        return true;
-    if (word && strcmp(word, "json") == 0)
-        return gen_use_schema(r, c, "format", NULL);
-    return json_is_object(format)
-               ? gen_use_schema(r, c, "format", format)
-               : call_refuse(c, "format", "format is neither \"json\" nor a schema");
-}
-
-static json_t *read_think(const json_t *think)
-{
-    json_t *kwargs = json_object();
-    if (kwargs && json_is_boolean(think))
-        json_object_set_new(kwargs, "enable_thinking", json_boolean(json_is_true(think)));
-    if (kwargs && json_is_string(think))
-        json_object_set(kwargs, "reasoning_effort", (json_t *)think);
-    return kwargs;
-}
-
-/* Calls without ids get some, and results without are of the last call. */
-static bool read_messages(call *c, const json_t *given, json_t **out)
-{
-    *out = json_is_array(given) ? json_deep_copy(given) : NULL;
-    char last[32] = "call_0";
-    int n_calls = 0;
-    if (!*out)
-        return call_refuse(c, "messages", "messages is not a list");
-    for (size_t i = 0; i < json_array_size(*out); i++) {
-        json_t *message = json_array_get(*out, i);
-        const json_t *images = json_object_get(message, "images");
-        const char *role = json_string_value(json_object_get(message, "role"));
-        json_t *calls = json_object_get(message, "tool_calls");
-        if (json_array_size(images) > 0)
-            return call_refuse(c, "messages", "images are not supported");
-        json_object_del(message, "images");
-        for (size_t k = 0; k < json_array_size(calls); k++) {
-            json_t *one = json_array_get(calls, k);
-            if (!json_is_object(one))
-                return call_refuse(c, "messages", "a tool call is not an object");
-            snprintf(last, sizeof last, "call_%d", n_calls++);
-            if (!json_object_get(one, "id"))
-                json_object_set_new(one, "id", json_string(last));
-            json_object_set_new(one, "type", json_string("function"));
-        }
-        if (role && strcmp(role, "tool") == 0 && !json_object_get(message, "tool_call_id"))
-            json_object_set_new(message, "tool_call_id", json_string(last));
-    }
-    return true;
-}
-
-static bool read_chat(gen_request *r, call *c, json_t *body)
-{
-    json_t *tools = json_object_get(body, "tools");
-    r->tools = json_array_size(tools) ? json_incref(tools) : NULL;
-    r->kwargs = read_think(json_object_get(body, "think"));
-    return ollama_check_model(c, body) && read_options(r, c, body) &&
-           read_format(r, c, json_object_get(body, "format")) &&
-           read_messages(c, json_object_get(body, "messages"), &r->messages) &&
-           gen_request_chat(r, c);
-}
-
 void api_ollama_chat(call *c)
 {
-    gen_start(c, read_chat, &sink);
-}
-
-/* The prompt as a conversation of one message, unless it is to be taken as it is. */
-static bool use_prompt(gen_request *r, call *c, const json_t *body)
-{
-    json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
-    if (!json_is_string(prompt))
-        return call_refuse(c, "prompt", "prompt is missing or no string");
-    const json_t *suffix = json_object_get(body, "suffix");
-    if (json_string_length(suffix) > 0)
-        return gen_request_infill(r, c,
-                                  (text){json_string_value(prompt), json_string_length(prompt)},
-                                  (text){json_string_value(suffix), json_string_length(suffix)});
-    if (json_is_true(json_object_get(body, "raw")))
-        return gen_request_text(r, c, json_string_value(prompt), json_string_length(prompt));
-    r->messages = json_array();
-    r->kwargs = read_think(json_object_get(body, "think"));
-    if (json_string_length(system) > 0)
-        json_array_append_new(r->messages,
-                              json_pack("{s:s, s:O}", "role", "system", "content", system));
-    json_array_append_new(r->messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
-    return gen_request_chat(r, c);
-}
-
-static bool read_generate(gen_request *r, call *c, json_t *body)
-{
-    return ollama_check_model(c, body) && read_options(r, c, body) &&
-           read_format(r, c, json_object_get(body, "format")) && use_prompt(r, c, body);
+    gen_start(c, ollama_read_chat, &sink);
 }
 
 void api_ollama_generate(call *c)
 {
-    gen_start(c, read_generate, &sink);
+    gen_start(c, ollama_read_generate, &sink);
 }

@@ -25,6 +25,7 @@ static const route routes[] = {
     {"POST", "/api/chat",            api_ollama_chat,      ROUTE_GENERATES, ERRORS_OLLAMA},
     {"POST", "/api/generate",        api_ollama_generate,  ROUTE_GENERATES, ERRORS_OLLAMA},
     {"POST", "/api/embed",           api_ollama_embed,     ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OLLAMA},
+    {"POST", "/api/embeddings",      api_ollama_embeddings, ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OLLAMA},
     {"POST", "/tokenize",            api_tokenize,         0,               ERRORS_OPENAI},
     {"POST", "/detokenize",          api_detokenize,       0,               ERRORS_OPENAI},
     {"POST", "/apply-template",      api_apply_template,   0,               ERRORS_OPENAI},

@@ -327,14 +327,108 @@ static void ollama_streams_lines(void)
     json_t *json = body();
     CHECK(is_person(json_string_value(json_object_get(json, "response"))));
     json_decref(json);
-    post("/api/chat", "{\"model\":\"tale\",\"messages\":[],\"stream\":false}");
-    check_answer(400, "{\"error\":\"");
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"options\":{\"temperature\":-1}}");
     check_answer(400, "temperature");
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"options\":{\"num_ctx\":100000000}}");
     check_answer(400, "num_ctx");
+}
+
+static void ollama_without_a_prompt_loads_or_unloads_and_answers_at_once(void)
+{
+    static const struct {
+        const char *fields, *reason;
+    } rows[] = {{"", "load"},
+                {",\"keep_alive\":\"5m\"", "load"},
+                {",\"keep_alive\":-1", "load"},
+                {",\"keep_alive\":0", "unload"},
+                {",\"keep_alive\":\"0s\"", "unload"},
+                {",\"stream\":true", "load"}};
+    static const struct {
+        const char *path, *empty;
+    } ways[] = {{"/api/generate", ""},
+                {"/api/generate", ",\"prompt\":\"\""},
+                {"/api/chat", ""},
+                {"/api/chat", ",\"messages\":[]"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
+            char request[256];
+            snprintf(request, sizeof request, "{\"model\":\"tale\"%s%s}", ways[k].empty,
+                     rows[i].fields);
+            post(ways[k].path, request);
+            json_t *json = body();
+            const char *reason = json_string_value(json_object_get(json, "done_reason"));
+            CHECK(a.status == 200 && json_is_true(json_object_get(json, "done")));
+            CHECK(reason && strcmp(reason, rows[i].reason) == 0);
+            CHECK(json_object_get(json, k < 2 ? "response" : "message") != NULL);
+            json_decref(json);
+        }
+    post("/api/generate", "{\"model\":\"tale\",\"keep_alive\":\"soon\"}");
+    check_answer(400, "keep_alive");
+    post("/api/generate", "{\"model\":\"tale\",\"keep_alive\":[]}");
+    check_answer(400, "keep_alive");
+}
+
+static void ollama_calls_need_no_content_type(void)
+{
+    static const char ask[] = "{\"model\":\"tale\",\"prompt\":\"Once\",\"stream\":false,"
+                              "\"options\":{\"num_predict\":2}}";
+    served_request(&s, "POST", "/api/generate", "", ask, strlen(ask), &a);
+    check_answer(200, "\"eval_count\":2");
+    /* What curl -d says, as in Ollama's own documentation. */
+    served_request(&s, "POST", "/api/generate",
+                   "Content-Type: application/x-www-form-urlencoded\r\n", ask, strlen(ask), &a);
+    check_answer(200, "\"eval_count\":2");
+    served_request(&s, "POST", "/v1/completions", "", ask, strlen(ask), &a);
+    check_answer(415, NULL);
+    /* A form in a stranger's page. */
+    served_request(
+        &s, "POST", "/api/generate",
+        "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://x.example\r\n", ask,
+        strlen(ask), &a);
+    check_answer(403, "{\"error\":\"");
+}
+
+static void ollama_gives_logprobs(void)
+{
+    post("/api/generate", "{\"model\":\"tale\",\"prompt\":\"Once upon\",\"logprobs\":true,"
+                          "\"top_logprobs\":3,\"stream\":false,\"options\":{\"num_predict\":5,"
+                          "\"temperature\":0}}");
+    json_t *json = body();
+    const json_t *list = json_object_get(json, "logprobs");
+    CHECK(a.status == 200 && json_array_size(list) == 5);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i), *top = json_object_get(one, "top_logprobs");
+        CHECK(json_number_value(json_object_get(one, "logprob")) <= 0);
+        CHECK(json_array_size(top) == 3);
+        CHECK(json_equal(json_object_get(json_array_get(top, 0), "token"),
+                         json_object_get(one, "token"))); /* greedy */
+    }
+    json_decref(json);
+    post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
+                      "\"logprobs\":true,\"options\":{\"num_predict\":6}}");
+    CHECK(a.status == 200 && count("\"logprob\":") == 6);
+    post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
+                      "\"logprobs\":7}");
+    check_answer(400, "{\"error\":\"logprobs");
+}
+
+static void ollama_says_a_version_that_its_clients_can_compare(void)
+{
+    int major = -1, minor = -1, patch = -1;
+    served_get(&s, "/api/version", &a);
+    json_t *json = body();
+    const char *version = json_string_value(json_object_get(json, "version"));
+    /* 0.12.11 is the first with all that is done here. */
+    CHECK(version && sscanf(version, "%d.%d.%d", &major, &minor, &patch) == 3);
+    CHECK(major > 0 || minor > 12 || (minor == 12 && patch >= 11));
+    json_decref(json);
+    served_get(&s, "/api/tags", &a);
+    json = body();
+    const json_t *model = json_array_get(json_object_get(json, "models"), 0);
+    CHECK(json_string_length(json_object_get(model, "digest")) == 64);
+    json_decref(json);
 }
 
 /* ---- Embeddings ------------------------------------------------------------------------------ */
@@ -387,6 +481,23 @@ static void embeddings_come_as_base64_too(void)
     post("/api/embed", "{\"model\":\"tale\",\"input\":[\"a\",\"b\"]}");
     check_answer(200, "\"embeddings\":[[");
     json_decref(body());
+}
+
+static void ollamas_older_route_gives_one_embedding(void)
+{
+    post("/api/embeddings", "{\"model\":\"tale\",\"prompt\":\"a king\"}");
+    json_t *one = body();
+    const json_t *vector = json_object_get(one, "embedding");
+    post("/api/embed", "{\"model\":\"tale\",\"input\":\"a king\"}");
+    json_t *same = body();
+    CHECK(json_array_size(vector) > 0 &&
+          json_equal(vector, json_array_get(json_object_get(same, "embeddings"), 0)));
+    json_decref(one);
+    json_decref(same);
+    post("/api/embeddings", "{\"model\":\"tale\"}");
+    check_answer(200, "{\"embedding\":[]}");
+    post("/api/embeddings", "{\"model\":\"tale\",\"prompt\":5}");
+    check_answer(400, "{\"error\":\"prompt");
 }
 
 static void bad_inputs_of_embeddings_are_refused(void)
@@ -486,8 +597,13 @@ int main(void)
     CASE(bad_messages_are_refused_in_their_form);
     CASE(ollama_clients_can_look_around);
     CASE(ollama_streams_lines);
+    CASE(ollama_without_a_prompt_loads_or_unloads_and_answers_at_once);
+    CASE(ollama_calls_need_no_content_type);
+    CASE(ollama_gives_logprobs);
+    CASE(ollama_says_a_version_that_its_clients_can_compare);
     CASE(embeddings_have_length_one);
     CASE(embeddings_come_as_base64_too);
+    CASE(ollamas_older_route_gives_one_embedding);
     CASE(bad_inputs_of_embeddings_are_refused);
     CASE(responses_are_given_without_state);
     CASE(a_stream_of_responses_has_its_events);

@@ -139,7 +139,7 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
         {"/api/chat", "\"options\":{\"tfs_z\":0.5}", "options.tfs_z"},
         {"/api/generate", "\"template\":\"x\"", "template is not supported"},
         {"/api/generate", "\"images\":[\"x\"]", "not supported"},
-        {"/api/chat", "\"logprobs\":true", "not supported"},
+        {"/api/chat", "\"top_logprobs\":2", "logprobs is not true"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char request[512];
