@@ -99,6 +99,8 @@ typedef struct lace_model_options {
                            the first token comes sooner; for one session at a time; default false */
     bool use_exact;     /* f32 arithmetic for every weight type, not int8 or int16; default false */
     bool use_vocab;     /* read the vocabulary, if there is one; default true */
+    bool vocab_only;    /* read nothing else: tokens of any file with a vocabulary, also where lace
+                           cannot run the model; no sessions; default false */
     const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" or "cuda:1" for an
                            NVIDIA GPU, "auto" for the first GPU if there is one with room */
     const char *activation_sparsity; /* thresholds that `lace sparsify` wrote, a file's path or the
@@ -122,12 +124,12 @@ lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char 
                                    const lace_model_options *options, lace_model **out,
                                    lace_error *err);
 
-/* A model that lies on this machine: in $LACE_MODELS, the Ollama store or the Hugging Face cache.
- */
+/* A model that lies on this machine: in $LACE_MODELS, Ollama's store, the Hugging Face cache,
+ * llama.cpp's cache or LM Studio's folder. */
 typedef struct lace_model_entry {
     const char *name; /* as lace_model_open takes it: "mistral:latest" */
     const char *path;
-    const char *origin; /* "lace", "ollama", "huggingface" */
+    const char *origin; /* "lace", "ollama", "huggingface", "llama.cpp", "lmstudio" */
     uint64_t n_bytes;
 } lace_model_entry;
 

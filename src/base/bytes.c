@@ -63,8 +63,7 @@ lace_status error_at(lace_error *err, lace_status status, uint64_t offset, const
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return error_set(err, status, "%s at byte %" PRIu64 ": %s", lace_status_name(status), offset,
-                     what);
+    return error_set(err, status, "at byte %" PRIu64 ": %s", offset, what);
 }
 
 lace_status cursor_take(cursor *c, uint64_t n, span *out, const char *field, lace_error *err)

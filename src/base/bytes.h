@@ -2,7 +2,7 @@
  * Spans and the checked cursor: the only way in which bytes from outside are read.
  *
  * A cursor never passes the end of its span. Every read names the field it is for, and a failure
- * says where it was: "E_TRUNC at byte 24: n_kv: needs 8 bytes, 3 are left".
+ * says where it was: "at byte 24: n_kv: needs 8 bytes, 3 are left".
  */
 #ifndef LACE_BASE_BYTES_H
 #define LACE_BASE_BYTES_H
@@ -43,7 +43,7 @@ uint32_t load_u32(const void *p);
 uint64_t load_u64(const void *p);
 float load_f32(const void *p);
 
-/* An error at a place: "E_X at byte N: ..." */
+/* An error at a place: "at byte N: ..." */
 __attribute__((format(printf, 4, 5))) lace_status
 error_at(lace_error *err, lace_status status, uint64_t offset, const char *format, ...);
 

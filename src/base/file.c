@@ -27,20 +27,35 @@ static void ask_for_large_pages(void *p, size_t n_bytes)
 #endif
 }
 
+/* A regular file, open to read. O_NONBLOCK: not to wait for somebody who writes, if it is a pipe;
+ * of a file it changes nothing. */
+static lace_status open_regular(const char *path, int *out, struct stat *st, lace_error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *out = -1;
+    if (fd < 0)
+        return io_error(err, path, "cannot open");
+    lace_status status = LACE_OK;
+    if (fstat(fd, st) != 0)
+        status = io_error(err, path, "cannot stat");
+    else if (!S_ISREG(st->st_mode))
+        status = error_set(err, LACE_E_IO, "%s: not a regular file", path);
+    if (status != LACE_OK) {
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return LACE_OK;
+}
+
 lace_status file_map_open(const char *path, file_map *out, lace_error *err)
 {
     *out = (file_map){{NULL, 0}};
-    /* Not to wait for somebody who writes, if it is a pipe; of a file it changes nothing. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return io_error(err, path, "cannot open");
     struct stat st;
+    int fd;
+    TRY(open_regular(path, &fd, &st, err));
     lace_status status = LACE_OK;
-    if (fstat(fd, &st) != 0) {
-        status = io_error(err, path, "cannot stat");
-    } else if (!S_ISREG(st.st_mode)) {
-        status = error_set(err, LACE_E_IO, "%s: not a regular file", path);
-    } else if (st.st_size > 0) {
+    if (st.st_size > 0) {
         void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
             status = io_error(err, path, "cannot map");
@@ -77,31 +92,43 @@ void file_map_release(const file_map *map, const void *data, size_t n_bytes)
         madvise((void *)from, to - from, MADV_DONTNEED);
 }
 
-lace_status file_read(const char *path, buf *out, lace_error *err)
+static lace_status read_all(int fd, const char *path, buf *out, lace_error *err)
 {
-    bool is_stdin = strcmp(path, "-") == 0;
-    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return io_error(err, path, "cannot open");
-    lace_status status = LACE_OK;
     char chunk[65536];
     for (;;) {
         ssize_t n = read(fd, chunk, sizeof chunk);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            status = io_error(err, path, "cannot read");
-        if (n <= 0)
-            break;
-        status = buf_append(out, chunk, (size_t)n);
+            return io_error(err, path, "cannot read");
+        if (n == 0)
+            return LACE_OK;
+        lace_status status = buf_append(out, chunk, (size_t)n);
         if (status == LACE_E_LIMIT)
-            error_set(err, status, "%s: longer than the limit of %zu bytes", path, out->max);
-        else if (status != LACE_OK)
-            error_nomem(err, path);
+            return error_set(err, status, "%s: longer than the limit of %zu bytes", path, out->max);
         if (status != LACE_OK)
-            break;
+            return error_nomem(err, path);
     }
+}
+
+lace_status file_read(const char *path, buf *out, lace_error *err)
+{
+    bool is_stdin = strcmp(path, "-") == 0;
+    int fd = is_stdin ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return io_error(err, path, "cannot open");
+    lace_status status = read_all(fd, path, out, err);
     if (!is_stdin)
         close(fd);
+    return status;
+}
+
+lace_status file_read_regular(const char *path, buf *out, lace_error *err)
+{
+    struct stat st;
+    int fd;
+    TRY(open_regular(path, &fd, &st, err));
+    lace_status status = read_all(fd, path, out, err);
+    close(fd);
     return status;
 }

@@ -16,7 +16,14 @@ void file_map_close(file_map *map);
 /* Tell the system that these pages of the mapping are not needed now. */
 void file_map_release(const file_map *map, const void *data, size_t n_bytes);
 
-/* The whole file; LACE_E_LIMIT if it is longer than out->max. "-" is standard input. */
+/*
+ * The whole file; LACE_E_LIMIT if it is longer than out->max. "-" is standard input. For a path that
+ * a user typed: it may be a pipe, as in -f <(command).
+ */
 lace_status file_read(const char *path, buf *out, lace_error *err);
+
+/* The same for a path that lace made up itself, such as config.json of a directory: what is not a
+ * regular file is refused and never waited for. */
+lace_status file_read_regular(const char *path, buf *out, lace_error *err);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "compress/convert.h"
+#include "formats/store.h"
 
 /* Converted to a name, which goes away while the file stays open. */
 static lace_status convert(const char *input, const char *name, progress *bar, as_gguf *out,
@@ -36,17 +37,15 @@ lace_status as_gguf_open(const char *input, const char *output, progress *bar, a
 {
     struct stat st;
     *out = (as_gguf){.fd = -1};
-    if (stat(input, &st) == 0 && S_ISDIR(st.st_mode)) {
+    TRY(store_resolve(input, out->path, err));
+    if (stat(out->path, &st) == 0 && S_ISDIR(st.st_mode)) {
         char name[4096];
         int n = snprintf(name, sizeof name, "%s.source-%d", output, (int)getpid());
         if (n >= (int)sizeof name)
             return error_set(err, LACE_E_ARG, "the name of the output is too long");
         return convert(input, name, bar, out, err);
     }
-    int n = snprintf(out->path, sizeof out->path, "%s", input);
-    return n < (int)sizeof out->path
-               ? LACE_OK
-               : error_set(err, LACE_E_ARG, "the name of the model is too long");
+    return LACE_OK;
 }
 
 void as_gguf_close(as_gguf *a)

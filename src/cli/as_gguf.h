@@ -6,10 +6,11 @@
 #define LACE_CLI_AS_GGUF_H
 
 #include "cli/progress.h"
+#include "formats/store.h"
 
 typedef struct as_gguf {
-    char path[4096]; /* of the file to read: the input itself, if that is no directory */
-    int fd;          /* -1: none was made */
+    char path[STORE_MAX_PATH]; /* of the file to read: the input itself, if that is no directory */
+    int fd;                    /* -1: none was made */
 } as_gguf;
 
 /* `output` says where there is room. On failure there is nothing to close. */

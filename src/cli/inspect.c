@@ -44,7 +44,8 @@ typedef struct findings {
     dtype by_size[DTYPE_COUNT]; /* the types that occur, largest share first */
     int n_types;
     bool is_runnable;
-    lace_model_info info; /* if runnable */
+    bool has_vocab;       /* not runnable, but its vocabulary can be read */
+    lace_model_info info; /* if runnable; of the vocabulary, if it has one */
     lace_memory memory;   /* if runnable */
     int32_t n_context;    /* that memory was computed for */
     const char *kv_type;
@@ -100,6 +101,17 @@ static lace_status row_text(buf *out, const char *label, const char *value)
     return buf_append(out, "\n", 1);
 }
 
+static lace_status append_vocab(buf *out, const lace_model_info *i)
+{
+    TRY(buf_printf(out, "%-14s%s, %d tokens", "tokenizer", i->tokenizer[0] ? i->tokenizer : "none",
+                   i->n_vocab));
+    if (i->bos >= 0)
+        TRY(buf_printf(out, ", BOS %d", i->bos));
+    if (i->eos >= 0)
+        TRY(buf_printf(out, ", EOS %d", i->eos));
+    return buf_printf(out, "\n%-14s%s\n", "chat template", i->chat_template[0] ? "yes" : "no");
+}
+
 static lace_status append_model(buf *out, const findings *f)
 {
     const lace_model_info *i = &f->info;
@@ -113,13 +125,7 @@ static lace_status append_model(buf *out, const findings *f)
     TRY(buf_printf(out, "%-14s%d heads of %d, %d KV heads\n", "attention", i->n_heads, i->head_dim,
                    i->n_kv_heads));
     TRY(buf_printf(out, "%-14s%d tokens\n", "context", i->n_context));
-    TRY(buf_printf(out, "%-14s%s, %d tokens", "tokenizer", i->tokenizer[0] ? i->tokenizer : "none",
-                   i->n_vocab));
-    if (i->bos >= 0)
-        TRY(buf_printf(out, ", BOS %d", i->bos));
-    if (i->eos >= 0)
-        TRY(buf_printf(out, ", EOS %d", i->eos));
-    return buf_printf(out, "\n%-14s%s\n", "chat template", i->chat_template[0] ? "yes" : "no");
+    return append_vocab(out, i);
 }
 
 static lace_status append_memory(buf *out, const findings *f)
@@ -167,6 +173,10 @@ static lace_status append_table(buf *out, const findings *f, const inspect_args 
         TRY(append_model(out, f));
     else
         TRY(row_text(out, "cannot run", f->why_not.text));
+    if (f->has_vocab) {
+        TRY(row_text(out, "name", f->info.name));
+        TRY(append_vocab(out, &f->info));
+    }
     if (f->n_types > 0)
         TRY(buf_printf(out, "\n%-10s%8s%16s%9s\n", "type", "tensors", "bytes", "share"));
     else
@@ -249,6 +259,17 @@ static json_t *json_model(const lace_model_info *i)
     return o;
 }
 
+static json_t *json_vocab(const lace_model_info *i)
+{
+    json_t *o = json_object();
+    put(&o, "tokenizer", json_text(i->tokenizer, strlen(i->tokenizer)));
+    put(&o, "has_chat_template", json_boolean(i->chat_template[0] != 0));
+    put(&o, "n_vocab", json_integer(i->n_vocab));
+    put(&o, "bos", json_integer(i->bos));
+    put(&o, "eos", json_integer(i->eos));
+    return o;
+}
+
 static json_t *json_memory(const findings *f)
 {
     json_t *o = json_object();
@@ -309,6 +330,8 @@ static json_t *json_findings(const findings *f, const inspect_args *a)
         put(&o, "memory", json_memory(f));
     } else {
         put(&o, "why_not", json_text(f->why_not.text, strlen(f->why_not.text)));
+        if (f->has_vocab)
+            put(&o, "vocabulary", json_vocab(&f->info));
     }
     put(&o, "types", json_types(f));
     if (a->tensors)
@@ -360,8 +383,14 @@ static lace_status inspect_run(const verb *v, int argc, char **argv, lace_error 
     model_options.device = a.device;
     lace_model *model;
     lace_status status = cli_open_model(path, &model_options, &model, &f.why_not);
-    if (status == LACE_OK)
+    if (status == LACE_OK) {
         ask_engine(&f, model, &a);
+    } else {
+        model_options.vocab_only = true;
+        f.has_vocab = cli_open_model(path, &model_options, &model, NULL) == LACE_OK;
+        if (f.has_vocab)
+            lace_model_describe(model, &f.info);
+    }
     /* A model that cannot run can be described; on a device that is not there, nothing is asked. */
     bool is_asked = status == LACE_E_DEVICE || (status == LACE_E_ARG && a.device);
     status = is_asked ? error_set(err, status, "%s", f.why_not.text) : print_findings(&f, &a, err);

@@ -35,12 +35,23 @@ static bool add_row(void *user, const lace_model_entry *e)
     return true;
 }
 
+/* The first thing that somebody without a model wants to know. */
+static const char no_models[] =
+    "There are no models on this machine yet. Each of these gets one, and lace list then shows "
+    "it:\n"
+    "\n"
+    "  hf download Qwen/Qwen3-0.6B-GGUF Qwen3-0.6B-Q8_0.gguf    from Hugging Face\n"
+    "  ollama pull qwen3:0.6b                                   from Ollama\n"
+    "  LACE_MODELS=DIR lace list                                a folder of GGUF files\n"
+    "\n"
+    "A path works as well: lace chat model.gguf. Without any, lace run tells a story with the "
+    "model\n"
+    "that it carries.\n";
+
 static lace_status append_table(const table *t, buf *out)
 {
     if (json_array_size(t->rows) == 0)
-        return buf_append_text(out,
-                               "no models found in $LACE_MODELS, the Ollama store or the Hugging "
-                               "Face cache; a GGUF file's or a directory's path works, too\n");
+        return buf_append_text(out, no_models);
     TRY(buf_printf(out, "%-*s  %9s  %-11s  %s\n", (int)t->name_width, "NAME", "SIZE", "FROM",
                    "PATH"));
     size_t i;
@@ -92,8 +103,9 @@ const verb verb_list = {
     .summary = "show the models on this machine",
     .usage = "[options]",
     .description =
-        "Looks into the folder $LACE_MODELS, the Ollama store and the Hugging Face cache. Any\n"
-        "name it prints can stand for MODEL; nothing is copied.\n",
+        "Looks into the folder $LACE_MODELS, Ollama's store, the Hugging Face cache, llama.cpp's\n"
+        "cache and LM Studio's models. Any name that it prints can stand for MODEL in every verb;\n"
+        "nothing is copied.\n",
     .examples = "  lace list\n"
                 "  lace run mistral:latest -p \"Dear Ada,\"\n"
                 "  LACE_MODELS=~/models lace list -o json\n",

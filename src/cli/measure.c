@@ -149,8 +149,7 @@ static lace_status eval_part(measurement *m, const lace_token *window, int32_t f
     for (int32_t i = 0; i < m->n_scores; i++) {
         const quality_score *s = &m->scores[i];
         if (!isfinite(s->nll) || !isfinite(s->nll_base))
-            return error_set(err, LACE_E_NUMERIC,
-                             "E_NUMERIC: %s computes logits that are not finite numbers",
+            return error_set(err, LACE_E_NUMERIC, "%s computes logits that are not finite numbers",
                              !isfinite(s->nll) ? m->args->tested_name : m->args->base_name);
         quality_add(&m->q, s);
     }

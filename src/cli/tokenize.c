@@ -1,4 +1,4 @@
-/* lace tokenize: the ids that a model sees for a input. */
+/* lace tokenize: the ids that a model sees for a text. */
 #include <stdio.h>
 #include <string.h>
 
@@ -111,6 +111,7 @@ static lace_status tokenize_run(const verb *v, int argc, char **argv, lace_error
     lace_status status =
         a.file ? file_read(a.file, &input, err) : buf_append_text(&input, words.at[1]);
     lace_model_options model_options = lace_model_options_default();
+    model_options.vocab_only = true;
     if (status == LACE_OK)
         status = lace_model_open(words.at[0], &model_options, &model, err);
     if (status == LACE_OK)

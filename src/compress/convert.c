@@ -86,7 +86,7 @@ static lace_status check_f16(const job *j, const float *values, int64_t n, lace_
     for (int64_t i = 0; i < n; i++)
         if (fabsf(values[i]) >= 65520.0f && isfinite(values[i]))
             return error_set(err, LACE_E_NUMERIC,
-                             "E_NUMERIC: tensor %.*s: the value %g does not fit into f16; bf16 and "
+                             "tensor %.*s: the value %g does not fit into f16; bf16 and "
                              "f32 hold it",
                              text_width(j->t->name), j->t->name.data, values[i]);
     return LACE_OK;
@@ -125,8 +125,7 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, bool has_ty
     for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
         const tensor *t = hf_tensors_at(tensors, i);
         if (!unpack_ref[t->type])
-            return error_set(err, LACE_E_TENSOR_TYPE,
-                             "E_TENSOR_TYPE: tensor %.*s: type %s cannot be converted",
+            return error_set(err, LACE_E_TENSOR_TYPE, "tensor %.*s: type %s cannot be converted",
                              text_width(t->name), t->name.data, dtype_describe(t->type)->name);
         jobs[i] = (job){tensors, i, t, type_in_file(t, main_type, has_type)};
         if (jobs[i].type == t->type && t->data)

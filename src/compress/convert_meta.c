@@ -218,12 +218,12 @@ static lace_status check_expressible(const hf_config *h, lace_error *err)
     const rope_config *r = &h->model.rope;
     if (!h->has_default_kinds)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "E_UNSUPPORTED: config.json: layer_types, no_rope_layers: a GGUF file of "
+                         "config.json: layer_types, no_rope_layers: a GGUF file of "
                          "architecture %s cannot say which layers differ",
                          h->model.architecture);
     if (r->scaling == ROPE_YARN && r->yarn_keeps_fractions != (h->family == HF_GPT_OSS))
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "E_UNSUPPORTED: config.json: truncate: a GGUF file of architecture %s "
+                         "config.json: truncate: a GGUF file of architecture %s "
                          "cannot say it",
                          h->model.architecture);
     return LACE_OK;

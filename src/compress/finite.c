@@ -41,8 +41,7 @@ lace_status finite_refuse(const tensor *t, uint64_t index, float value, const ch
                           lace_error *err)
 {
     uint64_t n_cols = (uint64_t)t->shape.dims[0];
-    return error_set(err, LACE_E_NUMERIC,
-                     "E_NUMERIC: tensor %.*s: value %llu (row %llu, column %llu) is %g%s",
+    return error_set(err, LACE_E_NUMERIC, "tensor %.*s: value %llu (row %llu, column %llu) is %g%s",
                      text_width(t->name), t->name.data, (unsigned long long)index,
                      (unsigned long long)(index / n_cols), (unsigned long long)(index % n_cols),
                      (double)value, why);

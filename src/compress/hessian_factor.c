@@ -257,8 +257,8 @@ lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
         f.add = damping * mean + 1e-12;
         fill(&f, workers);
         if (!decompose(&f, workers))
-            status = error_set(err, LACE_E_NUMERIC,
-                               "E_NUMERIC: the inputs of a matrix are not finite numbers");
+            status =
+                error_set(err, LACE_E_NUMERIC, "the inputs of a matrix are not finite numbers");
     }
     if (status == LACE_OK) {
         f.pieces = (handout){0};

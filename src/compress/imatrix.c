@@ -113,8 +113,7 @@ static lace_status add_floats(const tensor *t, float *out, lace_error *err)
         out[i] = load_f32(t->data + 4 * i);
         if (!isfinite(out[i]) || out[i] < 0)
             return error_set(err, LACE_E_NUMERIC,
-                             "E_NUMERIC: tensor %.*s: value %" PRIu64
-                             " is %g, expected a number of 0 or more",
+                             "tensor %.*s: value %" PRIu64 " is %g, expected a number of 0 or more",
                              text_width(t->name), t->name.data, i, (double)out[i]);
     }
     return LACE_OK;
@@ -130,7 +129,7 @@ static lace_status read_entry(const gguf *g, const tensor *t, text name, imatrix
     if (!counts || t->type != DTYPE_F32 || counts->type != DTYPE_F32 || t->shape.n_dims > 2 ||
         (int64_t)counts->n_values != n_experts)
         return error_set(err, LACE_E_META,
-                         "E_META: tensor %.*s: expected F32 sums, and %s with a count for each "
+                         "tensor %.*s: expected F32 sums, and %s with a count for each "
                          "of %" PRId64 " experts",
                          text_width(t->name), t->name.data, counts_name, n_experts);
     imatrix_entry *e;
@@ -140,11 +139,10 @@ static lace_status read_entry(const gguf *g, const tensor *t, text name, imatrix
     for (int64_t i = 0; i < e->n_cols * n_experts; i++) {
         float count = e->counts[i / e->n_cols];
         if (count > 0 && !isfinite(e->sums[i] / count))
-            return error_set(err, LACE_E_NUMERIC,
-                             "E_NUMERIC: tensor %.*s: value %" PRId64
-                             " is %g over %g tokens, whose mean is no number",
-                             text_width(t->name), t->name.data, i, (double)e->sums[i],
-                             (double)count);
+            return error_set(
+                err, LACE_E_NUMERIC,
+                "tensor %.*s: value %" PRId64 " is %g over %g tokens, whose mean is no number",
+                text_width(t->name), t->name.data, i, (double)e->sums[i], (double)count);
     }
     return LACE_OK;
 }
@@ -154,7 +152,7 @@ static lace_status read_entries(const gguf *g, imatrix *m, lace_error *err)
     text kind = {"", 0};
     TRY(gguf_get_text(g, "general.type", &kind, NULL, err));
     if (!text_is(kind, "imatrix"))
-        return error_set(err, LACE_E_META, "E_META: general.type is \"%.*s\", expected \"imatrix\"",
+        return error_set(err, LACE_E_META, "general.type is \"%.*s\", expected \"imatrix\"",
                          text_width(kind), kind.data);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const tensor *t = gguf_tensor_at(g, i);
@@ -162,7 +160,7 @@ static lace_status read_entries(const gguf *g, imatrix *m, lace_error *err)
         if (cut_end(t->name, sums_end, &name))
             TRY(read_entry(g, t, name, m, err));
         else if (!cut_end(t->name, counts_end, &name))
-            return error_set(err, LACE_E_NAME, "E_NAME: tensor %.*s: expected *%s or *%s",
+            return error_set(err, LACE_E_NAME, "tensor %.*s: expected *%s or *%s",
                              text_width(t->name), t->name.data, sums_end, counts_end);
     }
     return LACE_OK;

@@ -49,7 +49,7 @@ static lace_status add_step(imatrix *m, const walk_matrices *x, float *row, int3
         }
         for (int64_t c = 0; c < e->n_cols * e->n_experts; c++)
             if (!isfinite(e->sums[c]))
-                return error_set(err, LACE_E_NUMERIC, "E_NUMERIC: an input of %.*s is not finite",
+                return error_set(err, LACE_E_NUMERIC, "an input of %.*s is not finite",
                                  text_width(e->name), e->name.data);
     }
     return LACE_OK;

@@ -238,8 +238,8 @@ static lace_status read_values(const task *k, job *j, float **out, lace_error *e
     for (uint64_t i = 0; i < j->t->n_values; i++)
         if (!isfinite((*out)[i]))
             return error_set(err, LACE_E_NUMERIC,
-                             "E_NUMERIC: tensor %s: weight %" PRIu64 " is %g, expected a number",
-                             j->name, i, (double)(*out)[i]);
+                             "tensor %s: weight %" PRIu64 " is %g, expected a number", j->name, i,
+                             (double)(*out)[i]);
     prune_parts_cut(&k->parts, j->index, *out, &j->s);
     return LACE_OK;
 }

@@ -187,7 +187,7 @@ static lace_status find_importance(job *j, const imatrix *from, lace_error *err)
     int64_t n_cols = j->t->shape.dims[0];
     if (e->n_cols != n_cols || e->n_experts != n_experts || j->t->shape.n_dims > 3)
         return error_set(err, LACE_E_SHAPE,
-                         "E_SHAPE: tensor %.*s: the importance matrix has %lldx%lld, expected "
+                         "tensor %.*s: the importance matrix has %lldx%lld, expected "
                          "%lldx%lld",
                          text_width(j->t->name), j->t->name.data, (long long)e->n_cols,
                          (long long)e->n_experts, (long long)n_cols, (long long)n_experts);

@@ -33,8 +33,8 @@ static lace_status check_types(const source *s, lace_error *err)
         const tensor *t = source_at(s, i);
         if (!unpack_ref[t->type])
             return error_set(err, LACE_E_TENSOR_TYPE,
-                             "E_TENSOR_TYPE: tensor %.*s: type %s cannot be read as numbers",
-                             text_width(t->name), t->name.data, dtype_describe(t->type)->name);
+                             "tensor %.*s: type %s cannot be read as numbers", text_width(t->name),
+                             t->name.data, dtype_describe(t->type)->name);
     }
     return LACE_OK;
 }

@@ -114,7 +114,7 @@ static lace_status encode_csr(const sparse_matrix *m, buf *out, lace_error *err)
         values[i] = m->keeps[i] ? m->w[i] : 0;
         if (!isfinite(f16_to_f32(f16_from_f32(values[i]))))
             status = error_set(err, LACE_E_NUMERIC,
-                               "E_NUMERIC: a weight of %g does not fit CSR, whose values are f16",
+                               "a weight of %g does not fit CSR, whose values are f16",
                                (double)values[i]);
     }
     sparse_source source = {.n_rows = m->n_rows, .n_cols = m->n_cols, .values = values};

@@ -11,7 +11,9 @@
 #include "tokenizer/tokenizer.h"
 
 struct lace_model {
-    model *m;
+    model *m;          /* NULL: opened for its vocabulary alone */
+    weights *files;    /* the model's; its own without one */
+    int32_t n_vocab;   /* logits of a token; tokens of the vocabulary without a model */
     tokenizer *tokens; /* NULL: the file has no vocabulary, or it was not asked for */
     char *name;        /* general.name */
     char *chat_template;

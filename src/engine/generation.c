@@ -142,7 +142,7 @@ lace_status generation_create(const lace_model *lm, const lace_generation_option
                               lace_generation **out, lace_error *err)
 {
     *out = NULL;
-    int32_t n_vocab = lm->m->config.n_vocab;
+    int32_t n_vocab = lm->n_vocab;
     TRY(check_options(options, n_vocab, n_context, err));
     lace_generation *g = mem_calloc(1, sizeof *g);
     if (!g)

@@ -46,7 +46,7 @@ static uint8_t kind_of_token(const tokenizer *t, lace_token id)
 
 static lace_status make_tokens(lace_model *lm, lace_error *err)
 {
-    int32_t n_vocab = lm->m->config.n_vocab;
+    int32_t n_vocab = lm->n_vocab;
     size_t n = (size_t)n_vocab;
     text *bytes = mem_calloc(n, sizeof *bytes);
     uint8_t *kinds = mem_calloc(n, sizeof *kinds);
@@ -126,7 +126,7 @@ lace_status lace_grammar_create(lace_model *lm, lace_grammar_kind kind, const ch
         grammar_automaton_deinit(&a);
         return error_nomem(err, "a grammar");
     }
-    g->n_vocab = lm->m->config.n_vocab;
+    g->n_vocab = lm->n_vocab;
     lace_status status = grammar_matcher_create(&a, lm->grammar_tokens, &g->matcher, err);
     if (status != LACE_OK) {
         mem_free(g);

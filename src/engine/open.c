@@ -1,8 +1,5 @@
 /* Opening a model, and what it says of itself. */
-#define _POSIX_C_SOURCE 200809L
-#include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -36,13 +33,13 @@ static lace_status copy_text(const gguf *g, const char *key, size_t max_bytes, c
 /* What the model is called, and the chat template of a file. */
 static lace_status copy_texts(lace_model *lm, lace_error *err)
 {
-    const gguf *g = weights_gguf(lm->m->files);
+    const gguf *g = weights_gguf(lm->files);
     if (g) {
         TRY(copy_text(g, "general.name", MAX_NAME_BYTES, &lm->name, err));
         return copy_text(g, "tokenizer.chat_template", MAX_TEMPLATE_BYTES, &lm->chat_template, err);
     }
     /* A directory's own name, without slashes behind it. */
-    const char *path = weights_name(lm->m->files);
+    const char *path = weights_name(lm->files);
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
@@ -56,7 +53,7 @@ static lace_status copy_texts(lace_model *lm, lace_error *err)
 /* The tokenizer of a directory and its chat template; a directory may have neither. */
 static lace_status open_hf_tokenizer(lace_model *lm, bool use_vocab, lace_error *err)
 {
-    const weights *files = lm->m->files;
+    const weights *files = lm->files;
     hf_tokenizer *t = NULL;
     lace_status status = LACE_OK;
     text template = {"", 0};
@@ -80,7 +77,7 @@ static lace_status open_hf_tokenizer(lace_model *lm, bool use_vocab, lace_error 
 static void survey(lace_model *lm)
 {
     uint64_t by_type[DTYPE_COUNT] = {0};
-    const weights *w = lm->m->files;
+    const weights *w = lm->files;
     for (size_t i = 0; i < weights_count(w); i++) {
         const tensor *t = weights_at(w, i);
         lm->n_parameters += t->n_values;
@@ -122,6 +119,58 @@ static lace_status use_sparsity(model *m, const lace_model_options *o, lace_erro
     return status == LACE_OK && !o->sparse_in_batches ? model_use_columns(m, err) : status;
 }
 
+static weight_mode mode_of(const lace_model_options *o)
+{
+    return o->use_exact     ? WEIGHTS_EXACT
+           : o->use_mmap    ? WEIGHTS_IN_PLACE
+           : o->packs_later ? WEIGHTS_PACKED_LATER
+                            : WEIGHTS_PACKED;
+}
+
+/* Names the architecture, binds the weights. Takes `files`, also on failure. */
+static lace_status bind_model(lace_model *lm, weights *files, const lace_model_options *o,
+                              lace_error *err)
+{
+    gpu *card = NULL;
+    const char *device = o->device;
+    if (o->activation_sparsity && device && strcmp(device, "auto") == 0)
+        device = "cpu";
+    lace_status status = device_choose(device, file_bytes(files), &card, err);
+    if (status != LACE_OK) {
+        weights_close(files);
+        return status;
+    }
+    TRY(model_create(files, cpu_level_detect(), mode_of(o), card, &lm->m, err));
+    lm->files = files;
+    lm->n_vocab = lm->m->config.n_vocab;
+    return o->activation_sparsity ? use_sparsity(lm->m, o, err) : LACE_OK;
+}
+
+static lace_status open_tokenizer(lace_model *lm, bool use_vocab, lace_error *err)
+{
+    const gguf *g = weights_gguf(lm->files);
+    if (!g)
+        return open_hf_tokenizer(lm, use_vocab, err);
+    return use_vocab && gguf_find(g, "tokenizer.ggml.model") ? vocab_gguf_open(g, &lm->tokens, err)
+                                                             : LACE_OK;
+}
+
+/* The texts of a model and its vocabulary, which must fit what it computes. */
+static lace_status read_words(lace_model *lm, bool use_vocab, lace_error *err)
+{
+    TRY(copy_texts(lm, err));
+    TRY(open_tokenizer(lm, use_vocab, err));
+    if (!lm->m && !lm->tokens)
+        return error_set(err, LACE_E_VOCAB, "there is no vocabulary in it");
+    size_t n = lm->tokens ? tokenizer_n_tokens(lm->tokens) : 0;
+    if (!lm->m)
+        lm->n_vocab = (int32_t)n;
+    if (n > (size_t)lm->n_vocab)
+        return error_set(err, LACE_E_VOCAB, "%zu tokens, but the model computes %d", n,
+                         lm->n_vocab);
+    return LACE_OK;
+}
+
 /* Takes `files`, also on failure. */
 static lace_status open_files(weights *files, const lace_model_options *options, lace_model **out,
                               lace_error *err)
@@ -133,54 +182,30 @@ static lace_status open_files(weights *files, const lace_model_options *options,
         return error_nomem(err, "a model");
     }
     pthread_mutex_init(&lm->load_lock, NULL);
-    weight_mode mode = o.use_exact     ? WEIGHTS_EXACT
-                       : o.use_mmap    ? WEIGHTS_IN_PLACE
-                       : o.packs_later ? WEIGHTS_PACKED_LATER
-                                       : WEIGHTS_PACKED;
-    lace_status status;
-    gpu *card = NULL;
-    if (o.activation_sparsity && o.device && strcmp(o.device, "auto") == 0)
-        o.device = "cpu";
-    status = device_choose(o.device, file_bytes(files), &card, err);
-    if (status != LACE_OK) {
-        weights_close(files);
-        goto fail;
+    lace_status status = LACE_OK;
+    if (o.vocab_only)
+        lm->files = files;
+    else
+        status = bind_model(lm, files, &o, err);
+    if (status == LACE_OK) {
+        status = read_words(lm, o.use_vocab || o.vocab_only, err);
+        if (status != LACE_OK)
+            error_prefix(err, status, weights_name(files));
     }
-    TRY_GOTO(status, fail, model_create(files, cpu_level_detect(), mode, card, &lm->m, err));
-    if (o.activation_sparsity)
-        TRY_GOTO(status, fail, use_sparsity(lm->m, &o, err));
-    const gguf *g = weights_gguf(files);
-    TRY_GOTO(status, named, copy_texts(lm, err));
-    if (!g)
-        TRY_GOTO(status, named, open_hf_tokenizer(lm, o.use_vocab, err));
-    if (g && o.use_vocab && gguf_find(g, "tokenizer.ggml.model"))
-        TRY_GOTO(status, named, vocab_gguf_open(g, &lm->tokens, err));
-    if (lm->tokens && tokenizer_n_tokens(lm->tokens) > (size_t)lm->m->config.n_vocab) {
-        status = error_set(err, LACE_E_VOCAB, "E_VOCAB: %zu tokens, but the model computes %d",
-                           tokenizer_n_tokens(lm->tokens), lm->m->config.n_vocab);
-        goto named;
+    if (status != LACE_OK) {
+        lace_model_close(lm);
+        return status;
     }
     survey(lm);
     *out = lm;
     return LACE_OK;
-
-named:
-    error_prefix(err, status, weights_name(files));
-fail:
-    lace_model_close(lm);
-    return status;
 }
 
 lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
                             lace_error *err)
 {
     weights *files;
-    char found[STORE_MAX_PATH];
     *out = NULL;
-    if (access(path, F_OK) != 0 && errno == ENOENT) {
-        TRY(store_find(path, found, err));
-        path = found;
-    }
     TRY(weights_open(path, &files, err));
     return open_files(files, options, out, err);
 }
@@ -218,7 +243,10 @@ void lace_model_close(lace_model *lm)
     if (!lm)
         return;
     tokenizer_free(lm->tokens);
-    model_free(lm->m);
+    if (lm->m)
+        model_free(lm->m); /* and its files */
+    else
+        weights_close(lm->files);
     mem_free(lm->name);
     grammar_vocab_free(lm->grammar_tokens);
     mem_free(lm->chat_template);
@@ -228,26 +256,31 @@ void lace_model_close(lace_model *lm)
 
 void lace_model_describe(const lace_model *lm, lace_model_info *out)
 {
-    const model_config *c = &lm->m->config;
     *out = (lace_model_info){
         .name = lm->name,
-        .architecture = c->architecture,
+        .architecture = "",
         .type = lm->main_type,
         .tokenizer = lm->tokens ? tokenizer_kind_name(lm->tokens) : "",
         .chat_template = lm->chat_template,
         .n_parameters = lm->n_parameters,
         .weight_bytes = lm->tensor_bytes,
-        .packing_ns = lm->m->packing_ns,
-        .device = lm->m->card ? lm->m->card->info.name : "cpu",
-        .n_layers = c->n_layers,
-        .n_embd = c->n_embd,
-        .n_heads = c->n_heads,
-        .n_kv_heads = c->n_kv_heads,
-        .head_dim = c->head_dim,
-        .n_ff = c->n_ff,
-        .n_vocab = c->n_vocab,
-        .n_context = c->n_context,
+        .device = "cpu",
+        .n_vocab = lm->n_vocab,
         .bos = lm->tokens ? tokenizer_bos(lm->tokens) : -1,
         .eos = lm->tokens ? tokenizer_eos(lm->tokens) : -1,
     };
+    if (!lm->m)
+        return;
+    const model_config *c = &lm->m->config;
+    out->architecture = c->architecture;
+    out->packing_ns = lm->m->packing_ns;
+    if (lm->m->card)
+        out->device = lm->m->card->info.name;
+    out->n_layers = c->n_layers;
+    out->n_embd = c->n_embd;
+    out->n_heads = c->n_heads;
+    out->n_kv_heads = c->n_kv_heads;
+    out->head_dim = c->head_dim;
+    out->n_ff = c->n_ff;
+    out->n_context = c->n_context;
 }

@@ -47,6 +47,8 @@ static lace_status fill_options(const lace_model *lm, const lace_session_options
                                 lace_session_options *out, lace_error *err)
 {
     lace_session_options o = given ? *given : lace_session_options_default();
+    if (!lm->m)
+        return error_set(err, LACE_E_ARG, "the model was opened for its vocabulary alone");
     int32_t trained = lm->m->config.n_context;
     if (o.n_context == 0)
         o.n_context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
@@ -267,7 +269,7 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->model = lm;
     lace_status status;
     lace_memory need;
-    if (lm->m->card)
+    if (lm->m && lm->m->card)
         TRY_GOTO(status, fail, cuda_queue_create(lm->m->card->device, &s->queue, err));
     TRY_GOTO(status, fail, outline(lm, options, s->queue, &s->options, &s->kv, &s->p, &need, err));
     TRY_GOTO(status, fail, check_budget(&need, s->options.memory_bytes, err));

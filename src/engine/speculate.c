@@ -58,7 +58,7 @@ lace_speculator_options lace_speculator_options_default(void)
 /* A token of one model must mean the same to the other. */
 static lace_status check_vocabulary(const lace_model *a, const lace_model *b, lace_error *err)
 {
-    int32_t n_a = a->m->config.n_vocab, n_b = b->m->config.n_vocab;
+    int32_t n_a = a->n_vocab, n_b = b->n_vocab;
     if (!a->tokens || !b->tokens) {
         if (n_a == n_b)
             return LACE_OK;

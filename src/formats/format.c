@@ -1,6 +1,7 @@
 /* The table of model formats: which one a path is, and what opens it. */
 #include <sys/stat.h>
 
+#include "formats/store.h"
 #include "formats/weights_impl.h"
 
 static bool is_directory(const char *path)
@@ -26,6 +27,9 @@ static const struct {
 lace_status weights_open(const char *path, weights **out, lace_error *err)
 {
     *out = NULL;
+    char found[STORE_MAX_PATH];
+    TRY(store_resolve(path, found, err));
+    path = found;
     size_t i = 0;
     while (!formats[i].takes(path))
         i++;

@@ -314,13 +314,14 @@ static lace_status place_tensors(parser *p, extent *extents)
         if (offset > data_bytes)
             return error_at(p->err, LACE_E_OFFSET, extents[i].entry_at,
                             "tensor %.*s: begins %" PRIu64
-                            " bytes into the data, which has %" PRIu64,
+                            " bytes into the data, which has %" PRIu64
+                            ": the file is cut; get it again",
                             text_width(t->name), t->name.data, offset, data_bytes);
         if (t->n_bytes > data_bytes - offset)
-            return error_at(p->err, LACE_E_OFFSET, extents[i].entry_at,
-                            "tensor %.*s: ends at %" PRIu64 ", the file has %zu bytes",
-                            text_width(t->name), t->name.data, g->data_offset + offset + t->n_bytes,
-                            size);
+            return error_at(
+                p->err, LACE_E_OFFSET, extents[i].entry_at,
+                "tensor %.*s: ends at byte %" PRIu64 ", the file has %zu: it is cut; get it again",
+                text_width(t->name), t->name.data, g->data_offset + offset + t->n_bytes, size);
         if (offset % g->alignment != 0)
             return error_at(p->err, LACE_E_ALIGN, extents[i].entry_at,
                             "tensor %.*s: is at %" PRIu64 ", expected a multiple of %" PRIu64,
@@ -377,7 +378,8 @@ static lace_status take_header(parser *p)
     uint64_t n_tensors, n_values;
     TRY(take(p, 4, &magic, "magic"));
     if (memcmp(magic, "GGUF", 4) != 0)
-        return error_at(p->err, LACE_E_MAGIC, 0, "magic: %02X %02X %02X %02X, expected GGUF",
+        return error_at(p->err, LACE_E_MAGIC, 0,
+                        "not a GGUF file: it begins with %02X %02X %02X %02X, expected GGUF",
                         magic[0], magic[1], magic[2], magic[3]);
     TRY(take_u32(p, &g->version, "version"));
     if (g->version != 2 && g->version != 3)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "formats/weights_impl.h"
+#include "formats/wrong_file.h"
 
 enum { MAX_PARTS = 9999 };
 
@@ -42,7 +43,10 @@ static lace_status open_part(weights *w, size_t i, const char *path, lace_error 
     part *p = &w->parts[i];
     TRY(weights_map_part(w, i, path, err));
     lace_status status = gguf_parse_file(p->map.bytes, &p->g, err);
-    return status == LACE_OK ? status : error_prefix(err, status, path);
+    if (status == LACE_OK)
+        return status;
+    wrong_file_explain(path, p->map.bytes, "GGUF", status, err);
+    return error_prefix(err, status, path);
 }
 
 /* How many parts the file says the model has, and which one it is (from 0). Else 1 and 0. */

@@ -11,6 +11,7 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "formats/weights_impl.h"
+#include "formats/wrong_file.h"
 
 enum {
     MAX_PATH = 4096,
@@ -43,14 +44,15 @@ static lace_status read_object(const char *directory, const char *file, size_t m
     *out = NULL;
     TRY(join_path(directory, file, path, err));
     buf_init(&bytes, max_bytes);
-    lace_status status = file_read(path, &bytes, err);
+    lace_status status = file_read_regular(path, &bytes, err);
     if (status == LACE_OK) {
+        span json = {(const uint8_t *)bytes.data, bytes.size};
         if (bytes.size == 0)
-            status = error_set(err, LACE_E_META, "E_META: is empty, expected a JSON object");
-        else
-            status = json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, out, err);
+            status = error_set(err, LACE_E_META, "is empty, expected a JSON object");
+        else if ((status = json_read(json, 0, out, err)) != LACE_OK)
+            wrong_file_explain(path, json, "JSON", status, err);
         if (status == LACE_OK && !json_is_object(*out))
-            status = error_set(err, LACE_E_META, "E_META at byte 0: is %s, expected an object",
+            status = error_set(err, LACE_E_META, "at byte 0: is %s, expected an object",
                                json_kind(*out));
         if (status != LACE_OK)
             error_prefix(err, status, path);
@@ -75,7 +77,10 @@ static lace_status open_part(weights *w, size_t i, const char *file, lace_error 
     TRY(join_path(w->name, file, path, err));
     TRY(weights_map_part(w, i, path, err));
     lace_status status = safetensors_parse(w->parts[i].map.bytes, &w->parts[i].st, err);
-    return status == LACE_OK ? status : error_prefix(err, status, path);
+    if (status == LACE_OK)
+        return status;
+    wrong_file_explain(path, w->parts[i].map.bytes, "safetensors", status, err);
+    return error_prefix(err, status, path);
 }
 
 /* ---- The index ------------------------------------------------------------------------------- */
@@ -98,16 +103,16 @@ static lace_status add_shard(shard_list *s, const char *tensor_name, const json_
 {
     const char *file = json_string_value(value);
     if (!file)
-        return error_set(err, LACE_E_NAME, "E_NAME: weight_map: %.64s: is %s, expected a file name",
+        return error_set(err, LACE_E_NAME, "weight_map: %.64s: is %s, expected a file name",
                          tensor_name, json_kind(value));
     if (!is_plain_name(file))
         return error_set(err, LACE_E_NAME,
-                         "E_NAME: weight_map: %.64s: \"%.64s\" is no file name of this directory",
+                         "weight_map: %.64s: \"%.64s\" is no file name of this directory",
                          tensor_name, file);
     if (map_find(&s->index_of_name, text_of(file)) >= 0)
         return LACE_OK;
     if (s->count == MAX_SHARDS)
-        return error_set(err, LACE_E_LIMIT, "E_LIMIT: weight_map: more than %d files", MAX_SHARDS);
+        return error_set(err, LACE_E_LIMIT, "weight_map: more than %d files", MAX_SHARDS);
     if (map_add(&s->index_of_name, text_of(file), (int32_t)s->count) != LACE_OK)
         return error_nomem(err, "the list of files");
     s->names[s->count++] = file;
@@ -120,7 +125,7 @@ static lace_status list_shards(const json_t *index, shard_list *s, lace_error *e
     const char *name;
     json_t *file;
     if (!json_is_object(weight_map) || json_object_size(weight_map) == 0)
-        return error_set(err, LACE_E_META, "E_META: weight_map: is %s, expected names of tensors",
+        return error_set(err, LACE_E_META, "weight_map: is %s, expected names of tensors",
                          json_kind(weight_map));
     json_object_foreach((json_t *)weight_map, name, file)
     {
@@ -141,7 +146,7 @@ static lace_status check_index(const weights *w, const shard_list *s, const json
         int32_t i = map_find(&s->index_of_name, text_of(json_string_value(file)));
         const span *bytes = &w->parts[i].map.bytes;
         if (!t || t->data < bytes->data || t->data >= bytes->data + bytes->size)
-            return error_set(err, LACE_E_META, "E_META: weight_map: %.64s is not in %.64s", name,
+            return error_set(err, LACE_E_META, "weight_map: %.64s is not in %.64s", name,
                              json_string_value(file));
     }
     return LACE_OK;
@@ -210,7 +215,7 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
 {
     *out = NULL;
     if (!has_file(path, CONFIG_FILE))
-        return error_set(err, LACE_E_META, "%s: E_META: there is no " CONFIG_FILE, path);
+        return wrong_directory_explain(path, CONFIG_FILE, err);
     json_t *config;
     TRY(read_object(path, CONFIG_FILE, MAX_CONFIG_BYTES, &config, err));
     lace_status status;
@@ -219,8 +224,7 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
     else if (has_file(path, INDEX_FILE))
         status = open_index(path, out, err);
     else
-        status = error_set(err, LACE_E_META,
-                           "%s: E_META: there is neither " SINGLE_FILE " nor " INDEX_FILE, path);
+        status = wrong_directory_explain(path, SINGLE_FILE, err);
     if (status != LACE_OK) {
         json_decref(config);
         return status;

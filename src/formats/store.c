@@ -1,9 +1,9 @@
-/* Models that are already on this machine: $LACE_MODELS, the Ollama store, the Hugging Face cache.
- */
+/* Models that are already on this machine: lace's folder and those of other programs. */
 #define _GNU_SOURCE
 #include "formats/store.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,16 +141,34 @@ static uint64_t folder_size(const char *folder)
 typedef struct listing {
     store_fn fn;
     void *user;
+    const char *origin;
     const char *host, *owner, *model; /* the folders that we are in */
 } listing;
 
-/* ---- $LACE_MODELS ---------------------------------------------------------------------------- */
+/* ---- Folders of models: $LACE_MODELS, llama.cpp's cache -------------------------------------- */
 
-static bool find_lace(const char *name, char path[STORE_MAX_PATH])
+static bool lace_root(char out[STORE_MAX_PATH])
 {
     const char *root = getenv("LACE_MODELS");
+    return root && root[0] && join(out, "%s", root) && is_folder(out);
+}
+
+static bool llama_root(char out[STORE_MAX_PATH])
+{
+    const char *given = getenv("LLAMA_CACHE"), *cache = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+    if (given && given[0])
+        return join(out, "%s", given) && is_folder(out);
+    if (cache && cache[0])
+        return join(out, "%s/llama.cpp", cache) && is_folder(out);
+    return home && join(out, "%s/.cache/llama.cpp", home) && is_folder(out);
+}
+
+/* NAME.gguf, or NAME with config.json in it. */
+static bool find_in_folder(const char *root, const char *name, char path[STORE_MAX_PATH])
+{
     parts p;
-    if (!root || !root[0] || !split_name(name, &p) || p.tag[0])
+    if (!split_name(name, &p) || p.tag[0])
         return false;
     if (join(path, "%s/%s.gguf", root, name) && is_file(path))
         return true;
@@ -159,14 +177,26 @@ static bool find_lace(const char *name, char path[STORE_MAX_PATH])
     return (ends_with(name, ".gguf") && is_file(path)) || is_model_folder(path);
 }
 
-static bool list_lace_entry(void *user, const char *folder, const char *name)
+static bool find_lace(const char *name, char path[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH];
+    return lace_root(root) && find_in_folder(root, name, path);
+}
+
+static bool find_llama(const char *name, char path[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH];
+    return llama_root(root) && find_in_folder(root, name, path);
+}
+
+static bool list_folder_entry(void *user, const char *folder, const char *name)
 {
     const listing *l = user;
     char path[STORE_MAX_PATH], shown[MAX_PART];
     if (!join(path, "%s/%s", folder, name))
         return true;
     snprintf(shown, sizeof shown, "%s", name);
-    store_entry e = {.name = shown, .path = path, .origin = "lace"};
+    store_entry e = {.name = shown, .path = path, .origin = l->origin};
     if (ends_with(name, ".gguf") && is_file(path)) {
         shown[strlen(shown) - strlen(".gguf")] = 0;
         e.n_bytes = file_size(path);
@@ -198,7 +228,7 @@ static bool read_manifest(const char *root, const char *manifest, char path[STOR
     json_t *json = NULL;
     bool found = false;
     buf_init(&bytes, MAX_MANIFEST);
-    if (file_read(manifest, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
+    if (file_read_regular(manifest, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
         json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, &json, NULL) == LACE_OK) {
         size_t i;
         json_t *layer;
@@ -257,7 +287,7 @@ static bool list_tag(void *user, const char *folder, const char *tag)
     bool is_library = strcmp(l->owner, "library") == 0;
     snprintf(name, sizeof name, "%s%s%s:%s", is_library ? "" : l->owner, is_library ? "" : "/",
              l->model, tag);
-    store_entry e = {.name = name, .path = path, .origin = "ollama", .n_bytes = file_size(path)};
+    store_entry e = {.name = name, .path = path, .origin = l->origin, .n_bytes = file_size(path)};
     return l->fn(l->user, &e);
 }
 
@@ -309,7 +339,7 @@ static bool find_snapshot(const char *repository, char out[STORE_MAX_PATH])
     char ref[STORE_MAX_PATH], revision[MAX_PART] = "";
     buf bytes;
     buf_init(&bytes, MAX_PART - 1);
-    if (join(ref, "%s/refs/main", repository) && file_read(ref, &bytes, NULL) == LACE_OK &&
+    if (join(ref, "%s/refs/main", repository) && file_read_regular(ref, &bytes, NULL) == LACE_OK &&
         bytes.size > 0) {
         size_t n = strcspn(bytes.data, "\r\n");
         if (is_part(bytes.data, n))
@@ -365,8 +395,8 @@ static bool find_cached(const char *name, char path[STORE_MAX_PATH])
            find_snapshot(repository, snapshot) && find_in_snapshot(snapshot, p.tag, path);
 }
 
-/* One GGUF file of a snapshot: "org/model:its name without the end". */
-static bool list_cached_file(void *user, const char *folder, const char *file)
+/* One GGUF file of a repository's folder: "org/model:its name without the end". */
+static bool list_repository_file(void *user, const char *folder, const char *file)
 {
     const listing *l = user;
     char path[STORE_MAX_PATH], name[4 * MAX_PART];
@@ -374,8 +404,7 @@ static bool list_cached_file(void *user, const char *folder, const char *file)
         return true;
     snprintf(name, sizeof name, "%s/%s:%.*s", l->owner, l->model,
              (int)(strlen(file) - strlen(".gguf")), file);
-    store_entry e = {
-        .name = name, .path = path, .origin = "huggingface", .n_bytes = file_size(path)};
+    store_entry e = {.name = name, .path = path, .origin = l->origin, .n_bytes = file_size(path)};
     return l->fn(l->user, &e);
 }
 
@@ -395,36 +424,97 @@ static bool list_repository(void *user, const char *folder, const char *entry)
     snprintf(name, sizeof name, "%s/%s", owner, model);
     if (find_in_snapshot(snapshot, "", path) && is_folder(path)) {
         store_entry e = {
-            .name = name, .path = path, .origin = "huggingface", .n_bytes = folder_size(path)};
+            .name = name, .path = path, .origin = l.origin, .n_bytes = folder_size(path)};
         if (!l.fn(l.user, &e))
             return false;
     }
-    return each_entry(snapshot, list_cached_file, &l);
+    return each_entry(snapshot, list_repository_file, &l);
+}
+
+/* ---- LM Studio ------------------------------------------------------------------------------- */
+
+static bool studio_root(char out[STORE_MAX_PATH])
+{
+    const char *home = getenv("HOME");
+    return home && ((join(out, "%s/.lmstudio/models", home) && is_folder(out)) ||
+                    (join(out, "%s/.cache/lm-studio/models", home) && is_folder(out)));
+}
+
+static bool find_studio(const char *name, char path[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH], folder[STORE_MAX_PATH];
+    parts p;
+    return split_name(name, &p) && p.owner[0] && studio_root(root) &&
+           join(folder, "%s/%s/%s", root, p.owner, p.model) && is_folder(folder) &&
+           find_in_snapshot(folder, p.tag, path);
+}
+
+static bool list_studio_model(void *user, const char *folder, const char *model)
+{
+    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.model = model;
+    return !join(path, "%s/%s", folder, model) || each_entry(path, list_repository_file, &l);
+}
+
+static bool list_studio_owner(void *user, const char *folder, const char *owner)
+{
+    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.owner = owner;
+    return !join(path, "%s/%s", folder, owner) || each_entry(path, list_studio_model, &l);
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
+/* Ollama's manifests are a folder below its store's. */
+static bool ollama_manifests(char out[STORE_MAX_PATH])
+{
+    char root[STORE_MAX_PATH];
+    return ollama_root(root) && join(out, "%s/manifests", root);
+}
+
+/* The places, in the order in which a name is looked for. */
+static const struct {
+    const char *origin;
+    bool (*find)(const char *name, char path[STORE_MAX_PATH]);
+    bool (*root)(char out[STORE_MAX_PATH]);
+    entry_fn list;
+} places[] = {
+    {"lace", find_lace, lace_root, list_folder_entry},
+    {"ollama", find_ollama, ollama_manifests, list_host},
+    {"huggingface", find_cached, cache_root, list_repository},
+    {"llama.cpp", find_llama, llama_root, list_folder_entry},
+    {"lmstudio", find_studio, studio_root, list_studio_owner},
+};
+
 lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err)
 {
-    if (find_lace(name, path) || find_ollama(name, path) || find_cached(name, path))
-        return LACE_OK;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (places[i].find(name, path))
+            return LACE_OK;
     path[0] = 0;
     return error_set(err, LACE_E_IO,
-                     "%.200s: no such file, and no model of that name in $LACE_MODELS, the Ollama "
-                     "store or the Hugging Face cache (see: lace list)",
+                     "%.200s: no such file, and no model of that name on this machine (lace list "
+                     "shows those that there are)",
                      name);
+}
+
+lace_status store_resolve(const char *name_or_path, char path[STORE_MAX_PATH], lace_error *err)
+{
+    if (access(name_or_path, F_OK) != 0 && errno == ENOENT)
+        return store_find(name_or_path, path, err);
+    return join(path, "%s", name_or_path)
+               ? LACE_OK
+               : error_set(err, LACE_E_ARG, "%.64s...: the path is too long", name_or_path);
 }
 
 void store_list(store_fn fn, void *user)
 {
-    listing l = {.fn = fn, .user = user};
-    char root[STORE_MAX_PATH], folder[STORE_MAX_PATH];
-    const char *own = getenv("LACE_MODELS");
-    if (own && own[0] && !each_entry(own, list_lace_entry, &l))
-        return;
-    if (ollama_root(root) && join(folder, "%s/manifests", root) &&
-        !each_entry(folder, list_host, &l))
-        return;
-    if (cache_root(root))
-        each_entry(root, list_repository, &l);
+    char root[STORE_MAX_PATH];
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        listing l = {.fn = fn, .user = user, .origin = places[i].origin};
+        if (places[i].root(root) && !each_entry(root, places[i].list, &l))
+            return;
+    }
 }

@@ -1,12 +1,17 @@
 /*
  * Models that are already on this machine, by name: nothing is copied or changed.
  *
- * Three places, in this order:
- *   $LACE_MODELS                  NAME.gguf, or NAME with config.json in it
- *   the Ollama store              "mistral", "mistral:7b", "someone/model:tag": manifests that name
- * a blob; $OLLAMA_MODELS, else ~/.ollama/models, else /usr/share/ollama/.ollama/models the Hugging
- * Face cache        "org/model", "org/model:Q4_K_M": a snapshot with config.json, or the GGUF file
- * in it whose name has the tag; $HF_HUB_CACHE, else $HF_HOME/hub, else ~/.cache/huggingface/hub
+ * Five places, in this order:
+ *
+ *   $LACE_MODELS        NAME.gguf, or NAME with config.json in it
+ *   Ollama's store      "mistral", "mistral:7b", "someone/model:tag": manifests that name a blob;
+ *                       $OLLAMA_MODELS, else ~/.ollama/models, else /usr/share/ollama/.ollama/models
+ *   Hugging Face cache  "org/model", "org/model:Q4_K_M": a snapshot with config.json, or the GGUF file
+ *                       in it whose name has the tag; $HF_HUB_CACHE, else $HF_HOME/hub, else
+ *                       ~/.cache/huggingface/hub
+ *   llama.cpp's cache   NAME.gguf; $LLAMA_CACHE, else ~/.cache/llama.cpp
+ *   LM Studio           "org/model", "org/model:Q4_K_M": org/model/NAME.gguf; ~/.lmstudio/models, else
+ *                       ~/.cache/lm-studio/models
  *
  * The parts of a name are letters, digits and "._-", so no name reaches out of these folders.
  */
@@ -20,12 +25,15 @@ enum { STORE_MAX_PATH = 4096 };
 typedef struct store_entry {
     const char *name; /* as store_find takes it */
     const char *path;
-    const char *origin; /* "lace", "ollama", "huggingface" */
+    const char *origin; /* "lace", "ollama", "huggingface", "llama.cpp", "lmstudio" */
     uint64_t n_bytes;   /* of all its files */
 } store_entry;
 
-/* The path of a model. LACE_E_IO, and a line that says where was looked, if there is none. */
+/* The path of a model by name. LACE_E_IO, and a line that says where was looked, if there is none. */
 lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err);
+
+/* The path of what a user calls a model: a path where there is something, or else a name. */
+lace_status store_resolve(const char *name_or_path, char path[STORE_MAX_PATH], lace_error *err);
 
 /* Calls fn for every model until it returns false. */
 typedef bool (*store_fn)(void *user, const store_entry *entry);

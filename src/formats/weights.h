@@ -16,7 +16,8 @@ typedef struct weights weights;
 
 /*
  * Map and parse a model: a GGUF file (of a split one any part will do; the others are found beside
- * it) or a directory with config.json and model.safetensors or its index.
+ * it) or a directory with config.json and model.safetensors or its index. What is no path is looked
+ * up as a name (formats/store.h).
  */
 lace_status weights_open(const char *path, weights **out, lace_error *err);
 

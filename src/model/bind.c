@@ -16,7 +16,7 @@ static lace_status wrong_shape(lace_error *err, const char *name, const tensor *
                                const shape *expected)
 {
     char found[96], wanted[96];
-    return error_set(err, LACE_E_SHAPE, "E_SHAPE: tensor %s: shape %s, expected %s", name,
+    return error_set(err, LACE_E_SHAPE, "tensor %s: shape %s, expected %s", name,
                      shape_format(&t->shape, found), shape_format(expected, wanted));
 }
 
@@ -27,7 +27,7 @@ static lace_status find(const model *m, const char *name, shape expected, const 
     const tensor *t = weights_find(m->files, name);
     *out = NULL;
     if (!t)
-        return error_set(err, LACE_E_META, "E_META: tensor %s is missing", name);
+        return error_set(err, LACE_E_META, "tensor %s is missing", name);
     /* Sparse matrices of all experts lie one below the other. */
     if (dtype_is_sparse(t->type) && expected.n_dims == 3)
         expected = (shape){2, {expected.dims[0], expected.dims[1] * expected.dims[2]}};
@@ -38,8 +38,8 @@ static lace_status find(const model *m, const char *name, shape expected, const 
             return wrong_shape(err, name, t, &expected);
     }
     if (!unpack_ref[t->type] && !(dtype_is_sparse(t->type) && expected.n_dims == 2))
-        return error_set(err, LACE_E_TENSOR_TYPE, "E_TENSOR_TYPE: %s: no arithmetic for type %s",
-                         name, dtype_describe(t->type)->name);
+        return error_set(err, LACE_E_TENSOR_TYPE, "%s: no arithmetic for type %s", name,
+                         dtype_describe(t->type)->name);
     *out = t;
     return LACE_OK;
 }

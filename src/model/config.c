@@ -29,7 +29,7 @@ static lace_status bad(const source *s, const key *k, lace_status status, const 
 {
     const gguf_value *v = gguf_find(s->g, k->text);
     if (!v)
-        return error_set(s->err, status, "%s: %s: %s", lace_status_name(status), k->text, what);
+        return error_set(s->err, status, "%s: %s", k->text, what);
     return error_at(s->err, status, v->offset, "%s: %s", k->text, what);
 }
 
@@ -92,13 +92,13 @@ static lace_status get_float(const source *s, const char *name, double low, doub
 
 /* ---- Groups of values ------------------------------------------------------------------------ */
 
-static lace_status read_architecture(const gguf *g, char out[64], lace_error *err)
+lace_status config_architecture(const gguf *g, char out[64], lace_error *err)
 {
     text name = {NULL, 0};
     bool found;
     TRY(gguf_get_text(g, "general.architecture", &name, &found, err));
     if (!found)
-        return error_set(err, LACE_E_META, "E_META: general.architecture: is missing");
+        return error_set(err, LACE_E_META, "general.architecture: is missing");
     const gguf_value *v = gguf_find(g, "general.architecture");
     bool is_valid = name.size >= 1 && name.size <= 63;
     for (size_t i = 0; is_valid && i < name.size; i++)
@@ -138,11 +138,11 @@ static lace_status read_heads(const source *s, model_config *c)
     key length = key_of(s, found ? "attention.key_length" : "embedding_length");
     if (c->head_dim % 2 != 0 || c->head_dim > CONFIG_MAX_HEAD_DIM ||
         (int64_t)c->n_heads * c->head_dim > CONFIG_MAX_WIDTH)
-        return error_set(
-            s->err, LACE_E_META,
-            "E_META: %s: gives %d heads of %d values, expected an even number up to %d, "
-            "and %d in all",
-            length.text, c->n_heads, c->head_dim, CONFIG_MAX_HEAD_DIM, CONFIG_MAX_WIDTH);
+        return error_set(s->err, LACE_E_META,
+                         "%s: gives %d heads of %d values, expected an even number up to %d, "
+                         "and %d in all",
+                         length.text, c->n_heads, c->head_dim, CONFIG_MAX_HEAD_DIM,
+                         CONFIG_MAX_WIDTH);
     int32_t value_length = c->n_embd / c->n_heads; /* whatever key_length says, as in llama.cpp */
     TRY(get_int(s, "attention.value_length", 1, CONFIG_MAX_HEAD_DIM, &value_length, &found));
     key value = key_of(s, found ? "attention.value_length" : "attention.key_length");
@@ -169,11 +169,10 @@ static lace_status read_vocab_size(const source *s, const model_config *c, int32
         n = embedding->shape.dims[1];
     }
     if (n < 1 || n > CONFIG_MAX_VOCAB)
-        return error_set(s->err, LACE_E_VOCAB,
-                         "E_VOCAB: %s.vocab_size: %s; %s has %" PRId64 " tokens, expected 1 to %d",
-                         c->architecture, "is missing",
-                         tokens ? "tokenizer.ggml.tokens" : "token_embd.weight", n,
-                         CONFIG_MAX_VOCAB);
+        return error_set(
+            s->err, LACE_E_VOCAB, "%s.vocab_size: %s; %s has %" PRId64 " tokens, expected 1 to %d",
+            c->architecture, "is missing", tokens ? "tokenizer.ggml.tokens" : "token_embd.weight",
+            n, CONFIG_MAX_VOCAB);
     *out = (int32_t)n;
     return LACE_OK;
 }
@@ -330,7 +329,7 @@ lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err)
 {
     *out = (model_config){0};
     model_config c = config_default();
-    TRY(read_architecture(g, c.architecture, err));
+    TRY(config_architecture(g, c.architecture, err));
     source s = {g, c.architecture, err};
     TRY(read_config(&s, &c));
     *out = c;

@@ -73,6 +73,9 @@ typedef struct model_config {
 /* All factors 1, everything else off. */
 model_config config_default(void);
 
+/* general.architecture of a file, checked only for its letters. */
+lace_status config_architecture(const gguf *g, char out[64], lace_error *err);
+
 /*
  * Read and check a config from GGUF metadata. Any well-formed architecture name is taken; whether
  * lace knows it is for arch.c to say, which also sets rope.is_neox. n_vocab comes from vocab_size,

@@ -36,7 +36,7 @@ void config_look_beside(const char *path, model_config *c)
     json_t *json = NULL;
     buf_init(&bytes, MAX_BYTES);
     hf_config *found = mem_alloc(sizeof *found); /* too large for the stack */
-    if (found && file_read(beside, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
+    if (found && file_read_regular(beside, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
         json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, &json, NULL) == LACE_OK &&
         json_is_object(json) && hf_config_read(json, found, NULL) == LACE_OK &&
         is_same_model(&found->model, c))

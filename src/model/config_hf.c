@@ -65,7 +65,7 @@ static lace_status find_family(const source *s, const family **out)
     if (!type && !name)
         return source_fail(s, LACE_E_META, "model_type", "is missing");
     return error_set(s->err, LACE_E_UNSUPPORTED,
-                     "E_UNSUPPORTED: config.json: %s: is \"%.64s\", which lace does not know",
+                     "config.json: %s: is \"%.64s\", which lace does not know",
                      type ? "model_type" : "architectures", type ? type : name);
 }
 
@@ -112,7 +112,7 @@ static lace_status read_sizes(const source *s, hf_config *h)
     if (c->head_dim % 2 != 0 || c->head_dim > CONFIG_MAX_HEAD_DIM ||
         (int64_t)c->n_heads * c->head_dim > CONFIG_MAX_WIDTH)
         return error_set(s->err, LACE_E_META,
-                         "E_META: config.json: %s: gives %d heads of %d values, expected an even "
+                         "config.json: %s: gives %d heads of %d values, expected an even "
                          "number up to %d, and %d in all",
                          h->has_head_dim ? "head_dim" : "hidden_size", c->n_heads, c->head_dim,
                          CONFIG_MAX_HEAD_DIM, CONFIG_MAX_WIDTH);
@@ -128,8 +128,8 @@ static lace_status check_arithmetic(const source *s, const family *f)
         const char *found = json_string_value(source_get(s, names[i]));
         if (found && strcmp(found, f->activation) != 0)
             return error_set(s->err, LACE_E_UNSUPPORTED,
-                             "E_UNSUPPORTED: config.json: %s: is \"%.32s\", expected \"%s\"",
-                             names[i], found, f->activation);
+                             "config.json: %s: is \"%.32s\", expected \"%s\"", names[i], found,
+                             f->activation);
         if (found)
             break;
     }
@@ -199,10 +199,9 @@ static lace_status get_layers(const source *s, const char *key, int32_t n_layers
 {
     *out = source_get(s, key);
     if (*out && (!json_is_array(*out) || json_array_size(*out) != (size_t)n_layers))
-        return error_set(
-            s->err, LACE_E_META,
-            "E_META: config.json: %s: has %zu items, expected one for each of %d layers", key,
-            json_array_size(*out), n_layers);
+        return error_set(s->err, LACE_E_META,
+                         "config.json: %s: has %zu items, expected one for each of %d layers", key,
+                         json_array_size(*out), n_layers);
     return LACE_OK;
 }
 
@@ -212,11 +211,10 @@ static lace_status read_layer_types(const source *s, const json_t *types, model_
         const char *name = json_string_value(json_array_get(types, (size_t)i));
         bool is_local = name && strcmp(name, "sliding_attention") == 0;
         if (!is_local && (!name || strcmp(name, "full_attention") != 0))
-            return error_set(
-                s->err, LACE_E_UNSUPPORTED,
-                "E_UNSUPPORTED: config.json: layer_types: item %d is \"%.32s\", expected "
-                "full_attention or sliding_attention",
-                i, name ? name : "");
+            return error_set(s->err, LACE_E_UNSUPPORTED,
+                             "config.json: layer_types: item %d is \"%.32s\", expected "
+                             "full_attention or sliding_attention",
+                             i, name ? name : "");
         if (is_local && c->window == 0)
             return source_fail(s, LACE_E_META, "sliding_window",
                                "is missing, layer_types needs it");
@@ -259,7 +257,7 @@ static lace_status read_skipped(const source *s, const family *f, model_config *
         json_int_t value = json_integer_value(item);
         if (kept && (!json_is_integer(item) || (value != 0 && value != 1)))
             return error_set(s->err, LACE_E_META,
-                             "E_META: config.json: no_rope_layers: item %d: expected 0 or 1", i);
+                             "config.json: no_rope_layers: item %d: expected 0 or 1", i);
         c->skips_rope[i] = kept ? value == 0 : (i + 1) % interval == 0;
     }
     return LACE_OK;

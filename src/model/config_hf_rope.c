@@ -84,14 +84,14 @@ static lace_status read_list(const source *s, const char *key, int32_t n, float 
     const json_t *list = source_get(s, key);
     if (!json_is_array(list) || json_array_size(list) != (size_t)n)
         return error_set(s->err, LACE_E_META,
-                         "E_META: config.json: %s.%s: has %zu items, expected %d numbers", s->name,
-                         key, json_array_size(list), n);
+                         "config.json: %s.%s: has %zu items, expected %d numbers", s->name, key,
+                         json_array_size(list), n);
     for (int32_t i = 0; i < n; i++) {
         double x = json_number_value(json_array_get(list, (size_t)i));
         if (!(x >= 1e-6 && x <= 1e6))
             return error_set(s->err, LACE_E_META,
-                             "E_META: config.json: %s.%s: item %d is %g, expected 1e-6 to 1e6",
-                             s->name, key, i, x);
+                             "config.json: %s.%s: item %d is %g, expected 1e-6 to 1e6", s->name,
+                             key, i, x);
         out[i] = (float)x;
     }
     return LACE_OK;

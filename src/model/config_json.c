@@ -17,8 +17,8 @@ const json_t *source_get(const source *s, const char *key)
 
 lace_status source_fail(const source *s, lace_status status, const char *key, const char *what)
 {
-    return error_set(s->err, status, "%s: config.json: %s%s%s: %s", lace_status_name(status),
-                     s->name ? s->name : "", s->name ? "." : "", key, what);
+    return error_set(s->err, status, "config.json: %s%s%s: %s", s->name ? s->name : "",
+                     s->name ? "." : "", key, what);
 }
 
 lace_status source_int(const source *s, const char *key, int64_t low, int64_t high, int32_t *out,

@@ -17,7 +17,7 @@ typedef struct source {
 /* The value of a key; NULL if it is absent or null. */
 const json_t *source_get(const source *s, const char *key);
 
-/* "E_X: config.json: key: what" */
+/* "config.json: key: what" */
 lace_status source_fail(const source *s, lace_status status, const char *key, const char *what);
 
 /*

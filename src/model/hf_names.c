@@ -80,7 +80,7 @@ static lace_status take(builder *b, const char *name, const tensor **out)
 static lace_status wrong(const builder *b, const tensor *t, const char *expected)
 {
     char dims[96];
-    return error_set(b->err, LACE_E_SHAPE, "E_SHAPE: tensor %.*s: shape %s, expected %s",
+    return error_set(b->err, LACE_E_SHAPE, "tensor %.*s: shape %s, expected %s",
                      text_width(t->name), t->name.data, shape_format(&t->shape, dims), expected);
 }
 
@@ -99,8 +99,7 @@ static lace_status add_floats(builder *b, const char *name, const float *values,
 static lace_status add_add_one(builder *b, const char *name, const tensor *t, recipe *r)
 {
     if (!unpack_ref[t->type])
-        return error_set(b->err, LACE_E_TENSOR_TYPE,
-                         "E_TENSOR_TYPE: tensor %.*s: no arithmetic for type %s",
+        return error_set(b->err, LACE_E_TENSOR_TYPE, "tensor %.*s: no arithmetic for type %s",
                          text_width(t->name), t->name.data, dtype_describe(t->type)->name);
     return add(b, name, DTYPE_F32, &t->shape, NULL, r);
 }
@@ -156,7 +155,7 @@ static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, reci
     snprintf(scales_name, sizeof scales_name, "%.*sscales", (int)stem, t->name.data);
     r->scales = take_plain(b, scales_name);
     if (!r->scales)
-        return error_set(b->err, LACE_E_META, "E_META: tensor %.64s is missing", scales_name);
+        return error_set(b->err, LACE_E_META, "tensor %.64s is missing", scales_name);
     const shape *s = &t->shape, *k = &r->scales->shape;
     if (t->type != DTYPE_U8 || s->n_dims != 4 || s->dims[0] != 16 || s->dims[2] % r->n_parts != 0 ||
         s->dims[1] > INT64_MAX / 32)
@@ -184,7 +183,7 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
         if (!t && e == 0)
             return LACE_OK;
         if (!t)
-            return error_set(b->err, LACE_E_META, "E_META: tensor %.100s is missing", expert_name);
+            return error_set(b->err, LACE_E_META, "tensor %.100s is missing", expert_name);
         r->sources[e] = t;
         const tensor *first = r->sources[0];
         if (t->shape.n_dims != 2 || t->shape.dims[0] != first->shape.dims[0] ||
@@ -307,7 +306,7 @@ static lace_status check_all_used(const builder *b)
         const tensor *t = weights_at(b->files, i);
         if (!b->is_used[i] && !is_ignored(t->name) && !is_empty_bias(b, t))
             return error_set(b->err, LACE_E_UNSUPPORTED,
-                             "E_UNSUPPORTED: tensor %.*s (%s): no place for it in a model of "
+                             "tensor %.*s (%s): no place for it in a model of "
                              "architecture %s with %d layers",
                              text_width(t->name), t->name.data, dtype_describe(t->type)->name,
                              b->config->model.architecture, b->config->model.n_layers);

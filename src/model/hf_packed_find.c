@@ -36,14 +36,13 @@ static lace_status need(const finder *f, const char *suffix, const tensor **out)
     *out = part(f, suffix);
     if (*out)
         return LACE_OK;
-    return error_set(f->s->err, LACE_E_META, "E_META: tensor %.100s.%s is missing", f->stem,
-                     suffix);
+    return error_set(f->s->err, LACE_E_META, "tensor %.100s.%s is missing", f->stem, suffix);
 }
 
 static lace_status wrong(const finder *f, const tensor *t, const char *expected)
 {
     char dims[96];
-    return error_set(f->s->err, LACE_E_SHAPE, "E_SHAPE: tensor %.*s: %s of shape %s, expected %s",
+    return error_set(f->s->err, LACE_E_SHAPE, "tensor %.*s: %s of shape %s, expected %s",
                      text_width(t->name), t->name.data, dtype_describe(t->type)->name,
                      shape_format(&t->shape, dims), expected);
 }
@@ -79,7 +78,7 @@ static lace_status take_order(const finder *f, const tensor *t, int64_t n_groups
         uint32_t group = load_u32(t->data + 4 * c);
         if (group >= (uint64_t)n_groups)
             return error_set(f->s->err, LACE_E_META,
-                             "E_META: tensor %.*s: column %" PRId64 " is in group %" PRIu32
+                             "tensor %.*s: column %" PRId64 " is in group %" PRIu32
                              ", expected 0 to %" PRId64,
                              text_width(t->name), t->name.data, c, group, n_groups - 1);
         is_trivial = is_trivial && (int64_t)group == c / p->group_cols;
@@ -194,8 +193,7 @@ static lace_status read_shape(const finder *f, const char *suffix, int64_t *rows
     *cols = is_wide ? (int64_t)load_u64(t->data + 8) : (int32_t)load_u32(t->data + 4);
     if (*rows < 1 || *cols < 1 || *rows > INT32_MAX || *cols > INT32_MAX)
         return error_set(f->s->err, LACE_E_SHAPE,
-                         "E_SHAPE: tensor %.*s: is %" PRId64 ", %" PRId64
-                         ", expected rows and columns",
+                         "tensor %.*s: is %" PRId64 ", %" PRId64 ", expected rows and columns",
                          text_width(t->name), t->name.data, *rows, *cols);
     return LACE_OK;
 }
@@ -270,8 +268,8 @@ static lace_status check_mask(const finder *f)
         int64_t begin = p->offsets ? (int64_t)load_u64(p->offsets->data + 8 * row) : total;
         if (begin != total || (!p->offsets && n != p->cols / 2))
             return error_set(f->s->err, LACE_E_META,
-                             "E_META: tensor %.*s: row %" PRId64 " has %" PRId64
-                             " bits from value %" PRId64 " on, which is not what the others say",
+                             "tensor %.*s: row %" PRId64 " has %" PRId64 " bits from value %" PRId64
+                             " on, which is not what the others say",
                              text_width(p->mask->name), p->mask->name.data, row, n, begin);
         total += n;
     }
@@ -320,8 +318,8 @@ static lace_status survey_scales(const finder *f, float *most, bool *fit_f16)
         unpack_row(t->type, t->data + row_bytes(t->type, (int64_t)i), 1, &x);
         if (!isfinite(x))
             return error_set(f->s->err, LACE_E_NUMERIC,
-                             "E_NUMERIC: tensor %.*s: scale %" PRIu64 " is not finite",
-                             text_width(t->name), t->name.data, i);
+                             "tensor %.*s: scale %" PRIu64 " is not finite", text_width(t->name),
+                             t->name.data, i);
         float rounded = f16_to_f32(f16_from_f32(x));
         *fit_f16 = *fit_f16 && fabsf(rounded - x) <= fabsf(x) * 0x1p-10f;
         *most = i == 0 || fabsf(x) > *most ? fabsf(x) : *most;

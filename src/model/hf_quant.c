@@ -10,9 +10,8 @@
 static lace_status refuse_word(const source *q, const char *key, const char *found,
                                const char *expected)
 {
-    return error_set(q->err, LACE_E_UNSUPPORTED,
-                     "E_UNSUPPORTED: config.json: %s.%s: is \"%.48s\", expected %s", q->name, key,
-                     found, expected);
+    return error_set(q->err, LACE_E_UNSUPPORTED, "config.json: %s.%s: is \"%.48s\", expected %s",
+                     q->name, key, found, expected);
 }
 
 /* A word of the object, which may be absent: then *out is `otherwise`. */

@@ -1,6 +1,7 @@
 /* A model: opened, bound, and its matrices packed. */
 #include "model/model.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -8,6 +9,23 @@
 #include "kernels/columns.h"
 #include "model/config_beside.h"
 #include "model/hf_names.h"
+
+/* What lace cannot run need not have the metadata that lace expects: that it is said first. */
+static lace_status check_runnable(const weights *files, lace_error *err)
+{
+    char architecture[64];
+    if (!weights_gguf(files))
+        return LACE_OK; /* reading config.json says it */
+    TRY(config_architecture(weights_gguf(files), architecture, err));
+    if (!arch_find(architecture))
+        return error_set(err, LACE_E_META,
+                         "is a model of the architecture \"%s\", which lace does not run",
+                         architecture);
+    if (weights_count(files) == 0)
+        return error_set(err, LACE_E_META,
+                         "has no weights, only a vocabulary: lace tokenize can use it");
+    return LACE_OK;
+}
 
 lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
                          lace_error *err)
@@ -30,14 +48,10 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu 
         kernels_init_cuda(&m->kernels);
 
     lace_status status;
+    TRY_GOTO(status, fail, check_runnable(files, err));
     TRY_GOTO(status, fail, config_from_weights(files, &m->config, err));
     m->arch = arch_find(m->config.architecture);
-    if (!m->arch) {
-        status = error_set(err, LACE_E_META,
-                           "E_META: general.architecture is \"%s\", which lace does not know",
-                           m->config.architecture);
-        goto fail;
-    }
+    assert(m->arch);
     int64_t version = 0;
     if (weights_gguf(files))
         TRY_GOTO(status, fail,

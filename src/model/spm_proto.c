@@ -234,8 +234,7 @@ static lace_status count_pieces(message m, size_t *out, lace_error *err)
         *out += x.number == 1;
     }
     if (*out == 0 || *out > MAX_PIECES)
-        return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer.model: %zu pieces, expected 1 to %d", *out,
+        return error_set(err, LACE_E_VOCAB, "tokenizer.model: %zu pieces, expected 1 to %d", *out,
                          MAX_PIECES);
     return LACE_OK;
 }
@@ -275,22 +274,20 @@ static lace_status set_kind(model_file *f, lace_error *err)
     enum { UNIGRAM = 1, BPE = 2 };
     vocab *v = f->v;
     if (f->model_type != UNIGRAM && f->model_type != BPE)
-        return error_set(
-            err, LACE_E_VOCAB,
-            "E_VOCAB: tokenizer.model: trainer_spec.model_type: %llu is not supported, "
-            "expected 1 (unigram) or 2 (BPE)",
-            (unsigned long long)f->model_type);
+        return error_set(err, LACE_E_VOCAB,
+                         "tokenizer.model: trainer_spec.model_type: %llu is not supported, "
+                         "expected 1 (unigram) or 2 (BPE)",
+                         (unsigned long long)f->model_type);
     v->kind = f->model_type == BPE ? VOCAB_SPM : VOCAB_UNIGRAM;
     if (v->kind == VOCAB_UNIGRAM)
         return LACE_OK;
     if (v->precompiled_charsmap.size > 0 || v->treat_whitespace_as_suffix)
-        return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer.model: %s is not supported with BPE",
+        return error_set(err, LACE_E_VOCAB, "tokenizer.model: %s is not supported with BPE",
                          v->treat_whitespace_as_suffix ? "trainer_spec.treat_whitespace_as_suffix"
                                                        : "normalizer_spec.precompiled_charsmap");
     if (v->remove_extra_whitespaces)
         return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer.model: normalizer_spec.remove_extra_whitespaces is "
+                         "tokenizer.model: normalizer_spec.remove_extra_whitespaces is "
                          "not supported with BPE");
     return LACE_OK;
 }

@@ -73,8 +73,7 @@ static void fingerprint(const model *m, char out[17])
 static lace_status wrong(lace_error *err, const char *key, const char *expected,
                          const json_t *found)
 {
-    return error_set(err, LACE_E_META, "E_META: %s is %s, expected %s", key, json_kind(found),
-                     expected);
+    return error_set(err, LACE_E_META, "%s is %s, expected %s", key, json_kind(found), expected);
 }
 
 /* The text is of this form, and of this model. */
@@ -83,10 +82,9 @@ static lace_status check_head(const model *m, const json_t *root, lace_error *er
     const json_t *version = json_object_get(root, VERSION_KEY);
     if (!json_is_object(root) || !version)
         return error_set(err, LACE_E_META,
-                         "E_META: no thresholds for activation sparsity: " VERSION_KEY
-                         " is missing");
+                         "no thresholds for activation sparsity: " VERSION_KEY " is missing");
     if (json_integer_value(version) != 1)
-        return error_set(err, LACE_E_META, "E_META: " VERSION_KEY " is not 1, all that is known");
+        return error_set(err, LACE_E_META, VERSION_KEY " is not 1, all that is known");
     const json_t *kind = json_object_get(root, "architecture");
     const json_t *print = json_object_get(root, "fingerprint");
     const json_t *layers = json_object_get(root, "layers");
@@ -101,13 +99,12 @@ static lace_status check_head(const model *m, const json_t *root, lace_error *er
     if (strcmp(json_string_value(kind), m->config.architecture) != 0 ||
         json_array_size(layers) != (size_t)m->config.n_layers)
         return error_set(err, LACE_E_META,
-                         "E_META: thresholds of another model: %.40s with %zu layers, not %s "
+                         "thresholds of another model: %.40s with %zu layers, not %s "
                          "with %d",
                          json_string_value(kind), json_array_size(layers), m->config.architecture,
                          m->config.n_layers);
     if (strcmp(json_string_value(print), own) != 0)
-        return error_set(err, LACE_E_META,
-                         "E_META: thresholds of another model: fingerprint %.16s, not %s",
+        return error_set(err, LACE_E_META, "thresholds of another model: fingerprint %.16s, not %s",
                          json_string_value(print), own);
     return LACE_OK;
 }
@@ -115,7 +112,7 @@ static lace_status check_head(const model *m, const json_t *root, lace_error *er
 static lace_status read_layer(model *m, int32_t layer, const json_t *object, lace_error *err)
 {
     if (!json_is_object(object))
-        return error_set(err, LACE_E_META, "E_META: layers[%d] is %s, expected an object", layer,
+        return error_set(err, LACE_E_META, "layers[%d] is %s, expected an object", layer,
                          json_kind(object));
     const char *key;
     json_t *number;
@@ -127,18 +124,17 @@ static lace_status read_layer(model *m, int32_t layer, const json_t *object, lac
         while (kind < THIN_KINDS && strcmp(key, names[kind]) != 0)
             kind++;
         if (kind == THIN_KINDS)
-            return error_set(err, LACE_E_META,
-                             "E_META: layers[%d].%.40s: expected qkv, o, gate_up or down", layer,
-                             key);
+            return error_set(err, LACE_E_META, "layers[%d].%.40s: expected qkv, o, gate_up or down",
+                             layer, key);
         double x = json_number_value(number);
         if (!json_is_number(number) || !(x >= 0 && x <= 1e30))
             return error_set(err, LACE_E_META,
-                             "E_META: layers[%d].%s is %s, expected a number from 0 to 1e30", layer,
-                             key, json_is_number(number) ? "out of range" : json_kind(number));
+                             "layers[%d].%s is %s, expected a number from 0 to 1e30", layer, key,
+                             json_is_number(number) ? "out of range" : json_kind(number));
         weight *w[THIN_MAX_WEIGHTS];
         if (thin_weights(m, layer, kind, w) == 0)
-            return error_set(err, LACE_E_META,
-                             "E_META: layers[%d].%s: the layer has no such matrix", layer, key);
+            return error_set(err, LACE_E_META, "layers[%d].%s: the layer has no such matrix", layer,
+                             key);
         thin_of(m, layer, kind)->threshold = (float)x;
         set_thin(m, layer, kind, thin_of(m, layer, kind));
     }

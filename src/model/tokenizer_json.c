@@ -22,7 +22,7 @@ lace_status json_fail(json_reader *r, const char *where, const char *format, ...
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
-    return error_set(r->err, LACE_E_VOCAB, "E_VOCAB: tokenizer.json: %s: %s", where, what);
+    return error_set(r->err, LACE_E_VOCAB, "tokenizer.json: %s: %s", where, what);
 }
 
 lace_status json_refuse(json_reader *r, const char *where, const char *key, const json_t *value)

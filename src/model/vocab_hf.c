@@ -45,7 +45,7 @@ static lace_status read_file(const char *directory, const char *name, buf *out, 
     if (n < 0 || n >= MAX_PATH)
         return error_set(err, LACE_E_ARG, "the path is too long");
     *is_found = access(path, F_OK) == 0;
-    return *is_found ? file_read(path, out, err) : LACE_OK;
+    return *is_found ? file_read_regular(path, out, err) : LACE_OK;
 }
 
 /* A file with one JSON object; NULL if there is no such file. */
@@ -63,8 +63,7 @@ static lace_status read_object(const char *directory, const char *name, size_t m
         status = has_large_numbers ? json_read_as_reals(all, 0, out, err)
                                    : json_read_large(all, 0, MAX_JSON_MEMORY, out, err);
         if (status == LACE_OK && !json_is_object(*out))
-            status =
-                error_set(err, LACE_E_VOCAB, "E_VOCAB: is %s, expected an object", json_kind(*out));
+            status = error_set(err, LACE_E_VOCAB, "is %s, expected an object", json_kind(*out));
         if (status != LACE_OK)
             error_prefix(err, status, name);
     }
@@ -90,9 +89,8 @@ static lace_status read_token(const json_t *config, const char *key, const vocab
     if (!value)
         return LACE_OK;
     if (!json_is_string(value))
-        return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer_config.json: %s: is %s, expected a token", key,
-                         json_kind(value));
+        return error_set(err, LACE_E_VOCAB, "tokenizer_config.json: %s: is %s, expected a token",
+                         key, json_kind(value));
     int32_t id = hf_vocab_find(v, (text){json_string_value(value), json_string_length(value)});
     if (id >= 0)
         *out = id;
@@ -105,9 +103,8 @@ static lace_status read_flag(const json_t *config, const char *key, bool *out, b
     const json_t *value = get(config, key);
     *is_found = value != NULL;
     if (value && !json_is_boolean(value))
-        return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer_config.json: %s: is %s, expected a boolean", key,
-                         json_kind(value));
+        return error_set(err, LACE_E_VOCAB, "tokenizer_config.json: %s: is %s, expected a boolean",
+                         key, json_kind(value));
     if (value)
         *out = json_is_true(value);
     return LACE_OK;
@@ -118,8 +115,8 @@ static lace_status add_end(hf_tokenizer *t, const json_t *value, const char *whe
     vocab *v = &t->vocab.v;
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value))
-        return error_set(err, LACE_E_VOCAB, "E_VOCAB: %s: eos_token_id: is %s, expected a token",
-                         where, json_kind(value));
+        return error_set(err, LACE_E_VOCAB, "%s: eos_token_id: is %s, expected a token", where,
+                         json_kind(value));
     /* Models may know more ids than their tokenizer. */
     if (id < 0 || (uint64_t)id >= v->n_tokens)
         return LACE_OK;
@@ -129,7 +126,7 @@ static lace_status add_end(hf_tokenizer *t, const json_t *value, const char *whe
         if (t->ends[i] == id)
             return LACE_OK;
     if (v->n_ends == MAX_ENDS)
-        return error_set(err, LACE_E_LIMIT, "E_LIMIT: %s: eos_token_id: more than %d tokens", where,
+        return error_set(err, LACE_E_LIMIT, "%s: eos_token_id: more than %d tokens", where,
                          MAX_ENDS);
     t->ends[v->n_ends++] = (int32_t)id;
     return LACE_OK;
@@ -220,7 +217,7 @@ static lace_status read_template(hf_tokenizer *t, const char *directory, lace_er
     const json_t *value = find_template(get(t->config, "chat_template"));
     if (value && !json_is_string(value))
         return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer_config.json: chat_template: is %s, expected a string",
+                         "tokenizer_config.json: chat_template: is %s, expected a string",
                          json_kind(value));
     if (value) {
         t->vocab.chat_template = (text){json_string_value(value), json_string_length(value)};
@@ -260,7 +257,7 @@ static lace_status list_by_id(const json_t *object, added_token *out, size_t *n,
         const json_t *content = get(value, "content");
         if (*end || end == key || !json_is_string(content))
             return error_set(err, LACE_E_VOCAB,
-                             "E_VOCAB: tokenizer_config.json: added_tokens_decoder: \"%.32s\": "
+                             "tokenizer_config.json: added_tokens_decoder: \"%.32s\": "
                              "expected an id and a token",
                              key);
         out[(*n)++] = (added_token){
@@ -282,7 +279,7 @@ static lace_status list_added(const json_t *object, added_token *out, size_t *n,
         const json_t *id = json_object_iter_value(at);
         if (!json_is_integer(id))
             return error_set(err, LACE_E_VOCAB,
-                             "E_VOCAB: added_tokens.json: \"%.64s\": is %s, expected an id",
+                             "added_tokens.json: \"%.64s\": is %s, expected an id",
                              json_object_iter_key(at), json_kind(id));
         out[(*n)++] =
             (added_token){.content = {json_object_iter_key(at), json_object_iter_key_len(at)},
@@ -339,7 +336,7 @@ static lace_status add_tokens(hf_tokenizer *t, lace_error *err)
     int64_t n_tokens = (int64_t)v->n_tokens;
     for (size_t i = 0; i < n; i++) {
         if (added[i].id < 0 || added[i].id > (int64_t)v->n_tokens + MAX_ADDED)
-            return error_set(err, LACE_E_VOCAB, "E_VOCAB: added token \"%.*s\": id %lld",
+            return error_set(err, LACE_E_VOCAB, "added token \"%.*s\": id %lld",
                              text_width(added[i].content), added[i].content.data,
                              (long long)added[i].id);
         n_tokens = added[i].id >= n_tokens ? added[i].id + 1 : n_tokens;

@@ -60,7 +60,7 @@ static lace_status put_words(const vocab *v, gguf_writer *w, lace_error *err)
 {
     if (v->add_space_prefix)
         return error_set(err, LACE_E_VOCAB,
-                         "E_VOCAB: tokenizer.json: pre_tokenizer.add_prefix_space: a GGUF file "
+                         "tokenizer.json: pre_tokenizer.add_prefix_space: a GGUF file "
                          "cannot say it; --no-vocab leaves the tokenizer out");
     const char *name = NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -70,7 +70,7 @@ static lace_status put_words(const vocab *v, gguf_writer *w, lace_error *err)
         return gguf_writer_add_text(w, KEY("pre"), text_of(name), err);
     text last = v->n_regexes > 0 ? v->regexes[v->n_regexes - 1] : (text){"", 0};
     return error_set(err, LACE_E_VOCAB,
-                     "E_VOCAB: tokenizer.json: pre_tokenizer: GGUF has no name for the regex "
+                     "tokenizer.json: pre_tokenizer: GGUF has no name for the regex "
                      "\"%.*s\"; --no-vocab leaves the tokenizer out",
                      text_width(last), last.data);
 }
@@ -214,8 +214,8 @@ lace_status hf_tokenizer_to_gguf(const hf_tokenizer *source, size_t n_vocab, ggu
     const hf_vocab *h = hf_tokenizer_vocab(source);
     table t;
     if (h->v.n_tokens > n_vocab)
-        return error_set(err, LACE_E_VOCAB, "E_VOCAB: %zu tokens, but the model computes %zu",
-                         h->v.n_tokens, n_vocab);
+        return error_set(err, LACE_E_VOCAB, "%zu tokens, but the model computes %zu", h->v.n_tokens,
+                         n_vocab);
     lace_status status = table_init(&t, &h->v, n_vocab, err);
     if (status == LACE_OK)
         status = put_kind(&h->v, &t, w, err);

@@ -1,5 +1,5 @@
 /*
- * Bad files in the hands of every tool: one line that names the file and the class of the error,
+ * Bad files in the hands of every tool: one line that names the file and what is wrong,
  * exit code 1, and nothing written. What each class of damage is called is tested where it is
  * found (test_gguf_bad.c, test_config_bad.c, test_safetensors.c ...).
  */
@@ -25,9 +25,12 @@ enum damage { CUT, HALF, MAGIC, VERSION, COUNT, KEY, N_DAMAGES };
 static const struct {
     const char *name, *expected;
 } damages[N_DAMAGES] = {
-    [CUT] = {"cut.gguf", "E_OFFSET"},    [HALF] = {"half.gguf", "E_"},
-    [MAGIC] = {"magic.gguf", "E_MAGIC"}, [VERSION] = {"version.gguf", "E_VERSION"},
-    [COUNT] = {"count.gguf", "E_COUNT"}, [KEY] = {"key.gguf", "E_META"},
+    [CUT] = {"cut.gguf", "it is cut"},
+    [HALF] = {"half.gguf", "cut; get it again"},
+    [MAGIC] = {"magic.gguf", "not a GGUF file"},
+    [VERSION] = {"version.gguf", "version: 9"},
+    [COUNT] = {"count.gguf", "n_kv"},
+    [KEY] = {"key.gguf", "llama.block_count: is missing"},
 };
 
 static void write_damaged(int which)

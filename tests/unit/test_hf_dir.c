@@ -84,11 +84,11 @@ static void configs_that_cannot_be_are_refused(void)
 {
     CHECK(scratch_create() && tiny_hf_llama("F32"));
     unlink(scratch_path("config.json"));
-    refuse(LACE_E_META, "there is no config.json");
+    refuse(LACE_E_META, "without config.json");
     CHECK(scratch_write("config.json", ""));
-    refuse(LACE_E_META, "config.json: E_META");
+    refuse(LACE_E_META, "config.json: ");
     CHECK(scratch_write("config.json", "[]"));
-    refuse(LACE_E_META, "config.json: E_META");
+    refuse(LACE_E_META, "config.json: ");
     CHECK(scratch_write("config.json", "{\"a\":1,\"a\":2}"));
     refuse(LACE_E_DUP, "config.json: JSON, at byte");
     CHECK(scratch_write("config.json", "{\"a\":"));
@@ -102,7 +102,7 @@ static void configs_that_cannot_be_are_refused(void)
 static void file_names_of_the_index_stay_in_the_directory(void)
 {
     CHECK(scratch_create() && scratch_write("config.json", "{}"));
-    refuse(LACE_E_META, "neither model.safetensors nor model.safetensors.index.json");
+    refuse(LACE_E_META, "without model.safetensors");
     static const char *const names[] = {
         "../../etc/passwd", "/etc/passwd", "a\\\\b", "", ".", "..", "a/b", "./a", "../a",
         "sub/../a",         "C:\\\\a",
@@ -142,7 +142,7 @@ static void index_and_shards_must_agree(void)
     write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
     refuse(LACE_E_DUP, "tensor x is also in a part before");
     CHECK(truncate(scratch_path("b.safetensors"), 30) == 0);
-    refuse(LACE_E_TRUNC, "b.safetensors: E_TRUNC at byte");
+    refuse(LACE_E_TRUNC, "b.safetensors: at byte");
     scratch_remove();
 }
 

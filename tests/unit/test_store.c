@@ -34,7 +34,7 @@ static void set_root(const char *variable, const char *relative)
     setenv(variable, path, 1);
 }
 
-/* Three little stores; the contents of model files do not matter here. */
+/* Five little stores; the contents of model files do not matter here. */
 static void make_stores(void)
 {
     snprintf(root, sizeof root, "/tmp/lace-store-XXXXXX");
@@ -62,6 +62,11 @@ static void make_stores(void)
     write_file("hub/models--org--full/snapshots/rev0/config.json", "{}");
     write_file("hub/models--org--quants/snapshots/r/model-Q4_K_M.gguf", "1");
     write_file("hub/models--org--quants/snapshots/r/model-Q8_0.gguf", "22");
+    write_file("llama/ggml-org_tiny_tiny-q8_0.gguf", "4444");
+    write_file("home/.lmstudio/models/maker/studio/studio-Q4_K_M.gguf", "55555");
+    write_file("home/.lmstudio/models/maker/studio/studio-Q8_0.gguf", "666666");
+    set_root("LLAMA_CACHE", "llama");
+    set_root("HOME", "home");
     set_root("LACE_MODELS", "own");
     set_root("OLLAMA_MODELS", "ollama");
     set_root("HF_HUB_CACHE", "hub");
@@ -87,6 +92,10 @@ static void names_lead_to_files(void)
     is_found_at("someone/tiny:q4", "ollama/blobs/sha256-def");
     is_found_at("org/full", "hub/models--org--full/snapshots/rev1");
     is_found_at("org/quants:q8_0", "hub/models--org--quants/snapshots/r/model-Q8_0.gguf");
+    is_found_at("ggml-org_tiny_tiny-q8_0", "llama/ggml-org_tiny_tiny-q8_0.gguf");
+    is_found_at("maker/studio:q8_0", "home/.lmstudio/models/maker/studio/studio-Q8_0.gguf");
+    is_found_at("maker/studio:studio-Q4_K_M",
+                "home/.lmstudio/models/maker/studio/studio-Q4_K_M.gguf");
     is_found_at("org/quants", "hub/models--org--quants/snapshots/r/model-Q4_K_M.gguf");
 }
 
@@ -134,10 +143,11 @@ static void list_shows_what_can_be_found(void)
     seen s = {.n = 0};
     store_list(see, &s);
     CHECK(strcmp(s.names, "folder small mistral:latest someone/tiny:q4 org/full "
-                          "org/quants:model-Q4_K_M org/quants:model-Q8_0 ") == 0);
+                          "org/quants:model-Q4_K_M org/quants:model-Q8_0 ggml-org_tiny_tiny-q8_0 "
+                          "maker/studio:studio-Q4_K_M maker/studio:studio-Q8_0 ") == 0);
     tap_note("%s", s.names);
-    /* 2 + 7, 5, 10, 3, 2 + 1, 1, 2 */
-    CHECK(s.n_bytes == 33);
+    /* 2 + 7, 5, 10, 3, 2 + 1, 1, 2, 4, 5, 6 */
+    CHECK(s.n_bytes == 48);
 }
 
 static bool see_one(void *user, const store_entry *e)

@@ -287,7 +287,7 @@ static void broken_configs_are_named(void)
     static const struct {
         const char *file, *json, *words;
     } cases[] = {
-        {"tokenizer_config.json", "[]", "tokenizer_config.json: E_VOCAB: is an array"},
+        {"tokenizer_config.json", "[]", "tokenizer_config.json: is an array"},
         {"tokenizer_config.json", "{'bos_token':7}", "bos_token: is a number"},
         {"tokenizer_config.json", "{'add_bos_token':'yes'}", "add_bos_token: is a string"},
         {"tokenizer_config.json", "{'chat_template':7}", "chat_template: is a number"},

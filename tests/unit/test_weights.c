@@ -110,6 +110,7 @@ static void split_model_with_a_fault_is_refused_by_name(void)
     unlink(scratch_path("m-00002-of-00003.gguf"));
     CHECK(weights_open(scratch_path("m-00001-of-00003.gguf"), &w, &err) == LACE_E_IO);
     CHECK(!w && strstr(err.text, "m-00002-of-00003.gguf: cannot open") != NULL);
+    CHECK(scratch_write("m-00004-of-00003.gguf", "") && scratch_write("m-00000-of-00003.gguf", ""));
     CHECK(weights_open(scratch_path("m-00004-of-00003.gguf"), &w, &err) == LACE_E_NAME && !w);
     CHECK(weights_open(scratch_path("m-00000-of-00003.gguf"), &w, &err) == LACE_E_NAME && !w);
     CHECK(rename(scratch_path("m-00001-of-00003.gguf"), scratch_path("m.gguf")) == 0);
@@ -130,7 +131,7 @@ static void memory_and_errors_carry_the_name(void)
     weights_close(w);
     b.data[0] = 'X';
     CHECK(weights_open_memory(span_of(&b), "built-in", &w, &err) == LACE_E_MAGIC && !w);
-    CHECK(strncmp(err.text, "built-in: E_MAGIC at byte 0: ", 29) == 0);
+    CHECK(strncmp(err.text, "built-in: at byte 0: ", 21) == 0);
     CHECK(weights_open("/nonexistent/x.gguf", &w, &err) == LACE_E_IO && !w);
     CHECK(strncmp(err.text, "/nonexistent/x.gguf: ", 21) == 0);
     buf_deinit(&b);
