@@ -4,7 +4,8 @@
 #   scripts/install-deps.sh          to build and to run `make test`
 #   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter, to
 #                                    build and run for aarch64, and a browser and real clients for
-#                                    the server (npm packages, pinned, into tests/node_modules)
+#                                    the server (npm packages, pinned, into tests/node_modules and,
+#                                    coding agents of 1 GB, into tests/agents/node_modules)
 #
 # Says what it does before it does it; does and says nothing if nothing is missing.
 set -eu
@@ -51,14 +52,25 @@ if [ "${1:-}" = --ci ]; then
     need tmux command -v tmux
 fi
 
-# After Debian's packages: npm's. Nothing is done if they are those of the lock file.
+# npm's packages of one folder. Nothing is done if they are those of its lock file.
+install_packages_of() (
+    cd "$(dirname "$0")/../$1"
+    [ ! node_modules/.package-lock.json -nt package-lock.json ] || exit 0
+    echo "installing: the npm packages of $1/package-lock.json"
+    npm ci --silent --no-fund --no-audit --ignore-scripts && touch node_modules/.package-lock.json
+)
+
+# After Debian's packages: npm's. Agents that cannot be had here are no failure; their test says so.
 install_node_packages() {
     [ "$1" = --ci ] || exit 0
-    cd "$(dirname "$0")/../tests"
-    [ node_modules/.package-lock.json -nt package-lock.json ] && exit 0
-    echo "installing: the npm packages of tests/package-lock.json"
-    npm ci --silent --no-fund --no-audit --ignore-scripts
-    touch node_modules/.package-lock.json
+    install_packages_of tests
+    if ! install_packages_of tests/agents; then
+        agents=$(dirname "$0")/../tests/agents/node_modules
+        rm -rf "$agents"
+        mkdir -p "$agents"
+        touch "$agents/.cannot-install"
+        echo "the agents of tests/agents/package.json cannot be installed here; their test is skipped"
+    fi
     exit 0
 }
 
