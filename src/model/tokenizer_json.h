@@ -20,7 +20,7 @@ typedef struct hf_vocab {
     int32_t first, last; /* what the post-processor puts before and behind a text; -1: nothing */
 } hf_vocab;
 
-enum { HF_VOCAB_MAX_TOKENS = 1 << 22 };
+enum { HF_VOCAB_MAX_TOKENS = 1 << 21 };
 
 /*
  * Describe the vocabulary. It points into the JSON and into `memory`. Ids of special tokens, but

@@ -13,14 +13,15 @@
 
 enum {
     MAX_PATH = 4096,
-    MAX_TOKENIZER_BYTES = 256 << 20,
+    MAX_TOKENIZER_BYTES = 64 << 20,
     MAX_CONFIG_BYTES = 8 << 20,
     MAX_TEMPLATE_BYTES = 4 << 20,
     MAX_ENDS = 64,
 };
 
-static const uint64_t MAX_JSON_MEMORY = (uint64_t)2 << 30;
-static const size_t MAX_VOCAB_BYTES = (size_t)2 << 30;
+/* Gemma 3, the largest known, has 33 MB and takes 200. */
+static const uint64_t MAX_JSON_MEMORY = (uint64_t)512 << 20;
+static const size_t MAX_VOCAB_BYTES = (size_t)1 << 30;
 
 struct hf_tokenizer {
     arena memory;

@@ -4,6 +4,7 @@
  * Files often forget to say that a token ends a turn, or mark it as an ordinary one; the names
  * below are those that models use.
  */
+#include "base/mem.h"
 #include "base/utf8.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -98,63 +99,122 @@ void special_correct(tokenizer *t, const vocab *v)
         t->flags[v->ends[i]] |= TOKEN_IS_END;
 }
 
+/* Keys are written from the back: so a scan from the back finds tokens where they begin. */
+static char *reversed(arena *memory, text t)
+{
+    char *out = arena_alloc(memory, t.size, 1);
+    for (size_t i = 0; out && i < t.size; i++)
+        out[i] = t.data[t.size - 1 - i];
+    return out;
+}
+
 lace_status special_init(tokenizer *t, lace_error *err)
 {
     size_t n = 0;
+    arena scratch;
+    arena_init(&scratch, SIZE_MAX / 2);
+    lace_status status = LACE_OK;
     for (size_t i = 0; i < t->n_tokens; i++)
         n += is_special(t->types[i]) && t->bytes[i].size > 0;
-    prefix_entry *entries = arena_alloc(&t->memory, n, sizeof *entries);
-    if (!entries)
-        return error_nomem(err, "the special tokens");
+    scan_entry *entries = arena_alloc(&scratch, n, sizeof *entries);
     n = 0;
-    for (size_t i = 0; i < t->n_tokens; i++)
-        if (is_special(t->types[i]) && t->bytes[i].size > 0)
-            entries[n++] = (prefix_entry){t->bytes[i], (int32_t)i};
-    prefix_index_init(&t->specials, entries, n);
-    return LACE_OK;
+    for (size_t i = 0; entries && i < t->n_tokens; i++) {
+        if (!is_special(t->types[i]) || t->bytes[i].size == 0)
+            continue;
+        char *key = reversed(&scratch, t->bytes[i]);
+        if (!key) {
+            status = LACE_E_NOMEM;
+            break;
+        }
+        entries[n++] = (scan_entry){{key, t->bytes[i].size}, (int32_t)i};
+    }
+    if (!entries)
+        status = LACE_E_NOMEM;
+    if (status == LACE_OK)
+        status = scan_init(&t->specials, entries, n, &t->memory);
+    arena_deinit(&scratch);
+    if (status == LACE_E_LIMIT)
+        return error_set(err, LACE_E_VOCAB,
+                         "tokens: the special ones have more than %d MiB, or more than %d begin "
+                         "like each other",
+                         SCAN_MAX_BYTES >> 20, SCAN_MAX_NESTED);
+    return status == LACE_OK ? status : error_nomem(err, "the special tokens");
 }
 
-/* The character before input[at] is part of a word, or the one that begins there is. */
-static bool touches_word(text input, size_t begin, size_t end)
+static bool is_word_at(text input, size_t at)
 {
     uint32_t code;
-    if (end < input.size) {
-        utf8_decode(input.data + end, input.size - end, &code);
-        if (code_is_word(code))
-            return true;
-    }
-    if (begin == 0)
+    if (at >= input.size)
         return false;
-    size_t before = begin - 1;
-    while (before > 0 && ((unsigned char)input.data[before] & 0xC0) == 0x80)
-        before--;
-    utf8_decode(input.data + before, begin - before, &code);
+    utf8_decode(input.data + at, input.size - at, &code);
     return code_is_word(code);
 }
 
-lace_token special_match(const tokenizer *t, text input, size_t at, bool is_parsed)
+static bool is_word_before(text input, size_t at)
 {
-    lace_token best = -1;
-    prefix_walk walk = prefix_begin(&t->specials, (unsigned char)input.data[at]);
-    for (size_t end = at + 1; walk.low < walk.high; end++) {
-        int32_t id = prefix_id(&t->specials, &walk);
-        if (id >= 0 && (is_parsed || t->types[id] == TOKEN_USER_DEFINED) &&
-            !((t->flags[id] & TOKEN_SINGLE_WORD) && touches_word(input, at, end)))
-            best = id;
-        if (end == input.size)
-            break;
-        prefix_next(&t->specials, &walk, (unsigned char)input.data[end]);
+    if (at == 0)
+        return false;
+    do
+        at--;
+    while (at > 0 && ((unsigned char)input.data[at] & 0xC0) == 0x80);
+    return is_word_at(input, at);
+}
+
+/* The longest token that counts, of those that begin at a place: `m` is the longest. -1: none. */
+static lace_token choose(const tokenizer *t, text input, size_t at, uint32_t m, bool is_parsed)
+{
+    int is_in_word = -1; /* not known yet */
+    for (; m; m = t->specials.shorter[m]) {
+        lace_token id = t->specials.ids[m];
+        if (!is_parsed && t->types[id] != TOKEN_USER_DEFINED)
+            continue;
+        if (!(t->flags[id] & TOKEN_SINGLE_WORD))
+            return id;
+        if (is_in_word < 0)
+            is_in_word = is_word_before(input, at);
+        if (!is_in_word && !is_word_at(input, at + t->bytes[id].size))
+            return id;
     }
-    return best;
+    return -1;
+}
+
+static lace_status add_place(encoding *e, size_t begin, lace_token id)
+{
+    if (e->n_specials == e->specials_capacity) {
+        size_t capacity = e->specials_capacity ? 2 * e->specials_capacity : 64;
+        special_place *grown = mem_realloc(e->specials, capacity * sizeof *grown);
+        if (!grown)
+            return LACE_E_NOMEM;
+        e->specials = grown;
+        e->specials_capacity = capacity;
+    }
+    e->specials[e->n_specials++] = (special_place){begin, id};
+    return LACE_OK;
+}
+
+lace_status special_scan(encoding *e, text input, bool is_parsed)
+{
+    const tokenizer *t = e->t;
+    const scan_index *s = &t->specials;
+    uint32_t state = 0;
+    e->n_specials = 0;
+    for (size_t at = input.size; at-- > 0;) {
+        state = scan_next(s, state, (unsigned char)input.data[at]);
+        uint32_t longest = scan_longest(s, state);
+        lace_token id = longest ? choose(t, input, at, longest, is_parsed) : -1;
+        if (id >= 0)
+            TRY(add_place(e, at, id));
+    }
+    return LACE_OK;
 }
 
 lace_token tokenizer_find_special(const tokenizer *t, text name)
 {
-    if (name.size == 0)
-        return -1;
-    prefix_walk walk = prefix_begin(&t->specials, (unsigned char)name.data[0]);
-    for (size_t i = 1; i < name.size; i++)
-        if (!prefix_next(&t->specials, &walk, (unsigned char)name.data[i]))
+    uint32_t state = 0;
+    for (size_t i = name.size; i-- > 0;) {
+        state = scan_child(&t->specials, state, (unsigned char)name.data[i]);
+        if (state == 0)
             return -1;
-    return prefix_id(&t->specials, &walk);
+    }
+    return t->specials.ids[state];
 }

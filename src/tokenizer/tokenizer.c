@@ -197,6 +197,25 @@ static lace_status copy_vocab(tokenizer *t, const vocab *v, lace_error *err)
     return LACE_OK;
 }
 
+/* The tokens that ordinary text may become, for kinds that look for the longest or for all. */
+static lace_status index_pieces(tokenizer *t, lace_error *err)
+{
+    scan_entry *entries = mem_calloc(t->n_tokens, sizeof *entries);
+    if (!entries)
+        return error_nomem(err, "the vocabulary");
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_tokens; i++)
+        if (tokenizer_find(t, t->bytes[i]) == (int32_t)i)
+            entries[n++] = (scan_entry){t->bytes[i], (int32_t)i};
+    lace_status status = scan_init(&t->pieces, entries, n, &t->memory);
+    mem_free(entries);
+    if (status == LACE_E_LIMIT)
+        return error_set(err, LACE_E_VOCAB,
+                         "tokens: they have more than %d MiB, or more than %d end like each other",
+                         SCAN_MAX_BYTES >> 20, SCAN_MAX_NESTED);
+    return status == LACE_OK ? status : error_nomem(err, "the vocabulary");
+}
+
 static lace_status init(tokenizer *t, const vocab *v, lace_error *err)
 {
     TRY(check(v, err));
@@ -208,6 +227,8 @@ static lace_status init(tokenizer *t, const vocab *v, lace_error *err)
         return bpe_init(t, v, err);
     if (t->kind == VOCAB_SPM)
         spm_init(t);
+    if (t->kind == VOCAB_UNIGRAM || t->kind == VOCAB_WORDPIECE)
+        TRY(index_pieces(t, err));
     return t->kind == VOCAB_UNIGRAM ? unigram_init(t, v, err) : LACE_OK;
 }
 
@@ -364,12 +385,14 @@ static lace_status encode_text(encoding *e, text input, bool is_parsed, lace_err
 {
     const tokenizer *t = e->t;
     size_t begin = 0;
-    for (size_t at = 0; at < input.size;) {
-        lace_token id = special_match(t, input, at, is_parsed);
-        if (id < 0) {
-            at++;
-            continue;
-        }
+    if (special_scan(e, input, is_parsed) != LACE_OK)
+        return error_nomem(err, "the tokens of a text");
+    while (e->n_specials > 0) {
+        special_place place = e->specials[--e->n_specials];
+        lace_token id = place.id;
+        size_t at = place.begin;
+        if (at < begin)
+            continue; /* inside of the one before */
         text before = {input.data + begin, at - begin};
         if (t->flags[id] & TOKEN_LSTRIP)
             before = trim_end(before);
@@ -448,6 +471,7 @@ lace_status tokenizer_encode(const tokenizer *t, const char *data, size_t n_byte
     merger_deinit(&e.merger);
     memo_deinit(&e.memo);
     split_scratch_deinit(&e.split);
+    mem_free(e.specials);
     return status;
 }
 

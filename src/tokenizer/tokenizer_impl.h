@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "tokenizer/memo.h"
 #include "tokenizer/merge.h"
-#include "tokenizer/prefix.h"
+#include "tokenizer/scan.h"
 #include "tokenizer/split.h"
 #include "tokenizer/tokenizer.h"
 
@@ -44,7 +44,7 @@ struct tokenizer {
     size_t max_token_bytes; /* the longest key of ids */
     int32_t byte_ids[256];  /* the token for a byte, or -1 */
 
-    prefix_index specials; /* control, unknown and user-defined tokens */
+    scan_index specials; /* control, unknown and user-defined tokens, read from the back */
 
     splitter *splitter; /* BPE */
     merge_rule *merges; /* BPE: [n_merge_slots], a power of two */
@@ -55,12 +55,18 @@ struct tokenizer {
     bool has_inner_spaces; /* SPM: some token goes on behind a space that follows another character
                             */
 
-    prefix_index pieces; /* unigram: what ids holds, by prefix */
+    scan_index pieces;   /* unigram and WordPiece: what ids holds */
     float unknown_score; /* unigram */
     uint32_t *charsmap;  /* unigram: the double array, [n_charsmap] */
     size_t n_charsmap;
     text charsmap_texts; /* unigram: replacements, each ended by NUL; the last byte is NUL */
 };
+
+/* A special token in a text. */
+typedef struct special_place {
+    size_t begin;
+    lace_token id;
+} special_place;
 
 /* Scratch memory of one call of tokenizer_encode. */
 typedef struct encoding {
@@ -71,6 +77,8 @@ typedef struct encoding {
     merger merger;
     memo memo;
     split_scratch split;
+    special_place *specials; /* of special_scan */
+    size_t n_specials, specials_capacity;
     bool after_special; /* at the start, or the last token was special */
     bool at_start;      /* nothing of the text was encoded yet */
 } encoding;
@@ -89,8 +97,11 @@ lace_status unigram_encode(encoding *e, text input, lace_error *err);
 void special_correct(tokenizer *t, const vocab *v);
 lace_status special_init(tokenizer *t, lace_error *err);
 
-/* The special token that begins at input[at], or -1. */
-lace_token special_match(const tokenizer *t, text input, size_t at, bool is_parsed);
+/*
+ * The longest special token at each place of a text where one begins, in e->specials, from the back
+ * to the front.
+ */
+lace_status special_scan(encoding *e, text input, bool is_parsed);
 
 /* normalize.c: input in t's normal form: itself, or a text in e->form. */
 lace_status normalize_text(encoding *e, text *input, lace_error *err);

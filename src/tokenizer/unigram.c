@@ -18,6 +18,12 @@
 
 static const float UNKNOWN_PENALTY = 10.0f; /* below the worst score; SentencePiece's own */
 
+/*
+ * Bytes that the table replaces at once, and what by. Unicode's own forms need 33 at most; a table
+ * could otherwise lead around in circles to the end of the text, from every place of it.
+ */
+enum { MAX_REPLACED = 256, MAX_REPLACEMENT = 1024 };
+
 /* ---- Preparing ------------------------------------------------------------------------------- */
 
 static lace_status read_charsmap(tokenizer *t, span bytes, lace_error *err)
@@ -31,6 +37,13 @@ static lace_status read_charsmap(tokenizer *t, span bytes, lace_error *err)
                          "precompiled_charsmap: %zu bytes do not hold a trie and its replacements",
                          bytes.size);
     size_t texts_bytes = bytes.size - 4 - trie_bytes;
+    for (size_t i = 4 + trie_bytes, n = 0; i < bytes.size; i++) {
+        n = bytes.data[i] ? n + 1 : 0;
+        if (n > MAX_REPLACEMENT)
+            return error_set(err, LACE_E_VOCAB,
+                             "precompiled_charsmap: a replacement of more than %d bytes",
+                             MAX_REPLACEMENT);
+    }
     t->n_charsmap = trie_bytes / 4;
     t->charsmap = arena_alloc(&t->memory, t->n_charsmap, sizeof *t->charsmap);
     char *texts = arena_strndup(&t->memory, (const char *)bytes.data + 4 + trie_bytes, texts_bytes);
@@ -44,18 +57,10 @@ static lace_status read_charsmap(tokenizer *t, span bytes, lace_error *err)
 
 lace_status unigram_init(tokenizer *t, const vocab *v, lace_error *err)
 {
-    prefix_entry *entries = arena_alloc(&t->memory, t->n_tokens, sizeof *entries);
-    if (!entries)
-        return error_nomem(err, "the vocabulary");
-    size_t n = 0;
     float lowest = FLT_MAX;
-    for (size_t i = 0; i < t->n_tokens; i++) {
+    for (size_t i = 0; i < t->n_tokens; i++)
         if (t->types[i] == TOKEN_NORMAL && t->scores[i] < lowest)
             lowest = t->scores[i];
-        if (tokenizer_find(t, t->bytes[i]) == (int32_t)i)
-            entries[n++] = (prefix_entry){t->bytes[i], (int32_t)i};
-    }
-    prefix_index_init(&t->pieces, entries, n);
     t->unknown_score = (lowest == FLT_MAX ? 0 : lowest) - UNKNOWN_PENALTY;
     return read_charsmap(t, v->precompiled_charsmap, err);
 }
@@ -74,7 +79,7 @@ static size_t find_replacement(const tokenizer *t, text input, text *out)
     if (t->n_charsmap == 0)
         return 0;
     uint32_t at = unit_offset(t->charsmap[0]);
-    for (size_t i = 0; i < input.size; i++) {
+    for (size_t i = 0; i < input.size && i < MAX_REPLACED; i++) {
         unsigned char c = (unsigned char)input.data[i];
         at ^= c;
         if (c == 0 || at >= t->n_charsmap || (t->charsmap[at] & (1u << 31 | 0xFF)) != c)
@@ -160,27 +165,26 @@ static void improve(best_cut *cut, double score, int32_t id, size_t start)
         *cut = (best_cut){score, id, (uint32_t)start};
 }
 
-/* Extend the best cut at `at` by every token that begins there, and by an unknown character. */
-static size_t extend(const tokenizer *t, best_cut *cuts, text input, size_t at)
+/* The best cut up to the end of the character at `at`: by a token that ends there, or unknown. */
+static size_t extend(const tokenizer *t, best_cut *cuts, text input, size_t at, uint32_t *state)
 {
+    const scan_index *s = &t->pieces;
     uint32_t code;
-    size_t n_character = (size_t)utf8_decode(input.data + at, input.size - at, &code);
+    size_t end = at + (size_t)utf8_decode(input.data + at, input.size - at, &code);
     bool has_character = false;
-    prefix_walk walk = prefix_begin(&t->pieces, (unsigned char)input.data[at]);
-    for (size_t end = at + 1; walk.low < walk.high; end++) {
-        int32_t id = prefix_id(&t->pieces, &walk);
-        if (id >= 0) {
-            has_character = has_character || end - at == n_character;
-            double score = t->types[id] == TOKEN_USER_DEFINED ? 0 : t->scores[id];
-            improve(&cuts[end], cuts[at].score + score, id, at);
-        }
-        if (end == input.size)
-            break;
-        prefix_next(&t->pieces, &walk, (unsigned char)input.data[end]);
+    for (size_t i = at; i < end; i++)
+        *state = scan_next(s, *state, (unsigned char)input.data[i]);
+    /* Longest first. A cut inside of a character was never reached: no score improves on it. */
+    for (uint32_t m = scan_longest(s, *state); m; m = s->shorter[m]) {
+        int32_t id = s->ids[m];
+        size_t begin = end - t->bytes[id].size;
+        double score = t->types[id] == TOKEN_USER_DEFINED ? 0 : t->scores[id];
+        has_character = has_character || begin == at;
+        improve(&cuts[end], cuts[begin].score + score, id, begin);
     }
     if (!has_character)
-        improve(&cuts[at + n_character], cuts[at].score + t->unknown_score, -1, at);
-    return at + n_character;
+        improve(&cuts[end], cuts[at].score + t->unknown_score, -1, at);
+    return end;
 }
 
 /* Walk the best cut back from the end, writing tokens; they are turned around afterwards. */
@@ -226,8 +230,9 @@ lace_status unigram_encode(encoding *e, text input, lace_error *err)
         return error_nomem(err, "the tokens of a text");
     for (size_t i = 1; i <= input.size; i++)
         cuts[i].score = -DBL_MAX;
+    uint32_t state = 0;
     for (size_t at = 0; at < input.size;)
-        at = extend(e->t, cuts, input, at);
+        at = extend(e->t, cuts, input, at, &state);
     status = emit(e, cuts, input);
     mem_free(cuts);
     return status == LACE_OK ? LACE_OK : error_nomem(err, "the tokens of a text");

@@ -38,13 +38,18 @@ static lace_status word_add(word *w, uint32_t code)
 /* The longest token at the start of a text; its length, or 0. */
 static size_t longest_token(const tokenizer *t, text input, int32_t *id)
 {
-    size_t n = input.size < t->max_token_bytes ? input.size : t->max_token_bytes;
-    for (; n > 0; n--) {
-        *id = tokenizer_find(t, (text){input.data, n});
-        if (*id >= 0)
+    size_t length = 0;
+    uint32_t state = 0;
+    for (size_t i = 0; i < input.size; i++) {
+        state = scan_child(&t->pieces, state, (unsigned char)input.data[i]);
+        if (state == 0)
             break;
+        if (t->pieces.ids[state] >= 0) {
+            *id = t->pieces.ids[state];
+            length = i + 1;
+        }
     }
-    return n;
+    return length;
 }
 
 static lace_status word_end(word *w)

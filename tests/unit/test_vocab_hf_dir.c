@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json_read.h"
 #include "formats/gguf_write.h"
@@ -288,6 +289,22 @@ static void words_without_a_name_are_not_converted(void)
     scratch_remove();
 }
 
+/* Before they take memory and time that no vocabulary is worth. */
+static void tokenizers_of_more_than_64_mib_are_refused(void)
+{
+    static const char *const names[] = {"tokenizer.json", "tokenizer.model"};
+    for (int i = 0; i < 2; i++) {
+        hf_tokenizer *t = NULL;
+        lace_error err = {0};
+        if (!CHECK(scratch_create() != NULL && scratch_write(names[i], "{")))
+            return;
+        CHECK(truncate(scratch_path(names[i]), (64 << 20) + 1) == 0);
+        CHECK(hf_tokenizer_open(scratch_path(""), NULL, &t, &err) == LACE_E_LIMIT && t == NULL);
+        CHECK(strstr(err.text, names[i]) && strstr(err.text, "67108864"));
+        scratch_remove();
+    }
+}
+
 int main(void)
 {
     CASE(directory_without_tokenizer_has_none);
@@ -299,5 +316,6 @@ int main(void)
     CASE(spm_without_prefix_adds_none);
     CASE(gguf_has_the_same_vocabulary);
     CASE(words_without_a_name_are_not_converted);
+    CASE(tokenizers_of_more_than_64_mib_are_refused);
     return tap_end();
 }

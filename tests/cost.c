@@ -1,0 +1,126 @@
+/* Cost oracles: time and memory of a call in proportion to its input. */
+#define _GNU_SOURCE
+#include "cost.h"
+
+#include <malloc.h>
+#include <math.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tap.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
+#ifndef IS_SANITIZED
+#define IS_SANITIZED 0
+#endif
+
+enum {
+    FIRST_BYTES = 16 << 10,
+    MAX_BYTES = 8 << 20,
+    N_RUNS = 3,
+    N_ATTEMPTS = 8,
+    TIMES = 8,                                 /* three times twice as much, to level out caches */
+    LEAST_NS = 1500000,                        /* shorter runs say nothing */
+    NS_PER_BYTE = IS_SANITIZED ? 50000 : 5000, /* most are below 50 */
+    FREE_HEAP = 16 << 20,                      /* whatever the input */
+};
+
+static const double MAX_GROWTH = 2.5 * 2.5 * 2.5;
+
+typedef struct cost {
+    double ns, heap;
+} cost;
+
+static double thread_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static double peak_bytes(void)
+{
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (double)use.ru_maxrss * 1024;
+}
+
+static cost measure_here(const cost_subject *s, span input)
+{
+    cost least = {1e30, 0};
+    double before = peak_bytes();
+    for (int i = 0; i < N_RUNS; i++) {
+        double start = thread_ns();
+        s->run(input);
+        double ns = thread_ns() - start;
+        least.ns = ns < least.ns ? ns : least.ns;
+        if (i == 0)
+            least.heap = peak_bytes() - before;
+    }
+    return least;
+}
+
+/* In a process of its own, whose peak of memory is that of the call. */
+static cost measure(const cost_subject *s, size_t n_bytes)
+{
+    buf input;
+    cost found = {1e30, 1e30};
+    int ends[2];
+    buf_init(&input, (size_t)1 << 30);
+    s->make(n_bytes, &input);
+    if (!CHECK(pipe(ends) == 0))
+        return found;
+    malloc_trim(0); /* or what the test has freed hides what the call takes */
+    pid_t child = fork();
+    if (child == 0) {
+        cost c = measure_here(s, (span){(const uint8_t *)input.data, input.size});
+        _exit(write(ends[1], &c, sizeof c) == (ssize_t)sizeof c ? 0 : 1);
+    }
+    int status = 1;
+    close(ends[1]);
+    CHECK(read(ends[0], &found, sizeof found) == (ssize_t)sizeof found);
+    close(ends[0]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    buf_deinit(&input);
+    return found;
+}
+
+static void check(void *arg)
+{
+    const cost_subject *s = arg;
+    size_t most = s->max_bytes ? s->max_bytes : MAX_BYTES, n = FIRST_BYTES;
+    double per_byte = s->heap_per_byte > 0 ? s->heap_per_byte : 64;
+    cost few = measure(s, n), many = few;
+    while (few.ns < LEAST_NS && 2 * TIMES * n <= most) {
+        n *= 2;
+        few = measure(s, n);
+    }
+    double bytes = (double)n * TIMES;
+    bool is_linear = false;
+    for (int i = 0; i < N_ATTEMPTS && !is_linear; i++) {
+        if (i > 0)
+            few = measure(s, n);
+        many = measure(s, TIMES * n);
+        is_linear = many.ns <= MAX_GROWTH * few.ns || many.ns < LEAST_NS;
+    }
+    tap_note("%.0f KB: %.1f ms, %.1f ns a byte, %.1f MB; %.2f times the time when twice as long",
+             bytes / 1024, many.ns * 1e-6, many.ns / bytes, many.heap * 1e-6,
+             cbrt(many.ns / few.ns));
+    CHECK(is_linear);
+    CHECK(many.ns <= NS_PER_BYTE * bytes);
+    CHECK(IS_SANITIZED || many.heap <= FREE_HEAP + per_byte * bytes);
+}
+
+void cost_check(const cost_subject *s)
+{
+    tap_case_arg(s->name, check, (void *)s);
+}
