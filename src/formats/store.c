@@ -221,30 +221,48 @@ static bool ollama_root(char out[STORE_MAX_PATH])
     return join(out, "/usr/share/ollama/.ollama/models") && is_folder(out);
 }
 
-/* The blob of the layer that holds the model. */
-static bool read_manifest(const char *root, const char *manifest, char path[STORE_MAX_PATH])
+/* The blob of the layer that holds the model, in what a manifest says. */
+static lace_status find_layer(const json_t *json, const char *root, char path[STORE_MAX_PATH],
+                              lace_error *err)
+{
+    size_t i;
+    json_t *layer;
+    lace_status status = error_set(err, LACE_E_JSON, "names no layer that holds a model");
+    json_array_foreach(json_object_get(json, "layers"), i, layer)
+    {
+        const char *type = json_string_value(json_object_get(layer, "mediaType"));
+        const char *digest = json_string_value(json_object_get(layer, "digest"));
+        if (!type || !digest || !ends_with(type, ".image.model"))
+            continue;
+        if (strncmp(digest, "sha256:", 7) != 0 || !is_part(digest + 7, strlen(digest + 7)))
+            status = error_set(err, LACE_E_JSON, "names a layer by what is no sha256 sum");
+        else if (!join(path, "%s/blobs/sha256-%s", root, digest + 7) || !is_file(path))
+            status = error_set(err, LACE_E_IO, "its model, blobs/sha256-%.12s..., is not there",
+                               digest + 7);
+        else
+            status = LACE_OK;
+    }
+    return status;
+}
+
+/* The blob that a manifest leads to, or what is wrong with the manifest. */
+static lace_status read_manifest(const char *root, const char *manifest, char path[STORE_MAX_PATH],
+                                 lace_error *err)
 {
     buf bytes;
     json_t *json = NULL;
-    bool found = false;
     buf_init(&bytes, MAX_MANIFEST);
-    if (file_read_regular(manifest, &bytes, NULL) == LACE_OK && bytes.size > 0 &&
-        json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, &json, NULL) == LACE_OK) {
-        size_t i;
-        json_t *layer;
-        json_array_foreach(json_object_get(json, "layers"), i, layer)
-        {
-            const char *type = json_string_value(json_object_get(layer, "mediaType"));
-            const char *digest = json_string_value(json_object_get(layer, "digest"));
-            if (!type || !digest || !ends_with(type, ".image.model") ||
-                strncmp(digest, "sha256:", 7) != 0 || !is_part(digest + 7, strlen(digest + 7)))
-                continue;
-            found = join(path, "%s/blobs/sha256-%s", root, digest + 7) && is_file(path);
-        }
+    lace_status status = file_read_regular(manifest, &bytes, err);
+    if (status == LACE_OK) {
+        status = json_read((span){(const uint8_t *)bytes.data, bytes.size}, 0, &json, err);
+        if (status == LACE_OK)
+            status = find_layer(json, root, path, err);
+        if (status != LACE_OK)
+            error_prefix(err, status, manifest);
     }
     json_decref(json);
     buf_deinit(&bytes);
-    return found;
+    return status;
 }
 
 /* While a manifest is looked for: in which of the hosts' folders does not matter. */
@@ -253,6 +271,7 @@ typedef struct manifest_search {
     const parts *p;
     char *path;
     bool found;
+    lace_error *problem; /* of a manifest that is there and leads to nothing */
 } manifest_search;
 
 static bool search_host(void *user, const char *folder, const char *host)
@@ -262,19 +281,25 @@ static bool search_host(void *user, const char *folder, const char *host)
     const char *owner = s->p->owner[0] ? s->p->owner : "library";
     const char *tag = s->p->tag[0] ? s->p->tag : "latest";
     s->found = join(manifest, "%s/%s/%s/%s/%s", folder, host, owner, s->p->model, tag) &&
-               is_file(manifest) && read_manifest(s->root, manifest, s->path);
+               is_file(manifest) &&
+               read_manifest(s->root, manifest, s->path, s->problem) == LACE_OK;
     return !s->found;
 }
 
-static bool find_ollama(const char *name, char path[STORE_MAX_PATH])
+static bool search_ollama(const char *name, char path[STORE_MAX_PATH], lace_error *problem)
 {
     char root[STORE_MAX_PATH], manifests[STORE_MAX_PATH];
     parts p;
     if (!split_name(name, &p) || !ollama_root(root) || !join(manifests, "%s/manifests", root))
         return false;
-    manifest_search s = {root, &p, path, false};
+    manifest_search s = {root, &p, path, false, problem};
     each_entry(manifests, search_host, &s);
     return s.found;
+}
+
+static bool find_ollama(const char *name, char path[STORE_MAX_PATH])
+{
+    return search_ollama(name, path, NULL);
 }
 
 static bool list_tag(void *user, const char *folder, const char *tag)
@@ -282,7 +307,7 @@ static bool list_tag(void *user, const char *folder, const char *tag)
     const listing *l = user;
     char root[STORE_MAX_PATH], manifest[STORE_MAX_PATH], path[STORE_MAX_PATH], name[3 * MAX_PART];
     if (!ollama_root(root) || !join(manifest, "%s/%s", folder, tag) ||
-        !read_manifest(root, manifest, path))
+        read_manifest(root, manifest, path, NULL) != LACE_OK)
         return true;
     bool is_library = strcmp(l->owner, "library") == 0;
     snprintf(name, sizeof name, "%s%s%s:%s", is_library ? "" : l->owner, is_library ? "" : "/",
@@ -490,10 +515,17 @@ static const struct {
 
 lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err)
 {
+    lace_error problem = {LACE_OK, ""};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (places[i].find(name, path))
             return LACE_OK;
+    search_ollama(name, path, &problem);
     path[0] = 0;
+    if (problem.status != LACE_OK)
+        return error_set(err, LACE_E_IO,
+                         "%.100s is in the Ollama store, but its manifest is no good: %.300s; "
+                         "\"ollama pull\" fetches it again",
+                         name, problem.text);
     return error_set(err, LACE_E_IO,
                      "%.200s: no such file, and no model of that name on this machine (lace list "
                      "shows those that there are)",

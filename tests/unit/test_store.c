@@ -123,6 +123,30 @@ static void nothing_else_is_found(void)
     }
 }
 
+static void refused_with(const char *name, const char *part)
+{
+    char path[STORE_MAX_PATH];
+    lace_error err;
+    CHECK(store_find(name, path, &err) == LACE_E_IO);
+    if (!CHECK(strstr(err.text, part) && strstr(err.text, "manifest") &&
+               !strstr(err.text, "no such file")))
+        tap_note("%s: %s", name, err.text);
+}
+
+static void a_broken_manifest_is_named_with_what_is_wrong(void)
+{
+    write_file("ollama/manifests/registry.example/library/empty/latest", "");
+    write_file("ollama/manifests/registry.example/library/none/latest", "{\"layers\":[]}");
+    write_file("ollama/manifests/registry.example/library/gone/latest",
+               "{\"layers\":[{\"mediaType\":\"application/vnd.x.image.model\",\"digest\":"
+               "\"sha256:0123456789abcdef\"}]}");
+    refused_with("broken", "broken/latest");
+    refused_with("empty", "empty/latest");
+    refused_with("none", "no layer that holds a model");
+    refused_with("gone", "blobs/sha256-0123456789ab");
+    refused_with("evil", "no sha256 sum");
+}
+
 typedef struct seen {
     char names[1024];
     uint64_t n_bytes;
@@ -168,6 +192,7 @@ int main(void)
     make_stores();
     CASE(names_lead_to_files);
     CASE(nothing_else_is_found);
+    CASE(a_broken_manifest_is_named_with_what_is_wrong);
     CASE(list_shows_what_can_be_found);
     CASE(list_ends_when_told);
     char command[300];
