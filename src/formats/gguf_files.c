@@ -73,6 +73,21 @@ static lace_status check_total(const weights *w, lace_error *err)
     return LACE_OK;
 }
 
+/* Parts may repeat what the first one says of the model, but say nothing else. */
+static lace_status check_architecture(const weights *w, size_t i, lace_error *err)
+{
+    static const char key[] = "general.architecture";
+    text first = {"", 0}, here;
+    TRY(gguf_get_text(w->parts[0].g, key, &first, NULL, err));
+    here = first;
+    TRY(gguf_get_text(w->parts[i].g, key, &here, NULL, err));
+    if (here.size == first.size && memcmp(here.data, first.data, here.size) == 0)
+        return LACE_OK;
+    return error_set(err, LACE_E_META,
+                     "is a part of another model: %s is \"%.*s\", in the first part \"%.*s\"", key,
+                     text_width(here), here.data, text_width(first), first.data);
+}
+
 static lace_status open_split(const char *path, size_t stem_bytes, int count, weights **out,
                               lace_error *err)
 {
@@ -95,6 +110,8 @@ static lace_status open_split(const char *path, size_t stem_bytes, int count, we
                                "says that it is part %" PRId64 " of %" PRId64
                                " (split.no, split.count), its name says %d of %d",
                                number + 1, said, i + 1, count);
+        if (status == LACE_OK)
+            status = check_architecture(w, (size_t)i, err);
         if (status != LACE_OK) {
             error_prefix(err, status, part_path);
             goto fail;
