@@ -27,6 +27,7 @@ BEGIN {
     file_may["imatrix"] = file_may["compare"] = file_may["measure"] = tools
     file_may["surgery_run"] = file_may["as_gguf"] = tools
     file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
+    file_may["output"] = "base formats"
     file_may["talk_answer"] = "base chat"
     file_may["serve"] = "base server"
     file_may["bench_limits"] = "base kernels"

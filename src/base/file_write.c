@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,8 +24,10 @@ struct file_writer {
     const char *name;        /* its last part */
     char temp[NAME_MAX + 1]; /* the temporary file's name; empty while it has none */
     size_t n_buffered;
+    uint64_t n_written; /* bytes in the file */
     bool has_failed;
     unsigned char *buffer;
+    file_rules rules;
 };
 
 /* ---- The system's calls, which a test can make fail ------------------------------------------ */
@@ -57,6 +60,12 @@ static bool must_fail(void)
 static lace_status io_error(file_writer *w, const char *what, lace_error *err)
 {
     w->has_failed = true;
+    /* What is to be written may lie in a mapped file, and the system then does the reading. */
+    if (errno == EFAULT)
+        return error_set(err, LACE_E_IO,
+                         "%s: not written: a file that it is made of was truncated while it was "
+                         "read; restore it and start again",
+                         w->path);
     return error_set(err, LACE_E_IO, "%s: cannot %s: %s", w->path, what, strerror(errno));
 }
 
@@ -108,10 +117,10 @@ static lace_status open_temp(file_writer *w, mode_t mode, lace_error *err)
         return io_error(w, "create", err);
     /* A nameless file gets its name through /proc. */
     if (access("/proc/self/fd", X_OK) == 0)
-        w->fd = openat(w->dir_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+        w->fd = openat(w->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
     for (int i = 0; w->fd < 0 && i < 100; i++) {
         make_temp_name(w);
-        w->fd = openat(w->dir_fd, w->temp, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        w->fd = openat(w->dir_fd, w->temp, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
         if (w->fd < 0)
             w->temp[0] = 0;
         if (w->fd < 0 && errno != EEXIST)
@@ -144,14 +153,31 @@ static lace_status open_directory(file_writer *w, lace_error *err)
 
 lace_status file_writer_create(const char *path, file_writer **out, lace_error *err)
 {
+    return file_writer_create_by(path, NULL, out, err);
+}
+
+static lace_status refuse_old(const char *path, lace_error *err)
+{
+    return error_set(err, LACE_E_IO, "%s: is there already, and stays as it is", path);
+}
+
+lace_status file_writer_create_by(const char *path, const file_rules *rules, file_writer **out,
+                                  lace_error *err)
+{
     *out = NULL;
     file_writer *w = mem_calloc(1, sizeof *w);
     if (!w)
         return error_nomem(err, "a file to write");
     w->fd = w->dir_fd = -1;
+    if (rules)
+        w->rules = *rules;
     mode_t mode;
     lace_status status;
     TRY_GOTO(status, fail, resolve(path, &w->path, &mode, err));
+    if (w->rules.keeps_old && access(w->path, F_OK) == 0) {
+        status = refuse_old(w->path, err);
+        goto fail;
+    }
     w->buffer = mem_alloc(BUFFER_BYTES);
     if (!w->buffer) {
         status = error_nomem(err, "a file to write");
@@ -184,6 +210,7 @@ static lace_status write_all(file_writer *w, const unsigned char *data, size_t n
             return io_error(w, "write", err);
         data += n;
         n_bytes -= (size_t)n;
+        w->n_written += (uint64_t)n;
     }
     return LACE_OK;
 }
@@ -221,6 +248,8 @@ static lace_status link_name(file_writer *w, lace_error *err)
         return io_error(w, "link", err);
     if (linkat(AT_FDCWD, self, w->dir_fd, w->name, AT_SYMLINK_FOLLOW) == 0)
         return LACE_OK;
+    if (errno == EEXIST && w->rules.keeps_old)
+        return refuse_old(w->path, err);
     /* Linking does not replace, renaming does. */
     for (int i = 0; errno == EEXIST && i < 100; i++) {
         make_temp_name(w);
@@ -231,20 +260,71 @@ static lace_status link_name(file_writer *w, lace_error *err)
     return io_error(w, "link", err);
 }
 
+/* From the temporary name to the real one. */
+static lace_status rename_temp(file_writer *w, lace_error *err)
+{
+    int rc = -1;
+    if (must_fail())
+        return io_error(w, "rename", err);
+    if (w->rules.keeps_old) {
+        rc = renameat2(w->dir_fd, w->temp, w->dir_fd, w->name, RENAME_NOREPLACE);
+        /* Some file systems cannot: then a moment is left in which another could come. */
+        bool cannot = rc != 0 && (errno == EINVAL || errno == ENOSYS);
+        if ((rc != 0 && errno == EEXIST) ||
+            (cannot && faccessat(w->dir_fd, w->name, F_OK, AT_SYMLINK_NOFOLLOW) == 0))
+            return refuse_old(w->path, err);
+        if (rc != 0 && !cannot)
+            return io_error(w, "rename", err);
+    }
+    if (rc != 0 && renameat(w->dir_fd, w->temp, w->dir_fd, w->name) != 0)
+        return io_error(w, "rename", err);
+    w->temp[0] = 0;
+    return LACE_OK;
+}
+
+static lace_status check(file_writer *w, lace_error *err)
+{
+    span bytes = {NULL, (size_t)w->n_written};
+    void *map = NULL;
+    if (!w->rules.check)
+        return LACE_OK;
+    if (bytes.size > 0) {
+        map = must_fail() ? MAP_FAILED : mmap(NULL, bytes.size, PROT_READ, MAP_SHARED, w->fd, 0);
+        if (map == MAP_FAILED)
+            return io_error(w, "map", err);
+        bytes.data = map;
+    }
+    lace_status status = w->rules.check(w->rules.user, bytes, err);
+    if (map)
+        munmap(map, bytes.size);
+    return status;
+}
+
+/* The file goes to the caller, without a name. */
+static lace_status hand_over(file_writer *w, lace_error *err)
+{
+    if (w->temp[0] && unlinkat(w->dir_fd, w->temp, 0) != 0)
+        return io_error(w, "take the name from", err);
+    w->temp[0] = 0;
+    *w->rules.fd = w->fd;
+    w->fd = -1;
+    return LACE_OK;
+}
+
 static lace_status commit(file_writer *w, lace_error *err)
 {
     if (w->has_failed)
         return error_set(err, LACE_E_IO, "%s: an earlier write failed", w->path);
     TRY(flush(w, err));
+    TRY(check(w, err));
+    if (w->rules.fd)
+        return hand_over(w, err);
     if (sync_fd(w->fd) != 0)
         return io_error(w, "flush", err);
     if (!w->temp[0])
         TRY(link_name(w, err));
-    if (w->temp[0]) {
-        if (must_fail() || renameat(w->dir_fd, w->temp, w->dir_fd, w->name) != 0)
-            return io_error(w, "rename", err);
-        w->temp[0] = 0;
-    }
+    if (w->temp[0])
+        TRY(rename_temp(w, err));
     int fd = w->fd;
     w->fd = -1;
     if (close(fd) != 0)
@@ -277,10 +357,11 @@ void file_writer_abort(file_writer *w)
     mem_free(w);
 }
 
-lace_status file_write_whole(const char *path, const void *data, size_t n_bytes, lace_error *err)
+lace_status file_write_whole(const char *path, const file_rules *rules, const void *data,
+                             size_t n_bytes, lace_error *err)
 {
     file_writer *w;
-    TRY(file_writer_create(path, &w, err));
+    TRY(file_writer_create_by(path, rules, &w, err));
     lace_status status = file_writer_write(w, data, n_bytes, err);
     if (status != LACE_OK) {
         file_writer_abort(w);

@@ -179,6 +179,15 @@ static lace_status parse_choice(const verb *v, const arg_option *o, const char *
     return args_error(v, err, "--%s \"%.60s\": expected one of %s", o->name, value, o->value);
 }
 
+static lace_status add_text(const verb *v, const arg_option *o, const char *value, arg_texts *out,
+                            lace_error *err)
+{
+    if (out->n == ARGS_MAX_TEXTS)
+        return args_error(v, err, "--%s: more than %d of them", o->name, ARGS_MAX_TEXTS);
+    out->at[out->n++] = value;
+    return LACE_OK;
+}
+
 static lace_status parse_value(const verb *v, const arg_option *o, const char *value, void *target,
                                lace_error *err)
 {
@@ -199,6 +208,8 @@ static lace_status parse_value(const verb *v, const arg_option *o, const char *v
     case ARG_TEXT:
         *(const char **)target = value;
         return LACE_OK;
+    case ARG_TEXTS:
+        return add_text(v, o, value, target, err);
     case ARG_FLAG:
     case ARG_HEADING:
         break;
@@ -233,7 +244,7 @@ static const char *take_value(line *l, const char *attached)
 static lace_status give_option(line *l, const arg_option *o, const char *attached)
 {
     uint64_t bit = UINT64_C(1) << (o - l->verb->options);
-    if (l->seen & bit)
+    if ((l->seen & bit) && o->kind != ARG_TEXTS)
         return args_error(l->verb, l->err, "--%s is given twice", o->name);
     l->seen |= bit;
     const char *value = attached;

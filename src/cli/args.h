@@ -30,7 +30,15 @@ typedef enum arg_kind {
     ARG_BYTES,   /* uint64_t; 800M and 800MiB: powers of 1,024; 2.5GB: of 1,000 */
     ARG_CHOICE,  /* int32_t: the index of the word in .value, "f32|f16|q8_0" */
     ARG_TEXT,    /* const char * into argv */
+    ARG_TEXTS,   /* arg_texts; may be given several times */
 } arg_kind;
+
+/* What an option was given, one after the other. */
+enum { ARGS_MAX_TEXTS = 64 };
+typedef struct arg_texts {
+    const char *at[ARGS_MAX_TEXTS];
+    size_t n;
+} arg_texts;
 
 typedef struct arg_option {
     const char *name; /* "temp" for --temp */

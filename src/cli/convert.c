@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct convert_args {
     const char *output;
     int32_t type;
     bool no_vocab;
+    bool force;
 } convert_args;
 
 #define TYPE_WORDS "auto|f32|f16|bf16|q8_0|q6_k|q4_k_m|q4_0|s8|s6|s5|s4|s3|s2|t5|t4|t3|t2"
@@ -28,6 +30,7 @@ static const arg_option options[] = {
      .help = "of the matrices; auto: what most of them are (default); the rest stays f32"},
     {"no-vocab", 0, ARG_FLAG, offsetof(convert_args, no_vocab),
      .help = "leave the tokenizer out"},
+    OUTPUT_FORCE_OPTION(convert_args),
 };
 /* clang-format on */
 
@@ -66,13 +69,18 @@ static lace_status convert_run(const verb *v, int argc, char **argv, lace_error 
         return args_error(v, err, "DIR is missing");
     if (!a.output)
         return args_error(v, err, "-o OUT is missing");
+    if (a.type >= N_PLAIN && a.no_vocab)
+        return args_error(v, err, "--no-vocab is for f32, f16, bf16 and q8_0");
+    output made;
+    const char *const inputs[] = {words.at[0]};
+    TRY(output_begin(&made, a.output, a.force, inputs, 1, err));
+    output_must_run(&made, !a.no_vocab);
     cli_catch_stop();
     progress bar;
     progress_init(&bar, &cli_stop);
     if (a.type >= N_PLAIN) {
         quantize_options q = quantize_options_default();
-        if (a.no_vocab)
-            return args_error(v, err, "--no-vocab is for f32, f16, bf16 and q8_0");
+        q.rules = &made.rules;
         q.mix = mix_find(mixes[a.type - N_PLAIN]);
         q.on_progress = progress_report;
         q.progress_user = &bar;
@@ -85,6 +93,7 @@ static lace_status convert_run(const verb *v, int argc, char **argv, lace_error 
     o.has_type = a.type != 0;
     o.type = types[a.type];
     o.no_vocab = a.no_vocab;
+    o.rules = &made.rules;
     o.on_progress = progress_report;
     o.progress_user = &bar;
     convert_result result;

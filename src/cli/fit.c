@@ -13,6 +13,7 @@
 #include "cli/fit_chart.h"
 #include "cli/fit_text.h"
 #include "cli/measure.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "compress/calibrate.h"
 
@@ -30,6 +31,7 @@ typedef struct fit_args {
     int32_t n_tries;
     int32_t n_threads;
     bool is_plain;
+    bool force;
 } fit_args;
 
 /* clang-format off */
@@ -64,6 +66,7 @@ static const arg_option options[] = {
      .help = "of types between two tensors to try, each measured (default 16)"},
     {"threads", 't', ARG_INT, offsetof(fit_args, n_threads), .value = "N", .low = 1,
      .high = CLI_MAX_THREADS, .help = "default: one per core"},
+    OUTPUT_FORCE_OPTION(fit_args),
 };
 /* clang-format on */
 
@@ -72,8 +75,9 @@ enum { MAX_CONTEXT = 512, N_OWN_TEXTS = 32, N_TIMED = 32, N_WARM = 4, MAX_ROUNDS
 /* A fit at work. */
 typedef struct work {
     const fit_args *a;
-    const char *name;  /* of the model, as it was given */
-    const char *input; /* the GGUF file that is read */
+    output made, curve; /* where they go */
+    const char *name;   /* of the model, as it was given */
+    const char *input;  /* the GGUF file that is read */
     lace_model *original;
     int32_t n_context;         /* tokens of a window */
     buf calibration, held_out; /* texts */
@@ -163,12 +167,8 @@ static lace_status make(work *k, buf *made, lace_error *err)
     if (!a->is_plain)
         status = calibrate_model(k->input, &c, &blocks, err);
     /* What calibration does not make is only rounded. */
-    for (size_t i = 0; blocks && i < blocks->n; i++)
-        for (size_t n = 0; n < types->n; n++)
-            if (strcmp(types->tensors[n].name, blocks->tensors[i].name) == 0) {
-                types->tensors[n].blocks = blocks->tensors[i].blocks;
-                blocks->tensors[i].blocks = NULL;
-            }
+    if (blocks)
+        quantize_made_take_blocks(types, blocks);
     q.made = types;
     buf_clear(made);
     if (status == LACE_OK)
@@ -391,7 +391,7 @@ static lace_status draw(work *k, lace_error *err)
     const char *slash = strrchr(k->name, '/');
     lace_status status = fit_chart_svg(&out, slash ? slash + 1 : k->name, k->dots, k->n_dots);
     if (status == LACE_OK)
-        status = file_write_whole(k->a->curve, out.data, out.size, err);
+        status = file_write_whole(k->curve.path, &k->curve.rules, out.data, out.size, err);
     buf_clear(&out);
     if (status == LACE_OK)
         status = fit_chart_text(&out, k->dots, k->n_dots);
@@ -476,12 +476,30 @@ static lace_status do_fit(work *k, buf *made, lace_error *err)
         TRY(meet_speed(k, made, &v, err));
     else
         TRY(meet_loss(k, made, &v, err));
-    TRY(file_write_whole(a->output, made->data, made->size, err));
+    TRY(file_write_whole(k->made.path, &k->made.rules, made->data, made->size, err));
     if (a->curve) {
         add_dot(k, FIT_RESULT, "written", (double)made->size, v.quality.kld.mean, 1e6 / v.us);
         TRY(draw(k, err));
     }
     return report(k, made, &v, err);
+}
+
+/* Both files are refused now, and not after the work. */
+static lace_status begin_outputs(const verb *v, work *k, lace_error *err)
+{
+    const fit_args *a = k->a;
+    const char *const inputs[] = {k->name, a->calibrate, a->file};
+    TRY(output_begin(&k->made, a->output, a->force, inputs, 3, err));
+    output_must_run(&k->made, false);
+    if (!a->curve)
+        return LACE_OK;
+    size_t n = strlen(a->curve);
+    if (n < 4 || strcmp(a->curve + n - 4, ".svg") != 0)
+        return args_error(v, err, "--curve %.200s: the curve is drawn as SVG: name it NAME.svg",
+                          a->curve);
+    if (strcmp(a->curve, a->output) == 0)
+        return args_error(v, err, "--curve and -o name the same file");
+    return output_begin(&k->curve, a->curve, a->force, inputs, 3, err);
 }
 
 static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err)
@@ -495,9 +513,10 @@ static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err
         return args_error(v, err, "one goal: --size, --speed or --loss");
     if (!a.output)
         return args_error(v, err, "-o OUT is missing");
-    cli_catch_stop();
     as_gguf source;
     work k = {.a = &a, .name = words.at[0]};
+    TRY(begin_outputs(v, &k, err));
+    cli_catch_stop();
     buf made;
     buf_init(&made, SIZE_MAX / 2);
     buf_init(&k.calibration, CLI_MAX_TEXT);

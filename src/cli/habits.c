@@ -62,6 +62,10 @@ static const habit habits[] = {
     {"--chat-template",                       HABIT_NONE, "use --chat-template-file FILE", "serve"},
     {"--api-key",                             HABIT_NONE, "use --api-key-file FILE or $OPENAI_API_KEY", "bench serve"},
     {"-nocb --no-cont-batching",              HABIT_NONE, "use --max-running 1 to compute one request at a time", "serve"},
+    {"--leave-output-tensor",                 HABIT_NONE, "use --output-tensor-type f16", "quantize"},
+    {"--tensor-type-file",                    HABIT_NONE, "use --tensor-type PATTERN=TYPE, once for each", "quantize"},
+    {"--keep-split",                          HABIT_NONE, "lace writes one file", "quantize"},
+    {"--include-weights --exclude-weights",   HABIT_NONE, "--imatrix is used whole", "quantize"},
     {"--kl-divergence --kl-divergence-base",  HABIT_NONE, "use --against MODEL", "perplexity"},
 };
 

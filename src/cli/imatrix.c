@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct imatrix_args {
@@ -13,6 +14,7 @@ typedef struct imatrix_args {
     int32_t n_context;
     int32_t n_windows;
     int32_t n_threads;
+    bool force;
 } imatrix_args;
 
 /* clang-format off */
@@ -28,6 +30,7 @@ static const arg_option options[] = {
      .value = "N", .help = "read only N windows, spread over the text"},
     {"threads", 't', ARG_INT, offsetof(imatrix_args, n_threads), .low = 1,
      .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    OUTPUT_FORCE_OPTION(imatrix_args),
 };
 /* clang-format on */
 
@@ -45,8 +48,18 @@ static lace_status report(const imatrix_args *a, const imatrix *m, int64_t n_win
     return status;
 }
 
-static lace_status collect(const imatrix_args *a, const char *path, const buf *source,
-                           progress *bar, lace_error *err)
+/* A check of file_rules: it can be read again. */
+static lace_status check_readable(void *user, span bytes, lace_error *err)
+{
+    imatrix *m;
+    (void)user;
+    TRY(imatrix_parse(bytes, &m, err));
+    imatrix_free(m);
+    return LACE_OK;
+}
+
+static lace_status collect(const imatrix_args *a, const output *made, const char *path,
+                           const buf *source, progress *bar, lace_error *err)
 {
     walk_options o = walk_options_default();
     o.n_context = a->n_context;
@@ -69,7 +82,7 @@ static lace_status collect(const imatrix_args *a, const char *path, const buf *s
         status = imatrix_collect(w, tokens.data, tokens.size, &collecting, &m, &n_windows, err);
     progress_end(bar);
     if (status == LACE_OK)
-        status = imatrix_write(m, a->output, a->file, n_windows, a->n_context, err);
+        status = imatrix_write(m, made->path, &made->rules, a->file, n_windows, a->n_context, err);
     if (status == LACE_OK)
         status = report(a, m, n_windows, err);
     imatrix_free(m);
@@ -89,6 +102,10 @@ static lace_status imatrix_run(const verb *v, int argc, char **argv, lace_error 
         return args_error(v, err, "-f TEXT is missing");
     if (!a.output)
         return args_error(v, err, "-o OUT is missing");
+    output made;
+    const char *const inputs[] = {words.at[0], a.file};
+    TRY(output_begin(&made, a.output, a.force, inputs, 2, err));
+    made.rules.check = check_readable;
     cli_catch_stop();
     progress bar;
     progress_init(&bar, &cli_stop);
@@ -96,7 +113,7 @@ static lace_status imatrix_run(const verb *v, int argc, char **argv, lace_error 
     buf_init(&source, CLI_MAX_TEXT);
     lace_status status = file_read(a.file, &source, err);
     if (status == LACE_OK)
-        status = collect(&a, words.at[0], &source, &bar, err);
+        status = collect(&a, &made, words.at[0], &source, &bar, err);
     progress_end(&bar);
     buf_deinit(&source);
     return status;

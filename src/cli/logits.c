@@ -8,6 +8,7 @@
 #include "base/file_write.h"
 #include "base/mem.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct logits_args {
@@ -19,6 +20,7 @@ typedef struct logits_args {
     bool exact;
     bool mmap;
     const char *device;
+    bool force;
 } logits_args;
 
 /* clang-format off */
@@ -38,6 +40,7 @@ static const arg_option options[] = {
     CLI_DEVICE_OPTION(logits_args),
     {"mmap", 0, ARG_FLAG, offsetof(logits_args, mmap),
      .help = "run from the file's own blocks: slower, less memory"},
+    OUTPUT_FORCE_OPTION(logits_args),
 };
 /* clang-format on */
 
@@ -99,7 +102,8 @@ static lace_status write_logits(lace_session *session, const lace_token *tokens,
     return status;
 }
 
-static lace_status compute(lace_model *model, const logits_args *a, lace_error *err)
+static lace_status compute(lace_model *model, const logits_args *a, const output *made,
+                           lace_error *err)
 {
     lace_model_info info;
     lace_model_describe(model, &info);
@@ -122,7 +126,7 @@ static lace_status compute(lace_model *model, const logits_args *a, lace_error *
     o.on_progress = progress_report;
     o.progress_user = &bar;
     /* The file first: if it cannot be written, no time is lost. */
-    TRY_GOTO(status, end, file_writer_create(a->output, &w, err));
+    TRY_GOTO(status, end, file_writer_create_by(made->path, &made->rules, &w, err));
     TRY_GOTO(status, end, lace_session_create(model, &o, &session, err));
     progress_end(&bar);
     TRY_GOTO(status, end,
@@ -146,6 +150,9 @@ static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *
         return args_error(v, err, "MODEL is missing");
     if (!a.tokens || !a.output)
         return args_error(v, err, "%s is missing", a.tokens ? "-o OUT" : "--tokens FILE");
+    output made;
+    const char *const inputs[] = {words.at[0], a.tokens};
+    TRY(output_begin(&made, a.output, a.force, inputs, 2, err));
     cli_catch_stop();
     lace_model_options model_options = lace_model_options_default();
     model_options.use_exact = a.exact;
@@ -154,7 +161,7 @@ static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));
-    lace_status status = compute(model, &a, err);
+    lace_status status = compute(model, &a, &made, err);
     lace_model_close(model);
     return status;
 }

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/measure.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/surgery_run.h"
 
@@ -28,6 +29,7 @@ typedef struct prune_args {
     int32_t n_calibrate;
     int32_t n_threads;
     bool accept_loss;
+    bool force;
 } prune_args;
 
 /* clang-format off */
@@ -56,6 +58,7 @@ static const arg_option options[] = {
      .help = "write the file even past the limits of the rules, or unmeasured"},
     {"threads", 't', ARG_INT, offsetof(prune_args, n_threads), .value = "N", .low = 1,
      .high = CLI_MAX_THREADS, .help = "default: one per core"},
+    OUTPUT_FORCE_OPTION(prune_args),
 };
 /* clang-format on */
 
@@ -240,7 +243,7 @@ static lace_status judge_rules(const char *input, const surgery *s, const surger
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-static lace_status prune(const char *input, const char *path, const surgery *s, const prune_args *a,
+static lace_status prune(const char *input, const output *to, const surgery *s, const prune_args *a,
                          lace_error *err)
 {
     surgery_stats stats = {0};
@@ -261,9 +264,9 @@ static lace_status prune(const char *input, const char *path, const surgery *s, 
     if (status == LACE_OK)
         status = judge(input, &made, s, a, err);
     if (status == LACE_OK)
-        status = file_write_whole(path, made.data, made.size, err);
+        status = file_write_whole(to->path, &to->rules, made.data, made.size, err);
     if (status == LACE_OK)
-        status = print_result(path, &r, s, err);
+        status = print_result(to->path, &r, s, err);
     prune_result_deinit(&r);
     surgery_stats_deinit(&stats);
     buf_deinit(&made);
@@ -281,13 +284,17 @@ static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *e
         return args_error(v, err,
                           "--config has the rules: no --sparsity, --pattern, --method or "
                           "--store beside it");
+    output to;
+    const char *const inputs[] = {words.at[0], a.config, a.imatrix, a.calibrate, a.file};
+    TRY(output_begin(&to, words.at[1], a.force, inputs, 5, err));
+    output_must_run(&to, false);
     cli_catch_stop();
     surgery *s = NULL;
     lace_status status = a.config ? surgery_read(a.config, &s, err) : simple_rule(v, &a, &s, err);
     if (status == LACE_OK)
         status = check_measurable(s, &a, err);
     if (status == LACE_OK)
-        status = prune(words.at[0], words.at[1], s, &a, err);
+        status = prune(words.at[0], &to, s, &a, err);
     surgery_free(s);
     return status;
 }

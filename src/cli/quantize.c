@@ -1,11 +1,13 @@
 /* lace quantize: a smaller file of a model. */
 #include "compress/calibrate.h"
+#include "compress/type_rules.h"
 
 #include <string.h>
 
 #include "base/file.h"
 #include "cli/as_gguf.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct quantize_args {
@@ -15,7 +17,12 @@ typedef struct quantize_args {
     uint64_t size;
     int32_t n_windows;
     bool requantize;
+    bool pure;
+    const char *output_type;
+    const char *embedding_type;
+    arg_texts tensor_types;
     int32_t n_threads;
+    bool force;
 } quantize_args;
 
 /* clang-format off */
@@ -24,19 +31,29 @@ static const arg_option options[] = {
      .help = "of most matrices: q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
              "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2 t5 t4 t3 t2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
-     .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
+     .help = "which inputs matter: a file of lace imatrix or llama-imatrix, also an old imatrix.dat"},
     {"calibrate", 0, ARG_TEXT, offsetof(quantize_args, calibrate), .value = "TEXT",
      .help = "let the model read this text, and change its predictions least; slow, much better"},
     {"size", 0, ARG_BYTES, offsetof(quantize_args, size), .value = "BYTES",
-     .help = "with --calibrate: the size of the file; each matrix gets the type, s2 to s6 or "
-             "t2 to t5, that its share of the predictions is worth"},
+     .help = "with --calibrate and one of lace's own types: the size of the file; each matrix gets the "
+             "type, s2 to s6 or (of t...) t2 to t5, that its share of the predictions is worth"},
     {"windows", 0, ARG_INT, offsetof(quantize_args, n_windows), .value = "N", .low = 1,
      .high = INT32_MAX,
      .help = "with --calibrate: windows of 512 tokens to read (default 128; 32 for large models)"},
+    {"tensor-type", 0, ARG_TEXTS, offsetof(quantize_args, tensor_types), .value = "PATTERN=TYPE",
+     .help = "the type of tensors in whose names the regular expression is found, as in "
+             "attn_v=q8_0; several times: the first that matches"},
+    {"output-tensor-type", 0, ARG_TEXT, offsetof(quantize_args, output_type), .value = "TYPE",
+     .help = "of output.weight"},
+    {"token-embedding-type", 0, ARG_TEXT, offsetof(quantize_args, embedding_type), .value = "TYPE",
+     .help = "of token_embd.weight"},
+    {"pure", 0, ARG_FLAG, offsetof(quantize_args, pure),
+     .help = "all matrices in the type, without better ones for those that matter more"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
      .help = "also take a model that is quantized already"},
     {"threads", 0, ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
      .high = CLI_MAX_THREADS, .help = "default: one per core"},
+    OUTPUT_FORCE_OPTION(quantize_args),
 };
 /* clang-format on */
 
@@ -68,6 +85,7 @@ static lace_status calibrate(const quantize_args *a, const char *input, const qu
     buf_init(&source, CLI_MAX_TEXT);
     lace_status status = file_read(a->calibrate, &source, err);
     o.mix = q->mix;
+    o.types = q->made;
     o.size = a->size;
     o.text = source.data ? source.data : "";
     o.n_bytes = source.size;
@@ -82,28 +100,78 @@ static lace_status calibrate(const quantize_args *a, const char *input, const qu
     return status;
 }
 
+/* Types by name, and blocks by a text; then all is written. */
+static lace_status quantize(const quantize_args *a, const char *input, const output *to,
+                            quantize_options *o, quantize_result *result, lace_error *err)
+{
+    quantize_made *types = NULL, *blocks = NULL;
+    type_rules rules = {.is_pure = a->pure,
+                        .output = a->output_type,
+                        .embedding = a->embedding_type,
+                        .tensors = a->tensor_types.at,
+                        .n_tensors = a->tensor_types.n};
+    lace_status status = LACE_OK;
+    if (type_rules_are_any(&rules))
+        status = type_rules_apply(input, o->mix, &rules, a->imatrix || a->calibrate, &types, err);
+    o->made = types;
+    if (status == LACE_OK && a->calibrate)
+        status = calibrate(a, input, o, &blocks, err);
+    if (types && blocks)
+        quantize_made_take_blocks(types, blocks);
+    o->made = types ? types : blocks;
+    if (status == LACE_OK)
+        status = quantize_model(input, to->path, o, result, err);
+    quantize_made_free(types);
+    quantize_made_free(blocks);
+    return status;
+}
+
+/* What the table of options cannot know; *m is the mix that is meant. */
+static lace_status check_args(const verb *v, quantize_args *a, const positional *words,
+                              const mix **m, lace_error *err)
+{
+    if (words->count < 2)
+        return args_error(v, err, "%s is missing", words->count ? "OUT" : "IN");
+    if (a->type && words->count == 3)
+        return args_error(v, err, "--type and the argument \"%.40s\" exclude each other",
+                          words->at[2]);
+    if (!a->type)
+        a->type = words->at[2];
+    if (!a->type)
+        return args_error(v, err, "TYPE is missing");
+    if (a->size && !a->calibrate)
+        return args_error(v, err, "--size needs --calibrate TEXT");
+    if (a->calibrate && a->imatrix)
+        return args_error(v, err, "--calibrate and --imatrix exclude each other");
+    *m = mix_find(a->type);
+    if (!*m) {
+        lace_error why;
+        mix_refuse(a->type, &why);
+        return args_error(v, err, "%s", why.text);
+    }
+    if (a->size && !mix_is_own(*m))
+        return args_error(v, err,
+                          "--size chooses among lace's own types, and %s is none of them: lace fit "
+                          "--types gguf --size chooses among GGUF's",
+                          (*m)->name);
+    if (a->size && (a->tensor_types.n || a->output_type || a->embedding_type || a->pure))
+        return args_error(v, err,
+                          "--size chooses the types: no --tensor-type, --output-tensor-type, "
+                          "--token-embedding-type or --pure beside it");
+    return LACE_OK;
+}
+
 static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error *err)
 {
     quantize_args a = {0};
     positional words;
-    TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count < 2)
-        return args_error(v, err, "%s is missing", words.count ? "OUT" : "IN");
-    if (a.type && words.count == 3)
-        return args_error(v, err, "--type and the argument \"%.40s\" exclude each other",
-                          words.at[2]);
-    if (!a.type)
-        a.type = words.at[2];
-    if (!a.type)
-        return args_error(v, err, "TYPE is missing");
-    if (a.size && !a.calibrate)
-        return args_error(v, err, "--size needs --calibrate TEXT");
-    if (a.calibrate && a.imatrix)
-        return args_error(v, err, "--calibrate and --imatrix exclude each other");
     quantize_options o = quantize_options_default();
-    o.mix = mix_find(a.type);
-    if (!o.mix)
-        return args_error(v, err, "--type %.40s: no such type", a.type);
+    output to;
+    TRY(args_parse(v, argc, argv, &a, &words, err));
+    TRY(check_args(v, &a, &words, &o.mix, err));
+    const char *const inputs[] = {words.at[0], a.imatrix, a.calibrate};
+    TRY(output_begin(&to, words.at[1], a.force, inputs, 3, err));
+    output_must_run(&to, false);
     imatrix *importance = NULL;
     if (a.imatrix)
         TRY(imatrix_read(a.imatrix, &importance, err));
@@ -116,8 +184,8 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
     o.n_threads = a.n_threads;
     o.on_progress = progress_report;
     o.progress_user = &bar;
+    o.rules = &to.rules;
     quantize_result result;
-    quantize_made *made = NULL;
     lace_status status = LACE_OK;
     as_gguf source = {.fd = -1};
     const char *input = words.at[0];
@@ -125,14 +193,10 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
         status = as_gguf_open(input, words.at[1], &bar, &source, err);
         input = source.path;
     }
-    if (a.calibrate && status == LACE_OK)
-        status = calibrate(&a, input, &o, &made, err);
-    o.made = made;
     if (status == LACE_OK)
-        status = quantize_model(input, words.at[1], &o, &result, err);
+        status = quantize(&a, input, &to, &o, &result, err);
     progress_end(&bar);
     as_gguf_close(&source);
-    quantize_made_free(made);
     imatrix_free(importance);
     return status == LACE_OK ? report(words.at[1], &a, &result, err) : status;
 }
@@ -144,10 +208,12 @@ const verb verb_quantize = {
     .description =
         "IN is a GGUF file or a Hugging Face directory. OUT appears when it is complete.\n"
         "TYPE, in small or capital letters, may also stand behind --type.\n"
-        "lace perplexity OUT -f TEXT --against IN says what it has cost.\n",
+        "lace perplexity OUT -f TEXT --against IN says what it has cost.\n"
+        "OUT is run once before it gets its name.\n",
     .examples =
         "  lace quantize model-f16.gguf model-q4.gguf --type q4_k_m\n"
-        "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n",
+        "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n"
+        "  lace quantize model-f16.gguf model-q4.gguf q4_k_m --tensor-type attn_v=q8_0\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .max_positional = 3,

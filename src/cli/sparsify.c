@@ -8,6 +8,7 @@
 #include "base/file_write.h"
 #include "cli/cli.h"
 #include "cli/measure.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 typedef struct sparsify_args {
@@ -18,6 +19,7 @@ typedef struct sparsify_args {
     int32_t n_windows;
     int32_t n_threads;
     bool uniform;
+    bool force;
 } sparsify_args;
 
 /* clang-format off */
@@ -38,6 +40,7 @@ static const arg_option options[] = {
      .value = "N", .help = "windows of it to measure (default 20)"},
     {"threads", 't', ARG_INT, offsetof(sparsify_args, n_threads), .low = 1,
      .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    OUTPUT_FORCE_OPTION(sparsify_args),
 };
 /* clang-format on */
 
@@ -133,7 +136,29 @@ static lace_status measure(const char *path, const buf *thresholds, const buf *h
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-static lace_status run(const char *model_path, const char *path, const buf *source,
+/* A check of file_rules: the model runs with these thresholds. */
+static lace_status check_thresholds(void *user, span bytes, lace_error *err)
+{
+    const char *path = user;
+    buf copy;
+    lace_model *thinned = NULL;
+    lace_model_options o = lace_model_options_default();
+    buf_init(&copy, bytes.size + 1);
+    lace_status status = buf_append(&copy, bytes.data, bytes.size);
+    o.activation_sparsity = copy.data;
+    o.use_vocab = false;
+    if (status == LACE_OK)
+        status = cli_open_model(path, &o, &thinned, err);
+    if (status == LACE_OK)
+        status = output_run_once(thinned, path, err);
+    lace_model_close(thinned);
+    buf_deinit(&copy);
+    return status == LACE_OK
+               ? status
+               : error_prefix(err, status, "with these thresholds, which were not written");
+}
+
+static lace_status run(const char *model_path, const output *to, const buf *source,
                        const buf *held_out, const sparsify_args *a, progress *bar, lace_error *err)
 {
     walk_options o = walk_options_default();
@@ -164,7 +189,7 @@ static lace_status run(const char *model_path, const char *path, const buf *sour
     }
     walk_close(w);
     if (status == LACE_OK)
-        status = file_write_whole(path, made.data, made.size, err);
+        status = file_write_whole(to->path, &to->rules, made.data, made.size, err);
     buf_deinit(&made);
     return status;
 }
@@ -178,6 +203,11 @@ static lace_status sparsify_run(const verb *v, int argc, char **argv, lace_error
         return args_error(v, err, "%s is missing", words.count ? "OUT" : "MODEL");
     if (!a.calibrate)
         return args_error(v, err, "--calibrate TEXT is missing");
+    output to;
+    const char *const inputs[] = {words.at[0], a.calibrate, a.file};
+    TRY(output_begin(&to, words.at[1], a.force, inputs, 3, err));
+    to.rules.check = check_thresholds;
+    to.rules.user = (void *)(uintptr_t)words.at[0];
     cli_catch_stop();
     progress bar;
     progress_init(&bar, &cli_stop);
@@ -188,7 +218,7 @@ static lace_status sparsify_run(const verb *v, int argc, char **argv, lace_error
     if (status == LACE_OK && a.file)
         status = measure_read_text(a.file, &held_out, err);
     if (status == LACE_OK)
-        status = run(words.at[0], words.at[1], &source, &held_out, &a, &bar, err);
+        status = run(words.at[0], &to, &source, &held_out, &a, &bar, err);
     progress_end(&bar);
     buf_deinit(&source);
     buf_deinit(&held_out);

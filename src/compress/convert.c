@@ -159,6 +159,7 @@ static lace_status write_file(const char *directory, const char *path, const wei
     else
         TRY_GOTO(status, end, convert_add_vocab(directory, files, config->model.n_vocab, w, err));
     TRY_GOTO(status, end, add_tensors(tensors, main_type, o->has_type, jobs, w, err));
+    gguf_writer_set_rules(w, o->rules);
     TRY_GOTO(status, end, gguf_writer_to_file(w, path, o->on_progress, o->progress_user, err));
     if (out) {
         *out = (convert_result){.type = named, .n_tensors = hf_tensors_count(tensors)};

@@ -8,6 +8,7 @@
 #ifndef LACE_COMPRESS_CONVERT_H
 #define LACE_COMPRESS_CONVERT_H
 
+#include "base/file_write.h"
 #include "tensor/dtype.h"
 
 typedef struct convert_options {
@@ -16,6 +17,7 @@ typedef struct convert_options {
     bool no_vocab; /* leave the tokenizer out; default false */
     lace_progress_fn on_progress; /* may be NULL */
     void *progress_user;
+    const file_rules *rules; /* for the file to get its name; NULL (default): none */
 } convert_options;
 
 convert_options convert_options_default(void);

@@ -48,14 +48,19 @@ size_t imatrix_count(const imatrix *m)
     return m->n;
 }
 
+imatrix_entry *imatrix_at(const imatrix *m, size_t i)
+{
+    return m->entries[i];
+}
+
 imatrix_entry *imatrix_find(const imatrix *m, text name)
 {
     int32_t i = map_find(&m->names, name);
     return i < 0 ? NULL : m->entries[i];
 }
 
-lace_status imatrix_add(imatrix *m, text name, int64_t n_cols, int64_t n_experts,
-                        imatrix_entry **out, lace_error *err)
+static lace_status add(imatrix *m, text name, int64_t n_cols, int64_t n_experts, int64_t n_counts,
+                       imatrix_entry **out, lace_error *err)
 {
     *out = NULL;
     if (m->n == MAX_ENTRIES)
@@ -73,7 +78,7 @@ lace_status imatrix_add(imatrix *m, text name, int64_t n_cols, int64_t n_experts
     char *copy = arena_strndup(&m->memory, name.data, name.size);
     if (!e || !copy || !mem_mul((size_t)n_cols, (size_t)n_experts, &n_values) ||
         !(e->sums = arena_alloc(&m->memory, n_values, sizeof *e->sums)) ||
-        !(e->counts = arena_alloc(&m->memory, (size_t)n_experts, sizeof *e->counts)) ||
+        !(e->counts = arena_alloc(&m->memory, (size_t)n_counts, sizeof *e->counts)) ||
         map_reserve(&m->names, m->n + 1) != LACE_OK)
         return error_nomem(err, "an importance matrix");
     e->name = (text){copy, name.size};
@@ -84,6 +89,31 @@ lace_status imatrix_add(imatrix *m, text name, int64_t n_cols, int64_t n_experts
     m->entries[m->n++] = e;
     *out = e;
     return LACE_OK;
+}
+
+lace_status imatrix_add(imatrix *m, text name, int64_t n_cols, int64_t n_experts,
+                        imatrix_entry **out, lace_error *err)
+{
+    return add(m, name, n_cols, n_experts, n_experts, out, err);
+}
+
+lace_status imatrix_add_flat(imatrix *m, text name, int64_t n_values, imatrix_entry **out,
+                             lace_error *err)
+{
+    TRY(add(m, name, n_values, 1, n_values, out, err));
+    (*out)->is_flat = true;
+    return LACE_OK;
+}
+
+bool imatrix_fits(imatrix_entry *e, int64_t n_cols, int64_t n_experts)
+{
+    /* A flat entry has as many counts as columns, all the same. */
+    if (e->is_flat && n_cols > 0 && e->n_cols % n_cols == 0 && e->n_cols / n_cols == n_experts) {
+        e->n_cols = n_cols;
+        e->n_experts = n_experts;
+        e->is_flat = false;
+    }
+    return e->n_cols == n_cols && e->n_experts == n_experts;
 }
 
 void imatrix_means(const imatrix_entry *e, int64_t expert, float *out)
@@ -107,16 +137,24 @@ static bool cut_end(text name, const char *end, text *out)
     return true;
 }
 
-static lace_status add_floats(const tensor *t, float *out, lace_error *err)
+lace_status imatrix_check_entry(const imatrix_entry *e, lace_error *err)
 {
-    for (uint64_t i = 0; i < t->n_values; i++) {
-        out[i] = load_f32(t->data + 4 * i);
-        if (!isfinite(out[i]) || out[i] < 0)
+    for (int64_t i = 0; i < e->n_cols * e->n_experts; i++) {
+        float sum = e->sums[i], count = e->counts[i / e->n_cols];
+        bool is_good = isfinite(sum) && sum >= 0 && isfinite(count) && count >= 0;
+        if (!is_good || (count > 0 && !isfinite(sum / count)))
             return error_set(err, LACE_E_NUMERIC,
-                             "tensor %.*s: value %" PRIu64 " is %g, expected a number of 0 or more",
-                             text_width(t->name), t->name.data, i, (double)out[i]);
+                             "%.*s: value %" PRId64
+                             " is %g over %g tokens, expected numbers of 0 or more",
+                             text_width(e->name), e->name.data, i, (double)sum, (double)count);
     }
     return LACE_OK;
+}
+
+static void copy_floats(const tensor *t, float *out)
+{
+    for (uint64_t i = 0; i < t->n_values; i++)
+        out[i] = load_f32(t->data + 4 * i);
 }
 
 static lace_status read_entry(const gguf *g, const tensor *t, text name, imatrix *m,
@@ -134,17 +172,9 @@ static lace_status read_entry(const gguf *g, const tensor *t, text name, imatrix
                          text_width(t->name), t->name.data, counts_name, n_experts);
     imatrix_entry *e;
     TRY(imatrix_add(m, name, t->shape.dims[0], n_experts, &e, err));
-    TRY(add_floats(t, e->sums, err));
-    TRY(add_floats(counts, e->counts, err));
-    for (int64_t i = 0; i < e->n_cols * n_experts; i++) {
-        float count = e->counts[i / e->n_cols];
-        if (count > 0 && !isfinite(e->sums[i] / count))
-            return error_set(
-                err, LACE_E_NUMERIC,
-                "tensor %.*s: value %" PRId64 " is %g over %g tokens, whose mean is no number",
-                text_width(t->name), t->name.data, i, (double)e->sums[i], (double)count);
-    }
-    return LACE_OK;
+    copy_floats(t, e->sums);
+    copy_floats(counts, e->counts);
+    return imatrix_check_entry(e, err);
 }
 
 static lace_status read_entries(const gguf *g, imatrix *m, lace_error *err)
@@ -170,10 +200,12 @@ lace_status imatrix_parse(span bytes, imatrix **out, lace_error *err)
 {
     gguf *g = NULL;
     *out = NULL;
-    TRY(gguf_parse_file(bytes, &g, err));
+    bool is_gguf = bytes.size < 4 || memcmp(bytes.data, "GGUF", 4) == 0;
+    if (is_gguf)
+        TRY(gguf_parse_file(bytes, &g, err));
     lace_status status = imatrix_create(out, err);
     if (status == LACE_OK)
-        status = read_entries(g, *out, err);
+        status = is_gguf ? read_entries(g, *out, err) : imatrix_parse_dat(bytes, *out, err);
     if (status != LACE_OK) {
         imatrix_free(*out);
         *out = NULL;
@@ -202,8 +234,9 @@ static void add_entry(gguf_writer *w, const imatrix_entry *e)
     gguf_writer_add_tensor(w, text_of(name), DTYPE_F32, &counts, e->counts, NULL);
 }
 
-lace_status imatrix_write(const imatrix *m, const char *path, const char *dataset,
-                          int64_t n_windows, int64_t n_context, lace_error *err)
+lace_status imatrix_write(const imatrix *m, const char *path, const file_rules *rules,
+                          const char *dataset, int64_t n_windows, int64_t n_context,
+                          lace_error *err)
 {
     gguf_writer *w;
     TRY(gguf_writer_create(&w, err));
@@ -214,6 +247,7 @@ lace_status imatrix_write(const imatrix *m, const char *path, const char *datase
     gguf_writer_add_int(w, "imatrix.chunk_size", GGUF_U32, n_context, NULL);
     for (size_t i = 0; i < m->n; i++)
         add_entry(w, m->entries[i]);
+    gguf_writer_set_rules(w, rules);
     lace_status status = gguf_writer_to_file(w, path, NULL, NULL, err);
     gguf_writer_free(w);
     return status;

@@ -49,6 +49,11 @@ const mix *mix_find(const char *name)
     return NULL;
 }
 
+bool mix_is_own(const mix *m)
+{
+    return m->file_type >= FIRST_OWN;
+}
+
 /* ---- What a tensor is ------------------------------------------------------------------------ */
 
 static bool has(text name, const char *part)
@@ -183,7 +188,7 @@ static dtype type_of_own(const mix *m, const mix_context *c, const tensor *t)
 
 static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
 {
-    if (m->file_type >= FIRST_OWN)
+    if (mix_is_own(m))
         return type_of_own(m, c, t);
     int layer = layer_of(t->name), f = m->file_type;
     bool is_embedding = text_is(t->name, "token_embd.weight");
@@ -211,8 +216,12 @@ static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
 
 dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t)
 {
-    dtype type = type_by_rules(m, c, t);
-    if (t->shape.dims[0] % dtype_describe(type)->block_values == 0)
+    return mix_type_for_rows(type_by_rules(m, c, t), t->shape.dims[0]);
+}
+
+dtype mix_type_for_rows(dtype type, int64_t n_cols)
+{
+    if (n_cols % dtype_describe(type)->block_values == 0)
         return type;
     switch (type) { /* half a block of a trellis type */
     case DTYPE_T2:
@@ -230,7 +239,7 @@ dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t)
     default:
         break;
     }
-    if (t->shape.dims[0] % dtype_describe(type)->block_values == 0)
+    if (n_cols % dtype_describe(type)->block_values == 0)
         return type;
     switch (type) {
     case DTYPE_IQ4_XS:
@@ -258,5 +267,5 @@ dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t)
     default:
         return DTYPE_F16;
     }
-    return t->shape.dims[0] % dtype_describe(type)->block_values == 0 ? type : DTYPE_F16;
+    return n_cols % dtype_describe(type)->block_values == 0 ? type : DTYPE_F16;
 }

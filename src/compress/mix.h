@@ -32,4 +32,10 @@ bool mix_is_matrix(const tensor *t);
 /* The type for a matrix. Rows that are not whole blocks get a type of smaller blocks, or F16. */
 dtype mix_type_of(const mix *m, const mix_context *c, const tensor *t);
 
+/* This type for rows of n_cols, or in its place one of smaller blocks, or F16. */
+dtype mix_type_for_rows(dtype type, int64_t n_cols);
+
+/* True for lace's own types, which only lace reads. */
+bool mix_is_own(const mix *m);
+
 #endif

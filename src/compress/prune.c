@@ -204,7 +204,7 @@ static void choose_rows(void *arg, int index, int n_workers)
 /* The mean squares of the tensor's inputs, [n_experts, n_cols left], or *out NULL. */
 static lace_status read_inputs(const task *k, const job *j, float **out, lace_error *err)
 {
-    const imatrix_entry *e =
+    imatrix_entry *e =
         k->options->importance ? imatrix_find(k->options->importance, j->t->name) : NULL;
     int64_t n_cols = j->t->shape.dims[0],
             n_experts = j->t->shape.n_dims > 2 ? j->t->shape.dims[2] : 1;
@@ -216,7 +216,7 @@ static lace_status read_inputs(const task *k, const job *j, float **out, lace_er
                    : error_set(err, LACE_E_META,
                                "the importance matrix does not know %s, which %s looks at", j->name,
                                prune_method_name(method));
-    if (e->n_cols != n_cols || e->n_experts != n_experts)
+    if (!imatrix_fits(e, n_cols, n_experts))
         return error_set(err, LACE_E_SHAPE, "%s: the importance matrix is of another model",
                          j->name);
     *out = mem_alloc((size_t)(n_cols * n_experts) * sizeof **out);

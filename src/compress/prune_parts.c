@@ -30,6 +30,8 @@ static const struct {
     {"attn_q.bias", PART_HEADS, true, true, false},
     {"attn_k.bias", PART_HEADS, true, false, false},
     {"attn_v.bias", PART_HEADS, true, false, false},
+    {"attn_q_norm.weight", PART_HEADS, true, true, false},
+    {"attn_k_norm.weight", PART_HEADS, true, false, false},
     {"attn_sinks.weight", PART_HEADS, true, true, true},
     {"ffn_gate.weight", PART_NEURONS, false, false, false},
     {"ffn_up.weight", PART_NEURONS, false, false, false},
@@ -97,6 +99,12 @@ static bool split_name(text name, int32_t *layer, text *rest)
     return true;
 }
 
+static bool has_end(text name, const char *end)
+{
+    size_t n = strlen(end);
+    return name.size >= n && memcmp(name.data + name.size - n, end, n) == 0;
+}
+
 static lace_status plan_tensor(prune_parts *p, const source *model, size_t i, prune_row *rows,
                                lace_error *err)
 {
@@ -118,6 +126,10 @@ static lace_status plan_tensor(prune_parts *p, const source *model, size_t i, pr
             unit = (patterns[k].is_of_heads ? 1 : config->head_dim) *
                    (patterns[k].is_of_queries ? config->n_heads / config->n_kv_heads : 1);
         int64_t along = t->shape.dims[patterns[k].is_columns ? 0 : 1];
+        /* A norm that each head takes for itself is one for all, and stays. */
+        bool is_shared = along == config->head_dim && along != unit * c->n;
+        if (is_shared && has_end(rest, "_norm.weight"))
+            continue;
         if (t->shape.n_dims > 2 || along != unit * c->n)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "tensor %.*s has %" PRId64 " values where %" PRId64
@@ -187,8 +199,8 @@ static lace_status choose_layer(const part_choice *c, const part_cut *cut, const
                                 size_t i, const imatrix *importance, lace_error *err)
 {
     const tensor *t = source_at(model, i);
-    const imatrix_entry *e = importance ? imatrix_find(importance, t->name) : NULL;
-    if (e && (e->n_cols != t->shape.dims[0] || e->n_experts != 1))
+    imatrix_entry *e = importance ? imatrix_find(importance, t->name) : NULL;
+    if (e && !imatrix_fits(e, t->shape.dims[0], 1))
         return error_set(err, LACE_E_SHAPE, "%.*s: the importance matrix is of another model",
                          text_width(t->name), t->name.data);
     float *w = mem_alloc((size_t)t->n_values * sizeof *w);

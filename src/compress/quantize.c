@@ -54,6 +54,16 @@ const struct quantize_made_tensor *quantize_made_find(const quantize_made *m, te
     return NULL;
 }
 
+void quantize_made_take_blocks(quantize_made *to, quantize_made *from)
+{
+    for (size_t i = 0; i < from->n; i++)
+        for (size_t n = 0; n < to->n; n++)
+            if (strcmp(to->tensors[n].name, from->tensors[i].name) == 0) {
+                to->tensors[n].blocks = from->tensors[i].blocks;
+                from->tensors[i].blocks = NULL;
+            }
+}
+
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 enum { PIECE = 4096 }; /* values that a worker takes at once: whole blocks of every type */
@@ -163,29 +173,15 @@ static bool is_plain(dtype type)
            type == DTYPE_F8_E5M2;
 }
 
-static mix_context context_of(const source *s, bool has_importance)
-{
-    const model_config *c = source_config(s);
-    mix_context m = {.n_layers = c->n_layers,
-                     .n_experts = c->n_experts,
-                     .n_heads_per_kv = c->n_heads / c->n_kv_heads,
-                     .is_tied = true,
-                     .has_importance = has_importance};
-    for (size_t i = 0; i < source_count(s); i++)
-        if (text_is(source_at(s, i)->name, "output.weight"))
-            m.is_tied = false;
-    return m;
-}
-
 /* The importance of a tensor's columns, for each expert; NULL if it is not known. */
 static lace_status find_importance(job *j, const imatrix *from, lace_error *err)
 {
-    const imatrix_entry *e = from ? imatrix_find(from, j->t->name) : NULL;
+    imatrix_entry *e = from ? imatrix_find(from, j->t->name) : NULL;
     if (!e)
         return LACE_OK;
     int64_t n_experts = j->t->shape.n_dims > 2 ? j->t->shape.dims[2] : 1;
     int64_t n_cols = j->t->shape.dims[0];
-    if (e->n_cols != n_cols || e->n_experts != n_experts || j->t->shape.n_dims > 3)
+    if (j->t->shape.n_dims > 3 || !imatrix_fits(e, n_cols, n_experts))
         return error_set(err, LACE_E_SHAPE,
                          "tensor %.*s: the importance matrix has %lldx%lld, expected "
                          "%lldx%lld",
@@ -250,7 +246,7 @@ static lace_status write_model(const task *k, job *jobs, const char *path, buf *
                                quantize_result *out, lace_error *err)
 {
     gguf_writer *w;
-    mix_context context = context_of(k->model, k->options->importance != NULL);
+    mix_context context = source_mix_context(k->model, k->options->importance != NULL);
     TRY(gguf_writer_create(&w, err));
     lace_status status;
     TRY_GOTO(status, end, source_add_meta(k->model, k->options->mix->file_type, w, err));
@@ -273,6 +269,7 @@ static lace_status write_model(const task *k, job *jobs, const char *path, buf *
         out->n_quantized += j->how || j->made;
         out->n_without_importance += j->how != NULL && k->options->importance && !j->importance;
     }
+    gguf_writer_set_rules(w, k->options->rules);
     status = made ? gguf_writer_to_buf(w, made, err)
                   : gguf_writer_to_file(w, path, k->options->on_progress, k->options->progress_user,
                                         err);

@@ -8,6 +8,7 @@
 #define LACE_COMPRESS_QUANTIZE_H
 
 #include "base/buf.h"
+#include "base/file_write.h"
 #include "compress/imatrix.h"
 #include "compress/mix.h"
 
@@ -22,6 +23,9 @@ typedef struct quantize_made {
 } quantize_made;
 
 void quantize_made_free(quantize_made *m); /* NULL is fine */
+
+/* Blocks of the tensors that both know. */
+void quantize_made_take_blocks(quantize_made *to, quantize_made *from);
 const struct quantize_made_tensor *quantize_made_find(const quantize_made *m, text name);
 
 typedef struct quantize_options {
@@ -33,6 +37,7 @@ typedef struct quantize_options {
     int n_threads;                /* 0 (default): one per core */
     lace_progress_fn on_progress; /* may be NULL */
     void *progress_user;
+    const file_rules *rules; /* for the file to get its name; NULL (default): none */
 } quantize_options;
 
 quantize_options quantize_options_default(void);

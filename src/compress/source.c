@@ -4,11 +4,13 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "compress/convert_meta.h"
 #include "formats/weights.h"
 #include "kernels/ref/unpack.h"
 #include "model/hf_names.h"
+#include "model/model.h"
 
 struct source {
     char *path;
@@ -39,6 +41,20 @@ static lace_status check_types(const source *s, lace_error *err)
     return LACE_OK;
 }
 
+/*
+ * A model that does not run is not made smaller: its tensors are those that its metadata speak of,
+ * in number and shape. Binding checks that; no weight is read.
+ */
+static lace_status check_binds(const char *path, lace_error *err)
+{
+    weights *files;
+    model *m;
+    TRY(weights_open(path, &files, err));
+    TRY(model_create(files, cpu_level_detect(), WEIGHTS_PACKED, NULL, &m, err));
+    model_free(m);
+    return LACE_OK;
+}
+
 lace_status source_open(const char *path, source **out, lace_error *err)
 {
     *out = NULL;
@@ -62,6 +78,8 @@ lace_status source_open(const char *path, source **out, lace_error *err)
         if (status != LACE_OK)
             error_prefix(err, status, path);
     }
+    if (status == LACE_OK)
+        status = check_binds(path, err);
     if (status != LACE_OK) {
         source_close(s);
         return status;
@@ -143,6 +161,20 @@ lace_status source_add_meta(const source *s, int file_type, gguf_writer *w, lace
     TRY(gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION,
                             err));
     return gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, err);
+}
+
+mix_context source_mix_context(const source *s, bool has_importance)
+{
+    const model_config *c = source_config(s);
+    mix_context m = {.n_layers = c->n_layers,
+                     .n_experts = c->n_experts,
+                     .n_heads_per_kv = c->n_heads / c->n_kv_heads,
+                     .is_tied = true,
+                     .has_importance = has_importance};
+    for (size_t i = 0; i < source_count(s); i++)
+        if (text_is(source_at(s, i)->name, "output.weight"))
+            m.is_tied = false;
+    return m;
 }
 
 const char *source_architecture(const source *s)

@@ -5,11 +5,13 @@
 #ifndef LACE_COMPRESS_SOURCE_H
 #define LACE_COMPRESS_SOURCE_H
 
+#include "compress/mix.h"
 #include "formats/gguf_write.h"
 #include "model/config.h"
 
 typedef struct source source;
 
+/* Also refuses a model that could not be run: tensors missing, or of other shapes. */
 lace_status source_open(const char *path, source **out, lace_error *err);
 void source_close(source *s);
 
@@ -25,6 +27,9 @@ void source_read(const source *s, size_t i, uint64_t first, uint64_t n, float *o
 
 /* The same as bytes in the tensor's own type. */
 void source_copy(const source *s, size_t i, uint64_t first, uint64_t n, void *out);
+
+/* What rules of mixes look at. */
+mix_context source_mix_context(const source *s, bool has_importance);
 
 /* general.architecture. */
 const char *source_architecture(const source *s);

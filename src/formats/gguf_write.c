@@ -28,8 +28,9 @@ struct gguf_writer {
     size_t n_entries, capacity;
     uint32_t alignment;
     arena names;
-    map keys, tensors; /* what was given, to find names that come twice */
-    lace_error first;  /* the first failure; status LACE_OK if none */
+    map keys, tensors;       /* what was given, to find names that come twice */
+    lace_error first;        /* the first failure; status LACE_OK if none */
+    const file_rules *rules; /* for the file; may be NULL */
 };
 
 /* ---- Building -------------------------------------------------------------------------------- */
@@ -444,11 +445,16 @@ done:
     return status;
 }
 
+void gguf_writer_set_rules(gguf_writer *w, const file_rules *rules)
+{
+    w->rules = rules;
+}
+
 lace_status gguf_writer_to_file(gguf_writer *w, const char *path, lace_progress_fn on_progress,
                                 void *user, lace_error *err)
 {
     sink s = {.on_progress = on_progress, .user = user, .err = err};
-    TRY(file_writer_create(path, &s.file, err));
+    TRY(file_writer_create_by(path, w->rules, &s.file, err));
     lace_status status = write_all(w, &s);
     if (status != LACE_OK) {
         file_writer_abort(s.file);

@@ -9,6 +9,7 @@
 #define LACE_FORMATS_GGUF_WRITE_H
 
 #include "base/buf.h"
+#include "base/file_write.h"
 #include "formats/gguf.h"
 
 typedef struct gguf_writer gguf_writer;
@@ -54,6 +55,9 @@ typedef lace_status (*gguf_produce_fn)(void *user, uint64_t offset, void *out, s
                                        lace_error *err);
 lace_status gguf_writer_add_tensor_from(gguf_writer *w, text name, dtype type, const shape *s,
                                         gguf_produce_fn fn, void *user, lace_error *err);
+
+/* What must hold for the file to get its name; borrowed until writing. NULL (default): nothing. */
+void gguf_writer_set_rules(gguf_writer *w, const file_rules *rules);
 
 /* Write all to a file, whole or not at all. on_progress may be NULL. */
 lace_status gguf_writer_to_file(gguf_writer *w, const char *path, lace_progress_fn on_progress,

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "compress/imatrix.h"
-#include "formats/gguf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,22 +35,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
         return 0;
     }
-    /* Entries are found by their names, which the file has: it was parsed before. */
-    gguf *g = NULL;
-    size_t n = 0;
-    if (gguf_parse((span){data, size}, &g, &err) != LACE_OK)
-        abort();
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        text name = gguf_tensor_at(g, i)->name;
-        const imatrix_entry *e =
-            name.size > 8 ? imatrix_find(m, (text){name.data, name.size - 8}) : NULL;
-        if (e)
+    for (size_t i = 0; i < imatrix_count(m); i++) {
+        imatrix_entry *e = imatrix_at(m, i);
+        check_entry(e);
+        /* Whatever number of experts the columns of an older file are of. */
+        if (e->is_flat && e->n_cols % 2 == 0 && imatrix_fits(e, 2, e->n_cols / 2))
             check_entry(e);
-        n += e != NULL;
+        if (imatrix_find(m, e->name) != e)
+            abort();
     }
-    if (n < imatrix_count(m))
-        abort();
-    gguf_free(g);
     imatrix_free(m);
     return 0;
 }

@@ -119,8 +119,8 @@ static void every_tool_refuses_what_is_not_there(void)
 static void an_existing_output_stays_as_it_was(void)
 {
     static const char *const writers[] = {
-        "quantize $dir/cut.gguf $dir/old q8_0", "prune $dir/cut.gguf $dir/old --sparsity 0.5",
-        "fit $dir/cut.gguf -o $dir/old --size 1M", "convert $dir/none -o $dir/old"};
+        "quantize $dir/cut.gguf $dir/old q8_0 -y", "prune $dir/cut.gguf $dir/old --sparsity 0.5 -y",
+        "fit $dir/cut.gguf -o $dir/old --size 1M -y", "convert $dir/none -o $dir/old -y"};
     write_damaged(CUT);
     CHECK(write_file("old", "what was there", 14));
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {

@@ -570,7 +570,7 @@ static void every_verb_with_a_model_says_that_there_is_no_gpu(void)
         "serve %s --port 0",
         "bench %s -p 4 -n 4 --no-limits",
         "perplexity %s -f $dir/words.txt",
-        "logits %s --tokens $dir/words.txt -o $dir/logits",
+        "logits %s --tokens $dir/words.txt -o $dir/logits -y",
         "compare %s %s -f $dir/words.txt",
         "inspect %s",
     };
@@ -695,9 +695,9 @@ static void exact_logits_do_not_depend_on_the_batch(void)
     for (int i = 0; i < 64; i++)
         tokens[i] = 1 + 60 * i;
     write_file("tokens", tokens, sizeof tokens);
-    lace("logits " MODEL " --tokens $dir/tokens -o $dir/whole --exact --kv-type f16");
+    lace("logits " MODEL " --tokens $dir/tokens -o $dir/whole --exact --kv-type f16 -y");
     check_success();
-    lace("logits " MODEL " --tokens $dir/tokens -o $dir/steps --exact --kv-type f16 -b 1");
+    lace("logits " MODEL " --tokens $dir/tokens -o $dir/steps --exact --kv-type f16 -b 1 -y");
     CHECK(compare_logits("whole", "steps", 64 * 4096) < 4e-9);
 }
 
@@ -706,15 +706,15 @@ static void logits_refuses_bad_tokens_and_leaves_the_file(void)
     static const int32_t tokens[3] = {1, 4096, 2};
     write_file("tokens", tokens, sizeof tokens);
     write_file("logits", "old", 3);
-    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits");
+    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
     check_error("token 1 is 4096, expected 0 to 4095");
     char old[16];
     CHECK(read_file("logits", old, sizeof old) == 3);
     write_file("tokens", "abcde", 5);
-    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits");
+    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
     check_error("5 bytes");
     write_file("tokens", "", 0);
-    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits");
+    lace("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
     check_error("0 bytes");
     write_file("tokens", tokens, 4);
     lace("logits " MODEL " --tokens $dir/tokens -o $dir/absent/logits");

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/file_write.h"
 #include "scratch.h"
 #include "tap.h"
@@ -131,11 +132,100 @@ static void file_writer_refuses_what_is_no_file_and_follows_links(void)
     scratch_remove();
 }
 
+/* ---- Rules ----------------------------------------------------------------------------------- */
+
+static lace_status write_by(const file_rules *rules, const char *while_written, lace_error *err)
+{
+    file_writer *w;
+    TRY(file_writer_create_by(scratch_path("out"), rules, &w, err));
+    CHECK(file_writer_write(w, "new", 3, err) == LACE_OK);
+    if (while_written)
+        CHECK(scratch_write("out", while_written));
+    return file_writer_commit(w, err);
+}
+
+static void a_file_that_comes_meanwhile_stays(void)
+{
+    file_rules rules = {.keeps_old = true};
+    lace_error err;
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    CHECK(write_by(&rules, "theirs", &err) == LACE_E_IO && strstr(err.text, "there already"));
+    CHECK(scratch_holds("out", "theirs") && scratch_count() == 1);
+    CHECK(write_by(&rules, NULL, &err) == LACE_E_IO && scratch_holds("out", "theirs"));
+    rules.keeps_old = false;
+    CHECK(write_by(&rules, "theirs", &err) == LACE_OK && scratch_holds("out", "new"));
+    CHECK(scratch_count() == 1);
+    scratch_remove();
+}
+
+static lace_status refuse(void *user, span bytes, lace_error *err)
+{
+    *(bool *)user = bytes.size == 3 && memcmp(bytes.data, "new", 3) == 0;
+    return error_set(err, LACE_E_META, "not good enough");
+}
+
+static void a_file_that_is_refused_gets_no_name(void)
+{
+    bool was_seen = false;
+    file_rules rules = {.check = refuse, .user = &was_seen};
+    lace_error err;
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    CHECK(write_by(&rules, NULL, &err) == LACE_E_META && strcmp(err.text, "not good enough") == 0);
+    CHECK(was_seen && scratch_count() == 0);
+    scratch_remove();
+}
+
+static void a_file_can_do_without_a_name(void)
+{
+    int fd = -1;
+    char found[8] = "";
+    file_rules rules = {.fd = &fd};
+    lace_error err;
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    CHECK(scratch_write("out", "theirs"));
+    CHECK(write_by(&rules, NULL, &err) == LACE_OK && fd >= 0);
+    CHECK(scratch_holds("out", "theirs") && scratch_count() == 1);
+    CHECK(pread(fd, found, sizeof found, 0) == 3 && memcmp(found, "new", 3) == 0);
+    close(fd);
+    scratch_remove();
+}
+
+/* What a mapped file has lost is not what the disk could not take. */
+static void a_source_cut_while_it_is_copied_is_named_as_the_cause(void)
+{
+    file_writer *w;
+    file_map map;
+    lace_error err;
+    if (!CHECK(scratch_create() != NULL))
+        return;
+    FILE *f = fopen(scratch_path("source"), "wb");
+    CHECK(f && fwrite(block, 1, sizeof block, f) == sizeof block);
+    if (f)
+        fclose(f);
+    CHECK(file_map_open(scratch_path("source"), &map, &err) == LACE_OK);
+    CHECK(truncate(scratch_path("source"), 0) == 0);
+    CHECK(file_writer_create(scratch_path("out"), &w, &err) == LACE_OK);
+    CHECK(file_writer_write(w, map.bytes.data, map.bytes.size, &err) == LACE_E_IO);
+    if (!CHECK(strstr(err.text, "truncated while it was read") && !strstr(err.text, "cannot")))
+        tap_note("%s", err.text);
+    file_writer_abort(w);
+    file_map_close(&map);
+    CHECK(access(scratch_path("out"), F_OK) != 0);
+    scratch_remove();
+}
+
 int main(void)
 {
     memset(block, 'n', sizeof block);
     CASE(a_full_disk_leaves_the_old_file);
     CASE(a_killed_writer_leaves_no_partial_file);
     CASE(file_writer_refuses_what_is_no_file_and_follows_links);
+    CASE(a_file_that_comes_meanwhile_stays);
+    CASE(a_file_that_is_refused_gets_no_name);
+    CASE(a_file_can_do_without_a_name);
+    CASE(a_source_cut_while_it_is_copied_is_named_as_the_cause);
     return tap_end();
 }

@@ -309,7 +309,7 @@ static void the_verb_measures_and_writes_a_file_that_runs(void)
     double kld[4] = {0};
     for (int i = 0; i < 4; i++) {
         program_run("prune %s $dir/p.gguf --sparsity 0.5 --method %s --store m4 --calibrate %s "
-                    "--calibrate-windows 4 -f %s --windows 2",
+                    "--calibrate-windows 4 -f %s --windows 2 -y",
                     tales_path, methods[i], calib_path, test_path);
         const char *at = strstr(program.out, "KLD ");
         if (!CHECK(program.code == 0 && at && exists("p.gguf")))

@@ -337,7 +337,7 @@ static void quantized_models_use_the_same_thresholds(void)
 {
     static const char *const types[] = {"q8_0", "q4_0"};
     for (int i = 0; i < 2; i++) {
-        program_run("quantize %s $dir/m --type %s", tales, types[i]);
+        program_run("quantize %s $dir/m --type %s -y", tales, types[i]);
         CHECK(program.code == 0);
         char path[512], zero[512];
         snprintf(path, sizeof path, "%s", program_path("m"));
