@@ -125,12 +125,17 @@ lace_status chat_template_render(const chat_template *t, const chat_request *req
 /* ---- Finding out ----------------------------------------------------------------------------- */
 
 #define PROBE_USER "{\"role\": \"user\", \"content\": \"probe_user\"}"
-#define PROBE_CALL(content)                                                                        \
+#define PROBE_CALL_ID(id, content)                                                                 \
     "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": " content                             \
-    ", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\":"             \
+    ", \"tool_calls\": [{\"id\": \"" id "\", \"type\": \"function\", \"function\":"                \
     " {\"name\": \"probe_tool\", \"arguments\": {\"probe_key\": \"probe_value\"}}}]},"             \
-    " {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"probe_tool\","             \
+    " {\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"name\": \"probe_tool\","                \
     " \"content\": \"probe_result\"}]"
+#define PROBE_LATE                                                                                 \
+    "[{\"role\": \"system\", \"content\": \"probe_early\"}, " PROBE_USER                           \
+    ", {\"role\": \"assistant\", \"content\": \"probe_answer\"},"                                  \
+    " {\"role\": \"system\", \"content\": \"probe_late\"}, " PROBE_USER "]"
+#define PROBE_CALL(content) PROBE_CALL_ID("call00001", content)
 
 static const char probe_tools[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"description\":"
@@ -217,6 +222,30 @@ static lace_status probe_calls(chat_template *t, lace_error *err)
     c->takes_object_args = c->takes_object_args || !c->takes_calls;
     c->takes_null_content = takes_null;
     c->takes_empty_content = takes_empty || !takes_null;
+    bool takes_long_ids;
+    TRY(probe(t, PROBE_CALL_ID("call_0123456789", "\"\""), c->takes_tools, "probe_value",
+              "{'probe_key'", &takes_long_ids, err));
+    c->takes_long_ids = takes_long_ids || !c->takes_calls;
+    return LACE_OK;
+}
+
+/* Whether a role that the template has a word for is one that it takes, and in which order turns may
+ * stand. */
+static lace_status probe_turns(chat_template *t, lace_error *err)
+{
+    bool takes_late, takes_early, takes_runs, takes_developer;
+    if (t->rules.keeps_developer) {
+        TRY(probe(t, "[{\"role\": \"developer\", \"content\": \"probe_system\"}, " PROBE_USER "]",
+                  false, "probe_system", "{'role'", &takes_developer, err));
+        t->rules.keeps_developer = takes_developer;
+    }
+    /* Some templates take the last system message for the only one, so both are looked for. */
+    TRY(probe(t, PROBE_LATE, false, "probe_late", "{'role'", &takes_late, err));
+    TRY(probe(t, PROBE_LATE, false, "probe_early", "{'role'", &takes_early, err));
+    TRY(probe(t, "[{\"role\": \"user\", \"content\": \"probe_first\"}, " PROBE_USER "]", false,
+              "probe_first", "{'role'", &takes_runs, err));
+    t->caps.takes_late_system = takes_late && takes_early && t->caps.takes_system;
+    t->caps.takes_user_runs = takes_runs;
     return LACE_OK;
 }
 
@@ -226,7 +255,8 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     bool takes_parts, takes_system;
     /* Messages are passed on as they are until something is found that they must not be. */
     c->takes_strings = c->takes_parts = c->takes_system = c->takes_object_args = true;
-    c->takes_null_content = c->takes_empty_content = true;
+    c->takes_null_content = c->takes_empty_content = c->takes_long_ids = true;
+    c->takes_late_system = c->takes_user_runs = true;
     TRY(probe_strings(t, err));
     TRY(probe(t,
               "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one\"},"
@@ -238,6 +268,7 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     TRY(probe(t, "[{\"role\": \"system\", \"content\": \"probe_system\"}, " PROBE_USER "]", false,
               "probe_system", "{'role'", &takes_system, err));
     c->takes_system = takes_system;
+    TRY(probe_turns(t, err));
     TRY(probe(t, "[" PROBE_USER "]", true, "probe_tool", "{'role'", &c->takes_tools, err));
     return probe_calls(t, err);
 }

@@ -29,11 +29,15 @@ typedef struct chat_caps {
     bool takes_strings;       /* content as a string; else it becomes one part */
     bool takes_parts;         /* content as parts; else their text is joined by line ends */
     bool takes_system;        /* else system messages go before the next user message */
+    bool takes_late_system;   /* behind other messages; else it is the user's, and several at the
+                                 beginning become one */
+    bool takes_user_runs;     /* user messages in a row; else they become one */
     bool takes_tools;         /* shows the tools to the model; nothing makes up for it */
     bool takes_calls;         /* shows earlier tool calls; nothing makes up for it */
     bool takes_object_args;   /* arguments of calls as objects; else as text */
     bool takes_null_content;  /* beside calls; else it becomes "" */
     bool takes_empty_content; /* beside calls; else it becomes null */
+    bool takes_long_ids;      /* of calls; else they get 9 letters and digits */
 } chat_caps;
 
 /*

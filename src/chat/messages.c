@@ -10,6 +10,11 @@ static const char *string_of(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
+static bool is_system_role(const char *role)
+{
+    return strcmp(role, "system") == 0 || strcmp(role, "developer") == 0;
+}
+
 /* Set a member to a new value, which is taken over and may be NULL for want of memory. */
 static lace_status set_new(json_t *object, const char *key, json_t *value)
 {
@@ -66,7 +71,10 @@ static lace_status adapt_content(json_t *message, size_t number, const chat_caps
                                  lace_error *err)
 {
     json_t *content = json_object_get(message, "content");
+    const char *role = string_of(message, "role");
     bool has_calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    /* Templates that take parts from users may still want a text from the system. */
+    bool takes_parts = caps->takes_parts && !(caps->takes_strings && is_system_role(role));
     if (has_calls && (!content || json_is_null(content)))
         return caps->takes_null_content ? set_new(message, "content", json_null())
                                         : set_new(message, "content", json_string(""));
@@ -82,10 +90,37 @@ static lace_status adapt_content(json_t *message, size_t number, const chat_caps
     buf joined;
     buf_init(&joined, SIZE_MAX / 2);
     lace_status status = join_parts(content, number, &joined, err);
-    if (status == LACE_OK && !caps->takes_parts)
+    if (status == LACE_OK && !takes_parts)
         status =
             set_new(message, "content", json_stringn(joined.data ? joined.data : "", joined.size));
     buf_deinit(&joined);
+    return status;
+}
+
+/* Put content behind that of another message, as paragraphs of one text or as further parts. */
+static lace_status join_content(json_t *message, json_t *content)
+{
+    json_t *first = json_object_get(message, "content");
+    if (json_is_array(first) || json_is_array(content)) {
+        json_t *parts = json_is_array(first) ? copy_whole(first, false) : one_part(first);
+        json_t *more = json_is_array(content) ? json_incref(content) : one_part(content);
+        bool ok = parts && more && json_array_extend(parts, more) == 0;
+        json_decref(more);
+        if (ok)
+            return set_new(message, "content", parts);
+        json_decref(parts);
+        return LACE_E_NOMEM;
+    }
+    buf chars;
+    buf_init(&chars, SIZE_MAX / 2);
+    lace_status status = buf_append(&chars, json_string_value(first), json_string_length(first));
+    if (status == LACE_OK)
+        status = buf_append(&chars, "\n\n", 2);
+    if (status == LACE_OK)
+        status = buf_append(&chars, json_string_value(content), json_string_length(content));
+    if (status == LACE_OK)
+        status = set_new(message, "content", json_stringn(chars.data, chars.size));
+    buf_deinit(&chars);
     return status;
 }
 
@@ -115,11 +150,32 @@ static lace_status adapt_arguments(json_t *function, bool as_object)
     return LACE_OK;
 }
 
+/* 9 letters and digits for any id, the same for the same; one that has this form already stays. */
+static lace_status shorten_id(json_t *object, const char *key)
+{
+    enum { SHORT = 9 };
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    const char *id = string_of(object, key);
+    char made[SHORT + 1] = "";
+    uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+    if (!id ||
+        (strlen(id) == SHORT &&
+         strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == SHORT))
+        return LACE_OK;
+    for (const char *p = id; *p; p++)
+        hash = (hash ^ (unsigned char)*p) * UINT64_C(1099511628211);
+    for (int i = 0; i < SHORT; i++, hash /= 36)
+        made[i] = digits[hash % 36];
+    return set_new(object, key, json_string(made));
+}
+
 static lace_status adapt_calls(json_t *message, size_t number, const chat_caps *caps,
                                lace_error *err)
 {
     json_t *calls = json_object_get(message, "tool_calls"), *call;
     size_t i;
+    if (!caps->takes_long_ids)
+        TRY(shorten_id(message, "tool_call_id"));
     if (!calls || json_is_null(calls))
         return LACE_OK;
     if (!json_is_array(calls))
@@ -134,6 +190,8 @@ static lace_status adapt_calls(json_t *message, size_t number, const chat_caps *
                              "messages[%zu].tool_calls[%zu].function.name: a string is expected",
                              number, i);
         TRY(adapt_arguments(function, caps->takes_object_args));
+        if (!caps->takes_long_ids)
+            TRY(shorten_id(call, "id"));
     }
     return LACE_OK;
 }
@@ -188,74 +246,108 @@ static lace_status adapt_reasoning(json_t *message, const message_rules *rules)
     return json_object_get(message, key) ? LACE_OK : set_new(message, key, json_incref(reasoning));
 }
 
-/* One message, changed in place; *is_dropped if its text waits in `system` now. */
-static lace_status adapt_message(json_t *message, size_t number, const message_rules *rules,
-                                 buf *system, bool *is_dropped, lace_error *err)
+/* Messages on their way into the form of a template. */
+typedef struct adapting {
+    const message_rules *rules;
+    json_t *out;
+    buf system;     /* system messages that wait for the next user message */
+    bool has_begun; /* there was a message of another role than the system's */
+} adapting;
+
+/* The role that a template knows. */
+static lace_status adapt_role(adapting *a, json_t *message)
 {
+    const char *role = string_of(message, "role");
+    bool is_system = is_system_role(role);
+    if (strcmp(role, "developer") == 0 && !a->rules->keeps_developer)
+        TRY(set_new(message, "role", json_string("system")));
+    if (is_system && a->has_begun && !a->rules->caps->takes_late_system)
+        return set_new(message, "role", json_string("user"));
+    a->has_begun = a->has_begun || !is_system;
+    return LACE_OK;
+}
+
+/* One message, changed in place; *is_dropped if its text waits now. */
+static lace_status adapt_message(adapting *a, json_t *message, size_t number, bool *is_dropped,
+                                 lace_error *err)
+{
+    const chat_caps *caps = a->rules->caps;
     const char *role = string_of(message, "role");
     *is_dropped = false;
     if (!role || role[0] == 0)
         return error_set(err, LACE_E_ARG, "messages[%zu].role: a string is expected", number);
-    if (strcmp(role, "developer") == 0 && !rules->keeps_developer) {
-        TRY(set_new(message, "role", json_string("system")));
-        role = "system";
-    }
-    TRY(adapt_content(message, number, rules->caps, err));
-    TRY(adapt_calls(message, number, rules->caps, err));
-    TRY(adapt_reasoning(message, rules));
-    if (strcmp(role, "system") == 0 && !rules->caps->takes_system) {
+    TRY(adapt_role(a, message));
+    role = string_of(message, "role");
+    TRY(adapt_content(message, number, caps, err));
+    TRY(adapt_calls(message, number, caps, err));
+    TRY(adapt_reasoning(message, a->rules));
+    if (strcmp(role, "system") == 0 && !caps->takes_system) {
         *is_dropped = true;
-        return keep_system(message, system);
+        return keep_system(message, &a->system);
     }
-    if (strcmp(role, "user") == 0 && system->size > 0) {
-        TRY(prepend_system(message, system, rules->caps));
-        buf_clear(system);
+    if (strcmp(role, "user") == 0 && a->system.size > 0) {
+        TRY(prepend_system(message, &a->system, caps));
+        buf_clear(&a->system);
     }
     return LACE_OK;
 }
 
-static lace_status adapt_all(const json_t *messages, const message_rules *rules, json_t *out,
-                             buf *system, lace_error *err)
+/* Behind the last message, or as a part of it where the template does not take two in a row. */
+static lace_status add_message(adapting *a, json_t *message)
+{
+    const chat_caps *caps = a->rules->caps;
+    json_t *last = json_array_get(a->out, json_array_size(a->out) - 1);
+    const char *role = string_of(message, "role"), *before = string_of(last, "role");
+    bool is_run =
+        before && (strcmp(role, before) == 0 || (is_system_role(role) && is_system_role(before)));
+    bool is_alone = (strcmp(role, "user") == 0 && !caps->takes_user_runs) ||
+                    (is_system_role(role) && !caps->takes_late_system);
+    if (is_run && is_alone)
+        return join_content(last, json_object_get(message, "content"));
+    return json_array_append(a->out, message) == 0 ? LACE_OK : LACE_E_NOMEM;
+}
+
+static lace_status adapt_all(adapting *a, const json_t *messages, lace_error *err)
 {
     size_t i;
     json_t *given;
     json_array_foreach(messages, i, given)
     {
-        bool is_dropped;
+        bool is_dropped = false;
         if (!json_is_object(given))
             return error_set(err, LACE_E_ARG, "messages[%zu]: an object is expected", i);
         json_t *message = copy_whole(given, false);
         lace_status status = message ? LACE_OK : LACE_E_NOMEM;
         if (status == LACE_OK)
-            status = adapt_message(message, i, rules, system, &is_dropped, err);
-        if (status == LACE_OK && !is_dropped && json_array_append(out, message) != 0)
-            status = LACE_E_NOMEM;
+            status = adapt_message(a, message, i, &is_dropped, err);
+        if (status == LACE_OK && !is_dropped)
+            status = add_message(a, message);
         json_decref(message);
         TRY(status);
     }
-    if (system->size == 0)
+    if (a->system.size == 0)
         return LACE_OK;
     /* No user message came after the system's: it is one itself. */
-    json_t *last = json_pack("{s:s, s:s%}", "role", "user", "content", system->data, system->size);
-    return last && json_array_append_new(out, last) == 0 ? LACE_OK : LACE_E_NOMEM;
+    json_t *last =
+        json_pack("{s:s, s:s%}", "role", "user", "content", a->system.data, a->system.size);
+    return last && json_array_append_new(a->out, last) == 0 ? LACE_OK : LACE_E_NOMEM;
 }
 
 lace_status messages_adapt(const json_t *messages, const message_rules *rules, json_t **out,
                            lace_error *err)
 {
-    buf system;
     *out = NULL;
     if (!json_is_array(messages) || json_array_size(messages) == 0)
         return error_set(err, LACE_E_ARG, "messages: an array of messages is expected");
-    json_t *adapted = json_array();
-    if (!adapted)
+    adapting a = {.rules = rules, .out = json_array()};
+    if (!a.out)
         return error_nomem(err, "messages");
-    buf_init(&system, SIZE_MAX / 2);
-    lace_status status = adapt_all(messages, rules, adapted, &system, err);
-    buf_deinit(&system);
+    buf_init(&a.system, SIZE_MAX / 2);
+    lace_status status = adapt_all(&a, messages, err);
+    buf_deinit(&a.system);
     if (status == LACE_OK)
-        *out = adapted;
+        *out = a.out;
     else
-        json_decref(adapted);
+        json_decref(a.out);
     return status == LACE_E_NOMEM ? error_nomem(err, "messages") : status;
 }

@@ -1,4 +1,5 @@
 /* chat/chat: OpenAI's messages become the prompts that models' templates would give. */
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,6 +105,60 @@ static void a_system_message_goes_to_the_user_where_it_is_refused(void)
           " \"D\"}]",
           "user:A\n\nB\n\nC;user:D;");
     check(source, "[{\"role\": \"system\", \"content\": \"A\"}]", "user:A;");
+}
+
+static void a_late_system_message_is_the_users_where_it_is_refused(void)
+{
+    static const char messages[] =
+        "[{\"role\": \"system\", \"content\": \"A\"}, {\"role\": \"developer\", \"content\":"
+        " [{\"type\": \"text\", \"text\": \"B\"}]}, {\"role\": \"user\", \"content\": \"C\"},"
+        " {\"role\": \"system\", \"content\": \"D\"}, {\"role\": \"assistant\", \"content\":"
+        " \"E\"}]";
+    /* Raised as by Qwen 3.5, left out as by gpt-oss, in place of the first as by DeepSeek R1, and
+     * taken as by most. */
+    check("{% set ns = namespace(rule='') %}{% for m in messages %}{% if m.role == 'system' %}"
+          "{% set ns.rule = m.content %}{% endif %}{% endfor %}system:{{ ns.rule }};"
+          "{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}:{{ m.content }};"
+          "{% endif %}{% endfor %}",
+          messages, "system:A\n\nB;user:C;user:D;assistant:E;");
+    check("{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+          "{{ raise_exception('first') }}{% endif %}{{ m.role }}:{{ m.content }};{% endfor %}",
+          messages, "system:A\n\nB;user:C;user:D;assistant:E;");
+    check("{% for m in messages %}{% if m.role != 'system' or loop.first %}"
+          "{{ m.role }}:{{ m.content }};{% endif %}{% endfor %}",
+          messages, "system:A\n\nB;user:C;user:D;assistant:E;");
+    check("{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}", messages,
+          "system:A;system:B;user:C;system:D;assistant:E;");
+}
+
+static void users_in_a_row_are_one_where_turns_must_alternate(void)
+{
+    check("{% set ns = namespace(last='') %}{% for m in messages %}{% if m.role == ns.last or"
+          " m.role not in ['user', 'assistant'] %}{{ raise_exception('alternate') }}{% endif %}"
+          "{% set ns.last = m.role %}{{ m.role }}:{{ m.content }};{% endfor %}",
+          "[{\"role\": \"system\", \"content\": \"A\"}, {\"role\": \"user\", \"content\": \"B\"},"
+          " {\"role\": \"user\", \"content\": \"C\"}, {\"role\": \"system\", \"content\": \"D\"},"
+          " {\"role\": \"assistant\", \"content\": \"E\"}]",
+          "user:A\n\nB\n\nC\n\nD;assistant:E;");
+}
+
+/* As Mistral's templates want them. */
+static void ids_of_calls_are_short_where_a_template_wants_them_so(void)
+{
+    static const char source[] =
+        "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}"
+        "{{ raise_exception('9') }}{% endif %}{{ c.function.arguments|tojson }}{% set first = c.id "
+        "%}"
+        "{{ '=' if c.id == messages[-1].tool_call_id else '!' }}{{ c.id == 'abcDEF123' }}"
+        "{% endfor %}{% endfor %}";
+#define WITH_ID(id)                                                                                \
+    "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"\","      \
+    " \"tool_calls\": [{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\":"      \
+    " \"f\", \"arguments\": {}}}]}, {\"role\": \"tool\", \"tool_call_id\": \"" id                  \
+    "\", \"content\": \"r\"}]"
+    check(source, WITH_ID("call_0123456789abcdef"), "{}=False");
+    check(source, WITH_ID("abcDEF123"), "{}=True");
+#undef WITH_ID
 }
 
 #define CALL                                                                                       \
@@ -293,6 +348,88 @@ static void real_templates_take_messages_as_clients_send_them(void)
     CHECK(n_cases == 259 && n_same == 258 && n_mended == 1);
 }
 
+#define AGENT_TOOLS                                                                                \
+    "[{\"type\": \"function\", \"function\": {\"name\": \"read_file\", \"description\": "          \
+    "\"reads\","                                                                                   \
+    " \"parameters\": {\"type\": \"object\", \"properties\": {\"path\": {\"type\": \"string\","    \
+    " \"description\": \"where\"}}, \"required\": [\"path\"]}}}]"
+
+/* What Claude Code and Codex send: rules twice in front, the user twice in a row, rules behind. */
+#define AGENT_MESSAGES                                                                             \
+    "{\"role\": \"developer\", \"content\": [{\"type\": \"text\", \"text\": \"rule_one\"}]},"      \
+    " {\"role\": \"developer\", \"content\": \"rule_two\"},"                                       \
+    " {\"role\": \"user\", \"content\": \"place_three\"},"                                         \
+    " {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"question_four\"}]},"     \
+    " {\"role\": \"system\", \"content\": \"rule_five\"}"
+#define AGENT_CALL                                                                                 \
+    ", {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": [{\"id\": "                    \
+    "\"call_a1b2c3d4e5f6\","                                                                       \
+    " \"type\": \"function\", \"function\": {\"name\": \"read_file\","                             \
+    " \"arguments\": \"{\\\"path\\\": \\\"path_six\\\"}\"}}]},"                                    \
+    " {\"role\": \"tool\", \"tool_call_id\": \"call_a1b2c3d4e5f6\", \"content\": "                 \
+    "\"result_seven\"}"
+
+/* Nothing that an agent sends may be refused by a template, or be left out of the prompt. */
+static void check_agent(const char *name, const chat_template *t)
+{
+    const chat_caps *caps = chat_template_caps(t);
+    /* Nemo shows its rules only to a user's message at the end, whoever renders it. */
+    bool has_calls = caps->takes_tools && caps->takes_calls && !strstr(name, "Mistral-Nemo");
+    chat_request request = chat_request_default();
+    lace_error err = {0};
+    buf out;
+    json_t *messages =
+        json_loads(has_calls ? "[" AGENT_MESSAGES AGENT_CALL "]" : "[" AGENT_MESSAGES "]", 0, NULL);
+    json_t *tools = json_loads(AGENT_TOOLS, 0, NULL);
+    static const char *const texts[] = {"rule_one",  "rule_two", "place_three", "question_four",
+                                        "rule_five", "path_six", "result_seven"};
+    request.messages = messages;
+    request.tools = has_calls ? tools : NULL;
+    buf_init(&out, 1 << 24);
+    if (!CHECK(chat_template_render(t, &request, &out, &err) == LACE_OK))
+        tap_note("%s: %s", name, err.text);
+    else
+        for (size_t i = 0; i < (has_calls ? 7 : 5); i++)
+            if (!CHECK(strstr(out.data, texts[i]) != NULL))
+                tap_note("%s: %s is not in the prompt", name, texts[i]);
+    buf_deinit(&out);
+    json_decref(messages);
+    json_decref(tools);
+}
+
+static void real_templates_take_all_that_agents_send(void)
+{
+    char *path = tap_shared("templates");
+    DIR *folder = path ? opendir(path) : NULL;
+    struct dirent *entry;
+    int n = 0;
+    if (!folder) {
+        tap_skip("no shared/templates");
+        free(path);
+        return;
+    }
+    while ((entry = readdir(folder))) {
+        chat_template *t;
+        lace_error err = {0};
+        size_t n_name = strlen(entry->d_name);
+        if (n_name < 6 || strcmp(entry->d_name + n_name - 6, ".jinja") != 0)
+            continue;
+        if (strstr(entry->d_name, "firefunction")) /* wants tools under another name */
+            continue;
+        char *source = read_template(entry->d_name, n_name);
+        if (CHECK(chat_template_create(text_of(source), text_of("<s>"), text_of("</s>"), &t,
+                                       &err) == LACE_OK)) {
+            check_agent(entry->d_name, t);
+            chat_template_free(t);
+            n++;
+        }
+        free(source);
+    }
+    CHECK(n > 50);
+    closedir(folder);
+    free(path);
+}
+
 /* ---- Replies as templates write them --------------------------------------------------------- */
 
 typedef struct seen_calls {
@@ -459,11 +596,15 @@ int main(void)
     CASE(strings_become_parts_where_only_parts_are_taken);
     CASE(a_system_message_goes_to_the_user_where_it_is_refused);
     CASE(all_parts_of_a_system_message_go_to_the_user);
+    CASE(a_late_system_message_is_the_users_where_it_is_refused);
+    CASE(users_in_a_row_are_one_where_turns_must_alternate);
+    CASE(ids_of_calls_are_short_where_a_template_wants_them_so);
     CASE(arguments_are_objects_or_text_as_the_template_wants_them);
     CASE(further_variables_reach_the_template);
     CASE(malformed_messages_are_named);
     CASE(a_template_that_uses_up_its_budget_is_tried_once);
     CASE(real_templates_take_messages_as_clients_send_them);
+    CASE(real_templates_take_all_that_agents_send);
     CASE(calls_are_understood_as_templates_show_them);
     CASE(a_long_conversation_fits_the_budgets);
     CASE(every_allocation_may_fail);
