@@ -1,43 +1,33 @@
 /* POST /v1/messages and /v1/messages/count_tokens: Anthropic's API. */
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/json_read.h"
-#include "base/mem.h"
 #include "server/anthropic.h"
 #include "server/api.h"
 #include "server/core.h"
-
-enum { MAX_REPLY = 256 << 20 };
+#include "server/reply.h"
 
 /* The kinds of blocks that a reply has. */
 typedef enum block_kind { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_CALL } block_kind;
 
 typedef struct message_reply {
-    call *c;
-    reply_parser *parser;
-    json_out out;    /* the next events of a stream, or the list of blocks */
-    json_out inside; /* of the open block, when the reply is not a stream */
+    reply_state base; /* its `out`: the next events of a stream, or the list of blocks */
+    json_out inside;  /* of the open block, when the reply is not a stream */
     block_kind open;
     int n_blocks, n_calls;
     bool has_begun;
-    bool has_failed;
-    lace_finish finish;
-    const char *stop;
-    lace_generation_stats stats;
 } message_reply;
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
 static void begin_event(message_reply *m, const char *name)
 {
-    call_begin_stream(m->c, "text/event-stream");
-    json_out_printf(&m->out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
+    call_begin_stream(m->base.c, "text/event-stream");
+    json_out_printf(&m->base.out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
 }
 
 static void end_event(message_reply *m)
 {
-    json_out_raw(&m->out, "}\n\n");
+    json_out_raw(&m->base.out, "}\n\n");
 }
 
 /*
@@ -49,57 +39,59 @@ static void write_usage(const message_reply *m, json_out *out)
     json_out_printf(out,
                     "{\"input_tokens\":%zu,\"cache_creation_input_tokens\":0,"
                     "\"cache_read_input_tokens\":0,\"output_tokens\":%d}",
-                    call_request(m->c)->n_prompt, m->stats.n_generated);
+                    call_request(m->base.c)->n_prompt, m->base.stats.n_generated);
 }
 
 static void write_head(const message_reply *m, json_out *out)
 {
-    json_out_printf(
-        out,
-        "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", call_id(m->c));
-    json_out_string(out, call_server(m->c)->model_id);
+    json_out_printf(out,
+                    "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
+                    call_id(m->base.c));
+    json_out_string(out, call_server(m->base.c)->model_id);
 }
 
 /* The first event says the model and how long the prompt is. */
-static void begin_message(message_reply *m)
+static void begin_message(void *arg)
 {
+    message_reply *m = arg;
     if (m->has_begun)
         return;
     m->has_begun = true;
     begin_event(m, "message_start");
-    json_out_raw(&m->out, ",\"message\":");
-    write_head(m, &m->out);
-    json_out_raw(&m->out, ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-    write_usage(m, &m->out);
-    json_out_raw(&m->out, "}");
+    json_out_raw(&m->base.out, ",\"message\":");
+    write_head(m, &m->base.out);
+    json_out_raw(&m->base.out,
+                 ",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
+    write_usage(m, &m->base.out);
+    json_out_raw(&m->base.out, "}");
     end_event(m);
 }
 
 static void close_block(message_reply *m)
 {
-    bool is_stream = call_request(m->c)->is_stream;
+    bool is_stream = call_request(m->base.c)->is_stream;
     if (m->open == BLOCK_NONE)
         return;
     if (is_stream) {
         begin_event(m, "content_block_stop");
-        json_out_printf(&m->out, ",\"index\":%d", m->n_blocks - 1);
+        json_out_printf(&m->base.out, ",\"index\":%d", m->n_blocks - 1);
         end_event(m);
     } else if (m->open == BLOCK_CALL) {
         /* The arguments are JSON already, unless the model broke off. */
         json_error_t error;
         json_t *input =
             json_loadb(m->inside.b.data ? m->inside.b.data : "", m->inside.b.size, 0, &error);
-        json_out_raw(&m->out, ",\"input\":");
+        json_out_raw(&m->base.out, ",\"input\":");
         if (json_is_object(input))
-            json_out_bytes(&m->out, m->inside.b.data, m->inside.b.size);
+            json_out_bytes(&m->base.out, m->inside.b.data, m->inside.b.size);
         else
-            json_out_raw(&m->out, "{}");
-        json_out_raw(&m->out, "}");
+            json_out_raw(&m->base.out, "{}");
+        json_out_raw(&m->base.out, "}");
         json_decref(input);
     } else {
-        json_out_raw(&m->out, m->open == BLOCK_TEXT ? ",\"text\":" : ",\"thinking\":");
-        json_out_text(&m->out, m->inside.b.data ? m->inside.b.data : "", m->inside.b.size);
-        json_out_raw(&m->out, m->open == BLOCK_TEXT ? "}" : ",\"signature\":\"\"}");
+        json_out_raw(&m->base.out, m->open == BLOCK_TEXT ? ",\"text\":" : ",\"thinking\":");
+        json_out_text(&m->base.out, m->inside.b.data ? m->inside.b.data : "", m->inside.b.size);
+        json_out_raw(&m->base.out, m->open == BLOCK_TEXT ? "}" : ",\"signature\":\"\"}");
     }
     buf_clear(&m->inside.b);
     m->open = BLOCK_NONE;
@@ -109,23 +101,24 @@ static void close_block(message_reply *m)
 static void open_block(message_reply *m, block_kind kind, const reply_event *part)
 {
     static const char *const types[] = {"", "text", "thinking", "tool_use"};
-    bool is_stream = call_request(m->c)->is_stream;
+    bool is_stream = call_request(m->base.c)->is_stream;
     close_block(m);
     if (is_stream) {
         begin_event(m, "content_block_start");
-        json_out_printf(&m->out, ",\"index\":%d,\"content_block\":", m->n_blocks);
+        json_out_printf(&m->base.out, ",\"index\":%d,\"content_block\":", m->n_blocks);
     } else if (m->n_blocks > 0) {
-        json_out_raw(&m->out, ",");
+        json_out_raw(&m->base.out, ",");
     }
-    json_out_printf(&m->out, "{\"type\":\"%s\"", types[kind]);
+    json_out_printf(&m->base.out, "{\"type\":\"%s\"", types[kind]);
     if (kind == BLOCK_CALL) {
-        json_out_printf(&m->out, ",\"id\":\"toolu_%s%d\",\"name\":", call_id(m->c), part->call);
-        json_out_text(&m->out, part->chars.data, part->chars.size);
+        json_out_printf(&m->base.out, ",\"id\":\"toolu_%s%d\",\"name\":", call_id(m->base.c),
+                        part->call);
+        json_out_text(&m->base.out, part->chars.data, part->chars.size);
     }
     if (is_stream) {
-        json_out_raw(&m->out, kind == BLOCK_CALL   ? ",\"input\":{}}"
-                              : kind == BLOCK_TEXT ? ",\"text\":\"\"}"
-                                                   : ",\"thinking\":\"\",\"signature\":\"\"}");
+        json_out_raw(&m->base.out, kind == BLOCK_CALL   ? ",\"input\":{}}"
+                                   : kind == BLOCK_TEXT ? ",\"text\":\"\"}"
+                                                        : ",\"thinking\":\"\",\"signature\":\"\"}");
         end_event(m);
     }
     m->open = kind;
@@ -137,19 +130,19 @@ static void add_to_block(message_reply *m, text chars)
     static const char *const deltas[] = {
         "", "{\"type\":\"text_delta\",\"text\":", "{\"type\":\"thinking_delta\",\"thinking\":",
         "{\"type\":\"input_json_delta\",\"partial_json\":"};
-    if (!call_request(m->c)->is_stream)
+    if (!call_request(m->base.c)->is_stream)
         return json_out_bytes(&m->inside, chars.data, chars.size);
     begin_event(m, "content_block_delta");
-    json_out_printf(&m->out, ",\"index\":%d,\"delta\":%s", m->n_blocks - 1, deltas[m->open]);
-    json_out_text(&m->out, chars.data, chars.size);
-    json_out_raw(&m->out, "}");
+    json_out_printf(&m->base.out, ",\"index\":%d,\"delta\":%s", m->n_blocks - 1, deltas[m->open]);
+    json_out_text(&m->base.out, chars.data, chars.size);
+    json_out_raw(&m->base.out, "}");
     end_event(m);
 }
 
 static lace_status on_part(void *arg, const reply_event *part)
 {
     message_reply *m = arg;
-    if (!call_wants_part(m->c, 0, part))
+    if (!call_wants_part(m->base.c, 0, part))
         return LACE_OK;
     block_kind kind = part->kind == REPLY_CONTENT     ? BLOCK_TEXT
                       : part->kind == REPLY_REASONING ? BLOCK_THINKING
@@ -177,63 +170,34 @@ static lace_status on_part(void *arg, const reply_event *part)
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static message_reply *state_of(call *c)
+static const size_t outs[] = {offsetof(message_reply, inside)};
+static const reply_kind reply = {
+    .size = sizeof(message_reply),
+    .outs = outs,
+    .n_outs = sizeof outs / sizeof outs[0],
+    .on_part = on_part,
+    .begin = begin_message,
+};
+
+static void on_event(call *c, const gen_event *e)
 {
-    message_reply *m = call_state(c);
-    if (m)
-        return m;
-    m = mem_calloc(1, sizeof *m);
-    if (!m)
-        return NULL;
-    m->c = c;
-    json_out_init(&m->out, MAX_REPLY);
-    json_out_init(&m->inside, MAX_REPLY);
-    m->has_failed = gen_make_parser(c, on_part, m, &m->parser) != LACE_OK;
-    call_set_state(c, m);
-    return m;
+    reply_on_event(c, e, &reply);
 }
 
 static void on_free(call *c)
 {
-    message_reply *m = call_state(c);
-    if (!m)
-        return;
-    reply_parser_free(m->parser);
-    json_out_deinit(&m->out);
-    json_out_deinit(&m->inside);
-    mem_free(m);
-}
-
-static void on_event(call *c, const gen_event *e)
-{
-    message_reply *m = state_of(c);
-    bool is_stream = call_request(c)->is_stream;
-    if (!m || m->has_failed)
-        return;
-    m->stats = e->stats;
-    if (is_stream)
-        begin_message(m);
-    if (reply_parser_feed(m->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
-        m->has_failed = true;
-    if (e->finish != LACE_FINISH_NONE) {
-        m->finish = e->finish;
-        m->stop = e->stop;
-        if (!m->has_failed && reply_parser_finish(m->parser, NULL) != LACE_OK)
-            m->has_failed = true;
-    }
-    if (is_stream && m->out.b.size > 0)
-        call_write(c, &m->out);
+    reply_free(c, &reply);
 }
 
 static void write_stop(const message_reply *m, json_out *out)
 {
-    const char *reason = m->finish == LACE_FINISH_LENGTH ? "max_tokens"
-                         : m->stop                       ? "stop_sequence"
-                         : m->n_calls                    ? "tool_use"
-                                                         : "end_turn";
+    const char *reason = m->base.finish == LACE_FINISH_LENGTH ? "max_tokens"
+                         : m->base.stop                       ? "stop_sequence"
+                         : m->n_calls                         ? "tool_use"
+                                                              : "end_turn";
     json_out_printf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
-    if (m->stop)
-        json_out_string(out, m->stop);
+    if (m->base.stop)
+        json_out_string(out, m->base.stop);
     else
         json_out_raw(out, "null");
 }
@@ -243,52 +207,44 @@ static void end_stream(message_reply *m)
     begin_message(m);
     close_block(m);
     begin_event(m, "message_delta");
-    json_out_raw(&m->out, ",\"delta\":{");
-    write_stop(m, &m->out);
-    json_out_raw(&m->out, "},\"usage\":");
-    write_usage(m, &m->out);
+    json_out_raw(&m->base.out, ",\"delta\":{");
+    write_stop(m, &m->base.out);
+    json_out_raw(&m->base.out, "},\"usage\":");
+    write_usage(m, &m->base.out);
     end_event(m);
     begin_event(m, "message_stop");
     end_event(m);
-    call_write(m->c, &m->out);
-    call_end(m->c);
+    call_write(m->base.c, &m->base.out);
+    call_end(m->base.c);
 }
 
 static void on_end(call *c)
 {
-    message_reply *m = state_of(c);
-    if (!m || m->has_failed) {
-        if (call_is_streaming(c))
-            return call_end(c);
-        return call_fail(c, 503, NULL, NULL, "out of memory");
-    }
+    message_reply *m = reply_finished(c, &reply);
+    if (!m)
+        return;
     if (call_request(c)->is_stream)
         return end_stream(m);
     close_block(m);
     json_out whole;
-    json_out_init(&whole, MAX_REPLY);
+    json_out_init(&whole, REPLY_MAX_BYTES);
     write_head(m, &whole);
     json_out_raw(&whole, ",\"content\":[");
-    if (m->out.b.size)
-        json_out_bytes(&whole, m->out.b.data, m->out.b.size);
+    if (m->base.out.b.size)
+        json_out_bytes(&whole, m->base.out.b.data, m->base.out.b.size);
     json_out_raw(&whole, "],");
     write_stop(m, &whole);
     json_out_raw(&whole, ",\"usage\":");
     write_usage(m, &whole);
     json_out_raw(&whole, "}");
-    whole.has_failed = whole.has_failed || m->out.has_failed || m->inside.has_failed;
+    whole.has_failed = whole.has_failed || m->base.out.has_failed;
     call_reply(c, 200, "application/json", &whole);
     json_out_deinit(&whole);
 }
 
 static void on_ping(call *c)
 {
-    json_out out;
-    json_out_init(&out, 256);
-    json_out_raw(&out, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
-    call_begin_stream(c, "text/event-stream");
-    call_write(c, &out);
-    json_out_deinit(&out);
+    reply_ping(c, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
 }
 
 static const gen_sink sink = {
@@ -353,12 +309,25 @@ static bool read_output(gen_request *r, call *c, const json_t *body)
     return gen_use_schema(r, c, "output_config", schema);
 }
 
+/* {"type": "enabled" | "adaptive" | "disabled"}, as templates know it. */
+static bool read_thinking(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *thinking = json_object_get(body, "thinking");
+    const char *mode = json_string_value(json_object_get(thinking, "type"));
+    r->kwargs = json_object();
+    if (thinking && !json_is_null(thinking) && !mode)
+        return call_refuse(c, "thinking", "thinking has no type");
+    if (!r->kwargs ||
+        (mode && json_object_set_new(r->kwargs, "enable_thinking",
+                                     json_boolean(strcmp(mode, "disabled") != 0)) != 0))
+        return call_nomem(c);
+    return true;
+}
+
 /* The fields that have another name or another shape than OpenAI's. */
 static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
     const json_t *max = json_object_get(body, "max_tokens");
-    const json_t *thinking = json_object_get(body, "thinking");
-    const char *mode = json_string_value(json_object_get(thinking, "type"));
     static const char *const foreign[] = {
         "response_format", "grammar", "regex",       "json_schema", "structured_outputs", "n",
         "logprobs",        "stop",    "mcp_servers", "container"};
@@ -373,14 +342,8 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "stop_sequences", "stop_sequences is not a list");
     if (!json_is_integer(max))
         return call_refuse(c, "max_tokens", "max_tokens is missing or no integer");
-    if (thinking && !json_is_null(thinking) && !mode)
-        return call_refuse(c, "thinking", "thinking has no type");
-    r->kwargs = json_object();
-    if (mode)
-        json_object_set_new(r->kwargs, "enable_thinking",
-                            json_boolean(strcmp(mode, "disabled") != 0));
-    return gen_request_read(r, c, body, GEN_CHAT) && read_output(r, c, body) &&
-           (!json_is_array(stops) || gen_read_stops(r, c, stops));
+    return gen_request_read(r, c, body, GEN_CHAT) && read_thinking(r, c, body) &&
+           read_output(r, c, body) && (!json_is_array(stops) || gen_read_stops(r, c, stops));
 }
 
 static bool read_request(gen_request *r, call *c, json_t *body)
@@ -404,8 +367,8 @@ void api_count_tokens(call *c)
         return;
     gen_request r;
     gen_request_init(&r);
-    if (anthropic_messages(c, body, &r.messages) && anthropic_tools(c, body, &r.tools) &&
-        gen_request_chat(&r, c)) {
+    if (read_thinking(&r, c, body) && anthropic_messages(c, body, &r.messages) &&
+        anthropic_tools(c, body, &r.tools) && gen_request_chat(&r, c)) {
         json_out out;
         json_out_init(&out, 256);
         json_out_printf(&out, "{\"input_tokens\":%zu}", r.n_prompt);

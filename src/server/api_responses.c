@@ -5,40 +5,34 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
+#include "server/reply.h"
 #include "server/responses.h"
-
-enum { MAX_REPLY = 256 << 20 };
 
 typedef enum item_kind { ITEM_NONE, ITEM_MESSAGE, ITEM_REASONING, ITEM_CALL } item_kind;
 
 typedef struct response_reply {
-    call *c;
-    reply_parser *parser;
-    json_out out;   /* events of a stream */
-    json_out items; /* finished items of the output */
-    json_out inside, name;
+    reply_state base;      /* its `out`: events of a stream */
+    json_out items;        /* finished items of the output */
+    json_out inside, name; /* of the open item */
     item_kind open;
     int n_items, n_events;
-    bool has_begun, has_failed;
-    lace_finish finish;
-    lace_generation_stats stats;
+    bool has_begun;
 } response_reply;
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 static void begin_event(response_reply *p, const char *name)
 {
-    call_begin_stream(p->c, "text/event-stream");
-    json_out_printf(&p->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d", name, name,
-                    p->n_events++);
+    call_begin_stream(p->base.c, "text/event-stream");
+    json_out_printf(&p->base.out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%d", name,
+                    name, p->n_events++);
 }
 
 static void end_event(response_reply *p)
 {
-    json_out_raw(&p->out, "}\n\n");
+    json_out_raw(&p->base.out, "}\n\n");
 }
 
 /* The whole response as it stands. */
@@ -48,11 +42,11 @@ static void write_response(const response_reply *p, json_out *out, const char *s
     json_out_printf(out,
                     "{\"id\":\"resp_%s\",\"object\":\"response\",\"created_at\":%" PRId64
                     ",\"status\":\"%s\",\"error\":null,\"incomplete_details\":",
-                    call_id(p->c), p->c->created, status);
+                    call_id(p->base.c), p->base.c->created, status);
     json_out_raw(out,
                  strcmp(status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}" : "null");
     json_out_raw(out, ",\"instructions\":null,\"metadata\":{},\"model\":");
-    json_out_string(out, call_server(p->c)->model_id);
+    json_out_string(out, call_server(p->base.c)->model_id);
     json_out_raw(out, ",\"output\":[");
     if (is_done && p->items.b.size)
         json_out_bytes(out, p->items.b.data, p->items.b.size);
@@ -64,23 +58,24 @@ static void write_response(const response_reply *p, json_out *out, const char *s
                         "{\"input_tokens\":%d,\"input_tokens_details\":{\"cached_tokens\":%d},"
                         "\"output_tokens\":%d,\"output_tokens_details\":{\"reasoning_tokens\":0},"
                         "\"total_tokens\":%d}",
-                        p->stats.n_prompt, p->stats.n_cached, p->stats.n_generated,
-                        p->stats.n_prompt + p->stats.n_generated);
+                        p->base.stats.n_prompt, p->base.stats.n_cached, p->base.stats.n_generated,
+                        p->base.stats.n_prompt + p->base.stats.n_generated);
     else
         json_out_raw(out, "null");
     json_out_raw(out, "}");
 }
 
-static void begin_response(response_reply *p)
+static void begin_response(void *arg)
 {
     static const char *const names[] = {"response.created", "response.in_progress"};
+    response_reply *p = arg;
     if (p->has_begun)
         return;
     p->has_begun = true;
     for (int i = 0; i < 2; i++) {
         begin_event(p, names[i]);
-        json_out_raw(&p->out, ",\"response\":");
-        write_response(p, &p->out, "in_progress");
+        json_out_raw(&p->base.out, ",\"response\":");
+        write_response(p, &p->base.out, "in_progress");
         end_event(p);
     }
 }
@@ -104,12 +99,13 @@ static void write_item(const response_reply *p, json_out *out, bool is_done)
 {
     static const buf nothing;
     const buf *inside = is_done ? &p->inside.b : &nothing;
-    json_out_printf(out, "{\"id\":\"%s_%s%d\",", id_prefix(p->open), call_id(p->c), p->n_items);
+    json_out_printf(out, "{\"id\":\"%s_%s%d\",", id_prefix(p->open), call_id(p->base.c),
+                    p->n_items);
     if (p->open == ITEM_CALL) {
         json_out_printf(out,
                         "\"type\":\"function_call\",\"status\":\"%s\",\"call_id\":\"call_%s%d\","
                         "\"name\":",
-                        is_done ? "completed" : "in_progress", call_id(p->c), p->n_items);
+                        is_done ? "completed" : "in_progress", call_id(p->base.c), p->n_items);
         json_out_text(out, p->name.b.data ? p->name.b.data : "", p->name.b.size);
         json_out_raw(out, ",\"arguments\":");
         json_out_text(out, inside->data ? inside->data : "", inside->size);
@@ -128,8 +124,9 @@ static void write_item(const response_reply *p, json_out *out, bool is_done)
 /* ,"item_id":...,"output_index":N[,"content_index":0] */
 static void write_place(response_reply *p, bool has_part)
 {
-    json_out_printf(&p->out, ",\"item_id\":\"%s_%s%d\",\"output_index\":%d%s", id_prefix(p->open),
-                    call_id(p->c), p->n_items, p->n_items, has_part ? ",\"content_index\":0" : "");
+    json_out_printf(&p->base.out, ",\"item_id\":\"%s_%s%d\",\"output_index\":%d%s",
+                    id_prefix(p->open), call_id(p->base.c), p->n_items, p->n_items,
+                    has_part ? ",\"content_index\":0" : "");
 }
 
 /* ---- Items ----------------------------------------------------------------------------------- */
@@ -137,8 +134,8 @@ static void write_place(response_reply *p, bool has_part)
 static void send_item(response_reply *p, const char *event, bool is_done)
 {
     begin_event(p, event);
-    json_out_printf(&p->out, ",\"output_index\":%d,\"item\":", p->n_items);
-    write_item(p, &p->out, is_done);
+    json_out_printf(&p->base.out, ",\"output_index\":%d,\"item\":", p->n_items);
+    write_item(p, &p->base.out, is_done);
     end_event(p);
 }
 
@@ -146,8 +143,8 @@ static void send_part(response_reply *p, const char *event, const buf *inside)
 {
     begin_event(p, event);
     write_place(p, true);
-    json_out_raw(&p->out, ",\"part\":");
-    write_text_part(&p->out, p->open, inside);
+    json_out_raw(&p->base.out, ",\"part\":");
+    write_text_part(&p->base.out, p->open, inside);
     end_event(p);
 }
 
@@ -155,7 +152,7 @@ static void open_item(response_reply *p, item_kind kind)
 {
     static const buf nothing;
     p->open = kind;
-    if (!call_request(p->c)->is_stream)
+    if (!call_request(p->base.c)->is_stream)
         return;
     send_item(p, "response.output_item.added", false);
     if (kind != ITEM_CALL)
@@ -168,30 +165,32 @@ static void add_to_item(response_reply *p, text chars)
                                         "response.reasoning_text.delta",
                                         "response.function_call_arguments.delta"};
     json_out_bytes(&p->inside, chars.data, chars.size);
-    if (!call_request(p->c)->is_stream)
+    if (!call_request(p->base.c)->is_stream)
         return;
     begin_event(p, names[p->open]);
     write_place(p, p->open != ITEM_CALL);
-    json_out_raw(&p->out, p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
-    json_out_text(&p->out, chars.data, chars.size);
+    json_out_raw(&p->base.out,
+                 p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
+    json_out_text(&p->base.out, chars.data, chars.size);
     end_event(p);
 }
 
-static void close_item(response_reply *p)
+static void close_item(void *arg)
 {
+    response_reply *p = arg;
     static const char *const names[] = {"", "response.output_text.done",
                                         "response.reasoning_text.done",
                                         "response.function_call_arguments.done"};
     if (p->open == ITEM_NONE)
         return;
-    if (call_request(p->c)->is_stream) {
+    if (call_request(p->base.c)->is_stream) {
         const buf *inside = &p->inside.b;
         begin_event(p, names[p->open]);
         write_place(p, p->open != ITEM_CALL);
-        json_out_raw(&p->out, p->open == ITEM_CALL      ? ",\"arguments\":"
-                              : p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"text\":"
-                                                        : ",\"text\":");
-        json_out_text(&p->out, inside->data ? inside->data : "", inside->size);
+        json_out_raw(&p->base.out, p->open == ITEM_CALL      ? ",\"arguments\":"
+                                   : p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"text\":"
+                                                             : ",\"text\":");
+        json_out_text(&p->base.out, inside->data ? inside->data : "", inside->size);
         end_event(p);
         if (p->open != ITEM_CALL)
             send_part(p, "response.content_part.done", inside);
@@ -208,7 +207,7 @@ static void close_item(response_reply *p)
 static lace_status on_part(void *arg, const reply_event *part)
 {
     response_reply *p = arg;
-    if (!call_wants_part(p->c, 0, part))
+    if (!call_wants_part(p->base.c, 0, part))
         return LACE_OK;
     item_kind kind = part->kind == REPLY_CONTENT ? ITEM_MESSAGE : ITEM_REASONING;
     switch (part->kind) {
@@ -237,84 +236,50 @@ static lace_status on_part(void *arg, const reply_event *part)
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
-static response_reply *state_of(call *c)
+static const size_t outs[] = {offsetof(response_reply, items), offsetof(response_reply, inside),
+                              offsetof(response_reply, name)};
+static const reply_kind reply = {
+    .size = sizeof(response_reply),
+    .outs = outs,
+    .n_outs = sizeof outs / sizeof outs[0],
+    .on_part = on_part,
+    .begin = begin_response,
+    .end_parts = close_item,
+};
+
+static void on_event(call *c, const gen_event *e)
 {
-    response_reply *p = call_state(c);
-    if (p)
-        return p;
-    p = mem_calloc(1, sizeof *p);
-    if (!p)
-        return NULL;
-    p->c = c;
-    json_out *outs[] = {&p->out, &p->items, &p->inside, &p->name};
-    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
-        json_out_init(outs[i], MAX_REPLY);
-    p->has_failed = gen_make_parser(c, on_part, p, &p->parser) != LACE_OK;
-    call_set_state(c, p);
-    return p;
+    reply_on_event(c, e, &reply);
 }
 
 static void on_free(call *c)
 {
-    response_reply *p = call_state(c);
-    if (!p)
-        return;
-    json_out *outs[] = {&p->out, &p->items, &p->inside, &p->name};
-    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
-        json_out_deinit(outs[i]);
-    reply_parser_free(p->parser);
-    mem_free(p);
-}
-
-static void on_event(call *c, const gen_event *e)
-{
-    response_reply *p = state_of(c);
-    bool is_stream = call_request(c)->is_stream;
-    if (!p || p->has_failed)
-        return;
-    p->stats = e->stats;
-    if (is_stream)
-        begin_response(p);
-    if (reply_parser_feed(p->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
-        p->has_failed = true;
-    if (e->finish != LACE_FINISH_NONE) {
-        p->finish = e->finish;
-        if (!p->has_failed && reply_parser_finish(p->parser, NULL) != LACE_OK)
-            p->has_failed = true;
-        close_item(p);
-    }
-    if (is_stream && p->out.b.size > 0)
-        call_write(c, &p->out);
+    reply_free(c, &reply);
 }
 
 static void on_end(call *c)
 {
-    response_reply *p = state_of(c);
-    if (!p || p->has_failed)
-        return call_is_streaming(c) ? call_end(c) : call_fail(c, 503, NULL, NULL, "out of memory");
-    const char *status = p->finish == LACE_FINISH_LENGTH ? "incomplete" : "completed";
-    p->out.has_failed = p->out.has_failed || p->items.has_failed || p->inside.has_failed;
+    response_reply *p = reply_finished(c, &reply);
+    if (!p)
+        return;
+    const char *status = p->base.finish == LACE_FINISH_LENGTH ? "incomplete" : "completed";
     if (!call_request(c)->is_stream) {
-        write_response(p, &p->out, status);
-        return call_reply(c, 200, "application/json", &p->out);
+        write_response(p, &p->base.out, status);
+        return call_reply(c, 200, "application/json", &p->base.out);
     }
     begin_response(p);
-    begin_event(p, p->finish == LACE_FINISH_LENGTH ? "response.incomplete" : "response.completed");
-    json_out_raw(&p->out, ",\"response\":");
-    write_response(p, &p->out, status);
+    begin_event(p, p->base.finish == LACE_FINISH_LENGTH ? "response.incomplete"
+                                                        : "response.completed");
+    json_out_raw(&p->base.out, ",\"response\":");
+    write_response(p, &p->base.out, status);
     end_event(p);
-    call_write(c, &p->out);
+    call_write(c, &p->base.out);
     call_end(c);
 }
 
 static void on_ping(call *c)
 {
-    json_out out;
-    json_out_init(&out, 64);
-    json_out_raw(&out, ": ping\n\n");
-    call_begin_stream(c, "text/event-stream");
-    call_write(c, &out);
-    json_out_deinit(&out);
+    reply_ping(c, ": ping\n\n");
 }
 
 static const gen_sink sink = {

@@ -264,6 +264,24 @@ const failed = await runCases({
     await needRoute('/api/embed');
     const r = await ollama.embed({ model, input: ['a king', 'a queen'] });
     assert.equal(r.embeddings.length, 2);
+    const older = await ollama.embeddings({ model, prompt: 'a king' });
+    assert.deepEqual(older.embedding, r.embeddings[0]);
+  },
+
+  async ollama_loads_unloads_and_says_its_version() {
+    assert.equal((await ollama.generate({ model, prompt: '' })).done_reason, 'load');
+    assert.equal((await ollama.chat({ model, messages: [], keep_alive: 0 })).done_reason, 'unload');
+    assert.match((await ollama.version()).version, /^\d+\.\d+\.\d+$/);
+  },
+
+  async ollama_logprobs() {
+    const r = await ollama.generate({ model, prompt: 'The king said', logprobs: true, top_logprobs: 2, options: { num_predict: 4 } });
+    assert.equal(r.logprobs.length, 4);
+    assert.equal(r.logprobs[0].top_logprobs.length, 2);
+  },
+
+  async ollama_errors_are_its_own() {
+    await assert.rejects(ollama.generate({ model, prompt: 'x', options: { top_p: 7 } }), (e) => e.status_code === 400 && /^options\.top_p/.test(e.error || e.message));
   },
 
   // ---- @langchain/openai -------------------------------------------------------------------------

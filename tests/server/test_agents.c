@@ -20,7 +20,8 @@ static const char template_source[] =
     "{% for tool in tools or [] %}[tool {{ tool.function.name }}] {% endfor %}"
     "{% for m in messages %}[{{ m.role }}] {{ m.content }}"
     "{% for call in m.tool_calls or [] %} {{ call.function.name }}({{ call.function.arguments }})"
-    "{% endfor %}\n{% endfor %}[assistant]";
+    "{% endfor %}\n{% endfor %}[assistant]{% if enable_thinking is false %} no thinking {% endif "
+    "%}";
 
 /* Tokens of a prompt; -1 if it was refused. */
 static long n_tokens(const char *path, const char *body)
@@ -67,6 +68,21 @@ static void a_system_message_may_stand_anywhere(void)
                      "\"high\"}}",
         &a);
     CHECK(a.status == 200);
+}
+
+static void tokens_are_counted_as_the_reply_will_see_them(void)
+{
+    static const char *const modes[] = {"", ",\"thinking\":{\"type\":\"disabled\"}",
+                                        ",\"thinking\":{\"type\":\"adaptive\"}"};
+    long n[3];
+    for (size_t i = 0; i < 3; i++) {
+        char body[512];
+        snprintf(body, sizeof body, "{\"max_tokens\":1,\"messages\":[%s]%s}", USER("Hello"),
+                 modes[i]);
+        n[i] = n_tokens("/v1/messages/count_tokens", body);
+        CHECK(n[i] > 0 && n[i] == n_tokens("/v1/messages", body));
+    }
+    CHECK(n[1] > n[0] && n[2] == n[0]);
 }
 
 static void tools_that_only_anthropic_runs_are_left_out(void)
@@ -178,6 +194,7 @@ int main(void)
         return 1;
     }
     CASE(a_system_message_may_stand_anywhere);
+    CASE(tokens_are_counted_as_the_reply_will_see_them);
     CASE(tools_that_only_anthropic_runs_are_left_out);
     CASE(a_deferred_tool_is_shown_when_it_is_asked_for);
     CASE(tools_that_are_no_functions_are_left_out);

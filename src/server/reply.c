@@ -1,0 +1,85 @@
+/* Replies whose parts are shown one by one: what all APIs that do so have in common. */
+#include "server/reply.h"
+
+#include "base/mem.h"
+
+static json_out *out_at(reply_state *r, size_t offset)
+{
+    return (json_out *)((char *)r + offset);
+}
+
+void *reply_state_of(call *c, const reply_kind *kind)
+{
+    reply_state *r = call_state(c);
+    if (r)
+        return r;
+    r = mem_calloc(1, kind->size);
+    if (!r)
+        return NULL;
+    r->c = c;
+    json_out_init(&r->out, REPLY_MAX_BYTES);
+    for (size_t i = 0; i < kind->n_outs; i++)
+        json_out_init(out_at(r, kind->outs[i]), REPLY_MAX_BYTES);
+    r->has_failed = gen_make_parser(c, kind->on_part, r, &r->parser) != LACE_OK;
+    call_set_state(c, r);
+    return r;
+}
+
+void reply_free(call *c, const reply_kind *kind)
+{
+    reply_state *r = call_state(c);
+    if (!r)
+        return;
+    json_out_deinit(&r->out);
+    for (size_t i = 0; i < kind->n_outs; i++)
+        json_out_deinit(out_at(r, kind->outs[i]));
+    reply_parser_free(r->parser);
+    mem_free(r);
+}
+
+void reply_on_event(call *c, const gen_event *e, const reply_kind *kind)
+{
+    reply_state *r = reply_state_of(c, kind);
+    bool is_stream = call_request(c)->is_stream;
+    if (!r || r->has_failed)
+        return;
+    r->stats = e->stats;
+    if (is_stream)
+        kind->begin(r);
+    if (reply_parser_feed(r->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
+        r->has_failed = true;
+    if (e->finish != LACE_FINISH_NONE) {
+        r->finish = e->finish;
+        r->stop = e->stop;
+        if (!r->has_failed && reply_parser_finish(r->parser, NULL) != LACE_OK)
+            r->has_failed = true;
+        if (kind->end_parts)
+            kind->end_parts(r);
+    }
+    if (is_stream && r->out.b.size > 0)
+        call_write(c, &r->out);
+}
+
+void *reply_finished(call *c, const reply_kind *kind)
+{
+    reply_state *r = reply_state_of(c, kind);
+    for (size_t i = 0; r && i < kind->n_outs; i++)
+        r->out.has_failed = r->out.has_failed || out_at(r, kind->outs[i])->has_failed;
+    if (r && !r->has_failed)
+        return r;
+    if (call_is_streaming(c))
+        call_end(c);
+    else
+        call_nomem(c);
+    return NULL;
+}
+
+void reply_ping(call *c, const char *line)
+{
+    json_out out;
+    json_out_init(&out, 256);
+    json_out_raw(&out, line);
+    call_begin_stream(c, "text/event-stream");
+    call_write(c, &out);
+    json_out_deinit(&out);
+}
