@@ -131,12 +131,18 @@ demo: deps
 test: deps
 	@$(MAKE) --no-print-directory run-tests
 
+# Libraries that make system calls fail under a program, by LD_PRELOAD.
+PRELOADS := $(patsubst tests/preload/%.c,$(B)/tests/preload/%.so,$(wildcard tests/preload/*.c))
+$(B)/tests/preload/%.so: tests/preload/%.c
+	@mkdir -p $(@D)
+	$(call say,cc)$(CC) -std=c17 -O1 $(WARN) $(WERROR) -shared -fPIC -o $@ $< -ldl
+
 CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
-tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES)
+tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
 
 # One program at a time: most of them use all cores themselves.
 run-tests: tests
-	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples scripts/run-tests.pl $(TESTS) $(CHECKKERNELS)
+	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples LACE_TESTS=$(B)/tests scripts/run-tests.pl $(TESTS) $(CHECKKERNELS)
 
 # The server as others see it; what is not installed is skipped, with CI=1 it is a failure.
 .PHONY: test-web

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,4 +99,25 @@ bool mem_mul(size_t n, size_t size, size_t *out)
 bool mem_add(size_t a, size_t b, size_t *out)
 {
     return !__builtin_add_overflow(a, b, out);
+}
+
+/* ---- Giving back ----------------------------------------------------------------------------- */
+
+/*
+ * glibc raises the size from which it maps blocks each time such a block is freed, up to 32 MiB: a
+ * server that once read large bodies would then keep them in its heaps for ever.
+ */
+void mem_keep_little(void)
+{
+#ifdef __GLIBC__
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    mallopt(M_TRIM_THRESHOLD, 4 << 20);
+#endif
+}
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
 }

@@ -22,6 +22,11 @@ void *mem_map(size_t n_bytes);
 void mem_unmap(void *p, size_t n_bytes);
 void mem_discard(void *p, size_t n_bytes); /* give the memory back; the addresses read as zeros */
 
+/* For a process that lives long: freed blocks of 1 MiB and more go back to the system at once. */
+void mem_keep_little(void);
+/* Give what is free inside the heap back to the system; takes milliseconds. */
+void mem_trim(void);
+
 /* n * size, or false if that does not fit. */
 bool mem_mul(size_t n, size_t size, size_t *out);
 bool mem_add(size_t a, size_t b, size_t *out);

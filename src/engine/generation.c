@@ -335,12 +335,30 @@ sample_row generation_rule(const lace_generation *g)
     return is_plain ? rule : (sample_row){.temperature = -1};
 }
 
+/* The model gave a choice, but the request's biases and its grammar leave none of it. */
+static bool is_all_forbidden(const lace_generation *g, const float *logits, const float *edited)
+{
+    if (edited == logits)
+        return false;
+    bool is_possible = false;
+    for (int32_t i = 0; i < g->n_vocab; i++) {
+        if (edited[i] != -INFINITY)
+            return false;
+        is_possible = is_possible || logits[i] > -INFINITY;
+    }
+    return is_possible;
+}
+
 static lace_status choose_token(lace_generation *g, int32_t word, const float *logits,
                                 lace_error *err)
 {
     if (word == SAMPLE_REFUSED) {
         const float *edited;
         TRY(edit_logits(g, logits, &edited, err));
+        if (is_all_forbidden(g, logits, edited))
+            return error_set(err, LACE_E_ARG,
+                             "no token is left: the request's biases and constraints forbid all %d",
+                             g->n_vocab);
         TRY(lace_sampler_sample(g->sampler, edited, &g->token, err));
     } else {
         g->token = (word & SAMPLE_TOKEN) - 1;

@@ -43,6 +43,7 @@ call *call_create(conn *from, const route *r)
     c->key = access_key(s, c->parser);
     from->parser = NULL;
     from->active = c;
+    memcpy(c->client, from->client, sizeof c->client);
     c->begin_ns = c->last_write_ns = clock_ns();
     c->created = (int64_t)time(NULL);
     json_out_init(&c->body, MAX_ANSWER);
@@ -271,7 +272,7 @@ static void finish(call *c)
     c->is_ended = true;
     metrics_count_status(&c->s->metrics, c->status);
     metrics_observe(&c->s->metrics.end_to_end, clock_ns() - c->begin_ns);
-    call_log(c);
+    log_call(c);
     conn *to = c->conn;
     c->conn = NULL;
     bool keeps_alive = c->parser->keeps_alive && !server_is_draining(c->s);
@@ -314,12 +315,12 @@ static void submit(call *c)
     }
 }
 
-/* The client has gone, and no other thread has the call. */
+/* The client has gone, or the server ends; and no other thread has the call. */
 static void note_abandoned(call *c)
 {
-    c->s->metrics.n_disconnected++;
-    c->status = 499;
-    call_log(c);
+    c->s->metrics.n_disconnected += !c->s->is_cut;
+    c->status = c->s->is_cut ? 503 : 499;
+    log_call(c);
 }
 
 void call_dispatch(call *c)
@@ -435,6 +436,7 @@ static void observe(call *c, const gen_event *e)
     metrics *m = &c->s->metrics;
     uint64_t now = clock_ns();
     if (e->token >= 0) {
+        c->n_generated++;
         if (e->stats.n_generated == 1) {
             metrics_observe(&m->first_token, now - c->begin_ns);
             metrics_observe(&m->queue, e->stats.queue_ns);
@@ -449,20 +451,15 @@ static void observe(call *c, const gen_event *e)
         m->n_finished[e->finish]++;
 }
 
-/* One choice failed: the whole call does, and its other choices are of no use. */
-static void fail_generation(call *c, const gen_event *e)
+/* The call ends with an error: as the answer, or in the stream if the head is sent already. */
+static void end_with_error(call *c, int status, const char *code, const char *message)
 {
-    bool is_timeout = e->finish == LACE_FINISH_CANCELLED;
-    int status = is_timeout ? 504 : http_status_of(e->status);
-    const char *message = is_timeout ? "the request took longer than the server allows" : e->text;
-    const char *code = is_timeout ? "timeout" : error_code(e->status);
     c->has_error = true;
     cancel_jobs(c);
     if (!c->is_streaming) {
         set_error(c, status, NULL, code, message);
         return send_reply(c);
     }
-    /* The head is sent; all that can be done is to say so in the stream, and to end it. */
     json_out out;
     json_out_init(&out, MAX_ANSWER);
     bool is_ndjson = c->route->errors == ERRORS_OLLAMA;
@@ -476,6 +473,49 @@ static void fail_generation(call *c, const gen_event *e)
     call_end(c);
     finish(c);
 }
+
+/* One choice failed: the whole call does, and its other choices are of no use. */
+static void fail_generation(call *c, const gen_event *e)
+{
+    if (e->finish == LACE_FINISH_CANCELLED)
+        end_with_error(c, 504, "timeout", "the request took longer than the server allows");
+    else
+        end_with_error(c, http_status_of(e->status), error_code(e->status), e->text);
+}
+
+/* ---- The end of the server ------------------------------------------------------------------- */
+
+/* A worker has the call: it is not to be touched, only its connection. */
+static void cut_working(call *c, const char *message)
+{
+    json_out body;
+    json_out_init(&body, 4096);
+    errors_write(&body, c->route->errors, 503, NULL, NULL, message);
+    conn *to = c->conn;
+    c->conn = NULL;
+    atomic_store(&c->is_gone, true);
+    conn_answer(to, 503, "application/json", NULL, body.b.data, body.b.size, false,
+                text_is(c->parser->method, "HEAD"));
+    json_out_deinit(&body);
+    conn_call_done(to, false);
+}
+
+void call_cut_all(server *s)
+{
+    static const char message[] = "the server has shut down before the answer was complete";
+    call *next;
+    for (call *c = s->calls; c; c = next) {
+        next = c->next;
+        if (!c->conn || c->is_ended)
+            continue;
+        if (c->is_working)
+            cut_working(c, message);
+        else
+            end_with_error(c, 503, NULL, message);
+    }
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
 
 void call_event(gen_event *e)
 {

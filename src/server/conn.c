@@ -9,6 +9,7 @@
  * that goes away is noticed at once.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <assert.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
@@ -25,6 +26,7 @@
 #include "server/tls.h"
 
 enum {
+    HANDSHAKE_S = 10,       /* for TLS to be up */
     HEAD_S = 10,            /* for a head, from its first byte */
     BODY_S = 25,            /* for a body */
     IDLE_S = 300,           /* between requests */
@@ -104,6 +106,7 @@ static void refuse_with(conn *c, int status, const char *reason, const char *ext
     bool is_head = c->parser && text_is(c->parser->method, "HEAD");
     conn_answer(c, status, "application/json", extra, body.b.data, body.b.size, false, is_head);
     metrics_count_status(&c->s->metrics, status);
+    log_refusal(c, status, reason);
     json_out_deinit(&body);
     c->closes = c->lingers = true;
     wait_for(c, WAIT_LINGER, LINGER_S);
@@ -131,6 +134,7 @@ void parser_free(server *s, http_parser *p)
     if (!p)
         return;
     s->n_large -= p->is_counted;
+    s->has_freed_large = s->has_freed_large || p->is_counted;
     http_parser_deinit(p);
     mem_free(p);
 }
@@ -174,8 +178,11 @@ static void on_write(struct bufferevent *bev, void *arg)
 static void on_event(struct bufferevent *bev, short what, void *arg)
 {
     conn *c = arg;
-    if (what & BEV_EVENT_CONNECTED)
-        return; /* TLS is up */
+    if (what & BEV_EVENT_CONNECTED) {
+        if (c->wait == WAIT_HANDSHAKE)
+            wait_for(c, WAIT_REQUEST, IDLE_S);
+        return;
+    }
     bool is_partial = c->parser && !http_parser_is_idle(c->parser) && !c->closes &&
                       c->parser->state != HTTP_HEAD_DONE;
     if ((what & BEV_EVENT_EOF) && is_partial) {
@@ -325,7 +332,18 @@ void conn_call_done(conn *c, bool keeps_alive)
         bufferevent_trigger(c->bev, EV_READ, BEV_TRIG_DEFER_CALLBACKS);
 }
 
-void conn_accept(server *s, evutil_socket_t fd)
+static void name_client(conn *c, const struct sockaddr *from)
+{
+    const void *address = NULL;
+    if (from->sa_family == AF_INET)
+        address = &((const struct sockaddr_in *)from)->sin_addr;
+    else if (from->sa_family == AF_INET6)
+        address = &((const struct sockaddr_in6 *)from)->sin6_addr;
+    if (!address || !inet_ntop(from->sa_family, address, c->client, sizeof c->client))
+        snprintf(c->client, sizeof c->client, "unix");
+}
+
+void conn_accept(server *s, evutil_socket_t fd, const struct sockaddr *from)
 {
     conn *c = mem_calloc(1, sizeof *c);
     int on = 1, size = SOCKET_OUTPUT;
@@ -345,7 +363,11 @@ void conn_accept(server *s, evutil_socket_t fd)
         c->next->prev = c;
     s->conns = c;
     s->n_conns++;
-    wait_for(c, WAIT_REQUEST, IDLE_S);
+    name_client(c, from);
+    if (s->tls)
+        wait_for(c, WAIT_HANDSHAKE, HANDSHAKE_S);
+    else
+        wait_for(c, WAIT_REQUEST, IDLE_S);
     bufferevent_setcb(c->bev, on_read, on_write, on_event, c);
     bufferevent_setwatermark(c->bev, EV_READ, 0, MAX_AHEAD);
     bufferevent_enable(c->bev, EV_READ | EV_WRITE);

@@ -36,8 +36,9 @@ typedef struct inference inference;
 
 typedef enum conn_wait {
     WAIT_NOTHING,
-    WAIT_REQUEST, /* idle between requests */
-    WAIT_HEAD,    /* a head has begun */
+    WAIT_HANDSHAKE, /* of TLS */
+    WAIT_REQUEST,   /* idle between requests */
+    WAIT_HEAD,      /* a head has begun */
     WAIT_BODY,
     WAIT_LINGER, /* refused; what still comes is read and dropped */
 } conn_wait;
@@ -51,13 +52,14 @@ struct conn {
     conn_wait wait;
     uint64_t deadline_ns;     /* of `wait`; 0: none */
     uint64_t output_since_ns; /* since when there has been output that nobody takes; 0: none */
+    char client[48];          /* its address; "unix" */
     char cors[400];           /* headers for a page of another origin that may call; "" for none */
     bool closes;              /* when all output is written */
     bool lingers;             /* and then reads on for a while */
 };
 
 void parser_free(server *s, http_parser *p); /* NULL is fine */
-void conn_accept(server *s, evutil_socket_t fd);
+void conn_accept(server *s, evutil_socket_t fd, const struct sockaddr *from);
 void conn_close(conn *c);
 /* Write a head and a body; ends the connection after it unless it may be kept. */
 void conn_answer(conn *c, int status, const char *type, const char *extra_headers, const void *data,
@@ -89,7 +91,8 @@ struct call {
     const field_name *names; /* how errors call fields; NULL: as they are read */
     http_parser *parser;     /* holds the request */
     json_t *json;
-    size_t key; /* which one it came with, as access_key says */
+    char client[48]; /* address of the client, who may be gone */
+    size_t key;      /* which one it came with, as access_key says */
     char id[25];
     uint64_t begin_ns;
     int64_t created;     /* seconds since 1970 */
@@ -110,9 +113,11 @@ struct call {
     gen_request request;
     const gen_sink *sink;
     void *state;
-    gen_job *jobs; /* [request.n_choices] */
-    int n_left;    /* choices that have not finished */
+    gen_job *jobs;   /* [request.n_choices] */
+    int n_left;      /* choices that have not finished */
+    int n_generated; /* tokens, of all choices */
     bool has_error;
+    bool is_logged;
     uint64_t last_token_ns; /* for the time between tokens */
 };
 
@@ -122,8 +127,12 @@ void call_dispatch(call *c);   /* act on the outcome */
 void call_event(gen_event *e); /* from the mailbox; frees it */
 void call_abandon(call *c);    /* the client has gone */
 void call_tick(server *s, uint64_t now);
-void call_log(const call *c);
+void call_cut_all(server *s);  /* the server ends: tell the clients that still wait */
 void call_free_all(server *s); /* when no other thread is left */
+
+/* A request's line in the log, and that of one that was refused before it had a route. */
+void log_call(call *c);
+void log_refusal(const conn *c, int status, const char *reason);
 
 /* ---- The server ------------------------------------------------------------------------------ */
 
@@ -148,19 +157,27 @@ struct server {
     char **keys;        /* [n_keys] */
     size_t n_keys;
     bool is_loopback; /* listens where only this machine can reach it */
+    bool has_socket;  /* options.unix_path is a socket that this server made: socket_id */
+    struct {
+        uint64_t device, inode;
+    } socket_id;
 
     struct event_base *base;
     struct evconnlistener *listener;
+    bool is_deaf; /* the listener could not be turned on again: to be tried at the next tick */
     struct event *mail_event, *tick_event, *term_event, *int_event;
     struct ssl_ctx_st *tls;
     conn *conns;
     int32_t n_conns;
     call *calls;
     int32_t n_calls;
-    int32_t n_large; /* requests with large bodies that are in memory */
-    int32_t n_jobs;  /* given to the inference thread and not finished */
-    int n_signals;   /* asked to end so often */
+    int32_t n_large;      /* requests with large bodies that are in memory */
+    bool has_freed_large; /* since the heap was trimmed */
+    uint64_t trimmed_ns;  /* when that was */
+    int32_t n_jobs;       /* given to the inference thread and not finished */
+    int n_signals;        /* asked to end so often */
     uint64_t drain_until_ns;
+    bool is_cut; /* the time for draining is over */
     mailbox mail;
     workers *workers;
     workers *embedding; /* one thread, so that embeddings stop no other request */

@@ -1,4 +1,7 @@
-/* One line of JSON for each request, on standard error. What was asked or answered is not in it. */
+/*
+ * One line of JSON for each request, on standard error: also for those that are refused before they
+ * have a route. What was asked or answered is not in it.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,24 +11,60 @@
 #include "base/clock.h"
 #include "server/core.h"
 
-void call_log(const call *c)
+enum { MAX_LINE = 4096, MAX_PATH = 256 };
+
+static void begin(json_out *out, const char *client)
+{
+    struct timespec now;
+    struct tm parts;
+    char when[32];
+    json_out_init(out, MAX_LINE);
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);
+    json_out_printf(out, "{\"time\":\"%s.%03ldZ\",\"client\":\"%s\"", when, now.tv_nsec / 1000000,
+                    client);
+}
+
+static void end(json_out *out)
+{
+    json_out_raw(out, "}\n");
+    if (!out->has_failed)
+        (void)!write(STDERR_FILENO, out->b.data, out->b.size);
+    json_out_deinit(out);
+}
+
+void log_call(call *c)
+{
+    if (!c->s->options.log_json || c->is_logged)
+        return;
+    json_out out;
+    c->is_logged = true;
+    begin(&out, c->client);
+    json_out_printf(&out, ",\"id\":\"%s\",\"method\":\"%s\",\"path\":\"%s\"", c->id,
+                    c->route->method, c->route->path);
+    json_out_printf(&out, ",\"status\":%d,\"ms\":%.3f,\"stream\":%s", c->status,
+                    (double)(clock_ns() - c->begin_ns) / 1e6, c->is_streaming ? "true" : "false");
+    json_out_printf(&out, ",\"prompt_tokens\":%zu,\"generated_tokens\":%d", c->request.n_prompt,
+                    c->n_generated);
+    if (c->has_error) /* in a stream, its status was sent before */
+        json_out_raw(&out, ",\"failed\":true");
+    end(&out);
+}
+
+void log_refusal(const conn *c, int status, const char *reason)
 {
     if (!c->s->options.log_json)
         return;
     json_out out;
-    json_out_init(&out, 4096);
-    struct timespec now;
-    struct tm parts;
-    char when[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
-    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%S", &parts);
-    json_out_printf(&out, "{\"time\":\"%s.%03ldZ\",\"id\":\"%s\",\"method\":\"%s\",\"path\":\"%s\"",
-                    when, now.tv_nsec / 1000000, c->id, c->route->method, c->route->path);
-    json_out_printf(&out, ",\"status\":%d,\"ms\":%.3f,\"stream\":%s", c->status,
-                    (double)(clock_ns() - c->begin_ns) / 1e6, c->is_streaming ? "true" : "false");
-    json_out_printf(&out, ",\"prompt_tokens\":%zu}\n", c->request.n_prompt);
-    if (!out.has_failed)
-        (void)!write(STDERR_FILENO, out.b.data, out.b.size);
-    json_out_deinit(&out);
+    begin(&out, c->client);
+    text method = c->parser ? c->parser->method : (text){0};
+    text path = c->parser ? http_parser_path(c->parser) : (text){0};
+    json_out_raw(&out, ",\"method\":");
+    json_out_text(&out, method.data ? method.data : "", method.size < 16 ? method.size : 16);
+    json_out_raw(&out, ",\"path\":");
+    json_out_text(&out, path.data ? path.data : "", path.size < MAX_PATH ? path.size : MAX_PATH);
+    json_out_printf(&out, ",\"status\":%d,\"why\":", status);
+    json_out_string(&out, reason);
+    end(&out);
 }

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
 #include <event2/listener.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -24,7 +26,7 @@
 #include "server/embed.h"
 #include "server/tls.h"
 
-enum { TICK_MS = 250, MAX_TEMPLATE = 1 << 20 };
+enum { TICK_MS = 250, FLUSH_S = 2, TRIM_S = 1, MAX_TEMPLATE = 1 << 20 };
 
 server_options server_options_default(void)
 {
@@ -129,11 +131,38 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     }
 }
 
-/* Requests are refused first and the listener stays, so that balancers see /ready turn red. */
+static bool has_output(const server *s)
+{
+    for (const conn *c = s->conns; c; c = c->next)
+        if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+            return true;
+    return false;
+}
+
+/*
+ * Requests are refused first and the listener stays, so that balancers see /ready turn red. When the
+ * time is over, those who still wait are told so, and get a moment to read it.
+ */
 static void drain(server *s, uint64_t now)
 {
-    if (s->n_calls == 0 || now >= s->drain_until_ns)
+    if (!s->is_cut && s->n_calls > 0 && now >= s->drain_until_ns) {
+        s->is_cut = true;
+        s->drain_until_ns = now + clock_seconds(FLUSH_S);
+        call_cut_all(s);
+    }
+    bool is_over = s->is_cut ? !has_output(s) || now >= s->drain_until_ns : s->n_calls == 0;
+    if (is_over)
         event_base_loopbreak(s->base);
+}
+
+/* Large bodies and what was made of them are gone: so is their memory. */
+static void trim(server *s, uint64_t now)
+{
+    if (!s->has_freed_large || now - s->trimmed_ns < clock_seconds(TRIM_S))
+        return;
+    mem_trim();
+    s->has_freed_large = false;
+    s->trimmed_ns = now;
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg)
@@ -142,6 +171,9 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     uint64_t now = clock_ns();
     conn_tick(s, now);
     call_tick(s, now);
+    trim(s, now);
+    if (s->is_deaf)
+        server_accept_again(s);
     if (server_is_draining(s))
         drain(s, now);
 }
@@ -152,15 +184,14 @@ static void on_accept(struct evconnlistener *listener, evutil_socket_t fd, struc
                       int n_from, void *arg)
 {
     server *s = arg;
-    conn_accept(s, fd);
+    conn_accept(s, fd, from);
     if (s->n_conns >= s->options.max_connections)
         evconnlistener_disable(listener);
 }
 
 void server_accept_again(server *s)
 {
-    if (s->listener)
-        evconnlistener_enable(s->listener);
+    s->is_deaf = s->listener && evconnlistener_enable(s->listener) != 0;
 }
 
 /* Out of descriptors: stop for a tick and not for ever. */
@@ -182,14 +213,48 @@ static void raise_file_limit(int32_t wanted)
 static lace_status listen_at(server *s, const struct sockaddr *address, socklen_t n,
                              const char *name, lace_error *err)
 {
-    s->listener = evconnlistener_new_bind(
-        s->base, on_accept, s, LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC,
-        4096, address, (int)n);
+    s->listener = evconnlistener_new_bind(s->base, on_accept, s,
+                                          LEV_OPT_CLOSE_ON_FREE | LEV_OPT_REUSEABLE |
+                                              LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_DISABLED,
+                                          4096, address, (int)n);
     if (!s->listener)
         return error_set(err, LACE_E_IO, "cannot listen at %s: %s%s", name, strerror(errno),
                          errno == EADDRINUSE ? " (--port chooses another)" : "");
     evconnlistener_set_error_cb(s->listener, on_accept_error);
+    /* Turned on here, because libevent does not say when that fails while it is made. */
+    if (evconnlistener_enable(s->listener) != 0)
+        return error_set(err, LACE_E_IO, "cannot watch %s: %s", name, strerror(errno));
     return LACE_OK;
+}
+
+/* Whether somebody answers at a socket. */
+static bool is_alive(const struct sockaddr_un *address)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    /* Full, too, is alive. */
+    bool is = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ||
+                          errno == EAGAIN || errno == EINPROGRESS);
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* A socket that nobody listens at is what a server left that was killed. All else stays. */
+static lace_status make_room(const struct sockaddr_un *address, lace_error *err)
+{
+    const char *path = address->sun_path;
+    struct stat st;
+    if (lstat(path, &st) != 0)
+        return LACE_OK;
+    if (!S_ISSOCK(st.st_mode))
+        return error_set(err, LACE_E_IO,
+                         "cannot listen at %s: there is a file of that name, which is no socket",
+                         path);
+    if (is_alive(address))
+        return error_set(err, LACE_E_IO, "cannot listen at %s: another server does", path);
+    return unlink(path) == 0
+               ? LACE_OK
+               : error_set(err, LACE_E_IO, "cannot remove %s: %s", path, strerror(errno));
 }
 
 static lace_status listen_unix(server *s, lace_error *err)
@@ -200,14 +265,27 @@ static lace_status listen_unix(server *s, lace_error *err)
         return error_set(err, LACE_E_ARG, "the path of a socket has %zu bytes at most",
                          sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
-    struct stat st;
-    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-        unlink(path);
+    TRY(make_room(&address, err));
     s->is_loopback = false; /* no web page can reach it: any Host will do */
     mode_t mask = umask(0077);
     lace_status status = listen_at(s, (struct sockaddr *)&address, sizeof address, path, err);
     umask(mask);
+    struct stat st;
+    s->has_socket = status == LACE_OK && lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
+    if (s->has_socket) {
+        s->socket_id.device = (uint64_t)st.st_dev;
+        s->socket_id.inode = (uint64_t)st.st_ino;
+    }
     return status;
+}
+
+/* Only the socket that this server has made, and not what may be there instead by now. */
+static void remove_socket(const server *s)
+{
+    struct stat st;
+    if (s->has_socket && lstat(s->options.unix_path, &st) == 0 &&
+        (uint64_t)st.st_dev == s->socket_id.device && (uint64_t)st.st_ino == s->socket_id.inode)
+        unlink(s->options.unix_path);
 }
 
 static bool is_loopback_address(const struct sockaddr *address)
@@ -344,6 +422,7 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
 
 static void stop(server *s)
 {
+    s->is_cut = true;
     while (s->conns)
         conn_close(s->conns);
     inference_free(s->inference); /* no more events after this */
@@ -358,8 +437,7 @@ static void stop(server *s)
     call_free_all(s);
     if (s->listener)
         evconnlistener_free(s->listener);
-    if (s->options.unix_path)
-        unlink(s->options.unix_path);
+    remove_socket(s);
     struct event *events[] = {s->mail_event, s->tick_event, s->term_event, s->int_event};
     for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
         if (events[i])
@@ -385,6 +463,7 @@ lace_status server_run(lace_model *model, const char *model_path, const server_o
         return error_nomem(err, "a server");
     signal(SIGPIPE, SIG_IGN);
     file_guard_install();
+    mem_keep_little();
     s->options = *options;
     s->model = model;
     s->started_at = (int64_t)time(NULL);
@@ -392,7 +471,8 @@ lace_status server_run(lace_model *model, const char *model_path, const server_o
     lace_status status = start(s, model_path, err);
     if (status == LACE_OK) {
         announce(s);
-        event_base_dispatch(s->base);
+        if (event_base_dispatch(s->base) < 0)
+            status = error_set(err, LACE_E_IO, "the event loop has failed: %s", strerror(errno));
     }
     stop(s);
     return status;

@@ -173,7 +173,7 @@ static void the_log_has_a_line_for_a_request_and_not_its_text(void)
     CHECK(n > 0 && line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1);
     CHECK(strstr(line, "\"path\":\"/v1/completions\",\"status\":200,") != NULL);
     CHECK(id && memmem(line, n, id + 16, 24) != NULL);
-    CHECK(!strstr(line, "xyzzy") && !strstr(line, "127.0.0.1"));
+    CHECK(!strstr(line, "xyzzy"));
 }
 
 static void a_socket_in_the_file_system_serves_and_goes_away(void)
@@ -339,7 +339,7 @@ static void banning_every_token_is_an_error(void)
         at += sprintf(at, "%s\"%d\":-100", i ? "," : "", i);
     sprintf(at, "}}");
     served_post(&s, "/v1/completions", body, &a);
-    CHECK(a.status == 500 && strstr(a.body, "numeric_error"));
+    CHECK(a.status == 400 && strstr(a.body, "no token is left"));
     CHECK(served_stop(&s) == 0);
 }
 
