@@ -219,11 +219,39 @@ static bool step(bench *b, const bench_row *row, const char *what)
     return progress_report(&b->bar, line, (double)b->n_done++ / (double)b->n_steps);
 }
 
+/*
+ * The other's run that belongs to the own one just made. What it cannot run is noted in the row, and
+ * not tried again for this test.
+ */
+static lace_status run_rival(bench *b, const char *path, const bench_test *test, bench_row *row,
+                             lace_error *err)
+{
+    const bench_args *a = b->args;
+    lace_error why = {LACE_OK, ""};
+    double speed;
+    if (!step(b, row, "the other's turn"))
+        return LACE_E_CANCELLED;
+    lace_status status = bench_rival_run(a->against, path, test, b->report.n_threads,
+                                         (lace_kv_type)a->kv_type, &speed, &why);
+    if (status == LACE_OK) {
+        row->rival.at[row->rival.n++] = speed;
+        row->ratio.at[row->ratio.n++] = row->own.at[row->own.n - 1] / speed;
+        return LACE_OK;
+    }
+    if (status == LACE_E_CANCELLED || status == LACE_E_ARG) {
+        *err = why;
+        return status;
+    }
+    snprintf(row->problem, sizeof row->problem, "%s", why.text);
+    row->rival.n = row->ratio.n = 0;
+    return LACE_OK;
+}
+
 static lace_status run_test(bench *b, bench_model *model, const char *path, const bench_test *test,
                             bench_row *row, lace_error *err)
 {
     const bench_args *a = b->args;
-    const char *rival = a->against && bench_rival_can(a->against, test) ? a->against : NULL;
+    bool has_rival = a->against && bench_rival_can(a->against, test);
     double n_tokens = (double)(test->n_prompt + test->n_gen) * (double)test->n_sequences;
     bench_model_describe(model, test, row);
     if (!step(b, row, "warm-up"))
@@ -239,15 +267,8 @@ static lace_status run_test(bench *b, bench_model *model, const char *path, cons
             row->read.at[row->read.n++] = bench_reader_measure(b->reader);
         TRY(bench_model_run(model, test, &ns, err));
         row->own.at[row->own.n++] = n_tokens * 1e9 / (double)(ns ? ns : 1);
-        if (!rival)
-            continue;
-        if (!step(b, row, "the other's turn"))
-            return LACE_E_CANCELLED;
-        double speed;
-        TRY(bench_rival_run(rival, path, test, b->report.n_threads, (lace_kv_type)a->kv_type,
-                            &speed, err));
-        row->rival.at[row->rival.n++] = speed;
-        row->ratio.at[row->ratio.n++] = row->own.at[i] / speed;
+        if (has_rival && !row->problem[0])
+            TRY(run_rival(b, path, test, row, err));
     }
     if (a->trace) {
         progress_show(&b->bar, "tracing");
@@ -295,6 +316,28 @@ static lace_status check_models(const positional *words, lace_error *err)
     return LACE_OK;
 }
 
+/*
+ * Why there is no number of the other: a line for each model, behind the results. If it could run
+ * nothing at all, nothing was compared, and that is an error.
+ */
+static lace_status report_problems(const bench_report *r, lace_error *err)
+{
+    const bench_row *first = NULL, *last = NULL;
+    bool has_any = false;
+    for (size_t i = 0; i < r->n_rows; i++)
+        has_any |= r->rows[i].rival.n > 0;
+    for (size_t i = 0; i < r->n_rows; i++) {
+        const bench_row *row = &r->rows[i];
+        if (!row->problem[0])
+            continue;
+        first = first ? first : row;
+        if (has_any && (!last || strcmp(last->model, row->model) != 0))
+            fprintf(stderr, "lace: n/a for %s: %s\n", row->model, row->problem);
+        last = row;
+    }
+    return first && !has_any ? error_set(err, LACE_E_IO, "%s", first->problem) : LACE_OK;
+}
+
 static lace_status run_all(bench *b, const positional *words, lace_error *err)
 {
     bench_report *r = &b->report;
@@ -321,7 +364,8 @@ static lace_status run_all(bench *b, const positional *words, lace_error *err)
         TRY(run_model(b, words->at[i], err));
     if (b->format->end)
         TRY(check_format(b->format->end(r, &b->out), err));
-    return flush(b, err);
+    TRY(flush(b, err));
+    return report_problems(r, err);
 }
 
 /* ---- The verb -------------------------------------------------------------------------------- */
@@ -388,7 +432,9 @@ const verb verb_bench = {
         "Measures the machine first: how fast it reads memory and multiplies. Then reads a\n"
         "prompt (pp512) and generates (tg128), and shows the median of the runs, their standard\n"
         "deviation, and the share of the limit that binds: memory for generation, arithmetic\n"
-        "for prompts. Without MODEL, the built-in model runs.\n",
+        "for prompts. Without MODEL, the built-in model runs. What the program of --against "
+        "cannot\n"
+        "load is n/a there.\n",
     .examples = "  lace bench model.gguf\n"
                 "  lace bench model.gguf -p 512,2048 -n 128 -d 0,2000 --trace\n"
                 "  lace bench a.gguf b.gguf --against llama-bench -o html > report.html\n"

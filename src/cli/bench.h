@@ -75,6 +75,7 @@ typedef struct bench_row {
     bench_series own;
     bench_series rival; /* n is 0 without one */
     bench_series ratio; /* own / rival of each pair of runs */
+    char problem[400];  /* why the rival could not run this; "": it could, or was not asked */
 
     bench_series read;           /* bytes in a second, beside each own run; n may be 0 */
     double bytes, macs;          /* that one token must move and do, by the trace */
@@ -135,7 +136,10 @@ lace_status bench_model_trace(bench_model *b, const bench_test *test, bool has_o
 /* llama-bench runs one sequence; llama-batched-bench, known by its name, generates for several. */
 bool bench_rival_can(const char *program, const bench_test *test);
 
-/* The test once more, by the program; tokens per second. */
+/*
+ * The test once more, by the program; tokens per second. LACE_E_ARG: there is no such program. Other
+ * failures are of this model and test, as of a file that it cannot load.
+ */
 lace_status bench_rival_run(const char *program, const char *model, const bench_test *test,
                             int32_t n_threads, lace_kv_type kv_type, double *out, lace_error *err);
 

@@ -38,22 +38,27 @@ static const char *format_share(const bench_row *row, char out[48])
 static const char *format_ratio(const bench_row *row, char out[48])
 {
     if (row->ratio.n == 0)
-        snprintf(out, 48, "-");
+        snprintf(out, 48, "%s", row->problem[0] ? "n/a" : "-");
     else
         snprintf(out, 48, "%.2fx (%.2f-%.2f)", row->ratio.median, row->ratio.low, row->ratio.high);
     return out;
 }
 
-/* "1234.5 +- 6.7", or "-" for an empty series. */
-static const char *format_series(const bench_series *s, char out[80])
+/* "1234.5 +- 6.7", or what stands for an empty series. */
+static const char *format_series(const bench_series *s, const char *empty, char out[80])
 {
     char speed[32], spread[32];
     if (s->n == 0)
-        snprintf(out, 80, "-");
+        snprintf(out, 80, "%s", empty);
     else
         snprintf(out, 80, "%s +- %s", format_speed(s->median, speed),
                  format_speed(s->stddev, spread));
     return out;
+}
+
+static const char *format_rival(const bench_row *row, char out[80])
+{
+    return format_series(&row->rival, row->problem[0] ? "n/a" : "-", out);
 }
 
 /* The machine in a sentence. */
@@ -126,8 +131,8 @@ static lace_status table_row(const bench_report *r, const bench_row *row, buf *o
     if (status == LACE_OK)
         status = table_line(r, name.data ? name.data : "", row->type,
                             cli_format_bytes(row->weight_bytes, size), row->name,
-                            format_series(&row->own, own), format_share(row, share),
-                            format_series(&row->rival, rival), format_ratio(row, ratio), out);
+                            format_series(&row->own, "-", own), format_share(row, share),
+                            format_rival(row, rival), format_ratio(row, ratio), out);
     buf_deinit(&name);
     TRY(status);
     return row->n_ops ? table_trace(row, out) : LACE_OK;
@@ -151,10 +156,9 @@ static lace_status md_row(const bench_report *r, const bench_row *row, buf *out)
     TRY(cli_append_clean(out, row->model, strlen(row->model)));
     TRY(buf_printf(out, " | %s | %s | %s | %s | %s |", row->type,
                    cli_format_bytes(row->weight_bytes, size), row->name,
-                   format_series(&row->own, own), format_share(row, share)));
+                   format_series(&row->own, "-", own), format_share(row, share)));
     if (r->rival)
-        TRY(buf_printf(out, " %s | %s |", format_series(&row->rival, rival),
-                       format_ratio(row, ratio)));
+        TRY(buf_printf(out, " %s | %s |", format_rival(row, rival), format_ratio(row, ratio)));
     return buf_append_text(out, "\n");
 }
 
@@ -259,6 +263,10 @@ static json_t *json_row(const bench_report *r, const bench_row *row)
                       "tokens_per_second", row->rival.median, "stddev", row->rival.stddev,
                       "samples", json_series(&row->rival), "ratio", row->ratio.median,
                       "ratio_lowest", row->ratio.low, "ratio_highest", row->ratio.high));
+    if (o && row->problem[0])
+        json_object_set_new(o, "against",
+                            json_pack("{s:o, s:n, s:o}", "program", json_clean(r->rival),
+                                      "tokens_per_second", "error", json_clean(row->problem)));
     if (o && row->n_ops > 0)
         json_object_set_new(o, "trace", json_trace(row));
     return o;

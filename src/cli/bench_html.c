@@ -112,6 +112,8 @@ static lace_status put_speed(const bench_report *r, buf *out)
         snprintf(value, sizeof value, "%s \xc2\xb1 %s", speed(row->own.median, number),
                  speed(row->own.stddev, spread));
         TRY(bench_svg_text(out, BENCH_BAR_X + width + 8, y + 16, "class=\"strong\"", value));
+        if (row->problem[0])
+            TRY(bench_svg_text(out, BENCH_BAR_X, y + 33, "class=\"soft\"", "n/a"));
         if (row->rival.n == 0)
             continue;
         width = BENCH_BAR * row->rival.median / most;
@@ -186,7 +188,8 @@ static lace_status put_ratios(const bench_report *r, buf *out)
         TRY(put_model(r, i, &y, out));
         TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"", row->name));
         if (row->ratio.n == 0) {
-            TRY(bench_svg_text(out, BENCH_BAR_END + 8, y + 15, "class=\"soft\"", "not compared"));
+            TRY(bench_svg_text(out, BENCH_BAR_END + 8, y + 15, "class=\"soft\"",
+                               row->problem[0] ? "n/a" : "not compared"));
             continue;
         }
         TRY(buf_printf(out,
@@ -276,7 +279,8 @@ static lace_status put_table(const bench_report *r, buf *out)
             TRY(buf_printf(out, "<td>%.2f</td><td>%.2f</td><td>%.2fx</td>", row->rival.median,
                            row->rival.stddev, row->ratio.median));
         else if (r->rival)
-            TRY(buf_append_text(out, "<td>-</td><td>-</td><td>-</td>"));
+            TRY(buf_append_text(out, row->problem[0] ? "<td>n/a</td><td>n/a</td><td>n/a</td>"
+                                                     : "<td>-</td><td>-</td><td>-</td>"));
         TRY(buf_append_text(out, "</tr>\n"));
     }
     return buf_append_text(out, "</table></div>\n");

@@ -53,7 +53,7 @@ static lace_status run_program(char **words, buf *out, lace_error *err)
     close(ends[1]);
     if (failure) {
         close(ends[0]);
-        return error_set(err, LACE_E_IO, "--against %s: %s", words[0], strerror(failure));
+        return error_set(err, LACE_E_ARG, "--against %s: %s", words[0], strerror(failure));
     }
     lace_status status = read_all(ends[0], out);
     close(ends[0]);

@@ -185,6 +185,61 @@ static void runs_alternate_with_the_rival(void)
         fclose(f);
 }
 
+/* Cannot load files with "new" in their name, like a llama-bench that is older than them. */
+static void write_old_rival(void)
+{
+    FILE *f = fopen(program_path("old-bench"), "w");
+    if (CHECK(f != NULL)) {
+        fprintf(f, "#!/bin/sh\ncase \"$*\" in *new*) exit 1;; esac\n"
+                   "echo '[{\"avg_ts\": 50.0}]'\n");
+        fclose(f);
+        CHECK(chmod(program_path("old-bench"), 0755) == 0);
+    }
+}
+
+static void what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on(void)
+{
+    char command[600];
+    write_old_rival();
+    snprintf(command, sizeof command, "cp " MODEL " %s", program_path("new.gguf"));
+    CHECK(system(command) == 0);
+    program_run("bench $dir/new.gguf " MODEL " -p 4 -n 2 -r 2 --no-limits --against "
+                "$dir/old-bench");
+    CHECK(program.code == 0);
+    const char *first = strstr(program.out, "\nnew.gguf"), *last = strstr(program.out, "\ntales");
+    CHECK(first && last && strstr(first, "n/a") < last && strstr(last, "50.00 +- 0.00"));
+    CHECK(last && !strstr(last, "n/a"));
+    CHECK(strstr(program.err, "n/a for new.gguf: --against: this failed:"));
+    CHECK(strchr(program.err, '\n') == program.err + program.n_err - 1); /* once for the model */
+
+    program_run("bench " MODEL " $dir/new.gguf -p 4 -n 0 -r 1 --no-limits -o json --against "
+                "$dir/old-bench");
+    json_t *rows = json_loads(program.out, 0, NULL);
+    CHECK(program.code == 0 && json_array_size(rows) == 2);
+    const json_t *good = json_object_get(json_array_get(rows, 0), "against");
+    const json_t *bad = json_object_get(json_array_get(rows, 1), "against");
+    CHECK(number(good, "tokens_per_second") == 50);
+    CHECK(json_is_null(json_object_get(bad, "tokens_per_second")) &&
+          strstr(word(bad, "error"), "new.gguf"));
+    json_decref(rows);
+    static const char *const formats[] = {"md", "html", "csv"};
+    for (int i = 0; i < 3; i++) {
+        program_run("bench $dir/new.gguf " MODEL " -p 4 -n 0 -r 1 --no-limits -o %s --against "
+                    "$dir/old-bench",
+                    formats[i]);
+        CHECK(program.code == 0 && (i == 2 || strstr(program.out, "n/a")));
+    }
+}
+
+/* Own results are there; that nothing was compared is an error all the same. */
+static void a_rival_that_can_run_nothing_is_an_error_behind_the_results(void)
+{
+    write_old_rival();
+    program_run("bench $dir/new.gguf -p 4 -n 0 -r 1 --no-limits --against $dir/old-bench");
+    CHECK(program.code == 1 && strstr(program.out, "n/a") &&
+          strstr(program.err, "lace: --against: this failed:"));
+}
+
 static void a_rival_that_fails_is_an_error(void)
 {
     program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
@@ -274,6 +329,8 @@ int main(void)
     CASE(a_trace_names_the_operations);
     CASE(runs_alternate_with_the_rival);
     CASE(several_sequences_compare_with_batched_bench);
+    CASE(what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on);
+    CASE(a_rival_that_can_run_nothing_is_an_error_behind_the_results);
     CASE(a_rival_that_fails_is_an_error);
     CASE(every_format_has_every_row);
     CASE(names_cannot_break_the_page);
