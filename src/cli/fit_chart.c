@@ -63,15 +63,18 @@ static double step_of(const axis *a, int n)
 
 /* ---- SVG ------------------------------------------------------------------------------------- */
 
-enum { WIDTH = 860, PLOT_X = 70, PLOT_W = 760, PLOT_H = 300, TOP = 70, GAP = 70 };
+enum { PLOT_X = 70, PLOT_W = 760, PLOT_H = 300, TOP = 86, GAP = 70, MAX_DOTS = 64 };
+
+static const char *const classes[] = {"own", "rival", "result"};
+static const char *const legend[] = {"the best of each size", "GGUF's types", "written"};
 
 static const char svg_head[] =
-    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 790\" font-family=\"system-ui, "
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 806\" font-family=\"system-ui, "
     "sans-serif\" font-size=\"12\">\n"
     "<style>.page{fill:#fbfaf8}.plot{fill:#fff;stroke:#e3e1dc}.grid{stroke:#e9e7e2}"
     "text{fill:#1d2129}.soft{fill:#667080}.curve{fill:none;stroke:#0b7a75;stroke-width:2}"
-    ".own{fill:#0b7a75}.rival{fill:#7256c6}.result{fill:#c9361a}</style>\n"
-    "<rect class=\"page\" width=\"860\" height=\"790\"/>\n";
+    ".own{fill:#0b7a75}.rival{fill:#7256c6}.result{fill:#c9361a}.lead{stroke:#b4b8c0}</style>\n"
+    "<rect class=\"page\" width=\"860\" height=\"806\"/>\n";
 
 static lace_status put_name(buf *out, const char *s)
 {
@@ -120,29 +123,149 @@ static lace_status svg_grid(buf *out, const axis *x, const axis *y, double top)
     return LACE_OK;
 }
 
+/* ---- Labels ---------------------------------------------------------------------------------- */
+
+typedef struct box {
+    double x, y, width, height;
+} box;
+
+/* Where things are in a plot, so that labels find a place beside them. */
+typedef struct layout {
+    box inside; /* labels stay in it */
+    double x[MAX_DOTS], y[MAX_DOTS];
+    size_t n_dots;
+    size_t curve[MAX_DOTS]; /* dots that a line joins, in its order */
+    size_t n_curve;
+    box labels[MAX_DOTS];
+    size_t n_labels;
+} layout;
+
+static bool meets(const box *a, const box *b)
+{
+    return a->x < b->x + b->width && b->x < a->x + a->width && a->y < b->y + b->height &&
+           b->y < a->y + a->height;
+}
+
+static bool meets_curve(const layout *l, const box *b)
+{
+    enum { STEPS = 64 };
+    for (size_t i = 1; i < l->n_curve; i++)
+        for (int k = 0; k <= STEPS; k++) {
+            double part = (double)k / STEPS;
+            size_t from = l->curve[i - 1], to = l->curve[i];
+            box point = {l->x[from] + part * (l->x[to] - l->x[from]) - 1,
+                         l->y[from] + part * (l->y[to] - l->y[from]) - 1, 2, 2};
+            if (meets(b, &point))
+                return true;
+        }
+    return false;
+}
+
+static bool is_free(const layout *l, const box *b, bool avoids_curve)
+{
+    enum { RADIUS = 6 };
+    if (b->x < l->inside.x || b->y < l->inside.y ||
+        b->x + b->width > l->inside.x + l->inside.width ||
+        b->y + b->height > l->inside.y + l->inside.height)
+        return false;
+    for (size_t i = 0; i < l->n_dots; i++) {
+        box dot = {l->x[i] - RADIUS, l->y[i] - RADIUS, 2 * RADIUS, 2 * RADIUS};
+        if (meets(b, &dot))
+            return false;
+    }
+    for (size_t i = 0; i < l->n_labels; i++)
+        if (meets(b, &l->labels[i]))
+            return false;
+    return !avoids_curve || !meets_curve(l, b);
+}
+
+/*
+ * The nearest place for a label beside dot i: around it in rings that grow, off the curve if that is
+ * possible. False if there is none.
+ */
+static bool find_place(const layout *l, size_t i, double width, box *out)
+{
+    static const int around[][2] = {{1, -1}, {1, 1}, {-1, -1}, {-1, 1},
+                                    {0, -1}, {0, 1}, {1, 0},   {-1, 0}};
+    enum { N_RINGS = 12, HEIGHT = 14 };
+    for (int avoids_curve = 1; avoids_curve >= 0; avoids_curve--)
+        for (int ring = 0; ring < N_RINGS; ring++)
+            for (size_t k = 0; k < sizeof around / sizeof *around; k++) {
+                int dx = around[k][0], dy = around[k][1];
+                double away = 7 + 10 * ring, x = l->x[i], y = l->y[i];
+                double up = dx ? 1 + 10 * ring : away;
+                *out = (box){.width = width, .height = HEIGHT};
+                out->x = dx > 0 ? x + away : dx < 0 ? x - away - width : x - width / 2;
+                out->y = dy > 0 ? y + up : dy < 0 ? y - up - HEIGHT : y - HEIGHT / 2.0;
+                if (is_free(l, out, avoids_curve))
+                    return true;
+            }
+    return false;
+}
+
+/* A line from a dot to a label that is not beside it. */
+static lace_status svg_lead(buf *out, double x, double y, const box *label)
+{
+    double to_x = fmin(fmax(x, label->x), label->x + label->width);
+    double to_y = fmin(fmax(y, label->y), label->y + label->height);
+    if (hypot(to_x - x, to_y - y) < 12)
+        return LACE_OK;
+    return buf_printf(out, "<path class=\"lead\" d=\"M%.1f %.1fL%.1f %.1f\"/>", x, y, to_x, to_y);
+}
+
+static lace_status svg_labels(buf *out, layout *l, const fit_dot *dots)
+{
+    for (size_t i = 0; i < l->n_dots; i++) {
+        box at;
+        /* Letters of this font are less than 7.5 wide, but for the widest. */
+        double width = 7.5 * (double)strlen(dots[i].name);
+        if (dots[i].mark == FIT_CURVE || !find_place(l, i, width, &at))
+            continue;
+        l->labels[l->n_labels++] = at;
+        bool is_left = at.x + at.width <= l->x[i];
+        TRY(svg_lead(out, l->x[i], l->y[i], &at));
+        TRY(buf_printf(out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\"%s>",
+                       is_left ? at.x + at.width : at.x, at.y + at.height - 3,
+                       is_left ? " text-anchor=\"end\"" : ""));
+        TRY(put_name(out, dots[i].name));
+        TRY(buf_append_text(out, "</text>\n"));
+    }
+    return LACE_OK;
+}
+
 static lace_status svg_dots(buf *out, const fit_dot *dots, size_t n, value_fn value, const axis *x,
                             const axis *y)
 {
-    static const char *const classes[] = {"own", "rival", "result"};
-    bool is_first = true;
+    layout l = {.inside = {PLOT_X + 2, y->last + 2, PLOT_W - 4, PLOT_H - 4},
+                .n_dots = n < MAX_DOTS ? n : MAX_DOTS};
     TRY(buf_append_text(out, "<path class=\"curve\" d=\""));
-    for (size_t i = 0; i < n; i++)
-        if (dots[i].mark == FIT_CURVE) {
-            TRY(buf_printf(out, "%c%.1f %.1f", is_first ? 'M' : 'L', place(x, bytes_of(&dots[i])),
-                           place(y, value(&dots[i]))));
-            is_first = false;
-        }
+    for (size_t i = 0; i < l.n_dots; i++) {
+        l.x[i] = place(x, bytes_of(&dots[i]));
+        l.y[i] = place(y, value(&dots[i]));
+        if (dots[i].mark != FIT_CURVE)
+            continue;
+        TRY(buf_printf(out, "%c%.1f %.1f", l.n_curve ? 'L' : 'M', l.x[i], l.y[i]));
+        l.curve[l.n_curve++] = i;
+    }
     TRY(buf_append_text(out, "\"/>\n"));
-    for (size_t i = 0; i < n; i++) {
-        double at_x = place(x, bytes_of(&dots[i])), at_y = place(y, value(&dots[i]));
-        TRY(buf_printf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>",
-                       classes[dots[i].mark], at_x, at_y, dots[i].mark == FIT_CURVE ? 3 : 5));
-        if (dots[i].mark != FIT_CURVE) {
-            TRY(buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\">", at_x + 8, at_y - 5));
-            TRY(put_name(out, dots[i].name));
-            TRY(buf_append_text(out, "</text>"));
-        }
-        TRY(buf_append_text(out, "\n"));
+    for (size_t i = 0; i < l.n_dots; i++)
+        TRY(buf_printf(out, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>\n",
+                       classes[dots[i].mark], l.x[i], l.y[i], dots[i].mark == FIT_CURVE ? 3 : 5));
+    return svg_labels(out, &l, dots);
+}
+
+/* What the colours are. */
+static lace_status svg_legend(buf *out)
+{
+    double x = PLOT_X + 6;
+    for (int i = FIT_CURVE; i <= FIT_RESULT; i++) {
+        if (i == FIT_CURVE)
+            TRY(buf_printf(out, "<path class=\"curve\" d=\"M%.1f 47h18\"/>", x - 9));
+        TRY(buf_printf(out,
+                       "<circle class=\"%s\" cx=\"%.1f\" cy=\"47\" r=\"%d\"/><text "
+                       "class=\"legend\" x=\"%.1f\" y=\"51\">%s</text>\n",
+                       classes[i], x, i == FIT_CURVE ? 3 : 5, x + 14, legend[i]));
+        x += 14 + 7.5 * (double)strlen(legend[i]) + 20;
     }
     return LACE_OK;
 }
@@ -163,9 +286,10 @@ static lace_status svg_plot(buf *out, const fit_dot *dots, size_t n, value_fn va
 lace_status fit_chart_svg(buf *out, const char *model, const fit_dot *dots, size_t n)
 {
     TRY(buf_append_text(out, svg_head));
-    TRY(buf_printf(out, "<text x=\"%d\" y=\"30\" font-size=\"17\" font-weight=\"600\">", PLOT_X));
+    TRY(buf_printf(out, "<text x=\"%d\" y=\"28\" font-size=\"17\" font-weight=\"600\">", PLOT_X));
     TRY(put_name(out, model));
     TRY(buf_append_text(out, "</text>\n"));
+    TRY(svg_legend(out));
     TRY(svg_plot(out, dots, n, kld_of, true, TOP,
                  "KL divergence from the original, against megabytes of the file"));
     TRY(svg_plot(out, dots, n, speed_of, false, TOP + PLOT_H + GAP,
@@ -177,25 +301,50 @@ lace_status fit_chart_svg(buf *out, const char *model, const fit_dot *dots, size
 
 enum { COLUMNS = 64, LINES = 18, MARGIN = 9 };
 
+typedef char text_grid[LINES][COLUMNS + 1];
+
+/* Write a name at a place, if all of it is free there, and the columns at both of its ends. */
+static bool put_in_grid(text_grid grid, int line, int column, const char *name)
+{
+    int n = (int)strlen(name);
+    if (line < 0 || line >= LINES || column < 0 || column + n > COLUMNS)
+        return false;
+    for (int i = column > 0 ? column - 1 : 0; i < column + n + 1 && i < COLUMNS; i++)
+        if (grid[line][i] != ' ')
+            return false;
+    memcpy(grid[line] + column, name, (size_t)n);
+    return true;
+}
+
+/* The name of a dot beside it, or above or below; where there is no room, only the table has it. */
+static void label_in_grid(text_grid grid, int line, int column, const char *name)
+{
+    int n = (int)strlen(name);
+    const int places[][2] = {{0, 2},   {0, -1 - n}, {-1, 1},      {1, 1},
+                             {-1, -n}, {1, -n},     {-1, -n / 2}, {1, -n / 2}};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (put_in_grid(grid, line + places[i][0], column + places[i][1], name))
+            return;
+}
+
 lace_status fit_chart_text(buf *out, const fit_dot *dots, size_t n)
 {
     static const char marks[] = {'.', 'o', '#'};
-    char grid[LINES][COLUMNS + 1];
+    text_grid grid;
     axis x = axis_for(dots, n, bytes_of, false, 0, COLUMNS - 1);
     axis y = axis_for(dots, n, kld_of, true, LINES - 1, 0);
     memset(grid, ' ', sizeof grid);
-    for (int mark = FIT_CURVE; mark <= FIT_RESULT; mark++)
-        for (size_t i = 0; i < n; i++) {
-            if ((int)dots[i].mark != mark)
-                continue;
-            int column = (int)lround(place(&x, bytes_of(&dots[i])));
-            int line = (int)lround(place(&y, dots[i].kld));
-            grid[line][column] = marks[mark];
-            /* The name beside it, as far as there is room. */
-            for (int k = 0; mark == FIT_RIVAL && dots[i].name[k]; k++)
-                if (column + 2 + k < COLUMNS && grid[line][column + 2 + k] == ' ')
-                    grid[line][column + 2 + k] = dots[i].name[k];
-        }
+    /* All dots first: names go where none is. */
+    for (int is_label = 0; is_label < 2; is_label++)
+        for (int mark = FIT_CURVE; mark <= FIT_RESULT; mark++)
+            for (size_t i = 0; i < n; i++) {
+                int column = (int)lround(place(&x, bytes_of(&dots[i])));
+                int line = (int)lround(place(&y, dots[i].kld));
+                if ((int)dots[i].mark == mark && !is_label)
+                    grid[line][column] = marks[mark];
+                else if ((int)dots[i].mark == mark && mark == FIT_RIVAL)
+                    label_in_grid(grid, line, column, dots[i].name);
+            }
     TRY(buf_printf(out, "%*s KLD   . the best of each size   o GGUF's types   # written\n", MARGIN,
                    ""));
     for (int i = 0; i < LINES; i++) {

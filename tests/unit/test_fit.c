@@ -145,6 +145,76 @@ static void a_goal_that_cannot_be_met_is_refused_with_numbers(void)
     CHECK(!has_output());
 }
 
+/* ---- The curve ------------------------------------------------------------------------------- */
+
+typedef struct mark {
+    double left, top, right, bottom;
+    char name[32];
+} mark;
+
+/* The dots and labels of an SVG; labels by the width that letters have at least. */
+static int read_marks(const char *svg, const char *what, mark *out, int n_max)
+{
+    int n = 0;
+    for (const char *at = svg; n < n_max && (at = strstr(at, what)); at++) {
+        mark *m = &out[n];
+        double x, y;
+        if (at[0] == '<' && sscanf(strstr(at, "cx="), "cx=\"%lf\" cy=\"%lf\"", &x, &y) == 2) {
+            *m = (mark){x - 5, y - 5, x + 5, y + 5, "dot"};
+            n += strstr(at, "r=\"5\"/>") == strstr(at, "r=\"") && y > 60; /* not in the legend */
+        } else if (at[0] != '<' && sscanf(strstr(at, "x="), "x=\"%lf\" y=\"%lf\"", &x, &y) == 2) {
+            const char *words = strchr(at, '>') + 1;
+            bool is_end = strstr(at, "text-anchor") && strstr(at, "text-anchor") < words;
+            double width = 6.0 * (double)strcspn(words, "<");
+            *m = (mark){is_end ? x - width : x, y - 9, is_end ? x : x + width, y + 2, ""};
+            snprintf(m->name, sizeof m->name, "%.*s", (int)strcspn(words, "<"), words);
+            n++;
+        }
+    }
+    return n;
+}
+
+static bool do_meet(const mark *a, const mark *b)
+{
+    return a->left < b->right && b->left < a->right && a->top < b->bottom && b->top < a->bottom;
+}
+
+static void check_labels(const char *svg)
+{
+    mark labels[64], dots[64];
+    int n = read_marks(svg, "class=\"label\"", labels, 64);
+    int n_dots = read_marks(svg, "<circle class=", dots, 64);
+    if (!CHECK(n == 18 && n_dots == 18)) /* eight mixes and the result, in two plots */
+        tap_note("%d labels, %d dots", n, n_dots);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < i; k++)
+            if (!CHECK(!do_meet(&labels[i], &labels[k])))
+                tap_note("%s lies on %s", labels[i].name, labels[k].name);
+        for (int k = 0; k < n_dots; k++)
+            if (!CHECK(!do_meet(&labels[i], &dots[k])))
+                tap_note("%s lies on a dot", labels[i].name);
+    }
+    CHECK(strstr(svg, "class=\"legend\"") && strstr(svg, ">the best of each size</text>") &&
+          strstr(svg, ">GGUF's types</text>") && strstr(svg, ">written</text>"));
+}
+
+/* In the chart of characters a name is whole, or only in the table below. */
+static void check_text_labels(const char *chart)
+{
+    static const char names[] = " q2_k q3_k_m iq4_xs q4_0 q4_k_m q5_k_m q6_k q8_0 ";
+    const char *line = strchr(chart, '\n'), *end = strstr(chart, "+-----");
+    CHECK(line && end);
+    for (; line && line < end; line = strchr(line + 1, '\n'))
+        for (const char *at = strchr(line, '|'); at && *at != '\n'; at++) {
+            size_t n = strcspn(at, " .o#|\n");
+            char word[40];
+            snprintf(word, sizeof word, " %.*s ", (int)n, at);
+            if (n && !CHECK(strstr(names, word)))
+                tap_note("a part of a name: %s", word);
+            at += n ? n - 1 : 0;
+        }
+}
+
 static void the_curve_has_gguf_types_on_the_same_axes(void)
 {
     program_run(FIT TEXT "--size 500000 --plain --curve $dir/c.svg");
@@ -160,6 +230,8 @@ static void the_curve_has_gguf_types_on_the_same_axes(void)
         fclose(f);
     CHECK(n > 4000 && strncmp(svg, "<svg ", 5) == 0 && strcmp(svg + n - 7, "</svg>\n") == 0);
     CHECK(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">q4_k_m</text>"));
+    check_labels(svg);
+    check_text_labels(program.out);
     unlink(program_path("out.gguf"));
 }
 
