@@ -72,6 +72,9 @@ void api_props(call *c)
                     caps->takes_tools ? "true" : "false",
                     reply_format_name(chat_template_reply_format(s->chat)));
     json_out_string(&out, s->info.chat_template);
-    json_out_raw(&out, "}");
+    json_out_printf(&out, ",\"default_generation_settings\":{\"n_ctx\":%d,\"params\":{",
+                    s->limits.n_context);
+    gen_write_defaults(&out);
+    json_out_raw(&out, "}}}");
     call_reply(c, 200, "application/json", &out);
 }

@@ -403,6 +403,24 @@ void gen_request_init(gen_request *r)
     r->parallel_calls = true;
 }
 
+void gen_write_defaults(json_out *out)
+{
+    gen_request r = {.options = lace_generation_options_default()};
+    const size_t begin = AT(options.sampler), end = begin + sizeof r.options.sampler;
+    const char *comma = "";
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        const field *f = &fields[i];
+        const char *at = (const char *)&r + f->offset;
+        if (f->offset < begin || f->offset >= end || f->kind == FIELD_SEED)
+            continue;
+        if (f->kind == FIELD_FLOAT)
+            json_out_printf(out, "%s\"%s\":%.6g", comma, f->name, *(const float *)at);
+        else
+            json_out_printf(out, "%s\"%s\":%d", comma, f->name, *(const int32_t *)at);
+        comma = ",";
+    }
+}
+
 void gen_request_deinit(gen_request *r)
 {
     json_decref(r->messages);

@@ -67,6 +67,9 @@ void gen_request_deinit(gen_request *r);
 typedef bool (*gen_reader)(gen_request *r, call *c, json_t *body);
 void gen_start(call *c, gen_reader read, const gen_sink *sink);
 
+/* The members of a JSON object: each field of the sampler with the value that it has unasked. */
+void gen_write_defaults(json_out *out);
+
 /* Read all fields that control generation, by the table in gen_fields.c. False: answered. */
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
 

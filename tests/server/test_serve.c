@@ -79,6 +79,8 @@ static void the_status_routes_answer(void)
     check_error(404, "model_not_found");
     served_get(&s, "/props", &a);
     CHECK(a.status == 200 && has("\"n_context\":256"));
+    CHECK(has("\"default_generation_settings\":{\"n_ctx\":256,\"params\":{\"temperature\":0.8,"
+              "\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,"));
     served_get(&s, "/metrics", &a);
     CHECK(a.status == 200 && has("lace_time_to_first_token_seconds_bucket{le=\"+Inf\"}"));
     served_request(&s, "HEAD", "/health", "Connection: close\r\n", "", 0, &a);
