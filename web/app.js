@@ -1,7 +1,7 @@
 // The page: conversations, streams, and what the keys do. The parts are in the other files.
 
 import { ApiError, stream } from './api.js';
-import { el, icon } from './markdown.js';
+import { el, icon } from './dom.js';
 import { createPanel, describeServer } from './panel.js';
 import { createSettings, requestFields, settingsValues } from './settings.js';
 import { addNode, apiKey, load, newConversation, openStore, save, setApiKey, shownPath } from './store.js';

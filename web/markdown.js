@@ -7,33 +7,15 @@
 //     renderMarkdown(element, text)    draws the text; when called again with a longer text, only the
 //                                      blocks that changed are made anew, so streams stay cheap
 //
-// Scanners instead of regular expressions with nested repeats: no text makes this slow.
+// Scanners instead of regular expressions with nested repeats: no text makes this slow. Formulas
+// ($..$, $$..$$, \(..\), \[..\]) are found before anything else, so that no mark in them is taken for
+// one of Markdown; one that math.js does not know stays as it was written.
 
+import { copyText, el, icon } from './dom.js';
 import { highlight } from './highlight.js';
+import { drawMath, MAX_CHARS } from './math.js';
 
 const MAX_DEPTH = 12; // of quotes and lists; deeper ones are shown as text
-
-export function el(name, props = {}, ...children) {
-  const node = document.createElement(name);
-  for (const [key, value] of Object.entries(props)) {
-    if (value === undefined || value === null || value === false) continue;
-    if (key === 'class') node.className = value;
-    else if (key.startsWith('on')) node.addEventListener(key.slice(2), value);
-    else node.setAttribute(key, value === true ? '' : value);
-  }
-  node.append(...children);
-  return node;
-}
-
-export function icon(name) {
-  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
-  svg.setAttribute('class', 'icon');
-  svg.setAttribute('aria-hidden', 'true');
-  const use = document.createElementNS('http://www.w3.org/2000/svg', 'use');
-  use.setAttribute('href', `#i-${name}`);
-  svg.append(use);
-  return svg;
-}
 
 // ---- Blocks ------------------------------------------------------------------------------------
 
@@ -53,10 +35,38 @@ function interrupts(line) {
   return item !== null && item[4] !== '' && (!/\d/.test(item[2]) || /^1[.)]/.test(item[2]));
 }
 
+const MATH_BEGIN = /^\s*(\$\$|\\\[|\\begin\{(?:align|alignat|gather|equation|multline|eqnarray|flalign)\*?\})/;
+const MATH_LINES = 200;
+
+// A formula that has lines to itself, from line `at`: {source, text, to}, or null. TeX allows no empty line in it.
+function scanMathBlock(lines, at) {
+  const begin = MATH_BEGIN.exec(lines[at]);
+  if (!begin) return null;
+  const isBare = begin[1].startsWith('\\begin');
+  const close = isBare ? begin[1].replace('begin', 'end') : begin[1] === '$$' ? '$$' : '\\]';
+  let text = '';
+  for (let i = at; i < lines.length && i < at + MATH_LINES && !isBlank(lines[i]); i++) {
+    const from = i === at ? begin[0].length : 0;
+    const end = lines[i].indexOf(close, from);
+    if (end < 0) {
+      text += `${lines[i].slice(from)}\n`;
+      continue;
+    }
+    // Only a mark may follow; else it is a formula in a paragraph.
+    const rest = lines[i].slice(end + close.length).trim();
+    if (rest.length > 1 || /[^.,;:]/.test(rest)) return null;
+    text += lines[i].slice(from, end);
+    if (text.trim() === '') return null;
+    return { source: isBare ? begin[1] + text + close : text.trim(), rest, to: i + 1 };
+  }
+  return null;
+}
+
 // Splits lines into blocks: {kind, from, to} and what the kind needs. Lines from..to are its source.
 function splitBlocks(lines) {
   const blocks = [];
   let i = 0;
+  let rank = 2; // of the last heading: that of a message is of the second level, and no level is left out
   while (i < lines.length) {
     const line = lines[i];
     if (isBlank(line)) {
@@ -84,7 +94,11 @@ function splitBlocks(lines) {
       blocks.push({ kind: 'code', from, to: i, language: m[3].trim().split(/\s+/)[0], code, closed });
     } else if ((m = HEADING.exec(line))) {
       i++;
-      blocks.push({ kind: 'heading', from, to: i, level: m[1].length, text: (m[2] || '').replace(/\s#+\s*$/, '') });
+      rank = Math.min(6, rank + 1, m[1].length + 2);
+      blocks.push({ kind: 'heading', from, to: i, level: m[1].length, rank, text: (m[2] || '').replace(/\s#+\s*$/, '') });
+    } else if ((m = scanMathBlock(lines, i))) {
+      i = m.to;
+      blocks.push({ kind: 'math', from, to: i, source: m.source, rest: m.rest, text: lines.slice(from, i).join('\n') });
     } else if (RULE.test(line)) {
       i++;
       blocks.push({ kind: 'rule', from, to: i });
@@ -105,7 +119,7 @@ function splitBlocks(lines) {
       blocks.push({ kind: 'table', from, to: i, lines: lines.slice(from, i) });
     } else {
       i++;
-      while (i < lines.length && !isBlank(lines[i]) && !interrupts(lines[i])) i++;
+      while (i < lines.length && !isBlank(lines[i]) && !interrupts(lines[i]) && !scanMathBlock(lines, i)) i++;
       blocks.push({ kind: 'paragraph', from, to: i, text: lines.slice(from, i).join('\n') });
     }
   }
@@ -170,10 +184,12 @@ function drawBlocks(lines, depth) {
 function drawBlock(block, depth) {
   switch (block.kind) {
     case 'code':
+      if (block.language === 'math' && block.closed) return drawFormula(block.code.join('\n'), block.code.join('\n'), true);
       return drawCode(block.code.join('\n'), block.language, block.closed);
+    case 'math':
+      return drawFormula(block.source, block.text, true, block.rest);
     case 'heading':
-      // The page's own headings come first: a message's begin at the third level.
-      return el(`h${Math.min(6, block.level + 2)}`, { class: `h${block.level}` }, ...drawInline(block.text));
+      return el(`h${block.rank}`, { class: `h${block.level}` }, ...drawInline(block.text));
     case 'rule':
       return el('hr');
     case 'quote':
@@ -201,7 +217,7 @@ function drawItem(lines, loose, depth) {
   if (task) {
     lines = [lines[0].slice(task[0].length), ...lines.slice(1)];
     item.className = 'task';
-    item.append(el('input', { type: 'checkbox', disabled: true, checked: task[1] !== ' ' }));
+    item.append(el('input', { type: 'checkbox', disabled: true, checked: task[1] !== ' ', 'aria-label': task[1] === ' ' ? 'open' : 'done' }));
   }
   const parts = drawInner(lines, depth);
   for (const part of parts) {
@@ -238,32 +254,10 @@ function drawTable(lines) {
   const row = (line, name) => {
     const cells = splitRow(line).slice(0, align.length);
     while (cells.length < align.length) cells.push('');
-    return el('tr', {}, ...cells.map((c, i) => el(name, { class: `to-${align[i]}` }, ...drawInline(c))));
+    return el('tr', {}, ...cells.map((c, i) => el(c === '' ? 'td' : name, { class: `to-${align[i]}` }, ...drawInline(c))));
   };
-  return el('div', { class: 'table', tabindex: '0', role: 'region', 'aria-label': 'Table' },
+  return el('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': 'Table' },
     el('table', {}, el('thead', {}, row(lines[0], 'th')), el('tbody', {}, ...lines.slice(2).map((l) => row(l, 'td')))));
-}
-
-export async function copyText(text, button) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Not a secure context (plain http on another host): the old way.
-    const area = el('textarea', { class: 'sr' });
-    area.value = text;
-    document.body.append(area);
-    area.select();
-    document.execCommand('copy');
-    area.remove();
-    button.focus();
-  }
-  const label = button.querySelector('.label');
-  button.querySelector('use').setAttribute('href', '#i-check');
-  if (label) label.textContent = 'Copied';
-  setTimeout(() => {
-    button.querySelector('use').setAttribute('href', '#i-copy');
-    if (label) label.textContent = 'Copy';
-  }, 1400);
 }
 
 function drawCode(code, language, closed) {
@@ -273,6 +267,38 @@ function drawCode(code, language, closed) {
   return el('div', { class: closed ? 'code' : 'code open' },
     el('div', { class: 'code-top' }, el('span', { class: 'language' }, language.slice(0, 24) || 'text'), copy),
     el('pre', { tabindex: '0' }, body));
+}
+
+// ---- Formulas ----------------------------------------------------------------------------------
+
+// A formula, or what was written if it is not known. `rest`: a mark behind it.
+function drawFormula(source, text, isDisplay, rest = '') {
+  const math = drawMath(source, isDisplay);
+  if (!math) return el('span', { class: isDisplay ? 'math-source display' : 'math-source' }, text);
+  if (!isDisplay) return math;
+  if (rest) math.append(document.createElementNS(math.namespaceURI, 'mtext'));
+  if (rest) math.lastChild.append(rest);
+  return el('span', { class: 'math', tabindex: '0', role: 'group', 'aria-label': 'Formula' }, math);
+}
+
+// A formula in a line, from `at`: {source, isDisplay, end}, or null. `seen` says up to where the line is
+// known not to have an end of a kind, so that a line of many beginnings is read once.
+function scanMath(s, at, seen) {
+  const two = s.slice(at, at + 2);
+  const close = two === '$$' ? '$$' : two === '\\(' ? '\\)' : two === '\\[' ? '\\]' : '$';
+  const from = at + (close === '$' ? 1 : 2);
+  if (close === '$' && (/[\s$]/.test(s[from] || ' ') || /[\p{L}\p{N}\\]/u.test(s[at - 1] || ''))) return null;
+  const until = Math.min(s.length, from + MAX_CHARS);
+  for (let i = Math.max(from, seen.get(close) || 0); i < until; i++) {
+    if (s.startsWith(close, i) && i > from) {
+      // A dollar that ends a formula has no space before and no word behind: prices and shell variables are none.
+      if (close === '$' && (/\s/.test(s[i - 1]) || /[\p{L}\p{N}]/u.test(s[i + 1] || ''))) return null;
+      return { source: s.slice(from, i).trim(), isDisplay: close === '$$' || close === '\\]', end: i + close.length };
+    }
+    if (s[i] === '\\') i++;
+  }
+  seen.set(close, Math.max(until, seen.get(close) || 0));
+  return null;
 }
 
 // ---- Inline ------------------------------------------------------------------------------------
@@ -325,13 +351,23 @@ const isMark = (c) => c !== undefined && /[\p{P}\p{S}]/u.test(c);
 function scanInline(s, level) {
   const out = [];
   let plain = '';
-  const missing = new Set();
+  const missing = new Set(); // lengths of ` that do not come again
+  const seen = new Map(); // for scanMath()
   const flush = () => {
     if (plain) out.push({ node: document.createTextNode(plain) });
     plain = '';
   };
   for (let i = 0; i < s.length;) {
     const c = s[i];
+    if (c === '$' || (c === '\\' && (s[i + 1] === '(' || s[i + 1] === '['))) {
+      const math = scanMath(s, i, seen);
+      if (math) {
+        flush();
+        out.push({ node: drawFormula(math.source, s.slice(i, math.end), math.isDisplay) });
+        i = math.end;
+        continue;
+      }
+    }
     if (c === '\\' && i + 1 < s.length && ESCAPABLE.includes(s[i + 1])) {
       plain += s[i + 1];
       i += 2;

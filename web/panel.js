@@ -1,7 +1,7 @@
 // The live panel: what the server is doing, drawn from /metrics once a second while it is in sight.
 
 import { getText, getJson, parseMetrics } from './api.js';
-import { el } from './markdown.js';
+import { el } from './dom.js';
 
 const SAMPLES = 60; // of the lines that are drawn
 const WINDOW = 30; // seconds over which latencies are taken

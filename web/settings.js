@@ -1,6 +1,6 @@
 // The settings: a table of fields, the form made of it, and the body of a request made of both.
 
-import { el } from './markdown.js';
+import { el } from './dom.js';
 import { load, save } from './store.js';
 
 // name: as the API calls it. Fields left empty are not sent, so the server's own values hold.

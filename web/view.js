@@ -3,7 +3,8 @@
 // A message that is drawn can be drawn again with refresh(), which changes only what changed; a stream
 // calls it once a frame.
 
-import { copyText, el, icon, renderMarkdown } from './markdown.js';
+import { copyText, el, icon } from './dom.js';
+import { renderMarkdown } from './markdown.js';
 import { count, duration } from './panel.js';
 
 function button(name, label, onclick) {

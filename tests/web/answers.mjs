@@ -18,9 +18,10 @@ export const ANSWERS = {
     content: 'Both wake you up; they differ in **how**:\n\n| | tea | coffee |\n| --- | --- | --- |\n| caffeine | 40-70 mg | 80-120 mg |\n| feels like | a slope | a step |\n| ritual | patience | pressure |',
   },
   long: { content: Array.from({ length: 400 }, (_, i) => `word${i}`).join(' '), delay: 12 },
+  ended: { content: 'The first half of it, and the second half.', breaksAfter: 4, delay: 30 },
   slow: { content: 'This is an answer that comes so slowly that one can stop it in the middle of the text and see what is left of it then.', delay: 120 },
   broken: { content: 'Half of an ans', breaksOff: true },
-  cut: { content: 'As long as the limit allows', finish: 'length' },
+  cut: { content: 'As long as the limit allows, and the rest after it.', cutAt: 27 },
   injection: {
     content: [
       '<script>window.pwned = 1</script>', '', '<img src=x onerror="window.pwned = 2">', '', '[click](javascript:window.pwned=3)', '',
@@ -32,6 +33,25 @@ export const ANSWERS = {
     ].join('\n'),
     reasoning: '<img src=x onerror="window.pwned = 14">',
   },
+  maths: {
+    content: String.raw`The roots of \(ax^2 + bx + c = 0\) with $a \ne 0$ are
+
+\[
+x_{1,2} = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}.
+\]
+
+It costs $5 or $10, and **bold** is *not* harmed by $a_1 * b_1 * c_1$.
+
+$$\begin{aligned} (a+b)^2 &= (a+b)(a+b) \\ &= a^2 + 2ab + b^2 \end{aligned}$$
+
+- a sum: $\sum_{n=1}^{\infty} \frac{1}{n^2} = \frac{\pi^2}{6}$
+- not known: \(\unheard{x}^2\)
+
+| name | formula |
+| --- | --- |
+| Euler | $e^{i\pi} + 1 = 0$ |`,
+  },
+  headings: { content: '### Third\n\n# First\n\n###### Sixth\n\n> ## In a quote' },
   unclosed: { content: 'An open fence:\n\n```js\nconst x = `a${1}`;\n// still open' },
   deep: { content: '>'.repeat(5000) + ' deep\n\n' + Array.from({ length: 60 }, (_, i) => `${'  '.repeat(i)}- level ${i}`).join('\n') + '\n\n' + '*'.repeat(4000) + 'a' + '*'.repeat(4000) + '\n\n' + '['.repeat(4000), delay: 0 },
 };

@@ -1,7 +1,8 @@
 // A server with the routes that the page uses and answers that a test can choose.
 //
 // It serves web/ as the real one does, with the same headers, so that the policy is in force. The last
-// message decides the answer: "say:NAME" gives ANSWERS[NAME]; anything else is repeated. Run by hand:
+// message of the user decides the answer: "say:NAME" gives ANSWERS[NAME]; anything else is repeated. A message of
+// the assistant at the end is continued. Run by hand:
 //
 //     node tests/web/mock.mjs [PORT]
 
@@ -32,13 +33,21 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export function startMock(options = {}) {
   const assets = readAssets();
   const policy = readPolicy();
-  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], aborted: 0, fail: null, ...options };
+  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], aborted: 0, fail: null, kvUsed: 2294, ...options };
 
   async function answerStream(request, response, body) {
     const isChat = body.messages !== undefined;
-    const last = isChat ? body.messages.at(-1).content : body.prompt;
+    const last = isChat ? body.messages.findLast((m) => m.role === 'user').content : body.prompt;
     const name = /^say:(\w+)/.exec(last)?.[1];
-    const answer = name && ANSWERS[name] ? ANSWERS[name] : { content: isChat ? `You wrote: ${last}` : ' and so it went on.' };
+    const answer = { ...(name && ANSWERS[name] ? ANSWERS[name] : { content: isChat ? `You wrote: ${last}` : ' and so it went on.' }) };
+    const given = isChat && body.messages.at(-1).role === 'assistant' ? body.messages.at(-1) : null;
+    if (given) {
+      answer.content = answer.content.startsWith(given.content) ? answer.content.slice(given.content.length) : ' and more';
+      answer.reasoning = (answer.reasoning || '').slice((given.reasoning_content || '').length);
+    } else if (answer.cutAt) {
+      answer.content = answer.content.slice(0, answer.cutAt);
+      answer.finish = 'length';
+    }
     let isOpen = true;
     response.on('close', () => {
       if (!response.writableEnded) {
@@ -61,6 +70,7 @@ export function startMock(options = {}) {
         send({ [kind]: piece });
         n++;
         state.generated++;
+        if (answer.breaksAfter === n && !given) response.destroy();
         await sleep(answer.delay ?? state.delay);
       }
     }
@@ -82,7 +92,7 @@ export function startMock(options = {}) {
       .concat(`${metric}_bucket{le="+Inf"} ${state.generated}`, `${metric}_sum ${state.generated * 0.03}`, `${metric}_count ${state.generated}`).join('\n');
     return [
       `lace_generated_tokens_total ${state.generated}`, `lace_prompt_tokens_total ${state.generated * 3}`,
-      `lace_requests_running ${state.running}`, 'lace_requests_waiting 0', 'lace_kv_tokens 16384', 'lace_kv_tokens_used 2294', 'lace_kv_tokens_kept 4100',
+      `lace_requests_running ${state.running}`, 'lace_requests_waiting 0', 'lace_kv_tokens 16384', `lace_kv_tokens_used ${state.kvUsed}`, 'lace_kv_tokens_kept 4100',
       `lace_prefix_hit_tokens_total ${state.generated * 2}`, `lace_prefix_query_tokens_total ${state.generated * 3}`,
       histogram('lace_time_to_first_token_seconds', 1), histogram('lace_inter_token_seconds', 0.1), histogram('lace_queue_seconds', 0.02),
     ].join('\n') + '\n';
@@ -105,7 +115,7 @@ export function startMock(options = {}) {
       return;
     }
     if (pathname === '/v1/models') json(200, { object: 'list', data: [{ id: state.model || 'mock-7b-instruct', object: 'model', meta: { n_params: 7241732096, n_ctx_train: 32768 } }] });
-    else if (pathname === '/props') json(200, { chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k' });
+    else if (pathname === '/props') json(200, { chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k', default_generation_settings: { n_ctx: 8192, params: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, repeat_penalty: 1 } } });
     else if (pathname === '/metrics') {
       response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4' });
       response.end(metrics());

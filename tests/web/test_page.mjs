@@ -3,47 +3,7 @@
 // Most cases use the mock, whose answers a test can choose; those at the end, a real `lace serve`.
 
 import assert from 'node:assert/strict';
-import { chromium } from 'playwright-core';
-import { startServer } from '../serve.mjs';
-import { runCases, skip } from '../tap.mjs';
-import { startMock } from './mock.mjs';
-
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', args: ['--no-sandbox'] });
-
-// A page on a new browser profile; problems are what a user would find in the console.
-async function open(url, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, colorScheme: 'light', ...options });
-  const page = await context.newPage();
-  page.problems = [];
-  page.requests = [];
-  page.on('pageerror', (e) => page.problems.push(e.message));
-  page.on('console', (m) => m.type() === 'error' && page.problems.push(m.text()));
-  page.on('request', (r) => page.requests.push(r.url()));
-  await page.goto(url);
-  await page.waitForFunction(() => document.getElementById('model').textContent !== '' || document.querySelector('dialog[open]'));
-  return page;
-}
-
-async function say(page, text) {
-  await page.fill('#input', text);
-  await page.press('#input', 'Enter');
-}
-
-// Until nothing streams any more.
-async function settled(page) {
-  await page.waitForSelector('.message:last-child .acts:not([hidden])', { state: 'attached' });
-  await page.waitForSelector('.streaming', { state: 'detached' });
-}
-
-async function ask(page, text) {
-  await say(page, text);
-  await settled(page);
-}
-
-const lastAnswer = (page) => page.locator('.answer').last().locator('.md');
-const fits = (page) => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
-
-const PHONE = { viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true };
+import { ask, fits, lastAnswer, open, PHONE, runPageCases, say, settled } from './page.mjs';
 
 const mocked = {
   async page_loads_under_its_policy_from_one_server({ mock }) {
@@ -449,21 +409,4 @@ const real = {
   },
 };
 
-let failed = 0;
-let server = null;
-const cases = { ...mocked };
-for (const [name, run] of Object.entries(real)) cases[name] = async () => {
-  server ||= await startServer();
-  if (!server) skip('this lace has no verb serve');
-  await run({ server });
-};
-failed = await runCases(cases, {
-  before: async () => ({ mock: await startMock() }),
-  after: async ({ mock }) => {
-    for (const context of browser.contexts()) await context.close();
-    await mock.close();
-  },
-});
-await browser.close();
-if (server) await server.stop();
-process.exit(failed ? 1 : 0);
+await runPageCases(mocked, real);
