@@ -109,7 +109,7 @@ function card(title, ...more) {
   const value = el('b', {}, '–');
   const unit = el('span', { class: 'unit' });
   const note = el('span', { class: 'note' });
-  const node = el('section', { class: 'card' }, el('h3', {}, title), el('p', { class: 'figure' }, value, unit), ...more, note);
+  const node = el('section', { class: 'card' }, el('h2', {}, title), el('p', { class: 'figure' }, value, unit), ...more, note);
   return {
     node,
     set(v, u = '', n = '') {
@@ -130,12 +130,11 @@ export function createPanel(root, onSummary) {
   const queue = card('Queue wait');
   const between = card('Between tokens');
   const prefix = card('Prefix cache');
-  const bar = el('span');
-  const keptBar = el('span', { class: 'kept-part' });
-  const kv = card('KV cache', el('div', { class: 'meter' }, bar, keptBar));
+  const bar = el('span'); // what is in use; what is only kept for later gives way, so it is no part of it
+  const kv = card('KV cache', el('div', { class: 'meter' }, bar));
   const about = el('dl', { class: 'about' });
   root.append(speed.node, first.node, kv.node, el('div', { class: 'cards' }, busy.node, queue.node, between.node, prefix.node),
-    el('section', { class: 'card' }, el('h3', {}, 'Model'), about));
+    el('section', { class: 'card' }, el('h2', {}, 'Model'), about));
 
   const history = []; // {at, generated, prompt, first, between, queue, hits, queries}
   const speeds = [];
@@ -183,7 +182,6 @@ export function createPanel(root, onSummary) {
     kv.set(share === null ? '–' : (100 * share).toFixed(share > 0 && share < 0.1 ? 1 : 0), '%',
       all ? `${count(used)} of ${count(all)} tokens in use, ${count(kept)} kept for later` : '');
     bar.style.width = `${Math.min(100, 100 * (share || 0)).toFixed(1)}%`;
-    keptBar.style.width = `${all ? Math.min(100, (100 * kept) / all).toFixed(1) : 0}%`;
     onSummary({ ok: true, rate: perSecond, running, waiting });
   }
 

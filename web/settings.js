@@ -16,21 +16,29 @@ const FIELDS = [
 
 const EMPTY = { stop: '', format: 'text', schema: '', reasoning: '', mode: 'auto', enter: 'send' };
 
-export function createSettings(form, { onSystem, onChange }) {
-  const values = { ...EMPTY, ...load('settings', {}) };
+// hooks: {onSystem(text), onStandard(text), onChange(values)}
+export function createSettings(form, { onSystem, onStandard, onChange }) {
+  const values = settingsValues();
+  const fills = []; // each shows the value of one field
+  let defaults = {}; // what the server does where nothing is sent
+  const fillAll = () => fills.forEach((fill) => fill());
   const keep = () => {
     save('settings', values);
     onChange(values);
   };
 
   function number(field) {
-    const input = el('input', { type: 'number', id: `set-${field.name}`, min: field.min, max: field.max, step: field.step, placeholder: field.hint, inputmode: 'decimal' });
-    input.value = values[field.name] ?? '';
+    const input = el('input', { type: 'number', id: `set-${field.name}`, min: field.min, max: field.max, step: field.step, inputmode: 'decimal' });
     const range = field.isPlain ? null : el('input', { type: 'range', min: field.min, max: field.max, step: field.step, 'aria-label': `${field.label}, slider` });
     const fill = () => {
+      const own = defaults[field.name];
+      const isSet = values[field.name] !== undefined;
+      input.value = values[field.name] ?? '';
+      input.placeholder = own === undefined ? field.hint : `auto ${own}`;
       if (!range) return;
-      range.value = input.value === '' ? (field.min + field.max) / 2 : input.value;
-      range.classList.toggle('unset', input.value === '');
+      range.value = isSet ? values[field.name] : own ?? (field.min + field.max) / 2;
+      range.classList.toggle('unset', !isSet);
+      range.setAttribute('aria-valuetext', isSet ? String(values[field.name]) : input.placeholder);
     };
     const set = (text) => {
       const x = text === '' ? undefined : Math.min(field.max, Math.max(field.min, Number(text)));
@@ -39,76 +47,84 @@ export function createSettings(form, { onSystem, onChange }) {
       fill();
       keep();
     };
-    input.addEventListener('change', () => {
-      set(input.value);
-      input.value = values[field.name] ?? '';
-    });
-    if (range) range.addEventListener('input', () => {
-      input.value = range.value;
-      set(range.value);
-    });
-    fill();
+    input.addEventListener('change', () => set(input.value));
+    if (range) range.addEventListener('input', () => set(range.value));
+    fills.push(fill);
     return el('div', { class: range ? 'field' : 'field inline' },
       el('label', { for: input.id }, field.label), input, ...(range ? [range] : []), el('small', {}, field.help));
   }
 
   function choice(name, label, help, pairs) {
     const select = el('select', { id: `set-${name}` }, ...pairs.map(([value, text]) => el('option', { value }, text)));
-    select.value = values[name];
     select.addEventListener('change', () => {
       values[name] = select.value;
       keep();
       hide();
     });
+    fills.push(() => (select.value = values[name]));
     return el('div', { class: 'field inline' }, el('label', { for: select.id }, label), select, el('small', {}, help));
   }
 
   function lines(name, label, help, placeholder) {
     const area = el('textarea', { id: `set-${name}`, rows: 3, placeholder, spellcheck: 'false' });
-    area.value = values[name];
-    area.addEventListener('change', () => {
+    area.addEventListener('input', () => {
       values[name] = area.value;
       keep();
     });
+    fills.push(() => (area.value = values[name]));
     return el('div', { class: 'field wide', id: `field-${name}` }, el('label', { for: area.id }, label), area, el('small', {}, help));
   }
 
   const system = el('textarea', { id: 'set-system', rows: 4, placeholder: 'You are …' });
-  system.addEventListener('input', () => onSystem(system.value));
-  const schema = lines('schema', 'JSON schema', 'The answer will be valid against it.', '{"type": "object", …}');
-  const hide = () => {
-    schema.hidden = values.format !== 'json_schema';
+  const standard = el('button', { type: 'button', class: 'link', id: 'set-standard' }, 'Begin new conversations with it');
+  const drawStandard = () => {
+    standard.hidden = system.value === load('system', '');
+    standard.textContent = system.value === '' ? 'Begin new conversations without one' : 'Begin new conversations with it';
   };
+  system.addEventListener('input', () => {
+    onSystem(system.value);
+    drawStandard();
+  });
+  standard.addEventListener('click', () => {
+    onStandard(system.value);
+    drawStandard();
+    system.focus();
+  });
+  const schema = lines('schema', 'JSON schema', 'The answer will be valid against it.', '{"type": "object", …}');
+  const hide = () => (schema.hidden = values.format !== 'json_schema');
+  fills.push(hide);
   const reset = el('button', { type: 'button', class: 'plain' }, 'Use the server’s own values');
 
   form.append(
-    el('div', { class: 'field wide' }, el('label', { for: 'set-system' }, 'System prompt'), system, el('small', {}, 'For this conversation, and new ones after it.')),
-    el('h3', {}, 'Choice of words'), ...FIELDS.map(number),
-    el('h3', {}, 'Answer'),
+    el('div', { class: 'field wide' }, el('label', { for: 'set-system' }, 'System prompt'), system, el('small', {}, 'Of this conversation. ', standard)),
+    el('h2', {}, 'Choice of words'), ...FIELDS.map(number),
+    el('h2', {}, 'Answer'),
     choice('mode', 'Mode', 'A model without a chat template can only continue a text.', [['auto', 'As the model can'], ['chat', 'Chat'], ['text', 'Continue the text']]),
     choice('reasoning', 'Reasoning', 'For models that think before they answer.', [['', 'As the model does'], ['off', 'Off'], ['low', 'Little'], ['medium', 'Some'], ['high', 'Much']]),
     choice('format', 'Format', '', [['text', 'Text'], ['json_object', 'Any JSON'], ['json_schema', 'JSON by a schema']]),
     schema,
     lines('stop', 'Stop at', 'One text a line; the answer ends before it.', ''),
-    el('h3', {}, 'Page'),
+    el('h2', {}, 'Page'),
     choice('enter', 'Enter', '', [['send', 'sends'], ['newline', 'starts a line; Ctrl Enter sends']]),
     reset);
-  form.addEventListener('submit', (e) => e.preventDefault());
   reset.addEventListener('click', () => {
     for (const key of Object.keys(values)) delete values[key];
     Object.assign(values, EMPTY);
     keep();
-    const kept = system.value;
-    form.replaceChildren();
-    const again = createSettings(form, { onSystem, onChange });
-    again.showSystem(kept);
+    fillAll();
     form.querySelector('#set-temperature').focus();
   });
-  hide();
+  fillAll();
 
   return {
     showSystem(text) {
-      system.value = text;
+      if (system.value !== text) system.value = text;
+      drawStandard();
+    },
+    // What the server does unasked: {temperature: 0.8, ...}.
+    showDefaults(all) {
+      defaults = all;
+      fillAll();
     },
   };
 }

@@ -1,54 +1,11 @@
-// Conversations, kept in this browser (IndexedDB), and small choices (localStorage).
+// What is kept in this browser: conversations (IndexedDB), small choices and the key (localStorage).
 //
-// A conversation is a tree of messages: editing a message or asking for another answer adds a
-// sibling, and every node remembers which child is shown.
-//
-//     {id, title, named, system, created, updated, nodes: {id: node}}
-//     node: {id, parent, role, content, reasoning, children: [id], pick, meta, error}
-//
-// The node "root" has no text. Where storage is forbidden (some private windows), all works until the
-// page is closed.
+// Where storage is forbidden (some private windows), all works until the page is closed.
+
+import { mergeInto, readConversation } from './tree.js';
 
 const DATABASE = 'lace';
 const TABLE = 'conversations';
-
-export function makeId() {
-  const bytes = crypto.getRandomValues(new Uint8Array(8));
-  return Array.from(bytes, (b) => b.toString(16).padStart(2, '0')).join('');
-}
-
-export function newConversation(system) {
-  const now = Date.now();
-  return {
-    id: makeId(), title: '', named: false, system: system || '', created: now, updated: now,
-    nodes: { root: { id: 'root', parent: null, role: 'root', content: '', children: [], pick: 0 } },
-  };
-}
-
-// A new node below `parent`, which is shown from now on.
-export function addNode(conversation, parent, role, content) {
-  const node = { id: makeId(), parent, role, content, reasoning: '', children: [], pick: 0, meta: null, error: null };
-  conversation.nodes[node.id] = node;
-  const above = conversation.nodes[parent];
-  above.children.push(node.id);
-  above.pick = above.children.length - 1;
-  conversation.updated = Date.now();
-  return node;
-}
-
-// The messages that are shown, from the first to the last; to `until` (exclusive) if it is given.
-export function shownPath(conversation, until) {
-  const path = [];
-  let node = conversation.nodes.root;
-  while (node.children.length > 0) {
-    node = conversation.nodes[node.children[Math.min(node.pick, node.children.length - 1)]];
-    if (!node || node.id === until) break;
-    path.push(node);
-  }
-  return path;
-}
-
-// ---- The database ------------------------------------------------------------------------------
 
 function request(r) {
   return new Promise((resolve, reject) => {
@@ -57,7 +14,24 @@ function request(r) {
   });
 }
 
-// {all, put, remove, isKept}; isKept is false if nothing outlives the page.
+// Takes what another tab has kept meanwhile into `c`, and keeps both, in one transaction.
+function mergeAndPut(db, c) {
+  return new Promise((resolve, reject) => {
+    const transaction = db.transaction(TABLE, 'readwrite');
+    const table = transaction.objectStore(TABLE);
+    const reading = table.get(c.id);
+    reading.onsuccess = () => {
+      const stored = readConversation(reading.result);
+      if (stored) mergeInto(c, stored);
+      table.put(c);
+    };
+    transaction.oncomplete = () => resolve();
+    transaction.onerror = () => reject(transaction.error);
+    transaction.onabort = () => reject(transaction.error);
+  });
+}
+
+// {all, get, put, remove, isKept}; isKept is false if nothing outlives the page. put() merges.
 export async function openStore() {
   try {
     const opening = indexedDB.open(DATABASE, 1);
@@ -66,18 +40,52 @@ export async function openStore() {
     const table = (mode) => db.transaction(TABLE, mode).objectStore(TABLE);
     return {
       isKept: true,
-      all: () => request(table('readonly').getAll()),
-      put: (c) => request(table('readwrite').put(c)),
+      all: async () => (await request(table('readonly').getAll())).map(readConversation).filter(Boolean),
+      get: async (id) => readConversation(await request(table('readonly').get(id))),
+      put: (c) => mergeAndPut(db, c),
       remove: (id) => request(table('readwrite').delete(id)),
     };
   } catch {
-    const map = new Map();
-    return {
-      isKept: false,
-      all: async () => [...map.values()],
-      put: async (c) => void map.set(c.id, c),
-      remove: async (id) => void map.delete(id),
-    };
+    return { isKept: false, all: async () => [], get: async () => null, put: async () => {}, remove: async () => {} };
+  }
+}
+
+// ---- What a page that is left has not kept yet -----------------------------------------------------
+
+// The database answers too late for a page that is closed or loaded anew; localStorage writes at once.
+const UNSAVED = 'lace.unsaved.';
+
+export function keepUnsaved(conversation) {
+  try {
+    localStorage.setItem(UNSAVED + conversation.id, JSON.stringify(conversation));
+  } catch {
+    // Forbidden or full: what was kept last holds.
+  }
+}
+
+// The conversations that pages left so; dropUnsaved() forgets one that is kept.
+export function readUnsaved() {
+  const found = [];
+  try {
+    for (const name of Object.keys(localStorage)) {
+      if (!name.startsWith(UNSAVED)) continue;
+      try {
+        found.push(readConversation(JSON.parse(localStorage.getItem(name))));
+      } catch {
+        localStorage.removeItem(name); // not of this page
+      }
+    }
+  } catch {
+    // Forbidden.
+  }
+  return found.filter(Boolean);
+}
+
+export function dropUnsaved(id) {
+  try {
+    localStorage.removeItem(UNSAVED + id);
+  } catch {
+    // Forbidden.
   }
 }
 
@@ -98,6 +106,24 @@ export function save(name, value) {
     else localStorage.setItem(`lace.${name}`, JSON.stringify(value));
   } catch {
     // Forbidden or full: the choice lasts as long as the page.
+  }
+}
+
+// ---- Of this tab alone -------------------------------------------------------------------------
+
+export function loadHere(name, fallback) {
+  try {
+    return JSON.parse(sessionStorage.getItem(`lace.${name}`)) ?? fallback;
+  } catch {
+    return fallback;
+  }
+}
+
+export function saveHere(name, value) {
+  try {
+    sessionStorage.setItem(`lace.${name}`, JSON.stringify(value));
+  } catch {
+    // Forbidden or full: it lasts as long as the page.
   }
 }
 

@@ -4,6 +4,7 @@
 // calls it once a frame.
 
 import { copyText, el, icon } from './dom.js';
+import { chip } from './files.js';
 import { renderMarkdown } from './markdown.js';
 import { count, duration } from './panel.js';
 
@@ -12,7 +13,7 @@ function button(name, label, onclick) {
 }
 
 function statistics(meta) {
-  if (!meta) return '';
+  if (!meta) return 'broken off';
   const parts = [];
   if (meta.tokens) parts.push(`${count(meta.tokens)} token${meta.tokens === 1 ? '' : 's'}`);
   if (meta.rate) parts.push(`${meta.rate < 10 ? meta.rate.toFixed(1) : Math.round(meta.rate)} tokens/s`);
@@ -23,7 +24,8 @@ function statistics(meta) {
   return parts.join(' · ');
 }
 
-// actions: {again(node), edit(node, text), turn(node, step), retry(node), isStreaming(node)}
+// actions, all of a node: {again, more, retry, remove, edit(node, text), change(node, text), turn(node, step),
+// openFile(file), isStreaming, canContinue}
 export function createView(log, actions) {
   let drawn = new Map(); // node id -> what refresh() needs
 
@@ -60,7 +62,7 @@ export function createView(log, actions) {
     const right = button('right', 'Next version', () => actions.turn(node, 1));
     left.disabled = at === 0;
     right.disabled = at === siblings.length - 1;
-    parts.branches.replaceChildren(left, el('span', { 'aria-label': `Version ${at + 1} of ${siblings.length}` }, `${at + 1}/${siblings.length}`), right);
+    parts.branches.replaceChildren(left, el('span', { title: `Version ${at + 1} of ${siblings.length}` }, `${at + 1}/${siblings.length}`), right);
   }
 
   function refresh(conversation, node) {
@@ -68,20 +70,29 @@ export function createView(log, actions) {
     if (!parts) return;
     const isLive = actions.isStreaming(node);
     parts.root.classList.toggle('streaming', isLive);
-    if (node.role === 'user') parts.body.textContent = node.content;
-    else {
+    if (node.role === 'user') {
+      if (parts.body.textContent !== node.content) parts.body.textContent = node.content;
+      parts.body.hidden = node.content === '';
+      parts.files.hidden = node.files.length === 0;
+      if (parts.files.childElementCount !== node.files.length) parts.files.replaceChildren(...node.files.map((f) => chip(f, () => actions.openFile(f))));
+    } else {
       drawReasoning(parts, node);
       renderMarkdown(parts.body, node.content);
       parts.waiting.hidden = !(isLive && !node.content && !node.reasoning);
       parts.stats.textContent = isLive ? '' : statistics(node.meta);
       drawError(parts, node);
+      parts.more.hidden = isLive || !actions.canContinue(node);
     }
     drawBranches(parts, conversation, node);
-    parts.acts.hidden = isLive;
+    parts.acts.hidden = isLive || parts.root.classList.contains('editing');
   }
 
+  // The editor in the place of a message. A message of the user can be sent anew, as another version; any
+  // message can be changed as it stands.
   function startEdit(conversation, node) {
     const parts = drawn.get(node.id);
+    if (parts.root.classList.contains('editing')) return;
+    const isUser = node.role === 'user';
     const area = el('textarea', { class: 'edit', 'aria-label': 'Edit the message', rows: 1 });
     area.value = node.content;
     const grow = () => {
@@ -92,29 +103,34 @@ export function createView(log, actions) {
       form.replaceWith(parts.body);
       parts.acts.hidden = false;
       parts.root.classList.remove('editing');
-      parts.root.querySelector('.act')?.focus();
+      parts.root.querySelector('[aria-label="Edit"]')?.focus();
     };
+    const finish = (action) => {
+      if (area.value.trim() === '' && node.files.length === 0) return;
+      close();
+      action(node, area.value);
+    };
+    const save = el('button', { type: isUser ? 'button' : 'submit', class: isUser ? 'plain' : 'primary', title: 'Change the message as it stands' }, 'Save');
     const form = el('form', { class: 'edit-form' }, area,
-      el('div', { class: 'row' }, el('span', { class: 'note' }, 'The old version stays: 1/2'),
-        el('button', { type: 'button', class: 'plain', onclick: close }, 'Cancel'),
-        el('button', { type: 'submit', class: 'primary' }, 'Send')));
+      el('div', { class: 'row' }, el('button', { type: 'button', class: 'plain', onclick: close }, 'Cancel'), save,
+        ...(isUser ? [el('button', { type: 'submit', class: 'primary', title: 'Ask again; the old version stays' }, 'Send')] : [])));
+    if (isUser) save.addEventListener('click', () => finish(actions.change));
     form.addEventListener('submit', (e) => {
       e.preventDefault();
-      if (area.value.trim() === '') return;
-      close();
-      actions.edit(node, area.value);
+      finish(isUser ? actions.edit : actions.change);
     });
     area.addEventListener('input', grow);
     area.addEventListener('keydown', (e) => {
       if (e.key === 'Escape') {
         e.stopPropagation();
         close();
-      } else if (e.key === 'Enter' && (e.ctrlKey || e.metaKey || !e.shiftKey) && !e.isComposing) {
+      } else if (e.key === 'Enter' && (e.ctrlKey || e.metaKey || (isUser && !e.shiftKey)) && !e.isComposing) {
         e.preventDefault();
         form.requestSubmit();
       }
     });
     parts.root.classList.add('editing');
+    parts.body.hidden = false;
     parts.body.replaceWith(form);
     parts.acts.hidden = true;
     grow();
@@ -130,18 +146,23 @@ export function createView(log, actions) {
       acts: el('div', { class: 'acts' }),
     };
     const copy = button('copy', 'Copy', () => copyText(node.content, copy));
+    const edit = button('edit', 'Edit', () => startEdit(conversation, node));
+    const remove = button('trash', 'Delete', () => actions.remove(node));
+    const heading = el('h2', { class: 'sr' }, isUser ? 'You' : 'Answer');
     if (isUser) {
-      parts.acts.append(parts.branches, button('edit', 'Edit', () => startEdit(conversation, node)), copy);
-      parts.root = el('article', { class: 'message user', 'aria-label': 'You' }, el('div', { class: 'bubble' }, parts.body), parts.acts);
+      parts.files = el('div', { class: 'chips', hidden: true });
+      parts.acts.append(parts.branches, edit, copy, remove);
+      parts.root = el('article', { class: 'message user' }, heading, el('div', { class: 'bubble' }, parts.files, parts.body), parts.acts);
     } else {
       parts.reasoningTitle = el('span');
       parts.reasoningBody = el('div', { class: 'thoughts' });
       parts.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, parts.reasoningTitle), parts.reasoningBody);
-      parts.waiting = el('div', { class: 'waiting', hidden: true, 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i'));
+      parts.waiting = el('div', { class: 'waiting', hidden: true, role: 'img', 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i'));
       parts.stats = el('span', { class: 'stats' });
       parts.error = el('div', { class: 'error', role: 'alert', hidden: true });
-      parts.acts.append(parts.branches, copy, button('again', 'Another answer', () => actions.again(node)), parts.stats);
-      parts.root = el('article', { class: 'message answer', 'aria-label': 'Answer' }, parts.reasoning, parts.waiting, parts.body, parts.error, parts.acts);
+      parts.more = el('button', { class: 'more', type: 'button', hidden: true, onclick: () => actions.more(node) }, icon('more'), 'Continue');
+      parts.acts.append(parts.branches, parts.more, copy, button('again', 'Another answer', () => actions.again(node)), edit, remove, parts.stats);
+      parts.root = el('article', { class: 'message answer' }, heading, parts.reasoning, parts.waiting, parts.body, parts.error, parts.acts);
     }
     parts.root.dataset.id = node.id;
     drawn.set(node.id, parts);
@@ -178,6 +199,6 @@ export function createView(log, actions) {
 export function drawWelcome(log, { name, note, starters, onStart }) {
   log.replaceChildren(el('div', { class: 'welcome' },
     el('div', { class: 'mark' }, icon('logo')),
-    el('h1', {}, name), el('p', {}, note),
+    el('h2', {}, name), el('p', {}, note),
     el('div', { class: 'starters' }, ...starters.map((text) => el('button', { type: 'button', onclick: () => onStart(text) }, text)))));
 }

@@ -112,8 +112,8 @@ const mocked = {
     await page.click('.entry .open');
     assert.equal(await page.textContent('.user .text'), 'about apples');
     await page.fill('#search', '');
-    page.once('dialog', (d) => d.accept());
     await page.click('.entry.on .remove');
+    await page.click('#choice-dialog >> text=Delete >> nth=-1');
     await page.waitForFunction(() => document.querySelectorAll('.entry').length === 1);
     assert.equal(await page.textContent('.user .text'), 'about pears');
   },

@@ -1,0 +1,46 @@
+// What the parts of the page share: the conversations, the one that is shown, and the server.
+
+import { settingsValues } from './settings.js';
+import { shownPath } from './tree.js';
+
+export const state = {
+  store: null,
+  conversations: [],
+  current: null,
+  server: { model: { id: '' }, props: {} },
+  streams: new Map(), // conversation id -> {node, abort}: answers that this tab receives
+  isLeaving: false, // the page is being closed: what ends now was not ended by the server
+};
+
+export const find = (id) => state.conversations.find((c) => c.id === id);
+export const isEmpty = (c) => c.nodes.root.children.length === 0;
+export const titleOf = (c) => c.title || 'New conversation';
+export const modelName = () => state.server.model.id || 'lace';
+
+// Chat, or plain continuation for a model that knows no chat.
+export function mode() {
+  const wanted = settingsValues().mode;
+  if (wanted !== 'auto') return wanted;
+  const { props } = state.server;
+  const template = props.chat_template;
+  if (props.has_chat_template === false || template === '' || template === null) return 'text';
+  return 'chat';
+}
+
+// Tokens that a request may have, or 0 if the server does not say.
+export function contextSize() {
+  const { props, model } = state.server;
+  const meta = model.meta || {};
+  return props.n_ctx || props.n_context || meta.n_ctx || props.default_generation_settings?.n_ctx || meta.n_ctx_train || 0;
+}
+
+// A title: the first line of the first message, as it was written but for the marks of a heading or a quote.
+export function makeTitle(conversation) {
+  const first = shownPath(conversation)[0];
+  if (!first) return '';
+  const line = first.content.trim().split('\n')[0].replace(/^(?:#{1,6}|>|[-*+])\s+/, '').trim() || first.files[0]?.name || '';
+  const letters = [...new Intl.Segmenter().segment(line)].map((s) => s.segment);
+  if (letters.length <= 60) return line;
+  const cut = letters.slice(0, 60).join('');
+  return `${cut.replace(/\s+\S*$/, '') || cut}…`;
+}
