@@ -59,82 +59,140 @@ static bool read_content(call *c, const json_t *content, json_t **out)
     return true;
 }
 
+/* Items on their way to messages. */
+typedef struct input {
+    call *c;
+    json_t *messages;
+    json_t *thought; /* a text that the assistant's next message comes with; NULL: none */
+} input;
+
 /* {"role": ..., "content": ...} and, of a tool, the call that it answers. */
-static bool add_message(call *c, json_t *messages, const char *role, const json_t *content,
-                        json_t *call_id)
+static bool add_message(input *in, const char *role, const json_t *content, json_t *call_id)
 {
     json_t *shown;
-    bool ok = read_content(c, content, &shown);
-    if (!ok) {
+    if (!read_content(in->c, content, &shown)) {
         json_decref(shown);
         return false;
     }
-    return call_append(
-        c, messages,
-        json_pack("{s:s, s:o, s:O*}", "role", role, "content", shown, "tool_call_id", call_id));
+    json_t *thought = strcmp(role, "assistant") == 0 ? in->thought : NULL;
+    bool ok = call_append(in->c, in->messages,
+                          json_pack("{s:s, s:o, s:O*, s:O*}", "role", role, "content", shown,
+                                    "tool_call_id", call_id, "reasoning_content", thought));
+    json_decref(in->thought);
+    in->thought = NULL;
+    return ok;
 }
 
-static bool read_message(call *c, const json_t *item, json_t *messages)
+static bool read_message(input *in, const json_t *item)
 {
     const char *role = json_string_value(json_object_get(item, "role"));
     if (!role)
-        return call_refuse(c, "input", "an item has neither a type nor a role");
-    return add_message(c, messages, role, json_object_get(item, "content"), NULL);
+        return call_refuse(in->c, "input", "an item has neither a type nor a role");
+    return add_message(in, role, json_object_get(item, "content"), NULL);
 }
 
-static bool read_result(call *c, const json_t *item, json_t *messages)
+static bool read_result(input *in, const json_t *item)
 {
     json_t *id = json_object_get(item, "call_id"), *output = json_object_get(item, "output");
     if (!json_is_string(id) || !output)
-        return call_refuse(c, "input", "the output of a call has no call_id or output");
-    return add_message(c, messages, "tool", output, id);
+        return call_refuse(in->c, "input", "the output of a call has no call_id or output");
+    return add_message(in, "tool", output, id);
+}
+
+/* The list of calls of the assistant's turn; calls in a row, and behind a text, are of one. */
+static json_t *calls_of_turn(input *in)
+{
+    json_t *last = json_array_get(in->messages, json_array_size(in->messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || strcmp(role, "assistant") != 0 || in->thought) {
+        const json_t *nothing = json_string("");
+        bool ok = nothing && add_message(in, "assistant", nothing, NULL);
+        json_decref((json_t *)nothing);
+        if (!ok)
+            return NULL;
+        last = json_array_get(in->messages, json_array_size(in->messages) - 1);
+    }
+    if (!json_object_get(last, "tool_calls"))
+        json_object_set_new(last, "tool_calls", json_array());
+    return json_object_get(last, "tool_calls");
 }
 
 /* A call of a function, or of a tool that takes a text, which is shown as {"input": text}. */
-static bool read_call(call *c, const json_t *item, json_t *messages)
+static bool read_call(input *in, const json_t *item)
 {
     bool is_custom = strcmp(type_of(item), "custom_tool_call") == 0;
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
     json_t *given = json_object_get(item, is_custom ? "input" : "arguments");
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(given))
-        return call_refuse(c, "input", "a call has no call_id, name or arguments");
+        return call_refuse(in->c, "input", "a call has no call_id, name or arguments");
+    json_t *calls = calls_of_turn(in);
+    if (!calls)
+        return call_nomem(in->c);
     json_t *arguments = is_custom ? json_pack("{s:O}", "input", given) : json_incref(given);
-    json_t *one = json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function", "function",
-                            "name", name, "arguments", arguments);
-    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
-    json_t *calls = json_object_get(last, "tool_calls");
-    if (calls) /* calls in a row are of one message */
-        return call_append(c, calls, one);
-    return call_append(
-        c, messages,
-        json_pack("{s:s, s:s, s:[o]}", "role", "assistant", "content", "", "tool_calls", one));
+    return call_append(in->c, calls,
+                       json_pack("{s:O, s:s, s:{s:O, s:o}}", "id", id, "type", "function",
+                                 "function", "name", name, "arguments", arguments));
+}
+
+/* What was thought belongs to the message behind it, unless only OpenAI can read it. */
+static bool read_reasoning(input *in, const json_t *item)
+{
+    const json_t *content = json_object_get(item, "content");
+    buf b;
+    buf_init(&b, 64 << 20);
+    bool ok = true;
+    for (size_t i = 0; ok && i < json_array_size(content); i++) {
+        const json_t *value = json_object_get(json_array_get(content, i), "text");
+        ok = json_is_string(value)
+                 ? buf_append(&b, json_string_value(value), json_string_length(value)) == LACE_OK ||
+                       call_nomem(in->c)
+                 : call_refuse(in->c, "input", "a part of a reasoning is not a text");
+    }
+    json_decref(in->thought);
+    in->thought = ok && b.size ? json_stringn(b.data, b.size) : NULL;
+    ok = ok && (in->thought || b.size == 0 || call_nomem(in->c));
+    buf_deinit(&b);
+    return ok;
 }
 
 /* One item of the input becomes a message, or a part of the last one. */
-static bool read_item(call *c, const json_t *item, json_t *messages)
+static bool read_item(input *in, const json_t *item)
 {
-    /* What was thought, and what OpenAI's servers did themselves: nothing that a template shows. */
-    static const char *const passed_over[] = {"reasoning", "web_search_call", "file_search_call",
+    /* What OpenAI's servers did themselves: nothing that a template shows. */
+    static const char *const passed_over[] = {"web_search_call", "file_search_call",
                                               "code_interpreter_call", NULL};
     static const char *const calls[] = {"function_call", "custom_tool_call", NULL};
     static const char *const results[] = {"function_call_output", "custom_tool_call_output", NULL};
     const char *type = type_of(item);
     if (!*type || strcmp(type, "message") == 0)
-        return read_message(c, item, messages);
+        return read_message(in, item);
+    if (strcmp(type, "reasoning") == 0)
+        return read_reasoning(in, item);
     if (is_one_of(type, calls))
-        return read_call(c, item, messages);
+        return read_call(in, item);
     if (is_one_of(type, results))
-        return read_result(c, item, messages);
+        return read_result(in, item);
     if (is_one_of(type, passed_over))
         return true;
-    call_fail(c, 400, "input", "invalid_value", "an item is of type %.60s, which is not supported",
-              type);
+    call_fail(in->c, 400, "input", "invalid_value",
+              "an item is of type %.60s, which is not supported", type);
     return false;
+}
+
+static bool read_items(input *in, const json_t *items)
+{
+    if (json_is_string(items))
+        return add_message(in, "user", items, NULL);
+    if (!json_is_array(items) || json_array_size(items) == 0)
+        return call_refuse(in->c, "input", "input is neither a text nor a list of items");
+    for (size_t i = 0; i < json_array_size(items); i++)
+        if (!read_item(in, json_array_get(items, i)))
+            return false;
+    return true;
 }
 
 static bool read_input(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *input = json_object_get(body, "input");
     const json_t *instructions = get(body, "instructions");
     r->messages = json_array();
     if (!r->messages)
@@ -144,16 +202,11 @@ static bool read_input(gen_request *r, call *c, const json_t *body)
                            "responses are not kept: send the whole input");
     if (instructions && !json_is_string(instructions))
         return call_refuse(c, "instructions", "instructions is not a text");
-    if (instructions && !add_message(c, r->messages, "system", instructions, NULL))
-        return false;
-    if (json_is_string(input))
-        return add_message(c, r->messages, "user", input, NULL);
-    if (!json_is_array(input) || json_array_size(input) == 0)
-        return call_refuse(c, "input", "input is neither a text nor a list of items");
-    for (size_t i = 0; i < json_array_size(input); i++)
-        if (!read_item(c, json_array_get(input, i), r->messages))
-            return false;
-    return true;
+    input in = {.c = c, .messages = r->messages};
+    bool ok = (!instructions || add_message(&in, "system", instructions, NULL)) &&
+              read_items(&in, json_object_get(body, "input"));
+    json_decref(in.thought);
+    return ok;
 }
 
 /* ---- Tools ----------------------------------------------------------------------------------- */

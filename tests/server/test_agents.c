@@ -18,7 +18,8 @@ static answer a;
 
 static const char template_source[] =
     "{% for tool in tools or [] %}[tool {{ tool.function.name }}] {% endfor %}"
-    "{% for m in messages %}[{{ m.role }}] {{ m.content }}"
+    "{% for m in messages %}[{{ m.role }}] {% if m.reasoning_content %}<{{ m.reasoning_content }}>"
+    "{% endif %}{{ m.content }}"
     "{% for call in m.tool_calls or [] %} {{ call.function.name }}({{ call.function.arguments }})"
     "{% endfor %}\n{% endfor %}[assistant]{% if enable_thinking is false %} no thinking {% endif "
     "%}";
@@ -179,6 +180,23 @@ static void items_of_earlier_turns_are_taken(void)
     CHECK(n_input(input, "") > alone);
     snprintf(input, sizeof input, "%s%s", SAY("Hello"), passed);
     CHECK(n_input(input, "") == alone);
+    /* A text and the calls behind it are one turn, and what was thought belongs to it. */
+    static const char text[] =
+        ",{\"type\":\"message\",\"role\":\"assistant\",\"content\":[{\"type\":"
+        "\"output_text\",\"text\":\"Yes.\"}]}";
+    static const char thought[] = ",{\"type\":\"reasoning\",\"summary\":[],\"content\":[{\"type\":"
+                                  "\"reasoning_text\",\"text\":\"Is it?\"}]}";
+    snprintf(input, sizeof input, "%s%s", SAY("Hello"), call);
+    long with_call = n_input(input, "");
+    snprintf(input, sizeof input, "%s%s%s", SAY("Hello"), text, call);
+    long with_text = n_input(input, "");
+    snprintf(input, sizeof input, "%s%s%s%s", SAY("Hello"), thought, text, call);
+    long with_thought = n_input(input, "");
+    snprintf(input, sizeof input, "%s%s%s", SAY("Hello"), thought, call);
+    long thought_alone = n_input(input, "");
+    snprintf(input, sizeof input, "%s,%s%s", SAY("Hello"), SAY("Yes."), call);
+    CHECK(with_text > with_call && with_text < n_input(input, "")); /* no turn more */
+    CHECK(with_thought > with_text && thought_alone > with_call);
     served_post(&s, "/v1/responses", "{\"input\":[{\"type\":\"compaction\"}]}", &a);
     CHECK(a.status == 400 && strstr(a.body, "compaction"));
 }
