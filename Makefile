@@ -158,9 +158,7 @@ load: $(B)/lace $(B)/tests/server/test_connections $(B)/tests/server/test_errors
 
 check:
 	@scripts/check-layers.sh
-	@if command -v clang-format >/dev/null; then \
-	    git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror && echo "format: clean"; \
-	else echo "format: not checked, clang-format is not installed"; fi
+	@scripts/check-format.sh
 
 bench: $(B)/checkkernels
 	$(B)/checkkernels --bench
@@ -234,7 +232,13 @@ arm-check: $(B)/checkkernels-static
 
 # Kernels are compiled into fat binaries that are part of the program. Without nvcc the program has
 # none and runs on the CPU only. NVCC= (nothing) leaves them out on purpose. All variants share them:
-# no flag of the host's compiler changes them.
+# no flag of the host's compiler changes them. `make install` takes what was built, so it asks the
+# build which compiler it had, or that it had none.
+BUILT_BY  := $(if $(filter install,$(MAKECMDGOALS)),\
+               $(shell sed -n '1s,^/[*] nvcc: \(.*\) [*]/$$,nvcc: \1,p' $(B)/cuda/images.S 2>/dev/null))
+ifneq ($(strip $(BUILT_BY)),)
+NVCC      ?= $(wordlist 2,99,$(BUILT_BY))
+endif
 NVCC      ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
 CUDA_SRC  := $(if $(NVCC),$(sort $(wildcard src/kernels/cuda/*.cu)))
 CUDA_B    := build/cuda
@@ -253,7 +257,7 @@ $(CUDA_B)/%.fatbin: src/kernels/cuda/%.cu
 # A table of their addresses, ended by 0. Written anew only when the list of kernels changes.
 $(B)/cuda/images.S: FORCE
 	@mkdir -p $(@D)
-	@{ echo '.section .data.rel.ro, "aw"'; echo '.balign 64'; echo '.globl gpu_images'; \
+	@{ echo '/* nvcc: $(NVCC) */'; echo '.section .data.rel.ro, "aw"'; echo '.balign 64'; echo '.globl gpu_images'; \
 	   echo 'gpu_images:'; for f in $(CUDA_BIN); do echo ".quad image_$$(basename $$f .fatbin)"; done; \
 	   echo '.quad 0'; echo '.section .rodata'; for f in $(CUDA_BIN); do \
 	   echo '.balign 64'; echo "image_$$(basename $$f .fatbin): .incbin \"$$f\""; done; \
@@ -276,10 +280,12 @@ $(B)/lib/liblace.a: $(B)/liblace.a
 	$(call say,ar)$(LD) -r -o $(@D)/lace.o --whole-archive $< && \
 	    objcopy -w -G 'lace_*' $(@D)/lace.o && $(AR) rcs $@ $(@D)/lace.o
 
+# A place below the target, as one word for the shell whatever is in it.
+place = '$(subst ','\'',$(DESTDIR)$(PREFIX)/$(1))'
 install: $(B)/lace $(B)/lib/liblace.a
-	install -D -m 755 $(B)/lace $(DESTDIR)$(PREFIX)/bin/lace
-	install -D -m 644 $(B)/lib/liblace.a $(DESTDIR)$(PREFIX)/lib/liblace.a
-	install -D -m 644 include/lace.h $(DESTDIR)$(PREFIX)/include/lace.h
+	install -D -m 755 $(B)/lace $(call place,bin/lace)
+	install -D -m 644 $(B)/lib/liblace.a $(call place,lib/liblace.a)
+	install -D -m 644 include/lace.h $(call place,include/lace.h)
 
 # Other libraries come from their archives; only the C library's own files stay shared. Our names are
 # hidden first: archives, unlike shared libraries, collide (jansson too has a utf8_encode).

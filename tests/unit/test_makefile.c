@@ -1,0 +1,126 @@
+/*
+ * The build file as those meet it who install lace or unpack it without git: `make install` and
+ * `make check`, run in a shell. Runs from the project's root, on what is built there.
+ */
+#define _DEFAULT_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "scratch.h"
+#include "tap.h"
+
+static char output[1 << 16]; /* of the last command, both streams */
+
+/*
+ * Run a shell command, in which $dir is the scratch folder and $make a make that knows nothing of
+ * the one that may have started this test. Returns the exit code.
+ */
+static int sh(const char *dir, const char *command)
+{
+    char line[2048];
+    snprintf(line, sizeof line,
+             "dir='%s'; make='env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u NVCC -u DESTDIR -u PREFIX "
+             "make --no-print-directory'; { %s ; } 2>&1",
+             dir, command);
+    FILE *f = popen(line, "r");
+    if (!CHECK(f != NULL))
+        return -1;
+    size_t n = fread(output, 1, sizeof output - 1, f);
+    output[n] = 0;
+    int status = pclose(f);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void remove_all(const char *dir)
+{
+    CHECK(sh(dir, "rm -rf \"$dir\"") == 0);
+}
+
+static bool check_code(int code, int expected)
+{
+    bool ok = CHECK(code == expected);
+    if (!ok)
+        tap_note("code %d: %.2000s", code, output);
+    return ok;
+}
+
+/* The folder that this run was built in: that of the program. */
+static const char *build_folder(void)
+{
+    static char folder[256];
+    const char *program = getenv("LACE_BIN");
+    snprintf(folder, sizeof folder, "%s", program ? program : "build/lace");
+    char *slash = strrchr(folder, '/');
+    if (slash)
+        *slash = 0;
+    return folder;
+}
+
+/* A compiler for GPU kernels that tells on whoever calls it stands first in the PATH. */
+static void install_takes_what_was_built(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    CHECK(scratch_write("nvcc", "#!/bin/sh\ntouch \"$(dirname \"$0\")/called\"\nexit 1\n"));
+    chmod(scratch_path("nvcc"), 0755);
+    char line[512];
+    snprintf(line, sizeof line, "PATH=\"$dir:$PATH\" $make install B=%s PREFIX=\"$dir/usr\"",
+             build_folder());
+    if (check_code(sh(dir, line), 0)) {
+        static const char *const compilers[] = {"  cc ", "  as ", "  nvcc ", "  link "};
+        for (size_t i = 0; i < sizeof compilers / sizeof compilers[0]; i++)
+            if (!CHECK(strstr(output, compilers[i]) == NULL))
+                tap_note("%.2000s", output);
+        check_code(sh(dir, "test ! -e \"$dir/called\" && \"$dir/usr/bin/lace\" --version"), 0);
+    }
+    remove_all(dir);
+}
+
+static void install_takes_places_with_spaces_and_quotes(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    char line[512];
+    snprintf(line, sizeof line,
+             "$make install B=%s DESTDIR=\"$dir/a stage\" PREFIX=\"/it's my place\"",
+             build_folder());
+    check_code(sh(dir, line), 0);
+    check_code(sh(dir, "cd \"$dir/a stage/it's my place\" && bin/lace --version && "
+                       "test -s lib/liblace.a && test -s include/lace.h"),
+               0);
+    remove_all(dir);
+}
+
+static void check_without_git_looks_at_the_files(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    if (sh(dir, "command -v clang-format") != 0) {
+        tap_skip("clang-format is not installed");
+        remove_all(dir);
+        return;
+    }
+    static const char copy[] =
+        "mkdir -p $dir/src/base && cp -r Makefile .clang-format scripts $dir";
+    check_code(sh(dir, copy), 0);
+    CHECK(sh(dir, "cd $dir && $make check") != 0 && strstr(output, "no C files") != NULL);
+    check_code(sh(dir, "echo 'int x;' >$dir/src/base/x.h; cd $dir && $make check"), 0);
+    CHECK(strstr(output, "format: 1 files clean") != NULL);
+    CHECK(sh(dir, "echo 'int   y;' >$dir/src/base/y.h; cd $dir && $make check") != 0);
+    CHECK(strstr(output, "y.h") != NULL && strstr(output, "clean") == NULL);
+    remove_all(dir);
+}
+
+int main(void)
+{
+    CASE(install_takes_what_was_built);
+    CASE(install_takes_places_with_spaces_and_quotes);
+    CASE(check_without_git_looks_at_the_files);
+    return tap_end();
+}
