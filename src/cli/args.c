@@ -225,10 +225,9 @@ typedef struct line {
     const verb *verb;
     int argc;
     char **argv;
-    int at;        /* the next word */
-    char *target;  /* the verb's struct */
-    uint64_t seen; /* bit i: option i was given */
-    int n_models;  /* arguments that came as -m MODEL: the first ones */
+    int at;       /* the next word */
+    char *target; /* the verb's struct */
+    int n_models; /* arguments that came as -m MODEL: the first ones */
     positional *words;
     lace_error *err;
 } line;
@@ -243,10 +242,6 @@ static const char *take_value(line *l, const char *attached)
 
 static lace_status give_option(line *l, const arg_option *o, const char *attached)
 {
-    uint64_t bit = UINT64_C(1) << (o - l->verb->options);
-    if ((l->seen & bit) && o->kind != ARG_TEXTS)
-        return args_error(l->verb, l->err, "--%s is given twice", o->name);
-    l->seen |= bit;
     const char *value = attached;
     if (o->kind == ARG_FLAG && value)
         return args_error(l->verb, l->err, "--%s takes no value", o->name);
@@ -305,10 +300,13 @@ static lace_status give_habit(line *l, const habit *h, const char *name, const c
     case HABIT_LAYERS:
         if (!(value = take_value(l, attached)))
             return args_error(v, l->err, "%s needs a value", name);
-        if (h->kind == HABIT_MODEL && l->n_models > 0)
-            return args_error(v, l->err, "%s is given twice", name);
-        return h->kind == HABIT_LAYERS ? give_layers(l, name, value)
-                                       : give_argument(l, value, l->n_models++);
+        if (h->kind == HABIT_LAYERS)
+            return give_layers(l, name, value);
+        if (h->kind == HABIT_MODEL && l->n_models > 0) {
+            l->words->at[0] = value; /* the last one counts, as for every option */
+            return LACE_OK;
+        }
+        return give_argument(l, value, l->n_models++);
     case HABIT_SWITCH:
         value = attached ? attached : l->at < l->argc ? l->argv[l->at] : NULL;
         if (is_one_of(value, "off", "0", "false"))

@@ -12,8 +12,8 @@
  *     };
  *
  * Written as --name VALUE, --name=VALUE, -n VALUE or -nVALUE. What is no option is a positional
- * argument; after "--" everything is. An option may be given once. Names that llama.cpp has for the
- * same thing are understood too (habits.h).
+ * argument; after "--" everything is. Of an option that is given twice, the last one counts.
+ * Names that llama.cpp has for the same thing are understood too (habits.h).
  */
 #ifndef LACE_CLI_ARGS_H
 #define LACE_CLI_ARGS_H
@@ -59,7 +59,7 @@ typedef struct verb {
     const char *description; /* paragraphs for help; "" for none */
     const char *examples;    /* lines, each ended by \n */
     const arg_option *options;
-    size_t n_options; /* at most 64 */
+    size_t n_options;
     int max_positional;
     lace_status (*run)(const struct verb *self, int argc, char **argv, lace_error *err);
 } verb;

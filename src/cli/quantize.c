@@ -27,7 +27,7 @@ typedef struct quantize_args {
 
 /* clang-format off */
 static const arg_option options[] = {
-    {"type", 't', ARG_TEXT, offsetof(quantize_args, type), .value = "TYPE",
+    {"type", 0, ARG_TEXT, offsetof(quantize_args, type), .value = "TYPE",
      .help = "of most matrices: q8_0 q6_k q5_k_m q5_k_s q5_1 q5_0 q4_k_m q4_k_s q4_1 "
              "q4_0 iq4_nl iq4_xs mxfp4 q3_k_l q3_k_m q3_k_s q2_k q2_k_s; lace's own: s8 s6 s5 s4 s3 s2 t5 t4 t3 t2"},
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
@@ -51,7 +51,7 @@ static const arg_option options[] = {
      .help = "all matrices in the type, without better ones for those that matter more"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
      .help = "also take a model that is quantized already"},
-    {"threads", 0, ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
+    {"threads", 't', ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
      .high = CLI_MAX_THREADS, .help = "default: one per core"},
     OUTPUT_FORCE_OPTION(quantize_args),
 };

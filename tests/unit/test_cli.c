@@ -187,8 +187,6 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"run --zzzzzzzz", "unknown option --zzzzzzzz (see: lace help run)"},
         {"run -x", "unknown option -x"},
         {"run -n", "--n-predict needs a value: N"},
-        {"run -n 5 -n 6", "--n-predict is given twice"},
-        {"run -n 5 --n-predict=6", "--n-predict is given twice"},
         {"run -n five", "--n-predict \"five\": expected a whole number from -1"},
         {"run -n 5x", "\"5x\""},
         {"run -n ''", "\"\""},
@@ -223,6 +221,30 @@ static void mistakes_get_one_line_and_a_hint(void)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         lace(rows[i].arguments);
         check_error(rows[i].part);
+    }
+}
+
+/* So that an alias with defaults can be overruled. */
+static void an_option_given_twice_takes_the_last(void)
+{
+    lace("run -p no -p 'The king' -n 1 --n-predict=9 -n 0 --mmap --mmap -m none.gguf -m " MODEL);
+    if (check_success())
+        CHECK(strcmp(r.out, "The king\n") == 0);
+    lace("run -p x -n 5 -n five"); /* every value is checked, not only the last */
+    check_error("--n-predict \"five\"");
+}
+
+static void t_is_the_number_of_threads_in_every_verb(void)
+{
+    static const char *const all[] = {"run",      "chat",     "serve",   "bench",
+                                      "fit",      "quantize", "imatrix", "prune",
+                                      "sparsify", "compare",  "logits",  "perplexity"};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char line[64];
+        snprintf(line, sizeof line, "help %s", all[i]);
+        lace(line);
+        if (!CHECK(strstr(r.out, "  -t, --threads ") != NULL))
+            tap_note("%s", line);
     }
 }
 
@@ -341,7 +363,6 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"run -ngl 20 -p x", "-ngl 20: a model runs on one device, whole; use --device"},
         {"run -ngl", "-ngl needs a value"},
         {"run -p x -fa off", "-fa off: lace has no other way"},
-        {"run -m a -m b", "-m is given twice"},
         {"run -hf a/b", "lace downloads nothing"},
         {"run -ctk q8_0", "use --kv-type"},
         {"serve -tb 4", "use --threads"},
@@ -734,6 +755,8 @@ int main(void)
     CASE(mistakes_get_one_line_and_a_hint);
     CASE(names_of_llama_cpp_mean_the_same);
     CASE(names_that_lace_does_not_have_say_what_to_use);
+    CASE(an_option_given_twice_takes_the_last);
+    CASE(t_is_the_number_of_threads_in_every_verb);
     CASE(a_misspelt_cpu_level_is_refused);
     CASE(files_that_are_no_models_are_refused);
     CASE(tokenize_prints_a_json_array);
