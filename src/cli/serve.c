@@ -1,6 +1,7 @@
 /* The verb `serve`: a model behind HTTP. */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -109,6 +110,24 @@ static lace_status choose_context(const lace_model *model, lace_session_options 
     return LACE_OK;
 }
 
+/* Addresses that only this machine reaches. */
+static bool is_local(const char *host)
+{
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
+/* Open to a network, and nobody is asked for a key: allowed, but hardly ever meant. */
+static void warn_of_open_door(const server_options *o)
+{
+    if (o->unix_path || is_local(o->host) || o->api_keys || o->api_key_file)
+        return;
+    fprintf(stderr,
+            "lace: warning: whoever reaches %s uses this model, without a key; --api-key-file FILE "
+            "asks for one\n",
+            o->host);
+}
+
 static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
@@ -144,6 +163,8 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     lace_status status = a.kv_memory ? LACE_OK : choose_kv_bytes(model, session, err);
     if (status == LACE_OK && !a.n_context)
         status = choose_context(model, session, err);
+    if (status == LACE_OK)
+        warn_of_open_door(&a.server);
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
     lace_model_close(model);

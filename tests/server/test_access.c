@@ -131,6 +131,34 @@ static void a_file_without_keys_is_refused(void)
     CHECK(!served_start(&s, arguments));
 }
 
+static void an_open_address_without_a_key_warns(void)
+{
+    static const struct {
+        const char *arguments;
+        bool warns;
+    } rows[] = {
+        {"--host 0.0.0.0", true},
+        {"--host 0.0.0.0 --api-key one", false},
+        {"--host 127.0.0.1", false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char arguments[512], line[512] = "";
+        snprintf(arguments, sizeof arguments, "--threads 1 -c 64 %s 2>%s", rows[i].arguments,
+                 scratch_path("said"));
+        if (!CHECK(served_start(&s, arguments)))
+            continue;
+        CHECK(served_stop(&s) == 0);
+        FILE *f = fopen(scratch_path("said"), "r");
+        bool warned = f && fgets(line, sizeof line, f) && strstr(line, "warning: whoever reaches ");
+        if (!CHECK(warned == rows[i].warns))
+            tap_note("%s: %s", rows[i].arguments, line);
+        CHECK(!warned || strstr(line, "--api-key-file FILE"));
+        if (f)
+            fclose(f);
+    }
+}
+
 static void named_hosts_and_origins_are_let_in(void)
 {
     if (!start("--threads 1 -c 64 --allow-host my.example --allow-origin https://a.example", ""))
@@ -351,6 +379,7 @@ int main(void)
     CASE(keys_of_the_command_line_join_those_of_the_file);
     CASE(one_key_does_not_learn_what_another_has_asked);
     CASE(a_file_without_keys_is_refused);
+    CASE(an_open_address_without_a_key_warns);
     CASE(named_hosts_and_origins_are_let_in);
     CASE(the_log_has_a_line_for_a_request_and_not_its_text);
     CASE(a_socket_in_the_file_system_serves_and_goes_away);
