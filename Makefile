@@ -111,6 +111,9 @@ $(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a
 HTTP_OBJ := $(B)/obj/src/server/http_parse.c.o
 $(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HTTP_OBJ)
 
+# So are progress bars.
+$(B)/tests/unit/test_progress: $(call obj,src/cli/progress.c src/cli/terminal.c)
+
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
