@@ -480,7 +480,6 @@ typedef struct lace_speculation {
     uint64_t n_evals;    /* of the session, for them */
     uint64_t n_guessed;  /* tokens that were guessed and judged */
     uint64_t n_accepted; /* and chosen */
-    double speed_up;     /* against the quickest token that was evaluated alone; 0: unknown */
 } lace_speculation;
 
 void lace_speculator_count(const lace_speculator *speculator, lace_speculation *out);

@@ -400,6 +400,10 @@ static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
     }
 }
 
+/*
+ * What was counted, and no ratio of speeds: the time without guesses is not known here. Whoever
+ * wants it runs the text a second time.
+ */
 static size_t append_speculation(char *line, size_t size, const lace_speculator *speculator)
 {
     lace_speculation c;
@@ -407,8 +411,9 @@ static size_t append_speculation(char *line, size_t size, const lace_speculator 
     int n = snprintf(line, size, " | %llu of %llu guesses right (%.0f %%)",
                      (unsigned long long)c.n_accepted, (unsigned long long)c.n_guessed,
                      c.n_guessed ? 100.0 * (double)c.n_accepted / (double)c.n_guessed : 0.0);
-    if (c.speed_up > 0)
-        n += snprintf(line + n, size - (size_t)n, ", about %.2fx as fast", c.speed_up);
+    if (c.n_evals > 0)
+        n += snprintf(line + n, size - (size_t)n, ", %.2f tokens an evaluation",
+                      (double)c.n_tokens / (double)c.n_evals);
     return (size_t)n;
 }
 

@@ -15,7 +15,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
 
@@ -23,7 +22,6 @@ enum {
     MAX_DRAFT = 32,    /* as far back as every cache can go */
     LONGEST_MATCH = 4, /* tokens that must stand before, from the longest to the shortest */
     SHORTEST_MATCH = 2,
-    N_PLAIN = 3, /* the first tokens go alone, to know what that takes */
 };
 
 struct lace_speculator {
@@ -44,8 +42,6 @@ struct lace_speculator {
     lace_item *items; /* [n_context] */
 
     lace_speculation count;
-    uint64_t plain_ns;              /* the quickest evaluation of a single token; 0: none yet */
-    uint64_t spent_ns, n_spent_for; /* time of pushes, and how many they were */
 };
 
 lace_speculator_options lace_speculator_options_default(void)
@@ -153,8 +149,7 @@ lace_status lace_speculator_begin(lace_speculator *sp, const lace_token *tokens,
     sp->n_text = n;
     sp->n_guesses = sp->n_right = 0;
     sp->row = (size_t)sp->session->n_logits - 1;
-    sp->n_held = 0;
-    return sp->draft ? lace_session_truncate(sp->draft, 0, 0, err) : LACE_OK;
+    return LACE_OK;
 }
 
 /* ---- Guesses --------------------------------------------------------------------------------- */
@@ -192,7 +187,12 @@ static lace_status catch_up(lace_speculator *sp, int32_t n_text, lace_error *err
     int32_t n = 0;
     while (n < sp->n_held && n < n_text - 1 && sp->held[n] == sp->text[n])
         n++;
-    TRY(lace_session_truncate(sp->draft, 0, n, err));
+    lace_status status = lace_session_truncate(sp->draft, 0, n, err);
+    if (status == LACE_E_UNSUPPORTED) { /* layers with a window cannot go back so far */
+        n = 0;
+        status = lace_session_truncate(sp->draft, 0, 0, err);
+    }
+    TRY(status);
     sp->n_held = n;
     for (int32_t i = n; i < n_text; i++)
         sp->items[i - n] = (lace_item){.token = sp->text[i], .want_logits = i + 1 == n_text};
@@ -231,7 +231,7 @@ static lace_status guess(lace_speculator *sp, int32_t n_text, lace_error *err)
     int32_t room = sp->session->options.n_context - n_text;
     int32_t most = sp->n_now < room ? sp->n_now : room;
     sp->n_guesses = sp->n_right = 0;
-    if (most < 1 || sp->count.n_evals < N_PLAIN)
+    if (most < 1)
         return LACE_OK;
     if (sp->use_lookup)
         sp->n_guesses = look_up(sp, n_text, most);
@@ -266,17 +266,11 @@ static lace_status eval_with_guesses(lace_speculator *sp, lace_token token, lace
         items[i] = (lace_item){.token = i == 0 ? token : sp->guesses[i - 1],
                                .sequence = sp->sequence,
                                .want_logits = true};
-    uint64_t begin = clock_ns();
-    TRY(lace_session_eval(sp->session, items, (size_t)(1 + sp->n_guesses), err));
-    uint64_t ns = clock_ns() - begin;
-    if (sp->n_guesses == 0 && (sp->plain_ns == 0 || ns < sp->plain_ns))
-        sp->plain_ns = ns;
-    return LACE_OK;
+    return lace_session_eval(sp->session, items, (size_t)(1 + sp->n_guesses), err);
 }
 
 lace_status lace_speculator_push(lace_speculator *sp, lace_token token, lace_error *err)
 {
-    uint64_t begin = clock_ns();
     if (sp->n_text >= sp->session->options.n_context)
         return error_set(err, LACE_E_CONTEXT, "the context of %d tokens is full",
                          sp->session->options.n_context);
@@ -296,10 +290,6 @@ lace_status lace_speculator_push(lace_speculator *sp, lace_token token, lace_err
         sp->count.n_evals++;
     }
     sp->count.n_tokens++;
-    if (sp->count.n_evals > N_PLAIN) {
-        sp->spent_ns += clock_ns() - begin;
-        sp->n_spent_for++;
-    }
     return LACE_OK;
 }
 
@@ -309,6 +299,4 @@ void lace_speculator_count(const lace_speculator *sp, lace_speculation *out)
     /* Guesses that nobody has judged yet count as far as they were right. */
     out->n_guessed += (uint64_t)sp->n_right;
     out->n_accepted += (uint64_t)sp->n_right;
-    if (sp->plain_ns > 0 && sp->spent_ns > 0)
-        out->speed_up = (double)sp->plain_ns * (double)sp->n_spent_for / (double)sp->spent_ns;
 }
