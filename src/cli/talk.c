@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -19,6 +20,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/talk.h"
+#include "cli/terminal.h"
 
 typedef struct talk_args {
     talk_options talk;
@@ -71,13 +73,17 @@ static const arg_option options[] = {
 #undef TALK
 /* clang-format on */
 
+#define DIM    "\033[2m"
+#define NORMAL "\033[0m"
+
 typedef struct dialogue {
     talk *model;
     json_t *messages; /* the first one may be the system's */
     talk_input *input;
     buf content, clean; /* the answer so far; a piece of it made safe for a terminal */
-    bool is_terminal;   /* colours, prompts and notes are for people */
-    bool is_dim;        /* reasoning is being printed */
+    bool is_terminal;   /* prompts and notes are for people */
+    bool has_colour;    /* and so are colours */
+    bool is_reasoning;  /* is being printed */
     char last_byte;     /* printed */
     talk_stats stats;   /* of the last answer */
     size_t n_answers, n_tokens;
@@ -91,6 +97,12 @@ static lace_status print(dialogue *d, const char *chars, size_t n, lace_error *e
         return LACE_OK;
     d->last_byte = chars[n - 1];
     return cli_write(chars, n, err);
+}
+
+/* What a terminal obeys; nothing where no colours are wanted. */
+static lace_status print_code(const dialogue *d, const char *code, lace_error *err)
+{
+    return d->has_colour ? cli_write(code, strlen(code), err) : LACE_OK;
 }
 
 /* A line for people, dimmed; nothing if there is no terminal. */
@@ -107,9 +119,10 @@ __attribute__((format(printf, 3, 4))) static lace_status note(dialogue *d, lace_
     d->clean.size = 0; /* names of models and files may hold what a terminal obeys */
     if (cli_append_clean(&d->clean, line, strlen(line)) != LACE_OK)
         return error_nomem(err, "a line");
-    TRY(cli_write("\033[2m", 4, err));
+    TRY(print_code(d, DIM, err));
     TRY(cli_write(d->clean.data, d->clean.size, err));
-    return cli_write("\033[0m\n", 5, err);
+    TRY(print_code(d, NORMAL, err));
+    return cli_write("\n", 1, err);
 }
 
 /* Text of a model must not steer the terminal: line ends and tabs stay, other controls do not. */
@@ -128,15 +141,18 @@ static lace_status make_safe(buf *out, text piece)
     return LACE_OK;
 }
 
-static lace_status set_dim(dialogue *d, bool is_dim, lace_error *err)
+/* Reasoning is dimmed, or stands between two lines where there are no colours. */
+static lace_status set_reasoning(dialogue *d, bool is_reasoning, lace_error *err)
 {
-    if (d->is_dim == is_dim)
+    if (d->is_reasoning == is_reasoning)
         return LACE_OK;
-    d->is_dim = is_dim;
-    if (is_dim)
-        return cli_write("\033[2m", 4, err);
-    TRY(cli_write("\033[0m", 4, err));
-    return d->last_byte == '\n' ? LACE_OK : print(d, "\n\n", 2, err);
+    d->is_reasoning = is_reasoning;
+    if (is_reasoning)
+        return d->has_colour ? print_code(d, DIM, err) : print(d, "[reasoning]\n", 12, err);
+    TRY(print_code(d, NORMAL, err));
+    if (d->last_byte != '\n')
+        TRY(print(d, "\n\n", 2, err));
+    return d->has_colour ? LACE_OK : print(d, "[answer]\n", 9, err);
 }
 
 static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_error *err)
@@ -151,7 +167,7 @@ static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_erro
     }
     if (!is_reasoning && buf_append(&d->content, piece.data, piece.size) != LACE_OK)
         return error_nomem(err, "the answer");
-    TRY(set_dim(d, is_reasoning, err));
+    TRY(set_reasoning(d, is_reasoning, err));
     if (make_safe(&d->clean, piece) != LACE_OK)
         return error_nomem(err, "the answer");
     return print(d, d->clean.data, d->clean.size, err);
@@ -183,6 +199,19 @@ static void on_interrupt(int number)
     cli_stop = number;
 }
 
+/* How the terminal was, and what makes it look so; whoever ends the program finds it so. */
+static struct termios terminal_before;
+static const char *last_words;
+
+/* What it calls is safe in a handler; the signal then does what it does without one. */
+static void on_end(int number)
+{
+    (void)!write(STDOUT_FILENO, last_words, strlen(last_words));
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal_before);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 static lace_status answer(dialogue *d, lace_error *err)
 {
     buf_clear(&d->content);
@@ -190,8 +219,10 @@ static lace_status answer(dialogue *d, lace_error *err)
     d->last_byte = '\n';
     lace_status status = talk_answer(d->model, d->messages, on_piece, d, &cli_stop, &d->stats, err);
     lace_error ignored;
-    if (d->is_dim)
-        set_dim(d, false, &ignored);
+    if (d->is_reasoning) { /* it was cut in the middle of it */
+        d->is_reasoning = false;
+        print_code(d, NORMAL, &ignored);
+    }
     if (status != LACE_OK) {
         if (d->last_byte != '\n')
             print(d, "\n", 1, &ignored);
@@ -443,12 +474,18 @@ static lace_status converse(dialogue *d, lace_error *err)
     return status;
 }
 
-static void catch_interrupts(void)
+static void catch_signals(const dialogue *d)
 {
     /* No SA_RESTART: a read from the keyboard must end. */
     struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
+    if (!d->is_terminal || tcgetattr(STDIN_FILENO, &terminal_before) != 0)
+        return;
+    last_words = d->has_colour ? NORMAL "\n" : "\n";
+    action.sa_handler = on_end;
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, &action, NULL);
 }
 
 static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *err)
@@ -464,10 +501,11 @@ static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *e
     a.talk.mode = (talk_mode)a.mode;
     a.talk.kv_type = (lace_kv_type)a.kv_type;
     dialogue d = {.messages = json_array(),
-                  .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)};
+                  .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO),
+                  .has_colour = terminal_has_colour(STDOUT_FILENO)};
     buf_init(&d.content, CLI_MAX_TEXT);
     buf_init(&d.clean, CLI_MAX_TEXT);
-    catch_interrupts();
+    catch_signals(&d);
     lace_status status = d.messages ? LACE_OK : error_nomem(err, "messages");
     if (status == LACE_OK)
         status = talk_create(&a.talk, &d.model, err);

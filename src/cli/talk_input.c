@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/talk.h"
+#include "cli/terminal.h"
 
 enum { HISTORY_LINES = 1000 };
 
@@ -24,16 +25,23 @@ struct talk_input {
     History *history;
     HistEvent event;
     char path[512]; /* of the history; "" if there is none */
-    bool is_more;   /* a further line of a message is read: another prompt */
+    bool has_colour;
+    bool is_more; /* a further line of a message is read: another prompt */
 };
 
+/*
+ * \1 stands around what takes no place on the screen. libedit keeps such a part with the character
+ * behind it, and drops one that has none: colours must end before the last character.
+ */
 static char *show_prompt(EditLine *edit)
 {
-    /* \1 stands around what takes no place on the screen. */
-    static char first[] = "\1\033[1;36m\1> \1\033[0m\1", more[] = "\1\033[2m\1. \1\033[0m\1";
+    static char prompts[2][2][32] = {
+        {"> ", ". "},
+        {"\1\033[1;36m\1>\1\033[0m\1 ", "\1\033[2m\1.\1\033[0m\1 "},
+    };
     talk_input *in;
     el_get(edit, EL_CLIENTDATA, &in);
-    return in->is_more ? more : first;
+    return prompts[in->has_colour][in->is_more];
 }
 
 /* The folder is made if need be; without a place there is just no history. */
@@ -83,6 +91,7 @@ lace_status talk_input_create(talk_input **out, lace_error *err)
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
         return error_nomem(err, "the keyboard");
+    (*out)->has_colour = terminal_has_colour(STDOUT_FILENO);
     if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
         open_editor(*out);
     return LACE_OK;
@@ -113,6 +122,8 @@ static bool read_line(talk_input *in, buf *out, bool *is_interrupted)
     if (in->edit) {
         int count = 0;
         cli_stop = 0;
+        el_set(in->edit, EL_PREP_TERM,
+               1); /* before the prompt: keys behind it are for the editor */
         errno = 0;
         const char *edited = el_gets(in->edit, &count);
         *is_interrupted = cli_stop != 0 || (count < 0 && errno == EINTR);
