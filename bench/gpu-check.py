@@ -215,7 +215,7 @@ PROMPTS = ["Once upon a time", "The little dog", "Lily was sad because", "One da
 
 
 def text_of(lace, model, prompt, device, *more):
-    done = run(lace, "run", model, "-p", prompt, "--device", device, "--no-display-prompt", *more)
+    done = run(lace, "run", model, "--raw", "-p", prompt, "--device", device, "--no-display-prompt", *more)
     return done.stdout if done.returncode == 0 else "FAILED: " + done.stderr.strip()[-300:]
 
 
@@ -224,7 +224,7 @@ def check_greedy(lace, model, where, device="cuda"):
     tokens, out, text = (os.path.join(where, n) for n in ("greedy-tokens", "greedy-logits", "greedy-text"))
     n_tokens, apart = 0, []
     for prompt in PROMPTS:
-        done = run(lace, "run", model, "-p", prompt, "--device", device, "-n", 100, "--temp", 0)
+        done = run(lace, "run", model, "--raw", "-p", prompt, "--device", device, "-n", 100, "--temp", 0)
         open(text, "w").write(done.stdout[:-1])  # the prompt and its continuation, and a line's end
         first, ids = (json.loads(run(lace, "tokenize", model, *w).stdout or "[]")
                       for w in ([prompt], ["-f", text]))

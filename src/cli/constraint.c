@@ -45,6 +45,15 @@ lace_status constraint_init(constraint *c, const constraint_args *a, lace_model 
     return status;
 }
 
+lace_status constraint_restart(constraint *c, lace_error *err)
+{
+    if (!c->grammar)
+        return LACE_OK;
+    lace_grammar_state_free(c->state);
+    c->state = NULL;
+    return lace_grammar_state_create(c->grammar, &c->state, err);
+}
+
 void constraint_deinit(constraint *c)
 {
     lace_grammar_state_free(c->state);

@@ -41,6 +41,7 @@ typedef struct constraint {
 lace_status constraint_check(const verb *v, const constraint_args *a, lace_error *err);
 lace_status constraint_init(constraint *c, const constraint_args *a, lace_model *model,
                             lace_error *err);
+lace_status constraint_restart(constraint *c, lace_error *err); /* for another text */
 void constraint_deinit(constraint *c);
 
 #endif

@@ -1,29 +1,32 @@
 /*
- * lace run: continue a text. What is generated goes to standard output as it comes; a line of
- * statistics with everything that is needed to repeat the run goes to standard error.
+ * lace run: continue a text, or answer it where the model has a chat template. What is generated
+ * goes to standard output as it comes; a line of statistics with everything that is needed to
+ * repeat the run goes to standard error.
  */
 #define _DEFAULT_SOURCE
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/constraint.h"
+#include "cli/choose.h"
 #include "cli/progress.h"
 #include "cli/surgery_run.h"
+#include "cli/talk.h"
 
 typedef struct run_args {
     const char *prompt;
     const char *file;
     int32_t n_predict; /* -1: until the text or the context ends */
     bool no_display_prompt;
-    bool ignore_eos;
-    lace_sampler_options sampler;
+    bool raw; /* the text as it is, whatever the model */
+    const char *template_file;
+    int32_t thinking;
+    choose_options choose;
     int32_t n_context;
     int32_t n_batch;
     int32_t n_threads;
@@ -34,66 +37,26 @@ typedef struct run_args {
     const char *imatrix;
     const char *device;
     const char *activation_sparsity;
-    const char *draft;
-    bool lookup;
-    int32_t n_draft;
-    constraint_args constraint;
 } run_args;
 
 /* clang-format off */
-#define SAMPLER(field) offsetof(run_args, sampler) + offsetof(lace_sampler_options, field)
 static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Text"},
     {"prompt", 'p', ARG_TEXT, offsetof(run_args, prompt), .value = "TEXT",
-     .help = "what the text begins with"},
+     .help = "what the text begins with, or the question"},
     {"file", 'f', ARG_TEXT, offsetof(run_args, file), .value = "FILE",
      .help = "the beginning is in this file; a newline at its end is left out"},
     {"n-predict", 'n', ARG_INT, offsetof(run_args, n_predict), .low = -1, .high = INT32_MAX,
      .value = "N", .help = "tokens to generate; -1 (default): until the text or the context ends"},
-    {"ignore-eos", 0, ARG_FLAG, offsetof(run_args, ignore_eos),
-     .help = "never choose a token that ends the text"},
     {"no-display-prompt", 0, ARG_FLAG, offsetof(run_args, no_display_prompt),
      .help = "print the generated text only"},
-    {.kind = ARG_HEADING, .help = "Choice of tokens, in this order"},
-    {"repeat-penalty", 0, ARG_FLOAT, SAMPLER(repeat_penalty), .low = 0, .high = INFINITY,
-     .is_low_open = true, .value = "R", .help = "divides logits of recent tokens; 1: off (default)"},
-    {"presence-penalty", 0, ARG_FLOAT, SAMPLER(presence_penalty), .low = -INFINITY, .high = INFINITY,
-     .value = "X", .help = "subtracted once from recent tokens (default 0)"},
-    {"frequency-penalty", 0, ARG_FLOAT, SAMPLER(frequency_penalty), .low = -INFINITY,
-     .high = INFINITY, .value = "X", .help = "subtracted for each occurrence (default 0)"},
-    {"repeat-last-n", 0, ARG_INT, SAMPLER(penalty_last_n), .low = 0, .high = 1 << 20, .value = "N",
-     .help = "how many tokens are recent (default 64)"},
-    {"top-k", 0, ARG_INT, SAMPLER(top_k), .low = 0, .high = INT32_MAX, .value = "K",
-     .help = "keep the K best; 0: all (default 40)"},
-    {"typical", 0, ARG_FLOAT, SAMPLER(typical_p), .low = 0, .high = 1, .is_low_open = true,
-     .value = "P", .help = "keep those that surprise about as much as expected; 1: off (default)"},
-    {"top-p", 0, ARG_FLOAT, SAMPLER(top_p), .low = 0, .high = 1, .is_low_open = true, .value = "P",
-     .help = "keep the best that sum up to P; 1: off (default 0.95)"},
-    {"min-p", 0, ARG_FLOAT, SAMPLER(min_p), .low = 0, .high = 1, .value = "M",
-     .help = "keep those with at least this share of the best's probability (default 0.05)"},
-    {"dry-multiplier", 0, ARG_FLOAT, SAMPLER(dry_multiplier), .low = 0, .high = INFINITY, .value = "X",
-     .help = "penalty for going on with a repetition, growing with its length; 0: off (default)"},
-    {"dry-base", 0, ARG_FLOAT, SAMPLER(dry_base), .low = 1, .high = INFINITY, .value = "X",
-     .help = "how it grows with each token (default 1.75)"},
-    {"dry-allowed-length", 0, ARG_INT, SAMPLER(dry_allowed_length), .low = 0, .high = 1 << 20,
-     .value = "N", .help = "repetitions shorter than this are free (default 2)"},
-    {"dry-penalty-last-n", 0, ARG_INT, SAMPLER(dry_last_n), .low = 1, .high = 1 << 20, .value = "N",
-     .help = "tokens that are looked at (default 1024)"},
-    {"xtc-probability", 0, ARG_FLOAT, SAMPLER(xtc_probability), .low = 0, .high = 1, .value = "P",
-     .help = "how often the most probable tokens are left out; 0: never (default)"},
-    {"xtc-threshold", 0, ARG_FLOAT, SAMPLER(xtc_threshold), .low = 0, .high = 1, .value = "P",
-     .help = "the probability from which they are, but for the last (default 0.1)"},
-    {"mirostat", 0, ARG_INT, SAMPLER(mirostat), .low = 0, .high = 2, .value = "V",
-     .help = "hold the surprise, in place of all cuts: version 1 or 2; 0: off (default)"},
-    {"mirostat-ent", 0, ARG_FLOAT, SAMPLER(mirostat_tau), .low = 0, .high = INFINITY, .value = "T",
-     .help = "the surprise to hold, in bits (default 5)"},
-    {"mirostat-lr", 0, ARG_FLOAT, SAMPLER(mirostat_eta), .low = 0, .high = INFINITY, .value = "E",
-     .help = "how quickly to get there (default 0.1)"},
-    {"temp", 0, ARG_FLOAT, SAMPLER(temperature), .low = 0, .high = INFINITY, .value = "T",
-     .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},
-    {"seed", 's', ARG_U64, SAMPLER(seed), .value = "S",
-     .help = "the same seed gives the same text (default: random, printed at the end)"},
-    CONSTRAINT_OPTIONS(offsetof(run_args, constraint)),
+    {"raw", 0, ARG_FLAG, offsetof(run_args, raw),
+     .help = "continue the text as it is, though the model has a chat template"},
+    {"chat-template-file", 0, ARG_TEXT, offsetof(run_args, template_file), .value = "FILE",
+     .help = "Jinja, in place of the model's own"},
+    {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = TALK_THINK_WORDS,
+     .help = TALK_THINK_HELP},
+    CHOOSE_OPTIONS(offsetof(run_args, choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, offsetof(run_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
      .value = "N", .help = "tokens of prompt and text together; 0 (default): the model's own, at most 4096"},
@@ -113,15 +76,7 @@ static const arg_option options[] = {
      .help = "prune by these rules while loading; see lace prune"},
     {"imatrix", 0, ARG_TEXT, offsetof(run_args, imatrix), .value = "FILE",
      .help = "which inputs matter, for rules that ask"},
-    {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
-    {"draft", 0, ARG_TEXT, offsetof(run_args, draft), .value = "MODEL",
-     .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together"},
-    {"lookup", 0, ARG_FLAG, offsetof(run_args, lookup),
-     .help = "guess that the text goes on as it did where its last words stood before"},
-    {"n-draft", 0, ARG_INT, offsetof(run_args, n_draft), .low = 1, .high = 32, .value = "N",
-     .help = "the most tokens to guess at once (default 8)"},
 };
-#undef SAMPLER
 /* clang-format on */
 
 /* What a run is made of, and what it counts. */
@@ -129,19 +84,11 @@ typedef struct generation {
     const run_args *args;
     lace_model *model;
     lace_session *session;
-    lace_sampler *sampler;
     lace_decoder *decoder;
-    lace_model *draft_model; /* these three are NULL without --draft and --lookup */
-    lace_session *draft;
-    lace_speculator *speculator;
-    constraint form;
+    chooser choose;
     lace_token *prompt; /* [n_prompt] */
     size_t n_prompt;
     int32_t n_context;
-    int32_t n_vocab;
-    float *logits;    /* [n_vocab], only with ignore_eos or a grammar: a copy to mask */
-    lace_token *ends; /* [n_ends] the tokens that end a text, only with ignore_eos */
-    size_t n_ends;
     size_t n_generated;   /* tokens */
     size_t n_steps;       /* evaluations after the prompt's */
     uint64_t prompt_ns;   /* without what packing the weights took */
@@ -185,7 +132,6 @@ static lace_status tokenize_prompt(generation *g, const buf *opening, lace_error
 {
     lace_model_info info;
     lace_model_describe(g->model, &info);
-    g->n_vocab = info.n_vocab;
     g->n_context = g->args->n_context;
     if (g->n_context == 0)
         g->n_context = info.n_context < 4096 ? info.n_context : 4096;
@@ -214,7 +160,6 @@ static lace_status decode_prompt(generation *g, lace_error *err)
         const char *piece;
         size_t n_bytes;
         TRY(lace_decoder_push(g->decoder, g->prompt[i], &piece, &n_bytes, err));
-        lace_sampler_accept(g->sampler, g->prompt[i]);
     }
     return LACE_OK;
 }
@@ -261,44 +206,6 @@ static lace_status eval_prompt(generation *g, lace_error *err)
 
 /* ---- Generation ------------------------------------------------------------------------------ */
 
-static lace_status find_ends(generation *g, lace_error *err)
-{
-    g->logits = mem_calloc((size_t)g->n_vocab, sizeof *g->logits);
-    g->ends = mem_calloc((size_t)g->n_vocab, sizeof *g->ends);
-    if (!g->logits || !g->ends)
-        return error_nomem(err, "logits");
-    if (!g->args->ignore_eos)
-        return LACE_OK;
-    for (lace_token t = 0; t < g->n_vocab; t++)
-        if (lace_token_is_end(g->model, t))
-            g->ends[g->n_ends++] = t;
-    return LACE_OK;
-}
-
-/*
- * The logits to choose from: without what leaves the grammar, and with --ignore-eos without what
- * ends the text.
- */
-static lace_status current_logits(generation *g, const float **out, lace_error *err)
-{
-    *out =
-        g->speculator ? lace_speculator_logits(g->speculator) : lace_session_logits(g->session, 0);
-    if (!g->logits)
-        return LACE_OK;
-    memcpy(g->logits, *out, (size_t)g->n_vocab * sizeof **out);
-    for (size_t i = 0; i < g->n_ends; i++)
-        g->logits[g->ends[i]] = -INFINITY;
-    *out = g->logits;
-    return g->form.state ? lace_grammar_state_mask(g->form.state, g->logits, err) : LACE_OK;
-}
-
-static lace_status append_token(generation *g, lace_token token, lace_error *err)
-{
-    lace_item item = {.token = token, .want_logits = true};
-    return g->speculator ? lace_speculator_push(g->speculator, token, err)
-                         : lace_session_eval(g->session, &item, 1, err);
-}
-
 /* Print a token that was chosen. *goes_on: another one is wanted behind it. */
 static lace_status take_token(generation *g, lace_token token, bool *goes_on, lace_error *err)
 {
@@ -312,12 +219,11 @@ static lace_status take_token(generation *g, lace_token token, bool *goes_on, la
     size_t n_bytes;
     TRY(lace_decoder_push(g->decoder, token, &piece, &n_bytes, err));
     TRY(print_text(g, piece, n_bytes, err));
-    if (g->form.state) {
-        TRY(lace_grammar_state_accept(g->form.state, token, err));
-        if (lace_grammar_state_is_finished(g->form.state)) {
-            g->end = "grammar complete";
-            return LACE_OK;
-        }
+    bool is_complete;
+    TRY(chooser_accept(&g->choose, token, &is_complete, err));
+    if (is_complete) {
+        g->end = "grammar complete";
+        return LACE_OK;
     }
     int32_t limit = g->args->n_predict;
     if (limit >= 0 && g->n_generated >= (size_t)limit)
@@ -329,16 +235,6 @@ static lace_status take_token(generation *g, lace_token token, bool *goes_on, la
     if (cli_stop)
         return LACE_E_CANCELLED;
     *goes_on = true;
-    return LACE_OK;
-}
-
-/* Choose from the logits that are there. */
-static lace_status choose_token(generation *g, lace_token *token, lace_error *err)
-{
-    const float *logits;
-    TRY(current_logits(g, &logits, err));
-    TRY(lace_sampler_sample(g->sampler, logits, token, err));
-    lace_sampler_accept(g->sampler, *token);
     return LACE_OK;
 }
 
@@ -360,21 +256,22 @@ static bool on_token(void *user, lace_token token)
 
 static lace_status generate(generation *g, lace_error *err)
 {
+    chooser *c = &g->choose;
     lace_token token;
     bool goes_on;
     if (g->args->n_predict == 0)
         return LACE_OK;
-    TRY(choose_token(g, &token, err));
+    TRY(chooser_next(c, &token, err));
     TRY(take_token(g, token, &goes_on, err));
-    if (goes_on && !g->speculator && !g->logits) {
+    if (goes_on && chooser_is_plain(c)) {
         listener l = {g, LACE_OK, err};
-        TRY(lace_session_continue(g->session, 0, token, INT32_MAX, g->sampler, on_token, &l, err));
+        TRY(lace_session_continue(g->session, 0, token, INT32_MAX, c->sampler, on_token, &l, err));
         return l.status;
     }
     while (goes_on) {
-        TRY(append_token(g, token, err));
+        TRY(chooser_push(c, token, err));
         g->n_steps++;
-        TRY(choose_token(g, &token, err));
+        TRY(chooser_next(c, &token, err));
         TRY(take_token(g, token, &goes_on, err));
     }
     return LACE_OK;
@@ -400,52 +297,39 @@ static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
     }
 }
 
-/*
- * What was counted, and no ratio of speeds: the time without guesses is not known here. Whoever
- * wants it runs the text a second time.
- */
-static size_t append_speculation(char *line, size_t size, const lace_speculator *speculator)
+/* All but what follows the guesses. */
+static void begin_statistics(const generation *g, char *line, size_t size)
 {
-    lace_speculation c;
-    lace_speculator_count(speculator, &c);
-    int n = snprintf(line, size, " | %llu of %llu guesses right (%.0f %%)",
-                     (unsigned long long)c.n_accepted, (unsigned long long)c.n_guessed,
-                     c.n_guessed ? 100.0 * (double)c.n_accepted / (double)c.n_guessed : 0.0);
-    if (c.n_evals > 0)
-        n += snprintf(line + n, size - (size_t)n, ", %.2f tokens an evaluation",
-                      (double)c.n_tokens / (double)c.n_evals);
-    return (size_t)n;
-}
-
-static void print_statistics(const generation *g)
-{
-    char line[384];
-    snprintf(line, sizeof line, "prompt %zu tokens", g->n_prompt);
-    append_rate(line, sizeof line, g->n_prompt, g->prompt_ns);
+    snprintf(line, size, "prompt %zu tokens", g->n_prompt);
+    append_rate(line, size, g->n_prompt, g->prompt_ns);
     size_t used = strlen(line);
-    snprintf(line + used, sizeof line - used, " | generated %zu tokens", g->n_generated);
-    append_rate(line, sizeof line, g->n_steps, g->generate_ns);
+    snprintf(line + used, size - used, " | generated %zu tokens", g->n_generated);
+    append_rate(line, size, g->n_steps, g->generate_ns);
     used = strlen(line);
     if (g->packing_ns >= 100000000)
-        used += (size_t)snprintf(line + used, sizeof line - used, " | packed weights in %.1f s",
+        used += (size_t)snprintf(line + used, size - used, " | packed weights in %.1f s",
                                  (double)g->packing_ns * 1e-9);
-    if (g->args->sampler.temperature > 0)
-        used += (size_t)snprintf(line + used, sizeof line - used, " | seed %llu",
-                                 (unsigned long long)g->args->sampler.seed);
-    if (g->speculator)
-        used += append_speculation(line + used, sizeof line - used, g->speculator);
+    if (g->args->choose.sampler.temperature > 0)
+        snprintf(line + used, size - used, " | seed %llu",
+                 (unsigned long long)g->args->choose.sampler.seed);
+}
+
+static void end_statistics(const generation *g, char *line, size_t size)
+{
+    size_t used = strlen(line);
     if (g->end)
-        snprintf(line + used, sizeof line - used, " | %s", g->end);
+        snprintf(line + used, size - used, " | %s", g->end);
     fprintf(stderr, "%s\n", line);
 }
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-/* A session of the run's kind, with a bar while weights are packed. */
-static lace_status create_session(const generation *g, lace_model *model, int32_t n_outputs,
-                                  lace_session **out, lace_error *err)
+/* A session of the run's kind, with a bar while weights are packed, and what chooses tokens. */
+static lace_status create_session(generation *g, const lace_model_options *model_options,
+                                  lace_error *err)
 {
     const run_args *a = g->args;
+    int32_t n_outputs = choose_n_outputs(&a->choose);
     progress bar;
     progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
@@ -458,67 +342,24 @@ static lace_status create_session(const generation *g, lace_model *model, int32_
     o.memory_bytes = a->memory_bytes;
     o.on_progress = progress_report;
     o.progress_user = &bar;
-    lace_status status = lace_session_create(model, &o, out, err);
+    lace_status status = lace_session_create(g->model, &o, &g->session, err);
     progress_end(&bar);
-    return status;
+    TRY(status);
+    return chooser_init(&g->choose, &a->choose, g->model, g->session, model_options, &o, err);
 }
 
-static bool speculates(const run_args *a)
-{
-    return a->draft || a->lookup;
-}
-
-/* The second model, if there is one, and what guesses with it. */
-static lace_status create_speculator(generation *g, lace_error *err)
+static lace_status continue_text(generation *g, const buf *opening,
+                                 const lace_model_options *model_options, lace_error *err)
 {
     const run_args *a = g->args;
-    if (a->draft) {
-        lace_model_options o = lace_model_options_default();
-        o.use_mmap = a->mmap;
-        o.device = a->device;
-        TRY(cli_open_model(a->draft, &o, &g->draft_model, err));
-        TRY(create_session(g, g->draft_model, 1, &g->draft, err));
-    }
-    lace_speculator_options o = lace_speculator_options_default();
-    o.draft = g->draft;
-    o.use_lookup = a->lookup;
-    o.n_draft = a->n_draft;
-    return lace_speculator_create(g->session, 0, &o, &g->speculator, err);
-}
-
-/* With DRY, no repetition goes over the ends of lines and the like. */
-static lace_status create_sampler(generation *g, lace_error *err)
-{
-    static const char *const breakers[] = {"\n", ":", "\"", "*"};
-    lace_sampler_options o = g->args->sampler;
-    lace_token *tokens = mem_calloc((size_t)g->n_vocab, sizeof *tokens);
-    if (!tokens)
-        return error_nomem(err, "a sampler");
-    o.dry_breakers = tokens;
-    if (o.dry_multiplier > 0)
-        o.n_dry_breakers = lace_tokens_with(
-            g->model, breakers, sizeof breakers / sizeof breakers[0], tokens, (size_t)g->n_vocab);
-    lace_status status = lace_sampler_create(&o, g->n_vocab, &g->sampler, err);
-    mem_free(tokens);
-    return status;
-}
-
-static lace_status continue_text(generation *g, const buf *opening, lace_error *err)
-{
-    const run_args *a = g->args;
+    char line[512];
     TRY(tokenize_prompt(g, opening, err));
-    TRY(create_sampler(g, err));
     TRY(lace_decoder_create(g->model, &g->decoder, err));
-    TRY(constraint_init(&g->form, &a->constraint, g->model, err));
-    if (a->ignore_eos || g->form.state)
-        TRY(find_ends(g, err));
-    TRY(create_session(g, g->model, speculates(a) ? a->n_draft + 1 : 1, &g->session, err));
-    if (speculates(a))
-        TRY(create_speculator(g, err));
+    TRY(create_session(g, model_options, err));
     TRY(decode_prompt(g, err));
     lace_status status = eval_prompt(g, err);
-    if (status == LACE_OK && g->speculator)
-        status = lace_speculator_begin(g->speculator, g->prompt, g->n_prompt, err);
+    if (status == LACE_OK)
+        status = chooser_begin(&g->choose, a->choose.sampler.seed, g->prompt, g->n_prompt, err);
     /* Not before: the progress bar would wipe out its last line. */
     if (status == LACE_OK && !a->no_display_prompt)
         TRY(print_text(g, opening->data ? opening->data : "", opening->size, err));
@@ -532,32 +373,79 @@ static lace_status continue_text(generation *g, const buf *opening, lace_error *
     TRY(flush_text(g, err));
     if (status == LACE_E_CANCELLED)
         g->end = "stopped";
-    print_statistics(g);
+    begin_statistics(g, line, sizeof line);
+    chooser_append_counts(&g->choose, line, sizeof line);
+    end_statistics(g, line, sizeof line);
     return status;
 }
 
-/* A seed short enough to be typed again. */
-static uint64_t random_seed(void)
+/* ---- Answers --------------------------------------------------------------------------------- */
+
+/* The text is a question for the model's chat template, as in lace chat -p. */
+static lace_status answer_text(generation *g, const buf *question, lace_error *err)
 {
-    uint32_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        seed = (uint32_t)clock_ns();
-    return seed;
+    const run_args *a = g->args;
+    talk_options o = {.opened = g->model,
+                      .device = a->device,
+                      .mode = TALK_CHAT,
+                      .template_file = a->template_file,
+                      .thinking = (talk_thinking)a->thinking,
+                      .choose = a->choose,
+                      .max_tokens = a->n_predict,
+                      .n_context = a->n_context,
+                      .n_threads = a->n_threads,
+                      .n_batch = a->n_batch,
+                      .kv_type = (lace_kv_type)a->kv_type,
+                      .memory_bytes = a->memory_bytes,
+                      .use_mmap = a->mmap};
+    talk *t;
+    talk_stats stats = {0};
+    TRY(talk_create(&o, &t, err));
+    lace_status status =
+        talk_ask(t, NULL, question->data ? question->data : "", question->size, &stats, err);
+    if (status == LACE_OK || status == LACE_E_CANCELLED) {
+        char line[512];
+        g->n_prompt = stats.n_prompt;
+        g->n_generated = stats.n_generated;
+        g->n_steps = stats.n_generated ? stats.n_generated - 1 : 0;
+        g->prompt_ns = stats.prompt_ns;
+        g->generate_ns = stats.generate_ns;
+        g->packing_ns = stats.packing_ns;
+        if (stats.end && strcmp(stats.end, TALK_CUT) != 0) /* -n is nothing that needs saying */
+            g->end = stats.end;
+        begin_statistics(g, line, sizeof line);
+        talk_append_counts(t, line, sizeof line);
+        size_t used = strlen(line);
+        snprintf(line + used, sizeof line - used, " | by its chat template (--raw: not)");
+        end_statistics(g, line, sizeof line);
+    }
+    talk_free(t);
+    return status;
+}
+
+/* Whether the text is a question. */
+static bool is_question(const generation *g)
+{
+    lace_model_info info;
+    lace_model_describe(g->model, &info);
+    return !g->args->raw && (info.chat_template[0] || g->args->template_file);
 }
 
 static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err)
 {
     run_args a = {
         .n_predict = -1,
-        .sampler = lace_sampler_options_default(),
+        .choose = choose_options_default(),
         .kv_type = LACE_KV_F16,
-        .n_draft = 8,
         .device = "auto",
     };
-    a.sampler.seed = random_seed();
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    TRY(constraint_check(v, &a.constraint, err));
+    TRY(constraint_check(v, &a.choose.constraint, err));
+    if (a.raw && (a.template_file || a.thinking))
+        return args_error(v, err,
+                          "--raw uses no chat template: it excludes --chat-template-file "
+                          "and --think");
     if (words.count == 2 && a.prompt)
         return args_error(v, err, "-p and the argument \"%.60s\" exclude each other", words.at[1]);
     if (words.count == 2)
@@ -578,19 +466,16 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         status = a.surgery ? surgery_open(words.at[0], a.surgery, a.imatrix, &model_options,
                                           &pruned, &g.model, err)
                            : cli_open_model(words.at[0], &model_options, &g.model, err);
+    if (status == LACE_OK && !is_question(&g) && a.thinking)
+        status = error_set(err, LACE_E_ARG, "--think: there is no chat template to tell");
     if (status == LACE_OK)
-        status = continue_text(&g, &opening, err);
-    constraint_deinit(&g.form);
-    lace_speculator_free(g.speculator);
-    lace_session_free(g.draft);
+        status = is_question(&g) ? answer_text(&g, &opening, err)
+                                 : continue_text(&g, &opening, &model_options, err);
+    chooser_deinit(&g.choose);
     lace_session_free(g.session);
-    lace_sampler_free(g.sampler);
     lace_decoder_free(g.decoder);
-    lace_model_close(g.draft_model);
     lace_model_close(g.model);
     buf_deinit(&pruned);
-    mem_free(g.logits);
-    mem_free(g.ends);
     mem_free(g.prompt);
     buf_deinit(&opening);
     return status;
@@ -598,14 +483,17 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
 
 const verb verb_run = {
     .name = "run",
-    .summary = "continue a text",
+    .summary = "continue a text, or answer a question",
     .usage = "[MODEL [TEXT]] [-p TEXT | -f FILE] [options]",
     .description =
-        "Prints the prompt and what the model writes after it. MODEL is a GGUF file or a Hugging\n"
-        "Face directory; without it, a small story teller inside the program is used. Without\n"
-        "-p and -f the prompt comes from standard input. Statistics go to standard error.\n"
+        "Prints the prompt and what the model writes after it. A model with a chat template is\n"
+        "asked: the text is a message, and the answer is printed; --raw continues the text as it\n"
+        "is. MODEL is a GGUF file or a Hugging Face directory; without it, a small story teller\n"
+        "inside the program is used. Without -p and -f the prompt comes from standard input.\n"
+        "Statistics go to standard error; lace chat holds a conversation.\n"
         "Ctrl-C ends the text in good order (exit code 130).\n",
     .examples = "  lace run\n"
+                "  lace run chat-model.gguf \"Name three rivers.\"\n"
                 "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
                 "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"
                 "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"

@@ -3,57 +3,47 @@
  * terminal each line of standard input is a message, and nothing but the answers is printed.
  */
 #define _DEFAULT_SOURCE
-#include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/file_write.h"
 #include "base/json_read.h"
-#include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/talk.h"
-#include "cli/terminal.h"
 
 typedef struct talk_args {
     talk_options talk;
-    int32_t mode, kv_type;
-    const char *system;
+    int32_t mode, kv_type, thinking;
+    const char *system, *prompt, *file;
 } talk_args;
 
 /* clang-format off */
 #define TALK(field) offsetof(talk_args, talk) + offsetof(talk_options, field)
-#define SAMPLER(field) TALK(sampler) + offsetof(lace_sampler_options, field)
 static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Conversation"},
     {"system", 0, ARG_TEXT, offsetof(talk_args, system), .value = "TEXT",
      .help = "what the model is told about its task"},
+    {"prompt", 'p', ARG_TEXT, offsetof(talk_args, prompt), .value = "TEXT",
+     .help = "one message: print the answer, and end"},
+    {"file", 'f', ARG_TEXT, offsetof(talk_args, file), .value = "FILE",
+     .help = "the same, from a file; a newline at its end is left out"},
     {"mode", 0, ARG_CHOICE, offsetof(talk_args, mode), .value = "auto|chat|text",
      .help = "chat by the model's template, or continue the text (default auto: chat if it has one)"},
     {"n-predict", 'n', ARG_INT, TALK(max_tokens), .low = -1, .high = INT32_MAX, .value = "N",
      .help = "tokens of an answer; -1: until it ends (default: -1, or 300 if a text is continued)"},
+    {"chat-template-file", 0, ARG_TEXT, TALK(template_file), .value = "FILE",
+     .help = "Jinja, in place of the model's own"},
+    {"think", 0, ARG_CHOICE, offsetof(talk_args, thinking), .value = TALK_THINK_WORDS,
+     .help = TALK_THINK_HELP},
     {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning),
      .help = "print reasoning as the model writes it, not dimmed"},
-    {.kind = ARG_HEADING, .help = "Choice of tokens"},
-    {"temp", 0, ARG_FLOAT, SAMPLER(temperature), .low = 0, .high = INFINITY, .value = "T",
-     .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},
-    {"top-k", 0, ARG_INT, SAMPLER(top_k), .low = 0, .high = INT32_MAX, .value = "K",
-     .help = "keep the K best; 0: all (default 40)"},
-    {"top-p", 0, ARG_FLOAT, SAMPLER(top_p), .low = 0, .high = 1, .is_low_open = true, .value = "P",
-     .help = "keep the best that sum up to P; 1: off (default 0.95)"},
-    {"min-p", 0, ARG_FLOAT, SAMPLER(min_p), .low = 0, .high = 1, .value = "M",
-     .help = "keep those with at least this share of the best's probability (default 0.05)"},
-    {"repeat-penalty", 0, ARG_FLOAT, SAMPLER(repeat_penalty), .low = 0, .high = INFINITY,
-     .is_low_open = true, .value = "R", .help = "divides logits of recent tokens; 1: off (default)"},
-    {"seed", 's', ARG_U64, SAMPLER(seed), .value = "S",
-     .help = "the same seed gives the same answers (default: random)"},
+    CHOOSE_OPTIONS(TALK(choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, TALK(n_context), .low = 0, .high = CLI_MAX_CONTEXT, .value = "N",
      .help = "tokens of the whole conversation; 0 (default): the model's own, at most 4096"},
@@ -69,123 +59,20 @@ static const arg_option options[] = {
     {"mmap", 0, ARG_FLAG, TALK(use_mmap),
      .help = "run from the file's own blocks: slower, less memory"},
 };
-#undef SAMPLER
 #undef TALK
 /* clang-format on */
-
-#define DIM    "\033[2m"
-#define NORMAL "\033[0m"
 
 typedef struct dialogue {
     talk *model;
     json_t *messages; /* the first one may be the system's */
+    size_t n_dropped; /* of the others, the first ones, which the model does not see any more */
     talk_input *input;
-    buf content, clean; /* the answer so far; a piece of it made safe for a terminal */
-    bool is_terminal;   /* prompts and notes are for people */
-    bool has_colour;    /* and so are colours */
-    bool is_reasoning;  /* is being printed */
-    char last_byte;     /* printed */
-    talk_stats stats;   /* of the last answer */
+    talk_printer out;
+    talk_stats stats; /* of the last answer */
     size_t n_answers, n_tokens;
 } dialogue;
 
-/* ---- Printing -------------------------------------------------------------------------------- */
-
-static lace_status print(dialogue *d, const char *chars, size_t n, lace_error *err)
-{
-    if (n == 0)
-        return LACE_OK;
-    d->last_byte = chars[n - 1];
-    return cli_write(chars, n, err);
-}
-
-/* What a terminal obeys; nothing where no colours are wanted. */
-static lace_status print_code(const dialogue *d, const char *code, lace_error *err)
-{
-    return d->has_colour ? cli_write(code, strlen(code), err) : LACE_OK;
-}
-
-/* A line for people, dimmed; nothing if there is no terminal. */
-__attribute__((format(printf, 3, 4))) static lace_status note(dialogue *d, lace_error *err,
-                                                              const char *format, ...)
-{
-    char line[1024];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (!d->is_terminal)
-        return LACE_OK;
-    d->clean.size = 0; /* names of models and files may hold what a terminal obeys */
-    if (cli_append_clean(&d->clean, line, strlen(line)) != LACE_OK)
-        return error_nomem(err, "a line");
-    TRY(print_code(d, DIM, err));
-    TRY(cli_write(d->clean.data, d->clean.size, err));
-    TRY(print_code(d, NORMAL, err));
-    return cli_write("\n", 1, err);
-}
-
-/* Text of a model must not steer the terminal: line ends and tabs stay, other controls do not. */
-static lace_status make_safe(buf *out, text piece)
-{
-    buf_clear(out);
-    for (size_t i = 0; i < piece.size;) {
-        size_t n = 0;
-        while (i + n < piece.size && piece.data[i + n] != '\n' && piece.data[i + n] != '\t')
-            n++;
-        TRY(cli_append_clean(out, piece.data + i, n));
-        i += n;
-        if (i < piece.size)
-            TRY(buf_append(out, piece.data + i++, 1));
-    }
-    return LACE_OK;
-}
-
-/* Reasoning is dimmed, or stands between two lines where there are no colours. */
-static lace_status set_reasoning(dialogue *d, bool is_reasoning, lace_error *err)
-{
-    if (d->is_reasoning == is_reasoning)
-        return LACE_OK;
-    d->is_reasoning = is_reasoning;
-    if (is_reasoning)
-        return d->has_colour ? print_code(d, DIM, err) : print(d, "[reasoning]\n", 12, err);
-    TRY(print_code(d, NORMAL, err));
-    if (d->last_byte != '\n')
-        TRY(print(d, "\n\n", 2, err));
-    return d->has_colour ? LACE_OK : print(d, "[answer]\n", 9, err);
-}
-
-static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_error *err)
-{
-    dialogue *d = user;
-    if (!d->is_terminal) { /* the answer itself, as it is */
-        if (is_reasoning)
-            return LACE_OK;
-        if (buf_append(&d->content, piece.data, piece.size) != LACE_OK)
-            return error_nomem(err, "the answer");
-        return print(d, piece.data, piece.size, err);
-    }
-    if (!is_reasoning && buf_append(&d->content, piece.data, piece.size) != LACE_OK)
-        return error_nomem(err, "the answer");
-    TRY(set_reasoning(d, is_reasoning, err));
-    if (make_safe(&d->clean, piece) != LACE_OK)
-        return error_nomem(err, "the answer");
-    return print(d, d->clean.data, d->clean.size, err);
-}
-
 /* ---- Messages -------------------------------------------------------------------------------- */
-
-static lace_status add_message(dialogue *d, const char *role, const char *content, size_t n,
-                               lace_error *err)
-{
-    json_t *chars = json_stringn(content, n);
-    if (!chars) /* not UTF-8, or no memory */
-        return error_set(err, LACE_E_UTF8, "the message is not UTF-8");
-    json_t *message = json_pack("{s:s, s:o}", "role", role, "content", chars);
-    if (!message || json_array_append_new(d->messages, message) != 0)
-        return error_nomem(err, "a message");
-    return LACE_OK;
-}
 
 static const char *role_at(const dialogue *d, size_t i)
 {
@@ -214,28 +101,12 @@ static void on_end(int number)
 
 static lace_status answer(dialogue *d, lace_error *err)
 {
-    buf_clear(&d->content);
-    cli_stop = 0;
-    d->last_byte = '\n';
-    lace_status status = talk_answer(d->model, d->messages, on_piece, d, &cli_stop, &d->stats, err);
-    lace_error ignored;
-    if (d->is_reasoning) { /* it was cut in the middle of it */
-        d->is_reasoning = false;
-        print_code(d, NORMAL, &ignored);
-    }
-    if (status != LACE_OK) {
-        if (d->last_byte != '\n')
-            print(d, "\n", 1, &ignored);
-        return status;
-    }
-    if (d->last_byte != '\n')
-        TRY(print(d, "\n", 1, err));
+    TRY(talk_print_answer(&d->out, d->model, d->messages, &d->n_dropped, &d->stats, err));
     d->n_answers++;
     d->n_tokens += d->stats.n_generated;
-    if (d->stats.end)
-        TRY(note(d, err, "[%s]", d->stats.end));
-    return add_message(d, "assistant", d->content.data ? d->content.data : "", d->content.size,
-                       err);
+    const buf *content = &d->out.content;
+    return talk_add_message(d->messages, "assistant", content->data ? content->data : "",
+                            content->size, err);
 }
 
 /* ---- Commands -------------------------------------------------------------------------------- */
@@ -246,19 +117,28 @@ static lace_status set_system(dialogue *d, const char *value, lace_error *err)
     if (has_one)
         json_array_remove(d->messages, 0);
     if (!*value)
-        return note(d, err, has_one ? "no system prompt any more" : "there is no system prompt");
+        return talk_note(&d->out, err,
+                         has_one ? "no system prompt any more" : "there is no system prompt");
     json_t *message = json_pack("{s:s, s:s}", "role", "system", "content", value);
     if (!message || json_array_insert_new(d->messages, 0, message) != 0)
         return error_set(err, LACE_E_UTF8, "the system prompt is not UTF-8");
-    return note(d, err, "system prompt set; it holds from the next message on");
+    return talk_note(&d->out, err, "system prompt set; it holds from the next message on");
+}
+
+/* The figures are those of a conversation. */
+static void forget_stats(dialogue *d)
+{
+    d->stats = (talk_stats){0};
+    d->n_answers = d->n_tokens = d->n_dropped = 0;
 }
 
 static lace_status clear(dialogue *d, const char *value, lace_error *err)
 {
+    forget_stats(d);
     while (json_array_size(d->messages) &&
            strcmp(role_at(d, json_array_size(d->messages) - 1), "system") != 0)
         json_array_remove(d->messages, json_array_size(d->messages) - 1);
-    return note(d, err, "a new conversation");
+    return talk_note(&d->out, err, "a new conversation");
 }
 
 static lace_status save(dialogue *d, const char *path, lace_error *err)
@@ -282,7 +162,7 @@ static lace_status save(dialogue *d, const char *path, lace_error *err)
     free(dumped);
     if (status != LACE_OK)
         return status;
-    return note(d, err, "saved %zu messages to %s", json_array_size(d->messages), path);
+    return talk_note(&d->out, err, "saved %zu messages to %s", json_array_size(d->messages), path);
 }
 
 static bool is_message(const json_t *m)
@@ -320,7 +200,8 @@ static lace_status load(dialogue *d, const char *path, lace_error *err)
     }
     json_decref(d->messages);
     d->messages = list;
-    return note(d, err, "loaded %zu messages from %s", json_array_size(list), path);
+    forget_stats(d);
+    return talk_note(&d->out, err, "loaded %zu messages from %s", json_array_size(list), path);
 }
 
 static double rate(size_t n, uint64_t ns)
@@ -342,7 +223,7 @@ static lace_status show_stats(dialogue *d, const char *value, lace_error *err)
         "context used\n",
         s->n_prompt, s->n_reused, (double)s->prompt_ns / 1e6, s->n_generated,
         rate(s->n_generated, s->generate_ns), d->n_answers, d->n_answers == 1 ? "" : "s",
-        d->n_tokens, s->n_prompt + s->n_generated, n_context);
+        d->n_tokens, s->n_used, n_context);
     return cli_write(line, strlen(line), err);
 }
 
@@ -411,12 +292,14 @@ static lace_status greet(dialogue *d, lace_error *err)
     lace_model_info info;
     int32_t n_context;
     talk_describe(d->model, &info, &n_context);
-    TRY(note(d, err, "%s, %s %s, context %d. /help shows the commands, Ctrl-D ends.",
-             info.name[0] ? info.name : "a model", info.architecture, info.type, n_context));
+    TRY(talk_note(&d->out, err, "%s, %s %s, context %d. /help shows the commands, Ctrl-D ends.",
+                  info.name[0] ? info.name : "a model", info.architecture, info.type, n_context));
     if (!talk_is_chat(d->model))
-        return note(d, err, "It has no chat template, so it continues the text that you begin.");
-    if (!info.chat_template[0])
-        return note(d, err, "It has no chat template: ChatML is used, which it may not know.");
+        return talk_note(&d->out, err,
+                         "It has no chat template, so it continues the text that you begin.");
+    if (!talk_has_template(d->model))
+        return talk_note(&d->out, err,
+                         "It has no chat template: ChatML is used, which it may not know.");
     return LACE_OK;
 }
 
@@ -426,7 +309,7 @@ static lace_status take_message(dialogue *d, const char *line, size_t n, lace_er
         return LACE_OK;
     if (line[0] == '/' && strcspn(line, " \n") < 16 && memchr(line, '\n', n) == NULL)
         return run_command(d, line, err);
-    TRY(add_message(d, "user", line, n, err));
+    TRY(talk_add_message(d->messages, "user", line, n, err));
     lace_status status = answer(d, err);
     if (status != LACE_OK) /* as if it had not been asked */
         json_array_remove(d->messages, json_array_size(d->messages) - 1);
@@ -445,7 +328,7 @@ static lace_status converse(dialogue *d, lace_error *err)
         if (is_interrupted) {
             status = cli_write("\n", 1, err);
             if (status == LACE_OK && was_interrupted)
-                status = note(d, err, "Ctrl-D or /quit ends");
+                status = talk_note(&d->out, err, "Ctrl-D or /quit ends");
             if (status != LACE_OK)
                 break;
             was_interrupted = true;
@@ -454,21 +337,22 @@ static lace_status converse(dialogue *d, lace_error *err)
         was_interrupted = false;
         if (!is_read)
             break;
+        cli_stop = 0;
         status = take_message(d, line.data ? line.data : "", line.size, err);
         if (status == LACE_E_CANCELLED) { /* /quit */
             status = LACE_OK;
             break;
         }
-        if (status != LACE_OK && d->is_terminal)
-            status = note(d, err, "%s", err->text); /* fails if the terminal is gone */
+        if (status != LACE_OK && d->out.is_terminal)
+            status = talk_note(&d->out, err, "%s", err->text); /* fails if the terminal is gone */
         if (status != LACE_OK)
             break;
-        if (!d->is_terminal && cli_stop) {
+        if (!d->out.is_terminal && cli_stop) {
             status = LACE_E_CANCELLED;
             break;
         }
     }
-    if (d->is_terminal)
+    if (d->out.is_terminal)
         cli_write("\n", 1, err);
     buf_deinit(&line);
     return status;
@@ -480,48 +364,71 @@ static void catch_signals(const dialogue *d)
     struct sigaction action = {.sa_handler = on_interrupt};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
-    if (!d->is_terminal || tcgetattr(STDIN_FILENO, &terminal_before) != 0)
+    if (!d->out.is_terminal || tcgetattr(STDIN_FILENO, &terminal_before) != 0)
         return;
-    last_words = d->has_colour ? NORMAL "\n" : "\n";
+    last_words = d->out.has_colour ? TALK_NORMAL "\n" : "\n";
     action.sa_handler = on_end;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
 }
 
+/* The conversation at a keyboard or a pipe. */
+static lace_status hold_dialogue(dialogue *d, const char *system, lace_error *err)
+{
+    TRY(talk_input_create(&d->input, err));
+    if (system)
+        TRY(talk_add_message(d->messages, "system", system, strlen(system), err));
+    TRY(greet(d, err));
+    return converse(d, err);
+}
+
+/* -p and -f: one message. */
+static lace_status ask_once(talk *t, const talk_args *a, lace_error *err)
+{
+    buf file;
+    talk_stats stats;
+    buf_init(&file, CLI_MAX_TEXT);
+    lace_status status = a->file ? file_read(a->file, &file, err) : LACE_OK;
+    if (file.size > 0 && file.data[file.size - 1] == '\n')
+        file.size--;
+    const char *message = a->prompt ? a->prompt : file.data ? file.data : "";
+    if (status == LACE_OK)
+        status =
+            talk_ask(t, a->system, message, a->prompt ? strlen(a->prompt) : file.size, &stats, err);
+    buf_deinit(&file);
+    return status;
+}
+
 static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    talk_args a = {.talk = {.sampler = lace_sampler_options_default(), .device = "auto"},
-                   .kv_type = LACE_KV_F16};
-    uint32_t seed;
-    if (getrandom(&seed, sizeof seed, 0) == sizeof seed)
-        a.talk.sampler.seed = seed;
+    talk_args a = {
+        .talk = {.choose = choose_options_default(), .device = "auto", .max_tokens = TALK_MAX_AUTO},
+        .kv_type = LACE_KV_F16};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
+    TRY(constraint_check(v, &a.talk.choose.constraint, err));
+    if (a.prompt && a.file)
+        return args_error(v, err, "-p and -f exclude each other");
     a.talk.model = words.at[0];
     a.talk.mode = (talk_mode)a.mode;
+    a.talk.thinking = (talk_thinking)a.thinking;
     a.talk.kv_type = (lace_kv_type)a.kv_type;
-    dialogue d = {.messages = json_array(),
-                  .is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO),
-                  .has_colour = terminal_has_colour(STDOUT_FILENO)};
-    buf_init(&d.content, CLI_MAX_TEXT);
-    buf_init(&d.clean, CLI_MAX_TEXT);
-    catch_signals(&d);
+    bool is_single = a.prompt || a.file;
+    dialogue d = {.messages = json_array()};
+    talk_printer_init(&d.out, isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+    if (is_single)
+        cli_catch_stop();
+    else
+        catch_signals(&d);
     lace_status status = d.messages ? LACE_OK : error_nomem(err, "messages");
     if (status == LACE_OK)
         status = talk_create(&a.talk, &d.model, err);
     if (status == LACE_OK)
-        status = talk_input_create(&d.input, err);
-    if (status == LACE_OK && a.system)
-        status = add_message(&d, "system", a.system, strlen(a.system), err);
-    if (status == LACE_OK)
-        status = greet(&d, err);
-    if (status == LACE_OK)
-        status = converse(&d, err);
+        status = is_single ? ask_once(d.model, &a, err) : hold_dialogue(&d, a.system, err);
     talk_input_free(d.input);
     talk_free(d.model);
     json_decref(d.messages);
-    buf_deinit(&d.content);
-    buf_deinit(&d.clean);
+    talk_printer_deinit(&d.out);
     return status;
 }
 
@@ -533,10 +440,12 @@ const verb verb_chat = {
         "Answers as they come, with the model's own chat template. A model without one, like\n"
         "the small story teller inside the program, continues the text that you begin. Lines\n"
         "can be edited and are remembered; /help shows the commands. Ctrl-C stops an answer.\n"
-        "From a pipe, each line is a message and only the answers are printed.\n",
+        "When the context is full, the oldest turns are dropped, and a line says so. From a pipe,\n"
+        "each line is a message and only the answers are printed; -p asks one question.\n",
     .examples = "  lace chat model.gguf\n"
                 "  lace chat model.gguf --system \"You are brief.\" --temp 0.5\n"
-                "  echo \"Name three rivers.\" | lace chat model.gguf\n",
+                "  lace chat model.gguf -p \"Name three rivers.\" --json\n"
+                "  lace chat model.gguf --think off --draft small.gguf\n",
     .options = options,
     .n_options = sizeof options / sizeof options[0],
     .max_positional = 1,

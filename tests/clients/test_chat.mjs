@@ -96,7 +96,7 @@ const failed = await runCases({
   async template_of_the_model_makes_the_prompt() {
     const model = modelWith(PLAIN);
     const r = chat('A question\n', model, '--temp', '0', '-n', '12', '--system', 'Be brief.');
-    const same = spawnSync(lace, ['run', model, '-p', '[system] Be brief.\n[user] A question\n[assistant]', '-n', '12', '--temp', '0', '--no-display-prompt'], { encoding: 'utf8' });
+    const same = spawnSync(lace, ['run', model, '--raw', '-p', '[system] Be brief.\n[user] A question\n[assistant]', '-n', '12', '--temp', '0', '--no-display-prompt'], { encoding: 'utf8' });
     assert.equal(r.code, 0, r.err);
     assert.equal(r.out.trim(), same.stdout.trim());
   },
@@ -178,6 +178,31 @@ const failed = await runCases({
       t.keys('/bye', 'Enter');
       const screen = await t.until(/ENDED/);
       assert.doesNotMatch(screen, /lace: /);
+    });
+  },
+
+  async typed_text_and_the_shell_behind_it_have_no_colour() {
+    await terminal('-n 3', async (t) => {
+      await t.until(/^>/m);
+      t.keys('hello there', 'Enter');
+      await t.until(/\[cut\]\n>/);
+      t.keys('/quit', 'Enter');
+      await t.until(/ENDED/);
+      const raw = execFileSync('tmux', ['-L', socket, 'capture-pane', '-p', '-e'], { encoding: 'utf8' });
+      assert.match(raw, /\x1b\[36m(\x1b\[49m)?>\x1b\[0m(\x1b\[[34]9m)* hello there\n/);
+      assert.match(raw.slice(raw.lastIndexOf('/quit')), /^\/quit\n+ENDED/);
+    });
+  },
+
+  async full_context_is_told_at_the_terminal() {
+    const model = modelWith(PLAIN);
+    await terminal(`${model} -n 12 -c 40 --ignore-eos`, async (t) => {
+      await t.until(/^>/m);
+      for (let i = 1; i < 5; i++) {
+        t.keys(`hello ${i}`, 'Enter');
+        await t.until(new RegExp(`hello ${i}\\n[^]*\\[cut\\][^]*\\n> ?\\n`));
+      }
+      assert.match(t.screen(), /\[the context is full: 2 older messages were dropped\]/);
     });
   },
 

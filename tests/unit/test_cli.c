@@ -368,7 +368,7 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"serve -tb 4", "use --threads"},
         {"serve -np none", "--max-running \"none\": expected a whole number"},
         {"bench -sys x", "unknown option -sys"},
-        {"chat -p x", "echo TEXT | lace chat MODEL"},
+        {"chat -st", "for one answer: lace run MODEL TEXT"},
         {"pull mistral", "unknown verb \"pull\"; lace downloads nothing"},
         {"show mistral", "use lace inspect MODEL"},
         {"-m x", "use lace run"},
