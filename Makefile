@@ -197,6 +197,13 @@ $(B)/libparsers.a: $(filter-out $(B)/obj/src/kernels/%,$(LIB_OBJ)) $(TAP_OBJ) \
 	@rm -f $@
 	$(call say,ar)$(AR) rcs $@ $^
 
+# The ways of whole models need all kernels: compiled without probes, but for the plain ones.
+FUZZ_KERNELS := $(filter-out $(B)/obj/src/kernels/ref/unpack%,$(filter $(B)/obj/src/kernels/%,$(LIB_OBJ)))
+ifneq ($(findstring fuzzer,$(SAN)),)
+$(filter-out $(B)/obj/src/kernels/ref/%,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
+endif
+$(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o
+
 $(B)/fuzz_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/libparsers.a
 	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(B)/libparsers.a $(LDLIBS)
 

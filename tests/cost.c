@@ -24,7 +24,7 @@
 #endif
 
 enum {
-    FIRST_BYTES = 16 << 10,
+    FIRST_BYTES = 4 << 10,
     MAX_BYTES = 8 << 20,
     N_RUNS = 3,
     N_ATTEMPTS = 8,

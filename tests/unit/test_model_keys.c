@@ -280,6 +280,32 @@ static void a_list_of_local_layers_must_be_the_architectures(void)
     }
 }
 
+/* What the fuzzer of loading begins with is a model of every architecture that runs. */
+static void seeds_of_the_load_fuzzer_run(void)
+{
+    static const char *const others[] = {"mixtral", "q8_0", "q4_0", "csr", "m4", "n24"};
+    enum { N_OTHERS = sizeof others / sizeof *others };
+    for (int i = 0; i < TINY_N_ARCHS + N_OTHERS; i++) {
+        const char *name = i < TINY_N_ARCHS ? tiny_archs[i] : others[i - TINY_N_ARCHS];
+        char path[128];
+        lace_model *model = NULL;
+        lace_session *session = NULL;
+        lace_session_options o = lace_session_options_default();
+        lace_item item = {1, 0, true};
+        lace_error err = {0};
+        o.n_threads = 1;
+        o.n_context = 8;
+        snprintf(path, sizeof path, "tests/fuzz/corpus/load/%s.gguf", name);
+        bool ok = lace_model_open(path, NULL, &model, &err) == LACE_OK &&
+                  lace_session_create(model, &o, &session, &err) == LACE_OK &&
+                  lace_session_eval(session, &item, 1, &err) == LACE_OK;
+        if (!CHECK(ok))
+            tap_note("%s: %s", path, err.text);
+        lace_session_free(session);
+        lace_model_close(model);
+    }
+}
+
 int main(void)
 {
     for (int i = 0; i < TINY_N_ARCHS; i++) {
@@ -289,6 +315,7 @@ int main(void)
         snprintf(name, sizeof name, "%s: neutral_values_change_nothing", tiny_archs[i]);
         tap_case_arg(name, neutral_values_change_nothing, (void *)tiny_archs[i]);
     }
+    CASE(seeds_of_the_load_fuzzer_run);
     CASE(phi3_with_an_expert_is_refused_by_the_key);
     CASE(a_list_of_local_layers_must_be_the_architectures);
     return tap_end();
