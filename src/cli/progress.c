@@ -47,7 +47,7 @@ static void format_left(const progress *p, uint64_t now, char out[N_TIME])
 {
     double spent = (double)(now - p->part_ns), made = p->done - p->part_from;
     out[0] = 0;
-    if (now - p->part_ns < KNOWN_NS || !(made > 0.005))
+    if (now - p->part_ns < (made > 0.005 ? KNOWN_NS : LONG_NS) || !(made > 0))
         return;
     double left = spent * (1 - p->done) / made;
     if (spent + left < (double)LONG_NS || left > 1e6 * (double)SECOND_NS)

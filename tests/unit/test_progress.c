@@ -44,6 +44,15 @@ static void long_work_says_how_long_it_will_take(void)
     CHECK(strstr(step_at(&p, 300, 1), "0:00 left") != NULL);
 }
 
+static void very_long_work_says_so_after_some_seconds(void)
+{
+    progress p = begin(true);
+    CHECK(strstr(step_at(&p, 9, 0.001), " left") == NULL); /* a guess by so little is wild */
+    CHECK(strstr(step_at(&p, 12, 0.001), "3:19:48 left") != NULL);
+    progress idle = begin(true);
+    CHECK(strstr(step_at(&idle, 60, 0), " left") == NULL);
+}
+
 static void bar_with_time_fits_its_line(void)
 {
     progress p = begin(true);
@@ -100,6 +109,7 @@ int main(void)
 {
     CASE(short_work_has_a_bar_and_no_time);
     CASE(long_work_says_how_long_it_will_take);
+    CASE(very_long_work_says_so_after_some_seconds);
     CASE(bar_with_time_fits_its_line);
     CASE(logs_get_a_line_now_and_then);
     CASE(shares_that_are_no_numbers_do_no_harm);
