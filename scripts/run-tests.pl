@@ -19,7 +19,7 @@ die "run-tests.pl: no test programs\n" unless @ARGV;
 my $harness = TAP::Harness->new({
     exec     => ['timeout', '--kill-after=10', '900'],
     jobs     => $jobs,
-    color    => -t STDOUT ? 1 : 0,
+    color    => -t STDOUT && !$ENV{NO_COLOR} ? 1 : 0,
     failures => 1,
     comments => 1,
 });

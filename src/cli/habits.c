@@ -44,7 +44,7 @@ static const habit habits[] = {
 
     /* What it does in another way, or not at all. */
     {"-cnv --conversation -i --interactive",  HABIT_NONE, "use lace chat MODEL", "run"},
-    {"-sys --system-prompt --system",         HABIT_NONE, "use lace chat MODEL --system TEXT", "run"},
+    {"-sys --system-prompt --system",         HABIT_NONE, "use lace chat MODEL --system TEXT -p QUESTION", "run"},
     {"-st --single-turn",                     HABIT_NONE, "for one answer: lace run MODEL TEXT", NULL},
     {"--format",                              HABIT_NONE, "use --json or --json-schema SCHEMA", "run,chat"},
     {"--hidethinking",                        HABIT_NONE, "use --think off; into a pipe only the answer is printed", "run,chat"},

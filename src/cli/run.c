@@ -26,6 +26,7 @@ typedef struct run_args {
     bool raw; /* the text as it is, whatever the model */
     const char *template_file;
     int32_t thinking;
+    bool keeps_reasoning;
     choose_options choose;
     int32_t n_context;
     int32_t n_batch;
@@ -56,6 +57,7 @@ static const arg_option options[] = {
      .help = "Jinja, in place of the model's own"},
     {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = TALK_THINK_WORDS,
      .help = TALK_THINK_HELP},
+    {"show-tags", 0, ARG_FLAG, offsetof(run_args, keeps_reasoning), .help = TALK_TAGS_HELP},
     CHOOSE_OPTIONS(offsetof(run_args, choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, offsetof(run_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
@@ -397,7 +399,8 @@ static lace_status answer_text(generation *g, const buf *question, lace_error *e
                       .n_batch = a->n_batch,
                       .kv_type = (lace_kv_type)a->kv_type,
                       .memory_bytes = a->memory_bytes,
-                      .use_mmap = a->mmap};
+                      .use_mmap = a->mmap,
+                      .keeps_reasoning = a->keeps_reasoning};
     talk *t;
     talk_stats stats = {0};
     TRY(talk_create(&o, &t, err));

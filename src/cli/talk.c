@@ -41,8 +41,7 @@ static const arg_option options[] = {
      .help = "Jinja, in place of the model's own"},
     {"think", 0, ARG_CHOICE, offsetof(talk_args, thinking), .value = TALK_THINK_WORDS,
      .help = TALK_THINK_HELP},
-    {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning),
-     .help = "print reasoning as the model writes it, not dimmed"},
+    {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning), .help = TALK_TAGS_HELP},
     CHOOSE_OPTIONS(TALK(choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, TALK(n_context), .low = 0, .high = CLI_MAX_CONTEXT, .value = "N",
@@ -409,6 +408,8 @@ static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *e
     TRY(constraint_check(v, &a.talk.choose.constraint, err));
     if (a.prompt && a.file)
         return args_error(v, err, "-p and -f exclude each other");
+    if (a.mode == TALK_TEXT && a.talk.template_file)
+        return args_error(v, err, "--mode text uses no template: it excludes --chat-template-file");
     a.talk.model = words.at[0];
     a.talk.mode = (talk_mode)a.mode;
     a.talk.thinking = (talk_thinking)a.thinking;

@@ -36,6 +36,8 @@ typedef enum talk_thinking {
 #define TALK_THINK_HELP                                                                            \
     "whether, or how much, it reasons before the answer, if its template has a switch for it"
 
+#define TALK_TAGS_HELP "print reasoning as the model writes it, not dimmed or left out"
+
 enum { TALK_MAX_AUTO = -2 };
 
 typedef struct talk_options {

@@ -178,6 +178,23 @@ static void think_tells_the_template(void)
     program_check_error("expected one of auto|on|off|low|medium|high");
 }
 
+static void reasoning_is_no_part_of_the_answer_unless_asked_for(void)
+{
+    write_text("think.jinja", "{{ bos_token }}{{ messages[0].content }}<think>\n");
+    for (int i = 0; i < 2; i++) {
+        const char *verb = i ? "chat" : "run";
+        program_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0",
+                    verb);
+        CHECK(check_success() && program.n_out == 0);
+        program_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0 "
+                    "--show-tags",
+                    verb);
+        CHECK(check_success() && program.n_out > 9);
+    }
+    program_run("chat " CHAT "--mode text -p x");
+    program_check_error("--mode text uses no template");
+}
+
 /* ---- Conversations --------------------------------------------------------------------------- */
 
 static void each_answer_has_the_form_that_was_asked_for(void)
@@ -276,6 +293,7 @@ int main(void)
     CASE(raw_text_is_printed_with_what_follows_it);
     CASE(a_template_file_takes_the_place_of_the_models);
     CASE(think_tells_the_template);
+    CASE(reasoning_is_no_part_of_the_answer_unless_asked_for);
     CASE(each_answer_has_the_form_that_was_asked_for);
     CASE(guesses_ahead_do_not_change_a_conversation);
     CASE(a_full_context_drops_the_oldest_turns_and_says_so);
