@@ -58,7 +58,7 @@ def synth(tool, vocab, shape, kind, out, *more):
 
 
 def logits(lace, model, tokens, out, *more, kv="f16"):
-    done = run(lace, "logits", model, "--tokens", tokens, "-o", out, "--kv-type", kv, *more)
+    done = run(lace, "logits", model, "--tokens", tokens, "-o", out, "--force", "--kv-type", kv, *more)
     if done.returncode:
         print("  ", done.stderr.strip()[-400:])
         return None
@@ -331,7 +331,7 @@ def check_memory(lace, sanitizer, model, tales, where):
 
     def read(kv, size):
         return ["logits", model, "--tokens", tokens, "-o", os.path.join(where, "logits-%s-%d" % (kv, size)),
-                "-b", size, "--kv-type", kv] + here
+                "-b", size, "--kv-type", kv, "--force"] + here
 
     drawn = ["run", tales, "-p", "Once upon", "-n", 12, "--seed", 3, "--kv-type"]
     jobs = [("memcheck", read("f16", 1)), ("memcheck", read("f16", 40)), ("memcheck", drawn + ["f16"] + here),

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -140,10 +141,75 @@ static lace_status clear(dialogue *d, const char *value, lace_error *err)
     return talk_note(&d->out, err, "a new conversation");
 }
 
+static bool is_message(const json_t *m)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const char *role = json_string_value(json_object_get(m, "role"));
+    bool is_known = false;
+    for (size_t i = 0; role && i < sizeof roles / sizeof roles[0]; i++)
+        is_known |= strcmp(role, roles[i]) == 0;
+    return is_known && json_is_string(json_object_get(m, "content"));
+}
+
+/* The conversation in a file; *out is to be released. */
+static lace_status read_conversation(const char *path, json_t **out, lace_error *err)
+{
+    buf content;
+    json_t *list = NULL;
+    *out = NULL;
+    buf_init(&content, CLI_MAX_TEXT);
+    lace_status status = file_read(path, &content, err);
+    if (status == LACE_OK) {
+        status = json_read((span){(const uint8_t *)content.data, content.size}, 0, &list, err);
+        if (status != LACE_OK)
+            error_prefix(err, status, path);
+    }
+    buf_deinit(&content);
+    TRY(status);
+    bool is_valid = json_is_array(list);
+    for (size_t i = 0; is_valid && i < json_array_size(list); i++)
+        is_valid = is_message(json_array_get(list, i));
+    if (!is_valid) {
+        json_decref(list);
+        return error_set(err, LACE_E_JSON, "%s: expected a list of messages with role and content",
+                         path);
+    }
+    *out = list;
+    return LACE_OK;
+}
+
+static lace_status load(dialogue *d, const char *path, lace_error *err)
+{
+    json_t *list;
+    if (!*path)
+        return error_set(err, LACE_E_ARG, "/load FILE: which?");
+    TRY(read_conversation(path, &list, err));
+    json_decref(d->messages);
+    d->messages = list;
+    forget_stats(d);
+    return talk_note(&d->out, err, "loaded %zu messages from %s", json_array_size(list), path);
+}
+
+/* An older conversation is replaced; anything else that exists is not. */
+static lace_status check_replaceable(const char *path, lace_error *err)
+{
+    json_t *old;
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return LACE_OK;
+    lace_status status = S_ISREG(st.st_mode) ? read_conversation(path, &old, NULL) : LACE_E_IO;
+    if (status != LACE_OK)
+        return error_set(err, LACE_E_ARG,
+                         "%s exists and is no conversation: /save takes another name", path);
+    json_decref(old);
+    return LACE_OK;
+}
+
 static lace_status save(dialogue *d, const char *path, lace_error *err)
 {
     if (!*path)
         return error_set(err, LACE_E_ARG, "/save FILE: where to?");
+    TRY(check_replaceable(path, err));
     char *dumped = json_dumps(d->messages, JSON_INDENT(1));
     if (!dumped)
         return error_nomem(err, "the conversation");
@@ -162,45 +228,6 @@ static lace_status save(dialogue *d, const char *path, lace_error *err)
     if (status != LACE_OK)
         return status;
     return talk_note(&d->out, err, "saved %zu messages to %s", json_array_size(d->messages), path);
-}
-
-static bool is_message(const json_t *m)
-{
-    static const char *const roles[] = {"system", "user", "assistant"};
-    const char *role = json_string_value(json_object_get(m, "role"));
-    bool is_known = false;
-    for (size_t i = 0; role && i < sizeof roles / sizeof roles[0]; i++)
-        is_known |= strcmp(role, roles[i]) == 0;
-    return is_known && json_is_string(json_object_get(m, "content"));
-}
-
-static lace_status load(dialogue *d, const char *path, lace_error *err)
-{
-    if (!*path)
-        return error_set(err, LACE_E_ARG, "/load FILE: which?");
-    buf content;
-    json_t *list = NULL;
-    buf_init(&content, CLI_MAX_TEXT);
-    lace_status status = file_read(path, &content, err);
-    if (status == LACE_OK) {
-        status = json_read((span){(const uint8_t *)content.data, content.size}, 0, &list, err);
-        if (status != LACE_OK)
-            error_prefix(err, status, path);
-    }
-    buf_deinit(&content);
-    TRY(status);
-    bool is_valid = json_is_array(list);
-    for (size_t i = 0; is_valid && i < json_array_size(list); i++)
-        is_valid = is_message(json_array_get(list, i));
-    if (!is_valid) {
-        json_decref(list);
-        return error_set(err, LACE_E_JSON, "%s: expected a list of messages with role and content",
-                         path);
-    }
-    json_decref(d->messages);
-    d->messages = list;
-    forget_stats(d);
-    return talk_note(&d->out, err, "loaded %zu messages from %s", json_array_size(list), path);
 }
 
 static double rate(size_t n, uint64_t ns)

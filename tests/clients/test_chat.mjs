@@ -132,6 +132,14 @@ const failed = await runCases({
     }
   },
 
+  async save_replaces_conversations_only() {
+    writeFileSync(`${dir}/notes.txt`, 'mine');
+    const r = chat(`Once\n/save ${dir}/notes.txt\n`, '-n', '4');
+    assert.equal(r.code, 1);
+    assert.match(r.err, /notes\.txt exists and is no conversation/);
+    assert.equal(readFileSync(`${dir}/notes.txt`, 'utf8'), 'mine');
+  },
+
   async interrupt_stops_the_answer_and_not_the_program() {
     await terminal('--seed 3 -n 900', async (t) => {
       await t.until(/continues the text/);
