@@ -45,7 +45,7 @@ function keep(conversation, isNow) {
 
 addEventListener('pagehide', () => {
   state.isLeaving = true;
-  for (const id of new Set([...saving.keys(), ...state.streams.keys()])) if (find(id)) keepUnsaved(find(id));
+  for (const id of new Set([...saving.keys(), ...state.streams.keys()])) if (find(id)) keepUnsaved(find(id), state.streams.get(id)?.node);
   for (const id of state.streams.keys()) tabs.ended(id);
 });
 // A page that comes back as it was has lost its streams.

@@ -64,7 +64,8 @@ export function createAttachments(row, { onOpen, onChange, onError }) {
       const errors = [];
       for (const file of list) {
         try {
-          files = [...files, { name: file.name || 'pasted.txt', text: await readText(file) }];
+          const text = await readText(file);
+          files = [...files, { name: (file.name || 'pasted.txt').replace(/\p{Cc}/gu, ' '), text }];
         } catch (error) {
           errors.push(error.message);
         }

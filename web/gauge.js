@@ -1,6 +1,5 @@
 // How much of the context a conversation takes: counted by the server up to the last answer, estimated behind it.
 
-import { withFiles } from './files.js';
 import { count } from './panel.js';
 import { contextSize, state } from './state.js';
 import { shownPath } from './tree.js';
@@ -8,7 +7,8 @@ import { shownPath } from './tree.js';
 const CHARS_PER_TOKEN = 3.6; // until the server has counted something
 const PER_MESSAGE = 5; // tokens of a template around a message
 
-const charsOf = (nodes) => nodes.reduce((sum, n) => sum + withFiles(n).length + n.reasoning.length, 0);
+const charsOfFiles = (files) => files.reduce((sum, f) => sum + f.name.length + f.text.length, 0);
+const charsOf = (nodes) => nodes.reduce((sum, n) => sum + n.content.length + n.reasoning.length + charsOfFiles(n.files), 0);
 
 // {tokens, isExact}: what the next request would have with `draft` {content, files, reasoning}.
 export function contextUse(conversation, draft) {

@@ -39,7 +39,7 @@ export function makeTitle(conversation) {
   const first = shownPath(conversation)[0];
   if (!first) return '';
   const line = first.content.trim().split('\n')[0].replace(/^(?:#{1,6}|>|[-*+])\s+/, '').trim() || first.files[0]?.name || '';
-  const letters = [...new Intl.Segmenter().segment(line)].map((s) => s.segment);
+  const letters = Intl.Segmenter ? [...new Intl.Segmenter().segment(line.slice(0, 4000))].map((s) => s.segment) : [...line];
   if (letters.length <= 60) return line;
   const cut = letters.slice(0, 60).join('');
   return `${cut.replace(/\s+\S*$/, '') || cut}…`;

@@ -55,11 +55,17 @@ export async function openStore() {
 // The database answers too late for a page that is closed or loaded anew; localStorage writes at once.
 const UNSAVED = 'lace.unsaved.';
 
-export function keepUnsaved(conversation) {
-  try {
-    localStorage.setItem(UNSAVED + conversation.id, JSON.stringify(conversation));
-  } catch {
-    // Forbidden or full: what was kept last holds.
+// `node` is the one that was still coming: if there is no room for all, it alone is kept, in a tree without texts.
+export function keepUnsaved(conversation, node) {
+  const bare = (n) => (n === node ? n : { ...n, content: '', reasoning: '', files: [], meta: null, at: 0 });
+  const skeleton = () => ({ ...conversation, nodes: Object.fromEntries(Object.values(conversation.nodes).map((n) => [n.id, bare(n)])) });
+  for (const make of [() => conversation, skeleton]) {
+    try {
+      localStorage.setItem(UNSAVED + conversation.id, JSON.stringify(make()));
+      return;
+    } catch {
+      // Full, or forbidden: what was kept last holds.
+    }
   }
 }
 

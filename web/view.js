@@ -18,7 +18,7 @@ function statistics(meta) {
   if (meta.tokens) parts.push(`${count(meta.tokens)} token${meta.tokens === 1 ? '' : 's'}`);
   if (meta.rate) parts.push(`${meta.rate < 10 ? meta.rate.toFixed(1) : Math.round(meta.rate)} tokens/s`);
   if (meta.first) parts.push(`first after ${duration(meta.first / 1000)}`);
-  if (meta.cached) parts.push(`${count(meta.cached)} of ${count(meta.prompt)} prompt tokens cached`);
+  if (meta.cached) parts.push(`prompt ${count(meta.prompt)}, ${count(meta.cached)} cached`);
   if (meta.finish === 'length') parts.push('cut at the limit');
   if (meta.finish === 'stopped') parts.push('stopped');
   return parts.join(' · ');

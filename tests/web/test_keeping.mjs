@@ -59,6 +59,30 @@ const mocked = {
     assert.equal(await page.evaluate(() => Object.keys(localStorage).filter((k) => k.startsWith('lace.unsaved')).length), 0);
   },
 
+  // Its texts are more than localStorage takes.
+  async reload_keeps_every_word_of_a_large_conversation({ mock }) {
+    const page = await open(mock.url);
+    mock.state.delay = 1;
+    const large = (name) => ({ name, mimeType: 'text/plain', buffer: Buffer.alloc(3 << 20, 'text ') });
+    await page.setInputFiles('#attach-file', [large('a.txt'), large('b.txt')]);
+    await page.waitForSelector('#chips .chip >> nth=1');
+    await page.fill('#input', 'two files');
+    await page.press('#input', 'Enter');
+    await page.waitForSelector('.answer');
+    await page.click('#send');
+    await settled(page);
+    await say(page, 'say:long');
+    await shown(page, 'word60');
+    await page.evaluate(() => addEventListener('pagehide', () => {
+      sessionStorage.setItem('test.seen', document.querySelector('.answer:last-child .md').textContent);
+    }));
+    await page.reload();
+    await shown(page, 'word60');
+    assert.ok((await lastAnswer(page).textContent()).startsWith(await page.evaluate(() => sessionStorage.getItem('test.seen'))));
+    assert.equal(await page.locator('.user .chip').count(), 2);
+    assert.match(await page.textContent('.user .chip >> nth=1'), /3\.1 MB/);
+  },
+
   async reload_keeps_what_is_being_written_and_attached({ mock }) {
     const page = await open(mock.url);
     await page.fill('#input', 'half a thought');
