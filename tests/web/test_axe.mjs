@@ -33,11 +33,6 @@ async function checkAll({ mock }, options) {
   await page.keyboard.press('Escape');
   await page.press('#input', 'Enter');
   await settled(page);
-  for (const name of ['markdown', 'code', 'maths', 'thinking', 'injection', 'headings', 'cut']) await ask(page, `say:${name}`);
-  await page.locator('.reasoning:visible summary').first().click();
-  await page.click('.answer:last-child [aria-label="Another answer"]');
-  await settled(page);
-  await check(page, 'conversation');
   await page.locator('.message').first().locator('[aria-label="Edit"]').click();
   await check(page, 'editing');
   await page.keyboard.press('Escape');
@@ -70,6 +65,13 @@ async function checkAll({ mock }, options) {
   await check(page, 'key dialog');
   await page.keyboard.press('Escape');
   await page.click('#new');
+  for (const name of ['markdown', 'code', 'maths', 'thinking', 'injection', 'headings', 'cut']) await ask(page, `say:${name}`);
+  await page.locator('.reasoning:visible summary').first().click();
+  await page.click('.answer:last-child [aria-label="Another answer"]');
+  await settled(page);
+  await check(page, 'conversation');
+  await page.click(isPhone(page) ? '#side-open' : '#new');
+  if (isPhone(page)) await page.click('#new');
   mock.state.fail = { status: 503, message: 'the queue is full', headers: { 'Retry-After': '3' } };
   await ask(page, 'one more');
   await check(page, 'error');
