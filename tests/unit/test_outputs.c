@@ -176,6 +176,9 @@ static void an_output_is_never_an_input_under_any_name(void)
     }
     sh("\"$lace\" imatrix $dir/m.gguf -f - -o $dir/text -y <$dir/text 2>$dir/said; "
        "[ $? = 1 ] && grep -q 'standard input' $dir/said");
+    /* A model may be given by the name that lace list shows. */
+    sh("LACE_MODELS=$dir \"$lace\" quantize m $dir/m.gguf q8_0 -y 2>$dir/said; "
+       "[ $? = 1 ] && grep -q 'is an input' $dir/said");
 }
 
 static void a_curve_is_no_input_and_no_output(void)
