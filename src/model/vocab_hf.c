@@ -20,7 +20,7 @@ enum {
 };
 
 /* Gemma 3, the largest known, has 33 MB and takes 200. */
-static const uint64_t MAX_JSON_MEMORY = (uint64_t)512 << 20;
+static const uint64_t MAX_JSON_MEMORY = (uint64_t)384 << 20;
 static const size_t MAX_VOCAB_BYTES = (size_t)1 << 30;
 
 struct hf_tokenizer {
