@@ -325,7 +325,8 @@ typedef struct lace_sampler_options {
     float temperature;      /* 0: greedy; default 0.8 */
     int32_t top_k;          /* keep the k best; 0: all; default 40 */
     float typical_p;        /* locally typical sampling; 1: off (default) */
-    float top_p;            /* keep the best that sum up to this; 1: off; default 0.95 */
+    float top_p;            /* keep the best that sum up to this; 0: the best alone; 1: off;
+                               default 0.95 */
     float min_p;            /* keep those with this share of the best's probability; default 0.05 */
     float repeat_penalty;   /* divides logits of recent tokens; 1: off (default) */
     float presence_penalty; /* subtracted once from recent tokens; default 0 */
@@ -540,6 +541,7 @@ typedef struct lace_logprob {
 typedef struct lace_generation_stats {
     int32_t n_prompt;     /* tokens given */
     int32_t n_cached;     /* of them found computed */
+    int32_t n_read;       /* of them computed or found so far */
     int32_t n_generated;  /* tokens chosen; an end token counts */
     uint64_t queue_ns;    /* before its first step */
     uint64_t prompt_ns;   /* from there to the first token */
@@ -549,6 +551,7 @@ typedef struct lace_generation_stats {
 /* What a step brought for one generation. Pointers are valid during the call. */
 typedef struct lace_piece {
     lace_token token; /* chosen in this step; -1: none */
+    bool is_prompt;   /* no token yet: stats->n_read tokens of the prompt are read */
     const char *text; /* to be shown: whole characters, nothing that a stop may swallow */
     size_t n_bytes;
     float logprob; /* of the token; NAN unless asked for */
@@ -581,6 +584,8 @@ typedef struct lace_generation_options {
     lace_grammar *grammar; /* the text must match it; NULL (default): any. Not copied, but may be
                               freed once the generation is added */
     int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
+    bool shows_prompt; /* a piece without a token before the prompt and behind each part of it, too;
+                          default false */
     bool show_special; /* control tokens print their names; default false */
     bool use_prefixes; /* may use what other texts begin with; default true */
     uint64_t owner;    /* only of texts with the same number; default 0 */

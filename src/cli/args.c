@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
+#include "base/clock.h"
 #include "cli/habits.h"
 
 lace_status args_error(const verb *v, lace_error *err, const char *format, ...)
@@ -127,6 +129,14 @@ static lace_status parse_number(const verb *v, const arg_option *o, const char *
     return LACE_OK;
 }
 
+uint64_t args_random_seed(void)
+{
+    uint32_t seed;
+    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+        seed = (uint32_t)clock_ns();
+    return seed;
+}
+
 static bool parse_u64(const char *value, uint64_t *out, char **end)
 {
     errno = 0;
@@ -196,6 +206,12 @@ static lace_status parse_value(const verb *v, const arg_option *o, const char *v
     case ARG_INT:
     case ARG_FLOAT:
         return parse_number(v, o, value, target, err);
+    case ARG_SEED:
+        if (strcmp(value, "-1") == 0) {
+            *(uint64_t *)target = args_random_seed();
+            return LACE_OK;
+        }
+        /* fall through */
     case ARG_U64:
         if (!parse_u64(value, target, &end) || *end)
             return args_error(v, err, "--%s \"%.60s\": expected a whole number, 0 or more", o->name,

@@ -26,6 +26,7 @@ typedef enum arg_kind {
     ARG_FLAG,    /* bool; takes no value */
     ARG_INT,     /* int32_t */
     ARG_U64,     /* uint64_t; no range */
+    ARG_SEED,    /* the same; -1: a random one */
     ARG_FLOAT,   /* float */
     ARG_BYTES,   /* uint64_t; 800M and 800MiB: powers of 1,024; 2.5GB: of 1,000 */
     ARG_CHOICE,  /* int32_t: the index of the word in .value, "f32|f16|q8_0" */
@@ -80,6 +81,9 @@ lace_status args_parse(const verb *v, int argc, char **argv, void *target, posit
                        lace_error *err);
 
 /* A mistake on the command line that the table cannot know of; adds where to find help. */
+/* A seed short enough to be typed again. */
+uint64_t args_random_seed(void);
+
 __attribute__((format(printf, 3, 4))) lace_status args_error(const verb *v, lace_error *err,
                                                              const char *format, ...);
 

@@ -5,26 +5,16 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 
-/* A seed short enough to be typed again. */
-static uint64_t random_seed(void)
-{
-    uint32_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
-        seed = (uint32_t)clock_ns();
-    return seed;
-}
-
 choose_options choose_options_default(void)
 {
     choose_options o = {.sampler = lace_sampler_options_default(), .n_draft = 8};
-    o.sampler.seed = random_seed();
+    o.sampler.seed = args_random_seed();
     return o;
 }
 

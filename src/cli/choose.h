@@ -48,7 +48,7 @@ choose_options choose_options_default(void); /* with a random seed */
     {"typical", 0, ARG_FLOAT, CHOOSE_SAMPLER(at, typical_p), .low = 0, .high = 1,                   \
      .is_low_open = true, .value = "P",                                                             \
      .help = "keep those that surprise about as much as expected; 1: off (default)"},               \
-    {"top-p", 0, ARG_FLOAT, CHOOSE_SAMPLER(at, top_p), .low = 0, .high = 1, .is_low_open = true,    \
+    {"top-p", 0, ARG_FLOAT, CHOOSE_SAMPLER(at, top_p), .low = 0, .high = 1,                         \
      .value = "P", .help = "keep the best that sum up to P; 1: off (default 0.95)"},                \
     {"min-p", 0, ARG_FLOAT, CHOOSE_SAMPLER(at, min_p), .low = 0, .high = 1, .value = "M",           \
      .help = "keep those with at least this share of the best's probability (default 0.05)"},       \
@@ -74,7 +74,7 @@ choose_options choose_options_default(void); /* with a random seed */
     {"temp", 0, ARG_FLOAT, CHOOSE_SAMPLER(at, temperature), .low = 0, .high = INFINITY,             \
      .value = "T",                                                                                  \
      .help = "temperature: higher is more daring; 0: always the best token (default 0.8)"},         \
-    {"seed", 's', ARG_U64, CHOOSE_SAMPLER(at, seed), .value = "S",                                  \
+    {"seed", 's', ARG_SEED, CHOOSE_SAMPLER(at, seed), .value = "S",                                 \
      .help = "the same seed gives the same text (default: random)"},                                \
     {"ignore-eos", 0, ARG_FLAG, (at) + offsetof(choose_options, ignore_eos),                        \
      .help = "never choose a token that ends the text"},                                            \

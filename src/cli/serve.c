@@ -26,6 +26,7 @@ static const arg_option options[] = {
     {"port", 0, ARG_INT, SERVER(port), .value = "N", .low = 0, .high = 65535, .help = "listen at it (default 8080; 0: any that is free)"},
     {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a socket in the file system instead"},
     {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
+    {"strict-model", 0, ARG_FLAG, SERVER(is_strict), .help = "refuse requests that name another model (default: any name is this one)"},
     {.kind = ARG_HEADING, .help = "Who"},
     {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health and the page"},
     {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "the same, here, separated by commas; whoever lists processes sees them"},

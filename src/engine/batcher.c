@@ -293,7 +293,9 @@ static bool start_next(lace_batcher *b)
     if (!g->started_ns) {
         g->started_ns = clock_ns();
         g->stats.queue_ns = g->started_ns - g->added_ns;
-        g->stats.n_cached = g->n_computed;
+        g->stats.n_cached = g->stats.n_read = g->n_computed;
+        if (g->options.shows_prompt)
+            generation_show_prompt(g);
         b->stats.n_prefix_queries += uses_prefixes(b, g) ? (uint64_t)g->n_tokens : 0;
         b->stats.n_prefix_hits += (uint64_t)g->n_computed;
     }
@@ -400,6 +402,21 @@ static int32_t count_computed(lace_batcher *b, size_t n_items)
     return n_rows;
 }
 
+/* How far prompts are read; one that is computed again does not go back. */
+static void show_prompts(lace_batcher *b)
+{
+    uint64_t now = clock_ns();
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        int32_t n = g->n_computed < g->stats.n_prompt ? g->n_computed : g->stats.n_prompt;
+        if (n <= g->stats.n_read)
+            continue;
+        g->stats.n_read = n;
+        g->stats.prompt_ns = now - g->started_ns;
+        if (g->options.shows_prompt)
+            generation_show_prompt(g);
+    }
+}
+
 /* Whole pages of prompts are of use to others from now on. */
 static void keep_prompts(lace_batcher *b)
 {
@@ -489,6 +506,7 @@ bool lace_batcher_step(lace_batcher *b)
         return true;
     }
     int32_t n_rows = count_computed(b, n_items);
+    show_prompts(b);
     keep_prompts(b);
     if (n_rows > 1)
         pool_run(b->session->workers, choose_tokens, b);

@@ -66,6 +66,9 @@ void generation_choose(lace_generation *g, int32_t word, const float *logits);
 /* The rule by which a card may choose; a temperature below 0 if it may not. */
 sample_row generation_rule(const lace_generation *g);
 
+/* Tell the caller how much of the prompt is read. */
+void generation_show_prompt(lace_generation *g);
+
 /* Give the step's piece to the caller. */
 void generation_deliver(lace_generation *g);
 

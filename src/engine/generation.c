@@ -404,6 +404,13 @@ void generation_choose(lace_generation *g, int32_t word, const float *logits)
         generation_fail(g, status, &err);
 }
 
+void generation_show_prompt(lace_generation *g)
+{
+    lace_piece piece = {.token = -1, .is_prompt = true, .text = "", .stats = &g->stats};
+    if (g->options.on_piece)
+        g->options.on_piece(g->options.user, &piece);
+}
+
 void generation_deliver(lace_generation *g)
 {
     lace_piece piece = {

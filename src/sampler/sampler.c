@@ -72,7 +72,7 @@ static lace_status check_options(const lace_sampler_options *o, lace_error *err)
         /* The comparisons are false for NaN. */
         {"temperature", o->temperature, o->temperature >= 0 && o->temperature <= FLT_MAX, "0 or more"},
         {"typical_p", o->typical_p, o->typical_p > 0 && o->typical_p <= 1, "above 0, at most 1"},
-        {"top_p", o->top_p, o->top_p > 0 && o->top_p <= 1, "above 0, at most 1"},
+        {"top_p", o->top_p, o->top_p >= 0 && o->top_p <= 1, "0 to 1"},
         {"min_p", o->min_p, o->min_p >= 0 && o->min_p <= 1, "0 to 1"},
         {"repeat_penalty", o->repeat_penalty, o->repeat_penalty > 0 && o->repeat_penalty <= FLT_MAX, "above 0"},
         {"presence_penalty", o->presence_penalty, isfinite(o->presence_penalty), "a finite number"},

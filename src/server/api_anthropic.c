@@ -340,8 +340,8 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
     const json_t *stops = json_object_get(body, "stop_sequences");
     if (stops && !json_is_null(stops) && !json_is_array(stops))
         return call_refuse(c, "stop_sequences", "stop_sequences is not a list");
-    if (!json_is_integer(max))
-        return call_refuse(c, "max_tokens", "max_tokens is missing or no integer");
+    if (!json_is_integer(max) || json_integer_value(max) < 1)
+        return call_refuse(c, "max_tokens", "max_tokens is missing, or no integer above 0");
     return gen_request_read(r, c, body, GEN_CHAT) && read_thinking(r, c, body) &&
            read_output(r, c, body) && (!json_is_array(stops) || gen_read_stops(r, c, stops));
 }

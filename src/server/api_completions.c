@@ -107,7 +107,6 @@ static bool read_echo(gen_request *r, call *c, const json_t *prompt, text *out)
 static bool read_rest(gen_request *r, call *c, const json_t *body)
 {
     const json_t *echo = json_object_get(body, "echo"), *prompt = json_object_get(body, "prompt");
-    const json_t *best_of = json_object_get(body, "best_of");
     size_t n = r->prompts ? json_array_size(prompt) : 1;
     if (echo && !json_is_null(echo) && !json_is_boolean(echo))
         return call_refuse(c, "echo", "echo is not a boolean");
@@ -118,8 +117,6 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     for (size_t i = 0; r->echoes && i < n; i++)
         if (!read_echo(r, c, r->prompts ? json_array_get(prompt, i) : prompt, &r->echoes[i]))
             return false;
-    if (best_of && !json_is_null(best_of) && json_integer_value(best_of) != r->n_each)
-        return call_refuse(c, "best_of", "best_of other than n is not supported");
     return true;
 }
 

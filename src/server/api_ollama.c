@@ -122,7 +122,7 @@ void api_ollama_show(call *c)
 {
     const server *s = call_server(c);
     const json_t *body = call_json(c);
-    if (!body || !ollama_check_model(c, body))
+    if (!body || !ollama_check_name(c, body, true)) /* what another one is like is not known */
         return;
     const chat_caps *caps = chat_template_caps(s->chat);
     json_out out;

@@ -47,7 +47,7 @@ static void write_tokens(call *c, const lace_token *tokens, size_t n, bool with_
 void api_tokenize(call *c)
 {
     const json_t *body = call_json(c);
-    bool add_special = true, parse_special = true, with_pieces = false;
+    bool add_special = false, parse_special = true, with_pieces = false;
     if (!body || !gen_check_model(c, body) || !read_flag(c, body, "add_special", &add_special) ||
         !read_flag(c, body, "parse_special", &parse_special) ||
         !read_flag(c, body, "with_pieces", &with_pieces))

@@ -414,11 +414,15 @@ bool call_wants_part(call *c, int choice, const reply_event *part)
         return true;
     if (job->is_satisfied)
         return false;
-    if (part->kind == REPLY_CALL_END) {
-        job->is_satisfied = true;
-        inference_cancel(c->s->inference, job);
-    }
+    if (part->kind == REPLY_CALL_END)
+        call_satisfy(c, choice);
     return true;
+}
+
+void call_satisfy(call *c, int choice)
+{
+    c->jobs[choice].is_satisfied = true;
+    inference_cancel(c->s->inference, &c->jobs[choice]);
 }
 
 void *call_state(const call *c)
@@ -530,6 +534,9 @@ void call_event(gen_event *e)
     bool is_live = c->conn && !c->is_ended && !c->has_error;
     if (is_live && (e->finish == LACE_FINISH_ERROR || e->finish == LACE_FINISH_CANCELLED)) {
         fail_generation(c, e);
+    } else if (is_live && e->is_prompt) {
+        if (c->sink->on_prompt && c->request.is_stream)
+            c->sink->on_prompt(c, e);
     } else if (is_live) {
         c->sink->on_event(c, e);
         if (c->n_left == 0) {

@@ -1,8 +1,10 @@
 /*
- * The fields that control a generation: one table with the name, the kind, the range and the place
- * of each. A value outside of its range is refused, never bent. null is as good as absent.
+ * The fields that control a generation, by the rows of fields.def. A value outside of its range is
+ * refused, never bent. null is as good as absent. Fields that are in no row are passed over, as
+ * clients send all kinds of notes.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -10,120 +12,112 @@
 #include "base/json_read.h"
 #include "server/core.h"
 
-typedef enum field_kind { FIELD_INT, FIELD_FLOAT, FIELD_BOOL, FIELD_SEED } field_kind;
+typedef enum field_kind { FIELD_INT, FIELD_FLOAT, FIELD_ABOVE, FIELD_BOOL, FIELD_SEED } field_kind;
+
+/* What -1 stands for, where llama.cpp, vLLM and Ollama have it. */
+typedef enum field_minus { NO_MINUS, MINUS_IS_ZERO, MINUS_IS_MINUS, MINUS_IS_CONTEXT } field_minus;
 
 typedef struct field {
     const char *name;
     field_kind kind;
     size_t offset; /* in gen_request */
     double low, high;
-    bool is_low_open; /* low itself is outside */
+    field_minus minus;
 } field;
+
+/* Fields that are not read by the first table: on which routes they are done or refused. */
+typedef struct other_field {
+    const char *name;
+    unsigned routes;     /* a bit for each gen_kind */
+    const char *neutral; /* values that ask for nothing, separated by spaces */
+    const char *instead; /* "": nothing */
+} other_field;
 
 #define AT(member)      offsetof(gen_request, member)
 #define SAMPLER(member) offsetof(gen_request, options.sampler.member)
+#define ON(kind)        (1u << (kind))
+#define ANY_ROUTE       (~0u)
 
-/* clang-format off */
 static const field fields[] = {
-    {"temperature",           FIELD_FLOAT, SAMPLER(temperature),       0, 100, false},
-    {"top_k",                 FIELD_INT,   SAMPLER(top_k),             0, 1 << 30, false},
-    {"top_p",                 FIELD_FLOAT, SAMPLER(top_p),             0, 1, true},
-    {"min_p",                 FIELD_FLOAT, SAMPLER(min_p),             0, 1, false},
-    {"typical_p",             FIELD_FLOAT, SAMPLER(typical_p),         0, 1, true},
-    {"repeat_penalty",        FIELD_FLOAT, SAMPLER(repeat_penalty),    0, 100, true},
-    {"repetition_penalty",    FIELD_FLOAT, SAMPLER(repeat_penalty),    0, 100, true},
-    {"repeat_last_n",         FIELD_INT,   SAMPLER(penalty_last_n),    0, 1 << 20, false},
-    {"presence_penalty",      FIELD_FLOAT, SAMPLER(presence_penalty),  -2, 2, false},
-    {"frequency_penalty",     FIELD_FLOAT, SAMPLER(frequency_penalty), -2, 2, false},
-    {"dry_multiplier",        FIELD_FLOAT, SAMPLER(dry_multiplier),    0, 100, false},
-    {"dry_base",              FIELD_FLOAT, SAMPLER(dry_base),          1, 100, false},
-    {"dry_allowed_length",    FIELD_INT,   SAMPLER(dry_allowed_length), 0, 1 << 20, false},
-    {"dry_penalty_last_n",    FIELD_INT,   SAMPLER(dry_last_n),        1, 1 << 20, false},
-    {"xtc_probability",       FIELD_FLOAT, SAMPLER(xtc_probability),   0, 1, false},
-    {"xtc_threshold",         FIELD_FLOAT, SAMPLER(xtc_threshold),     0, 1, false},
-    {"mirostat",              FIELD_INT,   SAMPLER(mirostat),          0, 2, false},
-    {"mirostat_tau",          FIELD_FLOAT, SAMPLER(mirostat_tau),      0, 100, false},
-    {"mirostat_eta",          FIELD_FLOAT, SAMPLER(mirostat_eta),      0, 100, false},
-    {"seed",                  FIELD_SEED,  SAMPLER(seed),              0, 0, false},
-    {"max_tokens",            FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
-    {"max_completion_tokens", FIELD_INT,   AT(options.max_tokens),     1, INT32_MAX, false},
-    {"min_tokens",            FIELD_INT,   AT(options.min_tokens),     0, INT32_MAX, false},
-    {"ignore_eos",            FIELD_BOOL,  AT(options.ignore_end),     0, 0, false},
-    {"cache_prompt",          FIELD_BOOL,  AT(options.use_prefixes),   0, 0, false},
-    {"parallel_tool_calls",   FIELD_BOOL,  AT(parallel_calls),         0, 0, false},
-    {"n",                     FIELD_INT,   AT(n_choices),              1, GEN_MAX_CHOICES, false},
-    {"stream",                FIELD_BOOL,  AT(is_stream),              0, 0, false},
-};
-/* clang-format on */
-
-/*
- * What clients of other servers may send, would change the text, and is not done here. Null, false,
- * zero, emptiness and the neutral value ask for nothing. Fields that are in no list are passed
- * over, as clients send all kinds of notes.
- */
-static const struct {
-    const char *name;
-    double neutral;
-    const char *instead; /* "": nothing */
-} not_done[] = {
-    {"functions", 0, "; use tools"},
-    {"function_call", 0, "; use tool_choice"},
-    {"guided_json", 0, "; use structured_outputs.json"},
-    {"guided_regex", 0, "; use structured_outputs.regex"},
-    {"guided_choice", 0, "; use structured_outputs.choice"},
-    {"guided_grammar", 0, "; use structured_outputs.grammar"},
-    {"n_predict", -1, "; use max_tokens"},
-    {"n_probs", 0, "; use logprobs"},
-    {"n_keep", 0, ": no text is ever cut"},
-    {"truncate_prompt_tokens", 0, ": no text is ever cut"},
-    {"prompt_logprobs", 0, ""},
-    {"audio", 0, ""},
-    {"web_search_options", 0, ""},
-    {"use_beam_search", 0, ""},
-    {"length_penalty", 1, ""},
-    {"bad_words", 0, "; use logit_bias"},
-    {"allowed_token_ids", 0, "; use logit_bias"},
-    {"include_stop_str_in_output", 0, ""},
-    {"continue_final_message", 0, ""},
-    {"samplers", 0, ""},
-    {"top_n_sigma", -1, ""},
-    {"top_a", 0, ""},
-    {"tfs_z", 1, ""},
-    {"dynatemp_range", 0, ""},
-    {"smoothing_factor", 0, ""},
-    {"lora", 0, ""},
+#define FIELD(name, kind, place, low, high, minus) {name, FIELD_##kind, place, low, high, minus},
+#define OWN(name, routes)
+#define NOT_DONE(name, routes, neutral, instead)
+#define NOTE(name)
+#include "server/fields.def"
+#undef FIELD
+#undef OWN
+#undef NOT_DONE
 };
 
-static bool asks_for_nothing(const json_t *value, double neutral)
+static const other_field own_fields[] = {
+#define FIELD(name, kind, place, low, high, minus)
+#define OWN(name, routes) {name, routes, "false 0", " on this route"},
+#define NOT_DONE(name, routes, neutral, instead)
+#include "server/fields.def"
+#undef OWN
+#undef NOT_DONE
+};
+
+static const other_field not_done[] = {
+#define OWN(name, routes)
+#define NOT_DONE(name, routes, neutral, instead) {name, routes, neutral, instead},
+#include "server/fields.def"
+};
+
+static bool is_neutral(const json_t *value, const char *word, size_t n)
 {
+    char text_of_it[32];
+    if (n == 0 || n >= sizeof text_of_it)
+        return false;
+    memcpy(text_of_it, word, n);
+    text_of_it[n] = 0;
     switch (json_typeof(value)) {
-    case JSON_NULL:
+    case JSON_TRUE:
+        return strcmp(text_of_it, "true") == 0;
     case JSON_FALSE:
-        return true;
+        return strcmp(text_of_it, "false") == 0;
     case JSON_INTEGER:
     case JSON_REAL:
-        return json_number_value(value) == 0 || json_number_value(value) == neutral;
+        return strcspn(word, "-0123456789") == 0 &&
+               json_number_value(value) == strtod(text_of_it, NULL);
     case JSON_STRING:
-        return json_string_length(value) == 0;
-    case JSON_ARRAY:
-        return json_array_size(value) == 0;
-    case JSON_OBJECT:
-        return json_object_size(value) == 0;
+        return strcmp(json_string_value(value), text_of_it) == 0;
     default:
         return false;
     }
 }
 
-static bool check_not_done(call *c, const json_t *body)
+static bool asks_for_nothing(const json_t *value, const char *neutral)
 {
-    for (size_t i = 0; i < sizeof not_done / sizeof not_done[0]; i++) {
-        const json_t *value = json_object_get(body, not_done[i].name);
-        if (value && !asks_for_nothing(value, not_done[i].neutral)) {
-            call_fail(c, 400, not_done[i].name, "unsupported_value", "%s is not supported%s",
-                      not_done[i].name, not_done[i].instead);
-            return false;
-        }
+    if (json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0) ||
+        (json_is_array(value) && json_array_size(value) == 0) ||
+        (json_is_object(value) && json_object_size(value) == 0))
+        return true;
+    for (size_t n; *neutral; neutral += n + (neutral[n] == ' ')) {
+        n = strcspn(neutral, " ");
+        if (is_neutral(value, neutral, n))
+            return true;
     }
+    return false;
+}
+
+static bool check_field(call *c, const json_t *body, const other_field *f)
+{
+    const json_t *value = json_object_get(body, f->name);
+    if (!value || asks_for_nothing(value, f->neutral))
+        return true;
+    call_fail(c, 400, f->name, "unsupported_value", "%s is not supported%s", f->name, f->instead);
+    return false;
+}
+
+static bool check_not_done(call *c, const json_t *body, gen_kind kind)
+{
+    for (size_t i = 0; i < sizeof not_done / sizeof not_done[0]; i++)
+        if ((not_done[i].routes & ON(kind)) && !check_field(c, body, &not_done[i]))
+            return false;
+    for (size_t i = 0; i < sizeof own_fields / sizeof own_fields[0]; i++)
+        if (!(own_fields[i].routes & ON(kind)) && !check_field(c, body, &own_fields[i]))
+            return false;
     const json_t *modalities = json_object_get(body, "modalities"), *one;
     size_t i;
     json_array_foreach((json_t *)modalities, i, one)
@@ -143,15 +137,21 @@ static bool refuse_kind(call *c, const char *name, const char *expected, const j
 
 static bool read_number(call *c, const field *f, const json_t *value, double *out)
 {
-    bool is_int = f->kind == FIELD_INT;
+    bool is_int = f->kind == FIELD_INT, is_above = f->kind == FIELD_ABOVE;
     if (is_int ? !json_is_integer(value) : !json_is_number(value))
         return refuse_kind(c, f->name, is_int ? "an integer" : "a number", value);
     double x = json_number_value(value);
-    if (!(x >= f->low && x <= f->high) || (f->is_low_open && x == f->low)) {
-        call_fail(c, 400, f->name, "invalid_value", "%s is %.10g, expected %s%.10g to %.10g",
-                  f->name, x, f->is_low_open ? "above " : "", f->low, f->high);
+    bool is_minus = f->minus != NO_MINUS && x == -1;
+    if (!is_minus && (!(x >= f->low && x <= f->high) || (is_above && x == f->low))) {
+        call_fail(c, 400, f->name, "invalid_value", "%s is %.10g, expected %s%.10g to %.10g%s",
+                  f->name, x, is_above ? "above " : "", f->low, f->high,
+                  f->minus != NO_MINUS ? ", or -1" : "");
         return false;
     }
+    if (is_minus && f->minus == MINUS_IS_ZERO)
+        x = 0;
+    else if (is_minus && f->minus == MINUS_IS_CONTEXT)
+        x = fmin(call_server(c)->limits.n_context, f->high);
     *out = x;
     return true;
 }
@@ -167,6 +167,7 @@ static bool read_field(call *c, const field *f, const json_t *value, gen_request
         *(int32_t *)target = (int32_t)x;
         return true;
     case FIELD_FLOAT:
+    case FIELD_ABOVE:
         if (!read_number(c, f, value, &x))
             return false;
         *(float *)target = (float)x;
@@ -347,8 +348,8 @@ static bool read_breakers(gen_request *r, call *c, const json_t *given)
 /* Chat: logprobs true or false, top_logprobs 0 to 20. Text: logprobs 0 to 20. */
 static bool read_logprobs(gen_request *r, call *c, const json_t *body, gen_kind kind)
 {
-    static const field top = {"top_logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, false};
-    static const field count = {"logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, false};
+    static const field top = {"top_logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
+    static const field count = {"logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
     const json_t *logprobs = get(body, "logprobs"), *n_top = get(body, "top_logprobs");
     double x = 0;
     if (kind == GEN_TEXT && logprobs && !json_is_false(logprobs)) {
@@ -413,7 +414,7 @@ void gen_write_defaults(json_out *out)
         const char *at = (const char *)&r + f->offset;
         if (f->offset < begin || f->offset >= end || f->kind == FIELD_SEED)
             continue;
-        if (f->kind == FIELD_FLOAT)
+        if (f->kind == FIELD_FLOAT || f->kind == FIELD_ABOVE)
             json_out_printf(out, "%s\"%s\":%.6g", comma, f->name, *(const float *)at);
         else
             json_out_printf(out, "%s\"%s\":%d", comma, f->name, *(const int32_t *)at);
@@ -443,15 +444,37 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
     gen_request_deinit(&r);
 }
 
+/* What two fields say together. */
+static bool check_together(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *best_of = get(body, "best_of");
+    lace_generation_options *o = &r->options;
+    if (best_of && !(json_is_integer(best_of) && json_integer_value(best_of) == r->n_choices))
+        return call_refuse(c, "best_of", "best_of other than n is not supported");
+    if (o->max_tokens >= 0 && o->min_tokens > o->max_tokens) {
+        call_fail(c, 400, "min_tokens", "invalid_value",
+                  "min_tokens is %d, and max_tokens is %d: no text has both", o->min_tokens,
+                  o->max_tokens);
+        return false;
+    }
+    if (o->sampler.dry_last_n == 0) { /* nothing is looked at */
+        o->sampler.dry_multiplier = 0;
+        o->sampler.dry_last_n = 1;
+    }
+    return true;
+}
+
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind)
 {
-    if (!check_not_done(c, body))
+    if (!check_not_done(c, body, kind))
         return false;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *value = get(body, fields[i].name);
         if (value && !read_field(c, &fields[i], value, r))
             return false;
     }
+    if (!check_together(r, c, body))
+        return false;
     lace_token *stop_tokens = NULL;
     const json_t *ids = get(body, "stop_token_ids");
     if (ids && !gen_read_tokens(r, c, "stop_token_ids", ids, 1024, &stop_tokens,
@@ -471,6 +494,8 @@ bool gen_check_model(call *c, const json_t *body)
         return true;
     if (!json_is_string(name))
         return refuse_kind(c, "model", "a string", name);
+    if (!call_server(c)->options.is_strict)
+        return true;
     const char *given = json_string_value(name), *own = call_server(c)->model_id;
     if (strlen(given) == json_string_length(name) &&
         (strcmp(given, own) == 0 || strcmp(given, SERVER_ANY_MODEL) == 0))

@@ -134,8 +134,7 @@ bool gen_read_format(gen_request *r, call *c, const json_t *body)
     const json_t *regex = json_object_get(body, "regex");
     const json_t *schema = json_object_get(body, "json_schema");
     const json_t *structured = json_object_get(body, "structured_outputs");
-    bool has_grammar = grammar && !json_is_null(grammar) &&
-                       !(json_is_string(grammar) && json_string_length(grammar) == 0);
+    bool has_grammar = grammar && !json_is_null(grammar);
     return (!format || json_is_null(format) || read_response_format(r, c, format)) &&
            (!has_grammar || use_text(r, c, "grammar", LACE_GRAMMAR_GBNF, grammar)) &&
            (!regex || json_is_null(regex) || use_text(r, c, "regex", LACE_GRAMMAR_REGEX, regex)) &&

@@ -40,6 +40,7 @@ struct gen_request {
     bool is_stream;
     bool wants_usage;    /* with a stream: say the counts at the end */
     bool wants_logprobs; /* options.n_top is set, too */
+    bool times_tokens;   /* with a stream: say the times in every chunk */
     bool parallel_calls; /* more than one tool call in a reply; default true */
     bool forces_call; /* the reply is a tool call, as one JSON object; options.grammar sees to it */
 
@@ -58,7 +59,8 @@ struct gen_request {
     void *user;           /* of the route; in `memory` */
 };
 
-typedef enum gen_kind { GEN_CHAT, GEN_TEXT } gen_kind;
+/* Families of routes whose fields differ; GEN_LLAMA: llama.cpp's own. */
+typedef enum gen_kind { GEN_CHAT, GEN_TEXT, GEN_LLAMA } gen_kind;
 
 void gen_request_init(gen_request *r);
 void gen_request_deinit(gen_request *r);
@@ -70,7 +72,7 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink);
 /* The members of a JSON object: each field of the sampler with the value that it has unasked. */
 void gen_write_defaults(json_out *out);
 
-/* Read all fields that control generation, by the table in gen_fields.c. False: answered. */
+/* Read all fields that control generation, by the rows of fields.def. False: answered. */
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
 
 /*
@@ -84,7 +86,7 @@ bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *sc
  * any. */
 bool gen_force_call(gen_request *r, call *c, const char *name);
 
-/* Check "model" against the models that are served. False: answered. */
+/* Check "model": any name will do, unless the server is strict. False: answered. */
 bool gen_check_model(call *c, const json_t *body);
 
 /* The request's messages and tools to a prompt, by the model's template. False: answered. */
@@ -121,6 +123,7 @@ struct gen_event {
     call *c;
     int choice;
     lace_token token; /* -1: none */
+    bool is_prompt;   /* tells how far the prompt is read, and nothing else */
     float logprob;
     lace_logprob top[LACE_MAX_TOP];
     size_t n_top;
@@ -135,6 +138,7 @@ struct gen_event {
 /* How an API writes what was generated; on the event loop. */
 struct gen_sink {
     void (*on_event)(call *c, const gen_event *e);
+    void (*on_prompt)(call *c, const gen_event *e); /* with is_prompt; may be NULL */
     void (*on_end)(call *c);  /* all choices have finished, and none with an error */
     void (*on_ping)(call *c); /* a stream was silent for long; may be NULL */
     void (*on_free)(call *c); /* the call is over, in whatever way; may be NULL */
@@ -147,7 +151,8 @@ const gen_request *call_request(const call *c);
  * not, and its generation ends there.
  */
 bool call_wants_part(call *c, int choice, const reply_event *part);
-void *call_state(const call *c); /* of the sink, kept between events */
+void call_satisfy(call *c, int choice); /* enough was said: a good end */
+void *call_state(const call *c);        /* of the sink, kept between events */
 void call_set_state(call *c, void *state);
 
 #endif

@@ -105,6 +105,7 @@ static void on_piece(void *user, const lace_piece *p)
     e->c = job->c;
     e->choice = job->choice;
     e->token = p->token;
+    e->is_prompt = p->is_prompt;
     e->logprob = p->logprob;
     e->n_top = p->n_top;
     if (p->n_top)

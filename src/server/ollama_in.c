@@ -24,14 +24,14 @@ static bool is_tagged(const char *given, const char *name)
     return strncmp(given, name, n) == 0 && (given[n] == 0 || strcmp(given + n, ":latest") == 0);
 }
 
-bool ollama_check_model(call *c, const json_t *body)
+bool ollama_check_name(call *c, const json_t *body, bool is_strict)
 {
     const json_t *name = json_object_get(body, "model");
     if (!name)
         name = json_object_get(body, "name");
     const char *given = json_string_value(name), *own = call_server(c)->model_id;
     if (given && strlen(given) == json_string_length(name) &&
-        (is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL)))
+        (!is_strict || is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL)))
         return true;
     if (!given)
         call_fail(c, 400, "model", NULL, "model is missing");
@@ -40,6 +40,11 @@ bool ollama_check_model(call *c, const json_t *body)
                   "there is no such model here; this server has \"%s\", also called \"%s\"", own,
                   SERVER_ANY_MODEL);
     return false;
+}
+
+bool ollama_check_model(call *c, const json_t *body)
+{
+    return ollama_check_name(c, body, call_server(c)->options.is_strict);
 }
 
 /*

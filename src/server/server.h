@@ -9,6 +9,7 @@ typedef struct server_options {
     int32_t port;          /* default 8080; 0: any that is free */
     const char *unix_path; /* a socket in the file system in place of host and port; NULL: none */
     const char *alias;     /* the model's name for clients; NULL: from the file */
+    bool is_strict;        /* refuse requests for models of other names; default false */
     const char *api_key_file; /* one key a line; NULL: none */
     const char *api_keys;     /* further ones, separated by commas; NULL: none */
     bool shares_prefixes;     /* what texts begin with is shared among keys, too; default false */

@@ -123,6 +123,41 @@ static void one_key_does_not_learn_what_another_has_asked(void)
     CHECK(served_stop(&s) == 0);
 }
 
+static void any_name_is_the_model_unless_the_server_is_strict(void)
+{
+    static const struct {
+        const char *path, *body;
+    } rows[] = {
+        {"/v1/chat/completions",
+         "\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"},
+        {"/v1/completions", "\"max_tokens\":1,\"prompt\":\"x\""},
+        {"/v1/responses", "\"max_output_tokens\":1,\"input\":\"x\""},
+        {"/v1/messages", "\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]"},
+        {"/v1/embeddings", "\"input\":\"x\""},
+        {"/api/generate", "\"prompt\":\"x\",\"options\":{\"num_predict\":1}"},
+        {"/tokenize", "\"content\":\"x\""},
+    };
+    for (int is_strict = 0; is_strict < 2; is_strict++) {
+        if (!start(is_strict ? "--threads 1 -c 64 --alias tale --strict-model"
+                             : "--threads 1 -c 64 --alias tale",
+                   ""))
+            return;
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            static const char *const names[] = {"tale", "default", "gpt-4o", "../../x", ""};
+            for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+                char request[256];
+                snprintf(request, sizeof request, "{\"model\":\"%s\",%s}", names[k], rows[i].body);
+                served_post(&s, rows[i].path, request, &a);
+                if (!CHECK(a.status == (is_strict && k > 1 ? 404 : 200)))
+                    tap_note("%s %s: %d %s", rows[i].path, request, a.status, a.body);
+            }
+        }
+        get_with("/v1/models/gpt-4o", "");
+        CHECK(a.status == 404);
+        CHECK(served_stop(&s) == 0);
+    }
+}
+
 static void a_file_without_keys_is_refused(void)
 {
     scratch_write("keys", "# nothing\n\n");
@@ -378,6 +413,7 @@ int main(void)
     CASE(a_key_is_needed_on_every_route_but_health);
     CASE(keys_of_the_command_line_join_those_of_the_file);
     CASE(one_key_does_not_learn_what_another_has_asked);
+    CASE(any_name_is_the_model_unless_the_server_is_strict);
     CASE(a_file_without_keys_is_refused);
     CASE(an_open_address_without_a_key_warns);
     CASE(named_hosts_and_origins_are_let_in);

@@ -95,7 +95,7 @@ static void a_suffix_is_put_behind_the_hole(void)
     served other;
     if (CHECK(served_start(&other, arguments))) {
         static const char *const bodies[] = {
-            "{\"content\":\"<fim_prefix>the<fim_suffix>and<fim_middle>\"}",
+            "{\"content\":\"<fim_prefix>the<fim_suffix>and<fim_middle>\",\"add_special\":true}",
             "{\"prompt\":\"the\",\"suffix\":\"and\",\"max_tokens\":2}"};
         served_post(&other, "/tokenize", bodies[0], &a);
         json_t *json = json_loads(a.body ? a.body : "", 0, NULL);
@@ -119,7 +119,19 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
     static const struct {
         const char *path, *field, *words;
     } rows[] = {
-        {"/v1/completions", "\"n_predict\":5", "use max_tokens"},
+        {"/v1/completions", "\"min_keep\":2", "min_keep is not supported"},
+        {"/v1/completions", "\"stop_regex\":\"a+\"", "stop_regex is not supported; use stop"},
+        {"/v1/completions", "\"grammar\":\"\"", "grammar"},
+        {"/v1/completions", "\"min_tokens\":5", "min_tokens is 5, and max_tokens is 4"},
+        {"/v1/completions", "\"tools\":[{\"type\":\"x\"}]", "tools is not supported on this route"},
+        {"/v1/chat/completions", "\"suffix\":\"end\"", "suffix is not supported on this route"},
+        {"/v1/chat/completions", "\"echo\":true", "echo is not supported on this route"},
+        {"/v1/chat/completions", "\"best_of\":3", "best_of other than n"},
+        {"/v1/chat/completions", "\"best_of\":\"1\"", "best_of other than n"},
+        {"/v1/chat/completions", "\"min_keep\":3", "min_keep"},
+        {"/v1/chat/completions", "\"verbosity\":\"low\"", "verbosity"},
+        {"/v1/chat/completions", "\"min_tokens\":9", "min_tokens"},
+        {"/v1/responses", "\"min_keep\":3", "min_keep"},
         {"/v1/completions", "\"tfs_z\":0.9", "tfs_z is not supported"},
         {"/v1/completions", "\"top_n_sigma\":1.5", "not supported"},
         {"/v1/completions", "\"use_beam_search\":true", "not supported"},
@@ -158,13 +170,59 @@ static void values_that_ask_for_nothing_pass(void)
 {
     post("/v1/chat/completions",
          "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":4,\"functions\":[],"
-         "\"tfs_z\":1.0,\"top_n_sigma\":-1,\"n_keep\":0,\"modalities\":[\"text\"],\"audio\":null,"
+         "\"tfs_z\":1.0,\"min_keep\":1,\"best_of\":1,\"suffix\":null,\"top_n_sigma\":-1,\"n_keep\":"
+         "0,\"modalities\":[\"text\"],\"audio\":null,"
          "\"user\":\"me\",\"store\":false,\"metadata\":{\"a\":\"b\"},\"service_tier\":\"auto\"}");
     check_answer(200, NULL);
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
                       "\"stream\":false,\"options\":{\"num_predict\":3,\"num_thread\":2,"
                       "\"mirostat\":2,\"num_keep\":4}}");
     check_answer(200, "\"done\":true");
+}
+
+static void minus_one_is_taken_where_others_take_it(void)
+{
+    static const char *const fields[] = {
+        "\"max_tokens\":-1,\"stop\":\" the\"",
+        "\"n_predict\":-1,\"stop\":\" the\"",
+        "\"top_k\":-1",
+        "\"repeat_last_n\":-1,\"repeat_penalty\":1.2",
+        "\"seed\":-1",
+        "\"dry_penalty_last_n\":-1,\"dry_multiplier\":0.8",
+        "\"top_p\":0",
+        "\"dry_penalty_last_n\":0,\"dry_multiplier\":0.8",
+        "\"tfs_z\":1",
+    };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        char request[256];
+        snprintf(request, sizeof request, "{\"prompt\":\"Once upon\",\"max_tokens\":4,%s}",
+                 fields[i]);
+        if (i < 2) /* the limit is what is tried */
+            snprintf(request, sizeof request, "{\"prompt\":\"Once upon\",%s}", fields[i]);
+        post("/v1/completions", request);
+        check_answer(200, NULL);
+    }
+    post("/api/generate",
+         "{\"model\":\"tale\",\"prompt\":\"Once\",\"stream\":false,\"options\":{\"num_predict\":3,"
+         "\"top_k\":-1,\"repeat_last_n\":-1,\"seed\":-1,\"top_p\":0,\"tfs_z\":1}}");
+    check_answer(200, "\"done\":true");
+    /* All tokens, and the best alone: not what the default of 40 tokens gives. */
+    char texts[3][400];
+    static const char *const cuts[] = {"\"top_k\":-1", "\"top_k\":0", "\"top_p\":0"};
+    for (int i = 0; i < 3; i++) {
+        char request[256];
+        snprintf(request, sizeof request,
+                 "{\"prompt\":\"Once "
+                 "upon\",\"max_tokens\":12,\"temperature\":2,\"min_p\":0,\"seed\":3,%s}",
+                 cuts[i]);
+        post("/v1/completions", request);
+        const char *at = a.body ? strstr(a.body, "\"text\":") : NULL;
+        snprintf(texts[i], sizeof texts[i], "%.*s", at ? (int)strcspn(at, "}") : 0, at ? at : "");
+    }
+    CHECK(strcmp(texts[0], texts[1]) == 0 && strcmp(texts[0], texts[2]) != 0);
+    post("/v1/completions", "{\"prompt\":\"Once upon\",\"max_tokens\":12,\"temperature\":0}");
+    const char *greedy = a.body ? strstr(a.body, "\"text\":") : NULL;
+    CHECK(greedy && strncmp(greedy, texts[2], strlen(texts[2])) == 0);
 }
 
 /* ---- One call -------------------------------------------------------------------------------- */
@@ -263,6 +321,7 @@ int main(void)
     CASE(a_suffix_is_put_behind_the_hole);
     CASE(what_would_change_the_text_and_is_not_done_is_refused);
     CASE(values_that_ask_for_nothing_pass);
+    CASE(minus_one_is_taken_where_others_take_it);
     CASE(one_call_is_enough_without_parallel_calls);
     CASE(embeddings_stop_nobody_and_end_with_their_clients);
     tap_note("exit code %d", served_stop(&s));

@@ -145,8 +145,12 @@ static void tokens_and_templates_can_be_asked_for(void)
 {
     served_post(&s, "/tokenize", "{\"content\":\"The king\",\"with_pieces\":true}", &a);
     CHECK(a.status == 200 && has("\"piece\":\"") && has("\"count\":"));
-    served_post(&s, "/tokenize", "{\"content\":\"The king\",\"add_special\":false}", &a);
-    CHECK(a.status == 200);
+    served_post(&s, "/tokenize", "{\"content\":\"The king\",\"add_special\":true}", &a);
+    const char *count = strstr(a.body, "\"count\":");
+    int n_special = count ? atoi(count + 8) : 0;
+    served_post(&s, "/tokenize", "{\"content\":\"The king\"}", &a); /* without BOS */
+    count = strstr(a.body, "\"count\":");
+    CHECK(a.status == 200 && count && atoi(count + 8) == n_special - 1);
     char request[256];
     const char *list = strchr(a.body, '[');
     snprintf(request, sizeof request, "{\"tokens\":%.*s}",
@@ -262,8 +266,6 @@ static const body_case bodies[] = {
     {"an empty stop", TEXT, "{\"prompt\":\"a\",\"stop\":\"\"}", 400, "stop"},
     {"top_logprobs alone", CHAT, "{" HI ",\"top_logprobs\":2}", 400, "top_logprobs"},
     {"top_logprobs 21", CHAT, "{" HI ",\"logprobs\":true,\"top_logprobs\":21}", 400, "top_logprobs"},
-    {"a model elsewhere", CHAT, "{" HI ",\"model\":\"../../x\"}", 404, "model_not_found"},
-    {"a model with escapes", CHAT, "{" HI ",\"model\":\"..%2f\"}", 404, "model_not_found"},
     {"a model as a number", CHAT, "{" HI ",\"model\":5}", 400, "model"},
     {"tools that are none", CHAT, "{" HI ",\"tools\":[5]}", 400, "tools"},
 };
@@ -282,7 +284,7 @@ static void every_integer_field_has_its_range(void)
     static const char *const names[] = {"max_tokens",   "n",        "top_k",
                                         "min_tokens",   "logprobs", "max_completion_tokens",
                                         "repeat_last_n"};
-    static const char *const values[] = {"-1",  "2147483648", "9223372036854775808",
+    static const char *const values[] = {"-2",  "2147483648", "9223372036854775808",
                                          "1.5", "\"5\"",      "18446744073709551616"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         for (size_t k = 0; k < sizeof values / sizeof values[0]; k++) {

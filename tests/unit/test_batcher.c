@@ -168,6 +168,40 @@ static void a_known_beginning_is_not_computed_again_and_changes_nothing(void)
     lace_batcher_free(b);
 }
 
+static int n_shown, last_shown;
+
+static void on_prompt_piece(void *user, const lace_piece *p)
+{
+    if (p->is_prompt) {
+        CHECK(p->token == -1 && p->n_bytes == 0 && p->finish == LACE_FINISH_NONE);
+        CHECK(n_shown == 0 ? p->stats->n_read == p->stats->n_cached
+                           : p->stats->n_read > last_shown);
+        last_shown = p->stats->n_read;
+        n_shown++;
+    } else {
+        CHECK(last_shown == p->stats->n_prompt); /* all of it, before the first token */
+    }
+    (void)user;
+}
+
+static void how_far_a_prompt_is_read_is_told_if_asked_for(void)
+{
+    lace_batcher *b = start(4, 0, true);
+    if (!b)
+        return;
+    for (int known = 0; known < 2; known++) {
+        result unused;
+        lace_generation_options o = greedy(&unused);
+        o.shows_prompt = true;
+        o.on_piece = on_prompt_piece;
+        n_shown = last_shown = 0;
+        add(b, o, prompt_of(3));
+        finish(b);
+        CHECK(n_shown >= 2);
+    }
+    lace_batcher_free(b);
+}
+
 static void owners_neither_find_nor_await_what_others_compute(void)
 {
     lace_batcher *b = start(8, 0, true);
@@ -327,7 +361,7 @@ static void biases_ban_tokens_and_banning_all_is_an_error(void)
     add(b, o, prompt_of(0));
     add(b, greedy(&other), prompt_of(0));
     finish(b);
-    CHECK(r.finish == LACE_FINISH_ERROR && r.status == LACE_E_NUMERIC && r.n_tokens == 0);
+    CHECK(r.finish == LACE_FINISH_ERROR && r.status == LACE_E_ARG && r.n_tokens == 0);
     CHECK(is_same(&other, &alone[0]));
     biases[0].token = alone[0].tokens[0];
     o = greedy(&r);
@@ -416,6 +450,7 @@ int main(void)
     }
     CASE(generations_that_run_together_write_what_each_writes_alone);
     CASE(a_known_beginning_is_not_computed_again_and_changes_nothing);
+    CASE(how_far_a_prompt_is_read_is_told_if_asked_for);
     CASE(owners_neither_find_nor_await_what_others_compute);
     CASE(equal_prompts_at_once_are_computed_once);
     CASE(a_pool_that_is_too_small_delays_generations_and_keeps_their_texts);

@@ -195,10 +195,10 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"run --temp nan", "--temp \"nan\": expected a number, 0 or more"},
         {"run --temp inf", "--temp \"inf\""},
         {"run --temp -1", "--temp \"-1\""},
-        {"run --top-p 0", "--top-p \"0\": expected a number above 0, at most 1"},
+        {"run --top-p -0.1", "--top-p \"-0.1\""},
         {"run --top-p 1.5", "--top-p \"1.5\""},
         {"run --repeat-penalty 0", "expected a number above 0"},
-        {"run --seed -1", "--seed \"-1\": expected a whole number, 0 or more"},
+        {"run --seed -2", "--seed \"-2\": expected a whole number, 0 or more"},
         {"run --seed 18446744073709551616", "--seed"},
         {"run --memory 4X", "--memory \"4X\": expected bytes"},
         {"run --memory -4", "--memory"},
@@ -393,6 +393,16 @@ static void tokenize_pieces_shows_the_text_of_each_token(void)
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
+static void a_seed_of_minus_one_is_a_random_one(void)
+{
+    lace("run -p 'Once upon a time' -n 40 --seed -1");
+    check_success();
+    remember();
+    lace("run -p 'Once upon a time' -n 40 --seed -1");
+    check_success();
+    CHECK(strcmp(before, r.out) != 0);
+}
+
 static void the_same_seed_gives_the_same_text(void)
 {
     lace("run -p 'Once upon a time' -n 40 --seed 5");
@@ -503,7 +513,7 @@ static void every_sampler_option_reaches_the_sampler(void)
 {
     /* clang-format off */
     static const char *const rows[] = {
-        "--top-k 1", "--temp 0.1 --top-k 0 --top-p 1 --min-p 0", "--top-p 0.1", "--min-p 1",
+        "--top-k 1", "--temp 0.1 --top-k 0 --top-p 1 --min-p 0", "--top-p 0.1", "--top-p 0", "--min-p 1",
         "--typical 0.2", "--repeat-penalty 1.5", "--presence-penalty 2", "--frequency-penalty -1.5",
     };
     /* clang-format on */
@@ -764,6 +774,7 @@ int main(void)
     CASE(tokenize_reads_malformed_bytes_as_replacements);
     CASE(tokenize_takes_special_tokens_as_text_if_asked);
     CASE(tokenize_pieces_shows_the_text_of_each_token);
+    CASE(a_seed_of_minus_one_is_a_random_one);
     CASE(the_same_seed_gives_the_same_text);
     CASE(statistics_are_one_line_with_the_seed_to_repeat_it);
     CASE(prompts_come_from_text_file_or_pipe);

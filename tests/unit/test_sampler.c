@@ -204,7 +204,7 @@ static void top_p_keeps_the_smallest_set_that_reaches_p(void)
     check_distribution(o, logits, (double[]){0, 0.4 / 0.7, 0, 0.3 / 0.7, 0}, 5);
     o.top_p = 0.75f;
     check_distribution(o, logits, (double[]){0, 0.4 / 0.85, 0, 0.3 / 0.85, 0.15 / 0.85}, 5);
-    o.top_p = 1e-9f; /* never fewer than one */
+    o.top_p = 0; /* never fewer than one */
     check_distribution(o, logits, (double[]){0, 1, 0, 0, 0}, 5);
 }
 
@@ -526,7 +526,7 @@ static void options_outside_their_range_are_named(void)
 #define I(name) #name, offsetof(lace_sampler_options, name), true
         {F(temperature), {-0.1f, NAN, INFINITY}, 3},
         {F(typical_p), {0, -1, 1.01f, NAN}, 4},
-        {F(top_p), {0, -1, 1.01f, NAN}, 4},
+        {F(top_p), {-0.1f, -1, 1.01f, NAN}, 4},
         {F(min_p), {-0.01f, 1.01f, NAN, INFINITY}, 4},
         {F(repeat_penalty), {0, -1, NAN, INFINITY}, 4},
         {F(presence_penalty), {NAN, INFINITY, -INFINITY}, 3},
