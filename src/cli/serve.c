@@ -9,7 +9,7 @@
 
 typedef struct serve_args {
     server_options server;
-    int32_t n_context, max_running, n_batch, n_threads, kv_type;
+    int32_t seed, n_context, max_running, n_batch, n_threads, kv_type;
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, deterministic;
     const char *device;
@@ -48,6 +48,14 @@ static const arg_option options[] = {
     {"drain", 0, ARG_INT, SERVER(drain_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for streams to end after SIGTERM (default 30)"},
     {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "that compute (default: one per core)"},
     {"batch", 'b', ARG_INT, HERE(n_batch), .value = "N", .low = 1, .high = CLI_MAX_BATCH, .help = "tokens computed together (default 512, on a GPU 2048)"},
+    {.kind = ARG_HEADING, .help = "For requests that do not say otherwise"},
+    {"temp", 0, ARG_FLOAT, SERVER(sampler.temperature), .value = "T", .low = 0, .high = 100, .help = "temperature; 0: always the best token (default 0.8)"},
+    {"top-k", 0, ARG_INT, SERVER(sampler.top_k), .value = "K", .low = 0, .high = 1 << 30, .help = "keep the K best; 0: all (default 40)"},
+    {"top-p", 0, ARG_FLOAT, SERVER(sampler.top_p), .value = "P", .low = 0, .high = 1, .help = "keep the best that sum up to P; 1: off (default 0.95)"},
+    {"min-p", 0, ARG_FLOAT, SERVER(sampler.min_p), .value = "M", .low = 0, .high = 1, .help = "keep those with this share of the best's probability (default 0.05)"},
+    {"repeat-penalty", 0, ARG_FLOAT, SERVER(sampler.repeat_penalty), .value = "X", .low = 0, .high = 100, .is_low_open = true, .help = "divides logits of recent tokens (default 1: off)"},
+    {"seed", 's', ARG_INT, HERE(seed), .value = "S", .low = -1, .high = INT32_MAX, .help = "the same seed gives the same text (default -1: a random one for each request)"},
+    {"n-predict", 'n', ARG_INT, SERVER(max_tokens), .value = "N", .low = -1, .high = INT32_MAX, .help = "tokens of an answer (default -1: as many as the context takes)"},
     {.kind = ARG_HEADING, .help = "What else"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
@@ -132,6 +140,7 @@ static void warn_of_open_door(const server_options *o)
 static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
+                    .seed = -1,
                     .max_running = 32,
                     .kv_type = LACE_KV_F16,
                     .device = "auto"};
@@ -159,6 +168,8 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     session->memory_bytes = a.memory;
     session->on_progress = show_progress;
     session->progress_user = &bar;
+    a.server.has_seed = a.seed >= 0;
+    a.server.sampler.seed = a.seed >= 0 ? (uint64_t)a.seed : 0;
     a.server.batcher.use_prefixes = !a.no_prefixes;
     a.server.batcher.is_deterministic = a.deterministic;
     lace_status status = a.kv_memory ? LACE_OK : choose_kv_bytes(model, session, err);

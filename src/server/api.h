@@ -17,13 +17,20 @@ void api_model(call *c);
 /* api_chat.c, api_completions.c: OpenAI's text generation */
 void api_chat_completions(call *c);
 void api_completions(call *c);
+void api_chat_count(call *c);
 
 /* api_responses.c: the same without state */
 void api_responses(call *c);
+void api_responses_count(call *c);
+
+/* api_llama.c: llama.cpp's own routes */
+void api_llama_completion(call *c);
+void api_llama_infill(call *c);
 
 /* api_embeddings.c */
 void api_embeddings(call *c);
 void api_ollama_embed(call *c);
+void api_llama_embeddings(call *c);
 void api_ollama_embeddings(call *c);
 
 /* api_anthropic.c */

@@ -24,6 +24,7 @@ typedef struct chat_choice {
     bool has_content;
     bool has_role; /* the first chunk was sent */
     lace_finish finish;
+    lace_generation_stats stats; /* of the last event */
 } chat_choice;
 
 struct chat_reply {
@@ -159,6 +160,8 @@ static void end_chunk(chat_choice *h, const char *finish)
 {
     call *c = h->reply->c;
     json_out *out = &h->reply->chunk;
+    bool is_first = !h->has_role;
+    h->has_role = true;
     json_out_raw(out, "},\"logprobs\":");
     if (h->logprobs.b.size) {
         json_out_raw(out, "{\"content\":[");
@@ -172,7 +175,13 @@ static void end_chunk(chat_choice *h, const char *finish)
         json_out_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
     else
         json_out_raw(out, ",\"finish_reason\":null}]");
-    json_out_raw(out, call_request(c)->wants_usage ? ",\"usage\":null}\n\n" : "}\n\n");
+    const gen_request *r = call_request(c);
+    json_out_raw(out, r->wants_usage ? ",\"usage\":null" : "");
+    if ((r->times_tokens && !is_first) || (finish && !r->wants_usage)) {
+        json_out_raw(out, ",\"timings\":");
+        openai_write_timings(out, &h->stats, 1);
+    }
+    json_out_raw(out, "}\n\n");
     call_write(c, out);
 }
 
@@ -180,7 +189,6 @@ static void send_role(chat_choice *h)
 {
     if (h->has_role)
         return;
-    h->has_role = true;
     json_out_raw(begin_chunk(h), "\"role\":\"assistant\",\"content\":\"\"");
     end_chunk(h, NULL);
 }
@@ -285,6 +293,7 @@ static void on_event(call *c, const gen_event *e)
         json_out_raw(&h->logprobs, h->logprobs.b.size ? "," : "");
         openai_write_logprob(c, &h->logprobs, e);
     }
+    h->stats = e->stats;
     if (is_stream)
         send_role(h);
     if (reply_parser_feed(h->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
@@ -299,6 +308,23 @@ static void on_event(call *c, const gen_event *e)
         begin_chunk(h);
         end_chunk(h, finish_of(h));
     }
+}
+
+static void on_prompt(call *c, const gen_event *e)
+{
+    if (!call_state(c))
+        make_state(c);
+    chat_reply *reply = call_state(c);
+    if (!reply)
+        return;
+    chat_choice *h = &reply->choices[e->choice];
+    h->stats = e->stats;
+    send_role(h);
+    json_out *out = begin_chunk(h);
+    json_out_raw(out, "},\"logprobs\":null,\"finish_reason\":null}]");
+    openai_write_progress(out, &e->stats);
+    json_out_raw(out, "}\n\n");
+    call_write(c, out);
 }
 
 /* {"index":..,"message":{..},"logprobs":..,"finish_reason":..} */
@@ -350,25 +376,48 @@ static void on_end(call *c)
     }
     json_out_raw(out, "],\"usage\":");
     openai_write_usage(out, &reply->usage);
+    json_out_raw(out, ",\"timings\":");
+    openai_write_timings(out, &reply->usage.total, reply->usage.n_choices);
     json_out_raw(out, "}");
     call_reply(c, 200, "application/json", out);
 }
 
 static const gen_sink sink = {
     .on_event = on_event,
+    .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = openai_ping,
     .on_free = on_free,
 };
 
+/* "none" leaves reasoning where the model writes it; split off it is by default. */
+static bool read_reasoning_format(gen_request *r, call *c, const json_t *format)
+{
+    const char *word = json_string_value(format);
+    if (!format || json_is_null(format))
+        return true;
+    if (!word ||
+        (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0 && strcmp(word, "deepseek") != 0))
+        return call_refuse(c, "reasoning_format",
+                           "reasoning_format is not \"none\", \"auto\" or \"deepseek\"");
+    r->splits_thinking = strcmp(word, "none") != 0;
+    return true;
+}
+
 static bool read_request(gen_request *r, call *c, json_t *body)
 {
     r->messages = json_incref(json_object_get(body, "messages"));
     return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_CHAT) &&
-           read_tools(r, c, body) && read_kwargs(r, c, body) && gen_request_chat(r, c);
+           read_tools(r, c, body) && read_kwargs(r, c, body) && gen_request_chat(r, c) &&
+           read_reasoning_format(r, c, json_object_get(body, "reasoning_format"));
 }
 
 void api_chat_completions(call *c)
 {
     gen_start(c, read_request, &sink);
+}
+
+void api_chat_count(call *c)
+{
+    gen_count(c, read_request, "chat.completion.input_tokens");
 }

@@ -246,9 +246,34 @@ static void on_event(call *c, const gen_event *e)
     openai_write_head(c, &state->chunk, "cmpl", "text_completion");
     json_out_raw(&state->chunk, ",\"choices\":[");
     write_choice(c, &state->chunk, e->choice, t);
-    json_out_raw(&state->chunk, call_request(c)->wants_usage ? "],\"usage\":null}\n\n" : "]}\n\n");
+    json_out_raw(&state->chunk, call_request(c)->wants_usage ? "],\"usage\":null" : "]");
+    if (r->times_tokens || (e->finish != LACE_FINISH_NONE && !r->wants_usage)) {
+        json_out_raw(&state->chunk, ",\"timings\":");
+        openai_write_timings(&state->chunk, &e->stats, 1);
+    }
+    json_out_raw(&state->chunk, "}\n\n");
     call_write(c, &state->chunk);
     clear_choice(t);
+}
+
+static void on_prompt(call *c, const gen_event *e)
+{
+    if (!call_state(c))
+        make_state(c);
+    text_reply *state = call_state(c);
+    if (!state)
+        return;
+    json_out *out = &state->chunk;
+    call_begin_stream(c, "text/event-stream");
+    json_out_raw(out, "data: ");
+    openai_write_head(c, out, "cmpl", "text_completion");
+    json_out_printf(out,
+                    ",\"choices\":[{\"index\":%d,\"text\":\"\",\"logprobs\":null,"
+                    "\"finish_reason\":null}]",
+                    e->choice);
+    openai_write_progress(out, &e->stats);
+    json_out_raw(out, "}\n\n");
+    call_write(c, out);
 }
 
 static void on_end(call *c)
@@ -267,12 +292,15 @@ static void on_end(call *c)
     }
     json_out_raw(out, "],\"usage\":");
     openai_write_usage(out, &state->usage);
+    json_out_raw(out, ",\"timings\":");
+    openai_write_timings(out, &state->usage.total, state->usage.n_choices);
     json_out_raw(out, "}");
     call_reply(c, 200, "application/json", out);
 }
 
 static const gen_sink sink = {
     .on_event = on_event,
+    .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = openai_ping,
     .on_free = on_free,

@@ -141,7 +141,7 @@ static bool write_vectors(call *c, embed_request *q, json_out *out, const char *
             json_out_raw(out, i ? "," : "");
             json_out_raw(out, before);
             if (*before)
-                json_out_printf(out, "%zu,\"embedding\":", i);
+                json_out_printf(out, "%zu,\"embedding\":%s", i, after[0] == ']' ? "[" : "");
             write_vector(out, vector, n_embd, q->is_base64);
             json_out_raw(out, after);
         }
@@ -166,6 +166,27 @@ void api_embeddings(call *c)
         json_out_string(&out, call_server(c)->model_id);
         json_out_printf(&out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
                         q.n_tokens, q.n_tokens);
+        call_reply(c, 200, "application/json", &out);
+    }
+    json_out_deinit(&out);
+}
+
+/* llama.cpp's own form: a list, each entry with a list of vectors, which is one where they are
+ * pooled. */
+void api_llama_embeddings(call *c)
+{
+    json_t *body = call_json(c);
+    embed_request q = {0};
+    if (body && !json_object_get(body, "input") && json_object_get(body, "content"))
+        json_object_set(body, "input", json_object_get(body, "content"));
+    if (!body || !gen_check_model(c, body) || !read_input(c, body, &q) ||
+        !read_choices(c, body, &q))
+        return;
+    json_out out;
+    json_out_init(&out, MAX_OUT);
+    json_out_raw(&out, "[");
+    if (write_vectors(c, &q, &out, "{\"index\":", "]}")) {
+        json_out_raw(&out, "]");
         call_reply(c, 200, "application/json", &out);
     }
     json_out_deinit(&out);

@@ -7,6 +7,7 @@
 
 #include "server/api.h"
 #include "server/core.h"
+#include "server/openai.h"
 #include "server/reply.h"
 #include "server/responses.h"
 
@@ -272,9 +273,25 @@ static void on_end(call *c)
                                                         : "response.completed");
     json_out_raw(&p->base.out, ",\"response\":");
     write_response(p, &p->base.out, status);
+    json_out_raw(&p->base.out, ",\"timings\":");
+    openai_write_timings(&p->base.out, &p->base.stats, 1);
     end_event(p);
     call_write(c, &p->base.out);
     call_end(c);
+}
+
+static void on_prompt(call *c, const gen_event *e)
+{
+    response_reply *p = reply_state_of(c, &reply);
+    if (!p)
+        return;
+    begin_response(p);
+    begin_event(p, "response.in_progress");
+    json_out_raw(&p->base.out, ",\"response\":");
+    write_response(p, &p->base.out, "in_progress");
+    openai_write_progress(&p->base.out, &e->stats);
+    end_event(p);
+    call_write(c, &p->base.out);
 }
 
 static void on_ping(call *c)
@@ -284,6 +301,7 @@ static void on_ping(call *c)
 
 static const gen_sink sink = {
     .on_event = on_event,
+    .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = on_ping,
     .on_free = on_free,
@@ -294,4 +312,9 @@ static const gen_sink sink = {
 void api_responses(call *c)
 {
     gen_start(c, responses_read, &sink);
+}
+
+void api_responses_count(call *c)
+{
+    gen_count(c, responses_read, "response.input_tokens");
 }

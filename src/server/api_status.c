@@ -61,20 +61,24 @@ void api_props(call *c)
     json_out_string(&out, s->info.architecture);
     json_out_raw(&out, ",\"type\":");
     json_out_string(&out, s->info.type);
-    json_out_printf(&out,
-                    ",\"n_parameters\":%" PRIu64 ",\"n_vocab\":%d,\"n_context\":%d"
-                    ",\"n_context_trained\":%d,\"kv_tokens\":%" PRId64
-                    ",\"max_running\":%d,\"max_queue\":%d,\"max_body_bytes\":%" PRIu64,
-                    s->info.n_parameters, s->info.n_vocab, s->limits.n_context, s->info.n_context,
-                    s->limits.kv_tokens, s->options.batcher.session.n_sequences,
-                    s->options.max_queue, s->options.max_body);
+    json_out_printf(
+        &out,
+        ",\"n_parameters\":%" PRIu64 ",\"n_vocab\":%d,\"n_context\":%d"
+        ",\"n_context_trained\":%d,\"kv_tokens\":%" PRId64
+        ",\"max_running\":%d,\"total_slots\":%d,\"max_queue\":%d,\"max_body_bytes\":%" PRIu64,
+        s->info.n_parameters, s->info.n_vocab, s->limits.n_context, s->info.n_context,
+        s->limits.kv_tokens, s->options.batcher.session.n_sequences,
+        s->options.batcher.session.n_sequences, s->options.max_queue, s->options.max_body);
     json_out_printf(&out, ",\"takes_tools\":%s,\"reply_format\":\"%s\",\"chat_template\":",
                     caps->takes_tools ? "true" : "false",
                     reply_format_name(chat_template_reply_format(s->chat)));
     json_out_string(&out, s->info.chat_template);
     json_out_printf(&out, ",\"default_generation_settings\":{\"n_ctx\":%d,\"params\":{",
                     s->limits.n_context);
-    gen_write_defaults(&out);
+    gen_write_defaults(s, &out);
+    if (s->options.has_seed)
+        json_out_printf(&out, ",\"seed\":%" PRId64, (int64_t)s->options.sampler.seed);
+    json_out_printf(&out, ",\"n_predict\":%d", s->options.max_tokens);
     json_out_raw(&out, "}}}");
     call_reply(c, 200, "application/json", &out);
 }

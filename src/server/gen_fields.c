@@ -268,46 +268,125 @@ bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *li
 
 /* ---- Biases ---------------------------------------------------------------------------------- */
 
-static bool read_bias(call *c, const char *key, const json_t *value, lace_bias *out)
+/* The biases of a request while they are read: of tokens by number, and of all tokens of a text. */
+typedef struct bias_list {
+    gen_request *r;
+    call *c;
+    lace_bias *biases; /* [capacity] */
+    size_t capacity;
+} bias_list;
+
+static bool add_bias(bias_list *l, lace_token token, float bias)
 {
-    int32_t n_vocab = call_server(c)->info.n_vocab;
-    int64_t token = 0;
-    size_t i = 0;
-    for (; key[i] >= '0' && key[i] <= '9' && i < 10; i++)
-        token = token * 10 + (key[i] - '0');
-    double bias = json_number_value(value);
-    if (i == 0 || key[i] || token >= n_vocab) {
-        call_fail(c, 400, "logit_bias", "invalid_value",
-                  "logit_bias: a token is a number from 0 to %d", n_vocab - 1);
-        return false;
+    size_t *n = &l->r->options.n_biases;
+    if (*n == l->capacity) {
+        size_t more = l->capacity * 2 + 16;
+        lace_bias *grown = arena_alloc(&l->r->memory, more, sizeof *grown);
+        if (!grown)
+            return call_nomem(l->c);
+        if (*n)
+            memcpy(grown, l->biases, *n * sizeof *grown);
+        l->biases = grown;
+        l->capacity = more;
+        l->r->options.biases = grown;
     }
-    if (!json_is_number(value) || !(bias >= -100 && bias <= 100)) {
+    l->biases[(*n)++] = (lace_bias){token, bias};
+    return true;
+}
+
+static bool refuse_bias(call *c)
+{
+    call_fail(c, 400, "logit_bias", "invalid_value",
+              "logit_bias: a token is a number from 0 to %d, or a text",
+              call_server(c)->info.n_vocab - 1);
+    return false;
+}
+
+/* -100 is how OpenAI's clients ban a token, false how llama.cpp's do. */
+static bool read_bias(call *c, const json_t *value, float *out)
+{
+    double bias = json_is_false(value) ? -100 : json_number_value(value);
+    if (!(json_is_number(value) || json_is_false(value)) || !(bias >= -100 && bias <= 100)) {
         call_fail(c, 400, "logit_bias", "invalid_value",
                   "logit_bias: a bias is a number from -100 to 100");
         return false;
     }
-    /* -100 is how OpenAI's clients ban a token. */
-    *out = (lace_bias){(lace_token)token, bias == -100 ? -INFINITY : (float)bias};
+    *out = bias == -100 ? -INFINITY : (float)bias;
     return true;
+}
+
+/* Each token of a text. */
+static bool add_text_biases(bias_list *l, const char *chars, size_t n_bytes, float bias)
+{
+    enum { MAX_TOKENS = 256 };
+    lace_token tokens[MAX_TOKENS];
+    size_t n = 0;
+    if (n_bytes == 0 || n_bytes > MAX_TOKENS ||
+        lace_tokenize(call_server(l->c)->model, chars, n_bytes, 0, tokens, MAX_TOKENS, &n, NULL) !=
+            LACE_OK ||
+        n > MAX_TOKENS)
+        return refuse_bias(l->c);
+    for (size_t i = 0; i < n; i++)
+        if (!add_bias(l, tokens[i], bias))
+            return false;
+    return true;
+}
+
+static bool add_number_bias(bias_list *l, int64_t token, float bias)
+{
+    if (token < 0 || token >= call_server(l->c)->info.n_vocab)
+        return refuse_bias(l->c);
+    return add_bias(l, (lace_token)token, bias);
+}
+
+/* {"15": -100, " word": 5} */
+static bool add_member(bias_list *l, const char *key, const json_t *value)
+{
+    int64_t token = 0;
+    size_t i = 0;
+    float bias;
+    if (!read_bias(l->c, value, &bias))
+        return false;
+    for (; key[i] >= '0' && key[i] <= '9' && i < 10; i++)
+        token = token * 10 + (key[i] - '0');
+    return i > 0 && !key[i] ? add_number_bias(l, token, bias)
+                            : add_text_biases(l, key, strlen(key), bias);
+}
+
+/* [[15, -100], [" word", false]], as llama.cpp has it */
+static bool add_pair(bias_list *l, const json_t *pair)
+{
+    const json_t *what = json_array_get(pair, 0), *value = json_array_get(pair, 1);
+    float bias;
+    if (json_array_size(pair) != 2)
+        return call_refuse(l->c, "logit_bias", "logit_bias: an entry is a token and a bias");
+    if (!read_bias(l->c, value, &bias))
+        return false;
+    if (json_is_string(what))
+        return add_text_biases(l, json_string_value(what), json_string_length(what), bias);
+    return json_is_integer(what) ? add_number_bias(l, json_integer_value(what), bias)
+                                 : refuse_bias(l->c);
 }
 
 static bool read_biases(gen_request *r, call *c, const json_t *given)
 {
-    if (!given)
-        return true;
-    if (!json_is_object(given))
-        return refuse_kind(c, "logit_bias", "an object", given);
-    lace_bias *biases = arena_alloc(&r->memory, json_object_size(given) + 1, sizeof *biases);
-    if (!biases)
-        return call_nomem(c);
-    r->options.biases = biases;
+    bias_list l = {.r = r, .c = c};
     const char *key;
     json_t *value;
+    size_t i;
+    if (!given)
+        return true;
+    if (!json_is_object(given) && !json_is_array(given))
+        return refuse_kind(c, "logit_bias", "an object or a list", given);
     json_object_foreach((json_t *)given, key, value)
     {
-        if (!read_bias(c, key, value, &biases[r->options.n_biases]))
+        if (!add_member(&l, key, value))
             return false;
-        r->options.n_biases++;
+    }
+    json_array_foreach((json_t *)given, i, value)
+    {
+        if (!add_pair(&l, value))
+            return false;
     }
     return true;
 }
@@ -352,7 +431,14 @@ static bool read_logprobs(gen_request *r, call *c, const json_t *body, gen_kind 
     static const field count = {"logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
     const json_t *logprobs = get(body, "logprobs"), *n_top = get(body, "top_logprobs");
     double x = 0;
-    if (kind == GEN_TEXT && logprobs && !json_is_false(logprobs)) {
+    if (kind == GEN_LLAMA) {
+        static const field n_probs = {"n_probs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
+        const json_t *given = get(body, "n_probs");
+        if (given ? !read_number(c, &n_probs, given, &x)
+                  : logprobs && !read_number(c, &count, logprobs, &x))
+            return false;
+        r->wants_logprobs = x > 0;
+    } else if (kind == GEN_TEXT && logprobs && !json_is_false(logprobs)) {
         if (!read_number(c, &count, logprobs, &x))
             return false;
         r->wants_logprobs = true;
@@ -388,10 +474,11 @@ static bool read_stream_options(gen_request *r, call *c, const json_t *given)
 
 /* ---- All of them ----------------------------------------------------------------------------- */
 
+/* Of 53 bits, which every client's numbers can hold. */
 static uint64_t random_seed(void)
 {
     uint64_t seed;
-    return getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : clock_ns();
+    return (getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : clock_ns()) >> 11;
 }
 
 void gen_request_init(gen_request *r)
@@ -404,9 +491,19 @@ void gen_request_init(gen_request *r)
     r->parallel_calls = true;
 }
 
-void gen_write_defaults(json_out *out)
+/* What the server was started with, for requests that do not say otherwise. */
+static void use_defaults(gen_request *r, const server_options *o)
+{
+    uint64_t seed = o->has_seed ? o->sampler.seed : r->options.sampler.seed;
+    r->options.sampler = o->sampler;
+    r->options.sampler.seed = seed;
+    r->options.max_tokens = o->max_tokens;
+}
+
+void gen_write_defaults(const server *s, json_out *out)
 {
     gen_request r = {.options = lace_generation_options_default()};
+    use_defaults(&r, &s->options);
     const size_t begin = AT(options.sampler), end = begin + sizeof r.options.sampler;
     const char *comma = "";
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -439,8 +536,26 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
         return;
     gen_request r;
     gen_request_init(&r);
+    use_defaults(&r, &call_server(c)->options);
     if (read(&r, c, body))
         call_generate(c, &r, sink);
+    gen_request_deinit(&r);
+}
+
+void gen_count(call *c, gen_reader read, const char *object)
+{
+    json_t *body = call_json(c);
+    if (!body)
+        return;
+    gen_request r;
+    gen_request_init(&r);
+    if (read(&r, c, body)) {
+        json_out out;
+        json_out_init(&out, 256);
+        json_out_printf(&out, "{\"object\":\"%s\",\"input_tokens\":%zu}", object, r.n_prompt);
+        call_reply(c, 200, "application/json", &out);
+        json_out_deinit(&out);
+    }
     gen_request_deinit(&r);
 }
 

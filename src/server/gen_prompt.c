@@ -98,8 +98,9 @@ static const struct {
     {"\xE2\x96\x81<PRE>", "\xE2\x96\x81<SUF>", "\xE2\x96\x81<MID>"}, /* CodeLlama */
 };
 
-static bool is_one_token(const server *s, const char *word)
+bool gen_has_token(const call *c, const char *word)
 {
+    const server *s = call_server(c);
     lace_token token;
     size_t n = 0, n_bytes = 0;
     if (lace_tokenize(s->model, word, strlen(word), LACE_TOKENIZE_PARSE_SPECIAL, &token, 1, &n,
@@ -112,16 +113,25 @@ static bool is_one_token(const server *s, const char *word)
 
 bool gen_request_infill(gen_request *r, call *c, text prompt, text suffix)
 {
+    gen_hole hole = {text_of(""), prompt, suffix, text_of(""), "suffix"};
+    return gen_request_hole(r, c, &hole);
+}
+
+bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole)
+{
     size_t n = sizeof infill_words / sizeof infill_words[0], i = 0;
-    while (i < n && !(is_one_token(call_server(c), infill_words[i].before) &&
-                      is_one_token(call_server(c), infill_words[i].hole) &&
-                      is_one_token(call_server(c), infill_words[i].after)))
+    while (i < n &&
+           !(gen_has_token(c, infill_words[i].before) && gen_has_token(c, infill_words[i].hole) &&
+             gen_has_token(c, infill_words[i].after)))
         i++;
-    if (i == n)
-        return call_refuse(c, "suffix",
-                           "suffix is given, and the model has no tokens for filling in");
-    const text parts[] = {text_of(infill_words[i].before), prompt, text_of(infill_words[i].hole),
-                          suffix, text_of(infill_words[i].after)};
+    if (i == n) {
+        call_fail(c, 400, hole->param, NULL,
+                  "%s is given, and the model has no tokens for filling in", hole->param);
+        return false;
+    }
+    const text parts[] = {
+        hole->before, text_of(infill_words[i].before), hole->prefix, text_of(infill_words[i].hole),
+        hole->suffix, text_of(infill_words[i].after),  hole->middle};
     size_t n_bytes = 0, n_parts = sizeof parts / sizeof parts[0];
     for (size_t k = 0; k < n_parts; k++)
         n_bytes += parts[k].size;

@@ -68,9 +68,11 @@ void gen_request_deinit(gen_request *r);
 /* Read the body as a request and generate. The reader returns false when it has answered. */
 typedef bool (*gen_reader)(gen_request *r, call *c, json_t *body);
 void gen_start(call *c, gen_reader read, const gen_sink *sink);
+/* The same without generating: {"object":..,"input_tokens":N}, the tokens of the prompt. */
+void gen_count(call *c, gen_reader read, const char *object);
 
 /* The members of a JSON object: each field of the sampler with the value that it has unasked. */
-void gen_write_defaults(json_out *out);
+void gen_write_defaults(const server *s, json_out *out);
 
 /* Read all fields that control generation, by the rows of fields.def. False: answered. */
 bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind);
@@ -96,6 +98,15 @@ bool gen_request_chat(gen_request *r, call *c);
 bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);
 /* What stands between a text and a suffix, for models that were trained for it. False: answered. */
 bool gen_request_infill(gen_request *r, call *c, text prompt, text suffix);
+
+/* The same with a text before all of it, and what the filling begins with. */
+typedef struct gen_hole {
+    text before, prefix, suffix, middle;
+    const char *param; /* for messages */
+} gen_hole;
+
+bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole);
+bool gen_has_token(const call *c, const char *word); /* it is one token of the model */
 
 /* Parts of the above, for routes that need them alone. False: answered. */
 bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,

@@ -38,6 +38,8 @@ server_options server_options_default(void)
         .drain_s = 30,
         .max_body = 8 << 20,
         .n_workers = 2,
+        .sampler = lace_sampler_options_default(),
+        .max_tokens = -1,
         .batcher = lace_batcher_options_default(),
     };
 }

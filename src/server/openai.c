@@ -21,6 +21,52 @@ void openai_add_usage(openai_usage *u, const gen_event *e)
     u->n_prompt += is_first ? e->stats.n_prompt : 0; /* choices share it */
     u->n_cached += is_first ? e->stats.n_cached : 0;
     u->n_generated += e->stats.n_generated;
+    lace_generation_stats *t = &u->total;
+    t->n_read += is_first ? e->stats.n_read : 0;
+    t->n_cached += is_first ? e->stats.n_cached : 0;
+    t->n_generated += e->stats.n_generated;
+    t->prompt_ns = e->stats.prompt_ns > t->prompt_ns ? e->stats.prompt_ns : t->prompt_ns;
+    t->generate_ns = e->stats.generate_ns > t->generate_ns ? e->stats.generate_ns : t->generate_ns;
+    u->n_choices++;
+}
+
+static double ratio(double x, double y)
+{
+    return y > 0 ? x / y : 0;
+}
+
+void openai_write_timings(json_out *out, const lace_generation_stats *s, int n_choices)
+{
+    int n_prompt = s->n_read - s->n_cached;
+    int n_steps = s->n_generated - n_choices; /* the first token comes with the prompt */
+    double prompt_ms = (double)s->prompt_ns / 1e6, generate_ms = (double)s->generate_ns / 1e6;
+    const struct {
+        const char *name;
+        double value;
+    } rows[] = {
+        {"prompt_ms", prompt_ms},
+        {"prompt_per_token_ms", ratio(prompt_ms, n_prompt)},
+        {"prompt_per_second", ratio(n_prompt * 1e3, prompt_ms)},
+        {"predicted_ms", generate_ms},
+        {"predicted_per_token_ms", ratio(generate_ms, n_steps)},
+        {"predicted_per_second", n_steps > 0 ? ratio(n_steps * 1e3, generate_ms) : 0},
+    };
+    json_out_printf(out, "{\"cache_n\":%d,\"prompt_n\":%d,\"predicted_n\":%d", s->n_cached,
+                    n_prompt, s->n_generated);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        json_out_printf(out, ",\"%s\":", rows[i].name);
+        json_out_number(out, rows[i].value);
+    }
+    json_out_raw(out, "}");
+}
+
+void openai_write_progress(json_out *out, const lace_generation_stats *s)
+{
+    json_out_printf(out,
+                    ",\"prompt_progress\":{\"total\":%d,\"cache\":%d,\"processed\":%d,\"time_ms\":",
+                    s->n_prompt, s->n_cached, s->n_read);
+    json_out_number(out, (double)s->prompt_ns / 1e6);
+    json_out_raw(out, "}");
 }
 
 void openai_write_usage(json_out *out, const openai_usage *u)
@@ -37,12 +83,12 @@ const char *openai_finish(lace_finish finish)
     return finish == LACE_FINISH_LENGTH ? "length" : "stop";
 }
 
-/* "token":...,"logprob":...,"bytes":[...] */
+/* "id":...,"token":...,"logprob":...,"bytes":[...] */
 static void write_token(const call *c, json_out *out, lace_token token, float logprob)
 {
     size_t n;
     const char *bytes = lace_token_bytes(call_server(c)->model, token, &n);
-    json_out_raw(out, "\"token\":");
+    json_out_printf(out, "\"id\":%d,\"token\":", token);
     json_out_text(out, bytes, n);
     json_out_raw(out, ",\"logprob\":");
     json_out_number(out, logprob >= -9999 ? (double)logprob : -9999.0);
@@ -73,6 +119,8 @@ void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char
         openai_write_head(c, out, id_prefix, object);
         json_out_raw(out, ",\"choices\":[],\"usage\":");
         openai_write_usage(out, u);
+        json_out_raw(out, ",\"timings\":");
+        openai_write_timings(out, &u->total, u->n_choices);
         json_out_raw(out, "}\n\n");
     }
     json_out_raw(out, "data: [DONE]\n\n");

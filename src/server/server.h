@@ -24,6 +24,9 @@ typedef struct server_options {
     uint64_t max_body;              /* bytes; default 8 MiB */
     int32_t n_workers;              /* threads that read requests; default 2 */
     bool log_json;                  /* a line for each request, on standard error */
+    lace_sampler_options sampler;   /* of requests that do not say otherwise */
+    bool has_seed;                  /* sampler.seed is one; default false: a random one for each */
+    int32_t max_tokens;             /* likewise; default -1 */
     lace_batcher_options batcher;
 } server_options;
 

@@ -337,10 +337,11 @@ static void a_model_that_is_removed_or_replaced_is_used_on(void)
     served_post(&s, "/v1/completions", request, &a);
     CHECK(a.status == 200);
     char *first = strdup(strstr(a.body, "\"text\""));
+    *strstr(first, "\"usage\"") = 0; /* what follows has times */
     CHECK(unlink(scratch_path("gone.gguf")) == 0);
     CHECK(scratch_write("gone.gguf", "something else"));
     served_post(&s, "/v1/completions", request, &a);
-    CHECK(a.status == 200 && strcmp(strstr(a.body, "\"text\""), first) == 0);
+    CHECK(a.status == 200 && strncmp(strstr(a.body, "\"text\""), first, strlen(first)) == 0);
     free(first);
     CHECK(served_stop(&s) == 0);
 }
