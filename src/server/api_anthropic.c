@@ -328,9 +328,18 @@ static bool read_thinking(gen_request *r, call *c, const json_t *body)
 static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
     const json_t *max = json_object_get(body, "max_tokens");
-    static const char *const foreign[] = {
-        "response_format", "grammar", "regex",       "json_schema", "structured_outputs", "n",
-        "logprobs",        "stop",    "mcp_servers", "container"};
+    static const char *const foreign[] = {"response_format",
+                                          "grammar",
+                                          "regex",
+                                          "json_schema",
+                                          "structured_outputs",
+                                          "n",
+                                          "logprobs",
+                                          "stop",
+                                          "mcp_servers",
+                                          "container",
+                                          "timings_per_token",
+                                          "return_progress"};
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
         const json_t *value = json_object_get(body, foreign[i]);
         bool is_empty = json_is_array(value) && json_array_size(value) == 0;

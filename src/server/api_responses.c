@@ -173,6 +173,10 @@ static void add_to_item(response_reply *p, text chars)
     json_out_raw(&p->base.out,
                  p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
     json_out_text(&p->base.out, chars.data, chars.size);
+    if (call_request(p->base.c)->times_tokens) {
+        json_out_raw(&p->base.out, ",\"timings\":");
+        openai_write_timings(&p->base.out, &p->base.stats, 1);
+    }
     end_event(p);
 }
 

@@ -295,7 +295,18 @@ static void answers_have_timings(void)
         snprintf(request, sizeof request, "{%s,\"stream\":true,\"timings_per_token\":true}",
                  rows[i].body);
         served_post(&s, rows[i].path, request, &a);
-        CHECK(i == 3 || count("\"timings\":{") > rows[i].n_timings);
+        CHECK(count("\"timings\":{") > rows[i].n_timings);
+    }
+}
+
+static void telemetry_is_refused_where_there_is_none(void)
+{
+    static const char *const fields[] = {"timings_per_token", "return_progress"};
+    for (int i = 0; i < 2; i++) {
+        char request[256];
+        snprintf(request, sizeof request, "{" HI ",\"max_tokens\":2,\"%s\":true}", fields[i]);
+        post("/v1/messages", request);
+        check_answer(400, fields[i]);
     }
 }
 
@@ -379,6 +390,7 @@ int main(void)
     CASE(routes_answer_without_v1);
     CASE(prompts_are_counted_without_a_generation);
     CASE(answers_have_timings);
+    CASE(telemetry_is_refused_where_there_is_none);
     CASE(progress_is_told_while_a_prompt_is_read);
     CASE(reasoning_stays_in_the_content_if_asked_to);
     CASE(the_command_line_has_the_defaults);

@@ -359,6 +359,9 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
 {
     /* clang-format off */
     static const struct { const char *arguments, *part; } rows[] = {
+        {"serve --slots", "unknown option --slots; there are no slots; /metrics says what runs"},
+        {"serve --context-shift", "no text is ever cut"},
+        {"serve --reranking", "reranking is not supported"},
         {"run -m " MODEL " -cnv", "unknown option -cnv; use lace chat MODEL (see: lace help run)"},
         {"run -ngl 20 -p x", "-ngl 20: a model runs on one device, whole; use --device"},
         {"run -ngl", "-ngl needs a value"},
