@@ -35,8 +35,29 @@ static bool read_input(call *c, const json_t *body, embed_request *q)
     return true;
 }
 
+/* What would change the vectors and is not done here. */
+static bool check_not_done(call *c, const json_t *body)
+{
+    static const char *const names[] = {"embd_normalize", "normalize", "truncate_prompt_tokens",
+                                        "add_special_tokens"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const json_t *value = json_object_get(body, names[i]);
+        bool is_neutral = !value || json_is_null(value) ||
+                          (i == 0 ? json_integer_value(value) == 2 : /* of unit length */
+                               i == 2 ? json_is_integer(value) && json_integer_value(value) == 0
+                                      : json_is_true(value));
+        if (!is_neutral) {
+            call_fail(c, 400, names[i], "unsupported_value", "%s is not supported", names[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool read_choices(call *c, const json_t *body, embed_request *q)
 {
+    if (!check_not_done(c, body))
+        return false;
     const json_t *encoding = json_object_get(body, "encoding_format");
     const json_t *pooling = json_object_get(body, "pooling");
     const json_t *dimensions = json_object_get(body, "dimensions");

@@ -278,7 +278,10 @@ typedef struct bias_list {
 
 static bool add_bias(bias_list *l, lace_token token, float bias)
 {
+    enum { MAX_BIASES = 1 << 20 };
     size_t *n = &l->r->options.n_biases;
+    if (*n == MAX_BIASES)
+        return call_refuse(l->c, "logit_bias", "logit_bias has more than 1048576 tokens");
     if (*n == l->capacity) {
         size_t more = l->capacity * 2 + 16;
         lace_bias *grown = arena_alloc(&l->r->memory, more, sizeof *grown);

@@ -172,7 +172,7 @@ static bool read_sequence(gen_request *r, call *c, const json_t *list)
             return false;
         }
         if (r->n_prompt + 1 >= capacity)
-            return gen_check_length(c, n);
+            return gen_check_length(c, r->n_prompt + 1); /* one too many */
         r->prompt[r->n_prompt++] = (lace_token)json_integer_value(part);
     }
     return gen_check_length(c, r->n_prompt);

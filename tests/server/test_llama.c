@@ -104,6 +104,13 @@ static void prompts_are_texts_tokens_or_both(void)
     post("/completion",
          "{\"prompt\":[[5,6],\"The king\",{\"prompt_string\":\"x\"}],\"n_predict\":2}");
     CHECK(json_array_size(json) == 3);
+    char parts[4096] = "5"; /* more than the context of 512 */
+    for (int i = 0; i < 600; i++)
+        strcat(parts, i % 2 ? ",7" : ",\"x\"");
+    char request_of_parts[4200];
+    snprintf(request_of_parts, sizeof request_of_parts, "{\"prompt\":[%s]}", parts);
+    post("/completion", request_of_parts);
+    check_answer(400, "context_length_exceeded");
     static const char *const bad[] = {
         "5",        "[]", "[5,-1]", "[5,99999999]",
         "[5,null]", "{}", "[[]]",   "{\"prompt_string\":\"x\",\"multimodal_data\":[\"y\"]}"};
