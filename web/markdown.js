@@ -38,27 +38,25 @@ function interrupts(line) {
 const MATH_BEGIN = /^\s*(\$\$|\\\[|\\begin\{(?:align|alignat|gather|equation|multline|eqnarray|flalign)\*?\})/;
 const MATH_LINES = 200;
 
-// A formula that has lines to itself, from line `at`: {source, text, to}, or null. TeX allows no empty line in it.
-function scanMathBlock(lines, at) {
+// A formula that has lines to itself, from line `at`: {source, rest, to}, or null. TeX allows no empty line in it.
+// `seen` says up to which line there is no end of a kind, so that many beginnings are read once.
+function scanMathBlock(lines, at, seen) {
   const begin = MATH_BEGIN.exec(lines[at]);
   if (!begin) return null;
   const isBare = begin[1].startsWith('\\begin');
   const close = isBare ? begin[1].replace('begin', 'end') : begin[1] === '$$' ? '$$' : '\\]';
-  let text = '';
-  for (let i = at; i < lines.length && i < at + MATH_LINES && !isBlank(lines[i]); i++) {
-    const from = i === at ? begin[0].length : 0;
-    const end = lines[i].indexOf(close, from);
-    if (end < 0) {
-      text += `${lines[i].slice(from)}\n`;
-      continue;
-    }
+  let i = Math.max(at, seen.get(close) || 0);
+  for (; i < lines.length && i < at + MATH_LINES && !isBlank(lines[i]); i++) {
+    const end = lines[i].indexOf(close, i === at ? begin[0].length : 0);
+    if (end < 0) continue;
     // Only a mark may follow; else it is a formula in a paragraph.
     const rest = lines[i].slice(end + close.length).trim();
     if (rest.length > 1 || /[^.,;:]/.test(rest)) return null;
-    text += lines[i].slice(from, end);
+    const text = [...lines.slice(at, i), lines[i].slice(0, end)].join('\n').slice(begin[0].length);
     if (text.trim() === '') return null;
     return { source: isBare ? begin[1] + text + close : text.trim(), rest, to: i + 1 };
   }
+  seen.set(close, i);
   return null;
 }
 
@@ -67,6 +65,7 @@ function splitBlocks(lines) {
   const blocks = [];
   let i = 0;
   let rank = 2; // of the last heading: that of a message is of the second level, and no level is left out
+  const seen = new Map(); // for scanMathBlock()
   while (i < lines.length) {
     const line = lines[i];
     if (isBlank(line)) {
@@ -96,7 +95,7 @@ function splitBlocks(lines) {
       i++;
       rank = Math.min(6, rank + 1, m[1].length + 2);
       blocks.push({ kind: 'heading', from, to: i, level: m[1].length, rank, text: (m[2] || '').replace(/\s#+\s*$/, '') });
-    } else if ((m = scanMathBlock(lines, i))) {
+    } else if ((m = scanMathBlock(lines, i, seen))) {
       i = m.to;
       blocks.push({ kind: 'math', from, to: i, source: m.source, rest: m.rest, text: lines.slice(from, i).join('\n') });
     } else if (RULE.test(line)) {
@@ -119,7 +118,7 @@ function splitBlocks(lines) {
       blocks.push({ kind: 'table', from, to: i, lines: lines.slice(from, i) });
     } else {
       i++;
-      while (i < lines.length && !isBlank(lines[i]) && !interrupts(lines[i]) && !scanMathBlock(lines, i)) i++;
+      while (i < lines.length && !isBlank(lines[i]) && !interrupts(lines[i]) && !scanMathBlock(lines, i, seen)) i++;
       blocks.push({ kind: 'paragraph', from, to: i, text: lines.slice(from, i).join('\n') });
     }
   }
