@@ -2,6 +2,11 @@
 // the server's settings. Run through test_messages.sh.
 
 import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { startServer } from '../serve.mjs';
+import { skip } from '../tap.mjs';
 import { ask, lastAnswer, open, runPageCases, say, settled } from './page.mjs';
 
 const shown = (page, text) => page.waitForFunction((t) => (document.querySelector('.answer:last-child .md')?.textContent || '').includes(t), text);
@@ -334,6 +339,45 @@ const real = {
     assert.ok(both.startsWith(first.trimEnd()) && both.length > first.length + 10, both);
     assert.match(await page.textContent('.answer .stats'), /^24 tokens/);
   },
+};
+
+const TEMPLATE = '{{ bos_token }}{% for m in messages %}{{ m.content }}\n\n{% endfor %}{% if add_generation_prompt %}{% endif %}';
+
+// A server whose model has a chat template.
+real.program_continues_a_chat_answer_as_if_it_had_not_been_cut = async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'lace-page-'));
+  writeFileSync(join(dir, 'plain.jinja'), TEMPLATE);
+  const server = await startServer(['--deterministic', '--chat-template-file', join(dir, 'plain.jinja')]);
+  try {
+    const known = await fetch(`${server.url}/v1/chat/completions`, {
+      method: 'POST', headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ continue_final_message: true, max_tokens: 1, messages: [{ role: 'user', content: 'a' }, { role: 'assistant', content: 'b' }] }),
+    });
+    if (!known.ok) skip('this lace does not continue messages');
+    const page = await open(server.url);
+    await page.click('#settings-open');
+    await page.selectOption('#set-mode', 'chat');
+    await page.fill('#set-temperature', '0');
+    const write = async (n) => {
+      await page.fill('#set-max_tokens', String(n));
+      await page.press('#set-max_tokens', 'Tab');
+    };
+    await write(24);
+    await ask(page, 'Once upon a time there was a king who had three sons');
+    const whole = await lastAnswer(page).textContent();
+    await page.click('#new');
+    await write(12);
+    await ask(page, 'Once upon a time there was a king who had three sons');
+    const cut = await lastAnswer(page).textContent();
+    assert.ok(whole.startsWith(cut.trimEnd()), `${whole}\n${cut}`);
+    await page.click('.more');
+    await settled(page);
+    assert.equal(await lastAnswer(page).textContent(), whole);
+    assert.match(await page.textContent('.answer .stats'), /^24 tokens/);
+  } finally {
+    await server.stop();
+    rmSync(dir, { recursive: true });
+  }
 };
 
 await runPageCases(mocked, real);
