@@ -113,7 +113,7 @@ bool kit_matches(lace_grammar_kind kind, const char *source, const char *input)
     lace_error err = {0};
     grammar_matcher *m = kit_compile(kind, source, &err);
     if (!CHECK(m != NULL)) {
-        tap_note("%s: %s", source, err.text);
+        tap_note("%.300s: %s", source, err.text);
         return false;
     }
     grammar_position *p;

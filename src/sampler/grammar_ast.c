@@ -23,6 +23,8 @@ void grammar_ast_deinit(grammar_ast *g)
 
 lace_status grammar_ast_check(const grammar_ast *g, lace_error *err)
 {
+    if (g->limit && g->limit->is_over)
+        return work_limit_error(g->limit, "the grammar", err);
     if (g->is_too_large)
         return error_set(err, LACE_E_GRAMMAR,
                          "the grammar is too large: more than %d parts or %d MiB of them",
@@ -44,10 +46,10 @@ static void *allocate(grammar_ast *g, size_t n, size_t size)
 
 static grammar_node *add_node(grammar_ast *g, grammar_node_kind kind)
 {
-    if (g->n_nodes >= GRAMMAR_MAX_NODES) {
+    if (g->n_nodes >= GRAMMAR_MAX_NODES)
         g->is_too_large = true;
+    if (g->is_too_large || !work_goes_on(g->limit, 4))
         return NULL;
-    }
     grammar_node *node = allocate(g, 1, sizeof *node);
     if (node) {
         node->kind = kind;
@@ -259,4 +261,25 @@ void node_list_deinit(node_list *l)
 {
     mem_free(l->nodes);
     *l = (node_list){0};
+}
+
+void edge_list_add(edge_list *l, uint32_t from, uint32_t to, const grammar_node *node)
+{
+    if (l->n == l->capacity) {
+        size_t capacity = l->capacity ? 2 * l->capacity : 64;
+        grammar_edge *data = mem_realloc(l->data, capacity * sizeof *data);
+        if (!data) {
+            l->is_out_of_memory = true;
+            return;
+        }
+        l->data = data;
+        l->capacity = capacity;
+    }
+    l->data[l->n++] = (grammar_edge){from, to, node};
+}
+
+void edge_list_deinit(edge_list *l)
+{
+    mem_free(l->data);
+    *l = (edge_list){0};
 }

@@ -11,6 +11,7 @@
 
 #include "base/arena.h"
 #include "base/bytes.h"
+#include "base/work_limit.h"
 
 enum {
     GRAMMAR_MAX_TEXT = 1 << 20,    /* bytes of a grammar's or schema's text */
@@ -69,6 +70,7 @@ typedef struct grammar_ast {
     uint32_t n_nodes;
     bool is_too_large;     /* the budget of nodes is spent */
     bool is_out_of_memory; /* or memory is */
+    work_limit *limit;     /* on reading and compiling; NULL: none. Borrowed */
 } grammar_ast;
 
 void grammar_ast_init(grammar_ast *g);
@@ -119,6 +121,16 @@ typedef struct node_list {
 
 bool node_list_add(node_list *l, const grammar_node *node); /* false: out of memory */
 void node_list_deinit(node_list *l);
+
+/* Edges of a graph in the making. */
+typedef struct edge_list {
+    grammar_edge *data;
+    size_t n, capacity;
+    bool is_out_of_memory;
+} edge_list;
+
+void edge_list_add(edge_list *l, uint32_t from, uint32_t to, const grammar_node *node);
+void edge_list_deinit(edge_list *l);
 
 /* ---- The readers ----------------------------------------------------------------------------- */
 

@@ -100,6 +100,7 @@ typedef struct nfa {
     bool is_too_large;      /* the budget is spent */
     bool is_out_of_memory;  /* or memory is */
     const grammar_rule *rules;
+    work_limit *limit;
 } nfa;
 
 /* The NFAs of all rules that are reached from the root, which is unit 0. */
@@ -108,7 +109,7 @@ void nfa_deinit(nfa *n);
 
 /*
  * Cut off what never reaches the end of its rule, and refuse left recursion and a root without a
- * text. `starts` are the first states of the units.
+ * text. `starts` are the first states of the units, ascending.
  */
 lace_status grammar_check(grammar_automaton *a, const uint32_t *starts, const nfa_unit *units,
                           uint32_t n_units, lace_error *err);

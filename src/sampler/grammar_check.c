@@ -8,7 +8,54 @@
 #include "base/mem.h"
 #include "sampler/grammar_automaton.h"
 
-enum { MAX_PASSES = 100 };
+/* Numbers in stretches: those of i are items[first[i] .. first[i + 1]). */
+typedef struct stretches {
+    uint32_t *first; /* [n + 1] */
+    uint32_t *items;
+} stretches;
+
+static void stretches_deinit(stretches *s)
+{
+    mem_free(s->first);
+    mem_free(s->items);
+    *s = (stretches){0};
+}
+
+/* Which calls lead to each state: start there, or go on there. */
+static bool list_calls(const grammar_automaton *a, bool of_starts, bool of_thens, stretches *out)
+{
+    uint32_t n = a->n_states, n_calls = a->first_call[n];
+    out->first = mem_calloc((size_t)n + 2, sizeof *out->first);
+    out->items = mem_calloc(2 * (size_t)n_calls + 1, sizeof *out->items);
+    if (!out->first || !out->items)
+        return false;
+    uint32_t *place = out->first + 1; /* one behind, so that filling leaves the beginnings */
+    for (uint32_t c = 0; c < n_calls; c++) {
+        if (of_starts)
+            place[a->calls[c].start + 1]++;
+        if (of_thens)
+            place[a->calls[c].then + 1]++;
+    }
+    for (uint32_t s = 1; s <= n; s++)
+        place[s] += place[s - 1];
+    for (uint32_t c = 0; c < n_calls; c++) {
+        if (of_starts)
+            out->items[place[a->calls[c].start]++] = c;
+        if (of_thens)
+            out->items[place[a->calls[c].then]++] = c;
+    }
+    return true;
+}
+
+/* [number of calls] the state that each is made from; NULL: out of memory. */
+static uint32_t *list_callers(const grammar_automaton *a)
+{
+    uint32_t *from = mem_calloc((size_t)a->first_call[a->n_states] + 1, sizeof *from);
+    for (uint32_t s = 0; from && s < a->n_states; s++)
+        for (uint32_t c = a->first_call[s]; c < a->first_call[s + 1]; c++)
+            from[c] = s;
+    return from;
+}
 
 /* ---- States that lead nowhere ---------------------------------------------------------------- */
 
@@ -22,8 +69,9 @@ typedef struct liveness {
     bool *is_alive; /* [n_states] */
     uint32_t *work; /* [n_states] states whose consequences are to be seen */
     uint32_t n_work;
-    uint32_t *first_source; /* [n_states + 1] into sources: who comes here, by byte or call */
-    uint32_t *sources;
+    stretches sources; /* who comes to each state by a byte */
+    stretches calls;   /* which calls concern it */
+    uint32_t *callers; /* of all calls */
 } liveness;
 
 static void set_alive(liveness *l, uint32_t state)
@@ -34,11 +82,9 @@ static void set_alive(liveness *l, uint32_t state)
     }
 }
 
-/* Count (sources NULL) or list who leads to each state. A call leads from its state to both ends.
- */
-static void list_sources(liveness *l, uint32_t *place, uint32_t *sources)
+/* Count (items NULL) or list who leads to each state by a byte. */
+static void visit_sources(const grammar_automaton *a, uint32_t *place, uint32_t *items)
 {
-    grammar_automaton *a = l->a;
     for (uint32_t s = 1; s < a->n_states; s++) {
         uint32_t last = STATE_DEAD;
         for (uint32_t k = 0; k < a->n_classes; k++) {
@@ -46,67 +92,52 @@ static void list_sources(liveness *l, uint32_t *place, uint32_t *sources)
             if (to == STATE_DEAD || to == last)
                 continue;
             last = to;
-            if (sources)
-                sources[place[to]] = s;
-            place[to]++;
-        }
-        for (uint32_t c = a->first_call[s]; c < a->first_call[s + 1]; c++) {
-            uint32_t ends[2] = {a->calls[c].start, a->calls[c].then};
-            for (int i = 0; i < 2; i++) {
-                if (sources)
-                    sources[place[ends[i]]] = s;
-                place[ends[i]]++;
-            }
+            if (items)
+                items[place[to]++] = s;
+            else
+                place[to + 1]++;
         }
     }
 }
 
-static bool comes_alive(const liveness *l, uint32_t s)
+static bool list_sources(liveness *l)
 {
     const grammar_automaton *a = l->a;
-    for (uint32_t c = a->first_call[s]; c < a->first_call[s + 1]; c++)
-        if (l->is_alive[a->calls[c].start] && l->is_alive[a->calls[c].then])
-            return true;
-    for (uint32_t k = 0; k < a->n_classes; k++)
-        if (l->is_alive[a->next[(size_t)s * a->n_classes + k]])
-            return true;
-    return false;
+    l->sources.first = mem_calloc((size_t)a->n_states + 2, sizeof *l->sources.first);
+    if (!l->sources.first)
+        return false;
+    uint32_t *place = l->sources.first + 1;
+    visit_sources(a, place, NULL);
+    for (uint32_t s = 1; s <= a->n_states; s++)
+        place[s] += place[s - 1];
+    l->sources.items = mem_calloc((size_t)place[a->n_states] + 1, sizeof *l->sources.items);
+    if (l->sources.items)
+        visit_sources(a, place, l->sources.items);
+    return l->sources.items;
 }
 
 static lace_status find_alive(liveness *l, lace_error *err)
 {
     grammar_automaton *a = l->a;
     size_t n = a->n_states;
-    uint32_t *place = mem_calloc(n + 1, sizeof *place);
     l->is_alive = mem_calloc(n, sizeof *l->is_alive);
     l->work = mem_calloc(n, sizeof *l->work);
-    l->first_source = mem_calloc(n + 1, sizeof *l->first_source);
-    if (!place || !l->is_alive || !l->work || !l->first_source) {
-        mem_free(place);
-        return error_nomem(err, "a grammar");
-    }
-    list_sources(l, place, NULL);
-    uint32_t total = 0;
-    for (size_t s = 0; s < n; s++) {
-        l->first_source[s] = total;
-        total += place[s];
-        place[s] = l->first_source[s];
-    }
-    l->first_source[n] = total;
-    l->sources = mem_calloc(total ? total : 1, sizeof *l->sources);
-    if (l->sources)
-        list_sources(l, place, l->sources);
-    mem_free(place);
-    if (!l->sources)
+    l->callers = list_callers(a);
+    if (!l->is_alive || !l->work || !l->callers || !list_calls(a, true, true, &l->calls) ||
+        !list_sources(l))
         return error_nomem(err, "a grammar");
     for (uint32_t s = 1; s < n; s++)
         if (a->flags[s] & STATE_ACCEPTS)
             set_alive(l, s);
     while (l->n_work > 0) {
         uint32_t s = l->work[--l->n_work];
-        for (uint32_t i = l->first_source[s]; i < l->first_source[s + 1]; i++)
-            if (!l->is_alive[l->sources[i]] && comes_alive(l, l->sources[i]))
-                set_alive(l, l->sources[i]);
+        for (uint32_t i = l->sources.first[s]; i < l->sources.first[s + 1]; i++)
+            set_alive(l, l->sources.items[i]);
+        for (uint32_t i = l->calls.first[s]; i < l->calls.first[s + 1]; i++) {
+            uint32_t c = l->calls.items[i];
+            if (l->is_alive[a->calls[c].start] && l->is_alive[a->calls[c].then])
+                set_alive(l, l->callers[c]);
+        }
     }
     return LACE_OK;
 }
@@ -139,33 +170,22 @@ static void cut_dead(liveness *l)
 /* Rules by the states they begin in. */
 typedef struct recursion {
     const grammar_automaton *a;
-    const uint32_t *starts; /* [n_units] */
+    const uint32_t *starts; /* [n_units] ascending: the states of a unit lie together */
     uint32_t n_units;
-    uint32_t *unit_at; /* [n_states] of a state that begins a unit; others: n_units */
+    uint32_t *unit_of; /* [n_states] */
     bool *is_nullable; /* [n_units] */
-    uint32_t *stamps;  /* [n_states] */
-    uint32_t stamp;
-    uint32_t *reached; /* [n_states] what a unit reaches without a byte */
-    uint32_t n_reached;
+    bool *is_reached;  /* [n_states] from its unit's start, before a byte is read */
+    uint32_t *work;    /* [n_states] reached, and not yet looked at */
+    uint32_t n_work;
+    stretches calls;   /* those that start in a state */
+    uint32_t *callers; /* of all calls */
 } recursion;
 
-/* What a unit reaches from its start before it has read a byte, over calls that match nothing. */
-static void reach_without_byte(recursion *r, uint32_t unit)
+static void reach(recursion *r, uint32_t state)
 {
-    const grammar_automaton *a = r->a;
-    r->stamp++;
-    r->n_reached = 0;
-    r->reached[r->n_reached++] = r->starts[unit];
-    r->stamps[r->starts[unit]] = r->stamp;
-    for (uint32_t i = 0; i < r->n_reached; i++) {
-        uint32_t s = r->reached[i];
-        for (uint32_t c = a->first_call[s]; c < a->first_call[s + 1]; c++) {
-            uint32_t then = a->calls[c].then;
-            if (r->is_nullable[r->unit_at[a->calls[c].start]] && r->stamps[then] != r->stamp) {
-                r->stamps[then] = r->stamp;
-                r->reached[r->n_reached++] = then;
-            }
-        }
+    if (!r->is_reached[state]) {
+        r->is_reached[state] = true;
+        r->work[r->n_work++] = state;
     }
 }
 
@@ -178,25 +198,27 @@ static bool accepts_at_once(const grammar_automaton *a, uint32_t state)
     return k == 0 || a->counters[k - 1].min == 0;
 }
 
-/* Rules that match the empty text. False: it would take too long to find out. */
-static bool find_nullable(recursion *r)
+/*
+ * Rules that match the empty text, and what is reached without a byte. A call is passed when both
+ * its state is reached and its rule may be empty, whichever is seen last.
+ */
+static void find_nullable(recursion *r)
 {
-    /* In both directions by turns, so that chains of rules in either order take few passes. */
-    for (int pass = 0; pass < MAX_PASSES; pass++) {
-        bool changed = false;
-        for (uint32_t i = 0; i < r->n_units; i++) {
-            uint32_t u = pass % 2 ? i : r->n_units - 1 - i;
-            if (r->is_nullable[u])
-                continue;
-            reach_without_byte(r, u);
-            for (uint32_t k = 0; k < r->n_reached && !r->is_nullable[u]; k++)
-                r->is_nullable[u] = accepts_at_once(r->a, r->reached[k]);
-            changed |= r->is_nullable[u];
-        }
-        if (!changed)
-            return true;
+    const grammar_automaton *a = r->a;
+    for (uint32_t u = 0; u < r->n_units; u++)
+        reach(r, r->starts[u]);
+    while (r->n_work > 0) {
+        uint32_t s = r->work[--r->n_work], unit = r->unit_of[s], start = r->starts[unit];
+        for (uint32_t c = a->first_call[s]; c < a->first_call[s + 1]; c++)
+            if (r->is_nullable[r->unit_of[a->calls[c].start]])
+                reach(r, a->calls[c].then);
+        if (r->is_nullable[unit] || !accepts_at_once(a, s))
+            continue;
+        r->is_nullable[unit] = true;
+        for (uint32_t i = r->calls.first[start]; i < r->calls.first[start + 1]; i++)
+            if (r->is_reached[r->callers[r->calls.items[i]]])
+                reach(r, a->calls[r->calls.items[i]].then);
     }
-    return false;
 }
 
 /*
@@ -219,10 +241,10 @@ static lace_status find_circle(recursion *r, const nfa_unit *units, lace_error *
                 colour[entering] = 1;
                 ends[n_way] = n_callees;
                 way[n_way++] = entering;
-                reach_without_byte(r, entering);
-                for (uint32_t i = 0; i < r->n_reached; i++)
-                    for (uint32_t c = a->first_call[r->reached[i]];
-                         c < a->first_call[r->reached[i] + 1]; c++) {
+                uint32_t end = entering + 1 < r->n_units ? r->starts[entering + 1] : a->n_states;
+                for (uint32_t s = r->starts[entering]; s < end; s++)
+                    for (uint32_t c = a->first_call[s];
+                         r->is_reached[s] && c < a->first_call[s + 1]; c++) {
                         if (n_callees == capacity) {
                             capacity = capacity ? 2 * capacity : 256;
                             uint32_t *more = mem_realloc(callees, capacity * sizeof *more);
@@ -232,7 +254,7 @@ static lace_status find_circle(recursion *r, const nfa_unit *units, lace_error *
                             }
                             callees = more;
                         }
-                        callees[n_callees++] = r->unit_at[a->calls[c].start];
+                        callees[n_callees++] = r->unit_of[a->calls[c].start];
                     }
                 entering = r->n_units;
             }
@@ -264,27 +286,29 @@ static lace_status check_recursion(const grammar_automaton *a, const uint32_t *s
 {
     recursion r = {.a = a, .starts = starts, .n_units = n_units};
     size_t n = a->n_states;
-    r.unit_at = mem_calloc(n, sizeof *r.unit_at);
+    r.unit_of = mem_calloc(n, sizeof *r.unit_of);
     r.is_nullable = mem_calloc(n_units, sizeof *r.is_nullable);
-    r.stamps = mem_calloc(n, sizeof *r.stamps);
-    r.reached = mem_calloc(n, sizeof *r.reached);
+    r.is_reached = mem_calloc(n, sizeof *r.is_reached);
+    r.work = mem_calloc(n, sizeof *r.work);
+    r.callers = list_callers(a);
     lace_status status = LACE_OK;
-    if (!r.unit_at || !r.is_nullable || !r.stamps || !r.reached) {
+    if (!r.unit_of || !r.is_nullable || !r.is_reached || !r.work || !r.callers ||
+        !list_calls(a, true, false, &r.calls)) {
         status = error_nomem(err, "a grammar");
     } else {
-        for (size_t s = 0; s < n; s++)
-            r.unit_at[s] = n_units;
-        for (uint32_t u = 0; u < n_units; u++)
-            r.unit_at[starts[u]] = u;
-        if (find_nullable(&r))
-            status = find_circle(&r, units, err);
-        else
-            status = error_set(err, LACE_E_GRAMMAR, "the rules depend on each other too deeply");
+        for (uint32_t s = starts[0], u = 0; s < n; s++) {
+            u += u + 1 < n_units && starts[u + 1] == s;
+            r.unit_of[s] = u;
+        }
+        find_nullable(&r);
+        status = find_circle(&r, units, err);
     }
-    mem_free(r.unit_at);
+    mem_free(r.unit_of);
     mem_free(r.is_nullable);
-    mem_free(r.stamps);
-    mem_free(r.reached);
+    mem_free(r.is_reached);
+    mem_free(r.work);
+    mem_free(r.callers);
+    stretches_deinit(&r.calls);
     return status;
 }
 
@@ -303,7 +327,8 @@ lace_status grammar_check(grammar_automaton *a, const uint32_t *starts, const nf
     }
     mem_free(l.is_alive);
     mem_free(l.work);
-    mem_free(l.first_source);
-    mem_free(l.sources);
+    mem_free(l.callers);
+    stretches_deinit(&l.sources);
+    stretches_deinit(&l.calls);
     return status;
 }

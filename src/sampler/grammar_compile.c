@@ -11,10 +11,10 @@
 #include "sampler/grammar_automaton.h"
 
 enum {
-    MAX_STATES = 100000,
+    MAX_STATES = 250000,
     MAX_TABLE = 16 << 20, /* entries: states times classes */
-    MAX_STEPS = 60000000, /* of following transitions, so that compiling takes a second at most */
-    MAX_SET_BYTES = 256 << 20,
+    MAX_STEPS = 60000000, /* of following transitions, where no limit of time is given */
+    MAX_SET_BYTES = 64 << 20,
 };
 
 /* A list of states. */
@@ -65,6 +65,17 @@ static lace_status too_large(lace_error *err)
     return error_set(err, LACE_E_GRAMMAR,
                      "the grammar is too large: more than %d states, or too long to prepare",
                      MAX_STATES);
+}
+
+/* Count steps of following transitions, and of what follows from each. */
+static lace_status count_steps(compiler *c, uint64_t n, lace_error *err)
+{
+    c->n_steps += n;
+    if (c->n_steps > MAX_STEPS)
+        return too_large(err);
+    if (!work_goes_on(c->n->limit, n < 1000000 ? (uint32_t)n : 1000000))
+        return work_limit_error(c->n->limit, "the grammar", err);
+    return LACE_OK;
 }
 
 static bool reserve_state(compiler *c)
@@ -125,10 +136,11 @@ static lace_status close_set(compiler *c, const state_list *seeds, lace_error *e
             c->stamps[seeds->data[i]] = c->stamp;
             ok = ok && list_add(&c->closed, seeds->data[i]);
         }
+    uint64_t n_edges = 0;
     for (uint32_t i = 0; ok && i < c->closed.n; i++) {
         for (uint32_t e = c->n->first_edge[c->closed.data[i]]; e; e = c->n->edges[e].next) {
             const nfa_edge *edge = &c->n->edges[e];
-            c->n_steps++;
+            n_edges++;
             if (edge->kind == EDGE_EMPTY && c->stamps[edge->to] != c->stamp) {
                 c->stamps[edge->to] = c->stamp;
                 ok = ok && list_add(&c->closed, edge->to);
@@ -137,10 +149,9 @@ static lace_status close_set(compiler *c, const state_list *seeds, lace_error *e
     }
     if (!ok)
         return error_nomem(err, "a grammar");
-    if (c->n_steps > MAX_STEPS)
-        return too_large(err);
-    qsort(c->closed.data, c->closed.n, sizeof *c->closed.data, compare_states);
-    return LACE_OK;
+    if (c->closed.n > 1)
+        qsort(c->closed.data, c->closed.n, sizeof *c->closed.data, compare_states);
+    return count_steps(c, 1 + n_edges + 4 * (uint64_t)c->closed.n, err);
 }
 
 /* The state that stands for the closure of the seeds; a new one if need be. */
@@ -183,6 +194,7 @@ static lace_status add_transitions(compiler *c, uint32_t state, lace_error *err)
     for (uint32_t k = 0; k < a->n_classes; k++)
         c->buckets[k].n = 0;
     bool ok = true;
+    uint64_t n_steps = a->n_classes;
     for (size_t i = 0; i < set.size / sizeof(uint32_t); i++)
         for (uint32_t e = c->n->first_edge[states_of(set)[i]]; e; e = c->n->edges[e].next) {
             const nfa_edge *edge = &c->n->edges[e];
@@ -190,11 +202,12 @@ static lace_status add_transitions(compiler *c, uint32_t state, lace_error *err)
                 continue;
             for (uint32_t k = a->classes[edge->low]; k <= a->classes[edge->high]; k++) {
                 ok = ok && list_add(&c->buckets[k], edge->to);
-                c->n_steps++;
+                n_steps++;
             }
         }
     if (!ok)
         return error_nomem(err, "a grammar");
+    TRY(count_steps(c, n_steps, err));
     uint32_t target = STATE_DEAD;
     for (uint32_t k = 0; k < a->n_classes; k++) {
         if (c->buckets[k].n == 0)

@@ -31,7 +31,7 @@ static bool grow(void *array, uint32_t n, uint32_t *capacity, size_t size)
 
 static bool is_stopped(const nfa *n)
 {
-    return n->is_too_large || n->is_out_of_memory;
+    return n->is_too_large || n->is_out_of_memory || (n->limit && n->limit->is_over);
 }
 
 static uint32_t add_state(nfa *n)
@@ -48,6 +48,7 @@ static void add_edge(nfa *n, uint32_t from, nfa_edge edge)
 {
     if (n->n_edges >= MAX_EDGES)
         n->is_too_large = true;
+    work_goes_on(n->limit, 2);
     if (is_stopped(n))
         return;
     if (!grow(&n->edges, n->n_edges, &n->edges_capacity, sizeof *n->edges)) {
@@ -143,8 +144,10 @@ static void add_characters(nfa *n, uint32_t from, uint32_t to, code_range r)
  * The first bytes of a node whose matches are never the beginning of another match, and call
  * nothing; false for other nodes. Of such a node one always knows when a round is over.
  */
-static bool first_bytes(const grammar_node *node, bool first[256])
+static bool first_bytes(nfa *n, const grammar_node *node, bool first[256])
 {
+    if (!work_goes_on(n->limit, 16))
+        return false;
     switch (node->kind) {
     case NODE_SET:
         for (uint32_t i = 0; i < node->n; i++)
@@ -165,14 +168,14 @@ static bool first_bytes(const grammar_node *node, bool first[256])
     case NODE_SEQ:
         for (uint32_t i = 1; i < node->n; i++) {
             bool inner[256] = {0};
-            if (!first_bytes(node->children[i], inner))
+            if (!first_bytes(n, node->children[i], inner))
                 return false;
         }
-        return first_bytes(node->children[0], first);
+        return first_bytes(n, node->children[0], first);
     case NODE_ALT:
         for (uint32_t i = 0; i < node->n; i++) {
             bool other[256] = {0};
-            if (!first_bytes(node->children[i], other))
+            if (!first_bytes(n, node->children[i], other))
                 return false;
             for (int b = 0; b < 256; b++) {
                 if (first[b] && other[b])
@@ -183,7 +186,7 @@ static bool first_bytes(const grammar_node *node, bool first[256])
         return node->n > 0;
     case NODE_REPEAT:
         return node->min == node->max && node->max < COUNT_FROM &&
-               first_bytes(node->children[0], first);
+               first_bytes(n, node->children[0], first);
     default:
         return false;
     }
@@ -210,7 +213,7 @@ static void add_repeat(nfa *n, const grammar_node *node, uint32_t from, uint32_t
     const grammar_node *child = node->children[0];
     bool first[256] = {0};
     uint32_t written = node->max == GRAMMAR_NO_MAX ? node->min : node->max;
-    if (written > COUNT_FROM && first_bytes(child, first)) {
+    if (written > COUNT_FROM && first_bytes(n, child, first)) {
         nfa_unit unit = {.node = child, .counts = true, .min = node->min, .max = node->max};
         uint32_t at = add_unit(n, unit);
         add_edge(n, from, (nfa_edge){.kind = EDGE_CALL, .rule = at, .to = to});
@@ -305,7 +308,7 @@ static void add_node(nfa *n, const grammar_node *node, uint32_t from, uint32_t t
 
 lace_status nfa_build(nfa *n, const grammar_ast *g, lace_error *err)
 {
-    *n = (nfa){.n_edges = 1, .rules = g->rules};
+    *n = (nfa){.n_edges = 1, .rules = g->rules, .limit = g->limit};
     n->unit_of_rule = mem_calloc(g->n_rules ? g->n_rules : 1, sizeof *n->unit_of_rule);
     n->is_out_of_memory =
         !n->unit_of_rule || !grow(&n->edges, 0, &n->edges_capacity, sizeof *n->edges);
@@ -326,6 +329,7 @@ lace_status nfa_build(nfa *n, const grammar_ast *g, lace_error *err)
                          "the grammar is too large: its repetitions, written out, need more than "
                          "%d transitions",
                          MAX_EDGES);
+    TRY(grammar_ast_check(g, err)); /* the limit of time */
     return n->is_out_of_memory ? error_nomem(err, "a grammar") : LACE_OK;
 }
 

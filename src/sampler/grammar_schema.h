@@ -8,9 +8,15 @@
 #include "sampler/grammar_ast.h"
 
 enum {
-    SCHEMA_MAX_DEPTH = 64,    /* of schemas inside schemas */
-    SCHEMA_MAX_PARTS = 20000, /* schemas that are read, those made by merging included */
+    SCHEMA_MAX_DEPTH = 64,     /* of schemas inside schemas */
+    SCHEMA_MAX_PARTS = 100000, /* schemas that are read, those made by merging included */
+    SCHEMA_MAX_MADE = 1000000, /* members and entries of schemas that merging makes */
 };
+
+/* Words of our own, which no schema from outside may have. */
+#define SCHEMA_OWN     '\x01'
+#define SCHEMA_STRINGS "\x01strings" /* a list of further {"pattern": ...} and {"format": ...} */
+#define SCHEMA_JOINED  "\x01joined"  /* the number of the merging that made this allOf */
 
 typedef enum schema_type {
     TYPE_NULL = 1,
@@ -31,6 +37,8 @@ typedef struct schema_reader {
     json_t *queue;  /* an array of the refs' texts, in the order of their rules */
     size_t n_built; /* of the queue */
     int n_parts;
+    size_t n_made;
+    int64_t n_merged;
     lace_error *err;
     /* Rules that many schemas use; 0: not made yet, else 1 + rule. */
     uint32_t space, string, number, integer, any, object;
@@ -47,10 +55,14 @@ const grammar_node *schema_space(schema_reader *r); /* a little white space, or 
 const grammar_node *schema_literal(schema_reader *r, const json_t *value); /* as compact JSON */
 /* The types that "type" names, or that the other keywords speak of; TYPE_ANY if none. */
 lace_status schema_types(schema_reader *r, const json_t *schema, unsigned *out);
+unsigned schema_type_of(const json_t *value); /* an integer is a number, too */
 /* The schema that a $ref leads to. */
 lace_status schema_resolve(schema_reader *r, const char *ref, const json_t **out);
 
-/* schema_compound.c */
+/* A rule of its own: what is used in several places must not be written out in each. */
+const grammar_node *schema_as_rule(schema_reader *r, const char *name, const grammar_node *body);
+
+/* schema_object.c, schema_array.c */
 lace_status schema_read_object(schema_reader *r, const json_t *schema, int depth,
                                const grammar_node **out);
 lace_status schema_read_array(schema_reader *r, const json_t *schema, int depth,
@@ -66,16 +78,35 @@ const grammar_node *schema_any_number(schema_reader *r, bool is_integer);
 lace_status schema_count(schema_reader *r, const json_t *schema, const char *keyword,
                          uint32_t otherwise, uint32_t *out);
 
+/* Count a schema that is read, or members that are made; an error if that is too much. */
+lace_status schema_count_part(schema_reader *r);
+lace_status schema_spend(schema_reader *r, size_t n_members);
+
 /* schema_merge.c: the reader takes a new value, which may be NULL: out of memory. */
 lace_status schema_own(schema_reader *r, json_t *value, json_t **out);
-/* A schema that both demand, owned by the reader. */
+/* A schema that both demand, owned by the reader, without $ref and allOf. b may be NULL. */
 lace_status schema_merge(schema_reader *r, const json_t *a, const json_t *b, json_t **out);
 /* The schema without a keyword, likewise. */
 lace_status schema_without(schema_reader *r, const json_t *schema, const char *keyword,
                            json_t **out);
 /* True if the keyword says nothing about what is valid: "title", "description", ... */
 bool schema_is_annotation(const char *keyword);
-/* Whether nothing that is written for `a` is valid for `b`, as far as one can tell. */
-bool schema_excludes(schema_reader *r, const json_t *a, const json_t *b);
+
+/* schema_exclude.c: refuses branches of which one may be valid for what is written for another. */
+lace_status schema_check_one_of(schema_reader *r, const json_t *branches);
+
+/* A set of JSON values, each with a number. */
+typedef struct schema_values {
+    map known; /* what the value is as text */
+    arena memory;
+} schema_values;
+
+void schema_values_init(schema_values *s);
+void schema_values_deinit(schema_values *s);
+/* *before (may be NULL): the number of an equal value that was there, or -1. */
+lace_status schema_values_add(schema_reader *r, schema_values *s, const json_t *value,
+                              int32_t number, int32_t *before);
+lace_status schema_values_find(schema_reader *r, const schema_values *s, const json_t *value,
+                               bool *is_known);
 
 #endif

@@ -24,6 +24,27 @@ lace_status schema_fail(schema_reader *r, const char *keyword, const char *forma
     return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: %.64s: %s", keyword, line);
 }
 
+lace_status schema_count_part(schema_reader *r)
+{
+    if (++r->n_parts > SCHEMA_MAX_PARTS)
+        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: more than %d parts",
+                         SCHEMA_MAX_PARTS);
+    return schema_spend(r, 1);
+}
+
+lace_status schema_spend(schema_reader *r, size_t n_members)
+{
+    r->n_made += n_members;
+    if (r->n_made > SCHEMA_MAX_MADE)
+        return error_set(r->err, LACE_E_GRAMMAR,
+                         "JSON schema: what must hold at once has more than %d members, written "
+                         "out",
+                         SCHEMA_MAX_MADE);
+    if (!work_goes_on(r->g->limit, n_members < 1000 ? 8 * (uint32_t)n_members : 8000))
+        return work_limit_error(r->g->limit, "the JSON schema", r->err);
+    return LACE_OK;
+}
+
 /* ---- Keywords -------------------------------------------------------------------------------- */
 
 static const char *const annotations[] = {
@@ -59,7 +80,9 @@ static const char *const keywords[] = {
     "$ref",
     "minProperties",
     "maxProperties",
+    "propertyNames",
     "nullable",
+    SCHEMA_STRINGS,
 };
 
 static bool is_listed(const char *const *list, size_t n, const char *word)
@@ -72,7 +95,7 @@ static bool is_listed(const char *const *list, size_t n, const char *word)
 
 bool schema_is_annotation(const char *keyword)
 {
-    return strncmp(keyword, "x-", 2) == 0 ||
+    return strncmp(keyword, "x-", 2) == 0 || strcmp(keyword, SCHEMA_JOINED) == 0 ||
            is_listed(annotations, sizeof annotations / sizeof annotations[0], keyword);
 }
 
@@ -116,6 +139,7 @@ static unsigned implied_types(const json_t *schema)
                 {"additionalProperties", TYPE_OBJECT},
                 {"minProperties", TYPE_OBJECT},
                 {"maxProperties", TYPE_OBJECT},
+                {"propertyNames", TYPE_OBJECT},
                 {"items", TYPE_ARRAY},
                 {"prefixItems", TYPE_ARRAY},
                 {"minItems", TYPE_ARRAY},
@@ -178,6 +202,15 @@ const grammar_node *schema_space(schema_reader *r)
         r->space = rule + 1;
     }
     return grammar_use(g, r->space - 1);
+}
+
+const grammar_node *schema_as_rule(schema_reader *r, const char *name, const grammar_node *body)
+{
+    uint32_t rule = grammar_add_rule(r->g, text_of(name));
+    if (r->g->is_out_of_memory || r->g->is_too_large)
+        return grammar_empty(r->g);
+    r->g->rules[rule].body = body;
+    return grammar_use(r->g, rule);
 }
 
 const grammar_node *schema_literal(schema_reader *r, const json_t *value)
@@ -320,7 +353,7 @@ static lace_status read_queue(schema_reader *r)
 
 /* ---- Choices --------------------------------------------------------------------------------- */
 
-static unsigned type_of_value(const json_t *value)
+unsigned schema_type_of(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -362,78 +395,56 @@ static lace_status read_values(schema_reader *r, const json_t *schema, const gra
     size_t n = constant ? 1 : json_array_size(values);
     for (size_t i = 0; i < n; i++) {
         const json_t *value = constant ? constant : json_array_get(values, i);
-        if (type_of_value(value) & types)
+        if (schema_type_of(value) & types)
             r->g->is_out_of_memory |= !node_list_add(&parts, schema_literal(r, value));
     }
     bool is_empty = parts.n == 0;
     *out = grammar_list(r->g, NODE_ALT, parts.nodes, parts.n);
     node_list_deinit(&parts);
+    TRY(grammar_ast_check(r->g, r->err));
     return is_empty ? schema_fail(r, keyword, "no value is of the schema's type") : LACE_OK;
 }
 
-/* oneOf: exactly one branch may match, so what is written for one must not be valid for another. */
-static lace_status check_branches(schema_reader *r, const json_t *branches)
+/* Whether a schema says nothing but what this keyword says. */
+static bool is_alone(const json_t *schema, const char *keyword)
 {
-    size_t n = json_array_size(branches);
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n; k++)
-            if (i != k &&
-                !schema_excludes(r, json_array_get(branches, i), json_array_get(branches, k)))
-                return schema_fail(r, "oneOf",
-                                   "what matches branch %zu may match branch %zu too; "
-                                   "anyOf allows that",
-                                   i, k);
-    return LACE_OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)schema, key, value) if (!schema_is_annotation(key) &&
+                                                          strcmp(key, keyword) != 0) return false;
+    return true;
 }
 
 static lace_status read_branches(schema_reader *r, const json_t *schema, const char *keyword,
                                  int depth, const grammar_node **out)
 {
     const json_t *branches = json_object_get(schema, keyword);
-    json_t *base, *merged;
+    /* A branch alone may be a reference to a recursive schema, which cannot be merged. */
+    bool needs_merging = !is_alone(schema, keyword);
+    json_t *base, *all;
     if (!json_is_array(branches) || json_array_size(branches) == 0)
         return schema_fail(r, keyword, "expected a list that is not empty");
     TRY(schema_without(r, schema, keyword, &base));
-    json_t *all;
     TRY(schema_own(r, json_array(), &all));
     node_list parts = {0};
     lace_status status = LACE_OK;
     for (size_t i = 0; i < json_array_size(branches) && status == LACE_OK; i++) {
-        const json_t *branch = json_array_get(branches, i);
+        json_t *branch = json_array_get(branches, i);
         const grammar_node *node = NULL;
-        /* A branch alone may be a reference to a recursive schema, which cannot be merged. */
-        merged = (json_t *)branch;
-        bool is_alone = true;
-        const char *key;
-        json_t *value;
-        json_object_foreach(base, key, value) is_alone &= schema_is_annotation(key);
-        if (!is_alone)
-            status = schema_merge(r, base, branch, &merged);
-        if (status == LACE_OK && json_array_append(all, merged) != 0)
+        if (needs_merging)
+            status = schema_merge(r, base, branch, &branch);
+        if (status == LACE_OK && json_array_append(all, branch) != 0)
             status = error_nomem(r->err, "a JSON schema");
         if (status == LACE_OK)
-            status = schema_read(r, merged, depth + 1, &node);
+            status = schema_read(r, branch, depth + 1, &node);
         if (status == LACE_OK && !node_list_add(&parts, node))
             status = error_nomem(r->err, "a JSON schema");
     }
     if (status == LACE_OK && strcmp(keyword, "oneOf") == 0)
-        status = check_branches(r, all);
+        status = schema_check_one_of(r, all);
     *out = grammar_list(r->g, NODE_ALT, parts.nodes, parts.n);
     node_list_deinit(&parts);
     return status;
-}
-
-static lace_status read_all_of(schema_reader *r, const json_t *schema, int depth,
-                               const grammar_node **out)
-{
-    const json_t *branches = json_object_get(schema, "allOf");
-    json_t *merged;
-    if (!json_is_array(branches) || json_array_size(branches) == 0)
-        return schema_fail(r, "allOf", "expected a list that is not empty");
-    TRY(schema_without(r, schema, "allOf", &merged));
-    for (size_t i = 0; i < json_array_size(branches); i++)
-        TRY(schema_merge(r, merged, json_array_get(branches, i), &merged));
-    return schema_read(r, merged, depth + 1, out);
 }
 
 static lace_status read_type(schema_reader *r, const json_t *schema, unsigned type, int depth,
@@ -481,17 +492,28 @@ static lace_status read_types(schema_reader *r, const json_t *schema, int depth,
     return status;
 }
 
+/* What nothing is valid for: false, and {"not": {}}. */
+static bool is_never(const json_t *schema)
+{
+    const json_t *not = json_object_get(schema, "not");
+    return json_is_false(schema) ||
+           ((json_is_true(not ) || (json_is_object(not ) && json_object_size(not ) == 0)) &&
+            is_alone(schema, "not"));
+}
+
 lace_status schema_read(schema_reader *r, const json_t *schema, int depth, const grammar_node **out)
 {
     *out = NULL;
     if (depth > SCHEMA_MAX_DEPTH)
         return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: nested more than %d levels deep",
                          SCHEMA_MAX_DEPTH);
-    if (++r->n_parts > SCHEMA_MAX_PARTS)
-        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: more than %d parts",
-                         SCHEMA_MAX_PARTS);
+    TRY(schema_count_part(r));
     if (json_is_true(schema)) {
         *out = use_any(r);
+        return LACE_OK;
+    }
+    if (is_never(schema)) {
+        *out = grammar_list(r->g, NODE_ALT, NULL, 0);
         return LACE_OK;
     }
     if (!json_is_object(schema))
@@ -499,22 +521,13 @@ lace_status schema_read(schema_reader *r, const json_t *schema, int depth, const
                          json_kind(schema));
     TRY(check_keywords(r, schema));
     const json_t *ref = json_object_get(schema, "$ref");
-    if (ref) {
-        bool is_alone = true;
-        const char *key;
-        json_t *value, *rest;
-        if (!json_is_string(ref))
-            return schema_fail(r, "$ref", "%s, expected a text", json_kind(ref));
-        json_object_foreach((json_t *)schema, key, value) is_alone &=
-            schema_is_annotation(key) || strcmp(key, "$ref") == 0;
-        if (is_alone)
-            return read_ref(r, json_string_value(ref), out);
-        TRY(schema_own(r, json_object(), &rest));
-        TRY(schema_merge(r, rest, schema, &rest)); /* resolves the reference */
-        return schema_read(r, rest, depth + 1, out);
+    if (json_is_string(ref) && is_alone(schema, "$ref"))
+        return read_ref(r, json_string_value(ref), out);
+    if (ref || json_object_get(schema, "allOf")) {
+        json_t *merged;
+        TRY(schema_merge(r, schema, NULL, &merged));
+        return schema_read(r, merged, depth + 1, out);
     }
-    if (json_object_get(schema, "allOf"))
-        return read_all_of(r, schema, depth, out);
     if (json_object_get(schema, "anyOf"))
         return read_branches(r, schema, "anyOf", depth, out);
     if (json_object_get(schema, "oneOf"))
@@ -562,6 +575,18 @@ static lace_status read_with(grammar_ast *g, json_t *schema, lace_error *err)
     return status;
 }
 
+/* Whether a name anywhere begins as our own words do; bounded in depth by the reader of JSON. */
+static bool has_own_word(const json_t *value)
+{
+    const char *key;
+    json_t *member;
+    size_t i;
+    json_array_foreach(value, i, member) if (has_own_word(member)) return true;
+    json_object_foreach((json_t *)value, key,
+                        member) if (key[0] == SCHEMA_OWN || has_own_word(member)) return true;
+    return false;
+}
+
 lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err)
 {
     json_t *schema;
@@ -572,7 +597,9 @@ lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err)
         json_read((span){(const uint8_t *)source.data, source.size}, 0, &schema, err);
     if (status != LACE_OK)
         return status == LACE_E_NOMEM ? status : error_prefix(err, status, "the JSON schema");
-    status = read_with(g, schema, err);
+    status = has_own_word(schema)
+                 ? error_set(err, LACE_E_GRAMMAR, "JSON schema: a name begins with U+0001")
+                 : read_with(g, schema, err);
     json_decref(schema);
     return status;
 }

@@ -123,7 +123,7 @@ lace_status schema_read_string(schema_reader *r, const json_t *schema, const gra
         return schema_fail(r, "maxLength", "%u, but minLength is %u", max, min);
     bool has_pattern = json_object_get(schema, "pattern");
     bool has_format = json_object_get(schema, "format");
-    if (has_pattern && has_format)
+    if ((has_pattern && has_format) || json_object_get(schema, SCHEMA_STRINGS))
         return schema_fail(r, "pattern", "together with format is not supported");
     const grammar_node *quote = grammar_text(g, "\"");
     if (has_pattern || has_format) {

@@ -2,7 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
+#include "base/mem.h"
 #include "grammar_kit.h"
 #include "tap.h"
 
@@ -160,6 +162,59 @@ static void choices_and_references_are_followed(void)
     );
 }
 
+static void schemas_that_must_all_hold_become_one(void)
+{
+    CHECK_ROWS(
+        {"{\"allOf\":[{\"enum\":[1,2,\"a\",{\"k\":[1]}]},{\"enum\":[{\"k\":[1]},2.0,\"b\"]}]}", {"+2", "+{\"k\":[1]}", "-1", "-\"a\"", "-\"b\""}},
+        {"{\"const\":1,\"allOf\":[{\"enum\":[1,2]}]}", {"+1", "-2"}},
+        {"{\"allOf\":[{\"type\":\"string\",\"nullable\":true},{\"type\":\"string\"}]}", {"+\"a\"", "-null"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{\"minimum\":1}}},{\"properties\":{\"a\":{\"maximum\":5}}},{\"properties\":{\"a\":{\"type\":\"integer\"}}}]}", {"+{\"a\":3}", "-{\"a\":6}", "-{\"a\":0}", "-{\"a\":1.5}"}},
+        {"{\"allOf\":[{\"properties\":{\"a\":{},\"b\":{}}},{\"properties\":{\"b\":{\"type\":\"null\"}},\"additionalProperties\":false}]}", {"+{\"b\":null}", "+{}", "-{\"a\":1}"}},
+        {"{\"allOf\":[{\"properties\":{\"b\":{\"type\":\"null\"}},\"additionalProperties\":false},{\"properties\":{\"a\":{},\"b\":{}}}]}", {"+{\"b\":null}", "+{}", "-{\"a\":1}"}},
+        {"{\"allOf\":[{\"additionalProperties\":{\"type\":\"integer\"}},{\"properties\":{\"x\":{\"maximum\":3}}}]}", {"+{\"x\":2}", "-{\"x\":2.5}", "-{\"x\":4}", "+{\"y\":4}"}},
+        {"{\"allOf\":[{\"properties\":{\"x\":{\"maximum\":3}}},{\"additionalProperties\":{\"type\":\"integer\"}}]}", {"+{\"x\":2}", "-{\"x\":2.5}", "-{\"x\":4}"}},
+        {"{\"items\":{\"minimum\":1},\"allOf\":[{\"items\":{\"maximum\":2}},{\"items\":{\"type\":\"integer\"}}]}", {"+[1,2]", "-[0]", "-[3]", "-[1.5]"}},
+        {"{\"properties\":{\"p\":{\"allOf\":[{\"minimum\":1},{\"maximum\":2}]}},\"anyOf\":[{\"properties\":{\"p\":{\"type\":\"integer\"}}},{\"required\":[\"q\"],\"properties\":{\"q\":{\"type\":\"null\"}}}]}",
+         {"+{\"p\":2}", "-{\"p\":3}", "+{\"p\":1.5,\"q\":null}", "-{\"p\":1.5}"}},
+        {"{\"oneOf\":[{\"enum\":[1,2]},{\"enum\":[\"a\",\"b\"]},{\"type\":\"null\"}]}", {"+1", "+\"b\"", "+null", "-3"}},
+        {"{\"anyOf\":[false,{\"type\":\"null\"}]}", {"+null", "-1"}},
+        {"{\"properties\":{\"a\":{\"not\":{}},\"b\":{\"type\":\"null\"}}}", {"+{\"b\":null}", "+{}", "-{\"a\":1}"}},
+    );
+}
+
+static void names_of_properties_have_a_form(void)
+{
+    CHECK_ROWS(
+        {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"string\"},\"additionalProperties\":{\"type\":\"number\"}}", {"+{}", "+{\"any thing\":1.5}", "-{\"a\":\"b\"}"}},
+        {"{\"propertyNames\":{\"pattern\":\"^[a-z]{2}$\"},\"additionalProperties\":{\"type\":\"boolean\"}}", {"+{\"ab\":true}", "+{\"ab\":true,\"cd\":false}", "-{\"abc\":true}", "-{\"AB\":true}"}},
+        {"{\"propertyNames\":{\"type\":\"string\",\"enum\":[\"a\",\"b\"]},\"additionalProperties\":{\"type\":\"null\"},\"required\":[\"b\"]}", {"+{\"a\":null,\"b\":null}", "+{\"b\":null}", "-{\"a\":null}", "-{\"b\":null,\"c\":null}"}},
+        {"{\"propertyNames\":{\"minLength\":2,\"maxLength\":3}}", {"+{\"ab\":1}", "-{\"a\":1}", "-{\"abcd\":1}"}},
+    );
+}
+
+/* What can come behind a property depends on it; names that begin alike must not be mixed up. */
+static void optional_properties_share_their_names(void)
+{
+    const char *schema = "{\"properties\":{\"a\":{\"const\":1},\"ab\":{\"const\":2},\"b\":{\"const\":3},\"abc\":{\"const\":4},\"\\\"q\":{\"const\":5}},\"required\":[\"b\"]";
+    static const char *const texts[] = {
+        "+{\"b\":3}", "+{\"a\":1,\"ab\":2,\"b\":3,\"abc\":4,\"\\\"q\":5}", "+{\"ab\":2,\"b\":3,\"\\\"q\":5}", "+{\"b\":3,\"abc\":4}",
+        "-{\"a\":1}", "-{\"ab\":2,\"a\":1,\"b\":3}", "-{\"abc\":4,\"b\":3}", "-{\"b\":3,\"b\":3}", "-{\"b\":3,\"ab\":2}", "-{\"a\":2,\"b\":3}", "-{\"b\":3,}", "-{\"b\":3,\"\\\"q\":4}"};
+    static const char *const others[] = {"+{\"b\":3,\"abcd\":null,\"bb\":null}", "+{\"a\":1,\"b\":3,\"\xC3\xA9\":null}", "+{\"b\":3,\"c\":null,\"c\":null}",
+        "-{\"c\":null,\"b\":3}", "-{\"b\":3,\"a\":null}", "-{\"b\":3,\"abc\":null}", "-{\"b\":3,\"x\":null,\"abc\":4}", "-{\"b\":3,\"\":null}"};
+    char closed[512], open[512];
+    snprintf(closed, sizeof closed, "%s}", schema);
+    snprintf(open, sizeof open, "%s,\"additionalProperties\":{\"type\":\"null\"}}", schema);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        CHECK(kit_matches(LACE_GRAMMAR_JSON_SCHEMA, closed, texts[i] + 1) == (texts[i][0] == '+'));
+        CHECK(kit_matches(LACE_GRAMMAR_JSON_SCHEMA, open, texts[i] + 1) == (texts[i][0] == '+'));
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        CHECK(!kit_matches(LACE_GRAMMAR_JSON_SCHEMA, closed, others[i] + 1));
+        if (!CHECK(kit_matches(LACE_GRAMMAR_JSON_SCHEMA, open, others[i] + 1) == (others[i][0] == '+')))
+            tap_note("%s", others[i]);
+    }
+}
+
 static void what_is_not_supported_is_named(void)
 {
     static const struct { const char *schema, *words; } rows[] = {
@@ -176,7 +231,13 @@ static void what_is_not_supported_is_named(void)
         {"{\"type\":\"array\",\"uniqueItems\":true}", "uniqueItems: "},
         {"{\"type\":\"array\",\"contains\":{}}", "contains: "},
         {"{\"type\":\"object\",\"patternProperties\":{}}", "patternProperties: "},
-        {"{\"type\":\"object\",\"propertyNames\":{}}", "propertyNames: "},
+        {"{\"properties\":{\"ab\":{}},\"propertyNames\":{\"maxLength\":3}}", "propertyNames: together with properties"},
+        {"{\"properties\":{\"c\":{}},\"propertyNames\":{\"enum\":[\"a\"]}}", "propertyNames: forbids the property \"c\""},
+        {"{\"propertyNames\":{\"enum\":[\"a\"]},\"required\":[\"b\"]}", "required: \"b\" is no property"},
+        {"{\"allOf\":{}}", "allOf: expected a list that is not empty"},
+        {"{\"allOf\":[{\"enum\":[1]},{\"enum\":[2]}]}", "enum: no value satisfies all"},
+        {"{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"required\":[\"b\"]}]}", "required: \"b\" is no property"},
+        {"{\"type\":\"string\",\"\\u0001strings\":[]}", "JSON schema: a name begins with U+0001"},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\",\"properties\":{\"b\":{\"wrong\":1}}}}}", "wrong: "},
         {"{\"$ref\":\"#\"}", "left recursion"},
         {"{\"$ref\":\"https://example.org/x.json\"}", "$ref: \"https://example.org/x.json\": only references inside"},
@@ -247,21 +308,108 @@ static void depth_that_is_allowed_stays_small(void)
 
 static void merging_has_a_budget(void)
 {
-    /* Each definition demands the next one twice: 2^40 schemas, were they all merged. */
+    /* Each definition demands the next one twice: 2^30 schemas, were they all merged. */
     char *schema = malloc(1 << 16);
     size_t n = (size_t)sprintf(schema, "{\"$defs\":{");
-    for (int i = 0; i < 40; i++)
+    for (int i = 0; i < 30; i++)
         n += (size_t)sprintf(schema + n,
                              "\"d%d\":{\"allOf\":[{\"$ref\":\"#/$defs/d%d\"},{\"$ref\":"
                              "\"#/$defs/d%d\"}]},",
                              i, i + 1, i + 1);
-    sprintf(schema + n, "\"d40\":{\"type\":\"string\"}},\"$ref\":\"#/$defs/d0\"}");
-    CHECK(kit_refuses(LACE_GRAMMAR_JSON_SCHEMA, schema, "JSON schema"));
+    sprintf(schema + n, "\"d30\":{\"type\":\"string\"}},\"$ref\":\"#/$defs/d0\"}");
+    CHECK(kit_refuses(LACE_GRAMMAR_JSON_SCHEMA, schema, "JSON schema: more than"));
     free(schema);
+}
+
+static long peak_kb(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+/* 9,000 objects that must all hold: each merging keeps what it adds, not all that was before. */
+static void merging_takes_memory_in_proportion(void)
+{
+    char *schema = malloc(1 << 20);
+    size_t n = (size_t)sprintf(schema, "{\"allOf\":[");
+    for (int i = 0; i < 9000; i++)
+        n += (size_t)sprintf(schema + n,
+                             "%s{\"type\":\"object\",\"properties\":{\"k%d\":{\"type\":"
+                             "\"null\"}}}",
+                             i ? "," : "", i);
+    sprintf(schema + n, "]}");
+    long before = peak_kb();
+    CHECK(kit_matches(LACE_GRAMMAR_JSON_SCHEMA, schema, "{\"k7\":null,\"k8999\":null}"));
+    tap_note("%zu bytes of schema took %ld MB", n, (peak_kb() - before) >> 10);
+    CHECK(peak_kb() - before < 500 << 10); /* of which the automaton's tables are the most */
+    free(schema);
+}
+
+/* A definition that demands itself is a $ref's fault; a list that is deep is not. */
+static void a_long_all_of_is_not_blamed_on_a_reference(void)
+{
+    char schema[8192] = "";
+    for (int i = 0; i < 20; i++)
+        strcat(schema, "{\"allOf\":[{\"maxLength\":9},");
+    strcat(schema, "{\"type\":\"string\"}");
+    for (int i = 0; i < 20; i++)
+        strcat(schema, "]}");
+    CHECK(kit_matches(LACE_GRAMMAR_JSON_SCHEMA, schema, "\"abc\""));
+    CHECK(!kit_matches(LACE_GRAMMAR_JSON_SCHEMA, schema, "\"abcdefghij\""));
+}
+
+static bool accepts(grammar_matcher *m, const char *input)
+{
+    grammar_position *p = NULL;
+    lace_error err = {0};
+    bool ok = grammar_position_create(m, &p, &err) == LACE_OK &&
+              grammar_position_advance(p, text_of(input), &err) == LACE_OK &&
+              grammar_position_is_complete(p);
+    grammar_position_free(p);
+    return ok;
+}
+
+/* With one allocation failed, a schema is refused for that reason, or it is the whole schema. */
+static void no_failed_allocation_drops_a_constraint(void)
+{
+    static const struct {
+        const char *schema, *yes, *no[4];
+    } all[] = {
+        {"{\"allOf\":[{\"type\":[\"object\",\"null\"],\"required\":[\"a\"]},{\"type\":\"object\","
+         "\"properties\":{\"a\":{\"enum\":[1,2]},\"b\":{\"maxLength\":3}},\"required\":[\"b\"]},"
+         "{\"properties\":{\"a\":{\"enum\":[2,3]},\"b\":{\"minLength\":1}}}]}",
+         "{\"a\":2,\"b\":\"x\"}",
+         {"{\"a\":1,\"b\":\"x\"}", "{\"a\":2}", "{\"a\":2,\"b\":\"\"}", "null"}},
+        {"{\"oneOf\":[{\"properties\":{\"t\":{\"const\":1}},\"required\":[\"t\"]},{\"properties\":"
+         "{\"t\":{\"const\":2}},\"required\":[\"t\",\"u\"]},{\"enum\":[5,6]}]}",
+         "{\"t\":1}",
+         {"{}", "{\"t\":2}", "{\"t\":3}", "7"}},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        bool is_done = false;
+        for (long i = 0; i < 100000 && !is_done; i++) {
+            lace_error err = {0};
+            mem_fail_at(i, false);
+            grammar_matcher *m = kit_compile(LACE_GRAMMAR_JSON_SCHEMA, all[k].schema, &err);
+            is_done = m && mem_count() <= i;
+            mem_fail_at(-1, false);
+            if (!CHECK(m || err.status == LACE_E_NOMEM))
+                tap_note("allocation %ld: %s", i, err.text);
+            bool is_exact = !m || accepts(m, all[k].yes);
+            for (int j = 0; m && j < 4; j++)
+                is_exact = is_exact && !accepts(m, all[k].no[j]);
+            if (!CHECK(is_exact))
+                tap_note("allocation %ld of %s", i, all[k].schema);
+            grammar_matcher_free(m);
+        }
+        CHECK(is_done);
+    }
 }
 
 int main(void)
 {
+    kit_vocab();
     CASE(scalars_match_their_types);
     CASE(strings_keep_their_length);
     CASE(patterns_are_searched_for_unless_tied);
@@ -271,10 +419,16 @@ int main(void)
     CASE(objects_have_their_properties_in_order);
     CASE(arrays_have_their_items);
     CASE(choices_and_references_are_followed);
+    CASE(schemas_that_must_all_hold_become_one);
+    CASE(names_of_properties_have_a_form);
+    CASE(optional_properties_share_their_names);
     CASE(what_is_not_supported_is_named);
     CASE(depth_is_refused_without_recursing);
     CASE(depth_that_is_allowed_stays_small);
     CASE(merging_has_a_budget);
+    CASE(merging_takes_memory_in_proportion);
+    CASE(a_long_all_of_is_not_blamed_on_a_reference);
+    CASE(no_failed_allocation_drops_a_constraint);
     grammar_vocab_free(kit_vocab());
     return tap_end();
 }
