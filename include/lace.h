@@ -395,12 +395,27 @@ typedef enum lace_grammar_kind {
     LACE_GRAMMAR_JSON_OBJECT, /* any JSON object; the text of the grammar is not used */
 } lace_grammar_kind;
 
+/* What compiling may take. */
+typedef struct lace_grammar_options {
+    int32_t max_ms; /* processor time; more is LACE_E_LIMIT. Default 1,000; 0: any */
+    bool (*is_unwanted)(
+        void *user); /* asked now and then: true ends it. NULL (default): not asked */
+    void *user;
+} lace_grammar_options;
+
+lace_grammar_options lace_grammar_options_default(void);
+
 /*
  * LACE_E_GRAMMAR says what is malformed or not supported, and where; nothing is ever ignored.
- * LACE_E_JSON, LACE_E_DUP, LACE_E_UTF8 or LACE_E_LIMIT for a schema that is no JSON.
+ * LACE_E_JSON, LACE_E_DUP, LACE_E_UTF8 or LACE_E_LIMIT for a schema that is no JSON. The model
+ * keeps the grammars that were used last: the same text costs nothing the next time.
  */
 lace_status lace_grammar_create(lace_model *model, lace_grammar_kind kind, const char *text,
                                 size_t n_bytes, lace_grammar **out, lace_error *err);
+/* The same with options (NULL: the default ones). */
+lace_status lace_grammar_create_within(lace_model *model, lace_grammar_kind kind, const char *text,
+                                       size_t n_bytes, const lace_grammar_options *options,
+                                       lace_grammar **out, lace_error *err);
 /* States that are left keep what they need. All are to be freed before the model. */
 void lace_grammar_free(lace_grammar *grammar);
 

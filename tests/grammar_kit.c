@@ -77,6 +77,7 @@ static grammar_matcher *compile(lace_grammar_kind kind, text source, lace_error 
 {
     grammar_ast g;
     grammar_automaton a;
+    grammar_core *core = NULL;
     grammar_matcher *m = NULL;
     const grammar_node *node;
     regex_options options = {0};
@@ -98,7 +99,10 @@ static grammar_matcher *compile(lace_grammar_kind kind, text source, lace_error 
     if (status == LACE_OK)
         status = grammar_compile(&g, &a, err);
     if (status == LACE_OK)
-        grammar_matcher_create(&a, kit_vocab(), &m, err);
+        status = grammar_core_create(&a, kit_vocab(), &core, err);
+    if (status == LACE_OK)
+        grammar_matcher_create(core, &m, err);
+    grammar_core_unref(core);
     grammar_ast_deinit(&g);
     return m;
 }

@@ -30,6 +30,6 @@ lace_status work_limit_error(const work_limit *l, const char *what, lace_error *
 {
     if (l->was_unwanted)
         return error_set(err, LACE_E_LIMIT, "%s is not wanted any more", what);
-    return error_set(err, LACE_E_GRAMMAR, "%s takes longer than %d ms to prepare", what,
+    return error_set(err, LACE_E_LIMIT, "%s takes longer than %d ms to prepare", what,
                      (int)(l->max_ns / 1000000));
 }

@@ -9,10 +9,12 @@
 #include "engine/batcher.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "engine/late_choice.h"
 #include "kv/prefix_tree.h"
 
 enum {
@@ -24,6 +26,11 @@ enum {
      */
     PROMPT_SHARE = 128,
 };
+
+/* For masks of a step, all together, and for one; what takes longer is chosen late. */
+#define CHOOSE_ALL_NS (INT64_C(4) * 1000000)
+#define CHOOSE_ONE_NS (INT64_C(1) * 1000000)
+#define LATE_WAIT_NS  (UINT64_C(5) * 1000000) /* where there is nothing else to do */
 
 typedef struct generation_list {
     lace_generation *first;
@@ -42,6 +49,9 @@ struct lace_batcher {
     size_t n_ends;
     prefix_tree *prefixes;            /* NULL: not used */
     generation_list running, waiting; /* oldest first */
+    generation_list late;             /* sit out while their choice is made; they keep their KV */
+    late_choice *chooser;
+    _Atomic int64_t choose_ns; /* left for masks of this step */
     lace_batcher_stats stats;
 };
 
@@ -68,6 +78,17 @@ static void list_prepend(generation_list *list, lace_generation *g)
 {
     g->next = list->first;
     list->first = g;
+    list->n++;
+}
+
+/* Where it belongs by its age. */
+static void list_insert(generation_list *list, lace_generation *g)
+{
+    lace_generation **at = &list->first;
+    while (*at && (*at)->added_ns <= g->added_ns)
+        at = &(*at)->next;
+    g->next = *at;
+    *at = g;
     list->n++;
 }
 
@@ -127,6 +148,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         goto fail;
     }
     TRY_GOTO(status, fail, find_ends(b, err));
+    TRY_GOTO(status, fail, late_create(&b->chooser, err));
     if (b->options.use_prefixes && !b->options.is_deterministic)
         TRY_GOTO(status, fail, prefix_tree_create(b->session->kv, &b->prefixes, err));
     *out = b;
@@ -141,13 +163,16 @@ void lace_batcher_free(lace_batcher *b)
 {
     if (!b)
         return;
-    generation_list *lists[] = {&b->running, &b->waiting};
-    for (int i = 0; i < 2; i++)
+    generation_list *lists[] = {&b->late, &b->running, &b->waiting};
+    for (int i = 0; i < 3; i++)
         while (lists[i]->first) {
             lace_generation *g = lists[i]->first;
+            if (lists[i] == &b->late)
+                late_recall(b->chooser, g);
             list_remove(lists[i], g);
             generation_free(g);
         }
+    late_free(b->chooser);
     prefix_tree_free(b->prefixes);
     lace_session_free(b->session);
     mem_free(b->items);
@@ -166,6 +191,8 @@ lace_status lace_batcher_add(lace_batcher *b, const lace_generation_options *opt
     list_append(&b->waiting, *out);
     return LACE_OK;
 }
+
+static void recall_youngest(lace_batcher *b);
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -193,18 +220,28 @@ static void stop_running(lace_batcher *b, lace_generation *g)
     list_remove(&b->running, g);
 }
 
+/* It waits, before all others, and is computed again. */
+static void preempt(lace_batcher *b, lace_generation *g)
+{
+    stop_running(b, g);
+    g->state = GENERATION_WAITING;
+    list_prepend(&b->waiting, g);
+    b->stats.n_preempted++;
+}
+
 /* The youngest gives its memory back and waits, before all others. False if it is the only one. */
 static bool preempt_youngest(lace_batcher *b)
 {
+    if (b->late.first && b->running.n < 2) {
+        recall_youngest(b);
+        return true;
+    }
     lace_generation *youngest = b->running.first;
     if (!youngest || !youngest->next)
         return false;
     while (youngest->next)
         youngest = youngest->next;
-    stop_running(b, youngest);
-    youngest->state = GENERATION_WAITING;
-    list_prepend(&b->waiting, youngest);
-    b->stats.n_preempted++;
+    preempt(b, youngest);
     return true;
 }
 
@@ -368,6 +405,14 @@ static size_t prepare_batch(lace_batcher *b)
     }
 }
 
+/* A generation whose late choice is made, or was recalled, is one of the others again. */
+static void end_late(lace_batcher *b, lace_generation *g)
+{
+    list_remove(&b->late, g);
+    g->state = GENERATION_RUNNING;
+    list_insert(&b->running, g);
+}
+
 static void end_generation(lace_batcher *b, lace_generation *g)
 {
     if (g->state == GENERATION_RUNNING)
@@ -380,6 +425,10 @@ static void end_generation(lace_batcher *b, lace_generation *g)
 
 void lace_batcher_cancel(lace_batcher *b, lace_generation *g)
 {
+    if (g->state == GENERATION_LATE) {
+        late_recall(b->chooser, g);
+        end_late(b, g);
+    }
     g->finish = LACE_FINISH_CANCELLED;
     end_generation(b, g);
 }
@@ -427,13 +476,55 @@ static void keep_prompts(lace_batcher *b)
                              false);
 }
 
+/* What a grammar allows is found out within the step's time, or late. */
+static void choose_within(lace_batcher *b, lace_generation *g, int32_t word, const float *logits)
+{
+    int64_t left = atomic_load(&b->choose_ns);
+    int64_t most = left < CHOOSE_ONE_NS ? left : CHOOSE_ONE_NS;
+    if (left > 0 && g->last_late_ns < (uint64_t)CHOOSE_ONE_NS) {
+        work_limit limit;
+        uint64_t begin = work_thread_ns();
+        work_limit_init(&limit, (uint64_t)most, NULL, NULL);
+        bool is_done = generation_try_choose(g, word, logits, &limit);
+        atomic_fetch_sub(&b->choose_ns, (int64_t)(work_thread_ns() - begin));
+        if (is_done)
+            return;
+    }
+    g->finish = LACE_FINISH_NONE;
+    g->is_late = generation_keep_logits(g, logits);
+    if (!g->is_late)
+        generation_fail(g, LACE_E_NOMEM, NULL);
+}
+
 static void choose_tokens(void *arg, int self, int n_workers)
 {
     lace_batcher *b = arg;
-    for (lace_generation *g = b->running.first; g; g = g->next)
-        if (g->row >= 0 && g->row % n_workers == self)
-            generation_choose(g, session_word(b->session, (size_t)g->row),
-                              lace_session_logits(b->session, (size_t)g->row));
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        if (g->row < 0 || g->row % n_workers != self)
+            continue;
+        int32_t word = session_word(b->session, (size_t)g->row);
+        const float *logits = lace_session_logits(b->session, (size_t)g->row);
+        if (g->form && word == SAMPLE_REFUSED)
+            choose_within(b, g, word, logits);
+        else
+            generation_choose(g, word, logits);
+    }
+}
+
+/* Those whose choice takes longer sit out. */
+static void set_late_apart(lace_batcher *b)
+{
+    lace_generation *next;
+    for (lace_generation *g = b->running.first; g; g = next) {
+        next = g->next;
+        if (!g->is_late)
+            continue;
+        g->is_late = false;
+        list_remove(&b->running, g);
+        g->state = GENERATION_LATE;
+        list_insert(&b->late, g);
+        late_push(b->chooser, g);
+    }
 }
 
 static void note_times(lace_generation *g, uint64_t now)
@@ -445,21 +536,50 @@ static void note_times(lace_generation *g, uint64_t now)
     g->stats.generate_ns = now - g->first_ns;
 }
 
+static void deliver_one(lace_batcher *b, lace_generation *g, uint64_t now)
+{
+    g->row = -1;
+    note_times(g, now);
+    b->stats.n_generated_tokens += g->token >= 0;
+    if (g->finish != LACE_FINISH_NONE)
+        end_generation(b, g);
+    else
+        generation_deliver(g);
+}
+
 static void deliver(lace_batcher *b)
 {
     uint64_t now = clock_ns();
     lace_generation *next;
     for (lace_generation *g = b->running.first; g; g = next) {
         next = g->next;
-        if (g->row < 0)
-            continue;
-        g->row = -1;
-        note_times(g, now);
-        b->stats.n_generated_tokens += g->token >= 0;
-        if (g->finish != LACE_FINISH_NONE)
-            end_generation(b, g);
-        else
-            generation_deliver(g);
+        if (g->row >= 0)
+            deliver_one(b, g, now);
+    }
+}
+
+/* Choices that were late and are made by now; waits a little for one. */
+static void deliver_late(lace_batcher *b, uint64_t wait_ns)
+{
+    for (lace_generation *g; b->late.first && (g = late_take(b->chooser, wait_ns)); wait_ns = 0) {
+        end_late(b, g);
+        deliver_one(b, g, clock_ns());
+    }
+}
+
+/* Memory is needed: the youngest that is late gives up its choice, unless it has just been made. */
+static void recall_youngest(lace_batcher *b)
+{
+    lace_generation *g = b->late.first;
+    while (g->next)
+        g = g->next;
+    bool is_chosen = late_recall(b->chooser, g);
+    end_late(b, g);
+    if (is_chosen) {
+        deliver_one(b, g, clock_ns());
+    } else {
+        g->finish = LACE_FINISH_NONE;
+        preempt(b, g);
     }
 }
 
@@ -491,11 +611,14 @@ static void set_rules(lace_batcher *b, size_t n_items)
 
 bool lace_batcher_step(lace_batcher *b)
 {
+    deliver_late(b, 0);
     while (start_next(b))
         continue;
     size_t n_items = prepare_batch(b);
-    if (n_items == 0)
-        return false;
+    if (n_items == 0) {
+        deliver_late(b, LATE_WAIT_NS);
+        return b->running.n + b->late.n > 0;
+    }
     lace_error err = {0};
     if (b->rules)
         set_rules(b, n_items);
@@ -508,10 +631,12 @@ bool lace_batcher_step(lace_batcher *b)
     int32_t n_rows = count_computed(b, n_items);
     show_prompts(b);
     keep_prompts(b);
+    atomic_store(&b->choose_ns, CHOOSE_ALL_NS);
     if (n_rows > 1)
         pool_run(b->session->workers, choose_tokens, b);
     else
         choose_tokens(b, 0, 1);
+    set_late_apart(b);
     deliver(b);
     return true;
 }
@@ -520,7 +645,7 @@ void lace_batcher_count(const lace_batcher *b, lace_batcher_stats *out)
 {
     const kv_group *group = &b->session->kv->groups[0];
     *out = b->stats;
-    out->n_running = b->running.n;
+    out->n_running = b->running.n + b->late.n;
     out->n_waiting = b->waiting.n;
     out->n_context = b->options.session.n_context;
     out->kv_tokens = (int64_t)group->n_pages * KV_PAGE_TOKENS;

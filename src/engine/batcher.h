@@ -11,7 +11,11 @@
 #include "base/buf.h"
 #include "engine/engine.h"
 
-typedef enum generation_state { GENERATION_WAITING, GENERATION_RUNNING } generation_state;
+typedef enum generation_state {
+    GENERATION_WAITING,
+    GENERATION_RUNNING,
+    GENERATION_LATE, /* its next token is being chosen, see late_choice.h */
+} generation_state;
 
 struct lace_generation {
     lace_generation *next; /* in the list of its state */
@@ -47,6 +51,13 @@ struct lace_generation {
     const char *stop;
     lace_error error;
 
+    /* A choice that takes long. */
+    bool is_late;                   /* it was not made in this step, and needs more time */
+    bool is_chosen;                 /* by the thread for that */
+    float *kept_logits;             /* [n_vocab] that it is made from; NULL: there was none yet */
+    uint64_t late_ns, last_late_ns; /* that such choices have taken, and the last one */
+    lace_generation *next_late;
+
     lace_generation_stats stats;
     uint64_t added_ns, started_ns, first_ns; /* when; 0: not yet */
 };
@@ -62,6 +73,13 @@ void generation_free(lace_generation *g);
  * what a card has chosen already (kernels/cuda/sample_params.h), or SAMPLE_REFUSED.
  */
 void generation_choose(lace_generation *g, int32_t word, const float *logits);
+
+/* The same within a limit. False: it was reached, and nothing was chosen; *limit says why. */
+bool generation_try_choose(lace_generation *g, int32_t word, const float *logits,
+                           work_limit *limit);
+
+/* Keep the logits to choose from them later. False: out of memory. */
+bool generation_keep_logits(lace_generation *g, const float *logits);
 
 /* The rule by which a card may choose; a temperature below 0 if it may not. */
 sample_row generation_rule(const lace_generation *g);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/work_limit.h"
 #include "lace.h"
 #include "model/model.h"
 #include "plan/run_gpu.h"
@@ -21,7 +22,14 @@ struct lace_model {
     uint64_t n_parameters, tensor_bytes;
     pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
     struct grammar_vocab *grammar_tokens; /* made for the first grammar, under load_lock */
+    struct kept_grammar *kept_grammars;   /* the last ones used first, under load_lock */
 };
+
+/* grammar.c: give up the grammars that are kept. */
+void grammars_forget(lace_model *lm);
+/* lace_grammar_state_mask within a limit; LACE_E_LIMIT and limit->is_over: nothing has changed. */
+lace_status grammar_state_mask_within(lace_grammar_state *s, work_limit *limit, float *logits,
+                                      lace_error *err);
 
 /* What the steps of a session took so far; trace.c. All functions take NULL: no trace. */
 typedef struct session_trace session_trace;

@@ -177,6 +177,7 @@ void generation_free(lace_generation *g)
     buf_deinit(&g->text);
     arena_deinit(&g->memory);
     mem_free(g->logits);
+    mem_free(g->kept_logits);
     mem_free(g->tokens);
     mem_free(g);
 }
@@ -193,8 +194,8 @@ void generation_fail(lace_generation *g, lace_status status, const lace_error *e
     g->error.status = status;
 }
 
-static lace_status edit_logits(lace_generation *g, const float *logits, const float **out,
-                               lace_error *err)
+static lace_status edit_logits(lace_generation *g, const float *logits, work_limit *limit,
+                               const float **out, lace_error *err)
 {
     const lace_generation_options *o = &g->options;
     *out = g->logits ? g->logits : logits;
@@ -209,7 +210,7 @@ static lace_status edit_logits(lace_generation *g, const float *logits, const fl
         for (size_t i = 0; i < o->n_stop_tokens; i++)
             g->logits[o->stop_tokens[i]] = -INFINITY;
     }
-    return g->form ? lace_grammar_state_mask(g->form, g->logits, err) : LACE_OK;
+    return g->form ? grammar_state_mask_within(g->form, limit, g->logits, err) : LACE_OK;
 }
 
 /* Keep the best n_top, best first, by insertion: n_top is small and most tokens are not among them.
@@ -350,11 +351,11 @@ static bool is_all_forbidden(const lace_generation *g, const float *logits, cons
 }
 
 static lace_status choose_token(lace_generation *g, int32_t word, const float *logits,
-                                lace_error *err)
+                                work_limit *limit, lace_error *err)
 {
     if (word == SAMPLE_REFUSED) {
         const float *edited;
-        TRY(edit_logits(g, logits, &edited, err));
+        TRY(edit_logits(g, logits, limit, &edited, err));
         if (is_all_forbidden(g, logits, edited))
             return error_set(err, LACE_E_ARG,
                              "no token is left: the request's biases and constraints forbid all %d",
@@ -371,10 +372,11 @@ static lace_status choose_token(lace_generation *g, int32_t word, const float *l
     return LACE_OK;
 }
 
-static lace_status choose(lace_generation *g, int32_t word, const float *logits, lace_error *err)
+static lace_status choose(lace_generation *g, int32_t word, const float *logits, work_limit *limit,
+                          lace_error *err)
 {
     const lace_generation_options *o = &g->options;
-    TRY(choose_token(g, word, logits, err));
+    TRY(choose_token(g, word, logits, limit, err));
     if (!append_token(g, g->token))
         return error_nomem(err, "tokens");
     g->stats.n_generated++;
@@ -393,15 +395,35 @@ static lace_status choose(lace_generation *g, int32_t word, const float *logits,
     return LACE_OK;
 }
 
-void generation_choose(lace_generation *g, int32_t word, const float *logits)
+bool generation_try_choose(lace_generation *g, int32_t word, const float *logits, work_limit *limit)
 {
     lace_error err = {0};
     g->token = -1;
     g->logprob = NAN;
     g->n_top = 0;
-    lace_status status = choose(g, word, logits, &err);
+    lace_status status = choose(g, word, logits, limit, &err);
+    if (status == LACE_E_LIMIT && limit && limit->is_over && g->token < 0) {
+        generation_fail(g, status, &err); /* for whoever does not try again */
+        return false;
+    }
     if (status != LACE_OK)
         generation_fail(g, status, &err);
+    return true;
+}
+
+void generation_choose(lace_generation *g, int32_t word, const float *logits)
+{
+    generation_try_choose(g, word, logits, NULL);
+}
+
+bool generation_keep_logits(lace_generation *g, const float *logits)
+{
+    if (!g->kept_logits)
+        g->kept_logits = mem_calloc((size_t)g->n_vocab, sizeof *g->kept_logits);
+    if (!g->kept_logits)
+        return false;
+    memcpy(g->kept_logits, logits, (size_t)g->n_vocab * sizeof *logits);
+    return true;
 }
 
 void generation_show_prompt(lace_generation *g)

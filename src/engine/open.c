@@ -248,6 +248,7 @@ void lace_model_close(lace_model *lm)
     else
         weights_close(lm->files);
     mem_free(lm->name);
+    grammars_forget(lm);
     grammar_vocab_free(lm->grammar_tokens);
     mem_free(lm->chat_template);
     pthread_mutex_destroy(&lm->load_lock);

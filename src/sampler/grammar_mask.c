@@ -6,12 +6,14 @@
 #include "sampler/grammar_match_impl.h"
 
 enum {
-    MAX_MASKS = 512,            /* kept; when there are more, all are forgotten */
-    MAX_LOCAL_BYTES = 64 << 20, /* the same for local sets */
-    PREPARE_VISITS = 4000000,   /* nodes of the tree to look at while a matcher is made */
-    FEW = 32,                   /* a set of less than 1/32 of the tokens is a list */
-    MAX_ROUNDS = 255,           /* of one token; tokens that need more are left out */
+    MAX_MASKS = 64,               /* kept; when there are more, all are forgotten */
+    MAX_LOCAL_BYTES = 8 << 20,    /* the same for local sets */
+    MAX_PREPARED_BYTES = 8 << 20, /* of local sets in a core */
+    FEW = 32,                     /* a set of less than 1/32 of the tokens is a list */
+    MAX_ROUNDS = 255,             /* of one token; tokens that need more are left out */
 };
+
+#define PREPARE_NS (UINT64_C(10) * 1000000) /* to make local sets for a core */
 
 /* ---- Walking the tree ------------------------------------------------------------------------ */
 
@@ -36,7 +38,7 @@ static uint32_t rounds_needed(const grammar_matcher *m, uint32_t begin, uint32_t
     if (!m->is_relative || begin == end)
         return 0;
     grammar_thread t = m->walk.data[begin];
-    return t.count + (t.state != m->a.counters[m->a.counter_of[t.state] - 1].start);
+    return t.count + (t.state != m->a->counters[m->a->counter_of[t.state] - 1].start);
 }
 
 /*
@@ -49,10 +51,10 @@ static void walk_tree(grammar_matcher *m, uint32_t root, bool wants_exits)
     uint32_t base = v->depth[root], end = v->next[root];
     m->begin[0] = 0;
     m->begin[1] = m->walk.n;
-    for (uint32_t i = root + 1; i < end && !m->is_too_ambiguous;) {
+    for (uint32_t i = root + 1; i < end && !m->is_too_ambiguous && !m->is_stopped;) {
         uint32_t d = v->depth[i] - base;
         m->walk.n = m->begin[d];
-        m->n_visits++;
+        m->is_stopped |= !work_goes_on(m->limit, 1);
         if (!matcher_step(m, &m->walk, m->begin[d - 1], m->begin[d], v->byte[i], &m->walk)) {
             i = v->next[i];
             continue;
@@ -79,20 +81,23 @@ static void set_bit(uint64_t *bits, lace_token t)
     bits[t / 64] |= (uint64_t)1 << (t % 64);
 }
 
-static void clear_local(grammar_matcher *m, uint32_t state)
+void local_set_free(local_set *l)
 {
-    local_set *l = &m->locals[state];
+    if (!l)
+        return;
     mem_free(l->tokens);
     mem_free(l->n_within);
     mem_free(l->bits);
     mem_free(l->exits);
-    *l = (local_set){0};
+    mem_free(l);
 }
 
 static void clear_locals(grammar_matcher *m)
 {
-    for (uint32_t s = 0; m->locals && s < m->a.n_states; s++)
-        clear_local(m, s);
+    for (uint32_t s = 0; m->locals && m->local_bytes > 0 && s < m->a->n_states; s++) {
+        local_set_free(m->locals[s]);
+        m->locals[s] = NULL;
+    }
     m->local_bytes = 0;
 }
 
@@ -126,7 +131,7 @@ static bool store_local(grammar_matcher *m, local_set *l, bool counts)
         return false;
     if (m->n_exits)
         memcpy(l->exits, m->exits, m->n_exits * sizeof *l->exits);
-    m->local_bytes += m->n_exits * sizeof *l->exits;
+    m->local_bytes += sizeof *l + m->n_exits * sizeof *l->exits;
     if (counts && !sort_by_rounds(m, l))
         return false;
     if (!counts && is_few) {
@@ -146,16 +151,19 @@ static bool store_local(grammar_matcher *m, local_set *l, bool counts)
             set_bit(l->bits, m->found[i]);
         m->local_bytes += m->n_words * sizeof *l->bits;
     }
-    l->is_ready = true;
     return true;
+}
+
+static const local_set *find_local(const grammar_matcher *m, uint32_t state)
+{
+    return m->core->prepared[state] ? m->core->prepared[state] : m->locals[state];
 }
 
 static lace_status make_local(grammar_matcher *m, uint32_t state, lace_error *err)
 {
-    local_set *l = &m->locals[state];
-    if (l->is_ready)
+    if (find_local(m, state))
         return LACE_OK;
-    bool counts = m->a.counter_of[state] != 0;
+    bool counts = m->a->counter_of[state] != 0;
     m->n_found = m->n_exits = 0;
     m->walk.n = 0;
     m->is_relative = counts;
@@ -166,10 +174,12 @@ static lace_status make_local(grammar_matcher *m, uint32_t state, lace_error *er
     m->is_relative = false;
     TRY(matcher_check(m, err));
     m->counts.n_locals++;
-    if (!store_local(m, l, counts)) {
-        clear_local(m, state);
+    local_set *l = mem_calloc(1, sizeof *l);
+    if (!l || !store_local(m, l, counts)) {
+        local_set_free(l);
         return error_nomem(err, "a grammar's tokens");
     }
+    m->locals[state] = l;
     return LACE_OK;
 }
 
@@ -248,10 +258,10 @@ static lace_status add_thread(grammar_matcher *m, grammar_thread t, uint64_t *ou
     if (m->frames[t.frame].depth + 2 * m->v->max_depth >= MAX_DEPTH)
         return add_by_walking(m, t, out, err);
     TRY(make_local(m, t.state, err));
-    const local_set *l = &m->locals[t.state];
-    uint32_t k = m->a.counter_of[t.state], least = 0, most = UINT32_MAX;
+    const local_set *l = find_local(m, t.state);
+    uint32_t k = m->a->counter_of[t.state], least = 0, most = UINT32_MAX;
     if (k != 0) {
-        const grammar_counter *c = &m->a.counters[k - 1];
+        const grammar_counter *c = &m->a->counters[k - 1];
         least = t.count < c->min ? c->min - t.count : 0;
         most = c->max == GRAMMAR_NO_MAX ? UINT32_MAX : c->max - t.count;
         add_counted(m, l, most, out);
@@ -275,20 +285,22 @@ static lace_status make_mask(grammar_position *p, uint64_t *out, lace_error *err
     return LACE_OK;
 }
 
-/* Room for a mask under the position's key; masks and keys live until all are forgotten. */
-static lace_status add_mask(grammar_matcher *m, text key, int32_t *at, lace_error *err)
+/* Keep the mask that lies behind the others under the position's key, until all are forgotten. */
+static lace_status keep_mask(grammar_matcher *m, text key, lace_error *err)
 {
-    if (m->n_masks >= MAX_MASKS)
-        masks_forget(m);
     char *copy = arena_strndup(&m->mask_memory, key.data, key.size);
-    if (!m->masks[m->n_masks])
-        m->masks[m->n_masks] = mem_calloc(m->n_words, sizeof **m->masks);
-    *at = (int32_t)m->n_masks;
-    if (!copy || !m->masks[m->n_masks] ||
-        map_add(&m->mask_of, (text){copy, key.size}, *at) != LACE_OK)
+    if (!copy || map_add(&m->mask_of, (text){copy, key.size}, (int32_t)m->n_masks) != LACE_OK)
         return error_nomem(err, "a grammar's tokens");
     m->n_masks++;
     return LACE_OK;
+}
+
+static bool is_empty(const uint64_t *mask, size_t n_words)
+{
+    for (size_t i = 0; i < n_words; i++)
+        if (mask[i])
+            return false;
+    return true;
 }
 
 lace_status grammar_position_allowed(grammar_position *p, const uint64_t **out, lace_error *err)
@@ -309,25 +321,24 @@ lace_status grammar_position_allowed(grammar_position *p, const uint64_t **out, 
         *out = m->masks[at];
         return LACE_OK;
     }
-    TRY(add_mask(m, key, &at, err));
+    if (m->n_masks >= MAX_MASKS)
+        masks_forget(m);
+    if (!m->masks[m->n_masks])
+        m->masks[m->n_masks] = mem_calloc(m->n_words + 1, sizeof **m->masks);
+    uint64_t *mask = m->masks[m->n_masks];
+    if (!mask)
+        return error_nomem(err, "a grammar's tokens");
     m->counts.n_masks_made++;
-    lace_status status = make_mask(p, m->masks[at], err);
-    bool is_empty = true;
-    for (size_t i = 0; i < m->n_words && is_empty; i++)
-        is_empty = m->masks[at][i] == 0;
-    if (status == LACE_OK && is_empty)
-        status = p->is_complete || p->is_ended
-                     ? error_set(err, LACE_E_GRAMMAR,
-                                 "the grammar is over, and the model has no "
-                                 "token that ends a text")
-                     : error_set(err, LACE_E_GRAMMAR,
-                                 "no token of the vocabulary continues the text as the grammar "
-                                 "demands");
-    if (status != LACE_OK) {
-        masks_forget(m); /* with the mask that was not made */
-        return status;
-    }
-    *out = m->masks[at];
+    TRY(make_mask(p, mask, err));
+    if (is_empty(mask, m->n_words))
+        return p->is_complete || p->is_ended
+                   ? error_set(err, LACE_E_GRAMMAR,
+                               "the grammar is over, and the model has no token that ends a text")
+                   : error_set(err, LACE_E_GRAMMAR,
+                               "no token of the vocabulary continues the text as the grammar "
+                               "demands");
+    TRY(keep_mask(m, key, err));
+    *out = mask;
     return LACE_OK;
 }
 
@@ -342,14 +353,25 @@ void masks_forget(grammar_matcher *m)
 
 /* ---- Lifetime -------------------------------------------------------------------------------- */
 
-/* Local sets of all states, as far as the budget goes; failures come back when one is needed. */
-static void prepare_locals(grammar_matcher *m)
+void masks_prepare(grammar_matcher *m)
 {
-    for (uint32_t s = 1; s < m->a.n_states && m->n_visits < PREPARE_VISITS; s++) {
+    grammar_core *core = m->core;
+    work_limit limit;
+    work_limit_init(&limit, PREPARE_NS, NULL, NULL);
+    m->limit = &limit;
+    /* Failures come back when the set is needed. */
+    for (uint32_t s = 1; s < m->a->n_states && m->local_bytes < MAX_PREPARED_BYTES; s++) {
         m->n_steps = 0;
-        if (m->a.flags[s] & STATE_HAS_BYTES && make_local(m, s, NULL) != LACE_OK)
-            return;
+        if (m->a->flags[s] & STATE_HAS_BYTES && make_local(m, s, NULL) != LACE_OK)
+            break;
     }
+    for (uint32_t s = 1; s < m->a->n_states; s++) {
+        core->prepared[s] = m->locals[s];
+        m->locals[s] = NULL;
+    }
+    core->n_bytes += m->local_bytes + m->a->n_states * sizeof *core->prepared;
+    m->local_bytes = 0;
+    m->limit = NULL;
 }
 
 lace_status masks_init(grammar_matcher *m, lace_error *err)
@@ -361,12 +383,11 @@ lace_status masks_init(grammar_matcher *m, lace_error *err)
     bool ok = (m->begin = mem_calloc(m->v->max_depth + 2, sizeof *m->begin)) &&
               (m->found = mem_calloc(n_vocab + 1, sizeof *m->found)) &&
               (m->needs = mem_calloc(n_vocab + 1, sizeof *m->needs)) &&
-              (m->locals = mem_calloc(m->a.n_states, sizeof *m->locals)) &&
+              (m->locals = mem_calloc(m->a->n_states, sizeof(local_set *))) &&
               (m->masks = mem_calloc(MAX_MASKS, sizeof *m->masks)) &&
               (m->scratch_mask = mem_calloc(m->n_words + 1, sizeof *m->scratch_mask));
     if (!ok)
         return error_nomem(err, "a grammar's tokens");
-    prepare_locals(m);
     return LACE_OK;
 }
 

@@ -119,15 +119,32 @@ static void collect_frames(grammar_matcher *m)
 void matcher_begin_closure(grammar_matcher *m)
 {
     m->seen.n = 0;
+    if (++m->stamp == 0) {
+        memset(m->slots, 0, SEEN_SLOTS * sizeof *m->slots);
+        m->stamp = 1;
+    }
     m->is_complete = m->is_left = false;
 }
 
-static bool is_seen(const grammar_matcher *m, grammar_thread t)
+/* Whether a thread is new in this closure; then it is noted. */
+static bool note_seen(grammar_matcher *m, grammar_thread t)
 {
-    for (uint32_t i = 0; i < m->seen.n; i++)
-        if (memcmp(&m->seen.data[i], &t, sizeof t) == 0)
-            return true;
-    return false;
+    uint64_t key = ((uint64_t)t.state << 32 | t.frame) * 0x9e3779b97f4a7c15u + t.count;
+    uint32_t i = (uint32_t)(key * 0xd6e8feb86659fd93u >> 40) & (SEEN_SLOTS - 1);
+    for (; m->slots[i].stamp == m->stamp; i = (i + 1) & (SEEN_SLOTS - 1))
+        if (memcmp(&m->seen.data[m->slots[i].at], &t, sizeof t) == 0)
+            return false;
+    if (m->seen.n >= MAX_SEEN) {
+        m->is_too_ambiguous = true;
+        return false;
+    }
+    m->slots[i] = (seen_slot){m->stamp, m->seen.n};
+    if (!thread_list_add(&m->seen, t)) {
+        m->slots[i].stamp = 0;
+        m->is_out_of_memory = true;
+        return false;
+    }
+    return true;
 }
 
 static void add_thread(grammar_matcher *m, thread_list *l, grammar_thread t)
@@ -154,7 +171,7 @@ static void call_rule(grammar_matcher *m, grammar_thread t, grammar_call call)
 {
     uint32_t frame = t.frame;
     /* A call that is the last thing a rule does needs no frame, so lists do not pile them up. */
-    if (!grammar_ends(&m->a, call.then)) {
+    if (!grammar_ends(m->a, call.then)) {
         if (m->frames[t.frame].depth >= MAX_DEPTH)
             return;
         frame = push_frame(m, call.then, t.frame);
@@ -164,19 +181,18 @@ static void call_rule(grammar_matcher *m, grammar_thread t, grammar_call call)
 
 void matcher_close(grammar_matcher *m, grammar_thread first, thread_list *out)
 {
-    const grammar_automaton *a = &m->a;
+    const grammar_automaton *a = m->a;
     m->work.n = 0;
     add_thread(m, &m->work, first);
     while (m->work.n > 0) {
         grammar_thread t = m->work.data[--m->work.n];
-        m->n_steps += 1 + m->seen.n / 16;
-        if (is_seen(m, t))
-            continue;
-        if (m->seen.n >= MAX_SEEN || m->n_steps > MAX_STEPS) {
-            m->is_too_ambiguous = true;
+        m->is_too_ambiguous |= ++m->n_steps > MAX_STEPS;
+        m->is_stopped |= !work_goes_on(m->limit, 1);
+        bool is_new = note_seen(m, t);
+        if (m->is_too_ambiguous || m->is_stopped || m->is_out_of_memory)
             return;
-        }
-        add_thread(m, &m->seen, t);
+        if (!is_new)
+            continue;
         uint8_t flags = a->flags[t.state];
         bool goes_on = flags & STATE_HAS_BYTES, ends = flags & STATE_ACCEPTS;
         uint32_t k = a->counter_of[t.state];
@@ -197,7 +213,7 @@ void matcher_close(grammar_matcher *m, grammar_thread first, thread_list *out)
 /* The rounds after a byte that led a counting thread to `to`. */
 static uint32_t count_round(const grammar_matcher *m, grammar_thread t, uint32_t to)
 {
-    const grammar_counter *c = &m->a.counters[m->a.counter_of[to] - 1];
+    const grammar_counter *c = &m->a->counters[m->a->counter_of[to] - 1];
     if (to != c->start)
         return t.count;
     bool is_relative = m->is_relative && t.frame == FRAME_UNKNOWN;
@@ -209,7 +225,7 @@ static uint32_t count_round(const grammar_matcher *m, grammar_thread t, uint32_t
 bool matcher_step(grammar_matcher *m, const thread_list *from, uint32_t begin, uint32_t end,
                   uint8_t byte, thread_list *out)
 {
-    const grammar_automaton *a = &m->a;
+    const grammar_automaton *a = m->a;
     bool has_moved = false;
     uint32_t n_before = out->n;
     for (uint32_t i = begin; i < end; i++) {
@@ -235,32 +251,102 @@ bool matcher_step(grammar_matcher *m, const thread_list *from, uint32_t begin, u
 lace_status matcher_check(grammar_matcher *m, lace_error *err)
 {
     bool is_out_of_memory = m->is_out_of_memory, is_too_ambiguous = m->is_too_ambiguous;
-    m->is_out_of_memory = m->is_too_ambiguous = false;
+    bool is_stopped = m->is_stopped;
+    m->is_out_of_memory = m->is_too_ambiguous = m->is_stopped = false;
     if (is_out_of_memory)
         return error_nomem(err, "a grammar's position");
     if (is_too_ambiguous)
         return error_set(err, LACE_E_LIMIT,
                          "the grammar is too ambiguous: more than %d ways to read the text",
                          MAX_SEEN);
+    if (is_stopped)
+        return error_set(err, LACE_E_LIMIT,
+                         "the grammar is too ambiguous: the tokens that may come next take longer "
+                         "than %d ms to find",
+                         m->limit ? (int)(m->limit->max_ns / 1000000) : 0);
     return LACE_OK;
+}
+
+/* ---- The core -------------------------------------------------------------------------------- */
+
+/* A matcher of the core prepares what it can, and tries the beginning. */
+static lace_status prepare_core(grammar_core *core, lace_error *err)
+{
+    grammar_matcher *m;
+    grammar_position *p = NULL;
+    core->prepared = mem_calloc(core->a.n_states, sizeof(local_set *));
+    if (!core->prepared)
+        return error_nomem(err, "a grammar");
+    TRY(grammar_matcher_create(core, &m, err));
+    lace_status status = grammar_position_create(m, &p, err);
+    grammar_position_free(p);
+    if (status == LACE_OK)
+        masks_prepare(m);
+    grammar_matcher_free(m);
+    return status;
+}
+
+lace_status grammar_core_create(grammar_automaton *a, const grammar_vocab *v, grammar_core **out,
+                                lace_error *err)
+{
+    *out = NULL;
+    grammar_core *core = mem_calloc(1, sizeof *core);
+    if (!core) {
+        grammar_automaton_deinit(a);
+        return error_nomem(err, "a grammar");
+    }
+    core->a = *a;
+    *a = (grammar_automaton){0};
+    core->v = v;
+    atomic_init(&core->n_users, 1);
+    size_t n = core->a.n_states;
+    core->n_bytes = sizeof *core + n * (core->a.n_classes * sizeof *core->a.next + 32) +
+                    core->a.first_call[n] * sizeof *core->a.calls;
+    lace_status status = prepare_core(core, err);
+    if (status != LACE_OK) {
+        grammar_core_unref(core);
+        return status;
+    }
+    *out = core;
+    return LACE_OK;
+}
+
+grammar_core *grammar_core_ref(grammar_core *core)
+{
+    atomic_fetch_add(&core->n_users, 1);
+    return core;
+}
+
+void grammar_core_unref(grammar_core *core)
+{
+    if (!core || atomic_fetch_sub(&core->n_users, 1) > 1)
+        return;
+    for (uint32_t s = 0; core->prepared && s < core->a.n_states; s++)
+        local_set_free(core->prepared[s]);
+    mem_free(core->prepared);
+    grammar_automaton_deinit(&core->a);
+    mem_free(core);
+}
+
+size_t grammar_core_bytes(const grammar_core *core)
+{
+    return core->n_bytes;
 }
 
 /* ---- The matcher ----------------------------------------------------------------------------- */
 
-lace_status grammar_matcher_create(grammar_automaton *a, const grammar_vocab *v,
-                                   grammar_matcher **out, lace_error *err)
+lace_status grammar_matcher_create(grammar_core *core, grammar_matcher **out, lace_error *err)
 {
     *out = NULL;
     grammar_matcher *m = mem_calloc(1, sizeof *m);
-    if (!m) {
-        grammar_automaton_deinit(a);
+    if (!m)
         return error_nomem(err, "a grammar");
-    }
-    m->a = *a;
-    *a = (grammar_automaton){0};
-    m->v = v;
+    m->core = grammar_core_ref(core);
+    m->a = &core->a;
+    m->v = core->v;
     m->frames_limit = FIRST_FRAMES_LIMIT;
-    lace_status status = reserve_frame(m) ? LACE_OK : error_nomem(err, "a grammar");
+    m->slots = mem_calloc(SEEN_SLOTS, sizeof *m->slots);
+    lace_status status = m->slots && reserve_frame(m) ? LACE_OK : error_nomem(err, "a grammar");
     if (status == LACE_OK) {
         m->frames[FRAME_BOTTOM] = m->frames[FRAME_UNKNOWN] = (grammar_frame){0};
         m->n_frames = 2;
@@ -279,12 +365,18 @@ void grammar_matcher_free(grammar_matcher *m)
     if (!m)
         return;
     masks_deinit(m);
-    grammar_automaton_deinit(&m->a);
+    grammar_core_unref(m->core);
     mem_free(m->frames);
     mem_free(m->frame_table);
     mem_free(m->work.data);
     mem_free(m->seen.data);
+    mem_free(m->slots);
     mem_free(m);
+}
+
+void grammar_matcher_limit(grammar_matcher *m, work_limit *limit)
+{
+    m->limit = limit;
 }
 
 void grammar_matcher_count(const grammar_matcher *m, grammar_counts *out)
@@ -321,7 +413,7 @@ lace_status grammar_position_create(grammar_matcher *m, grammar_position **out, 
         return error_nomem(err, "a grammar's position");
     m->n_steps = 0;
     matcher_begin_closure(m);
-    matcher_close(m, (grammar_thread){m->a.start, 0, FRAME_BOTTOM}, &p->threads);
+    matcher_close(m, (grammar_thread){m->a->start, 0, FRAME_BOTTOM}, &p->threads);
     p->is_complete = m->is_complete;
     lace_status status = matcher_check(m, err);
     if (status != LACE_OK) {

@@ -12,7 +12,9 @@
  * middle need the stack; their places in the tree are kept as exits, and the walk goes on from
  * there when a mask is made. Whole masks are kept too, by the position.
  *
- * A matcher and its positions are used by one thread at a time.
+ * A core is what a grammar is for a vocabulary: its automaton, and the local sets of as many states
+ * as could be prepared. It never changes, and is shared by threads. A matcher has what is found out
+ * on the way; it and its positions are used by one thread at a time.
  */
 #ifndef LACE_SAMPLER_GRAMMAR_MATCH_H
 #define LACE_SAMPLER_GRAMMAR_MATCH_H
@@ -20,16 +22,26 @@
 #include "sampler/grammar_automaton.h"
 #include "sampler/grammar_vocab.h"
 
+typedef struct grammar_core grammar_core;
 typedef struct grammar_matcher grammar_matcher;
 typedef struct grammar_position grammar_position;
 
 /*
- * Takes the automaton, also on failure; the vocabulary must outlive the matcher. Prepares the local
- * sets as far as that takes some tens of milliseconds; the others come as they are needed.
+ * Takes the automaton, also on failure; the vocabulary must outlive the core. Prepares local sets
+ * as far as that takes some milliseconds; the others come as they are needed. Refuses a
+ * grammar whose beginning is too ambiguous.
  */
-lace_status grammar_matcher_create(grammar_automaton *a, const grammar_vocab *v,
-                                   grammar_matcher **out, lace_error *err);
+lace_status grammar_core_create(grammar_automaton *a, const grammar_vocab *v, grammar_core **out,
+                                lace_error *err);
+grammar_core *grammar_core_ref(grammar_core *core);
+void grammar_core_unref(grammar_core *core); /* NULL is fine */
+size_t grammar_core_bytes(const grammar_core *core);
+
+lace_status grammar_matcher_create(grammar_core *core, grammar_matcher **out, lace_error *err);
 void grammar_matcher_free(grammar_matcher *m); /* after its positions; NULL is fine */
+
+/* A limit (NULL: none) on what masks take from now on, which is borrowed. */
+void grammar_matcher_limit(grammar_matcher *m, work_limit *limit);
 
 lace_status grammar_position_create(grammar_matcher *m, grammar_position **out, lace_error *err);
 lace_status grammar_position_clone(const grammar_position *p, grammar_position **out,
@@ -43,7 +55,8 @@ lace_status grammar_position_accept(grammar_position *p, lace_token token, lace_
 /*
  * The tokens that may come next: bit t % 64 of word t / 64 is set for token t. Ends are among them
  * if the text may end here. Valid until the next call with any position of the matcher.
- * LACE_E_GRAMMAR if there are none, LACE_E_LIMIT if the grammar is too ambiguous to tell.
+ * LACE_E_GRAMMAR if there are none, LACE_E_LIMIT if the grammar is too ambiguous to tell. What a
+ * limit has stopped may be asked for again; nothing has changed.
  */
 lace_status grammar_position_allowed(grammar_position *p, const uint64_t **out, lace_error *err);
 

@@ -2,6 +2,8 @@
 #ifndef LACE_SAMPLER_GRAMMAR_MATCH_IMPL_H
 #define LACE_SAMPLER_GRAMMAR_MATCH_IMPL_H
 
+#include <stdatomic.h>
+
 #include "base/hash.h"
 #include "sampler/grammar_match.h"
 
@@ -10,6 +12,7 @@ enum {
     FRAME_UNKNOWN = 1, /* below a state whose local set is computed: whatever is there */
     MAX_DEPTH = 2048,  /* frames of a stack; a thread that wants more is given up */
     MAX_SEEN = 1024,   /* threads that one byte may lead to */
+    SEEN_SLOTS = 4096, /* of the table that finds them; a power of two */
 };
 
 typedef struct grammar_thread {
@@ -37,7 +40,6 @@ typedef struct local_exit {
 
 /* The tokens that a state takes without looking at the stack, and where it may be left. */
 typedef struct local_set {
-    bool is_ready;
     uint32_t n_tokens;
     lace_token *tokens; /* [n_tokens]; by rounds for rules that count; NULL where bits suffice */
     uint32_t *n_within; /* rules that count: [256] how many tokens need at most so many rounds */
@@ -46,10 +48,26 @@ typedef struct local_set {
     uint32_t n_exits;
 } local_set;
 
-struct grammar_matcher {
+struct grammar_core {
     grammar_automaton a;
     const grammar_vocab *v;
-    size_t n_words; /* of a mask */
+    local_set **prepared; /* [n_states]; NULL: not prepared */
+    size_t n_bytes;       /* of all of it */
+    atomic_int n_users;
+};
+
+/* A thread that was seen in this closure, by a table. */
+typedef struct seen_slot {
+    uint32_t stamp; /* of the closure */
+    uint32_t at;    /* in the list */
+} seen_slot;
+
+struct grammar_matcher {
+    grammar_core *core;
+    const grammar_automaton *a; /* the core's, as v */
+    const grammar_vocab *v;
+    work_limit *limit; /* on masks; NULL: none */
+    size_t n_words;    /* of a mask */
     grammar_position *positions;
 
     /* Frames, found again by a table of 1 + index, 0: empty. */
@@ -61,12 +79,15 @@ struct grammar_matcher {
 
     /* Scratch of following one byte: see close_thread. */
     thread_list work, seen;
+    seen_slot *slots; /* [SEEN_SLOTS] */
+    uint32_t stamp;
     bool is_complete;     /* the bottom was popped */
     bool is_left;         /* FRAME_UNKNOWN was popped */
     uint32_t left_rounds; /* after so many rounds */
     bool is_relative; /* rounds of threads on FRAME_UNKNOWN are counted from 0, without limits */
     bool is_out_of_memory;
     bool is_too_ambiguous;
+    bool is_stopped;  /* by the limit */
     uint64_t n_steps; /* since mask or accept began */
 
     /* Scratch of walking the tree: the threads at each depth, one stretch behind the other. */
@@ -78,9 +99,8 @@ struct grammar_matcher {
     local_exit *exits;
     uint32_t n_exits, exits_capacity;
 
-    local_set *locals; /* [n_states] */
+    local_set **locals; /* [n_states] those that the core does not have; NULL: not made */
     size_t local_bytes;
-    uint64_t n_visits; /* nodes of the tree that were looked at */
 
     /* Masks by position. */
     map mask_of;
@@ -120,6 +140,8 @@ lace_status matcher_check(grammar_matcher *m, lace_error *err);
 
 /* grammar_mask.c */
 lace_status masks_init(grammar_matcher *m, lace_error *err);
+void masks_prepare(grammar_matcher *m); /* moves the local sets that can be made to the core */
+void local_set_free(local_set *l);      /* NULL is fine */
 void masks_deinit(grammar_matcher *m);
 void masks_forget(grammar_matcher *m); /* frames are about to change their numbers */
 

@@ -44,6 +44,7 @@ call *call_create(conn *from, const route *r)
     from->parser = NULL;
     from->active = c;
     memcpy(c->client, from->client, sizeof c->client);
+    c->turn = c->key ? c->key : (uint64_t)(uintptr_t)from;
     c->begin_ns = c->last_write_ns = clock_ns();
     c->created = (int64_t)time(NULL);
     json_out_init(&c->body, MAX_ANSWER);
@@ -120,21 +121,31 @@ json_t *call_json(call *c)
         call_fail_error(c, NULL, &err);
     } else if (!json_is_object(c->json))
         call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON object", json_kind(c->json));
-    else {
-        buf_deinit(&c->parser->body); /* the values have all of it */
+    else
         return c->json;
-    }
     return NULL;
 }
 
 /* ---- What is answered ------------------------------------------------------------------------ */
 
-void call_run(call *c)
+bool call_run(call *c)
 {
     if (!atomic_load(&c->is_gone))
         c->route->run(c);
+    if (c->wants_time && !c->is_slow && c->outcome == OUTCOME_NONE) {
+        json_decref(c->json); /* the route may have changed it */
+        c->json = NULL;
+        return false;
+    }
+    buf_deinit(&c->parser->body); /* the values have all that is still needed */
     if (c->outcome == OUTCOME_NONE)
         call_fail(c, 500, NULL, NULL, "the route gave no answer");
+    return true;
+}
+
+bool call_is_unwanted(void *c)
+{
+    return atomic_load(&((call *)c)->is_gone);
 }
 
 void call_reply(call *c, int status, const char *type, json_out *body)

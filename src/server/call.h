@@ -60,6 +60,8 @@ const char *call_id(const call *c);    /* "a1b2...", of this call alone */
  */
 json_t *call_json(call *c);
 
+bool call_is_unwanted(void *call); /* the client has left; for lace_grammar_options */
+
 /* ---- What is answered ------------------------------------------------------------------------ */
 
 /* Takes what is in `body` and leaves it empty. `type` is a literal. */

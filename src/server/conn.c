@@ -274,9 +274,13 @@ static void start_call(conn *c)
         call_dispatch(made);
     } else {
         bool embeds = r->flags & ROUTE_EMBEDS;
+        bool is_large = made->parser->body.size > LARGE_BODY;
         made->is_working = true;
         c->s->n_jobs += embeds;
-        workers_push(embeds ? c->s->embedding : c->s->workers, made);
+        workers_push(embeds     ? c->s->embedding
+                     : is_large ? c->s->slow_workers
+                                : c->s->workers,
+                     made);
     }
 }
 

@@ -2,8 +2,8 @@
  * Inside the server: the event loop's objects and the two kinds of threads that work for it.
  *
  *   the loop     one thread: sockets, HTTP, checks of access, writing answers (loop.c, conn.c)
- *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c). One more
- *                computes embeddings.
+ *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c). Some are
+ *                for requests that take long, and one computes embeddings.
  *   inference    one thread: owns the batcher (inference.c)
  *
  * Calls go from the loop to a worker and come back; jobs go from the loop to the inference thread
@@ -97,6 +97,9 @@ struct call {
     uint64_t begin_ns;
     int64_t created;     /* seconds since 1970 */
     bool is_working;     /* a worker has it */
+    uint64_t turn;       /* the same for calls that share a key, or else a connection */
+    bool is_slow;        /* a worker has it that is for what takes long */
+    bool wants_time;     /* and another must send it there */
     atomic_bool is_gone; /* the client has left; for the worker */
 
     call_outcome outcome;
@@ -122,7 +125,8 @@ struct call {
 };
 
 call *call_create(conn *c, const route *r);
-void call_run(call *c);        /* the route's function; on a worker, too */
+/* The route's function; on a worker, too. False: to be run once more, by a slow worker. */
+bool call_run(call *c);
 void call_dispatch(call *c);   /* act on the outcome */
 void call_event(gen_event *e); /* from the mailbox; frees it */
 void call_abandon(call *c);    /* the client has gone */
@@ -180,7 +184,8 @@ struct server {
     bool is_cut; /* the time for draining is over */
     mailbox mail;
     workers *workers;
-    workers *embedding; /* one thread, so that embeddings stop no other request */
+    workers *slow_workers; /* for large bodies, and what has turned out to take long */
+    workers *embedding;    /* one thread, so that embeddings stop no other request */
     inference *inference;
     struct embedder *embedder;
     metrics metrics;
@@ -208,7 +213,7 @@ void access_free(server *s);
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
-lace_status workers_create(server *s, int n, workers **out, lace_error *err);
+lace_status workers_create(server *s, int n, bool is_slow, workers **out, lace_error *err);
 void workers_free(workers *w); /* waits for them */
 void workers_push(workers *w, call *c);
 

@@ -8,15 +8,27 @@
 #include "base/mem.h"
 #include "server/core.h"
 
+enum { QUICK_MS = 10 }; /* for a grammar of a request that others may wait for */
+
 static bool compile(gen_request *r, call *c, const char *param, lace_grammar_kind kind,
                     const char *source, size_t n_bytes)
 {
     lace_error err = {0};
+    lace_grammar_options o = lace_grammar_options_default();
     if (r->options.grammar)
         return call_refuse(c, param, "the text is given more than one form");
-    if (lace_grammar_create(call_server(c)->model, kind, source, n_bytes, &r->options.grammar,
-                            &err) == LACE_OK)
+    bool is_quick = !c->is_slow;
+    if (is_quick)
+        o.max_ms = QUICK_MS;
+    o.is_unwanted = call_is_unwanted;
+    o.user = c;
+    if (lace_grammar_create_within(call_server(c)->model, kind, source, n_bytes, &o,
+                                   &r->options.grammar, &err) == LACE_OK)
         return true;
+    if (err.status == LACE_E_LIMIT && is_quick) {
+        c->wants_time = true; /* once more, where it may take long */
+        return false;
+    }
     /* Whatever is wrong with a form is the request's fault, unless memory is out. */
     if (err.status == LACE_E_NOMEM)
         call_fail_error(c, param, &err);
@@ -159,23 +171,21 @@ static json_t *call_schema(const json_t *function)
 
 /*
  * References of a tool's parameters are to the parameters themselves, which are no longer the root:
- * they get a name under $defs, and every "#/..." is led there.
+ * every "#/..." is led there. False: out of memory.
  */
-static void lead_refs(json_t *schema, const char *root, int depth)
+static bool lead_refs(json_t *schema, const char *root, int depth)
 {
     const char *key;
     json_t *value;
     size_t i;
-    if (depth > JSON_READ_MAX_DEPTH)
-        return;
-    if (json_is_array(schema))
-        json_array_foreach(schema, i, value) lead_refs(value, root, depth + 1);
-    if (!json_is_object(schema))
-        return;
     const char *ref = json_string_value(json_object_get(schema, "$ref"));
-    if (ref && ref[0] == '#')
-        json_object_set_new(schema, "$ref", json_sprintf("%s%s", root, ref + 1));
-    json_object_foreach(schema, key, value) lead_refs(value, root, depth + 1);
+    if (depth > JSON_READ_MAX_DEPTH)
+        return true;
+    bool ok = !ref || ref[0] != '#' ||
+              json_object_set_new(schema, "$ref", json_sprintf("%s%s", root, ref + 1)) == 0;
+    json_array_foreach(schema, i, value) ok = ok && lead_refs(value, root, depth + 1);
+    json_object_foreach(schema, key, value) ok = ok && lead_refs(value, root, depth + 1);
+    return ok;
 }
 
 bool gen_force_call(gen_request *r, call *c, const char *name)
@@ -190,9 +200,10 @@ bool gen_force_call(gen_request *r, call *c, const char *name)
         json_t *schema = call_schema(function);
         char root[64];
         snprintf(root, sizeof root, "#/anyOf/%zu/properties/arguments", json_array_size(branches));
-        if (schema)
+        ok =
+            schema &&
             lead_refs(json_object_get(json_object_get(schema, "properties"), "arguments"), root, 0);
-        ok = schema && json_array_append_new(branches, schema) == 0;
+        ok = json_array_append_new(branches, schema) == 0 && ok;
     }
     if (ok && json_array_size(branches) == 0) {
         json_decref(branches);

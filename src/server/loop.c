@@ -26,7 +26,7 @@
 #include "server/embed.h"
 #include "server/tls.h"
 
-enum { TICK_MS = 250, FLUSH_S = 2, TRIM_S = 1, MAX_TEMPLATE = 1 << 20 };
+enum { TICK_MS = 250, FLUSH_S = 2, TRIM_S = 1, MAX_TEMPLATE = 1 << 20, SLOW_WORKERS = 2 };
 
 server_options server_options_default(void)
 {
@@ -37,7 +37,7 @@ server_options server_options_default(void)
         .max_connections = 16384,
         .drain_s = 30,
         .max_body = 8 << 20,
-        .n_workers = 2,
+        .n_workers = 4,
         .sampler = lace_sampler_options_default(),
         .max_tokens = -1,
         .batcher = lace_batcher_options_default(),
@@ -412,8 +412,9 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     }
     raise_file_limit(o->max_connections + 256);
     TRY(make_events(s, err));
-    TRY(workers_create(s, o->n_workers, &s->workers, err));
-    TRY(workers_create(s, 1, &s->embedding, err));
+    TRY(workers_create(s, o->n_workers, false, &s->workers, err));
+    TRY(workers_create(s, SLOW_WORKERS, true, &s->slow_workers, err));
+    TRY(workers_create(s, 1, false, &s->embedding, err));
     TRY(inference_create(s, &s->inference, err));
     TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
     inference_state state;
@@ -428,7 +429,8 @@ static void stop(server *s)
     while (s->conns)
         conn_close(s->conns);
     inference_free(s->inference); /* no more events after this */
-    workers_free(s->workers);
+    workers_free(s->workers);     /* first: they push to the slow ones */
+    workers_free(s->slow_workers);
     workers_free(s->embedding);
     embedder_free(s->embedder);
     while (s->mail.events) {

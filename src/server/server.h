@@ -22,7 +22,7 @@ typedef struct server_options {
     int32_t timeout_s;              /* of a request, from its last byte to its answer's; 0: none */
     int32_t drain_s;                /* for streams to end after SIGTERM; default 30 */
     uint64_t max_body;              /* bytes; default 8 MiB */
-    int32_t n_workers;              /* threads that read requests; default 2 */
+    int32_t n_workers;              /* threads that read small requests; default 4 */
     bool log_json;                  /* a line for each request, on standard error */
     lace_sampler_options sampler;   /* of requests that do not say otherwise */
     bool has_seed;                  /* sampler.seed is one; default false: a random one for each */
