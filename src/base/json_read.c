@@ -37,6 +37,7 @@ enum {
 typedef struct reader {
     bool is_reading;
     bool is_out_of_memory;
+    bool has_failed; /* an allocation for a value, while nothing was read */
     size_t n_used[N_SIZES];
     _Alignas(16) char spare[SPARE_BYTES];
 } reader;
@@ -54,8 +55,11 @@ static void *take_slot(size_t n_bytes)
 
 static void *allocate(size_t n_bytes)
 {
-    if (!own.is_reading)
-        return mem_alloc(n_bytes);
+    if (!own.is_reading) {
+        void *made = mem_alloc(n_bytes);
+        own.has_failed |= !made;
+        return made;
+    }
     void *p = own.is_out_of_memory ? NULL : mem_alloc(n_bytes);
     own.is_out_of_memory = !p;
     return p ? p : take_slot(n_bytes);
@@ -71,6 +75,13 @@ static void release(void *p)
 static void use_our_heap(void)
 {
     json_set_alloc_funcs(allocate, release);
+}
+
+bool json_heap_failed(void)
+{
+    bool has_failed = own.has_failed;
+    own.has_failed = false;
+    return has_failed;
 }
 
 /* jansson's reader, with the rules above. NULL and *is_nomem: out of memory. */

@@ -31,6 +31,13 @@ lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, js
  */
 lace_status json_read_as_reals(span bytes, uint64_t offset, json_t **out, lace_error *err);
 
+/*
+ * Whether memory for a value that this thread made, changed or wrote has run out since this was last
+ * asked. Members and entries that could not be added are missing then: for code that puts many
+ * values together and asks once.
+ */
+bool json_heap_failed(void);
+
 /* "object", "an integer", ...: for messages. NULL is "nothing". */
 const char *json_kind(const json_t *value);
 

@@ -150,6 +150,25 @@ const grammar_node *grammar_repeat(grammar_ast *g, const grammar_node *child, ui
     return node;
 }
 
+const grammar_node *grammar_mark(grammar_ast *g, grammar_node_kind kind)
+{
+    const grammar_node *node = add_node(g, kind);
+    return node ? node : &empty_node;
+}
+
+const grammar_node *grammar_look(grammar_ast *g, const grammar_node *child, bool is_negative)
+{
+    grammar_node *node = add_node(g, NODE_LOOK);
+    const grammar_node **copy = node ? allocate(g, 1, sizeof *copy) : NULL;
+    if (!copy)
+        return &empty_node;
+    copy[0] = child;
+    node->children = copy;
+    node->n = 1;
+    node->min = is_negative;
+    return node;
+}
+
 const grammar_node *grammar_use(grammar_ast *g, uint32_t rule)
 {
     grammar_node *node = add_node(g, NODE_RULE);

@@ -34,6 +34,10 @@ typedef enum grammar_node_kind {
     NODE_REPEAT, /* the child min to max times */
     NODE_RULE,   /* another rule */
     NODE_NET,    /* a small graph: any way from point 0 to the last point */
+    /* Only in what char_automaton.h combines: */
+    NODE_START, /* the beginning of the text */
+    NODE_END,   /* its end */
+    NODE_LOOK,  /* the rest begins with the child; not, if min is 1 */
 } grammar_node_kind;
 
 typedef struct grammar_node grammar_node;
@@ -95,6 +99,9 @@ const grammar_node *grammar_use(grammar_ast *g, uint32_t rule);
 const grammar_node *grammar_net(grammar_ast *g, uint32_t n_points, const grammar_edge *edges,
                                 size_t n_edges);
 
+const grammar_node *grammar_mark(grammar_ast *g, grammar_node_kind kind); /* NODE_START, NODE_END */
+const grammar_node *grammar_look(grammar_ast *g, const grammar_node *child, bool is_negative);
+
 #define GRAMMAR_COUNT(...)                                                                         \
     (sizeof((const grammar_node *[]){__VA_ARGS__}) / sizeof(const grammar_node *))
 #define GRAMMAR_SEQ(g, ...)                                                                        \
@@ -145,7 +152,11 @@ lace_status grammar_read_gbnf(grammar_ast *g, text source, lace_error *err);
  */
 typedef struct regex_options {
     bool is_json;
+    bool is_part; /* for grammar_all_of: characters as they are, with marks and look-aheads */
 } regex_options;
+
+/* A set as JSON writes its characters in a string. */
+const grammar_node *grammar_json_set(grammar_ast *g, const code_set *sorted);
 
 /* *min_length and *max_length (may be NULL): characters that a match has; GRAMMAR_NO_MAX: any. */
 lace_status grammar_read_regex(grammar_ast *g, text source, const regex_options *options,

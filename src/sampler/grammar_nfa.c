@@ -2,6 +2,7 @@
  * From the rules of a grammar to nondeterministic automata over bytes, in the manner of Thompson:
  * each node becomes a way from one state to another. Characters become their UTF-8 bytes here.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -302,6 +303,11 @@ static void add_node(nfa *n, const grammar_node *node, uint32_t from, uint32_t t
         break;
     case NODE_NET:
         add_net(n, node, from, to);
+        break;
+    case NODE_START:
+    case NODE_END:
+    case NODE_LOOK:
+        assert(!"combined before, by grammar_all_of");
         break;
     }
 }

@@ -1,18 +1,25 @@
 /*
  * Regular expressions, in the syntax of JavaScript with its u flag, read into a grammar: literals,
- * escapes, classes, groups, alternatives, quantifiers, and ^ and $ at the ends. Look-around, back
+ * escapes, classes, groups, alternatives, quantifiers, ^ and $, and look-aheads. Look-behind, back
  * references and word boundaries describe no plain set of texts, or not cheaply: they are refused.
+ *
+ * Most expressions become a grammar as they stand. One with look-aheads, or with ^ and $ in other
+ * places than the ends, is read once more with nodes for those, and becomes an automaton over
+ * characters first (char_automaton.h).
  */
 #include <string.h>
 
 #include "base/utf8.h"
-#include "sampler/grammar_ast.h"
+#include "sampler/char_automaton.h"
 
 typedef struct regex {
     grammar_ast *g;
     text source;
     size_t at;
     bool is_json;
+    bool is_part;    /* ^, $ and look-aheads are nodes */
+    bool needs_part; /* it can be read only so */
+    int n_looks;     /* look-aheads around this place */
     lace_error *err;
 } regex;
 
@@ -21,11 +28,19 @@ typedef struct part {
     const grammar_node *node;
     uint32_t min, max;     /* max may be GRAMMAR_NO_MAX */
     bool at_start, at_end; /* it began with ^, or ended with $ */
+    bool is_look;
 } part;
 
 static lace_status fail_at(const regex *r, size_t at, const char *what)
 {
     return error_set(r->err, LACE_E_GRAMMAR, "regex, byte %zu: %s", at, what);
+}
+
+/* The same for what can be read in the other way. */
+static lace_status fail_plain(regex *r, size_t at, const char *what)
+{
+    r->needs_part = true;
+    return fail_at(r, at, what);
 }
 
 static int peek(const regex *r)
@@ -86,16 +101,12 @@ static bool named_set(const regex *r, int letter, code_set *set, lace_status *st
 }
 
 /*
- * A set as a node. In a JSON string, quotes, backslashes and control characters must be written as
- * escapes, and the rest stands for itself. Control characters without a short escape are left out.
+ * In a JSON string, quotes, backslashes and control characters must be written as escapes, and the
+ * rest stands for itself. Control characters without a short escape are left out.
  */
-static const grammar_node *set_node(regex *r, code_set *set)
+const grammar_node *grammar_json_set(grammar_ast *g, const code_set *set)
 {
     static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
-    grammar_ast *g = r->g;
-    code_set_sort(set);
-    if (!r->is_json)
-        return grammar_set(g, set->ranges, set->n);
     code_set plain = {0}, after_backslash = {0};
     bool ok = true;
     for (size_t i = 0; i < set->n; i++) {
@@ -121,6 +132,13 @@ static const grammar_node *set_node(regex *r, code_set *set)
     code_set_deinit(&plain);
     code_set_deinit(&after_backslash);
     return node;
+}
+
+static const grammar_node *set_node(regex *r, code_set *set)
+{
+    code_set_sort(set);
+    return r->is_json && !r->is_part ? grammar_json_set(r->g, set)
+                                     : grammar_set(r->g, set->ranges, set->n);
 }
 
 /* ---- Escapes and classes --------------------------------------------------------------------- */
@@ -303,6 +321,22 @@ static uint32_t multiply_lengths(uint32_t a, uint32_t b)
 
 static lace_status read_alternatives(regex *r, int depth, part *out);
 
+static lace_status read_look(regex *r, int depth, size_t begin, part *out)
+{
+    if (!r->is_part)
+        return fail_plain(r, begin, "look-ahead ((?= and (?!)");
+    bool is_negative = r->source.data[r->at + 1] == '!';
+    r->at += 2;
+    r->n_looks++;
+    TRY(read_alternatives(r, depth + 1, out));
+    r->n_looks--;
+    if (peek(r) != ')')
+        return fail_at(r, begin, "a group without its closing parenthesis");
+    r->at++;
+    *out = (part){.node = grammar_look(r->g, out->node, is_negative), .is_look = true};
+    return LACE_OK;
+}
+
 static lace_status read_group(regex *r, int depth, part *out)
 {
     size_t begin = r->at++;
@@ -311,7 +345,7 @@ static lace_status read_group(regex *r, int depth, part *out)
     if (next_is(r, "?:"))
         r->at += 2;
     else if (next_is(r, "?=") || next_is(r, "?!"))
-        return fail_at(r, begin, "look-ahead ((?= and (?!) is not supported");
+        return read_look(r, depth, begin, out);
     else if (next_is(r, "?<=") || next_is(r, "?<!"))
         return fail_at(r, begin, "look-behind ((?<= and (?<!) is not supported");
     else if (next_is(r, "?<")) {
@@ -341,8 +375,6 @@ static lace_status read_atom(regex *r, int depth, part *out)
     }
     if (c == '*' || c == '+' || c == '?' || c == '{')
         return fail_at(r, r->at, "a quantifier with nothing before it");
-    if (c == ']' || c == '}')
-        return fail_at(r, r->at, "a closing bracket without its opening one");
     uint32_t code;
     if (c == '\\') {
         r->at++;
@@ -417,8 +449,10 @@ static lace_status read_quantifier(regex *r, part *p)
     int c = peek(r);
     if (c == '*' || c == '+' || c == '?' || c == '{')
         return fail_at(r, r->at, "a quantifier after a quantifier");
+    if (p->is_look)
+        return fail_at(r, begin, "a quantifier after a look-ahead");
     if (p->at_start || p->at_end)
-        return fail_at(r, begin, "^ or $ inside a repetition is not supported");
+        return fail_plain(r, begin, "^ or $ inside a repetition");
     p->node = grammar_repeat(r->g, p->node, min, max);
     p->min = multiply_lengths(p->min, min);
     p->max = multiply_lengths(p->max, max);
@@ -429,9 +463,9 @@ static lace_status read_quantifier(regex *r, part *p)
 static lace_status append_part(regex *r, node_list *parts, part *sequence, part p, size_t at)
 {
     if (p.at_start && (parts->n > 0 || sequence->at_start))
-        return fail_at(r, at, "^ after something else is not supported");
+        return fail_plain(r, at, "^ after something else");
     if (sequence->at_end)
-        return fail_at(r, at, "$ before something else is not supported");
+        return fail_plain(r, at, "$ before something else");
     if (!node_list_add(parts, p.node))
         return error_nomem(r->err, "a regex");
     sequence->at_start |= p.at_start;
@@ -448,8 +482,15 @@ static lace_status read_parts(regex *r, int depth, node_list *parts, part *out)
         if (peek(r) == '^' || peek(r) == '$') {
             bool is_start = peek(r) == '^';
             r->at++;
+            if (is_start && r->n_looks > 0)
+                return fail_at(r, begin, "^ inside a look-ahead is not supported");
+            if (r->is_part) {
+                part mark = {.node = grammar_mark(r->g, is_start ? NODE_START : NODE_END)};
+                TRY(append_part(r, parts, out, mark, begin));
+                continue;
+            }
             if (is_start && (parts->n > 0 || out->at_end))
-                return fail_at(r, begin, "^ after something else is not supported");
+                return fail_plain(r, begin, "^ after something else");
             out->at_start |= is_start;
             out->at_end |= !is_start;
             continue;
@@ -515,7 +556,7 @@ static lace_status read_alternatives(regex *r, int depth, part *out)
     }
     /* Without searching, both ends are tied anyway. */
     if (status == LACE_OK && is_mixed && depth > 0 && r->is_json)
-        status = fail_at(r, r->at, "alternatives of which only some have ^ or $ are not supported");
+        status = fail_plain(r, r->at, "alternatives of which only some have ^ or $");
     if (status == LACE_OK)
         out->node = grammar_list(r->g, NODE_ALT, parts.nodes, parts.n);
     node_list_deinit(&parts);
@@ -532,12 +573,26 @@ lace_status grammar_read_regex(grammar_ast *g, text source, const regex_options 
                          source.size, GRAMMAR_MAX_TEXT);
     if (!utf8_is_valid(source.data, source.size))
         return error_set(err, LACE_E_GRAMMAR, "the regex is not valid UTF-8");
-    regex r = {.g = g, .source = source, .is_json = options->is_json, .err = err};
+    regex r = {.g = g,
+               .source = source,
+               .is_json = options->is_json,
+               .is_part = options->is_part,
+               .err = err};
     part p;
-    TRY(read_alternatives(&r, 0, &p));
+    lace_status status = read_alternatives(&r, 0, &p);
+    if (status != LACE_OK && r.needs_part) {
+        r = (regex){
+            .g = g, .source = source, .is_json = options->is_json, .is_part = true, .err = err};
+        status = read_alternatives(&r, 0, &p);
+        p.min = 0;
+        p.max = GRAMMAR_NO_MAX;
+    }
+    TRY(status);
     if (r.at < source.size)
         return fail_at(&r, r.at, "a closing parenthesis without its opening one");
     *out = p.node;
+    if (r.is_part && !options->is_part)
+        TRY(grammar_all_of(g, &p.node, 1, 0, GRAMMAR_NO_MAX, options->is_json, out, err));
     if (min_length)
         *min_length = p.min;
     if (max_length)

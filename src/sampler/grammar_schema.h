@@ -34,6 +34,7 @@ typedef struct schema_reader {
     const json_t *root;
     json_t *made;   /* an array of all schemas that merging has made */
     map refs;       /* "$ref" text to rule */
+    map strings;    /* strings with a pattern or a format, by those, to rule */
     json_t *queue;  /* an array of the refs' texts, in the order of their rules */
     size_t n_built; /* of the queue */
     int n_parts;

@@ -560,6 +560,7 @@ static lace_status read_with(grammar_ast *g, json_t *schema, lace_error *err)
 {
     schema_reader r = {.g = g, .root = schema, .err = err};
     map_init(&r.refs);
+    map_init(&r.strings);
     r.made = json_array();
     r.queue = json_array();
     lace_status status = r.made && r.queue ? read_whole(&r) : error_nomem(err, "a JSON schema");
@@ -570,6 +571,7 @@ static lace_status read_with(grammar_ast *g, json_t *schema, lace_error *err)
         g->rules[i].name = copy ? (text){copy, name.size} : (text){"", 0};
     }
     map_deinit(&r.refs);
+    map_deinit(&r.strings);
     json_decref(r.made);
     json_decref(r.queue);
     return status;

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/json_read.h"
+#include "base/mem.h"
+#include "sampler/char_automaton.h"
 #include "sampler/grammar_schema.h"
 
 lace_status schema_count(schema_reader *r, const json_t *schema, const char *keyword,
@@ -71,46 +73,183 @@ const grammar_node *schema_any_string(schema_reader *r)
 #define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 #define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 #define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-/* A regex that every match of is valid for the format; the other way round need not hold. */
+#define BASE64 "[A-Za-z0-9+/]"
+#define ATOM "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+#define WORD "[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?"
+/*
+ * A regex that every match of is valid for the format; the other way round need not hold. Beside a
+ * pattern another may stand, that leaves it more to choose from.
+ */
 static const struct {
-    const char *name, *regex;
+    const char *name, *regex, *beside;
 } formats[] = {
-    {"date", DATE},
-    {"time", TIME},
-    {"date-time", DATE "T" TIME},
-    {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
-    {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,32}){0,3}@" LABEL "(\\." LABEL "){1,3}"},
-    {"hostname", LABEL "(\\." LABEL "){0,3}"},
-    {"ipv4", BYTE "\\." BYTE "\\." BYTE "\\." BYTE},
-    {"uri", "https?://" LABEL "(\\." LABEL "){0,3}(/[A-Za-z0-9._~-]{0,64}){0,8}"},
+    {"date", DATE, NULL},
+    {"time", TIME, NULL},
+    {"date-time", DATE "T" TIME, NULL},
+    {"duration", "P([0-9]{1,4}W|[0-9]{1,4}Y([0-9]{1,2}M)?([0-9]{1,2}D)?|[0-9]{1,3}D(T[0-9]{1,2}H)?|T[0-9]{1,2}H([0-9]{1,2}M([0-9]{1,2}S)?)?|T[0-9]{1,2}M([0-9]{1,2}S)?|T[0-9]{1,2}S)", NULL},
+    {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
+    {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,32}){0,3}@" LABEL "(\\." LABEL "){1,3}", ATOM "(\\." ATOM ")*@(" WORD "\\.)+" WORD},
+    {"hostname", LABEL "(\\." LABEL "){0,3}", NULL},
+    {"ipv4", BYTE "\\." BYTE "\\." BYTE "\\." BYTE, NULL},
+    {"ipv6", "([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,7}:|::([0-9a-f]{1,4}:){0,5}[0-9a-f]{1,4}|::", NULL},
+    {"uri", "https?://" LABEL "(\\." LABEL "){0,3}(/[A-Za-z0-9._~-]{0,64}){0,8}", NULL},
+    {"base64", "(" BASE64 "{4}){1,64}(" BASE64 "{2}==|" BASE64 "{3}=)?", "(" BASE64 "{4})*(" BASE64 "{2}==|" BASE64 "{3}=)?"},
+    {"base64url", "([A-Za-z0-9_-]{4}){1,64}([A-Za-z0-9_-]{2,3})?", "([A-Za-z0-9_-]{4})*([A-Za-z0-9_-]{2,3})?"},
+    {"jwt", "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9\\.([A-Za-z0-9_-]{4}){4,32}\\.([A-Za-z0-9_-]{4}){4,16}", NULL},
 };
 /* clang-format on */
 
-/* The contents of a string with a pattern or a format. */
-static lace_status read_regex(schema_reader *r, const json_t *schema, const char *keyword,
-                              const grammar_node **out, uint32_t *min, uint32_t *max)
+/* What a string must match: patterns, and formats that are known. */
+typedef struct string_parts {
+    const char *keyword; /* of the first, for messages */
+    const char *source;  /* its regex, if it is the only one */
+    bool is_format;
+    node_list nodes;   /* all, to be combined */
+    const char *alien; /* a format that is not known; beside a pattern it names that */
+} string_parts;
+
+static lace_status fail_regex(schema_reader *r, const char *keyword, lace_status status,
+                              const lace_error *why)
 {
-    const char *name = json_string_value(json_object_get(schema, keyword)), *source = name;
-    regex_options options = {.is_json = true};
-    char anchored[512];
-    if (!name)
-        return schema_fail(r, keyword, "%s, expected a text",
-                           json_kind(json_object_get(schema, keyword)));
-    if (strcmp(keyword, "format") == 0) {
-        source = NULL;
-        for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
-            if (strcmp(formats[i].name, name) == 0)
-                source = formats[i].regex;
-        if (!source)
-            return schema_fail(r, "format", "\"%.40s\" is not supported", name);
-        snprintf(anchored, sizeof anchored, "^(%s)$", source);
-        source = anchored;
-    }
+    return error_set(r->err, status, "JSON schema: %s: %s", keyword, why->text);
+}
+
+/* Formats are whole texts. */
+static const char *anchor(const char *regex, char *out, size_t size)
+{
+    snprintf(out, size, "^(%s)$", regex);
+    return out;
+}
+
+static const char *find_format(const char *name, bool is_beside)
+{
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return is_beside && formats[i].beside ? formats[i].beside : formats[i].regex;
+    return NULL;
+}
+
+/* A pattern or a format more. */
+static lace_status add_string_part(schema_reader *r, const char *keyword, const json_t *value,
+                                   string_parts *p)
+{
+    regex_options options = {.is_json = true, .is_part = true};
+    const char *name = json_string_value(value), *source = name;
+    const grammar_node *node;
     lace_error why = {0};
-    lace_status status = grammar_read_regex(r->g, text_of(source), &options, out, min, max, &why);
+    char anchored[1024];
+    bool is_format = strcmp(keyword, "format") == 0;
+    if (!name)
+        return schema_fail(r, keyword, "%s, expected a text", json_kind(value));
+    if (is_format) {
+        source = find_format(name, true);
+        p->alien = source ? p->alien : name;
+        if (!source)
+            return LACE_OK;
+        source = anchor(source, anchored, sizeof anchored);
+    }
+    lace_status status =
+        grammar_read_regex(r->g, text_of(source), &options, &node, NULL, NULL, &why);
     if (status != LACE_OK)
-        error_set(r->err, status, "JSON schema: %s: %s", keyword, why.text);
-    return status;
+        return fail_regex(r, keyword, status, &why);
+    if (p->nodes.n == 0) {
+        p->keyword = keyword;
+        p->source = name;
+        p->is_format = is_format;
+    }
+    return node_list_add(&p->nodes, node) ? LACE_OK : error_nomem(r->err, "a JSON schema");
+}
+
+static lace_status list_string_parts(schema_reader *r, const json_t *schema, string_parts *p)
+{
+    const json_t *pattern = json_object_get(schema, "pattern");
+    const json_t *format = json_object_get(schema, "format");
+    const json_t *more = json_object_get(schema, SCHEMA_STRINGS);
+    if (pattern)
+        TRY(add_string_part(r, "pattern", pattern, p));
+    if (format)
+        TRY(add_string_part(r, "format", format, p));
+    for (size_t i = 0; i < json_array_size(more); i++) {
+        const char *key;
+        json_t *value;
+        json_object_foreach(json_array_get(more, i), key, value)
+            TRY(add_string_part(r, key, value, p));
+    }
+    if (p->alien && p->nodes.n == 0)
+        return schema_fail(r, "format", "\"%.40s\" is not supported", p->alien);
+    return LACE_OK;
+}
+
+/* The contents of a string that has parts. One alone stays as it is, if it has the right length. */
+static lace_status read_string_parts(schema_reader *r, const string_parts *p, uint32_t min,
+                                     uint32_t max, const grammar_node **out)
+{
+    lace_error why = {0};
+    lace_status status;
+    if (p->nodes.n == 1) {
+        regex_options options = {.is_json = true};
+        uint32_t shortest = 0, longest = GRAMMAR_NO_MAX;
+        char anchored[1024];
+        const char *source = p->is_format
+                                 ? anchor(find_format(p->source, false), anchored, sizeof anchored)
+                                 : p->source;
+        status =
+            grammar_read_regex(r->g, text_of(source), &options, out, &shortest, &longest, &why);
+        if (status != LACE_OK)
+            return fail_regex(r, p->keyword, status, &why);
+        if (shortest >= min && longest <= max)
+            return LACE_OK;
+    }
+    status = grammar_all_of(r->g, p->nodes.nodes, p->nodes.n, min, max, true, out, &why);
+    return status == LACE_OK ? LACE_OK : fail_regex(r, p->keyword, status, &why);
+}
+
+/* Strings of one form are one rule, as many properties may have it. */
+static lace_status find_string_rule(schema_reader *r, const json_t *schema, char **key,
+                                    int32_t *rule)
+{
+    static const char *const words[] = {"pattern", "format", SCHEMA_STRINGS, "minLength",
+                                        "maxLength"};
+    json_t *form = json_object();
+    bool ok = form;
+    for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++) {
+        json_t *value = json_object_get(schema, words[i]);
+        ok = !value || json_object_set(form, words[i], value) == 0;
+    }
+    char *dump = ok ? json_dumps(form, JSON_COMPACT) : NULL;
+    json_decref(form);
+    *key = dump ? arena_strndup(&r->g->memory, dump, strlen(dump)) : NULL;
+    mem_free(dump);
+    if (!*key)
+        return error_nomem(r->err, "a JSON schema");
+    *rule = map_find(&r->strings, text_of(*key));
+    return LACE_OK;
+}
+
+static lace_status read_formed_string(schema_reader *r, const json_t *schema, uint32_t min,
+                                      uint32_t max, const grammar_node **out)
+{
+    grammar_ast *g = r->g;
+    char *key = NULL;
+    int32_t rule = -1;
+    TRY(find_string_rule(r, schema, &key, &rule));
+    if (rule < 0) {
+        string_parts parts = {0};
+        const grammar_node *contents = NULL;
+        lace_status status = list_string_parts(r, schema, &parts);
+        if (status == LACE_OK)
+            status = read_string_parts(r, &parts, min, max, &contents);
+        node_list_deinit(&parts.nodes);
+        TRY(status);
+        rule = (int32_t)grammar_add_rule(g, text_of("string"));
+        TRY(grammar_ast_check(g, r->err));
+        const grammar_node *quote = grammar_text(g, "\"");
+        g->rules[rule].body = GRAMMAR_SEQ(g, quote, contents, quote);
+        if (map_add(&r->strings, text_of(key), rule) != LACE_OK)
+            return error_nomem(r->err, "a JSON schema");
+    }
+    *out = grammar_use(g, (uint32_t)rule);
+    return LACE_OK;
 }
 
 lace_status schema_read_string(schema_reader *r, const json_t *schema, const grammar_node **out)
@@ -121,23 +260,9 @@ lace_status schema_read_string(schema_reader *r, const json_t *schema, const gra
     TRY(schema_count(r, schema, "maxLength", GRAMMAR_NO_MAX, &max));
     if (max < min)
         return schema_fail(r, "maxLength", "%u, but minLength is %u", max, min);
-    bool has_pattern = json_object_get(schema, "pattern");
-    bool has_format = json_object_get(schema, "format");
-    if ((has_pattern && has_format) || json_object_get(schema, SCHEMA_STRINGS))
-        return schema_fail(r, "pattern", "together with format is not supported");
+    if (json_object_get(schema, "pattern") || json_object_get(schema, "format"))
+        return read_formed_string(r, schema, min, max, out);
     const grammar_node *quote = grammar_text(g, "\"");
-    if (has_pattern || has_format) {
-        const char *keyword = has_pattern ? "pattern" : "format";
-        const grammar_node *contents;
-        uint32_t shortest, longest;
-        TRY(read_regex(r, schema, keyword, &contents, &shortest, &longest));
-        if (shortest < min || longest > max)
-            return schema_fail(r, keyword,
-                               "together with minLength or maxLength is supported only if every "
-                               "match has such a length");
-        *out = GRAMMAR_SEQ(g, quote, contents, quote);
-        return LACE_OK;
-    }
     *out = min == 0 && max == GRAMMAR_NO_MAX
                ? schema_any_string(r)
                : GRAMMAR_SEQ(g, quote, grammar_repeat(g, string_character(r), min, max), quote);
@@ -226,16 +351,27 @@ static lace_status read_decimal(schema_reader *r, const json_t *value, const cha
     return LACE_OK;
 }
 
-static lace_status read_bound(schema_reader *r, const json_t *schema, const char *keyword,
-                              bool is_excluded, decimal *out)
+/* The tighter of a bound and its exclusive form, which older drafts write as true. */
+static lace_status read_bounds(schema_reader *r, const json_t *schema, bool is_low, decimal *out)
 {
+    const char *keyword = is_low ? "minimum" : "maximum";
+    const char *exclusive = is_low ? "exclusiveMinimum" : "exclusiveMaximum";
     const json_t *value = json_object_get(schema, keyword);
-    if (!value)
+    const json_t *other = json_object_get(schema, exclusive);
+    if (value)
+        TRY(read_decimal(r, value, keyword, out));
+    if (json_is_boolean(other)) {
+        out->is_excluded = json_is_true(other);
         return LACE_OK;
-    if (out->is_given)
-        return schema_fail(r, keyword, "together with its inclusive form is not supported");
-    out->is_excluded = is_excluded;
-    return read_decimal(r, value, keyword, out);
+    }
+    if (!other)
+        return LACE_OK;
+    decimal excluded = {.is_excluded = true};
+    TRY(read_decimal(r, other, exclusive, &excluded));
+    double x = json_number_value(value), y = json_number_value(other);
+    if (!value || (is_low ? y >= x : y <= x))
+        *out = excluded;
+    return LACE_OK;
 }
 
 static int64_t power_of_ten(int n)
@@ -398,10 +534,8 @@ lace_status schema_read_number(schema_reader *r, const json_t *schema, bool is_i
                                const grammar_node **out)
 {
     decimal low = {0}, high = {0};
-    TRY(read_bound(r, schema, "minimum", false, &low));
-    TRY(read_bound(r, schema, "exclusiveMinimum", true, &low));
-    TRY(read_bound(r, schema, "maximum", false, &high));
-    TRY(read_bound(r, schema, "exclusiveMaximum", true, &high));
+    TRY(read_bounds(r, schema, true, &low));
+    TRY(read_bounds(r, schema, false, &high));
     TRY(read_number_format(r, schema, &low, &high));
     if (!low.is_given && !high.is_given) {
         *out = schema_any_number(r, is_integer);

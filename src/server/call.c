@@ -130,8 +130,13 @@ json_t *call_json(call *c)
 
 bool call_run(call *c)
 {
+    json_heap_failed(); /* forget what others were short of */
     if (!atomic_load(&c->is_gone))
         c->route->run(c);
+    if (json_heap_failed()) { /* a message, a tool or a constraint may be missing */
+        gen_request_deinit(&c->request);
+        call_nomem(c);
+    }
     if (c->wants_time && !c->is_slow && c->outcome == OUTCOME_NONE) {
         json_decref(c->json); /* the route may have changed it */
         c->json = NULL;

@@ -187,6 +187,17 @@ static void regexes_match_whole_texts(void)
         {"[-+]?[0-9]+", "-5", "--5"},
         {"\\.\\*\\/", ".*/", "a*/"},
         {"a{0}b", "b", "ab"},
+        {"a]}", "a]}", "a]"},
+        {"(?!\\.)(?!.*\\.\\.)[a-z.]+@x", "a.b@x", "a..b@x"},
+        {"(?!\\.)(?!.*\\.\\.)[a-z.]+@x", "ab@x", ".a@x"},
+        {"((?!ab).)*", "acbba", "cabc"},
+        {"(?=.*[0-9])(?=.*[a-z])[0-9a-z]{3,}", "a1b", "abc"},
+        {"(?=.{1,3}$)[a-z]+(\\.[a-z]+)*", "a.b", "ab.c"},
+        {"P(?!$)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?)?", "P1DT2M", "P1DT"},
+        {"P(?!$)([0-9]+D)?(T(?=[0-9])([0-9]+H)?([0-9]+M)?)?", "PT3H", "P"},
+        {"(?:^a|b$|^c$)", "c", "d"},
+        {"(a(?=b(?!c)))?[abcd]*", "abd", "abx"},
+        {"((?:a(?=b(?!c))|d)[abcd]?)*", "abd", "abc"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         bool ok = CHECK(kit_matches(LACE_GRAMMAR_REGEX, rows[i].regex, rows[i].yes)) &&
@@ -201,7 +212,10 @@ static void regexes_refuse_by_name(void)
     static const struct {
         const char *regex, *words;
     } rows[] = {
-        {"(?=a)b", "look-ahead"},
+        {"(?=a)b", "no text matches"},
+        {"(?=a)*b", "a quantifier after a look-ahead"},
+        {"a(?=^b)", "^ inside a look-ahead"},
+        {"(?=a", "closing parenthesis"},
         {"(?<=x)*", "look-behind"},
         {"(?i)a", "flags"},
         {"(a)\\1", "back references"},
@@ -214,8 +228,8 @@ static void regexes_refuse_by_name(void)
         {"[z-a]", "end is before"},
         {"(a", "closing parenthesis"},
         {"a)", "without its opening one"},
-        {"a^b", "^ after something"},
-        {"a$b", "$ before something"},
+        {"a^b", "no text matches"},
+        {"a$b", "no text matches"},
         {"a{1000000000}", "more than a million"},
         {"\\", "a backslash at the end"},
         {"[ab]*a([ab]|cd?){30}x", "too large"},

@@ -96,9 +96,29 @@ static void json_that_is_none_is_refused_with_a_line(void)
     }
 }
 
+/* What is put together without looking at each call can still be asked for at the end. */
+static void memory_that_runs_out_while_values_are_made_is_remembered(void)
+{
+    json_t *list, *value;
+    span empty = {(const uint8_t *)"[]", 2};
+    CHECK(json_read(empty, 0, &list, NULL) == LACE_OK);
+    json_heap_failed();
+    json_array_append_new(list, json_string("kept"));
+    CHECK(!json_heap_failed());
+    mem_fail_at(0, false);
+    json_array_append_new(list, json_string("lost"));
+    mem_fail_at(-1, false);
+    CHECK(json_array_size(list) == 1 && json_heap_failed() && !json_heap_failed());
+    mem_fail_at(0, true);
+    CHECK(json_read(empty, 0, &value, NULL) == LACE_E_NOMEM && !json_heap_failed());
+    mem_fail_at(-1, false);
+    json_decref(list);
+}
+
 int main(void)
 {
     CASE(json_that_is_none_is_refused_with_a_line);
     CASE(every_allocation_that_fails_while_json_is_read_is_a_clean_error);
+    CASE(memory_that_runs_out_while_values_are_made_is_remembered);
     return tap_end();
 }

@@ -84,6 +84,27 @@ static void formats_are_what_they_say(void)
     );
 }
 
+/* What zod 4 writes for its types, and what it wrote in earlier versions. */
+static void formats_and_patterns_hold_together(void)
+{
+    CHECK_ROWS(
+        {"{\"type\":\"string\",\"format\":\"email\",\"pattern\":\"^(?!\\\\.)(?!.*\\\\.\\\\.)([A-Za-z0-9_'+\\\\-\\\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\\\-]*\\\\.)+[A-Za-z]{2,}$\"}",
+         {"+\"a.b@example.org\"", "+\"o'neill@a-b.co.uk\"", "-\".a@example.org\"", "-\"a..b@example.org\"", "-\"a@b\"", "-\"a@b.c\"", "-\"a.@b.org\""}},
+        {"{\"type\":\"string\",\"format\":\"uuid\",\"pattern\":\"^([0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12})$\"}",
+         {"+\"123e4567-e89b-42d3-a456-426614174000\"", "-\"123e4567-e89b-12d3-a456-426614174000\"", "-\"123e4567-e89b-42d3-7456-426614174000\""}},
+        {"{\"type\":\"string\",\"format\":\"date-time\",\"pattern\":\"^\\\\d{4}-\\\\d\\\\d-\\\\d\\\\dT(?:(?:[01]\\\\d|2[0-3]):[0-5]\\\\d:[0-5]\\\\d(?:\\\\.\\\\d+)?(?:Z))$\"}",
+         {"+\"2026-11-15T08:00:00Z\"", "+\"2026-11-15T08:00:00.25Z\"", "-\"2026-11-15T08:00:00+01:00\"", "-\"2026-02-30T08:00:00Z\""}},
+        {"{\"type\":\"string\",\"format\":\"ipv6\"}", {"+\"::\"", "+\"fe80::1\"", "+\"1:2:3:4:5:6:7:8\"", "-\"1:2:3:4:5:6:7\"", "-\"1::2::3\""}},
+        {"{\"type\":\"string\",\"format\":\"duration\",\"pattern\":\"^P(?:(\\\\d+W)|(?!.*W)(?=\\\\d|T\\\\d)(\\\\d+Y)?(\\\\d+M)?(\\\\d+D)?(T(?=\\\\d)(\\\\d+H)?(\\\\d+M)?(\\\\d+([.,]\\\\d+)?S)?)?)$\"}",
+         {"+\"P3W\"", "+\"P1Y2M3D\"", "+\"PT5M\"", "+\"P2DT3H\"", "-\"P\"", "-\"PT\"", "-\"P1WT1H\""}},
+        {"{\"type\":\"string\",\"format\":\"starts_with\",\"pattern\":\"^ab\\\\.c.*\"}", {"+\"ab.c\"", "+\"ab.cde\"", "-\"abxc\""}},
+        {"{\"type\":\"string\",\"minLength\":3,\"maxLength\":5,\"format\":\"ends_with\",\"allOf\":[{\"pattern\":\"^a.*\"},{\"pattern\":\".*z$\"}]}", {"+\"abz\"", "+\"abcdz\"", "-\"az\"", "-\"abcdez\"", "-\"bcz\"", "-\"abc\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^[a-z]+$\",\"minLength\":2,\"maxLength\":4}", {"+\"ab\"", "+\"abcd\"", "-\"a\"", "-\"abcde\"", "-\"aB\""}},
+        {"{\"allOf\":[{\"pattern\":\"1\"},{\"pattern\":\"9\"},{\"format\":\"date\"}]}", {"+\"2019-02-03\"", "-\"2020-02-09\"", "-\"19\""}},
+        {"{\"type\":\"string\",\"pattern\":\"^(?!.*\\\"\\\").*$\"}", {"+\"a\\\"b\"", "-\"a\\\"\\\"b\"", "+\"\xC3\xA9\"", "+\"\\t\""}},
+    );
+}
+
 static void numbers_stay_in_their_range(void)
 {
     CHECK_ROWS(
@@ -99,6 +120,8 @@ static void numbers_stay_in_their_range(void)
         {"{\"type\":\"number\",\"maximum\":12.5}", {"+12.5", "+12.49", "+-1000", "-12.51", "-13"}},
         {"{\"type\":\"integer\",\"minimum\":-9223372036854775808,\"maximum\":9223372036854775807}", {"+0", "+-5"}},
         {"{\"type\":\"integer\",\"minimum\":7,\"maximum\":7}", {"+7", "-6", "-8"}},
+        {"{\"type\":\"integer\",\"minimum\":0,\"exclusiveMinimum\":true,\"maximum\":3,\"exclusiveMaximum\":false}", {"+1", "+3", "-0", "-4"}},
+        {"{\"type\":\"integer\",\"minimum\":2,\"exclusiveMinimum\":0,\"maximum\":9,\"exclusiveMaximum\":5}", {"+2", "+4", "-1", "-5"}},
     );
 }
 
@@ -250,7 +273,9 @@ static void what_is_not_supported_is_named(void)
         {"{\"type\":\"string\",\"pattern\":\"*\"}", "pattern: "},
         {"{\"type\":\"string\",\"pattern\":\"a{2,1}\"}", "pattern: "},
         {"{\"type\":\"string\",\"pattern\":5}", "pattern: "},
-        {"{\"type\":\"string\",\"pattern\":\"^a+$\",\"maxLength\":3}", "pattern: together with"},
+        {"{\"type\":\"string\",\"pattern\":\"^a{5}$\",\"maxLength\":3}", "pattern: no text matches"},
+        {"{\"type\":\"string\",\"pattern\":\"^a$\",\"format\":\"uuid\"}", "pattern: no text matches"},
+        {"{\"type\":\"string\",\"pattern\":\"^(a|b[cd])*$\",\"maxLength\":90000}", "pattern: the regex is too large"},
         {"{\"type\":\"string\",\"format\":\"color\"}", "format: \"color\" is not supported"},
         {"{\"type\":\"string\",\"minLength\":-1}", "minLength: "},
         {"{\"type\":\"string\",\"minLength\":5,\"maxLength\":2}", "maxLength: 2, but minLength is 5"},
@@ -414,6 +439,7 @@ int main(void)
     CASE(strings_keep_their_length);
     CASE(patterns_are_searched_for_unless_tied);
     CASE(formats_are_what_they_say);
+    CASE(formats_and_patterns_hold_together);
     CASE(numbers_stay_in_their_range);
     CASE(enums_and_constants_are_literal);
     CASE(objects_have_their_properties_in_order);
