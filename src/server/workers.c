@@ -20,16 +20,16 @@ struct workers {
     call *first, **end;
     bool is_ending;
     bool is_slow;
-    int n;
+    int n;              /* threads that were made */
     pthread_t *threads; /* [n] */
-    call **running;     /* [n] by thread; NULL: none */
-    int n_started;
+    call **running;     /* [n_slots] by thread; NULL: none */
+    int n_slots, n_started;
 };
 
 static int count_running(const workers *w, uint64_t turn)
 {
     int n = 0;
-    for (int i = 0; i < w->n; i++)
+    for (int i = 0; i < w->n_slots; i++)
         n += w->running[i] && w->running[i]->turn == turn;
     return n;
 }
@@ -38,7 +38,7 @@ static int count_running(const workers *w, uint64_t turn)
 static call *take_call(workers *w)
 {
     call **best = &w->first;
-    int least = w->n + 1;
+    int least = w->n_slots + 1;
     for (call **at = &w->first; *at && least > 0; at = &(*at)->next_posted) {
         int n = count_running(w, (*at)->turn);
         if (n < least) {
@@ -101,6 +101,7 @@ lace_status workers_create(server *s, int n, bool is_slow, workers **out, lace_e
         return error_nomem(err, "workers");
     w->s = s;
     w->is_slow = is_slow;
+    w->n_slots = n;
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);

@@ -251,6 +251,50 @@ static void compiling_takes_a_second_at_most(void)
     answer_free(&a);
 }
 
+/* ---- Turns ----------------------------------------------------------------------------------- */
+
+/* A client of the first key, with a schema that takes a while. */
+static void *ask_with_first_key(void *arg)
+{
+    answer a = {0};
+    char *body = write_properties(*(int *)arg, 7);
+    served_request(&s, "POST", "/v1/completions",
+                   "Content-Type: application/json\r\nAuthorization: Bearer one\r\n", body,
+                   strlen(body), &a);
+    atomic_fetch_add(&n_answers, 1);
+    free(body);
+    answer_free(&a);
+    return NULL;
+}
+
+/* Twelve large requests of one key wait; that of another key is not the thirteenth. */
+static void keys_take_turns(void)
+{
+    pthread_t threads[12];
+    int numbers[12];
+    atomic_store(&n_answers, 0);
+    for (int i = 0; i < 12; i++) {
+        numbers[i] = i;
+        pthread_create(&threads[i], NULL, ask_with_first_key, &numbers[i]);
+    }
+    /* Until most of them have sent their schema. */
+    for (int i = 0; i < 2000 && atomic_load(&n_answers) == 0; i++)
+        usleep(5000);
+    answer a = {0};
+    char *body = write_properties(12, 7);
+    served_request(&s, "POST", "/v1/completions",
+                   "Content-Type: application/json\r\nAuthorization: Bearer two\r\n", body,
+                   strlen(body), &a);
+    int n = atomic_load(&n_answers);
+    CHECK(a.status == 200);
+    tap_note("%d of 12 were answered before the other key's", n);
+    CHECK(n <= 8); /* the first, those that ran beside it, and one round; in line it were 12 */
+    for (int i = 0; i < 12; i++)
+        pthread_join(threads[i], NULL);
+    free(body);
+    answer_free(&a);
+}
+
 static void small_requests_alone(void)
 {
     check_beside(0, NULL, NULL, "hostile clients");
@@ -269,6 +313,12 @@ int main(void)
     CASE(grammars_that_cannot_be_compiled_delay_no_small_request);
     CASE(compiling_ends_when_the_client_leaves);
     CASE(compiling_takes_a_second_at_most);
+    CHECK(served_stop(&s) == 0);
+    if (!served_start(&s, "-c 256 --threads 2 --kv-memory 64M --api-key one,two 2>/dev/null")) {
+        printf("Bail out! the server does not start\n");
+        return 1;
+    }
+    CASE(keys_take_turns);
     CHECK(served_stop(&s) == 0);
     return tap_end();
 }
