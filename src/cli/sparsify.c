@@ -136,7 +136,10 @@ static lace_status measure(const char *path, const buf *thresholds, const buf *h
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-/* A check of file_rules: the model runs with these thresholds. */
+/*
+ * A check of file_rules: the model runs with these thresholds. In exact arithmetic, which has them for
+ * every type: they may be found on one that has no kernel for them, such as bf16, and used on another.
+ */
 static lace_status check_thresholds(void *user, span bytes, lace_error *err)
 {
     const char *path = user;
@@ -147,6 +150,7 @@ static lace_status check_thresholds(void *user, span bytes, lace_error *err)
     lace_status status = buf_append(&copy, bytes.data, bytes.size);
     o.activation_sparsity = copy.data;
     o.use_vocab = false;
+    o.use_exact = true;
     if (status == LACE_OK)
         status = cli_open_model(path, &o, &thinned, err);
     if (status == LACE_OK)

@@ -412,6 +412,21 @@ static void a_part_of_another_architecture_is_refused(void)
     unlink(program_path("made"));
 }
 
+/* They hold for the model in all its types; only using them needs a kernel. */
+static void thresholds_may_come_from_a_type_without_a_kernel(void)
+{
+    program_run("quantize $dir/m.gguf $dir/m-q5.gguf q5_0 --pure");
+    CHECK(program.code == 0);
+    program_run(
+        "sparsify $dir/m-q5.gguf $dir/m-q5.json --calibrate $dir/text --calibrate-windows 1 "
+        "--uniform");
+    if (!CHECK(program.code == 0))
+        tap_note("%s", program.err);
+    program_run("run $dir/m.gguf --activation-sparsity $dir/m-q5.json -p a -n 1");
+    if (!CHECK(program.code == 0))
+        tap_note("%s", program.err);
+}
+
 int main(void)
 {
     if (!program_begin())
@@ -427,6 +442,7 @@ int main(void)
     CASE(what_computes_no_numbers_gets_no_name);
     CASE(shapes_that_contradict_the_metadata_are_refused);
     CASE(a_part_of_another_architecture_is_refused);
+    CASE(thresholds_may_come_from_a_type_without_a_kernel);
     program_end();
     return tap_end();
 }
