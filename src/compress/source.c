@@ -69,6 +69,8 @@ lace_status source_open(const char *path, source **out, lace_error *err)
         status = weights_open(path, &s->files, err);
     else
         s->files = NULL;
+    if (status == LACE_OK)
+        status = check_binds(path, err); /* first: it says what lace cannot run */
     if (status == LACE_OK) {
         bool is_directory = weights_config(s->files) != NULL;
         status =
@@ -78,8 +80,6 @@ lace_status source_open(const char *path, source **out, lace_error *err)
         if (status != LACE_OK)
             error_prefix(err, status, path);
     }
-    if (status == LACE_OK)
-        status = check_binds(path, err);
     if (status != LACE_OK) {
         source_close(s);
         return status;

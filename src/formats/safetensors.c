@@ -116,8 +116,9 @@ static lace_status read_offsets(const source *s, text name, const json_t *value,
                     b, e);
     if ((uint64_t)e > s->data.size)
         return fail(s, LACE_E_TRUNC, name,
-                    "data_offsets end at %" JSON_INTEGER_FORMAT ", the data has %zu bytes", e,
-                    s->data.size);
+                    "data_offsets end at %" JSON_INTEGER_FORMAT
+                    ", the data has %zu bytes: the file is cut; get it again",
+                    e, s->data.size);
     *begin = (uint64_t)b;
     *end = (uint64_t)e;
     return LACE_OK;

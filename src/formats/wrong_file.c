@@ -141,7 +141,9 @@ static bool tell(const char *path, span bytes, const char *wanted, lace_error *e
 lace_status wrong_file_explain(const char *path, span bytes, const char *wanted, lace_status status,
                                lace_error *err)
 {
-    bool is_wanted = bytes.size >= 4 && memcmp(bytes.data, wanted, 4) == 0;
+    bool is_wanted = strcmp(wanted, "safetensors") == 0
+                         ? bytes.size > 8 && bytes.data[8] == '{'
+                         : bytes.size >= 4 && memcmp(bytes.data, wanted, 4) == 0;
     if (!err || is_wanted) {
         /* Readers of formats say how many bytes "are left" or "follow" where there are too few. */
         if (err && (strstr(err->text, "are left") || strstr(err->text, "bytes that follow"))) {

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 
 /*
- * A file could not be read as `wanted` ("GGUF", "safetensors"); `status` and *err say why. Where its
+ * A file could not be read as `wanted` ("GGUF", "safetensors", "JSON"); `status` and *err say why. Where its
  * first bytes tell what it is, or it ends too early, *err becomes one sentence that says so and what
  * to do. `path` is only looked at for its name. Returns the status.
  */

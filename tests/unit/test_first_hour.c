@@ -102,6 +102,26 @@ static void parts_of_a_directory_are_named_too(void)
     program_check_error("model.safetensors: is a git-lfs pointer");
 }
 
+/* The header's size, which comes first, may be how a file of another kind begins. */
+static void a_cut_safetensors_file_is_called_one(void)
+{
+    enum { HEADER = 640 }; /* 80 02, as a pickle begins */
+    static const char entry[] =
+        "{\"a\": {\"dtype\": \"F32\", \"shape\": [16], \"data_offsets\": [0, 64]}}";
+    char file[8 + HEADER + 64] = {(char)(HEADER & 255), HEADER >> 8};
+    memset(file + 8, ' ', HEADER);
+    memcpy(file + 8, entry, sizeof entry - 1);
+    mkdir(program_path("short"), 0755);
+    put_text("short/config.json", "{\"model_type\": \"llama\"}");
+    static const size_t sizes[] = {20, 8 + HEADER - 1, 8 + HEADER, sizeof file - 1};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        put("short/model.safetensors", file, sizes[i]);
+        program_run("inspect $dir/short");
+        program_check_error("model.safetensors: at byte");
+        CHECK(strstr(program.err, "the file is cut; get it again") != NULL);
+    }
+}
+
 /* ---- Names ----------------------------------------------------------------------------------- */
 
 /* The model is $LACE_MODELS/tiny.gguf; each verb is to get past opening it. */
@@ -206,7 +226,9 @@ static void a_vocabulary_alone_can_be_used(void)
         program_run("inspect $dir/vocab.gguf -o json");
         CHECK(program.code == 0 && strstr(program.out, "\"n_vocab\": 259"));
         program_run("run $dir/vocab.gguf -p a");
-        program_check_error(i ? "an-unknown-one" : "");
+        program_check_error(i ? "an-unknown-one" : "only a vocabulary");
+        program_run("quantize $dir/vocab.gguf $dir/never.gguf q8_0");
+        program_check_error(i ? "an-unknown-one\", which lace does not run" : "only a vocabulary");
     }
 }
 
@@ -281,6 +303,7 @@ int main(void)
     CASE(a_cut_download_is_called_one_at_every_length);
     CASE(a_directory_says_what_is_in_it);
     CASE(parts_of_a_directory_are_named_too);
+    CASE(a_cut_safetensors_file_is_called_one);
     CASE(a_name_works_in_every_verb);
     CASE(a_name_that_is_nowhere_says_where_to_look);
     CASE(list_without_models_says_how_to_get_one);
