@@ -199,6 +199,8 @@ static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, s
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, use_our_heap);
     *out = NULL;
+    if (bytes.size == 0) /* jansson would call it wrong arguments */
+        return fail_at(err, LACE_E_JSON, offset, "nothing is there");
     for (size_t i = 0; i < bytes.size;) {
         uint32_t code;
         int n = utf8_decode((const char *)bytes.data + i, bytes.size - i, &code);

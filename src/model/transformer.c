@@ -75,7 +75,7 @@ lace_status bind_rope(model *m, lace_error *err)
     TRY(bind_optional(m, &long_factors, n, err, "rope_factors_long.weight"));
     if (c->rope.scaling == ROPE_LONGROPE && !short_factors && !long_factors)
         return error_set(err, LACE_E_META,
-                         "E_META: tensors rope_factors_short.weight and rope_factors_long.weight "
+                         "tensors rope_factors_short.weight and rope_factors_long.weight "
                          "are missing: rope.scaling.type is longrope");
     TRY(rope_prepare(&c->rope, short_factors ? short_factors : factors, &m->memory, &m->rope, err));
     if (long_factors)
