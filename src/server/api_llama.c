@@ -27,6 +27,8 @@ typedef struct llama_choice {
 typedef struct llama_reply {
     int n_choices;
     json_out chunk;
+    json_out settings, prompt; /* parts that choices share; empty: not written yet */
+    int prompt_number;         /* of the one in `prompt` */
     llama_choice choices[];
 } llama_reply;
 
@@ -43,6 +45,8 @@ static llama_reply *make_state(call *c)
         return NULL;
     state->n_choices = n;
     json_out_init(&state->chunk, MAX_CHOICE);
+    json_out_init(&state->settings, MAX_CHOICE);
+    json_out_init(&state->prompt, MAX_CHOICE);
     for (int i = 0; i < n; i++) {
         json_out_init(&state->choices[i].content, MAX_CHOICE);
         json_out_init(&state->choices[i].tokens, MAX_CHOICE);
@@ -60,8 +64,11 @@ static void on_free(call *c)
         json_out_deinit(&state->choices[i].tokens);
         json_out_deinit(&state->choices[i].probabilities);
     }
-    if (state)
+    if (state) {
         json_out_deinit(&state->chunk);
+        json_out_deinit(&state->settings);
+        json_out_deinit(&state->prompt);
+    }
     mem_free(state);
 }
 
@@ -99,7 +106,9 @@ static void write_settings(const call *c, json_out *out)
     };
     json_out_printf(out, "{\"seed\":%" PRId64, (int64_t)o->seed);
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
-        json_out_printf(out, ",\"%s\":%.6g", numbers[i].name, numbers[i].value);
+        bool is_whole = numbers[i].value == floor(numbers[i].value);
+        json_out_printf(out, is_whole ? ",\"%s\":%.0f" : ",\"%s\":%.6g", numbers[i].name,
+                        numbers[i].value);
     }
     json_out_printf(out, ",\"stream\":%s,\"ignore_eos\":%s,\"timings_per_token\":%s,\"stop\":[",
                     r->is_stream ? "true" : "false", r->options.ignore_end ? "true" : "false",
@@ -151,33 +160,50 @@ static void write_probabilities(json_out *out, const llama_choice *t)
     json_out_raw(out, "]");
 }
 
-static void write_prompt(const call *c, json_out *out, int index)
+static void append_part(json_out *out, const json_out *part)
+{
+    json_out_bytes(out, part->b.data, part->b.size);
+    out->has_failed = out->has_failed || part->has_failed;
+}
+
+/* The text of a choice's prompt; choices of the same prompt come one after the other. */
+static void write_prompt(const call *c, json_out *out, llama_reply *state, int index)
 {
     const gen_request *r = call_request(c);
-    const lace_token *tokens = r->prompts ? r->prompts[index / r->n_each].tokens : r->prompt;
-    size_t n = r->prompts ? r->prompts[index / r->n_each].n : r->n_prompt;
-    buf decoded;
-    buf_init(&decoded, MAX_CHOICE);
-    if (gen_decode(call_server(c)->model, tokens, n, &decoded, NULL) != LACE_OK)
-        out->has_failed = true;
-    json_out_text(out, decoded.data ? decoded.data : "", decoded.size);
-    buf_deinit(&decoded);
+    int number = r->prompts ? index / r->n_each : 0;
+    json_out *kept = &state->prompt;
+    if (kept->b.size == 0 || state->prompt_number != number) {
+        const lace_token *tokens = r->prompts ? r->prompts[number].tokens : r->prompt;
+        size_t n = r->prompts ? r->prompts[number].n : r->n_prompt;
+        buf decoded;
+        buf_init(&decoded, MAX_CHOICE);
+        buf_clear(&kept->b);
+        if (gen_decode(call_server(c)->model, tokens, n, &decoded, NULL) != LACE_OK)
+            kept->has_failed = true;
+        json_out_text(kept, decoded.data ? decoded.data : "", decoded.size);
+        buf_deinit(&decoded);
+        state->prompt_number = number;
+    }
+    append_part(out, kept);
 }
 
 /* The whole answer of a choice. */
-static void write_last(const call *c, json_out *out, int index, const llama_choice *t)
+static void write_last(const call *c, json_out *out, llama_reply *state, int index)
 {
     const gen_request *r = call_request(c);
+    const llama_choice *t = &state->choices[index];
     bool is_limit = t->is_over || t->finish == LACE_FINISH_LENGTH;
-    bool is_cut = t->finish == LACE_FINISH_LENGTH &&
+    bool is_cut = t->finish == LACE_FINISH_LENGTH && !asked(c)->is_empty &&
                   (r->options.max_tokens < 0 || t->stats.n_generated < r->options.max_tokens);
     begin_object(out, index, t, asked(c)->returns_tokens, true);
     json_out_raw(out, ",\"model\":");
     json_out_string(out, call_server(c)->model_id);
     json_out_raw(out, ",\"generation_settings\":");
-    write_settings(c, out);
+    if (state->settings.b.size == 0)
+        write_settings(c, &state->settings);
+    append_part(out, &state->settings);
     json_out_raw(out, ",\"prompt\":");
-    write_prompt(c, out, index);
+    write_prompt(c, out, state, index);
     json_out_printf(out,
                     ",\"has_new_line\":%s,\"truncated\":%s,\"stop_type\":\"%s\",\"stopping_word\":",
                     t->has_new_line ? "true" : "false", is_cut ? "true" : "false",
@@ -319,7 +345,7 @@ static void on_event(call *c, const gen_event *e)
     call_begin_stream(c, "text/event-stream");
     json_out_raw(&state->chunk, "data: ");
     size_t from = state->chunk.b.size;
-    write_last(c, &state->chunk, e->choice, t);
+    write_last(c, &state->chunk, state, e->choice);
     select_fields(c, &state->chunk, from);
     json_out_raw(&state->chunk, "\n\n");
     call_write(c, &state->chunk);
@@ -358,7 +384,7 @@ static void on_end(call *c)
     for (int i = 0; i < state->n_choices; i++) {
         json_out_raw(out, i ? "," : "");
         size_t from = out->b.size;
-        write_last(c, out, i, &state->choices[i]);
+        write_last(c, out, state, i);
         select_fields(c, out, from);
     }
     json_out_raw(out, is_list ? "]" : "");

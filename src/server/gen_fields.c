@@ -276,12 +276,26 @@ typedef struct bias_list {
     size_t capacity;
 } bias_list;
 
+/* Of all choices together: each of them is applied in every step. */
+enum { MAX_BIASES = 1 << 18 };
+
+static bool refuse_many_biases(call *c)
+{
+    call_fail(c, 400, "logit_bias", "invalid_value",
+              "logit_bias has more than %d tokens, counted for each choice", MAX_BIASES);
+    return false;
+}
+
+static bool check_biases(const gen_request *r, call *c)
+{
+    return r->options.n_biases * (size_t)r->n_choices <= MAX_BIASES || refuse_many_biases(c);
+}
+
 static bool add_bias(bias_list *l, lace_token token, float bias)
 {
-    enum { MAX_BIASES = 1 << 20 };
     size_t *n = &l->r->options.n_biases;
     if (*n == MAX_BIASES)
-        return call_refuse(l->c, "logit_bias", "logit_bias has more than 1048576 tokens");
+        return refuse_many_biases(l->c);
     if (*n == l->capacity) {
         size_t more = l->capacity * 2 + 16;
         lace_bias *grown = arena_alloc(&l->r->memory, more, sizeof *grown);
@@ -400,7 +414,7 @@ static bool read_biases(gen_request *r, call *c, const json_t *given)
 static bool read_breakers(gen_request *r, call *c, const json_t *given)
 {
     static const char *const usual[] = {"\n", ":", "\"", "*"};
-    enum { MAX_BREAKERS = 64 };
+    enum { MAX_BREAKERS = 64, MAX_BREAKER_BYTES = 256 };
     const char *texts[MAX_BREAKERS];
     size_t n = sizeof usual / sizeof usual[0];
     if (given && (!json_is_array(given) || json_array_size(given) > MAX_BREAKERS))
@@ -414,6 +428,9 @@ static bool read_breakers(gen_request *r, call *c, const json_t *given)
         texts[i] = json_string_value(json_array_get(given, i));
         if (!texts[i])
             return refuse_kind(c, "dry_sequence_breakers", "a list of strings", given);
+        if (strlen(texts[i]) > MAX_BREAKER_BYTES)
+            return call_refuse(c, "dry_sequence_breakers",
+                               "dry_sequence_breakers: a text has more than 256 bytes");
     }
     size_t capacity = (size_t)call_server(c)->info.n_vocab;
     lace_token *tokens = arena_alloc(&r->memory, capacity, sizeof *tokens);
@@ -540,7 +557,7 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
     gen_request r;
     gen_request_init(&r);
     use_defaults(&r, &call_server(c)->options);
-    if (read(&r, c, body))
+    if (read(&r, c, body) && check_biases(&r, c))
         call_generate(c, &r, sink);
     gen_request_deinit(&r);
 }

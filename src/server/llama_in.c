@@ -6,7 +6,7 @@
 #include "server/core.h"
 #include "server/llama.h"
 
-enum { MAX_SEQUENCE = 1 << 20 };
+enum { MAX_SEQUENCE = 1 << 20, MAX_FIELDS = 256 };
 
 static const json_t *get(const json_t *body, const char *name)
 {
@@ -83,6 +83,8 @@ static bool read_own(gen_request *r, call *c, const json_t *body, llama_request 
         return call_refuse(c, "return_tokens", "return_tokens is not a boolean");
     if (fields && !json_is_array(fields))
         return call_refuse(c, "response_fields", "response_fields is not a list");
+    if (json_array_size(fields) > MAX_FIELDS)
+        return call_refuse(c, "response_fields", "response_fields has more than 256 entries");
     for (size_t i = 0; i < json_array_size(fields); i++)
         if (!json_is_string(json_array_get(fields, i)))
             return call_refuse(c, "response_fields",

@@ -127,6 +127,7 @@ static void a_prompt_can_be_read_without_a_text(void)
     post("/completion", "{\"prompt\":\"A tale of the sea\",\"n_predict\":0}");
     check_answer(200, "\"content\":\"\"");
     check_answer(200, "\"tokens_predicted\":0");
+    check_answer(200, "\"truncated\":false");
     post("/completion", "{\"prompt\":\"A tale of the sea\",\"n_predict\":1}");
     CHECK(json_integer_value(at(json, "timings", "cache_n")) > 0);
 }
@@ -138,6 +139,51 @@ static void only_wanted_members_are_answered(void)
     check_answer(200, "\"timings/prompt_n\":");
     CHECK(json_object_size(json) == 3);
     CHECK(json_integer_value(json_object_get(json, "generation_settings/n_predict")) == 2);
+}
+
+static void whole_numbers_are_told_whole(void)
+{
+    post("/completion", "{\"prompt\":\"x\",\"n_predict\":1,\"repeat_last_n\":1048575}");
+    check_answer(200, "\"repeat_last_n\":1048575,");
+}
+
+static char *repeated(const char *before, const char *part, int n, const char *after)
+{
+    size_t n_part = strlen(part);
+    char *whole = malloc(strlen(before) + (size_t)n * n_part + strlen(after) + 1);
+    char *at = stpcpy(whole, before);
+    for (int i = 0; i < n; i++)
+        at = stpcpy(at, part);
+    strcpy(at, after);
+    return whole;
+}
+
+/* Each choice's answer tells all biases, and is searched for each of the fields: that is done where
+ * everybody's answers are written. */
+static void what_an_answer_repeats_is_bounded(void)
+{
+    static const struct {
+        const char *before, *part;
+        int n;
+        const char *after, *param;
+    } rows[] = {
+        {"{\"prompt\":\"x\",\"n\":128,\"n_predict\":1,\"logit_bias\":[[5,1]", ",[5,1]", 2048, "]}",
+         "logit_bias"},
+        {"{\"prompt\":[\"x\",\"y\"],\"n\":64,\"n_predict\":1,\"logit_bias\":[[5,1]", ",[5,1]", 2048,
+         "]}", "logit_bias"},
+        {"{\"prompt\":\"x\",\"n_predict\":1,\"response_fields\":[\"content\"", ",\"content\"", 256,
+         "]}", "response_fields"},
+        {"{\"prompt\":\"x\",\"n_predict\":1,\"dry_multiplier\":1,\"dry_sequence_breakers\":[\"",
+         "x", 257, "\"]}", "dry_sequence_breakers"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        for (int is_less = 0; is_less < 2; is_less++) {
+            char *request =
+                repeated(rows[i].before, rows[i].part, rows[i].n - is_less, rows[i].after);
+            post("/completion", request);
+            check_answer(is_less ? 200 : 400, is_less ? NULL : rows[i].param);
+            free(request);
+        }
 }
 
 static void samplers_that_are_not_named_are_off(void)
@@ -391,6 +437,8 @@ int main(void)
     CASE(prompts_are_texts_tokens_or_both);
     CASE(a_prompt_can_be_read_without_a_text);
     CASE(only_wanted_members_are_answered);
+    CASE(whole_numbers_are_told_whole);
+    CASE(what_an_answer_repeats_is_bounded);
     CASE(samplers_that_are_not_named_are_off);
     CASE(a_text_ends_before_a_line_that_is_indented_less);
     CASE(a_hole_is_filled_by_models_that_can);
