@@ -97,33 +97,6 @@ static lace_status adapt_content(json_t *message, size_t number, const chat_caps
     return status;
 }
 
-/* Put content behind that of another message, as paragraphs of one text or as further parts. */
-static lace_status join_content(json_t *message, json_t *content)
-{
-    json_t *first = json_object_get(message, "content");
-    if (json_is_array(first) || json_is_array(content)) {
-        json_t *parts = json_is_array(first) ? copy_whole(first, false) : one_part(first);
-        json_t *more = json_is_array(content) ? json_incref(content) : one_part(content);
-        bool ok = parts && more && json_array_extend(parts, more) == 0;
-        json_decref(more);
-        if (ok)
-            return set_new(message, "content", parts);
-        json_decref(parts);
-        return LACE_E_NOMEM;
-    }
-    buf chars;
-    buf_init(&chars, SIZE_MAX / 2);
-    lace_status status = buf_append(&chars, json_string_value(first), json_string_length(first));
-    if (status == LACE_OK)
-        status = buf_append(&chars, "\n\n", 2);
-    if (status == LACE_OK)
-        status = buf_append(&chars, json_string_value(content), json_string_length(content));
-    if (status == LACE_OK)
-        status = set_new(message, "content", json_stringn(chars.data, chars.size));
-    buf_deinit(&chars);
-    return status;
-}
-
 /* ---- Tool calls ------------------------------------------------------------------------------ */
 
 static lace_status adapt_arguments(json_t *function, bool as_object)
@@ -252,6 +225,8 @@ typedef struct adapting {
     json_t *out;
     buf system;     /* system messages that wait for the next user message */
     bool has_begun; /* there was a message of another role than the system's */
+    buf run;        /* texts that became one with the last message, which gets them at the end */
+    bool has_parts; /* or it is a list of parts, which is its own and grows */
 } adapting;
 
 /* The role that a template knows. */
@@ -292,6 +267,45 @@ static lace_status adapt_message(adapting *a, json_t *message, size_t number, bo
     return LACE_OK;
 }
 
+/* The last message gets the texts that became one with it. */
+static lace_status end_run(adapting *a)
+{
+    lace_status status = LACE_OK;
+    if (a->run.size > 0)
+        status = set_new(json_array_get(a->out, json_array_size(a->out) - 1), "content",
+                         json_stringn(a->run.data, a->run.size));
+    buf_clear(&a->run);
+    a->has_parts = false;
+    return status;
+}
+
+static lace_status join_text(adapting *a, const json_t *first, const json_t *content)
+{
+    if (a->run.size == 0)
+        TRY(buf_append(&a->run, json_string_value(first), json_string_length(first)));
+    TRY(buf_append(&a->run, "\n\n", 2));
+    return buf_append(&a->run, json_string_value(content), json_string_length(content));
+}
+
+/* Put content behind that of the last message, as paragraphs of one text or as further parts. */
+static lace_status join_content(adapting *a, json_t *last, json_t *content)
+{
+    if (!a->has_parts && !json_is_array(json_object_get(last, "content")) &&
+        !json_is_array(content))
+        return join_text(a, json_object_get(last, "content"), content);
+    if (!a->has_parts) {
+        TRY(end_run(a));
+        const json_t *first = json_object_get(last, "content");
+        TRY(set_new(last, "content",
+                    json_is_array(first) ? copy_whole(first, false) : one_part(first)));
+        a->has_parts = true;
+    }
+    json_t *more = json_is_array(content) ? json_incref(content) : one_part(content);
+    bool ok = more && json_array_extend(json_object_get(last, "content"), more) == 0;
+    json_decref(more);
+    return ok ? LACE_OK : LACE_E_NOMEM;
+}
+
 /* Behind the last message, or as a part of it where the template does not take two in a row. */
 static lace_status add_message(adapting *a, json_t *message)
 {
@@ -303,7 +317,8 @@ static lace_status add_message(adapting *a, json_t *message)
     bool is_alone = (strcmp(role, "user") == 0 && !caps->takes_user_runs) ||
                     (is_system_role(role) && !caps->takes_late_system);
     if (is_run && is_alone)
-        return join_content(last, json_object_get(message, "content"));
+        return join_content(a, last, json_object_get(message, "content"));
+    TRY(end_run(a));
     return json_array_append(a->out, message) == 0 ? LACE_OK : LACE_E_NOMEM;
 }
 
@@ -325,6 +340,7 @@ static lace_status adapt_all(adapting *a, const json_t *messages, lace_error *er
         json_decref(message);
         TRY(status);
     }
+    TRY(end_run(a));
     if (a->system.size == 0)
         return LACE_OK;
     /* No user message came after the system's: it is one itself. */
@@ -343,8 +359,10 @@ lace_status messages_adapt(const json_t *messages, const message_rules *rules, j
     if (!a.out)
         return error_nomem(err, "messages");
     buf_init(&a.system, SIZE_MAX / 2);
+    buf_init(&a.run, SIZE_MAX / 2);
     lace_status status = adapt_all(&a, messages, err);
     buf_deinit(&a.system);
+    buf_deinit(&a.run);
     if (status == LACE_OK)
         *out = a.out;
     else

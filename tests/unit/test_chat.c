@@ -9,6 +9,7 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "chat/chat.h"
+#include "cost.h"
 #include "tap.h"
 
 static json_t *read_json(const char *chars)
@@ -131,15 +132,53 @@ static void a_late_system_message_is_the_users_where_it_is_refused(void)
           "system:A;system:B;user:C;system:D;assistant:E;");
 }
 
+static const char alternating[] =
+    "{% set ns = namespace(last='') %}{% for m in messages %}{% if m.role == ns.last or"
+    " m.role not in ['user', 'assistant'] %}{{ raise_exception('alternate') }}{% endif %}"
+    "{% set ns.last = m.role %}{{ m.role }}:{{ m.content }};{% endfor %}";
+
 static void users_in_a_row_are_one_where_turns_must_alternate(void)
 {
-    check("{% set ns = namespace(last='') %}{% for m in messages %}{% if m.role == ns.last or"
-          " m.role not in ['user', 'assistant'] %}{{ raise_exception('alternate') }}{% endif %}"
-          "{% set ns.last = m.role %}{{ m.role }}:{{ m.content }};{% endfor %}",
+    check(alternating,
           "[{\"role\": \"system\", \"content\": \"A\"}, {\"role\": \"user\", \"content\": \"B\"},"
           " {\"role\": \"user\", \"content\": \"C\"}, {\"role\": \"system\", \"content\": \"D\"},"
           " {\"role\": \"assistant\", \"content\": \"E\"}]",
           "user:A\n\nB\n\nC\n\nD;assistant:E;");
+    /* Texts before and behind a list of parts, where parts are taken. */
+    check(
+        "{% for m in messages %}{% if m.role == 'user' and not loop.first and"
+        " messages[loop.index0 - 1].role == 'user' %}{{ raise_exception('alternate') }}{% endif %}"
+        "{{ m.role }}:{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endif %};{% endfor %}",
+        "[{\"role\": \"user\", \"content\": \"A\"}, {\"role\": \"user\", \"content\": \"B\"},"
+        " {\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"C\"}]},"
+        " {\"role\": \"user\", \"content\": \"D\"}, {\"role\": \"assistant\", \"content\": \"E\"},"
+        " {\"role\": \"user\", \"content\": \"F\"}, {\"role\": \"user\", \"content\": \"\"}]",
+        "user:[A\n\nB][C][D];assistant:E;user:F\n\n;");
+}
+
+static void make_users_in_a_row(size_t n_bytes, buf *out)
+{
+    buf_append_text(out, "[{\"role\":\"user\",\"content\":\"a\"}");
+    while (out->size < n_bytes)
+        buf_append_text(out, ",{\"role\":\"user\",\"content\":\"a\"}");
+    buf_append_text(out, "]");
+}
+
+static void render_alternating(span input)
+{
+    static chat_template *t; /* in the process of the measurement */
+    chat_request request = chat_request_default();
+    json_t *messages = NULL;
+    buf out;
+    buf_init(&out, 1 << 24);
+    CHECK(t || chat_template_create(text_of(alternating), text_of(""), text_of(""), &t, NULL) ==
+                   LACE_OK);
+    CHECK(json_read(input, 0, &messages, NULL) == LACE_OK);
+    request.messages = messages;
+    CHECK(chat_template_render(t, &request, &out, NULL) == LACE_OK);
+    json_decref(messages);
+    buf_deinit(&out);
 }
 
 /* As Mistral's templates want them. */
@@ -608,5 +647,9 @@ int main(void)
     CASE(calls_are_understood_as_templates_show_them);
     CASE(a_long_conversation_fits_the_budgets);
     CASE(every_allocation_may_fail);
+    cost_check(&(cost_subject){.name = "users in a row become one in linear time",
+                               .make = make_users_in_a_row,
+                               .run = render_alternating,
+                               .max_bytes = 1 << 20});
     return tap_end();
 }
