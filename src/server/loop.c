@@ -121,11 +121,15 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
         if (s->n_calls > 0 && !s->options.log_json)
             fprintf(stderr, "lace: waiting for %d request%s, at most %d s; again ends at once\n",
                     s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
-        /* Connections that wait for a request would wait for ever. */
+        /* Connections that wait for a request would wait for ever; an answer is still sent. */
         conn *next;
         for (conn *c = s->conns; c; c = next) {
             next = c->next;
-            if (!c->active && c->wait == WAIT_REQUEST && !c->parser)
+            if (c->active || c->wait != WAIT_REQUEST || c->parser)
+                continue;
+            if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+                c->closes = true; /* once it is written */
+            else
                 conn_close(c);
         }
     } else {
@@ -152,7 +156,7 @@ static void drain(server *s, uint64_t now)
         s->drain_until_ns = now + clock_seconds(FLUSH_S);
         call_cut_all(s);
     }
-    bool is_over = s->is_cut ? !has_output(s) || now >= s->drain_until_ns : s->n_calls == 0;
+    bool is_over = (s->is_cut || s->n_calls == 0) && (!has_output(s) || now >= s->drain_until_ns);
     if (is_over)
         event_base_loopbreak(s->base);
 }
@@ -229,13 +233,13 @@ static lace_status listen_at(server *s, const struct sockaddr *address, socklen_
     return LACE_OK;
 }
 
-/* Whether somebody answers at a socket. */
-static bool is_alive(const struct sockaddr_un *address)
+/* Whether nobody holds a socket any more: only then a connection is refused. One that is full, of
+ * another kind or another user's is alive. */
+static bool is_left_behind(const struct sockaddr_un *address)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Full, too, is alive. */
-    bool is = fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof *address) == 0 ||
-                          errno == EAGAIN || errno == EINPROGRESS);
+    bool is = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) != 0 &&
+              errno == ECONNREFUSED;
     if (fd >= 0)
         close(fd);
     return is;
@@ -252,8 +256,8 @@ static lace_status make_room(const struct sockaddr_un *address, lace_error *err)
         return error_set(err, LACE_E_IO,
                          "cannot listen at %s: there is a file of that name, which is no socket",
                          path);
-    if (is_alive(address))
-        return error_set(err, LACE_E_IO, "cannot listen at %s: another server does", path);
+    if (!is_left_behind(address))
+        return error_set(err, LACE_E_IO, "cannot listen at %s: another program has it", path);
     return unlink(path) == 0
                ? LACE_OK
                : error_set(err, LACE_E_IO, "cannot remove %s: %s", path, strerror(errno));

@@ -400,6 +400,34 @@ static void sigterm_lets_streams_end_and_refuses_the_rest(void)
     CHECK(served_wait(&s) == 0);
 }
 
+/* The call is over, but its answer is larger than the buffers between the two. */
+static void sigterm_lets_a_slow_reader_have_the_whole_answer(void)
+{
+    enum { N_WORDS = 300000 };
+    char *body = malloc(N_WORDS * 5 + 64), head[256];
+    if (!CHECK(body && served_start(&s, "-c 256 --threads 1 --drain 60")))
+        return;
+    char *at = stpcpy(body, "{\"content\":\"");
+    for (int i = 0; i < N_WORDS; i++)
+        at = stpcpy(at, " king");
+    at = stpcpy(at, "\"}");
+    int fd = served_connect(&s);
+    int n = snprintf(head, sizeof head,
+                     "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                     "application/json\r\nContent-Length: %zu\r\n\r\n",
+                     (size_t)(at - body));
+    CHECK(served_send(fd, head, (size_t)n) && served_send(fd, body, (size_t)(at - body)));
+    CHECK(recv(fd, head, 1, MSG_PEEK) == 1); /* the answer begins */
+    kill(s.pid, SIGTERM);
+    wait_ms(1000); /* some ticks of the server */
+    served_read(fd, &a, 60);
+    if (!CHECK(a.status == 200 && a.n_body > 1 << 20 && a.body[a.n_body - 1] == '}'))
+        tap_note("status %d, %zu bytes", a.status, a.n_body);
+    close(fd);
+    free(body);
+    CHECK(served_wait(&s) == 0);
+}
+
 static void a_second_sigterm_ends_it_at_once(void)
 {
     if (!CHECK(served_start(&s, "-c 1024 --threads 2 --drain 300")))
@@ -438,6 +466,7 @@ int main(void)
     CASE(a_full_queue_answers_429_with_a_time);
     CASE(a_request_that_takes_too_long_is_ended);
     CASE(sigterm_lets_streams_end_and_refuses_the_rest);
+    CASE(sigterm_lets_a_slow_reader_have_the_whole_answer);
     CASE(a_second_sigterm_ends_it_at_once);
     served_stop(&s);
     answer_free(&a);

@@ -73,6 +73,20 @@ static void a_live_socket_is_not_taken_over(void)
     CHECK(lstat(path, &st) != 0);
 }
 
+/* A connection to it fails, but not because nobody has it. */
+static void a_socket_of_another_kind_is_not_taken_over(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct stat st;
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", scratch_path("datagrams"));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(!start("--threads 1 -c 64 --unix %s 2>/dev/null", address.sun_path));
+    CHECK(lstat(address.sun_path, &st) == 0);
+    close(fd);
+    unlink(address.sun_path);
+}
+
 static void the_socket_of_a_killed_server_is_used_again(void)
 {
     char path[108];
@@ -237,6 +251,7 @@ int main(void)
         return 1;
     CASE(a_file_in_the_place_of_a_socket_stays);
     CASE(a_live_socket_is_not_taken_over);
+    CASE(a_socket_of_another_kind_is_not_taken_over);
     CASE(the_socket_of_a_killed_server_is_used_again);
     CASE(what_took_the_place_of_the_socket_stays);
     CASE(stalled_handshakes_are_closed);
