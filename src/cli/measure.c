@@ -211,9 +211,11 @@ static lace_status prepare(measurement *m, lace_model *tested, lace_model *base,
                          a->text_name, m->tested.n_tokens, a->n_context);
     m->n_windows = n_whole < INT32_MAX ? (int32_t)n_whole : INT32_MAX;
     if (a->n_windows > m->n_windows)
-        return error_set(err, LACE_E_ARG, "%s: %zu tokens are %d windows of %d, fewer than %d",
-                         a->text_name, m->tested.n_tokens, m->n_windows, a->n_context,
-                         a->n_windows);
+        return error_set(err, LACE_E_ARG,
+                         "%s: %zu tokens are %d windows of %d, fewer than %d: use --windows %d, or "
+                         "a longer text",
+                         a->text_name, m->tested.n_tokens, m->n_windows, a->n_context, a->n_windows,
+                         m->n_windows);
     if (a->n_windows)
         m->n_windows = a->n_windows;
     if (base) {
