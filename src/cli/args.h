@@ -80,10 +80,10 @@ typedef struct positional {
 lace_status args_parse(const verb *v, int argc, char **argv, void *target, positional *out,
                        lace_error *err);
 
-/* A mistake on the command line that the table cannot know of; adds where to find help. */
 /* A seed short enough to be typed again. */
 uint64_t args_random_seed(void);
 
+/* A mistake on the command line that the table cannot know of; adds where to find help. */
 __attribute__((format(printf, 3, 4))) lace_status args_error(const verb *v, lace_error *err,
                                                              const char *format, ...);
 

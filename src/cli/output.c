@@ -41,9 +41,9 @@ static bool is_in_parts(const struct stat *st, const char *path, char found[STOR
     enum { SUFFIX = 20, MAX_PARTS = 9999 };
     size_t n = strlen(path);
     int number, count, end = 0;
-    const char *suffix = path + n - SUFFIX;
     if (n < SUFFIX || n >= STORE_MAX_PATH ||
-        sscanf(suffix, "-%5d-of-%5d.gguf%n", &number, &count, &end) != 2 || end != SUFFIX)
+        sscanf(path + n - SUFFIX, "-%5d-of-%5d.gguf%n", &number, &count, &end) != 2 ||
+        end != SUFFIX)
         return false;
     for (int i = 1; i <= count && i <= MAX_PARTS; i++) {
         snprintf(found, STORE_MAX_PATH, "%.*s-%05d-of-%05d.gguf", (int)(n - SUFFIX), path, i,
