@@ -12,7 +12,7 @@
 #   make test-web   the page in a browser and real clients against the server (node, chromium)
 #   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
-#   make release    build/release/lace with its libraries linked in: one file for any Linux
+#   make release    build/release/lace with its libraries linked in: one file for Linux with glibc 2.34 or newer
 #   make install    into $(PREFIX)
 #
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang

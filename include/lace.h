@@ -333,8 +333,8 @@ typedef struct lace_sampler_options {
     float frequency_penalty; /* subtracted for each occurrence; default 0 */
     int32_t penalty_last_n;  /* how many tokens are recent, at most 2^20; 0: none; default 64 */
 
-    /* DRY: a token that would make a repetition longer loses multiplier * base^(length - allowed).
-     */
+    /* DRY: a token that would make a repetition longer loses
+     * multiplier * base^(length - allowed). */
     float dry_multiplier;           /* 0: off (default) */
     float dry_base;                 /* 1 or more; default 1.75 */
     int32_t dry_allowed_length;     /* repetitions shorter than this are free; default 2 */
@@ -457,8 +457,7 @@ bool lace_grammar_state_is_finished(const lace_grammar_state *state); /* and can
 typedef struct lace_speculator lace_speculator;
 
 typedef struct lace_speculator_options {
-    lace_session
-        *draft; /* of a smaller model with the same vocabulary: guesses; NULL (default): none */
+    lace_session *draft; /* of a smaller model with the same vocabulary: guesses; default NULL */
     bool use_lookup; /* guess that the text goes on as it did where its last tokens stood before;
                         goes before `draft`; default false */
     int32_t n_draft; /* the most tokens to guess at once, 1 to 32; default 8 */
@@ -509,9 +508,9 @@ void lace_speculator_count(const lace_speculator *speculator, lace_speculation *
  * computed and kept once. When the pool is full, the youngest generation waits and is computed
  * again later; its text does not show it.
  *
- *     lace_batcher_add(batcher, &options, &generation, &err);   // calls options.on_piece from now
- * on while (lace_batcher_step(batcher))
- *         ...add more, cancel some...
+ *     lace_batcher_add(batcher, &options, &generation, &err); // options.on_piece is called from now on
+ *     while (lace_batcher_step(batcher))
+ *         ... add more, cancel some ...
  *
  * One thread at a time may use a batcher.
  */
@@ -617,8 +616,8 @@ lace_status lace_batcher_add(lace_batcher *batcher, const lace_generation_option
 /* Its last piece comes at once, from within this call. */
 void lace_batcher_cancel(lace_batcher *batcher, lace_generation *generation);
 
-/* Compute one batch. False if there was nothing to do. Failures end the generations they concern.
- */
+/* Compute one batch. False if there was nothing to do. Failures end
+ * the generations they concern. */
 bool lace_batcher_step(lace_batcher *batcher);
 
 typedef struct lace_batcher_stats {

@@ -27,8 +27,8 @@ lace_status json_read(span bytes, uint64_t offset, json_t **out, lace_error *err
 lace_status json_read_large(span bytes, uint64_t offset, uint64_t max_memory, json_t **out,
                             lace_error *err);
 
-/* The same, and integers become numbers with a fraction: for files with integers that fit no type.
- */
+/* The same, and integers become numbers with a fraction: for files with integers
+ * that fit no type. */
 lace_status json_read_as_reals(span bytes, uint64_t offset, json_t **out, lace_error *err);
 
 /*

@@ -16,8 +16,8 @@ void mem_free(void *p);                        /* NULL is fine */
 char *mem_strdup(const char *text);            /* NULL on failure */
 char *mem_strndup(const char *text, size_t n); /* copies n bytes and terminates them */
 
-/* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where the system has them.
- */
+/* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where
+ * the system has them. */
 void *mem_map(size_t n_bytes);
 void mem_unmap(void *p, size_t n_bytes);
 void mem_discard(void *p, size_t n_bytes); /* give the memory back; the addresses read as zeros */

@@ -54,8 +54,8 @@ lace_status error_prefix(lace_error *err, lace_status status, const char *prefix
     if (err) {
         char old[sizeof err->text];
         memcpy(old, err->text, sizeof old);
-        /* Both parts may be long; the end of the message matters more than the end of the prefix.
-         */
+        /* Both parts may be long; the end of the message matters more than the
+         * end of the prefix. */
         snprintf(err->text, sizeof err->text, "%.200s: %.300s", prefix, old);
         keep_to_one_line(err->text);
         err->status = status;

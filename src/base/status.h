@@ -15,8 +15,8 @@
             return try_status_;                                                                    \
     } while (0)
 
-/* The same in a function that cleans up at `label`; `status` is its variable of type lace_status.
- */
+/* The same in a function that cleans up at `label`; `status` is its
+ * variable of type lace_status. */
 #define TRY_GOTO(status, label, call)                                                              \
     do {                                                                                           \
         (status) = (call);                                                                         \

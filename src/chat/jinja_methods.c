@@ -275,8 +275,8 @@ static lace_status str_rsplit(jinja_run *r, const jinja_call *c, jv *out)
     return split(r, c, true, out);
 }
 
-/* (before, separator, after); without the separator everything is before (from the right: after).
- */
+/* (before, separator, after); without the separator everything is before
+ * (from the right: after). */
 static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right, jv *out)
 {
     text separator, all = jv_chars(c->self), parts[3] = {all, {"", 0}, {"", 0}};

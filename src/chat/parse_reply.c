@@ -300,8 +300,8 @@ static lace_status drop_held(reply_parser *p, size_t n)
     return LACE_OK;
 }
 
-/* Whether the byte at the front of `held` is no marker's and is read here; else the state changed.
- */
+/* Whether the byte at the front of `held` is no marker's and is read here;
+ * else the state changed. */
 static lace_status plain_byte(reply_parser *p, char c, bool *is_read)
 {
     *is_read = true;

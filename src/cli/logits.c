@@ -1,5 +1,5 @@
-/* lace logits: what a model predicts after each of given tokens, as raw numbers for other programs.
- */
+/* lace logits: what a model predicts after each of given tokens, as raw
+ * numbers for other programs. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -162,8 +162,8 @@ static lace_status dispatch(int argc, char **argv, lace_error *err)
     return v->run(v, argc - from, argv + from, err);
 }
 
-/* A mapped file was cut short by another program while we read it: say so, and end like any error.
- */
+/* A mapped file was cut short by another program while we read it: say so, and
+ * end like any error. */
 static void on_bus_error(int number)
 {
     static const char line[] =

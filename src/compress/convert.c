@@ -64,8 +64,8 @@ static dtype main_type_of(hf_tensors *tensors)
     return best;
 }
 
-/* The type that the file is called after: the one of matrices that keep theirs, if they are more.
- */
+/* The type that the file is called after: the one of matrices that keep theirs,
+ * if they are more. */
 static dtype largest_type_of(hf_tensors *tensors, dtype main_type)
 {
     uint64_t n_values[DTYPE_COUNT] = {0};

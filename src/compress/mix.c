@@ -161,8 +161,8 @@ static dtype type_of_attention_output(const mix *m, const mix_context *c)
     return f == Q2_K ? DTYPE_Q3_K : f == Q3_K_M ? DTYPE_Q4_K : f == Q3_K_L ? DTYPE_Q5_K : m->type;
 }
 
-/* lace's own types have no rules but this: the output, and a table that is one, get two bits more.
- */
+/* lace's own types have no rules but this: the output, and a table that is one,
+ * get two bits more. */
 static dtype type_of_own(const mix *m, const mix_context *c, const tensor *t)
 {
     bool is_output =

@@ -5,13 +5,13 @@
  *   1. A text is read and the sizes of all inputs are counted. So the threshold for a share of them
  *      is known, and the energy that is lost with it.
  *   2. Every input alone is thinned by the share asked for, and the KL divergence of the
- * predictions is measured: what a unit of its energy costs.
+ *      predictions is measured: what a unit of its energy costs.
  *   3. With t the threshold of an input, the next activation to go costs k t^2, and saves the
- *      weights that it meets, one of each of r rows. The sum of divergences is least where k t^2 /
- * r is the same for all inputs; what it is follows from the share asked for.
+ *      weights that it meets, one of each of r rows. The sum of divergences is least where k t^2 / r
+ *      is the same for all inputs; what it is follows from the share asked for.
  *   4. The result is measured against the same share for every input, and the better one is taken.
  *   5. The text is read once more, and each threshold is set for its share when all inputs before
- * it are thinned already.
+ *      it are thinned already.
  */
 #ifndef LACE_COMPRESS_SPARSIFY_H
 #define LACE_COMPRESS_SPARSIFY_H

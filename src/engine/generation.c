@@ -213,8 +213,8 @@ static lace_status edit_logits(lace_generation *g, const float *logits, work_lim
     return g->form ? grammar_state_mask_within(g->form, limit, g->logits, err) : LACE_OK;
 }
 
-/* Keep the best n_top, best first, by insertion: n_top is small and most tokens are not among them.
- */
+/* Keep the best n_top, best first, by insertion: n_top is small and most tokens
+ * are not among them. */
 static void rank_tokens(lace_generation *g, const float *logits)
 {
     size_t n_top = (size_t)g->options.n_top, n = 0;

@@ -16,8 +16,8 @@ typedef struct dense_levels {
     int n;
     float first;
     bool is_table;
-    /* Of a table: the middle between a level and the next, and how far it is from one to the other.
-     */
+    /* Of a table: the middle between a level and the next, and how far it is from
+     * one to the other. */
     float middle[DENSE_MAX_LEVELS], gap[DENSE_MAX_LEVELS];
 } dense_levels;
 

@@ -72,8 +72,8 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_MOE_DOWN:
         return moe_scratch_bytes(s, n_tokens);
     case OP_ATTEND: {
-        /* Scores of one query and one row of the cache, for the plain kernel; tiles for the others.
-         */
+        /* Scores of one query and one row of the cache, for the plain kernel;
+         * tiles for the others. */
         int32_t dim = s->a.attend.kv.head_dim;
         uint64_t plain = 4 * ((uint64_t)n_context + (uint64_t)dim) + 256;
         uint64_t tiles = attend_scratch_bytes(dim);

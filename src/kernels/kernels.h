@@ -84,8 +84,8 @@ typedef struct batch {
     const int32_t *tokens;    /* [n_tokens] ids */
     const int32_t *positions; /* [n_tokens] in their sequences */
     const int32_t *outputs;   /* [n_outputs] indices of tokens */
-    /* Page tables: [group][token] -> the pages of the token's sequence, by position / page_tokens.
-     */
+    /* Page tables: [group][token] -> the pages of the token's sequence,
+     * by position / page_tokens. */
     const int32_t *const *const *pages;
 } batch;
 

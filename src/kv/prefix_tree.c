@@ -15,8 +15,8 @@ struct node {
     int32_t tokens[KV_PAGE_TOKENS];
 };
 
-/* Where the texts of an owner begin: a node without a page and tokens. It goes with its last child.
- */
+/* Where the texts of an owner begin: a node without a page and tokens. It goes
+ * with its last child. */
 typedef struct root {
     node n;
     uint64_t owner;

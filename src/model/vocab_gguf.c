@@ -235,8 +235,8 @@ static bool contains(text t, const char *what)
     return false;
 }
 
-/* GGUF does not carry the flags of added tokens; those that matter are known by the model's name.
- */
+/* GGUF does not carry the flags of added tokens; those that matter are known
+ * by the model's name. */
 static lace_status set_token_flags(const gguf *g, arena *memory, vocab *v, lace_error *err)
 {
     text name = {"", 0};

@@ -5,7 +5,7 @@
  * The life of a plan:
  *   1. an architecture file writes steps in the words of build.h;
  *   2. plan_finish fuses steps, decides where workers must wait for each other, and places values
- * in memory: two values whose lives do not overlap may share it. Nothing is allocated yet, so the
+ *      in memory: two values whose lives do not overlap may share it. Nothing is allocated yet, so the
  *      cost of a plan can be asked for before anything is loaded;
  *   3. plan_allocate takes the memory;
  *   4. plan_run walks the steps on all workers of a pool.

@@ -309,8 +309,8 @@ lace_status grammar_position_allowed(grammar_position *p, const uint64_t **out, 
     *out = NULL;
     if (m->local_bytes > MAX_LOCAL_BYTES)
         clear_locals(m);
-    /* The threads and whether the text is complete say all; the first thread of none is a key too.
-     */
+    /* The threads and whether the text is complete say all; the first thread of none
+     * is a key too. */
     if (!thread_list_add(&p->threads, (grammar_thread){0, p->is_complete, 0}))
         return error_nomem(err, "a grammar's tokens");
     text key = {(const char *)p->threads.data, p->threads.n * sizeof *p->threads.data};

@@ -75,8 +75,8 @@ static lace_status build_tree(grammar_vocab *v, lace_error *err)
                 v->max_depth = (uint32_t)v->bytes[t].size;
         }
     qsort(sorted, n, sizeof *sorted, compare_tokens);
-    /* At most a node for each byte; few tokens share so little that more than half of it is used.
-     */
+    /* At most a node for each byte; few tokens share so little that more than half
+     * of it is used. */
     v->byte = mem_calloc(n_bytes, sizeof *v->byte);
     v->depth = mem_calloc(n_bytes, sizeof *v->depth);
     v->next = mem_calloc(n_bytes, sizeof *v->next);

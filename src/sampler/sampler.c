@@ -249,8 +249,8 @@ static void stage_top_k(lace_sampler *s)
     }
     if (k == (size_t)s->n_vocab)
         return;
-    /* A heap with the worst on top; among equals the larger token is worse, so ties change nothing.
-     */
+    /* A heap with the worst on top; among equals the larger token is worse,
+     * so ties change nothing. */
     heapify(list, s->n_list, is_worse);
     for (; token < s->n_vocab; token++) {
         float x = s->dense[token];
@@ -501,8 +501,8 @@ lace_status lace_sampler_sample(lace_sampler *s, const float *logits, lace_token
     size_t i = 0;
     if (n > 1) {
         double left = random_unit(&s->random);
-        /* Rounding may leave the sum of all just below the draw: then the last possible one is it.
-         */
+        /* Rounding may leave the sum of all just below the draw: then the last
+         * possible one is it. */
         size_t last = 0;
         for (i = 0; i < n && left >= list[i].p; i++) {
             left -= list[i].p;

@@ -4,8 +4,8 @@
 
 #include "server/generate.h"
 
-/* "system" and "messages" as OpenAI's messages: a new array, set even on failure. False: answered.
- */
+/* "system" and "messages" as OpenAI's messages: a new array, set even
+ * on failure. False: answered. */
 bool anthropic_messages(call *c, const json_t *body, json_t **out);
 
 /* "tools" as OpenAI's tools: a new array, or NULL if there are none. False: answered. */

@@ -76,8 +76,8 @@ __attribute__((format(printf, 5, 6))) void call_fail(call *c, int status, const 
 /* The same with the line of an error; the status is 400, or what fits the error. */
 void call_fail_error(call *c, const char *param, const lace_error *err);
 
-/* 400 with this message, and 503 for want of memory. They return false, for `return call_refuse()`.
- */
+/* 400 with this message, and 503 for want of memory. They return
+ * false, for `return call_refuse()`. */
 bool call_refuse(call *c, const char *param, const char *message);
 bool call_nomem(call *c);
 

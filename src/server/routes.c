@@ -1,5 +1,5 @@
-/* The table of routes. A new one is a function in an api_*.c file, a line in api.h and a row here.
- */
+/* The table of routes. A new one is a function in an api_*.c file, a line in api.h
+ * and a row here. */
 #include <string.h>
 
 #include "server/api.h"

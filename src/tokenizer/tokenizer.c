@@ -119,8 +119,8 @@ static lace_status decode_token(tokenizer *t, size_t i, text token, char *out, t
     case TOKEN_USER_DEFINED:
         memcpy(out, token.data, token.size);
         *key = t->bytes[i];
-        /* It may also be what its text stands for as GPT-2 writes bytes; mostly both are the same.
-         */
+        /* It may also be what its text stands for as GPT-2 writes bytes; mostly
+         * both are the same. */
         if (is_raw) {
             char *decoded = arena_alloc(&t->memory, token.size + 1, 1);
             if (!decoded)

@@ -52,8 +52,8 @@ struct tokenizer {
     text *symbols; /* BPE: bytes of the ids from n_tokens on */
     size_t n_symbols;
 
-    bool has_inner_spaces; /* SPM: some token goes on behind a space that follows another character
-                            */
+    bool has_inner_spaces; /* SPM: some token goes on behind a space
+                            * that follows another character */
 
     scan_index pieces;   /* unigram and WordPiece: what ids holds */
     float unknown_score; /* unigram */
@@ -92,8 +92,8 @@ lace_status wordpiece_encode(encoding *e, text input, lace_error *err);
 lace_status unigram_init(tokenizer *t, const vocab *v, lace_error *err);
 lace_status unigram_encode(encoding *e, text input, lace_error *err);
 
-/* special.c: set the types and flags of tokens that are known by name; then index the special ones.
- */
+/* special.c: set the types and flags of tokens that are known by name; then
+ * index the special ones. */
 void special_correct(tokenizer *t, const vocab *v);
 lace_status special_init(tokenizer *t, lace_error *err);
 
@@ -106,8 +106,8 @@ lace_status special_scan(encoding *e, text input, bool is_parsed);
 /* normalize.c: input in t's normal form: itself, or a text in e->form. */
 lace_status normalize_text(encoding *e, text *input, lace_error *err);
 
-/* U+2581 becomes a space; `out` may be the input's own storage. Returns how many bytes there are.
- */
+/* U+2581 becomes a space; `out` may be the input's own storage. Returns how
+ * many bytes there are. */
 size_t normalize_spaces(text input, char *out);
 
 bool code_is_space(uint32_t code); /* White_Space of Unicode */

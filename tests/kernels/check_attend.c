@@ -33,8 +33,8 @@ static const struct {
              {2, 1, 256}, {12, 1, 64}, {60, 1, 32}, {3, 3, 24}, {16, 2, 128}};
 enum { N_HEADS = sizeof heads / sizeof heads[0] };
 
-/* Sequences: positions before, tokens now. Lengths around the blocks of 64 and the runs of a few.
- */
+/* Sequences: positions before, tokens now. Lengths around the blocks of 64 and the
+ * runs of a few. */
 static const struct {
     const char *name;
     int n_sequences, n_past[CACHE_MAX_SEQUENCES], n_new[CACHE_MAX_SEQUENCES];

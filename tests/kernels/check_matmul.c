@@ -156,8 +156,8 @@ static problem make_problem(const matmul_impl *impl, dtype type, int64_t n_rows,
     return p;
 }
 
-/* One token of an extreme problem has one sign throughout, so that sums grow as large as they can.
- */
+/* One token of an extreme problem has one sign throughout, so that sums grow as
+ * large as they can. */
 static void make_one_sided(problem *p)
 {
     int64_t n = p->w.n_cols;

@@ -233,8 +233,8 @@ static double now_ns(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The best of several rounds, each of as many runs as take some milliseconds: the least disturbed.
- */
+/* The best of several rounds, each of as many runs as take some
+ * milliseconds: the least disturbed. */
 static double time_ns(void (*run)(void *arg, int worker, int n_workers), void *arg)
 {
     pool *p = get_pool(options.n_threads);

@@ -60,8 +60,8 @@ void check_end(void);
 
 /* ---- Data ------------------------------------------------------------------------------------ */
 
-/* Aligned to 64 bytes, poisoned, guarded at both ends; freed by the next check_shape or check_end.
- */
+/* Aligned to 64 bytes, poisoned, guarded at both ends; freed by the
+ * next check_shape or check_end. */
 void *check_alloc(uint64_t n_bytes);
 
 uint64_t check_random(void);
@@ -83,8 +83,8 @@ const char *check_fill_name(check_fill kind);
 void check_fill_f32(float *x, int64_t n, check_fill kind);
 void check_fill_bytes(void *x, uint64_t n_bytes);
 
-/* An operand of n_rows rows (rows of f32 are padded by a few values, to see that strides are used).
- */
+/* An operand of n_rows rows (rows of f32 are padded by a few values, to see
+ * that strides are used). */
 operand check_operand(act_format format, int64_t width, int64_t n_rows);
 static inline float *check_row(const operand *o, int64_t row)
 {

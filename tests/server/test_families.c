@@ -1,5 +1,5 @@
-/* The server's other APIs, Anthropic's and Ollama's, embeddings, responses, and forms of replies.
- */
+/* The server's other APIs, Anthropic's and Ollama's, embeddings, responses,
+ * and forms of replies. */
 #define _GNU_SOURCE
 #include <jansson.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Fields of requests: what goes before the text and behind it, what ends it early, what is refused.
- */
+/* Fields of requests: what goes before the text and behind it, what ends it
+ * early, what is refused. */
 #define _GNU_SOURCE
 #include <jansson.h>
 #include <stdio.h>

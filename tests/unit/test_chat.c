@@ -275,8 +275,8 @@ static void malformed_messages_are_named(void)
     CHECK(strncmp(err.text, "line 2:", 7) == 0);
 }
 
-/* A file may bring a template that only burns time: it is tried once, not once for each question.
- */
+/* A file may bring a template that only burns time: it is tried once, not
+ * once for each question. */
 static void a_template_that_uses_up_its_budget_is_tried_once(void)
 {
     static const char source[] = "{% for i in range(99999) %}{% for j in range(99999) %}"

@@ -115,8 +115,8 @@ static void searched_scales_beat_plain_rounding(void)
     for_each(check_better);
 }
 
-/* Relative square errors of normal values: what a type of so many bits can do, and a little more.
- */
+/* Relative square errors of normal values: what a type of so many bits can do,
+ * and a little more. */
 static void errors_are_of_the_size_of_the_type(void)
 {
     static const struct {

@@ -91,8 +91,8 @@ static int count_files(void)
     return n;
 }
 
-/* Without nameless files, a killed process leaves its temporary one, though never under the name.
- */
+/* Without nameless files, a killed process leaves its temporary one, though
+ * never under the name. */
 static bool has_nameless_files(void)
 {
     int fd = open(scratch_path("out"), O_TMPFILE | O_WRONLY, 0600);

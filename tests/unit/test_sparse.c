@@ -145,8 +145,8 @@ static void two_of_four_take_less_than_three_and_a_quarter_bits(void)
     buf_deinit(&b);
 }
 
-/* Cut short at every byte, every bit changed: refused, or exactly as long and as full as it says.
- */
+/* Cut short at every byte, every bit changed: refused, or exactly as long and as
+ * full as it says. */
 static void no_damaged_blob_is_believed(void)
 {
     for (int kind = SPARSE_M4; kind <= SPARSE_CSR; kind++) {

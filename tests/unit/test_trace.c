@@ -89,8 +89,8 @@ static void products_and_bytes_follow_from_the_shapes(void)
     /* q and o 16x16, k and v 8x16, gate, up and down 32x16, twice; 320x16 for one output. */
     uint64_t layer = 2 * 16 * 16 + 2 * 8 * 16 + 3 * 32 * 16;
     CHECK(macs == 5 * 2 * layer + 320 * 16);
-    /* 5 positions of 1 head of 8 f32, keys and values; rows of q and of the result, 64 bytes each.
-     */
+    /* 5 positions of 1 head of 8 f32, keys and values; rows of q and of the
+     * result, 64 bytes each. */
     CHECK(attended == 2 * 5 * 8 * 4 + 2 * 5 * 64);
     tear_down();
 }

@@ -251,8 +251,8 @@ static void fp4_scales_are_half_their_value(void)
 
 /* ---- Encoding -------------------------------------------------------------------------------- */
 
-/* Bytes are equal to what ggml made of the same floats, for the types that it does not search for.
- */
+/* Bytes are equal to what ggml made of the same floats, for the types that it
+ * does not search for. */
 static void encode_source(void *arg)
 {
     const sample *s = find_sample(arg);

@@ -422,8 +422,8 @@ static void attend_q8_0(const step *s, query *q, int n_rows, const block *b, con
     attend_block(DTYPE_Q8_0, s, q, n_rows, b, t);
 }
 
-/* Query heads [head, head + n_heads) of tokens [token, token + n_tokens), which share a sequence.
- */
+/* Query heads [head, head + n_heads) of tokens [token, token + n_tokens),
+ * which share a sequence. */
 typedef struct item {
     int64_t token;
     int n_tokens;

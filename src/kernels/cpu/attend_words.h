@@ -22,8 +22,8 @@
 
 enum { WORDS_HALF = ATTEND_BLOCK / 2 }; /* positions of one group of columns, and of two panels */
 
-/* The largest weight as a word; what is less than 2^-WEIGHT_LEAST of the row's largest is nothing.
- */
+/* The largest weight as a word; what is less than 2^-WEIGHT_LEAST of the
+ * row's largest is nothing. */
 #define WEIGHT_MOST 8191.0f
 enum { WEIGHT_LEAST = 50 };
 

@@ -120,8 +120,8 @@ ALWAYS_INLINE vi or_if_bit(vi w, vi x, int j, int value)
     return _mm512_mask_add_epi8(w, is_set, w, _mm512_set1_epi8((char)value));
 }
 
-/* A field that stays where it is, because products take all 8 bits of a weight; its scale shrinks.
- */
+/* A field that stays where it is, because products take all 8 bits of a
+ * weight; its scale shrinks. */
 #define LOW_FIELD low_field
 ALWAYS_INLINE vi low_field(vi x, int at, int mask)
 {

@@ -18,8 +18,8 @@ static __device__ __forceinline__ void mma_f16(float (&d)[4], uint32_t a0, uint3
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* 8 values of a row of the cache, from number i (a multiple of 8) on, as f16.
- */
+/* 8 values of a row of the cache, from number i (a multiple of
+ * 8) on, as f16. */
 static __device__ __forceinline__ uint4 cache_load8(int type, const uint8_t *row, int i)
 {
     if (type == DTYPE_F16)

@@ -126,8 +126,8 @@ __device__ __forceinline__ void choose_experts(const decode_experts &p, choices 
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* The tiles of a warp, one after the other: which slot they are of, and their places in the ring.
- */
+/* The tiles of a warp, one after the other: which slot they are of, and their
+ * places in the ring. */
 struct tile_cursor {
     int t, place, slot, across;
 

@@ -157,8 +157,8 @@ static __device__ __forceinline__ void few_tiles(const few_product &p, const few
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that what comes next has room.
- */
+/* Bounds for more threads than there are: at most 80 registers, so that what
+ * comes next has room. */
 extern "C" __global__ void __launch_bounds__(FEW_THREADS * 3 / 2, 1)
     few_product_kernel(const __grid_constant__ few_product p)
 {

@@ -20,8 +20,8 @@
         }                                                                                          \
     }
 
-/* Towards zero, within low ... high; a NaN becomes low. A plain cast has no defined result there.
- */
+/* Towards zero, within low ... high; a NaN becomes low. A plain cast has
+ * no defined result there. */
 static int truncate_to(float x, int low, int high)
 {
     if (!(x > (float)low))

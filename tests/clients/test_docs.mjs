@@ -1,0 +1,196 @@
+// The snippets of the documents are run as they stand there: curl against a real server, JavaScript with the real
+// packages, commands of lace in a folder that has the files they name. What is not run is said.
+//
+// In indented blocks a command ends at two spaces; what follows is its explanation. Words in capitals stand for
+// what a reader fills in, and are filled in here from one table.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { lace, startServer } from '../serve.mjs';
+import { runCases, skip } from '../tap.mjs';
+
+const root = new URL('../..', import.meta.url).pathname;
+const shared = resolve(process.env.LACE_SHARED || join(root, '../shared'));
+const read = (name) => readFileSync(join(root, name), 'utf8');
+
+// ---- Finding snippets ------------------------------------------------------------------------------------------
+
+// Blocks of ```LANGUAGE.
+function fences(text, language) {
+  return [...text.matchAll(new RegExp('^```' + language + '\\n([\\s\\S]*?)^```$', 'gm'))].map((m) => m[1]);
+}
+
+// Commands of indented blocks that begin with a word: whole, with the lines that a quote or a backslash carries on.
+function commands(text, word) {
+  const found = [];
+  let open = null;
+  for (const line of text.split('\n')) {
+    if (open !== null) {
+      open += '\n' + line.trim();
+    } else if (new RegExp(`^    ([A-Z_]+=\\S+ |echo .*\\| )?${word} `).test(line) || line === `    ${word}`) {
+      open = line.trim();
+    } else {
+      continue;
+    }
+    const quotes = (open.match(/'/g) || []).length;
+    if (quotes % 2 === 1) continue;
+    if (open.endsWith('\\')) {
+      open = open.slice(0, -1);
+      continue;
+    }
+    found.push(quotes ? open : open.split(/ {2,}/)[0]);
+    open = null;
+  }
+  return found;
+}
+
+function bash(script, cwd, environment = {}) {
+  return spawnSync('bash', ['-c', script], { cwd, encoding: 'utf8', env: { ...process.env, ...environment }, timeout: 240000 });
+}
+
+// ---- The files that commands name ------------------------------------------------------------------------------
+
+let folder;
+let server;
+
+function makeFolder() {
+  const f16 = join(shared, 'models/tales-4m-f16.gguf');
+  if (!existsSync(f16)) skip('no shared test data');
+  folder = mkdtempSync(join(tmpdir(), 'lace-docs-'));
+  const bin = join(folder, 'bin');
+  spawnSync('mkdir', [bin, join(folder, 'models')]);
+  symlinkSync(resolve(lace), join(bin, 'lace'));
+  // Copies: a command that replaces a file goes through a link to what it points to.
+  for (const name of ['model-f16.gguf', 'a.gguf', 'b.gguf', 'IN']) copyFileSync(f16, join(folder, name));
+  for (const name of ['model.gguf', 'models/default.gguf'])
+    copyFileSync(join(root, 'models/tales-4m.gguf'), join(folder, name));
+  for (const name of ['DIR', 'models/smollm2']) cpSync(join(shared, 'models/tales-4m'), join(folder, name), { recursive: true });
+  const text = readFileSync(join(shared, 'text/test.txt'), 'utf8').slice(0, 60000);
+  for (const name of ['calib.txt', 'test.txt', 'held-out.txt', 'TEXT']) writeFileSync(join(folder, name), text);
+  writeFileSync(join(folder, 'letter.txt'), 'Dear Ada,\n');
+  writeFileSync(join(folder, 'ids.i32'), Buffer.from(new Int32Array([0, 5, 9]).buffer));
+  for (const [out, type] of [['model-q4.gguf', 'q4_0'], ['model-q8_0.gguf', 'q8_0'], ['model-s4.gguf', 's4']]) {
+    const made = spawnSync(lace, ['quantize', f16, join(folder, out), type], { encoding: 'utf8' });
+    assert.equal(made.status, 0, made.stderr);
+  }
+  const matrix = spawnSync(lace, ['imatrix', f16, '-f', join(folder, 'TEXT'), '-o', join(folder, 'model.imatrix'),
+    '--windows', '2'], { encoding: 'utf8' });
+  assert.equal(matrix.status, 0, matrix.stderr);
+}
+
+// What a reader fills in, and figures that are for larger models than this one.
+const filled = [
+  [/\bFILE\b/g, 'model.imatrix'], [/\bBYTES\b/g, '5MB'], [/--type TYPE\b/g, '--type q4_k_m'], [/\bRULES\b/g, 'rules.conf'],
+  [/--size (3\.0GB|12MB)/g, '--size 5MB'], [/--speed 30\b/g, '--speed 1'], [/-c 32768\b/g, '-c 512'],
+];
+
+// Commands that need what is not here, and why.
+const notRun = [
+  [/llama-(batched-)?bench/, 'needs llama.cpp'],
+  [/^lace (chat|serve) /, 'waits for a person'],
+  [/RULES/, 'needs rules'],
+  [/bench \*/, 'needs a folder of models'],
+  [/mistral|qwen3|org\/model/, 'needs a model by that name'],
+];
+
+// Each runs in the folder; those of long measurements get a short form of them.
+function runCommands(name) {
+  const failures = [];
+  let n = 0;
+  for (const original of commands(read(name), 'lace')) {
+    if (notRun.some(([pattern]) => pattern.test(original))) continue;
+    let command = original.replaceAll('http://127.0.0.1:8080', server.url).replaceAll('http://127.0.0.1:8081', server.url);
+    for (const [pattern, value] of filled) command = command.replace(pattern, value);
+    const extra = /^lace bench serve/.test(command) ? ' --requests 2'
+      : /^lace bench/.test(command) ? ' -r 1 --no-limits'
+        : /^lace fit/.test(command) ? ' --windows 2 --types quick --plain'
+          : /^lace quantize .*--calibrate/.test(command) && !/--windows/.test(command) ? ' --windows 2'
+            : '';
+    const force = /^lace (quantize|prune|fit|imatrix|logits|sparsify|convert) /.test(command) && !/--force/.test(command) ? ' --force' : '';
+    const [left, redirect = ''] = command.split(/(?= > )/);
+    const result = bash(left + extra + force + redirect, folder, { PATH: `${join(folder, 'bin')}:${process.env.PATH}` });
+    n++;
+    if (result.status !== 0) failures.push(`${original}\n  ${result.stderr || result.error || result.stdout.slice(0, 300)}`);
+  }
+  assert.equal(failures.length, 0, failures.join('\n'));
+  return n;
+}
+
+// ---- The cases -------------------------------------------------------------------------------------------------
+
+const cases = {
+  curl_examples_are_answered() {
+    const failures = [];
+    let n = 0;
+    for (const name of ['docs/server-api.md', 'docs/structured-output.md', 'docs/using.md', 'README.md'])
+      for (const command of commands(read(name), 'curl')) {
+        const quick = command.replaceAll('http://127.0.0.1:8080', server.url);
+        const result = bash(`curl() { command curl -sS --fail-with-body "$@"; }; ${quick}`, root,
+          { U: server.url, J: 'Content-Type: application/json' });
+        n++;
+        if (result.status !== 0) failures.push(`${name}: ${command}\n  ${result.stdout.slice(0, 300)} ${result.stderr}`);
+      }
+    assert.equal(failures.length, 0, failures.join('\n'));
+    assert(n >= 12, `only ${n} examples were found`);
+  },
+
+  javascript_examples_run() {
+    const failures = [];
+    for (const name of ['docs/server-api.md', 'docs/structured-output.md'])
+      for (const code of fences(read(name), 'js')) {
+        const file = join(root, 'tests/clients', `.snippet-${process.pid}.mjs`);
+        writeFileSync(file, code.replaceAll('http://127.0.0.1:8080', server.url));
+        const result = spawnSync('node', [file], { encoding: 'utf8', timeout: 120000 });
+        rmSync(file);
+        if (result.status !== 0) failures.push(`${name}: ${code}\n  ${result.stderr.slice(0, 600)}`);
+      }
+    assert.equal(failures.length, 0, failures.join('\n'));
+  },
+
+  python_examples_run_or_compile() {
+    const python = spawnSync('python3', ['--version']);
+    if (python.error) skip('no python3');
+    const hasClient = spawnSync('python3', ['-c', 'import openai']).status === 0;
+    for (const name of ['docs/server-api.md', 'docs/structured-output.md'])
+      for (const code of fences(read(name), 'python')) {
+        const source = code.replaceAll('http://127.0.0.1:8080', server.url);
+        const result = hasClient ? spawnSync('python3', ['-c', source], { encoding: 'utf8' })
+          : spawnSync('python3', ['-c', `compile(${JSON.stringify(source)}, "snippet", "exec")`], { encoding: 'utf8' });
+        assert.equal(result.status, 0, `${name}: ${code}\n${result.stderr}`);
+      }
+    if (!hasClient) skip('compiled, not run: no openai for python3');
+  },
+
+  commands_of_using_md_run() {
+    assert(runCommands('docs/using.md') >= 25);
+  },
+
+  commands_of_the_other_documents_run() {
+    runCommands('docs/compression.md');
+    runCommands('docs/performance.md');
+    runCommands('README.md');
+  },
+
+  // The text that tokenize prints for the built-in model stands in the document.
+  printed_results_are_those_of_the_program() {
+    const shown = /\$ lace tokenize models\/default.gguf "([^"]*)"\n    (\[[^\]]*\])/.exec(read('docs/using.md'));
+    const result = spawnSync(lace, ['tokenize', join(root, 'models/default.gguf'), shown[1]], { encoding: 'utf8' });
+    assert.equal(result.stdout.trim(), shown[2]);
+  },
+};
+
+server = await startServer([join(root, 'models/tales-4m.gguf'), '-c', '512']);
+let failed = 1;
+try {
+  failed = await runCases(cases, {
+    seconds: 600,
+    before: (name) => { if (name.startsWith('commands') && !folder) makeFolder(); },
+  });
+} finally {
+  await server.stop();
+  if (folder) rmSync(folder, { recursive: true, force: true });
+}
+process.exit(failed ? 1 : 0);
