@@ -242,7 +242,7 @@ static lace_status run_rival(bench *b, const char *path, const bench_test *test,
         *err = why;
         return status;
     }
-    snprintf(row->problem, sizeof row->problem, "%s", why.text);
+    snprintf(row->problem, sizeof row->problem, "%.399s", why.text);
     row->rival.n = row->ratio.n = 0;
     return LACE_OK;
 }
