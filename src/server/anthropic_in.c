@@ -57,12 +57,17 @@ static bool read_text(call *c, const char *param, const json_t *content, buf *ou
         drop_billing_line(&t);
         return buf_append(out, t.data, t.size) == LACE_OK || call_nomem(c);
     }
-    if (!json_is_array(content))
-        return call_refuse(c, param, "content is neither a string nor a list of blocks");
+    if (!json_is_array(content)) {
+        call_fail(c, 400, param, "invalid_type",
+                  "%s: a content is neither a string nor a list of blocks", param);
+        return false;
+    }
     for (size_t i = 0; i < json_array_size(content); i++) {
         text t;
-        if (!text_of_block(json_array_get(content, i), &t))
-            return call_refuse(c, param, "a block is not of type text");
+        if (!text_of_block(json_array_get(content, i), &t)) {
+            call_fail(c, 400, param, "invalid_value", "%s: a block is not of type text", param);
+            return false;
+        }
         drop_billing_line(&t);
         if (t.size == 0)
             continue;

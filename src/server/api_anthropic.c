@@ -314,12 +314,13 @@ static bool read_thinking(gen_request *r, call *c, const json_t *body)
 {
     const json_t *thinking = json_object_get(body, "thinking");
     const char *mode = json_string_value(json_object_get(thinking, "type"));
+    bool is_off = mode && strcmp(mode, "disabled") == 0;
+    bool is_on = mode && (strcmp(mode, "enabled") == 0 || strcmp(mode, "adaptive") == 0);
     r->kwargs = json_object();
-    if (thinking && !json_is_null(thinking) && !mode)
-        return call_refuse(c, "thinking", "thinking has no type");
+    if (thinking && !json_is_null(thinking) && !is_on && !is_off)
+        return call_refuse(c, "thinking", "thinking has no type enabled, adaptive or disabled");
     if (!r->kwargs ||
-        (mode && json_object_set_new(r->kwargs, "enable_thinking",
-                                     json_boolean(strcmp(mode, "disabled") != 0)) != 0))
+        (mode && json_object_set_new(r->kwargs, "enable_thinking", json_boolean(is_on)) != 0))
         return call_nomem(c);
     return true;
 }

@@ -69,8 +69,10 @@ static bool read_samplers(gen_request *r, call *c, const json_t *given)
 static bool read_limit(call *c, const json_t *body, const char *name, double *out)
 {
     const json_t *value = get(body, name);
-    if (value && (!json_is_integer(value) || json_integer_value(value) < -1))
-        return call_refuse(c, name, "a limit is an integer, -1 or more");
+    if (value && (!json_is_integer(value) || json_integer_value(value) < -1)) {
+        call_fail(c, 400, name, "invalid_value", "%s is not an integer, -1 or more", name);
+        return false;
+    }
     *out = value ? (double)json_integer_value(value) : -1;
     return true;
 }

@@ -173,6 +173,8 @@ static bool read_options(gen_request *r, call *c, const json_t *body)
     const json_t *n_context = json_object_get(options, "num_ctx");
     if (options && !json_is_object(options))
         return call_refuse(c, "options", "options is not an object");
+    if (n_context && !json_is_null(n_context) && !json_is_integer(n_context))
+        return call_refuse(c, "options.num_ctx", "options.num_ctx is not an integer");
     if (json_is_integer(n_context) &&
         json_integer_value(n_context) > call_server(c)->limits.n_context) {
         call_fail(c, 400, "num_ctx", NULL,
@@ -252,8 +254,9 @@ static bool read_messages(call *c, const json_t *given, json_t **out)
         const json_t *images = json_object_get(message, "images");
         const char *role = json_string_value(json_object_get(message, "role"));
         json_t *calls = json_object_get(message, "tool_calls");
-        if (json_array_size(images) > 0)
-            return call_refuse(c, "messages", "images are not supported");
+        if (images && !json_is_null(images) &&
+            !(json_is_array(images) && json_array_size(images) == 0))
+            return call_refuse(c, "messages", "messages: images are not supported");
         json_object_del(message, "images");
         for (size_t k = 0; k < json_array_size(calls); k++) {
             json_t *one = json_array_get(calls, k);

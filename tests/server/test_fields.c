@@ -152,6 +152,13 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
         {"/v1/messages", "\"stop_sequences\":\"x\"", "stop_sequences is not a list"},
         {"/v1/messages", "\"mcp_servers\":[{}]", "mcp_servers"},
         {"/v1/messages", "\"output_format\":{\"type\":\"xml\"}", "json_schema"},
+        {"/v1/messages", "\"thinking\":{\"type\":\"often\"}", "thinking has no type enabled"},
+        {"/v1/messages", "\"system\":5", "system: a content is neither"},
+        {"/v1/messages", "\"system\":[{\"type\":\"image\"}]",
+         "system: a block is not of type text"},
+        {"/completion", "\"image_data\":[{\"data\":\"\"}]", "image_data is not supported"},
+        {"/completion", "\"n_indent\":\"x\"", "n_indent is not an integer"},
+        {"/api/chat", "\"options\":{\"num_ctx\":\"x\"}", "options.num_ctx is not an integer"},
         {"/api/chat", "\"options\":{\"tfs_z\":0.5}", "options.tfs_z"},
         {"/api/generate", "\"template\":\"x\"", "template is not supported"},
         {"/api/generate", "\"images\":[\"x\"]", "not supported"},
@@ -168,6 +175,9 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
         post(rows[i].path, request);
         check_answer(400, rows[i].words);
     }
+    post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"x\","
+                      "\"images\":\"y\"}]}");
+    check_answer(400, "images are not supported");
 }
 
 static void values_that_ask_for_nothing_pass(void)
