@@ -172,6 +172,22 @@ enum {
 lace_status lace_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                           lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err);
 
+/* A part of a text, in bytes. */
+typedef struct lace_range {
+    size_t begin, end;
+} lace_range;
+
+/*
+ * The same for a text in which others than its author have a say, as a chat's prompt with what
+ * users wrote in it: with LACE_TOKENIZE_PARSE_SPECIAL, control tokens are found only where they
+ * touch none of these contents, so that nobody can forge them. The ranges ascend and do not
+ * overlap; the text is UTF-8 (LACE_E_UTF8).
+ */
+lace_status lace_tokenize_contents(const lace_model *model, const char *text, size_t n_bytes,
+                                   const lace_range *contents, size_t n_contents, unsigned flags,
+                                   lace_token *tokens, size_t capacity, size_t *n_out,
+                                   lace_error *err);
+
 /*
  * The tokens that contain one of the texts, as breakers for DRY: usually line ends, quotes, colons
  * and asterisks. Writes at most `capacity` of them; returns how many there are.

@@ -65,7 +65,7 @@ static jinja_options budgets(const json_t *messages, const json_t *tools, int64_
     o.max_steps += (uint64_t)n_values * STEPS_PER_VALUE + n_bytes;
     if (o.max_steps > MAX_STEPS)
         o.max_steps = MAX_STEPS;
-    o.max_heap += n_values * 512 + n_bytes * 6;
+    o.max_heap += n_values * 512 + n_bytes * 12;
     o.max_output += n_bytes * 2;
     o.now = now;
     return o;
@@ -86,7 +86,8 @@ static json_t *make_context(const chat_template *t, json_t *messages, const chat
     json_t *value;
     json_object_foreach((json_t *)request->kwargs, key, value)
     {
-        static const char *const reserved[] = {"messages", "tools", "add_generation_prompt"};
+        static const char *const reserved[] = {"messages", "tools", "add_generation_prompt",
+                                               "bos_token", "eos_token"};
         bool is_reserved = false;
         for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
             is_reserved = is_reserved || strcmp(key, reserved[i]) == 0;
@@ -98,27 +99,83 @@ static json_t *make_context(const chat_template *t, json_t *messages, const chat
     return fixed;
 }
 
+/* `marks` may be NULL: nobody asks. */
 static lace_status render(const chat_template *t, json_t *messages, const chat_request *request,
-                          buf *out, lace_error *err)
+                          buf *out, buf *marks, lace_error *err)
 {
     jinja_options options = budgets(messages, request->tools, request->now);
     json_t *context = make_context(t, messages, request);
     if (!context)
         return error_nomem(err, "a chat template's variables");
-    lace_status status = jinja_render(t->parsed, context, &options, out, err);
+    lace_status status = jinja_render_marked(t->parsed, context, &options, out, marks, err);
     json_decref(context);
+    return status;
+}
+
+static lace_status render_request(const chat_template *t, const chat_request *request, buf *out,
+                                  buf *marks, lace_error *err)
+{
+    json_t *messages;
+    if (request->tools && !json_is_null(request->tools) && !json_is_array(request->tools))
+        return error_set(err, LACE_E_ARG, "tools: an array is expected");
+    TRY(messages_adapt(request->messages, &t->rules, &messages, err));
+    lace_status status = render(t, messages, request, out, marks, err);
+    json_decref(messages);
     return status;
 }
 
 lace_status chat_template_render(const chat_template *t, const chat_request *request, buf *out,
                                  lace_error *err)
 {
-    json_t *messages;
-    if (request->tools && !json_is_null(request->tools) && !json_is_array(request->tools))
-        return error_set(err, LACE_E_ARG, "tools: an array is expected");
-    TRY(messages_adapt(request->messages, &t->rules, &messages, err));
-    lace_status status = render(t, messages, request, out, err);
-    json_decref(messages);
+    return render_request(t, request, out, NULL, err);
+}
+
+void chat_prompt_init(chat_prompt *p, size_t max_bytes)
+{
+    *p = (chat_prompt){0};
+    buf_init(&p->chars, max_bytes);
+}
+
+void chat_prompt_deinit(chat_prompt *p)
+{
+    buf_deinit(&p->chars);
+    mem_free(p->contents);
+    p->contents = NULL;
+    p->n_contents = 0;
+}
+
+/* The runs of marked bytes. */
+static lace_status find_contents(const buf *marks, chat_prompt *out, lace_error *err)
+{
+    size_t n = 0, n_bytes;
+    for (size_t i = 0; i < marks->size; i++)
+        n += marks->data[i] && (i == 0 || !marks->data[i - 1]);
+    lace_range *ranges =
+        mem_mul(n + 1, sizeof *ranges, &n_bytes) ? mem_alloc(n_bytes) : NULL; /* never of 0 bytes */
+    if (!ranges)
+        return error_nomem(err, "a prompt");
+    n = 0;
+    for (size_t i = 0; i < marks->size; i++) {
+        if (!marks->data[i])
+            continue;
+        if (i == 0 || !marks->data[i - 1])
+            ranges[n++].begin = i;
+        ranges[n - 1].end = i + 1;
+    }
+    out->contents = ranges;
+    out->n_contents = n;
+    return LACE_OK;
+}
+
+lace_status chat_template_prompt(const chat_template *t, const chat_request *request,
+                                 chat_prompt *out, lace_error *err)
+{
+    buf marks;
+    buf_init(&marks, SIZE_MAX / 2);
+    lace_status status = render_request(t, request, &out->chars, &marks, err);
+    if (status == LACE_OK)
+        status = find_contents(&marks, out, err);
+    buf_deinit(&marks);
     return status;
 }
 
@@ -166,7 +223,7 @@ static lace_status probe(chat_template *t, const char *messages_text, bool with_
     /* As the caps say so far: finding out sets them one after the other. */
     TRY_GOTO(status, done, messages_adapt(messages, &t->rules, &adapted, err));
     request.tools = with_tools ? tools : NULL;
-    status = render(t, adapted, &request, &prompt, err);
+    status = render(t, adapted, &request, &prompt, NULL, err);
     if (status == LACE_OK)
         *out = prompt.data && strstr(prompt.data, wanted) && !strstr(prompt.data, unwanted);
     t->is_costly = status == LACE_E_LIMIT;

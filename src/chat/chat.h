@@ -71,4 +71,21 @@ chat_request chat_request_default(void);
 lace_status chat_template_render(const chat_template *t, const chat_request *request, buf *out,
                                  lace_error *err);
 
+/*
+ * A prompt, and where in it what users wrote stands: messages, tools and variables. Only the
+ * template's own words may become control tokens (lace_tokenize_contents).
+ */
+typedef struct chat_prompt {
+    buf chars;
+    lace_range *contents; /* [n_contents], ascending */
+    size_t n_contents;
+} chat_prompt;
+
+void chat_prompt_init(chat_prompt *p, size_t max_bytes);
+void chat_prompt_deinit(chat_prompt *p);
+
+/* The same as chat_template_render, to an empty prompt. */
+lace_status chat_template_prompt(const chat_template *t, const chat_request *request,
+                                 chat_prompt *out, lace_error *err);
+
 #endif

@@ -32,7 +32,7 @@ lace_status jinja_parse(text source, jinja **out, lace_error *err);
 void jinja_free(jinja *t);
 
 typedef struct jinja_options {
-    uint64_t max_steps; /* nodes walked, items and groups of 64 bytes touched */
+    uint64_t max_steps; /* nodes walked, items and groups of 64 bytes touched, of 32 written */
     size_t max_output;  /* bytes of the result */
     size_t max_heap;    /* bytes of values made on the way */
     int max_depth;      /* of calls, expressions and nested values */
@@ -48,5 +48,13 @@ jinja_options jinja_options_default(void); /* `now` is 0 */
  */
 lace_status jinja_render(const jinja *t, const json_t *context, const jinja_options *options,
                          buf *out, lace_error *err);
+
+/*
+ * And append to `marks` a byte for each byte of the text: 1 if it comes from the context, however
+ * it was cut, joined or changed on the way, 0 if the template wrote it. bos_token and eos_token are
+ * the template's words, and so are the usual roles: templates write '<|' + message.role + '|>'.
+ */
+lace_status jinja_render_marked(const jinja *t, const json_t *context, const jinja_options *options,
+                                buf *out, buf *marks, lace_error *err);
 
 #endif

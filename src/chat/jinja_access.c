@@ -108,7 +108,8 @@ static lace_status get_number(jinja_run *r, jv object, int64_t i, bool *is_found
     text all = jv_chars(object);
     size_t from = chars_offset(all, (size_t)i);
     text rest = {all.data + from, all.size - from};
-    TRY(jv_view(r, (text){rest.data, chars_offset(rest, 1)}, out));
+    text one = {rest.data, chars_offset(rest, 1)};
+    TRY(jv_part(r, marked_part(jv_marked(object), one), out));
     out->is_safe = object.is_safe;
     return LACE_OK;
 }
@@ -166,7 +167,8 @@ static lace_status slice_string(jinja_run *r, jv object, int64_t from, int64_t s
     if (step == 1) {
         size_t begin = chars_offset(all, (size_t)from);
         text rest = {all.data + begin, all.size - begin};
-        TRY(jv_view(r, (text){rest.data, chars_offset(rest, count)}, out));
+        text part = {rest.data, chars_offset(rest, count)};
+        TRY(jv_part(r, marked_part(jv_marked(object), part), out));
     } else {
         jv *chars;
         size_t n_chars, start = r->out->size;

@@ -31,7 +31,7 @@ lace_status jinja_call_builtin(jinja_run *r, const jinja_builtin *b, jv self,
         for (size_t i = 0; i < args->n; i++)
             p[i] = args->items[i];
         for (size_t i = 0; i < args->n_named; i++) {
-            text name = args->named[i].name;
+            text name = args->named[i].name.chars;
             int number = param_number(b->params, &name);
             if (number < 0 || p[number].kind != JV_UNSET)
                 return jinja_fail(r, "%s() got an unexpected argument '%.*s'", b->name,
@@ -73,6 +73,14 @@ lace_status jinja_param_text(jinja_run *r, jv v, const char *otherwise, text *ou
     return LACE_OK;
 }
 
+lace_status jinja_param_marked(jinja_run *r, jv v, const char *otherwise, marked *out)
+{
+    text chars;
+    TRY(jinja_param_text(r, v, otherwise, &chars));
+    *out = v.kind == JV_STRING ? jv_marked(v) : marked_own(chars);
+    return LACE_OK;
+}
+
 const jinja_builtin *jinja_find_row(const jinja_builtin *rows, text name)
 {
     for (; name.size > 0 && rows->name; rows++)
@@ -86,7 +94,7 @@ const jinja_builtin *jinja_find_row(const jinja_builtin *rows, text name)
 static const jinja_named_arg *find_named(const jinja_args *args, text name)
 {
     for (size_t i = 0; i < args->n_named; i++)
-        if (text_equals(args->named[i].name, name))
+        if (text_equals(args->named[i].name.chars, name))
             return &args->named[i];
     return NULL;
 }
@@ -122,21 +130,21 @@ static lace_status bind_kwargs(jinja_run *r, const node *n, const jinja_args *ar
     TRY(jv_dict_new(r, JV_DICT, &rest));
     for (size_t i = 0; i < args->n_named; i++) {
         const jinja_named_arg *arg = &args->named[i];
+        text name = arg->name.chars;
         const node *param = n->items;
-        for (; param && !text_equals(param->chars, arg->name); param = param->next)
+        for (; param && !text_equals(param->chars, name); param = param->next)
             TRY(jinja_spend(r, 1));
         if (param)
             continue;
-        if (text_is(arg->name, "caller") && (n->op & MACRO_CALLER)) {
+        if (text_is(name, "caller") && (n->op & MACRO_CALLER)) {
             has_caller = true;
             TRY(set_by_text(r, "caller", arg->value));
         } else if (n->op & MACRO_KWARGS) {
-            TRY(jv_view(r, arg->name, &key));
+            TRY(jv_part(r, arg->name, &key));
             TRY(jv_dict_set(r, rest.as.dict, key, arg->value));
         } else {
             return jinja_fail(r, "macro '%.*s' takes no keyword argument '%.*s'",
-                              text_width(n->chars), n->chars.data, text_width(arg->name),
-                              arg->name.data);
+                              text_width(n->chars), n->chars.data, text_width(name), name.data);
         }
     }
     if (n->op & MACRO_KWARGS)
@@ -287,7 +295,7 @@ static lace_status make_dict(jinja_run *r, const jinja_args *args, jv_kind kind,
     }
     for (size_t i = 0; i < args->n_named; i++) {
         jv key;
-        TRY(jv_view(r, args->named[i].name, &key));
+        TRY(jv_part(r, args->named[i].name, &key));
         TRY(jv_dict_set(r, out->as.dict, key, args->named[i].value));
     }
     return LACE_OK;
@@ -315,8 +323,8 @@ static lace_status fn_raise_exception(jinja_run *r, const jinja_call *c, jv *out
 
 static lace_status fn_strftime_now(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text format;
-    TRY(jinja_param_text(r, c->p[0], NULL, &format));
+    marked format;
+    TRY(jinja_param_marked(r, c->p[0], NULL, &format));
     return jinja_strftime(r, format, r->options->now, out);
 }
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* ---- Budgets --------------------------------------------------------------------------------- */
 
 lace_status jinja_fail(jinja_run *r, const char *format, ...)
@@ -71,15 +73,30 @@ lace_status jinja_alloc(jinja_run *r, size_t n, size_t size, void *out)
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-lace_status jinja_write(jinja_run *r, text chars)
+lace_status jinja_write_marked(jinja_run *r, marked m)
 {
-    if (chars.size > r->options->max_output - (r->out->size - r->out_start))
+    size_t n = m.chars.size;
+    if (n > r->options->max_output - (r->out->size - r->out_start))
         return jinja_limit(r, "bytes of output");
-    TRY(jinja_spend(r, 1 + chars.size / 64));
-    lace_status status = buf_append(r->out, chars.data, chars.size);
+    TRY(jinja_spend(r, 1 + n / 32)); /* the byte and its mark */
+    lace_status status = buf_reserve(&r->marks, n);
+    if (status == LACE_OK)
+        status = buf_append(r->out, m.chars.data, n);
     if (status == LACE_E_LIMIT)
         return jinja_limit(r, "bytes of output");
-    return status == LACE_OK ? status : error_nomem(r->err, "a chat template's output");
+    if (status != LACE_OK)
+        return error_nomem(r->err, "a chat template's output");
+    if (n > 0 && m.marks)
+        memcpy(r->marks.data + r->marks.size, m.marks, n);
+    else if (n > 0)
+        memset(r->marks.data + r->marks.size, m.is_content, n);
+    r->marks.size += n;
+    return LACE_OK;
+}
+
+lace_status jinja_write(jinja_run *r, text chars)
+{
+    return jinja_write_marked(r, marked_own(chars));
 }
 
 lace_status jinja_write_byte(jinja_run *r, char c)
@@ -87,21 +104,29 @@ lace_status jinja_write_byte(jinja_run *r, char c)
     return jinja_write(r, (text){&c, 1});
 }
 
-lace_status jinja_write_fill(jinja_run *r, text unit, size_t n)
+lace_status jinja_write_char(jinja_run *r, uint32_t code, bool is_content)
+{
+    char bytes[4];
+    text chars = {bytes, (size_t)utf8_encode(code, bytes)};
+    return jinja_write_marked(r, (marked){chars, NULL, is_content});
+}
+
+lace_status jinja_write_fill(jinja_run *r, marked unit, size_t n)
 {
     char block[256];
-    size_t n_block = unit.size > 0 ? sizeof block / unit.size : 0;
+    size_t size = unit.chars.size, n_block = size > 0 && !unit.marks ? sizeof block / size : 0;
     if (n_block > n)
         n_block = n;
-    if (unit.size > 0 && n > r->options->max_output / unit.size)
+    if (size > 0 && n > r->options->max_output / size)
         return jinja_limit(r, "bytes of output");
     TRY(jinja_spend(r, 1 + n_block / 8));
     for (size_t i = 0; i < n_block; i++)
-        memcpy(block + i * unit.size, unit.data, unit.size);
-    while (n > 0 && unit.size > 0) {
+        memcpy(block + i * size, unit.chars.data, size);
+    while (n > 0 && size > 0) {
         /* Short units go out by the block. */
         size_t times = n_block == 0 ? 1 : n < n_block ? n : n_block;
-        TRY(jinja_write(r, (text){n_block ? block : unit.data, times * unit.size}));
+        marked several = {{block, times * size}, NULL, unit.is_content};
+        TRY(jinja_write_marked(r, n_block ? several : unit));
         n -= times;
     }
     return LACE_OK;
@@ -109,9 +134,16 @@ lace_status jinja_write_fill(jinja_run *r, text unit, size_t n)
 
 lace_status jinja_take_output(jinja_run *r, size_t start, jv *out)
 {
-    text chars = {r->out->data ? r->out->data + start : "", r->out->size - start};
-    TRY(jv_copy(r, chars, out));
+    marked m = {.chars = {r->out->data ? r->out->data + start : "", r->out->size - start}};
+    const char *marks = r->marks.data + (start - r->out_start);
+    if (m.chars.size > 0) {
+        m.is_content = marks[0];
+        if (memchr(marks, !marks[0], m.chars.size))
+            m.marks = (const uint8_t *)marks;
+    }
+    TRY(jv_copy(r, m, out));
     r->out->size = start;
+    r->marks.size = start - r->out_start;
     return LACE_OK;
 }
 
@@ -441,6 +473,12 @@ jinja_options jinja_options_default(void)
     };
 }
 
+/* The tokens that a template may write are its own words; all else is what users sent. */
+static bool is_own_name(text name)
+{
+    return text_is(name, "bos_token") || text_is(name, "eos_token");
+}
+
 /* A place for each name: from the context, else from the builtins, else not set. */
 static lace_status init_globals(jinja_run *r, const json_t *context)
 {
@@ -451,15 +489,15 @@ static lace_status init_globals(jinja_run *r, const json_t *context)
         const json_t *given = json_object_getn(context, name.data, name.size);
         const jinja_builtin *function = jinja_find_function(name);
         if (given)
-            TRY(jv_from_json(r, given, &r->globals[i]));
+            TRY(jv_from_json(r, given, !is_own_name(name), &r->globals[i]));
         else if (function)
             r->globals[i] = (jv){.kind = JV_FUNCTION, .as.builtin = function};
     }
     return LACE_OK;
 }
 
-lace_status jinja_render(const jinja *t, const json_t *context, const jinja_options *options,
-                         buf *out, lace_error *err)
+lace_status jinja_render_marked(const jinja *t, const json_t *context, const jinja_options *options,
+                                buf *out, buf *marks, lace_error *err)
 {
     jinja_scope top = {0};
     jinja_run r = {
@@ -473,13 +511,23 @@ lace_status jinja_render(const jinja *t, const json_t *context, const jinja_opti
         .err = err,
     };
     arena_init(&r.heap, options->max_heap);
+    buf_init(&r.marks, options->max_output);
     lace_status status = init_globals(&r, context);
     if (status == LACE_OK)
         status = jinja_exec_list(&r, t->body);
+    if (status == LACE_OK && marks && buf_append(marks, r.marks.data, r.marks.size) != LACE_OK)
+        status = error_nomem(err, "a chat template's output");
     if (status != LACE_OK)
         out->size = r.out_start;
     if (out->data)
         out->data[out->size] = 0;
+    buf_deinit(&r.marks);
     arena_deinit(&r.heap);
     return status;
+}
+
+lace_status jinja_render(const jinja *t, const json_t *context, const jinja_options *options,
+                         buf *out, lace_error *err)
+{
+    return jinja_render_marked(t, context, options, out, NULL, err);
 }

@@ -39,6 +39,7 @@ struct jinja_run {
     jinja_flow flow;
     buf *out;
     size_t out_start; /* what was in `out` before */
+    buf marks;        /* a byte for each one written since: 1 if it is the context's */
     jinja_scope *scope;
     jv *globals; /* [n_names], JV_UNSET where nothing is set */
     lace_error *err;
@@ -72,9 +73,11 @@ lace_status jinja_alloc(jinja_run *r, size_t n, size_t size, void *out /* a poin
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-lace_status jinja_write(jinja_run *r, text chars);
+lace_status jinja_write(jinja_run *r, text chars); /* the template's words */
 lace_status jinja_write_byte(jinja_run *r, char c);
-lace_status jinja_write_fill(jinja_run *r, text unit, size_t n); /* n times */
+lace_status jinja_write_marked(jinja_run *r, marked m);
+lace_status jinja_write_char(jinja_run *r, uint32_t code, bool is_content);
+lace_status jinja_write_fill(jinja_run *r, marked unit, size_t n); /* n times */
 
 /*
  * The output is also where strings are built: what was written since `start` (r->out->size before)
@@ -102,7 +105,7 @@ lace_status jinja_compare(jinja_run *r, compare_op op, jv a, jv b, bool *out);
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
 typedef struct jinja_named_arg {
-    text name;
+    marked name;
     jv value;
 } jinja_named_arg;
 
@@ -150,17 +153,18 @@ lace_status jinja_call_value(jinja_run *r, jv callee, const jinja_args *args, jv
 bool jinja_param_is_set(jv v); /* given, and not none */
 lace_status jinja_param_int(jinja_run *r, jv v, int64_t otherwise, int64_t *out);
 lace_status jinja_param_text(jinja_run *r, jv v, const char *otherwise, text *out);
+lace_status jinja_param_marked(jinja_run *r, jv v, const char *otherwise, marked *out);
 
 /* Shared by filters and methods of strings. */
 typedef enum jinja_case { CASE_LOWER, CASE_UPPER, CASE_CAPITALIZE, CASE_TITLE } jinja_case;
-lace_status jinja_change_case(jinja_run *r, text chars, jinja_case wanted, jv *out);
+lace_status jinja_change_case(jinja_run *r, marked m, jinja_case wanted, jv *out);
 /* At most `count` of them; negative: all. */
-lace_status jinja_replace(jinja_run *r, text chars, text old, text new, int64_t count, jv *out);
+lace_status jinja_replace(jinja_run *r, marked m, text old, marked new, int64_t count, jv *out);
 lace_status jinja_strip(jinja_run *r, jv string, jv set, bool left, bool right, jv *out);
 
 /* "%5d" % args, and "{:>5}".format(...). */
-lace_status jinja_format_percent(jinja_run *r, text format, const jinja_args *args, jv *out);
-lace_status jinja_format_braces(jinja_run *r, text format, const jinja_args *args, jv *out);
-lace_status jinja_strftime(jinja_run *r, text format, int64_t seconds, jv *out);
+lace_status jinja_format_percent(jinja_run *r, marked format, const jinja_args *args, jv *out);
+lace_status jinja_format_braces(jinja_run *r, marked format, const jinja_args *args, jv *out);
+lace_status jinja_strftime(jinja_run *r, marked format, int64_t seconds, jv *out);
 
 #endif

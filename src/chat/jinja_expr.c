@@ -72,12 +72,12 @@ typedef struct arg_list {
     size_t n_named, capacity;
 } arg_list;
 
-static lace_status add_named(jinja_run *r, arg_list *list, text name, jv value)
+static lace_status add_named(jinja_run *r, arg_list *list, marked name, jv value)
 {
     for (size_t i = 0; i < list->n_named; i++)
-        if (text_equals(list->named[i].name, name))
-            return jinja_fail(r, "got multiple values for argument '%.*s'", text_width(name),
-                              name.data);
+        if (text_equals(list->named[i].name.chars, name.chars))
+            return jinja_fail(r, "got multiple values for argument '%.*s'", text_width(name.chars),
+                              name.chars.data);
     TRY(jinja_spend(r, 1 + list->n_named / 4));
     if (list->n_named == list->capacity) {
         size_t capacity = list->capacity ? 2 * list->capacity : 4;
@@ -100,7 +100,7 @@ static lace_status add_spread_named(jinja_run *r, arg_list *list, jv value)
         const jv_entry *e = &value.as.dict->entries[i];
         if (e->key.kind != JV_STRING)
             return jinja_fail(r, "keywords must be strings");
-        TRY(add_named(r, list, jv_chars(e->key), e->value));
+        TRY(add_named(r, list, jv_marked(e->key), e->value));
     }
     return LACE_OK;
 }
@@ -119,7 +119,7 @@ static lace_status eval_args(jinja_run *r, const node *items, jinja_args *out)
         size_t n_spread;
         TRY(jinja_eval(r, is_wrapped ? n->a : n, &value));
         if (n->type == NODE_NAMED) {
-            TRY(add_named(r, &list, n->chars, value));
+            TRY(add_named(r, &list, marked_own(n->chars), value));
         } else if (n->type == NODE_SPREAD_NAMED) {
             TRY(add_spread_named(r, &list, value));
         } else if (n->type == NODE_SPREAD) {
@@ -225,7 +225,7 @@ static lace_status eval_concat(jinja_run *r, const node *n, jv *out)
     for (const node *item = n->items->next; item; item = item->next) {
         TRY(jinja_eval(r, item, &next));
         TRY(jv_to_string(r, next, &next));
-        TRY(jv_concat(r, *out, jv_chars(next), out));
+        TRY(jv_concat(r, *out, jv_marked(next), out));
     }
     return LACE_OK;
 }

@@ -41,7 +41,7 @@ static lace_status get_path(jinja_run *r, jv item, jv path, jv *out)
 static const jv *find_arg(const jinja_args *args, const char *name)
 {
     for (size_t i = 0; i < args->n_named; i++)
-        if (text_is(args->named[i].name, name))
+        if (text_is(args->named[i].name.chars, name))
             return &args->named[i].value;
     return NULL;
 }
@@ -225,7 +225,7 @@ static lace_status filter_join(jinja_run *r, const jinja_call *c, jv *out)
         jv item;
         TRY(get_path(r, items[i], c->p[1], &item));
         if (i > 0)
-            TRY(jinja_write(r, jv_chars(separator)));
+            TRY(jinja_write_marked(r, jv_marked(separator)));
         TRY(jv_print(r, item));
     }
     return jinja_take_output(r, start, out);
@@ -273,7 +273,7 @@ static lace_status sort_key(jinja_run *r, jv value, bool is_case_sensitive, jv *
 {
     *out = value;
     if (value.kind == JV_STRING && !is_case_sensitive)
-        return jinja_change_case(r, jv_chars(value), CASE_LOWER, out);
+        return jinja_change_case(r, jv_marked(value), CASE_LOWER, out);
     return LACE_OK;
 }
 

@@ -7,11 +7,11 @@
 #include "chat/json_any.h"
 
 /* The string that a text filter works on; what is none becomes one. */
-static lace_status self_text(jinja_run *r, const jinja_call *c, text *out)
+static lace_status self_text(jinja_run *r, const jinja_call *c, marked *out)
 {
     jv string;
     TRY(jv_to_string(r, c->self, &string));
-    *out = jv_chars(string);
+    *out = jv_marked(string);
     return LACE_OK;
 }
 
@@ -34,33 +34,32 @@ static uint32_t change_char(uint32_t code, bool to_upper)
     return (uint32_t)(to_upper ? utf8proc_toupper(c) : utf8proc_tolower(c));
 }
 
-static lace_status write_char(jinja_run *r, uint32_t code)
+lace_status jinja_change_case(jinja_run *r, marked m, jinja_case wanted, jv *out)
 {
-    char bytes[4];
-    return jinja_write(r, (text){bytes, (size_t)utf8_encode(code, bytes)});
-}
-
-lace_status jinja_change_case(jinja_run *r, text chars, jinja_case wanted, jv *out)
-{
+    text chars = m.chars;
     size_t start = r->out->size;
     bool is_after_letter = false;
     TRY(jinja_spend_chars(r, chars.size));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
         bool is_first = wanted == CASE_TITLE ? !is_after_letter : i == 0;
+        bool is_content = marked_is_content(m, i);
+        bool to_upper = wanted == CASE_UPPER || (wanted != CASE_LOWER && is_first);
         i += (size_t)utf8_decode(chars.data + i, chars.size - i, &code);
         is_after_letter = is_letter(code);
-        if (code == 0xDF && (wanted == CASE_UPPER || (is_first && wanted != CASE_LOWER)))
-            TRY(jinja_write(r, text_of(wanted == CASE_UPPER ? "SS" : "Ss"))); /* sharp s */
-        else
-            TRY(write_char(
-                r, change_char(code, wanted == CASE_UPPER || (wanted != CASE_LOWER && is_first))));
+        if (code == 0xDF && to_upper) { /* sharp s */
+            TRY(jinja_write_char(r, 'S', is_content));
+            code = 's';
+            to_upper = wanted == CASE_UPPER;
+        }
+        TRY(jinja_write_char(r, change_char(code, to_upper), is_content));
     }
     return jinja_take_output(r, start, out);
 }
 
-lace_status jinja_replace(jinja_run *r, text chars, text old, text new, int64_t count, jv *out)
+lace_status jinja_replace(jinja_run *r, marked m, text old, marked new, int64_t count, jv *out)
 {
+    text chars = m.chars;
     size_t start = r->out->size, from = 0;
     TRY(jinja_spend_find(r, chars, old));
     while (count != 0) {
@@ -70,21 +69,21 @@ lace_status jinja_replace(jinja_run *r, text chars, text old, text new, int64_t 
             /* The empty string is found before every character and at the end. */
             text rest = {chars.data + from, chars.size - from};
             text one = {rest.data, chars_offset(rest, 1)};
-            TRY(jinja_write(r, new));
-            TRY(jinja_write(r, one));
+            TRY(jinja_write_marked(r, new));
+            TRY(jinja_write_marked(r, marked_part(m, one)));
             from += one.size;
             if (one.size == 0)
                 break;
         } else if (at == SIZE_MAX) {
             break;
         } else {
-            TRY(jinja_write(r, (text){chars.data + from, at - from}));
-            TRY(jinja_write(r, new));
+            TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, at - from})));
+            TRY(jinja_write_marked(r, new));
             from = at + old.size;
         }
         count -= count > 0;
     }
-    TRY(jinja_write(r, (text){chars.data + from, chars.size - from}));
+    TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, chars.size - from})));
     return jinja_take_output(r, start, out);
 }
 
@@ -100,7 +99,7 @@ lace_status jinja_strip(jinja_run *r, jv string, jv set, bool left, bool right, 
             TRY(jinja_spend(r, 1 + chars.size / 64));
             goes_on = chars_strip_one(&stripped, has_set ? &chars : NULL, end);
         }
-    TRY(jv_view(r, stripped, out));
+    TRY(jv_part(r, marked_part(jv_marked(string), stripped), out));
     out->is_safe = string.is_safe;
     return LACE_OK;
 }
@@ -109,9 +108,9 @@ lace_status jinja_strip(jinja_run *r, jv string, jv set, bool left, bool right, 
 
 static lace_status change_case(jinja_run *r, const jinja_call *c, jinja_case wanted, jv *out)
 {
-    text chars;
-    TRY(self_text(r, c, &chars));
-    TRY(jinja_change_case(r, chars, wanted, out));
+    marked m;
+    TRY(self_text(r, c, &m));
+    TRY(jinja_change_case(r, m, wanted, out));
     out->is_safe = is_safe(c);
     return LACE_OK;
 }
@@ -134,15 +133,17 @@ static lace_status filter_capitalize(jinja_run *r, const jinja_call *c, jv *out)
 /* Words begin after white space, a hyphen or an opening bracket; apostrophes do not end them. */
 static lace_status filter_title(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars;
+    marked m;
     size_t start = r->out->size;
     bool is_first = true;
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
+    text chars = m.chars;
     TRY(jinja_spend_chars(r, chars.size));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
+        bool is_content = marked_is_content(m, i);
         i += (size_t)utf8_decode(chars.data + i, chars.size - i, &code);
-        TRY(write_char(r, change_char(code, is_first)));
+        TRY(jinja_write_char(r, change_char(code, is_first), is_content));
         is_first = chars_is_space(code) || (code && code < 128 && strchr("-({[<", (char)code));
     }
     return jinja_take_output(r, start, out);
@@ -182,32 +183,33 @@ static lace_status filter_trim(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status filter_replace(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars;
+    marked m;
     jv old, new;
     int64_t count;
     if (c->p[0].kind == JV_UNSET || c->p[1].kind == JV_UNSET)
         return jinja_fail(r, "replace() needs what to replace, and with what");
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
     TRY(jv_to_string(r, c->p[0], &old));
     TRY(jv_to_string(r, c->p[1], &new));
     TRY(jinja_param_int(r, c->p[2], -1, &count));
-    return jinja_replace(r, chars, jv_chars(old), jv_chars(new), count, out);
+    return jinja_replace(r, m, jv_chars(old), jv_marked(new), count, out);
 }
 
 static lace_status filter_center(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars;
+    marked m, space = marked_own(text_of(" "));
     int64_t width;
     size_t start = r->out->size;
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
+    TRY(jinja_spend_bytes(r, m.chars.size));
     TRY(jinja_param_int(r, c->p[0], 80, &width));
-    int64_t room = width - (int64_t)chars_count(chars);
+    int64_t room = width - (int64_t)chars_count(m.chars);
     if (room < 0)
         room = 0;
     int64_t left = room / 2 + (room & width & 1); /* where Python puts the odd one */
-    TRY(jinja_write_fill(r, text_of(" "), (size_t)left));
-    TRY(jinja_write(r, chars));
-    TRY(jinja_write_fill(r, text_of(" "), (size_t)(room - left)));
+    TRY(jinja_write_fill(r, space, (size_t)left));
+    TRY(jinja_write_marked(r, m));
+    TRY(jinja_write_fill(r, space, (size_t)(room - left)));
     return jinja_take_output(r, start, out);
 }
 
@@ -231,13 +233,14 @@ static size_t line_end(text chars, size_t at, size_t *next)
 
 static lace_status filter_indent(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars, unit = text_of(" ");
+    marked m, unit = marked_own(text_of(" "));
     int64_t width = 1;
     size_t start = r->out->size;
     bool first = jv_is_true(c->p[1]), blank = jv_is_true(c->p[2]);
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
+    text chars = m.chars;
     if (c->p[0].kind == JV_STRING)
-        unit = jv_chars(c->p[0]);
+        unit = jv_marked(c->p[0]);
     else
         TRY(jinja_param_int(r, c->p[0], 4, &width));
     if (width < 0)
@@ -250,7 +253,7 @@ static lace_status filter_indent(jinja_run *r, const jinja_call *c, jv *out)
             TRY(jinja_write_byte(r, '\n'));
         if (at == 0 ? first : (blank || end > at))
             TRY(jinja_write_fill(r, unit, (size_t)width));
-        TRY(jinja_write(r, (text){chars.data + at, end - at}));
+        TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + at, end - at})));
     }
     TRY(jinja_take_output(r, start, out));
     out->is_safe = is_safe(c);
@@ -259,17 +262,18 @@ static lace_status filter_indent(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status filter_truncate(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars, end;
+    marked m, end;
     int64_t length, leeway;
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
+    text chars = m.chars;
     TRY(jinja_param_int(r, c->p[0], 255, &length));
-    TRY(jinja_param_text(r, c->p[2], "...", &end));
+    TRY(jinja_param_marked(r, c->p[2], "...", &end));
     TRY(jinja_param_int(r, c->p[3], 5, &leeway));
-    TRY(jinja_spend_chars(r, chars.size + end.size));
-    int64_t n_end = (int64_t)chars_count(end), n = (int64_t)chars_count(chars);
+    TRY(jinja_spend_chars(r, chars.size + end.chars.size));
+    int64_t n_end = (int64_t)chars_count(end.chars), n = (int64_t)chars_count(chars);
     if (length < n_end || leeway < 0)
         return jinja_fail(r, "truncate() to fewer characters than its end has");
-    TRY(jv_view(r, chars, out));
+    TRY(jv_part(r, m, out));
     if (n <= length || n - length <= leeway)
         return LACE_OK;
     chars.size = chars_offset(chars, (size_t)(length - n_end));
@@ -279,16 +283,17 @@ static lace_status filter_truncate(jinja_run *r, const jinja_call *c, jv *out)
             at--;
         chars.size = at > 0 ? at - 1 : chars.size;
     }
-    TRY(jv_view(r, chars, out));
+    TRY(jv_part(r, marked_part(m, chars), out));
     return jv_concat(r, *out, end, out);
 }
 
 static lace_status filter_wordcount(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars;
+    marked m;
     int64_t n = 0;
     bool was_word = false;
-    TRY(self_text(r, c, &chars));
+    TRY(self_text(r, c, &m));
+    text chars = m.chars;
     TRY(jinja_spend(r, chars.size / 4));
     for (size_t i = 0; i < chars.size;) {
         uint32_t code;
@@ -303,9 +308,9 @@ static lace_status filter_wordcount(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status filter_format(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text chars;
-    TRY(self_text(r, c, &chars));
-    return jinja_format_percent(r, chars, c->args, out);
+    marked format;
+    TRY(self_text(r, c, &format));
+    return jinja_format_percent(r, format, c->args, out);
 }
 
 /* json.dumps(x, ensure_ascii, indent, separators, sort_keys), with ensure_ascii off by default. */
@@ -314,8 +319,8 @@ static lace_status filter_tojson(jinja_run *r, const jinja_call *c, jv *out)
     bool has_lines = jinja_param_is_set(c->p[1]);
     jv_json_style style = {.is_ascii = jv_is_true(c->p[0]),
                            .indent = has_lines ? &c->p[1] : NULL,
-                           .between_items = text_of(has_lines ? "," : ", "),
-                           .before_value = text_of(": "),
+                           .between_items = marked_own(text_of(has_lines ? "," : ", ")),
+                           .before_value = marked_own(text_of(": ")),
                            .is_sorted = jv_is_true(c->p[3])};
     if (has_lines && !jv_is_int(c->p[1]) && c->p[1].kind != JV_STRING)
         return jinja_fail(r, "tojson: indent must be an integer or a string");
@@ -325,8 +330,8 @@ static lace_status filter_tojson(jinja_run *r, const jinja_call *c, jv *out)
         TRY(jv_items(r, c->p[2], &items, &n));
         if (n != 2 || items[0].kind != JV_STRING || items[1].kind != JV_STRING)
             return jinja_fail(r, "tojson: separators must be two strings");
-        style.between_items = jv_chars(items[0]);
-        style.before_value = jv_chars(items[1]);
+        style.between_items = jv_marked(items[0]);
+        style.before_value = jv_marked(items[1]);
     }
     size_t start = r->out->size;
     TRY(jv_print_json(r, c->self, &style));
@@ -338,7 +343,7 @@ static lace_status copy_strings(jinja_run *r, jv *v)
 {
     TRY(jinja_enter(r));
     if (v->kind == JV_STRING)
-        TRY(jv_copy(r, jv_chars(*v), v));
+        TRY(jv_copy(r, jv_marked(*v), v));
     for (size_t i = 0; v->kind == JV_LIST && i < v->as.list->n; i++)
         TRY(copy_strings(r, &v->as.list->items[i]));
     for (size_t i = 0; v->kind == JV_DICT && i < v->as.dict->n; i++) {
@@ -369,7 +374,10 @@ static lace_status filter_from_json(jinja_run *r, const jinja_call *c, jv *out)
         return error_nomem(r->err, "a chat template's values");
     if (status != LACE_OK)
         return jinja_fail(r, "from_json: %s", why.text);
-    status = jv_from_json(r, json, out);
+    /* If a part of the text is the context's, all that is made of it is. */
+    marked m = jv_marked(c->self);
+    bool is_content = m.marks ? memchr(m.marks, 1, chars.size) != NULL : m.is_content;
+    status = jv_from_json(r, json, is_content, out);
     if (status == LACE_OK)
         status = copy_strings(r, out);
     json_decref(json);

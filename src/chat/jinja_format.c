@@ -3,14 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "chat/jinja_eval.h"
 
 /* How one value is to be written; both syntaxes come down to it. */
 typedef struct format_spec {
-    text fill;  /* one character */
-    char align; /* '<', '>', '^', '=' (between sign and digits), 0: as the type likes */
-    char sign;  /* '+', ' ' or 0 */
+    marked fill; /* one character */
+    char align;  /* '<', '>', '^', '=' (between sign and digits), 0: as the type likes */
+    char sign;   /* '+', ' ' or 0 */
     bool is_alternate, has_commas;
     int64_t width, precision; /* -1: none */
     char type;                /* 0: str() */
@@ -34,7 +33,8 @@ static lace_status write_padded(jinja_run *r, const format_spec *spec, size_t st
 {
     jv body;
     TRY(jinja_take_output(r, start, &body));
-    text chars = jv_chars(body);
+    marked all = jv_marked(body);
+    text chars = all.chars;
     int64_t n = (int64_t)chars_count(chars);
     TRY(jinja_spend(r, 32 + chars.size / 4));
     size_t room = spec->width > n ? (size_t)(spec->width - n) : 0;
@@ -42,11 +42,11 @@ static lace_status write_padded(jinja_run *r, const format_spec *spec, size_t st
     char align = spec->align ? spec->align : default_align;
     size_t left = align == '<' ? 0 : align == '^' ? room / 2 : room;
     if (align == '=') {
-        TRY(jinja_write(r, (text){chars.data, sign_size}));
+        TRY(jinja_write_marked(r, marked_part(all, (text){chars.data, sign_size})));
         chars = (text){chars.data + sign_size, chars.size - sign_size};
     }
     TRY(jinja_write_fill(r, spec->fill, left));
-    TRY(jinja_write(r, chars));
+    TRY(jinja_write_marked(r, marked_part(all, chars)));
     return jinja_write_fill(r, spec->fill, room - left);
 }
 
@@ -59,7 +59,8 @@ static lace_status write_string(jinja_run *r, const format_spec *spec, jv value,
         TRY(jinja_take_output(r, start, &whole));
         text chars = jv_chars(whole);
         TRY(jinja_spend_chars(r, chars.size));
-        TRY(jinja_write(r, (text){chars.data, chars_offset(chars, (size_t)spec->precision)}));
+        chars.size = chars_offset(chars, (size_t)spec->precision);
+        TRY(jinja_write_marked(r, marked_part(jv_marked(whole), chars)));
     }
     return write_padded(r, spec, start, 0, '<');
 }
@@ -105,7 +106,7 @@ static lace_status write_int(jinja_run *r, const format_spec *spec, int64_t valu
     TRY(write_sign(r, spec, value < 0, &n_sign));
     TRY(jinja_write(r, text_of(prefix)));
     if (spec->precision > (int64_t)n) /* "%.5d": at least so many digits */
-        TRY(jinja_write_fill(r, text_of("0"), (size_t)spec->precision - n));
+        TRY(jinja_write_fill(r, marked_own(text_of("0")), (size_t)spec->precision - n));
     TRY(base == 10 ? write_grouped(r, spec, digits) : jinja_write(r, text_of(digits)));
     return write_padded(r, spec, start, n_sign + strlen(prefix), '>');
 }
@@ -160,7 +161,7 @@ static lace_status named_arg(jinja_run *r, const jinja_args *args, text name, jv
     jv *found = NULL;
     TRY(jinja_spend(r, 1 + args->n_named / 4));
     for (size_t i = 0; i < args->n_named; i++) {
-        if (text_equals(args->named[i].name, name)) {
+        if (text_equals(args->named[i].name.chars, name)) {
             *out = args->named[i].value;
             return LACE_OK;
         }
@@ -192,16 +193,13 @@ static lace_status write_percent(jinja_run *r, const format_spec *spec, jv value
     case 'r':
     case 'a':
         return write_string(r, spec, value, true);
-    case 'c': {
-        char bytes[4];
+    case 'c':
         if (value.kind == JV_STRING)
             return write_string(r, spec, value, false);
         if (!jv_is_int(value) || jv_as_int(value) < 0 || jv_as_int(value) > 0x10FFFF ||
             (jv_as_int(value) >= 0xD800 && jv_as_int(value) < 0xE000))
             return jinja_fail(r, "%%c requires int or char");
-        return jinja_write(r,
-                           (text){bytes, (size_t)utf8_encode((uint32_t)jv_as_int(value), bytes)});
-    }
+        return jinja_write_char(r, (uint32_t)jv_as_int(value), false);
     case 'd':
     case 'i':
     case 'u':
@@ -233,7 +231,7 @@ static lace_status write_percent(jinja_run *r, const format_spec *spec, jv value
 /* At the character behind '%'; goes to behind the conversion. */
 static lace_status format_one(jinja_run *r, text f, size_t *at, percent_args *args)
 {
-    format_spec spec = {.fill = text_of(" "), .width = 0, .precision = -1};
+    format_spec spec = {.fill = marked_own(text_of(" ")), .width = 0, .precision = -1};
     jv value = {0};
     bool is_left = false, has_zeros = false;
     if (*at < f.size && f.data[*at] == '(') {
@@ -273,19 +271,20 @@ static lace_status format_one(jinja_run *r, text f, size_t *at, percent_args *ar
     bool is_text = strchr("srac", spec.type) != NULL;
     spec.align = is_left ? '<' : has_zeros && !is_text ? '=' : '>';
     if (spec.align == '=')
-        spec.fill = text_of("0");
+        spec.fill = marked_own(text_of("0"));
     return write_percent(r, &spec, value);
 }
 
-lace_status jinja_format_percent(jinja_run *r, text f, const jinja_args *given, jv *out)
+lace_status jinja_format_percent(jinja_run *r, marked format, const jinja_args *given, jv *out)
 {
+    text f = format.chars;
     percent_args args = {given, 0};
     size_t start = r->out->size, at = 0;
     TRY(jinja_spend_chars(r, f.size));
     while (at < f.size) {
         size_t next = chars_find(f, text_of("%"), at);
         size_t end = next == SIZE_MAX ? f.size : next;
-        TRY(jinja_write(r, (text){f.data + at, end - at}));
+        TRY(jinja_write_marked(r, marked_part(format, (text){f.data + at, end - at})));
         at = end + 1;
         if (next == SIZE_MAX)
             break;
@@ -301,12 +300,13 @@ lace_status jinja_format_percent(jinja_run *r, text f, const jinja_args *given, 
 /* ---- Braces ---------------------------------------------------------------------------------- */
 
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
-static lace_status read_spec(jinja_run *r, text t, format_spec *spec)
+static lace_status read_spec(jinja_run *r, marked given, format_spec *spec)
 {
+    text t = given.chars;
     size_t at = 0, first = chars_offset(t, 1);
-    *spec = (format_spec){.fill = text_of(" "), .precision = -1};
+    *spec = (format_spec){.fill = marked_own(text_of(" ")), .precision = -1};
     if (first < t.size && strchr("<>^=", t.data[first]) && t.data[first]) {
-        spec->fill = (text){t.data, first};
+        spec->fill = marked_part(given, (text){t.data, first});
         spec->align = t.data[first];
         at = first + 1;
     } else if (t.size > 0 && t.data[0] && strchr("<>^=", t.data[0])) {
@@ -319,7 +319,7 @@ static lace_status read_spec(jinja_run *r, text t, format_spec *spec)
     if (at < t.size && t.data[at] == '0') {
         at++;
         if (!spec->align) {
-            spec->fill = text_of("0");
+            spec->fill = marked_own(text_of("0"));
             spec->align = '=';
         }
     }
@@ -337,7 +337,7 @@ static lace_status read_spec(jinja_run *r, text t, format_spec *spec)
     return LACE_OK;
 }
 
-static lace_status write_with_spec(jinja_run *r, text spec_text, jv value)
+static lace_status write_with_spec(jinja_run *r, marked spec_text, jv value)
 {
     format_spec spec;
     TRY(read_spec(r, spec_text, &spec));
@@ -399,21 +399,22 @@ static lace_status read_field(jinja_run *r, text field, const jinja_args *args, 
     return LACE_OK;
 }
 
-lace_status jinja_format_braces(jinja_run *r, text f, const jinja_args *args, jv *out)
+lace_status jinja_format_braces(jinja_run *r, marked format, const jinja_args *args, jv *out)
 {
+    text f = format.chars;
     size_t start = r->out->size, automatic = 0;
     TRY(jinja_spend_chars(r, f.size));
     for (size_t at = 0; at < f.size;) {
         char c = f.data[at], next = at + 1 < f.size ? f.data[at + 1] : 0;
         if ((c != '{' && c != '}') || c == next) {
-            TRY(jinja_write_byte(r, c));
+            TRY(jinja_write_marked(r, marked_part(format, (text){f.data + at, 1})));
             at += c == next && (c == '{' || c == '}') ? 2 : 1;
             continue;
         }
         size_t end = chars_find(f, text_of("}"), at);
         if (c == '}' || end == SIZE_MAX)
             return jinja_fail(r, "a single '%c' in a format string", c);
-        text field = {f.data + at + 1, end - at - 1}, spec = {"", 0};
+        text field = {f.data + at + 1, end - at - 1}, spec = {f.data + end, 0};
         if (field.size && memchr(field.data, '{', field.size))
             return jinja_fail(r, "formats inside of formats are not supported");
         size_t colon = chars_find(field, text_of(":"), 0);
@@ -433,7 +434,7 @@ lace_status jinja_format_braces(jinja_run *r, text f, const jinja_args *args, jv
             TRY(conversion == 's' ? jv_print(r, value) : jv_print_repr(r, value));
             TRY(jinja_take_output(r, from, &value));
         }
-        TRY(write_with_spec(r, spec, value));
+        TRY(write_with_spec(r, marked_part(format, spec), value));
         at = end + 1;
     }
     return jinja_take_output(r, start, out);

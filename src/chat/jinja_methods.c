@@ -9,7 +9,7 @@
 
 static lace_status change_case(jinja_run *r, const jinja_call *c, jinja_case wanted, jv *out)
 {
-    TRY(jinja_change_case(r, jv_chars(c->self), wanted, out));
+    TRY(jinja_change_case(r, jv_marked(c->self), wanted, out));
     out->is_safe = c->self.is_safe;
     return LACE_OK;
 }
@@ -94,7 +94,8 @@ static lace_status str_removeprefix(jinja_run *r, const jinja_call *c, jv *out)
     TRY(jinja_param_text(r, c->p[0], NULL, &affix));
     TRY(jinja_spend_bytes(r, affix.size));
     size_t cut = has_affix(chars, affix, false) ? affix.size : 0;
-    return jv_view(r, (text){chars.data + cut, chars.size - cut}, out);
+    text rest = {chars.data + cut, chars.size - cut};
+    return jv_part(r, marked_part(jv_marked(c->self), rest), out);
 }
 
 static lace_status str_removesuffix(jinja_run *r, const jinja_call *c, jv *out)
@@ -102,8 +103,8 @@ static lace_status str_removesuffix(jinja_run *r, const jinja_call *c, jv *out)
     text affix, chars = jv_chars(c->self);
     TRY(jinja_param_text(r, c->p[0], NULL, &affix));
     TRY(jinja_spend_bytes(r, affix.size));
-    return jv_view(
-        r, (text){chars.data, chars.size - (has_affix(chars, affix, true) ? affix.size : 0)}, out);
+    chars.size -= has_affix(chars, affix, true) ? affix.size : 0;
+    return jv_part(r, marked_part(jv_marked(c->self), chars), out);
 }
 
 /* The last place of a part, or SIZE_MAX. */
@@ -171,23 +172,24 @@ static lace_status str_count(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status str_replace(jinja_run *r, const jinja_call *c, jv *out)
 {
-    text old, new;
+    text old;
+    marked new;
     int64_t count;
     TRY(jinja_param_text(r, c->p[0], NULL, &old));
-    TRY(jinja_param_text(r, c->p[1], NULL, &new));
+    TRY(jinja_param_marked(r, c->p[1], NULL, &new));
     TRY(jinja_param_int(r, c->p[2], -1, &count));
-    TRY(jinja_replace(r, jv_chars(c->self), old, new, count, out));
+    TRY(jinja_replace(r, jv_marked(c->self), old, new, count, out));
     out->is_safe = c->self.is_safe;
     return LACE_OK;
 }
 
 /* ---- Splitting ------------------------------------------------------------------------------- */
 
-static lace_status add_part(jinja_run *r, jv *list, text part, bool is_safe)
+static lace_status add_part(jinja_run *r, jv *list, jv whole, text part)
 {
     jv item;
-    TRY(jv_view(r, part, &item));
-    item.is_safe = is_safe;
+    TRY(jv_part(r, marked_part(jv_marked(whole), part), &item));
+    item.is_safe = whole.is_safe;
     return jv_list_add(r, list->as.list, item);
 }
 
@@ -228,7 +230,7 @@ static lace_status split_words(jinja_run *r, const jinja_call *c, int64_t limit,
             return LACE_OK;
         size_t word = limit == 0 ? rest.size : word_edge(rest, false, from_right);
         text part = {from_right ? rest.data + rest.size - word : rest.data, word};
-        TRY(add_part(r, out, part, c->self.is_safe));
+        TRY(add_part(r, out, c->self, part));
         rest.size -= word;
         rest.data += from_right ? 0 : word;
         limit -= limit > 0;
@@ -255,10 +257,10 @@ static lace_status split(jinja_run *r, const jinja_call *c, bool from_right, jv 
                 break;
             text tail = {rest.data + at + separator.size, rest.size - at - separator.size};
             text head = {rest.data, at};
-            TRY(add_part(r, out, from_right ? tail : head, c->self.is_safe));
+            TRY(add_part(r, out, c->self, from_right ? tail : head));
             rest = from_right ? head : tail;
         }
-        TRY(add_part(r, out, rest, c->self.is_safe));
+        TRY(add_part(r, out, c->self, rest));
     }
     if (from_right)
         reverse_list(out->as.list);
@@ -279,7 +281,8 @@ static lace_status str_rsplit(jinja_run *r, const jinja_call *c, jv *out)
  * (from the right: after). */
 static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right, jv *out)
 {
-    text separator, all = jv_chars(c->self), parts[3] = {all, {"", 0}, {"", 0}};
+    text separator, all = jv_chars(c->self), end = {all.data + all.size, 0};
+    text parts[3] = {all, end, end};
     TRY(jinja_param_text(r, c->p[0], NULL, &separator));
     if (separator.size == 0)
         return jinja_fail(r, "empty separator");
@@ -287,7 +290,7 @@ static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right,
     size_t at = from_right ? find_last(all, separator) : chars_find(all, separator, 0);
     if (at != SIZE_MAX) {
         parts[0].size = at;
-        parts[1] = separator;
+        parts[1] = (text){all.data + at, separator.size};
         parts[2] = (text){all.data + at + separator.size, all.size - at - separator.size};
     } else if (from_right) {
         parts[0].size = 0;
@@ -295,7 +298,7 @@ static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right,
     }
     TRY(jv_list_new(r, JV_TUPLE, 3, out));
     for (int i = 0; i < 3; i++)
-        TRY(add_part(r, out, parts[i], c->self.is_safe));
+        TRY(add_part(r, out, c->self, parts[i]));
     return LACE_OK;
 }
 
@@ -322,7 +325,7 @@ static lace_status str_splitlines(jinja_run *r, const jinja_call *c, jv *out)
         end = n + (n < rest.size);
         if (end < rest.size && rest.data[n] == '\r' && rest.data[end] == '\n')
             end++;
-        TRY(add_part(r, out, (text){rest.data, keeps_ends ? end : n}, c->self.is_safe));
+        TRY(add_part(r, out, c->self, (text){rest.data, keeps_ends ? end : n}));
         rest = (text){rest.data + end, rest.size - end};
     }
     return LACE_OK;
@@ -338,7 +341,7 @@ static lace_status str_join(jinja_run *r, const jinja_call *c, jv *out)
             return jinja_fail(r, "sequence item %zu: expected str instance, %s found", i,
                               jv_type_name(items[i]));
         if (i > 0)
-            TRY(jinja_write(r, jv_chars(c->self)));
+            TRY(jinja_write_marked(r, jv_marked(c->self)));
         TRY(jinja_spend(r, 1));
         TRY(jv_print(r, items[i]));
     }
@@ -418,16 +421,17 @@ static lace_status str_isupper(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status pad(jinja_run *r, const jinja_call *c, bool left, jv *out)
 {
-    text fill, chars = jv_chars(c->self);
+    marked fill;
+    text chars = jv_chars(c->self);
     int64_t width, n = (int64_t)chars_count(chars);
     size_t start = r->out->size;
     TRY(jinja_spend_bytes(r, chars.size));
     TRY(jinja_param_int(r, c->p[0], 0, &width));
-    TRY(jinja_param_text(r, c->p[1], " ", &fill));
+    TRY(jinja_param_marked(r, c->p[1], " ", &fill));
     size_t room = width > n ? (size_t)(width - n) : 0;
     if (left)
         TRY(jinja_write_fill(r, fill, room));
-    TRY(jinja_write(r, chars));
+    TRY(jinja_write_marked(r, jv_marked(c->self)));
     if (!left)
         TRY(jinja_write_fill(r, fill, room));
     return jinja_take_output(r, start, out);
@@ -445,7 +449,7 @@ static lace_status str_rjust(jinja_run *r, const jinja_call *c, jv *out)
 
 static lace_status str_format(jinja_run *r, const jinja_call *c, jv *out)
 {
-    return jinja_format_braces(r, jv_chars(c->self), c->args, out);
+    return jinja_format_braces(r, jv_marked(c->self), c->args, out);
 }
 
 const jinja_builtin jinja_string_methods[] = {

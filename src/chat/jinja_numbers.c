@@ -269,9 +269,10 @@ static bool format_directive(const date *d, char directive, char *out, size_t si
     }
 }
 
-lace_status jinja_strftime(jinja_run *r, text format, int64_t seconds, jv *out)
+lace_status jinja_strftime(jinja_run *r, marked given, int64_t seconds, jv *out)
 {
     size_t start = r->out->size;
+    text format = given.chars;
     /* Years of up to four digits: anything else is a broken clock. */
     date d = date_of(seconds < -62135596800   ? -62135596800
                      : seconds > 253402300799 ? 253402300799
@@ -279,7 +280,7 @@ lace_status jinja_strftime(jinja_run *r, text format, int64_t seconds, jv *out)
     for (size_t i = 0; i < format.size; i++) {
         char shown[64];
         if (format.data[i] != '%' || i + 1 == format.size) {
-            TRY(jinja_write_byte(r, format.data[i]));
+            TRY(jinja_write_marked(r, marked_part(given, (text){format.data + i, 1})));
             continue;
         }
         TRY(jinja_spend(r, 16));
@@ -287,7 +288,7 @@ lace_status jinja_strftime(jinja_run *r, text format, int64_t seconds, jv *out)
         i += is_bare ? 2 : 1;
         if (!format_directive(&d, format.data[i], shown, sizeof shown)) {
             TRY(jinja_write(r, text_of(is_bare ? "%-" : "%")));
-            TRY(jinja_write_byte(r, format.data[i]));
+            TRY(jinja_write_marked(r, marked_part(given, (text){format.data + i, 1})));
             continue;
         }
         const char *p = shown;

@@ -104,7 +104,7 @@ static lace_status repeat(jinja_run *r, jv v, int64_t n, jv *out)
     size_t times = n > 0 ? (size_t)n : 0;
     if (v.kind == JV_STRING) {
         size_t start = r->out->size;
-        TRY(jinja_write_fill(r, jv_chars(v), times));
+        TRY(jinja_write_fill(r, jv_marked(v), times));
         TRY(jinja_take_output(r, start, out));
         out->is_safe = v.is_safe;
         return LACE_OK;
@@ -125,7 +125,7 @@ static lace_status add_strings(jinja_run *r, jv a, jv b, jv *out)
         TRY(jv_escape(r, a, &a));
         TRY(jv_escape(r, b, &b));
     }
-    return jv_concat(r, a, jv_chars(b), out);
+    return jv_concat(r, a, jv_marked(b), out);
 }
 
 static lace_status add_lists(jinja_run *r, jv a, jv b, jv *out)
@@ -148,7 +148,7 @@ static lace_status percent(jinja_run *r, jv format, jv value, jv *out)
     jinja_args args = {&value, 1, NULL, 0};
     if (value.kind == JV_TUPLE)
         args = (jinja_args){value.as.list->items, value.as.list->n, NULL, 0};
-    TRY(jinja_format_percent(r, jv_chars(format), &args, out));
+    TRY(jinja_format_percent(r, jv_marked(format), &args, out));
     out->is_safe = format.is_safe;
     return LACE_OK;
 }

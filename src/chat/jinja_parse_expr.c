@@ -48,7 +48,7 @@ static lace_status parse_string(parser *p, node **out)
     jv_string *s = arena_alloc(heap, 1, sizeof *s);
     if (!s)
         return jp_no_space(p);
-    s->chars = whole;
+    s->all = marked_own(whole);
     (*out)->value = (jv){.kind = JV_STRING, .as.s = s};
     return LACE_OK;
 }

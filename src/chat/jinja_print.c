@@ -79,8 +79,9 @@ static bool is_printable(uint32_t code)
     }
 }
 
-static lace_status print_quoted(jinja_run *r, text chars)
+static lace_status print_quoted(jinja_run *r, marked m)
 {
+    text chars = m.chars;
     bool has_single = chars.size && memchr(chars.data, '\'', chars.size);
     bool has_double = chars.size && memchr(chars.data, '"', chars.size);
     char quote = has_single && !has_double ? '"' : '\'';
@@ -103,11 +104,11 @@ static lace_status print_quoted(jinja_run *r, text chars)
                      code);
         if (!escape[0])
             continue;
-        TRY(jinja_write(r, (text){chars.data + from, i - from}));
+        TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, i - from})));
         TRY(print_literal(r, escape));
         from = i + n;
     }
-    TRY(jinja_write(r, (text){chars.data + from, chars.size - from}));
+    TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, chars.size - from})));
     return jinja_write_byte(r, quote);
 }
 
@@ -162,7 +163,7 @@ lace_status jv_print_repr(jinja_run *r, jv v)
     case JV_STRING:
         if (v.is_safe)
             TRY(print_literal(r, "Markup("));
-        TRY(print_quoted(r, jv_chars(v)));
+        TRY(print_quoted(r, jv_marked(v)));
         if (v.is_safe)
             TRY(jinja_write_byte(r, ')'));
         break;
@@ -192,7 +193,7 @@ lace_status jv_print_repr(jinja_run *r, jv v)
 lace_status jv_print(jinja_run *r, jv v)
 {
     if (v.kind == JV_STRING)
-        return jinja_write(r, jv_chars(v));
+        return jinja_write_marked(r, jv_marked(v));
     if (v.kind == JV_UNDEFINED)
         return LACE_OK;
     return jv_print_repr(r, v);
@@ -212,8 +213,9 @@ lace_status jv_to_string(jinja_run *r, jv v, jv *out)
 /* ---- HTML ------------------------------------------------------------------------------------ */
 
 /* & < > ' " as in HTML. */
-static lace_status print_escaped(jinja_run *r, text chars)
+static lace_status print_escaped(jinja_run *r, marked m)
 {
+    text chars = m.chars;
     static const char special[] = "&<>'\"";
     static const char *const names[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     size_t from = 0;
@@ -222,11 +224,11 @@ static lace_status print_escaped(jinja_run *r, text chars)
         const char *found = chars.data[i] ? strchr(special, chars.data[i]) : NULL;
         if (!found)
             continue;
-        TRY(jinja_write(r, (text){chars.data + from, i - from}));
+        TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, i - from})));
         TRY(print_literal(r, names[found - special]));
         from = i + 1;
     }
-    return jinja_write(r, (text){chars.data + from, chars.size - from});
+    return jinja_write_marked(r, marked_part(m, (text){chars.data + from, chars.size - from}));
 }
 
 lace_status jv_escape(jinja_run *r, jv v, jv *out)
@@ -235,7 +237,7 @@ lace_status jv_escape(jinja_run *r, jv v, jv *out)
     if (out->is_safe)
         return LACE_OK;
     size_t start = r->out->size;
-    TRY(print_escaped(r, jv_chars(*out)));
+    TRY(print_escaped(r, jv_marked(*out)));
     TRY(jinja_take_output(r, start, out));
     out->is_safe = true;
     return LACE_OK;
@@ -243,8 +245,9 @@ lace_status jv_escape(jinja_run *r, jv v, jv *out)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static lace_status print_json_string(jinja_run *r, text chars, bool is_ascii)
+static lace_status print_json_string(jinja_run *r, marked m, bool is_ascii)
 {
+    text chars = m.chars;
     static const char plain[] = "\"\\\n\r\t\b\f", letters[] = "\"\\nrtbf";
     size_t from = 0;
     TRY(jinja_spend_chars(r, chars.size));
@@ -263,11 +266,11 @@ static lace_status print_json_string(jinja_run *r, text chars, bool is_ascii)
             snprintf(escape, sizeof escape, "\\u%04x", code);
         else
             continue;
-        TRY(jinja_write(r, (text){chars.data + from, i - from}));
+        TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, i - from})));
         TRY(print_literal(r, escape));
         from = i + n;
     }
-    TRY(jinja_write(r, (text){chars.data + from, chars.size - from}));
+    TRY(jinja_write_marked(r, marked_part(m, (text){chars.data + from, chars.size - from})));
     return jinja_write_byte(r, '"');
 }
 
@@ -284,11 +287,11 @@ static lace_status json_line(jinja_run *r, const jv_json_style *style, int level
         return LACE_OK;
     TRY(jinja_write_byte(r, '\n'));
     if (style->indent->kind == JV_STRING)
-        return jinja_write_fill(r, jv_chars(*style->indent), (size_t)level);
+        return jinja_write_fill(r, jv_marked(*style->indent), (size_t)level);
     int64_t width = jv_as_int(*style->indent);
     if (width > 1000000)
         return jinja_limit(r, "spaces of an indentation");
-    return jinja_write_fill(r, text_of(" "), width > 0 ? (size_t)(width * level) : 0);
+    return jinja_write_fill(r, marked_own(text_of(" ")), width > 0 ? (size_t)(width * level) : 0);
 }
 
 static lace_status print_json(jinja_run *r, jv v, const jv_json_style *style, int level);
@@ -299,7 +302,7 @@ static lace_status print_json_list(jinja_run *r, const jv_list *list, const jv_j
     TRY(jinja_write_byte(r, '['));
     for (size_t i = 0; i < list->n; i++) {
         if (i > 0)
-            TRY(jinja_write(r, style->between_items));
+            TRY(jinja_write_marked(r, style->between_items));
         TRY(json_line(r, style, level + 1));
         TRY(print_json(r, list->items[i], style, level + 1));
     }
@@ -311,7 +314,7 @@ static lace_status print_json_list(jinja_run *r, const jv_list *list, const jv_j
 static lace_status print_json_key(jinja_run *r, jv key, const jv_json_style *style)
 {
     if (key.kind == JV_STRING)
-        return print_json_string(r, jv_chars(key), style->is_ascii);
+        return print_json_string(r, jv_marked(key), style->is_ascii);
     if (!jv_is_number(key) && key.kind != JV_NONE)
         return jinja_fail(r, "keys must be str, int, float, bool or None, not %s",
                           jv_type_name(key));
@@ -349,10 +352,10 @@ static lace_status print_json_dict(jinja_run *r, const jv_dict *d, const jv_json
     for (size_t i = 0; i < d->n; i++) {
         const jv_entry *e = sorted ? sorted[i] : &d->entries[i];
         if (i > 0)
-            TRY(jinja_write(r, style->between_items));
+            TRY(jinja_write_marked(r, style->between_items));
         TRY(json_line(r, style, level + 1));
         TRY(print_json_key(r, e->key, style));
-        TRY(jinja_write(r, style->before_value));
+        TRY(jinja_write_marked(r, style->before_value));
         TRY(print_json(r, e->value, style, level + 1));
     }
     if (d->n > 0)
@@ -378,7 +381,7 @@ static lace_status print_json(jinja_run *r, jv v, const jv_json_style *style, in
         TRY(print_json_float(r, v.as.f));
         break;
     case JV_STRING:
-        TRY(print_json_string(r, jv_chars(v), style->is_ascii));
+        TRY(print_json_string(r, jv_marked(v), style->is_ascii));
         break;
     case JV_LIST:
     case JV_TUPLE:
@@ -401,44 +404,62 @@ lace_status jv_print_json(jinja_run *r, jv v, const jv_json_style *style)
 
 /* ---- From JSON ------------------------------------------------------------------------------- */
 
-static lace_status list_from_json(jinja_run *r, const json_t *json, jv *out)
+static lace_status list_from_json(jinja_run *r, const json_t *json, bool is_content, jv *out)
 {
     size_t n = json_array_size(json);
     TRY(jv_list_new(r, JV_LIST, n, out));
     for (size_t i = 0; i < n; i++) {
         jv item;
-        TRY(jv_from_json(r, json_array_get(json, i), &item));
+        TRY(jv_from_json(r, json_array_get(json, i), is_content, &item));
         TRY(jv_list_add(r, out->as.list, item));
     }
     return LACE_OK;
 }
 
-static lace_status dict_from_json(jinja_run *r, const json_t *json, jv *out)
+/* Roles that conversations have: templates write them inside of special tokens. */
+static bool is_role(text key, const json_t *value)
+{
+    static const char *const roles[] = {"system", "developer", "user",    "assistant",
+                                        "tool",   "function",  "ipython", "model"};
+    const char *given = json_string_value(value);
+    bool is_known = false;
+    if (!given || !text_is(key, "role"))
+        return false;
+    for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++)
+        is_known = is_known || text_is((text){given, json_string_length(value)}, roles[i]);
+    return is_known;
+}
+
+static lace_status dict_from_json(jinja_run *r, const json_t *json, bool is_content, jv *out)
 {
     json_t *object = (json_t *)json; /* jansson's iterators take no const */
     TRY(jv_dict_new(r, JV_DICT, out));
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
+        text name = {json_object_iter_key(it), json_object_iter_key_len(it)};
+        const json_t *member = json_object_iter_value(it);
         jv key, value;
-        TRY(jv_view(r, (text){json_object_iter_key(it), json_object_iter_key_len(it)}, &key));
-        TRY(jv_from_json(r, json_object_iter_value(it), &value));
+        TRY(jv_part(r, (marked){name, NULL, is_content}, &key));
+        TRY(jv_from_json(r, member, is_content && !is_role(name, member), &value));
         TRY(jv_dict_set(r, out->as.dict, key, value));
     }
     return LACE_OK;
 }
 
-lace_status jv_from_json(jinja_run *r, const json_t *json, jv *out)
+lace_status jv_from_json(jinja_run *r, const json_t *json, bool is_content, jv *out)
 {
+    text chars;
     *out = jv_none();
     TRY(jinja_enter(r));
     switch (json ? json_typeof(json) : JSON_NULL) {
     case JSON_OBJECT:
-        TRY(dict_from_json(r, json, out));
+        TRY(dict_from_json(r, json, is_content, out));
         break;
     case JSON_ARRAY:
-        TRY(list_from_json(r, json, out));
+        TRY(list_from_json(r, json, is_content, out));
         break;
     case JSON_STRING:
-        TRY(jv_view(r, (text){json_string_value(json), json_string_length(json)}, out));
+        chars = (text){json_string_value(json), json_string_length(json)};
+        TRY(jv_part(r, (marked){chars, NULL, is_content}, out));
         break;
     case JSON_INTEGER:
         *out = jv_int(json_integer_value(json));

@@ -51,7 +51,28 @@ double jv_number(jv v)
 
 text jv_chars(jv v)
 {
-    return v.as.s->chars;
+    return v.as.s->all.chars;
+}
+
+marked jv_marked(jv v)
+{
+    return v.as.s->all;
+}
+
+marked marked_own(text chars)
+{
+    return (marked){.chars = chars};
+}
+
+marked marked_part(marked whole, text part)
+{
+    const uint8_t *marks = whole.marks ? whole.marks + (part.data - whole.chars.data) : NULL;
+    return (marked){part, marks, whole.is_content};
+}
+
+bool marked_is_content(marked m, size_t at)
+{
+    return m.marks ? m.marks[at] : m.is_content;
 }
 
 const char *jv_type_name(jv v)
@@ -125,13 +146,18 @@ bool jv_is_true(jv v)
 
 /* ---- Strings --------------------------------------------------------------------------------- */
 
-lace_status jv_view(jinja_run *r, text chars, jv *out)
+lace_status jv_part(jinja_run *r, marked part, jv *out)
 {
     jv_string *s;
     TRY(jinja_alloc(r, 1, sizeof *s, &s));
-    s->chars = chars;
+    s->all = part;
     *out = (jv){.kind = JV_STRING, .as.s = s};
     return LACE_OK;
+}
+
+lace_status jv_view(jinja_run *r, text chars, jv *out)
+{
+    return jv_part(r, marked_own(chars), out);
 }
 
 lace_status jv_undefined(jinja_run *r, text what, jv *out)
@@ -141,47 +167,76 @@ lace_status jv_undefined(jinja_run *r, text what, jv *out)
     return LACE_OK;
 }
 
-lace_status jv_copy(jinja_run *r, text chars, jv *out)
+static void copy_marks(uint8_t *to, marked m)
+{
+    if (m.chars.size && m.marks)
+        memcpy(to, m.marks, m.chars.size);
+    else if (m.chars.size)
+        memset(to, m.is_content, m.chars.size);
+}
+
+lace_status jv_copy(jinja_run *r, marked m, jv *out)
 {
     char *copy;
-    TRY(jinja_spend_bytes(r, chars.size));
-    TRY(jinja_alloc(r, chars.size, 1, &copy));
-    if (chars.size)
-        memcpy(copy, chars.data, chars.size);
-    return jv_view(r, (text){copy, chars.size}, out);
+    uint8_t *marks = NULL;
+    size_t n = m.chars.size;
+    TRY(jinja_spend_bytes(r, n));
+    TRY(jinja_alloc(r, n, 1, &copy));
+    if (n)
+        memcpy(copy, m.chars.data, n);
+    if (m.marks) {
+        TRY(jinja_alloc(r, n, 1, &marks));
+        copy_marks(marks, m);
+    }
+    return jv_part(r, (marked){{copy, n}, marks, m.is_content}, out);
 }
 
 /* Short strings are not worth room to grow. */
 enum { ROOM_FROM = 256 };
 
-lace_status jv_concat(jinja_run *r, jv a, text b, jv *out)
+/* A string's bytes where b.chars.size more can follow: in its room, or copied to a new one. */
+static lace_status make_room(jinja_run *r, const jv_string *left, size_t n_more, jv_room **out)
 {
-    const jv_string *left = a.as.s;
+    text chars = left->all.chars;
     jv_room *room = left->room;
-    text joined = {left->chars.data, left->chars.size + b.size};
-    bool is_at_end = room && left->chars.data == room->data && left->chars.size == room->used;
-    if (!is_at_end || room->capacity - room->used < b.size) {
-        size_t capacity = joined.size < ROOM_FROM ? joined.size : 2 * joined.size;
-        char *data;
-        TRY(jinja_spend_bytes(r, left->chars.size));
-        TRY(jinja_alloc(r, capacity, 1, &data));
-        if (left->chars.size)
-            memcpy(data, left->chars.data, left->chars.size);
-        joined.data = data;
-        room = NULL;
-        if (capacity > joined.size) {
-            TRY(jinja_alloc(r, 1, sizeof *room, &room));
-            *room = (jv_room){data, left->chars.size, capacity};
-        }
+    bool is_at_end = room && chars.data == room->data && chars.size == room->used;
+    if (!is_at_end || room->capacity - room->used < n_more) {
+        size_t n = chars.size + n_more, capacity = n < ROOM_FROM ? n : 2 * n;
+        TRY(jinja_spend_bytes(r, chars.size));
+        TRY(jinja_alloc(r, 1, sizeof *room, &room));
+        *room = (jv_room){.used = chars.size, .capacity = capacity};
+        TRY(jinja_alloc(r, capacity, 1, &room->data));
+        if (chars.size)
+            memcpy(room->data, chars.data, chars.size);
     }
-    TRY(jinja_spend_bytes(r, b.size));
-    if (b.size)
-        memcpy((char *)joined.data + left->chars.size, b.data, b.size);
-    if (room)
-        room->used += b.size;
+    *out = room;
+    return LACE_OK;
+}
+
+lace_status jv_concat(jinja_run *r, jv a, marked b, jv *out)
+{
+    marked left = a.as.s->all;
+    size_t n_left = left.chars.size, n_right = b.chars.size;
+    bool is_mixed = left.marks || b.marks || (n_left && n_right && left.is_content != b.is_content);
+    jv_room *room;
+    TRY(make_room(r, a.as.s, n_right, &room));
+    if (is_mixed && !room->marks) {
+        TRY(jinja_spend_bytes(r, n_left));
+        TRY(jinja_alloc(r, room->capacity, 1, &room->marks));
+        copy_marks(room->marks, left);
+    }
+    TRY(jinja_spend_bytes(r, n_right));
+    if (n_right)
+        memcpy(room->data + n_left, b.chars.data, n_right);
+    if (is_mixed)
+        copy_marks(room->marks + n_left, b);
+    room->used += n_right;
     jv_string *s;
     TRY(jinja_alloc(r, 1, sizeof *s, &s));
-    *s = (jv_string){joined, room};
+    *s = (jv_string){{{room->data, n_left + n_right},
+                      is_mixed ? room->marks : NULL,
+                      n_left ? left.is_content : b.is_content},
+                     room};
     *out = (jv){.kind = JV_STRING, .is_safe = a.is_safe, .as.s = s};
     return LACE_OK;
 }
@@ -225,15 +280,16 @@ lace_status jv_pair(jinja_run *r, jv first, jv second, jv *out)
 }
 
 /* The characters of a string, one string each. */
-static lace_status char_items(jinja_run *r, text chars, jv **items, size_t *n)
+static lace_status char_items(jinja_run *r, marked all, jv **items, size_t *n)
 {
+    text chars = all.chars;
     size_t count = chars_count(chars), at = 0;
     TRY(jinja_spend(r, count));
     TRY(jinja_alloc(r, count, sizeof **items, items));
     for (*n = 0; *n < count; ++*n) {
         text rest = {chars.data + at, chars.size - at};
         size_t size = chars_offset(rest, 1);
-        TRY(jv_view(r, (text){rest.data, size}, &(*items)[*n]));
+        TRY(jv_part(r, marked_part(all, (text){rest.data, size}), &(*items)[*n]));
         at += size;
     }
     return LACE_OK;
@@ -247,7 +303,7 @@ lace_status jv_items(jinja_run *r, jv v, jv **items, size_t *n)
     case JV_UNDEFINED:
         return LACE_OK;
     case JV_STRING:
-        return char_items(r, jv_chars(v), items, n);
+        return char_items(r, jv_marked(v), items, n);
     case JV_LIST:
     case JV_TUPLE:
     case JV_GENERATOR:
@@ -376,7 +432,7 @@ lace_status jv_dict_find(jinja_run *r, const jv_dict *d, jv key, jv **out)
 
 lace_status jv_dict_find_text(jinja_run *r, const jv_dict *d, text key, jv **out)
 {
-    jv_string s = {.chars = key};
+    jv_string s = {.all = marked_own(key)};
     return jv_dict_find(r, d, (jv){.kind = JV_STRING, .as.s = &s}, out);
 }
 

@@ -36,17 +36,33 @@ typedef enum jv_kind {
 } jv_kind;
 
 /*
+ * Text, and for each byte whether the template wrote it or the context brought it (messages, tools
+ * and whatever else users send). Only what templates write may become special tokens, so every
+ * filter passes on where its bytes came from. Parts of a text share its bytes and marks.
+ */
+typedef struct marked {
+    text chars;
+    const uint8_t *marks; /* [chars.size], 1: the context's; NULL: all are as is_content says */
+    bool is_content;
+} marked;
+
+marked marked_own(text chars); /* the template's words */
+marked marked_part(marked whole, text part);
+bool marked_is_content(marked m, size_t at); /* the byte at an offset */
+
+/*
  * Text of UTF-8. Parts of a string share its bytes. A string that grows at its end has room behind
  * it, so that `x = x + "..."` in a loop takes linear time and memory: if this string ends where the
  * used part of the room ends, more can be written there without disturbing anyone.
  */
 typedef struct jv_room {
     char *data;
+    uint8_t *marks; /* NULL while all bytes come from one side */
     size_t used, capacity;
 } jv_room;
 
 typedef struct jv_string {
-    text chars;
+    marked all;
     jv_room *room; /* NULL: none */
 } jv_string;
 
@@ -104,10 +120,11 @@ jv jv_bool(bool b);
 jv jv_int(int64_t i);
 jv jv_float(double f);
 
-lace_status jv_view(jinja_run *r, text chars, jv *out); /* shares the bytes */
-lace_status jv_copy(jinja_run *r, text chars, jv *out);
+lace_status jv_view(jinja_run *r, text chars, jv *out);  /* the template's; shares the bytes */
+lace_status jv_part(jinja_run *r, marked part, jv *out); /* shares bytes and marks */
+lace_status jv_copy(jinja_run *r, marked m, jv *out);
 lace_status jv_undefined(jinja_run *r, text what, jv *out);
-lace_status jv_concat(jinja_run *r, jv a, text b, jv *out); /* a is a string */
+lace_status jv_concat(jinja_run *r, jv a, marked b, jv *out); /* a is a string */
 
 /* An empty list, tuple or generator with room for n items. */
 lace_status jv_list_new(jinja_run *r, jv_kind kind, size_t n, jv *out);
@@ -121,13 +138,15 @@ lace_status jv_dict_find_text(jinja_run *r, const jv_dict *d, text key, jv **out
 lace_status jv_dict_set(jinja_run *r, jv_dict *d, jv key, jv value);
 lace_status jv_dict_remove(jinja_run *r, jv_dict *d, const jv *value); /* which find gave */
 
-lace_status jv_from_json(jinja_run *r, const json_t *json, jv *out); /* shares its strings */
+/* Shares its strings, which are the context's or the template's. */
+lace_status jv_from_json(jinja_run *r, const json_t *json, bool is_content, jv *out);
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
 bool jv_is_number(jv v);        /* a bool is one, too */
 double jv_number(jv v);         /* of a number */
 text jv_chars(jv v);            /* of a string */
+marked jv_marked(jv v);         /* of a string */
 const char *jv_type_name(jv v); /* as Python says it */
 bool jv_is_true(jv v);
 bool jv_is_sized(jv v);  /* has a length */
@@ -157,7 +176,7 @@ size_t jv_float_text(double f, char out[JV_FLOAT_CHARS]);
 typedef struct jv_json_style {
     bool is_ascii, is_sorted;
     const jv *indent; /* NULL or none: on one line; a number of spaces or a string */
-    text between_items, before_value;
+    marked between_items, before_value;
 } jv_json_style;
 
 lace_status jv_print_json(jinja_run *r, jv v, const jv_json_style *style);

@@ -31,6 +31,13 @@ int32_t cli_batch(const lace_model *model)
 lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                          lace_token **out, size_t *n_out, lace_error *err)
 {
+    return cli_tokenize_contents(model, text, n_bytes, NULL, 0, flags, out, n_out, err);
+}
+
+lace_status cli_tokenize_contents(const lace_model *model, const char *text, size_t n_bytes,
+                                  const lace_range *contents, size_t n_contents, unsigned flags,
+                                  lace_token **out, size_t *n_out, lace_error *err)
+{
     *out = NULL;
     *n_out = 0;
     /* Enough for nearly every text; malformed bytes can become more tokens than that. */
@@ -40,8 +47,8 @@ lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_byt
             mem_mul(capacity, sizeof *tokens, &n_needed) ? mem_alloc(n_needed) : NULL;
         if (!tokens)
             return error_nomem(err, "tokens");
-        lace_status status =
-            lace_tokenize(model, text, n_bytes, flags, tokens, capacity, n_out, err);
+        lace_status status = lace_tokenize_contents(model, text, n_bytes, contents, n_contents,
+                                                    flags, tokens, capacity, n_out, err);
         if (status == LACE_OK && *n_out <= capacity) {
             *out = tokens;
             return LACE_OK;

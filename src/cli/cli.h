@@ -63,6 +63,10 @@ int32_t cli_batch(const lace_model *model);
 /* The tokens of a text; *out is to be freed with mem_free. */
 lace_status cli_tokenize(const lace_model *model, const char *text, size_t n_bytes, unsigned flags,
                          lace_token **out, size_t *n_out, lace_error *err);
+/* And with contents in which no control token is found (lace_tokenize_contents). */
+lace_status cli_tokenize_contents(const lace_model *model, const char *text, size_t n_bytes,
+                                  const lace_range *contents, size_t n_contents, unsigned flags,
+                                  lace_token **out, size_t *n_out, lace_error *err);
 
 /*
  * From now on the first Ctrl-C (SIGINT) or SIGTERM sets *cli_stop, so that work ends in good order;

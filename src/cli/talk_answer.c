@@ -221,10 +221,11 @@ static lace_status join_messages(const json_t *messages, buf *out)
     return LACE_OK;
 }
 
-static lace_status make_prompt(const talk *t, const json_t *messages, buf *out, lace_error *err)
+static lace_status make_prompt(const talk *t, const json_t *messages, chat_prompt *out,
+                               lace_error *err)
 {
     if (!t->chat) {
-        lace_status status = join_messages(messages, out);
+        lace_status status = join_messages(messages, &out->chars);
         return status == LACE_OK ? status : error_set(err, status, "the text is too long");
     }
     chat_request request = chat_request_default();
@@ -232,16 +233,17 @@ static lace_status make_prompt(const talk *t, const json_t *messages, buf *out, 
     request.messages = messages;
     request.kwargs = t->kwargs;
     request.now = (int64_t)now;
-    return chat_template_render(t->chat, &request, out, err);
+    return chat_template_prompt(t->chat, &request, out, err);
 }
 
 /* A template writes the special tokens itself; a plain text gets them from the tokenizer. */
-static lace_status tokenize(const talk *t, const buf *prompt, lace_token **tokens, size_t *n,
-                            lace_error *err)
+static lace_status tokenize(const talk *t, const chat_prompt *prompt, lace_token **tokens,
+                            size_t *n, lace_error *err)
 {
+    const buf *chars = &prompt->chars;
     unsigned flags = t->chat ? LACE_TOKENIZE_PARSE_SPECIAL : LACE_TOKENIZE_ADD_SPECIAL;
-    TRY(cli_tokenize(t->model, prompt->data ? prompt->data : "", prompt->size, flags, tokens, n,
-                     err));
+    TRY(cli_tokenize_contents(t->model, chars->data ? chars->data : "", chars->size,
+                              prompt->contents, prompt->n_contents, flags, tokens, n, err));
     if (*n == 0 && t->info.bos >= 0)
         (*tokens)[(*n)++] = t->info.bos; /* cli_tokenize leaves room for two */
     if (*n == 0)
@@ -256,8 +258,8 @@ static bool has_role(const json_t *messages, size_t i, const char *role)
 }
 
 /* The prompt of the messages without the first n_dropped of them that are not the system's. */
-static lace_status make_tokens(const talk *t, const json_t *messages, size_t n_dropped, buf *prompt,
-                               lace_token **tokens, size_t *n, lace_error *err)
+static lace_status make_tokens(const talk *t, const json_t *messages, size_t n_dropped,
+                               chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
 {
     json_t *seen = json_copy((json_t *)messages);
     if (!seen)
@@ -265,7 +267,8 @@ static lace_status make_tokens(const talk *t, const json_t *messages, size_t n_d
     size_t n_system = has_role(messages, 0, "system");
     for (size_t i = 0; i < n_dropped; i++)
         json_array_remove(seen, n_system);
-    buf_clear(prompt);
+    chat_prompt_deinit(prompt);
+    chat_prompt_init(prompt, CLI_MAX_TEXT);
     lace_status status = make_prompt(t, seen, prompt, err);
     json_decref(seen);
     return status == LACE_OK ? tokenize(t, prompt, tokens, n, err) : status;
@@ -287,8 +290,8 @@ static bool drop_turn(const json_t *messages, size_t *n_dropped)
  * The prompt, with room for what is written of the answer and a token more. If it does not fit, the
  * oldest turns go, until a quarter of the context is free: the next messages then find room.
  */
-static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_dropped, buf *prompt,
-                              lace_token **tokens, size_t *n, lace_error *err)
+static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_dropped,
+                              chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
 {
     const size_t room = (size_t)t->n_context / 4 * 3;
     size_t most = t->n_written ? room : (size_t)t->n_context - 1;
@@ -500,7 +503,7 @@ static uint64_t packing_ns(const talk *t)
 typedef struct question {
     const json_t *messages;
     size_t n_dropped;
-    buf prompt;
+    chat_prompt prompt;
     lace_token *tokens; /* [n_tokens] of the prompt, and what is written */
     size_t n_tokens;
 } question;
@@ -554,7 +557,7 @@ static lace_status answer_question(talk *t, question *q, answer *a, const volati
     uint64_t begin = clock_ns(), packed = packing_ns(t);
     TRY(fill_session(t, q, stop, &stats->n_reused, err));
     stats->n_prompt = q->n_tokens;
-    TRY(begin_answer(t, a, &q->prompt, q->tokens, q->n_tokens, err));
+    TRY(begin_answer(t, a, &q->prompt.chars, q->tokens, q->n_tokens, err));
     stats->packing_ns = packing_ns(t) - packed;
     stats->prompt_ns = clock_ns() - begin - stats->packing_ns;
     begin = clock_ns();
@@ -580,14 +583,14 @@ lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk
     question q = {.messages = messages, .n_dropped = *n_dropped};
     *stats = (talk_stats){.n_prompt = 0};
     t->n_written = 0;
-    buf_init(&q.prompt, CLI_MAX_TEXT);
+    chat_prompt_init(&q.prompt, CLI_MAX_TEXT);
     lace_status status = answer_question(t, &q, &a, stop, stats, err);
     if (status == LACE_OK)
         *n_dropped = q.n_dropped;
     reply_parser_free(a.parser);
     lace_decoder_free(a.decoder);
     mem_free(q.tokens);
-    buf_deinit(&q.prompt);
+    chat_prompt_deinit(&q.prompt);
     return status;
 }
 

@@ -9,14 +9,17 @@ static lace_status no_vocabulary(lace_error *err)
     return error_set(err, LACE_E_VOCAB, "the model has no vocabulary");
 }
 
-lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, unsigned flags,
-                          lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err)
+lace_status lace_tokenize_contents(const lace_model *lm, const char *s, size_t n_bytes,
+                                   const lace_range *contents, size_t n_contents, unsigned flags,
+                                   lace_token *tokens, size_t capacity, size_t *n_out,
+                                   lace_error *err)
 {
     *n_out = 0;
     if (!lm->tokens)
         return no_vocabulary(err);
     token_list list = {0};
-    lace_status status = tokenizer_encode(lm->tokens, s, n_bytes, flags, &list, err);
+    lace_status status = tokenizer_encode_contents(lm->tokens, (text){s, n_bytes}, contents,
+                                                   n_contents, flags, &list, err);
     if (status == LACE_OK) {
         size_t n = list.size < capacity ? list.size : capacity;
         if (n)
@@ -25,6 +28,12 @@ lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, u
     }
     token_list_deinit(&list);
     return status;
+}
+
+lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, unsigned flags,
+                          lace_token *tokens, size_t capacity, size_t *n_out, lace_error *err)
+{
+    return lace_tokenize_contents(lm, s, n_bytes, NULL, 0, flags, tokens, capacity, n_out, err);
 }
 
 static bool contains(text bytes, const char *part)

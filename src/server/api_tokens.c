@@ -119,17 +119,17 @@ void api_apply_template(call *c)
         return;
     const json_t *tools = json_object_get(body, "tools");
     const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
-    buf prompt;
-    buf_init(&prompt, MAX_OUT);
+    chat_prompt prompt;
+    chat_prompt_init(&prompt, MAX_OUT);
     if (gen_render(c, json_object_get(body, "messages"), json_is_array(tools) ? tools : NULL,
                    json_is_object(kwargs) ? kwargs : NULL, add_generation_prompt, &prompt)) {
         json_out out;
         json_out_init(&out, MAX_OUT);
         json_out_raw(&out, "{\"prompt\":");
-        json_out_text(&out, prompt.data, prompt.size);
+        json_out_text(&out, prompt.chars.data, prompt.chars.size);
         json_out_raw(&out, "}");
         call_reply(c, 200, "application/json", &out);
         json_out_deinit(&out);
     }
-    buf_deinit(&prompt);
+    chat_prompt_deinit(&prompt);
 }

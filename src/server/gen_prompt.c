@@ -29,16 +29,23 @@ bool gen_check_length(call *c, size_t n_prompt)
     return false;
 }
 
-static bool tokenize(gen_request *r, call *c, const char *chars, size_t n_bytes, unsigned flags)
+/* Where contents stand in a text: what users wrote there never becomes a control token. */
+typedef struct text_parts {
+    const lace_range *contents; /* NULL: the text is of one author */
+    size_t n_contents;
+} text_parts;
+
+static bool tokenize(gen_request *r, call *c, text input, text_parts parts, unsigned flags)
 {
     const server *s = call_server(c);
     lace_error err = {0};
-    for (size_t capacity = n_bytes / 2 + 16;; capacity = r->n_prompt) {
+    for (size_t capacity = input.size / 2 + 16;; capacity = r->n_prompt) {
         r->prompt = arena_alloc(&r->memory, capacity, sizeof *r->prompt);
         if (!r->prompt)
             return call_nomem(c);
-        if (lace_tokenize(s->model, chars, n_bytes, flags, r->prompt, capacity, &r->n_prompt,
-                          &err) != LACE_OK) {
+        if (lace_tokenize_contents(s->model, input.data, input.size, parts.contents,
+                                   parts.n_contents, flags, r->prompt, capacity, &r->n_prompt,
+                                   &err) != LACE_OK) {
             call_fail_error(c, NULL, &err);
             return false;
         }
@@ -55,7 +62,8 @@ bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_byte
 {
     r->prompt_text = prompt;
     r->n_prompt_text = n_bytes;
-    return tokenize(r, c, prompt, n_bytes, LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL);
+    return tokenize(r, c, (text){prompt, n_bytes}, (text_parts){0},
+                    LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL);
 }
 
 lace_status gen_decode(const lace_model *model, const lace_token *tokens, size_t n, buf *out,
@@ -171,7 +179,7 @@ static bool check_roles(call *c, const json_t *messages)
 }
 
 bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
-                bool add_generation_prompt, buf *out)
+                bool add_generation_prompt, chat_prompt *out)
 {
     const server *s = call_server(c);
     chat_request request = chat_request_default();
@@ -183,7 +191,7 @@ bool gen_render(call *c, const json_t *messages, const json_t *tools, const json
     lace_error err = {0};
     if (!check_roles(c, messages))
         return false;
-    if (chat_template_render(s->chat, &request, out, &err) == LACE_OK)
+    if (chat_template_prompt(s->chat, &request, out, &err) == LACE_OK)
         return true;
     call_fail_error(c, "messages", &err);
     return false;
@@ -192,17 +200,17 @@ bool gen_render(call *c, const json_t *messages, const json_t *tools, const json
 bool gen_request_chat(gen_request *r, call *c)
 {
     const server *s = call_server(c);
-    buf prompt;
-    buf_init(&prompt, MAX_PROMPT);
+    chat_prompt prompt;
+    chat_prompt_init(&prompt, MAX_PROMPT);
     bool is_done = gen_render(c, r->messages, r->tools, r->kwargs, true, &prompt);
     if (is_done) {
-        r->prompt_text = arena_strndup(&r->memory, prompt.data ? prompt.data : "", prompt.size);
-        r->n_prompt_text = prompt.size;
+        const buf *chars = &prompt.chars;
+        r->prompt_text = arena_strndup(&r->memory, chars->data ? chars->data : "", chars->size);
+        r->n_prompt_text = chars->size;
         if (!r->prompt_text)
             call_fail(c, 503, NULL, NULL, "out of memory");
         is_done = r->prompt_text != NULL;
     }
-    buf_deinit(&prompt);
     r->options.show_special = true; /* formats of calls and reasoning use control tokens */
     r->splits_thinking = true;
     r->wants_calls = r->tools != NULL;
@@ -210,7 +218,10 @@ bool gen_request_chat(gen_request *r, call *c)
     unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
     if (!chat_template_caps(s->chat)->has_own_template)
         flags |= LACE_TOKENIZE_ADD_SPECIAL;
-    return is_done && tokenize(r, c, r->prompt_text, r->n_prompt_text, flags);
+    is_done = is_done && tokenize(r, c, (text){r->prompt_text, r->n_prompt_text},
+                                  (text_parts){prompt.contents, prompt.n_contents}, flags);
+    chat_prompt_deinit(&prompt);
+    return is_done;
 }
 
 lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **out)

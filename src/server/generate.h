@@ -18,7 +18,7 @@
 #define LACE_SERVER_GENERATE_H
 
 #include "base/arena.h"
-#include "chat/parse_reply.h"
+#include "chat/chat.h"
 #include "server/call.h"
 
 enum {
@@ -110,7 +110,7 @@ bool gen_has_token(const call *c, const char *word); /* it is one token of the m
 
 /* Parts of the above, for routes that need them alone. False: answered. */
 bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
-                bool add_generation_prompt, buf *out);
+                bool add_generation_prompt, chat_prompt *out);
 bool gen_check_length(call *c, size_t n_prompt);
 bool gen_read_stops(gen_request *r, call *c, const json_t *stop); /* a string or a list; or NULL */
 bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,

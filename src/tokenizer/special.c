@@ -161,12 +161,12 @@ static bool is_word_before(text input, size_t at)
 }
 
 /* The longest token that counts, of those that begin at a place: `m` is the longest. -1: none. */
-static lace_token choose(const tokenizer *t, text input, size_t at, uint32_t m, bool is_parsed)
+static lace_token choose(const tokenizer *t, text input, size_t at, uint32_t m, size_t parsed_end)
 {
     int is_in_word = -1; /* not known yet */
     for (; m; m = t->specials.shorter[m]) {
         lace_token id = t->specials.ids[m];
-        if (!is_parsed && t->types[id] != TOKEN_USER_DEFINED)
+        if (at + t->bytes[id].size > parsed_end && t->types[id] != TOKEN_USER_DEFINED)
             continue;
         if (!(t->flags[id] & TOKEN_SINGLE_WORD))
             return id;
@@ -192,16 +192,32 @@ static lace_status add_place(encoding *e, size_t begin, lace_token id)
     return LACE_OK;
 }
 
+/*
+ * How far control tokens that begin at a place may go: to where the next content begins, or not at
+ * all inside of one. Places come from the back; the contents from *n_before on end behind them.
+ */
+static size_t frame_end(const encoding *e, size_t at, size_t size, size_t *n_before)
+{
+    while (*n_before > 0 && e->contents[*n_before - 1].end > at)
+        --*n_before;
+    if (*n_before == e->n_contents)
+        return size;
+    size_t begin = e->contents[*n_before].begin;
+    return begin <= at ? 0 : begin;
+}
+
 lace_status special_scan(encoding *e, text input, bool is_parsed)
 {
     const tokenizer *t = e->t;
     const scan_index *s = &t->specials;
     uint32_t state = 0;
+    size_t n_before = e->n_contents;
     e->n_specials = 0;
     for (size_t at = input.size; at-- > 0;) {
         state = scan_next(s, state, (unsigned char)input.data[at]);
         uint32_t longest = scan_longest(s, state);
-        lace_token id = longest ? choose(t, input, at, longest, is_parsed) : -1;
+        size_t parsed_end = longest && is_parsed ? frame_end(e, at, input.size, &n_before) : 0;
+        lace_token id = longest ? choose(t, input, at, longest, parsed_end) : -1;
         if (id >= 0)
             TRY(add_place(e, at, id));
     }

@@ -438,22 +438,49 @@ static lace_status encode(encoding *e, text input, unsigned flags, lace_error *e
     return LACE_OK;
 }
 
+/* Contents that ascend, do not overlap and lie in a text of UTF-8, whose offsets are as given. */
+static lace_status check_contents(text input, const lace_range *contents, size_t n, lace_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (contents[i].end < contents[i].begin || contents[i].end > input.size ||
+            (i > 0 && contents[i].begin < contents[i - 1].end))
+            return error_set(err, LACE_E_ARG, "tokenize: content %zu is from %zu to %zu of %zu", i,
+                             contents[i].begin, contents[i].end, input.size);
+    if (n > 0 && !utf8_is_valid(input.data, input.size))
+        return error_set(err, LACE_E_UTF8, "tokenize: a text with contents is not UTF-8");
+    return LACE_OK;
+}
+
 lace_status tokenizer_encode(const tokenizer *t, const char *data, size_t n_bytes, unsigned flags,
                              token_list *out, lace_error *err)
 {
+    return tokenizer_encode_contents(t, (text){data, n_bytes}, NULL, 0, flags, out, err);
+}
+
+lace_status tokenizer_encode_contents(const tokenizer *t, text input, const lace_range *contents,
+                                      size_t n_contents, unsigned flags, token_list *out,
+                                      lace_error *err)
+{
+    const char *data = input.data;
+    size_t n_bytes = input.size;
+    TRY(check_contents(input, contents, n_contents, err));
     if (flags & ~(unsigned)(LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL))
         return error_set(err, LACE_E_ARG, "tokenize: unknown flags 0x%x", flags);
     if (n_bytes > TOKENIZER_MAX_TEXT)
         return error_set(err, LACE_E_LIMIT, "tokenize: a text of %zu bytes, at most %d are allowed",
                          n_bytes, TOKENIZER_MAX_TEXT);
     size_t n_before = out->size;
-    encoding e = {.t = t, .out = out, .after_special = true, .at_start = true};
+    encoding e = {.t = t,
+                  .out = out,
+                  .contents = contents,
+                  .n_contents = n_contents,
+                  .after_special = true,
+                  .at_start = true};
     /* No normalization makes a text 16 times as long, unless its table is made to. */
     buf_init(&e.text, 16 * n_bytes + 4096);
     buf_init(&e.form, 16 * n_bytes + 4096);
     buf repaired;
     buf_init(&repaired, 3 * n_bytes);
-    text input = {data, n_bytes};
     lace_status status = LACE_OK;
     if (!utf8_is_valid(data, n_bytes)) {
         status = repair(input, &repaired);

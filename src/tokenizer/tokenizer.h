@@ -127,6 +127,10 @@ void token_list_deinit(token_list *list);
  */
 lace_status tokenizer_encode(const tokenizer *t, const char *text, size_t n_bytes, unsigned flags,
                              token_list *out, lace_error *err);
+/* And with contents, as lace_tokenize_contents has them: control tokens touch none of these. */
+lace_status tokenizer_encode_contents(const tokenizer *t, text input, const lace_range *contents,
+                                      size_t n_contents, unsigned flags, token_list *out,
+                                      lace_error *err);
 
 /* What a token stands for. For control tokens it is their name; an id that is none gives "". */
 text tokenizer_token_bytes(const tokenizer *t, lace_token id);

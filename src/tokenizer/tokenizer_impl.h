@@ -72,6 +72,8 @@ typedef struct special_place {
 typedef struct encoding {
     const tokenizer *t;
     token_list *out;
+    const lace_range *contents; /* [n_contents], where no control token is found */
+    size_t n_contents;
     buf text; /* ordinary text, prepared */
     buf form; /* ordinary text in its normal form */
     merger merger;

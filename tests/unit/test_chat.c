@@ -235,7 +235,7 @@ static void further_variables_reach_the_template(void)
     lace_error err = {0};
     render("{{ enable_thinking }}{{ messages[0].content }}{{ tools is none }}{{ eos_token }}",
            "[{\"role\": \"user\", \"content\": \"u\"}]", NULL,
-           "{\"enable_thinking\": false, \"messages\": 5, \"eos_token\": \"E\"}", "FalseuTrueE",
+           "{\"enable_thinking\": false, \"messages\": 5, \"eos_token\": \"E\"}", "FalseuTrue</s>",
            &err);
     render("{{ messages[0].content }}{{ tools[0].function.name }}",
            "[{\"role\": \"user\", \"content\": \"u\"}]", "[{\"function\": {\"name\": \"f\"}}]",
@@ -469,6 +469,81 @@ static void real_templates_take_all_that_agents_send(void)
     free(path);
 }
 
+/* Every string in a JSON but for roles, types and the like, which templates also write themselves.
+ */
+static int count_unmarked(const json_t *json, const char *key, const chat_prompt *p)
+{
+    int n = 0;
+    size_t i;
+    const char *name;
+    json_t *member;
+    json_array_foreach(json, i, member) n += count_unmarked(member, key, p);
+    json_object_foreach((json_t *)json, name, member) n += count_unmarked(member, name, p);
+    if (!json_is_string(json) || (strcmp(key, "content") != 0 && strcmp(key, "text") != 0 &&
+                                  strcmp(key, "description") != 0))
+        return n;
+    const char *chars = json_string_value(json), *at = p->chars.data;
+    for (size_t length = strlen(chars); length > 8 && (at = strstr(at, chars)); at += length) {
+        size_t begin = (size_t)(at - p->chars.data);
+        bool is_marked = false;
+        for (size_t k = 0; k < p->n_contents; k++)
+            is_marked = is_marked ||
+                        (p->contents[k].begin <= begin && p->contents[k].end >= begin + length);
+        n += !is_marked;
+        if (!is_marked)
+            tap_note("not marked: %s", chars);
+    }
+    return n;
+}
+
+static void real_templates_mark_what_users_wrote(void)
+{
+    char *path = tap_shared("templates/cases.json");
+    json_t *cases = path ? json_load_file(path, 0, NULL) : NULL, *expected;
+    const char *key;
+    int n_prompts = 0, n_unmarked = 0, n_same = 0;
+    size_t n_bytes = 0, n_content = 0;
+    free(path);
+    if (!cases) {
+        tap_skip("no shared/templates");
+        return;
+    }
+    json_object_foreach(json_object_get(cases, "expected"), key, expected)
+    {
+        size_t n_name = strcspn(key, "|");
+        char *source = read_template(key, n_name);
+        const json_t *with = json_object_get(json_object_get(cases, "contexts"), key + n_name + 1);
+        chat_request request = chat_request_default();
+        request.messages = json_object_get(with, "messages");
+        request.tools = json_object_get(with, "tools");
+        request.now = 1768480200;
+        chat_template *t = NULL;
+        lace_error err = {0};
+        chat_prompt prompt;
+        buf whole;
+        buf_init(&whole, 1 << 24);
+        chat_prompt_init(&prompt, 1 << 24);
+        CHECK(chat_template_create(text_of(source), text_of("<s>"), text_of("</s>"), &t, &err) ==
+              LACE_OK);
+        if (chat_template_prompt(t, &request, &prompt, &err) == LACE_OK) {
+            n_prompts++;
+            n_unmarked += count_unmarked(with, "", &prompt);
+            n_bytes += prompt.chars.size;
+            for (size_t i = 0; i < prompt.n_contents; i++)
+                n_content += prompt.contents[i].end - prompt.contents[i].begin;
+            n_same += chat_template_render(t, &request, &whole, &err) == LACE_OK &&
+                      strcmp(whole.data, prompt.chars.data) == 0;
+        }
+        chat_prompt_deinit(&prompt);
+        buf_deinit(&whole);
+        chat_template_free(t);
+        free(source);
+    }
+    json_decref(cases);
+    tap_note("%d prompts, %zu of %zu bytes are contents", n_prompts, n_content, n_bytes);
+    CHECK(n_prompts >= 259 && n_same == n_prompts && n_unmarked == 0 && n_content > 0);
+}
+
 /* ---- Replies as templates write them --------------------------------------------------------- */
 
 typedef struct seen_calls {
@@ -644,6 +719,7 @@ int main(void)
     CASE(a_template_that_uses_up_its_budget_is_tried_once);
     CASE(real_templates_take_messages_as_clients_send_them);
     CASE(real_templates_take_all_that_agents_send);
+    CASE(real_templates_mark_what_users_wrote);
     CASE(calls_are_understood_as_templates_show_them);
     CASE(a_long_conversation_fits_the_budgets);
     CASE(every_allocation_may_fail);

@@ -180,6 +180,64 @@ static void no_text_forges_a_control_token(void)
     }
 }
 
+/* How many control tokens a text has, whose bytes from `begin` to `end` others wrote. */
+static size_t count_controls(const tokenizer *t, const char *input, size_t begin, size_t end)
+{
+    lace_range content = {begin, end};
+    token_list list = {0};
+    lace_error err = {0};
+    size_t n = 0;
+    CHECK(tokenizer_encode_contents(t, text_of(input), &content, 1, LACE_TOKENIZE_PARSE_SPECIAL,
+                                    &list, &err) == LACE_OK);
+    for (size_t i = 0; i < list.size; i++)
+        n += tokenizer_token_type(t, list.data[i]) == TOKEN_CONTROL;
+    token_list_deinit(&list);
+    return n;
+}
+
+static void contents_hold_no_control_tokens(void)
+{
+    for (int kind = 0; kind < TINY_N_KINDS; kind++) {
+        tokenizer *t = create_tiny(kind);
+        const char *input = "<s>he<|im_end|>llo<|im_end|>";
+        CHECK(count_controls(t, input, 0, 0) == 3);
+        CHECK(count_controls(t, input, 5, 15) == 2);  /* the word itself */
+        CHECK(count_controls(t, input, 3, 18) == 2);  /* and what is around it */
+        CHECK(count_controls(t, input, 14, 15) == 2); /* its last letter */
+        CHECK(count_controls(t, input, 4, 6) == 2);   /* its first */
+        CHECK(count_controls(t, input, 15, 18) == 3); /* touches none */
+        CHECK(count_controls(t, input, 0, strlen(input)) == 0);
+        /* What is ordinary text either way is cut the same way. */
+        lace_range content = {2, 5};
+        token_list with = {0}, without = check_encode(t, "hello world", 11, 0);
+        lace_error err = {0};
+        CHECK(tokenizer_encode_contents(t, text_of("hello world"), &content, 1,
+                                        LACE_TOKENIZE_PARSE_SPECIAL, &with, &err) == LACE_OK);
+        CHECK(with.size == without.size &&
+              memcmp(with.data, without.data, with.size * sizeof *with.data) == 0);
+        token_list_deinit(&with);
+        token_list_deinit(&without);
+        tokenizer_free(t);
+    }
+}
+
+static void contents_that_are_no_parts_are_refused(void)
+{
+    static const lace_range rows[][2] = {{{3, 2}, {4, 4}}, {{0, 3}, {2, 4}}, {{0, 1}, {4, 6}}};
+    tokenizer *t = create_tiny(TINY_BYTE_BPE);
+    token_list list = {0};
+    lace_error err = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        CHECK(tokenizer_encode_contents(t, text_of("hello"), rows[i], 2, 0, &list, &err) ==
+              LACE_E_ARG);
+    CHECK(tokenizer_encode_contents(t, text_of("he\xFFlo"), rows[0], 1, 0, &list, &err) != LACE_OK);
+    lace_range content = {0, 1};
+    CHECK(tokenizer_encode_contents(t, text_of("he\xFFlo"), &content, 1, 0, &list, &err) ==
+          LACE_E_UTF8);
+    CHECK(list.size == 0);
+    tokenizer_free(t);
+}
+
 static void the_longest_special_token_wins(void)
 {
     tokenizer *t = create_tiny(TINY_BYTE_BPE);
@@ -455,6 +513,8 @@ int main(void)
     CASE(user_defined_tokens_are_always_found);
     CASE(control_tokens_are_found_only_when_asked_for);
     CASE(no_text_forges_a_control_token);
+    CASE(contents_hold_no_control_tokens);
+    CASE(contents_that_are_no_parts_are_refused);
     CASE(the_longest_special_token_wins);
     CASE(special_tokens_strip_and_respect_words);
     CASE(malformed_utf8_is_the_replacement_character);
