@@ -1,5 +1,5 @@
-/* Time that only moves forward. */
-#define _POSIX_C_SOURCE 200809L
+/* Time that only moves forward, and the time of day. */
+#define _DEFAULT_SOURCE /* tm_gmtoff */
 #include "base/clock.h"
 
 #include <time.h>
@@ -9,4 +9,11 @@ uint64_t clock_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int64_t clock_wall_seconds(void)
+{
+    time_t now = time(NULL);
+    struct tm local;
+    return (int64_t)now + (localtime_r(&now, &local) ? local.tm_gmtoff : 0);
 }

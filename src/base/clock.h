@@ -1,10 +1,13 @@
-/* Time that only moves forward. */
+/* Time that only moves forward, and the time of day. */
 #ifndef LACE_BASE_CLOCK_H
 #define LACE_BASE_CLOCK_H
 
 #include <stdint.h>
 
 uint64_t clock_ns(void);
+
+/* Seconds since 1970 as clocks on the wall show them: in the time zone of this place. */
+int64_t clock_wall_seconds(void);
 
 /* Seconds in the unit of clock_ns. */
 static inline uint64_t clock_seconds(int64_t n)

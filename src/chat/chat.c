@@ -1,7 +1,10 @@
 /* Conversations to prompts: templates, what they can take, and rendering. */
+#define _POSIX_C_SOURCE 200809L /* gmtime_r */
 #include "chat/chat.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/json_read.h"
 #include "base/mem.h"
@@ -39,6 +42,16 @@ const reply_format *chat_template_reply_format(const chat_template *t)
     return &t->format;
 }
 
+reply_format chat_template_described_format(const chat_template *t)
+{
+    return reply_format_described(&t->format);
+}
+
+bool chat_template_uses(const chat_template *t, const char *variable)
+{
+    return jinja_names(t->parsed, text_of(variable));
+}
+
 /* ---- Rendering ------------------------------------------------------------------------------- */
 
 /* The values in a JSON and the bytes of its strings; its depth is bounded by who read it. */
@@ -71,32 +84,60 @@ static jinja_options budgets(const json_t *messages, const json_t *tools, int64_
     return o;
 }
 
-/* Variables of the caller first, so that they cannot replace the others. */
+/* What llama-server tells every template. */
+static bool add_facts(json_t *context, int64_t now)
+{
+    static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    time_t seconds = (time_t)now;
+    struct tm day;
+    char dates[2][64];
+    if (!gmtime_r(&seconds, &day))
+        return true; /* a clock without a date */
+    snprintf(dates[0], sizeof dates[0], "%02d %s %d", day.tm_mday, months[day.tm_mon % 12],
+             day.tm_year + 1900);
+    snprintf(dates[1], sizeof dates[1], "%s %02d %d", months[day.tm_mon % 12], day.tm_mday,
+             day.tm_year + 1900);
+    return json_object_set_new(context, "enable_thinking", json_true()) == 0 &&
+           json_object_set_new(context, "date_string", json_string(dates[0])) == 0 &&
+           json_object_set_new(context, "datetime", json_string(dates[1])) == 0;
+}
+
+/* Variables of the caller, which cannot replace those that are made of other things. */
+static bool add_kwargs(json_t *context, const json_t *kwargs)
+{
+    static const char *const reserved[] = {"messages",  "tools",     "add_generation_prompt",
+                                           "bos_token", "eos_token", "documents"};
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)kwargs, key, value)
+    {
+        bool is_reserved = false;
+        for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
+            is_reserved = is_reserved || strcmp(key, reserved[i]) == 0;
+        if (!is_reserved && json_object_set(context, key, value) != 0)
+            return false;
+    }
+    return true;
+}
+
 static json_t *make_context(const chat_template *t, json_t *messages, const chat_request *request)
 {
     json_t *tools = json_array_size(request->tools) > 0 ? json_incref((json_t *)request->tools)
                     : t->wants_tool_list                ? json_array()
                                                         : json_null();
-    json_t *fixed = json_pack("{s:s, s:s, s:O, s:o, s:n, s:b}", "bos_token", t->bos, "eos_token",
-                              t->eos, "messages", messages, "tools", tools, "documents",
-                              "add_generation_prompt", request->add_generation_prompt);
-    if (!fixed || !json_is_object(request->kwargs))
-        return fixed;
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)request->kwargs, key, value)
-    {
-        static const char *const reserved[] = {"messages", "tools", "add_generation_prompt",
-                                               "bos_token", "eos_token"};
-        bool is_reserved = false;
-        for (size_t i = 0; i < sizeof reserved / sizeof reserved[0]; i++)
-            is_reserved = is_reserved || strcmp(key, reserved[i]) == 0;
-        if (!is_reserved && json_object_set(fixed, key, value) != 0) {
-            json_decref(fixed);
-            return NULL;
-        }
+    json_t *documents =
+        request->documents ? json_incref((json_t *)request->documents) : json_null();
+    json_t *context = json_pack("{s:s, s:s, s:O, s:o, s:o, s:b}", "bos_token", t->bos, "eos_token",
+                                t->eos, "messages", messages, "tools", tools, "documents",
+                                documents, "add_generation_prompt", request->add_generation_prompt);
+    bool ok = context && (!request->gives_facts || add_facts(context, request->now)) &&
+              add_kwargs(context, request->kwargs);
+    if (!ok) {
+        json_decref(context);
+        context = NULL;
     }
-    return fixed;
+    return context;
 }
 
 /* `marks` may be NULL: nobody asks. */
@@ -112,27 +153,91 @@ static lace_status render(const chat_template *t, json_t *messages, const chat_r
     return status;
 }
 
-static lace_status render_request(const chat_template *t, const chat_request *request, buf *out,
+/* The messages before the last one, which is continued. */
+static lace_status all_but_last(const json_t *messages, json_t **out, lace_error *err)
+{
+    size_t n = json_array_size(messages);
+    const json_t *before = json_array_get(messages, n - 2);
+    const char *role = json_string_value(json_object_get(before, "role"));
+    if (role && strcmp(role, "assistant") == 0)
+        return error_set(err, LACE_E_ARG,
+                         "messages[%zu]: two assistant messages at the end; which one is to be "
+                         "continued?",
+                         n - 1);
+    *out = json_copy((json_t *)messages);
+    if (json_array_size(*out) != n || json_array_remove(*out, n - 1) != 0) {
+        json_decref(*out);
+        *out = NULL;
+        return error_nomem(err, "messages");
+    }
+    return LACE_OK;
+}
+
+/* The messages as the template takes them. */
+static lace_status adapt(const chat_template *t, const chat_request *request,
+                         const json_t *messages, json_t **out, lace_error *err)
+{
+    if (!request->describes_tools || (t->caps.takes_tools && t->caps.takes_calls) ||
+        !json_is_array(messages))
+        return messages_adapt(messages, &t->rules, out, err);
+    json_t *described;
+    TRY(messages_describe_tools(messages, request->tools, &t->caps, &described, err));
+    lace_status status = messages_adapt(described, &t->rules, out, err);
+    json_decref(described);
+    return status;
+}
+
+/*
+ * Without reasoning, though the template has no switch for it: what it opens is closed at once, as
+ * templates with a switch do it.
+ */
+static lace_status close_thinking(const chat_template *t, const chat_request *request, buf *out,
                                   buf *marks, lace_error *err)
 {
-    json_t *messages;
+    text opened = {out->data ? out->data : "", out->size};
+    if (!json_is_false(json_object_get(request->kwargs, "enable_thinking")) ||
+        !reply_opens_thinking(&t->format, opened))
+        return LACE_OK;
+    return reply_close_thinking(&t->format, out, marks) == LACE_OK ? LACE_OK
+                                                                   : error_nomem(err, "a prompt");
+}
+
+static lace_status render_request(const chat_template *t, const chat_request *request, buf *out,
+                                  buf *marks, const char **opening, lace_error *err)
+{
+    json_t *messages = NULL, *before = NULL;
+    size_t n_before = out->size;
+    bool is_continued = request->continues_last && request->add_generation_prompt &&
+                        message_is_continued(request->messages);
+    *opening = "";
     if (request->tools && !json_is_null(request->tools) && !json_is_array(request->tools))
         return error_set(err, LACE_E_ARG, "tools: an array is expected");
-    TRY(messages_adapt(request->messages, &t->rules, &messages, err));
-    lace_status status = render(t, messages, request, out, marks, err);
+    if (is_continued)
+        TRY(all_but_last(request->messages, &before, err));
+    lace_status status = adapt(t, request, before ? before : request->messages, &messages, err);
+    if (status == LACE_OK)
+        status = render(t, messages, request, out, marks, err);
+    if (status == LACE_OK && !is_continued)
+        status = close_thinking(t, request, out, marks, err);
+    if (status == LACE_OK && is_continued)
+        status = message_continue(request->messages, &t->format, out, marks, opening, err);
+    if (status != LACE_OK)
+        out->size = n_before;
     json_decref(messages);
+    json_decref(before);
     return status;
 }
 
 lace_status chat_template_render(const chat_template *t, const chat_request *request, buf *out,
                                  lace_error *err)
 {
-    return render_request(t, request, out, NULL, err);
+    const char *opening;
+    return render_request(t, request, out, NULL, &opening, err);
 }
 
 void chat_prompt_init(chat_prompt *p, size_t max_bytes)
 {
-    *p = (chat_prompt){0};
+    *p = (chat_prompt){.opening = ""};
     buf_init(&p->chars, max_bytes);
 }
 
@@ -172,7 +277,7 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
 {
     buf marks;
     buf_init(&marks, SIZE_MAX / 2);
-    lace_status status = render_request(t, request, &out->chars, &marks, err);
+    lace_status status = render_request(t, request, &out->chars, &marks, &out->opening, err);
     if (status == LACE_OK)
         status = find_contents(&marks, out, err);
     buf_deinit(&marks);

@@ -32,8 +32,8 @@ typedef struct chat_caps {
     bool takes_late_system;   /* behind other messages; else it is the user's, and several at the
                                  beginning become one */
     bool takes_user_runs;     /* user messages in a row; else they become one */
-    bool takes_tools;         /* shows the tools to the model; nothing makes up for it */
-    bool takes_calls;         /* shows earlier tool calls; nothing makes up for it */
+    bool takes_tools;         /* shows the tools to the model; else see describes_tools */
+    bool takes_calls;         /* shows earlier tool calls; else see describes_tools */
     bool takes_object_args;   /* arguments of calls as objects; else as text */
     bool takes_null_content;  /* beside calls; else it becomes "" */
     bool takes_empty_content; /* beside calls; else it becomes null */
@@ -52,13 +52,22 @@ void chat_template_free(chat_template *t);
 const chat_caps *chat_template_caps(const chat_template *t);
 /* How this model writes reasoning and tool calls, for reply_parser_create. */
 const reply_format *chat_template_reply_format(const chat_template *t);
+/* The same where tools were described because the template has no place for them. */
+reply_format chat_template_described_format(const chat_template *t);
+bool chat_template_uses(const chat_template *t, const char *variable);
 
 typedef struct chat_request {
     const json_t *messages;     /* array: role, content, tool_calls, tool_call_id, ... */
     const json_t *tools;        /* array, or NULL: none */
     const json_t *kwargs;       /* object of further variables (enable_thinking...), or NULL */
+    const json_t *documents;    /* array for templates that use it, or NULL */
     bool add_generation_prompt; /* end where the assistant's reply begins; default true */
-    int64_t now;                /* seconds since 1970 in the time zone to be shown */
+    bool continues_last;        /* a last message of the assistant's is not ended; default false */
+    bool describes_tools; /* a template without tools gets them in the system message, and calls
+                             and results as plain messages; default false */
+    bool gives_facts;     /* variables that llama-server gives: enable_thinking (true) and the
+                             date, date_string and datetime; kwargs go before. Default false */
+    int64_t now;          /* seconds since 1970 in the time zone to be shown */
 } chat_request;
 
 chat_request chat_request_default(void);
@@ -79,6 +88,8 @@ typedef struct chat_prompt {
     buf chars;
     lace_range *contents; /* [n_contents], ascending */
     size_t n_contents;
+    const char *opening; /* "", or what the reply's parser must read first: the message that is
+                            continued has begun to think, or to speak in a channel */
 } chat_prompt;
 
 void chat_prompt_init(chat_prompt *p, size_t max_bytes);

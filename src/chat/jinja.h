@@ -31,6 +31,8 @@ enum {
 lace_status jinja_parse(text source, jinja **out, lace_error *err);
 void jinja_free(jinja *t);
 
+bool jinja_names(const jinja *t, text variable); /* whether it has such a name anywhere */
+
 typedef struct jinja_options {
     uint64_t max_steps; /* nodes walked, items and groups of 64 bytes touched, of 32 written */
     size_t max_output;  /* bytes of the result */

@@ -437,6 +437,11 @@ done:
     return status;
 }
 
+bool jinja_names(const jinja *t, text variable)
+{
+    return map_find(&t->names, variable) >= 0;
+}
+
 void jinja_free(jinja *t)
 {
     if (!t)

@@ -202,7 +202,7 @@ static lace_status make_room(jinja_run *r, const jv_string *left, size_t n_more,
     bool is_at_end = room && chars.data == room->data && chars.size == room->used;
     if (!is_at_end || room->capacity - room->used < n_more) {
         size_t n = chars.size + n_more, capacity = n < ROOM_FROM ? n : 2 * n;
-        TRY(jinja_spend_bytes(r, chars.size));
+        TRY(jinja_spend(r, capacity / 32)); /* new memory takes longer than copying */
         TRY(jinja_alloc(r, 1, sizeof *room, &room));
         *room = (jv_room){.used = chars.size, .capacity = capacity};
         TRY(jinja_alloc(r, capacity, 1, &room->data));
@@ -221,7 +221,7 @@ lace_status jv_concat(jinja_run *r, jv a, marked b, jv *out)
     jv_room *room;
     TRY(make_room(r, a.as.s, n_right, &room));
     if (is_mixed && !room->marks) {
-        TRY(jinja_spend_bytes(r, n_left));
+        TRY(jinja_spend(r, room->capacity / 32));
         TRY(jinja_alloc(r, room->capacity, 1, &room->marks));
         copy_marks(room->marks, left);
     }

@@ -62,6 +62,16 @@ static lace_status join_parts(const json_t *parts, size_t message, buf *out, lac
     return LACE_OK;
 }
 
+lace_status message_text(const json_t *content, size_t message, buf *out, lace_error *err)
+{
+    if (json_is_array(content))
+        return join_parts(content, message, out, err);
+    if (content && !json_is_null(content) && !json_is_string(content))
+        return error_set(err, LACE_E_ARG, "messages[%zu].content: a string or parts are expected",
+                         message);
+    return buf_append(out, json_string_value(content), json_string_length(content));
+}
+
 static json_t *one_part(const json_t *string)
 {
     return json_pack("[{s:s, s:O}]", "type", "text", "text", string);

@@ -14,4 +14,24 @@ typedef struct message_rules {
 lace_status messages_adapt(const json_t *messages, const message_rules *rules, json_t **out,
                            lace_error *err);
 
+/* Append the text of a message's content: a string, text parts joined by line ends, or nothing. */
+lace_status message_text(const json_t *content, size_t message, buf *out, lace_error *err);
+
+/*
+ * described_tools.c: a new array in which the system message describes tools that the template has
+ * no place for, and calls and results are plain messages where it shows none.
+ */
+lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
+                                    const chat_caps *caps, json_t **out, lace_error *err);
+
+/*
+ * continuation.c: whether the last message is one of the assistant's that can be continued, behind
+ * others; and its text, put behind a prompt that opens a reply. *opening is what a parser of the
+ * reply must have read before, "" or static.
+ */
+bool message_is_continued(const json_t *messages);
+lace_status reply_close_thinking(const reply_format *f, buf *out, buf *marks);
+lace_status message_continue(const json_t *messages, const reply_format *f, buf *out, buf *marks,
+                             const char **opening, lace_error *err);
+
 #endif

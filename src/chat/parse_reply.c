@@ -419,6 +419,18 @@ static void set_markers(reply_parser *p)
     p->state = is_harmony ? STATE_HEADER : STATE_CONTENT;
 }
 
+/* Read the words that the reply goes on behind; they give no events. */
+static lace_status read_opening(reply_parser *p, lace_error *err)
+{
+    const char *opening = p->options.opening;
+    if (!opening || !*opening ||
+        (p->options.keeps_thinking && p->format.calls->style != CALL_HARMONY))
+        return LACE_OK;
+    TRY(reply_parser_feed(p, text_of(opening), err));
+    p->skips_space = false; /* what comes goes on with a text */
+    return LACE_OK;
+}
+
 lace_status reply_parser_create(const reply_format *f, const reply_options *options,
                                 reply_sink sink, void *arg, reply_parser **out, lace_error *err)
 {
@@ -440,7 +452,12 @@ lace_status reply_parser_create(const reply_format *f, const reply_options *opti
         p->kind = REPLY_REASONING;
         p->skips_space = true;
     }
-    return LACE_OK;
+    lace_status status = read_opening(p, err);
+    if (status != LACE_OK) {
+        reply_parser_free(p);
+        *out = NULL;
+    }
+    return status;
 }
 
 void reply_parser_free(reply_parser *p)

@@ -34,7 +34,9 @@ typedef struct reply_format {
 
 /* By what the chat template says; an unknown one gets the most common format. */
 reply_format reply_format_choose(text template_source);
-reply_format reply_format_by_name(const char *name);  /* calls is NULL if there is none such */
+reply_format reply_format_by_name(const char *name); /* calls is NULL if there is none such */
+/* The same reasoning, and calls as a model writes them that only the system message told how. */
+reply_format reply_format_described(const reply_format *f);
 const char *reply_format_name(const reply_format *f); /* "hermes", "mistral", ... */
 
 /* Whether a prompt ends inside of reasoning, so that the reply begins there. */
@@ -66,6 +68,7 @@ typedef struct reply_options {
     bool is_thinking;    /* the reply begins inside of reasoning */
     bool keeps_thinking; /* do not split reasoning off */
     bool keeps_calls;    /* do not look for calls */
+    const char *opening; /* "" or NULL, or words that the reply goes on behind (chat_prompt) */
     const json_t *tools; /* as in the request (borrowed), for the types of arguments; may be NULL */
 } reply_options;
 

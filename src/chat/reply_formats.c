@@ -95,6 +95,10 @@ static const reply_calls calls[] = {
      .call_begin = "<tool_call>", .call_end = "</tool_call>"},
 };
 
+/* What described_tools.c asks for, and what many models write by themselves. */
+static const reply_calls described = {.name = "json", .style = CALL_JSON,
+    .call_begin = "<tool_call>", .call_end = "</tool_call>", .is_bare = true};
+
 static const reply_thinking thinkings[] = {
     {"<think>", "</think>"},
     {"<seed:think>", "</seed:think>"},
@@ -146,6 +150,11 @@ reply_format reply_format_by_name(const char *name)
         if (strcmp(calls[i].name, name) == 0)
             return (reply_format){.calls = &calls[i], .thinking = &thinkings[0]};
     return (reply_format){0};
+}
+
+reply_format reply_format_described(const reply_format *f)
+{
+    return (reply_format){.calls = &described, .thinking = f->thinking};
 }
 
 const char *reply_format_name(const reply_format *f)

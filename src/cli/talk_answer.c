@@ -5,7 +5,6 @@
  * the rest is computed anew, with what is written of the answer.
  */
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -229,10 +228,10 @@ static lace_status make_prompt(const talk *t, const json_t *messages, chat_promp
         return status == LACE_OK ? status : error_set(err, status, "the text is too long");
     }
     chat_request request = chat_request_default();
-    time_t now = time(NULL);
     request.messages = messages;
     request.kwargs = t->kwargs;
-    request.now = (int64_t)now;
+    request.gives_facts = true;
+    request.now = clock_wall_seconds();
     return chat_template_prompt(t->chat, &request, out, err);
 }
 

@@ -316,11 +316,11 @@ static bool read_thinking(gen_request *r, call *c, const json_t *body)
     const char *mode = json_string_value(json_object_get(thinking, "type"));
     bool is_off = mode && strcmp(mode, "disabled") == 0;
     bool is_on = mode && (strcmp(mode, "enabled") == 0 || strcmp(mode, "adaptive") == 0);
-    r->kwargs = json_object();
     if (thinking && !json_is_null(thinking) && !is_on && !is_off)
         return call_refuse(c, "thinking", "thinking has no type enabled, adaptive or disabled");
-    if (!r->kwargs ||
-        (mode && json_object_set_new(r->kwargs, "enable_thinking", json_boolean(is_on)) != 0))
+    if (!gen_read_template(r, c, body))
+        return false;
+    if (mode && json_object_set_new(r->kwargs, "enable_thinking", json_boolean(is_on)) != 0)
         return call_nomem(c);
     return true;
 }

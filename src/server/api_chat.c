@@ -83,24 +83,6 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
     return !is_forced || gen_force_call(r, c, name);
 }
 
-/* Variables for the template: what the request gives, and the effort of reasoning. */
-static bool read_kwargs(gen_request *r, call *c, const json_t *body)
-{
-    const json_t *given = json_object_get(body, "chat_template_kwargs");
-    json_t *effort = json_object_get(body, "reasoning_effort");
-    if (given && !json_is_null(given) && !json_is_object(given))
-        return call_refuse(c, "chat_template_kwargs", "chat_template_kwargs is not an object");
-    r->kwargs = json_is_object(given) ? json_copy((json_t *)given) : json_object();
-    if (effort && !json_is_null(effort)) {
-        if (!json_is_string(effort))
-            return call_refuse(c, "reasoning_effort", "reasoning_effort is not a string");
-        json_object_set(r->kwargs, "reasoning_effort", effort);
-        if (strcmp(json_string_value(effort), "none") == 0)
-            json_object_set_new(r->kwargs, "enable_thinking", json_false());
-    }
-    return true;
-}
-
 /* ---- State ----------------------------------------------------------------------------------- */
 
 static lace_status on_part(void *arg, const reply_event *part);
@@ -390,26 +372,11 @@ static const gen_sink sink = {
     .on_free = on_free,
 };
 
-/* "none" leaves reasoning where the model writes it; split off it is by default. */
-static bool read_reasoning_format(gen_request *r, call *c, const json_t *format)
-{
-    const char *word = json_string_value(format);
-    if (!format || json_is_null(format))
-        return true;
-    if (!word ||
-        (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0 && strcmp(word, "deepseek") != 0))
-        return call_refuse(c, "reasoning_format",
-                           "reasoning_format is not \"none\", \"auto\" or \"deepseek\"");
-    r->splits_thinking = strcmp(word, "none") != 0;
-    return true;
-}
-
 static bool read_request(gen_request *r, call *c, json_t *body)
 {
     r->messages = json_incref(json_object_get(body, "messages"));
     return gen_check_model(c, body) && gen_request_read(r, c, body, GEN_CHAT) &&
-           read_tools(r, c, body) && read_kwargs(r, c, body) && gen_request_chat(r, c) &&
-           read_reasoning_format(r, c, json_object_get(body, "reasoning_format"));
+           read_tools(r, c, body) && gen_read_template(r, c, body) && gen_request_chat(r, c);
 }
 
 void api_chat_completions(call *c)

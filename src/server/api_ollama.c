@@ -128,7 +128,7 @@ void api_ollama_show(call *c)
     json_out out;
     json_out_init(&out, 1 << 24);
     json_out_raw(&out, "{\"modelfile\":\"\",\"parameters\":\"\",\"license\":\"\",\"template\":");
-    json_out_string(&out, s->info.chat_template);
+    json_out_string(&out, s->chat_source);
     json_out_raw(&out, ",\"details\":");
     write_details(s, &out);
     json_out_raw(&out, ",\"model_info\":{\"general.architecture\":");

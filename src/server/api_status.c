@@ -72,7 +72,7 @@ void api_props(call *c)
     json_out_printf(&out, ",\"takes_tools\":%s,\"reply_format\":\"%s\",\"chat_template\":",
                     caps->takes_tools ? "true" : "false",
                     reply_format_name(chat_template_reply_format(s->chat)));
-    json_out_string(&out, s->info.chat_template);
+    json_out_string(&out, s->chat_source);
     json_out_printf(&out, ",\"default_generation_settings\":{\"n_ctx\":%d,\"params\":{",
                     s->limits.n_context);
     gen_write_defaults(s, &out);

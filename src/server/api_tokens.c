@@ -113,16 +113,18 @@ void api_detokenize(call *c)
 void api_apply_template(call *c)
 {
     const json_t *body = call_json(c);
-    bool add_generation_prompt = true;
-    if (!body || !gen_check_model(c, body) ||
-        !read_flag(c, body, "add_generation_prompt", &add_generation_prompt))
+    if (!body || !gen_check_model(c, body))
         return;
-    const json_t *tools = json_object_get(body, "tools");
-    const json_t *kwargs = json_object_get(body, "chat_template_kwargs");
+    json_t *tools = json_object_get(body, "tools");
+    gen_request r;
     chat_prompt prompt;
+    gen_request_init(&r);
     chat_prompt_init(&prompt, MAX_OUT);
-    if (gen_render(c, json_object_get(body, "messages"), json_is_array(tools) ? tools : NULL,
-                   json_is_object(kwargs) ? kwargs : NULL, add_generation_prompt, &prompt)) {
+    r.messages = json_incref(json_object_get(body, "messages"));
+    r.tools = json_array_size(tools) > 0 ? json_incref(tools) : NULL;
+    bool ok = !tools || json_is_null(tools) || json_is_array(tools) ||
+              call_refuse(c, "tools", "tools is not a list");
+    if (ok && gen_read_template(&r, c, body) && gen_render(&r, c, &prompt)) {
         json_out out;
         json_out_init(&out, MAX_OUT);
         json_out_raw(&out, "{\"prompt\":");
@@ -132,4 +134,5 @@ void api_apply_template(call *c)
         json_out_deinit(&out);
     }
     chat_prompt_deinit(&prompt);
+    gen_request_deinit(&r);
 }

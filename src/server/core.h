@@ -157,6 +157,7 @@ struct server {
     lace_batcher_stats limits; /* of the batcher, as it began: n_context, kv_tokens */
     char *model_id;
     chat_template *chat;
+    char *chat_source;  /* its text: the model's own, or a file's; "" for ChatML */
     int64_t started_at; /* seconds since 1970 */
     char **keys;        /* [n_keys] */
     size_t n_keys;

@@ -509,6 +509,8 @@ void gen_request_init(gen_request *r)
     r->options.sampler.seed = random_seed();
     r->n_choices = 1;
     r->parallel_calls = true;
+    r->add_generation_prompt = true;
+    r->continues_last = true;
 }
 
 /* What the server was started with, for requests that do not say otherwise. */
@@ -544,6 +546,7 @@ void gen_request_deinit(gen_request *r)
     json_decref(r->messages);
     json_decref(r->tools);
     json_decref(r->kwargs);
+    json_decref(r->documents);
     lace_grammar_free(r->options.grammar);
     arena_deinit(&r->memory);
     memset(r, 0, sizeof *r);

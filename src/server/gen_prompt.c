@@ -1,6 +1,5 @@
 /* From messages or text to the tokens of a prompt. */
 #include <string.h>
-#include <time.h>
 
 #include "base/mem.h"
 #include "server/core.h"
@@ -155,54 +154,12 @@ bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-/* A role that no template knows would be shown to the model as it came. */
-static bool check_roles(call *c, const json_t *messages)
-{
-    static const char *const roles[] = {"system",    "developer", "user",
-                                        "assistant", "tool",      "function"};
-    if (!json_is_array(messages) || json_array_size(messages) == 0) {
-        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
-        return false;
-    }
-    for (size_t i = 0; i < json_array_size(messages); i++) {
-        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
-        bool is_known = false;
-        for (size_t k = 0; role && k < sizeof roles / sizeof roles[0]; k++)
-            is_known = is_known || strcmp(role, roles[k]) == 0;
-        if (!is_known) {
-            call_fail(c, 400, "messages", "invalid_value",
-                      "messages[%zu] has no role that is known", i);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
-                bool add_generation_prompt, chat_prompt *out)
-{
-    const server *s = call_server(c);
-    chat_request request = chat_request_default();
-    request.messages = messages;
-    request.tools = tools;
-    request.kwargs = kwargs;
-    request.add_generation_prompt = add_generation_prompt;
-    request.now = (int64_t)time(NULL);
-    lace_error err = {0};
-    if (!check_roles(c, messages))
-        return false;
-    if (chat_template_prompt(s->chat, &request, out, &err) == LACE_OK)
-        return true;
-    call_fail_error(c, "messages", &err);
-    return false;
-}
-
 bool gen_request_chat(gen_request *r, call *c)
 {
     const server *s = call_server(c);
     chat_prompt prompt;
     chat_prompt_init(&prompt, MAX_PROMPT);
-    bool is_done = gen_render(c, r->messages, r->tools, r->kwargs, true, &prompt);
+    bool is_done = gen_render(r, c, &prompt);
     if (is_done) {
         const buf *chars = &prompt.chars;
         r->prompt_text = arena_strndup(&r->memory, chars->data ? chars->data : "", chars->size);
@@ -212,7 +169,8 @@ bool gen_request_chat(gen_request *r, call *c)
         is_done = r->prompt_text != NULL;
     }
     r->options.show_special = true; /* formats of calls and reasoning use control tokens */
-    r->splits_thinking = true;
+    r->splits_thinking = !r->keeps_reasoning;
+    r->reply_opening = prompt.opening;
     r->wants_calls = r->tools != NULL;
     /* A model's own template writes BOS itself. */
     unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
@@ -229,14 +187,18 @@ lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **
     const gen_request *r = call_request(c);
     const reply_format *format = chat_template_reply_format(call_server(c)->chat);
     reply_format bare = reply_format_by_name("llama3"); /* a JSON object alone is a call */
+    reply_format described = chat_template_described_format(call_server(c)->chat);
     text prompt = {r->prompt_text, r->n_prompt_text};
     if (r->forces_call)
         format = &bare;
+    else if (r->tools && !chat_template_caps(call_server(c)->chat)->takes_tools)
+        format = &described;
     reply_options options = {
         /* A reply that is held to a form has no room for reasoning. */
         .is_thinking = !r->options.grammar && reply_opens_thinking(format, prompt),
         .keeps_thinking = !r->splits_thinking,
         .keeps_calls = !r->wants_calls,
+        .opening = r->reply_opening,
         .tools = r->tools,
     };
     return reply_parser_create(format, &options, sink, arg, out, NULL);

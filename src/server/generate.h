@@ -48,15 +48,20 @@ struct gen_request {
     size_t n_prompt;
     const char *prompt_text; /* what the tokens were made of, where there is a text */
     size_t n_prompt_text;
-    json_t *messages;     /* owned, as the two below; array */
-    json_t *tools;        /* array, or NULL */
-    json_t *kwargs;       /* variables for the template; object, or NULL */
-    bool wants_calls;     /* look for tool calls in the reply */
-    bool splits_thinking; /* look for reasoning in the reply */
-    text *echoes;         /* [n_choices / n_each] texts that choices begin with; NULL: none */
-    gen_prompt *prompts;  /* where there are several: choice k continues prompts[k / n_each] */
-    int32_t n_each;       /* choices for each of them; without prompts, all */
-    void *user;           /* of the route; in `memory` */
+    json_t *messages;           /* owned, as the two below; array */
+    json_t *tools;              /* array, or NULL */
+    json_t *kwargs;             /* variables for the template; object, or NULL */
+    json_t *documents;          /* array for templates that take it, or NULL */
+    bool add_generation_prompt; /* end where a reply begins; default true */
+    bool continues_last;        /* a last message of the assistant's is continued; default true */
+    bool keeps_reasoning;       /* leave it in the content */
+    const char *reply_opening;  /* what the parser of the reply reads first; static, or NULL */
+    bool wants_calls;           /* look for tool calls in the reply */
+    bool splits_thinking;       /* look for reasoning in the reply */
+    text *echoes;               /* [n_choices / n_each] texts that choices begin with; NULL: none */
+    gen_prompt *prompts; /* where there are several: choice k continues prompts[k / n_each] */
+    int32_t n_each;      /* choices for each of them; without prompts, all */
+    void *user;          /* of the route; in `memory` */
 };
 
 /* Families of routes whose fields differ; GEN_LLAMA: llama.cpp's own. */
@@ -91,6 +96,12 @@ bool gen_force_call(gen_request *r, call *c, const char *name);
 /* Check "model": any name will do, unless the server is strict. False: answered. */
 bool gen_check_model(call *c, const json_t *body);
 
+/*
+ * gen_template.c: what speaks to the template ("chat_template_kwargs", "enable_thinking",
+ * "documents" and others), behind `messages`. False: answered.
+ */
+bool gen_read_template(gen_request *r, call *c, const json_t *body);
+
 /* The request's messages and tools to a prompt, by the model's template. False: answered. */
 bool gen_request_chat(gen_request *r, call *c);
 
@@ -109,8 +120,7 @@ bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole);
 bool gen_has_token(const call *c, const char *word); /* it is one token of the model */
 
 /* Parts of the above, for routes that need them alone. False: answered. */
-bool gen_render(call *c, const json_t *messages, const json_t *tools, const json_t *kwargs,
-                bool add_generation_prompt, chat_prompt *out);
+bool gen_render(const gen_request *r, call *c, chat_prompt *out);
 bool gen_check_length(call *c, size_t n_prompt);
 bool gen_read_stops(gen_request *r, call *c, const json_t *stop); /* a string or a list; or NULL */
 bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,

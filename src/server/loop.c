@@ -374,6 +374,10 @@ static lace_status load_template(server *s, lace_error *err)
         status = file_read(s->options.chat_template_file, &file, err);
         source = (text){file.data ? file.data : "", file.size};
     }
+    if (status == LACE_OK) {
+        s->chat_source = mem_strndup(source.data, source.size);
+        status = s->chat_source ? LACE_OK : error_nomem(err, "a chat template");
+    }
     if (status == LACE_OK)
         status =
             chat_template_create(source, (text){bos, n_bos}, (text){eos, n_eos}, &s->chat, err);
@@ -458,6 +462,7 @@ static void stop(server *s)
         pthread_mutex_destroy(&s->mail.lock);
     tls_free(s->tls);
     chat_template_free(s->chat);
+    mem_free(s->chat_source);
     access_free(s);
     mem_free(s->model_id);
     mem_free(s);

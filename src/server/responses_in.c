@@ -290,9 +290,10 @@ static bool read_controls(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "reasoning", "reasoning is not an object");
     if (effort && !json_is_string(effort))
         return call_refuse(c, "reasoning.effort", "reasoning.effort is not a text");
+    if (!gen_read_template(r, c, body))
+        return false;
     json_t *ours = json_copy((json_t *)body);
-    r->kwargs = json_object();
-    bool ok = (ours && r->kwargs) || call_nomem(c);
+    bool ok = ours || call_nomem(c);
     if (ok && ((max && json_object_set(ours, "max_tokens", max) != 0) ||
                (format && json_object_set(ours, "response_format", format) != 0) ||
                (effort && json_object_set(r->kwargs, "reasoning_effort", effort) != 0)))

@@ -28,7 +28,7 @@ static const char *const sources[] = {
 
 enum { N_TEMPLATES = sizeof sources / sizeof sources[0] };
 
-static void render(const chat_template *t, const json_t *body)
+static void render(const chat_template *t, const json_t *body, bool is_served)
 {
     chat_request request = chat_request_default();
     lace_error err = {0};
@@ -37,6 +37,7 @@ static void render(const chat_template *t, const json_t *body)
     request.tools = json_object_get(body, "tools");
     request.kwargs = json_object_get(body, "kwargs");
     request.now = 1768480200;
+    request.continues_last = request.describes_tools = request.gives_facts = is_served;
     buf_init(&out, 1 << 20);
     lace_status status = chat_template_render(t, &request, &out, &err);
     if (status != LACE_OK &&
@@ -57,8 +58,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             abort();
     if (json_read((span){data, size}, 0, &body, NULL) != LACE_OK)
         return 0;
-    for (int i = 0; i < N_TEMPLATES; i++)
-        render(templates[i], body);
+    for (int i = 0; i < N_TEMPLATES; i++) {
+        render(templates[i], body, false);
+        render(templates[i], body, true);
+    }
     json_decref(body);
     return 0;
 }

@@ -115,6 +115,10 @@ static const probe probes[] = {
     {"tool_choice", WARM ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "\"required\"", CHAT},
     {"reasoning_effort", NULL, "", 0}, {"chat_template_kwargs", NULL, "", 0}, /* templates': test_chat */
     {"reasoning_format", NULL, "", 0}, /* test_llama */
+    {"enable_thinking", NULL, "", 0}, {"thinking_budget_tokens", NULL, "", 0}, /* test_templates, as all to continue_final_message */
+    {"reasoning_budget_tokens", NULL, "", 0}, {"reasoning_budget", NULL, "", 0},
+    {"documents", NULL, "", 0}, {"add_generation_prompt", NULL, "", 0},
+    {"continue_final_message", NULL, "", 0},
     {"suffix", NULL, "", 0},           /* test_fields */
     {"echo", WARM, "true", TEXT},
     {"return_tokens", WARM, "true", LLAMA},

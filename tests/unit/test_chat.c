@@ -662,6 +662,152 @@ static void a_long_conversation_fits_the_budgets(void)
     buf_deinit(&out);
 }
 
+/* ---- Messages that are continued ------------------------------------------------------------- */
+
+typedef struct seen_text {
+    buf content, reasoning;
+} seen_text;
+
+static lace_status note_text(void *arg, const reply_event *e)
+{
+    seen_text *seen = arg;
+    buf *to = e->kind == REPLY_CONTENT ? &seen->content : &seen->reasoning;
+    return buf_append(to, e->chars.data, e->chars.size);
+}
+
+/* Continue a message, check how the prompt ends, and that " upon" behind it is what it should be.
+ */
+static void check_continued(const char *source, const char *last, const char *ending,
+                            bool is_reasoning)
+{
+    char messages[512];
+    snprintf(messages, sizeof messages,
+             "[{\"role\": \"user\", \"content\": \"Hi\"}, {\"role\": \"assistant\", %s}]", last);
+    json_t *json = read_json(messages);
+    chat_request request = chat_request_default();
+    request.messages = json;
+    request.continues_last = true;
+    chat_template *t = NULL;
+    chat_prompt prompt;
+    lace_error err = {0};
+    seen_text seen = {0};
+    buf_init(&seen.content, 1 << 16);
+    buf_init(&seen.reasoning, 1 << 16);
+    chat_prompt_init(&prompt, 1 << 20);
+    CHECK(chat_template_create(text_of(source), text_of(""), text_of(""), &t, &err) == LACE_OK);
+    CHECK(chat_template_prompt(t, &request, &prompt, &err) == LACE_OK);
+    size_t n = strlen(ending);
+    if (!CHECK(prompt.chars.size >= n &&
+               strcmp(prompt.chars.data + prompt.chars.size - n, ending) == 0))
+        tap_note("%s, not %s", prompt.chars.data ? prompt.chars.data : "", ending);
+    CHECK(prompt.n_contents > 0 && prompt.contents[prompt.n_contents - 1].end == prompt.chars.size);
+    const reply_format *f = chat_template_reply_format(t);
+    text chars = {prompt.chars.data, prompt.chars.size};
+    reply_options options = {.is_thinking = reply_opens_thinking(f, chars),
+                             .opening = prompt.opening};
+    reply_parser *p = NULL;
+    CHECK(reply_parser_create(f, &options, note_text, &seen, &p, &err) == LACE_OK);
+    CHECK(reply_parser_feed(p, text_of(" upon"), &err) == LACE_OK);
+    CHECK(reply_parser_finish(p, &err) == LACE_OK);
+    const buf *is = is_reasoning ? &seen.reasoning : &seen.content;
+    const buf *is_not = is_reasoning ? &seen.content : &seen.reasoning;
+    if (!CHECK(is->data && strcmp(is->data, " upon") == 0 && is_not->size == 0))
+        tap_note("content '%s', reasoning '%s'", seen.content.data ? seen.content.data : "",
+                 seen.reasoning.data ? seen.reasoning.data : "");
+    reply_parser_free(p);
+    chat_prompt_deinit(&prompt);
+    chat_template_free(t);
+    json_decref(json);
+    buf_deinit(&seen.content);
+    buf_deinit(&seen.reasoning);
+}
+
+static void a_last_message_is_continued_in_its_format(void)
+{
+    static const char said[] = "\"content\": \"Once\"";
+    static const char thought[] = "\"content\": \"\", \"reasoning_content\": \"Hm\"";
+    static const char both[] = "\"content\": \"Once\", \"reasoning_content\": \"Hm\"";
+    check_continued("", said, "<|im_start|>assistant\nOnce", false);
+    check_continued("{{ messages[0].content }}{% if add_generation_prompt %}A:<think>\n{% endif %}",
+                    said, "A:<think>\n\n</think>\n\nOnce", false);
+    check_continued("{{ messages[0].content }}{% if add_generation_prompt %}A:<think>\n{% endif %}",
+                    thought, "A:<think>\nHm", true);
+    char *source = read_template("openai-gpt-oss-120b.jinja", strlen("openai-gpt-oss-120b.jinja"));
+    if (source[0]) {
+        check_continued(source, said, "<|start|>assistant<|channel|>final<|message|>Once", false);
+        check_continued(source, thought, "<|start|>assistant<|channel|>analysis<|message|>Hm",
+                        true);
+        check_continued(source, both,
+                        "<|start|>assistant<|channel|>analysis<|message|>Hm<|end|><|start|>"
+                        "assistant<|channel|>final<|message|>Once",
+                        false);
+    }
+    free(source);
+    source = read_template("Qwen-Qwen3-0.6B.jinja", strlen("Qwen-Qwen3-0.6B.jinja"));
+    if (source[0]) {
+        check_continued(source, said, "<|im_start|>assistant\nOnce", false);
+        check_continued(source, both, "<|im_start|>assistant\n<think>\nHm\n</think>\n\nOnce",
+                        false);
+    }
+    free(source);
+}
+
+static void reasoning_is_closed_where_the_template_has_no_switch(void)
+{
+    lace_error err = {0};
+    render("{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}",
+           "[{\"role\": \"user\", \"content\": \"u\"}]", NULL, "{\"enable_thinking\": false}",
+           "u<think>\n</think>\n\n", &err);
+    render("{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}",
+           "[{\"role\": \"user\", \"content\": \"u\"}]", NULL, NULL, "u<think>", &err);
+}
+
+/* What the server asks for beyond rendering: tools described, a message continued. */
+static void every_allocation_of_a_served_prompt_may_fail(void)
+{
+    json_t *body = read_json(
+        "{\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}], \"messages\":"
+        " [{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"q\"},"
+        " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"c\","
+        " \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}, {\"role\": \"tool\","
+        " \"tool_call_id\": \"c\", \"content\": \"r\"}, {\"role\": \"tool\", \"tool_call_id\":"
+        " \"d\", \"content\": \"s\"}, {\"role\": \"assistant\", \"content\": \"Once\"}]}");
+    long n = 0;
+    chat_template *t = NULL;
+    lace_error err = {0};
+    CHECK(chat_template_create(text_of(""), text_of(""), text_of(""), &t, &err) == LACE_OK);
+    for (long i = 0; i < 5000; i++) {
+        chat_request request = chat_request_default();
+        chat_prompt prompt;
+        request.messages = json_object_get(body, "messages");
+        request.tools = json_object_get(body, "tools");
+        request.continues_last = request.describes_tools = request.gives_facts = true;
+        chat_prompt_init(&prompt, 1 << 20);
+        err = (lace_error){0};
+        mem_fail_at(i, false);
+        lace_status status = chat_template_prompt(t, &request, &prompt, &err);
+        n = mem_count();
+        mem_fail_at(-1, false);
+        if (!CHECK(status == LACE_OK || (status == LACE_E_NOMEM && err.status == status)))
+            tap_note("%ld: %s", i, err.text);
+        if (status == LACE_OK) {
+            static const char ending[] =
+                "<|im_start|>assistant\n{\"name\":\"f\",\"arguments\":{}}<|im_end|>\n"
+                "<|im_start|>user\nResult of f:\nr\n\nResult of the tool:\ns<|im_end|>\n"
+                "<|im_start|>assistant\nOnce";
+            const char *end = strstr(prompt.chars.data, "<|im_start|>assistant\n{");
+            if (!CHECK(end && strcmp(end, ending) == 0))
+                tap_note("%ld: %s", i, prompt.chars.data);
+        }
+        chat_prompt_deinit(&prompt);
+        if (n <= i)
+            break;
+    }
+    tap_note("%ld allocations", n);
+    chat_template_free(t);
+    json_decref(body);
+}
+
 static void every_allocation_may_fail(void)
 {
     static const char source[] =
@@ -722,6 +868,9 @@ int main(void)
     CASE(real_templates_mark_what_users_wrote);
     CASE(calls_are_understood_as_templates_show_them);
     CASE(a_long_conversation_fits_the_budgets);
+    CASE(a_last_message_is_continued_in_its_format);
+    CASE(reasoning_is_closed_where_the_template_has_no_switch);
+    CASE(every_allocation_of_a_served_prompt_may_fail);
     CASE(every_allocation_may_fail);
     cost_check(&(cost_subject){.name = "users in a row become one in linear time",
                                .make = make_users_in_a_row,

@@ -1,0 +1,197 @@
+/*
+ * Tools for templates that have no place for them: the system message describes them, a call is a
+ * JSON object that is the whole reply, and earlier calls and results are shown the same way.
+ */
+#include <string.h>
+
+#include "chat/json_any.h"
+#include "chat/messages.h"
+
+static const char intro[] = "You have these tools, each described by a JSON object:\n";
+static const char how[] =
+    "\nTo use one, reply with nothing but a JSON object of this form:\n"
+    "{\"name\": \"the tool's name\", \"arguments\": {\"parameter\": \"value\"}}\n"
+    "Its result then comes as the next message. Where no tool is needed, reply in plain text.";
+
+/* Into memory of our own: a dump that jansson makes loses parts when memory runs out. */
+static lace_status append_json(buf *out, const json_t *value)
+{
+    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT;
+    size_t n = json_dumpb(value, NULL, 0, flags);
+    if (n == 0)
+        return LACE_E_NOMEM;
+    TRY(buf_reserve(out, n));
+    if (json_dumpb(value, out->data + out->size, n, flags) != n)
+        return LACE_E_NOMEM;
+    out->size += n;
+    out->data[out->size] = 0;
+    return LACE_OK;
+}
+
+static lace_status describe(const json_t *tools, buf *out)
+{
+    size_t i;
+    json_t *tool;
+    TRY(buf_append_text(out, intro));
+    json_array_foreach(tools, i, tool)
+    {
+        const json_t *function = json_object_get(tool, "function");
+        TRY(append_json(out, function ? function : tool));
+        TRY(buf_append_text(out, "\n"));
+    }
+    return buf_append_text(out, how);
+}
+
+/* Append a message; NULL stands for want of memory. */
+static lace_status push(json_t *list, json_t *message)
+{
+    return message && json_array_append_new(list, message) == 0 ? LACE_OK : LACE_E_NOMEM;
+}
+
+static json_t *make_message(const char *role, const buf *content)
+{
+    return json_pack("{s:s, s:s%}", "role", role, "content", content->data ? content->data : "",
+                     content->size);
+}
+
+/* The conversation under construction. */
+typedef struct shown {
+    json_t *messages;
+    json_t *names;   /* of the tools that were called, by the calls' ids */
+    bool is_results; /* the last message is made of results, and more go into it */
+} shown;
+
+/* {"name": ..., "arguments": {...}}, a line for each call, behind what was said. */
+static lace_status show_calls(shown *s, const json_t *message, size_t number, lace_error *err)
+{
+    size_t i;
+    json_t *call;
+    buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    lace_status status = message_text(json_object_get(message, "content"), number, &b, err);
+    json_array_foreach(json_object_get(message, "tool_calls"), i, call)
+    {
+        json_t *function = json_object_get(call, "function");
+        json_t *name = json_object_get(function, "name");
+        json_t *arguments = json_object_get(function, "arguments"), *parsed = NULL;
+        const char *id = json_string_value(json_object_get(call, "id"));
+        if (!json_is_string(name))
+            status = error_set(err, LACE_E_ARG,
+                               "messages[%zu].tool_calls[%zu].function.name: a string is expected",
+                               number, i);
+        if (json_is_string(arguments)) {
+            text chars = {json_string_value(arguments), json_string_length(arguments)};
+            if (json_read_any(chars, &parsed, NULL) == LACE_E_NOMEM)
+                status = LACE_E_NOMEM; /* what is no JSON is shown as it was written */
+        }
+        json_t *one =
+            json_pack("{s:O, s:O*}", "name", name, "arguments", parsed ? parsed : arguments);
+        if (status == LACE_OK && b.size > 0)
+            status = buf_append_text(&b, "\n");
+        if (status == LACE_OK)
+            status = one ? append_json(&b, one) : LACE_E_NOMEM;
+        if (status == LACE_OK && id && json_object_set(s->names, id, name) != 0)
+            status = LACE_E_NOMEM;
+        json_decref(one);
+        json_decref(parsed);
+        if (status != LACE_OK)
+            break;
+    }
+    if (status == LACE_OK)
+        status = push(s->messages, make_message("assistant", &b));
+    buf_deinit(&b);
+    s->is_results = false;
+    return status;
+}
+
+/* A result, or what the user says behind results, which goes into the same message. */
+static lace_status show_result(shown *s, const json_t *message, size_t number, bool is_result,
+                               lace_error *err)
+{
+    size_t last = json_array_size(s->messages);
+    const char *id = json_string_value(json_object_get(message, "tool_call_id"));
+    const json_t *name = id ? json_object_get(s->names, id) : NULL;
+    buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    lace_status status = LACE_OK;
+    if (!json_is_string(name))
+        name = json_object_get(message, "name");
+    if (s->is_results) {
+        const json_t *before = json_object_get(json_array_get(s->messages, last - 1), "content");
+        status = buf_append(&b, json_string_value(before), json_string_length(before));
+        if (status == LACE_OK)
+            status = buf_append_text(&b, "\n\n");
+    }
+    if (status == LACE_OK && is_result)
+        status = buf_printf(&b, "Result of %.200s:\n",
+                            json_is_string(name) ? json_string_value(name) : "the tool");
+    if (status == LACE_OK)
+        status = message_text(json_object_get(message, "content"), number, &b, err);
+    if (status == LACE_OK && s->is_results && json_array_remove(s->messages, last - 1) != 0)
+        status = LACE_E_NOMEM;
+    if (status == LACE_OK)
+        status = push(s->messages, make_message("user", &b));
+    s->is_results = is_result;
+    buf_deinit(&b);
+    return status;
+}
+
+static lace_status show_message(shown *s, json_t *message, size_t number, bool shows_calls,
+                                lace_error *err)
+{
+    const char *role = json_string_value(json_object_get(message, "role"));
+    bool is_result = role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0);
+    if (shows_calls && json_array_size(json_object_get(message, "tool_calls")) > 0)
+        return show_calls(s, message, number, err);
+    if (shows_calls && (is_result || (s->is_results && role && strcmp(role, "user") == 0)))
+        return show_result(s, message, number, is_result, err);
+    s->is_results = false;
+    return push(s->messages, json_incref(message));
+}
+
+static lace_status show_all(shown *s, const json_t *messages, const json_t *tools,
+                            const chat_caps *caps, lace_error *err)
+{
+    size_t i, n_first = 0;
+    json_t *message;
+    buf b;
+    lace_status status = LACE_OK;
+    buf_init(&b, SIZE_MAX / 2);
+    if (json_array_size(tools) > 0 && !caps->takes_tools) {
+        const json_t *first = json_array_get(messages, 0);
+        const char *role = json_string_value(json_object_get(first, "role"));
+        if (role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0)) {
+            n_first = 1;
+            status = message_text(json_object_get(first, "content"), 0, &b, err);
+            if (status == LACE_OK && b.size > 0)
+                status = buf_append_text(&b, "\n\n");
+        }
+        if (status == LACE_OK)
+            status = describe(tools, &b);
+        if (status == LACE_OK)
+            status = push(s->messages, make_message("system", &b));
+    }
+    buf_deinit(&b);
+    TRY(status);
+    json_array_foreach(messages, i, message)
+    {
+        if (i >= n_first)
+            TRY(show_message(s, message, i, !caps->takes_calls, err));
+    }
+    return LACE_OK;
+}
+
+lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
+                                    const chat_caps *caps, json_t **out, lace_error *err)
+{
+    shown s = {.messages = json_array(), .names = json_object()};
+    *out = NULL;
+    lace_status status =
+        s.messages && s.names ? show_all(&s, messages, tools, caps, err) : LACE_E_NOMEM;
+    json_decref(s.names);
+    if (status == LACE_OK)
+        *out = s.messages;
+    else
+        json_decref(s.messages);
+    return status == LACE_E_NOMEM ? error_nomem(err, "messages") : status;
+}

@@ -1,0 +1,189 @@
+/* The fields of a request that speak to the chat template, and rendering by it. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/json_read.h"
+#include "server/core.h"
+
+/* A field that is there and not null. */
+static json_t *get(const json_t *body, const char *name)
+{
+    json_t *value = json_object_get(body, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+static bool refuse_kind(call *c, const char *name, const char *expected, const json_t *value)
+{
+    call_fail(c, 400, name, "invalid_type", "%s is %s, expected %s", name, json_kind(value),
+              expected);
+    return false;
+}
+
+/* A boolean that may be missing; *is_given says whether it was there. */
+static bool read_flag(call *c, const json_t *body, const char *name, bool *flag, bool *is_given)
+{
+    const json_t *value = get(body, name);
+    *is_given = value != NULL;
+    if (!value)
+        return true;
+    if (!json_is_boolean(value))
+        return refuse_kind(c, name, "a boolean", value);
+    *flag = json_is_true(value);
+    return true;
+}
+
+static bool set_thinking(gen_request *r, call *c, bool is_on)
+{
+    return json_object_set_new(r->kwargs, "enable_thinking", json_boolean(is_on)) == 0 ||
+           call_nomem(c);
+}
+
+/* Variables that the request gives by name; those that are made of other fields are not taken. */
+static bool read_kwargs(gen_request *r, call *c, const json_t *body)
+{
+    static const char *const reserved[] = {
+        "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
+    const json_t *given = get(body, "chat_template_kwargs");
+    if (given && !json_is_object(given))
+        return refuse_kind(c, "chat_template_kwargs", "an object", given);
+    for (size_t i = 0; given && i < sizeof reserved / sizeof reserved[0]; i++)
+        if (json_object_get(given, reserved[i])) {
+            call_fail(c, 400, "chat_template_kwargs", "invalid_value",
+                      "chat_template_kwargs.%s: this variable is not the request's to set; "
+                      "messages, tools, documents and add_generation_prompt are fields",
+                      reserved[i]);
+            return false;
+        }
+    const json_t *thinking = get(given, "enable_thinking");
+    if (thinking && !json_is_boolean(thinking))
+        return refuse_kind(c, "chat_template_kwargs.enable_thinking", "a boolean", thinking);
+    json_decref(r->kwargs);
+    r->kwargs = given ? json_copy((json_t *)given) : json_object();
+    return r->kwargs || call_nomem(c);
+}
+
+/* How much the model is to think: words of OpenAI, vLLM and llama-server. */
+static bool read_reasoning(gen_request *r, call *c, const json_t *body)
+{
+    static const char *const budgets[] = {"thinking_budget_tokens", "reasoning_budget_tokens",
+                                          "reasoning_budget"};
+    json_t *effort = get(body, "reasoning_effort");
+    const json_t *format = get(body, "reasoning_format");
+    bool is_on = true, is_given;
+    if (!read_flag(c, body, "enable_thinking", &is_on, &is_given) ||
+        (is_given && !set_thinking(r, c, is_on)))
+        return false;
+    if (effort && !json_is_string(effort))
+        return refuse_kind(c, "reasoning_effort", "a string", effort);
+    if (effort && strcmp(json_string_value(effort), "none") == 0) {
+        if (!set_thinking(r, c, false))
+            return false;
+    } else if (effort && json_object_set(r->kwargs, "reasoning_effort", effort) != 0) {
+        return call_nomem(c);
+    }
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        const json_t *budget = get(body, budgets[i]);
+        if (budget && !json_is_integer(budget))
+            return refuse_kind(c, budgets[i], "an integer", budget);
+        if (budget && json_integer_value(budget) != 0 && json_integer_value(budget) != -1) {
+            call_fail(c, 400, budgets[i], "unsupported_value",
+                      "%s: reasoning is not cut here; 0 turns it off, -1 leaves it as it is",
+                      budgets[i]);
+            return false;
+        }
+        if (budget && json_integer_value(budget) == 0 && !set_thinking(r, c, false))
+            return false;
+    }
+    const char *word = json_string_value(format);
+    r->keeps_reasoning = word && strcmp(word, "none") == 0;
+    if (format && !r->keeps_reasoning &&
+        !(word && (strcmp(word, "auto") == 0 || strcmp(word, "deepseek") == 0)))
+        return call_refuse(c, "reasoning_format",
+                           "reasoning_format is not \"none\", \"auto\" or \"deepseek\"");
+    return true;
+}
+
+/* How the prompt ends: behind the messages, in a new turn of the assistant, or in its last one. */
+static bool read_end(gen_request *r, call *c, const json_t *body)
+{
+    bool adds, continues;
+    if (!read_flag(c, body, "add_generation_prompt", &r->add_generation_prompt, &adds) ||
+        !read_flag(c, body, "continue_final_message", &r->continues_last, &continues))
+        return false;
+    if (!continues || !r->continues_last)
+        return true;
+    if (adds && r->add_generation_prompt)
+        return call_refuse(c, "continue_final_message",
+                           "continue_final_message and add_generation_prompt exclude each other");
+    const json_t *messages = r->messages ? r->messages : get(body, "messages");
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    if (!role || strcmp(role, "assistant") != 0)
+        return call_refuse(c, "continue_final_message",
+                           "continue_final_message: the last message is not the assistant's");
+    r->add_generation_prompt = true; /* what it says goes behind the words that open a reply */
+    return true;
+}
+
+bool gen_read_template(gen_request *r, call *c, const json_t *body)
+{
+    const json_t *documents = get(body, "documents");
+    if (get(body, "chat_template"))
+        return call_refuse(c, "chat_template",
+                           "chat_template is not taken from requests; lace serve "
+                           "--chat-template-file gives another one");
+    if (documents && !json_is_array(documents))
+        return refuse_kind(c, "documents", "a list", documents);
+    if (json_array_size(documents) > 0 && !chat_template_uses(call_server(c)->chat, "documents"))
+        return call_refuse(c, "documents", "the model's template takes no documents");
+    json_decref(r->documents);
+    r->documents = json_array_size(documents) > 0 ? json_incref((json_t *)documents) : NULL;
+    return read_kwargs(r, c, body) && read_reasoning(r, c, body) && read_end(r, c, body);
+}
+
+/* ---- Rendering ------------------------------------------------------------------------------- */
+
+/* A role that no template knows would be shown to the model as it came. */
+static bool check_roles(call *c, const json_t *messages)
+{
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    if (!json_is_array(messages) || json_array_size(messages) == 0) {
+        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const char *role = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+        bool is_known = false;
+        for (size_t k = 0; role && k < sizeof roles / sizeof roles[0]; k++)
+            is_known = is_known || strcmp(role, roles[k]) == 0;
+        if (!is_known) {
+            call_fail(c, 400, "messages", "invalid_value",
+                      "messages[%zu] has no role that is known", i);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool gen_render(const gen_request *r, call *c, chat_prompt *out)
+{
+    const server *s = call_server(c);
+    chat_request request = chat_request_default();
+    request.messages = r->messages;
+    request.tools = r->tools;
+    request.kwargs = r->kwargs;
+    request.documents = r->documents;
+    request.add_generation_prompt = r->add_generation_prompt;
+    request.continues_last = r->continues_last;
+    request.describes_tools = true;
+    request.gives_facts = true;
+    request.now = clock_wall_seconds();
+    lace_error err = {0};
+    if (!check_roles(c, r->messages))
+        return false;
+    if (chat_template_prompt(s->chat, &request, out, &err) == LACE_OK)
+        return true;
+    call_fail_error(c, "messages", &err);
+    return false;
+}
