@@ -497,7 +497,7 @@ static lace_status begin_outputs(const verb *v, work *k, lace_error *err)
     if (n < 4 || strcmp(a->curve + n - 4, ".svg") != 0)
         return args_error(v, err, "--curve %.200s: the curve is drawn as SVG: name it NAME.svg",
                           a->curve);
-    if (strcmp(a->curve, a->output) == 0)
+    if (output_is_same(a->curve, a->output))
         return args_error(v, err, "--curve and -o name the same file");
     return output_begin(&k->curve, a->curve, a->force, inputs, 3, err);
 }

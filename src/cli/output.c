@@ -20,6 +20,27 @@ static bool is_same_file(const struct stat *a, const char *path)
     return stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
 }
 
+/* The folder of a path, and the name in it. */
+static const char *split_path(const char *path, struct stat *folder)
+{
+    char directory[STORE_MAX_PATH];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof directory)
+        return NULL;
+    memcpy(directory, path, n);
+    directory[n] = 0;
+    return stat(n ? directory : ".", folder) == 0 ? path + n : NULL;
+}
+
+bool output_is_same(const char *a, const char *b)
+{
+    struct stat folder_a, folder_b;
+    const char *name_a = split_path(a, &folder_a), *name_b = split_path(b, &folder_b);
+    return name_a && name_b && strcmp(name_a, name_b) == 0 && folder_a.st_dev == folder_b.st_dev &&
+           folder_a.st_ino == folder_b.st_ino;
+}
+
 /* A file of a directory, by that or by a link in it; its path goes to `found`. */
 static bool is_in_directory(const struct stat *st, const char *directory,
                             char found[STORE_MAX_PATH])

@@ -35,6 +35,9 @@ typedef struct output {
 lace_status output_begin(output *out, const char *path, bool is_forced, const char *const *inputs,
                          size_t n_inputs, lace_error *err);
 
+/* Whether two paths, at which there may be nothing yet, are one: the same name in the same folder. */
+bool output_is_same(const char *a, const char *b);
+
 /* From now on the file must be a model that evaluates a token before it gets its name. */
 void output_must_run(output *out, bool has_vocab);
 

@@ -189,6 +189,8 @@ static void a_curve_is_no_input_and_no_output(void)
     check_refused(fit, "text.svg", "text.svg");
     run_with_output("fit $dir/m.gguf -o $dir/x.svg --size 200000 --curve OUT", "x.svg", "");
     program_check_error("the same file");
+    run_with_output("fit $dir/m.gguf -o $dir/./x.svg --size 200000 --curve OUT", "x.svg", "");
+    program_check_error("the same file");
     run_with_output("fit $dir/m.gguf -o $dir/x.gguf --size 200000 --curve OUT", "x.png", "");
     program_check_error("drawn as SVG");
     CHECK(!exists("x.svg") && !exists("x.gguf") && !exists("x.png"));
