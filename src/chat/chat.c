@@ -84,8 +84,7 @@ static jinja_options budgets(const json_t *messages, const json_t *tools, int64_
     return o;
 }
 
-/* What llama-server tells every template. */
-static bool add_facts(json_t *context, int64_t now)
+static bool add_date(json_t *context, int64_t now)
 {
     static const char months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
@@ -98,8 +97,7 @@ static bool add_facts(json_t *context, int64_t now)
              day.tm_year + 1900);
     snprintf(dates[1], sizeof dates[1], "%s %02d %d", months[day.tm_mon % 12], day.tm_mday,
              day.tm_year + 1900);
-    return json_object_set_new(context, "enable_thinking", json_true()) == 0 &&
-           json_object_set_new(context, "date_string", json_string(dates[0])) == 0 &&
+    return json_object_set_new(context, "date_string", json_string(dates[0])) == 0 &&
            json_object_set_new(context, "datetime", json_string(dates[1])) == 0;
 }
 
@@ -131,7 +129,9 @@ static json_t *make_context(const chat_template *t, json_t *messages, const chat
     json_t *context = json_pack("{s:s, s:s, s:O, s:o, s:o, s:b}", "bos_token", t->bos, "eos_token",
                                 t->eos, "messages", messages, "tools", tools, "documents",
                                 documents, "add_generation_prompt", request->add_generation_prompt);
-    bool ok = context && (!request->gives_facts || add_facts(context, request->now)) &&
+    bool ok = context && (!request->gives_date || add_date(context, request->now)) &&
+              (!request->gives_thinking ||
+               json_object_set_new(context, "enable_thinking", json_true()) == 0) &&
               add_kwargs(context, request->kwargs);
     if (!ok) {
         json_decref(context);

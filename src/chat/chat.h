@@ -65,8 +65,9 @@ typedef struct chat_request {
     bool continues_last;        /* a last message of the assistant's is not ended; default false */
     bool describes_tools; /* a template without tools gets them in the system message, and calls
                              and results as plain messages; default false */
-    bool gives_facts;     /* variables that llama-server gives: enable_thinking (true) and the
-                             date, date_string and datetime; kwargs go before. Default false */
+    bool gives_date;      /* date_string and datetime, as llama-server has them; default false */
+    bool gives_thinking;  /* enable_thinking is true, as llama-server has it; false (default): as
+                             the template has it. Of all these, kwargs go before */
     int64_t now;          /* seconds since 1970 in the time zone to be shown */
 } chat_request;
 

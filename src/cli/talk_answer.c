@@ -230,7 +230,7 @@ static lace_status make_prompt(const talk *t, const json_t *messages, chat_promp
     chat_request request = chat_request_default();
     request.messages = messages;
     request.kwargs = t->kwargs;
-    request.gives_facts = true;
+    request.gives_date = true;
     request.now = clock_wall_seconds();
     return chat_template_prompt(t->chat, &request, out, err);
 }

@@ -177,7 +177,8 @@ bool gen_render(const gen_request *r, call *c, chat_prompt *out)
     request.add_generation_prompt = r->add_generation_prompt;
     request.continues_last = r->continues_last;
     request.describes_tools = true;
-    request.gives_facts = true;
+    request.gives_date = true;
+    request.gives_thinking = true;
     request.now = clock_wall_seconds();
     lace_error err = {0};
     if (!check_roles(c, r->messages))

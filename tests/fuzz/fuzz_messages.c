@@ -37,7 +37,7 @@ static void render(const chat_template *t, const json_t *body, bool is_served)
     request.tools = json_object_get(body, "tools");
     request.kwargs = json_object_get(body, "kwargs");
     request.now = 1768480200;
-    request.continues_last = request.describes_tools = request.gives_facts = is_served;
+    request.continues_last = request.describes_tools = request.gives_date = is_served;
     buf_init(&out, 1 << 20);
     lace_status status = chat_template_render(t, &request, &out, &err);
     if (status != LACE_OK &&

@@ -781,7 +781,7 @@ static void every_allocation_of_a_served_prompt_may_fail(void)
         chat_prompt prompt;
         request.messages = json_object_get(body, "messages");
         request.tools = json_object_get(body, "tools");
-        request.continues_last = request.describes_tools = request.gives_facts = true;
+        request.continues_last = request.describes_tools = request.gives_date = true;
         chat_prompt_init(&prompt, 1 << 20);
         err = (lace_error){0};
         mem_fail_at(i, false);
