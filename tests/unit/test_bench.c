@@ -318,6 +318,32 @@ static void mistakes_are_explained(void)
     CHECK(program.code == 1 && strstr(program.err, "absent.gguf"));
 }
 
+/*
+ * The built-in model, whose weights take long to decode: 32 texts at once used to be decoded four
+ * times, and were hardly faster in sum than 8 (0.9 to 1.4 times; now 1.8 and more). A neighbour may
+ * slow one of the two, so the best of a few tries counts.
+ */
+static void many_texts_at_once_are_faster_than_few(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return tap_skip("a sanitizer changes what takes time");
+#endif
+    double best = 0;
+    for (int i = 0; i < 8 && best < 1.5; i++) {
+        json_t *rows = run_json("-t 1 -p 0 -n 8 -b 8,32 --no-limits");
+        if (strcmp(word(json_array_get(rows, 0), "cpu_level"), "avx512vnni") != 0) {
+            json_decref(rows);
+            return tap_skip("only AVX-512 decodes first");
+        }
+        double ratio = number(json_array_get(rows, 1), "tokens_per_second") /
+                       number(json_array_get(rows, 0), "tokens_per_second");
+        best = ratio > best ? ratio : best;
+        json_decref(rows);
+    }
+    tap_note("32 at once are %.2f times as fast as 8", best);
+    CHECK(best >= 1.5);
+}
+
 int main(void)
 {
     if (!program_begin())
@@ -335,6 +361,7 @@ int main(void)
     CASE(every_format_has_every_row);
     CASE(names_cannot_break_the_page);
     CASE(mistakes_are_explained);
+    CASE(many_texts_at_once_are_faster_than_few);
     program_end();
     return tap_end();
 }
