@@ -326,8 +326,9 @@ void conn_call_done(conn *c, bool keeps_alive)
     if (!keeps_alive || c->closes) {
         c->closes = true;
         wait_for(c, WAIT_LINGER, LINGER_S + STALL_S);
+        /* Nothing is left to write: closed from the loop, because a caller may still look at it. */
         if (evbuffer_get_length(bufferevent_get_output(c->bev)) == 0)
-            conn_close(c);
+            bufferevent_trigger(c->bev, EV_WRITE, BEV_TRIG_DEFER_CALLBACKS);
         return;
     }
     wait_for(c, WAIT_REQUEST, IDLE_S);

@@ -1,10 +1,12 @@
 /* The log: one line for every request, also for those that are refused or cut. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "scratch.h"
@@ -149,6 +151,28 @@ static void a_request_that_the_end_cuts_is_told_so_and_is_no_499(void)
     }
 }
 
+/* More lines than a pipe holds, and nobody who reads them. */
+static void a_log_that_nobody_reads_stops_nothing(void)
+{
+    char arguments[512];
+    CHECK(mkfifo(scratch_path("pipe"), 0600) == 0);
+    int held = open(scratch_path("pipe"), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    snprintf(arguments, sizeof arguments, "--threads 1 -c 64 --log-json 2>%s",
+             scratch_path("pipe"));
+    if (!CHECK(held >= 0 && served_start(&s, arguments)))
+        return;
+    for (int i = 0; i < 900; i++) {
+        served_get(&s, "/nothing-of-that-name-is-here-to-make-the-line-of-the-log-longer", &a);
+        if (a.status != 404)
+            break;
+    }
+    CHECK(a.status == 404);
+    char text[1 << 17];
+    CHECK(read(held, text, sizeof text) > 50000); /* full, but for ends of pages */
+    close(held);
+    CHECK(served_stop(&s) == 0);
+}
+
 int main(void)
 {
     if (!scratch_create())
@@ -156,6 +180,7 @@ int main(void)
     CASE(every_refusal_has_its_line);
     CASE(a_line_has_the_tokens_that_were_generated);
     CASE(a_request_that_the_end_cuts_is_told_so_and_is_no_499);
+    CASE(a_log_that_nobody_reads_stops_nothing);
     while (n_lines)
         json_decref(lines[--n_lines]);
     answer_free(&a);
