@@ -85,7 +85,7 @@ function makeFolder() {
 // What a reader fills in, and figures that are for larger models than this one.
 const filled = [
   [/\bFILE\b/g, 'model.imatrix'], [/\bBYTES\b/g, '5MB'], [/--type TYPE\b/g, '--type q4_k_m'], [/\bRULES\b/g, 'rules.conf'],
-  [/--size (3\.0GB|12MB)/g, '--size 5MB'], [/--speed 30\b/g, '--speed 1'], [/-c 32768\b/g, '-c 512'],
+  [/--size (3\.0GB|12MB)/g, '--size 5MB'], [/--speed 30\b/g, '--speed 1'], [/--windows 60\b/g, '--windows 2'], [/-c 32768\b/g, '-c 512'],
 ];
 
 // Commands that need what is not here, and why.
