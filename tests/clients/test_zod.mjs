@@ -16,7 +16,8 @@ import { runCases } from '../tap.mjs';
 const shared = process.env.LACE_SHARED || new URL('../../../shared', import.meta.url).pathname;
 const model = `${shared}/models/tales-26m`;
 const total = Number(process.env.LACE_SCHEMAS || 240);
-const server = await startServer([...(existsSync(model) ? [model] : []), '-c', '1024']);
+// Room for tools: where the template has no place for them, their schemas stand in the prompt.
+const server = await startServer([...(existsSync(model) ? [model] : []), '-c', '4096']);
 const text = z.string().max(12);
 const tree = z.object({ v: z.int().min(0).max(9), get kids() { return z.array(tree).max(2); } });
 
