@@ -14,18 +14,8 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "chat/jinja.h"
+#include "sanitized.h"
 #include "tap.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED 0
-#endif
 
 /* 2026-01-15T12:30:00, the clock of the expected results. */
 static const int64_t test_now = 1768480200;
