@@ -44,7 +44,7 @@ endif
 # The library is everything but the programs; CPU levels of another machine are left out.
 x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
 aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c %_avx512vbmi2.c
-LIB_DIRS := base tensor formats tokenizer device kernels plan model kv sampler chat compress engine
+LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model grammar sampler jinja chat compress engine
 LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
@@ -192,15 +192,14 @@ run-replay: $(REPLAYS)
 
 # Parsers need no kernels but those that read numbers; the others take minutes to compile with a
 # fuzzer's probes. An archive, so that a target takes from it only what it uses.
-$(B)/libparsers.a: $(filter-out $(B)/obj/src/kernels/%,$(LIB_OBJ)) $(TAP_OBJ) \
-                   $(filter $(B)/obj/src/kernels/ref/unpack%,$(LIB_OBJ))
+$(B)/libparsers.a: $(filter-out $(B)/obj/src/backend/%,$(LIB_OBJ)) $(TAP_OBJ)
 	@rm -f $@
 	$(call say,ar)$(AR) rcs $@ $^
 
 # The ways of whole models need all kernels: compiled without probes, but for the plain ones.
-FUZZ_KERNELS := $(filter-out $(B)/obj/src/kernels/ref/unpack%,$(filter $(B)/obj/src/kernels/%,$(LIB_OBJ)))
+FUZZ_KERNELS := $(filter $(B)/obj/src/backend/%,$(LIB_OBJ))
 ifneq ($(findstring fuzzer,$(SAN)),)
-$(filter-out $(B)/obj/src/kernels/ref/%,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
+$(filter-out $(B)/obj/src/backend/ref/%,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
 endif
 $(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o
 
@@ -218,7 +217,7 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 # has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
-ARM_SRC := $(filter-out %/json_read.c src/kernels/cuda/%,$(filter src/base/% src/tensor/% src/kernels/%,$(LIB_SRC))) \
+ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/%,$(filter src/base/% src/tensor/% src/backend/%,$(LIB_SRC))) \
            $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
@@ -250,9 +249,9 @@ ifneq ($(strip $(BUILT_BY)),)
 NVCC      ?= $(wordlist 2,99,$(BUILT_BY))
 endif
 NVCC      ?= $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
-CUDA_SRC  := $(if $(NVCC),$(sort $(wildcard src/kernels/cuda/*.cu)))
+CUDA_SRC  := $(if $(NVCC),$(sort $(wildcard src/backend/cuda/*.cu)))
 CUDA_B    := build/cuda
-CUDA_BIN  := $(patsubst src/kernels/cuda/%.cu,$(CUDA_B)/%.fatbin,$(CUDA_SRC))
+CUDA_BIN  := $(patsubst src/backend/cuda/%.cu,$(CUDA_B)/%.fatbin,$(CUDA_SRC))
 CUDA_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a \
              -gencode arch=compute_90,code=compute_90
 CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(CUDA_MORE)
@@ -260,7 +259,7 @@ CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(
 cuda: $(CUDA_BIN)
 	@$(if $(NVCC),,echo "cuda: nvcc is not installed, lace runs on the CPU only")
 
-$(CUDA_B)/%.fatbin: src/kernels/cuda/%.cu
+$(CUDA_B)/%.fatbin: src/backend/cuda/%.cu
 	@mkdir -p $(@D)
 	$(call say,nvcc)$(NVCC) $(CUDA_FLAGS) $(CUDA_ARCH) -MD -MP -MT $@ -MF $(@:.fatbin=.d) -fatbin -o $@ $<
 

@@ -8,15 +8,19 @@ cd "$(dirname "$0")/.."
 
 find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
-    all = "base tensor tokenizer sampler formats device kernels kv plan model chat compress"
+    all = "base tensor tokenizer grammar sampler formats vocab hf ops state plan backend model jinja chat compress"
     may["base"] = ""
-    may["tensor"] = may["tokenizer"] = may["sampler"] = "base"
-    may["formats"] = may["device"] = "base tensor"
-    may["kernels"] = "base tensor device"
-    may["kv"] = "base tensor device kernels"
-    may["plan"] = "base tensor device kernels kv"
-    may["model"] = "base tensor device kernels kv plan formats tokenizer"
-    may["chat"] = "base tokenizer"
+    may["tensor"] = may["tokenizer"] = may["grammar"] = may["jinja"] = "base"
+    may["sampler"] = "base"
+    may["formats"] = "base tensor"
+    may["vocab"] = "base formats tokenizer"
+    may["hf"] = "base tensor formats model"
+    may["ops"] = "base tensor"
+    may["state"] = "base tensor ops backend"
+    may["plan"] = "base tensor ops backend"
+    may["backend"] = "base tensor ops plan state"
+    may["model"] = "base tensor ops plan state backend formats hf"
+    may["chat"] = "base jinja tokenizer"
     may["compress"] = all
     may["engine"] = all
     may["server"] = "base chat"
@@ -28,9 +32,9 @@ BEGIN {
     file_may["surgery_run"] = file_may["as_gguf"] = tools
     file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["output"] = "base formats"
-    file_may["talk_answer"] = "base chat"
+    file_may["chat_answer"] = "base chat"
     file_may["serve"] = "base server"
-    file_may["bench_limits"] = "base kernels"
+    file_may["bench_limits"] = "base backend"
 }
 function complain(text) {
     print FILENAME ":" FNR ": " text

@@ -2,7 +2,7 @@
 #ifndef LACE_TESTS_GRAMMAR_KIT_H
 #define LACE_TESTS_GRAMMAR_KIT_H
 
-#include "sampler/grammar_match.h"
+#include "grammar/grammar_match.h"
 
 /* Bytes 0 to 255 are tokens of the same number; then words; then a control token; then the end. */
 grammar_vocab *kit_vocab(void);

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "tensor/blocks.h"
 #include "tensor/half.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/json_read.h"
 #include "base/mem.h"
-#include "chat/jinja.h"
+#include "jinja/jinja.h"
 #include "chat/messages.h"
 
 struct chat_template {

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "chat/json_any.h"
+#include "jinja/json_any.h"
 #include "chat/messages.h"
 
 static const char intro[] = "You have these tools, each described by a JSON object:\n";

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "chat/json_any.h"
+#include "jinja/json_any.h"
 
 static const char *string_of(const json_t *object, const char *key)
 {

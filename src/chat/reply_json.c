@@ -1,7 +1,7 @@
 /* Tool calls whose arguments are JSON, read byte by byte. */
 #include <string.h>
 
-#include "chat/json_any.h"
+#include "jinja/json_any.h"
 #include "chat/reply_parser.h"
 
 enum { MAX_NAME = 256 }; /* bytes before which a function's name must end */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "chat/json_any.h"
+#include "jinja/json_any.h"
 #include "chat/reply_parser.h"
 
 enum { MAX_NAME = 256, MAX_KEY = 256 };

@@ -16,7 +16,7 @@
 #include "cli/choose.h"
 #include "cli/progress.h"
 #include "cli/surgery_run.h"
-#include "cli/talk.h"
+#include "cli/chat.h"
 
 typedef struct run_args {
     const char *prompt;

@@ -12,7 +12,7 @@
 #include "compress/imatrix_collect.h"
 #include "compress/sensitivity.h"
 #include "compress/trellis.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 
 #define DAMPING  0.01
 #define S3_ERROR 0.03454 /* mean square, for a normal distribution */

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "compress/convert_meta.h"
-#include "kernels/ref/pack.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/pack.h"
+#include "tensor/codec/unpack.h"
 
 /* One tensor to be written. */
 typedef struct job {

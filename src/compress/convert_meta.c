@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/vocab_hf.h"
+#include "vocab/vocab_hf.h"
 
 /* What general.file_type says, by the type of the matrices. */
 static int file_type_of(dtype type)

@@ -3,7 +3,7 @@
 #define LACE_COMPRESS_CONVERT_META_H
 
 #include "formats/gguf_write.h"
-#include "model/hf_names.h"
+#include "hf/hf_names.h"
 
 /* What general.file_type says of matrices of a plain type. */
 int convert_file_type(hf_tensors *tensors, dtype type);

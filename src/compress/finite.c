@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 
 enum { PIECE = 4096 }; /* values: whole blocks of every type */
 

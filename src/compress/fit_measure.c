@@ -8,8 +8,8 @@
 #include "compress/finite.h"
 #include "compress/fit_impl.h"
 #include "compress/kernel_time.h"
-#include "kernels/ref/pack.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/pack.h"
+#include "tensor/codec/unpack.h"
 
 /* A new type is a row here. */
 static const struct candidate {

@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "compress/trellis.h"
-#include "kernels/dense.h"
+#include "backend/cpu/dense.h"
 #include "tensor/rotate.h"
 
 enum { N_PASSES = 8, GROUP = TRIANGLE_MAX_ROWS }; /* of coordinate descent, at most; of rows */

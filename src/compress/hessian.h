@@ -10,7 +10,7 @@
 
 #include "base/threads.h"
 #include "compress/triangle.h"
-#include "kernels/kernels.h"
+#include "backend/cpu/kernels.h"
 
 typedef struct hessian {
     int64_t n;

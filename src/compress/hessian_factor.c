@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "compress/hessian.h"
-#include "kernels/dense.h"
+#include "backend/cpu/dense.h"
 #include "tensor/rotate.h"
 
 enum { TILE = DENSE_TILE, TILE_VALUES = TILE * TILE };

@@ -3,7 +3,7 @@
 #define LACE_COMPRESS_KERNEL_TIME_H
 
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "backend/cpu/kernels.h"
 
 /*
  * Microseconds of y = W x for one x, with all workers: the fastest of a few runs over copies of W

@@ -16,7 +16,7 @@
 #include "compress/source.h"
 #include "compress/sparse_encode.h"
 #include "formats/gguf_write.h"
-#include "kernels/ref/pack.h"
+#include "tensor/codec/pack.h"
 #include "tensor/sparse.h"
 
 /* One tensor of the model. */

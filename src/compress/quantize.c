@@ -13,7 +13,7 @@
 #include "compress/codec.h"
 #include "compress/finite.h"
 #include "compress/source.h"
-#include "kernels/ref/pack.h"
+#include "tensor/codec/pack.h"
 
 typedef struct task {
     const source *model;

@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "compress/convert_meta.h"
 #include "formats/weights.h"
-#include "kernels/ref/unpack.h"
-#include "model/hf_names.h"
+#include "tensor/codec/unpack.h"
+#include "hf/hf_names.h"
 #include "model/model.h"
 
 struct source {

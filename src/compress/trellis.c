@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "compress/codec.h"
-#include "kernels/trellis_search.h"
+#include "backend/cpu/trellis_search.h"
 #include "tensor/levels.h"
 #include "tensor/rotate.h"
 

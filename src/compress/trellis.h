@@ -1,6 +1,6 @@
 /*
  * Writing the trellis types T2 to T5 (tensor/trellis.h). They have no points that single values
- * could be rounded to: a block's stream is searched for as a whole (kernels/trellis_search.h).
+ * could be rounded to: a block's stream is searched for as a whole (backend/cpu/trellis_search.h).
  */
 #ifndef LACE_COMPRESS_TRELLIS_H
 #define LACE_COMPRESS_TRELLIS_H

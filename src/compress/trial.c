@@ -7,7 +7,7 @@
 #include "compress/codec.h"
 #include "compress/imatrix_collect.h"
 #include "compress/quality.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 
 /* A tensor that is replaced. */
 typedef struct replaced {

@@ -12,7 +12,7 @@
 #define LACE_COMPRESS_TRIANGLE_H
 
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "backend/cpu/kernels.h"
 
 enum { TRIANGLE_BLOCK = 256, TRIANGLE_MAX_ROWS = 48 };
 

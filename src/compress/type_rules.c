@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "compress/codec.h"
 #include "compress/source.h"
-#include "kernels/ref/pack.h"
+#include "tensor/codec/pack.h"
 
 /* ---- Names of types -------------------------------------------------------------------------- */
 

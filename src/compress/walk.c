@@ -6,10 +6,10 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "kernels/ref/pack.h"
+#include "tensor/codec/pack.h"
 #include "model/thinning.h"
-#include "model/vocab_gguf.h"
-#include "model/vocab_hf.h"
+#include "vocab/vocab_gguf.h"
+#include "vocab/vocab_hf.h"
 
 walk_options walk_options_default(void)
 {

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/late_choice.h"
-#include "kv/prefix_tree.h"
+#include "state/prefix_tree.h"
 
 enum {
     LOOK_AHEAD = 64, /* waiting generations that may start before the first */

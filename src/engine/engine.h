@@ -7,7 +7,7 @@
 #include "base/work_limit.h"
 #include "lace.h"
 #include "model/model.h"
-#include "plan/run_gpu.h"
+#include "backend/cuda/run_gpu.h"
 #include "sampler/sampler.h"
 #include "tokenizer/tokenizer.h"
 

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "sampler/grammar_match.h"
+#include "grammar/grammar_match.h"
 
 enum {
     PREPARE_MS = 20, /* of a limit, what is left for preparing after compiling */

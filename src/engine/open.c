@@ -4,11 +4,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "sampler/grammar_vocab.h"
+#include "grammar/grammar_vocab.h"
 #include "formats/store.h"
 #include "model/thinning.h"
-#include "model/vocab_gguf.h"
-#include "model/vocab_hf.h"
+#include "vocab/vocab_gguf.h"
+#include "vocab/vocab_hf.h"
 
 lace_model_options lace_model_options_default(void)
 {

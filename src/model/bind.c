@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "tensor/sparse.h"
 
 enum { NAME_BYTES = 128 };

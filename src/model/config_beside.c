@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "base/mem.h"
-#include "model/config_hf.h"
+#include "hf/config_hf.h"
 
 enum { MAX_PATH = 4096, MAX_BYTES = 4 << 20 };
 

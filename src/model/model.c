@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kernels/columns.h"
+#include "backend/cpu/columns.h"
 #include "model/config_beside.h"
-#include "model/hf_names.h"
+#include "hf/hf_names.h"
 
 /* What lace cannot run need not have the metadata that lace expects: that it is said first. */
 static lace_status check_runnable(const weights *files, lace_error *err)

@@ -11,9 +11,9 @@
 #include "base/arena.h"
 #include "base/threads.h"
 #include "formats/weights.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/kernels.h"
-#include "kv/kv.h"
+#include "backend/cuda/gpu.h"
+#include "backend/cpu/kernels.h"
+#include "state/kv.h"
 #include "model/config.h"
 #include "plan/build.h"
 

@@ -1,7 +1,7 @@
 /* Activation sparsity of a model: which matrices lie in columns as well. */
 #include <inttypes.h>
 
-#include "kernels/columns.h"
+#include "backend/cpu/columns.h"
 #include "model/thinning.h"
 
 static lace_status use_columns(model *m, model_matrix *matrix, lace_error *err)

@@ -45,7 +45,7 @@ lace_status model_thin(model *m, bool in_batches, lace_error *err);
 lace_status thin_read(model *m, span json, lace_error *err);
 
 /*
- * Lay all matrices whose inputs are thinned in columns as well (kernels/columns.h), so that single
+ * Lay all matrices whose inputs are thinned in columns as well (backend/cpu/columns.h), so that single
  * tokens skip what their thresholds leave out. Before loading. LACE_E_UNSUPPORTED names a tensor of
  * a type without such a kernel.
  */

@@ -3,7 +3,7 @@
  * behind it, added here, makes the products of them. With more than one token it does nothing.
  */
 #include "base/mem.h"
-#include "kernels/columns.h"
+#include "backend/cpu/columns.h"
 #include "plan/plan.h"
 
 bool plan_has_columns(const step *s)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kernels/columns.h"
+#include "backend/cpu/columns.h"
 #include "plan/plan.h"
 
 static bool touches_cache(const step *s)

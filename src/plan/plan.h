@@ -15,7 +15,7 @@
 
 #include "base/arena.h"
 #include "base/threads.h"
-#include "kernels/kernels.h"
+#include "backend/cpu/kernels.h"
 
 typedef struct plan_limits {
     int32_t max_tokens; /* of a batch */
@@ -96,7 +96,7 @@ void plan_fuse(plan *p);
 void plan_add_joins(plan *p);
 void plan_place(plan *p);
 
-/* True for matrix steps that multiply single tokens by columns (kernels/columns.h). */
+/* True for matrix steps that multiply single tokens by columns (backend/cpu/columns.h). */
 bool plan_has_columns(const step *s);
 
 /* True if value v is read or written by the step. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "kernels/columns.h"
+#include "backend/cpu/columns.h"
 #include "plan/plan.h"
 
 typedef struct run {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/gguf.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "model/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

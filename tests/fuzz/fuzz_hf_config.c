@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/json_read.h"
-#include "model/config_hf.h"
+#include "hf/config_hf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

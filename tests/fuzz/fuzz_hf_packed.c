@@ -10,7 +10,7 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "formats/weights_impl.h"
-#include "model/hf_names.h"
+#include "hf/hf_names.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

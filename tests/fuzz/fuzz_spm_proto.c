@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/spm_proto.h"
+#include "vocab/spm_proto.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

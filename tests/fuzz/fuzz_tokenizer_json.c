@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/json_read.h"
-#include "model/tokenizer_json.h"
+#include "vocab/tokenizer_json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "kernels/ref/pack.h"
+#include "tensor/codec/pack.h"
 
 enum { GAP_BYTES = 64 }; /* between the parts of a page, where nothing may be written */
 

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "kernels/columns.h"
-#include "kernels/ref/ref.h"
+#include "backend/cpu/columns.h"
+#include "backend/ref/ref.h"
 #include "random_blocks.h"
 
 /*

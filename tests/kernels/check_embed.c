@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "checkkernels.h"
-#include "kernels/ref/unpack.h"
-#include "kernels/ref/pack.h"
+#include "tensor/codec/unpack.h"
+#include "tensor/codec/pack.h"
 
 enum { MAX_TOKENS = 37 };
 

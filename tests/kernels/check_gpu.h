@@ -6,7 +6,7 @@
 #define LACE_TESTS_CHECK_GPU_H
 
 #include "checkkernels.h"
-#include "kernels/cuda/gpu.h"
+#include "backend/cuda/gpu.h"
 
 /* The checks, in check_gpu_matmul.c and check_gpu_attend.c. ref: the plain kernels. */
 void check_gpu_matmul(const kernel_table *ref);

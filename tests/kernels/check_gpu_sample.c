@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "check_gpu.h"
-#include "plan/token_ring.h"
+#include "backend/cuda/token_ring.h"
 #include "sampler/sampler.h"
 
 /* Logits as models have them: normal, with a few that stand out. */

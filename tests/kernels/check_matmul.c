@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 
 #include "base/threads.h"
-#include "kernels/ref/ref.h"
+#include "backend/ref/ref.h"
 #include "random_blocks.h"
 #include "tensor/blocks.h"
 #include "tensor/rotate.h"

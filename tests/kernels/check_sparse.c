@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "kernels/ref/ref.h"
+#include "backend/ref/ref.h"
 #include "tensor/rotate.h"
 #include "tensor/sparse.h"
 

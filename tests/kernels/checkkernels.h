@@ -28,7 +28,7 @@
 #ifndef LACE_TESTS_CHECKKERNELS_H
 #define LACE_TESTS_CHECKKERNELS_H
 
-#include "kernels/kernels.h"
+#include "backend/cpu/kernels.h"
 
 /* One function for each line of check_cases.def. `ref` is the table of plain functions. */
 typedef struct check_case {

@@ -10,7 +10,7 @@
 #include "compress/calibrate.h"
 #include "compress/gptq.h"
 #include "compress/walk.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "random_blocks.h"
 #include "scratch.h"
 #include "status_check.h"

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "compress/codec.h"
-#include "kernels/ref/pack.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/pack.h"
+#include "tensor/codec/unpack.h"
 #include "random_blocks.h"
 #include "tap.h"
 #include "tensor/rotate.h"

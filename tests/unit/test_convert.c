@@ -9,7 +9,7 @@
 #include "compress/convert.h"
 #include "compress/convert_meta.h"
 #include "formats/weights.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "scratch.h"
 #include "golden_file.h"
 #include "status_check.h"

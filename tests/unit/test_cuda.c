@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda.h"
-#include "kernels/cuda/gpu.h"
-#include "kernels/ref/unpack.h"
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/gpu.h"
+#include "tensor/codec/unpack.h"
 #include "lace.h"
 #include "tap.h"
 #include "tensor/sparse.h"

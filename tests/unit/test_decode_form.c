@@ -1,13 +1,13 @@
 /*
- * plan/decode_form: which plans the fused kernels of single tokens know. No GPU is needed for that:
+ * backend/cuda/decode_form: which plans the fused kernels of single tokens know. No GPU is needed for that:
  * plans are made with a GPU's kernel table, and its numbers are an H200's.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "plan/build.h"
-#include "plan/decode_experts.h"
-#include "plan/decode_form.h"
+#include "backend/cuda/decode_experts.h"
+#include "backend/cuda/decode_form.h"
 #include "tap.h"
 
 enum { WIDTH = 512, FF = 768, N_LAYERS = 2, VOCAB = 1000, MAX_EXPERTS = 600 };

@@ -1,5 +1,5 @@
 /* Loops over plain numbers: every version that this CPU has against sums one by one. */
-#include "kernels/dense.h"
+#include "backend/cpu/dense.h"
 
 #include <math.h>
 #include <string.h>

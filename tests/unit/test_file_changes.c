@@ -17,7 +17,7 @@
 #include "formats/weights.h"
 #include "lace.h"
 #include "model/config.h"
-#include "model/vocab_gguf.h"
+#include "vocab/vocab_gguf.h"
 #include "scratch.h"
 #include "status_check.h"
 #include "tap.h"

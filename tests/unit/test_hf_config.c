@@ -1,4 +1,4 @@
-/* model/config_hf.c: config.json of every architecture, in both spellings, and impossible ones. */
+/* hf/config_hf.c: config.json of every architecture, in both spellings, and impossible ones. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 #include "formats/weights.h"
-#include "model/config_hf.h"
+#include "hf/config_hf.h"
 #include "golden_file.h"
 #include "tap.h"
 

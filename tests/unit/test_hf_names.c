@@ -1,10 +1,10 @@
-/* model/hf_names.c: a directory's tensors under the names of GGUF, made only when needed. */
+/* hf/hf_names.c: a directory's tensors under the names of GGUF, made only when needed. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "lace.h"
-#include "model/hf_names.h"
+#include "hf/hf_names.h"
 #include "scratch.h"
 #include "tap.h"
 #include "tiny_hf.h"

@@ -1,5 +1,5 @@
 /*
- * model/hf_packed.c: checkpoints that others have quantized. A small llama is written twice, with
+ * hf/hf_packed.c: checkpoints that others have quantized. A small llama is written twice, with
  * matrices in the layout of a quantizer and with the numbers that they stand for, and both must
  * give the same logits. The packers follow the documentation of the formats, bit by bit.
  */
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "compress/convert.h"
 #include "lace.h"
-#include "model/hf_names.h"
+#include "hf/hf_names.h"
 #include "scratch.h"
 #include "tap.h"
 #include "tensor/half.h"

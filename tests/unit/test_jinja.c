@@ -13,7 +13,7 @@
 
 #include "base/json_read.h"
 #include "base/mem.h"
-#include "chat/jinja.h"
+#include "jinja/jinja.h"
 #include "sanitized.h"
 #include "tap.h"
 

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "chat/jinja_eval.h"
+#include "jinja/jinja_eval.h"
 #include "sanitized.h"
 #include "tap.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "chat/jinja_eval.h"
+#include "jinja/jinja_eval.h"
 #include "tap.h"
 
 static const char context_text[] =

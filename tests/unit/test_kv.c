@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kv/kv.h"
+#include "state/kv.h"
 #include "tap.h"
 
 static kv_cache *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "kernels/ref/ref.h"
+#include "backend/ref/ref.h"
 #include "plan/build.h"
 #include "tap.h"
 

@@ -1,5 +1,5 @@
 /* The prefix tree: whoever shares pages finds in them what it would have written. */
-#include "kv/prefix_tree.h"
+#include "state/prefix_tree.h"
 
 #include <stdlib.h>
 #include <string.h>

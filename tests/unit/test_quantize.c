@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "compress/quantize.h"
 #include "formats/weights.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "scratch.h"
 #include "status_check.h"
 #include "tap.h"

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "compress/sparse_encode.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/unpack.h"
 #include "random_blocks.h"
 #include "tap.h"
 #include "tensor/half.h"

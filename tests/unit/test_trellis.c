@@ -1,4 +1,4 @@
-/* tensor/trellis.h, kernels/trellis_search.h, compress/trellis.c: the trellis types. */
+/* tensor/trellis.h, backend/cpu/trellis_search.h, compress/trellis.c: the trellis types. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 #include "compress/codec.h"
 #include "compress/gptq.h"
 #include "compress/trellis.h"
-#include "kernels/ref/unpack.h"
-#include "kernels/trellis_search.h"
+#include "tensor/codec/unpack.h"
+#include "backend/cpu/trellis_search.h"
 #include "random_blocks.h"
 #include "tap.h"
 #include "tensor/levels.h"

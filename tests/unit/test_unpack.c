@@ -1,11 +1,11 @@
-/* kernels/ref/: decoding and encoding blocks, and the short floats in tensor/half.h. */
+/* backend/ref/: decoding and encoding blocks, and the short floats in tensor/half.h. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/ref/pack.h"
-#include "kernels/ref/unpack.h"
+#include "tensor/codec/pack.h"
+#include "tensor/codec/unpack.h"
 #include "random_blocks.h"
 #include "tap.h"
 #include "tensor/half.h"

@@ -5,7 +5,7 @@
 
 #include "base/arena.h"
 #include "formats/gguf_write.h"
-#include "model/vocab_gguf.h"
+#include "vocab/vocab_gguf.h"
 #include "tap.h"
 #include "tiny_vocab.h"
 

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "chat/chat.h"
-#include "model/vocab_gguf.h"
+#include "vocab/vocab_gguf.h"
 #include "tap.h"
 #include "token_check.h"
 

@@ -6,8 +6,8 @@
 
 #include "base/json_read.h"
 #include "base/mem.h"
-#include "model/spm_proto.h"
-#include "model/vocab_hf.h"
+#include "vocab/spm_proto.h"
+#include "vocab/vocab_hf.h"
 #include "scratch.h"
 #include "spm_file.h"
 #include "tap.h"

@@ -7,8 +7,8 @@
 
 #include "base/json_read.h"
 #include "formats/gguf_write.h"
-#include "model/vocab_gguf.h"
-#include "model/vocab_hf.h"
+#include "vocab/vocab_gguf.h"
+#include "vocab/vocab_hf.h"
 #include "scratch.h"
 #include "spm_file.h"
 #include "tap.h"

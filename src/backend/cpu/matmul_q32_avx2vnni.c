@@ -1,0 +1,26 @@
+/* Products with the types of 32 values a block, AVX2 with AVX-VNNI. */
+#include "backend/cpu/dot_avx2vnni.h"
+
+#define QUANT_PACKED_BYTES tiles_packed_bytes
+#define QUANT_PACK         tiles_pack
+
+#define TILE_TYPE q4_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q4_1
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q5_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q5_1
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q8_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE iq4_nl
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE mxfp4
+#include "backend/cpu/matmul_quant_tmpl.h"

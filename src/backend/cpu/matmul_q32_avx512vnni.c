@@ -1,0 +1,27 @@
+/* Products with the types of 32 values a block, AVX-512 VNNI. */
+#include "backend/cpu/dot_avx512vnni.h"
+
+#define TILE_HAS_256       0
+#define QUANT_PACKED_BYTES tiles_packed_bytes
+#define QUANT_PACK         tiles_pack_avx512
+
+#define TILE_TYPE q4_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q4_1
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q5_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q5_1
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE q8_0
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE iq4_nl
+#include "backend/cpu/matmul_quant_tmpl.h"
+
+#define TILE_TYPE mxfp4
+#include "backend/cpu/matmul_quant_tmpl.h"

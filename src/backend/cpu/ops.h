@@ -1,0 +1,77 @@
+/*
+ * The kernels that are written once, in *_tmpl.h, and compiled for each CPU level: their names, and
+ * the plain functions that they fall back to for odd shapes.
+ */
+#ifndef LACE_BACKEND_CPU_OPS_H
+#define LACE_BACKEND_CPU_OPS_H
+
+#include "backend/ref/ref.h"
+
+/*
+ * Attention works on this many queries and positions at once, in scratch of this size: floats, and
+ * queries as words, with 5 rows more (attend_words.h).
+ */
+enum { ATTEND_ROWS = 96, ATTEND_BLOCK = 64 };
+static inline uint64_t attend_scratch_bytes(int32_t head_dim)
+{
+    uint64_t dim = (uint64_t)head_dim, words_row = (2 * dim + dim / 8 + 63) / 64 * 64;
+    return 4 * (ATTEND_BLOCK * (ATTEND_ROWS + 2 * dim) + ATTEND_ROWS * dim) +
+           (ATTEND_ROWS + 5) * words_row;
+}
+
+/*
+ * Few queries: positions are summed in parts, which different workers may do, and then joined.
+ * Where a part begins depends on nothing but its number, so results depend neither on the number of
+ * workers nor on the other tokens of a batch. There are 16 parts of 256 positions, then 16 of twice
+ * as many, and so on: long contexts have many parts, but not too many to keep.
+ */
+enum { ATTEND_PART = 256, ATTEND_PARTS = 16 };
+static inline int64_t attend_part_begin(int32_t part)
+{
+    int level = part / ATTEND_PARTS;
+    return ((int64_t)ATTEND_PARTS * ATTEND_PART * ((1LL << level) - 1)) +
+           ((int64_t)(part % ATTEND_PARTS) * ATTEND_PART << level);
+}
+static inline int32_t attend_part_of(int64_t position)
+{
+    int level = 0;
+    while (position >= attend_part_begin((level + 1) * ATTEND_PARTS))
+        level++;
+    int64_t within = position - attend_part_begin(level * ATTEND_PARTS);
+    return level * ATTEND_PARTS + (int32_t)((within / ATTEND_PART) >> level);
+}
+
+/*
+ * Batches of up to ATTEND_SPLIT tokens hand parts to different workers. Between them they keep, in
+ * shared memory, a counter for each (token, head), and for each (part, token, head) the result and
+ * two floats.
+ */
+enum { ATTEND_SPLIT = 4 };
+static inline uint64_t attend_counter_bytes(int32_t n_heads)
+{
+    return (4 * ATTEND_SPLIT * (uint64_t)n_heads + 63) & ~(uint64_t)63;
+}
+static inline int64_t attend_part_floats(int32_t head_dim)
+{
+    return head_dim + 16;
+}
+
+#define OPS_DECLARE(level)                                                                         \
+    void rms_norm_##level(const step *s, const batch *b, const worker *w);                         \
+    void quantize_##level(const step *s, const batch *b, const worker *w);                         \
+    void rotate_quantize_##level(const step *s, const batch *b, const worker *w);                  \
+    void rms_norm_quantize_##level(const step *s, const batch *b, const worker *w);                \
+    void add_##level(const step *s, const batch *b, const worker *w);                              \
+    void glu_##level(const step *s, const batch *b, const worker *w);                              \
+    void rope_##level(const step *s, const batch *b, const worker *w);                             \
+    void kv_write_##level(const step *s, const batch *b, const worker *w);                         \
+    void rope_kv_##level(const step *s, const batch *b, const worker *w);                          \
+    void attend_##level(const step *s, const batch *b, const worker *w);                           \
+    void glu_row_##level(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
+
+OPS_DECLARE(avx2);
+OPS_DECLARE(avx512);
+OPS_DECLARE(neon);
+void attend_avx512vnni(const step *s, const batch *b, const worker *w);
+
+#endif

@@ -1,0 +1,130 @@
+/*
+ * General attention: rotary embedding, the cache of any type, and softmax(q k) v with windows, soft
+ * caps and sinks. Written to be right for every model; decode_attend.cu and launch_batched.c have what is
+ * fast for most.
+ */
+#include "backend/cuda/batch_common.cuh"
+#include "backend/cuda/rows.cuh"
+
+enum { THREADS = 128, MAX_HEAD_DIM = 1024, CHUNK = 256 };
+
+/* ---- Rotation and the cache ------------------------------------------------------------------ */
+
+__device__ __forceinline__ void turn_head(float *x, const float *table, int n_dims, int is_neox)
+{
+    for (int i = threadIdx.x; i < n_dims / 2; i += THREADS) {
+        float *a = x + (is_neox ? i : 2 * i), *b = a + (is_neox ? n_dims / 2 : 1);
+        float c = table[2 * i], s = table[2 * i + 1], x0 = *a, x1 = *b;
+        *a = x0 * c - x1 * s;
+        *b = x0 * s + x1 * c;
+    }
+}
+
+/* The block writes one head; Q8_0: 32 lanes make a block of 32 values. */
+__device__ __forceinline__ void write_row(uint8_t *to, const float *x, int n, int type)
+{
+    if (type == DTYPE_F32)
+        for (int i = threadIdx.x; i < n; i += THREADS)
+            ((float *)to)[i] = x[i];
+    else if (type == DTYPE_F16)
+        for (int i = threadIdx.x; i < n; i += THREADS)
+            ((__half *)to)[i] = __float2half_rn(x[i]);
+    else
+        for (int i = threadIdx.x; i < n; i += THREADS) {
+            float most = fabsf(x[i]);
+#pragma unroll
+            for (int o = 16; o; o >>= 1)
+                most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
+            float d = most / 127.0f, inverse = d ? 1.0f / d : 0.0f;
+            block_q8_0 *b = (block_q8_0 *)to + i / 32;
+            b->quants[i % 32] = (int8_t)roundf(x[i] * inverse);
+            if (i % 32 == 0)
+                b->scale = __half_as_ushort(__float2half_rn(d));
+        }
+}
+
+/* blockIdx.x: token; blockIdx.y: a head of q, then those of k (turned and written with its v). */
+extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
+{
+    launch_next();
+    wait_previous();
+    const int t = blockIdx.x;
+    int h = blockIdx.y;
+    const float *table = p.table ? p.table + (int64_t)t * p.table_stride : nullptr;
+    if (h < p.n_heads) {
+        turn_head(p.q + (int64_t)t * p.q_stride + h * p.head_dim, table, p.n_dims, p.is_neox);
+        return;
+    }
+    h -= p.n_heads;
+    float *k = p.k + (int64_t)t * p.k_stride + h * p.head_dim;
+    if (table)
+        turn_head(k, table, p.n_dims, p.is_neox);
+    if (!p.writes)
+        return;
+    __syncthreads();
+    const gpu_cache &c = p.cache;
+    int sequence = c.sequences[t], position = c.positions[t];
+    const float *v = p.v + (int64_t)t * p.v_stride + h * p.head_dim;
+    write_row(cache_row(c, c.k_offset, sequence, h, position), k, p.head_dim, c.type);
+    write_row(cache_row(c, c.v_offset, sequence, h, position), v, p.head_dim, c.type);
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+/* blockIdx.x: token; blockIdx.y: head of q. Positions come in chunks; sums are kept online. */
+extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
+{
+    launch_next();
+    wait_previous();
+    __shared__ float q[MAX_HEAD_DIM], out[MAX_HEAD_DIM], scores[CHUNK];
+    const gpu_cache &c = p.cache;
+    const int t = blockIdx.x, h = blockIdx.y, dim = c.head_dim, tid = threadIdx.x;
+    const int warp = tid >> 5, lane = tid & 31, head = h / (p.n_heads / c.n_heads);
+    const int sequence = c.sequences[t], last = c.positions[t];
+    int first = p.window && last + 1 > p.window ? last + 1 - p.window : 0;
+    for (int i = tid; i < dim; i += THREADS) {
+        q[i] = p.q[(int64_t)t * p.q_stride + h * dim + i];
+        out[i] = 0;
+    }
+    __syncthreads();
+    float most = p.sinks ? p.sinks[h] : -INFINITY, sum = p.sinks ? 1.0f : 0.0f;
+    for (int at = first; at <= last; at += CHUNK) {
+        int n = min(CHUNK, last + 1 - at);
+        for (int i = warp; i < n; i += THREADS / 32) {
+            const uint8_t *k = cache_row(c, c.k_offset, sequence, head, at + i);
+            float dot = 0;
+            for (int d = lane; d < dim; d += 32)
+                dot += q[d] * block_value(c.type, k, d);
+            dot = warp_sum(dot) * p.scale;
+            if (p.softcap > 0)
+                dot = p.softcap * tanhf(dot / p.softcap);
+            if (lane == 0)
+                scores[i] = dot;
+        }
+        __syncthreads();
+        float now = most;
+        for (int i = tid & 31; i < n; i += 32)
+            now = fmaxf(now, scores[i]);
+        now = warp_max(now);
+        __syncthreads();
+        for (int i = tid; i < n; i += THREADS)
+            scores[i] = expf(scores[i] - now);
+        __syncthreads();
+        float part = 0;
+        for (int i = lane; i < n; i += 32)
+            part += scores[i];
+        float fade = most == -INFINITY ? 0.0f : expf(most - now);
+        sum = sum * fade + warp_sum(part);
+        most = now;
+        for (int d = tid; d < dim; d += THREADS) {
+            float v = out[d] * fade;
+            for (int i = 0; i < n; i++)
+                v += scores[i] *
+                     block_value(c.type, cache_row(c, c.v_offset, sequence, head, at + i), d);
+            out[d] = v;
+        }
+        __syncthreads();
+    }
+    for (int i = tid; i < dim; i += THREADS)
+        p.out[(int64_t)t * p.out_stride + h * dim + i] = out[i] / sum;
+}

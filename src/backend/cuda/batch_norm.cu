@@ -1,0 +1,151 @@
+/* Rows of a batch between two products: sums of parts, norms, atoms, rotations. */
+#include "backend/cuda/batch_common.cuh"
+#include "backend/cuda/few_common.cuh"
+#include "backend/cuda/rows.cuh"
+
+enum { NORM_THREADS = 512, NORM_VALUES = 8 * NORM_THREADS, NORM_ROUNDS = 4 };
+
+static __device__ __forceinline__ void add8(float (&v)[8], const float *from)
+{
+    float4 a = *(const float4 *)from, b = *(const float4 *)(from + 4);
+    v[0] += a.x, v[1] += a.y, v[2] += a.z, v[3] += a.w;
+    v[4] += b.x, v[5] += b.y, v[6] += b.z, v[7] += b.w;
+}
+
+static __device__ __forceinline__ void store8(float *to, const float (&v)[8])
+{
+    *(float4 *)to = make_float4(v[0], v[1], v[2], v[3]);
+    *(float4 *)(to + 4) = make_float4(v[4], v[5], v[6], v[7]);
+}
+
+/*
+ * A block for each row, 8 values of a thread at a time, all of which stay in registers. With atoms
+ * or slabs there are as many blocks as rows of those; blocks without a row write zeros. Scales as
+ * in batch_atoms_rows.
+ */
+extern "C" __global__ void __launch_bounds__(NORM_THREADS)
+    batch_norm_rows(const __grid_constant__ batch_norm p)
+{
+    const int row = blockIdx.x, tid = threadIdx.x, n_atoms = (p.n_rows + 7) / 8;
+    const bool is_there = row < p.n_rows;
+    const int width = is_there ? p.width : 0;
+    launch_next();
+    wait_previous();
+    float *x = p.x + row * p.x_stride, v[NORM_ROUNDS][8], sum = 0, most = 0;
+#pragma unroll
+    for (int n = 0; n < NORM_ROUNDS; n++) {
+        int k = 8 * tid + n * NORM_VALUES;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            v[n][i] = 0;
+        if (k >= width)
+            continue;
+        if (p.added.n_parts > 0) {
+            if (p.added.bias)
+                add8(v[n], p.added.bias + k);
+            const float *part = p.added.parts + row * p.added.row_stride + k;
+#pragma unroll 4
+            for (int i = 0; i < p.added.n_parts; i++, part += p.added.stride)
+                add8(v[n], part);
+        }
+        add8(v[n], x + k);
+        if (p.added.n_parts > 0)
+            store8(x + k, v[n]);
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            sum += v[n][i] * v[n][i];
+    }
+    sum = block_sum<NORM_THREADS>(sum);
+    const float rms = 1.0f / sqrtf(sum / (float)p.width + p.eps);
+#pragma unroll
+    for (int n = 0; n < NORM_ROUNDS; n++) {
+        int k = 8 * tid + n * NORM_VALUES;
+        if (k >= width)
+            continue;
+        float w[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+        add8(w, p.weight + k);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[n][i] = v[n][i] * rms * w[i];
+            most = fmaxf(most, fabsf(v[n][i]));
+        }
+        store8(p.y + row * p.y_stride + k, v[n]);
+    }
+    if (p.slabs) {
+#pragma unroll
+        for (int n = 0; n < NORM_ROUNDS; n++) {
+            int slab = (8 * tid + n * NORM_VALUES) / FEW_COLS;
+            if (slab * FEW_COLS < p.width)
+                slab_store8(p.slabs + (int64_t)slab * FEW_SLAB_BYTES, row, v[n], tid & 31);
+        }
+        return;
+    }
+    if (!p.atoms)
+        return;
+    most = block_max<NORM_THREADS>(most);
+    int exponent = most > 0 && most < INFINITY ? min(max(12 - ilogbf(most), -100), 100) : 0;
+    const float scale = ldexpf(1.0f, exponent);
+    if (tid == 0 && is_there)
+        p.scales[row] = ldexpf(1.0f, -exponent);
+#pragma unroll
+    for (int n = 0; n < NORM_ROUNDS; n++) {
+        int k = 8 * tid + n * NORM_VALUES;
+        if (k >= p.n_k64 * ATOM_K)
+            continue;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            v[n][i] *= scale;
+        atom_store8(p.atoms, k, row, n_atoms, v[n], p.is_half);
+    }
+}
+
+static __device__ __forceinline__ float2 sum_pair(const batch_sum &s, int t, int d0, int d1)
+{
+    float2 v = s.bias ? make_float2(s.bias[d0], s.bias[d1]) : make_float2(0, 0);
+    const float *part = s.parts + t * s.row_stride;
+#pragma unroll 4
+    for (int i = 0; i < s.n_parts; i++, part += s.stride) {
+        v.x += part[d0];
+        v.y += part[d1];
+    }
+    return v;
+}
+
+/* blockIdx.x: token; blockIdx.y: a head of q, then those of k (turned and stored with its v). */
+extern "C" __global__ void __launch_bounds__(64)
+    batch_rope_heads(const __grid_constant__ batch_rope p)
+{
+    const gpu_rope &r = p.r;
+    const int t = blockIdx.x, dim = r.head_dim, half = r.n_dims / 2;
+    const bool is_q = (int)blockIdx.y < r.n_heads;
+    const int head = is_q ? blockIdx.y : blockIdx.y - r.n_heads;
+    launch_next();
+    wait_previous();
+    __half *keys = nullptr, *values = nullptr;
+    if (!is_q) {
+        int sequence = r.cache.sequences[t], position = r.cache.positions[t];
+        keys = (__half *)cache_row(r.cache, r.cache.k_offset, sequence, head, position);
+        values = (__half *)cache_row(r.cache, r.cache.v_offset, sequence, head, position);
+    }
+    for (int pair = threadIdx.x; pair < dim / 2; pair += blockDim.x) {
+        const bool turns = pair < half;
+        int d0 = turns && r.is_neox ? pair : 2 * pair;
+        int d1 = turns && r.is_neox ? pair + half : 2 * pair + 1;
+        float2 v = sum_pair(is_q ? p.q : p.k, t, head * dim + d0, head * dim + d1);
+        float2 value = is_q ? v : sum_pair(p.v, t, head * dim + d0, head * dim + d1);
+        if (turns) {
+            const float *turn = r.table + t * r.table_stride + 2 * pair;
+            v = make_float2(v.x * turn[0] - v.y * turn[1], v.x * turn[1] + v.y * turn[0]);
+        }
+        if (is_q) {
+            float *to = r.q + t * r.q_stride + head * dim;
+            to[d0] = v.x;
+            to[d1] = v.y;
+        } else {
+            keys[d0] = __float2half_rn(v.x);
+            keys[d1] = __float2half_rn(v.y);
+            values[d0] = __float2half_rn(value.x);
+            values[d1] = __float2half_rn(value.y);
+        }
+    }
+}

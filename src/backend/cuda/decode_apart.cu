@@ -1,0 +1,87 @@
+/*
+ * One token: what products and attention do not do by themselves. Norms behind a product, and
+ * vectors that other kernels made in floats.
+ */
+#include "backend/cuda/decode_common.cuh"
+
+#ifdef HAS_OVERLAP
+
+/* ---- Norms behind products ------------------------------------------------------------------- */
+
+__device__ __forceinline__ float dot4(float4 a, float4 b)
+{
+    return a.x * b.x + a.y * b.y + (a.z * b.z + a.w * b.w);
+}
+
+/*
+ * The residual grows by a product's result, normed; and on as the input of what follows. One block,
+ * since a norm needs all of its values: everything that does not wait for the product is there
+ * before.
+ */
+extern "C" __global__ void __launch_bounds__(DECODE_JOIN_THREADS)
+    decode_join_kernel(const __grid_constant__ decode_join p)
+{
+    constexpr int STEP = 4 * DECODE_JOIN_THREADS, MANY = DECODE_JOIN_WIDTH / STEP;
+    const int tid = threadIdx.x;
+    const float4 zero = make_float4(0, 0, 0, 0), one = make_float4(1, 1, 1, 1);
+    float4 y[MANY], weight[MANY], next[MANY], x[MANY];
+    float sum = 0;
+    let_next_begin();
+#pragma unroll
+    for (int n = 0; n < MANY; n++) {
+        int i = 4 * tid + n * STEP;
+        bool is_in = i < p.width;
+        weight[n] = is_in ? __ldg((const float4 *)(p.norm + i)) : zero;
+        next[n] = is_in && p.next_norm ? __ldg((const float4 *)(p.next_norm + i)) : one;
+    }
+    wait_for_last();
+#pragma unroll
+    for (int n = 0; n < MANY; n++) {
+        int i = 4 * tid + n * STEP;
+        y[n] = i < p.width ? __ldcg((const float4 *)(p.y + i)) : zero;
+        x[n] = i < p.width ? __ldcg((const float4 *)(p.residual + i)) : zero;
+    }
+#pragma unroll
+    for (int n = 0; n < MANY; n++)
+        sum += dot4(y[n], y[n]);
+    sum = block_sum<DECODE_JOIN_THREADS>(sum);
+    const float scale = p.scale * rsqrtf(sum / (float)p.width + p.eps);
+    sum = 0;
+#pragma unroll
+    for (int n = 0; n < MANY; n++) {
+        x[n].x += scale * y[n].x * weight[n].x;
+        x[n].y += scale * y[n].y * weight[n].y;
+        x[n].z += scale * y[n].z * weight[n].z;
+        x[n].w += scale * y[n].w * weight[n].w;
+        sum += dot4(x[n], x[n]);
+    }
+#pragma unroll
+    for (int n = 0; n < MANY; n++) {
+        int i = 4 * tid + n * STEP;
+        bool is_in = i < p.width; /* a multiple of 16: groups stay whole */
+        if (is_in)
+            *(float4 *)(p.residual + i) = x[n];
+        float4 v = make_float4(x[n].x * next[n].x, x[n].y * next[n].y, x[n].z * next[n].z,
+                               x[n].w * next[n].w);
+        act_put((gpu_act)p.next.act, v, i, p.next.planes, p.next.k, is_in);
+    }
+    sum = block_sum<DECODE_JOIN_THREADS>(sum);
+    if (tid == 0)
+        p.next_squares[0] = sum;
+}
+
+/* ---- Floats ---------------------------------------------------------------------------------- */
+
+/* A vector of floats as a product wants it. */
+extern "C" __global__ void __launch_bounds__(DECODE_PACK_THREADS)
+    decode_pack_kernel(const __grid_constant__ decode_pack p)
+{
+    const int i = 4 * (blockIdx.x * DECODE_PACK_THREADS + threadIdx.x);
+    const bool is_in = i < p.width;
+    let_next_begin();
+    wait_for_last();
+    float4 v = is_in ? __ldcg((const float4 *)(p.x + i)) : make_float4(0, 0, 0, 0);
+    act_put((gpu_act)p.next.act, v, i, p.next.planes, p.next.k, is_in);
+}
+
+#endif

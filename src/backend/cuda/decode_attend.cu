@@ -1,0 +1,360 @@
+/*
+ * One token: the heads are turned, the new key and value stored, and the context attended to.
+ */
+#include "backend/cuda/decode_turn.cuh"
+
+#ifdef HAS_OVERLAP
+
+template <bool TURNS>
+__device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address)
+{
+    if (TURNS)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(address)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                     : "r"(address)
+                     : "memory");
+}
+
+/* ---- Parts of the result, on their way to the block that adds them up ------------------------ */
+
+__device__ __forceinline__ uint32_t address_in(uint32_t address, int block)
+{
+    uint32_t there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+    return there;
+}
+
+/* Stores into another block's shared memory, counted by a barrier there. */
+__device__ __forceinline__ void push_4(uint32_t to, float4 v, uint32_t barrier)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 "
+                 "[%0], {%1,%2,%3,%4}, [%5];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(barrier)
+                 : "memory");
+}
+
+__device__ __forceinline__ void push_2(uint32_t to, float2 v, uint32_t barrier)
+{
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 "
+                 "[%0], {%1,%2}, [%3];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "r"(barrier)
+                 : "memory");
+}
+
+/* Everything that was promised to the barrier has come, from wherever in the cluster. */
+__device__ __forceinline__ void wait_for_parts(uint32_t barrier)
+{
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "AGAIN:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n"
+                 "@p bra DONE;\n"
+                 "bra AGAIN;\n"
+                 "DONE:\n"
+                 "}" ::"r"(barrier)
+                 : "memory");
+}
+
+/* The largest of 16 lanes, and their sum. */
+__device__ __forceinline__ float most_of_16(float v)
+{
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+__device__ __forceinline__ float sum_of_16(float v)
+{
+#pragma unroll
+    for (int o = 8; o; o >>= 1)
+        v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+/*
+ * One cluster for each head of k; its blocks share the context, each warp takes pieces of 16
+ * positions and has the next piece on its way while it works on one. The heads of q that belong to
+ * it are the rows of the mma: rows 0..7 their high halves, rows 8..15 the rest, so scores have the
+ * precision of floats; the same for the probabilities. Each block adds up what its warps have and
+ * pushes it to the blocks of the cluster, which add up a share each.
+ *
+ * Little is done between the wait and the end, since one warp of a scheduler waits for each of its
+ * instructions: what can be known before is loaded before, and nobody waits for the whole block
+ * more than once.
+ */
+template <int DIM, turn_form FORM>
+__device__ __forceinline__ void attend_token(const decode_attention &parameters)
+{
+    constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8,
+                  WARPS = DECODE_ATTEND_WARPS;
+    constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
+    extern __shared__ __align__(128) uint8_t page_memory[];
+    __shared__ turn_memory<DIM, FORM> through;
+    __shared__ __align__(16) float warp_most[MOST][WARPS], warp_sums[MOST][WARPS];
+    __shared__ __align__(16) float2 all_sums[DECODE_MAX_CLUSTER][MOST]; /* largest score, sum */
+    __shared__ __align__(16) float all_parts[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
+    __shared__ __align__(8) uint64_t parts_barrier;
+    __shared__ __align__(16) decode_attention p;
+    int n_blocks, rank;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_blocks));
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
+    const int r = lane >> 2, c = lane & 3;
+    let_next_begin();
+    copy_parameters(&p, parameters, THREADS);
+    __syncthreads();
+
+    const gpu_cache &kv = p.cache;
+    const int group = p.n_heads / kv.n_heads;
+    const int position = __ldcg(&p.state->position), sequence = __ldcg(&p.state->sequence);
+    const int first = p.window && position + 1 > p.window ? position + 1 - p.window : 0;
+    const int first_piece = first / PIECE, last_piece = position / PIECE;
+    const int *table = kv.tables + (int64_t)sequence * kv.pages_per_sequence;
+    const int stride = n_blocks * WARPS;
+    /* Two stages, each of keys and values. */
+    constexpr int STAGE = 2 * PIECE * ROW;
+    uint8_t *pieces = page_memory + warp * 2 * STAGE;
+    const uint32_t pieces_at = shared_address(pieces);
+
+    /* A piece of keys or values on its way; rows that are not written yet become zeros. */
+    auto fetch = [&](int piece, uint32_t to, uint64_t offset) {
+        if (piece <= last_piece) {
+            int page = __ldg(table + piece / 2);
+            const uint8_t *from = kv.data + (uint64_t)page * kv.page_bytes + offset +
+                                  (uint64_t)(head * PAGE + piece % 2 * PIECE) * (2 * DIM);
+            int n_rows = min(PIECE, position - piece * PIECE);
+            for (int i = lane; i < PIECE * CHUNKS; i += 32) {
+                int row = i / CHUNKS, chunk = i - row * CHUNKS;
+                copy_16(to + row * ROW + 16 * chunk, from + row * (2 * DIM) + 16 * chunk,
+                        row < n_rows);
+            }
+        }
+        copies_commit();
+    };
+    auto fetch_keys = [&](int piece, int stage) {
+        fetch(piece, pieces_at + stage * STAGE, kv.k_offset);
+    };
+    auto fetch_values = [&](int piece, int stage) {
+        fetch(piece, pieces_at + stage * STAGE + PIECE * ROW, kv.v_offset);
+    };
+    int piece = first_piece + rank * WARPS + warp;
+    fetch_keys(piece, 0);
+    fetch_values(piece, 0);
+    fetch_keys(piece + stride, 1);
+    fetch_values(piece + stride, 1);
+
+    /* What this block adds up, and how many bytes come for that. */
+    const int n_values = group * DIM;
+    const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
+    const int n_shared = max(0, min(share, n_values - rank * share));
+    const uint32_t barrier = shared_address(&parts_barrier);
+    if (tid == 0) {
+        barrier_init(barrier);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                     "r"(n_blocks * (4 * n_shared + 8 * group))
+                     : "memory");
+    }
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+
+    /* Addresses and angles (the first kernel of a token made them, long ago). */
+    const int owner = (last_piece - first_piece) % stride;
+    const bool owns = owner / WARPS == rank, is_owner = owns && owner % WARPS == warp;
+    query_turner<DIM, FORM> queries(p, c);
+    uint8_t *row_at = kv.data + (uint64_t)__ldg(table + position / PAGE) * kv.page_bytes +
+                      (uint64_t)(head * PAGE + position % PAGE) * (2 * DIM);
+    __half *k_to = (__half *)(row_at + kv.k_offset), *v_to = (__half *)(row_at + kv.v_offset);
+    /* Which of the block's sums this thread pushes first, and where to. */
+    const int first_to = 4 * tid / share;
+
+    wait_for_last();
+    uint32_t q[DIM / 16][4];
+    new_row<DIM> row;
+    constexpr bool IS_FAR = FORM == TURN_HALVES;
+    if constexpr (FORM == TURN_ANY) {
+        through.turn(p, head, group, owns, k_to, v_to);
+#pragma unroll
+        for (int k = 0; k < DIM / 16; k++) {
+            q[k][0] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c];
+            q[k][1] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c];
+            q[k][2] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c + 8];
+            q[k][3] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c + 8];
+        }
+#pragma unroll
+        for (int m = 0; m < row.MANY; m++) {
+            int i = min(lane + 32 * m, DIM / 2 - 1);
+            row.k[m] = ((const uint32_t *)through.rows[0])[i];
+            row.v[m] = ((const uint32_t *)through.rows[1])[i];
+        }
+    } else {
+        if (is_owner)
+            turn_new_row<DIM, IS_FAR>(row, p, head, k_to, v_to, lane);
+        queries.load(q, p, p.q + (head * group + r) * DIM, r < group, c);
+    }
+
+    float out[DIM / 8][4], most = -INFINITY, sum = 0;
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+        out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
+    for (int stage = 0; piece <= last_piece; piece += stride, stage ^= 1) {
+        uint8_t *keys = pieces + stage * STAGE, *values = keys + PIECE * ROW;
+        const uint32_t k_at = pieces_at + stage * STAGE, v_at = k_at + PIECE * ROW;
+        copies_wait<3>(); /* the keys are there: this lane's, then everyone's */
+        __syncwarp();
+        if (piece == last_piece)
+            put_row<DIM, IS_FAR>(keys + (position % PIECE) * ROW, row.k, lane);
+        __syncwarp();
+        float scores[2][2]; /* [8 positions][2 of them] of head r */
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            float s[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}}; /* two chains, each half as long */
+#pragma unroll
+            for (int k = 0; k < DIM / 32; k++) {
+                uint32_t b[4];
+                load_matrices<false>(b,
+                                     k_at + (8 * n + (lane & 7)) * ROW + 64 * k + 16 * (lane >> 3));
+                mma_f16(s[0], q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
+                mma_f16(s[1], q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
+                        b[2], b[3]);
+            }
+            if (DIM % 32) { /* the last 16: two matrices, given twice */
+                constexpr int k = DIM / 16 - 1;
+                uint32_t b[4];
+                load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 32 * k +
+                                            16 * (lane >> 3 & 1));
+                mma_f16(s[0], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                int at = piece * PIECE + 8 * n + 2 * c + h;
+                float v = s[0][h] + s[0][2 + h] + (s[1][h] + s[1][2 + h]);
+                if (FORM == TURN_ANY && p.softcap > 0)
+                    v = p.softcap * tanhf(v / p.softcap);
+                scores[n][h] = at >= first && at <= position ? v : -INFINITY;
+            }
+        }
+        __syncwarp(); /* everyone has read the keys: the next ones may come */
+        fetch_keys(piece + 2 * stride, stage);
+        float now = fmaxf(
+            most, fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1])));
+        now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+        now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+        float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
+        most = now;
+#pragma unroll
+        for (int n = 0; n < 2; n++)
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
+                part += scores[n][h];
+            }
+        sum = sum * fade + part; /* of this lane's positions */
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                out[n][i] *= fade;
+        copies_wait<3>(); /* the values are there */
+        __syncwarp();
+        if (piece == last_piece)
+            put_row<DIM, false>(values + (position % PIECE) * ROW, row.v, lane);
+        __syncwarp();
+        uint32_t a[4];
+        a[0] = pack_halves(scores[0][0], scores[0][1]);
+        a[1] = pack_rest(scores[0][0], scores[0][1], a[0]);
+        a[2] = pack_halves(scores[1][0], scores[1][1]);
+        a[3] = pack_rest(scores[1][0], scores[1][1], a[2]);
+#pragma unroll
+        for (int n = 0; n < DIM / 16; n++) {
+            uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
+            load_matrices<true>(b, v_at + (lane & 15) * ROW + 32 * n + 16 * (lane >> 4));
+            mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
+            mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+        }
+        __syncwarp();
+        fetch_values(piece + 2 * stride, stage);
+    }
+    copies_wait<0>();
+    __syncwarp();
+
+    /* The warps' parts, each in the memory of its own pieces: [head][DIM]. */
+    sum = tile_reduce(sum);
+    if (c == 0) {
+        warp_most[r][warp] = most;
+        warp_sums[r][warp] = sum;
+    }
+    if (r < group) {
+        float *part = (float *)pieces + r * DIM + 2 * c;
+#pragma unroll
+        for (int n = 0; n < DIM / 8; n++)
+            *(float2 *)(part + 8 * n) = make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
+    }
+    __syncthreads();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* everyone is there */
+    const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
+#pragma unroll 1
+    for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
+        int h = i / DIM, d = i - h * DIM;
+        float4 mosts = *(const float4 *)warp_most[h], sums = *(const float4 *)warp_sums[h];
+        float m = fmaxf(fmaxf(mosts.x, mosts.y), fmaxf(mosts.z, mosts.w));
+        float base = m == -INFINITY ? 0.0f : m;
+        const float e[4] = {__expf(mosts.x - base), __expf(mosts.y - base), __expf(mosts.z - base),
+                            __expf(mosts.w - base)};
+        float l = e[0] * sums.x + e[1] * sums.y + e[2] * sums.z + e[3] * sums.w;
+        float4 v = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float4 x = *(const float4 *)(page_memory + w * 2 * STAGE + 4 * i);
+            v = make_float4(v.x + e[w] * x.x, v.y + e[w] * x.y, v.z + e[w] * x.z, v.w + e[w] * x.w);
+        }
+        push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), v,
+               address_in(barrier, to));
+        if (d < 4 * n_blocks)
+            push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), make_float2(m, l),
+                   address_in(barrier, d / 4));
+    }
+    wait_for_parts(barrier);
+    /* 16 lanes have values of one head: each of them weighs one block. */
+    for (int i0 = tid & ~31; i0 < n_shared; i0 += THREADS) {
+        int k = i0 + lane, i = rank * share + k, h = min(i, n_values - 1) / DIM, b = lane & 15;
+        float2 its = b < n_blocks ? all_sums[b][h] : make_float2(-INFINITY, 0);
+        float m = most_of_16(its.x), sink = 0;
+        if (p.sinks) {
+            float s = p.sinks[head * group + h];
+            m = fmaxf(m, s);
+            sink = __expf(s - m);
+        }
+        float e = its.x == -INFINITY ? 0.0f : __expf(its.x - m);
+        float weight = __fdividef(e, sum_of_16(e * its.y) + sink), v = 0;
+#pragma unroll 2
+        for (int n = 0; n < n_blocks; n++)
+            v += __shfl_sync(~0u, weight, n, 16) * all_parts[n * share + k];
+        vector_put(p.next, v, head * n_values + i, k < n_shared);
+    }
+}
+
+/* At most 128 registers, so that a block fits beside one of a product. */
+#define ATTEND(dim, name, form)                                                                    \
+    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 4)                      \
+        decode_attend_##dim##name(const __grid_constant__ decode_attention p)                      \
+    {                                                                                              \
+        attend_token<dim, form>(p);                                                                \
+    }
+ATTEND(64, , TURN_ANY)
+ATTEND(80, , TURN_ANY)
+ATTEND(96, , TURN_ANY)
+ATTEND(128, , TURN_ANY)
+ATTEND(64, _neighbours, TURN_NEIGHBOURS)
+ATTEND(96, _neighbours, TURN_NEIGHBOURS)
+ATTEND(128, _neighbours, TURN_NEIGHBOURS)
+ATTEND(64, _halves, TURN_HALVES)
+ATTEND(96, _halves, TURN_HALVES)
+ATTEND(128, _halves, TURN_HALVES)
+
+#endif

@@ -1,0 +1,210 @@
+/* The experts of a layer for one token: who computes what, with how much shared memory. */
+#include "backend/cuda/decode_experts.h"
+
+#include "backend/cuda/decode_product.h"
+
+static uint64_t expert_bytes(const weight *experts, int32_t n)
+{
+    return n > 1 ? (uint64_t)(experts[1].data - experts[0].data) : 0;
+}
+
+/* What a product of experts is, before it is known where its vectors are. */
+static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_down)
+{
+    const step *s = is_down ? l->expert_down : l->expert_glu;
+    const weight *w = is_down ? s->a.moe.down : s->a.moe.gate;
+    tile_kind kind = tile_kind_of(w->type);
+    int32_t n_tiles = (int32_t)((w->n_cols + tile_cols(kind) - 1) / tile_cols(kind));
+    int64_t k = (w->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
+    decode_experts p = {.n_experts = s->a.moe.n_experts,
+                        .n_used = s->a.moe.n_used,
+                        .norms = l->route->a.moe.norms,
+                        .kind = (int32_t)kind,
+                        .tile_bytes = tile_bytes(kind),
+                        .tiles = w->data,
+                        .expert_bytes = expert_bytes(w, s->a.moe.n_experts),
+                        .bias = is_down ? s->a.moe.down_bias : s->a.moe.gate_bias,
+                        .n_rows = (int32_t)w->n_rows,
+                        .n_tiles = n_tiles,
+                        .x = {.k = (int32_t)k, .act = (int32_t)tile_kind_act(kind)},
+                        .scale = is_down ? s->a.moe.scale : 1,
+                        .glu = is_down ? 0 : (int32_t)s->a.moe.glu};
+    if (!is_down) {
+        p.pair = s->a.moe.up->data;
+        p.pair_bytes = expert_bytes(s->a.moe.up, s->a.moe.n_experts);
+        p.pair_bias = s->a.moe.up_bias;
+    }
+    int32_t units = p.n_rows / TILE_ROWS * (is_down ? 1 : p.n_used);
+    p.n_blocks = units < g->info.n_processors ? units : g->info.n_processors;
+    p.stage_bytes = gpu_stage_bytes(kind);
+    return p;
+}
+
+/* Units of 16 rows that a block has at most. */
+static int32_t units_of_block(const decode_experts *p, bool is_down)
+{
+    int32_t units = p->n_rows / TILE_ROWS * (is_down ? 1 : p->n_used);
+    return (units + p->n_blocks - 1) / p->n_blocks;
+}
+
+static int32_t slots_of_block(const decode_experts *p, bool is_down)
+{
+    return units_of_block(p, is_down) * (is_down ? p->n_used : 2);
+}
+
+/* Shared memory of a block without its ring. */
+static uint64_t fixed_bytes(const decode_experts *p, bool is_down)
+{
+    uint64_t x = (gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 64 + 127) / 128 * 128;
+    uint64_t slots = (uint64_t)slots_of_block(p, is_down);
+    uint64_t sums = is_down ? (uint64_t)units_of_block(p, is_down) : slots;
+    return DECODE_EXPERTS_RING_AT + (is_down ? (uint64_t)p->n_used : 1) * x +
+           DECODE_WARPS * sums * TILE_ROWS * 4 + slots * TILE_ROWS * 4;
+}
+
+static uint64_t least_bytes(const decode_experts *p, bool is_down)
+{
+    return fixed_bytes(p, is_down) + (uint64_t)(DECODE_WARPS * p->stage_bytes);
+}
+
+/* Vectors that come as planes; blocks of experts do not make them of floats. */
+static bool has_planes(const decode_experts *p)
+{
+    return p->x.act != GPU_ACT_ROTATED && p->x.act != GPU_ACT_FLOATS;
+}
+
+bool gpu_experts_fit(const gpu *g, const layer_steps *l)
+{
+    decode_experts glu = product_of(g, l, false), down = product_of(g, l, true);
+    uint64_t most = (uint64_t)g->info.max_shared_bytes;
+    return glu.n_experts <= DECODE_MAX_EXPERTS && glu.n_used <= DECODE_MAX_USED &&
+           glu.n_used <= glu.n_experts && has_planes(&glu) && has_planes(&down) &&
+           !glu.bias == !glu.pair_bias && slots_of_block(&glu, false) <= DECODE_MAX_SLOTS &&
+           slots_of_block(&down, true) <= DECODE_MAX_SLOTS &&
+           units_of_block(&down, true) * TILE_ROWS <= DECODE_THREADS &&
+           least_bytes(&glu, false) <= most && least_bytes(&down, true) <= most;
+}
+
+uint64_t gpu_experts_stride(const layer_steps *l)
+{
+    const weight *down = l->expert_down->a.moe.down;
+    uint64_t bytes = gpu_act_bytes(tile_kind_act(tile_kind_of(down->type)), down->n_cols);
+    return (bytes + 255) & ~(uint64_t)255;
+}
+
+int32_t gpu_experts_n_blocks(const gpu *g, const layer_steps *l)
+{
+    return product_of(g, l, true).n_blocks;
+}
+
+uint64_t gpu_experts_bytes(const layer_steps *l)
+{
+    const step *s = l->expert_glu;
+    const weight *w[3] = {s->a.moe.gate, s->a.moe.up, l->expert_down->a.moe.down};
+    uint64_t n = 0;
+    for (int i = 0; i < 3; i++)
+        n += tile_matrix_bytes(tile_kind_of(w[i]->type), w[i]->n_rows, w[i]->n_cols);
+    return n * (uint64_t)s->a.moe.n_used;
+}
+
+/* ---- Shared memory --------------------------------------------------------------------------- */
+
+/*
+ * As with other products (backend/cuda/decode_gpu.c), a block of down takes a little more than half of a
+ * processor's shared memory and one of gate and up what is left, so that they meet there and down
+ * has its weights on their way.
+ */
+uint32_t gpu_experts_down_bytes(const gpu *g, const layer_steps *l)
+{
+    decode_experts p = product_of(g, l, true);
+    /* Each block costs 1024 bytes more than it asks for. */
+    uint64_t half = ((uint64_t)g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;
+    uint64_t least = least_bytes(&p, true);
+    return (uint32_t)(least > half ? least : half);
+}
+
+/* The ring takes what there is, up to all tiles of a block. */
+static void place_ring(decode_experts *p, bool is_down, uint32_t shared)
+{
+    int32_t places = (int32_t)((shared - fixed_bytes(p, is_down)) / (uint64_t)p->stage_bytes);
+    p->n_places = places < DECODE_MAX_PLACES ? places : DECODE_MAX_PLACES;
+}
+
+lace_status gpu_experts_prepare(gpu_experts *e, lace_error *err)
+{
+    TRY(gpu_find(e->g, "decode_router_kernel", &e->router, err));
+    TRY(gpu_find(e->g, "decode_experts_glu", &e->glu, err));
+    TRY(gpu_find(e->g, "decode_experts_down", &e->down, err));
+    TRY(cuda_kernel_allow(e->router, 0, false, err));
+    TRY(cuda_kernel_allow(e->glu, (uint32_t)e->g->info.max_shared_bytes, false, err));
+    return cuda_kernel_allow(e->down, (uint32_t)e->g->info.max_shared_bytes, false, err);
+}
+
+/* ---- Launches -------------------------------------------------------------------------------- */
+
+static lace_status launch_router(const gpu_experts *e, const layer_steps *l, const float *squares,
+                                 int32_t n_squares, lace_error *err)
+{
+    const step *s = l->router;
+    const weight *w = s->a.matmul.weights[0];
+    decode_router p = {.weights = (const float *)w->data,
+                       .bias = s->a.matmul.biases[0],
+                       .residual = e->residual,
+                       .norm = l->ffn_norm->a.norm.weight,
+                       .squares = squares,
+                       .logits = e->logits,
+                       .n_squares = n_squares,
+                       .width = (int32_t)w->n_cols,
+                       .eps = l->ffn_norm->a.norm.eps,
+                       .scale = s->a.matmul.scale};
+    cuda_launch launch = {.kernel = e->router,
+                          .grid = {(uint32_t)w->n_rows},
+                          .block = {DECODE_ROUTER_THREADS},
+                          .overlaps = true};
+    void *arguments[] = {&p};
+    return cuda_run(e->queue, &launch, arguments, err);
+}
+
+/* Blocks without work keep places, or two of the next kernel would meet there. */
+static lace_status launch_product(const gpu_experts *e, bool is_down, decode_experts *p,
+                                  uint32_t shared, lace_error *err)
+{
+    place_ring(p, is_down, shared);
+    cuda_launch launch = {.kernel = is_down ? e->down : e->glu,
+                          .grid = {(uint32_t)e->g->info.n_processors},
+                          .block = {DECODE_THREADS},
+                          .shared_bytes = shared,
+                          .overlaps = true};
+    void *arguments[] = {p};
+    return cuda_run(e->queue, &launch, arguments, err);
+}
+
+lace_status gpu_experts_launch(const gpu_experts *e, const layer_steps *l, const float *squares,
+                               int32_t n_squares, decode_vector next, const step *next_norm,
+                               float *next_squares, lace_error *err)
+{
+    TRY(launch_router(e, l, squares, n_squares, err));
+    uint32_t most = (uint32_t)e->g->info.max_shared_bytes;
+    decode_experts p = product_of(e->g, l, false);
+    p.logits = e->logits;
+    p.x = e->in;
+    p.next = e->hidden;
+    p.next_stride = (int32_t)gpu_experts_stride(l);
+    p.squares = squares;
+    p.n_squares = n_squares;
+    p.width = (int32_t)l->ffn_norm->in[0].width;
+    p.eps = l->ffn_norm->a.norm.eps;
+    uint32_t rest = (most - 1024 - e->down_bytes) / 128 * 128;
+    bool is_shared = e->down_bytes + 1024 < most && rest >= least_bytes(&p, false);
+    TRY(launch_product(e, false, &p, is_shared ? rest : most, err));
+
+    p = product_of(e->g, l, true);
+    p.logits = e->logits;
+    p.x = e->hidden;
+    p.x_stride = (int32_t)gpu_experts_stride(l);
+    p.next = next;
+    p.residual = e->residual;
+    p.next_norm = next_norm->a.norm.weight;
+    p.next_squares = next_squares;
+    return launch_product(e, true, &p, e->down_bytes, err);
+}

@@ -1,0 +1,188 @@
+/*
+ * The parameters of the fused kernels that compute one token (decode_*.cu); read by C and by CUDA.
+ * All pointers are addresses on the card.
+ */
+#ifndef LACE_BACKEND_CUDA_DECODE_PARAMS_H
+#define LACE_BACKEND_CUDA_DECODE_PARAMS_H
+
+#include "backend/cuda/gpu_params.h"
+
+enum {
+    DECODE_THREADS = 512, /* of a product's block: one block on a processor */
+    DECODE_WARPS = DECODE_THREADS / 32,
+    DECODE_MAX_BLOCKS = 256, /* of a product */
+    DECODE_MAX_PLACES = 96,  /* of the ring of tiles: tiles on their way */
+    /* In shared memory: barriers of the places; sums of squares; for each row that a block adds
+     * to the residual, its norm weight and what was there before; then the ring. */
+    DECODE_SQUARES_AT = 1024,
+    DECODE_NORMS_AT = 2048,
+    DECODE_BEFORE_AT = DECODE_NORMS_AT + 4 * DECODE_THREADS,
+    DECODE_RING_AT = DECODE_BEFORE_AT + 4 * DECODE_THREADS,
+    DECODE_ATTEND_WARPS = 4,
+    DECODE_MAX_CLUSTER = 16,
+    DECODE_MAX_GROUP = 8, /* heads of q for each of k */
+    DECODE_MAX_PARTS = 3,
+    /* Of experts. Their blocks have a table behind what others have in front of the ring: where the
+     * tiles of each slot (16 rows of a matrix) are, then the choices. */
+    DECODE_MAX_EXPERTS = 512,
+    DECODE_MAX_USED = 16,
+    DECODE_MAX_SLOTS = 256,
+    DECODE_TABLE_AT = DECODE_RING_AT,
+    DECODE_CHOICES_AT = DECODE_TABLE_AT + 16 * DECODE_MAX_SLOTS,
+    DECODE_EXPERTS_RING_AT = DECODE_CHOICES_AT + 8 * DECODE_MAX_USED,
+    DECODE_ROUTER_THREADS = 256, /* a block for each expert */
+    DECODE_JOIN_THREADS = 1024,
+    DECODE_JOIN_WIDTH = 8192, /* of a residual behind norms, at most */
+    DECODE_PACK_THREADS = 256,
+    DECODE_RING = 1024 /* tokens that the card may be ahead of the host */
+};
+
+/* Which token is computed; the card advances it by itself when it chooses tokens. */
+typedef struct decode_state {
+    int32_t token, position, sequence, n_chosen;
+} decode_state;
+
+/* The largest result of a block, and its row. */
+typedef struct decode_best {
+    float value;
+    int32_t row;
+} decode_best;
+
+/* Activations on their way to a product: planes as gpu_tiles.h has them. */
+typedef struct decode_vector {
+    uint8_t *planes;
+    int32_t k;   /* values of a plane */
+    int32_t act; /* gpu_act */
+} decode_vector;
+
+/* What a product's result becomes. */
+typedef enum decode_mode {
+    DECODE_STORE,    /* out = y */
+    DECODE_RESIDUAL, /* residual += y; next = residual * next_norm, and its sum of squares */
+    DECODE_GLU       /* next = act(gate) * up */
+} decode_mode;
+
+/* A matrix, or the pair of gate and up, and the blocks that compute it. */
+typedef struct decode_part {
+    const uint8_t *tiles, *pair;
+    const float *bias, *pair_bias;
+    float *out;
+    int32_t kind;
+    int32_t n_rows, n_tiles; /* tiles across */
+    int32_t first_block, n_blocks;
+    /* Of the blocks, the first `more` have each + 1 rows of tiles, the others each. */
+    int32_t each, more;
+    int32_t tile_bytes, stage_bytes; /* a stage: what a tile takes in the ring */
+    int32_t n_places;                /* of the ring */
+    int32_t n_early;                 /* tiles that a block asks for before its input is there */
+} decode_part;
+
+typedef struct decode_product {
+    decode_part parts[DECODE_MAX_PARTS];
+    int32_t n_parts;
+    decode_vector x, next;
+    const float *squares; /* [n_squares] whose sum norms x; NULL: x is as it should be */
+    int32_t n_squares, width;
+    float eps, scale, softcap;
+    int32_t mode, glu;
+    float *residual;
+    const float *next_norm;
+    float *next_squares; /* [blocks] */
+    decode_best *best;   /* [blocks] or NULL */
+    int32_t n_blocks;    /* that have something to do */
+    int32_t ring_bytes, triggers_late;
+} decode_product;
+
+/* Logits of all experts for one token: of the residual, normed. */
+typedef struct decode_router {
+    const float *weights; /* [n_experts, width] */
+    const float *bias;    /* [n_experts] or NULL */
+    const float *residual, *norm;
+    const float *squares; /* [n_squares] whose sum norms the residual */
+    float *logits;        /* [n_experts] */
+    int32_t n_squares, width;
+    float eps, scale;
+} decode_router;
+
+/*
+ * Products of one token with the matrices of the experts that it chooses: gate and up, with the
+ * activation, into a vector for each of them; or down, all of them into the residual.
+ */
+typedef struct decode_experts {
+    const float *logits; /* [n_experts] */
+    int32_t n_experts, n_used, norms;
+    int32_t kind, tile_bytes;
+    const uint8_t *tiles, *pair; /* of expert 0: gate and up, or down and NULL */
+    uint64_t expert_bytes, pair_bytes;
+    const float *bias, *pair_bias; /* [n_experts, n_rows] or NULL */
+    int32_t n_rows, n_tiles;       /* of one expert; tiles across */
+    int32_t x_stride, next_stride; /* bytes from an expert's vector to the next one's */
+    decode_vector x, next;
+    const float *squares; /* as decode_product has them */
+    int32_t n_squares, width;
+    float eps, scale;
+    int32_t glu;
+    float *residual;
+    const float *next_norm;
+    float *next_squares;
+    int32_t n_blocks; /* that have something to do */
+    int32_t stage_bytes, n_places;
+} decode_experts;
+
+typedef struct decode_attention {
+    const float *q, *k, *v;
+    const float *q_norm, *k_norm; /* [head_dim] or NULL */
+    const float *angles;          /* [n_dims]: cos, sin; NULL: not turned */
+    const float *sinks;           /* [n_heads] or NULL */
+    const decode_state *state;
+    gpu_cache cache; /* F16 */
+    decode_vector next;
+    float eps, scale, softcap;
+    int32_t n_heads, n_dims, is_neox, window;
+} decode_attention;
+
+/* residual += scale * norm(y); next = residual * next_norm, and its sum of squares. */
+typedef struct decode_join {
+    const float *y, *norm;  /* [width] */
+    const float *next_norm; /* [width] or NULL: next is the residual */
+    float *residual;
+    decode_vector next;
+    float *next_squares; /* [1] */
+    int32_t width;
+    float eps, scale;
+} decode_join;
+
+/* next = x */
+typedef struct decode_pack {
+    const float *x; /* [width] */
+    decode_vector next;
+    int32_t width;
+} decode_pack;
+
+typedef struct decode_begin {
+    decode_state *state;
+    const decode_best *best; /* [n_best] of the last product; NULL: the state has the token */
+    int32_t n_best;
+    int32_t *ring;        /* pinned: [DECODE_RING] token + 1 of each choice; NULL: told already */
+    const uint8_t *table; /* the embedding */
+    uint64_t row_bytes;
+    int32_t type, width;
+    float scale;
+    float *residual;
+    const float *next_norm; /* NULL: the first product reads the embedding as it is */
+    decode_vector next;
+    float *next_squares; /* [1] */
+    const float *frequencies[2];
+    float *angles[2];
+    float magnitudes[2];
+    int32_t n_dims[2];
+} decode_begin;
+
+/* The same for plans of other forms, whose steps are recorded as they are (backend/cuda/replay_gpu.h). */
+typedef struct replay_begin {
+    decode_state *state;
+    const decode_best *best; /* the token that was chosen; NULL: the state has it */
+    int32_t *token, *position, *sequence;
+} replay_begin;
+
+#endif

@@ -1,0 +1,327 @@
+/*
+ * One warp multiplies one tile of weights (gpu_tiles.h) with a slab: 16 rows, 256 columns, 8
+ * tokens.
+ *
+ * The tokens are the columns of the mma, so each sub-block of 32 columns takes one mma for the high
+ * and one for the low plane. Lane (r, c) gets sums of rows r and r + 8, tokens 2 c and 2 c + 1:
+ * number 2 i + e is row r + 8 i, token 2 c + e. They are scaled by what the weights of a row and
+ * sub-block have, in f32. What mins add is one more mma: mins of 16 rows times the slab's sums.
+ *
+ * Quants need as little as can be. Four bits that stay high in their bytes are 16 times too large,
+ * which the scale of their sub-block takes back.
+ */
+#ifndef LACE_KERNELS_CUDA_FEW_TILE_CUH
+#define LACE_KERNELS_CUDA_FEW_TILE_CUH
+
+#include "backend/cuda/few_params.h"
+#include "backend/cuda/tile_dot.cuh"
+
+template <int KIND> __host__ __device__ constexpr bool few_has_kind()
+{
+    return !tile_is_half<KIND>() && !tile_is_own<KIND>() && KIND != TILE_F32;
+}
+
+/* What the quants of sub-blocks 2j and 2j + 1 are too large by. */
+template <int KIND> __host__ __device__ constexpr float few_unit(int parity)
+{
+    return KIND == TILE_Q4_0                        ? 16.0f
+           : KIND == TILE_Q4_1 || KIND == TILE_Q4_K ? (parity ? 16.0f : 1.0f)
+           : KIND == TILE_Q6_K                      ? 4.0f
+                                                    : 1.0f;
+}
+
+template <int KIND> __host__ __device__ constexpr bool few_is_signed()
+{
+    return tile_is_signed<KIND>() || KIND == TILE_Q4_0 || KIND == TILE_Q6_K;
+}
+
+/* Sums begin with MMA_BEGIN (tile_dot.cuh), which costs nothing this way. */
+template <bool IS_SIGNED>
+__device__ __forceinline__ void few_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                        uint32_t b1)
+{
+    if (IS_SIGNED)
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
+            "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
+    else
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, "
+            "{%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
+            : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(MMA_BEGIN));
+}
+
+/* (w & mask) | more, and (w & mask) ^ more, in one instruction. */
+__device__ __forceinline__ uint32_t and_or(uint32_t w, uint32_t mask, uint32_t more)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(w), "r"(mask), "r"(more));
+    return out;
+}
+
+__device__ __forceinline__ uint32_t and_xor(uint32_t w, uint32_t mask, uint32_t more)
+{
+    uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(out) : "r"(w), "r"(mask), "r"(more));
+    return out;
+}
+
+/* ---- Quants ---------------------------------------------------------------------------------- */
+
+/* The A operands of sub-blocks 2j and 2j + 1. */
+template <int KIND>
+__device__ __forceinline__ void few_words(const uint8_t *tile, int lane, int j, uint32_t (&even)[4],
+                                          uint32_t (&odd)[4])
+{
+    const uint8_t *at = tile + 16 * lane;
+    if constexpr (tile_has_bytes<KIND>()) {
+        uint4 a = *(const uint4 *)(at + 1024 * j), b = *(const uint4 *)(at + 1024 * j + 512);
+        even[0] = a.x, even[1] = a.y, even[2] = a.z, even[3] = a.w;
+        odd[0] = b.x, odd[1] = b.y, odd[2] = b.z, odd[3] = b.w;
+        return;
+    }
+    const uint4 q = *(const uint4 *)(at + 512 * j);
+    const uint32_t w[4] = {q.x, q.y, q.z, q.w}, low = 0x0f0f0f0f, sign = 0x80808080;
+    if constexpr (KIND == TILE_Q4_K || KIND == TILE_Q4_1) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            even[i] = w[i] & low;
+            odd[i] = w[i] & ~low;
+        }
+    } else if constexpr (KIND == TILE_Q4_0) { /* 16 (q - 8) */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            even[i] = and_xor(w[i] << 4, ~low, sign);
+            odd[i] = and_xor(w[i], ~low, sign);
+        }
+    } else if constexpr (KIND == TILE_Q5_K) {
+        const uint4 f4 = *(const uint4 *)(at + 2048);
+        const uint32_t f[4] = {f4.x, f4.y, f4.z, f4.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint32_t h = f[i] >> 2 * j;
+            even[i] = and_or(h << 4, 0x10101010, w[i] & low);
+            odd[i] = and_or(h << 3, 0x10101010, w[i] >> 4 & low);
+        }
+    } else if constexpr (KIND == TILE_Q6_K) { /* 4 (q - 32) */
+        const uint2 more = *(const uint2 *)(at + 2048 + 512 * (j >> 1) + 8 * (j & 1));
+        const uint32_t h[2] = {more.x ^ 0xaaaaaaaa, more.y ^ 0xaaaaaaaa};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            even[i] = and_or(h[0] << (6 - 2 * i), 0xc0c0c0c0, w[i] << 2 & 0x3c3c3c3c);
+            odd[i] = and_or(h[1] << (6 - 2 * i), 0xc0c0c0c0, w[i] >> 2 & 0x3c3c3c3c);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            uint2 v = tile_look_up(w[i], tile_table<KIND>());
+            even[i] = v.x;
+            odd[i] = v.y;
+        }
+    }
+}
+
+/* ---- Scales ---------------------------------------------------------------------------------- */
+
+/*
+ * get() gives those of rows r and r + 8 in sub-blocks 2j and 2j + 1, scale[parity][i], and is
+ * called for j = 0 to 3 in turn. finish() makes the product of the sums, in which scales of rows
+ * and mins are still missing.
+ */
+template <int KIND> struct few_scales;
+
+/* f16 for each sub-block, and maybe mins. */
+template <int KIND> struct few_scales_f16 {
+    const uint8_t *at;
+
+    __device__ __forceinline__ void begin(const uint8_t *tile, int r, int c)
+    {
+        at = tile + 512 * tile_words<KIND>() + 16 * r;
+    }
+
+    __device__ __forceinline__ void get(int j, float (&scale)[2][2])
+    {
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            scale[n & 1][n >> 1] =
+                __half2float(*(const __half *)(at + 128 * (n >> 1) + 8 * (n & 1) + 2 * j)) *
+                (1.0f / few_unit<KIND>(n & 1));
+    }
+
+    __device__ __forceinline__ void finish(float (&v)[4], uint2 sums, int c) const
+    {
+        if constexpr (tile_has_mins<KIND>()) {
+            uint32_t mins[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint8_t *min = at + 256 + 128 * i + 2 * c;
+                mins[i] = *(const uint16_t *)min | (uint32_t) * (const uint16_t *)(min + 8) << 16;
+            }
+            float more[4] = {0, 0, 0, 0};
+            mma_f16(more, mins[0], mins[1], mins[0], mins[1], sums.x, sums.y);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                v[e] += 32.0f * more[e];
+        }
+    }
+};
+
+/* 6 bits for each sub-block, f16 for a row. */
+template <int KIND> struct few_scales_k {
+    static constexpr bool HAS_MINS = KIND != TILE_IQ4_XS;
+    uint32_t w[2][2]; /* [parity][i] four of 6 bits */
+    uint32_t mins[2]; /* those of sub-blocks 2c and 2c + 1, as f16 */
+    uint2 d;
+
+    __device__ __forceinline__ void begin(const uint8_t *tile, int r, int c)
+    {
+        const uint8_t *at = tile + 512 * tile_words<KIND>();
+        uint32_t all[6], m[2][2]; /* [i][parity] */
+        d = *(const uint2 *)(at + 8 * r);
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            uint2 two = *(const uint2 *)(at + 64 + 24 * r + 8 * i);
+            all[2 * i] = two.x;
+            all[2 * i + 1] = two.y;
+        }
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            w[p][0] = all[3 * p];
+            w[p][1] = __funnelshift_r(all[3 * p + 1], all[3 * p + 2], 16);
+            m[0][p] = __funnelshift_r(all[3 * p], all[3 * p + 1], 24) >> 6 * c;
+            m[1][p] = all[3 * p + 2] >> (8 + 6 * c);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            uint32_t both = and_or(m[i][1] << 16, 0x003f0000, and_or(m[i][0], 63, 0x64006400));
+            __half2 h = __hsub2(*(__half2 *)&both, __float2half2_rn(1024.0f));
+            mins[i] = *(uint32_t *)&h;
+        }
+    }
+
+    __device__ __forceinline__ void get(int j, float (&scale)[2][2])
+    {
+        const float less = KIND == TILE_IQ4_XS ? 32.0f : 0.0f;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            const float unit = few_unit<KIND>(n & 1);
+            uint32_t &bits = w[n & 1][n >> 1];
+            float v = __uint_as_float(and_or(bits, 63, 0x4b000000)); /* 2^23 + 6 bits */
+            scale[n & 1][n >> 1] = __fmaf_rn(v, 1.0f / unit, (-8388608.0f - less) / unit);
+            bits >>= 6;
+        }
+    }
+
+    __device__ __forceinline__ void finish(float (&v)[4], uint2 sums, int c) const
+    {
+        const float2 rows[2] = {half2_to_float2(d.x), half2_to_float2(d.y)};
+        float more[4] = {0, 0, 0, 0};
+        if (HAS_MINS)
+            mma_f16(more, mins[0], mins[1], mins[0], mins[1], sums.x, sums.y);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            v[e] *= rows[e >> 1].x;
+            if (HAS_MINS)
+                v[e] -= 32.0f * rows[e >> 1].y * more[e];
+        }
+    }
+};
+
+template <int KIND> struct few_scales : few_scales_f16<KIND> {
+};
+template <> struct few_scales<TILE_Q4_K> : few_scales_k<TILE_Q4_K> {
+};
+template <> struct few_scales<TILE_Q5_K> : few_scales_k<TILE_Q5_K> {
+};
+template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {
+};
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/*
+ * y[4] = the tile times the slab. Loops stay loops: what is executed for the first time comes from
+ * far away, and a tile's code is all that a short product is.
+ */
+template <int KIND>
+__device__ __forceinline__ void few_multiply(float (&y)[4], const uint8_t *tile,
+                                             const uint8_t *slab, int lane)
+{
+    constexpr bool IS_SIGNED = few_is_signed<KIND>();
+    const int r = lane >> 2, c = lane & 3;
+    few_scales<KIND> s;
+    s.begin(tile, r, c);
+    y[0] = y[1] = y[2] = y[3] = 0;
+#pragma unroll 1
+    for (int j = 0; j < 4; j++) {
+        uint32_t a[2][4];
+        float scale[2][2];
+        few_words<KIND>(tile, lane, j, a[0], a[1]);
+        s.get(j, scale);
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            const uint4 b = *(const uint4 *)(slab + 1024 * j + 512 * p + 16 * lane);
+            int high[4], low[4];
+            few_mma<IS_SIGNED>(high, a[p], b.x, b.y);
+            few_mma<IS_SIGNED>(low, a[p], b.z, b.w);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                y[e] += scale[p][e >> 1] * mma_value(high[e], low[e]);
+        }
+    }
+    s.finish(y, *(const uint2 *)(slab + FEW_SUMS_AT + 8 * lane), c);
+    const float2 scale = *(const float2 *)(slab + FEW_SCALES_AT + 8 * c);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        y[e] *= e & 1 ? scale.y : scale.x;
+}
+
+/*
+ * Q6_K has scales for 16 columns, which two of four lanes have. So there is a second product with
+ * the first half alone: s0 first + s1 second = s1 all + (s0 - s1) first.
+ */
+template <>
+__device__ __forceinline__ void few_multiply<TILE_Q6_K>(float (&y)[4], const uint8_t *tile,
+                                                        const uint8_t *slab, int lane)
+{
+    const int r = lane >> 2, c = lane & 3;
+    const uint32_t is_first = c < 2 ? ~0u : 0u;
+    const uint4 n0 = *(const uint4 *)(tile + 3072 + 32 * r);
+    const uint4 n1 = *(const uint4 *)(tile + 3072 + 32 * r + 16);
+    /* [parity][half][row], a byte for each j */
+    uint32_t n[2][2][2] = {{{n0.x, n0.y}, {n0.z, n0.w}}, {{n1.x, n1.y}, {n1.z, n1.w}}};
+    y[0] = y[1] = y[2] = y[3] = 0;
+#pragma unroll 1
+    for (int j = 0; j < 4; j++) {
+        uint32_t a[2][4];
+        few_words<TILE_Q6_K>(tile, lane, j, a[0], a[1]);
+#pragma unroll
+        for (int p = 0; p < 2; p++) {
+            const uint4 b = *(const uint4 *)(slab + 1024 * j + 512 * p + 16 * lane);
+            int high[2][4], low[2][4];
+            few_mma<true>(high[0], a[p], b.x & is_first, b.y & is_first);
+            few_mma<true>(low[0], a[p], b.z & is_first, b.w & is_first);
+            few_mma<true>(high[1], a[p], b.x, b.y);
+            few_mma<true>(low[1], a[p], b.z, b.w);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                /* Conversions, as nothing else needs their pipe. */
+                float s0 = (float)(int8_t)n[p][0][i], s1 = (float)(int8_t)n[p][1][i];
+                n[p][0][i] >>= 8;
+                n[p][1][i] >>= 8;
+#pragma unroll
+                for (int e = 2 * i; e < 2 * i + 2; e++) {
+                    y[e] += (s0 - s1) * mma_value(high[0][e], low[0][e]);
+                    y[e] += s1 * mma_value(high[1][e], low[1][e]);
+                }
+            }
+        }
+    }
+    const float2 d = half2_to_float2(*(const uint32_t *)(tile + 3328 + 4 * r));
+    const float2 scale = *(const float2 *)(slab + FEW_SCALES_AT + 8 * c);
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        y[e] *= (e & 1 ? scale.y : scale.x) * (0.25f * (e >> 1 ? d.y : d.x));
+}
+
+#endif

@@ -1,0 +1,177 @@
+/*
+ * Kernels of a GPU: how a step of a plan becomes launches.
+ *
+ * A plan for a GPU is built like any other, with a kernel table whose matrices want f32 activations
+ * (so there are no quantize steps) and lie in tiles on the card (gpu_tiles.h). Its values, its KV
+ * pages and its vectors are on the card too; steps hold addresses of the card. Each step is handed
+ * to the launcher of its operation, which may look at the number of rows and choose.
+ *
+ * There are three ways, from general to fast:
+ *
+ *   1. launch_*.c: every operation, any number of rows, f32 activations: all architectures run.
+ *   2. launch_batched.c (its own kernels, matmul_batch*.cu, attend_batch*.cu): matrices and
+ *      attention for many rows, that is prefill and several sequences. It overwrites entries of the
+ *      table of launchers.
+ *   3. decode_*.cu: one token of one sequence; the whole plan as one graph of fused kernels.
+ */
+#ifndef LACE_BACKEND_CUDA_GPU_H
+#define LACE_BACKEND_CUDA_GPU_H
+
+#include <pthread.h>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/gpu_tiles.h"
+#include "backend/cpu/kernels.h"
+
+/* ---- The card and its kernels ---------------------------------------------------------------- */
+
+enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 2, GPU_MAX_KERNELS = 512 };
+
+/* A kernel that has been asked for. */
+typedef struct gpu_kernel {
+    const char *name; /* NULL: a free place */
+    cuda_kernel *kernel;
+    uint32_t shared_bytes; /* that its blocks may ask for */
+} gpu_kernel;
+
+typedef struct gpu {
+    cuda_device *device;
+    cuda_info info;
+    cuda_module *modules[GPU_MAX_MODULES];
+    int n_modules;
+    bool has_overlap; /* compute capability 9 and above: the fused kernels of decode_*.cu run */
+    void *tables;     /* on the card: what kernels look up (grids are decoded at load) */
+    pthread_mutex_t kernels_lock;
+    gpu_kernel kernels[GPU_MAX_KERNELS]; /* by a hash of the name */
+} gpu;
+
+/* False if this program was built without kernels for GPUs. */
+bool gpu_is_built(void);
+
+lace_status gpu_open(int index, gpu **out, lace_error *err);
+void gpu_close(gpu *g);
+
+/* LACE_E_DEVICE if there is none of that name, which is a mistake in the build. */
+lace_status gpu_find(gpu *g, const char *name, cuda_kernel **out, lace_error *err);
+
+/* The same for launches, which are many: remembered, and allowed to use so much shared memory. The
+ * name must stay where it is. */
+lace_status gpu_prepare(gpu *g, const char *name, uint32_t shared_bytes, cuda_kernel **out,
+                        lace_error *err);
+
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+tile_kind tile_kind_of(dtype type);
+gpu_act tile_kind_act(tile_kind kind);
+bool tile_is_rotated(tile_kind kind);
+gpu_act tile_block_act(tile_kind kind); /* the same where single steps are launched: no FLOATS */
+int32_t tile_cols(tile_kind kind);
+int32_t tile_bytes(tile_kind kind);
+
+/* The whole matrix on the card. */
+uint64_t tile_matrix_bytes(tile_kind kind, int64_t n_rows, int64_t n_cols);
+
+/* One row of activations for a kind of weights, in bytes. */
+uint64_t gpu_act_bytes(gpu_act act, int64_t n_cols);
+
+/* For each type of weights, an impl whose packed form is tiles; kernels_init_cuda fills a table
+ * with them. They have no `rows`: nothing of them runs on the CPU. */
+void kernels_init_cuda(kernel_table *table);
+
+/* Uploads matrices through pinned memory and puts them into tiles on the card. */
+typedef struct gpu_uploader gpu_uploader;
+
+lace_status gpu_uploader_create(gpu *g, gpu_uploader **out, lace_error *err);
+void gpu_uploader_free(gpu_uploader *u); /* waits; NULL is fine */
+
+/*
+ * `blocks`: n_rows rows of the file, of the type `type`. `kept`: the type whose tiles they become,
+ * the same but for matrices that gpu_kept_as gives another. `out`: tile_matrix_bytes on the card.
+ */
+lace_status gpu_upload_matrix(gpu_uploader *u, dtype type, dtype kept, const uint8_t *blocks,
+                              int64_t n_rows, int64_t n_cols, void *out, lace_error *err);
+
+/* The type that stands for a matrix on a card: its own, but M8 for an M4 that tiles cannot hold. */
+dtype gpu_kept_as(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols);
+
+/*
+ * Panels [first, first + n) of 16 rows of an N24 or M4 matrix (tensor/sparse.h) as tiles: the host
+ * does it, as panels have no fixed place for a row.
+ */
+void gpu_pack_n24(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols, uint8_t *tiles);
+void gpu_pack_m4(const uint8_t *where, int64_t first, int64_t n, int64_t n_cols, uint8_t *tiles);
+
+/* Whether no value of n panels is the level that stands for zero in tiles. */
+bool gpu_holds_m4(const uint8_t *where, int64_t n, int64_t n_cols);
+
+/* Bytes as they are. */
+lace_status gpu_upload_bytes(gpu_uploader *u, const void *bytes, uint64_t n, void *out,
+                             lace_error *err);
+
+/* What the embedding table is kept as: the file's own blocks, or F16 for types that the card does
+ * not decode. */
+dtype gpu_embedding_type(dtype type);
+lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blocks, int64_t n_rows,
+                                 int64_t n_cols, void *out, lace_error *err);
+
+lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err);
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+/* A batch, as kernels see it: arrays on the card. */
+typedef struct gpu_batch {
+    int32_t n_tokens, n_outputs;
+    const int32_t *tokens;                 /* [n_tokens] */
+    const int32_t *positions;              /* [n_tokens] */
+    const int32_t *outputs;                /* [n_outputs] */
+    const int32_t *sequences;              /* [n_tokens] rows of the page tables */
+    const int32_t *tables[GPU_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] page numbers */
+    int32_t pages_per_sequence;
+    const batch *host; /* the same on the host; pages[g][t] are equal for tokens of one sequence */
+    const int32_t *host_sequences; /* [n_tokens] */
+} gpu_batch;
+
+/* ---- Launching ------------------------------------------------------------------------------- */
+
+typedef struct gpu_job {
+    gpu *g;
+    cuda_queue *queue;
+    const gpu_batch *batch;
+    uint8_t *scratch; /* on the card, for the launcher of a step alone; gpu_step_scratch_bytes */
+    uint64_t scratch_bytes;
+    struct gpu_carry *carry; /* carry.h; NULL: every step is launched alone */
+    const step *end;         /* behind the last of the steps, with a carry */
+    bool is_exact; /* the model's weights are floats, so nothing else may be rounded much */
+} gpu_job;
+
+typedef lace_status (*gpu_launch_fn)(const gpu_job *j, const step *s, lace_error *err);
+
+/* One for each operation; NULL: plans for GPUs do not contain it. */
+typedef struct gpu_launchers {
+    gpu_launch_fn ops[OP_COUNT];
+} gpu_launchers;
+
+void gpu_launchers_init(gpu_launchers *l);         /* launch_steps.c: everything */
+void gpu_launchers_init_batched(gpu_launchers *l); /* launch_batched.c: what it does better */
+
+/* The launchers of way 1, for way 2 to fall back to. */
+lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err);
+lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err);
+
+/* The parameters of attention and rotation, without their kind of launch. */
+struct gpu_attend gpu_attend_of(const gpu_job *j, const step *s);
+struct gpu_rope gpu_rope_of(const gpu_job *j, const step *s);
+
+/* Scratch that a step's launchers need, for up to n_rows rows and contexts of n_context. */
+uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
+uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
+
+/* Starts a kernel by name with one struct of parameters. The kernel waits for the one before it by
+ * itself (wait_previous of batch_common.cuh). */
+lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
+                      uint32_t shared_bytes, const void *params, lace_error *err);
+
+#endif

@@ -1,0 +1,112 @@
+/*
+ * The parameters of the general kernels (way 1 of gpu.h): one struct for each, read by C and by
+ * CUDA. All pointers are addresses on the card; strides of f32 rows are in floats.
+ */
+#ifndef LACE_BACKEND_CUDA_GPU_PARAMS_H
+#define LACE_BACKEND_CUDA_GPU_PARAMS_H
+
+#include <stdint.h>
+
+/* A choice of a router, as kernels.h has it. */
+typedef struct gpu_choice {
+    int32_t expert;
+    float weight;
+} gpu_choice;
+
+/* out[y] (=, or +=) scale * W x[y / x_divisor] + bias, for blockIdx.y = y */
+typedef struct gpu_matvec {
+    const uint8_t *tiles;
+    const float *bias; /* [n_rows] or NULL; of expert e at e * n_rows */
+    const float *x;
+    float *out;
+    int64_t x_stride, out_stride;
+    int32_t n_rows, n_cols;
+    int32_t adds;
+    float scale;
+    /* Experts: which matrix a row takes. choices is NULL without. */
+    const gpu_choice *choices; /* row t, choice k at t * choice_stride + k */
+    int64_t choice_stride;     /* in choices */
+    uint64_t expert_bytes;     /* from one expert's tiles to the next one's */
+    int32_t n_used, x_divisor;
+} gpu_matvec;
+
+/* Blocks of the file to tiles: one block of threads for each tile. */
+typedef struct gpu_pack {
+    const uint8_t *blocks;
+    uint8_t *tiles;
+    uint64_t row_bytes;     /* of a row of blocks */
+    int32_t n_rows, n_cols; /* of what is in `blocks` */
+    int32_t type;           /* dtype */
+    uint32_t *error;        /* set to 1 if a scale cannot be kept */
+} gpu_pack;
+
+typedef struct gpu_embed {
+    const uint8_t *table;
+    const int32_t *tokens;
+    float *out;
+    int64_t out_stride;
+    uint64_t row_bytes;
+    int32_t type, width;
+    float scale;
+} gpu_embed;
+
+/* Row operations: y of row t at t * y_stride. Each uses what it needs. */
+typedef struct gpu_rows {
+    const float *x, *z; /* inputs */
+    float *y;
+    int64_t x_stride, z_stride, y_stride;
+    const float *weight;
+    const int32_t *indices; /* gather: rows of x; rope table: positions */
+    int32_t width, group, kind;
+    float scale, eps;
+} gpu_rows;
+
+/* The cache of a layer, as kernels.h has it, and where its pages are found. */
+typedef struct gpu_cache {
+    uint8_t *data;
+    uint64_t page_bytes, k_offset, v_offset, row_bytes;
+    int32_t type; /* dtype: F32, F16, Q8_0 */
+    int32_t page_tokens, n_heads, head_dim;
+    const int32_t *tables; /* [n_sequences, pages_per_sequence] */
+    int32_t pages_per_sequence;
+    const int32_t *sequences, *positions; /* [n_tokens] */
+} gpu_cache;
+
+typedef struct gpu_rope {
+    const float *table; /* [n_tokens, n_dims]: cos, sin */
+    float *q, *k;       /* k: NULL if only q is turned */
+    const float *v;     /* with k: both are written to the cache */
+    int64_t table_stride, q_stride, k_stride, v_stride;
+    int32_t n_heads, n_kv_heads, head_dim, n_dims, is_neox;
+    int32_t writes; /* to the cache */
+    gpu_cache cache;
+} gpu_rope;
+
+typedef struct gpu_attend {
+    const float *q;
+    float *out;
+    int64_t q_stride, out_stride;
+    gpu_cache cache;
+    const float *sinks;
+    float scale, softcap;
+    int32_t n_heads, window;
+} gpu_attend;
+
+typedef struct gpu_route {
+    const float *logits;
+    gpu_choice *out;
+    int64_t logits_stride, out_stride; /* floats; choices */
+    int32_t n_experts, n_used, norms;
+} gpu_route;
+
+/* out[t] += scale * sum over k of weight(t, k) * rows[t * n_used + k] */
+typedef struct gpu_combine {
+    const float *rows;
+    const gpu_choice *choices;
+    float *out;
+    int64_t rows_stride, choice_stride, out_stride;
+    int32_t width, n_used;
+    float scale;
+} gpu_combine;
+
+#endif

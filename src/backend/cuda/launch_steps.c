@@ -1,0 +1,442 @@
+/* Every operation of a plan as launches of the general kernels, for any number of rows. */
+#include <assert.h>
+#include <string.h>
+
+#include "backend/cuda/gpu.h"
+#include "backend/cuda/gpu_params.h"
+
+enum { ROW_THREADS = 256, HEAD_THREADS = 128, MATVEC_THREADS = 256, BLOCKS_PER_PROCESSOR = 4 };
+
+/* Rows of a grid's y dimension at most. */
+enum { MAX_GRID_Y = 65535 };
+
+lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3], uint32_t threads,
+                      uint32_t shared_bytes, const void *params, lace_error *err)
+{
+    cuda_launch l = {.grid = {grid[0], grid[1], grid[2]},
+                     .block = {threads},
+                     .shared_bytes = shared_bytes,
+                     .overlaps = j->g->has_overlap};
+    TRY(gpu_prepare(j->g, name, shared_bytes, &l.kernel, err));
+    void *arguments[] = {(void *)(uintptr_t)params};
+    return cuda_run(j->queue, &l, arguments, err);
+}
+
+static lace_status start_rows(const gpu_job *j, const char *name, int64_t n_rows, uint32_t n_parts,
+                              const void *params, lace_error *err)
+{
+    uint32_t grid[3] = {(uint32_t)n_rows, n_parts, 1};
+    return n_rows == 0 ? LACE_OK : gpu_start(j, name, grid, ROW_THREADS, 0, params, err);
+}
+
+static int64_t floats(const operand *o)
+{
+    return (int64_t)(o->stride / 4);
+}
+
+static float *data(const operand *o)
+{
+    return (float *)o->data;
+}
+
+static int64_t n_rows_of(const gpu_job *j, const step *s)
+{
+    int64_t n = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
+    return s->row_factor > 1 ? n * s->row_factor : n;
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_embed p = {.table = s->a.embed.table,
+                   .tokens = j->batch->tokens,
+                   .out = data(&s->out[0]),
+                   .out_stride = floats(&s->out[0]),
+                   .row_bytes = row_bytes(s->a.embed.type, s->out[0].width),
+                   .type = (int32_t)s->a.embed.type,
+                   .width = (int32_t)s->out[0].width,
+                   .scale = s->a.embed.scale};
+    return start_rows(j, "embed_rows", j->batch->n_tokens, 1, &p, err);
+}
+
+/* What most row operations have in common. */
+static gpu_rows rows_of(const step *s)
+{
+    return (gpu_rows){.x = data(&s->in[0]),
+                      .z = data(&s->in[1]),
+                      .y = data(&s->out[0]),
+                      .x_stride = floats(&s->in[0]),
+                      .z_stride = floats(&s->in[1]),
+                      .y_stride = floats(&s->out[0]),
+                      .width = (int32_t)s->out[0].width};
+}
+
+static lace_status launch_gather(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.indices = j->batch->outputs;
+    return start_rows(j, "gather_rows", j->batch->n_outputs, 1, &p, err);
+}
+
+static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.indices = j->batch->positions;
+    p.weight = s->a.rope_table.frequencies;
+    p.scale = s->a.rope_table.magnitude;
+    return start_rows(j, "rope_table_rows", j->batch->n_tokens, 1, &p, err);
+}
+
+lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.weight = s->a.norm.weight;
+    p.group = (int32_t)s->a.norm.group;
+    p.eps = s->a.norm.eps;
+    uint32_t n_groups = (uint32_t)(s->in[0].width / s->a.norm.group);
+    return start_rows(j, "rms_norm_rows", n_rows_of(j, s), n_groups, &p, err);
+}
+
+static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.scale = s->a.add.scale;
+    return start_rows(j, "add_rows", n_rows_of(j, s), 1, &p, err);
+}
+
+_Static_assert(GLU_COUNT == 3, "glu() in rows.cuh and glu_fast() in batch_common.cuh know three");
+
+static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.kind = (int32_t)s->a.glu.kind;
+    return start_rows(j, "glu_rows", n_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_softcap(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.scale = s->a.softcap.cap;
+    return start_rows(j, "softcap_rows", n_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_route(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_route p = {.logits = data(&s->in[0]),
+                   .out = (gpu_choice *)s->out[0].data,
+                   .logits_stride = floats(&s->in[0]),
+                   .out_stride = floats(&s->out[0]) / 2,
+                   .n_experts = s->a.moe.n_experts,
+                   .n_used = s->a.moe.n_used,
+                   .norms = s->a.moe.norms};
+    uint32_t grid[3] = {(uint32_t)n_rows_of(j, s), 1, 1};
+    return grid[0] == 0 ? LACE_OK : gpu_start(j, "route_rows", grid, 32, 0, &p, err);
+}
+
+/* ---- Matrices -------------------------------------------------------------------------------- */
+
+static const char *const matvec_names[TILE_COUNT] = {
+#define X(id, name, n_bytes, n_cols) [TILE_##id] = "matvec_" #id,
+    TILE_LIST(X)
+#undef X
+};
+
+/* Rotated rows lie at the end of the scratch, at a multiple of 16. */
+static uint64_t rotated_bytes(const weight *w, int64_t n_rows)
+{
+    bool rotates = tile_is_rotated(tile_kind_of(w->type));
+    return rotates ? 4 * (uint64_t)n_rows * (uint64_t)w->n_cols + 16 : 0;
+}
+
+static lace_status rotate(const gpu_job *j, const weight *w, gpu_matvec *p, int64_t n,
+                          lace_error *err)
+{
+    uint64_t bytes = rotated_bytes(w, n);
+    if (bytes == 0)
+        return LACE_OK;
+    uintptr_t at = (uintptr_t)(j->scratch + j->scratch_bytes - bytes);
+    gpu_rows rows = {.x = p->x,
+                     .y = (float *)((at + 15) & ~(uintptr_t)15),
+                     .x_stride = p->x_stride,
+                     .y_stride = w->n_cols,
+                     .width = (int32_t)w->n_cols};
+    p->x = rows.y;
+    p->x_stride = rows.y_stride;
+    return start_rows(j, "rotate_rows", n, 1, &rows, err);
+}
+
+/* Rows of a matrix with n rows of x, in pieces that fit a grid. */
+static lace_status matvec(const gpu_job *j, const weight *w, gpu_matvec p, int64_t n,
+                          lace_error *err)
+{
+    tile_kind kind = tile_kind_of(w->type);
+    TRY(rotate(j, w, &p, n / p.x_divisor, err));
+    p.tiles = w->data;
+    p.n_rows = (int32_t)w->n_rows;
+    p.n_cols = (int32_t)w->n_cols;
+    uint32_t shared =
+        kind == TILE_F32 ? 0 : (uint32_t)gpu_act_bytes(tile_block_act(kind), w->n_cols);
+    uint32_t most = (uint32_t)(j->g->info.n_processors * BLOCKS_PER_PROCESSOR);
+    uint32_t n_groups = (uint32_t)((w->n_rows + TILE_ROWS - 1) / TILE_ROWS);
+    int64_t piece = MAX_GRID_Y / (p.x_divisor * p.n_used) * (p.x_divisor * p.n_used);
+    for (int64_t at = 0; at < n; at += piece) {
+        int64_t rows = n - at < piece ? n - at : piece;
+        uint32_t grid[3] = {n_groups < most ? n_groups : most, (uint32_t)rows, 1};
+        TRY(gpu_start(j, matvec_names[kind], grid, MATVEC_THREADS, shared, &p, err));
+        p.x += piece / p.x_divisor * p.x_stride;
+        p.out += piece * p.out_stride;
+        if (p.choices)
+            p.choices += piece / p.n_used * p.choice_stride;
+    }
+    return LACE_OK;
+}
+
+static gpu_matvec matvec_of(const step *s, int i)
+{
+    return (gpu_matvec){.bias = s->a.matmul.biases[i],
+                        .x = data(&s->in[0]),
+                        .x_stride = floats(&s->in[0]),
+                        .out = data(&s->out[i]),
+                        .out_stride = floats(&s->out[i]),
+                        .adds = s->op == OP_MATMUL_ADD,
+                        .scale = s->a.matmul.scale,
+                        .n_used = 1,
+                        .x_divisor = 1};
+}
+
+/* The gate's products, then the up's, in scratch, [n, n_rows] each. */
+static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error *err)
+{
+    int64_t n = n_rows_of(j, s), n_ff = s->a.matmul.weights[0]->n_rows;
+    float *products = (float *)j->scratch;
+    for (int i = 0; i < 2; i++) {
+        gpu_matvec p = matvec_of(s, i);
+        p.out = products + i * n * n_ff;
+        p.out_stride = n_ff;
+        TRY(matvec(j, s->a.matmul.weights[i], p, n, err));
+    }
+    gpu_rows p = {.x = products,
+                  .z = products + n * n_ff,
+                  .y = data(&s->out[0]),
+                  .x_stride = n_ff,
+                  .z_stride = n_ff,
+                  .y_stride = floats(&s->out[0]),
+                  .width = (int32_t)n_ff,
+                  .kind = (int32_t)s->a.matmul.glu};
+    return start_rows(j, "glu_rows", n, 1, &p, err);
+}
+
+lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err)
+{
+    int64_t n = n_rows_of(j, s);
+    if (n == 0)
+        return LACE_OK;
+    if (s->op == OP_MATMUL_GLU)
+        return launch_matmul_glu(j, s, err);
+    for (int i = 0; i < s->a.matmul.n_weights; i++)
+        TRY(matvec(j, s->a.matmul.weights[i], matvec_of(s, i), n, err));
+    return LACE_OK;
+}
+
+/* ---- Experts --------------------------------------------------------------------------------- */
+
+/* Experts of a tensor lie one after the other. */
+static uint64_t expert_bytes(const weight *experts, int32_t n)
+{
+    return n > 1 ? (uint64_t)(experts[1].data - experts[0].data) : 0;
+}
+
+static gpu_matvec expert_matvec(const step *s, const weight *experts, const float *bias)
+{
+    return (gpu_matvec){.bias = bias,
+                        .x = data(&s->in[0]),
+                        .x_stride = floats(&s->in[0]),
+                        .scale = 1,
+                        .choices = (const gpu_choice *)s->in[1].data,
+                        .choice_stride = floats(&s->in[1]) / 2,
+                        .expert_bytes = expert_bytes(experts, s->a.moe.n_experts),
+                        .n_used = s->a.moe.n_used,
+                        .x_divisor = 1};
+}
+
+static lace_status launch_moe_glu(const gpu_job *j, const step *s, int64_t n, lace_error *err)
+{
+    int64_t n_ff = s->a.moe.gate[0].n_rows;
+    float *products = (float *)j->scratch;
+    for (int i = 0; i < 2; i++) {
+        const weight *experts = i ? s->a.moe.up : s->a.moe.gate;
+        gpu_matvec p = expert_matvec(s, experts, i ? s->a.moe.up_bias : s->a.moe.gate_bias);
+        p.out = products + i * n * n_ff;
+        p.out_stride = n_ff;
+        p.x_divisor = s->a.moe.n_used;
+        TRY(matvec(j, &experts[0], p, n, err));
+    }
+    gpu_rows p = {.x = products,
+                  .z = products + n * n_ff,
+                  .y = data(&s->out[0]),
+                  .x_stride = n_ff,
+                  .z_stride = n_ff,
+                  .y_stride = floats(&s->out[0]),
+                  .width = (int32_t)n_ff,
+                  .kind = (int32_t)s->a.moe.glu};
+    return start_rows(j, "glu_rows", n, 1, &p, err);
+}
+
+lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err)
+{
+    int64_t n_tokens = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
+    int64_t n = n_tokens * s->a.moe.n_used;
+    if (n == 0)
+        return LACE_OK;
+    if (s->op == OP_MOE_GLU)
+        return launch_moe_glu(j, s, n, err);
+    int64_t width = s->a.moe.down[0].n_rows;
+    gpu_matvec p = expert_matvec(s, s->a.moe.down, s->a.moe.down_bias);
+    p.out = (float *)j->scratch;
+    p.out_stride = width;
+    TRY(matvec(j, &s->a.moe.down[0], p, n, err));
+    gpu_combine c = {.rows = (float *)j->scratch,
+                     .choices = p.choices,
+                     .out = data(&s->out[0]),
+                     .rows_stride = width,
+                     .choice_stride = p.choice_stride,
+                     .out_stride = floats(&s->out[0]),
+                     .width = (int32_t)width,
+                     .n_used = s->a.moe.n_used,
+                     .scale = s->a.moe.scale};
+    return start_rows(j, "combine_rows", n_tokens, 1, &c, err);
+}
+
+/* ---- Attention ------------------------------------------------------------------------------- */
+
+static gpu_cache cache_of(const gpu_job *j, const kv_layer *kv)
+{
+    return (gpu_cache){.data = kv->data,
+                       .page_bytes = kv->page_bytes,
+                       .k_offset = kv->k_offset,
+                       .v_offset = kv->v_offset,
+                       .row_bytes = kv->row_bytes,
+                       .type = (int32_t)kv->type,
+                       .page_tokens = kv->page_tokens,
+                       .n_heads = kv->n_heads,
+                       .head_dim = kv->head_dim,
+                       .tables = j->batch->tables[kv->group],
+                       .pages_per_sequence = j->batch->pages_per_sequence,
+                       .sequences = j->batch->sequences,
+                       .positions = j->batch->positions};
+}
+
+static lace_status start_heads(const gpu_job *j, const char *name, int32_t n_heads,
+                               const void *params, lace_error *err)
+{
+    uint32_t grid[3] = {(uint32_t)j->batch->n_tokens, (uint32_t)n_heads, 1};
+    return grid[0] == 0 ? LACE_OK : gpu_start(j, name, grid, HEAD_THREADS, 0, params, err);
+}
+
+gpu_rope gpu_rope_of(const gpu_job *j, const step *s)
+{
+    gpu_rope p = {.table = data(&s->in[0]),
+                  .table_stride = floats(&s->in[0]),
+                  .q = data(&s->out[0]),
+                  .q_stride = floats(&s->out[0]),
+                  .n_heads = s->a.rope.n_heads,
+                  .head_dim = s->a.rope.head_dim,
+                  .n_dims = s->a.rope.n_dims,
+                  .is_neox = s->a.rope.is_neox};
+    if (s->op == OP_ROPE)
+        return p;
+    const kv_layer *kv = &s->a.rope.kv;
+    p.cache = cache_of(j, kv);
+    p.writes = 1;
+    p.n_kv_heads = kv->n_heads;
+    p.head_dim = kv->head_dim;
+    if (s->op == OP_KV_WRITE) {
+        p.table = NULL;
+        p.q = NULL;
+        p.n_heads = 0;
+        p.k = data(&s->in[0]);
+        p.k_stride = floats(&s->in[0]);
+        p.v = data(&s->in[1]);
+        p.v_stride = floats(&s->in[1]);
+    } else {
+        p.k = data(&s->out[1]);
+        p.k_stride = floats(&s->out[1]);
+        p.v = data(&s->in[1]);
+        p.v_stride = floats(&s->in[1]);
+    }
+    return p;
+}
+
+lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rope p = gpu_rope_of(j, s);
+    return start_heads(j, "rope_heads", p.n_heads + p.n_kv_heads, &p, err);
+}
+
+gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
+{
+    return (gpu_attend){.q = data(&s->in[0]),
+                        .out = data(&s->out[0]),
+                        .q_stride = floats(&s->in[0]),
+                        .out_stride = floats(&s->out[0]),
+                        .cache = cache_of(j, &s->a.attend.kv),
+                        .sinks = s->a.attend.sinks,
+                        .scale = s->a.attend.scale,
+                        .softcap = s->a.attend.softcap,
+                        .n_heads = s->a.attend.n_heads,
+                        .window = s->a.attend.window};
+}
+
+lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_attend p = gpu_attend_of(j, s);
+    return start_heads(j, "attend_heads", p.n_heads, &p, err);
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+void gpu_launchers_init(gpu_launchers *l)
+{
+    memset(l, 0, sizeof *l);
+#define SET(id, fn) l->ops[OP_##id] = fn
+    SET(EMBED, launch_embed);
+    SET(GATHER, launch_gather);
+    SET(ROPE_TABLE, launch_rope_table);
+    SET(RMS_NORM, gpu_launch_rms_norm);
+    SET(MATMUL, gpu_launch_matmul);
+    SET(ADD, launch_add);
+    SET(GLU, launch_glu);
+    SET(ROPE, gpu_launch_rope);
+    SET(KV_WRITE, gpu_launch_rope);
+    SET(ATTEND, gpu_launch_attend);
+    SET(SOFTCAP, launch_softcap);
+    SET(ROUTE, launch_route);
+    SET(MOE_GLU, gpu_launch_moe);
+    SET(MOE_DOWN, gpu_launch_moe);
+    SET(MATMUL_ADD, gpu_launch_matmul);
+    SET(MATMUL_GROUP, gpu_launch_matmul);
+    SET(MATMUL_GLU, gpu_launch_matmul);
+    SET(ROPE_KV, gpu_launch_rope);
+#undef SET
+    gpu_launchers_init_batched(l);
+}
+
+uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
+{
+    uint64_t n = (uint64_t)n_rows, bytes = 0;
+    if (s->op == OP_MATMUL_GLU)
+        bytes = 8 * n * (uint64_t)s->a.matmul.weights[0]->n_rows;
+    else if (s->op == OP_MOE_GLU)
+        bytes = 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.gate[0].n_rows +
+                rotated_bytes(s->a.moe.gate, n_rows) + rotated_bytes(s->a.moe.up, n_rows);
+    else if (s->op == OP_MOE_DOWN)
+        bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows +
+                rotated_bytes(s->a.moe.down, n_rows * s->a.moe.n_used);
+    if (s->op == OP_MATMUL || s->op == OP_MATMUL_ADD || s->op == OP_MATMUL_GROUP ||
+        s->op == OP_MATMUL_GLU)
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            bytes += rotated_bytes(s->a.matmul.weights[i], n_rows);
+    uint64_t batched = gpu_batched_scratch_bytes(g, s, n_rows, n_context);
+    return batched > bytes ? batched : bytes;
+}

@@ -1,0 +1,77 @@
+/* Small functions that row kernels share: sums of a warp and of a block, activations, the cache. */
+#ifndef LACE_KERNELS_CUDA_ROWS_CUH
+#define LACE_KERNELS_CUDA_ROWS_CUH
+
+#include "backend/cuda/block_values.cuh"
+#include "backend/cuda/gpu_params.h"
+
+__device__ __forceinline__ float warp_sum(float v)
+{
+#pragma unroll
+    for (int o = 16; o; o >>= 1)
+        v += __shfl_xor_sync(~0u, v, o);
+    return v;
+}
+
+__device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int o = 16; o; o >>= 1)
+        v = fmaxf(v, __shfl_xor_sync(~0u, v, o));
+    return v;
+}
+
+/* The same for all threads of a block, in a fixed order. */
+template <int THREADS> __device__ __forceinline__ float block_sum(float v)
+{
+    __shared__ float parts[THREADS / 32];
+    v = warp_sum(v);
+    __syncthreads(); /* the one before may still be read */
+    if ((threadIdx.x & 31) == 0)
+        parts[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / 32; i++)
+        v += parts[i];
+    return v;
+}
+
+/* The largest of all threads of a block; not below 0. */
+template <int THREADS> __device__ __forceinline__ float block_max(float v)
+{
+    __shared__ float parts[THREADS / 32];
+    v = warp_max(v);
+    __syncthreads(); /* the one before may still be read */
+    if ((threadIdx.x & 31) == 0)
+        parts[threadIdx.x >> 5] = v;
+    __syncthreads();
+    v = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / 32; i++)
+        v = fmaxf(v, parts[i]);
+    return v;
+}
+
+/* glu_kind of kernels.h: silu, gelu_tanh, clamped. */
+__device__ __forceinline__ float glu(int kind, float g, float u)
+{
+    if (kind == 0)
+        return g / (1.0f + expf(-g)) * u;
+    if (kind == 1)
+        return 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g))) * u;
+    g = fminf(g, 7.0f);
+    u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;
+    return g / (1.0f + expf(-1.702f * g)) * u;
+}
+
+/* One head of one position: keys at k_offset, values at v_offset. */
+__device__ __forceinline__ uint8_t *cache_row(const gpu_cache &c, uint64_t offset, int sequence,
+                                              int head, int position)
+{
+    int page = c.tables[(int64_t)sequence * c.pages_per_sequence + position / c.page_tokens];
+    return c.data + (uint64_t)page * c.page_bytes + offset +
+           (uint64_t)(head * c.page_tokens + position % c.page_tokens) * c.row_bytes;
+}
+
+#endif

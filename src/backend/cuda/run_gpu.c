@@ -1,0 +1,554 @@
+/* A plan on a GPU: memory on the card, batches on their way to it, the launches of its steps. */
+#include "backend/cuda/run_gpu.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "backend/cuda/carry.h"
+#include "state/kv.h"
+#include "backend/cuda/decode_gpu.h"
+#include "backend/cuda/replay_gpu.h"
+#include "backend/cuda/token_ring.h"
+
+/* A vector of the model: norm weights, biases, frequencies. Each is uploaded once. */
+typedef struct vector {
+    const float *host;
+    int64_t n;
+    float *device;
+} vector;
+
+struct gpu_plan {
+    plan *p;
+    gpu *g;
+    cuda_queue *queue;
+    gpu_launchers launchers;
+    int32_t n_sequences, pages_per_sequence, n_groups;
+
+    uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
+    uint8_t *scratch; /* these are parts of it */
+    uint64_t scratch_bytes;
+    gpu_carry carry;
+    bool is_exact; /* gpu_job */
+    vector *vectors;
+    int32_t n_vectors, vectors_capacity;
+
+    /*
+     * The batch: [max_tokens] tokens, positions, sequences, [max_outputs] outputs, then the page
+     * tables of all groups. The host's copy is pinned; `sent` is what the card has of the tables.
+     */
+    int32_t *batch_host, *batch_device;
+    int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
+
+    gpu_decode *decode; /* NULL: the plan has another form than the common one */
+    gpu_replay *replay; /* then this, unless the plan ends early */
+    float *logits;      /* [max_outputs, n_vocab] pinned */
+    int32_t n_logits;
+    bool can_sample;
+    sample_row *rules_host, *rules; /* [max_outputs] pinned, and on the card */
+    int32_t *words_host, *words;    /* [max_outputs] what the card chose */
+    const float *last_logits;       /* on the card, of the last run, and a row's floats */
+    int64_t last_stride;
+};
+
+static uint64_t round_up(uint64_t n)
+{
+    return (n + 255) & ~(uint64_t)255;
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------- */
+
+/* Every pointer to floats in a step, and how many floats there are. Returns how many pointers. */
+static int step_vectors(step *s, const float **at[8], int64_t n[8])
+{
+    int count = 0;
+#define VECTOR(field, size)                                                                        \
+    do {                                                                                           \
+        if (field) {                                                                               \
+            at[count] = &(field);                                                                  \
+            n[count++] = (size);                                                                   \
+        }                                                                                          \
+    } while (0)
+    switch (s->op) {
+    case OP_ROPE_TABLE:
+        VECTOR(s->a.rope_table.frequencies, s->out[0].width / 2);
+        break;
+    case OP_RMS_NORM:
+        VECTOR(s->a.norm.weight, s->a.norm.group);
+        break;
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        for (int i = 0; i < s->a.matmul.n_weights; i++)
+            VECTOR(s->a.matmul.biases[i], s->a.matmul.weights[i]->n_rows);
+        break;
+    case OP_MOE_GLU:
+        VECTOR(s->a.moe.gate_bias, s->a.moe.n_experts * s->a.moe.gate->n_rows);
+        VECTOR(s->a.moe.up_bias, s->a.moe.n_experts * s->a.moe.up->n_rows);
+        break;
+    case OP_MOE_DOWN:
+        VECTOR(s->a.moe.down_bias, s->a.moe.n_experts * s->a.moe.down->n_rows);
+        break;
+    case OP_ATTEND:
+        VECTOR(s->a.attend.sinks, s->a.attend.n_heads);
+        break;
+    default:
+        break;
+    }
+#undef VECTOR
+    return count;
+}
+
+/* Bytes of all vectors, those that steps share counted once for each. */
+static uint64_t vector_bytes(const plan *p)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const float **at[8];
+        int64_t n[8];
+        step s = p->steps[i];
+        int count = step_vectors(&s, at, n);
+        for (int k = 0; k < count; k++)
+            bytes += round_up(4 * (uint64_t)n[k]);
+    }
+    return bytes;
+}
+
+static vector *find_vector(gpu_plan *gp, const float *host)
+{
+    for (int32_t i = 0; i < gp->n_vectors; i++)
+        if (gp->vectors[i].host == host)
+            return &gp->vectors[i];
+    return NULL;
+}
+
+/* Upload what steps point to, from *at on, and let them point there. */
+static lace_status move_vectors(gpu_plan *gp, uint8_t **at, lace_error *err)
+{
+    for (int32_t i = 0; i < gp->p->n_steps; i++) {
+        const float **field[8];
+        int64_t n[8];
+        int count = step_vectors(&gp->p->steps[i], field, n);
+        for (int k = 0; k < count; k++) {
+            vector *v = find_vector(gp, *field[k]);
+            if (!v) {
+                if (gp->n_vectors == gp->vectors_capacity) {
+                    int32_t more = gp->vectors_capacity ? 2 * gp->vectors_capacity : 64;
+                    vector *grown = mem_realloc(gp->vectors, (size_t)more * sizeof *grown);
+                    if (!grown)
+                        return error_nomem(err, "a plan");
+                    gp->vectors = grown;
+                    gp->vectors_capacity = more;
+                }
+                v = &gp->vectors[gp->n_vectors++];
+                *v = (vector){*field[k], n[k], (float *)*at};
+                TRY(cuda_copy_to(gp->queue, v->device, v->host, 4 * (uint64_t)v->n, err));
+                *at += round_up(4 * (uint64_t)v->n);
+            }
+            *field[k] = v->device;
+        }
+    }
+    return LACE_OK;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static uint64_t scratch_bytes(const plan *p, const gpu_plan_options *o)
+{
+    uint64_t most = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        uint64_t bytes = gpu_step_scratch_bytes(o->g, &p->steps[i], rows, p->limits.n_context);
+        most = bytes > most ? bytes : most;
+    }
+    return round_up(most);
+}
+
+static uint64_t carry_bytes(const plan *p)
+{
+    return round_up(gpu_carry_bytes(p->steps, p->n_steps, p->limits.max_tokens));
+}
+
+/* Numbers of a batch without its tables, and with them. */
+static uint64_t batch_head(const plan *p)
+{
+    return (3 * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs + 63) / 64 * 64;
+}
+
+static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
+{
+    return batch_head(p) +
+           (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
+}
+
+/* Rules and words of choices. */
+static uint64_t choice_bytes(const plan *p)
+{
+    uint64_t n = (uint64_t)p->limits.max_outputs;
+    return round_up(n * sizeof(sample_row)) + round_up(n * sizeof(int32_t));
+}
+
+/* Without the decoder's, which allocates its own. */
+static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
+{
+    return round_up(p->value_bytes) + scratch_bytes(p, o) + carry_bytes(p) + vector_bytes(p) +
+           round_up(4 * batch_numbers(p, o)) + choice_bytes(p);
+}
+
+uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
+{
+    return own_bytes(p, o) + gpu_decode_bytes(p, o->g);
+}
+
+static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
+{
+    plan *p = gp->p;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        for (int j = 0; j < STEP_MAX_IN; j++)
+            if (s->in[j].value >= 0)
+                s->in[j].data = gp->memory + p->values[s->in[j].value].offset;
+        for (int j = 0; j < STEP_MAX_OUT; j++)
+            if (s->out[j].value >= 0)
+                s->out[j].data = gp->memory + p->values[s->out[j].value].offset;
+        if (s->op == OP_EMBED) {
+            s->a.embed.table = o->embedding;
+            s->a.embed.type = gpu_embedding_type(s->a.embed.type);
+        }
+        if (s->op == OP_ATTEND)
+            s->a.attend.kv.data = o->kv_data[s->a.attend.kv.group];
+        if (s->op == OP_KV_WRITE || s->op == OP_ROPE_KV)
+            s->a.rope.kv.data = o->kv_data[s->a.rope.kv.group];
+    }
+}
+
+static uint64_t logits_bytes(const plan *p)
+{
+    return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
+}
+
+static bool is_float(const weight *w)
+{
+    return w->type == DTYPE_F32 || w->type == DTYPE_F16 || w->type == DTYPE_BF16;
+}
+
+/* Whether all weights of a plan are floats. */
+static bool has_floats_only(const plan *p)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        switch (s->op) {
+        case OP_MATMUL:
+        case OP_MATMUL_ADD:
+        case OP_MATMUL_GROUP:
+        case OP_MATMUL_GLU:
+            for (int k = 0; k < s->a.matmul.n_weights; k++)
+                if (!is_float(s->a.matmul.weights[k]))
+                    return false;
+            break;
+        case OP_MOE_GLU:
+            if (!is_float(s->a.moe.gate) || !is_float(s->a.moe.up))
+                return false;
+            break;
+        case OP_MOE_DOWN:
+            if (!is_float(s->a.moe.down))
+                return false;
+            break;
+        default:
+            break;
+        }
+    }
+    return true;
+}
+
+/* How single tokens are computed. */
+static lace_status create_decode(gpu_plan *gp, lace_error *err)
+{
+    plan *p = gp->p;
+    if (p->limits.stops_at_hidden)
+        return LACE_OK;
+    gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        tables.tables[g] = gp->tables_device[g];
+    gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
+    gpu_token_options o = {.p = p,
+                           .g = gp->g,
+                           .queue = gp->queue,
+                           .launchers = &gp->launchers,
+                           .scratch = gp->scratch,
+                           .scratch_bytes = gp->scratch_bytes,
+                           .is_exact = gp->is_exact,
+                           .tables = tables};
+    TRY(gpu_decode_create(&o, &gp->decode, err));
+    return gp->decode ? LACE_OK : gpu_replay_create(&o, &gp->replay, err);
+}
+
+lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err)
+{
+    *out = NULL;
+    gpu_plan *gp = mem_calloc(1, sizeof *gp);
+    if (!gp)
+        return error_nomem(err, "a plan");
+    gp->p = p;
+    gp->g = o->g;
+    gp->queue = o->queue;
+    gp->n_sequences = o->n_sequences;
+    gp->pages_per_sequence = o->pages_per_sequence;
+    gp->n_groups = o->n_groups;
+    gp->scratch_bytes = scratch_bytes(p, o);
+    gp->is_exact = has_floats_only(p);
+    gpu_launchers_init(&gp->launchers);
+    lace_status status;
+    uint64_t n = batch_numbers(p, o);
+    TRY_GOTO(status, fail, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
+    TRY_GOTO(status, fail,
+             cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
+    place_steps(gp, o);
+    gp->scratch = gp->memory + round_up(p->value_bytes);
+    gp->carry.memory = gp->scratch + gp->scratch_bytes;
+    uint8_t *at = gp->carry.memory + carry_bytes(p);
+    gp->batch_device = (int32_t *)at;
+    at += round_up(4 * n);
+    memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
+    for (int32_t g = 0; g < gp->n_groups; g++) {
+        uint64_t table = batch_head(p) +
+                         (uint64_t)g * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
+        gp->tables_host[g] = gp->batch_host + table;
+        gp->tables_device[g] = gp->batch_device + table;
+    }
+    TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
+    uint64_t rules = round_up((uint64_t)p->limits.max_outputs * sizeof(sample_row));
+    gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
+    gp->rules = (sample_row *)at;
+    gp->words = (int32_t *)(at + rules);
+    at += choice_bytes(p);
+    TRY_GOTO(status, fail, move_vectors(gp, &at, err));
+    TRY_GOTO(status, fail, create_decode(gp, err));
+    TRY_GOTO(status, fail, cuda_wait(o->queue, err));
+    *out = gp;
+    return LACE_OK;
+
+fail:
+    gpu_plan_free(gp);
+    return status;
+}
+
+void gpu_plan_free(gpu_plan *gp)
+{
+    if (!gp)
+        return;
+    cuda_wait(gp->queue, NULL);
+    gpu_decode_free(gp->decode);
+    gpu_replay_free(gp->replay);
+    cuda_free(gp->g->device, gp->memory);
+    cuda_free_host(gp->g->device, gp->batch_host);
+    cuda_free_host(gp->g->device, gp->logits);
+    cuda_free_host(gp->g->device, gp->rules_host);
+    mem_free(gp->vectors);
+    mem_free(gp);
+}
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+/*
+ * Bring a sequence's page numbers up to date on the card, up to its page `n`: most often nothing,
+ * or one page. Entries behind that are never read.
+ */
+static lace_status send_table(gpu_plan *gp, int32_t group, int32_t sequence, const int32_t *pages,
+                              int32_t n, lace_error *err)
+{
+    uint64_t at = (uint64_t)sequence * (uint64_t)gp->pages_per_sequence;
+    int32_t *sent = gp->tables_host[group] + at, first = 0;
+    while (first < n && sent[first] == pages[first])
+        first++;
+    while (n > first && sent[n - 1] == pages[n - 1])
+        n--;
+    if (first == n)
+        return LACE_OK;
+    size_t bytes = (size_t)(n - first) * sizeof *pages;
+    memcpy(sent + first, pages + first, bytes);
+    return cuda_copy_to(gp->queue, gp->tables_device[group] + at + first, sent + first, bytes, err);
+}
+
+static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *sequences,
+                              gpu_batch *out, lace_error *err)
+{
+    const plan_limits *l = &gp->p->limits;
+    size_t n = (size_t)b->n_tokens * 4, max = (size_t)l->max_tokens;
+    memcpy(gp->batch_host, b->tokens, n);
+    memcpy(gp->batch_host + max, b->positions, n);
+    memcpy(gp->batch_host + 2 * max, sequences, n);
+    if (b->n_outputs > 0)
+        memcpy(gp->batch_host + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
+    TRY(cuda_copy_to(gp->queue, gp->batch_device, gp->batch_host,
+                     4 * (3 * max + (size_t)b->n_outputs), err));
+    *out = (gpu_batch){.n_tokens = b->n_tokens,
+                       .n_outputs = b->n_outputs,
+                       .tokens = gp->batch_device,
+                       .positions = gp->batch_device + max,
+                       .sequences = gp->batch_device + 2 * max,
+                       .outputs = gp->batch_device + 3 * max,
+                       .pages_per_sequence = gp->pages_per_sequence,
+                       .host = b,
+                       .host_sequences = sequences};
+    for (int32_t g = 0; g < gp->n_groups; g++) {
+        out->tables[g] = gp->tables_device[g];
+        /* The last token of each sequence has seen all of its pages. */
+        for (int32_t t = 0; t < b->n_tokens; t++)
+            if (t + 1 == b->n_tokens || sequences[t + 1] != sequences[t])
+                TRY(send_table(gp, g, sequences[t], b->pages[g][t],
+                               b->positions[t] / KV_PAGE_TOKENS + 1, err));
+    }
+    return LACE_OK;
+}
+
+static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *trace,
+                                lace_error *err)
+{
+    gp->carry.made = NULL;
+    gp->carry.n_sums = 0;
+    gpu_job j = {.g = gp->g,
+                 .queue = gp->queue,
+                 .batch = b,
+                 .scratch = gp->scratch,
+                 .scratch_bytes = gp->scratch_bytes,
+                 .carry = &gp->carry,
+                 .end = gp->p->steps + gp->p->n_steps,
+                 .is_exact = gp->is_exact};
+    uint64_t before = 0;
+    if (trace) {
+        TRY(cuda_wait(gp->queue, err));
+        before = clock_ns();
+    }
+    for (int32_t i = 0; i < gp->p->n_steps; i++) {
+        const step *s = &gp->p->steps[i];
+        assert(gp->launchers.ops[s->op]);
+        TRY(gp->launchers.ops[s->op](&j, s, err));
+        if (trace) {
+            TRY(cuda_wait(gp->queue, err));
+            uint64_t now = clock_ns();
+            trace->ns[i] += now - before;
+            before = now;
+        }
+    }
+    return LACE_OK;
+}
+
+/* One token by a recorded graph. */
+static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
+{
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / KV_PAGE_TOKENS + 1, err));
+    if (!gp->decode)
+        return gpu_replay_token(gp->replay, b->tokens[0], b->positions[0], sequence, err);
+    gp->last_logits = gpu_decode_logits(gp->decode);
+    return gpu_decode_token(gp->decode, b->tokens[0], b->positions[0], sequence, err);
+}
+
+static lace_status copy_logits(gpu_plan *gp, int32_t row, lace_error *err)
+{
+    int64_t width = gp->p->values[gp->p->logits].width;
+    return cuda_copy_from(gp->queue, gp->logits + row * width,
+                          gp->last_logits + row * gp->last_stride, 4 * (uint64_t)width, err);
+}
+
+/* The choices of the rows that have a rule, the logits of the others. */
+static lace_status choose_rows(gpu_plan *gp, int32_t n, const sample_row *rules, lace_error *err)
+{
+    sample_params p = {.logits = gp->last_logits,
+                       .stride = gp->last_stride,
+                       .n_vocab = (int32_t)gp->p->values[gp->p->logits].width,
+                       .rows = gp->rules,
+                       .words = gp->words};
+    memcpy(gp->rules_host, rules, (size_t)n * sizeof *rules);
+    TRY(cuda_copy_to(gp->queue, gp->rules, gp->rules_host, (uint64_t)n * sizeof *rules, err));
+    TRY(gpu_sample(gp->g, gp->queue, &p, n, err));
+    TRY(cuda_copy_from(gp->queue, gp->words_host, gp->words, 4 * (uint64_t)n, err));
+    TRY(cuda_wait(gp->queue, err));
+    bool is_copied = false;
+    for (int32_t i = 0; i < n; i++)
+        if (gp->words_host[i] == SAMPLE_REFUSED) {
+            TRY(copy_logits(gp, i, err));
+            is_copied = true;
+        }
+    return is_copied ? cuda_wait(gp->queue, err) : LACE_OK;
+}
+
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
+                         const sample_row *rules, plan_trace *trace, lace_error *err)
+{
+    const plan_value *v = &gp->p->values[gp->p->logits];
+    gp->n_logits = 0;
+    gp->last_logits = (const float *)(gp->memory + v->offset);
+    gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
+    if ((gp->decode || gp->replay) && b->n_tokens == 1 && !trace) {
+        TRY(launch_token(gp, b, sequences[0], err));
+    } else {
+        gpu_batch on_card;
+        TRY(send_batch(gp, b, sequences, &on_card, err));
+        TRY(launch_steps(gp, &on_card, trace, err));
+    }
+    gp->n_logits = b->n_outputs;
+    if (rules && gp->can_sample && b->n_outputs > 0)
+        return choose_rows(gp, b->n_outputs, rules, err);
+    for (int32_t i = 0; i < b->n_outputs; i++)
+        gp->words_host[i] = SAMPLE_REFUSED;
+    if (gp->last_stride == v->width && b->n_outputs > 0)
+        TRY(cuda_copy_from(gp->queue, gp->logits, gp->last_logits,
+                           4 * (uint64_t)b->n_outputs * (uint64_t)v->width, err));
+    for (int32_t i = 0; i < b->n_outputs && gp->last_stride != v->width; i++)
+        TRY(copy_logits(gp, i, err));
+    return cuda_wait(gp->queue, err);
+}
+
+int32_t gpu_plan_word(const gpu_plan *gp, int32_t row)
+{
+    assert(row < gp->n_logits);
+    return gp->words_host[row];
+}
+
+const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
+{
+    assert(row < gp->n_logits);
+    return gp->logits + (uint64_t)row * (uint64_t)gp->p->values[gp->p->logits].width;
+}
+
+/* ---- Ahead ----------------------------------------------------------------------------------- */
+
+bool gpu_plan_chooses(const gpu_plan *gp)
+{
+    return gp->can_sample && (gp->decode || gp->replay);
+}
+
+lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
+                           const sample_row *rule, lace_error *err)
+{
+    return gp->decode ? gpu_decode_begin(gp->decode, token, position, sequence, rule, err)
+                      : gpu_replay_begin(gp->replay, token, position, sequence, rule, err);
+}
+
+lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
+                           int32_t position, lace_error *err)
+{
+    for (int32_t g = 0; g < gp->n_groups; g++)
+        TRY(send_table(gp, g, sequence, pages[g], position / KV_PAGE_TOKENS + 1, err));
+    return gp->decode ? gpu_decode_ahead(gp->decode, position, err)
+                      : gpu_replay_ahead(gp->replay, position, err);
+}
+
+lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err)
+{
+    return gp->decode ? gpu_decode_next(gp->decode, word, err)
+                      : gpu_replay_next(gp->replay, word, err);
+}
+
+lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err)
+{
+    return cuda_wait(gp->queue, err);
+}

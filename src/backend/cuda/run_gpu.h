@@ -1,0 +1,61 @@
+/*
+ * A plan on a GPU: its values, vectors and batches live on the card, and walking it means launching
+ * its steps.
+ *
+ * The plan is made with the words of build.h and finished like any other; gpu_plan_create then
+ * takes memory on the card and replaces every address in its steps by one on the card. One token of
+ * one sequence goes through a recorded graph: of fused kernels where the plan has the common form
+ * (decode_gpu.h), else of its steps (replay_gpu.h). Batches are launched step by step.
+ */
+#ifndef LACE_BACKEND_CUDA_RUN_GPU_H
+#define LACE_BACKEND_CUDA_RUN_GPU_H
+
+#include "backend/cuda/gpu.h"
+#include "backend/cuda/sample_params.h"
+#include "plan/plan.h"
+
+typedef struct gpu_plan gpu_plan;
+
+/* What the plan's steps need besides the weights. */
+typedef struct gpu_plan_options {
+    gpu *g;
+    cuda_queue *queue;
+    int32_t n_sequences, pages_per_sequence, n_groups;
+    uint8_t *const *kv_data; /* [n_groups] on the card */
+    const void *embedding;   /* the embedding table on the card */
+} gpu_plan_options;
+
+/* Memory on the card that a plan will take: values, vectors, scratch, batches. */
+uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o);
+
+/* Takes nothing: the plan, the queue and the card must outlive it. */
+lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err);
+void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
+
+/*
+ * Run a batch and wait for its results: logits, or with rules ([n_outputs]; a temperature below 0
+ * means none) choices. sequences: [n_tokens] whose pages each token has. With a trace, every step
+ * is waited for.
+ */
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
+                         const sample_row *rules, plan_trace *trace, lace_error *err);
+
+/* What was chosen for a row of the last run; SAMPLE_REFUSED: nothing, its logits are there. */
+int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
+
+/*
+ * Choosing tokens on the card ahead of the host (decode_gpu.h), where gpu_plan_chooses. pages:
+ * [group] the sequence's page numbers, up to this position at least.
+ */
+bool gpu_plan_chooses(const gpu_plan *gp);
+lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
+                           const sample_row *rule, lace_error *err);
+lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
+                           int32_t position, lace_error *err);
+lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);
+lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err);
+
+/* Row of the last run's logits, on the host. */
+const float *gpu_plan_logits(const gpu_plan *gp, int32_t row);
+
+#endif

@@ -1,0 +1,139 @@
+/* Plain attention: rotary embedding, the cache, and softmax(q k) v. */
+#include <assert.h>
+#include <math.h>
+
+#include "base/threads.h"
+#include "tensor/codec/pack.h"
+#include "backend/ref/ref.h"
+
+/* Angles as the models were trained with them: a product of two floats. */
+void rope_table_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        float *y = operand_row(&s->out[0], t);
+        for (int64_t i = 0; i < s->out[0].width / 2; i++) {
+            float angle = (float)b->positions[t] * s->a.rope_table.frequencies[i];
+            y[2 * i] = cosf(angle) * s->a.rope_table.magnitude;
+            y[2 * i + 1] = sinf(angle) * s->a.rope_table.magnitude;
+        }
+    }
+}
+
+void rope_head_ref(float *head, const float *table, int32_t n_dims, bool is_neox)
+{
+    int32_t stride = is_neox ? 1 : 2, apart = is_neox ? n_dims / 2 : 1;
+    for (int32_t i = 0; i < n_dims / 2; i++) {
+        float *x = head + i * stride, c = table[2 * i], sn = table[2 * i + 1];
+        float x0 = x[0], x1 = x[apart];
+        x[0] = x0 * c - x1 * sn;
+        x[apart] = x0 * sn + x1 * c;
+    }
+}
+
+void rope_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        for (int32_t h = 0; h < s->a.rope.n_heads; h++)
+            rope_head_ref(operand_row(&s->out[0], t) + h * s->a.rope.head_dim,
+                          operand_row(&s->in[0], t), s->a.rope.n_dims, s->a.rope.is_neox);
+}
+
+/* The place of one head's key (or value) of a position. */
+static uint8_t *kv_row(const kv_layer *kv, uint64_t offset, const int32_t *pages, int32_t head,
+                       int32_t position)
+{
+    uint64_t page = (uint64_t)pages[position / kv->page_tokens];
+    uint64_t row =
+        (uint64_t)head * (uint64_t)kv->page_tokens + (uint64_t)(position % kv->page_tokens);
+    return kv->data + page * kv->page_bytes + offset + row * kv->row_bytes;
+}
+
+static void write_token(const kv_layer *kv, const batch *b, int64_t t, const float *k,
+                        const float *v)
+{
+    const int32_t *pages = b->pages[kv->group][t];
+    for (int32_t h = 0; h < kv->n_heads; h++) {
+        pack_row(kv->type, k + h * kv->head_dim, kv->head_dim,
+                 kv_row(kv, kv->k_offset, pages, h, b->positions[t]));
+        pack_row(kv->type, v + h * kv->head_dim, kv->head_dim,
+                 kv_row(kv, kv->v_offset, pages, h, b->positions[t]));
+    }
+}
+
+void kv_write_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        write_token(&s->a.rope.kv, b, t, operand_row(&s->in[0], t), operand_row(&s->in[1], t));
+}
+
+void rope_kv_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    const kv_layer *kv = &s->a.rope.kv;
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *table = operand_row(&s->in[0], t);
+        float *q = operand_row(&s->out[0], t), *k = operand_row(&s->out[1], t);
+        for (int32_t h = 0; h < s->a.rope.n_heads; h++)
+            rope_head_ref(q + h * kv->head_dim, table, s->a.rope.n_dims, s->a.rope.is_neox);
+        for (int32_t h = 0; h < kv->n_heads; h++)
+            rope_head_ref(k + h * kv->head_dim, table, s->a.rope.n_dims, s->a.rope.is_neox);
+        write_token(kv, b, t, k, operand_row(&s->in[1], t));
+    }
+}
+
+/* One query head of one token. scores: [n_context], row: [head_dim]. */
+static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, float *scores,
+                        float *row)
+{
+    const kv_layer *kv = &s->a.attend.kv;
+    const int32_t *pages = b->pages[kv->group][t];
+    int32_t dim = kv->head_dim, head = h / (s->a.attend.n_heads / kv->n_heads);
+    int32_t last = b->positions[t], first = 0;
+    if (s->a.attend.window && last + 1 > s->a.attend.window)
+        first = last + 1 - s->a.attend.window;
+    const float *q = operand_row(&s->in[0], t) + h * dim;
+    float *out = operand_row(&s->out[0], t) + h * dim;
+
+    float most = s->a.attend.sinks ? s->a.attend.sinks[h] : -INFINITY;
+    for (int32_t p = first; p <= last; p++) {
+        unpack_row(kv->type, kv_row(kv, kv->k_offset, pages, head, p), dim, row);
+        double dot = 0;
+        for (int32_t i = 0; i < dim; i++)
+            dot += (double)q[i] * row[i];
+        float score = (float)dot * s->a.attend.scale;
+        if (s->a.attend.softcap > 0)
+            score = s->a.attend.softcap * tanhf(score / s->a.attend.softcap);
+        scores[p - first] = score;
+        most = score > most ? score : most;
+    }
+    double sum = s->a.attend.sinks ? (double)expf(s->a.attend.sinks[h] - most) : 0;
+    for (int32_t p = first; p <= last; p++) {
+        scores[p - first] = expf(scores[p - first] - most);
+        sum += scores[p - first];
+    }
+    for (int32_t i = 0; i < dim; i++)
+        out[i] = 0;
+    for (int32_t p = first; p <= last; p++) {
+        unpack_row(kv->type, kv_row(kv, kv->v_offset, pages, head, p), dim, row);
+        float share = (float)(scores[p - first] / sum);
+        for (int32_t i = 0; i < dim; i++)
+            out[i] += share * row[i];
+    }
+}
+
+void attend_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t n_heads = s->a.attend.n_heads, begin, end;
+    float *row = (float *)w->scratch;
+    float *scores = row + s->a.attend.kv.head_dim;
+    pool_share(b->n_tokens * n_heads, 1, w->index, w->count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        attend_head(s, b, i / n_heads, (int32_t)(i % n_heads), scores, row);
+}

@@ -1,0 +1,230 @@
+/* Plain operations on rows: embed, gather, norm, quantize, add, glu. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/threads.h"
+#include "backend/ref/ref.h"
+#include "tensor/rotate.h"
+
+void embed_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t width = s->out[0].width, begin, end;
+    uint64_t stride = row_bytes(s->a.embed.type, width);
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        assert(b->tokens[t] >= 0 && b->tokens[t] < s->a.embed.n_rows);
+        float *y = operand_row(&s->out[0], t);
+        unpack_row(s->a.embed.type, s->a.embed.table + (uint64_t)b->tokens[t] * stride, width, y);
+        if (s->a.embed.scale != 1.0f)
+            for (int64_t i = 0; i < width; i++)
+                y[i] *= s->a.embed.scale;
+    }
+}
+
+void gather_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_outputs, 1, w->index, w->count, &begin, &end);
+    for (int64_t i = begin; i < end; i++)
+        memcpy(operand_row(&s->out[0], i), operand_row(&s->in[0], b->outputs[i]),
+               (size_t)s->out[0].width * sizeof(float));
+}
+
+/* y = x without what is smaller than `least`. A NaN stays. */
+static void thin_row(const float *x, int64_t n, float least, float *y)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = fabsf(x[i]) < least ? 0 : x[i];
+}
+
+void thin_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, width = s->in[0].width;
+    float least = step_threshold(s, b);
+    if (least == 0 && s->in[0].data == s->out[0].data)
+        return;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        thin_row(operand_row(&s->in[0], t), width, least, operand_row(&s->out[0], t));
+}
+
+static void norm_row(const step *s, float least, const float *x, float *y)
+{
+    int64_t group = s->a.norm.group;
+    for (int64_t at = 0; at < s->in[0].width; at += group) {
+        double sum = 0;
+        for (int64_t i = 0; i < group; i++)
+            sum += (double)x[at + i] * x[at + i];
+        float scale = (float)(1.0 / sqrt(sum / (double)group + s->a.norm.eps));
+        for (int64_t i = 0; i < group; i++)
+            y[at + i] = x[at + i] * scale * s->a.norm.weight[i];
+    }
+    thin_row(y, s->in[0].width, least, y);
+}
+
+void rms_norm_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        norm_row(s, step_threshold(s, b), operand_row(&s->in[0], t), operand_row(&s->out[0], t));
+}
+
+/* q is rounded to the nearest, halves to even, so that every level can give the same bits. */
+void quantize_row_ref(const float *x, int64_t width, void *row)
+{
+    int8_t *q = row;
+    float *scales = (float *)act_q8_scales(row, width);
+    int16_t *sums = (int16_t *)act_q8_sums(row, width);
+    for (int64_t block = 0; block < width / 32; block++) {
+        const float *xb = x + 32 * block;
+        float most = 0;
+        for (int i = 0; i < 32; i++)
+            most = fabsf(xb[i]) > most ? fabsf(xb[i]) : most;
+        scales[block] = act_q8_scale(most);
+        float inverse = 1.0f / scales[block];
+        for (int half = 0; half < 2; half++) {
+            int sum = 0;
+            for (int i = 0; i < 16; i++) {
+                float scaled = xb[16 * half + i] * inverse;
+                int8_t value = (int8_t)lrintf(fminf(fmaxf(scaled, -128.0f), 127.0f));
+                q[32 * block + 16 * half + i] = value;
+                sum += value;
+            }
+            sums[2 * block + half] = (int16_t)sum;
+        }
+    }
+}
+
+void quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, width = s->in[0].width;
+    float *thinned = (float *)w->scratch; /* [width] */
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = operand_row(&s->in[0], t);
+        if (s->thin) {
+            thin_row(x, width, step_threshold(s, b), thinned);
+            x = thinned;
+        }
+        quantize_row_ref(x, width, operand_row(&s->out[0], t));
+    }
+}
+
+void rotate_quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, width = s->in[0].width;
+    float *rotated = (float *)w->scratch; /* [width] */
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        for (int64_t i = 0; i < width; i += ROTATE_VALUES)
+            rotate_128(operand_row(&s->in[0], t) + i, rotated + i);
+        quantize_row_ref(rotated, width, operand_row(&s->out[0], t));
+    }
+}
+
+void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    float *normed = (float *)w->scratch; /* [width] */
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        norm_row(s, step_threshold(s, b), operand_row(&s->in[0], t), normed);
+        quantize_row_ref(normed, s->in[0].width, operand_row(&s->out[0], t));
+    }
+}
+
+void add_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = operand_row(&s->in[0], t);
+        float *y = operand_row(&s->out[0], t);
+        for (int64_t i = 0; i < s->out[0].width; i++)
+            y[i] += s->a.add.scale * x[i];
+    }
+}
+
+static float gate_product(glu_kind kind, float g, float u)
+{
+    switch (kind) {
+    case GLU_SILU:
+        return g / (1.0f + expf(-g)) * u;
+    case GLU_GELU_TANH:
+        return 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g))) * u;
+    case GLU_CLAMPED:
+        g = g > 7.0f ? 7.0f : g;
+        u = (u < -7.0f ? -7.0f : u > 7.0f ? 7.0f : u) + 1.0f;
+        return g / (1.0f + expf(-1.702f * g)) * u;
+    case GLU_COUNT:
+        break;
+    }
+    return NAN; /* no activation: nothing that could pass for one */
+}
+
+void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++)
+        out[i] = gate_product(kind, gate[i], up[i]);
+}
+
+void glu_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t),
+                    s->out[0].width, operand_row(&s->out[0], t));
+}
+
+void softcap_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    float cap = s->a.softcap.cap;
+    pool_share(s->out[0].width, 16, w->index, w->count, &begin, &end);
+    for (int64_t t = 0; t < step_rows(s, b); t++) {
+        float *x = operand_row(&s->out[0], t);
+        for (int64_t i = begin; i < end; i++)
+            x[i] = cap * tanhf(x[i] / cap);
+    }
+}
+
+/*
+ * Softmax over all experts, then the best n_used of them (the lower number on a tie). Normed, that
+ * is the same as a softmax over the chosen ones.
+ */
+static void route_row(const step *s, const float *logits, expert_choice *out)
+{
+    int32_t n = s->a.moe.n_experts, n_used = s->a.moe.n_used;
+    float most = logits[0];
+    for (int32_t e = 1; e < n; e++)
+        most = logits[e] > most ? logits[e] : most;
+    double sum = 0, chosen = 0;
+    for (int32_t e = 0; e < n; e++)
+        sum += exp((double)logits[e] - most);
+    for (int32_t k = 0; k < n_used; k++) {
+        int32_t best = -1;
+        for (int32_t e = 0; e < n; e++) {
+            bool taken = false;
+            for (int32_t j = 0; j < k && !taken; j++)
+                taken = out[j].expert == e;
+            if (!taken && (best < 0 || logits[e] > logits[best]))
+                best = e;
+        }
+        double share = exp((double)logits[best] - most) / sum;
+        chosen += share;
+        out[k] = (expert_choice){best, (float)share};
+    }
+    for (int32_t k = 0; k < n_used && s->a.moe.norms; k++)
+        out[k].weight = (float)(out[k].weight / chosen);
+}
+
+void route_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        route_row(s, operand_row(&s->in[0], t), (expert_choice *)operand_row(&s->out[0], t));
+}

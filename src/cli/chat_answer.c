@@ -1,0 +1,599 @@
+/*
+ * From messages to an answer: the model's template makes a prompt of them, the part of it that the
+ * session holds already is kept, the rest is computed, and what the model writes is split into
+ * reasoning and answer as it comes. Where the context is full, the oldest turns are left out, and
+ * the rest is computed anew, with what is written of the answer.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "chat/chat.h"
+#include "cli/choose.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "cli/chat.h"
+
+enum {
+    N_CONTINUED = 300,
+    LONG_PROMPT = 64,      /* tokens; less needs no sign of life, whatever the model */
+    MAX_TEMPLATE = 1 << 20 /* bytes of a file */
+};
+
+static const char CONTEXT_FULL[] = "context full";
+
+struct talk {
+    talk_options options;
+    lace_model *model;
+    lace_model_info info;
+    lace_session *session;
+    chooser choose;
+    chat_template *chat; /* NULL: the text is continued */
+    json_t *kwargs;      /* further variables of the template, or NULL */
+    int32_t n_context;
+    lace_token *held; /* [n_context] what is in the session, n_held of them at least */
+    size_t n_held;
+    lace_token *written; /* [n_context] the answer under way, n_written tokens */
+    size_t n_written;
+    uint64_t n_answers;
+};
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+/* The name of a token that templates may write, or "". */
+static text token_text(const lace_model *model, lace_token token)
+{
+    text t = {"", 0};
+    if (token >= 0)
+        t.data = lace_token_bytes(model, token, &t.size);
+    return t;
+}
+
+static lace_status create_session(talk *t, const lace_model_options *model_options, lace_error *err)
+{
+    progress bar;
+    progress_init(&bar, &cli_stop);
+    lace_session_options o = lace_session_options_default();
+    int32_t n_outputs = choose_n_outputs(&t->options.choose);
+    o.n_context = t->n_context;
+    if (t->options.n_batch)
+        o.n_batch = t->options.n_batch > n_outputs ? t->options.n_batch : n_outputs;
+    o.n_outputs = n_outputs;
+    o.n_threads = t->options.n_threads;
+    o.kv_type = t->options.kv_type;
+    o.memory_bytes = t->options.memory_bytes;
+    o.on_progress = progress_report;
+    o.progress_user = &bar;
+    lace_status status = lace_session_create(t->model, &o, &t->session, err);
+    progress_end(&bar);
+    o.on_progress = NULL;
+    return status == LACE_OK ? chooser_init(&t->choose, &t->options.choose, t->model, t->session,
+                                            model_options, &o, err)
+                             : status;
+}
+
+/* Templates have no common word for it; one that has none cannot do it, and says so. */
+static lace_status set_thinking(talk *t, const char *source, lace_error *err)
+{
+    static const char *const efforts[] = {
+        [TALK_THINK_LOW] = "low", [TALK_THINK_MEDIUM] = "medium", [TALK_THINK_HIGH] = "high"};
+    talk_thinking how = t->options.thinking;
+    if (how == TALK_THINK_AUTO)
+        return LACE_OK;
+    bool is_effort = how != TALK_THINK_ON && how != TALK_THINK_OFF;
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    bool is_known = false;
+    t->kwargs = json_object();
+    for (int i = 0; i < 2; i++)
+        if (strstr(source, switches[i])) {
+            json_object_set_new(t->kwargs, switches[i], json_boolean(how != TALK_THINK_OFF));
+            is_known |= !is_effort;
+        }
+    if (is_effort && strstr(source, "reasoning_effort")) {
+        json_object_set_new(t->kwargs, "reasoning_effort", json_string(efforts[how]));
+        is_known = true;
+    }
+    if (!t->kwargs)
+        return error_nomem(err, "a template");
+    return is_known ? LACE_OK
+                    : error_set(err, LACE_E_ARG,
+                                "--think: the chat template of this model has no such switch");
+}
+
+static lace_status open_template(talk *t, lace_error *err)
+{
+    const talk_options *o = &t->options;
+    buf file;
+    buf_init(&file, MAX_TEMPLATE);
+    lace_status status = LACE_OK;
+    if (o->template_file)
+        status = file_read(o->template_file, &file, err);
+    if (status == LACE_OK && buf_append(&file, "", 1) != LACE_OK)
+        status = error_nomem(err, "a template");
+    const char *source = o->template_file ? file.data : t->info.chat_template;
+    if (status == LACE_OK)
+        status = chat_template_create(text_of(source), token_text(t->model, t->info.bos),
+                                      token_text(t->model, t->info.eos), &t->chat, err);
+    if (status != LACE_OK && o->template_file && t->chat == NULL && file.size > 1)
+        error_prefix(err, status, o->template_file);
+    if (status == LACE_OK)
+        status = set_thinking(t, source, err);
+    buf_deinit(&file);
+    return status;
+}
+
+static lace_status open_talk(talk *t, lace_error *err)
+{
+    const talk_options *o = &t->options;
+    lace_model_options model_options = lace_model_options_default();
+    model_options.use_mmap = o->use_mmap;
+    model_options.packs_later = true;
+    model_options.device = o->device;
+    model_options.activation_sparsity = o->activation_sparsity;
+    t->model = o->opened;
+    if (!t->model)
+        TRY(cli_open_model(o->model, &model_options, &t->model, err));
+    lace_model_describe(t->model, &t->info);
+    t->n_context = o->n_context;
+    if (t->n_context == 0)
+        t->n_context = t->info.n_context < 4096 ? t->info.n_context : 4096;
+    t->held = mem_calloc((size_t)t->n_context, sizeof *t->held);
+    t->written = mem_calloc((size_t)t->n_context, sizeof *t->written);
+    if (!t->held || !t->written)
+        return error_nomem(err, "tokens");
+    bool has_template = t->info.chat_template[0] || o->template_file;
+    if (o->mode == TALK_CHAT || (o->mode == TALK_AUTO && has_template))
+        TRY(open_template(t, err));
+    else if (o->thinking != TALK_THINK_AUTO)
+        return error_set(err, LACE_E_ARG, "--think: there is no chat template to tell");
+    if (o->max_tokens == TALK_MAX_AUTO)
+        t->options.max_tokens = t->chat ? -1 : N_CONTINUED;
+    return create_session(t, &model_options, err);
+}
+
+lace_status talk_create(const talk_options *options, talk **out, lace_error *err)
+{
+    *out = NULL;
+    talk *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return error_nomem(err, "a conversation");
+    t->options = *options;
+    lace_status status = open_talk(t, err);
+    if (status != LACE_OK) {
+        talk_free(t);
+        return status;
+    }
+    *out = t;
+    return LACE_OK;
+}
+
+void talk_free(talk *t)
+{
+    if (!t)
+        return;
+    chooser_deinit(&t->choose);
+    lace_session_free(t->session);
+    chat_template_free(t->chat);
+    json_decref(t->kwargs);
+    mem_free(t->held);
+    mem_free(t->written);
+    if (!t->options.opened)
+        lace_model_close(t->model);
+    mem_free(t);
+}
+
+bool talk_is_chat(const talk *t)
+{
+    return t->chat != NULL;
+}
+
+bool talk_has_template(const talk *t)
+{
+    return t->chat && chat_template_caps(t->chat)->has_own_template;
+}
+
+void talk_describe(const talk *t, lace_model_info *info, int32_t *n_context)
+{
+    *info = t->info;
+    *n_context = t->n_context;
+}
+
+/* ---- Prompt ---------------------------------------------------------------------------------- */
+
+/* One text: what the user adds is a new paragraph, what the model adds goes on where it ended. */
+static lace_status join_messages(const json_t *messages, buf *out)
+{
+    size_t i;
+    const json_t *message;
+    json_array_foreach(messages, i, message)
+    {
+        const char *role = json_string_value(json_object_get(message, "role"));
+        const json_t *content = json_object_get(message, "content");
+        bool is_answer = role && strcmp(role, "assistant") == 0;
+        char last = out->size ? out->data[out->size - 1] : '\n';
+        if (!is_answer && last != '\n')
+            TRY(buf_append_text(out, "\n\n"));
+        TRY(buf_append(out, json_string_value(content) ? json_string_value(content) : "",
+                       json_string_length(content)));
+    }
+    return LACE_OK;
+}
+
+static lace_status make_prompt(const talk *t, const json_t *messages, chat_prompt *out,
+                               lace_error *err)
+{
+    if (!t->chat) {
+        lace_status status = join_messages(messages, &out->chars);
+        return status == LACE_OK ? status : error_set(err, status, "the text is too long");
+    }
+    chat_request request = chat_request_default();
+    request.messages = messages;
+    request.kwargs = t->kwargs;
+    request.gives_date = true;
+    request.now = clock_wall_seconds();
+    return chat_template_prompt(t->chat, &request, out, err);
+}
+
+/* A template writes the special tokens itself; a plain text gets them from the tokenizer. */
+static lace_status tokenize(const talk *t, const chat_prompt *prompt, lace_token **tokens,
+                            size_t *n, lace_error *err)
+{
+    const buf *chars = &prompt->chars;
+    unsigned flags = t->chat ? LACE_TOKENIZE_PARSE_SPECIAL : LACE_TOKENIZE_ADD_SPECIAL;
+    TRY(cli_tokenize_contents(t->model, chars->data ? chars->data : "", chars->size,
+                              prompt->contents, prompt->n_contents, flags, tokens, n, err));
+    if (*n == 0 && t->info.bos >= 0)
+        (*tokens)[(*n)++] = t->info.bos; /* cli_tokenize leaves room for two */
+    if (*n == 0)
+        return error_set(err, LACE_E_ARG, "there is nothing to answer");
+    return LACE_OK;
+}
+
+static bool has_role(const json_t *messages, size_t i, const char *role)
+{
+    const char *found = json_string_value(json_object_get(json_array_get(messages, i), "role"));
+    return found && strcmp(found, role) == 0;
+}
+
+/* The prompt of the messages without the first n_dropped of them that are not the system's. */
+static lace_status make_tokens(const talk *t, const json_t *messages, size_t n_dropped,
+                               chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
+{
+    json_t *seen = json_copy((json_t *)messages);
+    if (!seen)
+        return error_nomem(err, "messages");
+    size_t n_system = has_role(messages, 0, "system");
+    for (size_t i = 0; i < n_dropped; i++)
+        json_array_remove(seen, n_system);
+    chat_prompt_deinit(prompt);
+    chat_prompt_init(prompt, CLI_MAX_TEXT);
+    lace_status status = make_prompt(t, seen, prompt, err);
+    json_decref(seen);
+    return status == LACE_OK ? tokenize(t, prompt, tokens, n, err) : status;
+}
+
+/* Drop the oldest turn, up to the next message of the user. False if that is the only one. */
+static bool drop_turn(const json_t *messages, size_t *n_dropped)
+{
+    size_t n_system = has_role(messages, 0, "system"), i = n_system + *n_dropped + 1;
+    while (i < json_array_size(messages) && !has_role(messages, i, "user"))
+        i++;
+    if (i >= json_array_size(messages))
+        return false;
+    *n_dropped = i - n_system;
+    return true;
+}
+
+/*
+ * The prompt, with room for what is written of the answer and a token more. If it does not fit, the
+ * oldest turns go, until a quarter of the context is free: the next messages then find room.
+ */
+static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_dropped,
+                              chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
+{
+    const size_t room = (size_t)t->n_context / 4 * 3;
+    size_t most = t->n_written ? room : (size_t)t->n_context - 1;
+    for (;;) {
+        mem_free(*tokens);
+        *tokens = NULL;
+        TRY(make_tokens(t, messages, *n_dropped, prompt, tokens, n, err));
+        if (*n + t->n_written <= most)
+            return LACE_OK;
+        most = room;
+        if (!drop_turn(messages, n_dropped))
+            break;
+    }
+    if (*n + t->n_written < (size_t)t->n_context)
+        return LACE_OK;
+    return error_set(
+        err, LACE_E_CONTEXT,
+        "the conversation has %zu tokens, the context %d: a shorter message is needed, "
+        "or a longer context (-c)",
+        *n, t->n_context);
+}
+
+/* Let the session hold what it shares with the prompt, but for the last token. */
+static lace_status keep_common(talk *t, const lace_token *tokens, size_t n, size_t *n_kept,
+                               lace_error *err)
+{
+    size_t n_held = (size_t)lace_session_length(t->session, 0), i = 0;
+    if (n_held > t->n_held) /* guesses */
+        n_held = t->n_held;
+    while (i < n_held && i + 1 < n && t->held[i] == tokens[i])
+        i++;
+    lace_status status = lace_session_truncate(t->session, 0, (int32_t)i, err);
+    if (status == LACE_E_UNSUPPORTED) { /* layers with a window cannot go back so far */
+        i = 0;
+        status = lace_session_truncate(t->session, 0, 0, err);
+    }
+    *n_kept = t->n_held = i;
+    return status;
+}
+
+static lace_status eval_prompt(talk *t, const lace_token *tokens, size_t from, size_t n,
+                               const volatile int *stop, lace_error *err)
+{
+    lace_item items[CLI_CARD_BATCH];
+    size_t n_batch = (size_t)(t->options.n_batch ? t->options.n_batch : cli_batch(t->model));
+    if (n_batch > CLI_CARD_BATCH)
+        n_batch = CLI_CARD_BATCH;
+    lace_status status = LACE_OK;
+    progress bar;
+    progress_init(&bar, NULL);
+    if (n - from > LONG_PROMPT)
+        progress_show(&bar, "reading the prompt");
+    for (size_t at = from; at < n && !*stop && status == LACE_OK; at += n_batch) {
+        size_t n_items = n - at < n_batch ? n - at : n_batch;
+        for (size_t i = 0; i < n_items; i++) {
+            items[i] = (lace_item){.token = tokens[at + i], .want_logits = at + i + 1 == n};
+            t->held[at + i] = tokens[at + i];
+        }
+        status = lace_session_eval(t->session, items, n_items, err);
+        if (status == LACE_OK)
+            t->n_held = at + n_items;
+        progress_report(&bar, "reading the prompt", (double)t->n_held / (double)n);
+    }
+    progress_end(&bar);
+    return status;
+}
+
+/* ---- Answer ---------------------------------------------------------------------------------- */
+
+/* Where pieces go, through the parser of replies. */
+typedef struct route {
+    talk_sink sink;
+    void *user;
+    lace_error *err;
+} route;
+
+static lace_status on_reply(void *arg, const reply_event *event)
+{
+    route *r = arg;
+    if (event->kind != REPLY_CONTENT && event->kind != REPLY_REASONING)
+        return LACE_OK;
+    return r->sink(r->user, event->kind == REPLY_REASONING, event->chars, r->err);
+}
+
+typedef struct answer {
+    lace_decoder *decoder;
+    reply_parser *parser; /* NULL: the text is continued */
+    route to;
+} answer;
+
+static lace_status begin_answer(talk *t, answer *a, const buf *prompt, const lace_token *tokens,
+                                size_t n, lace_error *err)
+{
+    TRY(lace_decoder_create(t->model, &a->decoder, err));
+    for (size_t i = 0; i < n; i++) { /* some tokenizers write a space only inside of a text */
+        const char *piece;
+        size_t n_bytes;
+        TRY(lace_decoder_push(a->decoder, tokens[i], &piece, &n_bytes, err));
+    }
+    if (!t->chat)
+        return LACE_OK;
+    const reply_format *format = chat_template_reply_format(t->chat);
+    reply_options options = {
+        .keeps_calls = true,
+        .keeps_thinking = t->options.keeps_reasoning,
+        .is_thinking = !t->choose.form.state && /* a form holds from the first token */
+                       reply_opens_thinking(format, (text){prompt->data, prompt->size}),
+    };
+    return reply_parser_create(format, &options, on_reply, &a->to, &a->parser, err);
+}
+
+static lace_status give(answer *a, const char *piece, size_t n_bytes, lace_error *err)
+{
+    if (n_bytes == 0)
+        return LACE_OK;
+    text t = {piece, n_bytes};
+    return a->parser ? reply_parser_feed(a->parser, t, err) : a->to.sink(a->to.user, false, t, err);
+}
+
+/* An answer on its way. */
+typedef struct listener {
+    talk *t;
+    answer *a;
+    const volatile int *stop;
+    talk_stats *stats;
+    lace_status status;
+    lace_error *err;
+} listener;
+
+static lace_status take_token(listener *l, lace_token token, bool *goes_on)
+{
+    talk *t = l->t;
+    talk_stats *stats = l->stats;
+    int32_t limit = t->options.max_tokens;
+    *goes_on = false;
+    if (lace_token_is_end(t->model, token))
+        return LACE_OK;
+    const char *piece;
+    size_t n_bytes;
+    stats->n_generated++;
+    TRY(lace_decoder_push(l->a->decoder, token, &piece, &n_bytes, l->err));
+    TRY(give(l->a, piece, n_bytes, l->err));
+    bool is_complete;
+    TRY(chooser_accept(&t->choose, token, &is_complete, l->err));
+    t->written[t->n_written++] = token; /* there is room: the context has one for each of them */
+    if (limit >= 0 && stats->n_generated >= (size_t)limit) {
+        stats->end = is_complete ? NULL : TALK_CUT;
+    } else if (is_complete) {
+        return LACE_OK;
+    } else if (t->n_held >= (size_t)t->n_context) {
+        stats->end = CONTEXT_FULL;
+    } else if (!*l->stop) {
+        t->held[t->n_held++] = token;
+        *goes_on = true;
+    }
+    return LACE_OK;
+}
+
+static bool on_token(void *user, lace_token token)
+{
+    listener *l = user;
+    bool goes_on;
+    l->status = take_token(l, token, &goes_on);
+    return goes_on;
+}
+
+/* Tokens until the answer or the context ends. */
+static lace_status generate(talk *t, answer *a, const volatile int *stop, talk_stats *stats,
+                            lace_error *err)
+{
+    listener l = {t, a, stop, stats, LACE_OK, err};
+    chooser *c = &t->choose;
+    lace_token token;
+    bool goes_on;
+    if (t->options.max_tokens == 0)
+        return LACE_OK;
+    TRY(chooser_next(c, &token, err));
+    TRY(take_token(&l, token, &goes_on));
+    if (goes_on && chooser_is_plain(c)) {
+        TRY(lace_session_continue(t->session, 0, token, INT32_MAX, c->sampler, on_token, &l, err));
+        return l.status;
+    }
+    while (goes_on) {
+        TRY(chooser_push(c, token, err));
+        TRY(chooser_next(c, &token, err));
+        TRY(take_token(&l, token, &goes_on));
+    }
+    return LACE_OK;
+}
+
+static lace_status finish_answer(answer *a, lace_error *err)
+{
+    const char *piece;
+    size_t n_bytes;
+    TRY(lace_decoder_flush(a->decoder, &piece, &n_bytes, err));
+    TRY(give(a, piece, n_bytes, err));
+    return a->parser ? reply_parser_finish(a->parser, err) : LACE_OK;
+}
+
+/* What packing the weights between evaluations has taken until now. */
+static uint64_t packing_ns(const talk *t)
+{
+    lace_model_info info;
+    lace_model_describe(t->model, &info);
+    return info.packing_ns;
+}
+
+/* A conversation on its way to an answer. */
+typedef struct question {
+    const json_t *messages;
+    size_t n_dropped;
+    chat_prompt prompt;
+    lace_token *tokens; /* [n_tokens] of the prompt, and what is written */
+    size_t n_tokens;
+} question;
+
+/* Let the session hold the prompt and what is written of the answer. */
+static lace_status fill_session(talk *t, question *q, const volatile int *stop, size_t *n_reused,
+                                lace_error *err)
+{
+    TRY(fit_prompt(t, q->messages, &q->n_dropped, &q->prompt, &q->tokens, &q->n_tokens, err));
+    if (t->n_written) {
+        lace_token *both = mem_calloc(q->n_tokens + t->n_written, sizeof *both);
+        if (!both)
+            return error_nomem(err, "tokens");
+        memcpy(both, q->tokens, q->n_tokens * sizeof *both);
+        memcpy(both + q->n_tokens, t->written, t->n_written * sizeof *both);
+        mem_free(q->tokens);
+        q->tokens = both;
+        q->n_tokens += t->n_written;
+    }
+    TRY(keep_common(t, q->tokens, q->n_tokens, n_reused, err));
+    return eval_prompt(t, q->tokens, *n_reused, q->n_tokens, stop, err);
+}
+
+/* The context is full in the middle of an answer: go on without the oldest turns, if there are. */
+static lace_status go_on(talk *t, question *q, answer *a, const volatile int *stop,
+                         talk_stats *stats, lace_error *err)
+{
+    size_t n_reused, n_dropped = q->n_dropped;
+    while (stats->end == CONTEXT_FULL && !*stop && drop_turn(q->messages, &n_dropped)) {
+        size_t n_before = q->n_dropped;
+        q->n_dropped = n_dropped;
+        lace_status status = fill_session(t, q, stop, &n_reused, err);
+        if (status == LACE_E_CONTEXT) { /* the last message and the answer fill it by themselves */
+            q->n_dropped = n_before;
+            return LACE_OK;
+        }
+        TRY(status);
+        if (*stop)
+            break;
+        TRY(chooser_resume(&t->choose, q->tokens, q->n_tokens, err));
+        stats->end = NULL;
+        TRY(generate(t, a, stop, stats, err));
+        n_dropped = q->n_dropped;
+    }
+    return LACE_OK;
+}
+
+static lace_status answer_question(talk *t, question *q, answer *a, const volatile int *stop,
+                                   talk_stats *stats, lace_error *err)
+{
+    uint64_t begin = clock_ns(), packed = packing_ns(t);
+    TRY(fill_session(t, q, stop, &stats->n_reused, err));
+    stats->n_prompt = q->n_tokens;
+    TRY(begin_answer(t, a, &q->prompt.chars, q->tokens, q->n_tokens, err));
+    stats->packing_ns = packing_ns(t) - packed;
+    stats->prompt_ns = clock_ns() - begin - stats->packing_ns;
+    begin = clock_ns();
+    packed = packing_ns(t);
+    if (!*stop) {
+        uint64_t seed = t->options.choose.sampler.seed + t->n_answers++;
+        TRY(chooser_begin(&t->choose, seed, q->tokens, q->n_tokens, err));
+        TRY(generate(t, a, stop, stats, err));
+        TRY(go_on(t, q, a, stop, stats, err));
+    }
+    if (*stop)
+        stats->end = "stopped";
+    stats->generate_ns = clock_ns() - begin - (packing_ns(t) - packed);
+    stats->packing_ns += packing_ns(t) - packed;
+    stats->n_used = t->n_held;
+    return finish_answer(a, err);
+}
+
+lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk_sink sink,
+                        void *user, const volatile int *stop, talk_stats *stats, lace_error *err)
+{
+    answer a = {.to = {sink, user, err}};
+    question q = {.messages = messages, .n_dropped = *n_dropped};
+    *stats = (talk_stats){.n_prompt = 0};
+    t->n_written = 0;
+    chat_prompt_init(&q.prompt, CLI_MAX_TEXT);
+    lace_status status = answer_question(t, &q, &a, stop, stats, err);
+    if (status == LACE_OK)
+        *n_dropped = q.n_dropped;
+    reply_parser_free(a.parser);
+    lace_decoder_free(a.decoder);
+    mem_free(q.tokens);
+    chat_prompt_deinit(&q.prompt);
+    return status;
+}
+
+void talk_append_counts(const talk *t, char *line, size_t size)
+{
+    chooser_append_counts(&t->choose, line, size);
+}

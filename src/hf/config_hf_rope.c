@@ -1,0 +1,202 @@
+/* The rotary embedding of config.json, with the methods that stretch it for longer contexts. */
+#include <math.h>
+#include <string.h>
+
+#include "base/json_read.h"
+#include "hf/config_json.h"
+
+static const double PI = 3.14159265358979323846;
+
+typedef enum method { DEFAULT, LINEAR, YARN, LLAMA3, LONGROPE } method;
+
+static lace_status read_method(const source *s, method *out)
+{
+    static const struct {
+        const char *name;
+        method value;
+    } methods[] = {{"default", DEFAULT}, {"linear", LINEAR},     {"yarn", YARN},
+                   {"llama3", LLAMA3},   {"longrope", LONGROPE}, {"su", LONGROPE}};
+    const char *key = source_get(s, "rope_type") ? "rope_type" : "type"; /* "type" until 2024 */
+    const json_t *value = source_get(s, key);
+    const char *name = json_string_value(value);
+    *out = DEFAULT;
+    for (size_t i = 0; name && i < sizeof methods / sizeof *methods; i++)
+        if (strcmp(name, methods[i].name) == 0) {
+            *out = methods[i].value;
+            return LACE_OK;
+        }
+    return value ? source_fail(s, LACE_E_UNSUPPORTED, key,
+                               "expected default, linear, yarn, llama3 or longrope")
+                 : LACE_OK;
+}
+
+/* The factor that positions are divided by; by default how much longer the context became. */
+static lace_status read_factor(const source *s, const model_config *c, double *out)
+{
+    bool found;
+    *out = 1;
+    TRY(source_float(s, "factor", 1e-3, 1e6, out, &found));
+    if (found)
+        return LACE_OK;
+    if (!source_get(s, "original_max_position_embeddings"))
+        return source_fail(s, LACE_E_META, "factor", "is missing");
+    *out = (double)c->n_context / c->rope.original_context;
+    return LACE_OK;
+}
+
+/* ---- llama3 ---------------------------------------------------------------------------------- */
+
+/*
+ * Frequencies with a wavelength above original / low_freq_factor are divided by the factor, those
+ * below original / high_freq_factor stay, with a ramp in between. Float where the reference
+ * computes with float, so that the divisors are the same to the last bit.
+ */
+static lace_status read_llama3(const source *s, hf_config *h)
+{
+    rope_config *r = &h->model.rope;
+    double factor = 8, low = 1, high = 4;
+    TRY(source_float(s, "factor", 1e-3, 1e6, &factor, NULL));
+    TRY(source_float(s, "low_freq_factor", 1e-3, 1e6, &low, NULL));
+    TRY(source_float(s, "high_freq_factor", 1e-3, 1e6, &high, NULL));
+    if (high <= low)
+        return source_fail(s, LACE_E_META, "high_freq_factor",
+                           "expected more than low_freq_factor");
+    double original = r->original_context;
+    for (int32_t i = 0; i < r->n_dims / 2; i++) {
+        float frequency = 1.0f / powf((float)r->base, (float)(2 * i) / (float)r->n_dims);
+        float wavelength = (float)(2 * PI) / frequency;
+        float smooth = ((float)original / wavelength - (float)low) / (float)(high - low);
+        if (wavelength < (float)(original / high))
+            h->rope_factors[i] = 1;
+        else if (wavelength > (float)(original / low))
+            h->rope_factors[i] = (float)factor;
+        else
+            h->rope_factors[i] = 1 / ((1 - smooth) / (float)factor + smooth);
+    }
+    h->has_rope_factors = true;
+    return LACE_OK;
+}
+
+/* ---- longrope -------------------------------------------------------------------------------- */
+
+static lace_status read_list(const source *s, const char *key, int32_t n, float *out)
+{
+    const json_t *list = source_get(s, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
+        return error_set(s->err, LACE_E_META,
+                         "config.json: %s.%s: has %zu items, expected %d numbers", s->name, key,
+                         json_array_size(list), n);
+    for (int32_t i = 0; i < n; i++) {
+        double x = json_number_value(json_array_get(list, (size_t)i));
+        if (!(x >= 1e-6 && x <= 1e6))
+            return error_set(s->err, LACE_E_META,
+                             "config.json: %s.%s: item %d is %g, expected 1e-6 to 1e6", s->name,
+                             key, i, x);
+        out[i] = (float)x;
+    }
+    return LACE_OK;
+}
+
+static lace_status read_longrope(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    rope_config *r = &c->rope;
+    r->scaling = ROPE_LONGROPE;
+    TRY(read_list(s, "short_factor", r->n_dims / 2, h->short_factors));
+    TRY(read_list(s, "long_factor", r->n_dims / 2, h->long_factors));
+    h->has_long_factors = true;
+    double stretch = (double)c->n_context / r->original_context;
+    r->attention_factor = stretch > 1 ? sqrt(1 + log(stretch) / log(r->original_context)) : 1;
+    return source_float(s, "attention_factor", 1e-3, 1e3, &r->attention_factor, NULL);
+}
+
+/* ---- yarn ------------------------------------------------------------------------------------ */
+
+static double yarn_mscale(double factor, double weight)
+{
+    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+}
+
+static lace_status read_yarn(const source *s, model_config *c)
+{
+    rope_config *r = &c->rope;
+    bool truncates = true, has_factor;
+    double mscale = 0, mscale_all = 0;
+    r->scaling = ROPE_YARN;
+    TRY(read_factor(s, c, &r->factor));
+    TRY(source_float(s, "beta_fast", 1e-3, 1e6, &r->yarn_beta_fast, NULL));
+    TRY(source_float(s, "beta_slow", 1e-3, 1e6, &r->yarn_beta_slow, NULL));
+    TRY(source_bool(s, "truncate", &truncates));
+    r->yarn_keeps_fractions = !truncates;
+    TRY(source_float(s, "attention_factor", 1e-3, 1e3, &r->attention_factor, &has_factor));
+    TRY(source_float(s, "mscale", 0, 1e3, &mscale, NULL));
+    TRY(source_float(s, "mscale_all_dim", 0, 1e3, &mscale_all, NULL));
+    if (!has_factor && mscale != 0 && mscale_all != 0)
+        r->attention_factor = yarn_mscale(r->factor, mscale) / yarn_mscale(r->factor, mscale_all);
+    return LACE_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+/* Rotated values of a head. */
+static lace_status read_n_dims(const source *s, model_config *c)
+{
+    double part = 1;
+    TRY(source_float(s, "partial_rotary_factor", 1e-6, 1, &part, NULL));
+    c->rope.n_dims = (int32_t)(c->head_dim * part);
+    if (c->rope.n_dims < 2 || c->rope.n_dims % 2 != 0)
+        return source_fail(s, LACE_E_META, "partial_rotary_factor",
+                           "expected an even number of rotated values, 2 or more");
+    return LACE_OK;
+}
+
+/* The object with the method, and inside of it the one for layers that see everything. */
+static lace_status find_rope(const source *s, source *all, source *local)
+{
+    const char *name = source_get(s, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const json_t *object = source_get(s, name);
+    if (object && !json_is_object(object))
+        return source_fail(s, LACE_E_META, name, "expected an object");
+    const json_t *full = json_object_get(object, "full_attention");
+    const json_t *sliding = json_object_get(object, "sliding_attention");
+    /* The older spelling has these numbers beside the object. */
+    *all = (source){json_is_object(full) ? full : object, s->object, name, s->err};
+    *local = (source){json_is_object(sliding) ? sliding : NULL, NULL, name, s->err};
+    return LACE_OK;
+}
+
+lace_status hf_rope_read(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    rope_config *r = &c->rope;
+    source all, local;
+    method how;
+    TRY(find_rope(s, &all, &local));
+    r->is_neox = true;
+    r->base = strcmp(c->architecture, "gemma3") == 0 ? 1e6 : 10000;
+    r->factor = 1;
+    r->yarn_beta_fast = 32;
+    r->yarn_beta_slow = 1;
+    r->original_context = c->n_context;
+    TRY(read_n_dims(&all, c));
+    TRY(source_float(&all, "rope_theta", 2, 1e15, &r->base, NULL));
+    TRY(source_float(s, "rope_local_base_freq", 2, 1e15, &c->rope_local_base, NULL));
+    TRY(source_float(&local, "rope_theta", 2, 1e15, &c->rope_local_base, NULL));
+    TRY(source_int(&all, "original_max_position_embeddings", 1, CONFIG_MAX_CONTEXT,
+                   &r->original_context, NULL));
+    TRY(read_method(&all, &how));
+    switch (how) {
+    case LINEAR:
+        TRY(read_factor(&all, c, &r->factor));
+        r->scaling = r->factor == 1 ? ROPE_PLAIN : ROPE_LINEAR;
+        return LACE_OK;
+    case YARN:
+        return read_yarn(&all, c);
+    case LLAMA3:
+        return read_llama3(&all, h);
+    case LONGROPE:
+        return read_longrope(&all, h);
+    default:
+        return LACE_OK;
+    }
+}

@@ -1,0 +1,95 @@
+/* Checked values of config.json. */
+#include "hf/config_json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/json_read.h"
+
+const json_t *source_get(const source *s, const char *key)
+{
+    const json_t *value = json_object_get(s->object, key);
+    if ((!value || json_is_null(value)) && s->outer)
+        value = json_object_get(s->outer, key);
+    return value && !json_is_null(value) ? value : NULL;
+}
+
+lace_status source_fail(const source *s, lace_status status, const char *key, const char *what)
+{
+    return error_set(s->err, status, "config.json: %s%s%s: %s", s->name ? s->name : "",
+                     s->name ? "." : "", key, what);
+}
+
+lace_status source_int(const source *s, const char *key, int64_t low, int64_t high, int32_t *out,
+                       bool *found)
+{
+    const json_t *value = source_get(s, key);
+    char what[128];
+    if (found)
+        *found = value != NULL;
+    if (!value)
+        return LACE_OK;
+    if (!json_is_integer(value)) {
+        snprintf(what, sizeof what, "is %s, expected an integer", json_kind(value));
+        return source_fail(s, LACE_E_META, key, what);
+    }
+    json_int_t n = json_integer_value(value);
+    if (n < low || n > high) {
+        snprintf(what, sizeof what, "is %" JSON_INTEGER_FORMAT ", expected %" PRId64 " to %" PRId64,
+                 n, low, high);
+        return source_fail(s, LACE_E_META, key, what);
+    }
+    *out = (int32_t)n;
+    return LACE_OK;
+}
+
+lace_status source_float(const source *s, const char *key, double low, double high, double *out,
+                         bool *found)
+{
+    const json_t *value = source_get(s, key);
+    char what[128];
+    if (found)
+        *found = value != NULL;
+    if (!value)
+        return LACE_OK;
+    if (!json_is_number(value)) {
+        snprintf(what, sizeof what, "is %s, expected a number", json_kind(value));
+        return source_fail(s, LACE_E_META, key, what);
+    }
+    double x = json_number_value(value);
+    if (!(x >= low && x <= high)) {
+        snprintf(what, sizeof what, "is %g, expected %g to %g", x, low, high);
+        return source_fail(s, LACE_E_META, key, what);
+    }
+    *out = x;
+    return LACE_OK;
+}
+
+lace_status source_bool(const source *s, const char *key, bool *out)
+{
+    const json_t *value = source_get(s, key);
+    char what[64];
+    if (!value)
+        return LACE_OK;
+    if (!json_is_boolean(value)) {
+        snprintf(what, sizeof what, "is %s, expected true or false", json_kind(value));
+        return source_fail(s, LACE_E_META, key, what);
+    }
+    *out = json_is_true(value);
+    return LACE_OK;
+}
+
+lace_status source_need_int(const source *s, const char *key, int64_t low, int64_t high,
+                            int32_t *out)
+{
+    TRY(source_int(s, key, low, high, out, NULL));
+    return *out == 0 ? source_fail(s, LACE_E_META, key, "is missing") : LACE_OK;
+}
+
+lace_status source_need_float(const source *s, const char *key, double low, double high,
+                              double *out)
+{
+    TRY(source_float(s, key, low, high, out, NULL));
+    return *out == 0 ? source_fail(s, LACE_E_META, key, "is missing") : LACE_OK;
+}

@@ -1,0 +1,46 @@
+/* Checked values of config.json: what the files that read it share. */
+#ifndef LACE_HF_CONFIG_JSON_H
+#define LACE_HF_CONFIG_JSON_H
+
+#include <jansson.h>
+
+#include "hf/config_hf.h"
+
+/* An object of the config; what it does not have may be in the one around it. */
+typedef struct source {
+    const json_t *object;
+    const json_t *outer; /* or NULL */
+    const char *name;    /* in front of the keys in messages: "rope_scaling"; or NULL */
+    lace_error *err;
+} source;
+
+/* The value of a key; NULL if it is absent or null. */
+const json_t *source_get(const source *s, const char *key);
+
+/* "config.json: key: what" */
+lace_status source_fail(const source *s, lace_status status, const char *key, const char *what);
+
+/*
+ * Optional values: *out stays as it is when the key is absent; found may be NULL. A value of
+ * another kind or outside [low, high] is LACE_E_META with the key, what was found and what was
+ * expected. Integers are taken as floats, too.
+ */
+lace_status source_int(const source *s, const char *key, int64_t low, int64_t high, int32_t *out,
+                       bool *found);
+lace_status source_float(const source *s, const char *key, double low, double high, double *out,
+                         bool *found);
+lace_status source_bool(const source *s, const char *key, bool *out);
+
+/* The same, but a key may be absent only if *out is not 0. */
+lace_status source_need_int(const source *s, const char *key, int64_t low, int64_t high,
+                            int32_t *out);
+lace_status source_need_float(const source *s, const char *key, double low, double high,
+                              double *out);
+
+/* The rotary embedding, after the sizes. */
+lace_status hf_rope_read(const source *s, hf_config *h);
+
+/* That nothing else in the config changes what is computed; when all has been read. */
+lace_status hf_check_keys(const source *s, const hf_config *h);
+
+#endif

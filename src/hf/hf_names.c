@@ -1,0 +1,380 @@
+/* The tensors of a Hugging Face directory as those of a GGUF file. */
+#include "hf/hf_names.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "tensor/codec/unpack.h"
+#include "hf/hf_tables.h"
+
+enum { NAME_BYTES = 320 };
+
+/* While a list is made. */
+typedef struct builder {
+    hf_tensors *h;
+    const weights *files;
+    const hf_config *config;
+    hf_layout layout;
+    const char *prefix;
+    bool *is_used; /* [weights_count] */
+    lace_error *err;
+} builder;
+
+/* ---- The list -------------------------------------------------------------------------------- */
+
+static lace_status add(builder *b, const char *name, dtype type, const shape *s, const void *data,
+                       const recipe *r)
+{
+    hf_tensors *h = b->h;
+    if (h->count == h->capacity) {
+        size_t capacity = h->capacity ? 2 * h->capacity : 256;
+        tensor *tensors = mem_realloc(h->tensors, capacity * sizeof *tensors);
+        if (tensors)
+            h->tensors = tensors;
+        recipe *recipes = mem_realloc(h->recipes, capacity * sizeof *recipes);
+        if (recipes)
+            h->recipes = recipes;
+        if (!tensors || !recipes)
+            return error_nomem(b->err, "the list of tensors");
+        h->capacity = capacity;
+    }
+    tensor t = {.type = type, .shape = *s, .data = data};
+    char *copy = arena_strndup(&h->memory, name, strlen(name));
+    if (!copy)
+        return error_nomem(b->err, "the names of tensors");
+    t.name = text_of(copy);
+    lace_status status = tensor_bytes(type, s, &t.n_values, &t.n_bytes, b->err);
+    if (status != LACE_OK)
+        return error_prefix(b->err, status, name);
+    h->tensors[h->count] = t;
+    h->recipes[h->count++] = *r;
+    return LACE_OK;
+}
+
+/* A tensor of the files, which is then accounted for; NULL if it is not there. */
+static const tensor *take_plain(builder *b, const char *name)
+{
+    size_t i = weights_index(b->files, name);
+    const tensor *t = weights_at(b->files, i);
+    if (t)
+        b->is_used[i] = true;
+    return t;
+}
+
+/* The same, also for matrices that others have quantized. */
+static lace_status take(builder *b, const char *name, const tensor **out)
+{
+    hf_packed_search search = {.files = b->files,
+                               .quant = &b->config->quant,
+                               .memory = &b->h->memory,
+                               .is_used = b->is_used,
+                               .err = b->err};
+    TRY(hf_packed_find(&search, name, out));
+    if (!*out)
+        *out = take_plain(b, name);
+    return LACE_OK;
+}
+
+static lace_status wrong(const builder *b, const tensor *t, const char *expected)
+{
+    char dims[96];
+    return error_set(b->err, LACE_E_SHAPE, "tensor %.*s: shape %s, expected %s",
+                     text_width(t->name), t->name.data, shape_format(&t->shape, dims), expected);
+}
+
+static lace_status add_floats(builder *b, const char *name, const float *values, int32_t n)
+{
+    float *copy = arena_alloc(&b->h->memory, (size_t)n, sizeof *copy);
+    if (!copy)
+        return error_nomem(b->err, name);
+    memcpy(copy, values, (size_t)n * sizeof *copy);
+    recipe r = {.kind = RECIPE_COPY};
+    return add(b, name, DTYPE_F32, &(shape){1, {n, 1, 1, 1}}, copy, &r);
+}
+
+/* ---- Recipes --------------------------------------------------------------------------------- */
+
+static lace_status add_add_one(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    if (!unpack_ref[t->type])
+        return error_set(b->err, LACE_E_TENSOR_TYPE, "tensor %.*s: no arithmetic for type %s",
+                         text_width(t->name), t->name.data, dtype_describe(t->type)->name);
+    return add(b, name, DTYPE_F32, &t->shape, NULL, r);
+}
+
+static lace_status add_permuted(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    const model_config *c = &b->config->model;
+    if (b->layout != HF_AS_GGUF || !b->config->is_permuted) {
+        r->kind = RECIPE_COPY;
+        return add(b, name, t->type, &t->shape, t->data, r);
+    }
+    r->n_heads = r->kind == RECIPE_PERMUTE_Q ? c->n_heads : c->n_kv_heads;
+    /* Of a vector, the values are the rows. */
+    int64_t n_rows = t->shape.n_dims == 1 ? t->shape.dims[0] : t->shape.dims[1];
+    if (t->shape.n_dims > 2 || n_rows != (int64_t)r->n_heads * c->head_dim)
+        return wrong(b, t, "rows of all heads");
+    return add(b, name, t->type, &t->shape, NULL, r);
+}
+
+static lace_status add_transposed(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    if (t->shape.n_dims != 3 || t->shape.dims[0] % r->n_parts != 0)
+        return wrong(b, t, "three dimensions, of them the last a multiple of the parts");
+    if (dtype_describe(t->type)->block_values != 1)
+        return wrong(b, t, "a type without blocks");
+    shape s = {3, {t->shape.dims[1], t->shape.dims[0] / r->n_parts, t->shape.dims[2], 1}};
+    return add(b, name, t->type, &s, NULL, r);
+}
+
+static lace_status add_strided(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    shape s = t->shape;
+    if (s.dims[0] % r->n_parts != 0 || dtype_describe(t->type)->block_values != 1)
+        return wrong(b, t, "rows of a multiple of the parts");
+    s.dims[0] /= r->n_parts;
+    return add(b, name, t->type, &s, NULL, r);
+}
+
+static lace_status add_halved(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    shape s = t->shape;
+    if (s.n_dims != 3 || s.dims[1] % r->n_parts != 0)
+        return wrong(b, t, "three dimensions, of them the second a multiple of the parts");
+    s.dims[1] /= r->n_parts;
+    return add(b, name, t->type, &s, NULL, r);
+}
+
+/* Blocks: [n_experts, rows, n_blocks, 16] bytes with two quants each; scales: one byte a block. */
+static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    char scales_name[NAME_BYTES];
+    size_t stem = t->name.size - strlen("blocks");
+    snprintf(scales_name, sizeof scales_name, "%.*sscales", (int)stem, t->name.data);
+    r->scales = take_plain(b, scales_name);
+    if (!r->scales)
+        return error_set(b->err, LACE_E_META, "tensor %.64s is missing", scales_name);
+    const shape *s = &t->shape, *k = &r->scales->shape;
+    if (t->type != DTYPE_U8 || s->n_dims != 4 || s->dims[0] != 16 || s->dims[2] % r->n_parts != 0 ||
+        s->dims[1] > INT64_MAX / 32)
+        return wrong(b, t, "four dimensions of u8, the last 16");
+    if ((r->scales->type != DTYPE_U8 && r->scales->type != DTYPE_F8_E8M0) || k->n_dims != 3 ||
+        k->dims[0] != s->dims[1] || k->dims[1] != s->dims[2] || k->dims[2] != s->dims[3])
+        return wrong(b, r->scales, "a byte for each block");
+    shape out = {3, {32 * s->dims[1], s->dims[2] / r->n_parts, s->dims[3], 1}};
+    return add(b, name, DTYPE_MXFP4, &out, NULL, r);
+}
+
+/* The matrices of all experts; none at all is fine, some is not. */
+static lace_status add_stack(builder *b, const char *name, const char *before, const char *after,
+                             recipe *r)
+{
+    int32_t n = b->config->model.n_experts;
+    char expert_name[2 * NAME_BYTES];
+    r->sources = arena_alloc(&b->h->memory, (size_t)n, sizeof *r->sources);
+    if (!r->sources)
+        return error_nomem(b->err, "the list of experts");
+    for (int32_t e = 0; e < n; e++) {
+        snprintf(expert_name, sizeof expert_name, "%s%d%s", before, e, after);
+        const tensor *t;
+        TRY(take(b, expert_name, &t));
+        if (!t && e == 0)
+            return LACE_OK;
+        if (!t)
+            return error_set(b->err, LACE_E_META, "tensor %.100s is missing", expert_name);
+        r->sources[e] = t;
+        const tensor *first = r->sources[0];
+        if (t->shape.n_dims != 2 || t->shape.dims[0] != first->shape.dims[0] ||
+            t->shape.dims[1] != first->shape.dims[1] || t->type != first->type)
+            return wrong(b, t, "that of the first expert");
+    }
+    r->source = r->sources[0];
+    shape s = r->source->shape;
+    s.n_dims = 3;
+    s.dims[2] = n;
+    return add(b, name, r->source->type, &s, NULL, r);
+}
+
+static lace_status add_row(builder *b, int32_t layer, const name_row *row)
+{
+    char hf[NAME_BYTES], name[NAME_BYTES];
+    recipe r = {.kind = row->kind, .part = row->part, .n_parts = row->n_parts ? row->n_parts : 1};
+    snprintf(hf, sizeof hf, "%slayers.%d.%s", b->prefix, layer, row->hf);
+    snprintf(name, sizeof name, "blk.%d.%s", layer, row->gguf);
+    if (row->kind == RECIPE_STACK) {
+        char *star = strchr(hf, '*');
+        *star = 0;
+        return add_stack(b, name, hf, star + 1, &r);
+    }
+    const tensor *t = NULL;
+    if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q || row->kind == RECIPE_PERMUTE_K)
+        TRY(take(b, hf, &t));
+    else
+        t = take_plain(b, hf);
+    r.source = t;
+    if (!t)
+        return LACE_OK;
+    switch (row->kind) {
+    case RECIPE_ADD_ONE:
+        return add_add_one(b, name, t, &r);
+    case RECIPE_PERMUTE_Q:
+    case RECIPE_PERMUTE_K:
+        return add_permuted(b, name, t, &r);
+    case RECIPE_TRANSPOSE:
+        return add_transposed(b, name, t, &r);
+    case RECIPE_STRIDE:
+        return add_strided(b, name, t, &r);
+    case RECIPE_HALVE:
+        return add_halved(b, name, t, &r);
+    case RECIPE_MXFP4:
+        return add_mxfp4(b, name, t, &r);
+    default:
+        return add(b, name, t->type, &t->shape, t->data, &r);
+    }
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static lace_status add_ends(builder *b)
+{
+    const hf_config *c = b->config;
+    char name[NAME_BYTES];
+    int32_t n_factors = c->model.rope.n_dims / 2;
+    recipe copy = {.kind = RECIPE_COPY};
+    if (c->has_rope_factors)
+        TRY(add_floats(b, "rope_freqs.weight", c->rope_factors, n_factors));
+    if (c->has_long_factors) {
+        TRY(add_floats(b, "rope_factors_long.weight", c->long_factors, n_factors));
+        TRY(add_floats(b, "rope_factors_short.weight", c->short_factors, n_factors));
+    }
+    snprintf(name, sizeof name, "%sembed_tokens.weight", b->prefix);
+    const tensor *t;
+    TRY(take(b, name, &t));
+    copy.source = t;
+    if (t)
+        TRY(add(b, "token_embd.weight", t->type, &t->shape, t->data, &copy));
+    bool is_inner = strcmp(b->prefix, "language_model.model.") == 0;
+    TRY(take(b, is_inner ? "language_model.lm_head.weight" : "lm_head.weight", &t));
+    copy.source = t;
+    if (t && !c->is_tied)
+        TRY(add(b, "output.weight", t->type, &t->shape, t->data, &copy));
+    snprintf(name, sizeof name, "%snorm.weight", b->prefix);
+    recipe norm = {.kind = RECIPE_ADD_ONE, .n_parts = 1};
+    t = copy.source = norm.source = take_plain(b, name);
+    if (!t)
+        return LACE_OK;
+    if (c->family == HF_GEMMA)
+        return add_add_one(b, "output_norm.weight", t, &norm);
+    return add(b, "output_norm.weight", t->type, &t->shape, t->data, &copy);
+}
+
+static bool is_ignored(text name)
+{
+    for (size_t i = 0; i < sizeof ignored_starts / sizeof *ignored_starts; i++) {
+        size_t n = strlen(ignored_starts[i]);
+        if (name.size >= n && memcmp(name.data, ignored_starts[i], n) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < sizeof ignored_ends / sizeof *ignored_ends; i++) {
+        size_t n = strlen(ignored_ends[i]);
+        if (name.size >= n && memcmp(name.data + name.size - n, ignored_ends[i], n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Quantizers of gptq write zeros where a matrix has no bias. */
+static bool is_empty_bias(const builder *b, const tensor *t)
+{
+    static const char end[] = ".bias";
+    size_t n = sizeof end - 1;
+    if (b->config->quant.method != HF_QUANT_GPTQ || t->name.size < n ||
+        memcmp(t->name.data + t->name.size - n, end, n) != 0)
+        return false;
+    for (uint64_t i = 0; i < t->n_bytes; i++)
+        if (t->data[i] != 0)
+            return false;
+    return true;
+}
+
+/* A tensor that nobody took would change the model if it were computed with. */
+static lace_status check_all_used(const builder *b)
+{
+    for (size_t i = 0; i < weights_count(b->files); i++) {
+        const tensor *t = weights_at(b->files, i);
+        if (!b->is_used[i] && !is_ignored(t->name) && !is_empty_bias(b, t))
+            return error_set(b->err, LACE_E_UNSUPPORTED,
+                             "tensor %.*s (%s): no place for it in a model of "
+                             "architecture %s with %d layers",
+                             text_width(t->name), t->name.data, dtype_describe(t->type)->name,
+                             b->config->model.architecture, b->config->model.n_layers);
+    }
+    return LACE_OK;
+}
+
+static lace_status build(builder *b)
+{
+    char name[NAME_BYTES];
+    for (size_t i = 0; i < sizeof name_prefixes / sizeof *name_prefixes; i++) {
+        b->prefix = name_prefixes[i];
+        snprintf(name, sizeof name, "%sembed_tokens.weight", b->prefix);
+        if (weights_find(b->files, name))
+            break;
+    }
+    TRY(add_ends(b));
+    const hf_family_id family = b->config->family;
+    for (int32_t i = 0; i < b->config->model.n_layers; i++)
+        for (size_t k = 0; k < layer_tables[family].n_rows; k++)
+            TRY(add_row(b, i, &layer_tables[family].rows[k]));
+    return check_all_used(b);
+}
+
+lace_status hf_tensors_create(const weights *files, const hf_config *config, hf_layout layout,
+                              hf_tensors **out, lace_error *err)
+{
+    *out = NULL;
+    hf_tensors *h = mem_calloc(1, sizeof *h);
+    bool *is_used = mem_calloc(weights_count(files), sizeof *is_used);
+    lace_status status = LACE_OK;
+    if (!h || !is_used) {
+        status = error_nomem(err, "the list of tensors");
+    } else {
+        arena_init(&h->memory, (size_t)256 << 20);
+        builder b = {.h = h,
+                     .files = files,
+                     .config = config,
+                     .layout = layout,
+                     .is_used = is_used,
+                     .err = err};
+        status = build(&b);
+    }
+    mem_free(is_used);
+    if (status != LACE_OK) {
+        hf_tensors_free(h);
+        return status;
+    }
+    *out = h;
+    return LACE_OK;
+}
+
+void hf_tensors_free(hf_tensors *h)
+{
+    if (!h)
+        return;
+    arena_deinit(&h->memory);
+    mem_free(h->tensors);
+    mem_free(h->recipes);
+    mem_free(h);
+}
+
+size_t hf_tensors_count(const hf_tensors *h)
+{
+    return h->count;
+}
+
+tensor *hf_tensors_at(hf_tensors *h, size_t i)
+{
+    return i < h->count ? &h->tensors[i] : NULL;
+}

@@ -1,0 +1,44 @@
+/* How the tensors of a Hugging Face directory are made into those of a GGUF file. Private. */
+#ifndef LACE_HF_HF_RECIPES_H
+#define LACE_HF_HF_RECIPES_H
+
+#include "base/arena.h"
+#include "hf/hf_names.h"
+#include "hf/hf_packed.h"
+
+typedef enum recipe_kind {
+    RECIPE_COPY,
+    RECIPE_ADD_ONE,
+    RECIPE_PERMUTE_Q, /* becomes a copy where the layout needs no other order */
+    RECIPE_PERMUTE_K,
+    RECIPE_STACK,
+    RECIPE_STRIDE,
+    RECIPE_TRANSPOSE,
+    RECIPE_HALVE,
+    RECIPE_MXFP4, /* of NAME_blocks and NAME_scales */
+} recipe_kind;
+
+typedef struct name_row {
+    const char *hf, *gguf;
+    recipe_kind kind;
+    int part, n_parts; /* this tensor is number `part` of n_parts in the source; 0 is one */
+} name_row;
+
+/* How a tensor is made. */
+typedef struct recipe {
+    recipe_kind kind;
+    int part, n_parts;
+    int32_t n_heads;        /* permute */
+    const tensor *source;   /* its data is NULL: see hf_packed.h; or for stack: */
+    const tensor **sources; /* [n_experts] */
+    const tensor *scales;   /* mxfp4 */
+} recipe;
+
+struct hf_tensors {
+    arena memory; /* names, lists of sources, rope factors */
+    tensor *tensors;
+    recipe *recipes;
+    size_t count, capacity;
+};
+
+#endif

@@ -1,6 +1,0 @@
-/* Attention for AVX2. */
-#include "kernels/cpu/vec_avx2.h"
-#include "kernels/cpu/vec_math.h"
-
-#define FN(name) name##_avx2
-#include "kernels/cpu/attend_tmpl.h"

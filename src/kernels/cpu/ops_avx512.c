@@ -1,7 +1,0 @@
-/* The operations on rows, rope and the cache for AVX-512. */
-#include "kernels/cpu/vec_avx512.h"
-#include "kernels/cpu/vec_math.h"
-
-#define FN(name) name##_avx512
-#include "kernels/cpu/rows_tmpl.h"
-#include "kernels/cpu/rope_tmpl.h"

@@ -1,5 +1,0 @@
-/* Batched products with tiles of F16, BF16. */
-#include "kernels/cuda/matmul_batch.cuh"
-
-MATMUL_BATCH_ALL(F16)
-MATMUL_BATCH_ALL(BF16)

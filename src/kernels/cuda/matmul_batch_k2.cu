@@ -1,6 +1,0 @@
-/* Batched products with tiles of Q2_K. */
-#include "kernels/cuda/matmul_batch.cuh"
-
-MATMUL_BATCH_ALL(Q2_K)
-
-MATMUL_WIDE_ALL(Q2_K)

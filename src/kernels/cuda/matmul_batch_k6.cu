@@ -1,8 +1,0 @@
-/* Batched products with tiles of Q6_K, IQ4_XS. */
-#include "kernels/cuda/matmul_batch.cuh"
-
-MATMUL_BATCH_ALL(Q6_K)
-MATMUL_BATCH_ALL(IQ4_XS)
-
-MATMUL_WIDE_ALL(Q6_K)
-MATMUL_WIDE_ALL(IQ4_XS)

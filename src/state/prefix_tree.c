@@ -1,0 +1,389 @@
+/* The prefix tree: pages of the KV cache by the tokens they were computed from. */
+#include "state/prefix_tree.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+typedef struct node node;
+struct node {
+    node *parent, *children, *sibling;
+    node *older, *newer;          /* by last use */
+    int32_t n_tokens;             /* KV_PAGE_TOKENS, but for a leaf */
+    int32_t pages[KV_MAX_GROUPS]; /* -1: given back */
+    int32_t tokens[KV_PAGE_TOKENS];
+};
+
+/* Where the texts of an owner begin: a node without a page and tokens. It goes
+ * with its last child. */
+typedef struct root {
+    node n;
+    uint64_t owner;
+    struct root *next;
+} root;
+
+struct prefix_tree {
+    kv_cache *kv;
+    root *roots;
+    node *oldest, *newest;
+    uint64_t n_evicted;
+};
+
+lace_status prefix_tree_create(kv_cache *kv, prefix_tree **out, lace_error *err)
+{
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return error_nomem(err, "a prefix tree");
+    (*out)->kv = kv;
+    return LACE_OK;
+}
+
+/* ---- By last use ----------------------------------------------------------------------------- */
+
+static void unlink_use(prefix_tree *t, node *n)
+{
+    *(n->older ? &n->older->newer : &t->oldest) = n->newer;
+    *(n->newer ? &n->newer->older : &t->newest) = n->older;
+}
+
+static void link_newest(prefix_tree *t, node *n)
+{
+    n->older = t->newest;
+    n->newer = NULL;
+    *(t->newest ? &t->newest->newer : &t->oldest) = n;
+    t->newest = n;
+}
+
+static bool is_root(const node *n)
+{
+    return !n->parent;
+}
+
+/* From the leaf to the root, so that ends of branches are the oldest. */
+static void touch_path(prefix_tree *t, node *n)
+{
+    for (; !is_root(n); n = n->parent) {
+        unlink_use(t, n);
+        link_newest(t, n);
+    }
+}
+
+/* ---- Owners ---------------------------------------------------------------------------------- */
+
+static root *find_root(const prefix_tree *t, uint64_t owner)
+{
+    root *r = t->roots;
+    while (r && r->owner != owner)
+        r = r->next;
+    return r;
+}
+
+static root *add_root(prefix_tree *t, uint64_t owner)
+{
+    root *r = mem_calloc(1, sizeof *r);
+    if (!r)
+        return NULL;
+    r->owner = owner;
+    r->next = t->roots;
+    t->roots = r;
+    return r;
+}
+
+static void remove_root(prefix_tree *t, node *n)
+{
+    root **at = &t->roots;
+    while (&(*at)->n != n)
+        at = &(*at)->next;
+    root *gone = *at;
+    *at = gone->next;
+    mem_free(gone);
+}
+
+/* ---- Nodes ----------------------------------------------------------------------------------- */
+
+static int32_t common(const node *n, const int32_t *tokens, int32_t n_tokens)
+{
+    int32_t i = 0, end = n->n_tokens < n_tokens ? n->n_tokens : n_tokens;
+    while (i < end && n->tokens[i] == tokens[i])
+        i++;
+    return i;
+}
+
+/* The child that shares most of the tokens; NULL if none shares any. */
+static node *best_child(const node *parent, const int32_t *tokens, int32_t n_tokens, int32_t *n_out)
+{
+    node *best = NULL;
+    *n_out = 0;
+    for (node *n = parent->children; n && *n_out < n_tokens; n = n->sibling) {
+        int32_t shared = common(n, tokens, n_tokens);
+        if (shared > *n_out) {
+            *n_out = shared;
+            best = n;
+        }
+    }
+    return best;
+}
+
+/* Take those pages of the sequence that the node lacks. */
+static void take_pages(prefix_tree *t, node *n, int32_t sequence, int32_t index)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++) {
+        if (n->pages[g] >= 0)
+            continue;
+        n->pages[g] = t->kv->sequences[sequence].tables[g][index];
+        if (n->pages[g] >= 0)
+            t->kv->groups[g].n_users[n->pages[g]]++;
+    }
+}
+
+static void drop_pages(prefix_tree *t, node *n)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (n->pages[g] >= 0)
+            kv_drop_page(&t->kv->groups[g], &n->pages[g]);
+}
+
+static node *add_child(prefix_tree *t, node *parent, const int32_t *tokens, int32_t n_tokens)
+{
+    node *n = mem_calloc(1, sizeof *n);
+    if (!n)
+        return NULL;
+    memcpy(n->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+    memset(n->pages, 0xFF, sizeof n->pages); /* -1 */
+    n->n_tokens = n_tokens;
+    n->parent = parent;
+    n->sibling = parent->children;
+    parent->children = n;
+    link_newest(t, n);
+    return n;
+}
+
+static void remove_leaf(prefix_tree *t, node *n)
+{
+    assert(!n->children);
+    node *parent = n->parent, **at = &parent->children;
+    while (*at != n)
+        at = &(*at)->sibling;
+    *at = n->sibling;
+    unlink_use(t, n);
+    drop_pages(t, n);
+    mem_free(n);
+    if (is_root(parent) && !parent->children)
+        remove_root(t, parent);
+}
+
+void prefix_tree_free(prefix_tree *t)
+{
+    if (!t)
+        return;
+    while (t->oldest) {
+        node *n = t->oldest;
+        while (n->children)
+            n = n->children;
+        remove_leaf(t, n);
+    }
+    mem_free(t);
+}
+
+/* ---- Looking up ------------------------------------------------------------------------------ */
+
+/* The deepest node on the way of the tokens, and how many tokens it ends behind. NULL: none. */
+static node *walk(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n,
+                  int32_t *n_out)
+{
+    root *begin = find_root(t, owner);
+    node *at = begin ? &begin->n : NULL;
+    *n_out = 0;
+    while (at) {
+        int32_t shared;
+        node *child = best_child(at, tokens + *n_out, n - *n_out, &shared);
+        if (!child)
+            return is_root(at) ? NULL : at;
+        *n_out += shared;
+        at = child;
+        if (shared < KV_PAGE_TOKENS)
+            return child;
+    }
+    return NULL;
+}
+
+int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
+{
+    int32_t found;
+    walk(t, owner, tokens, n, &found);
+    return found;
+}
+
+/*
+ * The first page from which on a group has all pages of the path that ends at n, whose index is
+ * `last`.
+ */
+static int32_t first_kept(const node *n, int32_t last, int32_t g)
+{
+    int32_t first = last + 1;
+    for (; !is_root(n) && n->pages[g] >= 0; n = n->parent)
+        first--;
+    return first;
+}
+
+static void share_path(prefix_tree *t, int32_t sequence, const node *n, int32_t last, int32_t found)
+{
+    kv_sequence *s = &t->kv->sequences[sequence];
+    for (int32_t g = 0; g < t->kv->n_groups; g++) {
+        int32_t first = first_kept(n, last, g);
+        const node *at = n;
+        for (int32_t i = last; i >= first; i--, at = at->parent) {
+            s->tables[g][i] = at->pages[g];
+            t->kv->groups[g].n_users[at->pages[g]]++;
+        }
+        s->first_page[g] = first;
+    }
+    s->n_tokens = found;
+}
+
+int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                          int32_t n)
+{
+    int32_t found;
+    assert(t->kv->sequences[sequence].n_tokens == 0);
+    node *at = walk(t, owner, tokens, n, &found);
+    while (at && !is_root(at)) {
+        int32_t last = (found - 1) / KV_PAGE_TOKENS;
+        bool is_whole = true;
+        for (int32_t g = 0; g < t->kv->n_groups; g++)
+            is_whole = is_whole && first_kept(at, last, g) <= kv_first_page(t->kv, g, found);
+        if (is_whole) {
+            share_path(t, sequence, at, last, found);
+            touch_path(t, at);
+            return found;
+        }
+        found = last * KV_PAGE_TOKENS; /* where the parent ends */
+        at = at->parent;
+    }
+    return 0;
+}
+
+/* ---- Keeping --------------------------------------------------------------------------------- */
+
+/* The child for these tokens: one that has them all, one that they continue, or a new one. */
+static node *keep_page(prefix_tree *t, node *parent, int32_t sequence, int32_t index,
+                       const int32_t *tokens, int32_t n_tokens)
+{
+    int32_t shared;
+    node *child = best_child(parent, tokens, n_tokens, &shared);
+    if (child && shared == n_tokens) {
+        if (n_tokens == child->n_tokens)
+            take_pages(t, child, sequence, index); /* a window may have dropped some */
+        return child;
+    }
+    if (child && shared == child->n_tokens) {
+        /* A page that was not full: the sequence has more of it. */
+        drop_pages(t, child);
+        memcpy(child->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
+        child->n_tokens = n_tokens;
+    } else {
+        child = add_child(t, parent, tokens, n_tokens);
+    }
+    if (child)
+        take_pages(t, child, sequence, index);
+    return child;
+}
+
+void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                      int32_t n, bool with_part)
+{
+    root *begin = find_root(t, owner);
+    if (!begin && !(begin = add_root(t, owner)))
+        return;
+    node *at = &begin->n;
+    assert(n <= t->kv->sequences[sequence].n_tokens);
+    for (int32_t i = 0; i * KV_PAGE_TOKENS < n; i++) {
+        int32_t left = n - i * KV_PAGE_TOKENS;
+        if (left < KV_PAGE_TOKENS && !with_part)
+            break;
+        node *next = keep_page(t, at, sequence, i, tokens + i * KV_PAGE_TOKENS,
+                               left < KV_PAGE_TOKENS ? left : KV_PAGE_TOKENS);
+        if (!next)
+            break; /* no memory: what is kept so far is of use */
+        at = next;
+        if (left < KV_PAGE_TOKENS)
+            break;
+    }
+    touch_path(t, at);
+    if (!begin->n.children)
+        remove_root(t, &begin->n);
+}
+
+/* ---- Giving up ------------------------------------------------------------------------------- */
+
+static bool is_unused(const prefix_tree *t, const node *n)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (n->pages[g] >= 0 && t->kv->groups[g].n_users[n->pages[g]] > 1)
+            return false;
+    return true;
+}
+
+static bool evict_leaf(prefix_tree *t)
+{
+    for (node *n = t->oldest; n; n = n->newer)
+        if (!n->children && is_unused(t, n)) {
+            t->n_evicted += (uint64_t)n->n_tokens;
+            remove_leaf(t, n);
+            return true;
+        }
+    return false;
+}
+
+/* A branch that has given up all its pages is of no use, up to where another one leaves it. */
+static void remove_empty(prefix_tree *t, node *n)
+{
+    while (!n->children) {
+        for (int32_t g = 0; g < t->kv->n_groups; g++)
+            if (n->pages[g] >= 0)
+                return;
+        node *parent = n->parent;
+        bool was_last = is_root(parent); /* which may go with it */
+        t->n_evicted += (uint64_t)n->n_tokens;
+        remove_leaf(t, n);
+        if (was_last)
+            return;
+        n = parent;
+    }
+}
+
+/* A page of a group with a window can go alone. */
+static bool evict_window_page(prefix_tree *t, int32_t g)
+{
+    kv_group *group = &t->kv->groups[g];
+    for (node *n = t->oldest; n; n = n->newer)
+        if (n->pages[g] >= 0 && group->n_users[n->pages[g]] == 1) {
+            kv_drop_page(group, &n->pages[g]);
+            remove_empty(t, n);
+            return true;
+        }
+    return false;
+}
+
+bool prefix_tree_make_room(prefix_tree *t, const kv_demand *demand)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        while (demand->n_pages[g] > t->kv->groups[g].n_free)
+            if (!(t->kv->groups[g].window ? evict_window_page(t, g) : evict_leaf(t)))
+                return false;
+    return true;
+}
+
+int64_t prefix_tree_unused_pages(const prefix_tree *t)
+{
+    int64_t n_unused = 0;
+    for (const node *n = t->oldest; n; n = n->newer)
+        n_unused += n->pages[0] >= 0 && t->kv->groups[0].n_users[n->pages[0]] == 1;
+    return n_unused;
+}
+
+uint64_t prefix_tree_n_evicted(const prefix_tree *t)
+{
+    return t->n_evicted;
+}

@@ -1,0 +1,48 @@
+/*
+ * The prefix tree: what texts began with, kept in the KV cache for texts to come.
+ *
+ * A node is a page of the cache with the tokens it was computed from; its parent is the page
+ * before. A text that begins like one that was seen shares the pages of the common part, so only
+ * the rest is computed. Of the last page a part may be shared: it is copied when it is written.
+ *
+ *     [The king said to] -- [his son: go and] -- [fetch water]      (pages of 4 tokens)
+ *                        \- [the queen that he]
+ *
+ * Texts have owners, and each owner has a tree of its own: what one has is not found for another.
+ *
+ * Pages that no sequence holds are given up when room is needed, the least recently used ones
+ * first, and always from the ends of the branches. Layers with a window drop their pages on their
+ * own; a node without such a page can still be passed, but no text can begin right behind it.
+ */
+#ifndef LACE_STATE_PREFIX_TREE_H
+#define LACE_STATE_PREFIX_TREE_H
+
+#include "state/kv.h"
+
+typedef struct prefix_tree prefix_tree;
+
+/* The cache must outlive the tree. */
+lace_status prefix_tree_create(kv_cache *kv, prefix_tree **out, lace_error *err);
+void prefix_tree_free(prefix_tree *t); /* gives its pages back */
+
+/* How many of the n tokens the owner's tree knows. */
+int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n);
+
+/* Let an empty sequence begin with as many of the tokens as that tree knows. Returns how many. */
+int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                          int32_t n);
+
+/*
+ * Keep what a sequence holds: n tokens, which are those given. A last page that is not full is kept
+ * if `with_part`; the sequence should not grow after that, or it will be copied.
+ */
+void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                      int32_t n, bool with_part);
+
+/* Give up pages until the demand can be met. False if it cannot. */
+bool prefix_tree_make_room(prefix_tree *t, const kv_demand *demand);
+
+int64_t prefix_tree_unused_pages(const prefix_tree *t); /* that no sequence holds, of group 0 */
+uint64_t prefix_tree_n_evicted(const prefix_tree *t);   /* tokens given up so far */
+
+#endif
