@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/json_read.h"
+#include "base/numbers.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
 
@@ -128,7 +129,7 @@ static void add_number(command *c, const char *option, int64_t number)
 static void add_batched(command *c, const bench_test *test)
 {
     int32_t n_prompt = test->depth > 0 ? test->depth : 1;
-    int64_t n_context = ((int64_t)n_prompt + test->n_gen + 255) / 256 * 256;
+    int64_t n_context = 256 * divide_up((int64_t)n_prompt + test->n_gen, 256);
     add_number(c, "-npp", n_prompt);
     add_number(c, "-ntg", test->n_gen);
     add_number(c, "-npl", test->n_sequences);

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "compress/trellis.h"
 #include "backend/cpu/dense.h"
 #include "tensor/rotate.h"
@@ -148,26 +149,21 @@ static void descend(const job *j, const group *g)
 
 /* ---- Groups of rows -------------------------------------------------------------------------- */
 
-static uint64_t round_up(uint64_t n)
-{
-    return (n + 63) & ~(uint64_t)63;
-}
-
 static uint64_t floats_bytes(int64_t n)
 {
-    return round_up(GROUP * (uint64_t)n * sizeof(float));
+    return round_up(GROUP * (uint64_t)n * sizeof(float), 64);
 }
 
 static uint64_t grids_bytes(const codec *c, int64_t n)
 {
-    return round_up(GROUP * (uint64_t)(n / c->n_values) * sizeof(codec_grid));
+    return round_up(GROUP * (uint64_t)(n / c->n_values) * sizeof(codec_grid), 64);
 }
 
 static uint64_t group_bytes(const codec *c, const hessian_factor *f)
 {
     return 3 * floats_bytes(f->n) + floats_bytes(TRIANGLE_BLOCK) +
            triangle_scratch_bytes(f->impl, f->n) + grids_bytes(c, f->n) +
-           round_up(GROUP * (uint64_t)f->n);
+           round_up(GROUP * (uint64_t)f->n, 64);
 }
 
 /* The parts of a worker's scratch. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
 
 enum {
     BLOCK = 96, /* rows of the result that a worker takes: what the kernels like */
@@ -26,22 +27,17 @@ typedef struct layout {
     uint64_t end;
 } layout;
 
-static uint64_t round_up(uint64_t n)
-{
-    return (n + 63) & ~(uint64_t)63;
-}
-
 static layout layout_of(const hessian *s, bool has_other)
 {
-    uint64_t plain = round_up(4 * (uint64_t)(s->n * s->max_held));
+    uint64_t plain = round_up(4 * (uint64_t)(s->n * s->max_held), 64);
     uint64_t tiles =
         s->impl->packed_bytes ? s->impl->packed_bytes(DTYPE_F32, s->n, s->max_held) : plain;
-    layout l = {.out_bytes = round_up(4 * BLOCK * (uint64_t)s->n),
+    layout l = {.out_bytes = round_up(4 * BLOCK * (uint64_t)s->n, 64),
                 .kernel_bytes = round_up(
-                    s->impl->scratch_bytes ? s->impl->scratch_bytes(s->max_held, BLOCK) : 0)};
+                    s->impl->scratch_bytes ? s->impl->scratch_bytes(s->max_held, BLOCK) : 0, 64)};
     l.yt = l.xt + plain;
     l.tiles = l.yt + (has_other ? plain : 0);
-    l.out = l.tiles + round_up(tiles);
+    l.out = l.tiles + round_up(tiles, 64);
     l.kernel = l.out + (uint64_t)s->n_workers * l.out_bytes;
     l.end = l.kernel + (uint64_t)s->n_workers * l.kernel_bytes;
     return l;

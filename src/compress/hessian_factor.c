@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "compress/hessian.h"
 #include "backend/cpu/dense.h"
 #include "tensor/rotate.h"
@@ -373,7 +374,7 @@ lace_status hessian_correct(const hessian *s, hessian_factor *f, float *rows, in
     correcting c = {.s = s, .f = f, .rows = rows, .n_rows = n_rows};
     c.scratch_bytes = 4 * TRIANGLE_MAX_ROWS * (uint64_t)(2 * n + TRIANGLE_BLOCK) +
                       triangle_scratch_bytes(impl, n);
-    c.scratch_bytes = (c.scratch_bytes + 63) & ~(uint64_t)63;
+    c.scratch_bytes = round_up(c.scratch_bytes, 64);
     c.change = mem_alloc((size_t)(n * n) * sizeof *c.change);
     c.tiles = n_tiles ? mem_map(n_tiles) : (uint8_t *)c.change;
     c.scratch = mem_map((size_t)pool_size(workers) * c.scratch_bytes);

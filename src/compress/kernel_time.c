@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 
 enum { MAX_COPIES = 256, N_RUNS = 3, RUN_NS = 15 * 1000 * 1000 };
 
@@ -70,7 +71,7 @@ static lace_status prepare(timing *t, weight *w, const uint8_t *rows, uint64_t r
     bool packs = matmul_packs(impl);
     uint64_t size = packs ? matmul_packed_bytes(impl, w->type, rows, w->n_rows, w->n_cols) : blocks;
     uint64_t scratch = impl->scratch_bytes ? impl->scratch_bytes(w->n_cols, 1) : 0;
-    t->stride = (size + 63) / 64 * 64;
+    t->stride = round_up(size, 64);
     uint64_t n = room / t->stride;
     t->n_copies = n < 1 ? 1 : n > MAX_COPIES ? MAX_COPIES : (int)n;
     t->x_bytes = act_row_bytes(impl->act, w->n_cols);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
 
 enum { NEURON_STEP = 32 }; /* rows of ffn_down stay whole blocks of activations */
 
@@ -74,7 +75,7 @@ static lace_status plan_kind(part_choice *c, part_kind kind, const source *model
     int64_t n_gone = (int64_t)((double)c->n * s->rules[c->rule].sparsity);
     c->left = c->n - n_gone;
     if (kind == PART_NEURONS)
-        c->left = (c->left + NEURON_STEP - 1) / NEURON_STEP * NEURON_STEP;
+        c->left = divide_up(c->left, NEURON_STEP) * NEURON_STEP;
     if (c->left >= c->n)
         return error_set(err, LACE_E_META, "a share of %g of %" PRId64 " %s is not one of them%s",
                          s->rules[c->rule].sparsity, c->n,

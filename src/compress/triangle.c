@@ -5,11 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+#include "base/numbers.h"
 
 static weight block_at(const triangle *t, int64_t at)
 {
@@ -25,7 +21,7 @@ static uint64_t block_bytes(const triangle *t, int64_t at)
     weight w = block_at(t, at);
     uint64_t n = t->impl->packed_bytes ? t->impl->packed_bytes(DTYPE_F32, w.n_rows, w.n_cols)
                                        : 4 * (uint64_t)(w.n_rows * w.n_cols);
-    return (n + 63) & ~(uint64_t)63;
+    return round_up(n, 64);
 }
 
 static uint64_t offset_of(const triangle *t, int64_t at)
@@ -116,5 +112,5 @@ void triangle_multiply(const triangle *t, int64_t at, const float *x, int64_t n_
 
 uint64_t triangle_scratch_bytes(const matmul_impl *impl, int64_t n)
 {
-    return (matmul_scratch_bytes(impl, DTYPE_F32, n, TRIANGLE_MAX_ROWS) + 63) & ~(uint64_t)63;
+    return round_up(matmul_scratch_bytes(impl, DTYPE_F32, n, TRIANGLE_MAX_ROWS), 64);
 }

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "base/utf8.h"
 
 enum {
@@ -347,7 +348,7 @@ static lace_status take_tensors(parser *p)
         TRY_GOTO(status, done, add_name(p, &g->tensor_of_name, g->tensors[i].name, i, start));
     }
     /* Round up: the directory seldom ends on the boundary. No overflow, as at <= SIZE_MAX / 2. */
-    g->data_offset = (p->at.at + g->alignment - 1) & ~(g->alignment - 1);
+    g->data_offset = round_up(p->at.at, g->alignment);
     status = place_tensors(p, extents);
 done:
     mem_free(extents);

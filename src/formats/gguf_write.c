@@ -8,6 +8,7 @@
 #include "base/file_write.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 
 enum { DEFAULT_ALIGNMENT = 32, MAX_META_BYTES = 1 << 30 };
 
@@ -354,11 +355,6 @@ static lace_status emit(sink *s, const void *data, size_t n_bytes)
     if (s->on_progress && !s->on_progress(s->user, "writing", (double)s->at / (double)s->total))
         return error_set(s->err, LACE_E_CANCELLED, "writing was cancelled");
     return LACE_OK;
-}
-
-static uint64_t round_up(uint64_t n, uint64_t alignment)
-{
-    return (n + alignment - 1) & ~(alignment - 1);
 }
 
 static lace_status pad(sink *s, uint64_t to)

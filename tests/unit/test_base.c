@@ -1,4 +1,4 @@
-/* base/: bytes, buf, arena, hash, utf8, threads, file. */
+/* base/: bytes, buf, arena, numbers, hash, utf8, threads, file. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdatomic.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "base/threads.h"
 #include "base/utf8.h"
 #include "scratch.h"
@@ -231,12 +232,22 @@ static void only_files_are_mapped(void)
     scratch_remove();
 }
 
+static void numbers_round_up_to_whole_groups(void)
+{
+    CHECK(round_up(0, 64) == 0 && round_up(1, 64) == 64 && round_up(64, 64) == 64);
+    CHECK(round_up(65, 64) == 128 && round_up(7, 3) == 9);
+    CHECK(divide_up(0, 256) == 0 && divide_up(1, 256) == 1 && divide_up(256, 256) == 1);
+    CHECK(divide_up(257, 256) == 2);
+    CHECK(min_i64(-1, 1) == -1 && max_i64(-1, 1) == 1);
+}
+
 int main(void)
 {
     CASE(cursor_stops_at_the_end_and_says_where);
     CASE(error_text_is_one_line);
     CASE(buffer_keeps_its_maximum);
     CASE(arena_hands_out_zeroed_aligned_memory);
+    CASE(numbers_round_up_to_whole_groups);
     CASE(map_finds_what_was_added_and_refuses_twins);
     CASE(utf8_rejects_what_unicode_forbids);
     CASE(utf8_holds_back_cut_characters);
