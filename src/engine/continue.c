@@ -2,15 +2,7 @@
  * Continuing a sequence: on a GPU the tokens are chosen there and computed ahead of the caller, who
  * may stop at any of them; what was computed for nothing is forgotten.
  */
-#include <string.h>
-
-#include "engine/engine.h"
-
-enum {
-    AHEAD = 8,        /* tokens that the card may be ahead; more only delays the end */
-    CHUNK = 256,      /* tokens between two looks at the cache's windows */
-    LONGEST_TURN = 64 /* tokens that the host chooses before the card is asked again */
-};
+#include "engine/ahead.h"
 
 /* What is being continued. */
 typedef struct continuation {
@@ -22,21 +14,7 @@ typedef struct continuation {
     void *user;
     int32_t n_left;
     bool goes_on;
-    int32_t turn, n_by_host; /* how long the host chose last, and of that what is left */
 } continuation;
-
-bool session_rule(const lace_sampler *sampler, sample_row *out)
-{
-    sampler_rule rule = {.temperature = 0};
-    if (sampler && (!sampler_describe(sampler, &rule) || rule.top_k > SAMPLE_MAX_TOP_K))
-        return false;
-    *out = (sample_row){.temperature = rule.temperature,
-                        .top_p = rule.top_p,
-                        .min_p = rule.min_p,
-                        .top_k = rule.top_k};
-    memcpy(out->random, rule.random, sizeof out->random);
-    return true;
-}
 
 static lace_token best_of(const float *logits, int32_t n)
 {
@@ -72,58 +50,31 @@ static lace_status continue_by_eval(continuation *c, lace_error *err)
     return LACE_OK;
 }
 
-/* Up to n tokens on the card. *refused: the last of them is left to the host. */
-static lace_status continue_chunk(continuation *c, const sample_row *rule, int32_t n,
-                                  int32_t *n_done, bool *refused, lace_error *err)
+/* Tokens that the device chooses, until it refuses or there is a reason to look around. */
+static lace_status take_chosen(continuation *c, ahead *a, lace_error *err)
 {
-    lace_session *s = c->session;
-    int32_t position = s->kv->sequences[c->sequence].n_tokens, n_queued = 0;
-    TRY(gpu_plan_begin(s->on_card, c->token, position, c->sequence, rule, err));
-    while (*n_done < n && c->goes_on) {
-        for (; n_queued < n && n_queued - *n_done < AHEAD; n_queued++) {
-            const int32_t *pages[KV_MAX_GROUPS];
-            TRY(kv_reserve(s->kv, c->sequence, n_queued + 1, err));
-            for (int32_t g = 0; g < s->kv->n_groups; g++)
-                pages[g] = s->kv->sequences[c->sequence].tables[g];
-            TRY(gpu_plan_ahead(s->on_card, pages, c->sequence, position + n_queued, err));
-        }
+    while (!ahead_is_spent(a) && c->goes_on) {
         int32_t word;
-        TRY(gpu_plan_next(s->on_card, &word, err));
-        if (word == SAMPLE_REFUSED) {
-            *refused = true;
+        TRY(ahead_next(a, &word, err));
+        if (word == SAMPLE_REFUSED)
             return LACE_OK;
-        }
         if (word & SAMPLE_DREW)
             sampler_skip_draw(c->sampler);
-        ++*n_done;
         give_token(c, (word & SAMPLE_TOKEN) - 1);
     }
     return LACE_OK;
 }
 
-static lace_status continue_ahead(continuation *c, lace_error *err)
+static lace_status continue_ahead(continuation *c, ahead *a, lace_error *err)
 {
-    lace_session *s = c->session;
     sample_row rule;
-    int32_t n_done = 0, n = c->n_left < CHUNK ? c->n_left : CHUNK;
-    int32_t length = lace_session_length(s, c->sequence);
-    bool refused = false;
     session_rule(c->sampler, &rule);
     lace_status status =
-        continue_chunk(c, rule.temperature > 0 ? &rule : NULL, n, &n_done, &refused, err);
-    /* What was computed ahead must be over before its pages go to somebody else. */
-    lace_status ended = gpu_plan_wait(s->on_card, status == LACE_OK ? err : NULL);
-    kv_set_length(s->kv, c->sequence, length + n_done);
-    TRY(status);
-    TRY(ended);
-    /*
-     * A card that refuses has computed the tokens behind for nothing; where it does so again and
-     * again, the host takes longer and longer turns.
-     */
-    int32_t longer = 2 * c->turn < LONGEST_TURN ? 2 * c->turn : LONGEST_TURN;
-    if (refused)
-        c->n_by_host = c->turn = c->turn == 0 || n_done > AHEAD ? 1 : longer;
-    return LACE_OK;
+        ahead_begin(a, c->token, rule.temperature > 0 ? &rule : NULL, c->n_left, err);
+    if (status == LACE_OK)
+        status = take_chosen(c, a, err);
+    lace_status ended = ahead_end(a, status == LACE_OK ? err : NULL);
+    return status == LACE_OK ? ended : status;
 }
 
 lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token first, int32_t n,
@@ -148,16 +99,11 @@ lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token 
                       .user = user,
                       .n_left = n < room ? n : room,
                       .goes_on = true};
+    ahead a = {.session = s, .sequence = sequence};
     sample_row rule;
-    bool is_ahead =
-        s->on_card && gpu_plan_chooses(s->on_card) && !s->trace && session_rule(sampler, &rule);
-    while (c.n_left > 0 && c.goes_on) {
-        if (is_ahead && c.n_by_host == 0) {
-            TRY(continue_ahead(&c, err));
-            continue;
-        }
-        TRY(continue_by_eval(&c, err));
-        c.n_by_host -= c.n_by_host > 0;
-    }
+    bool is_ahead = ahead_is_possible(s) && session_rule(sampler, &rule);
+    while (c.n_left > 0 && c.goes_on)
+        TRY(is_ahead && !ahead_is_hosts_turn(&a) ? continue_ahead(&c, &a, err)
+                                                 : continue_by_eval(&c, err));
     return LACE_OK;
 }
