@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "backend/cpu/columns.h"
-#include "model/config_beside.h"
+#include "model/mistral_window.h"
 #include "hf/hf_names.h"
 
 /* What lace cannot run need not have the metadata that lace expects: that it is said first. */
@@ -58,7 +58,7 @@ lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu 
                  gguf_get_int(weights_gguf(files), "lace.format.version", 0, DTYPE_OWN_VERSION,
                               &version, NULL, err));
     if (weights_gguf(files))
-        config_look_beside(weights_name(files), &m->config);
+        mistral_window_find(weights_name(files), &m->config);
     if (m->arch->configure)
         TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
     if (weights_gguf(files))

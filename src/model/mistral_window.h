@@ -5,13 +5,13 @@
  * reader of the file alone computes another model past the window. Where a config.json lies beside
  * the file and describes the same model, the window is taken from it.
  */
-#ifndef LACE_MODEL_CONFIG_BESIDE_H
-#define LACE_MODEL_CONFIG_BESIDE_H
+#ifndef LACE_MODEL_MISTRAL_WINDOW_H
+#define LACE_MODEL_MISTRAL_WINDOW_H
 
 #include "model/config.h"
 
 /* Sets c->window if `path`'s folder has a config.json of this very model that says so. Never fails:
  * a neighbour that cannot be read is not this model's. */
-void config_look_beside(const char *path, model_config *c);
+void mistral_window_find(const char *path, model_config *c);
 
 #endif

@@ -1,5 +1,5 @@
 /* The window of a Mistral model from a config.json beside its GGUF file. */
-#include "model/config_beside.h"
+#include "model/mistral_window.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static bool is_same_model(const model_config *a, const model_config *b)
            a->n_context == b->n_context && a->rope.base == b->rope.base;
 }
 
-void config_look_beside(const char *path, model_config *c)
+void mistral_window_find(const char *path, model_config *c)
 {
     if (strcmp(c->architecture, "llama") != 0 || c->window > 0)
         return;
