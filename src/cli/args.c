@@ -10,7 +10,7 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
-#include "cli/habits.h"
+#include "cli/foreign_names.h"
 
 lace_status args_error(const verb *v, lace_error *err, const char *format, ...)
 {
@@ -302,40 +302,41 @@ static bool is_one_of(const char *word, const char *a, const char *b, const char
 }
 
 /* An option of another program; `name` is how it was typed. */
-static lace_status give_habit(line *l, const habit *h, const char *name, const char *attached)
+static lace_status give_foreign(line *l, const foreign_name *f, const char *name,
+                                const char *attached)
 {
     const verb *v = l->verb;
     const char *value;
     const arg_option *o;
-    switch (h->kind) {
-    case HABIT_OPTION:
-        o = find_long(v, h->means, strlen(h->means));
+    switch (f->kind) {
+    case FOREIGN_OPTION:
+        o = find_long(v, f->means, strlen(f->means));
         return o ? give_option(l, o, attached) : args_error(v, l->err, "unknown option %s", name);
-    case HABIT_MODEL:
-    case HABIT_MODELS:
-    case HABIT_LAYERS:
+    case FOREIGN_MODEL:
+    case FOREIGN_MODELS:
+    case FOREIGN_LAYERS:
         if (!(value = take_value(l, attached)))
             return args_error(v, l->err, "%s needs a value", name);
-        if (h->kind == HABIT_LAYERS)
+        if (f->kind == FOREIGN_LAYERS)
             return give_layers(l, name, value);
-        if (h->kind == HABIT_MODEL && l->n_models > 0) {
+        if (f->kind == FOREIGN_MODEL && l->n_models > 0) {
             l->words->at[0] = value; /* the last one counts, as for every option */
             return LACE_OK;
         }
         return give_argument(l, value, l->n_models++);
-    case HABIT_SWITCH:
+    case FOREIGN_SWITCH:
         value = attached ? attached : l->at < l->argc ? l->argv[l->at] : NULL;
         if (is_one_of(value, "off", "0", "false"))
             return args_error(v, l->err, "%s %s: lace has no other way", name, value);
         if (!attached && is_one_of(value, "on", "auto", "1"))
             l->at++;
         return LACE_OK;
-    case HABIT_ALWAYS:
+    case FOREIGN_ALWAYS:
         return LACE_OK;
-    case HABIT_NONE:
+    case FOREIGN_NONE:
         break;
     }
-    return args_error(v, l->err, "unknown option %s; %s", name, h->means);
+    return args_error(v, l->err, "unknown option %s; %s", name, f->means);
 }
 
 /*
@@ -354,11 +355,11 @@ static lace_status read_option(line *l, const char *word)
     o = is_long ? NULL : find_letter(v, word[1]);
     if (o && !word[2])
         return give_option(l, o, NULL);
-    const habit *h = habits_find(v, word, n);
-    if (h) {
+    const foreign_name *f = foreign_name_find(v, word, n);
+    if (f) {
         char name[48];
         snprintf(name, sizeof name, "%.*s", (int)(n < 40 ? n : 40), word);
-        return give_habit(l, h, name, attached);
+        return give_foreign(l, f, name, attached);
     }
     if (is_long)
         return unknown_option(v, word + 2, n - 2, l->err);

@@ -13,7 +13,7 @@
  *
  * Written as --name VALUE, --name=VALUE, -n VALUE or -nVALUE. What is no option is a positional
  * argument; after "--" everything is. Of an option that is given twice, the last one counts.
- * Names that llama.cpp has for the same thing are understood too (habits.h).
+ * Names that llama.cpp has for the same thing are understood too (foreign_names.h).
  */
 #ifndef LACE_CLI_ARGS_H
 #define LACE_CLI_ARGS_H

@@ -11,7 +11,7 @@
 
 #include "base/cpu.h"
 #include "cli/cli.h"
-#include "cli/habits.h"
+#include "cli/foreign_names.h"
 
 /* A new verb is a file and a row here. */
 static const verb *const verbs[] = {
@@ -59,7 +59,7 @@ static const verb *find_verb(int n_words, char **words, int *n_used)
 
 static lace_status unknown_verb(const char *name, lace_error *err)
 {
-    const char *instead = habits_find_verb(name);
+    const char *instead = foreign_verb_find(name);
     if (instead)
         return error_set(err, LACE_E_ARG, "unknown verb \"%.40s\"; %s", name, instead);
     if (name[0] == '-')
