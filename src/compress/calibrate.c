@@ -102,8 +102,8 @@ static double quantize_work(const calibration *c, int32_t index)
 
 enum { TEACHER, STUDENT };
 
-/* From now on the walk computes with the weights of that side. */
-static void become(calibration *c, int side)
+/* Give the walk the weights of a side: it computes with them until the next call. */
+static void use_weights_of(calibration *c, int side)
 {
     model *m = c->w->m;
     for (int32_t i = 0; i < m->n_matrices; i++) {
@@ -311,7 +311,7 @@ static lace_status walk_window(calibration *c, int32_t i, int32_t to, float *kep
     TRY(walk_begin(c->w, window(c, i, c->n_windows), err));
     for (int side = TEACHER; side <= STUDENT; side++) {
         uint8_t *state = c->states[side] + (uint64_t)i * c->state_bytes;
-        become(c, side);
+        use_weights_of(c, side);
         if (c->at > 0)
             walk_restore(c->w, c->at, state);
         walk_run(c->w, c->at, to);
@@ -342,7 +342,7 @@ static lace_status walk_to(calibration *c, int32_t to, lace_error *err)
         if (status == LACE_OK)
             status = walk_window(c, i, to, kept, &s, err);
     }
-    become(c, TEACHER);
+    use_weights_of(c, TEACHER);
     if (status == LACE_OK && !x.n_experts) {
         hessian_finish(&s, c->w->workers);
         status = quantize_step(c, to, &s, err);
