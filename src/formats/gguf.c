@@ -62,10 +62,11 @@ static lace_status take(parser *p, size_t n_bytes, const uint8_t **out, const ch
                         field, p->item.size ? " of " : "", text_width(p->item), p->item.data,
                         n_bytes, left);
     if (p->at.at + n_bytes > GGUF_MAX_HEAD)
-        return error_at(p->err, LACE_E_LIMIT, p->at.at,
-                        "%s%s%.*s: %zu bytes; metadata and directory take more than %d MiB", field,
-                        p->item.size ? " of " : "", text_width(p->item), p->item.data, n_bytes,
-                        GGUF_MAX_HEAD >> 20);
+        return error_at(
+            p->err, LACE_E_LIMIT, p->at.at,
+            "%s%s%.*s: with these %zu bytes, metadata and tensor directory are larger than %d MiB",
+            field, p->item.size ? " of " : "", text_width(p->item), p->item.data, n_bytes,
+            GGUF_MAX_HEAD >> 20);
     if (p->at.at + n_bytes > p->readable) {
         p->wanted = p->at.at + n_bytes;
         return error_at(p->err, LACE_E_TRUNC, p->at.at, "more is to be read");
@@ -100,7 +101,7 @@ static lace_status take_text(parser *p, text *out, const char *field)
     TRY(take_u64(p, &length, field));
     if (length > cursor_left(&p->at))
         return error_at(p->err, LACE_E_STRLEN, start,
-                        "%s%s%.*s: a string of %" PRIu64 " bytes, %zu are left", field,
+                        "%s%s%.*s: is a string of %" PRIu64 " bytes, but only %zu are left", field,
                         p->item.size ? " of " : "", text_width(p->item), p->item.data, length,
                         cursor_left(&p->at));
     TRY(take(p, (size_t)length, &bytes, field));
@@ -128,8 +129,9 @@ static lace_status take_name(parser *p, size_t max_bytes, text *out, const char 
     TRY(take_text(p, out, field));
     const char *fault = gguf_name_fault(*out, max_bytes);
     if (fault)
-        return error_at(p->err, LACE_E_NAME, start, "%s: %s: %zu bytes, expected 1 to %zu of UTF-8",
-                        field, fault, out->size, max_bytes);
+        return error_at(p->err, LACE_E_NAME, start,
+                        "%s: %s: %zu bytes, expected 1 to %zu bytes of UTF-8", field, fault,
+                        out->size, max_bytes);
     p->item = *out;
     return LACE_OK;
 }
@@ -142,10 +144,12 @@ static lace_status take_array(parser *p, gguf_value *v)
     uint32_t type;
     TRY(take_u32(p, &type, "array type"));
     if (type == GGUF_ARRAY)
-        return error_at(p->err, LACE_E_ARRAY, start, "%.*s: an array of arrays", text_width(v->key),
+        return error_at(p->err, LACE_E_ARRAY, start,
+                        "%.*s: is an array of arrays, which is not supported", text_width(v->key),
                         v->key.data);
     if (type >= GGUF_N_TYPES)
-        return error_at(p->err, LACE_E_TYPE, start, "%.*s: items of the unknown type %" PRIu32,
+        return error_at(p->err, LACE_E_TYPE, start,
+                        "%.*s: is an array of the unknown element type %" PRIu32,
                         text_width(v->key), v->key.data, type);
     v->item_type = (gguf_type)type;
     start = p->at.at;
@@ -153,8 +157,8 @@ static lace_status take_array(parser *p, gguf_value *v)
     size_t least = type == GGUF_STRING ? 8 : type_bytes[type];
     if (v->n_items > cursor_left(&p->at) / least)
         return error_at(p->err, LACE_E_ARRAY, start,
-                        "%.*s: %" PRIu64 " items of %zu bytes or more, "
-                        "%zu bytes are left",
+                        "%.*s: is an array of %" PRIu64
+                        " items of at least %zu bytes, but only %zu bytes are left",
                         text_width(v->key), v->key.data, v->n_items, least, cursor_left(&p->at));
     v->offset = p->at.at;
     v->bytes.data = p->at.bytes.data + p->at.at;
@@ -163,8 +167,7 @@ static lace_status take_array(parser *p, gguf_value *v)
     } else {
         if (v->n_items > p->texts_left)
             return error_at(p->err, LACE_E_LIMIT, start,
-                            "%.*s: %" PRIu64 " strings, with those "
-                            "before more than %d",
+                            "%.*s: has %" PRIu64 " strings; all arrays together may have %d",
                             text_width(v->key), v->key.data, v->n_items, GGUF_MAX_TEXTS);
         p->texts_left -= v->n_items;
         for (uint64_t i = 0; i < v->n_items; i++) {
@@ -183,7 +186,7 @@ static lace_status take_value(parser *p, gguf_value *v)
     uint32_t type;
     TRY(take_u32(p, &type, "value type"));
     if (type >= GGUF_N_TYPES)
-        return error_at(p->err, LACE_E_TYPE, start, "%.*s: the unknown value type %" PRIu32,
+        return error_at(p->err, LACE_E_TYPE, start, "%.*s: has the unknown value type %" PRIu32,
                         text_width(v->key), v->key.data, type);
     v->type = v->item_type = (gguf_type)type;
     v->n_items = 1;
@@ -204,7 +207,7 @@ static lace_status add_name(parser *p, map *names, text name, size_t value, size
 {
     lace_status status = map_add(names, name, (int32_t)value);
     if (status == LACE_E_DUP)
-        return error_at(p->err, status, start, "%.*s: is there twice", text_width(name), name.data);
+        return error_at(p->err, status, start, "%.*s: appears twice", text_width(name), name.data);
     return status == LACE_OK ? status : error_nomem(p->err, "the names of a GGUF file");
 }
 
@@ -262,8 +265,8 @@ static lace_status take_tensor(parser *p, tensor *t, uint64_t *offset)
     TRY(take_u32(p, &type, "tensor type"));
     if (!dtype_from_number(type, &t->type))
         return error_at(p->err, LACE_E_TENSOR_TYPE, type_at,
-                        "tensor %.*s: the unknown type %" PRIu32, text_width(t->name), t->name.data,
-                        type);
+                        "tensor %.*s: has the unknown type %" PRIu32, text_width(t->name),
+                        t->name.data, type);
     TRY(take_u64(p, offset, "tensor offset"));
     lace_error why;
     lace_status status = tensor_bytes(t->type, &t->shape, &t->n_values, &t->n_bytes, &why);
@@ -316,16 +319,18 @@ static lace_status place_tensors(parser *p, extent *extents)
             return error_at(p->err, LACE_E_OFFSET, extents[i].entry_at,
                             "tensor %.*s: begins %" PRIu64
                             " bytes into the data, which has %" PRIu64
-                            ": the file is cut; get it again",
+                            ": the file is incomplete; get it again",
                             text_width(t->name), t->name.data, offset, data_bytes);
         if (t->n_bytes > data_bytes - offset)
-            return error_at(
-                p->err, LACE_E_OFFSET, extents[i].entry_at,
-                "tensor %.*s: ends at byte %" PRIu64 ", the file has %zu: it is cut; get it again",
-                text_width(t->name), t->name.data, g->data_offset + offset + t->n_bytes, size);
+            return error_at(p->err, LACE_E_OFFSET, extents[i].entry_at,
+                            "tensor %.*s: ends at byte %" PRIu64
+                            ", the file has %zu: it is incomplete; get it again",
+                            text_width(t->name), t->name.data, g->data_offset + offset + t->n_bytes,
+                            size);
         if (offset % g->alignment != 0)
             return error_at(p->err, LACE_E_ALIGN, extents[i].entry_at,
-                            "tensor %.*s: is at %" PRIu64 ", expected a multiple of %" PRIu64,
+                            "tensor %.*s: its offset is %" PRIu64
+                            ", expected a multiple of %" PRIu64,
                             text_width(t->name), t->name.data, offset, g->alignment);
         t->data = p->file.data + g->data_offset + offset;
         extents[i].end = offset + t->n_bytes;
@@ -363,11 +368,10 @@ static lace_status check_count(parser *p, uint64_t n, uint64_t limit, size_t lea
     size_t left = cursor_left(&p->at);
     if (n > left / least)
         return error_at(p->err, LACE_E_COUNT, at,
-                        "%s: %" PRIu64 ", the %zu bytes that follow hold at "
-                        "most %zu",
-                        field, n, left, left / least);
+                        "%s: is %" PRIu64 ", but the %zu bytes that follow hold at most %zu", field,
+                        n, left, left / least);
     if (n > limit)
-        return error_at(p->err, LACE_E_LIMIT, at, "%s: %" PRIu64 ", expected at most %" PRIu64,
+        return error_at(p->err, LACE_E_LIMIT, at, "%s: is %" PRIu64 ", expected at most %" PRIu64,
                         field, n, limit);
     return LACE_OK;
 }

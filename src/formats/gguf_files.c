@@ -68,7 +68,7 @@ static lace_status check_total(const weights *w, lace_error *err)
     TRY(gguf_get_int(w->parts[0].g, "split.tensors.count", 0, INT32_MAX, &total, NULL, err));
     if (total != (int64_t)w->n_tensors)
         return error_set(err, LACE_E_COUNT,
-                         "%zu tensors in %zu parts, split.tensors.count says %" PRId64,
+                         "has %zu tensors in %zu parts, but split.tensors.count says %" PRId64,
                          w->n_tensors, w->n_parts, total);
     return LACE_OK;
 }
@@ -164,7 +164,7 @@ lace_status gguf_files_open(const char *path, weights **out, lace_error *err)
     int number, count;
     bool is_part = split_path(path, &stem_bytes, &number, &count);
     if (is_part && (number < 1 || count < 1 || number > count || count > MAX_PARTS))
-        return error_set(err, LACE_E_NAME, "%s: there is no part %d of %d", path, number, count);
+        return error_set(err, LACE_E_NAME, "%s: part %d of %d is missing", path, number, count);
     if (is_part)
         return open_split(path, stem_bytes, count, out, err);
     TRY(weights_create(path, 1, &w, err));

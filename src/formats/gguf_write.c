@@ -123,7 +123,7 @@ static lace_status add_name(gguf_writer *w, map *names, text name, size_t max_by
     *copy = (text){data, name.size};
     lace_status status = map_add(names, *copy, 0);
     if (status != LACE_OK)
-        return fail(w, status, shown, status == LACE_E_DUP ? "is there twice" : "out of memory",
+        return fail(w, status, shown, status == LACE_E_DUP ? "is given twice" : "out of memory",
                     err);
     return LACE_OK;
 }
@@ -192,7 +192,7 @@ lace_status gguf_writer_add_int(gguf_writer *w, const char *key, gguf_type type,
     int64_t low, high;
     size_t n_bytes = item_bytes(type, &low, &high);
     if (n_bytes == 0 || low > high)
-        return fail(w, LACE_E_ARG, key, "not a type of integers", err);
+        return fail(w, LACE_E_ARG, key, "its type is not an integer type", err);
     if (value < low || value > high)
         return fail(w, LACE_E_ARG, key, "the value does not fit its type", err);
     TRY(begin_value(w, text_of(key), type, err));
@@ -211,7 +211,7 @@ lace_status gguf_writer_add_float(gguf_writer *w, const char *key, gguf_type typ
     } else if (type == GGUF_F64) {
         memcpy(&bits, &value, 8);
     } else {
-        return fail(w, LACE_E_ARG, key, "not a type of floats", err);
+        return fail(w, LACE_E_ARG, key, "its type is not a float type", err);
     }
     TRY(begin_value(w, text_of(key), type, err));
     return end_value(w, key, put(&w->values, bits, type == GGUF_F32 ? 4 : 8), err);
@@ -245,7 +245,7 @@ lace_status gguf_writer_add_array(gguf_writer *w, const char *key, gguf_type ite
     int64_t low, high;
     size_t n_bytes = item_bytes(item_type, &low, &high);
     if (n_bytes == 0)
-        return fail(w, LACE_E_ARG, key, "not a type of numbers", err);
+        return fail(w, LACE_E_ARG, key, "its type is not a number type", err);
     TRY(begin_array(w, text_of(key), item_type, n_items, err));
     lace_status status = LACE_OK;
     const uint8_t *item = items;

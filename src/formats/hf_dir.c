@@ -107,7 +107,7 @@ static lace_status add_shard(shard_list *s, const char *tensor_name, const json_
                          tensor_name, json_kind(value));
     if (!is_plain_name(file))
         return error_set(err, LACE_E_NAME,
-                         "weight_map: %.64s: \"%.64s\" is no file name of this directory",
+                         "weight_map: %.64s: \"%.64s\" is not the name of a file in this directory",
                          tensor_name, file);
     if (map_find(&s->index_of_name, text_of(file)) >= 0)
         return LACE_OK;
@@ -125,7 +125,8 @@ static lace_status list_shards(const json_t *index, shard_list *s, lace_error *e
     const char *name;
     json_t *file;
     if (!json_is_object(weight_map) || json_object_size(weight_map) == 0)
-        return error_set(err, LACE_E_META, "weight_map: is %s, expected names of tensors",
+        return error_set(err, LACE_E_META,
+                         "weight_map: is %s, expected an object with tensor names",
                          json_kind(weight_map));
     json_object_foreach((json_t *)weight_map, name, file)
     {
@@ -146,8 +147,8 @@ static lace_status check_index(const weights *w, const shard_list *s, const json
         int32_t i = map_find(&s->index_of_name, text_of(json_string_value(file)));
         const span *bytes = &w->parts[i].map.bytes;
         if (!t || t->data < bytes->data || t->data >= bytes->data + bytes->size)
-            return error_set(err, LACE_E_META, "weight_map: %.64s is not in %.64s", name,
-                             json_string_value(file));
+            return error_set(err, LACE_E_META, "weight_map: tensor %.64s is not in the file %.64s",
+                             name, json_string_value(file));
     }
     return LACE_OK;
 }

@@ -75,7 +75,8 @@ static lace_status read_type(const source *s, text name, const json_t *value, dt
             return LACE_OK;
         }
     if (found)
-        return fail(s, LACE_E_TENSOR_TYPE, name, "dtype \"%.32s\" is none of the format", found);
+        return fail(s, LACE_E_TENSOR_TYPE, name,
+                    "dtype \"%.32s\" is not a type of safetensors files", found);
     return fail(s, LACE_E_TENSOR_TYPE, name, "dtype is %s, expected a string", json_kind(value));
 }
 
@@ -117,7 +118,7 @@ static lace_status read_offsets(const source *s, text name, const json_t *value,
     if ((uint64_t)e > s->data.size)
         return fail(s, LACE_E_TRUNC, name,
                     "data_offsets end at %" JSON_INTEGER_FORMAT
-                    ", the data has %zu bytes: the file is cut; get it again",
+                    ", but the data has only %zu bytes: the file is incomplete; get it again",
                     e, s->data.size);
     *begin = (uint64_t)b;
     *end = (uint64_t)e;
@@ -207,7 +208,7 @@ static lace_status check_cover(const source *s, safetensors *st)
     uint64_t covered = (uint64_t)(at - s->data.data);
     if (covered != s->data.size)
         return error_at(s->err, LACE_E_TAIL, 8 + s->header.size + covered,
-                        "%" PRIu64 " bytes after the last tensor", s->data.size - covered);
+                        "%" PRIu64 " bytes follow the last tensor", s->data.size - covered);
     return LACE_OK;
 }
 

@@ -227,7 +227,7 @@ static lace_status find_layer(const json_t *json, const char *root, char path[ST
 {
     size_t i;
     json_t *layer;
-    lace_status status = error_set(err, LACE_E_JSON, "names no layer that holds a model");
+    lace_status status = error_set(err, LACE_E_JSON, "lists no layer of type model");
     json_array_foreach(json_object_get(json, "layers"), i, layer)
     {
         const char *type = json_string_value(json_object_get(layer, "mediaType"));
@@ -235,10 +235,11 @@ static lace_status find_layer(const json_t *json, const char *root, char path[ST
         if (!type || !digest || !ends_with(type, ".image.model"))
             continue;
         if (strncmp(digest, "sha256:", 7) != 0 || !is_part(digest + 7, strlen(digest + 7)))
-            status = error_set(err, LACE_E_JSON, "names a layer by what is no sha256 sum");
+            status =
+                error_set(err, LACE_E_JSON, "names a layer by something that is not a sha256 sum");
         else if (!join(path, "%s/blobs/sha256-%s", root, digest + 7) || !is_file(path))
-            status = error_set(err, LACE_E_IO, "its model, blobs/sha256-%.12s..., is not there",
-                               digest + 7);
+            status =
+                error_set(err, LACE_E_IO, "the file blobs/sha256-%.12s... is missing", digest + 7);
         else
             status = LACE_OK;
     }
@@ -523,12 +524,12 @@ lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *
     path[0] = 0;
     if (problem.status != LACE_OK)
         return error_set(err, LACE_E_IO,
-                         "%.100s is in the Ollama store, but its manifest is no good: %.300s; "
+                         "%.100s is in the Ollama store, but its manifest cannot be used: %.300s; "
                          "\"ollama pull\" fetches it again",
                          name, problem.text);
     return error_set(err, LACE_E_IO,
                      "%.200s: no such file, and no model of that name on this machine (lace list "
-                     "shows those that there are)",
+                     "shows all of them)",
                      name);
 }
 

@@ -85,7 +85,8 @@ lace_status weights_join(weights *w, lace_error *err)
     for (size_t i = 0; i < w->n_parts; i++)
         n += part_count(&w->parts[i]);
     if (n > INT32_MAX)
-        return error_set(err, LACE_E_LIMIT, "%zu tensors in all parts", n);
+        return error_set(err, LACE_E_LIMIT,
+                         "all parts together have %zu tensors, which is too many", n);
     w->tensors = mem_calloc(n, sizeof *w->tensors);
     if (!w->tensors || map_reserve(&w->tensor_of_name, n) != LACE_OK)
         return error_nomem(err, "the directory of a model");
@@ -95,7 +96,7 @@ lace_status weights_join(weights *w, lace_error *err)
             lace_status status = map_add(&w->tensor_of_name, t->name, (int32_t)w->n_tensors);
             if (status == LACE_E_DUP)
                 return error_set(err, status,
-                                 "part %zu of %zu: tensor %.*s is also in a part before", i + 1,
+                                 "part %zu of %zu: tensor %.*s is also in an earlier part", i + 1,
                                  w->n_parts, text_width(t->name), t->name.data);
             if (status != LACE_OK)
                 return error_nomem(err, "the directory of a model");
@@ -146,7 +147,7 @@ lace_status weights_set_view(weights *w, const weights_view *view, lace_error *e
     for (size_t i = 0; i < n; i++) {
         tensor *t = &w->view->tensors[i];
         if (map_add(&w->tensor_of_name, t->name, (int32_t)i) != LACE_OK)
-            return error_set(err, LACE_E_DUP, "tensor %.*s is there twice", text_width(t->name),
+            return error_set(err, LACE_E_DUP, "tensor %.*s appears twice", text_width(t->name),
                              t->name.data);
         w->tensors[w->n_tensors++] = t;
     }

@@ -111,14 +111,14 @@ static bool tell(const char *path, span bytes, const char *wanted, lace_error *e
         error_set(err, LACE_E_MAGIC, "is empty: get the file again");
     else if (is_all_zero(bytes))
         error_set(err, LACE_E_MAGIC,
-                  "begins with zeros: a download that was not finished; get the file again");
+                  "begins with zeros: its download was not finished; get the file again");
     else if (begins_with(word, "<!doctype html") || begins_with(word, "<html"))
         error_set(err, LACE_E_MAGIC,
                   "is a web page (HTML), not a model: download the file itself, not the page that "
                   "shows it (on Hugging Face, /resolve/ in the address instead of /blob/)");
     else if (begins_with(bytes, "version https://git-lfs"))
         error_set(err, LACE_E_MAGIC,
-                  "is a git-lfs pointer, not the file that it stands for: run \"git lfs pull\" in "
+                  "is a git-lfs pointer, not the file itself: run \"git lfs pull\" in "
                   "its directory");
     else if (is_safetensors(bytes) && strcmp(wanted, "safetensors") != 0)
         error_set(err, LACE_E_MAGIC,
@@ -149,7 +149,7 @@ lace_status wrong_file_explain(const char *path, span bytes, const char *wanted,
         if (err && (strstr(err->text, "are left") || strstr(err->text, "bytes that follow"))) {
             char old[sizeof err->text];
             memcpy(old, err->text, sizeof old);
-            error_set(err, status, "%.300s: the file is cut; get it again", old);
+            error_set(err, status, "%.300s: the file is incomplete; get it again", old);
         }
         return status;
     }
@@ -205,10 +205,10 @@ lace_status wrong_directory_explain(const char *path, const char *missing, lace_
                          "%s: is a directory with a GGUF file in it; give the file: %s%s%s", path,
                          path, slash, c.first_gguf);
     if (c.n_gguf > 1)
-        return error_set(err, LACE_E_META,
-                         "%s: is a directory with %d GGUF files in it; give one of them, as "
-                         "%s%s%s",
-                         path, c.n_gguf, path, slash, c.first_gguf);
+        return error_set(
+            err, LACE_E_META,
+            "%s: is a directory with %d GGUF files in it; give one of them, for example %s%s%s",
+            path, c.n_gguf, path, slash, c.first_gguf);
     if (c.n_files == 0)
         return error_set(err, LACE_E_META, "%s: is an empty directory", path);
     if (c.n_pytorch > 0 && strcmp(missing, "config.json") != 0)

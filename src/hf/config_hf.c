@@ -300,7 +300,7 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
     TRY(hf_quant_read(&s, &h.quant));
     if (h.quant.method == HF_QUANT_MXFP4 && f->id != HF_GPT_OSS)
         return source_fail(&s, LACE_E_UNSUPPORTED, "quantization_config",
-                           "mxfp4 is read for gpt-oss only");
+                           "is mxfp4, which lace reads only for gpt-oss");
     TRY(hf_rope_read(&s, &h));
     TRY(read_factors(&s, f, c));
     TRY(read_experts(&s, f, c));

@@ -99,8 +99,9 @@ static lace_status add_floats(builder *b, const char *name, const float *values,
 static lace_status add_add_one(builder *b, const char *name, const tensor *t, recipe *r)
 {
     if (!unpack_ref[t->type])
-        return error_set(b->err, LACE_E_TENSOR_TYPE, "tensor %.*s: no arithmetic for type %s",
-                         text_width(t->name), t->name.data, dtype_describe(t->type)->name);
+        return error_set(b->err, LACE_E_TENSOR_TYPE,
+                         "tensor %.*s: lace cannot compute with type %s", text_width(t->name),
+                         t->name.data, dtype_describe(t->type)->name);
     return add(b, name, DTYPE_F32, &t->shape, NULL, r);
 }
 
@@ -115,16 +116,16 @@ static lace_status add_permuted(builder *b, const char *name, const tensor *t, r
     /* Of a vector, the values are the rows. */
     int64_t n_rows = t->shape.n_dims == 1 ? t->shape.dims[0] : t->shape.dims[1];
     if (t->shape.n_dims > 2 || n_rows != (int64_t)r->n_heads * c->head_dim)
-        return wrong(b, t, "rows of all heads");
+        return wrong(b, t, "heads x head_dim rows");
     return add(b, name, t->type, &t->shape, NULL, r);
 }
 
 static lace_status add_transposed(builder *b, const char *name, const tensor *t, recipe *r)
 {
     if (t->shape.n_dims != 3 || t->shape.dims[0] % r->n_parts != 0)
-        return wrong(b, t, "three dimensions, of them the last a multiple of the parts");
+        return wrong(b, t, "three dimensions whose last is a multiple of the number of parts");
     if (dtype_describe(t->type)->block_values != 1)
-        return wrong(b, t, "a type without blocks");
+        return wrong(b, t, "a type that does not pack values into blocks");
     shape s = {3, {t->shape.dims[1], t->shape.dims[0] / r->n_parts, t->shape.dims[2], 1}};
     return add(b, name, t->type, &s, NULL, r);
 }
@@ -133,7 +134,7 @@ static lace_status add_strided(builder *b, const char *name, const tensor *t, re
 {
     shape s = t->shape;
     if (s.dims[0] % r->n_parts != 0 || dtype_describe(t->type)->block_values != 1)
-        return wrong(b, t, "rows of a multiple of the parts");
+        return wrong(b, t, "rows that can be cut into equal parts");
     s.dims[0] /= r->n_parts;
     return add(b, name, t->type, &s, NULL, r);
 }
@@ -142,7 +143,7 @@ static lace_status add_halved(builder *b, const char *name, const tensor *t, rec
 {
     shape s = t->shape;
     if (s.n_dims != 3 || s.dims[1] % r->n_parts != 0)
-        return wrong(b, t, "three dimensions, of them the second a multiple of the parts");
+        return wrong(b, t, "three dimensions whose second is a multiple of the number of parts");
     s.dims[1] /= r->n_parts;
     return add(b, name, t->type, &s, NULL, r);
 }
@@ -159,10 +160,10 @@ static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, reci
     const shape *s = &t->shape, *k = &r->scales->shape;
     if (t->type != DTYPE_U8 || s->n_dims != 4 || s->dims[0] != 16 || s->dims[2] % r->n_parts != 0 ||
         s->dims[1] > INT64_MAX / 32)
-        return wrong(b, t, "four dimensions of u8, the last 16");
+        return wrong(b, t, "four dimensions of u8 whose last is 16");
     if ((r->scales->type != DTYPE_U8 && r->scales->type != DTYPE_F8_E8M0) || k->n_dims != 3 ||
         k->dims[0] != s->dims[1] || k->dims[1] != s->dims[2] || k->dims[2] != s->dims[3])
-        return wrong(b, r->scales, "a byte for each block");
+        return wrong(b, r->scales, "one byte for each block");
     shape out = {3, {32 * s->dims[1], s->dims[2] / r->n_parts, s->dims[3], 1}};
     return add(b, name, DTYPE_MXFP4, &out, NULL, r);
 }
@@ -188,7 +189,7 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
         const tensor *first = r->sources[0];
         if (t->shape.n_dims != 2 || t->shape.dims[0] != first->shape.dims[0] ||
             t->shape.dims[1] != first->shape.dims[1] || t->type != first->type)
-            return wrong(b, t, "that of the first expert");
+            return wrong(b, t, "the shape and type of the first expert");
     }
     r->source = r->sources[0];
     shape s = r->source->shape;
@@ -305,11 +306,11 @@ static lace_status check_all_used(const builder *b)
     for (size_t i = 0; i < weights_count(b->files); i++) {
         const tensor *t = weights_at(b->files, i);
         if (!b->is_used[i] && !is_ignored(t->name) && !is_empty_bias(b, t))
-            return error_set(b->err, LACE_E_UNSUPPORTED,
-                             "tensor %.*s (%s): no place for it in a model of "
-                             "architecture %s with %d layers",
-                             text_width(t->name), t->name.data, dtype_describe(t->type)->name,
-                             b->config->model.architecture, b->config->model.n_layers);
+            return error_set(
+                b->err, LACE_E_UNSUPPORTED,
+                "tensor %.*s (%s): does not belong to a model of architecture %s with %d layers",
+                text_width(t->name), t->name.data, dtype_describe(t->type)->name,
+                b->config->model.architecture, b->config->model.n_layers);
     }
     return LACE_OK;
 }

@@ -73,7 +73,7 @@ static lace_status take_order(const finder *f, const tensor *t, int64_t n_groups
     if (!t)
         return LACE_OK;
     if (t->type != DTYPE_I32 || t->shape.n_dims != 1 || t->shape.dims[0] != p->cols)
-        return wrong(f, t, "an i32 for each column");
+        return wrong(f, t, "one i32 for each column");
     for (int64_t c = 0; c < p->cols; c++) {
         uint32_t group = load_u32(t->data + 4 * c);
         if (group >= (uint64_t)n_groups)
@@ -91,7 +91,7 @@ static lace_status take_order(const finder *f, const tensor *t, int64_t n_groups
 static lace_status set_size(const finder *f, const tensor *t, int64_t rows, int64_t cols)
 {
     if (rows < 1 || cols < 1 || rows > INT32_MAX || cols > INT32_MAX)
-        return wrong(f, t, "a matrix of a usual size");
+        return wrong(f, t, "rows and columns from 1 to 2147483647");
     f->p->rows = rows;
     f->p->cols = cols;
     f->p->group_rows = 1;
@@ -118,13 +118,13 @@ static lace_status find_gptq(const finder *f, const tensor *codes)
     p->bits = q->bits;
     if (codes->type != DTYPE_I32 || codes->shape.n_dims != 2 ||
         codes->shape.dims[1] > INT32_MAX / 32 || codes->shape.dims[1] * 32 % p->bits != 0)
-        return wrong(f, codes, "a matrix of i32 with whole codes");
+        return wrong(f, codes, "a matrix of i32 that holds whole codes");
     TRY(set_size(f, codes, codes->shape.dims[0], codes->shape.dims[1] * 32 / p->bits));
     int64_t n_groups = set_groups(f);
     TRY(need(f, "scales", &p->scales));
     TRY(need(f, "qzeros", &p->zeros));
     if (p->rows * p->bits % 32 != 0)
-        return wrong(f, codes, "rows whose zeros are whole words");
+        return wrong(f, codes, "as many rows as fill whole words of qzeros");
     TRY(check_shape(f, p->scales, is_float(p->scales->type) ? p->scales->type : DTYPE_F16, n_groups,
                     p->rows));
     TRY(check_shape(f, p->zeros, DTYPE_I32, n_groups, p->rows * p->bits / 32));
@@ -174,7 +174,7 @@ static lace_status take_scales(const finder *f, const tensor *t)
         p->group_rows = p->rows / rows;
         p->group_cols = p->cols / cols;
     } else {
-        return wrong(f, t, "a scale for each tensor, row, group or block");
+        return wrong(f, t, "one scale for the tensor, or for each row, group or block");
     }
     p->step_row = cols;
     p->step_col = 1;
@@ -193,7 +193,8 @@ static lace_status read_shape(const finder *f, const char *suffix, int64_t *rows
     *cols = is_wide ? (int64_t)load_u64(t->data + 8) : (int32_t)load_u32(t->data + 4);
     if (*rows < 1 || *cols < 1 || *rows > INT32_MAX || *cols > INT32_MAX)
         return error_set(f->s->err, LACE_E_SHAPE,
-                         "tensor %.*s: is %" PRId64 ", %" PRId64 ", expected rows and columns",
+                         "tensor %.*s: is %" PRId64 ", %" PRId64
+                         ", expected the numbers of rows and columns",
                          text_width(t->name), t->name.data, *rows, *cols);
     return LACE_OK;
 }
@@ -218,17 +219,17 @@ static lace_status find_words(const finder *f, const tensor *codes)
     TRY(read_shape(f, "weight_shape", &rows, &cols));
     TRY(set_size(f, codes, rows, cols));
     if (codes->type != DTYPE_I32 || codes->shape.n_dims != 2 || codes->shape.dims[1] != rows)
-        return wrong(f, codes, "rows of i32 as weight_shape says");
+        return wrong(f, codes, "as many rows of i32 as weight_shape says");
     p->bits = find_bits(f->s->quant, cols, codes->shape.dims[0]);
     if (p->bits == 0)
-        return wrong(f, codes, "rows of as many words as config_groups and weight_shape say");
+        return wrong(f, codes, "as many words in a row as config_groups and weight_shape say");
     p->zero = 1 << (p->bits - 1);
     TRY(need(f, "weight_scale", &scales));
     TRY(take_scales(f, scales));
     p->zeros = part(f, "weight_zero_point");
     int64_t per_word = 32 / p->bits, n_groups = p->cols / p->group_cols;
     if (p->group_rows != 1 && p->zeros)
-        return wrong(f, p->zeros, "none where rows share scales");
+        return wrong(f, p->zeros, "no zero points, because rows share their scales");
     if (p->zeros)
         TRY(check_shape(f, p->zeros, DTYPE_I32, (rows + per_word - 1) / per_word, n_groups));
     return take_order(f, part(f, "weight_g_idx"), n_groups);
@@ -250,7 +251,7 @@ static lace_status find_bytes(const finder *f, const tensor *codes)
     p->zeros = p->kind == PACKED_BYTES ? part(f, "weight_zero_point") : NULL;
     if (p->zeros && (p->zeros->type != DTYPE_I8 || p->zeros->n_values != scales->n_values ||
                      p->group_rows != 1))
-        return wrong(f, p->zeros, "an i8 for each scale");
+        return wrong(f, p->zeros, "one i8 for each scale");
     return LACE_OK;
 }
 
@@ -264,17 +265,18 @@ static lace_status check_mask(const finder *f)
         for (int64_t i = 0; i < width; i++)
             n += __builtin_popcount(mask[i]);
         if (p->cols % 8 != 0 && mask[width - 1] >> p->cols % 8 != 0)
-            return wrong(f, p->mask, "no bits behind the last column");
+            return wrong(f, p->mask, "no bits set after the last column");
         int64_t begin = p->offsets ? (int64_t)load_u64(p->offsets->data + 8 * row) : total;
         if (begin != total || (!p->offsets && n != p->cols / 2))
             return error_set(f->s->err, LACE_E_META,
-                             "tensor %.*s: row %" PRId64 " has %" PRId64 " bits from value %" PRId64
-                             " on, which is not what the others say",
+                             "tensor %.*s: row %" PRId64 " has %" PRId64
+                             " bits that begin at value %" PRId64
+                             ", which does not fit the rows before it",
                              text_width(p->mask->name), p->mask->name.data, row, n, begin);
         total += n;
     }
     if ((uint64_t)total != p->codes->n_values)
-        return wrong(f, p->codes, "a value for each bit of the mask");
+        return wrong(f, p->codes, "one value for each bit of the mask");
     return LACE_OK;
 }
 
@@ -292,12 +294,12 @@ static lace_status find_masked(const finder *f, const tensor *codes)
     if (!unpack_ref[codes->type] && codes->type != DTYPE_I8)
         return wrong(f, codes, "numbers");
     if (dtype_describe(codes->type)->block_values != 1)
-        return wrong(f, codes, "a type without blocks");
+        return wrong(f, codes, "a type that does not pack values into blocks");
     p->offsets = part(f, "row_offsets");
     if (p->offsets && (p->offsets->type != DTYPE_I64 || p->offsets->n_values != (uint64_t)rows))
-        return wrong(f, p->offsets, "an i64 for each row");
+        return wrong(f, p->offsets, "one i64 for each row");
     if (!p->offsets && cols % 4 != 0)
-        return wrong(f, codes, "columns in groups of four");
+        return wrong(f, codes, "a multiple of 4 columns");
     TRY(check_mask(f));
     const tensor *scales = part(f, "weight_scale");
     if (scales)

@@ -52,7 +52,7 @@ static lace_status read_gptq(const source *q, hf_quant *out)
     const json_t *dynamic = source_get(q, "dynamic");
     if (dynamic && json_object_size(dynamic) > 0)
         return source_fail(q, LACE_E_UNSUPPORTED, "dynamic",
-                           "has rules for single modules, which lace does not read");
+                           "has rules for single modules, which lace does not support");
     return LACE_OK;
 }
 
@@ -115,7 +115,7 @@ static lace_status read_scheme(const source *q, const char *name, const json_t *
     const char *type, *order;
     int32_t bits = 0;
     if (!json_is_object(w.object))
-        return source_fail(q, LACE_E_META, "config_groups", "a group says nothing of its weights");
+        return source_fail(q, LACE_E_META, "config_groups", "a group has no \"weights\"");
     TRY(source_need_int(&w, "num_bits", 2, 16, &bits));
     TRY(get_word(&w, "type", "int", &type));
     TRY(get_word(&w, "actorder", "", &order));

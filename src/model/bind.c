@@ -38,7 +38,7 @@ static lace_status find(const model *m, const char *name, shape expected, const 
             return wrong_shape(err, name, t, &expected);
     }
     if (!unpack_ref[t->type] && !(dtype_is_sparse(t->type) && expected.n_dims == 2))
-        return error_set(err, LACE_E_TENSOR_TYPE, "%s: no arithmetic for type %s", name,
+        return error_set(err, LACE_E_TENSOR_TYPE, "%s: lace cannot compute with type %s", name,
                          dtype_describe(t->type)->name);
     *out = t;
     return LACE_OK;
@@ -212,8 +212,8 @@ lace_status bind_embedding(model *m, lace_error *err)
     TRY(find(m, "token_embd.weight", table, &m->embedding, err));
     if (dtype_is_sparse(m->embedding->type))
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "token_embd.weight is sparse: rows of it are "
-                         "looked up, which sparse types have no way for");
+                         "token_embd.weight is of a sparse type, but single rows must be read from "
+                         "it; store it as another type");
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, kept_as(m, output, 0, c->n_vocab), 0, c->n_vocab, err));

@@ -147,7 +147,8 @@ static lace_status read_heads(const source *s, model_config *c)
     TRY(get_int(s, "attention.value_length", 1, CONFIG_MAX_HEAD_DIM, &value_length, &found));
     key value = key_of(s, found ? "attention.value_length" : "attention.key_length");
     if (value_length != c->head_dim)
-        return bad(s, &value, LACE_E_UNSUPPORTED, "keys and values of different lengths");
+        return bad(s, &value, LACE_E_UNSUPPORTED,
+                   "keys and values have different lengths, which lace does not support");
     return LACE_OK;
 }
 

@@ -23,7 +23,7 @@ static lace_status check_runnable(const weights *files, lace_error *err)
                          architecture);
     if (weights_count(files) == 0)
         return error_set(err, LACE_E_META,
-                         "has no weights, only a vocabulary: lace tokenize can use it");
+                         "has a vocabulary and no weights: only lace tokenize can use it");
     return LACE_OK;
 }
 

@@ -84,7 +84,8 @@ static lace_status check_head(const model *m, const json_t *root, lace_error *er
         return error_set(err, LACE_E_META,
                          "no thresholds for activation sparsity: " VERSION_KEY " is missing");
     if (json_integer_value(version) != 1)
-        return error_set(err, LACE_E_META, VERSION_KEY " is not 1, all that is known");
+        return error_set(err, LACE_E_META,
+                         VERSION_KEY " is not 1, the only version that lace knows");
     const json_t *kind = json_object_get(root, "architecture");
     const json_t *print = json_object_get(root, "fingerprint");
     const json_t *layers = json_object_get(root, "layers");
@@ -99,13 +100,15 @@ static lace_status check_head(const model *m, const json_t *root, lace_error *er
     if (strcmp(json_string_value(kind), m->config.architecture) != 0 ||
         json_array_size(layers) != (size_t)m->config.n_layers)
         return error_set(err, LACE_E_META,
-                         "thresholds of another model: %.40s with %zu layers, not %s "
-                         "with %d",
+                         "these thresholds are for another model: %.40s with %zu layers; this "
+                         "model is %s with %d",
                          json_string_value(kind), json_array_size(layers), m->config.architecture,
                          m->config.n_layers);
     if (strcmp(json_string_value(print), own) != 0)
-        return error_set(err, LACE_E_META, "thresholds of another model: fingerprint %.16s, not %s",
-                         json_string_value(print), own);
+        return error_set(
+            err, LACE_E_META,
+            "these thresholds are for another model: its fingerprint is %.16s, this model has %s",
+            json_string_value(print), own);
     return LACE_OK;
 }
 

@@ -102,8 +102,8 @@ static lace_status add_merge(tokenizer *t, text merge, size_t rank, buf *scratch
         !decode_half(t, (text){merge.data + right, merge.size - right}, scratch->data + n_left,
                      &n_right))
         return error_set(err, LACE_E_VOCAB,
-                         "merges[%zu]: \"%.*s\", expected two tokens and a blank", rank,
-                         text_width(merge), merge.data);
+                         "merges[%zu]: \"%.*s\", expected two tokens with a space between them",
+                         rank, text_width(merge), merge.data);
     int32_t left_id, right_id, id;
     if (symbol_of(t, (text){scratch->data, n_left}, &left_id) != LACE_OK ||
         symbol_of(t, (text){scratch->data + n_left, n_right}, &right_id) != LACE_OK ||
@@ -118,7 +118,7 @@ static lace_status add_merge(tokenizer *t, text merge, size_t rank, buf *scratch
 static lace_status add_merges(tokenizer *t, const vocab *v, lace_error *err)
 {
     if (v->n_merges > INT32_MAX / 4)
-        return error_set(err, LACE_E_VOCAB, "merges: %zu are too many", v->n_merges);
+        return error_set(err, LACE_E_VOCAB, "merges: %zu, which is too many", v->n_merges);
     size_t n_slots = 16;
     while (n_slots / 2 < v->n_merges)
         n_slots *= 2;

@@ -135,8 +135,8 @@ lace_status special_init(tokenizer *t, lace_error *err)
     arena_deinit(&scratch);
     if (status == LACE_E_LIMIT)
         return error_set(err, LACE_E_VOCAB,
-                         "tokens: the special ones have more than %d MiB, or more than %d begin "
-                         "like each other",
+                         "tokens: special tokens are longer than %d MiB in all, or more than %d of "
+                         "them begin alike",
                          SCAN_MAX_BYTES >> 20, SCAN_MAX_NESTED);
     return status == LACE_OK ? status : error_nomem(err, "the special tokens");
 }

@@ -43,8 +43,8 @@ static lace_status check_ids(const vocab *v, lace_error *err)
     };
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i].id < -1 || (ids[i].id >= 0 && (size_t)ids[i].id >= v->n_tokens))
-            return error_set(err, LACE_E_VOCAB, "%s: %d, expected -1 or below %zu", ids[i].name,
-                             ids[i].id, v->n_tokens);
+            return error_set(err, LACE_E_VOCAB, "%s: is %d, expected -1 or an id below %zu",
+                             ids[i].name, ids[i].id, v->n_tokens);
     for (size_t i = 0; i < v->n_ends; i++)
         if (v->ends[i] < 0 || (size_t)v->ends[i] >= v->n_tokens)
             return error_set(err, LACE_E_VOCAB, "end of generation: token %d, expected below %zu",
@@ -62,7 +62,7 @@ static lace_status check(const vocab *v, lace_error *err)
             return error_set(err, LACE_E_VOCAB, "token_type[%zu]: %d, expected 1 to 6", i,
                              v->types[i]);
     if (!v->scores && (v->kind == VOCAB_SPM || v->kind == VOCAB_UNIGRAM))
-        return error_set(err, LACE_E_VOCAB, "scores: missing");
+        return error_set(err, LACE_E_VOCAB, "scores: are missing");
     for (size_t i = 0; v->scores && i < v->n_tokens; i++)
         if (!isfinite(v->scores[i]))
             return error_set(err, LACE_E_VOCAB, "scores[%zu]: not a finite number", i);
@@ -210,9 +210,10 @@ static lace_status index_pieces(tokenizer *t, lace_error *err)
     lace_status status = scan_init(&t->pieces, entries, n, &t->memory);
     mem_free(entries);
     if (status == LACE_E_LIMIT)
-        return error_set(err, LACE_E_VOCAB,
-                         "tokens: they have more than %d MiB, or more than %d end like each other",
-                         SCAN_MAX_BYTES >> 20, SCAN_MAX_NESTED);
+        return error_set(
+            err, LACE_E_VOCAB,
+            "tokens: they are longer than %d MiB in all, or more than %d of them end alike",
+            SCAN_MAX_BYTES >> 20, SCAN_MAX_NESTED);
     return status == LACE_OK ? status : error_nomem(err, "the vocabulary");
 }
 
@@ -444,10 +445,12 @@ static lace_status check_contents(text input, const lace_range *contents, size_t
     for (size_t i = 0; i < n; i++)
         if (contents[i].end < contents[i].begin || contents[i].end > input.size ||
             (i > 0 && contents[i].begin < contents[i - 1].end))
-            return error_set(err, LACE_E_ARG, "tokenize: content %zu is from %zu to %zu of %zu", i,
-                             contents[i].begin, contents[i].end, input.size);
+            return error_set(err, LACE_E_ARG,
+                             "tokenize: content %zu is bytes %zu to %zu of %zu; contents must "
+                             "ascend and lie inside the text",
+                             i, contents[i].begin, contents[i].end, input.size);
     if (n > 0 && !utf8_is_valid(input.data, input.size))
-        return error_set(err, LACE_E_UTF8, "tokenize: a text with contents is not UTF-8");
+        return error_set(err, LACE_E_UTF8, "tokenize: the text is not UTF-8, which contents need");
     return LACE_OK;
 }
 
@@ -467,8 +470,9 @@ lace_status tokenizer_encode_contents(const tokenizer *t, text input, const lace
     if (flags & ~(unsigned)(LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL))
         return error_set(err, LACE_E_ARG, "tokenize: unknown flags 0x%x", flags);
     if (n_bytes > TOKENIZER_MAX_TEXT)
-        return error_set(err, LACE_E_LIMIT, "tokenize: a text of %zu bytes, at most %d are allowed",
-                         n_bytes, TOKENIZER_MAX_TEXT);
+        return error_set(err, LACE_E_LIMIT,
+                         "tokenize: the text has %zu bytes, at most %d are allowed", n_bytes,
+                         TOKENIZER_MAX_TEXT);
     size_t n_before = out->size;
     encoding e = {.t = t,
                   .out = out,

@@ -41,7 +41,7 @@ static lace_status read_charsmap(tokenizer *t, span bytes, lace_error *err)
         n = bytes.data[i] ? n + 1 : 0;
         if (n > MAX_REPLACEMENT)
             return error_set(err, LACE_E_VOCAB,
-                             "precompiled_charsmap: a replacement of more than %d bytes",
+                             "precompiled_charsmap: has a replacement of more than %d bytes",
                              MAX_REPLACEMENT);
     }
     t->n_charsmap = trie_bytes / 4;

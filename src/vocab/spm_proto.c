@@ -45,14 +45,14 @@ static lace_status read_varint(message *m, uint64_t *out, lace_error *err)
         if (byte < 0x80)
             return LACE_OK;
     }
-    return fail_at(err, m->offset + m->c.at, "a number of more than 64 bits");
+    return fail_at(err, m->offset + m->c.at, "has a number of more than 64 bits");
 }
 
 static lace_status take(message *m, uint64_t n, span *out, lace_error *err)
 {
     if (n > cursor_left(&m->c))
         return error_at(err, LACE_E_TRUNC, m->offset + m->c.at,
-                        "tokenizer.model: a field of %llu bytes, %zu are left",
+                        "tokenizer.model: has a field of %llu bytes, but only %zu are left",
                         (unsigned long long)n, cursor_left(&m->c));
     return cursor_take(&m->c, n, out, "field", err);
 }
@@ -65,7 +65,7 @@ static lace_status read_field(message *m, field *out, lace_error *err)
     out->number = (uint32_t)(tag >> 3);
     out->wire = (uint32_t)(tag & 7);
     if (tag >> 32 || out->number == 0)
-        return fail_at(err, out->at, "a field with an impossible number");
+        return fail_at(err, out->at, "has a field whose number is not allowed");
     switch (out->wire) {
     case WIRE_VARINT:
         return read_varint(m, &out->value, err);
@@ -81,7 +81,7 @@ static lace_status read_field(message *m, field *out, lace_error *err)
         out->value = load_u32(out->bytes.data);
         return LACE_OK;
     default:
-        return fail_at(err, out->at, "a field of an unknown kind");
+        return fail_at(err, out->at, "has a field of an unknown kind");
     }
 }
 
@@ -89,7 +89,7 @@ static lace_status read_field(message *m, field *out, lace_error *err)
 static lace_status open_message(const field *f, const message *outer, message *out, lace_error *err)
 {
     if (f->wire != WIRE_BYTES)
-        return fail_at(err, f->at, "a number, expected a message");
+        return fail_at(err, f->at, "has a number where a message is expected");
     *out = (message){{f->bytes, 0}, outer->offset + outer->c.at - f->bytes.size};
     return LACE_OK;
 }
@@ -150,11 +150,11 @@ static lace_status read_piece(message m, size_t i, model_file *f, lace_error *er
         }
     }
     if (!utf8_is_valid(f->tokens[i].data, f->tokens[i].size))
-        return fail_at(err, start, "a piece that is not UTF-8");
+        return fail_at(err, start, "has a piece that is not UTF-8");
     if (f->types[i] == TOKEN_USER_DEFINED)
         TRY(write_spaces(f, &f->tokens[i], err));
     if (!isfinite(f->scores[i]))
-        return fail_at(err, start, "a score that is not a finite number");
+        return fail_at(err, start, "has a score that is not a finite number");
     return LACE_OK;
 }
 
@@ -166,7 +166,7 @@ static lace_status read_id(const field *x, const model_file *f, int32_t *out, la
     if (id == UINT32_MAX)
         id = -1;
     if (id < -1 || id >= (int64_t)f->n_pieces)
-        return fail_at(err, x->at, "trainer_spec: a special token that does not exist");
+        return fail_at(err, x->at, "trainer_spec: names a special token that does not exist");
     *out = (int32_t)id;
     return LACE_OK;
 }
@@ -234,8 +234,8 @@ static lace_status count_pieces(message m, size_t *out, lace_error *err)
         *out += x.number == 1;
     }
     if (*out == 0 || *out > MAX_PIECES)
-        return error_set(err, LACE_E_VOCAB, "tokenizer.model: %zu pieces, expected 1 to %d", *out,
-                         MAX_PIECES);
+        return error_set(err, LACE_E_VOCAB, "tokenizer.model: has %zu pieces, expected 1 to %d",
+                         *out, MAX_PIECES);
     return LACE_OK;
 }
 

@@ -106,12 +106,13 @@ static lace_status add_token(json_reader *r, text token, int64_t id, bool may_re
     if (may_repeat && place->data && text_equals(*place, token))
         return LACE_OK;
     if (place->data)
-        return json_fail(r, where, "id %lld: \"%.*s\" and \"%.*s\"", (long long)id,
-                         text_width(*place), place->data, text_width(token), token.data);
+        return json_fail(r, where, "id %lld is given to two tokens: \"%.*s\" and \"%.*s\"",
+                         (long long)id, text_width(*place), place->data, text_width(token),
+                         token.data);
     lace_status status = map_add(&r->ids, token, (int32_t)id);
     if (status == LACE_E_DUP)
-        return json_fail(r, where, "\"%.*s\": ids %d and %lld", text_width(token), token.data,
-                         map_find(&r->ids, token), (long long)id);
+        return json_fail(r, where, "\"%.*s\": has two ids: %d and %lld", text_width(token),
+                         token.data, map_find(&r->ids, token), (long long)id);
     if (status != LACE_OK)
         return error_nomem(r->err, "the vocabulary");
     *place = token;
@@ -154,8 +155,10 @@ static lace_status count_tokens(json_reader *r, const json_t *tokens, const json
     }
     enum { MAX_GAPS = 65536 };
     if (highest < 0 || highest >= HF_VOCAB_MAX_TOKENS || highest > 2 * n + MAX_GAPS)
-        return json_fail(r, "model.vocab", "%lld tokens with ids up to %lld", (long long)n,
-                         (long long)highest);
+        return json_fail(
+            r, "model.vocab",
+            "has %lld tokens with ids up to %lld, expected ids from 0 on without large gaps",
+            (long long)n, (long long)highest);
     r->n_tokens = (size_t)highest + 1;
     r->tokens = arena_alloc(r->memory, r->n_tokens, sizeof *r->tokens);
     r->types = arena_alloc(r->memory, r->n_tokens, sizeof *r->types);
@@ -190,7 +193,8 @@ static lace_status read_scored(json_reader *r, const json_t *tokens)
         TRY(add_token(r, text_value(token), (int64_t)i, false));
         double value = json_number_value(score);
         if (!(fabs(value) < 1e30))
-            return json_fail(r, "model.vocab", "item %zu: a score of %g", i, value);
+            return json_fail(r, "model.vocab",
+                             "item %zu: its score is %g, expected a finite number", i, value);
         r->scores[i] = (float)value;
     }
     return LACE_OK;
@@ -229,7 +233,7 @@ static lace_status split_merge(json_reader *r, const json_t *merge, size_t i, te
         size_t n = blank ? (size_t)(blank - t.data) : 0;
         if (n == 0 || n + 1 == t.size || memchr(blank + 1, ' ', t.size - n - 1))
             return json_fail(r, "model.merges",
-                             "item %zu: \"%.*s\", expected two tokens and a blank", i,
+                             "item %zu: \"%.*s\", expected two tokens with a space between them", i,
                              text_width(t), t.data);
         *left = (text){t.data, n};
         *right = (text){blank + 1, t.size - n - 1};
@@ -253,7 +257,7 @@ static lace_status check_merge(json_reader *r, size_t i, text left, text right, 
     text parts[] = {left, right, {whole->data, whole->size}};
     for (int k = 0; k < 3; k++)
         if (map_find(&r->ids, parts[k]) < 0)
-            return json_fail(r, "model.merges", "item %zu: \"%.*s\" is no token", i,
+            return json_fail(r, "model.merges", "item %zu: \"%.*s\" is not a token", i,
                              text_width(parts[k]), parts[k].data);
     return LACE_OK;
 }
@@ -316,7 +320,7 @@ static lace_status read_unknown(json_reader *r, const json_t *model)
         return LACE_OK;
     int32_t id = map_find(&r->ids, unknown);
     return id >= 0 ? set_unknown(r, id)
-                   : json_fail(r, "model.unk_token", "\"%.*s\" is no token", text_width(unknown),
+                   : json_fail(r, "model.unk_token", "\"%.*s\" is not a token", text_width(unknown),
                                unknown.data);
 }
 
@@ -351,7 +355,7 @@ static lace_status read_unigram(json_reader *r, const json_t *model)
         json_int_t id = json_integer_value(unknown);
         if (!json_is_integer(unknown) || id < 0 || (uint64_t)id >= r->n_tokens ||
             !r->tokens[id].data)
-            return json_fail(r, "model.unk_id", "is no token");
+            return json_fail(r, "model.unk_id", "is not the id of a token");
         TRY(set_unknown(r, (int32_t)id));
     }
     TRY(json_get_bool(r, model, "model", "byte_fallback", &r->has_bytes));
@@ -424,7 +428,7 @@ static lace_status read_added_token(json_reader *r, const json_t *item)
     text content = text_value(json_object_get(item, "content"));
     int64_t id = json_integer_value(json_object_get(item, "id"));
     if (content.size == 0)
-        return json_fail(r, "added_tokens", "id %lld is empty", (long long)id);
+        return json_fail(r, "added_tokens", "the token with id %lld is empty", (long long)id);
     bool is_new = map_find(&r->ids, content) < 0;
     TRY(add_token(r, content, id, true));
     bool is_special = false, lstrip = false, rstrip = false, is_word = false;
@@ -492,7 +496,7 @@ static lace_status read_model(json_reader *r, const json_t *root)
 static lace_status read_all(json_reader *r, const json_t *root)
 {
     if (!json_is_object(root))
-        return json_fail(r, "the whole", "is %s, expected an object", json_kind(root));
+        return json_fail(r, "the file", "is %s, expected an object", json_kind(root));
     TRY(read_model(r, root));
     TRY(rules_read_normalizer(r, json_get(root, "normalizer")));
     TRY(rules_read_pre_tokenizer(r, json_get(root, "pre_tokenizer")));

@@ -11,10 +11,11 @@ static lace_status set_id(json_reader *r, const json_t *name, const json_t *id, 
     text token = {json_string_value(name), json_string_length(name)};
     json_int_t value = json_integer_value(id);
     if (value < 0 || (uint64_t)value >= r->n_tokens || !r->tokens[value].data)
-        return json_fail(r, WHERE, "\"%.*s\": id %lld is no token", text_width(token), token.data,
-                         (long long)value);
+        return json_fail(r, WHERE, "\"%.*s\": %lld is not the id of a token", text_width(token),
+                         token.data, (long long)value);
     if (*out >= 0)
-        return json_fail(r, WHERE, "\"%.*s\": more than one token before or behind a text",
+        return json_fail(r, WHERE,
+                         "\"%.*s\": more than one token before or after a text is not supported",
                          text_width(token), token.data);
     *out = (int32_t)value;
     return LACE_OK;

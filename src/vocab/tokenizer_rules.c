@@ -219,7 +219,7 @@ lace_status rules_read_normalizer(json_reader *r, const json_t *normalizer)
     if (normalizer)
         return read_normalizer(r, normalizer, "normalizer");
     if (r->v->kind == VOCAB_WORDPIECE)
-        return json_fail(r, "normalizer", "nothing, expected BertNormalizer");
+        return json_fail(r, "normalizer", "is missing, expected BertNormalizer");
     return LACE_OK;
 }
 
@@ -228,7 +228,7 @@ lace_status rules_read_normalizer(json_reader *r, const json_t *normalizer)
 static lace_status add_regex(json_reader *r, text regex)
 {
     if (r->v->n_regexes == MAX_REGEXES)
-        return json_fail(r, "pre_tokenizer", "more than %d regexes", MAX_REGEXES);
+        return json_fail(r, "pre_tokenizer", "has more than %d regexes", MAX_REGEXES);
     r->regexes[r->v->n_regexes++] = regex;
     return LACE_OK;
 }
@@ -394,7 +394,7 @@ lace_status rules_read_pre_tokenizer(json_reader *r, const json_t *object)
     if (object)
         TRY(read_pre_tokenizer(r, object, "pre_tokenizer"));
     else if (v->kind == VOCAB_WORDPIECE)
-        return json_fail(r, "pre_tokenizer", "nothing, expected BertPreTokenizer");
+        return json_fail(r, "pre_tokenizer", "is missing, expected BertPreTokenizer");
     v->regexes = r->regexes;
     if (v->kind == VOCAB_WORDPIECE)
         return LACE_OK;

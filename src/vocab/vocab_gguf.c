@@ -74,7 +74,7 @@ static lace_status find_items(const gguf *g, const char *key, gguf_type type, si
 {
     TRY_META(gguf_get_array(g, key, type, out, err));
     if (*out && (*out)->n_items != n_tokens)
-        return error_set(err, LACE_E_VOCAB, "%s: %llu items, expected %zu", key,
+        return error_set(err, LACE_E_VOCAB, "%s: has %llu items, expected %zu", key,
                          (unsigned long long)(*out)->n_items, n_tokens);
     return LACE_OK;
 }
@@ -110,8 +110,8 @@ static lace_status read_types(const gguf *g, arena *memory, vocab *v, lace_error
     for (size_t i = 0; i < v->n_tokens; i++) {
         types[i] = (int32_t)load_u32(array->bytes.data + 4 * i);
         if (types[i] < TOKEN_NORMAL || types[i] > TOKEN_BYTE)
-            return error_set(err, LACE_E_VOCAB, KEY("token_type") "[%zu]: %lld, expected 1 to 6", i,
-                             is_unsigned ? (long long)(uint32_t)types[i] : (long long)types[i]);
+            return error_set(err, LACE_E_VOCAB, KEY("token_type") "[%zu]: is %lld, expected 1 to 6",
+                             i, is_unsigned ? (long long)(uint32_t)types[i] : (long long)types[i]);
     }
     v->types = types;
     return LACE_OK;
@@ -145,8 +145,8 @@ static lace_status read_id(const gguf *g, const char *key, size_t n_tokens, int3
     if (value == -1 || value == UINT32_MAX)
         *id = -1;
     else if (value < 0 || (uint64_t)value >= n_tokens)
-        return error_set(err, LACE_E_VOCAB, "%s: %lld, expected below %zu", key, (long long)value,
-                         n_tokens);
+        return error_set(err, LACE_E_VOCAB, "%s: is %lld, expected less than %zu", key,
+                         (long long)value, n_tokens);
     else
         *id = (int32_t)value;
     return LACE_OK;

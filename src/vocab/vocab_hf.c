@@ -127,7 +127,7 @@ static lace_status add_end(hf_tokenizer *t, const json_t *value, const char *whe
         if (t->ends[i] == id)
             return LACE_OK;
     if (v->n_ends == MAX_ENDS)
-        return error_set(err, LACE_E_LIMIT, "%s: eos_token_id: more than %d tokens", where,
+        return error_set(err, LACE_E_LIMIT, "%s: eos_token_id: has more than %d tokens", where,
                          MAX_ENDS);
     t->ends[v->n_ends++] = (int32_t)id;
     return LACE_OK;

@@ -60,8 +60,8 @@ static lace_status put_words(const vocab *v, gguf_writer *w, lace_error *err)
 {
     if (v->add_space_prefix)
         return error_set(err, LACE_E_VOCAB,
-                         "tokenizer.json: pre_tokenizer.add_prefix_space: a GGUF file "
-                         "cannot say it; --no-vocab leaves the tokenizer out");
+                         "tokenizer.json: pre_tokenizer.add_prefix_space: GGUF has no key for it; "
+                         "--no-vocab leaves the tokenizer out");
     const char *name = NULL;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (has_regexes(i, v) && (!name || known[i].ignores_merges == v->ignore_merges))
@@ -214,7 +214,8 @@ lace_status hf_tokenizer_to_gguf(const hf_tokenizer *source, size_t n_vocab, ggu
     const hf_vocab *h = hf_tokenizer_vocab(source);
     table t;
     if (h->v.n_tokens > n_vocab)
-        return error_set(err, LACE_E_VOCAB, "%zu tokens, but the model computes %zu", h->v.n_tokens,
+        return error_set(err, LACE_E_VOCAB,
+                         "the vocabulary has %zu tokens, but the model computes %zu", h->v.n_tokens,
                          n_vocab);
     lace_status status = table_init(&t, &h->v, n_vocab, err);
     if (status == LACE_OK)

@@ -25,8 +25,8 @@ enum damage { CUT, HALF, MAGIC, VERSION, COUNT, KEY, N_DAMAGES };
 static const struct {
     const char *name, *expected;
 } damages[N_DAMAGES] = {
-    [CUT] = {"cut.gguf", "it is cut"},
-    [HALF] = {"half.gguf", "cut; get it again"},
+    [CUT] = {"cut.gguf", "it is incomplete"},
+    [HALF] = {"half.gguf", "incomplete; get it again"},
     [MAGIC] = {"magic.gguf", "not a GGUF file"},
     [VERSION] = {"version.gguf", "version: 9"},
     [COUNT] = {"count.gguf", "n_kv"},

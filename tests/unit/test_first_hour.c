@@ -62,7 +62,7 @@ static void a_cut_download_is_called_one_at_every_length(void)
     for (size_t n = 100; n < whole.size; n += whole.size / 23) {
         put("cut.gguf", whole.data, n);
         program_run("inspect $dir/cut.gguf");
-        program_check_error("cut; get it again");
+        program_check_error("incomplete; get it again");
     }
     buf_deinit(&whole);
 }
@@ -118,7 +118,7 @@ static void a_cut_safetensors_file_is_called_one(void)
         put("short/model.safetensors", file, sizes[i]);
         program_run("inspect $dir/short");
         program_check_error("model.safetensors: at byte");
-        CHECK(strstr(program.err, "the file is cut; get it again") != NULL);
+        CHECK(strstr(program.err, "the file is incomplete; get it again") != NULL);
     }
 }
 
@@ -229,9 +229,10 @@ static void a_vocabulary_alone_can_be_used(void)
         program_run("inspect $dir/vocab.gguf -o json");
         CHECK(program.code == 0 && strstr(program.out, "\"n_vocab\": 259"));
         program_run("run $dir/vocab.gguf -p a");
-        program_check_error(i ? "an-unknown-one" : "only a vocabulary");
+        program_check_error(i ? "an-unknown-one" : "only lace tokenize can use it");
         program_run("quantize $dir/vocab.gguf $dir/never.gguf q8_0");
-        program_check_error(i ? "an-unknown-one\", which lace does not run" : "only a vocabulary");
+        program_check_error(i ? "an-unknown-one\", which lace does not run"
+                              : "only lace tokenize can use it");
     }
 }
 

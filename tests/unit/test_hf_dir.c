@@ -133,14 +133,14 @@ static void index_and_shards_must_agree(void)
     CHECK(weights_open(scratch_path(""), &w, &err) == LACE_OK && weights_count(w) == 2);
     weights_close(w);
     write_index("{\"x\":\"b.safetensors\",\"y\":\"a.safetensors\"}");
-    refuse(LACE_E_META, "weight_map: x is not in b.safetensors");
+    refuse(LACE_E_META, "weight_map: tensor x is not in the file b.safetensors");
     write_index("{\"x\":\"a.safetensors\",\"z\":\"b.safetensors\"}");
-    refuse(LACE_E_META, "weight_map: z is not in b.safetensors");
+    refuse(LACE_E_META, "weight_map: tensor z is not in the file b.safetensors");
     write_index("{\"x\":\"a.safetensors\",\"y\":\"c.safetensors\"}");
     refuse(LACE_E_IO, "c.safetensors: cannot open");
     write_shard("b.safetensors", "x");
     write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
-    refuse(LACE_E_DUP, "tensor x is also in a part before");
+    refuse(LACE_E_DUP, "tensor x is also in an earlier part");
     CHECK(truncate(scratch_path("b.safetensors"), 30) == 0);
     refuse(LACE_E_TRUNC, "b.safetensors: at byte");
     scratch_remove();

@@ -557,12 +557,13 @@ static void parts_that_do_not_fit_are_named(void)
         {"gptq_of_4_bits_is_q4_0", "scales", FILLED, LACE_E_NUMERIC, "scale 0 is not finite"},
         {"gptq_in_act_order_is_f16", "g_idx", FILLED, LACE_E_META,
          "column 0 is in group 4294967295, expected 0 to 1"},
-        {"gptq_in_act_order_is_f16", "g_idx", RESHAPED, LACE_E_SHAPE, "an i32 for each column"},
+        {"gptq_in_act_order_is_f16", "g_idx", RESHAPED, LACE_E_SHAPE, "one i32 for each column"},
         {"awq_undoes_the_interleave", "scales", DROPPED, LACE_E_META, "scales is missing"},
         {"awq_undoes_the_interleave", "qzeros", RESHAPED, LACE_E_SHAPE, "expected i32 of 8x2"},
         {"pack_quantized_int4", "weight_scale", DROPPED, LACE_E_META, "weight_scale is missing"},
         {"pack_quantized_int4", "weight_shape", DROPPED, LACE_E_META, "weight_shape is missing"},
-        {"pack_quantized_int4", "weight_shape", FILLED, LACE_E_SHAPE, "expected rows and columns"},
+        {"pack_quantized_int4", "weight_shape", FILLED, LACE_E_SHAPE,
+         "expected the numbers of rows and columns"},
         {"pack_quantized_int4_with_zeros", "weight_zero_point", RESHAPED, LACE_E_SHAPE,
          "expected i32 of 2x8"},
         {"int_quantized", "weight_scale", DROPPED, LACE_E_META, "weight_scale is missing"},
@@ -613,7 +614,7 @@ static void configs_that_lace_does_not_read_are_named(void)
         {"{\"quant_method\":\"fp8\",\"weight_block_size\":[0,4]}", LACE_E_META,
          "weight_block_size"},
         {"{\"quant_method\":\"mxfp4\"}", LACE_E_UNSUPPORTED, "gpt-oss"},
-        {NULL, LACE_E_UNSUPPORTED, "no place for it"},
+        {NULL, LACE_E_UNSUPPORTED, "does not belong to a model"},
     };
     CHECK(scratch_create() && write_model(&layouts[0], true));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -136,7 +136,7 @@ static void sparse_vector_is_refused(void)
     gguf_writer_add_tensor(w, text_of("rope_freqs.weight.sparse"), DTYPE_I8, &s, blob.data, NULL);
     CHECK(gguf_writer_to_buf(w, &file, NULL) == LACE_OK);
     CHECK(open_and_run(file.data, file.size, true, &err) == LACE_E_TENSOR_TYPE);
-    CHECK(strstr(err.text, "rope_freqs.weight: no arithmetic for type csr") != NULL);
+    CHECK(strstr(err.text, "rope_freqs.weight: lace cannot compute with type csr") != NULL);
     gguf_writer_free(w);
     buf_deinit(&blob);
     buf_deinit(&file);

@@ -144,9 +144,11 @@ static void check_refused(const char *from, const char *to, const char *part)
 
 static void texts_of_other_models_and_broken_ones_are_refused(void)
 {
-    check_refused("\"llama\"", "\"qwen2\"", "another model: qwen2 with 2 layers, not llama with 2");
-    check_refused("{\"qkv\"", "{}, {\"qkv\"", "llama with 3 layers, not llama with 2");
-    check_refused("\"fingerprint\": \"", "\"fingerprint\": \"0", "another model: fingerprint 0");
+    check_refused("\"llama\"", "\"qwen2\"",
+                  "another model: qwen2 with 2 layers; this model is llama with 2");
+    check_refused("{\"qkv\"", "{}, {\"qkv\"", "llama with 3 layers; this model is llama with 2");
+    check_refused("\"fingerprint\": \"", "\"fingerprint\": \"0",
+                  "another model: its fingerprint is 0");
     check_refused("0.25", "-0.25", "layers[0].qkv is out of range");
     check_refused("0.25", "1e31", "layers[0].qkv is out of range");
     check_refused("0.25", "NaN", "JSON, at byte");
@@ -385,7 +387,7 @@ static void mistakes_are_named(void)
     program_run("sparsify %s $dir/x --calibrate %s --sparsity 0.95", tales, calib);
     program_check_error("--sparsity");
     program_run("run --activation-sparsity $dir/t -n 1");
-    program_check_error("thresholds of another model");
+    program_check_error("these thresholds are for another model");
     program_run("run %s --activation-sparsity $dir/none -n 1", tales);
     program_check_error("none");
     program_run("serve %s --activation-sparsity $dir/t --deterministic", tales);

@@ -142,9 +142,9 @@ static void a_broken_manifest_is_named_with_what_is_wrong(void)
                "\"sha256:0123456789abcdef\"}]}");
     refused_with("broken", "broken/latest");
     refused_with("empty", "nothing is there");
-    refused_with("none", "no layer that holds a model");
+    refused_with("none", "no layer of type model");
     refused_with("gone", "blobs/sha256-0123456789ab");
-    refused_with("evil", "no sha256 sum");
+    refused_with("evil", "not a sha256 sum");
 }
 
 typedef struct seen {

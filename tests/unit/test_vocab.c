@@ -365,10 +365,12 @@ static void descriptions_are_checked_too(void)
     CHECK(tokenizer_create(&v, &t, &err) == LACE_E_VOCAB && !t);
     v = good;
     v.mask = 2;
-    CHECK(tokenizer_create(&v, &t, &err) == LACE_E_VOCAB && strstr(err.text, "mask_token_id: 2"));
+    CHECK(tokenizer_create(&v, &t, &err) == LACE_E_VOCAB &&
+          strstr(err.text, "mask_token_id: is 2"));
     v = good;
     v.eos = -2;
-    CHECK(tokenizer_create(&v, &t, &err) == LACE_E_VOCAB && strstr(err.text, "eos_token_id: -2"));
+    CHECK(tokenizer_create(&v, &t, &err) == LACE_E_VOCAB &&
+          strstr(err.text, "eos_token_id: is -2"));
     v = good;
     v.ends = ends;
     v.n_ends = 1;
