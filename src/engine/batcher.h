@@ -1,96 +1,62 @@
 /*
- * Inside the batcher: a generation, and what the scheduler asks of it.
+ * Inside the batcher: who runs, and what the files of it ask of each other.
  *
- * The scheduler (batcher.c) decides what is computed in a step; a generation (generation.c) chooses
- * a token from its row of logits and turns it into text. Choosing runs on any worker, each
- * generation on one; everything else on the batcher's thread.
+ *     generation.c    chooses a token and turns it into text
+ *     batcher.c       which generations run, wait, and give way
+ *     advance.c       what a step computes for those that run, and what comes of it
+ *     late_choice.c   choices that take long
  */
 #ifndef LACE_ENGINE_BATCHER_H
 #define LACE_ENGINE_BATCHER_H
 
-#include "base/buf.h"
-#include "engine/engine.h"
+#include <stdatomic.h>
 
-typedef enum generation_state {
-    GENERATION_WAITING,
-    GENERATION_RUNNING,
-    GENERATION_LATE, /* its next token is being chosen, see late_choice.h */
-} generation_state;
+#include "engine/generation.h"
+#include "engine/late_choice.h"
+#include "state/prefix_tree.h"
 
-struct lace_generation {
-    lace_generation *next; /* in the list of its state */
-    generation_state state;
-    const lace_model *model;
-    lace_generation_options options; /* its pointers are into `memory` */
-    arena memory;
+typedef struct generation_list {
+    lace_generation *first;
+    int32_t n;
+} generation_list;
 
-    lace_token *tokens; /* [capacity] prompt and reply */
-    int32_t n_tokens, capacity;
-    int32_t n_computed; /* tokens that are in the KV cache */
-    int32_t sequence;   /* while running; else -1 */
-    int32_t n_context;
-    uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
-
-    lace_sampler *sampler;
-    lace_grammar_state *form; /* NULL: any text will do */
-    decoder *decoder;
-    const lace_token *ends; /* [n_ends] tokens that end a text; the batcher's */
+struct lace_batcher {
+    lace_model *model;
+    lace_batcher_options options;
+    lace_session *session;
+    lace_item *items;              /* [n_batch] */
+    sample_row *rules;             /* [n_sequences] of a batch's outputs; NULL: on the CPU */
+    lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
+    bool *is_used;                 /* [n_sequences] */
+    lace_token *ends;              /* [n_ends] */
     size_t n_ends;
-    float *logits; /* [n_vocab] edited ones; NULL: no editing is needed */
-    int32_t n_vocab;
-    buf text;      /* decoded and not yet given out */
-    size_t n_text; /* bytes of it that may be given out now */
-
-    /* What the current step brought. */
-    int32_t row; /* of the logits; -1: none in this step */
-    lace_token token;
-    float logprob;
-    lace_logprob top[LACE_MAX_TOP];
-    size_t n_top;
-    lace_finish finish;
-    const char *stop;
-    lace_error error;
-
-    /* A choice that takes long. */
-    bool is_late;                   /* it was not made in this step, and needs more time */
-    bool is_chosen;                 /* by the thread for that */
-    float *kept_logits;             /* [n_vocab] that it is made from; NULL: there was none yet */
-    uint64_t late_ns, last_late_ns; /* that such choices have taken, and the last one */
-    lace_generation *next_late;
-
-    lace_generation_stats stats;
-    uint64_t added_ns, started_ns, first_ns; /* when; 0: not yet */
+    prefix_tree *prefixes;            /* NULL: not used */
+    generation_list running, waiting; /* oldest first */
+    generation_list late;             /* sit out while their choice is made; they keep their KV */
+    late_choice *chooser;
+    _Atomic int64_t choose_ns; /* left for masks of this step */
+    lace_batcher_stats stats;
 };
 
-/* Checks and copies the options. `ends` is borrowed. */
-lace_status generation_create(const lace_model *lm, const lace_generation_options *options,
-                              int32_t n_context, const lace_token *ends, size_t n_ends,
-                              lace_generation **out, lace_error *err);
-void generation_free(lace_generation *g);
+/* ---- batcher.c ------------------------------------------------------------------------------- */
 
-/*
- * Choose the next token and append it; sets what the step brought. Failures are in g->finish. word:
- * what a card has chosen already (backend/cuda/sample_params.h), or SAMPLE_REFUSED.
- */
-void generation_choose(lace_generation *g, int32_t word, const float *logits);
+bool batcher_uses_prefixes(const lace_batcher *b, const lace_generation *g);
 
-/* The same within a limit. False: it was reached, and nothing was chosen; *limit says why. */
-bool generation_try_choose(lace_generation *g, int32_t word, const float *logits,
-                           work_limit *limit);
+/* Give up what is kept for others until the demand can be met. False if it cannot. */
+bool batcher_make_room(lace_batcher *b, const kv_demand *demand);
 
-/* Keep the logits to choose from them later. False: out of memory. */
-bool generation_keep_logits(lace_generation *g, const float *logits);
+/* The youngest gives its memory back and waits, before all others. False if it is the only one. */
+bool batcher_give_way(lace_batcher *b);
 
-/* The rule by which a card may choose; a temperature below 0 if it may not. */
-sample_row generation_rule(const lace_generation *g);
+/* Deliver the last piece; the generation is gone. */
+void batcher_end(lace_batcher *b, lace_generation *g);
 
-/* Tell the caller how much of the prompt is read. */
-void generation_show_prompt(lace_generation *g);
+/* ---- advance.c ------------------------------------------------------------------------------- */
 
-/* Give the step's piece to the caller. */
-void generation_deliver(lace_generation *g);
+/* Compute a batch, choose, and deliver. False if there was nothing to compute. */
+bool advance_batch(lace_batcher *b);
 
-/* End with an error: the next piece says so. */
-void generation_fail(lace_generation *g, lace_status status, const lace_error *err);
+/* Give out what was chosen for a generation; ends it where its text ends. */
+void advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/batcher.h"
+#include "engine/generation.h"
 
 enum {
     MAX_STOPS = 64,

@@ -12,7 +12,7 @@
 #ifndef LACE_ENGINE_LATE_CHOICE_H
 #define LACE_ENGINE_LATE_CHOICE_H
 
-#include "engine/batcher.h"
+#include "engine/generation.h"
 
 typedef struct late_choice late_choice;
 
