@@ -3,7 +3,8 @@
  * generation chooses from its row of logits, and pieces go out.
  *
  * A step takes one token of every generation that is past its prompt, and fills the batch with
- * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time.
+ * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time. Where one
+ * generation is alone, a device that chooses tokens works ahead, and a step only takes the next.
  */
 #include "base/clock.h"
 #include "engine/batcher.h"
@@ -252,4 +253,66 @@ bool advance_batch(lace_batcher *b)
         choose_tokens(b, 0, 1);
     deliver(b);
     return true;
+}
+
+/* ---- Working ahead --------------------------------------------------------------------------- */
+
+/* One generation has the batcher to itself, is past its prompt, and the device knows its rule. */
+static bool may_work_ahead(lace_batcher *b, lace_generation *g, sample_row *rule)
+{
+    if (!ahead_is_possible(b->session) || b->running.n != 1 || b->waiting.n + b->late.n > 0 ||
+        g->n_tokens - g->n_computed != 1)
+        return false;
+    *rule = generation_rule(g);
+    return rule->temperature >= 0 && !ahead_is_hosts_turn(&g->ahead);
+}
+
+/* False: not possible, or there is no room. */
+static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status, lace_error *err)
+{
+    sample_row rule;
+    kv_demand demand = {0};
+    int32_t n = b->options.session.n_context - g->n_computed;
+    int32_t left = g->options.max_tokens - g->stats.n_generated;
+    if (g->options.max_tokens >= 0 && left < n)
+        n = left;
+    n = n < AHEAD_MOST ? n : AHEAD_MOST;
+    if (n < 1 || !may_work_ahead(b, g, &rule))
+        return false;
+    kv_add_demand(b->session->kv, g->sequence, n, &demand);
+    if (!batcher_make_room(b, &demand))
+        return false;
+    *status = ahead_begin(&g->ahead, g->tokens[g->n_tokens - 1],
+                          rule.temperature > 0 ? &rule : NULL, n, err);
+    return true;
+}
+
+bool advance_ahead(lace_batcher *b)
+{
+    lace_error err = {0};
+    lace_status status = LACE_OK;
+    lace_generation *g;
+    while ((g = b->running.first) && (g->ahead.is_under_way || begin_ahead(b, g, &status, &err))) {
+        int32_t word = SAMPLE_REFUSED;
+        if (b->waiting.n > 0) /* they begin behind what is queued by now */
+            ahead_hold(&g->ahead);
+        if (status == LACE_OK && !ahead_is_spent(&g->ahead))
+            status = ahead_next(&g->ahead, &word, &err);
+        if (status == LACE_OK && word != SAMPLE_REFUSED) {
+            b->stats.n_steps++;
+            g->n_computed++;
+            generation_choose(g, word, NULL);
+            advance_deliver(b, g, clock_ns());
+            return true;
+        }
+        lace_status ended = ahead_end(&g->ahead, status == LACE_OK ? &err : NULL);
+        if (status == LACE_OK)
+            status = ended;
+        if (status != LACE_OK) {
+            generation_fail(g, status, &err);
+            batcher_end(b, g);
+            return true;
+        }
+    }
+    return false;
 }

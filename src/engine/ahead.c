@@ -6,7 +6,6 @@
 
 enum {
     AHEAD = 8,        /* tokens that the device may be ahead; more only delays the end */
-    CHUNK = 256,      /* tokens between two looks at the cache's windows */
     LONGEST_TURN = 64 /* tokens that the host chooses before the device is asked again */
 };
 
@@ -47,7 +46,8 @@ lace_status ahead_begin(ahead *a, lace_token token, const sample_row *rule, int3
     lace_session *s = a->session;
     assert(!a->is_under_way && n > 0);
     a->length = s->kv->sequences[a->sequence].n_tokens;
-    a->n_most = least(n, least(CHUNK, s->options.n_batch)); /* a window's pages hold a batch more */
+    a->n_most =
+        least(n, least(AHEAD_MOST, s->options.n_batch)); /* a window's pages hold a batch more */
     a->n_queued = a->n_taken = 0;
     a->is_under_way = true;
     return gpu_plan_begin(s->on_card, token, a->length, a->sequence, rule, err);

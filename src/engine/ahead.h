@@ -16,6 +16,8 @@
 
 #include "engine/engine.h"
 
+enum { AHEAD_MOST = 256 }; /* tokens between two looks at the cache's windows */
+
 /* One sequence. Starts as {.session = s, .sequence = i}; the rest is ahead.c's. */
 typedef struct ahead {
     lace_session *session;

@@ -127,6 +127,7 @@ void lace_batcher_free(lace_batcher *b)
             lace_generation *g = lists[i]->first;
             if (lists[i] == &b->late)
                 late_recall(b->chooser, g);
+            ahead_end(&g->ahead, NULL);
             list_remove(lists[i], g);
             generation_free(g);
         }
@@ -168,6 +169,7 @@ bool batcher_make_room(lace_batcher *b, const kv_demand *demand)
 /* What was computed is kept for others, unless something is wrong with it. */
 static void stop_running(lace_batcher *b, lace_generation *g)
 {
+    ahead_end(&g->ahead, NULL);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                          true);
@@ -283,6 +285,7 @@ static bool start_next(lace_batcher *b)
     list_remove(&b->waiting, g);
     g->state = GENERATION_RUNNING;
     b->is_used[sequence] = true;
+    g->ahead = (ahead){.session = b->session, .sequence = sequence};
     list_append(&b->running, g);
     if (!g->started_ns) {
         g->started_ns = clock_ns();
@@ -371,6 +374,8 @@ static void recall_youngest(lace_batcher *b)
 
 bool lace_batcher_step(lace_batcher *b)
 {
+    if (advance_ahead(b))
+        return true;
     deliver_late(b, 0);
     while (start_next(b))
         continue;

@@ -4,6 +4,7 @@
  *     generation.c    chooses a token and turns it into text
  *     batcher.c       which generations run, wait, and give way
  *     advance.c       what a step computes for those that run, and what comes of it
+ *     ahead.c         a device that works ahead of the host
  *     late_choice.c   choices that take long
  */
 #ifndef LACE_ENGINE_BATCHER_H
@@ -52,6 +53,12 @@ bool batcher_give_way(lace_batcher *b);
 void batcher_end(lace_batcher *b, lace_generation *g);
 
 /* ---- advance.c ------------------------------------------------------------------------------- */
+
+/*
+ * Take a token that a device has chosen and computed ahead, where one generation has the batcher to
+ * itself. False if nobody works ahead, or no longer.
+ */
+bool advance_ahead(lace_batcher *b);
 
 /* Compute a batch, choose, and deliver. False if there was nothing to compute. */
 bool advance_batch(lace_batcher *b);

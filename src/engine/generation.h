@@ -9,7 +9,7 @@
 #define LACE_ENGINE_GENERATION_H
 
 #include "base/buf.h"
-#include "engine/engine.h"
+#include "engine/ahead.h"
 
 typedef enum generation_state {
     GENERATION_WAITING,
@@ -28,6 +28,7 @@ struct lace_generation {
     int32_t n_tokens, capacity;
     int32_t n_computed; /* tokens that are in the KV cache */
     int32_t sequence;   /* while running; else -1 */
+    ahead ahead;        /* what a device computes of it before it is asked */
     int32_t n_context;
     uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
 

@@ -1,4 +1,7 @@
-/* The batcher: many generations at once, and each text as if it were alone. */
+/*
+ * The batcher: many generations at once, and each text as if it were alone; LACE_DEVICE=cuda: on a
+ * card, where one that is alone is computed ahead.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,6 +148,52 @@ static void generations_that_run_together_write_what_each_writes_alone(void)
         if (!CHECK(is_same(&alone[i], &together[i])))
             tap_note("%d: \"%s\", alone \"%s\"", i, together[i].text, alone[i].text);
     CHECK(together[0].finish == LACE_FINISH_LENGTH && together[0].stats.n_generated == N_NEW);
+    lace_batcher_free(b);
+}
+
+/* Steps of one generation alone, then of two, then of the other alone. */
+static void a_text_that_comes_or_leaves_in_the_middle_changes_no_other(void)
+{
+    for (int n_before = 1; n_before < 20; n_before += 6) {
+        lace_batcher *b = start(2, 0, true);
+        if (!b)
+            return;
+        result cancelled;
+        add(b, greedy(&together[0]), prompt_of(0));
+        while (together[0].n_tokens < n_before)
+            CHECK(lace_batcher_step(b));
+        lace_generation *leaves = add(b, greedy(&cancelled), prompt_of(2));
+        while (cancelled.n_tokens < 3)
+            CHECK(lace_batcher_step(b));
+        lace_batcher_cancel(b, leaves);
+        CHECK(cancelled.finish == LACE_FINISH_CANCELLED &&
+              memcmp(cancelled.tokens, alone[2].tokens, 3 * sizeof(lace_token)) == 0);
+        for (int i = 0; i < 5; i++)
+            lace_batcher_step(b);
+        add(b, greedy(&together[1]), prompt_of(1));
+        finish(b);
+        CHECK(is_same(&together[0], &alone[0]) && is_same(&together[1], &alone[1]));
+        lace_batcher_free(b);
+    }
+}
+
+/* Whoever leaves in the middle leaves what was computed, and nothing that was computed ahead. */
+static void a_text_cancelled_while_it_is_alone_leaves_its_beginning(void)
+{
+    lace_batcher *b = start(2, 0, true);
+    if (!b)
+        return;
+    result first, second;
+    lace_generation *g = add(b, greedy(&first), prompt_of(0));
+    while (first.n_tokens < 9)
+        CHECK(lace_batcher_step(b));
+    lace_batcher_cancel(b, g);
+    add(b, greedy(&second), prompt_of(0));
+    finish(b);
+    CHECK(second.stats.n_cached == second.stats.n_prompt - 1 && is_same(&second, &alone[0]));
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    CHECK(stats.kv_tokens_used == 0);
     lace_batcher_free(b);
 }
 
@@ -441,14 +490,18 @@ static void every_failed_allocation_is_an_error_and_leaks_nothing(void)
 int main(void)
 {
     char *path = tap_shared("models/tales-4m-f16.gguf");
+    lace_model_options o = lace_model_options_default();
+    o.device = getenv("LACE_DEVICE");
     if (path)
-        lace_model_open(path, NULL, &model, NULL);
+        lace_model_open(path, &o, &model, NULL);
     free(path);
     if (!model) {
         printf("1..0 # SKIP no shared test data\n0 passed, 0 failed, 1 skipped\n");
         return 0;
     }
     CASE(generations_that_run_together_write_what_each_writes_alone);
+    CASE(a_text_that_comes_or_leaves_in_the_middle_changes_no_other);
+    CASE(a_text_cancelled_while_it_is_alone_leaves_its_beginning);
     CASE(a_known_beginning_is_not_computed_again_and_changes_nothing);
     CASE(how_far_a_prompt_is_read_is_told_if_asked_for);
     CASE(owners_neither_find_nor_await_what_others_compute);
