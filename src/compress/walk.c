@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "tensor/codec/pack.h"
 #include "model/thinning.h"
+#include "ops/op_info.h"
 #include "vocab/vocab_gguf.h"
 #include "vocab/vocab_hf.h"
 
@@ -185,15 +186,9 @@ int32_t walk_end(const walk *w)
 
 /* ---- Matrices -------------------------------------------------------------------------------- */
 
-static bool is_matrix_step(op o)
-{
-    return o == OP_MATMUL || o == OP_MATMUL_ADD || o == OP_MATMUL_GROUP || o == OP_MATMUL_GLU ||
-           o == OP_MOE_GLU || o == OP_MOE_DOWN;
-}
-
 int32_t walk_next_matrix(const walk *w, int32_t from)
 {
-    while (from < w->p->n_steps && !is_matrix_step(w->p->steps[from].op))
+    while (from < w->p->n_steps && !step_has_weights(&w->p->steps[from]))
         from++;
     return from;
 }
@@ -217,22 +212,24 @@ static void add_matrix(const walk *w, const weight *target, walk_matrices *out)
     assert(!"every matrix of a plan was bound");
 }
 
+/* Whether a mixture's step reads a row for each choice of a token, not one for the token. */
+static bool reads_choices(const step *s)
+{
+    return s->op == OP_MOE_DOWN;
+}
+
 void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
 {
     const step *s = &w->p->steps[step_index];
     *out = (walk_matrices){.s = s, .n_rows = step_rows(s, &w->b), .width = s->in[0].width};
-    if (s->op == OP_MOE_GLU) {
-        out->n_experts = s->a.moe.n_experts;
-        add_matrix(w, s->a.moe.gate, out);
-        add_matrix(w, s->a.moe.up, out);
-    } else if (s->op == OP_MOE_DOWN) {
-        out->n_experts = s->a.moe.n_experts;
-        out->n_rows *= s->a.moe.n_used;
-        add_matrix(w, s->a.moe.down, out);
-    } else {
-        for (int i = 0; i < s->a.matmul.n_weights; i++)
-            add_matrix(w, s->a.matmul.weights[i], out);
-    }
+    op_weight of[OP_MAX_WEIGHTS];
+    int n = step_weights(s, of);
+    for (int i = 0; i < n; i++)
+        add_matrix(w, of[i].w, out);
+    if (step_is_matmul(s))
+        return;
+    out->n_experts = of[0].n_experts;
+    out->n_rows *= reads_choices(s) ? s->a.moe.n_used : 1;
 }
 
 void walk_input_row(const walk_matrices *x, int64_t row, float *out)
@@ -251,7 +248,7 @@ void walk_input_row(const walk_matrices *x, int64_t row, float *out)
 int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
 {
     int32_t n_used = x->s->a.moe.n_used;
-    bool is_down = x->s->op == OP_MOE_DOWN;
+    bool is_down = reads_choices(x->s);
     const expert_choice *choices =
         (const expert_choice *)operand_row(&x->s->in[1], is_down ? row / n_used : row);
     if (is_down) {

@@ -35,8 +35,9 @@ lace_status grammar_state_mask_within(lace_grammar_state *s, work_limit *limit, 
 typedef struct session_trace session_trace;
 
 void session_trace_free(session_trace *t);
-plan_trace *session_trace_times(session_trace *t);                       /* for plan_run */
-void session_trace_add(session_trace *t, const plan *p, const batch *b); /* after plan_run */
+plan_trace *session_trace_times(session_trace *t); /* for plan_run */
+void session_trace_add(session_trace *t, const plan *p, const batch *b,
+                       bool sees_values); /* after plan_run */
 
 /*
  * The card that a model of so many bytes is to run on by that name; NULL: the CPU. LACE_E_ARG for a

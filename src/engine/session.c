@@ -431,7 +431,7 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
             status = run_batch(s, &b, n == n_items ? rules : NULL, err);
         if (status != LACE_OK)
             return undo_eval(s, status);
-        session_trace_add(s->trace, s->p, &b);
+        session_trace_add(s->trace, s->p, &b, !s->on_card);
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)
                 kv_set_length(s->kv, i, s->new_lengths[i]);

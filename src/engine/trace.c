@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "ops/op_info.h"
 
 struct session_trace {
     plan_trace times;
@@ -16,32 +17,6 @@ struct session_trace {
     uint64_t *macs;  /* [n_steps] */
     uint64_t n_runs;
 };
-
-/* Multiply-adds with weights. */
-static uint64_t step_macs(const step *s, const batch *b)
-{
-    uint64_t each = 0, rows = (uint64_t)step_rows(s, b);
-    switch (s->op) {
-    case OP_MATMUL:
-    case OP_MATMUL_ADD:
-    case OP_MATMUL_GROUP:
-    case OP_MATMUL_GLU:
-        for (int i = 0; i < s->a.matmul.n_weights; i++)
-            each +=
-                (uint64_t)s->a.matmul.weights[i]->n_rows * (uint64_t)s->a.matmul.weights[i]->n_cols;
-        return each * rows;
-    case OP_MOE_GLU:
-        each = 2 * (uint64_t)s->a.moe.gate->n_rows * (uint64_t)s->a.moe.gate->n_cols;
-        break;
-    case OP_MOE_DOWN:
-        each = (uint64_t)s->a.moe.down->n_rows * (uint64_t)s->a.moe.down->n_cols;
-        break;
-    default:
-        return 0;
-    }
-    /* Experts: some of these steps have a row for each choice, others one for each token. */
-    return each * (uint64_t)b->n_tokens * (uint64_t)s->a.moe.n_used;
-}
 
 void session_trace_free(session_trace *t)
 {
@@ -58,14 +33,14 @@ plan_trace *session_trace_times(session_trace *t)
     return t ? &t->times : NULL;
 }
 
-void session_trace_add(session_trace *t, const plan *p, const batch *b)
+void session_trace_add(session_trace *t, const plan *p, const batch *b, bool sees_values)
 {
     if (!t)
         return;
     t->n_runs++;
     for (int32_t i = 0; i < p->n_steps; i++) {
-        t->bytes[i] += step_bytes(&p->steps[i], b);
-        t->macs[i] += step_macs(&p->steps[i], b);
+        t->bytes[i] += step_bytes(&p->steps[i], b, sees_values);
+        t->macs[i] += step_products(&p->steps[i], b);
     }
 }
 

@@ -103,10 +103,12 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept
         entry.offset = m->packed_bytes;
         entry.n_bytes = matmul_packed_bytes(impl, kept, entry.blocks, n_rows, n_cols);
         m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
+        out->n_bytes = entry.n_bytes;
     } else {
         out->data = entry.blocks;
         uint64_t total_rows = t->n_values / (uint64_t)n_cols;
-        m->in_place_bytes += t->n_bytes / total_rows * (uint64_t)n_rows;
+        out->n_bytes = t->n_bytes / total_rows * (uint64_t)n_rows;
+        m->in_place_bytes += out->n_bytes;
     }
     m->matrices[m->n_matrices++] = entry;
     return LACE_OK;

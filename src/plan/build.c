@@ -282,7 +282,7 @@ void plan_kv_write(plan *p, value k, value v, const kv_layer *kv)
         return;
     s->in[0] = operand_of(p, k);
     s->in[1] = operand_of(p, v);
-    s->a.rope.kv = *kv;
+    s->kv = *kv;
 }
 
 value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *params)
@@ -292,7 +292,7 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     step *s = add_making(p, OP_ATTEND, q, -1, ACT_F32, p->values[q].width, false);
     if (!s)
         return -1;
-    s->a.attend.kv = *kv;
+    s->kv = *kv;
     s->a.attend.n_heads = params->n_heads;
     s->a.attend.scale = params->scale;
     s->a.attend.window = params->window;

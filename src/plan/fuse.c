@@ -120,7 +120,7 @@ static int fuse_rope_kv(plan *p, step *s, int32_t left)
     s[0].op = OP_ROPE_KV;
     s[0].in[1] = s[2].in[1];
     s[0].out[1] = s[1].out[0];
-    s[0].a.rope.kv = s[2].a.rope.kv;
+    s[0].kv = s[2].kv;
     return 2;
 }
 

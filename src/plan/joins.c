@@ -4,13 +4,12 @@
  */
 #include "base/mem.h"
 #include "backend/cpu/columns.h"
+#include "ops/op_info.h"
 #include "plan/plan.h"
 
 bool plan_has_columns(const step *s)
 {
-    return (s->op == OP_MATMUL || s->op == OP_MATMUL_ADD || s->op == OP_MATMUL_GROUP ||
-            s->op == OP_MATMUL_GLU) &&
-           columns_can(s);
+    return step_is_matmul(s) && columns_can(s);
 }
 
 void plan_add_joins(plan *p)

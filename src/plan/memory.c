@@ -9,11 +9,12 @@
 
 #include "base/mem.h"
 #include "backend/cpu/columns.h"
+#include "ops/op_info.h"
 #include "plan/plan.h"
 
-static bool touches_cache(const step *s)
+static bool uses_state(const step *s)
 {
-    return s->op == OP_KV_WRITE || s->op == OP_ROPE_KV || s->op == OP_ATTEND;
+    return op_describe(s->op)->state != OP_NO_STATE;
 }
 
 /* Of steps with columns, which all keep sums in the same place. */
@@ -32,8 +33,7 @@ static bool depends(const step *later, const step *earlier)
         if (makes >= 0 && step_reads(earlier, makes))
             return true;
     }
-    return (touches_cache(later) && touches_cache(earlier)) ||
-           (uses_sums(later) && uses_sums(earlier));
+    return (uses_state(later) && uses_state(earlier)) || (uses_sums(later) && uses_sums(earlier));
 }
 
 /* Sets skips_barrier and, in each value, the phases of its life. */
@@ -143,13 +143,6 @@ uint64_t plan_memory_bytes(const plan *p)
            p->sums_bytes + (uint64_t)p->n_steps * sizeof(handout);
 }
 
-static kv_layer *step_cache(step *s)
-{
-    if (s->op == OP_ATTEND)
-        return &s->a.attend.kv;
-    return s->op == OP_KV_WRITE || s->op == OP_ROPE_KV ? &s->a.rope.kv : NULL;
-}
-
 lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
 {
     p->memory = mem_map(plan_memory_bytes(p));
@@ -167,9 +160,8 @@ lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
         for (int j = 0; j < STEP_MAX_OUT; j++)
             if (s->out[j].value >= 0)
                 s->out[j].data = p->memory + p->values[s->out[j].value].offset;
-        kv_layer *kv = step_cache(s);
-        if (kv)
-            kv->data = kv_data[kv->group];
+        if (op_describe(s->op)->state == OP_PAGES)
+            s->kv.data = kv_data[s->kv.group];
     }
     return LACE_OK;
 }

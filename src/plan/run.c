@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "backend/cpu/columns.h"
+#include "ops/op_info.h"
 #include "plan/plan.h"
 
 typedef struct run {
@@ -34,24 +35,11 @@ static int64_t at_most(int64_t n, int64_t most)
     return n < most ? n : most;
 }
 
-static bool is_matmul(op o)
-{
-    return o == OP_MATMUL || o == OP_MATMUL_ADD || o == OP_MATMUL_GROUP || o == OP_MATMUL_GLU;
-}
-
-static int64_t matmul_rows(const step *s)
-{
-    int64_t n = 0;
-    for (int i = 0; i < s->a.matmul.n_weights && (i == 0 || s->op == OP_MATMUL_GROUP); i++)
-        n += s->a.matmul.weights[i]->n_rows;
-    return n;
-}
-
 /* Whether a step goes out in unequal pieces. */
 static bool has_long_pieces(const step *s, const batch *b, int n_workers)
 {
-    return n_workers > 1 && is_matmul(s->op) && step_rows(s, b) <= FEW_TOKENS &&
-           matmul_rows(s) >= (int64_t)n_workers * SHARES_PER_WORKER * MATMUL_TILE_ROWS;
+    return n_workers > 1 && step_is_matmul(s) && step_rows(s, b) <= FEW_TOKENS &&
+           step_columns(s) >= (int64_t)n_workers * SHARES_PER_WORKER * MATMUL_TILE_ROWS;
 }
 
 /* Into how many pieces the work of a step is cut; at least 1. */
@@ -59,31 +47,21 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
 {
     if (n_workers == 1)
         return 1;
-    if (is_matmul(s->op) && columns_use(s, b))
+    if (step_is_matmul(s) && columns_use(s, b))
         return columns_n_pieces(s);
     if (has_long_pieces(s, b, n_workers))
         return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
+    if (s->op == OP_MATMUL_JOIN && !columns_use(s, b))
+        return 1;
     int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
-    switch (s->op) {
-    case OP_MATMUL:
-    case OP_MATMUL_ADD:
-    case OP_MATMUL_GROUP:
-    case OP_MATMUL_GLU:
-        n = matmul_rows(s) / PIECE_ROWS;
+    switch (op_describe(s->op)->pieces) {
+    case OP_BY_COLUMNS:
+        n = step_columns(s) / PIECE_ROWS;
         break;
-    case OP_MATMUL_JOIN:
-        n = columns_use(s, b) ? s->a.matmul.weights[0]->n_rows / PIECE_ROWS : 1;
-        break;
-    case OP_MOE_GLU:
-        n = s->a.moe.gate[0].n_rows / PIECE_ROWS;
-        break;
-    case OP_MOE_DOWN:
-        n = s->a.moe.down[0].n_rows / PIECE_ROWS;
-        break;
-    case OP_ATTEND:
+    case OP_BY_HEADS:
         n = attend_n_items(s, b);
         break;
-    case OP_SOFTCAP:
+    case OP_BY_WORKERS:
         n = n_workers;
         break;
     default:

@@ -65,10 +65,12 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
         kv->layers[i] = (kv_layer){.k_offset = group->page_bytes,
                                    .v_offset = group->page_bytes + half,
                                    .row_bytes = row,
+                                   .v_row_bytes = row,
                                    .type = o->type,
                                    .page_tokens = KV_PAGE_TOKENS,
                                    .n_heads = l->n_heads,
                                    .head_dim = l->head_dim,
+                                   .v_dim = l->head_dim,
                                    .group = g};
         group->page_bytes += 2 * half;
     }

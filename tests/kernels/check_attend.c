@@ -73,7 +73,7 @@ static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
         for (int64_t i = 0; i < s.in[0].width; i++)
             q[i] *= q_size;
     }
-    s.a.attend.kv = c->kv;
+    s.kv = c->kv;
     s.a.attend.n_heads = n_heads;
     s.a.attend.scale = 1.0f / sqrtf((float)dim);
     s.a.attend.window = e.window;

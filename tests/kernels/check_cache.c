@@ -23,9 +23,9 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     memset(c, 0, sizeof *c);
     kv->type = cs->type;
     kv->n_heads = cs->n_heads;
-    kv->head_dim = cs->head_dim;
+    kv->head_dim = kv->v_dim = cs->head_dim;
     kv->page_tokens = cs->page_tokens;
-    kv->row_bytes = row_bytes(cs->type, cs->head_dim);
+    kv->row_bytes = kv->v_row_bytes = row_bytes(cs->type, cs->head_dim);
     kv->group = 1;
     uint64_t part = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens * kv->row_bytes;
     kv->k_offset = GAP_BYTES;

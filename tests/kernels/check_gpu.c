@@ -118,7 +118,7 @@ static void arguments_to_card(step *s, uint64_t kv_bytes)
         break;
     }
     case OP_ATTEND:
-        s->a.attend.kv.data = copy_to_card(s->a.attend.kv.data, kv_bytes);
+        s->kv.data = copy_to_card(s->kv.data, kv_bytes);
         s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
         break;
     default:

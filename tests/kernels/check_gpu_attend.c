@@ -73,7 +73,7 @@ static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, 
         for (int64_t i = 0; i < q->width; i++)
             check_row(q, t)[i] *= q_size;
     }
-    a->s.a.attend.kv = a->c.kv;
+    a->s.kv = a->c.kv;
     a->s.a.attend.n_heads = o->n_heads;
     a->s.a.attend.scale = 1.0f / sqrtf((float)dim);
     a->s.a.attend.window = o->e.window;

@@ -60,7 +60,7 @@ static step make_step(op which, int n_heads, int n_dims, check_fill fill, const 
     s.a.rope.head_dim = dim;
     s.a.rope.n_dims = n_dims;
     s.a.rope.is_neox = check_random_int(0, 1);
-    s.a.rope.kv = c->kv;
+    s.kv = c->kv;
     return s;
 }
 
@@ -126,7 +126,7 @@ static void check_op(op which, const kernel_table *ref, const kernel_table *tabl
                 check_run(ref->ops[which], &s, &c.b, 1, c.n_context);
                 s.out[0] = got_q;
                 s.out[1] = got_k;
-                s.a.rope.kv = got;
+                s.kv = got;
                 check_run(fn, &s, &c.b, n, c.n_context);
                 check_bytes("cache", c.kv.data, got.data, c.n_bytes);
                 if (is_rope) {

@@ -29,6 +29,7 @@
 #define LACE_TESTS_CHECKKERNELS_H
 
 #include "backend/cpu/kernels.h"
+#include "ops/op_info.h"
 
 /* One function for each line of check_cases.def. `ref` is the table of plain functions. */
 typedef struct check_case {

@@ -389,7 +389,7 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
 INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
                          const tiles *t)
 {
-    int32_t dim = s->a.attend.kv.head_dim;
+    int32_t dim = s->kv.head_dim;
     bool is_many = n_rows >= MANY_ROWS;
     if (is_many) {
         unpack_keys(type, b, dim, t->k);
@@ -435,7 +435,7 @@ typedef struct item {
 
 static int make_queries(const step *s, const batch *b, const item *it, query *q)
 {
-    int32_t dim = s->a.attend.kv.head_dim, window = s->a.attend.window;
+    int32_t dim = s->kv.head_dim, window = s->a.attend.window;
     int n = 0;
     for (int64_t t = it->token; t < it->token + it->n_tokens; t++)
         for (int32_t h = it->head; h < it->head + it->n_heads; h++, n++) {
@@ -458,7 +458,7 @@ static int make_queries(const step *s, const batch *b, const item *it, query *q)
 static void attend_positions(const step *s, const batch *b, const item *it, query *q, int n,
                              int32_t first, int32_t end, const tiles *t)
 {
-    const kv_layer *kv = &s->a.attend.kv;
+    const kv_layer *kv = &s->kv;
     const int32_t *pages = b->pages[kv->group][it->token];
     block two[2], *now = &two[0], *next = &two[1];
     int32_t head = it->head / (s->a.attend.n_heads / kv->n_heads);
@@ -528,15 +528,15 @@ static float *part_slot(const step *s, const worker *w, int32_t part, int64_t to
 {
     int32_t heads = s->a.attend.n_heads;
     float *slots = (float *)(w->shared + attend_counter_bytes(heads));
-    return slots + ((part * ATTEND_SPLIT + token) * heads + head) *
-                       attend_part_floats(s->a.attend.kv.head_dim);
+    return slots +
+           ((part * ATTEND_SPLIT + token) * heads + head) * attend_part_floats(s->kv.head_dim);
 }
 
 /* One part, while others may be done elsewhere. */
 static void attend_split_part(const step *s, const batch *b, const item *it, int32_t part,
                               const worker *w, const tiles *t)
 {
-    int32_t dim = s->a.attend.kv.head_dim, n_parts = it->last_part - it->first_part + 1;
+    int32_t dim = s->kv.head_dim, n_parts = it->last_part - it->first_part + 1;
     query q[ATTEND_ROWS];
     int n = make_queries(s, b, it, q);
     for (int r = 0; r < n; r++) {
@@ -573,7 +573,7 @@ static void attend_split_part(const step *s, const batch *b, const item *it, int
 /* All parts of an item, one after the other: the same operations as above. */
 static void attend_in_parts(const step *s, const batch *b, const item *it, const tiles *t)
 {
-    int32_t dim = s->a.attend.kv.head_dim;
+    int32_t dim = s->kv.head_dim;
     query all[ATTEND_ROWS], q[ATTEND_ROWS];
     int n = make_queries(s, b, it, all);
     attend_part(s, b, it, it->first_part, all, n, t);
@@ -594,7 +594,7 @@ static void attend_whole(const step *s, const batch *b, const item *it, const ti
     query q[ATTEND_ROWS];
     int n = make_queries(s, b, it, q);
     attend_positions(s, b, it, q, n, it->first, it->end, t);
-    divide_by_sums(q, n, s->a.attend.kv.head_dim);
+    divide_by_sums(q, n, s->kv.head_dim);
 }
 
 /* How many tokens from t on, at most `most`, follow each other in one sequence. */
@@ -611,7 +611,7 @@ static int run_length(const batch *b, int32_t group, int64_t t, int most)
 static item make_item(const step *s, const batch *b, int64_t token, int n_tokens, int32_t h,
                       int heads)
 {
-    int32_t group = s->a.attend.n_heads / s->a.attend.kv.n_heads, window = s->a.attend.window;
+    int32_t group = s->a.attend.n_heads / s->kv.n_heads, window = s->a.attend.window;
     int32_t seen = b->positions[token] + 1, left = group - h % group;
     item it = {.token = token, .n_tokens = n_tokens, .head = h};
     it.n_heads = left < heads ? left : heads;
@@ -625,20 +625,20 @@ static item make_item(const step *s, const batch *b, int64_t token, int n_tokens
 /* How many parts all items have. */
 static int64_t count_parts(const step *s, const batch *b, int heads)
 {
-    int32_t group = s->a.attend.n_heads / s->a.attend.kv.n_heads;
+    int32_t group = s->a.attend.n_heads / s->kv.n_heads;
     int64_t n = 0;
     for (int64_t t = 0; t < b->n_tokens;) {
-        int n_tokens = run_length(b, s->a.attend.kv.group, t, ATTEND_ROWS / heads);
+        int n_tokens = run_length(b, s->kv.group, t, ATTEND_ROWS / heads);
         item it = make_item(s, b, t, n_tokens, 0, heads);
         n += it.last_part - it.first_part + 1;
         t += n_tokens;
     }
-    return n * s->a.attend.kv.n_heads * ((group + heads - 1) / heads);
+    return n * s->kv.n_heads * ((group + heads - 1) / heads);
 }
 
 void FN(attend)(const step *s, const batch *b, const worker *w)
 {
-    const kv_layer *kv = &s->a.attend.kv;
+    const kv_layer *kv = &s->kv;
     int32_t dim = kv->head_dim, group = s->a.attend.n_heads / kv->n_heads;
     if (dim % VW) {
         attend_ref(s, b, w);

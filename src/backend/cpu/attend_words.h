@@ -142,7 +142,7 @@ INLINE void soften_words(const step *s, query *q, const block *b,
 static void attend_six(const step *s, query *q, int n, const uint8_t *x, const block *b,
                        const tiles *t)
 {
-    const int64_t dim = s->a.attend.kv.head_dim, panel = dim / 32 * WORDS_GROUP_BYTES;
+    const int64_t dim = s->kv.head_dim, panel = dim / 32 * WORDS_GROUP_BYTES;
     float scores[2][GEMM_TOKENS][WORDS_HALF] __attribute__((aligned(64)));
     weight_rows weights;
     int32_t first = INT32_MAX, last = -1;
@@ -191,8 +191,8 @@ static void attend_six(const step *s, query *q, int n, const uint8_t *x, const b
 
 static void attend_words(const step *s, query *q, int n_rows, const block *b, const tiles *t)
 {
-    int32_t dim = s->a.attend.kv.head_dim;
-    if (s->a.attend.kv.type == DTYPE_F16)
+    int32_t dim = s->kv.head_dim;
+    if (s->kv.type == DTYPE_F16)
         words_from_block(DTYPE_F16, b, dim, t);
     else
         words_from_block(DTYPE_Q8_0, b, dim, t);

@@ -111,7 +111,7 @@ static void write_head(const kv_layer *kv, const batch *b, int64_t t, int64_t he
 
 void FN(kv_write)(const step *s, const batch *b, const worker *w)
 {
-    const kv_layer *kv = &s->a.rope.kv;
+    const kv_layer *kv = &s->kv;
     int64_t begin, end;
     pool_share((int64_t)b->n_tokens * kv->n_heads, 1, w->index, w->count, &begin, &end);
     for (int64_t i = begin; i < end; i++) {
@@ -124,7 +124,7 @@ void FN(kv_write)(const step *s, const batch *b, const worker *w)
 /* The heads of q and k of a token are handed out one by one, so that one token has work for all. */
 void FN(rope_kv)(const step *s, const batch *b, const worker *w)
 {
-    const kv_layer *kv = &s->a.rope.kv;
+    const kv_layer *kv = &s->kv;
     int64_t n_heads = s->a.rope.n_heads, n_all = n_heads + kv->n_heads, begin, end;
     pool_share(b->n_tokens * n_all, 1, w->index, w->count, &begin, &end);
     for (int64_t i = begin; i < end; i++) {

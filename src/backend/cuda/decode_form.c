@@ -98,7 +98,7 @@ static bool match_heads(layer_steps *l)
     if (is_norm_of(at, l->qkv, 1))
         l->k_norm = at++;
     l->rope = at++;
-    const kv_layer *kv = &l->rope->a.rope.kv;
+    const kv_layer *kv = &l->rope->kv;
     return at == l->attend && (l->rope->op == OP_ROPE_KV || l->rope->op == OP_KV_WRITE) &&
            kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
            l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
@@ -159,7 +159,7 @@ static int32_t match_layer(const step *s, int32_t left, int32_t residual, const 
 /* Vectors have one length and one form for all layers, so that what pads them stays zero. */
 static bool have_one_form(const layer_steps *a, const layer_steps *b)
 {
-    const kv_layer *kv = &a->attend->a.attend.kv, *other_kv = &b->attend->a.attend.kv;
+    const kv_layer *kv = &a->attend->kv, *other_kv = &b->attend->kv;
     for (int i = 0; i < 3; i++)
         if (a->qkv->a.matmul.weights[i]->n_rows != b->qkv->a.matmul.weights[i]->n_rows)
             return false;

@@ -177,7 +177,7 @@ static bool has_large_clusters(const gpu_decode *d)
 static lace_status prepare_attend(gpu_decode *d, lace_error *err)
 {
     char name[32];
-    const kv_layer *kv = &d->form.layers[0].attend->a.attend.kv;
+    const kv_layer *kv = &d->form.layers[0].attend->kv;
     d->head_dim = kv->head_dim;
     d->n_kv_heads = kv->n_heads;
     if (d->form.attends_by_steps)
@@ -409,7 +409,7 @@ static lace_status launch_attend(gpu_decode *d, int32_t i, uint32_t cluster, lac
     const layer_steps *l = &d->form.layers[i];
     if (d->form.attends_by_steps)
         return gpu_apart_attend(&d->apart, l, d->attended, err);
-    const kv_layer *kv = &l->rope->a.rope.kv;
+    const kv_layer *kv = &l->rope->kv;
     decode_attention p = {.q = d->q,
                           .k = d->k,
                           .v = d->v,

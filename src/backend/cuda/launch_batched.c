@@ -556,7 +556,7 @@ static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend 
 
 static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *err)
 {
-    const kv_layer *kv = &s->a.attend.kv;
+    const kv_layer *kv = &s->kv;
     const gpu_batch *b = j->batch;
     int32_t per_head = s->a.attend.n_heads / kv->n_heads;
     int d = dim_for(kv->head_dim);
@@ -628,11 +628,11 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
         uint64_t parts = (uint64_t)divide_up(n_context, PART_KEYS);
         parts = parts < MAX_CONTEXT_PARTS ? parts : MAX_CONTEXT_PARTS;
         /* More than one part only while there are few blocks. */
-        uint64_t blocks = n * (uint64_t)s->a.attend.kv.n_heads;
+        uint64_t blocks = n * (uint64_t)s->kv.n_heads;
         uint64_t most = 4 * (uint64_t)g->info.n_processors + blocks;
         uint64_t used = blocks * parts < most ? blocks * parts : most;
-        uint64_t per_head = (uint64_t)(s->a.attend.n_heads / s->a.attend.kv.n_heads);
-        return bytes + 4 * used * per_head * (uint64_t)(2 + s->a.attend.kv.head_dim);
+        uint64_t per_head = (uint64_t)(s->a.attend.n_heads / s->kv.n_heads);
+        return bytes + 4 * used * per_head * (uint64_t)(2 + s->kv.head_dim);
     }
     default:
         return 0;

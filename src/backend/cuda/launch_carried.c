@@ -30,9 +30,8 @@ static bool norm_is_fast(const gpu_job *j, const step *s)
 
 static bool rope_is_fast(const gpu_job *j, const step *s)
 {
-    return j->carry && s->op == OP_ROPE_KV && s->a.rope.kv.type == DTYPE_F16 &&
-           s->a.rope.kv.head_dim % 2 == 0 && n_rows_of(j, s) >= 2 &&
-           n_rows_of(j, s) <= ROPE_MOST_TOKENS;
+    return j->carry && s->op == OP_ROPE_KV && s->kv.type == DTYPE_F16 && s->kv.head_dim % 2 == 0 &&
+           n_rows_of(j, s) >= 2 && n_rows_of(j, s) <= ROPE_MOST_TOKENS;
 }
 
 /* The product that reads the norm's rows as atoms; NULL: there is none. */

@@ -346,7 +346,7 @@ gpu_rope gpu_rope_of(const gpu_job *j, const step *s)
                   .is_neox = s->a.rope.is_neox};
     if (s->op == OP_ROPE)
         return p;
-    const kv_layer *kv = &s->a.rope.kv;
+    const kv_layer *kv = &s->kv;
     p.cache = cache_of(j, kv);
     p.writes = 1;
     p.n_kv_heads = kv->n_heads;
@@ -380,7 +380,7 @@ gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
                         .out = data(&s->out[0]),
                         .q_stride = floats(&s->in[0]),
                         .out_stride = floats(&s->out[0]),
-                        .cache = cache_of(j, &s->a.attend.kv),
+                        .cache = cache_of(j, &s->kv),
                         .sinks = s->a.attend.sinks,
                         .scale = s->a.attend.scale,
                         .softcap = s->a.attend.softcap,

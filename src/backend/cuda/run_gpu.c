@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "ops/op_info.h"
 #include "backend/cuda/carry.h"
 #include "state/kv.h"
 #include "backend/cuda/decode_gpu.h"
@@ -59,59 +60,16 @@ static uint64_t round_up(uint64_t n)
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
-/* Every pointer to floats in a step, and how many floats there are. Returns how many pointers. */
-static int step_vectors(step *s, const float **at[8], int64_t n[8])
-{
-    int count = 0;
-#define VECTOR(field, size)                                                                        \
-    do {                                                                                           \
-        if (field) {                                                                               \
-            at[count] = &(field);                                                                  \
-            n[count++] = (size);                                                                   \
-        }                                                                                          \
-    } while (0)
-    switch (s->op) {
-    case OP_ROPE_TABLE:
-        VECTOR(s->a.rope_table.frequencies, s->out[0].width / 2);
-        break;
-    case OP_RMS_NORM:
-        VECTOR(s->a.norm.weight, s->a.norm.group);
-        break;
-    case OP_MATMUL:
-    case OP_MATMUL_ADD:
-    case OP_MATMUL_GROUP:
-    case OP_MATMUL_GLU:
-        for (int i = 0; i < s->a.matmul.n_weights; i++)
-            VECTOR(s->a.matmul.biases[i], s->a.matmul.weights[i]->n_rows);
-        break;
-    case OP_MOE_GLU:
-        VECTOR(s->a.moe.gate_bias, s->a.moe.n_experts * s->a.moe.gate->n_rows);
-        VECTOR(s->a.moe.up_bias, s->a.moe.n_experts * s->a.moe.up->n_rows);
-        break;
-    case OP_MOE_DOWN:
-        VECTOR(s->a.moe.down_bias, s->a.moe.n_experts * s->a.moe.down->n_rows);
-        break;
-    case OP_ATTEND:
-        VECTOR(s->a.attend.sinks, s->a.attend.n_heads);
-        break;
-    default:
-        break;
-    }
-#undef VECTOR
-    return count;
-}
-
 /* Bytes of all vectors, those that steps share counted once for each. */
 static uint64_t vector_bytes(const plan *p)
 {
     uint64_t bytes = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
-        const float **at[8];
-        int64_t n[8];
+        op_vector v[OP_MAX_VECTORS];
         step s = p->steps[i];
-        int count = step_vectors(&s, at, n);
+        int count = step_vectors(&s, v);
         for (int k = 0; k < count; k++)
-            bytes += round_up(4 * (uint64_t)n[k]);
+            bytes += round_up(4 * (uint64_t)v[k].n);
     }
     return bytes;
 }
@@ -128,11 +86,10 @@ static vector *find_vector(gpu_plan *gp, const float *host)
 static lace_status move_vectors(gpu_plan *gp, uint8_t **at, lace_error *err)
 {
     for (int32_t i = 0; i < gp->p->n_steps; i++) {
-        const float **field[8];
-        int64_t n[8];
-        int count = step_vectors(&gp->p->steps[i], field, n);
+        op_vector found[OP_MAX_VECTORS];
+        int count = step_vectors(&gp->p->steps[i], found);
         for (int k = 0; k < count; k++) {
-            vector *v = find_vector(gp, *field[k]);
+            vector *v = find_vector(gp, *found[k].at);
             if (!v) {
                 if (gp->n_vectors == gp->vectors_capacity) {
                     int32_t more = gp->vectors_capacity ? 2 * gp->vectors_capacity : 64;
@@ -143,11 +100,11 @@ static lace_status move_vectors(gpu_plan *gp, uint8_t **at, lace_error *err)
                     gp->vectors_capacity = more;
                 }
                 v = &gp->vectors[gp->n_vectors++];
-                *v = (vector){*field[k], n[k], (float *)*at};
+                *v = (vector){*found[k].at, found[k].n, (float *)*at};
                 TRY(cuda_copy_to(gp->queue, v->device, v->host, 4 * (uint64_t)v->n, err));
                 *at += round_up(4 * (uint64_t)v->n);
             }
-            *field[k] = v->device;
+            *found[k].at = v->device;
         }
     }
     return LACE_OK;
@@ -217,10 +174,8 @@ static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
             s->a.embed.table = o->embedding;
             s->a.embed.type = gpu_embedding_type(s->a.embed.type);
         }
-        if (s->op == OP_ATTEND)
-            s->a.attend.kv.data = o->kv_data[s->a.attend.kv.group];
-        if (s->op == OP_KV_WRITE || s->op == OP_ROPE_KV)
-            s->a.rope.kv.data = o->kv_data[s->a.rope.kv.group];
+        if (op_describe(s->op)->state == OP_PAGES)
+            s->kv.data = o->kv_data[s->kv.group];
     }
 }
 
@@ -238,27 +193,11 @@ static bool is_float(const weight *w)
 static bool has_floats_only(const plan *p)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
-        const step *s = &p->steps[i];
-        switch (s->op) {
-        case OP_MATMUL:
-        case OP_MATMUL_ADD:
-        case OP_MATMUL_GROUP:
-        case OP_MATMUL_GLU:
-            for (int k = 0; k < s->a.matmul.n_weights; k++)
-                if (!is_float(s->a.matmul.weights[k]))
-                    return false;
-            break;
-        case OP_MOE_GLU:
-            if (!is_float(s->a.moe.gate) || !is_float(s->a.moe.up))
+        op_weight w[OP_MAX_WEIGHTS];
+        int n = step_weights(&p->steps[i], w);
+        for (int k = 0; k < n; k++)
+            if (!is_float(w[k].w))
                 return false;
-            break;
-        case OP_MOE_DOWN:
-            if (!is_float(s->a.moe.down))
-                return false;
-            break;
-        default:
-            break;
-        }
     }
     return true;
 }

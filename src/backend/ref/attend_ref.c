@@ -6,6 +6,18 @@
 #include "tensor/codec/pack.h"
 #include "backend/ref/ref.h"
 
+/* The axis of positions that a frequency turns by. */
+static int32_t axis_of(const step *s, int64_t frequency)
+{
+    int64_t end = 0;
+    for (int32_t axis = 0; axis < ROPE_MAX_AXES; axis++) {
+        end += s->a.rope_table.sections[axis];
+        if (frequency < end)
+            return axis;
+    }
+    return 0;
+}
+
 /* Angles as the models were trained with them: a product of two floats. */
 void rope_table_ref(const step *s, const batch *b, const worker *w)
 {
@@ -14,7 +26,8 @@ void rope_table_ref(const step *s, const batch *b, const worker *w)
     for (int64_t t = begin; t < end; t++) {
         float *y = operand_row(&s->out[0], t);
         for (int64_t i = 0; i < s->out[0].width / 2; i++) {
-            float angle = (float)b->positions[t] * s->a.rope_table.frequencies[i];
+            int32_t position = batch_axis(b, axis_of(s, i), (int32_t)t);
+            float angle = (float)position * s->a.rope_table.frequencies[i];
             y[2 * i] = cosf(angle) * s->a.rope_table.magnitude;
             y[2 * i + 1] = sinf(angle) * s->a.rope_table.magnitude;
         }
@@ -43,13 +56,14 @@ void rope_ref(const step *s, const batch *b, const worker *w)
 }
 
 /* The place of one head's key (or value) of a position. */
-static uint8_t *kv_row(const kv_layer *kv, uint64_t offset, const int32_t *pages, int32_t head,
+static uint8_t *kv_row(const kv_layer *kv, bool is_value, const int32_t *pages, int32_t head,
                        int32_t position)
 {
     uint64_t page = (uint64_t)pages[position / kv->page_tokens];
     uint64_t row =
         (uint64_t)head * (uint64_t)kv->page_tokens + (uint64_t)(position % kv->page_tokens);
-    return kv->data + page * kv->page_bytes + offset + row * kv->row_bytes;
+    return kv->data + page * kv->page_bytes +
+           (is_value ? kv->v_offset + row * kv->v_row_bytes : kv->k_offset + row * kv->row_bytes);
 }
 
 static void write_token(const kv_layer *kv, const batch *b, int64_t t, const float *k,
@@ -58,9 +72,9 @@ static void write_token(const kv_layer *kv, const batch *b, int64_t t, const flo
     const int32_t *pages = b->pages[kv->group][t];
     for (int32_t h = 0; h < kv->n_heads; h++) {
         pack_row(kv->type, k + h * kv->head_dim, kv->head_dim,
-                 kv_row(kv, kv->k_offset, pages, h, b->positions[t]));
-        pack_row(kv->type, v + h * kv->head_dim, kv->head_dim,
-                 kv_row(kv, kv->v_offset, pages, h, b->positions[t]));
+                 kv_row(kv, false, pages, h, b->positions[t]));
+        pack_row(kv->type, v + h * kv->v_dim, kv->v_dim,
+                 kv_row(kv, true, pages, h, b->positions[t]));
     }
 }
 
@@ -69,13 +83,13 @@ void kv_write_ref(const step *s, const batch *b, const worker *w)
     int64_t begin, end;
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        write_token(&s->a.rope.kv, b, t, operand_row(&s->in[0], t), operand_row(&s->in[1], t));
+        write_token(&s->kv, b, t, operand_row(&s->in[0], t), operand_row(&s->in[1], t));
 }
 
 void rope_kv_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t begin, end;
-    const kv_layer *kv = &s->a.rope.kv;
+    const kv_layer *kv = &s->kv;
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         const float *table = operand_row(&s->in[0], t);
@@ -88,22 +102,23 @@ void rope_kv_ref(const step *s, const batch *b, const worker *w)
     }
 }
 
-/* One query head of one token. scores: [n_context], row: [head_dim]. */
+/* One query head of one token. scores: [n_context], row: [head_dim or v_dim]. */
 static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, float *scores,
                         float *row)
 {
-    const kv_layer *kv = &s->a.attend.kv;
+    const kv_layer *kv = &s->kv;
     const int32_t *pages = b->pages[kv->group][t];
     int32_t dim = kv->head_dim, head = h / (s->a.attend.n_heads / kv->n_heads);
-    int32_t last = b->positions[t], first = 0;
-    if (s->a.attend.window && last + 1 > s->a.attend.window)
-        first = last + 1 - s->a.attend.window;
+    int32_t last = batch_seen(b, (int32_t)t) - 1, first = 0, v_dim = kv->v_dim;
+    /* A window is as far back from a token's own position, whatever it sees behind it. */
+    if (s->a.attend.window && b->positions[t] + 1 > s->a.attend.window)
+        first = b->positions[t] + 1 - s->a.attend.window;
     const float *q = operand_row(&s->in[0], t) + h * dim;
-    float *out = operand_row(&s->out[0], t) + h * dim;
+    float *out = operand_row(&s->out[0], t) + h * v_dim;
 
     float most = s->a.attend.sinks ? s->a.attend.sinks[h] : -INFINITY;
     for (int32_t p = first; p <= last; p++) {
-        unpack_row(kv->type, kv_row(kv, kv->k_offset, pages, head, p), dim, row);
+        unpack_row(kv->type, kv_row(kv, false, pages, head, p), dim, row);
         double dot = 0;
         for (int32_t i = 0; i < dim; i++)
             dot += (double)q[i] * row[i];
@@ -118,12 +133,12 @@ static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, flo
         scores[p - first] = expf(scores[p - first] - most);
         sum += scores[p - first];
     }
-    for (int32_t i = 0; i < dim; i++)
+    for (int32_t i = 0; i < v_dim; i++)
         out[i] = 0;
     for (int32_t p = first; p <= last; p++) {
-        unpack_row(kv->type, kv_row(kv, kv->v_offset, pages, head, p), dim, row);
+        unpack_row(kv->type, kv_row(kv, true, pages, head, p), v_dim, row);
         float share = (float)(scores[p - first] / sum);
-        for (int32_t i = 0; i < dim; i++)
+        for (int32_t i = 0; i < v_dim; i++)
             out[i] += share * row[i];
     }
 }
@@ -132,7 +147,7 @@ void attend_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n_heads = s->a.attend.n_heads, begin, end;
     float *row = (float *)w->scratch;
-    float *scores = row + s->a.attend.kv.head_dim;
+    float *scores = row + (s->kv.head_dim > s->kv.v_dim ? s->kv.head_dim : s->kv.v_dim);
     pool_share(b->n_tokens * n_heads, 1, w->index, w->count, &begin, &end);
     for (int64_t i = begin; i < end; i++)
         attend_head(s, b, i / n_heads, (int32_t)(i % n_heads), scores, row);

@@ -1,0 +1,183 @@
+/* The descriptions of all operations, and what follows from them. */
+#include "ops/op_info.h"
+
+/* ---- Matrices -------------------------------------------------------------------------------- */
+
+static int matrices(const step *s, op_weight out[OP_MAX_WEIGHTS])
+{
+    for (int i = 0; i < s->a.matmul.n_weights; i++)
+        out[i] = (op_weight){s->a.matmul.weights[i], 1};
+    return s->a.matmul.n_weights;
+}
+
+static int glu_experts(const step *s, op_weight out[OP_MAX_WEIGHTS])
+{
+    out[0] = (op_weight){s->a.moe.gate, s->a.moe.n_experts};
+    out[1] = (op_weight){s->a.moe.up, s->a.moe.n_experts};
+    return 2;
+}
+
+static int down_experts(const step *s, op_weight out[OP_MAX_WEIGHTS])
+{
+    out[0] = (op_weight){s->a.moe.down, s->a.moe.n_experts};
+    return 1;
+}
+
+/* ---- Vectors --------------------------------------------------------------------------------- */
+
+/* One more vector, unless the step has none there. */
+static int add_vector(op_vector *out, int count, const float **at, int64_t n)
+{
+    if (!*at)
+        return count;
+    out[count] = (op_vector){at, n};
+    return count + 1;
+}
+
+static int frequencies(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    return add_vector(out, 0, &s->a.rope_table.frequencies, s->out[0].width / 2);
+}
+
+static int norm_weights(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    return add_vector(out, 0, &s->a.norm.weight, s->a.norm.group);
+}
+
+static int biases(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int n = 0;
+    for (int i = 0; i < s->a.matmul.n_weights; i++)
+        n = add_vector(out, n, &s->a.matmul.biases[i], s->a.matmul.weights[i]->n_rows);
+    return n;
+}
+
+static int glu_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int64_t n = s->a.moe.n_experts;
+    int count = add_vector(out, 0, &s->a.moe.gate_bias, n * s->a.moe.gate->n_rows);
+    return add_vector(out, count, &s->a.moe.up_bias, n * s->a.moe.up->n_rows);
+}
+
+static int down_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    return add_vector(out, 0, &s->a.moe.down_bias, s->a.moe.n_experts * s->a.moe.down->n_rows);
+}
+
+static int sinks(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    return add_vector(out, 0, &s->a.attend.sinks, s->a.attend.n_heads);
+}
+
+/* ---- Bytes ----------------------------------------------------------------------------------- */
+
+static uint64_t table_bytes(const step *s, const batch *b)
+{
+    return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.type, s->out[0].width);
+}
+
+/* Cached positions that must be read: tokens of one sequence that lie together share them. */
+static uint64_t attended_bytes(const step *s, const batch *b)
+{
+    const int32_t *const *pages = b->pages[s->kv.group];
+    int32_t window = s->a.attend.window, n_run = 1;
+    uint64_t n = 0;
+    for (int32_t t = 0; t < b->n_tokens; t++, n_run++) {
+        if (t + 1 < b->n_tokens && pages[t + 1] == pages[t])
+            continue;
+        int32_t seen = batch_seen(b, t);
+        if (window && seen > window + n_run - 1)
+            seen = window + n_run - 1;
+        n += (uint64_t)seen;
+        n_run = 0;
+    }
+    return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + s->kv.v_row_bytes);
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+static const op_info infos[OP_COUNT] = {
+#define MATRIX                   .weights = matrices, .vectors = biases, .pieces = OP_BY_COLUMNS
+#define X(id, name_, what_, ...) [OP_##id] = {.name = #name_, .what = what_, __VA_ARGS__},
+#include "ops/ops.def"
+#undef X
+#undef MATRIX
+};
+
+const op_info *op_describe(op o)
+{
+    return &infos[o];
+}
+
+int step_weights(const step *s, op_weight out[OP_MAX_WEIGHTS])
+{
+    return infos[s->op].weights ? infos[s->op].weights(s, out) : 0;
+}
+
+int step_vectors(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    return infos[s->op].vectors ? infos[s->op].vectors(s, out) : 0;
+}
+
+bool step_has_weights(const step *s)
+{
+    return infos[s->op].weights != NULL;
+}
+
+bool step_is_matmul(const step *s)
+{
+    return infos[s->op].weights == matrices;
+}
+
+int64_t step_columns(const step *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        n += s->out[i].value >= 0 ? s->out[i].width : 0;
+    return n;
+}
+
+/* How many of a mixture's experts the batch has chosen, by the choices of the last run. */
+static uint64_t n_chosen(const step *s, const batch *b, int32_t n_experts, bool sees_values)
+{
+    int32_t n_used = s->a.moe.n_used, n_choices = b->n_tokens * n_used;
+    if (!sees_values)
+        return (uint64_t)(n_choices < n_experts ? n_choices : n_experts);
+    uint64_t n = 0;
+    for (int32_t e = 0; e < n_experts; e++) {
+        bool is_chosen = false;
+        for (int32_t i = 0; i < n_choices && !is_chosen; i++)
+            is_chosen =
+                ((const expert_choice *)operand_row(&s->in[1], i / n_used))[i % n_used].expert == e;
+        n += is_chosen;
+    }
+    return n;
+}
+
+uint64_t step_bytes(const step *s, const batch *b, bool sees_values)
+{
+    uint64_t rows = (uint64_t)step_rows(s, b), bytes = 0;
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        bytes += s->in[i].value >= 0 ? rows * s->in[i].stride : 0;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        bytes += s->out[i].value >= 0 ? rows * s->out[i].stride : 0;
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_weights(s, w);
+    for (int i = 0; i < n; i++)
+        bytes += w[i].w->n_bytes *
+                 (w[i].n_experts > 1 ? n_chosen(s, b, w[i].n_experts, sees_values) : (uint64_t)1);
+    return infos[s->op].more_bytes ? bytes + infos[s->op].more_bytes(s, b) : bytes;
+}
+
+uint64_t step_products(const step *s, const batch *b)
+{
+    uint64_t products = 0;
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_weights(s, w);
+    for (int i = 0; i < n; i++) {
+        /* Of experts, some steps have a row for each choice, others one for each token. */
+        int64_t rows = step_is_matmul(s) ? step_rows(s, b) : (int64_t)b->n_tokens * s->a.moe.n_used;
+        products += (uint64_t)(w[i].w->n_rows * w[i].w->n_cols * rows);
+    }
+    return products;
+}

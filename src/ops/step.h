@@ -1,0 +1,295 @@
+/*
+ * Steps: the words between those who write plans and those who run them.
+ *
+ * A step is one operation of ops.def with its operands. Plans (plan/) are lists of steps, backends
+ * (backend/) turn such a list into their own and run it for one batch after the other. What an
+ * operation reads, writes and costs is described once, in op_info.h.
+ */
+#ifndef LACE_OPS_STEP_H
+#define LACE_OPS_STEP_H
+
+#include <string.h>
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+/* ---- Activations ----------------------------------------------------------------------------- */
+
+/*
+ * ACT_F32: plain floats, [n_rows, width].
+ *
+ * ACT_Q8: int8 in blocks of 32 with one scale each. A row is three arrays, one after the other:
+ *
+ *     int8_t  q[width]        x is about d * q; |q| <= 127
+ *     float   d[width / 32]   powers of two, see act_q8_scale
+ *     int16_t s[width / 16]   sums of 16 q's, for kernels that add an offset to the weights
+ *
+ * and is padded to 64 bytes. width is a multiple of 32.
+ *
+ * ACT_ROTATED_Q8: the same of values that were rotated (tensor/rotate.h), 128 at a time.
+ */
+typedef enum act_format { ACT_F32, ACT_Q8, ACT_ROTATED_Q8, ACT_N_FORMATS } act_format;
+
+static inline uint64_t act_row_bytes(act_format format, int64_t width)
+{
+    uint64_t n = (uint64_t)width;
+    uint64_t bytes = format == ACT_F32 ? 4 * n : n + n / 32 * 4 + n / 16 * 2;
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+/*
+ * The scale d of 32 values whose largest is `most`: the smallest power of two that keeps them
+ * within 127. A power of two is an addition to an exponent where any other scale is a
+ * multiplication, which is what limits large products (gemm_avx512vnni.c). For that, too, d stays
+ * within 2^-60 ... 2^40: what is smaller than half of the former becomes 0.
+ */
+static inline float act_q8_scale(float most)
+{
+    float d = most / 127.0f;
+    uint32_t bits;
+    if (!(d > 0x1p-60f))
+        return 0x1p-60f;
+    if (d > 0x1p40f)
+        return 0x1p40f;
+    memcpy(&bits, &d, 4);
+    bits = (bits + 0x7fffff) & 0x7f800000;
+    memcpy(&d, &bits, 4);
+    return d;
+}
+
+static inline const float *act_q8_scales(const void *row, int64_t width)
+{
+    return (const float *)((const int8_t *)row + width);
+}
+
+static inline const int16_t *act_q8_sums(const void *row, int64_t width)
+{
+    return (const int16_t *)(act_q8_scales(row, width) + width / 32);
+}
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+/*
+ * What changes from one run to the next: rows of tokens, of any number of sequences. Owned by the
+ * runner (model/runner.h).
+ */
+typedef struct batch {
+    int32_t n_tokens;
+    int32_t n_outputs;        /* tokens whose logits are wanted */
+    const int32_t *tokens;    /* [n_tokens] ids */
+    const int32_t *positions; /* [n_tokens] in their sequences */
+    const int32_t *sequences; /* [n_tokens] whose they are */
+    const int32_t *outputs;   /* [n_outputs] indices of tokens */
+
+    /* Page tables: [group][token] -> the pages of the token's sequence, by position / page_tokens.
+     * Recurrent state: [token] -> the slot of its sequence. */
+    const int32_t *const *const *pages;
+    const int32_t *slots;
+
+    /* These may be NULL. */
+    const float *embeddings; /* [n_tokens, width] taken as they are where a token's id is -1 */
+    const int32_t *seen;     /* [n_tokens] positions that a token sees, from the first on: up to
+                                its own (causal) if NULL, all of its sequence for an encoder */
+    const int32_t *axes;     /* [n_axes][n_tokens] positions that rotation uses; NULL: positions */
+    int32_t n_axes;
+} batch;
+
+/* How many positions of its sequence token t sees, windows apart. */
+static inline int32_t batch_seen(const batch *b, int32_t t)
+{
+    return b->seen ? b->seen[t] : b->positions[t] + 1;
+}
+
+/* Where token t stands along an axis. */
+static inline int32_t batch_axis(const batch *b, int32_t axis, int32_t t)
+{
+    return axis < b->n_axes ? b->axes[(int64_t)axis * b->n_tokens + t] : b->positions[t];
+}
+
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+typedef struct matmul_impl matmul_impl;   /* backend/cpu/kernels.h */
+typedef struct columns_impl columns_impl; /* backend/cpu/columns.h */
+
+/*
+ * Activation sparsity: inputs of a matrix that are smaller than the threshold are taken as 0. For
+ * single tokens, which then need not read the weights that meet them; for batches only where that
+ * is to be measured. Matrices with the same input share one.
+ */
+typedef struct thinning {
+    float threshold;
+    bool in_batches;
+} thinning;
+
+/* A matrix of weights, y[row] = sum over col of W[row][col] x[col]. */
+typedef struct weight {
+    dtype type;
+    int64_t n_rows, n_cols;
+    uint64_t n_bytes;        /* that it takes in memory */
+    const uint8_t *data;     /* file blocks, or what impl->pack made of them; tiles on a GPU */
+    const matmul_impl *impl; /* how `data` lies and who multiplies with it */
+    const thinning *thin;    /* of its inputs, or NULL */
+    const columns_impl *columns_impl; /* who multiplies with `columns`; NULL: nobody */
+    const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
+    int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
+} weight;
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+/*
+ * Where a layer's keys and values are. K of (page, head, position) is a row of head_dim values, V
+ * one of v_dim.
+ */
+typedef struct kv_layer {
+    uint8_t *data;
+    uint64_t page_bytes;             /* from one page to the next */
+    uint64_t k_offset, v_offset;     /* of this layer in a page */
+    uint64_t row_bytes, v_row_bytes; /* one head of one position */
+    dtype type;                      /* F32, F16 or Q8_0 */
+    int32_t page_tokens;             /* positions in a page: rows of one head lie together */
+    int32_t n_heads, head_dim, v_dim;
+    int32_t group; /* which page tables of the batch */
+} kv_layer;
+
+/* Where a layer's recurrent state is: one piece of memory for each sequence. */
+typedef struct recurrent_layer {
+    uint8_t *data;
+    uint64_t slot_bytes; /* from one slot to the next */
+    uint64_t offset;     /* of this layer in a slot */
+    uint64_t n_bytes;    /* of this layer */
+} recurrent_layer;
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+typedef enum op {
+#define X(id, ...) OP_##id,
+#include "ops/ops.def"
+#undef X
+    OP_COUNT
+} op;
+
+/* A buffer that a step reads or writes: [rows, width]. */
+typedef struct operand {
+    int32_t value; /* the plan's number for it; -1: none */
+    act_format format;
+    int64_t width;   /* values in a row */
+    uint64_t stride; /* bytes from row to row */
+    uint8_t *data;   /* set when the plan's memory is placed */
+} operand;
+
+static inline float *operand_row(const operand *o, int64_t row)
+{
+    return (float *)(o->data + (uint64_t)row * o->stride);
+}
+
+/*
+ * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up +
+ * 1).
+ */
+typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED, GLU_COUNT } glu_kind;
+
+/* One row: out[i] = act(gate[i]) * up[i]. Every level has every kind; plans refuse others. */
+typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n,
+                           float *out);
+
+enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
+
+typedef struct step {
+    op op;
+    bool is_output;       /* rows are the batch's outputs, not its tokens */
+    int32_t row_factor;   /* rows for each token; 1, or experts per token */
+    bool skips_barrier;   /* the next step does not depend on this one */
+    int32_t layer;        /* for traces; -1 outside of layers */
+    const thinning *thin; /* THIN, QUANTIZE, RMS_NORM(_QUANTIZE): of what comes out; or NULL */
+    operand in[STEP_MAX_IN];
+    operand out[STEP_MAX_OUT];
+    kv_layer kv;               /* of operations with pages */
+    recurrent_layer recurrent; /* of operations with recurrent state */
+    union {
+        struct {                  /* EMBED: -> out[0] */
+            const uint8_t *table; /* file blocks */
+            dtype type;
+            int64_t n_rows;
+            float scale;
+        } embed;
+        struct { /* ROPE_TABLE: -> out[0], n_dims values a row: cos, sin of each frequency */
+            const float *frequencies;        /* [n_dims / 2] radians per position */
+            float magnitude;                 /* multiplies cos and sin */
+            int32_t sections[ROPE_MAX_AXES]; /* frequencies of each axis of positions, in their
+                                                order; all 0: one axis */
+        } rope_table;
+        struct { /* RMS_NORM(_QUANTIZE): in[0] -> out[0]; each row is `width / group` norms */
+            const float *weight; /* [group] */
+            int64_t group;       /* values that are normed together */
+            float eps;
+        } norm;
+        struct { /* MATMUL: in[0] -> out[0]; _ADD: out[0] += ; _GROUP: in[0] -> out[0..n-1];
+                    _GLU: weights 0 gate and 1 up, in[0] -> out[0]; _JOIN: sums -> out */
+            const weight *weights[STEP_MAX_OUT];
+            const float *biases[STEP_MAX_OUT]; /* [n_rows], or NULL */
+            int n_weights;
+            float scale; /* multiplies W x (not the bias) */
+            glu_kind glu;
+            glu_row_fn glu_row; /* the table's */
+            op joins;           /* JOIN: the step whose sums it joins */
+            float *sums;        /* with columns: products of parts, until they are joined */
+        } matmul;
+        struct { /* GLU: gate in[0], up in[1] -> out[0] */
+            glu_kind kind;
+        } glu;
+        struct { /* ADD: out[0] += scale * in[0] */
+            float scale;
+        } add;
+        struct { /* SOFTCAP: out[0] in place */
+            float cap;
+        } softcap;
+        struct {                            /* ROUTE: logits in[0] -> out[0], n_used choices a row.
+                                               MOE_GLU: x in[0], choices in[1] -> out[0], n_used rows a token.
+                                               MOE_DOWN: n_used rows a token in[0], choices in[1], out[0] += */
+            const weight *gate, *up, *down; /* [n_experts] each */
+            const float *gate_bias, *up_bias; /* [n_experts, n_ff], or NULL */
+            const float *down_bias;           /* [n_experts, n_embd], or NULL */
+            int32_t n_experts, n_used;
+            bool norms; /* weights of the chosen sum up to 1 */
+            glu_kind glu;
+            glu_row_fn glu_row;
+            float scale;
+        } moe;
+        struct {             /* ROPE: in[0] table, out[0] rotated in place.
+                                ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place.
+                                (KV_WRITE: keys in[0], values in[1], no arguments.) */
+            int32_t n_heads; /* of out[0] */
+            int32_t head_dim;
+            int32_t n_dims; /* rotated */
+            bool is_neox;
+        } rope;
+        struct { /* ATTEND: q in[0] -> out[0] */
+            int32_t n_heads;
+            float scale;
+            int32_t window;     /* a position sees this many, itself included; 0: all */
+            float softcap;      /* scores become cap * tanh(score / cap); 0: off */
+            const float *sinks; /* [n_heads] extra scores without a value, or NULL */
+        } attend;
+    } a;
+} step;
+
+/* How many rows the step has in this batch. */
+static inline int64_t step_rows(const step *s, const batch *b)
+{
+    int64_t n = s->is_output ? b->n_outputs : b->n_tokens;
+    return s->row_factor > 1 ? n * s->row_factor : n;
+}
+
+/* What must not be smaller to count; 0: everything counts. */
+static inline float step_threshold(const step *s, const batch *b)
+{
+    return s->thin && (b->n_tokens == 1 || s->thin->in_batches) ? s->thin->threshold : 0;
+}
+
+/* One choice of a router: a row of a ROUTE value is n_used of them, best first. */
+typedef struct expert_choice {
+    int32_t expert;
+    float weight;
+} expert_choice;
+
+#endif
