@@ -50,16 +50,19 @@ static lace_status open_tokenizer(walk *w, lace_error *err)
 static lace_status create_cache(walk *w, lace_error *err)
 {
     const model_config *c = &w->m->config;
-    kv_options options = {
-        .type = DTYPE_F32, .n_sequences = 1, .n_context = w->n_context, .n_batch = w->n_context};
-    kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
+    states_options options = {.type = DTYPE_F32,
+                              .n_sequences = 1,
+                              .n_context = w->n_context,
+                              .n_batch = w->n_context,
+                              .queue = &host_queue};
+    layer_state *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
     if (!shapes)
         return error_nomem(err, "the KV cache's layers");
     for (int32_t i = 0; i < c->n_layers; i++)
-        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
-    lace_status status = kv_create(shapes, c->n_layers, &options, &w->kv, err);
+        shapes[i] = (layer_state){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
+    lace_status status = states_create(shapes, c->n_layers, &options, &w->kv, err);
     mem_free(shapes);
-    return status == LACE_OK ? kv_allocate(w->kv, err) : status;
+    return status == LACE_OK ? states_allocate(w->kv, err) : status;
 }
 
 static lace_status create_plan(walk *w, lace_error *err)
@@ -68,7 +71,7 @@ static lace_status create_plan(walk *w, lace_error *err)
                           .max_outputs = w->n_context,
                           .n_context = w->n_context,
                           .n_workers = pool_size(w->workers)};
-    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
+    uint8_t *kv_data[STATES_MAX_GROUPS] = {0};
     for (int32_t g = 0; g < w->kv->n_groups; g++)
         kv_data[g] = w->kv->groups[g].data;
     TRY(plan_create(&w->m->kernels, &limits, &w->p, err));
@@ -134,10 +137,10 @@ void walk_close(walk *w)
         return;
     pool_free(w->workers);
     plan_free(w->p);
-    kv_free(w->kv);
+    states_free(w->kv);
     tokenizer_free(w->tokenizer);
     model_free(w->m);
-    for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+    for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(w->pages[g]);
     mem_free(w->tokens);
     mem_free(w->positions);
@@ -162,8 +165,8 @@ lace_status walk_tokenize(const walk *w, const char *source, size_t n_bytes, tok
 
 lace_status walk_begin(walk *w, const lace_token *window, lace_error *err)
 {
-    kv_set_length(w->kv, 0, 0);
-    TRY(kv_reserve(w->kv, 0, w->n_context, err));
+    states_set_length(w->kv, 0, 0);
+    TRY(states_reserve(w->kv, 0, w->n_context, err));
     for (int32_t i = 0; i < w->n_context; i++) {
         w->tokens[i] = window[i];
         for (int32_t g = 0; g < w->kv->n_groups; g++)

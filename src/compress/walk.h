@@ -24,13 +24,13 @@ typedef struct walk {
     model *m;
     tokenizer *tokenizer;
     pool *workers;
-    kv_cache *kv;
+    states *kv;
     plan *p;
     int32_t n_context;
     lace_token bos; /* in place of the first token of each window; -1: none */
     batch b;
     int32_t *tokens, *positions, *outputs;
-    const int32_t **pages[KV_MAX_GROUPS];
+    const int32_t **pages[STATES_MAX_GROUPS];
     bool *is_saved; /* [n_values] scratch of walk_save */
 } walk;
 

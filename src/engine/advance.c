@@ -77,12 +77,12 @@ static size_t prepare_batch(lace_batcher *b)
 {
     for (;;) {
         size_t n_items = fill_batch(b);
-        kv_demand demand = {0};
+        page_demand demand = {0};
         for (size_t i = 0; i < n_items;) {
             size_t n = 1;
             while (i + n < n_items && b->items[i + n].sequence == b->items[i].sequence)
                 n++;
-            kv_add_demand(b->session->kv, b->items[i].sequence, (int32_t)n, &demand);
+            states_add_demand(b->session->kv, b->items[i].sequence, (int32_t)n, &demand);
             i += n;
         }
         if (batcher_make_room(b, &demand) || !batcher_give_way(b))
@@ -198,7 +198,7 @@ static void keep_prompts(lace_batcher *b)
 {
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (batcher_uses_prefixes(b, g) && g->n_computed <= g->stats.n_prompt &&
-            g->n_computed >= KV_PAGE_TOKENS)
+            g->n_computed >= PAGE_TOKENS)
             prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                              false);
 }
@@ -271,7 +271,7 @@ static bool may_work_ahead(lace_batcher *b, lace_generation *g, sample_row *rule
 static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status, lace_error *err)
 {
     sample_row rule;
-    kv_demand demand = {0};
+    page_demand demand = {0};
     int32_t n = b->options.session.n_context - g->n_computed;
     int32_t left = g->options.max_tokens - g->stats.n_generated;
     if (g->options.max_tokens >= 0 && left < n)
@@ -279,7 +279,7 @@ static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status
     n = n < AHEAD_MOST ? n : AHEAD_MOST;
     if (n < 1 || !may_work_ahead(b, g, &rule))
         return false;
-    kv_add_demand(b->session->kv, g->sequence, n, &demand);
+    states_add_demand(b->session->kv, g->sequence, n, &demand);
     if (!batcher_make_room(b, &demand))
         return false;
     *status = ahead_begin(&g->ahead, g->tokens[g->n_tokens - 1],

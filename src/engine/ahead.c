@@ -66,8 +66,8 @@ bool ahead_is_spent(const ahead *a)
 static lace_status queue_one(ahead *a, lace_error *err)
 {
     lace_session *s = a->session;
-    const int32_t *pages[KV_MAX_GROUPS];
-    TRY(kv_reserve(s->kv, a->sequence, a->n_queued + 1, err));
+    const int32_t *pages[STATES_MAX_GROUPS];
+    TRY(states_reserve(s->kv, a->sequence, a->n_queued + 1, err));
     for (int32_t g = 0; g < s->kv->n_groups; g++)
         pages[g] = s->kv->sequences[a->sequence].tables[g];
     TRY(gpu_plan_ahead(s->on_card, pages, a->sequence, a->length + a->n_queued, err));
@@ -105,6 +105,6 @@ lace_status ahead_end(ahead *a, lace_error *err)
     a->is_under_way = false;
     /* What was computed ahead must be over before its pages go to somebody else. */
     lace_status status = gpu_plan_wait(a->session->on_card, err);
-    kv_set_length(a->session->kv, a->sequence, a->length + a->n_taken);
+    states_set_length(a->session->kv, a->sequence, a->length + a->n_taken);
     return status;
 }

@@ -160,9 +160,9 @@ bool batcher_uses_prefixes(const lace_batcher *b, const lace_generation *g)
     return b->prefixes && g->options.use_prefixes;
 }
 
-bool batcher_make_room(lace_batcher *b, const kv_demand *demand)
+bool batcher_make_room(lace_batcher *b, const page_demand *demand)
 {
-    return kv_can_meet(b->session->kv, demand) ||
+    return states_can_meet(b->session->kv, demand) ||
            (b->prefixes && prefix_tree_make_room(b->prefixes, demand));
 }
 
@@ -173,7 +173,7 @@ static void stop_running(lace_batcher *b, lace_generation *g)
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                          true);
-    kv_set_length(b->session->kv, g->sequence, 0);
+    states_set_length(b->session->kv, g->sequence, 0);
     b->is_used[g->sequence] = false;
     g->sequence = -1;
     g->n_computed = 0;
@@ -227,12 +227,12 @@ static bool should_wait(const lace_batcher *b, const lace_generation *g)
         if (r->n_computed + 1 >= r->n_tokens || !batcher_uses_prefixes(b, r) ||
             r->options.owner != g->options.owner)
             continue;
-        int32_t shared = n_common(g, r) / KV_PAGE_TOKENS * KV_PAGE_TOKENS;
+        int32_t shared = n_common(g, r) / PAGE_TOKENS * PAGE_TOKENS;
         if (shared == 0)
             continue;
         if (known < 0)
             known = prefix_tree_find(b->prefixes, g->options.owner, g->tokens, g->n_tokens - 1);
-        if (shared > known + KV_PAGE_TOKENS)
+        if (shared > known + PAGE_TOKENS)
             return true;
     }
     return false;
@@ -274,10 +274,10 @@ static bool start_next(lace_batcher *b)
     if (!g)
         return false;
     begin_sequence(b, g, sequence);
-    kv_demand demand = {0};
-    kv_add_demand(b->session->kv, sequence, g->n_tokens - g->n_computed, &demand);
+    page_demand demand = {0};
+    states_add_demand(b->session->kv, sequence, g->n_tokens - g->n_computed, &demand);
     if (!batcher_make_room(b, &demand) && b->running.n > 0) {
-        kv_set_length(b->session->kv, sequence, 0);
+        states_set_length(b->session->kv, sequence, 0);
         g->sequence = -1;
         g->n_computed = 0;
         return false;
@@ -389,14 +389,14 @@ bool lace_batcher_step(lace_batcher *b)
 
 void lace_batcher_count(const lace_batcher *b, lace_batcher_stats *out)
 {
-    const kv_group *group = &b->session->kv->groups[0];
+    const page_group *group = &b->session->kv->groups[0];
     *out = b->stats;
     out->n_running = b->running.n + b->late.n;
     out->n_waiting = b->waiting.n;
     out->n_context = b->options.session.n_context;
-    out->kv_tokens = (int64_t)group->n_pages * KV_PAGE_TOKENS;
+    out->kv_tokens = (int64_t)group->n_pages * PAGE_TOKENS;
     int64_t n_unused = b->prefixes ? prefix_tree_unused_pages(b->prefixes) : 0;
-    out->kv_tokens_used = (group->n_pages - group->n_free - n_unused) * KV_PAGE_TOKENS;
-    out->kv_tokens_kept = n_unused * KV_PAGE_TOKENS;
+    out->kv_tokens_used = (group->n_pages - group->n_free - n_unused) * PAGE_TOKENS;
+    out->kv_tokens_kept = n_unused * PAGE_TOKENS;
     out->n_prefix_evicted = b->prefixes ? prefix_tree_n_evicted(b->prefixes) : 0;
 }

@@ -44,7 +44,7 @@ struct lace_batcher {
 bool batcher_uses_prefixes(const lace_batcher *b, const lace_generation *g);
 
 /* Give up what is kept for others until the demand can be met. False if it cannot. */
-bool batcher_make_room(lace_batcher *b, const kv_demand *demand);
+bool batcher_make_room(lace_batcher *b, const page_demand *demand);
 
 /* The youngest gives its memory back and waits, before all others. False if it is the only one. */
 bool batcher_give_way(lace_batcher *b);

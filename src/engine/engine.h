@@ -7,6 +7,7 @@
 #include "base/work_limit.h"
 #include "lace.h"
 #include "model/model.h"
+#include "backend/cuda/card_queue.h"
 #include "backend/cuda/run_gpu.h"
 #include "sampler/sampler.h"
 #include "tokenizer/tokenizer.h"
@@ -53,18 +54,18 @@ struct lace_session {
     lace_model *model;
     lace_session_options options; /* with defaults filled in */
     pool *workers;
-    kv_cache *kv;
+    states *kv;
     plan *p;
-    cuda_queue *queue; /* these two are NULL on the CPU */
-    gpu_plan *on_card;
+    queue *queue;
+    gpu_plan *on_card;    /* NULL on the CPU */
     session_trace *trace; /* NULL: not asked for */
     bool has_run;         /* a batch has been computed */
 
     /* The batch being computed; arrays of n_batch. */
     int32_t *tokens, *positions, *outputs, *sequences;
-    const int32_t **pages[KV_MAX_GROUPS]; /* [group][token] */
-    int32_t *lengths;                     /* [n_sequences] while a batch is put together */
-    int32_t *new_lengths;                 /* [n_sequences] */
+    const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
+    int32_t *lengths;                         /* [n_sequences] while a batch is put together */
+    int32_t *new_lengths;                     /* [n_sequences] */
 
     const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;

@@ -68,30 +68,30 @@ static lace_status fill_options(const lace_model *lm, const lace_session_options
     return LACE_OK;
 }
 
-static lace_status create_cache(const model *m, const lace_session_options *o, cuda_queue *queue,
-                                kv_cache **out, lace_error *err)
+static lace_status create_cache(const model *m, const lace_session_options *o, queue *q,
+                                states **out, lace_error *err)
 {
     static const dtype types[] = {
         [LACE_KV_F32] = DTYPE_F32, [LACE_KV_F16] = DTYPE_F16, [LACE_KV_Q8_0] = DTYPE_Q8_0};
     const model_config *c = &m->config;
-    kv_options options = {.type = types[o->kv_type],
-                          .n_sequences = o->n_sequences,
-                          .n_context = o->n_context,
-                          .n_batch = o->n_batch,
-                          .max_bytes = o->kv_bytes,
-                          .queue = queue};
+    states_options options = {.type = types[o->kv_type],
+                              .n_sequences = o->n_sequences,
+                              .n_context = o->n_context,
+                              .n_batch = o->n_batch,
+                              .max_bytes = o->kv_bytes,
+                              .queue = q};
     *out = NULL;
-    kv_layer_shape *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
+    layer_state *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
     if (!shapes)
         return error_nomem(err, "the KV cache's layers");
     for (int32_t i = 0; i < c->n_layers; i++)
-        shapes[i] = (kv_layer_shape){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
-    lace_status status = kv_create(shapes, c->n_layers, &options, out, err);
+        shapes[i] = (layer_state){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
+    lace_status status = states_create(shapes, c->n_layers, &options, out, err);
     mem_free(shapes);
     return status;
 }
 
-static lace_status create_plan(const model *m, const lace_session_options *o, const kv_cache *kv,
+static lace_status create_plan(const model *m, const lace_session_options *o, const states *kv,
                                plan **out, lace_error *err)
 {
     plan_limits limits = {.max_tokens = o->n_batch,
@@ -110,10 +110,10 @@ static lace_status create_plan(const model *m, const lace_session_options *o, co
 }
 
 static gpu_plan_options card_options(const model *m, const lace_session_options *o,
-                                     const kv_cache *kv, cuda_queue *queue)
+                                     const states *kv, queue *q)
 {
     return (gpu_plan_options){.g = m->card,
-                              .queue = queue,
+                              .queue = q ? card_queue_stream(q) : NULL,
                               .n_sequences = o->n_sequences,
                               .pages_per_sequence = kv->pages_per_sequence,
                               .n_groups = kv->n_groups,
@@ -131,11 +131,11 @@ static uint64_t kept_logits_bytes(const model *m, const lace_session_options *o)
     return 4 * (uint64_t)o->n_outputs * (uint64_t)result_width(m, o);
 }
 
-static lace_memory add_up(const model *m, const lace_session_options *o, const kv_cache *kv,
+static lace_memory add_up(const model *m, const lace_session_options *o, const states *kv,
                           const plan *p)
 {
     lace_memory need = {.weights = model_weight_bytes(m),
-                        .kv = kv_bytes(kv),
+                        .kv = states_bytes(kv),
                         .scratch = plan_memory_bytes(p) + kept_logits_bytes(m, o)};
     if (m->card) {
         gpu_plan_options card = card_options(m, o, kv, NULL);
@@ -176,14 +176,14 @@ static lace_status check_budget(const lace_memory *need, uint64_t budget, lace_e
  * Options with their defaults, the cache and the plan without their memory, and what they need. A
  * batch that was not asked for is a smaller one where the usual one of a card does not fit.
  */
-static lace_status outline(const lace_model *lm, const lace_session_options *given,
-                           cuda_queue *queue, lace_session_options *o, kv_cache **kv, plan **p,
-                           lace_memory *need, lace_error *err)
+static lace_status outline(const lace_model *lm, const lace_session_options *given, queue *q,
+                           lace_session_options *o, states **kv, plan **p, lace_memory *need,
+                           lace_error *err)
 {
     bool is_fixed = given && given->n_batch != 0;
     TRY(fill_options(lm, given, o, err));
     for (;;) {
-        TRY(create_cache(lm->m, o, queue, kv, err));
+        TRY(create_cache(lm->m, o, q, kv, err));
         lace_status status = create_plan(lm->m, o, *kv, p, err);
         int32_t less = batch_for(o, DEFAULT_BATCH);
         if (status == LACE_OK)
@@ -192,7 +192,7 @@ static lace_status outline(const lace_model *lm, const lace_session_options *giv
                                   check_budget(need, o->memory_bytes, NULL) == LACE_OK))
             return LACE_OK;
         plan_free(*p);
-        kv_free(*kv);
+        states_free(*kv);
         *p = NULL;
         *kv = NULL;
         if (status != LACE_OK)
@@ -205,12 +205,12 @@ lace_status lace_session_memory(const lace_model *lm, const lace_session_options
                                 lace_memory *out, lace_error *err)
 {
     lace_session_options o;
-    kv_cache *kv = NULL;
+    states *kv = NULL;
     plan *p = NULL;
     *out = (lace_memory){0};
-    TRY(outline(lm, options, NULL, &o, &kv, &p, out, err));
+    TRY(outline(lm, options, &host_queue, &o, &kv, &p, out, err));
     plan_free(p);
-    kv_free(kv);
+    states_free(kv);
     return LACE_OK;
 }
 
@@ -245,10 +245,10 @@ static lace_status load_weights(lace_session *s, lace_error *err)
 /* The plan's memory and the weights: on the card, or in the host's memory. */
 static lace_status make_ready(lace_session *s, lace_error *err)
 {
-    uint8_t *kv_data[KV_MAX_GROUPS] = {0};
+    uint8_t *kv_data[STATES_MAX_GROUPS] = {0};
     for (int32_t g = 0; g < s->kv->n_groups; g++)
         kv_data[g] = s->kv->groups[g].data;
-    if (!s->queue) {
+    if (s->queue == &host_queue) {
         TRY(plan_allocate(s->p, kv_data, err));
         return load_weights(s, err);
     }
@@ -269,13 +269,14 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->model = lm;
     lace_status status;
     lace_memory need;
+    s->queue = &host_queue;
     if (lm->m && lm->m->card)
-        TRY_GOTO(status, fail, cuda_queue_create(lm->m->card->device, &s->queue, err));
+        TRY_GOTO(status, fail, card_queue_open(lm->m->card->device, &s->queue, err));
     TRY_GOTO(status, fail, outline(lm, options, s->queue, &s->options, &s->kv, &s->p, &need, err));
     TRY_GOTO(status, fail, check_budget(&need, s->options.memory_bytes, err));
 
     TRY_GOTO(status, fail, pool_create(s->options.n_threads, &s->workers, err));
-    TRY_GOTO(status, fail, kv_allocate(s->kv, err));
+    TRY_GOTO(status, fail, states_allocate(s->kv, err));
     TRY_GOTO(status, fail, allocate_arrays(s, err));
     TRY_GOTO(status, fail, make_ready(s, err));
     *out = s;
@@ -294,9 +295,9 @@ void lace_session_free(lace_session *s)
     session_trace_free(s->trace);
     gpu_plan_free(s->on_card);
     plan_free(s->p);
-    kv_free(s->kv);
-    cuda_queue_free(s->queue);
-    for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+    states_free(s->kv);
+    queue_close(s->queue);
+    for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(s->pages[g]);
     mem_free(s->tokens);
     mem_free(s->positions);
@@ -369,7 +370,7 @@ static size_t fill_batch(lace_session *s, const lace_item *items, size_t n_items
 static lace_status reserve_batch(lace_session *s, lace_error *err)
 {
     for (int32_t i = 0; i < s->options.n_sequences; i++)
-        TRY(kv_reserve(s->kv, i, s->new_lengths[i] - s->kv->sequences[i].n_tokens, err));
+        TRY(states_reserve(s->kv, i, s->new_lengths[i] - s->kv->sequences[i].n_tokens, err));
     return LACE_OK;
 }
 
@@ -395,7 +396,8 @@ static void collect_logits(lace_session *s, const batch *b, bool is_last)
 static lace_status undo_eval(lace_session *s, lace_status status)
 {
     for (int32_t i = 0; i < s->options.n_sequences; i++)
-        kv_set_length(s->kv, i, kv_can_truncate(s->kv, i, s->lengths[i]) ? s->lengths[i] : 0);
+        states_set_length(s->kv, i,
+                          states_can_truncate(s->kv, i, s->lengths[i]) ? s->lengths[i] : 0);
     s->n_logits = 0;
     return status;
 }
@@ -434,7 +436,7 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
         session_trace_add(s->trace, s->p, &b, !s->on_card);
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             if (s->new_lengths[i] != s->kv->sequences[i].n_tokens)
-                kv_set_length(s->kv, i, s->new_lengths[i]);
+                states_set_length(s->kv, i, s->new_lengths[i]);
         at += n;
         collect_logits(s, &b, at == n_items);
         s->has_words = s->on_card && rules && n == n_items;
@@ -475,13 +477,13 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
 {
     TRY(check_range("sequence", sequence, 0, s->options.n_sequences - 1, err));
     TRY(check_range("n_tokens", n_tokens, 0, lace_session_length(s, sequence), err));
-    if (!kv_can_truncate(s->kv, sequence, n_tokens))
+    if (!states_can_truncate(s->kv, sequence, n_tokens))
         return error_set(
             err, LACE_E_UNSUPPORTED,
             "sequence %d cannot go back from %d to %d tokens: layers with a window have "
             "dropped what they would need; start anew",
             sequence, lace_session_length(s, sequence), n_tokens);
-    kv_set_length(s->kv, sequence, n_tokens);
+    states_set_length(s->kv, sequence, n_tokens);
     return LACE_OK;
 }
 
@@ -491,6 +493,6 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     TRY(check_range("to", to, 0, s->options.n_sequences - 1, err));
     if (from == to || s->kv->sequences[to].n_tokens != 0)
         return error_set(err, LACE_E_ARG, "sequence %d cannot become a copy: it is not empty", to);
-    kv_fork(s->kv, from, to);
+    states_fork(s->kv, from, to);
     return LACE_OK;
 }

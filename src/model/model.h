@@ -13,7 +13,7 @@
 #include "formats/weights.h"
 #include "backend/cuda/gpu.h"
 #include "backend/cpu/kernels.h"
-#include "state/kv.h"
+#include "state/states.h"
 #include "model/config.h"
 #include "plan/build.h"
 

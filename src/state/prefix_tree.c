@@ -9,10 +9,10 @@
 typedef struct node node;
 struct node {
     node *parent, *children, *sibling;
-    node *older, *newer;          /* by last use */
-    int32_t n_tokens;             /* KV_PAGE_TOKENS, but for a leaf */
-    int32_t pages[KV_MAX_GROUPS]; /* -1: given back */
-    int32_t tokens[KV_PAGE_TOKENS];
+    node *older, *newer;              /* by last use */
+    int32_t n_tokens;                 /* PAGE_TOKENS, but for a leaf */
+    int32_t pages[STATES_MAX_GROUPS]; /* -1: given back */
+    int32_t tokens[PAGE_TOKENS];
 };
 
 /* Where the texts of an owner begin: a node without a page and tokens. It goes
@@ -24,13 +24,13 @@ typedef struct root {
 } root;
 
 struct prefix_tree {
-    kv_cache *kv;
+    states *kv;
     root *roots;
     node *oldest, *newest;
     uint64_t n_evicted;
 };
 
-lace_status prefix_tree_create(kv_cache *kv, prefix_tree **out, lace_error *err)
+lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err)
 {
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
@@ -141,7 +141,7 @@ static void drop_pages(prefix_tree *t, node *n)
 {
     for (int32_t g = 0; g < t->kv->n_groups; g++)
         if (n->pages[g] >= 0)
-            kv_drop_page(&t->kv->groups[g], &n->pages[g]);
+            page_drop(&t->kv->groups[g], &n->pages[g]);
 }
 
 static node *add_child(prefix_tree *t, node *parent, const int32_t *tokens, int32_t n_tokens)
@@ -202,7 +202,7 @@ static node *walk(const prefix_tree *t, uint64_t owner, const int32_t *tokens, i
             return is_root(at) ? NULL : at;
         *n_out += shared;
         at = child;
-        if (shared < KV_PAGE_TOKENS)
+        if (shared < PAGE_TOKENS)
             return child;
     }
     return NULL;
@@ -229,7 +229,7 @@ static int32_t first_kept(const node *n, int32_t last, int32_t g)
 
 static void share_path(prefix_tree *t, int32_t sequence, const node *n, int32_t last, int32_t found)
 {
-    kv_sequence *s = &t->kv->sequences[sequence];
+    sequence_state *s = &t->kv->sequences[sequence];
     for (int32_t g = 0; g < t->kv->n_groups; g++) {
         int32_t first = first_kept(n, last, g);
         const node *at = n;
@@ -249,16 +249,16 @@ int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, cons
     assert(t->kv->sequences[sequence].n_tokens == 0);
     node *at = walk(t, owner, tokens, n, &found);
     while (at && !is_root(at)) {
-        int32_t last = (found - 1) / KV_PAGE_TOKENS;
+        int32_t last = (found - 1) / PAGE_TOKENS;
         bool is_whole = true;
         for (int32_t g = 0; g < t->kv->n_groups; g++)
-            is_whole = is_whole && first_kept(at, last, g) <= kv_first_page(t->kv, g, found);
+            is_whole = is_whole && first_kept(at, last, g) <= states_first_page(t->kv, g, found);
         if (is_whole) {
             share_path(t, sequence, at, last, found);
             touch_path(t, at);
             return found;
         }
-        found = last * KV_PAGE_TOKENS; /* where the parent ends */
+        found = last * PAGE_TOKENS; /* where the parent ends */
         at = at->parent;
     }
     return 0;
@@ -298,16 +298,16 @@ void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const in
         return;
     node *at = &begin->n;
     assert(n <= t->kv->sequences[sequence].n_tokens);
-    for (int32_t i = 0; i * KV_PAGE_TOKENS < n; i++) {
-        int32_t left = n - i * KV_PAGE_TOKENS;
-        if (left < KV_PAGE_TOKENS && !with_part)
+    for (int32_t i = 0; i * PAGE_TOKENS < n; i++) {
+        int32_t left = n - i * PAGE_TOKENS;
+        if (left < PAGE_TOKENS && !with_part)
             break;
-        node *next = keep_page(t, at, sequence, i, tokens + i * KV_PAGE_TOKENS,
-                               left < KV_PAGE_TOKENS ? left : KV_PAGE_TOKENS);
+        node *next = keep_page(t, at, sequence, i, tokens + i * PAGE_TOKENS,
+                               left < PAGE_TOKENS ? left : PAGE_TOKENS);
         if (!next)
             break; /* no memory: what is kept so far is of use */
         at = next;
-        if (left < KV_PAGE_TOKENS)
+        if (left < PAGE_TOKENS)
             break;
     }
     touch_path(t, at);
@@ -356,17 +356,17 @@ static void remove_empty(prefix_tree *t, node *n)
 /* A page of a group with a window can go alone. */
 static bool evict_window_page(prefix_tree *t, int32_t g)
 {
-    kv_group *group = &t->kv->groups[g];
+    page_group *group = &t->kv->groups[g];
     for (node *n = t->oldest; n; n = n->newer)
         if (n->pages[g] >= 0 && group->n_users[n->pages[g]] == 1) {
-            kv_drop_page(group, &n->pages[g]);
+            page_drop(group, &n->pages[g]);
             remove_empty(t, n);
             return true;
         }
     return false;
 }
 
-bool prefix_tree_make_room(prefix_tree *t, const kv_demand *demand)
+bool prefix_tree_make_room(prefix_tree *t, const page_demand *demand)
 {
     for (int32_t g = 0; g < t->kv->n_groups; g++)
         while (demand->n_pages[g] > t->kv->groups[g].n_free)

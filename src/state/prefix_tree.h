@@ -17,12 +17,12 @@
 #ifndef LACE_STATE_PREFIX_TREE_H
 #define LACE_STATE_PREFIX_TREE_H
 
-#include "state/kv.h"
+#include "state/states.h"
 
 typedef struct prefix_tree prefix_tree;
 
 /* The cache must outlive the tree. */
-lace_status prefix_tree_create(kv_cache *kv, prefix_tree **out, lace_error *err);
+lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err);
 void prefix_tree_free(prefix_tree *t); /* gives its pages back */
 
 /* How many of the n tokens the owner's tree knows. */
@@ -40,7 +40,7 @@ void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const in
                       int32_t n, bool with_part);
 
 /* Give up pages until the demand can be met. False if it cannot. */
-bool prefix_tree_make_room(prefix_tree *t, const kv_demand *demand);
+bool prefix_tree_make_room(prefix_tree *t, const page_demand *demand);
 
 int64_t prefix_tree_unused_pages(const prefix_tree *t); /* that no sequence holds, of group 0 */
 uint64_t prefix_tree_n_evicted(const prefix_tree *t);   /* tokens given up so far */

@@ -90,7 +90,7 @@ static void operands_to_card(gpu_step *g)
     }
 }
 
-static void arguments_to_card(step *s, uint64_t kv_bytes)
+static void arguments_to_card(step *s, uint64_t states_bytes)
 {
     switch (s->op) {
     case OP_MATMUL:
@@ -118,7 +118,7 @@ static void arguments_to_card(step *s, uint64_t kv_bytes)
         break;
     }
     case OP_ATTEND:
-        s->kv.data = copy_to_card(s->kv.data, kv_bytes);
+        s->kv.data = copy_to_card(s->kv.data, states_bytes);
         s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
         break;
     default:
@@ -128,13 +128,13 @@ static void arguments_to_card(step *s, uint64_t kv_bytes)
 
 void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t *sequences,
                       const int32_t *const *tables, int n_sequences, int pages_per_sequence,
-                      uint64_t kv_bytes, int64_t n_context)
+                      uint64_t states_bytes, int64_t n_context)
 {
     memset(g, 0, sizeof *g);
     g->s = *s;
     g->n_rows = b->n_tokens;
     operands_to_card(g);
-    arguments_to_card(&g->s, kv_bytes);
+    arguments_to_card(&g->s, states_bytes);
     uint64_t n = 4 * (uint64_t)b->n_tokens;
     g->batch = (gpu_batch){.n_tokens = b->n_tokens,
                            .positions = copy_to_card(b->positions, n),

@@ -31,11 +31,11 @@ typedef struct gpu_step {
 
 /*
  * s: with addresses of the host; weights hold the file's blocks. sequences: [n_tokens] the row of
- * the page tables that each token has, or NULL without a cache. kv_bytes: size of the cache.
+ * the page tables that each token has, or NULL without a cache. states_bytes: size of the cache.
  */
 void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t *sequences,
                       const int32_t *const *tables, int n_sequences, int pages_per_sequence,
-                      uint64_t kv_bytes, int64_t n_context);
+                      uint64_t states_bytes, int64_t n_context);
 
 /* Launch it, and wait. */
 void gpu_step_run(gpu_step *g);

@@ -55,14 +55,14 @@ static void on_piece(void *user, const lace_piece *p)
     }
 }
 
-static lace_batcher *start(int32_t n_sequences, uint64_t kv_bytes, bool use_prefixes)
+static lace_batcher *start(int32_t n_sequences, uint64_t states_bytes, bool use_prefixes)
 {
     lace_batcher_options o = lace_batcher_options_default();
     o.session.n_context = CONTEXT;
     o.session.n_sequences = n_sequences;
     o.session.n_batch = 64;
     o.session.n_threads = 2;
-    o.session.kv_bytes = kv_bytes;
+    o.session.kv_bytes = states_bytes;
     o.use_prefixes = use_prefixes;
     lace_batcher *b = NULL;
     lace_error err = {0};

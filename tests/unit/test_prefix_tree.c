@@ -9,7 +9,7 @@
 
 enum { CONTEXT = 256, N_SEQUENCES = 4, WINDOW = 40, BATCH = 64 };
 
-static kv_cache *kv;
+static states *kv;
 static prefix_tree *tree;
 static unsigned state;
 
@@ -22,15 +22,18 @@ static unsigned draw(unsigned n)
 /* Two layers, of which the second has a window; pages for a third of all contexts. */
 static bool start_with(int32_t first_window)
 {
-    kv_layer_shape layers[] = {{1, 32, first_window}, {1, 32, WINDOW}};
-    kv_options o = {
-        .type = DTYPE_F32, .n_sequences = N_SEQUENCES, .n_context = CONTEXT, .n_batch = BATCH};
-    if (!CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK))
+    layer_state layers[] = {{1, 32, first_window}, {1, 32, WINDOW}};
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F32,
+                        .n_sequences = N_SEQUENCES,
+                        .n_context = CONTEXT,
+                        .n_batch = BATCH};
+    if (!CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK))
         return false;
-    o.max_bytes = kv_bytes(kv) * 45 / 100;
-    kv_free(kv);
-    return CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK) &&
-           CHECK(kv_allocate(kv, NULL) == LACE_OK) &&
+    o.max_bytes = states_bytes(kv) * 45 / 100;
+    states_free(kv);
+    return CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK) &&
+           CHECK(states_allocate(kv, NULL) == LACE_OK) &&
            CHECK(prefix_tree_create(kv, &tree, NULL) == LACE_OK);
 }
 
@@ -42,16 +45,16 @@ static bool start(void)
 
 static int n_used(void)
 {
-    return kv_pages_used(kv, 0) + (kv->n_groups > 1 ? kv_pages_used(kv, 1) : 0);
+    return states_pages_used(kv, 0) + (kv->n_groups > 1 ? states_pages_used(kv, 1) : 0);
 }
 
 static void stop(void)
 {
     for (int32_t i = 0; i < N_SEQUENCES; i++)
-        kv_set_length(kv, i, 0);
+        states_set_length(kv, i, 0);
     prefix_tree_free(tree);
     CHECK(n_used() == 0);
-    kv_free(kv);
+    states_free(kv);
 }
 
 /* What a position holds depends on all tokens up to it. */
@@ -65,26 +68,26 @@ static uint32_t mark(const int32_t *tokens, int32_t n)
 
 static uint32_t *place(int32_t sequence, int32_t g, int32_t position)
 {
-    kv_group *group = &kv->groups[g];
-    int32_t page = kv->sequences[sequence].tables[g][position / KV_PAGE_TOKENS];
+    page_group *group = &kv->groups[g];
+    int32_t page = kv->sequences[sequence].tables[g][position / PAGE_TOKENS];
     uint8_t *data = group->data + (uint64_t)page * group->page_bytes;
-    return (uint32_t *)data + position % KV_PAGE_TOKENS;
+    return (uint32_t *)data + position % PAGE_TOKENS;
 }
 
 /* Append tokens as an evaluation does; false if there is no room. */
 static bool append(int32_t sequence, const int32_t *tokens, int32_t n)
 {
     int32_t from = kv->sequences[sequence].n_tokens;
-    kv_demand demand = {0};
-    kv_add_demand(kv, sequence, n, &demand);
-    if (!kv_can_meet(kv, &demand) && !prefix_tree_make_room(tree, &demand))
+    page_demand demand = {0};
+    states_add_demand(kv, sequence, n, &demand);
+    if (!states_can_meet(kv, &demand) && !prefix_tree_make_room(tree, &demand))
         return false;
-    if (!CHECK(kv_reserve(kv, sequence, n, NULL) == LACE_OK))
+    if (!CHECK(states_reserve(kv, sequence, n, NULL) == LACE_OK))
         return false;
     for (int32_t g = 0; g < kv->n_groups; g++)
         for (int32_t i = from; i < from + n; i++)
             *place(sequence, g, i) = mark(tokens, i + 1);
-    kv_set_length(kv, sequence, from + n);
+    states_set_length(kv, sequence, from + n);
     return true;
 }
 
@@ -116,7 +119,7 @@ static void a_text_that_was_kept_is_found_up_to_the_token(void)
     fill(tokens, 1000, CONTEXT);
     CHECK(append(0, tokens, 50));
     prefix_tree_keep(tree, 0, 0, tokens, 50, true);
-    kv_set_length(kv, 0, 0);
+    states_set_length(kv, 0, 0);
     CHECK(prefix_tree_find(tree, 0, tokens, 200) == 50);
     CHECK(prefix_tree_find(tree, 0, tokens, 40) == 40);
     CHECK(prefix_tree_find(tree, 0, tokens + 1, 40) == 0);
@@ -142,7 +145,7 @@ static void a_longer_text_takes_the_place_of_the_part_it_continues(void)
     prefix_tree_keep(tree, 0, 0, tokens, 40, true);
     CHECK(append(0, tokens, 20));
     prefix_tree_keep(tree, 0, 0, tokens, 60, true);
-    kv_set_length(kv, 0, 0);
+    states_set_length(kv, 0, 0);
     CHECK(prefix_tree_find(tree, 0, tokens, CONTEXT) == 60);
     CHECK(prefix_tree_unused_pages(tree) == 2); /* not three: the part became the page */
     stop();
@@ -159,8 +162,8 @@ static void pages_in_use_are_never_given_up(void)
     prefix_tree_keep(tree, 0, 0, tokens, 64, true);
     CHECK(append(1, other, 64));
     prefix_tree_keep(tree, 0, 1, other, 64, true);
-    kv_set_length(kv, 1, 0);
-    kv_demand all = {{kv->groups[0].n_pages - 2, 0}};
+    states_set_length(kv, 1, 0);
+    page_demand all = {{kv->groups[0].n_pages - 2, 0}};
     CHECK(prefix_tree_make_room(tree, &all));
     CHECK(is_intact(0, tokens) && prefix_tree_find(tree, 0, tokens, 64) == 64);
     CHECK(prefix_tree_find(tree, 0, other, 64) == 0);
@@ -178,16 +181,16 @@ static void what_one_owner_has_is_not_found_for_another(void)
     fill(tokens, 1000, CONTEXT);
     CHECK(append(0, tokens, 64));
     prefix_tree_keep(tree, 7, 0, tokens, 64, true);
-    kv_set_length(kv, 0, 0);
+    states_set_length(kv, 0, 0);
     CHECK(prefix_tree_find(tree, 7, tokens, 64) == 64);
     CHECK(prefix_tree_find(tree, 8, tokens, 64) == 0);
     CHECK(prefix_tree_begin(tree, 8, 1, tokens, 64) == 0);
     CHECK(append(1, tokens, 32));
     prefix_tree_keep(tree, 8, 1, tokens, 32, true);
-    kv_set_length(kv, 1, 0);
+    states_set_length(kv, 1, 0);
     CHECK(prefix_tree_find(tree, 7, tokens, 64) == 64);
     CHECK(prefix_tree_find(tree, 8, tokens, 64) == 32);
-    kv_demand all = {.n_pages = {kv->groups[0].n_pages, kv->groups[1].n_pages}};
+    page_demand all = {.n_pages = {kv->groups[0].n_pages, kv->groups[1].n_pages}};
     CHECK(prefix_tree_make_room(tree, &all)); /* room is made among all of them */
     CHECK(prefix_tree_find(tree, 7, tokens, 64) == 0 && prefix_tree_find(tree, 8, tokens, 64) == 0);
     stop();
@@ -214,18 +217,18 @@ static void random_texts_always_find_their_own(void)
             n_shared += found > 0;
             if (!append(s, texts[s], 1)) {
                 n_full++;
-                kv_set_length(kv, s, 0);
+                states_set_length(kv, s, 0);
             }
         } else if (draw(8) == 0 || n + BATCH > CONTEXT) {
             if (draw(4))
                 prefix_tree_keep(tree, owners[s], s, texts[s], n, true);
-            kv_set_length(kv, s, 0);
+            states_set_length(kv, s, 0);
         } else if (append(s, texts[s], 1 + (int32_t)draw(BATCH))) {
             if (draw(3) == 0)
                 prefix_tree_keep(tree, owners[s], s, texts[s], kv->sequences[s].n_tokens, false);
         } else {
             n_full++;
-            kv_set_length(kv, s, 0);
+            states_set_length(kv, s, 0);
         }
         for (int32_t i = 0; i < N_SEQUENCES; i++)
             if (!is_intact(i, texts[i])) {
@@ -255,7 +258,7 @@ static void a_text_without_pages_is_forgotten(void)
             CHECK(append(0, tokens, 50));
             prefix_tree_keep(tree, 0, 0, tokens, at + 50, at == 50);
         }
-        kv_set_length(kv, 0, 0);
+        states_set_length(kv, 0, 0);
     }
     CHECK(prefix_tree_find(tree, 0, tokens, 100) == 100);
     for (int32_t i = 0; i < N_TEXTS; i++) {

@@ -62,7 +62,7 @@ typedef struct tiles {
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
 /* Bytes of n values, as far as whole blocks go. */
-INLINE int32_t kv_bytes(dtype type, int32_t n)
+INLINE int32_t states_bytes(dtype type, int32_t n)
 {
     return type == DTYPE_F16 ? 2 * n : type == DTYPE_F32 ? 4 * n : n / 32 * BLOCK_BYTES_Q8_0;
 }
@@ -70,7 +70,7 @@ INLINE int32_t kv_bytes(dtype type, int32_t n)
 /* Values i ... i + VW - 1 of a row of the cache. */
 INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
 {
-    const uint8_t *at = row + kv_bytes(type, i);
+    const uint8_t *at = row + states_bytes(type, i);
     if (type == DTYPE_F16)
         return v_load_f16(at);
     if (type == DTYPE_F32)
@@ -151,7 +151,7 @@ INLINE void weigh_tile(dtype type, int n_rows, int n_vecs, const query *q, const
     }
     for (int32_t p = 0; p < b->n; p++) {
         vf v[8];
-        prefetch(b->next->v[p] + kv_bytes(type, i), kv_bytes(type, n_vecs * VW));
+        prefetch(b->next->v[p] + states_bytes(type, i), states_bytes(type, n_vecs * VW));
         UNROLL for (int c = 0; c < n_vecs; c++) v[c] = load_kv(type, b->v[p], i + c * VW);
         UNROLL for (int r = 0; r < n_rows; r++)
         {
@@ -192,7 +192,7 @@ INLINE void score_rows(dtype type, int n_rows, const query *q, const block *b, i
 {
     for (int32_t p = 0; p < b->n; p += VW / n_rows) {
         for (int32_t j = p; j < p + VW / n_rows; j++)
-            prefetch(b->next->k[j], kv_bytes(type, dim));
+            prefetch(b->next->k[j], states_bytes(type, dim));
         score_tile(type, n_rows, q, b->k + p, dim, scores + p);
     }
 }

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "ops/op_info.h"
 #include "backend/cuda/carry.h"
-#include "state/kv.h"
+#include "state/states.h"
 #include "backend/cuda/decode_gpu.h"
 #include "backend/cuda/replay_gpu.h"
 #include "backend/cuda/token_ring.h"
@@ -342,7 +342,7 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
         for (int32_t t = 0; t < b->n_tokens; t++)
             if (t + 1 == b->n_tokens || sequences[t + 1] != sequences[t])
                 TRY(send_table(gp, g, sequences[t], b->pages[g][t],
-                               b->positions[t] / KV_PAGE_TOKENS + 1, err));
+                               b->positions[t] / PAGE_TOKENS + 1, err));
     }
     return LACE_OK;
 }
@@ -383,7 +383,7 @@ static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *tr
 static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
-        TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / KV_PAGE_TOKENS + 1, err));
+        TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / PAGE_TOKENS + 1, err));
     if (!gp->decode)
         return gpu_replay_token(gp->replay, b->tokens[0], b->positions[0], sequence, err);
     gp->last_logits = gpu_decode_logits(gp->decode);
@@ -476,7 +476,7 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
                            int32_t position, lace_error *err)
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
-        TRY(send_table(gp, g, sequence, pages[g], position / KV_PAGE_TOKENS + 1, err));
+        TRY(send_table(gp, g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
     return gp->decode ? gpu_decode_ahead(gp->decode, position, err)
                       : gpu_replay_ahead(gp->replay, position, err);
 }

@@ -1,5 +1,5 @@
 /* The KV cache: pages, the sequences that hold them, and who shares what. */
-#include "state/kv.h"
+#include "state/states.h"
 
 #include <assert.h>
 #include <string.h>
@@ -8,25 +8,25 @@
 
 static int32_t pages_for(int64_t n_tokens)
 {
-    return (int32_t)((n_tokens + KV_PAGE_TOKENS - 1) / KV_PAGE_TOKENS);
+    return (int32_t)((n_tokens + PAGE_TOKENS - 1) / PAGE_TOKENS);
 }
 
 /* The group of layers with this window; made if it is new. -1 if there are too many. */
-static int32_t group_of(kv_cache *kv, int32_t window)
+static int32_t group_of(states *kv, int32_t window)
 {
     for (int32_t g = 0; g < kv->n_groups; g++)
         if (kv->groups[g].window == window)
             return g;
-    if (kv->n_groups == KV_MAX_GROUPS)
+    if (kv->n_groups == STATES_MAX_GROUPS)
         return -1;
     kv->groups[kv->n_groups].window = window;
     return kv->n_groups++;
 }
 
 /* Fewer pages than all sequences could fill, but enough for one of them; groups in proportion. */
-static lace_status limit_pages(kv_cache *kv, uint64_t one_sequence, lace_error *err)
+static lace_status limit_pages(states *kv, uint64_t one_sequence, lace_error *err)
 {
-    uint64_t full = kv_bytes(kv), max = kv->options.max_bytes;
+    uint64_t full = states_bytes(kv), max = kv->options.max_bytes;
     if (max == 0 || full <= max)
         return LACE_OK;
     if (max < one_sequence)
@@ -35,7 +35,7 @@ static lace_status limit_pages(kv_cache *kv, uint64_t one_sequence, lace_error *
                          kv->options.n_context, (double)one_sequence / (1 << 20),
                          (double)max / (1 << 20));
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
+        page_group *group = &kv->groups[g];
         int32_t least = group->n_pages / kv->options.n_sequences;
         int32_t share = (int32_t)((double)group->n_pages * ((double)max / (double)full));
         group->n_pages = share > least ? share : least;
@@ -43,11 +43,11 @@ static lace_status limit_pages(kv_cache *kv, uint64_t one_sequence, lace_error *
     return LACE_OK;
 }
 
-static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_error *err)
+static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *err)
 {
-    const kv_options *o = &kv->options;
+    const states_options *o = &kv->options;
     for (int32_t i = 0; i < kv->n_layers; i++) {
-        const kv_layer_shape *l = &shapes[i];
+        const layer_state *l = &shapes[i];
         int32_t values = dtype_describe(o->type)->block_values;
         if (l->head_dim % values != 0)
             return error_set(err, LACE_E_UNSUPPORTED,
@@ -58,16 +58,16 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
         int32_t g = group_of(kv, window);
         if (g < 0)
             return error_set(err, LACE_E_UNSUPPORTED, "more than %d different attention windows",
-                             KV_MAX_GROUPS);
-        kv_group *group = &kv->groups[g];
+                             STATES_MAX_GROUPS);
+        page_group *group = &kv->groups[g];
         uint64_t row = row_bytes(o->type, l->head_dim);
-        uint64_t half = (uint64_t)l->n_heads * KV_PAGE_TOKENS * row;
+        uint64_t half = (uint64_t)l->n_heads * PAGE_TOKENS * row;
         kv->layers[i] = (kv_layer){.k_offset = group->page_bytes,
                                    .v_offset = group->page_bytes + half,
                                    .row_bytes = row,
                                    .v_row_bytes = row,
                                    .type = o->type,
-                                   .page_tokens = KV_PAGE_TOKENS,
+                                   .page_tokens = PAGE_TOKENS,
                                    .n_heads = l->n_heads,
                                    .head_dim = l->head_dim,
                                    .v_dim = l->head_dim,
@@ -77,12 +77,12 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
     kv->pages_per_sequence = pages_for(o->n_context);
     uint64_t one_sequence = 0;
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
+        page_group *group = &kv->groups[g];
         group->page_bytes = (group->page_bytes + 63) & ~(uint64_t)63;
         int32_t per_sequence = kv->pages_per_sequence;
         if (group->window) {
             /* The window, what may be taken back, the batch being added, and a page cut in two. */
-            int32_t most = pages_for((int64_t)group->window + KV_TAKE_BACK + o->n_batch) + 1;
+            int32_t most = pages_for((int64_t)group->window + STATES_TAKE_BACK + o->n_batch) + 1;
             per_sequence = most < per_sequence ? most : per_sequence;
         }
         int64_t n = (int64_t)per_sequence * o->n_sequences;
@@ -100,12 +100,12 @@ static lace_status lay_out(kv_cache *kv, const kv_layer_shape *shapes, lace_erro
     return LACE_OK;
 }
 
-lace_status kv_create(const kv_layer_shape *layers, int32_t n_layers, const kv_options *options,
-                      kv_cache **out, lace_error *err)
+lace_status states_create(const layer_state *layers, int32_t n_layers,
+                          const states_options *options, states **out, lace_error *err)
 {
     assert(n_layers > 0 && options->n_sequences > 0 && options->n_context > 0);
     *out = NULL;
-    kv_cache *kv = mem_calloc(1, sizeof *kv);
+    states *kv = mem_calloc(1, sizeof *kv);
     if (!kv)
         return error_nomem(err, "a KV cache");
     kv->options = *options;
@@ -113,14 +113,14 @@ lace_status kv_create(const kv_layer_shape *layers, int32_t n_layers, const kv_o
     kv->layers = mem_calloc((size_t)n_layers, sizeof *kv->layers);
     lace_status status = kv->layers ? lay_out(kv, layers, err) : error_nomem(err, "a KV cache");
     if (status != LACE_OK) {
-        kv_free(kv);
+        states_free(kv);
         return status;
     }
     *out = kv;
     return LACE_OK;
 }
 
-uint64_t kv_bytes(const kv_cache *kv)
+uint64_t states_bytes(const states *kv)
 {
     uint64_t bytes = 0;
     for (int32_t g = 0; g < kv->n_groups; g++)
@@ -128,19 +128,15 @@ uint64_t kv_bytes(const kv_cache *kv)
     return bytes;
 }
 
-lace_status kv_allocate(kv_cache *kv, lace_error *err)
+lace_status states_allocate(states *kv, lace_error *err)
 {
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
+        page_group *group = &kv->groups[g];
         size_t n = (size_t)group->n_pages;
         group->free_pages = mem_calloc(n, sizeof *group->free_pages);
         group->n_users = mem_calloc(n, sizeof *group->n_users);
-        if (kv->options.queue)
-            TRY(cuda_alloc(cuda_queue_device(kv->options.queue), n * group->page_bytes,
-                           (void **)&group->data, err));
-        else
-            group->data = mem_map(n * group->page_bytes);
-        if (!group->free_pages || !group->n_users || !group->data)
+        TRY(queue_take(kv->options.queue, n * group->page_bytes, &group->data, err));
+        if (!group->free_pages || !group->n_users)
             return error_nomem(err, "the KV cache's pages");
         /* The lowest page is on top of the stack. */
         for (int32_t i = 0; i < group->n_pages; i++)
@@ -161,27 +157,25 @@ lace_status kv_allocate(kv_cache *kv, lace_error *err)
     return LACE_OK;
 }
 
-void kv_free(kv_cache *kv)
+void states_free(states *kv)
 {
     if (!kv)
         return;
     for (int32_t s = 0; kv->sequences && s < kv->options.n_sequences; s++)
-        for (int32_t g = 0; g < KV_MAX_GROUPS; g++)
+        for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
             mem_free(kv->sequences[s].tables[g]);
     for (int32_t g = 0; g < kv->n_groups; g++) {
         mem_free(kv->groups[g].free_pages);
         mem_free(kv->groups[g].n_users);
-        if (kv->options.queue)
-            cuda_free(cuda_queue_device(kv->options.queue), kv->groups[g].data);
-        else
-            mem_unmap(kv->groups[g].data, (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
+        queue_give_back(kv->options.queue, kv->groups[g].data,
+                        (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
     mem_free(kv->sequences);
     mem_free(kv->layers);
     mem_free(kv);
 }
 
-void kv_drop_page(kv_group *group, int32_t *slot)
+void page_drop(page_group *group, int32_t *slot)
 {
     assert(*slot >= 0 && group->n_users[*slot] > 0);
     if (--group->n_users[*slot] == 0)
@@ -189,7 +183,7 @@ void kv_drop_page(kv_group *group, int32_t *slot)
     *slot = -1;
 }
 
-static int32_t take_page(kv_group *group)
+static int32_t take_page(page_group *group)
 {
     int32_t page = group->free_pages[--group->n_free];
     group->n_users[page] = 1;
@@ -197,22 +191,22 @@ static int32_t take_page(kv_group *group)
 }
 
 /* The first page that a window sees when the next token has this position. */
-static int32_t first_seen_page(const kv_group *group, int32_t position)
+static int32_t first_seen_page(const page_group *group, int32_t position)
 {
     int32_t first = position + 1 - group->window;
-    return group->window && first > 0 ? first / KV_PAGE_TOKENS : 0;
+    return group->window && first > 0 ? first / PAGE_TOKENS : 0;
 }
 
-void kv_add_demand(const kv_cache *kv, int32_t sequence, int32_t n, kv_demand *demand)
+void states_add_demand(const states *kv, int32_t sequence, int32_t n, page_demand *demand)
 {
-    const kv_sequence *s = &kv->sequences[sequence];
-    int32_t begin = s->n_tokens / KV_PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
+    const sequence_state *s = &kv->sequences[sequence];
+    int32_t begin = s->n_tokens / PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
     for (int32_t g = 0; n > 0 && g < kv->n_groups; g++)
         for (int32_t i = begin; i < end; i++)
             demand->n_pages[g] += s->tables[g][i] < 0 || kv->groups[g].n_users[s->tables[g][i]] > 1;
 }
 
-bool kv_can_meet(const kv_cache *kv, const kv_demand *demand)
+bool states_can_meet(const states *kv, const page_demand *demand)
 {
     for (int32_t g = 0; g < kv->n_groups; g++)
         if (demand->n_pages[g] > kv->groups[g].n_free)
@@ -220,37 +214,34 @@ bool kv_can_meet(const kv_cache *kv, const kv_demand *demand)
     return true;
 }
 
-static lace_status copy_page(const kv_cache *kv, const kv_group *group, int32_t from, int32_t to,
+static lace_status copy_page(const states *kv, const page_group *group, int32_t from, int32_t to,
                              lace_error *err)
 {
     uint8_t *out = group->data + (uint64_t)to * group->page_bytes;
     const uint8_t *in = group->data + (uint64_t)from * group->page_bytes;
-    if (kv->options.queue)
-        return cuda_copy_on(kv->options.queue, out, in, group->page_bytes, err);
-    memcpy(out, in, group->page_bytes);
-    return LACE_OK;
+    return queue_copy(kv->options.queue, out, in, group->page_bytes, err);
 }
 
-lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err)
+lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err)
 {
-    kv_sequence *s = &kv->sequences[sequence];
+    sequence_state *s = &kv->sequences[sequence];
     if (n > kv->options.n_context - s->n_tokens)
         return error_set(err, LACE_E_CONTEXT,
                          "sequence %d holds %d tokens, %d more exceed the context of %d", sequence,
                          s->n_tokens, n, kv->options.n_context);
     if (n == 0)
         return LACE_OK;
-    int32_t begin = s->n_tokens / KV_PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
+    int32_t begin = s->n_tokens / PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
 
     /* First what would be taken, in all groups, so that a failure changes nothing. */
-    kv_demand demand = {0};
-    kv_add_demand(kv, sequence, n, &demand);
+    page_demand demand = {0};
+    states_add_demand(kv, sequence, n, &demand);
     for (int32_t g = 0; g < kv->n_groups; g++)
         if (demand.n_pages[g] > kv->groups[g].n_free)
             return error_set(err, LACE_E_CONTEXT, "the KV cache is full: %d pages needed, %d free",
                              demand.n_pages[g], kv->groups[g].n_free);
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
+        page_group *group = &kv->groups[g];
         for (int32_t i = begin; i < end; i++) {
             int32_t *slot = &s->tables[g][i];
             if (*slot >= 0 && group->n_users[*slot] == 1)
@@ -258,7 +249,7 @@ lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *er
             int32_t page = take_page(group);
             if (*slot >= 0) {
                 TRY(copy_page(kv, group, *slot, page, err)); /* fails with the card only */
-                kv_drop_page(group, slot);
+                page_drop(group, slot);
             }
             *slot = page;
         }
@@ -266,19 +257,19 @@ lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *er
     return LACE_OK;
 }
 
-void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
+void states_set_length(states *kv, int32_t sequence, int32_t n_tokens)
 {
-    kv_sequence *s = &kv->sequences[sequence];
+    sequence_state *s = &kv->sequences[sequence];
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        kv_group *group = &kv->groups[g];
-        int32_t keep_from = first_seen_page(group, n_tokens - KV_TAKE_BACK);
+        page_group *group = &kv->groups[g];
+        int32_t keep_from = first_seen_page(group, n_tokens - STATES_TAKE_BACK);
         int32_t keep_to = pages_for(n_tokens);
         for (int32_t i = s->first_page[g]; i < keep_from; i++)
             if (s->tables[g][i] >= 0)
-                kv_drop_page(group, &s->tables[g][i]);
+                page_drop(group, &s->tables[g][i]);
         int32_t beyond = keep_to > s->first_page[g] ? keep_to : s->first_page[g];
         for (int32_t i = beyond; i < kv->pages_per_sequence && s->tables[g][i] >= 0; i++)
-            kv_drop_page(group, &s->tables[g][i]);
+            page_drop(group, &s->tables[g][i]);
         if (keep_from > s->first_page[g])
             s->first_page[g] = keep_from;
         if (n_tokens == 0)
@@ -287,18 +278,18 @@ void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens)
     s->n_tokens = n_tokens;
 }
 
-bool kv_can_truncate(const kv_cache *kv, int32_t sequence, int32_t n_tokens)
+bool states_can_truncate(const states *kv, int32_t sequence, int32_t n_tokens)
 {
-    const kv_sequence *s = &kv->sequences[sequence];
+    const sequence_state *s = &kv->sequences[sequence];
     for (int32_t g = 0; g < kv->n_groups; g++)
         if (n_tokens > 0 && first_seen_page(&kv->groups[g], n_tokens) < s->first_page[g])
             return false;
     return true;
 }
 
-void kv_fork(kv_cache *kv, int32_t from, int32_t to)
+void states_fork(states *kv, int32_t from, int32_t to)
 {
-    kv_sequence *a = &kv->sequences[from], *b = &kv->sequences[to];
+    sequence_state *a = &kv->sequences[from], *b = &kv->sequences[to];
     assert(from != to && b->n_tokens == 0);
     for (int32_t g = 0; g < kv->n_groups; g++) {
         int32_t n = pages_for(a->n_tokens);
@@ -311,12 +302,12 @@ void kv_fork(kv_cache *kv, int32_t from, int32_t to)
     b->n_tokens = a->n_tokens;
 }
 
-int32_t kv_first_page(const kv_cache *kv, int32_t group, int32_t n_tokens)
+int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens)
 {
     return first_seen_page(&kv->groups[group], n_tokens);
 }
 
-int32_t kv_pages_used(const kv_cache *kv, int32_t group)
+int32_t states_pages_used(const states *kv, int32_t group)
 {
     return kv->groups[group].n_pages - kv->groups[group].n_free;
 }

@@ -3,74 +3,77 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "state/kv.h"
+#include "state/states.h"
 #include "tap.h"
 
-static kv_cache *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
+static states *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
 {
-    kv_layer_shape layers[2] = {{2, 32, 0}, {2, 32, window}};
-    kv_options o = {
-        .type = type, .n_sequences = n_sequences, .n_context = n_context, .n_batch = 16};
-    kv_cache *kv;
-    CHECK(kv_create(layers, 2, &o, &kv, NULL) == LACE_OK);
-    CHECK(kv_allocate(kv, NULL) == LACE_OK);
+    layer_state layers[2] = {{2, 32, 0}, {2, 32, window}};
+    states_options o = {.queue = &host_queue,
+                        .type = type,
+                        .n_sequences = n_sequences,
+                        .n_context = n_context,
+                        .n_batch = 16};
+    states *kv;
+    CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, NULL) == LACE_OK);
     return kv;
 }
 
-static lace_status append(kv_cache *kv, int32_t sequence, int32_t n)
+static lace_status append(states *kv, int32_t sequence, int32_t n)
 {
-    TRY(kv_reserve(kv, sequence, n, NULL));
-    kv_set_length(kv, sequence, kv->sequences[sequence].n_tokens + n);
+    TRY(states_reserve(kv, sequence, n, NULL));
+    states_set_length(kv, sequence, kv->sequences[sequence].n_tokens + n);
     return LACE_OK;
 }
 
 static void pages_are_taken_and_given_back(void)
 {
-    kv_cache *kv = make(0, 2, 128, DTYPE_F16);
+    states *kv = make(0, 2, 128, DTYPE_F16);
     CHECK(kv->n_groups == 1 && kv->groups[0].n_pages == 8);
-    CHECK(append(kv, 0, 33) == LACE_OK && kv_pages_used(kv, 0) == 2);
-    CHECK(append(kv, 1, 1) == LACE_OK && kv_pages_used(kv, 0) == 3);
-    kv_set_length(kv, 0, 32);
-    CHECK(kv_pages_used(kv, 0) == 2);
-    kv_set_length(kv, 0, 0);
-    kv_set_length(kv, 1, 0);
-    CHECK(kv_pages_used(kv, 0) == 0);
-    kv_free(kv);
+    CHECK(append(kv, 0, 33) == LACE_OK && states_pages_used(kv, 0) == 2);
+    CHECK(append(kv, 1, 1) == LACE_OK && states_pages_used(kv, 0) == 3);
+    states_set_length(kv, 0, 32);
+    CHECK(states_pages_used(kv, 0) == 2);
+    states_set_length(kv, 0, 0);
+    states_set_length(kv, 1, 0);
+    CHECK(states_pages_used(kv, 0) == 0);
+    states_free(kv);
 }
 
 static void context_is_a_hard_end(void)
 {
-    kv_cache *kv = make(0, 1, 40, DTYPE_F16);
+    states *kv = make(0, 1, 40, DTYPE_F16);
     CHECK(append(kv, 0, 40) == LACE_OK);
-    CHECK(kv_reserve(kv, 0, 1, NULL) == LACE_E_CONTEXT);
+    CHECK(states_reserve(kv, 0, 1, NULL) == LACE_E_CONTEXT);
     CHECK(kv->sequences[0].n_tokens == 40);
-    kv_free(kv);
+    states_free(kv);
 }
 
 static void forks_share_until_one_writes(void)
 {
-    kv_cache *kv = make(0, 2, 128, DTYPE_F16);
+    states *kv = make(0, 2, 128, DTYPE_F16);
     CHECK(append(kv, 0, 40) == LACE_OK);
     int32_t shared = kv->sequences[0].tables[0][1];
     kv->groups[0].data[(uint64_t)shared * kv->groups[0].page_bytes] = 77;
-    kv_fork(kv, 0, 1);
-    CHECK(kv_pages_used(kv, 0) == 2);
+    states_fork(kv, 0, 1);
+    CHECK(states_pages_used(kv, 0) == 2);
     CHECK(append(kv, 1, 1) == LACE_OK);
-    CHECK(kv_pages_used(kv, 0) == 3);
+    CHECK(states_pages_used(kv, 0) == 3);
     int32_t own = kv->sequences[1].tables[0][1];
     CHECK(own != shared && kv->sequences[0].tables[0][1] == shared);
     CHECK(kv->groups[0].data[(uint64_t)own * kv->groups[0].page_bytes] == 77);
     CHECK(kv->sequences[1].tables[0][0] == kv->sequences[0].tables[0][0]);
-    kv_set_length(kv, 0, 0);
-    CHECK(kv_pages_used(kv, 0) == 2);
-    kv_set_length(kv, 1, 0);
-    CHECK(kv_pages_used(kv, 0) == 0);
-    kv_free(kv);
+    states_set_length(kv, 0, 0);
+    CHECK(states_pages_used(kv, 0) == 2);
+    states_set_length(kv, 1, 0);
+    CHECK(states_pages_used(kv, 0) == 0);
+    states_free(kv);
 }
 
 static void windows_keep_only_what_they_see(void)
 {
-    kv_cache *kv = make(64, 1, 4096, DTYPE_F16);
+    states *kv = make(64, 1, 4096, DTYPE_F16);
     CHECK(kv->n_groups == 2);
     int32_t most = 0;
     while (kv->sequences[0].n_tokens + 16 <= 4096) {
@@ -78,59 +81,61 @@ static void windows_keep_only_what_they_see(void)
         int32_t n = kv->sequences[0].n_tokens;
         /* Every position that the next token sees is still there. */
         for (int32_t i = n + 1 > 64 ? n + 1 - 64 : 0; i < n; i++)
-            CHECK(kv->sequences[0].tables[1][i / KV_PAGE_TOKENS] >= 0);
-        most = kv_pages_used(kv, 1) > most ? kv_pages_used(kv, 1) : most;
+            CHECK(kv->sequences[0].tables[1][i / PAGE_TOKENS] >= 0);
+        most = states_pages_used(kv, 1) > most ? states_pages_used(kv, 1) : most;
     }
-    CHECK(kv_pages_used(kv, 0) == 4096 / KV_PAGE_TOKENS);
+    CHECK(states_pages_used(kv, 0) == 4096 / PAGE_TOKENS);
     /* 64 seen and 32 that may be taken back, cut into pages anyhow. */
     CHECK(most <= 4);
-    CHECK(kv_can_truncate(kv, 0, 4096 - KV_TAKE_BACK));
-    CHECK(!kv_can_truncate(kv, 0, 2048));
-    CHECK(kv_can_truncate(kv, 0, 0));
-    kv_set_length(kv, 0, 0);
-    CHECK(kv_pages_used(kv, 0) == 0 && kv_pages_used(kv, 1) == 0);
+    CHECK(states_can_truncate(kv, 0, 4096 - STATES_TAKE_BACK));
+    CHECK(!states_can_truncate(kv, 0, 2048));
+    CHECK(states_can_truncate(kv, 0, 0));
+    states_set_length(kv, 0, 0);
+    CHECK(states_pages_used(kv, 0) == 0 && states_pages_used(kv, 1) == 0);
     CHECK(append(kv, 0, 16) == LACE_OK);
-    kv_free(kv);
+    states_free(kv);
 }
 
 static void bytes_are_what_pages_take(void)
 {
     /* 2 layers, K and V, 2 heads of 32 values, 128 positions. */
     uint64_t values = 2 * 2 * 2 * 32 * 128;
-    kv_cache *f32 = make(0, 1, 128, DTYPE_F32), *f16 = make(0, 1, 128, DTYPE_F16);
-    kv_cache *q8 = make(0, 1, 128, DTYPE_Q8_0);
-    CHECK(kv_bytes(f32) == 4 * values);
-    CHECK(kv_bytes(f16) == 2 * values);
-    CHECK(kv_bytes(q8) == values / 32 * 34);
-    kv_free(f32);
-    kv_free(f16);
-    kv_free(q8);
+    states *f32 = make(0, 1, 128, DTYPE_F32), *f16 = make(0, 1, 128, DTYPE_F16);
+    states *q8 = make(0, 1, 128, DTYPE_Q8_0);
+    CHECK(states_bytes(f32) == 4 * values);
+    CHECK(states_bytes(f16) == 2 * values);
+    CHECK(states_bytes(q8) == values / 32 * 34);
+    states_free(f32);
+    states_free(f16);
+    states_free(q8);
 }
 
 static void odd_heads_cannot_be_q8(void)
 {
-    kv_layer_shape layer = {1, 48, 0};
-    kv_options o = {.type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
-    kv_cache *kv;
+    layer_state layer = {1, 48, 0};
+    states_options o = {
+        .queue = &host_queue, .type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
+    states *kv;
     lace_error err;
-    CHECK(kv_create(&layer, 1, &o, &kv, &err) == LACE_E_UNSUPPORTED && kv == NULL);
+    CHECK(states_create(&layer, 1, &o, &kv, &err) == LACE_E_UNSUPPORTED && kv == NULL);
     CHECK(strstr(err.text, "48") != NULL);
 }
 
 static void failing_allocations_are_clean(void)
 {
-    kv_layer_shape layers[2] = {{2, 32, 0}, {2, 32, 64}};
-    kv_options o = {.type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16};
+    layer_state layers[2] = {{2, 32, 0}, {2, 32, 64}};
+    states_options o = {
+        .queue = &host_queue, .type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16};
     lace_status status = LACE_E_NOMEM;
     for (long i = 0; status != LACE_OK && i < 100; i++) {
-        kv_cache *kv;
+        states *kv;
         mem_fail_at(i, false);
-        status = kv_create(layers, 2, &o, &kv, NULL);
+        status = states_create(layers, 2, &o, &kv, NULL);
         if (status == LACE_OK)
-            status = kv_allocate(kv, NULL);
+            status = states_allocate(kv, NULL);
         mem_fail_at(-1, false);
         CHECK(status == LACE_OK || status == LACE_E_NOMEM);
-        kv_free(kv);
+        states_free(kv);
     }
     CHECK(status == LACE_OK);
 }
@@ -138,7 +143,7 @@ static void failing_allocations_are_clean(void)
 /* Random appends, cuts and forks; the counts of users are checked against the tables. */
 static void counts_match_the_tables(void)
 {
-    kv_cache *kv = make(64, 4, 256, DTYPE_F16);
+    states *kv = make(64, 4, 256, DTYPE_F16);
     unsigned seed = 12345;
     for (int round = 0; round < 5000; round++) {
         seed = seed * 1664525u + 1013904223u;
@@ -150,12 +155,12 @@ static void counts_match_the_tables(void)
             break;
         case 2:
             n = n ? (int32_t)(seed >> 20) % (n + 1) : 0;
-            if (kv_can_truncate(kv, s, n))
-                kv_set_length(kv, s, n);
+            if (states_can_truncate(kv, s, n))
+                states_set_length(kv, s, n);
             break;
         default:
             if (kv->sequences[s].n_tokens == 0)
-                kv_fork(kv, (s + 1) % 4, s);
+                states_fork(kv, (s + 1) % 4, s);
             break;
         }
         for (int32_t g = 0; g < kv->n_groups; g++) {
@@ -167,12 +172,12 @@ static void counts_match_the_tables(void)
             for (int32_t i = 0; i < kv->groups[g].n_pages; i++)
                 if (!CHECK(users[i] == kv->groups[g].n_users[i]))
                     goto end;
-            if (!CHECK(used == kv_pages_used(kv, g)))
+            if (!CHECK(used == states_pages_used(kv, g)))
                 goto end;
         }
     }
 end:
-    kv_free(kv);
+    states_free(kv);
 }
 
 int main(void)

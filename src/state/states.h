@@ -14,36 +14,36 @@
  *
  *     page -> layer 0 [K: head 0 [32 rows] head 1 [32 rows] ...][V: ...]  layer 1 ...
  */
-#ifndef LACE_STATE_KV_H
-#define LACE_STATE_KV_H
+#ifndef LACE_STATE_STATES_H
+#define LACE_STATE_STATES_H
 
+#include "backend/queue.h"
 #include "base/status.h"
-#include "backend/cuda/cuda.h"
-#include "backend/cpu/kernels.h"
+#include "ops/step.h"
 
 enum {
-    KV_PAGE_TOKENS = 32,
-    KV_MAX_GROUPS = 2,
-    KV_TAKE_BACK =
+    PAGE_TOKENS = 32,
+    STATES_MAX_GROUPS = 2,
+    STATES_TAKE_BACK =
         32, /* tokens that can always be taken back: windows keep their pages longer by this */
 };
 
 /* What a layer needs of the cache. */
-typedef struct kv_layer_shape {
+typedef struct layer_state {
     int32_t n_heads, head_dim;
     int32_t window; /* 0: sees everything */
-} kv_layer_shape;
+} layer_state;
 
-typedef struct kv_options {
+typedef struct states_options {
     dtype type; /* F32, F16, Q8_0 */
     int32_t n_sequences;
     int32_t n_context;  /* positions of a sequence */
     int32_t n_batch;    /* positions added at once: a window's pages must hold them too */
     uint64_t max_bytes; /* of all pages; 0: enough for every sequence to be full */
-    cuda_queue *queue;  /* pages lie on its card and are copied in it; NULL: in the host's memory */
-} kv_options;
+    queue *queue;       /* whose memory the pages are, and in which they are copied */
+} states_options;
 
-typedef struct kv_group {
+typedef struct page_group {
     int32_t window; /* 0: everything */
     uint64_t page_bytes;
     int32_t n_pages;     /* in the pool */
@@ -51,63 +51,63 @@ typedef struct kv_group {
     int32_t n_free;
     int32_t *n_users; /* [n_pages] sequences that hold the page */
     uint8_t *data;    /* [n_pages * page_bytes] */
-} kv_group;
+} page_group;
 
-typedef struct kv_sequence {
+typedef struct sequence_state {
     int32_t n_tokens;
-    int32_t *tables[KV_MAX_GROUPS];    /* [pages of a full context] page numbers; -1: none */
-    int32_t first_page[KV_MAX_GROUPS]; /* pages before this one were given back */
-} kv_sequence;
+    int32_t *tables[STATES_MAX_GROUPS];    /* [pages of a full context] page numbers; -1: none */
+    int32_t first_page[STATES_MAX_GROUPS]; /* pages before this one were given back */
+} sequence_state;
 
-typedef struct kv_cache {
-    kv_options options;
+typedef struct states {
+    states_options options;
     int32_t n_layers;
     kv_layer *layers; /* [n_layers] as kernels see them (data is set in groups only) */
     int32_t n_groups;
-    kv_group groups[KV_MAX_GROUPS];
+    page_group groups[STATES_MAX_GROUPS];
     int32_t pages_per_sequence; /* entries of a table */
-    kv_sequence *sequences;     /* [n_sequences] */
-} kv_cache;
+    sequence_state *sequences;  /* [n_sequences] */
+} states;
 
-/* Lay the cache out; kv_bytes is then known, but nothing large is allocated. */
-lace_status kv_create(const kv_layer_shape *layers, int32_t n_layers, const kv_options *options,
-                      kv_cache **out, lace_error *err);
-void kv_free(kv_cache *kv);
-uint64_t kv_bytes(const kv_cache *kv);
+/* Lay the cache out; states_bytes is then known, but nothing large is allocated. */
+lace_status states_create(const layer_state *layers, int32_t n_layers,
+                          const states_options *options, states **out, lace_error *err);
+void states_free(states *kv);
+uint64_t states_bytes(const states *kv);
 
 /* Take the memory of all pages. Pages cost nothing until they are written. */
-lace_status kv_allocate(kv_cache *kv, lace_error *err);
+lace_status states_allocate(states *kv, lace_error *err);
 
 /*
  * Make room for n more tokens of a sequence: takes pages, and copies the last one if it is shared.
  * LACE_E_CONTEXT if the sequence or the pool is full; then nothing has changed. The length stays.
  */
-lace_status kv_reserve(kv_cache *kv, int32_t sequence, int32_t n, lace_error *err);
+lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err);
 
 /* Pages that several sequences would take together. Starts as {0}. */
-typedef struct kv_demand {
-    int32_t n_pages[KV_MAX_GROUPS];
-} kv_demand;
+typedef struct page_demand {
+    int32_t n_pages[STATES_MAX_GROUPS];
+} page_demand;
 
-/* What kv_reserve(kv, sequence, n) would take is added to the demand. */
-void kv_add_demand(const kv_cache *kv, int32_t sequence, int32_t n, kv_demand *demand);
-bool kv_can_meet(const kv_cache *kv, const kv_demand *demand);
+/* What states_reserve(kv, sequence, n) would take is added to the demand. */
+void states_add_demand(const states *kv, int32_t sequence, int32_t n, page_demand *demand);
+bool states_can_meet(const states *kv, const page_demand *demand);
 
 /* False if layers with a window have already given back what the shorter sequence would need. */
-bool kv_can_truncate(const kv_cache *kv, int32_t sequence, int32_t n_tokens);
+bool states_can_truncate(const states *kv, int32_t sequence, int32_t n_tokens);
 
 /* Make the sequence n_tokens long; pages that it no longer needs are given back. */
-void kv_set_length(kv_cache *kv, int32_t sequence, int32_t n_tokens);
+void states_set_length(states *kv, int32_t sequence, int32_t n_tokens);
 
 /* Let the empty sequence `to` share all pages of `from`. */
-void kv_fork(kv_cache *kv, int32_t from, int32_t to);
+void states_fork(states *kv, int32_t from, int32_t to);
 
 /* The first page that layers of a group still see when a sequence has n_tokens. */
-int32_t kv_first_page(const kv_cache *kv, int32_t group, int32_t n_tokens);
+int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens);
 
 /* Let go of the page in *slot, which becomes -1; free when nobody else holds it. */
-void kv_drop_page(kv_group *group, int32_t *slot);
+void page_drop(page_group *group, int32_t *slot);
 
-int32_t kv_pages_used(const kv_cache *kv, int32_t group);
+int32_t states_pages_used(const states *kv, int32_t group);
 
 #endif

@@ -1,0 +1,75 @@
+/*
+ * Queues: where the work of a device is done, in order, and through which its memory is used. What
+ * was queued earlier is over before what was queued later begins, so a page that is copied between
+ * two runs is copied between them on the device, too.
+ *
+ * Addresses belong to the device. Only where the device is the host can they be looked at.
+ */
+#ifndef LACE_BACKEND_QUEUE_H
+#define LACE_BACKEND_QUEUE_H
+
+#include "base/status.h"
+
+typedef struct queue queue;
+
+typedef struct queue_calls {
+    lace_status (*take)(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err);
+    void (*give_back)(queue *q, uint8_t *data, uint64_t n_bytes);
+    lace_status (*copy)(queue *q, uint8_t *to, const uint8_t *from, uint64_t n, lace_error *err);
+    lace_status (*zero)(queue *q, uint8_t *data, uint64_t n, lace_error *err);
+    lace_status (*read)(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err);
+    lace_status (*wait)(queue *q, lace_error *err);
+    void (*close)(queue *q);
+} queue_calls;
+
+struct queue {
+    const queue_calls *calls;
+};
+
+/* The host's own memory, for devices that compute there. Never closed. */
+extern queue host_queue;
+
+/* Memory of the device. That of the host is zeros, and costs nothing until it is written. */
+static inline lace_status queue_take(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *err)
+{
+    return q->calls->take(q, n_bytes, out, err);
+}
+
+static inline void queue_give_back(queue *q, uint8_t *data, uint64_t n_bytes) /* NULL is fine */
+{
+    if (data)
+        q->calls->give_back(q, data, n_bytes);
+}
+
+/* From one place on the device to another, which do not overlap. */
+static inline lace_status queue_copy(queue *q, uint8_t *to, const uint8_t *from, uint64_t n,
+                                     lace_error *err)
+{
+    return q->calls->copy(q, to, from, n, err);
+}
+
+static inline lace_status queue_zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
+{
+    return q->calls->zero(q, data, n, err);
+}
+
+/* To the host; waits. */
+static inline lace_status queue_read(queue *q, void *to, const uint8_t *from, uint64_t n,
+                                     lace_error *err)
+{
+    return q->calls->read(q, to, from, n, err);
+}
+
+/* Until all that was queued is done. Reports what went wrong in it. */
+static inline lace_status queue_wait(queue *q, lace_error *err)
+{
+    return q->calls->wait(q, err);
+}
+
+static inline void queue_close(queue *q) /* waits; NULL is fine */
+{
+    if (q)
+        q->calls->close(q);
+}
+
+#endif
