@@ -120,7 +120,7 @@ static void choose_tokens(void *arg, int self, int n_workers)
             continue;
         int32_t word = session_word(b->session, (size_t)g->row);
         const float *logits = lace_session_logits(b->session, (size_t)g->row);
-        if (g->form && word == SAMPLE_REFUSED)
+        if (g->form && word == CHOICE_REFUSED)
             choose_within(b, g, word, logits);
         else
             generation_choose(g, word, logits);
@@ -258,7 +258,7 @@ bool advance_batch(lace_batcher *b)
 /* ---- Working ahead --------------------------------------------------------------------------- */
 
 /* One generation has the batcher to itself, is past its prompt, and the device knows its rule. */
-static bool may_work_ahead(lace_batcher *b, lace_generation *g, sample_row *rule)
+static bool may_work_ahead(lace_batcher *b, lace_generation *g, choice_rule *rule)
 {
     if (!ahead_is_possible(b->session) || b->running.n != 1 || b->waiting.n + b->late.n > 0 ||
         g->n_tokens - g->n_computed != 1)
@@ -270,7 +270,7 @@ static bool may_work_ahead(lace_batcher *b, lace_generation *g, sample_row *rule
 /* False: not possible, or there is no room. */
 static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status, lace_error *err)
 {
-    sample_row rule;
+    choice_rule rule;
     page_demand demand = {0};
     int32_t n = b->options.session.n_context - g->n_computed;
     int32_t left = g->options.max_tokens - g->stats.n_generated;
@@ -293,12 +293,12 @@ bool advance_ahead(lace_batcher *b)
     lace_status status = LACE_OK;
     lace_generation *g;
     while ((g = b->running.first) && (g->ahead.is_under_way || begin_ahead(b, g, &status, &err))) {
-        int32_t word = SAMPLE_REFUSED;
+        int32_t word = CHOICE_REFUSED;
         if (b->waiting.n > 0) /* they begin behind what is queued by now */
             ahead_hold(&g->ahead);
         if (status == LACE_OK && !ahead_is_spent(&g->ahead))
             status = ahead_next(&g->ahead, &word, &err);
-        if (status == LACE_OK && word != SAMPLE_REFUSED) {
+        if (status == LACE_OK && word != CHOICE_REFUSED) {
             b->stats.n_steps++;
             g->n_computed++;
             generation_choose(g, word, NULL);

@@ -9,15 +9,15 @@ enum {
     LONGEST_TURN = 64 /* tokens that the host chooses before the device is asked again */
 };
 
-bool session_rule(const lace_sampler *sampler, sample_row *out)
+bool session_rule(const lace_sampler *sampler, choice_rule *out)
 {
     sampler_rule rule = {.temperature = 0};
-    if (sampler && (!sampler_describe(sampler, &rule) || rule.top_k > SAMPLE_MAX_TOP_K))
+    if (sampler && (!sampler_describe(sampler, &rule) || rule.top_k > CHOICE_MAX_TOP_K))
         return false;
-    *out = (sample_row){.temperature = rule.temperature,
-                        .top_p = rule.top_p,
-                        .min_p = rule.min_p,
-                        .top_k = rule.top_k};
+    *out = (choice_rule){.temperature = rule.temperature,
+                         .top_p = rule.top_p,
+                         .min_p = rule.min_p,
+                         .top_k = rule.top_k};
     memcpy(out->random, rule.random, sizeof out->random);
     return true;
 }
@@ -40,7 +40,7 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-lace_status ahead_begin(ahead *a, lace_token token, const sample_row *rule, int32_t n,
+lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int32_t n,
                         lace_error *err)
 {
     lace_session *s = a->session;
@@ -91,7 +91,7 @@ lace_status ahead_next(ahead *a, int32_t *word, lace_error *err)
     while (a->n_queued < a->n_most && a->n_queued - a->n_taken < AHEAD)
         TRY(queue_one(a, err));
     TRY(gpu_plan_next(a->session->on_card, word, err));
-    if (*word == SAMPLE_REFUSED)
+    if (*word == CHOICE_REFUSED)
         give_turn(a);
     else
         a->n_taken++;

@@ -5,7 +5,7 @@
  *     TRY(ahead_begin(&a, token, rule, n, err));
  *     while (!ahead_is_spent(&a)) {
  *         TRY(ahead_next(&a, &word, err)); // queues more, waits for one
- *         ... SAMPLE_REFUSED: leave the loop, the host chooses this one; else take the token ...
+ *         ... CHOICE_REFUSED: leave the loop, the host chooses this one; else take the token ...
  *     }
  *     TRY(ahead_end(&a, err));             // what was not taken is forgotten
  *
@@ -40,7 +40,7 @@ bool ahead_is_hosts_turn(ahead *a);
  * Start behind `token`, which is not computed yet: at most n tokens, fewer where the cache's windows
  * must be looked at before. rule: how to choose; NULL: always the best.
  */
-lace_status ahead_begin(ahead *a, lace_token token, const sample_row *rule, int32_t n,
+lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int32_t n,
                         lace_error *err);
 
 /* No more tokens are queued; those that are can still be taken. */
@@ -49,7 +49,7 @@ void ahead_hold(ahead *a);
 /* Every token that may be queued has been taken. */
 bool ahead_is_spent(const ahead *a);
 
-/* The next word, as sample_params.h has it. SAMPLE_REFUSED: only ahead_end may follow. */
+/* The next word, as sample_params.h has it. CHOICE_REFUSED: only ahead_end may follow. */
 lace_status ahead_next(ahead *a, int32_t *word, lace_error *err);
 
 /* Waits for the device. The sequence then holds what was taken but for the newest token. */

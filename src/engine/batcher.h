@@ -26,7 +26,7 @@ struct lace_batcher {
     lace_batcher_options options;
     lace_session *session;
     lace_item *items;              /* [n_batch] */
-    sample_row *rules;             /* [n_sequences] of a batch's outputs; NULL: on the CPU */
+    choice_rule *rules;            /* [n_sequences] of a batch's outputs; NULL: on the CPU */
     lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
     bool *is_used;                 /* [n_sequences] */
     lace_token *ends;              /* [n_ends] */

@@ -56,18 +56,18 @@ static lace_status take_chosen(continuation *c, ahead *a, lace_error *err)
     while (!ahead_is_spent(a) && c->goes_on) {
         int32_t word;
         TRY(ahead_next(a, &word, err));
-        if (word == SAMPLE_REFUSED)
+        if (word == CHOICE_REFUSED)
             return LACE_OK;
-        if (word & SAMPLE_DREW)
+        if (word & CHOICE_DREW)
             sampler_skip_draw(c->sampler);
-        give_token(c, (word & SAMPLE_TOKEN) - 1);
+        give_token(c, (word & CHOICE_TOKEN) - 1);
     }
     return LACE_OK;
 }
 
 static lace_status continue_ahead(continuation *c, ahead *a, lace_error *err)
 {
-    sample_row rule;
+    choice_rule rule;
     session_rule(c->sampler, &rule);
     lace_status status =
         ahead_begin(a, c->token, rule.temperature > 0 ? &rule : NULL, c->n_left, err);
@@ -100,7 +100,7 @@ lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token 
                       .n_left = n < room ? n : room,
                       .goes_on = true};
     ahead a = {.session = s, .sequence = sequence};
-    sample_row rule;
+    choice_rule rule;
     bool is_ahead = ahead_is_possible(s) && session_rule(sampler, &rule);
     while (c.n_left > 0 && c.goes_on)
         TRY(is_ahead && !ahead_is_hosts_turn(&a) ? continue_ahead(&c, &a, err)

@@ -74,16 +74,16 @@ struct lace_session {
 };
 
 /* How the card does what a sampler (NULL: the best) would; false if it cannot. */
-bool session_rule(const lace_sampler *sampler, sample_row *out);
+bool session_rule(const lace_sampler *sampler, choice_rule *out);
 
 /*
  * lace_session_eval for those who want tokens and not logits. rules: [outputs], see gpu_plan_run.
  * On the CPU, and where a card has refused, there are logits only.
  */
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
-                                  const sample_row *rules, lace_error *err);
+                                  const choice_rule *rules, lace_error *err);
 
-/* What was chosen for output k of the last eval, as sample_params.h has it, or SAMPLE_REFUSED. */
+/* What was chosen for output k of the last eval, as sample_params.h has it, or CHOICE_REFUSED. */
 int32_t session_word(const lace_session *s, size_t k);
 
 #endif

@@ -329,11 +329,11 @@ static void find_end(lace_generation *g, bool is_end)
         g->finish = LACE_FINISH_LENGTH;
 }
 
-sample_row generation_rule(const lace_generation *g)
+choice_rule generation_rule(const lace_generation *g)
 {
-    sample_row rule;
+    choice_rule rule;
     bool is_plain = !g->logits && g->options.n_top < 0 && session_rule(g->sampler, &rule);
-    return is_plain ? rule : (sample_row){.temperature = -1};
+    return is_plain ? rule : (choice_rule){.temperature = -1};
 }
 
 /* The model gave a choice, but the request's biases and its grammar leave none of it. */
@@ -353,7 +353,7 @@ static bool is_all_forbidden(const lace_generation *g, const float *logits, cons
 static lace_status choose_token(lace_generation *g, int32_t word, const float *logits,
                                 work_limit *limit, lace_error *err)
 {
-    if (word == SAMPLE_REFUSED) {
+    if (word == CHOICE_REFUSED) {
         const float *edited;
         TRY(edit_logits(g, logits, limit, &edited, err));
         if (is_all_forbidden(g, logits, edited))
@@ -362,8 +362,8 @@ static lace_status choose_token(lace_generation *g, int32_t word, const float *l
                              g->n_vocab);
         TRY(lace_sampler_sample(g->sampler, edited, &g->token, err));
     } else {
-        g->token = (word & SAMPLE_TOKEN) - 1;
-        if (word & SAMPLE_DREW)
+        g->token = (word & CHOICE_TOKEN) - 1;
+        if (word & CHOICE_DREW)
             sampler_skip_draw(g->sampler);
     }
     lace_sampler_accept(g->sampler, g->token);

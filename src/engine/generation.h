@@ -71,7 +71,7 @@ void generation_free(lace_generation *g);
 
 /*
  * Choose the next token and append it; sets what the step brought. Failures are in g->finish. word:
- * what a card has chosen already (backend/cuda/sample_params.h), or SAMPLE_REFUSED.
+ * what a card has chosen already (backend/cuda/sample_params.h), or CHOICE_REFUSED.
  */
 void generation_choose(lace_generation *g, int32_t word, const float *logits);
 
@@ -83,7 +83,7 @@ bool generation_try_choose(lace_generation *g, int32_t word, const float *logits
 bool generation_keep_logits(lace_generation *g, const float *logits);
 
 /* The rule by which a card may choose; a temperature below 0 if it may not. */
-sample_row generation_rule(const lace_generation *g);
+choice_rule generation_rule(const lace_generation *g);
 
 /* Tell the caller how much of the prompt is read. */
 void generation_show_prompt(lace_generation *g);

@@ -59,7 +59,7 @@ static void *run(void *arg)
         uint64_t begin = work_thread_ns();
         work_limit_init(&limit, MAX_NS, is_recalled, l);
         g->is_chosen =
-            generation_try_choose(g, SAMPLE_REFUSED, g->kept_logits, &limit) || !limit.was_unwanted;
+            generation_try_choose(g, CHOICE_REFUSED, g->kept_logits, &limit) || !limit.was_unwanted;
         g->last_late_ns = work_thread_ns() - begin;
         g->late_ns += g->last_late_ns;
         pthread_mutex_lock(&l->lock);

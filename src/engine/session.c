@@ -402,7 +402,7 @@ static lace_status undo_eval(lace_session *s, lace_status status)
     return status;
 }
 
-static lace_status run_batch(lace_session *s, const batch *b, const sample_row *rules,
+static lace_status run_batch(lace_session *s, const batch *b, const choice_rule *rules,
                              lace_error *err)
 {
     plan_trace *trace = session_trace_times(s->trace);
@@ -420,7 +420,7 @@ static lace_status run_batch(lace_session *s, const batch *b, const sample_row *
 }
 
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
-                                  const sample_row *rules, lace_error *err)
+                                  const choice_rule *rules, lace_error *err)
 {
     s->n_logits = 0;
     s->has_words = false;
@@ -452,7 +452,7 @@ lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_
 
 int32_t session_word(const lace_session *s, size_t k)
 {
-    return s->has_words ? gpu_plan_word(s->on_card, (int32_t)k) : SAMPLE_REFUSED;
+    return s->has_words ? gpu_plan_word(s->on_card, (int32_t)k) : CHOICE_REFUSED;
 }
 
 const float *lace_session_logits(const lace_session *s, size_t k)

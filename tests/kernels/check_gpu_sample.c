@@ -21,14 +21,14 @@ static void fill_logits(float *x, int32_t n, float spread)
         x[check_random_int(0, n - 1)] += (float)i * spread;
 }
 
-static sample_row row_of(const lace_sampler *s)
+static choice_rule row_of(const lace_sampler *s)
 {
     sampler_rule rule;
     check_true(sampler_describe(s, &rule), "a plain chain is described");
-    sample_row row = {.temperature = rule.temperature,
-                      .top_p = rule.top_p,
-                      .min_p = rule.min_p,
-                      .top_k = rule.top_k};
+    choice_rule row = {.temperature = rule.temperature,
+                       .top_p = rule.top_p,
+                       .min_p = rule.min_p,
+                       .top_k = rule.top_k};
     memcpy(row.random, rule.random, sizeof row.random);
     return row;
 }
@@ -40,7 +40,7 @@ static int check_draws(const lace_sampler_options *o, int32_t n_vocab, int32_t n
     gpu *card = check_gpu_card();
     int64_t stride = n_vocab + 3;
     lace_sampler *samplers[MOST_ROWS];
-    sample_row rows[MOST_ROWS];
+    choice_rule rows[MOST_ROWS];
     int32_t words[MOST_ROWS];
     int n_refused = 0;
     float *logits = check_alloc(4 * (uint64_t)stride * (uint64_t)n_rows);
@@ -50,7 +50,7 @@ static int check_draws(const lace_sampler_options *o, int32_t n_vocab, int32_t n
         check_true(lace_sampler_create(&own, n_vocab, &samplers[r], NULL) == LACE_OK, "a sampler");
         rows[r] = row_of(samplers[r]);
     }
-    sample_row *rows_card = check_gpu_copy(rows, sizeof *rows * (uint64_t)n_rows);
+    choice_rule *rows_card = check_gpu_copy(rows, sizeof *rows * (uint64_t)n_rows);
     int32_t *words_card = check_gpu_copy(words, sizeof words);
     for (int d = 0; d < N_DRAWS; d++) {
         fill_logits(logits, (int32_t)stride * n_rows, spread);
@@ -63,7 +63,7 @@ static int check_draws(const lace_sampler_options *o, int32_t n_vocab, int32_t n
         check_gpu_must(gpu_sample(card, check_gpu_queue(), &p, n_rows, NULL));
         check_gpu_fetch(words, words_card, sizeof *words * (uint64_t)n_rows);
         for (int32_t r = 0; r < n_rows; r++) {
-            if (words[r] == SAMPLE_REFUSED) {
+            if (words[r] == CHOICE_REFUSED) {
                 n_refused++;
                 continue;
             }
@@ -73,10 +73,10 @@ static int check_draws(const lace_sampler_options *o, int32_t n_vocab, int32_t n
             lace_sampler_sample(samplers[r], logits + r * stride, &want, NULL);
             sampler_describe(samplers[r], &after);
             bool drew = memcmp(before.random, after.random, sizeof before.random) != 0;
-            int32_t got = (words[r] & SAMPLE_TOKEN) - 1;
+            int32_t got = (words[r] & CHOICE_TOKEN) - 1;
             if (!check_true(got == want, "the token is the sampler's"))
                 printf("# row %d, draw %d: %d, the sampler has %d\n", r, d, got, want);
-            check_true(drew == ((words[r] & SAMPLE_DREW) != 0), "a draw is told of");
+            check_true(drew == ((words[r] & CHOICE_DREW) != 0), "a draw is told of");
         }
     }
     for (int32_t r = 0; r < n_rows; r++)
@@ -95,7 +95,7 @@ static void check_refusals(void)
         fill_logits(logits, N, 1);
         for (int k = 0; k < N; k++)
             logits[k] = i == 2 || k == 3000 ? bad[i] : logits[k];
-        sample_row row = {.random = {1, 2, 3, 4}, .temperature = 1, .top_p = 0.9f, .top_k = 40};
+        choice_rule row = {.random = {1, 2, 3, 4}, .temperature = 1, .top_p = 0.9f, .top_k = 40};
         int32_t word = 0;
         sample_params p = {.logits = check_gpu_copy(logits, 4 * N),
                            .n_vocab = N,
@@ -103,7 +103,7 @@ static void check_refusals(void)
                            .words = check_gpu_copy(&word, sizeof word)};
         check_gpu_must(gpu_sample(check_gpu_card(), check_gpu_queue(), &p, 1, NULL));
         check_gpu_fetch(&word, p.words, sizeof word);
-        check_true(word == SAMPLE_REFUSED, "logits that are no numbers are left to the host");
+        check_true(word == CHOICE_REFUSED, "logits that are no numbers are left to the host");
         gpu_step_release();
     }
 }

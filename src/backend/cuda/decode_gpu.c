@@ -41,11 +41,11 @@ struct gpu_decode {
     decode_state *state;
     float *residual, *q, *k, *v, *squares[2], *angles[2], *logits;
     decode_best *best, *drawn;
-    sample_row *rule;
+    choice_rule *rule;
     decode_vector in, attended, ffn_in, hidden, head_in;
 
     decode_state *state_host; /* pinned */
-    sample_row *rule_host;
+    choice_rule *rule_host;
     token_ring ring;
     bool samples;     /* what is queued ahead is drawn, not the best */
     int32_t n_queued; /* choices */
@@ -653,7 +653,7 @@ const float *gpu_decode_logits(const gpu_decode *d)
 }
 
 lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
-                             const sample_row *rule, lace_error *err)
+                             const choice_rule *rule, lace_error *err)
 {
     TRY(cuda_wait(d->queue, err)); /* what was queued ahead and not taken is done, and forgotten */
     d->n_queued = 0;

@@ -34,7 +34,7 @@ const float *gpu_decode_logits(const gpu_decode *d);
  * sample_params.h has them.
  */
 lace_status gpu_decode_begin(gpu_decode *d, int32_t token, int32_t position, int32_t sequence,
-                             const sample_row *rule, lace_error *err);
+                             const choice_rule *rule, lace_error *err);
 lace_status gpu_decode_ahead(gpu_decode *d, int32_t position, lace_error *err);
 lace_status gpu_decode_next(gpu_decode *d, int32_t *word, lace_error *err);
 

@@ -23,10 +23,10 @@ struct gpu_replay {
     uint8_t *memory;     /* on the card, cut up into: */
     decode_state *state; /* and the batch's four numbers behind it */
     decode_best *drawn;
-    sample_row *rule;
+    choice_rule *rule;
 
     decode_state *state_host; /* pinned */
-    sample_row *rule_host;
+    choice_rule *rule_host;
     token_ring ring;
     bool is_loaded; /* every kernel has run once: nothing is loaded while recording */
     cuda_graph *graphs[N_KINDS][N_LENGTHS];
@@ -45,7 +45,7 @@ static lace_status prepare(gpu_replay *r, lace_error *err)
     int32_t *numbers = (int32_t *)(r->memory + NUMBERS);
     r->state = (decode_state *)(r->memory + STATE);
     r->drawn = (decode_best *)(r->memory + DRAWN);
-    r->rule = (sample_row *)(r->memory + RULE);
+    r->rule = (choice_rule *)(r->memory + RULE);
     r->host = (batch){
         .n_tokens = 1, .n_outputs = 1, .positions = &r->host_position, .outputs = &r->host_output};
     r->batch = r->o.tables;
@@ -191,11 +191,11 @@ lace_status gpu_replay_token(gpu_replay *r, int32_t token, int32_t position, int
 }
 
 lace_status gpu_replay_begin(gpu_replay *r, int32_t token, int32_t position, int32_t sequence,
-                             const sample_row *rule, lace_error *err)
+                             const choice_rule *rule, lace_error *err)
 {
     TRY(cuda_wait(r->o.queue, err)); /* what was queued ahead and not taken is forgotten */
     token_ring_clear(&r->ring);
-    *r->rule_host = rule ? *rule : (sample_row){.temperature = 0};
+    *r->rule_host = rule ? *rule : (choice_rule){.temperature = 0};
     TRY(cuda_copy_to(r->o.queue, r->rule, r->rule_host, sizeof *r->rule, err));
     TRY(send_state(r, token, position, sequence, err));
     return launch_begin(r, false, err);

@@ -33,7 +33,7 @@ lace_status gpu_replay_token(gpu_replay *r, int32_t token, int32_t position, int
 
 /* Tokens ahead of the host, as gpu_decode_begin and so on; for cards that can sample. */
 lace_status gpu_replay_begin(gpu_replay *r, int32_t token, int32_t position, int32_t sequence,
-                             const sample_row *rule, lace_error *err);
+                             const choice_rule *rule, lace_error *err);
 lace_status gpu_replay_ahead(gpu_replay *r, int32_t position, lace_error *err);
 lace_status gpu_replay_next(gpu_replay *r, int32_t *word, lace_error *err);
 

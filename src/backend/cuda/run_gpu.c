@@ -47,9 +47,9 @@ struct gpu_plan {
     float *logits;      /* [max_outputs, n_vocab] pinned */
     int32_t n_logits;
     bool can_sample;
-    sample_row *rules_host, *rules; /* [max_outputs] pinned, and on the card */
-    int32_t *words_host, *words;    /* [max_outputs] what the card chose */
-    const float *last_logits;       /* on the card, of the last run, and a row's floats */
+    choice_rule *rules_host, *rules; /* [max_outputs] pinned, and on the card */
+    int32_t *words_host, *words;     /* [max_outputs] what the card chose */
+    const float *last_logits;        /* on the card, of the last run, and a row's floats */
     int64_t last_stride;
 };
 
@@ -144,7 +144,7 @@ static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
 static uint64_t choice_bytes(const plan *p)
 {
     uint64_t n = (uint64_t)p->limits.max_outputs;
-    return round_up(n * sizeof(sample_row)) + round_up(n * sizeof(int32_t));
+    return round_up(n * sizeof(choice_rule)) + round_up(n * sizeof(int32_t));
 }
 
 /* Without the decoder's, which allocates its own. */
@@ -262,9 +262,9 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
         gp->tables_device[g] = gp->batch_device + table;
     }
     TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
-    uint64_t rules = round_up((uint64_t)p->limits.max_outputs * sizeof(sample_row));
+    uint64_t rules = round_up((uint64_t)p->limits.max_outputs * sizeof(choice_rule));
     gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
-    gp->rules = (sample_row *)at;
+    gp->rules = (choice_rule *)at;
     gp->words = (int32_t *)(at + rules);
     at += choice_bytes(p);
     TRY_GOTO(status, fail, move_vectors(gp, &at, err));
@@ -398,7 +398,7 @@ static lace_status copy_logits(gpu_plan *gp, int32_t row, lace_error *err)
 }
 
 /* The choices of the rows that have a rule, the logits of the others. */
-static lace_status choose_rows(gpu_plan *gp, int32_t n, const sample_row *rules, lace_error *err)
+static lace_status choose_rows(gpu_plan *gp, int32_t n, const choice_rule *rules, lace_error *err)
 {
     sample_params p = {.logits = gp->last_logits,
                        .stride = gp->last_stride,
@@ -412,7 +412,7 @@ static lace_status choose_rows(gpu_plan *gp, int32_t n, const sample_row *rules,
     TRY(cuda_wait(gp->queue, err));
     bool is_copied = false;
     for (int32_t i = 0; i < n; i++)
-        if (gp->words_host[i] == SAMPLE_REFUSED) {
+        if (gp->words_host[i] == CHOICE_REFUSED) {
             TRY(copy_logits(gp, i, err));
             is_copied = true;
         }
@@ -420,7 +420,7 @@ static lace_status choose_rows(gpu_plan *gp, int32_t n, const sample_row *rules,
 }
 
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
-                         const sample_row *rules, plan_trace *trace, lace_error *err)
+                         const choice_rule *rules, plan_trace *trace, lace_error *err)
 {
     const plan_value *v = &gp->p->values[gp->p->logits];
     gp->n_logits = 0;
@@ -437,7 +437,7 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
     if (rules && gp->can_sample && b->n_outputs > 0)
         return choose_rows(gp, b->n_outputs, rules, err);
     for (int32_t i = 0; i < b->n_outputs; i++)
-        gp->words_host[i] = SAMPLE_REFUSED;
+        gp->words_host[i] = CHOICE_REFUSED;
     if (gp->last_stride == v->width && b->n_outputs > 0)
         TRY(cuda_copy_from(gp->queue, gp->logits, gp->last_logits,
                            4 * (uint64_t)b->n_outputs * (uint64_t)v->width, err));
@@ -466,7 +466,7 @@ bool gpu_plan_chooses(const gpu_plan *gp)
 }
 
 lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
-                           const sample_row *rule, lace_error *err)
+                           const choice_rule *rule, lace_error *err)
 {
     return gp->decode ? gpu_decode_begin(gp->decode, token, position, sequence, rule, err)
                       : gpu_replay_begin(gp->replay, token, position, sequence, rule, err);

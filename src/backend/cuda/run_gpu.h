@@ -38,9 +38,9 @@ void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
  * is waited for.
  */
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
-                         const sample_row *rules, plan_trace *trace, lace_error *err);
+                         const choice_rule *rules, plan_trace *trace, lace_error *err);
 
-/* What was chosen for a row of the last run; SAMPLE_REFUSED: nothing, its logits are there. */
+/* What was chosen for a row of the last run; CHOICE_REFUSED: nothing, its logits are there. */
 int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
 
 /*
@@ -49,7 +49,7 @@ int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
  */
 bool gpu_plan_chooses(const gpu_plan *gp);
 lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
-                           const sample_row *rule, lace_error *err);
+                           const choice_rule *rule, lace_error *err);
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
                            int32_t position, lace_error *err);
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);

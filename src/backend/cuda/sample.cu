@@ -127,7 +127,7 @@ static __device__ __forceinline__ int bin_of(float most, float v)
 /* ---- From all tokens ------------------------------------------------------------------------- */
 
 /* In the order of tokens, with min-p as the only cut. Every block calls this. */
-static __device__ void choose_all(const sample_row &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_all(const choice_rule &row, uint64_t (&random)[4], const float *values,
                                   int first_token, int n, float most, share *mine, bench *first,
                                   cg::cluster_group &cluster)
 {
@@ -184,7 +184,7 @@ static __device__ void choose_all(const sample_row &row, uint64_t (&random)[4], 
             if (at > target)
                 break;
         }
-        root->word = (first_token + chosen + 1) | (n_counted > 1 ? SAMPLE_DREW : 0);
+        root->word = (first_token + chosen + 1) | (n_counted > 1 ? CHOICE_DREW : 0);
     }
     cluster.sync();
 }
@@ -219,7 +219,7 @@ static __device__ void sort_list(unsigned long long *list, int n)
  * The first block, with n candidates in order of which at most row.top_k count. sum_all: of the
  * probabilities of all tokens, where all count; is_whole: there are no more than those in the list.
  */
-static __device__ int choose_from_list(const sample_row &row, uint64_t (&random)[4], bench *b, int n,
+static __device__ int choose_from_list(const choice_rule &row, uint64_t (&random)[4], bench *b, int n,
                                        double sum_all, bool is_whole)
 {
     __shared__ int chosen;
@@ -246,7 +246,7 @@ static __device__ int choose_from_list(const sample_row &row, uint64_t (&random)
         }
         n_kept = count_block(n_kept);
         if (row.top_k == 0 && !is_whole && n_kept == n && listed / total < (double)row.top_p)
-            return SAMPLE_REFUSED; /* some of them are not in the list */
+            return CHOICE_REFUSED; /* some of them are not in the list */
         n = n_kept;
     }
     if (row.min_p > 0) {
@@ -274,11 +274,11 @@ static __device__ int choose_from_list(const sample_row &row, uint64_t (&random)
         before += weights[i];
     }
     __syncthreads();
-    return (token_of(b->list[chosen]) + 1) | (n > 1 ? SAMPLE_DREW : 0);
+    return (token_of(b->list[chosen]) + 1) | (n > 1 ? CHOICE_DREW : 0);
 }
 
 /* Gather the best, and choose from them. Every block calls this; the first has the word. */
-static __device__ void choose_best(const sample_row &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_best(const choice_rule &row, uint64_t (&random)[4], const float *values,
                                    int first_token, int n, float most, int n_open, share *mine,
                                    bench *first, cg::cluster_group &cluster)
 {
@@ -330,7 +330,7 @@ static __device__ void choose_best(const sample_row &row, uint64_t (&random)[4],
     }
     cluster.sync();
     if (rank == 0) {
-        int n_list = first->n_list, word = SAMPLE_REFUSED;
+        int n_list = first->n_list, word = CHOICE_REFUSED;
         sum = 0;
         for (int b = 0; b < SAMPLE_CLUSTER; b++)
             sum += cluster.map_shared_rank(mine, b)->sum;
@@ -408,7 +408,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     const int number = blockIdx.x / SAMPLE_CLUSTER, rank = cluster.block_rank(), tid = threadIdx.x;
     const int part = (p.n_vocab + SAMPLE_CLUSTER - 1) / SAMPLE_CLUSTER;
     const int first_token = min(p.n_vocab, rank * part), n = min(part, p.n_vocab - first_token);
-    const sample_row row = p.rows[number];
+    const choice_rule row = p.rows[number];
     uint64_t random[4] = {row.random[0], row.random[1], row.random[2], row.random[3]};
     read_part(p.logits + (int64_t)number * p.stride + first_token, first_token, n, values, &mine);
     cluster.sync(); /* also: everyone has read the row's random numbers */
@@ -426,7 +426,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     const bool refuses = n_bad > 0 || n_open == 0 || row.temperature < 0;
     if (refuses || row.temperature == 0) {
         if (tid == 0)
-            first.word = refuses ? SAMPLE_REFUSED : best + 1;
+            first.word = refuses ? CHOICE_REFUSED : best + 1;
         cluster.sync(); /* nobody leaves while others read what it said */
     } else if (row.top_k == 0 && row.top_p >= 1) {
         choose_all(row, random, values, first_token, n, most, &mine, &first, cluster);
@@ -435,13 +435,13 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     }
     if (rank > 0 || tid > 0)
         return;
-    const int word = first.word, token = (word & SAMPLE_TOKEN) - 1;
-    for (int i = 0; i < 4 && (word & SAMPLE_DREW); i++)
+    const int word = first.word, token = (word & CHOICE_TOKEN) - 1;
+    for (int i = 0; i < 4 && (word & CHOICE_DREW); i++)
         p.rows[number].random[i] = random[i];
     if (p.words)
         p.words[number] = word;
     if (p.best)
-        *p.best = {0.0f, word == SAMPLE_REFUSED ? 0 : token};
+        *p.best = {0.0f, word == CHOICE_REFUSED ? 0 : token};
     if (p.ring)
         asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring +
                                                                  p.state->n_chosen % DECODE_RING),
