@@ -110,7 +110,7 @@ uint64_t gpu_experts_bytes(const layer_steps *l)
 /* ---- Shared memory --------------------------------------------------------------------------- */
 
 /*
- * As with other products (backend/cuda/decode_gpu.c), a block of down takes a little more than half of a
+ * As with other products (decode_room.h), a block of down takes a little more than half of a
  * processor's shared memory and one of gate and up what is left, so that they meet there and down
  * has its weights on their way.
  */
@@ -130,81 +130,28 @@ static void place_ring(decode_experts *p, bool is_down, uint32_t shared)
     p->n_places = places < DECODE_MAX_PLACES ? places : DECODE_MAX_PLACES;
 }
 
-lace_status gpu_experts_prepare(gpu_experts *e, lace_error *err)
+uint32_t gpu_experts_glu(const gpu *g, const layer_steps *l, decode_vector x, uint32_t down_bytes,
+                         decode_experts *out)
 {
-    TRY(gpu_find(e->g, "decode_router_kernel", &e->router, err));
-    TRY(gpu_find(e->g, "decode_experts_glu", &e->glu, err));
-    TRY(gpu_find(e->g, "decode_experts_down", &e->down, err));
-    TRY(cuda_kernel_allow(e->router, 0, false, err));
-    TRY(cuda_kernel_allow(e->glu, (uint32_t)e->g->info.max_shared_bytes, false, err));
-    return cuda_kernel_allow(e->down, (uint32_t)e->g->info.max_shared_bytes, false, err);
-}
-
-/* ---- Launches -------------------------------------------------------------------------------- */
-
-static lace_status launch_router(const gpu_experts *e, const layer_steps *l, const float *squares,
-                                 int32_t n_squares, lace_error *err)
-{
-    const step *s = l->router;
-    const weight *w = s->a.matmul.weights[0];
-    decode_router p = {.weights = (const float *)w->data,
-                       .bias = s->a.matmul.biases[0],
-                       .residual = e->residual,
-                       .norm = l->ffn_norm->a.norm.weight,
-                       .squares = squares,
-                       .logits = e->logits,
-                       .n_squares = n_squares,
-                       .width = (int32_t)w->n_cols,
-                       .eps = l->ffn_norm->a.norm.eps,
-                       .scale = s->a.matmul.scale};
-    cuda_launch launch = {.kernel = e->router,
-                          .grid = {(uint32_t)w->n_rows},
-                          .block = {DECODE_ROUTER_THREADS},
-                          .overlaps = true};
-    void *arguments[] = {&p};
-    return cuda_run(e->queue, &launch, arguments, err);
-}
-
-/* Blocks without work keep places, or two of the next kernel would meet there. */
-static lace_status launch_product(const gpu_experts *e, bool is_down, decode_experts *p,
-                                  uint32_t shared, lace_error *err)
-{
-    place_ring(p, is_down, shared);
-    cuda_launch launch = {.kernel = is_down ? e->down : e->glu,
-                          .grid = {(uint32_t)e->g->info.n_processors},
-                          .block = {DECODE_THREADS},
-                          .shared_bytes = shared,
-                          .overlaps = true};
-    void *arguments[] = {p};
-    return cuda_run(e->queue, &launch, arguments, err);
-}
-
-lace_status gpu_experts_launch(const gpu_experts *e, const layer_steps *l, const float *squares,
-                               int32_t n_squares, decode_vector next, const step *next_norm,
-                               float *next_squares, lace_error *err)
-{
-    TRY(launch_router(e, l, squares, n_squares, err));
-    uint32_t most = (uint32_t)e->g->info.max_shared_bytes;
-    decode_experts p = product_of(e->g, l, false);
-    p.logits = e->logits;
-    p.x = e->in;
-    p.next = e->hidden;
+    uint32_t most = (uint32_t)g->info.max_shared_bytes;
+    decode_experts p = product_of(g, l, false);
+    p.x = x;
     p.next_stride = (int32_t)gpu_experts_stride(l);
-    p.squares = squares;
-    p.n_squares = n_squares;
-    p.width = (int32_t)l->ffn_norm->in[0].width;
-    p.eps = l->ffn_norm->a.norm.eps;
-    uint32_t rest = (most - 1024 - e->down_bytes) / 128 * 128;
-    bool is_shared = e->down_bytes + 1024 < most && rest >= least_bytes(&p, false);
-    TRY(launch_product(e, false, &p, is_shared ? rest : most, err));
+    uint32_t rest = (most - 1024 - down_bytes) / 128 * 128;
+    bool is_shared = down_bytes + 1024 < most && rest >= least_bytes(&p, false);
+    uint32_t shared = is_shared ? rest : most;
+    place_ring(&p, false, shared);
+    *out = p;
+    return shared;
+}
 
-    p = product_of(e->g, l, true);
-    p.logits = e->logits;
-    p.x = e->hidden;
+uint32_t gpu_experts_down(const gpu *g, const layer_steps *l, decode_vector x, uint32_t down_bytes,
+                          decode_experts *out)
+{
+    decode_experts p = product_of(g, l, true);
+    p.x = x;
     p.x_stride = (int32_t)gpu_experts_stride(l);
-    p.next = next;
-    p.residual = e->residual;
-    p.next_norm = next_norm->a.norm.weight;
-    p.next_squares = next_squares;
-    return launch_product(e, true, &p, e->down_bytes, err);
+    place_ring(&p, true, down_bytes);
+    *out = p;
+    return down_bytes;
 }

@@ -8,19 +8,6 @@
 #include "backend/cuda/decode_params.h"
 #include "backend/cuda/decode_form.h"
 
-typedef struct gpu_experts {
-    gpu *g;
-    cuda_queue *queue;
-    cuda_kernel *router, *glu, *down;
-    uint32_t down_bytes; /* shared memory of a block of down; a little more than half */
-    /* On the card: */
-    float *logits;    /* [n_experts] */
-    decode_vector in; /* what the experts read, without the factor of its norm */
-    /* Of the first of the chosen; the others follow, gpu_experts_stride apart. */
-    decode_vector hidden;
-    float *residual;
-} gpu_experts;
-
 /* Whether the kernels can do this layer's experts on this card. */
 bool gpu_experts_fit(const gpu *g, const layer_steps *l);
 
@@ -36,15 +23,13 @@ uint64_t gpu_experts_bytes(const layer_steps *l);
 /* Blocks of down, each of which writes a sum of squares. */
 int32_t gpu_experts_n_blocks(const gpu *g, const layer_steps *l);
 
-/* Finds the kernels. */
-lace_status gpu_experts_prepare(gpu_experts *e, lace_error *err);
-
 /*
- * One layer's experts. `squares`: n_squares of the residual, whose sum norms `in`. `next` becomes
- * the residual times next_norm's weights, next_squares its squares.
+ * The parameters of gate and up, of down; without vectors but for x, and without norms. Both return
+ * what a block asks for. down_bytes: what a block of down does.
  */
-lace_status gpu_experts_launch(const gpu_experts *e, const layer_steps *l, const float *squares,
-                               int32_t n_squares, decode_vector next, const step *next_norm,
-                               float *next_squares, lace_error *err);
+uint32_t gpu_experts_glu(const gpu *g, const layer_steps *l, decode_vector x, uint32_t down_bytes,
+                         decode_experts *out);
+uint32_t gpu_experts_down(const gpu *g, const layer_steps *l, decode_vector x, uint32_t down_bytes,
+                          decode_experts *out);
 
 #endif

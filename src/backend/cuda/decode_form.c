@@ -1,4 +1,4 @@
-/* The common form of a plan: its layers found among its steps. */
+/* Layers of known forms, found among the steps of a plan. */
 #include "backend/cuda/decode_form.h"
 
 #include <string.h>
@@ -89,6 +89,20 @@ static bool match_experts(const step **at, const step *end, int32_t residual, co
            tile_kind_of(gate->type) == tile_kind_of(up->type) && gpu_experts_fit(g, l);
 }
 
+/* Whether rope, or what keeps k and v as they are, and attention have these as q, k and v. */
+static bool is_chain(const layer_steps *l)
+{
+    int32_t q = (l->q_norm ? l->q_norm : l->qkv)->out[0].value,
+            k = l->k_norm ? l->k_norm->out[0].value : l->qkv->out[1].value,
+            v = l->qkv->out[2].value;
+    const kv_layer *to = &l->rope->kv, *from = &l->attend->kv;
+    bool turns = l->rope->op == OP_ROPE_KV;
+    return (turns ? l->rope->out[0].value == q && l->rope->out[1].value == k
+                  : l->rope->op == OP_KV_WRITE && l->rope->in[0].value == k) &&
+           l->rope->in[1].value == v && l->attend->in[0].value == q && to->group == from->group &&
+           to->k_offset == from->k_offset && to->v_offset == from->v_offset;
+}
+
 /* Whether the fused kernel knows the attention behind qkv. */
 static bool match_heads(layer_steps *l)
 {
@@ -99,8 +113,8 @@ static bool match_heads(layer_steps *l)
         l->k_norm = at++;
     l->rope = at++;
     const kv_layer *kv = &l->rope->kv;
-    return at == l->attend && (l->rope->op == OP_ROPE_KV || l->rope->op == OP_KV_WRITE) &&
-           kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) && kv->page_tokens == 32 &&
+    return at == l->attend && is_chain(l) && kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) &&
+           kv->page_tokens == DECODE_PAGE &&
            l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
            (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
            (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
@@ -156,80 +170,137 @@ static int32_t match_layer(const step *s, int32_t left, int32_t residual, const 
     return (int32_t)(at - s);
 }
 
-/* Vectors have one length and one form for all layers, so that what pads them stays zero. */
-static bool have_one_form(const layer_steps *a, const layer_steps *b)
-{
-    const kv_layer *kv = &a->attend->kv, *other_kv = &b->attend->kv;
-    for (int i = 0; i < 3; i++)
-        if (a->qkv->a.matmul.weights[i]->n_rows != b->qkv->a.matmul.weights[i]->n_rows)
-            return false;
-    if (kv->head_dim != other_kv->head_dim || kv->n_heads != other_kv->n_heads)
-        return false;
-    if (!same_kind_act(a->qkv->a.matmul.weights[0], b->qkv->a.matmul.weights[0]) ||
-        !same_kind_act(a->o->a.matmul.weights[0], b->o->a.matmul.weights[0]) ||
-        !a->glu != !b->glu || !a->o_norm != !b->o_norm || !a->down_norm != !b->down_norm ||
-        a->attend->out[0].width != b->attend->out[0].width)
-        return false;
-    if (a->glu)
-        return same_kind_act(a->glu->a.matmul.weights[0], b->glu->a.matmul.weights[0]) &&
-               same_kind_act(a->down->a.matmul.weights[0], b->down->a.matmul.weights[0]) &&
-               a->glu->out[0].width == b->glu->out[0].width;
-    const weight *down = a->expert_down->a.moe.down, *other = b->expert_down->a.moe.down;
-    return same_kind_act(a->expert_glu->a.moe.gate, b->expert_glu->a.moe.gate) &&
-           same_kind_act(down, other) && down->n_cols == other->n_cols &&
-           a->route->a.moe.n_experts == b->route->a.moe.n_experts &&
-           a->route->a.moe.n_used == b->route->a.moe.n_used;
-}
-
 /* Whether blocks have room for a layer's products, and norms are where they are needed: what is
- * added to the residual as it is goes on normed. next: the norm behind the layer. */
-static bool can_run(const layer_steps *l, const step *next, const gpu *g)
+ * added to the residual as it is goes on normed. */
+static bool can_run(const layer_steps *l, const gpu *g)
 {
     return gpu_product_fits(g, l->qkv) && gpu_product_fits(g, l->o) &&
            (!l->glu || (gpu_product_fits(g, l->glu) && gpu_product_fits(g, l->down))) &&
-           (l->o_norm || l->ffn_norm) && (l->down_norm || next);
+           (l->o_norm || l->ffn_norm);
+}
+
+/* ---- The plan -------------------------------------------------------------------------------- */
+
+/* While a plan is cut up. */
+typedef struct matcher {
+    const plan *p;
+    const gpu *g;
+    decode_form *f;
+    int32_t residual;
+    int32_t *last_use; /* [n_values] the last step that has it as an operand */
+} matcher;
+
+static void note_uses(matcher *m)
+{
+    for (int32_t i = 0; i < m->p->n_steps; i++) {
+        const step *s = &m->p->steps[i];
+        for (int k = 0; k < STEP_MAX_IN; k++)
+            if (s->in[k].value >= 0)
+                m->last_use[s->in[k].value] = i;
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            if (s->out[k].value >= 0)
+                m->last_use[s->out[k].value] = i;
+    }
+}
+
+/* Whether steps [i, end) leave nothing behind but the residual: nobody else reads what a fused
+ * layer does not write. */
+static bool is_closed(const matcher *m, int32_t i, int32_t end)
+{
+    for (int32_t n = i; n < end; n++)
+        for (int k = 0; k < STEP_MAX_OUT; k++) {
+            int32_t v = m->p->steps[n].out[k].value;
+            if (v >= 0 && v != m->residual && (m->last_use[v] >= end || v == m->p->logits))
+                return false;
+        }
+    return true;
+}
+
+/* Whether the table of angles is among those that are made before all layers. */
+static bool has_early_angles(const matcher *m, const step *rope)
+{
+    if (rope->op != OP_ROPE_KV)
+        return true;
+    for (int32_t i = 1; i < m->p->n_steps && m->p->steps[i].op == OP_ROPE_TABLE; i++)
+        if (m->p->steps[i].out[0].value == rope->in[0].value)
+            return true;
+    return false;
+}
+
+static void add_layer(matcher *m, int32_t i, int32_t n, const layer_steps *l)
+{
+    decode_segment *to = &m->f->segments[m->f->n_segments++];
+    *to = (decode_segment){.first = &m->p->steps[i], .n_steps = n, .is_fused = true, .l = *l};
+    layer_steps *its = &to->l;
+    its->attends_by_steps = !match_heads(its) || !has_early_angles(m, its->rope);
+    if (its->attends_by_steps)
+        its->q_norm = its->k_norm = its->rope = NULL;
+    m->f->n_layers++;
+}
+
+static void add_plain(matcher *m, int32_t i)
+{
+    decode_form *f = m->f;
+    if (f->n_segments == 0 || f->segments[f->n_segments - 1].is_fused)
+        f->segments[f->n_segments++] = (decode_segment){.first = &m->p->steps[i]};
+    f->segments[f->n_segments - 1].n_steps++;
+}
+
+/* The end of a plan, from step i on. */
+static bool match_head(matcher *m, int32_t i)
+{
+    const step *s = &m->p->steps[i];
+    int32_t n = m->p->n_steps - i;
+    bool ends = (n == 3 || (n == 4 && s[3].op == OP_SOFTCAP)) && s[0].op == OP_GATHER &&
+                s[0].in[0].value == m->residual && is_norm_of(&s[1], &s[0], 0) &&
+                s[1].a.norm.group == s[1].in[0].width && s[2].op == OP_MATMUL &&
+                s[2].in[0].value == s[1].out[0].value &&
+                tile_kind_of(s[2].a.matmul.weights[0]->type) != TILE_F32 &&
+                gpu_product_fits(m->g, &s[2]);
+    if (!ends)
+        return false;
+    m->f->gather = &s[0];
+    m->f->final_norm = &s[1];
+    m->f->head = &s[2];
+    m->f->softcap = n == 4 ? &s[3] : NULL;
+    return true;
+}
+
+static void match_segments(matcher *m, int32_t i)
+{
+    int32_t n = m->p->n_steps;
+    while (i < n && !match_head(m, i)) {
+        layer_steps l;
+        int32_t taken = match_layer(&m->p->steps[i], n - i, m->residual, m->g, &l);
+        if (taken > 0 && can_run(&l, m->g) && is_closed(m, i, i + taken)) {
+            add_layer(m, i, taken, &l);
+            i += taken;
+        } else {
+            add_plain(m, i++);
+        }
+    }
 }
 
 bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
 {
     memset(f, 0, sizeof *f);
-    int32_t i = 0, n = p->n_steps;
-    if (n < 12 || p->steps[i].op != OP_EMBED || g->info.n_processors > DECODE_MAX_BLOCKS)
+    if (p->n_steps < 2 || p->steps[0].op != OP_EMBED || g->info.n_processors > DECODE_MAX_BLOCKS)
         return false;
-    f->embed = &p->steps[i++];
-    for (int t = 0; t < 2 && p->steps[i].op == OP_ROPE_TABLE; t++)
-        f->tables[t] = &p->steps[i++];
-    f->layers = mem_calloc((size_t)n, sizeof *f->layers);
-    if (!f->layers)
-        return false;
-    while (i < n && p->steps[i].op != OP_GATHER) {
-        int32_t taken =
-            match_layer(&p->steps[i], n - i, f->embed->out[0].value, g, &f->layers[f->n_layers]);
-        if (taken == 0)
-            break;
-        f->n_layers++;
-        i += taken;
+    matcher m = {.p = p, .g = g, .f = f, .residual = p->steps[0].out[0].value};
+    f->embed = &p->steps[f->n_begin++];
+    for (int t = 0; t < 2 && f->n_begin < p->n_steps && p->steps[f->n_begin].op == OP_ROPE_TABLE;
+         t++)
+        f->tables[t] = &p->steps[f->n_begin++];
+    f->segments = mem_calloc((size_t)p->n_steps, sizeof *f->segments);
+    m.last_use = mem_calloc((size_t)p->n_values, sizeof *m.last_use);
+    if (f->segments && m.last_use) {
+        note_uses(&m);
+        match_segments(&m, f->n_begin);
     }
-    bool ends = f->n_layers > 0 && n - i >= 3 && p->steps[i].op == OP_GATHER &&
-                p->steps[i + 1].op == OP_RMS_NORM && p->steps[i + 2].op == OP_MATMUL &&
-                tile_kind_of(p->steps[i + 2].a.matmul.weights[0]->type) != TILE_F32 &&
-                (n - i == 3 || (n - i == 4 && p->steps[i + 3].op == OP_SOFTCAP));
-    if (ends) {
-        f->final_norm = &p->steps[i + 1];
-        f->head = &p->steps[i + 2];
-        f->softcap = n - i == 4 ? &p->steps[i + 3] : NULL;
-        ends = gpu_product_fits(g, f->head);
-    }
-    for (int32_t l = 0; ends && l < f->n_layers; l++) {
-        const step *next = l + 1 < f->n_layers ? f->layers[l + 1].norm : f->final_norm;
-        ends = have_one_form(&f->layers[0], &f->layers[l]) && can_run(&f->layers[l], next, g);
-        f->attends_by_steps |= !match_heads(&f->layers[l]);
-    }
-    for (int32_t l = 0; f->attends_by_steps && l < f->n_layers; l++)
-        f->layers[l].q_norm = f->layers[l].k_norm = f->layers[l].rope = NULL;
-    if (!ends) {
-        mem_free(f->layers);
-        f->layers = NULL;
-    }
-    return ends;
+    mem_free(m.last_use);
+    if (f->n_layers > 0)
+        return true;
+    mem_free(f->segments);
+    f->segments = NULL;
+    return false;
 }

@@ -1,6 +1,6 @@
 /*
- * Which steps of a plan the fused kernels of one token stand for (backend/cuda/decode_gpu.h): the plan's
- * common form, recognized step by step.
+ * Which steps of a plan the fused kernels of one token stand for (lower.h): layers of known forms,
+ * recognized step by step, one layer at a time. What lies between them is launched as it is.
  */
 #ifndef LACE_BACKEND_CUDA_DECODE_FORM_H
 #define LACE_BACKEND_CUDA_DECODE_FORM_H
@@ -17,19 +17,30 @@ typedef struct layer_steps {
     const step *norm, *qkv, *q_norm, *k_norm, *rope, *attend, *o, *o_norm, *o_add;
     const step *ffn_norm, *glu, *down, *down_norm, *down_add;
     const step *router, *route, *expert_glu, *expert_down;
-} layer_steps;
-
-typedef struct decode_form {
-    const step *embed, *tables[2], *final_norm, *head, *softcap;
-    layer_steps *layers;
-    int32_t n_layers;
     /* Attention is of a kind that the fused kernel does not know: its steps, from behind qkv up to
      * attend, are launched as they are. q_norm, k_norm and rope are NULL then. */
     bool attends_by_steps;
+} layer_steps;
+
+/* Neighbouring steps of a plan: a layer of a known form, or steps that are launched as they are. */
+typedef struct decode_segment {
+    const step *first;
+    int32_t n_steps;
+    bool is_fused;
+    layer_steps l; /* if it is */
+} decode_segment;
+
+typedef struct decode_form {
+    const step *embed, *tables[2];
+    int32_t n_begin; /* steps from the plan's first on that these are */
+    decode_segment *segments;
+    int32_t n_segments, n_layers; /* n_layers: segments that are fused */
+    /* The end: gather, norm, head, softcap or NULL. head is NULL if segments have them. */
+    const step *gather, *final_norm, *head, *softcap;
 } decode_form;
 
-/* False if the plan has another form, or blocks of this card have no room for it. On success
- * out->layers is to be freed with mem_free. */
+/* False if no layer has a known form that blocks of this card have room for. On success
+ * out->segments is to be freed with mem_free. */
 bool decode_form_match(const plan *p, const gpu *g, decode_form *out);
 
 #endif

@@ -19,6 +19,7 @@ enum {
     DECODE_BEFORE_AT = DECODE_NORMS_AT + 4 * DECODE_THREADS,
     DECODE_RING_AT = DECODE_BEFORE_AT + 4 * DECODE_THREADS,
     DECODE_ATTEND_WARPS = 4,
+    DECODE_PAGE = 32, /* positions of a page of the cache */
     DECODE_MAX_CLUSTER = 16,
     DECODE_MAX_GROUP = 8, /* heads of q for each of k */
     DECODE_MAX_PARTS = 3,
@@ -178,7 +179,7 @@ typedef struct decode_begin {
     int32_t n_dims[2];
 } decode_begin;
 
-/* The same for plans of other forms, whose steps are recorded as they are (backend/cuda/replay_gpu.h). */
+/* The same for plans of other forms, whose steps are recorded as they are (lower.h). */
 typedef struct replay_begin {
     decode_state *state;
     const decode_best *best; /* the token that was chosen; NULL: the state has it */

@@ -2,7 +2,7 @@
  * One token: matrix products, with what comes before and after them.
  *
  * Measured on an H200: two blocks of one product on a processor cost a quarter of the speed, so
- * shared memory is asked for in a way that keeps them apart (launch_product in backend/cuda/decode_gpu.c).
+ * shared memory is asked for in a way that keeps them apart (decode_room.h).
  */
 #include "backend/cuda/decode_ring.cuh"
 #include "backend/cuda/tile_grouped.cuh"

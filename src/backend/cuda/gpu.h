@@ -12,7 +12,9 @@
  *   2. launch_batched.c (its own kernels, matmul_batch*.cu, attend_batch*.cu): matrices and
  *      attention for many rows, that is prefill and several sequences. It overwrites entries of the
  *      table of launchers.
- *   3. decode_*.cu: one token of one sequence; the whole plan as one graph of fused kernels.
+ *   3. decode_*.cu: one token of one sequence; fused kernels for layers of known forms.
+ *
+ * Which of them a step takes is said by the list that a plan becomes (lower.h).
  */
 #ifndef LACE_BACKEND_CUDA_GPU_H
 #define LACE_BACKEND_CUDA_GPU_H
@@ -133,23 +135,27 @@ typedef struct gpu_batch {
 
 /* ---- Launching ------------------------------------------------------------------------------- */
 
+typedef struct gpu_launchers gpu_launchers;
+
 typedef struct gpu_job {
     gpu *g;
     cuda_queue *queue;
+    const gpu_launchers *launchers;
     const gpu_batch *batch;
     uint8_t *scratch; /* on the card, for the launcher of a step alone; gpu_step_scratch_bytes */
     uint64_t scratch_bytes;
     struct gpu_carry *carry; /* carry.h; NULL: every step is launched alone */
     const step *end;         /* behind the last of the steps, with a carry */
-    bool is_exact; /* the model's weights are floats, so nothing else may be rounded much */
+    bool is_exact;   /* the model's weights are floats, so nothing else may be rounded much */
+    int32_t cluster; /* fused attention: log2 of the blocks that share a head's context, at most */
 } gpu_job;
 
 typedef lace_status (*gpu_launch_fn)(const gpu_job *j, const step *s, lace_error *err);
 
 /* One for each operation; NULL: plans for GPUs do not contain it. */
-typedef struct gpu_launchers {
+struct gpu_launchers {
     gpu_launch_fn ops[OP_COUNT];
-} gpu_launchers;
+};
 
 void gpu_launchers_init(gpu_launchers *l);         /* launch_steps.c: everything */
 void gpu_launchers_init_batched(gpu_launchers *l); /* launch_batched.c: what it does better */

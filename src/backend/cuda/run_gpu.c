@@ -9,8 +9,7 @@
 #include "ops/op_info.h"
 #include "backend/cuda/carry.h"
 #include "state/states.h"
-#include "backend/cuda/decode_gpu.h"
-#include "backend/cuda/replay_gpu.h"
+#include "backend/cuda/token_player.h"
 #include "backend/cuda/token_ring.h"
 
 /* A vector of the model: norm weights, biases, frequencies. Each is uploaded once. */
@@ -42,9 +41,11 @@ struct gpu_plan {
     int32_t *batch_host, *batch_device;
     int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
 
-    gpu_decode *decode; /* NULL: the plan has another form than the common one */
-    gpu_replay *replay; /* then this, unless the plan ends early */
-    float *logits;      /* [max_outputs, n_vocab] pinned */
+    token_player *player; /* of single tokens; NULL: the plan ends early */
+    device_list steps;    /* of batches */
+    const device_list *last_list;
+    uint64_t *ns;  /* [last_list's steps] of the last traced run, or NULL */
+    float *logits; /* [max_outputs, n_vocab] pinned */
     int32_t n_logits;
     bool can_sample;
     choice_rule *rules_host, *rules; /* [max_outputs] pinned, and on the card */
@@ -147,7 +148,7 @@ static uint64_t choice_bytes(const plan *p)
     return round_up(n * sizeof(choice_rule)) + round_up(n * sizeof(int32_t));
 }
 
-/* Without the decoder's, which allocates its own. */
+/* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
     return round_up(p->value_bytes) + scratch_bytes(p, o) + carry_bytes(p) + vector_bytes(p) +
@@ -156,7 +157,7 @@ static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return own_bytes(p, o) + gpu_decode_bytes(p, o->g);
+    return own_bytes(p, o) + (p->limits.stops_at_hidden ? 0 : token_player_bytes(p, o->g));
 }
 
 static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
@@ -202,26 +203,27 @@ static bool has_floats_only(const plan *p)
     return true;
 }
 
-/* How single tokens are computed. */
-static lace_status create_decode(gpu_plan *gp, lace_error *err)
+/* The steps of batches, and how single tokens are computed. */
+static lace_status create_lists(gpu_plan *gp, lace_error *err)
 {
     plan *p = gp->p;
+    for (int32_t i = 0; i < p->n_steps; i++)
+        TRY(device_list_add_plain(&gp->steps, &p->steps[i], err));
     if (p->limits.stops_at_hidden)
         return LACE_OK;
     gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
     for (int32_t g = 0; g < gp->n_groups; g++)
         tables.tables[g] = gp->tables_device[g];
     gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
-    gpu_token_options o = {.p = p,
-                           .g = gp->g,
-                           .queue = gp->queue,
-                           .launchers = &gp->launchers,
-                           .scratch = gp->scratch,
-                           .scratch_bytes = gp->scratch_bytes,
-                           .is_exact = gp->is_exact,
-                           .tables = tables};
-    TRY(gpu_decode_create(&o, &gp->decode, err));
-    return gp->decode ? LACE_OK : gpu_replay_create(&o, &gp->replay, err);
+    token_player_options o = {.p = p,
+                              .g = gp->g,
+                              .queue = gp->queue,
+                              .launchers = &gp->launchers,
+                              .scratch = gp->scratch,
+                              .scratch_bytes = gp->scratch_bytes,
+                              .is_exact = gp->is_exact,
+                              .tables = tables};
+    return token_player_create(&o, &gp->player, err);
 }
 
 lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, lace_error *err)
@@ -268,7 +270,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->words = (int32_t *)(at + rules);
     at += choice_bytes(p);
     TRY_GOTO(status, fail, move_vectors(gp, &at, err));
-    TRY_GOTO(status, fail, create_decode(gp, err));
+    TRY_GOTO(status, fail, create_lists(gp, err));
     TRY_GOTO(status, fail, cuda_wait(o->queue, err));
     *out = gp;
     return LACE_OK;
@@ -283,8 +285,9 @@ void gpu_plan_free(gpu_plan *gp)
     if (!gp)
         return;
     cuda_wait(gp->queue, NULL);
-    gpu_decode_free(gp->decode);
-    gpu_replay_free(gp->replay);
+    token_player_free(gp->player);
+    device_list_free(&gp->steps);
+    mem_free(gp->ns);
     cuda_free(gp->g->device, gp->memory);
     cuda_free_host(gp->g->device, gp->batch_host);
     cuda_free_host(gp->g->device, gp->logits);
@@ -347,13 +350,14 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
     return LACE_OK;
 }
 
-static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *trace,
-                                lace_error *err)
+/* ns: [steps], filled if given; then each is waited for. */
+static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, lace_error *err)
 {
     gp->carry.made = NULL;
     gp->carry.n_sums = 0;
     gpu_job j = {.g = gp->g,
                  .queue = gp->queue,
+                 .launchers = &gp->launchers,
                  .batch = b,
                  .scratch = gp->scratch,
                  .scratch_bytes = gp->scratch_bytes,
@@ -361,34 +365,84 @@ static lace_status launch_steps(gpu_plan *gp, const gpu_batch *b, plan_trace *tr
                  .end = gp->p->steps + gp->p->n_steps,
                  .is_exact = gp->is_exact};
     uint64_t before = 0;
-    if (trace) {
+    if (ns) {
         TRY(cuda_wait(gp->queue, err));
         before = clock_ns();
     }
-    for (int32_t i = 0; i < gp->p->n_steps; i++) {
-        const step *s = &gp->p->steps[i];
-        assert(gp->launchers.ops[s->op]);
-        TRY(gp->launchers.ops[s->op](&j, s, err));
-        if (trace) {
+    for (int32_t i = 0; i < gp->steps.n_steps; i++) {
+        const device_step *d = &gp->steps.steps[i];
+        TRY(d->launch(&j, d, err));
+        if (ns) {
             TRY(cuda_wait(gp->queue, err));
             uint64_t now = clock_ns();
-            trace->ns[i] += now - before;
+            ns[i] = now - before;
             before = now;
         }
     }
     return LACE_OK;
 }
 
-/* One token by a recorded graph. */
-static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, lace_error *err)
+/* One token: as a recorded graph, or step by step. */
+static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, uint64_t *ns,
+                                lace_error *err)
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / PAGE_TOKENS + 1, err));
-    if (!gp->decode)
-        return gpu_replay_token(gp->replay, b->tokens[0], b->positions[0], sequence, err);
-    gp->last_logits = gpu_decode_logits(gp->decode);
-    return gpu_decode_token(gp->decode, b->tokens[0], b->positions[0], sequence, err);
+    gp->last_logits = token_player_logits(gp->player);
+    return ns ? token_player_trace(gp->player, b->tokens[0], b->positions[0], sequence, ns, err)
+              : token_player_token(gp->player, b->tokens[0], b->positions[0], sequence, err);
 }
+
+/* ---- Traces ---------------------------------------------------------------------------------- */
+
+/* Room for the times of the list that is run next. */
+static lace_status prepare_trace(gpu_plan *gp, lace_error *err)
+{
+    size_t n = (size_t)gp->last_list->n_steps;
+    uint64_t *ns = mem_realloc(gp->ns, n * sizeof *ns);
+    if (!ns)
+        return error_nomem(err, "a trace");
+    memset(ns, 0, n * sizeof *ns);
+    gp->ns = ns;
+    return LACE_OK;
+}
+
+/* Times by steps of the plan: a device step's goes to the one that moves most of what it stands
+ * for. */
+static void add_times(const gpu_plan *gp, const batch *b, plan_trace *trace)
+{
+    for (int32_t i = 0; i < gp->last_list->n_steps; i++) {
+        const device_step *d = &gp->last_list->steps[i];
+        const step *main = d->first;
+        for (int32_t n = 1; n < d->n_steps; n++)
+            if (step_bytes(&d->first[n], b, false) > step_bytes(main, b, false))
+                main = &d->first[n];
+        trace->ns[main - gp->p->steps] += gp->ns[i];
+    }
+}
+
+int32_t gpu_plan_n_steps(const gpu_plan *gp)
+{
+    return gp->last_list ? gp->last_list->n_steps : 0;
+}
+
+gpu_plan_step gpu_plan_step_at(const gpu_plan *gp, int32_t i, const batch *b)
+{
+    assert(i < gpu_plan_n_steps(gp));
+    const device_step *d = &gp->last_list->steps[i];
+    gpu_plan_step out = {.name = d->name,
+                         .layer = d->layer,
+                         .first = (int32_t)(d->first - gp->p->steps),
+                         .n_steps = d->n_steps,
+                         .ns = gp->ns ? gp->ns[i] : 0};
+    for (int32_t n = 0; n < d->n_steps; n++) {
+        out.n_bytes += step_bytes(&d->first[n], b, false);
+        out.n_products += step_products(&d->first[n], b);
+    }
+    return out;
+}
+
+/* ---- Results --------------------------------------------------------------------------------- */
 
 static lace_status copy_logits(gpu_plan *gp, int32_t row, lace_error *err)
 {
@@ -426,13 +480,20 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
     gp->n_logits = 0;
     gp->last_logits = (const float *)(gp->memory + v->offset);
     gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
-    if ((gp->decode || gp->replay) && b->n_tokens == 1 && !trace) {
-        TRY(launch_token(gp, b, sequences[0], err));
+    bool is_token = gp->player && b->n_tokens == 1;
+    gp->last_list = is_token ? token_player_list(gp->player) : &gp->steps;
+    if (trace)
+        TRY(prepare_trace(gp, err));
+    uint64_t *ns = trace ? gp->ns : NULL;
+    if (is_token) {
+        TRY(launch_token(gp, b, sequences[0], ns, err));
     } else {
         gpu_batch on_card;
         TRY(send_batch(gp, b, sequences, &on_card, err));
-        TRY(launch_steps(gp, &on_card, trace, err));
+        TRY(launch_batch(gp, &on_card, ns, err));
     }
+    if (trace)
+        add_times(gp, b, trace);
     gp->n_logits = b->n_outputs;
     if (rules && gp->can_sample && b->n_outputs > 0)
         return choose_rows(gp, b->n_outputs, rules, err);
@@ -462,14 +523,13 @@ const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
 
 bool gpu_plan_chooses(const gpu_plan *gp)
 {
-    return gp->can_sample && (gp->decode || gp->replay);
+    return gp->can_sample && gp->player;
 }
 
 lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_t sequence,
                            const choice_rule *rule, lace_error *err)
 {
-    return gp->decode ? gpu_decode_begin(gp->decode, token, position, sequence, rule, err)
-                      : gpu_replay_begin(gp->replay, token, position, sequence, rule, err);
+    return token_player_begin(gp->player, token, position, sequence, rule, err);
 }
 
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
@@ -477,14 +537,12 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
         TRY(send_table(gp, g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
-    return gp->decode ? gpu_decode_ahead(gp->decode, position, err)
-                      : gpu_replay_ahead(gp->replay, position, err);
+    return token_player_ahead(gp->player, position, err);
 }
 
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err)
 {
-    return gp->decode ? gpu_decode_next(gp->decode, word, err)
-                      : gpu_replay_next(gp->replay, word, err);
+    return token_player_next(gp->player, word, err);
 }
 
 lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err)

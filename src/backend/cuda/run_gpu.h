@@ -3,9 +3,9 @@
  * its steps.
  *
  * The plan is made with the words of build.h and finished like any other; gpu_plan_create then
- * takes memory on the card and replaces every address in its steps by one on the card. One token of
- * one sequence goes through a recorded graph: of fused kernels where the plan has the common form
- * (decode_gpu.h), else of its steps (replay_gpu.h). Batches are launched step by step.
+ * takes memory on the card and replaces every address in its steps by one on the card, and lowers it
+ * to lists of device steps (lower.h). One token of one sequence is its list as a recorded graph
+ * (token_player.h); batches are launched step by step.
  */
 #ifndef LACE_BACKEND_CUDA_RUN_GPU_H
 #define LACE_BACKEND_CUDA_RUN_GPU_H
@@ -34,17 +34,32 @@ void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
 
 /*
  * Run a batch and wait for its results: logits, or with rules ([n_outputs]; a temperature below 0
- * means none) choices. sequences: [n_tokens] whose pages each token has. With a trace, every step
- * is waited for.
+ * means none) choices. sequences: [n_tokens] whose pages each token has. With a trace, every device
+ * step is waited for; its time goes to one of the plan's steps that it stands for.
  */
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
                          const choice_rule *rules, plan_trace *trace, lace_error *err);
+
+/*
+ * What the last run launched, in its order: the same list with a trace and without. `first` and
+ * n_steps: the plan's steps that a device step stands for; what it moves and multiplies is what
+ * they do. ns: what it took in the last run, if that had a trace.
+ */
+typedef struct gpu_plan_step {
+    const char *name;
+    int32_t layer; /* -1 outside of layers */
+    int32_t first, n_steps;
+    uint64_t n_bytes, n_products, ns;
+} gpu_plan_step;
+
+int32_t gpu_plan_n_steps(const gpu_plan *gp);
+gpu_plan_step gpu_plan_step_at(const gpu_plan *gp, int32_t i, const batch *b);
 
 /* What was chosen for a row of the last run; CHOICE_REFUSED: nothing, its logits are there. */
 int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
 
 /*
- * Choosing tokens on the card ahead of the host (decode_gpu.h), where gpu_plan_chooses. pages:
+ * Choosing tokens on the card ahead of the host (token_player.h), where gpu_plan_chooses. pages:
  * [group] the sequence's page numbers, up to this position at least.
  */
 bool gpu_plan_chooses(const gpu_plan *gp);

@@ -1,0 +1,66 @@
+/* Lists of device steps: how they grow, and how their kernels are found and launched. */
+#include "backend/cuda/lower.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "ops/op_info.h"
+
+void device_list_free(device_list *l)
+{
+    mem_free(l->steps);
+    *l = (device_list){0};
+}
+
+device_step *device_list_add(device_list *l)
+{
+    if (l->n_steps == l->capacity) {
+        int32_t more = l->capacity ? 2 * l->capacity : 64;
+        device_step *grown = mem_realloc(l->steps, (size_t)more * sizeof *grown);
+        if (!grown)
+            return NULL;
+        l->steps = grown;
+        l->capacity = more;
+    }
+    device_step *d = &l->steps[l->n_steps++];
+    memset(d, 0, sizeof *d);
+    d->layer = -1;
+    return d;
+}
+
+static lace_status launch_plain(const gpu_job *j, const device_step *d, lace_error *err)
+{
+    assert(j->launchers->ops[d->first->op]);
+    return j->launchers->ops[d->first->op](j, d->first, err);
+}
+
+lace_status device_list_add_plain(device_list *l, const step *s, lace_error *err)
+{
+    device_step *d = device_list_add(l);
+    if (!d)
+        return error_nomem(err, "a plan for a GPU");
+    d->name = op_name(s->op);
+    d->layer = s->layer;
+    d->first = s;
+    d->n_steps = 1;
+    d->launch = launch_plain;
+    return LACE_OK;
+}
+
+lace_status device_list_prepare(gpu *g, device_step *steps, int32_t n, lace_error *err)
+{
+    for (int32_t i = 0; i < n; i++) {
+        device_step *d = &steps[i];
+        for (int32_t k = i - 1; d->kernel && !d->found && k >= 0; k--)
+            if (steps[k].kernel && strcmp(steps[k].kernel, d->kernel) == 0)
+                d->found = steps[k].found;
+        if (!d->kernel || d->found)
+            continue;
+        TRY(gpu_find(g, d->kernel, &d->found, err));
+        /* Clusters of more than 8 blocks are not for all cards; that Hopper has them was seen. */
+        bool is_large = d->has_clusters && g->info.major == 9;
+        TRY(cuda_kernel_allow(d->found, d->most_bytes, is_large, err));
+    }
+    return LACE_OK;
+}

@@ -1,0 +1,94 @@
+/*
+ * Lowering: a plan goes in, the list of device steps that a GPU runs for it comes out.
+ *
+ * A device step is one launch (or the few launches of one operation of the plan) with everything
+ * that it needs to know: which steps of the plan it stands for, where its input comes from and what
+ * it leaves. All decisions are made here; who records the list, plays it or times it
+ * (token_player.h, run_gpu.c) launches step after step and looks at nothing else.
+ *
+ * One token: layers of known forms (decode_form.h) become the fused kernels of decode_*.cu; what
+ * lies between them is launched as it is, by the plan's own steps. The residual lies in the plan's
+ * value for both. Where a fused layer follows other steps, a step in front of it makes the form of
+ * the residual that its first product reads.
+ */
+#ifndef LACE_BACKEND_CUDA_LOWER_H
+#define LACE_BACKEND_CUDA_LOWER_H
+
+#include "backend/cuda/decode_layout.h"
+#include "backend/cuda/decode_params.h"
+#include "backend/cuda/gpu.h"
+
+typedef struct device_step device_step;
+typedef lace_status (*device_launch_fn)(const gpu_job *j, const device_step *d, lace_error *err);
+
+struct device_step {
+    const char *name; /* for traces */
+    int32_t layer;    /* -1 outside of layers */
+    const step *first;
+    int32_t n_steps; /* from `first` on: the plan's steps that it stands for; 0: none */
+    device_launch_fn launch;
+    /* Fused kernels: */
+    const char *kernel;
+    cuda_kernel *found;    /* by device_list_prepare */
+    uint32_t grid, block;  /* grid of attention: heads of k, times the blocks for each */
+    uint32_t shared_bytes; /* of a block */
+    uint32_t most_bytes;   /* that blocks of this kernel may ask for */
+    bool has_clusters;     /* attention */
+    int32_t most_cluster;  /* log2 of the blocks that may share a head's context */
+    union {
+        decode_begin begin;
+        replay_begin begin_plain;
+        decode_product product;
+        decode_attention attention;
+        decode_router router;
+        decode_experts experts;
+        decode_join join;
+        decode_pack pack;
+    } a;
+};
+
+typedef struct device_list {
+    device_step *steps;
+    int32_t n_steps, capacity;
+} device_list;
+
+void device_list_free(device_list *l);
+
+/* Room for one more step, which is returned as zeros; NULL without memory. */
+device_step *device_list_add(device_list *l);
+
+/* A step of the plan as it is. */
+lace_status device_list_add_plain(device_list *l, const step *s, lace_error *err);
+
+/* Finds the kernels of fused steps. */
+lace_status device_list_prepare(gpu *g, device_step *steps, int32_t n, lace_error *err);
+
+/* ---- One token ------------------------------------------------------------------------------- */
+
+enum { LOWER_MOST_CLUSTER = 4 }; /* log2 */
+
+typedef struct token_list {
+    device_list list; /* the first step begins the token that the state names */
+    /* Behind the list: begin the token that the head's product found best, or that was drawn. */
+    device_step begin_best, begin_drawn;
+    bool has_best;        /* the head is fused: begin_best is there */
+    bool has_plain;       /* some steps are the plan's own */
+    bool attends_plain;   /* attention too: how it divides the context depends on its length */
+    int32_t most_cluster; /* of all fused attention; 0: there is none */
+    const float *logits;  /* on the card */
+    int32_t n_vocab;
+} token_list;
+
+/* f: NULL if no layer has a known form. ring: on the card. */
+lace_status lower_token(const plan *p, const gpu *g, const gpu_batch *tables, const decode_form *f,
+                        const decode_layout *m, int32_t *ring, token_list *out, lace_error *err);
+void token_list_free(token_list *l);
+
+/*
+ * The class of a position: log2 of the blocks that share a head's context in the layers where so
+ * many are allowed. About one piece of 16 positions for each warp while that is to be had with 8
+ * blocks, which are quicker to come together than 16.
+ */
+int32_t token_list_cluster(const token_list *l, int32_t position);
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * The list of one token while it is made (lower_token.c), and the layers of known forms in it. After
+ * a failure all of these do nothing.
+ */
+#ifndef LACE_BACKEND_CUDA_LOWER_LAYER_H
+#define LACE_BACKEND_CUDA_LOWER_LAYER_H
+
+#include "backend/cuda/decode_room.h"
+#include "backend/cuda/lower.h"
+
+/* While a list is made. */
+typedef struct lowering {
+    const gpu *g;
+    const gpu_batch *tables; /* where the page tables are */
+    const decode_form *f;
+    const decode_layout *m;
+    product_room room;
+    token_list *out;
+    int32_t n_squares;  /* of the residual, that who made the input of the next product left */
+    bool has_late;      /* a product has let the next one begin late */
+    lace_status status; /* the first failure */
+    lace_error *err;
+} lowering;
+
+/* Kernels with one struct of parameters; all of them overlap. */
+lace_status lower_launch_fused(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* A step of the plan as it is. */
+void lower_add_plain(lowering *w, const step *s);
+
+/* A product that stands for the plan's steps from `first` to `last`. */
+void lower_add_product(lowering *w, const char *name, const step *first, const step *last,
+                       decode_product *p);
+
+/* What the product s reads. */
+decode_vector lower_vector(const lowering *w, vector_role role, const step *s);
+
+/* How many blocks write the sums of squares of a product with this weight. */
+int32_t lower_n_blocks(const lowering *w, const weight *of);
+
+/* The factor of a norm, for the product behind it; NULL if it reads its input as it is. */
+void lower_norm_by(const lowering *w, decode_product *p, const step *norm, const float *squares);
+
+/*
+ * Whether the first product of segment i (the head's, behind the last of them) finds its input
+ * made, by a fused layer in front of it or by the kernel that begins a token. Else lower_enter makes
+ * it, for the product `at`, of what other steps have left.
+ */
+bool lower_is_handed_over(const lowering *w, int32_t i);
+void lower_enter(lowering *w, const step *norm, const step *at, decode_vector to);
+
+/* The layer that is segment i. */
+void lower_add_layer(lowering *w, int32_t i);
+
+#endif

@@ -1,0 +1,553 @@
+/*
+ * backend/cuda/lower: what plans become on a card. No GPU is needed for that: plans are made with a
+ * GPU's kernel table, its numbers are an H200's, and addresses are never followed.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/build.h"
+#include "backend/cuda/decode_experts.h"
+#include "backend/cuda/lower.h"
+#include "tap.h"
+
+enum { WIDTH = 512, FF = 768, VOCAB = 1000, MAX_EXPERTS = 600, MAX_LAYERS = 4 };
+
+/* What a layer is like. */
+typedef struct kind {
+    dtype type, cache, router, down;
+    int32_t head_dim, n_kv_heads, n_experts, n_used, window;
+    bool norms_behind, norms_all_heads, has_no_norm_in_front, has_softcap_amid;
+} kind;
+
+/* A model: its layers, and its card. */
+typedef struct model_kind {
+    kind layers[MAX_LAYERS];
+    int32_t n_layers, n_vocab, n_processors;
+    dtype head;
+} model_kind;
+
+static kind ordinary(void)
+{
+    return (kind){.type = DTYPE_Q4_K,
+                  .cache = DTYPE_F16,
+                  .router = DTYPE_F32,
+                  .down = DTYPE_Q4_K,
+                  .head_dim = 128,
+                  .n_kv_heads = 2};
+}
+
+static kind mixture(void)
+{
+    kind k = ordinary();
+    k.n_experts = 16;
+    k.n_used = 4;
+    return k;
+}
+
+/* Two layers of a kind. */
+static model_kind model_of(kind k)
+{
+    return (model_kind){
+        .layers = {k, k}, .n_layers = 2, .n_vocab = VOCAB, .n_processors = 132, .head = k.type};
+}
+
+static float floats[WIDTH * 4];
+static kernel_table table;
+static weight matrices[MAX_LAYERS][8], head, experts[MAX_LAYERS][3][MAX_EXPERTS];
+static uint8_t card_memory[1 << 22]; /* stands for the card's: only addresses are taken */
+
+static weight matrix(dtype type, int64_t n_rows, int64_t n_cols)
+{
+    return (weight){.type = type,
+                    .n_rows = n_rows,
+                    .n_cols = n_cols,
+                    .data = card_memory,
+                    .impl = table.packed[type]};
+}
+
+static value add_attention(plan *p, const kind *k, weight *w, value n, value angles)
+{
+    rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = k->head_dim};
+    kv_layer cache = {
+        .type = k->cache, .page_tokens = 32, .n_heads = k->n_kv_heads, .head_dim = k->head_dim};
+    attend_params attend = {.n_heads = 4, .scale = 0.1f, .window = k->window};
+    w[0] = matrix(k->type, 4 * k->head_dim, WIDTH);
+    w[1] = w[2] = matrix(k->type, k->n_kv_heads * k->head_dim, WIDTH);
+    w[3] = matrix(k->type, WIDTH, 4 * k->head_dim);
+    value q = plan_linear(p, n, &w[0], NULL, 1), a = plan_linear(p, n, &w[1], NULL, 1),
+          b = plan_linear(p, n, &w[2], NULL, 1);
+    if (k->norms_all_heads) {
+        q = plan_norm(p, q, floats, w[0].n_rows, 1e-5);
+        a = plan_norm(p, a, floats, w[1].n_rows, 1e-5);
+    }
+    q = plan_rope(p, q, angles, &rope, 4, k->head_dim);
+    a = plan_rope(p, a, angles, &rope, k->n_kv_heads, k->head_dim);
+    plan_kv_write(p, a, b, &cache);
+    value y = plan_linear(p, plan_attend(p, q, &cache, &attend), &w[3], NULL, 1);
+    return k->norms_behind ? plan_norm(p, y, floats, WIDTH, 1e-5) : y;
+}
+
+static value add_layer(plan *p, const kind *k, int i, value x, value angles)
+{
+    weight *w = matrices[i];
+    value n = k->has_no_norm_in_front ? x : plan_norm(p, x, floats, WIDTH, 1e-5);
+    x = plan_add(p, x, add_attention(p, k, w, n, angles), 1);
+    if (k->has_softcap_amid) /* which no fused layer has */
+        x = plan_softcap(p, x, 30);
+    n = k->has_no_norm_in_front ? x : plan_norm(p, x, floats, WIDTH, 1e-5);
+    w[4] = w[5] = matrix(k->type, FF, WIDTH);
+    w[6] = matrix(k->down, WIDTH, FF);
+    if (k->n_experts > 0) {
+        w[7] = matrix(k->router, k->n_experts, WIDTH);
+        for (int e = 0; e < k->n_experts; e++) {
+            experts[i][0][e] = experts[i][1][e] = w[4];
+            experts[i][2][e] = w[6];
+        }
+        moe_params moe = {.gate = experts[i][0],
+                          .up = experts[i][1],
+                          .down = experts[i][2],
+                          .n_experts = k->n_experts,
+                          .n_used = k->n_used};
+        return plan_moe_add(p, x, n, plan_linear(p, n, &w[7], NULL, 1), &moe, 1);
+    }
+    value g = plan_linear(p, n, &w[4], NULL, 1), u = plan_linear(p, n, &w[5], NULL, 1);
+    value y = plan_linear(p, plan_glu(p, GLU_SILU, g, u), &w[6], NULL, 1);
+    if (k->norms_behind)
+        y = plan_norm(p, y, floats, WIDTH, 1e-5);
+    return plan_add(p, x, y, 1);
+}
+
+static plan *make_plan(const model_kind *m)
+{
+    static tensor embedding;
+    embedding = (tensor){.type = DTYPE_Q8_0, .shape = {2, {WIDTH, m->n_vocab}}};
+    rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = m->layers[0].head_dim};
+    plan_limits limits = {.max_tokens = 512, .max_outputs = 8, .n_context = 1024, .n_workers = 1};
+    plan *p;
+    CHECK(plan_create(&table, &limits, &p, NULL) == LACE_OK);
+    value x = plan_embed(p, &embedding, 1), angles = plan_rope_table(p, &rope);
+    for (int i = 0; i < m->n_layers; i++) {
+        p->layer = i;
+        x = add_layer(p, &m->layers[i], i, x, angles);
+    }
+    p->layer = -1;
+    head = matrix(m->head, m->n_vocab, WIDTH);
+    value last = plan_norm(p, plan_gather(p, x), floats, WIDTH, 1e-5);
+    plan_result(p, plan_linear(p, last, &head, NULL, 1));
+    CHECK(plan_finish(p, NULL) == LACE_OK);
+    for (int32_t i = 0; i < p->n_steps; i++) { /* as gpu_plan_create does */
+        step *s = &p->steps[i];
+        for (int k = 0; k < STEP_MAX_IN; k++)
+            if (s->in[k].value >= 0)
+                s->in[k].data = card_memory + p->values[s->in[k].value].offset;
+        for (int k = 0; k < STEP_MAX_OUT; k++)
+            if (s->out[k].value >= 0)
+                s->out[k].data = card_memory + p->values[s->out[k].value].offset;
+    }
+    return p;
+}
+
+/* A plan and what it becomes for one token. */
+typedef struct lowered {
+    plan *p;
+    gpu g;
+    decode_form form;
+    bool is_known;
+    decode_layout layout;
+    token_list list;
+} lowered;
+
+static void lower_model(const model_kind *m, lowered *out)
+{
+    memset(out, 0, sizeof *out);
+    out->g.has_overlap = true;
+    out->g.info.major = 9;
+    out->g.info.n_processors = m->n_processors;
+    out->g.info.max_shared_bytes = 232448;
+    out->p = make_plan(m);
+    out->is_known = decode_form_match(out->p, &out->g, &out->form);
+    const decode_form *f = out->is_known ? &out->form : NULL;
+    gpu_batch tables = {.pages_per_sequence = 32};
+    CHECK(decode_layout_init(f, &out->g, &out->layout, NULL) == LACE_OK);
+    decode_layout_place(&out->layout, f, &out->g, card_memory);
+    CHECK(lower_token(out->p, &out->g, &tables, f, &out->layout, NULL, &out->list, NULL) ==
+          LACE_OK);
+}
+
+static void free_lowered(lowered *l)
+{
+    token_list_free(&l->list);
+    decode_layout_free(&l->layout);
+    mem_free(l->form.segments);
+    plan_free(l->p);
+}
+
+/* The names of a layer's device steps, or of those outside of layers, with spaces between them. */
+static const char *names(const device_list *l, int32_t layer)
+{
+    static char joined[2048];
+    size_t at = 0;
+    joined[0] = 0;
+    for (int32_t i = 0; i < l->n_steps; i++)
+        if (l->steps[i].layer == layer)
+            at += (size_t)snprintf(joined + at, sizeof joined - at, "%s%s", at ? " " : "",
+                                   l->steps[i].name);
+    return joined;
+}
+
+#define CHECK_NAMES(list, layer, expected)                                                         \
+    do {                                                                                           \
+        const char *got_ = names(list, layer);                                                     \
+        if (strcmp(got_, expected) != 0)                                                           \
+            printf("# %s\n", got_);                                                                \
+        CHECK(strcmp(got_, expected) == 0);                                                        \
+    } while (0)
+
+#define DENSE    "qkv attend output gate_up down"
+#define MIXED    "qkv attend output router experts_gate_up experts_down"
+#define BY_STEPS "qkv rope_kv attend pack output gate_up down"
+#define PLAIN    "rms_norm matmul_group rope_kv attend matmul_add rms_norm matmul_glu matmul_add"
+
+/* Each step of the plan is stood for once, in its order. */
+static void check_whole(const lowered *l)
+{
+    int32_t next = 0;
+    for (int32_t i = 0; i < l->list.list.n_steps; i++) {
+        const device_step *d = &l->list.list.steps[i];
+        CHECK(d->launch != NULL && d->name != NULL);
+        if (d->n_steps == 0)
+            continue;
+        CHECK(d->first == &l->p->steps[next]);
+        next += d->n_steps;
+    }
+    CHECK(next == l->p->n_steps);
+}
+
+/* Two layers that become these. */
+static void check_both(const model_kind *m, const char *expected)
+{
+    lowered l;
+    lower_model(m, &l);
+    CHECK_NAMES(&l.list.list, 0, expected);
+    CHECK_NAMES(&l.list.list, 1, expected);
+    check_whole(&l);
+    free_lowered(&l);
+}
+
+static void check_plain(const model_kind *m)
+{
+    lowered l;
+    lower_model(m, &l);
+    CHECK(!l.is_known && !l.list.has_best && l.list.has_plain && l.list.most_cluster == 0);
+    CHECK(l.list.list.n_steps == 1 + l.p->n_steps);
+    check_whole(&l);
+    free_lowered(&l);
+}
+
+/* ---- All layers alike ------------------------------------------------------------------------ */
+
+static void layers_of_llamas_are_fused_whole(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, -1, "begin head");
+    CHECK_NAMES(&l.list.list, 0, DENSE);
+    CHECK(l.list.has_best && !l.list.has_plain && !l.list.attends_plain);
+    CHECK(l.list.list.steps[1].a.product.triggers_late);
+    CHECK(!l.list.list.steps[6].a.product.triggers_late);
+    CHECK(l.list.list.steps[1].a.product.n_squares == 1);          /* begin's */
+    CHECK(l.list.list.steps[6].a.product.n_squares == WIDTH / 16); /* of each block of down */
+    CHECK(l.list.logits == l.layout.logits);
+    check_whole(&l);
+    free_lowered(&l);
+    kind k = ordinary();
+    k.type = k.down = DTYPE_F16;
+    k.head_dim = 64;
+    m = model_of(k);
+    check_both(&m, DENSE);
+}
+
+static void experts_are_fused(void)
+{
+    kind k = ordinary();
+    k.n_experts = 128;
+    k.n_used = 8;
+    model_kind m = model_of(k);
+    check_both(&m, MIXED);
+    m.layers[0].cache = m.layers[1].cache = DTYPE_Q8_0;
+    check_both(&m, "qkv rope_kv attend pack output router experts_gate_up experts_down");
+}
+
+static void experts_without_room_are_not(void)
+{
+    kind k = ordinary();
+    k.n_experts = 600; /* more than a block can choose from */
+    k.n_used = 8;
+    model_kind m = model_of(k);
+    check_plain(&m);
+    k.n_experts = 64;
+    k.n_used = 17; /* more than it can keep */
+    m = model_of(k);
+    check_plain(&m);
+    k.n_used = 4;
+    k.router = DTYPE_F16; /* routers are floats */
+    m = model_of(k);
+    check_plain(&m);
+}
+
+/* Their blocks take planes as they come, and those of lace's own types would have to be made. */
+static void experts_of_own_types_are_left_to_steps(void)
+{
+    const dtype types[] = {DTYPE_S4, DTYPE_N24, DTYPE_M4};
+    for (int i = 0; i < 3; i++) {
+        kind k = ordinary();
+        k.type = k.down = types[i];
+        model_kind m = model_of(k);
+        check_both(&m, DENSE);
+        k.n_experts = 8;
+        k.n_used = 2;
+        m = model_of(k);
+        check_plain(&m);
+    }
+}
+
+/* Whoever adds to the residual norms what goes on, or there is a norm behind it. */
+static void layers_without_any_norms_are_left_to_steps(void)
+{
+    kind k = ordinary();
+    k.has_no_norm_in_front = true;
+    model_kind m = model_of(k);
+    check_plain(&m);
+}
+
+/* A block keeps the sums of all its rows: 1 KB for 16 of them. */
+static void vocabularies_without_room_are_left_to_steps(void)
+{
+    kind k = ordinary();
+    k.type = k.down = DTYPE_Q8_0;
+    model_kind m = model_of(k);
+    m.n_vocab = 262144;
+    check_both(&m, DENSE);
+    m.n_processors = 100;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, -1, "begin gather rms_norm matmul");
+    CHECK_NAMES(&l.list.list, 1, DENSE);
+    CHECK(!l.list.has_best && l.list.logits != l.layout.logits);
+    check_whole(&l);
+    free_lowered(&l);
+}
+
+/* One thread finishes one row of gate and up, and there are 512 of them. */
+static void blocks_have_no_more_rows_than_threads(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_processors = 2;
+    check_both(&m, DENSE);
+    m.n_processors = 1;
+    check_plain(&m);
+}
+
+/* The sums of squares of 256 blocks have a place. */
+static void cards_with_too_many_processors_are_left_to_steps(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_processors = 256;
+    check_both(&m, DENSE);
+    m.n_processors = 257;
+    check_plain(&m);
+}
+
+static void norms_behind_products_are_known(void)
+{
+    kind k = ordinary();
+    k.norms_behind = true;
+    model_kind m = model_of(k);
+    check_both(&m, "qkv attend output norm_add gate_up down norm_add");
+    k.has_no_norm_in_front = k.norms_all_heads = true;
+    m = model_of(k);
+    check_both(&m,
+               "qkv rms_norm rms_norm rope_kv attend pack output norm_add gate_up down norm_add");
+}
+
+static void float_matrices_are_left_to_steps(void)
+{
+    kind k = ordinary();
+    k.type = k.down = DTYPE_F32;
+    model_kind m = model_of(k);
+    check_plain(&m);
+}
+
+/* ---- Layers that differ ---------------------------------------------------------------------- */
+
+static void attention_of_other_kinds_goes_by_steps_in_its_layer(void)
+{
+    model_kind m = model_of(ordinary());
+    m.layers[1].head_dim = 256; /* the first layer's angles are for 128 of them */
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 0, DENSE);
+    CHECK_NAMES(&l.list.list, 1, BY_STEPS);
+    CHECK(l.list.has_plain && l.list.attends_plain && l.list.most_cluster > 0);
+    check_whole(&l);
+    free_lowered(&l);
+    kind k = ordinary();
+    k.cache = DTYPE_F32;
+    m = model_of(k);
+    check_both(&m, BY_STEPS);
+}
+
+static void a_dense_first_layer_goes_before_experts(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_layers = 3;
+    m.layers[1] = m.layers[2] = mixture();
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 0, DENSE);
+    CHECK_NAMES(&l.list.list, 1, MIXED);
+    CHECK_NAMES(&l.list.list, 2, MIXED);
+    CHECK(!l.list.has_plain && l.list.has_best);
+    check_whole(&l);
+    free_lowered(&l);
+}
+
+static void windows_that_alternate_change_parameters_alone(void)
+{
+    model_kind m = model_of(ordinary());
+    m.layers[1].window = 64;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 0, DENSE);
+    CHECK_NAMES(&l.list.list, 1, DENSE);
+    CHECK(l.list.list.steps[2].a.attention.window == 0);
+    CHECK(l.list.list.steps[7].a.attention.window == 64);
+    CHECK(l.list.list.steps[2].kernel == l.list.list.steps[7].kernel);
+    free_lowered(&l);
+}
+
+/* What pads a vector must stay zero: other forms and other lengths have memory of their own. */
+static void vectors_of_other_forms_have_their_own_memory(void)
+{
+    model_kind m = model_of(ordinary());
+    m.layers[1].down = DTYPE_F16;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 1, DENSE);
+    const decode_product *a = &l.list.list.steps[5].a.product,
+                         *b = &l.list.list.steps[10].a.product;
+    CHECK(a->mode == DECODE_RESIDUAL && b->mode == DECODE_RESIDUAL);
+    CHECK(a->x.act == GPU_ACT_INT && b->x.act == GPU_ACT_F16 && a->x.planes != b->x.planes);
+    free_lowered(&l);
+    m.layers[1].down = DTYPE_Q6_K;
+    lower_model(&m, &l);
+    CHECK(l.list.list.steps[5].a.product.x.planes == l.list.list.steps[10].a.product.x.planes);
+    free_lowered(&l);
+    m = model_of(ordinary());
+    m.layers[1].n_kv_heads = 1;
+    m.layers[1].head_dim = 64;
+    lower_model(&m, &l);
+    CHECK(l.list.list.steps[3].a.product.x.k == 512 && l.list.list.steps[8].a.product.x.k == 256);
+    CHECK(l.list.list.steps[3].a.product.x.planes != l.list.list.steps[8].a.product.x.planes);
+    free_lowered(&l);
+}
+
+static void a_layer_of_another_form_is_plain_among_fused_ones(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_layers = 3;
+    m.layers[2] = m.layers[0];
+    m.layers[1].has_softcap_amid = true;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 0, DENSE);
+    CHECK_NAMES(&l.list.list, 1,
+                "rms_norm matmul_group rope_kv attend matmul_add softcap rms_norm matmul_glu "
+                "matmul_add");
+    CHECK_NAMES(&l.list.list, 2, "rms_norm pack " DENSE); /* its input is made first */
+    CHECK_NAMES(&l.list.list, -1, "begin head");
+    check_whole(&l);
+    /* The residual is the plan's value, for all. */
+    const float *residual = (const float *)l.p->steps[0].out[0].data;
+    CHECK(l.list.list.steps[0].a.begin.residual == residual);
+    CHECK(l.list.list.steps[5].a.product.residual == residual);
+    CHECK(l.list.attends_plain && l.list.most_cluster > 0);
+    free_lowered(&l);
+}
+
+static void plain_layers_stand_at_both_ends_too(void)
+{
+    model_kind m = model_of(ordinary());
+    m.n_layers = 3;
+    m.layers[2] = m.layers[0];
+    m.layers[0].type = m.layers[2].type = m.head = DTYPE_F32;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, 0, PLAIN);
+    CHECK_NAMES(&l.list.list, 1, "rms_norm pack " DENSE);
+    CHECK_NAMES(&l.list.list, 2, PLAIN);
+    CHECK_NAMES(&l.list.list, -1, "begin gather rms_norm matmul"); /* the head is of floats too */
+    check_whole(&l);
+    free_lowered(&l);
+    m.head = DTYPE_Q6_K;
+    lower_model(&m, &l);
+    CHECK_NAMES(&l.list.list, -1, "begin gather rms_norm pack head");
+    check_whole(&l);
+    free_lowered(&l);
+}
+
+/* ---- Sizes ----------------------------------------------------------------------------------- */
+
+/* 32 rows of tiles are 32 blocks; two of down do not fit beside each other on a processor. */
+static void blocks_of_experts_have_rows_and_room(void)
+{
+    model_kind m = model_of(mixture());
+    lowered low;
+    lower_model(&m, &low);
+    const layer_steps *l = &low.form.segments[0].l;
+    CHECK(gpu_experts_n_blocks(&low.g, l) == WIDTH / 16);
+    CHECK(gpu_experts_bytes(l) == 4 * 3 * tile_matrix_bytes(TILE_Q4_K, FF, WIDTH));
+    CHECK(gpu_experts_stride(l) >= gpu_act_bytes(GPU_ACT_INT, FF) &&
+          gpu_experts_stride(l) % 256 == 0);
+    uint32_t bytes = gpu_experts_down_bytes(&low.g, l);
+    CHECK(2 * (bytes + 1024) > 232448 + 1024 && bytes <= 232448);
+    free_lowered(&low);
+}
+
+static void more_blocks_share_longer_contexts(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    CHECK(token_list_cluster(&l.list, 0) == 1);
+    CHECK(token_list_cluster(&l.list, 127) == 1 && token_list_cluster(&l.list, 128) == 2);
+    CHECK(token_list_cluster(&l.list, 100000) == LOWER_MOST_CLUSTER);
+    free_lowered(&l);
+}
+
+int main(void)
+{
+    kernels_init(&table, CPU_PLAIN);
+    kernels_init_cuda(&table);
+    CASE(layers_of_llamas_are_fused_whole);
+    CASE(experts_are_fused);
+    CASE(experts_without_room_are_not);
+    CASE(experts_of_own_types_are_left_to_steps);
+    CASE(layers_without_any_norms_are_left_to_steps);
+    CASE(vocabularies_without_room_are_left_to_steps);
+    CASE(blocks_have_no_more_rows_than_threads);
+    CASE(cards_with_too_many_processors_are_left_to_steps);
+    CASE(norms_behind_products_are_known);
+    CASE(float_matrices_are_left_to_steps);
+    CASE(attention_of_other_kinds_goes_by_steps_in_its_layer);
+    CASE(a_dense_first_layer_goes_before_experts);
+    CASE(windows_that_alternate_change_parameters_alone);
+    CASE(vectors_of_other_forms_have_their_own_memory);
+    CASE(a_layer_of_another_form_is_plain_among_fused_ones);
+    CASE(plain_layers_stand_at_both_ends_too);
+    CASE(blocks_of_experts_have_rows_and_room);
+    CASE(more_blocks_share_longer_contexts);
+    return tap_end();
+}
