@@ -103,7 +103,12 @@ $(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o
 $(B)/lace: $(CLI_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a
+# The test data of a clone: what tests/data describes, as files. All variants share it.
+DATA := build/data/.made
+$(DATA): scripts/expand-test-data.pl models/tales-4m.gguf $(shell find tests/data -type f 2>/dev/null)
+	$(call say,data)scripts/expand-test-data.pl $(@D)
+
+$(B)/tests/%: $(B)/obj/tests/%.c.o $(TAP_OBJ) $(B)/liblace.a | $(DATA)
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
@@ -149,7 +154,7 @@ run-tests: tests
 
 # The server as others see it; what is not installed is skipped, with CI=1 it is a failure.
 .PHONY: test-web
-test-web: $(B)/lace
+test-web: $(B)/lace $(DATA)
 	@LACE_BIN=$(B)/lace CI=$(CI) scripts/run-tests.pl $(WEB_TESTS)
 
 .PHONY: load
