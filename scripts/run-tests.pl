@@ -1,5 +1,6 @@
 #!/usr/bin/env perl
-# Run TAP programs with the engine of `prove` and end with "N passed, N failed, N skipped".
+# Run TAP programs with the engine of `prove`; end with the names of skipped cases and with
+# "N passed, N failed, N skipped".
 #
 #   scripts/run-tests.pl [--jobs N] PROGRAM...
 #
@@ -23,8 +24,18 @@ my $harness = TAP::Harness->new({
     failures => 1,
     comments => 1,
 });
+my @skipped;
+$harness->callback(made_parser => sub {
+    my ($parser, $job) = @_;
+    $parser->callback(test => sub {
+        my ($case) = @_;
+        push @skipped, $job->[1] . ': ' . $case->description . ': ' . $case->explanation
+            if $case->has_skip;
+    });
+});
 my $result = $harness->runtests(map { m{/} ? $_ : "./$_" } @ARGV);
 
+print "skipped: $_\n" for @skipped;
 my $skipped = $result->skipped;
 my $failed  = $result->failed;
 for my $parser ($result->parsers) {
