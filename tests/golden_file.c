@@ -2,19 +2,49 @@
 #include "golden_file.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
+#include "data.h"
 #include "tap.h"
 
-/* clang-format off */
-char *const golden_models[GOLDEN_MODELS] = {
-    "gemma2", "gemma3", "gpt-oss", "granite", "llama", "llama-linear",
-    "llama-tied-headdim", "llama-yarn", "llama3-rope", "mistral", "mixtral", "olmo2",
-    "phi3", "phi4-partial", "qwen2", "qwen3", "qwen3moe", "smollm3",
-};
-/* clang-format on */
+char *golden_path(const char *model, const char *file)
+{
+    char relative[128];
+    snprintf(relative, sizeof relative, "golden/%s%s%s", model, file[0] ? "/" : "", file);
+    return data_path_if_there(relative);
+}
+
+/* As many as tests/data has. */
+enum { MODELS_IN_A_CLONE = 11 };
+
+static void check_enough(void *arg)
+{
+    const int *n = arg;
+    tap_note("%d models", *n);
+    CHECK(*n >= MODELS_IN_A_CLONE);
+}
+
+void golden_enough(int n)
+{
+    tap_case_arg("enough_golden_models_are_there", check_enough, &n);
+}
+
+void golden_each(const char *title, void (*fn)(void *))
+{
+    const char **models;
+    const char *after = strstr(title, "%s") + 2;
+    size_t n = data_names("golden", &models);
+    for (size_t i = 0; i < n; i++) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s%s%s", (int)(after - 2 - title), title, models[i], after);
+        tap_case_arg(name, fn, (void *)models[i]);
+    }
+    free(models);
+    golden_enough((int)n);
+}
 
 /* A copy of one tensor of 4-byte values; n_rows and n_cols from its shape (one row if 1-D). */
 static void *read_tensor(const json_t *header, const char *name, span data, int32_t *n_rows,

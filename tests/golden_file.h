@@ -7,9 +7,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The models of the shared folder golden/, one of each architecture and of its variants. */
-enum { GOLDEN_MODELS = 18 };
-extern char *const golden_models[GOLDEN_MODELS];
+/*
+ * The path of a file of a model in golden/, "" for its directory; NULL if it is not there. For the caller to
+ * free().
+ */
+char *golden_path(const char *model, const char *file);
+
+/* A case of each model in golden/, with its name as the argument; `title` has one %s for it. */
+void golden_each(const char *title, void (*fn)(void *));
+
+/* A case that fails if these are fewer models than a clone has. golden_each ends with it. */
+void golden_enough(int n);
 
 typedef struct golden {
     int32_t n_tokens, n_vocab, n_greedy;

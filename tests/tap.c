@@ -1,11 +1,8 @@
 /* The test harness: TAP lines for `prove`. */
-#define _POSIX_C_SOURCE 200809L
 #include "tap.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static int n_cases;
 static int n_failed;
@@ -67,20 +64,4 @@ int tap_end(void)
 {
     printf("1..%d\n", n_cases);
     return n_failed ? 1 : 0;
-}
-
-char *tap_shared(const char *relative)
-{
-    const char *root = getenv("LACE_SHARED");
-    if (!root || !root[0])
-        root = "../shared";
-    size_t size = 2048;
-    char *path = malloc(size);
-    if (!path)
-        return NULL;
-    snprintf(path, size, "%s/%s", root, relative);
-    if (access(path, R_OK) == 0)
-        return path;
-    free(path);
-    return NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * The test harness: TAP lines for `prove`, and where the test data is.
+ * The test harness: TAP lines for `prove`.
  *
  *     int main(void)
  *     {
@@ -32,11 +32,5 @@ __attribute__((format(printf, 1, 2))) void tap_skip(const char *format, ...);
 
 /* Prints the plan; returns main's exit code. */
 int tap_end(void);
-
-/*
- * The folder with shared test data ($LACE_SHARED, by default ../shared) joined with a path below
- * it. NULL, if the result does not exist. The string is the caller's to free().
- */
-char *tap_shared(const char *relative);
 
 #endif

@@ -5,11 +5,11 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { dataPath } from '../data.mjs';
 import { lace } from '../serve.mjs';
 import { runCases, skip } from '../tap.mjs';
 
 const dir = mkdtempSync(join(tmpdir(), 'lace-chat-'));
-const shared = process.env.LACE_SHARED || new URL('../../../shared', import.meta.url).pathname;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 function chat(input, ...args) {
@@ -19,10 +19,9 @@ function chat(input, ...args) {
 
 // The small model with a chat template of its own, as a Hugging Face directory.
 function modelWith(template) {
-  const source = join(shared, 'models/tales-4m');
-  if (!existsSync(source)) skip('no shared test data');
+  const source = dataPath('models/tales-4m');
   const target = mkdtempSync(join(dir, 'model-'));
-  cpSync(source, target, { recursive: true });
+  cpSync(source, target, { recursive: true, dereference: true });
   const path = join(target, 'tokenizer_config.json');
   const config = existsSync(path) ? JSON.parse(readFileSync(path)) : {};
   writeFileSync(path, JSON.stringify({ ...config, chat_template: template }));

@@ -6,14 +6,14 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { dataPath } from '../data.mjs';
 import { lace, startServer } from '../serve.mjs';
 import { runCases, skip } from '../tap.mjs';
 
 const root = new URL('../..', import.meta.url).pathname;
-const shared = resolve(process.env.LACE_SHARED || join(root, '../shared'));
 const read = (name) => readFileSync(join(root, name), 'utf8');
 
 // ---- Finding snippets ------------------------------------------------------------------------------------------
@@ -58,8 +58,7 @@ let folder;
 let server;
 
 function makeFolder() {
-  const f16 = join(shared, 'models/tales-4m-f16.gguf');
-  if (!existsSync(f16)) skip('no shared test data');
+  const f16 = dataPath('models/tales-4m-f16.gguf');
   folder = mkdtempSync(join(tmpdir(), 'lace-docs-'));
   const bin = join(folder, 'bin');
   spawnSync('mkdir', [bin, join(folder, 'models')]);
@@ -68,8 +67,9 @@ function makeFolder() {
   for (const name of ['model-f16.gguf', 'a.gguf', 'b.gguf', 'IN']) copyFileSync(f16, join(folder, name));
   for (const name of ['model.gguf', 'chat-model.gguf', 'models/default.gguf'])
     copyFileSync(join(root, 'models/tales-4m.gguf'), join(folder, name));
-  for (const name of ['DIR', 'models/smollm2']) cpSync(join(shared, 'models/tales-4m'), join(folder, name), { recursive: true });
-  const text = readFileSync(join(shared, 'text/test.txt'), 'utf8').slice(0, 60000);
+  for (const name of ['DIR', 'models/smollm2'])
+    cpSync(dataPath('models/tales-4m'), join(folder, name), { recursive: true, dereference: true });
+  const text = readFileSync(dataPath('text/test.txt'), 'utf8').slice(0, 60000);
   for (const name of ['calib.txt', 'test.txt', 'held-out.txt', 'TEXT']) writeFileSync(join(folder, name), text);
   writeFileSync(join(folder, 'letter.txt'), 'Dear Ada,\n');
   writeFileSync(join(folder, 'ids.i32'), Buffer.from(new Int32Array([0, 5, 9]).buffer));

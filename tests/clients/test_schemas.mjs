@@ -1,20 +1,19 @@
 // Replies that are held to 30 JSON schemas, validated by ajv: all of them must be valid.
 //
-// $LACE_SCHEMAS is how many replies (default 300). The model is tales-26m where the shared test data
+// $LACE_SCHEMAS is how many replies (default 300). The model is tales-26m where the test data beside the checkout
 // has it, else the one inside the program. It knows no JSON, and the temperature is high: what is
 // valid, the grammar has made so. A reply that max_tokens cuts off is no valid text, so schemas that
 // allow endless ones are asked for with room, and a cut reply is asked for again with another seed.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
+import { dataPath } from '../data.mjs';
 import { startServer } from '../serve.mjs';
 import { runCases } from '../tap.mjs';
 
-const shared = process.env.LACE_SHARED || new URL('../../../shared', import.meta.url).pathname;
-const model = `${shared}/models/tales-26m`;
+const model = dataPath('models/tales-26m');
 const total = Number(process.env.LACE_SCHEMAS || 300);
-const server = await startServer([...(existsSync(model) ? [model] : []), '-c', '1024']);
+const server = await startServer([...(model ? [model] : []), '-c', '1024']);
 
 const text = { type: 'string', maxLength: 30 };
 const closed = (properties, required = Object.keys(properties)) => ({ type: 'object', properties, required, additionalProperties: false });

@@ -5,19 +5,18 @@
 // high: what is valid, the grammar has made so. A reply that max_tokens cuts off is asked for again.
 
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import OpenAI from 'openai';
 import { zodResponseFormat } from 'openai/helpers/zod';
 import * as z from 'zod';
+import { dataPath } from '../data.mjs';
 import { startServer } from '../serve.mjs';
 import { runCases } from '../tap.mjs';
 
-const shared = process.env.LACE_SHARED || new URL('../../../shared', import.meta.url).pathname;
-const model = `${shared}/models/tales-26m`;
+const model = dataPath('models/tales-26m');
 const total = Number(process.env.LACE_SCHEMAS || 240);
 // Room for tools: where the template has no place for them, their schemas stand in the prompt.
-const server = await startServer([...(existsSync(model) ? [model] : []), '-c', '4096']);
+const server = await startServer([...(model ? [model] : []), '-c', '4096']);
 const text = z.string().max(12);
 const tree = z.object({ v: z.int().min(0).max(9), get kids() { return z.array(tree).max(2); } });
 

@@ -4,11 +4,11 @@
  * batch, one by one, mixed with another sequence, on any number of threads. LACE_DEVICE=cuda lets
  * them run on a GPU.
  */
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "data.h"
 #include "golden_file.h"
 #include "lace.h"
 #include "tap.h"
@@ -170,13 +170,6 @@ static const struct {
     {"forked and truncated", forked_and_truncated},
 };
 
-static const char *skip_why;
-
-static void skipped(void *arg)
-{
-    tap_skip("%s", skip_why);
-}
-
 static void failed(void *arg)
 {
     tap_note("%s", (const char *)arg);
@@ -203,36 +196,35 @@ static void check_model(const char *name, const char *model_path, const char *go
     lace_model_close(s.model);
 }
 
+/* The model as a directory and, where it is there, as a GGUF file. Returns whether both are. */
+static bool check_both_formats(const char *name)
+{
+    char title[128];
+    char *expected = golden_path(name, "golden.safetensors");
+    char *directory = golden_path(name, ""), *file = golden_path(name, "model.gguf");
+    bool has_both = expected && directory && file;
+    if (expected && directory) {
+        snprintf(title, sizeof title, "%s, directory", name);
+        check_model(title, directory, expected);
+    }
+    if (has_both) {
+        snprintf(title, sizeof title, "%s, GGUF", name);
+        check_model(title, file, expected);
+    }
+    free(expected);
+    free(directory);
+    free(file);
+    return has_both;
+}
+
 int main(void)
 {
-    char *root = tap_shared("golden");
-    DIR *dir = root ? opendir(root) : NULL;
-    if (!dir) {
-        skip_why = "no shared test data";
-        tap_case_arg("golden models", skipped, NULL);
-        free(root);
-        return tap_end();
-    }
-    for (struct dirent *e; (e = readdir(dir));) {
-        char file[512], directory[512], expected[512], title[512];
-        snprintf(file, sizeof file, "golden/%s/model.gguf", e->d_name);
-        snprintf(directory, sizeof directory, "golden/%s", e->d_name);
-        snprintf(expected, sizeof expected, "golden/%s/golden.safetensors", e->d_name);
-        char *file_path = tap_shared(file), *directory_path = tap_shared(directory);
-        char *golden_path = tap_shared(expected);
-        if (golden_path && directory_path) {
-            snprintf(title, sizeof title, "%s, directory", e->d_name);
-            check_model(title, directory_path, golden_path);
-        }
-        if (golden_path && file_path) {
-            snprintf(title, sizeof title, "%s, GGUF", e->d_name);
-            check_model(title, file_path, golden_path);
-        }
-        free(file_path);
-        free(directory_path);
-        free(golden_path);
-    }
-    closedir(dir);
-    free(root);
+    int n = 0;
+    const char **models;
+    size_t n_models = data_names("golden", &models);
+    for (size_t i = 0; i < n_models; i++)
+        n += check_both_formats(models[i]);
+    free(models);
+    golden_enough(n);
     return tap_end();
 }

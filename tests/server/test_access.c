@@ -11,6 +11,7 @@
 
 #include "base/file_write.h"
 #include "formats/gguf_write.h"
+#include "data.h"
 #include "scratch.h"
 #include "served.h"
 #include "tap.h"
@@ -290,11 +291,9 @@ static void https_is_served_with_a_certificate(void)
 /* A copy of the model in the scratch folder. */
 static bool copy_model(const char *name)
 {
-    char *model = tap_shared("models/tales-4m-f16.gguf");
-    if (!model) {
-        tap_skip("no shared test data");
+    char *model = data_path("models/tales-4m-f16.gguf");
+    if (!model)
         return false;
-    }
     char command[1024];
     snprintf(command, sizeof command, "cp %s %s && chmod u+w %s", model, scratch_path(name),
              scratch_path(name));

@@ -10,6 +10,7 @@
 #include "compress/convert_meta.h"
 #include "formats/weights.h"
 #include "tensor/codec/unpack.h"
+#include "data.h"
 #include "scratch.h"
 #include "golden_file.h"
 #include "status_check.h"
@@ -75,15 +76,7 @@ static void compare_values(const gguf *found, const gguf *expected, const char *
 static void golden_directory_becomes_its_gguf(void *arg)
 {
     const char *name = arg;
-    char relative[128];
-    snprintf(relative, sizeof relative, "golden/%s", name);
-    char *directory = tap_shared(relative);
-    snprintf(relative, sizeof relative, "golden/%s/model.gguf", name);
-    char *file = tap_shared(relative);
-    if (!directory) {
-        tap_skip("no golden/%s", name);
-        return;
-    }
+    char *directory = golden_path(name, ""), *file = golden_path(name, "model.gguf");
     CHECK(scratch_create() != NULL);
     weights *found = convert(directory, "out.gguf", NULL), *expected = NULL;
     lace_error err;
@@ -104,14 +97,10 @@ static void tales_4m_becomes_its_gguf(void)
 {
     /* Names for people are taken from the directory's. */
     static const char *const skipped[] = {"general.basename", "general.size_label", NULL};
-    char *directory = tap_shared("models/tales-4m");
-    char *file = tap_shared("models/tales-4m-f16.gguf");
-    if (!directory || !file) {
-        tap_skip("no models/tales-4m");
-        free(directory);
-        free(file);
+    char *directory = data_path("models/tales-4m");
+    char *file = data_path("models/tales-4m-f16.gguf");
+    if (!directory || !file)
         return;
-    }
     weights *expected = NULL;
     lace_error err;
     CHECK(scratch_create() != NULL);
@@ -167,11 +156,9 @@ static void types_follow_the_rules(void)
 /* Q8_0 of a real model: each value within half a step of its block. */
 static void q8_0_is_near(void)
 {
-    char *directory = tap_shared("models/tales-4m");
-    if (!directory) {
-        tap_skip("no models/tales-4m");
+    char *directory = data_path("models/tales-4m");
+    if (!directory)
         return;
-    }
     CHECK(scratch_create() != NULL);
     convert_options o = convert_options_default();
     o.has_type = true;
@@ -421,11 +408,7 @@ static void titles_are_made_of_names(void)
 
 int main(void)
 {
-    for (int i = 0; i < GOLDEN_MODELS; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "directory_%s_becomes_its_gguf", golden_models[i]);
-        tap_case_arg(name, golden_directory_becomes_its_gguf, golden_models[i]);
-    }
+    golden_each("directory_%s_becomes_its_gguf", golden_directory_becomes_its_gguf);
     CASE(tales_4m_becomes_its_gguf);
     CASE(types_follow_the_rules);
     CASE(q8_0_is_near);

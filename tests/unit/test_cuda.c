@@ -9,6 +9,7 @@
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/gpu.h"
 #include "tensor/codec/unpack.h"
+#include "data.h"
 #include "lace.h"
 #include "tap.h"
 #include "tensor/sparse.h"
@@ -17,13 +18,11 @@ enum { N_TOKENS = 24 };
 
 static lace_model *open_tales(const char *device, lace_error *err)
 {
-    char *path = tap_shared("models/tales-4m-f16.gguf");
+    char *path = data_path("models/tales-4m-f16.gguf");
     lace_model_options o = lace_model_options_default();
     o.device = device;
     lace_model *model = NULL;
-    if (!path)
-        tap_skip("models/tales-4m-f16.gguf is not here");
-    else if (lace_model_open(path, &o, &model, err) != LACE_OK)
+    if (path && lace_model_open(path, &o, &model, err) != LACE_OK)
         tap_note("%s", err->text);
     free(path);
     return model;
@@ -32,11 +31,9 @@ static lace_model *open_tales(const char *device, lace_error *err)
 static void names_of_devices_are_checked(void)
 {
     static const char *const bad[] = {"gpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "CUDA"};
-    char *path = tap_shared("models/tales-4m-f16.gguf");
-    if (!path) {
-        tap_skip("models/tales-4m-f16.gguf is not here");
+    char *path = data_path("models/tales-4m-f16.gguf");
+    if (!path)
         return;
-    }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         lace_model_options o = lace_model_options_default();
         lace_model *model;

@@ -8,6 +8,7 @@
 #include "base/json_read.h"
 #include "formats/weights.h"
 #include "hf/config_hf.h"
+#include "data.h"
 #include "golden_file.h"
 #include "tap.h"
 
@@ -62,19 +63,11 @@ static void refuse(const char *more, lace_status expected, const char *key)
 static void golden_config_equals_its_gguf(void *arg)
 {
     const char *name = arg;
-    char relative[128];
-    snprintf(relative, sizeof relative, "golden/%s", name);
-    char *directory = tap_shared(relative);
-    snprintf(relative, sizeof relative, "golden/%s/model.gguf", name);
-    char *file = tap_shared(relative);
+    char *directory = golden_path(name, ""), *file = golden_path(name, "model.gguf");
     weights *hf = NULL, *gg = NULL;
     lace_error err;
     static hf_config h;
     model_config g, *c = &h.model;
-    if (!directory) {
-        tap_skip("no golden/%s", name);
-        return;
-    }
     CHECK(weights_open(directory, &hf, &err) == LACE_OK);
     if (!CHECK(hf && hf_config_read(weights_config(hf), &h, &err) == LACE_OK))
         tap_note("%s", err.text);
@@ -353,11 +346,7 @@ static void defaults_are_those_of_transformers(void)
 
 int main(void)
 {
-    for (int i = 0; i < GOLDEN_MODELS; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "config_of_%s_equals_its_gguf", golden_models[i]);
-        tap_case_arg(name, golden_config_equals_its_gguf, golden_models[i]);
-    }
+    golden_each("config_of_%s_equals_its_gguf", golden_config_equals_its_gguf);
     CASE(kinds_of_layers_are_read);
     CASE(both_spellings_of_the_rope_mean_the_same);
     CASE(yarn_and_its_attention_factor_are_read);

@@ -96,19 +96,29 @@ static void install_takes_places_with_spaces_and_quotes(void)
     remove_all(dir);
 }
 
+/* Where clang-format is not installed: a script that wants single spaces takes its name. */
+static void use_stand_in(const char *dir)
+{
+    static const char make_it[] =
+        "mkdir $dir/bin && echo '! grep -n \"[^ ]  \" /dev/null src/base/*.h' "
+        ">$dir/bin/clang-format "
+        "&& sed -i '1i#!/bin/sh' $dir/bin/clang-format && chmod +x $dir/bin/clang-format";
+    char path[4096];
+    check_code(sh(dir, make_it), 0);
+    snprintf(path, sizeof path, "%s/bin:%s", dir, getenv("PATH"));
+    setenv("PATH", path, 1);
+}
+
 static void check_without_git_looks_at_the_files(void)
 {
     const char *dir = scratch_create();
     if (!CHECK(dir != NULL))
         return;
-    if (sh(dir, "command -v clang-format") != 0) {
-        tap_skip("clang-format is not installed");
-        remove_all(dir);
-        return;
-    }
     static const char copy[] =
         "mkdir -p $dir/src/base && cp -r Makefile .clang-format scripts $dir";
     check_code(sh(dir, copy), 0);
+    if (sh(dir, "command -v clang-format") != 0)
+        use_stand_in(dir);
     CHECK(sh(dir, "cd $dir && $make check") != 0 && strstr(output, "no C files") != NULL);
     check_code(sh(dir, "echo 'int x;' >$dir/src/base/x.h; cd $dir && $make check"), 0);
     CHECK(strstr(output, "format: 1 files clean") != NULL);

@@ -10,6 +10,7 @@
 #include "compress/prune_choose.h"
 #include "compress/sparse_encode.h"
 #include "formats/weights.h"
+#include "data.h"
 #include "program.h"
 #include "scratch.h"
 #include "status_check.h"
@@ -375,15 +376,10 @@ static void a_file_past_the_limit_is_not_written(void)
     CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
 }
 
-/* What stands for the cases that need shared data or the program. */
-static void a_golden_model_is_pruned(void)
+/* What stands for the cases that need test data and the program. */
+static void the_data_is_there(void)
 {
-    tap_skip("golden/llama/model.gguf is not there");
-}
-
-static void a_real_model_is_pruned(void)
-{
-    tap_skip("models/tales-4m-f16.gguf, text/ or the program are not there");
+    CHECK(model_path && tales_path && calib_path && test_path);
 }
 
 int main(void)
@@ -393,30 +389,26 @@ int main(void)
     CASE(wanda_weighs_by_the_inputs);
     CASE(weights_beyond_a_type_are_named);
     CASE(a_weight_that_is_no_number_is_named);
-    char *path = tap_shared("golden/llama/model.gguf");
+    char *path = data_path("golden/llama/model.gguf");
+    char *tales = data_path("models/tales-4m-f16.gguf");
+    char *calib = data_path("text/calib.txt"), *test = data_path("text/test.txt");
     model_path = path;
-    if (path) {
+    tales_path = tales;
+    calib_path = calib;
+    test_path = test;
+    if (path && tales && calib && test && program_begin()) {
         CASE(taking_nothing_changes_nothing);
         CASE(every_store_runs_and_is_as_far_off_as_it_should_be);
         CASE(heads_and_neurons_make_matrices_smaller);
         CASE(rules_that_cannot_be_are_named);
-    } else {
-        CASE(a_golden_model_is_pruned);
-    }
-    free(path);
-    char *tales = tap_shared("models/tales-4m-f16.gguf");
-    char *calib = tap_shared("text/calib.txt"), *test = tap_shared("text/test.txt");
-    tales_path = tales;
-    calib_path = calib;
-    test_path = test;
-    if (tales && calib && test && program_begin()) {
         CASE(the_verb_measures_and_writes_a_file_that_runs);
         CASE(a_sparse_model_without_zeros_writes_what_s4_writes);
         CASE(a_file_past_the_limit_is_not_written);
         program_end();
     } else {
-        CASE(a_real_model_is_pruned);
+        CASE(the_data_is_there);
     }
+    free(path);
     free(tales);
     free(calib);
     free(test);

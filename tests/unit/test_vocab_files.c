@@ -7,19 +7,18 @@
 #include "base/file.h"
 #include "chat/chat.h"
 #include "vocab/vocab_gguf.h"
+#include "data.h"
 #include "tap.h"
 #include "token_check.h"
 
-/* A vocabulary of the shared data; NULL (and the case is skipped) if it is not there. */
-static tokenizer *open_shared(const char *name)
+/* A vocabulary of the test data; NULL (and the case fails) if it is not there. */
+static tokenizer *open_vocab(const char *name)
 {
     char relative[64];
     snprintf(relative, sizeof relative, "vocab/%s.gguf", name);
-    char *path = tap_shared(relative);
-    if (!path) {
-        tap_skip("no shared data: %s", relative);
+    char *path = data_path(relative);
+    if (!path)
         return NULL;
-    }
     lace_error err = {0};
     file_map map;
     gguf *g = NULL;
@@ -34,11 +33,11 @@ static tokenizer *open_shared(const char *name)
     return t;
 }
 
-static char *read_shared(const char *name, const char *extension, buf *out)
+static char *read_vector(const char *name, const char *extension, buf *out)
 {
     char relative[64];
     snprintf(relative, sizeof relative, "vocab/%s.%s", name, extension);
-    char *path = tap_shared(relative);
+    char *path = data_path(relative);
     buf_init(out, MEGABYTE);
     if (path)
         CHECK(file_read(path, out, NULL) == LACE_OK);
@@ -64,12 +63,12 @@ static bool line_equals(const char *line, const token_list *list)
 static void vectors_agree(void *arg)
 {
     const char *name = arg;
-    tokenizer *t = open_shared(name);
+    tokenizer *t = open_vocab(name);
     if (!t)
         return;
     buf inputs, outputs;
-    const char *input = read_shared(name, "inp", &inputs);
-    const char *line = read_shared(name, "out", &outputs);
+    const char *input = read_vector(name, "inp", &inputs);
+    const char *line = read_vector(name, "out", &outputs);
     int n_texts = 0;
     while (input && line && *line) {
         const char *end = strstr(input, SEPARATOR);
@@ -91,7 +90,7 @@ static void vectors_agree(void *arg)
 
 static void round_trips(void *arg)
 {
-    tokenizer *t = open_shared(arg);
+    tokenizer *t = open_vocab(arg);
     if (t) /* falcon and starcoder lack bytes of control characters and unused planes */
         check_round_trips(t, 200, 0x30000);
     tokenizer_free(t);
@@ -99,7 +98,7 @@ static void round_trips(void *arg)
 
 static void megabytes_are_fast(void *arg)
 {
-    tokenizer *t = open_shared(arg);
+    tokenizer *t = open_vocab(arg);
     if (t)
         check_speed(t, arg);
     tokenizer_free(t);
@@ -108,7 +107,7 @@ static void megabytes_are_fast(void *arg)
 static void qwen2_loads_fast(void)
 {
     uint64_t begin = clock_ns();
-    tokenizer *t = open_shared("qwen2");
+    tokenizer *t = open_vocab("qwen2");
     double seconds = (double)(clock_ns() - begin) / 1e9;
     CHECK(seconds < 3); /* 0.1 s; with sanitizers on a busy machine far more */
     tokenizer_free(t);
@@ -116,7 +115,7 @@ static void qwen2_loads_fast(void)
 
 static void qwen2_chat_tokens_are_single(void)
 {
-    tokenizer *t = open_shared("qwen2");
+    tokenizer *t = open_vocab("qwen2");
     if (!t)
         return;
     const char *input = "<|im_start|>user";
@@ -168,7 +167,7 @@ static int count_token(const token_list *list, lace_token token)
 
 static void a_user_cannot_forge_the_end_of_a_turn(void)
 {
-    tokenizer *t = open_shared("qwen2");
+    tokenizer *t = open_vocab("qwen2");
     if (!t)
         return;
     lace_token start = 151644, end = 151645;
@@ -196,7 +195,7 @@ static void a_user_cannot_forge_the_end_of_a_turn(void)
 
 static void llama_spm_adds_bos_and_a_space(void)
 {
-    tokenizer *t = open_shared("llama-spm");
+    tokenizer *t = open_vocab("llama-spm");
     if (!t)
         return;
     unsigned flags = LACE_TOKENIZE_ADD_SPECIAL | LACE_TOKENIZE_PARSE_SPECIAL;
@@ -212,7 +211,7 @@ static void llama_spm_adds_bos_and_a_space(void)
 
 static void bert_adds_cls_and_sep(void)
 {
-    tokenizer *t = open_shared("bert-bge");
+    tokenizer *t = open_vocab("bert-bge");
     if (!t)
         return;
     token_list list = check_encode(t, "Hello", 5, LACE_TOKENIZE_ADD_SPECIAL);
@@ -224,7 +223,7 @@ static void bert_adds_cls_and_sep(void)
 
 static void phi3_special_tokens_swallow_the_newline(void)
 {
-    tokenizer *t = open_shared("phi-3");
+    tokenizer *t = open_vocab("phi-3");
     if (!t)
         return;
     const char *input = "<|user|>\n<|end|>\n";
