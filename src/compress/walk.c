@@ -49,20 +49,13 @@ static lace_status open_tokenizer(walk *w, lace_error *err)
 
 static lace_status create_cache(walk *w, lace_error *err)
 {
-    const model_config *c = &w->m->config;
     states_options options = {.type = DTYPE_F32,
                               .n_sequences = 1,
                               .n_context = w->n_context,
                               .n_batch = w->n_context,
                               .queue = &host_queue};
-    layer_state *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
-    if (!shapes)
-        return error_nomem(err, "the KV cache's layers");
-    for (int32_t i = 0; i < c->n_layers; i++)
-        shapes[i] = (layer_state){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
-    lace_status status = states_create(shapes, c->n_layers, &options, &w->kv, err);
-    mem_free(shapes);
-    return status == LACE_OK ? states_allocate(w->kv, err) : status;
+    TRY(model_states(w->m, &options, &w->kv, err));
+    return states_allocate(w->kv, err);
 }
 
 static lace_status create_plan(walk *w, lace_error *err)

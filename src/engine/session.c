@@ -73,22 +73,13 @@ static lace_status create_cache(const model *m, const lace_session_options *o, q
 {
     static const dtype types[] = {
         [LACE_KV_F32] = DTYPE_F32, [LACE_KV_F16] = DTYPE_F16, [LACE_KV_Q8_0] = DTYPE_Q8_0};
-    const model_config *c = &m->config;
     states_options options = {.type = types[o->kv_type],
                               .n_sequences = o->n_sequences,
                               .n_context = o->n_context,
                               .n_batch = o->n_batch,
                               .max_bytes = o->kv_bytes,
                               .queue = q};
-    *out = NULL;
-    layer_state *shapes = mem_calloc((size_t)c->n_layers, sizeof *shapes);
-    if (!shapes)
-        return error_nomem(err, "the KV cache's layers");
-    for (int32_t i = 0; i < c->n_layers; i++)
-        shapes[i] = (layer_state){c->n_kv_heads, c->head_dim, c->is_local[i] ? c->window : 0};
-    lace_status status = states_create(shapes, c->n_layers, &options, out, err);
-    mem_free(shapes);
-    return status;
+    return model_states(m, &options, out, err);
 }
 
 static lace_status create_plan(const model *m, const lace_session_options *o, const states *kv,

@@ -53,14 +53,14 @@ static lace_status bind(model *m, lace_error *err)
     return bind_rope(m, err);
 }
 
-static void build(const model *m, plan *p, const kv_layer *kv)
+static void build(const model *m, plan *p, const layer_memory *memory)
 {
     value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];
         p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
         x = build_residual(m, p, x, a, l->attn_post_norm);
         value f = build_ffn(m, p, i, build_norm(m, p, x, l->ffn_norm), GLU_GELU_TANH);
         x = build_residual(m, p, x, f, l->ffn_post_norm);

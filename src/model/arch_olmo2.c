@@ -25,14 +25,14 @@ static lace_status bind(model *m, lace_error *err)
     return bind_rope(m, err);
 }
 
-static void build(const model *m, plan *p, const kv_layer *kv)
+static void build(const model *m, plan *p, const layer_memory *memory)
 {
     value x = plan_embed(p, m->embedding, 1);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];
         p->layer = i;
-        x = build_residual(m, p, x, build_attention(m, p, i, x, turn, kv), l->attn_post_norm);
+        x = build_residual(m, p, x, build_attention(m, p, i, x, turn, memory), l->attn_post_norm);
         x = build_residual(m, p, x, build_ffn(m, p, i, x, GLU_SILU), l->ffn_post_norm);
     }
     p->layer = -1;

@@ -29,9 +29,9 @@ static lace_status bind(model *m, lace_error *err)
     return bind_rope(m, err);
 }
 
-static void build(const model *m, plan *p, const kv_layer *kv)
+static void build(const model *m, plan *p, const layer_memory *memory)
 {
-    build_pre_norm(m, p, kv, GLU_SILU);
+    build_pre_norm(m, p, memory, GLU_SILU);
 }
 
 const arch arch_qwen2 = {

@@ -39,8 +39,12 @@ typedef struct arch {
     /* Bind every weight, with the words of bind.h. */
     lace_status (*bind)(model *m, lace_error *err);
 
-    /* Write the plan. kv has one entry per layer. */
-    void (*build)(const model *m, plan *p, const kv_layer *kv);
+    /* What a layer remembers of a sequence. *out is keys and values of the config's heads, with its
+     * window; may be NULL if that is right for all layers. */
+    void (*state)(const model_config *c, int32_t layer, layer_state *out);
+
+    /* Write the plan. memory has one entry per layer. */
+    void (*build)(const model *m, plan *p, const layer_memory *memory);
 } arch;
 
 /* The architecture of that name, or NULL. */
@@ -127,6 +131,10 @@ struct model {
 lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
                          lace_error *err);
 void model_free(model *m);
+
+/* What the model's layers remember of sequences, laid out but not allocated. */
+lace_status model_states(const model *m, const states_options *options, states **out,
+                         lace_error *err);
 
 /* Memory that the weights take once loaded. */
 uint64_t model_weight_bytes(const model *m);

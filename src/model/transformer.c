@@ -117,7 +117,8 @@ static value norm_heads(const model *m, plan *p, value x, const float *scales, b
     return plan_norm(p, x, scales, group, m->config.rms_eps);
 }
 
-value build_attention(const model *m, plan *p, int i, value n, angles turn, const kv_layer *kv)
+value build_attention(const model *m, plan *p, int i, value n, angles turn,
+                      const layer_memory *memory)
 {
     const model_config *c = &m->config;
     const model_layer *l = &m->layers[i];
@@ -140,8 +141,8 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn, cons
         q = plan_rope(p, q, table, rope, c->n_heads, c->head_dim);
         k = plan_rope(p, k, table, rope, c->n_kv_heads, c->head_dim);
     }
-    plan_kv_write(p, k, v, &kv[i]);
-    value a = plan_attend(p, q, &kv[i], &params);
+    plan_kv_write(p, k, v, &memory[i].kv);
+    value a = plan_attend(p, q, &memory[i].kv, &params);
     return plan_linear(p, a, &l->wo, l->bo, 1);
 }
 
@@ -198,14 +199,14 @@ void build_logits(const model *m, plan *p, value x)
     plan_result(p, logits);
 }
 
-void build_pre_norm(const model *m, plan *p, const kv_layer *kv, glu_kind kind)
+void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind)
 {
     value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];
         p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, kv);
+        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
         x = build_residual(m, p, x, a, NULL);
         value n = build_norm(m, p, x, l->ffn_norm);
         if (m->config.n_experts > 0)

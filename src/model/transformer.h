@@ -35,7 +35,8 @@ typedef struct angles {
 angles build_angles(const model *m, plan *p);
 
 /* Attention over the normed input n, up to and including the output matrix. */
-value build_attention(const model *m, plan *p, int i, value n, angles turn, const kv_layer *kv);
+value build_attention(const model *m, plan *p, int i, value n, angles turn,
+                      const layer_memory *memory);
 
 value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
 
@@ -43,7 +44,7 @@ value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
  * The whole plan of the commonest kind: a norm before attention and one before the feed-forward
  * network or the experts, whichever the config has.
  */
-void build_pre_norm(const model *m, plan *p, const kv_layer *kv, glu_kind kind);
+void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind);
 
 /* Norm of a whole row. */
 value build_norm(const model *m, plan *p, value x, const float *scales);

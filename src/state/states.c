@@ -1,4 +1,4 @@
-/* The KV cache: pages, the sequences that hold them, and who shares what. */
+/* States: how they lie in memory, the sequences that hold pages, and who shares what. */
 #include "state/states.h"
 
 #include <assert.h>
@@ -43,37 +43,62 @@ static lace_status limit_pages(states *kv, uint64_t one_sequence, lace_error *er
     return LACE_OK;
 }
 
-static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *err)
+/* A layer that uses the pages of an earlier one sees nothing that those do not hold. */
+static lace_status share_layer(states *kv, const layer_state *shapes, int32_t i, lace_error *err)
+{
+    int32_t of = shapes[i].shares;
+    if (of >= i || kv->layers[of].kind != STATE_PAGED)
+        return error_set(err, LACE_E_UNSUPPORTED, "layer %d cannot share the pages of layer %d", i,
+                         of);
+    int32_t held = kv->groups[kv->layers[of].kv.group].window;
+    if (held && (shapes[i].window == 0 || shapes[i].window > held))
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "layer %d cannot share the pages of layer %d, which has a shorter window",
+                         i, of);
+    kv->layers[i] = kv->layers[of];
+    return LACE_OK;
+}
+
+static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t i, lace_error *err)
 {
     const states_options *o = &kv->options;
-    for (int32_t i = 0; i < kv->n_layers; i++) {
-        const layer_state *l = &shapes[i];
-        int32_t values = dtype_describe(o->type)->block_values;
-        if (l->head_dim % values != 0)
+    const layer_state *l = &shapes[i];
+    if (l->shares >= 0)
+        return share_layer(kv, shapes, i, err);
+    const dtype_info *type = dtype_describe(o->type);
+    int32_t dims[] = {l->k_dim, l->v_dim};
+    for (int k = 0; k < 2; k++)
+        if (dims[k] % type->block_values != 0)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "heads of %d values cannot be kept as %s, which has blocks of %d",
-                             l->head_dim, dtype_describe(o->type)->name, values);
-        /* A window that is never left is none. */
-        int32_t window = l->window >= o->n_context ? 0 : l->window;
-        int32_t g = group_of(kv, window);
-        if (g < 0)
-            return error_set(err, LACE_E_UNSUPPORTED, "more than %d different attention windows",
-                             STATES_MAX_GROUPS);
-        page_group *group = &kv->groups[g];
-        uint64_t row = row_bytes(o->type, l->head_dim);
-        uint64_t half = (uint64_t)l->n_heads * PAGE_TOKENS * row;
-        kv->layers[i] = (kv_layer){.k_offset = group->page_bytes,
-                                   .v_offset = group->page_bytes + half,
-                                   .row_bytes = row,
-                                   .v_row_bytes = row,
-                                   .type = o->type,
-                                   .page_tokens = PAGE_TOKENS,
-                                   .n_heads = l->n_heads,
-                                   .head_dim = l->head_dim,
-                                   .v_dim = l->head_dim,
-                                   .group = g};
-        group->page_bytes += 2 * half;
-    }
+                             dims[k], type->name, type->block_values);
+    /* A window that is never left is none. */
+    int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window);
+    if (g < 0)
+        return error_set(err, LACE_E_UNSUPPORTED, "more than %d different attention windows",
+                         STATES_MAX_GROUPS);
+    page_group *group = &kv->groups[g];
+    uint64_t k_row = row_bytes(o->type, l->k_dim), v_row = row_bytes(o->type, l->v_dim);
+    uint64_t n_rows = (uint64_t)l->n_heads * PAGE_TOKENS;
+    kv->layers[i] = (layer_memory){.kind = STATE_PAGED,
+                                   .kv = {.k_offset = group->page_bytes,
+                                          .v_offset = group->page_bytes + n_rows * k_row,
+                                          .row_bytes = k_row,
+                                          .v_row_bytes = v_row,
+                                          .type = o->type,
+                                          .page_tokens = PAGE_TOKENS,
+                                          .n_heads = l->n_heads,
+                                          .head_dim = l->k_dim,
+                                          .v_dim = l->v_dim,
+                                          .group = g}};
+    group->page_bytes += n_rows * (k_row + v_row);
+    return LACE_OK;
+}
+
+/* How many pages every group has. */
+static lace_status count_pages(states *kv, lace_error *err)
+{
+    const states_options *o = &kv->options;
     kv->pages_per_sequence = pages_for(o->n_context);
     uint64_t one_sequence = 0;
     for (int32_t g = 0; g < kv->n_groups; g++) {
@@ -94,9 +119,18 @@ static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *er
         group->n_pages = (int32_t)n;
         one_sequence += (uint64_t)per_sequence * group->page_bytes;
     }
-    TRY(limit_pages(kv, one_sequence, err));
+    return limit_pages(kv, one_sequence, err);
+}
+
+static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *err)
+{
     for (int32_t i = 0; i < kv->n_layers; i++)
-        kv->layers[i].page_bytes = kv->groups[kv->layers[i].group].page_bytes;
+        if (shapes[i].kind == STATE_PAGED)
+            TRY(lay_out_pages(kv, shapes, i, err));
+    TRY(count_pages(kv, err));
+    for (int32_t i = 0; i < kv->n_layers; i++)
+        if (kv->layers[i].kind == STATE_PAGED)
+            kv->layers[i].kv.page_bytes = kv->groups[kv->layers[i].kv.group].page_bytes;
     return LACE_OK;
 }
 

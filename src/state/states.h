@@ -1,5 +1,7 @@
 /*
- * The KV cache: keys and values of the tokens seen so far, in pages.
+ * States: what the layers of a model remember of the sequences. A layer keeps keys and values of
+ * all tokens seen so far, in pages (the KV cache), or a piece of memory of a fixed size that every
+ * token changes (recurrent state), or nothing.
  *
  * A page holds 32 positions of one sequence for all layers of a group. Sequences hold tables of
  * page numbers; pages are counted, so sequences with a common beginning share them, and a shared
@@ -10,7 +12,7 @@
  * window.
  *
  * Inside a page: for each layer of the group K, then V; in each, for every KV head, 32 rows of
- * head_dim values:
+ * k_dim or v_dim values. A layer that shares the pages of an earlier one adds nothing:
  *
  *     page -> layer 0 [K: head 0 [32 rows] head 1 [32 rows] ...][V: ...]  layer 1 ...
  */
@@ -23,16 +25,43 @@
 
 enum {
     PAGE_TOKENS = 32,
-    STATES_MAX_GROUPS = 2,
+    STATES_MAX_GROUPS = 4,
     STATES_TAKE_BACK =
         32, /* tokens that can always be taken back: windows keep their pages longer by this */
 };
 
-/* What a layer needs of the cache. */
+typedef enum state_kind { STATE_NONE, STATE_PAGED, STATE_RECURRENT } state_kind;
+
+/* What a layer remembers of a sequence. */
 typedef struct layer_state {
-    int32_t n_heads, head_dim;
-    int32_t window; /* 0: sees everything */
+    state_kind kind;
+
+    /* STATE_PAGED */
+    int32_t n_heads, k_dim, v_dim;
+    int32_t window; /* positions that the layer sees, its own included; 0: all */
+    int32_t shares; /* an earlier layer whose pages this one uses, which then says the rest, and
+                       whose window is not shorter; -1: it has its own */
+
+    uint64_t n_bytes; /* STATE_RECURRENT: for each sequence */
 } layer_state;
+
+static inline layer_state layer_state_paged(int32_t n_heads, int32_t k_dim, int32_t v_dim,
+                                            int32_t window)
+{
+    return (layer_state){.kind = STATE_PAGED,
+                         .n_heads = n_heads,
+                         .k_dim = k_dim,
+                         .v_dim = v_dim,
+                         .window = window,
+                         .shares = -1};
+}
+
+/* Where that is, as plans are told. The address of the data is known when states are allocated. */
+typedef struct layer_memory {
+    state_kind kind;
+    kv_layer kv;               /* STATE_PAGED */
+    recurrent_layer recurrent; /* STATE_RECURRENT */
+} layer_memory;
 
 typedef struct states_options {
     dtype type; /* F32, F16, Q8_0 */
@@ -62,14 +91,14 @@ typedef struct sequence_state {
 typedef struct states {
     states_options options;
     int32_t n_layers;
-    kv_layer *layers; /* [n_layers] as kernels see them (data is set in groups only) */
+    layer_memory *layers; /* [n_layers] without addresses: those are in groups */
     int32_t n_groups;
     page_group groups[STATES_MAX_GROUPS];
     int32_t pages_per_sequence; /* entries of a table */
     sequence_state *sequences;  /* [n_sequences] */
 } states;
 
-/* Lay the cache out; states_bytes is then known, but nothing large is allocated. */
+/* Lay the memory out; states_bytes is then known, but nothing large is allocated. */
 lace_status states_create(const layer_state *layers, int32_t n_layers,
                           const states_options *options, states **out, lace_error *err);
 void states_free(states *kv);

@@ -22,7 +22,8 @@ static unsigned draw(unsigned n)
 /* Two layers, of which the second has a window; pages for a third of all contexts. */
 static bool start_with(int32_t first_window)
 {
-    layer_state layers[] = {{1, 32, first_window}, {1, 32, WINDOW}};
+    layer_state layers[] = {layer_state_paged(1, 32, 32, first_window),
+                            layer_state_paged(1, 32, 32, WINDOW)};
     states_options o = {.queue = &host_queue,
                         .type = DTYPE_F32,
                         .n_sequences = N_SEQUENCES,

@@ -1,4 +1,4 @@
-/* kv/: pages are counted, shared, copied on write, and given back. */
+/* States: pages are counted, shared, copied on write, and given back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 static states *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
 {
-    layer_state layers[2] = {{2, 32, 0}, {2, 32, window}};
+    layer_state layers[] = {layer_state_paged(2, 32, 32, 0), layer_state_paged(2, 32, 32, window)};
     states_options o = {.queue = &host_queue,
                         .type = type,
                         .n_sequences = n_sequences,
@@ -110,9 +110,67 @@ static void bytes_are_what_pages_take(void)
     states_free(q8);
 }
 
+static states *lay_out(const layer_state *layers, int32_t n_layers, dtype type)
+{
+    states_options o = {
+        .queue = &host_queue, .type = type, .n_sequences = 2, .n_context = 64, .n_batch = 16};
+    states *kv;
+    states_create(layers, n_layers, &o, &kv, NULL);
+    return kv;
+}
+
+static void keys_and_values_have_their_own_widths(void)
+{
+    layer_state layers[] = {layer_state_paged(3, 64, 32, 0), layer_state_paged(1, 32, 0, 0)};
+    states *kv = lay_out(layers, 2, DTYPE_F16);
+    const kv_layer *l = &kv->layers[0].kv, *next = &kv->layers[1].kv;
+    CHECK(kv->layers[0].kind == STATE_PAGED && l->head_dim == 64 && l->v_dim == 32);
+    CHECK(l->row_bytes == 128 && l->v_row_bytes == 64);
+    CHECK(l->k_offset == 0 && l->v_offset == 3 * PAGE_TOKENS * 128);
+    CHECK(next->k_offset == 3 * PAGE_TOKENS * (128 + 64)); /* whose values are its keys */
+    CHECK(next->v_row_bytes == 0 && l->page_bytes == next->k_offset + PAGE_TOKENS * 64);
+    CHECK(l->page_bytes == kv->groups[0].page_bytes && next->page_bytes == l->page_bytes);
+    states_free(kv);
+}
+
+static layer_state shares(int32_t of, int32_t window)
+{
+    layer_state l = layer_state_paged(0, 0, 0, window);
+    l.shares = of;
+    return l;
+}
+
+static void layers_share_the_pages_of_others(void)
+{
+    layer_state layers[] = {layer_state_paged(2, 32, 32, 0),
+                            layer_state_paged(1, 64, 64, 16),
+                            {.kind = STATE_NONE},
+                            shares(0, 0),
+                            shares(1, 16),
+                            shares(0, 16),
+                            layer_state_paged(2, 32, 32, 48),
+                            layer_state_paged(2, 32, 32, 0)};
+    states *kv = lay_out(layers, 8, DTYPE_F16);
+    CHECK(kv->n_groups == 3 && kv->layers[2].kind == STATE_NONE);
+    CHECK(memcmp(&kv->layers[3], &kv->layers[0], sizeof *kv->layers) == 0);
+    CHECK(memcmp(&kv->layers[4], &kv->layers[1], sizeof *kv->layers) == 0);
+    CHECK(memcmp(&kv->layers[5], &kv->layers[0], sizeof *kv->layers) == 0);
+    CHECK(kv->layers[6].kv.group == 2 && kv->layers[7].kv.group == 0);
+    /* Only layers 0 and 7 take bytes of the first group, layer 1 of the second. */
+    CHECK(kv->groups[0].page_bytes == 2 * 2 * 2 * PAGE_TOKENS * 64);
+    CHECK(kv->groups[1].page_bytes == 2 * PAGE_TOKENS * 128);
+    states_free(kv);
+    /* What is shared must be there: pages, of an earlier layer, as long as they are seen. */
+    layer_state later[] = {shares(1, 0), layer_state_paged(2, 32, 32, 0)};
+    layer_state nothing[] = {{.kind = STATE_NONE}, shares(0, 0)};
+    layer_state shorter[] = {layer_state_paged(2, 32, 32, 16), shares(0, 20)};
+    CHECK(!lay_out(later, 2, DTYPE_F16) && !lay_out(nothing, 2, DTYPE_F16));
+    CHECK(!lay_out(shorter, 2, DTYPE_F16));
+}
+
 static void odd_heads_cannot_be_q8(void)
 {
-    layer_state layer = {1, 48, 0};
+    layer_state layer = layer_state_paged(1, 32, 48, 0);
     states_options o = {
         .queue = &host_queue, .type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
     states *kv;
@@ -123,7 +181,7 @@ static void odd_heads_cannot_be_q8(void)
 
 static void failing_allocations_are_clean(void)
 {
-    layer_state layers[2] = {{2, 32, 0}, {2, 32, 64}};
+    layer_state layers[] = {layer_state_paged(2, 32, 32, 0), layer_state_paged(2, 32, 32, 64)};
     states_options o = {
         .queue = &host_queue, .type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16};
     lace_status status = LACE_E_NOMEM;
@@ -187,6 +245,8 @@ int main(void)
     CASE(forks_share_until_one_writes);
     CASE(windows_keep_only_what_they_see);
     CASE(bytes_are_what_pages_take);
+    CASE(keys_and_values_have_their_own_widths);
+    CASE(layers_share_the_pages_of_others);
     CASE(odd_heads_cannot_be_q8);
     CASE(failing_allocations_are_clean);
     CASE(counts_match_the_tables);

@@ -27,7 +27,7 @@
 
 /* ---- The card and its kernels ---------------------------------------------------------------- */
 
-enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 2, GPU_MAX_KERNELS = 512 };
+enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 4, GPU_MAX_KERNELS = 512 };
 
 /* A kernel that has been asked for. */
 typedef struct gpu_kernel {

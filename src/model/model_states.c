@@ -1,0 +1,22 @@
+/* What the layers of a model remember of sequences, as its architecture says. */
+#include "base/mem.h"
+#include "model/model.h"
+
+lace_status model_states(const model *m, const states_options *options, states **out,
+                         lace_error *err)
+{
+    const model_config *c = &m->config;
+    *out = NULL;
+    layer_state *layers = mem_calloc((size_t)c->n_layers, sizeof *layers);
+    if (!layers)
+        return error_nomem(err, "the KV cache's layers");
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        int32_t window = c->is_local[i] ? c->window : 0;
+        layers[i] = layer_state_paged(c->n_kv_heads, c->head_dim, c->head_dim, window);
+        if (m->arch->state)
+            m->arch->state(c, i, &layers[i]);
+    }
+    lace_status status = states_create(layers, c->n_layers, options, out, err);
+    mem_free(layers);
+    return status;
+}
