@@ -39,7 +39,7 @@ static lace_status open_regular(const char *path, int *out, struct stat *st, lac
     if (fstat(fd, st) != 0)
         status = io_error(err, path, "cannot stat");
     else if (!S_ISREG(st->st_mode))
-        status = error_set(err, LACE_E_IO, "%s: not a regular file", path);
+        status = error_set(err, LACE_E_IO, "%s: is not a regular file", path);
     if (status != LACE_OK) {
         close(fd);
         return status;

@@ -63,8 +63,8 @@ static lace_status io_error(file_writer *w, const char *what, lace_error *err)
     /* What is to be written may lie in a mapped file, and the system then does the reading. */
     if (errno == EFAULT)
         return error_set(err, LACE_E_IO,
-                         "%s: not written: a file that it is made of was truncated while it was "
-                         "read; restore it and start again",
+                         "%s: was not written: an input file was cut short while it was read; "
+                         "restore that file and start again",
                          w->path);
     return error_set(err, LACE_E_IO, "%s: cannot %s: %s", w->path, what, strerror(errno));
 }
@@ -138,7 +138,7 @@ static lace_status open_directory(file_writer *w, lace_error *err)
     char *slash = strrchr(w->path, '/');
     w->name = slash ? slash + 1 : w->path;
     if (w->name[0] == 0 || strlen(w->name) > NAME_MAX)
-        return error_set(err, LACE_E_ARG, "%s: not the name of a file", w->path);
+        return error_set(err, LACE_E_ARG, "%s: is not the name of a file", w->path);
     if (!slash) {
         w->dir_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     } else {
@@ -158,7 +158,7 @@ lace_status file_writer_create(const char *path, file_writer **out, lace_error *
 
 static lace_status refuse_old(const char *path, lace_error *err)
 {
-    return error_set(err, LACE_E_IO, "%s: is there already, and stays as it is", path);
+    return error_set(err, LACE_E_IO, "%s: exists already and was left as it is", path);
 }
 
 lace_status file_writer_create_by(const char *path, const file_rules *rules, file_writer **out,

@@ -144,7 +144,7 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         n_bare = is_bare(c) ? n_bare + 1 : 0;
         if (n_bare > BARE_MAX)
             return fail_at(err, LACE_E_OVERFLOW, offset + i,
-                           "a number or a word of more than %d characters", BARE_MAX);
+                           "has a number or a word of more than %d characters", BARE_MAX);
         switch (c) {
         case '"':
             is_text = true;
@@ -172,7 +172,7 @@ static lace_status check_cost(span bytes, uint64_t offset, uint64_t max_memory, 
         }
     }
     if (cost - bytes.size > max_memory)
-        return fail_at(err, LACE_E_LIMIT, offset, "more values than fit into %d MiB",
+        return fail_at(err, LACE_E_LIMIT, offset, "has more values than fit into %d MiB",
                        (int)(max_memory >> 20));
     return LACE_OK;
 }
@@ -200,14 +200,14 @@ static lace_status read_with(span bytes, uint64_t offset, uint64_t max_memory, s
     pthread_once(&once, use_our_heap);
     *out = NULL;
     if (bytes.size == 0) /* jansson would call it wrong arguments */
-        return fail_at(err, LACE_E_JSON, offset, "nothing is there");
+        return fail_at(err, LACE_E_JSON, offset, "the text is empty");
     for (size_t i = 0; i < bytes.size;) {
         uint32_t code;
         int n = utf8_decode((const char *)bytes.data + i, bytes.size - i, &code);
         /* U+FFFD that is really there has three bytes; malformed text gives it with fewer or
          * others. */
         if (code == UTF8_REPLACEMENT && (n != 3 || memcmp(bytes.data + i, "\xEF\xBF\xBD", 3) != 0))
-            return fail_at(err, LACE_E_UTF8, offset + i, "not UTF-8");
+            return fail_at(err, LACE_E_UTF8, offset + i, "the text is not UTF-8");
         i += (size_t)n;
     }
     TRY(check_cost(bytes, offset, max_memory, err));

@@ -29,7 +29,7 @@ bool work_limit_look(work_limit *l)
 lace_status work_limit_error(const work_limit *l, const char *what, lace_error *err)
 {
     if (l->was_unwanted)
-        return error_set(err, LACE_E_LIMIT, "%s is not wanted any more", what);
+        return error_set(err, LACE_E_LIMIT, "%s was cancelled: the request is gone", what);
     return error_set(err, LACE_E_LIMIT, "%s takes longer than %d ms to prepare", what,
                      (int)(l->max_ns / 1000000));
 }

@@ -161,8 +161,8 @@ static lace_status all_but_last(const json_t *messages, json_t **out, lace_error
     const char *role = json_string_value(json_object_get(before, "role"));
     if (role && strcmp(role, "assistant") == 0)
         return error_set(err, LACE_E_ARG,
-                         "messages[%zu]: two assistant messages at the end; which one is to be "
-                         "continued?",
+                         "messages[%zu]: the last two messages are both the assistant's; only one "
+                         "can be continued",
                          n - 1);
     *out = json_copy((json_t *)messages);
     if (json_array_size(*out) != n || json_array_remove(*out, n - 1) != 0) {

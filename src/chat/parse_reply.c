@@ -476,7 +476,7 @@ static lace_status explain(lace_status status, lace_error *err)
     if (status == LACE_E_NOMEM)
         return error_nomem(err, "the parser of a reply");
     if (status == LACE_E_LIMIT)
-        return error_set(err, status, "a tool call of more than %d MiB", REPLY_MAX_HELD >> 20);
+        return error_set(err, status, "a tool call is longer than %d MiB", REPLY_MAX_HELD >> 20);
     return status == LACE_OK ? status : error_set(err, status, "the reply could not be passed on");
 }
 

@@ -134,7 +134,7 @@ static lace_status find_steps(calibration *c, lace_error *err)
             c->output_step = i;
     }
     if (c->embed_step < 0 || c->output_step < 0)
-        return error_set(err, LACE_E_UNSUPPORTED, "a model without embedding or output");
+        return error_set(err, LACE_E_UNSUPPORTED, "the model has no embedding or no output matrix");
     for (int32_t i = 0; i < w->m->n_matrices; i++)
         TRY(check_plain(w->m->matrices[i].source, err));
     walk_matrices x;
@@ -596,7 +596,7 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
     if (!weights_gguf(files)) {
         weights_close(files);
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "%s: calibration wants a GGUF file; lace convert makes one", input);
+                         "%s: calibration needs a GGUF file; lace convert makes one", input);
     }
     walk_options o = walk_options_default();
     o.n_context = options->n_context;

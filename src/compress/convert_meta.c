@@ -223,8 +223,7 @@ static lace_status check_expressible(const hf_config *h, lace_error *err)
                          h->model.architecture);
     if (r->scaling == ROPE_YARN && r->yarn_keeps_fractions != (h->family == HF_GPT_OSS))
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "config.json: truncate: a GGUF file of architecture %s "
-                         "cannot say it",
+                         "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
     return LACE_OK;
 }

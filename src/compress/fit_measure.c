@@ -295,7 +295,7 @@ static lace_status open_model(fit *f, const char *input, lace_error *err)
     if (!weights_gguf(files)) {
         weights_close(files);
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "%s: fitting wants a GGUF file; lace convert makes one", input);
+                         "%s: fitting needs a GGUF file; lace convert makes one", input);
     }
     walk_options o = walk_options_default();
     o.n_context = f->options.n_context;

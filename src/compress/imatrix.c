@@ -64,7 +64,7 @@ static lace_status add(imatrix *m, text name, int64_t n_cols, int64_t n_experts,
 {
     *out = NULL;
     if (m->n == MAX_ENTRIES)
-        return error_set(err, LACE_E_LIMIT, "more than %d matrices", MAX_ENTRIES);
+        return error_set(err, LACE_E_LIMIT, "has more than %d matrices", MAX_ENTRIES);
     if (m->n == m->capacity) {
         size_t capacity = m->capacity ? 2 * m->capacity : 64;
         imatrix_entry **grown = mem_realloc(m->entries, capacity * sizeof *grown);
@@ -85,7 +85,7 @@ static lace_status add(imatrix *m, text name, int64_t n_cols, int64_t n_experts,
     e->n_cols = n_cols;
     e->n_experts = n_experts;
     if (map_add(&m->names, e->name, (int32_t)m->n) != LACE_OK)
-        return error_set(err, LACE_E_DUP, "%.*s comes twice", text_width(name), name.data);
+        return error_set(err, LACE_E_DUP, "%.*s appears twice", text_width(name), name.data);
     m->entries[m->n++] = e;
     *out = e;
     return LACE_OK;

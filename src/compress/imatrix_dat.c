@@ -23,8 +23,8 @@ static lace_status read_count(cursor *c, const char *what, int32_t least, int32_
     *out = (int32_t)n;
     if (*out < least || *out > most)
         return error_set(err, LACE_E_COUNT,
-                         "is no importance matrix: not GGUF, and in llama.cpp's older form the %s "
-                         "at byte %zu would be %d",
+                         "is not an importance matrix: it is not GGUF, and read as llama.cpp's "
+                         "older format its %s at byte %zu is %d",
                          what, at, *out);
     return LACE_OK;
 }

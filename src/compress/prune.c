@@ -106,16 +106,15 @@ static lace_status plan_job(task *k, job *j, lace_error *err)
     const surgery_rule *r = &k->s->rules[j->rule];
     char rule[32];
     if (!is_float(t->type) && !is_repacked(r, t))
-        return error_set(err, LACE_E_META,
-                         "%s takes weights out of %s, which is %s: prune the original (f16, bf16 "
-                         "or f32)",
-                         rule_name(r, rule), j->name, dtype_describe(t->type)->name);
+        return error_set(
+            err, LACE_E_META,
+            "%s removes weights from %s, which is %s: prune the original model (f16, bf16 or f32)",
+            rule_name(r, rule), j->name, dtype_describe(t->type)->name);
     if (r->store != STORE_SAME && t->shape.dims[0] % SPARSE_TILE != 0)
-        return error_set(err, LACE_E_META,
-                         "%s stores %s as %s, which needs rows of a multiple of %d values, not of "
-                         "%" PRId64,
-                         rule_name(r, rule), j->name, prune_store_name(r->store), SPARSE_TILE,
-                         t->shape.dims[0]);
+        return error_set(
+            err, LACE_E_META,
+            "%s stores %s as %s, which needs rows of a multiple of %d values; these have %" PRId64,
+            rule_name(r, rule), j->name, prune_store_name(r->store), SPARSE_TILE, t->shape.dims[0]);
     prune_row *row = &k->result->rows[j->rule];
     row->n_tensors++;
     row->n_weights += t->n_values;
@@ -144,7 +143,7 @@ static lace_status plan_all(task *k, const char *input, lace_error *err)
         char rule[32];
         if (k->result->rows[i].n_tensors == 0)
             return error_set(err, LACE_E_META,
-                             "%s (tensors \"%.64s\"%s) matches nothing that it could prune; lace "
+                             "%s (tensors \"%.64s\"%s) matches no tensor that can be pruned; lace "
                              "inspect shows the names",
                              rule_name(r, rule), r->tensors[0], r->n_tensors > 1 ? ", ..." : "");
     }
@@ -214,7 +213,7 @@ static lace_status read_inputs(const task *k, const job *j, float **out, lace_er
         return method == PRUNE_MAGNITUDE || method == PRUNE_SPARSEGPT
                    ? LACE_OK
                    : error_set(err, LACE_E_META,
-                               "the importance matrix does not know %s, which %s looks at", j->name,
+                               "the importance matrix has no entry for %s, which %s needs", j->name,
                                prune_method_name(method));
     if (!imatrix_fits(e, n_cols, n_experts))
         return error_set(err, LACE_E_SHAPE, "%s: the importance matrix is of another model",
@@ -258,11 +257,12 @@ static lace_status choose_with_feedback(const task *k, const job *j, float *w, u
 {
     const hessian *h = prune_hessians_find(k->options->hessians, j->t->name);
     if (!h)
-        return error_set(err, LACE_E_META, "there is no Hessian of %s, which sparsegpt needs",
+        return error_set(err, LACE_E_META, "no inputs of %s were collected, which sparsegpt needs",
                          j->name);
     if (h->n != j->s.dims[0] || j->s.n_dims > 2)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "%s: sparsegpt cannot prune what other rules cut; in two runs it can",
+                         "%s: sparsegpt and a rule that removes heads or neurons cannot change a "
+                         "tensor in one run; use two runs",
                          j->name);
     return prune_with_feedback(&k->s->rules[j->rule], h, w, count_rows(&j->s), keeps, k->workers,
                                err);
@@ -378,8 +378,8 @@ static lace_status cut_one(const task *k, job *j, lace_error *err)
     lace_status status = LACE_OK;
     if (!is_float(j->t->type))
         return error_set(err, LACE_E_META,
-                         "parts are cut out of %s, which is %s: prune the "
-                         "original (f16, bf16 or f32)",
+                         "heads or neurons are removed from %s, which is %s: prune the original "
+                         "model (f16, bf16 or f32)",
                          j->name, dtype_describe(j->t->type)->name);
     status = read_values(k, j, &w, err);
     if (status == LACE_OK)

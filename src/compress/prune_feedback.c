@@ -48,7 +48,7 @@ static lace_status note_step(const walk *w, int32_t i, const surgery *s, input *
             continue;
         if (x.n_experts)
             return error_set(err, LACE_E_UNSUPPORTED,
-                             "%.*s: sparsegpt does not prune experts of mixtures; wanda does",
+                             "%.*s: sparsegpt cannot prune mixtures of experts; use wanda",
                              text_width(name), name.data);
         out->names[out->n_names++] = name;
     }

@@ -53,8 +53,8 @@ static lace_status find_rule(part_choice *c, part_kind kind, const surgery *s, i
         int32_t rule = surgery_match_method(s, layer, methods[kind]);
         if (l > 0 && rule != c->rule)
             return error_set(err, LACE_E_META,
-                             "%s go from all layers or from none, because a model has one number "
-                             "of them; layer %d has another rule than layer %d",
+                             "every layer must lose the same number of %s, but the rules for "
+                             "layers %d and %d differ",
                              prune_method_name(methods[kind]), l, l - 1);
         c->rule = rule;
     }
@@ -70,7 +70,7 @@ static lace_status plan_kind(part_choice *c, part_kind kind, const source *model
         return LACE_OK;
     if (kind == PART_NEURONS && config->n_experts > 0)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "neurons of mixtures of experts cannot be taken out");
+                         "neurons of mixtures of experts cannot be removed");
     c->n = kind == PART_HEADS ? config->n_kv_heads : config->n_ff;
     int64_t n_gone = (int64_t)((double)c->n * s->rules[c->rule].sparsity);
     c->left = c->n - n_gone;
@@ -116,8 +116,9 @@ static lace_status plan_tensor(prune_parts *p, const source *model, size_t i, pr
     if (!split_name(t->name, &layer, &rest) || layer >= p->n_layers)
         return LACE_OK;
     if (text_is(rest, "attn_qkv.weight") && p->choices[PART_HEADS].rule >= 0)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "heads cannot be taken out of attn_qkv, which holds q, k and v together");
+        return error_set(
+            err, LACE_E_UNSUPPORTED,
+            "heads cannot be removed from attn_qkv, which holds q, k and v in one matrix");
     for (size_t k = 0; k < sizeof patterns / sizeof *patterns; k++) {
         const part_choice *c = &p->choices[patterns[k].kind];
         if (!text_is(rest, patterns[k].name) || c->rule < 0)
@@ -132,10 +133,11 @@ static lace_status plan_tensor(prune_parts *p, const source *model, size_t i, pr
         if (is_shared && has_end(rest, "_norm.weight"))
             continue;
         if (t->shape.n_dims > 2 || along != unit * c->n)
-            return error_set(err, LACE_E_UNSUPPORTED,
-                             "tensor %.*s has %" PRId64 " values where %" PRId64
-                             " parts of %" PRId64 " were expected: this architecture cannot be cut",
-                             text_width(t->name), t->name.data, along, c->n, unit);
+            return error_set(
+                err, LACE_E_UNSUPPORTED,
+                "tensor %.*s has %" PRId64 " values where %" PRId64 " parts of %" PRId64
+                " were expected: heads and neurons of this architecture cannot be removed",
+                text_width(t->name), t->name.data, along, c->n, unit);
         p->cuts[i] = (part_cut){patterns[k].kind, layer, patterns[k].is_columns, unit};
         prune_row *row = &rows[c->rule];
         row->n_tensors++;

@@ -182,11 +182,11 @@ static lace_status find_importance(job *j, const imatrix *from, lace_error *err)
     int64_t n_experts = j->t->shape.n_dims > 2 ? j->t->shape.dims[2] : 1;
     int64_t n_cols = j->t->shape.dims[0];
     if (j->t->shape.n_dims > 3 || !imatrix_fits(e, n_cols, n_experts))
-        return error_set(err, LACE_E_SHAPE,
-                         "tensor %.*s: the importance matrix has %lldx%lld, expected "
-                         "%lldx%lld",
-                         text_width(j->t->name), j->t->name.data, (long long)e->n_cols,
-                         (long long)e->n_experts, (long long)n_cols, (long long)n_experts);
+        return error_set(
+            err, LACE_E_SHAPE,
+            "tensor %.*s: the importance matrix has %lldx%lld values, expected %lldx%lld",
+            text_width(j->t->name), j->t->name.data, (long long)e->n_cols, (long long)e->n_experts,
+            (long long)n_cols, (long long)n_experts);
     j->importance = mem_alloc((size_t)(n_cols * n_experts) * sizeof *j->importance);
     if (!j->importance)
         return error_nomem(err, "an importance matrix");
@@ -214,8 +214,8 @@ static lace_status plan_tensor(job *j, const mix_context *context, lace_error *e
         return LACE_OK;
     if (!is_plain(t->type) && !o->allow_requantize)
         return error_set(err, LACE_E_ARG,
-                         "tensor %.*s is %s already, and quantizing it again would lose more than "
-                         "quantizing the original; --requantize does it nevertheless",
+                         "tensor %.*s is %s already, and quantizing it again loses more than "
+                         "quantizing the original; --requantize does it anyway",
                          text_width(t->name), t->name.data, dtype_describe(t->type)->name);
     j->how = codec_find(j->type);
     assert(j->how || pack_ref[j->type]);

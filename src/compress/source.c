@@ -188,9 +188,9 @@ lace_status source_add_meta_but(const source *s, const char *const *keys, size_t
     if (s->tensors) {
         enum { FILE_TYPE_F16 = 1 };
         if (n_keys > 0)
-            return error_set(err, LACE_E_UNSUPPORTED,
-                             "%s is a directory: lace convert makes a file of it, which can be cut",
-                             s->path);
+            return error_set(
+                err, LACE_E_UNSUPPORTED,
+                "%s is a directory, expected a GGUF file; lace convert makes one of it", s->path);
         TRY(convert_add_meta(s->path, &s->hf, s->tensors, FILE_TYPE_F16, w, err));
         return convert_add_vocab(s->path, s->files, s->config.n_vocab, w, err);
     }

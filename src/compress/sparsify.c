@@ -120,7 +120,7 @@ static lace_status work_init(work *k, walk *w, const sparsify_options *o, lace_e
         }
     if (k->n == 0)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "the model has no matrices that activation sparsity knows");
+                         "the model has no matrices for which activation sparsity has kernels");
     return LACE_OK;
 }
 

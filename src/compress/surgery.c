@@ -86,7 +86,7 @@ lace_status surgery_pattern(text t, int32_t *keep, int32_t *out_of, lace_error *
     }
     if (!ok || at != 1 || part[0] < 1 || part[1] <= part[0] || part[1] > PRUNE_MAX_GROUP)
         return error_set(err, LACE_E_ARG,
-                         "\"%.*s\" is no pattern: expected N:M with 1 <= N < M <= %d, like 2:4",
+                         "\"%.*s\" is not a pattern: expected N:M with 1 <= N < M <= %d, like 2:4",
                          text_width(t), t.data, PRUNE_MAX_GROUP);
     *keep = part[0];
     *out_of = part[1];

@@ -54,10 +54,10 @@ lace_status mix_refuse(const char *name, lace_error *err)
         return LACE_E_ARG;
     if (is_listed("f32 f16 bf16 copy", name))
         return error_set(err, LACE_E_ARG,
-                         "quantize makes smaller types; lace convert writes %.40s of a Hugging "
-                         "Face directory",
+                         "lace quantize writes smaller types; for %.40s use lace convert on a "
+                         "Hugging Face directory",
                          name);
-    return error_set(err, LACE_E_ARG, "no such type as %.40s", name);
+    return error_set(err, LACE_E_ARG, "unknown type %.40s", name);
 }
 
 lace_status type_find_writable(const char *name, dtype *out, lace_error *err)
@@ -73,9 +73,10 @@ lace_status type_find_writable(const char *name, dtype *out, lace_error *err)
         return LACE_E_ARG;
     const mix *m = mix_find(name);
     if (m)
-        return error_set(err, LACE_E_ARG, "%s is a mix of types; one tensor has one, like %s", name,
+        return error_set(err, LACE_E_ARG,
+                         "%s is a mix of types; a single tensor needs one type, like %s", name,
                          dtype_describe(m->type)->name);
-    return error_set(err, LACE_E_ARG, "no such type as %.40s; a tensor may be f16, q8_0, q6_k ...",
+    return error_set(err, LACE_E_ARG, "unknown type %.40s; a tensor may be f16, q8_0, q6_k ...",
                      name);
 }
 
@@ -194,7 +195,8 @@ static lace_status add_tensor(const rules *r, const mix *m, const mix_context *c
             r->given->is_pure ? mix_type_for_rows(m->type, t->shape.dims[0]) : mix_type_of(m, c, t);
     } else if (t->shape.dims[0] % dtype_describe(type)->block_values != 0) {
         return error_set(err, LACE_E_ARG,
-                         "tensor %.*s has rows of %" PRId64 ", and %s has blocks of %d",
+                         "tensor %.*s has rows of %" PRId64
+                         " values, but %s needs a multiple of %d",
                          text_width(t->name), t->name.data, t->shape.dims[0],
                          dtype_describe(type)->name, dtype_describe(type)->block_values);
     }

@@ -35,7 +35,8 @@ static lace_status open_tokenizer(walk *w, lace_error *err)
     if (!w->tokenizer)
         return error_set(err, LACE_E_VOCAB, "the model has no vocabulary to read a text with");
     if (tokenizer_n_tokens(w->tokenizer) > (size_t)w->m->config.n_vocab)
-        return error_set(err, LACE_E_VOCAB, "%zu tokens, but the model computes %d",
+        return error_set(err, LACE_E_VOCAB,
+                         "the vocabulary has %zu tokens, but the model computes %d",
                          tokenizer_n_tokens(w->tokenizer), w->m->config.n_vocab);
     token_list special = {0};
     w->bos = -1;

@@ -14,7 +14,8 @@ static lace_status parse_index(const char *name, int *out, lace_error *err)
     long n = strncmp(name, "cuda:", 5) == 0 ? strtol(name + 5, &end, 10) : -1;
     if (!end || end == name + 5 || *end || n < 0 || n > 1023)
         return error_set(err, LACE_E_ARG,
-                         "device \"%s\", expected auto, cpu, cuda or cuda: and a number", name);
+                         "device is \"%s\", expected auto, cpu, cuda, or cuda:N for GPU number N",
+                         name);
     *out = (int)n;
     return LACE_OK;
 }

@@ -42,16 +42,19 @@ static lace_status check_options(const lace_generation_options *o, int32_t n_voc
     if (o->n_prompt == 0)
         return error_set(err, LACE_E_ARG, "the prompt is empty");
     if (o->n_prompt >= (size_t)n_context)
-        return error_set(err, LACE_E_CONTEXT,
-                         "the prompt has %zu tokens, the context of %d has room for %d and a reply",
-                         o->n_prompt, n_context, n_context - 1);
+        return error_set(
+            err, LACE_E_CONTEXT,
+            "the prompt has %zu tokens, but the context of %d tokens has room for %d and a reply",
+            o->n_prompt, n_context, n_context - 1);
     TRY(check_tokens("prompt", o->prompt, o->n_prompt, n_vocab, err));
     TRY(check_tokens("stop", o->stop_tokens, o->n_stop_tokens, n_vocab, err));
     if (o->max_tokens < -1 || o->min_tokens < 0 || o->n_top < -1 || o->n_top > LACE_MAX_TOP)
-        return error_set(err, LACE_E_ARG, "max_tokens %d, min_tokens %d or n_top %d is impossible",
-                         o->max_tokens, o->min_tokens, o->n_top);
+        return error_set(err, LACE_E_ARG,
+                         "max_tokens %d, min_tokens %d or n_top %d is out of range", o->max_tokens,
+                         o->min_tokens, o->n_top);
     if (o->n_stops > MAX_STOPS || o->n_biases > MAX_BIASES)
-        return error_set(err, LACE_E_ARG, "more than %d stops or %d biases", MAX_STOPS, MAX_BIASES);
+        return error_set(err, LACE_E_ARG, "there are more than %d stops or %d biases", MAX_STOPS,
+                         MAX_BIASES);
     for (size_t i = 0; i < o->n_stops; i++)
         if (o->stops[i][0] == 0 || strlen(o->stops[i]) > MAX_STOP_BYTES)
             return error_set(err, LACE_E_ARG, "stop %zu has %zu bytes, expected 1 to %d", i,
@@ -59,7 +62,7 @@ static lace_status check_options(const lace_generation_options *o, int32_t n_voc
     for (size_t i = 0; i < o->n_biases; i++) {
         TRY(check_tokens("bias", &o->biases[i].token, 1, n_vocab, err));
         if (isnan(o->biases[i].bias) || o->biases[i].bias == INFINITY)
-            return error_set(err, LACE_E_ARG, "the bias of token %d is no number",
+            return error_set(err, LACE_E_ARG, "the bias of token %d is not a number",
                              o->biases[i].token);
     }
     return LACE_OK;

@@ -124,7 +124,7 @@ static lace_status compile(lace_grammar_kind kind, text source, work_limit *limi
         status = grammar_read_json_object(&g, err);
         break;
     default:
-        status = error_set(err, LACE_E_ARG, "%d is no kind of grammar", (int)kind);
+        status = error_set(err, LACE_E_ARG, "%d is not a kind of grammar", (int)kind);
         break;
     }
     if (status == LACE_OK)

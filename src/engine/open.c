@@ -161,7 +161,7 @@ static lace_status read_words(lace_model *lm, bool use_vocab, lace_error *err)
     TRY(copy_texts(lm, err));
     TRY(open_tokenizer(lm, use_vocab, err));
     if (!lm->m && !lm->tokens)
-        return error_set(err, LACE_E_VOCAB, "there is no vocabulary in it");
+        return error_set(err, LACE_E_VOCAB, "it has no vocabulary");
     size_t n = lm->tokens ? tokenizer_n_tokens(lm->tokens) : 0;
     if (!lm->m)
         lm->n_vocab = (int32_t)n;

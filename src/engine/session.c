@@ -322,15 +322,15 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
         if (++s->new_lengths[items[i].sequence] > o->n_context)
             return error_set(
                 err, LACE_E_CONTEXT,
-                "sequence %d holds %d tokens, and more were given than its context of %d "
-                "can take",
+                "sequence %d holds %d tokens, and the new ones do not fit into its context of %d",
                 items[i].sequence, s->lengths[items[i].sequence], o->n_context);
         n_outputs += items[i].want_logits;
     }
     if (n_outputs > (size_t)o->n_outputs)
-        return error_set(err, LACE_E_ARG,
-                         "logits of %zu items are wanted, the session has room for %d", n_outputs,
-                         o->n_outputs);
+        return error_set(
+            err, LACE_E_ARG,
+            "logits are asked for %zu items, but the session has room for %d (n_outputs)",
+            n_outputs, o->n_outputs);
     return LACE_OK;
 }
 
@@ -404,9 +404,9 @@ static lace_status run_batch(lace_session *s, const batch *b, const choice_rule 
     s->has_run = true;
     plan_run(s->p, s->workers, b, trace);
     return file_guard_is_broken()
-               ? error_set(err, LACE_E_IO,
-                           "a model file was truncated while it was in use; restore it and start "
-                           "again")
+               ? error_set(
+                     err, LACE_E_IO,
+                     "a model file was cut short while it was in use; restore it and start again")
                : LACE_OK;
 }
 
@@ -471,8 +471,8 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
     if (!states_can_truncate(s->kv, sequence, n_tokens))
         return error_set(
             err, LACE_E_UNSUPPORTED,
-            "sequence %d cannot go back from %d to %d tokens: layers with a window have "
-            "dropped what they would need; start anew",
+            "sequence %d cannot go back from %d to %d tokens: layers with a window have dropped "
+            "the tokens that this needs; clear the sequence and evaluate it again",
             sequence, lace_session_length(s, sequence), n_tokens);
     states_set_length(s->kv, sequence, n_tokens);
     return LACE_OK;

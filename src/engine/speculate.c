@@ -58,15 +58,17 @@ static lace_status check_vocabulary(const lace_model *a, const lace_model *b, la
     if (!a->tokens || !b->tokens) {
         if (n_a == n_b)
             return LACE_OK;
-        return error_set(err, LACE_E_VOCAB,
-                         "the draft model computes %d tokens, the model %d: it cannot guess for it",
-                         n_b, n_a);
+        return error_set(
+            err, LACE_E_VOCAB,
+            "the draft model computes %d tokens, the model %d: it cannot be a draft for this model",
+            n_b, n_a);
     }
     size_t n = tokenizer_n_tokens(a->tokens);
     if (n != tokenizer_n_tokens(b->tokens))
-        return error_set(err, LACE_E_VOCAB,
-                         "the draft model has %zu tokens, the model %zu: it cannot guess for it",
-                         tokenizer_n_tokens(b->tokens), n);
+        return error_set(
+            err, LACE_E_VOCAB,
+            "the draft model has %zu tokens, the model %zu: it cannot be a draft for this model",
+            tokenizer_n_tokens(b->tokens), n);
     for (lace_token i = 0; (size_t)i < n; i++) {
         text x = tokenizer_token_bytes(a->tokens, i), y = tokenizer_token_bytes(b->tokens, i);
         if (!text_equals(x, y))

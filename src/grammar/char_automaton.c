@@ -20,7 +20,7 @@ static lace_status nomem(const char_maker *m)
 lace_status char_too_large(const char_maker *m)
 {
     return error_set(m->err, LACE_E_GRAMMAR,
-                     "the regex is too large: what must match at once needs more than %d states",
+                     "the regex is too large: its conditions together need more than %d states",
                      CHAR_MAX_STATES);
 }
 
@@ -680,7 +680,7 @@ lace_status grammar_all_of(grammar_ast *g, const grammar_node *const *nodes, siz
             status = intersect(&m, &all, &lengths);
     }
     if (status == LACE_OK && (all.start == 0 || all.n_states <= 1))
-        status = error_set(err, LACE_E_GRAMMAR, "no text matches all that is demanded of it");
+        status = error_set(err, LACE_E_GRAMMAR, "no text matches all conditions at once");
     if (status == LACE_OK)
         status = make_node(&m, &all, is_json, out);
     char_automaton_deinit(&all);

@@ -193,7 +193,8 @@ static lace_status add_node(char_nfa *n, const grammar_node *node, uint32_t from
         TRY(find_look(n->m, node->kind == NODE_LOOK ? node : NULL, &edge.look));
         return add_edge(n, from, edge);
     default:
-        return error_set(n->m->err, LACE_E_GRAMMAR, "this cannot be combined with other regexes");
+        return error_set(n->m->err, LACE_E_GRAMMAR,
+                         "this regex cannot be combined with other regexes");
     }
 }
 

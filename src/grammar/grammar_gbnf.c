@@ -98,11 +98,11 @@ static lace_status read_hex(gbnf *p, int n_digits, uint32_t *out)
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
         if (digit < 0)
-            return fail_at(p, begin, "an escape with too few hexadecimal digits");
+            return fail_at(p, begin, "this escape has too few hexadecimal digits");
         *out = *out << 4 | (uint32_t)digit;
     }
     if (*out > 0x10FFFF || (*out >= 0xD800 && *out <= 0xDFFF))
-        return fail_at(p, begin, "an escape that is no character");
+        return fail_at(p, begin, "this escape is not a Unicode character");
     return LACE_OK;
 }
 
@@ -143,7 +143,7 @@ static lace_status read_character(gbnf *p, uint32_t *out)
         *out = (uint32_t)c;
         return LACE_OK;
     default:
-        return fail_at(p, p->at - 2, "an unknown escape");
+        return fail_at(p, p->at - 2, "unknown escape");
     }
 }
 
@@ -157,7 +157,7 @@ static lace_status read_literal(gbnf *p, const grammar_node **out)
     while (status == LACE_OK && peek(p) != '"') {
         uint32_t code;
         if (peek(p) < 0) {
-            status = fail_at(p, begin, "a literal without its closing quote");
+            status = fail_at(p, begin, "this literal has no closing quote");
             break;
         }
         status = read_character(p, &code);
@@ -183,14 +183,14 @@ static lace_status read_ranges(gbnf *p, code_set *set)
     while (peek(p) != ']') {
         uint32_t low, high;
         if (peek(p) < 0)
-            return fail_at(p, begin, "a class without its closing bracket");
+            return fail_at(p, begin, "this class has no closing bracket");
         TRY(read_character(p, &low));
         high = low;
         if (peek(p) == '-' && p->at + 1 < p->source.size && p->source.data[p->at + 1] != ']') {
             p->at++;
             TRY(read_character(p, &high));
             if (high < low)
-                return fail_at(p, begin, "a range whose end is before its beginning");
+                return fail_at(p, begin, "this range ends before it begins");
         }
         if (!code_set_add(set, low, high))
             return error_nomem(p->err, "a grammar");
@@ -223,7 +223,7 @@ static lace_status read_number(gbnf *p, uint32_t *out)
     while (peek(p) >= '0' && peek(p) <= '9') {
         value = value * 10 + (uint64_t)(peek(p) - '0');
         if (value > GRAMMAR_MAX_REPEAT)
-            return fail_at(p, begin, "a repetition of more than a million times");
+            return fail_at(p, begin, "a repetition may have a million times at most");
         p->at++;
     }
     if (p->at == begin)
@@ -254,7 +254,7 @@ static lace_status read_bounds(gbnf *p, uint32_t *min, uint32_t *max)
         return fail_at(p, p->at, "expected } after the bounds of a repetition");
     p->at++;
     if (*max < *min)
-        return fail_at(p, begin, "a repetition whose maximum is below its minimum");
+        return fail_at(p, begin, "the maximum of this repetition is below its minimum");
     return LACE_OK;
 }
 
@@ -263,7 +263,8 @@ static lace_status read_repetition(gbnf *p, const grammar_node **node)
     for (int n = 0;; n++) {
         uint32_t min = 0, max = GRAMMAR_NO_MAX;
         if (n > 3 && strchr("*+?{", peek(p)))
-            return fail_at(p, p->at, "a repetition of a repetition of a repetition");
+            return fail_at(p, p->at,
+                           "a repetition of a repetition of a repetition is not supported");
         switch (peek(p)) {
         case '*':
             p->at++;
@@ -308,7 +309,7 @@ static lace_status read_symbol(gbnf *p, int depth, const grammar_node **out)
         TRY(read_alternatives(p, depth + 1, out));
         skip_space(p, true);
         if (peek(p) != ')')
-            return fail_at(p, begin, "a group without its closing parenthesis");
+            return fail_at(p, begin, "this group has no closing parenthesis");
         p->at++;
         return LACE_OK;
     }
@@ -394,7 +395,7 @@ static lace_status read_rule(gbnf *p)
     const grammar_node *body;
     TRY(find_rule(p, name, &rule));
     if (p->g->rules[rule].body)
-        return fail_at(p, begin, "a rule that is defined already");
+        return fail_at(p, begin, "this rule is already defined");
     TRY(read_alternatives(p, 0, &body));
     p->g->rules[rule].body = body;
     if (peek(p) >= 0 && peek(p) != '\n' && peek(p) != '\r')

@@ -333,10 +333,10 @@ lace_status grammar_position_allowed(grammar_position *p, const uint64_t **out, 
     if (is_empty(mask, m->n_words))
         return p->is_complete || p->is_ended
                    ? error_set(err, LACE_E_GRAMMAR,
-                               "the grammar is over, and the model has no token that ends a text")
+                               "the text is complete by the grammar, but the model has no token "
+                               "that ends a text")
                    : error_set(err, LACE_E_GRAMMAR,
-                               "no token of the vocabulary continues the text as the grammar "
-                               "demands");
+                               "no token of the vocabulary fits the grammar at this place");
     TRY(keep_mask(m, key, err));
     *out = mask;
     return LACE_OK;

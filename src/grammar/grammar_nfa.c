@@ -326,14 +326,13 @@ lace_status nfa_build(nfa *n, const grammar_ast *g, lace_error *err)
     for (uint32_t i = 0; i < n->n_units && !is_stopped(n); i++) {
         const grammar_node *node = n->units[i].node;
         if (!node)
-            return error_set(err, LACE_E_GRAMMAR, "the rule \"%.*s\" is used and not defined",
+            return error_set(err, LACE_E_GRAMMAR, "the rule \"%.*s\" is used but not defined",
                              text_width(n->units[i].name), n->units[i].name.data);
         add_node(n, node, n->units[i].start, n->units[i].end);
     }
     if (n->is_too_large)
         return error_set(err, LACE_E_GRAMMAR,
-                         "the grammar is too large: its repetitions, written out, need more than "
-                         "%d transitions",
+                         "the grammar is too large: its repetitions need more than %d transitions",
                          MAX_EDGES);
     TRY(grammar_ast_check(g, err)); /* the limit of time */
     return n->is_out_of_memory ? error_nomem(err, "a grammar") : LACE_OK;

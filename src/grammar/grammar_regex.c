@@ -161,10 +161,10 @@ static lace_status read_hex(regex *r, int n_digits, uint32_t *out)
     for (; hex_digit(peek(r)) >= 0 && n < (is_braced ? 6 : n_digits); n++, r->at++)
         *out = *out << 4 | (uint32_t)hex_digit(peek(r));
     if (n == 0 || (!is_braced && n < n_digits) || (is_braced && peek(r) != '}'))
-        return fail_at(r, begin, "a malformed hexadecimal escape");
+        return fail_at(r, begin, "this hexadecimal escape is malformed");
     r->at += is_braced;
     if (*out > 0x10FFFF || (*out >= 0xD800 && *out <= 0xDFFF))
-        return fail_at(r, begin, "an escape that is no character");
+        return fail_at(r, begin, "this escape is not a Unicode character");
     return LACE_OK;
 }
 
@@ -210,14 +210,14 @@ static lace_status read_escape(regex *r, uint32_t *out)
     case 'c':
         return fail_at(r, begin, "control escapes (\\c) are not supported");
     case -1:
-        return fail_at(r, begin, "a backslash at the end");
+        return fail_at(r, begin, "the regex ends with a backslash");
     default:
         break;
     }
     if (c >= '1' && c <= '9')
         return fail_at(r, begin, "back references (\\1) are not supported");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c >= 0x80)
-        return fail_at(r, begin, "an unknown escape");
+        return fail_at(r, begin, "unknown escape");
     *out = (uint32_t)c;
     return LACE_OK;
 }
@@ -257,7 +257,7 @@ static lace_status read_class_items(regex *r, code_set *set)
         bool is_set, is_set_high = false;
         size_t item = r->at;
         if (peek(r) < 0)
-            return fail_at(r, begin, "a class without its closing bracket");
+            return fail_at(r, begin, "this class has no closing bracket");
         TRY(read_class_item(r, set, &low, &is_set));
         if (is_set)
             continue;
@@ -266,7 +266,7 @@ static lace_status read_class_items(regex *r, code_set *set)
             r->at++;
             TRY(read_class_item(r, set, &high, &is_set_high));
             if (is_set_high || high < low)
-                return fail_at(r, item, "a range whose end is before its beginning");
+                return fail_at(r, item, "this range ends before it begins");
         }
         if (!code_set_add(set, low, high))
             return error_nomem(r->err, "a regex");
@@ -331,7 +331,7 @@ static lace_status read_look(regex *r, int depth, size_t begin, part *out)
     TRY(read_alternatives(r, depth + 1, out));
     r->n_looks--;
     if (peek(r) != ')')
-        return fail_at(r, begin, "a group without its closing parenthesis");
+        return fail_at(r, begin, "this group has no closing parenthesis");
     r->at++;
     *out = (part){.node = grammar_look(r->g, out->node, is_negative), .is_look = true};
     return LACE_OK;
@@ -356,7 +356,7 @@ static lace_status read_group(regex *r, int depth, part *out)
         return fail_at(r, begin, "flags and other groups that begin with (? are not supported");
     TRY(read_alternatives(r, depth + 1, out));
     if (peek(r) != ')')
-        return fail_at(r, begin, "a group without its closing parenthesis");
+        return fail_at(r, begin, "this group has no closing parenthesis");
     r->at++;
     return LACE_OK;
 }
@@ -374,7 +374,7 @@ static lace_status read_atom(regex *r, int depth, part *out)
         return set_part(r, line_ends, sizeof line_ends / sizeof line_ends[0], true, out);
     }
     if (c == '*' || c == '+' || c == '?' || c == '{')
-        return fail_at(r, r->at, "a quantifier with nothing before it");
+        return fail_at(r, r->at, "this quantifier has nothing before it to repeat");
     uint32_t code;
     if (c == '\\') {
         r->at++;
@@ -401,7 +401,7 @@ static lace_status read_number(regex *r, uint32_t *out)
     for (; peek(r) >= '0' && peek(r) <= '9'; r->at++) {
         value = value * 10 + (uint64_t)(peek(r) - '0');
         if (value > GRAMMAR_MAX_REPEAT)
-            return fail_at(r, begin, "a repetition of more than a million times");
+            return fail_at(r, begin, "a repetition may have a million times at most");
     }
     if (r->at == begin)
         return fail_at(r, begin, "expected a number in a quantifier");
@@ -436,10 +436,10 @@ static lace_status read_quantifier(regex *r, part *p)
                 TRY(read_number(r, &max));
         }
         if (peek(r) != '}')
-            return fail_at(r, begin, "a quantifier without its closing brace");
+            return fail_at(r, begin, "this quantifier has no closing brace");
         r->at++;
         if (max < min)
-            return fail_at(r, begin, "a quantifier whose maximum is below its minimum");
+            return fail_at(r, begin, "the maximum of this quantifier is below its minimum");
         break;
     default:
         return LACE_OK;
@@ -448,9 +448,9 @@ static lace_status read_quantifier(regex *r, part *p)
         r->at++; /* lazy: another way to search, the same texts */
     int c = peek(r);
     if (c == '*' || c == '+' || c == '?' || c == '{')
-        return fail_at(r, r->at, "a quantifier after a quantifier");
+        return fail_at(r, r->at, "a quantifier after a quantifier is not supported");
     if (p->is_look)
-        return fail_at(r, begin, "a quantifier after a look-ahead");
+        return fail_at(r, begin, "a quantifier after a look-ahead is not supported");
     if (p->at_start || p->at_end)
         return fail_plain(r, begin, "^ or $ inside a repetition");
     p->node = grammar_repeat(r->g, p->node, min, max);
@@ -589,7 +589,7 @@ lace_status grammar_read_regex(grammar_ast *g, text source, const regex_options 
     }
     TRY(status);
     if (r.at < source.size)
-        return fail_at(&r, r.at, "a closing parenthesis without its opening one");
+        return fail_at(&r, r.at, "this closing parenthesis has no opening one");
     *out = p.node;
     if (r.is_part && !options->is_part)
         TRY(grammar_all_of(g, &p.node, 1, 0, GRAMMAR_NO_MAX, options->is_json, out, err));

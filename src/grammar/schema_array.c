@@ -51,23 +51,23 @@ lace_status schema_read_array(schema_reader *r, const json_t *schema, int depth,
     TRY(schema_count(r, schema, "minItems", 0, &min));
     TRY(schema_count(r, schema, "maxItems", GRAMMAR_NO_MAX, &max));
     if (max < min)
-        return schema_fail(r, "maxItems", "%u, but minItems is %u", max, min);
+        return schema_fail(r, "maxItems", "is %u, but minItems is %u", max, min);
     if (json_is_array(items)) { /* as older drafts write prefixItems */
         if (first)
-            return schema_fail(r, "items", "a list, together with prefixItems");
+            return schema_fail(r, "items", "a list together with prefixItems is not supported");
         first = items;
         items = json_object_get(schema, "additionalItems");
     } else if (json_object_get(schema, "additionalItems")) {
         return schema_fail(r, "additionalItems", "is supported only where items is a list");
     }
     if (first && !json_is_array(first))
-        return schema_fail(r, "prefixItems", "%s, expected a list", json_kind(first));
+        return schema_fail(r, "prefixItems", "is %s, expected a list", json_kind(first));
     if (json_is_false(items))
         items = NULL;
     else if (!items && (!first || min > json_array_size(first)))
         items = json_true();
     if (!items && min > json_array_size(first))
-        return schema_fail(r, "minItems", "%u, but there are %zu items", min,
+        return schema_fail(r, "minItems", "is %u, but only %zu items are allowed", min,
                            json_array_size(first));
     edge_list edges = {0};
     uint32_t n_points = 0;

@@ -262,10 +262,10 @@ static lace_status check_pairs(schema_reader *r, const branch *branches, size_t 
                 TRY(are_apart(r, &branches[i], &branches[k], 0, &is_apart));
             TRY(schema_spend(r, 1));
             if (!is_apart)
-                return schema_fail(r, "oneOf",
-                                   "what matches branch %zu may match branch %zu too; "
-                                   "anyOf allows that",
-                                   i, k);
+                return schema_fail(
+                    r, "oneOf",
+                    "a value of branch %zu may also match branch %zu; use anyOf, which allows that",
+                    i, k);
         }
     return LACE_OK;
 }

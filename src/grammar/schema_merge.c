@@ -77,7 +77,7 @@ static lace_status merge_types(merger *m, const json_t *part)
     if ((left | right) & TYPE_INTEGER && (left | right) & TYPE_NUMBER)
         types |= TYPE_INTEGER;
     if (types == 0)
-        return schema_fail(m->r, "type", "no type satisfies all of the schemas that must hold");
+        return schema_fail(m->r, "type", "no type satisfies all schemas of allOf and $ref");
     json_t *list = json_array();
     bool ok = list;
     for (size_t i = 0; ok && i < sizeof names / sizeof names[0]; i++)
@@ -119,7 +119,7 @@ static lace_status merge_enum(merger *m, json_t *values)
     json_t *list = json_array();
     lace_status status = list ? common_values(m, before, values, list) : nomem(m->r);
     if (status == LACE_OK && json_array_size(list) == 0)
-        status = schema_fail(m->r, "enum", "no value satisfies all of the schemas that must hold");
+        status = schema_fail(m->r, "enum", "no value satisfies all schemas of allOf and $ref");
     if (status != LACE_OK) {
         json_decref(list);
         return status;
@@ -137,14 +137,14 @@ static lace_status merge_const(merger *m, json_t *value)
 static lace_status merge_required(merger *m, const json_t *names)
 {
     if (!json_is_array(names))
-        return schema_fail(m->r, "required", "%s, expected a list", json_kind(names));
+        return schema_fail(m->r, "required", "is %s, expected a list", json_kind(names));
     if (!m->required)
         TRY(schema_own(m->r, json_object(), &m->required));
     for (size_t i = 0; i < json_array_size(names); i++) {
         const char *name = json_string_value(json_array_get(names, i));
         TRY(schema_spend(m->r, 1));
         if (!name)
-            return schema_fail(m->r, "required", "entry %zu is no text", i);
+            return schema_fail(m->r, "required", "entry %zu is not a text", i);
         TRY(set_new(m->r, m->required, name, json_true()));
     }
     return LACE_OK;
@@ -155,7 +155,7 @@ static lace_status merge_string(merger *m, const char *key, json_t *value)
 {
     json_t *before = json_object_get(m->out, key), *more = json_object_get(m->out, SCHEMA_STRINGS);
     if (!json_is_string(value))
-        return schema_fail(m->r, key, "%s, expected a text", json_kind(value));
+        return schema_fail(m->r, key, "is %s, expected a text", json_kind(value));
     if (!before)
         return set(m->r, m->out, key, value);
     if (json_equal(before, value))
@@ -226,10 +226,10 @@ static lace_status merge_keyword(merger *m, const char *key, json_t *value, cons
         return join(m, m->out, key, value);
     if (merge_bound(m, key, before, value, &status))
         return status;
-    return json_equal(before, value)
-               ? LACE_OK
-               : schema_fail(m->r, key,
-                             "two different values that must both hold are not supported");
+    return json_equal(before, value) ? LACE_OK
+                                     : schema_fail(m->r, key,
+                                                   "has two different values in schemas that must "
+                                                   "both hold, which is not supported");
 }
 
 /* ---- Objects --------------------------------------------------------------------------------- */
@@ -280,9 +280,9 @@ static lace_status merge_object(merger *m, const json_t *part)
     json_t *known = json_object_get(m->out, "properties");
     json_t *before = json_object_get(m->out, "additionalProperties");
     if (fresh && !json_is_object(fresh))
-        return schema_fail(m->r, "properties", "%s, expected an object", json_kind(fresh));
+        return schema_fail(m->r, "properties", "is %s, expected an object", json_kind(fresh));
     if (others && !json_is_boolean(others) && !json_is_object(others))
-        return schema_fail(m->r, "additionalProperties", "%s, expected a schema",
+        return schema_fail(m->r, "additionalProperties", "is %s, expected a schema",
                            json_kind(others));
     if (known && (json_is_false(others) || json_is_object(others)))
         TRY(limit_properties(m, known, fresh, others));
@@ -321,7 +321,7 @@ static lace_status merge_part(merger *m, const json_t *part, int n_refs, int dep
     if (json_is_true(part))
         return LACE_OK;
     if (!json_is_object(part))
-        return error_set(m->r->err, LACE_E_GRAMMAR, "JSON schema: %s, expected an object",
+        return error_set(m->r->err, LACE_E_GRAMMAR, "JSON schema: is %s, expected an object",
                          json_kind(part));
     const char *key;
     json_t *value;
@@ -340,7 +340,7 @@ static lace_status merge_part(merger *m, const json_t *part, int n_refs, int dep
     if (ref) {
         const json_t *target;
         if (!json_is_string(ref))
-            return schema_fail(m->r, "$ref", "%s, expected a text", json_kind(ref));
+            return schema_fail(m->r, "$ref", "is %s, expected a text", json_kind(ref));
         if (n_refs >= MAX_REFS)
             return schema_fail(m->r, "$ref",
                                "\"%.80s\" leads to itself, or through too many others",

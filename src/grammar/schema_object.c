@@ -311,14 +311,15 @@ static lace_status check_object(schema_reader *r, const json_t *schema, object_p
     o->properties = json_object_get(schema, "properties");
     o->required = json_object_get(schema, "required");
     if (o->properties && !json_is_object(o->properties))
-        return schema_fail(r, "properties", "%s, expected an object", json_kind(o->properties));
+        return schema_fail(r, "properties", "is %s, expected an object", json_kind(o->properties));
     if (o->required && !json_is_array(o->required))
-        return schema_fail(r, "required", "%s, expected a list", json_kind(o->required));
+        return schema_fail(r, "required", "is %s, expected a list", json_kind(o->required));
     for (size_t i = 0; i < json_array_size(o->required); i++)
         if (!json_is_string(json_array_get(o->required, i)))
-            return schema_fail(r, "required", "entry %zu is no text", i);
+            return schema_fail(r, "required", "entry %zu is not a text", i);
     if (others && !json_is_boolean(others) && !json_is_object(others))
-        return schema_fail(r, "additionalProperties", "%s, expected a schema", json_kind(others));
+        return schema_fail(r, "additionalProperties", "is %s, expected a schema",
+                           json_kind(others));
     /* Without a word on them, an object with properties has no others, one without has any. */
     if (others ? !json_is_false(others) : json_object_size(o->properties) == 0)
         o->others = others ? others : json_true();
@@ -326,12 +327,12 @@ static lace_status check_object(schema_reader *r, const json_t *schema, object_p
     TRY(schema_count(r, schema, "minProperties", 0, &o->min));
     TRY(schema_count(r, schema, "maxProperties", GRAMMAR_NO_MAX, &o->max));
     if (o->max < o->min)
-        return schema_fail(r, "maxProperties", "%u, but minProperties is %u", o->max, o->min);
+        return schema_fail(r, "maxProperties", "is %u, but minProperties is %u", o->max, o->min);
     size_t n_properties = json_object_size(o->properties);
     size_t n_required = json_array_size(o->required);
     if (n_properties + n_required == 0)
         return o->min > 0 && !o->others
-                   ? schema_fail(r, "minProperties", "%u, but no property is allowed", o->min)
+                   ? schema_fail(r, "minProperties", "is %u, but no property is allowed", o->min)
                    : LACE_OK;
     /* Beside properties, a count may only say what holds anyway. */
     if (o->min > n_required)
@@ -354,9 +355,9 @@ static lace_status add_required(schema_reader *r, const json_t *schema, object_p
         if (json_object_get(all ? all : o->properties, name))
             continue;
         if (is_closed || json_object_get(schema, "propertyNames"))
-            return schema_fail(r, "required", "\"%.40s\" is no property, and %s", name,
+            return schema_fail(r, "required", "\"%.40s\" is not among the properties, and %s", name,
                                is_closed ? "additionalProperties is false"
-                                         : "propertyNames does not have it");
+                                         : "propertyNames does not allow it");
         if (!all)
             TRY(schema_own(r, o->properties ? json_copy((json_t *)o->properties) : json_object(),
                            &all));

@@ -27,7 +27,7 @@ lace_status schema_fail(schema_reader *r, const char *keyword, const char *forma
 lace_status schema_count_part(schema_reader *r)
 {
     if (++r->n_parts > SCHEMA_MAX_PARTS)
-        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: more than %d parts",
+        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: has more than %d parts",
                          SCHEMA_MAX_PARTS);
     return schema_spend(r, 1);
 }
@@ -37,8 +37,7 @@ lace_status schema_spend(schema_reader *r, size_t n_members)
     r->n_made += n_members;
     if (r->n_made > SCHEMA_MAX_MADE)
         return error_set(r->err, LACE_E_GRAMMAR,
-                         "JSON schema: what must hold at once has more than %d members, written "
-                         "out",
+                         "JSON schema: combined by allOf and $ref it has more than %d members",
                          SCHEMA_MAX_MADE);
     if (!work_goes_on(r->g->limit, n_members < 1000 ? 8 * (uint32_t)n_members : 8000))
         return work_limit_error(r->g->limit, "the JSON schema", r->err);
@@ -168,17 +167,17 @@ lace_status schema_types(schema_reader *r, const json_t *schema, unsigned *out)
     } else if (json_is_string(type)) {
         *out = type_of_name(json_string_value(type));
         if (*out == 0)
-            return schema_fail(r, "type", "\"%.40s\" is no type", json_string_value(type));
+            return schema_fail(r, "type", "\"%.40s\" is not a type", json_string_value(type));
     } else if (json_is_array(type) && json_array_size(type) > 0) {
         for (size_t i = 0; i < json_array_size(type); i++) {
             const char *name = json_string_value(json_array_get(type, i));
             unsigned one = name ? type_of_name(name) : 0;
             if (one == 0)
-                return schema_fail(r, "type", "entry %zu is no type", i);
+                return schema_fail(r, "type", "entry %zu is not a type", i);
             *out |= one;
         }
     } else {
-        return schema_fail(r, "type", "%s, expected a type or a list of types", json_kind(type));
+        return schema_fail(r, "type", "is %s, expected a type or a list of types", json_kind(type));
     }
     if (*out & TYPE_NUMBER)
         *out &= ~(unsigned)TYPE_INTEGER;
@@ -313,7 +312,7 @@ lace_status schema_resolve(schema_reader *r, const char *ref, const json_t **out
         p += 1 + n;
     }
     if (!at)
-        return schema_fail(r, "$ref", "\"%.80s\" leads nowhere", ref);
+        return schema_fail(r, "$ref", "\"%.80s\" points to nothing", ref);
     *out = at;
     return LACE_OK;
 }
@@ -402,7 +401,7 @@ static lace_status read_values(schema_reader *r, const json_t *schema, const gra
     *out = grammar_list(r->g, NODE_ALT, parts.nodes, parts.n);
     node_list_deinit(&parts);
     TRY(grammar_ast_check(r->g, r->err));
-    return is_empty ? schema_fail(r, keyword, "no value is of the schema's type") : LACE_OK;
+    return is_empty ? schema_fail(r, keyword, "none of the values has the schema's type") : LACE_OK;
 }
 
 /* Whether a schema says nothing but what this keyword says. */
@@ -517,7 +516,7 @@ lace_status schema_read(schema_reader *r, const json_t *schema, int depth, const
         return LACE_OK;
     }
     if (!json_is_object(schema))
-        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: %s, expected an object",
+        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: is %s, expected an object",
                          json_kind(schema));
     TRY(check_keywords(r, schema));
     const json_t *ref = json_object_get(schema, "$ref");
@@ -545,7 +544,7 @@ static lace_status read_whole(schema_reader *r)
     const grammar_node *node;
     TRY(grammar_ast_check(r->g, r->err));
     if (!json_is_object(r->root))
-        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: %s, expected an object",
+        return error_set(r->err, LACE_E_GRAMMAR, "JSON schema: is %s, expected an object",
                          json_kind(r->root));
     TRY(schema_read(r, r->root, 0, &node));
     TRY(grammar_ast_check(r->g, r->err));

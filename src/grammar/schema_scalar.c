@@ -22,7 +22,7 @@ lace_status schema_count(schema_reader *r, const json_t *schema, const char *key
         fabs(json_real_value(value)) < 1e9)
         n = (json_int_t)json_real_value(value);
     else if (!json_is_integer(value))
-        return schema_fail(r, keyword, "%s, expected an integer", json_kind(value));
+        return schema_fail(r, keyword, "is %s, expected an integer", json_kind(value));
     if (n < 0 || n > GRAMMAR_MAX_REPEAT)
         return schema_fail(r, keyword, "%" JSON_INTEGER_FORMAT ", expected 0 to %d", n,
                            GRAMMAR_MAX_REPEAT);
@@ -140,7 +140,7 @@ static lace_status add_string_part(schema_reader *r, const char *keyword, const 
     char anchored[1024];
     bool is_format = strcmp(keyword, "format") == 0;
     if (!name)
-        return schema_fail(r, keyword, "%s, expected a text", json_kind(value));
+        return schema_fail(r, keyword, "is %s, expected a text", json_kind(value));
     if (is_format) {
         source = find_format(name, true);
         p->alien = source ? p->alien : name;
@@ -259,7 +259,7 @@ lace_status schema_read_string(schema_reader *r, const json_t *schema, const gra
     TRY(schema_count(r, schema, "minLength", 0, &min));
     TRY(schema_count(r, schema, "maxLength", GRAMMAR_NO_MAX, &max));
     if (max < min)
-        return schema_fail(r, "maxLength", "%u, but minLength is %u", max, min);
+        return schema_fail(r, "maxLength", "is %u, but minLength is %u", max, min);
     if (json_object_get(schema, "pattern") || json_object_get(schema, "format"))
         return read_formed_string(r, schema, min, max, out);
     const grammar_node *quote = grammar_text(g, "\"");
@@ -322,7 +322,7 @@ static lace_status read_decimal(schema_reader *r, const json_t *value, const cha
     char text_form[64];
     double x = json_number_value(value);
     if (!json_is_number(value) || !isfinite(x))
-        return schema_fail(r, keyword, "%s, expected a number", json_kind(value));
+        return schema_fail(r, keyword, "is %s, expected a number", json_kind(value));
     out->is_given = true;
     for (int n = 0; n <= MAX_DIGITS; n++) {
         snprintf(text_form, sizeof text_form, "%.*f", n, x);

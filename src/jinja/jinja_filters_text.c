@@ -272,7 +272,7 @@ static lace_status filter_truncate(jinja_run *r, const jinja_call *c, jv *out)
     TRY(jinja_spend_chars(r, chars.size + end.chars.size));
     int64_t n_end = (int64_t)chars_count(end.chars), n = (int64_t)chars_count(chars);
     if (length < n_end || leeway < 0)
-        return jinja_fail(r, "truncate() to fewer characters than its end has");
+        return jinja_fail(r, "truncate(): the length is shorter than the end that is appended");
     TRY(jv_part(r, m, out));
     if (n <= length || n - length <= leeway)
         return LACE_OK;
@@ -364,7 +364,7 @@ static lace_status filter_from_json(jinja_run *r, const jinja_call *c, jv *out)
     json_t *json;
     lace_error why;
     if (c->self.kind != JV_STRING)
-        return jinja_fail(r, "from_json: '%s' is no string", jv_type_name(c->self));
+        return jinja_fail(r, "from_json: '%s' is not a string", jv_type_name(c->self));
     chars = jv_chars(c->self);
     if (chars.size > MAX_JSON_BYTES)
         return jinja_limit(r, "bytes of JSON");

@@ -394,7 +394,7 @@ static lace_status read_field(jinja_run *r, text field, const jinja_args *args, 
         TRY(is_item ? jinja_get_item(r, *out, key, out) : jinja_get_attr(r, *out, key_text, out));
         n = end + is_item;
         if (n < field.size && field.data[n] != '.' && field.data[n] != '[')
-            return jinja_fail(r, "malformed field of a format");
+            return jinja_fail(r, "a field of the format string is malformed");
     }
     return LACE_OK;
 }
@@ -413,7 +413,7 @@ lace_status jinja_format_braces(jinja_run *r, marked format, const jinja_args *a
         }
         size_t end = chars_find(f, text_of("}"), at);
         if (c == '}' || end == SIZE_MAX)
-            return jinja_fail(r, "a single '%c' in a format string", c);
+            return jinja_fail(r, "the format string has a single '%c'", c);
         text field = {f.data + at + 1, end - at - 1}, spec = {f.data + end, 0};
         if (field.size && memchr(field.data, '{', field.size))
             return jinja_fail(r, "formats inside of formats are not supported");

@@ -241,7 +241,8 @@ static lace_status read_number(lexer *lex, token *out)
     else
         out->integer = strtoll(digits, &end, base);
     if (n_digits == 0 || *end != 0 || (!is_float && errno == ERANGE))
-        return fail(lex, is_float ? "a malformed number" : "an integer that 64 bits cannot hold");
+        return fail(lex, is_float ? "this number is malformed"
+                                  : "this integer does not fit into 64 bits");
     skip(lex, skipped + n);
     return LACE_OK;
 }
@@ -272,7 +273,8 @@ static lace_status unescape(lexer *lex, text raw, text *out)
     size_t n = 0, i = 0;
     if (!chars)
         return raw.size + 64 > lex->heap->max - lex->heap->used
-                   ? error_set(lex->err, LACE_E_LIMIT, "line %u: too large a template", lex->line)
+                   ? error_set(lex->err, LACE_E_LIMIT, "line %u: the template is too large",
+                               lex->line)
                    : error_nomem(lex->err, "a template");
     while (i < raw.size) {
         char c = raw.data[i++];
@@ -379,8 +381,8 @@ static lace_status read_in_tag(lexer *lex, token *out)
     skip(lex, skip_spaces_from(lex, lex->at) - lex->at);
     *out = (token){.line = lex->line};
     if (lex->at == lex->source.size)
-        return fail(lex, lex->tag == TOK_BLOCK_BEGIN ? "the template ends inside of '{%'"
-                                                     : "the template ends inside of '{{'");
+        return fail(lex, lex->tag == TOK_BLOCK_BEGIN ? "the template ends inside '{%'"
+                                                     : "the template ends inside '{{'");
     if (read_tag_end(lex, out))
         return LACE_OK;
     char c = peek(lex, 0);

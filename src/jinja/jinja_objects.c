@@ -52,7 +52,7 @@ static lace_status dict_pop(jinja_run *r, const jinja_call *c, jv *out)
         return jinja_fail(r, "pop() needs a key");
     TRY(jv_dict_find(r, c->self.as.dict, c->p[0], &found));
     if (!found && c->p[1].kind == JV_UNSET)
-        return jinja_fail(r, "pop() of a key that is not there");
+        return jinja_fail(r, "pop(): the key does not exist");
     *out = found ? *found : c->p[1];
     return found ? jv_dict_remove(r, c->self.as.dict, found) : LACE_OK;
 }

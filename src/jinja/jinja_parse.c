@@ -346,7 +346,7 @@ static lace_status parse_generation(parser *p, node *n)
 static lace_status parse_jump(parser *p, node *n)
 {
     if (p->n_loops == 0)
-        return jp_fail(p, "a break or continue outside of a loop");
+        return jp_fail(p, "break and continue need a loop around them");
     return expect_block_end(p);
 }
 
@@ -415,7 +415,7 @@ lace_status jinja_parse(text source, jinja **out, lace_error *err)
 {
     *out = NULL;
     if (source.size > JINJA_MAX_SOURCE)
-        return error_set(err, LACE_E_LIMIT, "a template of %zu bytes, at most %d are read",
+        return error_set(err, LACE_E_LIMIT, "the template has %zu bytes, at most %d are allowed",
                          source.size, JINJA_MAX_SOURCE);
     jinja *t = mem_calloc(1, sizeof *t);
     if (!t)

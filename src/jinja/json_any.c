@@ -22,7 +22,7 @@ lace_status json_read_any(text chars, json_t **out, lace_error *err)
     if (status == LACE_OK && json_array_size(list) == 1)
         *out = json_incref(json_array_get(list, 0));
     else if (status == LACE_OK)
-        status = error_set(err, LACE_E_JSON, "JSON: one value expected");
+        status = error_set(err, LACE_E_JSON, "JSON: expected one value");
     json_decref(list);
     buf_deinit(&b);
     return status;

@@ -30,10 +30,10 @@ static lace_status limit_pages(states *kv, uint64_t one_sequence, lace_error *er
     if (max == 0 || full <= max)
         return LACE_OK;
     if (max < one_sequence)
-        return error_set(err, LACE_E_MEMORY,
-                         "a context of %d tokens needs %.1f MiB of KV cache, %.1f are allowed",
-                         kv->options.n_context, (double)one_sequence / (1 << 20),
-                         (double)max / (1 << 20));
+        return error_set(
+            err, LACE_E_MEMORY,
+            "a context of %d tokens needs %.1f MiB of KV cache, but only %.1f MiB are allowed",
+            kv->options.n_context, (double)one_sequence / (1 << 20), (double)max / (1 << 20));
     for (int32_t g = 0; g < kv->n_groups; g++) {
         page_group *group = &kv->groups[g];
         int32_t least = group->n_pages / kv->options.n_sequences;
@@ -69,9 +69,10 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
     int32_t dims[] = {l->k_dim, l->v_dim};
     for (int k = 0; k < 2; k++)
         if (dims[k] % type->block_values != 0)
-            return error_set(err, LACE_E_UNSUPPORTED,
-                             "heads of %d values cannot be kept as %s, which has blocks of %d",
-                             dims[k], type->name, type->block_values);
+            return error_set(
+                err, LACE_E_UNSUPPORTED,
+                "heads have %d values, but a KV cache of type %s has blocks of %d values", dims[k],
+                type->name, type->block_values);
     /* A window that is never left is none. */
     int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window);
     if (g < 0)
@@ -114,7 +115,8 @@ static lace_status count_pages(states *kv, lace_error *err)
         uint64_t bytes;
         if (n > INT32_MAX || __builtin_mul_overflow((uint64_t)n, group->page_bytes, &bytes) ||
             bytes > INT64_MAX)
-            return error_set(err, LACE_E_OVERFLOW, "a KV cache of %d sequences of %d tokens",
+            return error_set(err, LACE_E_OVERFLOW,
+                             "a KV cache for %d sequences of %d tokens is too large",
                              o->n_sequences, o->n_context);
         group->n_pages = (int32_t)n;
         one_sequence += (uint64_t)per_sequence * group->page_bytes;

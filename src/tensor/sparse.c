@@ -86,7 +86,8 @@ static lace_status check_masked(sparse_kind kind, cursor *c, int64_t n_cols, int
             if (mask & ~may)
                 return error_at(err, LACE_E_SHAPE, c->at, "a mask has rows that do not exist");
             if (kind == SPARSE_N24 && !is_two_of_four(mask | (~may & 0x3333333333333333u)))
-                return error_at(err, LACE_E_SHAPE, c->at, "a mask of N24 is not two of four");
+                return error_at(err, LACE_E_SHAPE, c->at,
+                                "a mask of N24 does not have two of each four bits");
         }
         uint64_t n[2];
         count_values(masks.data, n);
@@ -107,15 +108,16 @@ static lace_status check_csr(cursor *c, int64_t n_cols, int64_t n_rows, uint64_t
     for (int r = 0; r < SPARSE_PANEL; r++) {
         uint32_t begin = load_u32(begins.data + 4 * r), end = load_u32(begins.data + 4 * r + 4);
         if ((r == 0 && begin != 0) || begin > end || end > n || (r >= n_rows && begin != end))
-            return error_at(err, LACE_E_OFFSET, c->at, "row %d has non-zeros %u to %u of %u", r,
+            return error_at(err, LACE_E_OFFSET, c->at, "row %d claims non-zeros %u to %u of %u", r,
                             begin, end, n);
         int64_t before = -1;
         for (uint32_t i = begin; i < end; i++) {
             int64_t col = load_u16(columns.data + 2 * (uint64_t)i);
             if (col <= before || col >= n_cols)
                 return error_at(err, LACE_E_OFFSET, c->at,
-                                "row %d: column %" PRId64 " of %" PRId64 " after %" PRId64, r, col,
-                                n_cols, before);
+                                "row %d: column %" PRId64 " of %" PRId64 " follows column %" PRId64
+                                ", expected ascending columns inside the row",
+                                r, col, n_cols, before);
             if (!isfinite(f16_to_f32(load_u16(values.data + 2 * (uint64_t)i))))
                 return error_at(err, LACE_E_META, c->at, "row %d: a value is not finite", r);
             before = col;
@@ -133,8 +135,10 @@ static lace_status check_panels(const sparse *s, span blob, lace_error *err)
     for (int64_t i = 0; i <= s->n_panels; i++) {
         uint64_t entry = SPARSE_HEADER + 8 * (uint64_t)i;
         if (load_u64(blob.data + entry) != c.at - entry)
-            return error_at(err, LACE_E_OFFSET, entry, "panel %" PRId64 " does not begin at %zu", i,
-                            c.at);
+            return error_at(err, LACE_E_OFFSET, entry,
+                            "panel %" PRId64
+                            " does not begin at byte %zu, where the one before it ends",
+                            i, c.at);
         if (i == s->n_panels)
             break;
         int64_t n_rows = s->n_rows - i * SPARSE_PANEL;
@@ -142,7 +146,7 @@ static lace_status check_panels(const sparse *s, span blob, lace_error *err)
                                   : check_masked(s->kind, &c, s->n_cols, n_rows, &n_nonzeros, err));
     }
     if (c.at != blob.size)
-        return error_at(err, LACE_E_TAIL, c.at, "the blob goes on after its last panel");
+        return error_at(err, LACE_E_TAIL, c.at, "bytes follow the last panel");
     if (n_nonzeros != s->n_nonzeros)
         return error_at(err, LACE_E_COUNT, 24,
                         "n_nonzeros is %" PRIu64 ", the panels have %" PRIu64, s->n_nonzeros,
@@ -407,7 +411,7 @@ static lace_status write_csr(const sparse_source *s, int64_t row, buf *out, uint
 lace_status sparse_write(sparse_kind kind, const sparse_source *s, buf *out, lace_error *err)
 {
     if (s->n_cols % columns_of(kind) != 0 || (kind == SPARSE_CSR && s->n_cols > SPARSE_CSR_COLS))
-        return error_set(err, LACE_E_ARG, "rows of %" PRId64 " values cannot be stored so",
+        return error_set(err, LACE_E_ARG, "rows of %" PRId64 " values do not fit this sparse type",
                          s->n_cols);
     size_t begin = out->size;
     int64_t n_panels = count_panels(s->n_rows);

@@ -135,7 +135,7 @@ static void a_form_that_cannot_be_kept_is_refused(void)
         {"\"regex\":\"(?<=x)*\"", "look-behind"},
         {"\"regex\":\"a{2,1}\"", "maximum is below"},
         {"\"regex\":\"a\",\"grammar\":\"root ::= \\\"a\\\"\"", "more than one form"},
-        {"\"json_schema\":{\"type\":\"banana\"}", "is no type"},
+        {"\"json_schema\":{\"type\":\"banana\"}", "is not a type"},
         {"\"json_schema\":true", "expected near"},
         {"\"json_schema\":{\"$ref\":\"#\"}", "left recursion"},
         {"\"json_schema\":{\"$ref\":\"http://x.example/\"}", "only references inside"},

@@ -233,7 +233,7 @@ static const body_case bodies[] = {
     {"half a character", CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\xE2\x82\"}]}", 400, "UTF-8"},
     {"a lone surrogate escape", CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\ud800\"}]}", 400, NULL},
     {"NUL in a string", CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]}", 400, NULL},
-    {"an unknown escape", CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\x\"}]}", 400, NULL},
+    {"unknown escape", CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"\\x\"}]}", 400, NULL},
     {"1e400", TEXT, "{\"prompt\":\"a\",\"temperature\":1e400}", 400, NULL},
     {"NaN", TEXT, "{\"prompt\":\"a\",\"temperature\":NaN}", 400, NULL},
     {"01", TEXT, "{\"prompt\":\"a\",\"max_tokens\":01}", 400, NULL},

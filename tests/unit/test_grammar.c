@@ -109,29 +109,29 @@ static void gbnf_refuses_what_it_cannot_use(void)
 {
     REFUSED("Root ::= \"a\"", "no rule named root");
     REFUSED("", "no rule named root");
-    REFUSED("root ::= undefined-rule", "\"undefined-rule\" is used and not defined");
+    REFUSED("root ::= undefined-rule", "\"undefined-rule\" is used but not defined");
     REFUSED("root ::= root \"a\"", "left recursion: the rule \"root\"");
     REFUSED("root ::= a\na ::= b\nb ::= c\nc ::= a \"x\" | \"y\"", "left recursion");
     REFUSED("root ::= n root \"a\" | \"b\"\nn ::= \"x\"?", "left recursion");
     REFUSED("root ::= \"a\" root", "no text matches");
     REFUSED("root ::= [] \"a\"", "no text matches");
-    REFUSED("root ::= \"a\"{1000000000}", "column 14: a repetition of more than a million");
-    REFUSED("root ::= \"a\"{99999999999999999999}", "more than a million");
-    REFUSED("root ::= \"a\"{5,2}", "maximum is below its minimum");
+    REFUSED("root ::= \"a\"{1000000000}", "column 14: a repetition may have a million");
+    REFUSED("root ::= \"a\"{99999999999999999999}", "a million times at most");
+    REFUSED("root ::= \"a\"{5,2}", "is below its minimum");
     REFUSED("root ::= \"a\"{-1}", "expected a number");
     REFUSED("root ::= (\"a\" \"bc\" | root2){900000}\nroot2 ::= \"a\"", "too large");
-    REFUSED("root ::= \"a", "line 1, column 10: a literal without its closing quote");
-    REFUSED("root ::= [a", "a class without");
-    REFUSED("root ::= [b-a]", "end is before its beginning");
-    REFUSED("root ::= (\"a\"", "a group without");
+    REFUSED("root ::= \"a", "line 1, column 10: this literal has no closing quote");
+    REFUSED("root ::= [a", "this class has no closing");
+    REFUSED("root ::= [b-a]", "ends before it begins");
+    REFUSED("root ::= (\"a\"", "this group has no closing");
     REFUSED("root ::= \"a\")", "expected the end of the line");
     REFUSED("root ::= \"\\q\"", "unknown escape");
-    REFUSED("root ::= \"\\ud800\"", "no character");
+    REFUSED("root ::= \"\\ud800\"", "not a Unicode character");
     REFUSED("root ::= <think>", "tokens by name");
     REFUSED("root ::= *", "expected a literal");
     REFUSED("root ::= \"a\"*****", "repetition of a repetition");
     REFUSED("root = \"a\"", "expected ::=");
-    REFUSED("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: a rule that is defined already");
+    REFUSED("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: this rule is already defined");
     REFUSED("root ::= \"\xFF\"", "not valid UTF-8");
 }
 
@@ -213,7 +213,7 @@ static void regexes_refuse_by_name(void)
         const char *regex, *words;
     } rows[] = {
         {"(?=a)b", "no text matches"},
-        {"(?=a)*b", "a quantifier after a look-ahead"},
+        {"(?=a)*b", "a quantifier after a look-ahead is not supported"},
         {"a(?=^b)", "^ inside a look-ahead"},
         {"(?=a", "closing parenthesis"},
         {"(?<=x)*", "look-behind"},
@@ -221,17 +221,17 @@ static void regexes_refuse_by_name(void)
         {"(a)\\1", "back references"},
         {"\\bword", "word boundaries"},
         {"\\p{L}", "Unicode properties"},
-        {"*", "byte 0: a quantifier with nothing before it"},
-        {"a{2,1}", "maximum is below"},
-        {"a**", "a quantifier after a quantifier"},
+        {"*", "byte 0: this quantifier has nothing before it"},
+        {"a{2,1}", "is below its minimum"},
+        {"a**", "a quantifier after a quantifier is not supported"},
         {"[a", "closing bracket"},
-        {"[z-a]", "end is before"},
+        {"[z-a]", "ends before it begins"},
         {"(a", "closing parenthesis"},
-        {"a)", "without its opening one"},
+        {"a)", "has no opening one"},
         {"a^b", "no text matches"},
         {"a$b", "no text matches"},
-        {"a{1000000000}", "more than a million"},
-        {"\\", "a backslash at the end"},
+        {"a{1000000000}", "a million times at most"},
+        {"\\", "the regex ends with a backslash"},
         {"[ab]*a([ab]|cd?){30}x", "too large"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

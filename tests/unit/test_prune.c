@@ -226,13 +226,13 @@ static void rules_that_cannot_be_are_named(void)
         const char *rules, *message;
     } cases[] = {
         {"[[rule]]\ntensors = \"nothing.*\"\nmethod = \"magnitude\"\nsparsity = 0.5\n",
-         "the rule of line 1 (tensors \"nothing.*\") matches nothing"},
+         "the rule of line 1 (tensors \"nothing.*\") matches no tensor"},
         {"[limits]\nprotect = \"blk.0.*\"\n[[rule]]\ntensors = \"blk.*\"\nmethod = \"neurons\"\n"
          "sparsity = 0.5\n",
-         "go from all layers or from none"},
+         "every layer must lose the same number of neurons"},
         {"[[rule]]\ntensors = \"blk.*\"\nmethod = \"heads\"\nsparsity = 0.01\n",
          "is not one of them"},
-        {RULE("wanda", "sparsity = 0.5", "same"), "the importance matrix does not know"},
+        {RULE("wanda", "sparsity = 0.5", "same"), "the importance matrix has no entry for"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         buf b;

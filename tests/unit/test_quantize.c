@@ -390,7 +390,7 @@ static void an_old_imatrix_dat_is_read_as_its_means(void)
     CHECK(parse_dat(&b, b.size, &m, &err) != LACE_OK && !m);
     memcpy(b.data, "text", 4);
     CHECK(parse_dat(&b, b.size, &m, &err) == LACE_E_COUNT &&
-          strstr(err.text, "is no importance matrix"));
+          strstr(err.text, "is not an importance matrix"));
     buf_deinit(&b);
 }
 

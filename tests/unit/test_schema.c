@@ -241,7 +241,7 @@ static void optional_properties_share_their_names(void)
 static void what_is_not_supported_is_named(void)
 {
     static const struct { const char *schema, *words; } rows[] = {
-        {"{\"type\":\"banana\"}", "type: \"banana\" is no type"},
+        {"{\"type\":\"banana\"}", "type: \"banana\" is not a type"},
         {"{\"type\":[]}", "type: "},
         {"{\"type\":null}", "type: "},
         {"true", "JSON"},
@@ -256,15 +256,15 @@ static void what_is_not_supported_is_named(void)
         {"{\"type\":\"object\",\"patternProperties\":{}}", "patternProperties: "},
         {"{\"properties\":{\"ab\":{}},\"propertyNames\":{\"maxLength\":3}}", "propertyNames: together with properties"},
         {"{\"properties\":{\"c\":{}},\"propertyNames\":{\"enum\":[\"a\"]}}", "propertyNames: forbids the property \"c\""},
-        {"{\"propertyNames\":{\"enum\":[\"a\"]},\"required\":[\"b\"]}", "required: \"b\" is no property"},
+        {"{\"propertyNames\":{\"enum\":[\"a\"]},\"required\":[\"b\"]}", "required: \"b\" is not among the properties"},
         {"{\"allOf\":{}}", "allOf: expected a list that is not empty"},
         {"{\"allOf\":[{\"enum\":[1]},{\"enum\":[2]}]}", "enum: no value satisfies all"},
-        {"{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"required\":[\"b\"]}]}", "required: \"b\" is no property"},
+        {"{\"allOf\":[{\"properties\":{\"a\":{}},\"additionalProperties\":false},{\"required\":[\"b\"]}]}", "required: \"b\" is not among the properties"},
         {"{\"type\":\"string\",\"\\u0001strings\":[]}", "JSON schema: a name begins with U+0001"},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"object\",\"properties\":{\"b\":{\"wrong\":1}}}}}", "wrong: "},
         {"{\"$ref\":\"#\"}", "left recursion"},
         {"{\"$ref\":\"https://example.org/x.json\"}", "$ref: \"https://example.org/x.json\": only references inside"},
-        {"{\"$ref\":\"#/nowhere\"}", "$ref: \"#/nowhere\" leads nowhere"},
+        {"{\"$ref\":\"#/nowhere\"}", "$ref: \"#/nowhere\" points to nothing"},
         {"{\"$ref\":5}", "$ref: "},
         {"{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}},\"$ref\":\"#/$defs/a\"}", "left recursion"},
         {"{\"$defs\":{\"a\":{\"$ref\":\"#/$defs/a\",\"type\":\"string\"}},\"$ref\":\"#/$defs/a\"}", "leads to itself"},
@@ -278,19 +278,19 @@ static void what_is_not_supported_is_named(void)
         {"{\"type\":\"string\",\"pattern\":\"^(a|b[cd])*$\",\"maxLength\":90000}", "pattern: the regex is too large"},
         {"{\"type\":\"string\",\"format\":\"color\"}", "format: \"color\" is not supported"},
         {"{\"type\":\"string\",\"minLength\":-1}", "minLength: "},
-        {"{\"type\":\"string\",\"minLength\":5,\"maxLength\":2}", "maxLength: 2, but minLength is 5"},
+        {"{\"type\":\"string\",\"minLength\":5,\"maxLength\":2}", "maxLength: is 2, but minLength is 5"},
         {"{\"type\":\"string\",\"maxLength\":99999999999}", "maxLength: "},
         {"{\"type\":\"integer\",\"minimum\":5,\"maximum\":2}", "no number is in the range"},
         {"{\"type\":\"integer\",\"minimum\":\"5\"}", "minimum: "},
         {"{\"enum\":[]}", "enum: "},
-        {"{\"enum\":[1],\"type\":\"string\"}", "enum: no value is of the schema's type"},
+        {"{\"enum\":[1],\"type\":\"string\"}", "enum: none of the values has the schema's type"},
         {"{\"anyOf\":[]}", "anyOf: "},
         {"{\"anyOf\":{}}", "anyOf: "},
-        {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "oneOf: what matches branch 0 may match branch 1"},
+        {"{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"number\"}]}", "oneOf: a value of branch 0 may also match branch 1"},
         {"{\"allOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]}", "type: no type satisfies"},
         {"{\"required\":[5]}", "required: "},
         {"{\"properties\":[]}", "properties: "},
-        {"{\"type\":\"object\",\"properties\":{},\"required\":[\"a\"],\"additionalProperties\":false}", "required: \"a\" is no property"},
+        {"{\"type\":\"object\",\"properties\":{},\"required\":[\"a\"],\"additionalProperties\":false}", "required: \"a\" is not among the properties"},
         {"{\"type\":\"array\",\"minItems\":3,\"maxItems\":2}", "maxItems: "},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -342,7 +342,7 @@ static void merging_has_a_budget(void)
                              "\"#/$defs/d%d\"}]},",
                              i, i + 1, i + 1);
     sprintf(schema + n, "\"d30\":{\"type\":\"string\"}},\"$ref\":\"#/$defs/d0\"}");
-    CHECK(kit_refuses(LACE_GRAMMAR_JSON_SCHEMA, schema, "JSON schema: more than"));
+    CHECK(kit_refuses(LACE_GRAMMAR_JSON_SCHEMA, schema, "JSON schema: has more than"));
     free(schema);
 }
 

@@ -141,7 +141,7 @@ static void a_broken_manifest_is_named_with_what_is_wrong(void)
                "{\"layers\":[{\"mediaType\":\"application/vnd.x.image.model\",\"digest\":"
                "\"sha256:0123456789abcdef\"}]}");
     refused_with("broken", "broken/latest");
-    refused_with("empty", "nothing is there");
+    refused_with("empty", "the text is empty");
     refused_with("none", "no layer of type model");
     refused_with("gone", "blobs/sha256-0123456789ab");
     refused_with("evil", "not a sha256 sum");

@@ -97,8 +97,8 @@ static void rules_that_cannot_be_kept_are_named(void)
     check_refused("q4_0 --tensor-type attn_w=q8_0", "attn_w=q8_0: no matrix has such a name");
     check_refused("q4_0 --tensor-type 'attn_(v=q8_0'", "closing parenthesis, at character 8");
     check_refused("q4_0 --tensor-type attn_v", "expected PATTERN=TYPE");
-    check_refused("q4_0 --tensor-type attn_v=q4_k_m", "one tensor has one, like q4_k");
-    check_refused("q4_0 --tensor-type attn_v=q9", "no such type as q9");
+    check_refused("q4_0 --tensor-type attn_v=q4_k_m", "a single tensor needs one type, like q4_k");
+    check_refused("q4_0 --tensor-type attn_v=q9", "unknown type q9");
     check_refused("q4_0 --output-tensor-type iq1_s",
                   "--output-tensor-type: lace reads iq1_s but does not write it");
     check_refused("s4 --calibrate $dir/text --size 100K --pure", "--size chooses the types");
@@ -115,7 +115,8 @@ static void blocks_that_do_not_fit_are_named(void)
         fclose(f);
     buf_deinit(&b);
     program_run("quantize $dir/narrow.gguf $dir/out.gguf q8_0 --tensor-type attn_v=q6_k");
-    program_check_error("blk.0.attn_v.weight has rows of 16, and q6_k has blocks of 256");
+    program_check_error(
+        "blk.0.attn_v.weight has rows of 16 values, but q6_k needs a multiple of 256");
 }
 
 static void types_that_lace_only_reads_say_what_to_use(void)
@@ -128,8 +129,8 @@ static void types_that_lace_only_reads_say_what_to_use(void)
         snprintf(part, sizeof part, "lace reads %s but does not write it; use ", names[i]);
         check_refused(names[i], part);
     }
-    check_refused("f16", "lace convert writes f16");
-    check_refused("q4_z", "no such type as q4_z");
+    check_refused("f16", "for f16 use lace convert");
+    check_refused("q4_z", "unknown type q4_z");
 }
 
 static void a_size_with_a_type_of_gguf_names_fit(void)
