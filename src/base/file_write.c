@@ -63,7 +63,7 @@ static lace_status io_error(file_writer *w, const char *what, lace_error *err)
     /* What is to be written may lie in a mapped file, and the system then does the reading. */
     if (errno == EFAULT)
         return error_set(err, LACE_E_IO,
-                         "%s: was not written: an input file was cut short while it was read; "
+                         "%s: was not written: an input file was truncated while it was read; "
                          "restore that file and start again",
                          w->path);
     return error_set(err, LACE_E_IO, "%s: cannot %s: %s", w->path, what, strerror(errno));

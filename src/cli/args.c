@@ -193,7 +193,7 @@ static lace_status add_text(const verb *v, const arg_option *o, const char *valu
                             lace_error *err)
 {
     if (out->n == ARGS_MAX_TEXTS)
-        return args_error(v, err, "--%s: more than %d of them", o->name, ARGS_MAX_TEXTS);
+        return args_error(v, err, "--%s: given more than %d times", o->name, ARGS_MAX_TEXTS);
     out->at[out->n++] = value;
     return LACE_OK;
 }
@@ -290,9 +290,10 @@ static lace_status give_layers(line *l, const char *name, const char *value)
     bool is_all = strcmp(value, "all") == 0 || strcmp(value, "auto") == 0 ||
                   (is_number && (n == -1 || n >= 99));
     if (!is_all && !(is_number && n == 0))
-        return args_error(l->verb, l->err,
-                          "%s %.40s: a model runs on one device, whole; use --device cpu or cuda",
-                          name, value);
+        return args_error(
+            l->verb, l->err,
+            "%s %.40s: lace runs a whole model on one device; use --device cpu or cuda", name,
+            value);
     return give_option(l, device, is_all ? "auto" : "cpu");
 }
 
@@ -327,7 +328,8 @@ static lace_status give_foreign(line *l, const foreign_name *f, const char *name
     case FOREIGN_SWITCH:
         value = attached ? attached : l->at < l->argc ? l->argv[l->at] : NULL;
         if (is_one_of(value, "off", "0", "false"))
-            return args_error(v, l->err, "%s %s: lace has no other way", name, value);
+            return args_error(v, l->err, "%s %s: lace always does this and cannot turn it off",
+                              name, value);
         if (!attached && is_one_of(value, "on", "auto", "1"))
             l->at++;
         return LACE_OK;

@@ -38,7 +38,7 @@ typedef struct bench_args {
 
 /* clang-format off */
 static const arg_option options[] = {
-    {.kind = ARG_HEADING, .help = "Tests; each may be a list, like 512,2048; 0: none"},
+    {.kind = ARG_HEADING, .help = "Tests; each value may be a list, like 512,2048; 0 leaves a test out"},
     {"prompt", 'p', ARG_TEXT, offsetof(bench_args, prompts), .value = "N,...",
      .help = "read a prompt of N tokens: ppN (default 512)"},
     {"n-gen", 'n', ARG_TEXT, offsetof(bench_args, gens), .value = "N,...",
@@ -57,11 +57,11 @@ static const arg_option options[] = {
     {"ubatch", 'u', ARG_INT, offsetof(bench_args, n_batch), .low = 1, .high = CLI_MAX_BATCH,
      .value = "N", .help = "tokens of a prompt computed together (default 512, on a GPU 2048)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(bench_args, kv_type), .value = CLI_KV_TYPES,
-     .help = "numbers of the KV cache (default f16)"},
+     .help = "type of the numbers in the KV cache (default f16)"},
     CLI_DEVICE_OPTION(bench_args),
     CLI_SPARSITY_OPTION(bench_args),
     {"mmap", 0, ARG_FLAG, offsetof(bench_args, mmap),
-     .help = "run from the files' own blocks: slower, less memory"},
+     .help = "use the weights as they are in the files: less memory, slower"},
     {.kind = ARG_HEADING, .help = "Results"},
     {"trace", 0, ARG_FLAG, offsetof(bench_args, trace),
      .help = "where the time goes: one more run, by operation"},
@@ -138,7 +138,7 @@ static lace_status list_tests(const verb *v, bench *b, lace_error *err)
     TRY(parse_list(v, "depth", a->depths, 0, MOST, &depths, err));
     TRY(parse_list(v, "batch", a->sequences, 1, 4096, &sequences, err));
     if (depths.n * (prompts.n + gens.n * sequences.n) > MAX_TESTS)
-        return args_error(v, err, "more than %d tests", MAX_TESTS);
+        return args_error(v, err, "there are more than %d tests", MAX_TESTS);
     for (int d = 0; d < depths.n; d++) {
         for (int i = 0; i < prompts.n; i++)
             add_test(b, (bench_test){

@@ -70,7 +70,7 @@ static lace_status run_program(char **words, buf *out, lace_error *err)
     char line[400] = "";
     for (int i = 0; words[i]; i++)
         snprintf(line + strlen(line), sizeof line - strlen(line), " %s", words[i]);
-    return error_set(err, LACE_E_IO, "--against: this failed:%s", line);
+    return error_set(err, LACE_E_IO, "--against: this command failed:%s", line);
 }
 
 /*
@@ -87,7 +87,7 @@ static lace_status parse_speed(const char *program, const buf *printed, double *
         const json_t *row = json_is_array(root) ? json_array_get(root, 0) : root;
         *out = json_number_value(json_object_get(row, json_is_array(root) ? "avg_ts" : "speed_tg"));
         if (!(*out > 0))
-            status = error_set(err, LACE_E_JSON, "no speed above 0 in its output");
+            status = error_set(err, LACE_E_JSON, "its output has no speed above 0");
     }
     json_decref(root);
     if (status != LACE_OK)

@@ -29,35 +29,35 @@ static const arg_option options[] = {
     {"concurrency", 'c', ARG_TEXT, offsetof(load_args, concurrency), .value = "N,...",
      .help = "requests at once, one level after the other (default 1,4,16,32)"},
     {"rate", 'r', ARG_TEXT, offsetof(load_args, rate), .value = "X,...",
-     .help = "in place of it: requests a second, at random times"},
+     .help = "requests a second at random times, in place of --concurrency"},
     {"requests", 'n', ARG_INT, offsetof(load_args, n_requests), .low = 1, .high = 10000000, .value = "N",
-     .help = "of each level (default: 8 for each at once, or for 20 s; at least 32)"},
+     .help = "requests of each level (default: 8 times the concurrency, or 20 s of --rate; at least 32)"},
     {.kind = ARG_HEADING, .help = "Requests"},
     {"input-len", 0, ARG_TEXT, offsetof(load_args, input), .value = "TOKENS",
-     .help = "of a prompt: 128 (default), 64-256 (evenly), 128~32 (mean and deviation)"},
+     .help = "length of a prompt: 128 (default), 64-256 (evenly) or 128~32 (mean and deviation)"},
     {"output-len", 0, ARG_TEXT, offsetof(load_args, output), .value = "TOKENS",
-     .help = "of an answer, in the same way (default 128)"},
+     .help = "length of an answer, written in the same way (default 128)"},
     {"prefix-len", 'p', ARG_INT, offsetof(load_args, n_prefix), .low = 0, .high = 1 << 20, .value = "N",
      .help = "tokens that all prompts begin with (default 0)"},
-    {"chat", 0, ARG_FLAG, offsetof(load_args, chat), .help = "/v1/chat/completions, not /v1/completions"},
+    {"chat", 0, ARG_FLAG, offsetof(load_args, chat), .help = "use /v1/chat/completions in place of /v1/completions"},
     {"ends-early", 0, ARG_FLAG, offsetof(load_args, ends_early),
      .help = "let the model end its text before that length"},
     {"temp", 0, ARG_FLOAT, offsetof(load_args, temperature), .low = 0, .high = INFINITY, .value = "T",
      .help = "temperature (default 0)"},
     {"seed", 's', ARG_U64, offsetof(load_args, seed), .value = "S",
-     .help = "the same seed asks the same (default 1)"},
+     .help = "the same seed sends the same requests (default 1)"},
     {.kind = ARG_HEADING, .help = "Servers"},
     {"model", 'm', ARG_TEXT, offsetof(load_args, model), .value = "NAME",
-     .help = "to ask for (default: the first that the server lists)"},
+     .help = "model to ask for (default: the first that the server lists)"},
     {"api-key-file", 0, ARG_TEXT, offsetof(load_args, key_file), .value = "FILE",
-     .help = "a key in its first line (default: $OPENAI_API_KEY)"},
+     .help = "file with the API key in its first line (default: $OPENAI_API_KEY)"},
     {"timeout", 0, ARG_INT, offsetof(load_args, timeout_s), .low = 1, .high = 86400, .value = "S",
      .help = "seconds of silence after which a request has failed (default 600)"},
     {.kind = ARG_HEADING, .help = "Result"},
     {"slo", 0, ARG_TEXT, offsetof(load_args, slo), .value = "LIMITS",
      .help = "what counts as good, in ms: ttft:500,itl:50,e2e:10000"},
     {"output", 'o', ARG_CHOICE, offsetof(load_args, format), .value = LOAD_FORMATS,
-     .help = "of the result (default table)"},
+     .help = "how the result is written (default table)"},
 };
 /* clang-format on */
 
@@ -98,7 +98,7 @@ static lace_status read_key(load *l, const char *path, lace_error *err)
     TRY(file_read(path, &l->key, err));
     size_t n = l->key.data ? strcspn(l->key.data, "\r\n") : 0;
     if (n == 0)
-        return error_set(err, LACE_E_ARG, "%s: holds no key", path);
+        return error_set(err, LACE_E_ARG, "%s: the file has no key in it", path);
     l->key.data[n] = 0;
     l->plan.key = l->key.data;
     return LACE_OK;
@@ -108,7 +108,7 @@ static lace_status read_args(const verb *v, load *l, const load_args *a, const p
                              lace_error *err)
 {
     if (words->count == 0)
-        return args_error(v, err, "no server: expected http://HOST:PORT");
+        return args_error(v, err, "a server is missing: give http://HOST:PORT");
     if (a->concurrency && a->rate)
         return args_error(v, err, "--concurrency and --rate exclude each other");
     load_plan *p = &l->plan;
@@ -235,7 +235,7 @@ const verb verb_bench_serve = {
         "Works with every server that has /v1/completions or /v1/chat/completions with\n"
         "streams: lace serve, llama-server, vLLM. Prompts are common words; two short requests\n"
         "find out first how many tokens the server makes of them. Shows the time to the first\n"
-        "token, between tokens and to the end (half, 90 and 99 of 100 are at most so long), and\n"
+        "token, between tokens and to the end (median, 90th and 99th percentile), and\n"
         "with --slo how many requests a second were good enough. Several servers get the same\n"
         "load in turn.\n",
     .examples =

@@ -431,7 +431,8 @@ static lace_status find_model(load_server *server, const load_plan *plan, lace_e
     const json_t *first = json_array_get(json_object_get(list, "data"), 0);
     const char *id = json_string_value(json_object_get(first, "id"));
     if (status == LACE_OK && (!id || strlen(id) >= sizeof server->model))
-        status = error_set(err, LACE_E_JSON, "%s/v1/models: names no model", server->target.url);
+        status = error_set(err, LACE_E_JSON, "%s/v1/models: the server lists no model",
+                           server->target.url);
     if (status == LACE_OK)
         snprintf(server->model, sizeof server->model, "%s", id);
     json_decref(list);

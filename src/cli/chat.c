@@ -29,17 +29,17 @@ typedef struct talk_args {
 static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Conversation"},
     {"system", 0, ARG_TEXT, offsetof(talk_args, system), .value = "TEXT",
-     .help = "what the model is told about its task"},
+     .help = "system prompt: what the model is told about its task"},
     {"prompt", 'p', ARG_TEXT, offsetof(talk_args, prompt), .value = "TEXT",
-     .help = "one message: print the answer, and end"},
+     .help = "send one message, print the answer and end"},
     {"file", 'f', ARG_TEXT, offsetof(talk_args, file), .value = "FILE",
      .help = "the same, from a file; a newline at its end is left out"},
     {"mode", 0, ARG_CHOICE, offsetof(talk_args, mode), .value = "auto|chat|text",
-     .help = "chat by the model's template, or continue the text (default auto: chat if it has one)"},
+     .help = "chat with the model's template, or continue the text (default auto: chat if there is a template)"},
     {"n-predict", 'n', ARG_INT, TALK(max_tokens), .low = -1, .high = INT32_MAX, .value = "N",
      .help = "tokens of an answer; -1: until it ends (default: -1, or 300 if a text is continued)"},
     {"chat-template-file", 0, ARG_TEXT, TALK(template_file), .value = "FILE",
-     .help = "Jinja, in place of the model's own"},
+     .help = "chat template in Jinja to use in place of the model's own"},
     {"think", 0, ARG_CHOICE, offsetof(talk_args, thinking), .value = TALK_THINK_WORDS,
      .help = TALK_THINK_HELP},
     {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning), .help = TALK_TAGS_HELP},
@@ -50,14 +50,14 @@ static const arg_option options[] = {
     {"threads", 't', ARG_INT, TALK(n_threads), .low = 1, .high = CLI_MAX_THREADS, .value = "N",
      .help = "threads (default: one per core)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(talk_args, kv_type), .value = CLI_KV_TYPES,
-     .help = "numbers of the KV cache (default f16)"},
+     .help = "type of the numbers in the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
-     .help = "refuse to use more than this: 600M, 4G"},
+     .help = "do not start if more memory than this is needed: 600M, 4G"},
     {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]", .help = CLI_DEVICE_HELP},
     {"activation-sparsity", 0, ARG_TEXT, TALK(activation_sparsity), .value = "FILE",
      .help = CLI_SPARSITY_HELP},
     {"mmap", 0, ARG_FLAG, TALK(use_mmap),
-     .help = "run from the file's own blocks: slower, less memory"},
+     .help = "use the weights as they are in the file: less memory, slower"},
 };
 #undef TALK
 /* clang-format on */
@@ -118,11 +118,11 @@ static lace_status set_system(dialogue *d, const char *value, lace_error *err)
         json_array_remove(d->messages, 0);
     if (!*value)
         return talk_note(&d->out, err,
-                         has_one ? "no system prompt any more" : "there is no system prompt");
+                         has_one ? "the system prompt is removed" : "there is no system prompt");
     json_t *message = json_pack("{s:s, s:s}", "role", "system", "content", value);
     if (!message || json_array_insert_new(d->messages, 0, message) != 0)
         return error_set(err, LACE_E_UTF8, "the system prompt is not UTF-8");
-    return talk_note(&d->out, err, "system prompt set; it holds from the next message on");
+    return talk_note(&d->out, err, "the system prompt is set; the next message uses it");
 }
 
 /* The figures are those of a conversation. */
@@ -138,7 +138,7 @@ static lace_status clear(dialogue *d, const char *value, lace_error *err)
     while (json_array_size(d->messages) &&
            strcmp(role_at(d, json_array_size(d->messages) - 1), "system") != 0)
         json_array_remove(d->messages, json_array_size(d->messages) - 1);
-    return talk_note(&d->out, err, "a new conversation");
+    return talk_note(&d->out, err, "a new conversation begins");
 }
 
 static bool is_message(const json_t *m)
@@ -182,7 +182,7 @@ static lace_status load(dialogue *d, const char *path, lace_error *err)
 {
     json_t *list;
     if (!*path)
-        return error_set(err, LACE_E_ARG, "/load FILE: which?");
+        return error_set(err, LACE_E_ARG, "/load needs a file: /load FILE");
     TRY(read_conversation(path, &list, err));
     json_decref(d->messages);
     d->messages = list;
@@ -200,7 +200,7 @@ static lace_status check_replaceable(const char *path, lace_error *err)
     lace_status status = S_ISREG(st.st_mode) ? read_conversation(path, &old, NULL) : LACE_E_IO;
     if (status != LACE_OK)
         return error_set(err, LACE_E_ARG,
-                         "%s exists and is no conversation: /save takes another name", path);
+                         "%s exists and is not a conversation; give /save another name", path);
     json_decref(old);
     return LACE_OK;
 }
@@ -208,7 +208,7 @@ static lace_status check_replaceable(const char *path, lace_error *err)
 static lace_status save(dialogue *d, const char *path, lace_error *err)
 {
     if (!*path)
-        return error_set(err, LACE_E_ARG, "/save FILE: where to?");
+        return error_set(err, LACE_E_ARG, "/save needs a file: /save FILE");
     TRY(check_replaceable(path, err));
     char *dumped = json_dumps(d->messages, JSON_INDENT(1));
     if (!dumped)
@@ -325,7 +325,7 @@ static lace_status greet(dialogue *d, lace_error *err)
                          "It has no chat template, so it continues the text that you begin.");
     if (!talk_has_template(d->model))
         return talk_note(&d->out, err,
-                         "It has no chat template: ChatML is used, which it may not know.");
+                         "It has no chat template, so ChatML is used; the model may not know it.");
     return LACE_OK;
 }
 

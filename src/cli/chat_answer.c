@@ -96,9 +96,10 @@ static lace_status set_thinking(talk *t, const char *source, lace_error *err)
     }
     if (!t->kwargs)
         return error_nomem(err, "a template");
-    return is_known ? LACE_OK
-                    : error_set(err, LACE_E_ARG,
-                                "--think: the chat template of this model has no such switch");
+    return is_known
+               ? LACE_OK
+               : error_set(err, LACE_E_ARG,
+                           "--think: the chat template of this model has no switch for reasoning");
 }
 
 static lace_status open_template(talk *t, lace_error *err)
@@ -146,7 +147,8 @@ static lace_status open_talk(talk *t, lace_error *err)
     if (o->mode == TALK_CHAT || (o->mode == TALK_AUTO && has_template))
         TRY(open_template(t, err));
     else if (o->thinking != TALK_THINK_AUTO)
-        return error_set(err, LACE_E_ARG, "--think: there is no chat template to tell");
+        return error_set(err, LACE_E_ARG,
+                         "--think: the model has no chat template, so it cannot be told");
     if (o->max_tokens == TALK_MAX_AUTO)
         t->options.max_tokens = t->chat ? -1 : N_CONTINUED;
     return create_session(t, &model_options, err);
@@ -306,11 +308,10 @@ static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_d
     }
     if (*n + t->n_written < (size_t)t->n_context)
         return LACE_OK;
-    return error_set(
-        err, LACE_E_CONTEXT,
-        "the conversation has %zu tokens, the context %d: a shorter message is needed, "
-        "or a longer context (-c)",
-        *n, t->n_context);
+    return error_set(err, LACE_E_CONTEXT,
+                     "the conversation has %zu tokens, the context %d: send a shorter message, or "
+                     "use a longer context (-c)",
+                     *n, t->n_context);
 }
 
 /* Let the session hold what it shares with the prompt, but for the last token. */

@@ -106,8 +106,9 @@ static lace_status tell_of_dropped(talk_printer *p, size_t n, lace_error *err)
     if (p->is_terminal)
         return talk_note(p, err, "[the context is full: %zu older message%s dropped]", n,
                          n == 1 ? " was" : "s were");
-    fprintf(stderr, "lace: the context is full: %zu older message%s dropped (-c makes it longer)\n",
-            n, n == 1 ? " was" : "s were");
+    fprintf(stderr,
+            "lace: the context is full: %zu older message%s dropped (-c N makes it longer)\n", n,
+            n == 1 ? " was" : "s were");
     return LACE_OK;
 }
 

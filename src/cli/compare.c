@@ -147,7 +147,7 @@ static lace_status compare_run(const verb *v, int argc, char **argv, lace_error 
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count < 2)
-        return args_error(v, err, "two models are needed");
+        return args_error(v, err, "two models or more are needed");
     if (!a.file)
         return args_error(v, err, "-f TEXT is missing");
     cli_catch_stop();

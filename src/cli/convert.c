@@ -27,7 +27,7 @@ static const arg_option options[] = {
     {"output", 'o', ARG_TEXT, offsetof(convert_args, output), .value = "OUT",
      .help = "the file to write; it appears when complete (required)"},
     {"type", 0, ARG_CHOICE, offsetof(convert_args, type), .value = TYPE_WORDS,
-     .help = "of the matrices; auto: what most of them are (default); the rest stays f32"},
+     .help = "type of the matrices; auto (default): the type of most of them; the rest stays f32"},
     {"no-vocab", 0, ARG_FLAG, offsetof(convert_args, no_vocab),
      .help = "leave the tokenizer out"},
     OUTPUT_FORCE_OPTION(convert_args),

@@ -38,11 +38,11 @@ typedef struct fit_args {
 static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "The goal, one of"},
     {"size", 0, ARG_BYTES, offsetof(fit_args, size), .value = "BYTES",
-     .help = "of the file: the least loss that fits, e.g. 3.0GB, 12MB, 800M"},
+     .help = "size of the file, like 3.0GB, 12MB or 800M: the least loss that fits"},
     {"speed", 0, ARG_FLOAT, offsetof(fit_args, speed), .value = "N", .low = 0, .high = 1e9,
-     .is_low_open = true, .help = "tokens a second on this machine: the least loss that is as fast"},
+     .is_low_open = true, .help = "tokens a second on this machine: the least loss at that speed"},
     {"loss", 0, ARG_FLOAT, offsetof(fit_args, loss), .value = "KLD", .low = 0, .high = 100,
-     .is_low_open = true, .help = "divergence from the original: the smallest file that keeps it"},
+     .is_low_open = true, .help = "KL divergence from the original: the smallest file that stays below it"},
     {.kind = ARG_HEADING, .help = "Files"},
     {"output", 'o', ARG_TEXT, offsetof(fit_args, output), .value = "OUT",
      .help = "the file to write; it appears when complete (required)"},
@@ -57,15 +57,15 @@ static const arg_option options[] = {
      .help = "to choose from: lace (default): s2 to s8, t2 to t5; quick: s2 to s8; files of "
              "gguf are read by llama.cpp too"},
     {"calibrate-windows", 0, ARG_INT, offsetof(fit_args, n_calibrate), .low = 1,
-     .high = INT32_MAX, .value = "N", .help = "of 512 tokens, for error feedback (default 64)"},
+     .high = INT32_MAX, .value = "N", .help = "windows of 512 tokens for error feedback (default 64)"},
     {"plain", 0, ARG_FLAG, offsetof(fit_args, is_plain),
-     .help = "no error feedback: each value to the nearest; much faster, more loss"},
+     .help = "round each value to the nearest, without error feedback; much faster, more loss"},
     {"windows", 0, ARG_INT, offsetof(fit_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "of 512 tokens, for the final measurement (default 20)"},
+     .value = "N", .help = "windows of 512 tokens for the final measurement (default 20)"},
     {"exchanges", 0, ARG_INT, offsetof(fit_args, n_tries), .low = 0, .high = 10000, .value = "N",
-     .help = "of types between two tensors to try, each measured (default 16)"},
+     .help = "how many exchanges of types between two tensors to try and measure (default 16)"},
     {"threads", 't', ARG_INT, offsetof(fit_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "default: one per core"},
+     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
     OUTPUT_FORCE_OPTION(fit_args),
 };
 /* clang-format on */
@@ -236,7 +236,7 @@ static lace_status refuse_size(work *k, lace_error *err)
     double least, most;
     fit_range(k->f, FIT_BYTES, &least, &most);
     return error_set(err, LACE_E_LIMIT,
-                     "--size %llu cannot be met: the smallest types make a file of %.0f bytes",
+                     "--size %llu cannot be reached: the smallest types make a file of %.0f bytes",
                      (unsigned long long)k->a->size, least);
 }
 
@@ -244,15 +244,16 @@ static lace_status refuse_speed(work *k, lace_error *err)
 {
     double least, most;
     fit_range(k->f, FIT_TIME, &least, &most);
-    return error_set(err, LACE_E_LIMIT,
-                     "--speed %g cannot be met: the fastest types give %.1f tokens a second with "
-                     "these threads; the original has %.1f",
-                     (double)k->a->speed, speed_of(k, least), speed_of(k, k->f->original_us));
+    return error_set(
+        err, LACE_E_LIMIT,
+        "--speed %g cannot be reached: the fastest types give %.1f tokens a second with "
+        "these threads; the original has %.1f",
+        (double)k->a->speed, speed_of(k, least), speed_of(k, k->f->original_us));
 }
 
 static lace_status refuse_loss(work *k, double kld, bool is_largest, lace_error *err)
 {
-    return error_set(err, LACE_E_LIMIT, "--loss %g cannot be met: %s the KLD is %.6f",
+    return error_set(err, LACE_E_LIMIT, "--loss %g cannot be reached: %s the KLD is %.6f",
                      (double)k->a->loss,
                      is_largest ? "with the largest types" : "after several tries", kld);
 }
@@ -294,7 +295,7 @@ static lace_status meet_speed(work *k, buf *made, verdict *v, lace_error *err)
         factor *= v->us / wanted * 1.01;
     }
     return error_set(err, LACE_E_LIMIT,
-                     "--speed %g cannot be met: %d tries came to %.1f tokens a second",
+                     "--speed %g cannot be reached: %d tries came to %.1f tokens a second",
                      (double)k->a->speed, MAX_ROUNDS, 1e6 / v->us);
 }
 
@@ -495,7 +496,8 @@ static lace_status begin_outputs(const verb *v, work *k, lace_error *err)
         return LACE_OK;
     size_t n = strlen(a->curve);
     if (n < 4 || strcmp(a->curve + n - 4, ".svg") != 0)
-        return args_error(v, err, "--curve %.200s: the curve is drawn as SVG: name it NAME.svg",
+        return args_error(v, err,
+                          "--curve %.200s: the curve is an SVG file; its name must end in .svg",
                           a->curve);
     if (output_is_same(a->curve, a->output))
         return args_error(v, err, "--curve and -o name the same file");
@@ -510,7 +512,7 @@ static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err
     if (words.count == 0)
         return args_error(v, err, "MODEL is missing");
     if ((a.size != 0) + (a.speed > 0) + (a.loss > 0) != 1)
-        return args_error(v, err, "one goal: --size, --speed or --loss");
+        return args_error(v, err, "give one goal: --size, --speed or --loss");
     if (!a.output)
         return args_error(v, err, "-o OUT is missing");
     as_gguf source;
@@ -545,7 +547,8 @@ const verb verb_fit = {
         "in\n"
         "divergence from the original, and chooses. MODEL is a GGUF file in f16, bf16 or f32, or "
         "a\n"
-        "Hugging Face directory. A goal that cannot be met is refused with what can be.\n",
+        "Hugging Face directory. A goal that cannot be reached is refused, with the nearest that "
+        "can.\n",
     .examples = "  lace fit model-f16.gguf --size 3.0GB -o model.gguf --calibrate calib.txt\n"
                 "  lace fit model-f16.gguf --speed 30 -o model.gguf\n"
                 "  lace fit model-f16.gguf --loss 0.05 -o model.gguf --curve curve.svg\n",

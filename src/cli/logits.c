@@ -34,12 +34,12 @@ static const arg_option options[] = {
     {"threads", 't', ARG_INT, offsetof(logits_args, n_threads), .low = 1, .high = CLI_MAX_THREADS,
      .value = "N", .help = "threads (default: one per core)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(logits_args, kv_type), .value = CLI_KV_TYPES,
-     .help = "numbers of the KV cache (default f32)"},
+     .help = "type of the numbers in the KV cache (default f32)"},
     {"exact", 0, ARG_FLAG, offsetof(logits_args, exact),
      .help = "f32 activations for quantized weights too; slow"},
     CLI_DEVICE_OPTION(logits_args),
     {"mmap", 0, ARG_FLAG, offsetof(logits_args, mmap),
-     .help = "run from the file's own blocks: slower, less memory"},
+     .help = "use the weights as they are in the file: less memory, slower"},
     OUTPUT_FORCE_OPTION(logits_args),
 };
 /* clang-format on */

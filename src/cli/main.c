@@ -63,11 +63,10 @@ static lace_status unknown_verb(const char *name, lace_error *err)
     if (instead)
         return error_set(err, LACE_E_ARG, "unknown verb \"%.40s\"; %s", name, instead);
     if (name[0] == '-')
-        return error_set(
-            err, LACE_E_ARG,
-            "\"%.40s\" without a verb before it; use lace run, lace chat, lace serve ... "
-            "(see: lace help)",
-            name);
+        return error_set(err, LACE_E_ARG,
+                         "\"%.40s\" needs a verb before it: lace run, lace chat, lace serve ... "
+                         "(see: lace help)",
+                         name);
     if (access(name, F_OK) == 0)
         return error_set(err, LACE_E_ARG,
                          "a verb is missing; use lace run %.200s, lace chat or lace serve (see: "

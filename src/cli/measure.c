@@ -91,13 +91,14 @@ static lace_status check_same_tokens(const measurement *m, lace_error *err)
     lace_model_describe(m->tested.model, &a);
     lace_model_describe(m->base.model, &b);
     if (a.n_vocab != b.n_vocab)
-        return error_set(err, LACE_E_VOCAB,
-                         "the models cannot be compared: one knows %d tokens, %s knows %d",
-                         a.n_vocab, m->args->base_name, b.n_vocab);
+        return error_set(
+            err, LACE_E_VOCAB,
+            "the models cannot be compared: one has a vocabulary of %d tokens, %s one of %d",
+            a.n_vocab, m->args->base_name, b.n_vocab);
     if (m->tested.n_tokens != m->base.n_tokens || m->tested.bos != m->base.bos ||
         memcmp(m->tested.tokens, m->base.tokens, m->tested.n_tokens * sizeof(lace_token)) != 0)
         return error_set(err, LACE_E_VOCAB,
-                         "the models cannot be compared: %s cuts the text into other tokens",
+                         "the models cannot be compared: %s splits the text into other tokens",
                          m->args->base_name);
     return LACE_OK;
 }
@@ -207,13 +208,14 @@ static lace_status prepare(measurement *m, lace_model *tested, lace_model *base,
     m->n_vocab = info.n_vocab;
     size_t n_whole = m->tested.n_tokens / (size_t)a->n_context;
     if (n_whole == 0)
-        return error_set(err, LACE_E_ARG, "%s: %zu tokens, fewer than one window of %d",
-                         a->text_name, m->tested.n_tokens, a->n_context);
+        return error_set(err, LACE_E_ARG,
+                         "%s: the text has %zu tokens, fewer than one window of %d", a->text_name,
+                         m->tested.n_tokens, a->n_context);
     m->n_windows = n_whole < INT32_MAX ? (int32_t)n_whole : INT32_MAX;
     if (a->n_windows > m->n_windows)
         return error_set(err, LACE_E_ARG,
-                         "%s: %zu tokens are %d windows of %d, fewer than %d: use --windows %d, or "
-                         "a longer text",
+                         "%s: the text has %zu tokens, which make %d windows of %d, not %d: use "
+                         "--windows %d, or a longer text",
                          a->text_name, m->tested.n_tokens, m->n_windows, a->n_context, a->n_windows,
                          m->n_windows);
     if (a->n_windows)

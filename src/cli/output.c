@@ -118,8 +118,8 @@ lace_status output_begin(output *out, const char *path, bool is_forced, const ch
         char found[STORE_MAX_PATH];
         if (inputs[i] && is_input(&st, inputs[i], found))
             return error_set(err, LACE_E_ARG,
-                             "%.160s is an input of this (%.160s): give the output another name",
-                             path, found);
+                             "%.160s is an input (%.160s): give the output another name", path,
+                             found);
     }
     if (!is_forced && S_ISREG(st.st_mode))
         return error_set(err, LACE_E_ARG,
@@ -164,7 +164,7 @@ static lace_status check_model(void *user, span bytes, lace_error *err)
     }
     return status == LACE_OK
                ? status
-               : error_prefix(err, status, "what was made does not run, and was not written");
+               : error_prefix(err, status, "the new model does not run and was not written");
 }
 
 void output_must_run(output *out, bool has_vocab)

@@ -37,9 +37,9 @@ static const arg_option options[] = {
     {"config", 0, ARG_TEXT, offsetof(prune_args, config), .value = "FILE",
      .help = "the rules; docs/compression.md has the language"},
     {"sparsity", 0, ARG_TEXT, offsetof(prune_args, sparsity), .value = "SHARE",
-     .help = "instead of rules: the share of all layers' weights that goes, 0 to 1"},
+     .help = "in place of rules: the share of the layers' weights to remove, 0 to 1"},
     {"pattern", 0, ARG_TEXT, offsetof(prune_args, pattern), .value = "N:M",
-     .help = "or keep N of each M, as in 2:4"},
+     .help = "in place of rules: keep N of each M weights, like 2:4"},
     {"method", 0, ARG_TEXT, offsetof(prune_args, method), .value = "NAME",
      .help = "magnitude, wanda (default), ria, sparsegpt, heads or neurons"},
     {"store", 0, ARG_TEXT, offsetof(prune_args, store), .value = "NAME",
@@ -47,17 +47,17 @@ static const arg_option options[] = {
     {"imatrix", 0, ARG_TEXT, offsetof(prune_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix"},
     {"calibrate", 0, ARG_TEXT, offsetof(prune_args, calibrate), .value = "TEXT",
-     .help = "or measure that now, on this text"},
+     .help = "text to measure it on now, in place of --imatrix"},
     {"calibrate-windows", 0, ARG_INT, offsetof(prune_args, n_calibrate), .low = 1,
-     .high = INT32_MAX, .value = "N", .help = "of 512 tokens, spread over it (default: 128)"},
+     .high = INT32_MAX, .value = "N", .help = "windows of 512 tokens, spread over that text (default: 128)"},
     {"file", 'f', ARG_TEXT, offsetof(prune_args, file), .value = "TEXT",
      .help = "held-out text on which the loss is measured"},
     {"windows", 0, ARG_INT, offsetof(prune_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "of that text (default: 20, or all there are)"},
+     .value = "N", .help = "windows of the held-out text (default: 20, or as many as it has)"},
     {"accept-loss", 0, ARG_FLAG, offsetof(prune_args, accept_loss),
-     .help = "write the file even past the limits of the rules, or unmeasured"},
+     .help = "write the file even if the loss is above the limit of the rules, or not measured"},
     {"threads", 't', ARG_INT, offsetof(prune_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "default: one per core"},
+     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
     OUTPUT_FORCE_OPTION(prune_args),
 };
 /* clang-format on */
@@ -72,16 +72,17 @@ static lace_status simple_rule(const verb *v, const prune_args *a, surgery **out
     char *end = NULL;
     double sparsity = a->sparsity ? strtod(a->sparsity, &end) : 0;
     if (!a->sparsity == !a->pattern)
-        return args_error(v, err, "--config FILE, or one of --sparsity and --pattern");
+        return args_error(v, err, "give --config FILE, or one of --sparsity and --pattern");
     if (a->sparsity && (end == a->sparsity || *end || !(sparsity >= 0 && sparsity < 1)))
         return args_error(v, err, "--sparsity %s: expected 0 or more and less than 1", a->sparsity);
     if (a->pattern)
         TRY(surgery_pattern(text_of(a->pattern), &keep, &out_of, err));
     if (a->method && !prune_method_find(text_of(a->method), &method))
-        return args_error(v, err, "--method %s: magnitude, wanda, ria, sparsegpt, heads or neurons",
-                          a->method);
+        return args_error(
+            v, err, "--method %s: expected magnitude, wanda, ria, sparsegpt, heads or neurons",
+            a->method);
     if (a->store && !prune_store_find(text_of(a->store), &store))
-        return args_error(v, err, "--store %s: same, m4, m8, n24 or csr", a->store);
+        return args_error(v, err, "--store %s: expected same, m4, m8, n24 or csr", a->store);
     if (store == STORE_N24 && !(keep == 2 && out_of == 4))
         return args_error(v, err, "--store n24 needs --pattern 2:4");
     if (prune_method_is_structured(method) && (a->pattern || store != STORE_SAME))
@@ -190,8 +191,8 @@ static lace_status judge(const char *input, const buf *made, const surgery *s, c
     TRY(cli_write(out, (size_t)n, err));
     if (!(q.kld.mean <= limit) && !a->accept_loss)
         return error_set(err, LACE_E_LIMIT,
-                         "KLD %.6f is past the limit of %g: nothing was written; prune less, or "
-                         "--accept-loss",
+                         "the KLD is %.6f, above the limit of %g: nothing was written; prune less, "
+                         "or use --accept-loss",
                          q.kld.mean, limit);
     return LACE_OK;
 }
@@ -205,7 +206,8 @@ static lace_status check_measurable(const surgery *s, const prune_args *a, lace_
     if (isinf(limit) || a->file || a->accept_loss)
         return LACE_OK;
     return error_set(err, LACE_E_ARG,
-                     "the rules allow a KLD of %g: -f TEXT to measure it, or --accept-loss", limit);
+                     "the rules allow a KLD of %g: give -f TEXT to measure it, or --accept-loss",
+                     limit);
 }
 
 /* Each rule with a limit of its own is judged alone. */
@@ -281,9 +283,7 @@ static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *e
     if (words.count < 2)
         return args_error(v, err, "%s is missing", words.count ? "OUT" : "IN");
     if (a.config && (a.sparsity || a.pattern || a.method || a.store))
-        return args_error(v, err,
-                          "--config has the rules: no --sparsity, --pattern, --method or "
-                          "--store beside it");
+        return args_error(v, err, "--config excludes --sparsity, --pattern, --method and --store");
     output to;
     const char *const inputs[] = {words.at[0], a.config, a.imatrix, a.calibrate, a.file};
     TRY(output_begin(&to, words.at[1], a.force, inputs, 5, err));
@@ -301,7 +301,7 @@ static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *e
 
 const verb verb_prune = {
     .name = "prune",
-    .summary = "take weights out of a model, and measure what that costs",
+    .summary = "remove weights from a model, and measure what that costs",
     .usage = "IN OUT (--config FILE | --sparsity SHARE | --pattern N:M) [options]",
     .description =
         "Rules say which weights may go, by which method, how many, and what it may cost; the\n"

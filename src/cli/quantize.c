@@ -33,7 +33,7 @@ static const arg_option options[] = {
     {"imatrix", 0, ARG_TEXT, offsetof(quantize_args, imatrix), .value = "FILE",
      .help = "which inputs matter: a file of lace imatrix or llama-imatrix, also an old imatrix.dat"},
     {"calibrate", 0, ARG_TEXT, offsetof(quantize_args, calibrate), .value = "TEXT",
-     .help = "let the model read this text, and change its predictions least; slow, much better"},
+     .help = "round so that predictions on this text change least; slow, but much better"},
     {"size", 0, ARG_BYTES, offsetof(quantize_args, size), .value = "BYTES",
      .help = "with --calibrate and one of lace's own types: the size of the file; each matrix gets the "
              "type, s2 to s6 or (of t...) t2 to t5, that its share of the predictions is worth"},
@@ -44,15 +44,15 @@ static const arg_option options[] = {
      .help = "the type of tensors in whose names the regular expression is found, as in "
              "attn_v=q8_0; several times: the first that matches"},
     {"output-tensor-type", 0, ARG_TEXT, offsetof(quantize_args, output_type), .value = "TYPE",
-     .help = "of output.weight"},
+     .help = "type of output.weight"},
     {"token-embedding-type", 0, ARG_TEXT, offsetof(quantize_args, embedding_type), .value = "TYPE",
-     .help = "of token_embd.weight"},
+     .help = "type of token_embd.weight"},
     {"pure", 0, ARG_FLAG, offsetof(quantize_args, pure),
-     .help = "all matrices in the type, without better ones for those that matter more"},
+     .help = "use the type for all matrices, without better types for those that matter more"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
-     .help = "also take a model that is quantized already"},
+     .help = "accept a model that is already quantized"},
     {"threads", 't', ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "default: one per core"},
+     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
     OUTPUT_FORCE_OPTION(quantize_args),
 };
 /* clang-format on */
@@ -151,13 +151,13 @@ static lace_status check_args(const verb *v, quantize_args *a, const positional 
     }
     if (a->size && !mix_is_own(*m))
         return args_error(v, err,
-                          "--size chooses among lace's own types, and %s is none of them: lace fit "
-                          "--types gguf --size chooses among GGUF's",
+                          "--size chooses among lace's own types, and %s is not one of them; lace "
+                          "fit --types gguf --size chooses among GGUF's types",
                           (*m)->name);
     if (a->size && (a->tensor_types.n || a->output_type || a->embedding_type || a->pure))
         return args_error(v, err,
-                          "--size chooses the types: no --tensor-type, --output-tensor-type, "
-                          "--token-embedding-type or --pure beside it");
+                          "--size chooses the types: it excludes --tensor-type, "
+                          "--output-tensor-type, --token-embedding-type and --pure");
     return LACE_OK;
 }
 

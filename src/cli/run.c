@@ -46,15 +46,15 @@ static const arg_option options[] = {
     {"prompt", 'p', ARG_TEXT, offsetof(run_args, prompt), .value = "TEXT",
      .help = "what the text begins with, or the question"},
     {"file", 'f', ARG_TEXT, offsetof(run_args, file), .value = "FILE",
-     .help = "the beginning is in this file; a newline at its end is left out"},
+     .help = "read the prompt from this file; a newline at its end is left out"},
     {"n-predict", 'n', ARG_INT, offsetof(run_args, n_predict), .low = -1, .high = INT32_MAX,
      .value = "N", .help = "tokens to generate; -1 (default): until the text or the context ends"},
     {"no-display-prompt", 0, ARG_FLAG, offsetof(run_args, no_display_prompt),
      .help = "print the generated text only"},
     {"raw", 0, ARG_FLAG, offsetof(run_args, raw),
-     .help = "continue the text as it is, though the model has a chat template"},
+     .help = "continue the text as it is, without the chat template"},
     {"chat-template-file", 0, ARG_TEXT, offsetof(run_args, template_file), .value = "FILE",
-     .help = "Jinja, in place of the model's own"},
+     .help = "chat template in Jinja to use in place of the model's own"},
     {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = TALK_THINK_WORDS,
      .help = TALK_THINK_HELP},
     {"show-tags", 0, ARG_FLAG, offsetof(run_args, keeps_reasoning), .help = TALK_TAGS_HELP},
@@ -67,17 +67,17 @@ static const arg_option options[] = {
     {"threads", 't', ARG_INT, offsetof(run_args, n_threads), .low = 1, .high = CLI_MAX_THREADS,
      .value = "N", .help = "threads (default: one per core)"},
     {"kv-type", 0, ARG_CHOICE, offsetof(run_args, kv_type), .value = CLI_KV_TYPES,
-     .help = "numbers of the KV cache (default f16)"},
+     .help = "type of the numbers in the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, offsetof(run_args, memory_bytes), .value = "BYTES",
-     .help = "refuse to use more than this for weights, KV cache and scratch: 600M, 4G"},
+     .help = "do not start if weights, KV cache and scratch need more than this: 600M, 4G"},
     CLI_DEVICE_OPTION(run_args),
     CLI_SPARSITY_OPTION(run_args),
     {"mmap", 0, ARG_FLAG, offsetof(run_args, mmap),
-     .help = "run from the file's own blocks: slower, less memory"},
+     .help = "use the weights as they are in the file: less memory, slower"},
     {"surgery", 0, ARG_TEXT, offsetof(run_args, surgery), .value = "FILE",
      .help = "prune by these rules while loading; see lace prune"},
     {"imatrix", 0, ARG_TEXT, offsetof(run_args, imatrix), .value = "FILE",
-     .help = "which inputs matter, for rules that ask"},
+     .help = "which inputs matter, for rules that need it (lace imatrix)"},
 };
 /* clang-format on */
 
@@ -118,7 +118,8 @@ static lace_status read_prompt(const verb *v, const run_args *a, bool is_builtin
     bool is_terminal = isatty(STDIN_FILENO);
     if (!a->prompt && !a->file && is_terminal && !is_builtin)
         return args_error(v, err,
-                          "no prompt: use -p TEXT, -f FILE, or a pipe; lace chat MODEL talks");
+                          "the prompt is missing: use -p TEXT, -f FILE or a pipe; for a "
+                          "conversation use lace chat MODEL");
     if (!a->prompt && (a->file || !is_terminal)) {
         TRY(file_read(a->file ? a->file : "-", out, err));
         if (out->size > 0 && out->data[out->size - 1] == '\n')
@@ -147,8 +148,8 @@ static lace_status tokenize_prompt(generation *g, const buf *opening, lace_error
         return error_set(err, LACE_E_ARG, "the prompt is empty, and the model has no BOS token");
     if (g->n_prompt > (size_t)g->n_context)
         return error_set(err, LACE_E_CONTEXT,
-                         "the prompt has %zu tokens, the context %d (-c changes that)", g->n_prompt,
-                         g->n_context);
+                         "the prompt has %zu tokens, but the context has %d (-c N makes it longer)",
+                         g->n_prompt, g->n_context);
     return LACE_OK;
 }
 
@@ -470,7 +471,8 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
                                           &pruned, &g.model, err)
                            : cli_open_model(words.at[0], &model_options, &g.model, err);
     if (status == LACE_OK && !is_question(&g) && a.thinking)
-        status = error_set(err, LACE_E_ARG, "--think: there is no chat template to tell");
+        status = error_set(err, LACE_E_ARG,
+                           "--think: the model has no chat template, so it cannot be told");
     if (status == LACE_OK)
         status = is_question(&g) ? answer_text(&g, &opening, err)
                                  : continue_text(&g, &opening, &model_options, err);

@@ -21,48 +21,48 @@ typedef struct serve_args {
 
 /* clang-format off */
 static const arg_option options[] = {
-    {.kind = ARG_HEADING, .help = "Where"},
-    {"host", 0, ARG_TEXT, SERVER(host), .value = "ADDRESS", .help = "listen at it (default 127.0.0.1: this machine only)"},
-    {"port", 0, ARG_INT, SERVER(port), .value = "N", .low = 0, .high = 65535, .help = "listen at it (default 8080; 0: any that is free)"},
-    {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a socket in the file system instead"},
+    {.kind = ARG_HEADING, .help = "Address"},
+    {"host", 0, ARG_TEXT, SERVER(host), .value = "ADDRESS", .help = "address to listen at (default 127.0.0.1: this machine only)"},
+    {"port", 0, ARG_INT, SERVER(port), .value = "N", .low = 0, .high = 65535, .help = "port to listen at (default 8080; 0: any free one)"},
+    {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a Unix socket at this path instead"},
     {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
-    {"strict-model", 0, ARG_FLAG, SERVER(is_strict), .help = "refuse requests that name another model (default: any name is this one)"},
-    {.kind = ARG_HEADING, .help = "Who"},
-    {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "keys, one a line; needed on every route but /health and the page"},
-    {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "the same, here, separated by commas; whoever lists processes sees them"},
-    {"share-prefixes", 0, ARG_FLAG, SERVER(shares_prefixes), .help = "holders of different keys share what is known of prompts, and can see that they do"},
-    {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificates in PEM: serve HTTPS"},
-    {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "and their key"},
-    {"allow-host", 0, ARG_TEXT, SERVER(allowed_hosts), .value = "NAMES", .help = "further names of this server, for the header Host"},
-    {"allow-origin", 0, ARG_TEXT, SERVER(allowed_origins), .value = "ORIGINS", .help = "web pages of these origins may call; * for all"},
-    {.kind = ARG_HEADING, .help = "How much"},
-    {"ctx-size", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of each request, prompt and reply (default: the model's)"},
-    {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "for the KV cache of all requests (default: a quarter of memory, or most of a GPU)"},
+    {"strict-model", 0, ARG_FLAG, SERVER(is_strict), .help = "refuse requests that name another model (default: accept any name)"},
+    {.kind = ARG_HEADING, .help = "Access"},
+    {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "API keys, one a line; every route needs one of them, except /health and the page"},
+    {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "API keys, separated by commas; anybody on this machine who lists processes sees them"},
+    {"share-prefixes", 0, ARG_FLAG, SERVER(shares_prefixes), .help = "reuse the common beginning of prompts across API keys; a faster answer then shows that somebody sent the same text"},
+    {"tls-cert", 0, ARG_TEXT, SERVER(tls_cert), .value = "FILE", .help = "certificate chain in PEM; serves HTTPS"},
+    {"tls-key", 0, ARG_TEXT, SERVER(tls_key), .value = "FILE", .help = "private key of the certificate"},
+    {"allow-host", 0, ARG_TEXT, SERVER(allowed_hosts), .value = "NAMES", .help = "further host names that requests may use for this server"},
+    {"allow-origin", 0, ARG_TEXT, SERVER(allowed_origins), .value = "ORIGINS", .help = "origins whose web pages may call this server; *: all"},
+    {.kind = ARG_HEADING, .help = "Limits"},
+    {"ctx-size", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of prompt and reply together (default: as many as the model has)"},
+    {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "memory for the KV cache of all requests (default: a quarter of memory, or most of a GPU)"},
     {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
-    {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "never use more than this"},
+    {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "do not start if more memory than this is needed"},
     {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32)"},
     {"max-queue", 0, ARG_INT, SERVER(max_queue), .value = "N", .low = 0, .high = 1 << 20, .help = "requests that may wait; more get 429 (default 1024)"},
-    {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "open at a time (default 16384)"},
-    {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "of a request (default 8M)"},
+    {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "connections open at a time (default 16384)"},
+    {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "largest request (default 8M)"},
     {"timeout", 0, ARG_INT, SERVER(timeout_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for a request (default 0: no limit)"},
     {"drain", 0, ARG_INT, SERVER(drain_s), .value = "S", .low = 0, .high = 1 << 20, .help = "seconds for streams to end after SIGTERM (default 30)"},
-    {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "that compute (default: one per core)"},
+    {"threads", 't', ARG_INT, HERE(n_threads), .value = "N", .low = 1, .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
     {"batch", 'b', ARG_INT, HERE(n_batch), .value = "N", .low = 1, .high = CLI_MAX_BATCH, .help = "tokens computed together (default 512, on a GPU 2048)"},
-    {.kind = ARG_HEADING, .help = "For requests that do not say otherwise"},
+    {.kind = ARG_HEADING, .help = "Defaults for requests"},
     {"temp", 0, ARG_FLOAT, SERVER(sampler.temperature), .value = "T", .low = 0, .high = 100, .help = "temperature; 0: always the best token (default 0.8)"},
-    {"top-k", 0, ARG_INT, SERVER(sampler.top_k), .value = "K", .low = 0, .high = 1 << 30, .help = "keep the K best; 0: all (default 40)"},
-    {"top-p", 0, ARG_FLOAT, SERVER(sampler.top_p), .value = "P", .low = 0, .high = 1, .help = "keep the best that sum up to P; 1: off (default 0.95)"},
-    {"min-p", 0, ARG_FLOAT, SERVER(sampler.min_p), .value = "M", .low = 0, .high = 1, .help = "keep those with this share of the best's probability (default 0.05)"},
-    {"repeat-penalty", 0, ARG_FLOAT, SERVER(sampler.repeat_penalty), .value = "X", .low = 0, .high = 100, .is_low_open = true, .help = "divides logits of recent tokens (default 1: off)"},
+    {"top-k", 0, ARG_INT, SERVER(sampler.top_k), .value = "K", .low = 0, .high = 1 << 30, .help = "keep the K best tokens; 0: all (default 40)"},
+    {"top-p", 0, ARG_FLOAT, SERVER(sampler.top_p), .value = "P", .low = 0, .high = 1, .help = "keep the best tokens whose probabilities add up to P; 1: off (default 0.95)"},
+    {"min-p", 0, ARG_FLOAT, SERVER(sampler.min_p), .value = "M", .low = 0, .high = 1, .help = "keep tokens with at least this share of the best token's probability (default 0.05)"},
+    {"repeat-penalty", 0, ARG_FLOAT, SERVER(sampler.repeat_penalty), .value = "X", .low = 0, .high = 100, .is_low_open = true, .help = "divide the logits of recent tokens by this (default 1: off)"},
     {"seed", 's', ARG_INT, HERE(seed), .value = "S", .low = -1, .high = INT32_MAX, .help = "the same seed gives the same text (default -1: a random one for each request)"},
     {"n-predict", 'n', ARG_INT, SERVER(max_tokens), .value = "N", .low = -1, .high = INT32_MAX, .help = "tokens of an answer (default -1: as many as the context takes)"},
-    {.kind = ARG_HEADING, .help = "What else"},
-    {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "Jinja, in place of the model's own"},
+    {.kind = ARG_HEADING, .help = "Other"},
+    {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
-    {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever runs beside it; slower under load"},
+    {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     CLI_SPARSITY_OPTION(serve_args),
-    {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "run from the file's own blocks: slower, less memory"},
+    {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "use the weights as they are in the file: less memory, slower"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
 };
 /* clang-format on */
@@ -113,8 +113,8 @@ static lace_status choose_context(const lace_model *model, lace_session_options 
     if (o->n_context < 256)
         o->n_context = 256;
     fprintf(stderr,
-            "lace: a context of %d tokens, of %d that the model has: more do not fit into the KV "
-            "cache (--kv-memory)\n",
+            "lace: the context is %d tokens, not the model's %d: more do not fit into the KV cache "
+            "(--kv-memory)\n",
             o->n_context, info.n_context);
     return LACE_OK;
 }
@@ -132,8 +132,8 @@ static void warn_of_open_door(const server_options *o)
     if (o->unix_path || is_local(o->host) || o->api_keys || o->api_key_file)
         return;
     fprintf(stderr,
-            "lace: warning: whoever reaches %s uses this model, without a key; --api-key-file FILE "
-            "asks for one\n",
+            "lace: warning: anybody who can reach %s can use this model without a key; "
+            "--api-key-file FILE demands one\n",
             o->host);
 }
 
@@ -147,9 +147,10 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.deterministic && a.activation_sparsity)
-        return args_error(v, err,
-                          "--deterministic and --activation-sparsity exclude each other: only "
-                          "tokens that are computed alone skip weights");
+        return args_error(
+            v, err,
+            "--deterministic and --activation-sparsity exclude each other: activation sparsity "
+            "changes tokens that are computed alone, so the text would depend on the load");
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
@@ -190,7 +191,7 @@ const verb verb_serve = {
     .description =
         "Serves a model to many clients at once: /v1/chat/completions, /v1/completions and more\n"
         "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"
-        "what is running end and refuses the rest; a second one ends it at once.\n",
+        "running requests end and refuses new ones; a second one ends the server at once.\n",
     .examples = "  lace serve\n"
                 "  lace serve model.gguf --port 9000 -c 8192\n"
                 "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n",

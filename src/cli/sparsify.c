@@ -26,7 +26,7 @@ typedef struct sparsify_args {
 static const arg_option options[] = {
     {"sparsity", 0, ARG_FLOAT, offsetof(sparsify_args, sparsity), .low = 0, .is_low_open = true,
      .high = 0.9, .value = "SHARE",
-     .help = "share of the layers' weights that a token is not to read (default 0.4)"},
+     .help = "share of the layers' weights that a token skips (default 0.4)"},
     {"calibrate", 0, ARG_TEXT, offsetof(sparsify_args, calibrate), .value = "TEXT",
      .help = "a text like what the model will be used for; - is standard input (required)"},
     {"calibrate-windows", 0, ARG_INT, offsetof(sparsify_args, n_calibrate), .low = 1,
@@ -37,7 +37,7 @@ static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(sparsify_args, file), .value = "TEXT",
      .help = "held-out text: measure the KL divergence from the dense model on it"},
     {"windows", 0, ARG_INT, offsetof(sparsify_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "windows of it to measure (default 20)"},
+     .value = "N", .help = "windows of the held-out text (default 20)"},
     {"threads", 't', ARG_INT, offsetof(sparsify_args, n_threads), .low = 1,
      .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
     OUTPUT_FORCE_OPTION(sparsify_args),
@@ -159,7 +159,7 @@ static lace_status check_thresholds(void *user, span bytes, lace_error *err)
     buf_deinit(&copy);
     return status == LACE_OK
                ? status
-               : error_prefix(err, status, "with these thresholds, which were not written");
+               : error_prefix(err, status, "the thresholds were not written, because with them");
 }
 
 static lace_status run(const char *model_path, const output *to, const buf *source,
@@ -239,7 +239,7 @@ const verb verb_sparsify = {
         "this model in all its types. What it costs is measured on held-out text (-f). Turn it\n"
         "on with --activation-sparsity OUT in run, chat, serve, bench and perplexity: for f16,\n"
         "q8_0, q6_k, q4_k and q4_0 on the CPU, and for tokens that are computed one at a time;\n"
-        "prompts and batches are computed as ever.\n",
+        "prompts and batches are computed in full.\n",
     .examples =
         "  lace sparsify model-f16.gguf model.sparse --sparsity 0.4 --calibrate calib.txt \\\n"
         "      -f test.txt\n"

@@ -63,11 +63,11 @@ lace_status surgery_read_inputs(const char *path, const surgery *s, const surger
     *out = (surgery_stats){0};
     if (prune_needs_hessians(s) && !from->calibrate)
         return error_set(err, LACE_E_ARG,
-                         "sparsegpt looks at how inputs go together: --calibrate TEXT");
+                         "sparsegpt needs the inputs of matrices: give --calibrate TEXT");
     if (prune_needs_inputs(s) && !from->calibrate && !from->imatrix)
         return error_set(err, LACE_E_ARG,
-                         "the rules look at what matrices are multiplied with: --calibrate TEXT or "
-                         "--imatrix FILE (only magnitude does without)");
+                         "the rules need the inputs of matrices: give --calibrate TEXT or "
+                         "--imatrix FILE (only magnitude needs neither)");
     lace_status status = LACE_OK;
     if (from->calibrate) {
         progress bar;

@@ -18,7 +18,7 @@ static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(tokenize_args, file), .value = "FILE",
      .help = "the text is in this file, taken whole; - is standard input"},
     {"no-special", 0, ARG_FLAG, offsetof(tokenize_args, no_special),
-     .help = "do not add the tokens that the model wants at the beginning and end (BOS, EOS)"},
+     .help = "do not add the model's tokens for beginning and end (BOS, EOS)"},
     {"no-parse-special", 0, ARG_FLAG, offsetof(tokenize_args, no_parse_special),
      .help = "\"<s>\" in the text is three characters, not a token"},
     {"pieces", 0, ARG_FLAG, offsetof(tokenize_args, pieces),
@@ -102,7 +102,7 @@ static lace_status tokenize_run(const verb *v, int argc, char **argv, lace_error
     if (words.count == 0)
         return args_error(v, err, "MODEL is missing");
     if (!a.file && words.count == 1)
-        return args_error(v, err, "TEXT is missing, or -f FILE");
+        return args_error(v, err, "TEXT or -f FILE is missing");
     if (a.file && words.count == 2)
         return args_error(v, err, "TEXT and -f exclude each other");
     buf input;

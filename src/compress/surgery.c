@@ -218,7 +218,7 @@ static lace_status read_list(parser *p, value *v)
         if (peek(p) == ',')
             p->at++;
         else if (peek(p) != ']')
-            FAIL(p, "a list goes on with , or ends with ]");
+            FAIL(p, "expected , or ] in a list");
     }
     p->at++;
     if (n == 0)
@@ -247,7 +247,7 @@ static lace_status read_number(parser *p, value *v)
     v->number = strtod(digits, &end);
     /* strtod also takes "inf", "nan" and hexadecimal numbers. */
     if (n == 0 || *end || strspn(digits, "0123456789+-.eE") != n || !isfinite(v->number))
-        FAIL(p, "\"%s\" is no number; strings stand in quotes", digits);
+        FAIL(p, "\"%s\" is not a number; write strings in quotes", digits);
     return LACE_OK;
 }
 
@@ -286,7 +286,7 @@ static lace_status want_string(parser *p, const char *key, const value *v, text 
 static lace_status want_globs(parser *p, const value *v, const char *const **out, int32_t *n)
 {
     if (v->kind == VALUE_NUMBER)
-        FAIL(p, "a string or a list of strings was expected");
+        FAIL(p, "expected a string or a list of strings");
     *n = v->n_list;
     *out = v->list;
     if (v->kind == VALUE_STRING) {
@@ -326,7 +326,9 @@ static lace_status set_method(parser *p, const value *v)
     text name;
     TRY(want_string(p, "method", v, &name));
     if (!prune_method_find(name, &newest_rule(p)->method))
-        FAIL(p, "method \"%.*s\" is unknown: magnitude, wanda, ria, sparsegpt, heads or neurons",
+        FAIL(p,
+             "method \"%.*s\" is unknown, expected magnitude, wanda, ria, sparsegpt, heads or "
+             "neurons",
              text_width(name), name.data);
     return LACE_OK;
 }
@@ -352,7 +354,8 @@ static lace_status set_store(parser *p, const value *v)
     text name;
     TRY(want_string(p, "store", v, &name));
     if (!prune_store_find(name, &newest_rule(p)->store))
-        FAIL(p, "store \"%.*s\" is unknown: same, m4, m8, n24 or csr", text_width(name), name.data);
+        FAIL(p, "store \"%.*s\" is unknown, expected same, m4, m8, n24 or csr", text_width(name),
+             name.data);
     return LACE_OK;
 }
 
@@ -477,7 +480,7 @@ static lace_status read_section(parser *p)
         TRY(add_rule(p));
         p->section = SECTION_RULE;
     } else {
-        FAIL(p, "unknown section %.*s: [limits] or [[rule]]", text_width(t), t.data);
+        FAIL(p, "unknown section %.*s, expected [limits] or [[rule]]", text_width(t), t.data);
     }
     return end_line(p);
 }

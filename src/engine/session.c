@@ -406,7 +406,7 @@ static lace_status run_batch(lace_session *s, const batch *b, const choice_rule 
     return file_guard_is_broken()
                ? error_set(
                      err, LACE_E_IO,
-                     "a model file was cut short while it was in use; restore it and start again")
+                     "a model file was truncated while it was in use; restore it and start again")
                : LACE_OK;
 }
 

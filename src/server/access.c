@@ -54,14 +54,14 @@ lace_status access_read_keys(server *s, const char *path, const char *list, lace
     if (status == LACE_OK && content.data)
         status = add_keys(s, (text){content.data, content.size}, '\n', err);
     if (status == LACE_OK && path && s->n_keys == 0)
-        status = error_set(err, LACE_E_ARG, "%s: there is no key in it", path);
+        status = error_set(err, LACE_E_ARG, "%s: the file has no key in it", path);
     if (content.data)
         memset(content.data, 0, content.size);
     buf_deinit(&content);
     if (status == LACE_OK && list)
         status = add_keys(s, (text){list, strlen(list)}, ',', err);
     if (status == LACE_OK && s->n_keys == 0)
-        status = error_set(err, LACE_E_ARG, "there is no API key in the list");
+        status = error_set(err, LACE_E_ARG, "--api-key: the list has no key");
     return status;
 }
 

@@ -150,7 +150,7 @@ static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
         const json_t *value = json_object_get(block, is_text ? "text" : "thinking");
         buf *to = is_text ? &t->said : &t->thought;
         if (!json_is_string(value))
-            return call_refuse(c, "messages", "a block of text has none");
+            return call_refuse(c, "messages", "a block of type text has no text");
         if ((to->size > 0 && buf_append(to, "\n", 1) != LACE_OK) ||
             buf_append(to, json_string_value(value), json_string_length(value)) != LACE_OK)
             return call_nomem(c);
@@ -221,7 +221,7 @@ bool anthropic_messages(call *c, const json_t *body, json_t **out)
     const json_t *messages = json_object_get(body, "messages");
     *out = json_array();
     if (!json_is_array(messages) || json_array_size(messages) == 0)
-        return call_refuse(c, "messages", "messages is not a list with a message");
+        return call_refuse(c, "messages", "messages is not a list of at least one message");
     if (!*out)
         return call_nomem(c);
     if (!read_system(c, "system", json_object_get(body, "system"), *out))
@@ -247,7 +247,7 @@ static bool note_tool(call *c, const json_t *block, json_t *loaded)
     else
         is_addition = true;
     if (!json_is_string(name))
-        return call_refuse(c, "messages", "a block names a tool that has no name");
+        return call_refuse(c, "messages", "a block refers to a tool without a name");
     return json_object_set_new(loaded, json_string_value(name), json_boolean(is_addition)) == 0 ||
            call_nomem(c);
 }

@@ -276,7 +276,7 @@ static bool read_choice(gen_request *r, call *c, const json_t *body)
     if (is_tool && !name)
         return call_refuse(c, "tool_choice", "tool_choice of type tool has no name");
     if (!r->tools)
-        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, but there are no tools");
     return gen_force_call(r, c, is_tool ? name : NULL);
 }
 

@@ -67,7 +67,7 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
     if (!read_choice(c, json_object_get(body, "tool_choice"), &is_none, &is_forced, &name))
         return false;
     if (is_forced && json_array_size(tools) == 0)
-        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, but there are no tools");
     if (is_none)
         return true;
     if (!tools || json_is_null(tools))

@@ -111,7 +111,9 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     if (echo && !json_is_null(echo) && !json_is_boolean(echo))
         return call_refuse(c, "echo", "echo is not a boolean");
     if (json_is_true(echo) && r->wants_logprobs)
-        return call_refuse(c, "echo", "echo with logprobs: those of the prompt are not computed");
+        return call_refuse(c, "echo",
+                           "echo together with logprobs is not supported: logprobs of the prompt "
+                           "are not computed");
     if (json_is_true(echo) && !(r->echoes = arena_alloc(&r->memory, n, sizeof *r->echoes)))
         return call_nomem(c);
     for (size_t i = 0; r->echoes && i < n; i++)

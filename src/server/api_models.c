@@ -57,7 +57,7 @@ void api_model(call *c)
     text path = call_path(c);
     if (!is_name((text){path.data + n, path.size - n}, s->model_id)) {
         call_fail(c, 404, "model", "model_not_found",
-                  "there is no such model here; GET /v1/models lists those that are");
+                  "there is no such model here; GET /v1/models lists the models");
         return;
     }
     json_out out;

@@ -124,7 +124,7 @@ static void refuse_method(conn *c, const char *allow)
 {
     char extra[64];
     snprintf(extra, sizeof extra, "Allow: %s\r\n", allow);
-    refuse_with(c, 405, "this path has other methods", extra);
+    refuse_with(c, 405, "this path does not have this method", extra);
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -383,7 +383,7 @@ void conn_accept(server *s, evutil_socket_t fd, const struct sockaddr *from)
 static void on_deadline(conn *c)
 {
     if (c->wait == WAIT_BODY)
-        refuse(c, 408, "the body did not come in time");
+        refuse(c, 408, "the body took too long to arrive");
     else
         conn_close(c);
 }

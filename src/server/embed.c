@@ -84,7 +84,7 @@ static lace_status run(embedder *e, const lace_token *tokens, size_t n, embed_po
     memset(e->sum, 0, (size_t)e->n_embd * sizeof *e->sum);
     for (size_t from = 0; from < n; from += ROWS) {
         if (atomic_load(is_cancelled))
-            return error_set(err, LACE_E_CANCELLED, "the client has gone");
+            return error_set(err, LACE_E_CANCELLED, "the client has disconnected");
         TRY(add_rows(e, tokens, from, n - from < ROWS ? n - from : ROWS, n, pooling, err));
     }
     double square = 0;

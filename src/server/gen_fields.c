@@ -123,7 +123,7 @@ static bool check_not_done(call *c, const json_t *body, gen_kind kind)
     json_array_foreach((json_t *)modalities, i, one)
     {
         if (!json_is_string(one) || strcmp(json_string_value(one), "text") != 0)
-            return call_refuse(c, "modalities", "modalities has something else than \"text\"");
+            return call_refuse(c, "modalities", "modalities may only have \"text\"");
     }
     return true;
 }
@@ -590,9 +590,8 @@ static bool check_together(gen_request *r, call *c, const json_t *body)
     if (best_of && !(json_is_integer(best_of) && json_integer_value(best_of) == r->n_choices))
         return call_refuse(c, "best_of", "best_of other than n is not supported");
     if (o->max_tokens >= 0 && o->min_tokens > o->max_tokens) {
-        call_fail(c, 400, "min_tokens", "invalid_value",
-                  "min_tokens is %d, and max_tokens is %d: no text has both", o->min_tokens,
-                  o->max_tokens);
+        call_fail(c, 400, "min_tokens", "invalid_value", "min_tokens is %d, but max_tokens is %d",
+                  o->min_tokens, o->max_tokens);
         return false;
     }
     if (o->sampler.dry_last_n == 0) { /* nothing is looked at */

@@ -16,7 +16,7 @@ static bool compile(gen_request *r, call *c, const char *param, lace_grammar_kin
     lace_error err = {0};
     lace_grammar_options o = lace_grammar_options_default();
     if (r->options.grammar)
-        return call_refuse(c, param, "the text is given more than one form");
+        return call_refuse(c, param, "more than one of grammar, regex, choice and schema is given");
     bool is_quick = !c->is_slow;
     if (is_quick)
         o.max_ms = QUICK_MS;
@@ -81,7 +81,7 @@ static bool use_choices(gen_request *r, call *c, const json_t *choices)
 {
     buf gbnf;
     if (!json_is_array(choices) || json_array_size(choices) == 0)
-        return call_refuse(c, "structured_outputs", "choice is not a list with a text");
+        return call_refuse(c, "structured_outputs", "choice is not a list of at least one text");
     buf_init(&gbnf, 1 << 20);
     lace_status status = buf_append_text(&gbnf, "root ::= ");
     for (size_t i = 0; i < json_array_size(choices) && status == LACE_OK; i++) {

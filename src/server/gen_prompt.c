@@ -133,7 +133,7 @@ bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole)
         i++;
     if (i == n) {
         call_fail(c, 400, hole->param, NULL,
-                  "%s is given, and the model has no tokens for filling in", hole->param);
+                  "%s is given, but the model has no tokens for filling in", hole->param);
         return false;
     }
     const text parts[] = {

@@ -49,8 +49,8 @@ static bool read_kwargs(gen_request *r, call *c, const json_t *body)
     for (size_t i = 0; given && i < sizeof reserved / sizeof reserved[0]; i++)
         if (json_object_get(given, reserved[i])) {
             call_fail(c, 400, "chat_template_kwargs", "invalid_value",
-                      "chat_template_kwargs.%s: this variable is not the request's to set; "
-                      "messages, tools, documents and add_generation_prompt are fields",
+                      "chat_template_kwargs.%s: a request cannot set this variable; messages, "
+                      "tools, documents and add_generation_prompt are fields of their own",
                       reserved[i]);
             return false;
         }
@@ -87,7 +87,7 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
             return refuse_kind(c, budgets[i], "an integer", budget);
         if (budget && json_integer_value(budget) != 0 && json_integer_value(budget) != -1) {
             call_fail(c, 400, budgets[i], "unsupported_value",
-                      "%s: reasoning is not cut here; 0 turns it off, -1 leaves it as it is",
+                      "%s: reasoning cannot be limited; 0 turns it off, -1 leaves it on",
                       budgets[i]);
             return false;
         }
@@ -129,9 +129,9 @@ bool gen_read_template(gen_request *r, call *c, const json_t *body)
 {
     const json_t *documents = get(body, "documents");
     if (get(body, "chat_template"))
-        return call_refuse(c, "chat_template",
-                           "chat_template is not taken from requests; lace serve "
-                           "--chat-template-file gives another one");
+        return call_refuse(
+            c, "chat_template",
+            "chat_template cannot be set by a request; use lace serve --chat-template-file");
     if (documents && !json_is_array(documents))
         return refuse_kind(c, "documents", "a list", documents);
     if (json_array_size(documents) > 0 && !chat_template_uses(call_server(c)->chat, "documents"))
@@ -149,7 +149,8 @@ static bool check_roles(call *c, const json_t *messages)
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
     if (!json_is_array(messages) || json_array_size(messages) == 0) {
-        call_fail(c, 400, "messages", "invalid_type", "messages is not a list with a message");
+        call_fail(c, 400, "messages", "invalid_type",
+                  "messages is not a list of at least one message");
         return false;
     }
     for (size_t i = 0; i < json_array_size(messages); i++) {
@@ -159,7 +160,7 @@ static bool check_roles(call *c, const json_t *messages)
             is_known = is_known || strcmp(role, roles[k]) == 0;
         if (!is_known) {
             call_fail(c, 400, "messages", "invalid_value",
-                      "messages[%zu] has no role that is known", i);
+                      "messages[%zu] has an unknown role or none", i);
             return false;
         }
     }

@@ -141,14 +141,14 @@ static void read_framing(http_parser *p)
     size_t n_lengths = http_parser_count(p, "content-length");
     size_t n_codings = http_parser_count(p, "transfer-encoding");
     if (n_lengths && n_codings)
-        return fail(p, 400, "Content-Length beside Transfer-Encoding");
+        return fail(p, 400, "the request has both Content-Length and Transfer-Encoding");
     if (n_lengths > 1 || n_codings > 1)
         return fail(p, 400, "the body's length is given twice");
     if (n_codings) {
         if (p->is_1_0)
-            return fail(p, 400, "Transfer-Encoding in HTTP/1.0");
+            return fail(p, 400, "HTTP/1.0 has no Transfer-Encoding");
         if (!http_name_is(http_parser_header(p, "transfer-encoding"), "chunked"))
-            return fail(p, 501, "a Transfer-Encoding other than chunked");
+            return fail(p, 501, "Transfer-Encoding is not chunked");
         p->is_chunked = true;
     }
     if (n_lengths) {
@@ -174,9 +174,10 @@ static void read_headers(http_parser *p)
 {
     size_t n_hosts = http_parser_count(p, "host");
     if (n_hosts > 1 || (n_hosts == 0 && !p->is_1_0))
-        return fail(p, 400, n_hosts ? "more than one Host" : "no Host");
+        return fail(p, 400,
+                    n_hosts ? "there is more than one Host header" : "the Host header is missing");
     if (n_hosts && !is_host(http_parser_header(p, "host")))
-        return fail(p, 400, "Host is not a host");
+        return fail(p, 400, "the Host header is not a host name");
     read_framing(p);
     if (p->state == HTTP_BAD)
         return;
@@ -184,7 +185,7 @@ static void read_headers(http_parser *p)
     p->keeps_alive = !p->is_1_0 && !(connection.data && lists_word(connection, "close"));
     text expect = http_parser_header(p, "expect");
     if (expect.data && !http_name_is(expect, "100-continue"))
-        return fail(p, 417, "an Expect other than 100-continue");
+        return fail(p, 417, "Expect is not 100-continue");
     p->expects_continue = expect.data && !p->is_1_0;
     p->state = HTTP_HEAD_DONE;
 }
@@ -213,7 +214,8 @@ static void read_version(http_parser *p, text version)
     bool is_http = version.size == 8 && memcmp(version.data, "HTTP/", 5) == 0 &&
                    version.data[6] == '.' && version.data[5] >= '0' && version.data[5] <= '9' &&
                    version.data[7] >= '0' && version.data[7] <= '9';
-    fail(p, is_http ? 505 : 400, is_http ? "not HTTP/1.1" : "the request line is malformed");
+    fail(p, is_http ? 505 : 400,
+         is_http ? "the request is not HTTP/1.1" : "the request line is malformed");
 }
 
 static void read_request_line(http_parser *p, text line)
@@ -272,9 +274,9 @@ static void feed_head(http_parser *p, char c)
     if (after_cr != (c == '\n'))
         return fail(p, 400, "a line does not end in CRLF");
     if ((unsigned char)c < ' ' && c != '\r' && c != '\n' && c != '\t')
-        return fail(p, 400, "a control character in the head");
+        return fail(p, 400, "the head has a control character");
     if (c == 0x7F)
-        return fail(p, 400, "a control character in the head");
+        return fail(p, 400, "the head has a control character");
     if (p->n_line >= HTTP_MAX_LINE)
         return fail(p, is_request_line ? 414 : 431, "a line of the head is too long");
     if (buf_append(&p->head, &c, 1) != LACE_OK)
@@ -287,7 +289,7 @@ static void feed_head(http_parser *p, char c)
     if (!is_empty)
         return;
     if (p->head.size == 2)
-        return fail(p, 400, "an empty line where a request should begin");
+        return fail(p, 400, "the request begins with an empty line");
     read_head(p);
 }
 

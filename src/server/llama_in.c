@@ -43,8 +43,7 @@ static bool read_samplers(gen_request *r, call *c, const json_t *given)
         while (name && k < N_NAMES && strcmp(name, names[k]) != 0)
             k++;
         if (!name || k == N_NAMES) {
-            call_fail(c, 400, "samplers", "invalid_value", "samplers[%zu] is none that is known",
-                      i);
+            call_fail(c, 400, "samplers", "invalid_value", "samplers[%zu] is unknown", i);
             return false;
         }
         is_on[k] = true;
@@ -89,8 +88,7 @@ static bool read_own(gen_request *r, call *c, const json_t *body, llama_request 
         return call_refuse(c, "response_fields", "response_fields has more than 256 entries");
     for (size_t i = 0; i < json_array_size(fields); i++)
         if (!json_is_string(json_array_get(fields, i)))
-            return call_refuse(c, "response_fields",
-                               "response_fields has something else than texts");
+            return call_refuse(c, "response_fields", "response_fields may only have texts");
     q->returns_tokens = json_is_true(tokens);
     q->fields = json_array_size(fields) ? fields : NULL;
     if (!read_limit(c, body, "t_max_predict_ms", &q->max_ms) ||
@@ -188,7 +186,8 @@ static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
     if (json_is_object(prompt)) {
         const json_t *media = get(prompt, "multimodal_data");
         if (media && json_array_size(media) + json_string_length(media) > 0)
-            return call_refuse(c, "prompt", "prompt has images or sound: this model reads text");
+            return call_refuse(c, "prompt",
+                               "prompt has images or sound, but this model reads text only");
         prompt = json_object_get(prompt, "prompt_string");
     }
     if (json_is_string(prompt))
@@ -204,7 +203,7 @@ static bool read_prompts(gen_request *r, call *c, const json_t *list)
 {
     size_t n = json_array_size(list);
     if (n == 0 || n * (size_t)r->n_choices > GEN_MAX_CHOICES)
-        return call_refuse(c, "prompt", "a request has 1 to 128 prompts and choices");
+        return call_refuse(c, "prompt", "a request may have 1 to 128 prompts and choices");
     r->prompts = arena_alloc(&r->memory, n, sizeof *r->prompts);
     if (!r->prompts)
         return call_nomem(c);

@@ -119,7 +119,8 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     if (s->n_signals++ == 0) {
         s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
         if (s->n_calls > 0 && !s->options.log_json)
-            fprintf(stderr, "lace: waiting for %d request%s, at most %d s; again ends at once\n",
+            fprintf(stderr,
+                    "lace: waiting for %d request%s, at most %d s; a second signal ends at once\n",
                     s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
         /* Connections that wait for a request would wait for ever; an answer is still sent. */
         conn *next;
@@ -254,10 +255,11 @@ static lace_status make_room(const struct sockaddr_un *address, lace_error *err)
         return LACE_OK;
     if (!S_ISSOCK(st.st_mode))
         return error_set(err, LACE_E_IO,
-                         "cannot listen at %s: there is a file of that name, which is no socket",
+                         "cannot listen at %s: a file of that name exists and is not a socket",
                          path);
     if (!is_left_behind(address))
-        return error_set(err, LACE_E_IO, "cannot listen at %s: another program has it", path);
+        return error_set(err, LACE_E_IO, "cannot listen at %s: another program listens there",
+                         path);
     return unlink(path) == 0
                ? LACE_OK
                : error_set(err, LACE_E_IO, "cannot remove %s: %s", path, strerror(errno));
@@ -268,7 +270,7 @@ static lace_status listen_unix(server *s, lace_error *err)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = s->options.unix_path;
     if (strlen(path) >= sizeof address.sun_path)
-        return error_set(err, LACE_E_ARG, "the path of a socket has %zu bytes at most",
+        return error_set(err, LACE_E_ARG, "the path of a socket may have %zu bytes at most",
                          sizeof address.sun_path - 1);
     strcpy(address.sun_path, path);
     TRY(make_room(&address, err));

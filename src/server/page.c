@@ -40,5 +40,5 @@ void api_page(call *c)
     if (a)
         call_reply_static(c, 200, a->type, headers, a->data, (size_t)(a->end - a->data));
     else
-        call_fail(c, 404, NULL, NULL, "the page has no such file");
+        call_fail(c, 404, NULL, NULL, "there is no such file");
 }

@@ -253,7 +253,7 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "tool_choice",
                            "tool_choice is not auto, none, required or a function");
     if (!r->tools)
-        return call_refuse(c, "tool_choice", "tool_choice demands a call, and there are no tools");
+        return call_refuse(c, "tool_choice", "tool_choice demands a call, but there are no tools");
     return gen_force_call(r, c, name);
 }
 

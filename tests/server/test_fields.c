@@ -122,7 +122,7 @@ static void what_would_change_the_text_and_is_not_done_is_refused(void)
         {"/v1/completions", "\"min_keep\":2", "min_keep is not supported"},
         {"/v1/completions", "\"stop_regex\":\"a+\"", "stop_regex is not supported; use stop"},
         {"/v1/completions", "\"grammar\":\"\"", "grammar"},
-        {"/v1/completions", "\"min_tokens\":5", "min_tokens is 5, and max_tokens is 4"},
+        {"/v1/completions", "\"min_tokens\":5", "min_tokens is 5, but max_tokens is 4"},
         {"/v1/completions", "\"tools\":[{\"type\":\"x\"}]", "tools is not supported on this route"},
         {"/v1/chat/completions", "\"suffix\":\"end\"", "suffix is not supported on this route"},
         {"/v1/chat/completions", "\"echo\":true", "echo is not supported on this route"},

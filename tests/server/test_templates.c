@@ -177,7 +177,7 @@ static void the_assistants_last_message_is_continued(void)
     post("/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":"
                             "\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
                             "\"b\"}]}");
-    check_answer(400, "two assistant messages");
+    check_answer(400, "the last two messages are both");
 }
 
 static void every_family_continues(void)

@@ -210,7 +210,7 @@ static void what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on(voi
     const char *first = strstr(program.out, "\nnew.gguf"), *last = strstr(program.out, "\ntales");
     CHECK(first && last && strstr(first, "n/a") < last && strstr(last, "50.00 +- 0.00"));
     CHECK(last && !strstr(last, "n/a"));
-    CHECK(strstr(program.err, "n/a for new.gguf: --against: this failed:"));
+    CHECK(strstr(program.err, "n/a for new.gguf: --against: this command failed:"));
     CHECK(strchr(program.err, '\n') == program.err + program.n_err - 1); /* once for the model */
 
     program_run("bench " MODEL " $dir/new.gguf -p 4 -n 0 -r 1 --no-limits -o json --against "
@@ -238,7 +238,7 @@ static void a_rival_that_can_run_nothing_is_an_error_behind_the_results(void)
     write_old_rival();
     program_run("bench $dir/new.gguf -p 4 -n 0 -r 1 --no-limits --against $dir/old-bench");
     CHECK(program.code == 1 && strstr(program.out, "n/a") &&
-          strstr(program.err, "lace: --against: this failed:"));
+          strstr(program.err, "lace: --against: this command failed:"));
 }
 
 static void a_rival_that_fails_is_an_error(void)
@@ -246,7 +246,7 @@ static void a_rival_that_fails_is_an_error(void)
     program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
     CHECK(program.code == 1 && strstr(program.err, "absent: No such file"));
     program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against false");
-    CHECK(program.code == 1 && strstr(program.err, "this failed: false -m " MODEL));
+    CHECK(program.code == 1 && strstr(program.err, "this command failed: false -m " MODEL));
     static const char *const wrong[] = {"", "{", "[]", "{}", "[{\"avg_ts\": 0}]", "[3]"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         write_rival(wrong[i]);

@@ -212,7 +212,7 @@ static void mistakes_get_one_line_and_a_hint(void)
         {"run -temp 0", "unknown option -temp; did you mean --temp?"},
         {"run -p x -f y", "-p and -f exclude each other"},
         {"tokenize", "MODEL is missing"},
-        {"tokenize " MODEL, "TEXT is missing"},
+        {"tokenize " MODEL, "TEXT or -f FILE is missing"},
         {"tokenize " MODEL " a -f b", "exclude each other"},
         {"logits " MODEL, "--tokens FILE is missing"},
         {"logits " MODEL " --tokens x", "-o OUT is missing"},
@@ -364,9 +364,9 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"serve --context-shift", "no text is ever cut"},
         {"serve --reranking", "reranking is not supported"},
         {"run -m " MODEL " -cnv", "unknown option -cnv; use lace chat MODEL (see: lace help run)"},
-        {"run -ngl 20 -p x", "-ngl 20: a model runs on one device, whole; use --device"},
+        {"run -ngl 20 -p x", "-ngl 20: lace runs a whole model on one device; use --device"},
         {"run -ngl", "-ngl needs a value"},
-        {"run -p x -fa off", "-fa off: lace has no other way"},
+        {"run -p x -fa off", "-fa off: lace always does this"},
         {"run -hf a/b", "lace downloads nothing"},
         {"run -ctk q8_0", "use --kv-type"},
         {"serve -tb 4", "use --threads"},
@@ -375,7 +375,7 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"chat -st", "for one answer: lace run MODEL TEXT"},
         {"pull mistral", "unknown verb \"pull\"; lace downloads nothing"},
         {"show mistral", "use lace inspect MODEL"},
-        {"-m x", "use lace run"},
+        {"-m x", "needs a verb before it: lace run"},
         {MODEL, "use lace run " MODEL},
     };
     /* clang-format on */
@@ -483,7 +483,7 @@ static void a_prompt_longer_than_the_context_is_refused_with_both_numbers(void)
 {
     lace("run -c 16 -p 'one two three four five six seven eight nine ten eleven twelve thirteen "
          "fourteen fifteen sixteen seventeen'");
-    check_error("the context 16");
+    check_error("the context has 16");
     CHECK(strstr(r.err, "the prompt has ") != NULL);
 }
 

@@ -136,13 +136,13 @@ static void trellis_types_are_among_those_to_choose_from(void)
 static void a_goal_that_cannot_be_met_is_refused_with_numbers(void)
 {
     program_run(FIT TEXT "--size 100000");
-    program_check_error("--size 100000 cannot be met: the smallest types make a file of 2");
+    program_check_error("--size 100000 cannot be reached: the smallest types make a file of 2");
     CHECK(!has_output());
     program_run(FIT TEXT "--speed 100000000");
-    program_check_error("cannot be met: the fastest types give ");
+    program_check_error("cannot be reached: the fastest types give ");
     CHECK(!has_output());
     program_run(FIT TEXT "--loss 1e-9 --plain");
-    program_check_error("--loss 1e-09 cannot be met: with the largest types the KLD is 0.");
+    program_check_error("--loss 1e-09 cannot be reached: with the largest types the KLD is 0.");
     CHECK(!has_output());
 }
 
@@ -307,7 +307,7 @@ static void mistakes_are_named(void)
     program_run("fit $dir/in.gguf --size 1M");
     program_check_error("-o OUT is missing");
     program_run("fit $dir/in.gguf -o $dir/out.gguf");
-    program_check_error("one goal: --size, --speed or --loss");
+    program_check_error("give one goal: --size, --speed or --loss");
     program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --loss 0.1");
     program_check_error("one goal");
     program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1.5");

@@ -193,7 +193,7 @@ static void a_curve_is_no_input_and_no_output(void)
     run_with_output("fit $dir/m.gguf -o $dir/./x.svg --size 200000 --curve OUT", "x.svg", "");
     program_check_error("the same file");
     run_with_output("fit $dir/m.gguf -o $dir/x.gguf --size 200000 --curve OUT", "x.png", "");
-    program_check_error("drawn as SVG");
+    program_check_error("must end in .svg");
     CHECK(!exists("x.svg") && !exists("x.gguf") && !exists("x.png"));
 }
 

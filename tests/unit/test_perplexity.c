@@ -124,7 +124,7 @@ static void mistakes_are_explained(void)
     program_run("perplexity -f $dir/text -c 100000");
     program_check_error("fewer than one window of 100000");
     program_run("perplexity -f $dir/text -c 64 --windows 100000");
-    program_check_error("fewer than 100000: use --windows ");
+    program_check_error("not 100000: use --windows ");
     program_run("perplexity -f $dir/text -o xml");
     program_check_error("expected one of text|json");
     program_run("perplexity $dir/absent.gguf -f $dir/text");

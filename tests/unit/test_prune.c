@@ -355,7 +355,7 @@ static void a_file_past_the_limit_is_not_written(void)
     fclose(f);
     program_run("prune %s $dir/q.gguf --config $dir/rules -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "past the limit") && !exists("q.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !exists("q.gguf"));
     program_run("prune %s $dir/q.gguf --config $dir/rules", tales_path);
     CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("q.gguf"));
     program_run("prune %s $dir/q.gguf --config $dir/rules --accept-loss", tales_path);
@@ -371,7 +371,7 @@ static void a_file_past_the_limit_is_not_written(void)
     CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("r.gguf"));
     program_run("prune %s $dir/r.gguf --config $dir/rules2 -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "past the limit") && !exists("r.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !exists("r.gguf"));
     program_run("run %s --surgery $dir/rules -p \"Once\" -n 5 --temp 0", tales_path);
     CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
 }

@@ -171,9 +171,9 @@ static void think_tells_the_template(void)
     }
     write_text("none.jinja", "{{ messages[0].content }}");
     program_run("chat " TALES " --chat-template-file $dir/none.jinja -p x --think off");
-    program_check_error("--think: the chat template of this model has no such switch");
+    program_check_error("--think: the chat template of this model has no switch for reasoning");
     program_run("run " TALES " x --think off");
-    program_check_error("--think: there is no chat template to tell");
+    program_check_error("--think: the model has no chat template, so it cannot be told");
     program_run("chat " CHAT "-p x --think maybe");
     program_check_error("expected one of auto|on|off|low|medium|high");
 }

@@ -276,9 +276,9 @@ lace_status cuda_alloc(cuda_device *d, uint64_t n_bytes, void **out, lace_error 
     if (r == RESULT_OUT_OF_MEMORY) {
         size_t left = 0, total = 0;
         driver.cuMemGetInfo_v2(&left, &total);
-        return error_set(err, LACE_E_MEMORY, "GPU: %.1f MiB asked for, %.1f of %.1f MiB are free",
-                         (double)n_bytes / 1048576, (double)left / 1048576,
-                         (double)total / 1048576);
+        return error_set(
+            err, LACE_E_MEMORY, "GPU: %.1f MiB are needed, but only %.1f of %.1f MiB are free",
+            (double)n_bytes / 1048576, (double)left / 1048576, (double)total / 1048576);
     }
     if (r != 0)
         return failed(r, "cuMemAlloc", err);

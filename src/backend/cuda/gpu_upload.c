@@ -316,7 +316,9 @@ lace_status gpu_upload_embedding(gpu_uploader *u, dtype type, const uint8_t *blo
 lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err)
 {
     TRY(cuda_wait(u->queue, err));
-    return *u->error ? error_set(err, LACE_E_UNSUPPORTED,
-                                 "a scale of MXFP4 is too small or too large for the GPU's layout")
-                     : LACE_OK;
+    return *u->error
+               ? error_set(
+                     err, LACE_E_UNSUPPORTED,
+                     "a scale of MXFP4 is too small or too large for the GPU; use --device cpu")
+               : LACE_OK;
 }
