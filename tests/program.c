@@ -39,7 +39,14 @@ const char *program_path(const char *name)
     return path;
 }
 
-static size_t read_output(const char *name, char *into, size_t size)
+bool program_write(const char *name, const void *data, size_t n)
+{
+    FILE *f = fopen(program_path(name), "wb");
+    bool ok = f && fwrite(data, 1, n, f) == n;
+    return f && fclose(f) == 0 && ok;
+}
+
+size_t program_read(const char *name, char *into, size_t size)
 {
     FILE *f = fopen(program_path(name), "rb");
     size_t n = f ? fread(into, 1, size - 1, f) : 0;
@@ -49,19 +56,45 @@ static size_t read_output(const char *name, char *into, size_t size)
     return n;
 }
 
-void program_run(const char *format, ...)
+bool program_exists(const char *name)
 {
-    char arguments[1024], line[1400];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(arguments, sizeof arguments, format, args);
-    va_end(args);
-    snprintf(line, sizeof line, "dir=%s; \"$lace\" %s </dev/null >%s/out 2>%s/err", folder,
-             arguments, folder, folder);
+    return access(program_path(name), F_OK) == 0;
+}
+
+static void run_line(const char *before, const char *format, va_list args, const char *after)
+{
+    char command[2048], line[2400];
+    vsnprintf(command, sizeof command, format, args);
+    snprintf(line, sizeof line, "dir=%s; { %s%s%s ; } >%s/out 2>%s/err", folder, before, command,
+             after, folder, folder);
     int status = system(line);
     program.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    program.n_out = read_output("out", program.out, sizeof program.out);
-    program.n_err = read_output("err", program.err, sizeof program.err);
+    program.n_out = program_read("out", program.out, sizeof program.out);
+    program.n_err = program_read("err", program.err, sizeof program.err);
+}
+
+void program_run(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    run_line("\"$lace\" ", format, args, " </dev/null");
+    va_end(args);
+}
+
+void program_sh(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    run_line("", format, args, "");
+    va_end(args);
+}
+
+bool program_check_success(void)
+{
+    bool ok = CHECK(program.code == 0);
+    if (!ok)
+        tap_note("code %d: %s", program.code, program.err);
+    return ok;
 }
 
 void program_check_error(const char *part)

@@ -28,6 +28,17 @@ const char *program_path(const char *name);
 /* Run lace with arguments, in which $dir is the scratch folder. */
 __attribute__((format(printf, 1, 2))) void program_run(const char *format, ...);
 
+/* The same with a whole shell command, in which $lace is the program. */
+__attribute__((format(printf, 1, 2))) void program_sh(const char *format, ...);
+
+/* Files of the scratch folder: write one, read one (ended by a zero), ask for one. */
+bool program_write(const char *name, const void *data, size_t n);
+size_t program_read(const char *name, char *into, size_t size);
+bool program_exists(const char *name);
+
+/* The last command ended with 0. */
+bool program_check_success(void);
+
 /* The last command failed with one line that contains `part`, and printed nothing else. */
 void program_check_error(const char *part);
 

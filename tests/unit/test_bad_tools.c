@@ -12,13 +12,6 @@
 #include "program.h"
 #include "tap.h"
 
-static bool write_file(const char *name, const void *data, size_t n)
-{
-    FILE *f = fopen(program_path(name), "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    return f && fclose(f) == 0 && ok;
-}
-
 /* What is done to the seed; offsets are those of the header. */
 enum damage { CUT, HALF, MAGIC, VERSION, COUNT, KEY, N_DAMAGES };
 
@@ -59,7 +52,7 @@ static void write_damaged(int which)
         b.data[key->key.data - bad_seed.data] ^= 1;
         break;
     }
-    CHECK(write_file(damages[which].name, b.data, b.size));
+    CHECK(program_write(damages[which].name, b.data, b.size));
     buf_deinit(&b);
 }
 
@@ -122,7 +115,7 @@ static void an_existing_output_stays_as_it_was(void)
         "quantize $dir/cut.gguf $dir/old q8_0 -y", "prune $dir/cut.gguf $dir/old --sparsity 0.5 -y",
         "fit $dir/cut.gguf -o $dir/old --size 1M -y", "convert $dir/none -o $dir/old -y"};
     write_damaged(CUT);
-    CHECK(write_file("old", "what was there", 14));
+    CHECK(program_write("old", "what was there", 14));
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
         char found[32] = "";
         program_run("%s", writers[i]);
@@ -143,8 +136,8 @@ int main(void)
         return 1;
     for (size_t i = 0; i < sizeof words; i++)
         words[i] = "mostly holes "[i % 13];
-    write_file("text", words, sizeof words);
-    write_file("good.gguf", bad_seed.data, bad_seed.size);
+    program_write("text", words, sizeof words);
+    program_write("good.gguf", bad_seed.data, bad_seed.size);
     CASE(every_tool_refuses_a_bad_file_with_one_line);
     CASE(every_tool_refuses_what_is_not_there);
     CASE(an_existing_output_stays_as_it_was);

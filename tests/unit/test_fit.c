@@ -19,13 +19,6 @@
 #define FIT  START "--types quick "
 #define TEXT "--calibrate $dir/text "
 
-static bool write_file(const char *name, const void *data, size_t n)
-{
-    FILE *f = fopen(program_path(name), "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    return f && fclose(f) == 0 && ok;
-}
-
 static tiny_options model_options(void)
 {
     tiny_options o = tiny_options_default();
@@ -42,7 +35,7 @@ static void write_inputs(void)
     char words[8192];
     for (size_t i = 0; i < sizeof words; i++)
         words[i] = "the lace is mostly holes and still it holds\n"[(i * i + i / 7) % 44];
-    CHECK(write_file("in.gguf", b.data, b.size) && write_file("text", words, sizeof words));
+    CHECK(program_write("in.gguf", b.data, b.size) && program_write("text", words, sizeof words));
     buf_deinit(&b);
 }
 
@@ -257,7 +250,7 @@ static void experts_are_chosen_for_too(void)
     tiny_options o = model_options();
     o.n_experts = 3;
     buf b = tiny_model_bytes(o);
-    CHECK(write_file("moe.gguf", b.data, b.size));
+    CHECK(program_write("moe.gguf", b.data, b.size));
     buf_deinit(&b);
     double last = 1e9;
     for (size_t i = 0; i < 2; i++) { /* experts in s4 alone would take 608,256 bytes */

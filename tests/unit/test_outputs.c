@@ -19,13 +19,6 @@
 
 /* ---- Files ----------------------------------------------------------------------------------- */
 
-static bool write_file(const char *name, const void *data, size_t n)
-{
-    FILE *f = fopen(program_path(name), "wb");
-    bool ok = f && fwrite(data, 1, n, f) == n;
-    return f && fclose(f) == 0 && ok;
-}
-
 __attribute__((format(printf, 1, 2))) static void sh(const char *format, ...)
 {
     char command[1024], line[1200];
@@ -50,11 +43,6 @@ static uint64_t sum_of(const char *name)
     return f ? sum : 0;
 }
 
-static bool exists(const char *name)
-{
-    return access(program_path(name), F_OK) == 0;
-}
-
 /* An older importance matrix with one entry, which no model here has. */
 static void write_dat(const char *name)
 {
@@ -63,7 +51,7 @@ static void write_dat(const char *name)
                         "\1\0\0\0"
                         "\1\0\0\0"
                         "\0\0\200\77";
-    CHECK(write_file(name, data, sizeof data - 1));
+    CHECK(program_write(name, data, sizeof data - 1));
 }
 
 static tiny_options options(void)
@@ -95,7 +83,7 @@ static void write_part(const char *name, int i, const char *architecture)
     }
     gguf_writer_add_int(w, "split.no", GGUF_U16, i, NULL);
     gguf_writer_add_int(w, "split.count", GGUF_U16, 2, NULL);
-    CHECK(gguf_writer_to_buf(w, &b, NULL) == LACE_OK && write_file(name, b.data, b.size));
+    CHECK(gguf_writer_to_buf(w, &b, NULL) == LACE_OK && program_write(name, b.data, b.size));
     gguf_writer_free(w);
     buf_deinit(&b);
 }
@@ -107,12 +95,12 @@ static void write_inputs(void)
         words[i] = "mostly holes and it still holds. "[i % 33];
     buf b = tiny_model_bytes(options());
     int32_t ids[4] = {1, 5, 7, 9};
-    CHECK(write_file("m.gguf", b.data, b.size));
-    CHECK(write_file("text", words, sizeof words) && write_file("held", words, 9000));
-    CHECK(write_file("ids", ids, sizeof ids));
+    CHECK(program_write("m.gguf", b.data, b.size));
+    CHECK(program_write("text", words, sizeof words) && program_write("held", words, 9000));
+    CHECK(program_write("ids", ids, sizeof ids));
     static const char rules[] = "[[rule]]\ntensors = \"blk.*.weight\"\nmethod = \"magnitude\"\n"
                                 "sparsity = 0.5\n";
-    CHECK(write_file("rules", rules, sizeof rules - 1));
+    CHECK(program_write("rules", rules, sizeof rules - 1));
     write_dat("i.dat");
     write_part("s-00001-of-00002.gguf", 0, NULL);
     write_part("s-00002-of-00002.gguf", 1, "llama");
@@ -194,7 +182,7 @@ static void a_curve_is_no_input_and_no_output(void)
     program_check_error("the same file");
     run_with_output("fit $dir/m.gguf -o $dir/x.gguf --size 200000 --curve OUT", "x.png", "");
     program_check_error("must end in .svg");
-    CHECK(!exists("x.svg") && !exists("x.gguf") && !exists("x.png"));
+    CHECK(!program_exists("x.svg") && !program_exists("x.gguf") && !program_exists("x.png"));
 }
 
 static void a_file_of_a_directory_is_an_input_of_convert(void)
@@ -221,7 +209,7 @@ static void a_file_of_a_directory_is_an_input_of_convert(void)
 static void an_existing_file_is_replaced_only_by_force(void)
 {
     for (int i = 0; i < N_WRITERS; i++) {
-        CHECK(write_file("old", "what was there", 14));
+        CHECK(program_write("old", "what was there", 14));
         uint64_t before = sum_of("old");
         run_with_output(writers[i].command, "old", "");
         if (!CHECK(program.code == 1 && strstr(program.err, "--force") && sum_of("old") == before))
@@ -253,11 +241,11 @@ static const struct {
 
 static void check_runs(const char *command, const char *architecture, bool may_refuse, int *n_made)
 {
-    if (program.code == 1 && may_refuse && !exists("made") &&
+    if (program.code == 1 && may_refuse && !program_exists("made") &&
         strchr(program.err, '\n') == program.err + program.n_err - 1 &&
         !strstr(program.err, "does not run"))
         return; /* not possible with this architecture, said in a line */
-    if (!CHECK(program.code == 0 && exists("made"))) {
+    if (!CHECK(program.code == 0 && program_exists("made"))) {
         tap_note("%s of %s: %d %s", command, architecture, program.code, program.err);
         return;
     }
@@ -346,7 +334,7 @@ static void write_changed(const char *name, const char *tensor_name, float value
         const tensor *t = gguf_find_tensor(g, tensor_name);
         for (uint64_t i = 0; i < t->n_values; i++)
             memcpy(b.data + (t->data - (const uint8_t *)b.data) + 4 * i, &value, sizeof value);
-        CHECK(write_file(name, b.data, b.size));
+        CHECK(program_write(name, b.data, b.size));
     }
     gguf_free(g);
     buf_deinit(&b);
@@ -360,7 +348,8 @@ static void what_computes_no_numbers_gets_no_name(void)
         "prune $dir/wild.gguf $dir/made --sparsity 0.5 --method magnitude --accept-loss"};
     for (int i = 0; i < 2; i++) {
         program_run("%s", commands[i]);
-        if (!CHECK(program.code == 1 && strstr(program.err, "does not run") && !exists("made")))
+        if (!CHECK(program.code == 1 && strstr(program.err, "does not run") &&
+                   !program_exists("made")))
             tap_note("%s: %d %s", commands[i], program.code, program.err);
     }
 }
@@ -373,7 +362,7 @@ static void write_with_number(const char *name, const char *key, uint32_t value)
     if (CHECK(gguf_parse((span){(const uint8_t *)b.data, b.size}, &g, NULL) == LACE_OK)) {
         const gguf_value *v = gguf_find(g, key);
         memcpy(b.data + (v->bytes.data - (const uint8_t *)b.data), &value, sizeof value);
-        CHECK(write_file(name, b.data, b.size));
+        CHECK(program_write(name, b.data, b.size));
     }
     gguf_free(g);
     buf_deinit(&b);
@@ -389,7 +378,7 @@ static void shapes_that_contradict_the_metadata_are_refused(void)
     for (int i = 0; i < 3; i++) {
         program_run("%s", commands[i]);
         if (!CHECK(program.code == 1 && strstr(program.err, "blk.0.attn_k.weight: shape 64x32") &&
-                   !exists("made")))
+                   !program_exists("made")))
             tap_note("%s: %d %s", commands[i], program.code, program.err);
     }
     write_with_number("odd.gguf", "llama.block_count", 3);
@@ -400,12 +389,12 @@ static void shapes_that_contradict_the_metadata_are_refused(void)
 static void a_part_of_another_architecture_is_refused(void)
 {
     program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
-    CHECK(program.code == 0 && exists("made"));
+    CHECK(program.code == 0 && program_exists("made"));
     unlink(program_path("made"));
     write_part("s-00002-of-00002.gguf", 1, "qwen2");
     program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
     program_check_error("is a part of another model: general.architecture is \"qwen2\"");
-    CHECK(!exists("made"));
+    CHECK(!program_exists("made"));
     write_part("s-00002-of-00002.gguf", 1, NULL);
     program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
     CHECK(program.code == 0);

@@ -296,14 +296,6 @@ static void a_weight_that_is_no_number_is_named(void)
 
 static const char *tales_path, *calib_path, *test_path;
 
-static bool exists(const char *name)
-{
-    FILE *f = fopen(program_path(name), "r");
-    if (f)
-        fclose(f);
-    return f != NULL;
-}
-
 static void the_verb_measures_and_writes_a_file_that_runs(void)
 {
     static const char *const methods[] = {"magnitude", "wanda", "ria", "sparsegpt"};
@@ -313,7 +305,7 @@ static void the_verb_measures_and_writes_a_file_that_runs(void)
                     "--calibrate-windows 4 -f %s --windows 2 -y",
                     tales_path, methods[i], calib_path, test_path);
         const char *at = strstr(program.out, "KLD ");
-        if (!CHECK(program.code == 0 && at && exists("p.gguf")))
+        if (!CHECK(program.code == 0 && at && program_exists("p.gguf")))
             tap_note("%s: %s", methods[i], program.err);
         else
             kld[i] = atof(at + 4);
@@ -355,11 +347,11 @@ static void a_file_past_the_limit_is_not_written(void)
     fclose(f);
     program_run("prune %s $dir/q.gguf --config $dir/rules -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !exists("q.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !program_exists("q.gguf"));
     program_run("prune %s $dir/q.gguf --config $dir/rules", tales_path);
-    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("q.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !program_exists("q.gguf"));
     program_run("prune %s $dir/q.gguf --config $dir/rules --accept-loss", tales_path);
-    CHECK(program.code == 0 && exists("q.gguf"));
+    CHECK(program.code == 0 && program_exists("q.gguf"));
     /* A limit of one rule among several counts too. */
     f = fopen(program_path("rules2"), "w");
     fputs("[[rule]]\ntensors = \"blk.0.*.weight\"\nmethod = \"magnitude\"\nsparsity = 0.5\n"
@@ -368,10 +360,10 @@ static void a_file_past_the_limit_is_not_written(void)
           f);
     fclose(f);
     program_run("prune %s $dir/r.gguf --config $dir/rules2", tales_path);
-    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !exists("r.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !program_exists("r.gguf"));
     program_run("prune %s $dir/r.gguf --config $dir/rules2 -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !exists("r.gguf"));
+    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !program_exists("r.gguf"));
     program_run("run %s --surgery $dir/rules -p \"Once\" -n 5 --temp 0", tales_path);
     CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
 }
