@@ -45,7 +45,7 @@ endif
 x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
 aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c %_avx512vbmi2.c
 LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
+LIB_SRC  := $(filter-out %_tmpl.c $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))

@@ -3,4 +3,4 @@
 #include "backend/cpu/vec_math.h"
 
 #define FN(name) name##_avx2
-#include "backend/cpu/attend_tmpl.h"
+#include "backend/cpu/attend_tmpl.c"

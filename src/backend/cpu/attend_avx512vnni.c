@@ -4,4 +4,4 @@
 
 #define ATTEND_HAS_WORDS
 #define FN(name) name##_avx512vnni
-#include "backend/cpu/attend_tmpl.h"
+#include "backend/cpu/attend_tmpl.c"

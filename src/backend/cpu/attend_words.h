@@ -1,5 +1,5 @@
 /*
- * Attention of many rows in fixed point, AVX-512 VNNI: a part of attend_tmpl.h, for the levels that
+ * Attention of many rows in fixed point, AVX-512 VNNI: a part of attend_tmpl.c, for the levels that
  * define ATTEND_HAS_WORDS.
  *
  * Keys, queries, values and weights become int16 of 13 bits (words_avx512vnni.h), which are
@@ -96,7 +96,7 @@ INLINE void words_from_block(dtype type, const block *b, int32_t dim, const tile
 
 /*
  * Scores of one query and n_halves of a block become weights: words and an exponent. As soften in
- * attend_tmpl.h.
+ * attend_tmpl.c.
  */
 INLINE void soften_words(const step *s, query *q, const block *b,
                          float scores[2][GEMM_TOKENS][WORDS_HALF], int row, int n_halves,

@@ -54,4 +54,4 @@ ALWAYS_INLINE vf vi_floats(vi x)
     return _mm256_cvtepi32_ps(x);
 }
 
-#include "backend/cpu/columns_tmpl.h"
+#include "backend/cpu/columns_tmpl.c"

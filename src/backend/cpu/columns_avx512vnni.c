@@ -44,4 +44,4 @@ ALWAYS_INLINE vf vi_floats(vi x)
     return _mm512_cvtepi32_ps(x);
 }
 
-#include "backend/cpu/columns_tmpl.h"
+#include "backend/cpu/columns_tmpl.c"

@@ -13,4 +13,4 @@ ALWAYS_INLINE vi vi_dot(vi sum, vi w, vi x, const int most)
     return vi_of(dot_16(sum.a, w.a, x.a, most), dot_16(sum.b, w.b, x.b, most));
 }
 
-#include "backend/cpu/columns_tmpl.h"
+#include "backend/cpu/columns_tmpl.c"

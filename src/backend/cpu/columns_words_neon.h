@@ -1,4 +1,4 @@
-/* The words of columns_tmpl.h that all levels of Advanced SIMD share: all but vi_dot. */
+/* The words of columns_tmpl.c that all levels of Advanced SIMD share: all but vi_dot. */
 #ifndef LACE_BACKEND_CPU_COLUMNS_WORDS_NEON_H
 #define LACE_BACKEND_CPU_COLUMNS_WORDS_NEON_H
 

@@ -2,4 +2,4 @@
 #define DENSE_OPS   dense_ops_avx2
 #define DENSE_BYTES 32
 #define DENSE_ROWS  4
-#include "backend/cpu/dense_tmpl.h"
+#include "backend/cpu/dense_tmpl.c"

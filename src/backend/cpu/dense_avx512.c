@@ -2,4 +2,4 @@
 #define DENSE_OPS   dense_ops_avx512
 #define DENSE_BYTES 64
 #define DENSE_ROWS  8
-#include "backend/cpu/dense_tmpl.h"
+#include "backend/cpu/dense_tmpl.c"

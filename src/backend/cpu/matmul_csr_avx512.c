@@ -9,4 +9,4 @@ static inline vf gather(const float *x, const uint8_t *columns)
     return _mm512_i32gather_ps(at, x, 4);
 }
 
-#include "backend/cpu/matmul_csr_tmpl.h"
+#include "backend/cpu/matmul_csr_tmpl.c"

@@ -141,4 +141,4 @@ ALWAYS_INLINE void dot_panels(const sparse_kind kind, const uint8_t *const panel
     }
 }
 
-#include "backend/cpu/matmul_sparse_tmpl.h"
+#include "backend/cpu/matmul_sparse_tmpl.c"

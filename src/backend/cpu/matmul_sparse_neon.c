@@ -28,4 +28,4 @@ ALWAYS_INLINE void levels_of(const uint8_t *from, const int shift, uint8_t out[6
 
 #include "backend/cpu/expand_bytes.h"
 
-#include "backend/cpu/matmul_sparse_tmpl.h"
+#include "backend/cpu/matmul_sparse_tmpl.c"

@@ -3,5 +3,5 @@
 #include "backend/cpu/vec_math.h"
 
 #define FN(name) name##_avx2
-#include "backend/cpu/rows_tmpl.h"
-#include "backend/cpu/rope_tmpl.h"
+#include "backend/cpu/rows_tmpl.c"
+#include "backend/cpu/rope_tmpl.c"

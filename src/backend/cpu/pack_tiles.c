@@ -46,4 +46,4 @@ INLINE void weave_words(const uint8_t *const rows[TILE_ROWS], int offset, uint32
 }
 
 #define TILES_PACK tiles_pack
-#include "backend/cpu/pack_tiles_tmpl.h"
+#include "backend/cpu/pack_tiles_tmpl.c"

@@ -34,4 +34,4 @@ INLINE void weave_words(const uint8_t *const rows[TILE_ROWS], int offset, uint32
 }
 
 #define TILES_PACK tiles_pack_avx512
-#include "backend/cpu/pack_tiles_tmpl.h"
+#include "backend/cpu/pack_tiles_tmpl.c"

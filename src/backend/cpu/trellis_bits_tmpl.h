@@ -1,5 +1,5 @@
 /*
- * Steps of the search for codes of BITS bits, a part of trellis_search_tmpl.h.
+ * Steps of the search for codes of BITS bits, a part of trellis_search_tmpl.c.
  *
  * A path is known by its class, its newest bits; the newest code is at the bottom. Classes h, q for
  * all codes h become q, b with the next code b: for each q, the best h is chosen for all b at once,

@@ -1,6 +1,6 @@
 /* The search for trellis codes, on every machine. */
 #define TRELLIS_SEARCH trellis_search_ref
-#include "backend/cpu/trellis_search_tmpl.h"
+#include "backend/cpu/trellis_search_tmpl.c"
 
 #include "base/cpu.h"
 

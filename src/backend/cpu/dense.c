@@ -2,7 +2,7 @@
 #define DENSE_OPS   dense_ops_ref
 #define DENSE_BYTES 16
 #define DENSE_ROWS  4
-#include "backend/cpu/dense_tmpl.h"
+#include "backend/cpu/dense_tmpl.c"
 
 #include <stdatomic.h>
 
