@@ -3,7 +3,7 @@
 #   make            build build/lace and build/liblace.a
 #   make demo       install what is missing, build, and tell a story with the built-in model
 #   make test       install what is missing, build, and run all tests
-#   make check      formatting and layers (who includes whom)
+#   make check      formatting, layers (who includes whom), CPU levels
 #   make load       the server's tests in full size: 1,000 streams, 10,000 connections and faults
 #   make bench      time the kernels of this machine
 #   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
@@ -41,11 +41,22 @@ endif
 
 # ---- Sources -------------------------------------------------------------------------------------
 
-# The library is everything but the programs; CPU levels of another machine are left out.
-x86_64_SKIP  := %_neon.c %_dotprod.c %_i8mm.c
-aarch64_SKIP := %_avx2.c %_avx2vnni.c %_avx512.c %_avx512vnni.c %_avx512vbmi2.c
+# CPU levels, and the templates that are compiled once for each of them.
+include src/backend/cpu/levels.mk
+LEVELS      := $(LEVELS_all) $(LEVELS_$(ARCH))
+TEMPLATES   := $(patsubst %_tmpl.c,%,$(notdir $(wildcard src/backend/cpu/*_tmpl.c)))
+HAVE_A_LINE := $(patsubst TMPL_%,%,$(filter TMPL_%,$(.VARIABLES)))
+$(foreach t,$(filter-out $(HAVE_A_LINE),$(TEMPLATES)),$(error $(t)_tmpl.c has no line in levels.mk))
+$(foreach t,$(filter-out $(TEMPLATES),$(HAVE_A_LINE)),$(error levels.mk: there is no $(t)_tmpl.c))
+level_objs   = $(patsubst %,$(B)/obj/src/backend/cpu/$(1).%.o,$(filter $(LEVELS),$(TMPL_$(1))))
+LEVEL_OBJ   := $(foreach t,$(TEMPLATES),$(call level_objs,$(t)))
+# A few files are for one level, which their names end in; those of another machine are left out.
+OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
+
+# The library is everything but the programs.
 LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c $($(ARCH)_SKIP),$(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
+LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c),\
+                $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
 KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
@@ -54,21 +65,12 @@ FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
 
 obj = $(patsubst %,$(B)/obj/%.o,$(1))
-LIB_OBJ  := $(call obj,$(LIB_SRC))
+LIB_OBJ  := $(call obj,$(LIB_SRC)) $(LEVEL_OBJ)
 CLI_OBJ  := $(call obj,$(CLI_SRC))
 TAP_OBJ  := $(call obj,$(wildcard tests/*.c))
 TESTS    := $(patsubst %.c,$(B)/%,$(TEST_SRC))
 
-# Flags of the CPU levels, by the end of the file's name.
-FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi2 -ffp-contract=fast
-FLAGS_avx2vnni   := $(FLAGS_avx2) -mavxvnni
-FLAGS_avx512     := $(FLAGS_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
-# Lines only for the debugger: following variables through unrolled loops doubles the time.
-FLAGS_avx512vnni := $(FLAGS_avx512) -mavx512vnni -mavx512vbmi -g1
-FLAGS_avx512vbmi2 := $(FLAGS_avx512vnni) -mavx512vbmi2
-FLAGS_neon       := -ffp-contract=fast
-FLAGS_dotprod    := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16
-FLAGS_i8mm       := $(FLAGS_neon) -march=armv8.2-a+dotprod+fp16+i8mm
+# The flags of the level that the name of a file ends in, if it does.
 level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
 
 # $(call say,verb) in front of a command: print what is done to which file, and hide the command.
@@ -85,6 +87,13 @@ all: $(B)/lace $(B)/liblace.a
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,cc)$(CC) $(CPPFLAGS) $(CFLAGS) $(call level_flags,$<) -Itests -MMD -MP -c -o $@ $<
+
+define level_rule
+$(B)/obj/src/backend/cpu/%.$(1).o: src/backend/cpu/%_tmpl.c
+	@mkdir -p $$(@D)
+	$$(call say,cc)$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(FLAGS_$(1)) -DLEVEL=$(1) -MMD -MP -c -o $$@ $$<
+endef
+$(foreach level,$(LEVELS),$(eval $(call level_rule,$(level))))
 
 $(B)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
@@ -166,6 +175,7 @@ load: $(B)/lace $(B)/tests/server/test_connections $(B)/tests/server/test_errors
 
 check:
 	@scripts/check-layers.sh
+	@scripts/check-levels.sh
 	@scripts/check-format.sh
 
 bench: $(B)/checkkernels
@@ -204,7 +214,7 @@ $(B)/libparsers.a: $(filter-out $(B)/obj/src/backend/%,$(LIB_OBJ)) $(TAP_OBJ)
 # The ways of whole models need all kernels: compiled without probes, but for the plain ones.
 FUZZ_KERNELS := $(filter $(B)/obj/src/backend/%,$(LIB_OBJ))
 ifneq ($(findstring fuzzer,$(SAN)),)
-$(filter-out $(B)/obj/src/backend/ref/%,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
+$(filter-out $(B)/obj/src/backend/ref/% %.plain.o,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
 endif
 $(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o
 
@@ -232,7 +242,7 @@ arm:
 	else echo "arm: not checked, $(ARM_CC) or $(QEMU) is not installed"; \
 	    echo "0 passed, 0 failed, 3 skipped"; [ -z "$(CI)" ]; fi
 
-$(B)/checkkernels-static: $(call obj,$(ARM_SRC))
+$(B)/checkkernels-static: $(call obj,$(ARM_SRC)) $(LEVEL_OBJ)
 	$(call say,link)$(CC) -static -o $@ $^ -lm -lpthread
 
 arm-check: $(B)/checkkernels-static

@@ -18,7 +18,7 @@ typedef struct version {
 static int versions(version out[3])
 {
     int n = 0;
-    out[n++] = (version){"plain", &dense_ops_ref};
+    out[n++] = (version){"plain", &dense_ops_plain};
 #if defined(__x86_64__)
     if (cpu_level_detect() >= CPU_AVX2)
         out[n++] = (version){"avx2", &dense_ops_avx2};

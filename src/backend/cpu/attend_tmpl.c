@@ -1,6 +1,5 @@
 /*
- * Attention over the paged cache: softmax(q k) v. Compiled once per CPU level: the including file
- * defines FN(name) and includes vec_<level>.h and vec_math.h before.
+ * Attention over the paged cache: softmax(q k) v. Compiled once per CPU level (level.h).
  *
  * The work is cut into items: the query heads of one key-value head, for one token or a run of
  * tokens of one sequence. All rows of an item (token, query head) meet the same keys and values,
@@ -19,13 +18,14 @@
  * in their order. With few tokens in the batch, parts of one item go to different workers, which
  * leave what they have in shared memory; the one that finishes the last part joins them all.
  */
+#include "backend/cpu/level.h"
+
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 #include "base/threads.h"
 #include "backend/cpu/ops.h"
-#include "backend/cpu/unroll.h"
 #include "tensor/blocks.h"
 
 /*
@@ -62,13 +62,13 @@ typedef struct tiles {
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
 /* Bytes of n values, as far as whole blocks go. */
-INLINE int32_t states_bytes(dtype type, int32_t n)
+ALWAYS_INLINE int32_t states_bytes(dtype type, int32_t n)
 {
     return type == DTYPE_F16 ? 2 * n : type == DTYPE_F32 ? 4 * n : n / 32 * BLOCK_BYTES_Q8_0;
 }
 
 /* Values i ... i + VW - 1 of a row of the cache. */
-INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
+ALWAYS_INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
 {
     const uint8_t *at = row + states_bytes(type, i);
     if (type == DTYPE_F16)
@@ -83,7 +83,7 @@ INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
 /* clang-format off: loops that are unrolled keep the look of loops */
 
 /* Keys of a block as columns, values as rows of floats. */
-INLINE void unpack_keys(dtype type, const block *b, int32_t dim, float *out)
+ALWAYS_INLINE void unpack_keys(dtype type, const block *b, int32_t dim, float *out)
 {
     for (int32_t p = 0; p < b->n; p += VW)
         for (int32_t i = 0; i < dim; i += VW) {
@@ -94,7 +94,7 @@ INLINE void unpack_keys(dtype type, const block *b, int32_t dim, float *out)
         }
 }
 
-INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
+ALWAYS_INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
 {
     for (int32_t p = 0; p < b->n; p++)
         for (int32_t i = 0; i < dim; i += VW)
@@ -108,7 +108,7 @@ INLINE void unpack_values(dtype type, const block *b, int32_t dim, float *out)
  * of 7 alternating runs on one Zen 4 core of a busy machine. To L2: two blocks fill an L1 cache, so
  * that 32 x 128 f16 on two cores goes from 33 to 45 GB/s.
  */
-INLINE void prefetch(const uint8_t *row, int32_t n_bytes)
+ALWAYS_INLINE void prefetch(const uint8_t *row, int32_t n_bytes)
 {
     for (int32_t i = 0; i < n_bytes; i += 64)
         __builtin_prefetch(row + i, 0, 2);
@@ -117,8 +117,8 @@ INLINE void prefetch(const uint8_t *row, int32_t n_bytes)
 /* ---- Few rows -------------------------------------------------------------------------------- */
 
 /* Scores of n_rows queries with VW / n_rows keys: one vector of sums. */
-INLINE void score_tile(dtype type, int n_rows, const query *q, const uint8_t *const *keys,
-                       int32_t dim, float *scores)
+ALWAYS_INLINE void score_tile(dtype type, int n_rows, const query *q, const uint8_t *const *keys,
+                              int32_t dim, float *scores)
 {
     const int n_keys = VW / n_rows;
     vf sums[VW];
@@ -140,8 +140,8 @@ INLINE void score_tile(dtype type, int n_rows, const query *q, const uint8_t *co
 }
 
 /* out = out * factor + weights . values, for n_vecs vectors at value i of n_rows results. */
-INLINE void weigh_tile(dtype type, int n_rows, int n_vecs, const query *q, const float *weights,
-                       const block *b, int32_t i)
+ALWAYS_INLINE void weigh_tile(dtype type, int n_rows, int n_vecs, const query *q,
+                              const float *weights, const block *b, int32_t i)
 {
     vf sums[16];
     UNROLL for (int r = 0; r < n_rows; r++)
@@ -170,8 +170,8 @@ INLINE void weigh_tile(dtype type, int n_rows, int n_vecs, const query *q, const
 /* clang-format on */
 
 /* As many vectors at a time as leave VW sums in registers. */
-INLINE void weigh_rows(dtype type, int n_rows, const query *q, const float *weights, const block *b,
-                       int32_t dim)
+ALWAYS_INLINE void weigh_rows(dtype type, int n_rows, const query *q, const float *weights,
+                              const block *b, int32_t dim)
 {
     int32_t i = 0;
     if (n_rows <= VW / 8)
@@ -187,8 +187,8 @@ INLINE void weigh_rows(dtype type, int n_rows, const query *q, const float *weig
         weigh_tile(type, n_rows, 1, q, weights, b, i);
 }
 
-INLINE void score_rows(dtype type, int n_rows, const query *q, const block *b, int32_t dim,
-                       float *scores)
+ALWAYS_INLINE void score_rows(dtype type, int n_rows, const query *q, const block *b, int32_t dim,
+                              float *scores)
 {
     for (int32_t p = 0; p < b->n; p += VW / n_rows) {
         for (int32_t j = p; j < p + VW / n_rows; j++)
@@ -211,16 +211,16 @@ INLINE void score_rows(dtype type, int n_rows, const query *q, const block *b, i
             CALL(1);                                                                               \
     } while (0)
 
-INLINE void score_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
-                      const tiles *t)
+ALWAYS_INLINE void score_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                             const tiles *t)
 {
 #define CALL(n) score_rows(type, n, q + r, b, dim, t->scores + r * ATTEND_BLOCK)
     BY_ROWS(n_rows, r, CALL);
 #undef CALL
 }
 
-INLINE void weigh_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
-                      const tiles *t)
+ALWAYS_INLINE void weigh_few(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                             const tiles *t)
 {
 #define CALL(n) weigh_rows(type, n, q + r, t->scores + r * ATTEND_BLOCK, b, dim)
     BY_ROWS(n_rows, r, CALL);
@@ -234,7 +234,7 @@ enum { SUM_ROWS = 6, SUM_VECS = VW == 16 ? 4 : 2 }; /* the sums fill the registe
 /* clang-format off */
 
 /* c[r] = c[r] * factor[r] + a[r] . b, for n_vecs vectors of columns. a[r]: [depth], b: [depth, ldb] */
-INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float *b, int32_t ldb,
+ALWAYS_INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float *b, int32_t ldb,
                       int32_t depth, float *const *c, const float *factor)
 {
     vf sums[SUM_ROWS * 4];
@@ -257,7 +257,7 @@ INLINE void gemm_tile(int n_rows, int n_vecs, const float *const *a, const float
     }
 }
 
-INLINE void gemm_rows(int n_rows, const float *const *a, const float *b, int32_t ldb, int32_t depth,
+ALWAYS_INLINE void gemm_rows(int n_rows, const float *const *a, const float *b, int32_t ldb, int32_t depth,
                       float *const *c, const float *factor, int32_t n_cols)
 {
     float *at[SUM_ROWS];
@@ -347,7 +347,7 @@ static void soften(const step *s, query *q, const block *b, float *scores)
     q->sum = q->sum * q->factor + v_sum(sum);
 }
 
-#if defined(ATTEND_HAS_WORDS)
+#if LEVEL_HAS_WORDS
 #include "backend/cpu/attend_words.h"
 #else
 static bool words_suit(dtype type, int32_t dim)
@@ -386,8 +386,8 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
     }
 }
 
-INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
-                         const tiles *t)
+ALWAYS_INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
+                                const tiles *t)
 {
     int32_t dim = s->kv.head_dim;
     bool is_many = n_rows >= MANY_ROWS;

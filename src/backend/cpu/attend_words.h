@@ -1,6 +1,6 @@
 /*
  * Attention of many rows in fixed point, AVX-512 VNNI: a part of attend_tmpl.c, for the levels that
- * define ATTEND_HAS_WORDS.
+ * have LEVEL_HAS_WORDS (level.h).
  *
  * Keys, queries, values and weights become int16 of 13 bits (words_avx512vnni.h), which are
  * multiplied at twice the speed of floats. A block of keys and values is converted once for all
@@ -43,7 +43,7 @@ static bool words_suit(dtype type, int32_t dim)
 /* clang-format off */
 
 /* Keys of half a block, from position p on: two panels. */
-INLINE void words_from_keys(dtype type, const block *b, int32_t p, int32_t dim, uint8_t *out)
+ALWAYS_INLINE void words_from_keys(dtype type, const block *b, int32_t p, int32_t dim, uint8_t *out)
 {
     for (int panel = 0; panel < 2; panel++, p += VW)
         for (int32_t i = 0; i < dim; i += 32, out += WORDS_GROUP_BYTES) {
@@ -66,7 +66,7 @@ INLINE void words_from_keys(dtype type, const block *b, int32_t p, int32_t dim, 
 }
 
 /* 16 dimensions of the values of half a block, from position p on: a group of a panel. */
-INLINE void words_from_values(dtype type, const block *b, int32_t p, int32_t i, uint8_t *out)
+ALWAYS_INLINE void words_from_values(dtype type, const block *b, int32_t p, int32_t i, uint8_t *out)
 {
     vf most = v_set(0);
     for (int k = 0; k < WORDS_HALF; k++)
@@ -81,7 +81,7 @@ INLINE void words_from_values(dtype type, const block *b, int32_t p, int32_t i, 
 /* clang-format on */
 
 /* All of a block, as far as there are positions. */
-INLINE void words_from_block(dtype type, const block *b, int32_t dim, const tiles *t)
+ALWAYS_INLINE void words_from_block(dtype type, const block *b, int32_t dim, const tiles *t)
 {
     uint8_t *keys = (uint8_t *)t->k, *values = (uint8_t *)t->v;
     for (int32_t p = 0; p < b->n; p += WORDS_HALF, keys += 2 * dim / 32 * WORDS_GROUP_BYTES)
@@ -98,9 +98,9 @@ INLINE void words_from_block(dtype type, const block *b, int32_t dim, const tile
  * Scores of one query and n_halves of a block become weights: words and an exponent. As soften in
  * attend_tmpl.c.
  */
-INLINE void soften_words(const step *s, query *q, const block *b,
-                         float scores[2][GEMM_TOKENS][WORDS_HALF], int row, int n_halves,
-                         weight_rows *weights)
+ALWAYS_INLINE void soften_words(const step *s, query *q, const block *b,
+                                float scores[2][GEMM_TOKENS][WORDS_HALF], int row, int n_halves,
+                                weight_rows *weights)
 {
     int32_t from = q->first - b->first, to = q->last + 1 - b->first;
     uint64_t seen = to <= 0 || from >= ATTEND_BLOCK ? 0

@@ -1,28 +1,28 @@
 /*
- * Products with matrices in columns (backend/cpu/columns.h), compiled once per CPU level. The including
- * file defines COLUMNS_LEVEL and, beside vec_<level>.h,
- *
- *     vi, VB                     a vector of bytes, and how many there are
- *     BYTE_OFFSET                what vi_dot takes as added to bytes: 128, or 0
- *     vi_load(at), vi_set(word)
- *     vi_weave(w, words)         four columns of VB bytes to four vectors of words of 4 columns
- *     vi_low(x), vi_high(x)      nibbles to bytes
- *     vi_dot(sum, w, x, most)    sum + the products of unsigned w, at most `most`, and signed x
- *     vi_floats(x)
+ * Products with matrices in columns (columns.h), in the words of tile_<level>.h and dot_<level>.h.
+ * Compiled once per CPU level (level.h).
  *
  * A group is done a few rows at a time, with the sums of all its columns in registers. Memory has
  * fetched it by then: while one group is multiplied, the live columns of the next are asked for, in
  * the order in which they lie. Asking for the second cache only (prefetcht1) brings a fifth more
  * bytes a second than for the first, and runs with holes are not fetched ahead by the processor.
  */
+#include "backend/cpu/level.h"
+#include LEVEL_DOT
+
 #include "backend/cpu/columns.h"
 
-#define CAT_(a, b) a##_##b
-#define CAT(a, b)  CAT_(a, b)
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x)
+enum {
+    VB = 4 * VW, /* bytes of a vector */
+    WORDS = VB / 4,
+    LINE = 64,
+    BYTE_OFFSET = LEVEL_SIGNED ? 0 : 128 /* what dot_bytes takes as added to bytes */
+};
 
-enum { WORDS = VB / 4, LINE = 64 };
+ALWAYS_INLINE vi set_words(int32_t word)
+{
+    return broadcast_word((const uint8_t *)&word);
+}
 
 /* ---- Fetching ahead -------------------------------------------------------------------------- */
 
@@ -57,7 +57,7 @@ static ahead ahead_of(const columns_part *p, int64_t group, const columns_live *
 }
 
 /* Ask for the next `lines` of each stream, or as many as there are. */
-static inline __attribute__((always_inline)) void fetch(ahead *a, const int lines)
+ALWAYS_INLINE void fetch(ahead *a, const int lines)
 {
     if (a->left == 0) {
         if (a->next >= a->live->n)
@@ -147,7 +147,7 @@ ALWAYS_INLINE void add_vectors(const share *h, const columns_shape *s, const col
     vi sum[8];
     UNROLL
     for (int i = 0; i < n_sums; i++)
-        sum[i] = vi_set(h->start);
+        sum[i] = set_words(h->start);
     const uint8_t *columns = h->group + s->scale_bytes + at;
     for (int c = h->begin; c < h->end; c += 4) {
         const uint8_t *from[4];
@@ -155,21 +155,21 @@ ALWAYS_INLINE void add_vectors(const share *h, const columns_shape *s, const col
         for (int i = 0; i < 4; i++)
             from[i] = columns + (uint64_t)live->at[c + i] * s->column_bytes;
         __builtin_memcpy(&word, live->q + c, 4);
-        vi x = vi_set(word);
+        vi x = set_words(word);
         fetch(next, n_vectors * VB < LINE ? 1 : n_vectors * VB / LINE);
         UNROLL
         for (int v = 0; v < n_vectors; v++) {
-            vi w[4] = {vi_load(from[0] + VB * v), vi_load(from[1] + VB * v),
-                       vi_load(from[2] + VB * v), vi_load(from[3] + VB * v)};
+            vi w[4] = {load_words(from[0] + VB * v, 0), load_words(from[1] + VB * v, 0),
+                       load_words(from[2] + VB * v, 0), load_words(from[3] + VB * v, 0)};
             vi words[4];
-            vi_weave(w, words);
+            weave_columns(w, words);
             UNROLL
             for (int i = 0; i < 4; i++) {
                 if (k.is_nibble) {
-                    sum[i] = vi_dot(sum[i], vi_low(words[i]), x, 15);
-                    sum[4 + i] = vi_dot(sum[4 + i], vi_high(words[i]), x, 15);
+                    sum[i] = dot_bytes(sum[i], bits(words[i], 0, 15), x, 15);
+                    sum[4 + i] = dot_bytes(sum[4 + i], high_nibbles(words[i]), x, 15);
                 } else {
-                    sum[4 * v + i] = vi_dot(sum[4 * v + i], words[i], x, k.most);
+                    sum[4 * v + i] = dot_bytes(sum[4 * v + i], words[i], x, k.most);
                 }
             }
         }
@@ -180,7 +180,7 @@ ALWAYS_INLINE void add_vectors(const share *h, const columns_shape *s, const col
         uint64_t row = byte / LINE * (k.is_nibble ? 2 * LINE : LINE) + byte % LINE / VB * WORDS +
                        16 * (uint64_t)(i % 4) + (k.is_nibble && i >= 4 ? LINE : 0);
         vf scale = v_mul(v_set(h->d), scales_of(h, row, k));
-        vf f = v_fma(vi_floats(sum[i]), scale, v_load(sums + row));
+        vf f = v_fma(floats_from_words(sum[i]), scale, v_load(sums + row));
         if (k.has_mins) {
             uint64_t min = (uint64_t)s->strip_rows + row;
             f = v_fma(
@@ -280,8 +280,7 @@ static void add_f16(const columns_part *p)
 }
 
 #define IMPL(type, act)                                                                            \
-    const columns_impl CAT(CAT(columns, type), COLUMNS_LEVEL) = {                                  \
-        #type " columns " STRING(COLUMNS_LEVEL), act, CAT(add, type)};
+    const columns_impl FN(CAT(columns, type)) = {#type " columns " LEVEL_NAME, act, CAT(add, type)};
 IMPL(f16, ACT_F32)
 IMPL(q8_0, ACT_Q8)
 IMPL(q4_0, ACT_Q8)

@@ -9,7 +9,7 @@ void ops_init_avx2(kernel_table *table);
 void ops_init_avx512(kernel_table *table);
 void ops_init_neon(kernel_table *table);
 
-/* Matrix products from tiles, one impl for each type; in matmul_*_LEVEL.c. */
+/* Matrix products from tiles, one impl for each type; in matmul_*_tmpl.c. */
 #define CPU_MATMULS_QUANT(X)                                                                       \
     X(Q4_0, q4_0)                                                                                  \
     X(Q4_1, q4_1)                                                                                  \
@@ -59,7 +59,7 @@ void ops_init_neon(kernel_table *table);
     (table)->packed[DTYPE_##id] = &matmul_##type##_##level;                                        \
     (table)->in_place[DTYPE_##id] = &in_place_##id##_##level;
 
-/* Sparse matrices; pack_sparse.c, matmul_sparse_*.c, matmul_csr_*.c. */
+/* Sparse matrices; pack_sparse.c, matmul_sparse_tmpl.c, matmul_csr_tmpl.c. */
 uint64_t matmul_sparse_packed_bytes(const uint8_t *blocks, int64_t n_rows);
 void matmul_sparse_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                         int64_t row_begin, int64_t row_end, uint8_t *out);

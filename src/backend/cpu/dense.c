@@ -1,8 +1,5 @@
-/* Loops over plain numbers, on every machine. */
-#define DENSE_OPS   dense_ops_ref
-#define DENSE_BYTES 16
-#define DENSE_ROWS  4
-#include "backend/cpu/dense_tmpl.c"
+/* Loops over plain numbers: which of those in dense_tmpl.c this CPU runs. */
+#include "backend/cpu/dense.h"
 
 #include <stdatomic.h>
 
@@ -14,9 +11,9 @@ static const dense_ops *choose_ops(void)
     cpu_level level = cpu_level_detect();
     return level >= CPU_AVX512 ? &dense_ops_avx512
            : level >= CPU_AVX2 ? &dense_ops_avx2
-                               : &dense_ops_ref;
+                               : &dense_ops_plain;
 #else
-    return &dense_ops_ref;
+    return &dense_ops_plain;
 #endif
 }
 

@@ -48,7 +48,7 @@ typedef struct dense_ops {
 
 const dense_ops *dense_ops_detect(void);
 
-extern const dense_ops dense_ops_ref;
+extern const dense_ops dense_ops_plain;
 #if defined(__x86_64__)
 extern const dense_ops dense_ops_avx2, dense_ops_avx512;
 #endif

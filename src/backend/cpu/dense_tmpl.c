@@ -1,13 +1,14 @@
 /*
- * The loops of dense.h. Compiled once per CPU level: the including file defines DENSE_OPS, the name
- * of the table, DENSE_BYTES, those of a vector, and DENSE_ROWS, of c that are held in registers
- * (two vectors each; a divisor of 64). Vectors are the compiler's own.
+ * The loops of dense.h. Compiled once per CPU level (level.h). Vectors are the compiler's own. Of c,
+ * LEVEL_DENSE_ROWS are held in registers, two vectors each: a divisor of 64.
  */
+#include "backend/cpu/level.h"
+
 #include "backend/cpu/dense.h"
 
-typedef double vd __attribute__((vector_size(DENSE_BYTES), aligned(8), may_alias));
+typedef double vd __attribute__((vector_size(LEVEL_BYTES), aligned(8), may_alias));
 
-enum { VD = DENSE_BYTES / 8, DENSE_COLS = 2 * VD };
+enum { VD = LEVEL_BYTES / 8, DENSE_COLS = 2 * VD };
 
 static void subtract(float *to, float by, const float *restrict from, int64_t n)
 {
@@ -18,17 +19,17 @@ static void subtract(float *to, float by, const float *restrict from, int64_t n)
 static void update_part(double *c, int64_t c_stride, const double *a, int64_t a_stride,
                         const double *b, int64_t k)
 {
-    vd sums[DENSE_ROWS][2] = {0};
+    vd sums[LEVEL_DENSE_ROWS][2] = {0};
     for (int64_t i = 0; i < k; i++, b += DENSE_TILE) {
         vd b0 = *(const vd *)b, b1 = *(const vd *)(b + VD);
 #pragma GCC unroll 8
-        for (int r = 0; r < DENSE_ROWS; r++) {
+        for (int r = 0; r < LEVEL_DENSE_ROWS; r++) {
             double x = a[r * a_stride + i];
             sums[r][0] += b0 * x;
             sums[r][1] += b1 * x;
         }
     }
-    for (int r = 0; r < DENSE_ROWS; r++) {
+    for (int r = 0; r < LEVEL_DENSE_ROWS; r++) {
         *(vd *)(c + r * c_stride) -= sums[r][0];
         *(vd *)(c + r * c_stride + VD) -= sums[r][1];
     }
@@ -40,7 +41,7 @@ static void update(double *c, int64_t c_stride, const double *a, int64_t a_strid
     enum { DEPTH = 256 }; /* rows of b that stay in the second cache while all of a passes */
     for (int64_t at = 0; at < k; at += DEPTH) {
         int64_t depth = k - at < DEPTH ? k - at : DEPTH;
-        for (int row = 0; row < DENSE_TILE; row += DENSE_ROWS)
+        for (int row = 0; row < DENSE_TILE; row += LEVEL_DENSE_ROWS)
             for (int col = 0; col < DENSE_TILE; col += DENSE_COLS)
                 update_part(c + row * c_stride + col, c_stride, a + row * a_stride + at, a_stride,
                             b + at * DENSE_TILE + col, depth);
@@ -59,8 +60,7 @@ enum { LANES = 16, MOST = 8 }; /* vectors that are rounded together */
 #define CHOOSE(mask, a) ((vf16)((vi16)(a) & (mask)))
 
 /* n vectors of x become their nearest levels. A table is climbed: no branches, no look-ups. */
-static inline __attribute__((always_inline)) void round_vectors(const dense_levels *levels, vf16 *x,
-                                                                const int n)
+ALWAYS_INLINE void round_vectors(const dense_levels *levels, vf16 *x, const int n)
 {
     vf16 at[MOST];
     if (levels->is_table) {
@@ -93,10 +93,8 @@ static float sum_lanes(const vf16 *x)
 }
 
 /* n vectors of values; the sums go on. */
-static inline __attribute__((always_inline)) void add_sums(const dense_levels *levels,
-                                                           const float *x, const float *w,
-                                                           const int n, float per_scale, float min,
-                                                           vf16 sums[3])
+ALWAYS_INLINE void add_sums(const dense_levels *levels, const float *x, const float *w, const int n,
+                            float per_scale, float min, vf16 sums[3])
 {
     vf16 l[MOST];
     for (int i = 0; i < n; i++)
@@ -123,10 +121,8 @@ static dense_sums level_sums(const dense_levels *levels, const float *x, const f
     return (dense_sums){sum_lanes(&sums[0]), sum_lanes(&sums[1]), sum_lanes(&sums[2])};
 }
 
-static inline __attribute__((always_inline)) void add_error(const dense_levels *levels,
-                                                            const float *x, const float *w,
-                                                            const int n, float scale, float min,
-                                                            vf16 *sum)
+ALWAYS_INLINE void add_error(const dense_levels *levels, const float *x, const float *w,
+                             const int n, float scale, float min, vf16 *sum)
 {
     float per_scale = scale != 0 ? 1.0f / scale : 0;
     vf16 l[MOST];
@@ -152,5 +148,5 @@ static float level_error(const dense_levels *levels, const float *x, const float
     return sum_lanes(&sum);
 }
 
-const dense_ops DENSE_OPS = {
+const dense_ops FN(dense_ops) = {
     .subtract = subtract, .update = update, .level_sums = level_sums, .level_error = level_error};

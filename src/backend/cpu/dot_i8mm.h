@@ -1,6 +1,6 @@
 /*
- * Sums of products of bytes, Advanced SIMD with usdot and usmmla, and what matmul_quant_tmpl.h may
- * count on. Both take weights as unsigned and activations as signed bytes.
+ * Sums of products of bytes, Advanced SIMD with usdot and usmmla: both take weights as unsigned and
+ * activations as signed bytes. What each word means is said in dot_avx2.h.
  *
  * usmmla multiplies 2 rows with 2 tokens, 8 columns of each, where usdot does 4 rows with one token
  * and 4 columns: twice the products of an instruction.
@@ -10,32 +10,8 @@
 
 #include "backend/cpu/tile_neon.h"
 
-#define QUANT_LEVEL     i8mm
-#define QUANT_TOKENS    4
-#define QUANT_SIGNED    0
-#define QUANT_DIRECT    64
-#define QUANT_HAS_GEMM  0
-#define QUANT_HAS_FEW   0
-#define QUANT_HAS_PAIRS 1
-
-/* The vectors of words come in fours: a lane of x meets each. */
-ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n, const int most)
-{
-    int32x4_t a = vreinterpretq_s32_u8(start.a), b = vreinterpretq_s32_u8(start.b);
-    UNROLL
-    for (int i = 0; i < n; i += 4) {
-        int8x16_t four = vreinterpretq_s8_u8(vld1q_u8(x + 4 * i));
-        a = vusdotq_laneq_s32(a, w[i].a, four, 0);
-        b = vusdotq_laneq_s32(b, w[i].b, four, 0);
-        a = vusdotq_laneq_s32(a, w[i + 1].a, four, 1);
-        b = vusdotq_laneq_s32(b, w[i + 1].b, four, 1);
-        a = vusdotq_laneq_s32(a, w[i + 2].a, four, 2);
-        b = vusdotq_laneq_s32(b, w[i + 2].b, four, 2);
-        a = vusdotq_laneq_s32(a, w[i + 3].a, four, 3);
-        b = vusdotq_laneq_s32(b, w[i + 3].b, four, 3);
-    }
-    return vi_of(a, b);
-}
+#define DOT_LANE(sum, w, x, lane, most) vusdotq_laneq_s32(sum, w, x, lane)
+#include "backend/cpu/dot_lanes.h"
 
 /* 8 columns of rows 0, 1 or 2, 3 of four, from two vectors of 4 columns. */
 ALWAYS_INLINE uint8x16_t first_rows(uint8x16_t w0, uint8x16_t w1)

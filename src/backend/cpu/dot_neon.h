@@ -1,5 +1,5 @@
 /*
- * Sums of products of bytes, Advanced SIMD without sdot, and what matmul_quant_tmpl.h may count on.
+ * Sums of products of bytes, Advanced SIMD without sdot. What each word means is said in dot_avx2.h.
  *
  * smlal adds products of signed bytes in 16 bits, one of each vector of words to a sum. With
  * weights up to 15 or 31 the sums of 8 vectors fit (31 * 127 * 8 = 31496), up to 63 those of 4, of
@@ -9,14 +9,6 @@
 #define LACE_BACKEND_CPU_DOT_NEON_H
 
 #include "backend/cpu/tile_neon.h"
-
-#define QUANT_LEVEL     neon
-#define QUANT_TOKENS    4
-#define QUANT_SIGNED    1
-#define QUANT_DIRECT    64
-#define QUANT_HAS_PAIRS 0
-#define QUANT_HAS_GEMM  0
-#define QUANT_HAS_FEW   0
 
 /* The products of 4 rows, one vector of words each. */
 ALWAYS_INLINE int32x4_t dot_four(const uint8x16_t w[8], const uint8_t *x, const int n,
@@ -54,6 +46,20 @@ ALWAYS_INLINE vi dot_words(vi start, const vi *w, const uint8_t *x, const int n,
     }
     return vi_of(vaddq_s32(vreinterpretq_s32_u8(start.a), dot_four(a, x, n, most)),
                  vaddq_s32(vreinterpretq_s32_u8(start.b), dot_four(b, x, n, most)));
+}
+
+/* Two products fit into 16 bits: 2 * 128 * 127 = 32512. */
+ALWAYS_INLINE int32x4_t dot_16(uint8x16_t sum, uint8x16_t w, uint8x16_t x, const int most)
+{
+    int8x16_t weights = signed_bytes(w, most), values = vreinterpretq_s8_u8(x);
+    int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(values));
+    int16x8_t high = vmull_high_s8(weights, values);
+    return vpadalq_s16(vreinterpretq_s32_u8(sum), vpaddq_s16(low, high));
+}
+
+ALWAYS_INLINE vi dot_bytes(vi sum, vi w, vi x, const int most)
+{
+    return vi_of(dot_16(sum.a, w.a, x.a, most), dot_16(sum.b, w.b, x.b, most));
 }
 
 #endif

@@ -47,7 +47,7 @@ ALWAYS_INLINE void OF(few_start)(const uint8_t *e, const int streams, const int 
 /* Mins of a tile: f[s * n + t] -= min * the scaled sums of the activations. */
 ALWAYS_INLINE void OF(few_mins)(const uint8_t *mins, vf d, const uint8_t *e, const int n, vf *f)
 {
-    vf sum[QUANT_TOKENS];
+    vf sum[LEVEL_TOKENS];
     UNROLL
     for (int t = 0; t < n; t++)
         sum[t] = v_set(0);

@@ -1,20 +1,14 @@
 /*
  * Products with matrices in CSR (tensor/sparse.h): activations are gathered by column. Compiled
- * once per CPU level; the including file includes vec_<level>.h and defines
- *
- *     gather(x, columns)    VW values of x at VW columns of 16 bits
- *     CSR_LEVEL             the level's name
+ * once per CPU level (level.h).
  */
+#include "backend/cpu/level.h"
+
 #include "backend/cpu/cpu.h"
 
 #include "base/bytes.h"
 #include "tensor/half.h"
 #include "tensor/sparse.h"
-
-#define CAT_(a, b) a##_##b
-#define CAT(a, b)  CAT_(a, b)
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x)
 
 /* The n non-zeros of a row times x. */
 static float dot_row(const uint8_t *columns, const uint8_t *values, int64_t n, const float *x)
@@ -22,8 +16,8 @@ static float dot_row(const uint8_t *columns, const uint8_t *values, int64_t n, c
     vf a = v_set(0), b = v_set(0);
     int64_t i = 0;
     for (; i + 2 * VW <= n; i += 2 * VW) {
-        a = v_fma(gather(x, columns + 2 * i), v_load_f16(values + 2 * i), a);
-        b = v_fma(gather(x, columns + 2 * (i + VW)), v_load_f16(values + 2 * (i + VW)), b);
+        a = v_fma(v_gather(x, columns + 2 * i), v_load_f16(values + 2 * i), a);
+        b = v_fma(v_gather(x, columns + 2 * (i + VW)), v_load_f16(values + 2 * (i + VW)), b);
     }
     float sum = v_sum(v_add(a, b));
     for (; i < n; i++)
@@ -48,8 +42,8 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
     }
 }
 
-const matmul_impl CAT(matmul_csr, CSR_LEVEL) = {
-    .name = "csr " STRING(CSR_LEVEL),
+const matmul_impl FN(matmul_csr) = {
+    .name = "csr " LEVEL_NAME,
     .act = ACT_F32,
     .packed_bytes_of = matmul_sparse_packed_bytes,
     .pack = matmul_sparse_pack,

@@ -19,7 +19,7 @@ enum {
     DECODED_BYTES = 512 * 1024, /* half of an L2 cache */
 };
 
-typedef vf (*load_fn)(const uint8_t *at);
+typedef vf (*load_fn)(const void *at);
 
 static int64_t min_i64(int64_t a, int64_t b)
 {
@@ -57,25 +57,14 @@ static inline __attribute__((always_inline)) void decode(load_fn load, const uin
     }
 }
 
-static inline vf load_f16(const uint8_t *at)
-{
-    return v_load_f16(at);
-}
-
-static inline vf load_bf16(const uint8_t *at)
-{
-    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-}
-
 static void decode_f16(const uint8_t *w, int64_t n_groups, uint8_t *out)
 {
-    decode(load_f16, w, n_groups, out);
+    decode(v_load_f16, w, n_groups, out);
 }
 
 static void decode_bf16(const uint8_t *w, int64_t n_groups, uint8_t *out)
 {
-    decode(load_bf16, w, n_groups, out);
+    decode(v_load_bf16, w, n_groups, out);
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -167,7 +156,7 @@ static void rows_half(void (*decode_panels)(const uint8_t *, int64_t, uint8_t *)
         .name = #type " avx512vnni",                                                               \
         .act = ACT_F32,                                                                            \
         .packed_bytes = tiles_packed_bytes,                                                        \
-        .pack = tiles_pack,                                                                        \
+        .pack = tiles_pack_plain,                                                                  \
         .rounding = MATMUL_TO_13_BITS,                                                             \
         .scratch_bytes = scratch_bytes_half,                                                       \
         .rows = rows_##type,                                                                       \

@@ -1,38 +1,64 @@
 /*
- * The product of a quantized matrix in tiles with int8 activations. Compiled once per CPU level and
- * type: the including file includes dot_<level>.h, and for each type defines TILE_TYPE, a name in
- * unpack_tmpl.h.
+ * The product of a quantized matrix in tiles with int8 activations. A part of matmul_*_tmpl.c,
+ * included once for each type. The template includes level.h, whose LEVEL_* this counts on, and
+ * defines, once
+ *
+ *     QUANT_PACKED_BYTES   packed_bytes and pack of the matmul_impl
+ *     QUANT_PACK
+ *     QUANT_ACT            the activations: ACT_Q8 or ACT_ROTATED_Q8
+ *     QUANT_DIRECT         tokens that are multiplied straight from the tiles, see LEVEL_DIRECT
+ *     QUANT_HAS_FEW        whether few tokens are left to few_tmpl.h
+ *     TILE_HAS_256         if so: whether tiles have 256 columns, not 32
+ *
+ * and for each type
+ *
+ *     TILE_TYPE            its name in unpack_tmpl.h; this gives matmul_<type>_<level>
+ *     TILE_BITS            for types that are rounded to bytes for many tokens (gemm_bytes.h): how
+ *                          many a weight has
+ *     TILE_FIELDS          how many groups in turn have their bits above each other in a byte
  *
  * Few tokens: a group of 32 columns is decoded into registers and multiplied with up to
- * QUANT_TOKENS of them, so the weights come from memory once; memory sets the pace. Several panels
+ * LEVEL_TOKENS of them, so the weights come from memory once; memory sets the pace. Several panels
  * from distant parts of the rows are walked at once, which keeps more reads of memory under way.
  *
- * Where the level has it (QUANT_HAS_PAIRS), two tokens are multiplied by one instruction; where it
+ * Where the level has it (LEVEL_HAS_PAIRS), two tokens are multiplied by one instruction; where it
  * has words of its own for this (QUANT_HAS_FEW), few_tmpl.h does it all.
  *
- * More tokens: where the level has it (QUANT_HAS_GEMM), panels are decoded to bytes that stay in
+ * More tokens: where the level has it (LEVEL_HAS_GEMM), panels are decoded to bytes that stay in
  * the L2 cache, and gemm_<level>.c multiplies them with 6 tokens at a time.
  */
-#include "backend/cpu/cpu.h"
-#include "backend/cpu/tiles.h"
-#include "backend/cpu/unpack_tmpl.h"
-
-#include <string.h>
-
-#if !defined(QUANT_ACT)
-#define QUANT_ACT ACT_Q8
+#if !defined(LEVEL_DOT)
+#error "level.h has no LEVEL_DOT for this level"
+#endif
+#if !defined(QUANT_PACKED_BYTES) || !defined(QUANT_PACK) || !defined(QUANT_ACT) ||                 \
+    !defined(QUANT_DIRECT) || !defined(QUANT_HAS_FEW) || !defined(TILE_TYPE)
+#error "a macro is missing: see above"
+#endif
+#if QUANT_HAS_FEW && !defined(TILE_HAS_256)
+#error "TILE_HAS_256 is missing: see above"
 #endif
 
-#define CAT_(a, b) a##_##b
-#define CAT(a, b)  CAT_(a, b)
-#define OF(name)   CAT(name, TILE_TYPE) /* dot -> dot_q4_0 */
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x)
+#if !defined(TILE_BITS)
+#define TILE_BITS 0
+#endif
+#define TO_BYTES (LEVEL_HAS_GEMM && TILE_BITS)
 
 /* ---- The same for all types ------------------------------------------------------------------ */
 
 #ifndef MATMUL_QUANT_ONCE
 #define MATMUL_QUANT_ONCE
+
+#include "backend/cpu/cpu.h"
+#include "backend/cpu/tiles.h"
+#include LEVEL_DOT
+#include "backend/cpu/unpack_tmpl.h"
+#if QUANT_HAS_FEW
+#include LEVEL_FEW
+#endif
+
+#include <string.h>
+
+#define OF(name) CAT(name, TILE_TYPE) /* dot -> dot_q4_0 */
 
 /* A pointer as if new: else compilers keep what several groups load, in more registers than there
  * are. */
@@ -200,7 +226,7 @@ ALWAYS_INLINE void dot_singly(const vi w[8], const vf *scale, const vf *min, con
     }
 }
 
-#if QUANT_HAS_PAIRS
+#if LEVEL_HAS_PAIRS
 /* The same for all tokens, two at a time. */
 ALWAYS_INLINE void dot_group(const vi w[8], const vf *scale, const vf *min, const tile_traits t,
                              const uint8_t *x, uint64_t stride, const uint8_t *d,
@@ -244,7 +270,7 @@ ALWAYS_INLINE void store_rows(float *out, vf y, int64_t n_rows)
  * alone. */
 static int next_count(int64_t n)
 {
-#if QUANT_TOKENS == 8
+#if LEVEL_TOKENS == 8
     static const int counts[] = {0, 1, 2, 3, 4, 3, 6, 4, 8, 6};
     return n < 10 ? counts[n] : 8;
 #else
@@ -303,7 +329,7 @@ static void multiply_direct(const tile_traits *t,
     }
 }
 
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
 #include "backend/cpu/gemm_bytes.h"
 #include "backend/cpu/gemm_panels.h"
 #else
@@ -332,7 +358,7 @@ static const tile_traits OF(traits) = {
     .tile_bytes = OF(BYTES),
     .groups = OF(GROUPS),
     .scales = OF(SCALES),
-    .offset = QUANT_SIGNED && OF(MOST) > 127 ? 0 : OF(OFFSET),
+    .offset = LEVEL_SIGNED && OF(MOST) > 127 ? 0 : OF(OFFSET),
     .most = OF(MOST),
     .has_min = OF(HAS_MIN),
     .streams = OF(STREAMS),
@@ -399,7 +425,7 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
                             const int n)
 {
     for (int part = 0; part < TILE_PARTS; part++) {
-        vf f[QUANT_TOKENS];
+        vf f[LEVEL_TOKENS];
         UNROLL
         for (int i = 0; i < streams * n; i++)
             f[i] = v_set(0);
@@ -424,11 +450,11 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
 #define COUNTS                                                                                     \
     COUNT(1, OF(STREAMS), OF(STREAMS))                                                             \
     COUNT(2, 2, OF(STREAMS_2))                                                                     \
-    COUNT(3, 2, QUANT_TOKENS == 8 ? 2 : 1)                                                         \
-    COUNT(4, 2, QUANT_TOKENS == 8 ? 2 : 1)                                                         \
+    COUNT(3, 2, LEVEL_TOKENS == 8 ? 2 : 1)                                                         \
+    COUNT(4, 2, LEVEL_TOKENS == 8 ? 2 : 1)                                                         \
     COUNTS_ABOVE_4
 
-#if QUANT_TOKENS == 8
+#if LEVEL_TOKENS == 8
 #define COUNTS_ABOVE_4 COUNT(6, 2, OF(STREAMS_8)) COUNT(8, 2, OF(STREAMS_8))
 #else
 #define COUNTS_ABOVE_4
@@ -457,7 +483,7 @@ static void OF(multiply_set)(const panel_set *set, const tokens *x)
 #undef COUNTS
 #undef COUNTS_ABOVE_4
 
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
 static void OF(decode)(const uint8_t *w, int64_t n_tiles, int64_t n_panels, uint8_t *out)
 {
     n_tiles *= n_panels;
@@ -478,7 +504,7 @@ static void OF(decode)(const uint8_t *w, int64_t n_tiles, int64_t n_panels, uint
 }
 #endif
 
-#if defined(TILE_BITS)
+#if TO_BYTES
 static const tile_traits OF(traits_bytes) = {
     .tile_bytes = OF(BYTES), .groups = OF(GROUPS), .scales = 1, .offset = 128, .is_bytes = true};
 
@@ -518,7 +544,7 @@ static void OF(decode_bytes)(const uint8_t *w, int64_t n_tiles, int64_t n_panels
 static uint64_t OF(scratch_bytes)(int64_t n_cols, int64_t n_tokens)
 {
     uint64_t exact = scratch_bytes_of(&OF(traits), n_cols, n_tokens);
-#if defined(TILE_BITS)
+#if TO_BYTES
     uint64_t bytes = scratch_bytes_of(&OF(traits_bytes), n_cols, n_tokens);
     return bytes > exact ? bytes : exact;
 #else
@@ -538,14 +564,14 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
                   .stride = x_stride,
                   .n_cols = matrix->n_cols,
                   .fetches = {fetch_kind_of_cpu(), matrix->next}};
-#if defined(TILE_BITS)
+#if TO_BYTES
     if (n_tokens >= BYTES_TOKENS) {
         multiply_panels(&OF(traits_bytes), OF(decode_bytes), w, n_rows, &all, n_tokens, out,
                         out_stride, scratch);
         return;
     }
 #endif
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
     if (n_tokens > QUANT_DIRECT) {
         multiply_panels(t, OF(decode), w, n_rows, &all, n_tokens, out, out_stride, scratch);
         return;
@@ -559,10 +585,10 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
     }
 }
 
-const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
-    .name = STRING(TILE_TYPE) " " STRING(QUANT_LEVEL),
+const matmul_impl FN(OF(matmul)) = {
+    .name = STRING(TILE_TYPE) " " LEVEL_NAME,
     .act = QUANT_ACT,
-#if defined(TILE_BITS)
+#if TO_BYTES
     .rounding = MATMUL_TO_BYTES,
 #endif
     .packed_bytes = QUANT_PACKED_BYTES,
@@ -571,11 +597,7 @@ const matmul_impl CAT(OF(matmul), QUANT_LEVEL) = {
     .rows = OF(rows),
 };
 
-#undef CAT_
-#undef CAT
-#undef OF
-#undef STRING_
-#undef STRING
+#undef TO_BYTES
 #undef TILE_TYPE
 #undef TILE_BITS
 #undef TILE_FIELDS

@@ -3,34 +3,36 @@
  * a dense one, zeros included, and multiplied as such. Time follows what is stored, because memory
  * sets the pace and expanding costs about as much as multiplying.
  *
- * The including file includes dot_<level>.h and defines
+ * Compiled once per CPU level (level.h). LEVEL_EXPAND gives
  *
  *     expand_tile(kind, at, out)   16 x 32 bytes with 128 added; returns where the next tile begins
- *     dot_panels(...)              panels with one token, as below, if SPARSE_HAS_PANELS
- *     SPARSE_LEVEL                 the level's name
+ *     SPARSE_HAS_PANELS            whether it also has dot_panels, as below: panels with one token
  *
  * One token: tile by tile. More: a panel is expanded once into the form that gemm_<level>.h reads,
  * and all tokens are multiplied with it.
  */
+#include "backend/cpu/level.h"
+#include LEVEL_DOT
+
 #include "backend/cpu/cpu.h"
 #include "tensor/half.h"
 #include "tensor/sparse.h"
 
 #include <string.h>
 
-#if QUANT_HAS_GEMM
+#include LEVEL_EXPAND
+#if LEVEL_HAS_GEMM
 #include "backend/cpu/gemm_avx512vnni.h"
 #endif
 
-#define CAT_(a, b) a##_##b
-#define CAT(a, b)  CAT_(a, b)
-#define STRING_(x) #x
-#define STRING(x)  STRING_(x)
+#if !defined(SPARSE_HAS_PANELS)
+#error "LEVEL_EXPAND does not say SPARSE_HAS_PANELS"
+#endif
 
 enum {
     EXPANDED_TILE = 512 + 64,         /* bytes: quants, then the scales of the rows */
     EXPANDED_MOST = 512 * 1024,       /* panels that are expanded at once: half of an L2 cache */
-    TOKENS_AT_ONCE = QUANT_TOKENS / 2 /* their sums stay in registers */
+    TOKENS_AT_ONCE = LEVEL_TOKENS / 2 /* their sums stay in registers */
 };
 
 /* The rows of ACT_Q8 to multiply with. */
@@ -55,7 +57,7 @@ static int64_t expanded_panels(int64_t n_cols)
 ALWAYS_INLINE int32_t start_of_group(const activations *a, const uint8_t *x, int64_t group)
 {
     const int16_t *s = act_q8_sums(x, a->n_cols) + 2 * group;
-    return QUANT_SIGNED ? 0 : -128 * (s[0] + s[1]);
+    return LEVEL_SIGNED ? 0 : -128 * (s[0] + s[1]);
 }
 
 ALWAYS_INLINE float scale_of_group(const activations *a, const uint8_t *x, int64_t group)
@@ -223,7 +225,7 @@ static void multiply_few(const uint8_t *expanded, int64_t n_rows, const activati
     }
 }
 
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
 /* Of each token: the exponents of its scales, then the starts of its sums (gemm_avx512vnni.h). */
 static void make_starts(const activations *a, int64_t n_tokens, int32_t *out)
 {
@@ -278,7 +280,7 @@ static uint64_t scratch_bytes(int64_t n_cols, int64_t n_tokens)
 {
     if (n_tokens == 1)
         return (uint64_t)(n_cols / SPARSE_TILE) * 4;
-    uint64_t starts = QUANT_HAS_GEMM ? (uint64_t)(n_cols / SPARSE_TILE * n_tokens) * 8 : 0;
+    uint64_t starts = LEVEL_HAS_GEMM ? (uint64_t)(n_cols / SPARSE_TILE * n_tokens) * 8 : 0;
     return (uint64_t)(expanded_panels(n_cols) * expanded_panel_bytes(n_cols)) + starts;
 }
 
@@ -288,7 +290,7 @@ ALWAYS_INLINE void rows_of(const sparse_kind kind, const weight *w, int64_t row_
 {
     int64_t most = expanded_panels(w->n_cols) * SPARSE_PANEL;
     int64_t bytes = expanded_panel_bytes(w->n_cols);
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
     int32_t *starts = (int32_t *)(scratch + expanded_panels(w->n_cols) * bytes);
     if (n_tokens >= GEMM_TOKENS)
         make_starts(a, n_tokens, starts);
@@ -303,7 +305,7 @@ ALWAYS_INLINE void rows_of(const sparse_kind kind, const weight *w, int64_t row_
         for (int64_t i = 0; i < n_rows; i += SPARSE_PANEL)
             expand_panel(kind, sparse_panel(w->data, (row + i) / SPARSE_PANEL), w->n_cols,
                          scratch + i / SPARSE_PANEL * bytes);
-#if QUANT_HAS_GEMM
+#if LEVEL_HAS_GEMM
         if (n_tokens >= GEMM_TOKENS) {
             multiply_many(scratch, n_rows, a, starts, n_tokens, to, out_stride);
             continue;
@@ -324,8 +326,8 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
         rows_of(SPARSE_M4, w, row_begin, row_end, &a, n_tokens, out, out_stride, scratch);
 }
 
-const matmul_impl CAT(matmul_sparse, SPARSE_LEVEL) = {
-    .name = "sparse " STRING(SPARSE_LEVEL),
+const matmul_impl FN(matmul_sparse) = {
+    .name = "sparse " LEVEL_NAME,
     .act = ACT_Q8,
     .packed_bytes_of = matmul_sparse_packed_bytes,
     .pack = matmul_sparse_pack,
@@ -334,8 +336,8 @@ const matmul_impl CAT(matmul_sparse, SPARSE_LEVEL) = {
 };
 
 /* The same with rotated values: M4R. */
-const matmul_impl CAT(matmul_sparse_rotated, SPARSE_LEVEL) = {
-    .name = "sparse rotated " STRING(SPARSE_LEVEL),
+const matmul_impl FN(matmul_sparse_rotated) = {
+    .name = "sparse rotated " LEVEL_NAME,
     .act = ACT_ROTATED_Q8,
     .packed_bytes_of = matmul_sparse_packed_bytes,
     .pack = matmul_sparse_pack,

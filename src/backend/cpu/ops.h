@@ -1,6 +1,6 @@
 /*
- * The kernels that are written once, in *_tmpl.h, and compiled for each CPU level: their names, and
- * the plain functions that they fall back to for odd shapes.
+ * The kernels that are written once, in rows_tmpl.c, rope_tmpl.c and attend_tmpl.c, and compiled for
+ * each CPU level: their names, and the plain functions that they fall back to for odd shapes.
  */
 #ifndef LACE_BACKEND_CPU_OPS_H
 #define LACE_BACKEND_CPU_OPS_H

@@ -1,12 +1,16 @@
 /*
- * Packing: from the file's blocks to the tiles that tiles.h draws. Where a model is used in place,
- * it is done again for every product (matmul_in_place.c), so it must be about as fast as memory.
- * What bounds it are stores, so the including file says how the words of 16 rows are woven, as wide
- * as its level can, and defines
- *
- *     weave_words(rows, offset, flips, out, apart)   as in pack_tiles.c
- *     TILES_PACK                                     the name of the function
+ * Packing: from the file's blocks to the tiles that tiles.h draws. Compiled once per CPU level
+ * (level.h). Where a model is used in place, it is done again for every product
+ * (matmul_in_place.c), so it must be about as fast as memory.
  */
+#include "backend/cpu/level.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "backend/cpu/tiles.h"
+#include "tensor/blocks.h"
+
 /*
  * A field of a block: where it is, its length, and the unit in which 16 rows are interleaved. Words
  * may be woven: `weave` parts of the field, or of what is behind it, take turns, a word of each.
@@ -101,10 +105,72 @@ static uint32_t gather_bits(uint32_t x)
 
 /* ---- Transpositions -------------------------------------------------------------------------- */
 
+/*
+ * weave_words: 16 bytes of each row, at `offset`, become 4 vectors of words, `apart` bytes from
+ * each other. What bounds packing are stores: 4 of 64 bytes where the level can, else 16 of 16.
+ */
+#if LEVEL_BYTES == 64
+
+/* Rows i, i + 4, i + 8 and i + 12 of 16, a lane each. */
+ALWAYS_INLINE __m512i load_lanes(const uint8_t *const rows[TILE_ROWS], int i, int offset)
+{
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(rows[i] + offset)));
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(rows[i + 4] + offset)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(rows[i + 8] + offset)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(rows[i + 12] + offset)), 3);
+}
+
+ALWAYS_INLINE void weave_words(const uint8_t *const rows[TILE_ROWS], int offset, uint32_t flips,
+                               uint8_t *out, int64_t apart)
+{
+    const __m512i flip = _mm512_set1_epi32((int)flips);
+    __m512i a = load_lanes(rows, 0, offset), b = load_lanes(rows, 1, offset);
+    __m512i c = load_lanes(rows, 2, offset), d = load_lanes(rows, 3, offset);
+    __m512i ac = _mm512_unpacklo_epi32(a, c), bd = _mm512_unpacklo_epi32(b, d);
+    __m512i AC = _mm512_unpackhi_epi32(a, c), BD = _mm512_unpackhi_epi32(b, d);
+    const __m512i x[4] = {_mm512_unpacklo_epi32(ac, bd), _mm512_unpackhi_epi32(ac, bd),
+                          _mm512_unpacklo_epi32(AC, BD), _mm512_unpackhi_epi32(AC, BD)};
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        _mm512_storeu_si512(out + k * apart, _mm512_xor_si512(x[k], flip));
+}
+
+#else
+
+typedef uint32_t words4 __attribute__((vector_size(16)));
+
+#define LOW_OF(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH_OF(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+
+static words4 load_16(const uint8_t *at)
+{
+    words4 x;
+    memcpy(&x, at, 16);
+    return x;
+}
+
+ALWAYS_INLINE void weave_words(const uint8_t *const rows[TILE_ROWS], int offset, uint32_t flips,
+                               uint8_t *out, int64_t apart)
+{
+    const words4 flip = {flips, flips, flips, flips};
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r += 4, out += 16) {
+        words4 a = load_16(rows[r] + offset) ^ flip, b = load_16(rows[r + 1] + offset) ^ flip;
+        words4 c = load_16(rows[r + 2] + offset) ^ flip, d = load_16(rows[r + 3] + offset) ^ flip;
+        words4 ac = LOW_OF(a, c), bd = LOW_OF(b, d), AC = HIGH_OF(a, c), BD = HIGH_OF(b, d);
+        words4 x[4] = {LOW_OF(ac, bd), HIGH_OF(ac, bd), LOW_OF(AC, BD), HIGH_OF(AC, BD)};
+        for (int k = 0; k < 4; k++)
+            memcpy(out + k * apart, &x[k], 16);
+    }
+}
+
+#endif
+
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 typedef uint16_t halves8 __attribute__((vector_size(16)));
+
 /* 8 values of 2 bytes of 8 rows; value k of all rows goes to out + 32 k. */
-INLINE void weave_halves(const uint8_t *const rows[8], int64_t offset, uint8_t *out)
+ALWAYS_INLINE void weave_halves(const uint8_t *const rows[8], int64_t offset, uint8_t *out)
 {
     halves8 x[8], y[8];
     for (int r = 0; r < 8; r++)
@@ -126,7 +192,8 @@ INLINE void weave_halves(const uint8_t *const rows[8], int64_t offset, uint8_t *
 }
 
 /* n <= 16 bytes of each row become n vectors of 16 bytes. */
-INLINE void weave_bytes(const uint8_t *const rows[TILE_ROWS], int offset, int n, uint8_t *out)
+ALWAYS_INLINE void weave_bytes(const uint8_t *const rows[TILE_ROWS], int offset, int n,
+                               uint8_t *out)
 {
     bytes16 x[16] = {{0}}, y[16];
     for (int r = 0; r < 16; r++)
@@ -149,15 +216,15 @@ INLINE void weave_bytes(const uint8_t *const rows[TILE_ROWS], int offset, int n,
  * Ask for as many bytes behind *after as are packed, to L2: 14 GB/s where to L1 brought 8 (Zen 4).
  * A few lines at a time: a core has 24 on their way at most.
  */
-INLINE void fetch_after(const uint8_t **after, int n_bytes)
+ALWAYS_INLINE void fetch_after(const uint8_t **after, int n_bytes)
 {
     for (int i = 0; i < n_bytes; i += 64)
         __builtin_prefetch(*after + i, 0, 2);
     *after += n_bytes;
 }
 
-INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
-                       const uint8_t **after)
+ALWAYS_INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                              const uint8_t **after)
 {
     uint32_t flips = f->how == ADD_128 ? 0x80808080 : 0;
     if (f->how != GATHER_BITS) {
@@ -177,8 +244,8 @@ INLINE void pack_words(const field *f, const uint8_t *const rows[TILE_ROWS], uin
     }
 }
 
-INLINE void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
-                       const uint8_t **after)
+ALWAYS_INLINE void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                              const uint8_t **after)
 {
     for (int u = 0; u < f->n_bytes / f->weave; u += 16)
         for (int i = 0; i < f->weave; i++) {
@@ -188,8 +255,8 @@ INLINE void pack_woven(const field *f, const uint8_t *const rows[TILE_ROWS], uin
         }
 }
 
-INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
-                       const uint8_t **after)
+ALWAYS_INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uint8_t *out,
+                              const uint8_t **after)
 {
     if (f->unit < 4)
         fetch_after(after, f->n_bytes * TILE_ROWS);
@@ -224,8 +291,9 @@ INLINE void pack_field(const field *f, const uint8_t *const rows[TILE_ROWS], uin
     }
 }
 
-INLINE void pack_blocks(const dtype type, const int block_bytes,
-                        const uint8_t *const first[TILE_ROWS], int64_t n_blocks, uint8_t *out)
+ALWAYS_INLINE void pack_blocks(const dtype type, const int block_bytes,
+                               const uint8_t *const first[TILE_ROWS], int64_t n_blocks,
+                               uint8_t *out)
 {
     const uint8_t *rows[TILE_ROWS];
     memcpy(rows, first, sizeof rows);
@@ -316,8 +384,8 @@ static void pack_floats(const uint8_t *const rows[TILE_ROWS], int64_t n_cols, in
             memcpy(out + n_bytes * (k * TILE_ROWS + r), rows[r] + n_bytes * k, (size_t)n_bytes);
 }
 
-void TILES_PACK(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
-                int64_t row_begin, int64_t row_end, uint8_t *out)
+void FN(tiles_pack)(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                    int64_t row_begin, int64_t row_end, uint8_t *out)
 {
     const dtype_info *info = dtype_describe(type);
     int64_t stride = (int64_t)row_bytes(type, n_cols);

@@ -66,26 +66,25 @@ static uint64_t read_in_order(const uint8_t *data, size_t n_bytes)
     return all;
 }
 
+#define LOOPS_OF(level)                                                                            \
+    {                                                                                              \
+        peak_int8_##level, peak_fp32_##level, peak_read_##level, read_in_order                     \
+    }
+
 void peak_loops_init(peak_loops *out, cpu_level level)
 {
-    *out = (peak_loops){int8_plain, fp32_plain, read_plain, read_in_order};
+    static const peak_loops loops[CPU_N_LEVELS] = {
+        [CPU_PLAIN] = {int8_plain, fp32_plain, read_plain, read_in_order},
 #if defined(__x86_64__)
-    if (level >= CPU_AVX2 && level <= CPU_AVX512_VNNI)
-        *out = (peak_loops){peak_int8_avx2, peak_fp32_avx2, peak_read_avx2, read_in_order};
-    if (level == CPU_AVX2_VNNI)
-        out->int8_dot = peak_int8_avx2vnni;
-    if (level == CPU_AVX512 || level == CPU_AVX512_VNNI)
-        *out = (peak_loops){peak_int8_avx512, peak_fp32_avx512, peak_read_avx512, read_in_order};
-    if (level == CPU_AVX512_VNNI)
-        out->int8_dot = peak_int8_avx512vnni;
+        [CPU_AVX2] = LOOPS_OF(avx2),
+        [CPU_AVX2_VNNI] = LOOPS_OF(avx2vnni),
+        [CPU_AVX512] = LOOPS_OF(avx512),
+        [CPU_AVX512_VNNI] = LOOPS_OF(avx512vnni),
 #elif defined(__aarch64__)
-    if (level >= CPU_NEON) {
-        out->int8_dot = peak_int8_neon;
-        out->fp32_fma = peak_fp32_neon;
-    }
-    if (level >= CPU_NEON_DOT)
-        out->int8_dot = peak_int8_dotprod;
-    if (level >= CPU_NEON_I8MM)
-        out->int8_dot = peak_int8_i8mm;
+        [CPU_NEON] = LOOPS_OF(neon),
+        [CPU_NEON_DOT] = LOOPS_OF(dotprod),
+        [CPU_NEON_I8MM] = LOOPS_OF(i8mm),
 #endif
+    };
+    *out = loops[level].read ? loops[level] : loops[CPU_PLAIN];
 }

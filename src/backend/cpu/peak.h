@@ -57,18 +57,18 @@ extern _Thread_local volatile float peak_sink;
         return n_rounds * (n) * (macs);                                                            \
     }
 
-/* The level's own, in files of their own. */
-uint64_t peak_int8_avx2(uint64_t n_rounds);
-uint64_t peak_fp32_avx2(uint64_t n_rounds);
-uint64_t peak_read_avx2(const uint8_t *data, size_t n_bytes);
-uint64_t peak_int8_avx2vnni(uint64_t n_rounds);
-uint64_t peak_int8_avx512(uint64_t n_rounds);
-uint64_t peak_fp32_avx512(uint64_t n_rounds);
-uint64_t peak_read_avx512(const uint8_t *data, size_t n_bytes);
-uint64_t peak_int8_avx512vnni(uint64_t n_rounds);
-uint64_t peak_int8_neon(uint64_t n_rounds);
-uint64_t peak_fp32_neon(uint64_t n_rounds);
-uint64_t peak_int8_dotprod(uint64_t n_rounds);
-uint64_t peak_int8_i8mm(uint64_t n_rounds);
+/* The level's own, in peak_tmpl.c. */
+#define PEAK_DECLARE(level)                                                                        \
+    uint64_t peak_int8_##level(uint64_t n_rounds);                                                 \
+    uint64_t peak_fp32_##level(uint64_t n_rounds);                                                 \
+    uint64_t peak_read_##level(const uint8_t *data, size_t n_bytes)
+
+PEAK_DECLARE(avx2);
+PEAK_DECLARE(avx2vnni);
+PEAK_DECLARE(avx512);
+PEAK_DECLARE(avx512vnni);
+PEAK_DECLARE(neon);
+PEAK_DECLARE(dotprod);
+PEAK_DECLARE(i8mm);
 
 #endif

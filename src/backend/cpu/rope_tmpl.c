@@ -1,10 +1,11 @@
 /*
- * Rotary embedding and writing to the cache. Compiled once per CPU level: the including file
- * defines FN(name) and includes vec_<level>.h and vec_math.h before.
+ * Rotary embedding and writing to the cache. Compiled once per CPU level (level.h).
  *
  * The products of a rotation are rounded before they are added, as in the plain version: both then
  * give the same bits, and so does everything that is stored in the cache.
  */
+#include "backend/cpu/level.h"
+
 #include <string.h>
 
 #include "base/threads.h"

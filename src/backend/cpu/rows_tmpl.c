@@ -1,11 +1,12 @@
 /*
- * Operations on rows: norm, quantize, add, glu. Compiled once per CPU level: the including file
- * defines FN(name) and includes vec_<level>.h and vec_math.h before.
+ * Operations on rows: norm, quantize, add, glu. Compiled once per CPU level (level.h).
  *
  * norm, quantize and their fusion give the same bits as the plain versions: the sum of squares is
  * double in both (its order moves it by 1e-16 of itself, which the rounding to float swallows), and
  * everything after it is rounded in the same places.
  */
+#include "backend/cpu/level.h"
+
 #include <math.h>
 
 #include "base/threads.h"

@@ -1,22 +1,22 @@
 /*
  * The words that unpack_tmpl.h and matmul_quant_tmpl.h are written in, for AVX2: 8 rows, the first
- * or the second half of a tile. What each word means is said in tile_avx512.h.
+ * or the second half of a tile. What each word means is said in tile_x86.h and tile_avx512.h.
  */
 #ifndef LACE_BACKEND_CPU_TILE_AVX2_H
 #define LACE_BACKEND_CPU_TILE_AVX2_H
 
+#include "backend/cpu/unroll.h"
 #include "backend/cpu/vec_avx2.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum { TILE_PART = 8, TILE_PARTS = 2 };
 typedef __m256i vi;
-typedef __m128i vb;
+
+ALWAYS_INLINE vi repeat_16(__m128i x)
+{
+    return _mm256_broadcastsi128_si256(x);
+}
+
+#include "backend/cpu/tile_x86.h"
 
 ALWAYS_INLINE vi load_words(const uint8_t *at, int part)
 {
@@ -44,27 +44,6 @@ ALWAYS_INLINE vf load_floats(const uint8_t *at, int part)
     return _mm256_loadu_ps((const float *)(at + 32 * part));
 }
 
-ALWAYS_INLINE vb vb_or(vb a, vb b)
-{
-    return _mm_or_si128(a, b);
-}
-
-ALWAYS_INLINE vb byte_bits(vb x, int at, int mask)
-{
-    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
-    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
-}
-
-ALWAYS_INLINE vf floats_from_bytes(vb bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
-}
-
-ALWAYS_INLINE vf floats_from_signed(vb bytes)
-{
-    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-}
-
 ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
 {
     vi e = _mm256_cvtepu8_epi32(bytes);
@@ -72,23 +51,6 @@ ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
     vi tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     vi is_normal = _mm256_cmpgt_epi32(e, _mm256_set1_epi32(1));
     return _mm256_castsi256_ps(_mm256_blendv_epi8(tiny, normal, is_normal));
-}
-
-ALWAYS_INLINE vf floats_from_s_scale(vb bytes)
-{
-    vi e = _mm256_slli_epi32(_mm256_cvtepu8_epi32(bytes), 20);
-    return _mm256_castsi256_ps(_mm256_add_epi32(e, _mm256_set1_epi32((127 - 28) << 23)));
-}
-
-ALWAYS_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm256_or_si256(a, b);
-}
-
-ALWAYS_INLINE vi bits(vi x, int at, int mask)
-{
-    vi shifted = at >= 0 ? _mm256_srli_epi16(x, at) : _mm256_slli_epi16(x, -at);
-    return _mm256_and_si256(shifted, _mm256_set1_epi8((char)mask));
 }
 
 ALWAYS_INLINE vi field(vi x, int at, int mask, const int left)
@@ -104,13 +66,6 @@ ALWAYS_INLINE vi if_bit(vi x, int j, int value)
     vi bit = _mm256_set1_epi8((char)(1 << j));
     vi is_set = _mm256_cmpeq_epi8(_mm256_and_si256(x, bit), bit);
     return _mm256_and_si256(is_set, _mm256_set1_epi8((char)value));
-}
-
-ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
-{
-    __m128i values = _mm_loadu_si128((const __m128i *)table);
-    values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), x);
 }
 
 ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
@@ -131,13 +86,6 @@ ALWAYS_INLINE vi spread_byte(vi x, const int i)
     const vi each = _mm256_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0, 0x0c0c0c0c, 0x08080808,
                                      0x04040404, 0);
     return _mm256_shuffle_epi8(x, _mm256_add_epi8(each, _mm256_set1_epi8((char)i)));
-}
-
-ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
-{
-    int32_t word;
-    __builtin_memcpy(&word, at, 4);
-    return _mm256_set1_epi32(word);
 }
 
 #endif

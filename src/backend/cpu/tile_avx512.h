@@ -7,18 +7,18 @@
 #ifndef LACE_BACKEND_CPU_TILE_AVX512_H
 #define LACE_BACKEND_CPU_TILE_AVX512_H
 
+#include "backend/cpu/unroll.h"
 #include "backend/cpu/vec_avx512.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum { TILE_PART = 16, TILE_PARTS = 1 };
 typedef __m512i vi;
-typedef __m128i vb; /* a byte of each row */
+
+ALWAYS_INLINE vi repeat_16(__m128i x)
+{
+    return _mm512_broadcast_i32x4(x);
+}
+
+#include "backend/cpu/tile_x86.h"
 
 ALWAYS_INLINE vi load_words(const uint8_t *at, int part)
 {
@@ -47,28 +47,6 @@ ALWAYS_INLINE vf load_floats(const uint8_t *at, int part)
     return _mm512_loadu_ps(at);
 }
 
-ALWAYS_INLINE vb vb_or(vb a, vb b)
-{
-    return _mm_or_si128(a, b);
-}
-
-/* Bits of bytes, as `bits` for words. */
-ALWAYS_INLINE vb byte_bits(vb x, int at, int mask)
-{
-    x = at >= 0 ? _mm_srli_epi16(x, at) : _mm_slli_epi16(x, -at);
-    return _mm_and_si128(x, _mm_set1_epi8((char)mask));
-}
-
-ALWAYS_INLINE vf floats_from_bytes(vb bytes)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-}
-
-ALWAYS_INLINE vf floats_from_signed(vb bytes)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-}
-
 /* e8m0_to_f32_half() of each byte. */
 ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
 {
@@ -77,25 +55,6 @@ ALWAYS_INLINE vf floats_from_e8m0(vb bytes)
     vi tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
     __mmask16 is_tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
     return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_tiny, tiny));
-}
-
-/* s_scale_to_f32() of each byte. */
-ALWAYS_INLINE vf floats_from_s_scale(vb bytes)
-{
-    vi e = _mm512_slli_epi32(_mm512_cvtepu8_epi32(bytes), 20);
-    return _mm512_castsi512_ps(_mm512_add_epi32(e, _mm512_set1_epi32((127 - 28) << 23)));
-}
-
-ALWAYS_INLINE vi vi_or(vi a, vi b)
-{
-    return _mm512_or_si512(a, b);
-}
-
-/* Bits from `at` on under a mask for bytes. at < 0: shifted left. Known when this is compiled. */
-ALWAYS_INLINE vi bits(vi x, int at, int mask)
-{
-    vi shifted = at >= 0 ? _mm512_srli_epi16(x, (unsigned)at) : _mm512_slli_epi16(x, (unsigned)-at);
-    return _mm512_and_si512(shifted, _mm512_set1_epi8((char)mask));
 }
 
 /* The same for a count that is known only when it runs: (x >> at & mask) << left. */
@@ -132,14 +91,6 @@ ALWAYS_INLINE vf low_field_scale(vf scale, int at)
     return v_mul(scale, v_set(1.0f / (float)(1 << at)));
 }
 
-/* table[x] + offset, for bytes x < 16. */
-ALWAYS_INLINE vi look_up(const int8_t table[16], int offset, vi x)
-{
-    __m128i values = _mm_loadu_si128((const __m128i *)table);
-    values = _mm_add_epi8(values, _mm_set1_epi8((char)offset));
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), x);
-}
-
 /* table[x % 64], for all bytes x. */
 #define LOOK_UP_IGNORES_HIGH_BITS
 ALWAYS_INLINE vi look_up_64(const uint8_t table[64], vi x)
@@ -166,13 +117,6 @@ ALWAYS_INLINE vi spread_byte(vi x, const int i)
                                      0x04040404, 0, 0x0c0c0c0c, 0x08080808, 0x04040404, 0,
                                      0x0c0c0c0c, 0x08080808, 0x04040404, 0);
     return _mm512_shuffle_epi8(x, _mm512_add_epi8(each, _mm512_set1_epi8((char)i)));
-}
-
-ALWAYS_INLINE vi broadcast_word(const uint8_t *at)
-{
-    int32_t word;
-    __builtin_memcpy(&word, at, 4);
-    return _mm512_set1_epi32(word);
 }
 
 #endif

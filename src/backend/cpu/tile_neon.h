@@ -1,18 +1,12 @@
 /*
  * The words that unpack_tmpl.h and matmul_quant_tmpl.h are written in, for Advanced SIMD: 8 rows,
- * the first or the second half of a tile. What each word means is said in tile_avx512.h.
+ * the first or the second half of a tile. What each word means is said in tile_x86.h and tile_avx512.h.
  */
 #ifndef LACE_BACKEND_CPU_TILE_NEON_H
 #define LACE_BACKEND_CPU_TILE_NEON_H
 
+#include "backend/cpu/unroll.h"
 #include "backend/cpu/vec_neon.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("unroll")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
 
 enum { TILE_PART = 8, TILE_PARTS = 2 };
 typedef struct vi {
@@ -111,6 +105,11 @@ ALWAYS_INLINE vi bits(vi x, int at, int mask)
     return shift_and(x, -at, mask);
 }
 
+ALWAYS_INLINE vi high_nibbles(vi x)
+{
+    return (vi){vshrq_n_u8(x.a, 4), vshrq_n_u8(x.b, 4)};
+}
+
 ALWAYS_INLINE vi field(vi x, int at, int mask, const int left)
 {
     vi low = shift_and(x, -at, mask);
@@ -167,6 +166,28 @@ ALWAYS_INLINE vi vi_of(int32x4_t a, int32x4_t b)
 ALWAYS_INLINE vf floats_from_words(vi x)
 {
     return (vf){vcvtq_f32_s32(vreinterpretq_s32_u8(x.a)), vcvtq_f32_s32(vreinterpretq_s32_u8(x.b))};
+}
+
+ALWAYS_INLINE void weave_16(const uint8x16_t w[4], uint8x16_t words[4])
+{
+    uint16x8_t low = vreinterpretq_u16_u8(vzip1q_u8(w[0], w[1]));
+    uint16x8_t high = vreinterpretq_u16_u8(vzip2q_u8(w[0], w[1]));
+    uint16x8_t low2 = vreinterpretq_u16_u8(vzip1q_u8(w[2], w[3]));
+    uint16x8_t high2 = vreinterpretq_u16_u8(vzip2q_u8(w[2], w[3]));
+    words[0] = vreinterpretq_u8_u16(vzip1q_u16(low, low2));
+    words[1] = vreinterpretq_u8_u16(vzip2q_u16(low, low2));
+    words[2] = vreinterpretq_u8_u16(vzip1q_u16(high, high2));
+    words[3] = vreinterpretq_u8_u16(vzip2q_u16(high, high2));
+}
+
+ALWAYS_INLINE void weave_columns(const vi w[4], vi words[4])
+{
+    uint8x16_t a[4] = {w[0].a, w[1].a, w[2].a, w[3].a}, b[4] = {w[0].b, w[1].b, w[2].b, w[3].b};
+    uint8x16_t words_a[4], words_b[4];
+    weave_16(a, words_a);
+    weave_16(b, words_b);
+    for (int i = 0; i < 4; i++)
+        words[i] = (vi){words_a[i], words_b[i]};
 }
 
 /* Weights as signed bytes: those above 127 have 128 added, see QUANT_SIGNED. */

@@ -84,8 +84,8 @@ enum {
 
 /* matmul_impl's packed_bytes and pack for the types with a layout of their own. */
 uint64_t tiles_packed_bytes(dtype type, int64_t n_rows, int64_t n_cols);
-void tiles_pack(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
-                int64_t row_begin, int64_t row_end, uint8_t *out);
+void tiles_pack_plain(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
+                      int64_t row_begin, int64_t row_end, uint8_t *out);
 void tiles_pack_avx512(dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
                        int64_t row_begin, int64_t row_end, uint8_t *out);
 

@@ -6,9 +6,7 @@
  * in vectors of as many numbers as there are codes. The number h of a path lies in the lowest bits
  * of its cost, so that the least cost brings it along.
  */
-#define CAT_(a, b) a##_##b
-#define CAT(a, b)  CAT_(a, b)
-#define OF(name)   CAT(name, BITS)
+#define OF(name) CAT(name, BITS)
 
 enum { OF(CODES) = 1 << BITS };
 
@@ -64,7 +62,5 @@ static void OF(follow)(const trellis_task *t, int i, int at, const float *table,
     }
 }
 
-#undef CAT_
-#undef CAT
 #undef OF
 #undef BITS

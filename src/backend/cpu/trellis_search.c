@@ -1,6 +1,5 @@
-/* The search for trellis codes, on every machine. */
-#define TRELLIS_SEARCH trellis_search_ref
-#include "backend/cpu/trellis_search_tmpl.c"
+/* The search for trellis codes: which of those in trellis_search_tmpl.c this CPU runs. */
+#include "backend/cpu/trellis_paths.h"
 
 #include "base/cpu.h"
 
@@ -16,9 +15,9 @@ void trellis_search(const trellis_task *t, trellis_scratch *s, uint8_t codes[TRE
     cpu_level level = cpu_level_detect();
     trellis_search_fn *search = level >= CPU_AVX512 ? trellis_search_avx512
                                 : level >= CPU_AVX2 ? trellis_search_avx2
-                                                    : trellis_search_ref;
+                                                    : trellis_search_plain;
     search(t, s, codes, levels);
 #else
-    trellis_search_ref(t, s, codes, levels);
+    trellis_search_plain(t, s, codes, levels);
 #endif
 }

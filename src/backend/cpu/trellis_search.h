@@ -44,7 +44,7 @@ void trellis_search(const trellis_task *t, trellis_scratch *s, uint8_t codes[TRE
 /* The same for one CPU level. */
 typedef void trellis_search_fn(const trellis_task *t, trellis_scratch *s,
                                uint8_t codes[TRELLIS_VALUES], int8_t levels[TRELLIS_VALUES]);
-trellis_search_fn trellis_search_ref;
+trellis_search_fn trellis_search_plain;
 #if defined(__x86_64__)
 trellis_search_fn trellis_search_avx2, trellis_search_avx512;
 #endif

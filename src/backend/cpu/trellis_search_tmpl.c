@@ -1,32 +1,17 @@
 /*
- * The search of trellis_search.h. Compiled once per CPU level: the including file defines
- * TRELLIS_SEARCH, the name of the function. Vectors are the compiler's own.
+ * The search of trellis_search.h. Compiled once per CPU level (level.h). Vectors are the compiler's
+ * own.
  */
-#include "backend/cpu/trellis_search.h"
+#include "backend/cpu/level.h"
+
+#include "backend/cpu/trellis_paths.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-enum { GENERATION = 16, MAX_CLASSES = 1 << (TRELLIS_MOST_MERGE - TRELLIS_MIN_BITS) };
 #define IMPOSSIBLE 1e30f
 
 typedef float vf16 __attribute__((vector_size(64), aligned(4), may_alias));
-
-/* All paths, by class. */
-typedef struct paths {
-    float cost[MAX_CLASSES];
-    uint16_t older[MAX_CLASSES];  /* the bits of the next window before its newest code */
-    uint16_t origin[MAX_CLASSES]; /* their class at the end of the generation before */
-    /* By how much their errors move the values of this generation and of the next. */
-    float wish[MAX_CLASSES][2 * GENERATION];
-} paths;
-
-struct trellis_scratch {
-    int n_bits;                       /* of the table; 0: there is none */
-    float table[1 << TRELLIS_WINDOW]; /* [older bits][code] levels */
-    paths paths[2];
-    uint8_t back[TRELLIS_VALUES][MAX_CLASSES]; /* the oldest code of each class's parent */
-};
 
 #define BITS 2
 #include "backend/cpu/trellis_bits_tmpl.h"
@@ -129,8 +114,8 @@ static void next_generation(paths *x, int n_classes, int origin, bool is_decided
     }
 }
 
-void TRELLIS_SEARCH(const trellis_task *t, trellis_scratch *s, uint8_t codes[TRELLIS_VALUES],
-                    int8_t levels[TRELLIS_VALUES])
+void FN(trellis_search)(const trellis_task *t, trellis_scratch *s, uint8_t codes[TRELLIS_VALUES],
+                        int8_t levels[TRELLIS_VALUES])
 {
     const search_steps *steps = &steps_of[t->n_bits];
     int n_classes = 1 << (t->merge - t->n_bits), now = 0, decided = 0;

@@ -330,13 +330,13 @@ ALWAYS_INLINE vi lace_word(const uint8_t *tile, int part, int n_bits, int j, int
 }
 
 /* Levels with 128 added, as often as fit; R8 repeats each eight times. */
-#define LEVEL(x)       (uint8_t)((x) + 128),
-#define LEVEL_PLAIN(x) x,
-#define LEVEL_R8(x)    LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x) LEVEL(x)
+#define VALUE(x)       (uint8_t)((x) + 128),
+#define VALUE_PLAIN(x) x,
+#define VALUE_R8(x)    VALUE(x) VALUE(x) VALUE(x) VALUE(x) VALUE(x) VALUE(x) VALUE(x) VALUE(x)
 #define REPEAT_4(x)    x x x x
-static const int8_t lace_s2_levels[16] = {REPEAT_4(S2_LEVELS(LEVEL_PLAIN))};
-static const uint8_t lace_s5_table[64] = {S5_LEVELS(LEVEL) S5_LEVELS(LEVEL)};
-static const uint8_t lace_s6_table[64] = {S6_LEVELS(LEVEL)};
+static const int8_t lace_s2_levels[16] = {REPEAT_4(S2_LEVELS(VALUE_PLAIN))};
+static const uint8_t lace_s5_table[64] = {S5_LEVELS(VALUE) S5_LEVELS(VALUE)};
+static const uint8_t lace_s6_table[64] = {S6_LEVELS(VALUE)};
 
 LACE_TYPE(2)
 WORDS(lace_s2)
@@ -355,11 +355,11 @@ LACE_TYPE(4)
  * both codes in those bits are looked up without a shift or a mask: 14 operations for 8 vectors.
  * The last table has the bits of a code at 4, 5 and 3.
  */
-static const uint8_t lace_s3_low[64] = {REPEAT_4(S3_LEVELS(LEVEL)) REPEAT_4(S3_LEVELS(LEVEL))};
-static const uint8_t lace_s3_high[64] = {S3_LEVELS(LEVEL_R8)};
-static const uint8_t lace_s3_split[64] = {LEVEL_R8(-127) LEVEL_R8(14) LEVEL_R8(-79) LEVEL_R8(
-    45) LEVEL_R8(-45) LEVEL_R8(79) LEVEL_R8(-14) LEVEL_R8(127)};
-static const uint8_t lace_s4_table[64] = {REPEAT_4(S4_LEVELS(LEVEL))};
+static const uint8_t lace_s3_low[64] = {REPEAT_4(S3_LEVELS(VALUE)) REPEAT_4(S3_LEVELS(VALUE))};
+static const uint8_t lace_s3_high[64] = {S3_LEVELS(VALUE_R8)};
+static const uint8_t lace_s3_split[64] = {VALUE_R8(-127) VALUE_R8(14) VALUE_R8(-79) VALUE_R8(
+    45) VALUE_R8(-45) VALUE_R8(79) VALUE_R8(-14) VALUE_R8(127)};
+static const uint8_t lace_s4_table[64] = {REPEAT_4(S4_LEVELS(VALUE))};
 
 WORDS(lace_s3)
 {
@@ -384,8 +384,8 @@ WORDS(lace_s4)
     }
 }
 #else
-static const int8_t lace_s3_levels[16] = {S3_LEVELS(LEVEL_PLAIN) S3_LEVELS(LEVEL_PLAIN)};
-static const int8_t lace_s4_levels[16] = {S4_LEVELS(LEVEL_PLAIN)};
+static const int8_t lace_s3_levels[16] = {S3_LEVELS(VALUE_PLAIN) S3_LEVELS(VALUE_PLAIN)};
+static const int8_t lace_s4_levels[16] = {S4_LEVELS(VALUE_PLAIN)};
 
 WORDS(lace_s3)
 {
@@ -456,9 +456,9 @@ WORDS(lace_s8)
 #include "backend/cpu/unpack_iq_tmpl.h"
 
 #undef LACE_TYPE
-#undef LEVEL
-#undef LEVEL_R8
-#undef LEVEL_PLAIN
+#undef VALUE
+#undef VALUE_R8
+#undef VALUE_PLAIN
 #undef REPEAT_4
 #undef TYPE
 #undef WORDS

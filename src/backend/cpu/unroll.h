@@ -2,7 +2,7 @@
 #ifndef LACE_BACKEND_CPU_UNROLL_H
 #define LACE_BACKEND_CPU_UNROLL_H
 
-#define INLINE static inline __attribute__((always_inline))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else

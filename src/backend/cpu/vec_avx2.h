@@ -8,21 +8,14 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#define MM(op)      _mm256_##op
+#define MM_BITS(op) _mm256_##op##_si256
+
 enum { VW = 8 };
 typedef __m256 vf;
+typedef __m256d v_doubles;
 
-static inline vf v_set(float x)
-{
-    return _mm256_set1_ps(x);
-}
-static inline vf v_load(const float *p)
-{
-    return _mm256_loadu_ps(p);
-}
-static inline void v_store(float *p, vf x)
-{
-    _mm256_storeu_ps(p, x);
-}
+#include "backend/cpu/vec_x86.h"
 
 static inline __m256i first_n(int64_t n)
 {
@@ -46,46 +39,24 @@ static inline void v_store_f16(void *p, vf x)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline vf v_load_bf16(const void *p)
+{
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
 }
+static inline vf v_gather(const float *x, const void *at)
+{
+    __m256i index = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)at));
+    return _mm256_i32gather_ps(x, index, 4);
+}
 
-static inline vf v_add(vf a, vf b)
-{
-    return _mm256_add_ps(a, b);
-}
-static inline vf v_sub(vf a, vf b)
-{
-    return _mm256_sub_ps(a, b);
-}
-static inline vf v_mul(vf a, vf b)
-{
-    return _mm256_mul_ps(a, b);
-}
-static inline vf v_div(vf a, vf b)
-{
-    return _mm256_div_ps(a, b);
-}
-static inline vf v_fma(vf a, vf b, vf c)
-{
-    return _mm256_fmadd_ps(a, b, c);
-}
-static inline vf v_max(vf a, vf b)
-{
-    return _mm256_max_ps(a, b);
-}
-static inline vf v_min(vf a, vf b)
-{
-    return _mm256_min_ps(a, b);
-}
 static inline vf v_abs(vf x)
 {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-}
-static inline vf v_copysign(vf size, vf sign)
-{
-    return _mm256_or_ps(size, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
 }
 static inline vf v_round(vf x)
 {
@@ -107,13 +78,6 @@ static inline vf v_scale_exponent(vf x, vf n)
     half = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
     rest = _mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23);
     return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_castsi256_ps(half)), _mm256_castsi256_ps(rest));
-}
-
-static inline vf v_mul_rounded(vf a, vf b)
-{
-    vf product = _mm256_mul_ps(a, b);
-    __asm__("" : "+x"(product));
-    return product;
 }
 
 static inline float v_sum(vf x)
@@ -149,7 +113,6 @@ static inline double vd2_sum(vd2 sum)
     return _mm_cvtsd_f64(_mm_add_sd(y, _mm_unpackhi_pd(y, y)));
 }
 
-typedef __m256i vq;
 static inline vq v_to_i8_32(const vf x[32 / VW])
 {
     __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
@@ -157,19 +120,6 @@ static inline vq v_to_i8_32(const vf x[32 / VW])
     /* Packing works in each half: x0a x1a x2a x3a | x0b x1b x2b x3b, of four bytes each. */
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
-}
-static inline void vq_store(void *p, vq x)
-{
-    _mm256_storeu_si256((__m256i *)p, x);
-}
-static inline void vq_sums(vq x, int16_t sums[2])
-{
-    /* Of 8 bytes each, made positive by adding 128 to each byte. */
-    __m256i eight =
-        _mm256_sad_epu8(_mm256_xor_si256(x, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-    __m256i sixteen = _mm256_add_epi64(eight, _mm256_srli_si256(eight, 8));
-    sums[0] = (int16_t)(_mm256_extract_epi16(sixteen, 0) - 16 * 128);
-    sums[1] = (int16_t)(_mm256_extract_epi16(sixteen, 8) - 16 * 128);
 }
 
 static inline void v_split_pairs(vf a, vf b, vf *even, vf *odd)
@@ -185,17 +135,6 @@ static inline void v_join_pairs(vf even, vf odd, vf *a, vf *b)
     *b = _mm256_permute2f128_ps(low, high, 0x31);
 }
 
-static inline vf add_pair(vf a, vf b)
-{
-    return _mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
-}
-static inline vf add_four(const vf x[4])
-{
-    __m256d ab = _mm256_castps_pd(add_pair(x[0], x[1]));
-    __m256d cd = _mm256_castps_pd(add_pair(x[2], x[3]));
-    return _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(ab, cd)),
-                         _mm256_castpd_ps(_mm256_unpackhi_pd(ab, cd)));
-}
 static inline vf v_sum_each(const vf x[VW])
 {
     vf a = add_four(x), b = add_four(x + 4);
@@ -205,29 +144,12 @@ static inline vf v_sum_each(const vf x[VW])
 static inline void v_transpose(vf x[VW])
 {
     vf t[VW];
-    for (int i = 0; i < VW; i += 4) { /* 4x4 within the halves */
-        __m256d a = _mm256_castps_pd(_mm256_unpacklo_ps(x[i], x[i + 1]));
-        __m256d b = _mm256_castps_pd(_mm256_unpackhi_ps(x[i], x[i + 1]));
-        __m256d c = _mm256_castps_pd(_mm256_unpacklo_ps(x[i + 2], x[i + 3]));
-        __m256d d = _mm256_castps_pd(_mm256_unpackhi_ps(x[i + 2], x[i + 3]));
-        t[i] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, c));
-        t[i + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, c));
-        t[i + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(b, d));
-        t[i + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(b, d));
-    }
+    for (int i = 0; i < VW; i += 4)
+        transpose_fours(x + i, t + i);
     for (int i = 0; i < 4; i++) {
         x[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
         x[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
     }
-}
-
-static inline float v_f16(uint16_t h)
-{
-    return _cvtsh_ss(h);
-}
-static inline uint16_t v_to_f16(float x)
-{
-    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
 #endif

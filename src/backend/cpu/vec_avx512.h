@@ -1,25 +1,21 @@
-/* The words that the kernels' templates are written in, for AVX-512: vectors of 16 floats. */
+/*
+ * The words that the kernels' templates are written in, for AVX-512: vectors of 16 floats. Those
+ * that it shares with AVX2 are in vec_x86.h.
+ */
 #ifndef LACE_BACKEND_CPU_VEC_AVX512_H
 #define LACE_BACKEND_CPU_VEC_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
+#define MM(op)      _mm512_##op
+#define MM_BITS(op) _mm512_##op##_si512
+
 enum { VW = 16 }; /* floats in a vector */
 typedef __m512 vf;
+typedef __m512d v_doubles;
 
-static inline vf v_set(float x)
-{
-    return _mm512_set1_ps(x);
-}
-static inline vf v_load(const float *p)
-{
-    return _mm512_loadu_ps(p);
-}
-static inline void v_store(float *p, vf x)
-{
-    _mm512_storeu_ps(p, x);
-}
+#include "backend/cpu/vec_x86.h"
 
 /* The first n < VW values; the others are 0. */
 static inline vf v_load_n(const float *p, int64_t n)
@@ -39,46 +35,25 @@ static inline void v_store_f16(void *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
+static inline vf v_load_bf16(const void *p)
+{
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
+/* VW values of x, at indices of 16 bits. */
+static inline vf v_gather(const float *x, const void *at)
+{
+    __m512i index = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at));
+    return _mm512_i32gather_ps(index, x, 4);
+}
 
-static inline vf v_add(vf a, vf b)
-{
-    return _mm512_add_ps(a, b);
-}
-static inline vf v_sub(vf a, vf b)
-{
-    return _mm512_sub_ps(a, b);
-}
-static inline vf v_mul(vf a, vf b)
-{
-    return _mm512_mul_ps(a, b);
-}
-static inline vf v_div(vf a, vf b)
-{
-    return _mm512_div_ps(a, b);
-}
-static inline vf v_fma(vf a, vf b, vf c) /* a * b + c */
-{
-    return _mm512_fmadd_ps(a, b, c);
-}
-static inline vf v_max(vf a, vf b) /* b, if one is a NaN */
-{
-    return _mm512_max_ps(a, b);
-}
-static inline vf v_min(vf a, vf b)
-{
-    return _mm512_min_ps(a, b);
-}
 static inline vf v_abs(vf x)
 {
     return _mm512_abs_ps(x);
-}
-static inline vf v_copysign(vf size, vf sign)
-{
-    return _mm512_or_ps(size, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
 }
 static inline vf v_round(vf x) /* halves to even */
 {
@@ -97,14 +72,6 @@ static inline vf v_select_less(vf a, vf b, vf x, vf y)
 static inline vf v_scale_exponent(vf x, vf n)
 {
     return _mm512_scalef_ps(x, n);
-}
-
-/* The product as a value of its own: the compiler must not fuse it with an addition. */
-static inline vf v_mul_rounded(vf a, vf b)
-{
-    vf product = _mm512_mul_ps(a, b);
-    __asm__("" : "+v"(product));
-    return product;
 }
 
 static inline float v_sum(vf x)
@@ -135,27 +102,11 @@ static inline double vd2_sum(vd2 sum)
     return _mm512_reduce_add_pd(_mm512_add_pd(sum.low, sum.high));
 }
 
-typedef __m256i vq;
-
 /* 32 floats rounded to int8, halves to even, in order. */
 static inline vq v_to_i8_32(const vf x[32 / VW])
 {
     return _mm256_set_m128i(_mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x[1])),
                             _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x[0])));
-}
-static inline void vq_store(void *p, vq x)
-{
-    _mm256_storeu_si256((__m256i *)p, x);
-}
-/* Sums of the first and the last 16. */
-static inline void vq_sums(vq x, int16_t sums[2])
-{
-    /* Of 8 bytes each, made positive by adding 128 to each byte. */
-    __m256i eight =
-        _mm256_sad_epu8(_mm256_xor_si256(x, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-    __m256i sixteen = _mm256_add_epi64(eight, _mm256_srli_si256(eight, 8));
-    sums[0] = (int16_t)(_mm256_extract_epi16(sixteen, 0) - 16 * 128);
-    sums[1] = (int16_t)(_mm256_extract_epi16(sixteen, 8) - 16 * 128);
 }
 
 /* 2 VW values in pairs (0 1)(2 3)... taken apart into the even and the odd ones, and back. */
@@ -170,19 +121,6 @@ static inline void v_join_pairs(vf even, vf odd, vf *a, vf *b)
     const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
     *a = _mm512_permutex2var_ps(even, low, odd);
     *b = _mm512_permutex2var_ps(even, _mm512_add_epi32(low, _mm512_set1_epi32(8)), odd);
-}
-
-/* a0+a2 b0+b2 a1+a3 b1+b3 in every quarter; then the same for two pairs: A B C D. */
-static inline vf add_pair(vf a, vf b)
-{
-    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-}
-static inline vf add_four(const vf x[4])
-{
-    __m512d ab = _mm512_castps_pd(add_pair(x[0], x[1]));
-    __m512d cd = _mm512_castps_pd(add_pair(x[2], x[3]));
-    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
-                         _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
 }
 
 /* Value i of the result is the sum over x[i]: VW sums at 3 operations each. */
@@ -202,16 +140,8 @@ static inline vf v_sum_each(const vf x[VW])
 static inline void v_transpose(vf x[VW])
 {
     vf t[VW];
-    for (int i = 0; i < VW; i += 4) { /* 4x4 within the quarters */
-        __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(x[i], x[i + 1]));
-        __m512d b = _mm512_castps_pd(_mm512_unpackhi_ps(x[i], x[i + 1]));
-        __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(x[i + 2], x[i + 3]));
-        __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(x[i + 2], x[i + 3]));
-        t[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-        t[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-        t[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-        t[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-    }
+    for (int i = 0; i < VW; i += 4)
+        transpose_fours(x + i, t + i);
     for (int i = 0; i < 4; i++) { /* 4x4 of the quarters */
         vf a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88),
            b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xDD);
@@ -222,16 +152,6 @@ static inline void v_transpose(vf x[VW])
         x[i + 8] = _mm512_shuffle_f32x4(a, c, 0xDD);
         x[i + 12] = _mm512_shuffle_f32x4(b, d, 0xDD);
     }
-}
-
-/* One f16 as a float. */
-static inline float v_f16(uint16_t h)
-{
-    return _cvtsh_ss(h);
-}
-static inline uint16_t v_to_f16(float x)
-{
-    return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
 #endif

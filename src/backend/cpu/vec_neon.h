@@ -57,6 +57,12 @@ static inline void v_store_f16(void *p, vf x)
     vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(x.a)));
     vst1_u8((uint8_t *)p + 8, vreinterpret_u8_f16(vcvt_f16_f32(x.b)));
 }
+static inline vf v_load_bf16(const void *p)
+{
+    uint16x8_t x = vreinterpretq_u16_u8(vld1q_u8(p));
+    return (vf){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(x), 16)),
+                vreinterpretq_f32_u32(vshll_high_n_u16(x, 16))};
+}
 static inline vf v_load_i8(const int8_t *p)
 {
     int16x8_t x = vmovl_s8(vld1_s8(p));
