@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
-    all = "base tensor tokenizer grammar sampler formats vocab hf ops state plan backend model jinja chat compress"
+    all = "base tensor tokenizer grammar sampler formats vocab hf ops state plan backend model jinja chat"
     may["base"] = ""
     may["tensor"] = may["tokenizer"] = may["grammar"] = may["jinja"] = "base"
     may["sampler"] = "base"
@@ -21,15 +21,14 @@ BEGIN {
     may["backend"] = "base tensor ops plan state"
     may["model"] = "base tensor ops plan state backend formats hf"
     may["chat"] = "base jinja tokenizer"
-    may["compress"] = all
-    may["engine"] = all
+    may["compress"] = may["engine"] = all
     may["server"] = "base chat"
     may["cli"] = "base"
     # Verbs that do more than call the library.
     tools = "base tensor formats model compress"
     file_may["inspect"] = file_may["convert"] = file_may["quantize"] = tools
-    file_may["imatrix"] = file_may["compare"] = file_may["measure"] = tools
-    file_may["surgery_run"] = file_may["as_gguf"] = tools
+    file_may["imatrix"] = file_may["compare"] = file_may["measure_bar"] = tools
+    file_may["surgery_run"] = file_may["as_gguf"] = file_may["fit_chart"] = tools
     file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["output"] = "base formats"
     file_may["chat_answer"] = "base chat"

@@ -2,9 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "cli/cli.h"
-#include "cli/measure.h"
+#include "cli/measure_bar.h"
 #include "cli/progress.h"
 
 typedef struct compare_args {
@@ -29,38 +28,20 @@ static const arg_option options[] = {
 };
 /* clang-format on */
 
-enum { N_WARM = 4, N_TIMED = 32 };
 enum { MAX_NAME = 40 }; /* columns for the name of a file */
 
-/* Tokens a second, one after the other: the median of single evaluations. */
+/* Tokens a second, one after the other. */
 static lace_status time_decode(lace_model *model, const compare_args *a, double *out,
                                lace_error *err)
 {
-    lace_session *session;
-    lace_session_options o = lace_session_options_default();
-    uint64_t ns[N_TIMED];
-    o.n_context = N_WARM + N_TIMED;
-    o.n_threads = a->n_threads;
-    TRY(lace_session_create(model, &o, &session, err));
-    lace_status status = LACE_OK;
+    double us;
     progress bar;
     progress_init(&bar, &cli_stop);
     progress_show(&bar, "timing");
-    for (int i = 0; i < N_WARM + N_TIMED && status == LACE_OK; i++) {
-        lace_item item = {.token = 1, .want_logits = true};
-        uint64_t begin = clock_ns();
-        status = lace_session_eval(session, &item, 1, err);
-        uint64_t taken = clock_ns() - begin;
-        int k = i - N_WARM;
-        for (; k > 0 && ns[k - 1] > taken; k--) /* kept sorted */
-            ns[k] = ns[k - 1];
-        if (i >= N_WARM)
-            ns[k] = taken;
-    }
+    lace_status status = measure_token_time(model, a->n_threads, &us, err);
     progress_end(&bar);
-    lace_session_free(session);
     if (status == LACE_OK)
-        *out = 1e9 / (double)ns[N_TIMED / 2];
+        *out = 1e6 / us;
     return status;
 }
 
@@ -84,7 +65,7 @@ static lace_status add_row(const char *path, lace_model *base, const buf *source
     m.tested_name = path;
     m.base_name = "the first model";
     lace_model_describe(model, &info);
-    lace_status status = measure_models(model, base, source, &m, &r, &n_windows, err);
+    lace_status status = measure_models_shown(model, base, source, &m, &r, &n_windows, err);
     if (status == LACE_OK)
         status = time_decode(model, a, &speed, err);
     if (status == LACE_OK) {

@@ -3,20 +3,7 @@
 #define LACE_CLI_FIT_CHART_H
 
 #include "base/buf.h"
-
-typedef enum fit_mark {
-    FIT_CURVE,  /* the best of each size; joined by a line */
-    FIT_RIVAL,  /* a mix of GGUF's types */
-    FIT_RESULT, /* what was written */
-} fit_mark;
-
-typedef struct fit_dot {
-    fit_mark mark;
-    char name[24];
-    double n_bytes;
-    double kld;   /* above 0 */
-    double speed; /* tokens a second */
-} fit_dot;
+#include "compress/fit_dot.h"
 
 /* A whole SVG file: KLD (logarithmic) and speed against size, one above the other. */
 lace_status fit_chart_svg(buf *out, const char *model, const fit_dot *dots, size_t n);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "cli/measure.h"
+#include "cli/measure_bar.h"
 
 typedef struct perplexity_args {
     const char *file;
@@ -151,7 +151,7 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
                            .base_name = a->against};
     quality_result r;
     int32_t n_windows;
-    TRY(measure_models(*tested, *base, source, &how, &r, &n_windows, err));
+    TRY(measure_models_shown(*tested, *base, source, &how, &r, &n_windows, err));
     return a->output == OUTPUT_JSON ? print_json(a, n_windows, &r, err)
                                     : print_text(a, n_windows, &r, err);
 }

@@ -11,7 +11,7 @@
 #include "base/file_write.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/measure.h"
+#include "cli/measure_bar.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/surgery_run.h"
@@ -164,7 +164,7 @@ static lace_status measure_loss(const char *input, const buf *made, const prune_
     if (status == LACE_OK)
         status = cli_open_model(input, NULL, &original, err);
     if (status == LACE_OK)
-        status = measure_models(pruned, original, &source, &o, out, &n_windows, err);
+        status = measure_models_shown(pruned, original, &source, &o, out, &n_windows, err);
     lace_model_close(pruned);
     lace_model_close(original);
     buf_deinit(&source);

@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/file_write.h"
 #include "cli/cli.h"
-#include "cli/measure.h"
+#include "cli/measure_bar.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 
@@ -119,7 +119,7 @@ static lace_status measure(const char *path, const buf *thresholds, const buf *h
     if (status == LACE_OK)
         status = cli_open_model(path, &o, &sparse, err);
     if (status == LACE_OK)
-        status = measure_models(sparse, dense, held_out, &how, &q, &n_windows, err);
+        status = measure_models_shown(sparse, dense, held_out, &how, &q, &n_windows, err);
     lace_model_close(sparse);
     lace_model_close(dense);
     if (status != LACE_OK)

@@ -6,16 +6,15 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "compress/allocate.h"
 #include "compress/finite.h"
 #include "compress/gptq.h"
 #include "compress/imatrix_collect.h"
-#include "compress/sensitivity.h"
+#include "compress/size_types.h"
 #include "compress/trellis.h"
+#include "compress/type_choice.h"
 #include "tensor/codec/unpack.h"
 
-#define DAMPING  0.01
-#define S3_ERROR 0.03454 /* mean square, for a normal distribution */
+#define DAMPING 0.01
 
 enum { AT_ONCE = 2048 }; /* inputs that are multiplied together */
 
@@ -399,51 +398,22 @@ static lace_status quantize_layers(calibration *c, lace_error *err)
 
 /* ---- Types ----------------------------------------------------------------------------------- */
 
-static mix_context context_of(const model *m)
-{
-    return (mix_context){.n_layers = m->config.n_layers,
-                         .n_experts = m->config.n_experts,
-                         .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
-                         .is_tied = weights_find(m->files, "output.weight") == NULL,
-                         .has_importance = true};
-}
-
-/* Bytes of the file without the tensors of the list, with room for what is new in the metadata. */
-static uint64_t bytes_of_rest(const calibration *c)
-{
-    const weights *files = c->w->m->files;
-    mix_context context = context_of(c->w->m);
-    uint64_t n = weights_file_bytes(files) + 512;
-    for (size_t i = 0; i < weights_count(files); i++) {
-        const tensor *t = weights_at(files, i);
-        bool is_made = find_made(c, t->name) != NULL;
-        dtype type = mix_is_matrix(t) ? mix_type_of(c->o->mix, &context, t) : DTYPE_F32;
-        n += 32 - t->n_bytes + (is_made ? 0 : row_bytes(type, (int64_t)t->n_values));
-    }
-    return n;
-}
-
 /* The tensors to make: all matrices but experts, each once. */
 static lace_status list_tensors(calibration *c, lace_error *err)
 {
     const model *m = c->w->m;
-    c->made = mem_calloc(1, sizeof *c->made);
-    if (c->made)
-        c->made->tensors = mem_calloc((size_t)m->n_matrices, sizeof *c->made->tensors);
-    if (!c->made || !c->made->tensors)
+    c->made = quantize_made_create((size_t)m->n_matrices);
+    if (!c->made)
         return error_nomem(err, "the list of tensors");
-    mix_context context = context_of(m);
+    mix_context context = choices_context(m);
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const tensor *t = m->matrices[i].source;
         if (t->shape.n_dims > 2 || !mix_is_matrix(t) || find_made(c, t->name))
             continue;
-        struct quantize_made_tensor *made = &c->made->tensors[c->made->n];
         const struct quantize_made_tensor *chosen = quantize_made_find(c->o->types, t->name);
-        made->type = chosen ? chosen->type : mix_type_of(c->o->mix, &context, t);
-        if (!codec_find(made->type))
-            continue;
-        snprintf(made->name, sizeof made->name, "%.*s", (int)t->name.size, t->name.data);
-        c->made->n++;
+        dtype type = chosen ? chosen->type : mix_type_of(c->o->mix, &context, t);
+        if (codec_find(type))
+            quantize_made_add(c->made, t, type);
     }
     return LACE_OK;
 }
@@ -463,8 +433,8 @@ static lace_status take_memory(calibration *c, lace_error *err)
 /* Every tensor is rounded, and half of the model, on average, computed anew. */
 static double sensitivity_work(const calibration *c)
 {
-    double n_logits = SENSITIVITY_WINDOWS * (double)c->w->n_context * c->w->m->config.n_vocab;
-    double sum = 0, walked = SENSITIVITY_WINDOWS * walk_work(c, 0, walk_end(c->w));
+    double n_logits = SIZE_TYPES_WINDOWS * (double)c->w->n_context * c->w->m->config.n_vocab;
+    double sum = 0, walked = SIZE_TYPES_WINDOWS * walk_work(c, 0, walk_end(c->w));
     for (size_t i = 0; i < c->made->n; i++) {
         const tensor *t = weights_find(c->w->m->files, c->made->tensors[i].name);
         sum += 0.5 * walked + JUDGE_WORK * n_logits + ENCODE_WORK * (double)t->n_values;
@@ -490,54 +460,13 @@ static bool report_sensitivity(void *user, double done)
     return advance(c, "measuring", sensitivity_work(c) * done, NULL) == LACE_OK;
 }
 
-enum { N_TYPES = 5 };
-
-/* Types to choose from, and their mean square errors for a normal distribution. */
-typedef struct family {
-    dtype types[N_TYPES];
-    double errors[N_TYPES];
-} family;
-
-static const family tables = {{DTYPE_S2, DTYPE_S3, DTYPE_S4, DTYPE_S5, DTYPE_S6},
-                              {0.1175, S3_ERROR, 0.009501, 0.002505, 0.000645}};
-static const family trellises = {{DTYPE_T2, DTYPE_T3, DTYPE_T4, DTYPE_T5, DTYPE_S6},
-                                 {0.0824, 0.0212, 0.00556, 0.00145, 0.000645}};
-
 /* Types by what they cost, for a file of o->size bytes. */
 static lace_status choose_types(calibration *c, lace_error *err)
 {
-    const family *from = trellis_bits_of(c->o->mix->type) ? &trellises : &tables;
-    const weights *files = c->w->m->files;
-    size_t n = c->made->n;
-    double *kls = mem_calloc(n, sizeof *kls);
-    allocate_item *items = mem_calloc(n, sizeof *items);
-    lace_status status = kls && items ? LACE_OK : error_nomem(err, "the list of tensors");
-    if (status == LACE_OK)
-        status = sensitivity_measure(c->w, c->tokens.data, c->tokens.size, DTYPE_S3, c->made, kls,
-                                     report_sensitivity, c, err);
+    TRY(size_types_choose(c->w, c->tokens.data, c->tokens.size, c->o->mix, c->o->size, c->made,
+                          report_sensitivity, c, err));
     c->done += sensitivity_work(c);
-    uint64_t rest = bytes_of_rest(c);
-    for (size_t i = 0; i < n && status == LACE_OK; i++) {
-        const tensor *t = weights_find(files, c->made->tensors[i].name);
-        int64_t whole = dtype_describe(from->types[0])->block_values;
-        items[i].n = t->shape.dims[0] % whole == 0 ? N_TYPES : 1;
-        for (int k = 0; k < items[i].n; k++) {
-            bool is_own = items[i].n > 1;
-            dtype type = is_own ? from->types[k] : c->made->tensors[i].type;
-            items[i].n_bytes[k] = row_bytes(type, (int64_t)t->n_values);
-            items[i].cost[k] = kls[i] * from->errors[k] / S3_ERROR;
-        }
-    }
-    if (status == LACE_OK &&
-        (rest > c->o->size || allocate(items, n, c->o->size - rest) > c->o->size - rest))
-        status = error_set(err, LACE_E_ARG, "no types are small enough for %llu bytes",
-                           (unsigned long long)c->o->size);
-    for (size_t i = 0; i < n && status == LACE_OK; i++)
-        if (items[i].n > 1)
-            c->made->tensors[i].type = from->types[items[i].chosen];
-    mem_free(kls);
-    mem_free(items);
-    return status;
+    return LACE_OK;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */

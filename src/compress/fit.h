@@ -6,35 +6,13 @@
  * (kernel_time.h). The divergence of a tensor is measured once, quantized alone to a type of about
  * 3 bits (trial.h), and for the others scaled with the squared error that they leave in its values.
  * Types are then bought where a byte, or a microsecond, lowers the sum of divergences most
- * (allocate.h), and exchanged as long as that lowers the divergence of the whole, measured.
+ * (type_choice.h), and exchanged as long as that lowers the divergence of the whole, measured.
  */
 #ifndef LACE_COMPRESS_FIT_H
 #define LACE_COMPRESS_FIT_H
 
-#include "compress/allocate.h"
-#include "compress/quantize.h"
 #include "compress/trial.h"
-
-typedef struct fit_choice {
-    dtype type;
-    uint64_t n_bytes;
-    double us;  /* of one token */
-    double kld; /* predicted, of this tensor alone */
-} fit_choice;
-
-typedef struct fit_tensor {
-    const tensor *t;
-    int n;
-    fit_choice choices[ALLOCATE_CHOICES];
-    int chosen;
-} fit_tensor;
-
-/* Where a whole model is. */
-typedef struct fit_point {
-    uint64_t n_bytes; /* of the file */
-    double us;        /* of one token in matrices */
-    double kld;       /* the sum of the tensors' */
-} fit_point;
+#include "compress/type_choice.h"
 
 /* Types to choose from: all of lace's own, those of them that are made quickly, GGUF's, all. */
 typedef enum fit_family { FIT_LACE, FIT_QUICK, FIT_GGUF, FIT_ALL } fit_family;
@@ -57,35 +35,16 @@ typedef struct fit {
     walk *w;
     token_list tokens;
     trial *trial;
-    fit_tensor *tensors;
-    size_t n_tensors;
-    uint64_t rest_bytes;  /* of the file: all but the tensors above */
-    double rest_us;       /* of matrices that are not among them */
+    choice_list list;     /* what each tensor may be */
     double original_us;   /* of all matrices as they are */
     uint64_t n_values;    /* of all tensors */
     kernel_table kernels; /* those that a session uses */
     struct fit_times *times;
-    allocate_item *items; /* [n_tensors] scratch */
 } fit;
 
 /* Open a GGUF file of plain numbers and measure all choices. */
 lace_status fit_create(const char *input, const fit_options *options, fit **out, lace_error *err);
 void fit_free(fit *f);
-
-/* What is chosen now, as predicted. */
-fit_point fit_now(const fit *f);
-
-/* What is bought with: bytes of the file, or microseconds of a token in matrices. */
-typedef enum fit_unit { FIT_BYTES, FIT_TIME } fit_unit;
-
-/* Choose the types with the least divergence within a budget; false if the least does not fit. */
-bool fit_allocate(fit *f, fit_unit unit, double budget);
-
-/* Choose the fewest bytes with a predicted divergence of at most `kld`; false if none is enough. */
-bool fit_allocate_loss(fit *f, double kld);
-
-/* The least and the most that the choices can take. */
-void fit_range(fit *f, fit_unit unit, double *least, double *most);
 
 /* The divergence of the whole model as chosen, measured on the text; values to the nearest. */
 lace_status fit_measure(fit *f, double *kld, lace_error *err);
@@ -94,11 +53,11 @@ lace_status fit_measure(fit *f, double *kld, lace_error *err);
  * Exchange types between two tensors while that lowers the measured divergence: up to n_tries
  * measurements, within the budget. *kld is the divergence before, and then after.
  */
-lace_status fit_exchange(fit *f, fit_unit unit, double budget, int n_tries, double *kld,
+lace_status fit_exchange(fit *f, choice_unit unit, double budget, int n_tries, double *kld,
                          lace_error *err);
 
 /* A mix of GGUF's types on the same axes; kld is measured. What is chosen stays. */
-lace_status fit_mix(fit *f, const mix *m, fit_point *out, lace_error *err);
+lace_status fit_mix(fit *f, const mix *m, choice_point *out, lace_error *err);
 
 /* Microseconds of a token in the matrices of such a mix. */
 lace_status fit_mix_time(fit *f, const mix *m, double *us, lace_error *err);

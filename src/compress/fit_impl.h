@@ -4,13 +4,13 @@
 
 #include "compress/fit.h"
 
-/* What the rules of mixes look at. */
-mix_context fit_context(const model *m);
-
 /* Microseconds of all matrices of a tensor in a type, measured once for each shape. */
 lace_status fit_time(fit *f, const tensor *t, dtype type, double *out, lace_error *err);
 
-/* The type of a matrix that is not chosen for: experts. */
+/* The mix of matrices that are not chosen for: experts. */
+const mix *fit_rest_mix(const fit *f);
+
+/* The type of such a matrix. */
 dtype fit_rest_type(const fit *f, const tensor *t);
 
 /* Report progress; LACE_E_CANCELLED when it is to stop. */

@@ -136,15 +136,13 @@ static lace_status error_of(const tensor *t, dtype type, double *out, lace_error
     return status;
 }
 
-static void add_choice(fit_tensor *t, dtype type)
+static void add_choice(tensor_choices *t, dtype type)
 {
-    if (t->t->shape.dims[0] % dtype_describe(type)->block_values != 0 || !codec_find(type))
-        return;
-    t->choices[t->n++] =
-        (fit_choice){.type = type, .n_bytes = row_bytes(type, (int64_t)t->t->n_values)};
+    if (t->t->shape.dims[0] % dtype_describe(type)->block_values == 0 && codec_find(type))
+        choices_add_type(t, type);
 }
 
-static void list_choices(const fit *f, fit_tensor *t)
+static void list_choices(const fit *f, tensor_choices *t)
 {
     fit_family family = f->options.family;
     t->n = 0;
@@ -158,7 +156,7 @@ static void list_choices(const fit *f, fit_tensor *t)
 }
 
 /* The type of about 3 bits that divergence is measured with. */
-static int reference_of(const fit_tensor *t)
+static int reference_of(const tensor_choices *t)
 {
     int best = 0;
     for (int i = 1; i < t->n; i++) {
@@ -170,13 +168,11 @@ static int reference_of(const fit_tensor *t)
     return best;
 }
 
-static lace_status measure_tensor(fit *f, fit_tensor *t, lace_error *err)
+static lace_status measure_tensor(fit *f, tensor_choices *t, lace_error *err)
 {
     int reference = reference_of(t);
     double kld, most;
-    TRY(trial_set(f->trial, t->t, t->choices[reference].type, err));
-    TRY(trial_measure(f->trial, &kld, err));
-    TRY(trial_set(f->trial, t->t, t->t->type, err));
+    TRY(trial_measure_alone(f->trial, t->t, t->choices[reference].type, &kld, err));
     TRY(error_of(t->t, t->choices[reference].type, &most, err));
     for (int i = 0; i < t->n; i++) {
         double left;
@@ -189,33 +185,16 @@ static lace_status measure_tensor(fit *f, fit_tensor *t, lace_error *err)
 
 /* ---- The model ------------------------------------------------------------------------------- */
 
-mix_context fit_context(const model *m)
-{
-    return (mix_context){.n_layers = m->config.n_layers,
-                         .n_experts = m->config.n_experts,
-                         .n_heads_per_kv = m->config.n_heads / m->config.n_kv_heads,
-                         .is_tied = weights_find(m->files, "output.weight") == NULL,
-                         .has_importance = true};
-}
-
 fit_options fit_options_default(void)
 {
     return (fit_options){.n_context = 512, .n_windows = 4};
 }
 
-static fit_tensor *find_tensor(const fit *f, const tensor *t)
-{
-    for (size_t i = 0; i < f->n_tensors; i++)
-        if (f->tensors[i].t == t)
-            return &f->tensors[i];
-    return NULL;
-}
-
 static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
 {
-    fit_tensor *next = &f->tensors[f->n_tensors];
+    tensor_choices *next = &f->list.tensors[f->list.n];
     bool is_plain = t->type == DTYPE_F32 || t->type == DTYPE_F16 || t->type == DTYPE_BF16;
-    if (!mix_is_matrix(t) || find_tensor(f, t))
+    if (!mix_is_matrix(t) || choices_find(&f->list, t))
         return LACE_OK;
     if (!is_plain)
         return error_set(err, LACE_E_ARG,
@@ -223,7 +202,7 @@ static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
                          text_width(t->name), t->name.data, dtype_describe(t->type)->name);
     next->t = t;
     list_choices(f, next);
-    f->n_tensors += next->n > 0;
+    f->list.n += next->n > 0;
     return LACE_OK;
 }
 
@@ -231,59 +210,56 @@ static lace_status add_tensor(fit *f, const tensor *t, lace_error *err)
 static lace_status list_tensors(fit *f, lace_error *err)
 {
     const model *m = f->w->m;
-    f->tensors = mem_calloc((size_t)m->n_matrices + 1, sizeof *f->tensors);
-    f->items = mem_calloc((size_t)m->n_matrices + 1, sizeof *f->items);
-    if (!f->tensors || !f->items)
-        return error_nomem(err, "the list of tensors");
+    TRY(choices_init(&f->list, (size_t)m->n_matrices + 1, err));
     TRY(add_tensor(f, m->embedding, err));
     for (int32_t i = 0; i < m->n_matrices; i++)
         TRY(add_tensor(f, m->matrices[i].source, err));
-    if (f->n_tensors == 0)
+    if (f->list.n == 0)
         return error_set(err, LACE_E_ARG, "no matrix of this model can be quantized");
     return LACE_OK;
 }
 
-dtype fit_rest_type(const fit *f, const tensor *t)
+const mix *fit_rest_mix(const fit *f)
 {
-    mix_context context = fit_context(f->w->m);
-    return mix_type_of(mix_find(f->options.family == FIT_GGUF ? "q4_k_m" : "s4"), &context, t);
+    return mix_find(f->options.family == FIT_GGUF ? "q4_k_m" : "s4");
 }
 
-/* What the file has besides the list: metadata and small tensors. */
+dtype fit_rest_type(const fit *f, const tensor *t)
+{
+    mix_context context = choices_context(f->w->m);
+    return mix_type_of(fit_rest_mix(f), &context, t);
+}
+
+/* What the model has besides the list, and what it takes as it is. */
 static lace_status survey_rest(fit *f, lace_error *err)
 {
-    const model *m = f->w->m;
-    const weights *files = m->files;
-    f->rest_bytes = weights_file_bytes(files) + 512;
+    const weights *files = f->w->m->files;
+    choices_count_rest(&f->list, f->w->m, fit_rest_mix(f));
     for (size_t i = 0; i < weights_count(files); i++)
         f->n_values += weights_at(files, i)->n_values;
     for (size_t i = 0; i < weights_count(files); i++) {
         const tensor *t = weights_at(files, i);
-        bool is_listed = find_tensor(f, t) != NULL;
-        dtype type = mix_is_matrix(t) ? fit_rest_type(f, t) : DTYPE_F32;
         double us = 0;
-        if (!is_listed && mix_is_matrix(t))
-            TRY(fit_time(f, t, type, &us, err));
-        f->rest_us += us;
-        f->rest_bytes += 32 - t->n_bytes;
-        f->rest_bytes += is_listed ? 0 : row_bytes(type, (int64_t)t->n_values);
+        if (!choices_find(&f->list, t) && mix_is_matrix(t))
+            TRY(fit_time(f, t, fit_rest_type(f, t), &us, err));
+        f->list.rest_us += us;
     }
-    for (size_t i = 0; i < f->n_tensors; i++) {
+    for (size_t i = 0; i < f->list.n; i++) {
         double us;
-        TRY(fit_time(f, f->tensors[i].t, f->tensors[i].t->type, &us, err));
+        TRY(fit_time(f, f->list.tensors[i].t, f->list.tensors[i].t->type, &us, err));
         f->original_us += us;
     }
-    f->original_us += f->rest_us;
+    f->original_us += f->list.rest_us;
     return LACE_OK;
 }
 
 static lace_status measure_all(fit *f, lace_error *err)
 {
-    for (size_t i = 0; i < f->n_tensors; i++) {
+    for (size_t i = 0; i < f->list.n; i++) {
         char what[80];
-        snprintf(what, sizeof what, "measuring tensor %zu of %zu", i + 1, f->n_tensors);
-        TRY(fit_advance(f, what, (double)i / (double)f->n_tensors, err));
-        TRY(measure_tensor(f, &f->tensors[i], err));
+        snprintf(what, sizeof what, "measuring tensor %zu of %zu", i + 1, f->list.n);
+        TRY(fit_advance(f, what, (double)i / (double)f->list.n, err));
+        TRY(measure_tensor(f, &f->list.tensors[i], err));
     }
     return LACE_OK;
 }
@@ -347,7 +323,6 @@ void fit_free(fit *f)
     if (f->w)
         walk_close(f->w);
     mem_free(f->times);
-    mem_free(f->tensors);
-    mem_free(f->items);
+    choices_deinit(&f->list);
     mem_free(f);
 }

@@ -37,6 +37,24 @@ quantize_options quantize_options_default(void)
     return (quantize_options){0};
 }
 
+quantize_made *quantize_made_create(size_t n_most)
+{
+    quantize_made *m = mem_calloc(1, sizeof *m);
+    if (m)
+        m->tensors = mem_calloc(n_most, sizeof *m->tensors);
+    if (m && m->tensors)
+        return m;
+    mem_free(m);
+    return NULL;
+}
+
+void quantize_made_add(quantize_made *m, const tensor *t, dtype type)
+{
+    struct quantize_made_tensor *to = &m->tensors[m->n++];
+    snprintf(to->name, sizeof to->name, "%.*s", (int)t->name.size, t->name.data);
+    to->type = type;
+}
+
 void quantize_made_free(quantize_made *m)
 {
     for (size_t i = 0; m && i < m->n; i++)

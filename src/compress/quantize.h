@@ -22,7 +22,12 @@ typedef struct quantize_made {
     } * tensors;
 } quantize_made;
 
+/* An empty list with room for n_most tensors; NULL: no memory. */
+quantize_made *quantize_made_create(size_t n_most);
 void quantize_made_free(quantize_made *m); /* NULL is fine */
+
+/* Adds a tensor of which only the type is known. */
+void quantize_made_add(quantize_made *m, const tensor *t, dtype type);
 
 /* Blocks of the tensors that both know. */
 void quantize_made_take_blocks(quantize_made *to, quantize_made *from);

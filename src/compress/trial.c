@@ -311,6 +311,14 @@ lace_status trial_set(trial *m, const tensor *which, dtype type, lace_error *err
     return status;
 }
 
+lace_status trial_measure_alone(trial *m, const tensor *which, dtype type, double *kld,
+                                lace_error *err)
+{
+    TRY(trial_set(m, which, type, err));
+    TRY(trial_measure(m, kld, err));
+    return trial_set(m, which, which->type, err);
+}
+
 void trial_free(trial *m)
 {
     if (!m)

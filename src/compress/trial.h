@@ -34,4 +34,8 @@ void trial_begin_at(trial *t, int32_t layer);
 /* The mean divergence with what is set now. */
 lace_status trial_measure(trial *t, double *kld, lace_error *err);
 
+/* The divergence with this tensor quantized to `type`; it is as it was afterwards. */
+lace_status trial_measure_alone(trial *t, const tensor *which, dtype type, double *kld,
+                                lace_error *err);
+
 #endif

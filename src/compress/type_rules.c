@@ -200,22 +200,20 @@ static lace_status add_tensor(const rules *r, const mix *m, const mix_context *c
                          text_width(t->name), t->name.data, t->shape.dims[0],
                          dtype_describe(type)->name, dtype_describe(type)->block_values);
     }
-    struct quantize_made_tensor *to = &made->tensors[made->n++];
-    to->type = type;
-    snprintf(to->name, sizeof to->name, "%.*s", (int)t->name.size, t->name.data);
+    quantize_made_add(made, t, type);
     return LACE_OK;
 }
 
 static lace_status apply(const rules *r, const source *model, const mix *m, bool has_importance,
-                         quantize_made *made, lace_error *err)
+                         quantize_made **out, lace_error *err)
 {
     mix_context context = source_mix_context(model, has_importance);
-    made->tensors = mem_calloc(source_count(model), sizeof *made->tensors);
-    if (!made->tensors)
+    *out = quantize_made_create(source_count(model));
+    if (!*out)
         return error_nomem(err, "the types of tensors");
     for (size_t i = 0; i < source_count(model); i++)
         if (mix_is_matrix(source_at(model, i)))
-            TRY(add_tensor(r, m, &context, source_at(model, i), made, err));
+            TRY(add_tensor(r, m, &context, source_at(model, i), *out, err));
     for (size_t i = 0; i < r->given->n_tensors; i++)
         if (r->tensors[i].n_matched == 0)
             return error_set(err, LACE_E_ARG,
@@ -229,12 +227,12 @@ lace_status type_rules_apply(const char *input, const mix *m, const type_rules *
 {
     rules r = {.given = given};
     source *model = NULL;
-    *out = mem_calloc(1, sizeof **out);
-    lace_status status = *out ? read_rules(&r, err) : error_nomem(err, "the types of tensors");
+    *out = NULL;
+    lace_status status = read_rules(&r, err);
     if (status == LACE_OK)
         status = source_open(input, &model, err);
     if (status == LACE_OK)
-        status = apply(&r, model, m, has_importance, *out, err);
+        status = apply(&r, model, m, has_importance, out, err);
     source_close(model);
     end_rules(&r);
     if (status != LACE_OK) {

@@ -1,16 +1,14 @@
 /* Measuring models over a text: tokens, windows, scores. */
-#include "cli/measure.h"
+#include "compress/measure.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/threads.h"
-#include "cli/cli.h"
-#include "cli/progress.h"
 
 measure_options measure_options_default(void)
 {
@@ -52,18 +50,33 @@ static lace_status find_bos(side *s, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status open_side(side *s, lace_model *model, const buf *source, lace_error *err)
+/* All tokens of the text. */
+static lace_status tokenize(side *s, text source, lace_error *err)
+{
+    const char *data = source.data ? source.data : "";
+    size_t capacity, n_bytes;
+    s->n_tokens = source.size + 2; /* enough for nearly every text */
+    do {
+        capacity = s->n_tokens;
+        mem_free(s->tokens);
+        s->tokens = mem_mul(capacity, sizeof *s->tokens, &n_bytes) ? mem_alloc(n_bytes) : NULL;
+        if (!s->tokens)
+            return error_nomem(err, "tokens");
+        TRY(lace_tokenize(s->model, data, source.size, LACE_TOKENIZE_ADD_SPECIAL, s->tokens,
+                          capacity, &s->n_tokens, err));
+    } while (s->n_tokens > capacity);
+    return LACE_OK;
+}
+
+static lace_status open_side(side *s, lace_model *model, text source, lace_error *err)
 {
     s->model = model;
     TRY(find_bos(s, err));
-    return cli_tokenize(s->model, source->data ? source->data : "", source->size,
-                        LACE_TOKENIZE_ADD_SPECIAL, &s->tokens, &s->n_tokens, err);
+    return tokenize(s, source, err);
 }
 
 static lace_status start_side(side *s, const measurement *m, lace_error *err)
 {
-    progress bar;
-    progress_init(&bar, &cli_stop);
     int32_t n_scored = m->args->n_context - m->args->n_context / 2;
     lace_session_options o = lace_session_options_default();
     o.n_context = m->args->n_context;
@@ -71,11 +84,9 @@ static lace_status start_side(side *s, const measurement *m, lace_error *err)
     o.n_outputs = n_scored < m->n_batch ? n_scored : m->n_batch;
     o.n_threads = m->args->n_threads;
     o.kv_type = m->args->kv_type;
-    o.on_progress = progress_report;
-    o.progress_user = &bar;
-    lace_status status = lace_session_create(s->model, &o, &s->session, err);
-    progress_end(&bar);
-    return status;
+    o.on_progress = m->args->watch.on_progress;
+    o.progress_user = m->args->watch.user;
+    return lace_session_create(s->model, &o, &s->session, err);
 }
 
 static void end_side(side *s)
@@ -157,48 +168,35 @@ static lace_status eval_part(measurement *m, const lace_token *window, int32_t f
     return LACE_OK;
 }
 
-static bool report(progress *bar, const measurement *m, int32_t n_done, double part)
+static lace_status report(const measurement *m, int32_t n_done, double part)
 {
-    quality_result now;
-    char what[96];
-    quality_estimate_now(&m->q, &now);
-    if (now.n == 0)
-        snprintf(what, sizeof what, "window 1 of %d", m->n_windows);
-    else if (m->base.model)
-        snprintf(what, sizeof what, "window %d of %d: ppl %.3f +- %.3f, kld %.5f", n_done + 1,
-                 m->n_windows, now.perplexity.mean, now.perplexity.error, now.kld.mean);
-    else
-        snprintf(what, sizeof what, "window %d of %d: perplexity %.4f +- %.4f", n_done + 1,
-                 m->n_windows, now.perplexity.mean, now.perplexity.error);
-    return progress_report(bar, what, (n_done + part) / m->n_windows);
+    const measure_watch *watch = &m->args->watch;
+    measure_state s = {.n_done = n_done,
+                       .n_windows = m->n_windows,
+                       .part = part,
+                       .has_base = m->base.model != NULL};
+    quality_estimate_now(&m->q, &s.now);
+    return !watch->on_window || watch->on_window(watch->user, &s) ? LACE_OK : LACE_E_CANCELLED;
 }
 
-static lace_status eval_windows(measurement *m, lace_error *err)
+static lace_status eval_window(measurement *m, int32_t w, lace_error *err)
 {
     int32_t n_context = m->args->n_context;
-    progress bar;
-    progress_init(&bar, &cli_stop);
-    progress_show(&bar, "window 1");
-    lace_status status = LACE_OK;
-    for (int32_t w = 0; w < m->n_windows && status == LACE_OK; w++) {
-        const lace_token *window = m->tested.tokens + (size_t)w * (size_t)n_context;
-        status = lace_session_truncate(m->tested.session, 0, 0, err);
-        if (status == LACE_OK && m->base.session)
-            status = lace_session_truncate(m->base.session, 0, 0, err);
-        for (int32_t from = 0; from < n_context && status == LACE_OK; from += m->n_batch) {
-            int32_t n = n_context - from < m->n_batch ? n_context - from : m->n_batch;
-            status = eval_part(m, window, from, n, err);
-            if (status == LACE_OK && !report(&bar, m, w, (double)(from + n) / n_context))
-                status = LACE_E_CANCELLED;
-        }
+    const lace_token *window = m->tested.tokens + (size_t)w * (size_t)n_context;
+    TRY(lace_session_truncate(m->tested.session, 0, 0, err));
+    if (m->base.session)
+        TRY(lace_session_truncate(m->base.session, 0, 0, err));
+    for (int32_t from = 0; from < n_context; from += m->n_batch) {
+        int32_t n = n_context - from < m->n_batch ? n_context - from : m->n_batch;
+        TRY(eval_part(m, window, from, n, err));
+        TRY(report(m, w, (double)(from + n) / n_context));
     }
-    progress_end(&bar);
-    return status;
+    return LACE_OK;
 }
 
 /* ---- The whole ------------------------------------------------------------------------------- */
 
-static lace_status prepare(measurement *m, lace_model *tested, lace_model *base, const buf *source,
+static lace_status prepare(measurement *m, lace_model *tested, lace_model *base, text source,
                            lace_error *err)
 {
     const measure_options *a = m->args;
@@ -233,7 +231,7 @@ static lace_status prepare(measurement *m, lace_model *tested, lace_model *base,
     return quality_init(&m->q, n_scored * (uint64_t)m->n_windows, base != NULL, err);
 }
 
-static lace_status measure(measurement *m, lace_model *tested, lace_model *base, const buf *source,
+static lace_status measure(measurement *m, lace_model *tested, lace_model *base, text source,
                            lace_error *err)
 {
     TRY(prepare(m, tested, base, source, err));
@@ -241,10 +239,13 @@ static lace_status measure(measurement *m, lace_model *tested, lace_model *base,
     if (base)
         TRY(start_side(&m->base, m, err));
     TRY(pool_create(m->args->n_threads ? m->args->n_threads : cpu_count(), &m->workers, err));
-    return eval_windows(m, err);
+    TRY(report(m, 0, 0));
+    for (int32_t w = 0; w < m->n_windows; w++)
+        TRY(eval_window(m, w, err));
+    return LACE_OK;
 }
 
-lace_status measure_models(lace_model *tested, lace_model *base, const buf *source,
+lace_status measure_models(lace_model *tested, lace_model *base, text source,
                            const measure_options *options, quality_result *out, int32_t *n_windows,
                            lace_error *err)
 {
@@ -260,5 +261,34 @@ lace_status measure_models(lace_model *tested, lace_model *base, const buf *sour
     mem_free(m.items);
     mem_free(m.scores);
     quality_deinit(&m.q);
+    return status;
+}
+
+/* ---- Time ------------------------------------------------------------------------------------ */
+
+enum { N_WARM = 4, N_TIMED = 32 };
+
+lace_status measure_token_time(lace_model *model, int32_t n_threads, double *us, lace_error *err)
+{
+    lace_session *session;
+    lace_session_options o = lace_session_options_default();
+    uint64_t ns[N_TIMED];
+    o.n_context = N_WARM + N_TIMED;
+    o.n_threads = n_threads;
+    TRY(lace_session_create(model, &o, &session, err));
+    lace_status status = LACE_OK;
+    for (int i = 0; i < N_WARM + N_TIMED && status == LACE_OK; i++) {
+        lace_item item = {.token = 1, .want_logits = true};
+        uint64_t begin = clock_ns();
+        status = lace_session_eval(session, &item, 1, err);
+        uint64_t taken = clock_ns() - begin;
+        int at = i - N_WARM;
+        for (; at > 0 && ns[at - 1] > taken; at--) /* kept sorted */
+            ns[at] = ns[at - 1];
+        if (i >= N_WARM)
+            ns[at] = taken;
+    }
+    lace_session_free(session);
+    *us = status == LACE_OK ? (double)ns[N_TIMED / 2] * 1e-3 : 0;
     return status;
 }

@@ -1,9 +1,7 @@
 /* A text for calibration, written by the model itself. */
-#include "cli/fit_text.h"
+#include "compress/fit_text.h"
 
 #include "base/mem.h"
-#include "cli/cli.h"
-#include "cli/progress.h"
 
 enum { MAX_TEXTS = 64 };
 
@@ -53,13 +51,13 @@ static lace_status step(lace_model *model, lace_session *session, lace_sampler *
 }
 
 lace_status fit_text_write(lace_model *model, int32_t n_texts, int32_t n_tokens, int32_t n_threads,
-                           buf *out, lace_error *err)
+                           lace_progress_fn on_progress, void *progress_user, buf *out,
+                           lace_error *err)
 {
     lace_session *session = NULL;
     lace_sampler *sampler = NULL;
     author authors[MAX_TEXTS] = {0};
     lace_model_info info;
-    progress bar;
     lace_session_options so = lace_session_options_default();
     lace_sampler_options sampling = lace_sampler_options_default();
     int32_t n = n_texts < MAX_TEXTS ? n_texts : MAX_TEXTS;
@@ -74,19 +72,18 @@ lace_status fit_text_write(lace_model *model, int32_t n_texts, int32_t n_tokens,
     sampling.top_k = 0;
     sampling.top_p = 1;
     sampling.min_p = 0;
-    progress_init(&bar, &cli_stop);
     lace_status status = lace_session_create(model, &so, &session, err);
     if (status == LACE_OK)
         status = lace_sampler_create(&sampling, info.n_vocab, &sampler, err);
     if (status == LACE_OK)
         status = begin(model, session, authors, n, err);
     for (int32_t i = 0; i < n_tokens && status == LACE_OK; i++) {
-        if (!progress_report(&bar, "writing a text to calibrate on", (double)i / n_tokens))
+        if (on_progress &&
+            !on_progress(progress_user, "writing a text to calibrate on", (double)i / n_tokens))
             status = LACE_E_CANCELLED;
         else
             status = step(model, session, sampler, authors, n, err);
     }
-    progress_end(&bar);
     for (int32_t i = 0; i < n; i++) {
         if (status == LACE_OK)
             status = buf_append(out, authors[i].text.data ? authors[i].text.data : "",
