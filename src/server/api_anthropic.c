@@ -77,17 +77,9 @@ static void close_block(message_reply *m)
         json_out_printf(&m->base.out, ",\"index\":%d", m->n_blocks - 1);
         end_event(m);
     } else if (m->open == BLOCK_CALL) {
-        /* The arguments are JSON already, unless the model broke off. */
-        json_error_t error;
-        json_t *input =
-            json_loadb(m->inside.b.data ? m->inside.b.data : "", m->inside.b.size, 0, &error);
         json_out_raw(&m->base.out, ",\"input\":");
-        if (json_is_object(input))
-            json_out_bytes(&m->base.out, m->inside.b.data, m->inside.b.size);
-        else
-            json_out_raw(&m->base.out, "{}");
+        reply_write_arguments(&m->base.out, &m->inside.b);
         json_out_raw(&m->base.out, "}");
-        json_decref(input);
     } else {
         json_out_raw(&m->base.out, m->open == BLOCK_TEXT ? ",\"text\":" : ",\"thinking\":");
         json_out_text(&m->base.out, m->inside.b.data ? m->inside.b.data : "", m->inside.b.size);
@@ -179,16 +171,6 @@ static const reply_kind reply = {
     .begin = begin_message,
 };
 
-static void on_event(call *c, const gen_event *e)
-{
-    reply_on_event(c, e, &reply);
-}
-
-static void on_free(call *c)
-{
-    reply_free(c, &reply);
-}
-
 static void write_stop(const message_reply *m, json_out *out)
 {
     const char *reason = m->base.finish == LACE_FINISH_LENGTH ? "max_tokens"
@@ -220,7 +202,7 @@ static void end_stream(message_reply *m)
 
 static void on_end(call *c)
 {
-    message_reply *m = reply_finished(c, &reply);
+    message_reply *m = reply_finished(c);
     if (!m)
         return;
     if (call_request(c)->is_stream)
@@ -248,10 +230,11 @@ static void on_ping(call *c)
 }
 
 static const gen_sink sink = {
-    .on_event = on_event,
+    .reply = &reply,
+    .on_event = reply_on_event,
     .on_end = on_end,
     .on_ping = on_ping,
-    .on_free = on_free,
+    .on_free = reply_free,
 };
 
 /* ---- Asking ---------------------------------------------------------------------------------- */

@@ -87,40 +87,54 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
 
 static lace_status on_part(void *arg, const reply_event *part);
 
-static void make_state(call *c)
+enum { N_OUTS = 5 };
+
+static void list_outs(chat_choice *h, json_out *outs[N_OUTS])
+{
+    json_out *all[N_OUTS] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
+    memcpy(outs, all, sizeof all);
+}
+
+/* The state, made at the first question; NULL: memory is out. */
+static chat_reply *state_of(call *c)
 {
     int n = call_request(c)->n_choices;
+    if (call_state(c))
+        return call_state(c);
     chat_reply *reply = mem_calloc(1, sizeof *reply + (size_t)n * sizeof reply->choices[0]);
     if (!reply)
-        return;
+        return NULL;
     reply->c = c;
     reply->n_choices = n;
     json_out_init(&reply->chunk, MAX_CHOICE);
     for (int i = 0; i < n; i++) {
         chat_choice *h = &reply->choices[i];
+        json_out *outs[N_OUTS];
         h->reply = reply;
         h->index = i;
-        json_out *outs[] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
-        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+        list_outs(h, outs);
+        for (int k = 0; k < N_OUTS; k++)
             json_out_init(outs[k], MAX_CHOICE);
         if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
             reply->has_failed = true;
     }
     call_set_state(c, reply);
+    return reply;
 }
 
 static void on_free(call *c)
 {
     chat_reply *reply = call_state(c);
-    for (int i = 0; reply && i < reply->n_choices; i++) {
-        chat_choice *h = &reply->choices[i];
-        json_out *outs[] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
-        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+    if (!reply)
+        return;
+    for (int i = 0; i < reply->n_choices; i++) {
+        json_out *outs[N_OUTS];
+        list_outs(&reply->choices[i], outs);
+        for (int k = 0; k < N_OUTS; k++)
             json_out_deinit(outs[k]);
-        reply_parser_free(h->parser);
+        reply_parser_free(reply->choices[i].parser);
     }
-    if (reply)
-        json_out_deinit(&reply->chunk);
+    json_out_deinit(&reply->chunk);
     mem_free(reply);
 }
 
@@ -131,8 +145,7 @@ static json_out *begin_chunk(chat_choice *h)
 {
     call *c = h->reply->c;
     json_out *out = &h->reply->chunk;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(out, "data: ");
+    openai_begin_chunk(c, out);
     openai_write_head(c, out, "chatcmpl", "chat.completion.chunk");
     json_out_printf(out, ",\"choices\":[{\"index\":%d,\"delta\":{", h->index);
     return out;
@@ -159,12 +172,9 @@ static void end_chunk(chat_choice *h, const char *finish)
         json_out_raw(out, ",\"finish_reason\":null}]");
     const gen_request *r = call_request(c);
     json_out_raw(out, r->wants_usage ? ",\"usage\":null" : "");
-    if ((r->times_tokens && !is_first) || (finish && !r->wants_usage)) {
-        json_out_raw(out, ",\"timings\":");
+    if ((r->times_tokens && !is_first) || (finish && !r->wants_usage))
         openai_write_timings(out, &h->stats, 1);
-    }
-    json_out_raw(out, "}\n\n");
-    call_write(c, out);
+    openai_end_chunk(c, out);
 }
 
 static void send_role(chat_choice *h)
@@ -264,17 +274,12 @@ static const char *finish_of(const chat_choice *h)
 
 static void on_event(call *c, const gen_event *e)
 {
-    if (!call_state(c))
-        make_state(c);
-    chat_reply *reply = call_state(c);
+    chat_reply *reply = state_of(c);
     if (!reply || reply->has_failed)
         return;
     chat_choice *h = &reply->choices[e->choice];
     bool is_stream = call_request(c)->is_stream;
-    if (call_request(c)->wants_logprobs && e->token >= 0) {
-        json_out_raw(&h->logprobs, h->logprobs.b.size ? "," : "");
-        openai_write_logprob(c, &h->logprobs, e);
-    }
+    openai_add_logprob(c, &h->logprobs, e);
     h->stats = e->stats;
     if (is_stream)
         send_role(h);
@@ -294,9 +299,7 @@ static void on_event(call *c, const gen_event *e)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    if (!call_state(c))
-        make_state(c);
-    chat_reply *reply = call_state(c);
+    chat_reply *reply = state_of(c);
     if (!reply)
         return;
     chat_choice *h = &reply->choices[e->choice];
@@ -305,13 +308,13 @@ static void on_prompt(call *c, const gen_event *e)
     json_out *out = begin_chunk(h);
     json_out_raw(out, "},\"logprobs\":null,\"finish_reason\":null}]");
     openai_write_progress(out, &e->stats);
-    json_out_raw(out, "}\n\n");
-    call_write(c, out);
+    openai_end_chunk(c, out);
 }
 
 /* {"index":..,"message":{..},"logprobs":..,"finish_reason":..} */
-static void write_choice(const call *c, json_out *out, const chat_choice *h)
+static void write_choice(const call *c, json_out *out, void *state, int choice)
 {
+    const chat_choice *h = &((const chat_reply *)state)->choices[choice];
     json_out_printf(out,
                     "{\"index\":%d,\"message\":{\"role\":\"assistant\",\"content\":", h->index);
     if (h->n_calls && !h->has_content)
@@ -349,19 +352,8 @@ static void on_end(call *c)
                                  &reply->usage);
     if (!reply || reply->has_failed)
         return call_fail(c, 503, NULL, NULL, "out of memory");
-    json_out *out = &reply->chunk;
-    openai_write_head(c, out, "chatcmpl", "chat.completion");
-    json_out_raw(out, ",\"choices\":[");
-    for (int i = 0; i < reply->n_choices; i++) {
-        json_out_raw(out, i ? "," : "");
-        write_choice(c, out, &reply->choices[i]);
-    }
-    json_out_raw(out, "],\"usage\":");
-    openai_write_usage(out, &reply->usage);
-    json_out_raw(out, ",\"timings\":");
-    openai_write_timings(out, &reply->usage.total, reply->usage.n_choices);
-    json_out_raw(out, "}");
-    call_reply(c, 200, "application/json", out);
+    openai_reply(c, &reply->chunk, "chatcmpl", "chat.completion", &reply->usage, reply->n_choices,
+                 write_choice, reply);
 }
 
 static const gen_sink sink = {

@@ -122,34 +122,47 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     return true;
 }
 
-static void make_state(call *c)
+enum { N_OUTS = 5 };
+
+static void list_outs(text_choice *t, json_out *outs[N_OUTS])
+{
+    json_out *all[N_OUTS] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+    memcpy(outs, all, sizeof all);
+}
+
+/* The state, made at the first question; NULL: memory is out. */
+static text_reply *state_of(call *c)
 {
     int n = call_request(c)->n_choices;
+    if (call_state(c))
+        return call_state(c);
     text_reply *state = mem_calloc(1, sizeof *state + (size_t)n * sizeof state->choices[0]);
     if (!state)
-        return;
+        return NULL;
     state->n_choices = n;
     json_out_init(&state->chunk, MAX_CHOICE);
     for (int i = 0; i < n; i++) {
-        text_choice *t = &state->choices[i];
-        json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
-        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+        json_out *outs[N_OUTS];
+        list_outs(&state->choices[i], outs);
+        for (int k = 0; k < N_OUTS; k++)
             json_out_init(outs[k], MAX_CHOICE);
     }
     call_set_state(c, state);
+    return state;
 }
 
 static void on_free(call *c)
 {
     text_reply *state = call_state(c);
-    for (int i = 0; state && i < state->n_choices; i++) {
-        text_choice *t = &state->choices[i];
-        json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
-        for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+    if (!state)
+        return;
+    for (int i = 0; i < state->n_choices; i++) {
+        json_out *outs[N_OUTS];
+        list_outs(&state->choices[i], outs);
+        for (int k = 0; k < N_OUTS; k++)
             json_out_deinit(outs[k]);
     }
-    if (state)
-        json_out_deinit(&state->chunk);
+    json_out_deinit(&state->chunk);
     mem_free(state);
 }
 
@@ -185,15 +198,16 @@ static void add_logprob(const call *c, text_choice *t, const gen_event *e)
 }
 
 /* {"index":..,"text":..,"logprobs":..,"finish_reason":..} */
-static void write_choice(const call *c, json_out *out, int index, text_choice *t)
+static void write_choice(const call *c, json_out *out, void *state, int choice)
 {
-    json_out_printf(out, "{\"index\":%d,\"text\":", index);
+    const text_choice *t = &((const text_reply *)state)->choices[choice];
+    json_out_printf(out, "{\"index\":%d,\"text\":", choice);
     json_out_text(out, t->text.b.data, t->text.b.size);
     json_out_raw(out, ",\"logprobs\":");
     if (call_request(c)->wants_logprobs) {
         const struct {
             const char *name;
-            json_out *list;
+            const json_out *list;
         } lists[] = {{"{\"tokens\":[", &t->tokens},
                      {"],\"token_logprobs\":[", &t->logprobs},
                      {"],\"top_logprobs\":[", &t->tops},
@@ -217,17 +231,16 @@ static void write_choice(const call *c, json_out *out, int index, text_choice *t
 
 static void clear_choice(text_choice *t)
 {
-    json_out *outs[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
+    json_out *outs[N_OUTS];
+    list_outs(t, outs);
     t->n_sent += t->text.b.size;
-    for (size_t k = 0; k < sizeof outs / sizeof outs[0]; k++)
+    for (int k = 0; k < N_OUTS; k++)
         buf_clear(&outs[k]->b);
 }
 
 static void on_event(call *c, const gen_event *e)
 {
-    if (!call_state(c))
-        make_state(c);
-    text_reply *state = call_state(c);
+    text_reply *state = state_of(c);
     if (!state)
         return;
     text_choice *t = &state->choices[e->choice];
@@ -243,39 +256,31 @@ static void on_event(call *c, const gen_event *e)
         openai_add_usage(&state->usage, e);
     if (!call_request(c)->is_stream || (t->text.b.size == 0 && e->finish == LACE_FINISH_NONE))
         return;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(&state->chunk, "data: ");
+    openai_begin_chunk(c, &state->chunk);
     openai_write_head(c, &state->chunk, "cmpl", "text_completion");
     json_out_raw(&state->chunk, ",\"choices\":[");
-    write_choice(c, &state->chunk, e->choice, t);
+    write_choice(c, &state->chunk, state, e->choice);
     json_out_raw(&state->chunk, call_request(c)->wants_usage ? "],\"usage\":null" : "]");
-    if (r->times_tokens || (e->finish != LACE_FINISH_NONE && !r->wants_usage)) {
-        json_out_raw(&state->chunk, ",\"timings\":");
+    if (r->times_tokens || (e->finish != LACE_FINISH_NONE && !r->wants_usage))
         openai_write_timings(&state->chunk, &e->stats, 1);
-    }
-    json_out_raw(&state->chunk, "}\n\n");
-    call_write(c, &state->chunk);
+    openai_end_chunk(c, &state->chunk);
     clear_choice(t);
 }
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    if (!call_state(c))
-        make_state(c);
-    text_reply *state = call_state(c);
+    text_reply *state = state_of(c);
     if (!state)
         return;
     json_out *out = &state->chunk;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(out, "data: ");
+    openai_begin_chunk(c, out);
     openai_write_head(c, out, "cmpl", "text_completion");
     json_out_printf(out,
                     ",\"choices\":[{\"index\":%d,\"text\":\"\",\"logprobs\":null,"
                     "\"finish_reason\":null}]",
                     e->choice);
     openai_write_progress(out, &e->stats);
-    json_out_raw(out, "}\n\n");
-    call_write(c, out);
+    openai_end_chunk(c, out);
 }
 
 static void on_end(call *c)
@@ -285,19 +290,8 @@ static void on_end(call *c)
         return call_fail(c, 503, NULL, NULL, "out of memory");
     if (call_request(c)->is_stream)
         return openai_end_stream(c, &state->chunk, "cmpl", "text_completion", &state->usage);
-    json_out *out = &state->chunk;
-    openai_write_head(c, out, "cmpl", "text_completion");
-    json_out_raw(out, ",\"choices\":[");
-    for (int i = 0; i < state->n_choices; i++) {
-        json_out_raw(out, i ? "," : "");
-        write_choice(c, out, i, &state->choices[i]);
-    }
-    json_out_raw(out, "],\"usage\":");
-    openai_write_usage(out, &state->usage);
-    json_out_raw(out, ",\"timings\":");
-    openai_write_timings(out, &state->usage.total, state->usage.n_choices);
-    json_out_raw(out, "}");
-    call_reply(c, 200, "application/json", out);
+    openai_reply(c, &state->chunk, "cmpl", "text_completion", &state->usage, state->n_choices,
+                 write_choice, state);
 }
 
 static const gen_sink sink = {

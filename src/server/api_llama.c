@@ -37,9 +37,12 @@ static const llama_request *asked(const call *c)
     return call_request(c)->user;
 }
 
-static llama_reply *make_state(call *c)
+/* The state, made at the first question; NULL: memory is out. */
+static llama_reply *state_of(call *c)
 {
     int n = call_request(c)->n_choices;
+    if (call_state(c))
+        return call_state(c);
     llama_reply *state = mem_calloc(1, sizeof *state + (size_t)n * sizeof state->choices[0]);
     if (!state)
         return NULL;
@@ -211,8 +214,7 @@ static void write_last(const call *c, json_out *out, llama_reply *state, int ind
                     : t->stop ? "word"
                               : "eos");
     json_out_string(out, t->stop ? t->stop : "");
-    json_out_printf(out,
-                    ",\"tokens_cached\":%d,\"timings\":", t->stats.n_prompt + t->stats.n_generated);
+    json_out_printf(out, ",\"tokens_cached\":%d", t->stats.n_prompt + t->stats.n_generated);
     openai_write_timings(out, &t->stats, 1);
     write_probabilities(out, t);
     json_out_raw(out, "}");
@@ -302,28 +304,27 @@ static void add_event(call *c, llama_choice *t, const gen_event *e)
     json_out_bytes(&t->content, e->text, n);
     if (e->token >= 0)
         json_out_printf(&t->tokens, t->tokens.b.size ? ",%d" : "%d", e->token);
-    if (e->token >= 0 && call_request(c)->wants_logprobs) {
-        json_out_raw(&t->probabilities, t->probabilities.b.size ? "," : "");
-        openai_write_logprob(c, &t->probabilities, e);
-    }
+    openai_add_logprob(c, &t->probabilities, e);
     if (t->is_over && e->finish == LACE_FINISH_NONE)
         call_satisfy(c, e->choice);
+}
+
+/* What a choice has brought since the last chunk; openai_end_chunk completes it. */
+static void begin_chunk(call *c, json_out *out, int index, const llama_choice *t)
+{
+    openai_begin_chunk(c, out);
+    begin_object(out, index, t, true, false);
+    if (call_request(c)->times_tokens)
+        openai_write_timings(out, &t->stats, 1);
 }
 
 static void send_chunk(call *c, llama_reply *state, int index)
 {
     llama_choice *t = &state->choices[index];
     json_out *out = &state->chunk;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(out, "data: ");
-    begin_object(out, index, t, true, false);
-    if (call_request(c)->times_tokens) {
-        json_out_raw(out, ",\"timings\":");
-        openai_write_timings(out, &t->stats, 1);
-    }
+    begin_chunk(c, out, index, t);
     write_probabilities(out, t);
-    json_out_raw(out, "}\n\n");
-    call_write(c, out);
+    openai_end_chunk(c, out);
     buf_clear(&t->content.b);
     buf_clear(&t->tokens.b);
     buf_clear(&t->probabilities.b);
@@ -331,7 +332,7 @@ static void send_chunk(call *c, llama_reply *state, int index)
 
 static void on_event(call *c, const gen_event *e)
 {
-    llama_reply *state = call_state(c) ? call_state(c) : make_state(c);
+    llama_reply *state = state_of(c);
     if (!state)
         return;
     llama_choice *t = &state->choices[e->choice];
@@ -342,8 +343,7 @@ static void on_event(call *c, const gen_event *e)
         send_chunk(c, state, e->choice);
     if (e->finish == LACE_FINISH_NONE)
         return;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(&state->chunk, "data: ");
+    openai_begin_chunk(c, &state->chunk);
     size_t from = state->chunk.b.size;
     write_last(c, &state->chunk, state, e->choice);
     select_fields(c, &state->chunk, from);
@@ -353,22 +353,14 @@ static void on_event(call *c, const gen_event *e)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    llama_reply *state = call_state(c) ? call_state(c) : make_state(c);
+    llama_reply *state = state_of(c);
     if (!state)
         return;
     llama_choice *t = &state->choices[e->choice];
     t->stats = e->stats;
-    json_out *out = &state->chunk;
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(out, "data: ");
-    begin_object(out, e->choice, t, true, false);
-    if (call_request(c)->times_tokens) {
-        json_out_raw(out, ",\"timings\":");
-        openai_write_timings(out, &e->stats, 1);
-    }
-    openai_write_progress(out, &e->stats);
-    json_out_raw(out, "}\n\n");
-    call_write(c, out);
+    begin_chunk(c, &state->chunk, e->choice, t);
+    openai_write_progress(&state->chunk, &e->stats);
+    openai_end_chunk(c, &state->chunk);
 }
 
 static void on_end(call *c)

@@ -10,13 +10,11 @@
 
 #include "base/clock.h"
 #include "base/json_read.h"
-#include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
 #include "server/ollama.h"
 #include "server/openai.h"
-
-enum { MAX_REPLY = 256 << 20 };
+#include "server/reply.h"
 
 /* The version of Ollama whose API this is; clients look at it to see what they may ask for. */
 #define OLLAMA_VERSION "0.12.11"
@@ -160,14 +158,8 @@ void api_ollama_show(call *c)
 /* ---- Replies --------------------------------------------------------------------------------- */
 
 typedef struct line_reply {
-    call *c;
-    bool is_chat;
-    reply_parser *parser;
-    json_out out;                                           /* lines of a stream */
+    reply_state base;                                       /* its `out`: lines of a stream */
     json_out content, thinking, calls, arguments, logprobs; /* since the last line */
-    bool has_failed;
-    lace_finish finish;
-    lace_generation_stats stats;
 } line_reply;
 
 static void write_head(const call *c, json_out *out)
@@ -193,8 +185,9 @@ void ollama_reply_loaded(call *c, bool is_chat, bool is_unload)
 static void write_texts(const line_reply *l, json_out *out)
 {
     const buf *content = &l->content.b, *thinking = &l->thinking.b;
-    json_out_raw(out, l->is_chat ? ",\"message\":{\"role\":\"assistant\",\"content\":"
-                                 : ",\"response\":");
+    bool is_chat = text_is(call_path(l->base.c), "/api/chat");
+    json_out_raw(out,
+                 is_chat ? ",\"message\":{\"role\":\"assistant\",\"content\":" : ",\"response\":");
     json_out_text(out, content->data ? content->data : "", content->size);
     if (thinking->size) {
         json_out_raw(out, ",\"thinking\":");
@@ -205,7 +198,7 @@ static void write_texts(const line_reply *l, json_out *out)
         json_out_bytes(out, l->calls.b.data, l->calls.b.size);
         json_out_raw(out, "]");
     }
-    if (l->is_chat)
+    if (is_chat)
         json_out_raw(out, "}");
     if (l->logprobs.b.size) {
         json_out_raw(out, ",\"logprobs\":[");
@@ -224,29 +217,15 @@ static void clear_texts(line_reply *l)
 
 static void write_end(const line_reply *l, json_out *out)
 {
-    const lace_generation_stats *t = &l->stats;
+    const lace_generation_stats *t = &l->base.stats;
     json_out_printf(
         out,
         ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%" PRIu64
         ",\"load_duration\":0,\"prompt_eval_count\":%d,\"prompt_eval_duration\":%" PRIu64
         ",\"eval_count\":%d,\"eval_duration\":%" PRIu64 "}",
-        l->finish == LACE_FINISH_LENGTH ? "length" : "stop", clock_ns() - call_begin_ns(l->c),
-        t->n_prompt, t->prompt_ns, t->n_generated, t->generate_ns);
-}
-
-/* {"function":{"name":...,"arguments":{...}}}; a call that broke off has no arguments. */
-static void end_call(line_reply *l)
-{
-    json_error_t error;
-    const buf *arguments = &l->arguments.b;
-    json_t *value = json_loadb(arguments->data ? arguments->data : "", arguments->size, 0, &error);
-    if (json_is_object(value))
-        json_out_bytes(&l->calls, arguments->data, arguments->size);
-    else
-        json_out_raw(&l->calls, "{}");
-    json_out_raw(&l->calls, "}}");
-    json_decref(value);
-    buf_clear(&l->arguments.b);
+        l->base.finish == LACE_FINISH_LENGTH ? "length" : "stop",
+        clock_ns() - call_begin_ns(l->base.c), t->n_prompt, t->prompt_ns, t->n_generated,
+        t->generate_ns);
 }
 
 static lace_status on_part(void *arg, const reply_event *part)
@@ -260,6 +239,7 @@ static lace_status on_part(void *arg, const reply_event *part)
         json_out_bytes(&l->thinking, part->chars.data, part->chars.size);
         break;
     case REPLY_CALL_BEGIN:
+        /* {"function":{"name":...,"arguments":{...}}} */
         json_out_raw(&l->calls,
                      l->calls.b.size ? ",{\"function\":{\"name\":" : "{\"function\":{\"name\":");
         json_out_text(&l->calls, part->chars.data, part->chars.size);
@@ -269,92 +249,64 @@ static lace_status on_part(void *arg, const reply_event *part)
         json_out_bytes(&l->arguments, part->chars.data, part->chars.size);
         break;
     case REPLY_CALL_END:
-        end_call(l);
+        reply_write_arguments(&l->calls, &l->arguments.b);
+        json_out_raw(&l->calls, "}}");
+        buf_clear(&l->arguments.b);
         break;
     }
     return LACE_OK;
 }
 
-static line_reply *state_of(call *c)
+static void on_token(void *arg, const gen_event *e)
 {
-    line_reply *l = call_state(c);
-    if (l)
-        return l;
-    l = mem_calloc(1, sizeof *l);
-    if (!l)
-        return NULL;
-    l->c = c;
-    l->is_chat = text_is(call_path(c), "/api/chat");
-    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments, &l->logprobs};
-    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
-        json_out_init(outs[i], MAX_REPLY);
-    l->has_failed = gen_make_parser(c, on_part, l, &l->parser) != LACE_OK;
-    call_set_state(c, l);
-    return l;
+    line_reply *l = arg;
+    openai_add_logprob(l->base.c, &l->logprobs, e);
 }
 
-static void on_free(call *c)
+/* A line, if there is something new and no call is being written. */
+static void write_line(void *arg)
 {
-    line_reply *l = call_state(c);
-    if (!l)
-        return;
-    json_out *outs[] = {&l->out, &l->content, &l->thinking, &l->calls, &l->arguments, &l->logprobs};
-    for (size_t i = 0; i < sizeof outs / sizeof outs[0]; i++)
-        json_out_deinit(outs[i]);
-    reply_parser_free(l->parser);
-    mem_free(l);
-}
-
-static void on_event(call *c, const gen_event *e)
-{
-    line_reply *l = state_of(c);
-    if (!l || l->has_failed)
-        return;
-    l->stats = e->stats;
-    if (e->token >= 0 && call_request(c)->wants_logprobs) {
-        json_out_raw(&l->logprobs, l->logprobs.b.size ? "," : "");
-        openai_write_logprob(c, &l->logprobs, e);
-    }
-    if (reply_parser_feed(l->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
-        l->has_failed = true;
-    if (e->finish != LACE_FINISH_NONE) {
-        l->finish = e->finish;
-        if (!l->has_failed && reply_parser_finish(l->parser, NULL) != LACE_OK)
-            l->has_failed = true;
-    }
+    line_reply *l = arg;
     bool is_in_call = l->arguments.b.size > 0 ||
                       (l->calls.b.size > 0 && l->calls.b.data[l->calls.b.size - 1] == ':');
     bool has_news = l->content.b.size || l->thinking.b.size || l->calls.b.size;
-    if (!call_request(c)->is_stream || is_in_call || !has_news)
+    if (is_in_call || !has_news)
         return;
-    call_begin_stream(c, "application/x-ndjson");
-    write_head(c, &l->out);
-    write_texts(l, &l->out);
-    json_out_raw(&l->out, ",\"done\":false}\n");
+    call_begin_stream(l->base.c, "application/x-ndjson");
+    write_head(l->base.c, &l->base.out);
+    write_texts(l, &l->base.out);
+    json_out_raw(&l->base.out, ",\"done\":false}\n");
     clear_texts(l);
-    call_write(c, &l->out);
 }
 
 static void on_end(call *c)
 {
-    line_reply *l = state_of(c);
-    if (!l || l->has_failed)
-        return call_is_streaming(c) ? call_end(c) : call_fail(c, 503, NULL, NULL, "out of memory");
-    bool is_stream = call_request(c)->is_stream;
-    write_head(c, &l->out);
-    write_texts(l, &l->out);
-    write_end(l, &l->out);
-    l->out.has_failed = l->out.has_failed || l->content.has_failed || l->thinking.has_failed ||
-                        l->logprobs.has_failed;
-    if (!is_stream)
-        return call_reply(c, 200, "application/json", &l->out);
-    json_out_raw(&l->out, "\n");
+    line_reply *l = reply_finished(c);
+    if (!l)
+        return;
+    json_out *out = &l->base.out;
+    write_head(c, out);
+    write_texts(l, out);
+    write_end(l, out);
+    if (!call_request(c)->is_stream)
+        return call_reply(c, 200, "application/json", out);
+    json_out_raw(out, "\n");
     call_begin_stream(c, "application/x-ndjson");
-    call_write(c, &l->out);
+    call_write(c, out);
     call_end(c);
 }
 
-static const gen_sink sink = {.on_event = on_event, .on_end = on_end, .on_free = on_free};
+static const size_t outs[] = {offsetof(line_reply, content), offsetof(line_reply, thinking),
+                              offsetof(line_reply, calls), offsetof(line_reply, arguments),
+                              offsetof(line_reply, logprobs)};
+static const reply_kind reply = {.size = sizeof(line_reply),
+                                 .outs = outs,
+                                 .n_outs = sizeof outs / sizeof outs[0],
+                                 .on_part = on_part,
+                                 .on_token = on_token,
+                                 .end_event = write_line};
+static const gen_sink sink = {
+    .reply = &reply, .on_event = reply_on_event, .on_end = on_end, .on_free = reply_free};
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

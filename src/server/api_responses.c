@@ -173,10 +173,8 @@ static void add_to_item(response_reply *p, text chars)
     json_out_raw(&p->base.out,
                  p->open == ITEM_MESSAGE ? ",\"logprobs\":[],\"delta\":" : ",\"delta\":");
     json_out_text(&p->base.out, chars.data, chars.size);
-    if (call_request(p->base.c)->times_tokens) {
-        json_out_raw(&p->base.out, ",\"timings\":");
+    if (call_request(p->base.c)->times_tokens)
         openai_write_timings(&p->base.out, &p->base.stats, 1);
-    }
     end_event(p);
 }
 
@@ -252,19 +250,9 @@ static const reply_kind reply = {
     .end_parts = close_item,
 };
 
-static void on_event(call *c, const gen_event *e)
-{
-    reply_on_event(c, e, &reply);
-}
-
-static void on_free(call *c)
-{
-    reply_free(c, &reply);
-}
-
 static void on_end(call *c)
 {
-    response_reply *p = reply_finished(c, &reply);
+    response_reply *p = reply_finished(c);
     if (!p)
         return;
     const char *status = p->base.finish == LACE_FINISH_LENGTH ? "incomplete" : "completed";
@@ -277,7 +265,6 @@ static void on_end(call *c)
                                                         : "response.completed");
     json_out_raw(&p->base.out, ",\"response\":");
     write_response(p, &p->base.out, status);
-    json_out_raw(&p->base.out, ",\"timings\":");
     openai_write_timings(&p->base.out, &p->base.stats, 1);
     end_event(p);
     call_write(c, &p->base.out);
@@ -286,7 +273,7 @@ static void on_end(call *c)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    response_reply *p = reply_state_of(c, &reply);
+    response_reply *p = reply_state_of(c);
     if (!p)
         return;
     begin_response(p);
@@ -304,11 +291,12 @@ static void on_ping(call *c)
 }
 
 static const gen_sink sink = {
-    .on_event = on_event,
+    .reply = &reply,
+    .on_event = reply_on_event,
     .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = on_ping,
-    .on_free = on_free,
+    .on_free = reply_free,
 };
 
 /* ---- Asking ---------------------------------------------------------------------------------- */

@@ -158,6 +158,7 @@ struct gen_event {
 
 /* How an API writes what was generated; on the event loop. */
 struct gen_sink {
+    const struct reply_kind *reply; /* of sinks that work by reply.h; otherwise NULL */
     void (*on_event)(call *c, const gen_event *e);
     void (*on_prompt)(call *c, const gen_event *e); /* with is_prompt; may be NULL */
     void (*on_end)(call *c);  /* all choices have finished, and none with an error */

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "server/core.h"
+#include "server/reply.h"
 
 void openai_write_head(const call *c, json_out *out, const char *id_prefix, const char *object)
 {
@@ -51,8 +52,8 @@ void openai_write_timings(json_out *out, const lace_generation_stats *s, int n_c
         {"predicted_per_token_ms", ratio(generate_ms, n_steps)},
         {"predicted_per_second", n_steps > 0 ? ratio(n_steps * 1e3, generate_ms) : 0},
     };
-    json_out_printf(out, "{\"cache_n\":%d,\"prompt_n\":%d,\"predicted_n\":%d", s->n_cached,
-                    n_prompt, s->n_generated);
+    json_out_printf(out, ",\"timings\":{\"cache_n\":%d,\"prompt_n\":%d,\"predicted_n\":%d",
+                    s->n_cached, n_prompt, s->n_generated);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         json_out_printf(out, ",\"%s\":", rows[i].name);
         json_out_number(out, rows[i].value);
@@ -72,10 +73,11 @@ void openai_write_progress(json_out *out, const lace_generation_stats *s)
 void openai_write_usage(json_out *out, const openai_usage *u)
 {
     json_out_printf(out,
-                    "{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
+                    "\"usage\":{\"prompt_tokens\":%" PRId64 ",\"completion_tokens\":%" PRId64
                     ",\"total_tokens\":%" PRId64
                     ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRId64 "}}",
                     u->n_prompt, u->n_generated, u->n_prompt + u->n_generated, u->n_cached);
+    openai_write_timings(out, &u->total, u->n_choices);
 }
 
 const char *openai_finish(lace_finish finish)
@@ -98,9 +100,11 @@ static void write_token(const call *c, json_out *out, lace_token token, float lo
     json_out_raw(out, "]");
 }
 
-void openai_write_logprob(const call *c, json_out *out, const gen_event *e)
+void openai_add_logprob(const call *c, json_out *out, const gen_event *e)
 {
-    json_out_raw(out, "{");
+    if (!call_request(c)->wants_logprobs || e->token < 0)
+        return;
+    json_out_raw(out, out->b.size ? ",{" : "{");
     write_token(c, out, e->token, e->logprob);
     json_out_raw(out, ",\"top_logprobs\":[");
     for (size_t i = 0; i < e->n_top; i++) {
@@ -111,16 +115,41 @@ void openai_write_logprob(const call *c, json_out *out, const gen_event *e)
     json_out_raw(out, "]}");
 }
 
+void openai_begin_chunk(call *c, json_out *out)
+{
+    call_begin_stream(c, "text/event-stream");
+    json_out_raw(out, "data: ");
+}
+
+void openai_end_chunk(call *c, json_out *out)
+{
+    json_out_raw(out, "}\n\n");
+    call_write(c, out);
+}
+
+void openai_reply(call *c, json_out *out, const char *id_prefix, const char *object,
+                  const openai_usage *u, int n_choices, openai_write_fn write, void *state)
+{
+    openai_write_head(c, out, id_prefix, object);
+    json_out_raw(out, ",\"choices\":[");
+    for (int i = 0; i < n_choices; i++) {
+        json_out_raw(out, i ? "," : "");
+        write(c, out, state, i);
+    }
+    json_out_raw(out, "],");
+    openai_write_usage(out, u);
+    json_out_raw(out, "}");
+    call_reply(c, 200, "application/json", out);
+}
+
 void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char *object,
                        const openai_usage *u)
 {
     if (call_request(c)->wants_usage) {
         json_out_raw(out, "data: ");
         openai_write_head(c, out, id_prefix, object);
-        json_out_raw(out, ",\"choices\":[],\"usage\":");
+        json_out_raw(out, ",\"choices\":[],");
         openai_write_usage(out, u);
-        json_out_raw(out, ",\"timings\":");
-        openai_write_timings(out, &u->total, u->n_choices);
         json_out_raw(out, "}\n\n");
     }
     json_out_raw(out, "data: [DONE]\n\n");
@@ -130,10 +159,5 @@ void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char
 
 void openai_ping(call *c)
 {
-    json_out out;
-    json_out_init(&out, 64);
-    call_begin_stream(c, "text/event-stream");
-    json_out_raw(&out, ": waiting\n\n");
-    call_write(c, &out);
-    json_out_deinit(&out);
+    reply_ping(c, ": waiting\n\n");
 }

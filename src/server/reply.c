@@ -2,14 +2,16 @@
 #include "server/reply.h"
 
 #include "base/mem.h"
+#include "server/core.h"
 
 static json_out *out_at(reply_state *r, size_t offset)
 {
     return (json_out *)((char *)r + offset);
 }
 
-void *reply_state_of(call *c, const reply_kind *kind)
+void *reply_state_of(call *c)
 {
+    const reply_kind *kind = c->sink->reply;
     reply_state *r = call_state(c);
     if (r)
         return r;
@@ -25,8 +27,9 @@ void *reply_state_of(call *c, const reply_kind *kind)
     return r;
 }
 
-void reply_free(call *c, const reply_kind *kind)
+void reply_free(call *c)
 {
+    const reply_kind *kind = c->sink->reply;
     reply_state *r = call_state(c);
     if (!r)
         return;
@@ -37,15 +40,18 @@ void reply_free(call *c, const reply_kind *kind)
     mem_free(r);
 }
 
-void reply_on_event(call *c, const gen_event *e, const reply_kind *kind)
+void reply_on_event(call *c, const gen_event *e)
 {
-    reply_state *r = reply_state_of(c, kind);
+    const reply_kind *kind = c->sink->reply;
+    reply_state *r = reply_state_of(c);
     bool is_stream = call_request(c)->is_stream;
     if (!r || r->has_failed)
         return;
     r->stats = e->stats;
-    if (is_stream)
+    if (is_stream && kind->begin)
         kind->begin(r);
+    if (kind->on_token && e->token >= 0)
+        kind->on_token(r, e);
     if (reply_parser_feed(r->parser, (text){e->text, e->n_text}, NULL) != LACE_OK)
         r->has_failed = true;
     if (e->finish != LACE_FINISH_NONE) {
@@ -56,13 +62,16 @@ void reply_on_event(call *c, const gen_event *e, const reply_kind *kind)
         if (kind->end_parts)
             kind->end_parts(r);
     }
+    if (is_stream && kind->end_event)
+        kind->end_event(r);
     if (is_stream && r->out.b.size > 0)
         call_write(c, &r->out);
 }
 
-void *reply_finished(call *c, const reply_kind *kind)
+void *reply_finished(call *c)
 {
-    reply_state *r = reply_state_of(c, kind);
+    const reply_kind *kind = c->sink->reply;
+    reply_state *r = reply_state_of(c);
     for (size_t i = 0; r && i < kind->n_outs; i++)
         r->out.has_failed = r->out.has_failed || out_at(r, kind->outs[i])->has_failed;
     if (r && !r->has_failed)
@@ -72,6 +81,17 @@ void *reply_finished(call *c, const reply_kind *kind)
     else
         call_nomem(c);
     return NULL;
+}
+
+void reply_write_arguments(json_out *out, const buf *arguments)
+{
+    json_error_t error;
+    json_t *value = json_loadb(arguments->data ? arguments->data : "", arguments->size, 0, &error);
+    if (json_is_object(value))
+        json_out_bytes(out, arguments->data, arguments->size);
+    else
+        json_out_raw(out, "{}");
+    json_decref(value);
 }
 
 void reply_ping(call *c, const char *line)

@@ -4,7 +4,9 @@
  *
  *     typedef struct message_reply { reply_state base; json_out inside; ... } message_reply;
  *     static const size_t outs[] = {offsetof(message_reply, inside)};
- *     static const reply_kind kind = {sizeof(message_reply), outs, 1, on_part, begin, NULL};
+ *     static const reply_kind kind = {.size = sizeof(message_reply), .outs = outs, .n_outs = 1, ...};
+ *     static const gen_sink sink = {.reply = &kind, .on_event = reply_on_event,
+ *                                   .on_free = reply_free, ...};
  *
  * Belongs to the event loop, as all that sinks do.
  */
@@ -25,25 +27,31 @@ typedef struct reply_state {
     lace_generation_stats stats;
 } reply_state;
 
-/* What an API does differently. */
+/* What an API does differently; all functions get the state. */
 typedef struct reply_kind {
     size_t size;        /* of its state, which begins with a reply_state */
     const size_t *outs; /* [n_outs] where in it further json_outs are */
     size_t n_outs;
-    reply_sink on_part;        /* gets the state */
-    void (*begin)(void *);     /* before a stream's first part, and again before every other */
-    void (*end_parts)(void *); /* behind the last part; may be NULL */
+    reply_sink on_part;
+    /* The rest may be NULL. */
+    void (*begin)(void *); /* before a stream's first part, and again before every other */
+    void (*on_token)(void *, const gen_event *); /* before the parts of its text */
+    void (*end_parts)(void *);                   /* behind the last part */
+    void (*end_event)(void *); /* behind the parts of an event of a stream, before it is sent */
 } reply_kind;
 
 /* The state of a call, made at the first question; NULL: memory is out. */
-void *reply_state_of(call *c, const reply_kind *kind);
-void reply_free(call *c, const reply_kind *kind);
+void *reply_state_of(call *c);
 
-/* Takes an event apart, and sends what became of it if the reply is a stream. */
-void reply_on_event(call *c, const gen_event *e, const reply_kind *kind);
+/* on_event of a sink: takes it apart, and sends what became of it if the reply is a stream. */
+void reply_on_event(call *c, const gen_event *e);
+void reply_free(call *c); /* on_free of a sink */
 
 /* At the end: the state, or NULL if there is no reply; the call has then been answered. */
-void *reply_finished(call *c, const reply_kind *kind);
+void *reply_finished(call *c);
+
+/* The arguments of a call: JSON already, unless the model broke off; then they are {}. */
+void reply_write_arguments(json_out *out, const buf *arguments);
 
 /* A line of a stream that says nothing, so that nobody takes it for dead. */
 void reply_ping(call *c, const char *line);
