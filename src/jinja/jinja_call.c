@@ -23,7 +23,7 @@ lace_status jinja_call_builtin(jinja_run *r, const jinja_builtin *b, jv self,
                                const jinja_args *args, jv *out)
 {
     jv p[JINJA_MAX_PARAMS] = {0};
-    jinja_call call = {self, p, args};
+    jinja_call call = {self, p, args, b->mode};
     if (strcmp(b->params, "*") != 0) {
         if (args->n > (size_t)param_number(b->params, NULL))
             return jinja_fail(r, "%s() takes at most %d arguments, %zu were given", b->name,
@@ -273,9 +273,11 @@ static lace_status fn_range(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 /* dict(mapping or pairs, **named), and namespace with the same arguments. */
-static lace_status make_dict(jinja_run *r, const jinja_args *args, jv_kind kind, jv *out)
+/* The mode is the kind: a dict or a namespace. */
+static lace_status fn_dict(jinja_run *r, const jinja_call *c, jv *out)
 {
-    TRY(jv_dict_new(r, kind, out));
+    const jinja_args *args = c->args;
+    TRY(jv_dict_new(r, (jv_kind)c->mode, out));
     if (args->n > 1)
         return jinja_fail(r, "dict expected at most 1 argument, got %zu", args->n);
     if (args->n == 1 && args->items[0].kind == JV_DICT) {
@@ -299,16 +301,6 @@ static lace_status make_dict(jinja_run *r, const jinja_args *args, jv_kind kind,
         TRY(jv_dict_set(r, out->as.dict, key, args->named[i].value));
     }
     return LACE_OK;
-}
-
-static lace_status fn_dict(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return make_dict(r, c->args, JV_DICT, out);
-}
-
-static lace_status fn_namespace(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return make_dict(r, c->args, JV_NAMESPACE, out);
 }
 
 static lace_status fn_raise_exception(jinja_run *r, const jinja_call *c, jv *out)
@@ -348,13 +340,13 @@ static lace_status fn_joiner(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_functions[] = {
-    {"range", "start stop step", fn_range},
-    {"namespace", "*", fn_namespace},
-    {"dict", "*", fn_dict},
-    {"raise_exception", "message", fn_raise_exception},
-    {"strftime_now", "format", fn_strftime_now},
-    {"cycler", "*", fn_cycler},
-    {"joiner", "sep", fn_joiner},
+    {"range", "start stop step", fn_range, 0},
+    {"namespace", "*", fn_dict, JV_NAMESPACE},
+    {"dict", "*", fn_dict, JV_DICT},
+    {"raise_exception", "message", fn_raise_exception, 0},
+    {"strftime_now", "format", fn_strftime_now, 0},
+    {"cycler", "*", fn_cycler, 0},
+    {"joiner", "sep", fn_joiner, 0},
     {0},
 };
 

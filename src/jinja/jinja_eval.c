@@ -71,6 +71,21 @@ lace_status jinja_alloc(jinja_run *r, size_t n, size_t size, void *out)
     return error_nomem(r->err, "a chat template's values");
 }
 
+lace_status jinja_grow(jinja_run *r, size_t n, size_t size, void *items, size_t *capacity)
+{
+    void *old, *grown;
+    size_t wanted = *capacity < 4 ? 4 : 2 * *capacity;
+    if (n < *capacity)
+        return LACE_OK;
+    TRY(jinja_alloc(r, wanted, size, &grown));
+    memcpy(&old, items, sizeof old);
+    if (n)
+        memcpy(grown, old, n * size);
+    memcpy(items, &grown, sizeof grown);
+    *capacity = wanted;
+    return LACE_OK;
+}
+
 /* ---- Output ---------------------------------------------------------------------------------- */
 
 lace_status jinja_write_marked(jinja_run *r, marked m)
@@ -193,15 +208,7 @@ lace_status jinja_set(jinja_run *r, uint32_t name, jv value)
         found->value = value;
         return LACE_OK;
     }
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 4;
-        jinja_binding *vars;
-        TRY(jinja_alloc(r, capacity, sizeof *vars, &vars));
-        if (s->n)
-            memcpy(vars, s->vars, s->n * sizeof *vars);
-        s->vars = vars;
-        s->capacity = capacity;
-    }
+    TRY(jinja_grow(r, s->n, sizeof *s->vars, &s->vars, &s->capacity));
     s->vars[s->n++] = (jinja_binding){name, value};
     return LACE_OK;
 }
@@ -353,23 +360,27 @@ static lace_status apply_filters(jinja_run *r, const node *filters, jv value, jv
     return LACE_OK;
 }
 
-static lace_status exec_set_block(jinja_run *r, const node *n)
+/* What a body prints, through filters. */
+static lace_status filter_body(jinja_run *r, const node *body, const node *filters, jv *out)
 {
     size_t start = r->out->size;
     jv value;
-    TRY(exec_inner(r, n->body));
+    TRY(exec_inner(r, body));
     TRY(jinja_take_output(r, start, &value));
-    TRY(apply_filters(r, n->b, value, &value));
+    return apply_filters(r, filters, value, out);
+}
+
+static lace_status exec_set_block(jinja_run *r, const node *n)
+{
+    jv value;
+    TRY(filter_body(r, n->body, n->b, &value));
     return assign(r, n->a, value);
 }
 
 static lace_status exec_filter_block(jinja_run *r, const node *n)
 {
-    size_t start = r->out->size;
     jv value;
-    TRY(exec_inner(r, n->body));
-    TRY(jinja_take_output(r, start, &value));
-    TRY(apply_filters(r, n->a, value, &value));
+    TRY(filter_body(r, n->body, n->a, &value));
     return jv_print(r, value);
 }
 

@@ -70,6 +70,9 @@ lace_status jinja_spend_find(jinja_run *r, text chars, text part);
 lace_status jinja_spend_chars(jinja_run *r, size_t n_bytes); /* looked at one by one */
 lace_status jinja_enter(jinja_run *r); /* one level deeper; r->depth-- leaves it */
 lace_status jinja_alloc(jinja_run *r, size_t n, size_t size, void *out /* a pointer's address */);
+/* Room for one more behind n items of `size` bytes. */
+lace_status jinja_grow(jinja_run *r, size_t n, size_t size, void *items /* a pointer's address */,
+                       size_t *capacity);
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
@@ -121,6 +124,7 @@ typedef struct jinja_call {
     jv self;
     const jv *p;            /* by the names in `params`; JV_UNSET where not given */
     const jinja_args *args; /* as they were given */
+    int mode;               /* of the row */
 } jinja_call;
 
 typedef lace_status (*jinja_builtin_fn)(jinja_run *r, const jinja_call *c, jv *out);
@@ -130,6 +134,7 @@ struct jinja_builtin {
     const char *name;
     const char *params; /* names between blanks, at most JINJA_MAX_PARAMS; "*": reads c->args */
     jinja_builtin_fn fn;
+    int mode; /* tells names apart that share a function; that says what it means */
 };
 
 enum { JINJA_MAX_PARAMS = 6 };

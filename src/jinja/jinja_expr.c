@@ -79,15 +79,7 @@ static lace_status add_named(jinja_run *r, arg_list *list, marked name, jv value
             return jinja_fail(r, "got multiple values for argument '%.*s'", text_width(name.chars),
                               name.chars.data);
     TRY(jinja_spend(r, 1 + list->n_named / 4));
-    if (list->n_named == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 4;
-        jinja_named_arg *grown;
-        TRY(jinja_alloc(r, capacity, sizeof *grown, &grown));
-        if (list->n_named)
-            memcpy(grown, list->named, list->n_named * sizeof *grown);
-        list->named = grown;
-        list->capacity = capacity;
-    }
+    TRY(jinja_grow(r, list->n_named, sizeof *list->named, &list->named, &list->capacity));
     list->named[list->n_named++] = (jinja_named_arg){name, value};
     return LACE_OK;
 }

@@ -88,10 +88,12 @@ static lace_status filter_map(jinja_run *r, const jinja_call *c, jv *out)
     return LACE_OK;
 }
 
-/* The items for which a test, named in the arguments, answers `wanted`. */
-static lace_status select_items(jinja_run *r, const jinja_call *c, bool with_attribute, bool wanted,
-                                jv *out)
+enum { SELECT_TRUE = 1, SELECT_ATTRIBUTE = 2 };
+
+/* The items, or by their attribute, for which a test, named in the arguments, answers as wanted. */
+static lace_status filter_select(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool with_attribute = c->mode & SELECT_ATTRIBUTE, wanted = c->mode & SELECT_TRUE;
     const jinja_builtin *test = NULL;
     size_t n_own = with_attribute, n;
     jinja_args rest = {0};
@@ -121,26 +123,6 @@ static lace_status select_items(jinja_run *r, const jinja_call *c, bool with_att
             TRY(jv_list_add(r, out->as.list, items[i]));
     }
     return LACE_OK;
-}
-
-static lace_status filter_select(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return select_items(r, c, false, true, out);
-}
-
-static lace_status filter_reject(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return select_items(r, c, false, false, out);
-}
-
-static lace_status filter_selectattr(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return select_items(r, c, true, true, out);
-}
-
-static lace_status filter_rejectattr(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return select_items(r, c, true, false, out);
 }
 
 /* ---- Plain ones ------------------------------------------------------------------------------ */
@@ -369,7 +351,8 @@ static lace_status filter_unique(jinja_run *r, const jinja_call *c, jv *out)
     return LACE_OK;
 }
 
-static lace_status extreme(jinja_run *r, const jinja_call *c, int sign, jv *out)
+/* The mode is the sign of what to look for. */
+static lace_status filter_extreme(jinja_run *r, const jinja_call *c, jv *out)
 {
     jv *values;
     size_t n, best = 0;
@@ -381,21 +364,11 @@ static lace_status extreme(jinja_run *r, const jinja_call *c, int sign, jv *out)
     for (size_t i = 1; i < n; i++) {
         int order;
         TRY(jv_compare(r, items[i].key, items[best].key, &order));
-        if (order * sign > 0)
+        if (order * c->mode > 0)
             best = i;
     }
     *out = items[best].value;
     return LACE_OK;
-}
-
-static lace_status filter_min(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return extreme(r, c, -1, out);
-}
-
-static lace_status filter_max(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return extreme(r, c, 1, out);
 }
 
 /* ---- Sums and groups ------------------------------------------------------------------------- */
@@ -464,29 +437,29 @@ static lace_status filter_groupby(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_list_filters[] = {
-    {"length", "", filter_length},
-    {"count", "", filter_length},
-    {"list", "", filter_list},
-    {"first", "", filter_first},
-    {"last", "", filter_last},
-    {"reverse", "", filter_reverse},
-    {"join", "d attribute", filter_join},
-    {"items", "", filter_items},
-    {"attr", "name", filter_attr},
-    {"default", "default_value boolean", filter_default},
-    {"d", "default_value boolean", filter_default},
-    {"map", "*", filter_map},
-    {"select", "*", filter_select},
-    {"reject", "*", filter_reject},
-    {"selectattr", "*", filter_selectattr},
-    {"rejectattr", "*", filter_rejectattr},
-    {"sort", "reverse case_sensitive attribute", filter_sort},
-    {"dictsort", "case_sensitive by reverse", filter_dictsort},
-    {"unique", "case_sensitive attribute", filter_unique},
-    {"min", "case_sensitive attribute", filter_min},
-    {"max", "case_sensitive attribute", filter_max},
-    {"sum", "attribute start", filter_sum},
-    {"batch", "linecount fill_with", filter_batch},
-    {"groupby", "attribute", filter_groupby},
+    {"length", "", filter_length, 0},
+    {"count", "", filter_length, 0},
+    {"list", "", filter_list, 0},
+    {"first", "", filter_first, 0},
+    {"last", "", filter_last, 0},
+    {"reverse", "", filter_reverse, 0},
+    {"join", "d attribute", filter_join, 0},
+    {"items", "", filter_items, 0},
+    {"attr", "name", filter_attr, 0},
+    {"default", "default_value boolean", filter_default, 0},
+    {"d", "default_value boolean", filter_default, 0},
+    {"map", "*", filter_map, 0},
+    {"select", "*", filter_select, SELECT_TRUE},
+    {"reject", "*", filter_select, 0},
+    {"selectattr", "*", filter_select, SELECT_ATTRIBUTE | SELECT_TRUE},
+    {"rejectattr", "*", filter_select, SELECT_ATTRIBUTE},
+    {"sort", "reverse case_sensitive attribute", filter_sort, 0},
+    {"dictsort", "case_sensitive by reverse", filter_dictsort, 0},
+    {"unique", "case_sensitive attribute", filter_unique, 0},
+    {"min", "case_sensitive attribute", filter_extreme, -1},
+    {"max", "case_sensitive attribute", filter_extreme, 1},
+    {"sum", "attribute start", filter_sum, 0},
+    {"batch", "linecount fill_with", filter_batch, 0},
+    {"groupby", "attribute", filter_groupby, 0},
     {0},
 };

@@ -106,28 +106,13 @@ lace_status jinja_strip(jinja_run *r, jv string, jv set, bool left, bool right, 
 
 /* ---- Filters --------------------------------------------------------------------------------- */
 
-static lace_status change_case(jinja_run *r, const jinja_call *c, jinja_case wanted, jv *out)
+static lace_status filter_case(jinja_run *r, const jinja_call *c, jv *out)
 {
     marked m;
     TRY(self_text(r, c, &m));
-    TRY(jinja_change_case(r, m, wanted, out));
+    TRY(jinja_change_case(r, m, (jinja_case)c->mode, out));
     out->is_safe = is_safe(c);
     return LACE_OK;
-}
-
-static lace_status filter_lower(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_LOWER, out);
-}
-
-static lace_status filter_upper(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_UPPER, out);
-}
-
-static lace_status filter_capitalize(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_CAPITALIZE, out);
 }
 
 /* Words begin after white space, a hyphen or an opening bracket; apostrophes do not end them. */
@@ -385,24 +370,24 @@ static lace_status filter_from_json(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_text_filters[] = {
-    {"tojson", "ensure_ascii indent separators sort_keys", filter_tojson},
-    {"trim", "chars", filter_trim},
-    {"string", "", filter_string},
-    {"upper", "", filter_upper},
-    {"lower", "", filter_lower},
-    {"capitalize", "", filter_capitalize},
-    {"title", "", filter_title},
-    {"replace", "old new count", filter_replace},
-    {"indent", "width first blank", filter_indent},
-    {"safe", "", filter_safe},
-    {"escape", "", filter_escape},
-    {"e", "", filter_escape},
-    {"forceescape", "", filter_forceescape},
-    {"from_json", "", filter_from_json},
-    {"fromjson", "", filter_from_json},
-    {"center", "width", filter_center},
-    {"truncate", "length killwords end leeway", filter_truncate},
-    {"wordcount", "", filter_wordcount},
-    {"format", "*", filter_format},
+    {"tojson", "ensure_ascii indent separators sort_keys", filter_tojson, 0},
+    {"trim", "chars", filter_trim, 0},
+    {"string", "", filter_string, 0},
+    {"upper", "", filter_case, CASE_UPPER},
+    {"lower", "", filter_case, CASE_LOWER},
+    {"capitalize", "", filter_case, CASE_CAPITALIZE},
+    {"title", "", filter_title, 0},
+    {"replace", "old new count", filter_replace, 0},
+    {"indent", "width first blank", filter_indent, 0},
+    {"safe", "", filter_safe, 0},
+    {"escape", "", filter_escape, 0},
+    {"e", "", filter_escape, 0},
+    {"forceescape", "", filter_forceescape, 0},
+    {"from_json", "", filter_from_json, 0},
+    {"fromjson", "", filter_from_json, 0},
+    {"center", "width", filter_center, 0},
+    {"truncate", "length killwords end leeway", filter_truncate, 0},
+    {"wordcount", "", filter_wordcount, 0},
+    {"format", "*", filter_format, 0},
     {0},
 };

@@ -5,48 +5,21 @@
 #include "base/utf8.h"
 #include "jinja/jinja_eval.h"
 
+/* Modes of methods that work at one end of a string, or at both. */
+enum { SIDE_LEFT = 1, SIDE_RIGHT = 2 };
+
 /* ---- Cases, white space ---------------------------------------------------------------------- */
 
-static lace_status change_case(jinja_run *r, const jinja_call *c, jinja_case wanted, jv *out)
+static lace_status str_case(jinja_run *r, const jinja_call *c, jv *out)
 {
-    TRY(jinja_change_case(r, jv_marked(c->self), wanted, out));
+    TRY(jinja_change_case(r, jv_marked(c->self), (jinja_case)c->mode, out));
     out->is_safe = c->self.is_safe;
     return LACE_OK;
 }
 
-static lace_status str_upper(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_UPPER, out);
-}
-
-static lace_status str_lower(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_LOWER, out);
-}
-
-static lace_status str_capitalize(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_CAPITALIZE, out);
-}
-
-static lace_status str_title(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return change_case(r, c, CASE_TITLE, out);
-}
-
 static lace_status str_strip(jinja_run *r, const jinja_call *c, jv *out)
 {
-    return jinja_strip(r, c->self, c->p[0], true, true, out);
-}
-
-static lace_status str_lstrip(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return jinja_strip(r, c->self, c->p[0], true, false, out);
-}
-
-static lace_status str_rstrip(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return jinja_strip(r, c->self, c->p[0], false, true, out);
+    return jinja_strip(r, c->self, c->p[0], c->mode & SIDE_LEFT, c->mode & SIDE_RIGHT, out);
 }
 
 /* ---- Looking for parts ----------------------------------------------------------------------- */
@@ -59,7 +32,7 @@ static bool has_affix(text chars, text affix, bool at_end)
 }
 
 /* A string or a tuple of them. */
-static lace_status str_affix(jinja_run *r, const jinja_call *c, bool at_end, jv *out)
+static lace_status str_affix(jinja_run *r, const jinja_call *c, jv *out)
 {
     const jv *options = &c->p[0];
     size_t n = 1;
@@ -72,20 +45,10 @@ static lace_status str_affix(jinja_run *r, const jinja_call *c, bool at_end, jv 
         text affix;
         TRY(jinja_param_text(r, options[i], NULL, &affix));
         TRY(jinja_spend(r, 1 + affix.size / 64));
-        is_there = has_affix(jv_chars(c->self), affix, at_end);
+        is_there = has_affix(jv_chars(c->self), affix, c->mode == SIDE_RIGHT);
     }
     *out = jv_bool(is_there);
     return LACE_OK;
-}
-
-static lace_status str_startswith(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return str_affix(r, c, false, out);
-}
-
-static lace_status str_endswith(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return str_affix(r, c, true, out);
 }
 
 static lace_status str_removeprefix(jinja_run *r, const jinja_call *c, jv *out)
@@ -125,32 +88,19 @@ static lace_status spend_find(jinja_run *r, text chars, text part, bool is_last)
                    : jinja_spend_find(r, chars, part);
 }
 
-static lace_status find_index(jinja_run *r, const jinja_call *c, bool is_last, bool must_be,
-                              jv *out)
+enum { FIND_LAST = 1, FIND_MUST = 2 };
+
+static lace_status str_find(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool is_last = c->mode == FIND_LAST;
     text part, chars = jv_chars(c->self);
     TRY(jinja_param_text(r, c->p[0], NULL, &part));
     TRY(spend_find(r, chars, part, is_last));
     size_t at = is_last ? find_last(chars, part) : chars_find(chars, part, 0);
-    if (at == SIZE_MAX && must_be)
+    if (at == SIZE_MAX && c->mode == FIND_MUST)
         return jinja_fail(r, "substring not found");
     *out = jv_int(at == SIZE_MAX ? -1 : (int64_t)chars_count((text){chars.data, at}));
     return LACE_OK;
-}
-
-static lace_status str_find(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return find_index(r, c, false, false, out);
-}
-
-static lace_status str_rfind(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return find_index(r, c, true, false, out);
-}
-
-static lace_status str_index(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return find_index(r, c, false, true, out);
 }
 
 static lace_status str_count(jinja_run *r, const jinja_call *c, jv *out)
@@ -237,8 +187,9 @@ static lace_status split_words(jinja_run *r, const jinja_call *c, int64_t limit,
     }
 }
 
-static lace_status split(jinja_run *r, const jinja_call *c, bool from_right, jv *out)
+static lace_status str_split(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool from_right = c->mode == SIDE_RIGHT;
     text separator, rest = jv_chars(c->self);
     int64_t limit;
     TRY(jinja_param_int(r, c->p[1], -1, &limit));
@@ -267,20 +218,11 @@ static lace_status split(jinja_run *r, const jinja_call *c, bool from_right, jv 
     return LACE_OK;
 }
 
-static lace_status str_split(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return split(r, c, false, out);
-}
-
-static lace_status str_rsplit(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return split(r, c, true, out);
-}
-
 /* (before, separator, after); without the separator everything is before
  * (from the right: after). */
-static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right, jv *out)
+static lace_status str_partition(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool from_right = c->mode == SIDE_RIGHT;
     text separator, all = jv_chars(c->self), end = {all.data + all.size, 0};
     text parts[3] = {all, end, end};
     TRY(jinja_param_text(r, c->p[0], NULL, &separator));
@@ -300,16 +242,6 @@ static lace_status partition(jinja_run *r, const jinja_call *c, bool from_right,
     for (int i = 0; i < 3; i++)
         TRY(add_part(r, out, c->self, parts[i]));
     return LACE_OK;
-}
-
-static lace_status str_partition(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return partition(r, c, false, out);
-}
-
-static lace_status str_rpartition(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return partition(r, c, true, out);
 }
 
 static lace_status str_splitlines(jinja_run *r, const jinja_call *c, jv *out)
@@ -368,8 +300,12 @@ static bool is_alnum(uint32_t code)
     return is_alpha(code) || is_decimal(code);
 }
 
-static lace_status all_chars(jinja_run *r, const jinja_call *c, char_test test, jv *out)
+enum { CHARS_DECIMAL, CHARS_ALPHA, CHARS_ALNUM, CHARS_SPACE };
+
+static lace_status str_all_chars(jinja_run *r, const jinja_call *c, jv *out)
 {
+    static const char_test tests[] = {is_decimal, is_alpha, is_alnum, chars_is_space};
+    char_test test = tests[c->mode];
     text chars = jv_chars(c->self);
     bool is_true = chars.size > 0;
     TRY(jinja_spend(r, chars.size / 4)); /* tables of Unicode are slow */
@@ -382,45 +318,17 @@ static lace_status all_chars(jinja_run *r, const jinja_call *c, char_test test, 
     return LACE_OK;
 }
 
-static lace_status str_isdigit(jinja_run *r, const jinja_call *c, jv *out)
+static lace_status str_is_case(jinja_run *r, const jinja_call *c, jv *out)
 {
-    return all_chars(r, c, is_decimal, out);
-}
-
-static lace_status str_isalpha(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return all_chars(r, c, is_alpha, out);
-}
-
-static lace_status str_isalnum(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return all_chars(r, c, is_alnum, out);
-}
-
-static lace_status str_isspace(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return all_chars(r, c, chars_is_space, out);
-}
-
-static lace_status is_case(jinja_run *r, const jinja_call *c, const char *test, jv *out)
-{
-    return jinja_call_builtin(r, jinja_find_test(text_of(test)), c->self, c->args, out);
-}
-
-static lace_status str_islower(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return is_case(r, c, "lower", out);
-}
-
-static lace_status str_isupper(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return is_case(r, c, "upper", out);
+    text test = text_of(c->mode == CASE_UPPER ? "upper" : "lower");
+    return jinja_call_builtin(r, jinja_find_test(test), c->self, c->args, out);
 }
 
 /* ---- Padding --------------------------------------------------------------------------------- */
 
-static lace_status pad(jinja_run *r, const jinja_call *c, bool left, jv *out)
+static lace_status str_pad(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool left = c->mode == SIDE_LEFT;
     marked fill;
     text chars = jv_chars(c->self);
     int64_t width, n = (int64_t)chars_count(chars);
@@ -437,54 +345,44 @@ static lace_status pad(jinja_run *r, const jinja_call *c, bool left, jv *out)
     return jinja_take_output(r, start, out);
 }
 
-static lace_status str_ljust(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return pad(r, c, false, out);
-}
-
-static lace_status str_rjust(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return pad(r, c, true, out);
-}
-
 static lace_status str_format(jinja_run *r, const jinja_call *c, jv *out)
 {
     return jinja_format_braces(r, jv_marked(c->self), c->args, out);
 }
 
 const jinja_builtin jinja_string_methods[] = {
-    {"strip", "chars", str_strip},
-    {"lstrip", "chars", str_lstrip},
-    {"rstrip", "chars", str_rstrip},
-    {"split", "sep maxsplit", str_split},
-    {"rsplit", "sep maxsplit", str_rsplit},
-    {"partition", "sep", str_partition},
-    {"rpartition", "sep", str_rpartition},
-    {"splitlines", "keepends", str_splitlines},
-    {"startswith", "prefix", str_startswith},
-    {"endswith", "suffix", str_endswith},
-    {"removeprefix", "prefix", str_removeprefix},
-    {"removesuffix", "suffix", str_removesuffix},
-    {"replace", "old new count", str_replace},
-    {"upper", "", str_upper},
-    {"lower", "", str_lower},
-    {"capitalize", "", str_capitalize},
-    {"title", "", str_title},
-    {"join", "iterable", str_join},
-    {"format", "*", str_format},
-    {"find", "sub", str_find},
-    {"rfind", "sub", str_rfind},
-    {"index", "sub", str_index},
-    {"count", "sub", str_count},
-    {"isdigit", "", str_isdigit},
-    {"isdecimal", "", str_isdigit},
-    {"isnumeric", "", str_isdigit},
-    {"isalpha", "", str_isalpha},
-    {"isalnum", "", str_isalnum},
-    {"isspace", "", str_isspace},
-    {"islower", "", str_islower},
-    {"isupper", "", str_isupper},
-    {"ljust", "width fillchar", str_ljust},
-    {"rjust", "width fillchar", str_rjust},
+    {"strip", "chars", str_strip, SIDE_LEFT | SIDE_RIGHT},
+    {"lstrip", "chars", str_strip, SIDE_LEFT},
+    {"rstrip", "chars", str_strip, SIDE_RIGHT},
+    {"split", "sep maxsplit", str_split, SIDE_LEFT},
+    {"rsplit", "sep maxsplit", str_split, SIDE_RIGHT},
+    {"partition", "sep", str_partition, SIDE_LEFT},
+    {"rpartition", "sep", str_partition, SIDE_RIGHT},
+    {"splitlines", "keepends", str_splitlines, 0},
+    {"startswith", "prefix", str_affix, SIDE_LEFT},
+    {"endswith", "suffix", str_affix, SIDE_RIGHT},
+    {"removeprefix", "prefix", str_removeprefix, 0},
+    {"removesuffix", "suffix", str_removesuffix, 0},
+    {"replace", "old new count", str_replace, 0},
+    {"upper", "", str_case, CASE_UPPER},
+    {"lower", "", str_case, CASE_LOWER},
+    {"capitalize", "", str_case, CASE_CAPITALIZE},
+    {"title", "", str_case, CASE_TITLE},
+    {"join", "iterable", str_join, 0},
+    {"format", "*", str_format, 0},
+    {"find", "sub", str_find, 0},
+    {"rfind", "sub", str_find, FIND_LAST},
+    {"index", "sub", str_find, FIND_MUST},
+    {"count", "sub", str_count, 0},
+    {"isdigit", "", str_all_chars, CHARS_DECIMAL},
+    {"isdecimal", "", str_all_chars, CHARS_DECIMAL},
+    {"isnumeric", "", str_all_chars, CHARS_DECIMAL},
+    {"isalpha", "", str_all_chars, CHARS_ALPHA},
+    {"isalnum", "", str_all_chars, CHARS_ALNUM},
+    {"isspace", "", str_all_chars, CHARS_SPACE},
+    {"islower", "", str_is_case, CASE_LOWER},
+    {"isupper", "", str_is_case, CASE_UPPER},
+    {"ljust", "width fillchar", str_pad, SIDE_RIGHT},
+    {"rjust", "width fillchar", str_pad, SIDE_LEFT},
     {0},
 };

@@ -148,10 +148,10 @@ static lace_status filter_round(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_number_filters[] = {
-    {"int", "default base", filter_int},
-    {"float", "default", filter_float},
-    {"abs", "", filter_abs},
-    {"round", "precision method", filter_round},
+    {"int", "default base", filter_int, 0},
+    {"float", "default", filter_float, 0},
+    {"abs", "", filter_abs, 0},
+    {"round", "precision method", filter_round, 0},
     {0},
 };
 

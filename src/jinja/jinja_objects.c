@@ -7,8 +7,11 @@
 
 typedef enum dict_part { PART_KEY, PART_VALUE, PART_PAIR } dict_part;
 
-static lace_status dict_list(jinja_run *r, const jv_dict *d, dict_part part, jv *out)
+/* The mode is the part. */
+static lace_status dict_list(jinja_run *r, const jinja_call *c, jv *out)
 {
+    const jv_dict *d = c->self.as.dict;
+    dict_part part = (dict_part)c->mode;
     TRY(jv_list_new(r, JV_LIST, d->n, out));
     for (size_t i = 0; i < d->n; i++) {
         const jv_entry *e = &d->entries[i];
@@ -18,21 +21,6 @@ static lace_status dict_list(jinja_run *r, const jv_dict *d, dict_part part, jv 
         TRY(jv_list_add(r, out->as.list, item));
     }
     return LACE_OK;
-}
-
-static lace_status dict_keys(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return dict_list(r, c->self.as.dict, PART_KEY, out);
-}
-
-static lace_status dict_values(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return dict_list(r, c->self.as.dict, PART_VALUE, out);
-}
-
-static lace_status dict_items(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return dict_list(r, c->self.as.dict, PART_PAIR, out);
 }
 
 static lace_status dict_get(jinja_run *r, const jinja_call *c, jv *out)
@@ -83,14 +71,14 @@ static lace_status dict_copy(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_dict_methods[] = {
-    {"get", "key default", dict_get},
-    {"items", "", dict_items},
-    {"keys", "", dict_keys},
-    {"values", "", dict_values},
-    {"pop", "key default", dict_pop},
-    {"setdefault", "key default", dict_setdefault},
-    {"update", "*", dict_update},
-    {"copy", "", dict_copy},
+    {"get", "key default", dict_get, 0},
+    {"items", "", dict_list, PART_PAIR},
+    {"keys", "", dict_list, PART_KEY},
+    {"values", "", dict_list, PART_VALUE},
+    {"pop", "key default", dict_pop, 0},
+    {"setdefault", "key default", dict_setdefault, 0},
+    {"update", "*", dict_update, 0},
+    {"copy", "", dict_copy, 0},
     {0},
 };
 
@@ -201,20 +189,20 @@ static lace_status list_reverse(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_list_methods[] = {
-    {"append", "object", list_append},
-    {"extend", "iterable", list_extend},
-    {"pop", "index", list_pop},
-    {"insert", "index object", list_insert},
-    {"index", "value", list_index},
-    {"count", "value", list_count},
-    {"copy", "", list_copy},
-    {"reverse", "", list_reverse},
+    {"append", "object", list_append, 0},
+    {"extend", "iterable", list_extend, 0},
+    {"pop", "index", list_pop, 0},
+    {"insert", "index object", list_insert, 0},
+    {"index", "value", list_index, 0},
+    {"count", "value", list_count, 0},
+    {"copy", "", list_copy, 0},
+    {"reverse", "", list_reverse, 0},
     {0},
 };
 
 const jinja_builtin jinja_tuple_methods[] = {
-    {"index", "value", list_index},
-    {"count", "value", list_count},
+    {"index", "value", list_index, 0},
+    {"count", "value", list_count, 0},
     {0},
 };
 
@@ -243,8 +231,8 @@ static lace_status loop_changed(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_loop_methods[] = {
-    {"cycle", "*", loop_cycle},
-    {"changed", "*", loop_changed},
+    {"cycle", "*", loop_cycle, 0},
+    {"changed", "*", loop_changed, 0},
     {0},
 };
 
@@ -264,8 +252,8 @@ static lace_status cycler_reset(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 const jinja_builtin jinja_cycler_methods[] = {
-    {"next", "", cycler_next},
-    {"reset", "", cycler_reset},
+    {"next", "", cycler_next, 0},
+    {"reset", "", cycler_reset, 0},
     {0},
 };
 

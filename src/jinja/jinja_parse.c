@@ -179,6 +179,15 @@ static lace_status parse_body_to(parser *p, const char *end, const char *opener,
     return expect_block_end(p);
 }
 
+/* At `else` or at the end of a statement: what is done otherwise, if anything. */
+static lace_status parse_else(parser *p, const char *end, node *n)
+{
+    bool has_else = jp_is_name(p, "else");
+    TRY(jp_advance(p));
+    TRY(expect_block_end(p));
+    return has_else ? parse_body_to(p, end, "else", n->line, &n->more) : LACE_OK;
+}
+
 static lace_status parse_if(parser *p, node *n)
 {
     /* An elif is an if in the else of the one before, but costs no depth: the loop goes down. */
@@ -193,13 +202,7 @@ static lace_status parse_if(parser *p, node *n)
         n = n->more;
         TRY(jp_advance(p));
     }
-    if (jp_is_name(p, "else")) {
-        TRY(jp_advance(p));
-        TRY(expect_block_end(p));
-        return parse_body_to(p, " endif ", "else", n->line, &n->more);
-    }
-    TRY(jp_advance(p));
-    return expect_block_end(p);
+    return parse_else(p, " endif ", n);
 }
 
 static lace_status parse_for(parser *p, node *n)
@@ -221,13 +224,7 @@ static lace_status parse_for(parser *p, node *n)
     p->n_loops++;
     TRY(parse_body(p, " else endfor ", "for", n->line, &n->body));
     p->n_loops--;
-    if (jp_is_name(p, "else")) {
-        TRY(jp_advance(p));
-        TRY(expect_block_end(p));
-        return parse_body_to(p, " endfor ", "else", n->line, &n->more);
-    }
-    TRY(jp_advance(p));
-    return expect_block_end(p);
+    return parse_else(p, " endfor ", n);
 }
 
 static lace_status parse_set(parser *p, node *n)

@@ -501,26 +501,27 @@ static lace_status parse_not(parser *p, node **out)
     return LACE_OK;
 }
 
-static lace_status parse_and(parser *p, node **out)
+/* Operands by `parse`, with a word between them. */
+static lace_status parse_words(parser *p, const char *word, node_type type,
+                               lace_status (*parse)(parser *p, node **out), node **out)
 {
-    TRY(parse_not(p, out));
-    while (jp_is_name(p, "and")) {
-        TRY(binary_node(p, NODE_AND, *out, out));
+    TRY(parse(p, out));
+    while (jp_is_name(p, word)) {
+        TRY(binary_node(p, type, *out, out));
         TRY(jp_advance(p));
-        TRY(parse_not(p, &(*out)->b));
+        TRY(parse(p, &(*out)->b));
     }
     return LACE_OK;
 }
 
+static lace_status parse_and(parser *p, node **out)
+{
+    return parse_words(p, "and", NODE_AND, parse_not, out);
+}
+
 static lace_status parse_or(parser *p, node **out)
 {
-    TRY(parse_and(p, out));
-    while (jp_is_name(p, "or")) {
-        TRY(binary_node(p, NODE_OR, *out, out));
-        TRY(jp_advance(p));
-        TRY(parse_and(p, &(*out)->b));
-    }
-    return LACE_OK;
+    return parse_words(p, "or", NODE_OR, parse_and, out);
 }
 
 lace_status jp_expression(parser *p, bool with_condition, node **out)

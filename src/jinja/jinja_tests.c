@@ -16,19 +16,10 @@ static lace_status test_defined(jinja_run *r, const jinja_call *c, jv *out)
     return answer(out, c->self.kind != JV_UNDEFINED);
 }
 
-static lace_status test_undefined(jinja_run *r, const jinja_call *c, jv *out)
+/* The mode is the kind of value that is asked for. */
+static lace_status test_kind(jinja_run *r, const jinja_call *c, jv *out)
 {
-    return answer(out, c->self.kind == JV_UNDEFINED);
-}
-
-static lace_status test_none(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_NONE);
-}
-
-static lace_status test_boolean(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_BOOL);
+    return answer(out, c->self.kind == (jv_kind)c->mode);
 }
 
 static lace_status test_true(jinja_run *r, const jinja_call *c, jv *out)
@@ -41,29 +32,9 @@ static lace_status test_false(jinja_run *r, const jinja_call *c, jv *out)
     return answer(out, c->self.kind == JV_BOOL && !c->self.as.b);
 }
 
-static lace_status test_integer(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_INT);
-}
-
-static lace_status test_float(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_FLOAT);
-}
-
 static lace_status test_number(jinja_run *r, const jinja_call *c, jv *out)
 {
     return answer(out, jv_is_number(c->self));
-}
-
-static lace_status test_string(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_STRING);
-}
-
-static lace_status test_mapping(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return answer(out, c->self.kind == JV_DICT);
 }
 
 static lace_status test_iterable(jinja_run *r, const jinja_call *c, jv *out)
@@ -116,11 +87,12 @@ static lace_status test_divisibleby(jinja_run *r, const jinja_call *c, jv *out)
 }
 
 /* Whether all letters are of one case, and there is one. */
-static lace_status is_cased(jinja_run *r, jv v, bool upper, jv *out)
+static lace_status test_case(jinja_run *r, const jinja_call *c, jv *out)
 {
+    bool upper = c->mode == CASE_UPPER;
     jv string;
     bool has_letter = false;
-    TRY(jv_to_string(r, v, &string));
+    TRY(jv_to_string(r, c->self, &string));
     text t = jv_chars(string);
     TRY(jinja_spend(r, t.size / 4)); /* tables of Unicode are slow */
     for (size_t i = 0; i < t.size;) {
@@ -132,16 +104,6 @@ static lace_status is_cased(jinja_run *r, jv v, bool upper, jv *out)
         has_letter |= category == (upper ? UTF8PROC_CATEGORY_LU : UTF8PROC_CATEGORY_LL);
     }
     return answer(out, has_letter);
-}
-
-static lace_status test_lower(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return is_cased(r, c->self, false, out);
-}
-
-static lace_status test_upper(jinja_run *r, const jinja_call *c, jv *out)
-{
-    return is_cased(r, c->self, true, out);
 }
 
 static lace_status test_sameas(jinja_run *r, const jinja_call *c, jv *out)
@@ -166,64 +128,56 @@ static lace_status test_test(jinja_run *r, const jinja_call *c, jv *out)
     return answer(out, c->self.kind == JV_STRING && jinja_find_test(jv_chars(c->self)));
 }
 
-#define COMPARISON(name, op)                                                                       \
-    static lace_status test_##name(jinja_run *r, const jinja_call *c, jv *out)                     \
-    {                                                                                              \
-        bool is_true;                                                                              \
-        if (c->p[0].kind == JV_UNSET)                                                              \
-            return jinja_fail(r, "a comparison needs something to compare with");                  \
-        TRY(jinja_compare(r, op, c->self, c->p[0], &is_true));                                     \
-        return answer(out, is_true);                                                               \
-    }
-COMPARISON(eq, COMPARE_EQ)
-COMPARISON(ne, COMPARE_NE)
-COMPARISON(lt, COMPARE_LT)
-COMPARISON(le, COMPARE_LE)
-COMPARISON(gt, COMPARE_GT)
-COMPARISON(ge, COMPARE_GE)
-COMPARISON(in, COMPARE_IN)
-#undef COMPARISON
+/* The mode is the comparison. */
+static lace_status test_compare(jinja_run *r, const jinja_call *c, jv *out)
+{
+    bool is_true;
+    if (c->p[0].kind == JV_UNSET)
+        return jinja_fail(r, "a comparison needs something to compare with");
+    TRY(jinja_compare(r, (compare_op)c->mode, c->self, c->p[0], &is_true));
+    return answer(out, is_true);
+}
 
 const jinja_builtin jinja_tests[] = {
-    {"defined", "", test_defined},
-    {"undefined", "", test_undefined},
-    {"none", "", test_none},
-    {"boolean", "", test_boolean},
-    {"true", "", test_true},
-    {"false", "", test_false},
-    {"integer", "", test_integer},
-    {"float", "", test_float},
-    {"number", "", test_number},
-    {"string", "", test_string},
-    {"mapping", "", test_mapping},
-    {"iterable", "", test_iterable},
-    {"sequence", "", test_sequence},
-    {"callable", "", test_callable},
-    {"escaped", "", test_escaped},
-    {"odd", "", test_odd},
-    {"even", "", test_even},
-    {"divisibleby", "num", test_divisibleby},
-    {"lower", "", test_lower},
-    {"upper", "", test_upper},
-    {"sameas", "other", test_sameas},
-    {"filter", "", test_filter},
-    {"test", "", test_test},
-    {"eq", "other", test_eq},
-    {"equalto", "other", test_eq},
-    {"==", "other", test_eq},
-    {"ne", "other", test_ne},
-    {"!=", "other", test_ne},
-    {"lt", "other", test_lt},
-    {"lessthan", "other", test_lt},
-    {"<", "other", test_lt},
-    {"le", "other", test_le},
-    {"<=", "other", test_le},
-    {"gt", "other", test_gt},
-    {"greaterthan", "other", test_gt},
-    {">", "other", test_gt},
-    {"ge", "other", test_ge},
-    {">=", "other", test_ge},
-    {"in", "seq", test_in},
+    {"defined", "", test_defined, 0},
+    {"undefined", "", test_kind, JV_UNDEFINED},
+    {"none", "", test_kind, JV_NONE},
+    {"boolean", "", test_kind, JV_BOOL},
+    {"true", "", test_true, 0},
+    {"false", "", test_false, 0},
+    {"integer", "", test_kind, JV_INT},
+    {"float", "", test_kind, JV_FLOAT},
+    {"number", "", test_number, 0},
+    {"string", "", test_kind, JV_STRING},
+    {"mapping", "", test_kind, JV_DICT},
+    {"iterable", "", test_iterable, 0},
+    {"sequence", "", test_sequence, 0},
+    {"callable", "", test_callable, 0},
+    {"escaped", "", test_escaped, 0},
+    {"odd", "", test_odd, 0},
+    {"even", "", test_even, 0},
+    {"divisibleby", "num", test_divisibleby, 0},
+    {"lower", "", test_case, CASE_LOWER},
+    {"upper", "", test_case, CASE_UPPER},
+    {"sameas", "other", test_sameas, 0},
+    {"filter", "", test_filter, 0},
+    {"test", "", test_test, 0},
+    {"eq", "other", test_compare, COMPARE_EQ},
+    {"equalto", "other", test_compare, COMPARE_EQ},
+    {"==", "other", test_compare, COMPARE_EQ},
+    {"ne", "other", test_compare, COMPARE_NE},
+    {"!=", "other", test_compare, COMPARE_NE},
+    {"lt", "other", test_compare, COMPARE_LT},
+    {"lessthan", "other", test_compare, COMPARE_LT},
+    {"<", "other", test_compare, COMPARE_LT},
+    {"le", "other", test_compare, COMPARE_LE},
+    {"<=", "other", test_compare, COMPARE_LE},
+    {"gt", "other", test_compare, COMPARE_GT},
+    {"greaterthan", "other", test_compare, COMPARE_GT},
+    {">", "other", test_compare, COMPARE_GT},
+    {"ge", "other", test_compare, COMPARE_GE},
+    {">=", "other", test_compare, COMPARE_GE},
+    {"in", "seq", test_compare, COMPARE_IN},
     {0},
 };
 

@@ -257,15 +257,7 @@ lace_status jv_list_new(jinja_run *r, jv_kind kind, size_t n, jv *out)
 lace_status jv_list_add(jinja_run *r, jv_list *list, jv item)
 {
     TRY(jinja_spend(r, 1));
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity < 4 ? 4 : 2 * list->capacity;
-        jv *items;
-        TRY(jinja_alloc(r, capacity, sizeof *items, &items));
-        if (list->n)
-            memcpy(items, list->items, list->n * sizeof *items);
-        list->items = items;
-        list->capacity = capacity;
-    }
+    TRY(jinja_grow(r, list->n, sizeof *list->items, &list->items, &list->capacity));
     list->items[list->n++] = item;
     return LACE_OK;
 }
@@ -448,15 +440,7 @@ lace_status jv_dict_set(jinja_run *r, jv_dict *d, jv key, jv value)
         return LACE_OK;
     }
     bool must_grow = d->n == d->capacity;
-    if (must_grow) {
-        size_t capacity = d->capacity < 4 ? 4 : 2 * d->capacity;
-        jv_entry *entries;
-        TRY(jinja_alloc(r, capacity, sizeof *entries, &entries));
-        if (d->n)
-            memcpy(entries, d->entries, d->n * sizeof *entries);
-        d->entries = entries;
-        d->capacity = capacity;
-    }
+    TRY(jinja_grow(r, d->n, sizeof *d->entries, &d->entries, &d->capacity));
     d->entries[d->n++] = (jv_entry){key, value, hash};
     if (must_grow)
         return build_index(r, d);
