@@ -10,7 +10,7 @@
  * is put together at the end, in a fixed order. "Exact": as in attend_run.cu.
  */
 #include "backend/cuda/attend_batch.cuh"
-#include "backend/cuda/few_common.cuh"
+#include "backend/cuda/small_batch_common.cuh"
 
 enum { WARPS = 4, THREADS = 32 * WARPS, GROUP = 16 }; /* GROUP: rows, and positions of a step */
 
@@ -29,9 +29,8 @@ static __device__ __forceinline__ void multiply_keys(float (&s)[4], const uint32
 }
 
 /* Values of four positions, 8 dimensions of each, times shares; eight sums from `out` on. */
-static __device__ __forceinline__ void multiply_values(float (*out)[4],
-                                                       const uint32_t (&share)[2][2],
-                                                       const uint4 (&v)[4])
+static __device__ __forceinline__ void
+multiply_values(float (*out)[4], const uint32_t (&share)[2][2], const uint4 (&v)[4])
 {
     uint32_t x[4][4];
 #pragma unroll
@@ -256,7 +255,7 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
 #pragma unroll
         for (int k = 0; k < 8; k++)
             v[k] = results[i + 8 * lane + k];
-        slab_store8(p.slabs + (head * per_head * dim + i) / FEW_COLS * FEW_SLAB_BYTES,
+        slab_store8(p.slabs + (head * per_head * dim + i) / SMALL_COLS * SMALL_SLAB_BYTES,
                     (int)blockIdx.x, v, lane);
     }
 }

@@ -1,6 +1,6 @@
 /* Rows of a batch between two products: sums of parts, norms, atoms, rotations. */
 #include "backend/cuda/batch_common.cuh"
-#include "backend/cuda/few_common.cuh"
+#include "backend/cuda/small_batch_common.cuh"
 #include "backend/cuda/rows.cuh"
 
 enum { NORM_THREADS = 512, NORM_VALUES = 8 * NORM_THREADS, NORM_ROUNDS = 4 };
@@ -74,9 +74,9 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS)
     if (p.slabs) {
 #pragma unroll
         for (int n = 0; n < NORM_ROUNDS; n++) {
-            int slab = (8 * tid + n * NORM_VALUES) / FEW_COLS;
-            if (slab * FEW_COLS < p.width)
-                slab_store8(p.slabs + (int64_t)slab * FEW_SLAB_BYTES, row, v[n], tid & 31);
+            int slab = (8 * tid + n * NORM_VALUES) / SMALL_COLS;
+            if (slab * SMALL_COLS < p.width)
+                slab_store8(p.slabs + (int64_t)slab * SMALL_SLAB_BYTES, row, v[n], tid & 31);
         }
         return;
     }

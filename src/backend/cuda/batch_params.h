@@ -86,7 +86,8 @@ typedef struct batch_attend {
     int32_t n_parts;          /* single tokens: the context is cut into so many */
     int32_t part_keys;        /* keys of a part, a multiple of a page */
     float *parts;             /* [n_tokens][n_heads][n_parts][2 + head_dim]: most, sum, out */
-    uint8_t *slabs; /* single tokens: results as these too (few_params.h), or NULL; for one part */
+    uint8_t *
+        slabs; /* single tokens: results as these too (small_batch_params.h), or NULL; for one part */
 } batch_attend;
 
 #endif

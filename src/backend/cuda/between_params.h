@@ -21,7 +21,7 @@ typedef struct batch_norm {
     const float *weight;
     uint8_t *atoms; /* or NULL */
     float *scales;  /* of the atoms, as in batch_atoms */
-    uint8_t *slabs; /* or these (few_params.h), of up to 8 rows; or NULL */
+    uint8_t *slabs; /* or these (small_batch_params.h), of up to 8 rows; or NULL */
     float eps;
     int32_t width, n_rows, n_k64, is_half;
 } batch_norm;

@@ -144,8 +144,8 @@ typedef struct gpu_job {
     const gpu_batch *batch;
     uint8_t *scratch; /* on the card, for the launcher of a step alone; gpu_step_scratch_bytes */
     uint64_t scratch_bytes;
-    struct gpu_carry *carry; /* carry.h; NULL: every step is launched alone */
-    const step *end;         /* behind the last of the steps, with a carry */
+    struct gpu_handover *handover; /* handover.h; NULL: every step is launched alone */
+    const step *end;               /* behind the last of the steps, with a handover */
     bool is_exact;   /* the model's weights are floats, so nothing else may be rounded much */
     int32_t cluster; /* fused attention: log2 of the blocks that share a head's context, at most */
 } gpu_job;

@@ -5,7 +5,7 @@
  * or, of prompts, matmul_wide_*: one read of the weights for up to 128 or 256 rows. Where a matrix
  * has too few rows to give every processor a block, K is cut into parts whose sums are added
  * afterwards. Experts' tokens are grouped by expert first, and only chosen experts are read. Up to
- * 8 rows have kernels of their own (launch_few.c).
+ * 8 rows have kernels of their own (launch_small_batch.c).
  *
  * Attention: runs of tokens of one sequence (attend_run.cu), single tokens (attend_single.cu).
  *
@@ -13,8 +13,8 @@
  */
 #include <assert.h>
 
-#include "backend/cuda/carry.h"
-#include "backend/cuda/few_params.h"
+#include "backend/cuda/handover.h"
+#include "backend/cuda/small_batch_params.h"
 
 lace_status gpu_start_overlapping(const gpu_job *j, const char *name, const uint32_t grid[3],
                                   uint32_t threads, uint32_t shared_bytes, const void *params,
@@ -241,7 +241,7 @@ static cut choose_cut(const gpu *g, const batch_matmul *p, tile_kind kind)
 
 /* Parts that the next step adds up are left where they are, in `left`. */
 static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind, pile *scratch,
-                               gpu_carry *left, lace_error *err)
+                               gpu_handover *left, lace_error *err)
 {
     cut c;
     if (p->n_tokens <= 128 || is_half(kind) || !j->g->has_overlap ||
@@ -304,12 +304,12 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
     bool is_glu = s->op == OP_MATMUL_GLU;
     if (n < 2 || (is_glu && (kind_of(s, 0) == TILE_F32 || kind_of(s, 0) != kind_of(s, 1))))
         return gpu_launch_matmul(j, s, err);
-    if (gpu_is_few(j, s))
-        return gpu_launch_few(j, s, err);
+    if (gpu_is_small_batch(j, s))
+        return gpu_launch_small_batch(j, s, err);
     pile scratch = {j->scratch, 0};
     atoms x[3] = {{0}}; /* in the order of int and of half kinds, and rotated */
     bool is_done[STEP_MAX_OUT] = {false};
-    gpu_carry *left = gpu_carries_sums(j, s) ? j->carry : NULL;
+    gpu_handover *left = gpu_leaves_parts(j, s) ? j->handover : NULL;
     for (int first = 0; first < s->a.matmul.n_weights; first++) {
         tile_kind kind = kind_of(s, first);
         if (is_done[first])
@@ -319,9 +319,9 @@ static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *er
             continue;
         }
         atoms *a = &x[is_half(kind) ? 1 : tile_is_rotated(kind) ? 2 : 0];
-        if (!a->x &&
-            (tile_is_rotated(kind) ||
-             !gpu_carried(j, s, n, is_half(kind) ? CARRY_HALF : CARRY_INT, &a->x, &a->scales)))
+        if (!a->x && (tile_is_rotated(kind) ||
+                      !gpu_handed_over(j, s, n, is_half(kind) ? ROWS_ATOMS_HALF : ROWS_ATOMS_INT,
+                                       &a->x, &a->scales)))
             TRY(make_atoms(j, &s->in[0], NULL, n, kind, &scratch, a, err));
         batch_matmul p = {.n_tiles = divide_up(s->in[0].width, tile_cols(kind)),
                           .x = a->x,
@@ -516,9 +516,9 @@ static bool is_short(const gpu_batch *b)
 static bool leaves_slabs(const gpu_job *j, const step *s, const batch_attend *p)
 {
     const step *next = s + 1;
-    return j->carry && next < j->end && p->n_parts == 1 && p->n_tokens == j->batch->n_tokens &&
-           p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim % FEW_COLS == 0 &&
-           gpu_is_few(j, next) && next->in[0].value == s->out[0].value && !next->is_output;
+    return j->handover && next < j->end && p->n_parts == 1 && p->n_tokens == j->batch->n_tokens &&
+           p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim % SMALL_COLS == 0 &&
+           gpu_is_small_batch(j, next) && next->in[0].value == s->out[0].value && !next->is_output;
 }
 
 static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend *p, int d,
@@ -541,10 +541,10 @@ static lace_status attend_singles(const gpu_job *j, const step *s, batch_attend 
     p->parts = (float *)j->scratch;
     p->slabs = NULL;
     if (leaves_slabs(j, s, p)) {
-        p->slabs = j->carry->memory;
-        j->carry->made = s;
-        j->carry->n_rows = p->n_tokens;
-        j->carry->form = CARRY_SLABS;
+        p->slabs = j->handover->memory;
+        j->handover->made = s;
+        j->handover->n_rows = p->n_tokens;
+        j->handover->form = ROWS_SLABS;
     }
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
     TRY(gpu_start_overlapping(j, dims[d].single[is_exact], grid, 128, single_bytes(p, d), p, err));
@@ -614,7 +614,8 @@ uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, 
         parts *= (uint64_t)s->a.matmul.n_weights; /* a product for each kind of weights */
         uint64_t many = 3 * (atom_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
                         4 * few * (rows > parts ? rows : parts) + 256;
-        return bytes + (many > gpu_few_scratch_bytes(s) ? many : gpu_few_scratch_bytes(s));
+        return bytes +
+               (many > gpu_small_batch_scratch_bytes(s) ? many : gpu_small_batch_scratch_bytes(s));
     }
     case OP_MOE_GLU:
     case OP_MOE_DOWN: {

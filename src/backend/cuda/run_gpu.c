@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "ops/op_info.h"
-#include "backend/cuda/carry.h"
+#include "backend/cuda/handover.h"
 #include "state/states.h"
 #include "backend/cuda/token_player.h"
 #include "backend/cuda/token_ring.h"
@@ -29,7 +29,7 @@ struct gpu_plan {
     uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
     uint8_t *scratch; /* these are parts of it */
     uint64_t scratch_bytes;
-    gpu_carry carry;
+    gpu_handover handover;
     bool is_exact; /* gpu_job */
     vector *vectors;
     int32_t n_vectors, vectors_capacity;
@@ -124,9 +124,9 @@ static uint64_t scratch_bytes(const plan *p, const gpu_plan_options *o)
     return round_up(most);
 }
 
-static uint64_t carry_bytes(const plan *p)
+static uint64_t handover_bytes(const plan *p)
 {
-    return round_up(gpu_carry_bytes(p->steps, p->n_steps, p->limits.max_tokens));
+    return round_up(gpu_handover_bytes(p->steps, p->n_steps, p->limits.max_tokens));
 }
 
 /* Numbers of a batch without its tables, and with them. */
@@ -151,7 +151,7 @@ static uint64_t choice_bytes(const plan *p)
 /* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return round_up(p->value_bytes) + scratch_bytes(p, o) + carry_bytes(p) + vector_bytes(p) +
+    return round_up(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) + vector_bytes(p) +
            round_up(4 * batch_numbers(p, o)) + choice_bytes(p);
 }
 
@@ -252,8 +252,8 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
     place_steps(gp, o);
     gp->scratch = gp->memory + round_up(p->value_bytes);
-    gp->carry.memory = gp->scratch + gp->scratch_bytes;
-    uint8_t *at = gp->carry.memory + carry_bytes(p);
+    gp->handover.memory = gp->scratch + gp->scratch_bytes;
+    uint8_t *at = gp->handover.memory + handover_bytes(p);
     gp->batch_device = (int32_t *)at;
     at += round_up(4 * n);
     memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
@@ -353,15 +353,15 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
 /* ns: [steps], filled if given; then each is waited for. */
 static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, lace_error *err)
 {
-    gp->carry.made = NULL;
-    gp->carry.n_sums = 0;
+    gp->handover.made = NULL;
+    gp->handover.n_sums = 0;
     gpu_job j = {.g = gp->g,
                  .queue = gp->queue,
                  .launchers = &gp->launchers,
                  .batch = b,
                  .scratch = gp->scratch,
                  .scratch_bytes = gp->scratch_bytes,
-                 .carry = &gp->carry,
+                 .handover = &gp->handover,
                  .end = gp->p->steps + gp->p->n_steps,
                  .is_exact = gp->is_exact};
     uint64_t before = 0;

@@ -1,5 +1,5 @@
 /*
- * Products of a few tokens, up to 8 (few_product.cu): parameters and the form of activations; read
+ * Products of a few tokens, up to 8 (small_batch_product.cu): parameters and the form of activations; read
  * by C and by CUDA. Strides are in floats.
  *
  * Activations are "slabs", one for 256 columns of up to 8 tokens, each value as two int8 as one
@@ -12,29 +12,29 @@
  *
  * So 16 bytes of a lane are what one mma of the high and one of the low plane take from it.
  */
-#ifndef LACE_BACKEND_CUDA_FEW_PARAMS_H
-#define LACE_BACKEND_CUDA_FEW_PARAMS_H
+#ifndef LACE_BACKEND_CUDA_SMALL_BATCH_PARAMS_H
+#define LACE_BACKEND_CUDA_SMALL_BATCH_PARAMS_H
 
 #include "backend/cuda/between_params.h"
 
 enum {
-    FEW_TOKENS = 8,
-    FEW_COLS = 256,
-    FEW_SUMS_AT = 4096,
-    FEW_SCALES_AT = 4352,
-    FEW_SLAB_BYTES = 4480, /* whole lines of 128 */
-    FEW_WARPS = 16,
-    FEW_THREADS = 32 * FEW_WARPS,
-    FEW_MAX_PLACES = 64, /* of the ring */
-    FEW_MAX_WEIGHTS = 3,
-    FEW_MAX_PARTS = 8,
-    FEW_MAX_BLOCKS = 256, /* as far as blocks_inverse divides */
-    FEW_SLOT_BYTES = 512, /* sums of 16 rows and 8 tokens */
-    FEW_X_AT = 1024       /* in shared memory, behind the barriers */
+    SMALL_TOKENS = 8,
+    SMALL_COLS = 256,
+    SMALL_SUMS_AT = 4096,
+    SMALL_SCALES_AT = 4352,
+    SMALL_SLAB_BYTES = 4480, /* whole lines of 128 */
+    SMALL_WARPS = 16,
+    SMALL_THREADS = 32 * SMALL_WARPS,
+    SMALL_MAX_PLACES = 64, /* of the ring */
+    SMALL_MAX_WEIGHTS = 3,
+    SMALL_MAX_PARTS = 8,
+    SMALL_MAX_BLOCKS = 256, /* as far as blocks_inverse divides */
+    SMALL_SLOT_BYTES = 512, /* sums of 16 rows and 8 tokens */
+    SMALL_X_AT = 1024       /* in shared memory, behind the barriers */
 };
 
 /* A weight, whose blocks are [n_parts][part_blocks]: parts of K, then rows. */
-typedef struct few_weight {
+typedef struct small_weight {
     const uint8_t *tiles;
     const float *bias; /* or NULL; for one part alone */
     float *out;        /* a row for each token, in each part */
@@ -43,13 +43,13 @@ typedef struct few_weight {
     int32_t kind, n_rows;
     int32_t first_block, part_blocks, blocks_inverse; /* 65536 / part_blocks, rounded up */
     int32_t block_rows, n_larger; /* rows of tiles of a block; the first n_larger have one more */
-} few_weight;
+} small_weight;
 
-typedef struct few_product {
-    few_weight weights[FEW_MAX_WEIGHTS];
+typedef struct small_product {
+    small_weight weights[SMALL_MAX_WEIGHTS];
     const uint8_t *x; /* slabs */
     int32_t n_weights, n_tiles, n_tokens;
-    int32_t part_tiles;    /* tiles of a part along K, up to FEW_WARPS */
+    int32_t part_tiles;    /* tiles of a part along K, up to SMALL_WARPS */
     int32_t tiles_inverse; /* 65536 / part_tiles, rounded up */
     int32_t n_sharing;     /* warps that have the same column of tiles */
     int32_t group_rows;    /* rows of tiles whose sums meet at once: all, or a power of 2 that fits
@@ -57,16 +57,16 @@ typedef struct few_product {
     int32_t slot_bytes, ring_bytes;
     int32_t adds; /* to what is in out */
     float scale;
-} few_product;
+} small_product;
 
 /* Rows of f32 to slabs: first, or glu(first, second). All rows begin at multiples of 16 bytes. */
-typedef struct few_rows {
+typedef struct small_rows {
     batch_sum first, second;
     float *out; /* the rows in f32 too; or NULL */
     int64_t out_stride;
     uint8_t *slabs;
     int32_t width, n_rows;
     int32_t glu; /* glu_kind; -1: there is no second */
-} few_rows;
+} small_rows;
 
 #endif

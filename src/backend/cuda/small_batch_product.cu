@@ -1,6 +1,6 @@
 /*
  * Matrix products of up to 8 tokens (batched decode): weights stream through shared memory once, at
- * the speed of memory, and meet int8 slabs of activations (few_tile.cuh).
+ * the speed of memory, and meet int8 slabs of activations (small_batch_tile.cuh).
  *
  * A block has a part of the rows and a part of K, at most 16 tiles of it: each warp has one column
  * of tiles, and with it one slab. It has places of a ring, which it fills again when it has
@@ -8,8 +8,8 @@
  * order.
  */
 #include "backend/cuda/batch_common.cuh"
-#include "backend/cuda/few_common.cuh"
-#include "backend/cuda/few_tile.cuh"
+#include "backend/cuda/small_batch_common.cuh"
+#include "backend/cuda/small_batch_tile.cuh"
 
 #if __CUDA_ARCH__ >= 900
 
@@ -21,8 +21,8 @@ template <int KIND> __device__ constexpr int place_bytes()
 }
 
 /* What a block works on. */
-struct few_work {
-    const few_weight *weight;
+struct small_work {
+    const small_weight *weight;
     const uint8_t *tiles; /* of its first row of tiles and of the part */
     const uint8_t *x;     /* slabs of the part */
     float *out;           /* of the part and its first row */
@@ -30,9 +30,9 @@ struct few_work {
     int n_tiles;          /* of the part */
 };
 
-/* The sums of a lane (few_tile.cuh) to their places. */
-static __device__ __forceinline__ void few_store(const few_product &p, const few_work &w, int row,
-                                                 int lane, const float (&y)[4])
+/* The sums of a lane (small_batch_tile.cuh) to their places. */
+static __device__ __forceinline__ void small_store(const small_product &p, const small_work &w,
+                                                   int row, int lane, const float (&y)[4])
 {
     const float *bias = w.weight->bias;
     const int stride = w.weight->out_stride, token = 2 * (lane & 3);
@@ -52,8 +52,8 @@ static __device__ __forceinline__ void few_store(const few_product &p, const few
 
 /* Multiplies all tiles and stores the sums. */
 template <int KIND>
-static __device__ __forceinline__ void few_tiles(const few_product &p, const few_work &w,
-                                                 uint8_t *shared)
+static __device__ __forceinline__ void small_tiles(const small_product &p, const small_work &w,
+                                                   uint8_t *shared)
 {
     constexpr int BYTES = tile_info<KIND>::bytes, PLACE = place_bytes<KIND>();
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -62,12 +62,12 @@ static __device__ __forceinline__ void few_tiles(const few_product &p, const few
     const int row_first = warp * p.tiles_inverse >> 16, column = warp - row_first * p.part_tiles;
     const bool is_active = warp < n_active && column < w.n_tiles;
     const int n_rows = is_active ? w.n_rows : 0; /* for this warp */
-    const int n_places = min(p.ring_bytes / PLACE, (int)FEW_MAX_PLACES);
-    uint8_t *slab = shared + FEW_X_AT + column * FEW_SLAB_BYTES;
-    uint8_t *slots = shared + FEW_X_AT + p.part_tiles * FEW_SLAB_BYTES;
+    const int n_places = min(p.ring_bytes / PLACE, (int)SMALL_MAX_PLACES);
+    uint8_t *slab = shared + SMALL_X_AT + column * SMALL_SLAB_BYTES;
+    uint8_t *slots = shared + SMALL_X_AT + p.part_tiles * SMALL_SLAB_BYTES;
     uint8_t *ring = slots + p.slot_bytes;
     const uint32_t filled = shared_u32(shared);
-    const uint32_t arrived = filled + 8 * FEW_MAX_PLACES + 8 * column;
+    const uint32_t arrived = filled + 8 * SMALL_MAX_PLACES + 8 * column;
     uint64_t policy = 0;
 
     auto address = [&](int row) {
@@ -113,15 +113,15 @@ static __device__ __forceinline__ void few_tiles(const few_product &p, const few
             float y[4];
             if (!is_trial)
                 bar_wait(filled + 8 * place, parity);
-            few_multiply<KIND>(y, ring + place * PLACE + skew(row), slab, lane);
-            *(float4 *)(mine + ((row - group) * p.part_tiles + column) * FEW_SLOT_BYTES +
+            small_multiply<KIND>(y, ring + place * PLACE + skew(row), slab, lane);
+            *(float4 *)(mine + ((row - group) * p.part_tiles + column) * SMALL_SLOT_BYTES +
                         16 * lane) = make_float4(y[0], y[1], y[2], y[3]);
             if (is_trial) {
                 is_trial = false;
                 wait_previous();
                 if (row_first == 0 && lane == 0) {
-                    bar_expect(arrived, FEW_SLAB_BYTES);
-                    copy_in(shared_u32(slab), w.x + column * FEW_SLAB_BYTES, FEW_SLAB_BYTES,
+                    bar_expect(arrived, SMALL_SLAB_BYTES);
+                    copy_in(shared_u32(slab), w.x + column * SMALL_SLAB_BYTES, SMALL_SLAB_BYTES,
                             arrived);
                 }
                 bar_wait(arrived, 0);
@@ -144,47 +144,47 @@ static __device__ __forceinline__ void few_tiles(const few_product &p, const few
         }
         __syncthreads();
 #pragma unroll 1
-        for (int i = threadIdx.x; i < (end - group) * 32; i += FEW_THREADS) {
-            const uint8_t *slot = mine + (i >> 5) * p.part_tiles * FEW_SLOT_BYTES + 16 * lane;
+        for (int i = threadIdx.x; i < (end - group) * 32; i += SMALL_THREADS) {
+            const uint8_t *slot = mine + (i >> 5) * p.part_tiles * SMALL_SLOT_BYTES + 16 * lane;
             float y[4] = {0, 0, 0, 0};
 #pragma unroll 1
             for (int k = 0; k < w.n_tiles; k++) {
-                float4 more = *(const float4 *)(slot + k * FEW_SLOT_BYTES);
+                float4 more = *(const float4 *)(slot + k * SMALL_SLOT_BYTES);
                 y[0] += more.x, y[1] += more.y, y[2] += more.z, y[3] += more.w;
             }
-            few_store(p, w, group + (i >> 5), lane, y);
+            small_store(p, w, group + (i >> 5), lane, y);
         }
     }
 }
 
 /* Bounds for more threads than there are: at most 80 registers, so that what
  * comes next has room. */
-extern "C" __global__ void __launch_bounds__(FEW_THREADS * 3 / 2, 1)
-    few_product_kernel(const __grid_constant__ few_product p)
+extern "C" __global__ void __launch_bounds__(SMALL_THREADS * 3 / 2, 1)
+    small_product_kernel(const __grid_constant__ small_product p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     launch_next();
     int n = 0;
     while (n + 1 < p.n_weights && (int)blockIdx.x >= p.weights[n + 1].first_block)
         n++;
-    const few_weight &weight = p.weights[n];
+    const small_weight &weight = p.weights[n];
     const int block = (int)blockIdx.x - weight.first_block;
     const int part = block * weight.blocks_inverse >> 16, tile0 = part * p.part_tiles;
     const int b = block - part * weight.part_blocks;
-    few_work w;
+    small_work w;
     w.weight = &weight;
     w.row0 = b * weight.block_rows + min(b, weight.n_larger);
     w.n_rows = weight.block_rows + (b < weight.n_larger);
     w.n_tiles = min(p.part_tiles, p.n_tiles - tile0);
-    w.x = p.x + tile0 * FEW_SLAB_BYTES;
+    w.x = p.x + tile0 * SMALL_SLAB_BYTES;
     w.out = weight.out + part * weight.part_stride + w.row0 * TILE_ROWS;
     const int64_t first = (int64_t)w.row0 * p.n_tiles + tile0;
     switch (weight.kind) {
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
-        if constexpr (few_has_kind<TILE_##id>()) {                                                 \
+        if constexpr (small_has_kind<TILE_##id>()) {                                               \
             w.tiles = weight.tiles + first * n_bytes;                                              \
-            few_tiles<TILE_##id>(p, w, shared);                                                    \
+            small_tiles<TILE_##id>(p, w, shared);                                                  \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(FEW_THREADS * 3 / 2, 1)
 
 /*
  * 8 values of row t from k on, the sums of all parts. Rows and parts begin at multiples of 16
- * bytes, and their number is padded (few_params.h).
+ * bytes, and their number is padded (small_batch_params.h).
  */
 static __device__ __forceinline__ void rows_load8(float (&v)[8], const batch_sum &s, int t, int k)
 {
@@ -217,13 +217,14 @@ static __device__ __forceinline__ void rows_load8(float (&v)[8], const batch_sum
 }
 
 /* blockIdx.y: a token of the 8; a warp for each slab. width is a multiple of 8. */
-extern "C" __global__ void __launch_bounds__(128) few_slab_rows(const __grid_constant__ few_rows p)
+extern "C" __global__ void __launch_bounds__(128)
+    small_slab_rows(const __grid_constant__ small_rows p)
 {
     const int token = blockIdx.y, lane = threadIdx.x & 31;
-    const int slab = (int)blockIdx.x * 4 + (threadIdx.x >> 5), k = slab * FEW_COLS + 8 * lane;
+    const int slab = (int)blockIdx.x * 4 + (threadIdx.x >> 5), k = slab * SMALL_COLS + 8 * lane;
     launch_next();
     wait_previous();
-    if (slab * FEW_COLS >= p.width)
+    if (slab * SMALL_COLS >= p.width)
         return;
     float v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     if (token < p.n_rows && k < p.width) {
@@ -247,5 +248,5 @@ extern "C" __global__ void __launch_bounds__(128) few_slab_rows(const __grid_con
             *(float4 *)(out + 4) = make_float4(v[4], v[5], v[6], v[7]);
         }
     }
-    slab_store8(p.slabs + slab * FEW_SLAB_BYTES, token, v, lane);
+    slab_store8(p.slabs + slab * SMALL_SLAB_BYTES, token, v, lane);
 }

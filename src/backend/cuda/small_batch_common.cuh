@@ -1,10 +1,10 @@
-/* How rows of a few tokens become slabs (few_params.h). */
-#ifndef LACE_KERNELS_CUDA_FEW_COMMON_CUH
-#define LACE_KERNELS_CUDA_FEW_COMMON_CUH
+/* How rows of a few tokens become slabs (small_batch_params.h). */
+#ifndef LACE_KERNELS_CUDA_SMALL_BATCH_COMMON_CUH
+#define LACE_KERNELS_CUDA_SMALL_BATCH_COMMON_CUH
 
 #include <cuda_fp16.h>
 
-#include "backend/cuda/few_params.h"
+#include "backend/cuda/small_batch_params.h"
 #include "backend/cuda/rows.cuh"
 
 /*
@@ -38,12 +38,12 @@ static __device__ __forceinline__ void slab_store8(uint8_t *slab, int token, con
     if (c == 0) {
         float mean = (float)sum * (1.0f / 32);
         __half first = __float2half_rn(mean);
-        __half *to = (__half *)(slab + FEW_SUMS_AT + 8 * (4 * token + (s >> 1)));
+        __half *to = (__half *)(slab + SMALL_SUMS_AT + 8 * (4 * token + (s >> 1)));
         to[s & 1] = first;
         to[2 + (s & 1)] = __float2half_rn(mean - __half2float(first));
     }
     if (lane == 0)
-        *(float *)(slab + FEW_SCALES_AT + 4 * token) = most > 1e-30f ? most / full : 0.0f;
+        *(float *)(slab + SMALL_SCALES_AT + 4 * token) = most > 1e-30f ? most / full : 0.0f;
 }
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * Products of 2 to 8 tokens on cards whose kernels overlap (few_product.cu): how they are cut, and
+ * Products of 2 to 8 tokens on cards whose kernels overlap (small_batch_product.cu): how they are cut, and
  * what makes their slabs.
  *
  * All weights of a step go in one launch, whatever their types. Rows and K are cut so that every
  * processor has one block. Gates are left as sums, and what makes slabs of them multiplies.
  */
-#include "backend/cuda/carry.h"
-#include "backend/cuda/few_params.h"
+#include "backend/cuda/handover.h"
+#include "backend/cuda/small_batch_params.h"
 
 enum {
     SHARED_MOST = 216 * 1024, /* the rest is for kernels beside it */
@@ -48,7 +48,7 @@ static int64_t n_rows_of(const gpu_job *j, const step *s)
 
 uint64_t gpu_slab_bytes(int64_t n_cols)
 {
-    return (uint64_t)divide_up(n_cols, FEW_COLS) * FEW_SLAB_BYTES;
+    return (uint64_t)divide_up(n_cols, SMALL_COLS) * SMALL_SLAB_BYTES;
 }
 
 static bool is_product(const step *s)
@@ -61,15 +61,15 @@ static bool is_product(const step *s)
 static bool has_room(const gpu *g)
 {
     return g->has_overlap && g->info.max_shared_bytes >= SHARED_MOST &&
-           g->info.n_processors >= FEW_MAX_WEIGHTS * FEW_MAX_PARTS &&
-           g->info.n_processors <= FEW_MAX_BLOCKS;
+           g->info.n_processors >= SMALL_MAX_WEIGHTS * SMALL_MAX_PARTS &&
+           g->info.n_processors <= SMALL_MAX_BLOCKS;
 }
 
-bool gpu_is_few(const gpu_job *j, const step *s)
+bool gpu_is_small_batch(const gpu_job *j, const step *s)
 {
     int64_t n = is_product(s) ? n_rows_of(j, s) : 0;
-    if (n < 2 || n > FEW_TOKENS || !has_room(j->g) || s->in[0].width % 8 != 0 ||
-        divide_up(s->in[0].width, FEW_COLS) > FEW_WARPS * FEW_MAX_PARTS)
+    if (n < 2 || n > SMALL_TOKENS || !has_room(j->g) || s->in[0].width % 8 != 0 ||
+        divide_up(s->in[0].width, SMALL_COLS) > SMALL_WARPS * SMALL_MAX_PARTS)
         return false;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         if (!takes_kind(tile_kind_of(s->a.matmul.weights[i]->type)) ||
@@ -80,13 +80,13 @@ bool gpu_is_few(const gpu_job *j, const step *s)
 
 /* ---- The cut --------------------------------------------------------------------------------- */
 
-static int32_t tile_rows(const few_weight *w)
+static int32_t tile_rows(const small_weight *w)
 {
     return divide_up(w->n_rows, TILE_ROWS);
 }
 
 /* Blocks that are needed if none has more than `most` bytes of each tile along K. */
-static int64_t blocks_for(const few_product *p, int64_t most)
+static int64_t blocks_for(const small_product *p, int64_t most)
 {
     int64_t n = 0;
     for (int i = 0; i < p->n_weights; i++)
@@ -95,7 +95,7 @@ static int64_t blocks_for(const few_product *p, int64_t most)
 }
 
 /* The smallest `most` for which n_blocks are enough. */
-static int64_t smallest_share(const few_product *p, int64_t n_blocks)
+static int64_t smallest_share(const small_product *p, int64_t n_blocks)
 {
     int64_t all = 0, most = 0;
     for (int i = 0; i < p->n_weights; i++) {
@@ -118,20 +118,20 @@ static int64_t smallest_share(const few_product *p, int64_t n_blocks)
 }
 
 /* Chooses part_tiles and the blocks of weights. Returns the number of parts. */
-static int32_t cut_parts(few_product *p, int32_t n_processors, int32_t most_parts)
+static int32_t cut_parts(small_product *p, int32_t n_processors, int32_t most_parts)
 {
     int64_t best = INT64_MAX, share = 0, results = 0; /* written and read, of one part */
     int32_t n_parts = 0;
     for (int i = 0; i < p->n_weights; i++)
-        results += 2 * 4 * FEW_TOKENS * (int64_t)p->weights[i].n_rows;
-    for (int32_t n = 1; n <= FEW_MAX_PARTS; n++) {
+        results += 2 * 4 * SMALL_TOKENS * (int64_t)p->weights[i].n_rows;
+    for (int32_t n = 1; n <= SMALL_MAX_PARTS; n++) {
         int32_t tiles = divide_up(p->n_tiles, n), parts = divide_up(p->n_tiles, tiles);
-        if (tiles > FEW_WARPS || n_processors / parts < p->n_weights)
+        if (tiles > SMALL_WARPS || n_processors / parts < p->n_weights)
             continue;
         int64_t most = smallest_share(p, n_processors / parts);
         /* Warps that are no multiple of the tiles have nothing to do. */
-        double rounds = (double)FEW_WARPS / (FEW_WARPS / tiles);
-        int64_t cost = (int64_t)(rounds * (double)most) + tiles * FEW_SLAB_BYTES +
+        double rounds = (double)SMALL_WARPS / (SMALL_WARPS / tiles);
+        int64_t cost = (int64_t)(rounds * (double)most) + tiles * SMALL_SLAB_BYTES +
                        parts * (PART_COST + results / n_processors);
         if (n_parts == 0 || (cost < best && parts <= most_parts)) {
             best = cost;
@@ -142,7 +142,7 @@ static int32_t cut_parts(few_product *p, int32_t n_processors, int32_t most_part
     }
     int32_t at = 0;
     for (int i = 0; i < p->n_weights; i++) {
-        few_weight *w = &p->weights[i];
+        small_weight *w = &p->weights[i];
         w->first_block = at;
         w->part_blocks = divide_up(tile_rows(w), share / tile_bytes((tile_kind)w->kind));
         w->blocks_inverse = divide_up(65536, w->part_blocks);
@@ -153,15 +153,15 @@ static int32_t cut_parts(few_product *p, int32_t n_processors, int32_t most_part
     return n_parts;
 }
 
-/* Chooses the rows whose sums meet at once: all of a block, or a power of 2 (few_params.h). */
-static void cut_groups(few_product *p)
+/* Chooses the rows whose sums meet at once: all of a block, or a power of 2 (small_batch_params.h). */
+static void cut_groups(small_product *p)
 {
-    int32_t rows = 0, slots = p->part_tiles * FEW_SLOT_BYTES;
+    int32_t rows = 0, slots = p->part_tiles * SMALL_SLOT_BYTES;
     for (int i = 0; i < p->n_weights; i++) {
         int32_t n = p->weights[i].block_rows + (p->weights[i].n_larger > 0);
         rows = n > rows ? n : rows;
     }
-    p->n_sharing = FEW_WARPS / p->part_tiles;
+    p->n_sharing = SMALL_WARPS / p->part_tiles;
     p->tiles_inverse = divide_up(65536, p->part_tiles);
     p->group_rows = rows;
     p->slot_bytes = rows * slots;
@@ -171,7 +171,7 @@ static void cut_groups(few_product *p)
             p->group_rows /= 2;
         p->slot_bytes = 2 * p->group_rows * slots;
     }
-    int32_t left = SHARED_MOST - FEW_X_AT - p->part_tiles * FEW_SLAB_BYTES - p->slot_bytes;
+    int32_t left = SHARED_MOST - SMALL_X_AT - p->part_tiles * SMALL_SLAB_BYTES - p->slot_bytes;
     left = left / LINE * LINE;
     p->ring_bytes = left < RING_MOST ? left : RING_MOST;
 }
@@ -183,27 +183,27 @@ static uint64_t align(uint64_t n)
     return (n + 255) / 256 * 256;
 }
 
-static lace_status make_slabs(const gpu_job *j, const few_rows *p, lace_error *err)
+static lace_status make_slabs(const gpu_job *j, const small_rows *p, lace_error *err)
 {
-    uint32_t grid[3] = {(uint32_t)divide_up(p->width, 4 * FEW_COLS), FEW_TOKENS, 1};
-    return gpu_start_overlapping(j, "few_slab_rows", grid, 128, 0, p, err);
+    uint32_t grid[3] = {(uint32_t)divide_up(p->width, 4 * SMALL_COLS), SMALL_TOKENS, 1};
+    return gpu_start_overlapping(j, "small_slab_rows", grid, 128, 0, p, err);
 }
 
 /* Slabs of rows as they are. */
 static lace_status slabs_of(const gpu_job *j, const operand *x, int64_t n, uint8_t *slabs,
                             lace_error *err)
 {
-    few_rows p = {.first = {.parts = (const float *)x->data,
-                            .row_stride = (int64_t)(x->stride / 4),
-                            .n_parts = 1},
-                  .slabs = slabs,
-                  .width = (int32_t)x->width,
-                  .n_rows = (int32_t)n,
-                  .glu = -1};
+    small_rows p = {.first = {.parts = (const float *)x->data,
+                              .row_stride = (int64_t)(x->stride / 4),
+                              .n_parts = 1},
+                    .slabs = slabs,
+                    .width = (int32_t)x->width,
+                    .n_rows = (int32_t)n,
+                    .glu = -1};
     return make_slabs(j, &p, err);
 }
 
-static batch_sum sum_of(const few_weight *w, const float *bias, int32_t n_parts)
+static batch_sum sum_of(const small_weight *w, const float *bias, int32_t n_parts)
 {
     return (batch_sum){.parts = w->out,
                        .bias = bias,
@@ -213,29 +213,29 @@ static batch_sum sum_of(const few_weight *w, const float *bias, int32_t n_parts)
 }
 
 /* Gates: their sums to rows, and to slabs for the step behind it. */
-static lace_status finish_gates(const gpu_job *j, const step *s, const few_product *p,
+static lace_status finish_gates(const gpu_job *j, const step *s, const small_product *p,
                                 int32_t n_parts, uint8_t *spare, lace_error *err)
 {
-    bool is_read = j->carry && s + 1 < j->end && gpu_is_few(j, s + 1) &&
+    bool is_read = j->handover && s + 1 < j->end && gpu_is_small_batch(j, s + 1) &&
                    s[1].in[0].value == s->out[0].value && s[1].is_output == s->is_output;
-    few_rows r = {.first = sum_of(&p->weights[0], s->a.matmul.biases[0], n_parts),
-                  .second = sum_of(&p->weights[1], s->a.matmul.biases[1], n_parts),
-                  .out = (float *)s->out[0].data,
-                  .out_stride = (int64_t)(s->out[0].stride / 4),
-                  .slabs = is_read ? j->carry->memory : spare,
-                  .width = (int32_t)s->out[0].width,
-                  .n_rows = p->n_tokens,
-                  .glu = (int32_t)s->a.matmul.glu};
+    small_rows r = {.first = sum_of(&p->weights[0], s->a.matmul.biases[0], n_parts),
+                    .second = sum_of(&p->weights[1], s->a.matmul.biases[1], n_parts),
+                    .out = (float *)s->out[0].data,
+                    .out_stride = (int64_t)(s->out[0].stride / 4),
+                    .slabs = is_read ? j->handover->memory : spare,
+                    .width = (int32_t)s->out[0].width,
+                    .n_rows = p->n_tokens,
+                    .glu = (int32_t)s->a.matmul.glu};
     if (is_read) {
-        j->carry->made = s;
-        j->carry->n_rows = p->n_tokens;
-        j->carry->form = CARRY_SLABS;
+        j->handover->made = s;
+        j->handover->n_rows = p->n_tokens;
+        j->handover->form = ROWS_SLABS;
     }
     return make_slabs(j, &r, err);
 }
 
 /* What the next step adds up, or a launch of its own. */
-static lace_status finish_parts(const gpu_job *j, const step *s, const few_product *p,
+static lace_status finish_parts(const gpu_job *j, const step *s, const small_product *p,
                                 int32_t n_parts, int32_t stride, lace_error *err)
 {
     batch_finish f = {.parts = p->weights[0].out,
@@ -252,26 +252,26 @@ static lace_status finish_parts(const gpu_job *j, const step *s, const few_produ
         f.part_offset[i] = at;
         at += p->weights[i].n_rows;
     }
-    if (gpu_carries_sums(j, s)) {
-        j->carry->sums[j->carry->n_sums++] = f;
+    if (gpu_leaves_parts(j, s)) {
+        j->handover->sums[j->handover->n_sums++] = f;
         return LACE_OK;
     }
     uint32_t rows[3] = {(uint32_t)divide_up(stride, 256), (uint32_t)p->n_tokens, 1};
     return gpu_start_overlapping(j, "batch_finish_rows", rows, 256, 0, &f, err);
 }
 
-lace_status gpu_launch_few(const gpu_job *j, const step *s, lace_error *err)
+lace_status gpu_launch_small_batch(const gpu_job *j, const step *s, lace_error *err)
 {
     int64_t n = n_rows_of(j, s);
     bool is_glu = s->op == OP_MATMUL_GLU;
     uint8_t *at = j->scratch;
-    few_product p = {.n_weights = s->a.matmul.n_weights,
-                     .n_tiles = divide_up(s->in[0].width, FEW_COLS),
-                     .n_tokens = (int32_t)n,
-                     .adds = s->op == OP_MATMUL_ADD,
-                     .scale = s->a.matmul.scale};
+    small_product p = {.n_weights = s->a.matmul.n_weights,
+                       .n_tiles = divide_up(s->in[0].width, SMALL_COLS),
+                       .n_tokens = (int32_t)n,
+                       .adds = s->op == OP_MATMUL_ADD,
+                       .scale = s->a.matmul.scale};
     uint8_t *x;
-    if (!gpu_carried(j, s, n, CARRY_SLABS, &x, NULL)) {
+    if (!gpu_handed_over(j, s, n, ROWS_SLABS, &x, NULL)) {
         x = at;
         at += align(gpu_slab_bytes(s->in[0].width));
         TRY(slabs_of(j, &s->in[0], n, x, err));
@@ -280,18 +280,18 @@ lace_status gpu_launch_few(const gpu_job *j, const step *s, lace_error *err)
     int32_t stride = 0; /* rows of all weights */
     for (int i = 0; i < p.n_weights; i++) {
         const weight *w = s->a.matmul.weights[i];
-        p.weights[i] = (few_weight){
+        p.weights[i] = (small_weight){
             .tiles = w->data, .kind = (int32_t)tile_kind_of(w->type), .n_rows = (int32_t)w->n_rows};
         stride += (int32_t)w->n_rows;
     }
-    bool is_free = is_glu || gpu_carries_sums(j, s); /* to add up parts */
+    bool is_free = is_glu || gpu_leaves_parts(j, s); /* to add up parts */
     int32_t n_parts = cut_parts(&p, j->g->info.n_processors,
-                                is_free || s->op == OP_MATMUL_ADD ? FEW_MAX_PARTS : 1);
+                                is_free || s->op == OP_MATMUL_ADD ? SMALL_MAX_PARTS : 1);
     cut_groups(&p);
     bool has_sums = n_parts > 1 || is_glu;
     float *parts = (float *)at;
     for (int i = 0, row = 0; i < p.n_weights; i++) {
-        few_weight *w = &p.weights[i];
+        small_weight *w = &p.weights[i];
         w->out = has_sums ? parts + row : (float *)s->out[i].data;
         w->out_stride = has_sums ? stride : (int32_t)(s->out[i].stride / 4);
         w->part_stride = n * stride;
@@ -299,23 +299,23 @@ lace_status gpu_launch_few(const gpu_job *j, const step *s, lace_error *err)
         row += w->n_rows;
     }
     p.adds = p.adds && !has_sums;
-    const few_weight *last = &p.weights[p.n_weights - 1];
+    const small_weight *last = &p.weights[p.n_weights - 1];
     uint32_t grid[3] = {(uint32_t)(last->first_block + n_parts * last->part_blocks), 1, 1};
     uint32_t bytes =
-        (uint32_t)(FEW_X_AT + p.part_tiles * FEW_SLAB_BYTES + p.slot_bytes + p.ring_bytes);
-    TRY(gpu_start_overlapping(j, "few_product_kernel", grid, FEW_THREADS, bytes, &p, err));
+        (uint32_t)(SMALL_X_AT + p.part_tiles * SMALL_SLAB_BYTES + p.slot_bytes + p.ring_bytes);
+    TRY(gpu_start_overlapping(j, "small_product_kernel", grid, SMALL_THREADS, bytes, &p, err));
     at += align(4 * (uint64_t)n_parts * (uint64_t)n * (uint64_t)stride);
     if (is_glu)
         return finish_gates(j, s, &p, n_parts, at, err);
     return has_sums ? finish_parts(j, s, &p, n_parts, stride, err) : LACE_OK;
 }
 
-uint64_t gpu_few_scratch_bytes(const step *s)
+uint64_t gpu_small_batch_scratch_bytes(const step *s)
 {
     uint64_t rows = 0;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
     uint64_t out = s->op == OP_MATMUL_GLU ? gpu_slab_bytes(s->out[0].width) : 0;
     return align(gpu_slab_bytes(s->in[0].width)) + align(out) +
-           align(4 * FEW_MAX_PARTS * FEW_TOKENS * rows);
+           align(4 * SMALL_MAX_PARTS * SMALL_TOKENS * rows);
 }

@@ -1,5 +1,5 @@
 /* Norms and rotations of batches: they add up what products left, and leave atoms. */
-#include "backend/cuda/carry.h"
+#include "backend/cuda/handover.h"
 
 enum { NORM_THREADS = 512, NORM_MOST = 16384, ROPE_THREADS = 64, ROPE_MOST_TOKENS = 128 };
 
@@ -23,15 +23,15 @@ static uint64_t scale_bytes(int64_t n_rows)
 /* A norm of whole rows that batch_norm_rows can do. */
 static bool norm_is_fast(const gpu_job *j, const step *s)
 {
-    return j->carry && s->op == OP_RMS_NORM && s->a.norm.group == s->in[0].width &&
+    return j->handover && s->op == OP_RMS_NORM && s->a.norm.group == s->in[0].width &&
            s->in[0].width % 8 == 0 && padded(s->in[0].width) <= NORM_MOST && s->row_factor <= 1 &&
            n_rows_of(j, s) >= 2;
 }
 
 static bool rope_is_fast(const gpu_job *j, const step *s)
 {
-    return j->carry && s->op == OP_ROPE_KV && s->kv.type == DTYPE_F16 && s->kv.head_dim % 2 == 0 &&
-           n_rows_of(j, s) >= 2 && n_rows_of(j, s) <= ROPE_MOST_TOKENS;
+    return j->handover && s->op == OP_ROPE_KV && s->kv.type == DTYPE_F16 &&
+           s->kv.head_dim % 2 == 0 && n_rows_of(j, s) >= 2 && n_rows_of(j, s) <= ROPE_MOST_TOKENS;
 }
 
 /* The product that reads the norm's rows as atoms; NULL: there is none. */
@@ -55,7 +55,7 @@ static bool is_half(const step *s)
     return kind == TILE_F16 || kind == TILE_BF16;
 }
 
-uint64_t gpu_carry_bytes(const step *steps, int32_t n_steps, int64_t max_tokens)
+uint64_t gpu_handover_bytes(const step *steps, int32_t n_steps, int64_t max_tokens)
 {
     int64_t width = 0;
     for (int32_t i = 0; i < n_steps; i++)
@@ -69,10 +69,10 @@ uint64_t gpu_carry_bytes(const step *steps, int32_t n_steps, int64_t max_tokens)
     return scale_bytes(max_tokens) + (atoms > slabs ? atoms : slabs);
 }
 
-bool gpu_carries_sums(const gpu_job *j, const step *s)
+bool gpu_leaves_parts(const gpu_job *j, const step *s)
 {
     const step *next = s + 1;
-    if (!j->carry || next >= j->end || next->is_output != s->is_output)
+    if (!j->handover || next >= j->end || next->is_output != s->is_output)
         return false;
     if (s->op == OP_MATMUL_ADD && s->a.matmul.n_weights == 1)
         return norm_is_fast(j, next) && next->in[0].value == s->out[0].value;
@@ -81,14 +81,14 @@ bool gpu_carries_sums(const gpu_job *j, const step *s)
            next->in[1].value == s->out[2].value;
 }
 
-bool gpu_carried(const gpu_job *j, const step *s, int64_t n_rows, carry_form form, uint8_t **x,
-                 float **scales)
+bool gpu_handed_over(const gpu_job *j, const step *s, int64_t n_rows, row_form form, uint8_t **x,
+                     float **scales)
 {
-    const gpu_carry *c = j->carry;
+    const gpu_handover *c = j->handover;
     if (!c || !c->made || s != c->made + 1 || s->in[0].value != c->made->out[0].value ||
         c->n_rows != n_rows || c->form != form)
         return false;
-    if (form == CARRY_SLABS) {
+    if (form == ROWS_SLABS) {
         *x = c->memory;
         return true;
     }
@@ -101,7 +101,7 @@ lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error 
 {
     if (!norm_is_fast(j, s))
         return gpu_launch_rms_norm(j, s, err);
-    gpu_carry *c = j->carry;
+    gpu_handover *c = j->handover;
     int64_t n = n_rows_of(j, s);
     const step *reader = reader_of(j, s);
     batch_norm p = {.x = (float *)s->in[0].data,
@@ -112,7 +112,7 @@ lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error 
                     .eps = s->a.norm.eps,
                     .width = (int32_t)s->in[0].width,
                     .n_rows = (int32_t)n};
-    if (c->n_sums > 0) { /* of the product in front: gpu_carries_sums */
+    if (c->n_sums > 0) { /* of the product in front: gpu_leaves_parts */
         const batch_finish *f = &c->sums[0];
         p.added = (batch_sum){.parts = f->parts,
                               .bias = f->bias[0],
@@ -128,13 +128,13 @@ lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error 
         c->n_rows = (int32_t)n;
         n_blocks = (uint32_t)((n + 7) / 8 * 8);
     }
-    if (reader && gpu_is_few(j, reader)) {
-        c->form = CARRY_SLABS;
+    if (reader && gpu_is_small_batch(j, reader)) {
+        c->form = ROWS_SLABS;
         p.slabs = c->memory;
     } else if (reader) {
         tile_kind kind = tile_kind_of(reader->a.matmul.weights[0]->type);
         int64_t cols = tile_cols(kind);
-        c->form = is_half(reader) ? CARRY_HALF : CARRY_INT;
+        c->form = is_half(reader) ? ROWS_ATOMS_HALF : ROWS_ATOMS_INT;
         p.scales = (float *)c->memory;
         p.atoms = c->memory + scale_bytes(n);
         p.n_k64 = (int32_t)((p.width + cols - 1) / cols * (cols / 64));
@@ -145,7 +145,7 @@ lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error 
 }
 
 /* Where rows lie: in parts, if a product left them for this operand. */
-static batch_sum sum_of(const gpu_carry *c, const operand *o)
+static batch_sum sum_of(const gpu_handover *c, const operand *o)
 {
     for (int32_t i = 0; i < c->n_sums; i++) {
         const batch_finish *f = &c->sums[i];
@@ -166,10 +166,10 @@ lace_status gpu_launch_rope_batched(const gpu_job *j, const step *s, lace_error 
     if (!rope_is_fast(j, s))
         return gpu_launch_rope(j, s, err);
     batch_rope p = {.r = gpu_rope_of(j, s),
-                    .q = sum_of(j->carry, &s->out[0]),
-                    .k = sum_of(j->carry, &s->out[1]),
-                    .v = sum_of(j->carry, &s->in[1])};
-    j->carry->n_sums = 0;
+                    .q = sum_of(j->handover, &s->out[0]),
+                    .k = sum_of(j->handover, &s->out[1]),
+                    .v = sum_of(j->handover, &s->in[1])};
+    j->handover->n_sums = 0;
     uint32_t grid[3] = {(uint32_t)j->batch->n_tokens, (uint32_t)(p.r.n_heads + p.r.n_kv_heads), 1};
     return gpu_start_overlapping(j, "batch_rope_heads", grid, ROPE_THREADS, 0, &p, err);
 }

@@ -10,19 +10,19 @@
  * Quants need as little as can be. Four bits that stay high in their bytes are 16 times too large,
  * which the scale of their sub-block takes back.
  */
-#ifndef LACE_KERNELS_CUDA_FEW_TILE_CUH
-#define LACE_KERNELS_CUDA_FEW_TILE_CUH
+#ifndef LACE_KERNELS_CUDA_SMALL_BATCH_TILE_CUH
+#define LACE_KERNELS_CUDA_SMALL_BATCH_TILE_CUH
 
-#include "backend/cuda/few_params.h"
+#include "backend/cuda/small_batch_params.h"
 #include "backend/cuda/tile_dot.cuh"
 
-template <int KIND> __host__ __device__ constexpr bool few_has_kind()
+template <int KIND> __host__ __device__ constexpr bool small_has_kind()
 {
     return !tile_is_half<KIND>() && !tile_is_own<KIND>() && KIND != TILE_F32;
 }
 
 /* What the quants of sub-blocks 2j and 2j + 1 are too large by. */
-template <int KIND> __host__ __device__ constexpr float few_unit(int parity)
+template <int KIND> __host__ __device__ constexpr float small_unit(int parity)
 {
     return KIND == TILE_Q4_0                        ? 16.0f
            : KIND == TILE_Q4_1 || KIND == TILE_Q4_K ? (parity ? 16.0f : 1.0f)
@@ -30,15 +30,15 @@ template <int KIND> __host__ __device__ constexpr float few_unit(int parity)
                                                     : 1.0f;
 }
 
-template <int KIND> __host__ __device__ constexpr bool few_is_signed()
+template <int KIND> __host__ __device__ constexpr bool small_is_signed()
 {
     return tile_is_signed<KIND>() || KIND == TILE_Q4_0 || KIND == TILE_Q6_K;
 }
 
 /* Sums begin with MMA_BEGIN (tile_dot.cuh), which costs nothing this way. */
 template <bool IS_SIGNED>
-__device__ __forceinline__ void few_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
-                                        uint32_t b1)
+__device__ __forceinline__ void small_mma(int (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                          uint32_t b1)
 {
     if (IS_SIGNED)
         asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, "
@@ -71,8 +71,8 @@ __device__ __forceinline__ uint32_t and_xor(uint32_t w, uint32_t mask, uint32_t 
 
 /* The A operands of sub-blocks 2j and 2j + 1. */
 template <int KIND>
-__device__ __forceinline__ void few_words(const uint8_t *tile, int lane, int j, uint32_t (&even)[4],
-                                          uint32_t (&odd)[4])
+__device__ __forceinline__ void small_words(const uint8_t *tile, int lane, int j,
+                                            uint32_t (&even)[4], uint32_t (&odd)[4])
 {
     const uint8_t *at = tile + 16 * lane;
     if constexpr (tile_has_bytes<KIND>()) {
@@ -129,10 +129,10 @@ __device__ __forceinline__ void few_words(const uint8_t *tile, int lane, int j, 
  * called for j = 0 to 3 in turn. finish() makes the product of the sums, in which scales of rows
  * and mins are still missing.
  */
-template <int KIND> struct few_scales;
+template <int KIND> struct small_scales;
 
 /* f16 for each sub-block, and maybe mins. */
-template <int KIND> struct few_scales_f16 {
+template <int KIND> struct small_scales_f16 {
     const uint8_t *at;
 
     __device__ __forceinline__ void begin(const uint8_t *tile, int r, int c)
@@ -146,7 +146,7 @@ template <int KIND> struct few_scales_f16 {
         for (int n = 0; n < 4; n++)
             scale[n & 1][n >> 1] =
                 __half2float(*(const __half *)(at + 128 * (n >> 1) + 8 * (n & 1) + 2 * j)) *
-                (1.0f / few_unit<KIND>(n & 1));
+                (1.0f / small_unit<KIND>(n & 1));
     }
 
     __device__ __forceinline__ void finish(float (&v)[4], uint2 sums, int c) const
@@ -168,7 +168,7 @@ template <int KIND> struct few_scales_f16 {
 };
 
 /* 6 bits for each sub-block, f16 for a row. */
-template <int KIND> struct few_scales_k {
+template <int KIND> struct small_scales_k {
     static constexpr bool HAS_MINS = KIND != TILE_IQ4_XS;
     uint32_t w[2][2]; /* [parity][i] four of 6 bits */
     uint32_t mins[2]; /* those of sub-blocks 2c and 2c + 1, as f16 */
@@ -205,7 +205,7 @@ template <int KIND> struct few_scales_k {
         const float less = KIND == TILE_IQ4_XS ? 32.0f : 0.0f;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
-            const float unit = few_unit<KIND>(n & 1);
+            const float unit = small_unit<KIND>(n & 1);
             uint32_t &bits = w[n & 1][n >> 1];
             float v = __uint_as_float(and_or(bits, 63, 0x4b000000)); /* 2^23 + 6 bits */
             scale[n & 1][n >> 1] = __fmaf_rn(v, 1.0f / unit, (-8388608.0f - less) / unit);
@@ -228,13 +228,13 @@ template <int KIND> struct few_scales_k {
     }
 };
 
-template <int KIND> struct few_scales : few_scales_f16<KIND> {
+template <int KIND> struct small_scales : small_scales_f16<KIND> {
 };
-template <> struct few_scales<TILE_Q4_K> : few_scales_k<TILE_Q4_K> {
+template <> struct small_scales<TILE_Q4_K> : small_scales_k<TILE_Q4_K> {
 };
-template <> struct few_scales<TILE_Q5_K> : few_scales_k<TILE_Q5_K> {
+template <> struct small_scales<TILE_Q5_K> : small_scales_k<TILE_Q5_K> {
 };
-template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {
+template <> struct small_scales<TILE_IQ4_XS> : small_scales_k<TILE_IQ4_XS> {
 };
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -244,33 +244,33 @@ template <> struct few_scales<TILE_IQ4_XS> : few_scales_k<TILE_IQ4_XS> {
  * far away, and a tile's code is all that a short product is.
  */
 template <int KIND>
-__device__ __forceinline__ void few_multiply(float (&y)[4], const uint8_t *tile,
-                                             const uint8_t *slab, int lane)
+__device__ __forceinline__ void small_multiply(float (&y)[4], const uint8_t *tile,
+                                               const uint8_t *slab, int lane)
 {
-    constexpr bool IS_SIGNED = few_is_signed<KIND>();
+    constexpr bool IS_SIGNED = small_is_signed<KIND>();
     const int r = lane >> 2, c = lane & 3;
-    few_scales<KIND> s;
+    small_scales<KIND> s;
     s.begin(tile, r, c);
     y[0] = y[1] = y[2] = y[3] = 0;
 #pragma unroll 1
     for (int j = 0; j < 4; j++) {
         uint32_t a[2][4];
         float scale[2][2];
-        few_words<KIND>(tile, lane, j, a[0], a[1]);
+        small_words<KIND>(tile, lane, j, a[0], a[1]);
         s.get(j, scale);
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             const uint4 b = *(const uint4 *)(slab + 1024 * j + 512 * p + 16 * lane);
             int high[4], low[4];
-            few_mma<IS_SIGNED>(high, a[p], b.x, b.y);
-            few_mma<IS_SIGNED>(low, a[p], b.z, b.w);
+            small_mma<IS_SIGNED>(high, a[p], b.x, b.y);
+            small_mma<IS_SIGNED>(low, a[p], b.z, b.w);
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 y[e] += scale[p][e >> 1] * mma_value(high[e], low[e]);
         }
     }
-    s.finish(y, *(const uint2 *)(slab + FEW_SUMS_AT + 8 * lane), c);
-    const float2 scale = *(const float2 *)(slab + FEW_SCALES_AT + 8 * c);
+    s.finish(y, *(const uint2 *)(slab + SMALL_SUMS_AT + 8 * lane), c);
+    const float2 scale = *(const float2 *)(slab + SMALL_SCALES_AT + 8 * c);
 #pragma unroll
     for (int e = 0; e < 4; e++)
         y[e] *= e & 1 ? scale.y : scale.x;
@@ -281,8 +281,8 @@ __device__ __forceinline__ void few_multiply(float (&y)[4], const uint8_t *tile,
  * the first half alone: s0 first + s1 second = s1 all + (s0 - s1) first.
  */
 template <>
-__device__ __forceinline__ void few_multiply<TILE_Q6_K>(float (&y)[4], const uint8_t *tile,
-                                                        const uint8_t *slab, int lane)
+__device__ __forceinline__ void small_multiply<TILE_Q6_K>(float (&y)[4], const uint8_t *tile,
+                                                          const uint8_t *slab, int lane)
 {
     const int r = lane >> 2, c = lane & 3;
     const uint32_t is_first = c < 2 ? ~0u : 0u;
@@ -294,15 +294,15 @@ __device__ __forceinline__ void few_multiply<TILE_Q6_K>(float (&y)[4], const uin
 #pragma unroll 1
     for (int j = 0; j < 4; j++) {
         uint32_t a[2][4];
-        few_words<TILE_Q6_K>(tile, lane, j, a[0], a[1]);
+        small_words<TILE_Q6_K>(tile, lane, j, a[0], a[1]);
 #pragma unroll
         for (int p = 0; p < 2; p++) {
             const uint4 b = *(const uint4 *)(slab + 1024 * j + 512 * p + 16 * lane);
             int high[2][4], low[2][4];
-            few_mma<true>(high[0], a[p], b.x & is_first, b.y & is_first);
-            few_mma<true>(low[0], a[p], b.z & is_first, b.w & is_first);
-            few_mma<true>(high[1], a[p], b.x, b.y);
-            few_mma<true>(low[1], a[p], b.z, b.w);
+            small_mma<true>(high[0], a[p], b.x & is_first, b.y & is_first);
+            small_mma<true>(low[0], a[p], b.z & is_first, b.w & is_first);
+            small_mma<true>(high[1], a[p], b.x, b.y);
+            small_mma<true>(low[1], a[p], b.z, b.w);
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 /* Conversions, as nothing else needs their pipe. */
@@ -318,7 +318,7 @@ __device__ __forceinline__ void few_multiply<TILE_Q6_K>(float (&y)[4], const uin
         }
     }
     const float2 d = half2_to_float2(*(const uint32_t *)(tile + 3328 + 4 * r));
-    const float2 scale = *(const float2 *)(slab + FEW_SCALES_AT + 8 * c);
+    const float2 scale = *(const float2 *)(slab + SMALL_SCALES_AT + 8 * c);
 #pragma unroll
     for (int e = 0; e < 4; e++)
         y[e] *= (e & 1 ? scale.y : scale.x) * (0.25f * (e >> 1 ? d.y : d.x));
