@@ -1,6 +1,8 @@
 /* Steps on a GPU, for checks and timings. */
 #include "check_gpu.h"
 
+#include "backend/cuda/lower.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +11,6 @@ enum { MAX_BLOCKS = 4096, BENCH_RUNS = 7 };
 
 static gpu *card;
 static cuda_queue *queue;
-static gpu_launchers launchers;
 static gpu_uploader *uploader;
 static void *blocks[MAX_BLOCKS];
 static int n_blocks;
@@ -159,11 +160,19 @@ void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t 
     must(cuda_fill(queue, g->job.scratch, 0xff, g->job.scratch_bytes + 1, &err), &err);
 }
 
+/* As a list of this step alone would. */
+static void launch(const gpu_step *g, const step *s)
+{
+    lace_error err;
+    device_step d = lower_alone(card, g->job.is_exact, s, g->batch.n_tokens, g->batch.n_outputs);
+    must(d.launch(&g->job, &d, &err), &err);
+}
+
 void gpu_step_run(gpu_step *g)
 {
     lace_error err;
     g->job.batch = &g->batch;
-    must(launchers.ops[g->s.op](&g->job, &g->s, &err), &err);
+    launch(g, &g->s);
     must(cuda_wait(queue, &err), &err);
 }
 
@@ -208,7 +217,7 @@ void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flop
     for (int r = -1; r < BENCH_RUNS; r++) {
         must(cuda_event_record(begin, queue, &err), &err);
         for (int i = 0; i < INNER; i++)
-            must(launchers.ops[g->s.op](&g->job, &copies[i % COPIES], &err), &err);
+            launch(g, &copies[i % COPIES]);
         must(cuda_event_record(end, queue, &err), &err);
         must(cuda_wait(queue, &err), &err);
         double us;
@@ -263,7 +272,6 @@ bool check_gpu(const kernel_table *ref)
     must(gpu_open(0, &card, &err), &err);
     must(cuda_queue_create(card->device, &queue, &err), &err);
     must(gpu_uploader_create(card, &uploader, &err), &err);
-    gpu_launchers_init(&launchers);
     printf("# on %s\n", card->info.name);
     check_gpu_matmul(ref);
     check_gpu_moe(ref);

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "plan/build.h"
 #include "backend/cuda/decode_experts.h"
-#include "backend/cuda/lower.h"
+#include "backend/cuda/handover.h"
 #include "tap.h"
 
 enum { WIDTH = 512, FF = 768, VOCAB = 1000, MAX_EXPERTS = 600, MAX_LAYERS = 4 };
@@ -171,7 +171,7 @@ static void lower_model(const model_kind *m, lowered *out)
     gpu_batch tables = {.pages_per_sequence = 32};
     CHECK(decode_layout_init(f, &out->g, &out->layout, NULL) == LACE_OK);
     decode_layout_place(&out->layout, f, &out->g, card_memory);
-    CHECK(lower_token(out->p, &out->g, &tables, f, &out->layout, NULL, &out->list, NULL) ==
+    CHECK(lower_token(out->p, &out->g, false, &tables, f, &out->layout, NULL, &out->list, NULL) ==
           LACE_OK);
 }
 
@@ -498,6 +498,104 @@ static void plain_layers_stand_at_both_ends_too(void)
     free_lowered(&l);
 }
 
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+static device_list batch_of(const lowered *l, int32_t n_tokens, bool has_runs, bool is_short)
+{
+    device_list out = {0};
+    batch_shape of = {n_tokens, n_tokens < 8 ? n_tokens : 8, has_runs, is_short};
+    CHECK(lower_batch(l->p, &l->g, false, &of, &out, NULL) == LACE_OK);
+    CHECK(out.n_steps == l->p->n_steps);
+    for (int32_t i = 0; i < out.n_steps; i++) {
+        const device_step *d = &out.steps[i], *before = i > 0 ? d - 1 : NULL;
+        CHECK(d->first == &l->p->steps[i] && d->n_steps == 1 && d->launch);
+        /* What is taken was left, and what is left is taken. */
+        CHECK(d->takes == ROWS_PLAIN || (before && before->leaves == d->takes));
+        CHECK(!before || before->leaves == ROWS_PLAIN || before->leaves == d->takes);
+    }
+    return out;
+}
+
+/* The layer is rms_norm qkv rope_kv attend output rms_norm gate_up down, behind two other steps. */
+static void check_forms(const device_list *l, const row_form leaves[8])
+{
+    for (int i = 0; i < 8; i++) {
+        if (l->steps[2 + i].leaves != leaves[i])
+            printf("# step %d leaves %d, expected %d\n", i, l->steps[2 + i].leaves, leaves[i]);
+        CHECK(l->steps[2 + i].leaves == leaves[i]);
+    }
+}
+
+static void single_rows_are_launched_alone(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    device_list b = batch_of(&l, 1, false, true);
+    check_forms(&b, (row_form[8]){ROWS_PLAIN});
+    device_list_free(&b);
+    free_lowered(&l);
+}
+
+static void small_batches_go_in_slabs(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    device_list b = batch_of(&l, 8, false, true);
+    check_forms(&b, (row_form[8]){ROWS_SLABS, ROWS_PARTS, ROWS_PLAIN, ROWS_SLABS, ROWS_PARTS,
+                                  ROWS_SLABS, ROWS_SLABS, ROWS_PARTS});
+    CHECK(b.steps[3].launch == gpu_launch_small_batch);
+    device_list_free(&b);
+    b = batch_of(&l, 8, true, true); /* a run of tokens is attended to otherwise */
+    CHECK(b.steps[5].leaves == ROWS_PLAIN && b.steps[6].takes == ROWS_PLAIN);
+    device_list_free(&b);
+    b = batch_of(&l, 8, false, false); /* long contexts are cut into parts */
+    CHECK(b.steps[5].leaves == ROWS_PLAIN && b.steps[6].takes == ROWS_PLAIN);
+    device_list_free(&b);
+    free_lowered(&l);
+}
+
+static void larger_batches_go_in_atoms(void)
+{
+    model_kind m = model_of(ordinary());
+    lowered l;
+    lower_model(&m, &l);
+    device_list b = batch_of(&l, 64, false, true);
+    check_forms(&b, (row_form[8]){ROWS_ATOMS_INT, ROWS_PARTS, ROWS_PLAIN, ROWS_PLAIN, ROWS_PARTS,
+                                  ROWS_ATOMS_INT, ROWS_PLAIN, ROWS_PARTS});
+    CHECK(b.steps[3].launch == gpu_launch_products && b.steps[2].n_k64 == WIDTH / 64);
+    device_list_free(&b);
+    b = batch_of(&l, 512, false, true); /* rotations of so many have no sums to add up */
+    check_forms(&b, (row_form[8]){ROWS_ATOMS_INT, ROWS_PLAIN, ROWS_PLAIN, ROWS_PLAIN, ROWS_PARTS,
+                                  ROWS_ATOMS_INT, ROWS_PLAIN, ROWS_PARTS});
+    device_list_free(&b);
+    free_lowered(&l);
+    kind k = ordinary();
+    k.type = k.down = DTYPE_F16;
+    m = model_of(k);
+    lower_model(&m, &l);
+    b = batch_of(&l, 8, false, true); /* slabs are for int kinds */
+    check_forms(&b, (row_form[8]){ROWS_ATOMS_HALF, ROWS_PARTS, ROWS_PLAIN, ROWS_PLAIN, ROWS_PARTS,
+                                  ROWS_ATOMS_HALF, ROWS_PLAIN, ROWS_PARTS});
+    device_list_free(&b);
+    free_lowered(&l);
+}
+
+static void experts_of_batches_have_their_launcher(void)
+{
+    model_kind m = model_of(mixture());
+    lowered l;
+    lower_model(&m, &l);
+    device_list b = batch_of(&l, 64, false, true);
+    int32_t n = 0;
+    for (int32_t i = 0; i < b.n_steps; i++)
+        n += b.steps[i].launch == gpu_launch_experts;
+    CHECK(n == 4);
+    device_list_free(&b);
+    free_lowered(&l);
+}
+
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
 /* 32 rows of tiles are 32 blocks; two of down do not fit beside each other on a processor. */
@@ -547,6 +645,10 @@ int main(void)
     CASE(vectors_of_other_forms_have_their_own_memory);
     CASE(a_layer_of_another_form_is_plain_among_fused_ones);
     CASE(plain_layers_stand_at_both_ends_too);
+    CASE(single_rows_are_launched_alone);
+    CASE(small_batches_go_in_slabs);
+    CASE(larger_batches_go_in_atoms);
+    CASE(experts_of_batches_have_their_launcher);
     CASE(blocks_of_experts_have_rows_and_room);
     CASE(more_blocks_share_longer_contexts);
     return tap_end();

@@ -91,7 +91,7 @@ __device__ __forceinline__ float sum_of_16(float v)
 template <int DIM, turn_form FORM>
 __device__ __forceinline__ void attend_token(const decode_attention &parameters)
 {
-    constexpr int PAGE = 32, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8,
+    constexpr int PAGE = DECODE_PAGE, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8,
                   WARPS = DECODE_ATTEND_WARPS;
     constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
     extern __shared__ __align__(128) uint8_t page_memory[];

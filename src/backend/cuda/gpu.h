@@ -3,18 +3,15 @@
  *
  * A plan for a GPU is built like any other, with a kernel table whose matrices want f32 activations
  * (so there are no quantize steps) and lie in tiles on the card (gpu_tiles.h). Its values, its KV
- * pages and its vectors are on the card too; steps hold addresses of the card. Each step is handed
- * to the launcher of its operation, which may look at the number of rows and choose.
+ * pages and its vectors are on the card too; steps hold addresses of the card. The plan is lowered to
+ * lists of device steps (lower.h), which say how each step is launched.
  *
  * There are three ways, from general to fast:
  *
- *   1. launch_*.c: every operation, any number of rows, f32 activations: all architectures run.
- *   2. launch_batched.c (its own kernels, matmul_batch*.cu, attend_batch*.cu): matrices and
- *      attention for many rows, that is prefill and several sequences. It overwrites entries of the
- *      table of launchers.
+ *   1. launch_steps.c: every operation, any number of rows, f32 activations: all architectures run.
+ *   2. launch_products.c, launch_experts.c, launch_attend.c, launch_between.c and, for up to 8 rows,
+ *      launch_small_batch.c: many rows, that is prefill and several sequences.
  *   3. decode_*.cu: one token of one sequence; fused kernels for layers of known forms.
- *
- * Which of them a step takes is said by the list that a plan becomes (lower.h).
  */
 #ifndef LACE_BACKEND_CUDA_GPU_H
 #define LACE_BACKEND_CUDA_GPU_H
@@ -135,37 +132,19 @@ typedef struct gpu_batch {
 
 /* ---- Launching ------------------------------------------------------------------------------- */
 
-typedef struct gpu_launchers gpu_launchers;
-
 typedef struct gpu_job {
     gpu *g;
     cuda_queue *queue;
-    const gpu_launchers *launchers;
     const gpu_batch *batch;
     uint8_t *scratch; /* on the card, for the launcher of a step alone; gpu_step_scratch_bytes */
     uint64_t scratch_bytes;
-    struct gpu_handover *handover; /* handover.h; NULL: every step is launched alone */
-    const step *end;               /* behind the last of the steps, with a handover */
+    struct gpu_handover *handover; /* what one step leaves for the next; NULL: nothing */
     bool is_exact;   /* the model's weights are floats, so nothing else may be rounded much */
     int32_t cluster; /* fused attention: log2 of the blocks that share a head's context, at most */
 } gpu_job;
 
-typedef lace_status (*gpu_launch_fn)(const gpu_job *j, const step *s, lace_error *err);
-
-/* One for each operation; NULL: plans for GPUs do not contain it. */
-struct gpu_launchers {
-    gpu_launch_fn ops[OP_COUNT];
-};
-
-void gpu_launchers_init(gpu_launchers *l);         /* launch_steps.c: everything */
-void gpu_launchers_init_batched(gpu_launchers *l); /* launch_batched.c: what it does better */
-
-/* The launchers of way 1, for way 2 to fall back to. */
-lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err);
-lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err);
-lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err);
-lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err);
-lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err);
+/* A step by the general kernels. */
+lace_status gpu_launch_general(const gpu_job *j, const step *s, lace_error *err);
 
 /* The parameters of attention and rotation, without their kind of launch. */
 struct gpu_attend gpu_attend_of(const gpu_job *j, const step *s);
@@ -173,7 +152,6 @@ struct gpu_rope gpu_rope_of(const gpu_job *j, const step *s);
 
 /* Scratch that a step's launchers need, for up to n_rows rows and contexts of n_context. */
 uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
-uint64_t gpu_batched_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 
 /* Starts a kernel by name with one struct of parameters. The kernel waits for the one before it by
  * itself (wait_previous of batch_common.cuh). */

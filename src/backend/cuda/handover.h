@@ -1,53 +1,76 @@
 /*
- * What a step of a batch leaves for the next one on the card, so that less has to be launched.
+ * What a step of a batch leaves for the next one on the card, so that less has to be launched; and
+ * the launchers that take and leave it, as the list says (lower.h).
  *
- * A product that was cut along K leaves its parts, and the norm or the rotation that follows adds
- * them up. A norm leaves its rows as atoms too (batch_common.cuh) or as slabs (small_batch_params.h), which
- * is what the product behind it reads; attention and gates of a few tokens leave slabs. Who leaves
- * something has looked at the next step and knows that it is taken.
+ * A product that is cut along K leaves its parts, and the norm or the rotation that follows adds
+ * them up. A norm leaves its rows as atoms too (batch_common.cuh) or as slabs
+ * (small_batch_params.h), which is what the product behind it reads; attention and gates of small
+ * batches leave slabs.
  */
 #ifndef LACE_BACKEND_CUDA_HANDOVER_H
 #define LACE_BACKEND_CUDA_HANDOVER_H
 
 #include "backend/cuda/batch_params.h"
 #include "backend/cuda/between_params.h"
-#include "backend/cuda/gpu.h"
-
-/* Atoms in the order of int and of half kinds; slabs. */
-typedef enum row_form { ROWS_ATOMS_INT, ROWS_ATOMS_HALF, ROWS_SLABS } row_form;
+#include "backend/cuda/lower.h"
 
 typedef struct gpu_handover {
-    uint8_t *memory;  /* on the card: scales of rows, then their atoms; or slabs */
-    const step *made; /* whose result it is; NULL: nobody's */
-    int32_t n_rows;
-    row_form form;
+    uint8_t *memory;      /* on the card: scales of rows, then their atoms; or slabs */
     batch_finish sums[3]; /* products whose parts are still apart */
     int32_t n_sums;
 } gpu_handover;
 
-/* The memory of a handover for these steps and batches of up to max_tokens. */
+/* Its memory for these steps and batches of up to max_tokens. */
 uint64_t gpu_handover_bytes(const step *steps, int32_t n_steps, int64_t max_tokens);
 
-/* Whether the step behind s adds up the parts of s. */
-bool gpu_leaves_parts(const gpu_job *j, const step *s);
+/* Where n_rows lie as atoms, and their scales. */
+void gpu_handover_atoms(const gpu_handover *h, int64_t n_rows, uint8_t **x, float **scales);
 
-/* The rows that s reads in this form, and the scales of atoms; false: there are none. */
-bool gpu_handed_over(const gpu_job *j, const step *s, int64_t n_rows, row_form form, uint8_t **x,
-                     float **scales);
+/* How many rows a step has. */
+static inline int64_t gpu_rows_of(const gpu_job *j, const step *s)
+{
+    int64_t n = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
+    return s->row_factor > 1 ? n * s->row_factor : n;
+}
 
-/* The launchers that take what is left. */
-lace_status gpu_launch_norm_batched(const gpu_job *j, const step *s, lace_error *err);
-lace_status gpu_launch_rope_batched(const gpu_job *j, const step *s, lace_error *err);
+/* ---- Norms and rotations: launch_between.c --------------------------------------------------- */
 
-/* Products of a few tokens (launch_small_batch.c): whether s is one, and its launch. */
-bool gpu_is_small_batch(const gpu_job *j, const step *s);
-lace_status gpu_launch_small_batch(const gpu_job *j, const step *s, lace_error *err);
-uint64_t gpu_small_batch_scratch_bytes(const step *s);
+/* Whether it is a norm of whole rows, or a rotation, that has a launcher here. */
+bool gpu_norm_is_batched(const step *s, int64_t n_rows);
+bool gpu_rope_is_batched(const step *s, int64_t n_rows);
+
+lace_status gpu_launch_norm(const gpu_job *j, const device_step *d, lace_error *err);
+lace_status gpu_launch_rope(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* ---- Products: launch_products.c, launch_small_batch.c, launch_experts.c ---------------------- */
+
+bool gpu_product_is_batched(const step *s, int64_t n_rows);
+bool gpu_product_is_small(const gpu *g, const step *s, int64_t n_rows);
+bool gpu_experts_are_batched(const step *s, int64_t n_tokens);
+
+lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_error *err);
+lace_status gpu_launch_small_batch(const gpu_job *j, const device_step *d, lace_error *err);
+lace_status gpu_launch_experts(const gpu_job *j, const device_step *d, lace_error *err);
+
 uint64_t gpu_slab_bytes(int64_t n_cols);
 
-/* Starts a kernel that waits for the one in front itself. */
-lace_status gpu_start_overlapping(const gpu_job *j, const char *name, const uint32_t grid[3],
-                                  uint32_t threads, uint32_t shared_bytes, const void *params,
-                                  lace_error *err);
+/* ---- Attention: launch_attend.c -------------------------------------------------------------- */
+
+bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s);
+
+/* Whether single tokens see their contexts in one part, and results can be left as slabs. */
+bool gpu_attend_leaves_slabs(const gpu *g, const step *s, const batch_shape *of);
+
+/* Shape of a batch whose positions and sequences are these. */
+batch_shape gpu_shape_of(const gpu_batch *b);
+
+lace_status gpu_launch_attention(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* ---- Scratch --------------------------------------------------------------------------------- */
+
+uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows);
+uint64_t gpu_small_batch_scratch_bytes(const step *s);
+uint64_t gpu_experts_scratch_bytes(const step *s, int64_t n_rows);
+uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 
 #endif

@@ -5,6 +5,7 @@
  * All weights of a step go in one launch, whatever their types. Rows and K are cut so that every
  * processor has one block. Gates are left as sums, and what makes slabs of them multiplies.
  */
+#include "base/numbers.h"
 #include "backend/cuda/handover.h"
 #include "backend/cuda/small_batch_params.h"
 
@@ -35,17 +36,6 @@ static bool takes_kind(tile_kind kind)
     }
 }
 
-static int32_t divide_up(int64_t n, int64_t by)
-{
-    return (int32_t)((n + by - 1) / by);
-}
-
-static int64_t n_rows_of(const gpu_job *j, const step *s)
-{
-    int64_t n = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
-    return s->row_factor > 1 ? n * s->row_factor : n;
-}
-
 uint64_t gpu_slab_bytes(int64_t n_cols)
 {
     return (uint64_t)divide_up(n_cols, SMALL_COLS) * SMALL_SLAB_BYTES;
@@ -65,10 +55,10 @@ static bool has_room(const gpu *g)
            g->info.n_processors <= SMALL_MAX_BLOCKS;
 }
 
-bool gpu_is_small_batch(const gpu_job *j, const step *s)
+bool gpu_product_is_small(const gpu *g, const step *s, int64_t n_rows)
 {
-    int64_t n = is_product(s) ? n_rows_of(j, s) : 0;
-    if (n < 2 || n > SMALL_TOKENS || !has_room(j->g) || s->in[0].width % 8 != 0 ||
+    if (!is_product(s) || n_rows < 2 || n_rows > SMALL_TOKENS || !has_room(g) ||
+        s->in[0].width % 8 != 0 ||
         divide_up(s->in[0].width, SMALL_COLS) > SMALL_WARPS * SMALL_MAX_PARTS)
         return false;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
@@ -178,15 +168,15 @@ static void cut_groups(small_product *p)
 
 /* ---- Launches -------------------------------------------------------------------------------- */
 
-static uint64_t align(uint64_t n)
+static uint64_t aligned(uint64_t n)
 {
-    return (n + 255) / 256 * 256;
+    return round_up(n, 256);
 }
 
 static lace_status make_slabs(const gpu_job *j, const small_rows *p, lace_error *err)
 {
     uint32_t grid[3] = {(uint32_t)divide_up(p->width, 4 * SMALL_COLS), SMALL_TOKENS, 1};
-    return gpu_start_overlapping(j, "small_slab_rows", grid, 128, 0, p, err);
+    return gpu_start(j, "small_slab_rows", grid, 128, 0, p, err);
 }
 
 /* Slabs of rows as they are. */
@@ -213,31 +203,26 @@ static batch_sum sum_of(const small_weight *w, const float *bias, int32_t n_part
 }
 
 /* Gates: their sums to rows, and to slabs for the step behind it. */
-static lace_status finish_gates(const gpu_job *j, const step *s, const small_product *p,
+static lace_status finish_gates(const gpu_job *j, const device_step *d, const small_product *p,
                                 int32_t n_parts, uint8_t *spare, lace_error *err)
 {
-    bool is_read = j->handover && s + 1 < j->end && gpu_is_small_batch(j, s + 1) &&
-                   s[1].in[0].value == s->out[0].value && s[1].is_output == s->is_output;
+    const step *s = d->first;
     small_rows r = {.first = sum_of(&p->weights[0], s->a.matmul.biases[0], n_parts),
                     .second = sum_of(&p->weights[1], s->a.matmul.biases[1], n_parts),
                     .out = (float *)s->out[0].data,
                     .out_stride = (int64_t)(s->out[0].stride / 4),
-                    .slabs = is_read ? j->handover->memory : spare,
+                    .slabs = d->leaves == ROWS_SLABS ? j->handover->memory : spare,
                     .width = (int32_t)s->out[0].width,
                     .n_rows = p->n_tokens,
                     .glu = (int32_t)s->a.matmul.glu};
-    if (is_read) {
-        j->handover->made = s;
-        j->handover->n_rows = p->n_tokens;
-        j->handover->form = ROWS_SLABS;
-    }
     return make_slabs(j, &r, err);
 }
 
 /* What the next step adds up, or a launch of its own. */
-static lace_status finish_parts(const gpu_job *j, const step *s, const small_product *p,
+static lace_status finish_parts(const gpu_job *j, const device_step *d, const small_product *p,
                                 int32_t n_parts, int32_t stride, lace_error *err)
 {
+    const step *s = d->first;
     batch_finish f = {.parts = p->weights[0].out,
                       .n_weights = p->n_weights,
                       .n_parts = n_parts,
@@ -252,62 +237,74 @@ static lace_status finish_parts(const gpu_job *j, const step *s, const small_pro
         f.part_offset[i] = at;
         at += p->weights[i].n_rows;
     }
-    if (gpu_leaves_parts(j, s)) {
+    if (d->leaves == ROWS_PARTS) {
         j->handover->sums[j->handover->n_sums++] = f;
         return LACE_OK;
     }
     uint32_t rows[3] = {(uint32_t)divide_up(stride, 256), (uint32_t)p->n_tokens, 1};
-    return gpu_start_overlapping(j, "batch_finish_rows", rows, 256, 0, &f, err);
+    return gpu_start(j, "batch_finish_rows", rows, 256, 0, &f, err);
 }
 
-lace_status gpu_launch_small_batch(const gpu_job *j, const step *s, lace_error *err)
+/* The weights of a step, cut up among the processors. Returns the number of parts. */
+static int32_t cut_product(const gpu *g, const device_step *d, small_product *p, int32_t *stride)
 {
-    int64_t n = n_rows_of(j, s);
+    const step *s = d->first;
+    *stride = 0; /* rows of all weights */
+    for (int i = 0; i < p->n_weights; i++) {
+        const weight *w = s->a.matmul.weights[i];
+        p->weights[i] = (small_weight){
+            .tiles = w->data, .kind = (int32_t)tile_kind_of(w->type), .n_rows = (int32_t)w->n_rows};
+        *stride += (int32_t)w->n_rows;
+    }
+    bool adds_up = s->op == OP_MATMUL_GLU || s->op == OP_MATMUL_ADD || d->leaves == ROWS_PARTS;
+    int32_t n_parts = cut_parts(p, g->info.n_processors, adds_up ? SMALL_MAX_PARTS : 1);
+    cut_groups(p);
+    return n_parts;
+}
+
+/* Results go to their rows, or to `parts`, where they are still to be added up. */
+static void place_results(const step *s, small_product *p, float *parts, int32_t stride)
+{
+    for (int i = 0, row = 0; i < p->n_weights; i++) {
+        small_weight *w = &p->weights[i];
+        w->out = parts ? parts + row : (float *)s->out[i].data;
+        w->out_stride = parts ? stride : (int32_t)(s->out[i].stride / 4);
+        w->part_stride = (int64_t)p->n_tokens * stride;
+        w->bias = parts ? NULL : s->a.matmul.biases[i];
+        row += w->n_rows;
+    }
+    p->adds = s->op == OP_MATMUL_ADD && !parts;
+}
+
+lace_status gpu_launch_small_batch(const gpu_job *j, const device_step *d, lace_error *err)
+{
+    const step *s = d->first;
+    int64_t n = gpu_rows_of(j, s);
     bool is_glu = s->op == OP_MATMUL_GLU;
-    uint8_t *at = j->scratch;
+    uint8_t *at = j->scratch, *x = at;
     small_product p = {.n_weights = s->a.matmul.n_weights,
                        .n_tiles = divide_up(s->in[0].width, SMALL_COLS),
                        .n_tokens = (int32_t)n,
-                       .adds = s->op == OP_MATMUL_ADD,
                        .scale = s->a.matmul.scale};
-    uint8_t *x;
-    if (!gpu_handed_over(j, s, n, ROWS_SLABS, &x, NULL)) {
-        x = at;
-        at += align(gpu_slab_bytes(s->in[0].width));
+    if (d->takes == ROWS_SLABS) {
+        x = j->handover->memory;
+    } else {
+        at += aligned(gpu_slab_bytes(s->in[0].width));
         TRY(slabs_of(j, &s->in[0], n, x, err));
     }
     p.x = x;
-    int32_t stride = 0; /* rows of all weights */
-    for (int i = 0; i < p.n_weights; i++) {
-        const weight *w = s->a.matmul.weights[i];
-        p.weights[i] = (small_weight){
-            .tiles = w->data, .kind = (int32_t)tile_kind_of(w->type), .n_rows = (int32_t)w->n_rows};
-        stride += (int32_t)w->n_rows;
-    }
-    bool is_free = is_glu || gpu_leaves_parts(j, s); /* to add up parts */
-    int32_t n_parts = cut_parts(&p, j->g->info.n_processors,
-                                is_free || s->op == OP_MATMUL_ADD ? SMALL_MAX_PARTS : 1);
-    cut_groups(&p);
+    int32_t stride, n_parts = cut_product(j->g, d, &p, &stride);
     bool has_sums = n_parts > 1 || is_glu;
-    float *parts = (float *)at;
-    for (int i = 0, row = 0; i < p.n_weights; i++) {
-        small_weight *w = &p.weights[i];
-        w->out = has_sums ? parts + row : (float *)s->out[i].data;
-        w->out_stride = has_sums ? stride : (int32_t)(s->out[i].stride / 4);
-        w->part_stride = n * stride;
-        w->bias = has_sums ? NULL : s->a.matmul.biases[i];
-        row += w->n_rows;
-    }
-    p.adds = p.adds && !has_sums;
+    place_results(s, &p, has_sums ? (float *)at : NULL, stride);
     const small_weight *last = &p.weights[p.n_weights - 1];
     uint32_t grid[3] = {(uint32_t)(last->first_block + n_parts * last->part_blocks), 1, 1};
     uint32_t bytes =
         (uint32_t)(SMALL_X_AT + p.part_tiles * SMALL_SLAB_BYTES + p.slot_bytes + p.ring_bytes);
-    TRY(gpu_start_overlapping(j, "small_product_kernel", grid, SMALL_THREADS, bytes, &p, err));
-    at += align(4 * (uint64_t)n_parts * (uint64_t)n * (uint64_t)stride);
+    TRY(gpu_start(j, "small_product_kernel", grid, SMALL_THREADS, bytes, &p, err));
+    at += aligned(4 * (uint64_t)n_parts * (uint64_t)n * (uint64_t)stride);
     if (is_glu)
-        return finish_gates(j, s, &p, n_parts, at, err);
-    return has_sums ? finish_parts(j, s, &p, n_parts, stride, err) : LACE_OK;
+        return finish_gates(j, d, &p, n_parts, at, err);
+    return has_sums ? finish_parts(j, d, &p, n_parts, stride, err) : LACE_OK;
 }
 
 uint64_t gpu_small_batch_scratch_bytes(const step *s)
@@ -316,6 +313,6 @@ uint64_t gpu_small_batch_scratch_bytes(const step *s)
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
     uint64_t out = s->op == OP_MATMUL_GLU ? gpu_slab_bytes(s->out[0].width) : 0;
-    return align(gpu_slab_bytes(s->in[0].width)) + align(out) +
-           align(4 * SMALL_MAX_PARTS * SMALL_TOKENS * rows);
+    return aligned(gpu_slab_bytes(s->in[0].width)) + aligned(out) +
+           aligned(4 * SMALL_MAX_PARTS * SMALL_TOKENS * rows);
 }

@@ -4,6 +4,8 @@
 
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/gpu_params.h"
+#include "backend/cuda/handover.h"
+#include "ops/op_info.h"
 
 enum { ROW_THREADS = 256, HEAD_THREADS = 128, MATVEC_THREADS = 256, BLOCKS_PER_PROCESSOR = 4 };
 
@@ -37,12 +39,6 @@ static int64_t floats(const operand *o)
 static float *data(const operand *o)
 {
     return (float *)o->data;
-}
-
-static int64_t n_rows_of(const gpu_job *j, const step *s)
-{
-    int64_t n = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
-    return s->row_factor > 1 ? n * s->row_factor : n;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -88,21 +84,21 @@ static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error
     return start_rows(j, "rope_table_rows", j->batch->n_tokens, 1, &p, err);
 }
 
-lace_status gpu_launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.weight = s->a.norm.weight;
     p.group = (int32_t)s->a.norm.group;
     p.eps = s->a.norm.eps;
     uint32_t n_groups = (uint32_t)(s->in[0].width / s->a.norm.group);
-    return start_rows(j, "rms_norm_rows", n_rows_of(j, s), n_groups, &p, err);
+    return start_rows(j, "rms_norm_rows", gpu_rows_of(j, s), n_groups, &p, err);
 }
 
 static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.scale = s->a.add.scale;
-    return start_rows(j, "add_rows", n_rows_of(j, s), 1, &p, err);
+    return start_rows(j, "add_rows", gpu_rows_of(j, s), 1, &p, err);
 }
 
 _Static_assert(GLU_COUNT == 3, "glu() in rows.cuh and glu_fast() in batch_common.cuh know three");
@@ -111,14 +107,14 @@ static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.kind = (int32_t)s->a.glu.kind;
-    return start_rows(j, "glu_rows", n_rows_of(j, s), 1, &p, err);
+    return start_rows(j, "glu_rows", gpu_rows_of(j, s), 1, &p, err);
 }
 
 static lace_status launch_softcap(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.scale = s->a.softcap.cap;
-    return start_rows(j, "softcap_rows", n_rows_of(j, s), 1, &p, err);
+    return start_rows(j, "softcap_rows", gpu_rows_of(j, s), 1, &p, err);
 }
 
 static lace_status launch_route(const gpu_job *j, const step *s, lace_error *err)
@@ -130,7 +126,7 @@ static lace_status launch_route(const gpu_job *j, const step *s, lace_error *err
                    .n_experts = s->a.moe.n_experts,
                    .n_used = s->a.moe.n_used,
                    .norms = s->a.moe.norms};
-    uint32_t grid[3] = {(uint32_t)n_rows_of(j, s), 1, 1};
+    uint32_t grid[3] = {(uint32_t)gpu_rows_of(j, s), 1, 1};
     return grid[0] == 0 ? LACE_OK : gpu_start(j, "route_rows", grid, 32, 0, &p, err);
 }
 
@@ -208,7 +204,7 @@ static gpu_matvec matvec_of(const step *s, int i)
 /* The gate's products, then the up's, in scratch, [n, n_rows] each. */
 static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error *err)
 {
-    int64_t n = n_rows_of(j, s), n_ff = s->a.matmul.weights[0]->n_rows;
+    int64_t n = gpu_rows_of(j, s), n_ff = s->a.matmul.weights[0]->n_rows;
     float *products = (float *)j->scratch;
     for (int i = 0; i < 2; i++) {
         gpu_matvec p = matvec_of(s, i);
@@ -227,9 +223,9 @@ static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error
     return start_rows(j, "glu_rows", n, 1, &p, err);
 }
 
-lace_status gpu_launch_matmul(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *err)
 {
-    int64_t n = n_rows_of(j, s);
+    int64_t n = gpu_rows_of(j, s);
     if (n == 0)
         return LACE_OK;
     if (s->op == OP_MATMUL_GLU)
@@ -283,7 +279,7 @@ static lace_status launch_moe_glu(const gpu_job *j, const step *s, int64_t n, la
     return start_rows(j, "glu_rows", n, 1, &p, err);
 }
 
-lace_status gpu_launch_moe(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
 {
     int64_t n_tokens = s->is_output ? j->batch->n_outputs : j->batch->n_tokens;
     int64_t n = n_tokens * s->a.moe.n_used;
@@ -368,7 +364,7 @@ gpu_rope gpu_rope_of(const gpu_job *j, const step *s)
     return p;
 }
 
-lace_status gpu_launch_rope(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_rope(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rope p = gpu_rope_of(j, s);
     return start_heads(j, "rope_heads", p.n_heads + p.n_kv_heads, &p, err);
@@ -388,41 +384,46 @@ gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
                         .window = s->a.attend.window};
 }
 
-lace_status gpu_launch_attend(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_attend p = gpu_attend_of(j, s);
     return start_heads(j, "attend_heads", p.n_heads, &p, err);
 }
 
-/* ---- The table ------------------------------------------------------------------------------- */
+/* ---- All of them ----------------------------------------------------------------------------- */
 
-void gpu_launchers_init(gpu_launchers *l)
+typedef lace_status (*launch_fn)(const gpu_job *j, const step *s, lace_error *err);
+
+/* One for each operation; NULL: plans for GPUs do not contain it. */
+static const launch_fn launchers[OP_COUNT] = {
+    [OP_EMBED] = launch_embed,
+    [OP_GATHER] = launch_gather,
+    [OP_ROPE_TABLE] = launch_rope_table,
+    [OP_RMS_NORM] = launch_rms_norm,
+    [OP_MATMUL] = launch_matmul,
+    [OP_ADD] = launch_add,
+    [OP_GLU] = launch_glu,
+    [OP_ROPE] = launch_rope,
+    [OP_KV_WRITE] = launch_rope,
+    [OP_ATTEND] = launch_attend,
+    [OP_SOFTCAP] = launch_softcap,
+    [OP_ROUTE] = launch_route,
+    [OP_MOE_GLU] = launch_moe,
+    [OP_MOE_DOWN] = launch_moe,
+    [OP_MATMUL_ADD] = launch_matmul,
+    [OP_MATMUL_GROUP] = launch_matmul,
+    [OP_MATMUL_GLU] = launch_matmul,
+    [OP_ROPE_KV] = launch_rope,
+};
+
+lace_status gpu_launch_general(const gpu_job *j, const step *s, lace_error *err)
 {
-    memset(l, 0, sizeof *l);
-#define SET(id, fn) l->ops[OP_##id] = fn
-    SET(EMBED, launch_embed);
-    SET(GATHER, launch_gather);
-    SET(ROPE_TABLE, launch_rope_table);
-    SET(RMS_NORM, gpu_launch_rms_norm);
-    SET(MATMUL, gpu_launch_matmul);
-    SET(ADD, launch_add);
-    SET(GLU, launch_glu);
-    SET(ROPE, gpu_launch_rope);
-    SET(KV_WRITE, gpu_launch_rope);
-    SET(ATTEND, gpu_launch_attend);
-    SET(SOFTCAP, launch_softcap);
-    SET(ROUTE, launch_route);
-    SET(MOE_GLU, gpu_launch_moe);
-    SET(MOE_DOWN, gpu_launch_moe);
-    SET(MATMUL_ADD, gpu_launch_matmul);
-    SET(MATMUL_GROUP, gpu_launch_matmul);
-    SET(MATMUL_GLU, gpu_launch_matmul);
-    SET(ROPE_KV, gpu_launch_rope);
-#undef SET
-    gpu_launchers_init_batched(l);
+    assert(launchers[s->op]);
+    return launchers[s->op](j, s, err);
 }
 
-uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
+/* What the general launchers need. */
+static uint64_t general_bytes(const step *s, int64_t n_rows)
 {
     uint64_t n = (uint64_t)n_rows, bytes = 0;
     if (s->op == OP_MATMUL_GLU)
@@ -433,10 +434,23 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
     else if (s->op == OP_MOE_DOWN)
         bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows +
                 rotated_bytes(s->a.moe.down, n_rows * s->a.moe.n_used);
-    if (s->op == OP_MATMUL || s->op == OP_MATMUL_ADD || s->op == OP_MATMUL_GROUP ||
-        s->op == OP_MATMUL_GLU)
-        for (int i = 0; i < s->a.matmul.n_weights; i++)
-            bytes += rotated_bytes(s->a.matmul.weights[i], n_rows);
-    uint64_t batched = gpu_batched_scratch_bytes(g, s, n_rows, n_context);
-    return batched > bytes ? batched : bytes;
+    for (int i = 0; step_is_matmul(s) && i < s->a.matmul.n_weights; i++)
+        bytes += rotated_bytes(s->a.matmul.weights[i], n_rows);
+    return bytes;
+}
+
+uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
+{
+    uint64_t most = general_bytes(s, n_rows), more = 0;
+    if (step_is_matmul(s)) {
+        uint64_t small = gpu_small_batch_scratch_bytes(s);
+        more = gpu_products_scratch_bytes(g, s, n_rows);
+        more = more > small ? more : small;
+    } else if (s->op == OP_MOE_GLU || s->op == OP_MOE_DOWN) {
+        more = gpu_experts_scratch_bytes(s, n_rows);
+    } else if (s->op == OP_ATTEND) {
+        more = gpu_attend_scratch_bytes(g, s, n_rows, n_context);
+    }
+    more += more > 0 ? 4096 : 0;
+    return most > more ? most : more;
 }

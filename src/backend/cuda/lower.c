@@ -1,11 +1,9 @@
 /* Lists of device steps: how they grow, and how their kernels are found and launched. */
 #include "backend/cuda/lower.h"
 
-#include <assert.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/op_info.h"
 
 void device_list_free(device_list *l)
 {
@@ -27,25 +25,6 @@ device_step *device_list_add(device_list *l)
     memset(d, 0, sizeof *d);
     d->layer = -1;
     return d;
-}
-
-static lace_status launch_plain(const gpu_job *j, const device_step *d, lace_error *err)
-{
-    assert(j->launchers->ops[d->first->op]);
-    return j->launchers->ops[d->first->op](j, d->first, err);
-}
-
-lace_status device_list_add_plain(device_list *l, const step *s, lace_error *err)
-{
-    device_step *d = device_list_add(l);
-    if (!d)
-        return error_nomem(err, "a plan for a GPU");
-    d->name = op_name(s->op);
-    d->layer = s->layer;
-    d->first = s;
-    d->n_steps = 1;
-    d->launch = launch_plain;
-    return LACE_OK;
 }
 
 lace_status device_list_prepare(gpu *g, device_step *steps, int32_t n, lace_error *err)

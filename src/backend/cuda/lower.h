@@ -10,6 +10,9 @@
  * lies between them is launched as it is, by the plan's own steps. The residual lies in the plan's
  * value for both. Where a fused layer follows other steps, a step in front of it makes the form of
  * the residual that its first product reads.
+ *
+ * Batches: each step of the plan is launched by itself, but what it leaves is in the form that the
+ * next one reads fastest (handover.h).
  */
 #ifndef LACE_BACKEND_CUDA_LOWER_H
 #define LACE_BACKEND_CUDA_LOWER_H
@@ -17,6 +20,15 @@
 #include "backend/cuda/decode_layout.h"
 #include "backend/cuda/decode_params.h"
 #include "backend/cuda/gpu.h"
+
+/* In which form rows of a batch come to a step, or are left by it. */
+typedef enum row_form {
+    ROWS_PLAIN,      /* f32, in the plan's value */
+    ROWS_ATOMS_INT,  /* as atoms too (batch_common.cuh), in the order of int kinds */
+    ROWS_ATOMS_HALF, /* in the order of half kinds */
+    ROWS_SLABS,      /* as slabs too (small_batch_params.h) */
+    ROWS_PARTS       /* as parts that are still to be added up, where the product is cut */
+} row_form;
 
 typedef struct device_step device_step;
 typedef lace_status (*device_launch_fn)(const gpu_job *j, const device_step *d, lace_error *err);
@@ -27,6 +39,9 @@ struct device_step {
     const step *first;
     int32_t n_steps; /* from `first` on: the plan's steps that it stands for; 0: none */
     device_launch_fn launch;
+    /* The plan's own steps: */
+    row_form takes, leaves;
+    int32_t n_k64; /* of a norm that leaves atoms: 64s of values of a row */
     /* Fused kernels: */
     const char *kernel;
     cuda_kernel *found;    /* by device_list_prepare */
@@ -57,11 +72,26 @@ void device_list_free(device_list *l);
 /* Room for one more step, which is returned as zeros; NULL without memory. */
 device_step *device_list_add(device_list *l);
 
-/* A step of the plan as it is. */
-lace_status device_list_add_plain(device_list *l, const step *s, lace_error *err);
-
 /* Finds the kernels of fused steps. */
 lace_status device_list_prepare(gpu *g, device_step *steps, int32_t n, lace_error *err);
+
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+/* What the list of a batch depends on. */
+typedef struct batch_shape {
+    int32_t n_tokens, n_outputs;
+    /* Of small batches: whether some tokens follow each other and are attended to at once; whether
+     * no context is longer than a part of it. */
+    bool has_runs, is_short;
+} batch_shape;
+
+/* All steps of a plan, in *out, whose memory is used again. */
+lace_status lower_batch(const plan *p, const gpu *g, bool is_exact, const batch_shape *of,
+                        device_list *out, lace_error *err);
+
+/* A step that takes nothing from another one and leaves nothing. */
+device_step lower_alone(const gpu *g, bool is_exact, const step *s, int32_t n_tokens,
+                        int32_t n_outputs);
 
 /* ---- One token ------------------------------------------------------------------------------- */
 
@@ -80,8 +110,9 @@ typedef struct token_list {
 } token_list;
 
 /* f: NULL if no layer has a known form. ring: on the card. */
-lace_status lower_token(const plan *p, const gpu *g, const gpu_batch *tables, const decode_form *f,
-                        const decode_layout *m, int32_t *ring, token_list *out, lace_error *err);
+lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_batch *tables,
+                        const decode_form *f, const decode_layout *m, int32_t *ring,
+                        token_list *out, lace_error *err);
 void token_list_free(token_list *l);
 
 /*

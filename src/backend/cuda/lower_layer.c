@@ -46,8 +46,11 @@ void lower_add_plain(lowering *w, const step *s)
 {
     w->out->has_plain = true;
     w->out->attends_plain |= s->op == OP_ATTEND;
-    if (w->status == LACE_OK)
-        w->status = device_list_add_plain(&w->out->list, s, w->err);
+    device_step *d = w->status == LACE_OK ? device_list_add(&w->out->list) : NULL;
+    if (d)
+        *d = lower_alone(w->g, w->is_exact, s, 1, 1);
+    else if (w->status == LACE_OK)
+        w->status = error_nomem(w->err, "a plan for a GPU");
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 /* While a list is made. */
 typedef struct lowering {
     const gpu *g;
+    bool is_exact;           /* gpu_job */
     const gpu_batch *tables; /* where the page tables are */
     const decode_form *f;
     const decode_layout *m;

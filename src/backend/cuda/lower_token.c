@@ -133,11 +133,13 @@ static void lower_plain(lowering *w, const plan *p)
 
 /* ---- All ------------------------------------------------------------------------------------- */
 
-lace_status lower_token(const plan *p, const gpu *g, const gpu_batch *tables, const decode_form *f,
-                        const decode_layout *m, int32_t *ring, token_list *out, lace_error *err)
+lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_batch *tables,
+                        const decode_form *f, const decode_layout *m, int32_t *ring,
+                        token_list *out, lace_error *err)
 {
     *out = (token_list){.n_vocab = (int32_t)p->values[p->logits].width};
-    lowering w = {.g = g, .tables = tables, .f = f, .m = m, .out = out, .err = err};
+    lowering w = {
+        .g = g, .is_exact = is_exact, .tables = tables, .f = f, .m = m, .out = out, .err = err};
     for (int32_t i = 0; i < p->n_steps; i++)
         for (int k = 0; k < STEP_MAX_OUT; k++)
             if (p->steps[i].out[k].value == p->logits)

@@ -12,6 +12,9 @@
 #include "backend/cuda/token_player.h"
 #include "backend/cuda/token_ring.h"
 
+_Static_assert((int)GPU_MAX_GROUPS == (int)STATES_MAX_GROUPS, "a batch has all groups' tables");
+_Static_assert((int)DECODE_PAGE == (int)PAGE_TOKENS, "fused attention knows pages of one size");
+
 /* A vector of the model: norm weights, biases, frequencies. Each is uploaded once. */
 typedef struct vector {
     const float *host;
@@ -19,11 +22,18 @@ typedef struct vector {
     float *device;
 } vector;
 
+/* The list of batches of a shape. */
+typedef struct batch_list {
+    batch_shape shape; /* no tokens: there is none */
+    device_list list;
+} batch_list;
+
+enum { N_BATCH_LISTS = 8 };
+
 struct gpu_plan {
     plan *p;
     gpu *g;
     cuda_queue *queue;
-    gpu_launchers launchers;
     int32_t n_sequences, pages_per_sequence, n_groups;
 
     uint8_t *memory;  /* on the card: values, scratch, vectors, the batch */
@@ -41,8 +51,9 @@ struct gpu_plan {
     int32_t *batch_host, *batch_device;
     int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
 
-    token_player *player; /* of single tokens; NULL: the plan ends early */
-    device_list steps;    /* of batches */
+    token_player *player;              /* of single tokens; NULL: the plan ends early */
+    batch_list batches[N_BATCH_LISTS]; /* the last few, the newest at last_batch */
+    int32_t last_batch;
     const device_list *last_list;
     uint64_t *ns;  /* [last_list's steps] of the last traced run, or NULL */
     float *logits; /* [max_outputs, n_vocab] pinned */
@@ -203,12 +214,10 @@ static bool has_floats_only(const plan *p)
     return true;
 }
 
-/* The steps of batches, and how single tokens are computed. */
-static lace_status create_lists(gpu_plan *gp, lace_error *err)
+/* How single tokens are computed. */
+static lace_status create_player(gpu_plan *gp, lace_error *err)
 {
     plan *p = gp->p;
-    for (int32_t i = 0; i < p->n_steps; i++)
-        TRY(device_list_add_plain(&gp->steps, &p->steps[i], err));
     if (p->limits.stops_at_hidden)
         return LACE_OK;
     gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
@@ -218,7 +227,6 @@ static lace_status create_lists(gpu_plan *gp, lace_error *err)
     token_player_options o = {.p = p,
                               .g = gp->g,
                               .queue = gp->queue,
-                              .launchers = &gp->launchers,
                               .scratch = gp->scratch,
                               .scratch_bytes = gp->scratch_bytes,
                               .is_exact = gp->is_exact,
@@ -240,7 +248,6 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->n_groups = o->n_groups;
     gp->scratch_bytes = scratch_bytes(p, o);
     gp->is_exact = has_floats_only(p);
-    gpu_launchers_init(&gp->launchers);
     lace_status status;
     uint64_t n = batch_numbers(p, o);
     TRY_GOTO(status, fail, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
@@ -270,7 +277,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->words = (int32_t *)(at + rules);
     at += choice_bytes(p);
     TRY_GOTO(status, fail, move_vectors(gp, &at, err));
-    TRY_GOTO(status, fail, create_lists(gp, err));
+    TRY_GOTO(status, fail, create_player(gp, err));
     TRY_GOTO(status, fail, cuda_wait(o->queue, err));
     *out = gp;
     return LACE_OK;
@@ -286,7 +293,8 @@ void gpu_plan_free(gpu_plan *gp)
         return;
     cuda_wait(gp->queue, NULL);
     token_player_free(gp->player);
-    device_list_free(&gp->steps);
+    for (int i = 0; i < N_BATCH_LISTS; i++)
+        device_list_free(&gp->batches[i].list);
     mem_free(gp->ns);
     cuda_free(gp->g->device, gp->memory);
     cuda_free_host(gp->g->device, gp->batch_host);
@@ -350,27 +358,45 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
     return LACE_OK;
 }
 
+/* The list for a batch: one of the last few, or a new one in the place of the oldest. */
+static lace_status find_list(gpu_plan *gp, const gpu_batch *b, lace_error *err)
+{
+    batch_shape wanted = gpu_shape_of(b);
+    for (int i = 0; i < N_BATCH_LISTS; i++) {
+        const batch_shape *its = &gp->batches[i].shape;
+        if (its->n_tokens == wanted.n_tokens && its->n_outputs == wanted.n_outputs &&
+            its->has_runs == wanted.has_runs && its->is_short == wanted.is_short) {
+            gp->last_list = &gp->batches[i].list;
+            return LACE_OK;
+        }
+    }
+    gp->last_batch = (gp->last_batch + 1) % N_BATCH_LISTS;
+    batch_list *to = &gp->batches[gp->last_batch];
+    to->shape = (batch_shape){0};
+    TRY(lower_batch(gp->p, gp->g, gp->is_exact, &wanted, &to->list, err));
+    to->shape = wanted;
+    gp->last_list = &to->list;
+    return LACE_OK;
+}
+
 /* ns: [steps], filled if given; then each is waited for. */
 static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, lace_error *err)
 {
-    gp->handover.made = NULL;
     gp->handover.n_sums = 0;
     gpu_job j = {.g = gp->g,
                  .queue = gp->queue,
-                 .launchers = &gp->launchers,
                  .batch = b,
                  .scratch = gp->scratch,
                  .scratch_bytes = gp->scratch_bytes,
                  .handover = &gp->handover,
-                 .end = gp->p->steps + gp->p->n_steps,
                  .is_exact = gp->is_exact};
     uint64_t before = 0;
     if (ns) {
         TRY(cuda_wait(gp->queue, err));
         before = clock_ns();
     }
-    for (int32_t i = 0; i < gp->steps.n_steps; i++) {
-        const device_step *d = &gp->steps.steps[i];
+    for (int32_t i = 0; i < gp->last_list->n_steps; i++) {
+        const device_step *d = &gp->last_list->steps[i];
         TRY(d->launch(&j, d, err));
         if (ns) {
             TRY(cuda_wait(gp->queue, err));
@@ -481,17 +507,18 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
     gp->last_logits = (const float *)(gp->memory + v->offset);
     gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
     bool is_token = gp->player && b->n_tokens == 1;
-    gp->last_list = is_token ? token_player_list(gp->player) : &gp->steps;
+    gpu_batch on_card;
+    if (is_token) {
+        gp->last_list = token_player_list(gp->player);
+    } else {
+        TRY(send_batch(gp, b, sequences, &on_card, err));
+        TRY(find_list(gp, &on_card, err));
+    }
     if (trace)
         TRY(prepare_trace(gp, err));
     uint64_t *ns = trace ? gp->ns : NULL;
-    if (is_token) {
-        TRY(launch_token(gp, b, sequences[0], ns, err));
-    } else {
-        gpu_batch on_card;
-        TRY(send_batch(gp, b, sequences, &on_card, err));
-        TRY(launch_batch(gp, &on_card, ns, err));
-    }
+    TRY(is_token ? launch_token(gp, b, sequences[0], ns, err)
+                 : launch_batch(gp, &on_card, ns, err));
     if (trace)
         add_times(gp, b, trace);
     gp->n_logits = b->n_outputs;

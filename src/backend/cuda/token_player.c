@@ -75,7 +75,6 @@ static void prepare_job(token_player *t)
     t->batch.host_sequences = &t->host_sequence;
     t->job = (gpu_job){.g = t->o.g,
                        .queue = t->o.queue,
-                       .launchers = t->o.launchers,
                        .batch = &t->batch,
                        .scratch = t->o.scratch,
                        .scratch_bytes = t->o.scratch_bytes,
@@ -93,7 +92,8 @@ static lace_status prepare(token_player *t, lace_error *err)
     TRY(cuda_alloc_host(g->device, sizeof *t->state_host, (void **)&t->state_host, NULL, err));
     TRY(cuda_alloc_host(g->device, sizeof *t->rule_host, (void **)&t->rule_host, NULL, err));
     TRY(token_ring_create(g, &t->ring, err));
-    TRY(lower_token(t->o.p, g, &t->o.tables, f, &t->layout, t->ring.device, &t->list, err));
+    TRY(lower_token(t->o.p, g, t->o.is_exact, &t->o.tables, f, &t->layout, t->ring.device, &t->list,
+                    err));
     TRY(device_list_prepare(g, t->list.list.steps, t->list.list.n_steps, err));
     TRY(device_list_prepare(g, &t->list.begin_best, 1, err));
     TRY(device_list_prepare(g, &t->list.begin_drawn, 1, err));

@@ -13,7 +13,6 @@ typedef struct token_player_options {
     const plan *p; /* its steps hold addresses of the card */
     gpu *g;
     cuda_queue *queue;
-    const gpu_launchers *launchers;
     uint8_t *scratch;
     uint64_t scratch_bytes;
     bool is_exact;    /* gpu_job */

@@ -1,0 +1,182 @@
+/*
+ * Attention of batches: runs of tokens of one sequence (attend_run.cu), single tokens
+ * (attend_single.cu).
+ */
+#include <assert.h>
+
+#include "base/numbers.h"
+#include "backend/cuda/handover.h"
+#include "backend/cuda/small_batch_params.h"
+
+enum {
+    N_DIMS = 3,
+    MIN_RUN = 8,
+    PART_KEYS = 128,
+    RUN_ROWS = 64,
+    RUN_KEYS = 32,
+    RUN_THREADS = 128,
+    MAX_CONTEXT_PARTS = 32
+};
+
+static const struct {
+    int32_t dim;
+    const char *run[2], *single[2]; /* the second for models whose weights are floats */
+} dims[N_DIMS] = {
+#define DIM(d)                                                                                     \
+    {                                                                                              \
+        d, {"attend_run_" #d, "attend_run_exact_" #d},                                             \
+        {                                                                                          \
+            "attend_single_" #d, "attend_single_exact_" #d                                         \
+        }                                                                                          \
+    }
+    DIM(64), DIM(128), DIM(256)
+#undef DIM
+};
+
+static int dim_for(int32_t head_dim)
+{
+    int i = 0;
+    while (i < N_DIMS && dims[i].dim < head_dim)
+        i++;
+    return i;
+}
+
+/* Tokens from `t` on that follow each other in one sequence. */
+static int32_t run_length(const gpu_batch *b, int32_t t)
+{
+    int32_t n = 1;
+    while (t + n < b->n_tokens && b->host_sequences[t + n] == b->host_sequences[t] &&
+           b->host->positions[t + n] == b->host->positions[t] + n)
+        n++;
+    return n;
+}
+
+static uint32_t run_bytes(bool is_exact, int d)
+{
+    uint32_t bytes = (uint32_t)((RUN_ROWS + 4 * RUN_KEYS) * (2 * dims[d].dim + 16));
+    return is_exact ? 2 * bytes : bytes;
+}
+
+static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_error *err)
+{
+    int32_t tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
+    uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
+    return gpu_start(j, dims[d].run[j->is_exact], grid, RUN_THREADS, run_bytes(j->is_exact, d), p,
+                     err);
+}
+
+/* The same for single tokens: parts of all warps, and results. */
+static uint32_t single_bytes(const batch_attend *p, int d)
+{
+    int32_t results = p->a.n_heads / p->a.cache.n_heads * p->a.cache.head_dim;
+    return (uint32_t)(4 * 16 * (dims[d].dim + 2) * 4 + 4 * results);
+}
+
+/* Short contexts of one token cost little, so that nothing is rounded there. */
+static bool is_short(const gpu_batch *b)
+{
+    return b->n_tokens < 2 && b->host->positions[0] < PART_KEYS;
+}
+
+/* Parts of a context of so many positions, for n_tokens. */
+static int32_t n_parts_of(const gpu *g, int32_t n_tokens, int32_t n_kv_heads, int32_t longest)
+{
+    int32_t wanted = divide_up(3 * g->info.n_processors, n_tokens * n_kv_heads);
+    int32_t most = divide_up(longest, PART_KEYS), n = wanted < most ? wanted : most;
+    return n > MAX_CONTEXT_PARTS ? MAX_CONTEXT_PARTS : n;
+}
+
+batch_shape gpu_shape_of(const gpu_batch *b)
+{
+    batch_shape out = {.n_tokens = b->n_tokens, .n_outputs = b->n_outputs, .is_short = true};
+    if (b->n_tokens > SMALL_TOKENS) /* what follows matters to small batches alone */
+        return out;
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        out.has_runs |= run_length(b, t) >= MIN_RUN;
+        out.is_short &= b->host->positions[t] < PART_KEYS;
+    }
+    return out;
+}
+
+bool gpu_attend_leaves_slabs(const gpu *g, const step *s, const batch_shape *of)
+{
+    const kv_layer *kv = &s->kv;
+    int32_t longest = of->is_short ? PART_KEYS : INT32_MAX - PART_KEYS;
+    return !of->has_runs && s->a.attend.n_heads / kv->n_heads * kv->head_dim % SMALL_COLS == 0 &&
+           n_parts_of(g, of->n_tokens, kv->n_heads, longest) == 1;
+}
+
+static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch_attend *p, int d,
+                                  lace_error *err)
+{
+    bool is_exact = j->is_exact || is_short(j->batch);
+    int32_t longest = 0;
+    for (int32_t i = 0; i < p->n_tokens; i++) {
+        int32_t position = j->batch->host->positions[p->token0 + i];
+        longest = position > longest ? position : longest;
+    }
+    longest++;
+    p->n_parts = n_parts_of(j->g, p->n_tokens, p->a.cache.n_heads, longest);
+    p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
+    p->parts = (float *)j->scratch;
+    p->slabs = ds->leaves == ROWS_SLABS ? j->handover->memory : NULL;
+    assert(!p->slabs || (p->n_parts == 1 && p->n_tokens == j->batch->n_tokens));
+    uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
+    TRY(gpu_start(j, dims[d].single[is_exact], grid, 128, single_bytes(p, d), p, err));
+    if (p->n_parts == 1)
+        return LACE_OK;
+    uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
+    return gpu_start(j, "attend_parts", heads, 128, 0, p, err);
+}
+
+/* log2 of the positions of a page; -1: they are no power of two. */
+static int page_shift(const kv_layer *kv)
+{
+    int shift = 0;
+    while (1 << shift < kv->page_tokens)
+        shift++;
+    return 1 << shift == kv->page_tokens ? shift : -1;
+}
+
+bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    int d = dim_for(kv->head_dim);
+    return d < N_DIMS && kv->head_dim % 8 == 0 && s->a.attend.n_heads / kv->n_heads <= 16 &&
+           page_shift(kv) >= 0 && run_bytes(is_exact, d) <= (uint32_t)g->info.max_shared_bytes;
+}
+
+lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)
+{
+    const gpu_batch *b = j->batch;
+    int d = dim_for(ds->first->kv.head_dim);
+    batch_attend p = {.a = gpu_attend_of(j, ds->first), .page_shift = page_shift(&ds->first->kv)};
+    for (int32_t t = 0; t < b->n_tokens;) {
+        int32_t n = run_length(b, t);
+        p.token0 = t;
+        if (n >= MIN_RUN) {
+            p.n_tokens = n;
+            TRY(attend_run(j, &p, d, err));
+            t += n;
+            continue;
+        }
+        /* All short runs up to the next long one, token by token. */
+        while (t < b->n_tokens && (n = run_length(b, t)) < MIN_RUN)
+            t += n;
+        p.n_tokens = t - p.token0;
+        TRY(attend_singles(j, ds, &p, d, err));
+    }
+    return LACE_OK;
+}
+
+uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
+{
+    uint64_t parts = (uint64_t)divide_up(n_context, PART_KEYS);
+    parts = parts < MAX_CONTEXT_PARTS ? parts : MAX_CONTEXT_PARTS;
+    /* More than one part only while there are few blocks. */
+    uint64_t blocks = (uint64_t)n_rows * (uint64_t)s->kv.n_heads;
+    uint64_t most = 4 * (uint64_t)g->info.n_processors + blocks;
+    uint64_t used = blocks * parts < most ? blocks * parts : most;
+    uint64_t per_head = (uint64_t)(s->a.attend.n_heads / s->kv.n_heads);
+    return 4 * used * per_head * (uint64_t)(2 + s->kv.head_dim);
+}
