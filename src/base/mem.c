@@ -91,6 +91,19 @@ void mem_discard(void *p, size_t n_bytes)
         madvise(p, n_bytes, MADV_DONTNEED);
 }
 
+bool mem_grow_full(void *items, size_t *capacity, size_t size, size_t first)
+{
+    void *old, *grown;
+    size_t wanted = *capacity ? 2 * *capacity : first, n_bytes;
+    memcpy(&old, items, sizeof old);
+    grown = mem_mul(wanted, size, &n_bytes) ? mem_realloc(old, n_bytes) : NULL;
+    if (!grown)
+        return false;
+    memcpy(items, &grown, sizeof grown);
+    *capacity = wanted;
+    return true;
+}
+
 bool mem_mul(size_t n, size_t size, size_t *out)
 {
     return !__builtin_mul_overflow(n, size, out);

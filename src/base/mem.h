@@ -27,6 +27,13 @@ void mem_keep_little(void);
 /* Give what is free inside the heap back to the system; takes milliseconds. */
 void mem_trim(void);
 
+/*
+ * Room for one more in an array of n items of `size` bytes: where n is *capacity, that doubles, and
+ * begins with `first`. False on failure; the array is then as it was.
+ */
+static inline bool mem_grow(void *items /* a pointer's address */, size_t n, size_t *capacity,
+                            size_t size, size_t first);
+
 /* n * size, or false if that does not fit. */
 bool mem_mul(size_t n, size_t size, size_t *out);
 bool mem_add(size_t a, size_t b, size_t *out);
@@ -37,5 +44,13 @@ bool mem_add(size_t a, size_t b, size_t *out);
  */
 void mem_fail_at(long index, bool forever);
 long mem_count(void);
+
+/* mem_grow of an array that is full. */
+bool mem_grow_full(void *items, size_t *capacity, size_t size, size_t first);
+
+static inline bool mem_grow(void *items, size_t n, size_t *capacity, size_t size, size_t first)
+{
+    return n < *capacity || mem_grow_full(items, capacity, size, first);
+}
 
 #endif

@@ -439,8 +439,7 @@ const verb verb_bench = {
                 "  lace bench model.gguf -p 512,2048 -n 128 -d 0,2000 --trace\n"
                 "  lace bench a.gguf b.gguf --against llama-bench -o html > report.html\n"
                 "  lace bench model.gguf -p 0 -b 1,2,4,8 -o csv >> results.csv\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = ARGS_MAX_POSITIONAL,
     .run = bench_run,
 };

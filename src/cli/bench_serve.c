@@ -243,8 +243,7 @@ const verb verb_bench_serve = {
         "  lace bench serve http://127.0.0.1:8080 -c 1,8,64 --slo ttft:500,itl:50\n"
         "  lace bench serve http://127.0.0.1:8080 --rate 2,4 --input-len 64-512\n"
         "  lace bench serve http://127.0.0.1:8080 http://127.0.0.1:8081 -o html > load.html\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = LOAD_MAX_SERVERS,
     .run = load_verb,
 };

@@ -55,14 +55,8 @@ typedef struct series {
 
 static bool series_add(series *s, double x)
 {
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 1024, n_bytes;
-        double *at = mem_mul(capacity, sizeof *at, &n_bytes) ? mem_realloc(s->at, n_bytes) : NULL;
-        if (!at)
-            return false;
-        s->at = at;
-        s->capacity = capacity;
-    }
+    if (!mem_grow(&s->at, s->n, &s->capacity, sizeof *s->at, 1024))
+        return false;
     s->at[s->n++] = x;
     return true;
 }

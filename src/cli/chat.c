@@ -474,8 +474,7 @@ const verb verb_chat = {
                 "  lace chat model.gguf --system \"You are brief.\" --temp 0.5\n"
                 "  lace chat model.gguf -p \"Name three rivers.\" --json\n"
                 "  lace chat model.gguf --think off --draft small.gguf\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = talk_verb,
 };

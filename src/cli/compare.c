@@ -148,8 +148,7 @@ const verb verb_compare = {
     .description = "Each model's predictions are compared with those of BASE. Bytes and bits are\n"
                    "those of the tensors; speed is that of one token after the other.\n",
     .examples = "  lace compare model-f16.gguf model-q4.gguf model-s4.gguf -f test.txt\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 8,
     .run = compare_run,
 };

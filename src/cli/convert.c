@@ -109,8 +109,7 @@ const verb verb_convert = {
     .description = "DIR has config.json and model.safetensors, in one piece or with an index.\n",
     .examples = "  lace convert models/smollm2 -o smollm2.gguf\n"
                 "  lace convert models/smollm2 -o smollm2-q8.gguf --type q8_0\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = convert_run,
 };

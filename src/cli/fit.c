@@ -233,8 +233,7 @@ const verb verb_fit = {
     .examples = "  lace fit model-f16.gguf --size 3.0GB -o model.gguf --calibrate calib.txt\n"
                 "  lace fit model-f16.gguf --speed 30 -o model.gguf\n"
                 "  lace fit model-f16.gguf --loss 0.05 -o model.gguf --curve curve.svg\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = fit_run,
 };

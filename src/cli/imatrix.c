@@ -126,8 +126,7 @@ const verb verb_imatrix = {
     .description = "The file is llama.cpp's GGUF form: llama-quantize reads it too.\n",
     .examples = "  lace imatrix model-f16.gguf -f calibration.txt -o model.imatrix\n"
                 "  lace quantize model-f16.gguf model.gguf --type q4_k_m --imatrix model.imatrix\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = imatrix_run,
 };

@@ -409,8 +409,7 @@ const verb verb_inspect = {
     .examples = "  lace inspect model.gguf\n"
                 "  lace inspect model.gguf -c 32768 --kv-type q8_0\n"
                 "  lace inspect model.gguf --tensors -o json | jq '.tensors[].name'\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = inspect_run,
 };

@@ -109,8 +109,7 @@ const verb verb_list = {
     .examples = "  lace list\n"
                 "  lace run mistral:latest -p \"Dear Ada,\"\n"
                 "  LACE_MODELS=~/models lace list -o json\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 0,
     .run = list_run,
 };

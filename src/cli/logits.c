@@ -174,8 +174,7 @@ const verb verb_logits = {
         "For comparing engines. OUT gets f32 [tokens, vocabulary]; it appears when complete.\n",
     .examples = "  lace logits model.gguf --tokens ids.i32 -o logits.f32\n"
                 "  lace logits model-q4_k.gguf --tokens ids.i32 -o logits.f32 --exact\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = logits_run,
 };

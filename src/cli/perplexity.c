@@ -188,8 +188,7 @@ const verb verb_perplexity = {
     .examples = "  lace perplexity model.gguf -f wiki.test.raw\n"
                 "  lace perplexity model-q4_k.gguf -f wiki.test.raw --against model-f16.gguf\n"
                 "  lace perplexity model.gguf -f book.txt -c 2048 --windows 20 -o json\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = perplexity_run,
 };

@@ -314,8 +314,7 @@ const verb verb_prune = {
         "  lace prune model-f16.gguf small.gguf --config surgery.conf --imatrix model.imatrix\n"
         "  lace prune model-f16.gguf narrow.gguf --method neurons --sparsity 0.1 \\\n"
         "      --calibrate calib.txt\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 2,
     .run = prune_run,
 };

@@ -214,8 +214,7 @@ const verb verb_quantize = {
         "  lace quantize model-f16.gguf model-q4.gguf --type q4_k_m\n"
         "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n"
         "  lace quantize model-f16.gguf model-q4.gguf q4_k_m --tensor-type attn_v=q8_0\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 3,
     .run = quantize_run,
 };

@@ -504,8 +504,7 @@ const verb verb_run = {
                 "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"
                 "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n"
                 "  lace run -p \"A letter: \" --grammar 'root ::= [A-Z][a-z]+ \", \" [a-z]{3,9}'\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 2,
     .run = run_run,
 };

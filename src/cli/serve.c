@@ -195,8 +195,7 @@ const verb verb_serve = {
     .examples = "  lace serve\n"
                 "  lace serve model.gguf --port 9000 -c 8192\n"
                 "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 1,
     .run = run_serve,
 };

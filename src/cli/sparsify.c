@@ -246,8 +246,7 @@ const verb verb_sparsify = {
         "  lace run model-q8_0.gguf --activation-sparsity model.sparse -p \"Once upon a time\"\n"
         "  lace perplexity model-q8_0.gguf --activation-sparsity model.sparse -f test.txt \\\n"
         "      --against model-q8_0.gguf\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 2,
     .run = sparsify_run,
 };

@@ -129,8 +129,7 @@ const verb verb_tokenize = {
     .examples = "  lace tokenize model.gguf \"Hello, world\"\n"
                 "  lace tokenize model.gguf --pieces \"Hello, world\"\n"
                 "  lace tokenize model.gguf -f book.txt --no-special | jq length\n",
-    .options = options,
-    .n_options = sizeof options / sizeof options[0],
+    VERB_OPTIONS(options),
     .max_positional = 2,
     .run = tokenize_run,
 };

@@ -65,14 +65,8 @@ static lace_status add(imatrix *m, text name, int64_t n_cols, int64_t n_experts,
     *out = NULL;
     if (m->n == MAX_ENTRIES)
         return error_set(err, LACE_E_LIMIT, "has more than %d matrices", MAX_ENTRIES);
-    if (m->n == m->capacity) {
-        size_t capacity = m->capacity ? 2 * m->capacity : 64;
-        imatrix_entry **grown = mem_realloc(m->entries, capacity * sizeof *grown);
-        if (!grown)
-            return error_nomem(err, "an importance matrix");
-        m->entries = grown;
-        m->capacity = capacity;
-    }
+    if (!mem_grow(&m->entries, m->n, &m->capacity, sizeof *m->entries, 64))
+        return error_nomem(err, "an importance matrix");
     size_t n_values;
     imatrix_entry *e = arena_alloc(&m->memory, 1, sizeof *e);
     char *copy = arena_strndup(&m->memory, name.data, name.size);

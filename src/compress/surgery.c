@@ -103,7 +103,7 @@ typedef struct parser {
     size_t at;
     int32_t line;
     surgery *s;
-    int32_t rules_capacity;
+    size_t rules_capacity;
     section section;
     uint32_t seen; /* a bit for each key of this section */
     lace_error *err;
@@ -454,14 +454,8 @@ static lace_status add_rule(parser *p)
     surgery *s = p->s;
     if (s->n_rules == MAX_RULES)
         FAIL(p, "more than %d rules", MAX_RULES);
-    if (s->n_rules == p->rules_capacity) {
-        int32_t capacity = p->rules_capacity ? 2 * p->rules_capacity : 8;
-        surgery_rule *grown = mem_realloc(s->rules, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return error_nomem(p->err, "the rules");
-        s->rules = grown;
-        p->rules_capacity = capacity;
-    }
+    if (!mem_grow(&s->rules, (size_t)s->n_rules, &p->rules_capacity, sizeof *s->rules, 8))
+        return error_nomem(p->err, "the rules");
     s->rules[s->n_rules++] = (surgery_rule){.max_kld = HUGE_VAL, .line = p->line};
     return LACE_OK;
 }

@@ -303,14 +303,8 @@ static lace_status add_entry(gguf_writer *w, const entry *e, lace_error *err)
     }
     if (dtype_describe(e->type)->number >= DTYPE_NOT_GGUF)
         return fail(w, LACE_E_TENSOR_TYPE, copy.name.data, "has a type that GGUF cannot hold", err);
-    if (w->n_entries == w->capacity) {
-        size_t capacity = w->capacity ? w->capacity * 2 : 64;
-        entry *entries = mem_realloc(w->entries, capacity * sizeof *entries);
-        if (!entries)
-            return fail(w, LACE_E_NOMEM, copy.name.data, "out of memory", err);
-        w->entries = entries;
-        w->capacity = capacity;
-    }
+    if (!mem_grow(&w->entries, w->n_entries, &w->capacity, sizeof *w->entries, 64))
+        return fail(w, LACE_E_NOMEM, copy.name.data, "out of memory", err);
     w->entries[w->n_entries++] = copy;
     return LACE_OK;
 }

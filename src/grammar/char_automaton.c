@@ -170,14 +170,8 @@ typedef struct cut_list {
 
 static bool add_cut(cut_list *l, uint32_t cut)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        uint32_t *data = mem_realloc(l->data, capacity * sizeof *data);
-        if (!data)
-            return false;
-        l->data = data;
-        l->capacity = capacity;
-    }
+    if (!mem_grow(&l->data, l->n, &l->capacity, sizeof *l->data, 64))
+        return false;
     l->data[l->n++] = cut;
     return true;
 }

@@ -41,9 +41,11 @@ typedef struct char_edge {
 typedef struct char_nfa {
     char_maker *m;
     uint32_t *first_edge; /* [n_states] */
-    uint32_t n_states, states_capacity;
+    uint32_t n_states;
+    size_t states_capacity;
     char_edge *edges; /* edges[0] is not used */
-    uint32_t n_edges, edges_capacity;
+    uint32_t n_edges;
+    size_t edges_capacity;
 } char_nfa;
 
 static lace_status nomem(const char_maker *m)
@@ -61,14 +63,8 @@ static lace_status add_state(char_nfa *n, uint32_t *out)
 {
     if (n->n_states >= MAX_NFA_STATES)
         return char_too_large(n->m);
-    if (n->n_states == n->states_capacity) {
-        uint32_t capacity = n->states_capacity ? 2 * n->states_capacity : 256;
-        uint32_t *first = mem_realloc(n->first_edge, capacity * sizeof *first);
-        if (!first)
-            return nomem(n->m);
-        n->first_edge = first;
-        n->states_capacity = capacity;
-    }
+    if (!mem_grow(&n->first_edge, n->n_states, &n->states_capacity, sizeof *n->first_edge, 256))
+        return nomem(n->m);
     n->first_edge[n->n_states] = 0;
     *out = n->n_states++;
     return LACE_OK;
@@ -77,14 +73,8 @@ static lace_status add_state(char_nfa *n, uint32_t *out)
 static lace_status add_edge(char_nfa *n, uint32_t from, char_edge edge)
 {
     TRY(count_work(n->m, 2));
-    if (n->n_edges == n->edges_capacity) {
-        uint32_t capacity = n->edges_capacity ? 2 * n->edges_capacity : 256;
-        char_edge *edges = mem_realloc(n->edges, capacity * sizeof *edges);
-        if (!edges)
-            return nomem(n->m);
-        n->edges = edges;
-        n->edges_capacity = capacity;
-    }
+    if (!mem_grow(&n->edges, n->n_edges, &n->edges_capacity, sizeof *n->edges, 256))
+        return nomem(n->m);
     if (n->n_edges == 0)
         n->n_edges = 1;
     edge.next = n->first_edge[from];
@@ -218,7 +208,8 @@ typedef struct place {
 
 typedef struct place_list {
     place *data;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
 } place_list;
 
 typedef struct subset {
@@ -234,7 +225,8 @@ typedef struct subset {
 
     map known_duties;
     obligations *duties;
-    uint32_t n_duties, duties_capacity;
+    uint32_t n_duties;
+    size_t duties_capacity;
 
     place_list *buckets; /* [n_classes] */
     place_list closed;
@@ -246,14 +238,8 @@ typedef struct subset {
 
 static lace_status add_place(subset *s, place_list *l, place p)
 {
-    if (l->n == l->capacity) {
-        uint32_t capacity = l->capacity ? 2 * l->capacity : 16;
-        place *data = mem_realloc(l->data, capacity * sizeof *data);
-        if (!data)
-            return nomem(s->m);
-        l->data = data;
-        l->capacity = capacity;
-    }
+    if (!mem_grow(&l->data, l->n, &l->capacity, sizeof *l->data, 16))
+        return nomem(s->m);
     l->data[l->n++] = p;
     return LACE_OK;
 }
@@ -306,14 +292,8 @@ static lace_status find_duty(subset *s, obligation *list, uint32_t n, uint32_t *
     if (!copy)
         return char_too_large(s->m);
     memcpy(copy, list, n * sizeof *copy);
-    if (s->n_duties == s->duties_capacity) {
-        uint32_t capacity = s->duties_capacity ? 2 * s->duties_capacity : 64;
-        obligations *duties = mem_realloc(s->duties, capacity * sizeof *duties);
-        if (!duties)
-            return nomem(s->m);
-        s->duties = duties;
-        s->duties_capacity = capacity;
-    }
+    if (!mem_grow(&s->duties, s->n_duties, &s->duties_capacity, sizeof *s->duties, 64))
+        return nomem(s->m);
     *out = s->n_duties++;
     s->duties[*out] = (obligations){copy, n};
     return map_add(&s->known_duties, (text){(const char *)copy, key.size}, (int32_t)*out) == LACE_OK

@@ -131,14 +131,11 @@ const grammar_node *grammar_list(grammar_ast *g, grammar_node_kind kind,
     return node;
 }
 
-const grammar_node *grammar_repeat(grammar_ast *g, const grammar_node *child, uint32_t min,
-                                   uint32_t max)
+/* A node with one child. */
+static const grammar_node *add_parent(grammar_ast *g, grammar_node_kind kind,
+                                      const grammar_node *child, uint32_t min, uint32_t max)
 {
-    if (child->kind == NODE_EMPTY || max == 0)
-        return &empty_node;
-    if (min == 1 && max == 1)
-        return child;
-    grammar_node *node = add_node(g, NODE_REPEAT);
+    grammar_node *node = add_node(g, kind);
     const grammar_node **copy = node ? allocate(g, 1, sizeof *copy) : NULL;
     if (!copy)
         return &empty_node;
@@ -150,6 +147,16 @@ const grammar_node *grammar_repeat(grammar_ast *g, const grammar_node *child, ui
     return node;
 }
 
+const grammar_node *grammar_repeat(grammar_ast *g, const grammar_node *child, uint32_t min,
+                                   uint32_t max)
+{
+    if (child->kind == NODE_EMPTY || max == 0)
+        return &empty_node;
+    if (min == 1 && max == 1)
+        return child;
+    return add_parent(g, NODE_REPEAT, child, min, max);
+}
+
 const grammar_node *grammar_mark(grammar_ast *g, grammar_node_kind kind)
 {
     const grammar_node *node = add_node(g, kind);
@@ -158,15 +165,7 @@ const grammar_node *grammar_mark(grammar_ast *g, grammar_node_kind kind)
 
 const grammar_node *grammar_look(grammar_ast *g, const grammar_node *child, bool is_negative)
 {
-    grammar_node *node = add_node(g, NODE_LOOK);
-    const grammar_node **copy = node ? allocate(g, 1, sizeof *copy) : NULL;
-    if (!copy)
-        return &empty_node;
-    copy[0] = child;
-    node->children = copy;
-    node->n = 1;
-    node->min = is_negative;
-    return node;
+    return add_parent(g, NODE_LOOK, child, is_negative, 0);
 }
 
 const grammar_node *grammar_use(grammar_ast *g, uint32_t rule)
@@ -197,14 +196,8 @@ const grammar_node *grammar_net(grammar_ast *g, uint32_t n_points, const grammar
 
 bool code_set_add(code_set *s, uint32_t low, uint32_t high)
 {
-    if (s->n == s->capacity) {
-        size_t capacity = s->capacity ? 2 * s->capacity : 16;
-        code_range *ranges = mem_realloc(s->ranges, capacity * sizeof *ranges);
-        if (!ranges)
-            return false;
-        s->ranges = ranges;
-        s->capacity = capacity;
-    }
+    if (!mem_grow(&s->ranges, s->n, &s->capacity, sizeof *s->ranges, 16))
+        return false;
     s->ranges[s->n++] = (code_range){low, high};
     return true;
 }
@@ -264,14 +257,8 @@ void code_set_deinit(code_set *s)
 
 bool node_list_add(node_list *l, const grammar_node *node)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 16;
-        const grammar_node **nodes = mem_realloc(l->nodes, capacity * sizeof *nodes);
-        if (!nodes)
-            return false;
-        l->nodes = nodes;
-        l->capacity = capacity;
-    }
+    if (!mem_grow(&l->nodes, l->n, &l->capacity, sizeof *l->nodes, 16))
+        return false;
     l->nodes[l->n++] = node;
     return true;
 }
@@ -284,15 +271,9 @@ void node_list_deinit(node_list *l)
 
 void edge_list_add(edge_list *l, uint32_t from, uint32_t to, const grammar_node *node)
 {
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? 2 * l->capacity : 64;
-        grammar_edge *data = mem_realloc(l->data, capacity * sizeof *data);
-        if (!data) {
-            l->is_out_of_memory = true;
-            return;
-        }
-        l->data = data;
-        l->capacity = capacity;
+    if (!mem_grow(&l->data, l->n, &l->capacity, sizeof *l->data, 64)) {
+        l->is_out_of_memory = true;
+        return;
     }
     l->data[l->n++] = (grammar_edge){from, to, node};
 }

@@ -90,11 +90,14 @@ typedef struct nfa_unit {
 
 typedef struct nfa {
     uint32_t *first_edge; /* [n_states] into edges; 0: none */
-    uint32_t n_states, states_capacity;
+    uint32_t n_states;
+    size_t states_capacity;
     nfa_edge *edges; /* edges[0] is not used */
-    uint32_t n_edges, edges_capacity;
+    uint32_t n_edges;
+    size_t edges_capacity;
     nfa_unit *units;
-    uint32_t n_units, units_capacity;
+    uint32_t n_units;
+    size_t units_capacity;
     uint32_t *unit_of_rule; /* [n_rules] 1 + unit; 0: not used yet */
     bool is_boundary[257];  /* a byte range begins here */
     bool is_too_large;      /* the budget is spent */

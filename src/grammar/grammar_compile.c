@@ -20,19 +20,14 @@ enum {
 /* A list of states. */
 typedef struct state_list {
     uint32_t *data;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
 } state_list;
 
 static bool list_add(state_list *l, uint32_t state)
 {
-    if (l->n == l->capacity) {
-        uint32_t capacity = l->capacity ? 2 * l->capacity : 64;
-        uint32_t *data = mem_realloc(l->data, capacity * sizeof *data);
-        if (!data)
-            return false;
-        l->data = data;
-        l->capacity = capacity;
-    }
+    if (!mem_grow(&l->data, l->n, &l->capacity, sizeof *l->data, 64))
+        return false;
     l->data[l->n++] = state;
     return true;
 }
@@ -46,7 +41,8 @@ typedef struct compiler {
     grammar_automaton *a;
     uint32_t states_capacity;
     unit_call *calls; /* of all states, in their order */
-    uint32_t n_calls, calls_capacity;
+    uint32_t n_calls;
+    size_t calls_capacity;
     uint32_t *starts; /* [n_units] */
 
     /* Of the unit being made: its sets, and which state stands for which. */
@@ -230,14 +226,8 @@ static int compare_calls(const void *a, const void *b)
 
 static lace_status add_call(compiler *c, unit_call call, lace_error *err)
 {
-    if (c->n_calls == c->calls_capacity) {
-        uint32_t capacity = c->calls_capacity ? 2 * c->calls_capacity : 256;
-        unit_call *calls = mem_realloc(c->calls, capacity * sizeof *calls);
-        if (!calls)
-            return error_nomem(err, "a grammar");
-        c->calls = calls;
-        c->calls_capacity = capacity;
-    }
+    if (!mem_grow(&c->calls, c->n_calls, &c->calls_capacity, sizeof *c->calls, 256))
+        return error_nomem(err, "a grammar");
     c->calls[c->n_calls++] = call;
     return LACE_OK;
 }

@@ -19,15 +19,9 @@ enum {
 
 static void add_exit(grammar_matcher *m, uint32_t node)
 {
-    if (m->n_exits == m->exits_capacity) {
-        uint32_t capacity = m->exits_capacity ? 2 * m->exits_capacity : 256;
-        local_exit *exits = mem_realloc(m->exits, capacity * sizeof *exits);
-        if (!exits) {
-            m->is_out_of_memory = true;
-            return;
-        }
-        m->exits = exits;
-        m->exits_capacity = capacity;
+    if (!mem_grow(&m->exits, m->n_exits, &m->exits_capacity, sizeof *m->exits, 256)) {
+        m->is_out_of_memory = true;
+        return;
     }
     m->exits[m->n_exits++] = (local_exit){node, m->is_relative ? m->left_rounds : 0};
 }

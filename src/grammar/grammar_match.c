@@ -9,14 +9,8 @@ enum { FIRST_FRAMES_LIMIT = 1 << 16, MAX_STEPS = 20000000 };
 
 bool thread_list_add(thread_list *l, grammar_thread t)
 {
-    if (l->n == l->capacity) {
-        uint32_t capacity = l->capacity ? 2 * l->capacity : 16;
-        grammar_thread *data = mem_realloc(l->data, capacity * sizeof *data);
-        if (!data)
-            return false;
-        l->data = data;
-        l->capacity = capacity;
-    }
+    if (!mem_grow(&l->data, l->n, &l->capacity, sizeof *l->data, 16))
+        return false;
     l->data[l->n++] = t;
     return true;
 }

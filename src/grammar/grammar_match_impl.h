@@ -29,7 +29,8 @@ typedef struct grammar_frame {
 
 typedef struct thread_list {
     grammar_thread *data;
-    uint32_t n, capacity;
+    uint32_t n;
+    size_t capacity;
 } thread_list;
 
 /* A place in the tree of tokens where a rule may be left, after so many rounds. */
@@ -97,7 +98,8 @@ struct grammar_matcher {
     uint8_t *needs; /* [n_vocab] rounds that each found token needs */
     uint32_t n_found;
     local_exit *exits;
-    uint32_t n_exits, exits_capacity;
+    uint32_t n_exits;
+    size_t exits_capacity;
 
     local_set **locals; /* [n_states] those that the core does not have; NULL: not made */
     size_t local_bytes;

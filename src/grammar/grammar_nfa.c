@@ -14,22 +14,6 @@ enum {
     COUNT_FROM = 8, /* repetitions up to so many are written out */
 };
 
-/* Room for one more in a growing array; false: out of memory. */
-static bool grow(void *array, uint32_t n, uint32_t *capacity, size_t size)
-{
-    if (n < *capacity)
-        return true;
-    uint32_t wanted = *capacity ? 2 * *capacity : 256;
-    void *old;
-    memcpy(&old, array, sizeof old);
-    void *bigger = mem_realloc(old, wanted * size);
-    if (!bigger)
-        return false;
-    memcpy(array, &bigger, sizeof bigger);
-    *capacity = wanted;
-    return true;
-}
-
 static bool is_stopped(const nfa *n)
 {
     return n->is_too_large || n->is_out_of_memory || (n->limit && n->limit->is_over);
@@ -37,7 +21,7 @@ static bool is_stopped(const nfa *n)
 
 static uint32_t add_state(nfa *n)
 {
-    if (!grow(&n->first_edge, n->n_states, &n->states_capacity, sizeof *n->first_edge)) {
+    if (!mem_grow(&n->first_edge, n->n_states, &n->states_capacity, sizeof *n->first_edge, 256)) {
         n->is_out_of_memory = true;
         return 0;
     }
@@ -52,7 +36,7 @@ static void add_edge(nfa *n, uint32_t from, nfa_edge edge)
     work_goes_on(n->limit, 2);
     if (is_stopped(n))
         return;
-    if (!grow(&n->edges, n->n_edges, &n->edges_capacity, sizeof *n->edges)) {
+    if (!mem_grow(&n->edges, n->n_edges, &n->edges_capacity, sizeof *n->edges, 256)) {
         n->is_out_of_memory = true;
         return;
     }
@@ -195,7 +179,7 @@ static bool first_bytes(nfa *n, const grammar_node *node, bool first[256])
 
 static uint32_t add_unit(nfa *n, nfa_unit unit)
 {
-    if (!grow(&n->units, n->n_units, &n->units_capacity, sizeof *n->units)) {
+    if (!mem_grow(&n->units, n->n_units, &n->units_capacity, sizeof *n->units, 256)) {
         n->is_out_of_memory = true;
         return 0;
     }
@@ -317,7 +301,7 @@ lace_status nfa_build(nfa *n, const grammar_ast *g, lace_error *err)
     *n = (nfa){.n_edges = 1, .rules = g->rules, .limit = g->limit};
     n->unit_of_rule = mem_calloc(g->n_rules ? g->n_rules : 1, sizeof *n->unit_of_rule);
     n->is_out_of_memory =
-        !n->unit_of_rule || !grow(&n->edges, 0, &n->edges_capacity, sizeof *n->edges);
+        !n->unit_of_rule || !mem_grow(&n->edges, 0, &n->edges_capacity, sizeof *n->edges, 256);
     if (!is_stopped(n)) {
         nfa_unit root = {.node = g->rules[g->root].body, .name = g->rules[g->root].name};
         n->unit_of_rule[g->root] = add_unit(n, root) + 1;

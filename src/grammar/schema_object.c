@@ -40,9 +40,11 @@ typedef struct name_point {
 typedef struct object_graph {
     schema_reader *r;
     name_point *points;
-    uint32_t n_points, points_capacity;
+    uint32_t n_points;
+    size_t points_capacity;
     name_edge *edges;
-    uint32_t n_edges, edges_capacity;
+    uint32_t n_edges;
+    size_t edges_capacity;
     const grammar_node *letters[128]; /* a character as a node; NULL: not made yet */
     const grammar_node *not_ascii;    /* likewise: any character from U+0080 on */
 } object_graph;
@@ -55,14 +57,8 @@ static lace_status nomem(const schema_reader *r)
 /* A point without edges; edges are added to the newest one. */
 static lace_status add_point(object_graph *o, uint32_t *out)
 {
-    if (o->n_points == o->points_capacity) {
-        uint32_t capacity = o->points_capacity ? 2 * o->points_capacity : 64;
-        name_point *points = mem_realloc(o->points, capacity * sizeof *points);
-        if (!points)
-            return nomem(o->r);
-        o->points = points;
-        o->points_capacity = capacity;
-    }
+    if (!mem_grow(&o->points, o->n_points, &o->points_capacity, sizeof *o->points, 64))
+        return nomem(o->r);
     o->points[o->n_points] = (name_point){o->n_edges, 0};
     *out = o->n_points++;
     return LACE_OK;
@@ -77,14 +73,8 @@ static lace_status add_edge(object_graph *o, uint32_t from, name_edge edge)
         o->r->g->is_too_large = true;
         return grammar_ast_check(o->r->g, o->r->err);
     }
-    if (o->n_edges == o->edges_capacity) {
-        uint32_t capacity = o->edges_capacity ? 2 * o->edges_capacity : 256;
-        name_edge *edges = mem_realloc(o->edges, capacity * sizeof *edges);
-        if (!edges)
-            return nomem(o->r);
-        o->edges = edges;
-        o->edges_capacity = capacity;
-    }
+    if (!mem_grow(&o->edges, o->n_edges, &o->edges_capacity, sizeof *o->edges, 256))
+        return nomem(o->r);
     o->edges[o->n_edges++] = edge;
     p->n++;
     return LACE_OK;
@@ -440,7 +430,7 @@ static lace_status build_graph(schema_reader *r, const object_parts *o, int dept
                                object_graph *graph, property *list, edge_list *edges)
 {
     grammar_ast *g = r->g;
-    uint32_t n = (uint32_t)json_object_size(o->properties), tree = NO_POINT, start;
+    uint32_t n = (uint32_t)json_object_size(o->properties), tree = NO_POINT, start = 0;
     const grammar_node *quote = grammar_text(g, "\"");
     const grammar_node *comma = GRAMMAR_SEQ(g, grammar_text(g, ","), schema_space(r), quote);
     TRY(add_point(graph, &start));

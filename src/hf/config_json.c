@@ -21,19 +21,29 @@ lace_status source_fail(const source *s, lace_status status, const char *key, co
                      s->name ? "." : "", key, what);
 }
 
+/* A number, or NULL if there is none. */
+static lace_status get_number(const source *s, const char *key, bool is_whole, const json_t **out,
+                              bool *found)
+{
+    const json_t *value = *out = source_get(s, key);
+    if (found)
+        *found = value != NULL;
+    if (!value || (is_whole ? json_is_integer(value) : json_is_number(value)))
+        return LACE_OK;
+    char what[128];
+    snprintf(what, sizeof what, "is %s, expected %s", json_kind(value),
+             is_whole ? "an integer" : "a number");
+    return source_fail(s, LACE_E_META, key, what);
+}
+
 lace_status source_int(const source *s, const char *key, int64_t low, int64_t high, int32_t *out,
                        bool *found)
 {
-    const json_t *value = source_get(s, key);
+    const json_t *value;
     char what[128];
-    if (found)
-        *found = value != NULL;
+    TRY(get_number(s, key, true, &value, found));
     if (!value)
         return LACE_OK;
-    if (!json_is_integer(value)) {
-        snprintf(what, sizeof what, "is %s, expected an integer", json_kind(value));
-        return source_fail(s, LACE_E_META, key, what);
-    }
     json_int_t n = json_integer_value(value);
     if (n < low || n > high) {
         snprintf(what, sizeof what, "is %" JSON_INTEGER_FORMAT ", expected %" PRId64 " to %" PRId64,
@@ -47,23 +57,18 @@ lace_status source_int(const source *s, const char *key, int64_t low, int64_t hi
 lace_status source_float(const source *s, const char *key, double low, double high, double *out,
                          bool *found)
 {
-    const json_t *value = source_get(s, key);
-    char what[128];
-    if (found)
-        *found = value != NULL;
+    const json_t *value;
+    TRY(get_number(s, key, false, &value, found));
     if (!value)
         return LACE_OK;
-    if (!json_is_number(value)) {
-        snprintf(what, sizeof what, "is %s, expected a number", json_kind(value));
-        return source_fail(s, LACE_E_META, key, what);
-    }
     double x = json_number_value(value);
-    if (!(x >= low && x <= high)) {
-        snprintf(what, sizeof what, "is %g, expected %g to %g", x, low, high);
-        return source_fail(s, LACE_E_META, key, what);
+    if (x >= low && x <= high) {
+        *out = x;
+        return LACE_OK;
     }
-    *out = x;
-    return LACE_OK;
+    char what[128];
+    snprintf(what, sizeof what, "is %g, expected %g to %g", x, low, high);
+    return source_fail(s, LACE_E_META, key, what);
 }
 
 lace_status source_bool(const source *s, const char *key, bool *out)

@@ -93,14 +93,8 @@ lace_status jp_intern(parser *p, text name, uint32_t *out)
         *out = (uint32_t)found;
         return LACE_OK;
     }
-    if (t->n_names == p->names_capacity) {
-        size_t capacity = p->names_capacity ? p->names_capacity * 2 : 64;
-        text *grown = mem_realloc(t->name_texts, capacity * sizeof *grown);
-        if (!grown)
-            return error_nomem(p->err, "a template");
-        t->name_texts = grown;
-        p->names_capacity = capacity;
-    }
+    if (!mem_grow(&t->name_texts, t->n_names, &p->names_capacity, sizeof *t->name_texts, 64))
+        return error_nomem(p->err, "a template");
     if (map_add(&t->names, name, (int32_t)t->n_names) != LACE_OK)
         return error_nomem(p->err, "a template");
     t->name_texts[t->n_names] = name;

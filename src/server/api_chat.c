@@ -87,38 +87,29 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
 
 static lace_status on_part(void *arg, const reply_event *part);
 
-enum { N_OUTS = 5 };
-
-static void list_outs(chat_choice *h, json_out *outs[N_OUTS])
-{
-    json_out *all[N_OUTS] = {&h->content, &h->reasoning, &h->calls, &h->arguments, &h->logprobs};
-    memcpy(outs, all, sizeof all);
-}
+/* The json_outs of a choice. */
+static const size_t outs[] = {offsetof(chat_choice, content), offsetof(chat_choice, reasoning),
+                              offsetof(chat_choice, calls), offsetof(chat_choice, arguments),
+                              offsetof(chat_choice, logprobs)};
+enum { N_OUTS = sizeof outs / sizeof outs[0] };
 
 /* The state, made at the first question; NULL: memory is out. */
 static chat_reply *state_of(call *c)
 {
-    int n = call_request(c)->n_choices;
-    if (call_state(c))
-        return call_state(c);
-    chat_reply *reply = mem_calloc(1, sizeof *reply + (size_t)n * sizeof reply->choices[0]);
-    if (!reply)
-        return NULL;
+    chat_reply *reply = call_state(c);
+    if (reply || !(reply = call_make_state(c, sizeof *reply, sizeof reply->choices[0])))
+        return reply;
     reply->c = c;
-    reply->n_choices = n;
+    reply->n_choices = call_request(c)->n_choices;
     json_out_init(&reply->chunk, MAX_CHOICE);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < reply->n_choices; i++) {
         chat_choice *h = &reply->choices[i];
-        json_out *outs[N_OUTS];
         h->reply = reply;
         h->index = i;
-        list_outs(h, outs);
-        for (int k = 0; k < N_OUTS; k++)
-            json_out_init(outs[k], MAX_CHOICE);
+        json_outs_init(h, outs, N_OUTS, MAX_CHOICE);
         if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
             reply->has_failed = true;
     }
-    call_set_state(c, reply);
     return reply;
 }
 
@@ -128,10 +119,7 @@ static void on_free(call *c)
     if (!reply)
         return;
     for (int i = 0; i < reply->n_choices; i++) {
-        json_out *outs[N_OUTS];
-        list_outs(&reply->choices[i], outs);
-        for (int k = 0; k < N_OUTS; k++)
-            json_out_deinit(outs[k]);
+        json_outs_deinit(&reply->choices[i], outs, N_OUTS);
         reply_parser_free(reply->choices[i].parser);
     }
     json_out_deinit(&reply->chunk);

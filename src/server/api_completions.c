@@ -122,32 +122,22 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     return true;
 }
 
-enum { N_OUTS = 5 };
-
-static void list_outs(text_choice *t, json_out *outs[N_OUTS])
-{
-    json_out *all[N_OUTS] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
-    memcpy(outs, all, sizeof all);
-}
+/* The json_outs of a choice. */
+static const size_t outs[] = {offsetof(text_choice, text), offsetof(text_choice, tokens),
+                              offsetof(text_choice, logprobs), offsetof(text_choice, tops),
+                              offsetof(text_choice, offsets)};
+enum { N_OUTS = sizeof outs / sizeof outs[0] };
 
 /* The state, made at the first question; NULL: memory is out. */
 static text_reply *state_of(call *c)
 {
-    int n = call_request(c)->n_choices;
-    if (call_state(c))
-        return call_state(c);
-    text_reply *state = mem_calloc(1, sizeof *state + (size_t)n * sizeof state->choices[0]);
-    if (!state)
-        return NULL;
-    state->n_choices = n;
+    text_reply *state = call_state(c);
+    if (state || !(state = call_make_state(c, sizeof *state, sizeof state->choices[0])))
+        return state;
+    state->n_choices = call_request(c)->n_choices;
     json_out_init(&state->chunk, MAX_CHOICE);
-    for (int i = 0; i < n; i++) {
-        json_out *outs[N_OUTS];
-        list_outs(&state->choices[i], outs);
-        for (int k = 0; k < N_OUTS; k++)
-            json_out_init(outs[k], MAX_CHOICE);
-    }
-    call_set_state(c, state);
+    for (int i = 0; i < state->n_choices; i++)
+        json_outs_init(&state->choices[i], outs, N_OUTS, MAX_CHOICE);
     return state;
 }
 
@@ -156,12 +146,8 @@ static void on_free(call *c)
     text_reply *state = call_state(c);
     if (!state)
         return;
-    for (int i = 0; i < state->n_choices; i++) {
-        json_out *outs[N_OUTS];
-        list_outs(&state->choices[i], outs);
-        for (int k = 0; k < N_OUTS; k++)
-            json_out_deinit(outs[k]);
-    }
+    for (int i = 0; i < state->n_choices; i++)
+        json_outs_deinit(&state->choices[i], outs, N_OUTS);
     json_out_deinit(&state->chunk);
     mem_free(state);
 }
@@ -231,11 +217,10 @@ static void write_choice(const call *c, json_out *out, void *state, int choice)
 
 static void clear_choice(text_choice *t)
 {
-    json_out *outs[N_OUTS];
-    list_outs(t, outs);
+    json_out *written[] = {&t->text, &t->tokens, &t->logprobs, &t->tops, &t->offsets};
     t->n_sent += t->text.b.size;
-    for (int k = 0; k < N_OUTS; k++)
-        buf_clear(&outs[k]->b);
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
+        buf_clear(&written[i]->b);
 }
 
 static void on_event(call *c, const gen_event *e)

@@ -37,41 +37,36 @@ static const llama_request *asked(const call *c)
     return call_request(c)->user;
 }
 
+/* The json_outs of a choice. */
+static const size_t outs[] = {offsetof(llama_choice, content), offsetof(llama_choice, tokens),
+                              offsetof(llama_choice, probabilities)};
+enum { N_OUTS = sizeof outs / sizeof outs[0] };
+
 /* The state, made at the first question; NULL: memory is out. */
 static llama_reply *state_of(call *c)
 {
-    int n = call_request(c)->n_choices;
-    if (call_state(c))
-        return call_state(c);
-    llama_reply *state = mem_calloc(1, sizeof *state + (size_t)n * sizeof state->choices[0]);
-    if (!state)
-        return NULL;
-    state->n_choices = n;
+    llama_reply *state = call_state(c);
+    if (state || !(state = call_make_state(c, sizeof *state, sizeof state->choices[0])))
+        return state;
+    state->n_choices = call_request(c)->n_choices;
     json_out_init(&state->chunk, MAX_CHOICE);
     json_out_init(&state->settings, MAX_CHOICE);
     json_out_init(&state->prompt, MAX_CHOICE);
-    for (int i = 0; i < n; i++) {
-        json_out_init(&state->choices[i].content, MAX_CHOICE);
-        json_out_init(&state->choices[i].tokens, MAX_CHOICE);
-        json_out_init(&state->choices[i].probabilities, MAX_CHOICE);
-    }
-    call_set_state(c, state);
+    for (int i = 0; i < state->n_choices; i++)
+        json_outs_init(&state->choices[i], outs, N_OUTS, MAX_CHOICE);
     return state;
 }
 
 static void on_free(call *c)
 {
     llama_reply *state = call_state(c);
-    for (int i = 0; state && i < state->n_choices; i++) {
-        json_out_deinit(&state->choices[i].content);
-        json_out_deinit(&state->choices[i].tokens);
-        json_out_deinit(&state->choices[i].probabilities);
-    }
-    if (state) {
-        json_out_deinit(&state->chunk);
-        json_out_deinit(&state->settings);
-        json_out_deinit(&state->prompt);
-    }
+    if (!state)
+        return;
+    for (int i = 0; i < state->n_choices; i++)
+        json_outs_deinit(&state->choices[i], outs, N_OUTS);
+    json_out_deinit(&state->chunk);
+    json_out_deinit(&state->settings);
+    json_out_deinit(&state->prompt);
     mem_free(state);
 }
 

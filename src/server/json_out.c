@@ -94,3 +94,20 @@ void json_out_number(json_out *o, double x)
     else
         json_out_raw(o, "null");
 }
+
+static json_out *out_at(void *in, size_t offset)
+{
+    return (json_out *)((char *)in + offset);
+}
+
+void json_outs_init(void *in, const size_t *offsets, size_t n, size_t max_bytes)
+{
+    for (size_t i = 0; i < n; i++)
+        json_out_init(out_at(in, offsets[i]), max_bytes);
+}
+
+void json_outs_deinit(void *in, const size_t *offsets, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        json_out_deinit(out_at(in, offsets[i]));
+}

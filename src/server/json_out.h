@@ -24,4 +24,8 @@ void json_out_string(json_out *o, const char *terminated);
 /* A number; what is not finite becomes null. */
 void json_out_number(json_out *o, double x);
 
+/* Several of one limit in a struct; offsets[n] say where. */
+void json_outs_init(void *in, const size_t *offsets, size_t n, size_t max_bytes);
+void json_outs_deinit(void *in, const size_t *offsets, size_t n);
+
 #endif

@@ -20,8 +20,7 @@ void *reply_state_of(call *c)
         return NULL;
     r->c = c;
     json_out_init(&r->out, REPLY_MAX_BYTES);
-    for (size_t i = 0; i < kind->n_outs; i++)
-        json_out_init(out_at(r, kind->outs[i]), REPLY_MAX_BYTES);
+    json_outs_init(r, kind->outs, kind->n_outs, REPLY_MAX_BYTES);
     r->has_failed = gen_make_parser(c, kind->on_part, r, &r->parser) != LACE_OK;
     call_set_state(c, r);
     return r;
@@ -34,8 +33,7 @@ void reply_free(call *c)
     if (!r)
         return;
     json_out_deinit(&r->out);
-    for (size_t i = 0; i < kind->n_outs; i++)
-        json_out_deinit(out_at(r, kind->outs[i]));
+    json_outs_deinit(r, kind->outs, kind->n_outs);
     reply_parser_free(r->parser);
     mem_free(r);
 }

@@ -39,14 +39,8 @@ void merger_add(merger *m, int32_t id, size_t start, size_t n_bytes)
 
 static lace_status heap_push(merger *m, merge_candidate c)
 {
-    if (m->n_heap == m->heap_capacity) {
-        size_t capacity = m->heap_capacity ? m->heap_capacity * 2 : 64;
-        merge_candidate *heap = mem_realloc(m->heap, capacity * sizeof *heap);
-        if (!heap)
-            return LACE_E_NOMEM;
-        m->heap = heap;
-        m->heap_capacity = capacity;
-    }
+    if (!mem_grow(&m->heap, m->n_heap, &m->heap_capacity, sizeof *m->heap, 64))
+        return LACE_E_NOMEM;
     size_t i = m->n_heap++;
     while (i > 0 && c.key < m->heap[(i - 1) / 2].key) {
         m->heap[i] = m->heap[(i - 1) / 2];

@@ -180,14 +180,8 @@ static lace_token choose(const tokenizer *t, text input, size_t at, uint32_t m, 
 
 static lace_status add_place(encoding *e, size_t begin, lace_token id)
 {
-    if (e->n_specials == e->specials_capacity) {
-        size_t capacity = e->specials_capacity ? 2 * e->specials_capacity : 64;
-        special_place *grown = mem_realloc(e->specials, capacity * sizeof *grown);
-        if (!grown)
-            return LACE_E_NOMEM;
-        e->specials = grown;
-        e->specials_capacity = capacity;
-    }
+    if (!mem_grow(&e->specials, e->n_specials, &e->specials_capacity, sizeof *e->specials, 64))
+        return LACE_E_NOMEM;
     e->specials[e->n_specials++] = (special_place){begin, id};
     return LACE_OK;
 }

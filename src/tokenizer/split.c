@@ -210,14 +210,9 @@ static lace_status add_end(split_scratch *scratch, size_t end)
     size_t last = scratch->n_ends ? scratch->ends[scratch->n_ends - 1] : 0;
     if (end <= last)
         return LACE_OK;
-    if (scratch->n_ends == scratch->ends_capacity) {
-        size_t capacity = scratch->ends_capacity ? scratch->ends_capacity * 2 : 256;
-        uint32_t *ends = mem_realloc(scratch->ends, capacity * sizeof *ends);
-        if (!ends)
-            return LACE_E_NOMEM;
-        scratch->ends = ends;
-        scratch->ends_capacity = capacity;
-    }
+    if (!mem_grow(&scratch->ends, scratch->n_ends, &scratch->ends_capacity, sizeof *scratch->ends,
+                  256))
+        return LACE_E_NOMEM;
     scratch->ends[scratch->n_ends++] = (uint32_t)end;
     return LACE_OK;
 }

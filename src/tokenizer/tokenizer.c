@@ -264,15 +264,8 @@ void tokenizer_free(tokenizer *t)
 
 lace_status token_list_add(token_list *list, lace_token token)
 {
-    if (list->size == list->capacity) {
-        size_t capacity = list->capacity ? list->capacity * 2 : 64, n_bytes;
-        lace_token *data =
-            mem_mul(capacity, sizeof *data, &n_bytes) ? mem_realloc(list->data, n_bytes) : NULL;
-        if (!data)
-            return LACE_E_NOMEM;
-        list->data = data;
-        list->capacity = capacity;
-    }
+    if (!mem_grow(&list->data, list->size, &list->capacity, sizeof *list->data, 64))
+        return LACE_E_NOMEM;
     list->data[list->size++] = token;
     return LACE_OK;
 }

@@ -241,6 +241,24 @@ static void numbers_round_up_to_whole_groups(void)
     CHECK(min_i64(-1, 1) == -1 && max_i64(-1, 1) == 1);
 }
 
+static void arrays_grow_and_stay_when_memory_is_out(void)
+{
+    uint32_t *items = NULL;
+    size_t capacity = 0, n = 0;
+    for (; n < 100; n++) {
+        if (!CHECK(mem_grow(&items, n, &capacity, sizeof *items, 3)))
+            return;
+        items[n] = (uint32_t)n;
+    }
+    CHECK(capacity == 192 && items[0] == 0 && items[99] == 99);
+    mem_fail_at(0, false);
+    CHECK(mem_grow(&items, n, &capacity, sizeof *items, 3)); /* there is room */
+    CHECK(!mem_grow(&items, capacity, &capacity, sizeof *items, 3) && capacity == 192);
+    mem_fail_at(-1, false);
+    CHECK(items[99] == 99 && !mem_grow(&items, capacity, &capacity, SIZE_MAX / 4, 3));
+    mem_free(items);
+}
+
 int main(void)
 {
     CASE(cursor_stops_at_the_end_and_says_where);
@@ -248,6 +266,7 @@ int main(void)
     CASE(buffer_keeps_its_maximum);
     CASE(arena_hands_out_zeroed_aligned_memory);
     CASE(numbers_round_up_to_whole_groups);
+    CASE(arrays_grow_and_stay_when_memory_is_out);
     CASE(map_finds_what_was_added_and_refuses_twins);
     CASE(utf8_rejects_what_unicode_forbids);
     CASE(utf8_holds_back_cut_characters);

@@ -49,39 +49,36 @@ static void group_scale_min(const uint8_t scales[12], int group, int *scale, int
     }
 }
 
-static void unpack_block_q4_k(const block_q4_k *b, float *out)
+/* The values of Q4_K, and with a fifth bit in `high` those of Q5_K. */
+static inline void unpack_groups(uint16_t block_scale, uint16_t block_min, const uint8_t scales[12],
+                                 const uint8_t *low, const uint8_t *high, float *out)
 {
-    float scale = f16_to_f32(b->scale);
-    float min = f16_to_f32(b->min);
+    float scale = f16_to_f32(block_scale);
+    float min = f16_to_f32(block_min);
     for (int group = 0; group < 8; group++) {
         int s, m;
-        group_scale_min(b->scales, group, &s, &m);
+        group_scale_min(scales, group, &s, &m);
         float group_scale = scale * (float)s;
         float group_min = min * (float)m;
-        const uint8_t *quants = b->quants + group / 2 * 32;
+        const uint8_t *quants = low + group / 2 * 32;
         for (int i = 0; i < 32; i++) {
             int quant = quants[i] >> 4 * (group % 2) & 15;
+            if (high)
+                quant |= (high[i] >> group & 1) << 4;
             out[32 * group + i] = group_scale * (float)quant - group_min;
         }
     }
+}
+
+static void unpack_block_q4_k(const block_q4_k *b, float *out)
+{
+    unpack_groups(b->scale, b->min, b->scales, b->quants, NULL, out);
 }
 UNPACK_ROWS(q4_k, Q4_K)
 
 static void unpack_block_q5_k(const block_q5_k *b, float *out)
 {
-    float scale = f16_to_f32(b->scale);
-    float min = f16_to_f32(b->min);
-    for (int group = 0; group < 8; group++) {
-        int s, m;
-        group_scale_min(b->scales, group, &s, &m);
-        float group_scale = scale * (float)s;
-        float group_min = min * (float)m;
-        const uint8_t *low = b->low + group / 2 * 32;
-        for (int i = 0; i < 32; i++) {
-            int quant = (low[i] >> 4 * (group % 2) & 15) | (b->high[i] >> group & 1) << 4;
-            out[32 * group + i] = group_scale * (float)quant - group_min;
-        }
-    }
+    unpack_groups(b->scale, b->min, b->scales, b->low, b->high, out);
 }
 UNPACK_ROWS(q5_k, Q5_K)
 
