@@ -77,6 +77,7 @@ static lace_status create_cache(const model *m, const lace_session_options *o, q
                               .n_sequences = o->n_sequences,
                               .n_context = o->n_context,
                               .n_batch = o->n_batch,
+                              .n_snapshots = SLOT_KEPT * o->n_sequences,
                               .max_bytes = o->kv_bytes,
                               .queue = q};
     return model_states(m, &options, out, err);
@@ -358,13 +359,6 @@ static size_t fill_batch(lace_session *s, const lace_item *items, size_t n_items
     return n;
 }
 
-static lace_status reserve_batch(lace_session *s, lace_error *err)
-{
-    for (int32_t i = 0; i < s->options.n_sequences; i++)
-        TRY(states_reserve(s->kv, i, s->new_lengths[i] - s->kv->sequences[i].n_tokens, err));
-    return LACE_OK;
-}
-
 /* Where this batch's logits are; kept aside if another batch of the same eval follows. */
 static void collect_logits(lace_session *s, const batch *b, bool is_last)
 {
@@ -419,7 +413,7 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
     for (size_t at = 0; at < n_items;) {
         batch b;
         size_t n = fill_batch(s, items + at, n_items - at, &b);
-        lace_status status = reserve_batch(s, err);
+        lace_status status = states_reserve_all(s->kv, s->new_lengths, err);
         if (status == LACE_OK)
             status = run_batch(s, &b, n == n_items ? rules : NULL, err);
         if (status != LACE_OK)
@@ -484,6 +478,5 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     TRY(check_range("to", to, 0, s->options.n_sequences - 1, err));
     if (from == to || s->kv->sequences[to].n_tokens != 0)
         return error_set(err, LACE_E_ARG, "sequence %d cannot become a copy: it is not empty", to);
-    states_fork(s->kv, from, to);
-    return LACE_OK;
+    return states_fork(s->kv, from, to, err);
 }

@@ -26,18 +26,20 @@ static int32_t group_of(states *kv, int32_t window)
 /* Fewer pages than all sequences could fill, but enough for one of them; groups in proportion. */
 static lace_status limit_pages(states *kv, uint64_t one_sequence, lace_error *err)
 {
-    uint64_t full = states_bytes(kv), max = kv->options.max_bytes;
-    if (max == 0 || full <= max)
+    uint64_t max = kv->options.max_bytes, fixed = slots_bytes(&kv->slots);
+    if (max == 0 || states_bytes(kv) <= max)
         return LACE_OK;
-    if (max < one_sequence)
+    if (max < one_sequence + fixed)
         return error_set(
             err, LACE_E_MEMORY,
             "a context of %d tokens needs %.1f MiB of KV cache, but only %.1f MiB are allowed",
-            kv->options.n_context, (double)one_sequence / (1 << 20), (double)max / (1 << 20));
+            kv->options.n_context, (double)(one_sequence + fixed) / (1 << 20),
+            (double)max / (1 << 20));
+    double allowed = (double)(max - fixed) / (double)(states_bytes(kv) - fixed);
     for (int32_t g = 0; g < kv->n_groups; g++) {
         page_group *group = &kv->groups[g];
         int32_t least = group->n_pages / kv->options.n_sequences;
-        int32_t share = (int32_t)((double)group->n_pages * ((double)max / (double)full));
+        int32_t share = (int32_t)((double)group->n_pages * allowed);
         group->n_pages = share > least ? share : least;
     }
     return LACE_OK;
@@ -96,6 +98,36 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
     return LACE_OK;
 }
 
+/* All recurrent layers of a slot lie behind each other. */
+static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_error *err)
+{
+    const states_options *o = &kv->options;
+    slots *p = &kv->slots;
+    uint64_t bytes;
+    for (int32_t i = 0; i < kv->n_layers; i++) {
+        if (shapes[i].kind != STATE_RECURRENT)
+            continue;
+        if (shapes[i].n_bytes > (uint64_t)1 << 40)
+            return error_set(err, LACE_E_OVERFLOW, "recurrent state of layer %d is too large", i);
+        kv->layers[i] =
+            (layer_memory){.kind = STATE_RECURRENT,
+                           .recurrent = {.offset = p->slot_bytes, .n_bytes = shapes[i].n_bytes}};
+        p->slot_bytes += (shapes[i].n_bytes + 63) & ~(uint64_t)63;
+    }
+    p->queue = o->queue;
+    p->n_sequences = o->n_sequences;
+    p->n_snapshots = p->slot_bytes ? o->n_snapshots : 0;
+    int64_t n_slots = (int64_t)p->n_sequences + p->n_snapshots;
+    if (n_slots > INT32_MAX || __builtin_mul_overflow((uint64_t)n_slots, p->slot_bytes, &bytes) ||
+        bytes > INT64_MAX)
+        return error_set(err, LACE_E_OVERFLOW, "recurrent state for %d sequences is too large",
+                         o->n_sequences);
+    for (int32_t i = 0; i < kv->n_layers; i++)
+        kv->layers[i].recurrent.slot_bytes =
+            kv->layers[i].kind == STATE_RECURRENT ? p->slot_bytes : 0;
+    return LACE_OK;
+}
+
 /* How many pages every group has. */
 static lace_status count_pages(states *kv, lace_error *err)
 {
@@ -129,6 +161,7 @@ static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *er
     for (int32_t i = 0; i < kv->n_layers; i++)
         if (shapes[i].kind == STATE_PAGED)
             TRY(lay_out_pages(kv, shapes, i, err));
+    TRY(lay_out_slots(kv, shapes, err));
     TRY(count_pages(kv, err));
     for (int32_t i = 0; i < kv->n_layers; i++)
         if (kv->layers[i].kind == STATE_PAGED)
@@ -158,7 +191,7 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
 
 uint64_t states_bytes(const states *kv)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = slots_bytes(&kv->slots);
     for (int32_t g = 0; g < kv->n_groups; g++)
         bytes += (uint64_t)kv->groups[g].n_pages * kv->groups[g].page_bytes;
     return bytes;
@@ -190,7 +223,7 @@ lace_status states_allocate(states *kv, lace_error *err)
                 return error_nomem(err, "the KV cache's page tables");
             memset(kv->sequences[s].tables[g], 0xFF, bytes); /* -1 */
         }
-    return LACE_OK;
+    return slots_allocate(&kv->slots, err);
 }
 
 void states_free(states *kv)
@@ -206,6 +239,7 @@ void states_free(states *kv)
         queue_give_back(kv->options.queue, kv->groups[g].data,
                         (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
+    slots_free(&kv->slots);
     mem_free(kv->sequences);
     mem_free(kv->layers);
     mem_free(kv);
@@ -258,13 +292,29 @@ static lace_status copy_page(const states *kv, const page_group *group, int32_t 
     return queue_copy(kv->options.queue, out, in, group->page_bytes, err);
 }
 
+static lace_status check_context(const states *kv, int32_t sequence, int32_t n, lace_error *err)
+{
+    const sequence_state *s = &kv->sequences[sequence];
+    if (n <= kv->options.n_context - s->n_tokens)
+        return LACE_OK;
+    return error_set(err, LACE_E_CONTEXT,
+                     "sequence %d holds %d tokens, %d more exceed the context of %d", sequence,
+                     s->n_tokens, n, kv->options.n_context);
+}
+
+static lace_status check_pages(const states *kv, const page_demand *demand, lace_error *err)
+{
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (demand->n_pages[g] > kv->groups[g].n_free)
+            return error_set(err, LACE_E_CONTEXT, "the KV cache is full: %d pages needed, %d free",
+                             demand->n_pages[g], kv->groups[g].n_free);
+    return LACE_OK;
+}
+
 lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err)
 {
     sequence_state *s = &kv->sequences[sequence];
-    if (n > kv->options.n_context - s->n_tokens)
-        return error_set(err, LACE_E_CONTEXT,
-                         "sequence %d holds %d tokens, %d more exceed the context of %d", sequence,
-                         s->n_tokens, n, kv->options.n_context);
+    TRY(check_context(kv, sequence, n, err));
     if (n == 0)
         return LACE_OK;
     int32_t begin = s->n_tokens / PAGE_TOKENS, end = pages_for((int64_t)s->n_tokens + n);
@@ -272,10 +322,7 @@ lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *
     /* First what would be taken, in all groups, so that a failure changes nothing. */
     page_demand demand = {0};
     states_add_demand(kv, sequence, n, &demand);
-    for (int32_t g = 0; g < kv->n_groups; g++)
-        if (demand.n_pages[g] > kv->groups[g].n_free)
-            return error_set(err, LACE_E_CONTEXT, "the KV cache is full: %d pages needed, %d free",
-                             demand.n_pages[g], kv->groups[g].n_free);
+    TRY(check_pages(kv, &demand, err));
     for (int32_t g = 0; g < kv->n_groups; g++) {
         page_group *group = &kv->groups[g];
         for (int32_t i = begin; i < end; i++) {
@@ -290,6 +337,20 @@ lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *
             *slot = page;
         }
     }
+    return slot_reserve(&kv->slots, sequence, s->n_tokens + n, err);
+}
+
+lace_status states_reserve_all(states *kv, const int32_t *lengths, lace_error *err)
+{
+    page_demand demand = {0};
+    for (int32_t i = 0; kv->slots.slot_bytes && i < kv->options.n_sequences; i++) {
+        int32_t n = lengths[i] - kv->sequences[i].n_tokens;
+        TRY(check_context(kv, i, n, err));
+        states_add_demand(kv, i, n, &demand);
+    }
+    TRY(check_pages(kv, &demand, err));
+    for (int32_t i = 0; i < kv->options.n_sequences; i++)
+        TRY(states_reserve(kv, i, lengths[i] - kv->sequences[i].n_tokens, err));
     return LACE_OK;
 }
 
@@ -311,22 +372,39 @@ void states_set_length(states *kv, int32_t sequence, int32_t n_tokens)
         if (n_tokens == 0)
             s->first_page[g] = 0;
     }
+    slot_set_length(&kv->slots, sequence, n_tokens);
+    if (n_tokens > s->n_tokens && n_tokens % PAGE_TOKENS == 0)
+        slot_keep_page(&kv->slots, sequence);
     s->n_tokens = n_tokens;
+}
+
+int32_t states_reach(const states *kv, int32_t sequence, int32_t n_tokens)
+{
+    const sequence_state *s = &kv->sequences[sequence];
+    int32_t n = slot_reach(&kv->slots, sequence, n_tokens);
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        if (first_seen_page(&kv->groups[g], n) < s->first_page[g])
+            return 0;
+    return n;
 }
 
 bool states_can_truncate(const states *kv, int32_t sequence, int32_t n_tokens)
 {
-    const sequence_state *s = &kv->sequences[sequence];
-    for (int32_t g = 0; g < kv->n_groups; g++)
-        if (n_tokens > 0 && first_seen_page(&kv->groups[g], n_tokens) < s->first_page[g])
-            return false;
-    return true;
+    return states_reach(kv, sequence, n_tokens) == n_tokens;
 }
 
-void states_fork(states *kv, int32_t from, int32_t to)
+int32_t states_next_stop(const states *kv, int32_t sequence, int32_t n)
+{
+    int32_t from = kv->sequences[sequence].n_tokens;
+    int32_t stop = (from + n) / PAGE_TOKENS * PAGE_TOKENS;
+    return kv->slots.slot_bytes && stop > from ? stop - from : n;
+}
+
+lace_status states_fork(states *kv, int32_t from, int32_t to, lace_error *err)
 {
     sequence_state *a = &kv->sequences[from], *b = &kv->sequences[to];
     assert(from != to && b->n_tokens == 0);
+    TRY(slot_fork(&kv->slots, from, to, err));
     for (int32_t g = 0; g < kv->n_groups; g++) {
         int32_t n = pages_for(a->n_tokens);
         for (int32_t i = a->first_page[g]; i < n; i++) {
@@ -336,6 +414,28 @@ void states_fork(states *kv, int32_t from, int32_t to)
         b->first_page[g] = a->first_page[g];
     }
     b->n_tokens = a->n_tokens;
+    return LACE_OK;
+}
+
+int32_t states_slot(const states *kv, int32_t sequence)
+{
+    return sequence;
+}
+
+int32_t states_snapshot(states *kv, int32_t sequence)
+{
+    assert(slot_reach(&kv->slots, sequence, kv->sequences[sequence].n_tokens) ==
+           kv->sequences[sequence].n_tokens);
+    return slot_snapshot(&kv->slots, sequence);
+}
+
+void states_restore(states *kv, int32_t sequence, int32_t snapshot)
+{
+    if (kv->slots.slot_bytes == 0)
+        return;
+    assert(snapshot >= 0 &&
+           kv->slots.snapshots[snapshot].n_tokens == kv->sequences[sequence].n_tokens);
+    slot_restore(&kv->slots, sequence, snapshot);
 }
 
 int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens)
@@ -346,4 +446,9 @@ int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens)
 int32_t states_pages_used(const states *kv, int32_t group)
 {
     return kv->groups[group].n_pages - kv->groups[group].n_free;
+}
+
+int32_t states_snapshots_used(const states *kv)
+{
+    return kv->slots.n_snapshots - kv->slots.n_free;
 }

@@ -15,6 +15,10 @@
  * k_dim or v_dim values. A layer that shares the pages of an earlier one adds nothing:
  *
  *     page -> layer 0 [K: head 0 [32 rows] head 1 [32 rows] ...][V: ...]  layer 1 ...
+ *
+ * Recurrent state lies in slots (slots.h). What pages hold of a token stays when the token is taken
+ * back, and is written again; recurrent state can only return to a snapshot. So whoever takes
+ * tokens back asks states_reach how far to go, and computes the tokens from there on again.
  */
 #ifndef LACE_STATE_STATES_H
 #define LACE_STATE_STATES_H
@@ -22,6 +26,7 @@
 #include "backend/queue.h"
 #include "base/status.h"
 #include "ops/step.h"
+#include "state/slots.h"
 
 enum {
     PAGE_TOKENS = 32,
@@ -66,10 +71,12 @@ typedef struct layer_memory {
 typedef struct states_options {
     dtype type; /* F32, F16, Q8_0 */
     int32_t n_sequences;
-    int32_t n_context;  /* positions of a sequence */
-    int32_t n_batch;    /* positions added at once: a window's pages must hold them too */
-    uint64_t max_bytes; /* of all pages; 0: enough for every sequence to be full */
-    queue *queue;       /* whose memory the pages are, and in which they are copied */
+    int32_t n_context;   /* positions of a sequence */
+    int32_t n_batch;     /* positions added at once: a window's pages must hold them too */
+    int32_t n_snapshots; /* of recurrent state, if there is any; SLOT_KEPT for each sequence is
+                            what they keep at most, more is of use to a prefix tree */
+    uint64_t max_bytes;  /* of all that is remembered; 0: enough for every sequence to be full */
+    queue *queue;        /* whose memory the pages are, and in which they are copied */
 } states_options;
 
 typedef struct page_group {
@@ -91,11 +98,12 @@ typedef struct sequence_state {
 typedef struct states {
     states_options options;
     int32_t n_layers;
-    layer_memory *layers; /* [n_layers] without addresses: those are in groups */
+    layer_memory *layers; /* [n_layers] without addresses: those are in groups and slots */
     int32_t n_groups;
     page_group groups[STATES_MAX_GROUPS];
     int32_t pages_per_sequence; /* entries of a table */
     sequence_state *sequences;  /* [n_sequences] */
+    slots slots;                /* recurrent state */
 } states;
 
 /* Lay the memory out; states_bytes is then known, but nothing large is allocated. */
@@ -104,14 +112,23 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
 void states_free(states *kv);
 uint64_t states_bytes(const states *kv);
 
-/* Take the memory of all pages. Pages cost nothing until they are written. */
+/* Take the memory of all pages and slots. Pages cost nothing until they are written. */
 lace_status states_allocate(states *kv, lace_error *err);
 
 /*
  * Make room for n more tokens of a sequence: takes pages, and copies the last one if it is shared.
  * LACE_E_CONTEXT if the sequence or the pool is full; then nothing has changed. The length stays.
+ *
+ * Recurrent state counts as changed by all n tokens from now on: set the length that much longer
+ * when they have been computed, or else go back to a length that states_reach allows.
  */
 lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err);
+
+/*
+ * The same for all sequences, so that each can become as long as lengths says. With recurrent
+ * layers, nothing has changed in any sequence if the pool cannot take all of them.
+ */
+lace_status states_reserve_all(states *kv, const int32_t *lengths, lace_error *err);
 
 /* Pages that several sequences would take together. Starts as {0}. */
 typedef struct page_demand {
@@ -122,14 +139,44 @@ typedef struct page_demand {
 void states_add_demand(const states *kv, int32_t sequence, int32_t n, page_demand *demand);
 bool states_can_meet(const states *kv, const page_demand *demand);
 
-/* False if layers with a window have already given back what the shorter sequence would need. */
+/*
+ * The longest length, up to n_tokens, that a sequence can go back to. That is n_tokens itself; but
+ * 0 if layers with a window have already given back what the sequence would need, and with recurrent
+ * layers the length of the last snapshot. Tokens behind it are to be computed again by the caller.
+ */
+int32_t states_reach(const states *kv, int32_t sequence, int32_t n_tokens);
+
+/* Whether that is n_tokens. */
 bool states_can_truncate(const states *kv, int32_t sequence, int32_t n_tokens);
 
-/* Make the sequence n_tokens long; pages that it no longer needs are given back. */
+/*
+ * How many of the next n tokens of a sequence to compute in one batch. All of them; with recurrent
+ * layers up to the last page that they fill, because snapshots are made only where batches end.
+ */
+int32_t states_next_stop(const states *kv, int32_t sequence, int32_t n);
+
+/*
+ * Make the sequence n_tokens long; pages that it no longer needs are given back. A shorter length
+ * is one that states_reach allows.
+ */
 void states_set_length(states *kv, int32_t sequence, int32_t n_tokens);
 
-/* Let the empty sequence `to` share all pages of `from`. */
-void states_fork(states *kv, int32_t from, int32_t to);
+/* Let the empty sequence `to` share all pages of `from`, and have a copy of its slot. */
+lace_status states_fork(states *kv, int32_t from, int32_t to, lace_error *err);
+
+/* The slot of a sequence's recurrent state, for batch.slots. */
+int32_t states_slot(const states *kv, int32_t sequence);
+
+/*
+ * Recurrent state of a sequence as it is, to go back to. The sequence keeps it as the one that was
+ * asked for last, and the caller holds it until snapshot_drop(&kv->slots, ...). -1, which may be
+ * dropped too: the sequence is empty, no layer is recurrent and so there is no need, or no slot is
+ * free.
+ */
+int32_t states_snapshot(states *kv, int32_t sequence);
+
+/* Let a sequence that is as long as the snapshot have its recurrent state. */
+void states_restore(states *kv, int32_t sequence, int32_t snapshot);
 
 /* The first page that layers of a group still see when a sequence has n_tokens. */
 int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens);
@@ -138,5 +185,6 @@ int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens);
 void page_drop(page_group *group, int32_t *slot);
 
 int32_t states_pages_used(const states *kv, int32_t group);
+int32_t states_snapshots_used(const states *kv);
 
 #endif

@@ -1,4 +1,4 @@
-/* States: pages are counted, shared, copied on write, and given back. */
+/* States: pages are counted, shared, copied on write, and given back; so are snapshots. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void forks_share_until_one_writes(void)
     CHECK(append(kv, 0, 40) == LACE_OK);
     int32_t shared = kv->sequences[0].tables[0][1];
     kv->groups[0].data[(uint64_t)shared * kv->groups[0].page_bytes] = 77;
-    states_fork(kv, 0, 1);
+    CHECK(states_fork(kv, 0, 1, NULL) == LACE_OK);
     CHECK(states_pages_used(kv, 0) == 2);
     CHECK(append(kv, 1, 1) == LACE_OK);
     CHECK(states_pages_used(kv, 0) == 3);
@@ -181,14 +181,20 @@ static void odd_heads_cannot_be_q8(void)
 
 static void failing_allocations_are_clean(void)
 {
-    layer_state layers[] = {layer_state_paged(2, 32, 32, 0), layer_state_paged(2, 32, 32, 64)};
-    states_options o = {
-        .queue = &host_queue, .type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16};
+    layer_state layers[] = {layer_state_paged(2, 32, 32, 0),
+                            layer_state_paged(2, 32, 32, 64),
+                            {.kind = STATE_RECURRENT, .n_bytes = 64}};
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F16,
+                        .n_sequences = 3,
+                        .n_context = 256,
+                        .n_batch = 16,
+                        .n_snapshots = 4};
     lace_status status = LACE_E_NOMEM;
     for (long i = 0; status != LACE_OK && i < 100; i++) {
         states *kv;
         mem_fail_at(i, false);
-        status = states_create(layers, 2, &o, &kv, NULL);
+        status = states_create(layers, 3, &o, &kv, NULL);
         if (status == LACE_OK)
             status = states_allocate(kv, NULL);
         mem_fail_at(-1, false);
@@ -197,6 +203,275 @@ static void failing_allocations_are_clean(void)
     }
     CHECK(status == LACE_OK);
 }
+
+/* ---- Recurrent state ------------------------------------------------------------------------- */
+
+/* One layer with pages and two with recurrent state. */
+static states *make_recurrent(int32_t window, int32_t n_sequences, int32_t n_snapshots)
+{
+    layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 100},
+                            layer_state_paged(1, 32, 32, window),
+                            {.kind = STATE_RECURRENT, .n_bytes = 8}};
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F16,
+                        .n_sequences = n_sequences,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .n_snapshots = n_snapshots};
+    states *kv;
+    CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, NULL) == LACE_OK);
+    return kv;
+}
+
+/* What the recurrent layers hold of a sequence: in this test, how many tokens it has seen. */
+static uint64_t *state_of(const states *kv, int32_t sequence, int32_t layer)
+{
+    const recurrent_layer *l = &kv->layers[layer].recurrent;
+    int32_t slot = states_slot(kv, sequence);
+    return (uint64_t *)(kv->slots.data + (uint64_t)slot * l->slot_bytes + l->offset);
+}
+
+/* Every token adds 1 to what the layers hold, as an evaluation would. */
+static lace_status compute(states *kv, int32_t sequence, int32_t n)
+{
+    TRY(states_reserve(kv, sequence, n, NULL));
+    *state_of(kv, sequence, 0) += (uint64_t)n;
+    *state_of(kv, sequence, 2) += (uint64_t)n;
+    states_set_length(kv, sequence, kv->sequences[sequence].n_tokens + n);
+    uint64_t expected = (uint64_t)kv->sequences[sequence].n_tokens;
+    CHECK(*state_of(kv, sequence, 0) == expected && *state_of(kv, sequence, 2) == expected);
+    return LACE_OK;
+}
+
+static void expect_nothing_in_use(states *kv)
+{
+    for (int32_t i = 0; i < kv->options.n_sequences; i++)
+        states_set_length(kv, i, 0);
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        CHECK(states_pages_used(kv, g) == 0);
+    CHECK(states_snapshots_used(kv) == 0);
+    states_free(kv);
+}
+
+static void recurrent_layers_have_slots(void)
+{
+    states *kv = make_recurrent(0, 2, 3);
+    const recurrent_layer *a = &kv->layers[0].recurrent, *b = &kv->layers[2].recurrent;
+    CHECK(kv->layers[0].kind == STATE_RECURRENT && kv->layers[1].kind == STATE_PAGED);
+    CHECK(a->offset == 0 && a->n_bytes == 100 && b->offset == 128 && b->n_bytes == 8);
+    CHECK(a->slot_bytes == 192 && b->slot_bytes == 192);
+    uint64_t pages = (uint64_t)kv->groups[0].n_pages * kv->groups[0].page_bytes;
+    CHECK(states_bytes(kv) == pages + 5 * 192);
+    expect_nothing_in_use(kv);
+}
+
+static void an_empty_sequence_begins_with_zeros(void)
+{
+    states *kv = make_recurrent(0, 2, 0);
+    memset(kv->slots.data, 0xAB, 2 * 192);
+    CHECK(compute(kv, 0, 5) == LACE_OK); /* which looks at the sums */
+    CHECK(compute(kv, 1, 7) == LACE_OK && compute(kv, 0, 3) == LACE_OK);
+    states_set_length(kv, 0, 0);
+    CHECK(compute(kv, 0, 9) == LACE_OK);
+    /* An evaluation that failed: its tokens may be in the slot, so there is no way but to begin. */
+    CHECK(states_reserve(kv, 0, 4, NULL) == LACE_OK);
+    *state_of(kv, 0, 0) += 2;
+    CHECK(states_reach(kv, 0, 9) == 0 && !states_can_truncate(kv, 0, 9));
+    states_set_length(kv, 0, 0);
+    CHECK(compute(kv, 0, 2) == LACE_OK);
+    expect_nothing_in_use(kv);
+}
+
+static void recurrent_state_goes_back_to_snapshots(void)
+{
+    states *kv = make_recurrent(0, 1, 8);
+    CHECK(compute(kv, 0, 30) == LACE_OK && states_snapshots_used(kv) == 0);
+    CHECK(states_reach(kv, 0, 30) == 30 && states_reach(kv, 0, 29) == 0);
+    CHECK(states_next_stop(kv, 0, 1) == 1 && states_next_stop(kv, 0, 2) == 2);
+    CHECK(states_next_stop(kv, 0, 33) == 2 && states_next_stop(kv, 0, 34) == 34);
+    CHECK(compute(kv, 0, 2) == LACE_OK);  /* a full page */
+    CHECK(compute(kv, 0, 40) == LACE_OK); /* past the next one */
+    CHECK(states_snapshots_used(kv) == 1 && states_reach(kv, 0, 71) == 32);
+
+    /* Guesses: a snapshot, some tokens, and back. */
+    int32_t before = states_snapshot(kv, 0);
+    CHECK(before >= 0 && states_snapshots_used(kv) == 2);
+    CHECK(compute(kv, 0, 6) == LACE_OK && states_reach(kv, 0, 75) == 72);
+    states_set_length(kv, 0, 72);
+    int32_t again = states_snapshot(kv, 0);
+    CHECK(states_reach(kv, 0, 72) == 72 && again == before && states_snapshots_used(kv) == 2);
+    CHECK(compute(kv, 0, 3) == LACE_OK); /* the accepted ones */
+    CHECK(states_reach(kv, 0, 74) == 72 && states_reach(kv, 0, 71) == 32);
+    snapshot_drop(&kv->slots, &before);
+    snapshot_drop(&kv->slots, &again);
+    CHECK(states_reach(kv, 0, 74) == 72); /* the sequence still keeps it */
+    states_set_length(kv, 0, 32);
+    CHECK(states_snapshots_used(kv) == 1 && compute(kv, 0, 1) == LACE_OK);
+    CHECK(states_reach(kv, 0, 31) == 0);
+    expect_nothing_in_use(kv);
+}
+
+static void a_sequence_keeps_its_last_pages(void)
+{
+    states *kv = make_recurrent(0, 1, 8);
+    for (int i = 0; i < 10; i++)
+        CHECK(compute(kv, 0, 32) == LACE_OK);
+    CHECK(compute(kv, 0, 5) == LACE_OK && states_snapshots_used(kv) == 2);
+    CHECK(states_reach(kv, 0, 324) == 320 && states_reach(kv, 0, 319) == 288);
+    CHECK(states_reach(kv, 0, 287) == 0);
+    states_set_length(kv, 0, 288);
+    CHECK(compute(kv, 0, 31) == LACE_OK && compute(kv, 0, 1) == LACE_OK);
+    CHECK(states_reach(kv, 0, 319) == 288);
+    expect_nothing_in_use(kv);
+
+    kv = make_recurrent(0, 1, 1); /* a pool that is too small keeps the latest one */
+    for (int i = 0; i < 3; i++)
+        CHECK(compute(kv, 0, 32) == LACE_OK);
+    CHECK(compute(kv, 0, 1) == LACE_OK && states_reach(kv, 0, 96) == 96);
+    CHECK(states_snapshot(kv, 0) == -1 && states_reach(kv, 0, 95) == 0);
+    expect_nothing_in_use(kv);
+}
+
+static void forks_have_recurrent_state_of_their_own(void)
+{
+    states *kv = make_recurrent(0, 3, 8);
+    CHECK(compute(kv, 0, 32) == LACE_OK && compute(kv, 0, 8) == LACE_OK);
+    CHECK(states_fork(kv, 0, 1, NULL) == LACE_OK && states_snapshots_used(kv) == 1);
+    CHECK(compute(kv, 1, 3) == LACE_OK && compute(kv, 0, 7) == LACE_OK);
+    states_set_length(kv, 0, 32);
+    /* One that has gone back and not computed yet can be forked, too. */
+    CHECK(states_fork(kv, 0, 2, NULL) == LACE_OK);
+    CHECK(compute(kv, 0, 9) == LACE_OK && compute(kv, 2, 2) == LACE_OK);
+    CHECK(states_reach(kv, 1, 42) == 32 && states_snapshots_used(kv) == 1);
+    states_set_length(kv, 0, 0);
+    states_set_length(kv, 1, 32);
+    CHECK(compute(kv, 1, 1) == LACE_OK);
+    /* A snapshot of one is of use to another of the same length. */
+    int32_t mine = states_snapshot(kv, 1);
+    CHECK(mine >= 0 && compute(kv, 0, 33) == LACE_OK);
+    *state_of(kv, 0, 0) = 1000;
+    states_restore(kv, 0, mine);
+    CHECK(compute(kv, 0, 1) == LACE_OK && states_reach(kv, 0, 33) == 33);
+    snapshot_drop(&kv->slots, &mine);
+    CHECK(mine == -1);
+    expect_nothing_in_use(kv);
+}
+
+static void windows_limit_how_far_snapshots_reach(void)
+{
+    states *kv = make_recurrent(64, 1, 8);
+    CHECK(compute(kv, 0, 64) == LACE_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK(compute(kv, 0, 63) == LACE_OK); /* stops at no page */
+    CHECK(kv->sequences[0].first_page[0] > 0);
+    CHECK(states_reach(kv, 0, 252) == 0); /* the state of 64 tokens is there, the pages are not */
+    states_set_length(kv, 0, 0);
+    CHECK(compute(kv, 0, 64) == LACE_OK && compute(kv, 0, 64) == LACE_OK);
+    CHECK(compute(kv, 0, 10) == LACE_OK && states_reach(kv, 0, 137) == 128);
+    states_set_length(kv, 0, 128);
+    CHECK(compute(kv, 0, 1) == LACE_OK);
+    expect_nothing_in_use(kv);
+}
+
+static void a_batch_that_does_not_fit_changes_no_recurrent_state(void)
+{
+    layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
+                            layer_state_paged(1, 32, 32, 0),
+                            {.kind = STATE_RECURRENT, .n_bytes = 8}};
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F16,
+                        .n_sequences = 2,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .max_bytes = 18 * 2 * 32 * 64 + 2 * 128};
+    states *kv;
+    CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, NULL) == LACE_OK && kv->groups[0].n_pages == 18);
+    CHECK(states_bytes(kv) == o.max_bytes);
+    CHECK(compute(kv, 0, 300) == LACE_OK && compute(kv, 1, 200) == LACE_OK);
+    CHECK(states_reserve_all(kv, (int32_t[]){330, 300}, NULL) == LACE_E_CONTEXT);
+    CHECK(states_reserve_all(kv, (int32_t[]){300, 513}, NULL) == LACE_E_CONTEXT);
+    CHECK(states_reach(kv, 0, 300) == 300 && states_reach(kv, 1, 200) == 200);
+    CHECK(states_reserve_all(kv, (int32_t[]){301, 240}, NULL) == LACE_OK);
+    expect_nothing_in_use(kv);
+}
+
+/* Random lengths, snapshots and forks: states are what their tokens say (compute), and the counts
+ * of users are what holds them. */
+static void snapshots_are_counted(void)
+{
+    enum { N = 4 };
+    states *kv = make_recurrent(64, N, 6);
+    int32_t held[N] = {-1, -1, -1, -1};
+    unsigned seed = 99;
+    for (int round = 0; round < 20000; round++) {
+        seed = seed * 1664525u + 1013904223u;
+        int32_t s = (int32_t)(seed >> 8) % N, n = kv->sequences[s].n_tokens;
+        int32_t more = 1 + (int32_t)(seed >> 20) % 40;
+        switch (seed >> 16 & 7) {
+        default:
+            compute(kv, s, seed >> 30 ? states_next_stop(kv, s, more) : more);
+            break;
+        case 4:
+            states_set_length(kv, s, states_reach(kv, s, n * (int32_t)(seed >> 20 & 15) / 15));
+            break;
+        case 5:
+            snapshot_drop(&kv->slots, &held[s]);
+            held[s] = states_snapshot(kv, s);
+            break;
+        case 6:
+            snapshot_drop(&kv->slots, &held[s]);
+            break;
+        case 7:
+            states_set_length(kv, s, 0);
+            CHECK(states_fork(kv, (s + 1) % N, s, NULL) == LACE_OK);
+            break;
+        }
+        int32_t users[6] = {0}, n_used = 0;
+        for (int32_t i = 0; i < N; i++) {
+            const slot_state *of = &kv->slots.of[i];
+            for (int k = 0; k < SLOT_KEPT; k++)
+                if (of->kept[k] >= 0)
+                    users[of->kept[k]]++;
+            if (of->source >= 0)
+                users[of->source]++;
+            if (held[i] >= 0)
+                users[held[i]]++;
+        }
+        for (int k = 0; k < 6; k++) {
+            n_used += users[k] > 0;
+            if (!CHECK(users[k] == kv->slots.snapshots[k].n_users))
+                round = 20000;
+        }
+        CHECK(n_used == states_snapshots_used(kv));
+    }
+    for (int32_t i = 0; i < N; i++)
+        snapshot_drop(&kv->slots, &held[i]);
+    expect_nothing_in_use(kv);
+}
+
+static void a_model_may_have_recurrent_layers_alone(void)
+{
+    layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
+                            {.kind = STATE_NONE},
+                            {.kind = STATE_RECURRENT, .n_bytes = 8}};
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F16,
+                        .n_sequences = 1,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .n_snapshots = 2};
+    states *kv;
+    CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, NULL) == LACE_OK && kv->n_groups == 0);
+    CHECK(compute(kv, 0, 32) == LACE_OK && compute(kv, 0, 8) == LACE_OK);
+    states_set_length(kv, 0, states_reach(kv, 0, 39));
+    CHECK(compute(kv, 0, 7) == LACE_OK && kv->sequences[0].n_tokens == 39);
+    expect_nothing_in_use(kv);
+}
+
+/* ---- All together ---------------------------------------------------------------------------- */
 
 /* Random appends, cuts and forks; the counts of users are checked against the tables. */
 static void counts_match_the_tables(void)
@@ -218,7 +493,7 @@ static void counts_match_the_tables(void)
             break;
         default:
             if (kv->sequences[s].n_tokens == 0)
-                states_fork(kv, (s + 1) % 4, s);
+                states_fork(kv, (s + 1) % 4, s, NULL);
             break;
         }
         for (int32_t g = 0; g < kv->n_groups; g++) {
@@ -249,6 +524,15 @@ int main(void)
     CASE(layers_share_the_pages_of_others);
     CASE(odd_heads_cannot_be_q8);
     CASE(failing_allocations_are_clean);
+    CASE(recurrent_layers_have_slots);
+    CASE(an_empty_sequence_begins_with_zeros);
+    CASE(recurrent_state_goes_back_to_snapshots);
+    CASE(a_sequence_keeps_its_last_pages);
+    CASE(forks_have_recurrent_state_of_their_own);
+    CASE(windows_limit_how_far_snapshots_reach);
+    CASE(a_batch_that_does_not_fit_changes_no_recurrent_state);
+    CASE(snapshots_are_counted);
+    CASE(a_model_may_have_recurrent_layers_alone);
     CASE(counts_match_the_tables);
     return tap_end();
 }

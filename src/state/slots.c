@@ -1,0 +1,221 @@
+/* Slots: recurrent state of sequences, and snapshots of it. */
+#include "state/slots.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+uint64_t slots_bytes(const slots *p)
+{
+    return (uint64_t)(p->n_sequences + p->n_snapshots) * p->slot_bytes;
+}
+
+static uint8_t *slot_data(const slots *p, int32_t slot)
+{
+    return p->data + (uint64_t)slot * p->slot_bytes;
+}
+
+static uint8_t *snapshot_data(const slots *p, int32_t k)
+{
+    return slot_data(p, p->n_sequences + k);
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+lace_status slots_allocate(slots *p, lace_error *err)
+{
+    if (p->slot_bytes == 0)
+        return LACE_OK;
+    p->of = mem_calloc((size_t)p->n_sequences, sizeof *p->of);
+    p->snapshots = mem_calloc((size_t)p->n_snapshots + 1, sizeof *p->snapshots);
+    p->free_snapshots = mem_calloc((size_t)p->n_snapshots + 1, sizeof *p->free_snapshots);
+    if (!p->of || !p->snapshots || !p->free_snapshots)
+        return error_nomem(err, "recurrent state");
+    TRY(queue_take(p->queue, slots_bytes(p), &p->data, err));
+    for (int32_t i = 0; i < p->n_sequences; i++) {
+        p->of[i].source = -1;
+        memset(p->of[i].kept, 0xFF, sizeof p->of[i].kept); /* -1 */
+    }
+    /* The lowest one is on top of the stack. */
+    for (int32_t i = 0; i < p->n_snapshots; i++)
+        p->free_snapshots[i] = p->n_snapshots - 1 - i;
+    p->n_free = p->n_snapshots;
+    return LACE_OK;
+}
+
+void slots_free(slots *p)
+{
+    if (p->data)
+        queue_give_back(p->queue, p->data, slots_bytes(p));
+    mem_free(p->of);
+    mem_free(p->snapshots);
+    mem_free(p->free_snapshots);
+}
+
+/* ---- Snapshots ------------------------------------------------------------------------------- */
+
+int32_t snapshot_hold(slots *p, int32_t k)
+{
+    assert(p->snapshots[k].n_users > 0);
+    p->snapshots[k].n_users++;
+    return k;
+}
+
+void snapshot_drop(slots *p, int32_t *snapshot)
+{
+    int32_t k = *snapshot;
+    *snapshot = -1;
+    if (k < 0)
+        return;
+    assert(p->snapshots[k].n_users > 0);
+    if (--p->snapshots[k].n_users == 0)
+        p->free_snapshots[p->n_free++] = k;
+}
+
+/* A snapshot of what the slot holds, with one user; -1: no slot is free. */
+static int32_t take_snapshot(slots *p, int32_t sequence)
+{
+    while (p->n_free == 0)
+        if (!p->give_up || !p->give_up(p->keeper))
+            return -1;
+    int32_t k = p->free_snapshots[p->n_free - 1];
+    /* Fails with the card only, which then says so with the next run. */
+    if (queue_copy(p->queue, snapshot_data(p, k), slot_data(p, sequence), p->slot_bytes, NULL) !=
+        LACE_OK)
+        return -1;
+    p->n_free--;
+    p->snapshots[k] = (snapshot_state){.n_tokens = p->of[sequence].n_tokens, .n_users = 1};
+    return k;
+}
+
+int32_t slot_kept_at(const slots *p, int32_t sequence, int32_t n_tokens)
+{
+    for (int i = 0; p->slot_bytes && i < SLOT_KEPT; i++) {
+        int32_t k = p->of[sequence].kept[i];
+        if (k >= 0 && p->snapshots[k].n_tokens == n_tokens)
+            return k;
+    }
+    return -1;
+}
+
+int32_t slot_snapshot(slots *p, int32_t sequence)
+{
+    if (p->slot_bytes == 0)
+        return -1;
+    slot_state *s = &p->of[sequence];
+    if (s->source >= 0)
+        return snapshot_hold(p, s->source);
+    if (s->n_tokens == 0)
+        return -1;
+    int32_t k = slot_kept_at(p, sequence, s->n_tokens);
+    if (k >= 0)
+        return snapshot_hold(p, k);
+    snapshot_drop(p, &s->kept[KEPT_ASKED]);
+    k = take_snapshot(p, sequence);
+    if (k >= 0)
+        s->kept[KEPT_ASKED] = snapshot_hold(p, k);
+    return k;
+}
+
+void slot_keep_page(slots *p, int32_t sequence)
+{
+    if (p->slot_bytes == 0)
+        return;
+    slot_state *s = &p->of[sequence];
+    snapshot_drop(p, &s->kept[KEPT_EARLIER_PAGE]);
+    s->kept[KEPT_EARLIER_PAGE] = s->kept[KEPT_PAGE];
+    s->kept[KEPT_PAGE] = take_snapshot(p, sequence);
+    if (s->kept[KEPT_PAGE] >= 0)
+        return;
+    snapshot_drop(p, &s->kept[KEPT_EARLIER_PAGE]);
+    s->kept[KEPT_PAGE] = take_snapshot(p, sequence);
+}
+
+/* ---- Sequences ------------------------------------------------------------------------------- */
+
+/* How many tokens the state that the next token meets has seen. */
+static int32_t n_seen(const slots *p, const slot_state *s)
+{
+    return s->source >= 0 ? p->snapshots[s->source].n_tokens : s->n_tokens;
+}
+
+lace_status slot_reserve(slots *p, int32_t sequence, int32_t n_tokens, lace_error *err)
+{
+    if (p->slot_bytes == 0)
+        return LACE_OK;
+    slot_state *s = &p->of[sequence];
+    uint8_t *data = slot_data(p, sequence);
+    if (s->source >= 0)
+        TRY(queue_copy(p->queue, data, snapshot_data(p, s->source), p->slot_bytes, err));
+    else if (s->n_tokens == 0)
+        TRY(queue_zero(p->queue, data, p->slot_bytes, err));
+    snapshot_drop(p, &s->source);
+    s->n_tokens = n_tokens;
+    return LACE_OK;
+}
+
+int32_t slot_reach(const slots *p, int32_t sequence, int32_t n_tokens)
+{
+    if (p->slot_bytes == 0)
+        return n_tokens;
+    const slot_state *s = &p->of[sequence];
+    int32_t best = n_seen(p, s) <= n_tokens ? n_seen(p, s) : 0;
+    for (int i = 0; i < SLOT_KEPT; i++) {
+        int32_t n = s->kept[i] >= 0 ? p->snapshots[s->kept[i]].n_tokens : 0;
+        if (n <= n_tokens && n > best)
+            best = n;
+    }
+    return best;
+}
+
+void slot_set_length(slots *p, int32_t sequence, int32_t n_tokens)
+{
+    if (p->slot_bytes == 0)
+        return;
+    slot_state *s = &p->of[sequence];
+    if (n_tokens != n_seen(p, s)) {
+        int32_t k = slot_kept_at(p, sequence, n_tokens);
+        assert(n_tokens == 0 || k >= 0); /* slot_reach says where to go */
+        snapshot_drop(p, &s->source);
+        if (n_tokens > 0)
+            s->source = snapshot_hold(p, k);
+        s->n_tokens = 0;
+    }
+    for (int i = 0; i < SLOT_KEPT; i++)
+        if (s->kept[i] >= 0 && p->snapshots[s->kept[i]].n_tokens > n_tokens)
+            snapshot_drop(p, &s->kept[i]);
+    if (s->kept[KEPT_PAGE] < 0) {
+        s->kept[KEPT_PAGE] = s->kept[KEPT_EARLIER_PAGE];
+        s->kept[KEPT_EARLIER_PAGE] = -1;
+    }
+}
+
+lace_status slot_fork(slots *p, int32_t from, int32_t to, lace_error *err)
+{
+    if (p->slot_bytes == 0)
+        return LACE_OK;
+    const slot_state *a = &p->of[from];
+    slot_state *b = &p->of[to];
+    assert(b->source < 0 && b->n_tokens == 0);
+    if (a->source >= 0)
+        b->source = snapshot_hold(p, a->source);
+    else if (a->n_tokens > 0)
+        TRY(queue_copy(p->queue, slot_data(p, to), slot_data(p, from), p->slot_bytes, err));
+    b->n_tokens = a->n_tokens;
+    for (int i = 0; i < SLOT_KEPT; i++)
+        b->kept[i] = a->kept[i] >= 0 ? snapshot_hold(p, a->kept[i]) : -1;
+    return LACE_OK;
+}
+
+void slot_restore(slots *p, int32_t sequence, int32_t k)
+{
+    slot_state *s = &p->of[sequence];
+    snapshot_hold(p, k);
+    snapshot_drop(p, &s->source);
+    s->source = k;
+    if (slot_kept_at(p, sequence, p->snapshots[k].n_tokens) < 0) {
+        snapshot_drop(p, &s->kept[KEPT_ASKED]);
+        s->kept[KEPT_ASKED] = snapshot_hold(p, k);
+    }
+}
