@@ -1,4 +1,4 @@
-/* The prefix tree: pages of the KV cache by the tokens they were computed from. */
+/* The prefix tree: pages and snapshots of states by the tokens they were computed from. */
 #include "state/prefix_tree.h"
 
 #include <assert.h>
@@ -12,6 +12,7 @@ struct node {
     node *older, *newer;              /* by last use */
     int32_t n_tokens;                 /* PAGE_TOKENS, but for a leaf */
     int32_t pages[STATES_MAX_GROUPS]; /* -1: given back */
+    int32_t snapshot;                 /* of recurrent state where the node ends; -1: none */
     int32_t tokens[PAGE_TOKENS];
 };
 
@@ -29,15 +30,6 @@ struct prefix_tree {
     node *oldest, *newest;
     uint64_t n_evicted;
 };
-
-lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err)
-{
-    *out = mem_calloc(1, sizeof **out);
-    if (!*out)
-        return error_nomem(err, "a prefix tree");
-    (*out)->kv = kv;
-    return LACE_OK;
-}
 
 /* ---- By last use ----------------------------------------------------------------------------- */
 
@@ -137,11 +129,21 @@ static void take_pages(prefix_tree *t, node *n, int32_t sequence, int32_t index)
     }
 }
 
-static void drop_pages(prefix_tree *t, node *n)
+/* All that the node holds. */
+static void drop_state(prefix_tree *t, node *n)
 {
     for (int32_t g = 0; g < t->kv->n_groups; g++)
         if (n->pages[g] >= 0)
             page_drop(&t->kv->groups[g], &n->pages[g]);
+    snapshot_drop(&t->kv->slots, &n->snapshot);
+}
+
+static bool is_empty(const prefix_tree *t, const node *n)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (n->pages[g] >= 0)
+            return false;
+    return n->snapshot < 0;
 }
 
 static node *add_child(prefix_tree *t, node *parent, const int32_t *tokens, int32_t n_tokens)
@@ -151,6 +153,7 @@ static node *add_child(prefix_tree *t, node *parent, const int32_t *tokens, int3
         return NULL;
     memcpy(n->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
     memset(n->pages, 0xFF, sizeof n->pages); /* -1 */
+    n->snapshot = -1;
     n->n_tokens = n_tokens;
     n->parent = parent;
     n->sibling = parent->children;
@@ -167,23 +170,24 @@ static void remove_leaf(prefix_tree *t, node *n)
         at = &(*at)->sibling;
     *at = n->sibling;
     unlink_use(t, n);
-    drop_pages(t, n);
+    drop_state(t, n);
     mem_free(n);
     if (is_root(parent) && !parent->children)
         remove_root(t, parent);
 }
 
-void prefix_tree_free(prefix_tree *t)
+/* A branch that has given up all its pages is of no use, up to where another one leaves it. */
+static void remove_empty(prefix_tree *t, node *n)
 {
-    if (!t)
-        return;
-    while (t->oldest) {
-        node *n = t->oldest;
-        while (n->children)
-            n = n->children;
+    while (!n->children && is_empty(t, n)) {
+        node *parent = n->parent;
+        bool was_last = is_root(parent); /* which may go with it */
+        t->n_evicted += (uint64_t)n->n_tokens;
         remove_leaf(t, n);
+        if (was_last)
+            return;
+        n = parent;
     }
-    mem_free(t);
 }
 
 /* ---- Looking up ------------------------------------------------------------------------------ */
@@ -206,13 +210,6 @@ static node *walk(const prefix_tree *t, uint64_t owner, const int32_t *tokens, i
             return child;
     }
     return NULL;
-}
-
-int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
-{
-    int32_t found;
-    walk(t, owner, tokens, n, &found);
-    return found;
 }
 
 /*
@@ -242,26 +239,55 @@ static void share_path(prefix_tree *t, int32_t sequence, const node *n, int32_t 
     s->n_tokens = found;
 }
 
+static bool has_recurrent(const prefix_tree *t)
+{
+    return t->kv->slots.slot_bytes > 0;
+}
+
+/* Whether the tree has all that a text needs to go on behind `found` tokens, the last in n. */
+static bool is_whole(const prefix_tree *t, const node *n, int32_t found)
+{
+    int32_t last = (found - 1) / PAGE_TOKENS;
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (first_kept(n, last, g) > states_first_page(t->kv, g, found))
+            return false;
+    return !has_recurrent(t) ||
+           (n->snapshot >= 0 && t->kv->slots.snapshots[n->snapshot].n_tokens == found);
+}
+
+/* The deepest node on the way of the tokens behind which a text can begin. */
+static node *walk_to_whole(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n,
+                           int32_t *found)
+{
+    node *at = walk(t, owner, tokens, n, found);
+    while (at && !is_root(at) && !is_whole(t, at, *found)) {
+        *found = (*found - 1) / PAGE_TOKENS * PAGE_TOKENS; /* where the parent ends */
+        at = at->parent;
+    }
+    return at && !is_root(at) ? at : NULL;
+}
+
+int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
+{
+    int32_t found;
+    if (has_recurrent(t))
+        return walk_to_whole(t, owner, tokens, n, &found) ? found : 0;
+    walk(t, owner, tokens, n, &found);
+    return found;
+}
+
 int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
                           int32_t n)
 {
     int32_t found;
     assert(t->kv->sequences[sequence].n_tokens == 0);
-    node *at = walk(t, owner, tokens, n, &found);
-    while (at && !is_root(at)) {
-        int32_t last = (found - 1) / PAGE_TOKENS;
-        bool is_whole = true;
-        for (int32_t g = 0; g < t->kv->n_groups; g++)
-            is_whole = is_whole && first_kept(at, last, g) <= states_first_page(t->kv, g, found);
-        if (is_whole) {
-            share_path(t, sequence, at, last, found);
-            touch_path(t, at);
-            return found;
-        }
-        found = last * PAGE_TOKENS; /* where the parent ends */
-        at = at->parent;
-    }
-    return 0;
+    node *at = walk_to_whole(t, owner, tokens, n, &found);
+    if (!at)
+        return 0;
+    share_path(t, sequence, at, (found - 1) / PAGE_TOKENS, found);
+    states_restore(t->kv, sequence, at->snapshot);
+    touch_path(t, at);
+    return found;
 }
 
 /* ---- Keeping --------------------------------------------------------------------------------- */
@@ -279,7 +305,7 @@ static node *keep_page(prefix_tree *t, node *parent, int32_t sequence, int32_t i
     }
     if (child && shared == child->n_tokens) {
         /* A page that was not full: the sequence has more of it. */
-        drop_pages(t, child);
+        drop_state(t, child);
         memcpy(child->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
         child->n_tokens = n_tokens;
     } else {
@@ -290,14 +316,18 @@ static node *keep_page(prefix_tree *t, node *parent, int32_t sequence, int32_t i
     return child;
 }
 
-void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
-                      int32_t n, bool with_part)
+/* Hold what the sequence keeps of recurrent state behind `end` tokens, where the node ends. */
+static void take_snapshot(prefix_tree *t, node *n, int32_t sequence, int32_t end)
 {
-    root *begin = find_root(t, owner);
-    if (!begin && !(begin = add_root(t, owner)))
-        return;
-    node *at = &begin->n;
-    assert(n <= t->kv->sequences[sequence].n_tokens);
+    int32_t kept = slot_kept_at(&t->kv->slots, sequence, end);
+    if (kept >= 0 && n->snapshot < 0)
+        n->snapshot = snapshot_hold(&t->kv->slots, kept);
+}
+
+/* Down the way of the tokens; the node behind which what is kept ends. */
+static node *keep_path(prefix_tree *t, node *at, int32_t sequence, const int32_t *tokens, int32_t n,
+                       bool with_part)
+{
     for (int32_t i = 0; i * PAGE_TOKENS < n; i++) {
         int32_t left = n - i * PAGE_TOKENS;
         if (left < PAGE_TOKENS && !with_part)
@@ -307,12 +337,33 @@ void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const in
         if (!next)
             break; /* no memory: what is kept so far is of use */
         at = next;
+        if (left >= at->n_tokens)
+            take_snapshot(t, at, sequence, i * PAGE_TOKENS + at->n_tokens);
         if (left < PAGE_TOKENS)
             break;
     }
-    touch_path(t, at);
-    if (!begin->n.children)
-        remove_root(t, &begin->n);
+    return at;
+}
+
+void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                      int32_t n, bool with_part)
+{
+    int32_t length = t->kv->sequences[sequence].n_tokens;
+    assert(n <= length);
+    /* Before any node is looked at: other nodes may go to make room for it. */
+    int32_t end = with_part && n == length ? states_snapshot(t->kv, sequence) : -1;
+    root *begin = find_root(t, owner);
+    if (!begin)
+        begin = add_root(t, owner);
+    if (begin) {
+        node *at = keep_path(t, &begin->n, sequence, tokens, n, with_part);
+        touch_path(t, at);
+        if (!is_root(at))
+            remove_empty(t, at);
+        else if (!at->children)
+            remove_root(t, at);
+    }
+    snapshot_drop(&t->kv->slots, &end); /* the sequence and the node hold it */
 }
 
 /* ---- Giving up ------------------------------------------------------------------------------- */
@@ -336,23 +387,6 @@ static bool evict_leaf(prefix_tree *t)
     return false;
 }
 
-/* A branch that has given up all its pages is of no use, up to where another one leaves it. */
-static void remove_empty(prefix_tree *t, node *n)
-{
-    while (!n->children) {
-        for (int32_t g = 0; g < t->kv->n_groups; g++)
-            if (n->pages[g] >= 0)
-                return;
-        node *parent = n->parent;
-        bool was_last = is_root(parent); /* which may go with it */
-        t->n_evicted += (uint64_t)n->n_tokens;
-        remove_leaf(t, n);
-        if (was_last)
-            return;
-        n = parent;
-    }
-}
-
 /* A page of a group with a window can go alone. */
 static bool evict_window_page(prefix_tree *t, int32_t g)
 {
@@ -360,6 +394,19 @@ static bool evict_window_page(prefix_tree *t, int32_t g)
     for (node *n = t->oldest; n; n = n->newer)
         if (n->pages[g] >= 0 && group->n_users[n->pages[g]] == 1) {
             page_drop(group, &n->pages[g]);
+            remove_empty(t, n);
+            return true;
+        }
+    return false;
+}
+
+/* A snapshot can go alone, too, if no sequence holds it. */
+static bool give_up_snapshot(void *keeper)
+{
+    prefix_tree *t = keeper;
+    for (node *n = t->oldest; n; n = n->newer)
+        if (n->snapshot >= 0 && t->kv->slots.snapshots[n->snapshot].n_users == 1) {
+            snapshot_drop(&t->kv->slots, &n->snapshot);
             remove_empty(t, n);
             return true;
         }
@@ -386,4 +433,31 @@ int64_t prefix_tree_unused_pages(const prefix_tree *t)
 uint64_t prefix_tree_n_evicted(const prefix_tree *t)
 {
     return t->n_evicted;
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err)
+{
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return error_nomem(err, "a prefix tree");
+    (*out)->kv = kv;
+    kv->slots.give_up = give_up_snapshot;
+    kv->slots.keeper = *out;
+    return LACE_OK;
+}
+
+void prefix_tree_free(prefix_tree *t)
+{
+    if (!t)
+        return;
+    while (t->oldest) {
+        node *n = t->oldest;
+        while (n->children)
+            n = n->children;
+        remove_leaf(t, n);
+    }
+    t->kv->slots.give_up = NULL;
+    mem_free(t);
 }

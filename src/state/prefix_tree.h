@@ -1,5 +1,5 @@
 /*
- * The prefix tree: what texts began with, kept in the KV cache for texts to come.
+ * The prefix tree: what texts began with, kept in memory for texts to come.
  *
  * A node is a page of the cache with the tokens it was computed from; its parent is the page
  * before. A text that begins like one that was seen shares the pages of the common part, so only
@@ -13,6 +13,12 @@
  * Pages that no sequence holds are given up when room is needed, the least recently used ones
  * first, and always from the ends of the branches. Layers with a window drop their pages on their
  * own; a node without such a page can still be passed, but no text can begin right behind it.
+ *
+ * In models with recurrent layers, a text can begin only where their state is known: behind a node
+ * with a snapshot, and behind all of its tokens. A node takes the snapshot that the sequence keeps
+ * where the node ends, if there is one: behind pages where a batch ended, and where a text ends.
+ * Snapshots go with their nodes, or alone when another one needs the slot, the least recently used
+ * first.
  */
 #ifndef LACE_STATE_PREFIX_TREE_H
 #define LACE_STATE_PREFIX_TREE_H
@@ -21,11 +27,11 @@
 
 typedef struct prefix_tree prefix_tree;
 
-/* The cache must outlive the tree. */
+/* The states must outlive the tree. They ask it for snapshots to give up. */
 lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err);
-void prefix_tree_free(prefix_tree *t); /* gives its pages back */
+void prefix_tree_free(prefix_tree *t); /* gives its pages and snapshots back */
 
-/* How many of the n tokens the owner's tree knows. */
+/* How many of the n tokens the owner's tree knows; with recurrent layers, can begin with. */
 int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n);
 
 /* Let an empty sequence begin with as many of the tokens as that tree knows. Returns how many. */

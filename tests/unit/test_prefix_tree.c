@@ -19,23 +19,35 @@ static unsigned draw(unsigned n)
     return (state >> 8) % n;
 }
 
-/* Two layers, of which the second has a window; pages for a third of all contexts. */
-static bool start_with(int32_t first_window)
+/* Two layers with pages, for a third of all contexts, and one with recurrent state or nothing. */
+static bool start_layers(layer_state first, layer_state second, layer_state third,
+                         int32_t n_snapshots)
 {
-    layer_state layers[] = {layer_state_paged(1, 32, 32, first_window),
-                            layer_state_paged(1, 32, 32, WINDOW)};
+    layer_state layers[] = {first, second, third};
     states_options o = {.queue = &host_queue,
                         .type = DTYPE_F32,
                         .n_sequences = N_SEQUENCES,
                         .n_context = CONTEXT,
-                        .n_batch = BATCH};
-    if (!CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK))
+                        .n_batch = BATCH,
+                        .n_snapshots = n_snapshots};
+    if (!CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK))
         return false;
-    o.max_bytes = states_bytes(kv) * 45 / 100;
+    uint64_t fixed = slots_bytes(&kv->slots);
+    o.max_bytes = fixed + (states_bytes(kv) - fixed) * 45 / 100;
     states_free(kv);
-    return CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK) &&
+    return CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK) &&
            CHECK(states_allocate(kv, NULL) == LACE_OK) &&
            CHECK(prefix_tree_create(kv, &tree, NULL) == LACE_OK);
+}
+
+static const layer_state no_state = {.kind = STATE_NONE};
+static const layer_state recurrent = {.kind = STATE_RECURRENT, .n_bytes = 4};
+
+/* The second layer has a window. */
+static bool start_with(int32_t first_window)
+{
+    return start_layers(layer_state_paged(1, 32, 32, first_window),
+                        layer_state_paged(1, 32, 32, WINDOW), no_state, 0);
 }
 
 /* Two groups of layers, one with a window. */
@@ -54,7 +66,7 @@ static void stop(void)
     for (int32_t i = 0; i < N_SEQUENCES; i++)
         states_set_length(kv, i, 0);
     prefix_tree_free(tree);
-    CHECK(n_used() == 0);
+    CHECK(n_used() == 0 && states_snapshots_used(kv) == 0);
     states_free(kv);
 }
 
@@ -75,6 +87,20 @@ static uint32_t *place(int32_t sequence, int32_t g, int32_t position)
     return (uint32_t *)data + position % PAGE_TOKENS;
 }
 
+static uint32_t *recurrent_place(int32_t sequence)
+{
+    int32_t slot = states_slot(kv, sequence);
+    return (uint32_t *)(kv->slots.data + (uint64_t)slot * kv->slots.slot_bytes);
+}
+
+/* What recurrent state holds behind n tokens, from zeros on. */
+static uint32_t recur(uint32_t from, const int32_t *tokens, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++)
+        from = (from ^ (uint32_t)(tokens[i] + 1)) * 16777619u;
+    return from;
+}
+
 /* Append tokens as an evaluation does; false if there is no room. */
 static bool append(int32_t sequence, const int32_t *tokens, int32_t n)
 {
@@ -88,6 +114,11 @@ static bool append(int32_t sequence, const int32_t *tokens, int32_t n)
     for (int32_t g = 0; g < kv->n_groups; g++)
         for (int32_t i = from; i < from + n; i++)
             *place(sequence, g, i) = mark(tokens, i + 1);
+    if (kv->slots.slot_bytes) {
+        uint32_t *at = recurrent_place(sequence);
+        *at = recur(*at, tokens + from, n);
+        CHECK(*at == recur(0, tokens, from + n));
+    }
     states_set_length(kv, sequence, from + n);
     return true;
 }
@@ -197,14 +228,106 @@ static void what_one_owner_has_is_not_found_for_another(void)
     stop();
 }
 
-static void random_texts_always_find_their_own(void)
+/* Recurrent state, and pages of a layer that sees everything. */
+static bool start_recurrent(int32_t n_snapshots)
+{
+    return start_layers(layer_state_paged(1, 32, 32, 0), no_state, recurrent, n_snapshots);
+}
+
+static void recurrent_texts_begin_behind_snapshots(void)
+{
+    if (!start_recurrent(16))
+        return;
+    int32_t tokens[CONTEXT], other[CONTEXT];
+    fill(tokens, 1000, CONTEXT);
+    memcpy(other, tokens, sizeof other);
+    other[70] = 9;
+    /* A prompt in two batches, of which the first ends with a page, and an answer. */
+    CHECK(append(0, tokens, 64));
+    prefix_tree_keep(tree, 0, 0, tokens, 64, false);
+    CHECK(append(0, tokens, 36));
+    prefix_tree_keep(tree, 0, 0, tokens, 100, false); /* page 3 ends where no batch did */
+    CHECK(append(0, tokens, 10));
+    CHECK(prefix_tree_find(tree, 0, tokens, CONTEXT) == 64);
+    prefix_tree_keep(tree, 0, 0, tokens, 110, true); /* where the text ends */
+    states_set_length(kv, 0, 0);
+    CHECK(states_snapshots_used(kv) == 2);
+
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens, CONTEXT) == 110);
+    CHECK(append(1, tokens, 3) && is_intact(1, tokens)); /* append looks at the state */
+    CHECK(states_reach(kv, 1, 112) == 110);              /* it may go back to where it began */
+    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 109) == 64);
+    CHECK(append(2, tokens, 40) && is_intact(2, tokens));
+    CHECK(prefix_tree_find(tree, 0, other, CONTEXT) == 64);
+    CHECK(prefix_tree_find(tree, 0, tokens, 63) == 0 &&
+          prefix_tree_find(tree, 0, tokens, 64) == 64);
+    CHECK(prefix_tree_begin(tree, 0, 3, tokens, 63) == 0);
+    CHECK(append(3, tokens, 63) && is_intact(3, tokens));
+    stop();
+}
+
+static void snapshots_go_least_recently_used_first(void)
+{
+    if (!start_recurrent(3))
+        return;
+    int32_t a[CONTEXT], b[CONTEXT], c[CONTEXT];
+    fill(a, 1000, CONTEXT);
+    fill(b, 2000, CONTEXT);
+    fill(c, 3000, CONTEXT);
+    CHECK(append(0, a, 40));
+    prefix_tree_keep(tree, 0, 0, a, 40, true);
+    states_set_length(kv, 0, 0);
+    CHECK(append(0, b, 40));
+    prefix_tree_keep(tree, 0, 0, b, 40, true);
+    states_set_length(kv, 0, 0);
+    CHECK(prefix_tree_begin(tree, 0, 1, a, 50) == 40); /* used again */
+    states_set_length(kv, 1, 0);
+    CHECK(append(0, c, 32) && append(0, c, 32)); /* needs two: one is free, one is given up */
+    prefix_tree_keep(tree, 0, 0, c, 64, false);
+    CHECK(prefix_tree_find(tree, 0, a, 50) == 40 && prefix_tree_find(tree, 0, b, 50) == 0);
+    CHECK(prefix_tree_find(tree, 0, c, 70) == 64 && states_snapshots_used(kv) == 3);
+    CHECK(prefix_tree_n_evicted(tree) == 0); /* pages stay, for another snapshot to come */
+    /* What a sequence can go back to is not taken from it. */
+    CHECK(append(1, b, 32) && append(1, b, 32));
+    CHECK(states_reach(kv, 0, 63) == 32 && prefix_tree_find(tree, 0, a, 50) == 0);
+    /* Pages take their snapshots with them. */
+    states_set_length(kv, 0, 0);
+    states_set_length(kv, 1, 0);
+    page_demand all = {.n_pages = {kv->groups[0].n_pages}};
+    CHECK(prefix_tree_make_room(tree, &all) && states_snapshots_used(kv) == 0);
+    stop();
+}
+
+/* Without pages, texts are remembered by snapshots alone, and go with the last one. */
+static void recurrent_layers_alone_have_prefixes(void)
+{
+    if (!start_layers(no_state, no_state, recurrent, 4) || !CHECK(kv->n_groups == 0))
+        return;
+    int32_t tokens[CONTEXT], n_found = 0;
+    for (int32_t i = 0; i < 20; i++) {
+        fill(tokens, 1000 * i, 100);
+        CHECK(append(0, tokens, 32) && append(0, tokens, 50));
+        prefix_tree_keep(tree, (uint64_t)i, 0, tokens, 82, true);
+        states_set_length(kv, 0, 0);
+        CHECK(prefix_tree_begin(tree, (uint64_t)i, 1, tokens, 99) == 82);
+        CHECK(append(1, tokens, 1));
+        states_set_length(kv, 1, 0);
+    }
+    for (int32_t i = 0; i < 20; i++) {
+        fill(tokens, 1000 * i, 100);
+        n_found += prefix_tree_find(tree, (uint64_t)i, tokens, 100) > 0;
+    }
+    CHECK(n_found == 2 && states_snapshots_used(kv) == 4); /* two for each */
+    CHECK(prefix_tree_n_evicted(tree) == 18 * 82);
+    stop();
+}
+
+static void random_texts_find_their_own(void)
 {
     static int32_t texts[N_SEQUENCES][CONTEXT];
     uint64_t owners[N_SEQUENCES] = {0};
     int n_shared = 0, n_full = 0;
     state = 7;
-    if (!start())
-        return;
     for (int round = 0; round < 20000; round++) {
         int32_t s = (int32_t)draw(N_SEQUENCES), n = kv->sequences[s].n_tokens;
         if (n == 0) {
@@ -224,7 +347,7 @@ static void random_texts_always_find_their_own(void)
             if (draw(4))
                 prefix_tree_keep(tree, owners[s], s, texts[s], n, true);
             states_set_length(kv, s, 0);
-        } else if (append(s, texts[s], 1 + (int32_t)draw(BATCH))) {
+        } else if (append(s, texts[s], states_next_stop(kv, s, 1 + (int32_t)draw(BATCH)))) {
             if (draw(3) == 0)
                 prefix_tree_keep(tree, owners[s], s, texts[s], kv->sequences[s].n_tokens, false);
         } else {
@@ -243,6 +366,19 @@ static void random_texts_always_find_their_own(void)
              n_shared, n_full, (int)prefix_tree_n_evicted(tree));
     CHECK(n_shared > 500 && prefix_tree_n_evicted(tree) > 1000);
     stop();
+}
+
+static void random_texts_always_find_their_own(void)
+{
+    if (start())
+        random_texts_find_their_own();
+}
+
+static void random_recurrent_texts_find_their_own(void)
+{
+    if (start_layers(layer_state_paged(1, 32, 32, 0), layer_state_paged(1, 32, 32, WINDOW),
+                     recurrent, 12))
+        random_texts_find_their_own();
 }
 
 /* Where all layers have a window, no page of a text is left in the end: then neither is the text,
@@ -277,7 +413,11 @@ int main(void)
     CASE(a_longer_text_takes_the_place_of_the_part_it_continues);
     CASE(pages_in_use_are_never_given_up);
     CASE(what_one_owner_has_is_not_found_for_another);
+    CASE(recurrent_texts_begin_behind_snapshots);
+    CASE(snapshots_go_least_recently_used_first);
+    CASE(recurrent_layers_alone_have_prefixes);
     CASE(random_texts_always_find_their_own);
+    CASE(random_recurrent_texts_find_their_own);
     CASE(a_text_without_pages_is_forgotten);
     return tap_end();
 }
