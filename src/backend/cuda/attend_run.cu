@@ -89,6 +89,194 @@ static __device__ __forceinline__ void multiply_shares(float (&out)[4], const ui
     mma_f16(out, share[0][0], share[0][1], share[1][0], share[1][1], b0, b1);
 }
 
+/* What a block works on. */
+struct run_block {
+    int per_head, head;       /* heads of q for each of k; the head of k */
+    int token0, n_tokens;     /* of the batch */
+    int position0, last, low; /* of the tokens; the first that the first of them sees */
+};
+
+/* The queries into shared memory, [ROWS] of D values. */
+template <int D, bool EXACT>
+static __device__ __forceinline__ void put_queries(const gpu_attend &a, const run_block &b,
+                                                   uint8_t *q_at, int apart)
+{
+    constexpr int STRIDE = row_of<D>::BYTES;
+    const gpu_cache &c = a.cache;
+    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
+        int row = i / (D / 8), at = i % (D / 8) * 8, t = row / b.per_head;
+        uint4 v = make_uint4(0, 0, 0, 0), rest = v;
+        if (t < b.n_tokens && at < c.head_dim) {
+            const float *from = a.q + (int64_t)(b.token0 + t) * a.q_stride +
+                                (b.head * b.per_head + row % b.per_head) * c.head_dim + at;
+            float x[8];
+#pragma unroll
+            for (int n = 0; n < 8; n++)
+                x[n] = from[n];
+            v = split8(x, rest);
+        }
+        *(uint4 *)(q_at + row * STRIDE + 2 * at) = v;
+        if (EXACT)
+            *(uint4 *)(q_at + apart + row * STRIDE + 2 * at) = rest;
+    }
+}
+
+/* Scores of this warp's rows and KEYS positions. */
+template <int D, bool EXACT>
+static __device__ __forceinline__ void multiply_keys(float (&s)[KEYS / 8][4], uint32_t q_mine,
+                                                     uint32_t k_now, int apart, bool has_rest)
+{
+    constexpr int STRIDE = row_of<D>::BYTES;
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++)
+        s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t q[4], q_rest[4];
+        load_matrix(q, q_mine + k * 32);
+        if (EXACT)
+            load_matrix(q_rest, q_mine + apart + k * 32);
+#pragma unroll
+        for (int i = 0; i < KEYS / 16; i++) {
+            uint32_t b[4];
+            load_matrix(b, k_now + i * 16 * STRIDE + k * 32);
+            mma_f16(s[2 * i], q[0], q[1], q[2], q[3], b[0], b[1]);
+            mma_f16(s[2 * i + 1], q[0], q[1], q[2], q[3], b[2], b[3]);
+            if (EXACT) {
+                mma_f16(s[2 * i], q_rest[0], q_rest[1], q_rest[2], q_rest[3], b[0], b[1]);
+                mma_f16(s[2 * i + 1], q_rest[0], q_rest[1], q_rest[2], q_rest[3], b[2], b[3]);
+            }
+            if (has_rest) {
+                load_matrix(b, k_now + apart + i * 16 * STRIDE + k * 32);
+                mma_f16(s[2 * i], q[0], q[1], q[2], q[3], b[0], b[1]);
+                mma_f16(s[2 * i + 1], q[0], q[1], q[2], q[3], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* Scores as powers of 2, without what a row does not see; the largest of each row goes to `now`,
+ * which has the largest before. */
+static __device__ __forceinline__ void mask_scores(const gpu_attend &a, const run_block &b, int at,
+                                                   int quad, const int (&position)[2],
+                                                   float (&s)[KEYS / 8][4], float (&now)[2])
+{
+    /* Masks cost nothing to speak of where a block is seen as a whole. */
+    bool is_whole =
+        a.softcap <= 0 && at + KEYS - 1 <= b.position0 && (a.window == 0 || at > b.last - a.window);
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            if (is_whole) {
+                s[i][e] *= a.scale * LOG2_E;
+            } else {
+                int key = at + 8 * i + 2 * quad + (e & 1), mine = position[e >> 1];
+                bool is_seen = key <= mine && (a.window == 0 || key > mine - a.window);
+                s[i][e] = is_seen ? finish_score(a, s[i][e]) : -INFINITY;
+            }
+            now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
+        }
+}
+
+/* The softmax, kept online: shares of these positions, and how what was before fades. */
+template <bool EXACT>
+static __device__ __forceinline__ void
+share_scores(float (&s)[KEYS / 8][4], float (&now)[2], float (&most)[2], float (&sum)[2],
+             float (&fade)[2], uint32_t (&share)[KEYS / 8][2], uint32_t (&share_rest)[KEYS / 8][2])
+{
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
+        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
+        fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
+        sum[i] *= fade[i];
+        most[i] = now[i];
+    }
+    float base[2] = {most[0] == -INFINITY ? 0.0f : most[0], most[1] == -INFINITY ? 0.0f : most[1]};
+#pragma unroll
+    for (int i = 0; i < KEYS / 8; i++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            s[i][e] = power_of_2(s[i][e] - base[e >> 1]);
+            sum[e >> 1] += s[i][e];
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
+            float2 back = __half22float2(*(__half2 *)&share[i][e]);
+            if (EXACT)
+                share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
+        }
+    }
+}
+
+/* Values times shares, added to what was before, faded. */
+template <int D, bool EXACT>
+static __device__ __forceinline__ void
+add_values(float (&out)[D / 8][4], const float (&fade)[2], const uint32_t (&share)[KEYS / 8][2],
+           const uint32_t (&share_rest)[KEYS / 8][2], uint32_t v_now, int apart, bool has_rest)
+{
+    constexpr int STRIDE = row_of<D>::BYTES;
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+        out[i][0] *= fade[0];
+        out[i][1] *= fade[0];
+        out[i][2] *= fade[1];
+        out[i][3] *= fade[1];
+    }
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++)
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            uint32_t b[4];
+            load_matrix_turned(b, v_now + k * 16 * STRIDE + i * 32);
+            multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
+            multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
+            if (EXACT) {
+                multiply_shares(out[2 * i], share_rest + 2 * k, b[0], b[1]);
+                multiply_shares(out[2 * i + 1], share_rest + 2 * k, b[2], b[3]);
+            }
+            if (has_rest) {
+                load_matrix_turned(b, v_now + apart + k * 16 * STRIDE + i * 32);
+                multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
+                multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
+            }
+        }
+}
+
+/* This warp's rows, divided by the sums of their shares. */
+template <int D>
+static __device__ __forceinline__ void store_rows(const gpu_attend &a, const run_block &b, int warp,
+                                                  int r, int quad, const float (&out)[D / 8][4],
+                                                  const float (&most)[2], float (&sum)[2])
+{
+    const gpu_cache &c = a.cache;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        sum[i] += __shfl_xor_sync(~0u, sum[i], 1);
+        sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
+        int row = 16 * warp + r + 8 * i, t = row / b.per_head;
+        if (t >= b.n_tokens)
+            continue;
+        int h = b.head * b.per_head + row % b.per_head;
+        float fade = 1.0f;
+        if (a.sinks) { /* one more score, without a value */
+            float sink = a.sinks[h] * LOG2_E, top = fmaxf(most[i], sink);
+            fade = power_of_2(most[i] - top);
+            sum[i] = sum[i] * fade + power_of_2(sink - top);
+        }
+        fade /= sum[i];
+        float *y = a.out + (int64_t)(b.token0 + t) * a.out_stride + h * c.head_dim;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++) {
+            int at = 8 * n + 2 * quad;
+            if (at < c.head_dim)
+                *(float2 *)(y + at) = make_float2(out[n][2 * i] * fade, out[n][2 * i + 1] * fade);
+        }
+    }
+}
+
 template <int D, bool EXACT>
 static __device__ __forceinline__ void attend_run(const batch_attend &p)
 {
@@ -100,35 +288,25 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
     const gpu_cache &c = a.cache;
     const bool has_rest = EXACT && c.type != DTYPE_F16;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
-    int per_head = a.n_heads / c.n_heads, tokens = ROWS / per_head, head = blockIdx.y;
+    run_block b;
+    b.per_head = a.n_heads / c.n_heads;
+    b.head = blockIdx.y;
+    int tokens = ROWS / b.per_head;
     /* The last tokens see most: they begin first. */
     int local = (int)(gridDim.x - 1 - blockIdx.x) * tokens;
-    int n_tokens = min(tokens, p.n_tokens - local), token0 = p.token0 + local;
+    b.n_tokens = min(tokens, p.n_tokens - local);
+    b.token0 = p.token0 + local;
     wait_previous();
-    int sequence = c.sequences[token0], position0 = c.positions[token0];
-    int last = position0 + n_tokens - 1;
-    int low = a.window && position0 + 1 > a.window ? position0 + 1 - a.window : 0;
-    int first = low / KEYS * KEYS;
+    int sequence = c.sequences[b.token0];
+    b.position0 = c.positions[b.token0];
+    b.last = b.position0 + b.n_tokens - 1;
+    b.low = a.window && b.position0 + 1 > a.window ? b.position0 + 1 - a.window : 0;
+    int first = b.low / KEYS * KEYS;
 
     const int32_t *table = cache_table(c, sequence);
-    fetch<D, EXACT>(c, p.page_shift, table, head, first, low, last, k_at, v_at, APART);
+    fetch<D, EXACT>(c, p.page_shift, table, b.head, first, b.low, b.last, k_at, v_at, APART);
     asm volatile("cp.async.commit_group;" ::: "memory");
-    for (int i = threadIdx.x; i < ROWS * (D / 8); i += THREADS) {
-        int row = i / (D / 8), at = i % (D / 8) * 8, t = row / per_head;
-        uint4 v = make_uint4(0, 0, 0, 0), rest = v;
-        if (t < n_tokens && at < c.head_dim) {
-            const float *from = a.q + (int64_t)(token0 + t) * a.q_stride +
-                                (head * per_head + row % per_head) * c.head_dim + at;
-            float x[8];
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-                x[n] = from[n];
-            v = split8(x, rest);
-        }
-        *(uint4 *)(q_at + row * STRIDE + 2 * at) = v;
-        if (EXACT)
-            *(uint4 *)(q_at + APART + row * STRIDE + 2 * at) = rest;
-    }
+    put_queries<D, EXACT>(a, b, q_at, APART);
 
     float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 #pragma unroll
@@ -137,8 +315,8 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
     int position[2]; /* of this lane's two rows; -1: there is no such row */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        int t = (16 * warp + r + 8 * i) / per_head;
-        position[i] = t < n_tokens ? position0 + t : -1;
+        int t = (16 * warp + r + 8 * i) / b.per_head;
+        position[i] = t < b.n_tokens ? b.position0 + t : -1;
     }
     /* ldmatrix: lanes 0-15 name rows, lanes 16-31 the same rows 8 values on. */
     uint32_t q_mine = shared_u32(q_at) + (16 * warp + (lane & 15)) * STRIDE + (lane >> 4) * 16;
@@ -146,139 +324,27 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
     uint32_t v_mine = (lane & 15) * STRIDE + (lane >> 4) * 16;
 
     int stage = 0;
-    for (int at = first; at <= last; at += KEYS, stage ^= 1) {
+    for (int at = first; at <= b.last; at += KEYS, stage ^= 1) {
         asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncthreads();
-        if (at + KEYS <= last) {
+        if (at + KEYS <= b.last) {
             int other = (stage ^ 1) * KEYS * STRIDE;
-            fetch<D, EXACT>(c, p.page_shift, table, head, at + KEYS, low, last, k_at + other,
+            fetch<D, EXACT>(c, p.page_shift, table, b.head, at + KEYS, b.low, b.last, k_at + other,
                             v_at + other, APART);
             asm volatile("cp.async.commit_group;" ::: "memory");
         }
         uint32_t k_now = shared_u32(k_at + stage * KEYS * STRIDE) + k_mine;
         uint32_t v_now = shared_u32(v_at + stage * KEYS * STRIDE) + v_mine;
-
-        float s[KEYS / 8][4];
-#pragma unroll
-        for (int i = 0; i < KEYS / 8; i++)
-            s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
-#pragma unroll
-        for (int k = 0; k < D / 16; k++) {
-            uint32_t q[4], q_rest[4];
-            load_matrix(q, q_mine + k * 32);
-            if (EXACT)
-                load_matrix(q_rest, q_mine + APART + k * 32);
-#pragma unroll
-            for (int i = 0; i < KEYS / 16; i++) {
-                uint32_t b[4];
-                load_matrix(b, k_now + i * 16 * STRIDE + k * 32);
-                mma_f16(s[2 * i], q[0], q[1], q[2], q[3], b[0], b[1]);
-                mma_f16(s[2 * i + 1], q[0], q[1], q[2], q[3], b[2], b[3]);
-                if (EXACT) {
-                    mma_f16(s[2 * i], q_rest[0], q_rest[1], q_rest[2], q_rest[3], b[0], b[1]);
-                    mma_f16(s[2 * i + 1], q_rest[0], q_rest[1], q_rest[2], q_rest[3], b[2], b[3]);
-                }
-                if (has_rest) {
-                    load_matrix(b, k_now + APART + i * 16 * STRIDE + k * 32);
-                    mma_f16(s[2 * i], q[0], q[1], q[2], q[3], b[0], b[1]);
-                    mma_f16(s[2 * i + 1], q[0], q[1], q[2], q[3], b[2], b[3]);
-                }
-            }
-        }
-        /* Masks cost nothing to speak of where a block is seen as a whole. */
-        bool is_whole =
-            a.softcap <= 0 && at + KEYS - 1 <= position0 && (a.window == 0 || at > last - a.window);
-        float now[2] = {most[0], most[1]};
-#pragma unroll
-        for (int i = 0; i < KEYS / 8; i++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                if (is_whole) {
-                    s[i][e] *= a.scale * LOG2_E;
-                } else {
-                    int key = at + 8 * i + 2 * quad + (e & 1), mine = position[e >> 1];
-                    bool is_seen = key <= mine && (a.window == 0 || key > mine - a.window);
-                    s[i][e] = is_seen ? finish_score(a, s[i][e]) : -INFINITY;
-                }
-                now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
-            }
-        float fade[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
-            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
-            fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
-            sum[i] *= fade[i];
-            most[i] = now[i];
-        }
-        float base[2] = {most[0] == -INFINITY ? 0.0f : most[0],
-                         most[1] == -INFINITY ? 0.0f : most[1]};
+        float s[KEYS / 8][4], fade[2];
         uint32_t share[KEYS / 8][2], share_rest[KEYS / 8][2];
-#pragma unroll
-        for (int i = 0; i < KEYS / 8; i++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                s[i][e] = power_of_2(s[i][e] - base[e >> 1]);
-                sum[e >> 1] += s[i][e];
-            }
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
-                float2 back = __half22float2(*(__half2 *)&share[i][e]);
-                if (EXACT)
-                    share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) {
-            out[i][0] *= fade[0];
-            out[i][1] *= fade[0];
-            out[i][2] *= fade[1];
-            out[i][3] *= fade[1];
-        }
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++)
-#pragma unroll
-            for (int i = 0; i < D / 16; i++) {
-                uint32_t b[4];
-                load_matrix_turned(b, v_now + k * 16 * STRIDE + i * 32);
-                multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
-                multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
-                if (EXACT) {
-                    multiply_shares(out[2 * i], share_rest + 2 * k, b[0], b[1]);
-                    multiply_shares(out[2 * i + 1], share_rest + 2 * k, b[2], b[3]);
-                }
-                if (has_rest) {
-                    load_matrix_turned(b, v_now + APART + k * 16 * STRIDE + i * 32);
-                    multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
-                    multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
-                }
-            }
+        multiply_keys<D, EXACT>(s, q_mine, k_now, APART, has_rest);
+        float now[2] = {most[0], most[1]};
+        mask_scores(a, b, at, quad, position, s, now);
+        share_scores<EXACT>(s, now, most, sum, fade, share, share_rest);
+        add_values<D, EXACT>(out, fade, share, share_rest, v_now, APART, has_rest);
     }
     launch_next();
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 1);
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
-        int row = 16 * warp + r + 8 * i, t = row / per_head;
-        if (t >= n_tokens)
-            continue;
-        int h = head * per_head + row % per_head;
-        float fade = 1.0f;
-        if (a.sinks) { /* one more score, without a value */
-            float sink = a.sinks[h] * LOG2_E, top = fmaxf(most[i], sink);
-            fade = power_of_2(most[i] - top);
-            sum[i] = sum[i] * fade + power_of_2(sink - top);
-        }
-        fade /= sum[i];
-        float *y = a.out + (int64_t)(token0 + t) * a.out_stride + h * c.head_dim;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            int at = 8 * n + 2 * quad;
-            if (at < c.head_dim)
-                *(float2 *)(y + at) = make_float2(out[n][2 * i] * fade, out[n][2 * i + 1] * fade);
-        }
-    }
+    store_rows<D>(a, b, warp, r, quad, out, most, sum);
 }
 
 #define ATTEND_RUN(d)                                                                              \

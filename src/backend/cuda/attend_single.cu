@@ -45,29 +45,19 @@ multiply_values(float (*out)[4], const uint32_t (&share)[2][2], const uint4 (&v)
     }
 }
 
-template <int D, bool EXACT>
-static __device__ __forceinline__ void attend_single(const batch_attend &p)
-{
-    extern __shared__ float shared[]; /* [WARPS][GROUP][D + 2]: out, most, sum; then results */
-    const gpu_attend &a = p.a;
-    const gpu_cache &c = a.cache;
-    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
-    int per_head = a.n_heads / c.n_heads, head = blockIdx.y, dim = c.head_dim;
-    int token = p.token0 + (int)blockIdx.x;
-    launch_next();
-    wait_previous();
-    int sequence = c.sequences[token], last = c.positions[token];
-    int first = a.window && last + 1 > a.window ? last + 1 - a.window : 0;
-    const int32_t *table = cache_table(c, sequence);
-    int64_t apart = (int64_t)(c.v_offset - c.k_offset);
-    /* Parts are counted from position 0, so that they do not move with the
-     * window. */
-    int begin = p.n_parts > 1 ? max(first, (int)blockIdx.z * p.part_keys) : first;
-    int end = p.n_parts > 1 ? min(last + 1, ((int)blockIdx.z + 1) * p.part_keys) : last + 1;
+/* What a block works on: positions of a part of one token's context. */
+struct single_block {
+    int head, per_head, dim, token; /* head of k, heads of q for it */
+    int begin, end, last;           /* of the part; the token's own position */
+    const int32_t *table;
+};
 
-    const bool has_rest = EXACT && c.type != DTYPE_F16;
-    uint32_t q[D / 32][8], q_rest[D / 32][8];
-    const float *q_row = a.q + (int64_t)token * a.q_stride + head * per_head * dim;
+/* The queries of this lane, and what f16 cannot hold of them. */
+template <int D>
+static __device__ __forceinline__ void
+load_queries(uint32_t (&q)[D / 32][8], uint32_t (&q_rest)[D / 32][8], const float *q_row,
+             int per_head, int dim, int r, int quad)
+{
 #pragma unroll
     for (int m = 0; m < D / 32; m++)
 #pragma unroll
@@ -84,118 +74,150 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
             q_rest[m][i] = rest.x, q_rest[m][2 + i] = rest.y;
             q_rest[m][4 + i] = rest.z, q_rest[m][6 + i] = rest.w;
         }
+}
 
-    float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+/* Keys and values of 16 positions. They are asked for together: there is one wait for memory, not
+ * two. */
+template <int D>
+static __device__ __forceinline__ void load_positions(uint4 (&k)[2][D / 32], uint4 (&v)[D / 64][4],
+                                                      const batch_attend &p, const single_block &b,
+                                                      int at, int r, int quad, int64_t apart)
+{
+    const gpu_cache &c = p.a.cache;
 #pragma unroll
-    for (int i = 0; i < D / 8; i++)
-        out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
-
-    for (int at = begin / GROUP * GROUP + GROUP * warp; at < end; at += GROUP * WARPS) {
-        /* Keys and values are asked for together: there is one wait for memory, not two. */
-        uint4 k[2][D / 32], v[D / 64][4];
+    for (int i = 0; i < 2; i++) {
+        int key = max(b.begin, min(at + 8 * i + r, b.last)); /* others have no page */
+        const uint8_t *row = cache_keys(c, p.page_shift, b.table, b.head, key);
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int key = max(begin, min(at + 8 * i + r, last)); /* others have no page */
-            const uint8_t *row = cache_keys(c, p.page_shift, table, head, key);
-#pragma unroll
-            for (int m = 0; m < D / 32; m++) {
-                int n = 32 * m + 8 * quad;
-                k[i][m] = n < dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) { /* positions 2 quad + 0, 1, 8, 9 */
-            int key = max(begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), last));
-            const uint8_t *row = cache_keys(c, p.page_shift, table, head, key) + apart;
-#pragma unroll
-            for (int m = 0; m < D / 64; m++) {
-                int n = 64 * m + 8 * r;
-                v[m][i] = n < dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
-            }
-        }
-        float s[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
-#pragma unroll
-            for (int m = 0; m < D / 32; m++) {
-                multiply_keys(s[i], q[m], k[i][m]);
-                if (EXACT)
-                    multiply_keys(s[i], q_rest[m], k[i][m]);
-                if (has_rest && 32 * m + 8 * quad < dim) {
-                    uint4 rest;
-                    int key = max(begin, min(at + 8 * i + r, last));
-                    cache_split8(c.type, cache_keys(c, p.page_shift, table, head, key),
-                                 32 * m + 8 * quad, rest);
-                    k[i][m] = rest;
-                }
-                if (has_rest)
-                    multiply_keys(s[i], q[m], k[i][m]);
-            }
-        }
-        float now[2] = {most[0], most[1]}, fade[2];
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                int key = at + 8 * i + 2 * quad + (e & 1);
-                s[i][e] = key >= begin && key < end ? finish_score(a, s[i][e]) : -INFINITY;
-                now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
-            }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
-            now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
-            fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
-            most[i] = now[i];
-            sum[i] *= fade[i];
-        }
-        uint32_t share[2][2], share_rest[2][2];
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float base = most[e >> 1] == -INFINITY ? 0.0f : most[e >> 1];
-                s[i][e] = power_of_2(s[i][e] - base);
-                sum[e >> 1] += s[i][e];
-            }
-#pragma unroll
-            for (int e = 0; e < 2; e++) {
-                share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
-                float2 back = __half22float2(*(__half2 *)&share[i][e]);
-                share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < D / 8; i++) {
-            out[i][0] *= fade[0];
-            out[i][1] *= fade[0];
-            out[i][2] *= fade[1];
-            out[i][3] *= fade[1];
-        }
-#pragma unroll
-        for (int m = 0; m < D / 64; m++) {
-            multiply_values(out + 8 * m, share, v[m]);
-            if (EXACT)
-                multiply_values(out + 8 * m, share_rest, v[m]);
-            if (has_rest) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int key = max(begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), last));
-                    const uint8_t *row = cache_keys(c, p.page_shift, table, head, key) + apart;
-                    uint4 rest = make_uint4(0, 0, 0, 0);
-                    if (64 * m + 8 * r < dim)
-                        cache_split8(c.type, row, 64 * m + 8 * r, rest);
-                    v[m][i] = rest;
-                }
-                multiply_values(out + 8 * m, share, v[m]);
-            }
+        for (int m = 0; m < D / 32; m++) {
+            int n = 32 * m + 8 * quad;
+            k[i][m] = n < b.dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
         }
     }
+#pragma unroll
+    for (int i = 0; i < 4; i++) { /* positions 2 quad + 0, 1, 8, 9 */
+        int key = max(b.begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), b.last));
+        const uint8_t *row = cache_keys(c, p.page_shift, b.table, b.head, key) + apart;
+#pragma unroll
+        for (int m = 0; m < D / 64; m++) {
+            int n = 64 * m + 8 * r;
+            v[m][i] = n < b.dim ? cache_load8(c.type, row, n) : make_uint4(0, 0, 0, 0);
+        }
+    }
+}
 
-    /* The warps' parts. Column 2 quad + e of block 8 m + j is dimension 64 m + 8
-     * (2 quad + e) + j.
-     */
+/* Scores of 16 positions. */
+template <int D, bool EXACT>
+static __device__ __forceinline__ void
+score_positions(float (&s)[2][4], const uint32_t (&q)[D / 32][8],
+                const uint32_t (&q_rest)[D / 32][8], uint4 (&k)[2][D / 32], const batch_attend &p,
+                const single_block &b, int at, int r, int quad, bool has_rest)
+{
+    const gpu_cache &c = p.a.cache;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+#pragma unroll
+        for (int m = 0; m < D / 32; m++) {
+            multiply_keys(s[i], q[m], k[i][m]);
+            if (EXACT)
+                multiply_keys(s[i], q_rest[m], k[i][m]);
+            if (has_rest && 32 * m + 8 * quad < b.dim) {
+                uint4 rest;
+                int key = max(b.begin, min(at + 8 * i + r, b.last));
+                cache_split8(c.type, cache_keys(c, p.page_shift, b.table, b.head, key),
+                             32 * m + 8 * quad, rest);
+                k[i][m] = rest;
+            }
+            if (has_rest)
+                multiply_keys(s[i], q[m], k[i][m]);
+        }
+    }
+}
+
+/* The softmax, kept online: shares of these positions, and how what was before fades. */
+static __device__ __forceinline__ void share_scores(float (&s)[2][4], const gpu_attend &a,
+                                                    const single_block &b, int at, int quad,
+                                                    float (&most)[2], float (&sum)[2],
+                                                    float (&fade)[2], uint32_t (&share)[2][2],
+                                                    uint32_t (&share_rest)[2][2])
+{
+    float now[2] = {most[0], most[1]};
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int key = at + 8 * i + 2 * quad + (e & 1);
+            s[i][e] = key >= b.begin && key < b.end ? finish_score(a, s[i][e]) : -INFINITY;
+            now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
+        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
+        fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
+        most[i] = now[i];
+        sum[i] *= fade[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float base = most[e >> 1] == -INFINITY ? 0.0f : most[e >> 1];
+            s[i][e] = power_of_2(s[i][e] - base);
+            sum[e >> 1] += s[i][e];
+        }
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
+            float2 back = __half22float2(*(__half2 *)&share[i][e]);
+            share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
+        }
+    }
+}
+
+/* Values times shares, added to what was before, faded. */
+template <int D, bool EXACT>
+static __device__ __forceinline__ void
+add_values(float (&out)[D / 8][4], const float (&fade)[2], const uint32_t (&share)[2][2],
+           const uint32_t (&share_rest)[2][2], uint4 (&v)[D / 64][4], const batch_attend &p,
+           const single_block &b, int at, int r, int quad, int64_t apart, bool has_rest)
+{
+    const gpu_cache &c = p.a.cache;
+#pragma unroll
+    for (int i = 0; i < D / 8; i++) {
+        out[i][0] *= fade[0];
+        out[i][1] *= fade[0];
+        out[i][2] *= fade[1];
+        out[i][3] *= fade[1];
+    }
+#pragma unroll
+    for (int m = 0; m < D / 64; m++) {
+        multiply_values(out + 8 * m, share, v[m]);
+        if (EXACT)
+            multiply_values(out + 8 * m, share_rest, v[m]);
+        if (has_rest) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int key = max(b.begin, min(at + 2 * quad + (i & 1) + 8 * (i >> 1), b.last));
+                const uint8_t *row = cache_keys(c, p.page_shift, b.table, b.head, key) + apart;
+                uint4 rest = make_uint4(0, 0, 0, 0);
+                if (64 * m + 8 * r < b.dim)
+                    cache_split8(c.type, row, 64 * m + 8 * r, rest);
+                v[m][i] = rest;
+            }
+            multiply_values(out + 8 * m, share, v[m]);
+        }
+    }
+}
+
+/* The warps' parts into shared memory. Column 2 quad + e of block 8 m + j is dimension 64 m + 8 (2
+ * quad + e) + j. */
+template <int D>
+static __device__ __forceinline__ void put_warp(float *shared, const float (&out)[D / 8][4],
+                                                const float (&most)[2], float (&sum)[2],
+                                                int per_head, int warp, int r, int quad)
+{
     constexpr int STRIDE = D + 2;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -215,10 +237,17 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
             for (int e = 0; e < 2; e++)
                 to[64 * (n / 8) + 8 * (2 * quad + e) + n % 8] = out[n][2 * i + e];
     }
-    __syncthreads();
-    float *results = shared + WARPS * GROUP * STRIDE;
-    for (int i = threadIdx.x; i < per_head * dim; i += THREADS) {
-        int row = i / dim, n = i % dim, h = head * per_head + row;
+}
+
+/* What the warps have, put together: results, or a part of them. */
+template <int D>
+static __device__ __forceinline__ void join_warps(const batch_attend &p, const single_block &b,
+                                                  const float *shared, float *results)
+{
+    constexpr int STRIDE = D + 2;
+    const gpu_attend &a = p.a;
+    for (int i = threadIdx.x; i < b.per_head * b.dim; i += THREADS) {
+        int row = i / b.dim, n = i % b.dim, h = b.head * b.per_head + row;
         const float *from = shared + row * STRIDE;
         float top = -INFINITY, total = 0, value = 0;
 #pragma unroll
@@ -236,7 +265,7 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
         if (p.n_parts == 1) {
             if (a.sinks)
                 total += power_of_2(a.sinks[h] * LOG2_E - base);
-            a.out[(int64_t)token * a.out_stride + h * dim + n] = value / total;
+            a.out[(int64_t)b.token * a.out_stride + h * b.dim + n] = value / total;
             results[i] = value / total;
             continue;
         }
@@ -247,16 +276,65 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
             to[1] = total;
         }
     }
+}
+
+template <int D, bool EXACT>
+static __device__ __forceinline__ void attend_single(const batch_attend &p)
+{
+    extern __shared__ float shared[]; /* [WARPS][GROUP][D + 2]: out, most, sum; then results */
+    const gpu_attend &a = p.a;
+    const gpu_cache &c = a.cache;
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
+    single_block b;
+    b.per_head = a.n_heads / c.n_heads;
+    b.head = blockIdx.y;
+    b.dim = c.head_dim;
+    b.token = p.token0 + (int)blockIdx.x;
+    launch_next();
+    wait_previous();
+    int sequence = c.sequences[b.token];
+    b.last = c.positions[b.token];
+    int first = a.window && b.last + 1 > a.window ? b.last + 1 - a.window : 0;
+    b.table = cache_table(c, sequence);
+    int64_t apart = (int64_t)(c.v_offset - c.k_offset);
+    /* Parts are counted from position 0, so that they do not move with the
+     * window. */
+    b.begin = p.n_parts > 1 ? max(first, (int)blockIdx.z * p.part_keys) : first;
+    b.end = p.n_parts > 1 ? min(b.last + 1, ((int)blockIdx.z + 1) * p.part_keys) : b.last + 1;
+
+    const bool has_rest = EXACT && c.type != DTYPE_F16;
+    uint32_t q[D / 32][8], q_rest[D / 32][8];
+    const float *q_row = a.q + (int64_t)b.token * a.q_stride + b.head * b.per_head * b.dim;
+    load_queries<D>(q, q_rest, q_row, b.per_head, b.dim, r, quad);
+
+    float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < D / 8; i++)
+        out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
+    for (int at = b.begin / GROUP * GROUP + GROUP * warp; at < b.end; at += GROUP * WARPS) {
+        uint4 k[2][D / 32], v[D / 64][4];
+        float s[2][4], fade[2];
+        uint32_t share[2][2], share_rest[2][2];
+        load_positions<D>(k, v, p, b, at, r, quad, apart);
+        score_positions<D, EXACT>(s, q, q_rest, k, p, b, at, r, quad, has_rest);
+        share_scores(s, a, b, at, quad, most, sum, fade, share, share_rest);
+        add_values<D, EXACT>(out, fade, share, share_rest, v, p, b, at, r, quad, apart, has_rest);
+    }
+
+    put_warp<D>(shared, out, most, sum, b.per_head, warp, r, quad);
+    __syncthreads();
+    float *results = shared + WARPS * GROUP * (D + 2);
+    join_warps<D>(p, b, shared, results);
     if (!p.slabs)
         return;
     __syncthreads();
-    for (int i = 256 * warp; i < per_head * dim; i += 256 * WARPS) {
-        float v[8];
+    for (int i = 256 * warp; i < b.per_head * b.dim; i += 256 * WARPS) {
+        float x[8];
 #pragma unroll
-        for (int k = 0; k < 8; k++)
-            v[k] = results[i + 8 * lane + k];
-        slab_store8(p.slabs + (head * per_head * dim + i) / SMALL_COLS * SMALL_SLAB_BYTES,
-                    (int)blockIdx.x, v, lane);
+        for (int n = 0; n < 8; n++)
+            x[n] = results[i + 8 * lane + n];
+        slab_store8(p.slabs + (b.head * b.per_head * b.dim + i) / SMALL_COLS * SMALL_SLAB_BYTES,
+                    (int)blockIdx.x, x, lane);
     }
 }
 

@@ -77,6 +77,211 @@ __device__ __forceinline__ float sum_of_16(float v)
     return v;
 }
 
+/* ---- Pieces of the context ------------------------------------------------------------------- */
+
+/* Positions of a piece, and what a row of keys or values takes in shared memory. */
+enum { PIECE = 16, WARPS = DECODE_ATTEND_WARPS, THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP };
+
+template <int DIM> constexpr int ROW = 2 * DIM + 16;
+template <int DIM> constexpr int STAGE = 2 * PIECE *ROW<DIM>; /* keys, then values */
+
+/* A piece of keys or values on its way; rows that are not written yet become zeros. */
+template <int DIM>
+__device__ __forceinline__ void fetch_piece(const gpu_cache &kv, const int *table, int head,
+                                            int piece, int last_piece, int position, uint32_t to,
+                                            uint64_t offset, int lane)
+{
+    constexpr int CHUNKS = DIM / 8;
+    if (piece <= last_piece) {
+        int page = __ldg(table + piece / 2);
+        const uint8_t *from = kv.data + (uint64_t)page * kv.page_bytes + offset +
+                              (uint64_t)(head * DECODE_PAGE + piece % 2 * PIECE) * (2 * DIM);
+        int n_rows = min((int)PIECE, position - piece * PIECE);
+        for (int i = lane; i < PIECE * CHUNKS; i += 32) {
+            int row = i / CHUNKS, chunk = i - row * CHUNKS;
+            copy_16(to + row * ROW<DIM> + 16 * chunk, from + row * (2 * DIM) + 16 * chunk,
+                    row < n_rows);
+        }
+    }
+    copies_commit();
+}
+
+/* Scores of a piece: [8 positions][2 of them] of head r. */
+template <int DIM, turn_form FORM>
+__device__ __forceinline__ void score_piece(float (&scores)[2][2], const uint32_t (&q)[DIM / 16][4],
+                                            uint32_t k_at, int first_here, int first, int position,
+                                            const decode_attention &p, int lane, int c)
+{
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        float s[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}}; /* two chains, each half as long */
+#pragma unroll
+        for (int k = 0; k < DIM / 32; k++) {
+            uint32_t b[4];
+            load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW<DIM> + 64 * k +
+                                        16 * (lane >> 3));
+            mma_f16(s[0], q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
+            mma_f16(s[1], q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3], b[2],
+                    b[3]);
+        }
+        if (DIM % 32) { /* the last 16: two matrices, given twice */
+            constexpr int k = DIM / 16 - 1;
+            uint32_t b[4];
+            load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW<DIM> + 32 * k +
+                                        16 * (lane >> 3 & 1));
+            mma_f16(s[0], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int at = first_here + 8 * n + 2 * c + h;
+            float v = s[0][h] + s[0][2 + h] + (s[1][h] + s[1][2 + h]);
+            if (FORM == TURN_ANY && p.softcap > 0)
+                v = p.softcap * tanhf(v / p.softcap);
+            scores[n][h] = at >= first && at <= position ? v : -INFINITY;
+        }
+    }
+}
+
+/* The softmax, kept online: scores become shares, and what was before fades. */
+template <int DIM>
+__device__ __forceinline__ void share_scores(float (&scores)[2][2], float &most, float &sum,
+                                             float (&out)[DIM / 8][4])
+{
+    float now =
+        fmaxf(most, fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1])));
+    now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
+    now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
+    float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
+    most = now;
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
+            part += scores[n][h];
+        }
+    sum = sum * fade + part; /* of this lane's positions */
+#pragma unroll
+    for (int n = 0; n < DIM / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            out[n][i] *= fade;
+}
+
+/* Values of a piece, times shares. */
+template <int DIM>
+__device__ __forceinline__ void add_values(float (&out)[DIM / 8][4], const float (&scores)[2][2],
+                                           uint32_t v_at, int lane)
+{
+    uint32_t a[4];
+    a[0] = pack_halves(scores[0][0], scores[0][1]);
+    a[1] = pack_rest(scores[0][0], scores[0][1], a[0]);
+    a[2] = pack_halves(scores[1][0], scores[1][1]);
+    a[3] = pack_rest(scores[1][0], scores[1][1], a[2]);
+#pragma unroll
+    for (int n = 0; n < DIM / 16; n++) {
+        uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
+        load_matrices<true>(b, v_at + (lane & 15) * ROW<DIM> + 32 * n + 16 * (lane >> 4));
+        mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
+        mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
+    }
+}
+
+/* ---- Parts of blocks ------------------------------------------------------------------------- */
+
+/* Of each head and warp, and of each block and head: the largest score, and the sum of shares. */
+typedef float warp_numbers[MOST][WARPS];
+typedef float2 block_sums[DECODE_MAX_CLUSTER][MOST];
+
+/* What the warps of this block have is added up and goes to the blocks that add up the rest, each
+ * a share of the values. first_to: where this thread's first value goes. */
+template <int DIM>
+__device__ __forceinline__ void
+push_parts(const warp_numbers &warp_most, const warp_numbers &warp_sums, const block_sums &all_sums,
+           const float *all_parts, const uint8_t *page_memory, int n_values, int share, int tid,
+           int first_to, int n_blocks, int rank, uint32_t barrier)
+{
+    const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
+#pragma unroll 1
+    for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
+        int h = i / DIM, d = i - h * DIM;
+        float4 mosts = *(const float4 *)warp_most[h], sums = *(const float4 *)warp_sums[h];
+        float top = fmaxf(fmaxf(mosts.x, mosts.y), fmaxf(mosts.z, mosts.w));
+        float base = top == -INFINITY ? 0.0f : top;
+        const float e[4] = {__expf(mosts.x - base), __expf(mosts.y - base), __expf(mosts.z - base),
+                            __expf(mosts.w - base)};
+        float l = e[0] * sums.x + e[1] * sums.y + e[2] * sums.z + e[3] * sums.w;
+        float4 v = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) {
+            float4 x = *(const float4 *)(page_memory + w * 2 * STAGE<DIM> + 4 * i);
+            v = make_float4(v.x + e[w] * x.x, v.y + e[w] * x.y, v.z + e[w] * x.z, v.w + e[w] * x.w);
+        }
+        push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), v,
+               address_in(barrier, to));
+        if (d < 4 * n_blocks)
+            push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), make_float2(top, l),
+                   address_in(barrier, d / 4));
+    }
+}
+
+/* This block's share of the values: 16 lanes have values of one head, each of them weighs one
+ * block. */
+template <int DIM>
+__device__ __forceinline__ void add_parts(const block_sums &all_sums, const float *all_parts,
+                                          const decode_attention &p, int head, int group,
+                                          int n_values, int share, int n_shared, int n_blocks,
+                                          int rank, int tid, int lane)
+{
+    for (int i0 = tid & ~31; i0 < n_shared; i0 += THREADS) {
+        int k = i0 + lane, i = rank * share + k, h = min(i, n_values - 1) / DIM, b = lane & 15;
+        float2 its = b < n_blocks ? all_sums[b][h] : make_float2(-INFINITY, 0);
+        float top = most_of_16(its.x), sink = 0;
+        if (p.sinks) {
+            float s = p.sinks[head * group + h];
+            top = fmaxf(top, s);
+            sink = __expf(s - top);
+        }
+        float e = its.x == -INFINITY ? 0.0f : __expf(its.x - top);
+        float weight = __fdividef(e, sum_of_16(e * its.y) + sink), v = 0;
+#pragma unroll 2
+        for (int n = 0; n < n_blocks; n++)
+            v += __shfl_sync(~0u, weight, n, 16) * all_parts[n * share + k];
+        vector_put(p.next, v, head * n_values + i, k < n_shared);
+    }
+}
+
+/* ---- The token ------------------------------------------------------------------------------- */
+
+/* The queries and the new row of this token, turned: through shared memory, or by each warp. */
+template <int DIM, turn_form FORM>
+__device__ __forceinline__ void
+turn(uint32_t (&q)[DIM / 16][4], new_row<DIM> &row, turn_memory<DIM, FORM> &through,
+     query_turner<DIM, FORM> &queries, const decode_attention &p, int head, int group, bool owns,
+     bool is_owner, __half *k_to, __half *v_to, int lane, int r, int c)
+{
+    if constexpr (FORM == TURN_ANY) {
+        through.turn(p, head, group, owns, k_to, v_to);
+#pragma unroll
+        for (int k = 0; k < DIM / 16; k++) {
+            q[k][0] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c];
+            q[k][1] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c];
+            q[k][2] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c + 8];
+            q[k][3] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c + 8];
+        }
+#pragma unroll
+        for (int m = 0; m < row.MANY; m++) {
+            int i = min(lane + 32 * m, DIM / 2 - 1);
+            row.k[m] = ((const uint32_t *)through.rows[0])[i];
+            row.v[m] = ((const uint32_t *)through.rows[1])[i];
+        }
+    } else {
+        if (is_owner)
+            turn_new_row<DIM, FORM == TURN_HALVES>(row, p, head, k_to, v_to, lane);
+        queries.load(q, p, p.q + (head * group + r) * DIM, r < group, c);
+    }
+}
+
 /*
  * One cluster for each head of k; its blocks share the context, each warp takes pieces of 16
  * positions and has the next piece on its way while it works on one. The heads of q that belong to
@@ -91,13 +296,11 @@ __device__ __forceinline__ float sum_of_16(float v)
 template <int DIM, turn_form FORM>
 __device__ __forceinline__ void attend_token(const decode_attention &parameters)
 {
-    constexpr int PAGE = DECODE_PAGE, PIECE = 16, ROW = 2 * DIM + 16, CHUNKS = DIM / 8,
-                  WARPS = DECODE_ATTEND_WARPS;
-    constexpr int THREADS = 32 * WARPS, MOST = DECODE_MAX_GROUP;
+    constexpr int PAGE = DECODE_PAGE;
     extern __shared__ __align__(128) uint8_t page_memory[];
     __shared__ turn_memory<DIM, FORM> through;
-    __shared__ __align__(16) float warp_most[MOST][WARPS], warp_sums[MOST][WARPS];
-    __shared__ __align__(16) float2 all_sums[DECODE_MAX_CLUSTER][MOST]; /* largest score, sum */
+    __shared__ __align__(16) warp_numbers warp_most, warp_sums;
+    __shared__ __align__(16) block_sums all_sums;
     __shared__ __align__(16) float all_parts[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
     __shared__ __align__(8) uint64_t parts_barrier;
     __shared__ __align__(16) decode_attention p;
@@ -118,30 +321,15 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
     const int *table = kv.tables + (int64_t)sequence * kv.pages_per_sequence;
     const int stride = n_blocks * WARPS;
     /* Two stages, each of keys and values. */
-    constexpr int STAGE = 2 * PIECE * ROW;
-    uint8_t *pieces = page_memory + warp * 2 * STAGE;
+    uint8_t *pieces = page_memory + warp * 2 * STAGE<DIM>;
     const uint32_t pieces_at = shared_address(pieces);
-
-    /* A piece of keys or values on its way; rows that are not written yet become zeros. */
-    auto fetch = [&](int piece, uint32_t to, uint64_t offset) {
-        if (piece <= last_piece) {
-            int page = __ldg(table + piece / 2);
-            const uint8_t *from = kv.data + (uint64_t)page * kv.page_bytes + offset +
-                                  (uint64_t)(head * PAGE + piece % 2 * PIECE) * (2 * DIM);
-            int n_rows = min(PIECE, position - piece * PIECE);
-            for (int i = lane; i < PIECE * CHUNKS; i += 32) {
-                int row = i / CHUNKS, chunk = i - row * CHUNKS;
-                copy_16(to + row * ROW + 16 * chunk, from + row * (2 * DIM) + 16 * chunk,
-                        row < n_rows);
-            }
-        }
-        copies_commit();
-    };
     auto fetch_keys = [&](int piece, int stage) {
-        fetch(piece, pieces_at + stage * STAGE, kv.k_offset);
+        fetch_piece<DIM>(kv, table, head, piece, last_piece, position,
+                         pieces_at + stage * STAGE<DIM>, kv.k_offset, lane);
     };
     auto fetch_values = [&](int piece, int stage) {
-        fetch(piece, pieces_at + stage * STAGE + PIECE * ROW, kv.v_offset);
+        fetch_piece<DIM>(kv, table, head, piece, last_piece, position,
+                         pieces_at + stage * STAGE<DIM> + PIECE * ROW<DIM>, kv.v_offset, lane);
     };
     int piece = first_piece + rank * WARPS + warp;
     fetch_keys(piece, 0);
@@ -176,107 +364,31 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
     wait_for_last();
     uint32_t q[DIM / 16][4];
     new_row<DIM> row;
-    constexpr bool IS_FAR = FORM == TURN_HALVES;
-    if constexpr (FORM == TURN_ANY) {
-        through.turn(p, head, group, owns, k_to, v_to);
-#pragma unroll
-        for (int k = 0; k < DIM / 16; k++) {
-            q[k][0] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c];
-            q[k][1] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c];
-            q[k][2] = *(const uint32_t *)&through.q_high[r][16 * k + 2 * c + 8];
-            q[k][3] = *(const uint32_t *)&through.q_low[r][16 * k + 2 * c + 8];
-        }
-#pragma unroll
-        for (int m = 0; m < row.MANY; m++) {
-            int i = min(lane + 32 * m, DIM / 2 - 1);
-            row.k[m] = ((const uint32_t *)through.rows[0])[i];
-            row.v[m] = ((const uint32_t *)through.rows[1])[i];
-        }
-    } else {
-        if (is_owner)
-            turn_new_row<DIM, IS_FAR>(row, p, head, k_to, v_to, lane);
-        queries.load(q, p, p.q + (head * group + r) * DIM, r < group, c);
-    }
-
+    turn<DIM, FORM>(q, row, through, queries, p, head, group, owns, is_owner, k_to, v_to, lane, r,
+                    c);
     float out[DIM / 8][4], most = -INFINITY, sum = 0;
 #pragma unroll
     for (int n = 0; n < DIM / 8; n++)
         out[n][0] = out[n][1] = out[n][2] = out[n][3] = 0;
     for (int stage = 0; piece <= last_piece; piece += stride, stage ^= 1) {
-        uint8_t *keys = pieces + stage * STAGE, *values = keys + PIECE * ROW;
-        const uint32_t k_at = pieces_at + stage * STAGE, v_at = k_at + PIECE * ROW;
+        uint8_t *keys = pieces + stage * STAGE<DIM>, *values = keys + PIECE * ROW<DIM>;
+        const uint32_t k_at = pieces_at + stage * STAGE<DIM>, v_at = k_at + PIECE * ROW<DIM>;
         copies_wait<3>(); /* the keys are there: this lane's, then everyone's */
         __syncwarp();
         if (piece == last_piece)
-            put_row<DIM, IS_FAR>(keys + (position % PIECE) * ROW, row.k, lane);
+            put_row<DIM, FORM == TURN_HALVES>(keys + (position % PIECE) * ROW<DIM>, row.k, lane);
         __syncwarp();
-        float scores[2][2]; /* [8 positions][2 of them] of head r */
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            float s[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}}; /* two chains, each half as long */
-#pragma unroll
-            for (int k = 0; k < DIM / 32; k++) {
-                uint32_t b[4];
-                load_matrices<false>(b,
-                                     k_at + (8 * n + (lane & 7)) * ROW + 64 * k + 16 * (lane >> 3));
-                mma_f16(s[0], q[2 * k][0], q[2 * k][1], q[2 * k][2], q[2 * k][3], b[0], b[1]);
-                mma_f16(s[1], q[2 * k + 1][0], q[2 * k + 1][1], q[2 * k + 1][2], q[2 * k + 1][3],
-                        b[2], b[3]);
-            }
-            if (DIM % 32) { /* the last 16: two matrices, given twice */
-                constexpr int k = DIM / 16 - 1;
-                uint32_t b[4];
-                load_matrices<false>(b, k_at + (8 * n + (lane & 7)) * ROW + 32 * k +
-                                            16 * (lane >> 3 & 1));
-                mma_f16(s[0], q[k][0], q[k][1], q[k][2], q[k][3], b[0], b[1]);
-            }
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                int at = piece * PIECE + 8 * n + 2 * c + h;
-                float v = s[0][h] + s[0][2 + h] + (s[1][h] + s[1][2 + h]);
-                if (FORM == TURN_ANY && p.softcap > 0)
-                    v = p.softcap * tanhf(v / p.softcap);
-                scores[n][h] = at >= first && at <= position ? v : -INFINITY;
-            }
-        }
+        float scores[2][2];
+        score_piece<DIM, FORM>(scores, q, k_at, piece * PIECE, first, position, p, lane, c);
         __syncwarp(); /* everyone has read the keys: the next ones may come */
         fetch_keys(piece + 2 * stride, stage);
-        float now = fmaxf(
-            most, fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1])));
-        now = fmaxf(now, __shfl_xor_sync(~0u, now, 1));
-        now = fmaxf(now, __shfl_xor_sync(~0u, now, 2));
-        float fade = most == -INFINITY ? 0.0f : __expf(most - now), part = 0;
-        most = now;
-#pragma unroll
-        for (int n = 0; n < 2; n++)
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                scores[n][h] = now == -INFINITY ? 0.0f : __expf(scores[n][h] - now);
-                part += scores[n][h];
-            }
-        sum = sum * fade + part; /* of this lane's positions */
-#pragma unroll
-        for (int n = 0; n < DIM / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                out[n][i] *= fade;
+        share_scores<DIM>(scores, most, sum, out);
         copies_wait<3>(); /* the values are there */
         __syncwarp();
         if (piece == last_piece)
-            put_row<DIM, false>(values + (position % PIECE) * ROW, row.v, lane);
+            put_row<DIM, false>(values + (position % PIECE) * ROW<DIM>, row.v, lane);
         __syncwarp();
-        uint32_t a[4];
-        a[0] = pack_halves(scores[0][0], scores[0][1]);
-        a[1] = pack_rest(scores[0][0], scores[0][1], a[0]);
-        a[2] = pack_halves(scores[1][0], scores[1][1]);
-        a[3] = pack_rest(scores[1][0], scores[1][1], a[2]);
-#pragma unroll
-        for (int n = 0; n < DIM / 16; n++) {
-            uint32_t b[4]; /* positions 0..7 and 8..15 of 8 dimensions, then of the next 8 */
-            load_matrices<true>(b, v_at + (lane & 15) * ROW + 32 * n + 16 * (lane >> 4));
-            mma_f16(out[2 * n], a[0], a[1], a[2], a[3], b[0], b[1]);
-            mma_f16(out[2 * n + 1], a[0], a[1], a[2], a[3], b[2], b[3]);
-        }
+        add_values<DIM>(out, scores, v_at, lane);
         __syncwarp();
         fetch_values(piece + 2 * stride, stage);
     }
@@ -297,46 +409,11 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
     }
     __syncthreads();
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* everyone is there */
-    const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
-#pragma unroll 1
-    for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
-        int h = i / DIM, d = i - h * DIM;
-        float4 mosts = *(const float4 *)warp_most[h], sums = *(const float4 *)warp_sums[h];
-        float m = fmaxf(fmaxf(mosts.x, mosts.y), fmaxf(mosts.z, mosts.w));
-        float base = m == -INFINITY ? 0.0f : m;
-        const float e[4] = {__expf(mosts.x - base), __expf(mosts.y - base), __expf(mosts.z - base),
-                            __expf(mosts.w - base)};
-        float l = e[0] * sums.x + e[1] * sums.y + e[2] * sums.z + e[3] * sums.w;
-        float4 v = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) {
-            float4 x = *(const float4 *)(page_memory + w * 2 * STAGE + 4 * i);
-            v = make_float4(v.x + e[w] * x.x, v.y + e[w] * x.y, v.z + e[w] * x.z, v.w + e[w] * x.w);
-        }
-        push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), v,
-               address_in(barrier, to));
-        if (d < 4 * n_blocks)
-            push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), make_float2(m, l),
-                   address_in(barrier, d / 4));
-    }
+    push_parts<DIM>(warp_most, warp_sums, all_sums, all_parts, page_memory, n_values, share, tid,
+                    first_to, n_blocks, rank, barrier);
     wait_for_parts(barrier);
-    /* 16 lanes have values of one head: each of them weighs one block. */
-    for (int i0 = tid & ~31; i0 < n_shared; i0 += THREADS) {
-        int k = i0 + lane, i = rank * share + k, h = min(i, n_values - 1) / DIM, b = lane & 15;
-        float2 its = b < n_blocks ? all_sums[b][h] : make_float2(-INFINITY, 0);
-        float m = most_of_16(its.x), sink = 0;
-        if (p.sinks) {
-            float s = p.sinks[head * group + h];
-            m = fmaxf(m, s);
-            sink = __expf(s - m);
-        }
-        float e = its.x == -INFINITY ? 0.0f : __expf(its.x - m);
-        float weight = __fdividef(e, sum_of_16(e * its.y) + sink), v = 0;
-#pragma unroll 2
-        for (int n = 0; n < n_blocks; n++)
-            v += __shfl_sync(~0u, weight, n, 16) * all_parts[n * share + k];
-        vector_put(p.next, v, head * n_values + i, k < n_shared);
-    }
+    add_parts<DIM>(all_sums, all_parts, p, head, group, n_values, share, n_shared, n_blocks, rank,
+                   tid, lane);
 }
 
 /* At most 128 registers, so that a block fits beside one of a product. */
