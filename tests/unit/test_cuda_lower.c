@@ -69,8 +69,11 @@ static weight matrix(dtype type, int64_t n_rows, int64_t n_cols)
 static value add_attention(plan *p, const kind *k, weight *w, value n, value angles)
 {
     rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = k->head_dim};
-    kv_layer cache = {
-        .type = k->cache, .page_tokens = 32, .n_heads = k->n_kv_heads, .head_dim = k->head_dim};
+    kv_layer cache = {.type = k->cache,
+                      .page_tokens = 32,
+                      .n_heads = k->n_kv_heads,
+                      .head_dim = k->head_dim,
+                      .v_dim = k->head_dim};
     attend_params attend = {.n_heads = 4, .scale = 0.1f, .window = k->window};
     w[0] = matrix(k->type, 4 * k->head_dim, WIDTH);
     w[1] = w[2] = matrix(k->type, k->n_kv_heads * k->head_dim, WIDTH);
