@@ -290,6 +290,7 @@ static void snapshots_go_least_recently_used_first(void)
     /* What a sequence can go back to is not taken from it. */
     CHECK(append(1, b, 32) && append(1, b, 32));
     CHECK(states_reach(kv, 0, 63) == 32 && prefix_tree_find(tree, 0, a, 50) == 0);
+    CHECK(prefix_tree_find(tree, 0, c, 70) == 64); /* nor from the tree, which would free no slot */
     /* Pages take their snapshots with them. */
     states_set_length(kv, 0, 0);
     states_set_length(kv, 1, 0);
