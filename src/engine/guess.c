@@ -1,0 +1,289 @@
+/* Where guesses come from: the text itself, or a draft model that reads along. */
+#include "engine/guess.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum {
+    LONGEST_MATCH = 4, /* tokens that must stand before, from the longest to the shortest */
+    SHORTEST_MATCH = 2,
+};
+
+guesses guess_none(void)
+{
+    return (guesses){.reader = -1};
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+/* A token of one model must mean the same to the other. */
+static lace_status check_vocabulary(const lace_model *a, const lace_model *b, lace_error *err)
+{
+    int32_t n_a = a->n_vocab, n_b = b->n_vocab;
+    if (!a->tokens || !b->tokens) {
+        if (n_a == n_b)
+            return LACE_OK;
+        return error_set(
+            err, LACE_E_VOCAB,
+            "the draft model computes %d tokens, the model %d: it cannot be a draft for this model",
+            n_b, n_a);
+    }
+    size_t n = tokenizer_n_tokens(a->tokens);
+    if (n != tokenizer_n_tokens(b->tokens))
+        return error_set(
+            err, LACE_E_VOCAB,
+            "the draft model has %zu tokens, the model %zu: it cannot be a draft for this model",
+            tokenizer_n_tokens(b->tokens), n);
+    for (lace_token i = 0; (size_t)i < n; i++) {
+        text x = tokenizer_token_bytes(a->tokens, i), y = tokenizer_token_bytes(b->tokens, i);
+        if (!text_equals(x, y))
+            return error_set(err, LACE_E_VOCAB,
+                             "the draft model has another vocabulary: its token %d is \"%.*s\", "
+                             "the model's \"%.*s\"",
+                             i, text_width(y), y.data, text_width(x), x.data);
+    }
+    return LACE_OK;
+}
+
+static bool allocate(guess_source *s)
+{
+    size_t n = (size_t)s->n_readers;
+    s->readers = mem_calloc(n, sizeof *s->readers);
+    s->items = mem_calloc(n * (size_t)s->draft->options.n_batch, sizeof *s->items);
+    for (size_t i = 0; s->readers && i < n; i++) {
+        s->readers[i].held =
+            mem_calloc((size_t)s->draft->options.n_context, sizeof *s->readers[i].held);
+        if (!s->readers[i].held)
+            return false;
+    }
+    return s->readers && s->items;
+}
+
+lace_status guess_source_init(guess_source *s, const lace_model *lm, lace_session *draft,
+                              int32_t n_readers, bool use_lookup, int32_t n_most, lace_error *err)
+{
+    *s = (guess_source){.draft = draft,
+                        .use_lookup = use_lookup,
+                        .n_most = n_most,
+                        .n_vocab = lm->n_vocab,
+                        .n_readers = draft ? n_readers : 0};
+    assert(n_most >= 1 && n_most <= GUESS_MOST);
+    if (!draft)
+        return LACE_OK;
+    TRY(check_vocabulary(lm, draft->model, err));
+    if (!allocate(s)) {
+        guess_source_deinit(s);
+        return error_nomem(err, "guesses");
+    }
+    return LACE_OK;
+}
+
+void guess_source_deinit(guess_source *s)
+{
+    for (int32_t i = 0; s->readers && i < s->n_readers; i++)
+        mem_free(s->readers[i].held);
+    mem_free(s->readers);
+    mem_free(s->items);
+    *s = (guess_source){0};
+}
+
+/* ---- The text itself ------------------------------------------------------------------------- */
+
+/* What followed the last place where the text's last tokens stood before. */
+static void look_up(const guess_request *r)
+{
+    const lace_token *t = r->text;
+    int32_t longest = LONGEST_MATCH < r->n_text - 1 ? LONGEST_MATCH : r->n_text - 1;
+    for (int32_t n = longest; n >= SHORTEST_MATCH; n--) {
+        const lace_token *last = t + r->n_text - n;
+        for (int32_t at = r->n_text - n - 1; at >= 0; at--) {
+            if (t[at] != last[0] || memcmp(t + at, last, (size_t)n * sizeof *t) != 0)
+                continue;
+            int32_t from = at + n, count = r->n_text - from;
+            r->to->n = count < r->most ? count : r->most;
+            memcpy(r->to->tokens, t + from, (size_t)r->to->n * sizeof *t);
+            return;
+        }
+    }
+}
+
+/* ---- The draft ------------------------------------------------------------------------------- */
+
+static int32_t count_common(const guess_reader *d, const guess_request *r)
+{
+    int32_t n = 0;
+    while (n < d->n_held && n < r->n_text - 1 && d->held[n] == r->text[n])
+        n++;
+    return n;
+}
+
+/* The free reader that knows most of the text, if the text has none yet. False: there is none. */
+static bool find_reader(guess_source *s, const guess_request *r)
+{
+    int32_t most = -1, best = -1;
+    if (r->to->reader >= 0)
+        return true;
+    for (int32_t i = 0; i < s->n_readers; i++) {
+        int32_t n = s->readers[i].is_used ? -1 : count_common(&s->readers[i], r);
+        if (n > most) {
+            most = n;
+            best = i;
+        }
+    }
+    r->to->reader = best;
+    if (best >= 0)
+        s->readers[best].is_used = true;
+    return best >= 0;
+}
+
+/*
+ * Items that let a reader hold the text, at most a batch of them. *is_done: that is all, and the
+ * last one says what comes next. Returns how many.
+ */
+static lace_status catch_up(guess_source *s, const guess_request *r, size_t *n_items, bool *is_done,
+                            lace_error *err)
+{
+    guess_reader *d = &s->readers[r->to->reader];
+    int32_t from = count_common(d, r);
+    lace_status status = lace_session_truncate(s->draft, r->to->reader, from, err);
+    if (status == LACE_E_UNSUPPORTED) { /* layers with a window cannot go back so far */
+        from = 0;
+        status = lace_session_truncate(s->draft, r->to->reader, 0, err);
+    }
+    TRY(status);
+    int32_t n = r->n_text - from, n_batch = s->draft->options.n_batch;
+    *is_done = n <= n_batch;
+    n = *is_done ? n : n_batch;
+    for (int32_t i = from; i < from + n; i++) {
+        s->items[(*n_items)++] = (lace_item){
+            .token = r->text[i], .sequence = r->to->reader, .want_logits = i + 1 == r->n_text};
+        d->held[i] = r->text[i];
+    }
+    d->n_held = from + n;
+    return LACE_OK;
+}
+
+static lace_token find_top(const float *logits, int32_t n)
+{
+    lace_token top = 0;
+    for (lace_token i = 1; i < n; i++)
+        if (logits[i] > logits[top])
+            top = i;
+    return top;
+}
+
+/* Take the guess of a row, and ask for what comes behind it, if another one is wanted. */
+static bool take_guess(guess_source *s, const guess_request *r, size_t row, lace_item *next)
+{
+    lace_token guess =
+        find_top(lace_session_logits(s->draft, row), s->draft->model->m->config.n_vocab);
+    if (guess >= s->n_vocab)
+        return false; /* padding that only the draft has */
+    r->to->tokens[r->to->n++] = guess;
+    if (r->to->n == r->most || lace_token_is_end(s->draft->model, guess))
+        return false;
+    guess_reader *d = &s->readers[r->to->reader];
+    d->held[d->n_held++] = guess;
+    *next = (lace_item){.token = guess, .sequence = r->to->reader, .want_logits = true};
+    return true;
+}
+
+/* One token of all texts in each evaluation; asked: [n] requests whose rows are in this order. */
+static lace_status ask_draft(guess_source *s, const guess_request **asked, size_t n,
+                             lace_error *err)
+{
+    while (n > 0) {
+        size_t n_left = 0;
+        for (size_t i = 0; i < n; i++)
+            if (take_guess(s, asked[i], i, &s->items[n_left]))
+                asked[n_left++] = asked[i];
+        n = n_left;
+        if (n > 0)
+            TRY(lace_session_eval(s->draft, s->items, n, err));
+    }
+    return LACE_OK;
+}
+
+/* The draft guesses for those whose text says nothing. */
+static lace_status guess_by_draft(guess_source *s, const guess_request *requests, size_t n,
+                                  lace_error *err)
+{
+    const guess_request *asked[GUESS_MOST];
+    size_t n_asked = 0, n_items = 0;
+    for (size_t i = 0; i < n && n_asked < GUESS_MOST; i++) {
+        const guess_request *r = &requests[i];
+        bool is_done, has_room = r->n_text + r->most <= s->draft->options.n_context;
+        if (r->to->n > 0 || r->most < 1 || !has_room || !find_reader(s, r))
+            continue;
+        TRY(catch_up(s, r, &n_items, &is_done, err));
+        if (is_done)
+            asked[n_asked++] = r;
+    }
+    TRY(lace_session_eval(s->draft, s->items, n_items, err));
+    return ask_draft(s, asked, n_asked, err);
+}
+
+/* What the draft's sequences hold is not known any more. */
+static void forget(guess_source *s)
+{
+    for (int32_t i = 0; i < s->n_readers; i++) {
+        s->readers[i].n_held = 0;
+        lace_session_truncate(s->draft, i, 0, NULL);
+    }
+}
+
+/* ---- Guesses --------------------------------------------------------------------------------- */
+
+/* At first half of the most. */
+static int32_t count_next(const guess_source *s, const guesses *g)
+{
+    return g->n_next ? g->n_next : (s->n_most + 1) / 2;
+}
+
+lace_status guess_make(guess_source *s, const guess_request *requests, size_t n, lace_error *err)
+{
+    guess_request now[GUESS_MOST];
+    n = n < GUESS_MOST ? n : GUESS_MOST;
+    for (size_t i = 0; i < n; i++) {
+        guesses *to = requests[i].to;
+        int32_t n_next = count_next(s, to);
+        now[i] = requests[i];
+        now[i].most = now[i].most < n_next ? now[i].most : n_next;
+        to->n = to->n_right = 0;
+        if (s->use_lookup && now[i].most > 0)
+            look_up(&now[i]);
+    }
+    lace_status status = s->draft ? guess_by_draft(s, now, n, err) : LACE_OK;
+    if (status == LACE_OK)
+        return LACE_OK;
+    forget(s);
+    for (size_t i = 0; i < n; i++)
+        requests[i].to->n = 0;
+    return status == LACE_E_CONTEXT ? LACE_OK : status; /* its cache is full: it begins anew */
+}
+
+lace_token guess_next(const guesses *g)
+{
+    return g->n_right < g->n ? g->tokens[g->n_right] : -1;
+}
+
+int32_t guess_judge(guess_source *s, guesses *g, bool is_wrong)
+{
+    int32_t n_judged = is_wrong ? g->n : g->n_right;
+    if (n_judged > 0) {
+        int32_t n_next = g->n_right == g->n ? count_next(s, g) + 2 : g->n_right + 1;
+        g->n_next = n_next < s->n_most ? n_next : s->n_most;
+    }
+    g->n = g->n_right = 0;
+    return n_judged;
+}
+
+void guess_release(guess_source *s, guesses *g)
+{
+    if (g->reader >= 0)
+        s->readers[g->reader].is_used = false;
+    g->reader = -1;
+    g->n = g->n_right = 0;
+}

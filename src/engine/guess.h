@@ -1,0 +1,79 @@
+/*
+ * Guesses: tokens that may come next in a text, so that a model can check several of them in one
+ * evaluation.
+ *
+ * They come from the text itself (where its last tokens stood before, what followed?), or from a
+ * smaller model, the draft, which reads along in a session of its own, one of its sequences for
+ * each text. How many are made follows what was right: two more after all were, one more than were
+ * right otherwise. Who checks them keeps the count of those that are.
+ */
+#ifndef LACE_ENGINE_GUESS_H
+#define LACE_ENGINE_GUESS_H
+
+#include "engine/engine.h"
+
+enum { GUESS_MOST = 32 }; /* for one text at once: as far back as every cache can go */
+
+/* What the draft's sequence holds. */
+typedef struct guess_reader {
+    lace_token *held; /* [n_context of the draft] */
+    int32_t n_held;
+    bool is_used; /* by a text */
+} guess_reader;
+
+typedef struct guess_source {
+    lace_session *draft; /* NULL: none */
+    bool use_lookup;
+    int32_t n_most;        /* tokens at once, 1 to GUESS_MOST */
+    int32_t n_vocab;       /* tokens that the model has; the draft may have more */
+    guess_reader *readers; /* [n_readers] one for each sequence of the draft that is used */
+    int32_t n_readers;
+    lace_item *items; /* [n_readers * n_batch of the draft] */
+} guess_source;
+
+/* Of one text. Starts as guess_none(). */
+typedef struct guesses {
+    lace_token tokens[GUESS_MOST];
+    int32_t n;       /* that were made, and are being checked */
+    int32_t n_right; /* the first of them, so far */
+    int32_t n_next;  /* to be made the next time; 0: nothing is known yet */
+    int32_t reader;  /* that reads along; -1: none yet */
+} guesses;
+
+guesses guess_none(void);
+
+/*
+ * A source for texts of a model. draft: a session (NULL: none) with n_readers sequences and outputs,
+ * which must outlive it. LACE_E_VOCAB if its model has another vocabulary. After a failure there is
+ * nothing to deinit.
+ */
+lace_status guess_source_init(guess_source *s, const lace_model *lm, lace_session *draft,
+                              int32_t n_readers, bool use_lookup, int32_t n_most, lace_error *err);
+void guess_source_deinit(guess_source *s);
+
+/* What to guess: at most so many tokens behind a text. */
+typedef struct guess_request {
+    guesses *to;
+    const lace_token *text; /* [n_text] */
+    int32_t n_text, most;
+} guess_request;
+
+/*
+ * Make guesses for several texts together. None is fine, too: a draft that has much to read makes
+ * none until it is done.
+ */
+lace_status guess_make(guess_source *s, const guess_request *requests, size_t n, lace_error *err);
+
+/* The next guess, or -1. */
+lace_token guess_next(const guesses *g);
+
+/*
+ * The checking is over. is_wrong: another token was chosen than the next guess. Returns how many
+ * guesses were judged: those behind a wrong one are wrong, too.
+ */
+int32_t guess_judge(guess_source *s, guesses *g, bool is_wrong);
+
+/* The text has ended, or waits: another one may have its reader. */
+void guess_release(guess_source *s, guesses *g);
+
+#endif
