@@ -539,8 +539,16 @@ typedef struct lace_batcher_options {
     bool use_prefixes;            /* keep what texts begin with for later ones; default true */
     bool is_deterministic; /* compute each text by itself, so that it does not depend on what runs
                               beside it: sums of many rows are rounded in other ways than those of
-                              one. Several times slower with many texts; without prefixes. Default
-                              false */
+                              one. Several times slower with many texts; without prefixes and
+                              guesses. Default false */
+    /*
+     * Guesses, as a speculator makes them: while few generations run, several tokens of each are
+     * checked in one evaluation. The texts stay the same.
+     */
+    lace_model *draft; /* a smaller model with the same vocabulary, which must outlive the batcher;
+                          NULL (default): none */
+    bool use_lookup;   /* guess from the text itself; goes before `draft`; default false */
+    int32_t n_draft;   /* the most tokens to guess in a step, 1 to 32; default 8 */
 } lace_batcher_options;
 
 lace_batcher_options lace_batcher_options_default(void);
@@ -576,6 +584,8 @@ typedef struct lace_generation_stats {
     uint64_t queue_ns;    /* before its first step */
     uint64_t prompt_ns;   /* from there to the first token */
     uint64_t generate_ns; /* from the first token to the last */
+    int32_t n_guessed;    /* tokens that were guessed and judged */
+    int32_t n_accepted;   /* and chosen */
 } lace_generation_stats;
 
 /* What a step brought for one generation. Pointers are valid during the call. */
@@ -602,7 +612,7 @@ typedef struct lace_generation_options {
     const lace_token *prompt; /* at least one token */
     size_t n_prompt;
     lace_sampler_options sampler;
-    int32_t max_tokens; /* -1 (default): as many as the context takes */
+    int32_t max_tokens; /* -1 (default): as many as the context takes; 0: the prompt is read */
     int32_t min_tokens; /* before this many no end token is chosen; default 0 */
     bool ignore_end;    /* end tokens are never chosen; default false */
     const lace_token *stop_tokens;
@@ -619,6 +629,14 @@ typedef struct lace_generation_options {
     bool show_special; /* control tokens print their names; default false */
     bool use_prefixes; /* may use what other texts begin with; default true */
     uint64_t owner;    /* only of texts with the same number; default 0 */
+    bool fills_context; /* a prompt may fill the context, and one token more is chosen behind a full
+                           one, where it has no place; default false */
+    /*
+     * The context is full: gives other tokens for the text to go on behind, such as a shorter
+     * prompt and what is written of the reply. They are read at once. Returns how many; 0 ends the
+     * text with LACE_FINISH_LENGTH, as NULL (default) does.
+     */
+    size_t (*on_full)(void *user, const lace_token **tokens);
     lace_piece_fn on_piece;
     void *user;
 } lace_generation_options;
@@ -646,6 +664,7 @@ typedef struct lace_batcher_stats {
     uint64_t n_generated_tokens;
     uint64_t n_prefix_hits, n_prefix_queries; /* tokens found, tokens looked up */
     uint64_t n_prefix_evicted;                /* tokens given up for others */
+    uint64_t n_guessed, n_accepted;           /* tokens guessed and judged, and chosen of them */
 } lace_batcher_stats;
 
 void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);

@@ -3,8 +3,14 @@
  * generation chooses from its row of logits, and pieces go out.
  *
  * A step takes one token of every generation that is past its prompt, and fills the batch with
- * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time. Where one
- * generation is alone, a device that chooses tokens works ahead, and a step only takes the next.
+ * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time. While few
+ * run, guesses stand behind their tokens:
+ *
+ *     | t g0 g1 g2 |      logits after t, g0, g1, g2 come out
+ *
+ * If the token chosen after t is g0, the next one is chosen from g0's row, and so on; what was
+ * wrong is taken back. Where one generation is alone, a device that chooses tokens works ahead, and
+ * a step only takes the next.
  */
 #include "base/clock.h"
 #include "engine/batcher.h"
@@ -35,6 +41,16 @@ static size_t add_items(lace_batcher *b, size_t n_items, lace_generation *g, int
     return n_items + (size_t)n;
 }
 
+/* Adds the newest token of g, and the guesses behind it. */
+static size_t add_newest(lace_batcher *b, size_t n_items, lace_generation *g)
+{
+    n_items = add_items(b, n_items, g, 1);
+    for (int32_t i = 0; i < g->guess.n; i++)
+        b->items[n_items++] =
+            (lace_item){.token = g->guess.tokens[i], .sequence = g->sequence, .want_logits = true};
+    return n_items;
+}
+
 /* The one that has waited longest gets a batch of its own, cut as if there were no others. */
 static size_t fill_alone(lace_batcher *b)
 {
@@ -57,7 +73,7 @@ static size_t fill_batch(lace_batcher *b)
     size_t n_items = 0, n_prompts = 0, capacity = (size_t)b->options.session.n_batch;
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (g->n_tokens - g->n_computed == 1)
-            n_items = add_items(b, n_items, g, 1);
+            n_items = add_newest(b, n_items, g);
         else
             n_prompts++;
     if ((n_items > 0 || n_prompts > 1) && n_items + PROMPT_SHARE < capacity)
@@ -70,6 +86,47 @@ static size_t fill_batch(lace_batcher *b)
         n_items = add_items(b, n_items, g, n < room ? n : room);
     }
     return n_items;
+}
+
+/* How many tokens may be guessed for a generation, of which n run: no more than can be of use. */
+static int32_t count_room(const lace_batcher *b, const lace_generation *g, int32_t n)
+{
+    int32_t most = b->options.n_draft / n, room = b->options.session.n_context - g->n_tokens;
+    int32_t left = g->options.max_tokens - g->stats.n_generated - 1;
+    if (g->options.max_tokens >= 0 && left < room)
+        room = left;
+    most = most > 1 ? most : 1;
+    return most < room ? most : room;
+}
+
+static void make_guesses(lace_batcher *b)
+{
+    guess_request requests[GUESSING_MOST];
+    size_t n = 0;
+    int32_t n_running = b->running.n + b->late.n;
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        g->guess.n = g->guess.n_right = 0;
+        if (!b->guesses || n_running > GUESSING_MOST || g->n_tokens - g->n_computed != 1)
+            continue;
+        requests[n++] = (guess_request){.to = &g->guess,
+                                        .text = g->tokens,
+                                        .n_text = g->n_tokens,
+                                        .most = count_room(b, g, n_running)};
+    }
+    /* Texts do without a draft that fails. */
+    if (n > 0 && guess_make(&b->source, requests, n, NULL) != LACE_OK)
+        b->source.draft = NULL;
+}
+
+/* False if there are none. */
+static bool drop_guesses(lace_batcher *b)
+{
+    bool has_some = false;
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        has_some = has_some || g->guess.n > 0;
+        g->guess.n = 0;
+    }
+    return has_some;
 }
 
 /* Makes sure that the pool can take the batch; who must give way is out of it. */
@@ -85,7 +142,9 @@ static size_t prepare_batch(lace_batcher *b)
             states_add_demand(b->session->kv, b->items[i].sequence, (int32_t)n, &demand);
             i += n;
         }
-        if (batcher_make_room(b, &demand) || !batcher_give_way(b))
+        if (batcher_make_room(b, &demand))
+            return n_items;
+        if (!drop_guesses(b) && !batcher_give_way(b))
             return n_items;
     }
 }
@@ -112,19 +171,23 @@ static void choose_within(lace_batcher *b, lace_generation *g, int32_t word, con
         generation_fail(g, LACE_E_NOMEM, NULL);
 }
 
+static void choose_one(lace_batcher *b, lace_generation *g)
+{
+    int32_t word = session_word(b->session, (size_t)g->row);
+    const float *logits = lace_session_logits(b->session, (size_t)g->row);
+    if (g->form && word == CHOICE_REFUSED)
+        choose_within(b, g, word, logits);
+    else
+        generation_choose(g, word, logits);
+}
+
 static void choose_tokens(void *arg, int self, int n_workers)
 {
     lace_batcher *b = arg;
-    for (lace_generation *g = b->running.first; g; g = g->next) {
-        if (g->row < 0 || g->row % n_workers != self)
-            continue;
-        int32_t word = session_word(b->session, (size_t)g->row);
-        const float *logits = lace_session_logits(b->session, (size_t)g->row);
-        if (g->form && word == CHOICE_REFUSED)
-            choose_within(b, g, word, logits);
-        else
-            generation_choose(g, word, logits);
-    }
+    int i = 0;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->row >= 0 && i++ % n_workers == self)
+            choose_one(b, g);
 }
 
 static void note_times(lace_generation *g, uint64_t now)
@@ -136,15 +199,56 @@ static void note_times(lace_generation *g, uint64_t now)
     g->stats.generate_ns = now - g->first_ns;
 }
 
-void advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now)
+bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now)
 {
     g->row = -1;
     note_times(g, now);
     b->stats.n_generated_tokens += g->token >= 0;
-    if (g->finish != LACE_FINISH_NONE)
+    if (g->finish != LACE_FINISH_NONE) {
         batcher_end(b, g);
+        return false;
+    }
+    generation_deliver(g);
+    if (g->is_full)
+        batcher_refill(b, g);
     else
-        generation_deliver(g);
+        return true;
+    return false;
+}
+
+/* The guesses that are left are of no use: the sequence goes back to where the text is. */
+static void take_back(lace_batcher *b, lace_generation *g, bool is_wrong)
+{
+    if (g->guess.n == 0)
+        return;
+    int32_t n_right = g->guess.n_right, n_judged = guess_judge(&b->source, &g->guess, is_wrong);
+    g->stats.n_guessed += n_judged;
+    g->stats.n_accepted += n_right;
+    b->stats.n_guessed += (uint64_t)n_judged;
+    b->stats.n_accepted += (uint64_t)n_right;
+    states_set_length(b->session->kv, g->sequence, g->n_computed);
+}
+
+/* What was chosen goes out; as long as it was guessed, the row to choose the next one is there. */
+static void take_rows(lace_batcher *b, lace_generation *g, uint64_t now)
+{
+    for (;;) {
+        int32_t row = g->row;
+        bool goes_on = !g->is_late && g->finish == LACE_FINISH_NONE && !g->is_full;
+        bool is_right = goes_on && g->token == guess_next(&g->guess);
+        if (!is_right)
+            take_back(b, g, goes_on);
+        if (g->is_late)
+            return;
+        if (is_right) {
+            g->guess.n_right++;
+            g->n_computed++;
+        }
+        if (!advance_deliver(b, g, now) || !is_right)
+            return;
+        g->row = row + 1;
+        choose_one(b, g);
+    }
 }
 
 static void deliver(lace_batcher *b)
@@ -153,29 +257,34 @@ static void deliver(lace_batcher *b)
     lace_generation *next;
     for (lace_generation *g = b->running.first; g; g = next) {
         next = g->next;
-        if (g->row >= 0 && !g->is_late)
-            advance_deliver(b, g, now);
+        if (g->row >= 0)
+            take_rows(b, g, now);
     }
 }
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* Whose row of logits is which, and who has computed how much. */
+/* Whose row of logits is which, and who has computed how much. Returns how many have rows. */
 static int32_t count_computed(lace_batcher *b, size_t n_items)
 {
-    int32_t n_rows = 0;
+    int32_t n_rows = 0, n_choosing = 0;
     for (lace_generation *g = b->running.first; g; g = g->next) {
         g->row = -1;
         b->by_sequence[g->sequence] = g;
     }
     for (size_t i = 0; i < n_items; i++) {
         lace_generation *g = b->by_sequence[b->items[i].sequence];
-        g->n_computed++;
-        b->stats.n_prompt_tokens += g->n_computed <= g->stats.n_prompt;
-        if (b->items[i].want_logits)
-            g->row = n_rows++;
+        if (g->row < 0) { /* no guess: those count when they are right */
+            g->n_computed++;
+            b->stats.n_prompt_tokens += g->n_computed <= g->stats.n_prompt;
+        }
+        if (b->items[i].want_logits && g->row < 0) {
+            g->row = n_rows;
+            n_choosing++;
+        }
+        n_rows += b->items[i].want_logits;
     }
-    return n_rows;
+    return n_choosing;
 }
 
 /* How far prompts are read; one that is computed again does not go back. */
@@ -187,7 +296,8 @@ static void show_prompts(lace_batcher *b)
         if (n <= g->stats.n_read)
             continue;
         g->stats.n_read = n;
-        g->stats.prompt_ns = now - g->started_ns;
+        if (!g->first_ns)
+            g->stats.prompt_ns = now - g->started_ns;
         if (g->options.shows_prompt)
             generation_show_prompt(g);
     }
@@ -218,19 +328,30 @@ static void fail_batch(lace_batcher *b, size_t n_items, lace_status status, cons
     }
 }
 
-/* How the card is to choose, in the order of the batch's outputs. */
+/*
+ * How the card is to choose, in the order of the batch's outputs. What is drawn behind a guess
+ * depends on the draw before: the host does that.
+ */
 static void set_rules(lace_batcher *b, size_t n_items)
 {
     size_t n = 0;
+    int32_t last = -1;
     for (lace_generation *g = b->running.first; g; g = g->next)
         b->by_sequence[g->sequence] = g;
-    for (size_t i = 0; i < n_items; i++)
-        if (b->items[i].want_logits)
-            b->rules[n++] = generation_rule(b->by_sequence[b->items[i].sequence]);
+    for (size_t i = 0; i < n_items; i++) {
+        if (!b->items[i].want_logits)
+            continue;
+        choice_rule rule = generation_rule(b->by_sequence[b->items[i].sequence]);
+        if (b->items[i].sequence == last && rule.temperature > 0)
+            rule.temperature = -1;
+        last = b->items[i].sequence;
+        b->rules[n++] = rule;
+    }
 }
 
 bool advance_batch(lace_batcher *b)
 {
+    make_guesses(b);
     size_t n_items = prepare_batch(b);
     if (n_items == 0)
         return false;
@@ -243,11 +364,11 @@ bool advance_batch(lace_batcher *b)
         fail_batch(b, n_items, status, &err);
         return true;
     }
-    int32_t n_rows = count_computed(b, n_items);
+    int32_t n_choosing = count_computed(b, n_items);
     show_prompts(b);
     keep_prompts(b);
     atomic_store(&b->choose_ns, CHOOSE_ALL_NS);
-    if (n_rows > 1)
+    if (n_choosing > 1)
         pool_run(b->session->workers, choose_tokens, b);
     else
         choose_tokens(b, 0, 1);
@@ -260,8 +381,8 @@ bool advance_batch(lace_batcher *b)
 /* One generation has the batcher to itself, is past its prompt, and the device knows its rule. */
 static bool may_work_ahead(lace_batcher *b, lace_generation *g, choice_rule *rule)
 {
-    if (!ahead_is_possible(b->session) || b->running.n != 1 || b->waiting.n + b->late.n > 0 ||
-        g->n_tokens - g->n_computed != 1)
+    if (!ahead_is_possible(b->session) || b->guesses || b->running.n != 1 ||
+        b->waiting.n + b->late.n > 0 || g->n_tokens - g->n_computed != 1)
         return false;
     *rule = generation_rule(g);
     return rule->temperature >= 0 && !ahead_is_hosts_turn(&g->ahead);

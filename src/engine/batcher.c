@@ -15,7 +15,8 @@ enum { LOOK_AHEAD = 64 }; /* waiting generations that may start before the first
 
 lace_batcher_options lace_batcher_options_default(void)
 {
-    lace_batcher_options o = {.session = lace_session_options_default(), .use_prefixes = true};
+    lace_batcher_options o = {
+        .session = lace_session_options_default(), .use_prefixes = true, .n_draft = 8};
     o.session.n_sequences = 32;
     return o;
 }
@@ -80,6 +81,56 @@ static lace_status find_ends(lace_batcher *b, lace_error *err)
     return LACE_OK;
 }
 
+/* A draft reads along with as many texts as are guessed for; in what the budget leaves. */
+static lace_status create_draft(lace_batcher *b, lace_error *err)
+{
+    lace_session_options o = b->options.session, one = o;
+    lace_memory need, least;
+    one.n_sequences = one.n_outputs = 1;
+    one.n_batch = 0;
+    one.kv_bytes = 0;
+    o.n_sequences = o.n_sequences < GUESSING_MOST ? o.n_sequences : GUESSING_MOST;
+    o.n_outputs = o.n_sequences;
+    o.n_batch = 0;
+    TRY(lace_session_memory(b->model, &b->options.session, &need, err));
+    TRY(lace_session_memory(b->options.draft, &one, &least, err));
+    if (o.kv_bytes) /* its tokens take less room; what does not fit is read again */
+        o.kv_bytes = o.kv_bytes / 4 > least.kv ? o.kv_bytes / 4 : least.kv;
+    if (o.memory_bytes)
+        o.memory_bytes = o.memory_bytes > need.total ? o.memory_bytes - need.total : 1;
+    lace_status status = lace_session_create(b->options.draft, &o, &b->draft, err);
+    return status == LACE_OK ? status : error_prefix(err, status, "the draft model");
+}
+
+static lace_status create_guesses(lace_batcher *b, lace_error *err)
+{
+    const lace_batcher_options *o = &b->options;
+    if (!b->guesses)
+        return LACE_OK;
+    if (o->draft)
+        TRY(create_draft(b, err));
+    int32_t n_readers = b->draft ? b->draft->options.n_sequences : 0;
+    return guess_source_init(&b->source, b->model, b->draft, n_readers, o->use_lookup, o->n_draft,
+                             err);
+}
+
+static lace_status create_session(lace_batcher *b, lace_error *err)
+{
+    lace_session_options *o = &b->options.session;
+    if (b->options.n_draft < 1 || b->options.n_draft > GUESS_MOST)
+        return error_set(err, LACE_E_ARG, "n_draft is %d, expected 1 to %d", b->options.n_draft,
+                         GUESS_MOST);
+    b->guesses = (b->options.draft || b->options.use_lookup) && !b->options.is_deterministic;
+    o->n_outputs = o->n_sequences;
+    if (b->guesses) /* one guess for each generation at least */
+        o->n_outputs += b->options.n_draft > GUESSING_MOST ? b->options.n_draft : GUESSING_MOST;
+    if (o->n_batch != 0 && o->n_batch < o->n_outputs)
+        o->n_batch = o->n_outputs;
+    TRY(lace_session_create(b->model, o, &b->session, err));
+    *o = b->session->options;
+    return LACE_OK;
+}
+
 lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *options,
                                 lace_batcher **out, lace_error *err)
 {
@@ -89,24 +140,21 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         return error_nomem(err, "a batcher");
     b->model = lm;
     b->options = options ? *options : lace_batcher_options_default();
-    lace_session_options *o = &b->options.session;
-    o->n_outputs = o->n_sequences;
-    if (o->n_batch != 0 && o->n_batch < o->n_sequences)
-        o->n_batch = o->n_sequences;
+    const lace_session_options *o = &b->options.session;
     lace_status status;
-    TRY_GOTO(status, fail, lace_session_create(lm, o, &b->session, err));
-    *o = b->session->options;
+    TRY_GOTO(status, fail, create_session(b, err));
     b->items = mem_calloc((size_t)o->n_batch, sizeof *b->items);
     b->by_sequence = mem_calloc((size_t)o->n_sequences, sizeof *b->by_sequence);
     b->is_used = mem_calloc((size_t)o->n_sequences, sizeof *b->is_used);
     if (b->session->on_card)
-        b->rules = mem_calloc((size_t)o->n_sequences, sizeof *b->rules);
+        b->rules = mem_calloc((size_t)o->n_outputs, sizeof *b->rules);
     if (!b->items || !b->by_sequence || !b->is_used || (b->session->on_card && !b->rules)) {
         status = error_nomem(err, "a batcher");
         goto fail;
     }
     TRY_GOTO(status, fail, find_ends(b, err));
     TRY_GOTO(status, fail, late_create(&b->chooser, err));
+    TRY_GOTO(status, fail, create_guesses(b, err));
     if (b->options.use_prefixes && !b->options.is_deterministic)
         TRY_GOTO(status, fail, prefix_tree_create(b->session->kv, &b->prefixes, err));
     *out = b;
@@ -133,6 +181,8 @@ void lace_batcher_free(lace_batcher *b)
         }
     late_free(b->chooser);
     prefix_tree_free(b->prefixes);
+    guess_source_deinit(&b->source);
+    lace_session_free(b->draft);
     lace_session_free(b->session);
     mem_free(b->items);
     mem_free(b->by_sequence);
@@ -170,6 +220,7 @@ bool batcher_make_room(lace_batcher *b, const page_demand *demand)
 static void stop_running(lace_batcher *b, lace_generation *g)
 {
     ahead_end(&g->ahead, NULL);
+    guess_release(&b->source, &g->guess);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                          true);
@@ -189,6 +240,22 @@ static void preempt(lace_batcher *b, lace_generation *g)
     b->stats.n_preempted++;
 }
 
+/*
+ * A page that is known in part is copied before it grows. If the only one that runs finds no room
+ * for the copy, it goes back to its whole pages and computes the part itself.
+ */
+static bool leave_part(lace_batcher *b, lace_generation *g)
+{
+    states *kv = b->session->kv;
+    int32_t whole = g->n_computed / PAGE_TOKENS * PAGE_TOKENS, page = whole / PAGE_TOKENS;
+    if (whole == g->n_computed ||
+        kv->groups[0].n_users[kv->sequences[g->sequence].tables[0][page]] < 2)
+        return false;
+    states_set_length(kv, g->sequence, whole);
+    g->n_computed = whole;
+    return true;
+}
+
 bool batcher_give_way(lace_batcher *b)
 {
     if (b->late.first && b->running.n < 2) {
@@ -197,7 +264,7 @@ bool batcher_give_way(lace_batcher *b)
     }
     lace_generation *youngest = b->running.first;
     if (!youngest || !youngest->next)
-        return false;
+        return youngest && leave_part(b, youngest);
     while (youngest->next)
         youngest = youngest->next;
     preempt(b, youngest);
@@ -307,6 +374,15 @@ static void end_late(lace_batcher *b, lace_generation *g)
     list_remove(&b->late, g);
     g->state = GENERATION_RUNNING;
     list_insert(&b->running, g);
+}
+
+void batcher_refill(lace_batcher *b, lace_generation *g)
+{
+    stop_running(b, g);
+    g->state = GENERATION_WAITING;
+    list_prepend(&b->waiting, g);
+    if (!generation_refill(g))
+        batcher_end(b, g);
 }
 
 void batcher_end(lace_batcher *b, lace_generation *g)

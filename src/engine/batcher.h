@@ -5,6 +5,7 @@
  *     batcher.c       which generations run, wait, and give way
  *     advance.c       what a step computes for those that run, and what comes of it
  *     ahead.c         a device that works ahead of the host
+ *     guess.c         where guesses come from
  *     late_choice.c   choices that take long
  */
 #ifndef LACE_ENGINE_BATCHER_H
@@ -16,6 +17,13 @@
 #include "engine/late_choice.h"
 #include "state/prefix_tree.h"
 
+/*
+ * Generations for which tokens are guessed. A row of a batch costs less than one alone, but the more
+ * of them there are, the more it costs: on two cores, TinyLlama Q4_K_M takes 2.8 times as long for 8
+ * rows as for one. With more generations than these, the rows are better given to them.
+ */
+enum { GUESSING_MOST = 4 };
+
 typedef struct generation_list {
     lace_generation *first;
     int32_t n;
@@ -26,7 +34,7 @@ struct lace_batcher {
     lace_batcher_options options;
     lace_session *session;
     lace_item *items;              /* [n_batch] */
-    choice_rule *rules;            /* [n_sequences] of a batch's outputs; NULL: on the CPU */
+    choice_rule *rules;            /* [n_outputs] of a batch; NULL: on the CPU */
     lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
     bool *is_used;                 /* [n_sequences] */
     lace_token *ends;              /* [n_ends] */
@@ -35,6 +43,9 @@ struct lace_batcher {
     generation_list running, waiting; /* oldest first */
     generation_list late;             /* sit out while their choice is made; they keep their KV */
     late_choice *chooser;
+    lace_session *draft; /* NULL: none */
+    guess_source source;
+    bool guesses;              /* tokens are guessed while few generations run */
     _Atomic int64_t choose_ns; /* left for masks of this step */
     lace_batcher_stats stats;
 };
@@ -48,6 +59,9 @@ bool batcher_make_room(lace_batcher *b, const page_demand *demand);
 
 /* The youngest gives its memory back and waits, before all others. False if it is the only one. */
 bool batcher_give_way(lace_batcher *b);
+
+/* The context of a generation is full: it goes on with other tokens, or ends. */
+void batcher_refill(lace_batcher *b, lace_generation *g);
 
 /* Deliver the last piece; the generation is gone. */
 void batcher_end(lace_batcher *b, lace_generation *g);
@@ -63,7 +77,7 @@ bool advance_ahead(lace_batcher *b);
 /* Compute a batch, choose, and deliver. False if there was nothing to compute. */
 bool advance_batch(lace_batcher *b);
 
-/* Give out what was chosen for a generation; ends it where its text ends. */
-void advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now);
+/* Give out what was chosen for a generation. False: its text ends, or goes on in another context. */
+bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now);
 
 #endif

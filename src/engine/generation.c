@@ -36,17 +36,24 @@ static lace_status check_tokens(const char *what, const lace_token *tokens, size
     return LACE_OK;
 }
 
-static lace_status check_options(const lace_generation_options *o, int32_t n_vocab,
-                                 int32_t n_context, lace_error *err)
+static lace_status check_prompt(const lace_token *tokens, size_t n, int32_t n_vocab,
+                                int32_t n_context, bool fills_context, lace_error *err)
 {
-    if (o->n_prompt == 0)
+    int32_t room = n_context - !fills_context;
+    if (n == 0)
         return error_set(err, LACE_E_ARG, "the prompt is empty");
-    if (o->n_prompt >= (size_t)n_context)
+    if (n > (size_t)room)
         return error_set(
             err, LACE_E_CONTEXT,
             "the prompt has %zu tokens, but the context of %d tokens has room for %d and a reply",
-            o->n_prompt, n_context, n_context - 1);
-    TRY(check_tokens("prompt", o->prompt, o->n_prompt, n_vocab, err));
+            n, n_context, room);
+    return check_tokens("prompt", tokens, n, n_vocab, err);
+}
+
+static lace_status check_options(const lace_generation_options *o, int32_t n_vocab,
+                                 int32_t n_context, lace_error *err)
+{
+    TRY(check_prompt(o->prompt, o->n_prompt, n_vocab, n_context, o->fills_context, err));
     TRY(check_tokens("stop", o->stop_tokens, o->n_stop_tokens, n_vocab, err));
     if (o->max_tokens < -1 || o->min_tokens < 0 || o->n_top < -1 || o->n_top > LACE_MAX_TOP)
         return error_set(err, LACE_E_ARG,
@@ -152,7 +159,8 @@ lace_status generation_create(const lace_model *lm, const lace_generation_option
         return error_nomem(err, "a generation");
     g->model = lm;
     g->options = *options;
-    g->n_context = n_context;
+    g->n_context = n_context + options->fills_context;
+    g->guess = guess_none();
     g->n_vocab = n_vocab;
     g->ends = ends;
     g->n_ends = n_ends;
@@ -249,16 +257,25 @@ static void find_logprobs(lace_generation *g, const float *logits)
         g->top[i].logprob -= norm;
 }
 
+/* Room for n tokens in all. */
+static bool reserve_tokens(lace_generation *g, int32_t n)
+{
+    if (n <= g->capacity)
+        return true;
+    int32_t more = g->capacity + g->capacity / 2;
+    more = more > n ? more : n;
+    lace_token *grown = mem_realloc(g->tokens, (size_t)more * sizeof *grown);
+    if (!grown)
+        return false;
+    g->tokens = grown;
+    g->capacity = more;
+    return true;
+}
+
 static bool append_token(lace_generation *g, lace_token token)
 {
-    if (g->n_tokens == g->capacity) {
-        int32_t more = g->capacity + g->capacity / 2;
-        lace_token *grown = mem_realloc(g->tokens, (size_t)more * sizeof *grown);
-        if (!grown)
-            return false;
-        g->tokens = grown;
-        g->capacity = more;
-    }
+    if (!reserve_tokens(g, g->n_tokens + 1))
+        return false;
     g->tokens[g->n_tokens++] = token;
     return true;
 }
@@ -328,7 +345,11 @@ static void find_end(lace_generation *g, bool is_end)
     int32_t max = g->options.max_tokens;
     if (is_end)
         g->finish = LACE_FINISH_STOP;
-    else if ((max >= 0 && g->stats.n_generated >= max) || g->n_tokens >= g->n_context)
+    else if (max >= 0 && g->stats.n_generated >= max)
+        g->finish = LACE_FINISH_LENGTH;
+    else if (g->n_tokens >= g->n_context && g->options.on_full)
+        g->is_full = true;
+    else if (g->n_tokens >= g->n_context)
         g->finish = LACE_FINISH_LENGTH;
 }
 
@@ -379,6 +400,10 @@ static lace_status choose(lace_generation *g, int32_t word, const float *logits,
                           lace_error *err)
 {
     const lace_generation_options *o = &g->options;
+    if (o->max_tokens == 0) {
+        g->finish = LACE_FINISH_LENGTH;
+        return LACE_OK;
+    }
     TRY(choose_token(g, word, logits, limit, err));
     if (!append_token(g, g->token))
         return error_nomem(err, "tokens");
@@ -417,6 +442,32 @@ bool generation_try_choose(lace_generation *g, int32_t word, const float *logits
 void generation_choose(lace_generation *g, int32_t word, const float *logits)
 {
     generation_try_choose(g, word, logits, NULL);
+}
+
+static lace_status set_text(lace_generation *g, const lace_token *tokens, size_t n, lace_error *err)
+{
+    TRY(check_prompt(tokens, n, g->n_vocab, g->n_context, false, err));
+    if (!reserve_tokens(g, (int32_t)n))
+        return error_nomem(err, "tokens");
+    memcpy(g->tokens, tokens, n * sizeof *tokens);
+    g->n_tokens = g->stats.n_prompt = (int32_t)n;
+    g->stats.n_read = 0;
+    return LACE_OK;
+}
+
+bool generation_refill(lace_generation *g)
+{
+    lace_error err = {0};
+    const lace_token *tokens = NULL;
+    size_t n = g->options.on_full(g->options.user, &tokens);
+    g->is_full = false;
+    if (n == 0)
+        g->finish = LACE_FINISH_LENGTH;
+    lace_status status = n == 0 ? add_text(g, true, &err) : set_text(g, tokens, n, &err);
+    g->n_text = n == 0 ? g->text.size : 0;
+    if (status != LACE_OK)
+        generation_fail(g, status, &err);
+    return g->finish == LACE_FINISH_NONE;
 }
 
 bool generation_keep_logits(lace_generation *g, const float *logits)

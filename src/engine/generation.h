@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "engine/ahead.h"
+#include "engine/guess.h"
 
 typedef enum generation_state {
     GENERATION_WAITING,
@@ -29,7 +30,8 @@ struct lace_generation {
     int32_t n_computed; /* tokens that are in the KV cache */
     int32_t sequence;   /* while running; else -1 */
     ahead ahead;        /* what a device computes of it before it is asked */
-    int32_t n_context;
+    guesses guess;      /* what is checked in this step behind its newest token */
+    int32_t n_context;  /* tokens that the text may have, a last one without a place among them */
     uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
 
     lace_sampler *sampler;
@@ -49,6 +51,7 @@ struct lace_generation {
     lace_logprob top[LACE_MAX_TOP];
     size_t n_top;
     lace_finish finish;
+    bool is_full; /* the text goes on in another context, if the caller gives one */
     const char *stop;
     lace_error error;
 
@@ -84,6 +87,9 @@ bool generation_keep_logits(lace_generation *g, const float *logits);
 
 /* The rule by which a card may choose; a temperature below 0 if it may not. */
 choice_rule generation_rule(const lace_generation *g);
+
+/* The context is full: ask the caller for other tokens. False: there are none, and the text ends. */
+bool generation_refill(lace_generation *g);
 
 /* Tell the caller how much of the prompt is read. */
 void generation_show_prompt(lace_generation *g);

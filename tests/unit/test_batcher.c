@@ -458,6 +458,124 @@ static void a_prompt_that_fills_the_context_is_refused(void)
     lace_batcher_free(b);
 }
 
+/* What a text that outgrows its context goes on with. */
+typedef struct refill {
+    result r;
+    lace_token tokens[CONTEXT];
+    int n_kept, n_calls;
+} refill;
+
+static void on_refill_piece(void *user, const lace_piece *p)
+{
+    on_piece(&((refill *)user)->r, p);
+}
+
+static size_t give_last_tokens(void *user, const lace_token **tokens)
+{
+    refill *f = user;
+    f->n_calls++;
+    memcpy(f->tokens, f->r.tokens + f->r.n_tokens - f->n_kept,
+           (size_t)f->n_kept * sizeof *f->tokens);
+    *tokens = f->tokens;
+    return (size_t)f->n_kept;
+}
+
+/* The sampler goes on where it was, so that the text is one text. */
+static void a_full_context_may_be_exchanged(void)
+{
+    static refill f[2];
+    lace_batcher_options o = lace_batcher_options_default();
+    o.session.n_context = 48;
+    o.session.n_sequences = 2;
+    o.session.n_threads = 2;
+    for (int together_with = 0; together_with < 2; together_with++) {
+        lace_batcher *b = NULL;
+        refill *now = &f[together_with];
+        if (!CHECK(lace_batcher_create(model, &o, &b, NULL) == LACE_OK))
+            return;
+        result other;
+        lace_generation_options g = greedy(&now->r);
+        g.sampler.temperature = 0.7f;
+        g.max_tokens = 100;
+        g.ignore_end = g.fills_context = true;
+        g.on_full = give_last_tokens;
+        g.on_piece = on_refill_piece;
+        g.user = now;
+        now->n_kept = 20;
+        add(b, g, "Once upon a time");
+        if (together_with)
+            add(b, greedy(&other), "The king");
+        finish(b);
+        CHECK(now->r.n_tokens == 100 && now->r.finish == LACE_FINISH_LENGTH && now->n_calls >= 2);
+        lace_batcher_free(b);
+    }
+    CHECK(is_same(&f[0].r, &f[1].r));
+    /* Nothing to go on with: it ends as it does without being asked. */
+    lace_batcher *b = NULL;
+    CHECK(lace_batcher_create(model, &o, &b, NULL) == LACE_OK);
+    lace_generation_options g = greedy(&f[0].r);
+    g.max_tokens = -1;
+    g.ignore_end = true;
+    g.on_full = give_last_tokens;
+    g.on_piece = on_refill_piece;
+    g.user = &f[0];
+    f[0].n_kept = 0;
+    add(b, g, "Once upon a time");
+    finish(b);
+    CHECK(f[0].r.finish == LACE_FINISH_LENGTH && f[0].r.stats.n_prompt + f[0].r.n_tokens == 48);
+    f[0].n_kept = 48; /* more than it holds */
+    f[0].r.n_tokens = 0;
+    add(b, g, "Once upon a time");
+    finish(b);
+    CHECK(f[0].r.finish == LACE_FINISH_ERROR && f[0].r.status == LACE_E_CONTEXT);
+    lace_batcher_free(b);
+}
+
+/* One context is all the room there is: a page that is known in part cannot be copied beside it. */
+static void a_text_that_is_known_up_to_the_last_page_goes_on(void)
+{
+    lace_batcher *b = start(1, 0, true);
+    if (!b)
+        return;
+    static result first, second;
+    lace_generation_options o = greedy(&first);
+    o.max_tokens = -1;
+    o.ignore_end = true;
+    add(b, o, "Once upon a time");
+    finish(b);
+    CHECK(first.finish == LACE_FINISH_LENGTH && first.n_tokens > 240);
+    o = greedy(&second);
+    o.max_tokens = 2;
+    lace_token tokens[CONTEXT];
+    size_t n = 0;
+    CHECK(lace_tokenize(model, "Once upon a time", 16, LACE_TOKENIZE_ADD_SPECIAL, tokens, CONTEXT,
+                        &n, NULL) == LACE_OK);
+    memcpy(tokens + n, first.tokens, (240 - n) * sizeof *tokens);
+    o.prompt = tokens;
+    o.n_prompt = 240;
+    lace_generation *g;
+    CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_OK);
+    finish(b);
+    CHECK(second.finish == LACE_FINISH_LENGTH && second.n_tokens == 2);
+    CHECK(second.tokens[0] == first.tokens[240 - n] && second.tokens[1] == first.tokens[241 - n]);
+    lace_batcher_free(b);
+}
+
+static void no_token_is_chosen_where_none_is_wanted(void)
+{
+    lace_batcher *b = start(1, 0, true);
+    if (!b)
+        return;
+    result r;
+    lace_generation_options o = greedy(&r);
+    o.max_tokens = 0;
+    add(b, o, prompt_of(0));
+    finish(b);
+    CHECK(r.n_tokens == 0 && r.n_text == 0 && r.finish == LACE_FINISH_LENGTH);
+    CHECK(r.stats.n_read == r.stats.n_prompt);
+    lace_batcher_free(b);
+}
+
 static void every_failed_allocation_is_an_error_and_leaks_nothing(void)
 {
     lace_batcher *b = start(2, 0, true);
@@ -518,6 +636,9 @@ int main(void)
     CASE(biases_ban_tokens_and_banning_all_is_an_error);
     CASE(log_probabilities_are_sorted_and_below_zero);
     CASE(a_prompt_that_fills_the_context_is_refused);
+    CASE(a_full_context_may_be_exchanged);
+    CASE(a_text_that_is_known_up_to_the_last_page_goes_on);
+    CASE(no_token_is_chosen_where_none_is_wanted);
     CASE(every_failed_allocation_is_an_error_and_leaks_nothing);
     lace_model_close(model);
     return tap_end();
