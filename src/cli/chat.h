@@ -3,7 +3,7 @@
  *
  *     talk.c          the verb: commands
  *     talk_print.c    what is printed, and one question asked alone
- *     talk_answer.c   from messages to an answer: template, session, sampler
+ *     talk_answer.c   from messages to an answer: template, writer, parser
  *     talk_input.c    lines from a keyboard or a pipe
  */
 #ifndef LACE_CLI_CHAT_H

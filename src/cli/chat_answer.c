@@ -1,8 +1,8 @@
 /*
- * From messages to an answer: the model's template makes a prompt of them, the part of it that the
- * session holds already is kept, the rest is computed, and what the model writes is split into
- * reasoning and answer as it comes. Where the context is full, the oldest turns are left out, and
- * the rest is computed anew, with what is written of the answer.
+ * From messages to an answer: the model's template makes a prompt of them, a writer continues it
+ * (what is known of it from earlier answers is not computed again), and what the model writes is
+ * split into reasoning and answer as it comes. Where the context is full, the oldest turns are left
+ * out, and the rest is computed anew, with what is written of the answer.
  */
 #include <string.h>
 
@@ -10,14 +10,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "chat/chat.h"
-#include "cli/choose.h"
 #include "cli/cli.h"
-#include "cli/progress.h"
 #include "cli/chat.h"
+#include "cli/writer.h"
 
 enum {
     N_CONTINUED = 300,
-    LONG_PROMPT = 64,      /* tokens; less needs no sign of life, whatever the model */
     MAX_TEMPLATE = 1 << 20 /* bytes of a file */
 };
 
@@ -27,13 +25,10 @@ struct talk {
     talk_options options;
     lace_model *model;
     lace_model_info info;
-    lace_session *session;
-    chooser choose;
+    writer writer;
     chat_template *chat; /* NULL: the text is continued */
     json_t *kwargs;      /* further variables of the template, or NULL */
     int32_t n_context;
-    lace_token *held; /* [n_context] what is in the session, n_held of them at least */
-    size_t n_held;
     lace_token *written; /* [n_context] the answer under way, n_written tokens */
     size_t n_written;
     uint64_t n_answers;
@@ -50,27 +45,15 @@ static text token_text(const lace_model *model, lace_token token)
     return t;
 }
 
-static lace_status create_session(talk *t, const lace_model_options *model_options, lace_error *err)
+static lace_status create_writer(talk *t, const lace_model_options *model_options, lace_error *err)
 {
-    progress bar;
-    progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
-    int32_t n_outputs = choose_n_outputs(&t->options.choose);
     o.n_context = t->n_context;
-    if (t->options.n_batch)
-        o.n_batch = t->options.n_batch > n_outputs ? t->options.n_batch : n_outputs;
-    o.n_outputs = n_outputs;
+    o.n_batch = t->options.n_batch;
     o.n_threads = t->options.n_threads;
     o.kv_type = t->options.kv_type;
     o.memory_bytes = t->options.memory_bytes;
-    o.on_progress = progress_report;
-    o.progress_user = &bar;
-    lace_status status = lace_session_create(t->model, &o, &t->session, err);
-    progress_end(&bar);
-    o.on_progress = NULL;
-    return status == LACE_OK ? chooser_init(&t->choose, &t->options.choose, t->model, t->session,
-                                            model_options, &o, err)
-                             : status;
+    return writer_init(&t->writer, &t->options.choose, t->model, model_options, &o, true, err);
 }
 
 /* Templates have no common word for it; one that has none cannot do it, and says so. */
@@ -139,9 +122,8 @@ static lace_status open_talk(talk *t, lace_error *err)
     t->n_context = o->n_context;
     if (t->n_context == 0)
         t->n_context = t->info.n_context < 4096 ? t->info.n_context : 4096;
-    t->held = mem_calloc((size_t)t->n_context, sizeof *t->held);
     t->written = mem_calloc((size_t)t->n_context, sizeof *t->written);
-    if (!t->held || !t->written)
+    if (!t->written)
         return error_nomem(err, "tokens");
     bool has_template = t->info.chat_template[0] || o->template_file;
     if (o->mode == TALK_CHAT || (o->mode == TALK_AUTO && has_template))
@@ -151,7 +133,7 @@ static lace_status open_talk(talk *t, lace_error *err)
                          "--think: the model has no chat template, so it cannot be told");
     if (o->max_tokens == TALK_MAX_AUTO)
         t->options.max_tokens = t->chat ? -1 : N_CONTINUED;
-    return create_session(t, &model_options, err);
+    return create_writer(t, &model_options, err);
 }
 
 lace_status talk_create(const talk_options *options, talk **out, lace_error *err)
@@ -174,11 +156,9 @@ void talk_free(talk *t)
 {
     if (!t)
         return;
-    chooser_deinit(&t->choose);
-    lace_session_free(t->session);
+    writer_deinit(&t->writer);
     chat_template_free(t->chat);
     json_decref(t->kwargs);
-    mem_free(t->held);
     mem_free(t->written);
     if (!t->options.opened)
         lace_model_close(t->model);
@@ -314,51 +294,6 @@ static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_d
                      *n, t->n_context);
 }
 
-/* Let the session hold what it shares with the prompt, but for the last token. */
-static lace_status keep_common(talk *t, const lace_token *tokens, size_t n, size_t *n_kept,
-                               lace_error *err)
-{
-    size_t n_held = (size_t)lace_session_length(t->session, 0), i = 0;
-    if (n_held > t->n_held) /* guesses */
-        n_held = t->n_held;
-    while (i < n_held && i + 1 < n && t->held[i] == tokens[i])
-        i++;
-    lace_status status = lace_session_truncate(t->session, 0, (int32_t)i, err);
-    if (status == LACE_E_UNSUPPORTED) { /* layers with a window cannot go back so far */
-        i = 0;
-        status = lace_session_truncate(t->session, 0, 0, err);
-    }
-    *n_kept = t->n_held = i;
-    return status;
-}
-
-static lace_status eval_prompt(talk *t, const lace_token *tokens, size_t from, size_t n,
-                               const volatile int *stop, lace_error *err)
-{
-    lace_item items[CLI_CARD_BATCH];
-    size_t n_batch = (size_t)(t->options.n_batch ? t->options.n_batch : cli_batch(t->model));
-    if (n_batch > CLI_CARD_BATCH)
-        n_batch = CLI_CARD_BATCH;
-    lace_status status = LACE_OK;
-    progress bar;
-    progress_init(&bar, NULL);
-    if (n - from > LONG_PROMPT)
-        progress_show(&bar, "reading the prompt");
-    for (size_t at = from; at < n && !*stop && status == LACE_OK; at += n_batch) {
-        size_t n_items = n - at < n_batch ? n - at : n_batch;
-        for (size_t i = 0; i < n_items; i++) {
-            items[i] = (lace_item){.token = tokens[at + i], .want_logits = at + i + 1 == n};
-            t->held[at + i] = tokens[at + i];
-        }
-        status = lace_session_eval(t->session, items, n_items, err);
-        if (status == LACE_OK)
-            t->n_held = at + n_items;
-        progress_report(&bar, "reading the prompt", (double)t->n_held / (double)n);
-    }
-    progress_end(&bar);
-    return status;
-}
-
 /* ---- Answer ---------------------------------------------------------------------------------- */
 
 /* Where pieces go, through the parser of replies. */
@@ -377,126 +312,30 @@ static lace_status on_reply(void *arg, const reply_event *event)
 }
 
 typedef struct answer {
-    lace_decoder *decoder;
     reply_parser *parser; /* NULL: the text is continued */
     route to;
 } answer;
 
-static lace_status begin_answer(talk *t, answer *a, const buf *prompt, const lace_token *tokens,
-                                size_t n, lace_error *err)
+static lace_status begin_answer(talk *t, answer *a, const buf *prompt, lace_error *err)
 {
-    TRY(lace_decoder_create(t->model, &a->decoder, err));
-    for (size_t i = 0; i < n; i++) { /* some tokenizers write a space only inside of a text */
-        const char *piece;
-        size_t n_bytes;
-        TRY(lace_decoder_push(a->decoder, tokens[i], &piece, &n_bytes, err));
-    }
     if (!t->chat)
         return LACE_OK;
     const reply_format *format = chat_template_reply_format(t->chat);
     reply_options options = {
         .keeps_calls = true,
         .keeps_thinking = t->options.keeps_reasoning,
-        .is_thinking = !t->choose.form.state && /* a form holds from the first token */
+        .is_thinking = !t->writer.form && /* a form holds from the first token */
                        reply_opens_thinking(format, (text){prompt->data, prompt->size}),
     };
     return reply_parser_create(format, &options, on_reply, &a->to, &a->parser, err);
 }
 
-static lace_status give(answer *a, const char *piece, size_t n_bytes, lace_error *err)
+static lace_status give(answer *a, text piece, lace_error *err)
 {
-    if (n_bytes == 0)
+    if (piece.size == 0)
         return LACE_OK;
-    text t = {piece, n_bytes};
-    return a->parser ? reply_parser_feed(a->parser, t, err) : a->to.sink(a->to.user, false, t, err);
-}
-
-/* An answer on its way. */
-typedef struct listener {
-    talk *t;
-    answer *a;
-    const volatile int *stop;
-    talk_stats *stats;
-    lace_status status;
-    lace_error *err;
-} listener;
-
-static lace_status take_token(listener *l, lace_token token, bool *goes_on)
-{
-    talk *t = l->t;
-    talk_stats *stats = l->stats;
-    int32_t limit = t->options.max_tokens;
-    *goes_on = false;
-    if (lace_token_is_end(t->model, token))
-        return LACE_OK;
-    const char *piece;
-    size_t n_bytes;
-    stats->n_generated++;
-    TRY(lace_decoder_push(l->a->decoder, token, &piece, &n_bytes, l->err));
-    TRY(give(l->a, piece, n_bytes, l->err));
-    bool is_complete;
-    TRY(chooser_accept(&t->choose, token, &is_complete, l->err));
-    t->written[t->n_written++] = token; /* there is room: the context has one for each of them */
-    if (limit >= 0 && stats->n_generated >= (size_t)limit) {
-        stats->end = is_complete ? NULL : TALK_CUT;
-    } else if (is_complete) {
-        return LACE_OK;
-    } else if (t->n_held >= (size_t)t->n_context) {
-        stats->end = CONTEXT_FULL;
-    } else if (!*l->stop) {
-        t->held[t->n_held++] = token;
-        *goes_on = true;
-    }
-    return LACE_OK;
-}
-
-static bool on_token(void *user, lace_token token)
-{
-    listener *l = user;
-    bool goes_on;
-    l->status = take_token(l, token, &goes_on);
-    return goes_on;
-}
-
-/* Tokens until the answer or the context ends. */
-static lace_status generate(talk *t, answer *a, const volatile int *stop, talk_stats *stats,
-                            lace_error *err)
-{
-    listener l = {t, a, stop, stats, LACE_OK, err};
-    chooser *c = &t->choose;
-    lace_token token;
-    bool goes_on;
-    if (t->options.max_tokens == 0)
-        return LACE_OK;
-    TRY(chooser_next(c, &token, err));
-    TRY(take_token(&l, token, &goes_on));
-    if (goes_on && chooser_is_plain(c)) {
-        TRY(lace_session_continue(t->session, 0, token, INT32_MAX, c->sampler, on_token, &l, err));
-        return l.status;
-    }
-    while (goes_on) {
-        TRY(chooser_push(c, token, err));
-        TRY(chooser_next(c, &token, err));
-        TRY(take_token(&l, token, &goes_on));
-    }
-    return LACE_OK;
-}
-
-static lace_status finish_answer(answer *a, lace_error *err)
-{
-    const char *piece;
-    size_t n_bytes;
-    TRY(lace_decoder_flush(a->decoder, &piece, &n_bytes, err));
-    TRY(give(a, piece, n_bytes, err));
-    return a->parser ? reply_parser_finish(a->parser, err) : LACE_OK;
-}
-
-/* What packing the weights between evaluations has taken until now. */
-static uint64_t packing_ns(const talk *t)
-{
-    lace_model_info info;
-    lace_model_describe(t->model, &info);
-    return info.packing_ns;
+    return a->parser ? reply_parser_feed(a->parser, piece, err)
+                     : a->to.sink(a->to.user, false, piece, err);
 }
 
 /* A conversation on its way to an answer. */
@@ -508,72 +347,94 @@ typedef struct question {
     size_t n_tokens;
 } question;
 
-/* Let the session hold the prompt and what is written of the answer. */
-static lace_status fill_session(talk *t, question *q, const volatile int *stop, size_t *n_reused,
-                                lace_error *err)
+/* The prompt, and behind it what is written of the answer. */
+static lace_status fit_question(talk *t, question *q, lace_error *err)
 {
     TRY(fit_prompt(t, q->messages, &q->n_dropped, &q->prompt, &q->tokens, &q->n_tokens, err));
-    if (t->n_written) {
-        lace_token *both = mem_calloc(q->n_tokens + t->n_written, sizeof *both);
-        if (!both)
-            return error_nomem(err, "tokens");
-        memcpy(both, q->tokens, q->n_tokens * sizeof *both);
-        memcpy(both + q->n_tokens, t->written, t->n_written * sizeof *both);
-        mem_free(q->tokens);
-        q->tokens = both;
-        q->n_tokens += t->n_written;
-    }
-    TRY(keep_common(t, q->tokens, q->n_tokens, n_reused, err));
-    return eval_prompt(t, q->tokens, *n_reused, q->n_tokens, stop, err);
+    if (t->n_written == 0)
+        return LACE_OK;
+    lace_token *both = mem_calloc(q->n_tokens + t->n_written, sizeof *both);
+    if (!both)
+        return error_nomem(err, "tokens");
+    memcpy(both, q->tokens, q->n_tokens * sizeof *both);
+    memcpy(both + q->n_tokens, t->written, t->n_written * sizeof *both);
+    mem_free(q->tokens);
+    q->tokens = both;
+    q->n_tokens += t->n_written;
+    return LACE_OK;
+}
+
+/* An answer on its way. */
+typedef struct answering {
+    talk *t;
+    question *q;
+    answer *a;
+    const volatile int *stop;
+    lace_status status; /* of an exchange of the context */
+    lace_error *err;
+} answering;
+
+static lace_status on_piece(void *user, lace_token token, text piece, lace_error *err)
+{
+    answering *x = user;
+    if (token >= 0) /* there is room: the context has one for each of them */
+        x->t->written[x->t->n_written++] = token;
+    return give(x->a, piece, err);
 }
 
 /* The context is full in the middle of an answer: go on without the oldest turns, if there are. */
-static lace_status go_on(talk *t, question *q, answer *a, const volatile int *stop,
-                         talk_stats *stats, lace_error *err)
+static size_t on_full(void *user, const lace_token **tokens)
 {
-    size_t n_reused, n_dropped = q->n_dropped;
-    while (stats->end == CONTEXT_FULL && !*stop && drop_turn(q->messages, &n_dropped)) {
-        size_t n_before = q->n_dropped;
-        q->n_dropped = n_dropped;
-        lace_status status = fill_session(t, q, stop, &n_reused, err);
-        if (status == LACE_E_CONTEXT) { /* the last message and the answer fill it by themselves */
-            q->n_dropped = n_before;
-            return LACE_OK;
-        }
-        TRY(status);
-        if (*stop)
-            break;
-        TRY(chooser_resume(&t->choose, q->tokens, q->n_tokens, err));
-        stats->end = NULL;
-        TRY(generate(t, a, stop, stats, err));
-        n_dropped = q->n_dropped;
-    }
-    return LACE_OK;
+    answering *x = user;
+    question *q = x->q;
+    size_t n_before = q->n_dropped;
+    if (*x->stop || !drop_turn(q->messages, &q->n_dropped))
+        return 0;
+    lace_status status = fit_question(x->t, q, x->err);
+    if (status == LACE_E_CONTEXT) /* the last message and the answer fill it by themselves */
+        q->n_dropped = n_before;
+    else
+        x->status = status;
+    *tokens = q->tokens;
+    return status == LACE_OK ? q->n_tokens : 0;
+}
+
+static const char *name_end(const talk *t, writer_end end)
+{
+    if (end == WRITER_FULL)
+        return CONTEXT_FULL;
+    return end == WRITER_CUT && t->options.max_tokens != 0 ? TALK_CUT : NULL;
 }
 
 static lace_status answer_question(talk *t, question *q, answer *a, const volatile int *stop,
                                    talk_stats *stats, lace_error *err)
 {
-    uint64_t begin = clock_ns(), packed = packing_ns(t);
-    TRY(fill_session(t, q, stop, &stats->n_reused, err));
+    uint64_t begin = clock_ns();
+    answering x = {t, q, a, stop, LACE_OK, err};
+    writer_report report;
+    TRY(fit_question(t, q, err));
+    TRY(begin_answer(t, a, &q->prompt.chars, err));
+    writer_order order = {.prompt = q->tokens,
+                          .n_prompt = q->n_tokens,
+                          .seed = t->options.choose.sampler.seed + t->n_answers,
+                          .max_tokens = t->options.max_tokens,
+                          .stop = stop,
+                          .on_piece = on_piece,
+                          .on_full = on_full,
+                          .user = &x};
     stats->n_prompt = q->n_tokens;
-    TRY(begin_answer(t, a, &q->prompt.chars, q->tokens, q->n_tokens, err));
-    stats->packing_ns = packing_ns(t) - packed;
-    stats->prompt_ns = clock_ns() - begin - stats->packing_ns;
-    begin = clock_ns();
-    packed = packing_ns(t);
-    if (!*stop) {
-        uint64_t seed = t->options.choose.sampler.seed + t->n_answers++;
-        TRY(chooser_begin(&t->choose, seed, q->tokens, q->n_tokens, err));
-        TRY(generate(t, a, stop, stats, err));
-        TRY(go_on(t, q, a, stop, stats, err));
-    }
-    if (*stop)
-        stats->end = "stopped";
-    stats->generate_ns = clock_ns() - begin - (packing_ns(t) - packed);
-    stats->packing_ns += packing_ns(t) - packed;
-    stats->n_used = t->n_held;
-    return finish_answer(a, err);
+    stats->prompt_ns = clock_ns() - begin;
+    TRY(writer_write(&t->writer, &order, &report, err));
+    TRY(x.status);
+    t->n_answers += report.is_read;
+    stats->n_reused = report.n_cached;
+    stats->n_generated = report.n_generated;
+    stats->n_used = report.n_used < (size_t)t->n_context ? report.n_used : (size_t)t->n_context;
+    stats->prompt_ns += report.prompt_ns;
+    stats->generate_ns = report.generate_ns;
+    stats->packing_ns = report.packing_ns;
+    stats->end = *stop ? "stopped" : name_end(t, report.end);
+    return a->parser ? reply_parser_finish(a->parser, err) : LACE_OK;
 }
 
 lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk_sink sink,
@@ -588,7 +449,6 @@ lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk
     if (status == LACE_OK)
         *n_dropped = q.n_dropped;
     reply_parser_free(a.parser);
-    lace_decoder_free(a.decoder);
     mem_free(q.tokens);
     chat_prompt_deinit(&q.prompt);
     return status;
@@ -596,5 +456,5 @@ lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk
 
 void talk_append_counts(const talk *t, char *line, size_t size)
 {
-    chooser_append_counts(&t->choose, line, size);
+    writer_append_counts(&t->writer, line, size);
 }

@@ -1,16 +1,4 @@
-/*
- * From logits to the next token: sampler, form of the text, guesses ahead. What the verbs that
- * generate share.
- *
- *     TRY(chooser_init(&c, &options, model, session, &model_options, &session_options, err));
- *     ... evaluate a prompt; its last token wants logits ...
- *     TRY(chooser_begin(&c, seed, prompt, n_prompt, err));
- *     for (;;) {
- *         TRY(chooser_next(&c, &token, err));
- *         TRY(chooser_accept(&c, token, &is_complete, err));
- *         TRY(chooser_push(&c, token, err));
- *     }
- */
+/* How tokens are chosen and guessed: the options that lace run and lace chat share. */
 #ifndef LACE_CLI_CHOOSE_H
 #define LACE_CLI_CHOOSE_H
 
@@ -88,53 +76,5 @@ choose_options choose_options_default(void); /* with a random seed */
     {"n-draft", 0, ARG_INT, (at) + offsetof(choose_options, n_draft), .low = 1, .high = 32,         \
      .value = "N", .help = "the most tokens to guess at once (default 8)"}
 /* clang-format on */
-
-typedef struct chooser {
-    const choose_options *options;
-    lace_model *model;     /* borrowed, as is */
-    lace_session *session; /* whose sequence 0 holds the text */
-    int32_t n_vocab;
-    lace_sampler *sampler; /* of the text under way; what follows is NULL where it is not needed */
-    constraint form;
-    lace_model *draft_model;
-    lace_session *draft;
-    lace_speculator *speculator;
-    float *logits;    /* [n_vocab] a copy to mask, with ignore_eos or a form */
-    lace_token *ends; /* [n_ends] what ends a text, with ignore_eos */
-    size_t n_ends;
-} chooser;
-
-/* The rows of logits that a session must have for these options. */
-int32_t choose_n_outputs(const choose_options *options);
-
-/*
- * For a session and its model, and the options that they were opened with: a draft is opened in the
- * same way. `options` must live as long. After a failure, too, deinit is to be called.
- */
-lace_status chooser_init(chooser *c, const choose_options *options, lace_model *model,
-                         lace_session *session, const lace_model_options *model_options,
-                         const lace_session_options *session_options, lace_error *err);
-void chooser_deinit(chooser *c);
-
-/* A new text begins: the session holds exactly these tokens, the last of them with logits. */
-lace_status chooser_begin(chooser *c, uint64_t seed, const lace_token *tokens, size_t n_tokens,
-                          lace_error *err);
-
-/* The same text goes on in a session that was filled anew with these tokens. */
-lace_status chooser_resume(chooser *c, const lace_token *tokens, size_t n_tokens, lace_error *err);
-
-/* Whether lace_session_continue may choose by itself, with c->sampler. */
-bool chooser_is_plain(const chooser *c);
-
-lace_status chooser_next(chooser *c, lace_token *token, lace_error *err);
-
-/* A token, which does not end the text, becomes part of it. *is_complete: its form is, too. */
-lace_status chooser_accept(chooser *c, lace_token token, bool *is_complete, lace_error *err);
-
-/* Evaluate it, so that the next one can be chosen. */
-lace_status chooser_push(chooser *c, lace_token token, lace_error *err);
-
-/* Append " | 4 of 9 guesses right ..." to a line of statistics; nothing without guesses. */
-void chooser_append_counts(const chooser *c, char *line, size_t size);
 
 #endif

@@ -17,8 +17,8 @@ lace_status constraint_check(const verb *v, const constraint_args *a, lace_error
     return LACE_OK;
 }
 
-lace_status constraint_init(constraint *c, const constraint_args *a, lace_model *model,
-                            lace_error *err)
+lace_status constraint_create(const constraint_args *a, lace_model *model, lace_grammar **out,
+                              lace_error *err)
 {
     lace_grammar_kind kind = a->grammar || a->grammar_file           ? LACE_GRAMMAR_GBNF
                              : a->json_schema || a->json_schema_file ? LACE_GRAMMAR_JSON_SCHEMA
@@ -26,7 +26,7 @@ lace_status constraint_init(constraint *c, const constraint_args *a, lace_model 
                                                                      : LACE_GRAMMAR_JSON_OBJECT;
     const char *given = a->grammar ? a->grammar : a->json_schema ? a->json_schema : a->regex;
     const char *file = a->grammar_file ? a->grammar_file : a->json_schema_file;
-    *c = (constraint){0};
+    *out = NULL;
     if (!given && !file && !a->json)
         return LACE_OK;
     buf source;
@@ -36,27 +36,9 @@ lace_status constraint_init(constraint *c, const constraint_args *a, lace_model 
         given = source.data ? source.data : "";
     size_t n_bytes = file ? source.size : given ? strlen(given) : 0;
     if (status == LACE_OK)
-        status = lace_grammar_create(model, kind, given, n_bytes, &c->grammar, err);
+        status = lace_grammar_create(model, kind, given, n_bytes, out, err);
     if (status != LACE_OK && file && err)
         error_prefix(err, status, file);
     buf_deinit(&source);
-    if (status == LACE_OK)
-        status = lace_grammar_state_create(c->grammar, &c->state, err);
     return status;
-}
-
-lace_status constraint_restart(constraint *c, lace_error *err)
-{
-    if (!c->grammar)
-        return LACE_OK;
-    lace_grammar_state_free(c->state);
-    c->state = NULL;
-    return lace_grammar_state_create(c->grammar, &c->state, err);
-}
-
-void constraint_deinit(constraint *c)
-{
-    lace_grammar_state_free(c->state);
-    lace_grammar_free(c->grammar);
-    *c = (constraint){0};
 }

@@ -31,17 +31,11 @@ typedef struct constraint_args {
      .help = "the text matches this regular expression"}
 /* clang-format on */
 
-/* What follows the text; both NULL without any of the options. */
-typedef struct constraint {
-    lace_grammar *grammar;
-    lace_grammar_state *state;
-} constraint;
-
 /* LACE_E_ARG if more than one is given. */
 lace_status constraint_check(const verb *v, const constraint_args *a, lace_error *err);
-lace_status constraint_init(constraint *c, const constraint_args *a, lace_model *model,
-                            lace_error *err);
-lace_status constraint_restart(constraint *c, lace_error *err); /* for another text */
-void constraint_deinit(constraint *c);
+
+/* The grammar of the form; NULL without any of the options. */
+lace_status constraint_create(const constraint_args *a, lace_model *model, lace_grammar **out,
+                              lace_error *err);
 
 #endif

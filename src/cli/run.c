@@ -9,14 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/cli.h"
-#include "cli/choose.h"
-#include "cli/progress.h"
 #include "cli/surgery_run.h"
 #include "cli/chat.h"
+#include "cli/writer.h"
 
 typedef struct run_args {
     const char *prompt;
@@ -85,17 +83,12 @@ static const arg_option options[] = {
 typedef struct generation {
     const run_args *args;
     lace_model *model;
-    lace_session *session;
-    lace_decoder *decoder;
-    chooser choose;
+    writer writer;
+    const buf *opening; /* what the text begins with */
     lace_token *prompt; /* [n_prompt] */
     size_t n_prompt;
     int32_t n_context;
-    size_t n_generated;   /* tokens */
-    size_t n_steps;       /* evaluations after the prompt's */
-    uint64_t prompt_ns;   /* without what packing the weights took */
-    uint64_t generate_ns; /* likewise */
-    uint64_t packing_ns;
+    writer_report report;
     char last_byte;  /* of what was printed; 0: nothing */
     const char *end; /* why it ended, if that needs saying */
 } generation;
@@ -131,8 +124,9 @@ static lace_status read_prompt(const verb *v, const run_args *a, bool is_builtin
     return LACE_OK;
 }
 
-static lace_status tokenize_prompt(generation *g, const buf *opening, lace_error *err)
+static lace_status tokenize_prompt(generation *g, lace_error *err)
 {
+    const buf *opening = g->opening;
     lace_model_info info;
     lace_model_describe(g->model, &info);
     g->n_context = g->args->n_context;
@@ -153,142 +147,22 @@ static lace_status tokenize_prompt(generation *g, const buf *opening, lace_error
     return LACE_OK;
 }
 
-/*
- * The decoder must know what came before, as some tokenizers write a token's space only inside a
- * text. What it gives out here is the prompt, which the user has seen as typed.
- */
-static lace_status decode_prompt(generation *g, lace_error *err)
-{
-    for (size_t i = 0; i < g->n_prompt; i++) {
-        const char *piece;
-        size_t n_bytes;
-        TRY(lace_decoder_push(g->decoder, g->prompt[i], &piece, &n_bytes, err));
-    }
-    return LACE_OK;
-}
-
-enum { LONG_PROMPT = 64 }; /* tokens; less needs no sign of life, whatever the model */
-
-/* What packing the weights between evaluations has taken until now. */
-static uint64_t packing_ns(const lace_model *model)
-{
-    lace_model_info info;
-    lace_model_describe(model, &info);
-    return info.packing_ns;
-}
-
-static lace_status eval_prompt(generation *g, lace_error *err)
-{
-    size_t n_batch = (size_t)(g->args->n_batch ? g->args->n_batch : cli_batch(g->model));
-    size_t capacity = g->n_prompt < n_batch ? g->n_prompt : n_batch;
-    lace_item *items = mem_calloc(capacity, sizeof *items);
-    if (!items)
-        return error_nomem(err, "a batch");
-    lace_status status = LACE_OK;
-    progress bar;
-    progress_init(&bar, &cli_stop);
-    if (g->n_prompt > LONG_PROMPT)
-        progress_show(&bar, "reading the prompt");
-    uint64_t begin = clock_ns();
-    for (size_t from = 0; from < g->n_prompt && status == LACE_OK; from += capacity) {
-        size_t n = g->n_prompt - from < capacity ? g->n_prompt - from : capacity;
-        for (size_t i = 0; i < n; i++)
-            items[i] = (lace_item){.token = g->prompt[from + i],
-                                   .want_logits = from + i + 1 == g->n_prompt};
-        status = lace_session_eval(g->session, items, n, err);
-        if (status == LACE_OK &&
-            !progress_report(&bar, "reading the prompt", (double)(from + n) / (double)g->n_prompt))
-            status = LACE_E_CANCELLED;
-    }
-    g->packing_ns = packing_ns(g->model);
-    g->prompt_ns = clock_ns() - begin - g->packing_ns;
-    progress_end(&bar);
-    mem_free(items);
-    return status;
-}
-
 /* ---- Generation ------------------------------------------------------------------------------ */
 
-/* Print a token that was chosen. *goes_on: another one is wanted behind it. */
-static lace_status take_token(generation *g, lace_token token, bool *goes_on, lace_error *err)
+/* The prompt is read. Not before: the progress bar would wipe out its last line. */
+static lace_status print_opening(void *user, lace_error *err)
 {
-    *goes_on = false;
-    if (lace_token_is_end(g->model, token)) {
-        g->end = "end of text";
-        return LACE_OK;
-    }
-    g->n_generated++;
-    const char *piece;
-    size_t n_bytes;
-    TRY(lace_decoder_push(g->decoder, token, &piece, &n_bytes, err));
-    TRY(print_text(g, piece, n_bytes, err));
-    bool is_complete;
-    TRY(chooser_accept(&g->choose, token, &is_complete, err));
-    if (is_complete) {
-        g->end = "grammar complete";
-        return LACE_OK;
-    }
-    int32_t limit = g->args->n_predict;
-    if (limit >= 0 && g->n_generated >= (size_t)limit)
-        return LACE_OK;
-    if (g->n_prompt + g->n_generated > (size_t)g->n_context) {
-        g->end = "context full";
-        return LACE_OK;
-    }
-    if (cli_stop)
-        return LACE_E_CANCELLED;
-    *goes_on = true;
-    return LACE_OK;
+    generation *g = user;
+    const buf *opening = g->opening;
+    return g->args->no_display_prompt
+               ? LACE_OK
+               : print_text(g, opening->data ? opening->data : "", opening->size, err);
 }
 
-/* Tokens that the session chooses by itself. */
-typedef struct listener {
-    generation *g;
-    lace_status status;
-    lace_error *err;
-} listener;
-
-static bool on_token(void *user, lace_token token)
+static lace_status print_piece(void *user, lace_token token, text piece, lace_error *err)
 {
-    listener *l = user;
-    bool goes_on;
-    l->g->n_steps++;
-    l->status = take_token(l->g, token, &goes_on, l->err);
-    return goes_on;
-}
-
-static lace_status generate(generation *g, lace_error *err)
-{
-    chooser *c = &g->choose;
-    lace_token token;
-    bool goes_on;
-    if (g->args->n_predict == 0)
-        return LACE_OK;
-    TRY(chooser_next(c, &token, err));
-    TRY(take_token(g, token, &goes_on, err));
-    if (goes_on && chooser_is_plain(c)) {
-        listener l = {g, LACE_OK, err};
-        TRY(lace_session_continue(g->session, 0, token, INT32_MAX, c->sampler, on_token, &l, err));
-        return l.status;
-    }
-    while (goes_on) {
-        TRY(chooser_push(c, token, err));
-        g->n_steps++;
-        TRY(chooser_next(c, &token, err));
-        TRY(take_token(g, token, &goes_on, err));
-    }
-    return LACE_OK;
-}
-
-static lace_status flush_text(generation *g, lace_error *err)
-{
-    const char *piece;
-    size_t n_bytes;
-    TRY(lace_decoder_flush(g->decoder, &piece, &n_bytes, err));
-    TRY(print_text(g, piece, n_bytes, err));
-    if (g->last_byte && g->last_byte != '\n')
-        TRY(cli_write("\n", 1, err));
-    return LACE_OK;
+    (void)token;
+    return print_text(user, piece.data, piece.size, err);
 }
 
 static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
@@ -304,14 +178,14 @@ static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
 static void begin_statistics(const generation *g, char *line, size_t size)
 {
     snprintf(line, size, "prompt %zu tokens", g->n_prompt);
-    append_rate(line, size, g->n_prompt, g->prompt_ns);
+    append_rate(line, size, g->n_prompt, g->report.prompt_ns);
     size_t used = strlen(line);
-    snprintf(line + used, size - used, " | generated %zu tokens", g->n_generated);
-    append_rate(line, size, g->n_steps, g->generate_ns);
+    snprintf(line + used, size - used, " | generated %zu tokens", g->report.n_generated);
+    append_rate(line, size, g->report.n_steps, g->report.generate_ns);
     used = strlen(line);
-    if (g->packing_ns >= 100000000)
+    if (g->report.packing_ns >= 100000000)
         used += (size_t)snprintf(line + used, size - used, " | packed weights in %.1f s",
-                                 (double)g->packing_ns * 1e-9);
+                                 (double)g->report.packing_ns * 1e-9);
     if (g->args->choose.sampler.temperature > 0)
         snprintf(line + used, size - used, " | seed %llu",
                  (unsigned long long)g->args->choose.sampler.seed);
@@ -327,67 +201,55 @@ static void end_statistics(const generation *g, char *line, size_t size)
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
-/* A session of the run's kind, with a bar while weights are packed, and what chooses tokens. */
-static lace_status create_session(generation *g, const lace_model_options *model_options,
-                                  lace_error *err)
+static lace_status create_writer(generation *g, const lace_model_options *model_options,
+                                 lace_error *err)
 {
     const run_args *a = g->args;
-    int32_t n_outputs = choose_n_outputs(&a->choose);
-    progress bar;
-    progress_init(&bar, &cli_stop);
     lace_session_options o = lace_session_options_default();
     o.n_context = g->n_context;
-    if (a->n_batch)
-        o.n_batch = a->n_batch > n_outputs ? a->n_batch : n_outputs;
-    o.n_outputs = n_outputs;
+    o.n_batch = a->n_batch;
     o.n_threads = a->n_threads;
     o.kv_type = (lace_kv_type)a->kv_type;
     o.memory_bytes = a->memory_bytes;
-    o.on_progress = progress_report;
-    o.progress_user = &bar;
-    lace_status status = lace_session_create(g->model, &o, &g->session, err);
-    progress_end(&bar);
-    TRY(status);
-    return chooser_init(&g->choose, &a->choose, g->model, g->session, model_options, &o, err);
+    return writer_init(&g->writer, &a->choose, g->model, model_options, &o, false, err);
 }
 
-static lace_status continue_text(generation *g, const buf *opening,
-                                 const lace_model_options *model_options, lace_error *err)
+static lace_status continue_text(generation *g, const lace_model_options *model_options,
+                                 lace_error *err)
 {
-    const run_args *a = g->args;
+    static const char *const ends[] = {[WRITER_STOPPED] = "stopped",
+                                       [WRITER_ENDED] = "end of text",
+                                       [WRITER_COMPLETE] = "grammar complete",
+                                       [WRITER_CUT] = NULL, /* -n is nothing that needs saying */
+                                       [WRITER_FULL] = "context full"};
     char line[512];
-    TRY(tokenize_prompt(g, opening, err));
-    TRY(lace_decoder_create(g->model, &g->decoder, err));
-    TRY(create_session(g, model_options, err));
-    TRY(decode_prompt(g, err));
-    lace_status status = eval_prompt(g, err);
-    if (status == LACE_OK)
-        status = chooser_begin(&g->choose, a->choose.sampler.seed, g->prompt, g->n_prompt, err);
-    /* Not before: the progress bar would wipe out its last line. */
-    if (status == LACE_OK && !a->no_display_prompt)
-        TRY(print_text(g, opening->data ? opening->data : "", opening->size, err));
-    uint64_t begin = clock_ns();
-    if (status == LACE_OK)
-        status = generate(g, err);
-    g->generate_ns = clock_ns() - begin - (packing_ns(g->model) - g->packing_ns);
-    g->packing_ns = packing_ns(g->model);
-    if (status != LACE_OK && status != LACE_E_CANCELLED)
-        return status;
-    TRY(flush_text(g, err));
-    if (status == LACE_E_CANCELLED)
-        g->end = "stopped";
+    TRY(tokenize_prompt(g, err));
+    TRY(create_writer(g, model_options, err));
+    writer_order order = {.prompt = g->prompt,
+                          .n_prompt = g->n_prompt,
+                          .seed = g->args->choose.sampler.seed,
+                          .max_tokens = g->args->n_predict,
+                          .stop = &cli_stop,
+                          .on_begin = print_opening,
+                          .on_piece = print_piece,
+                          .user = g};
+    TRY(writer_write(&g->writer, &order, &g->report, err));
+    if (g->last_byte && g->last_byte != '\n')
+        TRY(cli_write("\n", 1, err));
+    g->end = ends[g->report.end];
     begin_statistics(g, line, sizeof line);
-    chooser_append_counts(&g->choose, line, sizeof line);
+    writer_append_counts(&g->writer, line, sizeof line);
     end_statistics(g, line, sizeof line);
-    return status;
+    return g->report.end == WRITER_STOPPED ? LACE_E_CANCELLED : LACE_OK;
 }
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
 /* The text is a question for the model's chat template, as in lace chat -p. */
-static lace_status answer_text(generation *g, const buf *question, lace_error *err)
+static lace_status answer_text(generation *g, lace_error *err)
 {
     const run_args *a = g->args;
+    const buf *question = g->opening;
     talk_options o = {.opened = g->model,
                       .device = a->device,
                       .mode = TALK_CHAT,
@@ -410,11 +272,11 @@ static lace_status answer_text(generation *g, const buf *question, lace_error *e
     if (status == LACE_OK || status == LACE_E_CANCELLED) {
         char line[512];
         g->n_prompt = stats.n_prompt;
-        g->n_generated = stats.n_generated;
-        g->n_steps = stats.n_generated ? stats.n_generated - 1 : 0;
-        g->prompt_ns = stats.prompt_ns;
-        g->generate_ns = stats.generate_ns;
-        g->packing_ns = stats.packing_ns;
+        g->report = (writer_report){.n_generated = stats.n_generated,
+                                    .n_steps = stats.n_generated ? stats.n_generated - 1 : 0,
+                                    .prompt_ns = stats.prompt_ns,
+                                    .generate_ns = stats.generate_ns,
+                                    .packing_ns = stats.packing_ns};
         if (stats.end && strcmp(stats.end, TALK_CUT) != 0) /* -n is nothing that needs saying */
             g->end = stats.end;
         begin_statistics(g, line, sizeof line);
@@ -456,7 +318,7 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         a.prompt = words.at[1];
     buf opening;
     buf_init(&opening, CLI_MAX_TEXT);
-    generation g = {.args = &a};
+    generation g = {.args = &a, .opening = &opening};
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.packs_later = true;
@@ -474,11 +336,8 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
         status = error_set(err, LACE_E_ARG,
                            "--think: the model has no chat template, so it cannot be told");
     if (status == LACE_OK)
-        status = is_question(&g) ? answer_text(&g, &opening, err)
-                                 : continue_text(&g, &opening, &model_options, err);
-    chooser_deinit(&g.choose);
-    lace_session_free(g.session);
-    lace_decoder_free(g.decoder);
+        status = is_question(&g) ? answer_text(&g, err) : continue_text(&g, &model_options, err);
+    writer_deinit(&g.writer);
     lace_model_close(g.model);
     buf_deinit(&pruned);
     mem_free(g.prompt);
