@@ -14,6 +14,7 @@ typedef struct serve_args {
     bool mmap, no_prefixes, deterministic;
     const char *device;
     const char *activation_sparsity;
+    const char *draft;
 } serve_args;
 
 #define SERVER(member) offsetof(serve_args, server.member)
@@ -56,6 +57,10 @@ static const arg_option options[] = {
     {"repeat-penalty", 0, ARG_FLOAT, SERVER(sampler.repeat_penalty), .value = "X", .low = 0, .high = 100, .is_low_open = true, .help = "divide the logits of recent tokens by this (default 1: off)"},
     {"seed", 's', ARG_INT, HERE(seed), .value = "S", .low = -1, .high = INT32_MAX, .help = "the same seed gives the same text (default -1: a random one for each request)"},
     {"n-predict", 'n', ARG_INT, SERVER(max_tokens), .value = "N", .low = -1, .high = INT32_MAX, .help = "tokens of an answer (default -1: as many as the context takes)"},
+    {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
+    {"draft", 0, ARG_TEXT, HERE(draft), .value = "MODEL", .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together, while up to 4 requests run"},
+    {"lookup", 0, ARG_FLAG, SERVER(batcher.use_lookup), .help = "guess that a text continues as it did after an earlier occurrence of its last words"},
+    {"n-draft", 0, ARG_INT, SERVER(batcher.n_draft), .value = "N", .low = 1, .high = 32, .help = "the most tokens to guess at once (default 8)"},
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
@@ -76,9 +81,12 @@ static bool show_progress(void *user, const char *what, double done)
     return goes_on;
 }
 
-/* Room for the KV cache: on a GPU three quarters of what the model leaves there. */
-static lace_status choose_kv_bytes(const lace_model *model, lace_session_options *o,
-                                   lace_error *err)
+/*
+ * Room for the KV cache: on a GPU three quarters of what the model leaves there; of that a fifth is
+ * for a draft's.
+ */
+static lace_status choose_kv_bytes(const lace_model *model, const lace_model *draft,
+                                   lace_session_options *o, lace_error *err)
 {
     const uint64_t spare = (uint64_t)512 << 20; /* for loading, and what grows with the context */
     lace_session_options least = *o;
@@ -86,9 +94,14 @@ static lace_status choose_kv_bytes(const lace_model *model, lace_session_options
     least.n_context = 256;
     TRY(lace_session_memory(model, &least, &need, err));
     o->kv_bytes = server_default_kv_bytes();
-    uint64_t used = need.weights + need.scratch + spare;
-    if (need.available)
-        o->kv_bytes = need.available > used ? (need.available - used) / 4 * 3 : need.kv;
+    uint64_t used = need.weights + need.scratch + spare, available = need.available;
+    if (draft) {
+        TRY(lace_session_memory(draft, &least, &need, err));
+        used += need.weights + need.scratch;
+    }
+    if (available)
+        o->kv_bytes =
+            available > used ? (available - used) / (draft ? 20 : 4) * (draft ? 12 : 3) : need.kv;
     return LACE_OK;
 }
 
@@ -137,6 +150,14 @@ static void warn_of_open_door(const server_options *o)
             o->host);
 }
 
+static lace_status open_draft(const serve_args *a, lace_model **out, lace_error *err)
+{
+    lace_model_options o = lace_model_options_default();
+    o.use_mmap = a->mmap;
+    o.device = a->device;
+    return a->draft ? cli_open_model(a->draft, &o, out, err) : LACE_OK;
+}
+
 static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
@@ -151,11 +172,15 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
             v, err,
             "--deterministic and --activation-sparsity exclude each other: activation sparsity "
             "changes tokens that are computed alone, so the text would depend on the load");
+    if (a.deterministic && (a.draft || a.server.batcher.use_lookup))
+        return args_error(v, err,
+                          "--deterministic excludes --draft and --lookup: guesses are computed "
+                          "together with the text");
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
     model_options.activation_sparsity = a.activation_sparsity;
-    lace_model *model;
+    lace_model *model, *draft = NULL;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
     progress bar;
     progress_init(&bar, &cli_stop);
@@ -173,7 +198,10 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     a.server.sampler.seed = a.seed >= 0 ? (uint64_t)a.seed : 0;
     a.server.batcher.use_prefixes = !a.no_prefixes;
     a.server.batcher.is_deterministic = a.deterministic;
-    lace_status status = a.kv_memory ? LACE_OK : choose_kv_bytes(model, session, err);
+    lace_status status = open_draft(&a, &draft, err);
+    a.server.batcher.draft = draft;
+    if (status == LACE_OK && !a.kv_memory)
+        status = choose_kv_bytes(model, draft, session, err);
     if (status == LACE_OK && !a.n_context)
         status = choose_context(model, session, err);
     if (status == LACE_OK)
@@ -181,6 +209,7 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
     lace_model_close(model);
+    lace_model_close(draft);
     return status;
 }
 
@@ -194,7 +223,8 @@ const verb verb_serve = {
         "running requests end and refuses new ones; a second one ends the server at once.\n",
     .examples = "  lace serve\n"
                 "  lace serve model.gguf --port 9000 -c 8192\n"
-                "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n",
+                "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
+                "  lace serve large.gguf --draft small.gguf --lookup\n",
     VERB_OPTIONS(options),
     .max_positional = 1,
     .run = run_serve,

@@ -28,6 +28,8 @@ void openai_add_usage(openai_usage *u, const gen_event *e)
     t->n_generated += e->stats.n_generated;
     t->prompt_ns = e->stats.prompt_ns > t->prompt_ns ? e->stats.prompt_ns : t->prompt_ns;
     t->generate_ns = e->stats.generate_ns > t->generate_ns ? e->stats.generate_ns : t->generate_ns;
+    t->n_guessed += e->stats.n_guessed;
+    t->n_accepted += e->stats.n_accepted;
     u->n_choices++;
 }
 
@@ -58,6 +60,9 @@ void openai_write_timings(json_out *out, const lace_generation_stats *s, int n_c
         json_out_printf(out, ",\"%s\":", rows[i].name);
         json_out_number(out, rows[i].value);
     }
+    if (s->n_guessed > 0)
+        json_out_printf(out, ",\"draft_n\":%d,\"draft_n_accepted\":%d", s->n_guessed,
+                        s->n_accepted);
     json_out_raw(out, "}");
 }
 
