@@ -216,7 +216,10 @@ bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now)
     return false;
 }
 
-/* The guesses that are left are of no use: the sequence goes back to where the text is. */
+/*
+ * The guesses that are left are of no use: the sequence goes back to where the text is, or to where
+ * its state can still be had, and what is missing is computed again.
+ */
 static void take_back(lace_batcher *b, lace_generation *g, bool is_wrong)
 {
     if (g->guess.n == 0)
@@ -226,6 +229,7 @@ static void take_back(lace_batcher *b, lace_generation *g, bool is_wrong)
     g->stats.n_accepted += n_right;
     b->stats.n_guessed += (uint64_t)n_judged;
     b->stats.n_accepted += (uint64_t)n_right;
+    g->n_computed = states_reach(b->session->kv, g->sequence, g->n_computed);
     states_set_length(b->session->kv, g->sequence, g->n_computed);
 }
 

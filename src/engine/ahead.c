@@ -105,6 +105,7 @@ lace_status ahead_end(ahead *a, lace_error *err)
     a->is_under_way = false;
     /* What was computed ahead must be over before its pages go to somebody else. */
     lace_status status = gpu_plan_wait(a->session->on_card, err);
-    states_set_length(a->session->kv, a->sequence, a->length + a->n_taken);
+    states *kv = a->session->kv;
+    states_set_length(kv, a->sequence, states_reach(kv, a->sequence, a->length + a->n_taken));
     return status;
 }

@@ -219,7 +219,10 @@ bool batcher_make_room(lace_batcher *b, const page_demand *demand)
 /* What was computed is kept for others, unless something is wrong with it. */
 static void stop_running(lace_batcher *b, lace_generation *g)
 {
-    ahead_end(&g->ahead, NULL);
+    if (g->ahead.is_under_way) {
+        ahead_end(&g->ahead, NULL);
+        g->n_computed = b->session->kv->sequences[g->sequence].n_tokens;
+    }
     guess_release(&b->source, &g->guess);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
@@ -247,12 +250,12 @@ static void preempt(lace_batcher *b, lace_generation *g)
 static bool leave_part(lace_batcher *b, lace_generation *g)
 {
     states *kv = b->session->kv;
-    int32_t whole = g->n_computed / PAGE_TOKENS * PAGE_TOKENS, page = whole / PAGE_TOKENS;
-    if (whole == g->n_computed ||
+    int32_t page = g->n_computed / PAGE_TOKENS;
+    if (kv->n_groups == 0 || page * PAGE_TOKENS == g->n_computed ||
         kv->groups[0].n_users[kv->sequences[g->sequence].tables[0][page]] < 2)
         return false;
-    states_set_length(kv, g->sequence, whole);
-    g->n_computed = whole;
+    g->n_computed = states_reach(kv, g->sequence, page * PAGE_TOKENS);
+    states_set_length(kv, g->sequence, g->n_computed);
     return true;
 }
 
