@@ -370,24 +370,30 @@ static lace_status run_all(bench *b, const positional *words, lace_error *err)
 
 /* ---- The verb -------------------------------------------------------------------------------- */
 
+void bench_describe_run(const char *words, int argc, char **argv, char date[BENCH_DATE],
+                        char command[BENCH_COMMAND])
+{
+    time_t now = time(NULL);
+    struct tm day;
+    if (gmtime_r(&now, &day))
+        strftime(date, BENCH_DATE, "%Y-%m-%d", &day);
+    snprintf(command, BENCH_COMMAND, "%s", words);
+    for (int i = 0; i < argc; i++) {
+        size_t used = strlen(command);
+        snprintf(command + used, BENCH_COMMAND - used, " %s", argv[i]);
+    }
+}
+
 static void describe_run(bench *b, int argc, char **argv)
 {
     static const char *const kv_names[] = {"f32", "f16", "q8_0"};
     bench_report *r = &b->report;
-    time_t now = time(NULL);
-    struct tm day;
     r->n_threads = b->args->n_threads ? b->args->n_threads : cpu_count();
     r->n_repeats = b->args->n_repeats;
     r->kv_type = kv_names[b->args->kv_type];
     r->rival = b->args->against;
     bench_describe_cpu(r->cpu, &r->level);
-    if (gmtime_r(&now, &day))
-        strftime(r->date, sizeof r->date, "%Y-%m-%d", &day);
-    snprintf(r->command, sizeof r->command, "lace bench");
-    for (int i = 0; i < argc; i++) {
-        size_t used = strlen(r->command);
-        snprintf(r->command + used, sizeof r->command - used, " %s", argv[i]);
-    }
+    bench_describe_run("lace bench", argc, argv, r->date, r->command);
 }
 
 static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *err)

@@ -85,14 +85,20 @@ typedef struct bench_row {
     int n_ops;
 } bench_row;
 
+enum { BENCH_COMMAND = 512, BENCH_DATE = 32 };
+
+/* When a benchmark runs, and the words that start it: `words`, then the arguments. */
+void bench_describe_run(const char *words, int argc, char **argv, char date[BENCH_DATE],
+                        char command[BENCH_COMMAND]);
+
 /* Everything there is to report. */
 typedef struct bench_report {
     char cpu[128];
     const char *level;
     const char *kv_type;
     const char *rival; /* path of the other program, or NULL */
-    char command[512];
-    char date[32]; /* 2026-08-19 */
+    char command[BENCH_COMMAND];
+    char date[BENCH_DATE]; /* 2026-08-19 */
     int32_t n_threads, n_repeats;
     int name_width; /* of the longest name of a model */
     bench_limits limits;

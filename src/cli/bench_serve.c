@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "cli/bench.h"
 #include "cli/cli.h"
 #include "cli/bench_serve.h"
 #include "cli/progress.h"
@@ -187,20 +187,6 @@ static lace_status run_all(load *l, int32_t format, lace_error *err)
     return LACE_OK;
 }
 
-static void describe_run(load *l, int argc, char **argv)
-{
-    load_report *r = &l->report;
-    time_t now = time(NULL);
-    struct tm day;
-    if (gmtime_r(&now, &day))
-        strftime(r->date, sizeof r->date, "%Y-%m-%d", &day);
-    snprintf(r->command, sizeof r->command, "lace bench serve");
-    for (int i = 0; i < argc; i++) {
-        size_t used = strlen(r->command);
-        snprintf(r->command + used, sizeof r->command - used, " %s", argv[i]);
-    }
-}
-
 static lace_status load_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     load_args a = {.input = "128", .output = "128", .seed = 1, .timeout_s = 600};
@@ -215,7 +201,7 @@ static lace_status load_verb(const verb *v, int argc, char **argv, lace_error *e
     l->n_runs = l->n_levels * words.count;
     l->report = (load_report){
         .plan = &l->plan, .servers = l->servers, .n_servers = words.count, .rows = l->rows};
-    describe_run(l, argc, argv);
+    bench_describe_run("lace bench serve", argc, argv, l->report.date, l->report.command);
     cli_catch_stop();
     progress_init(&l->bar, &cli_stop);
     if (status == LACE_OK)

@@ -11,6 +11,7 @@
 #define LACE_CLI_BENCH_SERVE_H
 
 #include "base/buf.h"
+#include "cli/bench.h"
 #include "cli/bench_serve_http.h"
 #include "lace.h"
 
@@ -103,8 +104,8 @@ typedef struct load_report {
     int n_servers;
     const load_row *rows;
     size_t n_rows;
-    char command[512];
-    char date[32];
+    char command[BENCH_COMMAND];
+    char date[BENCH_DATE];
 } load_report;
 
 #define LOAD_FORMATS "table|json|html"

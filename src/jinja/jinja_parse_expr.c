@@ -412,21 +412,29 @@ static lace_status parse_product(parser *p, node **out)
     return parse_level(p, rows, 4, parse_pow, out);
 }
 
+/* *out becomes the first item of a node that it is replaced by. */
+static lace_status begin_list(parser *p, node_type type, node **out, node_list *list)
+{
+    node *first = *out;
+    TRY(jp_node(p, type, out));
+    *list = (node_list){&(*out)->items};
+    jp_list_add(list, first);
+    return LACE_OK;
+}
+
 static lace_status parse_concat(parser *p, node **out)
 {
     TRY(parse_product(p, out));
     if (!jp_is_op(p, OP('~', 0)))
         return LACE_OK;
-    node *n, *item = *out;
-    TRY(jp_node(p, NODE_CONCAT, &n));
-    node_list list = {&n->items};
-    jp_list_add(&list, item);
+    node *item;
+    node_list list;
+    TRY(begin_list(p, NODE_CONCAT, out, &list));
     while (jp_is_op(p, OP('~', 0))) {
         TRY(jp_advance(p));
         TRY(parse_product(p, &item));
         jp_list_add(&list, item);
     }
-    *out = n;
     return LACE_OK;
 }
 
@@ -554,10 +562,9 @@ lace_status jp_tuple(parser *p, bool with_condition, node **out)
     TRY(jp_expression(p, with_condition, out));
     if (!jp_is_op(p, OP(',', 0)))
         return LACE_OK;
-    node *tuple, *item = *out;
-    TRY(jp_node(p, NODE_TUPLE, &tuple));
-    node_list list = {&tuple->items};
-    jp_list_add(&list, item);
+    node *item;
+    node_list list;
+    TRY(begin_list(p, NODE_TUPLE, out, &list));
     while (jp_is_op(p, OP(',', 0))) {
         TRY(jp_advance(p));
         if (is_tuple_end(p))
@@ -565,7 +572,6 @@ lace_status jp_tuple(parser *p, bool with_condition, node **out)
         TRY(jp_expression(p, with_condition, &item));
         jp_list_add(&list, item);
     }
-    *out = tuple;
     return LACE_OK;
 }
 
@@ -604,10 +610,9 @@ lace_status jp_target(parser *p, bool with_tuple, bool with_namespace, node **ou
     TRY(parse_one_target(p, with_namespace, out));
     if (!with_tuple || !jp_is_op(p, OP(',', 0)))
         return LACE_OK;
-    node *tuple, *item = *out;
-    TRY(jp_node(p, NODE_TUPLE, &tuple));
-    node_list list = {&tuple->items};
-    jp_list_add(&list, item);
+    node *item;
+    node_list list;
+    TRY(begin_list(p, NODE_TUPLE, out, &list));
     while (jp_is_op(p, OP(',', 0))) {
         TRY(jp_advance(p));
         if (p->now.kind != TOK_NAME && !jp_is_op(p, OP('(', 0)))
@@ -615,6 +620,5 @@ lace_status jp_target(parser *p, bool with_tuple, bool with_namespace, node **ou
         TRY(parse_one_target(p, with_namespace, &item));
         jp_list_add(&list, item);
     }
-    *out = tuple;
     return LACE_OK;
 }

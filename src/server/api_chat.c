@@ -2,12 +2,10 @@
 #include <string.h>
 
 #include "base/json_read.h"
-#include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
 #include "server/openai.h"
-
-enum { MAX_CHOICE = 256 << 20 };
+#include "server/reply.h"
 
 typedef struct chat_reply chat_reply;
 
@@ -87,26 +85,24 @@ static bool read_tools(gen_request *r, call *c, const json_t *body)
 
 static lace_status on_part(void *arg, const reply_event *part);
 
-/* The json_outs of a choice. */
-static const size_t outs[] = {offsetof(chat_choice, content), offsetof(chat_choice, reasoning),
-                              offsetof(chat_choice, calls), offsetof(chat_choice, arguments),
-                              offsetof(chat_choice, logprobs)};
-enum { N_OUTS = sizeof outs / sizeof outs[0] };
+static const size_t outs[] = {offsetof(chat_reply, chunk)};
+static const size_t choice_outs[] = {
+    offsetof(chat_choice, content), offsetof(chat_choice, reasoning), offsetof(chat_choice, calls),
+    offsetof(chat_choice, arguments), offsetof(chat_choice, logprobs)};
+static const choices_kind choices = CHOICES_KIND(chat_reply, chat_choice, outs, choice_outs);
 
 /* The state, made at the first question; NULL: memory is out. */
 static chat_reply *state_of(call *c)
 {
     chat_reply *reply = call_state(c);
-    if (reply || !(reply = call_make_state(c, sizeof *reply, sizeof reply->choices[0])))
+    if (reply || !(reply = choices_make(c, &choices)))
         return reply;
     reply->c = c;
     reply->n_choices = call_request(c)->n_choices;
-    json_out_init(&reply->chunk, MAX_CHOICE);
     for (int i = 0; i < reply->n_choices; i++) {
         chat_choice *h = &reply->choices[i];
         h->reply = reply;
         h->index = i;
-        json_outs_init(h, outs, N_OUTS, MAX_CHOICE);
         if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
             reply->has_failed = true;
     }
@@ -116,14 +112,9 @@ static chat_reply *state_of(call *c)
 static void on_free(call *c)
 {
     chat_reply *reply = call_state(c);
-    if (!reply)
-        return;
-    for (int i = 0; i < reply->n_choices; i++) {
-        json_outs_deinit(&reply->choices[i], outs, N_OUTS);
+    for (int i = 0; reply && i < reply->n_choices; i++)
         reply_parser_free(reply->choices[i].parser);
-    }
-    json_out_deinit(&reply->chunk);
-    mem_free(reply);
+    choices_free(c, &choices);
 }
 
 /* ---- Chunks of a stream ---------------------------------------------------------------------- */

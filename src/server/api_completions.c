@@ -2,12 +2,10 @@
 #include <string.h>
 
 #include "base/json_read.h"
-#include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
 #include "server/openai.h"
-
-enum { MAX_CHOICE = 256 << 20 };
+#include "server/reply.h"
 
 /* A choice that is not streamed, as it grows. */
 typedef struct text_choice {
@@ -19,7 +17,6 @@ typedef struct text_choice {
 } text_choice;
 
 typedef struct text_reply {
-    int n_choices;
     openai_usage usage;
     json_out chunk; /* of a stream, being written */
     text_choice choices[];
@@ -90,7 +87,7 @@ static bool read_echo(gen_request *r, call *c, const json_t *prompt, text *out)
     size_t n;
     if (!gen_read_tokens(r, c, "prompt", prompt, 1 << 20, &tokens, &n))
         return false;
-    buf_init(&decoded, MAX_CHOICE);
+    buf_init(&decoded, REPLY_MAX_BYTES);
     lace_status status = gen_decode(call_server(c)->model, tokens, n, &decoded, &err);
     if (status == LACE_OK) {
         *out = (text){arena_strndup(&r->memory, decoded.data ? decoded.data : "", decoded.size),
@@ -122,34 +119,21 @@ static bool read_rest(gen_request *r, call *c, const json_t *body)
     return true;
 }
 
-/* The json_outs of a choice. */
-static const size_t outs[] = {offsetof(text_choice, text), offsetof(text_choice, tokens),
-                              offsetof(text_choice, logprobs), offsetof(text_choice, tops),
-                              offsetof(text_choice, offsets)};
-enum { N_OUTS = sizeof outs / sizeof outs[0] };
+static const size_t outs[] = {offsetof(text_reply, chunk)};
+static const size_t choice_outs[] = {offsetof(text_choice, text), offsetof(text_choice, tokens),
+                                     offsetof(text_choice, logprobs), offsetof(text_choice, tops),
+                                     offsetof(text_choice, offsets)};
+static const choices_kind choices = CHOICES_KIND(text_reply, text_choice, outs, choice_outs);
 
 /* The state, made at the first question; NULL: memory is out. */
 static text_reply *state_of(call *c)
 {
-    text_reply *state = call_state(c);
-    if (state || !(state = call_make_state(c, sizeof *state, sizeof state->choices[0])))
-        return state;
-    state->n_choices = call_request(c)->n_choices;
-    json_out_init(&state->chunk, MAX_CHOICE);
-    for (int i = 0; i < state->n_choices; i++)
-        json_outs_init(&state->choices[i], outs, N_OUTS, MAX_CHOICE);
-    return state;
+    return call_state(c) ? call_state(c) : choices_make(c, &choices);
 }
 
 static void on_free(call *c)
 {
-    text_reply *state = call_state(c);
-    if (!state)
-        return;
-    for (int i = 0; i < state->n_choices; i++)
-        json_outs_deinit(&state->choices[i], outs, N_OUTS);
-    json_out_deinit(&state->chunk);
-    mem_free(state);
+    choices_free(c, &choices);
 }
 
 /* ---- Answering ------------------------------------------------------------------------------- */
@@ -275,8 +259,8 @@ static void on_end(call *c)
         return call_fail(c, 503, NULL, NULL, "out of memory");
     if (call_request(c)->is_stream)
         return openai_end_stream(c, &state->chunk, "cmpl", "text_completion", &state->usage);
-    openai_reply(c, &state->chunk, "cmpl", "text_completion", &state->usage, state->n_choices,
-                 write_choice, state);
+    openai_reply(c, &state->chunk, "cmpl", "text_completion", &state->usage,
+                 call_request(c)->n_choices, write_choice, state);
 }
 
 static const gen_sink sink = {

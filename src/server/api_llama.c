@@ -11,8 +11,7 @@
 #include "server/core.h"
 #include "server/llama.h"
 #include "server/openai.h"
-
-enum { MAX_CHOICE = 256 << 20 };
+#include "server/reply.h"
 
 typedef struct llama_choice {
     json_out content, tokens, probabilities; /* of a stream: since the last chunk */
@@ -25,7 +24,6 @@ typedef struct llama_choice {
 } llama_choice;
 
 typedef struct llama_reply {
-    int n_choices;
     json_out chunk;
     json_out settings, prompt; /* parts that choices share; empty: not written yet */
     int prompt_number;         /* of the one in `prompt` */
@@ -37,37 +35,22 @@ static const llama_request *asked(const call *c)
     return call_request(c)->user;
 }
 
-/* The json_outs of a choice. */
-static const size_t outs[] = {offsetof(llama_choice, content), offsetof(llama_choice, tokens),
-                              offsetof(llama_choice, probabilities)};
-enum { N_OUTS = sizeof outs / sizeof outs[0] };
+static const size_t outs[] = {offsetof(llama_reply, chunk), offsetof(llama_reply, settings),
+                              offsetof(llama_reply, prompt)};
+static const size_t choice_outs[] = {offsetof(llama_choice, content),
+                                     offsetof(llama_choice, tokens),
+                                     offsetof(llama_choice, probabilities)};
+static const choices_kind choices = CHOICES_KIND(llama_reply, llama_choice, outs, choice_outs);
 
 /* The state, made at the first question; NULL: memory is out. */
 static llama_reply *state_of(call *c)
 {
-    llama_reply *state = call_state(c);
-    if (state || !(state = call_make_state(c, sizeof *state, sizeof state->choices[0])))
-        return state;
-    state->n_choices = call_request(c)->n_choices;
-    json_out_init(&state->chunk, MAX_CHOICE);
-    json_out_init(&state->settings, MAX_CHOICE);
-    json_out_init(&state->prompt, MAX_CHOICE);
-    for (int i = 0; i < state->n_choices; i++)
-        json_outs_init(&state->choices[i], outs, N_OUTS, MAX_CHOICE);
-    return state;
+    return call_state(c) ? call_state(c) : choices_make(c, &choices);
 }
 
 static void on_free(call *c)
 {
-    llama_reply *state = call_state(c);
-    if (!state)
-        return;
-    for (int i = 0; i < state->n_choices; i++)
-        json_outs_deinit(&state->choices[i], outs, N_OUTS);
-    json_out_deinit(&state->chunk);
-    json_out_deinit(&state->settings);
-    json_out_deinit(&state->prompt);
-    mem_free(state);
+    choices_free(c, &choices);
 }
 
 /* ---- What was asked for, in the answer ------------------------------------------------------- */
@@ -174,7 +157,7 @@ static void write_prompt(const call *c, json_out *out, llama_reply *state, int i
         const lace_token *tokens = r->prompts ? r->prompts[number].tokens : r->prompt;
         size_t n = r->prompts ? r->prompts[number].n : r->n_prompt;
         buf decoded;
-        buf_init(&decoded, MAX_CHOICE);
+        buf_init(&decoded, REPLY_MAX_BYTES);
         buf_clear(&kept->b);
         if (gen_decode(call_server(c)->model, tokens, n, &decoded, NULL) != LACE_OK)
             kept->has_failed = true;
@@ -366,9 +349,9 @@ static void on_end(call *c)
     if (call_is_streaming(c))
         return call_end(c);
     json_out *out = &state->chunk;
-    bool is_list = state->n_choices > 1 || call_request(c)->prompts;
+    bool is_list = call_request(c)->n_choices > 1 || call_request(c)->prompts;
     json_out_raw(out, is_list ? "[" : "");
-    for (int i = 0; i < state->n_choices; i++) {
+    for (int i = 0; i < call_request(c)->n_choices; i++) {
         json_out_raw(out, i ? "," : "");
         size_t from = out->b.size;
         write_last(c, out, state, i);

@@ -451,12 +451,6 @@ void call_set_state(call *c, void *state)
     c->state = state;
 }
 
-void *call_make_state(call *c, size_t size, size_t size_each)
-{
-    c->state = mem_calloc(1, size + (size_t)c->request.n_choices * size_each);
-    return c->state;
-}
-
 static void observe(call *c, const gen_event *e)
 {
     metrics *m = &c->s->metrics;

@@ -176,7 +176,5 @@ bool call_wants_part(call *c, int choice, const reply_event *part);
 void call_satisfy(call *c, int choice); /* enough was said: a good end */
 void *call_state(const call *c);        /* of the sink, kept between events */
 void call_set_state(call *c, void *state);
-/* A new state, zeroed, with room behind it for each choice of the request; NULL: memory is out. */
-void *call_make_state(call *c, size_t size, size_t size_each);
 
 #endif

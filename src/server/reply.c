@@ -92,6 +92,36 @@ void reply_write_arguments(json_out *out, const buf *arguments)
     json_decref(value);
 }
 
+static void *choice_at(const call *c, const choices_kind *kind, int i)
+{
+    return (char *)call_state(c) + kind->size + (size_t)i * kind->choice_size;
+}
+
+void *choices_make(call *c, const choices_kind *kind)
+{
+    int n = call_request(c)->n_choices;
+    void *state = mem_calloc(1, kind->size + (size_t)n * kind->choice_size);
+    if (!state)
+        return NULL;
+    call_set_state(c, state);
+    json_outs_init(state, kind->outs, kind->n_outs, REPLY_MAX_BYTES);
+    for (int i = 0; i < n; i++)
+        json_outs_init(choice_at(c, kind, i), kind->choice_outs, kind->n_choice_outs,
+                       REPLY_MAX_BYTES);
+    return state;
+}
+
+void choices_free(call *c, const choices_kind *kind)
+{
+    void *state = call_state(c);
+    if (!state)
+        return;
+    json_outs_deinit(state, kind->outs, kind->n_outs);
+    for (int i = 0; i < call_request(c)->n_choices; i++)
+        json_outs_deinit(choice_at(c, kind, i), kind->choice_outs, kind->n_choice_outs);
+    mem_free(state);
+}
+
 void reply_ping(call *c, const char *line)
 {
     json_out out;

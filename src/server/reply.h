@@ -53,6 +53,30 @@ void *reply_finished(call *c);
 /* The arguments of a call: JSON already, unless the model broke off; then they are {}. */
 void reply_write_arguments(json_out *out, const buf *arguments);
 
+/*
+ * The state of an API whose replies have several choices: a struct, and behind it a choice for each.
+ * Both may have json_outs in them.
+ */
+typedef struct choices_kind {
+    size_t size; /* offsetof its choices */
+    size_t choice_size;
+    const size_t *outs; /* [n_outs] where in the struct */
+    size_t n_outs;
+    const size_t *choice_outs; /* [n_choice_outs] where in a choice */
+    size_t n_choice_outs;
+} choices_kind;
+
+/* A choices_kind of a struct that ends with `choices`, and of arrays of offsets. */
+#define CHOICES_KIND(state, choice, state_outs, outs_of_choice)                                    \
+    {                                                                                              \
+        .size = offsetof(state, choices), .choice_size = sizeof(choice), .outs = (state_outs),     \
+        .n_outs = sizeof(state_outs) / sizeof(size_t), .choice_outs = (outs_of_choice),            \
+        .n_choice_outs = sizeof(outs_of_choice) / sizeof(size_t)                                   \
+    }
+
+void *choices_make(call *c, const choices_kind *kind); /* NULL: memory is out */
+void choices_free(call *c, const choices_kind *kind);  /* also when none was made */
+
 /* A line of a stream that says nothing, so that nobody takes it for dead. */
 void reply_ping(call *c, const char *line);
 
