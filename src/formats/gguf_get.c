@@ -110,27 +110,31 @@ lace_status gguf_get_float(const gguf *g, const char *key, double low, double hi
     return LACE_OK;
 }
 
+/* The value of a key if it is of this type; *out is NULL if it is absent. */
+static lace_status look_up_as(const gguf *g, const char *key, gguf_type type, const char *name,
+                              const gguf_value **out, bool *out_found, lace_error *err)
+{
+    *out = look_up(g, key, out_found);
+    return *out && (*out)->type != type ? wrong_type(*out, key, name, err) : LACE_OK;
+}
+
 lace_status gguf_get_bool(const gguf *g, const char *key, bool *out, bool *out_found,
                           lace_error *err)
 {
-    const gguf_value *v = look_up(g, key, out_found);
-    if (!v)
-        return LACE_OK;
-    if (v->type != GGUF_BOOL)
-        return wrong_type(v, key, "bool", err);
-    *out = v->bytes.data[0] != 0;
+    const gguf_value *v;
+    TRY(look_up_as(g, key, GGUF_BOOL, "bool", &v, out_found, err));
+    if (v)
+        *out = v->bytes.data[0] != 0;
     return LACE_OK;
 }
 
 lace_status gguf_get_text(const gguf *g, const char *key, text *out, bool *out_found,
                           lace_error *err)
 {
-    const gguf_value *v = look_up(g, key, out_found);
-    if (!v)
-        return LACE_OK;
-    if (v->type != GGUF_STRING)
-        return wrong_type(v, key, "a string", err);
-    *out = (text){(const char *)v->bytes.data, v->bytes.size};
+    const gguf_value *v;
+    TRY(look_up_as(g, key, GGUF_STRING, "a string", &v, out_found, err));
+    if (v)
+        *out = (text){(const char *)v->bytes.data, v->bytes.size};
     return LACE_OK;
 }
 

@@ -142,7 +142,8 @@ typedef struct listing {
     store_fn fn;
     void *user;
     const char *origin;
-    const char *host, *owner, *model; /* the folders that we are in */
+    const char *owner, *model; /* the folders that we are in */
+    entry_fn list_file;        /* what lists a file of a model */
 } listing;
 
 /* ---- Folders of models: $LACE_MODELS, llama.cpp's cache -------------------------------------- */
@@ -317,30 +318,6 @@ static bool list_tag(void *user, const char *folder, const char *tag)
     return l->fn(l->user, &e);
 }
 
-static bool list_ollama_model(void *user, const char *folder, const char *model)
-{
-    char path[STORE_MAX_PATH];
-    listing l = *(const listing *)user;
-    l.model = model;
-    return !join(path, "%s/%s", folder, model) || each_entry(path, list_tag, &l);
-}
-
-static bool list_owner(void *user, const char *folder, const char *owner)
-{
-    char path[STORE_MAX_PATH];
-    listing l = *(const listing *)user;
-    l.owner = owner;
-    return !join(path, "%s/%s", folder, owner) || each_entry(path, list_ollama_model, &l);
-}
-
-static bool list_host(void *user, const char *folder, const char *host)
-{
-    char path[STORE_MAX_PATH];
-    listing l = *(const listing *)user;
-    l.host = host;
-    return !join(path, "%s/%s", folder, host) || each_entry(path, list_owner, &l);
-}
-
 /* ---- The Hugging Face cache ------------------------------------------------------------------ */
 
 static bool cache_root(char out[STORE_MAX_PATH])
@@ -475,20 +452,33 @@ static bool find_studio(const char *name, char path[STORE_MAX_PATH])
            find_in_snapshot(folder, p.tag, path);
 }
 
-static bool list_studio_model(void *user, const char *folder, const char *model)
+/* ---- Folders of folders ----------------------------------------------------------------------- */
+
+/* All entries of a folder below. */
+static bool list_below(const listing *l, const char *folder, const char *name, entry_fn list)
 {
     char path[STORE_MAX_PATH];
-    listing l = *(const listing *)user;
-    l.model = model;
-    return !join(path, "%s/%s", folder, model) || each_entry(path, list_repository_file, &l);
+    listing copy = *l;
+    return !join(path, "%s/%s", folder, name) || each_entry(path, list, &copy);
 }
 
-static bool list_studio_owner(void *user, const char *folder, const char *owner)
+static bool list_model(void *user, const char *folder, const char *model)
 {
-    char path[STORE_MAX_PATH];
+    listing l = *(const listing *)user;
+    l.model = model;
+    return list_below(&l, folder, model, l.list_file);
+}
+
+static bool list_owner(void *user, const char *folder, const char *owner)
+{
     listing l = *(const listing *)user;
     l.owner = owner;
-    return !join(path, "%s/%s", folder, owner) || each_entry(path, list_studio_model, &l);
+    return list_below(&l, folder, owner, list_model);
+}
+
+static bool list_host(void *user, const char *folder, const char *host)
+{
+    return list_below(user, folder, host, list_owner);
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
@@ -506,12 +496,13 @@ static const struct {
     bool (*find)(const char *name, char path[STORE_MAX_PATH]);
     bool (*root)(char out[STORE_MAX_PATH]);
     entry_fn list;
+    entry_fn list_file; /* below host, owner and model; NULL: it is not sorted so */
 } places[] = {
-    {"lace", find_lace, lace_root, list_folder_entry},
-    {"ollama", find_ollama, ollama_manifests, list_host},
-    {"huggingface", find_cached, cache_root, list_repository},
-    {"llama.cpp", find_llama, llama_root, list_folder_entry},
-    {"lmstudio", find_studio, studio_root, list_studio_owner},
+    {"lace", find_lace, lace_root, list_folder_entry, NULL},
+    {"ollama", find_ollama, ollama_manifests, list_host, list_tag},
+    {"huggingface", find_cached, cache_root, list_repository, NULL},
+    {"llama.cpp", find_llama, llama_root, list_folder_entry, NULL},
+    {"lmstudio", find_studio, studio_root, list_owner, list_repository_file},
 };
 
 lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *err)
@@ -546,7 +537,8 @@ void store_list(store_fn fn, void *user)
 {
     char root[STORE_MAX_PATH];
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        listing l = {.fn = fn, .user = user, .origin = places[i].origin};
+        listing l = {
+            .fn = fn, .user = user, .origin = places[i].origin, .list_file = places[i].list_file};
         if (places[i].root(root) && !each_entry(root, places[i].list, &l))
             return;
     }

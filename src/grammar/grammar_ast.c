@@ -76,6 +76,16 @@ uint32_t grammar_add_rule(grammar_ast *g, text name)
     return g->n_rules++;
 }
 
+/* A copy of items for a node, if there is one; NULL otherwise, and when memory is out. */
+static void *copy_items(grammar_ast *g, const grammar_node *node, const void *items, size_t n,
+                        size_t size)
+{
+    void *copy = node ? allocate(g, n ? n : 1, size) : NULL;
+    if (copy && n)
+        memcpy(copy, items, n * size);
+    return copy;
+}
+
 const grammar_node *grammar_empty(grammar_ast *g)
 {
     return &empty_node;
@@ -84,11 +94,9 @@ const grammar_node *grammar_empty(grammar_ast *g)
 const grammar_node *grammar_set(grammar_ast *g, const code_range *ranges, size_t n)
 {
     grammar_node *node = add_node(g, NODE_SET);
-    code_range *copy = node ? allocate(g, n ? n : 1, sizeof *copy) : NULL;
+    code_range *copy = copy_items(g, node, ranges, n, sizeof *copy);
     if (!copy)
         return &empty_node;
-    if (n)
-        memcpy(copy, ranges, n * sizeof *copy);
     code_set set = {.ranges = copy, .n = n, .capacity = n};
     code_set_sort(&set);
     node->ranges = copy;
@@ -121,11 +129,9 @@ const grammar_node *grammar_list(grammar_ast *g, grammar_node_kind kind,
     if (n == 0 && kind == NODE_SEQ)
         return &empty_node;
     grammar_node *node = add_node(g, kind);
-    const grammar_node **copy = node ? allocate(g, n ? n : 1, sizeof *copy) : NULL;
+    const grammar_node **copy = copy_items(g, node, children, n, sizeof *copy);
     if (!copy)
         return &empty_node;
-    if (n)
-        memcpy(copy, children, n * sizeof *copy);
     node->children = copy;
     node->n = (uint32_t)n;
     return node;
@@ -136,10 +142,9 @@ static const grammar_node *add_parent(grammar_ast *g, grammar_node_kind kind,
                                       const grammar_node *child, uint32_t min, uint32_t max)
 {
     grammar_node *node = add_node(g, kind);
-    const grammar_node **copy = node ? allocate(g, 1, sizeof *copy) : NULL;
+    const grammar_node **copy = copy_items(g, node, &child, 1, sizeof *copy);
     if (!copy)
         return &empty_node;
-    copy[0] = child;
     node->children = copy;
     node->n = 1;
     node->min = min;
@@ -181,11 +186,9 @@ const grammar_node *grammar_net(grammar_ast *g, uint32_t n_points, const grammar
                                 size_t n_edges)
 {
     grammar_node *node = add_node(g, NODE_NET);
-    grammar_edge *copy = node ? allocate(g, n_edges ? n_edges : 1, sizeof *copy) : NULL;
+    grammar_edge *copy = copy_items(g, node, edges, n_edges, sizeof *copy);
     if (!copy)
         return &empty_node;
-    if (n_edges)
-        memcpy(copy, edges, n_edges * sizeof *copy);
     node->edges = copy;
     node->n = (uint32_t)n_edges;
     node->max = n_points;

@@ -242,6 +242,13 @@ static lace_status parse_attribute(parser *p, node *object, node **out)
     return jp_advance(p);
 }
 
+/* *n becomes what is called. */
+static lace_status parse_call(parser *p, node **n)
+{
+    TRY(binary_node(p, NODE_CALL, *n, n));
+    return parse_args(p, &(*n)->items);
+}
+
 static lace_status parse_postfix(parser *p, node *n, node **out)
 {
     for (;;) {
@@ -250,8 +257,7 @@ static lace_status parse_postfix(parser *p, node *n, node **out)
         } else if (jp_is_op(p, OP('[', 0))) {
             TRY(parse_subscript(p, n, &n));
         } else if (jp_is_op(p, OP('(', 0))) {
-            TRY(binary_node(p, NODE_CALL, n, &n));
-            TRY(parse_args(p, &n->items));
+            TRY(parse_call(p, &n));
         } else {
             *out = n;
             return LACE_OK;
@@ -333,8 +339,7 @@ static lace_status parse_filters_and_tests(parser *p, node *n, node **out)
             TRY(jp_advance(p));
             TRY(parse_test(p, n, &n));
         } else if (jp_is_op(p, OP('(', 0))) {
-            TRY(binary_node(p, NODE_CALL, n, &n));
-            TRY(parse_args(p, &n->items));
+            TRY(parse_call(p, &n));
         } else {
             *out = n;
             return LACE_OK;
