@@ -239,6 +239,18 @@ lace_status json_read_as_reals(span bytes, uint64_t offset, json_t **out, lace_e
     return read_with(bytes, offset, JSON_READ_MAX_MEMORY, JSON_DECODE_INT_AS_REAL, out, err);
 }
 
+json_t *json_get(const json_t *object, const char *key)
+{
+    json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+const char *json_type_word(const json_t *object)
+{
+    const char *word = json_string_value(json_object_get(object, "type"));
+    return word ? word : "";
+}
+
 const char *json_kind(const json_t *value)
 {
     if (!value)

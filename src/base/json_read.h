@@ -38,6 +38,12 @@ lace_status json_read_as_reals(span bytes, uint64_t offset, json_t **out, lace_e
  */
 bool json_heap_failed(void);
 
+/* A member that is there and not null; otherwise NULL. Borrowed. */
+json_t *json_get(const json_t *object, const char *key);
+
+/* The word in the member "type"; "" if there is none. */
+const char *json_type_word(const json_t *object);
+
 /* "object", "an integer", ...: for messages. NULL is "nothing". */
 const char *json_kind(const json_t *value);
 

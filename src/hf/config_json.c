@@ -9,10 +9,8 @@
 
 const json_t *source_get(const source *s, const char *key)
 {
-    const json_t *value = json_object_get(s->object, key);
-    if ((!value || json_is_null(value)) && s->outer)
-        value = json_object_get(s->outer, key);
-    return value && !json_is_null(value) ? value : NULL;
+    const json_t *value = json_get(s->object, key);
+    return value || !s->outer ? value : json_get(s->outer, key);
 }
 
 lace_status source_fail(const source *s, lace_status status, const char *key, const char *what)

@@ -24,19 +24,13 @@ static void drop_billing_line(text *t)
     t->size -= n;
 }
 
-static const char *type_of(const json_t *object)
-{
-    const char *type = json_string_value(json_object_get(object, "type"));
-    return type ? type : "";
-}
-
 /*
  * What a block of a system message or of a tool's result says. A change of the tools says nothing:
  * the tools are shown as they stand at the end (anthropic_tools). False: it has no text.
  */
 static bool text_of_block(const json_t *block, text *out)
 {
-    const char *type = type_of(block);
+    const char *type = json_type_word(block);
     const json_t *value =
         json_object_get(block, strcmp(type, "tool_reference") == 0 ? "tool_name" : "text");
     *out = (text){0};
@@ -141,7 +135,7 @@ static bool read_tool_result(call *c, const json_t *block, json_t *messages)
 
 static bool read_block(call *c, turn *t, const json_t *block, json_t *messages)
 {
-    const char *type = type_of(block);
+    const char *type = json_type_word(block);
     bool is_user = strcmp(t->role, "user") == 0;
     if (!*type)
         return call_refuse(c, "messages", "a block has no type");
@@ -237,7 +231,7 @@ bool anthropic_messages(call *c, const json_t *body, json_t **out)
 /* A block that brings a tool into the conversation or takes it out of it: notes its name. */
 static bool note_tool(call *c, const json_t *block, json_t *loaded)
 {
-    const char *type = type_of(block);
+    const char *type = json_type_word(block);
     const json_t *name = json_object_get(block, "tool_name");
     bool is_addition = strcmp(type, "tool_addition") == 0;
     if (is_addition || strcmp(type, "tool_removal") == 0)
@@ -277,7 +271,7 @@ static bool read_tool(call *c, const json_t *tool, const json_t *loaded, json_t 
     json_t *name = json_object_get(tool, "name");
     json_t *description = json_object_get(tool, "description");
     json_t *schema = json_object_get(tool, "input_schema");
-    const char *type = type_of(tool);
+    const char *type = json_type_word(tool);
     if (!schema && *type && strcmp(type, "custom") != 0)
         return true;
     if (!json_is_string(name) || !json_is_object(schema))

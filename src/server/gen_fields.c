@@ -187,13 +187,6 @@ static bool read_field(call *c, const field *f, const json_t *value, gen_request
     return true;
 }
 
-/* A field that is there and not null. */
-static const json_t *get(const json_t *body, const char *name)
-{
-    const json_t *value = json_object_get(body, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* ---- Stops ----------------------------------------------------------------------------------- */
 
 static bool add_stop(gen_request *r, call *c, const json_t *value, const char **stops)
@@ -449,11 +442,11 @@ static bool read_logprobs(gen_request *r, call *c, const json_t *body, gen_kind 
 {
     static const field top = {"top_logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
     static const field count = {"logprobs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
-    const json_t *logprobs = get(body, "logprobs"), *n_top = get(body, "top_logprobs");
+    const json_t *logprobs = json_get(body, "logprobs"), *n_top = json_get(body, "top_logprobs");
     double x = 0;
     if (kind == GEN_LLAMA) {
         static const field n_probs = {"n_probs", FIELD_INT, 0, 0, LACE_MAX_TOP, NO_MINUS};
-        const json_t *given = get(body, "n_probs");
+        const json_t *given = json_get(body, "n_probs");
         if (given ? !read_number(c, &n_probs, given, &x)
                   : logprobs && !read_number(c, &count, logprobs, &x))
             return false;
@@ -485,7 +478,7 @@ static bool read_stream_options(gen_request *r, call *c, const json_t *given)
 {
     if (!given)
         return true;
-    const json_t *usage = get(given, "include_usage");
+    const json_t *usage = json_get(given, "include_usage");
     if (!json_is_object(given) || (usage && !json_is_boolean(usage)))
         return refuse_kind(c, "stream_options", "an object with include_usage", given);
     r->wants_usage = json_is_true(usage);
@@ -585,7 +578,7 @@ void gen_count(call *c, gen_reader read, const char *object)
 /* What two fields say together. */
 static bool check_together(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *best_of = get(body, "best_of");
+    const json_t *best_of = json_get(body, "best_of");
     lace_generation_options *o = &r->options;
     if (best_of && !(json_is_integer(best_of) && json_integer_value(best_of) == r->n_choices))
         return call_refuse(c, "best_of", "best_of other than n is not supported");
@@ -606,22 +599,23 @@ bool gen_request_read(gen_request *r, call *c, const json_t *body, gen_kind kind
     if (!check_not_done(c, body, kind))
         return false;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
-        const json_t *value = get(body, fields[i].name);
+        const json_t *value = json_get(body, fields[i].name);
         if (value && !read_field(c, &fields[i], value, r))
             return false;
     }
     if (!check_together(r, c, body))
         return false;
     lace_token *stop_tokens = NULL;
-    const json_t *ids = get(body, "stop_token_ids");
+    const json_t *ids = json_get(body, "stop_token_ids");
     if (ids && !gen_read_tokens(r, c, "stop_token_ids", ids, 1024, &stop_tokens,
                                 &r->options.n_stop_tokens))
         return false;
     r->options.stop_tokens = stop_tokens;
-    return gen_read_stops(r, c, get(body, "stop")) && read_biases(r, c, get(body, "logit_bias")) &&
-           read_logprobs(r, c, body, kind) &&
-           read_breakers(r, c, get(body, "dry_sequence_breakers")) &&
-           read_stream_options(r, c, get(body, "stream_options")) && gen_read_format(r, c, body);
+    return gen_read_stops(r, c, json_get(body, "stop")) &&
+           read_biases(r, c, json_get(body, "logit_bias")) && read_logprobs(r, c, body, kind) &&
+           read_breakers(r, c, json_get(body, "dry_sequence_breakers")) &&
+           read_stream_options(r, c, json_get(body, "stream_options")) &&
+           gen_read_format(r, c, body);
 }
 
 bool gen_check_model(call *c, const json_t *body)

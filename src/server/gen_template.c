@@ -5,13 +5,6 @@
 #include "base/json_read.h"
 #include "server/core.h"
 
-/* A field that is there and not null. */
-static json_t *get(const json_t *body, const char *name)
-{
-    json_t *value = json_object_get(body, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 static bool refuse_kind(call *c, const char *name, const char *expected, const json_t *value)
 {
     call_fail(c, 400, name, "invalid_type", "%s is %s, expected %s", name, json_kind(value),
@@ -22,7 +15,7 @@ static bool refuse_kind(call *c, const char *name, const char *expected, const j
 /* A boolean that may be missing; *is_given says whether it was there. */
 static bool read_flag(call *c, const json_t *body, const char *name, bool *flag, bool *is_given)
 {
-    const json_t *value = get(body, name);
+    const json_t *value = json_get(body, name);
     *is_given = value != NULL;
     if (!value)
         return true;
@@ -43,7 +36,7 @@ static bool read_kwargs(gen_request *r, call *c, const json_t *body)
 {
     static const char *const reserved[] = {
         "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"};
-    const json_t *given = get(body, "chat_template_kwargs");
+    const json_t *given = json_get(body, "chat_template_kwargs");
     if (given && !json_is_object(given))
         return refuse_kind(c, "chat_template_kwargs", "an object", given);
     for (size_t i = 0; given && i < sizeof reserved / sizeof reserved[0]; i++)
@@ -54,7 +47,7 @@ static bool read_kwargs(gen_request *r, call *c, const json_t *body)
                       reserved[i]);
             return false;
         }
-    const json_t *thinking = get(given, "enable_thinking");
+    const json_t *thinking = json_get(given, "enable_thinking");
     if (thinking && !json_is_boolean(thinking))
         return refuse_kind(c, "chat_template_kwargs.enable_thinking", "a boolean", thinking);
     json_decref(r->kwargs);
@@ -67,8 +60,8 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
 {
     static const char *const budgets[] = {"thinking_budget_tokens", "reasoning_budget_tokens",
                                           "reasoning_budget"};
-    json_t *effort = get(body, "reasoning_effort");
-    const json_t *format = get(body, "reasoning_format");
+    json_t *effort = json_get(body, "reasoning_effort");
+    const json_t *format = json_get(body, "reasoning_format");
     bool is_on = true, is_given;
     if (!read_flag(c, body, "enable_thinking", &is_on, &is_given) ||
         (is_given && !set_thinking(r, c, is_on)))
@@ -82,7 +75,7 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
         return call_nomem(c);
     }
     for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
-        const json_t *budget = get(body, budgets[i]);
+        const json_t *budget = json_get(body, budgets[i]);
         if (budget && !json_is_integer(budget))
             return refuse_kind(c, budgets[i], "an integer", budget);
         if (budget && json_integer_value(budget) != 0 && json_integer_value(budget) != -1) {
@@ -115,7 +108,7 @@ static bool read_end(gen_request *r, call *c, const json_t *body)
     if (adds && r->add_generation_prompt)
         return call_refuse(c, "continue_final_message",
                            "continue_final_message and add_generation_prompt exclude each other");
-    const json_t *messages = r->messages ? r->messages : get(body, "messages");
+    const json_t *messages = r->messages ? r->messages : json_get(body, "messages");
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));
     if (!role || strcmp(role, "assistant") != 0)
@@ -127,8 +120,8 @@ static bool read_end(gen_request *r, call *c, const json_t *body)
 
 bool gen_read_template(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *documents = get(body, "documents");
-    if (get(body, "chat_template"))
+    const json_t *documents = json_get(body, "documents");
+    if (json_get(body, "chat_template"))
         return call_refuse(
             c, "chat_template",
             "chat_template cannot be set by a request; use lace serve --chat-template-file");

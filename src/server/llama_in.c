@@ -8,12 +8,6 @@
 
 enum { MAX_SEQUENCE = 1 << 20, MAX_FIELDS = 256 };
 
-static const json_t *get(const json_t *body, const char *name)
-{
-    const json_t *value = json_object_get(body, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 static text text_in(const json_t *value)
 {
     return (text){json_string_value(value), json_string_length(value)};
@@ -67,7 +61,7 @@ static bool read_samplers(gen_request *r, call *c, const json_t *given)
 
 static bool read_limit(call *c, const json_t *body, const char *name, double *out)
 {
-    const json_t *value = get(body, name);
+    const json_t *value = json_get(body, name);
     if (value && (!json_is_integer(value) || json_integer_value(value) < -1)) {
         call_fail(c, 400, name, "invalid_value", "%s is not an integer, -1 or more", name);
         return false;
@@ -78,7 +72,8 @@ static bool read_limit(call *c, const json_t *body, const char *name, double *ou
 
 static bool read_own(gen_request *r, call *c, const json_t *body, llama_request *q)
 {
-    const json_t *tokens = get(body, "return_tokens"), *fields = get(body, "response_fields");
+    const json_t *tokens = json_get(body, "return_tokens"),
+                 *fields = json_get(body, "response_fields");
     double n_indent = -1;
     if (tokens && !json_is_boolean(tokens))
         return call_refuse(c, "return_tokens", "return_tokens is not a boolean");
@@ -95,7 +90,7 @@ static bool read_own(gen_request *r, call *c, const json_t *body, llama_request 
         !read_limit(c, body, "n_indent", &n_indent))
         return false;
     q->n_indent = (int)fmin(n_indent, 1 << 20);
-    return read_samplers(r, c, get(body, "samplers"));
+    return read_samplers(r, c, json_get(body, "samplers"));
 }
 
 /* All fields but the prompt's. n_predict 0 only reads the prompt; a token must be computed. */
@@ -109,13 +104,13 @@ static bool read_fields(gen_request *r, call *c, const json_t *body)
     json_t *ours = json_copy((json_t *)body);
     static const char *const limits[] = {"n_predict", "max_tokens", "max_completion_tokens"};
     for (size_t i = 0; ours && i < sizeof limits / sizeof limits[0]; i++) {
-        const json_t *n = get(body, limits[i]);
+        const json_t *n = json_get(body, limits[i]);
         if (json_is_integer(n) && json_integer_value(n) == 0) {
             q->is_empty = true;
             json_object_set_new(ours, limits[i], json_integer(1));
         }
     }
-    const json_t *grammar = get(body, "grammar");
+    const json_t *grammar = json_get(body, "grammar");
     if (json_is_string(grammar) && json_string_length(grammar) == 0)
         json_object_del(ours, "grammar"); /* as llama.cpp has it */
     bool ok = ours ? gen_request_read(r, c, ours, GEN_LLAMA) : call_nomem(c);
@@ -184,7 +179,7 @@ static bool read_sequence(gen_request *r, call *c, const json_t *list)
 static bool read_prompt(gen_request *r, call *c, const json_t *prompt)
 {
     if (json_is_object(prompt)) {
-        const json_t *media = get(prompt, "multimodal_data");
+        const json_t *media = json_get(prompt, "multimodal_data");
         if (media && json_array_size(media) + json_string_length(media) > 0)
             return call_refuse(c, "prompt",
                                "prompt has images or sound, but this model reads text only");
@@ -241,7 +236,7 @@ static bool read_extra(gen_request *r, call *c, const json_t *extra, buf *out)
         status = buf_append(out, "<|repo_name|>myproject\n", 23);
     for (size_t i = 0; status == LACE_OK && i < json_array_size(extra); i++) {
         const json_t *file = json_array_get(extra, i);
-        const json_t *name = get(file, "filename"), *content = json_object_get(file, "text");
+        const json_t *name = json_get(file, "filename"), *content = json_object_get(file, "text");
         if (!json_is_string(content) || (name && !json_is_string(name)))
             return call_refuse(c, "input_extra",
                                "an entry of input_extra has a text, and may have a filename");
@@ -258,8 +253,8 @@ static bool read_extra(gen_request *r, call *c, const json_t *extra, buf *out)
 
 bool llama_read_infill(gen_request *r, call *c, json_t *body)
 {
-    const json_t *prefix = get(body, "input_prefix"), *suffix = get(body, "input_suffix");
-    const json_t *prompt = get(body, "prompt");
+    const json_t *prefix = json_get(body, "input_prefix"), *suffix = json_get(body, "input_suffix");
+    const json_t *prompt = json_get(body, "prompt");
     if (!gen_check_model(c, body) || !read_fields(r, c, body))
         return false;
     if (!json_is_string(prefix))
@@ -271,7 +266,7 @@ bool llama_read_infill(gen_request *r, call *c, json_t *body)
     r->n_each = r->n_choices;
     buf extra;
     buf_init(&extra, 64 << 20);
-    bool ok = read_extra(r, c, get(body, "input_extra"), &extra);
+    bool ok = read_extra(r, c, json_get(body, "input_extra"), &extra);
     text before = {ok ? arena_strndup(&r->memory, extra.data ? extra.data : "", extra.size) : "",
                    ok ? extra.size : 0};
     buf_deinit(&extra);

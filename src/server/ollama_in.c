@@ -8,13 +8,6 @@
 #include "base/mem.h"
 #include "server/core.h"
 
-/* A field that is there and not null. */
-static json_t *get(const json_t *object, const char *name)
-{
-    json_t *value = json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
-
 /* ---- The model ------------------------------------------------------------------------------- */
 
 /* Whether it is the name, alone or with Ollama's tag behind it. */
@@ -53,7 +46,7 @@ bool ollama_check_model(call *c, const json_t *body)
  */
 static bool read_keep_alive(call *c, const json_t *body, bool *is_zero)
 {
-    const json_t *given = get(body, "keep_alive");
+    const json_t *given = json_get(body, "keep_alive");
     const char *at = json_string_value(given);
     *is_zero = false;
     if (!given)
@@ -156,11 +149,11 @@ static bool read_top_fields(gen_request *r, call *c, const json_t *body, json_t 
         }
     }
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-        json_t *value = get(body, same[i]);
+        json_t *value = json_get(body, same[i]);
         if (value && json_object_set(ours, same[i], value) != 0)
             return call_nomem(c);
     }
-    const json_t *stream = get(body, "stream");
+    const json_t *stream = json_get(body, "stream");
     if (stream && !json_is_boolean(stream))
         return call_refuse(c, "stream", "stream is not a boolean");
     r->is_stream = !json_is_false(stream);
@@ -169,7 +162,7 @@ static bool read_top_fields(gen_request *r, call *c, const json_t *body, json_t 
 
 static bool read_options(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *options = get(body, "options");
+    const json_t *options = json_get(body, "options");
     const json_t *n_context = json_object_get(options, "num_ctx");
     if (options && !json_is_object(options))
         return call_refuse(c, "options", "options is not an object");
@@ -206,7 +199,7 @@ static bool read_format(gen_request *r, call *c, const json_t *format)
 /* "think": true, false, or how much. */
 static bool read_think(gen_request *r, call *c, const json_t *body)
 {
-    json_t *think = get(body, "think");
+    json_t *think = json_get(body, "think");
     r->kwargs = json_object();
     if (think && !json_is_boolean(think) && !json_is_string(think))
         return call_refuse(c, "think", "think is neither a boolean nor a text");
@@ -229,7 +222,7 @@ static bool read_common(gen_request *r, call *c, const json_t *body)
 
 static bool read_tools(gen_request *r, call *c, const json_t *body)
 {
-    json_t *tools = get(body, "tools");
+    json_t *tools = json_get(body, "tools");
     if (tools && !json_is_array(tools))
         return call_refuse(c, "tools", "tools is not a list");
     for (size_t i = 0; i < json_array_size(tools); i++) {
@@ -275,7 +268,7 @@ static bool read_messages(call *c, const json_t *given, json_t **out)
 
 bool ollama_read_chat(gen_request *r, call *c, json_t *body)
 {
-    const json_t *messages = get(body, "messages");
+    const json_t *messages = json_get(body, "messages");
     return ollama_check_model(c, body) && has_prompt(c, body, messages, true) &&
            read_common(r, c, body) && read_tools(r, c, body) &&
            read_messages(c, messages, &r->messages) && gen_request_chat(r, c);
@@ -286,8 +279,8 @@ bool ollama_read_chat(gen_request *r, call *c, json_t *body)
 /* The prompt as a conversation of one message, unless it is to be taken as it is. */
 static bool use_prompt(gen_request *r, call *c, const json_t *body)
 {
-    json_t *prompt = get(body, "prompt"), *system = get(body, "system");
-    const json_t *suffix = get(body, "suffix"), *raw = get(body, "raw");
+    json_t *prompt = json_get(body, "prompt"), *system = json_get(body, "system");
+    const json_t *suffix = json_get(body, "suffix"), *raw = json_get(body, "raw");
     if (!json_is_string(prompt))
         return call_refuse(c, "prompt", "prompt is not a text");
     if (system && !json_is_string(system))
@@ -315,6 +308,6 @@ static bool use_prompt(gen_request *r, call *c, const json_t *body)
 
 bool ollama_read_generate(gen_request *r, call *c, json_t *body)
 {
-    return ollama_check_model(c, body) && has_prompt(c, body, get(body, "prompt"), false) &&
+    return ollama_check_model(c, body) && has_prompt(c, body, json_get(body, "prompt"), false) &&
            read_common(r, c, body) && use_prompt(r, c, body);
 }

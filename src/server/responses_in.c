@@ -6,24 +6,11 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 
-static const char *type_of(const json_t *object)
-{
-    const char *type = json_string_value(json_object_get(object, "type"));
-    return type ? type : "";
-}
-
 static bool is_one_of(const char *word, const char *const *words)
 {
     while (*words && strcmp(word, *words) != 0)
         words++;
     return *words;
-}
-
-/* A field that is there and not null. */
-static json_t *get(const json_t *object, const char *name)
-{
-    json_t *value = json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
 }
 
 /* ---- Input ----------------------------------------------------------------------------------- */
@@ -37,9 +24,9 @@ static bool read_parts(call *c, const json_t *content, json_t **out)
     bool ok = *out || call_nomem(c);
     for (size_t i = 0; ok && i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i);
-        bool is_refusal = strcmp(type_of(part), "refusal") == 0;
+        bool is_refusal = strcmp(json_type_word(part), "refusal") == 0;
         json_t *value = json_object_get(part, is_refusal ? "refusal" : "text");
-        if (!json_is_string(value) || (!is_refusal && !is_one_of(type_of(part), texts)))
+        if (!json_is_string(value) || (!is_refusal && !is_one_of(json_type_word(part), texts)))
             ok = call_refuse(c, "input", "a part of an item's content is not a text");
         else
             ok = call_append(c, *out, json_pack("{s:s, s:O}", "type", "text", "text", value));
@@ -120,7 +107,7 @@ static json_t *calls_of_turn(input *in)
 /* A call of a function, or of a tool that takes a text, which is shown as {"input": text}. */
 static bool read_call(input *in, const json_t *item)
 {
-    bool is_custom = strcmp(type_of(item), "custom_tool_call") == 0;
+    bool is_custom = strcmp(json_type_word(item), "custom_tool_call") == 0;
     json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name");
     json_t *given = json_object_get(item, is_custom ? "input" : "arguments");
     if (!json_is_string(id) || !json_is_string(name) || !json_is_string(given))
@@ -163,7 +150,7 @@ static bool read_item(input *in, const json_t *item)
                                               "code_interpreter_call", NULL};
     static const char *const calls[] = {"function_call", "custom_tool_call", NULL};
     static const char *const results[] = {"function_call_output", "custom_tool_call_output", NULL};
-    const char *type = type_of(item);
+    const char *type = json_type_word(item);
     if (!*type || strcmp(type, "message") == 0)
         return read_message(in, item);
     if (strcmp(type, "reasoning") == 0)
@@ -193,11 +180,11 @@ static bool read_items(input *in, const json_t *items)
 
 static bool read_input(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *instructions = get(body, "instructions");
+    const json_t *instructions = json_get(body, "instructions");
     r->messages = json_array();
     if (!r->messages)
         return call_nomem(c);
-    if (get(body, "previous_response_id"))
+    if (json_get(body, "previous_response_id"))
         return call_refuse(c, "previous_response_id",
                            "responses are not kept: send the whole input");
     if (instructions && !json_is_string(instructions))
@@ -218,9 +205,9 @@ static bool read_input(gen_request *r, call *c, const json_t *body)
  */
 static bool read_tool(gen_request *r, call *c, const json_t *tool)
 {
-    if (!*type_of(tool))
+    if (!*json_type_word(tool))
         return call_refuse(c, "tools", "a tool has no type");
-    if (strcmp(type_of(tool), "function") != 0)
+    if (strcmp(json_type_word(tool), "function") != 0)
         return true;
     if (!json_is_string(json_object_get(tool, "name")))
         return call_refuse(c, "tools", "a function has no name");
@@ -234,7 +221,7 @@ static bool read_tool(gen_request *r, call *c, const json_t *tool)
 
 static bool read_tools(gen_request *r, call *c, const json_t *body)
 {
-    const json_t *tools = get(body, "tools"), *choice = get(body, "tool_choice");
+    const json_t *tools = json_get(body, "tools"), *choice = json_get(body, "tool_choice");
     const char *word = json_string_value(choice);
     const char *name = json_string_value(json_object_get(choice, "name"));
     if (tools && !json_is_array(tools))
@@ -264,14 +251,14 @@ static bool refuse_foreign(call *c, const json_t *body)
     static const char *const foreign[] = {
         "n", "logprobs", "top_logprobs", "conversation", "prompt", "background", NULL};
     for (size_t i = 0; foreign[i]; i++) {
-        const json_t *value = get(body, foreign[i]);
+        const json_t *value = json_get(body, foreign[i]);
         if (value && !json_is_false(value)) {
             call_fail(c, 400, foreign[i], "unsupported_value", "%s is not supported here",
                       foreign[i]);
             return false;
         }
     }
-    const json_t *truncation = get(body, "truncation");
+    const json_t *truncation = json_get(body, "truncation");
     const char *how = json_string_value(truncation);
     if (truncation && !(how && strcmp(how, "disabled") == 0))
         return call_refuse(c, "truncation", "no input is ever cut: truncation is \"disabled\"");
@@ -282,8 +269,8 @@ static bool refuse_foreign(call *c, const json_t *body)
 static bool read_controls(gen_request *r, call *c, const json_t *body)
 {
     json_t *max = json_object_get(body, "max_output_tokens");
-    json_t *shape = get(body, "text"), *reasoning = get(body, "reasoning");
-    json_t *format = get(shape, "format"), *effort = get(reasoning, "effort");
+    json_t *shape = json_get(body, "text"), *reasoning = json_get(body, "reasoning");
+    json_t *format = json_get(shape, "format"), *effort = json_get(reasoning, "effort");
     if (shape && !json_is_object(shape))
         return call_refuse(c, "text", "text is not an object");
     if (reasoning && !json_is_object(reasoning))

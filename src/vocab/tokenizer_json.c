@@ -38,12 +38,6 @@ lace_status json_refuse(json_reader *r, const char *where, const char *key, cons
     return json_fail(r, path, "%s is not supported", json_kind(value));
 }
 
-const json_t *json_get(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    return json_is_null(value) ? NULL : value;
-}
-
 static text text_value(const json_t *value)
 {
     return (text){json_string_value(value), json_string_length(value)};

@@ -34,9 +34,6 @@ __attribute__((format(printf, 3, 4))) lace_status json_fail(json_reader *r, cons
 /* The same for a member that is not understood, with its value. */
 lace_status json_refuse(json_reader *r, const char *where, const char *key, const json_t *value);
 
-/* A member of an object; NULL if it is absent or null. */
-const json_t *json_get(const json_t *object, const char *key);
-
 /* Optional members: *out stays as it is when the key is absent or null. */
 lace_status json_get_bool(json_reader *r, const json_t *object, const char *where, const char *key,
                           bool *out);

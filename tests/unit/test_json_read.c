@@ -115,8 +115,21 @@ static void memory_that_runs_out_while_values_are_made_is_remembered(void)
     json_decref(list);
 }
 
+static void members_that_are_null_are_absent(void)
+{
+    static const char json[] = "{\"type\":\"word\",\"none\":null,\"n\":1}";
+    json_t *value = NULL;
+    CHECK(json_read((span){(const uint8_t *)json, sizeof json - 1}, 0, &value, NULL) == LACE_OK);
+    CHECK(json_get(value, "none") == NULL && json_get(value, "other") == NULL);
+    CHECK(json_integer_value(json_get(value, "n")) == 1);
+    CHECK(strcmp(json_type_word(value), "word") == 0);
+    CHECK(json_type_word(NULL)[0] == 0 && json_type_word(json_get(value, "n"))[0] == 0);
+    json_decref(value);
+}
+
 int main(void)
 {
+    CASE(members_that_are_null_are_absent);
     CASE(json_that_is_none_is_refused_with_a_line);
     CASE(every_allocation_that_fails_while_json_is_read_is_a_clean_error);
     CASE(memory_that_runs_out_while_values_are_made_is_remembered);
