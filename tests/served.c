@@ -17,6 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tap.h"
+
 static double now_s(void)
 {
     struct timespec t;
@@ -173,6 +175,28 @@ void answer_free(answer *a)
 {
     free(a->body);
     memset(a, 0, sizeof *a);
+}
+
+bool answer_has(const answer *a, const char *part)
+{
+    return a->body && strstr(a->body, part) != NULL;
+}
+
+int answer_count(const answer *a, const char *part)
+{
+    int n = 0;
+    for (const char *at = a->body; at && (at = strstr(at, part)); at += strlen(part))
+        n++;
+    return n;
+}
+
+void answer_check(const answer *a, int status, const char *part)
+{
+    bool ok = CHECK(a->status == status);
+    ok = CHECK(!part || answer_has(a, part)) && ok;
+    if (!ok)
+        tap_note("status %d, expected %d with %s: %.400s", a->status, status,
+                 part ? part : "anything", a->body ? a->body : "");
 }
 
 void served_read(int fd, answer *a, double timeout_s)

@@ -44,6 +44,12 @@ typedef struct answer {
 void served_read(int fd, answer *a, double timeout_s);
 void answer_free(answer *a);
 
+bool answer_has(const answer *a, const char *part);  /* in its body */
+int answer_count(const answer *a, const char *part); /* how often */
+
+/* Fails the case, with a note, if the answer has another status or not this part (NULL: any body). */
+void answer_check(const answer *a, int status, const char *part);
+
 /* One request on a connection of its own. `headers` are further lines with CRLF, or NULL. */
 void served_request(const served *s, const char *method, const char *path, const char *headers,
                     const char *body, size_t n_body, answer *a);

@@ -13,28 +13,6 @@
 static served s;
 static answer a;
 
-static bool has(const char *part)
-{
-    return a.body && strstr(a.body, part) != NULL;
-}
-
-static int count(const char *part)
-{
-    int n = 0;
-    for (const char *at = a.body; at && (at = strstr(at, part)); at += strlen(part))
-        n++;
-    return n;
-}
-
-static void check_answer(int status, const char *part)
-{
-    bool ok = CHECK(a.status == status);
-    ok = CHECK(!part || has(part)) && ok;
-    if (!ok)
-        tap_note("status %d, expected %d with %s: %s", a.status, status, part ? part : "anything",
-                 a.body ? a.body : "");
-}
-
 static void post(const char *path, const char *json)
 {
     served_post(&s, path, json, &a);
@@ -91,7 +69,7 @@ static void a_reply_follows_its_schema(void)
             "}}}",
             seed);
         post("/v1/chat/completions", request);
-        check_answer(200, "\"finish_reason\":\"stop\"");
+        answer_check(&a, 200, "\"finish_reason\":\"stop\"");
         json_t *json = body();
         if (!CHECK(is_person(chat_content(json))))
             tap_note("%s", a.body);
@@ -113,13 +91,15 @@ static void a_text_follows_its_regex_and_grammar(void)
     json_decref(json);
     post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":60,\"grammar\":"
                             "\"root ::= \\\"yes\\\" | \\\"no\\\"\"}");
-    CHECK(a.status == 200 && (has("\"text\":\"yes\"") || has("\"text\":\"no\"")));
+    CHECK(a.status == 200 &&
+          (answer_has(&a, "\"text\":\"yes\"") || answer_has(&a, "\"text\":\"no\"")));
     post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":60,\"structured_outputs\":"
                             "{\"choice\":[\"red \\\"x\\\"\",\"green\"]}}");
-    CHECK(a.status == 200 && (has("\"text\":\"red \\\"x\\\"\"") || has("\"text\":\"green\"")));
+    CHECK(a.status == 200 &&
+          (answer_has(&a, "\"text\":\"red \\\"x\\\"\"") || answer_has(&a, "\"text\":\"green\"")));
     post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":200,\"seed\":1,"
                             "\"response_format\":{\"type\":\"json_object\"}}");
-    check_answer(200, "\"text\":\"{");
+    answer_check(&a, 200, "\"text\":\"{");
 }
 
 static void a_form_that_cannot_be_kept_is_refused(void)
@@ -149,8 +129,8 @@ static void a_form_that_cannot_be_kept_is_refused(void)
         char request[1024];
         snprintf(request, sizeof request, "{\"prompt\":\"x\",\"max_tokens\":4,%s}", rows[i].form);
         post("/v1/completions", request);
-        check_answer(400, rows[i].words);
-        CHECK(has("\"invalid_request_error\""));
+        answer_check(&a, 400, rows[i].words);
+        CHECK(answer_has(&a, "\"invalid_request_error\""));
     }
 }
 
@@ -158,7 +138,7 @@ static void a_forced_call_is_a_call(void)
 {
     post("/v1/chat/completions", "{" HELLO "," TOOLS ",\"seed\":3,\"tool_choice\":{\"type\":"
                                  "\"function\",\"function\":{\"name\":\"tell\"}}}");
-    check_answer(200, "\"finish_reason\":\"tool_calls\"");
+    answer_check(&a, 200, "\"finish_reason\":\"tool_calls\"");
     json_t *json = body();
     json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
     json_t *one =
@@ -169,12 +149,12 @@ static void a_forced_call_is_a_call(void)
     json_decref(json);
     post("/v1/chat/completions",
          "{" HELLO "," TOOLS ",\"seed\":4,\"tool_choice\":\"required\",\"stream\":true}");
-    CHECK(a.status == 200 && count("\"function\":{\"name\":\"") == 1);
+    CHECK(a.status == 200 && answer_count(&a, "\"function\":{\"name\":\"") == 1);
     post("/v1/chat/completions", "{" HELLO "," TOOLS ",\"tool_choice\":{\"type\":\"function\","
                                  "\"function\":{\"name\":\"other\"}}}");
-    check_answer(400, "not among the tools");
+    answer_check(&a, 400, "not among the tools");
     post("/v1/chat/completions", "{" HELLO ",\"tool_choice\":\"required\"}");
-    check_answer(400, "no tools");
+    answer_check(&a, 400, "no tools");
 }
 
 /* ---- Anthropic ------------------------------------------------------------------------------- */
@@ -184,14 +164,15 @@ static void messages_are_answered(void)
     post("/v1/messages", "{\"model\":\"tale\",\"max_tokens\":8,\"system\":[{\"type\":\"text\","
                          "\"text\":\"Be kind.\"}],\"messages\":[{\"role\":\"user\",\"content\":"
                          "[{\"type\":\"text\",\"text\":\"Hello\"}]}]}");
-    check_answer(200, "\"type\":\"message\",\"role\":\"assistant\"");
-    CHECK(has("\"content\":[{\"type\":\"text\",\"text\":\"") &&
-          has("\"stop_reason\":\"max_tokens\"") && has("\"output_tokens\":8"));
+    answer_check(&a, 200, "\"type\":\"message\",\"role\":\"assistant\"");
+    CHECK(answer_has(&a, "\"content\":[{\"type\":\"text\",\"text\":\"") &&
+          answer_has(&a, "\"stop_reason\":\"max_tokens\"") &&
+          answer_has(&a, "\"output_tokens\":8"));
     json_decref(body());
     post("/v1/messages",
          "{\"max_tokens\":99,\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],"
          "\"stop_sequences\":[\"e\"]}");
-    check_answer(200, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"e\"");
+    answer_check(&a, 200, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"e\"");
 }
 
 static void a_stream_of_messages_has_named_events(void)
@@ -210,7 +191,7 @@ static void a_stream_of_messages_has_named_events(void)
         if (!CHECK(at != NULL))
             tap_note("%s is missing: %s", events[i], a.body);
     }
-    CHECK(count("event: ") == count("\n\n"));
+    CHECK(answer_count(&a, "event: ") == answer_count(&a, "\n\n"));
 }
 
 static void a_message_may_be_a_forced_call(void)
@@ -222,7 +203,7 @@ static void a_message_may_be_a_forced_call(void)
          "\"tool_use\",\"id\":\"t1\",\"name\":\"tell\",\"input\":{\"name\":\"a\",\"age\":3}}]},"
          "{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"t1\","
          "\"content\":\"done\"},{\"type\":\"text\",\"text\":\"again\"}]}]}");
-    check_answer(200, "\"stop_reason\":\"tool_use\"");
+    answer_check(&a, 200, "\"stop_reason\":\"tool_use\"");
     json_t *json = body();
     json_t *block = json_array_get(json_object_get(json, "content"), 0);
     CHECK(json_is_string(json_object_get(block, "id")));
@@ -236,7 +217,7 @@ static void tokens_of_messages_are_counted(void)
 {
     post("/v1/messages/count_tokens", "{\"system\":\"Be kind.\",\"messages\":[{\"role\":\"user\","
                                       "\"content\":\"Hello\"}]}");
-    check_answer(200, "{\"input_tokens\":");
+    answer_check(&a, 200, "{\"input_tokens\":");
     char plain[128];
     snprintf(plain, sizeof plain, "%s", a.body);
     /* The line that differs in every request of one client does not reach the prompt. */
@@ -273,7 +254,7 @@ static void bad_messages_are_refused_in_their_form(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         post("/v1/messages", bad[i]);
-        if (!CHECK(a.status == 400 && has("{\"type\":\"error\",\"error\":{")))
+        if (!CHECK(a.status == 400 && answer_has(&a, "{\"type\":\"error\",\"error\":{")))
             tap_note("%s: %d %s", bad[i], a.status, a.body ? a.body : "");
     }
 }
@@ -283,22 +264,22 @@ static void bad_messages_are_refused_in_their_form(void)
 static void ollama_clients_can_look_around(void)
 {
     served_get(&s, "/api/version", &a);
-    check_answer(200, "{\"version\":\"");
+    answer_check(&a, 200, "{\"version\":\"");
     served_get(&s, "/api/tags", &a);
-    check_answer(200, "\"models\":[{\"name\":\"tale\"");
+    answer_check(&a, 200, "\"models\":[{\"name\":\"tale\"");
     json_decref(body());
     served_get(&s, "/api/ps", &a);
-    check_answer(200, "\"context_length\":");
+    answer_check(&a, 200, "\"context_length\":");
     json_decref(body());
     post("/api/show", "{\"model\":\"tale:latest\"}");
-    check_answer(200, "\"capabilities\":[\"completion\"");
+    answer_check(&a, 200, "\"capabilities\":[\"completion\"");
     json_decref(body());
     post("/api/show", "{\"model\":\"default:latest\"}");
-    check_answer(200, "\"capabilities\"");
+    answer_check(&a, 200, "\"capabilities\"");
     post("/api/show", "{\"model\":\"other\"}");
-    check_answer(404, "{\"error\":\"");
+    answer_check(&a, 404, "{\"error\":\"");
     post("/api/show", "{}");
-    check_answer(400, "{\"error\":\"");
+    answer_check(&a, 400, "{\"error\":\"");
 }
 
 static void ollama_streams_lines(void)
@@ -306,8 +287,8 @@ static void ollama_streams_lines(void)
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"options\":{\"num_predict\":6,\"temperature\":0,\"seed\":1}}");
     CHECK(a.status == 200 && strstr(a.head, "Content-Type: application/x-ndjson\r\n"));
-    CHECK(count("\"done\":true") == 1 && has("\"done_reason\":\"length\"") &&
-          has("\"eval_count\":6") && has("\"total_duration\":"));
+    CHECK(answer_count(&a, "\"done\":true") == 1 && answer_has(&a, "\"done_reason\":\"length\"") &&
+          answer_has(&a, "\"eval_count\":6") && answer_has(&a, "\"total_duration\":"));
     char *line = a.body;
     for (char *end; line && (end = strchr(line, '\n')); line = end + 1) {
         json_t *json = json_loadb(line, (size_t)(end - line), 0, NULL);
@@ -317,7 +298,7 @@ static void ollama_streams_lines(void)
     post("/api/generate",
          "{\"model\":\"tale\",\"prompt\":\"Once upon\",\"raw\":true,\"stream\":false,"
          "\"options\":{\"num_predict\":4}}");
-    check_answer(200, "\"response\":\"");
+    answer_check(&a, 200, "\"response\":\"");
     json_decref(body());
     post("/api/generate",
          "{\"model\":\"tale\",\"prompt\":\"A king\",\"stream\":false,\"format\":" SCHEMA
@@ -327,10 +308,10 @@ static void ollama_streams_lines(void)
     json_decref(json);
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"options\":{\"temperature\":-1}}");
-    check_answer(400, "temperature");
+    answer_check(&a, 400, "temperature");
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"options\":{\"num_ctx\":100000000}}");
-    check_answer(400, "num_ctx");
+    answer_check(&a, 400, "num_ctx");
 }
 
 static void ollama_without_a_prompt_loads_or_unloads_and_answers_at_once(void)
@@ -363,9 +344,9 @@ static void ollama_without_a_prompt_loads_or_unloads_and_answers_at_once(void)
             json_decref(json);
         }
     post("/api/generate", "{\"model\":\"tale\",\"keep_alive\":\"soon\"}");
-    check_answer(400, "keep_alive");
+    answer_check(&a, 400, "keep_alive");
     post("/api/generate", "{\"model\":\"tale\",\"keep_alive\":[]}");
-    check_answer(400, "keep_alive");
+    answer_check(&a, 400, "keep_alive");
 }
 
 static void ollama_calls_need_no_content_type(void)
@@ -373,19 +354,19 @@ static void ollama_calls_need_no_content_type(void)
     static const char ask[] = "{\"model\":\"tale\",\"prompt\":\"Once\",\"stream\":false,"
                               "\"options\":{\"num_predict\":2}}";
     served_request(&s, "POST", "/api/generate", "", ask, strlen(ask), &a);
-    check_answer(200, "\"eval_count\":2");
+    answer_check(&a, 200, "\"eval_count\":2");
     /* What curl -d says, as in Ollama's own documentation. */
     served_request(&s, "POST", "/api/generate",
                    "Content-Type: application/x-www-form-urlencoded\r\n", ask, strlen(ask), &a);
-    check_answer(200, "\"eval_count\":2");
+    answer_check(&a, 200, "\"eval_count\":2");
     served_request(&s, "POST", "/v1/completions", "", ask, strlen(ask), &a);
-    check_answer(415, NULL);
+    answer_check(&a, 415, NULL);
     /* A form in a stranger's page. */
     served_request(
         &s, "POST", "/api/generate",
         "Content-Type: application/x-www-form-urlencoded\r\nOrigin: http://x.example\r\n", ask,
         strlen(ask), &a);
-    check_answer(403, "{\"error\":\"");
+    answer_check(&a, 403, "{\"error\":\"");
 }
 
 static void ollama_gives_logprobs(void)
@@ -406,10 +387,10 @@ static void ollama_gives_logprobs(void)
     json_decref(json);
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"logprobs\":true,\"options\":{\"num_predict\":6}}");
-    CHECK(a.status == 200 && count("\"logprob\":") == 6);
+    CHECK(a.status == 200 && answer_count(&a, "\"logprob\":") == 6);
     post("/api/chat", "{\"model\":\"tale\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],"
                       "\"logprobs\":7}");
-    check_answer(400, "{\"error\":\"logprobs");
+    answer_check(&a, 400, "{\"error\":\"logprobs");
 }
 
 static void ollama_says_a_version_that_its_clients_can_compare(void)
@@ -454,7 +435,7 @@ static void embeddings_have_length_one(void)
                  "\"pooling\":\"%s\"}",
                  poolings[k]);
         post("/v1/embeddings", request);
-        check_answer(200, "\"object\":\"embedding\",\"index\":2");
+        answer_check(&a, 200, "\"object\":\"embedding\",\"index\":2");
         json_t *json = body();
         const json_t *x = embedding(json, 0), *y = embedding(json, 1), *z = embedding(json, 2);
         /* Sums of f32 values, printed with 9 digits: 1e-5 leaves room for their rounding. */
@@ -475,9 +456,9 @@ static void embeddings_come_as_base64_too(void)
     CHECK(json_string_length(embedding(json, 0)) == (n * 4 + 2) / 3 * 4);
     json_decref(json);
     post("/v1/embeddings", "{\"input\":[1,2,3]}");
-    check_answer(200, "\"prompt_tokens\":3");
+    answer_check(&a, 200, "\"prompt_tokens\":3");
     post("/api/embed", "{\"model\":\"tale\",\"input\":[\"a\",\"b\"]}");
-    check_answer(200, "\"embeddings\":[[");
+    answer_check(&a, 200, "\"embeddings\":[[");
     json_decref(body());
 }
 
@@ -493,9 +474,9 @@ static void ollamas_older_route_gives_one_embedding(void)
     json_decref(one);
     json_decref(same);
     post("/api/embeddings", "{\"model\":\"tale\"}");
-    check_answer(200, "{\"embedding\":[]}");
+    answer_check(&a, 200, "{\"embedding\":[]}");
     post("/api/embeddings", "{\"model\":\"tale\",\"prompt\":5}");
-    check_answer(400, "{\"error\":\"prompt");
+    answer_check(&a, 400, "{\"error\":\"prompt");
 }
 
 static void bad_inputs_of_embeddings_are_refused(void)
@@ -522,7 +503,7 @@ static void bad_inputs_of_embeddings_are_refused(void)
         n += (size_t)sprintf(longer + n, "fish and bird ");
     sprintf(longer + n, "\"}");
     post("/v1/embeddings", longer);
-    check_answer(400, "context_length_exceeded");
+    answer_check(&a, 400, "context_length_exceeded");
     free(longer);
 }
 
@@ -532,9 +513,9 @@ static void responses_are_given_without_state(void)
 {
     post("/v1/responses",
          "{\"input\":\"Hello\",\"max_output_tokens\":5,\"instructions\":\"Be kind.\"}");
-    check_answer(200, "\"object\":\"response\"");
-    CHECK(has("\"status\":\"incomplete\"") && has("\"type\":\"output_text\"") &&
-          has("\"output_tokens\":5"));
+    answer_check(&a, 200, "\"object\":\"response\"");
+    CHECK(answer_has(&a, "\"status\":\"incomplete\"") &&
+          answer_has(&a, "\"type\":\"output_text\"") && answer_has(&a, "\"output_tokens\":5"));
     json_decref(body());
     post("/v1/responses",
          "{\"input\":[{\"role\":\"user\",\"content\":[{\"type\":\"input_text\",\"text\":\"Hi\"}]},"
@@ -542,16 +523,16 @@ static void responses_are_given_without_state(void)
          "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"done\"}],"
          "\"max_output_tokens\":120,\"text\":{\"format\":{\"type\":\"json_schema\",\"name\":\"p\","
          "\"schema\":" SCHEMA "}}}");
-    check_answer(200, "\"status\":\"completed\"");
+    answer_check(&a, 200, "\"status\":\"completed\"");
     json_t *json = body();
     json_t *item = json_array_get(json_object_get(json, "output"), 0);
     json_t *part = json_array_get(json_object_get(item, "content"), 0);
     CHECK(is_person(json_string_value(json_object_get(part, "text"))));
     json_decref(json);
     post("/v1/responses", "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}");
-    check_answer(400, "not kept");
+    answer_check(&a, 400, "not kept");
     post("/v1/responses", "{\"input\":[]}");
-    check_answer(400, "input");
+    answer_check(&a, 400, "input");
 }
 
 static void a_stream_of_responses_has_its_events(void)
@@ -574,7 +555,7 @@ static void a_stream_of_responses_has_its_events(void)
     post("/v1/responses",
          "{\"input\":\"x\",\"max_output_tokens\":120,\"tools\":[{\"type\":\"function\",\"name\":"
          "\"tell\",\"parameters\":" SCHEMA "}],\"tool_choice\":\"required\"}");
-    check_answer(200, "\"type\":\"function_call\"");
+    answer_check(&a, 200, "\"type\":\"function_call\"");
     json_decref(body());
 }
 

@@ -22,26 +22,9 @@ static json_t *post(const char *path, const char *body)
     return json;
 }
 
-static void check_answer(int status, const char *part)
-{
-    bool ok = CHECK(a.status == status);
-    ok = CHECK(!part || (a.body && strstr(a.body, part))) && ok;
-    if (!ok)
-        tap_note("status %d, expected %d with %s: %.400s", a.status, status,
-                 part ? part : "anything", a.body ? a.body : "");
-}
-
 static const json_t *at(const json_t *object, const char *outer, const char *inner)
 {
     return json_object_get(json_object_get(object, outer), inner);
-}
-
-static int count(const char *part)
-{
-    int n = 0;
-    for (const char *p = a.body; p && (p = strstr(p, part)); p += strlen(part))
-        n++;
-    return n;
 }
 
 /* ---- /completion ----------------------------------------------------------------------------- */
@@ -50,7 +33,7 @@ static void a_completion_has_llama_cpps_form(void)
 {
     post("/completion", "{\"prompt\":\"Once upon a time\",\"n_predict\":6,\"seed\":3,\"n_probs\":2,"
                         "\"return_tokens\":true,\"stop\":[\"zzz\"],\"logit_bias\":[[5,false]]}");
-    check_answer(200, "\"stop\":true");
+    answer_check(&a, 200, "\"stop\":true");
     CHECK(json_array_size(json_object_get(json, "tokens")) == 6);
     CHECK(json_array_size(json_object_get(json, "completion_probabilities")) == 6);
     CHECK(json_integer_value(json_object_get(json, "tokens_predicted")) == 6);
@@ -61,14 +44,14 @@ static void a_completion_has_llama_cpps_form(void)
     CHECK(json_number_value(at(json, "timings", "predicted_per_second")) > 0);
     CHECK(json_integer_value(at(json, "generation_settings", "seed")) == 3);
     CHECK(json_array_size(at(json, "generation_settings", "logit_bias")) == 1);
-    check_answer(200, "\"stop_type\":\"limit\"");
-    check_answer(200, "\"truncated\":false");
-    check_answer(200, "\"prompt\":\"Once upon a time\"");
+    answer_check(&a, 200, "\"stop_type\":\"limit\"");
+    answer_check(&a, 200, "\"truncated\":false");
+    answer_check(&a, 200, "\"prompt\":\"Once upon a time\"");
     post("/completions", "{\"prompt\":\"Once upon a time\",\"n_predict\":60,\"stop\":\" \"}");
-    check_answer(200, "\"stop_type\":\"word\",\"stopping_word\":\" \"");
+    answer_check(&a, 200, "\"stop_type\":\"word\",\"stopping_word\":\" \"");
     post("/completion", "{\"prompt\":\"Once\",\"n_predict\":-1,\"ignore_eos\":true}");
-    check_answer(200, "\"truncated\":true"); /* the context is full */
-    check_answer(200, "{\"bias\":null,\"token\":");
+    answer_check(&a, 200, "\"truncated\":true"); /* the context is full */
+    answer_check(&a, 200, "{\"bias\":null,\"token\":");
 }
 
 static void a_stream_gives_the_text_of_the_whole_answer(void)
@@ -96,10 +79,10 @@ static void a_stream_gives_the_text_of_the_whole_answer(void)
 static void prompts_are_texts_tokens_or_both(void)
 {
     post("/completion", "{\"prompt\":[\"The king\",\"A fish\"],\"n_predict\":2}");
-    check_answer(200, "[{\"index\":0");
+    answer_check(&a, 200, "[{\"index\":0");
     CHECK(json_array_size(json) == 2);
     post("/completion", "{\"prompt\":[5,\"The king\",7,\" and\"],\"n_predict\":2}");
-    check_answer(200, "{\"index\":0");
+    answer_check(&a, 200, "{\"index\":0");
     CHECK(json_integer_value(json_object_get(json, "tokens_evaluated")) >= 5);
     post("/completion",
          "{\"prompt\":[[5,6],\"The king\",{\"prompt_string\":\"x\"}],\"n_predict\":2}");
@@ -110,7 +93,7 @@ static void prompts_are_texts_tokens_or_both(void)
     char request_of_parts[4200];
     snprintf(request_of_parts, sizeof request_of_parts, "{\"prompt\":[%s]}", parts);
     post("/completion", request_of_parts);
-    check_answer(400, "context_length_exceeded");
+    answer_check(&a, 400, "context_length_exceeded");
     static const char *const bad[] = {
         "5",        "[]", "[5,-1]", "[5,99999999]",
         "[5,null]", "{}", "[[]]",   "{\"prompt_string\":\"x\",\"multimodal_data\":[\"y\"]}"};
@@ -118,16 +101,16 @@ static void prompts_are_texts_tokens_or_both(void)
         char request[128];
         snprintf(request, sizeof request, "{\"prompt\":%s,\"n_predict\":2}", bad[i]);
         post("/completion", request);
-        check_answer(400, "prompt");
+        answer_check(&a, 400, "prompt");
     }
 }
 
 static void a_prompt_can_be_read_without_a_text(void)
 {
     post("/completion", "{\"prompt\":\"A tale of the sea\",\"n_predict\":0}");
-    check_answer(200, "\"content\":\"\"");
-    check_answer(200, "\"tokens_predicted\":0");
-    check_answer(200, "\"truncated\":false");
+    answer_check(&a, 200, "\"content\":\"\"");
+    answer_check(&a, 200, "\"tokens_predicted\":0");
+    answer_check(&a, 200, "\"truncated\":false");
     post("/completion", "{\"prompt\":\"A tale of the sea\",\"n_predict\":1}");
     CHECK(json_integer_value(at(json, "timings", "cache_n")) > 0);
 }
@@ -136,7 +119,7 @@ static void only_wanted_members_are_answered(void)
 {
     post("/completion", "{\"prompt\":\"x\",\"n_predict\":2,\"response_fields\":[\"content\","
                         "\"timings/prompt_n\",\"generation_settings/n_predict\",\"nothing\"]}");
-    check_answer(200, "\"timings/prompt_n\":");
+    answer_check(&a, 200, "\"timings/prompt_n\":");
     CHECK(json_object_size(json) == 3);
     CHECK(json_integer_value(json_object_get(json, "generation_settings/n_predict")) == 2);
 }
@@ -144,7 +127,7 @@ static void only_wanted_members_are_answered(void)
 static void whole_numbers_are_told_whole(void)
 {
     post("/completion", "{\"prompt\":\"x\",\"n_predict\":1,\"repeat_last_n\":1048575}");
-    check_answer(200, "\"repeat_last_n\":1048575,");
+    answer_check(&a, 200, "\"repeat_last_n\":1048575,");
 }
 
 static char *repeated(const char *before, const char *part, int n, const char *after)
@@ -181,7 +164,7 @@ static void what_an_answer_repeats_is_bounded(void)
             char *request =
                 repeated(rows[i].before, rows[i].part, rows[i].n - is_less, rows[i].after);
             post("/completion", request);
-            check_answer(is_less ? 200 : 400, is_less ? NULL : rows[i].param);
+            answer_check(&a, is_less ? 200 : 400, is_less ? NULL : rows[i].param);
             free(request);
         }
 }
@@ -194,14 +177,14 @@ static void samplers_that_are_not_named_are_off(void)
              i ? "{\"prompt\":\"Once\",\"n_predict\":12,\"top_k\":1}"
                : "{\"prompt\":\"Once\",\"n_predict\":12,\"temperature\":9,\"min_p\":0,"
                  "\"top_p\":1,\"top_k\":1,\"repeat_penalty\":50,\"samplers\":[\"top_k\"]}");
-        check_answer(200, NULL);
+        answer_check(&a, 200, NULL);
         texts[i] = strdup(json_string_value(json_object_get(json, "content")));
     }
     CHECK(strcmp(texts[0], texts[1]) == 0); /* neither a penalty nor heat */
     free(texts[0]);
     free(texts[1]);
     post("/completion", "{\"prompt\":\"x\",\"n_predict\":2,\"samplers\":[\"top_x\"]}");
-    check_answer(400, "samplers[0]");
+    answer_check(&a, 400, "samplers[0]");
 }
 
 /* A grammar makes the model write lines. */
@@ -214,22 +197,22 @@ static void a_text_ends_before_a_line_that_is_indented_less(void)
     char request[256];
     snprintf(request, sizeof request, LINES, "");
     post("/completion", request);
-    check_answer(200, "\"content\":\"if\\n    a\\n    b\\n  c\\n    d\"");
+    answer_check(&a, 200, "\"content\":\"if\\n    a\\n    b\\n  c\\n    d\"");
     snprintf(request, sizeof request, LINES, ",\"n_indent\":4");
     post("/completion", request);
     const char *content = json_string_value(json_object_get(json, "content"));
     CHECK(content && strncmp(content, "if\n    a\n    b\n", 15) == 0 && !strchr(content, 'c'));
-    check_answer(200, "\"stop_type\":\"limit\"");
+    answer_check(&a, 200, "\"stop_type\":\"limit\"");
     snprintf(request, sizeof request, LINES, ",\"n_indent\":\"x\"");
     post("/completion", request);
-    check_answer(400, "n_indent");
+    answer_check(&a, 400, "n_indent");
     snprintf(request, sizeof request, LINES, ",\"t_max_predict_ms\":-2");
     post("/completion", request);
-    check_answer(400, "t_max_predict_ms");
+    answer_check(&a, 400, "t_max_predict_ms");
     post("/completion",
          "{\"prompt\":\"x\",\"n_predict\":400,\"t_max_predict_ms\":1,\"grammar\":\"root "
          "::= [a-z\\\\n]*\"}");
-    check_answer(200, "\"stop_type\":\"limit\"");
+    answer_check(&a, 200, "\"stop_type\":\"limit\"");
     CHECK(!strstr(a.body, "\"has_new_line\":true") ||
           json_integer_value(json_object_get(json, "tokens_predicted")) < 400);
 }
@@ -237,9 +220,9 @@ static void a_text_ends_before_a_line_that_is_indented_less(void)
 static void a_hole_is_filled_by_models_that_can(void)
 {
     post("/infill", "{\"input_prefix\":\"a\",\"input_suffix\":\"b\"}");
-    check_answer(400, "no tokens for filling in");
+    answer_check(&a, 400, "no tokens for filling in");
     post("/infill", "{\"input_prefix\":\"a\"}");
-    check_answer(400, "input_suffix is not a text");
+    answer_check(&a, 400, "input_suffix is not a text");
     tiny_options o = tiny_options_default();
     o.has_infill = true;
     buf file;
@@ -270,11 +253,11 @@ static void a_hole_is_filled_by_models_that_can(void)
                      "{\"input_prefix\":\"the\",\"input_suffix\":\"and\",\"n_predict\":2,%s}",
                      pairs[i][1]);
             served_post(&other, "/infill", request, &a);
-            check_answer(200, expected);
+            answer_check(&a, 200, expected);
         }
         served_post(&other, "/infill",
                     "{\"input_prefix\":\"the\",\"input_suffix\":\"and\",\"input_extra\":[{}]}", &a);
-        check_answer(400, "input_extra");
+        answer_check(&a, 400, "input_extra");
         served_stop(&other);
     }
     scratch_remove();
@@ -287,18 +270,18 @@ static void a_hole_is_filled_by_models_that_can(void)
 static void routes_answer_without_v1(void)
 {
     served_get(&s, "/models", &a);
-    check_answer(200, "\"object\":\"list\"");
+    answer_check(&a, 200, "\"object\":\"list\"");
     served_get(&s, "/v1/health", &a);
-    check_answer(200, "ok");
+    answer_check(&a, 200, "ok");
     post("/chat/completions", "{" HI ",\"max_tokens\":2}");
-    check_answer(200, "\"object\":\"chat.completion\"");
+    answer_check(&a, 200, "\"object\":\"chat.completion\"");
     post("/responses", "{\"input\":\"x\",\"max_output_tokens\":2}");
-    check_answer(200, "\"object\":\"response\"");
+    answer_check(&a, 200, "\"object\":\"response\"");
     post("/embeddings", "{\"input\":[\"x\",\"y\"]}");
-    check_answer(200, "[{\"index\":0,\"embedding\":[[");
+    answer_check(&a, 200, "[{\"index\":0,\"embedding\":[[");
     CHECK(json_array_size(json) == 2);
     post("/embedding", "{\"content\":\"x\"}");
-    check_answer(200, "[{\"index\":0,\"embedding\":[[");
+    answer_check(&a, 200, "[{\"index\":0,\"embedding\":[[");
 }
 
 static void prompts_are_counted_without_a_generation(void)
@@ -319,7 +302,7 @@ static void prompts_are_counted_without_a_generation(void)
         CHECK(n > 5 && json_integer_value(json_object_get(json, "input_tokens")) == n);
     }
     post("/v1/responses/input_tokens", "{\"input\":5}");
-    check_answer(400, NULL);
+    answer_check(&a, 400, NULL);
 }
 
 static void answers_have_timings(void)
@@ -343,12 +326,12 @@ static void answers_have_timings(void)
         char request[256];
         snprintf(request, sizeof request, "{%s,\"stream\":true}", rows[i].body);
         served_post(&s, rows[i].path, request, &a);
-        if (!CHECK(count("\"timings\":{") == rows[i].n_timings))
+        if (!CHECK(answer_count(&a, "\"timings\":{") == rows[i].n_timings))
             tap_note("%s %s: %s", rows[i].path, request, a.body);
         snprintf(request, sizeof request, "{%s,\"stream\":true,\"timings_per_token\":true}",
                  rows[i].body);
         served_post(&s, rows[i].path, request, &a);
-        CHECK(count("\"timings\":{") > rows[i].n_timings);
+        CHECK(answer_count(&a, "\"timings\":{") > rows[i].n_timings);
     }
 }
 
@@ -359,7 +342,7 @@ static void telemetry_is_refused_where_there_is_none(void)
         char request[256];
         snprintf(request, sizeof request, "{" HI ",\"max_tokens\":2,\"%s\":true}", fields[i]);
         post("/v1/messages", request);
-        check_answer(400, fields[i]);
+        answer_check(&a, 400, fields[i]);
     }
 }
 
@@ -400,19 +383,19 @@ static void reasoning_stays_in_the_content_if_asked_to(void)
 {
 #define THINK ",\"max_tokens\":60,\"grammar\":\"root ::= \\\"<think>why</think>so\\\"\""
     post("/v1/chat/completions", "{" HI THINK ",\"reasoning_format\":\"none\"}");
-    check_answer(200, "\"content\":\"<think>why</think>so\"");
+    answer_check(&a, 200, "\"content\":\"<think>why</think>so\"");
     post("/v1/chat/completions", "{" HI THINK ",\"reasoning_format\":\"deepseek\"}");
     CHECK(a.status == 200);
     CHECK(!strstr(a.body, "\"content\":\"<think>why</think>so\"") ||
           !strstr(a.body, "reasoning_content"));
     post("/v1/chat/completions", "{" HI ",\"max_tokens\":2,\"reasoning_format\":\"x\"}");
-    check_answer(400, "reasoning_format");
+    answer_check(&a, 400, "reasoning_format");
 }
 
 static void the_command_line_has_the_defaults(void)
 {
     served_get(&s, "/props", &a);
-    check_answer(200, "\"n_predict\":20");
+    answer_check(&a, 200, "\"n_predict\":20");
     post("/completion", "{\"prompt\":\"Once upon\",\"ignore_eos\":true}");
     CHECK(json_integer_value(at(json, "timings", "predicted_n")) == 20);
     CHECK(json_integer_value(at(json, "generation_settings", "seed")) == 11);

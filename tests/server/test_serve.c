@@ -38,25 +38,14 @@ static void check_golden(void)
         tap_note("%s\nexpected %s", again, golden);
 }
 
-static bool has(const char *part)
-{
-    return a.body && strstr(a.body, part) != NULL;
-}
-
-static int count(const char *part)
-{
-    int n = 0;
-    for (const char *at = a.body; at && (at = strstr(at, part)); at += strlen(part))
-        n++;
-    return n;
-}
-
 /* An error in OpenAI's form. */
 static void check_error(int status, const char *part)
 {
     bool ok = CHECK(a.status == status);
-    ok = CHECK(has("{\"error\":{\"message\":\"") && has("\"type\":\"") && has("\"param\":")) && ok;
-    ok = CHECK(!part || has(part)) && ok;
+    ok = CHECK(answer_has(&a, "{\"error\":{\"message\":\"") && answer_has(&a, "\"type\":\"") &&
+               answer_has(&a, "\"param\":")) &&
+         ok;
+    ok = CHECK(!part || answer_has(&a, part)) && ok;
     if (!ok)
         tap_note("status %d, expected %d: %s", a.status, status, a.body ? a.body : "");
 }
@@ -66,11 +55,12 @@ static void check_error(int status, const char *part)
 static void the_status_routes_answer(void)
 {
     served_get(&s, "/health", &a);
-    CHECK(a.status == 200 && has("\"ok\""));
+    CHECK(a.status == 200 && answer_has(&a, "\"ok\""));
     served_get(&s, "/ready", &a);
     CHECK(a.status == 200);
     served_get(&s, "/v1/models", &a);
-    CHECK(a.status == 200 && has("\"id\":\"tale\"") && has("\"object\":\"list\""));
+    CHECK(a.status == 200 && answer_has(&a, "\"id\":\"tale\"") &&
+          answer_has(&a, "\"object\":\"list\""));
     served_get(&s, "/v1/models/tale", &a);
     CHECK(a.status == 200);
     served_get(&s, "/v1/models/t%61le", &a);
@@ -78,11 +68,13 @@ static void the_status_routes_answer(void)
     served_get(&s, "/v1/models/other", &a);
     check_error(404, "model_not_found");
     served_get(&s, "/props", &a);
-    CHECK(a.status == 200 && has("\"n_context\":256"));
-    CHECK(has("\"default_generation_settings\":{\"n_ctx\":256,\"params\":{\"temperature\":0.8,"
-              "\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,"));
+    CHECK(a.status == 200 && answer_has(&a, "\"n_context\":256"));
+    CHECK(answer_has(
+        &a, "\"default_generation_settings\":{\"n_ctx\":256,\"params\":{\"temperature\":0.8,"
+            "\"top_k\":40,\"top_p\":0.95,\"min_p\":0.05,"));
     served_get(&s, "/metrics", &a);
-    CHECK(a.status == 200 && has("lace_time_to_first_token_seconds_bucket{le=\"+Inf\"}"));
+    CHECK(a.status == 200 &&
+          answer_has(&a, "lace_time_to_first_token_seconds_bucket{le=\"+Inf\"}"));
     served_request(&s, "HEAD", "/health", "Connection: close\r\n", "", 0, &a);
     CHECK(a.status == 200 && a.n_body == 0);
 }
@@ -90,12 +82,13 @@ static void the_status_routes_answer(void)
 static void a_text_is_continued(void)
 {
     served_post(&s, "/v1/completions", golden_request, &a);
-    CHECK(a.status == 200 && has("\"object\":\"text_completion\"") &&
-          has("\"finish_reason\":\"length\"") && has("\"completion_tokens\":24"));
+    CHECK(a.status == 200 && answer_has(&a, "\"object\":\"text_completion\"") &&
+          answer_has(&a, "\"finish_reason\":\"length\"") &&
+          answer_has(&a, "\"completion_tokens\":24"));
     served_post(&s, "/v1/completions",
                 "{\"prompt\":[1,2,3],\"max_tokens\":2,\"logprobs\":3,\"n\":2,\"seed\":1}", &a);
-    CHECK(a.status == 200 && has("\"token_logprobs\":[") && has("\"index\":1") &&
-          has("\"completion_tokens\":4"));
+    CHECK(a.status == 200 && answer_has(&a, "\"token_logprobs\":[") &&
+          answer_has(&a, "\"index\":1") && answer_has(&a, "\"completion_tokens\":4"));
 }
 
 static void several_prompts_get_their_choices_in_order(void)
@@ -104,13 +97,13 @@ static void several_prompts_get_their_choices_in_order(void)
                 "{\"prompt\":[\"Once upon a time there was a king\",[5,6,7]],\"n\":2,"
                 "\"max_tokens\":24,\"temperature\":0}",
                 &a);
-    CHECK(a.status == 200 && has("\"index\":3") && !has("\"index\":4") &&
-          has("\"completion_tokens\":96"));
+    CHECK(a.status == 200 && answer_has(&a, "\"index\":3") && !answer_has(&a, "\"index\":4") &&
+          answer_has(&a, "\"completion_tokens\":96"));
     /* The first is the text that it is alone. */
     const char *begin = strstr(golden, "\"text\":"), *end = strstr(golden, ",\"logprobs\"");
     char one[4096];
     snprintf(one, sizeof one, "%.*s", (int)(end - begin), begin);
-    CHECK(count(one) == 2);
+    CHECK(answer_count(&a, one) == 2);
 }
 
 static void a_stream_has_exact_frames(void)
@@ -123,11 +116,12 @@ static void a_stream_has_exact_frames(void)
     CHECK(a.status == 200 && strstr(a.head, "Content-Type: text/event-stream\r\n"));
     CHECK(strstr(a.head, "X-Accel-Buffering: no\r\n") != NULL);
     CHECK(strncmp(a.body, "data: {\"id\":\"chatcmpl-", 22) == 0);
-    CHECK(count("\"role\":\"assistant\"") == 1 && count("\"finish_reason\":\"length\"") == 1);
-    CHECK(count("\"choices\":[],\"usage\":{\"prompt_tokens\":") == 1);
-    CHECK(count("\"top_logprobs\":[{") == 5);
+    CHECK(answer_count(&a, "\"role\":\"assistant\"") == 1 &&
+          answer_count(&a, "\"finish_reason\":\"length\"") == 1);
+    CHECK(answer_count(&a, "\"choices\":[],\"usage\":{\"prompt_tokens\":") == 1);
+    CHECK(answer_count(&a, "\"top_logprobs\":[{") == 5);
     CHECK(a.n_body > 14 && strcmp(a.body + a.n_body - 14, "data: [DONE]\n\n") == 0);
-    CHECK(count("data: ") == count("\n\n"));
+    CHECK(answer_count(&a, "data: ") == answer_count(&a, "\n\n"));
 }
 
 static void a_chat_is_answered_with_a_message(void)
@@ -137,14 +131,15 @@ static void a_chat_is_answered_with_a_message(void)
                 "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"Hi\"}]}],"
                 "\"max_completion_tokens\":3,\"stop\":[\"zzz\"],\"seed\":4,\"n\":2}",
                 &a);
-    CHECK(a.status == 200 && has("\"object\":\"chat.completion\"") &&
-          has("\"message\":{\"role\":\"assistant\",\"content\":\"") && has("\"index\":1"));
+    CHECK(a.status == 200 && answer_has(&a, "\"object\":\"chat.completion\"") &&
+          answer_has(&a, "\"message\":{\"role\":\"assistant\",\"content\":\"") &&
+          answer_has(&a, "\"index\":1"));
 }
 
 static void tokens_and_templates_can_be_asked_for(void)
 {
     served_post(&s, "/tokenize", "{\"content\":\"The king\",\"with_pieces\":true}", &a);
-    CHECK(a.status == 200 && has("\"piece\":\"") && has("\"count\":"));
+    CHECK(a.status == 200 && answer_has(&a, "\"piece\":\"") && answer_has(&a, "\"count\":"));
     served_post(&s, "/tokenize", "{\"content\":\"The king\",\"add_special\":true}", &a);
     const char *count = strstr(a.body, "\"count\":");
     int n_special = count ? atoi(count + 8) : 0;
@@ -156,11 +151,11 @@ static void tokens_and_templates_can_be_asked_for(void)
     snprintf(request, sizeof request, "{\"tokens\":%.*s}",
              list ? (int)(strchr(list, ']') + 1 - list) : 2, list ? list : "[]");
     served_post(&s, "/detokenize", request, &a);
-    if (!CHECK(a.status == 200 && has("{\"content\":\"The king\"}")))
+    if (!CHECK(a.status == 200 && answer_has(&a, "{\"content\":\"The king\"}")))
         tap_note("%s gives %s", request, a.body);
     served_post(&s, "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}",
                 &a);
-    CHECK(a.status == 200 && has("Hi"));
+    CHECK(a.status == 200 && answer_has(&a, "Hi"));
 }
 
 static void a_prompt_that_is_too_long_is_refused_with_both_numbers(void)
@@ -172,7 +167,7 @@ static void a_prompt_that_is_too_long_is_refused_with_both_numbers(void)
     sprintf(at, "\"}");
     served_post(&s, "/v1/completions", request, &a);
     check_error(400, "context_length_exceeded");
-    CHECK(has(" tokens, the context has 256"));
+    CHECK(answer_has(&a, " tokens, the context has 256"));
 }
 
 static void requests_follow_each_other_on_one_connection(void)
@@ -205,7 +200,7 @@ static void a_body_may_come_in_chunks_and_after_100_continue(void)
     CHECK(recv(fd, line, 25, MSG_WAITALL) == 25 && strncmp(line, "HTTP/1.1 100 ", 13) == 0);
     served_send(fd, body, strlen(body));
     served_read(fd, &a, 30);
-    CHECK(a.status == 200 && has("\"count\""));
+    CHECK(a.status == 200 && answer_has(&a, "\"count\""));
     close(fd);
 }
 

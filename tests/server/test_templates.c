@@ -33,15 +33,6 @@ static const char rich[] =
     "{% if add_generation_prompt %}[assistant <think>\n{% endif %}"
     "{# </think> <tool_call> #}";
 
-static void check_answer(int status, const char *part)
-{
-    bool ok = CHECK(a.status == status);
-    ok = CHECK(!part || (a.body && strstr(a.body, part))) && ok;
-    if (!ok)
-        tap_note("status %d, expected %d with %s: %s", a.status, status, part ? part : "anything",
-                 a.body ? a.body : "");
-}
-
 static void post(const char *path, const char *json)
 {
     served_post(&s, path, json, &a);
@@ -173,11 +164,11 @@ static void the_assistants_last_message_is_continued(void)
                  "<<user: Hi>><<assistant: Once");
     check_prompt(HI ",\"add_generation_prompt\":false", "<<user: Hi>>");
     post("/apply-template", "{" HI ",\"continue_final_message\":true}");
-    check_answer(400, "continue_final_message");
+    answer_check(&a, 400, "continue_final_message");
     post("/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":"
                             "\"assistant\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
                             "\"b\"}]}");
-    check_answer(400, "the last two messages are both");
+    answer_check(&a, 400, "the last two messages are both");
 }
 
 static void every_family_continues(void)
@@ -243,7 +234,7 @@ static void fields_for_the_template_act_or_are_refused(void)
             char request[512];
             snprintf(request, sizeof request, "{" HI ",\"max_tokens\":1,%s}", refused[i].fields);
             post(paths[k], request);
-            check_answer(400, refused[i].words);
+            answer_check(&a, 400, refused[i].words);
         }
     static const char *const off[] = {
         "\"enable_thinking\":false", "\"chat_template_kwargs\":{\"enable_thinking\":false}",
@@ -280,8 +271,8 @@ static void tools_are_described_where_the_template_has_none(void)
     post("/v1/chat/completions",
          "{" HI ",\"max_tokens\":64," TOOLS ",\"grammar\":\"root ::= \\\"{\\\\\\\"name\\\\\\\": "
          "\\\\\\\"get_time\\\\\\\", \\\\\\\"arguments\\\\\\\": {}}\\\"\"}");
-    check_answer(200, "\"finish_reason\":\"tool_calls\"");
-    check_answer(200, "\"name\":\"get_time\"");
+    answer_check(&a, 200, "\"finish_reason\":\"tool_calls\"");
+    answer_check(&a, 200, "\"name\":\"get_time\"");
 }
 
 /* ---- A template that takes everything -------------------------------------------------------- */
@@ -322,19 +313,19 @@ static void a_continued_message_ends_the_reasoning(void)
     post("/v1/chat/completions",
          "{\"max_tokens\":3,\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":"
          "\"assistant\",\"content\":\"\",\"reasoning_content\":\"hm\"}]}");
-    check_answer(200, "\"reasoning_content\":");
+    answer_check(&a, 200, "\"reasoning_content\":");
     post("/v1/chat/completions", "{\"max_tokens\":3," PREFILL("") "}");
-    check_answer(200, "\"content\":");
+    answer_check(&a, 200, "\"content\":");
     CHECK(a.body && !strstr(a.body, "reasoning_content"));
 }
 
 static void a_template_from_a_file_is_the_one_reported(void)
 {
     served_get(&s, "/props", &a);
-    check_answer(200, "[today {{ date_string }}");
-    check_answer(200, "\"takes_tools\":true");
+    answer_check(&a, 200, "[today {{ date_string }}");
+    answer_check(&a, 200, "\"takes_tools\":true");
     post("/api/show", "{\"model\":\"tale\"}");
-    check_answer(200, "[today {{ date_string }}");
+    answer_check(&a, 200, "[today {{ date_string }}");
 }
 
 /* ---------------------------------------------------------------------------------------------- */
