@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
 #include "formats/weights.h"
+#include "alloc_faults.h"
 #include "data.h"
 #include "scratch.h"
 #include "tap.h"
@@ -162,28 +162,21 @@ static void index_and_shards_must_agree(void)
     scratch_remove();
 }
 
+static lace_status open_once(lace_error *err)
+{
+    weights *w;
+    lace_status status = weights_open(scratch_path(""), &w, err);
+    weights_close(w);
+    return status;
+}
+
 static void every_allocation_may_fail(void)
 {
     CHECK(scratch_create() && scratch_write("config.json", "{\"model_type\":\"llama\"}"));
     write_shard("a.safetensors", "x");
     write_shard("b.safetensors", "y");
     write_index("{\"x\":\"a.safetensors\",\"y\":\"b.safetensors\"}");
-    for (long i = 0;; i++) {
-        weights *w;
-        lace_error err;
-        mem_fail_at(i, false);
-        lace_status status = weights_open(scratch_path(""), &w, &err);
-        long n = mem_count();
-        mem_fail_at(-1, false);
-        weights_close(w);
-        if (i >= n) {
-            CHECK(status == LACE_OK);
-            tap_note("%ld allocations", n);
-            break;
-        }
-        if (!CHECK(status == LACE_E_NOMEM))
-            tap_note("allocation %ld: %s", i, lace_status_name(status));
-    }
+    fail_each_allocation(open_once, false);
     scratch_remove();
 }
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "alloc_faults.h"
 #include "lace.h"
 #include "hf/hf_names.h"
 #include "scratch.h"
@@ -108,21 +108,7 @@ static lace_status run_once(lace_error *err)
 static void every_allocation_of_running_may_fail(void)
 {
     CHECK(scratch_create() && tiny_hf_gpt_oss());
-    for (long i = 0;; i++) {
-        lace_error err;
-        mem_fail_at(i, false);
-        lace_status status = run_once(&err);
-        long n = mem_count();
-        mem_fail_at(-1, false);
-        if (i >= n) {
-            if (!CHECK(status == LACE_OK))
-                tap_note("%s", err.text);
-            tap_note("%ld allocations", n);
-            break;
-        }
-        if (!CHECK(status == LACE_E_NOMEM))
-            tap_note("allocation %ld: %s", i, lace_status_name(status));
-    }
+    fail_each_allocation(run_once, false);
     scratch_remove();
 }
 

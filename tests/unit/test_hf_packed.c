@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "compress/convert.h"
+#include "alloc_faults.h"
 #include "lace.h"
 #include "hf/hf_names.h"
 #include "scratch.h"
@@ -624,23 +624,16 @@ static void configs_that_lace_does_not_read_are_named(void)
     scratch_remove();
 }
 
+static lace_status run_once(lace_error *err)
+{
+    float logits[N_VOCAB];
+    return run(scratch_path(""), logits, err);
+}
+
 static void every_allocation_may_fail(void)
 {
     CHECK(scratch_create() && write_model(find("gptq_in_act_order_is_f16"), true));
-    for (long i = 0;; i++) {
-        lace_error err;
-        float logits[N_VOCAB];
-        mem_fail_at(i, false);
-        lace_status status = run(scratch_path(""), logits, &err);
-        long n = mem_count();
-        mem_fail_at(-1, false);
-        if (i >= n) {
-            CHECK(is_ok(status, &err));
-            break;
-        }
-        if (!CHECK(status == LACE_E_NOMEM))
-            tap_note("allocation %ld: %s", i, lace_status_name(status));
-    }
+    fail_each_allocation(run_once, false);
     scratch_remove();
 }
 
