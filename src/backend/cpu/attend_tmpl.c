@@ -433,6 +433,7 @@ typedef struct item {
     int32_t first_part, last_part; /* of these, if it is done in parts */
 } item;
 
+/* Their results are not set yet. */
 static int make_queries(const step *s, const batch *b, const item *it, query *q)
 {
     int32_t dim = s->kv.head_dim, window = s->a.attend.window;
@@ -449,8 +450,16 @@ static int make_queries(const step *s, const batch *b, const item *it, query *q)
                 .most = sinks ? sinks[h] : -FLT_MAX, /* finite: infinity less itself is a NaN */
                 .sum = sinks ? 1.0f : 0.0f,
             };
-            memset(q[n].out, 0, (size_t)dim * sizeof(float));
         }
+    return n;
+}
+
+/* Queries whose results begin at 0. Where parts are done at once, none may touch the others' rows. */
+static int start_queries(const step *s, const batch *b, const item *it, query *q)
+{
+    int n = make_queries(s, b, it, q);
+    for (int r = 0; r < n; r++)
+        memset(q[r].out, 0, (size_t)s->kv.head_dim * sizeof(float));
     return n;
 }
 
@@ -575,7 +584,7 @@ static void attend_in_parts(const step *s, const batch *b, const item *it, const
 {
     int32_t dim = s->kv.head_dim;
     query all[ATTEND_ROWS], q[ATTEND_ROWS];
-    int n = make_queries(s, b, it, all);
+    int n = start_queries(s, b, it, all);
     attend_part(s, b, it, it->first_part, all, n, t);
     for (int32_t p = it->first_part + 1; p <= it->last_part; p++) {
         memcpy(q, all, sizeof q);
@@ -592,7 +601,7 @@ static void attend_in_parts(const step *s, const batch *b, const item *it, const
 static void attend_whole(const step *s, const batch *b, const item *it, const tiles *t)
 {
     query q[ATTEND_ROWS];
-    int n = make_queries(s, b, it, q);
+    int n = start_queries(s, b, it, q);
     attend_positions(s, b, it, q, n, it->first, it->end, t);
     divide_by_sums(q, n, s->kv.head_dim);
 }
