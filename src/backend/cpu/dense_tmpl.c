@@ -1,6 +1,6 @@
 /*
- * The loops of dense.h. Compiled once per CPU level (level.h). Vectors are the compiler's own. Of c,
- * LEVEL_DENSE_ROWS are held in registers, two vectors each: a divisor of 64.
+ * The loops of dense.h. Compiled once per CPU level (level.h). Vectors are the compiler's own. Of
+ * c, LEVEL_DENSE_ROWS are held in registers, two vectors each: a divisor of 64.
  */
 #include "backend/cpu/level.h"
 

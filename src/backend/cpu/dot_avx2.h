@@ -1,10 +1,10 @@
 /*
  * Sums of products of bytes, AVX2. In each row
  *
- *     dot_bytes(sum, w, x, most)         sum + the products of 4 bytes of weights w, unsigned and at
- *                                        most `most`, with 4 signed bytes x
- *     dot_words(start, w, x, n, most)    start + the products of n such vectors w[i] with the n
- *                                        words at x, which all rows share
+ *     dot_bytes(sum, w, x, most)        sum + the products of 4 bytes of weights w, unsigned and at
+ *                                       most `most`, with 4 signed bytes x
+ *     dot_words(start, w, x, n, most)   start + the products of n such vectors w[i] with the n
+ *                                       words at x, which all rows share
  *
  * Where LEVEL_SIGNED (level.h) is 1, weights above 127 are taken as signed, with 128 taken off.
  *

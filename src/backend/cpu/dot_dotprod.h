@@ -1,4 +1,4 @@
-/* Sums of products of bytes, Advanced SIMD with sdot. What each word means is said in dot_avx2.h. */
+/* Sums of products of bytes, Advanced SIMD with sdot. What the words mean is said in dot_avx2.h. */
 #ifndef LACE_BACKEND_CPU_DOT_DOTPROD_H
 #define LACE_BACKEND_CPU_DOT_DOTPROD_H
 

@@ -1,5 +1,5 @@
 /*
- * Sums of products of bytes, Advanced SIMD without sdot. What each word means is said in dot_avx2.h.
+ * Sums of products of bytes, Advanced SIMD without sdot. What the words mean is said in dot_avx2.h.
  *
  * smlal adds products of signed bytes in 16 bits, one of each vector of words to a sum. With
  * weights up to 15 or 31 the sums of 8 vectors fit (31 * 127 * 8 = 31496), up to 63 those of 4, of

@@ -213,6 +213,6 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *all, 
     }
     UNROLL
     for (int i = 0; i < streams * n; i++)
-        store_rows(set->out[first + i / n] + i % n * set->out_stride, f[i],
-                   set->n_rows[first + i / n]);
+        v_store_some(set->out[first + i / n] + i % n * set->out_stride, f[i],
+                     set->n_rows[first + i / n]);
 }

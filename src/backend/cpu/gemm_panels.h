@@ -26,7 +26,7 @@ static int64_t decoded_panels(const tile_traits *t, int64_t n_cols)
 /* Exponents and extra of a token, see gemm_avx512vnni.h, with room for whole vectors. */
 static uint64_t gemm_token_bytes(const tile_traits *t, int64_t n_cols)
 {
-    return 4 * (uint64_t)round_up(n_cols / 32, 16) * (uint64_t)(1 + t->scales);
+    return 4 * round_up((uint64_t)n_cols / 32, 16) * (uint64_t)(1 + t->scales);
 }
 
 static uint64_t scratch_bytes_of(const tile_traits *t, int64_t n_cols, int64_t n_tokens)
@@ -55,7 +55,7 @@ static void make_gemm_token(const tile_traits *t, const uint8_t *x, int64_t n_co
         _mm512_storeu_si512(out + 4 * i,
                             _mm512_sub_epi32(scale, _mm512_set1_epi32(GEMM_EXPONENT_LEAST)));
     }
-    uint8_t *extra = out + 4 * round_up(n_groups, 16);
+    uint8_t *extra = out + 4 * round_up((uint64_t)n_groups, 16);
     for (int64_t i = 0; i < n; i += 16) {
         vi sum;
         if (t->scales == 2)
@@ -89,7 +89,7 @@ static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64
     float y[GEMM_TOKENS][GEMM_ROWS] __attribute__((aligned(64)));
     gemm_args a = {.x_stride = x->stride,
                    .exponents = scratch,
-                   .extra = scratch + 4 * round_up(x->n_cols / 32, 16),
+                   .extra = scratch + 4 * round_up((uint64_t)x->n_cols / 32, 16),
                    .stride = gemm_token_bytes(t, x->n_cols),
                    .n_groups = x->n_cols / 32,
                    .out = &y[0][0]};
@@ -107,8 +107,8 @@ static void multiply_decoded(const tile_traits *t, const uint8_t *decoded, int64
             gemm(&a);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
-                store_rows(at, v_load(y[i]), n_rows - row);
-                store_rows(at + TILE_ROWS, v_load(y[i] + TILE_ROWS), n_rows - row - TILE_ROWS);
+                v_store_some(at, v_load(y[i]), n_rows - row);
+                v_store_some(at + TILE_ROWS, v_load(y[i] + TILE_ROWS), n_rows - row - TILE_ROWS);
             }
         }
     }
@@ -126,7 +126,7 @@ static void multiply_panels(const tile_traits *t,
     for (int64_t row = 0; row < n_rows; row += most) {
         int64_t n = min_i64(most, n_rows - row);
         decode(w + row / TILE_ROWS * tiles_in_panel * t->tile_bytes, tiles_in_panel,
-               round_up(n, TILE_ROWS) / TILE_ROWS, decoded);
+               divide_up(n, TILE_ROWS), decoded);
         multiply_decoded(t, decoded, n, x, n_tokens, out + row, out_stride, scratch);
     }
 }

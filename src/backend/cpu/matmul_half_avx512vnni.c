@@ -13,6 +13,8 @@
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/tiles.h"
 #include "backend/cpu/words_avx512vnni.h"
+#include "backend/cpu/vec_math.h"
+#include "base/numbers.h"
 
 enum {
     FEWEST = 24,                /* tokens that are worth decoding panels */
@@ -20,11 +22,6 @@ enum {
 };
 
 typedef vf (*load_fn)(const void *at);
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
@@ -69,14 +66,6 @@ static void decode_bf16(const uint8_t *w, int64_t n_groups, uint8_t *out)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-static void store_some(float *out, const float *y, int64_t n)
-{
-    if (n >= VW)
-        v_store(out, v_load(y));
-    else if (n > 0)
-        v_store_n(out, v_load(y), n);
-}
-
 /* All tokens with decoded panels, for rows [0, n_rows). x: as words_from_floats made them. */
 static void multiply_decoded(const uint8_t *decoded, int64_t n_rows, const uint8_t *x,
                              int64_t n_cols, int64_t n_tokens, float *out, int64_t out_stride)
@@ -98,8 +87,8 @@ static void multiply_decoded(const uint8_t *decoded, int64_t n_rows, const uint8
             gemm_words_avx512vnni(&a);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
-                store_some(at, y[i], n_rows - row);
-                store_some(at + TILE_ROWS, y[i] + TILE_ROWS, n_rows - row - TILE_ROWS);
+                v_store_some(at, v_load(y[i]), n_rows - row);
+                v_store_some(at + TILE_ROWS, v_load(y[i] + TILE_ROWS), n_rows - row - TILE_ROWS);
             }
         }
     }

@@ -48,6 +48,7 @@
 #ifndef MATMUL_QUANT_ONCE
 #define MATMUL_QUANT_ONCE
 
+#include "base/numbers.h"
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/tiles.h"
 #include LEVEL_DOT
@@ -129,20 +130,10 @@ typedef struct panel_set {
     int64_t out_stride;
 } panel_set;
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Bytes of `extra` for one token. */
 static uint64_t extra_bytes(const tile_traits *t, int64_t n_cols)
 {
-    return (uint64_t)round_up(n_cols / 32 * (t->scales + QUANT_HAS_FEW) * 4, 64);
+    return round_up((uint64_t)(n_cols / 32 * (t->scales + QUANT_HAS_FEW) * 4), 64);
 }
 
 #if !QUANT_HAS_FEW
@@ -257,15 +248,6 @@ ALWAYS_INLINE void dot_group(const vi w[8], const vf *scale, const vf *min, cons
 }
 #endif
 
-/* The products of VW rows with one token; those from n_rows on do not exist. */
-ALWAYS_INLINE void store_rows(float *out, vf y, int64_t n_rows)
-{
-    if (n_rows >= VW)
-        v_store(out, y);
-    else if (n_rows > 0)
-        v_store_n(out, y, n_rows);
-}
-
 /* How many of n tokens to multiply with at once: a count that multiply_set has, and never one
  * alone. */
 static int next_count(int64_t n)
@@ -283,7 +265,7 @@ static int next_count(int64_t n)
 static panel_set panel_set_view(const uint8_t *w, int64_t panel_bytes, int64_t n_rows, float *out,
                                 int64_t out_stride, int64_t i, int streams)
 {
-    int64_t n_panels = (n_rows + TILE_ROWS - 1) / TILE_ROWS, run = n_panels / streams;
+    int64_t n_panels = divide_up(n_rows, TILE_ROWS), run = n_panels / streams;
     panel_set set = {.out_stride = out_stride};
     for (int k = 0; k < streams; k++) {
         /* From distant parts of the rows, so that each is one long stream. */
@@ -318,7 +300,7 @@ static void multiply_direct(const tile_traits *t,
         scratch += (int64_t)extra_bytes(t, all->n_cols) * s->n;
     }
     int streams = all->n == 1 ? t->streams : 2;
-    int64_t n_sets = round_up(n_rows, TILE_ROWS * streams) / (TILE_ROWS * streams);
+    int64_t n_sets = divide_up(n_rows, TILE_ROWS * streams);
     for (int64_t i = 0; i < n_sets; i++) {
         panel_set set = panel_set_view(w, panel_bytes, n_rows, out, out_stride, i, streams);
         for (int k = 0; k < n_slices; k++) {
@@ -436,8 +418,8 @@ ALWAYS_INLINE void OF(walk)(const panel_set *set, int first, const tokens *x, co
             float *out = set->out[first + i] + part * TILE_PART;
             UNROLL
             for (int k = 0; k < n; k++)
-                store_rows(out + k * set->out_stride, f[i * n + k],
-                           set->n_rows[first + i] - part * TILE_PART);
+                v_store_some(out + k * set->out_stride, f[i * n + k],
+                             set->n_rows[first + i] - part * TILE_PART);
         }
     }
 }

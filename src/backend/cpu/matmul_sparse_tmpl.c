@@ -94,14 +94,6 @@ ALWAYS_INLINE void dot_tile(const uint8_t *quants, const uint8_t *scales, const 
     }
 }
 
-ALWAYS_INLINE void store_part(float *out, vf y, int64_t n_rows)
-{
-    if (n_rows >= VW)
-        v_store(out, y);
-    else if (n_rows > 0)
-        v_store_n(out, y, n_rows);
-}
-
 /* The scales of 16 rows, for a group of 128 columns. */
 ALWAYS_INLINE void read_scales(const uint8_t *scales, float out[16])
 {
@@ -159,7 +151,7 @@ ALWAYS_INLINE void multiply_one(const sparse_kind kind, const uint8_t *table, in
     for (int i = 0; i < n; i++)
         for (int part = 0; part < TILE_PARTS; part++) {
             int64_t row = i * apart * SPARSE_PANEL + part * TILE_PART;
-            store_part(out + row, f[i * TILE_PARTS + part], n_rows - row);
+            v_store_some(out + row, f[i * TILE_PARTS + part], n_rows - row);
         }
 }
 
@@ -207,8 +199,8 @@ ALWAYS_INLINE void multiply_some(const uint8_t *panel, const activations *a, int
                  group, n, f);
     for (int i = 0; i < n; i++)
         for (int part = 0; part < TILE_PARTS; part++)
-            store_part(out + (token + i) * out_stride + part * TILE_PART, f[i * TILE_PARTS + part],
-                       n_rows - part * TILE_PART);
+            v_store_some(out + (token + i) * out_stride + part * TILE_PART,
+                         f[i * TILE_PARTS + part], n_rows - part * TILE_PART);
 }
 
 /* All tokens with the expanded panels of rows [0, n_rows). */
@@ -268,8 +260,8 @@ static void multiply_many(const uint8_t *expanded, int64_t n_rows, const activat
             gemm_avx512vnni[0][0](&g);
             for (int i = 0; i < GEMM_TOKENS; i++) {
                 float *at = out + (token + i) * out_stride + row;
-                store_part(at, unscaled(y[i]), n_rows - row);
-                store_part(at + VW, unscaled(y[i] + VW), n_rows - row - VW);
+                v_store_some(at, unscaled(y[i]), n_rows - row);
+                v_store_some(at + VW, unscaled(y[i] + VW), n_rows - row - VW);
             }
         }
     }
@@ -326,21 +318,14 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
         rows_of(SPARSE_M4, w, row_begin, row_end, &a, n_tokens, out, out_stride, scratch);
 }
 
-const matmul_impl FN(matmul_sparse) = {
-    .name = "sparse " LEVEL_NAME,
-    .act = ACT_Q8,
-    .packed_bytes_of = matmul_sparse_packed_bytes,
-    .pack = matmul_sparse_pack,
-    .scratch_bytes = scratch_bytes,
-    .rows = rows,
-};
-
-/* The same with rotated values: M4R. */
-const matmul_impl FN(matmul_sparse_rotated) = {
-    .name = "sparse rotated " LEVEL_NAME,
-    .act = ACT_ROTATED_Q8,
-    .packed_bytes_of = matmul_sparse_packed_bytes,
-    .pack = matmul_sparse_pack,
-    .scratch_bytes = scratch_bytes,
-    .rows = rows,
-};
+#define IMPL(impl, called, takes)                                                                  \
+    const matmul_impl FN(impl) = {                                                                 \
+        .name = called " " LEVEL_NAME,                                                             \
+        .act = takes,                                                                              \
+        .packed_bytes_of = matmul_sparse_packed_bytes,                                             \
+        .pack = matmul_sparse_pack,                                                                \
+        .scratch_bytes = scratch_bytes,                                                            \
+        .rows = rows,                                                                              \
+    };
+IMPL(matmul_sparse, "sparse", ACT_Q8)
+IMPL(matmul_sparse_rotated, "sparse rotated", ACT_ROTATED_Q8) /* M4R */

@@ -35,29 +35,17 @@ typedef void (*steps_fn)(const uint8_t *block, block_steps *out);
     block_##type b;                                                                                \
     memcpy(&b, block, sizeof b)
 
-STEPS(q1_0)
-{
-    BLOCK(q1_0);
-    out->unit = f16_to_f32(b.scale);
-}
-
-STEPS(q2_0)
-{
-    BLOCK(q2_0);
-    out->unit = f16_to_f32(b.scale);
-}
-
-STEPS(tq1_0)
-{
-    BLOCK(tq1_0);
-    out->unit = f16_to_f32(b.scale);
-}
-
-STEPS(tq2_0)
-{
-    BLOCK(tq2_0);
-    out->unit = f16_to_f32(b.scale);
-}
+/* One step for the whole block. */
+#define STEPS_ALIKE(type)                                                                          \
+    STEPS(type)                                                                                    \
+    {                                                                                              \
+        BLOCK(type);                                                                               \
+        out->unit = f16_to_f32(b.scale);                                                           \
+    }
+STEPS_ALIKE(q1_0)
+STEPS_ALIKE(q2_0)
+STEPS_ALIKE(tq1_0)
+STEPS_ALIKE(tq2_0)
 
 STEPS(nvfp4)
 {

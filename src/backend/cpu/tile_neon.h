@@ -1,6 +1,7 @@
 /*
  * The words that unpack_tmpl.h and matmul_quant_tmpl.h are written in, for Advanced SIMD: 8 rows,
- * the first or the second half of a tile. What each word means is said in tile_x86.h and tile_avx512.h.
+ * the first or the second half of a tile. What each word means is said in tile_x86.h and
+ * tile_avx512.h.
  */
 #ifndef LACE_BACKEND_CPU_TILE_NEON_H
 #define LACE_BACKEND_CPU_TILE_NEON_H

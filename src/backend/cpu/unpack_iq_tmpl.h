@@ -55,15 +55,7 @@ ALWAYS_INLINE void iq3_words(const uint8_t *at, int part, const uint8_t table[64
 
 WORDS(iq2)
 {
-    vi x[3];
-    UNROLL
-    for (int k = 0; k < 3; k++) {
-        x[k] = load_words(tile + 192 + 192 * j + 64 * k, part);
-        w[2 * k] = look_up_64(iq2_low, x[k]);
-        w[2 * k + 1] = look_up_64(iq2_high, x[k]);
-    }
-    w[6] = look_up_64(iq2_split, merge(shifted(x[0], 2), shifted(x[2], 3), 0x30));
-    w[7] = look_up_64(iq2_split, merge(shifted(x[1], 2), shifted(x[2], 4), 0x30));
+    threes_32(tile + 192 + 192 * j, part, iq2_low, iq2_high, iq2_split, w);
 }
 #else
 static const int8_t iq3_xxs_levels[16] = {IQ3_LEVELS(IQ_LEVEL) IQ3_MINUS(IQ_LEVEL)};
@@ -73,18 +65,7 @@ static const int8_t iq2_levels[16] = {IQ2_LEVELS(IQ_LEVEL) IQ2_LEVELS(IQ_LEVEL)}
 
 WORDS(iq2)
 {
-    vi x[3];
-    UNROLL
-    for (int k = 0; k < 3; k++) {
-        x[k] = load_words(tile + 192 + 192 * j + 64 * k, part);
-        w[2 * k] = bits(x[k], 0, 7);
-        w[2 * k + 1] = bits(x[k], 3, 7);
-    }
-    w[6] = vi_or(bits(x[0], 6, 3), bits(x[2], 4, 4));
-    w[7] = vi_or(bits(x[1], 6, 3), bits(x[2], 5, 4));
-    UNROLL
-    for (int k = 0; k < 8; k++)
-        w[k] = look_up(iq2_levels, OFFSET_iq2, w[k]);
+    threes_32(tile + 192 + 192 * j, part, iq2_levels, OFFSET_iq2, w);
 }
 #endif
 SCALES_APART(iq2)

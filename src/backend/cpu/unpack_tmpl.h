@@ -91,6 +91,45 @@ ALWAYS_INLINE void table_32(const uint8_t *at, int part, const int8_t table[16],
         w[i] = look_up(table, offset, w[i]);
 }
 
+/* Codes of 3 bits of 32 columns, in three words as S3 has them (blocks.h), looked up. */
+#if defined(LOOK_UP_IGNORES_HIGH_BITS)
+/*
+ * A table of 64 takes 6 bits of an index. With each level as often as the other 3 bits have values,
+ * both codes in those bits are looked up without a shift or a mask: 14 operations for 8 vectors.
+ * The table `split` has the bits of a code at 4, 5 and 3.
+ */
+ALWAYS_INLINE void threes_32(const uint8_t *at, int part, const uint8_t low[64],
+                             const uint8_t high[64], const uint8_t split[64], vi w[8])
+{
+    vi x[3];
+    UNROLL
+    for (int k = 0; k < 3; k++) {
+        x[k] = load_words(at + 64 * k, part);
+        w[2 * k] = look_up_64(low, x[k]);
+        w[2 * k + 1] = look_up_64(high, x[k]);
+    }
+    w[6] = look_up_64(split, merge(shifted(x[0], 2), shifted(x[2], 3), 0x30));
+    w[7] = look_up_64(split, merge(shifted(x[1], 2), shifted(x[2], 4), 0x30));
+}
+#else
+ALWAYS_INLINE void threes_32(const uint8_t *at, int part, const int8_t table[16], int offset,
+                             vi w[8])
+{
+    vi x[3];
+    UNROLL
+    for (int k = 0; k < 3; k++) {
+        x[k] = load_words(at + 64 * k, part);
+        w[2 * k] = bits(x[k], 0, 7);
+        w[2 * k + 1] = bits(x[k], 3, 7);
+    }
+    w[6] = vi_or(bits(x[0], 6, 3), bits(x[2], 4, 4));
+    w[7] = vi_or(bits(x[1], 6, 3), bits(x[2], 5, 4));
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        w[k] = look_up(table, offset, w[k]);
+}
+#endif
+
 ALWAYS_INLINE void bytes_32(const uint8_t *at, int part, vi w[8])
 {
     UNROLL
@@ -350,11 +389,6 @@ WORDS(lace_s2)
 LACE_TYPE(3)
 LACE_TYPE(4)
 #if defined(LOOK_UP_IGNORES_HIGH_BITS)
-/*
- * A table of 64 takes 6 bits of an index. With each level as often as the other 3 bits have values,
- * both codes in those bits are looked up without a shift or a mask: 14 operations for 8 vectors.
- * The last table has the bits of a code at 4, 5 and 3.
- */
 static const uint8_t lace_s3_low[64] = {REPEAT_4(S3_LEVELS(VALUE)) REPEAT_4(S3_LEVELS(VALUE))};
 static const uint8_t lace_s3_high[64] = {S3_LEVELS(VALUE_R8)};
 static const uint8_t lace_s3_split[64] = {VALUE_R8(-127) VALUE_R8(14) VALUE_R8(-79) VALUE_R8(
@@ -363,15 +397,7 @@ static const uint8_t lace_s4_table[64] = {REPEAT_4(S4_LEVELS(VALUE))};
 
 WORDS(lace_s3)
 {
-    vi x[3];
-    UNROLL
-    for (int k = 0; k < 3; k++) {
-        x[k] = lace_word(tile, part, 3, j, k);
-        w[2 * k] = look_up_64(lace_s3_low, x[k]);
-        w[2 * k + 1] = look_up_64(lace_s3_high, x[k]);
-    }
-    w[6] = look_up_64(lace_s3_split, merge(shifted(x[0], 2), shifted(x[2], 3), 0x30));
-    w[7] = look_up_64(lace_s3_split, merge(shifted(x[1], 2), shifted(x[2], 4), 0x30));
+    threes_32(tile + 16 + 192 * j, part, lace_s3_low, lace_s3_high, lace_s3_split, w);
 }
 
 WORDS(lace_s4)
@@ -389,18 +415,7 @@ static const int8_t lace_s4_levels[16] = {S4_LEVELS(VALUE_PLAIN)};
 
 WORDS(lace_s3)
 {
-    vi x[3];
-    UNROLL
-    for (int k = 0; k < 3; k++) {
-        x[k] = lace_word(tile, part, 3, j, k);
-        w[2 * k] = bits(x[k], 0, 7);
-        w[2 * k + 1] = bits(x[k], 3, 7);
-    }
-    w[6] = vi_or(bits(x[0], 6, 3), bits(x[2], 4, 4));
-    w[7] = vi_or(bits(x[1], 6, 3), bits(x[2], 5, 4));
-    UNROLL
-    for (int k = 0; k < 8; k++)
-        w[k] = look_up(lace_s3_levels, OFFSET_lace_s3, w[k]);
+    threes_32(tile + 16 + 192 * j, part, lace_s3_levels, OFFSET_lace_s3, w);
 }
 
 WORDS(lace_s4)

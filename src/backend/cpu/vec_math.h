@@ -1,5 +1,6 @@
 /*
- * exp and tanh of vectors, in the words of vec_<level>.h, which is included before this file.
+ * exp and tanh of vectors, and storing a part of one, in the words of vec_<level>.h, which is
+ * included before this file.
  *
  * The polynomials interpolate at Chebyshev nodes; what they leave is below the rounding of the
  * floats. Measured against double over all floats in the range: exp within 1.1 ulp, tanh within 2.2
@@ -7,6 +8,8 @@
  */
 #ifndef LACE_BACKEND_CPU_VEC_MATH_H
 #define LACE_BACKEND_CPU_VEC_MATH_H
+
+#include "backend/cpu/unroll.h"
 
 /*
  * exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2. ln 2 is taken off in two parts, the
@@ -58,6 +61,15 @@ static inline vf v_round_away(vf x)
 static inline vf v_sigmoid(vf x)
 {
     return v_div(v_set(1.0f), v_add(v_set(1.0f), v_exp(v_sub(v_set(0.0f), x))));
+}
+
+/* The first n values, which may be none, or more than there are. */
+ALWAYS_INLINE void v_store_some(float *p, vf x, int64_t n)
+{
+    if (n >= VW)
+        v_store(p, x);
+    else if (n > 0)
+        v_store_n(p, x, n);
 }
 
 #endif
