@@ -88,6 +88,12 @@ static size_t fill_batch(lace_batcher *b)
     return n_items;
 }
 
+/* Its last late choice has taken so long that the next one is made late, too. */
+static bool chooses_late(const lace_generation *g)
+{
+    return g->last_late_ns >= (uint64_t)CHOOSE_ONE_NS;
+}
+
 /* How many tokens may be guessed for a generation, of which n run: no more than can be of use. */
 static int32_t count_room(const lace_batcher *b, const lace_generation *g, int32_t n)
 {
@@ -106,7 +112,8 @@ static void make_guesses(lace_batcher *b)
     int32_t n_running = b->running.n + b->late.n;
     for (lace_generation *g = b->running.first; g; g = g->next) {
         g->guess.n = g->guess.n_right = 0;
-        if (!b->guesses || n_running > GUESSING_MOST || g->n_tokens - g->n_computed != 1)
+        if (!b->guesses || n_running > GUESSING_MOST || g->n_tokens - g->n_computed != 1 ||
+            chooses_late(g))
             continue;
         requests[n++] = (guess_request){.to = &g->guess,
                                         .text = g->tokens,
@@ -156,7 +163,7 @@ static void choose_within(lace_batcher *b, lace_generation *g, int32_t word, con
 {
     int64_t left = atomic_load(&b->choose_ns);
     int64_t most = left < CHOOSE_ONE_NS ? left : CHOOSE_ONE_NS;
-    if (left > 0 && g->last_late_ns < (uint64_t)CHOOSE_ONE_NS) {
+    if (left > 0 && !chooses_late(g)) {
         work_limit limit;
         uint64_t begin = work_thread_ns();
         work_limit_init(&limit, (uint64_t)most, NULL, NULL);

@@ -235,6 +235,35 @@ static void texts_have_the_form_of_a_grammar(void)
     lace_grammar_free(grammar);
 }
 
+/*
+ * Behind words that are guessed, an ambiguous grammar takes so long that choices are made late, on
+ * another thread. How many are, and with them how many guesses, depends on the machine's load.
+ */
+static void choices_that_take_long_come_behind_guesses(void)
+{
+    static const char gbnf[] = "root ::= \" three four. One two three four. One\" item{,26}\n"
+                               "item ::= x? [^01]\nx ::= [a-z ] x?";
+    lace_grammar *grammar = NULL;
+    result r[2];
+    lace_generation_options o = greedy();
+    CHECK(lace_grammar_create(model, LACE_GRAMMAR_GBNF, gbnf, strlen(gbnf), &grammar, NULL) ==
+          LACE_OK);
+    o.grammar = grammar;
+    o.max_tokens = 12;
+    for (int i = 0; i < 2; i++) {
+        lace_batcher_options bo = options_for(i ? &ways[0] : NULL);
+        lace_batcher *b = start(&bo);
+        if (!b)
+            return;
+        add(b, o, prompts[1], &r[i]);
+        while (lace_batcher_step(b))
+            continue;
+        lace_batcher_free(b);
+    }
+    CHECK(is_same(&r[0], &r[1]) && r[1].n_tokens == 12 && r[1].finish == LACE_FINISH_LENGTH);
+    lace_grammar_free(grammar);
+}
+
 static void no_end_comes_before_the_least_number_of_tokens(void)
 {
     lace_model_info info;
@@ -359,6 +388,7 @@ int main(void)
     CASE(texts_end_where_they_end_without);
     CASE(texts_fill_the_context);
     CASE(texts_have_the_form_of_a_grammar);
+    CASE(choices_that_take_long_come_behind_guesses);
     CASE(no_end_comes_before_the_least_number_of_tokens);
     CASE(probabilities_are_those_of_the_tokens);
     CASE(a_small_pool_and_many_texts_do_without);
