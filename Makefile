@@ -2,11 +2,12 @@
 #
 #   make            build build/lace and build/liblace.a
 #   make demo       install what is missing, build, and tell a story with the built-in model
-#   make test       install what is missing, build, and run all tests
+#   make test       install what is missing, build, and run all tests; QUICK=1 leaves out the slowest
 #   make check      formatting, layers (who includes whom), CPU levels
 #   make load       the server's tests in full size: 1,000 streams, 10,000 connections and faults
 #   make bench      time the kernels of this machine
-#   make asan       the tests under AddressSanitizer and UBSan; tsan: under ThreadSanitizer
+#   make asan       the tests under AddressSanitizer and UBSan
+#   make tsan       the tests of what has threads under ThreadSanitizer; TSAN_TESTS= names others
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
 #   make replay     run the fuzz targets on their corpora
 #   make test-web   the page in a browser and real clients against the server (node, chromium)
@@ -69,6 +70,12 @@ LIB_OBJ  := $(call obj,$(LIB_SRC)) $(LEVEL_OBJ)
 CLI_OBJ  := $(call obj,$(CLI_SRC))
 TAP_OBJ  := $(call obj,$(wildcard tests/*.c))
 TESTS    := $(patsubst %.c,$(B)/%,$(TEST_SRC))
+# QUICK=1 leaves out those that search, wait or repeat for longest.
+SLOW     := unit/test_fit unit/test_perplexity unit/test_killed server/test_faults server/test_hostile \
+            server/test_connections
+ifneq ($(QUICK),)
+TESTS    := $(filter-out $(SLOW:%=$(B)/tests/%),$(TESTS))
+endif
 
 # The flags of the level that the name of a file ends in, if it does.
 level_flags = $(FLAGS_$(lastword $(subst _, ,$(basename $(notdir $(1))))))
@@ -185,8 +192,17 @@ asan:
 	@$(MAKE) --no-print-directory run-tests B=build/asan OPT="-O1 -g -fno-omit-frame-pointer" \
 	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all"
 
+# Sessions, the batcher and the server; TSAN_TESTS=all takes every test. Programs that tests start are
+# watched too, so reports are collected in files.
+TSAN_TESTS ?= unit/test_base unit/test_session unit/test_prefix_tree unit/test_batcher \
+              server/test_serve server/test_agents server/test_access server/test_log
+TSAN_REPORT := build/tsan/report
 tsan:
-	@$(MAKE) --no-print-directory run-tests B=build/tsan OPT="-O1 -g" SAN="-fsanitize=thread"
+	@rm -f $(TSAN_REPORT).*
+	@TSAN_OPTIONS="log_path=$(CURDIR)/$(TSAN_REPORT)" \
+	    $(MAKE) --no-print-directory run-tests B=build/tsan OPT="-O1 -g" SAN="-fsanitize=thread" \
+	    $(if $(filter-out all,$(TSAN_TESTS)),TESTS="$(TSAN_TESTS:%=build/tsan/tests/%)" CHECKKERNELS= EXAMPLES=)
+	@! cat $(TSAN_REPORT).* 2>/dev/null
 
 # ---- Fuzzing -------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ my $harness = TAP::Harness->new({
     color    => -t STDOUT && !$ENV{NO_COLOR} ? 1 : 0,
     failures => 1,
     comments => 1,
+    timer    => 1,
 });
 my @skipped;
 $harness->callback(made_parser => sub {
