@@ -41,28 +41,28 @@ extern "C" {
     X(E_LIMIT, -4, "a stated limit would be exceeded")                                             \
     X(E_TRUNC, -5, "the data ends too early")                                                      \
     X(E_MAGIC, -6, "not a file of the expected kind")                                              \
-    X(E_VERSION, -7, "a version that lace does not read")                                          \
+    X(E_VERSION, -7, "lace does not support this version of the format")                           \
     X(E_COUNT, -8, "a count is larger than the data can hold")                                     \
     X(E_STRLEN, -9, "a string is longer than the data can hold")                                   \
-    X(E_TYPE, -10, "an unknown type of value")                                                     \
-    X(E_ARRAY, -11, "an array that cannot be")                                                     \
-    X(E_ALIGN, -12, "a bad alignment")                                                             \
-    X(E_NAME, -13, "a bad name")                                                                   \
-    X(E_DUP, -14, "a name given twice")                                                            \
-    X(E_DIMS, -15, "impossible dimensions")                                                        \
+    X(E_TYPE, -10, "a value has an unknown type")                                                  \
+    X(E_ARRAY, -11, "an array has an element type or length that is not allowed")                  \
+    X(E_ALIGN, -12, "an alignment is not allowed")                                                 \
+    X(E_NAME, -13, "a name is empty, too long or not valid UTF-8")                                 \
+    X(E_DUP, -14, "a name is given twice")                                                         \
+    X(E_DIMS, -15, "the dimensions of a tensor are not allowed")                                   \
     X(E_OVERFLOW, -16, "a size does not fit into 64 bits")                                         \
-    X(E_TENSOR_TYPE, -17, "an unknown tensor type")                                                \
+    X(E_TENSOR_TYPE, -17, "a tensor has an unknown type")                                          \
     X(E_OFFSET, -18, "a tensor lies outside the data")                                             \
     X(E_OVERLAP, -19, "tensors overlap")                                                           \
-    X(E_TAIL, -20, "unexpected bytes after the end")                                               \
-    X(E_META, -21, "metadata is missing or has an impossible value")                               \
-    X(E_SHAPE, -22, "a tensor has another shape than the model needs")                             \
+    X(E_TAIL, -20, "unexpected bytes follow the end of the data")                                  \
+    X(E_META, -21, "metadata is missing or has a value that is not allowed")                       \
+    X(E_SHAPE, -22, "a tensor does not have the shape that the model needs")                       \
     X(E_VOCAB, -23, "the vocabulary is missing or inconsistent")                                   \
-    X(E_JSON, -24, "malformed JSON")                                                               \
-    X(E_UTF8, -25, "malformed UTF-8")                                                              \
+    X(E_JSON, -24, "the JSON is malformed")                                                        \
+    X(E_UTF8, -25, "the text is not valid UTF-8")                                                  \
     X(E_TEMPLATE, -26, "a chat template is malformed or raised an error")                          \
     X(E_GRAMMAR, -27, "a grammar or schema cannot be used")                                        \
-    X(E_UNSUPPORTED, -28, "something that lace does not do")                                       \
+    X(E_UNSUPPORTED, -28, "lace does not support this")                                            \
     X(E_MEMORY, -29, "the memory budget is too small")                                             \
     X(E_CONTEXT, -30, "the context is full")                                                       \
     X(E_NUMERIC, -31, "a computation gave a value that is not finite")                             \
@@ -94,27 +94,31 @@ typedef struct lace_model lace_model;
 typedef bool (*lace_progress_fn)(void *user, const char *what, double done);
 
 typedef struct lace_model_options {
-    bool use_mmap;      /* run from the file's own blocks: slower, less memory; default false */
-    bool packs_later;   /* start from the file's own blocks and pack them between the first evals:
-                           the first token comes sooner; for one session at a time; default false */
+    bool use_mmap;      /* use the weights as they are in the file: less memory, slower; default
+                           false */
+    bool packs_later;   /* start with the weights as they are in the file, and copy them into the
+                           faster layout between the first evals: the first token comes sooner.
+                           For one session at a time; default false */
     bool use_exact;     /* f32 arithmetic for every weight type, not int8 or int16; default false */
     bool use_vocab;     /* read the vocabulary, if there is one; default true */
-    bool vocab_only;    /* read nothing else: tokens of any file with a vocabulary, also where lace
-                           cannot run the model; no sessions; default false */
+    bool vocab_only;    /* read nothing but the vocabulary. It works for models that lace cannot
+                           run, too; sessions are not possible; default false */
     const char *device; /* where it runs: "cpu" (NULL, the default), "cuda" or "cuda:1" for an
                            NVIDIA GPU, "auto" for the first GPU if there is one with room */
-    const char *activation_sparsity; /* thresholds that `lace sparsify` wrote, a file's path or the
-                           text itself (from its "{" on): single tokens skip the weights whose
-                           inputs are below them. On the CPU; f16, q8_0 and q4_0; these weights
-                           take twice the memory. NULL (default): off */
-    bool sparse_in_batches; /* the same for all tokens, without being faster: to measure it */
+    const char *activation_sparsity; /* thresholds that `lace sparsify` wrote: the path of the file,
+                           or its text, which begins with "{". A token that is computed alone skips
+                           the weights whose inputs are below them. On the CPU, for f16, q8_0,
+                           q6_k, q4_k and q4_0; these weights take twice the memory. NULL
+                           (default): off */
+    bool sparse_in_batches; /* apply the thresholds to all tokens, to measure what they cost; not
+                               faster; default false */
 } lace_model_options;
 
 lace_model_options lace_model_options_default(void);
 
 /*
- * Open a GGUF file (for split files, any of the parts) or a Hugging Face directory. What is no path
- * is looked up as the name of a model on this machine; see lace_model_list.
+ * Open a GGUF file (for split files, any of the parts) or a Hugging Face directory. If `path` is
+ * neither, it is looked up as the name of a model on this machine; see lace_model_list.
  */
 lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
                             lace_error *err);
@@ -124,7 +128,7 @@ lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char 
                                    const lace_model_options *options, lace_model **out,
                                    lace_error *err);
 
-/* A model that lies on this machine: in $LACE_MODELS, Ollama's store, the Hugging Face cache,
+/* A model that was found on this machine: in $LACE_MODELS, Ollama's store, the Hugging Face cache,
  * llama.cpp's cache or LM Studio's folder. */
 typedef struct lace_model_entry {
     const char *name; /* as lace_model_open takes it: "mistral:latest" */
@@ -133,12 +137,12 @@ typedef struct lace_model_entry {
     uint64_t n_bytes;
 } lace_model_entry;
 
-/* Calls fn for each of them until it returns false. Entries are valid during the call. */
+/* Calls fn for each model until fn returns false. An entry is valid during its call. */
 void lace_model_list(bool (*fn)(void *user, const lace_model_entry *entry), void *user);
 
 void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
 
-/* What a model says of itself. Strings live as long as the model; unknown ones are "". */
+/* A description of a model. Strings live as long as the model; unknown ones are "". */
 typedef struct lace_model_info {
     const char *name;
     const char *architecture;  /* "llama" */
@@ -148,7 +152,7 @@ typedef struct lace_model_info {
     uint64_t n_parameters;
     uint64_t weight_bytes; /* of all tensors in the file */
     const char *device;    /* where it runs: "cpu", or the name of a GPU */
-    uint64_t packing_ns;   /* packs_later: what packing between evals has taken until now */
+    uint64_t packing_ns;   /* with packs_later: time that packing has taken so far */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_vocab;
     int32_t n_context;   /* the longest context it was trained for */
@@ -178,10 +182,10 @@ typedef struct lace_range {
 } lace_range;
 
 /*
- * The same for a text in which others than its author have a say, as a chat's prompt with what
- * users wrote in it: with LACE_TOKENIZE_PARSE_SPECIAL, control tokens are found only where they
- * touch none of these contents, so that nobody can forge them. The ranges ascend and do not
- * overlap; the text is UTF-8 (LACE_E_UTF8).
+ * The same for a text that contains parts by others, like a chat prompt with the messages of users.
+ * `contents` are these parts. With LACE_TOKENIZE_PARSE_SPECIAL, control tokens are found only
+ * outside of them, so that a user cannot forge one. The ranges must ascend and not overlap; a text
+ * that is not UTF-8 is LACE_E_UTF8.
  */
 lace_status lace_tokenize_contents(const lace_model *model, const char *text, size_t n_bytes,
                                    const lace_range *contents, size_t n_contents, unsigned flags,
@@ -189,8 +193,8 @@ lace_status lace_tokenize_contents(const lace_model *model, const char *text, si
                                    lace_error *err);
 
 /*
- * The tokens that contain one of the texts, as breakers for DRY: usually line ends, quotes, colons
- * and asterisks. Writes at most `capacity` of them; returns how many there are.
+ * The tokens that contain one of the texts. They can be the breakers of DRY: usually line ends,
+ * quotes, colons and asterisks. Writes at most `capacity` of them and returns how many there are.
  */
 size_t lace_tokens_with(const lace_model *model, const char *const *texts, size_t n_texts,
                         lace_token *tokens, size_t capacity);
@@ -200,7 +204,7 @@ bool lace_token_is_end(const lace_model *model, lace_token token);
 
 /*
  * The bytes that a token stands for, which need not be whole characters; for a control token its
- * name. Valid as long as the model. An id that is none gives no bytes.
+ * name. Valid as long as the model. An id outside the vocabulary gives no bytes.
  */
 const char *lace_token_bytes(const lace_model *model, lace_token token, size_t *n_bytes);
 
@@ -214,7 +218,7 @@ void lace_decoder_free(lace_decoder *decoder);
 lace_status lace_decoder_push(lace_decoder *decoder, lace_token token, const char **text,
                               size_t *n_bytes, lace_error *err);
 
-/* What is left at the end; an incomplete character comes out as U+FFFD. Starts anew. */
+/* The rest of the text; an incomplete character becomes U+FFFD. The decoder is then empty. */
 lace_status lace_decoder_flush(lace_decoder *decoder, const char **text, size_t *n_bytes,
                                lace_error *err);
 
@@ -223,18 +227,19 @@ lace_status lace_decoder_flush(lace_decoder *decoder, const char **text, size_t 
 typedef enum lace_kv_type { LACE_KV_F32, LACE_KV_F16, LACE_KV_Q8_0 } lace_kv_type;
 
 typedef struct lace_session_options {
-    int32_t n_context;     /* tokens a sequence may hold; 0: the model's own, at most 4,096 */
-    int32_t n_sequences;   /* how many sequences; default 1 */
-    int32_t n_batch;       /* tokens computed together in prefill; 0 (default): 512, on a GPU 2,048
+    int32_t n_context;    /* tokens a sequence may hold; 0: the model's own, at most 4,096 */
+    int32_t n_sequences;  /* how many sequences; default 1 */
+    int32_t n_batch;      /* tokens computed together in prefill; 0 (default): 512, on a GPU 2,048
                               where they fit */
-    int32_t n_outputs;     /* rows of logits that one eval may ask for; default n_sequences */
-    int32_t n_threads;     /* 0: one per core */
-    lace_kv_type kv_type;  /* default LACE_KV_F16 */
-    uint64_t memory_bytes; /* hard ceiling on weights, KV cache and scratch together; 0: none */
-    uint64_t kv_bytes;     /* of the KV cache, shared by all sequences; at least one whole context;
-                              0: as much as all sequences could fill */
-    bool wants_hidden; /* rows are hidden states after the last norm, [n_embd], and no logits are
-                          computed: for embeddings; default false */
+    int32_t n_outputs;    /* rows of logits that one eval may ask for; default n_sequences */
+    int32_t n_threads;    /* 0: one per core */
+    lace_kv_type kv_type; /* default LACE_KV_F16 */
+    uint64_t
+        memory_bytes;  /* the most that weights, KV cache and scratch may take together; 0: any */
+    uint64_t kv_bytes; /* size of the KV cache, which all sequences share; at least one whole
+                              context; 0: as much as all sequences could fill */
+    bool wants_hidden; /* give hidden states after the last norm, [n_embd], in place of logits: for
+                          embeddings; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;
@@ -247,8 +252,7 @@ typedef struct lace_memory {
     uint64_t kv;
     uint64_t scratch;
     uint64_t total;
-    uint64_t
-        available; /* on the model's GPU, without what is loaded there already; 0: on the CPU */
+    uint64_t available; /* free on the model's GPU before its weights are loaded; 0 on the CPU */
 } lace_memory;
 
 /* What lace_session_create with these options will take; nothing is allocated. */
@@ -269,12 +273,13 @@ void lace_session_free(lace_session *session);
 typedef struct lace_item {
     lace_token token;
     int32_t sequence; /* 0 to n_sequences - 1 */
-    bool want_logits; /* compute what comes after this token */
+    bool want_logits; /* compute the logits for the token after this one */
 } lace_item;
 
 /*
- * Append the items, mixed freely, to their sequences and compute; more than n_batch in several
- * steps. On failure sequences are as before, or empty if a window has moved on in an earlier step.
+ * Append the items to their sequences and compute them. Items of different sequences may be in any
+ * order; more than n_batch items are computed in several steps. On failure the sequences are as
+ * before. With layers that have a sliding window, a sequence may be empty then.
  */
 lace_status lace_session_eval(lace_session *session, const lace_item *items, size_t n_items,
                               lace_error *err);
@@ -286,13 +291,15 @@ lace_status lace_session_eval(lace_session *session, const lace_item *items, siz
 const float *lace_session_logits(const lace_session *session, size_t k);
 
 /*
- * Append `first`, choose the token after it, append that, and so on: n tokens are chosen by the
- * sampler (NULL: always the best) and given to on_token, which returns false to stop. The last one
- * given is not appended, the others are, and no logits are kept. It is what lace_session_eval,
- * lace_sampler_sample and lace_sampler_accept give, but a GPU chooses by itself and works ahead of
- * the caller, and what it computed behind a stop is forgotten: greedy, temperature, top_k up to
- * 1024, top_p and min_p; with other stages the host chooses. Ends early, with LACE_OK, when the
- * context is full.
+ * Append `first`, choose the token after it, append that one, and so on, for n tokens. The sampler
+ * chooses (NULL: always the best token). Each token is given to on_token, which returns false to
+ * stop. The last token given is not appended to the sequence. No logits are kept. When the context
+ * is full, the call ends early with LACE_OK.
+ *
+ * The tokens are those of lace_session_eval, lace_sampler_sample and lace_sampler_accept in turn,
+ * but on a GPU this is faster: the GPU chooses the token itself and works ahead of the caller. It
+ * does so for greedy choice, temperature, top_k up to 1024, top_p and min_p; with other stages the
+ * host chooses.
  */
 struct lace_sampler;
 lace_status lace_session_continue(lace_session *session, int32_t sequence, lace_token first,
@@ -303,8 +310,8 @@ lace_status lace_session_continue(lace_session *session, int32_t sequence, lace_
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 
 /*
- * Forget all but the first n_tokens of a sequence. Models whose layers have a sliding window can go
- * back by 32 tokens, or to nothing; further is LACE_E_UNSUPPORTED.
+ * Keep the first n_tokens of a sequence and forget the rest. Models whose layers have a sliding
+ * window can go back by up to 32 tokens, or to 0; anything between is LACE_E_UNSUPPORTED.
  */
 lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32_t n_tokens,
                                   lace_error *err);
@@ -319,12 +326,12 @@ typedef struct lace_trace_row {
     const char *operation; /* "matmul_glu"; the string is the library's */
     int32_t layer;         /* -1: outside of layers */
     uint64_t n_calls;
-    uint64_t ns;      /* the wait for the slowest thread included */
-    uint64_t n_bytes; /* that the step must read and write: weights, cache, activations */
+    uint64_t ns;      /* time, including the wait for the slowest thread */
+    uint64_t n_bytes; /* bytes to read and write: weights, cache, activations */
     uint64_t n_macs;  /* multiply-adds with weights */
 } lace_trace_row;
 
-/* Start a trace from zero, or stop it. Costs a clock reading a step while it is on. */
+/* Start a trace from zero, or stop it. A running trace reads the clock after each step. */
 lace_status lace_session_trace(lace_session *session, bool is_on, lace_error *err);
 
 /* Writes at most `capacity` rows, in the order of the plan. Returns how many there are in all. */
@@ -334,18 +341,19 @@ size_t lace_session_trace_rows(const lace_session *session, lace_trace_row *rows
 
 /*
  * The chain, in its order: penalties, DRY, top_k, typical_p, top_p, min_p, XTC, temperature, draw.
- * With mirostat, what stands between DRY and the temperature is off.
+ * With mirostat, the stages between DRY and the temperature are off.
  */
 typedef struct lace_sampler_options {
-    uint64_t seed;          /* the same seed gives the same text; default 0 */
-    float temperature;      /* 0: greedy; default 0.8 */
-    int32_t top_k;          /* keep the k best; 0: all; default 40 */
-    float typical_p;        /* locally typical sampling; 1: off (default) */
-    float top_p;            /* keep the best that sum up to this; 0: the best alone; 1: off;
-                               default 0.95 */
-    float min_p;            /* keep those with this share of the best's probability; default 0.05 */
-    float repeat_penalty;   /* divides logits of recent tokens; 1: off (default) */
-    float presence_penalty; /* subtracted once from recent tokens; default 0 */
+    uint64_t seed;           /* the same seed gives the same text; default 0 */
+    float temperature;       /* 0: greedy; default 0.8 */
+    int32_t top_k;           /* keep the k best; 0: all; default 40 */
+    float typical_p;         /* locally typical sampling; 1: off (default) */
+    float top_p;             /* keep the best tokens whose probabilities add up to this; 0: only
+                               the best; 1: off; default 0.95 */
+    float min_p;             /* keep tokens with at least this share of the best one's probability;
+                               default 0.05 */
+    float repeat_penalty;    /* divides logits of recent tokens; 1: off (default) */
+    float presence_penalty;  /* subtracted once from recent tokens; default 0 */
     float frequency_penalty; /* subtracted for each occurrence; default 0 */
     int32_t penalty_last_n;  /* how many tokens are recent, at most 2^20; 0: none; default 64 */
 
@@ -353,9 +361,9 @@ typedef struct lace_sampler_options {
      * multiplier * base^(length - allowed). */
     float dry_multiplier;           /* 0: off (default) */
     float dry_base;                 /* 1 or more; default 1.75 */
-    int32_t dry_allowed_length;     /* repetitions shorter than this are free; default 2 */
-    int32_t dry_last_n;             /* tokens that are looked at, 1 to 2^20; default 1024 */
-    const lace_token *dry_breakers; /* no repetition goes over these; copied; see
+    int32_t dry_allowed_length;     /* shorter repetitions have no penalty; default 2 */
+    int32_t dry_last_n;             /* how far back to look, 1 to 2^20 tokens; default 1024 */
+    const lace_token *dry_breakers; /* a repetition ends at these tokens; copied; see
                                        lace_tokens_with */
     size_t n_dry_breakers;
 
@@ -364,8 +372,8 @@ typedef struct lace_sampler_options {
     float xtc_threshold;   /* default 0.1; above 0.5 it does nothing */
 
     int32_t mirostat;   /* 0: off (default); 1 or 2: the version */
-    float mirostat_tau; /* the surprise to hold, in bits; default 5 */
-    float mirostat_eta; /* how quickly to get there; default 0.1 */
+    float mirostat_tau; /* the surprise to keep, in bits; default 5 */
+    float mirostat_eta; /* how quickly it adapts; default 0.1 */
 } lace_sampler_options;
 
 lace_sampler_options lace_sampler_options_default(void);
@@ -380,7 +388,7 @@ void lace_sampler_free(lace_sampler *sampler);
 lace_status lace_sampler_sample(lace_sampler *sampler, const float *logits, lace_token *out,
                                 lace_error *err);
 
-/* Tell the sampler of a token that now belongs to the text, for the penalties. */
+/* Tell the sampler that a token now belongs to the text. The penalties need it. */
 void lace_sampler_accept(lace_sampler *sampler, lace_token token);
 
 /* ---- Grammars -------------------------------------------------------------------------------- */
@@ -396,7 +404,8 @@ void lace_sampler_accept(lace_sampler *sampler, lace_token token);
  *         lace_grammar_state_mask(state, logits, &err);
  *         ... choose a token from them ...
  *         lace_grammar_state_accept(state, token, &err);
- *         if (lace_grammar_state_is_finished(state)) ...
+ *         if (lace_grammar_state_is_finished(state))
+ *             break;
  *     }
  *
  * A grammar may be shared by threads; a state is used by one at a time.
@@ -411,20 +420,21 @@ typedef enum lace_grammar_kind {
     LACE_GRAMMAR_JSON_OBJECT, /* any JSON object; the text of the grammar is not used */
 } lace_grammar_kind;
 
-/* What compiling may take. */
+/* Limits for compiling a grammar. */
 typedef struct lace_grammar_options {
-    int32_t max_ms; /* processor time; more is LACE_E_LIMIT. Default 1,000; 0: any */
-    bool (*is_unwanted)(
-        void *user); /* asked now and then: true ends it. NULL (default): not asked */
+    int32_t max_ms; /* processor time; more is LACE_E_LIMIT. Default 1,000; 0: no limit */
+    /* Called now and then; true cancels the compilation. NULL (default): never called. */
+    bool (*is_unwanted)(void *user);
     void *user;
 } lace_grammar_options;
 
 lace_grammar_options lace_grammar_options_default(void);
 
 /*
- * LACE_E_GRAMMAR says what is malformed or not supported, and where; nothing is ever ignored.
- * LACE_E_JSON, LACE_E_DUP, LACE_E_UTF8 or LACE_E_LIMIT for a schema that is no JSON. The model
- * keeps the grammars that were used last: the same text costs nothing the next time.
+ * Compile a grammar. LACE_E_GRAMMAR if it is malformed or not supported; the error says what, and
+ * where, and nothing is ever ignored. A schema that is not JSON is LACE_E_JSON, LACE_E_DUP,
+ * LACE_E_UTF8 or LACE_E_LIMIT. The model keeps the grammars that were used last, so that the same
+ * text is compiled once.
  */
 lace_status lace_grammar_create(lace_model *model, lace_grammar_kind kind, const char *text,
                                 size_t n_bytes, lace_grammar **out, lace_error *err);
@@ -432,7 +442,7 @@ lace_status lace_grammar_create(lace_model *model, lace_grammar_kind kind, const
 lace_status lace_grammar_create_within(lace_model *model, lace_grammar_kind kind, const char *text,
                                        size_t n_bytes, const lace_grammar_options *options,
                                        lace_grammar **out, lace_error *err);
-/* States that are left keep what they need. All are to be freed before the model. */
+/* States may outlive their grammar. Free grammars and states before the model. */
 void lace_grammar_free(lace_grammar *grammar);
 
 lace_status lace_grammar_state_create(lace_grammar *grammar, lace_grammar_state **out,
@@ -474,43 +484,43 @@ typedef struct lace_speculator lace_speculator;
 
 typedef struct lace_speculator_options {
     lace_session *draft; /* of a smaller model with the same vocabulary: guesses; default NULL */
-    bool use_lookup; /* guess that the text goes on as it did where its last tokens stood before;
-                        goes before `draft`; default false */
+    bool use_lookup; /* guess that the text continues as it did after an earlier occurrence of its
+                        last tokens; tried before `draft`; default false */
     int32_t n_draft; /* the most tokens to guess at once, 1 to 32; default 8 */
 } lace_speculator_options;
 
 lace_speculator_options lace_speculator_options_default(void);
 
 /*
- * For one sequence of a session, whose n_outputs and n_batch must be above n_draft. Of the draft's
- * session, sequence 0 is used. Both sessions must outlive the speculator. LACE_E_VOCAB if the draft
- * has another vocabulary.
+ * Create a speculator for one sequence of a session. The session's n_outputs and n_batch must be
+ * larger than n_draft. The draft uses sequence 0 of its session. Both sessions must outlive the
+ * speculator. LACE_E_VOCAB if the draft has another vocabulary.
  */
 lace_status lace_speculator_create(lace_session *session, int32_t sequence,
                                    const lace_speculator_options *options, lace_speculator **out,
                                    lace_error *err);
 
-/* The sequence is left with the text and without guesses. NULL is fine. */
+/* The sequence keeps the text; guesses are removed from it. NULL is fine. */
 void lace_speculator_free(lace_speculator *speculator);
 
 /*
- * Start from what the sequence holds: exactly these tokens, the last of them just evaluated as the
- * last item that wanted logits.
+ * Start from the sequence as it is. `tokens` are all its tokens. The last one must be the last item
+ * that wanted logits in the last eval.
  */
 lace_status lace_speculator_begin(lace_speculator *speculator, const lace_token *tokens,
                                   size_t n_tokens, lace_error *err);
 
-/* What comes after the text so far, [n_vocab]. Valid until the next push. */
+/* Logits for the token after the text so far, [n_vocab]. Valid until the next push. */
 const float *lace_speculator_logits(const lace_speculator *speculator);
 
-/* The token that was chosen. LACE_E_CONTEXT if the sequence is full. */
+/* Append the token that was chosen. LACE_E_CONTEXT if the sequence is full. */
 lace_status lace_speculator_push(lace_speculator *speculator, lace_token token, lace_error *err);
 
 typedef struct lace_speculation {
     uint64_t n_tokens;   /* pushed */
-    uint64_t n_evals;    /* of the session, for them */
-    uint64_t n_guessed;  /* tokens that were guessed and judged */
-    uint64_t n_accepted; /* and chosen */
+    uint64_t n_evals;    /* evaluations of the session that they took */
+    uint64_t n_guessed;  /* guesses that were checked */
+    uint64_t n_accepted; /* guesses that were right */
 } lace_speculation;
 
 void lace_speculator_count(const lace_speculator *speculator, lace_speculation *out);
@@ -522,10 +532,10 @@ void lace_speculator_count(const lace_speculator *speculator, lace_speculation *
  * every generation that is under way, and as much of the prompts of new ones as fits. Generations
  * share one pool of KV memory, each takes what its text needs, and what several texts begin with is
  * computed and kept once. When the pool is full, the youngest generation waits and is computed
- * again later; its text does not show it.
+ * again later; its text stays the same.
  *
- *     lace_batcher_add(batcher, &options, &generation, &err); // options.on_piece is called from now on
- *     while (lace_batcher_step(batcher))
+ *     lace_batcher_add(batcher, &options, &generation, &err);
+ *     while (lace_batcher_step(batcher)) // calls options.on_piece
  *         ... add more, cancel some ...
  *
  * One thread at a time may use a batcher.
@@ -535,19 +545,19 @@ typedef struct lace_generation lace_generation;
 
 typedef struct lace_batcher_options {
     lace_session_options session; /* n_sequences: generations computed together; default 32.
-                                     n_context: of each; n_outputs is not used */
-    bool use_prefixes;            /* keep what texts begin with for later ones; default true */
-    bool is_deterministic; /* compute each text by itself, so that it does not depend on what runs
-                              beside it: sums of many rows are rounded in other ways than those of
-                              one. Several times slower with many texts; without prefixes and
-                              guesses. Default false */
+                                     n_context: tokens of each. n_outputs is not used */
+    bool use_prefixes;            /* keep the beginnings of texts for later texts; default true */
+    bool is_deterministic; /* compute each text by itself. Otherwise the texts computed together
+                              change how sums are rounded, and so, rarely, a token. Several times
+                              slower with many texts; turns prefixes and guesses off. Default
+                              false */
     /*
      * Guesses, as a speculator makes them: while few generations run, several tokens of each are
      * checked in one evaluation. The texts stay the same.
      */
     lace_model *draft; /* a smaller model with the same vocabulary, which must outlive the batcher;
                           NULL (default): none */
-    bool use_lookup;   /* guess from the text itself; goes before `draft`; default false */
+    bool use_lookup;   /* guess from the text itself; tried before `draft`; default false */
     int32_t n_draft;   /* the most tokens to guess in a step, 1 to 32; default 8 */
 } lace_batcher_options;
 
@@ -555,10 +565,10 @@ lace_batcher_options lace_batcher_options_default(void);
 
 lace_status lace_batcher_create(lace_model *model, const lace_batcher_options *options,
                                 lace_batcher **out, lace_error *err);
-void lace_batcher_free(lace_batcher *batcher); /* ends every generation without a word */
+void lace_batcher_free(lace_batcher *batcher); /* ends every generation, without a last piece */
 
 typedef enum lace_finish {
-    LACE_FINISH_NONE,      /* goes on */
+    LACE_FINISH_NONE,      /* not finished */
     LACE_FINISH_STOP,      /* an end token, or one of the stops */
     LACE_FINISH_LENGTH,    /* max_tokens, or the context is full */
     LACE_FINISH_CANCELLED, /* by lace_batcher_cancel */
@@ -578,26 +588,27 @@ typedef struct lace_logprob {
 /* Counts and times of a generation. */
 typedef struct lace_generation_stats {
     int32_t n_prompt;     /* tokens given */
-    int32_t n_cached;     /* of them found computed */
-    int32_t n_read;       /* of them computed or found so far */
-    int32_t n_generated;  /* tokens chosen; an end token counts */
-    uint64_t queue_ns;    /* before its first step */
-    uint64_t prompt_ns;   /* from there to the first token */
+    int32_t n_cached;     /* tokens of the prompt that were in the cache already */
+    int32_t n_read;       /* tokens of the prompt that are done, computed or cached */
+    int32_t n_generated;  /* tokens chosen, including an end token */
+    uint64_t queue_ns;    /* time before its first step */
+    uint64_t prompt_ns;   /* from its first step to the first token */
     uint64_t generate_ns; /* from the first token to the last */
-    int32_t n_guessed;    /* tokens that were guessed and judged */
-    int32_t n_accepted;   /* and chosen */
+    int32_t n_guessed;    /* guesses that were checked */
+    int32_t n_accepted;   /* guesses that were right */
 } lace_generation_stats;
 
 /* What a step brought for one generation. Pointers are valid during the call. */
 typedef struct lace_piece {
     lace_token token; /* chosen in this step; -1: none */
     bool is_prompt;   /* no token yet: stats->n_read tokens of the prompt are read */
-    const char *text; /* to be shown: whole characters, nothing that a stop may swallow */
+    const char *text; /* text to show: whole characters, and nothing that may belong to a stop */
     size_t n_bytes;
     float logprob; /* of the token; NAN unless asked for */
     const lace_logprob *top;
     size_t n_top;
-    lace_finish finish; /* not LACE_FINISH_NONE: the last piece; the generation is gone after it */
+    lace_finish finish; /* other than LACE_FINISH_NONE: this is the last piece, and the generation
+                           does not exist after it */
     const char *stop;   /* the stop that was found, or NULL */
     const lace_error *error; /* with LACE_FINISH_ERROR */
     const lace_generation_stats *stats;
@@ -607,13 +618,14 @@ typedef void (*lace_piece_fn)(void *user, const lace_piece *piece);
 
 enum { LACE_MAX_TOP = 20 };
 
-/* Everything is copied. */
+/* All arrays and strings are copied. */
 typedef struct lace_generation_options {
     const lace_token *prompt; /* at least one token */
     size_t n_prompt;
     lace_sampler_options sampler;
-    int32_t max_tokens; /* -1 (default): as many as the context takes; 0: the prompt is read */
-    int32_t min_tokens; /* before this many no end token is chosen; default 0 */
+    int32_t max_tokens; /* -1 (default): as many as fit into the context; 0: only the prompt is
+                           read */
+    int32_t min_tokens; /* no end token is chosen before this many tokens; default 0 */
     bool ignore_end;    /* end tokens are never chosen; default false */
     const lace_token *stop_tokens;
     size_t n_stop_tokens;
@@ -624,17 +636,17 @@ typedef struct lace_generation_options {
     lace_grammar *grammar; /* the text must match it; NULL (default): any. Not copied, but may be
                               freed once the generation is added */
     int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
-    bool shows_prompt; /* a piece without a token before the prompt and behind each part of it, too;
-                          default false */
+    bool shows_prompt; /* call on_piece, without a token, before the prompt and after each part of
+                          it, too; default false */
     bool show_special; /* control tokens print their names; default false */
-    bool use_prefixes; /* may use what other texts begin with; default true */
-    uint64_t owner;    /* only of texts with the same number; default 0 */
-    bool fills_context; /* a prompt may fill the context, and one token more is chosen behind a full
-                           one, where it has no place; default false */
+    bool use_prefixes; /* reuse the common beginning of other texts; default true */
+    uint64_t owner;    /* reuse it only from texts with the same number; default 0 */
+    bool fills_context; /* the prompt may fill the context; one more token is chosen after it, which
+                           the context does not hold; default false */
     /*
-     * The context is full: gives other tokens for the text to go on behind, such as a shorter
-     * prompt and what is written of the reply. They are read at once. Returns how many; 0 ends the
-     * text with LACE_FINISH_LENGTH, as NULL (default) does.
+     * Called when the context is full. It gives the tokens after which the text goes on, such as a
+     * shorter prompt and the reply so far. They are read at once. It returns
+     * how many there are. 0 ends the text with LACE_FINISH_LENGTH, as NULL (default) does.
      */
     size_t (*on_full)(void *user, const lace_token **tokens);
     lace_piece_fn on_piece;
@@ -643,28 +655,31 @@ typedef struct lace_generation_options {
 
 lace_generation_options lace_generation_options_default(void);
 
-/* LACE_E_CONTEXT if the prompt leaves no room for a token, LACE_E_ARG for what cannot be. */
+/*
+ * Add a generation. LACE_E_CONTEXT if the prompt leaves no room for a token, LACE_E_ARG if an
+ * option is outside its range.
+ */
 lace_status lace_batcher_add(lace_batcher *batcher, const lace_generation_options *options,
                              lace_generation **out, lace_error *err);
 
-/* Its last piece comes at once, from within this call. */
+/* End a generation. Its last piece is given from within this call. */
 void lace_batcher_cancel(lace_batcher *batcher, lace_generation *generation);
 
-/* Compute one batch. False if there was nothing to do. Failures end
- * the generations they concern. */
+/* Compute one batch. False if there was nothing to do. Errors end the generations they concern. */
 bool lace_batcher_step(lace_batcher *batcher);
 
 typedef struct lace_batcher_stats {
     int32_t n_running, n_waiting;
-    int32_t n_context;                 /* of a generation */
-    int64_t kv_tokens, kv_tokens_used; /* room in the pool; the part held by generations */
-    int64_t kv_tokens_kept;            /* the part that only waits to be used again */
-    uint64_t n_steps, n_preempted;     /* since the start, as all below */
-    uint64_t n_prompt_tokens;          /* computed */
+    int32_t n_context;                 /* tokens that a generation may have */
+    int64_t kv_tokens, kv_tokens_used; /* tokens that the pool can hold; held for generations */
+    int64_t kv_tokens_kept;            /* held only for later texts with the same beginning */
+    /* From here on: counts since the start. */
+    uint64_t n_steps, n_preempted; /* preempted: generations that had to wait for room */
+    uint64_t n_prompt_tokens;      /* computed, not found in the cache */
     uint64_t n_generated_tokens;
     uint64_t n_prefix_hits, n_prefix_queries; /* tokens found, tokens looked up */
-    uint64_t n_prefix_evicted;                /* tokens given up for others */
-    uint64_t n_guessed, n_accepted;           /* tokens guessed and judged, and chosen of them */
+    uint64_t n_prefix_evicted;                /* tokens dropped to make room */
+    uint64_t n_guessed, n_accepted;           /* guesses that were checked; that were right */
 } lace_batcher_stats;
 
 void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
