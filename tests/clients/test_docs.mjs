@@ -1,12 +1,15 @@
 // The snippets of the documents are run as they stand there: curl against a real server, JavaScript with the real
-// packages, commands of lace in a folder that has the files they name. What is not run is said.
+// packages, commands of lace in a folder that has the files they name. What is not run is said. And what can be checked
+// without running is: the chart against its figures, those against the results they come from, paths against the tree.
 //
 // In indented blocks a command ends at two spaces; what follows is its explanation. Words in capitals stand for
 // what a reader fills in, and are filled in here from one table.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync, cpSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { dataPath } from '../data.mjs';
@@ -94,7 +97,8 @@ const notRun = [
   [/^lace (chat|serve) /, 'waits for a person'],
   [/RULES/, 'needs rules'],
   [/bench \*/, 'needs a folder of models'],
-  [/mistral|qwen3|org\/model/, 'needs a model by that name'],
+  [/mistral|qwen3|org\/model/i, 'needs a model by that name'],
+  [/--device cuda/, 'needs a GPU'],
 ];
 
 // Each runs in the folder; those of long measurements get a short form of them.
@@ -123,6 +127,21 @@ function runCommands(name) {
   return n;
 }
 
+// ---- The chart and the tree --------------------------------------------------------------------------------------
+
+// Rows of a CSV file as objects; lines that begin with # are comments.
+function csv(name) {
+  const lines = read(name).split('\n').filter((line) => line && !line.startsWith('#'));
+  const cells = (line) => [...line.matchAll(/(?:^|,)(?:"([^"]*)"|([^,]*))/g)].map((m) => m[1] ?? m[2]);
+  const keys = cells(lines[0]);
+  return lines.slice(1).map((line) => Object.fromEntries(cells(line).map((cell, i) => [keys[i], cell])));
+}
+
+// The documents that say what is; docs/journal/ says what was.
+function documents() {
+  return ['README.md', 'CONTRIBUTING.md', ...readdirSync(join(root, 'docs')).filter((f) => f.endsWith('.md')).map((f) => `docs/${f}`)];
+}
+
 // ---- The cases -------------------------------------------------------------------------------------------------
 
 const cases = {
@@ -132,6 +151,7 @@ const cases = {
     for (const name of ['docs/server-api.md', 'docs/structured-output.md', 'docs/using.md', 'README.md'])
       for (const command of commands(read(name), 'curl')) {
         if (/\/infill/.test(command)) continue; // needs a model with tokens for it; tests/server/test_llama has one
+        if (/huggingface\.co/.test(command)) continue; // needs the network, and fetches 600 MB
         const quick = command.replaceAll('http://127.0.0.1:8080', server.url);
         const result = bash(`curl() { command curl -sS --fail-with-body "$@"; }; ${quick}`, root,
           { U: server.url, J: 'Content-Type: application/json' });
@@ -177,6 +197,53 @@ const cases = {
     runCommands('docs/compression.md');
     runCommands('docs/performance.md');
     runCommands('README.md');
+  },
+
+  the_chart_is_what_the_script_makes_of_the_figures() {
+    if (spawnSync('python3', ['--version']).error) skip('no python3');
+    const result = spawnSync('python3', [join(root, 'bench/chart.py'), '--check'], { encoding: 'utf8' });
+    assert.equal(result.status, 0, result.stderr);
+  },
+
+  the_figures_of_the_chart_are_in_the_results() {
+    const rows = csv('bench/results/speed.csv');
+    assert(rows.length >= 10);
+    for (const row of rows) {
+      const found = csv(`bench/results/${row.file}`).find((r) => r.model === row.model && r.test === row.test &&
+        (r.program ?? 'lace') === 'lace' && Number(r.tokens_per_second) === Number(row.lace));
+      assert(found, `${row.file} has no row of ${row.model}, ${row.test} with ${row.lace} tokens a second`);
+      if (found.llama_cpp) assert.equal(Number(found.llama_cpp), Number(row.llama_cpp), row.label);
+      const ratio = found.ratio ? Number(found.ratio) : row.lace / row.llama_cpp;
+      assert(Math.abs(ratio - row.ratio) < 1e-4, `${row.label}: the ratio is ${ratio}, not ${row.ratio}`);
+    }
+  },
+
+  // `backend/cpu/tiles.h` in a document is a file whose path ends so. Links lead to files, too.
+  paths_in_documents_exist() {
+    const files = spawnSync('git', ['ls-files'], { cwd: root, encoding: 'utf8' }).stdout.split('\n');
+    if (files.length < 100) skip('not a git checkout');
+    const failures = [];
+    let n = 0;
+    for (const name of documents()) {
+      const text = read(name);
+      for (const [, path] of text.matchAll(/`([\w./-]+\.(?:c|h|cu|cuh|def|mjs|py|csv|txt))`/g)) {
+        if (/^_|^utils\.c$|^modeling_|^\.\.\./.test(path)) continue; // of the reader, or made up
+        n++;
+        if (!files.some((f) => f === path || f.endsWith(`/${path}`))) failures.push(`${name}: ${path}`);
+      }
+      for (const [, path] of text.matchAll(/\]\(([\w./-]+)(?:#[\w-]+)?\)/g)) {
+        n++;
+        if (!existsSync(join(root, name, '..', path))) failures.push(`${name}: (${path})`);
+      }
+    }
+    assert.equal(failures.length, 0, failures.join('\n'));
+    assert(n >= 60, `only ${n} paths were found`);
+  },
+
+  // A line has at most 101 characters there, as the story's has; rows of tables and pictures are one line each.
+  the_readme_has_no_long_lines() {
+    const long = read('README.md').split('\n').filter((line) => line.length > 101 && !/^[|!]/.test(line));
+    assert.deepEqual(long, []);
   },
 
   // The text that tokenize prints for the built-in model stands in the document.
