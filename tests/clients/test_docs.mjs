@@ -240,6 +240,16 @@ const cases = {
     assert(n >= 60, `only ${n} paths were found`);
   },
 
+  // The lines of code that adding-a-model.md shows of an architecture are those of its file.
+  the_example_architecture_is_the_file() {
+    const plain = (code) => code.replace(/\/\*.*?\*\//g, '').replace(/\s+/g, ' ').trim();
+    const file = plain(read('src/model/arch_olmo2.c'));
+    const part = read('docs/adding-a-model.md').split('\n## ').find((text) => text.startsWith('4. '));
+    const lines = part.split('\n').filter((line) => line.startsWith('    ')).map(plain).filter(Boolean);
+    assert(lines.length >= 20, `only ${lines.length} lines were found`);
+    assert.deepEqual(lines.filter((line) => !file.includes(line)), []);
+  },
+
   // A line has at most 101 characters there, as the story's has; rows of tables and pictures are one line each.
   the_readme_has_no_long_lines() {
     const long = read('README.md').split('\n').filter((line) => line.length > 101 && !/^[|!]/.test(line));
