@@ -231,11 +231,11 @@ static lace_status sparsify_run(const verb *v, int argc, char **argv, lace_error
 
 const verb verb_sparsify = {
     .name = "sparsify",
-    .summary = "find which activations are too small to matter, to decode faster",
+    .summary = "find thresholds for activation sparsity: single tokens read fewer weights",
     .usage = "MODEL OUT --calibrate TEXT [--sparsity SHARE] [-f TEXT] [options]",
     .description =
         "Activation sparsity (TEAL): inputs of matrices that are smaller than a threshold are\n"
-        "taken as 0, and the weights that meet them are not read. OUT holds the thresholds, for\n"
+        "taken as 0, and the weights that they would meet are skipped. OUT holds thresholds for\n"
         "this model in all its types. What it costs is measured on held-out text (-f). Turn it\n"
         "on with --activation-sparsity OUT in run, chat, serve, bench and perplexity: for f16,\n"
         "q8_0, q6_k, q4_k and q4_0 on the CPU, and for tokens that are computed one at a time;\n"
