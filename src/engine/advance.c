@@ -216,10 +216,9 @@ bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now)
         return false;
     }
     generation_deliver(g);
-    if (g->is_full)
-        batcher_refill(b, g);
-    else
+    if (!g->is_full)
         return true;
+    batcher_refill(b, g);
     return false;
 }
 
