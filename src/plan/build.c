@@ -61,7 +61,7 @@ static void refuse(plan *p, const char *fault)
 static bool is_bound(plan *p, const weight *w)
 {
     if (!w || !w->impl)
-        refuse(p, "a matrix that the model does not have");
+        refuse(p, "needs a matrix that the model does not have");
     return p->status == LACE_OK;
 }
 
@@ -244,7 +244,7 @@ value plan_add(plan *p, value x, value y, float scale)
 static bool knows_activation(plan *p, glu_kind kind)
 {
     if ((unsigned)kind >= GLU_COUNT)
-        refuse(p, "an activation that no kernel knows");
+        refuse(p, "has an activation function that no kernel knows");
     return p->status == LACE_OK;
 }
 

@@ -78,7 +78,8 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
     /* A window that is never left is none. */
     int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window);
     if (g < 0)
-        return error_set(err, LACE_E_UNSUPPORTED, "more than %d different attention windows",
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "the model has more than %d different attention windows",
                          STATES_MAX_GROUPS);
     page_group *group = &kv->groups[g];
     uint64_t k_row = row_bytes(o->type, l->k_dim), v_row = row_bytes(o->type, l->v_dim);
