@@ -109,20 +109,21 @@ static void use_stand_in(const char *dir)
     setenv("PATH", path, 1);
 }
 
+/* Only the format: the layers and the levels that `make check` also looks at need a whole tree. */
 static void check_without_git_looks_at_the_files(void)
 {
     const char *dir = scratch_create();
     if (!CHECK(dir != NULL))
         return;
-    static const char copy[] =
-        "mkdir -p $dir/src/base && cp -r Makefile .clang-format scripts $dir";
+    static const char copy[] = "mkdir -p $dir/src/base && cp -r .clang-format scripts $dir";
     check_code(sh(dir, copy), 0);
     if (sh(dir, "command -v clang-format") != 0)
         use_stand_in(dir);
-    CHECK(sh(dir, "cd $dir && $make check") != 0 && strstr(output, "no C files") != NULL);
-    check_code(sh(dir, "echo 'int x;' >$dir/src/base/x.h; cd $dir && $make check"), 0);
+    CHECK(sh(dir, "cd $dir && scripts/check-format.sh") != 0 &&
+          strstr(output, "no C files") != NULL);
+    check_code(sh(dir, "echo 'int x;' >$dir/src/base/x.h; cd $dir && scripts/check-format.sh"), 0);
     CHECK(strstr(output, "format: 1 files clean") != NULL);
-    CHECK(sh(dir, "echo 'int   y;' >$dir/src/base/y.h; cd $dir && $make check") != 0);
+    CHECK(sh(dir, "echo 'int   y;' >$dir/src/base/y.h; cd $dir && scripts/check-format.sh") != 0);
     CHECK(strstr(output, "y.h") != NULL && strstr(output, "clean") == NULL);
     remove_all(dir);
 }
