@@ -55,7 +55,7 @@ LEVEL_OBJ   := $(foreach t,$(TEMPLATES),$(call level_objs,$(t)))
 OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 
 # The library is everything but the programs.
-LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model grammar sampler jinja chat compress engine
+LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
 LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))

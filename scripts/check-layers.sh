@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 find src -name '*.[chS]' -o -name '*.def' -o -name '*.cu' -o -name '*.cuh' | sort | xargs awk '
 BEGIN {
-    all = "base tensor tokenizer grammar sampler formats vocab hf ops state plan backend model jinja chat"
+    all = "base tensor tokenizer grammar sampler formats vocab hf ops state plan backend model runner jinja chat"
     may["base"] = ""
     may["tensor"] = may["tokenizer"] = may["grammar"] = may["jinja"] = "base"
     may["sampler"] = "base"
@@ -16,10 +16,11 @@ BEGIN {
     may["vocab"] = "base formats tokenizer"
     may["hf"] = "base tensor formats model"
     may["ops"] = "base tensor"
-    may["state"] = "base tensor ops backend"
-    may["plan"] = "base tensor ops backend"
+    may["plan"] = "base tensor ops"
     may["backend"] = "base tensor ops plan state"
+    may["state"] = "base tensor ops backend"
     may["model"] = "base tensor ops plan state backend formats hf"
+    may["runner"] = "base tensor ops plan state backend model formats"
     may["chat"] = "base jinja tokenizer"
     may["compress"] = may["engine"] = all
     may["server"] = "base chat"

@@ -29,8 +29,8 @@ typedef struct calibration {
     token_list tokens;
     int32_t n_windows;
     quantize_made *made;
-    int32_t embed_step, output_step; /* of the plan */
-    bool is_tied;                    /* the output is the embedding, too: it is quantized first */
+    int32_t output_step; /* of the plan */
+    bool is_tied;        /* the output is the embedding, too: it is quantized first */
     /* For each side, the original and the quantized: what is alive before step `at`. */
     uint8_t *states[2];
     uint64_t state_bytes; /* room of one window and side */
@@ -79,7 +79,7 @@ static double walk_work(const calibration *c, int32_t from, int32_t to)
 {
     double n = c->w->n_context, sum = 0;
     for (int32_t i = from; (i = walk_next_matrix(c->w, i)) < to; i++)
-        sum += step_values(c, i) * n * (c->w->m->mode == WEIGHTS_PACKED ? 0.6 : 1);
+        sum += step_values(c, i) * n * (walk_uses_int8(c->w) ? 0.6 : 1);
     return sum;
 }
 
@@ -109,8 +109,8 @@ static void use_weights_of(calibration *c, int side)
         weight *from = side == STUDENT && c->students[i].impl ? c->students : c->teachers;
         *m->matrices[i].target = from[i];
     }
-    c->w->p->steps[c->embed_step].a.embed.table = c->tables[side];
-    c->w->p->steps[c->embed_step].a.embed.type = c->table_types[side];
+    m->table.data = c->tables[side];
+    m->table.type = c->table_types[side];
 }
 
 static lace_status check_plain(const tensor *t, lace_error *err)
@@ -125,15 +125,12 @@ static lace_status check_plain(const tensor *t, lace_error *err)
 static lace_status find_steps(calibration *c, lace_error *err)
 {
     walk *w = c->w;
-    c->embed_step = c->output_step = -1;
-    for (int32_t i = 0; i < walk_end(w); i++) {
-        if (w->p->steps[i].op == OP_EMBED)
-            c->embed_step = i;
+    c->output_step = -1;
+    for (int32_t i = 0; i < walk_end(w); i++)
         if (walk_next_matrix(w, i) == i && w->p->steps[i].layer < 0)
             c->output_step = i;
-    }
-    if (c->embed_step < 0 || c->output_step < 0)
-        return error_set(err, LACE_E_UNSUPPORTED, "the model has no embedding or no output matrix");
+    if (c->output_step < 0)
+        return error_set(err, LACE_E_UNSUPPORTED, "the model has no output matrix");
     for (int32_t i = 0; i < w->m->n_matrices; i++)
         TRY(check_plain(w->m->matrices[i].source, err));
     walk_matrices x;
@@ -184,7 +181,7 @@ static uint8_t *made_blocks(const calibration *c, int32_t index,
     const model_matrix *mm = &c->w->m->matrices[index];
     const weight *old = &c->teachers[index];
     uint64_t skipped =
-        (uint64_t)(mm->blocks - mm->source->data) / row_bytes(old->type, old->n_cols);
+        (uint64_t)(mm->rows.blocks - mm->source->data) / row_bytes(old->type, old->n_cols);
     return t->blocks + skipped * row_bytes(t->type, old->n_cols);
 }
 
@@ -216,7 +213,7 @@ static lace_status quantize_matrix(calibration *c, int32_t index, const hessian 
     hessian_factor *f = &factors[is_rotated];
     if (!f->h)
         TRY(hessian_factorize(s, is_rotated, DAMPING, f, c->w->workers, err));
-    float *rows = read_rows(c, old->type, mm->blocks, old->n_rows, n);
+    float *rows = read_rows(c, old->type, mm->rows.blocks, old->n_rows, n);
     if (!rows)
         return error_nomem(err, "a matrix");
     lace_status status = LACE_OK;
@@ -277,7 +274,7 @@ static lace_status quantize_output(calibration *c, lace_error *err)
     hessian s;
     int32_t n = output_windows(c);
     walk_matrices_view(c->w, c->output_step, &x);
-    TRY(hessian_init(&s, x.width, AT_ONCE, false, &c->w->m->kernels, c->w->workers, err));
+    TRY(hessian_init(&s, x.width, AT_ONCE, false, walk_kernels(c->w), c->w->workers, err));
     lace_status status = LACE_OK;
     for (int32_t i = 0; i < n && status == LACE_OK; i++) {
         status = advance(c, "reading", 0, err);
@@ -333,7 +330,7 @@ static lace_status walk_to(calibration *c, int32_t to, lace_error *err)
     walk_matrices_view(c->w, to, &x);
     float *kept = mem_alloc((size_t)x.n_rows * x.s->in[0].stride);
     lace_status status =
-        hessian_init(&s, x.width, AT_ONCE, true, &c->w->m->kernels, c->w->workers, err);
+        hessian_init(&s, x.width, AT_ONCE, true, walk_kernels(c->w), c->w->workers, err);
     if (status == LACE_OK && !kept)
         status = error_nomem(err, "the inputs of a window");
     for (int32_t i = 0; i < c->n_windows && status == LACE_OK; i++) {

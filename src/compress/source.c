@@ -50,7 +50,8 @@ static lace_status check_binds(const char *path, lace_error *err)
     weights *files;
     model *m;
     TRY(weights_open(path, &files, err));
-    TRY(model_create(files, cpu_level_detect(), WEIGHTS_PACKED, NULL, &m, err));
+    device_options options = {.level = cpu_level_detect()};
+    TRY(model_create(files, "cpu", &options, &m, err));
     model_free(m);
     return LACE_OK;
 }

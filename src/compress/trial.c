@@ -50,7 +50,7 @@ static void judge_rows(void *arg, int me, int n_workers)
     trial *m = arg;
     uint32_t n = (uint32_t)m->w->n_context, row;
     while (handout_claim(&m->pieces, n, &row)) {
-        quality_score s = quality_judge(plan_logits(m->w->p, (int32_t)row),
+        quality_score s = quality_judge(walk_logits(m->w, (int32_t)row),
                                         m->base_now + (int64_t)row * m->n_vocab, m->n_vocab, 0);
         m->klds[row] = s.kld;
     }
@@ -122,7 +122,7 @@ static lace_status run_original(trial *m, lace_error *err)
         }
         walk_run(w, at, walk_end(w));
         for (int32_t row = 0; row < w->n_context; row++)
-            memcpy(m->base + ((int64_t)i * w->n_context + row) * m->n_vocab, plan_logits(w->p, row),
+            memcpy(m->base + ((int64_t)i * w->n_context + row) * m->n_vocab, walk_logits(w, row),
                    (size_t)m->n_vocab * sizeof *m->base);
     }
     return LACE_OK;
@@ -177,14 +177,6 @@ static int32_t layer_of(const walk *w, const weight *target)
     return -1;
 }
 
-static step *embed_step(const walk *w)
-{
-    for (int32_t i = 0; i < walk_end(w); i++)
-        if (w->p->steps[i].op == OP_EMBED)
-            return &w->p->steps[i];
-    return NULL;
-}
-
 static void put_back(trial *m, replaced *r)
 {
     if (!r->t)
@@ -194,10 +186,9 @@ static void put_back(trial *m, replaced *r)
         walk_weight_free(&r->parts[i].made);
     }
     mem_free(r->parts);
-    step *embed = r->is_table ? embed_step(m->w) : NULL;
-    if (embed) {
-        embed->a.embed.table = r->t->data;
-        embed->a.embed.type = r->t->type;
+    if (r->is_table) {
+        m->w->m->table.data = r->t->data;
+        m->w->m->table.type = r->t->type;
     }
     mem_unmap(r->values, r->t->n_values * 4);
     *r = (replaced){0};
@@ -252,7 +243,7 @@ static lace_status read_rounded(trial *m, replaced *r, lace_error *err)
 static lace_status replace_part(trial *m, replaced *r, const model_matrix *mm, lace_error *err)
 {
     int64_t n = r->t->shape.dims[0];
-    int64_t skipped = (mm->blocks - r->t->data) / (int64_t)row_bytes(r->t->type, n);
+    int64_t skipped = (mm->rows.blocks - r->t->data) / (int64_t)row_bytes(r->t->type, n);
     struct part *p = &r->parts[r->n_parts];
     TRY(walk_weight_make(m->w, r->values + skipped * n, mm->target->n_rows, n, r->t->type, &p->made,
                          err));
@@ -279,14 +270,12 @@ static lace_status replace(trial *m, replaced *r, const tensor *t, dtype type, l
     for (int32_t i = 0; i < of->n_matrices; i++)
         if (of->matrices[i].source == t)
             TRY(replace_part(m, r, &of->matrices[i], err));
-    step *embed = of->embedding == t ? embed_step(m->w) : NULL;
-    if (embed) {
+    if (of->embedding == t) {
         r->is_table = true;
-        embed->a.embed.table = (const uint8_t *)r->values;
-        embed->a.embed.type = DTYPE_F32;
-    }
-    if (embed)
+        m->w->m->table.data = (const uint8_t *)r->values;
+        m->w->m->table.type = DTYPE_F32;
         r->layer = -1;
+    }
     return LACE_OK;
 }
 

@@ -4,11 +4,12 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/cpu/cpu_device.h"
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "tensor/codec/pack.h"
 #include "model/thinning.h"
 #include "ops/op_info.h"
+#include "tensor/codec/pack.h"
 #include "vocab/vocab_gguf.h"
 #include "vocab/vocab_hf.h"
 
@@ -48,52 +49,24 @@ static lace_status open_tokenizer(walk *w, lace_error *err)
     return status;
 }
 
-static lace_status create_cache(walk *w, lace_error *err)
+/* One sequence of one window: all its tokens are a batch, and all have logits. */
+static lace_status create_runner(walk *w, const walk_options *o, lace_error *err)
 {
-    states_options options = {.type = DTYPE_F32,
-                              .n_sequences = 1,
-                              .n_context = w->n_context,
-                              .n_batch = w->n_context,
-                              .queue = &host_queue};
-    TRY(model_states(w->m, &options, &w->kv, err));
-    return states_allocate(w->kv, err);
-}
-
-static lace_status create_plan(walk *w, lace_error *err)
-{
-    plan_limits limits = {.max_tokens = w->n_context,
-                          .max_outputs = w->n_context,
-                          .n_context = w->n_context,
-                          .n_workers = pool_size(w->workers)};
-    uint8_t *kv_data[STATES_MAX_GROUPS] = {0};
-    for (int32_t g = 0; g < w->kv->n_groups; g++)
-        kv_data[g] = w->kv->groups[g].data;
-    TRY(plan_create(&w->m->kernels, &limits, &w->p, err));
-    w->m->arch->build(w->m, w->p, w->kv->layers);
-    TRY(plan_finish(w->p, err));
-    return plan_allocate(w->p, kv_data, err);
-}
-
-static lace_status allocate_arrays(walk *w, lace_error *err)
-{
-    size_t n = (size_t)w->n_context;
-    bool ok = (w->tokens = mem_calloc(n, sizeof *w->tokens)) &&
-              (w->positions = mem_calloc(n, sizeof *w->positions)) &&
-              (w->outputs = mem_calloc(n, sizeof *w->outputs)) &&
-              (w->is_saved = mem_calloc((size_t)w->p->n_values, sizeof *w->is_saved));
-    for (int32_t g = 0; ok && g < w->kv->n_groups; g++)
-        ok = (w->pages[g] = mem_calloc(n, sizeof *w->pages[g])) != NULL;
-    if (!ok)
-        return error_nomem(err, "a window");
-    for (int32_t i = 0; i < w->n_context; i++)
-        w->positions[i] = w->outputs[i] = i;
-    w->b = (batch){.n_tokens = w->n_context,
-                   .n_outputs = w->n_context,
-                   .tokens = w->tokens,
-                   .positions = w->positions,
-                   .outputs = w->outputs,
-                   .pages = (const int32_t *const *const *)w->pages};
-    return LACE_OK;
+    int32_t n = w->n_context;
+    runner_options options = {.n_sequences = 1,
+                              .n_context = n,
+                              .n_batch = n,
+                              .n_outputs = n,
+                              .n_threads = o->n_threads ? o->n_threads : cpu_count(),
+                              .kv_type = DTYPE_F32};
+    TRY(runner_outline(w->m, &options, &w->runner, err));
+    TRY(runner_prepare(w->runner, o->on_progress, o->progress_user, err));
+    w->runner->b.n_tokens = w->runner->b.n_outputs = n; /* of every window, also before the first */
+    w->p = w->runner->program->lowered;
+    w->workers = w->runner->workers;
+    w->items = mem_calloc((size_t)n, sizeof *w->items);
+    w->is_saved = mem_calloc((size_t)w->p->n_values, sizeof *w->is_saved);
+    return w->items && w->is_saved ? LACE_OK : error_nomem(err, "a window");
 }
 
 lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_error *err)
@@ -106,18 +79,13 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     }
     w->n_context = o->n_context;
     lace_status status;
-    TRY_GOTO(status, fail,
-             model_create(files, cpu_level_detect(), o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT,
-                          NULL, &w->m, err));
+    device_options options = {.level = cpu_level_detect(),
+                              .mode = o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT};
+    TRY_GOTO(status, fail, model_create(files, "cpu", &options, &w->m, err));
     if (o->thins)
         TRY_GOTO(status, fail, model_thin(w->m, true, err));
     TRY_GOTO(status, fail, open_tokenizer(w, err));
-    TRY_GOTO(status, fail,
-             pool_create(o->n_threads ? o->n_threads : cpu_count(), &w->workers, err));
-    TRY_GOTO(status, fail, create_cache(w, err));
-    TRY_GOTO(status, fail, create_plan(w, err));
-    TRY_GOTO(status, fail, allocate_arrays(w, err));
-    TRY_GOTO(status, fail, model_load(w->m, w->workers, o->on_progress, o->progress_user, err));
+    TRY_GOTO(status, fail, create_runner(w, o, err));
     *out = w;
     return LACE_OK;
 fail:
@@ -129,16 +97,10 @@ void walk_close(walk *w)
 {
     if (!w)
         return;
-    pool_free(w->workers);
-    plan_free(w->p);
-    states_free(w->kv);
+    runner_free(w->runner);
     tokenizer_free(w->tokenizer);
     model_free(w->m);
-    for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
-        mem_free(w->pages[g]);
-    mem_free(w->tokens);
-    mem_free(w->positions);
-    mem_free(w->outputs);
+    mem_free(w->items);
     mem_free(w->is_saved);
     mem_free(w);
 }
@@ -159,21 +121,28 @@ lace_status walk_tokenize(const walk *w, const char *source, size_t n_bytes, tok
 
 lace_status walk_begin(walk *w, const lace_token *window, lace_error *err)
 {
-    states_set_length(w->kv, 0, 0);
-    TRY(states_reserve(w->kv, 0, w->n_context, err));
-    for (int32_t i = 0; i < w->n_context; i++) {
-        w->tokens[i] = window[i];
-        for (int32_t g = 0; g < w->kv->n_groups; g++)
-            w->pages[g][i] = w->kv->sequences[0].tables[g];
-    }
+    for (int32_t i = 0; i < w->n_context; i++)
+        w->items[i] = (lace_item){.token = window[i], .want_logits = true};
     if (w->bos >= 0)
-        w->tokens[0] = w->bos;
-    return LACE_OK;
+        w->items[0].token = w->bos;
+    states_set_length(w->runner->states, 0, 0);
+    runner_fill(w->runner, w->items, (size_t)w->n_context);
+    return runner_reserve(w->runner, err);
 }
 
 void walk_run(walk *w, int32_t begin, int32_t end)
 {
-    plan_run_steps(w->p, w->workers, &w->b, begin, end);
+    program_run_steps(w->runner->program, &w->runner->b, begin, end);
+}
+
+const float *walk_logits(const walk *w, int32_t row)
+{
+    return program_logits(w->runner->program, row);
+}
+
+const kernel_table *walk_kernels(const walk *w)
+{
+    return cpu_device_kernels(w->m->device);
 }
 
 int32_t walk_end(const walk *w)
@@ -218,7 +187,7 @@ static bool reads_choices(const step *s)
 void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
 {
     const step *s = &w->p->steps[step_index];
-    *out = (walk_matrices){.s = s, .n_rows = step_rows(s, &w->b), .width = s->in[0].width};
+    *out = (walk_matrices){.s = s, .n_rows = step_rows(s, &w->runner->b), .width = s->in[0].width};
     op_weight of[OP_MAX_WEIGHTS];
     int n = step_weights(s, of);
     for (int i = 0; i < n; i++)
@@ -255,6 +224,11 @@ int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
     for (int32_t i = 0; i < n_used; i++)
         out[i] = choices[i].expert;
     return n_used;
+}
+
+bool walk_uses_int8(const walk *w)
+{
+    return cpu_device_mode(w->m->device) == WEIGHTS_PACKED;
 }
 
 /* ---- Matrices of our own --------------------------------------------------------------------- */
@@ -301,8 +275,8 @@ static uint64_t own_bytes(const weight *x)
 lace_status walk_weight_make(walk *w, const float *rows, int64_t n_rows, int64_t n_cols, dtype like,
                              weight *out, lace_error *err)
 {
-    const kernel_table *k = &w->m->kernels;
-    bool is_half = w->m->mode == WEIGHTS_PACKED && like != DTYPE_F32 && k->packed[DTYPE_F16];
+    const kernel_table *k = walk_kernels(w);
+    bool is_half = walk_uses_int8(w) && like != DTYPE_F32 && k->packed[DTYPE_F16];
     *out = (weight){.type = is_half ? DTYPE_F16 : DTYPE_F32,
                     .n_rows = n_rows,
                     .n_cols = n_cols,
@@ -364,7 +338,8 @@ void walk_save(const walk *w, int32_t step_index, uint8_t *out)
     mark_alive(w, step_index);
     for (int32_t v = 0; v < w->p->n_values; v++)
         if (w->is_saved[v]) {
-            memcpy(out, w->p->memory + w->p->values[v].offset, w->p->values[v].n_bytes);
+            memcpy(out, w->runner->program->values + w->p->values[v].offset,
+                   w->p->values[v].n_bytes);
             out += w->p->values[v].n_bytes;
         }
 }
@@ -377,7 +352,8 @@ void walk_restore(walk *w, int32_t step_index, const uint8_t *state)
     mark_alive(w, step_index);
     for (int32_t v = 0; v < w->p->n_values; v++)
         if (w->is_saved[v]) {
-            memcpy(w->p->memory + w->p->values[v].offset, state, w->p->values[v].n_bytes);
+            memcpy(w->runner->program->values + w->p->values[v].offset, state,
+                   w->p->values[v].n_bytes);
             state += w->p->values[v].n_bytes;
         }
 }

@@ -17,21 +17,20 @@
 #ifndef LACE_COMPRESS_WALK_H
 #define LACE_COMPRESS_WALK_H
 
-#include "model/model.h"
+#include "backend/cpu/kernels.h"
+#include "runner/runner.h"
 #include "tokenizer/tokenizer.h"
 
 typedef struct walk {
     model *m;
     tokenizer *tokenizer;
-    pool *workers;
-    states *kv;
-    plan *p;
+    runner *runner;
+    pool *workers; /* the runner's */
+    plan *p;       /* the steps that its program runs */
     int32_t n_context;
-    lace_token bos; /* in place of the first token of each window; -1: none */
-    batch b;
-    int32_t *tokens, *positions, *outputs;
-    const int32_t **pages[STATES_MAX_GROUPS];
-    bool *is_saved; /* [n_values] scratch of walk_save */
+    lace_token bos;   /* in place of the first token of each window; -1: none */
+    lace_item *items; /* [n_context] */
+    bool *is_saved;   /* [n_values] scratch of walk_save */
 } walk;
 
 typedef struct walk_options {
@@ -59,6 +58,13 @@ lace_status walk_begin(walk *w, const lace_token *window, lace_error *err);
 
 /* Run the steps [begin, end). */
 void walk_run(walk *w, int32_t begin, int32_t end);
+
+/* Logits behind token `row` of the window, when all steps have run. */
+const float *walk_logits(const walk *w, int32_t row);
+
+/* The kernels that it computes with, and whether with int8 activations. */
+const kernel_table *walk_kernels(const walk *w);
+bool walk_uses_int8(const walk *w);
 
 int32_t walk_end(const walk *w);                       /* number of steps */
 int32_t walk_next_matrix(const walk *w, int32_t from); /* or walk_end */

@@ -24,7 +24,7 @@ bool session_rule(const lace_sampler *sampler, choice_rule *out)
 
 bool ahead_is_possible(const lace_session *s)
 {
-    return s->on_card && gpu_plan_chooses(s->on_card) && !s->trace;
+    return s->runner->program->chooses && !s->trace;
 }
 
 bool ahead_is_hosts_turn(ahead *a)
@@ -50,7 +50,7 @@ lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int
         least(n, least(AHEAD_MOST, s->options.n_batch)); /* a window's pages hold a batch more */
     a->n_queued = a->n_taken = 0;
     a->is_under_way = true;
-    return gpu_plan_begin(s->on_card, token, a->length, a->sequence, rule, err);
+    return program_begin(s->runner->program, token, a->length, a->sequence, rule, err);
 }
 
 void ahead_hold(ahead *a)
@@ -70,7 +70,7 @@ static lace_status queue_one(ahead *a, lace_error *err)
     TRY(states_reserve(s->kv, a->sequence, a->n_queued + 1, err));
     for (int32_t g = 0; g < s->kv->n_groups; g++)
         pages[g] = s->kv->sequences[a->sequence].tables[g];
-    TRY(gpu_plan_ahead(s->on_card, pages, a->sequence, a->length + a->n_queued, err));
+    TRY(program_ahead(s->runner->program, pages, a->sequence, a->length + a->n_queued, err));
     a->n_queued++;
     return LACE_OK;
 }
@@ -90,7 +90,7 @@ lace_status ahead_next(ahead *a, int32_t *word, lace_error *err)
     assert(a->is_under_way && !ahead_is_spent(a));
     while (a->n_queued < a->n_most && a->n_queued - a->n_taken < AHEAD)
         TRY(queue_one(a, err));
-    TRY(gpu_plan_next(a->session->on_card, word, err));
+    TRY(program_next(a->session->runner->program, word, err));
     if (*word == CHOICE_REFUSED)
         give_turn(a);
     else
@@ -104,7 +104,7 @@ lace_status ahead_end(ahead *a, lace_error *err)
         return LACE_OK;
     a->is_under_way = false;
     /* What was computed ahead must be over before its pages go to somebody else. */
-    lace_status status = gpu_plan_wait(a->session->on_card, err);
+    lace_status status = queue_wait(a->session->runner->queue, err);
     states *kv = a->session->kv;
     states_set_length(kv, a->sequence, states_reach(kv, a->sequence, a->length + a->n_taken));
     return status;

@@ -146,9 +146,10 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     b->items = mem_calloc((size_t)o->n_batch, sizeof *b->items);
     b->by_sequence = mem_calloc((size_t)o->n_sequences, sizeof *b->by_sequence);
     b->is_used = mem_calloc((size_t)o->n_sequences, sizeof *b->is_used);
-    if (b->session->on_card)
+    if (b->session->runner->program->chooses)
         b->rules = mem_calloc((size_t)o->n_outputs, sizeof *b->rules);
-    if (!b->items || !b->by_sequence || !b->is_used || (b->session->on_card && !b->rules)) {
+    if (!b->items || !b->by_sequence || !b->is_used ||
+        (b->session->runner->program->chooses && !b->rules)) {
         status = error_nomem(err, "a batcher");
         goto fail;
     }

@@ -6,18 +6,17 @@
 
 #include "base/work_limit.h"
 #include "lace.h"
-#include "model/model.h"
-#include "backend/cuda/card_queue.h"
-#include "backend/cuda/run_gpu.h"
+#include "runner/runner.h"
 #include "sampler/sampler.h"
 #include "tokenizer/tokenizer.h"
 
 struct lace_model {
-    model *m;          /* NULL: opened for its vocabulary alone */
-    weights *files;    /* the model's; its own without one */
-    int32_t n_vocab;   /* logits of a token; tokens of the vocabulary without a model */
-    tokenizer *tokens; /* NULL: the file has no vocabulary, or it was not asked for */
-    char *name;        /* general.name */
+    model *m;              /* NULL: opened for its vocabulary alone */
+    weights *files;        /* the model's; its own without one */
+    int32_t n_vocab;       /* logits of a token; tokens of the vocabulary without a model */
+    tokenizer *tokens;     /* NULL: the file has no vocabulary, or it was not asked for */
+    char *name;            /* general.name */
+    char device_name[128]; /* of its own; "": the CPU */
     char *chat_template;
     const char *main_type; /* the type of most weights */
     uint64_t n_parameters, tensor_bytes;
@@ -36,15 +35,8 @@ lace_status grammar_state_mask_within(lace_grammar_state *s, work_limit *limit, 
 typedef struct session_trace session_trace;
 
 void session_trace_free(session_trace *t);
-plan_trace *session_trace_times(session_trace *t); /* for plan_run */
-void session_trace_add(session_trace *t, const plan *p, const batch *b,
-                       bool sees_values); /* after plan_run */
-
-/*
- * The card that a model of so many bytes is to run on by that name; NULL: the CPU. LACE_E_ARG for a
- * name that says nothing, LACE_E_DEVICE for a GPU that is not there.
- */
-lace_status device_choose(const char *name, uint64_t weight_bytes, gpu **out, lace_error *err);
+/* After a traced run of this batch. */
+lace_status session_trace_add(session_trace *t, const program *p, const batch *b, lace_error *err);
 
 struct lace_decoder {
     decoder *d;
@@ -53,19 +45,12 @@ struct lace_decoder {
 struct lace_session {
     lace_model *model;
     lace_session_options options; /* with defaults filled in */
-    pool *workers;
-    states *kv;
-    plan *p;
-    queue *queue;
-    gpu_plan *on_card;    /* NULL on the CPU */
+    runner *runner;
+    pool *workers;        /* the runner's */
+    states *kv;           /* the runner's */
     session_trace *trace; /* NULL: not asked for */
-    bool has_run;         /* a batch has been computed */
-
-    /* The batch being computed; arrays of n_batch. */
-    int32_t *tokens, *positions, *outputs, *sequences;
-    const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
-    int32_t *lengths;                         /* [n_sequences] while a batch is put together */
-    int32_t *new_lengths;                     /* [n_sequences] */
+    int32_t *lengths;     /* [n_sequences] before an eval */
+    int32_t *new_lengths; /* [n_sequences] after it */
 
     const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;
@@ -77,7 +62,7 @@ struct lace_session {
 bool session_rule(const lace_sampler *sampler, choice_rule *out);
 
 /*
- * lace_session_eval for those who want tokens and not logits. rules: [outputs], see gpu_plan_run.
+ * lace_session_eval for those who want tokens and not logits. rules: [outputs], see program_run.
  * On the CPU, and where a card has refused, there are logits only.
  */
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,

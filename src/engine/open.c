@@ -131,18 +131,17 @@ static weight_mode mode_of(const lace_model_options *o)
 static lace_status bind_model(lace_model *lm, weights *files, const lace_model_options *o,
                               lace_error *err)
 {
-    gpu *card = NULL;
-    const char *device = o->device;
-    if (o->activation_sparsity && device && strcmp(device, "auto") == 0)
-        device = "cpu";
-    lace_status status = device_choose(device, file_bytes(files), &card, err);
-    if (status != LACE_OK) {
-        weights_close(files);
-        return status;
-    }
-    TRY(model_create(files, cpu_level_detect(), mode_of(o), card, &lm->m, err));
+    const char *name = o->device;
+    if (o->activation_sparsity && name && strcmp(name, "auto") == 0)
+        name = "cpu";
+    device_options options = {
+        .level = cpu_level_detect(), .mode = mode_of(o), .weight_bytes = file_bytes(files)};
+    TRY(model_create(files, name, &options, &lm->m, err));
     lm->files = files;
     lm->n_vocab = lm->m->config.n_vocab;
+    device_info info;
+    TRY(device_describe(lm->m->device, &info, err));
+    memcpy(lm->device_name, info.name, sizeof lm->device_name);
     return o->activation_sparsity ? use_sparsity(lm->m, o, err) : LACE_OK;
 }
 
@@ -275,8 +274,8 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     const model_config *c = &lm->m->config;
     out->architecture = c->architecture;
     out->packing_ns = lm->m->packing_ns;
-    if (lm->m->card)
-        out->device = lm->m->card->info.name;
+    if (lm->device_name[0])
+        out->device = lm->device_name;
     out->n_layers = c->n_layers;
     out->n_embd = c->n_embd;
     out->n_heads = c->n_heads;

@@ -1,80 +1,78 @@
 /*
- * Traces: what each step of a session's plan took and moved, added up over evaluations.
+ * Traces: what each step of a session's program took and moved, added up over evaluations.
  *
- * Worker 0 reads the clock behind every step, after the barrier if there is one, so a step's time
- * includes the wait for the slowest worker. Bytes and products are computed, not counted: they are
- * what the step must do, however well it does it.
+ * A traced run waits for every step, so a step's time is its own, the wait for the slowest worker
+ * included. Bytes and products are computed, not counted: they are what the step must do, however
+ * well it does it. A program may go through different lists for different batches; steps are told
+ * apart by their name and layer, in the order in which they came.
  */
 #include <string.h>
 
 #include "base/mem.h"
 #include "engine/engine.h"
-#include "ops/op_info.h"
 
 struct session_trace {
-    plan_trace times;
-    uint64_t *bytes; /* [n_steps] */
-    uint64_t *macs;  /* [n_steps] */
-    uint64_t n_runs;
+    lace_trace_row *rows;
+    size_t n_rows, capacity;
 };
 
 void session_trace_free(session_trace *t)
 {
     if (!t)
         return;
-    mem_free(t->times.ns);
-    mem_free(t->bytes);
-    mem_free(t->macs);
+    mem_free(t->rows);
     mem_free(t);
 }
 
-plan_trace *session_trace_times(session_trace *t)
+/* The row of a step, searched from *at on and around; made if it is new. NULL without memory. */
+static lace_trace_row *find_row(session_trace *t, const program_step *s, size_t *at)
 {
-    return t ? &t->times : NULL;
+    for (size_t i = *at; i < t->n_rows; i++)
+        if (t->rows[i].layer == s->layer && strcmp(t->rows[i].operation, s->name) == 0) {
+            *at = i + 1;
+            return &t->rows[i];
+        }
+    if (t->n_rows == t->capacity) {
+        size_t more = t->capacity ? 2 * t->capacity : 256;
+        lace_trace_row *grown = mem_realloc(t->rows, more * sizeof *grown);
+        if (!grown)
+            return NULL;
+        t->rows = grown;
+        t->capacity = more;
+    }
+    lace_trace_row *row = &t->rows[t->n_rows++];
+    *row = (lace_trace_row){.operation = s->name, .layer = s->layer};
+    *at = t->n_rows;
+    return row;
 }
 
-void session_trace_add(session_trace *t, const plan *p, const batch *b, bool sees_values)
+lace_status session_trace_add(session_trace *t, const program *p, const batch *b, lace_error *err)
 {
-    if (!t)
-        return;
-    t->n_runs++;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        t->bytes[i] += step_bytes(&p->steps[i], b, sees_values);
-        t->macs[i] += step_products(&p->steps[i], b);
+    size_t at = 0;
+    for (int32_t i = 0; t && i < program_n_steps(p); i++) {
+        program_step s = program_step_at(p, i, b);
+        lace_trace_row *row = find_row(t, &s, &at);
+        if (!row)
+            return error_nomem(err, "a trace");
+        row->n_calls++;
+        row->ns += s.ns;
+        row->n_bytes += s.n_bytes;
+        row->n_macs += s.n_products;
     }
+    return LACE_OK;
 }
 
 lace_status lace_session_trace(lace_session *s, bool is_on, lace_error *err)
 {
     session_trace_free(s->trace);
-    s->trace = NULL;
-    if (!is_on)
-        return LACE_OK;
-    session_trace *t = mem_calloc(1, sizeof *t);
-    size_t n = (size_t)s->p->n_steps;
-    bool ok = t && (t->times.ns = mem_calloc(n, sizeof *t->times.ns)) &&
-              (t->bytes = mem_calloc(n, sizeof *t->bytes)) &&
-              (t->macs = mem_calloc(n, sizeof *t->macs));
-    if (!ok) {
-        session_trace_free(t);
-        return error_nomem(err, "a trace");
-    }
-    s->trace = t;
-    return LACE_OK;
+    s->trace = is_on ? mem_calloc(1, sizeof *s->trace) : NULL;
+    return is_on && !s->trace ? error_nomem(err, "a trace") : LACE_OK;
 }
 
 size_t lace_session_trace_rows(const lace_session *s, lace_trace_row *rows, size_t capacity)
 {
-    const session_trace *t = s->trace;
-    if (!t)
-        return 0;
-    size_t n = (size_t)s->p->n_steps;
-    for (size_t i = 0; i < n && i < capacity; i++)
-        rows[i] = (lace_trace_row){.operation = op_name(s->p->steps[i].op),
-                                   .layer = s->p->steps[i].layer,
-                                   .n_calls = t->n_runs,
-                                   .ns = t->times.ns[i],
-                                   .n_bytes = t->bytes[i],
-                                   .n_macs = t->macs[i]};
+    size_t n = s->trace ? s->trace->n_rows : 0;
+    if (n && capacity)
+        memcpy(rows, s->trace->rows, (n < capacity ? n : capacity) * sizeof *rows);
     return n;
 }

@@ -55,7 +55,7 @@ static lace_status bind(model *m, lace_error *err)
 
 static void build(const model *m, plan *p, const layer_memory *memory)
 {
-    value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
+    value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];

@@ -27,7 +27,7 @@ static lace_status bind(model *m, lace_error *err)
 
 static void build(const model *m, plan *p, const layer_memory *memory)
 {
-    value x = plan_embed(p, m->embedding, 1);
+    value x = plan_embed(p, &m->table, 1);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];

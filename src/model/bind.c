@@ -44,18 +44,6 @@ static lace_status find(const model *m, const char *name, shape expected, const 
     return LACE_OK;
 }
 
-static const matmul_impl *choose_impl(const model *m, dtype type)
-{
-    switch (m->mode) {
-    case WEIGHTS_IN_PLACE:
-        return m->kernels.in_place[type];
-    case WEIGHTS_EXACT:
-        return m->kernels.exact[type];
-    default:
-        return m->kernels.packed[type];
-    }
-}
-
 /* Where rows of a matrix begin: sparse ones have a table of panels. */
 static const uint8_t *row_at(const tensor *t, int64_t row)
 {
@@ -67,10 +55,23 @@ static const uint8_t *row_at(const tensor *t, int64_t row)
 /* The type of these rows in the model's memory. */
 static dtype kept_as(const model *m, const tensor *t, int64_t first_row, int64_t n_rows)
 {
-    return m->card ? gpu_kept_as(t->type, row_at(t, first_row), n_rows, t->shape.dims[0]) : t->type;
+    return device_kept_as(m->device, t->type, row_at(t, first_row), n_rows, t->shape.dims[0]);
 }
 
-/* Choose the kernel for some rows of a tensor, and remember that they must be packed for it. */
+/* Some rows of a tensor, for the device. */
+static weight_rows rows_of(const tensor *t, dtype kept, int64_t first_row, int64_t n_rows)
+{
+    int64_t n_cols = t->shape.dims[0];
+    uint64_t total_rows = t->n_values / (uint64_t)n_cols;
+    return (weight_rows){.type = t->type,
+                         .kept = kept,
+                         .blocks = row_at(t, first_row),
+                         .n_rows = n_rows,
+                         .n_cols = n_cols,
+                         .n_bytes = t->n_bytes / total_rows * (uint64_t)n_rows};
+}
+
+/* Place some rows of a tensor on the device, and remember what must be loaded there. */
 static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept, int64_t first_row,
                               int64_t n_rows, lace_error *err)
 {
@@ -82,34 +83,13 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept
         m->matrices = grown;
         m->matrices_capacity = capacity;
     }
-    int64_t n_cols = t->shape.dims[0];
-    const matmul_impl *impl = choose_impl(m, t->type);
-    /* Kernels with int8 activations work on blocks of 32. */
-    if (impl->act == ACT_Q8 && n_cols % 32 != 0)
-        impl = m->kernels.exact[t->type];
     if (dtype_is_sparse(t->type) && first_row % SPARSE_PANEL != 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "tensor %.*s: sparse matrices are cut at multiples of %d rows, not at "
                          "%" PRId64,
                          text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
-    *out = (weight){.type = kept, .n_rows = n_rows, .n_cols = n_cols, .impl = impl};
-    model_matrix entry = {.target = out, .source = t, .blocks = row_at(t, first_row)};
-    const matmul_impl *in_place = m->kernels.in_place[t->type];
-    if (m->mode == WEIGHTS_PACKED_LATER && !m->card && in_place && in_place->panels == impl) {
-        out->impl = in_place;
-        out->data = entry.blocks;
-    }
-    if (matmul_packs(impl)) {
-        entry.offset = m->packed_bytes;
-        entry.n_bytes = matmul_packed_bytes(impl, kept, entry.blocks, n_rows, n_cols);
-        m->packed_bytes += (entry.n_bytes + 4095) & ~(uint64_t)4095;
-        out->n_bytes = entry.n_bytes;
-    } else {
-        out->data = entry.blocks;
-        uint64_t total_rows = t->n_values / (uint64_t)n_cols;
-        out->n_bytes = t->n_bytes / total_rows * (uint64_t)n_rows;
-        m->in_place_bytes += out->n_bytes;
-    }
+    model_matrix entry = {.target = out, .source = t, .rows = rows_of(t, kept, first_row, n_rows)};
+    TRY(device_place(m->device, &entry.rows, out, err));
     m->matrices[m->n_matrices++] = entry;
     return LACE_OK;
 }
@@ -219,14 +199,9 @@ lace_status bind_embedding(model *m, lace_error *err)
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, kept_as(m, output, 0, c->n_vocab), 0, c->n_vocab, err));
-    /*
-     * Rows of the table are read where they lie; a tied one was counted as the output already. A
-     * card has a copy of its own.
-     */
-    if (m->card)
-        m->in_place_bytes +=
-            (uint64_t)c->n_vocab * row_bytes(gpu_embedding_type(m->embedding->type), c->n_embd);
-    else if (!is_tied)
-        m->in_place_bytes += m->embedding->n_bytes;
+    m->table_rows = rows_of(m->embedding, m->embedding->type, 0, c->n_vocab);
+    m->table_rows.is_table = true;
+    m->table_rows.is_shared = is_tied;
+    TRY(device_place(m->device, &m->table_rows, &m->table, err));
     return LACE_OK;
 }

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "backend/cpu/columns.h"
 #include "model/mistral_window.h"
 #include "hf/hf_names.h"
 
@@ -27,25 +26,22 @@ static lace_status check_runnable(const weights *files, lace_error *err)
     return LACE_OK;
 }
 
-lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
-                         lace_error *err)
+lace_status model_create(weights *files, const char *device_name, const device_options *o,
+                         model **out, lace_error *err)
 {
     *out = NULL;
     model *m = mem_calloc(1, sizeof *m);
     if (!m) {
-        gpu_close(card);
         weights_close(files);
         return error_nomem(err, "a model");
     }
     m->files = files;
-    m->mode = mode;
-    m->card = card;
     arena_init(&m->memory, SIZE_MAX / 2);
-    kernels_init(&m->kernels, level);
-    if (mode == WEIGHTS_EXACT)
-        m->kernels.ops[OP_ATTEND] = m->kernels.exact_attend;
-    if (card)
-        kernels_init_cuda(&m->kernels);
+    lace_status opened = device_open(device_name, o, &m->device, err);
+    if (opened != LACE_OK) {
+        model_free(m);
+        return opened;
+    }
 
     lace_status status;
     TRY_GOTO(status, fail, check_runnable(files, err));
@@ -82,13 +78,7 @@ void model_free(model *m)
 {
     if (!m)
         return;
-    if (m->card) {
-        cuda_free(m->card->device, m->packed);
-        cuda_free(m->card->device, m->card_embedding);
-        gpu_close(m->card);
-    } else {
-        mem_unmap(m->packed, m->packed_bytes);
-    }
+    device_close(m->device);
     mem_free(m->matrices);
     arena_deinit(&m->memory);
     weights_close(m->files);
@@ -97,70 +87,46 @@ void model_free(model *m)
 
 uint64_t model_weight_bytes(const model *m)
 {
-    return m->packed_bytes + m->in_place_bytes + m->memory.used;
+    return m->device->weight_bytes + m->memory.used;
 }
 
-/* ---- Packing --------------------------------------------------------------------------------- */
+/* ---- Loading --------------------------------------------------------------------------------- */
 
-typedef struct pack_job {
-    const model_matrix *matrix;
-    uint8_t *out;
-} pack_job;
-
-static void pack_share(void *arg, int index, int count)
+/* Its pages of the file are not needed any more, unless another matrix or the table reads them. */
+static void release_source(model *m, int32_t i)
 {
-    const pack_job *job = arg;
-    const weight *w = job->matrix->target;
-    int64_t begin, end;
-    pool_share(w->n_rows, MATMUL_TILE_ROWS, index, count, &begin, &end);
-    if (begin < end)
-        w->impl->pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
+    const tensor *source = m->matrices[i].source;
+    bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != source;
+    if (is_last && source != m->embedding)
+        weights_release(m->files, source);
 }
 
-static void pack_columns_share(void *arg, int index, int count)
+static bool lies_in_place(const model_matrix *matrix)
 {
-    const pack_job *job = arg;
-    const weight *w = job->matrix->target;
-    int64_t begin, end;
-    pool_share(w->n_cols / COLUMNS_GROUP, 1, index, count, &begin, &end);
-    columns_pack(w->type, job->matrix->blocks, w->n_rows, w->n_cols, begin, end, job->out);
-}
-
-static void pack_columns(model *m, const model_matrix *matrix, pool *workers)
-{
-    pack_job job = {matrix, m->packed + matrix->columns_offset};
-    pool_run(workers, pack_columns_share, &job);
-    matrix->target->columns = job.out;
-}
-
-/* Pack one matrix and use it from now on. */
-static void pack_matrix(model *m, int32_t i, pool *workers)
-{
-    const model_matrix *matrix = &m->matrices[i];
-    weight *w = matrix->target;
-    if (w->impl->panels)
-        w->impl = w->impl->panels;
-    pack_job job = {matrix, m->packed + matrix->offset};
-    pool_run(workers, pack_share, &job);
-    w->data = job.out;
-    /* The table of a tied model is still read row by row. */
-    bool is_last = i + 1 == m->n_matrices || m->matrices[i + 1].source != matrix->source;
-    if (is_last && matrix->source != m->embedding)
-        weights_release(m->files, matrix->source);
+    return matrix->target->data == matrix->rows.blocks;
 }
 
 void model_pack_more(model *m, pool *workers)
 {
     uint64_t done = 0;
-    if (m->mode != WEIGHTS_PACKED_LATER || m->card || !m->is_loaded || m->n_ready == m->n_matrices)
+    if (!m->is_loaded || m->n_ready == m->n_matrices)
         return;
     uint64_t begin = clock_ns();
-    for (; m->n_ready < m->n_matrices && done < m->packed_bytes / 8; m->n_ready++)
-        if (m->matrices[m->n_ready].target->impl->panels) {
-            pack_matrix(m, m->n_ready, workers);
-            done += m->matrices[m->n_ready].n_bytes;
-        }
-    m->packing_ns += clock_ns() - begin;
+    for (; m->n_ready < m->n_matrices && done < m->device->weight_bytes / 8; m->n_ready++) {
+        const model_matrix *matrix = &m->matrices[m->n_ready];
+        if (!device_pack(m->device, &matrix->rows, matrix->target, workers))
+            continue;
+        done += matrix->target->n_bytes;
+        release_source(m, m->n_ready);
+    }
+    m->packing_ns += done ? clock_ns() - begin : 0;
+}
+
+static lace_status load_table(model *m, pool *workers, lace_error *err)
+{
+    TRY(weights_prepare(m->files, m->embedding, err));
+    TRY(device_load(m->device, &m->table_rows, &m->table, workers, err));
+    return LACE_OK;
 }
 
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
@@ -168,28 +134,25 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
 {
     if (m->is_loaded)
         return LACE_OK;
-    if (m->card)
-        return model_load_gpu(m, on_progress, user, err);
-    if (m->packed_bytes && !m->packed) {
-        m->packed = mem_map(m->packed_bytes);
-        if (!m->packed)
-            return error_nomem(err, "the packed weights");
-    }
-    uint64_t done = 0;
+    TRY(device_begin_load(m->device, err));
+    uint64_t done = 0, all = 0;
+    for (int32_t i = 0; i < m->n_matrices; i++)
+        all += m->matrices[i].target->n_bytes;
     for (int32_t i = 0; i < m->n_matrices; i++) {
         const model_matrix *matrix = &m->matrices[i];
         TRY(weights_prepare(m->files, matrix->source, err));
-        if (matrix->columns_bytes) {
-            pack_columns(m, matrix, workers);
-            done += matrix->columns_bytes;
-        }
-        if (matrix->n_bytes == 0 || matrix->target->impl->panels)
-            continue; /* in place, for ever or at first */
-        pack_matrix(m, i, workers);
-        done += matrix->n_bytes;
-        if (on_progress && !on_progress(user, "loading", (double)done / (double)m->packed_bytes))
+        TRY(device_load(m->device, &matrix->rows, matrix->target, workers, err));
+        done += matrix->target->n_bytes;
+        if (lies_in_place(matrix))
+            continue; /* for ever or at first */
+        release_source(m, i);
+        if (on_progress && !on_progress(user, "loading", (double)done / (double)all))
             return error_set(err, LACE_E_CANCELLED, "loading was cancelled");
     }
+    TRY(load_table(m, workers, err));
+    TRY(device_end_load(m->device, err));
+    if (m->table.data != m->table_rows.blocks)
+        weights_release(m->files, m->embedding);
     m->is_loaded = true;
     return LACE_OK;
 }

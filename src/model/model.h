@@ -2,8 +2,8 @@
  * A model: its numbers, its weights bound by name and checked for shape, and the architecture that
  * knows how to compute with them.
  *
- * Binding touches no weights. model_load packs every matrix into the layout that its kernel wants
- * and gives the file's pages back.
+ * Binding touches no weights. model_load brings every matrix to the device, in the layout that its
+ * kernels want, and gives the file's pages back.
  */
 #ifndef LACE_MODEL_MODEL_H
 #define LACE_MODEL_MODEL_H
@@ -11,8 +11,7 @@
 #include "base/arena.h"
 #include "base/threads.h"
 #include "formats/weights.h"
-#include "backend/cuda/gpu.h"
-#include "backend/cpu/kernels.h"
+#include "backend/backend.h"
 #include "state/states.h"
 #include "model/config.h"
 #include "plan/build.h"
@@ -79,32 +78,23 @@ typedef struct model_layer {
     const float *down_experts_bias;                   /* [n_experts, n_embd] */
 } model_layer;
 
-/* A matrix to be packed: where its blocks are, and which `weight` waits for the result. */
+/* A matrix of the model: where its rows are in the files, and which weight is made of them. */
 typedef struct model_matrix {
     weight *target;
-    const tensor *source;                   /* the tensor that holds it */
-    const uint8_t *blocks;                  /* its rows in that tensor */
-    uint64_t offset, n_bytes;               /* in the packed memory; 0 bytes: used in place */
-    uint64_t columns_offset, columns_bytes; /* there too, in columns; 0 bytes: not */
+    const tensor *source; /* the tensor that holds it */
+    weight_rows rows;
 } model_matrix;
-
-/* WEIGHTS_PACKED_LATER: in place at first, packed by and by; see model_pack_more. */
-typedef enum weight_mode {
-    WEIGHTS_PACKED,
-    WEIGHTS_PACKED_LATER,
-    WEIGHTS_IN_PLACE,
-    WEIGHTS_EXACT
-} weight_mode;
 
 struct model {
     model_config config;
     const arch *arch;
-    kernel_table kernels;
-    weight_mode mode;
+    device *device; /* that keeps the weights; owned */
     weights *files; /* owned */
     arena memory;   /* vectors and tables */
 
-    const tensor *embedding;  /* [n_vocab, n_embd] in the file */
+    const tensor *embedding; /* [n_vocab, n_embd] in the file */
+    weight table;            /* the same, whose rows are looked up */
+    weight_rows table_rows;
     const float *output_norm; /* [n_embd] */
     weight output;            /* [n_vocab, n_embd]; may be the embedding again */
     rope_params rope;         /* of layers that see everything */
@@ -115,21 +105,14 @@ struct model {
 
     model_matrix *matrices; /* every matrix bound */
     int32_t n_matrices, matrices_capacity;
-    uint64_t packed_bytes;   /* of all matrices that are packed */
-    uint64_t in_place_bytes; /* of all tensors that are used where they lie */
-    uint8_t *packed;         /* NULL until loaded; on the card if there is one */
     bool is_loaded;
-    int32_t n_ready;     /* WEIGHTS_PACKED_LATER: matrices that have been packed, the first ones */
-    uint64_t packing_ns; /* and what that took */
-
-    gpu *card; /* the weights' GPU, owned; NULL: the CPU */
-    uint8_t
-        *card_embedding; /* the embedding table there, of gpu_embedding_type; NULL until loaded */
+    int32_t n_ready; /* matrices that model_pack_more need not look at any more: the first ones */
+    uint64_t packing_ns; /* and what it took so far */
 };
 
-/* Check and bind. Takes `files` and `card` (NULL: for the CPU), also on failure. */
-lace_status model_create(weights *files, cpu_level level, weight_mode mode, gpu *card, model **out,
-                         lace_error *err);
+/* Open the device of that name (backend.h), check and bind. Takes `files`, also on failure. */
+lace_status model_create(weights *files, const char *device_name, const device_options *o,
+                         model **out, lace_error *err);
 void model_free(model *m);
 
 /* What the model's layers remember of sequences, laid out but not allocated. */
@@ -139,19 +122,16 @@ lace_status model_states(const model *m, const states_options *options, states *
 /* Memory that the weights take once loaded. */
 uint64_t model_weight_bytes(const model *m);
 
-/* Pack the matrices on all workers. Does nothing the second time. */
+/* Bring the weights to the device, with all workers. Does nothing the second time. */
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err);
 
 /*
- * With WEIGHTS_PACKED_LATER, model_load leaves matrices in place where the results are the same to
- * the bit, and this packs a few of them: an eighth of all bytes. Call it between runs of plans;
+ * A device may leave matrices in place at first where the results are the same to the bit
+ * (WEIGHTS_PACKED_LATER); this packs a few of them: an eighth of all bytes. Call it between runs;
  * when all are packed, it does nothing.
  */
 void model_pack_more(model *m, pool *workers);
-
-/* The same for a card: upload all matrices and the embedding table. model_load calls it. */
-lace_status model_load_gpu(model *m, lace_progress_fn on_progress, void *user, lace_error *err);
 
 /* Frequencies and magnitude of the rotary embedding. `factors`: [n_dims / 2] divisors, or NULL. */
 lace_status rope_prepare(const rope_config *config, const float *factors, arena *memory,

@@ -24,7 +24,7 @@ int thin_weights(model *m, int32_t layer, thin_kind kind, weight *out[THIN_MAX_W
         {&l->wq, &l->wk, &l->wv}, {&l->wo}, {&l->gate, &l->up}, {&l->down}};
     int n = 0;
     for (int i = 0; i < THIN_MAX_WEIGHTS; i++)
-        if (all[kind][i] && all[kind][i]->impl)
+        if (all[kind][i] && all[kind][i]->n_rows > 0)
             out[n++] = all[kind][i];
     return n;
 }
@@ -44,7 +44,7 @@ static void set_thin(model *m, int32_t layer, thin_kind kind, const thinning *th
 
 lace_status model_thin(model *m, bool in_batches, lace_error *err)
 {
-    if (m->card)
+    if (!m->device->backend->place_columns)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "activation sparsity has kernels for the CPU only (--device cpu)");
     int32_t n = m->config.n_layers;

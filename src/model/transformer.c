@@ -201,7 +201,7 @@ void build_logits(const model *m, plan *p, value x)
 
 void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind)
 {
-    value x = plan_embed(p, m->embedding, (float)m->config.embedding_scale);
+    value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
     angles turn = build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];

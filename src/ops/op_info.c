@@ -73,7 +73,7 @@ static int sinks(step *s, op_vector out[OP_MAX_VECTORS])
 
 static uint64_t table_bytes(const step *s, const batch *b)
 {
-    return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.type, s->out[0].width);
+    return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.table->type, s->out[0].width);
 }
 
 /* Cached positions that must be read: tokens of one sequence that lie together share them. */
@@ -96,45 +96,22 @@ static uint64_t attended_bytes(const step *s, const batch *b)
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-static const op_info infos[OP_COUNT] = {
-#define MATRIX                   .weights = matrices, .vectors = biases, .pieces = OP_BY_COLUMNS
+const op_info op_infos[OP_COUNT] = {
+#define MATRIX                   .weights = matrices, .vectors = biases, .pieces = OP_BY_COLUMNS, .is_matmul = true
 #define X(id, name_, what_, ...) [OP_##id] = {.name = #name_, .what = what_, __VA_ARGS__},
 #include "ops/ops.def"
 #undef X
 #undef MATRIX
 };
 
-const op_info *op_describe(op o)
-{
-    return &infos[o];
-}
-
 int step_weights(const step *s, op_weight out[OP_MAX_WEIGHTS])
 {
-    return infos[s->op].weights ? infos[s->op].weights(s, out) : 0;
+    return op_infos[s->op].weights ? op_infos[s->op].weights(s, out) : 0;
 }
 
 int step_vectors(step *s, op_vector out[OP_MAX_VECTORS])
 {
-    return infos[s->op].vectors ? infos[s->op].vectors(s, out) : 0;
-}
-
-bool step_has_weights(const step *s)
-{
-    return infos[s->op].weights != NULL;
-}
-
-bool step_is_matmul(const step *s)
-{
-    return infos[s->op].weights == matrices;
-}
-
-int64_t step_columns(const step *s)
-{
-    int64_t n = 0;
-    for (int i = 0; i < STEP_MAX_OUT; i++)
-        n += s->out[i].value >= 0 ? s->out[i].width : 0;
-    return n;
+    return op_infos[s->op].vectors ? op_infos[s->op].vectors(s, out) : 0;
 }
 
 /* How many of a mixture's experts the batch has chosen, by the choices of the last run. */
@@ -166,7 +143,7 @@ uint64_t step_bytes(const step *s, const batch *b, bool sees_values)
     for (int i = 0; i < n; i++)
         bytes += w[i].w->n_bytes *
                  (w[i].n_experts > 1 ? n_chosen(s, b, w[i].n_experts, sees_values) : (uint64_t)1);
-    return infos[s->op].more_bytes ? bytes + infos[s->op].more_bytes(s, b) : bytes;
+    return op_infos[s->op].more_bytes ? bytes + op_infos[s->op].more_bytes(s, b) : bytes;
 }
 
 uint64_t step_products(const step *s, const batch *b)

@@ -39,12 +39,18 @@ typedef struct op_info {
     const char *name, *what;
     op_state state;
     op_pieces pieces;
+    bool is_matmul; /* products with whole matrices, not with a mixture's */
     int (*weights)(const step *s, op_weight out[OP_MAX_WEIGHTS]); /* NULL: none */
     int (*vectors)(step *s, op_vector out[OP_MAX_VECTORS]);       /* NULL: none */
     uint64_t (*more_bytes)(const step *s, const batch *b); /* moved besides operands and weights */
 } op_info;
 
-const op_info *op_describe(op o);
+extern const op_info op_infos[OP_COUNT];
+
+static inline const op_info *op_describe(op o)
+{
+    return &op_infos[o];
+}
 
 static inline const char *op_name(op o)
 {
@@ -56,11 +62,24 @@ int step_weights(const step *s, op_weight out[OP_MAX_WEIGHTS]);
 int step_vectors(step *s, op_vector out[OP_MAX_VECTORS]);
 
 /* Whether it multiplies with matrices; and one that is not a mixture's. */
-bool step_has_weights(const step *s);
-bool step_is_matmul(const step *s);
+static inline bool step_has_weights(const step *s)
+{
+    return op_infos[s->op].weights != NULL;
+}
+
+static inline bool step_is_matmul(const step *s)
+{
+    return op_infos[s->op].is_matmul;
+}
 
 /* Columns that come out, of all outputs together. */
-int64_t step_columns(const step *s);
+static inline int64_t step_columns(const step *s)
+{
+    int64_t n = 0;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        n += s->out[i].value >= 0 ? s->out[i].width : 0;
+    return n;
+}
 
 /*
  * What a step must move through memory for one run: weights, state and activations; and its

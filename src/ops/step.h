@@ -131,6 +131,7 @@ typedef struct weight {
     const thinning *thin;    /* of its inputs, or NULL */
     const columns_impl *columns_impl; /* who multiplies with `columns`; NULL: nobody */
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
+    uint64_t offset, columns_offset;  /* where both lie in their device's memory */
     int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
 } weight;
 
@@ -206,10 +207,8 @@ typedef struct step {
     kv_layer kv;               /* of operations with pages */
     recurrent_layer recurrent; /* of operations with recurrent state */
     union {
-        struct {                  /* EMBED: -> out[0] */
-            const uint8_t *table; /* file blocks */
-            dtype type;
-            int64_t n_rows;
+        struct {                 /* EMBED: -> out[0] */
+            const weight *table; /* whose rows are looked up: blocks as in a file */
             float scale;
         } embed;
         struct { /* ROPE_TABLE: -> out[0], n_dims values a row: cos, sin of each frequency */

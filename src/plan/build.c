@@ -4,50 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "base/mem.h"
-
-lace_status plan_create(const kernel_table *table, const plan_limits *limits, plan **out,
-                        lace_error *err)
-{
-    *out = mem_calloc(1, sizeof **out);
-    if (!*out)
-        return error_nomem(err, "a plan");
-    (*out)->table = table;
-    (*out)->limits = *limits;
-    (*out)->layer = -1;
-    (*out)->logits = -1;
-    return LACE_OK;
-}
-
-void plan_free(plan *p)
-{
-    if (!p)
-        return;
-    mem_unmap(p->memory, plan_memory_bytes(p));
-    mem_free(p->steps);
-    mem_free(p->values);
-    mem_free(p);
-}
-
-/* Room for one more item of a growing array; false (and a status) without memory. */
-static bool grow(plan *p, void **items, int32_t n, int32_t *capacity, size_t size)
-{
-    if (p->status != LACE_OK)
-        return false;
-    if (n < *capacity)
-        return true;
-    int32_t more = *capacity ? 2 * *capacity : 64;
-    void *grown = mem_realloc(*items, (size_t)more * size);
-    if (!grown) {
-        p->status = LACE_E_NOMEM;
-        return false;
-    }
-    *items = grown;
-    *capacity = more;
-    return true;
-}
-
-/* What an architecture file must not ask for ends its plan, and plan_finish says why. */
+/* What an architecture file must not ask for ends its plan, and plan_check says why. */
 static void refuse(plan *p, const char *fault)
 {
     if (p->status != LACE_OK)
@@ -60,50 +17,18 @@ static void refuse(plan *p, const char *fault)
 /* A matrix that was bound. */
 static bool is_bound(plan *p, const weight *w)
 {
-    if (!w || !w->impl)
+    if (!w || w->n_rows == 0)
         refuse(p, "needs a matrix that the model does not have");
     return p->status == LACE_OK;
 }
 
-static value add_value(plan *p, act_format format, int64_t width, bool is_output)
-{
-    if (!grow(p, (void **)&p->values, p->n_values, &p->values_capacity, sizeof *p->values))
-        return -1;
-    p->values[p->n_values] = (plan_value){.format = format,
-                                          .width = width,
-                                          .is_output = is_output,
-                                          .row_factor = 1,
-                                          .quantized = -1,
-                                          .rotated = -1,
-                                          .thinned = -1};
-    return p->n_values++;
-}
-
-/* A step without operands, or NULL after a failure. */
+/* A step without operands, behind the others, or NULL after a failure. */
 static step *add_step(plan *p, op o, bool is_output)
 {
-    if (!grow(p, (void **)&p->steps, p->n_steps, &p->steps_capacity, sizeof *p->steps))
-        return NULL;
-    step *s = &p->steps[p->n_steps++];
-    memset(s, 0, sizeof *s);
-    s->op = o;
-    s->is_output = is_output;
-    s->row_factor = 1;
-    s->layer = p->layer;
-    for (int i = 0; i < STEP_MAX_IN; i++)
-        s->in[i].value = -1;
-    for (int i = 0; i < STEP_MAX_OUT; i++)
-        s->out[i].value = -1;
+    step *s = plan_append(p, o);
+    if (s)
+        s->is_output = is_output;
     return s;
-}
-
-static operand operand_of(const plan *p, value v)
-{
-    const plan_value *pv = &p->values[v];
-    return (operand){.value = v,
-                     .format = pv->format,
-                     .width = pv->width,
-                     .stride = act_row_bytes(pv->format, pv->width)};
 }
 
 /* Adds a step that makes a new value from up to two others (-1: none). Its arguments are the
@@ -111,26 +36,26 @@ static operand operand_of(const plan *p, value v)
 static step *add_making(plan *p, op o, value in0, value in1, act_format format, int64_t width,
                         bool is_output)
 {
-    value out = add_value(p, format, width, is_output);
+    value out = plan_add_value(p, format, width, is_output);
     step *s = add_step(p, o, is_output);
     if (!s || out < 0)
         return NULL;
     if (in0 >= 0)
-        s->in[0] = operand_of(p, in0);
+        s->in[0] = plan_operand(p, in0);
     if (in1 >= 0)
-        s->in[1] = operand_of(p, in1);
-    s->out[0] = operand_of(p, out);
+        s->in[1] = plan_operand(p, in1);
+    s->out[0] = plan_operand(p, out);
     return s;
 }
 
-value plan_embed(plan *p, const tensor *table, float scale)
+value plan_embed(plan *p, const weight *table, float scale)
 {
-    step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, table->shape.dims[0], false);
+    if (!is_bound(p, table))
+        return -1;
+    step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, table->n_cols, false);
     if (!s)
         return -1;
-    s->a.embed.table = table->data;
-    s->a.embed.type = table->type;
-    s->a.embed.n_rows = table->shape.dims[1];
+    s->a.embed.table = table;
     s->a.embed.scale = scale;
     return s->out[0].value;
 }
@@ -160,59 +85,9 @@ value plan_norm(plan *p, value x, const float *scales, int64_t group, double eps
     return s->out[0].value;
 }
 
-/* x in the form that a kernel reads; quantized once, however many matrices want it. */
-static value as_format(plan *p, value x, act_format format)
-{
-    if (p->status != LACE_OK || p->values[x].format == format)
-        return x;
-    assert(format != ACT_F32);
-    bool is_rotated = format == ACT_ROTATED_Q8;
-    int32_t made = is_rotated ? p->values[x].rotated : p->values[x].quantized;
-    if (made < 0) {
-        step *s = add_making(p, is_rotated ? OP_ROTATE_QUANTIZE : OP_QUANTIZE, x, -1, format,
-                             p->values[x].width, p->values[x].is_output);
-        if (!s)
-            return -1;
-        made = s->out[0].value;
-        s->row_factor = p->values[made].row_factor = p->values[x].row_factor;
-        *(is_rotated ? &p->values[x].rotated : &p->values[x].quantized) = made;
-    }
-    return made;
-}
-
-/* x in the form that the kernel of a weight reads, without what its thinning leaves out. */
-static value as_input(plan *p, value x, const weight *w)
-{
-    act_format format = w->impl->act;
-    if (p->status != LACE_OK || !w->thin)
-        return as_format(p, x, format);
-    bool is_known = p->values[x].thinned >= 0 && p->values[x].thin == w->thin;
-    value made = is_known ? p->values[x].thinned : -1;
-    /*
-     * Quantizing thins on the way; what is to be rotated is thinned before, and what is measured
-     * too: so its floats can be looked at.
-     */
-    bool quantizes = format == ACT_Q8 && !w->thin->in_batches;
-    act_format thinned = quantizes ? ACT_Q8 : ACT_F32;
-    if (made < 0 || p->values[made].format != thinned) {
-        step *s = add_making(p, quantizes ? OP_QUANTIZE : OP_THIN, x, -1, thinned,
-                             p->values[x].width, p->values[x].is_output);
-        if (!s)
-            return -1;
-        s->thin = w->thin;
-        made = s->out[0].value;
-        p->values[x].thinned = made;
-        p->values[x].thin = w->thin;
-    }
-    return as_format(p, made, format);
-}
-
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale)
 {
     if (!is_bound(p, w))
-        return -1;
-    x = as_input(p, x, w);
-    if (p->status != LACE_OK)
         return -1;
     assert(p->values[x].width == w->n_cols);
     step *s = add_making(p, OP_MATMUL, x, -1, ACT_F32, w->n_rows, p->values[x].is_output);
@@ -233,10 +108,9 @@ value plan_add(plan *p, value x, value y, float scale)
     step *s = add_step(p, OP_ADD, p->values[x].is_output);
     if (!s)
         return -1;
-    s->in[0] = operand_of(p, y);
-    s->out[0] = operand_of(p, x);
+    s->in[0] = plan_operand(p, y);
+    s->out[0] = plan_operand(p, x);
     s->a.add.scale = scale;
-    p->values[x].quantized = p->values[x].rotated = p->values[x].thinned = -1; /* it has changed */
     return x;
 }
 
@@ -266,8 +140,8 @@ value plan_rope(plan *p, value x, value table, const rope_params *rope, int32_t 
     step *s = add_step(p, OP_ROPE, false);
     if (!s)
         return -1;
-    s->in[0] = operand_of(p, table);
-    s->out[0] = operand_of(p, x);
+    s->in[0] = plan_operand(p, table);
+    s->out[0] = plan_operand(p, x);
     s->a.rope.n_heads = n_heads;
     s->a.rope.head_dim = head_dim;
     s->a.rope.n_dims = rope->n_dims;
@@ -280,8 +154,8 @@ void plan_kv_write(plan *p, value k, value v, const kv_layer *kv)
     step *s = add_step(p, OP_KV_WRITE, false);
     if (!s)
         return;
-    s->in[0] = operand_of(p, k);
-    s->in[1] = operand_of(p, v);
+    s->in[0] = plan_operand(p, k);
+    s->in[1] = plan_operand(p, v);
     s->kv = *kv;
 }
 
@@ -289,7 +163,8 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
 {
     if (p->status != LACE_OK)
         return -1;
-    step *s = add_making(p, OP_ATTEND, q, -1, ACT_F32, p->values[q].width, false);
+    int64_t width = (int64_t)params->n_heads * kv->v_dim;
+    step *s = add_making(p, OP_ATTEND, q, -1, ACT_F32, width, false);
     if (!s)
         return -1;
     s->kv = *kv;
@@ -315,9 +190,6 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_used = moe->n_used;
     s->a.moe.norms = moe->norms;
 
-    y = as_format(p, y, moe->gate->impl->act);
-    if (p->status != LACE_OK)
-        return -1;
     s = add_making(p, OP_MOE_GLU, y, choices, ACT_F32, moe->gate->n_rows, is_output);
     if (!s)
         return -1;
@@ -328,23 +200,20 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.glu = moe->glu;
-    s->a.moe.glu_row = p->table->glu_row;
     value h = s->out[0].value;
     p->values[h].row_factor = moe->n_used;
 
-    h = as_format(p, h, moe->down->impl->act);
     s = add_step(p, OP_MOE_DOWN, is_output);
     if (!s)
         return -1;
-    s->in[0] = operand_of(p, h);
-    s->in[1] = operand_of(p, choices);
-    s->out[0] = operand_of(p, x);
+    s->in[0] = plan_operand(p, h);
+    s->in[1] = plan_operand(p, choices);
+    s->out[0] = plan_operand(p, x);
     s->a.moe.down = moe->down;
     s->a.moe.down_bias = moe->down_bias;
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.scale = scale;
-    p->values[x].quantized = p->values[x].rotated = p->values[x].thinned = -1;
     return x;
 }
 
@@ -355,7 +224,7 @@ value plan_softcap(plan *p, value x, float cap)
     step *s = add_step(p, OP_SOFTCAP, p->values[x].is_output);
     if (!s)
         return -1;
-    s->out[0] = operand_of(p, x);
+    s->out[0] = plan_operand(p, x);
     s->a.softcap.cap = cap;
     return x;
 }

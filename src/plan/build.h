@@ -1,14 +1,13 @@
 /*
  * The words in which architectures are written. Each adds a step and returns the value that it
  * makes. A failure (memory, a matrix that was not bound, an activation that no kernel knows) is
- * kept in plan->status and reported by plan_finish, so that the text of a model reads without error
+ * kept in plan->status and reported by plan_check, so that the text of a model reads without error
  * handling.
  */
 #ifndef LACE_PLAN_BUILD_H
 #define LACE_PLAN_BUILD_H
 
 #include "plan/plan.h"
-#include "tensor/tensor.h"
 
 typedef int32_t value; /* a number in plan->values */
 
@@ -29,7 +28,7 @@ typedef struct attend_params {
 } attend_params;
 
 /* Rows of the table for the batch's tokens, times scale. */
-value plan_embed(plan *p, const tensor *table, float scale);
+value plan_embed(plan *p, const weight *table, float scale);
 
 /* Cosines and sines of the batch's positions; one value serves all layers. */
 value plan_rope_table(plan *p, const rope_params *rope);
@@ -37,7 +36,7 @@ value plan_rope_table(plan *p, const rope_params *rope);
 /* x * scales / rms(x), over groups of values (a whole row, or each head). */
 value plan_norm(plan *p, value x, const float *scales, int64_t group, double eps);
 
-/* scale * W x + bias; x is quantized first if the weight's kernel wants that. */
+/* scale * W x + bias */
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale);
 
 /* x += scale * y; returns x. */

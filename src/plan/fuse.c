@@ -1,6 +1,7 @@
 /*
- * Fusion: named rewrites of the step list. Each replaces steps that stand next to each other by one
- * operation of ops.def that gives the same result, where nobody else reads what lay between them.
+ * Fusion: named rewrites of the step list, for all backends. Each replaces steps that stand next to
+ * each other by one operation of ops.def that gives the same result, where nobody else reads what
+ * lay between them.
  */
 #include <string.h>
 
@@ -22,7 +23,7 @@ bool step_writes(const step *s, int32_t value)
     return false;
 }
 
-static void count_reads(plan *p)
+void plan_count_reads(plan *p)
 {
     for (int32_t v = 0; v < p->n_values; v++)
         p->values[v].n_reads = v == p->logits;
@@ -32,48 +33,24 @@ static void count_reads(plan *p)
                 p->values[p->steps[i].in[j].value].n_reads++;
 }
 
-/* The step makes its first output for one reader only: that operand of that other step. */
-static bool feeds_only(const plan *p, const step *from, const step *to, int input)
+bool plan_feeds_only(const plan *p, const step *from, const step *to, int input)
 {
     int32_t v = from->out[0].value;
     return to->in[input].value == v && p->values[v].n_reads == 1;
-}
-
-/* rms_norm, quantize -> rms_norm_quantize */
-static int fuse_norm_quantize(plan *p, step *s, int32_t left)
-{
-    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE ||
-        !feeds_only(p, &s[0], &s[1], 0))
-        return 0;
-    s[0].op = OP_RMS_NORM_QUANTIZE;
-    s[0].out[0] = s[1].out[0];
-    s[0].thin = s[1].thin;
-    return 1;
-}
-
-/* rms_norm, thin -> rms_norm that thins */
-static int fuse_norm_thin(plan *p, step *s, int32_t left)
-{
-    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_THIN || !feeds_only(p, &s[0], &s[1], 0))
-        return 0;
-    s[0].out[0] = s[1].out[0];
-    s[0].thin = s[1].thin;
-    return 1;
 }
 
 /* matmul gate, matmul up, glu -> matmul_glu */
 static int fuse_matmul_glu(plan *p, step *s, int32_t left)
 {
     if (left < 3 || s[0].op != OP_MATMUL || s[1].op != OP_MATMUL || s[2].op != OP_GLU ||
-        s[0].in[0].value != s[1].in[0].value || !feeds_only(p, &s[0], &s[2], 0) ||
-        !feeds_only(p, &s[1], &s[2], 1) || s[0].a.matmul.scale != s[1].a.matmul.scale)
+        s[0].in[0].value != s[1].in[0].value || !plan_feeds_only(p, &s[0], &s[2], 0) ||
+        !plan_feeds_only(p, &s[1], &s[2], 1) || s[0].a.matmul.scale != s[1].a.matmul.scale)
         return 0;
     s[0].op = OP_MATMUL_GLU;
     s[0].a.matmul.weights[1] = s[1].a.matmul.weights[0];
     s[0].a.matmul.biases[1] = s[1].a.matmul.biases[0];
     s[0].a.matmul.n_weights = 2;
     s[0].a.matmul.glu = s[2].a.glu.kind;
-    s[0].a.matmul.glu_row = p->table->glu_row;
     s[0].out[0] = s[2].out[0];
     return 2;
 }
@@ -81,7 +58,8 @@ static int fuse_matmul_glu(plan *p, step *s, int32_t left)
 /* matmul, add -> matmul_add */
 static int fuse_matmul_add(plan *p, step *s, int32_t left)
 {
-    if (left < 2 || s[0].op != OP_MATMUL || s[1].op != OP_ADD || !feeds_only(p, &s[0], &s[1], 0) ||
+    if (left < 2 || s[0].op != OP_MATMUL || s[1].op != OP_ADD ||
+        !plan_feeds_only(p, &s[0], &s[1], 0) ||
         (s[0].a.matmul.biases[0] && s[1].a.add.scale != 1.0f))
         return 0;
     s[0].op = OP_MATMUL_ADD;
@@ -124,39 +102,23 @@ static int fuse_rope_kv(plan *p, step *s, int32_t left)
     return 2;
 }
 
-/* In this order: a pair that ends in glu or add must not be taken into a group first. */
-static int (*const rules[])(plan *, step *, int32_t) = {
-    fuse_norm_quantize, fuse_norm_thin,    fuse_matmul_glu,
-    fuse_matmul_add,    fuse_matmul_group, fuse_rope_kv,
-};
-
-/* Values that nobody reads but the step that thins them are thinned where they are. */
-static void thin_in_place(plan *p)
+void plan_rewrite(plan *p, plan_rule rule)
 {
+    int32_t n = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
-        step *s = &p->steps[i];
-        if (s->op != OP_THIN || p->values[s->in[0].value].n_reads != 1)
-            continue;
-        int32_t from = s->out[0].value;
-        for (int32_t k = i; k < p->n_steps; k++)
-            for (int j = 0; j < STEP_MAX_IN; j++)
-                if (p->steps[k].in[j].value == from)
-                    p->steps[k].in[j] = s->in[0];
-        s->out[0] = s->in[0];
+        int gone = rule(p, &p->steps[i], p->n_steps - i);
+        p->steps[n++] = p->steps[i];
+        i += gone;
     }
+    p->n_steps = n;
 }
+
+/* In this order: a pair that ends in glu or add must not be taken into a group first. */
+static const plan_rule rules[] = {fuse_matmul_glu, fuse_matmul_add, fuse_matmul_group,
+                                  fuse_rope_kv};
 
 void plan_fuse(plan *p)
 {
-    count_reads(p);
-    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++) {
-        int32_t n = 0;
-        for (int32_t i = 0; i < p->n_steps; i++) {
-            int gone = rules[r](p, &p->steps[i], p->n_steps - i);
-            p->steps[n++] = p->steps[i];
-            i += gone;
-        }
-        p->n_steps = n;
-    }
-    thin_in_place(p);
+    for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+        plan_rewrite(p, rules[r]);
 }

@@ -1,21 +1,17 @@
 /*
- * A plan: a model compiled into a flat list of steps with a place for every intermediate. It is
- * built once and walked for every token; walking allocates nothing.
+ * A plan: what a model computes, as a flat list of steps over numbered values. It knows no device.
  *
  * The life of a plan:
- *   1. an architecture file writes steps in the words of build.h;
- *   2. plan_finish fuses steps, decides where workers must wait for each other, and places values
- *      in memory: two values whose lives do not overlap may share it. Nothing is allocated yet, so the
- *      cost of a plan can be asked for before anything is loaded;
- *   3. plan_allocate takes the memory;
- *   4. plan_run walks the steps on all workers of a pool.
+ *   1. an architecture file writes steps in the words of build.h; all values are floats;
+ *   2. plan_check says whether that succeeded;
+ *   3. a backend copies the plan and lowers the copy (backend/backend.h): it adds what its kernels
+ *      want of their inputs, fuses steps (fuse.c), and places values in memory (place.c), where two
+ *      values whose lives do not overlap may share it.
  */
 #ifndef LACE_PLAN_PLAN_H
 #define LACE_PLAN_PLAN_H
 
-#include "base/arena.h"
-#include "base/threads.h"
-#include "backend/cpu/kernels.h"
+#include "ops/op_info.h"
 
 typedef struct plan_limits {
     int32_t max_tokens; /* of a batch */
@@ -29,19 +25,14 @@ typedef struct plan_limits {
 typedef struct plan_value {
     act_format format;
     int64_t width;
-    bool is_output;     /* rows are outputs */
-    int32_t row_factor; /* rows for each token: 1, or experts per token */
-    int32_t quantized;  /* the same values as ACT_Q8, or -1 */
-    int32_t rotated;    /* the same values as ACT_ROTATED_Q8, or -1 */
-    int32_t thinned;    /* the same values thinned by `thin`, as its weights want them, or -1 */
-    const thinning *thin;
+    bool is_output;           /* rows are outputs */
+    int32_t row_factor;       /* rows for each token: 1, or experts per token */
     int32_t n_reads;          /* steps that read it */
     int32_t first, last;      /* phases in which it is alive */
-    uint64_t offset, n_bytes; /* in the plan's memory */
+    uint64_t offset, n_bytes; /* in the memory of values */
 } plan_value;
 
 typedef struct plan {
-    const kernel_table *table;
     plan_limits limits;
     lace_status status; /* the first failure while building; all words do nothing after it */
     const char *fault;  /* what the architecture asked for and cannot be done; NULL: memory */
@@ -50,56 +41,54 @@ typedef struct plan {
     int32_t n_steps, steps_capacity;
     plan_value *values;
     int32_t n_values, values_capacity;
-    int32_t layer;          /* of the steps being added; -1 outside */
-    int32_t logits;         /* the value with the result */
-    uint64_t value_bytes;   /* memory of all values */
-    uint64_t scratch_bytes; /* of each worker */
-    uint64_t shared_bytes;  /* of all workers together */
-    uint64_t sums_bytes;    /* of products with columns, until they are joined */
-    uint8_t *memory;        /* values, scratch of each worker, shared, sums, handouts */
-    uint8_t *shared;        /* [shared_bytes] */
-    handout *handouts;      /* [n_steps] one for each phase of a run */
+    int32_t layer;        /* of the steps being added; -1 outside */
+    int32_t logits;       /* the value with the result */
+    uint64_t value_bytes; /* memory of all values, once they are placed */
 } plan;
 
-/* Time spent, by step. Filled by plan_run if given; the caller adds runs up. */
-typedef struct plan_trace {
-    uint64_t *ns; /* [n_steps] */
-} plan_trace;
+lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err);
+lace_status plan_copy(const plan *p, plan **out, lace_error *err);
+void plan_free(plan *p); /* NULL is fine */
 
-lace_status plan_create(const kernel_table *table, const plan_limits *limits, plan **out,
-                        lace_error *err);
-void plan_free(plan *p);
+/* What went wrong while it was written, if anything did. */
+lace_status plan_check(const plan *p, lace_error *err);
 
-lace_status plan_finish(plan *p, lace_error *err);
-uint64_t plan_memory_bytes(const plan *p);
+/* ---- Lowering, for backends ------------------------------------------------------------------ */
 
-/* Take memory, and say where the cache's pages are: kv_data[group]. */
-lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err);
+/* A new value; -1 without memory (plan->status says so). */
+int32_t plan_add_value(plan *p, act_format format, int64_t width, bool is_output);
 
-/*
- * Each phase (steps up to a barrier) is handed out in pieces to whichever worker is free. A piece
- * is a share of a step's work: kernels see it as one worker of many.
- */
-void plan_run(const plan *p, pool *workers, const batch *b, plan_trace *trace);
+/* An operand that names the value, as it is now. */
+operand plan_operand(const plan *p, int32_t value);
+
+/* A step without operands, of the layer plan->layer, behind all others; NULL without memory. */
+step *plan_append(plan *p, op o);
 
 /*
- * Only the steps [begin, end), for those who look at values in between: what a run has left in
- * memory up to `begin` is taken as it is.
+ * A rewrite: looks at the `left` steps from s on, and may replace the first 1 + n of them by one,
+ * written into s[0]. Returns n.
  */
-void plan_run_steps(const plan *p, pool *workers, const batch *b, int32_t begin, int32_t end);
+typedef int (*plan_rule)(plan *p, step *s, int32_t left);
 
-/* Rows of logits after a run: [n_outputs, n_vocab], plan_logits_stride floats apart. */
-const float *plan_logits(const plan *p, int32_t row);
+/* Apply a rule wherever it fits, first to last. Needs plan_count_reads. */
+void plan_rewrite(plan *p, plan_rule rule);
+void plan_count_reads(plan *p);
 
-/* The passes of plan_finish, in order; fuse.c, joins.c and memory.c. */
+/* The step makes its first output for one reader only: that operand of that other step. */
+bool plan_feeds_only(const plan *p, const step *from, const step *to, int input);
+
+/* The rewrites that all backends have kernels for (fuse.c). */
 void plan_fuse(plan *p);
-void plan_add_joins(plan *p);
-void plan_place(plan *p);
 
-/* True for matrix steps that multiply single tokens by columns (backend/cpu/columns.h). */
-bool plan_has_columns(const step *s);
+/*
+ * Decide where workers must wait for each other (skips_barrier) and where values lie. also: two
+ * steps that must not run at the same time for a reason of the backend's own; may be NULL.
+ */
+void plan_place(plan *p, bool (*also)(const step *later, const step *earlier));
 
-/* True if value v is read or written by the step. */
+/* Let operands point into the memory of values, and steps with pages to their group's. */
+void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots);
+
 bool step_reads(const step *s, int32_t value);
 bool step_writes(const step *s, int32_t value);
 

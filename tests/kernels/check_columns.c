@@ -46,7 +46,7 @@ static void make_weight(problem *p, int i, const columns_impl *impl, dtype type,
     p->weights[i] = (weight){.type = type,
                              .n_rows = n_rows,
                              .n_cols = n_cols,
-                             .impl = &matmul_ref,
+                             .impl = &matmul_rows_ref,
                              .columns = columns,
                              .columns_impl = impl};
     p->s.a.matmul.weights[i] = &p->weights[i];
@@ -139,8 +139,8 @@ static void check_kind(const kernel_table *table, dtype type, op kind, int64_t n
         check_fill_f32(check_row(&p.s.out[0], 0), n_rows, CHECK_NORMAL);
         before = check_operand_copy(&p.s.out[0], 1);
     }
-    check_run(matmul_step, &p.s, &p.b, n_workers, 1);
-    check_run(matmul_join_step, &p.join, &p.b, n_workers, 1);
+    check_run(matmul_ref, &p.s, &p.b, n_workers, 1);
+    check_run(matmul_join_ref, &p.join, &p.b, n_workers, 1);
     for (int i = 0; i < n_outputs; i++) {
         int64_t n = p.weights[i].n_rows;
         double *want = check_alloc((uint64_t)n * 8);

@@ -33,9 +33,8 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             operand want = check_operand(ACT_F32, width, n_tokens);
             operand got = check_operand_copy(&want, n_tokens);
             step s = {.op = OP_EMBED, .out = {want}};
-            s.a.embed.table = blocks;
-            s.a.embed.type = type;
-            s.a.embed.n_rows = n_rows;
+            weight embedding = {.type = type, .n_rows = n_rows, .n_cols = width, .data = blocks};
+            s.a.embed.table = &embedding;
             s.a.embed.scale = n == 2 ? 45.254834f : 1.0f;
             check_run(ref->ops[OP_EMBED], &s, &b, 1, 0);
             s.out[0] = got;

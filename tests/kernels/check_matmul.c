@@ -335,7 +335,7 @@ static void bench_one(const char *what, const matmul_impl *impl, dtype type, int
 static void bench_impl(const matmul_impl *impl, dtype type)
 {
     int64_t n_cols = 2048, of_memory = (256 << 20) / (int64_t)row_bytes(type, n_cols);
-    bool is_slow = impl == &matmul_ref;
+    bool is_slow = impl == &matmul_rows_ref;
     bench_one("2048 columns, 1 token", impl, type, (is_slow ? of_memory / 64 : of_memory) / 32 * 32,
               n_cols, 1, true);
     if (!is_slow) {

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "program.h"
+#include "command.h"
 #include "served.h"
 #include "tap.h"
 
@@ -129,17 +129,17 @@ static void a_second_request_is_served_in_the_middle(void)
 
 static void what_cannot_be_is_refused(void)
 {
-    program_run("serve " MODEL "--deterministic --lookup");
-    program_check_error("--deterministic excludes --draft and --lookup");
-    program_run("serve " MODEL "--draft $dir/absent.gguf");
-    program_check_error("absent.gguf");
-    program_run("serve " MODEL "--lookup --n-draft 33");
-    program_check_error("--n-draft \"33\"");
+    command_run("serve " MODEL "--deterministic --lookup");
+    command_check_error("--deterministic excludes --draft and --lookup");
+    command_run("serve " MODEL "--draft $dir/absent.gguf");
+    command_check_error("absent.gguf");
+    command_run("serve " MODEL "--lookup --n-draft 33");
+    command_check_error("--n-draft \"33\"");
 }
 
 int main(void)
 {
-    if (!program_begin() || !served_start(&plain, MODEL))
+    if (!command_begin() || !served_start(&plain, MODEL))
         return 1;
     CASE(ask_plain);
     CASE(lookup_changes_no_answer);
@@ -149,6 +149,6 @@ int main(void)
     served_stop(&plain);
     for (int i = 0; i < N_BODIES; i++)
         free(expected[i]);
-    program_end();
+    command_end();
     return tap_end();
 }

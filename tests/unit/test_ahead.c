@@ -1,7 +1,7 @@
 /*
  * The batcher with a device that works ahead, which the CPU plays here: this program has the
  * functions of engine/ahead.c, so that the library's are not linked. Every text must be the one that
- * comes without such a device.
+ * comes without such a played.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static struct {
     int n_asked, n_given;
     int32_t words[AHEAD_MOST];
     lace_token newest;
-} device;
+} played;
 
 bool session_rule(const lace_sampler *sampler, choice_rule *out)
 {
@@ -33,7 +33,7 @@ bool session_rule(const lace_sampler *sampler, choice_rule *out)
 
 bool ahead_is_possible(const lace_session *s)
 {
-    return s && device.is_there;
+    return s && played.is_there;
 }
 
 bool ahead_is_hosts_turn(ahead *a)
@@ -50,7 +50,7 @@ lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int
     a->length = lace_session_length(a->session, a->sequence);
     a->n_most = n;
     a->n_queued = a->n_taken = 0;
-    device.newest = token;
+    played.newest = token;
     return LACE_OK;
 }
 
@@ -78,22 +78,22 @@ lace_status ahead_next(ahead *a, int32_t *word, lace_error *err)
 {
     CHECK(a->is_under_way && a->n_taken < a->n_most);
     for (; a->n_queued < a->n_most && a->n_queued - a->n_taken < AHEAD; a->n_queued++) {
-        lace_item item = {.token = device.newest, .sequence = a->sequence, .want_logits = true};
+        lace_item item = {.token = played.newest, .sequence = a->sequence, .want_logits = true};
         TRY(lace_session_eval(a->session, &item, 1, err));
-        device.newest = best_of(a->session);
-        device.words[a->n_queued] = device.newest + 1;
+        played.newest = best_of(a->session);
+        played.words[a->n_queued] = played.newest + 1;
     }
-    device.n_asked++;
-    if (device.fails_at && device.n_asked == device.fails_at)
+    played.n_asked++;
+    if (played.fails_at && played.n_asked == played.fails_at)
         return error_set(err, LACE_E_DEVICE, "the device is gone");
-    *word = device.words[a->n_taken];
-    if (device.refuses_at && device.n_asked % device.refuses_at == 0) {
+    *word = played.words[a->n_taken];
+    if (played.refuses_at && played.n_asked % played.refuses_at == 0) {
         *word = CHOICE_REFUSED;
         a->n_by_host = 2;
         return LACE_OK;
     }
     a->n_taken++;
-    device.n_given++;
+    played.n_given++;
     return LACE_OK;
 }
 
@@ -181,7 +181,7 @@ static result plain[N_TEXTS], longest, drawn;
 
 static void texts_without_the_device(void)
 {
-    device.is_there = false;
+    played.is_there = false;
     lace_batcher *b = start();
     result unused;
     for (int i = 0; i < N_TEXTS; i++) {
@@ -198,27 +198,27 @@ static void texts_without_the_device(void)
         continue;
     add(b, 1, 1, 0, &unused);
     finish(b);
-    CHECK(device.n_asked == 0);
-    device.is_there = true;
+    CHECK(played.n_asked == 0);
+    played.is_there = true;
 }
 
 static void a_text_that_is_alone_comes_from_the_device(void)
 {
     lace_batcher *b = start();
     result r;
-    device.n_given = 0;
+    played.n_given = 0;
     add(b, 0, N_NEW, 0, &r);
     while (lace_batcher_step(b))
         continue;
-    CHECK(is_same(&r, &plain[0]) && device.n_given == N_NEW - 1);
+    CHECK(is_same(&r, &plain[0]) && played.n_given == N_NEW - 1);
     add(b, 0, -1, 0, &r); /* to the end of the context, or of the text */
     while (lace_batcher_step(b))
         continue;
     CHECK(is_same(&r, &longest));
-    device.n_given = 0;
+    played.n_given = 0;
     add(b, 1, N_NEW, 0.8f, &r);
     finish(b);
-    CHECK(is_same(&r, &drawn) && device.n_given == 0);
+    CHECK(is_same(&r, &drawn) && played.n_given == 0);
 }
 
 static void texts_that_come_and_leave_in_the_middle_change_no_other(void)
@@ -266,12 +266,12 @@ static void what_the_device_refuses_the_host_chooses(void)
     for (int every = 1; every < 12; every += 5) {
         lace_batcher *b = start();
         result r;
-        device.refuses_at = every;
-        device.n_asked = 0;
+        played.refuses_at = every;
+        played.n_asked = 0;
         add(b, 0, N_NEW, 0, &r);
         finish(b);
-        CHECK(is_same(&r, &plain[0]) && device.n_asked > 0);
-        device.refuses_at = 0;
+        CHECK(is_same(&r, &plain[0]) && played.n_asked > 0);
+        played.refuses_at = 0;
     }
 }
 
@@ -279,13 +279,13 @@ static void a_device_that_fails_ends_the_text_and_no_other(void)
 {
     lace_batcher *b = start();
     result r;
-    device.n_asked = 0;
-    device.fails_at = 6;
+    played.n_asked = 0;
+    played.fails_at = 6;
     add(b, 0, N_NEW, 0, &r);
     while (lace_batcher_step(b))
         continue;
     CHECK(r.finish == LACE_FINISH_ERROR && r.status == LACE_E_DEVICE && r.n_tokens == 6);
-    device.fails_at = 0;
+    played.fails_at = 0;
     add(b, 1, N_NEW, 0, &r);
     finish(b);
     CHECK(is_same(&r, &plain[1]));

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "bad_file.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 
 /* What is done to the seed; offsets are those of the header. */
@@ -52,7 +52,7 @@ static void write_damaged(int which)
         b.data[key->key.data - bad_seed.data] ^= 1;
         break;
     }
-    CHECK(program_write(damages[which].name, b.data, b.size));
+    CHECK(command_write(damages[which].name, b.data, b.size));
     buf_deinit(&b);
 }
 
@@ -80,15 +80,14 @@ static void check_tool(const char *tool, const char *name, const char *expected)
     snprintf(path, sizeof path, "$dir/%s", name);
     const char *at = strstr(tool, "%s");
     snprintf(command, sizeof command, "%.*s%s%s", (int)(at - tool), tool, path, at + 2);
-    program_run("%s", command);
-    bool is_good = program.code == 1 && strstr(program.err, name) &&
-                   strstr(program.err, expected) &&
-                   strchr(program.err, '\n') == program.err + program.n_err - 1;
+    command_run("%s", command);
+    bool is_good = ran.code == 1 && strstr(ran.err, name) && strstr(ran.err, expected) &&
+                   strchr(ran.err, '\n') == ran.err + ran.n_err - 1;
     if (!CHECK(is_good))
-        tap_note("%s: exit %d, %s", command, program.code, program.err);
-    if (!CHECK(access(program_path("made"), F_OK) != 0)) {
+        tap_note("%s: exit %d, %s", command, ran.code, ran.err);
+    if (!CHECK(access(command_path("made"), F_OK) != 0)) {
         tap_note("%s left a file", command);
-        unlink(program_path("made"));
+        unlink(command_path("made"));
     }
 }
 
@@ -115,12 +114,12 @@ static void an_existing_output_stays_as_it_was(void)
         "quantize $dir/cut.gguf $dir/old q8_0 -y", "prune $dir/cut.gguf $dir/old --sparsity 0.5 -y",
         "fit $dir/cut.gguf -o $dir/old --size 1M -y", "convert $dir/none -o $dir/old -y"};
     write_damaged(CUT);
-    CHECK(program_write("old", "what was there", 14));
+    CHECK(command_write("old", "what was there", 14));
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
         char found[32] = "";
-        program_run("%s", writers[i]);
-        CHECK(program.code == 1);
-        FILE *f = fopen(program_path("old"), "rb");
+        command_run("%s", writers[i]);
+        CHECK(ran.code == 1);
+        FILE *f = fopen(command_path("old"), "rb");
         size_t n = f ? fread(found, 1, sizeof found, f) : 0;
         if (f)
             fclose(f);
@@ -132,16 +131,16 @@ static void an_existing_output_stays_as_it_was(void)
 int main(void)
 {
     char words[32768];
-    if (!program_begin() || !bad_seed_create())
+    if (!command_begin() || !bad_seed_create())
         return 1;
     for (size_t i = 0; i < sizeof words; i++)
         words[i] = "mostly holes "[i % 13];
-    program_write("text", words, sizeof words);
-    program_write("good.gguf", bad_seed.data, bad_seed.size);
+    command_write("text", words, sizeof words);
+    command_write("good.gguf", bad_seed.data, bad_seed.size);
     CASE(every_tool_refuses_a_bad_file_with_one_line);
     CASE(every_tool_refuses_what_is_not_there);
     CASE(an_existing_output_stays_as_it_was);
     bad_seed_free();
-    program_end();
+    command_end();
     return tap_end();
 }

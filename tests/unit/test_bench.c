@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "program.h"
+#include "command.h"
 #include "sanitized.h"
 #include "tap.h"
 
@@ -14,11 +14,11 @@
 
 static json_t *run_json(const char *arguments)
 {
-    program_run("bench -r 3 -t 2 -o json %s", arguments);
-    CHECK(program.code == 0);
-    json_t *rows = json_loads(program.out, 0, NULL);
+    command_run("bench -r 3 -t 2 -o json %s", arguments);
+    CHECK(ran.code == 0);
+    json_t *rows = json_loads(ran.out, 0, NULL);
     if (!CHECK(json_is_array(rows)))
-        tap_note("%s%s", program.out, program.err);
+        tap_note("%s%s", ran.out, ran.err);
     return rows;
 }
 
@@ -121,14 +121,14 @@ static void a_trace_names_the_operations(void)
     double expected = number(json_array_get(rows, 0), "macs_per_token");
     CHECK(macs / 4 > 0.999 * expected && macs / 4 < 1.001 * expected); /* printed digits */
     json_decref(rows);
-    program_run("bench -p 0 -n 2 -r 1 --trace --no-limits");
-    CHECK(strstr(program.out, "operation") && strstr(program.out, "GB/s"));
+    command_run("bench -p 0 -n 2 -r 1 --trace --no-limits");
+    CHECK(strstr(ran.out, "operation") && strstr(ran.out, "GB/s"));
 }
 
 /* A program that prints what llama-bench would, and notes how it was called. */
 static void write_program(const char *name, const char *printed)
 {
-    const char *path = program_path(name);
+    const char *path = command_path(name);
     FILE *f = fopen(path, "w");
     if (CHECK(f != NULL)) {
         fprintf(f, "#!/bin/sh\necho \"$@\" >> \"$0.calls\"\necho '%s'\n", printed);
@@ -153,7 +153,7 @@ static void several_sequences_compare_with_batched_bench(void)
     CHECK(number(against, "tokens_per_second") == 40);
     json_decref(rows);
     char line[512] = "";
-    FILE *f = fopen(program_path("llama-batched-bench.calls"), "r");
+    FILE *f = fopen(command_path("llama-batched-bench.calls"), "r");
     CHECK(f && fgets(line, sizeof line, f));
     CHECK(strcmp(line, "-m " MODEL " -npp 5 -ntg 2 -npl 3 -c 768 --output-format jsonl -t 2\n") ==
           0);
@@ -177,7 +177,7 @@ static void runs_alternate_with_the_rival(void)
 
     char line[512] = "";
     int n_calls = 0;
-    FILE *f = fopen(program_path("rival.calls"), "r");
+    FILE *f = fopen(command_path("rival.calls"), "r");
     for (; f && fgets(line, sizeof line, f); n_calls++)
         if (n_calls == 0)
             CHECK(strcmp(line, "-m " MODEL " -o json -r 1 -p 8 -n 0 -d 5 -t 2\n") == 0);
@@ -189,12 +189,12 @@ static void runs_alternate_with_the_rival(void)
 /* Cannot load files with "new" in their name, like a llama-bench that is older than them. */
 static void write_old_rival(void)
 {
-    FILE *f = fopen(program_path("old-bench"), "w");
+    FILE *f = fopen(command_path("old-bench"), "w");
     if (CHECK(f != NULL)) {
         fprintf(f, "#!/bin/sh\ncase \"$*\" in *new*) exit 1;; esac\n"
                    "echo '[{\"avg_ts\": 50.0}]'\n");
         fclose(f);
-        CHECK(chmod(program_path("old-bench"), 0755) == 0);
+        CHECK(chmod(command_path("old-bench"), 0755) == 0);
     }
 }
 
@@ -202,21 +202,21 @@ static void what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on(voi
 {
     char command[600];
     write_old_rival();
-    snprintf(command, sizeof command, "cp " MODEL " %s", program_path("new.gguf"));
+    snprintf(command, sizeof command, "cp " MODEL " %s", command_path("new.gguf"));
     CHECK(system(command) == 0);
-    program_run("bench $dir/new.gguf " MODEL " -p 4 -n 2 -r 2 --no-limits --against "
+    command_run("bench $dir/new.gguf " MODEL " -p 4 -n 2 -r 2 --no-limits --against "
                 "$dir/old-bench");
-    CHECK(program.code == 0);
-    const char *first = strstr(program.out, "\nnew.gguf"), *last = strstr(program.out, "\ntales");
+    CHECK(ran.code == 0);
+    const char *first = strstr(ran.out, "\nnew.gguf"), *last = strstr(ran.out, "\ntales");
     CHECK(first && last && strstr(first, "n/a") < last && strstr(last, "50.00 +- 0.00"));
     CHECK(last && !strstr(last, "n/a"));
-    CHECK(strstr(program.err, "n/a for new.gguf: --against: this command failed:"));
-    CHECK(strchr(program.err, '\n') == program.err + program.n_err - 1); /* once for the model */
+    CHECK(strstr(ran.err, "n/a for new.gguf: --against: this command failed:"));
+    CHECK(strchr(ran.err, '\n') == ran.err + ran.n_err - 1); /* once for the model */
 
-    program_run("bench " MODEL " $dir/new.gguf -p 4 -n 0 -r 1 --no-limits -o json --against "
+    command_run("bench " MODEL " $dir/new.gguf -p 4 -n 0 -r 1 --no-limits -o json --against "
                 "$dir/old-bench");
-    json_t *rows = json_loads(program.out, 0, NULL);
-    CHECK(program.code == 0 && json_array_size(rows) == 2);
+    json_t *rows = json_loads(ran.out, 0, NULL);
+    CHECK(ran.code == 0 && json_array_size(rows) == 2);
     const json_t *good = json_object_get(json_array_get(rows, 0), "against");
     const json_t *bad = json_object_get(json_array_get(rows, 1), "against");
     CHECK(number(good, "tokens_per_second") == 50);
@@ -225,10 +225,10 @@ static void what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on(voi
     json_decref(rows);
     static const char *const formats[] = {"md", "html", "csv"};
     for (int i = 0; i < 3; i++) {
-        program_run("bench $dir/new.gguf " MODEL " -p 4 -n 0 -r 1 --no-limits -o %s --against "
+        command_run("bench $dir/new.gguf " MODEL " -p 4 -n 0 -r 1 --no-limits -o %s --against "
                     "$dir/old-bench",
                     formats[i]);
-        CHECK(program.code == 0 && (i == 2 || strstr(program.out, "n/a")));
+        CHECK(ran.code == 0 && (i == 2 || strstr(ran.out, "n/a")));
     }
 }
 
@@ -236,43 +236,43 @@ static void what_the_rival_cannot_load_is_not_available_and_the_rest_goes_on(voi
 static void a_rival_that_can_run_nothing_is_an_error_behind_the_results(void)
 {
     write_old_rival();
-    program_run("bench $dir/new.gguf -p 4 -n 0 -r 1 --no-limits --against $dir/old-bench");
-    CHECK(program.code == 1 && strstr(program.out, "n/a") &&
-          strstr(program.err, "lace: --against: this command failed:"));
+    command_run("bench $dir/new.gguf -p 4 -n 0 -r 1 --no-limits --against $dir/old-bench");
+    CHECK(ran.code == 1 && strstr(ran.out, "n/a") &&
+          strstr(ran.err, "lace: --against: this command failed:"));
 }
 
 static void a_rival_that_fails_is_an_error(void)
 {
-    program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
-    CHECK(program.code == 1 && strstr(program.err, "absent: No such file"));
-    program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against false");
-    CHECK(program.code == 1 && strstr(program.err, "this command failed: false -m " MODEL));
+    command_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/absent");
+    CHECK(ran.code == 1 && strstr(ran.err, "absent: No such file"));
+    command_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against false");
+    CHECK(ran.code == 1 && strstr(ran.err, "this command failed: false -m " MODEL));
     static const char *const wrong[] = {"", "{", "[]", "{}", "[{\"avg_ts\": 0}]", "[3]"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         write_rival(wrong[i]);
-        program_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/rival");
-        if (!CHECK(program.code == 1))
+        command_run("bench " MODEL " -p 4 -n 0 -r 1 --no-limits -o json --against $dir/rival");
+        if (!CHECK(ran.code == 1))
             tap_note("taken: %s", wrong[i]);
     }
-    program_run("bench --against false");
-    program_check_error("--against needs a MODEL");
+    command_run("bench --against false");
+    command_check_error("--against needs a MODEL");
 }
 
 static void every_format_has_every_row(void)
 {
     write_rival("[{\"avg_ts\": 50.0}]");
 #define RUN(format)                                                                                \
-    program_run("bench " MODEL " -p 8 -n 2 -b 1,2 -r 2 --no-limits --trace -o " format             \
+    command_run("bench " MODEL " -p 8 -n 2 -b 1,2 -r 2 --no-limits --trace -o " format             \
                 " --against $dir/rival")
     RUN("table");
-    CHECK(program.code == 0 && strstr(program.out, "pp8") && strstr(program.out, "tg2 b2"));
+    CHECK(ran.code == 0 && strstr(ran.out, "pp8") && strstr(ran.out, "tg2 b2"));
     RUN("md");
-    CHECK(program.code == 0 && strstr(program.out, "| tales-4m.gguf | f16 |"));
-    CHECK(strstr(program.out, "| tg2 b2 |"));
+    CHECK(ran.code == 0 && strstr(ran.out, "| tales-4m.gguf | f16 |"));
+    CHECK(strstr(ran.out, "| tg2 b2 |"));
     RUN("csv");
-    CHECK(program.code == 0);
+    CHECK(ran.code == 0);
     int n_lines = 0, n_commas = -1;
-    for (char *line = strtok(program.out, "\n"); line; line = strtok(NULL, "\n"), n_lines++) {
+    for (char *line = strtok(ran.out, "\n"); line; line = strtok(NULL, "\n"), n_lines++) {
         int n = 0;
         for (const char *c = line; *c; c++)
             n += *c == ',';
@@ -281,42 +281,42 @@ static void every_format_has_every_row(void)
     }
     CHECK(n_lines == 4);
     RUN("html");
-    CHECK(program.code == 0 && strncmp(program.out, "<!doctype html>", 15) == 0);
-    CHECK(strstr(program.out, "</html>") && strstr(program.out, "tg2 b2"));
-    CHECK(!strstr(program.out, "http") && !strstr(program.out, "<script")); /* all in one file */
+    CHECK(ran.code == 0 && strncmp(ran.out, "<!doctype html>", 15) == 0);
+    CHECK(strstr(ran.out, "</html>") && strstr(ran.out, "tg2 b2"));
+    CHECK(!strstr(ran.out, "http") && !strstr(ran.out, "<script")); /* all in one file */
 #undef RUN
 }
 
 static void names_cannot_break_the_page(void)
 {
-    program_run("help >/dev/null; cp " MODEL " \"$dir/<b>&.gguf\"; \"$lace\" bench "
+    command_run("help >/dev/null; cp " MODEL " \"$dir/<b>&.gguf\"; \"$lace\" bench "
                 "\"$dir/<b>&.gguf\" -p 4 -n 0 -r 1 --no-limits -o html");
-    CHECK(strstr(program.out, "&lt;b&gt;&amp;.gguf") != NULL);
-    CHECK(strstr(program.out, "<b>&.gguf") == NULL);
+    CHECK(strstr(ran.out, "&lt;b&gt;&amp;.gguf") != NULL);
+    CHECK(strstr(ran.out, "<b>&.gguf") == NULL);
 }
 
 static void mistakes_are_explained(void)
 {
-    program_run("bench -p 0 -n 0");
-    program_check_error("nothing to test");
-    program_run("bench -p 5,x");
-    program_check_error("--prompt \"5,x\": expected numbers");
-    program_run("bench -p 5,");
-    program_check_error("--prompt \"5,\"");
-    program_run("bench -n -3");
-    program_check_error("--n-gen \"-3\"");
-    program_run("bench -b 0");
-    program_check_error("--batch \"0\": expected numbers from 1 to 4096");
-    program_run("bench -d 99999999999");
-    program_check_error("--depth");
-    program_run("bench -p 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17");
-    program_check_error("more than 16 numbers");
-    program_run("bench -r 0");
-    program_check_error("--repeat");
-    program_run("bench -o xml");
-    program_check_error("expected one of table|json|csv|md|html");
-    program_run("bench $dir/absent.gguf --no-limits -o json");
-    CHECK(program.code == 1 && strstr(program.err, "absent.gguf"));
+    command_run("bench -p 0 -n 0");
+    command_check_error("nothing to test");
+    command_run("bench -p 5,x");
+    command_check_error("--prompt \"5,x\": expected numbers");
+    command_run("bench -p 5,");
+    command_check_error("--prompt \"5,\"");
+    command_run("bench -n -3");
+    command_check_error("--n-gen \"-3\"");
+    command_run("bench -b 0");
+    command_check_error("--batch \"0\": expected numbers from 1 to 4096");
+    command_run("bench -d 99999999999");
+    command_check_error("--depth");
+    command_run("bench -p 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17");
+    command_check_error("more than 16 numbers");
+    command_run("bench -r 0");
+    command_check_error("--repeat");
+    command_run("bench -o xml");
+    command_check_error("expected one of table|json|csv|md|html");
+    command_run("bench $dir/absent.gguf --no-limits -o json");
+    CHECK(ran.code == 1 && strstr(ran.err, "absent.gguf"));
 }
 
 /*
@@ -346,7 +346,7 @@ static void many_texts_at_once_are_faster_than_few(void)
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     CASE(rows_have_the_promised_keys);
     CASE(the_median_lies_between_the_samples);
@@ -362,6 +362,6 @@ int main(void)
     CASE(names_cannot_break_the_page);
     CASE(mistakes_are_explained);
     CASE(many_texts_at_once_are_faster_than_few);
-    program_end();
+    command_end();
     return tap_end();
 }

@@ -313,7 +313,7 @@ static void a_walk_in_parts_is_a_walk(void)
     CHECK(w->m->config.n_vocab == 320 && is_ok(walk_begin(w, tokens.data, &err), &err));
     walk_run(w, 0, walk_end(w));
     for (int i = 0; i < 32; i++)
-        memcpy(whole + 320 * i, plan_logits(w->p, i), 320 * sizeof(float));
+        memcpy(whole + 320 * i, walk_logits(w, i), 320 * sizeof(float));
     /* The same with another window in between, before each matrix step. */
     for (int32_t i = walk_next_matrix(w, 0); i < walk_end(w); i = walk_next_matrix(w, i + 1)) {
         uint8_t *state = mem_alloc((size_t)walk_state_bytes(w, i));
@@ -328,7 +328,7 @@ static void a_walk_in_parts_is_a_walk(void)
         bool is_whole = w->p->steps[i].op != OP_MATMUL_ADD || w->p->steps[i].layer < 0;
         walk_run(w, i, walk_end(w));
         for (int k = 0; k < 32 && is_whole; k++)
-            CHECK(memcmp(whole + 320 * k, plan_logits(w->p, k), 320 * sizeof(float)) == 0);
+            CHECK(memcmp(whole + 320 * k, walk_logits(w, k), 320 * sizeof(float)) == 0);
         mem_free(state);
     }
     walk_close(w);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 
 #define MODEL "models/default.gguf" /* also the one inside the program */
@@ -17,11 +17,11 @@ static bool is_one_line(const char *s)
     return end && end[1] == 0;
 }
 
-static char before[sizeof program.out]; /* of an earlier command, to compare with */
+static char before[sizeof ran.out]; /* of an earlier command, to compare with */
 
 static void remember(void)
 {
-    memcpy(before, program.out, sizeof before);
+    memcpy(before, ran.out, sizeof before);
 }
 
 /* ---- Help ------------------------------------------------------------------------------------ */
@@ -32,12 +32,12 @@ static void lace_alone_lists_every_verb(void)
 {
     static const char *const ways[] = {"", "--help", "-h", "help"};
     for (size_t w = 0; w < 4; w++) {
-        program_run("%s", ways[w]);
-        program_check_success();
+        command_run("%s", ways[w]);
+        command_check_success();
         for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
-            CHECK(strstr(program.out, verbs[i]) != NULL);
-        CHECK(strstr(program.out, "Examples:") != NULL);
-        CHECK(program.n_err == 0);
+            CHECK(strstr(ran.out, verbs[i]) != NULL);
+        CHECK(strstr(ran.out, "Examples:") != NULL);
+        CHECK(ran.n_err == 0);
     }
 }
 
@@ -73,27 +73,27 @@ static void help_of_a_verb_shows_each_flag(void)
     for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
         char line[64];
         snprintf(line, sizeof line, "help %s", verbs[i]);
-        program_run("%s", line);
-        program_check_success();
+        command_run("%s", line);
+        command_check_success();
         remember();
         for (size_t k = 0; flags[i][k]; k++)
-            if (!CHECK(strstr(program.out, flags[i][k]) != NULL))
+            if (!CHECK(strstr(ran.out, flags[i][k]) != NULL))
                 tap_note("help %s lacks %s", verbs[i], flags[i][k]);
-        CHECK(strstr(program.out, "Examples:\n  lace ") != NULL);
-        for (const char *p = program.out; *p; p += strcspn(p, "\n"), p += *p == '\n')
+        CHECK(strstr(ran.out, "Examples:\n  lace ") != NULL);
+        for (const char *p = ran.out; *p; p += strcspn(p, "\n"), p += *p == '\n')
             if (!CHECK(strcspn(p, "\n") <= 100))
                 tap_note("too wide: %.100s", p);
         snprintf(line, sizeof line, "%s --help", verbs[i]);
-        program_run("%s", line);
-        CHECK(strcmp(before, program.out) == 0);
+        command_run("%s", line);
+        CHECK(strcmp(before, ran.out) == 0);
     }
 }
 
 static void version_is_one_line(void)
 {
-    program_run("--version");
-    program_check_success();
-    CHECK(strncmp(program.out, "lace ", 5) == 0 && is_one_line(program.out));
+    command_run("--version");
+    command_check_success();
+    CHECK(strncmp(ran.out, "lace ", 5) == 0 && is_one_line(ran.out));
 }
 
 /* ---- Mistakes -------------------------------------------------------------------------------- */
@@ -141,20 +141,20 @@ static void mistakes_get_one_line_and_a_hint(void)
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        program_run("%s", rows[i].arguments);
-        program_check_error(rows[i].part);
+        command_run("%s", rows[i].arguments);
+        command_check_error(rows[i].part);
     }
 }
 
 /* So that an alias with defaults can be overruled. */
 static void an_option_given_twice_takes_the_last(void)
 {
-    program_run(
+    command_run(
         "run -p no -p 'The king' -n 1 --n-predict=9 -n 0 --mmap --mmap -m none.gguf -m " MODEL);
-    if (program_check_success())
-        CHECK(strcmp(program.out, "The king\n") == 0);
-    program_run("run -p x -n 5 -n five"); /* every value is checked, not only the last */
-    program_check_error("--n-predict \"five\"");
+    if (command_check_success())
+        CHECK(strcmp(ran.out, "The king\n") == 0);
+    command_run("run -p x -n 5 -n five"); /* every value is checked, not only the last */
+    command_check_error("--n-predict \"five\"");
 }
 
 static void t_is_the_number_of_threads_in_every_verb(void)
@@ -165,38 +165,38 @@ static void t_is_the_number_of_threads_in_every_verb(void)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         char line[64];
         snprintf(line, sizeof line, "help %s", all[i]);
-        program_run("%s", line);
-        if (!CHECK(strstr(program.out, "  -t, --threads ") != NULL))
+        command_run("%s", line);
+        if (!CHECK(strstr(ran.out, "  -t, --threads ") != NULL))
             tap_note("%s", line);
     }
 }
 
 static void a_misspelt_cpu_level_is_refused(void)
 {
-    program_sh("LACE_CPU=avx2000 \"$lace\" tokenize " MODEL " a </dev/null");
-    program_check_error("LACE_CPU is \"avx2000\", expected plain, avx2,");
-    program_sh("LACE_CPU=plain \"$lace\" tokenize " MODEL " a </dev/null");
-    program_check_success();
+    command_sh("LACE_CPU=avx2000 \"$lace\" tokenize " MODEL " a </dev/null");
+    command_check_error("LACE_CPU is \"avx2000\", expected plain, avx2,");
+    command_sh("LACE_CPU=plain \"$lace\" tokenize " MODEL " a </dev/null");
+    command_check_success();
 }
 
 static void files_that_are_no_models_are_refused(void)
 {
-    program_run("run $dir/absent.gguf -p x");
-    program_check_error("absent.gguf");
-    CHECK(strstr(program.err, "o such file") != NULL);
-    program_run("run $dir -p x");
-    program_check_error("config.json"); /* a directory may be a model, but this one is not */
-    program_run("inspect $dir/absent.gguf");
-    program_check_error("absent.gguf");
-    program_run("tokenize README.md x");
-    program_check_error("README.md");
-    program_write("empty", "", 0);
-    program_run("run $dir/empty -p x");
-    program_check_error("empty");
-    program_run("run -f $dir/absent.txt");
-    program_check_error("absent.txt");
-    program_run("run -f $dir");
-    program_check_error("Is a directory");
+    command_run("run $dir/absent.gguf -p x");
+    command_check_error("absent.gguf");
+    CHECK(strstr(ran.err, "o such file") != NULL);
+    command_run("run $dir -p x");
+    command_check_error("config.json"); /* a directory may be a model, but this one is not */
+    command_run("inspect $dir/absent.gguf");
+    command_check_error("absent.gguf");
+    command_run("tokenize README.md x");
+    command_check_error("README.md");
+    command_write("empty", "", 0);
+    command_run("run $dir/empty -p x");
+    command_check_error("empty");
+    command_run("run -f $dir/absent.txt");
+    command_check_error("absent.txt");
+    command_run("run -f $dir");
+    command_check_error("Is a directory");
 }
 
 /* ---- Other programs' names ----------------------------------------------------------------- */
@@ -204,12 +204,12 @@ static void files_that_are_no_models_are_refused(void)
 /* Both commands print the same text and succeed. */
 static void check_same(const char *ours, const char *theirs)
 {
-    program_run("%s", ours);
-    bool ok = program_check_success() && CHECK(program.n_out > 0);
+    command_run("%s", ours);
+    bool ok = command_check_success() && CHECK(ran.n_out > 0);
     remember();
-    program_run("%s", theirs);
-    if (!(program_check_success() && CHECK(strcmp(before, program.out) == 0) && ok))
-        tap_note("lace %s\nlace %s: %s", ours, theirs, program.err);
+    command_run("%s", theirs);
+    if (!(command_check_success() && CHECK(strcmp(before, ran.out) == 0) && ok))
+        tap_note("lace %s\nlace %s: %s", ours, theirs, ran.err);
 }
 
 static void names_of_llama_cpp_mean_the_same(void)
@@ -247,24 +247,24 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
     };
     /* clang-format on */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        program_run("%s", rows[i].arguments);
-        program_check_error(rows[i].part);
+        command_run("%s", rows[i].arguments);
+        command_check_error(rows[i].part);
     }
 }
 
 static void tokenize_pieces_shows_the_text_of_each_token(void)
 {
-    program_run("tokenize " MODEL " 'said \"no\"' --no-special --pieces");
-    program_check_success();
-    CHECK(strstr(program.out, "  \"said\"\n") != NULL || strstr(program.out, "  \"s") != NULL);
-    CHECK(strstr(program.out, "\\\"") != NULL);
-    program_run("tokenize " MODEL " -- --help --no-special"); /* after --, everything is text */
-    program_check_error("one argument too many");
+    command_run("tokenize " MODEL " 'said \"no\"' --no-special --pieces");
+    command_check_success();
+    CHECK(strstr(ran.out, "  \"said\"\n") != NULL || strstr(ran.out, "  \"s") != NULL);
+    CHECK(strstr(ran.out, "\\\"") != NULL);
+    command_run("tokenize " MODEL " -- --help --no-special"); /* after --, everything is text */
+    command_check_error("one argument too many");
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     CASE(lace_alone_lists_every_verb);
     CASE(help_of_a_verb_shows_each_flag);
@@ -277,6 +277,6 @@ int main(void)
     CASE(a_misspelt_cpu_level_is_refused);
     CASE(files_that_are_no_models_are_refused);
     CASE(tokenize_pieces_shows_the_text_of_each_token);
-    program_end();
+    command_end();
     return tap_end();
 }

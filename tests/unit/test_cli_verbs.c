@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "data.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 
 #define MODEL "models/default.gguf" /* also the one inside the program */
@@ -21,40 +21,40 @@ static bool is_one_line(const char *s)
     return end && end[1] == 0;
 }
 
-static char before[sizeof program.out]; /* of an earlier command, to compare with */
+static char before[sizeof ran.out]; /* of an earlier command, to compare with */
 
 static void remember(void)
 {
-    memcpy(before, program.out, sizeof before);
+    memcpy(before, ran.out, sizeof before);
 }
 
 /* ---- tokenize -------------------------------------------------------------------------------- */
 
 static void tokenize_prints_a_json_array(void)
 {
-    program_run("tokenize " MODEL " 'Once upon a time'");
-    program_check_success();
-    CHECK(is_one_line(program.out));
-    CHECK(strncmp(program.out, "[0,", 3) == 0); /* BOS is token 0 of this model */
-    CHECK(strspn(program.out, "[0123456789,]\n") == program.n_out);
+    command_run("tokenize " MODEL " 'Once upon a time'");
+    command_check_success();
+    CHECK(is_one_line(ran.out));
+    CHECK(strncmp(ran.out, "[0,", 3) == 0); /* BOS is token 0 of this model */
+    CHECK(strspn(ran.out, "[0123456789,]\n") == ran.n_out);
     remember();
-    program_run("tokenize " MODEL " 'Once upon a time' --no-special");
-    CHECK(program.out[0] == '[' && strcmp(program.out + 1, before + 3) == 0);
-    program_run("tokenize " MODEL " '' --no-special");
-    CHECK(strcmp(program.out, "[]\n") == 0);
+    command_run("tokenize " MODEL " 'Once upon a time' --no-special");
+    CHECK(ran.out[0] == '[' && strcmp(ran.out + 1, before + 3) == 0);
+    command_run("tokenize " MODEL " '' --no-special");
+    CHECK(strcmp(ran.out, "[]\n") == 0);
 }
 
 static void tokenize_reads_files_whole(void)
 {
-    program_write("text", "Once upon\0a time", 16); /* a zero byte is a byte like others */
-    program_run("tokenize " MODEL " -f $dir/text --no-special");
-    program_check_success();
+    command_write("text", "Once upon\0a time", 16); /* a zero byte is a byte like others */
+    command_run("tokenize " MODEL " -f $dir/text --no-special");
+    command_check_success();
     remember();
-    program_sh("\"$lace\" tokenize " MODEL " -f - --no-special <$dir/text");
-    CHECK(strcmp(before, program.out) == 0);
-    program_run("tokenize " MODEL " 'Once upon' --no-special");
-    CHECK(strncmp(before, program.out, program.n_out - 2) == 0); /* without "]\n" */
-    CHECK(strlen(before) > program.n_out);
+    command_sh("\"$lace\" tokenize " MODEL " -f - --no-special <$dir/text");
+    CHECK(strcmp(before, ran.out) == 0);
+    command_run("tokenize " MODEL " 'Once upon' --no-special");
+    CHECK(strncmp(before, ran.out, ran.n_out - 2) == 0); /* without "]\n" */
+    CHECK(strlen(before) > ran.n_out);
 }
 
 /* A malformed byte may become more tokens than bytes: one U+FFFD each. */
@@ -64,23 +64,23 @@ static void tokenize_reads_malformed_bytes_as_replacements(void)
     memset(bad, 0xFF, sizeof bad);
     for (int i = 0; i < 50; i++)
         memcpy(good + 3 * i, "\xEF\xBF\xBD", 3);
-    program_write("good", good, sizeof good);
-    program_write("bad", bad, sizeof bad);
-    program_run("tokenize models/default.gguf -f $dir/good");
-    program_check_success();
+    command_write("good", good, sizeof good);
+    command_write("bad", bad, sizeof bad);
+    command_run("tokenize models/default.gguf -f $dir/good");
+    command_check_success();
     remember();
-    program_run("tokenize models/default.gguf -f $dir/bad");
-    program_check_success();
-    CHECK(strcmp(program.out, before) == 0);
+    command_run("tokenize models/default.gguf -f $dir/bad");
+    command_check_success();
+    CHECK(strcmp(ran.out, before) == 0);
 }
 
 static void tokenize_takes_special_tokens_as_text_if_asked(void)
 {
-    program_run("tokenize " MODEL " '<|endoftext|>' --no-special");
-    CHECK(strcmp(program.out, "[0]\n") == 0);
-    program_run("tokenize " MODEL " '<|endoftext|>' --no-special --no-parse-special");
-    program_check_success();
-    CHECK(strchr(program.out, ',') != NULL);
+    command_run("tokenize " MODEL " '<|endoftext|>' --no-special");
+    CHECK(strcmp(ran.out, "[0]\n") == 0);
+    command_run("tokenize " MODEL " '<|endoftext|>' --no-special --no-parse-special");
+    command_check_success();
+    CHECK(strchr(ran.out, ',') != NULL);
 }
 
 /* ---- inspect --------------------------------------------------------------------------------- */
@@ -98,54 +98,53 @@ static void every_verb_with_a_model_says_that_there_is_no_gpu(void)
         "compare %s %s -f $dir/words.txt",
         "inspect %s",
     };
-    program_sh("nvidia-smi -L");
-    if (program.code == 0) {
+    command_sh("nvidia-smi -L");
+    if (ran.code == 0) {
         tap_skip("there is a GPU");
         return;
     }
-    program_write("words.txt", "1234", 4);
+    command_write("words.txt", "1234", 4);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         char line[512];
         size_t n = (size_t)snprintf(line, sizeof line, commands[i], MODEL, MODEL);
         snprintf(line + n, sizeof line - n, " --device cuda");
-        program_run("%s", line);
-        if (!CHECK(program.code == 1 && is_one_line(program.err) &&
-                   strncmp(program.err, "lace: ", 6) == 0))
-            tap_note("%s: %d, %s", line, program.code, program.err);
+        command_run("%s", line);
+        if (!CHECK(ran.code == 1 && is_one_line(ran.err) && strncmp(ran.err, "lace: ", 6) == 0))
+            tap_note("%s: %d, %s", line, ran.code, ran.err);
         snprintf(line + n, sizeof line - n, " --device card");
-        program_run("%s", line);
-        if (!CHECK(program.code == 1 && strstr(program.err, "expected auto, cpu, cuda")))
-            tap_note("%s: %d, %s", line, program.code, program.err);
+        command_run("%s", line);
+        if (!CHECK(ran.code == 1 && strstr(ran.err, "expected auto, cpu, cuda")))
+            tap_note("%s: %d, %s", line, ran.code, ran.err);
     }
-    program_run("run -p \"Once\" -n 2 --temp 0 --device auto");
-    CHECK(program.code == 0);
+    command_run("run -p \"Once\" -n 2 --temp 0 --device auto");
+    CHECK(ran.code == 0);
 }
 
 static void inspect_describes_the_built_in_model(void)
 {
     static const char *const parts[] = {"llama",   "8 layers", "4096 tokens", "t3",   "%",
                                         "weights", "KV cache", "scratch",     "total"};
-    program_run("inspect");
-    program_check_success();
+    command_run("inspect");
+    command_check_success();
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (!CHECK(strstr(program.out, parts[i]) != NULL))
+        if (!CHECK(strstr(ran.out, parts[i]) != NULL))
             tap_note("missing: %s", parts[i]);
-    CHECK(strstr(program.out, "token_embd.weight") == NULL);
-    program_run("inspect " MODEL " --tensors");
-    CHECK(strstr(program.out, "token_embd.weight") != NULL);
+    CHECK(strstr(ran.out, "token_embd.weight") == NULL);
+    command_run("inspect " MODEL " --tensors");
+    CHECK(strstr(ran.out, "token_embd.weight") != NULL);
 }
 
 static void inspect_writes_json(void)
 {
-    program_run("inspect " MODEL " -o json --tensors");
-    program_check_success();
+    command_run("inspect " MODEL " -o json --tensors");
+    command_check_success();
     static const char *const parts[] = {
         "\"architecture\": \"llama\"", "\"n_layers\": 8", "\"n_vocab\": 4096",
         "\"runnable\": true",          "\"total\": ",     "\"name\": \"token_embd.weight\""};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
-        if (!CHECK(strstr(program.out, parts[i]) != NULL))
+        if (!CHECK(strstr(ran.out, parts[i]) != NULL))
             tap_note("missing: %s", parts[i]);
-    CHECK(program.out[0] == '{' && strcmp(program.out + program.n_out - 2, "}\n") == 0);
+    CHECK(ran.out[0] == '{' && strcmp(ran.out + ran.n_out - 2, "}\n") == 0);
 }
 
 static void inspect_describes_what_cannot_be_run(void)
@@ -155,16 +154,16 @@ static void inspect_describes_what_cannot_be_run(void)
         return;
     char line[512];
     snprintf(line, sizeof line, "inspect %s", path);
-    program_run("%s", line);
-    program_check_success();
-    CHECK(strstr(program.out, "cannot run") != NULL);
+    command_run("%s", line);
+    command_check_success();
+    CHECK(strstr(ran.out, "cannot run") != NULL);
     free(path);
 }
 
 static long memory_figure(const char *arguments)
 {
-    program_run("%s", arguments);
-    const char *at = strstr(program.out, "\"kv\": ");
+    command_run("%s", arguments);
+    const char *at = strstr(ran.out, "\"kv\": ");
     return CHECK(at != NULL) ? atol(at + 6) : -1;
 }
 
@@ -184,8 +183,8 @@ static void inspect_computes_memory_for_the_context_asked_for(void)
 static double compare_logits(const char *x, const char *y, size_t n)
 {
     static char one[64 * 4096 * 4 + 16], other[sizeof one];
-    if (!CHECK(program_read(x, one, sizeof one) == n * 4) ||
-        !CHECK(program_read(y, other, sizeof other) == n * 4))
+    if (!CHECK(command_read(x, one, sizeof one) == n * 4) ||
+        !CHECK(command_read(y, other, sizeof other) == n * 4))
         return INFINITY;
     const float *a = (const float *)one, *b = (const float *)other;
     double difference = 0, norm = 0;
@@ -199,11 +198,11 @@ static double compare_logits(const char *x, const char *y, size_t n)
 static void logits_writes_a_row_for_each_token(void)
 {
     static const int32_t tokens[5] = {0, 7, 300, 4095, 12};
-    program_write("tokens", tokens, sizeof tokens);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/whole");
-    program_check_success();
-    CHECK(program.n_out == 0 && program.n_err == 0);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/steps -b 1 -t 1");
+    command_write("tokens", tokens, sizeof tokens);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/whole");
+    command_check_success();
+    CHECK(ran.n_out == 0 && ran.n_err == 0);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/steps -b 1 -t 1");
     /* Another order of f32 sums of some hundred terms: 1e-6 relative, 1e-12 squared, and room. */
     CHECK(compare_logits("whole", "steps", 5 * 4096) < 1e-10);
 }
@@ -217,10 +216,10 @@ static void exact_logits_do_not_depend_on_the_batch(void)
     int32_t tokens[64];
     for (int i = 0; i < 64; i++)
         tokens[i] = 1 + 60 * i;
-    program_write("tokens", tokens, sizeof tokens);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/whole --exact --kv-type f16 -y");
-    program_check_success();
-    program_run("logits " MODEL
+    command_write("tokens", tokens, sizeof tokens);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/whole --exact --kv-type f16 -y");
+    command_check_success();
+    command_run("logits " MODEL
                 " --tokens $dir/tokens -o $dir/steps --exact --kv-type f16 -b 1 -y");
     CHECK(compare_logits("whole", "steps", 64 * 4096) < 4e-9);
 }
@@ -228,26 +227,26 @@ static void exact_logits_do_not_depend_on_the_batch(void)
 static void logits_refuses_bad_tokens_and_leaves_the_file(void)
 {
     static const int32_t tokens[3] = {1, 4096, 2};
-    program_write("tokens", tokens, sizeof tokens);
-    program_write("logits", "old", 3);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
-    program_check_error("token 1 is 4096, expected 0 to 4095");
+    command_write("tokens", tokens, sizeof tokens);
+    command_write("logits", "old", 3);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
+    command_check_error("token 1 is 4096, expected 0 to 4095");
     char old[16];
-    CHECK(program_read("logits", old, sizeof old) == 3);
-    program_write("tokens", "abcde", 5);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
-    program_check_error("5 bytes");
-    program_write("tokens", "", 0);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
-    program_check_error("0 bytes");
-    program_write("tokens", tokens, 4);
-    program_run("logits " MODEL " --tokens $dir/tokens -o $dir/absent/logits");
-    program_check_error("absent");
+    CHECK(command_read("logits", old, sizeof old) == 3);
+    command_write("tokens", "abcde", 5);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
+    command_check_error("5 bytes");
+    command_write("tokens", "", 0);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/logits -y");
+    command_check_error("0 bytes");
+    command_write("tokens", tokens, 4);
+    command_run("logits " MODEL " --tokens $dir/tokens -o $dir/absent/logits");
+    command_check_error("absent");
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     CASE(tokenize_prints_a_json_array);
     CASE(tokenize_reads_files_whole);
@@ -261,6 +260,6 @@ int main(void)
     CASE(logits_writes_a_row_for_each_token);
     CASE(exact_logits_do_not_depend_on_the_batch);
     CASE(logits_refuses_bad_tokens_and_leaves_the_file);
-    program_end();
+    command_end();
     return tap_end();
 }

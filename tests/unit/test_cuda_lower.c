@@ -1,6 +1,6 @@
 /*
  * backend/cuda/lower: what plans become on a card. No GPU is needed for that: plans are made with a
- * GPU's kernel table, its numbers are an H200's, and addresses are never followed.
+ * GPU's, its numbers are an H200's, and addresses are never followed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -53,17 +53,12 @@ static model_kind model_of(kind k)
 }
 
 static float floats[WIDTH * 4];
-static kernel_table table;
 static weight matrices[MAX_LAYERS][8], head, experts[MAX_LAYERS][3][MAX_EXPERTS];
 static uint8_t card_memory[1 << 22]; /* stands for the card's: only addresses are taken */
 
 static weight matrix(dtype type, int64_t n_rows, int64_t n_cols)
 {
-    return (weight){.type = type,
-                    .n_rows = n_rows,
-                    .n_cols = n_cols,
-                    .data = card_memory,
-                    .impl = table.packed[type]};
+    return (weight){.type = type, .n_rows = n_rows, .n_cols = n_cols, .data = card_memory};
 }
 
 static value add_attention(plan *p, const kind *k, weight *w, value n, value angles)
@@ -123,12 +118,12 @@ static value add_layer(plan *p, const kind *k, int i, value x, value angles)
 
 static plan *make_plan(const model_kind *m)
 {
-    static tensor embedding;
-    embedding = (tensor){.type = DTYPE_Q8_0, .shape = {2, {WIDTH, m->n_vocab}}};
+    static weight embedding;
+    embedding = (weight){.type = DTYPE_Q8_0, .n_rows = m->n_vocab, .n_cols = WIDTH};
     rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = m->layers[0].head_dim};
     plan_limits limits = {.max_tokens = 512, .max_outputs = 8, .n_context = 1024, .n_workers = 1};
     plan *p;
-    CHECK(plan_create(&table, &limits, &p, NULL) == LACE_OK);
+    CHECK(plan_create(&limits, &p, NULL) == LACE_OK);
     value x = plan_embed(p, &embedding, 1), angles = plan_rope_table(p, &rope);
     for (int i = 0; i < m->n_layers; i++) {
         p->layer = i;
@@ -138,16 +133,12 @@ static plan *make_plan(const model_kind *m)
     head = matrix(m->head, m->n_vocab, WIDTH);
     value last = plan_norm(p, plan_gather(p, x), floats, WIDTH, 1e-5);
     plan_result(p, plan_linear(p, last, &head, NULL, 1));
-    CHECK(plan_finish(p, NULL) == LACE_OK);
-    for (int32_t i = 0; i < p->n_steps; i++) { /* as gpu_plan_create does */
-        step *s = &p->steps[i];
-        for (int k = 0; k < STEP_MAX_IN; k++)
-            if (s->in[k].value >= 0)
-                s->in[k].data = card_memory + p->values[s->in[k].value].offset;
-        for (int k = 0; k < STEP_MAX_OUT; k++)
-            if (s->out[k].value >= 0)
-                s->out[k].data = card_memory + p->values[s->out[k].value].offset;
-    }
+    CHECK(plan_check(p, NULL) == LACE_OK);
+    plan_count_reads(p); /* as cuda_device.c does */
+    plan_fuse(p);
+    plan_place(p, NULL);
+    uint8_t *pages[] = {card_memory, card_memory};
+    plan_locate(p, card_memory, pages, NULL);
     return p;
 }
 
@@ -630,8 +621,6 @@ static void more_blocks_share_longer_contexts(void)
 
 int main(void)
 {
-    kernels_init(&table, CPU_PLAIN);
-    kernels_init_cuda(&table);
     CASE(layers_of_llamas_are_fused_whole);
     CASE(experts_are_fused);
     CASE(experts_without_room_are_not);

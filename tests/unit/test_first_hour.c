@@ -9,13 +9,13 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
 static void put(const char *name, const void *data, size_t n)
 {
-    FILE *f = fopen(program_path(name), "wb");
+    FILE *f = fopen(command_path(name), "wb");
     if (CHECK(f != NULL)) {
         CHECK(fwrite(data, 1, n, f) == n);
         fclose(f);
@@ -50,9 +50,9 @@ static void a_wrong_file_is_named_with_what_to_do(void)
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         put(files[i].name, files[i].contents, files[i].n);
-        program_run("run $dir/%s -p a -n 1", files[i].name);
-        program_check_error(files[i].says);
-        CHECK(strstr(program.err, files[i].name) != NULL);
+        command_run("run $dir/%s -p a -n 1", files[i].name);
+        command_check_error(files[i].says);
+        CHECK(strstr(ran.err, files[i].name) != NULL);
     }
 }
 
@@ -61,45 +61,45 @@ static void a_cut_download_is_called_one_at_every_length(void)
     buf whole = tiny_model_bytes(tiny_options_small());
     for (size_t n = 100; n < whole.size; n += whole.size / 23) {
         put("cut.gguf", whole.data, n);
-        program_run("inspect $dir/cut.gguf");
-        program_check_error("incomplete; get it again");
+        command_run("inspect $dir/cut.gguf");
+        command_check_error("incomplete; get it again");
     }
     buf_deinit(&whole);
 }
 
 static void a_directory_says_what_is_in_it(void)
 {
-    mkdir(program_path("folder"), 0755);
-    program_run("run $dir/folder -p a");
-    program_check_error("empty directory");
+    mkdir(command_path("folder"), 0755);
+    command_run("run $dir/folder -p a");
+    command_check_error("empty directory");
     put_text("folder/notes.txt", "x");
-    program_run("run $dir/folder -p a");
-    program_check_error("without config.json");
+    command_run("run $dir/folder -p a");
+    command_check_error("without config.json");
     put_text("folder/b.gguf", "x");
-    program_run("run $dir/folder -p a");
-    program_check_error("give the file: ");
-    CHECK(strstr(program.err, "/folder/b.gguf") != NULL);
+    command_run("run $dir/folder -p a");
+    command_check_error("give the file: ");
+    CHECK(strstr(ran.err, "/folder/b.gguf") != NULL);
     put_text("folder/a.gguf", "x");
-    program_run("run $dir/folder -p a");
-    program_check_error("/folder/a.gguf");
-    CHECK(strstr(program.err, "2 GGUF files") != NULL);
-    mkdir(program_path("torch"), 0755);
+    command_run("run $dir/folder -p a");
+    command_check_error("/folder/a.gguf");
+    CHECK(strstr(ran.err, "2 GGUF files") != NULL);
+    mkdir(command_path("torch"), 0755);
     put_text("torch/config.json", "{}");
     put_text("torch/pytorch_model.bin", "x");
-    program_run("run $dir/torch -p a");
-    program_check_error("PyTorch");
+    command_run("run $dir/torch -p a");
+    command_check_error("PyTorch");
 }
 
 static void parts_of_a_directory_are_named_too(void)
 {
-    mkdir(program_path("hf"), 0755);
+    mkdir(command_path("hf"), 0755);
     put_text("hf/config.json", "<html>");
     put_text("hf/model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
-    program_run("run $dir/hf -p a");
-    program_check_error("config.json: is a web page");
+    command_run("run $dir/hf -p a");
+    command_check_error("config.json: is a web page");
     put_text("hf/config.json", "{\"model_type\": \"llama\"}");
-    program_run("run $dir/hf -p a");
-    program_check_error("model.safetensors: is a git-lfs pointer");
+    command_run("run $dir/hf -p a");
+    command_check_error("model.safetensors: is a git-lfs pointer");
 }
 
 /* The header's size, which comes first, may be how a file of another kind begins. */
@@ -111,14 +111,14 @@ static void a_cut_safetensors_file_is_called_one(void)
     char file[8 + HEADER + 64] = {(char)(HEADER & 255), HEADER >> 8};
     memset(file + 8, ' ', HEADER);
     memcpy(file + 8, entry, sizeof entry - 1);
-    mkdir(program_path("short"), 0755);
+    mkdir(command_path("short"), 0755);
     put_text("short/config.json", "{\"model_type\": \"llama\"}");
     static const size_t sizes[] = {20, 8 + HEADER - 1, 8 + HEADER, sizeof file - 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         put("short/model.safetensors", file, sizes[i]);
-        program_run("inspect $dir/short");
-        program_check_error("model.safetensors: at byte");
-        CHECK(strstr(program.err, "the file is incomplete; get it again") != NULL);
+        command_run("inspect $dir/short");
+        command_check_error("model.safetensors: at byte");
+        CHECK(strstr(ran.err, "the file is incomplete; get it again") != NULL);
     }
 }
 
@@ -151,38 +151,38 @@ static void a_name_works_in_every_verb(void)
     o.n_embd = 32; /* thresholds go by groups of 32 columns */
     o.n_ff = 64;
     buf whole = tiny_model_bytes(o);
-    mkdir(program_path("models"), 0755);
+    mkdir(command_path("models"), 0755);
     put("models/tiny.gguf", whole.data, whole.size);
     buf_deinit(&whole);
-    mkdir(program_path("models/folder"), 0755);
+    mkdir(command_path("models/folder"), 0755);
     put_text("models/folder/config.json", "{\"model_type\": \"llama\"}");
-    setenv("LACE_MODELS", program_path("models"), 1);
+    setenv("LACE_MODELS", command_path("models"), 1);
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        program_run("%s", verbs[i]);
+        command_run("%s", verbs[i]);
         /* The folder is no whole model, but it was found: what it lacks is said of its path. */
         bool is_found = strncmp(verbs[i], "convert", 7) == 0
-                            ? strstr(program.err, "/models/folder: ") != NULL
-                            : program.code == 0;
+                            ? strstr(ran.err, "/models/folder: ") != NULL
+                            : ran.code == 0;
         if (!CHECK(is_found))
-            tap_note("%s: %d, %s", verbs[i], program.code, program.err);
+            tap_note("%s: %d, %s", verbs[i], ran.code, ran.err);
     }
 }
 
 static void a_name_that_is_nowhere_says_where_to_look(void)
 {
-    program_run("inspect nothing-of-that-name");
-    program_check_error("lace list");
+    command_run("inspect nothing-of-that-name");
+    command_check_error("lace list");
 }
 
 static void list_without_models_says_how_to_get_one(void)
 {
-    mkdir(program_path("home"), 0755);
-    setenv("HOME", program_path("home"), 1);
+    mkdir(command_path("home"), 0755);
+    setenv("HOME", command_path("home"), 1);
     unsetenv("LACE_MODELS");
-    program_run("list");
-    CHECK(program.code == 0);
-    CHECK(strstr(program.out, "hf download") && strstr(program.out, "ollama pull"));
-    CHECK(strstr(program.out, "lace chat"));
+    command_run("list");
+    CHECK(ran.code == 0);
+    CHECK(strstr(ran.out, "hf download") && strstr(ran.out, "ollama pull"));
+    CHECK(strstr(ran.out, "lace chat"));
 }
 
 /* ---- Vocabularies ---------------------------------------------------------------------------- */
@@ -222,16 +222,16 @@ static void a_vocabulary_alone_can_be_used(void)
     static const char *const architectures[] = {"llama", "an-unknown-one"};
     for (int i = 0; i < 2; i++) {
         put_vocab("vocab.gguf", architectures[i]);
-        program_run("tokenize $dir/vocab.gguf --no-special a");
-        CHECK(program.code == 0 && program.out[0] == '[');
-        program_run("inspect $dir/vocab.gguf");
-        CHECK(program.code == 0 && strstr(program.out, "spm, 259 tokens"));
-        program_run("inspect $dir/vocab.gguf -o json");
-        CHECK(program.code == 0 && strstr(program.out, "\"n_vocab\": 259"));
-        program_run("run $dir/vocab.gguf -p a");
-        program_check_error(i ? "an-unknown-one" : "only lace tokenize can use it");
-        program_run("quantize $dir/vocab.gguf $dir/never.gguf q8_0");
-        program_check_error(i ? "an-unknown-one\", which lace does not run"
+        command_run("tokenize $dir/vocab.gguf --no-special a");
+        CHECK(ran.code == 0 && ran.out[0] == '[');
+        command_run("inspect $dir/vocab.gguf");
+        CHECK(ran.code == 0 && strstr(ran.out, "spm, 259 tokens"));
+        command_run("inspect $dir/vocab.gguf -o json");
+        CHECK(ran.code == 0 && strstr(ran.out, "\"n_vocab\": 259"));
+        command_run("run $dir/vocab.gguf -p a");
+        command_check_error(i ? "an-unknown-one" : "only lace tokenize can use it");
+        command_run("quantize $dir/vocab.gguf $dir/never.gguf q8_0");
+        command_check_error(i ? "an-unknown-one\", which lace does not run"
                               : "only lace tokenize can use it");
     }
 }
@@ -243,7 +243,7 @@ static int code_in_time(const char *arguments)
 {
     char line[512];
     snprintf(line, sizeof line, "cd %s && timeout 20 \"$lace_here\" %s >/dev/null 2>&1",
-             program_path(""), arguments);
+             command_path(""), arguments);
     int status = system(line);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
@@ -252,8 +252,8 @@ static void make_pipe(const char *folder, const char *name)
 {
     char path[128];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    remove(program_path(path));
-    CHECK(mkfifo(program_path(path), 0644) == 0);
+    remove(command_path(path));
+    CHECK(mkfifo(command_path(path), 0644) == 0);
 }
 
 static void pipes_in_place_of_files_are_never_waited_for(void)
@@ -262,14 +262,14 @@ static void pipes_in_place_of_files_are_never_waited_for(void)
         "config.json",    "model.safetensors",     "model.safetensors.index.json",
         "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        mkdir(program_path("pipe"), 0755);
+        mkdir(command_path("pipe"), 0755);
         put_text("pipe/config.json", "{\"model_type\": \"llama\"}");
         make_pipe("pipe", names[i]);
         if (!CHECK(code_in_time("run pipe -p a -n 1") == 1))
             tap_note("%s", names[i]);
         char path[64];
         snprintf(path, sizeof path, "pipe/%s", names[i]);
-        remove(program_path(path));
+        remove(command_path(path));
     }
     make_pipe(".", "pipe.gguf");
     CHECK(code_in_time("inspect pipe.gguf") == 1);
@@ -288,7 +288,7 @@ static void list_passes_over_pipes_in_stores(void)
     };
     char line[512];
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        snprintf(line, sizeof line, "mkdir -p %s", program_path(folders[i]));
+        snprintf(line, sizeof line, "mkdir -p %s", command_path(folders[i]));
         CHECK(system(line) == 0);
     }
     make_pipe(folders[0], "latest");
@@ -299,7 +299,7 @@ static void list_passes_over_pipes_in_stores(void)
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     char here[4096];
     setenv("lace_here", realpath(getenv("lace"), here), 1);
@@ -314,6 +314,6 @@ int main(void)
     CASE(a_vocabulary_alone_can_be_used);
     CASE(pipes_in_place_of_files_are_never_waited_for);
     CASE(list_passes_over_pipes_in_stores);
-    program_end();
+    command_end();
     return tap_end();
 }

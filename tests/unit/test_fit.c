@@ -9,7 +9,7 @@
 #include "compress/fit.h"
 #include "formats/weights.h"
 #include "data.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -35,18 +35,18 @@ static void write_inputs(void)
     char words[8192];
     for (size_t i = 0; i < sizeof words; i++)
         words[i] = "the lace is mostly holes and still it holds\n"[(i * i + i / 7) % 44];
-    CHECK(program_write("in.gguf", b.data, b.size) && program_write("text", words, sizeof words));
+    CHECK(command_write("in.gguf", b.data, b.size) && command_write("text", words, sizeof words));
     buf_deinit(&b);
 }
 
 static bool has_output(void)
 {
-    return access(program_path("out.gguf"), F_OK) == 0;
+    return access(command_path("out.gguf"), F_OK) == 0;
 }
 
 static long output_bytes(void)
 {
-    FILE *f = fopen(program_path("out.gguf"), "rb");
+    FILE *f = fopen(command_path("out.gguf"), "rb");
     long n = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
     if (f)
         fclose(f);
@@ -55,15 +55,15 @@ static long output_bytes(void)
 
 static double number_behind(const char *word)
 {
-    const char *at = strstr(program.out, word);
+    const char *at = strstr(ran.out, word);
     return at ? strtod(at + strlen(word), NULL) : -1;
 }
 
 static bool is_done(void)
 {
-    if (program.code != 0)
-        tap_note("%s", program.err);
-    return program.code == 0;
+    if (ran.code != 0)
+        tap_note("%s", ran.err);
+    return ran.code == 0;
 }
 
 static void a_size_is_met_and_used(void)
@@ -71,7 +71,7 @@ static void a_size_is_met_and_used(void)
     static const long sizes[] = {350000, 500000, 800000};
     double last = 1e9;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        program_run(FIT TEXT "--size %ld", sizes[i]);
+        command_run(FIT TEXT "--size %ld", sizes[i]);
         if (!CHECK(is_done()))
             return;
         long n = output_bytes();
@@ -80,62 +80,62 @@ static void a_size_is_met_and_used(void)
         CHECK(n <= sizes[i] && n > sizes[i] * 9 / 10);
         CHECK(kld > 0 && kld < last);
         last = kld;
-        program_run("run $dir/out.gguf -p holes -n 4");
-        CHECK(program.code == 0);
+        command_run("run $dir/out.gguf -p holes -n 4");
+        CHECK(ran.code == 0);
     }
-    unlink(program_path("out.gguf"));
+    unlink(command_path("out.gguf"));
 }
 
 static void a_loss_is_kept_with_fewer_bytes_than_a_smaller_one(void)
 {
-    program_run(FIT TEXT "--loss 0.5 --plain");
+    command_run(FIT TEXT "--loss 0.5 --plain");
     CHECK(is_done() && number_behind("KLD ") <= 0.5);
     long strict = output_bytes();
-    program_run(FIT TEXT "--loss 3 --plain");
+    command_run(FIT TEXT "--loss 3 --plain");
     CHECK(is_done() && number_behind("KLD ") <= 3);
     CHECK(output_bytes() < strict);
-    unlink(program_path("out.gguf"));
+    unlink(command_path("out.gguf"));
 }
 
 static void a_low_speed_leaves_the_largest_types(void)
 {
-    program_run(FIT TEXT "--speed 1 --plain");
-    CHECK(is_done() && strstr(program.out, "types: s8 100 %"));
-    CHECK(number_behind(" (was ") > 0 && strstr(program.out, "tokens a second"));
-    unlink(program_path("out.gguf"));
+    command_run(FIT TEXT "--speed 1 --plain");
+    CHECK(is_done() && strstr(ran.out, "types: s8 100 %"));
+    CHECK(number_behind(" (was ") > 0 && strstr(ran.out, "tokens a second"));
+    unlink(command_path("out.gguf"));
 }
 
 static void gguf_types_alone_make_a_file_without_own_ones(void)
 {
-    program_run(START TEXT "--types gguf --size 600000 --plain");
-    CHECK(is_done() && strstr(program.out, "types: q") && !strstr(program.out, " s3"));
+    command_run(START TEXT "--types gguf --size 600000 --plain");
+    CHECK(is_done() && strstr(ran.out, "types: q") && !strstr(ran.out, " s3"));
     weights *w = NULL;
-    if (CHECK(weights_open(program_path("out.gguf"), &w, NULL) == LACE_OK)) {
+    if (CHECK(weights_open(command_path("out.gguf"), &w, NULL) == LACE_OK)) {
         CHECK(!gguf_find(weights_gguf(w), "lace.format.version"));
         for (size_t i = 0; i < weights_count(w); i++)
             CHECK(dtype_describe(weights_at(w, i)->type)->number < DTYPE_OWN);
     }
     weights_close(w);
-    unlink(program_path("out.gguf"));
+    unlink(command_path("out.gguf"));
 }
 
 static void trellis_types_are_among_those_to_choose_from(void)
 {
-    program_run(START TEXT "--size 400000 --plain");
-    CHECK(is_done() && strstr(program.out, "t3 "));
-    unlink(program_path("out.gguf"));
+    command_run(START TEXT "--size 400000 --plain");
+    CHECK(is_done() && strstr(ran.out, "t3 "));
+    unlink(command_path("out.gguf"));
 }
 
 static void a_goal_that_cannot_be_met_is_refused_with_numbers(void)
 {
-    program_run(FIT TEXT "--size 100000");
-    program_check_error("--size 100000 cannot be reached: the smallest types make a file of 2");
+    command_run(FIT TEXT "--size 100000");
+    command_check_error("--size 100000 cannot be reached: the smallest types make a file of 2");
     CHECK(!has_output());
-    program_run(FIT TEXT "--speed 100000000");
-    program_check_error("cannot be reached: the fastest types give ");
+    command_run(FIT TEXT "--speed 100000000");
+    command_check_error("cannot be reached: the fastest types give ");
     CHECK(!has_output());
-    program_run(FIT TEXT "--loss 1e-9 --plain");
-    program_check_error("--loss 1e-09 cannot be reached: with the largest types the KLD is 0.");
+    command_run(FIT TEXT "--loss 1e-9 --plain");
+    command_check_error("--loss 1e-09 cannot be reached: with the largest types the KLD is 0.");
     CHECK(!has_output());
 }
 
@@ -211,13 +211,13 @@ static void check_text_labels(const char *chart)
 
 static void the_curve_has_gguf_types_on_the_same_axes(void)
 {
-    program_run(FIT TEXT "--size 500000 --plain --curve $dir/c.svg");
+    command_run(FIT TEXT "--size 500000 --plain --curve $dir/c.svg");
     CHECK(is_done());
     static const char *const names[] = {"q2_k", "q4_0", "q6_k", "q8_0", "written", "fit"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!CHECK(strstr(program.out, names[i])))
+        if (!CHECK(strstr(ran.out, names[i])))
             tap_note("%s is missing", names[i]);
-    FILE *f = fopen(program_path("c.svg"), "rb");
+    FILE *f = fopen(command_path("c.svg"), "rb");
     static char svg[1 << 16];
     size_t n = f ? fread(svg, 1, sizeof svg - 1, f) : 0;
     if (f)
@@ -225,23 +225,22 @@ static void the_curve_has_gguf_types_on_the_same_axes(void)
     CHECK(n > 4000 && strncmp(svg, "<svg ", 5) == 0 && strcmp(svg + n - 7, "</svg>\n") == 0);
     CHECK(!strstr(svg, "nan") && !strstr(svg, "inf") && strstr(svg, ">q4_k_m</text>"));
     check_labels(svg);
-    check_text_labels(program.out);
-    unlink(program_path("out.gguf"));
+    check_text_labels(ran.out);
+    unlink(command_path("out.gguf"));
 }
 
 static void without_a_text_the_model_writes_one(void)
 {
-    program_run(FIT "--size 500000 --plain");
+    command_run(FIT "--size 500000 --plain");
     CHECK(is_done() && has_output());
     char first[256];
-    snprintf(first, sizeof first, "%.255s",
-             strchr(program.out, ':') ? strchr(program.out, ':') : "");
+    snprintf(first, sizeof first, "%.255s", strchr(ran.out, ':') ? strchr(ran.out, ':') : "");
     *strstr(first, ", perplexity") = 0;
-    unlink(program_path("out.gguf"));
-    program_run(FIT "--size 500000 --plain");
-    if (!CHECK(strstr(program.out, first))) /* the same each time */
-        tap_note("%s, not %s", program.out, first);
-    unlink(program_path("out.gguf"));
+    unlink(command_path("out.gguf"));
+    command_run(FIT "--size 500000 --plain");
+    if (!CHECK(strstr(ran.out, first))) /* the same each time */
+        tap_note("%s, not %s", ran.out, first);
+    unlink(command_path("out.gguf"));
 }
 
 static void experts_are_chosen_for_too(void)
@@ -250,11 +249,11 @@ static void experts_are_chosen_for_too(void)
     tiny_options o = model_options();
     o.n_experts = 3;
     buf b = tiny_model_bytes(o);
-    CHECK(program_write("moe.gguf", b.data, b.size));
+    CHECK(command_write("moe.gguf", b.data, b.size));
     buf_deinit(&b);
     double last = 1e9;
     for (size_t i = 0; i < 2; i++) { /* experts in s4 alone would take 608,256 bytes */
-        program_run("fit $dir/moe.gguf -o $dir/out.gguf -y --exchanges 1 --windows 1 "
+        command_run("fit $dir/moe.gguf -o $dir/out.gguf -y --exchanges 1 --windows 1 "
                     "--calibrate-windows 4 --types quick " TEXT "--size %ld",
                     sizes[i]);
         if (!CHECK(is_done()))
@@ -264,13 +263,13 @@ static void experts_are_chosen_for_too(void)
         CHECK(output_bytes() <= sizes[i] && output_bytes() > sizes[i] * 9 / 10 && kld < last);
         last = kld;
     }
-    program_run("inspect $dir/out.gguf");
-    CHECK(is_done() && unlink(program_path("out.gguf")) == 0);
+    command_run("inspect $dir/out.gguf");
+    CHECK(is_done() && unlink(command_path("out.gguf")) == 0);
 }
 
 static int count_files(const char *part)
 {
-    DIR *d = opendir(program_path(""));
+    DIR *d = opendir(command_path(""));
     int n = 0;
     for (struct dirent *e; d && (e = readdir(d));)
         n += strstr(e->d_name, part) != NULL;
@@ -283,10 +282,10 @@ static void a_directory_is_fitted_and_leaves_nothing_beside_the_file(void)
 {
     char *directory = data_path("models/tales-4m"), *words = data_path("text/calib.txt");
     if (directory && words) {
-        program_run("fit %s -o $dir/of.gguf --size 3MB --plain --types quick --exchanges 0 "
+        command_run("fit %s -o $dir/of.gguf --size 3MB --plain --types quick --exchanges 0 "
                     "--windows 1 --calibrate %s",
                     directory, words);
-        CHECK(is_done() && strstr(program.out, "of.gguf: "));
+        CHECK(is_done() && strstr(ran.out, "of.gguf: "));
         CHECK(count_files("of.gguf") == 1);
     }
     free(directory);
@@ -295,30 +294,30 @@ static void a_directory_is_fitted_and_leaves_nothing_beside_the_file(void)
 
 static void mistakes_are_named(void)
 {
-    program_run("fit");
-    program_check_error("MODEL is missing");
-    program_run("fit $dir/in.gguf --size 1M");
-    program_check_error("-o OUT is missing");
-    program_run("fit $dir/in.gguf -o $dir/out.gguf");
-    program_check_error("give one goal: --size, --speed or --loss");
-    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --loss 0.1");
-    program_check_error("one goal");
-    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1.5");
-    program_check_error("expected bytes, like 1500000, 600M or 2.5GB");
-    program_run("fit $dir/none.gguf -o $dir/out.gguf --size 1M");
-    program_check_error("none.gguf");
-    program_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --calibrate $dir/none");
-    program_check_error("none");
-    program_run("quantize $dir/in.gguf $dir/small.gguf q4_0");
-    CHECK(program.code == 0);
-    program_run("fit $dir/small.gguf -o $dir/out.gguf --size 1M " TEXT);
-    program_check_error(" already; fitting starts from f16, bf16 or f32");
+    command_run("fit");
+    command_check_error("MODEL is missing");
+    command_run("fit $dir/in.gguf --size 1M");
+    command_check_error("-o OUT is missing");
+    command_run("fit $dir/in.gguf -o $dir/out.gguf");
+    command_check_error("give one goal: --size, --speed or --loss");
+    command_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --loss 0.1");
+    command_check_error("one goal");
+    command_run("fit $dir/in.gguf -o $dir/out.gguf --size 1.5");
+    command_check_error("expected bytes, like 1500000, 600M or 2.5GB");
+    command_run("fit $dir/none.gguf -o $dir/out.gguf --size 1M");
+    command_check_error("none.gguf");
+    command_run("fit $dir/in.gguf -o $dir/out.gguf --size 1M --calibrate $dir/none");
+    command_check_error("none");
+    command_run("quantize $dir/in.gguf $dir/small.gguf q4_0");
+    CHECK(ran.code == 0);
+    command_run("fit $dir/small.gguf -o $dir/out.gguf --size 1M " TEXT);
+    command_check_error(" already; fitting starts from f16, bf16 or f32");
     CHECK(!has_output());
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     write_inputs();
     CASE(a_size_is_met_and_used);
@@ -332,6 +331,6 @@ int main(void)
     CASE(experts_are_chosen_for_too);
     CASE(a_directory_is_fitted_and_leaves_nothing_beside_the_file);
     CASE(mistakes_are_named);
-    program_end();
+    command_end();
     return tap_end();
 }

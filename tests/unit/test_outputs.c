@@ -13,7 +13,7 @@
 #include "base/file.h"
 #include "formats/gguf.h"
 #include "data.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -26,7 +26,7 @@ __attribute__((format(printf, 1, 2))) static void sh(const char *format, ...)
     va_start(args, format);
     vsnprintf(command, sizeof command, format, args);
     va_end(args);
-    snprintf(line, sizeof line, "dir=%s; %s", program_path(""), command);
+    snprintf(line, sizeof line, "dir=%s; %s", command_path(""), command);
     if (!CHECK(system(line) == 0))
         tap_note("failed: %s", command);
 }
@@ -34,7 +34,7 @@ __attribute__((format(printf, 1, 2))) static void sh(const char *format, ...)
 /* A checksum of a file's bytes; 0 if it is not there. */
 static uint64_t sum_of(const char *name)
 {
-    FILE *f = fopen(program_path(name), "rb");
+    FILE *f = fopen(command_path(name), "rb");
     uint64_t sum = 1469598103934665603u;
     for (int c; f && (c = getc(f)) != EOF;)
         sum = (sum ^ (uint64_t)c) * 1099511628211u;
@@ -51,7 +51,7 @@ static void write_dat(const char *name)
                         "\1\0\0\0"
                         "\1\0\0\0"
                         "\0\0\200\77";
-    CHECK(program_write(name, data, sizeof data - 1));
+    CHECK(command_write(name, data, sizeof data - 1));
 }
 
 static tiny_options options(void)
@@ -83,7 +83,7 @@ static void write_part(const char *name, int i, const char *architecture)
     }
     gguf_writer_add_int(w, "split.no", GGUF_U16, i, NULL);
     gguf_writer_add_int(w, "split.count", GGUF_U16, 2, NULL);
-    CHECK(gguf_writer_to_buf(w, &b, NULL) == LACE_OK && program_write(name, b.data, b.size));
+    CHECK(gguf_writer_to_buf(w, &b, NULL) == LACE_OK && command_write(name, b.data, b.size));
     gguf_writer_free(w);
     buf_deinit(&b);
 }
@@ -95,12 +95,12 @@ static void write_inputs(void)
         words[i] = "mostly holes and it still holds. "[i % 33];
     buf b = tiny_model_bytes(options());
     int32_t ids[4] = {1, 5, 7, 9};
-    CHECK(program_write("m.gguf", b.data, b.size));
-    CHECK(program_write("text", words, sizeof words) && program_write("held", words, 9000));
-    CHECK(program_write("ids", ids, sizeof ids));
+    CHECK(command_write("m.gguf", b.data, b.size));
+    CHECK(command_write("text", words, sizeof words) && command_write("held", words, 9000));
+    CHECK(command_write("ids", ids, sizeof ids));
     static const char rules[] = "[[rule]]\ntensors = \"blk.*.weight\"\nmethod = \"magnitude\"\n"
                                 "sparsity = 0.5\n";
-    CHECK(program_write("rules", rules, sizeof rules - 1));
+    CHECK(command_write("rules", rules, sizeof rules - 1));
     write_dat("i.dat");
     write_part("s-00001-of-00002.gguf", 0, NULL);
     write_part("s-00002-of-00002.gguf", 1, "llama");
@@ -138,16 +138,16 @@ static void run_with_output(const char *command, const char *output, const char 
     const char *at = strstr(command, "OUT");
     snprintf(line, sizeof line, "%.*s$dir/%s%s %s", (int)(at - command), command, output, at + 3,
              more);
-    program_run("%s", line);
+    command_run("%s", line);
 }
 
 static void check_refused(const char *command, const char *output, const char *input)
 {
     uint64_t before = sum_of(input);
     run_with_output(command, output, "--force");
-    if (!CHECK(program.code == 1 && strstr(program.err, "is an input") && before &&
+    if (!CHECK(ran.code == 1 && strstr(ran.err, "is an input") && before &&
                sum_of(input) == before))
-        tap_note("%s with OUT %s: %d %s", command, output, program.code, program.err);
+        tap_note("%s with OUT %s: %d %s", command, output, ran.code, ran.err);
 }
 
 static void an_output_is_never_an_input_under_any_name(void)
@@ -177,12 +177,12 @@ static void a_curve_is_no_input_and_no_output(void)
     sh("cp $dir/text $dir/text.svg");
     check_refused(fit, "text.svg", "text.svg");
     run_with_output("fit $dir/m.gguf -o $dir/x.svg --size 200000 --curve OUT", "x.svg", "");
-    program_check_error("the same file");
+    command_check_error("the same file");
     run_with_output("fit $dir/m.gguf -o $dir/./x.svg --size 200000 --curve OUT", "x.svg", "");
-    program_check_error("the same file");
+    command_check_error("the same file");
     run_with_output("fit $dir/m.gguf -o $dir/x.gguf --size 200000 --curve OUT", "x.png", "");
-    program_check_error("must end in .svg");
-    CHECK(!program_exists("x.svg") && !program_exists("x.gguf") && !program_exists("x.png"));
+    command_check_error("must end in .svg");
+    CHECK(!command_exists("x.svg") && !command_exists("x.gguf") && !command_exists("x.png"));
 }
 
 static void a_file_of_a_directory_is_an_input_of_convert(void)
@@ -209,14 +209,14 @@ static void a_file_of_a_directory_is_an_input_of_convert(void)
 static void an_existing_file_is_replaced_only_by_force(void)
 {
     for (int i = 0; i < N_WRITERS; i++) {
-        CHECK(program_write("old", "what was there", 14));
+        CHECK(command_write("old", "what was there", 14));
         uint64_t before = sum_of("old");
         run_with_output(writers[i].command, "old", "");
-        if (!CHECK(program.code == 1 && strstr(program.err, "--force") && sum_of("old") == before))
-            tap_note("%s: %d %s", writers[i].command, program.code, program.err);
+        if (!CHECK(ran.code == 1 && strstr(ran.err, "--force") && sum_of("old") == before))
+            tap_note("%s: %d %s", writers[i].command, ran.code, ran.err);
         run_with_output(writers[i].command, "old", "-y");
-        if (!CHECK(program.code == 0 && sum_of("old") != before))
-            tap_note("%s: %d %s", writers[i].command, program.code, program.err);
+        if (!CHECK(ran.code == 0 && sum_of("old") != before))
+            tap_note("%s: %d %s", writers[i].command, ran.code, ran.err);
     }
 }
 
@@ -241,19 +241,18 @@ static const struct {
 
 static void check_runs(const char *command, const char *architecture, bool may_refuse, int *n_made)
 {
-    if (program.code == 1 && may_refuse && !program_exists("made") &&
-        strchr(program.err, '\n') == program.err + program.n_err - 1 &&
-        !strstr(program.err, "does not run"))
+    if (ran.code == 1 && may_refuse && !command_exists("made") &&
+        strchr(ran.err, '\n') == ran.err + ran.n_err - 1 && !strstr(ran.err, "does not run"))
         return; /* not possible with this architecture, said in a line */
-    if (!CHECK(program.code == 0 && program_exists("made"))) {
-        tap_note("%s of %s: %d %s", command, architecture, program.code, program.err);
+    if (!CHECK(ran.code == 0 && command_exists("made"))) {
+        tap_note("%s of %s: %d %s", command, architecture, ran.code, ran.err);
         return;
     }
     *n_made += 1;
-    program_run("logits $dir/made --tokens $dir/ids -o $dir/logits -y");
-    if (!CHECK(program.code == 0))
-        tap_note("%s of %s cannot be run: %s", command, architecture, program.err);
-    unlink(program_path("made"));
+    command_run("logits $dir/made --tokens $dir/ids -o $dir/logits -y");
+    if (!CHECK(ran.code == 0))
+        tap_note("%s of %s cannot be run: %s", command, architecture, ran.err);
+    unlink(command_path("made"));
 }
 
 static void what_is_written_runs_in_every_architecture(void)
@@ -267,7 +266,7 @@ static void what_is_written_runs_in_every_architecture(void)
             const char *at = strstr(makers[k].command, "%s");
             snprintf(command, sizeof command, "%.*s%s%s", (int)(at - makers[k].command),
                      makers[k].command, path, at + 2);
-            program_run("%s", command);
+            command_run("%s", command);
             check_runs(makers[k].command, architectures[i], makers[k].may_refuse, &n_made);
         }
         n_there += path != NULL;
@@ -288,7 +287,7 @@ static void converted_directories_run(void)
         char *path = data_path_if_there(relative);
         if (path) {
             n_there++;
-            program_run("convert %s -o $dir/made --no-vocab", path);
+            command_run("convert %s -o $dir/made --no-vocab", path);
             check_runs("convert", architectures[i], false, &n_made);
         }
         free(path);
@@ -302,13 +301,13 @@ static void heads_of_olmo2_take_their_norms_with_them(void)
     char *path = data_path("golden/olmo2/model.gguf");
     if (!path)
         return;
-    program_run("prune %s $dir/made --sparsity 0.5 --method heads --imatrix $dir/i.dat "
+    command_run("prune %s $dir/made --sparsity 0.5 --method heads --imatrix $dir/i.dat "
                 "--accept-loss",
                 path);
-    CHECK(program.code == 0);
+    CHECK(ran.code == 0);
     file_map map;
     gguf *g = NULL;
-    if (CHECK(file_map_open(program_path("made"), &map, NULL) == LACE_OK) &&
+    if (CHECK(file_map_open(command_path("made"), &map, NULL) == LACE_OK) &&
         CHECK(gguf_parse(map.bytes, &g, NULL) == LACE_OK)) {
         const tensor *q = gguf_find_tensor(g, "blk.0.attn_q.weight");
         const tensor *norm = gguf_find_tensor(g, "blk.0.attn_q_norm.weight");
@@ -319,7 +318,7 @@ static void heads_of_olmo2_take_their_norms_with_them(void)
     }
     gguf_free(g);
     file_map_close(&map);
-    unlink(program_path("made"));
+    unlink(command_path("made"));
     free(path);
 }
 
@@ -334,7 +333,7 @@ static void write_changed(const char *name, const char *tensor_name, float value
         const tensor *t = gguf_find_tensor(g, tensor_name);
         for (uint64_t i = 0; i < t->n_values; i++)
             memcpy(b.data + (t->data - (const uint8_t *)b.data) + 4 * i, &value, sizeof value);
-        CHECK(program_write(name, b.data, b.size));
+        CHECK(command_write(name, b.data, b.size));
     }
     gguf_free(g);
     buf_deinit(&b);
@@ -347,10 +346,9 @@ static void what_computes_no_numbers_gets_no_name(void)
         "quantize $dir/wild.gguf $dir/made q8_0 --output-tensor-type f16",
         "prune $dir/wild.gguf $dir/made --sparsity 0.5 --method magnitude --accept-loss"};
     for (int i = 0; i < 2; i++) {
-        program_run("%s", commands[i]);
-        if (!CHECK(program.code == 1 && strstr(program.err, "does not run") &&
-                   !program_exists("made")))
-            tap_note("%s: %d %s", commands[i], program.code, program.err);
+        command_run("%s", commands[i]);
+        if (!CHECK(ran.code == 1 && strstr(ran.err, "does not run") && !command_exists("made")))
+            tap_note("%s: %d %s", commands[i], ran.code, ran.err);
     }
 }
 
@@ -362,7 +360,7 @@ static void write_with_number(const char *name, const char *key, uint32_t value)
     if (CHECK(gguf_parse((span){(const uint8_t *)b.data, b.size}, &g, NULL) == LACE_OK)) {
         const gguf_value *v = gguf_find(g, key);
         memcpy(b.data + (v->bytes.data - (const uint8_t *)b.data), &value, sizeof value);
-        CHECK(program_write(name, b.data, b.size));
+        CHECK(command_write(name, b.data, b.size));
     }
     gguf_free(g);
     buf_deinit(&b);
@@ -376,49 +374,49 @@ static void shapes_that_contradict_the_metadata_are_refused(void)
         "fit $dir/odd.gguf -o $dir/made --size 200000 --calibrate $dir/text"};
     write_with_number("odd.gguf", "llama.attention.head_count_kv", 4);
     for (int i = 0; i < 3; i++) {
-        program_run("%s", commands[i]);
-        if (!CHECK(program.code == 1 && strstr(program.err, "blk.0.attn_k.weight: shape 64x32") &&
-                   !program_exists("made")))
-            tap_note("%s: %d %s", commands[i], program.code, program.err);
+        command_run("%s", commands[i]);
+        if (!CHECK(ran.code == 1 && strstr(ran.err, "blk.0.attn_k.weight: shape 64x32") &&
+                   !command_exists("made")))
+            tap_note("%s: %d %s", commands[i], ran.code, ran.err);
     }
     write_with_number("odd.gguf", "llama.block_count", 3);
-    program_run("quantize $dir/odd.gguf $dir/made q8_0");
-    program_check_error("blk.2.attn_norm.weight is missing");
+    command_run("quantize $dir/odd.gguf $dir/made q8_0");
+    command_check_error("blk.2.attn_norm.weight is missing");
 }
 
 static void a_part_of_another_architecture_is_refused(void)
 {
-    program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
-    CHECK(program.code == 0 && program_exists("made"));
-    unlink(program_path("made"));
+    command_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
+    CHECK(ran.code == 0 && command_exists("made"));
+    unlink(command_path("made"));
     write_part("s-00002-of-00002.gguf", 1, "qwen2");
-    program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
-    program_check_error("is a part of another model: general.architecture is \"qwen2\"");
-    CHECK(!program_exists("made"));
+    command_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
+    command_check_error("is a part of another model: general.architecture is \"qwen2\"");
+    CHECK(!command_exists("made"));
     write_part("s-00002-of-00002.gguf", 1, NULL);
-    program_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
-    CHECK(program.code == 0);
-    unlink(program_path("made"));
+    command_run("quantize $dir/s-00001-of-00002.gguf $dir/made q8_0");
+    CHECK(ran.code == 0);
+    unlink(command_path("made"));
 }
 
 /* They hold for the model in all its types; only using them needs a kernel. */
 static void thresholds_may_come_from_a_type_without_a_kernel(void)
 {
-    program_run("quantize $dir/m.gguf $dir/m-q5.gguf q5_0 --pure");
-    CHECK(program.code == 0);
-    program_run(
+    command_run("quantize $dir/m.gguf $dir/m-q5.gguf q5_0 --pure");
+    CHECK(ran.code == 0);
+    command_run(
         "sparsify $dir/m-q5.gguf $dir/m-q5.json --calibrate $dir/text --calibrate-windows 1 "
         "--uniform");
-    if (!CHECK(program.code == 0))
-        tap_note("%s", program.err);
-    program_run("run $dir/m.gguf --activation-sparsity $dir/m-q5.json -p a -n 1");
-    if (!CHECK(program.code == 0))
-        tap_note("%s", program.err);
+    if (!CHECK(ran.code == 0))
+        tap_note("%s", ran.err);
+    command_run("run $dir/m.gguf --activation-sparsity $dir/m-q5.json -p a -n 1");
+    if (!CHECK(ran.code == 0))
+        tap_note("%s", ran.err);
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     write_inputs();
     CASE(an_output_is_never_an_input_under_any_name);
@@ -432,6 +430,6 @@ int main(void)
     CASE(shapes_that_contradict_the_metadata_are_refused);
     CASE(a_part_of_another_architecture_is_refused);
     CASE(thresholds_may_come_from_a_type_without_a_kernel);
-    program_end();
+    command_end();
     return tap_end();
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "formats/gguf.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -16,7 +16,7 @@ static void write_text(void)
 {
     static const char *const words[] = {"king",   "fox",      "child", "witch",
                                         "miller", "princess", "bear"};
-    FILE *f = fopen(program_path("text"), "w");
+    FILE *f = fopen(command_path("text"), "w");
     if (!CHECK(f != NULL))
         return;
     for (int i = 0; i < 300; i++)
@@ -28,11 +28,11 @@ static void write_text(void)
 
 static json_t *measure(const char *arguments)
 {
-    program_run("perplexity -f $dir/text -c 64 -o json %s", arguments);
-    CHECK(program.code == 0);
-    json_t *o = json_loads(program.out, 0, NULL);
+    command_run("perplexity -f $dir/text -c 64 -o json %s", arguments);
+    CHECK(ran.code == 0);
+    json_t *o = json_loads(ran.out, 0, NULL);
     if (!CHECK(json_is_object(o)))
-        tap_note("%s%s", program.out, program.err);
+        tap_note("%s%s", ran.out, ran.err);
     return o;
 }
 
@@ -88,12 +88,12 @@ static void a_model_against_itself_does_not_differ(void)
 
 static void people_get_lines(void)
 {
-    program_run("perplexity -f $dir/text -c 64 --windows 2 --against models/default.gguf");
-    CHECK(program.code == 0);
-    CHECK(strncmp(program.out, "perplexity ", 11) == 0);
-    CHECK(strstr(program.out, "(62 tokens in 2 windows of 64)") != NULL);
-    CHECK(strstr(program.out, "KLD mean   0.000000") != NULL);
-    CHECK(strstr(program.out, "same top   100.000 %") != NULL);
+    command_run("perplexity -f $dir/text -c 64 --windows 2 --against models/default.gguf");
+    CHECK(ran.code == 0);
+    CHECK(strncmp(ran.out, "perplexity ", 11) == 0);
+    CHECK(strstr(ran.out, "(62 tokens in 2 windows of 64)") != NULL);
+    CHECK(strstr(ran.out, "KLD mean   0.000000") != NULL);
+    CHECK(strstr(ran.out, "same top   100.000 %") != NULL);
 }
 
 /* A model that computes no numbers has no perplexity: an error, not "nan". */
@@ -105,37 +105,37 @@ static void a_model_without_numbers_is_an_error(void)
     buf b = tiny_model_bytes(o);
     CHECK(gguf_parse((span){(const uint8_t *)b.data, b.size}, &g, NULL) == LACE_OK);
     memset((void *)gguf_find_tensor(g, "output_norm.weight")->data, 0xFF, 4); /* a NaN */
-    FILE *f = fopen(program_path("nan.gguf"), "wb");
+    FILE *f = fopen(command_path("nan.gguf"), "wb");
     CHECK(f && fwrite(b.data, 1, b.size, f) == b.size && fclose(f) == 0);
     gguf_free(g);
     buf_deinit(&b);
-    program_run("perplexity $dir/nan.gguf -f $dir/text -c 64 --windows 1");
-    program_check_error("nan.gguf computes logits that are not finite numbers");
+    command_run("perplexity $dir/nan.gguf -f $dir/text -c 64 --windows 1");
+    command_check_error("nan.gguf computes logits that are not finite numbers");
 }
 
 static void mistakes_are_explained(void)
 {
-    program_run("perplexity");
-    program_check_error("-f TEXT is missing (see: lace help perplexity)");
-    program_run("perplexity -f $dir/absent");
-    program_check_error("absent");
-    program_run("perplexity -f $dir/text -c 3");
-    program_check_error("--ctx-size \"3\": expected a whole number from 4");
-    program_run("perplexity -f $dir/text -c 100000");
-    program_check_error("fewer than one window of 100000");
-    program_run("perplexity -f $dir/text -c 64 --windows 100000");
-    program_check_error("not 100000: use --windows ");
-    program_run("perplexity -f $dir/text -o xml");
-    program_check_error("expected one of text|json");
-    program_run("perplexity $dir/absent.gguf -f $dir/text");
-    program_check_error("absent.gguf");
-    program_run("perplexity -f $dir/text -c 64 --against $dir/absent.gguf");
-    program_check_error("absent.gguf");
+    command_run("perplexity");
+    command_check_error("-f TEXT is missing (see: lace help perplexity)");
+    command_run("perplexity -f $dir/absent");
+    command_check_error("absent");
+    command_run("perplexity -f $dir/text -c 3");
+    command_check_error("--ctx-size \"3\": expected a whole number from 4");
+    command_run("perplexity -f $dir/text -c 100000");
+    command_check_error("fewer than one window of 100000");
+    command_run("perplexity -f $dir/text -c 64 --windows 100000");
+    command_check_error("not 100000: use --windows ");
+    command_run("perplexity -f $dir/text -o xml");
+    command_check_error("expected one of text|json");
+    command_run("perplexity $dir/absent.gguf -f $dir/text");
+    command_check_error("absent.gguf");
+    command_run("perplexity -f $dir/text -c 64 --against $dir/absent.gguf");
+    command_check_error("absent.gguf");
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     write_text();
     CASE(json_has_the_perplexity_and_its_error);
@@ -144,6 +144,6 @@ int main(void)
     CASE(people_get_lines);
     CASE(a_model_without_numbers_is_an_error);
     CASE(mistakes_are_explained);
-    program_end();
+    command_end();
     return tap_end();
 }

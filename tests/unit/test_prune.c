@@ -11,7 +11,7 @@
 #include "compress/sparse_encode.h"
 #include "formats/weights.h"
 #include "data.h"
-#include "program.h"
+#include "command.h"
 #include "scratch.h"
 #include "status_check.h"
 #include "tap.h"
@@ -301,71 +301,71 @@ static void the_verb_measures_and_writes_a_file_that_runs(void)
     static const char *const methods[] = {"magnitude", "wanda", "ria", "sparsegpt"};
     double kld[4] = {0};
     for (int i = 0; i < 4; i++) {
-        program_run("prune %s $dir/p.gguf --sparsity 0.5 --method %s --store m4 --calibrate %s "
+        command_run("prune %s $dir/p.gguf --sparsity 0.5 --method %s --store m4 --calibrate %s "
                     "--calibrate-windows 4 -f %s --windows 2 -y",
                     tales_path, methods[i], calib_path, test_path);
-        const char *at = strstr(program.out, "KLD ");
-        if (!CHECK(program.code == 0 && at && program_exists("p.gguf")))
-            tap_note("%s: %s", methods[i], program.err);
+        const char *at = strstr(ran.out, "KLD ");
+        if (!CHECK(ran.code == 0 && at && command_exists("p.gguf")))
+            tap_note("%s: %s", methods[i], ran.err);
         else
             kld[i] = atof(at + 4);
     }
     /* Feedback is worth a third here; by far more than the noise of two windows. */
     if (!CHECK(kld[3] > 0 && kld[3] < 0.9 * kld[0]))
         tap_note("KLD %g %g %g %g", kld[0], kld[1], kld[2], kld[3]);
-    program_run("run $dir/p.gguf -p \"Once\" -n 5 --temp 0");
-    CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
-    program_run("inspect $dir/p.gguf");
-    CHECK(program.code == 0 && strstr(program.out, "m4"));
+    command_run("run $dir/p.gguf -p \"Once\" -n 5 --temp 0");
+    CHECK(ran.code == 0 && strncmp(ran.out, "Once", 4) == 0);
+    command_run("inspect $dir/p.gguf");
+    CHECK(ran.code == 0 && strstr(ran.out, "m4"));
 }
 
 /* M4R without zeros has S4's codes and scales, and sums of the same integers. */
 static void a_sparse_model_without_zeros_writes_what_s4_writes(void)
 {
-    static char written[sizeof program.out];
-    program_run("quantize %s $dir/s4.gguf --type s4", tales_path);
-    CHECK(program.code == 0);
-    program_run("run $dir/s4.gguf -p \"Once upon a time\" -n 120 --temp 0");
-    CHECK(program.code == 0 && program.n_out > 200);
-    memcpy(written, program.out, sizeof written);
-    program_run("prune $dir/s4.gguf $dir/m4.gguf --sparsity 0 --method magnitude --store m4 "
+    static char written[sizeof ran.out];
+    command_run("quantize %s $dir/s4.gguf --type s4", tales_path);
+    CHECK(ran.code == 0);
+    command_run("run $dir/s4.gguf -p \"Once upon a time\" -n 120 --temp 0");
+    CHECK(ran.code == 0 && ran.n_out > 200);
+    memcpy(written, ran.out, sizeof written);
+    command_run("prune $dir/s4.gguf $dir/m4.gguf --sparsity 0 --method magnitude --store m4 "
                 "--accept-loss");
-    CHECK(program.code == 0);
-    program_run("inspect $dir/m4.gguf");
-    CHECK(program.code == 0 && strstr(program.out, "m4r"));
-    program_run("run $dir/m4.gguf -p \"Once upon a time\" -n 120 --temp 0");
-    if (!CHECK(program.code == 0 && strcmp(written, program.out) == 0))
-        tap_note("%s\ninstead of\n%s", program.out, written);
+    CHECK(ran.code == 0);
+    command_run("inspect $dir/m4.gguf");
+    CHECK(ran.code == 0 && strstr(ran.out, "m4r"));
+    command_run("run $dir/m4.gguf -p \"Once upon a time\" -n 120 --temp 0");
+    if (!CHECK(ran.code == 0 && strcmp(written, ran.out) == 0))
+        tap_note("%s\ninstead of\n%s", ran.out, written);
 }
 
 static void a_file_past_the_limit_is_not_written(void)
 {
-    FILE *f = fopen(program_path("rules"), "w");
+    FILE *f = fopen(command_path("rules"), "w");
     fputs("[limits]\nkld = 0.0001\n[[rule]]\ntensors = \"blk.*.weight\"\n"
           "method = \"magnitude\"\nsparsity = 0.5\n",
           f);
     fclose(f);
-    program_run("prune %s $dir/q.gguf --config $dir/rules -f %s --windows 1", tales_path,
+    command_run("prune %s $dir/q.gguf --config $dir/rules -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !program_exists("q.gguf"));
-    program_run("prune %s $dir/q.gguf --config $dir/rules", tales_path);
-    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !program_exists("q.gguf"));
-    program_run("prune %s $dir/q.gguf --config $dir/rules --accept-loss", tales_path);
-    CHECK(program.code == 0 && program_exists("q.gguf"));
+    CHECK(ran.code == 1 && strstr(ran.err, "above the limit") && !command_exists("q.gguf"));
+    command_run("prune %s $dir/q.gguf --config $dir/rules", tales_path);
+    CHECK(ran.code == 1 && strstr(ran.err, "--accept-loss") && !command_exists("q.gguf"));
+    command_run("prune %s $dir/q.gguf --config $dir/rules --accept-loss", tales_path);
+    CHECK(ran.code == 0 && command_exists("q.gguf"));
     /* A limit of one rule among several counts too. */
-    f = fopen(program_path("rules2"), "w");
+    f = fopen(command_path("rules2"), "w");
     fputs("[[rule]]\ntensors = \"blk.0.*.weight\"\nmethod = \"magnitude\"\nsparsity = 0.5\n"
           "kld = 0.0001\n[[rule]]\ntensors = \"blk.1.*.weight\"\nmethod = \"magnitude\"\n"
           "sparsity = 0.1\n",
           f);
     fclose(f);
-    program_run("prune %s $dir/r.gguf --config $dir/rules2", tales_path);
-    CHECK(program.code == 1 && strstr(program.err, "--accept-loss") && !program_exists("r.gguf"));
-    program_run("prune %s $dir/r.gguf --config $dir/rules2 -f %s --windows 1", tales_path,
+    command_run("prune %s $dir/r.gguf --config $dir/rules2", tales_path);
+    CHECK(ran.code == 1 && strstr(ran.err, "--accept-loss") && !command_exists("r.gguf"));
+    command_run("prune %s $dir/r.gguf --config $dir/rules2 -f %s --windows 1", tales_path,
                 test_path);
-    CHECK(program.code == 1 && strstr(program.err, "above the limit") && !program_exists("r.gguf"));
-    program_run("run %s --surgery $dir/rules -p \"Once\" -n 5 --temp 0", tales_path);
-    CHECK(program.code == 0 && strncmp(program.out, "Once", 4) == 0);
+    CHECK(ran.code == 1 && strstr(ran.err, "above the limit") && !command_exists("r.gguf"));
+    command_run("run %s --surgery $dir/rules -p \"Once\" -n 5 --temp 0", tales_path);
+    CHECK(ran.code == 0 && strncmp(ran.out, "Once", 4) == 0);
 }
 
 /* What stands for the cases that need test data and the program. */
@@ -388,7 +388,7 @@ int main(void)
     tales_path = tales;
     calib_path = calib;
     test_path = test;
-    if (path && tales && calib && test && program_begin()) {
+    if (path && tales && calib && test && command_begin()) {
         CASE(taking_nothing_changes_nothing);
         CASE(every_store_runs_and_is_as_far_off_as_it_should_be);
         CASE(heads_and_neurons_make_matrices_smaller);
@@ -396,7 +396,7 @@ int main(void)
         CASE(the_verb_measures_and_writes_a_file_that_runs);
         CASE(a_sparse_model_without_zeros_writes_what_s4_writes);
         CASE(a_file_past_the_limit_is_not_written);
-        program_end();
+        command_end();
     } else {
         CASE(the_data_is_there);
     }

@@ -9,7 +9,7 @@
 #include "compress/sparsify.h"
 #include "formats/weights.h"
 #include "data.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -64,7 +64,8 @@ static model *open_model(lace_error *err)
     model *m = NULL;
     if (weights_open_memory((span){(const uint8_t *)tiny.data, tiny.size}, "tiny", &files, err) !=
             LACE_OK ||
-        model_create(files, cpu_level_detect(), WEIGHTS_PACKED, NULL, &m, err) != LACE_OK ||
+        model_create(files, "cpu", &(device_options){.level = cpu_level_detect()}, &m, err) !=
+            LACE_OK ||
         model_thin(m, false, err) != LACE_OK) {
         model_free(m);
         return NULL;
@@ -313,25 +314,25 @@ static const char *tales, *calib, *test;
 
 static void the_verb_reaches_the_share_and_says_what_it_costs(void)
 {
-    program_run("sparsify %s $dir/t --sparsity 0.3 --calibrate %s --calibrate-windows 3 -f %s "
+    command_run("sparsify %s $dir/t --sparsity 0.3 --calibrate %s --calibrate-windows 3 -f %s "
                 "--windows 2",
                 tales, calib, test);
-    CHECK(program.code == 0);
+    CHECK(ran.code == 0);
     double all = 0, kld = -1, own = -1, uniform = -1;
-    const char *at = strstr(program.out, "  all");
+    const char *at = strstr(ran.out, "  all");
     CHECK(at && sscanf(at, " all %lf", &all) == 1);
     CHECK(fabs(all - 30) < 3); /* another text, and few windows */
-    at = strstr(program.out, "calibration text: ");
+    at = strstr(ran.out, "calibration text: ");
     CHECK(at && sscanf(at, "calibration text: %lf, and %lf", &own, &uniform) == 2);
     CHECK(own <= uniform);
-    at = strstr(program.out, "\nKLD 0");
+    at = strstr(ran.out, "\nKLD 0");
     CHECK(at && sscanf(at, "\nKLD %lf", &kld) == 1);
     CHECK(kld > 0 && kld < 0.3);
-    program_run("perplexity %s --activation-sparsity $dir/t -f %s --windows 2 --against %s -o json",
+    command_run("perplexity %s --activation-sparsity $dir/t -f %s --windows 2 --against %s -o json",
                 tales, test, tales);
-    CHECK(program.code == 0);
+    CHECK(ran.code == 0);
     double again = -1;
-    at = strstr(program.out, "\"kld_mean\": ");
+    at = strstr(ran.out, "\"kld_mean\": ");
     CHECK(at && sscanf(at, "\"kld_mean\": %lf", &again) == 1);
     CHECK(fabs(again - kld) < 1e-5 + 1e-3 * kld);
 }
@@ -340,17 +341,17 @@ static void quantized_models_use_the_same_thresholds(void)
 {
     static const char *const types[] = {"q8_0", "q4_0"};
     for (int i = 0; i < 2; i++) {
-        program_run("quantize %s $dir/m --type %s -y", tales, types[i]);
-        CHECK(program.code == 0);
+        command_run("quantize %s $dir/m --type %s -y", tales, types[i]);
+        CHECK(ran.code == 0);
         char path[512], zero[512];
-        snprintf(path, sizeof path, "%s", program_path("m"));
-        snprintf(zero, sizeof zero, "%s", program_path("zero"));
+        snprintf(path, sizeof path, "%s", command_path("m"));
+        snprintf(zero, sizeof zero, "%s", command_path("zero"));
         double d = distance((asked){.path = path}, (asked){.path = path, .thresholds = zero});
         /* A rounding of sums may round an activation to the next of 127 steps. */
         tap_note("%s: %g off", types[i], d);
         CHECK(d < 1e-5);
-        program_run("run $dir/m --temp 0 -n 40 -p Once --activation-sparsity $dir/t");
-        CHECK(program.code == 0 && program.n_out > 0);
+        command_run("run $dir/m --temp 0 -n 40 -p Once --activation-sparsity $dir/t");
+        CHECK(ran.code == 0 && ran.n_out > 0);
     }
 }
 
@@ -358,13 +359,13 @@ static void quantized_models_use_the_same_thresholds(void)
 static void write_zeros(void)
 {
     char source[65536], path[512];
-    snprintf(path, sizeof path, "%s", program_path("t"));
+    snprintf(path, sizeof path, "%s", command_path("t"));
     FILE *f = fopen(path, "r");
     size_t n = f ? fread(source, 1, sizeof source - 1, f) : 0;
     source[n] = 0;
     if (f)
         fclose(f);
-    snprintf(path, sizeof path, "%s", program_path("zero"));
+    snprintf(path, sizeof path, "%s", command_path("zero"));
     f = fopen(path, "w");
     const char *layers = strstr(source, "\"layers\"");
     for (const char *at = source; f && *at; at++) {
@@ -381,18 +382,18 @@ static void write_zeros(void)
 
 static void mistakes_are_named(void)
 {
-    program_run("sparsify %s", tales);
-    program_check_error("OUT is missing");
-    program_run("sparsify %s $dir/x", tales);
-    program_check_error("--calibrate TEXT is missing");
-    program_run("sparsify %s $dir/x --calibrate %s --sparsity 0.95", tales, calib);
-    program_check_error("--sparsity");
-    program_run("run --activation-sparsity $dir/t -n 1");
-    program_check_error("these thresholds are for another model");
-    program_run("run %s --activation-sparsity $dir/none -n 1", tales);
-    program_check_error("none");
-    program_run("serve %s --activation-sparsity $dir/t --deterministic", tales);
-    program_check_error("exclude each other");
+    command_run("sparsify %s", tales);
+    command_check_error("OUT is missing");
+    command_run("sparsify %s $dir/x", tales);
+    command_check_error("--calibrate TEXT is missing");
+    command_run("sparsify %s $dir/x --calibrate %s --sparsity 0.95", tales, calib);
+    command_check_error("--sparsity");
+    command_run("run --activation-sparsity $dir/t -n 1");
+    command_check_error("these thresholds are for another model");
+    command_run("run %s --activation-sparsity $dir/none -n 1", tales);
+    command_check_error("none");
+    command_run("serve %s --activation-sparsity $dir/t --deterministic", tales);
+    command_check_error("exclude each other");
 }
 
 /* What stands for the cases that need test data and the program. */
@@ -421,12 +422,12 @@ int main(void)
     tales = paths[0];
     calib = paths[1];
     test = paths[2];
-    if (tales && calib && test && program_begin()) {
+    if (tales && calib && test && command_begin()) {
         CASE(the_verb_reaches_the_share_and_says_what_it_costs);
         write_zeros();
         CASE(quantized_models_use_the_same_thresholds);
         CASE(mistakes_are_named);
-        program_end();
+        command_end();
     } else {
         CASE(the_data_is_there);
     }

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "data.h"
 #include "lace.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -312,8 +312,8 @@ static void check_counts(unsigned n_accepted)
 {
     unsigned n_tokens = 0, n_right = 0, n_guessed = 0;
     double each = 0;
-    const char *generated = strstr(program.err, "generated "), *guesses = NULL;
-    for (const char *p = program.err; (p = strstr(p, " | ")); p += 3)
+    const char *generated = strstr(ran.err, "generated "), *guesses = NULL;
+    for (const char *p = ran.err; (p = strstr(p, " | ")); p += 3)
         if (strstr(p, " guesses right") && !strstr(p + 3, " | "))
             guesses = p;
     bool is_read = generated && sscanf(generated, "generated %u", &n_tokens) == 1 && guesses &&
@@ -321,14 +321,14 @@ static void check_counts(unsigned n_accepted)
                           &n_right, &n_guessed, &each) == 3;
     if (!CHECK(is_read && n_right >= n_accepted && n_right <= n_guessed &&
                n_right < n_tokens - 1) ||
-        !CHECK(strstr(program.err, "as fast") == NULL)) {
-        tap_note("%s", program.err);
+        !CHECK(strstr(ran.err, "as fast") == NULL)) {
+        tap_note("%s", ran.err);
         return;
     }
     /* The first token comes from the prompt; each other one was guessed right or evaluated. */
     double expected = (double)(n_tokens - 1) / (double)(n_tokens - 1 - n_right);
     if (!CHECK(each > expected - 0.006 && each < expected + 0.006)) /* two digits */
-        tap_note("%f, expected %f: %s", each, expected, program.err);
+        tap_note("%f, expected %f: %s", each, expected, ran.err);
 }
 
 static void lace_run_prints_the_same_text_and_what_was_guessed(void)
@@ -337,26 +337,26 @@ static void lace_run_prints_the_same_text_and_what_was_guessed(void)
                                        "--draft models/tales-4m.gguf --lookup"};
     static const char *const choices[] = {"--temp 0", "--temp 0.7 --seed 3"};
     for (int c = 0; c < 2; c++) {
-        program_run(RUN "%s", choices[c]);
-        CHECK(program.code == 0 && !strstr(program.err, "guesses"));
-        static char expected[sizeof program.out];
-        memcpy(expected, program.out, sizeof expected);
+        command_run(RUN "%s", choices[c]);
+        CHECK(ran.code == 0 && !strstr(ran.err, "guesses"));
+        static char expected[sizeof ran.out];
+        memcpy(expected, ran.out, sizeof expected);
         for (int i = 0; i < 3; i++) {
-            program_run(RUN "%s %s", choices[c], ways[i]);
-            CHECK(program.code == 0 && strcmp(program.out, expected) == 0);
-            CHECK(strstr(program.err, "guesses right (") != NULL);
+            command_run(RUN "%s %s", choices[c], ways[i]);
+            CHECK(ran.code == 0 && strcmp(ran.out, expected) == 0);
+            CHECK(strstr(ran.err, "guesses right (") != NULL);
             check_counts(c == 0 ? 3 : 0); /* the greedy text repeats the prompt */
         }
     }
-    program_run(RUN "--draft $dir/absent.gguf");
-    program_check_error("absent.gguf");
-    program_run(RUN "--lookup --n-draft 33");
-    program_check_error("--n-draft \"33\": expected a whole number from 1 to 32");
+    command_run(RUN "--draft $dir/absent.gguf");
+    command_check_error("absent.gguf");
+    command_run(RUN "--lookup --n-draft 33");
+    command_check_error("--n-draft \"33\": expected a whole number from 1 to 32");
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     CASE(lookup_gives_the_greedy_text);
     CASE(a_model_guesses_its_own_text);
@@ -367,6 +367,6 @@ int main(void)
     CASE(a_full_context_is_a_status);
     CASE(no_memory_is_a_status);
     CASE(lace_run_prints_the_same_text_and_what_was_guessed);
-    program_end();
+    command_end();
     return tap_end();
 }

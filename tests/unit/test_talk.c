@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "formats/gguf_write.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -22,23 +22,23 @@ static const char plain[] =
 #define TALES "models/tales-4m.gguf"
 #define CHAT  TALES " --chat-template-file $dir/plain.jinja "
 
-static char before[sizeof program.out];
+static char before[sizeof ran.out];
 static size_t n_before;
 
 static void remember(void)
 {
-    memcpy(before, program.out, sizeof before);
-    n_before = program.n_out;
+    memcpy(before, ran.out, sizeof before);
+    n_before = ran.n_out;
 }
 
 static bool is_same(void)
 {
-    return program.n_out == n_before && memcmp(before, program.out, n_before) == 0;
+    return ran.n_out == n_before && memcmp(before, ran.out, n_before) == 0;
 }
 
 static void write_text(const char *name, const char *contents)
 {
-    FILE *f = fopen(program_path(name), "wb");
+    FILE *f = fopen(command_path(name), "wb");
     if (CHECK(f != NULL)) {
         fputs(contents, f);
         fclose(f);
@@ -47,7 +47,7 @@ static void write_text(const char *name, const char *contents)
 
 static void slurp(const char *name, char *into, size_t size, size_t *n)
 {
-    FILE *f = fopen(program_path(name), "rb");
+    FILE *f = fopen(command_path(name), "rb");
     *n = f ? fread(into, 1, size - 1, f) : 0;
     into[*n] = 0;
     if (f)
@@ -61,18 +61,18 @@ static void talk(const char *arguments, const char *lines)
     write_text("in", lines);
     snprintf(command, sizeof command,
              "dir=%s; \"$lace\" chat %s <\"$dir/in\" >\"$dir/out\" 2>\"$dir/err\"",
-             program_path(""), arguments);
+             command_path(""), arguments);
     int status = system(command);
-    program.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    slurp("out", program.out, sizeof program.out, &program.n_out);
-    slurp("err", program.err, sizeof program.err, &program.n_err);
+    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    slurp("out", ran.out, sizeof ran.out, &ran.n_out);
+    slurp("err", ran.err, sizeof ran.err, &ran.n_err);
 }
 
 static bool check_success(void)
 {
-    if (CHECK(program.code == 0))
+    if (CHECK(ran.code == 0))
         return true;
-    tap_note("code %d: %s", program.code, program.err);
+    tap_note("code %d: %s", ran.code, ran.err);
     return false;
 }
 
@@ -84,7 +84,7 @@ static bool write_chat_model(void)
     o.n_context = 512;
     bool ok = tiny_model_create(&o, &w, NULL) == LACE_OK &&
               gguf_writer_add_text(w, "tokenizer.chat_template", text_of(plain), NULL) == LACE_OK &&
-              gguf_writer_to_file(w, program_path("chat.gguf"), NULL, NULL, NULL) == LACE_OK;
+              gguf_writer_to_file(w, command_path("chat.gguf"), NULL, NULL, NULL) == LACE_OK;
     gguf_writer_free(w);
     return CHECK(ok);
 }
@@ -95,10 +95,10 @@ static void run_asks_a_chat_model_and_continues_a_base_model(void)
 {
     if (!write_chat_model())
         return;
-    program_run("run $dir/chat.gguf --raw -p '[user] Why?\n[assistant]' --temp 0 -n 12 "
+    command_run("run $dir/chat.gguf --raw -p '[user] Why?\n[assistant]' --temp 0 -n 12 "
                 "--no-display-prompt");
     check_success();
-    CHECK(strstr(program.err, "chat template") == NULL);
+    CHECK(strstr(ran.err, "chat template") == NULL);
     remember();
     static const char *const ways[] = {"run $dir/chat.gguf 'Why?'", "run $dir/chat.gguf -p 'Why?'",
                                        "run $dir/chat.gguf -f $dir/why",
@@ -106,51 +106,51 @@ static void run_asks_a_chat_model_and_continues_a_base_model(void)
                                        "chat $dir/chat.gguf -f $dir/why"};
     write_text("why", "Why?\n");
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        program_run("%s --temp 0 -n 12", ways[i]);
+        command_run("%s --temp 0 -n 12", ways[i]);
         if (!(check_success() && CHECK(is_same())))
             tap_note("%s", ways[i]);
-        bool says_so = strstr(program.err, "| by its chat template (--raw: not)") != NULL;
+        bool says_so = strstr(ran.err, "| by its chat template (--raw: not)") != NULL;
         CHECK(says_so == (ways[i][0] == 'r'));
     }
-    program_run("run " TALES " 'Why?' --temp 0 -n 4");
+    command_run("run " TALES " 'Why?' --temp 0 -n 4");
     check_success();
-    CHECK(strncmp(program.out, "Why?", 4) == 0 && !strstr(program.err, "chat template"));
+    CHECK(strncmp(ran.out, "Why?", 4) == 0 && !strstr(ran.err, "chat template"));
 }
 
 static void raw_text_is_printed_with_what_follows_it(void)
 {
     if (!write_chat_model())
         return;
-    program_run("run $dir/chat.gguf --raw 'Why?' -n 0");
+    command_run("run $dir/chat.gguf --raw 'Why?' -n 0");
     check_success();
-    CHECK(strcmp(program.out, "Why?\n") == 0);
-    program_run("run -m $dir/chat.gguf -no-cnv -p 'Why?' -n 0"); /* llama.cpp's word for it */
+    CHECK(strcmp(ran.out, "Why?\n") == 0);
+    command_run("run -m $dir/chat.gguf -no-cnv -p 'Why?' -n 0"); /* llama.cpp's word for it */
     check_success();
-    CHECK(strcmp(program.out, "Why?\n") == 0);
-    program_run("run $dir/chat.gguf 'Why?' -n 0"); /* a question is not printed */
+    CHECK(strcmp(ran.out, "Why?\n") == 0);
+    command_run("run $dir/chat.gguf 'Why?' -n 0"); /* a question is not printed */
     check_success();
-    CHECK(program.n_out == 0);
-    program_run("run $dir/chat.gguf --raw 'Why?' --think off");
-    program_check_error("--raw uses no chat template");
-    program_run("chat " TALES " -p a -f b");
-    program_check_error("-p and -f exclude each other");
+    CHECK(ran.n_out == 0);
+    command_run("run $dir/chat.gguf --raw 'Why?' --think off");
+    command_check_error("--raw uses no chat template");
+    command_run("chat " TALES " -p a -f b");
+    command_check_error("-p and -f exclude each other");
 }
 
 static void a_template_file_takes_the_place_of_the_models(void)
 {
     write_text("other.jinja", "{{ bos_token }}{{ messages[0].content }}, once upon a time");
-    program_run("run " TALES " 'A king, once upon a time' --temp 0 -n 12 --no-display-prompt");
+    command_run("run " TALES " 'A king, once upon a time' --temp 0 -n 12 --no-display-prompt");
     check_success();
     remember();
-    program_run("run " TALES " --chat-template-file $dir/other.jinja 'A king' --temp 0 -n 12");
+    command_run("run " TALES " --chat-template-file $dir/other.jinja 'A king' --temp 0 -n 12");
     CHECK(check_success() && is_same());
-    program_run("chat " TALES " --chat-template-file $dir/other.jinja -p 'A king' --temp 0 -n 12");
+    command_run("chat " TALES " --chat-template-file $dir/other.jinja -p 'A king' --temp 0 -n 12");
     CHECK(check_success() && is_same());
-    program_run("chat " TALES " --chat-template-file $dir/absent.jinja -p x");
-    program_check_error("absent.jinja");
+    command_run("chat " TALES " --chat-template-file $dir/absent.jinja -p x");
+    command_check_error("absent.jinja");
     write_text("bad.jinja", "{% if %}");
-    program_run("run " TALES " --chat-template-file $dir/bad.jinja x");
-    program_check_error("bad.jinja");
+    command_run("run " TALES " --chat-template-file $dir/bad.jinja x");
+    command_check_error("bad.jinja");
 }
 
 static void think_tells_the_template(void)
@@ -162,20 +162,20 @@ static void think_tells_the_template(void)
                 {"auto", "[user] Why?\n[assistant]"},
                 {"low", "ONlow[user] Why?\n[assistant]"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        program_run("run " TALES " -p '%s' --temp 0 -n 12 --no-display-prompt", rows[i].rendered);
+        command_run("run " TALES " -p '%s' --temp 0 -n 12 --no-display-prompt", rows[i].rendered);
         check_success();
         remember();
-        program_run("chat " CHAT "-p 'Why?' --temp 0 -n 12 --think %s", rows[i].word);
+        command_run("chat " CHAT "-p 'Why?' --temp 0 -n 12 --think %s", rows[i].word);
         if (!CHECK(check_success() && is_same()))
             tap_note("--think %s", rows[i].word);
     }
     write_text("none.jinja", "{{ messages[0].content }}");
-    program_run("chat " TALES " --chat-template-file $dir/none.jinja -p x --think off");
-    program_check_error("--think: the chat template of this model has no switch for reasoning");
-    program_run("run " TALES " x --think off");
-    program_check_error("--think: the model has no chat template, so it cannot be told");
-    program_run("chat " CHAT "-p x --think maybe");
-    program_check_error("expected one of auto|on|off|low|medium|high");
+    command_run("chat " TALES " --chat-template-file $dir/none.jinja -p x --think off");
+    command_check_error("--think: the chat template of this model has no switch for reasoning");
+    command_run("run " TALES " x --think off");
+    command_check_error("--think: the model has no chat template, so it cannot be told");
+    command_run("chat " CHAT "-p x --think maybe");
+    command_check_error("expected one of auto|on|off|low|medium|high");
 }
 
 static void reasoning_is_no_part_of_the_answer_unless_asked_for(void)
@@ -183,16 +183,16 @@ static void reasoning_is_no_part_of_the_answer_unless_asked_for(void)
     write_text("think.jinja", "{{ bos_token }}{{ messages[0].content }}<think>\n");
     for (int i = 0; i < 2; i++) {
         const char *verb = i ? "chat" : "run";
-        program_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0",
+        command_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0",
                     verb);
-        CHECK(check_success() && program.n_out == 0);
-        program_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0 "
+        CHECK(check_success() && ran.n_out == 0);
+        command_run("%s " TALES " --chat-template-file $dir/think.jinja -p Why? -n 9 --temp 0 "
                     "--show-tags",
                     verb);
-        CHECK(check_success() && program.n_out > 9);
+        CHECK(check_success() && ran.n_out > 9);
     }
-    program_run("chat " CHAT "--mode text -p x");
-    program_check_error("--mode text uses no template");
+    command_run("chat " CHAT "--mode text -p x");
+    command_check_error("--mode text uses no template");
 }
 
 /* ---- Conversations --------------------------------------------------------------------------- */
@@ -202,16 +202,16 @@ static void each_answer_has_the_form_that_was_asked_for(void)
     talk(CHAT "--temp 0 --json-schema '{\"enum\":[\"yes\",\"no\"]}'", "One?\nTwo?\nThree?\n");
     check_success();
     int n = 0;
-    for (char *save = NULL, *line = strtok_r(program.out, "\n", &save); line;
+    for (char *save = NULL, *line = strtok_r(ran.out, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save), n++)
         CHECK(strcmp(line, "\"yes\"") == 0 || strcmp(line, "\"no\"") == 0);
     CHECK(n == 3);
     talk(CHAT "--temp 0 --regex '[a-f]{7}'", "One?\n");
-    CHECK(check_success() && program.n_out == 8 && strspn(program.out, "abcdef") == 7);
+    CHECK(check_success() && ran.n_out == 8 && strspn(ran.out, "abcdef") == 7);
     talk(CHAT "--grammar 'root ::= \"A\" \"B\"+ \"C\"' -n 40", "One?\n");
-    CHECK(check_success() && strncmp(program.out, "AB", 2) == 0);
+    CHECK(check_success() && strncmp(ran.out, "AB", 2) == 0);
     talk(CHAT "--json --regex a", "");
-    CHECK(program.code == 1 && strstr(program.err, "exclude each other"));
+    CHECK(ran.code == 1 && strstr(ran.err, "exclude each other"));
 }
 
 static void guesses_ahead_do_not_change_a_conversation(void)
@@ -220,7 +220,7 @@ static void guesses_ahead_do_not_change_a_conversation(void)
     static const char *const ways[] = {"--lookup", "--draft " TALES, "-md " TALES " --lookup"};
     talk(CHAT "--seed 5 -n 24", lines);
     check_success();
-    CHECK(program.n_out > 100);
+    CHECK(ran.n_out > 100);
     remember();
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         char arguments[512];
@@ -242,7 +242,7 @@ static void a_full_context_drops_the_oldest_turns_and_says_so(void)
     static const int contexts[] = {50, 57, 64, 71};
     char input[1024], arguments[512];
     const char *file = strstr(lines, "$FILE");
-    snprintf(input, sizeof input, "%.*s%s%s", (int)(file - lines), lines, program_path("all.json"),
+    snprintf(input, sizeof input, "%.*s%s%s", (int)(file - lines), lines, command_path("all.json"),
              file + 5);
     for (size_t i = 0; i < sizeof contexts / sizeof contexts[0]; i++) {
         snprintf(arguments, sizeof arguments, CHAT "--seed 3 --regex '[a-zA-Z ]{40}' -c %d",
@@ -251,7 +251,7 @@ static void a_full_context_drops_the_oldest_turns_and_says_so(void)
         if (!check_success())
             continue;
         int n_whole = 0, n_used = 0, n_context = 0;
-        for (char *save = NULL, *line = strtok_r(program.out, "\n", &save); line;
+        for (char *save = NULL, *line = strtok_r(ran.out, "\n", &save); line;
              line = strtok_r(NULL, "\n", &save)) {
             n_whole += strlen(line) == 40;
             const char *used = strstr(line, "generated, ");
@@ -260,8 +260,8 @@ static void a_full_context_drops_the_oldest_turns_and_says_so(void)
         }
         if (!CHECK(n_whole == 7 && n_used > 0 && n_used <= n_context && n_context == contexts[i]))
             tap_note("-c %d: %d whole answers, %d of %d", contexts[i], n_whole, n_used, n_context);
-        CHECK(strncmp(program.err, "lace: the context is full: ", 27) == 0);
-        CHECK(strstr(program.err, " older messages were dropped") != NULL);
+        CHECK(strncmp(ran.err, "lace: the context is full: ", 27) == 0);
+        CHECK(strstr(ran.err, " older messages were dropped") != NULL);
         char saved[8192]; /* nothing is lost for the user */
         size_t n;
         slurp("all.json", saved, sizeof saved, &n);
@@ -269,24 +269,24 @@ static void a_full_context_drops_the_oldest_turns_and_says_so(void)
     }
     talk(CHAT "-c 32", "one two three four five six seven eight nine ten eleven twelve thirteen "
                        "fourteen fifteen sixteen seventeen eighteen nineteen twenty\n");
-    CHECK(program.code == 1 && strstr(program.err, "tokens, the context 32: ") != NULL);
+    CHECK(ran.code == 1 && strstr(ran.err, "tokens, the context 32: ") != NULL);
 }
 
 static void clear_resets_the_statistics(void)
 {
     talk(CHAT "-n 8 --seed 1", "Hello\nAnd?\n/stats\n/clear\n/stats\n");
     check_success();
-    const char *first = strstr(program.out, "conversation: 2 answers, ");
+    const char *first = strstr(ran.out, "conversation: 2 answers, ");
     const char *second = first ? strstr(first, "last answer: ") : NULL;
     if (!CHECK(second &&
                strncmp(second, "last answer: prompt 0 tokens (0 of them cached)", 47) == 0 &&
                strstr(second, "conversation: 0 answers, 0 tokens generated, 0 of ")))
-        tap_note("%s", program.out);
+        tap_note("%s", ran.out);
 }
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     write_text("plain.jinja", plain);
     CASE(run_asks_a_chat_model_and_continues_a_base_model);
@@ -298,6 +298,6 @@ int main(void)
     CASE(guesses_ahead_do_not_change_a_conversation);
     CASE(a_full_context_drops_the_oldest_turns_and_says_so);
     CASE(clear_resets_the_statistics);
-    program_end();
+    command_end();
     return tap_end();
 }

@@ -18,7 +18,7 @@
 
 #include "base/buf.h"
 #include "formats/gguf_write.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -112,7 +112,7 @@ static bool start(const char *settings, const char *arguments)
     const char *name = ptsname(term.fd);
     struct winsize size = {.ws_row = 40, .ws_col = 90};
     ioctl(term.fd, TIOCSWINSZ, &size);
-    setenv("XDG_STATE_HOME", program_path("state"), 1);
+    setenv("XDG_STATE_HOME", command_path("state"), 1);
     setenv("TERM", "xterm-256color", 1);
     setenv("LC_ALL", "C.UTF-8", 1);
     unsetenv("NO_COLOR");
@@ -191,7 +191,7 @@ static bool has_colours(void)
 }
 
 /*
- * A model whose answers begin inside of reasoning, at program_path("think.gguf"). Large enough that
+ * A model whose answers begin inside of reasoning, at command_path("think.gguf"). Large enough that
  * 4,000 tokens take a while.
  */
 static bool write_thinker(void)
@@ -205,7 +205,7 @@ static bool write_thinker(void)
     o.n_ff = 1024;
     bool ok = tiny_model_create(&o, &w, NULL) == LACE_OK &&
               gguf_writer_add_text(w, "tokenizer.chat_template", text_of(chat), NULL) == LACE_OK &&
-              gguf_writer_to_file(w, program_path("think.gguf"), NULL, NULL, NULL) == LACE_OK;
+              gguf_writer_to_file(w, command_path("think.gguf"), NULL, NULL, NULL) == LACE_OK;
     gguf_writer_free(w);
     return CHECK(ok);
 }
@@ -283,7 +283,7 @@ static void reasoning_is_dimmed_or_named(void)
     char arguments[512];
     if (!write_thinker())
         return;
-    snprintf(arguments, sizeof arguments, "%s -n 8 --temp 0 -t 1", program_path("think.gguf"));
+    snprintf(arguments, sizeof arguments, "%s -n 8 --temp 0 -t 1", command_path("think.gguf"));
     if (start("", arguments) && wait_for("> ")) {
         type("hello\r");
         wait_for(CUT);
@@ -310,7 +310,7 @@ static void a_signal_leaves_the_terminal_as_it_was(void)
     struct termios before, after;
     if (!write_thinker())
         return;
-    snprintf(arguments, sizeof arguments, "%s -n 4000 --temp 0 -t 1", program_path("think.gguf"));
+    snprintf(arguments, sizeof arguments, "%s -n 4000 --temp 0 -t 1", command_path("think.gguf"));
     for (int is_answering = 0; is_answering < 2; is_answering++) {
         if (!start("", arguments))
             return;
@@ -332,13 +332,13 @@ static void a_signal_leaves_the_terminal_as_it_was(void)
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     CASE(prompt_has_a_colour_and_what_is_typed_has_none);
     CASE(editing_a_line_keeps_it_plain);
     CASE(no_color_and_dumb_terminals_get_none);
     CASE(reasoning_is_dimmed_or_named);
     CASE(a_signal_leaves_the_terminal_as_it_was);
-    program_end();
+    command_end();
     return tap_end();
 }

@@ -5,7 +5,7 @@
 
 #include "compress/type_rules.h"
 #include "formats/weights.h"
-#include "program.h"
+#include "command.h"
 #include "tap.h"
 #include "tiny_model.h"
 
@@ -15,7 +15,7 @@ static void write_model(void)
     o.n_embd = o.n_ff = 256;
     o.n_heads = 4;
     buf b = tiny_model_bytes(o);
-    FILE *f = fopen(program_path("in.gguf"), "wb");
+    FILE *f = fopen(command_path("in.gguf"), "wb");
     CHECK(f && fwrite(b.data, 1, b.size, f) == b.size);
     if (f)
         fclose(f);
@@ -26,10 +26,10 @@ static void write_model(void)
 static void check_types(const char *type_and_options, const char *const (*expected)[2], size_t n)
 {
     weights *w = NULL;
-    unlink(program_path("out.gguf"));
-    program_run("quantize $dir/in.gguf $dir/out.gguf %s", type_and_options);
-    if (!CHECK(program.code == 0 && weights_open(program_path("out.gguf"), &w, NULL) == LACE_OK)) {
-        tap_note("%s: %s", type_and_options, program.err);
+    unlink(command_path("out.gguf"));
+    command_run("quantize $dir/in.gguf $dir/out.gguf %s", type_and_options);
+    if (!CHECK(ran.code == 0 && weights_open(command_path("out.gguf"), &w, NULL) == LACE_OK)) {
+        tap_note("%s: %s", type_and_options, ran.err);
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -75,7 +75,7 @@ static void the_output_and_the_table_have_options(void)
 
 static void calibration_keeps_the_types_that_were_named(void)
 {
-    FILE *f = fopen(program_path("text"), "w");
+    FILE *f = fopen(command_path("text"), "w");
     for (int i = 0; i < 400; i++)
         fprintf(f, "the lace is mostly holes, %d of them. ", i);
     fclose(f);
@@ -86,10 +86,10 @@ static void calibration_keeps_the_types_that_were_named(void)
 
 static void check_refused(const char *arguments, const char *part)
 {
-    unlink(program_path("out.gguf"));
-    program_run("quantize $dir/in.gguf $dir/out.gguf %s", arguments);
-    program_check_error(part);
-    CHECK(access(program_path("out.gguf"), F_OK) != 0);
+    unlink(command_path("out.gguf"));
+    command_run("quantize $dir/in.gguf $dir/out.gguf %s", arguments);
+    command_check_error(part);
+    CHECK(access(command_path("out.gguf"), F_OK) != 0);
 }
 
 static void rules_that_cannot_be_kept_are_named(void)
@@ -109,13 +109,13 @@ static void blocks_that_do_not_fit_are_named(void)
 {
     tiny_options o = tiny_options_default();
     buf b = tiny_model_bytes(o);
-    FILE *f = fopen(program_path("narrow.gguf"), "wb");
+    FILE *f = fopen(command_path("narrow.gguf"), "wb");
     CHECK(f && fwrite(b.data, 1, b.size, f) == b.size);
     if (f)
         fclose(f);
     buf_deinit(&b);
-    program_run("quantize $dir/narrow.gguf $dir/out.gguf q8_0 --tensor-type attn_v=q6_k");
-    program_check_error(
+    command_run("quantize $dir/narrow.gguf $dir/out.gguf q8_0 --tensor-type attn_v=q6_k");
+    command_check_error(
         "blk.0.attn_v.weight has rows of 16 values, but q6_k needs a multiple of 256");
 }
 
@@ -141,7 +141,7 @@ static void a_size_with_a_type_of_gguf_names_fit(void)
 
 int main(void)
 {
-    if (!program_begin())
+    if (!command_begin())
         return 1;
     write_model();
     CASE(patterns_name_the_types_of_tensors);
@@ -151,6 +151,6 @@ int main(void)
     CASE(blocks_that_do_not_fit_are_named);
     CASE(types_that_lace_only_reads_say_what_to_use);
     CASE(a_size_with_a_type_of_gguf_names_fit);
-    program_end();
+    command_end();
     return tap_end();
 }

@@ -152,11 +152,8 @@ static inline bool columns_use(const step *s, const batch *b)
 int64_t columns_n_pieces(const step *s);
 uint64_t columns_sums_bytes(const step *s);
 
-/* A worker's pieces of the products, in place of matmul_step and its kind. */
+/* A worker's pieces of the products, in place of a matrix step's own. matmul_join_ref follows it. */
 void columns_step(const step *s, const worker *w);
-
-/* What follows it: sums of parts to products, and these to where they belong. */
-void matmul_join_step(const step *s, const batch *b, const worker *w);
 
 /* The kernels of a level: declared, and into the table. */
 #define COLUMNS_TYPES(X, level)                                                                    \

@@ -4,6 +4,7 @@
 
 #include "base/threads.h"
 #include "backend/cpu/columns.h"
+#include "backend/ref/ref.h"
 
 bool columns_can(const step *s)
 {
@@ -130,7 +131,7 @@ static void join_block(const step *s, int i, int64_t row, int64_t n)
     }
 }
 
-void matmul_join_step(const step *s, const batch *b, const worker *w)
+void matmul_join_ref(const step *s, const batch *b, const worker *w)
 {
     if (!columns_use(s, b))
         return;

@@ -119,12 +119,6 @@ int64_t attend_n_items(const step *s, const batch *b);
  */
 uint64_t matmul_block_bytes(int64_t n_tokens);
 
-/* The matrix steps; the same for all levels, because the impl of each weight does the work. */
-void matmul_step(const step *s, const batch *b, const worker *w);
-void matmul_add_step(const step *s, const batch *b, const worker *w);
-void matmul_glu_step(const step *s, const batch *b, const worker *w);
-void moe_glu_step(const step *s, const batch *b, const worker *w);
-void moe_down_step(const step *s, const batch *b, const worker *w);
 uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens);
 
 /* Each level fills in what it has. */

@@ -10,6 +10,7 @@
 
 #include "base/threads.h"
 #include "backend/cpu/columns.h"
+#include "backend/ref/ref.h"
 
 enum { BLOCK_FLOATS = 128 * 1024 };
 
@@ -65,7 +66,7 @@ static void multiply(const step *s, int i, int64_t begin, int64_t end, int64_t n
     finish(out, out_stride, n_tokens, end - begin, s->a.matmul.scale, bias ? bias + begin : NULL);
 }
 
-void matmul_step(const step *s, const batch *b, const worker *w)
+void matmul_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b);
     if (n == 0)
@@ -89,7 +90,12 @@ void matmul_step(const step *s, const batch *b, const worker *w)
     }
 }
 
-void matmul_add_step(const step *s, const batch *b, const worker *w)
+void matmul_group_ref(const step *s, const batch *b, const worker *w)
+{
+    matmul_ref(s, b, w);
+}
+
+void matmul_add_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)
@@ -113,7 +119,7 @@ void matmul_add_step(const step *s, const batch *b, const worker *w)
     }
 }
 
-void matmul_glu_step(const step *s, const batch *b, const worker *w)
+void matmul_glu_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b), begin, end;
     if (n == 0)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/threads.h"
-#include "backend/cpu/kernels.h"
+#include "backend/ref/ref.h"
 
 /* The scratch of a worker, cut up. */
 typedef struct groups {
@@ -108,7 +108,7 @@ static void multiply(const weight *w, const float *bias, const uint8_t *x, uint6
             y[i * rows + j] += bias[row + j];
 }
 
-void moe_glu_step(const step *s, const batch *b, const worker *w)
+void moe_glu_ref(const step *s, const batch *b, const worker *w)
 {
     groups g = make_groups(s, b, w);
     int64_t n_ff = s->a.moe.gate[0].n_rows, begin, end;
@@ -134,7 +134,7 @@ void moe_glu_step(const step *s, const batch *b, const worker *w)
     }
 }
 
-void moe_down_step(const step *s, const batch *b, const worker *w)
+void moe_down_ref(const step *s, const batch *b, const worker *w)
 {
     groups g = make_groups(s, b, w);
     int32_t n_used = s->a.moe.n_used;

@@ -212,18 +212,3 @@ uint64_t gpu_act_bytes(gpu_act act, int64_t n_cols)
         return 4 * k;
     return (act == GPU_ACT_INT ? 2 : 4) * k + k / GPU_GROUP * 8;
 }
-
-static uint64_t packed_bytes(dtype type, int64_t n_rows, int64_t n_cols)
-{
-    return tile_matrix_bytes(tile_kind_of(type), n_rows, n_cols);
-}
-
-static const matmul_impl matmul_cuda = {
-    .name = "cuda", .act = ACT_F32, .packed_bytes = packed_bytes};
-
-void kernels_init_cuda(kernel_table *table)
-{
-    for (int i = 0; i < DTYPE_COUNT; i++)
-        if (table->exact[i])
-            table->packed[i] = table->in_place[i] = table->exact[i] = &matmul_cuda;
-}

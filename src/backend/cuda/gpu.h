@@ -73,10 +73,6 @@ uint64_t tile_matrix_bytes(tile_kind kind, int64_t n_rows, int64_t n_cols);
 /* One row of activations for a kind of weights, in bytes. */
 uint64_t gpu_act_bytes(gpu_act act, int64_t n_cols);
 
-/* For each type of weights, an impl whose packed form is tiles; kernels_init_cuda fills a table
- * with them. They have no `rows`: nothing of them runs on the CPU. */
-void kernels_init_cuda(kernel_table *table);
-
 /* Uploads matrices through pinned memory and puts them into tiles on the card. */
 typedef struct gpu_uploader gpu_uploader;
 
@@ -129,6 +125,9 @@ typedef struct gpu_batch {
     const batch *host; /* the same on the host; pages[g][t] are equal for tokens of one sequence */
     const int32_t *host_sequences; /* [n_tokens] */
 } gpu_batch;
+
+/* Whether the card has a kernel for the operation. */
+bool gpu_has_kernel(op o);
 
 /* ---- Launching ------------------------------------------------------------------------------- */
 

@@ -45,12 +45,12 @@ static float *data(const operand *o)
 
 static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err)
 {
-    gpu_embed p = {.table = s->a.embed.table,
+    gpu_embed p = {.table = s->a.embed.table->data,
                    .tokens = j->batch->tokens,
                    .out = data(&s->out[0]),
                    .out_stride = floats(&s->out[0]),
-                   .row_bytes = row_bytes(s->a.embed.type, s->out[0].width),
-                   .type = (int32_t)s->a.embed.type,
+                   .row_bytes = row_bytes(s->a.embed.table->type, s->out[0].width),
+                   .type = (int32_t)s->a.embed.table->type,
                    .width = (int32_t)s->out[0].width,
                    .scale = s->a.embed.scale};
     return start_rows(j, "embed_rows", j->batch->n_tokens, 1, &p, err);
@@ -415,6 +415,11 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_MATMUL_GLU] = launch_matmul,
     [OP_ROPE_KV] = launch_rope,
 };
+
+bool gpu_has_kernel(op o)
+{
+    return launchers[o] != NULL;
+}
 
 lace_status gpu_launch_general(const gpu_job *j, const step *s, lace_error *err)
 {

@@ -171,26 +171,6 @@ uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
     return own_bytes(p, o) + (p->limits.stops_at_hidden ? 0 : token_player_bytes(p, o->g));
 }
 
-static void place_steps(gpu_plan *gp, const gpu_plan_options *o)
-{
-    plan *p = gp->p;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        step *s = &p->steps[i];
-        for (int j = 0; j < STEP_MAX_IN; j++)
-            if (s->in[j].value >= 0)
-                s->in[j].data = gp->memory + p->values[s->in[j].value].offset;
-        for (int j = 0; j < STEP_MAX_OUT; j++)
-            if (s->out[j].value >= 0)
-                s->out[j].data = gp->memory + p->values[s->out[j].value].offset;
-        if (s->op == OP_EMBED) {
-            s->a.embed.table = o->embedding;
-            s->a.embed.type = gpu_embedding_type(s->a.embed.type);
-        }
-        if (op_describe(s->op)->state == OP_PAGES)
-            s->kv.data = o->kv_data[s->kv.group];
-    }
-}
-
 static uint64_t logits_bytes(const plan *p)
 {
     return (uint64_t)p->limits.max_outputs * 4 * (uint64_t)p->values[p->logits].width;
@@ -257,7 +237,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
              cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
     TRY_GOTO(status, fail,
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
-    place_steps(gp, o);
+    plan_locate(p, gp->memory, o->kv_data, NULL);
     gp->scratch = gp->memory + round_up(p->value_bytes);
     gp->handover.memory = gp->scratch + gp->scratch_bytes;
     uint8_t *at = gp->handover.memory + handover_bytes(p);
@@ -433,20 +413,6 @@ static lace_status prepare_trace(gpu_plan *gp, lace_error *err)
     return LACE_OK;
 }
 
-/* Times by steps of the plan: a device step's goes to the one that moves most of what it stands
- * for. */
-static void add_times(const gpu_plan *gp, const batch *b, plan_trace *trace)
-{
-    for (int32_t i = 0; i < gp->last_list->n_steps; i++) {
-        const device_step *d = &gp->last_list->steps[i];
-        const step *main = d->first;
-        for (int32_t n = 1; n < d->n_steps; n++)
-            if (step_bytes(&d->first[n], b, false) > step_bytes(main, b, false))
-                main = &d->first[n];
-        trace->ns[main - gp->p->steps] += gp->ns[i];
-    }
-}
-
 int32_t gpu_plan_n_steps(const gpu_plan *gp)
 {
     return gp->last_list ? gp->last_list->n_steps : 0;
@@ -499,8 +465,8 @@ static lace_status choose_rows(gpu_plan *gp, int32_t n, const choice_rule *rules
     return is_copied ? cuda_wait(gp->queue, err) : LACE_OK;
 }
 
-lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
-                         const choice_rule *rules, plan_trace *trace, lace_error *err)
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
+                         lace_error *err)
 {
     const plan_value *v = &gp->p->values[gp->p->logits];
     gp->n_logits = 0;
@@ -511,16 +477,14 @@ lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
     if (is_token) {
         gp->last_list = token_player_list(gp->player);
     } else {
-        TRY(send_batch(gp, b, sequences, &on_card, err));
+        TRY(send_batch(gp, b, b->sequences, &on_card, err));
         TRY(find_list(gp, &on_card, err));
     }
-    if (trace)
+    if (is_traced)
         TRY(prepare_trace(gp, err));
-    uint64_t *ns = trace ? gp->ns : NULL;
-    TRY(is_token ? launch_token(gp, b, sequences[0], ns, err)
+    uint64_t *ns = is_traced ? gp->ns : NULL;
+    TRY(is_token ? launch_token(gp, b, b->sequences[0], ns, err)
                  : launch_batch(gp, &on_card, ns, err));
-    if (trace)
-        add_times(gp, b, trace);
     gp->n_logits = b->n_outputs;
     if (rules && gp->can_sample && b->n_outputs > 0)
         return choose_rows(gp, b->n_outputs, rules, err);

@@ -2,7 +2,7 @@
  * A plan on a GPU: its values, vectors and batches live on the card, and walking it means launching
  * its steps.
  *
- * The plan is made with the words of build.h and finished like any other; gpu_plan_create then
+ * The plan is a copy that was fused and placed (cuda_device.c); gpu_plan_create
  * takes memory on the card and replaces every address in its steps by one on the card, and lowers it
  * to lists of device steps (lower.h). One token of one sequence is its list as a recorded graph
  * (token_player.h); batches are launched step by step.
@@ -22,7 +22,6 @@ typedef struct gpu_plan_options {
     cuda_queue *queue;
     int32_t n_sequences, pages_per_sequence, n_groups;
     uint8_t *const *kv_data; /* [n_groups] on the card */
-    const void *embedding;   /* the embedding table on the card */
 } gpu_plan_options;
 
 /* Memory on the card that a plan will take: values, vectors, scratch, batches. */
@@ -34,11 +33,10 @@ void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
 
 /*
  * Run a batch and wait for its results: logits, or with rules ([n_outputs]; a temperature below 0
- * means none) choices. sequences: [n_tokens] whose pages each token has. With a trace, every device
- * step is waited for; its time goes to one of the plan's steps that it stands for.
+ * means none) choices. Traced, every device step is waited for.
  */
-lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const int32_t *sequences,
-                         const choice_rule *rules, plan_trace *trace, lace_error *err);
+lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
+                         lace_error *err);
 
 /*
  * What the last run launched, in its order: the same list with a trace and without. `first` and

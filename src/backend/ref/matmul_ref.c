@@ -24,5 +24,5 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
     }
 }
 
-const matmul_impl matmul_ref = {
+const matmul_impl matmul_rows_ref = {
     .name = "ref", .act = ACT_F32, .scratch_bytes = scratch_bytes, .rows = rows};

@@ -5,25 +5,15 @@
 #include "backend/cpu/kernels.h"
 #include "tensor/codec/unpack.h"
 
-void embed_ref(const step *s, const batch *b, const worker *w);
-void gather_ref(const step *s, const batch *b, const worker *w);
-void rope_table_ref(const step *s, const batch *b, const worker *w);
-void rms_norm_ref(const step *s, const batch *b, const worker *w);
-void quantize_ref(const step *s, const batch *b, const worker *w);
-void thin_ref(const step *s, const batch *b, const worker *w);
-void rotate_quantize_ref(const step *s, const batch *b, const worker *w);
-void rms_norm_quantize_ref(const step *s, const batch *b, const worker *w);
-void add_ref(const step *s, const batch *b, const worker *w);
-void glu_ref(const step *s, const batch *b, const worker *w);
-void softcap_ref(const step *s, const batch *b, const worker *w);
-void route_ref(const step *s, const batch *b, const worker *w);
-void rope_ref(const step *s, const batch *b, const worker *w);
-void kv_write_ref(const step *s, const batch *b, const worker *w);
-void rope_kv_ref(const step *s, const batch *b, const worker *w);
-void attend_ref(const step *s, const batch *b, const worker *w);
+#define X(id, name, ...) void name##_ref(const step *s, const batch *b, const worker *w);
+#include "ops/ops.def"
+#undef X
+
+/* All of them. */
+extern const kernel_fn kernels_ref[OP_COUNT];
 
 /* Works on the file's blocks of every type, with f32 activations and double sums. */
-extern const matmul_impl matmul_ref;
+extern const matmul_impl matmul_rows_ref;
 extern const matmul_impl matmul_sparse_ref; /* of the sparse types */
 
 /* One row: act(gate) * up. */

@@ -10,7 +10,8 @@
 void embed_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t width = s->out[0].width, begin, end;
-    uint64_t stride = row_bytes(s->a.embed.type, width);
+    const weight *table = s->a.embed.table;
+    uint64_t stride = row_bytes(table->type, width);
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         float *y = operand_row(&s->out[0], t);
@@ -18,8 +19,8 @@ void embed_ref(const step *s, const batch *b, const worker *w)
             memcpy(y, b->embeddings + t * width, (size_t)width * sizeof *y);
             continue;
         }
-        assert(b->tokens[t] >= 0 && b->tokens[t] < s->a.embed.n_rows);
-        unpack_row(s->a.embed.type, s->a.embed.table + (uint64_t)b->tokens[t] * stride, width, y);
+        assert(b->tokens[t] >= 0 && b->tokens[t] < table->n_rows);
+        unpack_row(table->type, table->data + (uint64_t)b->tokens[t] * stride, width, y);
         if (s->a.embed.scale != 1.0f)
             for (int64_t i = 0; i < width; i++)
                 y[i] *= s->a.embed.scale;

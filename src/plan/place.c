@@ -5,22 +5,11 @@
  * value is alive from the phase that first writes it to the phase that last touches it; values that
  * are never alive in the same phase may share memory.
  */
-#include <stdlib.h>
-
-#include "base/mem.h"
-#include "backend/cpu/columns.h"
-#include "ops/op_info.h"
 #include "plan/plan.h"
 
 static bool uses_state(const step *s)
 {
     return op_describe(s->op)->state != OP_NO_STATE;
-}
-
-/* Of steps with columns, which all keep sums in the same place. */
-static bool uses_sums(const step *s)
-{
-    return s->op == OP_MATMUL_JOIN || plan_has_columns(s);
 }
 
 /* True if the later step must not begin before the earlier one has ended on all workers. */
@@ -33,11 +22,11 @@ static bool depends(const step *later, const step *earlier)
         if (makes >= 0 && step_reads(earlier, makes))
             return true;
     }
-    return (uses_state(later) && uses_state(earlier)) || (uses_sums(later) && uses_sums(earlier));
+    return uses_state(later) && uses_state(earlier);
 }
 
 /* Sets skips_barrier and, in each value, the phases of its life. */
-static void find_phases(plan *p)
+static void find_phases(plan *p, bool (*also)(const step *, const step *))
 {
     for (int32_t v = 0; v < p->n_values; v++) {
         p->values[v].first = INT32_MAX;
@@ -48,7 +37,7 @@ static void find_phases(plan *p)
         step *s = &p->steps[i];
         bool waits = false;
         for (int32_t j = phase_begin; j < i && !waits; j++)
-            waits = depends(s, &p->steps[j]);
+            waits = depends(s, &p->steps[j]) || (also && also(s, &p->steps[j]));
         if (waits) {
             phase++;
             phase_begin = i;
@@ -92,9 +81,9 @@ static uint64_t find_place(const plan *p, int32_t v)
     return at;
 }
 
-void plan_place(plan *p)
+void plan_place(plan *p, bool (*also)(const step *later, const step *earlier))
 {
-    find_phases(p);
+    find_phases(p, also);
     p->value_bytes = 0;
     for (int32_t v = 0; v < p->n_values; v++) {
         plan_value *x = &p->values[v];
@@ -105,63 +94,25 @@ void plan_place(plan *p)
         if (x->offset + x->n_bytes > p->value_bytes)
             p->value_bytes = x->offset + x->n_bytes;
     }
-    p->scratch_bytes = p->shared_bytes = p->sums_bytes = 0;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
-        uint64_t bytes = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
-        if (bytes > p->scratch_bytes)
-            p->scratch_bytes = bytes;
-        bytes = step_shared_bytes(&p->steps[i], p->limits.n_context);
-        if (bytes > p->shared_bytes)
-            p->shared_bytes = bytes;
-        bytes = uses_sums(&p->steps[i]) ? columns_sums_bytes(&p->steps[i]) : 0;
-        if (bytes > p->sums_bytes)
-            p->sums_bytes = bytes;
-    }
-    p->scratch_bytes = (p->scratch_bytes + 4095) & ~(uint64_t)4095;
-    p->shared_bytes = (p->shared_bytes + 4095) & ~(uint64_t)4095;
-    p->sums_bytes = (p->sums_bytes + 4095) & ~(uint64_t)4095;
 }
 
-lace_status plan_finish(plan *p, lace_error *err)
+static void locate(const plan *p, operand *o, uint8_t *values)
 {
-    if (p->fault)
-        return error_set(err, p->status, "layer %d: %s", p->fault_layer, p->fault);
-    if (p->status != LACE_OK)
-        return error_nomem(err, "a plan");
-    plan_fuse(p);
-    plan_add_joins(p);
-    if (p->status != LACE_OK)
-        return error_nomem(err, "a plan");
-    plan_place(p);
-    return LACE_OK;
+    if (o->value >= 0)
+        o->data = values + p->values[o->value].offset;
 }
 
-uint64_t plan_memory_bytes(const plan *p)
+void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots)
 {
-    return p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes + p->shared_bytes +
-           p->sums_bytes + (uint64_t)p->n_steps * sizeof(handout);
-}
-
-lace_status plan_allocate(plan *p, uint8_t *const *kv_data, lace_error *err)
-{
-    p->memory = mem_map(plan_memory_bytes(p));
-    if (!p->memory)
-        return error_nomem(err, "the plan's values and scratch");
-    p->shared = p->memory + p->value_bytes + (uint64_t)p->limits.n_workers * p->scratch_bytes;
-    p->handouts = (handout *)(p->shared + p->shared_bytes + p->sums_bytes);
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
-        if (uses_sums(s))
-            s->a.matmul.sums = (float *)(p->shared + p->shared_bytes);
         for (int j = 0; j < STEP_MAX_IN; j++)
-            if (s->in[j].value >= 0)
-                s->in[j].data = p->memory + p->values[s->in[j].value].offset;
+            locate(p, &s->in[j], values);
         for (int j = 0; j < STEP_MAX_OUT; j++)
-            if (s->out[j].value >= 0)
-                s->out[j].data = p->memory + p->values[s->out[j].value].offset;
+            locate(p, &s->out[j], values);
         if (op_describe(s->op)->state == OP_PAGES)
-            s->kv.data = kv_data[s->kv.group];
+            s->kv.data = pages[s->kv.group];
+        if (op_describe(s->op)->state == OP_RECURRENT)
+            s->recurrent.data = slots;
     }
-    return LACE_OK;
 }

@@ -1,0 +1,294 @@
+/*
+ * Backends: where plans run. cpu, cuda and ref stand behind this interface; above it nobody names
+ * one of them, but by the names that people type (device_open).
+ *
+ *     device    opened by name; keeps the weights of one model
+ *     queue     work on a device, done in order, and its memory (queue.h)
+ *     program   a plan lowered to the backend's own list of named steps, and run batch by batch
+ *
+ * The life of a program: device_compile copies the plan, lowers it and says what memory it will
+ * take; program_prepare takes it; program_run computes a batch. The same list is run whether it is
+ * timed, traced, recorded or replayed.
+ *
+ * A backend is a table of functions. One that may be absent is NULL where the backend cannot do it:
+ * a function is the claim of support.
+ */
+#ifndef LACE_BACKEND_BACKEND_H
+#define LACE_BACKEND_BACKEND_H
+
+#include "backend/choice.h"
+#include "backend/queue.h"
+#include "base/cpu.h"
+#include "base/threads.h"
+#include "plan/plan.h"
+
+typedef struct backend backend;
+typedef struct device device;
+typedef struct program program;
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+/* WEIGHTS_PACKED_LATER: in place at first, packed by and by; see device_pack. */
+typedef enum weight_mode {
+    WEIGHTS_PACKED,
+    WEIGHTS_PACKED_LATER,
+    WEIGHTS_IN_PLACE,
+    WEIGHTS_EXACT
+} weight_mode;
+
+typedef struct device_options {
+    cpu_level level; /* of the CPU's kernels */
+    weight_mode mode;
+    uint64_t weight_bytes; /* about what the model takes: "auto" looks for a device with room */
+} device_options;
+
+typedef struct device_info {
+    char name[128];         /* for people; "" for the host itself */
+    uint64_t total_bytes;   /* of its own memory; 0: it uses the host's */
+    uint64_t free_bytes;    /* when asked */
+    uint64_t loading_bytes; /* that loading takes beside the weights */
+    int32_t usual_batch;    /* tokens computed together, if nobody says */
+} device_info;
+
+struct device {
+    const backend *backend;
+    uint64_t weight_bytes; /* of all that was placed */
+    bool is_host;          /* its memory is the host's: what lies there can be looked at */
+};
+
+/* Rows of a tensor that become a weight of the device. */
+typedef struct weight_rows {
+    dtype type; /* in the file */
+    dtype kept; /* device_kept_as says it */
+    const uint8_t *blocks;
+    int64_t n_rows, n_cols;
+    uint64_t n_bytes; /* of the blocks */
+    bool is_table;    /* rows are looked up, not multiplied with */
+    bool is_shared;   /* another weight is made of the same blocks, and counts them */
+} weight_rows;
+
+/* ---- Programs -------------------------------------------------------------------------------- */
+
+/* What is known of the sequences before there is memory for them (state/states.h). */
+typedef struct program_options {
+    int32_t n_sequences, pages_per_sequence, n_groups;
+} program_options;
+
+/* Where everything is that the program does not take itself. */
+typedef struct program_memory {
+    queue *queue;
+    pool *workers;
+    uint8_t *const *pages; /* [n_groups] */
+    uint8_t *slots;        /* of recurrent state; NULL: there is none */
+} program_memory;
+
+/* A step of the list that the last run went through, for traces. */
+typedef struct program_step {
+    const char *name;
+    int32_t layer;                /* -1: outside of layers */
+    uint64_t n_bytes, n_products; /* what it must move and multiply */
+    uint64_t ns;                  /* what it took, if the run was traced */
+} program_step;
+
+struct program {
+    const backend *backend;
+    uint64_t n_bytes; /* memory on its device */
+    bool chooses;     /* tokens, by rules, and works ahead of the host */
+    /*
+     * Where the device is the host: the steps that are run, whose operands can be looked at between
+     * two of them (program_run_steps), and the memory of their values. Else NULL.
+     */
+    plan *lowered;
+    uint8_t *values;
+};
+
+/* ---- What a backend provides ----------------------------------------------------------------- */
+
+struct backend {
+    const char *name;
+    int (*count)(void); /* devices of this kind; 0: there is none, or this build cannot use it */
+    lace_status (*open)(int index, const device_options *o, device **out, lace_error *err);
+    void (*close)(device *d);
+    lace_status (*describe)(device *d, device_info *out, lace_error *err);
+    lace_status (*open_queue)(device *d, queue **out, lace_error *err);
+
+    dtype (*kept_as)(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols);
+    lace_status (*place)(device *d, const weight_rows *rows, weight *out, lace_error *err);
+    bool (*place_columns)(device *d, weight *w); /* may be NULL */
+    lace_status (*begin_load)(device *d, lace_error *err);
+    lace_status (*load)(device *d, const weight_rows *rows, weight *w, pool *workers,
+                        lace_error *err);
+    lace_status (*end_load)(device *d, lace_error *err);
+    bool (*pack)(device *d, const weight_rows *rows, weight *w, pool *workers); /* may be NULL */
+
+    lace_status (*compile)(device *d, const plan *p, const program_options *o, program **out,
+                           lace_error *err);
+    lace_status (*prepare)(program *p, const program_memory *m, lace_error *err);
+    void (*free)(program *p);
+    lace_status (*run)(program *p, const batch *b, const choice_rule *rules, bool is_traced,
+                       lace_error *err);
+    const float *(*logits)(const program *p, int32_t row);
+    int32_t (*n_steps)(const program *p);
+    program_step (*step_at)(const program *p, int32_t i, const batch *b);
+
+    /* Of hosts alone. */
+    void (*run_steps)(program *p, const batch *b, int32_t begin, int32_t end);
+
+    /* Of those whose programs choose. */
+    int32_t (*word)(const program *p, int32_t row);
+    lace_status (*begin)(program *p, int32_t token, int32_t position, int32_t sequence,
+                         const choice_rule *rule, lace_error *err);
+    lace_status (*ahead)(program *p, const int32_t *const *pages, int32_t sequence,
+                         int32_t position, lace_error *err);
+    lace_status (*next)(program *p, int32_t *word, lace_error *err);
+};
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+/*
+ * By name: "cpu", "ref", a GPU's kind ("cuda") with an optional number ("cuda:1"), or "auto", which
+ * is the first GPU with room for the model, else the CPU. NULL is the CPU. LACE_E_ARG for a name
+ * that says nothing, LACE_E_DEVICE for a device that is not there.
+ */
+lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err);
+void device_close(device *d); /* after everything made with it; NULL is fine */
+
+static inline lace_status device_describe(device *d, device_info *out, lace_error *err)
+{
+    return d->backend->describe(d, out, err);
+}
+
+static inline lace_status device_open_queue(device *d, queue **out, lace_error *err)
+{
+    return d->backend->open_queue(d, out, err);
+}
+
+/* The type that stands for these rows on the device; mostly their own. */
+static inline dtype device_kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows,
+                                   int64_t n_cols)
+{
+    return d->backend->kept_as(d, type, blocks, n_rows, n_cols);
+}
+
+/* Decide how rows will lie on the device, and count the memory. No weight is read. */
+static inline lace_status device_place(device *d, const weight_rows *rows, weight *out,
+                                       lace_error *err)
+{
+    return d->backend->place(d, rows, out, err);
+}
+
+/* Let a matrix lie in columns as well, for activation sparsity. False: there is no kernel for it. */
+static inline bool device_place_columns(device *d, weight *w)
+{
+    return d->backend->place_columns && d->backend->place_columns(d, w);
+}
+
+/* Bring all weights to the device: begin, each in the order of placing, end. */
+static inline lace_status device_begin_load(device *d, lace_error *err)
+{
+    return d->backend->begin_load(d, err);
+}
+
+static inline lace_status device_load(device *d, const weight_rows *rows, weight *w, pool *workers,
+                                      lace_error *err)
+{
+    return d->backend->load(d, rows, w, workers, err);
+}
+
+static inline lace_status device_end_load(device *d, lace_error *err)
+{
+    return d->backend->end_load(d, err);
+}
+
+/* Pack a weight that was left in place at first, between two runs. False: it was not one. */
+static inline bool device_pack(device *d, const weight_rows *rows, weight *w, pool *workers)
+{
+    return d->backend->pack && d->backend->pack(d, rows, w, workers);
+}
+
+/* LACE_E_UNSUPPORTED names an operation or a shape that the backend has no kernel for. */
+static inline lace_status device_compile(device *d, const plan *p, const program_options *o,
+                                         program **out, lace_error *err)
+{
+    return d->backend->compile(d, p, o, out, err);
+}
+
+/* The weights must be loaded. */
+static inline lace_status program_prepare(program *p, const program_memory *m, lace_error *err)
+{
+    return p->backend->prepare(p, m, err);
+}
+
+static inline void program_free(program *p) /* waits for what is under way; NULL is fine */
+{
+    if (p)
+        p->backend->free(p);
+}
+
+/*
+ * Run a batch and wait for its results: logits, or where the program chooses and rules are given
+ * ([n_outputs]; a temperature below 0 means none) choices. Traced, every step is waited for.
+ */
+static inline lace_status program_run(program *p, const batch *b, const choice_rule *rules,
+                                      bool is_traced, lace_error *err)
+{
+    return p->backend->run(p, b, rules, is_traced, err);
+}
+
+/* A row of the last run's result, on the host. */
+static inline const float *program_logits(const program *p, int32_t row)
+{
+    return p->backend->logits(p, row);
+}
+
+/* What was chosen for a row of the last run (choice.h). */
+static inline int32_t program_word(const program *p, int32_t row)
+{
+    return p->backend->word ? p->backend->word(p, row) : CHOICE_REFUSED;
+}
+
+/* The list that the last run, which was of this batch, went through. */
+static inline int32_t program_n_steps(const program *p)
+{
+    return p->backend->n_steps(p);
+}
+
+static inline program_step program_step_at(const program *p, int32_t i, const batch *b)
+{
+    return p->backend->step_at(p, i, b);
+}
+
+/*
+ * Only the steps [begin, end), where program->lowered is there: what a run has left in memory up to
+ * `begin` is taken as it is.
+ */
+static inline void program_run_steps(program *p, const batch *b, int32_t begin, int32_t end)
+{
+    p->backend->run_steps(p, b, begin, end);
+}
+
+/*
+ * Choosing tokens on the device ahead of the host, where program->chooses. Begin with a token that
+ * is to be computed; each `ahead` queues the computation of the newest token, at this position, and
+ * the choice of the one behind it (rule NULL: the best); `next` waits for the next word. pages:
+ * [group] the sequence's page numbers, up to this position at least. Before pages are given to
+ * somebody else, wait for the queue.
+ */
+static inline lace_status program_begin(program *p, int32_t token, int32_t position,
+                                        int32_t sequence, const choice_rule *rule, lace_error *err)
+{
+    return p->backend->begin(p, token, position, sequence, rule, err);
+}
+
+static inline lace_status program_ahead(program *p, const int32_t *const *pages, int32_t sequence,
+                                        int32_t position, lace_error *err)
+{
+    return p->backend->ahead(p, pages, sequence, position, err);
+}
+
+static inline lace_status program_next(program *p, int32_t *word, lace_error *err)
+{
+    return p->backend->next(p, word, err);
+}
+
+#endif

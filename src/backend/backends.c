@@ -1,0 +1,65 @@
+/* The table of backends, and devices by name. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_device.h"
+#include "backend/cuda/cuda_device.h"
+#include "backend/ref/ref_device.h"
+
+/* In the order in which "auto" asks; the CPU takes whatever nobody else has room for. */
+static const backend *const backends[] = {&backend_cuda, &backend_cpu, &backend_ref};
+enum { N_BACKENDS = sizeof backends / sizeof *backends };
+
+/* Room for weights and something beside them. */
+static bool has_room(device *d, uint64_t weight_bytes)
+{
+    device_info info;
+    return device_describe(d, &info, NULL) == LACE_OK &&
+           info.free_bytes > weight_bytes + weight_bytes / 8 + ((uint64_t)512 << 20);
+}
+
+static lace_status open_best(const device_options *o, device **out, lace_error *err)
+{
+    for (int i = 0; backends[i] != &backend_cpu; i++) {
+        if (backends[i]->count() == 0 || backends[i]->open(0, o, out, NULL) != LACE_OK)
+            continue;
+        if (has_room(*out, o->weight_bytes))
+            return LACE_OK;
+        device_close(*out);
+    }
+    return backend_cpu.open(0, o, out, err);
+}
+
+/* The number behind a colon; 0 without one, -1 if it is none. */
+static int parse_index(const char *at)
+{
+    if (!*at)
+        return 0;
+    char *end = NULL;
+    long n = *at == ':' ? strtol(at + 1, &end, 10) : -1;
+    return !end || end == at + 1 || *end || n < 0 || n > 1023 ? -1 : (int)n;
+}
+
+lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err)
+{
+    *out = NULL;
+    if (!name)
+        return backend_cpu.open(0, o, out, err);
+    if (strcmp(name, "auto") == 0)
+        return open_best(o, out, err);
+    for (int i = 0; i < N_BACKENDS; i++) {
+        size_t n = strlen(backends[i]->name);
+        int index = strncmp(name, backends[i]->name, n) == 0 ? parse_index(name + n) : -1;
+        if (index >= 0)
+            return backends[i]->open(index, o, out, err);
+    }
+    return error_set(err, LACE_E_ARG,
+                     "device \"%s\", expected auto, cpu, cuda, cuda: and a number, or ref", name);
+}
+
+void device_close(device *d)
+{
+    if (d)
+        d->backend->close(d);
+}

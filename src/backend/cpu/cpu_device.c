@@ -1,0 +1,235 @@
+/* The CPU as a backend: its weights are packed into the layouts that its kernels want. */
+#include "backend/cpu/cpu_device.h"
+
+#include "backend/cpu/columns.h"
+#include "base/mem.h"
+#include "base/numbers.h"
+
+typedef struct cpu_device {
+    device base;
+    kernel_table kernels;
+    weight_mode mode;
+    uint64_t packed_bytes; /* of all weights that are packed */
+    uint8_t *packed;       /* NULL until loading begins */
+} cpu_device;
+
+enum { USUAL_BATCH = 512, PAGE_BYTES = 4096 };
+
+static const uint64_t IN_PLACE = UINT64_MAX; /* weight.offset of what is never packed */
+
+const kernel_table *cpu_device_kernels(const device *d)
+{
+    return &((const cpu_device *)d)->kernels;
+}
+
+weight_mode cpu_device_mode(const device *d)
+{
+    return ((const cpu_device *)d)->mode;
+}
+
+static int count(void)
+{
+    return 1;
+}
+
+static lace_status open(int index, const device_options *o, device **out, lace_error *err)
+{
+    *out = NULL;
+    if (index != 0)
+        return error_set(err, LACE_E_DEVICE, "there is one CPU, number 0, not %d", index);
+    cpu_device *d = mem_calloc(1, sizeof *d);
+    if (!d)
+        return error_nomem(err, "a device");
+    d->base.backend = &backend_cpu;
+    d->base.is_host = true;
+    d->mode = o->mode;
+    kernels_init(&d->kernels, o->level);
+    if (o->mode == WEIGHTS_EXACT)
+        d->kernels.ops[OP_ATTEND] = d->kernels.exact_attend;
+    *out = &d->base;
+    return LACE_OK;
+}
+
+static void close(device *dev)
+{
+    cpu_device *d = (cpu_device *)dev;
+    mem_unmap(d->packed, d->packed_bytes);
+    mem_free(d);
+}
+
+static lace_status describe(device *d, device_info *out, lace_error *err)
+{
+    *out = (device_info){.usual_batch = USUAL_BATCH};
+    return LACE_OK;
+}
+
+static lace_status open_queue(device *d, queue **out, lace_error *err)
+{
+    *out = &host_queue;
+    return LACE_OK;
+}
+
+/* ---- Placing --------------------------------------------------------------------------------- */
+
+static dtype kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols)
+{
+    return type;
+}
+
+static const matmul_impl *choose_impl(const cpu_device *d, dtype type, int64_t n_cols)
+{
+    const matmul_impl *impl = d->mode == WEIGHTS_IN_PLACE ? d->kernels.in_place[type]
+                              : d->mode == WEIGHTS_EXACT  ? d->kernels.exact[type]
+                                                          : d->kernels.packed[type];
+    /* Kernels with int8 activations work on blocks of 32. */
+    return impl->act == ACT_Q8 && n_cols % 32 != 0 ? d->kernels.exact[type] : impl;
+}
+
+/* Takes n bytes of the packed memory. */
+static uint64_t take_packed(cpu_device *d, uint64_t n_bytes)
+{
+    uint64_t offset = d->packed_bytes;
+    d->packed_bytes += round_up(n_bytes, PAGE_BYTES);
+    d->base.weight_bytes += round_up(n_bytes, PAGE_BYTES);
+    return offset;
+}
+
+static lace_status place(device *dev, const weight_rows *rows, weight *out, lace_error *err)
+{
+    cpu_device *d = (cpu_device *)dev;
+    *out = (weight){.type = rows->type,
+                    .n_rows = rows->n_rows,
+                    .n_cols = rows->n_cols,
+                    .data = rows->blocks,
+                    .n_bytes = rows->n_bytes,
+                    .offset = IN_PLACE};
+    if (rows->is_table) {
+        d->base.weight_bytes += rows->is_shared ? 0 : rows->n_bytes;
+        return LACE_OK;
+    }
+    out->impl = choose_impl(d, rows->type, rows->n_cols);
+    if (!matmul_packs(out->impl)) {
+        d->base.weight_bytes += rows->n_bytes;
+        return LACE_OK;
+    }
+    out->n_bytes =
+        matmul_packed_bytes(out->impl, rows->type, rows->blocks, rows->n_rows, rows->n_cols);
+    out->offset = take_packed(d, out->n_bytes);
+    /* Where results are the same to the bit, rows are packed in passing at first. */
+    const matmul_impl *in_place = d->kernels.in_place[rows->type];
+    if (d->mode == WEIGHTS_PACKED_LATER && in_place && in_place->panels == out->impl)
+        out->impl = in_place;
+    return LACE_OK;
+}
+
+static bool place_columns(device *dev, weight *w)
+{
+    cpu_device *d = (cpu_device *)dev;
+    const columns_impl *impl = d->kernels.columns[w->type];
+    /* Exact arithmetic has no kernel of its own: thresholds hold, and everything is read. */
+    if (d->mode == WEIGHTS_EXACT)
+        return true;
+    if (!impl || !columns_has(w->type, w->n_cols) || impl->act != w->impl->act)
+        return false;
+    w->columns_impl = impl;
+    w->columns_offset = take_packed(d, columns_bytes(w->type, w->n_rows, w->n_cols));
+    return true;
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+typedef struct pack_job {
+    const weight_rows *rows;
+    const weight *w;
+    uint8_t *out;
+} pack_job;
+
+static void pack_share(void *arg, int index, int n_workers)
+{
+    const pack_job *job = arg;
+    const weight *w = job->w;
+    int64_t begin, end;
+    pool_share(w->n_rows, MATMUL_TILE_ROWS, index, n_workers, &begin, &end);
+    if (begin < end)
+        w->impl->pack(w->type, job->rows->blocks, w->n_rows, w->n_cols, begin, end, job->out);
+}
+
+static void pack_columns_share(void *arg, int index, int n_workers)
+{
+    const pack_job *job = arg;
+    const weight *w = job->w;
+    int64_t begin, end;
+    pool_share(w->n_cols / COLUMNS_GROUP, 1, index, n_workers, &begin, &end);
+    columns_pack(w->type, job->rows->blocks, w->n_rows, w->n_cols, begin, end, job->out);
+}
+
+static lace_status begin_load(device *dev, lace_error *err)
+{
+    cpu_device *d = (cpu_device *)dev;
+    if (d->packed_bytes && !d->packed) {
+        d->packed = mem_map(d->packed_bytes);
+        if (!d->packed)
+            return error_nomem(err, "the packed weights");
+    }
+    return LACE_OK;
+}
+
+static void pack_weight(cpu_device *d, const weight_rows *rows, weight *w, pool *workers)
+{
+    if (w->impl->panels)
+        w->impl = w->impl->panels;
+    pack_job job = {rows, w, d->packed + w->offset};
+    pool_run(workers, pack_share, &job);
+    w->data = job.out;
+}
+
+static lace_status load(device *dev, const weight_rows *rows, weight *w, pool *workers,
+                        lace_error *err)
+{
+    cpu_device *d = (cpu_device *)dev;
+    if (w->columns_impl) {
+        pack_job job = {rows, w, d->packed + w->columns_offset};
+        pool_run(workers, pack_columns_share, &job);
+        w->columns = job.out;
+    }
+    if (w->offset != IN_PLACE && !w->impl->panels)
+        pack_weight(d, rows, w, workers);
+    return LACE_OK;
+}
+
+static lace_status end_load(device *d, lace_error *err)
+{
+    return LACE_OK;
+}
+
+static bool pack(device *dev, const weight_rows *rows, weight *w, pool *workers)
+{
+    if (w->offset == IN_PLACE || !w->impl->panels)
+        return false;
+    pack_weight((cpu_device *)dev, rows, w, workers);
+    return true;
+}
+
+const backend backend_cpu = {
+    .name = "cpu",
+    .count = count,
+    .open = open,
+    .close = close,
+    .describe = describe,
+    .open_queue = open_queue,
+    .kept_as = kept_as,
+    .place = place,
+    .place_columns = place_columns,
+    .begin_load = begin_load,
+    .load = load,
+    .end_load = end_load,
+    .pack = pack,
+    .compile = cpu_program_compile,
+    .prepare = cpu_program_prepare,
+    .free = cpu_program_free,
+    .run = cpu_program_run,
+    .logits = cpu_program_logits,
+    .n_steps = cpu_program_n_steps,
+    .step_at = cpu_program_step_at,
+    .run_steps = cpu_program_run_steps,
+};

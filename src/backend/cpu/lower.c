@@ -1,0 +1,231 @@
+/* Lowering for the CPU. */
+#include "backend/cpu/lower.h"
+
+#include "backend/cpu/columns.h"
+#include "base/mem.h"
+
+/* ---- Forms of activations -------------------------------------------------------------------- */
+
+/* A value in the forms that were made of it so far; -1: not yet. */
+typedef struct forms {
+    int32_t quantized, rotated, thinned;
+    const thinning *thin; /* that `thinned` was made by */
+} forms;
+
+static const forms none = {-1, -1, -1, NULL};
+
+typedef struct lowering {
+    plan *p;
+    forms *of; /* [values before, and two more for each step] */
+} lowering;
+
+/* Adds a step that makes a value of x in another form; returns the value, -1 without memory. */
+static int32_t make_form(plan *p, op o, int32_t x, act_format format)
+{
+    const plan_value v = p->values[x];
+    int32_t made = plan_add_value(p, format, v.width, v.is_output);
+    step *s = plan_append(p, o);
+    if (!s || made < 0)
+        return -1;
+    s->is_output = v.is_output;
+    s->row_factor = p->values[made].row_factor = v.row_factor;
+    s->in[0] = plan_operand(p, x);
+    s->out[0] = plan_operand(p, made);
+    return made;
+}
+
+/* x in the form that a kernel reads; quantized once, however many matrices want it. */
+static int32_t as_format(lowering *l, int32_t x, act_format format)
+{
+    if (x < 0 || l->p->values[x].format == format)
+        return x;
+    bool is_rotated = format == ACT_ROTATED_Q8;
+    int32_t *made = is_rotated ? &l->of[x].rotated : &l->of[x].quantized;
+    if (*made < 0)
+        *made = make_form(l->p, is_rotated ? OP_ROTATE_QUANTIZE : OP_QUANTIZE, x, format);
+    return *made;
+}
+
+/* x in the form that the kernel of a weight reads, without what its thinning leaves out. */
+static int32_t as_input(lowering *l, int32_t x, const weight *w)
+{
+    act_format format = w->impl->act;
+    if (!w->thin)
+        return as_format(l, x, format);
+    /*
+     * Quantizing thins on the way; what is to be rotated is thinned before, and what is measured
+     * too: so its floats can be looked at.
+     */
+    bool quantizes = format == ACT_Q8 && !w->thin->in_batches;
+    act_format form = quantizes ? ACT_Q8 : ACT_F32;
+    int32_t made = l->of[x].thin == w->thin ? l->of[x].thinned : -1;
+    if (made < 0 || l->p->values[made].format != form) {
+        made = make_form(l->p, quantizes ? OP_QUANTIZE : OP_THIN, x, form);
+        if (made < 0)
+            return -1;
+        l->p->steps[l->p->n_steps - 1].thin = w->thin;
+        l->of[x].thinned = made;
+        l->of[x].thin = w->thin;
+    }
+    return as_format(l, made, format);
+}
+
+/* Takes a step of the plan over, behind what its input needs. */
+static void take_step(lowering *l, const step *from)
+{
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_weights(from, w);
+    step s = *from;
+    l->p->layer = s.layer;
+    if (n > 0) {
+        int32_t x = as_input(l, s.in[0].value, w[0].w);
+        if (x < 0)
+            return;
+        s.in[0] = plan_operand(l->p, x);
+    }
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        if (s.out[i].value >= 0)
+            l->of[s.out[i].value] = none; /* it changes */
+    step *to = plan_append(l->p, s.op);
+    if (to)
+        *to = s;
+}
+
+static void add_forms(plan *p)
+{
+    lowering l = {.p = p};
+    step *steps = p->steps;
+    int32_t n_steps = p->n_steps, n_forms = p->n_values + 2 * n_steps;
+    p->steps = NULL;
+    p->n_steps = p->steps_capacity = 0;
+    l.of = mem_alloc((size_t)n_forms * sizeof *l.of + 1);
+    if (!l.of)
+        p->status = LACE_E_NOMEM;
+    for (int32_t v = 0; l.of && v < n_forms; v++)
+        l.of[v] = none;
+    for (int32_t i = 0; l.of && i < n_steps; i++)
+        take_step(&l, &steps[i]);
+    p->layer = -1;
+    mem_free(l.of);
+    mem_free(steps);
+}
+
+/* ---- Fusion ---------------------------------------------------------------------------------- */
+
+/* rms_norm, quantize -> rms_norm_quantize */
+static int fuse_norm_quantize(plan *p, step *s, int32_t left)
+{
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE ||
+        !plan_feeds_only(p, &s[0], &s[1], 0))
+        return 0;
+    s[0].op = OP_RMS_NORM_QUANTIZE;
+    s[0].out[0] = s[1].out[0];
+    s[0].thin = s[1].thin;
+    return 1;
+}
+
+/* rms_norm, thin -> rms_norm that thins */
+static int fuse_norm_thin(plan *p, step *s, int32_t left)
+{
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_THIN ||
+        !plan_feeds_only(p, &s[0], &s[1], 0))
+        return 0;
+    s[0].out[0] = s[1].out[0];
+    s[0].thin = s[1].thin;
+    return 1;
+}
+
+/* Values that nobody reads but the step that thins them are thinned where they are. */
+static void thin_in_place(plan *p)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        step *s = &p->steps[i];
+        if (s->op != OP_THIN || p->values[s->in[0].value].n_reads != 1)
+            continue;
+        int32_t from = s->out[0].value;
+        for (int32_t k = i; k < p->n_steps; k++)
+            for (int j = 0; j < STEP_MAX_IN; j++)
+                if (p->steps[k].in[j].value == from)
+                    p->steps[k].in[j] = s->in[0];
+        s->out[0] = s->in[0];
+    }
+}
+
+/* ---- Joins ----------------------------------------------------------------------------------- */
+
+static bool has_columns(const step *s)
+{
+    return step_is_matmul(s) && columns_can(s);
+}
+
+bool step_uses_sums(const step *s)
+{
+    return s->op == OP_MATMUL_JOIN || has_columns(s);
+}
+
+/* All such steps keep their sums in the same place. */
+static bool share_sums(const step *later, const step *earlier)
+{
+    return step_uses_sums(later) && step_uses_sums(earlier);
+}
+
+/*
+ * A matrix step whose weights lie in columns leaves sums of parts, and the step behind it makes the
+ * products of them. With more than one token it does nothing.
+ */
+static void add_joins(plan *p)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_steps; i++)
+        n += has_columns(&p->steps[i]);
+    if (n == 0)
+        return;
+    step *steps = mem_alloc((size_t)(p->n_steps + n) * sizeof *steps);
+    if (!steps) {
+        p->status = LACE_E_NOMEM;
+        return;
+    }
+    n = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        steps[n++] = *s;
+        if (!has_columns(s))
+            continue;
+        step *join = &steps[n++];
+        *join = *s;
+        join->op = OP_MATMUL_JOIN;
+        join->a.matmul.joins = s->op;
+        for (int k = 0; k < STEP_MAX_IN; k++)
+            join->in[k].value = -1;
+    }
+    mem_free(p->steps);
+    p->steps = steps;
+    p->n_steps = p->steps_capacity = n;
+}
+
+/* The level's own function for gates, which matrix steps call row by row. */
+static void set_gates(plan *p, glu_row_fn glu_row)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        if (step_is_matmul(&p->steps[i]))
+            p->steps[i].a.matmul.glu_row = glu_row;
+        else if (step_has_weights(&p->steps[i]))
+            p->steps[i].a.moe.glu_row = glu_row;
+    }
+}
+
+void cpu_lower(plan *p, const kernel_table *table)
+{
+    add_forms(p);
+    if (p->status != LACE_OK)
+        return;
+    plan_count_reads(p);
+    plan_rewrite(p, fuse_norm_quantize);
+    plan_rewrite(p, fuse_norm_thin);
+    plan_fuse(p);
+    thin_in_place(p);
+    set_gates(p, table->glu_row);
+    add_joins(p);
+    if (p->status == LACE_OK)
+        plan_place(p, share_sums);
+}

@@ -1,0 +1,290 @@
+/*
+ * Programs of the CPU. Every worker goes through the same list. The work of a step is cut into pieces,
+ * more of them than there are workers, and whoever is free takes the next one; at the end of a
+ * phase workers wait until its pieces are done, not until every worker has come by. So a worker
+ * that lost its core to another program delays the others by one piece at most.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "backend/cpu/columns.h"
+#include "backend/cpu/cpu_device.h"
+#include "backend/cpu/lower.h"
+#include "backend/cpu/ops.h"
+#include "base/clock.h"
+#include "base/file_guard.h"
+#include "base/mem.h"
+#include "base/numbers.h"
+
+typedef struct cpu_program {
+    program base;
+    const kernel_table *table;
+    plan *p; /* lowered */
+    pool *workers;
+    int32_t n_workers;
+    uint64_t scratch_bytes; /* of each worker */
+    uint64_t shared_bytes;  /* of all workers together */
+    uint64_t sums_bytes;    /* of products with columns, until they are joined */
+    uint8_t *memory;        /* values, scratch of each worker, shared, sums, handouts */
+    uint8_t *shared;        /* [shared_bytes] */
+    handout *handouts;      /* [n_steps] one for each phase of a run */
+    uint64_t *ns;           /* [n_steps] of the last traced run, or NULL */
+} cpu_program;
+
+typedef struct run {
+    const cpu_program *cp;
+    const batch *b;
+    uint64_t *ns;       /* [n_steps] where what each took goes; NULL: nobody asks */
+    int32_t begin, end; /* steps */
+} run;
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+/* Pieces for each worker, and the smallest piece of a matrix: shorter runs stream no better than
+ * this. */
+enum { PIECES_PER_WORKER = 4, PIECE_ROWS = 64 };
+
+/*
+ * With few tokens memory sets the pace, and long runs are read fastest: every worker first takes
+ * one piece of FIRST_SHARES, and the rest goes out share by share, so that all end together.
+ */
+enum { FEW_TOKENS = 16, SHARES_PER_WORKER = 10, FIRST_SHARES = 8 };
+
+static int64_t at_most(int64_t n, int64_t most)
+{
+    return n < most ? n : most;
+}
+
+/* Whether a step goes out in unequal pieces. */
+static bool has_long_pieces(const step *s, const batch *b, int n_workers)
+{
+    return n_workers > 1 && step_is_matmul(s) && step_rows(s, b) <= FEW_TOKENS &&
+           step_columns(s) >= (int64_t)n_workers * SHARES_PER_WORKER * MATMUL_TILE_ROWS;
+}
+
+/* Into how many pieces the work of a step is cut; at least 1. */
+static int64_t n_pieces(const step *s, const batch *b, int n_workers)
+{
+    if (n_workers == 1)
+        return 1;
+    if (step_is_matmul(s) && columns_use(s, b))
+        return columns_n_pieces(s);
+    if (has_long_pieces(s, b, n_workers))
+        return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
+    if (s->op == OP_MATMUL_JOIN && !columns_use(s, b))
+        return 1;
+    int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
+    switch (op_describe(s->op)->pieces) {
+    case OP_BY_COLUMNS:
+        n = step_columns(s) / PIECE_ROWS;
+        break;
+    case OP_BY_HEADS:
+        n = attend_n_items(s, b);
+        break;
+    case OP_BY_WORKERS:
+        n = n_workers;
+        break;
+    default:
+        n = step_rows(s, b);
+        break;
+    }
+    n = at_most(n, most);
+    return n > 0 ? n : 1;
+}
+
+/* The steps of one phase: [begin, end), and how many pieces they have together. */
+static int64_t phase_pieces(const run *r, int32_t begin, int32_t end, int n_workers)
+{
+    int64_t n = 0;
+    for (int32_t i = begin; i < end; i++)
+        n += n_pieces(&r->cp->p->steps[i], r->b, n_workers);
+    return n;
+}
+
+/* Shapes that only the plain kernels know: V of another width than K, tokens that see others. */
+static kernel_fn kernel_of(const cpu_program *cp, const step *s, const batch *b)
+{
+    bool is_plain =
+        op_describe(s->op)->state == OP_PAGES && (b->seen || s->kv.v_dim != s->kv.head_dim);
+    return is_plain ? kernels_ref[s->op] : cp->table->ops[s->op];
+}
+
+static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers, worker *w)
+{
+    const step *s = &r->cp->p->steps[begin];
+    int64_t n = n_pieces(s, r->b, n_workers);
+    while (piece >= n) {
+        piece -= n;
+        n = n_pieces(++s, r->b, n_workers);
+    }
+    w->index = (int)piece;
+    w->count = (int)n;
+    w->n_more = 0;
+    if (has_long_pieces(s, r->b, n_workers) && !columns_use(s, r->b)) {
+        bool is_first = piece < n_workers;
+        w->index = is_first ? (int)piece * FIRST_SHARES
+                            : (int)(piece + (int64_t)n_workers * (FIRST_SHARES - 1));
+        w->n_more = is_first ? FIRST_SHARES - 1 : 0;
+        w->count = n_workers * SHARES_PER_WORKER;
+    }
+    kernel_of(r->cp, s, r->b)(s, r->b, w);
+}
+
+static void walk(void *arg, int index, int count)
+{
+    const run *r = arg;
+    const cpu_program *cp = r->cp;
+    worker w = {.scratch = cp->memory + cp->p->value_bytes + (uint64_t)index * cp->scratch_bytes,
+                .scratch_bytes = cp->scratch_bytes,
+                .shared = cp->shared};
+    bool traces = r->ns && index == 0;
+    uint64_t before = traces ? clock_ns() : 0;
+    for (int32_t begin = r->begin, end; begin < r->end; begin = end) {
+        /* A traced step is a phase of its own, so that its time is its own too. */
+        for (end = begin + 1; end < r->end && cp->p->steps[end - 1].skips_barrier && !r->ns;)
+            end++;
+        uint32_t n = (uint32_t)phase_pieces(r, begin, end, count), piece;
+        while (handout_claim(&cp->handouts[begin], n, &piece)) {
+            run_piece(r, begin, piece, count, &w);
+            handout_finish(cp->workers, &cp->handouts[begin], n);
+        }
+        handout_wait(cp->workers, &cp->handouts[begin], n);
+        if (traces) {
+            uint64_t now = clock_ns();
+            r->ns[begin] = now - before;
+            before = now;
+        }
+    }
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static void run_range(const cpu_program *cp, const batch *b, uint64_t *ns, int32_t begin,
+                      int32_t end)
+{
+    const plan_limits *l = &cp->p->limits;
+    assert(cp->memory && 0 <= begin && begin <= end && end <= cp->p->n_steps);
+    assert(b->n_tokens <= l->max_tokens && b->n_outputs <= l->max_outputs);
+    memset(cp->handouts + begin, 0, (size_t)(end - begin) * sizeof *cp->handouts);
+    run r = {cp, b, ns, begin, end};
+    pool_run(cp->workers, walk, &r);
+}
+
+void cpu_program_run_steps(program *p, const batch *b, int32_t begin, int32_t end)
+{
+    run_range((cpu_program *)p, b, NULL, begin, end);
+}
+
+lace_status cpu_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
+                            lace_error *err)
+{
+    cpu_program *cp = (cpu_program *)p;
+    if (is_traced && !cp->ns && !(cp->ns = mem_calloc((size_t)cp->p->n_steps, sizeof *cp->ns)))
+        return error_nomem(err, "a trace");
+    run_range(cp, b, is_traced ? cp->ns : NULL, 0, cp->p->n_steps);
+    return file_guard_is_broken()
+               ? error_set(err, LACE_E_IO,
+                           "a model file was truncated while it was in use; restore it and start "
+                           "again")
+               : LACE_OK;
+}
+
+const float *cpu_program_logits(const program *p, int32_t row)
+{
+    const cpu_program *cp = (const cpu_program *)p;
+    const plan_value *v = &cp->p->values[cp->p->logits];
+    return (const float *)(cp->memory + v->offset +
+                           (uint64_t)row * act_row_bytes(v->format, v->width));
+}
+
+int32_t cpu_program_n_steps(const program *p)
+{
+    return ((const cpu_program *)p)->p->n_steps;
+}
+
+program_step cpu_program_step_at(const program *p, int32_t i, const batch *b)
+{
+    const cpu_program *cp = (const cpu_program *)p;
+    const step *s = &cp->p->steps[i];
+    return (program_step){.name = op_name(s->op),
+                          .layer = s->layer,
+                          .n_bytes = step_bytes(s, b, true),
+                          .n_products = step_products(s, b),
+                          .ns = cp->ns ? cp->ns[i] : 0};
+}
+
+/* ---- Life ------------------------------------------------------------------------------------ */
+
+enum { PAGE_BYTES = 4096 };
+
+static void add_up(cpu_program *cp)
+{
+    const plan *p = cp->p;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        const step *s = &p->steps[i];
+        int64_t rows = s->is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        uint64_t scratch = step_scratch_bytes(s, rows, p->limits.n_context);
+        uint64_t shared = step_shared_bytes(s, p->limits.n_context);
+        uint64_t sums = step_uses_sums(s) ? columns_sums_bytes(s) : 0;
+        cp->scratch_bytes = scratch > cp->scratch_bytes ? scratch : cp->scratch_bytes;
+        cp->shared_bytes = shared > cp->shared_bytes ? shared : cp->shared_bytes;
+        cp->sums_bytes = sums > cp->sums_bytes ? sums : cp->sums_bytes;
+    }
+    cp->scratch_bytes = round_up(cp->scratch_bytes, PAGE_BYTES);
+    cp->shared_bytes = round_up(cp->shared_bytes, PAGE_BYTES);
+    cp->sums_bytes = round_up(cp->sums_bytes, PAGE_BYTES);
+    cp->base.n_bytes = p->value_bytes + (uint64_t)cp->n_workers * cp->scratch_bytes +
+                       cp->shared_bytes + cp->sums_bytes + (uint64_t)p->n_steps * sizeof(handout);
+}
+
+lace_status cpu_program_compile(device *d, const plan *p, const program_options *o, program **out,
+                                lace_error *err)
+{
+    *out = NULL;
+    cpu_program *cp = mem_calloc(1, sizeof *cp);
+    if (!cp)
+        return error_nomem(err, "a program");
+    cp->base.backend = d->backend;
+    cp->table = cpu_device_kernels(d);
+    cp->n_workers = p->limits.n_workers;
+    lace_status status = plan_copy(p, &cp->p, err);
+    if (status == LACE_OK) {
+        cpu_lower(cp->p, cp->table);
+        status = plan_check(cp->p, err);
+    }
+    if (status != LACE_OK) {
+        cpu_program_free(&cp->base);
+        return status;
+    }
+    add_up(cp);
+    cp->base.lowered = cp->p;
+    *out = &cp->base;
+    return LACE_OK;
+}
+
+lace_status cpu_program_prepare(program *p, const program_memory *m, lace_error *err)
+{
+    cpu_program *cp = (cpu_program *)p;
+    assert(pool_size(m->workers) <= cp->n_workers);
+    cp->workers = m->workers;
+    cp->memory = mem_map(p->n_bytes);
+    if (!cp->memory)
+        return error_nomem(err, "the plan's values and scratch");
+    cp->shared = cp->memory + cp->p->value_bytes + (uint64_t)cp->n_workers * cp->scratch_bytes;
+    cp->handouts = (handout *)(cp->shared + cp->shared_bytes + cp->sums_bytes);
+    plan_locate(cp->p, cp->memory, m->pages, m->slots);
+    for (int32_t i = 0; i < cp->p->n_steps; i++)
+        if (step_uses_sums(&cp->p->steps[i]))
+            cp->p->steps[i].a.matmul.sums = (float *)(cp->shared + cp->shared_bytes);
+    cp->base.values = cp->memory;
+    return LACE_OK;
+}
+
+void cpu_program_free(program *p)
+{
+    cpu_program *cp = (cpu_program *)p;
+    mem_unmap(cp->memory, p->n_bytes);
+    mem_free(cp->ns);
+    plan_free(cp->p);
+    mem_free(cp);
+}

@@ -1,0 +1,197 @@
+/*
+ * The plain kernels alone, as a backend. Nothing is packed, fused, quantized or shared among
+ * workers: a plan's steps are run one after the other, each by the function that defines it. It is
+ * what other backends are compared with, and how little a backend needs.
+ */
+#include "backend/ref/ref_device.h"
+
+#include "backend/ref/ref.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "tensor/sparse.h"
+
+typedef struct ref_program {
+    program base;
+    plan *p;
+    uint64_t scratch_bytes;
+    uint8_t *memory; /* values, then scratch */
+    uint64_t *ns;    /* [n_steps] */
+} ref_program;
+
+static int count(void)
+{
+    return 1;
+}
+
+static lace_status open(int index, const device_options *o, device **out, lace_error *err)
+{
+    *out = NULL;
+    if (index != 0)
+        return error_set(err, LACE_E_DEVICE, "there is one reference device, number 0, not %d",
+                         index);
+    *out = mem_calloc(1, sizeof **out);
+    if (!*out)
+        return error_nomem(err, "a device");
+    (*out)->backend = &backend_ref;
+    (*out)->is_host = true;
+    return LACE_OK;
+}
+
+static void close(device *d)
+{
+    mem_free(d);
+}
+
+static lace_status describe(device *d, device_info *out, lace_error *err)
+{
+    *out = (device_info){.name = "reference", .usual_batch = 64};
+    return LACE_OK;
+}
+
+static lace_status open_queue(device *d, queue **out, lace_error *err)
+{
+    *out = &host_queue;
+    return LACE_OK;
+}
+
+static dtype kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols)
+{
+    return type;
+}
+
+/* Weights stay where they are, in the file's own blocks. */
+static lace_status place(device *d, const weight_rows *rows, weight *out, lace_error *err)
+{
+    *out = (weight){.type = rows->type,
+                    .n_rows = rows->n_rows,
+                    .n_cols = rows->n_cols,
+                    .n_bytes = rows->n_bytes,
+                    .data = rows->blocks,
+                    .impl = dtype_is_sparse(rows->type) ? &matmul_sparse_ref : &matmul_rows_ref};
+    d->weight_bytes += rows->is_shared ? 0 : rows->n_bytes;
+    return LACE_OK;
+}
+
+static lace_status nothing_to_load(device *d, lace_error *err)
+{
+    return LACE_OK;
+}
+
+static lace_status load(device *d, const weight_rows *rows, weight *w, pool *workers,
+                        lace_error *err)
+{
+    return LACE_OK;
+}
+
+static void free_program(program *p)
+{
+    ref_program *rp = (ref_program *)p;
+    mem_unmap(rp->memory, p->n_bytes);
+    mem_free(rp->ns);
+    plan_free(rp->p);
+    mem_free(rp);
+}
+
+static lace_status compile(device *d, const plan *p, const program_options *o, program **out,
+                           lace_error *err)
+{
+    *out = NULL;
+    ref_program *rp = mem_calloc(1, sizeof *rp);
+    if (!rp)
+        return error_nomem(err, "a program");
+    rp->base.backend = d->backend;
+    lace_status status = plan_copy(p, &rp->p, err);
+    if (status != LACE_OK || !(rp->ns = mem_calloc((size_t)p->n_steps + 1, sizeof *rp->ns))) {
+        free_program(&rp->base);
+        return status != LACE_OK ? status : error_nomem(err, "a program");
+    }
+    plan_place(rp->p, NULL);
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
+        uint64_t n = step_scratch_bytes(&p->steps[i], rows, p->limits.n_context);
+        rp->scratch_bytes = n > rp->scratch_bytes ? n : rp->scratch_bytes;
+    }
+    for (int32_t i = 0; i < p->n_steps; i++)
+        if (step_has_weights(&p->steps[i]) && !step_is_matmul(&p->steps[i]))
+            rp->p->steps[i].a.moe.glu_row = glu_row_ref;
+    rp->base.n_bytes = rp->p->value_bytes + rp->scratch_bytes;
+    rp->base.lowered = rp->p;
+    *out = &rp->base;
+    return LACE_OK;
+}
+
+static lace_status prepare(program *p, const program_memory *m, lace_error *err)
+{
+    ref_program *rp = (ref_program *)p;
+    rp->memory = mem_map(p->n_bytes);
+    if (!rp->memory)
+        return error_nomem(err, "the plan's values");
+    plan_locate(rp->p, rp->memory, m->pages, m->slots);
+    p->values = rp->memory;
+    return LACE_OK;
+}
+
+static void run_steps(program *p, const batch *b, int32_t begin, int32_t end)
+{
+    ref_program *rp = (ref_program *)p;
+    worker w = {
+        .count = 1, .scratch = rp->memory + rp->p->value_bytes, .scratch_bytes = rp->scratch_bytes};
+    for (int32_t i = begin; i < end; i++) {
+        uint64_t before = clock_ns();
+        kernels_ref[rp->p->steps[i].op](&rp->p->steps[i], b, &w);
+        rp->ns[i] = clock_ns() - before;
+    }
+}
+
+static lace_status run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
+                       lace_error *err)
+{
+    run_steps(p, b, 0, ((ref_program *)p)->p->n_steps);
+    return LACE_OK;
+}
+
+static const float *logits(const program *p, int32_t row)
+{
+    const ref_program *rp = (const ref_program *)p;
+    operand o = plan_operand(rp->p, rp->p->logits);
+    return (const float *)(rp->memory + rp->p->values[rp->p->logits].offset +
+                           (uint64_t)row * o.stride);
+}
+
+static int32_t n_steps(const program *p)
+{
+    return ((const ref_program *)p)->p->n_steps;
+}
+
+static program_step step_at(const program *p, int32_t i, const batch *b)
+{
+    const ref_program *rp = (const ref_program *)p;
+    const step *s = &rp->p->steps[i];
+    return (program_step){.name = op_name(s->op),
+                          .layer = s->layer,
+                          .n_bytes = step_bytes(s, b, true),
+                          .n_products = step_products(s, b),
+                          .ns = rp->ns[i]};
+}
+
+const backend backend_ref = {
+    .name = "ref",
+    .count = count,
+    .open = open,
+    .close = close,
+    .describe = describe,
+    .open_queue = open_queue,
+    .kept_as = kept_as,
+    .place = place,
+    .begin_load = nothing_to_load,
+    .load = load,
+    .end_load = nothing_to_load,
+    .compile = compile,
+    .prepare = prepare,
+    .free = free_program,
+    .run = run,
+    .logits = logits,
+    .n_steps = n_steps,
+    .step_at = step_at,
+    .run_steps = run_steps,
+};

@@ -1,0 +1,164 @@
+/* A model, the states of its sequences, and its plan as a program. */
+#include "runner/runner.h"
+
+#include "base/mem.h"
+#include "base/numbers.h"
+
+/* ---- Outline --------------------------------------------------------------------------------- */
+
+static lace_status create_program(runner *r, lace_error *err)
+{
+    const runner_options *o = &r->options;
+    plan_limits limits = {.max_tokens = o->n_batch,
+                          .max_outputs = (int32_t)min_i64(o->n_outputs, o->n_batch),
+                          .n_context = o->n_context,
+                          .n_workers = o->n_threads,
+                          .stops_at_hidden = o->stops_at_hidden};
+    program_options options = {.n_sequences = o->n_sequences,
+                               .pages_per_sequence = r->states->pages_per_sequence,
+                               .n_groups = r->states->n_groups};
+    plan *p;
+    TRY(plan_create(&limits, &p, err));
+    r->m->arch->build(r->m, p, r->states->layers);
+    lace_status status = plan_check(p, err);
+    if (status == LACE_OK)
+        status = device_compile(r->m->device, p, &options, &r->program, err);
+    plan_free(p);
+    return status;
+}
+
+lace_status runner_outline(model *m, const runner_options *o, runner **out, lace_error *err)
+{
+    *out = NULL;
+    runner *r = mem_calloc(1, sizeof *r);
+    if (!r)
+        return error_nomem(err, "a session");
+    r->m = m;
+    r->options = *o;
+    states_options options = {.type = o->kv_type,
+                              .n_sequences = o->n_sequences,
+                              .n_context = o->n_context,
+                              .n_batch = o->n_batch,
+                              .n_snapshots = SLOT_KEPT * o->n_sequences,
+                              .max_bytes = o->kv_bytes};
+    lace_status status = device_open_queue(m->device, &r->queue, err);
+    options.queue = r->queue;
+    if (status == LACE_OK)
+        status = model_states(m, &options, &r->states, err);
+    if (status == LACE_OK)
+        status = create_program(r, err);
+    if (status != LACE_OK) {
+        runner_free(r);
+        return status;
+    }
+    *out = r;
+    return LACE_OK;
+}
+
+uint64_t runner_bytes(const runner *r)
+{
+    return r->program->n_bytes;
+}
+
+int64_t runner_width(const runner *r)
+{
+    return r->options.stops_at_hidden ? r->m->config.n_embd : r->m->config.n_vocab;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static lace_status allocate_arrays(runner *r, lace_error *err)
+{
+    size_t n = (size_t)r->options.n_batch, n_sequences = (size_t)r->options.n_sequences;
+    bool ok = (r->tokens = mem_calloc(n, sizeof *r->tokens)) &&
+              (r->positions = mem_calloc(n, sizeof *r->positions)) &&
+              (r->outputs = mem_calloc(n, sizeof *r->outputs)) &&
+              (r->sequences = mem_calloc(n, sizeof *r->sequences)) &&
+              (r->slots = mem_calloc(n, sizeof *r->slots)) &&
+              (r->new_lengths = mem_calloc(n_sequences, sizeof *r->new_lengths));
+    for (int32_t g = 0; ok && g < r->states->n_groups; g++)
+        ok = (r->pages[g] = mem_calloc(n, sizeof *r->pages[g])) != NULL;
+    if (!ok)
+        return error_nomem(err, "a session");
+    r->b = (batch){.tokens = r->tokens,
+                   .positions = r->positions,
+                   .sequences = r->sequences,
+                   .outputs = r->outputs,
+                   .pages = (const int32_t *const *const *)r->pages,
+                   .slots = r->slots};
+    return LACE_OK;
+}
+
+lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err)
+{
+    TRY(pool_create(r->options.n_threads, &r->workers, err));
+    TRY(states_allocate(r->states, err));
+    TRY(allocate_arrays(r, err));
+    TRY(model_load(r->m, r->workers, on_progress, user, err));
+    uint8_t *pages[STATES_MAX_GROUPS] = {0};
+    for (int32_t g = 0; g < r->states->n_groups; g++)
+        pages[g] = r->states->groups[g].data;
+    program_memory memory = {
+        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = r->states->slots.data};
+    return program_prepare(r->program, &memory, err);
+}
+
+void runner_free(runner *r)
+{
+    if (!r)
+        return;
+    program_free(r->program);
+    pool_free(r->workers);
+    states_free(r->states);
+    queue_close(r->queue);
+    for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
+        mem_free(r->pages[g]);
+    mem_free(r->tokens);
+    mem_free(r->positions);
+    mem_free(r->outputs);
+    mem_free(r->sequences);
+    mem_free(r->slots);
+    mem_free(r->new_lengths);
+    mem_free(r);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
+{
+    const states *s = r->states;
+    size_t n = n_items < (size_t)r->options.n_batch ? n_items : (size_t)r->options.n_batch;
+    for (int32_t i = 0; i < r->options.n_sequences; i++)
+        r->new_lengths[i] = s->sequences[i].n_tokens;
+    r->b.n_tokens = (int32_t)n;
+    r->b.n_outputs = 0;
+    for (size_t i = 0; i < n; i++) {
+        int32_t sequence = items[i].sequence;
+        r->tokens[i] = items[i].token;
+        r->sequences[i] = sequence;
+        r->positions[i] = r->new_lengths[sequence]++;
+        r->slots[i] = states_slot(s, sequence);
+        for (int32_t g = 0; g < s->n_groups; g++)
+            r->pages[g][i] = s->sequences[sequence].tables[g];
+        if (items[i].want_logits)
+            r->outputs[r->b.n_outputs++] = (int32_t)i;
+    }
+    return n;
+}
+
+lace_status runner_reserve(runner *r, lace_error *err)
+{
+    return states_reserve_all(r->states, r->new_lengths, err);
+}
+
+lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err)
+{
+    if (r->has_run)
+        model_pack_more(r->m, r->workers);
+    r->has_run = true;
+    TRY(program_run(r->program, &r->b, rules, is_traced, err));
+    for (int32_t i = 0; i < r->options.n_sequences; i++)
+        if (r->new_lengths[i] != r->states->sequences[i].n_tokens)
+            states_set_length(r->states, i, r->new_lengths[i]);
+    return LACE_OK;
+}

@@ -1,0 +1,61 @@
+/*
+ * A runner: a model, what its sequences remember, and its plan as a program on the model's device.
+ * Sessions (engine/session.c) and walks over texts (compress/walk.c) stand on it.
+ *
+ * It is made in two steps, so that what it costs is known before anything is taken: runner_outline
+ * lays everything out, runner_prepare takes the memory and loads the weights. Running allocates
+ * nothing: all arrays have their largest size from the start. Used by one thread at a time.
+ */
+#ifndef LACE_RUNNER_RUNNER_H
+#define LACE_RUNNER_RUNNER_H
+
+#include "model/model.h"
+#include "state/states.h"
+
+typedef struct runner_options {
+    int32_t n_sequences, n_context;
+    int32_t n_batch, n_outputs; /* tokens and results of a batch, at most */
+    int32_t n_threads;
+    dtype kv_type;
+    uint64_t kv_bytes;    /* of all pages; 0: enough for every sequence to be full */
+    bool stops_at_hidden; /* results are what the output matrix would be applied to */
+} runner_options;
+
+typedef struct runner {
+    model *m;
+    runner_options options;
+    queue *queue;
+    states *states;
+    program *program;
+    pool *workers;
+    bool has_run; /* a batch has been computed */
+
+    batch b; /* the one being computed; its arrays are these, of n_batch: */
+    int32_t *tokens, *positions, *outputs, *sequences, *slots;
+    const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
+    int32_t *new_lengths;                     /* [n_sequences] once it is computed */
+} runner;
+
+/* The model must outlive it. */
+lace_status runner_outline(model *m, const runner_options *o, runner **out, lace_error *err);
+
+/* Takes the memory of a runner that was outlined, and loads the model's weights if nobody has. */
+lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err);
+void runner_free(runner *r); /* NULL is fine */
+
+/* Memory that it will take on the model's device, beside the weights and the states. */
+uint64_t runner_bytes(const runner *r);
+
+/* Values in a row of results. */
+int64_t runner_width(const runner *r);
+
+/* Put up to n_batch items behind what their sequences hold. Returns how many. */
+size_t runner_fill(runner *r, const lace_item *items, size_t n_items);
+
+/* Make room for the batch. LACE_E_CONTEXT: there is none, and nothing has changed. */
+lace_status runner_reserve(runner *r, lace_error *err);
+
+/* Compute the batch; its sequences are longer then. rules and is_traced: see program_run. */
+lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err);
+
+#endif
