@@ -69,6 +69,12 @@ static int sinks(step *s, op_vector out[OP_MAX_VECTORS])
     return add_vector(out, 0, &s->a.attend.sinks, s->a.attend.n_heads);
 }
 
+static int conv_weights(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int n = add_vector(out, 0, &s->a.conv.weight, s->out[0].width * s->a.conv.n_taps);
+    return add_vector(out, n, &s->a.conv.bias, s->out[0].width);
+}
+
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
 static uint64_t table_bytes(const step *s, const batch *b)
@@ -92,6 +98,16 @@ static uint64_t attended_bytes(const step *s, const batch *b)
         n_run = 0;
     }
     return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + s->kv.v_row_bytes);
+}
+
+/* Taps once, and state in and out: for tokens of one sequence that lie together, once. */
+static uint64_t conv_bytes(const step *s, const batch *b)
+{
+    uint64_t bytes = 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps;
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        if (t == 0 || b->slots[t] != b->slots[t - 1])
+            bytes += 2 * s->recurrent.n_bytes;
+    return bytes;
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

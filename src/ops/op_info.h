@@ -16,7 +16,7 @@ typedef enum op_state { OP_NO_STATE, OP_PAGES, OP_RECURRENT } op_state;
 /* Along what its work can be cut into pieces that do not depend on each other. */
 typedef enum op_pieces {
     OP_BY_ROWS,
-    OP_BY_COLUMNS, /* of what comes out: rows of its matrices */
+    OP_BY_COLUMNS, /* of what comes out: rows of its matrices, or channels */
     OP_BY_HEADS,
     OP_BY_WORKERS /* anyhow */
 } op_pieces;

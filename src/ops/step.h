@@ -160,6 +160,12 @@ typedef struct recurrent_layer {
     uint64_t n_bytes;    /* of this layer */
 } recurrent_layer;
 
+/* What a convolution of CONV remembers: the inputs that the next one is summed up with. */
+static inline uint64_t conv_state_bytes(int64_t width, int32_t n_taps)
+{
+    return sizeof(float) * (uint64_t)width * (uint64_t)(n_taps - 1);
+}
+
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 typedef enum op {
@@ -269,6 +275,13 @@ typedef struct step {
             float softcap;      /* scores become cap * tanh(score / cap); 0: off */
             const float *sinks; /* [n_heads] extra scores without a value, or NULL */
         } attend;
+        struct {                 /* CONV: in[0] -> out[0], each channel (column) on its own:
+                                    out[t] = bias + sum over k of weight[k] * in[t - n_taps + 1 + k];
+                                    state: the sequence's last inputs, [n_taps - 1, width] */
+            const float *weight; /* [width, n_taps] */
+            const float *bias;   /* [width], or NULL */
+            int32_t n_taps;      /* inputs that make an output, its own the last */
+        } conv;
     } a;
 } step;
 

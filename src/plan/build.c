@@ -176,6 +176,23 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     return s->out[0].value;
 }
 
+value plan_conv(plan *p, value x, const recurrent_layer *state, const conv_params *params)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t width = p->values[x].width;
+    assert(params->n_taps > 1 && state->n_bytes == conv_state_bytes(width, params->n_taps));
+    assert(!p->values[x].is_output); /* every token changes the state */
+    step *s = add_making(p, OP_CONV, x, -1, ACT_F32, width, false);
+    if (!s)
+        return -1;
+    s->recurrent = *state;
+    s->a.conv.weight = params->weight;
+    s->a.conv.bias = params->bias;
+    s->a.conv.n_taps = params->n_taps;
+    return s->out[0].value;
+}
+
 value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
 {
     if (!knows_activation(p, moe->glu) || !is_bound(p, moe->gate) || !is_bound(p, moe->up) ||

@@ -53,6 +53,18 @@ void plan_kv_write(plan *p, value k, value v, const kv_layer *kv);
 
 value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *params);
 
+typedef struct conv_params {
+    const float *weight; /* [width, n_taps] */
+    const float *bias;   /* [width], or NULL */
+    int32_t n_taps;      /* at least 2 */
+} conv_params;
+
+/*
+ * A short convolution of each channel over its sequence: what comes out is made of a token's own
+ * input and those of the n_taps - 1 before it, which the state holds (conv_state_bytes).
+ */
+value plan_conv(plan *p, value x, const recurrent_layer *state, const conv_params *params);
+
 /* The experts of a mixture, and how they are chosen. */
 typedef struct moe_params {
     const weight *gate, *up, *down; /* [n_experts] each */
