@@ -67,6 +67,7 @@ value plan_rope_table(plan *p, const rope_params *rope)
         return -1;
     s->a.rope_table.frequencies = rope->frequencies;
     s->a.rope_table.magnitude = rope->magnitude;
+    memcpy(s->a.rope_table.sections, rope->sections, sizeof rope->sections);
     return s->out[0].value;
 }
 

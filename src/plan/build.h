@@ -17,6 +17,7 @@ typedef struct rope_params {
     float magnitude;
     int32_t n_dims;
     bool is_neox;
+    int32_t sections[ROPE_MAX_AXES]; /* frequencies of each axis of positions; all 0: one axis */
 } rope_params;
 
 typedef struct attend_params {
