@@ -4,11 +4,6 @@
 
 #include "backend/cpu/matmul_in_place.h"
 
-/* Everything but matrix products; in ops_init.c. */
-void ops_init_avx2(kernel_table *table);
-void ops_init_avx512(kernel_table *table);
-void ops_init_neon(kernel_table *table);
-
 /* Matrix products from tiles, one impl for each type; in matmul_*_tmpl.c. */
 #define CPU_MATMULS_QUANT(X)                                                                       \
     X(Q4_0, q4_0)                                                                                  \

@@ -2,6 +2,7 @@
 #if defined(__aarch64__)
 #include "backend/cpu/columns.h"
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/ops.h"
 #include "backend/cpu/tiles.h"
 
 /* ---- In place ------------------------------------------------------------------------------- */
@@ -46,7 +47,7 @@ CPU_MATMULS_FLOAT(X)
 
 void kernels_init_neon(kernel_table *table)
 {
-    ops_init_neon(table);
+    OPS_USE(table, neon);
 #define X(id, type) CPU_USE(table, id, type, neon) table->exact[DTYPE_##id] = &matmul_##type##_neon;
     CPU_MATMULS_FLOAT(X)
 #undef X

@@ -50,7 +50,7 @@ static void use_sparse(kernel_table *table, const matmul_impl *impl, const matmu
 
 void kernels_init_avx2(kernel_table *table)
 {
-    ops_init_avx2(table);
+    OPS_USE(table, avx2);
 #define X(id, type) CPU_USE(table, id, type, avx2) table->exact[DTYPE_##id] = &matmul_##type##_avx2;
     CPU_MATMULS_FLOAT(X)
 #undef X
@@ -75,7 +75,7 @@ void kernels_init_avx2(kernel_table *table)
 
 void kernels_init_avx512(kernel_table *table)
 {
-    ops_init_avx512(table);
+    OPS_USE(table, avx512);
 #define X(id, type)                                                                                \
     CPU_USE(table, id, type, avx512) table->exact[DTYPE_##id] = &matmul_##type##_avx512;
     CPU_MATMULS_FLOAT(X)

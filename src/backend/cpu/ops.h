@@ -1,6 +1,7 @@
 /*
  * The kernels that are written once, in rows_tmpl.c, rope_tmpl.c and attend_tmpl.c, and compiled for
- * each CPU level: their names, and the plain functions that they fall back to for odd shapes.
+ * each CPU level: how they come into the table, and the plain functions that they fall back to for
+ * odd shapes.
  */
 #ifndef LACE_BACKEND_CPU_OPS_H
 #define LACE_BACKEND_CPU_OPS_H
@@ -56,18 +57,18 @@ static inline int64_t attend_part_floats(int32_t head_dim)
     return head_dim + 16;
 }
 
+/* A template enters its own kernels into the table, so a new one is named in its template alone. */
 #define OPS_DECLARE(level)                                                                         \
-    void rms_norm_##level(const step *s, const batch *b, const worker *w);                         \
-    void quantize_##level(const step *s, const batch *b, const worker *w);                         \
-    void rotate_quantize_##level(const step *s, const batch *b, const worker *w);                  \
-    void rms_norm_quantize_##level(const step *s, const batch *b, const worker *w);                \
-    void add_##level(const step *s, const batch *b, const worker *w);                              \
-    void glu_##level(const step *s, const batch *b, const worker *w);                              \
-    void rope_##level(const step *s, const batch *b, const worker *w);                             \
-    void kv_write_##level(const step *s, const batch *b, const worker *w);                         \
-    void rope_kv_##level(const step *s, const batch *b, const worker *w);                          \
-    void attend_##level(const step *s, const batch *b, const worker *w);                           \
-    void glu_row_##level(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
+    void rows_use_##level(kernel_table *table);                                                    \
+    void rope_use_##level(kernel_table *table);                                                    \
+    void attend_##level(const step *s, const batch *b, const worker *w)
+
+#define OPS_USE(table, level)                                                                      \
+    do {                                                                                           \
+        rows_use_##level(table);                                                                   \
+        rope_use_##level(table);                                                                   \
+        (table)->ops[OP_ATTEND] = (table)->exact_attend = attend_##level;                          \
+    } while (0)
 
 OPS_DECLARE(avx2);
 OPS_DECLARE(avx512);

@@ -48,7 +48,7 @@ static void rotate_head(float *head, const float *table, int32_t n_dims, bool is
     }
 }
 
-void FN(rope)(const step *s, const batch *b, const worker *w)
+static void rope(const step *s, const batch *b, const worker *w)
 {
     int64_t n_heads = s->a.rope.n_heads, begin, end;
     pool_share(b->n_tokens * n_heads, 1, w->index, w->count, &begin, &end);
@@ -110,7 +110,7 @@ static void write_head(const kv_layer *kv, const batch *b, int64_t t, int64_t he
     store_row(kv, v, at + kv->v_offset);
 }
 
-void FN(kv_write)(const step *s, const batch *b, const worker *w)
+static void kv_write(const step *s, const batch *b, const worker *w)
 {
     const kv_layer *kv = &s->kv;
     int64_t begin, end;
@@ -123,7 +123,7 @@ void FN(kv_write)(const step *s, const batch *b, const worker *w)
 }
 
 /* The heads of q and k of a token are handed out one by one, so that one token has work for all. */
-void FN(rope_kv)(const step *s, const batch *b, const worker *w)
+static void rope_kv(const step *s, const batch *b, const worker *w)
 {
     const kv_layer *kv = &s->kv;
     int64_t n_heads = s->a.rope.n_heads, n_all = n_heads + kv->n_heads, begin, end;
@@ -137,4 +137,13 @@ void FN(rope_kv)(const step *s, const batch *b, const worker *w)
         if (is_key)
             write_head(kv, b, t, head, x, operand_row(&s->in[1], t) + head * kv->head_dim);
     }
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+void FN(rope_use)(kernel_table *table)
+{
+    table->ops[OP_ROPE] = rope;
+    table->ops[OP_KV_WRITE] = kv_write;
+    table->ops[OP_ROPE_KV] = rope_kv;
 }

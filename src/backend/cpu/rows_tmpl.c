@@ -71,7 +71,7 @@ static void scale_row(const float *x, const float *by, float scale, float least,
                   n - i);
 }
 
-void FN(rms_norm)(const step *s, const batch *b, const worker *w)
+static void rms_norm(const step *s, const batch *b, const worker *w)
 {
     int64_t group = s->a.norm.group, width = s->in[0].width, n_rows = step_rows(s, b);
     bool is_in_place = s->in[0].data == s->out[0].data;
@@ -125,7 +125,7 @@ static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t
     }
 }
 
-void FN(quantize)(const step *s, const batch *b, const worker *w)
+static void quantize(const step *s, const batch *b, const worker *w)
 {
     int64_t width = s->in[0].width;
     part p = share_part(step_rows(s, b), width, 64, w);
@@ -134,7 +134,7 @@ void FN(quantize)(const step *s, const batch *b, const worker *w)
                          step_threshold(s, b), operand_row(&s->out[0], t));
 }
 
-void FN(rotate_quantize)(const step *s, const batch *b, const worker *w)
+static void rotate_quantize(const step *s, const batch *b, const worker *w)
 {
     int64_t width = s->in[0].width;
     part p = share_part(step_rows(s, b), width, ROTATE_VALUES, w);
@@ -157,7 +157,7 @@ void FN(rotate_quantize)(const step *s, const batch *b, const worker *w)
     }
 }
 
-void FN(rms_norm_quantize)(const step *s, const batch *b, const worker *w)
+static void rms_norm_quantize(const step *s, const batch *b, const worker *w)
 {
     int64_t group = s->a.norm.group, width = s->in[0].width;
     const float *by = s->a.norm.weight;
@@ -188,7 +188,7 @@ void FN(rms_norm_quantize)(const step *s, const batch *b, const worker *w)
 
 /* ---- Add, glu -------------------------------------------------------------------------------- */
 
-void FN(add)(const step *s, const batch *b, const worker *w)
+static void add(const step *s, const batch *b, const worker *w)
 {
     vf scale = v_set(s->a.add.scale);
     part p = share_part(step_rows(s, b), s->out[0].width, 64, w);
@@ -225,7 +225,7 @@ static inline vf gate_product(glu_kind kind, vf g, vf u)
     return v_set(NAN); /* no activation: nothing that could pass for one */
 }
 
-void FN(glu_row)(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
+static void glu_row(glu_kind kind, const float *gate, const float *up, int64_t n, float *out)
 {
     int64_t i = 0;
     for (; i + VW <= n; i += VW)
@@ -235,12 +235,24 @@ void FN(glu_row)(glu_kind kind, const float *gate, const float *up, int64_t n, f
                   n - i);
 }
 
-void FN(glu)(const step *s, const batch *b, const worker *w)
+static void glu(const step *s, const batch *b, const worker *w)
 {
-    glu_row_fn glu_part = FN(glu_row);
     part p = share_part(step_rows(s, b), s->out[0].width, 64, w);
     int64_t from = p.col_begin, n = p.col_end - p.col_begin;
     for (int64_t t = p.row_begin; t < p.row_end; t++)
-        glu_part(s->a.glu.kind, operand_row(&s->in[0], t) + from, operand_row(&s->in[1], t) + from,
-                 n, operand_row(&s->out[0], t) + from);
+        glu_row(s->a.glu.kind, operand_row(&s->in[0], t) + from, operand_row(&s->in[1], t) + from,
+                n, operand_row(&s->out[0], t) + from);
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+void FN(rows_use)(kernel_table *table)
+{
+    table->ops[OP_RMS_NORM] = rms_norm;
+    table->ops[OP_QUANTIZE] = quantize;
+    table->ops[OP_ROTATE_QUANTIZE] = rotate_quantize;
+    table->ops[OP_RMS_NORM_QUANTIZE] = rms_norm_quantize;
+    table->ops[OP_ADD] = add;
+    table->ops[OP_GLU] = glu;
+    table->glu_row = glu_row;
 }
