@@ -122,8 +122,13 @@ static void arguments_to_card(step *s, uint64_t states_bytes)
         s->kv.data = copy_to_card(s->kv.data, states_bytes);
         s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
         break;
-    default:
+    default: {
+        op_vector vectors[OP_MAX_VECTORS];
+        int n = step_vectors(s, vectors);
+        for (int i = 0; i < n; i++)
+            *vectors[i].at = copy_to_card(*vectors[i].at, 4 * (uint64_t)vectors[i].n);
         break;
+    }
     }
 }
 
@@ -182,6 +187,28 @@ void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows)
     must(cuda_copy_from(queue, to->data, g->s.out[i].data, (uint64_t)n_rows * to->stride, &err),
          &err);
     must(cuda_wait(queue, &err), &err);
+}
+
+/* A step on the card, as a kernel of the host: one worker has it done. */
+static void run_on_card(const step *s, const batch *b, const worker *w)
+{
+    if (w->index != 0)
+        return;
+    gpu_step g;
+    gpu_step_prepare(&g, s, b, NULL, NULL, 0, 0, 0, 0);
+    gpu_step_run(&g);
+    for (int i = 0; i < STEP_MAX_OUT && s->out[i].data; i++)
+        gpu_step_fetch(&g, i, &s->out[i], g.n_rows);
+    gpu_step_release();
+}
+
+/* Families of the CPU's checks that the card's general kernels go through as well. */
+static void check_as_table(const kernel_table *ref)
+{
+    kernel_table table = {0};
+    for (int i = 0; i < OP_COUNT; i++)
+        table.ops[i] = gpu_has_kernel((op)i) ? run_on_card : NULL;
+    check_norm(ref, &table);
 }
 
 static int compare(const void *a, const void *b)
@@ -273,6 +300,8 @@ bool check_gpu(const kernel_table *ref)
     must(cuda_queue_create(card->device, &queue, &err), &err);
     must(gpu_uploader_create(card, &uploader, &err), &err);
     printf("# on %s\n", card->info.name);
+    if (!check_is_bench())
+        check_as_table(ref);
     check_gpu_matmul(ref);
     check_gpu_moe(ref);
     check_gpu_attend(ref);

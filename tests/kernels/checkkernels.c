@@ -220,6 +220,11 @@ bool check_is_bench(void)
     return options.is_bench;
 }
 
+bool check_is_gpu(void)
+{
+    return is_gpu;
+}
+
 bool check_is_quick(void)
 {
     return options.is_quick;

@@ -121,6 +121,9 @@ bool check_bytes(const char *what, const void *want, const void *got, uint64_t n
 /* Any other claim. */
 bool check_true(bool ok, const char *what);
 
+/* Whether this is a GPU, which sums in f32 where the CPU's levels do in double. */
+bool check_is_gpu(void);
+
 /* Whether --quick was given. Families then leave out large shapes, and some combinations. */
 bool check_is_quick(void);
 
