@@ -134,6 +134,10 @@ plan *made_up_plan(const made *m, int n_workers)
     rope_params rope = {
         .frequencies = made_up_numbers()->frequencies, .magnitude = 1, .n_dims = MADE_K_DIM};
     memcpy(rope.sections, a->sections, sizeof rope.sections);
+    norm_params norm = {.kind = OP_RMS_NORM,
+                        .scales = made_up_numbers()->norm,
+                        .group = MADE_WIDTH,
+                        .eps = MADE_EPS};
     kv_values of[MADE_LAYERS];
     plan *p;
     CHECK(plan_create(&limits, &p, NULL) == LACE_OK);
@@ -141,7 +145,7 @@ plan *made_up_plan(const made *m, int n_workers)
     value angles = a->is_rotated ? plan_rope_table(p, &rope) : -1;
     for (int i = 0; i < a->n_layers; i++) {
         p->layer = i;
-        value n = plan_norm(p, x, made_up_numbers()->norm, MADE_WIDTH, MADE_EPS);
+        value n = plan_norm(p, x, &norm);
         value y = a->layers[i] == CONVOLVES ? add_conv(m, p, i, n)
                                             : add_attention(m, p, i, n, angles, of);
         x = plan_add(p, x, y, 1);

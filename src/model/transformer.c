@@ -109,12 +109,19 @@ angles build_angles(const model *m, plan *p)
     return a;
 }
 
+static value rms_norm(const model *m, plan *p, value x, const float *scales, int64_t group)
+{
+    norm_params norm = {
+        .kind = OP_RMS_NORM, .scales = scales, .group = group, .eps = m->config.rms_eps};
+    return plan_norm(p, x, &norm);
+}
+
 static value norm_heads(const model *m, plan *p, value x, const float *scales, bool per_head)
 {
     if (!scales || p->status != LACE_OK)
         return x;
     int64_t group = per_head ? m->config.head_dim : p->values[x].width;
-    return plan_norm(p, x, scales, group, m->config.rms_eps);
+    return rms_norm(m, p, x, scales, group);
 }
 
 value build_attention(const model *m, plan *p, int i, value n, angles turn,
@@ -175,7 +182,7 @@ static value add_experts(const model *m, plan *p, int i, value x, value n, glu_k
 
 value build_norm(const model *m, plan *p, value x, const float *scales)
 {
-    return plan_norm(p, x, scales, m->config.n_embd, m->config.rms_eps);
+    return rms_norm(m, p, x, scales, m->config.n_embd);
 }
 
 value build_residual(const model *m, plan *p, value x, value y, const float *scales)

@@ -39,9 +39,10 @@ static int frequencies(step *s, op_vector out[OP_MAX_VECTORS])
     return add_vector(out, 0, &s->a.rope_table.frequencies, s->out[0].width / 2);
 }
 
-static int norm_weights(step *s, op_vector out[OP_MAX_VECTORS])
+static int norm_vectors(step *s, op_vector out[OP_MAX_VECTORS])
 {
-    return add_vector(out, 0, &s->a.norm.weight, s->a.norm.group);
+    int n = add_vector(out, 0, &s->a.norm.weight, s->a.norm.group);
+    return add_vector(out, n, &s->a.norm.bias, s->a.norm.group);
 }
 
 static int biases(step *s, op_vector out[OP_MAX_VECTORS])

@@ -223,8 +223,9 @@ typedef struct step {
             int32_t sections[ROPE_MAX_AXES]; /* frequencies of each axis of positions, in their
                                                 order; all 0: one axis */
         } rope_table;
-        struct { /* RMS_NORM(_QUANTIZE): in[0] -> out[0]; each row is `width / group` norms */
+        struct {                 /* Norms: in[0] -> out[0]; each row is `width / group` norms */
             const float *weight; /* [group] */
+            const float *bias;   /* [group], or NULL; an RMS norm has none */
             int64_t group;       /* values that are normed together */
             float eps;
         } norm;

@@ -71,18 +71,20 @@ value plan_rope_table(plan *p, const rope_params *rope)
     return s->out[0].value;
 }
 
-value plan_norm(plan *p, value x, const float *scales, int64_t group, double eps)
+value plan_norm(plan *p, value x, const norm_params *norm)
 {
     if (p->status != LACE_OK)
         return -1;
     int64_t width = p->values[x].width;
-    assert(width % group == 0);
-    step *s = add_making(p, OP_RMS_NORM, x, -1, ACT_F32, width, p->values[x].is_output);
+    assert(width % norm->group == 0);
+    assert(norm->kind != OP_RMS_NORM || !norm->bias);
+    step *s = add_making(p, norm->kind, x, -1, ACT_F32, width, p->values[x].is_output);
     if (!s)
         return -1;
-    s->a.norm.weight = scales;
-    s->a.norm.group = group;
-    s->a.norm.eps = (float)eps;
+    s->a.norm.weight = norm->scales;
+    s->a.norm.bias = norm->bias;
+    s->a.norm.group = norm->group;
+    s->a.norm.eps = (float)norm->eps;
     return s->out[0].value;
 }
 

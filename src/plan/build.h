@@ -34,8 +34,16 @@ value plan_embed(plan *p, const weight *table, float scale);
 /* Cosines and sines of the batch's positions; one value serves all layers. */
 value plan_rope_table(plan *p, const rope_params *rope);
 
-/* x * scales / rms(x), over groups of values (a whole row, or each head). */
-value plan_norm(plan *p, value x, const float *scales, int64_t group, double eps);
+/* A norm: which one, and what it multiplies and adds. */
+typedef struct norm_params {
+    op kind;             /* OP_RMS_NORM: x * scales / rms(x) */
+    const float *scales; /* [group] */
+    const float *bias;   /* [group], or NULL; of kinds that add one */
+    int64_t group;       /* values that are normed together: a whole row, or each head */
+    double eps;
+} norm_params;
+
+value plan_norm(plan *p, value x, const norm_params *norm);
 
 /* scale * W x + bias */
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale);

@@ -61,6 +61,12 @@ static weight matrix(dtype type, int64_t n_rows, int64_t n_cols)
     return (weight){.type = type, .n_rows = n_rows, .n_cols = n_cols, .data = card_memory};
 }
 
+static value rms_norm(plan *p, value x, int64_t group)
+{
+    norm_params norm = {.kind = OP_RMS_NORM, .scales = floats, .group = group, .eps = 1e-5};
+    return plan_norm(p, x, &norm);
+}
+
 static value add_attention(plan *p, const kind *k, weight *w, value n, value angles)
 {
     rope_params rope = {.frequencies = floats, .magnitude = 1, .n_dims = k->head_dim};
@@ -76,24 +82,24 @@ static value add_attention(plan *p, const kind *k, weight *w, value n, value ang
     value q = plan_linear(p, n, &w[0], NULL, 1), a = plan_linear(p, n, &w[1], NULL, 1),
           b = plan_linear(p, n, &w[2], NULL, 1);
     if (k->norms_all_heads) {
-        q = plan_norm(p, q, floats, w[0].n_rows, 1e-5);
-        a = plan_norm(p, a, floats, w[1].n_rows, 1e-5);
+        q = rms_norm(p, q, w[0].n_rows);
+        a = rms_norm(p, a, w[1].n_rows);
     }
     q = plan_rope(p, q, angles, &rope, 4, k->head_dim);
     a = plan_rope(p, a, angles, &rope, k->n_kv_heads, k->head_dim);
     plan_kv_write(p, a, b, &cache);
     value y = plan_linear(p, plan_attend(p, q, &cache, &attend), &w[3], NULL, 1);
-    return k->norms_behind ? plan_norm(p, y, floats, WIDTH, 1e-5) : y;
+    return k->norms_behind ? rms_norm(p, y, WIDTH) : y;
 }
 
 static value add_layer(plan *p, const kind *k, int i, value x, value angles)
 {
     weight *w = matrices[i];
-    value n = k->has_no_norm_in_front ? x : plan_norm(p, x, floats, WIDTH, 1e-5);
+    value n = k->has_no_norm_in_front ? x : rms_norm(p, x, WIDTH);
     x = plan_add(p, x, add_attention(p, k, w, n, angles), 1);
     if (k->has_softcap_amid) /* which no fused layer has */
         x = plan_softcap(p, x, 30);
-    n = k->has_no_norm_in_front ? x : plan_norm(p, x, floats, WIDTH, 1e-5);
+    n = k->has_no_norm_in_front ? x : rms_norm(p, x, WIDTH);
     w[4] = w[5] = matrix(k->type, FF, WIDTH);
     w[6] = matrix(k->down, WIDTH, FF);
     if (k->n_experts > 0) {
@@ -112,7 +118,7 @@ static value add_layer(plan *p, const kind *k, int i, value x, value angles)
     value g = plan_linear(p, n, &w[4], NULL, 1), u = plan_linear(p, n, &w[5], NULL, 1);
     value y = plan_linear(p, plan_glu(p, GLU_SILU, g, u), &w[6], NULL, 1);
     if (k->norms_behind)
-        y = plan_norm(p, y, floats, WIDTH, 1e-5);
+        y = rms_norm(p, y, WIDTH);
     return plan_add(p, x, y, 1);
 }
 
@@ -131,7 +137,7 @@ static plan *make_plan(const model_kind *m)
     }
     p->layer = -1;
     head = matrix(m->head, m->n_vocab, WIDTH);
-    value last = plan_norm(p, plan_gather(p, x), floats, WIDTH, 1e-5);
+    value last = rms_norm(p, plan_gather(p, x), WIDTH);
     plan_result(p, plan_linear(p, last, &head, NULL, 1));
     CHECK(plan_check(p, NULL) == LACE_OK);
     plan_count_reads(p); /* as cuda_device.c does */

@@ -102,6 +102,12 @@ static value add_ffn(plan *p, value x, value n, bool is_mixture)
                     0.5f);
 }
 
+static value rms_norm(plan *p, value x, int64_t group)
+{
+    norm_params norm = {.kind = OP_RMS_NORM, .scales = norm_data, .group = group, .eps = 1e-6};
+    return plan_norm(p, x, &norm);
+}
+
 /* Three layers: a dense one, and two with experts. */
 static plan *build(const states *s)
 {
@@ -112,9 +118,9 @@ static plan *build(const states *s)
     value x = plan_embed(p, &table, 2), angles = plan_rope_table(p, &rope);
     for (int i = 0; i < 3; i++) {
         p->layer = i;
-        value n = plan_norm(p, x, norm_data, N, 1e-6);
+        value n = rms_norm(p, x, N);
         x = plan_add(p, x, add_attention(p, n, angles, &rope, &s->layers[i].kv), 1);
-        x = add_ffn(p, x, plan_norm(p, x, norm_data, N, 1e-6), i > 0);
+        x = add_ffn(p, x, rms_norm(p, x, N), i > 0);
     }
     p->layer = -1;
     plan_result(p, plan_linear(p, plan_gather(p, x), &matrices[HEAD_MATRIX], NULL, 1));
@@ -281,7 +287,7 @@ static void unknown_activations_and_absent_matrices_are_refused(void)
         x = i == 0   ? plan_glu(p, (glu_kind)GLU_COUNT, x, x)
             : i == 2 ? plan_linear(p, x, &absent, NULL, 1)
                      : plan_moe_add(p, x, x, x, &moe, 1);
-        plan_result(p, plan_gather(p, plan_norm(p, x, norm_data, N, 1e-6)));
+        plan_result(p, plan_gather(p, rms_norm(p, x, N)));
         CHECK(plan_check(p, &err) == LACE_E_UNSUPPORTED);
         CHECK(strstr(err.text, faults[i]) && strstr(err.text, "layer 5"));
         plan_free(p);

@@ -55,7 +55,7 @@ typedef struct gpu_rows {
     const float *x, *z; /* inputs */
     float *y;
     int64_t x_stride, z_stride, y_stride;
-    const float *weight;
+    const float *weight, *bias;
     const int32_t *indices; /* gather: rows of x; rope table: positions */
     int32_t width, group, kind;
     float scale, eps;

@@ -68,11 +68,18 @@ static gpu_rows rows_of(const step *s)
                       .width = (int32_t)s->out[0].width};
 }
 
+/* What the kernel of such an operation is called in rows.cu. */
+static const char *const rows_names[OP_COUNT] = {
+#define X(id, name, ...) [OP_##id] = #name "_rows",
+#include "ops/ops.def"
+#undef X
+};
+
 static lace_status launch_gather(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.indices = j->batch->outputs;
-    return start_rows(j, "gather_rows", j->batch->n_outputs, 1, &p, err);
+    return start_rows(j, rows_names[s->op], j->batch->n_outputs, 1, &p, err);
 }
 
 static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error *err)
@@ -81,24 +88,25 @@ static lace_status launch_rope_table(const gpu_job *j, const step *s, lace_error
     p.indices = j->batch->positions;
     p.weight = s->a.rope_table.frequencies;
     p.scale = s->a.rope_table.magnitude;
-    return start_rows(j, "rope_table_rows", j->batch->n_tokens, 1, &p, err);
+    return start_rows(j, rows_names[s->op], j->batch->n_tokens, 1, &p, err);
 }
 
-static lace_status launch_rms_norm(const gpu_job *j, const step *s, lace_error *err)
+static lace_status launch_norm(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.weight = s->a.norm.weight;
+    p.bias = s->a.norm.bias;
     p.group = (int32_t)s->a.norm.group;
     p.eps = s->a.norm.eps;
     uint32_t n_groups = (uint32_t)(s->in[0].width / s->a.norm.group);
-    return start_rows(j, "rms_norm_rows", gpu_rows_of(j, s), n_groups, &p, err);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), n_groups, &p, err);
 }
 
 static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.scale = s->a.add.scale;
-    return start_rows(j, "add_rows", gpu_rows_of(j, s), 1, &p, err);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
 _Static_assert(GLU_COUNT == 3, "glu() in rows.cuh and glu_fast() in batch_common.cuh know three");
@@ -107,14 +115,14 @@ static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.kind = (int32_t)s->a.glu.kind;
-    return start_rows(j, "glu_rows", gpu_rows_of(j, s), 1, &p, err);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
 static lace_status launch_softcap(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.scale = s->a.softcap.cap;
-    return start_rows(j, "softcap_rows", gpu_rows_of(j, s), 1, &p, err);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
 static lace_status launch_route(const gpu_job *j, const step *s, lace_error *err)
@@ -399,7 +407,7 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_EMBED] = launch_embed,
     [OP_GATHER] = launch_gather,
     [OP_ROPE_TABLE] = launch_rope_table,
-    [OP_RMS_NORM] = launch_rms_norm,
+    [OP_RMS_NORM] = launch_norm,
     [OP_MATMUL] = launch_matmul,
     [OP_ADD] = launch_add,
     [OP_GLU] = launch_glu,
