@@ -1,4 +1,4 @@
-/* rms_norm and rms_norm_quantize. */
+/* rms_norm, layer_norm and rms_norm_quantize. */
 #include <string.h>
 
 #include "checkkernels.h"
@@ -44,14 +44,21 @@ static void bench(const char *what, kernel_fn fn, op which, act_format format, i
     check_bench_step(what, fn, &s, &b, 0, (check_rate){.n_bytes = 4.0 * width * n_rows});
 }
 
+static void add_bias(step *s)
+{
+    float *bias = check_alloc((uint64_t)s->a.norm.group * 4);
+    check_fill_f32(bias, s->a.norm.group, CHECK_NORMAL);
+    s->a.norm.bias = bias;
+}
+
 /*
  * A few rows make the workers share columns, many make them share rows. In place, too: plans norm
  * the heads of q and k where they are.
  */
-static void check_rms_norm(const kernel_table *ref, const kernel_table *table)
+static void check_one(op which, const kernel_table *ref, const kernel_table *table)
 {
-    kernel_fn fn = table->ops[OP_RMS_NORM];
-    if (!check_begin("rms_norm", NULL, CHECK_FN(fn)))
+    kernel_fn fn = table->ops[which];
+    if (!check_begin(op_name(which), NULL, CHECK_FN(fn)))
         return;
     for (int i = 0; i < N_SHAPES; i++)
         for (int fill = 0; fill < CHECK_N_FILLS; fill++)
@@ -59,24 +66,27 @@ static void check_rms_norm(const kernel_table *ref, const kernel_table *table)
                 int n_rows =
                     check_random_int(0, 1) ? check_random_int(1, 3) : check_random_int(4, 20);
                 bool is_in_place = check_random_int(0, 2) == 0;
-                check_shape("width %d group %d rows %d %s workers %d%s", shapes[i].width,
+                bool has_bias = which == OP_LAYER_NORM && n % 2;
+                check_shape("width %d group %d rows %d %s workers %d%s%s", shapes[i].width,
                             shapes[i].group, n_rows, check_fill_name((check_fill)fill), n,
-                            is_in_place ? " in place" : "");
-                step s = make_step(OP_RMS_NORM, i, n_rows, (check_fill)fill);
+                            is_in_place ? " in place" : "", has_bias ? " with bias" : "");
+                step s = make_step(which, i, n_rows, (check_fill)fill);
+                if (has_bias)
+                    add_bias(&s);
                 batch b = {.n_tokens = n_rows};
                 operand want = check_operand(ACT_F32, shapes[i].width, n_rows);
                 operand got = is_in_place ? s.in[0] : check_operand_copy(&want, n_rows);
                 s.out[0] = want;
-                check_run(ref->ops[OP_RMS_NORM], &s, &b, 1, 0);
+                check_run(ref->ops[which], &s, &b, 1, 0);
                 s.out[0] = got;
                 check_run(fn, &s, &b, n, 0);
                 /* The CPU's sums are double: the float scale may differ in its last bit, 6e-8 of each
                  * value, once in 1e8 sums. A GPU's sums of 4096 floats are off by a few of those. */
                 check_rows("out", &want, &got, n_rows, check_is_gpu() ? 1e-12 : 1e-14);
             }
-    bench("4096, 1 token", fn, OP_RMS_NORM, ACT_F32, 4096, 4096, 1);
-    bench("4096, 128 tokens", fn, OP_RMS_NORM, ACT_F32, 4096, 4096, 128);
-    bench("32 heads of 128, 1 token", fn, OP_RMS_NORM, ACT_F32, 4096, 128, 1);
+    bench("4096, 1 token", fn, which, ACT_F32, 4096, 4096, 1);
+    bench("4096, 128 tokens", fn, which, ACT_F32, 4096, 4096, 128);
+    bench("32 heads of 128, 1 token", fn, which, ACT_F32, 4096, 128, 1);
     check_end();
 }
 
@@ -108,6 +118,7 @@ static void check_rms_norm_quantize(const kernel_table *ref, const kernel_table 
 
 void check_norm(const kernel_table *ref, const kernel_table *table)
 {
-    check_rms_norm(ref, table);
+    check_one(OP_RMS_NORM, ref, table);
+    check_one(OP_LAYER_NORM, ref, table);
     check_rms_norm_quantize(ref, table);
 }

@@ -1,7 +1,7 @@
 /*
  * Operations on rows: norm, quantize, add, glu. Compiled once per CPU level (level.h).
  *
- * norm, quantize and their fusion give the same bits as the plain versions: the sum of squares is
+ * rms_norm, quantize and their fusion give the same bits as the plain versions: the sum of squares is
  * double in both (its order moves it by 1e-16 of itself, which the rounding to float swallows), and
  * everything after it is rounded in the same places.
  */
@@ -71,14 +71,20 @@ static void scale_row(const float *x, const float *by, float scale, float least,
                   n - i);
 }
 
-static void rms_norm(const step *s, const batch *b, const worker *w)
+/* A worker that has only some columns reads the whole group: nobody may have changed it. */
+static part share_norms(const step *s, const batch *b, const worker *w)
 {
     int64_t group = s->a.norm.group, width = s->in[0].width, n_rows = step_rows(s, b);
     bool is_in_place = s->in[0].data == s->out[0].data;
-    /* A worker that has only some columns reads the whole group: nobody may have changed it. */
-    part p = group < width ? share_part(n_rows, width, group, w)
-             : is_in_place ? share_rows(n_rows, width, w)
-                           : share_part(n_rows, width, 64, w);
+    return group < width ? share_part(n_rows, width, group, w)
+           : is_in_place ? share_rows(n_rows, width, w)
+                         : share_part(n_rows, width, 64, w);
+}
+
+static void rms_norm(const step *s, const batch *b, const worker *w)
+{
+    int64_t group = s->a.norm.group;
+    part p = share_norms(s, b, w);
     for (int64_t t = p.row_begin; t < p.row_end; t++) {
         const float *x = operand_row(&s->in[0], t);
         float *y = operand_row(&s->out[0], t);
@@ -91,6 +97,61 @@ static void rms_norm(const step *s, const batch *b, const worker *w)
             i = end;
         }
     }
+}
+
+static float mean_of(const float *x, int64_t n)
+{
+    double sums[8] = {0}, sum = 0; /* each by itself, so that they become vectors */
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++)
+            sums[k] += x[i + k];
+    for (; i < n; i++)
+        sum += x[i];
+    for (int k = 0; k < 8; k++)
+        sum += sums[k];
+    return (float)(sum / (double)n);
+}
+
+static float layer_norm_scale(const float *x, int64_t n, float mean, float eps)
+{
+    vd2 a = vd2_zero();
+    vf means = v_set(mean);
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW)
+        a = vd2_add_square(a, v_sub(v_load(x + i), means));
+    double squares = vd2_sum(a);
+    for (; i < n; i++)
+        squares += (double)(x[i] - mean) * (x[i] - mean);
+    return (float)(1.0 / sqrt(squares / (double)n + (double)eps));
+}
+
+/* Columns [begin, end) of one group; bias may be NULL. */
+static void layer_norm_group(const step *s, const float *x, int64_t begin, int64_t end, float *y)
+{
+    const float *by = s->a.norm.weight, *bias = s->a.norm.bias;
+    float mean = mean_of(x, s->a.norm.group);
+    vf means = v_set(mean);
+    vf scale = v_set(layer_norm_scale(x, s->a.norm.group, mean, s->a.norm.eps));
+    for (int64_t i = begin, n = VW; i < end; i += VW) {
+        n = end - i < VW ? end - i : VW;
+        vf shift = bias ? v_load_n(bias + i, n) : v_set(0);
+        vf normed = v_mul(v_sub(v_load_n(x + i, n), means), scale);
+        v_store_n(y + i, v_fma(normed, v_load_n(by + i, n), shift), n);
+    }
+}
+
+static void layer_norm(const step *s, const batch *b, const worker *w)
+{
+    int64_t group = s->a.norm.group;
+    part p = share_norms(s, b, w);
+    for (int64_t t = p.row_begin; t < p.row_end; t++)
+        for (int64_t i = p.col_begin, end; i < p.col_end; i = end) {
+            int64_t start = i / group * group;
+            end = start + group < p.col_end ? start + group : p.col_end;
+            layer_norm_group(s, operand_row(&s->in[0], t) + start, i - start, end - start,
+                             operand_row(&s->out[0], t) + start);
+        }
 }
 
 /* ---- Quantize -------------------------------------------------------------------------------- */
@@ -249,6 +310,7 @@ static void glu(const step *s, const batch *b, const worker *w)
 void FN(rows_use)(kernel_table *table)
 {
     table->ops[OP_RMS_NORM] = rms_norm;
+    table->ops[OP_LAYER_NORM] = layer_norm;
     table->ops[OP_QUANTIZE] = quantize;
     table->ops[OP_ROTATE_QUANTIZE] = rotate_quantize;
     table->ops[OP_RMS_NORM_QUANTIZE] = rms_norm_quantize;

@@ -408,6 +408,7 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_GATHER] = launch_gather,
     [OP_ROPE_TABLE] = launch_rope_table,
     [OP_RMS_NORM] = launch_norm,
+    [OP_LAYER_NORM] = launch_norm,
     [OP_MATMUL] = launch_matmul,
     [OP_ADD] = launch_add,
     [OP_GLU] = launch_glu,

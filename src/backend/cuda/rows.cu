@@ -56,6 +56,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_norm_rows(gpu_rows p)
         y[i] = x[i] * scale * p.weight[i];
 }
 
+/* blockIdx.y: which group of the row */
+extern "C" __global__ void __launch_bounds__(THREADS) layer_norm_rows(gpu_rows p)
+{
+    launch_next();
+    wait_previous();
+    const float *x = p.x + (int64_t)blockIdx.x * p.x_stride + (int64_t)blockIdx.y * p.group;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride + (int64_t)blockIdx.y * p.group;
+    float sum = 0, squares = 0;
+    for (int i = threadIdx.x; i < p.group; i += THREADS)
+        sum += x[i];
+    const float mean = block_sum<THREADS>(sum) / (float)p.group;
+    for (int i = threadIdx.x; i < p.group; i += THREADS)
+        squares += (x[i] - mean) * (x[i] - mean);
+    squares = block_sum<THREADS>(squares);
+    const float scale = 1.0f / sqrtf(squares / (float)p.group + p.eps);
+    for (int i = threadIdx.x; i < p.group; i += THREADS)
+        y[i] = (x[i] - mean) * scale * p.weight[i] + (p.bias ? p.bias[i] : 0.0f);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) add_rows(gpu_rows p)
 {
     launch_next();

@@ -76,6 +76,27 @@ void rms_norm_ref(const step *s, const batch *b, const worker *w)
         norm_row(s, step_threshold(s, b), operand_row(&s->in[0], t), operand_row(&s->out[0], t));
 }
 
+void layer_norm_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, group = s->a.norm.group;
+    const float *bias = s->a.norm.bias;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t at = 0; at < s->in[0].width; at += group) {
+            const float *x = operand_row(&s->in[0], t) + at;
+            float *y = operand_row(&s->out[0], t) + at;
+            double sum = 0, squares = 0;
+            for (int64_t i = 0; i < group; i++)
+                sum += x[i];
+            float mean = (float)(sum / (double)group);
+            for (int64_t i = 0; i < group; i++)
+                squares += (double)(x[i] - mean) * (x[i] - mean);
+            float scale = (float)(1.0 / sqrt(squares / (double)group + s->a.norm.eps));
+            for (int64_t i = 0; i < group; i++)
+                y[i] = (x[i] - mean) * scale * s->a.norm.weight[i] + (bias ? bias[i] : 0);
+        }
+}
+
 /* q is rounded to the nearest, halves to even, so that every level can give the same bits. */
 void quantize_row_ref(const float *x, int64_t width, void *row)
 {
