@@ -334,7 +334,10 @@ typedef struct lace_trace_row {
 /* Start a trace from zero, or stop it. A running trace reads the clock after each step. */
 lace_status lace_session_trace(lace_session *session, bool is_on, lace_error *err);
 
-/* Writes at most `capacity` rows, in the order of the plan. Returns how many there are in all. */
+/*
+ * Writes at most `capacity` rows, one for each step that has run since the trace was started, in the
+ * order in which they run. Returns how many there are in all.
+ */
 size_t lace_session_trace_rows(const lace_session *session, lace_trace_row *rows, size_t capacity);
 
 /* ---- Sampler --------------------------------------------------------------------------------- */

@@ -58,13 +58,24 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Add the names in one place, whose path may be NULL. The names live as long as the program. */
-static void add_names(char *path, const char **names, size_t *n, size_t capacity)
+enum { MAX_NAMES = 1000, NAME_BYTES = 256 };
+
+/* A list and the names that it points to, in one piece of memory. */
+typedef struct name_list {
+    const char *names[MAX_NAMES];
+    char bytes[MAX_NAMES][NAME_BYTES];
+} name_list;
+
+/* Add the names in one place, whose path may be NULL. */
+static void add_names(char *path, name_list *list, size_t *n)
 {
     DIR *folder = path ? opendir(path) : NULL;
-    for (struct dirent *e; folder && (e = readdir(folder)) && *n < capacity;)
-        if (e->d_name[0] != '.')
-            names[(*n)++] = strdup(e->d_name);
+    for (struct dirent *e; folder && (e = readdir(folder)) && *n < MAX_NAMES;)
+        if (e->d_name[0] != '.') {
+            snprintf(list->bytes[*n], NAME_BYTES, "%s", e->d_name);
+            list->names[*n] = list->bytes[*n];
+            ++*n;
+        }
     if (folder)
         closedir(folder);
     free(path);
@@ -72,14 +83,14 @@ static void add_names(char *path, const char **names, size_t *n, size_t capacity
 
 size_t data_names(const char *folder, const char ***names)
 {
-    enum { CAPACITY = 1000 };
     size_t n = 0, n_unique = 0;
-    const char **found = calloc(CAPACITY, sizeof *found);
+    name_list *list = calloc(1, sizeof *list);
+    const char **found = (const char **)list;
     *names = found;
-    if (!found)
+    if (!list)
         return 0;
-    add_names(join(beside(), folder, &is_told_beside), found, &n, CAPACITY);
-    add_names(join(OWN_DATA, folder, &is_told_own), found, &n, CAPACITY);
+    add_names(join(beside(), folder, &is_told_beside), list, &n);
+    add_names(join(OWN_DATA, folder, &is_told_own), list, &n);
     qsort(found, n, sizeof *found, compare_names);
     for (size_t i = 0; i < n; i++)
         if (n_unique == 0 || strcmp(found[n_unique - 1], found[i]) != 0)

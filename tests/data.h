@@ -18,8 +18,8 @@ char *data_path(const char *relative);
 char *data_path_if_there(const char *relative);
 
 /*
- * The names in a folder of the test data, of both places, sorted, each once. Returns how many; the
- * list is the caller's to free(), its names are not.
+ * The names in a folder of the test data, of both places, sorted, each once. Returns how many. The
+ * caller frees the list with free(), which frees the names, too.
  */
 size_t data_names(const char *folder, const char ***names);
 
