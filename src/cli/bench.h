@@ -66,9 +66,10 @@ typedef struct bench_op {
 
 /* A line of the result. */
 typedef struct bench_row {
-    char model[128]; /* the file's name */
-    char type[16];   /* of most weights */
-    char device[64]; /* where it ran: "cpu", or the name of a GPU */
+    char model[128];  /* the file's name */
+    char type[16];    /* of most weights */
+    char device[64];  /* where it ran: "cpu", or the name of a GPU */
+    char backend[16]; /* what runs it: cpu, or another */
     uint64_t weight_bytes, n_parameters;
     char name[48]; /* of the test */
     bench_test test;

@@ -186,9 +186,9 @@ static lace_status csv_text(buf *out, const char *field)
 static lace_status csv_row(const bench_report *r, const bench_row *row, buf *out)
 {
     TRY(buf_printf(out, "%s," LACE_VERSION ",", r->date));
-    bool is_cpu = strcmp(row->device, "cpu") == 0;
+    bool is_cpu = strcmp(row->backend, "cpu") == 0;
     TRY(csv_text(out, is_cpu ? r->cpu : row->device));
-    TRY(buf_printf(out, "%s,%d,%s,", is_cpu ? r->level : "cuda", r->n_threads, r->kv_type));
+    TRY(buf_printf(out, "%s,%d,%s,", is_cpu ? r->level : row->backend, r->n_threads, r->kv_type));
     TRY(csv_text(out, row->model));
     TRY(buf_printf(out, "%s,%llu,%s,%d,%.3f,%.3f,%.3f,%.3f,", row->type,
                    (unsigned long long)row->weight_bytes, row->name, row->own.n, row->own.median,

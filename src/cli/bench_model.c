@@ -92,6 +92,7 @@ void bench_model_describe(const bench_model *b, const bench_test *test, bench_ro
     snprintf(out->model, sizeof out->model, "%s", b->name);
     snprintf(out->type, sizeof out->type, "%s", b->info.type);
     snprintf(out->device, sizeof out->device, "%s", b->info.device);
+    snprintf(out->backend, sizeof out->backend, "%s", b->info.backend);
     int n = snprintf(out->name, sizeof out->name, "%s%d", test->n_prompt ? "pp" : "tg",
                      test->n_prompt ? test->n_prompt : test->n_gen);
     if (test->n_sequences > 1)

@@ -53,7 +53,7 @@ static const arg_option options[] = {
      .help = "type of the numbers in the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
      .help = "do not start if more memory than this is needed: 600M, 4G"},
-    {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]", .help = CLI_DEVICE_HELP},
+    {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]|ref", .help = CLI_DEVICE_HELP},
     {"activation-sparsity", 0, ARG_TEXT, TALK(activation_sparsity), .value = "FILE",
      .help = CLI_SPARSITY_HELP},
     {"mmap", 0, ARG_FLAG, TALK(use_mmap),

@@ -28,10 +28,12 @@ extern const verb verb_serve;
 #define CLI_KV_TYPES "f32|f16|q8_0"
 
 /* The option --device of a verb whose arguments have a field `const char *device`. */
-#define CLI_DEVICE_HELP "where it runs (default auto: a GPU with room for the model, or the CPU)"
+#define CLI_DEVICE_HELP                                                                            \
+    "where it runs (default auto: a GPU with room for the model, or the CPU; ref: the plain "      \
+    "kernels that all others are compared with, slow)"
 #define CLI_DEVICE_OPTION(args)                                                                    \
     {                                                                                              \
-        "device", 0, ARG_TEXT, offsetof(args, device), .value = "auto|cpu|cuda[:N]",               \
+        "device", 0, ARG_TEXT, offsetof(args, device), .value = "auto|cpu|cuda[:N]|ref",           \
                                                        .help = CLI_DEVICE_HELP                     \
     }
 

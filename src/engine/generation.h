@@ -74,7 +74,7 @@ void generation_free(lace_generation *g);
 
 /*
  * Choose the next token and append it; sets what the step brought. Failures are in g->finish. word:
- * what a card has chosen already (backend/cuda/sample_params.h), or CHOICE_REFUSED.
+ * what a device has chosen already (backend/choice.h), or CHOICE_REFUSED.
  */
 void generation_choose(lace_generation *g, int32_t word, const float *logits);
 

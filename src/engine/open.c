@@ -265,6 +265,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
         .n_parameters = lm->n_parameters,
         .weight_bytes = lm->tensor_bytes,
         .device = "cpu",
+        .backend = "",
         .n_vocab = lm->n_vocab,
         .bos = lm->tokens ? tokenizer_bos(lm->tokens) : -1,
         .eos = lm->tokens ? tokenizer_eos(lm->tokens) : -1,
@@ -274,6 +275,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     const model_config *c = &lm->m->config;
     out->architecture = c->architecture;
     out->packing_ns = lm->m->packing_ns;
+    out->backend = lm->m->device->backend->name;
     if (lm->device_name[0])
         out->device = lm->device_name;
     out->n_layers = c->n_layers;
