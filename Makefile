@@ -248,7 +248,8 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 # has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
-ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/%,$(filter src/base/% src/tensor/% src/ops/% src/backend/%,$(LIB_SRC))) \
+ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/% src/backend/backends.c,\
+               $(filter src/base/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
            $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
