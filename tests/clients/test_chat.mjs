@@ -123,7 +123,7 @@ const failed = await runCases({
   async mistakes_are_explained() {
     writeFileSync(`${dir}/bad.json`, '{"a": 1}');
     for (const [input, pattern] of [['/nothing\n', /unknown command \/nothing/], [`/load ${dir}/none.json\n`, /none\.json/], [`/load ${dir}/bad.json\n`, /expected a list of messages/],
-      ['/save\n', /where to/], ['/regen\n', /nothing to answer/], [Buffer.from([0x61, 0xff, 0x0a]), /UTF-8/]]) {
+      ['/save\n', /needs a file/], ['/regen\n', /nothing to answer/], [Buffer.from([0x61, 0xff, 0x0a]), /UTF-8/]]) {
       const r = chat(input);
       assert.equal(r.code, 1);
       assert.match(r.err, pattern);
@@ -135,7 +135,7 @@ const failed = await runCases({
     writeFileSync(`${dir}/notes.txt`, 'mine');
     const r = chat(`Once\n/save ${dir}/notes.txt\n`, '-n', '4');
     assert.equal(r.code, 1);
-    assert.match(r.err, /notes\.txt exists and is no conversation/);
+    assert.match(r.err, /notes\.txt exists and is not a conversation/);
     assert.equal(readFileSync(`${dir}/notes.txt`, 'utf8'), 'mine');
   },
 
