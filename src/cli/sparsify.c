@@ -73,12 +73,12 @@ static lace_status calibrate(walk *w, const buf *source, const buf *held_out,
 
 static lace_status print_shares(const sparsify_result *r, const sparsify_args *a, lace_error *err)
 {
-    static const char *const names[THIN_KINDS] = {"q k v", "o", "gate up", "down"};
+    static const char *const names[SPARSITY_INPUTS] = {"q k v", "o", "gate up", "down"};
     buf out;
     buf_init(&out, 4096);
     lace_status status = buf_printf(&out, "inputs of       weights    left out   by layer (%s)\n",
                                     a->file ? "held-out text" : "calibration text");
-    for (int i = 0; i < THIN_KINDS && status == LACE_OK; i++) {
+    for (int i = 0; i < SPARSITY_INPUTS && status == LACE_OK; i++) {
         const sparsify_row *row = &r->rows[i];
         if (row->n_weights)
             status = buf_printf(&out, "  %-9s %12llu     %5.1f %%   %4.1f to %.1f %%\n", names[i],
@@ -144,7 +144,7 @@ static lace_status check_thresholds(void *user, span bytes, lace_error *err)
 {
     const char *path = user;
     buf copy;
-    lace_model *thinned = NULL;
+    lace_model *sparse = NULL;
     lace_model_options o = lace_model_options_default();
     buf_init(&copy, bytes.size + 1);
     lace_status status = buf_append(&copy, bytes.data, bytes.size);
@@ -152,10 +152,10 @@ static lace_status check_thresholds(void *user, span bytes, lace_error *err)
     o.use_vocab = false;
     o.use_exact = true;
     if (status == LACE_OK)
-        status = cli_open_model(path, &o, &thinned, err);
+        status = cli_open_model(path, &o, &sparse, err);
     if (status == LACE_OK)
-        status = output_run_once(thinned, path, err);
-    lace_model_close(thinned);
+        status = output_run_once(sparse, path, err);
+    lace_model_close(sparse);
     buf_deinit(&copy);
     return status == LACE_OK
                ? status
@@ -168,7 +168,7 @@ static lace_status run(const char *model_path, const output *to, const buf *sour
     walk_options o = walk_options_default();
     o.n_threads = a->n_threads;
     o.use_int8 = true;
-    o.thins = true;
+    o.uses_sparsity = true;
     o.on_progress = progress_report;
     o.progress_user = bar;
     weights *files;
@@ -182,14 +182,14 @@ static lace_status run(const char *model_path, const output *to, const buf *sour
     progress_end(bar);
     if (status == LACE_OK)
         status = print_shares(&r, a, err);
-    thin_note note = {.sparsity = r.sparsity, .kld = -1};
+    sparsity_note note = {.sparsity = r.sparsity, .kld = -1};
     if (status == LACE_OK)
-        status = thin_write(w->m, &note, &made, err);
+        status = sparsity_write(w->m, &note, &made, err);
     if (status == LACE_OK && a->file)
         status = measure(model_path, &made, held_out, a, &note.kld, err);
     if (status == LACE_OK) {
         buf_clear(&made);
-        status = thin_write(w->m, &note, &made, err);
+        status = sparsity_write(w->m, &note, &made, err);
     }
     walk_close(w);
     if (status == LACE_OK)

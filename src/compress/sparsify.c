@@ -68,7 +68,7 @@ double sizes_energy(const sizes *s, float threshold)
 /* One input of a layer. */
 typedef struct input {
     int32_t layer;
-    thin_kind kind;
+    sparsity_input kind;
     int64_t n_rows, n_cols; /* of the matrices that read it, one below the other */
     sizes *counted;
     double cost;  /* divergence for each unit of mean energy lost */
@@ -87,7 +87,7 @@ typedef struct work {
 static input *find_input(const work *k, const weight *w)
 {
     for (size_t i = 0; i < k->n; i++)
-        if (w->thin == thin_of(k->w->m, k->inputs[i].layer, k->inputs[i].kind))
+        if (w->sparsity == sparsity_of(k->w->m, k->inputs[i].layer, k->inputs[i].kind))
             return &k->inputs[i];
     return NULL;
 }
@@ -103,17 +103,17 @@ static lace_status work_init(work *k, walk *w, const sparsify_options *o, lace_e
 {
     model *m = w->m;
     *k = (work){.w = w, .o = o};
-    k->inputs = mem_calloc((size_t)m->config.n_layers * THIN_KINDS, sizeof *k->inputs);
+    k->inputs = mem_calloc((size_t)m->config.n_layers * SPARSITY_INPUTS, sizeof *k->inputs);
     if (!k->inputs)
         return error_nomem(err, "inputs");
     for (int32_t layer = 0; layer < m->config.n_layers; layer++)
-        for (int kind = 0; kind < THIN_KINDS; kind++) {
-            weight *list[THIN_MAX_WEIGHTS];
-            int n = thin_weights(m, layer, kind, list);
+        for (int kind = 0; kind < SPARSITY_INPUTS; kind++) {
+            weight *list[SPARSITY_MAX_WEIGHTS];
+            int n = sparsity_weights(m, layer, kind, list);
             if (n == 0)
                 continue;
             input *in = &k->inputs[k->n++];
-            *in = (input){.layer = layer, .kind = (thin_kind)kind, .n_cols = list[0]->n_cols};
+            *in = (input){.layer = layer, .kind = (sparsity_input)kind, .n_cols = list[0]->n_cols};
             for (int i = 0; i < n; i++)
                 in->n_rows += list[i]->n_rows;
             k->n_weights += (double)in->n_rows * (double)in->n_cols;
@@ -131,31 +131,31 @@ static bool report(const work *k, const char *what, double done)
 
 /*
  * What a matrix step reads, as floats: where they were quantized just before, what that was made
- * of, which is still there. *thins is the step that thins them.
+ * of, which is still there. *drops is the step that drops them.
  */
-static operand floats_of(const walk *w, int32_t s, int32_t *thins)
+static operand floats_of(const walk *w, int32_t s, int32_t *drops)
 {
     const step *steps = w->p->steps;
     operand in = steps[s].in[0];
     int32_t i = s - 1;
-    for (; i > 0 && !(in.format == ACT_F32 && steps[i].thin); i--)
+    for (; i > 0 && !(in.format == ACT_F32 && steps[i].sparsity); i--)
         if (in.format != ACT_F32 && steps[i].out[0].value == in.value)
             in = steps[i].in[0];
-    *thins = i;
+    *drops = i;
     return in;
 }
 
 static void set_threshold(const work *k, const input *in, float threshold)
 {
-    thin_of(k->w->m, in->layer, in->kind)->threshold = threshold;
+    sparsity_of(k->w->m, in->layer, in->kind)->threshold = threshold;
 }
 
 /*
- * Walk over windows and show every row of every input to `see`. thins: inputs are shown as they are
- * with what stands before them thinned, each by its share, and are thinned themselves then.
+ * Walk over windows and show every row of every input to `see`. drops: inputs are shown as they are
+ * with what stands before them dropped, each by its share, and are dropped themselves then.
  */
 static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int64_t n_windows,
-                         void (*see)(input *in, const float *x, int64_t n), bool thins,
+                         void (*see)(input *in, const float *x, int64_t n), bool drops,
                          lace_error *err)
 {
     walk *w = k->w;
@@ -165,7 +165,7 @@ static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int
         if (!report(k, "reading", (double)i / (double)n))
             return error_set(err, LACE_E_CANCELLED, "cancelled");
         TRY(walk_begin(w, walk_spread_window(w, tokens, n_tokens, i, n), err));
-        for (size_t j = 0; j < k->n && thins; j++)
+        for (size_t j = 0; j < k->n && drops; j++)
             set_threshold(k, &k->inputs[j], 0);
         int32_t at = 0, thinning_step;
         for (int32_t s; (s = walk_next_matrix(w, at)) < walk_end(w); at = s + 1) {
@@ -176,7 +176,7 @@ static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int
             operand floats = floats_of(w, s, &thinning_step);
             for (int64_t r = 0; r < x.n_rows && in; r++)
                 see(in, operand_row(&floats, r), x.width);
-            if (in && thins) {
+            if (in && drops) {
                 set_threshold(k, in, sizes_threshold(in->counted, in->share));
                 walk_run(w, thinning_step, s);
             }
@@ -269,7 +269,7 @@ static void set_all(const work *k, bool is_uniform, double price)
 }
 
 /*
- * Thresholds for the shares that were chosen, when everything before is thinned too: what it leaves
+ * Thresholds for the shares that were chosen, when everything before is dropped too: what it leaves
  * is smaller than it was.
  */
 static lace_status settle(work *k, const lace_token *tokens, size_t n_tokens, lace_error *err)
@@ -311,13 +311,13 @@ static lace_status choose(work *k, const lace_token *tokens, size_t n_tokens, sp
 /* by_zeros: from what was seen, else from the sizes counted. */
 static void summarize(const work *k, bool by_zeros, sparsify_result *out)
 {
-    double saved[THIN_KINDS] = {0}, all = 0;
-    for (int kind = 0; kind < THIN_KINDS; kind++)
+    double saved[SPARSITY_INPUTS] = {0}, all = 0;
+    for (int kind = 0; kind < SPARSITY_INPUTS; kind++)
         out->rows[kind] = (sparsify_row){.least = 1};
     for (size_t i = 0; i < k->n; i++) {
         const input *in = &k->inputs[i];
         sparsify_row *row = &out->rows[in->kind];
-        float threshold = thin_of(k->w->m, in->layer, in->kind)->threshold;
+        float threshold = sparsity_of(k->w->m, in->layer, in->kind)->threshold;
         double share = by_zeros ? (in->n_seen ? (double)in->n_zeros / (double)in->n_seen : 0)
                                 : sizes_share(in->counted, threshold);
         double n = (double)in->n_rows * (double)in->n_cols;
@@ -327,7 +327,7 @@ static void summarize(const work *k, bool by_zeros, sparsify_result *out)
         saved[in->kind] += share * n;
         all += share * n;
     }
-    for (int kind = 0; kind < THIN_KINDS; kind++) {
+    for (int kind = 0; kind < SPARSITY_INPUTS; kind++) {
         sparsify_row *row = &out->rows[kind];
         row->mean = row->n_weights ? saved[kind] / (double)row->n_weights : 0;
         row->least = row->n_weights ? row->least : 0;

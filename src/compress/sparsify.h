@@ -1,23 +1,23 @@
 /*
  * Activation sparsity: which activations of a model are small enough to be taken as 0, so that
- * single tokens need not read the weights that meet them (model/thinning.h).
+ * single tokens need not read the weights that meet them (model/sparsity.h).
  *
  *   1. A text is read and the sizes of all inputs are counted. So the threshold for a share of them
  *      is known, and the energy that is lost with it.
- *   2. Every input alone is thinned by the share asked for, and the KL divergence of the
+ *   2. Every input alone is dropped by the share asked for, and the KL divergence of the
  *      predictions is measured: what a unit of its energy costs.
  *   3. With t the threshold of an input, the next activation to go costs k t^2, and saves the
  *      weights that it meets, one of each of r rows. The sum of divergences is least where k t^2 / r
  *      is the same for all inputs; what it is follows from the share asked for.
  *   4. The result is measured against the same share for every input, and the better one is taken.
  *   5. The text is read once more, and each threshold is set for its share when all inputs before
- *      it are thinned already.
+ *      it are dropped already.
  */
 #ifndef LACE_COMPRESS_SPARSIFY_H
 #define LACE_COMPRESS_SPARSIFY_H
 
 #include "compress/walk.h"
-#include "model/thinning.h"
+#include "model/sparsity.h"
 
 typedef struct sparsify_options {
     double sparsity;   /* share of the weights that are not to be read; more than 0, at most 0.9 */
@@ -34,13 +34,13 @@ typedef struct sparsify_row {
 } sparsify_row;
 
 typedef struct sparsify_result {
-    sparsify_row rows[THIN_KINDS];
+    sparsify_row rows[SPARSITY_INPUTS];
     double sparsity;         /* of all weights in question, on the text */
     double kld_uniform, kld; /* on a few windows of the text; -1: not measured */
     bool is_uniform;         /* which one was taken */
 } sparsify_result;
 
-/* Set the thresholds of a walk that was opened with `thins`, by its text. */
+/* Set the thresholds of a walk that was opened with `uses_sparsity`, by its text. */
 lace_status sparsify(walk *w, const lace_token *tokens, size_t n_tokens,
                      const sparsify_options *options, sparsify_result *out, lace_error *err);
 

@@ -7,7 +7,7 @@
 #include "backend/cpu/cpu_device.h"
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "model/thinning.h"
+#include "model/sparsity.h"
 #include "ops/op_info.h"
 #include "tensor/codec/pack.h"
 #include "vocab/vocab_gguf.h"
@@ -82,8 +82,8 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     device_options options = {.level = cpu_level_detect(),
                               .mode = o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT};
     TRY_GOTO(status, fail, model_create(files, "cpu", &options, &w->m, err));
-    if (o->thins)
-        TRY_GOTO(status, fail, model_thin(w->m, true, err));
+    if (o->uses_sparsity)
+        TRY_GOTO(status, fail, model_use_sparsity(w->m, true, err));
     TRY_GOTO(status, fail, open_tokenizer(w, err));
     TRY_GOTO(status, fail, create_runner(w, o, err));
     *out = w;

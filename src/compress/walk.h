@@ -38,7 +38,8 @@ typedef struct walk_options {
     int32_t n_threads; /* 0 (default): one per core */
     bool use_int8;     /* as `lace run` computes: int8 activations for types that are quantized,
                           fixed point for f16 and bf16; faster; default false */
-    bool thins; /* every input has a threshold (model/thinning.h), 0 at first; default false */
+    bool
+        uses_sparsity; /* every input has a threshold (model/sparsity.h), 0 at first; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } walk_options;

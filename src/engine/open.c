@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 #include "grammar/grammar_vocab.h"
 #include "formats/store.h"
-#include "model/thinning.h"
+#include "model/sparsity.h"
 #include "vocab/vocab_gguf.h"
 #include "vocab/vocab_hf.h"
 
@@ -109,9 +109,9 @@ static lace_status use_sparsity(model *m, const lace_model_options *o, lace_erro
     buf_init(&bytes, MAX_BYTES);
     lace_status status = is_text ? buf_append_text(&bytes, given) : file_read(given, &bytes, err);
     if (status == LACE_OK)
-        status = model_thin(m, o->sparse_in_batches, err);
+        status = model_use_sparsity(m, o->sparse_in_batches, err);
     if (status == LACE_OK) {
-        status = thin_read(m, (span){(const uint8_t *)bytes.data, bytes.size}, err);
+        status = sparsity_read(m, (span){(const uint8_t *)bytes.data, bytes.size}, err);
         if (!is_text && status != LACE_OK)
             error_prefix(err, status, given);
     }

@@ -95,13 +95,13 @@ struct model {
     const tensor *embedding; /* [n_vocab, n_embd] in the file */
     weight table;            /* the same, whose rows are looked up */
     weight_rows table_rows;
-    const float *output_norm; /* [n_embd] */
-    weight output;            /* [n_vocab, n_embd]; may be the embedding again */
-    rope_params rope;         /* of layers that see everything */
-    rope_params rope_local;   /* of layers with a window */
-    rope_params rope_long;    /* longrope: beyond the original context; frequencies NULL: none */
-    model_layer *layers;      /* [n_layers] */
-    thinning *thinnings;      /* activation sparsity (thinning.h), or NULL */
+    const float *output_norm;  /* [n_embd] */
+    weight output;             /* [n_vocab, n_embd]; may be the embedding again */
+    rope_params rope;          /* of layers that see everything */
+    rope_params rope_local;    /* of layers with a window */
+    rope_params rope_long;     /* longrope: beyond the original context; frequencies NULL: none */
+    model_layer *layers;       /* [n_layers] */
+    sparsity_rule *sparsities; /* activation sparsity (sparsity.h), or NULL */
 
     model_matrix *matrices; /* every matrix bound */
     int32_t n_matrices, matrices_capacity;

@@ -116,10 +116,10 @@ typedef struct columns_impl columns_impl; /* backend/cpu/columns.h */
  * single tokens, which then need not read the weights that meet them; for batches only where that
  * is to be measured. Matrices with the same input share one.
  */
-typedef struct thinning {
+typedef struct sparsity_rule {
     float threshold;
     bool in_batches;
-} thinning;
+} sparsity_rule;
 
 /* A matrix of weights, y[row] = sum over col of W[row][col] x[col]. */
 typedef struct weight {
@@ -128,7 +128,7 @@ typedef struct weight {
     uint64_t n_bytes;        /* that it takes in memory */
     const uint8_t *data;     /* file blocks, or what impl->pack made of them; tiles on a GPU */
     const matmul_impl *impl; /* how `data` lies and who multiplies with it */
-    const thinning *thin;    /* of its inputs, or NULL */
+    const sparsity_rule *sparsity;    /* of its inputs, or NULL */
     const columns_impl *columns_impl; /* who multiplies with `columns`; NULL: nobody */
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
     uint64_t offset, columns_offset;  /* where both lie in their device's memory */
@@ -203,11 +203,12 @@ enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
 
 typedef struct step {
     op op;
-    bool is_output;       /* rows are the batch's outputs, not its tokens */
-    int32_t row_factor;   /* rows for each token; 1, or experts per token */
-    bool skips_barrier;   /* the next step does not depend on this one */
-    int32_t layer;        /* for traces; -1 outside of layers */
-    const thinning *thin; /* THIN, QUANTIZE, RMS_NORM(_QUANTIZE): of what comes out; or NULL */
+    bool is_output;     /* rows are the batch's outputs, not its tokens */
+    int32_t row_factor; /* rows for each token; 1, or experts per token */
+    bool skips_barrier; /* the next step does not depend on this one */
+    int32_t layer;      /* for traces; -1 outside of layers */
+    const sparsity_rule
+        *sparsity; /* DROP_SMALL, QUANTIZE, RMS_NORM(_QUANTIZE): of what comes out; or NULL */
     operand in[STEP_MAX_IN];
     operand out[STEP_MAX_OUT];
     kv_layer kv;               /* of operations with pages */
@@ -296,7 +297,8 @@ static inline int64_t step_rows(const step *s, const batch *b)
 /* What must not be smaller to count; 0: everything counts. */
 static inline float step_threshold(const step *s, const batch *b)
 {
-    return s->thin && (b->n_tokens == 1 || s->thin->in_batches) ? s->thin->threshold : 0;
+    return s->sparsity && (b->n_tokens == 1 || s->sparsity->in_batches) ? s->sparsity->threshold
+                                                                        : 0;
 }
 
 /* One choice of a router: a row of a ROUTE value is n_used of them, best first. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/thinning.h"
+#include "model/sparsity.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -36,7 +36,7 @@ static void make_model(model *m, model_layer layers[N_LAYERS])
     }
     layers[0].gate.n_rows = layers[0].up.n_rows = 1;
     arena_init(&m->memory, 1 << 20);
-    if (model_thin(m, false, NULL) != LACE_OK)
+    if (model_use_sparsity(m, false, NULL) != LACE_OK)
         abort();
 }
 
@@ -45,16 +45,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static model m;
     static model_layer layers[N_LAYERS];
     lace_error err = {0};
-    if (!m.thinnings)
+    if (!m.sparsities)
         make_model(&m, layers);
-    lace_status status = thin_read(&m, (span){data, size}, &err);
+    lace_status status = sparsity_read(&m, (span){data, size}, &err);
     if (status != LACE_OK) {
         if (err.status != status || !err.text[0] || strchr(err.text, '\n'))
             abort();
         return 0;
     }
-    for (int i = 0; i < N_LAYERS * THIN_KINDS; i++)
-        if (!(m.thinnings[i].threshold >= 0 && m.thinnings[i].threshold <= 1e30f))
+    for (int i = 0; i < N_LAYERS * SPARSITY_INPUTS; i++)
+        if (!(m.sparsities[i].threshold >= 0 && m.sparsities[i].threshold <= 1e30f))
             abort();
     return 0;
 }

@@ -66,7 +66,7 @@ static model *open_model(lace_error *err)
             LACE_OK ||
         model_create(files, "cpu", &(device_options){.level = cpu_level_detect()}, &m, err) !=
             LACE_OK ||
-        model_thin(m, false, err) != LACE_OK) {
+        model_use_sparsity(m, false, err) != LACE_OK) {
         model_free(m);
         return NULL;
     }
@@ -80,9 +80,9 @@ static char *text_with(float threshold)
     model *m = open_model(&err);
     buf out;
     buf_init(&out, 1 << 16);
-    for (int32_t i = 0; i < m->config.n_layers * THIN_KINDS; i++)
-        m->thinnings[i].threshold = threshold;
-    CHECK(thin_write(m, &(thin_note){0.4, 0.01}, &out, &err) == LACE_OK);
+    for (int32_t i = 0; i < m->config.n_layers * SPARSITY_INPUTS; i++)
+        m->sparsities[i].threshold = threshold;
+    CHECK(sparsity_write(m, &(sparsity_note){0.4, 0.01}, &out, &err) == LACE_OK);
     char *made = strndup(out.data, out.size);
     buf_deinit(&out);
     model_free(m);
@@ -92,7 +92,7 @@ static char *text_with(float threshold)
 static lace_status read_text(const char *source, lace_error *err)
 {
     model *m = open_model(err);
-    lace_status status = thin_read(m, (span){(const uint8_t *)source, strlen(source)}, err);
+    lace_status status = sparsity_read(m, (span){(const uint8_t *)source, strlen(source)}, err);
     model_free(m);
     return status;
 }
@@ -103,27 +103,27 @@ static void what_is_written_is_read_back(void)
     model *m = open_model(&err), *other = open_model(&err);
     buf out;
     buf_init(&out, 1 << 16);
-    for (int32_t i = 0; i < m->config.n_layers * THIN_KINDS; i++)
-        m->thinnings[i].threshold = 0.1f / (float)(i + 3);
-    CHECK(thin_write(m, &(thin_note){-1, -1}, &out, &err) == LACE_OK);
-    CHECK(thin_read(other, (span){(const uint8_t *)out.data, out.size}, &err) == LACE_OK);
-    for (int32_t i = 0; i < m->config.n_layers * THIN_KINDS; i++)
-        CHECK(other->thinnings[i].threshold == m->thinnings[i].threshold);
+    for (int32_t i = 0; i < m->config.n_layers * SPARSITY_INPUTS; i++)
+        m->sparsities[i].threshold = 0.1f / (float)(i + 3);
+    CHECK(sparsity_write(m, &(sparsity_note){-1, -1}, &out, &err) == LACE_OK);
+    CHECK(sparsity_read(other, (span){(const uint8_t *)out.data, out.size}, &err) == LACE_OK);
+    for (int32_t i = 0; i < m->config.n_layers * SPARSITY_INPUTS; i++)
+        CHECK(other->sparsities[i].threshold == m->sparsities[i].threshold);
     buf_deinit(&out);
     model_free(m);
     model_free(other);
 }
 
-static void an_input_without_a_threshold_is_not_thinned(void)
+static void an_input_without_a_threshold_keeps_small_activations(void)
 {
     lace_error err;
     model *m = open_model(&err);
     char *whole = text_with(0.5f), *layers = strstr(whole, "\"layers\""), source[2048];
     snprintf(source, sizeof source, "%.*s\"layers\": [{\"o\": 1}, {}]}", (int)(layers - whole),
              whole);
-    CHECK(thin_read(m, (span){(const uint8_t *)source, strlen(source)}, &err) == LACE_OK);
-    CHECK(m->layers[0].wo.thin && m->layers[0].wo.thin->threshold == 1);
-    CHECK(!m->layers[0].wq.thin && !m->layers[0].down.thin && !m->layers[1].wo.thin);
+    CHECK(sparsity_read(m, (span){(const uint8_t *)source, strlen(source)}, &err) == LACE_OK);
+    CHECK(m->layers[0].wo.sparsity && m->layers[0].wo.sparsity->threshold == 1);
+    CHECK(!m->layers[0].wq.sparsity && !m->layers[0].down.sparsity && !m->layers[1].wo.sparsity);
     free(whole);
     model_free(m);
 }
@@ -408,7 +408,7 @@ int main(void)
     CASE(zeros_and_infinities_are_counted_too);
     tiny = tiny_model_bytes(tiny_shape());
     CASE(what_is_written_is_read_back);
-    CASE(an_input_without_a_threshold_is_not_thinned);
+    CASE(an_input_without_a_threshold_keeps_small_activations);
     CASE(texts_of_other_models_and_broken_ones_are_refused);
     CASE(with_thresholds_of_0_logits_are_the_dense_ones);
     CASE(single_tokens_give_what_batches_measure);

@@ -62,9 +62,9 @@ static uint64_t row_scratch(const step *s, int64_t n_tokens, int64_t n_context)
     return 4 * (uint64_t)s->in[0].width;
 }
 
-static uint64_t thinned_row_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+static uint64_t dropped_row_scratch(const step *s, int64_t n_tokens, int64_t n_context)
 {
-    return s->thin ? row_scratch(s, n_tokens, n_context) : 0;
+    return s->sparsity ? row_scratch(s, n_tokens, n_context) : 0;
 }
 
 static uint64_t head_scratch(const step *s, int64_t n_tokens, int64_t n_context)
@@ -77,7 +77,7 @@ static uint64_t (*const scratch_of[OP_COUNT])(const step *s, int64_t n_tokens,
     [OP_MATMUL] = matmul_scratch,         [OP_MATMUL_ADD] = matmul_scratch,
     [OP_MATMUL_GROUP] = matmul_scratch,   [OP_MATMUL_GLU] = matmul_scratch,
     [OP_MOE_GLU] = moe_scratch,           [OP_MOE_DOWN] = moe_scratch,
-    [OP_ATTEND] = attend_scratch,         [OP_QUANTIZE] = thinned_row_scratch,
+    [OP_ATTEND] = attend_scratch,         [OP_QUANTIZE] = dropped_row_scratch,
     [OP_RMS_NORM_QUANTIZE] = row_scratch, [OP_ROTATE_QUANTIZE] = row_scratch,
     [OP_KV_WRITE] = head_scratch,         [OP_ROPE_KV] = head_scratch,
 };

@@ -8,8 +8,8 @@
 
 /* A value in the forms that were made of it so far; -1: not yet. */
 typedef struct forms {
-    int32_t quantized, rotated, thinned;
-    const thinning *thin; /* that `thinned` was made by */
+    int32_t quantized, rotated, dropped;
+    const sparsity_rule *sparsity; /* that `dropped` was made by */
 } forms;
 
 static const forms none = {-1, -1, -1, NULL};
@@ -46,26 +46,26 @@ static int32_t as_format(lowering *l, int32_t x, act_format format)
     return *made;
 }
 
-/* x in the form that the kernel of a weight reads, without what its thinning leaves out. */
+/* x in the form that the kernel of a weight reads, without what its sparsity leaves out. */
 static int32_t as_input(lowering *l, int32_t x, const weight *w)
 {
     act_format format = w->impl->act;
-    if (!w->thin)
+    if (!w->sparsity)
         return as_format(l, x, format);
     /*
-     * Quantizing thins on the way; what is to be rotated is thinned before, and what is measured
+     * Quantizing drops small ones on the way; what is to be rotated loses them before, and what is measured
      * too: so its floats can be looked at.
      */
-    bool quantizes = format == ACT_Q8 && !w->thin->in_batches;
+    bool quantizes = format == ACT_Q8 && !w->sparsity->in_batches;
     act_format form = quantizes ? ACT_Q8 : ACT_F32;
-    int32_t made = l->of[x].thin == w->thin ? l->of[x].thinned : -1;
+    int32_t made = l->of[x].sparsity == w->sparsity ? l->of[x].dropped : -1;
     if (made < 0 || l->p->values[made].format != form) {
-        made = make_form(l->p, quantizes ? OP_QUANTIZE : OP_THIN, x, form);
+        made = make_form(l->p, quantizes ? OP_QUANTIZE : OP_DROP_SMALL, x, form);
         if (made < 0)
             return -1;
-        l->p->steps[l->p->n_steps - 1].thin = w->thin;
-        l->of[x].thinned = made;
-        l->of[x].thin = w->thin;
+        l->p->steps[l->p->n_steps - 1].sparsity = w->sparsity;
+        l->of[x].dropped = made;
+        l->of[x].sparsity = w->sparsity;
     }
     return as_format(l, made, format);
 }
@@ -120,27 +120,27 @@ static int fuse_norm_quantize(plan *p, step *s, int32_t left)
         return 0;
     s[0].op = OP_RMS_NORM_QUANTIZE;
     s[0].out[0] = s[1].out[0];
-    s[0].thin = s[1].thin;
+    s[0].sparsity = s[1].sparsity;
     return 1;
 }
 
-/* rms_norm, thin -> rms_norm that thins */
-static int fuse_norm_thin(plan *p, step *s, int32_t left)
+/* rms_norm, drop_small -> rms_norm that drops small ones */
+static int fuse_norm_drop(plan *p, step *s, int32_t left)
 {
-    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_THIN ||
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_DROP_SMALL ||
         !plan_feeds_only(p, &s[0], &s[1], 0))
         return 0;
     s[0].out[0] = s[1].out[0];
-    s[0].thin = s[1].thin;
+    s[0].sparsity = s[1].sparsity;
     return 1;
 }
 
-/* Values that nobody reads but the step that thins them are thinned where they are. */
-static void thin_in_place(plan *p)
+/* Values that nobody reads but the step that drops small ones are changed where they are. */
+static void drop_in_place(plan *p)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
-        if (s->op != OP_THIN || p->values[s->in[0].value].n_reads != 1)
+        if (s->op != OP_DROP_SMALL || p->values[s->in[0].value].n_reads != 1)
             continue;
         int32_t from = s->out[0].value;
         for (int32_t k = i; k < p->n_steps; k++)
@@ -221,9 +221,9 @@ void cpu_lower(plan *p, const kernel_table *table)
         return;
     plan_count_reads(p);
     plan_rewrite(p, fuse_norm_quantize);
-    plan_rewrite(p, fuse_norm_thin);
+    plan_rewrite(p, fuse_norm_drop);
     plan_fuse(p);
-    thin_in_place(p);
+    drop_in_place(p);
     set_gates(p, table->glu_row);
     add_joins(p);
     if (p->status == LACE_OK)

@@ -53,7 +53,7 @@ static float norm_scale(const float *x, int64_t n, float eps)
 }
 
 /* x without what is smaller than `least`; all of it, if that is 0. */
-static inline vf thin(vf x, vf least)
+static inline vf drop_small(vf x, vf least)
 {
     return v_select_less(v_abs(x), least, v_set(0), x);
 }
@@ -64,11 +64,12 @@ static void scale_row(const float *x, const float *by, float scale, float least,
     vf scales = v_set(scale), l = v_set(least);
     int64_t i = 0;
     for (; i + VW <= n; i += VW)
-        v_store(y + i, thin(v_mul(v_mul(v_load(x + i), scales), v_load(by + i)), l));
+        v_store(y + i, drop_small(v_mul(v_mul(v_load(x + i), scales), v_load(by + i)), l));
     if (i < n)
-        v_store_n(y + i,
-                  thin(v_mul(v_mul(v_load_n(x + i, n - i), scales), v_load_n(by + i, n - i)), l),
-                  n - i);
+        v_store_n(
+            y + i,
+            drop_small(v_mul(v_mul(v_load_n(x + i, n - i), scales), v_load_n(by + i, n - i)), l),
+            n - i);
 }
 
 /* A worker that has only some columns reads the whole group: nobody may have changed it. */
@@ -181,7 +182,7 @@ static void quantize_columns(const float *x, int64_t begin, int64_t end, int64_t
     for (int64_t i = begin; i < end; i += 32) {
         vf v[32 / VW];
         for (int k = 0; k < 32 / VW; k++)
-            v[k] = thin(v_load(x + i + k * VW), l);
+            v[k] = drop_small(v_load(x + i + k * VW), l);
         quantize_block(v, (int8_t *)row + i, scales + i / 32, sums + i / 16);
     }
 }
@@ -240,8 +241,8 @@ static void rms_norm_quantize(const step *s, const batch *b, const worker *w)
                 scale = v_set(norm_scale(x + i - at, group, s->a.norm.eps));
             vf v[32 / VW];
             for (int k = 0; k < 32 / VW; k++)
-                v[k] = thin(v_mul(v_mul(v_load(x + i + k * VW), scale), v_load(by + at + k * VW)),
-                            least);
+                v[k] = drop_small(
+                    v_mul(v_mul(v_load(x + i + k * VW), scale), v_load(by + at + k * VW)), least);
             quantize_block(v, (int8_t *)row + i, scales + i / 32, sums + i / 16);
         }
     }

@@ -37,13 +37,13 @@ void gather_ref(const step *s, const batch *b, const worker *w)
 }
 
 /* y = x without what is smaller than `least`. A NaN stays. */
-static void thin_row(const float *x, int64_t n, float least, float *y)
+static void drop_small_row(const float *x, int64_t n, float least, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = fabsf(x[i]) < least ? 0 : x[i];
 }
 
-void thin_ref(const step *s, const batch *b, const worker *w)
+void drop_small_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t begin, end, width = s->in[0].width;
     float least = step_threshold(s, b);
@@ -51,7 +51,7 @@ void thin_ref(const step *s, const batch *b, const worker *w)
         return;
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
-        thin_row(operand_row(&s->in[0], t), width, least, operand_row(&s->out[0], t));
+        drop_small_row(operand_row(&s->in[0], t), width, least, operand_row(&s->out[0], t));
 }
 
 static void norm_row(const step *s, float least, const float *x, float *y)
@@ -65,7 +65,7 @@ static void norm_row(const step *s, float least, const float *x, float *y)
         for (int64_t i = 0; i < group; i++)
             y[at + i] = x[at + i] * scale * s->a.norm.weight[i];
     }
-    thin_row(y, s->in[0].width, least, y);
+    drop_small_row(y, s->in[0].width, least, y);
 }
 
 void rms_norm_ref(const step *s, const batch *b, const worker *w)
@@ -126,13 +126,13 @@ void quantize_row_ref(const float *x, int64_t width, void *row)
 void quantize_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t begin, end, width = s->in[0].width;
-    float *thinned = (float *)w->scratch; /* [width] */
+    float *dropped = (float *)w->scratch; /* [width] */
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         const float *x = operand_row(&s->in[0], t);
-        if (s->thin) {
-            thin_row(x, width, step_threshold(s, b), thinned);
-            x = thinned;
+        if (s->sparsity) {
+            drop_small_row(x, width, step_threshold(s, b), dropped);
+            x = dropped;
         }
         quantize_row_ref(x, width, operand_row(&s->out[0], t));
     }

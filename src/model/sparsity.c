@@ -1,5 +1,5 @@
 /* Activation sparsity of a model: thresholds, and the text that holds them. */
-#include "model/thinning.h"
+#include "model/sparsity.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,51 +10,52 @@
 
 #define VERSION_KEY "lace.activation_sparsity"
 
-static const char *const names[THIN_KINDS] = {"qkv", "o", "gate_up", "down"};
+static const char *const names[SPARSITY_INPUTS] = {"qkv", "o", "gate_up", "down"};
 
-const char *thin_kind_name(thin_kind kind)
+const char *sparsity_input_name(sparsity_input kind)
 {
     return names[kind];
 }
 
-int thin_weights(model *m, int32_t layer, thin_kind kind, weight *out[THIN_MAX_WEIGHTS])
+int sparsity_weights(model *m, int32_t layer, sparsity_input kind,
+                     weight *out[SPARSITY_MAX_WEIGHTS])
 {
     model_layer *l = &m->layers[layer];
-    weight *all[THIN_KINDS][THIN_MAX_WEIGHTS] = {
+    weight *all[SPARSITY_INPUTS][SPARSITY_MAX_WEIGHTS] = {
         {&l->wq, &l->wk, &l->wv}, {&l->wo}, {&l->gate, &l->up}, {&l->down}};
     int n = 0;
-    for (int i = 0; i < THIN_MAX_WEIGHTS; i++)
+    for (int i = 0; i < SPARSITY_MAX_WEIGHTS; i++)
         if (all[kind][i] && all[kind][i]->n_rows > 0)
             out[n++] = all[kind][i];
     return n;
 }
 
-thinning *thin_of(const model *m, int32_t layer, thin_kind kind)
+sparsity_rule *sparsity_of(const model *m, int32_t layer, sparsity_input kind)
 {
-    return &m->thinnings[layer * THIN_KINDS + (int32_t)kind];
+    return &m->sparsities[layer * SPARSITY_INPUTS + (int32_t)kind];
 }
 
-static void set_thin(model *m, int32_t layer, thin_kind kind, const thinning *thin)
+static void set_sparsity(model *m, int32_t layer, sparsity_input kind, const sparsity_rule *rule)
 {
-    weight *w[THIN_MAX_WEIGHTS];
-    int n = thin_weights(m, layer, kind, w);
+    weight *w[SPARSITY_MAX_WEIGHTS];
+    int n = sparsity_weights(m, layer, kind, w);
     for (int i = 0; i < n; i++)
-        w[i]->thin = thin;
+        w[i]->sparsity = rule;
 }
 
-lace_status model_thin(model *m, bool in_batches, lace_error *err)
+lace_status model_use_sparsity(model *m, bool in_batches, lace_error *err)
 {
     if (!m->device->backend->place_columns)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "activation sparsity has kernels for the CPU only (--device cpu)");
     int32_t n = m->config.n_layers;
-    m->thinnings = arena_alloc(&m->memory, (size_t)n * THIN_KINDS, sizeof *m->thinnings);
-    if (!m->thinnings)
+    m->sparsities = arena_alloc(&m->memory, (size_t)n * SPARSITY_INPUTS, sizeof *m->sparsities);
+    if (!m->sparsities)
         return error_nomem(err, "thresholds");
     for (int32_t layer = 0; layer < n; layer++)
-        for (int kind = 0; kind < THIN_KINDS; kind++) {
-            *thin_of(m, layer, kind) = (thinning){.in_batches = in_batches};
-            set_thin(m, layer, kind, thin_of(m, layer, kind));
+        for (int kind = 0; kind < SPARSITY_INPUTS; kind++) {
+            *sparsity_of(m, layer, kind) = (sparsity_rule){.in_batches = in_batches};
+            set_sparsity(m, layer, kind, sparsity_of(m, layer, kind));
         }
     return LACE_OK;
 }
@@ -119,14 +120,14 @@ static lace_status read_layer(model *m, int32_t layer, const json_t *object, lac
                          json_kind(object));
     const char *key;
     json_t *number;
-    for (int kind = 0; kind < THIN_KINDS; kind++)
-        set_thin(m, layer, kind, NULL);
+    for (int kind = 0; kind < SPARSITY_INPUTS; kind++)
+        set_sparsity(m, layer, kind, NULL);
     json_object_foreach((json_t *)object, key, number)
     {
         int kind = 0;
-        while (kind < THIN_KINDS && strcmp(key, names[kind]) != 0)
+        while (kind < SPARSITY_INPUTS && strcmp(key, names[kind]) != 0)
             kind++;
-        if (kind == THIN_KINDS)
+        if (kind == SPARSITY_INPUTS)
             return error_set(err, LACE_E_META, "layers[%d].%.40s: expected qkv, o, gate_up or down",
                              layer, key);
         double x = json_number_value(number);
@@ -134,17 +135,17 @@ static lace_status read_layer(model *m, int32_t layer, const json_t *object, lac
             return error_set(err, LACE_E_META,
                              "layers[%d].%s is %s, expected a number from 0 to 1e30", layer, key,
                              json_is_number(number) ? "out of range" : json_kind(number));
-        weight *w[THIN_MAX_WEIGHTS];
-        if (thin_weights(m, layer, kind, w) == 0)
+        weight *w[SPARSITY_MAX_WEIGHTS];
+        if (sparsity_weights(m, layer, kind, w) == 0)
             return error_set(err, LACE_E_META, "layers[%d].%s: the layer has no such matrix", layer,
                              key);
-        thin_of(m, layer, kind)->threshold = (float)x;
-        set_thin(m, layer, kind, thin_of(m, layer, kind));
+        sparsity_of(m, layer, kind)->threshold = (float)x;
+        set_sparsity(m, layer, kind, sparsity_of(m, layer, kind));
     }
     return LACE_OK;
 }
 
-lace_status thin_read(model *m, span json, lace_error *err)
+lace_status sparsity_read(model *m, span json, lace_error *err)
 {
     json_t *root;
     TRY(json_read(json, 0, &root, err));
@@ -156,7 +157,7 @@ lace_status thin_read(model *m, span json, lace_error *err)
     return status;
 }
 
-lace_status thin_write(const model *m, const thin_note *note, buf *out, lace_error *err)
+lace_status sparsity_write(const model *m, const sparsity_note *note, buf *out, lace_error *err)
 {
     char own[17];
     fingerprint(m, own);
@@ -172,12 +173,12 @@ lace_status thin_write(const model *m, const thin_note *note, buf *out, lace_err
         status = buf_append_text(out, "  \"layers\": [\n");
     for (int32_t layer = 0; layer < m->config.n_layers && status == LACE_OK; layer++) {
         const char *before = "    {";
-        for (int kind = 0; kind < THIN_KINDS && status == LACE_OK; kind++) {
-            weight *w[THIN_MAX_WEIGHTS];
-            if (thin_weights((model *)m, layer, kind, w) == 0)
+        for (int kind = 0; kind < SPARSITY_INPUTS && status == LACE_OK; kind++) {
+            weight *w[SPARSITY_MAX_WEIGHTS];
+            if (sparsity_weights((model *)m, layer, kind, w) == 0)
                 continue;
             status = buf_printf(out, "%s\"%s\": %.9g", before, names[kind],
-                                (double)thin_of(m, layer, kind)->threshold);
+                                (double)sparsity_of(m, layer, kind)->threshold);
             before = ", ";
         }
         if (status == LACE_OK)

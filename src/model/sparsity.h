@@ -12,52 +12,59 @@
  * The fingerprint is one of the last norm's values, which quantizing a model does not change: the
  * same thresholds serve a model in all its types, and no other.
  */
-#ifndef LACE_MODEL_THINNING_H
-#define LACE_MODEL_THINNING_H
+#ifndef LACE_MODEL_SPARSITY_H
+#define LACE_MODEL_SPARSITY_H
 
 #include "base/buf.h"
 #include "model/model.h"
 
 /* What matrices read, in the order in which a layer computes it. */
-typedef enum thin_kind { THIN_QKV, THIN_O, THIN_GATE_UP, THIN_DOWN, THIN_KINDS } thin_kind;
+typedef enum sparsity_input {
+    SPARSITY_QKV,
+    SPARSITY_O,
+    SPARSITY_GATE_UP,
+    SPARSITY_DOWN,
+    SPARSITY_INPUTS
+} sparsity_input;
 
-const char *thin_kind_name(thin_kind kind); /* "qkv", "o", "gate_up", "down" */
+const char *sparsity_input_name(sparsity_input kind); /* "qkv", "o", "gate_up", "down" */
 
-enum { THIN_MAX_WEIGHTS = 3 };
+enum { SPARSITY_MAX_WEIGHTS = 3 };
 
 /* The matrices that read an input; returns how many there are: 0 if the layer has none. */
-int thin_weights(model *m, int32_t layer, thin_kind kind, weight *out[THIN_MAX_WEIGHTS]);
+int sparsity_weights(model *m, int32_t layer, sparsity_input kind,
+                     weight *out[SPARSITY_MAX_WEIGHTS]);
 
-/* The thinning of an input, after model_thin. */
-thinning *thin_of(const model *m, int32_t layer, thin_kind kind);
+/* The sparsity_rule of an input, after model_use_sparsity. */
+sparsity_rule *sparsity_of(const model *m, int32_t layer, sparsity_input kind);
 
 /*
- * Give every input a thinning, with a threshold of 0. Before any plan is built. in_batches: for all
+ * Give every input a sparsity_rule, with a threshold of 0. Before any plan is built. in_batches: for all
  * tokens, to measure what it costs; otherwise for single tokens only. LACE_E_UNSUPPORTED for a
  * model on a GPU.
  */
-lace_status model_thin(model *m, bool in_batches, lace_error *err);
+lace_status model_use_sparsity(model *m, bool in_batches, lace_error *err);
 
 /*
- * Set thresholds from a text; inputs that it does not name are not thinned. LACE_E_META if the text
+ * Set thresholds from a text; inputs that it does not name are not dropped. LACE_E_META if the text
  * is another model's, or says what cannot be.
  */
-lace_status thin_read(model *m, span json, lace_error *err);
+lace_status sparsity_read(model *m, span json, lace_error *err);
 
 /*
- * Lay all matrices whose inputs are thinned in columns as well (backend/cpu/columns.h), so that single
+ * Lay all matrices whose inputs are dropped in columns as well (backend/cpu/columns.h), so that single
  * tokens skip what their thresholds leave out. Before loading. LACE_E_UNSUPPORTED names a tensor of
  * a type without such a kernel.
  */
 lace_status model_use_columns(model *m, lace_error *err);
 
 /* What a text of thresholds says beside them. Shares and divergences below 0 are left out. */
-typedef struct thin_note {
+typedef struct sparsity_note {
     double sparsity; /* share of the weights in question that are not read */
     double kld;      /* and what that costs */
-} thin_note;
+} sparsity_note;
 
 /* The model's thresholds as such a text. */
-lace_status thin_write(const model *m, const thin_note *note, buf *out, lace_error *err);
+lace_status sparsity_write(const model *m, const sparsity_note *note, buf *out, lace_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* Activation sparsity of a model: which matrices lie in columns as well. */
 #include <inttypes.h>
 
-#include "model/thinning.h"
+#include "model/sparsity.h"
 
 static lace_status use_columns(model *m, model_matrix *matrix, lace_error *err)
 {
@@ -19,7 +19,7 @@ static lace_status use_columns(model *m, model_matrix *matrix, lace_error *err)
 lace_status model_use_columns(model *m, lace_error *err)
 {
     for (int32_t i = 0; i < m->n_matrices; i++)
-        if (m->matrices[i].target->thin)
+        if (m->matrices[i].target->sparsity)
             TRY(use_columns(m, &m->matrices[i], err));
     return LACE_OK;
 }
