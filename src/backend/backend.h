@@ -43,7 +43,7 @@ typedef struct device_options {
 } device_options;
 
 typedef struct device_info {
-    char name[128];         /* for people; "" for the host itself */
+    char name[128];         /* for people; "" for the CPU */
     uint64_t total_bytes;   /* of its own memory; 0: it uses the host's */
     uint64_t free_bytes;    /* when asked */
     uint64_t loading_bytes; /* that loading takes beside the weights */
@@ -147,7 +147,7 @@ struct backend {
 
 /*
  * By name: "cpu", "ref", a GPU's kind ("cuda") with an optional number ("cuda:1"), or "auto", which
- * is the first GPU with room for the model, else the CPU. NULL is the CPU. LACE_E_ARG for a name
+ * is the first GPU of a kind if it has room for the model, else the CPU. NULL is the CPU. LACE_E_ARG for a name
  * that says nothing, LACE_E_DEVICE for a device that is not there.
  */
 lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err);
@@ -183,7 +183,10 @@ static inline bool device_place_columns(device *d, weight *w)
     return d->backend->place_columns && d->backend->place_columns(d, w);
 }
 
-/* Bring all weights to the device: begin, each in the order of placing, end. */
+/*
+ * Bring all weights to the device: begin, each in the order of placing, end. End also behind a load
+ * that failed; it may be begun again then.
+ */
 static inline lace_status device_begin_load(device *d, lace_error *err)
 {
     return d->backend->begin_load(d, err);

@@ -27,12 +27,6 @@ static lace_status zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
-{
-    memcpy(to, from, n);
-    return LACE_OK;
-}
-
 static lace_status wait(queue *q, lace_error *err)
 {
     return LACE_OK;
@@ -42,6 +36,6 @@ static void close(queue *q)
 {
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, read, wait, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, close};
 
 queue host_queue = {&calls};

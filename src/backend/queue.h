@@ -17,7 +17,6 @@ typedef struct queue_calls {
     void (*give_back)(queue *q, uint8_t *data, uint64_t n_bytes);
     lace_status (*copy)(queue *q, uint8_t *to, const uint8_t *from, uint64_t n, lace_error *err);
     lace_status (*zero)(queue *q, uint8_t *data, uint64_t n, lace_error *err);
-    lace_status (*read)(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err);
     lace_status (*wait)(queue *q, lace_error *err);
     void (*close)(queue *q);
 } queue_calls;
@@ -51,13 +50,6 @@ static inline lace_status queue_copy(queue *q, uint8_t *to, const uint8_t *from,
 static inline lace_status queue_zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
 {
     return q->calls->zero(q, data, n, err);
-}
-
-/* To the host; waits. */
-static inline lace_status queue_read(queue *q, void *to, const uint8_t *from, uint64_t n,
-                                     lace_error *err)
-{
-    return q->calls->read(q, to, from, n, err);
 }
 
 /* Until all that was queued is done. Reports what went wrong in it. */

@@ -73,6 +73,15 @@ bool file_guard_is_broken(void)
     return atomic_load_explicit(&is_broken, memory_order_relaxed);
 }
 
+lace_status file_guard_check(lace_error *err)
+{
+    return file_guard_is_broken()
+               ? error_set(err, LACE_E_IO,
+                           "a model file was truncated while it was in use; restore it and start "
+                           "again")
+               : LACE_OK;
+}
+
 /* Zeros in place of what is missing of a mapping; false: the address is not in it. */
 static bool fill(uintptr_t start, size_t size, uintptr_t at)
 {

@@ -11,11 +11,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/status.h"
+
 /* Handle SIGBUS from now on. For programs; a library leaves signals alone. */
 void file_guard_install(void);
 
 /* True if a mapped file was found too short since the start. */
 bool file_guard_is_broken(void);
+
+/* LACE_E_IO, and what to do, if so. */
+lace_status file_guard_check(lace_error *err);
 
 /* What is mapped; called by base/file.c. False: no memory to remember it. */
 bool file_guard_add(const void *start, size_t n_bytes);

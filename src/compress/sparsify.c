@@ -167,18 +167,18 @@ static lace_status visit(work *k, const lace_token *tokens, size_t n_tokens, int
         TRY(walk_begin(w, walk_spread_window(w, tokens, n_tokens, i, n), err));
         for (size_t j = 0; j < k->n && drops; j++)
             set_threshold(k, &k->inputs[j], 0);
-        int32_t at = 0, thinning_step;
+        int32_t at = 0, dropping_step;
         for (int32_t s; (s = walk_next_matrix(w, at)) < walk_end(w); at = s + 1) {
             walk_matrices x;
             walk_run(w, at, s);
             walk_matrices_view(w, s, &x);
             input *in = find_input(k, x.weights[0]);
-            operand floats = floats_of(w, s, &thinning_step);
+            operand floats = floats_of(w, s, &dropping_step);
             for (int64_t r = 0; r < x.n_rows && in; r++)
                 see(in, operand_row(&floats, r), x.width);
             if (in && drops) {
                 set_threshold(k, in, sizes_threshold(in->counted, in->share));
-                walk_run(w, thinning_step, s);
+                walk_run(w, dropping_step, s);
             }
             if (s + 1 < walk_end(w))
                 walk_run(w, s, s + 1);

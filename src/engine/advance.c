@@ -121,8 +121,10 @@ static void make_guesses(lace_batcher *b)
                                         .most = count_room(b, g, n_running)};
     }
     /* Texts do without a draft that fails. */
-    if (n > 0 && guess_make(&b->source, requests, n, NULL) != LACE_OK)
+    if (n > 0 && guess_make(&b->source, requests, n, NULL) != LACE_OK) {
         b->source.draft = NULL;
+        b->guesses = b->source.use_lookup;
+    }
 }
 
 /* False if there are none. */

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/numbers.h"
+
 enum {
     AHEAD = 8,        /* tokens that the device may be ahead; more only delays the end */
     LONGEST_TURN = 64 /* tokens that the host chooses before the device is asked again */
@@ -35,19 +37,14 @@ bool ahead_is_hosts_turn(ahead *a)
     return true;
 }
 
-static int32_t least(int32_t a, int32_t b)
-{
-    return a < b ? a : b;
-}
-
 lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int32_t n,
                         lace_error *err)
 {
     lace_session *s = a->session;
     assert(!a->is_under_way && n > 0);
     a->length = s->kv->sequences[a->sequence].n_tokens;
-    a->n_most =
-        least(n, least(AHEAD_MOST, s->options.n_batch)); /* a window's pages hold a batch more */
+    a->n_most = (int32_t)min_i64(
+        n, min_i64(AHEAD_MOST, s->options.n_batch)); /* a window's pages hold that */
     a->n_queued = a->n_taken = 0;
     a->is_under_way = true;
     return program_begin(s->runner->program, token, a->length, a->sequence, rule, err);
@@ -82,7 +79,7 @@ static lace_status queue_one(ahead *a, lace_error *err)
 static void give_turn(ahead *a)
 {
     bool is_rare = a->turn == 0 || a->n_taken > AHEAD;
-    a->n_by_host = a->turn = is_rare ? 1 : least(2 * a->turn, LONGEST_TURN);
+    a->n_by_host = a->turn = is_rare ? 1 : (int32_t)min_i64(2 * a->turn, LONGEST_TURN);
 }
 
 lace_status ahead_next(ahead *a, int32_t *word, lace_error *err)

@@ -49,7 +49,7 @@ void ahead_hold(ahead *a);
 /* Every token that may be queued has been taken. */
 bool ahead_is_spent(const ahead *a);
 
-/* The next word, as sample_params.h has it. CHOICE_REFUSED: only ahead_end may follow. */
+/* The next word, as backend/choice.h has it. CHOICE_REFUSED: only ahead_end may follow. */
 lace_status ahead_next(ahead *a, int32_t *word, lace_error *err);
 
 /* Waits for the device. The sequence then holds what was taken but for the newest token. */

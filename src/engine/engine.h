@@ -54,7 +54,7 @@ struct lace_session {
 
     const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;
-    bool has_words;     /* the card has chosen tokens in the last eval */
+    bool has_words;     /* the last eval was told how to choose: program_word has the words */
     float *kept_logits; /* [n_outputs, n_vocab], for evals of several batches */
 };
 
@@ -68,7 +68,7 @@ bool session_rule(const lace_sampler *sampler, choice_rule *out);
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
                                   const choice_rule *rules, lace_error *err);
 
-/* What was chosen for output k of the last eval, as sample_params.h has it, or CHOICE_REFUSED. */
+/* What was chosen for output k of the last eval, as backend/choice.h has it, or CHOICE_REFUSED. */
 int32_t session_word(const lace_session *s, size_t k);
 
 #endif

@@ -12,7 +12,8 @@
 
 #include "engine/engine.h"
 
-enum { GUESS_MOST = 32 }; /* for one text at once: as far back as every cache can go */
+enum { GUESS_MOST = 32 }; /* for one text at once */
+_Static_assert((int)GUESS_MOST <= (int)STATES_TAKE_BACK, "wrong guesses are taken back");
 
 /* What the draft's sequence holds. */
 typedef struct guess_reader {

@@ -24,7 +24,8 @@ void session_trace_free(session_trace *t)
     mem_free(t);
 }
 
-/* The row of a step, searched from *at on and around; made if it is new. NULL without memory. */
+/* The row of a step, searched from *at on; a new one at the end if it is not there. NULL without
+ * memory. */
 static lace_trace_row *find_row(session_trace *t, const program_step *s, size_t *at)
 {
     for (size_t i = *at; i < t->n_rows; i++)

@@ -122,19 +122,15 @@ void model_pack_more(model *m, pool *workers)
     m->packing_ns += done ? clock_ns() - begin : 0;
 }
 
-static lace_status load_table(model *m, pool *workers, lace_error *err)
+/* Whether a matrix is used in place for now and will be packed later. */
+static bool waits_for_packing(const model_matrix *matrix)
 {
-    TRY(weights_prepare(m->files, m->embedding, err));
-    TRY(device_load(m->device, &m->table_rows, &m->table, workers, err));
-    return LACE_OK;
+    return lies_in_place(matrix) && matrix->target->offset != WEIGHT_IN_PLACE;
 }
 
-lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
-                       lace_error *err)
+static lace_status load_matrices(model *m, pool *workers, lace_progress_fn on_progress, void *user,
+                                 lace_error *err)
 {
-    if (m->is_loaded)
-        return LACE_OK;
-    TRY(device_begin_load(m->device, err));
     uint64_t done = 0, all = 0;
     for (int32_t i = 0; i < m->n_matrices; i++)
         all += m->matrices[i].target->n_bytes;
@@ -149,10 +145,28 @@ lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, vo
         if (on_progress && !on_progress(user, "loading", (double)done / (double)all))
             return error_set(err, LACE_E_CANCELLED, "loading was cancelled");
     }
-    TRY(load_table(m, workers, err));
-    TRY(device_end_load(m->device, err));
+    TRY(weights_prepare(m->files, m->embedding, err));
+    return device_load(m->device, &m->table_rows, &m->table, workers, err);
+}
+
+lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
+                       lace_error *err)
+{
+    if (m->is_loaded)
+        return LACE_OK;
+    TRY(device_begin_load(m->device, err));
+    lace_status status = load_matrices(m, workers, on_progress, user, err);
+    /* Also behind a failure: what loading took beside the weights is given back. */
+    lace_status ended = device_end_load(m->device, status == LACE_OK ? err : NULL);
+    TRY(status);
+    TRY(ended);
     if (m->table.data != m->table_rows.blocks)
         weights_release(m->files, m->embedding);
+    /* Sessions of other threads may run soon: who has nothing to pack must not look again. */
+    m->n_ready = m->n_matrices;
+    for (int32_t i = m->n_matrices - 1; i >= 0; i--)
+        if (waits_for_packing(&m->matrices[i]))
+            m->n_ready = 0;
     m->is_loaded = true;
     return LACE_OK;
 }

@@ -55,7 +55,7 @@ const arch *arch_find(const char *name);
  */
 lace_status arch_check_keys(const arch *a, const gguf *g, const model_config *c, lace_error *err);
 
-/* One layer's weights. An absent matrix has impl NULL, an absent vector is NULL. */
+/* One layer's weights. An absent matrix has no rows, an absent vector is NULL. */
 typedef struct model_layer {
     const float *attn_norm; /* [n_embd] */
     weight wq;              /* [n_heads * head_dim, n_embd] */

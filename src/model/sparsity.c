@@ -12,11 +12,6 @@
 
 static const char *const names[SPARSITY_INPUTS] = {"qkv", "o", "gate_up", "down"};
 
-const char *sparsity_input_name(sparsity_input kind)
-{
-    return names[kind];
-}
-
 int sparsity_weights(model *m, int32_t layer, sparsity_input kind,
                      weight *out[SPARSITY_MAX_WEIGHTS])
 {

@@ -27,8 +27,6 @@ typedef enum sparsity_input {
     SPARSITY_INPUTS
 } sparsity_input;
 
-const char *sparsity_input_name(sparsity_input kind); /* "qkv", "o", "gate_up", "down" */
-
 enum { SPARSITY_MAX_WEIGHTS = 3 };
 
 /* The matrices that read an input; returns how many there are: 0 if the layer has none. */
@@ -41,7 +39,7 @@ sparsity_rule *sparsity_of(const model *m, int32_t layer, sparsity_input kind);
 /*
  * Give every input a sparsity_rule, with a threshold of 0. Before any plan is built. in_batches: for all
  * tokens, to measure what it costs; otherwise for single tokens only. LACE_E_UNSUPPORTED for a
- * model on a GPU.
+ * model on a device that has no kernels for it.
  */
 lace_status model_use_sparsity(model *m, bool in_batches, lace_error *err);
 

@@ -71,7 +71,7 @@ static inline const int16_t *act_q8_sums(const void *row, int64_t width)
 
 /*
  * What changes from one run to the next: rows of tokens, of any number of sequences. Owned by the
- * runner (model/runner.h).
+ * runner (runner/runner.h).
  */
 typedef struct batch {
     int32_t n_tokens;
@@ -120,6 +120,9 @@ typedef struct sparsity_rule {
     float threshold;
     bool in_batches;
 } sparsity_rule;
+
+/* weight.offset of rows that are never moved from where they lie. */
+#define WEIGHT_IN_PLACE UINT64_MAX
 
 /* A matrix of weights, y[row] = sum over col of W[row][col] x[col]. */
 typedef struct weight {

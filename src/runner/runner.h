@@ -52,7 +52,8 @@ int64_t runner_width(const runner *r);
 /* Put up to n_batch items behind what their sequences hold. Returns how many. */
 size_t runner_fill(runner *r, const lace_item *items, size_t n_items);
 
-/* Make room for the batch. LACE_E_CONTEXT: there is none, and nothing has changed. */
+/* Make room for the batch. LACE_E_CONTEXT: there is none; some sequences may have pages already,
+ * which states_set_length gives back. */
 lace_status runner_reserve(runner *r, lace_error *err);
 
 /* Compute the batch; its sequences are longer then. rules and is_traced: see program_run. */

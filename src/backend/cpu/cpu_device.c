@@ -15,8 +15,6 @@ typedef struct cpu_device {
 
 enum { USUAL_BATCH = 512, PAGE_BYTES = 4096 };
 
-static const uint64_t IN_PLACE = UINT64_MAX; /* weight.offset of what is never packed */
-
 const kernel_table *cpu_device_kernels(const device *d)
 {
     return &((const cpu_device *)d)->kernels;
@@ -102,7 +100,7 @@ static lace_status place(device *dev, const weight_rows *rows, weight *out, lace
                     .n_cols = rows->n_cols,
                     .data = rows->blocks,
                     .n_bytes = rows->n_bytes,
-                    .offset = IN_PLACE};
+                    .offset = WEIGHT_IN_PLACE};
     if (rows->is_table) {
         d->base.weight_bytes += rows->is_shared ? 0 : rows->n_bytes;
         return LACE_OK;
@@ -192,7 +190,7 @@ static lace_status load(device *dev, const weight_rows *rows, weight *w, pool *w
         pool_run(workers, pack_columns_share, &job);
         w->columns = job.out;
     }
-    if (w->offset != IN_PLACE && !w->impl->panels)
+    if (w->offset != WEIGHT_IN_PLACE && !w->impl->panels)
         pack_weight(d, rows, w, workers);
     return LACE_OK;
 }
@@ -204,7 +202,7 @@ static lace_status end_load(device *d, lace_error *err)
 
 static bool pack(device *dev, const weight_rows *rows, weight *w, pool *workers)
 {
-    if (w->offset == IN_PLACE || !w->impl->panels)
+    if (w->offset == WEIGHT_IN_PLACE || !w->impl->panels)
         return false;
     pack_weight((cpu_device *)dev, rows, w, workers);
     return true;

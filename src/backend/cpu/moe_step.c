@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "base/numbers.h"
 #include "base/threads.h"
 #include "backend/ref/ref.h"
 
@@ -23,15 +24,16 @@ typedef struct groups {
 /* Products of a block: as many rows of an expert as fit. */
 enum { BLOCK_FLOATS = 64 * 1024 };
 
-static uint64_t round_up(uint64_t n)
+/* Whole cache lines. */
+static uint64_t in_lines(uint64_t n)
 {
-    return (n + 63) & ~(uint64_t)63;
+    return round_up(n, 64);
 }
 
 static uint64_t block_bytes(int64_t n_tokens)
 {
     uint64_t least = 4 * MATMUL_TILE_ROWS * (uint64_t)n_tokens;
-    return round_up(least > 4 * BLOCK_FLOATS ? least : 4 * BLOCK_FLOATS);
+    return in_lines(least > 4 * BLOCK_FLOATS ? least : 4 * BLOCK_FLOATS);
 }
 
 uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens)
@@ -39,9 +41,9 @@ uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens)
     const weight *w = s->op == OP_MOE_GLU ? s->a.moe.gate : s->a.moe.down;
     uint64_t choices = (uint64_t)n_tokens * (uint64_t)s->a.moe.n_used;
     uint64_t kernel = matmul_scratch_bytes(w->impl, w->type, w->n_cols, n_tokens);
-    return round_up(4 * ((uint64_t)s->a.moe.n_experts + 1)) + round_up(4 * choices) +
-           round_up((uint64_t)n_tokens * s->in[0].stride) + 2 * block_bytes(n_tokens) +
-           round_up(kernel);
+    return in_lines(4 * ((uint64_t)s->a.moe.n_experts + 1)) + in_lines(4 * choices) +
+           in_lines((uint64_t)n_tokens * s->in[0].stride) + 2 * block_bytes(n_tokens) +
+           in_lines(kernel);
 }
 
 /* A counting sort of the choices by expert. */
@@ -51,11 +53,11 @@ static groups make_groups(const step *s, const batch *b, const worker *w)
     uint8_t *at = w->scratch;
     groups g;
     g.begin = (int32_t *)at;
-    at += round_up(4 * ((uint64_t)n_experts + 1));
+    at += in_lines(4 * ((uint64_t)n_experts + 1));
     g.items = (int32_t *)at;
-    at += round_up(4 * (uint64_t)b->n_tokens * (uint64_t)n_used);
+    at += in_lines(4 * (uint64_t)b->n_tokens * (uint64_t)n_used);
     g.gathered = at;
-    at += round_up((uint64_t)b->n_tokens * s->in[0].stride);
+    at += in_lines((uint64_t)b->n_tokens * s->in[0].stride);
     g.gate = (float *)at;
     at += block_bytes(b->n_tokens);
     g.up = (float *)at;

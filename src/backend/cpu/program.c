@@ -50,11 +50,6 @@ enum { PIECES_PER_WORKER = 4, PIECE_ROWS = 64 };
  */
 enum { FEW_TOKENS = 16, SHARES_PER_WORKER = 10, FIRST_SHARES = 8 };
 
-static int64_t at_most(int64_t n, int64_t most)
-{
-    return n < most ? n : most;
-}
-
 /* Whether a step goes out in unequal pieces. */
 static bool has_long_pieces(const step *s, const batch *b, int n_workers)
 {
@@ -88,7 +83,7 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
         n = step_rows(s, b);
         break;
     }
-    n = at_most(n, most);
+    n = min_i64(n, most);
     return n > 0 ? n : 1;
 }
 
@@ -182,11 +177,7 @@ lace_status cpu_program_run(program *p, const batch *b, const choice_rule *rules
     if (is_traced && !cp->ns && !(cp->ns = mem_calloc((size_t)cp->p->n_steps, sizeof *cp->ns)))
         return error_nomem(err, "a trace");
     run_range(cp, b, is_traced ? cp->ns : NULL, 0, cp->p->n_steps);
-    return file_guard_is_broken()
-               ? error_set(err, LACE_E_IO,
-                           "a model file was truncated while it was in use; restore it and start "
-                           "again")
-               : LACE_OK;
+    return file_guard_check(err);
 }
 
 const float *cpu_program_logits(const program *p, int32_t row)

@@ -33,12 +33,6 @@ static lace_status zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
     return cuda_fill(card_queue_stream(q), data, 0, n, err);
 }
 
-static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
-{
-    TRY(cuda_copy_from(card_queue_stream(q), to, from, n, err));
-    return cuda_wait(card_queue_stream(q), err);
-}
-
 static lace_status wait(queue *q, lace_error *err)
 {
     return cuda_wait(card_queue_stream(q), err);
@@ -50,7 +44,7 @@ static void close(queue *q)
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, read, wait, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, close};
 
 lace_status card_queue_open(cuda_device *d, queue **out, lace_error *err)
 {

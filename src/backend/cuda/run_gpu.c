@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "ops/op_info.h"
 #include "backend/cuda/handover.h"
 #include "state/states.h"
@@ -65,9 +66,10 @@ struct gpu_plan {
     int64_t last_stride;
 };
 
-static uint64_t round_up(uint64_t n)
+/* As the card likes addresses. */
+static uint64_t aligned(uint64_t n)
 {
-    return (n + 255) & ~(uint64_t)255;
+    return round_up(n, 256);
 }
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
@@ -81,7 +83,7 @@ static uint64_t vector_bytes(const plan *p)
         step s = p->steps[i];
         int count = step_vectors(&s, v);
         for (int k = 0; k < count; k++)
-            bytes += round_up(4 * (uint64_t)v[k].n);
+            bytes += aligned(4 * (uint64_t)v[k].n);
     }
     return bytes;
 }
@@ -114,7 +116,7 @@ static lace_status move_vectors(gpu_plan *gp, uint8_t **at, lace_error *err)
                 v = &gp->vectors[gp->n_vectors++];
                 *v = (vector){*found[k].at, found[k].n, (float *)*at};
                 TRY(cuda_copy_to(gp->queue, v->device, v->host, 4 * (uint64_t)v->n, err));
-                *at += round_up(4 * (uint64_t)v->n);
+                *at += aligned(4 * (uint64_t)v->n);
             }
             *found[k].at = v->device;
         }
@@ -132,12 +134,12 @@ static uint64_t scratch_bytes(const plan *p, const gpu_plan_options *o)
         uint64_t bytes = gpu_step_scratch_bytes(o->g, &p->steps[i], rows, p->limits.n_context);
         most = bytes > most ? bytes : most;
     }
-    return round_up(most);
+    return aligned(most);
 }
 
 static uint64_t handover_bytes(const plan *p)
 {
-    return round_up(gpu_handover_bytes(p->steps, p->n_steps, p->limits.max_tokens));
+    return aligned(gpu_handover_bytes(p->steps, p->n_steps, p->limits.max_tokens));
 }
 
 /* Numbers of a batch without its tables, and with them. */
@@ -156,14 +158,14 @@ static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
 static uint64_t choice_bytes(const plan *p)
 {
     uint64_t n = (uint64_t)p->limits.max_outputs;
-    return round_up(n * sizeof(choice_rule)) + round_up(n * sizeof(int32_t));
+    return aligned(n * sizeof(choice_rule)) + aligned(n * sizeof(int32_t));
 }
 
 /* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return round_up(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) + vector_bytes(p) +
-           round_up(4 * batch_numbers(p, o)) + choice_bytes(p);
+    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) + vector_bytes(p) +
+           aligned(4 * batch_numbers(p, o)) + choice_bytes(p);
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
@@ -238,11 +240,11 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     TRY_GOTO(status, fail,
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
     plan_locate(p, gp->memory, o->kv_data, NULL);
-    gp->scratch = gp->memory + round_up(p->value_bytes);
+    gp->scratch = gp->memory + aligned(p->value_bytes);
     gp->handover.memory = gp->scratch + gp->scratch_bytes;
     uint8_t *at = gp->handover.memory + handover_bytes(p);
     gp->batch_device = (int32_t *)at;
-    at += round_up(4 * n);
+    at += aligned(4 * n);
     memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
     for (int32_t g = 0; g < gp->n_groups; g++) {
         uint64_t table = batch_head(p) +
@@ -251,7 +253,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
         gp->tables_device[g] = gp->batch_device + table;
     }
     TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
-    uint64_t rules = round_up((uint64_t)p->limits.max_outputs * sizeof(choice_rule));
+    uint64_t rules = aligned((uint64_t)p->limits.max_outputs * sizeof(choice_rule));
     gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
     gp->rules = (choice_rule *)at;
     gp->words = (int32_t *)(at + rules);
@@ -534,9 +536,4 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err)
 {
     return token_player_next(gp->player, word, err);
-}
-
-lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err)
-{
-    return cuda_wait(gp->queue, err);
 }

@@ -66,7 +66,6 @@ lace_status gpu_plan_begin(gpu_plan *gp, int32_t token, int32_t position, int32_
 lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t sequence,
                            int32_t position, lace_error *err);
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);
-lace_status gpu_plan_wait(gpu_plan *gp, lace_error *err);
 
 /* Row of the last run's logits, on the host. */
 const float *gpu_plan_logits(const gpu_plan *gp, int32_t row);

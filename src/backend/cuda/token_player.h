@@ -39,7 +39,7 @@ const device_list *token_player_list(const token_player *t);
  * Choosing tokens on the card, ahead of the host. Begin with a token that is to be computed; each
  * `ahead` queues the computation of the newest token and the choice of the one behind it, the best
  * (rule NULL) or by the rule; `next` waits for the next choice that was queued, a word as
- * sample_params.h has them. For cards that can sample.
+ * backend/choice.h has them. For cards that can sample.
  */
 lace_status token_player_begin(token_player *t, int32_t token, int32_t position, int32_t sequence,
                                const choice_rule *rule, lace_error *err);

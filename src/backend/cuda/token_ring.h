@@ -1,6 +1,6 @@
 /*
  * Tokens on their way from a card that works ahead of the host: a ring in pinned memory that
- * kernels write a word into for each choice (backend/cuda/sample_params.h), so that nobody waits
+ * kernels write a word into for each choice (backend/choice.h), so that nobody waits
  * for the queue.
  */
 #ifndef LACE_BACKEND_CUDA_TOKEN_RING_H

@@ -7,6 +7,7 @@
 
 #include "backend/ref/ref.h"
 #include "base/clock.h"
+#include "base/file_guard.h"
 #include "base/mem.h"
 #include "tensor/sparse.h"
 
@@ -67,6 +68,7 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
                     .n_cols = rows->n_cols,
                     .n_bytes = rows->n_bytes,
                     .data = rows->blocks,
+                    .offset = WEIGHT_IN_PLACE,
                     .impl = dtype_is_sparse(rows->type) ? &matmul_sparse_ref : &matmul_rows_ref};
     d->weight_bytes += rows->is_shared ? 0 : rows->n_bytes;
     return LACE_OK;
@@ -147,7 +149,7 @@ static lace_status run(program *p, const batch *b, const choice_rule *rules, boo
                        lace_error *err)
 {
     run_steps(p, b, 0, ((ref_program *)p)->p->n_steps);
-    return LACE_OK;
+    return file_guard_check(err);
 }
 
 static const float *logits(const program *p, int32_t row)
