@@ -1,11 +1,11 @@
 /*
  * lace bench serve: load on a server of OpenAI's kind, and what it does to latency.
  *
- *     load.c          the verb: servers, levels of load, in which order
- *     load_plan.c     what is asked: lengths from a distribution, prompts of words, bodies
- *     load_run.c      one level of load on one server
- *     load_http.c     the HTTP client
- *     load_report.c   results as a table, as JSON, or as a page with charts
+ *     bench_serve.c          the verb: servers, levels of load, in which order
+ *     bench_serve_plan.c     what is asked: lengths from a distribution, prompts of words, bodies
+ *     bench_serve_run.c      one level of load on one server
+ *     bench_serve_http.c     the HTTP client
+ *     bench_serve_report.c   results as a table, as JSON, or as a page with charts
  */
 #ifndef LACE_CLI_BENCH_SERVE_H
 #define LACE_CLI_BENCH_SERVE_H

@@ -1,10 +1,10 @@
 /*
  * lace chat: a conversation in the terminal.
  *
- *     talk.c          the verb: commands
- *     talk_print.c    what is printed, and one question asked alone
- *     talk_answer.c   from messages to an answer: template, writer, parser
- *     talk_input.c    lines from a keyboard or a pipe
+ *     chat.c          the verb: commands
+ *     chat_print.c    what is printed, and one question asked alone
+ *     chat_answer.c   from messages to an answer: template, writer, parser
+ *     chat_input.c    lines from a keyboard or a pipe
  */
 #ifndef LACE_CLI_CHAT_H
 #define LACE_CLI_CHAT_H
