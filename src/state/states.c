@@ -49,7 +49,7 @@ static lace_status limit_pages(states *kv, uint64_t one_sequence, lace_error *er
 static lace_status share_layer(states *kv, const layer_state *shapes, int32_t i, lace_error *err)
 {
     int32_t of = shapes[i].shares;
-    if (of >= i || kv->layers[of].kind != STATE_PAGED)
+    if (of >= i || !(kv->layers[of].kind & STATE_PAGED))
         return error_set(err, LACE_E_UNSUPPORTED, "layer %d cannot share the pages of layer %d", i,
                          of);
     int32_t held = kv->groups[kv->layers[of].kv.group].window;
@@ -57,7 +57,7 @@ static lace_status share_layer(states *kv, const layer_state *shapes, int32_t i,
         return error_set(err, LACE_E_UNSUPPORTED,
                          "layer %d cannot share the pages of layer %d, which has a shorter window",
                          i, of);
-    kv->layers[i] = kv->layers[of];
+    kv->layers[i].kv = kv->layers[of].kv;
     return LACE_OK;
 }
 
@@ -84,17 +84,16 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
     page_group *group = &kv->groups[g];
     uint64_t k_row = row_bytes(o->type, l->k_dim), v_row = row_bytes(o->type, l->v_dim);
     uint64_t n_rows = (uint64_t)l->n_heads * PAGE_TOKENS;
-    kv->layers[i] = (layer_memory){.kind = STATE_PAGED,
-                                   .kv = {.k_offset = group->page_bytes,
-                                          .v_offset = group->page_bytes + n_rows * k_row,
-                                          .row_bytes = k_row,
-                                          .v_row_bytes = v_row,
-                                          .type = o->type,
-                                          .page_tokens = PAGE_TOKENS,
-                                          .n_heads = l->n_heads,
-                                          .head_dim = l->k_dim,
-                                          .v_dim = l->v_dim,
-                                          .group = g}};
+    kv->layers[i].kv = (kv_layer){.k_offset = group->page_bytes,
+                                  .v_offset = group->page_bytes + n_rows * k_row,
+                                  .row_bytes = k_row,
+                                  .v_row_bytes = v_row,
+                                  .type = o->type,
+                                  .page_tokens = PAGE_TOKENS,
+                                  .n_heads = l->n_heads,
+                                  .head_dim = l->k_dim,
+                                  .v_dim = l->v_dim,
+                                  .group = g};
     group->page_bytes += n_rows * (k_row + v_row);
     return LACE_OK;
 }
@@ -106,13 +105,12 @@ static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_err
     slots *p = &kv->slots;
     uint64_t bytes;
     for (int32_t i = 0; i < kv->n_layers; i++) {
-        if (shapes[i].kind != STATE_RECURRENT)
+        if (!(shapes[i].kind & STATE_RECURRENT))
             continue;
         if (shapes[i].n_bytes > (uint64_t)1 << 40)
             return error_set(err, LACE_E_OVERFLOW, "recurrent state of layer %d is too large", i);
-        kv->layers[i] =
-            (layer_memory){.kind = STATE_RECURRENT,
-                           .recurrent = {.offset = p->slot_bytes, .n_bytes = shapes[i].n_bytes}};
+        kv->layers[i].recurrent =
+            (recurrent_layer){.offset = p->slot_bytes, .n_bytes = shapes[i].n_bytes};
         p->slot_bytes += (shapes[i].n_bytes + 63) & ~(uint64_t)63;
     }
     p->queue = o->queue;
@@ -125,7 +123,7 @@ static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_err
                          o->n_sequences);
     for (int32_t i = 0; i < kv->n_layers; i++)
         kv->layers[i].recurrent.slot_bytes =
-            kv->layers[i].kind == STATE_RECURRENT ? p->slot_bytes : 0;
+            kv->layers[i].kind & STATE_RECURRENT ? p->slot_bytes : 0;
     return LACE_OK;
 }
 
@@ -159,13 +157,15 @@ static lace_status count_pages(states *kv, lace_error *err)
 
 static lace_status lay_out(states *kv, const layer_state *shapes, lace_error *err)
 {
-    for (int32_t i = 0; i < kv->n_layers; i++)
-        if (shapes[i].kind == STATE_PAGED)
+    for (int32_t i = 0; i < kv->n_layers; i++) {
+        kv->layers[i].kind = shapes[i].kind;
+        if (shapes[i].kind & STATE_PAGED)
             TRY(lay_out_pages(kv, shapes, i, err));
+    }
     TRY(lay_out_slots(kv, shapes, err));
     TRY(count_pages(kv, err));
     for (int32_t i = 0; i < kv->n_layers; i++)
-        if (kv->layers[i].kind == STATE_PAGED)
+        if (kv->layers[i].kind & STATE_PAGED)
             kv->layers[i].kv.page_bytes = kv->groups[kv->layers[i].kv.group].page_bytes;
     return LACE_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * States: what the layers of a model remember of the sequences. A layer keeps keys and values of
  * all tokens seen so far, in pages (the KV cache), or a piece of memory of a fixed size that every
- * token changes (recurrent state), or nothing.
+ * token changes (recurrent state), or both, or nothing.
  *
  * A page holds 32 positions of one sequence for all layers of a group. Sequences hold tables of
  * page numbers; pages are counted, so sequences with a common beginning share them, and a shared
@@ -35,7 +35,13 @@ enum {
         32, /* tokens that can always be taken back: windows keep their pages longer by this */
 };
 
-typedef enum state_kind { STATE_NONE, STATE_PAGED, STATE_RECURRENT } state_kind;
+/* Kinds are bits: a layer with pages and recurrent state is of both. */
+typedef enum state_kind {
+    STATE_NONE,
+    STATE_PAGED = 1,
+    STATE_RECURRENT = 2,
+    STATE_BOTH = STATE_PAGED | STATE_RECURRENT
+} state_kind;
 
 /* What a layer remembers of a sequence. */
 typedef struct layer_state {

@@ -451,6 +451,38 @@ static void snapshots_are_counted(void)
     expect_nothing_in_use(kv);
 }
 
+static void a_layer_may_have_pages_and_recurrent_state(void)
+{
+    layer_state both = layer_state_paged(2, 32, 64, 0);
+    both.kind = STATE_BOTH;
+    both.n_bytes = 100;
+    layer_state layers[] = {both, layer_state_paged(1, 32, 32, 0), both};
+    layers[2].shares = 1;
+    layers[2].n_bytes = 8;
+    states_options o = {.queue = &host_queue,
+                        .type = DTYPE_F16,
+                        .n_sequences = 2,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .n_snapshots = 4};
+    states *kv;
+    CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, NULL) == LACE_OK);
+    const layer_memory *a = &kv->layers[0], *b = &kv->layers[1], *c = &kv->layers[2];
+    CHECK(a->kind == STATE_BOTH && b->kind == STATE_PAGED && c->kind == STATE_BOTH);
+    CHECK(a->kv.n_heads == 2 && a->kv.v_dim == 64 && a->kv.page_bytes == b->kv.page_bytes);
+    CHECK(b->kv.k_offset == 2 * 32 * (32 + 64) * 2 && c->kv.k_offset == b->kv.k_offset);
+    CHECK(a->recurrent.n_bytes == 100 && a->recurrent.slot_bytes == 192);
+    CHECK(c->recurrent.offset == 128 && c->recurrent.n_bytes == 8 && b->recurrent.slot_bytes == 0);
+    CHECK(compute(kv, 0, 32) == LACE_OK && compute(kv, 0, 8) == LACE_OK);
+    CHECK(states_pages_used(kv, 0) == 2);
+    CHECK(states_fork(kv, 0, 1, NULL) == LACE_OK && compute(kv, 1, 30) == LACE_OK);
+    CHECK(states_reach(kv, 1, 50) == 32); /* behind the page that was full */
+    states_set_length(kv, 1, 32);
+    CHECK(compute(kv, 1, 3) == LACE_OK && compute(kv, 0, 1) == LACE_OK);
+    expect_nothing_in_use(kv);
+}
+
 static void a_model_may_have_recurrent_layers_alone(void)
 {
     layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
@@ -532,6 +564,7 @@ int main(void)
     CASE(windows_limit_how_far_snapshots_reach);
     CASE(a_batch_that_does_not_fit_changes_no_recurrent_state);
     CASE(snapshots_are_counted);
+    CASE(a_layer_may_have_pages_and_recurrent_state);
     CASE(a_model_may_have_recurrent_layers_alone);
     CASE(counts_match_the_tables);
     return tap_end();
