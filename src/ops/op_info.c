@@ -87,16 +87,14 @@ static uint64_t table_bytes(const step *s, const batch *b)
 static uint64_t attended_bytes(const step *s, const batch *b)
 {
     const int32_t *const *pages = b->pages[s->kv.group];
-    int32_t window = s->a.attend.window, n_run = 1;
+    int32_t first = 0, from, to;
     uint64_t n = 0;
-    for (int32_t t = 0; t < b->n_tokens; t++, n_run++) {
-        if (t + 1 < b->n_tokens && pages[t + 1] == pages[t])
-            continue;
-        int32_t seen = batch_seen(b, t);
-        if (window && seen > window + n_run - 1)
-            seen = window + n_run - 1;
-        n += (uint64_t)seen;
-        n_run = 0;
+    for (int32_t t = 0; t < b->n_tokens; t++) {
+        attend_range(s, b, t, &from, &to);
+        if (t == 0 || pages[t] != pages[t - 1])
+            first = from;
+        if (t + 1 == b->n_tokens || pages[t + 1] != pages[t])
+            n += (uint64_t)(to - first);
     }
     return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + s->kv.v_row_bytes);
 }

@@ -277,6 +277,8 @@ typedef struct step {
             int32_t n_heads;
             float scale;
             int32_t window;     /* a position sees this many, itself included; 0: all */
+            int32_t ahead;      /* where batch.seen says how many it sees: no more than this many
+                                   behind its own; 0: as it says */
             float softcap;      /* scores become cap * tanh(score / cap); 0: off */
             const float *sinks; /* [n_heads] extra scores without a value, or NULL */
         } attend;
@@ -295,6 +297,20 @@ static inline int64_t step_rows(const step *s, const batch *b)
 {
     int64_t n = s->is_output ? b->n_outputs : b->n_tokens;
     return s->row_factor > 1 ? n * s->row_factor : n;
+}
+
+/*
+ * The positions [*first, *end) that token t sees in a step ATTEND. A window is as far back from a
+ * token's own position, whatever it sees behind it.
+ */
+static inline void attend_range(const step *s, const batch *b, int32_t t, int32_t *first,
+                                int32_t *end)
+{
+    int32_t after = b->positions[t] + 1, window = s->a.attend.window, ahead = s->a.attend.ahead;
+    *first = window && after > window ? after - window : 0;
+    *end = batch_seen(b, t);
+    if (ahead && *end - after > ahead)
+        *end = after + ahead;
 }
 
 /* What must not be smaller to count; 0: everything counts. */

@@ -174,6 +174,7 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     s->a.attend.n_heads = params->n_heads;
     s->a.attend.scale = params->scale;
     s->a.attend.window = params->window;
+    s->a.attend.ahead = params->ahead;
     s->a.attend.softcap = params->softcap;
     s->a.attend.sinks = params->sinks;
     return s->out[0].value;

@@ -23,7 +23,7 @@ typedef struct rope_params {
 typedef struct attend_params {
     int32_t n_heads;
     float scale;
-    int32_t window;
+    int32_t window, ahead; /* how far back and ahead a token sees; 0: as far as there are tokens */
     float softcap;
     const float *sinks;
 } attend_params;

@@ -55,13 +55,23 @@ static const struct {
 };
 enum { N_BATCHES = sizeof batches / sizeof batches[0] };
 
+/* What tokens see, if not what is before them: all of their sequence, or up to any position. */
+typedef enum sight { SEES_PAST, SEES_ALL, SEES_ANY } sight;
+
 typedef struct extras {
     int window;
     float softcap;
     bool has_sinks;
+    sight sight;
+    int ahead;
 } extras;
 static const extras all_extras[] = {
-    {0, 0, false}, {37, 0, false}, {0, 20, false}, {0, 0, true}, {8, 5, true}};
+    {0, 0, false, SEES_PAST, 0},  {37, 0, false, SEES_PAST, 0}, {0, 20, false, SEES_PAST, 0},
+    {0, 0, true, SEES_PAST, 0},   {8, 5, true, SEES_PAST, 0},   {0, 0, false, SEES_ALL, 0},
+    {9, 0, false, SEES_ALL, 8},   {37, 5, true, SEES_ALL, 20},  {0, 0, false, SEES_ANY, 0},
+    {70, 0, false, SEES_ANY, 40},
+};
+enum { N_EXTRAS = sizeof all_extras / sizeof all_extras[0] };
 
 static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
 {
@@ -77,6 +87,7 @@ static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
     s.a.attend.n_heads = n_heads;
     s.a.attend.scale = 1.0f / sqrtf((float)dim);
     s.a.attend.window = e.window;
+    s.a.attend.ahead = e.ahead;
     s.a.attend.softcap = e.softcap;
     if (e.has_sinks) {
         float *sinks = check_alloc(4 * (uint64_t)n_heads);
@@ -98,6 +109,23 @@ static cache_shape make_shape(dtype type, int h, int k)
     return cs;
 }
 
+/* What each token sees, in memory of the check; NULL: what is before it. Call it when the positions
+ * are final. */
+static const int32_t *make_seen(const check_cache *c, sight which)
+{
+    if (which == SEES_PAST)
+        return NULL;
+    int32_t *seen = check_alloc(4 * (uint64_t)c->b.n_tokens);
+    for (int t = 0; t < c->b.n_tokens; t++) {
+        int own = c->b.positions[t] + 1, all = own;
+        for (int i = 0; i < c->b.n_tokens; i++)
+            if (c->b.pages[1][i] == c->b.pages[1][t] && c->b.positions[i] >= all)
+                all = c->b.positions[i] + 1;
+        seen[t] = which == SEES_ALL ? all : check_random_int(own, all);
+    }
+    return seen;
+}
+
 /* One shape: sharp attention (scores of 10 and more) on every third. */
 static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, int k, int e,
                       int n_workers)
@@ -105,11 +133,11 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     check_cache c;
     cache_shape cs = make_shape(type, h, k);
     float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
-    check_shape("%s, %d heads, %d of kv, of %d, pages of %d, window %d cap %g sinks %d size %g "
-                "workers %d",
+    check_shape("%s, %d heads, %d of kv, of %d, pages of %d, window %d ahead %d sight %d cap %g "
+                "sinks %d size %g workers %d",
                 batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
-                cs.page_tokens, all_extras[e].window, (double)all_extras[e].softcap,
-                all_extras[e].has_sinks, (double)size, n_workers);
+                cs.page_tokens, all_extras[e].window, all_extras[e].ahead, all_extras[e].sight,
+                (double)all_extras[e].softcap, all_extras[e].has_sinks, (double)size, n_workers);
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);
     if (strcmp(batches[k].name, "any order") == 0) {
@@ -118,6 +146,7 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
             positions[t] = check_random_int(0, c.n_context - 1);
         c.b.positions = positions;
     }
+    c.b.seen = make_seen(&c, all_extras[e].sight);
     step s = make_step(&c, heads[h].n_heads, all_extras[e], size);
     operand want = check_operand(ACT_F32, s.in[0].width, c.b.n_tokens);
     operand got = check_operand_copy(&want, c.b.n_tokens);
@@ -197,8 +226,9 @@ static void check_type(const kernel_table *ref, const kernel_table *table, dtype
     for (int h = 0; h < N_HEADS; h++)
         for (int k = 0;
              k < N_BATCHES && heads[h].head_dim % dtype_describe(type)->block_values == 0; k++)
-            for (int e = 0; e < 5; e++)
-                if (!check_is_quick() || (h + k + e) % 4 == 0)
+            for (int e = 0; e < N_EXTRAS; e++)
+                if ((!check_is_quick() || (h + k + e) % 4 == 0) &&
+                    (all_extras[e].sight == SEES_PAST || !check_is_gpu()))
                     check_one(ref, fn, type, h, k, e, 1 + (h + k + e) % CHECK_MAX_WORKERS);
     check_future(ref, fn, type);
     bench(fn, "decode 32/8x128 at 2048", type, 32, 8, 128, 2047, 1);

@@ -436,21 +436,21 @@ typedef struct item {
 /* Their results are not set yet. */
 static int make_queries(const step *s, const batch *b, const item *it, query *q)
 {
-    int32_t dim = s->kv.head_dim, window = s->a.attend.window;
+    const float *sinks = s->a.attend.sinks;
+    int32_t dim = s->kv.head_dim, first, end;
     int n = 0;
-    for (int64_t t = it->token; t < it->token + it->n_tokens; t++)
-        for (int32_t h = it->head; h < it->head + it->n_heads; h++, n++) {
-            int32_t last = b->positions[t];
-            const float *sinks = s->a.attend.sinks;
+    for (int64_t t = it->token; t < it->token + it->n_tokens; t++) {
+        attend_range(s, b, (int32_t)t, &first, &end);
+        for (int32_t h = it->head; h < it->head + it->n_heads; h++, n++)
             q[n] = (query){
                 .q = operand_row(&s->in[0], t) + h * dim,
                 .out = operand_row(&s->out[0], t) + h * dim,
-                .first = window && last + 1 > window ? last + 1 - window : 0,
-                .last = last,
+                .first = first,
+                .last = end - 1,
                 .most = sinks ? sinks[h] : -FLT_MAX, /* finite: infinity less itself is a NaN */
                 .sum = sinks ? 1.0f : 0.0f,
             };
-        }
+    }
     return n;
 }
 
@@ -616,19 +616,28 @@ static int run_length(const batch *b, int32_t group, int64_t t, int most)
     return n;
 }
 
-/* Heads from h on of one key-value head, at most `heads` of them, for a run of tokens. */
-static item make_item(const step *s, const batch *b, int64_t token, int n_tokens, int32_t h,
-                      int heads)
+/* An item of a run of tokens, without its heads. */
+static item make_item(const step *s, const batch *b, int64_t token, int n_tokens)
 {
-    int32_t group = s->a.attend.n_heads / s->kv.n_heads, window = s->a.attend.window;
-    int32_t seen = b->positions[token] + 1, left = group - h % group;
-    item it = {.token = token, .n_tokens = n_tokens, .head = h};
-    it.n_heads = left < heads ? left : heads;
-    it.first = window && seen > window ? seen - window : 0;
-    it.end = b->positions[token + n_tokens - 1] + 1; /* positions of a run ascend */
+    item it = {.token = token, .n_tokens = n_tokens};
+    int32_t first;
+    attend_range(s, b, (int32_t)token, &it.first, &it.end); /* positions of a run ascend */
+    for (int64_t t = b->seen ? token : token + n_tokens - 1; t < token + n_tokens; t++) {
+        int32_t end;
+        attend_range(s, b, (int32_t)t, &first, &end);
+        it.end = end > it.end ? end : it.end;
+    }
     it.first_part = attend_part_of(it.first);
     it.last_part = attend_part_of(it.end - 1);
     return it;
+}
+
+/* The item's heads from h on, of one key-value head, at most `heads` of them. */
+static void set_heads(const step *s, item *it, int32_t h, int heads)
+{
+    int32_t group = s->a.attend.n_heads / s->kv.n_heads, left = group - h % group;
+    it->head = h;
+    it->n_heads = left < heads ? left : heads;
 }
 
 /* How many parts all items have. */
@@ -638,7 +647,7 @@ static int64_t count_parts(const step *s, const batch *b, int heads)
     int64_t n = 0;
     for (int64_t t = 0; t < b->n_tokens;) {
         int n_tokens = run_length(b, s->kv.group, t, ATTEND_ROWS / heads);
-        item it = make_item(s, b, t, n_tokens, 0, heads);
+        item it = make_item(s, b, t, n_tokens);
         n += it.last_part - it.first_part + 1;
         t += n_tokens;
     }
@@ -658,7 +667,6 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
     t.v = t.k + dim * ATTEND_BLOCK;
     t.part = t.v + dim * ATTEND_BLOCK;
     t.q = (uint8_t *)(t.part + ATTEND_ROWS * dim);
-    item it;
 
     const int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
     const bool is_split = b->n_tokens <= ATTEND_SPLIT;
@@ -667,8 +675,9 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
         pool_share(count_parts(s, b, heads), 1, w->index, w->count, &begin, &end);
     for (int64_t token = 0; token < b->n_tokens; token += n_tokens) {
         n_tokens = run_length(b, kv->group, token, ATTEND_ROWS / heads);
+        item it = make_item(s, b, token, (int)n_tokens);
         for (int32_t h = 0; h < s->a.attend.n_heads; h += it.n_heads) {
-            it = make_item(s, b, token, (int)n_tokens, h, heads);
+            set_heads(s, &it, h, heads);
             if (is_split && it.last_part > it.first_part) {
                 for (int32_t p = it.first_part; p <= it.last_part; p++, n_items++)
                     if (begin <= n_items && n_items < end)

@@ -103,9 +103,9 @@ int64_t attend_n_items(const step *s, const batch *b)
     if (b->n_tokens > ATTEND_SPLIT)
         return (int64_t)b->n_tokens * s->kv.n_heads;
     for (int32_t t = 0; t < b->n_tokens; t++) {
-        int32_t window = s->a.attend.window, last = b->positions[t];
-        int32_t first = window && last + 1 > window ? last + 1 - window : 0;
-        n += attend_part_of(last) - attend_part_of(first) + 1;
+        int32_t first, end;
+        attend_range(s, b, t, &first, &end);
+        n += attend_part_of(end - 1) - attend_part_of(first) + 1;
     }
     return n * s->kv.n_heads;
 }

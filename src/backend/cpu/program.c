@@ -96,11 +96,10 @@ static int64_t phase_pieces(const run *r, int32_t begin, int32_t end, int n_work
     return n;
 }
 
-/* Shapes that only the plain kernels know: V of another width than K, tokens that see others. */
-static kernel_fn kernel_of(const cpu_program *cp, const step *s, const batch *b)
+/* Shapes that only the plain kernels know: V of another width than K. */
+static kernel_fn kernel_of(const cpu_program *cp, const step *s)
 {
-    bool is_plain =
-        op_describe(s->op)->state == OP_PAGES && (b->seen || s->kv.v_dim != s->kv.head_dim);
+    bool is_plain = op_describe(s->op)->state == OP_PAGES && s->kv.v_dim != s->kv.head_dim;
     return is_plain ? kernels_ref[s->op] : cp->table->ops[s->op];
 }
 
@@ -122,7 +121,7 @@ static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers,
         w->n_more = is_first ? FIRST_SHARES - 1 : 0;
         w->count = n_workers * SHARES_PER_WORKER;
     }
-    kernel_of(r->cp, s, r->b)(s, r->b, w);
+    kernel_of(r->cp, s)(s, r->b, w);
 }
 
 static void walk(void *arg, int index, int count)

@@ -109,10 +109,9 @@ static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, flo
     const kv_layer *kv = &s->kv;
     const int32_t *pages = b->pages[kv->group][t];
     int32_t dim = kv->head_dim, head = h / (s->a.attend.n_heads / kv->n_heads);
-    int32_t last = batch_seen(b, (int32_t)t) - 1, first = 0, v_dim = kv->v_dim;
-    /* A window is as far back from a token's own position, whatever it sees behind it. */
-    if (s->a.attend.window && b->positions[t] + 1 > s->a.attend.window)
-        first = b->positions[t] + 1 - s->a.attend.window;
+    int32_t first, end, v_dim = kv->v_dim;
+    attend_range(s, b, (int32_t)t, &first, &end);
+    int32_t last = end - 1;
     const float *q = operand_row(&s->in[0], t) + h * dim;
     float *out = operand_row(&s->out[0], t) + h * v_dim;
 
