@@ -40,12 +40,7 @@ static lace_status open_regular(const char *path, int *out, struct stat *st, lac
         status = io_error(err, path, "cannot stat");
     else if (!S_ISREG(st->st_mode))
         status = error_set(err, LACE_E_IO, "%s: is not a regular file", path);
-    if (status != LACE_OK) {
-        close(fd);
-        return status;
-    }
-    *out = fd;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, fd, out, close);
 }
 
 lace_status file_map_open(const char *path, file_map *out, lace_error *err)

@@ -173,23 +173,20 @@ lace_status file_writer_create_by(const char *path, const file_rules *rules, fil
         w->rules = *rules;
     mode_t mode;
     lace_status status;
-    TRY_GOTO(status, fail, resolve(path, &w->path, &mode, err));
+    TRY_GOTO(status, done, resolve(path, &w->path, &mode, err));
     if (w->rules.keeps_old && access(w->path, F_OK) == 0) {
         status = refuse_old(w->path, err);
-        goto fail;
+        goto done;
     }
     w->buffer = mem_alloc(BUFFER_BYTES);
     if (!w->buffer) {
         status = error_nomem(err, "a file to write");
-        goto fail;
+        goto done;
     }
-    TRY_GOTO(status, fail, open_directory(w, err));
-    TRY_GOTO(status, fail, open_temp(w, mode, err));
-    *out = w;
-    return LACE_OK;
-fail:
-    file_writer_abort(w);
-    return status;
+    TRY_GOTO(status, done, open_directory(w, err));
+    TRY_GOTO(status, done, open_temp(w, mode, err));
+done:
+    return GIVE_OR_FREE(status, w, out, file_writer_abort);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */
@@ -352,9 +349,7 @@ void file_writer_abort(file_writer *w)
         close(w->fd);
     if (w->dir_fd >= 0)
         close(w->dir_fd);
-    mem_free(w->buffer);
-    mem_free(w->path);
-    mem_free(w);
+    mem_free_all(w->buffer, w->path, w);
 }
 
 lace_status file_write_whole(const char *path, const file_rules *rules, const void *data,

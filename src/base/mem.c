@@ -51,6 +51,12 @@ void mem_free(void *p)
     free(p);
 }
 
+void mem_free_list(void *const *pointers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        mem_free(pointers[i]);
+}
+
 char *mem_strndup(const char *text, size_t n)
 {
     char *copy = n < SIZE_MAX ? mem_alloc(n + 1) : NULL;

@@ -16,6 +16,11 @@ void mem_free(void *p);                        /* NULL is fine */
 char *mem_strdup(const char *text);            /* NULL on failure */
 char *mem_strndup(const char *text, size_t n); /* copies n bytes and terminates them */
 
+/* mem_free of each pointer in the list. */
+#define mem_free_all(...)                                                                          \
+    mem_free_list((void *const[]){__VA_ARGS__}, sizeof((void *[]){__VA_ARGS__}) / sizeof(void *))
+void mem_free_list(void *const *pointers, size_t n);
+
 /* Large, zeroed, aligned to 64 bytes at least and backed by huge pages where
  * the system has them. */
 void *mem_map(size_t n_bytes);

@@ -25,6 +25,13 @@
     } while (0)
 
 /*
+ * The end of a function that makes an object, to be returned: *out = object, or `undo(object)` where
+ * `status`, a variable, is a failure.
+ */
+#define GIVE_OR_FREE(status, object, out, undo)                                                    \
+    ((status) == LACE_OK ? (void)(*(out) = (object)) : (void)undo(object), (status))
+
+/*
  * Fill *err (which may be NULL) with a formatted line and return `status`. Control characters in
  * the result, which may come from a hostile file, are replaced by '?', so that it stays one line.
  */

@@ -481,7 +481,5 @@ void chat_template_free(chat_template *t)
     if (!t)
         return;
     jinja_free(t->parsed);
-    mem_free(t->bos);
-    mem_free(t->eos);
-    mem_free(t);
+    mem_free_all(t->bos, t->eos, t);
 }

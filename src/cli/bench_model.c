@@ -67,12 +67,7 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
         lace_model_describe(b->model, &b->info);
         status = create_session(b, o, err);
     }
-    if (status != LACE_OK) {
-        bench_model_close(b);
-        return status;
-    }
-    *out = b;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, b, out, bench_model_close);
 }
 
 void bench_model_close(bench_model *b)

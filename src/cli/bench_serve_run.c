@@ -359,9 +359,7 @@ lace_status load_run(const load_server *server, const load_plan *plan, const loa
     take_stats(&row->first, run.first.at, run.first.n);
     take_stats(&row->between, run.between.at, run.between.n);
     take_stats(&row->total, run.total.at, run.total.n);
-    mem_free(run.first.at);
-    mem_free(run.between.at);
-    mem_free(run.total.at);
+    mem_free_all(run.first.at, run.between.at, run.total.at);
     if (run.arrival)
         event_free(run.arrival);
     if (run.watch)

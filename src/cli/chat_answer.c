@@ -144,12 +144,7 @@ lace_status talk_create(const talk_options *options, talk **out, lace_error *err
         return error_nomem(err, "a conversation");
     t->options = *options;
     lace_status status = open_talk(t, err);
-    if (status != LACE_OK) {
-        talk_free(t);
-        return status;
-    }
-    *out = t;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, t, out, talk_free);
 }
 
 void talk_free(talk *t)

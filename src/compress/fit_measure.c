@@ -130,9 +130,7 @@ static lace_status error_of(const tensor *t, dtype type, double *out, lace_error
         for (int64_t k = 0; k < n; k++)
             *out += (double)(x[k] - y[k]) * (x[k] - y[k]);
     }
-    mem_free(x);
-    mem_free(y);
-    mem_free(blocks);
+    mem_free_all(x, y, blocks);
     return status;
 }
 
@@ -306,12 +304,7 @@ lace_status fit_create(const char *input, const fit_options *options, fit **out,
                               err);
     if (status == LACE_OK)
         status = measure_all(f, err);
-    if (status != LACE_OK) {
-        fit_free(f);
-        return status;
-    }
-    *out = f;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, f, out, fit_free);
 }
 
 void fit_free(fit *f)

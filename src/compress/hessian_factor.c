@@ -267,17 +267,13 @@ lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
     } else {
         hessian_factor_deinit(out);
     }
-    mem_free(f.a);
-    mem_free(f.inverses);
-    mem_free(f.panels);
+    mem_free_all(f.a, f.inverses, f.panels);
     return status;
 }
 
 void hessian_factor_deinit(hessian_factor *f)
 {
-    mem_free(f->h);
-    mem_free(f->u);
-    mem_free(f->r);
+    mem_free_all(f->h, f->u, f->r);
     triangle_deinit(&f->by_u);
     triangle_deinit(&f->by_u_transposed);
     triangle_deinit(&f->by_r);

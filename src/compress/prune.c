@@ -365,9 +365,7 @@ static lace_status prune_one(const task *k, job *j, lace_error *err)
     row->bytes_after += r->store == STORE_SAME
                             ? (uint64_t)count_rows(&j->s) * row_bytes(j->type, j->s.dims[0])
                             : j->blob.size;
-    mem_free(w);
-    mem_free(inputs);
-    mem_free(keeps);
+    mem_free_all(w, inputs, keeps);
     return status;
 }
 

@@ -142,12 +142,7 @@ lace_status prune_hessians_collect(walk *w, const surgery *s, const lace_token *
         hessian_finish(&h->inputs[i].h, w->workers);
     if (status == LACE_OK)
         status = keep_names(h, err);
-    if (status != LACE_OK) {
-        prune_hessians_free(h);
-        return status;
-    }
-    *out = h;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, h, out, prune_hessians_free);
 }
 
 void prune_hessians_free(prune_hessians *h)
@@ -156,9 +151,7 @@ void prune_hessians_free(prune_hessians *h)
         return;
     for (size_t i = 0; i < h->n_inputs; i++)
         hessian_deinit(&h->inputs[i].h);
-    mem_free(h->inputs);
-    mem_free(h->names);
-    mem_free(h);
+    mem_free_all(h->inputs, h->names, h);
 }
 
 const hessian *prune_hessians_find(const prune_hessians *h, text name)

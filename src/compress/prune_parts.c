@@ -221,9 +221,7 @@ static lace_status choose_layer(const part_choice *c, const part_cut *cut, const
         for (int64_t k = c->n - c->left; k < c->n; k++)
             c->keeps[cut->layer * c->n + scores[k].part] = 1;
     }
-    mem_free(w);
-    mem_free(inputs);
-    mem_free(scores);
+    mem_free_all(w, inputs, scores);
     return status;
 }
 

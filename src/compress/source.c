@@ -81,12 +81,7 @@ lace_status source_open(const char *path, source **out, lace_error *err)
         if (status != LACE_OK)
             error_prefix(err, status, path);
     }
-    if (status != LACE_OK) {
-        source_close(s);
-        return status;
-    }
-    *out = s;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, s, out, source_close);
 }
 
 void source_close(source *s)

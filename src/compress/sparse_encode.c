@@ -170,8 +170,6 @@ lace_status sparse_encode_s4(const uint8_t *blocks, int64_t n_rows, int64_t n_co
             .n_rows = n_rows, .n_cols = n_cols, .keeps = keeps, .codes = codes, .scales = scales};
         status = sparse_write(SPARSE_M4R, &source, out, err);
     }
-    mem_free(keeps);
-    mem_free(codes);
-    mem_free(scales);
+    mem_free_all(keeps, codes, scales);
     return status;
 }

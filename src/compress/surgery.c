@@ -513,12 +513,7 @@ lace_status surgery_parse(text source, const char *name, surgery **out, lace_err
     lace_error own;
     parser p = {.name = name, .source = source, .line = 1, .s = s, .err = err ? err : &own};
     lace_status status = source.size ? parse(&p) : error_set(err, LACE_E_META, "%s: empty", name);
-    if (status != LACE_OK) {
-        surgery_free(s);
-        return status;
-    }
-    *out = s;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, s, out, surgery_free);
 }
 
 lace_status surgery_simple(prune_method method, double sparsity, int32_t keep, int32_t out_of,

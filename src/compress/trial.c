@@ -154,12 +154,7 @@ lace_status trial_create(walk *w, const lace_token *tokens, size_t n_tokens, int
     lace_status status = m->base && m->states && m->bytes && m->first && m->klds && m->list
                              ? run_original(m, err)
                              : error_nomem(err, "a measurement");
-    if (status != LACE_OK) {
-        trial_free(m);
-        return status;
-    }
-    *out = m;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, m, out, trial_free);
 }
 
 /* ---- One tensor ------------------------------------------------------------------------------ */
@@ -317,10 +312,5 @@ void trial_free(trial *m)
     for (int32_t i = 0; m->states && i < m->w->m->config.n_layers; i++)
         mem_free(m->states[i]);
     mem_unmap(m->base, m->n_base);
-    mem_free(m->list);
-    mem_free(m->states);
-    mem_free(m->bytes);
-    mem_free(m->first);
-    mem_free(m->klds);
-    mem_free(m);
+    mem_free_all(m->list, m->states, m->bytes, m->first, m->klds, m);
 }

@@ -81,16 +81,13 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     lace_status status;
     device_options options = {.level = cpu_level_detect(),
                               .mode = o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT};
-    TRY_GOTO(status, fail, model_create(files, "cpu", &options, &w->m, err));
+    TRY_GOTO(status, done, model_create(files, "cpu", &options, &w->m, err));
     if (o->uses_sparsity)
-        TRY_GOTO(status, fail, model_use_sparsity(w->m, true, err));
-    TRY_GOTO(status, fail, open_tokenizer(w, err));
-    TRY_GOTO(status, fail, create_runner(w, o, err));
-    *out = w;
-    return LACE_OK;
-fail:
-    walk_close(w);
-    return status;
+        TRY_GOTO(status, done, model_use_sparsity(w->m, true, err));
+    TRY_GOTO(status, done, open_tokenizer(w, err));
+    TRY_GOTO(status, done, create_runner(w, o, err));
+done:
+    return GIVE_OR_FREE(status, w, out, walk_close);
 }
 
 void walk_close(walk *w)
@@ -100,9 +97,7 @@ void walk_close(walk *w)
     runner_free(w->runner);
     tokenizer_free(w->tokenizer);
     model_free(w->m);
-    mem_free(w->items);
-    mem_free(w->is_saved);
-    mem_free(w);
+    mem_free_all(w->items, w->is_saved, w);
 }
 
 /* ---- Windows --------------------------------------------------------------------------------- */

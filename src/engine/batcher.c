@@ -142,7 +142,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     b->options = options ? *options : lace_batcher_options_default();
     const lace_session_options *o = &b->options.session;
     lace_status status;
-    TRY_GOTO(status, fail, create_session(b, err));
+    TRY_GOTO(status, done, create_session(b, err));
     b->items = mem_calloc((size_t)o->n_batch, sizeof *b->items);
     b->by_sequence = mem_calloc((size_t)o->n_sequences, sizeof *b->by_sequence);
     b->is_used = mem_calloc((size_t)o->n_sequences, sizeof *b->is_used);
@@ -151,19 +151,15 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     if (!b->items || !b->by_sequence || !b->is_used ||
         (b->session->runner->program->chooses && !b->rules)) {
         status = error_nomem(err, "a batcher");
-        goto fail;
+        goto done;
     }
-    TRY_GOTO(status, fail, find_ends(b, err));
-    TRY_GOTO(status, fail, late_create(&b->chooser, err));
-    TRY_GOTO(status, fail, create_guesses(b, err));
+    TRY_GOTO(status, done, find_ends(b, err));
+    TRY_GOTO(status, done, late_create(&b->chooser, err));
+    TRY_GOTO(status, done, create_guesses(b, err));
     if (b->options.use_prefixes && !b->options.is_deterministic)
-        TRY_GOTO(status, fail, prefix_tree_create(b->session->kv, &b->prefixes, err));
-    *out = b;
-    return LACE_OK;
-
-fail:
-    lace_batcher_free(b);
-    return status;
+        TRY_GOTO(status, done, prefix_tree_create(b->session->kv, &b->prefixes, err));
+done:
+    return GIVE_OR_FREE(status, b, out, lace_batcher_free);
 }
 
 void lace_batcher_free(lace_batcher *b)
@@ -185,12 +181,7 @@ void lace_batcher_free(lace_batcher *b)
     guess_source_deinit(&b->source);
     lace_session_free(b->draft);
     lace_session_free(b->session);
-    mem_free(b->items);
-    mem_free(b->by_sequence);
-    mem_free(b->rules);
-    mem_free(b->is_used);
-    mem_free(b->ends);
-    mem_free(b);
+    mem_free_all(b->items, b->by_sequence, b->rules, b->is_used, b->ends, b);
 }
 
 lace_status lace_batcher_add(lace_batcher *b, const lace_generation_options *options,

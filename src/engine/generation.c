@@ -170,12 +170,7 @@ lace_status generation_create(const lace_model *lm, const lace_generation_option
     arena_init(&g->memory, SIZE_MAX);
     buf_init(&g->text, MAX_REPLY_BYTES);
     lace_status status = fill(g, err);
-    if (status != LACE_OK) {
-        generation_free(g);
-        return status;
-    }
-    *out = g;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, g, out, generation_free);
 }
 
 void generation_free(lace_generation *g)
@@ -187,10 +182,7 @@ void generation_free(lace_generation *g)
     decoder_free(g->decoder);
     buf_deinit(&g->text);
     arena_deinit(&g->memory);
-    mem_free(g->logits);
-    mem_free(g->kept_logits);
-    mem_free(g->tokens);
-    mem_free(g);
+    mem_free_all(g->logits, g->kept_logits, g->tokens, g);
 }
 
 /* ---- Choosing -------------------------------------------------------------------------------- */

@@ -149,12 +149,7 @@ static lace_status make_grammar(lace_model *lm, lace_grammar_kind kind, text sou
     g->n_vocab = lm->n_vocab;
     atomic_init(&g->n_users, 1);
     lace_status status = grammar_core_create(&a, lm->grammar_tokens, &g->core, err);
-    if (status != LACE_OK) {
-        mem_free(g);
-        return status;
-    }
-    *out = g;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, g, out, mem_free);
 }
 
 /* ---- Those that are kept --------------------------------------------------------------------- */
@@ -304,12 +299,7 @@ lace_status lace_grammar_state_create(lace_grammar *g, lace_grammar_state **out,
         if (status != LACE_OK)
             release_matcher(s->shared);
     }
-    if (status != LACE_OK) {
-        mem_free(s);
-        return status;
-    }
-    *out = s;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, s, out, mem_free);
 }
 
 lace_status lace_grammar_state_clone(const lace_grammar_state *from, lace_grammar_state **out,

@@ -199,18 +199,14 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->model = lm;
     lace_status status;
     lace_memory need;
-    TRY_GOTO(status, fail, outline(lm, options, &s->options, &s->runner, &need, err));
-    TRY_GOTO(status, fail, check_budget(lm->m, &need, s->options.memory_bytes, err));
-    TRY_GOTO(status, fail, allocate_arrays(s, err));
-    TRY_GOTO(status, fail, prepare(s, err));
+    TRY_GOTO(status, done, outline(lm, options, &s->options, &s->runner, &need, err));
+    TRY_GOTO(status, done, check_budget(lm->m, &need, s->options.memory_bytes, err));
+    TRY_GOTO(status, done, allocate_arrays(s, err));
+    TRY_GOTO(status, done, prepare(s, err));
     s->kv = s->runner->states;
     s->workers = s->runner->workers;
-    *out = s;
-    return LACE_OK;
-
-fail:
-    lace_session_free(s);
-    return status;
+done:
+    return GIVE_OR_FREE(status, s, out, lace_session_free);
 }
 
 void lace_session_free(lace_session *s)
@@ -218,9 +214,7 @@ void lace_session_free(lace_session *s)
     if (!s)
         return;
     session_trace_free(s->trace);
-    mem_free(s->lengths);
-    mem_free(s->new_lengths);
-    mem_free(s->logits);
+    mem_free_all(s->lengths, s->new_lengths, s->logits);
     if (s->kept_logits)
         mem_unmap(s->kept_logits, kept_logits_bytes(s->runner));
     runner_free(s->runner);

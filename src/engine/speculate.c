@@ -73,12 +73,7 @@ lace_status lace_speculator_create(lace_session *s, int32_t sequence,
     sp->text = mem_calloc((size_t)s->options.n_context, sizeof *sp->text);
     if (status == LACE_OK && !sp->text)
         status = error_nomem(err, "a speculator");
-    if (status != LACE_OK) {
-        lace_speculator_free(sp);
-        return status;
-    }
-    *out = sp;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, sp, out, lace_speculator_free);
 }
 
 void lace_speculator_free(lace_speculator *sp)

@@ -81,12 +81,7 @@ lace_status lace_decoder_create(const lace_model *lm, lace_decoder **out, lace_e
     if (!d)
         return error_nomem(err, "a decoder");
     lace_status status = decoder_create(lm->tokens, false, &d->d, err);
-    if (status != LACE_OK) {
-        mem_free(d);
-        return status;
-    }
-    *out = d;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, d, out, mem_free);
 }
 
 void lace_decoder_free(lace_decoder *d)

@@ -478,10 +478,7 @@ void gguf_free(gguf *g)
         return;
     map_deinit(&g->value_of_key);
     map_deinit(&g->tensor_of_name);
-    mem_free(g->values);
-    mem_free(g->tensors);
-    mem_free(g->head);
-    mem_free(g);
+    mem_free_all(g->values, g->tensors, g->head, g);
 }
 
 /* ---- Looking up ------------------------------------------------------------------------------ */

@@ -100,10 +100,10 @@ static lace_status open_split(const char *path, size_t stem_bytes, int count, we
                          path, i + 1, count);
         if (n < 0 || (size_t)n >= sizeof part_path) {
             status = error_set(err, LACE_E_ARG, "%.64s...: the path is too long", path);
-            goto fail;
+            goto done;
         }
         int64_t number, said;
-        TRY_GOTO(status, fail, open_part(w, (size_t)i, part_path, err));
+        TRY_GOTO(status, done, open_part(w, (size_t)i, part_path, err));
         status = read_split(w->parts[i].g, &number, &said, err);
         if (status == LACE_OK && (said != count || number != i))
             status = error_set(err, LACE_E_META,
@@ -114,7 +114,7 @@ static lace_status open_split(const char *path, size_t stem_bytes, int count, we
             status = check_architecture(w, (size_t)i, err);
         if (status != LACE_OK) {
             error_prefix(err, status, part_path);
-            goto fail;
+            goto done;
         }
     }
     status = weights_join(w, err);
@@ -122,15 +122,10 @@ static lace_status open_split(const char *path, size_t stem_bytes, int count, we
         status = check_total(w, err);
     if (status == LACE_OK)
         status = weights_show_sparse(w, err);
-    if (status != LACE_OK) {
+    if (status != LACE_OK)
         error_prefix(err, status, path);
-        goto fail;
-    }
-    *out = w;
-    return LACE_OK;
-fail:
-    weights_close(w);
-    return status;
+done:
+    return GIVE_OR_FREE(status, w, out, weights_close);
 }
 
 /* What was opened or parsed as parts[0] is the whole model. */

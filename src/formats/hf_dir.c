@@ -204,12 +204,7 @@ static lace_status open_single(const char *path, weights **out, lace_error *err)
     lace_status status = open_part(w, 0, SINGLE_FILE, err);
     if (status == LACE_OK)
         status = weights_join(w, err);
-    if (status != LACE_OK) {
-        weights_close(w);
-        return status;
-    }
-    *out = w;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, w, out, weights_close);
 }
 
 lace_status hf_dir_open(const char *path, weights **out, lace_error *err)

@@ -271,12 +271,7 @@ lace_status safetensors_parse(span bytes, safetensors **out, lace_error *err)
         status = read_directory(&s, root, st);
     json_decref(root);
     mem_free(header);
-    if (status != LACE_OK) {
-        safetensors_free(st);
-        return status;
-    }
-    *out = st;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, st, out, safetensors_free);
 }
 
 void safetensors_free(safetensors *s)

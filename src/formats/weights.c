@@ -39,9 +39,7 @@ static void close_view(weights *w)
         if (w->map_bytes[i])
             mem_unmap(memory_of(w, i), w->map_bytes[i]);
     w->view->free(w->view->user);
-    mem_free(w->map_bytes);
-    mem_free(w->is_made);
-    mem_free(w->view);
+    mem_free_all(w->map_bytes, w->is_made, w->view);
 }
 
 void weights_close(weights *w)
@@ -56,10 +54,7 @@ void weights_close(weights *w)
     }
     json_decref(w->config);
     map_deinit(&w->tensor_of_name);
-    mem_free(w->tensors);
-    mem_free(w->parts);
-    mem_free(w->name);
-    mem_free(w);
+    mem_free_all(w->tensors, w->parts, w->name, w);
 }
 
 lace_status weights_map_part(weights *w, size_t i, const char *path, lace_error *err)

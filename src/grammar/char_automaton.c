@@ -332,13 +332,7 @@ static bool partition_init(partition *p, uint32_t n)
 
 static void partition_deinit(partition *p)
 {
-    mem_free(p->items);
-    mem_free(p->place);
-    mem_free(p->block);
-    mem_free(p->first);
-    mem_free(p->end);
-    mem_free(p->marked);
-    mem_free(p->touched);
+    mem_free_all(p->items, p->place, p->block, p->first, p->end, p->marked, p->touched);
 }
 
 static void mark_item(partition *p, uint32_t item)
@@ -390,12 +384,7 @@ typedef struct minimizer {
 
 static void minimizer_deinit(minimizer *z)
 {
-    mem_free(z->is_useful);
-    mem_free(z->from);
-    mem_free(z->to);
-    mem_free(z->first_class);
-    mem_free(z->first_into);
-    mem_free(z->into);
+    mem_free_all(z->is_useful, z->from, z->to, z->first_class, z->first_into, z->into);
     partition_deinit(&z->states);
     partition_deinit(&z->edges);
 }

@@ -515,10 +515,7 @@ static lace_status determinize(char_maker *m, const char_nfa *n, uint32_t start,
     lace_status status = follow_all(&s, start);
     for (uint32_t k = 0; s.buckets && k < out->n_classes; k++)
         mem_free(s.buckets[k].data);
-    mem_free(s.buckets);
-    mem_free(s.closed.data);
-    mem_free(s.sets);
-    mem_free(s.duties);
+    mem_free_all(s.buckets, s.closed.data, s.sets, s.duties);
     map_deinit(&s.known);
     map_deinit(&s.known_duties);
     mem_free(s.seen.data);

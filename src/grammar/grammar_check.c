@@ -274,10 +274,7 @@ static lace_status find_circle(recursion *r, const nfa_unit *units, lace_error *
         }
     }
 end:
-    mem_free(colour);
-    mem_free(way);
-    mem_free(callees);
-    mem_free(ends);
+    mem_free_all(colour, way, callees, ends);
     return status;
 }
 
@@ -303,11 +300,7 @@ static lace_status check_recursion(const grammar_automaton *a, const uint32_t *s
         find_nullable(&r);
         status = find_circle(&r, units, err);
     }
-    mem_free(r.unit_of);
-    mem_free(r.is_nullable);
-    mem_free(r.is_reached);
-    mem_free(r.work);
-    mem_free(r.callers);
+    mem_free_all(r.unit_of, r.is_nullable, r.is_reached, r.work, r.callers);
     stretches_deinit(&r.calls);
     return status;
 }
@@ -325,9 +318,7 @@ lace_status grammar_check(grammar_automaton *a, const uint32_t *starts, const nf
                                "no text matches the grammar: the rule \"%.*s\" never ends",
                                text_width(units[0].name), units[0].name.data);
     }
-    mem_free(l.is_alive);
-    mem_free(l.work);
-    mem_free(l.callers);
+    mem_free_all(l.is_alive, l.work, l.callers);
     stretches_deinit(&l.sources);
     stretches_deinit(&l.calls);
     return status;

@@ -361,10 +361,7 @@ lace_status grammar_compile(const grammar_ast *g, grammar_automaton *out, lace_e
     TRY_GOTO(status, end, grammar_check(out, c.starts, n.units, n.n_units, err));
 end:
     nfa_deinit(&n);
-    mem_free(c.calls);
-    mem_free(c.starts);
-    mem_free(c.stamps);
-    mem_free(c.set_of);
+    mem_free_all(c.calls, c.starts, c.stamps, c.set_of);
     for (int k = 0; k < 256; k++)
         mem_free(c.buckets[k].data);
     mem_free(c.closed.data);
@@ -377,11 +374,6 @@ end:
 
 void grammar_automaton_deinit(grammar_automaton *a)
 {
-    mem_free(a->next);
-    mem_free(a->flags);
-    mem_free(a->first_call);
-    mem_free(a->calls);
-    mem_free(a->counter_of);
-    mem_free(a->counters);
+    mem_free_all(a->next, a->flags, a->first_call, a->calls, a->counter_of, a->counters);
     *a = (grammar_automaton){0};
 }

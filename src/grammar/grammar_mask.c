@@ -79,11 +79,7 @@ void local_set_free(local_set *l)
 {
     if (!l)
         return;
-    mem_free(l->tokens);
-    mem_free(l->n_within);
-    mem_free(l->bits);
-    mem_free(l->exits);
-    mem_free(l);
+    mem_free_all(l->tokens, l->n_within, l->bits, l->exits, l);
 }
 
 static void clear_locals(grammar_matcher *m)
@@ -392,12 +388,6 @@ void masks_deinit(grammar_matcher *m)
     arena_deinit(&m->mask_memory);
     for (uint32_t i = 0; m->masks && i < MAX_MASKS; i++)
         mem_free(m->masks[i]);
-    mem_free(m->masks);
-    mem_free(m->locals);
-    mem_free(m->begin);
-    mem_free(m->found);
-    mem_free(m->needs);
-    mem_free(m->exits);
-    mem_free(m->scratch_mask);
-    mem_free(m->walk.data);
+    mem_free_all(m->masks, m->locals, m->begin, m->found, m->needs, m->exits, m->scratch_mask,
+                 m->walk.data);
 }

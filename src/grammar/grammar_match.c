@@ -297,12 +297,7 @@ lace_status grammar_core_create(grammar_automaton *a, const grammar_vocab *v, gr
     core->n_bytes = sizeof *core + n * (core->a.n_classes * sizeof *core->a.next + 32) +
                     core->a.first_call[n] * sizeof *core->a.calls;
     lace_status status = prepare_core(core, err);
-    if (status != LACE_OK) {
-        grammar_core_unref(core);
-        return status;
-    }
-    *out = core;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, core, out, grammar_core_unref);
 }
 
 grammar_core *grammar_core_ref(grammar_core *core)
@@ -346,12 +341,7 @@ lace_status grammar_matcher_create(grammar_core *core, grammar_matcher **out, la
         m->n_frames = 2;
         status = masks_init(m, err);
     }
-    if (status != LACE_OK) {
-        grammar_matcher_free(m);
-        return status;
-    }
-    *out = m;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, m, out, grammar_matcher_free);
 }
 
 void grammar_matcher_free(grammar_matcher *m)
@@ -360,12 +350,7 @@ void grammar_matcher_free(grammar_matcher *m)
         return;
     masks_deinit(m);
     grammar_core_unref(m->core);
-    mem_free(m->frames);
-    mem_free(m->frame_table);
-    mem_free(m->work.data);
-    mem_free(m->seen.data);
-    mem_free(m->slots);
-    mem_free(m);
+    mem_free_all(m->frames, m->frame_table, m->work.data, m->seen.data, m->slots, m);
 }
 
 void grammar_matcher_limit(grammar_matcher *m, work_limit *limit)

@@ -324,9 +324,6 @@ lace_status nfa_build(nfa *n, const grammar_ast *g, lace_error *err)
 
 void nfa_deinit(nfa *n)
 {
-    mem_free(n->first_edge);
-    mem_free(n->edges);
-    mem_free(n->units);
-    mem_free(n->unit_of_rule);
+    mem_free_all(n->first_edge, n->edges, n->units, n->unit_of_rule);
     *n = (nfa){0};
 }

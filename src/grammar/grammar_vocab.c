@@ -118,25 +118,12 @@ lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_
     }
     if (status == LACE_OK)
         status = build_tree(v, err);
-    if (status != LACE_OK) {
-        grammar_vocab_free(v);
-        return status;
-    }
-    *out = v;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, v, out, grammar_vocab_free);
 }
 
 void grammar_vocab_free(grammar_vocab *v)
 {
     if (!v)
         return;
-    mem_free(v->bytes);
-    mem_free(v->kind);
-    mem_free(v->byte);
-    mem_free(v->depth);
-    mem_free(v->next);
-    mem_free(v->first);
-    mem_free(v->order);
-    mem_free(v->ends);
-    mem_free(v);
+    mem_free_all(v->bytes, v->kind, v->byte, v->depth, v->next, v->first, v->order, v->ends, v);
 }

@@ -479,9 +479,7 @@ static lace_status read_with_properties(schema_reader *r, const object_parts *o,
     if (status == LACE_OK)
         *out = grammar_net(r->g, end + 1, edges.data, edges.n);
     edge_list_deinit(&edges);
-    mem_free(graph.points);
-    mem_free(graph.edges);
-    mem_free(list);
+    mem_free_all(graph.points, graph.edges, list);
     return status;
 }
 

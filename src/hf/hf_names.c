@@ -352,12 +352,7 @@ lace_status hf_tensors_create(const weights *files, const hf_config *config, hf_
         status = build(&b);
     }
     mem_free(is_used);
-    if (status != LACE_OK) {
-        hf_tensors_free(h);
-        return status;
-    }
-    *out = h;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, h, out, hf_tensors_free);
 }
 
 void hf_tensors_free(hf_tensors *h)
@@ -365,9 +360,7 @@ void hf_tensors_free(hf_tensors *h)
     if (!h)
         return;
     arena_deinit(&h->memory);
-    mem_free(h->tensors);
-    mem_free(h->recipes);
-    mem_free(h);
+    mem_free_all(h->tensors, h->recipes, h);
 }
 
 size_t hf_tensors_count(const hf_tensors *h)

@@ -39,9 +39,7 @@ void plan_free(plan *p)
 {
     if (!p)
         return;
-    mem_free(p->steps);
-    mem_free(p->values);
-    mem_free(p);
+    mem_free_all(p->steps, p->values, p);
 }
 
 lace_status plan_check(const plan *p, lace_error *err)

@@ -47,12 +47,7 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
         status = model_states(m, &options, &r->states, err);
     if (status == LACE_OK)
         status = create_program(r, err);
-    if (status != LACE_OK) {
-        runner_free(r);
-        return status;
-    }
-    *out = r;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, r, out, runner_free);
 }
 
 uint64_t runner_bytes(const runner *r)
@@ -113,13 +108,7 @@ void runner_free(runner *r)
     queue_close(r->queue);
     for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(r->pages[g]);
-    mem_free(r->tokens);
-    mem_free(r->positions);
-    mem_free(r->outputs);
-    mem_free(r->sequences);
-    mem_free(r->slots);
-    mem_free(r->new_lengths);
-    mem_free(r);
+    mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->new_lengths, r);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */

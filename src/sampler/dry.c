@@ -49,12 +49,7 @@ void dry_free(dry *d)
 {
     if (!d)
         return;
-    mem_free(d->is_breaker);
-    mem_free(d->ring);
-    mem_free(d->line);
-    mem_free(d->n_matched);
-    mem_free(d->longest);
-    mem_free(d);
+    mem_free_all(d->is_breaker, d->ring, d->line, d->n_matched, d->longest, d);
 }
 
 void dry_accept(dry *d, lace_token token)

@@ -603,7 +603,5 @@ void lace_sampler_free(lace_sampler *s)
     mem_free(s->list);
     mem_free(s->penalized);
     dry_free(s->dry);
-    mem_free(s->n_seen);
-    mem_free(s->recent);
-    mem_free(s);
+    mem_free_all(s->n_seen, s->recent, s);
 }

@@ -233,12 +233,7 @@ lace_status inference_create(server *s, inference **out, lace_error *err)
         if (!w->is_started)
             status = error_set(err, LACE_E_NOMEM, "cannot start the inference thread");
     }
-    if (status != LACE_OK) {
-        inference_free(w);
-        return status;
-    }
-    *out = w;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, w, out, inference_free);
 }
 
 void inference_free(inference *w)

@@ -27,12 +27,7 @@ lace_status tls_create(const char *cert_file, const char *key_file, SSL_CTX **ou
         status = describe("a key", key_file, err);
     else if (SSL_CTX_check_private_key(context) != 1)
         status = describe("the certificate's key", key_file, err);
-    if (status != LACE_OK) {
-        SSL_CTX_free(context);
-        return status;
-    }
-    *out = context;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, context, out, SSL_CTX_free);
 }
 
 void tls_free(SSL_CTX *context)

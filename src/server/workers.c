@@ -130,7 +130,5 @@ void workers_free(workers *w)
         pthread_join(w->threads[i], NULL);
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
-    mem_free(w->threads);
-    mem_free(w->running);
-    mem_free(w);
+    mem_free_all(w->threads, w->running, w);
 }

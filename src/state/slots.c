@@ -48,9 +48,7 @@ void slots_free(slots *p)
 {
     if (p->data)
         queue_give_back(p->queue, p->data, slots_bytes(p));
-    mem_free(p->of);
-    mem_free(p->snapshots);
-    mem_free(p->free_snapshots);
+    mem_free_all(p->of, p->snapshots, p->free_snapshots);
 }
 
 /* ---- Snapshots ------------------------------------------------------------------------------- */

@@ -182,12 +182,7 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
     kv->n_layers = n_layers;
     kv->layers = mem_calloc((size_t)n_layers, sizeof *kv->layers);
     lace_status status = kv->layers ? lay_out(kv, layers, err) : error_nomem(err, "a KV cache");
-    if (status != LACE_OK) {
-        states_free(kv);
-        return status;
-    }
-    *out = kv;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, kv, out, states_free);
 }
 
 uint64_t states_bytes(const states *kv)
@@ -241,9 +236,7 @@ void states_free(states *kv)
                         (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
     slots_free(&kv->slots);
-    mem_free(kv->sequences);
-    mem_free(kv->layers);
-    mem_free(kv);
+    mem_free_all(kv->sequences, kv->layers, kv);
 }
 
 void page_drop(page_group *group, int32_t *slot)

@@ -155,12 +155,7 @@ lace_status splitter_create(const text *regexes, size_t n_regexes, splitter **ou
     lace_status status = s->memory ? LACE_OK : error_nomem(err, "the pre-tokenizer");
     for (size_t i = 0; i < n_regexes && status == LACE_OK; i++)
         status = compile(regexes[i], s->memory, &s->steps[i], err);
-    if (status != LACE_OK) {
-        splitter_free(s);
-        return status;
-    }
-    *out = s;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, s, out, splitter_free);
 }
 
 void splitter_free(splitter *s)

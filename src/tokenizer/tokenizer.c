@@ -242,12 +242,7 @@ lace_status tokenizer_create(const vocab *v, tokenizer **out, lace_error *err)
     arena_init(&t->memory, MAX_VOCAB_BYTES);
     map_init(&t->ids);
     lace_status status = init(t, v, err);
-    if (status != LACE_OK) {
-        tokenizer_free(t);
-        return status;
-    }
-    *out = t;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, t, out, tokenizer_free);
 }
 
 void tokenizer_free(tokenizer *t)

@@ -24,26 +24,22 @@ lace_status gpu_open(int index, gpu **out, lace_error *err)
         return error_nomem(err, "a GPU");
     pthread_mutex_init(&g->kernels_lock, NULL);
     lace_status status;
-    TRY_GOTO(status, fail, cuda_open(index, &g->device, err));
-    TRY_GOTO(status, fail, cuda_describe(g->device, &g->info, err));
+    TRY_GOTO(status, done, cuda_open(index, &g->device, err));
+    TRY_GOTO(status, done, cuda_describe(g->device, &g->info, err));
     if (g->info.major < 8) {
         status = error_set(err, LACE_E_DEVICE,
                            "GPU %d, %s, has compute capability %d.%d, expected 8.0 or above", index,
                            g->info.name, g->info.major, g->info.minor);
-        goto fail;
+        goto done;
     }
     g->has_overlap = g->info.major >= 9;
     for (int i = 0; gpu_images[i]; i++) {
         assert(i < GPU_MAX_MODULES);
-        TRY_GOTO(status, fail, cuda_module_load(g->device, gpu_images[i], &g->modules[i], err));
+        TRY_GOTO(status, done, cuda_module_load(g->device, gpu_images[i], &g->modules[i], err));
         g->n_modules++;
     }
-    *out = g;
-    return LACE_OK;
-
-fail:
-    gpu_close(g);
-    return status;
+done:
+    return GIVE_OR_FREE(status, g, out, gpu_close);
 }
 
 void gpu_close(gpu *g)

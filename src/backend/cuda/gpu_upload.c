@@ -43,23 +43,19 @@ lace_status gpu_uploader_create(gpu *g, gpu_uploader **out, lace_error *err)
         return error_nomem(err, "an uploader");
     u->g = g;
     lace_status status;
-    TRY_GOTO(status, fail, cuda_queue_create(g->device, &u->queue, err));
-    TRY_GOTO(status, fail,
+    TRY_GOTO(status, done, cuda_queue_create(g->device, &u->queue, err));
+    TRY_GOTO(status, done,
              cuda_alloc_host(g->device, 64, (void **)&u->error, (void **)&u->device_error, err));
     *u->error = 0;
     for (int i = 0; i < N_BUFFERS; i++) {
         buffer *b = &u->buffers[i];
-        TRY_GOTO(status, fail,
+        TRY_GOTO(status, done,
                  cuda_alloc_host(g->device, BUFFER_BYTES, (void **)&b->host, NULL, err));
-        TRY_GOTO(status, fail, cuda_alloc(g->device, BUFFER_BYTES, (void **)&b->device, err));
-        TRY_GOTO(status, fail, cuda_event_create(g->device, &b->is_free, err));
+        TRY_GOTO(status, done, cuda_alloc(g->device, BUFFER_BYTES, (void **)&b->device, err));
+        TRY_GOTO(status, done, cuda_event_create(g->device, &b->is_free, err));
     }
-    *out = u;
-    return LACE_OK;
-
-fail:
-    gpu_uploader_free(u);
-    return status;
+done:
+    return GIVE_OR_FREE(status, u, out, gpu_uploader_free);
 }
 
 void gpu_uploader_free(gpu_uploader *u)

@@ -232,12 +232,12 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->is_exact = has_floats_only(p);
     lace_status status;
     uint64_t n = batch_numbers(p, o);
-    TRY_GOTO(status, fail, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
-    TRY_GOTO(status, fail,
+    TRY_GOTO(status, done, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
+    TRY_GOTO(status, done,
              cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
-    TRY_GOTO(status, fail,
+    TRY_GOTO(status, done,
              cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
-    TRY_GOTO(status, fail,
+    TRY_GOTO(status, done,
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
     plan_locate(p, gp->memory, o->kv_data, NULL);
     gp->scratch = gp->memory + aligned(p->value_bytes);
@@ -252,21 +252,17 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
         gp->tables_host[g] = gp->batch_host + table;
         gp->tables_device[g] = gp->batch_device + table;
     }
-    TRY_GOTO(status, fail, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
+    TRY_GOTO(status, done, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
     uint64_t rules = aligned((uint64_t)p->limits.max_outputs * sizeof(choice_rule));
     gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
     gp->rules = (choice_rule *)at;
     gp->words = (int32_t *)(at + rules);
     at += choice_bytes(p);
-    TRY_GOTO(status, fail, move_vectors(gp, &at, err));
-    TRY_GOTO(status, fail, create_player(gp, err));
-    TRY_GOTO(status, fail, cuda_wait(o->queue, err));
-    *out = gp;
-    return LACE_OK;
-
-fail:
-    gpu_plan_free(gp);
-    return status;
+    TRY_GOTO(status, done, move_vectors(gp, &at, err));
+    TRY_GOTO(status, done, create_player(gp, err));
+    TRY_GOTO(status, done, cuda_wait(o->queue, err));
+done:
+    return GIVE_OR_FREE(status, gp, out, gpu_plan_free);
 }
 
 void gpu_plan_free(gpu_plan *gp)

@@ -110,12 +110,7 @@ lace_status token_player_create(const token_player_options *o, token_player **ou
     t->o = *o;
     t->has_form = match(o->p, o->g, &t->form);
     lace_status status = prepare(t, err);
-    if (status != LACE_OK) {
-        token_player_free(t);
-        return status;
-    }
-    *out = t;
-    return LACE_OK;
+    return GIVE_OR_FREE(status, t, out, token_player_free);
 }
 
 void token_player_free(token_player *t)
