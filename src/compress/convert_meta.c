@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hf/hf_family.h"
+#include "model/model.h"
 #include "vocab/vocab_hf.h"
 
 /* What general.file_type says, by the type of the matrices. */
@@ -118,22 +120,22 @@ static const char *key_of(const keys *k, const char *name, char out[160])
     return out;
 }
 
-static void put_int(const keys *k, const char *name, int64_t value)
+static void put_int(const keys *k, const char *name, int64_t x)
 {
     char key[160];
-    gguf_writer_add_int(k->w, key_of(k, name, key), GGUF_U32, value, NULL);
+    gguf_writer_add_int(k->w, key_of(k, name, key), GGUF_U32, x, NULL);
 }
 
-static void put_float(const keys *k, const char *name, double value)
+static void put_float(const keys *k, const char *name, double x)
 {
     char key[160];
-    gguf_writer_add_float(k->w, key_of(k, name, key), GGUF_F32, value, NULL);
+    gguf_writer_add_float(k->w, key_of(k, name, key), GGUF_F32, x, NULL);
 }
 
-static void put_text(const keys *k, const char *name, const char *value)
+static void put_text(const keys *k, const char *name, const char *x)
 {
     char key[160];
-    gguf_writer_add_text(k->w, key_of(k, name, key), text_of(value), NULL);
+    gguf_writer_add_text(k->w, key_of(k, name, key), text_of(x), NULL);
 }
 
 static void put_sizes(const keys *k, const hf_config *h)
@@ -145,7 +147,7 @@ static void put_sizes(const keys *k, const hf_config *h)
     put_int(k, "feed_forward_length", c->n_ff);
     put_int(k, "attention.head_count", c->n_heads);
     put_int(k, "attention.head_count_kv", c->n_kv_heads);
-    put_float(k, "attention.layer_norm_rms_epsilon", c->rms_eps);
+    put_float(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
     if (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd) {
         put_int(k, "attention.key_length", c->head_dim);
         put_int(k, "attention.value_length", c->head_dim);
@@ -155,11 +157,16 @@ static void put_sizes(const keys *k, const hf_config *h)
         char key[160];
         put_int(k, "expert_count", c->n_experts);
         put_int(k, "expert_used_count", c->n_experts_used);
-        if (h->family != HF_MIXTRAL)
+        if (strcmp(k->architecture, "llama") != 0)
             put_int(k, "expert_feed_forward_length", c->n_ff_expert);
         if (!c->norms_experts)
             gguf_writer_add_bool(k->w, key_of(k, "expert_weights_norm", key), false, NULL);
     }
+}
+
+static bool is_phi3(const keys *k)
+{
+    return strcmp(k->architecture, "phi3") == 0;
 }
 
 static void put_rope(const keys *k, const hf_config *h)
@@ -168,7 +175,7 @@ static void put_rope(const keys *k, const hf_config *h)
     put_float(k, "rope.freq_base", r->base);
     if (h->model.rope_local_base > 0)
         put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
-    if (h->is_permuted || h->family == HF_PHI3 || r->n_dims != h->model.head_dim)
+    if (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim)
         put_int(k, "rope.dimension_count", r->n_dims);
     if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN) {
         put_text(k, "rope.scaling.type", r->scaling == ROPE_YARN ? "yarn" : "linear");
@@ -184,18 +191,18 @@ static void put_rope(const keys *k, const hf_config *h)
     }
     if (r->scaling == ROPE_LONGROPE) {
         /* Files of Phi-3 have the tensors and no type. */
-        if (h->family != HF_PHI3)
+        if (!is_phi3(k))
             put_text(k, "rope.scaling.type", "longrope");
         put_float(k, "rope.scaling.attn_factor", r->attention_factor);
     }
-    if (r->scaling == ROPE_YARN || r->scaling == ROPE_LONGROPE || h->family == HF_PHI3)
+    if (r->scaling == ROPE_YARN || r->scaling == ROPE_LONGROPE || is_phi3(k))
         put_int(k, "rope.scaling.original_context_length", r->original_context);
 }
 
 static void put_factors(const keys *k, const hf_config *h)
 {
     const model_config *c = &h->model;
-    if (c->window > 0 || h->family == HF_PHI3)
+    if (c->window > 0 || is_phi3(k))
         put_int(k, "attention.sliding_window", c->window);
     if (c->attention_scale != 0)
         put_float(k, "attention.scale", c->attention_scale);
@@ -212,16 +219,34 @@ static void put_factors(const keys *k, const hf_config *h)
 
 /* ---------------------------------------------------------------------------------------------- */
 
+/* The config as a reader of the GGUF file completes it: by what it knows of the architecture. */
+static lace_status complete(const model_config *c, model_config *out, lace_error *err)
+{
+    const arch *a = arch_find(c->architecture);
+    *out = *c;
+    out->has_layer_kinds = false;
+    out->rope.yarn_keeps_fractions = false;
+    for (int32_t i = 0; i < out->n_layers; i++)
+        out->layers[i].is_local = out->layers[i].skips_rope = false;
+    return a && a->configure ? a->configure(out, err) : LACE_OK;
+}
+
 /* What readers of GGUF files assume, because no key says it. */
 static lace_status check_expressible(const hf_config *h, lace_error *err)
 {
-    const rope_config *r = &h->model.rope;
-    if (!h->has_default_kinds)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "config.json: layer_types, no_rope_layers: a GGUF file of "
-                         "architecture %s cannot say which layers differ",
-                         h->model.architecture);
-    if (r->scaling == ROPE_YARN && r->yarn_keeps_fractions != (h->family == HF_GPT_OSS))
+    const model_config *c = &h->model;
+    model_config seen;
+    TRY(complete(c, &seen, err));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if ((c->layers[i].is_local && c->window > 0) !=
+                (seen.layers[i].is_local && seen.window > 0) ||
+            c->layers[i].skips_rope != seen.layers[i].skips_rope)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "config.json: layer_types, no_rope_layers: a GGUF file of "
+                             "architecture %s cannot say which layers differ",
+                             h->model.architecture);
+    if (c->rope.scaling == ROPE_YARN &&
+        c->rope.yarn_keeps_fractions != seen.rope.yarn_keeps_fractions)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);

@@ -68,6 +68,9 @@ static lace_status plan_kind(part_choice *c, part_kind kind, const source *model
     TRY(find_rule(c, kind, s, config->n_layers, err));
     if (c->rule < 0)
         return LACE_OK;
+    if (!config_is_uniform(config) || config->layers[0].kind != LAYER_ATTENTION)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "parts can be removed only from models whose layers are all of one shape");
     if (kind == PART_NEURONS && config->n_experts > 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "neurons of mixtures of experts cannot be removed");

@@ -16,28 +16,15 @@ struct json_t;
 
 enum { HF_MAX_ROPE_FACTORS = CONFIG_MAX_HEAD_DIM / 2 };
 
-/* How the tensors of a directory become those of a GGUF file; see hf_names.h. */
-typedef enum hf_family_id {
-    HF_LLAMA, /* and mistral, granite, smollm3 */
-    HF_MIXTRAL,
-    HF_QWEN, /* 2 and 3 */
-    HF_QWEN3MOE,
-    HF_GEMMA, /* 2 and 3 */
-    HF_PHI3,
-    HF_OLMO2,
-    HF_GPT_OSS,
-} hf_family_id;
+typedef struct hf_family hf_family; /* hf_family.h */
 
 typedef struct hf_config {
     /* has_layer_kinds is true; rope.is_neox is true, as Q and K have it in these directories. */
     model_config model;
-    hf_family_id family;
-    hf_quant quant;         /* how others have quantized it */
-    bool is_permuted;       /* GGUF has the rows of Q and K in another order: pairs side by side */
-    bool is_tied;           /* the output matrix is the embedding, whatever else is in the files */
-    bool has_head_dim;      /* head_dim is written in the config */
-    bool has_default_kinds; /* local layers and those without positions are where readers of GGUF
-                               files, which do not say it, assume them */
+    const hf_family *family;
+    hf_quant quant;    /* how others have quantized it */
+    bool is_tied;      /* the output matrix is the embedding, whatever else is in the files */
+    bool has_head_dim; /* head_dim is written in the config */
 
     /* Divisors of the rotary frequencies, [rope.n_dims / 2]: llama3's, or longrope's two lists. */
     bool has_rope_factors, has_long_factors;

@@ -173,7 +173,7 @@ lace_status hf_rope_read(const source *s, hf_config *h)
     method how;
     TRY(find_rope(s, &all, &local));
     r->is_neox = true;
-    r->base = strcmp(c->architecture, "gemma3") == 0 ? 1e6 : 10000;
+    r->base = r->base > 0 ? r->base : 10000;
     r->factor = 1;
     r->yarn_beta_fast = 32;
     r->yarn_beta_slow = 1;

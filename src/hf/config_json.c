@@ -96,3 +96,21 @@ lace_status source_need_float(const source *s, const char *key, double low, doub
     TRY(source_float(s, key, low, high, out, NULL));
     return *out == 0 ? source_fail(s, LACE_E_META, key, "is missing") : LACE_OK;
 }
+
+const char *source_spelling(const source *s, const char *const *keys, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (source_get(s, keys[i]))
+            return keys[i];
+    return keys[0];
+}
+
+lace_status source_layers(const source *s, const char *key, int32_t n_layers, const json_t **out)
+{
+    *out = source_get(s, key);
+    if (*out && (!json_is_array(*out) || json_array_size(*out) != (size_t)n_layers))
+        return error_set(s->err, LACE_E_META,
+                         "config.json: %s: has %zu items, expected one for each of %d layers", key,
+                         json_array_size(*out), n_layers);
+    return LACE_OK;
+}

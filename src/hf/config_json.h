@@ -31,11 +31,32 @@ lace_status source_float(const source *s, const char *key, double low, double hi
                          bool *found);
 lace_status source_bool(const source *s, const char *key, bool *out);
 
+/* Of several spellings of a key the one that the config has, or the first. */
+const char *source_spelling(const source *s, const char *const *keys, size_t n);
+#define SOURCE_SPELLING(s, ...)                                                                    \
+    source_spelling(s, (const char *const[]){__VA_ARGS__},                                         \
+                    sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *))
+
+/* An array with an item for each layer; *out is NULL if the key is absent. */
+lace_status source_layers(const source *s, const char *key, int32_t n_layers, const json_t **out);
+
 /* The same, but a key may be absent only if *out is not 0. */
 lace_status source_need_int(const source *s, const char *key, int64_t low, int64_t high,
                             int32_t *out);
 lace_status source_need_float(const source *s, const char *key, double low, double high,
                               double *out);
+
+/* ---- Parts that several families read -------------------------------------------------------- */
+
+/* The experts' number, how many are used, and their width; of every layer. */
+lace_status hf_read_experts(const source *s, model_config *c);
+extern const char *const hf_expert_keys[]; /* for hf_family.reads */
+
+/* Granite's four factors. */
+lace_status hf_read_multipliers(const source *s, model_config *c);
+
+/* Layers without positions: no_rope_layers, or each no_rope_layer_interval-th. */
+lace_status hf_read_no_rope(const source *s, model_config *c);
 
 /* The rotary embedding, after the sizes. */
 lace_status hf_rope_read(const source *s, hf_config *h);

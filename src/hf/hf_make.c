@@ -7,6 +7,7 @@
 
 /* A piece of a tensor to be made: values [first, first + n). */
 typedef struct piece {
+    const model_config *config;
     const tensor *t;
     const recipe *r;
     uint64_t first, n;
@@ -20,7 +21,7 @@ static uint64_t bytes_of(dtype type, uint64_t n_values)
 
 /* ---- Rows that only move --------------------------------------------------------------------- */
 
-/* Of a vector that is permuted, every value is a row. */
+/* Of a vector whose rows move, every value is a row. */
 static int64_t row_length(const piece *p)
 {
     return p->t->shape.n_dims == 1 ? 1 : p->t->shape.dims[0];
@@ -53,6 +54,9 @@ static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
         return r->source;
     case RECIPE_COPY:
         *out_row = row;
+        return r->source;
+    case RECIPE_ROWS:
+        *out_row = (uint64_t)r->rows->source(p->config, r->layer, (int64_t)row);
         return r->source;
     default:
         *out_row = permuted_row(p, row);
@@ -150,7 +154,7 @@ static void make_transposed(const piece *p)
 
 /* ---- Values that change ---------------------------------------------------------------------- */
 
-static void make_plus_one(const piece *p)
+static void make_values(const piece *p)
 {
     const tensor *source = p->r->source;
     enum { N = 256 };
@@ -160,7 +164,7 @@ static void make_plus_one(const piece *p)
         unpack_row(source->type, source->data + bytes_of(source->type, p->first + i), (int64_t)n,
                    values);
         for (uint64_t k = 0; k < n; k++)
-            values[k] += 1;
+            values[k] = p->r->value_of(values[k]);
         memcpy(p->out + i * sizeof(float), values, n * sizeof(float));
     }
 }
@@ -193,7 +197,7 @@ static void make_mxfp4(const piece *p)
 void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, void *out)
 {
     assert(i < h->count && first <= h->tensors[i].n_values && n <= h->tensors[i].n_values - first);
-    piece p = {&h->tensors[i], &h->recipes[i], first, n, out};
+    piece p = {&h->config, &h->tensors[i], &h->recipes[i], first, n, out};
     switch (p.r->kind) {
     case RECIPE_COPY:
         if (hf_packed_of(p.r->source))
@@ -202,7 +206,8 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
             memcpy(out, p.t->data + bytes_of(p.t->type, first), bytes_of(p.t->type, n));
         break;
     case RECIPE_ADD_ONE:
-        make_plus_one(&p);
+    case RECIPE_VALUES:
+        make_values(&p);
         break;
     case RECIPE_STRIDE:
         make_strided(&p);
@@ -235,7 +240,7 @@ static void free_list(void *user)
 
 static lace_status config_from_directory(weights *files, model_config *out, lace_error *err)
 {
-    hf_config config;
+    hf_config config; /* 60 KB */
     hf_tensors *h;
     TRY(hf_config_read(weights_config(files), &config, err));
     TRY(hf_tensors_create(files, &config, HF_FOR_RUNNING, &h, err));

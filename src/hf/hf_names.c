@@ -7,9 +7,35 @@
 
 #include "base/mem.h"
 #include "tensor/codec/unpack.h"
-#include "hf/hf_tables.h"
+#include "hf/hf_family.h"
 
 enum { NAME_BYTES = 320 };
+
+/* clang-format off */
+/* In front of every name: plain models, then two generations of those that also see, then older ones. */
+static const char *const name_prefixes[] = {"model.", "language_model.model.", "model.language_model.",
+                                            "transformer.", "gpt_neox.", "backbone.", "bert.",
+                                            "roberta.", "model.model.", ""};
+
+/* What is no part of the model, or of its language part. */
+static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_projector.", "visual.",
+                                             "model.vision_tower.", "model.multi_modal_projector.",
+                                             "model.visual.", "audio_tower.", "model.audio_tower.",
+                                             "embed_vision.", "model.embed_vision.",
+                                             "embed_audio.", "model.embed_audio."};
+static const char *const ignored_ends[] = {".rotary_emb.inv_freq", ".attention.masked_bias",
+                                           ".attention.bias", ".k_scale", ".v_scale"};
+
+static const name_row llama_ends[] = {
+    COPY("embed_tokens.weight", "token_embd.weight"),
+    COPY("norm.weight", "output_norm.weight"),
+};
+
+static const name_row llama_heads[] = {
+    COPY("lm_head.weight", "output.weight"),
+    COPY("language_model.lm_head.weight", "output.weight"),
+};
+/* clang-format on */
 
 /* While a list is made. */
 typedef struct builder {
@@ -96,7 +122,12 @@ static lace_status add_floats(builder *b, const char *name, const float *values,
 
 /* ---- Recipes --------------------------------------------------------------------------------- */
 
-static lace_status add_add_one(builder *b, const char *name, const tensor *t, recipe *r)
+static float plus_one(float x)
+{
+    return x + 1;
+}
+
+static lace_status add_values(builder *b, const char *name, const tensor *t, recipe *r)
 {
     if (!unpack_ref[t->type])
         return error_set(b->err, LACE_E_TENSOR_TYPE,
@@ -108,7 +139,7 @@ static lace_status add_add_one(builder *b, const char *name, const tensor *t, re
 static lace_status add_permuted(builder *b, const char *name, const tensor *t, recipe *r)
 {
     const model_config *c = &b->config->model;
-    if (b->layout != HF_AS_GGUF || !b->config->is_permuted) {
+    if (b->layout != HF_AS_GGUF || !b->config->family->is_permuted) {
         r->kind = RECIPE_COPY;
         return add(b, name, t->type, &t->shape, t->data, r);
     }
@@ -122,11 +153,15 @@ static lace_status add_permuted(builder *b, const char *name, const tensor *t, r
 
 static lace_status add_transposed(builder *b, const char *name, const tensor *t, recipe *r)
 {
-    if (t->shape.n_dims != 3 || t->shape.dims[0] % r->n_parts != 0)
-        return wrong(b, t, "three dimensions whose last is a multiple of the number of parts");
+    bool is_matrix = t->shape.n_dims == 2;
+    if ((!is_matrix && t->shape.n_dims != 3) || t->shape.dims[0] % r->n_parts != 0)
+        return wrong(b, t,
+                     "two or three dimensions whose last is a multiple of the number of parts");
     if (dtype_describe(t->type)->block_values != 1)
         return wrong(b, t, "a type that does not pack values into blocks");
-    shape s = {3, {t->shape.dims[1], t->shape.dims[0] / r->n_parts, t->shape.dims[2], 1}};
+    shape s = {
+        t->shape.n_dims,
+        {t->shape.dims[1], t->shape.dims[0] / r->n_parts, is_matrix ? 1 : t->shape.dims[2], 1}};
     return add(b, name, t->type, &s, NULL, r);
 }
 
@@ -168,6 +203,27 @@ static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, reci
     return add(b, name, DTYPE_MXFP4, &out, NULL, r);
 }
 
+/* Rows in another order: each must be one of the source. Of a vector, the values are the rows. */
+static lace_status add_mapped(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    const model_config *c = &b->config->model;
+    shape s = t->shape;
+    if (s.n_dims > 2)
+        return wrong(b, t, "one or two dimensions");
+    int64_t *n_rows = s.n_dims == 1 ? &s.dims[0] : &s.dims[1];
+    int64_t n_source = *n_rows;
+    *n_rows = r->rows->count(c, r->layer);
+    for (int64_t row = 0; row < *n_rows; row++) {
+        int64_t from = r->rows->source(c, r->layer, row);
+        if (from < 0 || from >= n_source) {
+            char expected[64];
+            snprintf(expected, sizeof expected, "more than %" PRId64 " rows", from);
+            return wrong(b, t, expected);
+        }
+    }
+    return add(b, name, t->type, &s, NULL, r);
+}
+
 /* The matrices of all experts; none at all is fine, some is not. */
 static lace_status add_stack(builder *b, const char *name, const char *before, const char *after,
                              recipe *r)
@@ -198,19 +254,24 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
     return add(b, name, r->source->type, &s, NULL, r);
 }
 
-static lace_status add_row(builder *b, int32_t layer, const name_row *row)
+/* One row of a table. `hf` and `name` are whole names. */
+static lace_status add_named(builder *b, int32_t layer, const name_row *row, char *hf,
+                             const char *name)
 {
-    char hf[NAME_BYTES], name[NAME_BYTES];
-    recipe r = {.kind = row->kind, .part = row->part, .n_parts = row->n_parts ? row->n_parts : 1};
-    snprintf(hf, sizeof hf, "%slayers.%d.%s", b->prefix, layer, row->hf);
-    snprintf(name, sizeof name, "blk.%d.%s", layer, row->gguf);
+    recipe r = {.kind = row->kind,
+                .part = row->part,
+                .n_parts = row->n_parts ? row->n_parts : 1,
+                .rows = row->rows,
+                .value_of = row->kind == RECIPE_ADD_ONE ? plus_one : row->value_of,
+                .layer = layer};
     if (row->kind == RECIPE_STACK) {
         char *star = strchr(hf, '*');
         *star = 0;
         return add_stack(b, name, hf, star + 1, &r);
     }
     const tensor *t = NULL;
-    if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q || row->kind == RECIPE_PERMUTE_K)
+    if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q ||
+        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS)
         TRY(take(b, hf, &t));
     else
         t = take_plain(b, hf);
@@ -219,7 +280,8 @@ static lace_status add_row(builder *b, int32_t layer, const name_row *row)
         return LACE_OK;
     switch (row->kind) {
     case RECIPE_ADD_ONE:
-        return add_add_one(b, name, t, &r);
+    case RECIPE_VALUES:
+        return add_values(b, name, t, &r);
     case RECIPE_PERMUTE_Q:
     case RECIPE_PERMUTE_K:
         return add_permuted(b, name, t, &r);
@@ -231,44 +293,63 @@ static lace_status add_row(builder *b, int32_t layer, const name_row *row)
         return add_halved(b, name, t, &r);
     case RECIPE_MXFP4:
         return add_mxfp4(b, name, t, &r);
+    case RECIPE_ROWS:
+        return add_mapped(b, name, t, &r);
     default:
         return add(b, name, t->type, &t->shape, t->data, &r);
     }
 }
 
+static lace_status add_layer_row(builder *b, int32_t layer, const name_row *row)
+{
+    const hf_family *f = b->config->family;
+    char hf[NAME_BYTES], name[NAME_BYTES];
+    snprintf(hf, sizeof hf, "%s%s%d.%s", b->prefix, f->layer_start ? f->layer_start : "layers.",
+             layer, row->hf);
+    snprintf(name, sizeof name, "blk.%d.%s", layer, row->gguf);
+    return add_named(b, layer, row, hf, name);
+}
+
 /* ---- All of them ----------------------------------------------------------------------------- */
 
+static name_table table_or(name_table t, const name_row *rows, size_t n_rows)
+{
+    return t.n_rows > 0 ? t : (name_table){rows, n_rows};
+}
+
+static name_table ends_of(const hf_family *f)
+{
+    return table_or(f->ends, llama_ends, sizeof llama_ends / sizeof *llama_ends);
+}
+
+/* What lies outside of layers. A tied output matrix is accounted for and left out. */
 static lace_status add_ends(builder *b)
 {
     const hf_config *c = b->config;
-    char name[NAME_BYTES];
+    char hf[NAME_BYTES];
     int32_t n_factors = c->model.rope.n_dims / 2;
-    recipe copy = {.kind = RECIPE_COPY};
     if (c->has_rope_factors)
         TRY(add_floats(b, "rope_freqs.weight", c->rope_factors, n_factors));
     if (c->has_long_factors) {
         TRY(add_floats(b, "rope_factors_long.weight", c->long_factors, n_factors));
         TRY(add_floats(b, "rope_factors_short.weight", c->short_factors, n_factors));
     }
-    snprintf(name, sizeof name, "%sembed_tokens.weight", b->prefix);
-    const tensor *t;
-    TRY(take(b, name, &t));
-    copy.source = t;
-    if (t)
-        TRY(add(b, "token_embd.weight", t->type, &t->shape, t->data, &copy));
-    bool is_inner = strcmp(b->prefix, "language_model.model.") == 0;
-    TRY(take(b, is_inner ? "language_model.lm_head.weight" : "lm_head.weight", &t));
-    copy.source = t;
-    if (t && !c->is_tied)
-        TRY(add(b, "output.weight", t->type, &t->shape, t->data, &copy));
-    snprintf(name, sizeof name, "%snorm.weight", b->prefix);
-    recipe norm = {.kind = RECIPE_ADD_ONE, .n_parts = 1};
-    t = copy.source = norm.source = take_plain(b, name);
-    if (!t)
-        return LACE_OK;
-    if (c->family == HF_GEMMA)
-        return add_add_one(b, "output_norm.weight", t, &norm);
-    return add(b, "output_norm.weight", t->type, &t->shape, t->data, &copy);
+    name_table ends = ends_of(c->family);
+    for (size_t i = 0; i < ends.n_rows; i++) {
+        snprintf(hf, sizeof hf, "%s%s", b->prefix, ends.rows[i].hf);
+        TRY(add_named(b, -1, &ends.rows[i], hf, ends.rows[i].gguf));
+    }
+    name_table heads =
+        table_or(c->family->heads, llama_heads, sizeof llama_heads / sizeof *llama_heads);
+    for (size_t i = 0; i < heads.n_rows; i++) {
+        const name_row *row = &heads.rows[i];
+        snprintf(hf, sizeof hf, "%s", row->hf);
+        size_t count = b->h->count;
+        TRY(add_named(b, -1, row, hf, row->gguf));
+        if (c->is_tied && strcmp(row->gguf, "output.weight") == 0)
+            b->h->count = count;
+    }
+    return LACE_OK;
 }
 
 static bool is_ignored(text name)
@@ -320,15 +401,15 @@ static lace_status build(builder *b)
     char name[NAME_BYTES];
     for (size_t i = 0; i < sizeof name_prefixes / sizeof *name_prefixes; i++) {
         b->prefix = name_prefixes[i];
-        snprintf(name, sizeof name, "%sembed_tokens.weight", b->prefix);
+        snprintf(name, sizeof name, "%s%s", b->prefix, ends_of(b->config->family).rows[0].hf);
         if (weights_find(b->files, name))
             break;
     }
     TRY(add_ends(b));
-    const hf_family_id family = b->config->family;
+    const name_table *layers = &b->config->family->layers;
     for (int32_t i = 0; i < b->config->model.n_layers; i++)
-        for (size_t k = 0; k < layer_tables[family].n_rows; k++)
-            TRY(add_row(b, i, &layer_tables[family].rows[k]));
+        for (size_t k = 0; k < layers->n_rows; k++)
+            TRY(add_layer_row(b, i, &layers->rows[k]));
     return check_all_used(b);
 }
 
@@ -342,6 +423,7 @@ lace_status hf_tensors_create(const weights *files, const hf_config *config, hf_
     if (!h || !is_used) {
         status = error_nomem(err, "the list of tensors");
     } else {
+        h->config = config->model;
         arena_init(&h->memory, (size_t)256 << 20);
         builder b = {.h = h,
                      .files = files,

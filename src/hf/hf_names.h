@@ -10,6 +10,8 @@
  *     transpose   rows and columns of each expert swapped, and of the rows every n-th
  *     halve       half of the rows of each expert
  *     mxfp4       quants and scales, apart in the files, joined to blocks
+ *     rows        rows in another order, or some of them
+ *     values      each value changed by itself: A = -exp(A_log)
  *
  * Both who runs a directory and who converts it use this list; the one leaves Q and K as they are.
  */

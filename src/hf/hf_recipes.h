@@ -15,13 +15,23 @@ typedef enum recipe_kind {
     RECIPE_STRIDE,
     RECIPE_TRANSPOSE,
     RECIPE_HALVE,
-    RECIPE_MXFP4, /* of NAME_blocks and NAME_scales */
+    RECIPE_MXFP4,  /* of NAME_blocks and NAME_scales */
+    RECIPE_ROWS,   /* rows in another order, or some of them: name_row.rows */
+    RECIPE_VALUES, /* each value changed by itself: name_row.value_of */
 } recipe_kind;
+
+/* RECIPE_ROWS: how many rows come out, and which one of the source each is. */
+typedef struct row_map {
+    int64_t (*count)(const model_config *c, int32_t layer);
+    int64_t (*source)(const model_config *c, int32_t layer, int64_t row);
+} row_map;
 
 typedef struct name_row {
     const char *hf, *gguf;
     recipe_kind kind;
     int part, n_parts; /* this tensor is number `part` of n_parts in the source; 0 is one */
+    const row_map *rows;
+    float (*value_of)(float x);
 } name_row;
 
 /* How a tensor is made. */
@@ -32,9 +42,13 @@ typedef struct recipe {
     const tensor *source;   /* its data is NULL: see hf_packed.h; or for stack: */
     const tensor **sources; /* [n_experts] */
     const tensor *scales;   /* mxfp4 */
+    const row_map *rows;
+    float (*value_of)(float x);
+    int32_t layer; /* rows */
 } recipe;
 
 struct hf_tensors {
+    model_config config;
     arena memory; /* names, lists of sources, rope factors */
     tensor *tensors;
     recipe *recipes;

@@ -10,7 +10,7 @@ static lace_status configure(model_config *c, lace_error *err)
     c->rope.is_neox = true;
     c->rope.yarn_keeps_fractions = true;
     for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->is_local[i] = i % 2 == 0;
+        c->layers[i].is_local = i % 2 == 0;
     if (c->n_experts == 0)
         return error_set(err, LACE_E_META, "gpt-oss.expert_count is missing");
     return LACE_OK;

@@ -161,7 +161,7 @@ static lace_status check_pattern(const arch *a, const gguf_value *v, const model
                             "%.*s: expected a number, or one for each of %d layers",
                             text_width(v->key), v->key.data, c->n_layers);
         bool is_local = is_list ? x != 0 : x == 0 || fmod(i, x) < x - 1;
-        if (is_local != c->is_local[i])
+        if (is_local != c->layers[i].is_local)
             return refuse(a, v, x, "the pattern that these models have", err);
     }
     return LACE_OK;

@@ -9,7 +9,7 @@
 static lace_status configure_llama(model_config *c, lace_error *err)
 {
     for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->is_local[i] = c->window > 0;
+        c->layers[i].is_local = c->window > 0;
     return LACE_OK;
 }
 
@@ -17,7 +17,7 @@ static lace_status configure_llama(model_config *c, lace_error *err)
 static lace_status configure_smollm3(model_config *c, lace_error *err)
 {
     for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->skips_rope[i] = (i + 1) % 4 == 0;
+        c->layers[i].skips_rope = (i + 1) % 4 == 0;
     return LACE_OK;
 }
 
@@ -29,7 +29,7 @@ static lace_status bind(model *m, lace_error *err)
         TRY(bind_vector(m, &l->attn_norm, m->config.n_embd, err, "blk.%d.attn_norm.weight", i));
         TRY(bind_attention(m, i, err));
         TRY(bind_vector(m, &l->ffn_norm, m->config.n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(m->config.n_experts > 0 ? bind_moe(m, i, err) : bind_ffn(m, i, err));
+        TRY(m->config.layers[i].has_experts ? bind_moe(m, i, err) : bind_ffn(m, i, err));
     }
     return bind_rope(m, err);
 }

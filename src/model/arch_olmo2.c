@@ -10,13 +10,12 @@ static lace_status configure(model_config *c, lace_error *err)
 static lace_status bind(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
-    int64_t q = (int64_t)c->n_heads * c->head_dim, k = (int64_t)c->n_kv_heads * c->head_dim;
     TRY(bind_ends(m, err));
     for (int i = 0; i < c->n_layers; i++) {
         model_layer *l = &m->layers[i];
         TRY(bind_attention(m, i, err));
-        TRY(bind_vector(m, &l->q_norm, q, err, "blk.%d.attn_q_norm.weight", i));
-        TRY(bind_vector(m, &l->k_norm, k, err, "blk.%d.attn_k_norm.weight", i));
+        TRY(bind_vector(m, &l->q_norm, config_q_width(c, i), err, "blk.%d.attn_q_norm.weight", i));
+        TRY(bind_vector(m, &l->k_norm, config_kv_width(c, i), err, "blk.%d.attn_k_norm.weight", i));
         TRY(bind_vector(m, &l->attn_post_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight",
                         i));
         TRY(bind_ffn(m, i, err));

@@ -9,7 +9,7 @@ static lace_status configure(model_config *c, lace_error *err)
     c->rope.is_neox = true;
     c->norms_each_head = true;
     for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->is_local[i] = false; /* the window in the files of Qwen2 is not used */
+        c->layers[i].is_local = false; /* the window in the files of Qwen2 is not used */
     return LACE_OK;
 }
 
@@ -24,7 +24,7 @@ static lace_status bind(model *m, lace_error *err)
         TRY(bind_optional(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
         TRY(bind_optional(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
         TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(c->n_experts > 0 ? bind_moe(m, i, err) : bind_ffn(m, i, err));
+        TRY(c->layers[i].has_experts ? bind_moe(m, i, err) : bind_ffn(m, i, err));
     }
     return bind_rope(m, err);
 }

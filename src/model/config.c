@@ -3,92 +3,12 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Where the numbers come from: a file, and the prefix of its keys. */
-typedef struct source {
-    const gguf *g;
-    const char *architecture;
-    lace_error *err;
-} source;
-
-typedef struct key {
-    char text[160]; /* an architecture of up to 63 bytes, a dot, and a name from this file */
-} key;
-
-static key key_of(const source *s, const char *name)
-{
-    key k;
-    snprintf(k.text, sizeof k.text, "%s.%s", s->architecture, name);
-    return k;
-}
-
-/* A bad value at its place in the file. */
-static lace_status bad(const source *s, const key *k, lace_status status, const char *what)
-{
-    const gguf_value *v = gguf_find(s->g, k->text);
-    if (!v)
-        return error_set(s->err, status, "%s: %s", k->text, what);
-    return error_at(s->err, status, v->offset, "%s: %s", k->text, what);
-}
-
-/* ---- Single values --------------------------------------------------------------------------- */
-
-/* An optional integer: *out keeps its value when the key is absent. */
-static lace_status get_int(const source *s, const char *name, int64_t low, int64_t high,
-                           int32_t *out, bool *found)
-{
-    key k = key_of(s, name);
-    int64_t value = *out;
-    TRY(gguf_get_int(s->g, k.text, low, high, &value, found, s->err));
-    *out = (int32_t)value;
-    return LACE_OK;
-}
-
-static lace_status need_int(const source *s, const char *name, int64_t low, int64_t high,
-                            int32_t *out)
-{
-    bool found;
-    TRY(get_int(s, name, low, high, out, &found));
-    key k = key_of(s, name);
-    return found ? LACE_OK : bad(s, &k, LACE_E_META, "is missing");
-}
-
-/* One number for all layers, stored as such or as an array with an item for each layer. */
-static lace_status get_layers_int(const source *s, const char *name, int32_t n_layers, int64_t high,
-                                  int32_t *out, bool *found)
-{
-    key k = key_of(s, name);
-    const gguf_value *v = gguf_find(s->g, k.text);
-    if (!v || v->type != GGUF_ARRAY)
-        return get_int(s, name, 1, high, out, found);
-    *found = true;
-    if (v->n_items != (uint64_t)n_layers)
-        return error_at(s->err, LACE_E_META, v->offset,
-                        "%s: has %" PRIu64 " items, expected one for each of %d layers", k.text,
-                        v->n_items, n_layers);
-    int64_t first = 0;
-    for (uint64_t i = 0; i < v->n_items; i++) {
-        int64_t item;
-        if (!gguf_value_int(v, i, &item) || item < 1 || item > high)
-            return error_at(s->err, LACE_E_META, v->offset,
-                            "%s: item %" PRIu64 " is not an integer from 1 to %" PRId64, k.text, i,
-                            high);
-        if (i > 0 && item != first)
-            return bad(s, &k, LACE_E_UNSUPPORTED, "differs between layers, expected one value");
-        first = item;
-    }
-    *out = (int32_t)first;
-    return LACE_OK;
-}
-
-static lace_status get_float(const source *s, const char *name, double low, double high,
-                             double *out, bool *found)
-{
-    key k = key_of(s, name);
-    return gguf_get_float(s->g, k.text, low, high, out, found, s->err);
-}
+#include "model/config_source.h"
+#include "model/model.h"
 
 /* ---- Groups of values ------------------------------------------------------------------------ */
 
@@ -113,29 +33,51 @@ lace_status config_architecture(const gguf *g, char out[64], lace_error *err)
     return LACE_OK;
 }
 
-static lace_status read_heads(const source *s, model_config *c)
+/* The largest of what the layers have. */
+static int32_t largest(const model_config *c, size_t field)
+{
+    int32_t most = 0;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        int32_t x = *(const int32_t *)((const char *)&c->layers[i] + field);
+        most = x > most ? x : most;
+    }
+    return most;
+}
+
+/* A number of each layer: 0 only where layers of an architecture differ in kind. */
+static lace_status read_layers(const config_source *s, const char *name, int64_t high, size_t field,
+                               model_config *c, bool *found)
+{
+    int32_t *first = (int32_t *)((char *)&c->layers[0] + field);
+    const arch *a = arch_find(s->architecture);
+    bool may_be_none = a && (a->takes & ARCH_LAYER_KINDS);
+    return config_layers_int(s, name, c->n_layers, may_be_none ? 0 : 1, high, first,
+                             sizeof *c->layers, found);
+}
+
+static lace_status check_heads(const config_source *s, const model_config *c)
+{
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const layer_config *l = &c->layers[i];
+        if (l->n_kv_heads > 0 && (l->n_heads == 0 || l->n_heads % l->n_kv_heads != 0))
+            return config_bad(s, "attention.head_count_kv", LACE_E_META,
+                              "does not divide attention.head_count");
+    }
+    return LACE_OK;
+}
+
+/* Keys and values of a head. */
+static lace_status read_head_dim(const config_source *s, model_config *c)
 {
     bool found;
-    TRY(get_layers_int(s, "attention.head_count", c->n_layers, CONFIG_MAX_HEADS, &c->n_heads,
-                       &found));
-    key k = key_of(s, "attention.head_count");
-    if (!found)
-        return bad(s, &k, LACE_E_META, "is missing");
-    c->n_kv_heads = c->n_heads;
-    TRY(get_layers_int(s, "attention.head_count_kv", c->n_layers, c->n_heads, &c->n_kv_heads,
-                       &found));
-    key kv = key_of(s, "attention.head_count_kv");
-    if (c->n_heads % c->n_kv_heads != 0)
-        return bad(s, &kv, LACE_E_META, "does not divide attention.head_count");
-
-    TRY(get_int(s, "attention.key_length", 1, CONFIG_MAX_HEAD_DIM, &c->head_dim, &found));
+    TRY(config_int(s, "attention.key_length", 1, CONFIG_MAX_HEAD_DIM, &c->head_dim, &found));
     if (!found) {
-        key embd = key_of(s, "embedding_length");
         if (c->n_embd % c->n_heads != 0)
-            return bad(s, &embd, LACE_E_META, "is not a multiple of attention.head_count");
+            return config_bad(s, "embedding_length", LACE_E_META,
+                              "is not a multiple of attention.head_count");
         c->head_dim = c->n_embd / c->n_heads;
     }
-    key length = key_of(s, found ? "attention.key_length" : "embedding_length");
+    config_key length = config_key_of(s, found ? "attention.key_length" : "embedding_length");
     if (c->head_dim % 2 != 0 || c->head_dim > CONFIG_MAX_HEAD_DIM ||
         (int64_t)c->n_heads * c->head_dim > CONFIG_MAX_WIDTH)
         return error_set(s->err, LACE_E_META,
@@ -143,19 +85,48 @@ static lace_status read_heads(const source *s, model_config *c)
                          "and %d in all",
                          length.text, c->n_heads, c->head_dim, CONFIG_MAX_HEAD_DIM,
                          CONFIG_MAX_WIDTH);
-    int32_t value_length = c->n_embd / c->n_heads; /* whatever key_length says, as in llama.cpp */
-    TRY(get_int(s, "attention.value_length", 1, CONFIG_MAX_HEAD_DIM, &value_length, &found));
-    key value = key_of(s, found ? "attention.value_length" : "attention.key_length");
-    if (value_length != c->head_dim)
-        return bad(s, &value, LACE_E_UNSUPPORTED,
-                   "keys and values have different lengths, which lace does not support");
+    c->value_dim = c->n_embd / c->n_heads; /* whatever key_length says, as in llama.cpp */
+    TRY(config_int(s, "attention.value_length", 1, CONFIG_MAX_HEAD_DIM, &c->value_dim, &found));
+    const arch *a = arch_find(s->architecture);
+    if (c->value_dim != c->head_dim && !(a && (a->takes & ARCH_VALUE_DIM)))
+        return config_bad(s, found ? "attention.value_length" : "attention.key_length",
+                          LACE_E_UNSUPPORTED,
+                          "keys and values have different lengths, which lace does not support");
     return LACE_OK;
 }
 
-static lace_status read_vocab_size(const source *s, const model_config *c, int32_t *out)
+static lace_status read_heads(const config_source *s, model_config *c)
 {
     bool found;
-    TRY(get_int(s, "vocab_size", 1, CONFIG_MAX_VOCAB, out, &found));
+    TRY(read_layers(s, "attention.head_count", CONFIG_MAX_HEADS, offsetof(layer_config, n_heads), c,
+                    &found));
+    if (!found)
+        return config_bad(s, "attention.head_count", LACE_E_META, "is missing");
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].n_kv_heads = c->layers[i].n_heads;
+    c->n_heads = largest(c, offsetof(layer_config, n_heads));
+    TRY(read_layers(s, "attention.head_count_kv", c->n_heads, offsetof(layer_config, n_kv_heads), c,
+                    NULL));
+    c->n_kv_heads = largest(c, offsetof(layer_config, n_kv_heads));
+    if (c->n_heads == 0 || c->n_kv_heads == 0) { /* no layer attends: nobody divides by 0 */
+        c->n_heads = c->n_kv_heads = 1;
+        c->head_dim = c->value_dim = 2;
+        return LACE_OK;
+    }
+    TRY(check_heads(s, c));
+    if (c->n_heads % c->n_kv_heads != 0)
+        return config_bad(s, "attention.head_count_kv", LACE_E_META,
+                          "does not divide attention.head_count");
+    TRY(read_head_dim(s, c));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].head_dim = c->head_dim;
+    return LACE_OK;
+}
+
+static lace_status read_vocab_size(const config_source *s, const model_config *c, int32_t *out)
+{
+    bool found;
+    TRY(config_int(s, "vocab_size", 1, CONFIG_MAX_VOCAB, out, &found));
     if (found)
         return LACE_OK;
     int64_t n = 0;
@@ -180,7 +151,7 @@ static lace_status read_vocab_size(const source *s, const model_config *c, int32
 
 /* ---- Rotary embedding ------------------------------------------------------------------------ */
 
-static lace_status read_rope_type(const source *s, bool *is_off, rope_scaling *out)
+static lace_status read_rope_type(const config_source *s, bool *is_off, rope_scaling *out)
 {
     static const struct {
         const char *name;
@@ -189,51 +160,51 @@ static lace_status read_rope_type(const source *s, bool *is_off, rope_scaling *o
                  {"linear", ROPE_LINEAR},
                  {"yarn", ROPE_YARN},
                  {"longrope", ROPE_LONGROPE}};
-    key k = key_of(s, "rope.scaling.type");
     text name = {NULL, 0};
     bool found;
     *out = ROPE_LINEAR; /* a factor without a type means this */
     *is_off = false;
-    TRY(gguf_get_text(s->g, k.text, &name, &found, s->err));
+    TRY(gguf_get_text(s->g, config_key_of(s, "rope.scaling.type").text, &name, &found, s->err));
     for (size_t i = 0; found && i < sizeof types / sizeof types[0]; i++)
         if (text_is(name, types[i].name)) {
             *out = types[i].scaling;
             *is_off = i == 0;
             return LACE_OK;
         }
-    return found ? bad(s, &k, LACE_E_UNSUPPORTED, "expected none, linear, yarn or longrope")
+    return found ? config_bad(s, "rope.scaling.type", LACE_E_UNSUPPORTED,
+                              "expected none, linear, yarn or longrope")
                  : LACE_OK;
 }
 
-static lace_status read_rope_factor(const source *s, double *out)
+static lace_status read_rope_factor(const config_source *s, double *out)
 {
     bool found;
     *out = 0;
     const char *name = "rope.scaling.factor";
-    TRY(get_float(s, name, 0, 1e6, out, &found));
+    TRY(config_float(s, name, 0, 1e6, out, &found));
     if (!found) {
         name = "rope.scale_linear"; /* until 2023 */
-        TRY(get_float(s, name, 0, 1e6, out, &found));
+        TRY(config_float(s, name, 0, 1e6, out, &found));
     }
     if (*out == 0) { /* some writers mean "none" by it */
         *out = 1;
         return LACE_OK;
     }
-    return get_float(s, name, 1e-3, 1e6, out, NULL);
+    return config_float(s, name, 1e-3, 1e6, out, NULL);
 }
 
 /* YaRN's correction of the attention's temperature. */
-static double yarn_mscale(double factor, double weight)
+static double yarn_mscale(double factor, double share)
 {
-    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+    return factor <= 1 ? 1 : 0.1 * share * log(factor) + 1;
 }
 
-static lace_status read_rope_attention(const source *s, rope_config *r)
+static lace_status read_rope_attention(const config_source *s, rope_config *r)
 {
     bool has_factor, has_log;
     double factor = 1, log_multiplier = 0;
-    TRY(get_float(s, "rope.scaling.attn_factor", 1e-3, 1e3, &factor, &has_factor));
-    TRY(get_float(s, "rope.scaling.yarn_log_multiplier", 0, 1e3, &log_multiplier, &has_log));
+    TRY(config_float(s, "rope.scaling.attn_factor", 1e-3, 1e3, &factor, &has_factor));
+    TRY(config_float(s, "rope.scaling.yarn_log_multiplier", 0, 1e3, &log_multiplier, &has_log));
     /* The file's factor multiplies what the method prescribes. */
     if (r->scaling == ROPE_YARN && (has_factor || log_multiplier != 0))
         r->attention_factor = factor * yarn_mscale(r->factor, 1) /
@@ -243,17 +214,17 @@ static lace_status read_rope_attention(const source *s, rope_config *r)
     return LACE_OK;
 }
 
-static lace_status read_rope(const source *s, const model_config *c, rope_config *r)
+static lace_status read_rope(const config_source *s, const model_config *c, rope_config *r)
 {
     bool is_off, found;
     r->n_dims = c->head_dim;
-    TRY(get_int(s, "rope.dimension_count", 2, c->head_dim, &r->n_dims, &found));
-    key k = key_of(s, "rope.dimension_count");
+    TRY(config_int(s, "rope.dimension_count", 2, c->head_dim, &r->n_dims, &found));
     if (r->n_dims % 2 != 0)
-        return bad(s, &k, LACE_E_META, "is odd, expected an even number");
+        return config_bad(s, "rope.dimension_count", LACE_E_META,
+                          "is odd, expected an even number");
     r->base = 10000;
     /* YaRN divides by the base's logarithm, so 1 is not enough. */
-    TRY(get_float(s, "rope.freq_base", 2, 1e15, &r->base, NULL));
+    TRY(config_float(s, "rope.freq_base", 2, 1e15, &r->base, NULL));
     TRY(read_rope_type(s, &is_off, &r->scaling));
     TRY(read_rope_factor(s, &r->factor));
     if (is_off)
@@ -261,63 +232,85 @@ static lace_status read_rope(const source *s, const model_config *c, rope_config
     if (r->scaling == ROPE_LINEAR && r->factor == 1)
         r->scaling = ROPE_PLAIN;
     r->original_context = c->n_context;
-    TRY(get_int(s, "rope.scaling.original_context_length", 1, CONFIG_MAX_CONTEXT,
-                &r->original_context, NULL));
+    TRY(config_int(s, "rope.scaling.original_context_length", 1, CONFIG_MAX_CONTEXT,
+                   &r->original_context, NULL));
     r->yarn_beta_fast = 32;
     r->yarn_beta_slow = 1;
-    TRY(get_float(s, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &r->yarn_beta_fast, NULL));
-    TRY(get_float(s, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, &r->yarn_beta_slow, NULL));
+    TRY(config_float(s, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, &r->yarn_beta_fast, NULL));
+    TRY(config_float(s, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, &r->yarn_beta_slow, NULL));
     return read_rope_attention(s, r);
 }
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static lace_status read_factors(const source *s, model_config *c)
+static lace_status read_factors(const config_source *s, model_config *c)
 {
-    TRY(get_int(s, "attention.sliding_window", 0, CONFIG_MAX_CONTEXT, &c->window, NULL));
-    TRY(get_float(s, "rope.freq_base_swa", 2, 1e15, &c->rope_local_base, NULL));
-    TRY(get_float(s, "embedding_scale", 1e-6, 1e6, &c->embedding_scale, NULL));
-    TRY(get_float(s, "residual_scale", 1e-6, 1e6, &c->residual_scale, NULL));
-    TRY(get_float(s, "logit_scale", 1e-6, 1e6, &c->logit_scale, NULL));
-    TRY(get_float(s, "attention.scale", 0, 1e6, &c->attention_scale, NULL));
-    TRY(get_float(s, "attn_logit_softcapping", 0, 1e6, &c->attention_softcap, NULL));
-    return get_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL);
+    TRY(config_int(s, "attention.sliding_window", 0, CONFIG_MAX_CONTEXT, &c->window, NULL));
+    TRY(config_float(s, "rope.freq_base_swa", 2, 1e15, &c->rope_local_base, NULL));
+    TRY(config_float(s, "embedding_scale", 1e-6, 1e6, &c->embedding_scale, NULL));
+    TRY(config_float(s, "residual_scale", 1e-6, 1e6, &c->residual_scale, NULL));
+    TRY(config_float(s, "logit_scale", 1e-6, 1e6, &c->logit_scale, NULL));
+    TRY(config_float(s, "attention.scale", 0, 1e6, &c->attention_scale, NULL));
+    TRY(config_float(s, "attn_logit_softcapping", 0, 1e6, &c->attention_softcap, NULL));
+    return config_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL);
 }
 
-static lace_status read_experts(const source *s, model_config *c)
+static lace_status read_experts(const config_source *s, model_config *c)
 {
-    TRY(get_int(s, "expert_count", 0, CONFIG_MAX_EXPERTS, &c->n_experts, NULL));
+    TRY(config_int(s, "expert_count", 0, CONFIG_MAX_EXPERTS, &c->n_experts, NULL));
     if (c->n_experts == 0)
         return LACE_OK;
-    TRY(need_int(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
+    TRY(config_need_int(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
     c->n_ff_expert = c->n_ff;
-    TRY(get_int(s, "expert_feed_forward_length", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert, NULL));
-    return gguf_get_bool(s->g, key_of(s, "expert_weights_norm").text, &c->norms_experts, NULL,
-                         s->err);
+    TRY(config_int(s, "expert_feed_forward_length", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert, NULL));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].has_experts = true;
+    return config_bool(s, "expert_weights_norm", &c->norms_experts, NULL);
 }
 
-static lace_status read_config(const source *s, model_config *c)
+/* What norms add to a variance. Models whose norms subtract the mean have another key for it. */
+static lace_status read_eps(const config_source *s, model_config *c)
 {
     bool found;
-    TRY(need_int(s, "block_count", 1, CONFIG_MAX_LAYERS, &c->n_layers));
-    TRY(need_int(s, "embedding_length", 1, CONFIG_MAX_WIDTH, &c->n_embd));
-    key embd = key_of(s, "embedding_length");
+    const char *rms = "attention.layer_norm_rms_epsilon";
+    TRY(config_float(s, rms, 1e-30, 0.999, &c->norm_eps, &found));
+    if (!found)
+        TRY(config_float(s, "attention.layer_norm_epsilon", 1e-30, 0.999, &c->norm_eps, &found));
+    return found ? LACE_OK : config_bad(s, rms, LACE_E_META, "is missing");
+}
+
+static lace_status read_config(const config_source *s, model_config *c)
+{
+    bool found;
+    TRY(config_need_int(s, "block_count", 1, CONFIG_MAX_LAYERS, &c->n_layers));
+    TRY(config_need_int(s, "embedding_length", 1, CONFIG_MAX_WIDTH, &c->n_embd));
     if (c->n_embd % 2 != 0)
-        return bad(s, &embd, LACE_E_META, "is odd, expected an even number");
-    TRY(need_int(s, "context_length", 1, CONFIG_MAX_CONTEXT, &c->n_context));
-    TRY(get_layers_int(s, "feed_forward_length", c->n_layers, CONFIG_MAX_WIDTH, &c->n_ff, &found));
-    key ff = key_of(s, "feed_forward_length");
+        return config_bad(s, "embedding_length", LACE_E_META, "is odd, expected an even number");
+    TRY(config_need_int(s, "context_length", 1, CONFIG_MAX_CONTEXT, &c->n_context));
+    TRY(read_layers(s, "feed_forward_length", CONFIG_MAX_WIDTH, offsetof(layer_config, n_ff), c,
+                    &found));
     if (!found)
-        return bad(s, &ff, LACE_E_META, "is missing");
+        return config_bad(s, "feed_forward_length", LACE_E_META, "is missing");
+    c->n_ff = largest(c, offsetof(layer_config, n_ff));
     TRY(read_heads(s, c));
-    TRY(get_float(s, "attention.layer_norm_rms_epsilon", 1e-30, 0.999, &c->rms_eps, &found));
-    key eps = key_of(s, "attention.layer_norm_rms_epsilon");
-    if (!found)
-        return bad(s, &eps, LACE_E_META, "is missing");
+    TRY(read_eps(s, c));
     TRY(read_vocab_size(s, c, &c->n_vocab));
     TRY(read_rope(s, c, &c->rope));
     TRY(read_factors(s, c));
-    return read_experts(s, c);
+    TRY(read_experts(s, c));
+    const arch *a = arch_find(s->architecture);
+    return a && a->read ? a->read(s, c) : LACE_OK;
+}
+
+bool config_is_uniform(const model_config *c)
+{
+    for (int32_t i = 1; i < c->n_layers; i++) {
+        const layer_config *a = &c->layers[0], *b = &c->layers[i];
+        if (a->kind != b->kind || a->n_heads != b->n_heads || a->n_kv_heads != b->n_kv_heads ||
+            a->head_dim != b->head_dim || a->n_ff != b->n_ff || a->has_experts != b->has_experts)
+            return false;
+    }
+    return true;
 }
 
 model_config config_default(void)
@@ -331,7 +324,7 @@ lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err)
     *out = (model_config){0};
     model_config c = config_default();
     TRY(config_architecture(g, c.architecture, err));
-    source s = {g, c.architecture, err};
+    config_source s = {g, c.architecture, err};
     TRY(read_config(&s, &c));
     *out = c;
     return LACE_OK;

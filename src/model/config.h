@@ -36,23 +36,40 @@ typedef struct rope_config {
     double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
 } rope_config;
 
+/* What a layer does with a sequence's past. */
+typedef enum layer_kind {
+    LAYER_ATTENTION,
+    LAYER_RECURRENT, /* a state of a fixed size: the architecture knows of which kind */
+    LAYER_FFN,       /* nothing */
+} layer_kind;
+
+/* Layers may differ from each other. Where the format does not say how, the architecture does. */
+typedef struct layer_config {
+    layer_kind kind;
+    bool is_local;   /* sees a window */
+    bool skips_rope; /* knows no positions */
+    bool has_experts;
+    int32_t n_heads, n_kv_heads, head_dim; /* as in model_config */
+    int32_t n_ff;                          /* 0: no feed-forward part */
+} layer_config;
+
 typedef struct model_config {
     char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
-    int32_t n_embd;              /* even */
+    int32_t n_embd; /* even */
+    /* Of the layers that have most of them. Where no layer attends: 1, 1 and 2. */
     int32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
-    int32_t head_dim;            /* even; of keys and values */
-    int32_t n_ff;
+    int32_t head_dim;            /* even; of keys */
+    int32_t value_dim;           /* of values: head_dim, or architectures with ARCH_VALUE_DIM */
+    int32_t n_ff;                /* 0: no layer has a feed-forward part */
     int32_t n_vocab;
     int32_t n_context; /* trained context */
-    double rms_eps;
+    double norm_eps;
     rope_config rope;
 
-    /* Layers that differ from each other. Where the format does not say, the architecture does. */
-    int32_t window;       /* positions that a local layer sees, itself included; 0: no windows */
-    bool has_layer_kinds; /* the format said which layers are local and which skip the rope */
-    bool is_local[CONFIG_MAX_LAYERS];
-    bool skips_rope[CONFIG_MAX_LAYERS];
+    layer_config layers[CONFIG_MAX_LAYERS];
+    int32_t window;         /* positions that a local layer sees, itself included; 0: no windows */
+    bool has_layer_kinds;   /* the format said which layers are local and which skip the rope */
     bool norms_each_head;   /* norms of q and k are over a head, not over all heads */
     double rope_local_base; /* of local layers; 0: the same as everywhere */
 
@@ -69,6 +86,20 @@ typedef struct model_config {
     int32_t n_ff_expert; /* width of one expert */
     bool norms_experts;  /* weights of the chosen experts sum up to 1 */
 } model_config;
+
+/* Values of all heads of a layer: of q, and of k or v. */
+static inline int64_t config_q_width(const model_config *c, int32_t layer)
+{
+    return (int64_t)c->layers[layer].n_heads * c->layers[layer].head_dim;
+}
+
+static inline int64_t config_kv_width(const model_config *c, int32_t layer)
+{
+    return (int64_t)c->layers[layer].n_kv_heads * c->layers[layer].head_dim;
+}
+
+/* Whether all layers have the same numbers of heads and are equally wide. */
+bool config_is_uniform(const model_config *c);
 
 /* All factors 1, everything else off. */
 model_config config_default(void);

@@ -17,6 +17,7 @@
 #include "plan/build.h"
 
 typedef struct model model;
+typedef struct config_source config_source; /* config_source.h */
 
 /* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
 enum {
@@ -25,12 +26,17 @@ enum {
     ARCH_FACTORS = 4,         /* of embeddings, residuals and logits */
     ARCH_ATTENTION_SCALE = 8, /* of q k, if not 1 / sqrt(head_dim) */
     ARCH_SOFTCAPS = 16,       /* of scores and logits */
+    ARCH_LAYER_KINDS = 32,    /* layers without attention or feed-forward part: 0 heads, 0 wide */
+    ARCH_VALUE_DIM = 64,      /* values of another length than keys */
 };
 
 /* What an architecture file provides. */
 typedef struct arch {
     const char *name; /* general.architecture */
     unsigned takes;   /* ARCH_...: other keys that change what is computed are refused */
+
+    /* Read keys of its own from a GGUF file, behind all others; may be NULL. */
+    lace_status (*read)(const config_source *s, model_config *c);
 
     /* Complete the config with what the format does not say; may be NULL. */
     lace_status (*configure)(model_config *c, lace_error *err);

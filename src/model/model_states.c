@@ -11,8 +11,10 @@ lace_status model_states(const model *m, const states_options *options, states *
     if (!layers)
         return error_nomem(err, "the KV cache's layers");
     for (int32_t i = 0; i < c->n_layers; i++) {
-        int32_t window = c->is_local[i] ? c->window : 0;
-        layers[i] = layer_state_paged(c->n_kv_heads, c->head_dim, c->head_dim, window);
+        const layer_config *l = &c->layers[i];
+        int32_t window = l->is_local ? c->window : 0;
+        if (l->kind == LAYER_ATTENTION)
+            layers[i] = layer_state_paged(l->n_kv_heads, l->head_dim, l->head_dim, window);
         if (m->arch->state)
             m->arch->state(c, i, &layers[i]);
     }

@@ -15,7 +15,7 @@ lace_status bind_attention(model *m, int i, lace_error *err)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
-    int64_t q = (int64_t)c->n_heads * c->head_dim, kv = (int64_t)c->n_kv_heads * c->head_dim;
+    int64_t q = config_q_width(c, i), kv = config_kv_width(c, i);
     if (bind_has(m, "blk.%d.attn_qkv.weight", i)) {
         const char *name = "blk.%d.attn_qkv.weight";
         int64_t all = q + 2 * kv;
@@ -38,16 +38,17 @@ lace_status bind_ffn(model *m, int i, lace_error *err)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
+    int64_t n_ff = c->layers[i].n_ff;
     if (bind_has(m, "blk.%d.ffn_gate.weight", i)) {
-        TRY(bind_matrix(m, &l->gate, c->n_ff, c->n_embd, err, "blk.%d.ffn_gate.weight", i));
-        TRY(bind_matrix(m, &l->up, c->n_ff, c->n_embd, err, "blk.%d.ffn_up.weight", i));
+        TRY(bind_matrix(m, &l->gate, n_ff, c->n_embd, err, "blk.%d.ffn_gate.weight", i));
+        TRY(bind_matrix(m, &l->up, n_ff, c->n_embd, err, "blk.%d.ffn_up.weight", i));
     } else {
         /* Both in one tensor, the gate first. */
         const char *name = "blk.%d.ffn_up.weight";
-        TRY(bind_rows(m, &l->gate, 2 * (int64_t)c->n_ff, 0, c->n_ff, c->n_embd, err, name, i));
-        TRY(bind_rows(m, &l->up, 2 * (int64_t)c->n_ff, c->n_ff, c->n_ff, c->n_embd, err, name, i));
+        TRY(bind_rows(m, &l->gate, 2 * n_ff, 0, n_ff, c->n_embd, err, name, i));
+        TRY(bind_rows(m, &l->up, 2 * n_ff, n_ff, n_ff, c->n_embd, err, name, i));
     }
-    return bind_matrix(m, &l->down, c->n_embd, c->n_ff, err, "blk.%d.ffn_down.weight", i);
+    return bind_matrix(m, &l->down, c->n_embd, n_ff, err, "blk.%d.ffn_down.weight", i);
 }
 
 lace_status bind_moe(model *m, int i, lace_error *err)
@@ -112,27 +113,29 @@ angles build_angles(const model *m, plan *p)
 static value rms_norm(const model *m, plan *p, value x, const float *scales, int64_t group)
 {
     norm_params norm = {
-        .kind = OP_RMS_NORM, .scales = scales, .group = group, .eps = m->config.rms_eps};
+        .kind = OP_RMS_NORM, .scales = scales, .group = group, .eps = m->config.norm_eps};
     return plan_norm(p, x, &norm);
 }
 
-static value norm_heads(const model *m, plan *p, value x, const float *scales, bool per_head)
+/* group: values that are normed together; 0: all of them. */
+static value norm_heads(const model *m, plan *p, value x, const float *scales, int64_t group)
 {
     if (!scales || p->status != LACE_OK)
         return x;
-    int64_t group = per_head ? m->config.head_dim : p->values[x].width;
-    return rms_norm(m, p, x, scales, group);
+    return rms_norm(m, p, x, scales, group > 0 ? group : p->values[x].width);
 }
 
 value build_attention(const model *m, plan *p, int i, value n, angles turn,
                       const layer_memory *memory)
 {
     const model_config *c = &m->config;
+    const layer_config *kind = &c->layers[i];
     const model_layer *l = &m->layers[i];
-    bool is_local = c->is_local[i] && c->window > 0;
+    bool is_local = kind->is_local && c->window > 0;
     attend_params params = {
-        .n_heads = c->n_heads,
-        .scale = c->attention_scale > 0 ? (float)c->attention_scale : 1 / sqrtf((float)c->head_dim),
+        .n_heads = kind->n_heads,
+        .scale =
+            c->attention_scale > 0 ? (float)c->attention_scale : 1 / sqrtf((float)kind->head_dim),
         .window = is_local ? c->window : 0,
         .softcap = (float)c->attention_softcap,
         .sinks = l->sinks,
@@ -140,13 +143,14 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
     value q = plan_linear(p, n, &l->wq, l->bq, 1);
     value k = plan_linear(p, n, &l->wk, l->bk, 1);
     value v = plan_linear(p, n, &l->wv, l->bv, 1);
-    q = norm_heads(m, p, q, l->q_norm, c->norms_each_head);
-    k = norm_heads(m, p, k, l->k_norm, c->norms_each_head);
-    if (!c->skips_rope[i]) {
+    int64_t group = c->norms_each_head ? kind->head_dim : 0;
+    q = norm_heads(m, p, q, l->q_norm, group);
+    k = norm_heads(m, p, k, l->k_norm, group);
+    if (!kind->skips_rope) {
         const rope_params *rope = is_local ? &m->rope_local : global_rope(m, p);
         value table = is_local ? turn.local : turn.all;
-        q = plan_rope(p, q, table, rope, c->n_heads, c->head_dim);
-        k = plan_rope(p, k, table, rope, c->n_kv_heads, c->head_dim);
+        q = plan_rope(p, q, table, rope, kind->n_heads, kind->head_dim);
+        k = plan_rope(p, k, table, rope, kind->n_kv_heads, kind->head_dim);
     }
     plan_kv_write(p, k, v, &memory[i].kv);
     value a = plan_attend(p, q, &memory[i].kv, &params);
@@ -216,7 +220,7 @@ void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kin
         value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
         x = build_residual(m, p, x, a, NULL);
         value n = build_norm(m, p, x, l->ffn_norm);
-        if (m->config.n_experts > 0)
+        if (m->config.layers[i].has_experts)
             x = add_experts(m, p, i, x, n, kind);
         else
             x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);

@@ -26,11 +26,11 @@ static void check_config(const hf_config *h)
         c->head_dim < 2 || c->rope.n_dims < 2 || c->rope.n_dims > c->head_dim ||
         c->n_experts_used > c->n_experts || c->rope.original_context < 1)
         abort();
-    if (!(c->rms_eps > 0) || !(c->rope.base >= 2) || !(c->rope.factor > 0) ||
+    if (!(c->norm_eps > 0) || !(c->rope.base >= 2) || !(c->rope.factor > 0) ||
         !isfinite(c->rope.attention_factor) || !isfinite(c->attention_scale))
         abort();
     for (int32_t i = 0; i < c->n_layers; i++)
-        if (c->is_local[i] && c->window == 0)
+        if (c->layers[i].is_local && c->window == 0)
             abort();
     for (int32_t i = 0; h->has_rope_factors && i < c->rope.n_dims / 2; i++)
         if (!(h->rope_factors[i] > 0))

@@ -48,7 +48,7 @@ static const wrong wrongs[] = {
     {"head_count missing", ".attention.head_count", GONE, 0, "", LACE_E_META},
     {"head_count 0", ".attention.head_count", GGUF_U32, 0, "", LACE_E_META},
     {"head_count 1025", ".attention.head_count", GGUF_U32, 1025, "", LACE_E_META},
-    {"head_count differs by layer", ".attention.head_count", UNEQUAL_HEADS, 0, "", LACE_E_UNSUPPORTED},
+    {"head_count differs by layer", ".attention.head_count", UNEQUAL_HEADS, 0, "", LACE_OK},
     {"head_count equal in all layers is fine", ".attention.head_count", EQUAL_HEADS, 0, "", LACE_OK},
     {"head_count for one layer of two", ".attention.head_count", SHORT_HEADS, 0, "", LACE_E_META},
     {"head_count an array of 0", ".attention.head_count", ZERO_HEADS, 0, "", LACE_E_META},

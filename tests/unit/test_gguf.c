@@ -106,7 +106,7 @@ static void configs_of_real_files_are_read(void)
         return;
     CHECK(strcmp(c.architecture, "llama") == 0 && c.n_layers == 2 && c.n_embd == 64);
     CHECK(c.n_heads == 4 && c.n_kv_heads == 2 && c.head_dim == 16 && c.n_ff == 128);
-    CHECK(c.n_vocab == 320 && c.n_context == 256 && fabs(c.rms_eps - 1e-6) < 1e-12);
+    CHECK(c.n_vocab == 320 && c.n_context == 256 && fabs(c.norm_eps - 1e-6) < 1e-12);
     CHECK(c.rope.n_dims == 16 && c.rope.base == 10000 && c.rope.scaling == ROPE_PLAIN);
     CHECK(c.rope.factor == 1 && c.rope.attention_factor == 0);
     if (read_config("golden/llama-tied-headdim/model.gguf", &c))

@@ -71,14 +71,14 @@ static void golden_config_equals_its_gguf(void *arg)
     CHECK(weights_open(directory, &hf, &err) == LACE_OK);
     if (!CHECK(hf && hf_config_read(weights_config(hf), &h, &err) == LACE_OK))
         tap_note("%s", err.text);
-    CHECK(c->has_layer_kinds && c->rope.is_neox && h.has_default_kinds);
+    CHECK(c->has_layer_kinds && c->rope.is_neox);
     if (file && CHECK(weights_open(file, &gg, &err) == LACE_OK) &&
         CHECK(config_from_gguf(weights_gguf(gg), &g, &err) == LACE_OK)) {
         CHECK(strcmp(c->architecture, g.architecture) == 0);
         CHECK(c->n_layers == g.n_layers && c->n_embd == g.n_embd && c->n_ff == g.n_ff);
         CHECK(c->n_heads == g.n_heads && c->n_kv_heads == g.n_kv_heads);
         CHECK(c->head_dim == g.head_dim && c->n_vocab == g.n_vocab && c->n_context == g.n_context);
-        CHECK((float)c->rms_eps == (float)g.rms_eps);
+        CHECK((float)c->norm_eps == (float)g.norm_eps);
         CHECK(c->rope.n_dims == g.rope.n_dims && c->rope.base == g.rope.base);
         CHECK(c->rope.scaling == g.rope.scaling && c->rope.factor == g.rope.factor);
         CHECK(c->rope.yarn_beta_fast == g.rope.yarn_beta_fast);
@@ -105,27 +105,26 @@ static void golden_config_equals_its_gguf(void *arg)
 static void kinds_of_layers_are_read(void)
 {
     hf_config c = read_with("{\"model_type\":\"mistral\",\"sliding_window\":32}");
-    CHECK(c.model.window == 32 && c.model.is_local[0] && c.model.is_local[1]);
+    CHECK(c.model.window == 32 && c.model.layers[0].is_local && c.model.layers[1].is_local);
     c = read_with("{\"model_type\":\"mistral\",\"sliding_window\":null}");
-    CHECK(c.model.window == 0 && !c.model.is_local[0]);
+    CHECK(c.model.window == 0 && !c.model.layers[0].is_local);
     c = read_with("{\"model_type\":\"qwen2\",\"sliding_window\":32,\"use_sliding_window\":false}");
-    CHECK(c.model.window == 0 && !c.model.is_local[1]);
+    CHECK(c.model.window == 0 && !c.model.layers[1].is_local);
     c = read_with("{\"model_type\":\"qwen2\",\"sliding_window\":32,\"use_sliding_window\":true,"
                   "\"max_window_layers\":1}");
-    CHECK(c.model.window == 32 && !c.model.is_local[0] && c.model.is_local[1]);
-    CHECK(!c.has_default_kinds);
+    CHECK(c.model.window == 32 && !c.model.layers[0].is_local && c.model.layers[1].is_local);
     c = read_with("{\"model_type\":\"gemma2\",\"sliding_window\":8,\"head_dim\":32,"
                   "\"hidden_act\":\"gelu_pytorch_tanh\",\"query_pre_attn_scalar\":144}");
-    CHECK(c.model.is_local[0] && !c.model.is_local[1] && c.has_default_kinds);
+    CHECK(c.model.layers[0].is_local && !c.model.layers[1].is_local);
     CHECK(fabs(c.model.attention_scale - 1.0 / 12) < 1e-15 && c.is_tied);
     c = read_with("{\"model_type\":\"gemma2\",\"sliding_window\":8,\"head_dim\":32,"
                   "\"layer_types\":[\"full_attention\",\"sliding_attention\"]}");
-    CHECK(!c.model.is_local[0] && c.model.is_local[1] && !c.has_default_kinds);
+    CHECK(!c.model.layers[0].is_local && c.model.layers[1].is_local);
     c = read_with("{\"model_type\":\"smollm3\",\"no_rope_layers\":[0,1]}");
-    CHECK(c.model.skips_rope[0] && !c.model.skips_rope[1] && !c.has_default_kinds);
+    CHECK(c.model.layers[0].skips_rope && !c.model.layers[1].skips_rope);
     c = read_with("{\"model_type\":\"smollm3\",\"num_hidden_layers\":8}");
-    CHECK(c.model.skips_rope[3] && c.model.skips_rope[7] && !c.model.skips_rope[2]);
-    CHECK(c.has_default_kinds);
+    CHECK(c.model.layers[3].skips_rope && c.model.layers[7].skips_rope &&
+          !c.model.layers[2].skips_rope);
 }
 
 /* ---- The rotary embedding -------------------------------------------------------------------- */
@@ -335,7 +334,8 @@ static void defaults_are_those_of_transformers(void)
     CHECK(strcmp(c.model.architecture, "gemma3") == 0 && c.model.n_heads == 8);
     CHECK(c.model.n_kv_heads == 4 && c.model.head_dim == 256 && c.model.n_vocab == 262208);
     CHECK(c.model.rope.base == 1e6 && c.model.rope.factor == 8 && c.model.window == 1024);
-    CHECK(c.model.is_local[4] && !c.model.is_local[5] && c.model.attention_scale == 0.0625);
+    CHECK(c.model.layers[4].is_local && !c.model.layers[5].is_local &&
+          c.model.attention_scale == 0.0625);
     json_decref(json);
     hf_config moe = read_with("{\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
                               "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}");

@@ -1,0 +1,86 @@
+/* Hugging Face directories of Gemma 2 and 3: weights of norms are stored as the difference from 1. */
+#include "hf/hf_family.h"
+
+#include <math.h>
+
+/* clang-format off */
+static const name_row gemma_rows[] = {
+    ATTENTION_ROWS,
+    HEAD_NORM_ROWS(RECIPE_ADD_ONE),
+    MLP_ROWS,
+    MADE("input_layernorm.weight", "attn_norm.weight", RECIPE_ADD_ONE),
+    MADE("post_attention_layernorm.weight", "post_attention_norm.weight", RECIPE_ADD_ONE),
+    MADE("pre_feedforward_layernorm.weight", "ffn_norm.weight", RECIPE_ADD_ONE),
+    MADE("post_feedforward_layernorm.weight", "post_ffw_norm.weight", RECIPE_ADD_ONE),
+};
+
+static const name_row ends[] = {
+    COPY("embed_tokens.weight", "token_embd.weight"),
+    MADE("norm.weight", "output_norm.weight", RECIPE_ADD_ONE),
+};
+/* clang-format on */
+
+static const char *const keys[] = {"query_pre_attn_scalar", "attn_logit_softcapping",
+                                   "final_logit_softcapping", NULL};
+
+static lace_status read(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    double scalar = 0;
+    bool found;
+    TRY(source_float(s, "attn_logit_softcapping", 0, 1e6, &c->attention_softcap, NULL));
+    TRY(source_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL));
+    TRY(source_float(s, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, &found));
+    if (found)
+        c->attention_scale = 1 / sqrt(scalar);
+    return LACE_OK;
+}
+
+static void set_gemma3_defaults(model_config *c)
+{
+    c->n_context = 131072;
+    c->n_heads = 8;
+    c->n_kv_heads = 4;
+    c->head_dim = 256;
+    c->n_vocab = 262208;
+    c->norm_eps = 1e-6;
+    c->window = 4096;
+    c->attention_scale = 1.0 / 16;
+    c->rope.base = 1e6;
+}
+
+const hf_family family_gemma2 = {.model_type = "gemma2",
+                                 .class_name = "Gemma2ForCausalLM",
+                                 .architecture = "gemma2",
+                                 .layers = NAME_TABLE(gemma_rows),
+                                 .window = WINDOW_PERIOD,
+                                 .period = 2,
+                                 .is_tied = true,
+                                 .reads = keys,
+                                 .ends = NAME_TABLE(ends),
+                                 .read = read,
+                                 .activation = "gelu_pytorch_tanh"};
+const hf_family family_gemma3_text = {.model_type = "gemma3_text",
+                                      .class_name = "Gemma3ForCausalLM",
+                                      .architecture = "gemma3",
+                                      .layers = NAME_TABLE(gemma_rows),
+                                      .window = WINDOW_PERIOD,
+                                      .period = 6,
+                                      .is_tied = true,
+                                      .reads = keys,
+                                      .ends = NAME_TABLE(ends),
+                                      .read = read,
+                                      .set_defaults = set_gemma3_defaults,
+                                      .activation = "gelu_pytorch_tanh"};
+const hf_family family_gemma3 = {.model_type = "gemma3",
+                                 .class_name = "Gemma3ForConditionalGeneration",
+                                 .architecture = "gemma3",
+                                 .layers = NAME_TABLE(gemma_rows),
+                                 .window = WINDOW_PERIOD,
+                                 .period = 6,
+                                 .is_tied = true,
+                                 .reads = keys,
+                                 .ends = NAME_TABLE(ends),
+                                 .read = read,
+                                 .set_defaults = set_gemma3_defaults,
+                                 .activation = "gelu_pytorch_tanh"};

@@ -1,0 +1,77 @@
+/* Hugging Face directories of Llama and of those with its names: Mistral, Mixtral, Granite, SmolLM3. */
+#include "hf/hf_family.h"
+
+/* clang-format off */
+static const name_row llama_rows[] = {ATTENTION_ROWS, MLP_ROWS, PRE_NORM_ROWS};
+
+static const name_row mixtral_rows[] = {
+    ATTENTION_ROWS,
+    PRE_NORM_ROWS,
+    COPY("block_sparse_moe.gate.weight", "ffn_gate_inp.weight"),
+    MADE("block_sparse_moe.experts.*.w1.weight", "ffn_gate_exps.weight", RECIPE_STACK),
+    MADE("block_sparse_moe.experts.*.w2.weight", "ffn_down_exps.weight", RECIPE_STACK),
+    MADE("block_sparse_moe.experts.*.w3.weight", "ffn_up_exps.weight", RECIPE_STACK),
+};
+/* clang-format on */
+
+static lace_status read_mixtral(const source *s, hf_config *h)
+{
+    return hf_read_experts(s, &h->model);
+}
+
+static const char *const granite_keys[] = {"embedding_multiplier", "residual_multiplier",
+                                           "logits_scaling", "attention_multiplier", NULL};
+
+static lace_status read_granite(const source *s, hf_config *h)
+{
+    return hf_read_multipliers(s, &h->model);
+}
+
+static const char *const smollm3_keys[] = {"no_rope_layers", NULL};
+
+static lace_status read_smollm3(const source *s, hf_config *h)
+{
+    return hf_read_no_rope(s, &h->model);
+}
+
+const hf_family family_llama = {.model_type = "llama",
+                                .class_name = "LlamaForCausalLM",
+                                .architecture = "llama",
+                                .layers = NAME_TABLE(llama_rows),
+                                .is_permuted = true,
+                                .window = WINDOW_NEVER,
+                                .activation = "silu"};
+const hf_family family_mistral = {.model_type = "mistral",
+                                  .class_name = "MistralForCausalLM",
+                                  .architecture = "llama",
+                                  .layers = NAME_TABLE(llama_rows),
+                                  .is_permuted = true,
+                                  .window = WINDOW_ALWAYS,
+                                  .activation = "silu"};
+const hf_family family_mixtral = {.model_type = "mixtral",
+                                  .class_name = "MixtralForCausalLM",
+                                  .architecture = "llama",
+                                  .layers = NAME_TABLE(mixtral_rows),
+                                  .is_permuted = true,
+                                  .window = WINDOW_ALWAYS,
+                                  .reads = hf_expert_keys,
+                                  .read = read_mixtral,
+                                  .activation = "silu"};
+const hf_family family_granite = {.model_type = "granite",
+                                  .class_name = "GraniteForCausalLM",
+                                  .architecture = "granite",
+                                  .layers = NAME_TABLE(llama_rows),
+                                  .is_permuted = true,
+                                  .window = WINDOW_NEVER,
+                                  .reads = granite_keys,
+                                  .read = read_granite,
+                                  .activation = "silu"};
+const hf_family family_smollm3 = {.model_type = "smollm3",
+                                  .class_name = "SmolLM3ForCausalLM",
+                                  .architecture = "smollm3",
+                                  .layers = NAME_TABLE(llama_rows),
+                                  .is_permuted = true,
+                                  .window = WINDOW_FLAG,
+                                  .reads = smollm3_keys,
+                                  .read = read_smollm3,
+                                  .activation = "silu"};

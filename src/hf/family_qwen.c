@@ -1,0 +1,51 @@
+/* Hugging Face directories of Qwen 2 and 3. */
+#include "hf/hf_family.h"
+
+/* clang-format off */
+static const name_row qwen_rows[] = {ATTENTION_ROWS, HEAD_NORM_ROWS(RECIPE_COPY), MLP_ROWS, PRE_NORM_ROWS};
+
+static const name_row qwen3moe_rows[] = {
+    ATTENTION_ROWS, HEAD_NORM_ROWS(RECIPE_COPY), PRE_NORM_ROWS, EXPERT_ROWS,
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+};
+/* clang-format on */
+
+/* Qwen's window begins at a layer; that of the MoE form is in all layers. */
+static lace_status read_qwen3moe(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    int32_t step = 1;
+    TRY(hf_read_experts(s, c));
+    c->norms_experts = false;
+    TRY(source_bool(s, "norm_topk_prob", &c->norms_experts));
+    TRY(source_need_int(s, "moe_intermediate_size", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert));
+    TRY(source_int(s, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, &step, NULL));
+    if (step != 1)
+        return source_fail(s, LACE_E_UNSUPPORTED, "decoder_sparse_step", "expected 1");
+    if (json_array_size(source_get(s, "mlp_only_layers")) > 0)
+        return source_fail(s, LACE_E_UNSUPPORTED, "mlp_only_layers", "expected none");
+    for (int32_t i = 0; i < c->n_layers && !source_get(s, "layer_types"); i++)
+        c->layers[i].is_local = c->window > 0;
+    return LACE_OK;
+}
+
+const hf_family family_qwen2 = {.model_type = "qwen2",
+                                .class_name = "Qwen2ForCausalLM",
+                                .architecture = "qwen2",
+                                .layers = NAME_TABLE(qwen_rows),
+                                .window = WINDOW_FLAG,
+                                .activation = "silu"};
+const hf_family family_qwen3 = {.model_type = "qwen3",
+                                .class_name = "Qwen3ForCausalLM",
+                                .architecture = "qwen3",
+                                .layers = NAME_TABLE(qwen_rows),
+                                .window = WINDOW_FLAG,
+                                .activation = "silu"};
+const hf_family family_qwen3_moe = {.model_type = "qwen3_moe",
+                                    .class_name = "Qwen3MoeForCausalLM",
+                                    .architecture = "qwen3moe",
+                                    .layers = NAME_TABLE(qwen3moe_rows),
+                                    .window = WINDOW_FLAG,
+                                    .reads = hf_expert_keys,
+                                    .read = read_qwen3moe,
+                                    .activation = "silu"};

@@ -1,0 +1,117 @@
+/*
+ * Families of Hugging Face directories: how each calls its tensors, what its config.json says, and
+ * which architecture of GGUF files that is. Every family is a constant in a file of its own
+ * (family_llama.c); families.c lists them.
+ *
+ * Names: rows hold what follows "model.layers.3." and "blk.3.". A '*' stands for the number of an
+ * expert. Two rows may take different parts of one tensor. A tensor that is not there is left out:
+ * the architecture says what is missing.
+ */
+#ifndef LACE_HF_HF_FAMILY_H
+#define LACE_HF_HF_FAMILY_H
+
+#include "hf/config_json.h"
+#include "hf/hf_recipes.h"
+
+/* Which layers are local, where layer_types does not say it. */
+typedef enum window_rule {
+    WINDOW_NEVER,  /* sliding_window is not used */
+    WINDOW_ALWAYS, /* every layer, if there is a window */
+    WINDOW_FLAG,   /* if use_sliding_window: layers from max_window_layers on */
+    WINDOW_PERIOD, /* all but each n-th layer */
+} window_rule;
+
+typedef struct name_table {
+    const name_row *rows;
+    size_t n_rows;
+} name_table;
+
+#define NAME_TABLE(list)                                                                           \
+    {                                                                                              \
+        list, sizeof list / sizeof *list                                                           \
+    }
+
+struct hf_family {
+    const char *model_type;
+    const char *class_name;   /* in "architectures", for configs without a model_type */
+    const char *architecture; /* in GGUF files */
+
+    name_table layers;       /* of each layer */
+    const char *layer_start; /* in front of its number; NULL: "layers." */
+    name_table ends;         /* outside of layers, the embedding first; none: llama's */
+    name_table heads;        /* that never have a prefix; none: lm_head.weight */
+    bool is_permuted;        /* rows of q and k in GGUF files: pairs of the rope side by side */
+    bool is_tied;            /* unless tie_word_embeddings says something else */
+
+    window_rule window;
+    int period; /* WINDOW_PERIOD */
+    const char
+        *activation; /* the only one that these models are computed with; NULL: `read` looks */
+    unsigned lacks;  /* HF_LACKS_...: sizes that configs may leave out */
+    const char *const *reads; /* keys that change what is computed and that `read` reads, up to a
+                                 NULL; other families are refused if they have them */
+
+    /* What transformers assumes where a config is silent; may be NULL. */
+    void (*set_defaults)(model_config *c);
+
+    /* Keys of its own, behind all others; may be NULL. */
+    lace_status (*read)(const source *s, hf_config *h);
+};
+
+enum {
+    HF_LACKS_HEADS = 1,   /* no layer attends */
+    HF_LACKS_FFN = 2,     /* no layer has a feed-forward part, or `read` finds its width */
+    HF_LACKS_CONTEXT = 4, /* no limit: 2^20 */
+};
+
+/* Whether its reader reads this key. */
+bool hf_family_reads(const hf_family *f, const char *key);
+
+/* The family of a config.json. */
+lace_status hf_family_find(const source *s, const hf_family **out);
+
+/* ---- Rows that many families share ----------------------------------------------------------- */
+
+/* clang-format off */
+
+#define COPY(from, to)                      {.hf = from, .gguf = to, .kind = RECIPE_COPY}
+#define MADE(from, to, how)                 {.hf = from, .gguf = to, .kind = how}
+#define PART(from, to, how, number, count)  {.hf = from, .gguf = to, .kind = how, .part = number, .n_parts = count}
+#define ROWS(from, to, map)                 {.hf = from, .gguf = to, .kind = RECIPE_ROWS, .rows = map}
+#define VALUES(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_VALUES, .value_of = function}
+
+#define ATTENTION_ROWS                                                                             \
+    MADE("self_attn.q_proj.weight", "attn_q.weight", RECIPE_PERMUTE_Q),                          \
+    MADE("self_attn.q_proj.bias", "attn_q.bias", RECIPE_PERMUTE_Q),                          \
+    MADE("self_attn.k_proj.weight", "attn_k.weight", RECIPE_PERMUTE_K),                          \
+    MADE("self_attn.k_proj.bias", "attn_k.bias", RECIPE_PERMUTE_K),                          \
+    COPY("self_attn.v_proj.weight", "attn_v.weight"),                               \
+    COPY("self_attn.v_proj.bias", "attn_v.bias"),                               \
+    COPY("self_attn.o_proj.weight", "attn_output.weight"),                          \
+    COPY("self_attn.o_proj.bias", "attn_output.bias")
+
+#define MLP_ROWS                                                                                   \
+    COPY("mlp.gate_proj.weight", "ffn_gate.weight"),                                \
+    COPY("mlp.up_proj.weight", "ffn_up.weight"),                                \
+    COPY("mlp.down_proj.weight", "ffn_down.weight")
+
+#define PRE_NORM_ROWS                                                                              \
+    COPY("input_layernorm.weight", "attn_norm.weight"),                    \
+    COPY("post_attention_layernorm.weight", "ffn_norm.weight")
+
+#define HEAD_NORM_ROWS(kind)                                                                       \
+    MADE("self_attn.q_norm.weight", "attn_q_norm.weight", kind),                                 \
+    MADE("self_attn.k_norm.weight", "attn_k_norm.weight", kind)
+
+/* Experts of one tensor each, and all of a kind in one tensor. */
+#define EXPERT_ROWS                                                                                \
+    MADE("mlp.experts.*.gate_proj.weight", "ffn_gate_exps.weight", RECIPE_STACK),                \
+    MADE("mlp.experts.*.down_proj.weight", "ffn_down_exps.weight", RECIPE_STACK),                \
+    MADE("mlp.experts.*.up_proj.weight", "ffn_up_exps.weight", RECIPE_STACK),                \
+    PART("mlp.experts.gate_up_proj", "ffn_gate_exps.weight", RECIPE_HALVE, 0, 2),                \
+    PART("mlp.experts.gate_up_proj", "ffn_up_exps.weight", RECIPE_HALVE, 1, 2),                \
+    COPY("mlp.experts.down_proj", "ffn_down_exps.weight")
+
+/* clang-format on */
+
+#endif
