@@ -125,6 +125,10 @@ static bool is_active(const reply_parser *p, marker m)
 {
     switch (p->state) {
     case STATE_CONTENT:
+        if (m == MARK_SAY_BEGIN)
+            return p->is_at_start || (p->skips_space && !p->is_saying);
+        if (m == MARK_SAY_END)
+            return p->is_saying || p->format.answer->is_marked;
         return m <= MARK_CALL_BEGIN && m != MARK_THINK_END;
     case STATE_THINKING:
         return m == MARK_THINK_END;
@@ -226,10 +230,8 @@ static lace_status begin_body(reply_parser *p)
 static lace_status on_marker(reply_parser *p, marker m)
 {
     static const reply_state call_states[] = {
-        [CALL_JSON] = STATE_JSON,
-        [CALL_NAME_JSON] = STATE_NAME,
-        [CALL_TAGGED] = STATE_TAGGED,
-        [CALL_PYTHON] = STATE_PYTHON,
+        [CALL_JSON] = STATE_JSON,    [CALL_NAME_JSON] = STATE_NAME, [CALL_TAGGED] = STATE_TAGGED,
+        [CALL_PYTHON] = STATE_WHOLE, [CALL_XML] = STATE_WHOLE,
     };
     p->is_at_start = false;
     switch (m) {
@@ -239,6 +241,12 @@ static lace_status on_marker(reply_parser *p, marker m)
     case MARK_THINK_END:
         p->state = STATE_CONTENT;
         return change_kind(p, REPLY_CONTENT);
+    case MARK_SAY_BEGIN:
+    case MARK_SAY_END:
+        p->is_saying = m == MARK_SAY_BEGIN;
+        return change_kind(p, REPLY_CONTENT);
+    case MARK_TRAILER:
+        return LACE_OK;
     case MARK_SECTION_BEGIN:
         p->state = STATE_SECTION;
         buf_clear(&p->raw);
@@ -384,8 +392,8 @@ lace_status reply_step(reply_parser *p, char c)
         return reply_step_args(p, c);
     case STATE_TAGGED:
         return reply_step_tagged(p, c);
-    case STATE_PYTHON:
-        return reply_step_python(p, c);
+    case STATE_WHOLE:
+        return reply_step_whole(p, c);
     default:
         TRY(buf_append(&p->held, &c, 1));
         return read_held(p, false);
@@ -398,10 +406,14 @@ static void set_markers(reply_parser *p)
 {
     const reply_calls *c = p->format.calls;
     const reply_thinking *t = p->options.keeps_thinking ? NULL : p->format.thinking;
+    const reply_answer *a = p->format.answer;
     bool is_harmony = c->style == CALL_HARMONY, has_calls = !is_harmony && !p->options.keeps_calls;
     const char *words[N_MARKERS] = {
         [MARK_THINK_BEGIN] = t ? t->begin : NULL,
         [MARK_THINK_END] = t ? t->end : NULL,
+        [MARK_SAY_BEGIN] = a && t ? a->begin : NULL,
+        [MARK_SAY_END] = a && t ? a->end : NULL,
+        [MARK_TRAILER] = a && t ? a->trailer : NULL,
         [MARK_SECTION_BEGIN] = has_calls ? c->section_begin : NULL,
         [MARK_SECTION_END] = has_calls ? c->section_end : NULL,
         [MARK_CALL_BEGIN] = has_calls ? c->call_begin : NULL,

@@ -26,10 +26,12 @@
 
 typedef struct reply_calls reply_calls;
 typedef struct reply_thinking reply_thinking;
+typedef struct reply_answer reply_answer;
 
 typedef struct reply_format {
     const reply_calls *calls;       /* how calls are written */
     const reply_thinking *thinking; /* how reasoning is; NULL: there is none */
+    const reply_answer *answer;     /* words around what is said; NULL: there are none */
 } reply_format;
 
 /* By what the chat template says; an unknown one gets the most common format. */

@@ -24,6 +24,12 @@ static const reply_calls calls[] = {
      .section_begin = "<｜DSML｜tool_calls>", .section_end = "</｜DSML｜tool_calls>",
      .call_begin = "<｜DSML｜invoke name=\"", .call_end = "</｜DSML｜invoke>", .name_end = "\">",
      .key_begin = "<｜DSML｜parameter name=\"", .key_end = ">", .value_end = "</｜DSML｜parameter>"},
+    {.name = "kimi-k3", .clues = {"<|open|>", "<|close|>"}, .style = CALL_TAGGED,
+     .section_begin = "<|open|>tools<|sep|>", .section_end = "<|close|>tools<|sep|>",
+     .call_begin = "<|open|>call tool=\"", .call_end = "<|close|>call<|sep|>",
+     .name_end = "<|sep|>",
+     .key_begin = "<|open|>argument key=\"", .key_end = "<|sep|>",
+     .value_end = "<|close|>argument<|sep|>"},
     {.name = "mistral", .clues = {"[TOOL_CALLS]", "[ARGS]"}, .style = CALL_NAME_JSON,
      .call_begin = "[TOOL_CALLS]", .name_end = "[ARGS]"},
     {.name = "mistral-list", .clues = {"[TOOL_CALLS]"}, .style = CALL_JSON,
@@ -56,6 +62,10 @@ static const reply_calls calls[] = {
      .section_begin = "<minimax:tool_call>", .section_end = "</minimax:tool_call>",
      .call_begin = "<invoke name=\"", .call_end = "</invoke>", .name_end = "\">",
      .key_begin = "<parameter name=\"", .key_end = "\">", .value_end = "</parameter>"},
+    {.name = "minimax-m3", .clues = {"]<]minimax[>["}, .style = CALL_XML,
+     .section_begin = "]<]minimax[>[<tool_call>", .section_end = "]<]minimax[>[</tool_call>",
+     .call_begin = "]<]minimax[>[<invoke name=\"", .call_end = "]<]minimax[>[</invoke>",
+     .name_end = "\">", .key_begin = "]<]minimax[>[<", .key_end = ">"},
     {.name = "atem", .clues = {"atem:function_calls"}, .style = CALL_TAGGED,
      .section_begin = "<atem:function_calls>", .section_end = "</atem:function_calls>",
      .call_begin = "<atem:invoke name=\"", .call_end = "</atem:invoke>", .name_end = "\">",
@@ -69,12 +79,18 @@ static const reply_calls calls[] = {
      .name_begin = "<|tool_call:name|>", .name_end = "<|tool_call:args|>"},
     {.name = "lfm2", .clues = {"<|tool_call_start|>"}, .style = CALL_PYTHON,
      .call_begin = "<|tool_call_start|>", .call_end = "<|tool_call_end|>"},
+    {.name = "lfm2", .clues = {"List of tools: "}, .style = CALL_PYTHON,
+     .call_begin = "<|tool_call_start|>", .call_end = "<|tool_call_end|>"},
     {.name = "gemma4", .clues = {"<|tool_call>", "<tool_call|>"}, .style = CALL_PYTHON,
      .call_begin = "<|tool_call>", .call_end = "<tool_call|>"},
+    {.name = "olmo3", .clues = {"<function_calls>", "</function_calls>"}, .style = CALL_PYTHON,
+     .call_begin = "<function_calls>", .call_end = "</function_calls>"},
     {.name = "nemotron", .clues = {"<TOOLCALL>"}, .style = CALL_JSON,
      .call_begin = "<TOOLCALL>", .call_end = "</TOOLCALL>"},
     {.name = "cohere", .clues = {"<|START_ACTION|>"}, .style = CALL_JSON,
      .call_begin = "<|START_ACTION|>", .call_end = "<|END_ACTION|>"},
+    {.name = "command-r", .clues = {"Action:", "\"tool_name\""}, .style = CALL_JSON,
+     .call_begin = "Action:\n```json\n", .call_end = "```"},
     {.name = "apertus", .clues = {"<|tools_prefix|>"}, .style = CALL_JSON,
      .call_begin = "<|tools_prefix|>", .call_end = "<|tools_suffix|>"},
     {.name = "tool-calls", .clues = {"<tool_calls>"}, .style = CALL_JSON,
@@ -83,6 +99,8 @@ static const reply_calls calls[] = {
      .call_begin = "<|function_call|>"},
     {.name = "gigachat3", .clues = {"'role': 'function call'", "<|role_sep|>"}, .style = CALL_JSON,
      .call_begin = "function call<|role_sep|>"},
+    {.name = "phi4-mini", .clues = {"<|tool|>", "<|/tool|>"}, .style = CALL_JSON,
+     .call_begin = "<|tool_call|>", .call_end = "<|/tool_call|>"},
     {.name = "granite", .clues = {"<|tool_call|>"}, .style = CALL_JSON,
      .call_begin = "<|tool_call|>"},
     {.name = "firefunction", .clues = {"functools["}, .style = CALL_JSON,
@@ -100,20 +118,37 @@ static const reply_calls described = {.name = "json", .style = CALL_JSON,
     .call_begin = "<tool_call>", .call_end = "</tool_call>", .is_bare = true};
 
 static const reply_thinking thinkings[] = {
-    {"<think>", "</think>"},
-    {"<seed:think>", "</seed:think>"},
-    {"<mm:think>", "</mm:think>"},
-    {"<|channel>thought", "<channel|>"},
-    {"[THINK]", "[/THINK]"},
-    {"<|START_THINKING|>", "<|END_THINKING|>"},
-    {"<|inner_prefix|>", "<|inner_suffix|>"},
+    {"<think>", "</think>", NULL},
+    {"<seed:think>", "</seed:think>", NULL},
+    {"<mm:think>", "</mm:think>", NULL},
+    {"<|channel>thought", "<channel|>", NULL},
+    {"[THINK]", "[/THINK]", NULL},
+    {"<|START_THINKING|>", "<|END_THINKING|>", NULL},
+    {"<|inner_prefix|>", "<|inner_suffix|>", NULL},
+    {"<think:opensource>", "</think:opensource>", "<think{}>"},
+    {"<|open|>think<|sep|>", "<|close|>think<|sep|>", "open_tag('think')"},
+    {"<|think|>", "<|end|>", "assistant<|think|>"},
+    {"Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", NULL},
+};
+
+static const reply_answer answers[] = {
+    {.begin = "<|START_RESPONSE|>", .end = "<|END_RESPONSE|>", .is_marked = true},
+    {.begin = "<|START_TEXT|>", .end = "<|END_TEXT|>", .is_marked = true},
+    {.begin = "<|open|>response<|sep|>", .end = "<|close|>response<|sep|>", .is_marked = true,
+     .clue = "open_tag('response')", .trailer = "<|close|>message<|sep|>"},
+    {.begin = "<|content|>", .clue = "assistant<|content|>", .trailer = "<|begin|>assistant"},
+    {.end = "[END FINAL RESPONSE]", .clue = "[BEGIN FINAL RESPONSE]", .is_marked = true},
+    {.begin = "<response>", .end = "</response>", .clue = "<response></response>"},
+    {.begin = "<response>", .end = "</response>", .clue = "<response>\\n"},
+    {.begin = "<answer>", .end = "</answer>"},
 };
 
 /* clang-format on */
 
 enum {
     N_CALLS = sizeof calls / sizeof calls[0],
-    N_THINKINGS = sizeof thinkings / sizeof thinkings[0]
+    N_THINKINGS = sizeof thinkings / sizeof thinkings[0],
+    N_ANSWERS = sizeof answers / sizeof answers[0]
 };
 
 static bool contains(text t, const char *word)
@@ -128,10 +163,17 @@ static bool contains(text t, const char *word)
 static reply_format with_thinking(const reply_calls *row, text template_source)
 {
     reply_format f = {.calls = row};
-    for (int i = 0; i < N_THINKINGS && !f.thinking; i++)
-        if (contains(template_source, thinkings[i].begin) ||
-            contains(template_source, thinkings[i].end))
-            f.thinking = &thinkings[i];
+    for (int i = 0; i < N_THINKINGS && !f.thinking; i++) {
+        const reply_thinking *t = &thinkings[i];
+        if (t->clue ? contains(template_source, t->clue)
+                    : contains(template_source, t->begin) || contains(template_source, t->end))
+            f.thinking = t;
+    }
+    for (int i = 0; i < N_ANSWERS && !f.answer; i++) {
+        const reply_answer *a = &answers[i];
+        if (contains(template_source, a->clue ? a->clue : a->begin))
+            f.answer = a;
+    }
     return f;
 }
 
@@ -154,7 +196,7 @@ reply_format reply_format_by_name(const char *name)
 
 reply_format reply_format_described(const reply_format *f)
 {
-    return (reply_format){.calls = &described, .thinking = f->thinking};
+    return (reply_format){.calls = &described, .thinking = f->thinking, .answer = f->answer};
 }
 
 const char *reply_format_name(const reply_format *f)

@@ -9,6 +9,7 @@ typedef enum call_style {
     CALL_NAME_JSON, /* name, name_end, then the arguments as JSON */
     CALL_TAGGED,    /* name, then a key and a value between tags for each argument */
     CALL_PYTHON,    /* [name(key=value, ...), ...], or call:name{key:value,...} */
+    CALL_XML,       /* name, then an element for each argument, objects and lists as elements too */
     CALL_HARMONY,   /* messages with channels and recipients */
 } call_style;
 
@@ -34,6 +35,15 @@ struct reply_calls {
 
 struct reply_thinking {
     const char *begin, *end;
+    const char *clue; /* NULL: begin or end */
+};
+
+/* Words around what is said to the user, which are no part of it. */
+struct reply_answer {
+    const char *begin, *end; /* either may be NULL */
+    const char *clue;        /* NULL: begin */
+    const char *trailer;     /* NULL, or a word that may stand anywhere else */
+    bool is_marked;          /* nobody writes these words in a text: the end counts alone */
 };
 
 #endif

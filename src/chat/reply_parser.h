@@ -24,12 +24,15 @@ typedef enum reply_state {
     STATE_NAME,
     STATE_ARGS, /* the JSON of CALL_NAME_JSON */
     STATE_TAGGED,
-    STATE_PYTHON,
+    STATE_WHOLE, /* of CALL_PYTHON and CALL_XML: up to its end, then it is read */
 } reply_state;
 
 typedef enum marker {
     MARK_THINK_BEGIN,
     MARK_THINK_END,
+    MARK_SAY_BEGIN,
+    MARK_SAY_END,
+    MARK_TRAILER,
     MARK_SECTION_BEGIN,
     MARK_SECTION_END,
     MARK_CALL_BEGIN,
@@ -99,6 +102,7 @@ struct reply_parser {
     buf out, space;
     bool skips_space; /* nothing of this stretch was given out, and white space is not wanted */
     bool is_at_start; /* nothing but white space was seen */
+    bool is_saying;   /* between the words around what is said */
 
     buf raw;             /* of the call, from its marker on */
     size_t n_raw_marker; /* bytes of it that are the marker */
@@ -124,7 +128,7 @@ lace_status reply_step_json(reply_parser *p, char c);
 lace_status reply_step_name(reply_parser *p, char c);
 lace_status reply_step_args(reply_parser *p, char c);
 lace_status reply_step_tagged(reply_parser *p, char c);
-lace_status reply_step_python(reply_parser *p, char c);
+lace_status reply_step_whole(reply_parser *p, char c);
 /* Whatever is left of a call when the reply ends inside of it. */
 lace_status reply_finish_call(reply_parser *p);
 
@@ -135,5 +139,9 @@ bool reply_ends_with(const buf *b, const char *end);
 lace_status reply_put_string(reply_parser *p, text chars); /* as JSON, into the arguments */
 /* The calls of CALL_PYTHON, all of them; *is_valid is false if it is something else. */
 lace_status reply_read_python(reply_parser *p, text source, bool *is_valid);
+/* A value of Python as JSON, into the arguments; nothing if it is none. */
+lace_status reply_put_python(reply_parser *p, text value, bool *is_valid);
+/* The call of CALL_XML behind call_begin, in the same way. */
+lace_status reply_read_xml(reply_parser *p, text source, bool *is_valid);
 
 #endif

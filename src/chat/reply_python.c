@@ -1,11 +1,11 @@
 /*
- * Tool calls written as Python, [name(key='value', n=2), ...], and as Gemma has it,
- * call:name{key:<|"|>value<|"|>,n:2}.
+ * Tool calls written as Python, [name(key='value', n=2), ...] or a line for each, and as Gemma has
+ * it, call:name{key:<|"|>value<|"|>,n:2}.
  */
 #include <string.h>
 
 #include "base/utf8.h"
-#include "chat/reply_parser.h"
+#include "chat/reply_types.h"
 
 enum { MAX_DEPTH = 32 };
 
@@ -67,25 +67,62 @@ static text read_name(python_reader *r)
     return (text){r->source.data + from, r->at - from};
 }
 
+/* The number in the 4 hexadecimal digits of an escape at the reader, or -1. */
+static int32_t peek_unit(const python_reader *r)
+{
+    int32_t unit = 0;
+    if (r->source.size - r->at < 5 || r->source.data[r->at] != 'u')
+        return -1;
+    for (size_t i = 1; i < 5; i++) {
+        char c = r->source.data[r->at + i];
+        const char *digits = "0123456789abcdef", *found = strchr(digits, c | 32);
+        if (!c || !found || (c < '0' || (c > '9' && c < 'A')))
+            return -1;
+        unit = unit * 16 + (int32_t)(found - digits);
+    }
+    return unit;
+}
+
+/* What stands behind a backslash in a string. */
+static lace_status read_escape(python_reader *r)
+{
+    static const char from[] = "ntr\\'\"/", to[] = "\n\t\r\\'\"/";
+    char next = r->source.data[r->at], bytes[4];
+    const char *found = next ? strchr(from, next) : NULL;
+    int32_t code = peek_unit(r);
+    if (found) {
+        r->at++;
+        return buf_append(&r->word, &to[found - from], 1);
+    }
+    if (code < 0)
+        return buf_append(&r->word, "\\", 1);
+    r->at += 5;
+    if (code >= 0xD800 && code < 0xDC00 && r->at < r->source.size &&
+        r->source.data[r->at] == '\\') {
+        r->at++;
+        int32_t low = peek_unit(r);
+        bool is_pair = low >= 0xDC00 && low < 0xE000;
+        code = is_pair ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) : 0xFFFD;
+        if (is_pair)
+            r->at += 5;
+        else
+            r->at--;
+    }
+    if (code >= 0xD800 && code < 0xE000)
+        code = 0xFFFD;
+    return buf_append(&r->word, bytes, (size_t)utf8_encode((uint32_t)code, bytes));
+}
+
 static lace_status read_string(python_reader *r)
 {
-    static const char from[] = "ntr\\'\"", to[] = "\n\t\r\\'\"";
     char quote = r->source.data[r->at++];
     buf_clear(&r->word);
     while (r->at < r->source.size && r->source.data[r->at] != quote) {
         char c = r->source.data[r->at++];
-        if (c == '\\' && r->at < r->source.size) {
-            char next = r->source.data[r->at];
-            const char *found = next ? strchr(from, next) : NULL;
-            if (found) {
-                c = to[found - from];
-                r->at++;
-            }
-        }
-        TRY(buf_append(&r->word, &c, 1));
+        TRY(c == '\\' && r->at < r->source.size ? read_escape(r) : buf_append(&r->word, &c, 1));
     }
     r->is_valid = r->is_valid && r->at < r->source.size;
-    r->at++;
+    r->at += r->is_valid;
     return r->is_dry
                ? LACE_OK
                : reply_put_string(r->p, (text){r->word.data ? r->word.data : "", r->word.size});
@@ -194,6 +231,17 @@ static lace_status read_value(python_reader *r, int depth)
     return read_word(r);
 }
 
+/* A number, where the schema wants a string, is one that somebody forgot to quote. */
+static lace_status read_argument(python_reader *r, text key)
+{
+    char c = peek(r);
+    bool is_number = (c >= '0' && c <= '9') || c == '-';
+    if (r->is_dry || !is_number ||
+        !reply_wants_string(reply_schema_member(reply_schema_of_call(r->p), key)))
+        return read_value(r, 0);
+    return reply_put_string(r->p, read_name(r));
+}
+
 static lace_status read_call(python_reader *r)
 {
     reply_call *c = &r->p->call;
@@ -222,7 +270,7 @@ static lace_status read_call(python_reader *r)
             TRY(reply_put_string(r->p, key));
             TRY(put(r, ":", 1));
         }
-        TRY(read_value(r, 0));
+        TRY(read_argument(r, key));
     }
     TRY(put(r, "}", 1));
     return r->is_dry ? LACE_OK : reply_end_call(r->p, true);
@@ -236,7 +284,7 @@ static lace_status read_calls(python_reader *r)
         if (r->is_gemma)
             r->at += is_at(r, "call:") ? strlen("call:") : 0;
         TRY(read_call(r));
-    } while (r->is_valid && accept(r, ','));
+    } while (r->is_valid && (accept(r, ',') || (!is_list && !r->is_gemma && peek(r) != 0)));
     if (is_list)
         expect(r, ']');
     if (peek(r) != 0 || r->at < r->source.size)
@@ -244,24 +292,42 @@ static lace_status read_calls(python_reader *r)
     return LACE_OK;
 }
 
-lace_status reply_read_python(reply_parser *p, text source, bool *is_valid)
+/* One pass over a copy that nobody changes, then, if it is valid, one that gives out. */
+static lace_status read_twice(reply_parser *p, text source, lace_status (*read)(python_reader *),
+                              bool *is_valid)
 {
-    python_reader r = {.p = p, .source = source, .is_valid = true, .is_dry = true};
+    python_reader r = {.p = p, .is_valid = true, .is_dry = true};
     buf copy;
     buf_init(&r.word, REPLY_MAX_HELD);
     buf_init(&copy, REPLY_MAX_HELD);
-    /* Giving out the first call forgets the raw text, so it is read from a copy. */
     lace_status status = buf_append(&copy, source.data, source.size);
+    r.source = (text){copy.data ? copy.data : "", copy.size};
     if (status == LACE_OK)
-        status = read_calls(&r);
+        status = read(&r);
     *is_valid = r.is_valid;
     if (status == LACE_OK && r.is_valid) {
         r.is_dry = false;
         r.at = 0;
-        r.source = (text){copy.data, copy.size};
-        status = read_calls(&r);
+        status = read(&r);
     }
     buf_deinit(&copy);
     buf_deinit(&r.word);
     return status;
+}
+
+lace_status reply_read_python(reply_parser *p, text source, bool *is_valid)
+{
+    return read_twice(p, source, read_calls, is_valid);
+}
+
+static lace_status read_lone_value(python_reader *r)
+{
+    TRY(read_value(r, 0));
+    r->is_valid = r->is_valid && peek(r) == 0 && r->at >= r->source.size;
+    return LACE_OK;
+}
+
+lace_status reply_put_python(reply_parser *p, text value, bool *is_valid)
+{
+    return read_twice(p, value, read_lone_value, is_valid);
 }

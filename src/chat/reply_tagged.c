@@ -3,44 +3,11 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "jinja/json_any.h"
-#include "chat/reply_parser.h"
+#include "chat/reply_types.h"
 
 enum { MAX_NAME = 256, MAX_KEY = 256 };
 
 /* ---- Values ---------------------------------------------------------------------------------- */
-
-static const json_t *find_tool(const json_t *tools, text name)
-{
-    size_t i;
-    const json_t *tool;
-    json_array_foreach(tools, i, tool)
-    {
-        const json_t *function = json_object_get(tool, "function");
-        function = function ? function : tool;
-        const json_t *known = json_object_get(function, "name");
-        if (json_is_string(known) && text_is(name, json_string_value(known)))
-            return function;
-    }
-    return NULL;
-}
-
-/* Whether the schema of the tool wants a string here. */
-static bool wants_string(const reply_parser *p, text key)
-{
-    const json_t *tool = find_tool(p->options.tools, (text){p->call.name.data, p->call.name.size});
-    const json_t *schema = json_object_get(tool, "parameters");
-    schema = schema ? schema : json_object_get(tool, "input_schema");
-    const json_t *properties = json_object_get(schema, "properties");
-    const json_t *type = json_object_get(json_object_getn(properties, key.data, key.size), "type");
-    return json_is_string(type) && strcmp(json_string_value(type), "string") == 0;
-}
-
-/* Writes JSON into the arguments; for json_dump_callback. */
-static int put_chunk(const char *data, size_t n, void *arg)
-{
-    return reply_put_args(arg, data, n) == LACE_OK ? 0 : -1;
-}
 
 lace_status reply_put_string(reply_parser *p, text chars)
 {
@@ -59,20 +26,12 @@ lace_status reply_put_string(reply_parser *p, text chars)
     return reply_put_args(p, "\"", 1);
 }
 
-/* A value between tags as JSON, by the type in the tool's schema or by its looks. */
+/* A value between tags, of which the tag may say that it is a string. */
 static lace_status put_value(reply_parser *p, text key, text value, bool is_text)
 {
-    json_t *json;
-    if (is_text || wants_string(p, key))
+    if (is_text)
         return reply_put_string(p, value);
-    lace_status status = json_read_any(value, &json, NULL);
-    if (status == LACE_E_NOMEM)
-        return status;
-    if (status != LACE_OK)
-        return reply_put_string(p, value);
-    int failed = json_dump_callback(json, put_chunk, p, JSON_ENCODE_ANY | JSON_COMPACT);
-    json_decref(json);
-    return failed ? LACE_E_NOMEM : LACE_OK;
+    return reply_put_value(p, reply_schema_member(reply_schema_of_call(p), key), value);
 }
 
 /* ---- Tags ------------------------------------------------------------------------------------ */
@@ -125,6 +84,10 @@ static lace_status begin_tagged(reply_parser *p, size_t n_end, tagged_place plac
     text name = {p->word.data, p->word.size - n_end};
     while (name.size > 0 && reply_is_space(name.data[name.size - 1]))
         name.size--;
+    /* name" index="1": attributes behind the name. */
+    const char *quote = name.size ? memchr(name.data, '"', name.size) : NULL;
+    if (quote)
+        name.size = (size_t)(quote - name.data);
     if (!is_name(name))
         return reply_give_up(p);
     TRY(buf_append(&p->call.name, name.data, name.size));
@@ -226,7 +189,8 @@ static lace_status step_value(reply_parser *p, char c)
     const char *quote = key.size ? memchr(key.data, '"', key.size) : NULL;
     if (quote)
         key.size = (size_t)(quote - key.data);
-    bool is_text = quote && reply_ends_with(&p->call.key, "string=\"true\"");
+    bool is_text = quote && (reply_ends_with(&p->call.key, "string=\"true\"") ||
+                             reply_ends_with(&p->call.key, "type=\"string\""));
     TRY(reply_put_args(p, p->call.n_args++ > 0 ? "," : "{", 1));
     TRY(reply_put_string(p, key));
     TRY(reply_put_args(p, ":", 1));
@@ -252,13 +216,14 @@ lace_status reply_step_tagged(reply_parser *p, char c)
     }
 }
 
-/* ---- Python ---------------------------------------------------------------------------------- */
+/* ---- Calls that are read when they are whole ------------------------------------------------- */
 
-static lace_status end_python(reply_parser *p, size_t n_end)
+static lace_status end_whole(reply_parser *p, size_t n_end)
 {
     bool is_valid;
     text source = {p->raw.data + p->n_raw_marker, p->raw.size - p->n_raw_marker - n_end};
-    TRY(reply_read_python(p, source, &is_valid));
+    bool is_xml = p->format.calls->style == CALL_XML;
+    TRY(is_xml ? reply_read_xml(p, source, &is_valid) : reply_read_python(p, source, &is_valid));
     if (!is_valid)
         return reply_give_up(p);
     buf_clear(&p->raw);
@@ -266,19 +231,19 @@ static lace_status end_python(reply_parser *p, size_t n_end)
     return LACE_OK;
 }
 
-lace_status reply_step_python(reply_parser *p, char c)
+lace_status reply_step_whole(reply_parser *p, char c)
 {
     const char *end = p->format.calls->call_end;
     TRY(buf_append(&p->raw, &c, 1));
-    return reply_ends_with(&p->raw, end) ? end_python(p, strlen(end)) : LACE_OK;
+    return reply_ends_with(&p->raw, end) ? end_whole(p, strlen(end)) : LACE_OK;
 }
 
 /* ---- The end --------------------------------------------------------------------------------- */
 
 lace_status reply_finish_call(reply_parser *p)
 {
-    if (p->state == STATE_PYTHON)
-        return end_python(p, 0);
+    if (p->state == STATE_WHOLE)
+        return end_whole(p, 0);
     if (p->state == STATE_TAGGED && p->call.is_begun)
         return end_tagged(p, p->call.tagged == TAGGED_BODY);
     if (p->state == STATE_JSON && p->call.place == PLACE_START && p->call.n_done > 0) {

@@ -15,15 +15,25 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const formats[] = {
-    "hermes",      "llama3",        "mistral",     "mistral-list", "deepseek",
-    "deepseek-r1", "harmony",       "qwen3-coder", "glm",          "minimax-m2",
-    "kimi-k2",     "deepseek-v3.2", "lfm2",        "functionary",  "solar",
-    "cohere",      "apertus",       "tool-calls",  "gemma4",
+    "hermes",    "llama3",      "mistral", "mistral-list", "deepseek", "deepseek-r1",
+    "harmony",   "qwen3-coder", "glm",     "minimax-m2",   "kimi-k2",  "deepseek-v3.2",
+    "lfm2",      "functionary", "solar",   "cohere",       "apertus",  "tool-calls",
+    "gemma4",    "minimax-m3",  "kimi-k3", "olmo3",        "seed-oss", "phi4-mini",
+    "command-r", "hunyuan",     "granite", "gigachat3",    "minicpm",
+};
+
+/* Words of templates whose replies have more around them. */
+static const char *const sources[] = {
+    "<think> <response></response> <tool_call>",
+    "assistant<|think|> assistant<|content|> <|tool_call:begin|>",
+    "<|open|> <|close|> open_tag('think') open_tag('response')",
+    "[BEGIN FINAL RESPONSE] <tool_calls>",
 };
 
 static const char tools_text[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"properties\":"
-    " {\"a\": {\"type\": \"string\"}}}}}]";
+    " {\"a\": {\"type\": \"string\"}, \"b\": {\"type\": \"array\"}, \"c\": {\"anyOf\": [{\"$ref\":"
+    " \"#\"}, {\"type\": \"boolean\"}]}}}}}]";
 
 typedef struct record {
     buf text;
@@ -76,7 +86,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tools = json_loads(tools_text, 0, NULL);
     if (size < 2)
         return 0;
-    reply_format f = reply_format_by_name(formats[data[0] % (sizeof formats / sizeof formats[0])]);
+    enum { N_NAMED = sizeof formats / sizeof formats[0] };
+    size_t which = data[0] % (N_NAMED + sizeof sources / sizeof sources[0]);
+    reply_format f = which < N_NAMED ? reply_format_by_name(formats[which])
+                                     : reply_format_choose(text_of(sources[which - N_NAMED]));
     reply_options options = {.is_thinking = data[1] & 1,
                              .keeps_calls = data[1] & 2 && data[1] & 4,
                              .tools = data[1] & 8 ? tools : NULL};

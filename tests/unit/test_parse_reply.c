@@ -196,6 +196,23 @@ static const row rows[] = {
     {"lfm2", "<|tool_call_start|>[f(a=\"it's\", b='q\"\\n')]", "f({\"a\":\"it's\",\"b\":\"q\\\"\\n\"})", 0},
     {"gemma4", "<|tool_call>call:get_weather{city:<|\"|>Pa'r\"is<|\"|>,days:2,l:[true,{<|\"|>k<|\"|>:null,j:-1.5}]}<tool_call|>ok", "get_weather({\"city\":\"Pa'r\\\"is\",\"days\":2,\"l\":[true,{\"k\":null,\"j\":-1.5}]})[ok]", 0},
     {"gemma4", "<|tool_call>call:f{}<tool_call|><|tool_call>call:g{a:<|\"|><tool_call|>", "f({})[<|tool_call>call:g{a:<|\"|><tool_call|>]", 0},
+    {"lfm2", "<|tool_call_start|>[get_weather(city=75001, days=2)]<|tool_call_end|>", "get_weather({\"city\":\"75001\",\"days\":2})", 0},
+    {"lfm2", "<|tool_call_start|>[f(a='\\u00e9\\ud83d\\ude00\\ud83d \\u12 \\q')]<|tool_call_end|>", "f({\"a\":\"é😀� \\\\u12 \\\\q\"})", 0},
+    {"olmo3", "<function_calls>\nf(a=\"x\")\ng(b=true)\n</function_calls>ok", "f({\"a\":\"x\"})g({\"b\":true})[ok]", 0},
+    {"olmo3", "<function_calls>\nf(a=\"x\") and\n</function_calls>", "[<function_calls>\nf(a=\"x\") and\n</function_calls>]", 0},
+    {"phi4-mini", "<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>ok", "f({})[ok]", 0},
+    {"command-r", "Action:\n```json\n[\n    {\n        \"tool_name\": \"f\",\n        \"parameters\": {}\n    }\n]```", "f({})", 0},
+    {"command-r", "Action: none", "[Action: none]", 0},
+    {"kimi-k3", "<|open|>tools<|sep|><|open|>call tool=\"f\" index=\"1\"<|sep|><|open|>argument key=\"a\" type=\"string\"<|sep|>12<|close|>argument<|sep|><|open|>argument key=\"b\" type=\"number\"<|sep|>12<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+     "f({\"a\":\"12\",\"b\":12})", 0},
+    {"minimax-m3", "Ok]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>x]<]minimax[>[</a>]<]minimax[>[<l>]<]minimax[>[<item>1]<]minimax[>[</item>]<]minimax[>[</l>]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>.", "[Ok]f({\"a\":\"x\",\"l\":[1]})[.]", 0},
+    {"minimax-m3", "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>x]<]minimax[>[</b>]<]minimax[>[</invoke>", "[]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[<a>x]<]minimax[>[</b>]<]minimax[>[</invoke>]", 0},
+    {"minimax-m3", "]<]minimax[>[<tool_call>]<]minimax[>[<invoke name=\"f\">]<]minimax[>[</invoke>", "f({})", 0},
+    /* The types of a schema. */
+    {"qwen3-coder", "<function=typed>\n<parameter=maybe>\nnull\n</parameter>\n<parameter=either>\n5\n</parameter>\n<parameter=choice>\n5\n</parameter>\n<parameter=place>\n5\n</parameter>\n<parameter=flag>\nFalse\n</parameter>\n<parameter=list>\n['a', None]\n</parameter>\n<parameter=other>\n[1]\n</parameter>\n</function>",
+     "typed({\"maybe\":null,\"either\":5,\"choice\":\"5\",\"place\":\"5\",\"flag\":false,\"list\":[\"a\",null],\"other\":[1]})", 0},
+    {"qwen3-coder", "<function=typed>\n<parameter=maybe>\nx\n</parameter>\n<parameter=either>\ntrue\n</parameter>\n<parameter=flag>\nperhaps\n</parameter>\n<parameter=list>\n['a'\n</parameter>\n<parameter=loop>\n5\n</parameter>\n</function>",
+     "typed({\"maybe\":\"x\",\"either\":\"true\",\"flag\":\"perhaps\",\"list\":\"['a'\",\"loop\":5})", 0},
     {"lfm2", "<|tool_call_start|>[f(a=]<|tool_call_end|>", "[<|tool_call_start|>[f(a=]<|tool_call_end|>]", 0},
     {"lfm2", "<|tool_call_start|>[f(a=1), oops]<|tool_call_end|>", "[<|tool_call_start|>[f(a=1), oops]<|tool_call_end|>]", 0},
 };
@@ -281,9 +298,9 @@ static void formats_are_chosen_by_the_template(void)
         {"MiniMax-M2", "minimax-m2", "<think>"},
         {"LFM2.5-8B-A1B", "lfm2", "<think>"},
         {"meetkai-functionary-medium-v3.1", "functionary", NULL},
-        {"tencent-Hy3", "hunyuan", NULL},
+        {"tencent-Hy3", "hunyuan", "<think:opensource>"},
         {"openbmb-MiniCPM5-1B", "minicpm", "<think>"},
-        {"upstage-Solar-Open-100B", "solar", NULL},
+        {"upstage-Solar-Open-100B", "solar", "<|think|>"},
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         char relative[200];
@@ -399,7 +416,13 @@ int main(void)
         "[{\"type\": \"function\", \"function\": {\"name\": \"get_weather\", \"parameters\":"
         " {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\"}, \"days\":"
         " {\"type\": \"integer\"}}}}}, {\"type\": \"function\", \"function\": {\"name\":"
-        " \"search\"}}]";
+        " \"search\"}}, {\"name\": \"typed\", \"input_schema\": {\"$defs\": {\"place\": {\"type\":"
+        " \"string\"}, \"loop\": {\"$ref\": \"#/$defs/loop\"}}, \"properties\": {\"maybe\": "
+        "{\"type\":"
+        " [\"string\", \"null\"]}, \"either\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\":"
+        " \"integer\"}]}, \"choice\": {\"enum\": [\"5\", \"6\"]}, \"place\": {\"$ref\":"
+        " \"#/$defs/place\"}, \"flag\": {\"type\": \"boolean\"}, \"list\": {\"type\": \"array\"},"
+        " \"loop\": {\"$ref\": \"#/$defs/loop\"}}}}]";
     lace_error err;
     if (json_read((span){(const uint8_t *)tools_text, strlen(tools_text)}, 0, &tools, &err) != 0)
         return 1;
