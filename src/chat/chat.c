@@ -121,9 +121,11 @@ static bool add_kwargs(json_t *context, const json_t *kwargs)
 
 static json_t *make_context(const chat_template *t, json_t *messages, const chat_request *request)
 {
-    json_t *tools = json_array_size(request->tools) > 0 ? json_incref((json_t *)request->tools)
-                    : t->wants_tool_list                ? json_array()
-                                                        : json_null();
+    bool is_described = request->describes_tools && !t->caps.takes_tools;
+    bool has_tools = json_array_size(request->tools) > 0 && !is_described;
+    json_t *tools = has_tools            ? json_incref((json_t *)request->tools)
+                    : t->wants_tool_list ? json_array()
+                                         : json_null();
     json_t *documents =
         request->documents ? json_incref((json_t *)request->documents) : json_null();
     json_t *context = json_pack("{s:s, s:s, s:O, s:o, s:o, s:b}", "bos_token", t->bos, "eos_token",
@@ -177,13 +179,15 @@ static lace_status all_but_last(const json_t *messages, json_t **out, lace_error
 static lace_status adapt(const chat_template *t, const chat_request *request,
                          const json_t *messages, json_t **out, lace_error *err)
 {
-    if (!request->describes_tools || (t->caps.takes_tools && t->caps.takes_calls) ||
-        !json_is_array(messages))
-        return messages_adapt(messages, &t->rules, out, err);
-    json_t *described;
-    TRY(messages_describe_tools(messages, request->tools, &t->caps, &described, err));
-    lace_status status = messages_adapt(described, &t->rules, out, err);
-    json_decref(described);
+    bool describes = request->describes_tools && !(t->caps.takes_tools && t->caps.takes_calls);
+    bool splits = t->caps.takes_calls && !t->caps.takes_call_lists;
+    json_t *changed = NULL;
+    if (json_is_array(messages) && splits)
+        TRY(messages_split_calls(messages, &changed, err));
+    else if (json_is_array(messages) && describes)
+        TRY(messages_describe_tools(messages, request->tools, &t->caps, &t->format, &changed, err));
+    lace_status status = messages_adapt(changed ? changed : messages, &t->rules, out, err);
+    json_decref(changed);
     return status;
 }
 
@@ -298,6 +302,20 @@ lace_status chat_template_prompt(const chat_template *t, const chat_request *req
     ", {\"role\": \"assistant\", \"content\": \"probe_answer\"},"                                  \
     " {\"role\": \"system\", \"content\": \"probe_late\"}, " PROBE_USER "]"
 #define PROBE_CALL(content) PROBE_CALL_ID("call00001", content)
+#define PROBE_CALL_PAIR                                                                            \
+    "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": ["              \
+    "{\"id\": \"call00001\", \"type\": \"function\", \"function\":"                                \
+    " {\"name\": \"probe_tool\", \"arguments\": {\"probe_key\": \"probe_value\"}}},"               \
+    " {\"id\": \"call00002\", \"type\": \"function\", \"function\":"                               \
+    " {\"name\": \"probe_tool\", \"arguments\": {\"probe_key\": \"probe_second\"}}}]},"            \
+    " {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"probe_tool\","             \
+    " \"content\": \"probe_result\"},"                                                             \
+    " {\"role\": \"tool\", \"tool_call_id\": \"call00002\", \"name\": \"probe_tool\","             \
+    " \"content\": \"probe_other\"}]"
+#define PROBE_RESULT                                                                               \
+    "[" PROBE_USER ", {\"role\": \"assistant\", \"content\": \"probe_call\"},"                     \
+    " {\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"probe_tool\","             \
+    " \"content\": \"probe_result\"}]"
 
 static const char probe_tools[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"probe_tool\", \"description\":"
@@ -388,7 +406,11 @@ static lace_status probe_calls(chat_template *t, lace_error *err)
     TRY(probe(t, PROBE_CALL_ID("call_0123456789", "\"\""), c->takes_tools, "probe_value",
               "{'probe_key'", &takes_long_ids, err));
     c->takes_long_ids = takes_long_ids || !c->takes_calls;
-    return LACE_OK;
+    TRY(probe(t, PROBE_CALL_PAIR, c->takes_tools, "probe_second", "{'probe_key'",
+              &c->takes_call_lists, err));
+    return c->takes_calls ? LACE_OK
+                          : probe(t, PROBE_RESULT, c->takes_tools, "probe_result", "{'role'",
+                                  &c->takes_results, err);
 }
 
 /* Whether a role that the template has a word for is one that it takes, and in which order turns may
@@ -419,6 +441,7 @@ static lace_status find_caps(chat_template *t, lace_error *err)
     c->takes_strings = c->takes_parts = c->takes_system = c->takes_object_args = true;
     c->takes_null_content = c->takes_empty_content = c->takes_long_ids = true;
     c->takes_late_system = c->takes_user_runs = true;
+    c->takes_results = true;
     TRY(probe_strings(t, err));
     TRY(probe(t,
               "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"one\"},"

@@ -1,11 +1,13 @@
 /*
  * Tools for templates that have no place for them: the system message describes them, a call is a
- * JSON object that is the whole reply, and earlier calls and results are shown the same way.
+ * JSON object that is the whole reply, and earlier calls and results are shown the same way. Where a
+ * template has a place for tools and only none for calls, these are shown as its model writes them.
  */
 #include <string.h>
 
 #include "jinja/json_any.h"
 #include "chat/messages.h"
+#include "chat/reply_writer.h"
 
 static const char intro[] = "You have these tools, each described by a JSON object:\n";
 static const char how[] =
@@ -56,6 +58,7 @@ static json_t *make_message(const char *role, const buf *content)
 
 /* The conversation under construction. */
 typedef struct shown {
+    const reply_format *format; /* how calls are written; NULL: as they were described */
     json_t *messages;
     json_t *names;   /* of the tools that were called, by the calls' ids */
     bool is_results; /* the last message is made of results, and more go into it */
@@ -86,9 +89,11 @@ static lace_status show_calls(shown *s, const json_t *message, size_t number, la
         }
         json_t *one =
             json_pack("{s:O, s:O*}", "name", name, "arguments", parsed ? parsed : arguments);
-        if (status == LACE_OK && b.size > 0)
+        if (status == LACE_OK && s->format)
+            status = reply_write_call(s->format, i == 0, name, parsed ? parsed : arguments, &b);
+        if (status == LACE_OK && !s->format && b.size > 0)
             status = buf_append_text(&b, "\n");
-        if (status == LACE_OK)
+        if (status == LACE_OK && !s->format)
             status = one ? append_json(&b, one) : LACE_E_NOMEM;
         if (status == LACE_OK && id && json_object_set(s->names, id, name) != 0)
             status = LACE_E_NOMEM;
@@ -97,6 +102,8 @@ static lace_status show_calls(shown *s, const json_t *message, size_t number, la
         if (status != LACE_OK)
             break;
     }
+    if (status == LACE_OK && s->format)
+        status = reply_write_calls_end(s->format, &b);
     if (status == LACE_OK)
         status = push(s->messages, make_message("assistant", &b));
     buf_deinit(&b);
@@ -143,7 +150,8 @@ static lace_status show_message(shown *s, json_t *message, size_t number, bool s
     bool is_result = role && (strcmp(role, "tool") == 0 || strcmp(role, "function") == 0);
     if (shows_calls && json_array_size(json_object_get(message, "tool_calls")) > 0)
         return show_calls(s, message, number, err);
-    if (shows_calls && (is_result || (s->is_results && role && strcmp(role, "user") == 0)))
+    if (shows_calls && !s->format &&
+        (is_result || (s->is_results && role && strcmp(role, "user") == 0)))
         return show_result(s, message, number, is_result, err);
     s->is_results = false;
     return push(s->messages, json_incref(message));
@@ -182,9 +190,11 @@ static lace_status show_all(shown *s, const json_t *messages, const json_t *tool
 }
 
 lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
-                                    const chat_caps *caps, json_t **out, lace_error *err)
+                                    const chat_caps *caps, const reply_format *format, json_t **out,
+                                    lace_error *err)
 {
-    shown s = {.messages = json_array(), .names = json_object()};
+    bool is_own = caps->takes_tools && caps->takes_results && reply_can_write(format);
+    shown s = {.format = is_own ? format : NULL, .messages = json_array(), .names = json_object()};
     *out = NULL;
     lace_status status =
         s.messages && s.names ? show_all(&s, messages, tools, caps, err) : LACE_E_NOMEM;

@@ -19,10 +19,15 @@ lace_status message_text(const json_t *content, size_t message, buf *out, lace_e
 
 /*
  * described_tools.c: a new array in which the system message describes tools that the template has
- * no place for, and calls and results are plain messages where it shows none.
+ * no place for, and calls and results are plain messages where it shows none. A template that shows
+ * tools and no calls gets the calls as its model writes them.
  */
 lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
-                                    const chat_caps *caps, json_t **out, lace_error *err);
+                                    const chat_caps *caps, const reply_format *format, json_t **out,
+                                    lace_error *err);
+
+/* split_calls.c: a new array in which every message has one call at most, its result behind it. */
+lace_status messages_split_calls(const json_t *messages, json_t **out, lace_error *err);
 
 /*
  * continuation.c: whether the last message is one of the assistant's that can be continued, behind

@@ -1,0 +1,94 @@
+/* Calls as a model writes them. */
+#include "chat/reply_writer.h"
+
+bool reply_can_write(const reply_format *f)
+{
+    return f->calls->style == CALL_PYTHON || f->calls->style == CALL_JSON;
+}
+
+/* Into memory of our own: a dump that jansson makes loses parts when memory runs out. */
+lace_status reply_write_json(const json_t *value, buf *out)
+{
+    size_t n = json_dumpb(value, NULL, 0, JSON_ENCODE_ANY);
+    if (n == 0)
+        return LACE_E_NOMEM;
+    TRY(buf_reserve(out, n));
+    if (json_dumpb(value, out->data + out->size, n, JSON_ENCODE_ANY) != n)
+        return LACE_E_NOMEM;
+    out->size += n;
+    out->data[out->size] = 0;
+    return LACE_OK;
+}
+
+/* A value in Python: words with capitals, all else as in JSON. */
+static lace_status write_python(const json_t *value, buf *out)
+{
+    const char *key;
+    json_t *member;
+    size_t i;
+    bool is_first = true;
+    if (json_is_boolean(value) || json_is_null(value))
+        return buf_append_text(out, json_is_true(value)    ? "True"
+                                    : json_is_false(value) ? "False"
+                                                           : "None");
+    if (!json_is_object(value) && !json_is_array(value))
+        return reply_write_json(value, out);
+    TRY(buf_append_text(out, json_is_object(value) ? "{" : "["));
+    json_object_foreach((json_t *)value, key, member)
+    {
+        json_t *name = json_string(key);
+        TRY(buf_append_text(out, is_first ? "" : ", "));
+        lace_status status = name ? reply_write_json(name, out) : LACE_E_NOMEM;
+        json_decref(name);
+        TRY(status);
+        TRY(buf_append_text(out, ": "));
+        TRY(write_python(member, out));
+        is_first = false;
+    }
+    json_array_foreach(value, i, member)
+    {
+        TRY(buf_append_text(out, i ? ", " : ""));
+        TRY(write_python(member, out));
+    }
+    return buf_append_text(out, json_is_object(value) ? "}" : "]");
+}
+
+/* name(key="value", n=2) */
+static lace_status write_python_call(const char *name, const json_t *arguments, buf *out)
+{
+    const char *key;
+    json_t *value;
+    bool is_first = true;
+    TRY(buf_append_text(out, name));
+    TRY(buf_append_text(out, "("));
+    json_object_foreach((json_t *)arguments, key, value)
+    {
+        TRY(buf_append_text(out, is_first ? "" : ", "));
+        TRY(buf_append_text(out, key));
+        TRY(buf_append_text(out, "="));
+        TRY(write_python(value, out));
+        is_first = false;
+    }
+    return buf_append_text(out, ")");
+}
+
+lace_status reply_write_call(const reply_format *f, bool is_first, const json_t *name,
+                             const json_t *arguments, buf *out)
+{
+    TRY(buf_append_text(out, is_first ? f->calls->call_begin : ", "));
+    if (is_first)
+        TRY(buf_append_text(out, "["));
+    if (f->calls->style == CALL_PYTHON)
+        return write_python_call(json_string_value(name), arguments, out);
+    TRY(buf_append_text(out, "{\"name\": "));
+    TRY(reply_write_json(name, out));
+    TRY(buf_append_text(out, ", \"arguments\": "));
+    TRY(arguments ? reply_write_json(arguments, out) : buf_append_text(out, "{}"));
+    return buf_append_text(out, "}");
+}
+
+lace_status reply_write_calls_end(const reply_format *f, buf *out)
+{
+    TRY(buf_append_text(out, "]"));
+    return f->calls->call_end ? buf_append_text(out, f->calls->call_end) : LACE_OK;
+}
