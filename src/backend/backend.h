@@ -110,11 +110,14 @@ struct backend {
     lace_status (*open)(int index, const device_options *o, device **out, lace_error *err);
     void (*close)(device *d);
     lace_status (*describe)(device *d, device_info *out, lace_error *err);
+    /* NULL: the host's queue. */
     lace_status (*open_queue)(device *d, queue **out, lace_error *err);
 
+    /* NULL: every type is kept as it is. */
     dtype (*kept_as)(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols);
     lace_status (*place)(device *d, const weight_rows *rows, weight *out, lace_error *err);
     bool (*place_columns)(device *d, weight *w); /* may be NULL */
+    /* Loading; NULL where nothing is to be done. */
     lace_status (*begin_load)(device *d, lace_error *err);
     lace_status (*load)(device *d, const weight_rows *rows, weight *w, pool *workers,
                         lace_error *err);
@@ -160,14 +163,15 @@ static inline lace_status device_describe(device *d, device_info *out, lace_erro
 
 static inline lace_status device_open_queue(device *d, queue **out, lace_error *err)
 {
-    return d->backend->open_queue(d, out, err);
+    *out = &host_queue;
+    return d->backend->open_queue ? d->backend->open_queue(d, out, err) : LACE_OK;
 }
 
 /* The type that stands for these rows on the device; mostly their own. */
 static inline dtype device_kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows,
                                    int64_t n_cols)
 {
-    return d->backend->kept_as(d, type, blocks, n_rows, n_cols);
+    return d->backend->kept_as ? d->backend->kept_as(d, type, blocks, n_rows, n_cols) : type;
 }
 
 /* Decide how rows will lie on the device, and count the memory. No weight is read. */
@@ -189,18 +193,18 @@ static inline bool device_place_columns(device *d, weight *w)
  */
 static inline lace_status device_begin_load(device *d, lace_error *err)
 {
-    return d->backend->begin_load(d, err);
+    return d->backend->begin_load ? d->backend->begin_load(d, err) : LACE_OK;
 }
 
 static inline lace_status device_load(device *d, const weight_rows *rows, weight *w, pool *workers,
                                       lace_error *err)
 {
-    return d->backend->load(d, rows, w, workers, err);
+    return d->backend->load ? d->backend->load(d, rows, w, workers, err) : LACE_OK;
 }
 
 static inline lace_status device_end_load(device *d, lace_error *err)
 {
-    return d->backend->end_load(d, err);
+    return d->backend->end_load ? d->backend->end_load(d, err) : LACE_OK;
 }
 
 /* Pack a weight that was left in place at first, between two runs. False: it was not one. */

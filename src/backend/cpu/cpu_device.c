@@ -61,18 +61,7 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status open_queue(device *d, queue **out, lace_error *err)
-{
-    *out = &host_queue;
-    return LACE_OK;
-}
-
 /* ---- Placing --------------------------------------------------------------------------------- */
-
-static dtype kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols)
-{
-    return type;
-}
 
 static const matmul_impl *choose_impl(const cpu_device *d, dtype type, int64_t n_cols)
 {
@@ -195,11 +184,6 @@ static lace_status load(device *dev, const weight_rows *rows, weight *w, pool *w
     return LACE_OK;
 }
 
-static lace_status end_load(device *d, lace_error *err)
-{
-    return LACE_OK;
-}
-
 static bool pack(device *dev, const weight_rows *rows, weight *w, pool *workers)
 {
     if (w->offset == WEIGHT_IN_PLACE || !w->impl->panels)
@@ -214,13 +198,10 @@ const backend backend_cpu = {
     .open = open,
     .close = close,
     .describe = describe,
-    .open_queue = open_queue,
-    .kept_as = kept_as,
     .place = place,
     .place_columns = place_columns,
     .begin_load = begin_load,
     .load = load,
-    .end_load = end_load,
     .pack = pack,
     .compile = cpu_program_compile,
     .prepare = cpu_program_prepare,

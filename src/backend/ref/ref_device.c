@@ -49,17 +49,6 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status open_queue(device *d, queue **out, lace_error *err)
-{
-    *out = &host_queue;
-    return LACE_OK;
-}
-
-static dtype kept_as(device *d, dtype type, const uint8_t *blocks, int64_t n_rows, int64_t n_cols)
-{
-    return type;
-}
-
 /* Weights stay where they are, in the file's own blocks. */
 static lace_status place(device *d, const weight_rows *rows, weight *out, lace_error *err)
 {
@@ -71,17 +60,6 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
                     .offset = WEIGHT_IN_PLACE,
                     .impl = dtype_is_sparse(rows->type) ? &matmul_sparse_ref : &matmul_rows_ref};
     d->weight_bytes += rows->is_shared ? 0 : rows->n_bytes;
-    return LACE_OK;
-}
-
-static lace_status nothing_to_load(device *d, lace_error *err)
-{
-    return LACE_OK;
-}
-
-static lace_status load(device *d, const weight_rows *rows, weight *w, pool *workers,
-                        lace_error *err)
-{
     return LACE_OK;
 }
 
@@ -182,12 +160,7 @@ const backend backend_ref = {
     .open = open,
     .close = close,
     .describe = describe,
-    .open_queue = open_queue,
-    .kept_as = kept_as,
     .place = place,
-    .begin_load = nothing_to_load,
-    .load = load,
-    .end_load = nothing_to_load,
     .compile = compile,
     .prepare = prepare,
     .free = free_program,
