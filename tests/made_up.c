@@ -75,15 +75,14 @@ static states *make_states(const architecture *a)
             layers[i] = (layer_state){.kind = STATE_RECURRENT,
                                       .n_bytes = conv_state_bytes(MADE_CHANNELS, MADE_TAPS)};
     }
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F32,
+    states_options o = {.type = DTYPE_F32,
                         .n_sequences = MADE_SEQUENCES,
                         .n_context = MADE_CONTEXT,
                         .n_batch = MADE_TOKENS,
                         .n_snapshots = 12};
     states *s;
     CHECK(states_create(layers, a->n_layers, &o, &s, NULL) == LACE_OK);
-    CHECK(states_allocate(s, NULL) == LACE_OK);
+    CHECK(states_allocate(s, &host_queue, NULL) == LACE_OK);
     return s;
 }
 

@@ -41,10 +41,7 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
                               .n_batch = o->n_batch,
                               .n_snapshots = SLOT_KEPT * o->n_sequences,
                               .max_bytes = o->kv_bytes};
-    lace_status status = device_open_queue(m->device, &r->queue, err);
-    options.queue = r->queue;
-    if (status == LACE_OK)
-        status = model_states(m, &options, &r->states, err);
+    lace_status status = model_states(m, &options, &r->states, err);
     if (status == LACE_OK)
         status = create_program(r, err);
     return GIVE_OR_FREE(status, r, out, runner_free);
@@ -87,7 +84,8 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
 lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err)
 {
     TRY(pool_create(r->options.n_threads, &r->workers, err));
-    TRY(states_allocate(r->states, err));
+    TRY(device_open_queue(r->m->device, &r->queue, err));
+    TRY(states_allocate(r->states, r->queue, err));
     TRY(allocate_arrays(r, err));
     TRY(model_load(r->m, r->workers, on_progress, user, err));
     uint8_t *pages[STATES_MAX_GROUPS] = {0};

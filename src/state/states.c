@@ -113,7 +113,6 @@ static lace_status lay_out_slots(states *kv, const layer_state *shapes, lace_err
             (recurrent_layer){.offset = p->slot_bytes, .n_bytes = shapes[i].n_bytes};
         p->slot_bytes += (shapes[i].n_bytes + 63) & ~(uint64_t)63;
     }
-    p->queue = o->queue;
     p->n_sequences = o->n_sequences;
     p->n_snapshots = p->slot_bytes ? o->n_snapshots : 0;
     int64_t n_slots = (int64_t)p->n_sequences + p->n_snapshots;
@@ -193,14 +192,15 @@ uint64_t states_bytes(const states *kv)
     return bytes;
 }
 
-lace_status states_allocate(states *kv, lace_error *err)
+lace_status states_allocate(states *kv, queue *q, lace_error *err)
 {
+    kv->queue = kv->slots.queue = q;
     for (int32_t g = 0; g < kv->n_groups; g++) {
         page_group *group = &kv->groups[g];
         size_t n = (size_t)group->n_pages;
         group->free_pages = mem_calloc(n, sizeof *group->free_pages);
         group->n_users = mem_calloc(n, sizeof *group->n_users);
-        TRY(queue_take(kv->options.queue, n * group->page_bytes, &group->data, err));
+        TRY(queue_take(q, n * group->page_bytes, &group->data, err));
         if (!group->free_pages || !group->n_users)
             return error_nomem(err, "the KV cache's pages");
         /* The lowest page is on top of the stack. */
@@ -232,7 +232,7 @@ void states_free(states *kv)
     for (int32_t g = 0; g < kv->n_groups; g++) {
         mem_free(kv->groups[g].free_pages);
         mem_free(kv->groups[g].n_users);
-        queue_give_back(kv->options.queue, kv->groups[g].data,
+        queue_give_back(kv->queue, kv->groups[g].data,
                         (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }
     slots_free(&kv->slots);
@@ -283,7 +283,7 @@ static lace_status copy_page(const states *kv, const page_group *group, int32_t 
 {
     uint8_t *out = group->data + (uint64_t)to * group->page_bytes;
     const uint8_t *in = group->data + (uint64_t)from * group->page_bytes;
-    return queue_copy(kv->options.queue, out, in, group->page_bytes, err);
+    return queue_copy(kv->queue, out, in, group->page_bytes, err);
 }
 
 static lace_status check_context(const states *kv, int32_t sequence, int32_t n, lace_error *err)

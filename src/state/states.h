@@ -82,7 +82,6 @@ typedef struct states_options {
     int32_t n_snapshots; /* of recurrent state, if there is any; SLOT_KEPT for each sequence is
                             what they keep at most, more is of use to a prefix tree */
     uint64_t max_bytes;  /* of all that is remembered; 0: enough for every sequence to be full */
-    queue *queue;        /* whose memory the pages are, and in which they are copied */
 } states_options;
 
 typedef struct page_group {
@@ -110,6 +109,7 @@ typedef struct states {
     int32_t pages_per_sequence; /* entries of a table */
     sequence_state *sequences;  /* [n_sequences] */
     slots slots;                /* recurrent state */
+    queue *queue;               /* whose memory all of it is, and in which it is copied */
 } states;
 
 /* Lay the memory out; states_bytes is then known, but nothing large is allocated. */
@@ -118,8 +118,8 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
 void states_free(states *kv);
 uint64_t states_bytes(const states *kv);
 
-/* Take the memory of all pages and slots. Pages cost nothing until they are written. */
-lace_status states_allocate(states *kv, lace_error *err);
+/* Take the memory of all pages and slots, of a queue. Pages cost nothing until they are written. */
+lace_status states_allocate(states *kv, queue *q, lace_error *err);
 
 /*
  * Make room for n more tokens of a sequence: takes pages, and copies the last one if it is shared.

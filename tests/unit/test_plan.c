@@ -133,11 +133,10 @@ static states *make_states(void)
     layer_state layers[3];
     for (int i = 0; i < 3; i++)
         layers[i] = layer_state_paged(KV_HEADS, HEAD, HEAD, 0);
-    states_options o = {
-        .queue = &host_queue, .type = DTYPE_F32, .n_sequences = 1, .n_context = 32, .n_batch = 8};
+    states_options o = {.type = DTYPE_F32, .n_sequences = 1, .n_context = 32, .n_batch = 8};
     states *s;
     CHECK(states_create(layers, 3, &o, &s, NULL) == LACE_OK);
-    CHECK(states_allocate(s, NULL) == LACE_OK);
+    CHECK(states_allocate(s, &host_queue, NULL) == LACE_OK);
     return s;
 }
 

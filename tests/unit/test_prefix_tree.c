@@ -24,8 +24,7 @@ static bool start_layers(layer_state first, layer_state second, layer_state thir
                          int32_t n_snapshots)
 {
     layer_state layers[] = {first, second, third};
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F32,
+    states_options o = {.type = DTYPE_F32,
                         .n_sequences = N_SEQUENCES,
                         .n_context = CONTEXT,
                         .n_batch = BATCH,
@@ -36,7 +35,7 @@ static bool start_layers(layer_state first, layer_state second, layer_state thir
     o.max_bytes = fixed + (states_bytes(kv) - fixed) * 45 / 100;
     states_free(kv);
     return CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK) &&
-           CHECK(states_allocate(kv, NULL) == LACE_OK) &&
+           CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK) &&
            CHECK(prefix_tree_create(kv, &tree, NULL) == LACE_OK);
 }
 

@@ -1,6 +1,7 @@
 /* engine/session.c: what an evaluation leaves behind, above all when it fails. */
 #include <string.h>
 
+#include "engine/engine.h"
 #include "formats/gguf_write.h"
 #include "lace.h"
 #include "status_check.h"
@@ -23,7 +24,7 @@ static lace_model *open_windowed(buf *file)
 {
     tiny_options o = tiny_options_default();
     gguf_writer *w = NULL;
-    lace_model *model = NULL;
+    lace_model *lm = NULL;
     lace_error err;
     o.n_context = CONTEXT;
     buf_init(file, 1 << 22);
@@ -31,8 +32,8 @@ static lace_model *open_windowed(buf *file)
     gguf_writer_add_int(w, "llama.attention.sliding_window", GGUF_U32, WINDOW, NULL);
     CHECK(is_ok(gguf_writer_to_buf(w, file, &err), &err));
     gguf_writer_free(w);
-    CHECK(is_ok(lace_model_open_memory(file->data, file->size, "tiny", NULL, &model, &err), &err));
-    return model;
+    CHECK(is_ok(lace_model_open_memory(file->data, file->size, "tiny", NULL, &lm, &err), &err));
+    return lm;
 }
 
 /* The logits after the next token of a sequence are those of a fresh sequence with its text. */
@@ -62,7 +63,7 @@ static void a_failed_eval_leaves_no_sequence_without_its_pages(void)
 {
     buf file;
     lace_error err;
-    lace_model *model = open_windowed(&file);
+    lace_model *lm = open_windowed(&file);
     lace_session *s = NULL;
     lace_session_options o = lace_session_options_default();
     o.n_threads = 1;
@@ -71,7 +72,7 @@ static void a_failed_eval_leaves_no_sequence_without_its_pages(void)
     o.n_batch = 16;
     o.kv_type = LACE_KV_F32;
     o.kv_bytes = 3 * (2 * 2 * 32 * 8 * 4); /* 3 pages: what one sequence has at most */
-    CHECK(is_ok(lace_session_create(model, &o, &s, &err), &err));
+    CHECK(is_ok(lace_session_create(lm, &o, &s, &err), &err));
     fill(0, BEFORE, 0, 0);
     CHECK(is_ok(lace_session_eval(s, items, BEFORE, &err), &err));
     fill(0, MORE, 0, BEFORE);
@@ -81,7 +82,7 @@ static void a_failed_eval_leaves_no_sequence_without_its_pages(void)
     CHECK(lace_session_logits(s, 0) == NULL);
     check_text(s, 0, 2);
     lace_session_free(s);
-    lace_model_close(model);
+    lace_model_close(lm);
     buf_deinit(&file);
 }
 
@@ -90,15 +91,15 @@ static void a_failed_eval_can_be_tried_again(void)
 {
     buf file = tiny_model_bytes(tiny_options_default());
     lace_error err;
-    lace_model *model = NULL;
+    lace_model *lm = NULL;
     lace_session *s = NULL;
     lace_session_options o = lace_session_options_default();
     o.n_threads = 1;
     o.n_sequences = 2;
     o.n_context = 64;
     o.n_batch = 16;
-    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &model, &err), &err));
-    CHECK(is_ok(lace_session_create(model, &o, &s, &err), &err));
+    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &lm, &err), &err));
+    CHECK(is_ok(lace_session_create(lm, &o, &s, &err), &err));
     fill(0, BEFORE, 0, 0);
     CHECK(is_ok(lace_session_eval(s, items, BEFORE, &err), &err));
     fill(0, 65, 0, BEFORE);
@@ -108,7 +109,7 @@ static void a_failed_eval_can_be_tried_again(void)
     CHECK(lace_session_length(s, 0) == BEFORE);
     check_text(s, 0, 1);
     lace_session_free(s);
-    lace_model_close(model);
+    lace_model_close(lm);
     buf_deinit(&file);
 }
 
@@ -117,20 +118,20 @@ static void the_smallest_session_computes(void)
 {
     buf file = tiny_model_bytes(tiny_options_default());
     lace_error err;
-    lace_model *model = NULL;
+    lace_model *lm = NULL;
     lace_session *s = NULL;
     lace_session_options o = lace_session_options_default();
     o.n_threads = 1;
     o.n_context = o.n_batch = 1;
-    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &model, &err), &err));
-    CHECK(is_ok(lace_session_create(model, &o, &s, &err), &err));
+    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &lm, &err), &err));
+    CHECK(is_ok(lace_session_create(lm, &o, &s, &err), &err));
     lace_item item = {.token = 1, .want_logits = true};
     CHECK(is_ok(lace_session_eval(s, NULL, 0, &err), &err));
     CHECK(is_ok(lace_session_eval(s, &item, 1, &err), &err));
     CHECK(lace_session_logits(s, 0) != NULL && lace_session_logits(s, 1) == NULL);
     CHECK(lace_session_eval(s, &item, 1, &err) == LACE_E_CONTEXT);
     lace_session_free(s);
-    lace_model_close(model);
+    lace_model_close(lm);
     buf_deinit(&file);
 }
 
@@ -140,22 +141,50 @@ static void a_batch_that_is_not_asked_for_is_of_512_or_all_sequences(void)
     static const int32_t n_sequences[] = {1, 600};
     buf file = tiny_model_bytes(tiny_options_default());
     lace_error err;
-    lace_model *model = NULL;
-    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &model, &err), &err));
+    lace_model *lm = NULL;
+    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &lm, &err), &err));
     for (int i = 0; i < 2; i++) {
         lace_session_options o = lace_session_options_default();
         lace_memory usual, same, less;
         o.n_context = 64;
         o.n_threads = 1;
         o.n_sequences = n_sequences[i];
-        CHECK(is_ok(lace_session_memory(model, &o, &usual, &err), &err));
+        CHECK(is_ok(lace_session_memory(lm, &o, &usual, &err), &err));
         o.n_batch = n_sequences[i] > 512 ? n_sequences[i] : 512;
-        CHECK(is_ok(lace_session_memory(model, &o, &same, &err), &err));
+        CHECK(is_ok(lace_session_memory(lm, &o, &same, &err), &err));
         o.n_batch -= 256;
-        CHECK(is_ok(lace_session_memory(model, &o, &less, &err), &err));
+        CHECK(is_ok(lace_session_memory(lm, &o, &less, &err), &err));
         CHECK(usual.scratch == same.scratch && less.scratch < same.scratch);
     }
-    lace_model_close(model);
+    lace_model_close(lm);
+    buf_deinit(&file);
+}
+
+static int n_queues;
+
+static lace_status count_queue(device *d, queue **out, lace_error *err)
+{
+    n_queues++;
+    *out = &host_queue;
+    return LACE_OK;
+}
+
+static void memory_is_counted_without_a_queue(void)
+{
+    buf file = tiny_model_bytes(tiny_options_default());
+    lace_model *lm = NULL;
+    lace_session *s = NULL;
+    lace_memory memory;
+    lace_error err;
+    CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", NULL, &lm, &err), &err));
+    backend counting = *lm->m->device->backend;
+    counting.open_queue = count_queue;
+    lm->m->device->backend = &counting;
+    n_queues = 0;
+    CHECK(is_ok(lace_session_memory(lm, NULL, &memory, &err), &err) && n_queues == 0);
+    CHECK(is_ok(lace_session_create(lm, NULL, &s, &err), &err) && n_queues == 1);
+    lace_session_free(s);
+    lace_model_close(lm);
     buf_deinit(&file);
 }
 
@@ -167,14 +196,14 @@ static void weights_packed_later_give_the_same_logits(void)
     buf file = tiny_model_bytes(tiny_options_default());
     for (int is_later = 0; is_later < 2; is_later++) {
         lace_error err;
-        lace_model *model = NULL;
+        lace_model *lm = NULL;
         lace_session *s = NULL;
         lace_model_options mo = lace_model_options_default();
         lace_session_options o = lace_session_options_default();
         mo.packs_later = is_later;
         o.n_context = 64;
-        CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", &mo, &model, &err), &err));
-        CHECK(is_ok(lace_session_create(model, &o, &s, &err), &err));
+        CHECK(is_ok(lace_model_open_memory(file.data, file.size, "tiny", &mo, &lm, &err), &err));
+        CHECK(is_ok(lace_session_create(lm, &o, &s, &err), &err));
         for (int i = 0; i < N; i++) {
             fill(0, 3, 0, 3 * i);
             items[2].want_logits = true;
@@ -185,7 +214,7 @@ static void weights_packed_later_give_the_same_logits(void)
                 CHECK(memcmp(seen[i], lace_session_logits(s, 0), sizeof seen[i]) == 0);
         }
         lace_session_free(s);
-        lace_model_close(model);
+        lace_model_close(lm);
     }
     buf_deinit(&file);
 }
@@ -196,6 +225,7 @@ int main(void)
     CASE(a_failed_eval_can_be_tried_again);
     CASE(the_smallest_session_computes);
     CASE(a_batch_that_is_not_asked_for_is_of_512_or_all_sequences);
+    CASE(memory_is_counted_without_a_queue);
     CASE(weights_packed_later_give_the_same_logits);
     return tap_end();
 }

@@ -9,14 +9,11 @@
 static states *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
 {
     layer_state layers[] = {layer_state_paged(2, 32, 32, 0), layer_state_paged(2, 32, 32, window)};
-    states_options o = {.queue = &host_queue,
-                        .type = type,
-                        .n_sequences = n_sequences,
-                        .n_context = n_context,
-                        .n_batch = 16};
+    states_options o = {
+        .type = type, .n_sequences = n_sequences, .n_context = n_context, .n_batch = 16};
     states *kv;
     CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK);
-    CHECK(states_allocate(kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK);
     return kv;
 }
 
@@ -112,8 +109,7 @@ static void bytes_are_what_pages_take(void)
 
 static states *lay_out(const layer_state *layers, int32_t n_layers, dtype type)
 {
-    states_options o = {
-        .queue = &host_queue, .type = type, .n_sequences = 2, .n_context = 64, .n_batch = 16};
+    states_options o = {.type = type, .n_sequences = 2, .n_context = 64, .n_batch = 16};
     states *kv;
     states_create(layers, n_layers, &o, &kv, NULL);
     return kv;
@@ -171,8 +167,7 @@ static void layers_share_the_pages_of_others(void)
 static void odd_heads_cannot_be_q8(void)
 {
     layer_state layer = layer_state_paged(1, 32, 48, 0);
-    states_options o = {
-        .queue = &host_queue, .type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
+    states_options o = {.type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
     states *kv;
     lace_error err;
     CHECK(states_create(&layer, 1, &o, &kv, &err) == LACE_E_UNSUPPORTED && kv == NULL);
@@ -184,19 +179,15 @@ static void failing_allocations_are_clean(void)
     layer_state layers[] = {layer_state_paged(2, 32, 32, 0),
                             layer_state_paged(2, 32, 32, 64),
                             {.kind = STATE_RECURRENT, .n_bytes = 64}};
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F16,
-                        .n_sequences = 3,
-                        .n_context = 256,
-                        .n_batch = 16,
-                        .n_snapshots = 4};
+    states_options o = {
+        .type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16, .n_snapshots = 4};
     lace_status status = LACE_E_NOMEM;
     for (long i = 0; status != LACE_OK && i < 100; i++) {
         states *kv;
         mem_fail_at(i, false);
         status = states_create(layers, 3, &o, &kv, NULL);
         if (status == LACE_OK)
-            status = states_allocate(kv, NULL);
+            status = states_allocate(kv, &host_queue, NULL);
         mem_fail_at(-1, false);
         CHECK(status == LACE_OK || status == LACE_E_NOMEM);
         states_free(kv);
@@ -212,15 +203,14 @@ static states *make_recurrent(int32_t window, int32_t n_sequences, int32_t n_sna
     layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 100},
                             layer_state_paged(1, 32, 32, window),
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F16,
+    states_options o = {.type = DTYPE_F16,
                         .n_sequences = n_sequences,
                         .n_context = 512,
                         .n_batch = 64,
                         .n_snapshots = n_snapshots};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
-    CHECK(states_allocate(kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK);
     return kv;
 }
 
@@ -379,15 +369,14 @@ static void a_batch_that_does_not_fit_changes_no_recurrent_state(void)
     layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
                             layer_state_paged(1, 32, 32, 0),
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F16,
+    states_options o = {.type = DTYPE_F16,
                         .n_sequences = 2,
                         .n_context = 512,
                         .n_batch = 64,
                         .max_bytes = 18 * 2 * 32 * 64 + 2 * 128};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
-    CHECK(states_allocate(kv, NULL) == LACE_OK && kv->groups[0].n_pages == 18);
+    CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK && kv->groups[0].n_pages == 18);
     CHECK(states_bytes(kv) == o.max_bytes);
     CHECK(compute(kv, 0, 300) == LACE_OK && compute(kv, 1, 200) == LACE_OK);
     CHECK(states_reserve_all(kv, (int32_t[]){330, 300}, NULL) == LACE_E_CONTEXT);
@@ -459,15 +448,11 @@ static void a_layer_may_have_pages_and_recurrent_state(void)
     layer_state layers[] = {both, layer_state_paged(1, 32, 32, 0), both};
     layers[2].shares = 1;
     layers[2].n_bytes = 8;
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F16,
-                        .n_sequences = 2,
-                        .n_context = 512,
-                        .n_batch = 64,
-                        .n_snapshots = 4};
+    states_options o = {
+        .type = DTYPE_F16, .n_sequences = 2, .n_context = 512, .n_batch = 64, .n_snapshots = 4};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
-    CHECK(states_allocate(kv, NULL) == LACE_OK);
+    CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK);
     const layer_memory *a = &kv->layers[0], *b = &kv->layers[1], *c = &kv->layers[2];
     CHECK(a->kind == STATE_BOTH && b->kind == STATE_PAGED && c->kind == STATE_BOTH);
     CHECK(a->kv.n_heads == 2 && a->kv.v_dim == 64 && a->kv.page_bytes == b->kv.page_bytes);
@@ -488,15 +473,11 @@ static void a_model_may_have_recurrent_layers_alone(void)
     layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
                             {.kind = STATE_NONE},
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
-    states_options o = {.queue = &host_queue,
-                        .type = DTYPE_F16,
-                        .n_sequences = 1,
-                        .n_context = 512,
-                        .n_batch = 64,
-                        .n_snapshots = 2};
+    states_options o = {
+        .type = DTYPE_F16, .n_sequences = 1, .n_context = 512, .n_batch = 64, .n_snapshots = 2};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
-    CHECK(states_allocate(kv, NULL) == LACE_OK && kv->n_groups == 0);
+    CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK && kv->n_groups == 0);
     CHECK(compute(kv, 0, 32) == LACE_OK && compute(kv, 0, 8) == LACE_OK);
     states_set_length(kv, 0, states_reach(kv, 0, 39));
     CHECK(compute(kv, 0, 7) == LACE_OK && kv->sequences[0].n_tokens == 39);
