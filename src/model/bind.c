@@ -71,9 +71,8 @@ static weight_rows rows_of(const tensor *t, dtype kept, int64_t first_row, int64
                          .n_bytes = t->n_bytes / total_rows * (uint64_t)n_rows};
 }
 
-/* Place some rows of a tensor on the device, and remember what must be loaded there. */
-static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept, int64_t first_row,
-                              int64_t n_rows, lace_error *err)
+/* Place a matrix on the device, and remember that it must be loaded there. */
+static lace_status place(model *m, const model_matrix *entry, lace_error *err)
 {
     if (m->n_matrices == m->matrices_capacity) {
         int32_t capacity = m->matrices_capacity ? 2 * m->matrices_capacity : 64;
@@ -83,15 +82,22 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept
         m->matrices = grown;
         m->matrices_capacity = capacity;
     }
+    TRY(device_place(m->device, &entry->rows, entry->target, err));
+    m->matrices[m->n_matrices++] = *entry;
+    return LACE_OK;
+}
+
+/* The same for some rows of a tensor. */
+static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept, int64_t first_row,
+                              int64_t n_rows, lace_error *err)
+{
     if (dtype_is_sparse(t->type) && first_row % SPARSE_PANEL != 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "tensor %.*s: sparse matrices are cut at multiples of %d rows, not at "
                          "%" PRId64,
                          text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
     model_matrix entry = {.target = out, .source = t, .rows = rows_of(t, kept, first_row, n_rows)};
-    TRY(device_place(m->device, &entry.rows, out, err));
-    m->matrices[m->n_matrices++] = entry;
-    return LACE_OK;
+    return place(m, &entry, err);
 }
 
 /* Expands to `full`, the formatted name. */
@@ -136,6 +142,29 @@ lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols,
         TRY(add_matrix(m, &experts[e], t, kept, e * n_rows, n_rows, err));
     *out = experts;
     return LACE_OK;
+}
+
+/* Rows that are looked up one by one must be found without a table of panels. */
+static lace_status check_table(const tensor *t, lace_error *err)
+{
+    if (!dtype_is_sparse(t->type))
+        return LACE_OK;
+    return error_set(err, LACE_E_UNSUPPORTED,
+                     "%.*s is of a sparse type, but single rows must be read from it; store it as "
+                     "another type",
+                     text_width(t->name), t->name.data);
+}
+
+lace_status bind_table(model *m, weight *out, int64_t n_rows, int64_t n_cols, lace_error *err,
+                       const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    TRY(find(m, full, (shape){2, {n_cols, n_rows}}, &t, err));
+    TRY(check_table(t, err));
+    model_matrix entry = {.target = out, .source = t, .rows = rows_of(t, t->type, 0, n_rows)};
+    entry.rows.is_table = true;
+    return place(m, &entry, err);
 }
 
 /* A vector, or rows of vectors that lie one after the other: n values in all. */
@@ -192,10 +221,7 @@ lace_status bind_embedding(model *m, lace_error *err)
     shape table = {2, {c->n_embd, c->n_vocab}};
     const tensor *output;
     TRY(find(m, "token_embd.weight", table, &m->embedding, err));
-    if (dtype_is_sparse(m->embedding->type))
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "token_embd.weight is of a sparse type, but single rows must be read from "
-                         "it; store it as another type");
+    TRY(check_table(m->embedding, err));
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, kept_as(m, output, 0, c->n_vocab), 0, c->n_vocab, err));

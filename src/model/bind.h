@@ -33,6 +33,11 @@ bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char 
 __attribute__((format(printf, 5, 6))) lace_status
 bind_optional(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...);
 
+/* A table of n_rows x n_cols whose rows are looked up (plan_lookup). */
+__attribute__((format(printf, 6, 7))) lace_status bind_table(model *m, weight *out, int64_t n_rows,
+                                                             int64_t n_cols, lace_error *err,
+                                                             const char *name, ...);
+
 /* The embedding table, used where it lies; and the output matrix, which may be the same tensor. */
 lace_status bind_embedding(model *m, lace_error *err);
 

@@ -92,6 +92,7 @@ typedef struct batch {
                                 its own (causal) if NULL, all of its sequence for an encoder */
     const int32_t *axes;     /* [n_axes][n_tokens] positions that rotation uses; NULL: positions */
     int32_t n_axes;
+    const int32_t *segments; /* [n_tokens] which text of a pair a token belongs to; NULL: all 0 */
 } batch;
 
 /* How many positions of its sequence token t sees, windows apart. */
@@ -202,6 +203,9 @@ typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED, GLU_COUNT } glu_ki
 typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n,
                            float *out);
 
+/* What of a token says which row of a table is its. */
+typedef enum embed_index { EMBED_BY_TOKEN, EMBED_BY_POSITION, EMBED_BY_SEGMENT } embed_index;
+
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
 
 typedef struct step {
@@ -220,6 +224,7 @@ typedef struct step {
         struct {                 /* EMBED: -> out[0] */
             const weight *table; /* whose rows are looked up: blocks as in a file */
             float scale;
+            embed_index by;
         } embed;
         struct { /* ROPE_TABLE: -> out[0], n_dims values a row: cos, sin of each frequency */
             const float *frequencies;        /* [n_dims / 2] radians per position */

@@ -48,16 +48,31 @@ static step *add_making(plan *p, op o, value in0, value in1, act_format format, 
     return s;
 }
 
-value plan_embed(plan *p, const weight *table, float scale)
+static value embed_by(plan *p, const weight *table, float scale, embed_index by)
 {
     if (!is_bound(p, table))
         return -1;
+    if (by == EMBED_BY_POSITION && table->n_rows < p->limits.n_context) {
+        refuse(p, "has no embeddings for so long a context");
+        return -1;
+    }
     step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, table->n_cols, false);
     if (!s)
         return -1;
     s->a.embed.table = table;
     s->a.embed.scale = scale;
+    s->a.embed.by = by;
     return s->out[0].value;
+}
+
+value plan_embed(plan *p, const weight *table, float scale)
+{
+    return embed_by(p, table, scale, EMBED_BY_TOKEN);
+}
+
+value plan_lookup(plan *p, const weight *table, embed_index by)
+{
+    return embed_by(p, table, 1, by);
 }
 
 value plan_rope_table(plan *p, const rope_params *rope)

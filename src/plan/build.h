@@ -31,6 +31,9 @@ typedef struct attend_params {
 /* Rows of the table for the batch's tokens, times scale. */
 value plan_embed(plan *p, const weight *table, float scale);
 
+/* Rows of a table for the batch's positions, or for what else `by` names. */
+value plan_lookup(plan *p, const weight *table, embed_index by);
+
 /* Cosines and sines of the batch's positions; one value serves all layers. */
 value plan_rope_table(plan *p, const rope_params *rope);
 

@@ -19,7 +19,8 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             int width = widths[i], n_rows = 50, n_tokens = check_random_int(0, MAX_TOKENS);
             if (width % dtype_describe(type)->block_values)
                 continue;
-            check_shape("%s width %d tokens %d workers %d", name, width, n_tokens, n);
+            check_shape("%s width %d tokens %d by %d workers %d", name, width, n_tokens,
+                        (i + n) % 3, n);
             uint8_t *blocks = check_alloc(row_bytes(type, width) * (uint64_t)n_rows);
             float *x = check_alloc((uint64_t)width * 4);
             for (int r = 0; r < n_rows; r++) {
@@ -29,12 +30,17 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             int32_t tokens[MAX_TOKENS];
             for (int t = 0; t < n_tokens; t++)
                 tokens[t] = t == 0 ? n_rows - 1 : check_random_int(0, n_rows - 1);
-            batch b = {.n_tokens = n_tokens, .tokens = tokens};
+            embed_index by = (embed_index)((i + n) % 3);
+            batch b = {.n_tokens = n_tokens};
+            *(by == EMBED_BY_TOKEN      ? &b.tokens
+              : by == EMBED_BY_POSITION ? &b.positions
+                                        : &b.segments) = tokens;
             operand want = check_operand(ACT_F32, width, n_tokens);
             operand got = check_operand_copy(&want, n_tokens);
             step s = {.op = OP_EMBED, .out = {want}};
             weight embedding = {.type = type, .n_rows = n_rows, .n_cols = width, .data = blocks};
             s.a.embed.table = &embedding;
+            s.a.embed.by = by;
             s.a.embed.scale = n == 2 ? 45.254834f : 1.0f;
             check_run(ref->ops[OP_EMBED], &s, &b, 1, 0);
             s.out[0] = got;

@@ -293,6 +293,24 @@ static void unknown_activations_and_absent_matrices_are_refused(void)
     }
 }
 
+/* Positions behind the end of a table would be read from what lies there. */
+static void a_table_of_positions_limits_the_context(void)
+{
+    for (int more = 0; more < 2; more++) {
+        plan_limits limits = {.max_tokens = 1, .max_outputs = 1, .n_workers = 1};
+        limits.n_context = VOCAB + more;
+        plan *p;
+        lace_error err = {0};
+        CHECK(plan_create(&limits, &p, NULL) == LACE_OK);
+        value x = plan_embed(p, &table, 1), y = plan_lookup(p, &table, EMBED_BY_POSITION);
+        y = plan_add(p, y, plan_lookup(p, &table, EMBED_BY_SEGMENT), 1);
+        plan_result(p, plan_gather(p, plan_add(p, x, y, 1)));
+        CHECK(plan_check(p, &err) == (more ? LACE_E_UNSUPPORTED : LACE_OK));
+        CHECK(!more || strstr(err.text, "context"));
+        plan_free(p);
+    }
+}
+
 static void failing_allocations_are_clean(void)
 {
     plan_limits limits = {.max_tokens = 1, .max_outputs = 1, .n_context = 1, .n_workers = 1};
@@ -330,6 +348,7 @@ int main(void)
     CASE(living_values_do_not_overlap);
     CASE(dependent_steps_are_separated);
     CASE(unknown_activations_and_absent_matrices_are_refused);
+    CASE(a_table_of_positions_limits_the_context);
     CASE(failing_allocations_are_clean);
     return tap_end();
 }

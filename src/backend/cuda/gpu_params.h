@@ -42,7 +42,7 @@ typedef struct gpu_pack {
 
 typedef struct gpu_embed {
     const uint8_t *table;
-    const int32_t *tokens;
+    const int32_t *tokens; /* or what else says which row is taken; NULL: the first */
     float *out;
     int64_t out_stride;
     uint64_t row_bytes;

@@ -43,10 +43,16 @@ static float *data(const operand *o)
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
+/* Which row of a table each token takes; NULL: the first. */
+static const int32_t *embed_indices(const gpu_batch *b, embed_index by)
+{
+    return by == EMBED_BY_TOKEN ? b->tokens : by == EMBED_BY_POSITION ? b->positions : b->segments;
+}
+
 static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_embed p = {.table = s->a.embed.table->data,
-                   .tokens = j->batch->tokens,
+                   .tokens = embed_indices(j->batch, s->a.embed.by),
                    .out = data(&s->out[0]),
                    .out_stride = floats(&s->out[0]),
                    .row_bytes = row_bytes(s->a.embed.table->type, s->out[0].width),

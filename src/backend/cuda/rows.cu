@@ -10,7 +10,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
 {
     launch_next();
     wait_previous();
-    const uint8_t *row = p.table + (uint64_t)p.tokens[blockIdx.x] * p.row_bytes;
+    const uint8_t *row =
+        p.table + (p.tokens ? (uint64_t)p.tokens[blockIdx.x] * p.row_bytes : 0);
     float *y = p.out + (int64_t)blockIdx.x * p.out_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[i] = p.scale * block_value(p.type, row, i);

@@ -7,6 +7,19 @@
 #include "backend/ref/ref.h"
 #include "tensor/rotate.h"
 
+/* The row of a table that token t takes. */
+static int32_t embed_row(const step *s, const batch *b, int64_t t)
+{
+    switch (s->a.embed.by) {
+    case EMBED_BY_POSITION:
+        return b->positions[t];
+    case EMBED_BY_SEGMENT:
+        return b->segments ? b->segments[t] : 0;
+    default:
+        return b->tokens[t];
+    }
+}
+
 void embed_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t width = s->out[0].width, begin, end;
@@ -15,12 +28,13 @@ void embed_ref(const step *s, const batch *b, const worker *w)
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         float *y = operand_row(&s->out[0], t);
-        if (b->tokens[t] < 0 && b->embeddings) { /* as it is: not of the table, not scaled */
+        int32_t row = embed_row(s, b, t);
+        if (row < 0 && b->embeddings) { /* as it is: not of the table, not scaled */
             memcpy(y, b->embeddings + t * width, (size_t)width * sizeof *y);
             continue;
         }
-        assert(b->tokens[t] >= 0 && b->tokens[t] < table->n_rows);
-        unpack_row(table->type, table->data + (uint64_t)b->tokens[t] * stride, width, y);
+        assert(row >= 0 && row < table->n_rows);
+        unpack_row(table->type, table->data + (uint64_t)row * stride, width, y);
         if (s->a.embed.scale != 1.0f)
             for (int64_t i = 0; i < width; i++)
                 y[i] *= s->a.embed.scale;
