@@ -76,6 +76,13 @@ static int conv_weights(step *s, op_vector out[OP_MAX_VECTORS])
     return add_vector(out, n, &s->a.conv.bias, s->out[0].width);
 }
 
+static int scan_vectors(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int n = add_vector(out, 0, &s->a.scan.a, s->a.scan.n_heads);
+    n = add_vector(out, n, &s->a.scan.d, s->a.scan.n_heads);
+    return add_vector(out, n, &s->a.scan.dt_bias, s->a.scan.n_heads);
+}
+
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
 static uint64_t table_bytes(const step *s, const batch *b)
@@ -99,14 +106,20 @@ static uint64_t attended_bytes(const step *s, const batch *b)
     return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + s->kv.v_row_bytes);
 }
 
-/* Taps once, and state in and out: for tokens of one sequence that lie together, once. */
-static uint64_t conv_bytes(const step *s, const batch *b)
+/* State in and out: for tokens of one sequence that lie together, once. */
+static uint64_t scan_bytes(const step *s, const batch *b)
 {
-    uint64_t bytes = 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps;
+    uint64_t bytes = 0;
     for (int32_t t = 0; t < b->n_tokens; t++)
         if (t == 0 || b->slots[t] != b->slots[t - 1])
             bytes += 2 * s->recurrent.n_bytes;
     return bytes;
+}
+
+/* Taps once, and state. */
+static uint64_t conv_bytes(const step *s, const batch *b)
+{
+    return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps + scan_bytes(s, b);
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

@@ -170,6 +170,22 @@ static inline uint64_t conv_state_bytes(int64_t width, int32_t n_taps)
     return sizeof(float) * (uint64_t)width * (uint64_t)(n_taps - 1);
 }
 
+/* What a SCAN remembers: one matrix for each head. */
+static inline uint64_t scan_state_bytes(int32_t n_heads, int32_t head_dim, int32_t n_state)
+{
+    return sizeof(float) * (uint64_t)n_heads * (uint64_t)head_dim * (uint64_t)n_state;
+}
+
+/* Some bytes of a layer's recurrent state, for a layer whose operations remember different things. */
+static inline recurrent_layer recurrent_part(const recurrent_layer *l, uint64_t from,
+                                             uint64_t n_bytes)
+{
+    recurrent_layer part = *l;
+    part.offset += from;
+    part.n_bytes = n_bytes;
+    return part;
+}
+
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 typedef enum op {
@@ -294,6 +310,18 @@ typedef struct step {
             const float *bias;   /* [width], or NULL */
             int32_t n_taps;      /* inputs that make an output, its own the last */
         } conv;
+        struct { /* SCAN: x in[0], b in[1], c in[2], time steps in[3] -> out[0]. A head h has
+                    head_dim columns of x and of out, one column of in[3], and of b and c the
+                    n_state columns of its group. With S its state, and all products of vectors:
+                        dt  = softplus(in[3][h] + dt_bias[h]), within dt_min and dt_max
+                        S   = exp(dt * a[h]) * S + b * (dt * x)
+                        out = c S + d[h] * x
+                    state: [n_heads, n_state, head_dim] */
+            const float *a, *d, *dt_bias; /* [n_heads] */
+            float dt_min, dt_max;
+            int32_t n_heads, head_dim;
+            int32_t n_groups, n_state; /* the heads of a group are neighbours */
+        } scan;
     } a;
 } step;
 

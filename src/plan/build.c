@@ -212,6 +212,34 @@ value plan_conv(plan *p, value x, const recurrent_layer *state, const conv_param
     return s->out[0].value;
 }
 
+value plan_scan(plan *p, value x, value b, value c, value dt, const recurrent_layer *state,
+                const scan_params *params)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    assert(p->values[x].width == (int64_t)params->n_heads * params->head_dim);
+    assert(p->values[b].width == (int64_t)params->n_groups * params->n_state);
+    assert(p->values[c].width == p->values[b].width && p->values[dt].width == params->n_heads);
+    assert(params->n_heads % params->n_groups == 0 && !p->values[x].is_output);
+    assert(state->n_bytes == scan_state_bytes(params->n_heads, params->head_dim, params->n_state));
+    step *s = add_making(p, OP_SCAN, x, b, ACT_F32, p->values[x].width, false);
+    if (!s)
+        return -1;
+    s->in[2] = plan_operand(p, c);
+    s->in[3] = plan_operand(p, dt);
+    s->recurrent = *state;
+    s->a.scan.a = params->a;
+    s->a.scan.d = params->d;
+    s->a.scan.dt_bias = params->dt_bias;
+    s->a.scan.dt_min = params->dt_min;
+    s->a.scan.dt_max = params->dt_max;
+    s->a.scan.n_heads = params->n_heads;
+    s->a.scan.head_dim = params->head_dim;
+    s->a.scan.n_groups = params->n_groups;
+    s->a.scan.n_state = params->n_state;
+    return s->out[0].value;
+}
+
 value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
 {
     if (!knows_activation(p, moe->glu) || !is_bound(p, moe->gate) || !is_bound(p, moe->up) ||

@@ -77,6 +77,20 @@ typedef struct conv_params {
  */
 value plan_conv(plan *p, value x, const recurrent_layer *state, const conv_params *params);
 
+typedef struct scan_params {
+    const float *a, *d, *dt_bias; /* [n_heads] */
+    float dt_min, dt_max;         /* limits of time steps */
+    int32_t n_heads, head_dim;
+    int32_t n_groups, n_state;
+} scan_params;
+
+/*
+ * The state space of Mamba-2. x: [n_heads, head_dim], b and c: [n_groups, n_state], dt: [n_heads].
+ * What it computes stands with its arguments in ops/step.h; the state holds scan_state_bytes.
+ */
+value plan_scan(plan *p, value x, value b, value c, value dt, const recurrent_layer *state,
+                const scan_params *params);
+
 /* The experts of a mixture, and how they are chosen. */
 typedef struct moe_params {
     const weight *gate, *up, *down; /* [n_experts] each */

@@ -72,14 +72,26 @@ static uint64_t head_scratch(const step *s, int64_t n_tokens, int64_t n_context)
     return 4 * (uint64_t)(s->kv.head_dim > s->kv.v_dim ? s->kv.head_dim : s->kv.v_dim) + 64;
 }
 
+static uint64_t scan_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+{
+    return scan_scratch_bytes(s->a.scan.head_dim, s->a.scan.n_state);
+}
+
 static uint64_t (*const scratch_of[OP_COUNT])(const step *s, int64_t n_tokens,
                                               int64_t n_context) = {
-    [OP_MATMUL] = matmul_scratch,         [OP_MATMUL_ADD] = matmul_scratch,
-    [OP_MATMUL_GROUP] = matmul_scratch,   [OP_MATMUL_GLU] = matmul_scratch,
-    [OP_MOE_GLU] = moe_scratch,           [OP_MOE_DOWN] = moe_scratch,
-    [OP_ATTEND] = attend_scratch,         [OP_QUANTIZE] = dropped_row_scratch,
-    [OP_RMS_NORM_QUANTIZE] = row_scratch, [OP_ROTATE_QUANTIZE] = row_scratch,
-    [OP_KV_WRITE] = head_scratch,         [OP_ROPE_KV] = head_scratch,
+    [OP_MATMUL] = matmul_scratch,
+    [OP_MATMUL_ADD] = matmul_scratch,
+    [OP_MATMUL_GROUP] = matmul_scratch,
+    [OP_MATMUL_GLU] = matmul_scratch,
+    [OP_MOE_GLU] = moe_scratch,
+    [OP_MOE_DOWN] = moe_scratch,
+    [OP_ATTEND] = attend_scratch,
+    [OP_QUANTIZE] = dropped_row_scratch,
+    [OP_RMS_NORM_QUANTIZE] = row_scratch,
+    [OP_ROTATE_QUANTIZE] = row_scratch,
+    [OP_KV_WRITE] = head_scratch,
+    [OP_ROPE_KV] = head_scratch,
+    [OP_SCAN] = scan_scratch,
 };
 
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)

@@ -42,4 +42,5 @@ TMPL_pack_tiles     := plain avx512
 TMPL_peak           := $(LEVELS_OF_BYTES) avx512
 TMPL_rope           := $(LEVELS_OF_FLOATS)
 TMPL_rows           := $(LEVELS_OF_FLOATS)
+TMPL_scan           := $(LEVELS_OF_FLOATS)
 TMPL_trellis_search := plain avx2 avx512

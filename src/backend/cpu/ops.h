@@ -1,6 +1,6 @@
 /*
- * The kernels that are written once, in rows_tmpl.c, rope_tmpl.c and attend_tmpl.c, and compiled for
- * each CPU level: how they come into the table, and the plain functions that they fall back to for
+ * The kernels that are written once, in rows_tmpl.c, rope_tmpl.c, attend_tmpl.c and scan_tmpl.c, and
+ * compiled for each CPU level: how they come into the table, and the plain functions that they fall back to for
  * odd shapes.
  */
 #ifndef LACE_BACKEND_CPU_OPS_H
@@ -57,16 +57,32 @@ static inline int64_t attend_part_floats(int32_t head_dim)
     return head_dim + 16;
 }
 
+/*
+ * A scan works on this many tokens of a sequence at once. Its scratch: b and c of a group, and what
+ * goes into a head and comes out of it.
+ */
+enum { SCAN_TOKENS = 32, SCAN_ROWS = 4 };
+static inline int64_t scan_pair_floats(int32_t n_state)
+{
+    return ((int64_t)n_state + SCAN_ROWS - 1) / SCAN_ROWS * SCAN_ROWS * 2 * SCAN_TOKENS;
+}
+static inline uint64_t scan_scratch_bytes(int32_t head_dim, int32_t n_state)
+{
+    return 4 * ((uint64_t)scan_pair_floats(n_state) + SCAN_TOKENS * (2 * (uint64_t)head_dim + 2));
+}
+
 /* A template enters its own kernels into the table, so a new one is named in its template alone. */
 #define OPS_DECLARE(level)                                                                         \
     void rows_use_##level(kernel_table *table);                                                    \
     void rope_use_##level(kernel_table *table);                                                    \
+    void scan_use_##level(kernel_table *table);                                                    \
     void attend_##level(const step *s, const batch *b, const worker *w)
 
 #define OPS_USE(table, level)                                                                      \
     do {                                                                                           \
         rows_use_##level(table);                                                                   \
         rope_use_##level(table);                                                                   \
+        scan_use_##level(table);                                                                   \
         (table)->ops[OP_ATTEND] = (table)->exact_attend = attend_##level;                          \
     } while (0)
 
