@@ -419,7 +419,7 @@ typedef struct lace_grammar lace_grammar;
 typedef struct lace_grammar_state lace_grammar_state;
 
 typedef enum lace_grammar_kind {
-    LACE_GRAMMAR_GBNF,        /* llama.cpp's notation; the text must match the rule "root" */
+    LACE_GRAMMAR_GBNF, /* llama.cpp's notation, with some words of our own (docs/structured-output.md) */
     LACE_GRAMMAR_JSON_SCHEMA, /* a JSON value that is valid for the schema */
     LACE_GRAMMAR_REGEX,       /* the whole text must match; JavaScript's syntax */
     LACE_GRAMMAR_JSON_OBJECT, /* any JSON object; the text of the grammar is not used */

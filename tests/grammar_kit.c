@@ -36,7 +36,7 @@ static const char *const words[] = {
     ", ",       ": ",
 };
 
-enum { N_WORDS = sizeof words / sizeof words[0], N_VOCAB = KIT_N_BYTES + N_WORDS + 2 };
+enum { N_WORDS = sizeof words / sizeof words[0], N_VOCAB = KIT_N_BYTES + N_WORDS + 3 };
 
 lace_token kit_control(void)
 {
@@ -46,6 +46,11 @@ lace_token kit_control(void)
 lace_token kit_end(void)
 {
     return kit_control() + 1;
+}
+
+lace_token kit_mark(void)
+{
+    return kit_control() + 2;
 }
 
 grammar_vocab *kit_vocab(void)
@@ -68,6 +73,8 @@ grammar_vocab *kit_vocab(void)
     texts[kit_control()] = text_of("the"); /* a special token that looks like text */
     kinds[kit_control()] = GRAMMAR_TOKEN_OTHER;
     kinds[kit_end()] = GRAMMAR_TOKEN_END;
+    texts[kit_mark()] = text_of("<mark>");
+    kinds[kit_mark()] = GRAMMAR_TOKEN_MARK;
     if (grammar_vocab_create(texts, kinds, N_VOCAB, &v, NULL) != LACE_OK)
         exit(1);
     return v;
@@ -82,6 +89,7 @@ static grammar_matcher *compile(lace_grammar_kind kind, text source, lace_error 
     const grammar_node *node;
     regex_options options = {0};
     grammar_ast_init(&g);
+    g.vocab = kit_vocab();
     lace_status status = LACE_OK;
     if (kind == LACE_GRAMMAR_GBNF) {
         status = grammar_read_gbnf(&g, source, err);
@@ -173,9 +181,9 @@ void kit_fuzz(lace_grammar_kind kind, const uint8_t *data, size_t size)
             break;
         if (status != LACE_OK)
             abort(); /* with all bytes in the vocabulary there is always a way */
-        lace_token t = (lace_token)(random % (uint32_t)(kit_end() + 1));
+        lace_token t = (lace_token)(random % N_VOCAB);
         while (!(mask[t / 64] >> (t % 64) & 1))
-            t = (t + 1) % (kit_end() + 1);
+            t = (t + 1) % N_VOCAB;
         random = random * 1103515245 + 12345;
         status = grammar_position_accept(p, t, &err);
         if (status == LACE_E_LIMIT || t == kit_end())

@@ -4,11 +4,15 @@
 
 #include "grammar/grammar_match.h"
 
-/* Bytes 0 to 255 are tokens of the same number; then words; then a control token; then the end. */
+/*
+ * Bytes 0 to 255 are tokens of the same number; then words; then a control token; then the end;
+ * then the mark "<mark>".
+ */
 grammar_vocab *kit_vocab(void);
 enum { KIT_N_BYTES = 256 };
 lace_token kit_end(void);
 lace_token kit_control(void);
+lace_token kit_mark(void);
 
 /* A matcher, or NULL and the reason in *err. */
 grammar_matcher *kit_compile(lace_grammar_kind kind, const char *source, lace_error *err);

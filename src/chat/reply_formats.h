@@ -31,6 +31,14 @@ struct reply_calls {
     const char *name_begin, *name_end;
     const char *key_begin, *key_end, *value_begin, *value_end;
     bool is_bare; /* a JSON object that begins the reply is a call, too */
+
+    /*
+     * How a call is written when it is demanded (call_grammar.c): $n is the name, $a the arguments as
+     * JSON, $p an argument after the other as `param` says, $y and $g the arguments in Python and in
+     * Gemma's form. In `param` $k is the key, $v the value, $t its type, $s whether it is a string. A
+     * '\v' is a line end or nothing. NULL: as a JSON object alone.
+     */
+    const char *shape, *param;
 };
 
 struct reply_thinking {

@@ -7,16 +7,6 @@
 
 enum { MAX_DEPTH = 16 }; /* of references and alternatives */
 
-enum {
-    IS_STRING = 1,
-    IS_NUMBER = 2,
-    IS_BOOLEAN = 4,
-    IS_NULL = 8,
-    IS_OBJECT = 16,
-    IS_LIST = 32,
-    IS_ANY = 63,
-};
-
 /* ---- Types ----------------------------------------------------------------------------------- */
 
 static unsigned type_of_name(const char *name)
@@ -24,9 +14,9 @@ static unsigned type_of_name(const char *name)
     static const struct {
         const char *name;
         unsigned type;
-    } names[] = {{"string", IS_STRING},   {"number", IS_NUMBER}, {"integer", IS_NUMBER},
-                 {"boolean", IS_BOOLEAN}, {"null", IS_NULL},     {"object", IS_OBJECT},
-                 {"array", IS_LIST}};
+    } names[] = {{"string", VALUE_STRING},   {"number", VALUE_NUMBER}, {"integer", VALUE_NUMBER},
+                 {"boolean", VALUE_BOOLEAN}, {"null", VALUE_NULL},     {"object", VALUE_OBJECT},
+                 {"array", VALUE_LIST}};
     for (size_t i = 0; name && i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i].name, name) == 0)
             return names[i].type;
@@ -37,19 +27,19 @@ static unsigned type_of_value(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_STRING:
-        return IS_STRING;
+        return VALUE_STRING;
     case JSON_INTEGER:
     case JSON_REAL:
-        return IS_NUMBER;
+        return VALUE_NUMBER;
     case JSON_TRUE:
     case JSON_FALSE:
-        return IS_BOOLEAN;
+        return VALUE_BOOLEAN;
     case JSON_NULL:
-        return IS_NULL;
+        return VALUE_NULL;
     case JSON_OBJECT:
-        return IS_OBJECT;
+        return VALUE_OBJECT;
     default:
-        return IS_LIST;
+        return VALUE_LIST;
     }
 }
 
@@ -67,8 +57,7 @@ static const json_t *follow(const json_t *root, const char *ref)
     return *ref ? NULL : at;
 }
 
-/* The schema itself, behind its references. */
-static const json_t *resolve(type_schema of)
+const json_t *reply_schema_resolve(type_schema of)
 {
     const json_t *schema = of.schema;
     for (int i = 0; i < MAX_DEPTH; i++) {
@@ -84,10 +73,10 @@ static const json_t *resolve(type_schema of)
 static unsigned allowed_types(type_schema of, int depth)
 {
     static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
-    const json_t *schema = resolve(of), *type = json_object_get(schema, "type"), *one;
+    const json_t *schema = reply_schema_resolve(of), *type = json_object_get(schema, "type"), *one;
     const json_t *values = json_object_get(schema, "enum");
     const json_t *value = json_object_get(schema, "const");
-    unsigned types = json_is_true(json_object_get(schema, "nullable")) ? IS_NULL : 0;
+    unsigned types = json_is_true(json_object_get(schema, "nullable")) ? VALUE_NULL : 0;
     size_t i;
     if (depth > MAX_DEPTH)
         return 0;
@@ -103,28 +92,37 @@ static unsigned allowed_types(type_schema of, int depth)
     return types;
 }
 
-static unsigned types_of(type_schema of)
+unsigned reply_schema_types(type_schema of)
 {
     unsigned types = of.schema ? allowed_types(of, 0) : 0;
-    return types ? types : IS_ANY;
+    return types ? types : VALUE_ANY;
 }
 
 bool reply_wants_string(type_schema of)
 {
-    return (types_of(of) & ~(unsigned)IS_NULL) == IS_STRING;
+    return (reply_schema_types(of) & ~(unsigned)VALUE_NULL) == VALUE_STRING;
 }
 
 bool reply_takes_list(type_schema of)
 {
-    return types_of(of) & IS_LIST;
+    return reply_schema_types(of) & VALUE_LIST;
 }
 
 bool reply_takes_object(type_schema of)
 {
-    return types_of(of) & IS_OBJECT;
+    return reply_schema_types(of) & VALUE_OBJECT;
 }
 
 /* ---- Schemas --------------------------------------------------------------------------------- */
+
+type_schema reply_schema_of_tool(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    function = function ? function : tool;
+    const json_t *schema = json_object_get(function, "parameters");
+    schema = schema ? schema : json_object_get(function, "input_schema");
+    return (type_schema){schema, schema};
+}
 
 type_schema reply_schema_of_call(const reply_parser *p)
 {
@@ -134,13 +132,9 @@ type_schema reply_schema_of_call(const reply_parser *p)
     json_array_foreach(p->options.tools, i, tool)
     {
         const json_t *function = json_object_get(tool, "function");
-        function = function ? function : tool;
-        const json_t *known = json_object_get(function, "name");
-        if (!json_is_string(known) || !text_is(name, json_string_value(known)))
-            continue;
-        const json_t *schema = json_object_get(function, "parameters");
-        schema = schema ? schema : json_object_get(function, "input_schema");
-        return (type_schema){schema, schema};
+        const json_t *known = json_object_get(function ? function : tool, "name");
+        if (json_is_string(known) && text_is(name, json_string_value(known)))
+            return reply_schema_of_tool(tool);
     }
     return (type_schema){0};
 }
@@ -149,7 +143,8 @@ type_schema reply_schema_of_call(const reply_parser *p)
 static const json_t *find_in(type_schema of, const char *keyword, int depth)
 {
     static const char *const lists[] = {"anyOf", "oneOf", "allOf"};
-    const json_t *schema = resolve(of), *found = json_object_get(schema, keyword), *one;
+    const json_t *schema = reply_schema_resolve(of), *found = json_object_get(schema, keyword),
+                 *one;
     size_t i;
     for (size_t k = 0; !found && depth < MAX_DEPTH && k < sizeof lists / sizeof lists[0]; k++)
         json_array_foreach(json_object_get(schema, lists[k]), i, one) found =
@@ -182,11 +177,11 @@ static int put_chunk(const char *data, size_t n, void *arg)
 /* Where JSON of such a type is wanted, some models write it as Python does. */
 static lace_status put_other(reply_parser *p, unsigned types, text value)
 {
-    bool is_word = (types & IS_BOOLEAN && (text_is(value, "True") || text_is(value, "False"))) ||
-                   (types & IS_NULL && text_is(value, "None"));
-    bool is_structure = value.size > 0 && !(types & IS_STRING) &&
-                        ((types & IS_LIST && strchr("[(", value.data[0])) ||
-                         (types & IS_OBJECT && value.data[0] == '{'));
+    bool is_word = (types & VALUE_BOOLEAN && (text_is(value, "True") || text_is(value, "False"))) ||
+                   (types & VALUE_NULL && text_is(value, "None"));
+    bool is_structure = value.size > 0 && !(types & VALUE_STRING) &&
+                        ((types & VALUE_LIST && strchr("[(", value.data[0])) ||
+                         (types & VALUE_OBJECT && value.data[0] == '{'));
     bool is_python = false;
     if (is_word || is_structure)
         TRY(reply_put_python(p, value, &is_python));
@@ -195,10 +190,10 @@ static lace_status put_other(reply_parser *p, unsigned types, text value)
 
 lace_status reply_put_value(reply_parser *p, type_schema of, text value)
 {
-    unsigned types = types_of(of);
+    unsigned types = reply_schema_types(of);
     json_t *json = NULL;
     if (reply_wants_string(of)) {
-        bool is_null = types & IS_NULL && text_is(value, "null");
+        bool is_null = types & VALUE_NULL && text_is(value, "null");
         return is_null ? reply_put_args(p, "null", 4) : reply_put_string(p, value);
     }
     lace_status status = json_read_any(value, &json, NULL);
@@ -207,7 +202,7 @@ lace_status reply_put_value(reply_parser *p, type_schema of, text value)
     if (status != LACE_OK)
         return put_other(p, types, value);
     /* JSON of a type that is not wanted, where a string is, is text. */
-    if (types & IS_STRING && !(types & type_of_value(json))) {
+    if (types & VALUE_STRING && !(types & type_of_value(json))) {
         json_decref(json);
         return reply_put_string(p, value);
     }

@@ -12,6 +12,24 @@ typedef struct type_schema {
     const json_t *root, *schema;
 } type_schema;
 
+/* Types of values, as bits. */
+enum {
+    VALUE_STRING = 1,
+    VALUE_NUMBER = 2,
+    VALUE_BOOLEAN = 4,
+    VALUE_NULL = 8,
+    VALUE_OBJECT = 16,
+    VALUE_LIST = 32,
+    VALUE_ANY = 63,
+};
+
+/* The types that a schema allows; all, where it says nothing. */
+unsigned reply_schema_types(type_schema of);
+/* The schema itself, behind its references; NULL if they lead nowhere. */
+const json_t *reply_schema_resolve(type_schema of);
+
+/* Of the arguments of a tool. */
+type_schema reply_schema_of_tool(const json_t *tool);
 /* Of the arguments of the function that is being called. */
 type_schema reply_schema_of_call(const reply_parser *p);
 /* Of a member of an object, and of the items of a list. */

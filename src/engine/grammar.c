@@ -40,8 +40,8 @@ struct lace_grammar_state {
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
 /*
- * Whether a token is text. Marks such as "<tool_call>" that a vocabulary lists as its user's are
- * not: in a JSON string they would be read as what they mark.
+ * Whether a token is text. Control tokens, and marks such as "<tool_call>" that a vocabulary lists
+ * as its user's, are not: in a JSON string they would be read as what they mark.
  */
 static uint8_t kind_of_token(const tokenizer *t, lace_token id)
 {
@@ -55,8 +55,10 @@ static uint8_t kind_of_token(const tokenizer *t, lace_token id)
     case TOKEN_USER_DEFINED: {
         bool is_mark = bytes.size > 2 && (bytes.data[0] == '<' || bytes.data[0] == '[') &&
                        (bytes.data[bytes.size - 1] == '>' || bytes.data[bytes.size - 1] == ']');
-        return is_mark ? GRAMMAR_TOKEN_OTHER : GRAMMAR_TOKEN_TEXT;
+        return is_mark ? GRAMMAR_TOKEN_MARK : GRAMMAR_TOKEN_TEXT;
     }
+    case TOKEN_CONTROL:
+        return GRAMMAR_TOKEN_MARK;
     default:
         return GRAMMAR_TOKEN_OTHER;
     }
@@ -103,13 +105,14 @@ static lace_status read_regex(grammar_ast *g, text source, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status compile(lace_grammar_kind kind, text source, work_limit *limit,
-                           grammar_automaton *out, lace_error *err)
+static lace_status compile(const lace_model *lm, lace_grammar_kind kind, text source,
+                           work_limit *limit, grammar_automaton *out, lace_error *err)
 {
     grammar_ast g;
     lace_status status;
     grammar_ast_init(&g);
     g.limit = limit;
+    g.vocab = lm->grammar_tokens;
     switch (kind) {
     case LACE_GRAMMAR_GBNF:
         status = grammar_read_gbnf(&g, source, err);
@@ -140,7 +143,7 @@ static lace_status make_grammar(lace_model *lm, lace_grammar_kind kind, text sou
     work_limit limit;
     int ms = o->max_ms > 2 * PREPARE_MS ? o->max_ms - PREPARE_MS : o->max_ms;
     work_limit_init(&limit, (uint64_t)(ms > 0 ? ms : 0) * 1000000, o->is_unwanted, o->user);
-    TRY(compile(kind, source, &limit, &a, err));
+    TRY(compile(lm, kind, source, &limit, &a, err));
     lace_grammar *g = mem_calloc(1, sizeof *g);
     if (!g) {
         grammar_automaton_deinit(&a);

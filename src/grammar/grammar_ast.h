@@ -72,9 +72,10 @@ typedef struct grammar_ast {
     uint32_t n_rules, rules_capacity;
     uint32_t root;
     uint32_t n_nodes;
-    bool is_too_large;     /* the budget of nodes is spent */
-    bool is_out_of_memory; /* or memory is */
-    work_limit *limit;     /* on reading and compiling; NULL: none. Borrowed */
+    bool is_too_large;                 /* the budget of nodes is spent */
+    bool is_out_of_memory;             /* or memory is */
+    work_limit *limit;                 /* on reading and compiling; NULL: none. Borrowed */
+    const struct grammar_vocab *vocab; /* whose marks grammar_marked knows; NULL: none. Borrowed */
 } grammar_ast;
 
 void grammar_ast_init(grammar_ast *g);
@@ -91,6 +92,10 @@ const grammar_node *grammar_empty(grammar_ast *g);
 const grammar_node *grammar_set(grammar_ast *g, const code_range *ranges, size_t n);
 const grammar_node *grammar_bytes(grammar_ast *g, const char *bytes, size_t n); /* copied */
 const grammar_node *grammar_text(grammar_ast *g, const char *terminated);
+/* A text in which every mark of the vocabulary is that one token. */
+const grammar_node *grammar_marked(grammar_ast *g, text chars);
+/* Any text, as long as the word (valid UTF-8, not empty) is not in it. */
+const grammar_node *grammar_without(grammar_ast *g, text word);
 const grammar_node *grammar_list(grammar_ast *g, grammar_node_kind kind,
                                  const grammar_node *const *children, size_t n);
 const grammar_node *grammar_repeat(grammar_ast *g, const grammar_node *child, uint32_t min,
@@ -165,6 +170,10 @@ lace_status grammar_read_regex(grammar_ast *g, text source, const regex_options 
 
 /* A JSON schema, as text. Keywords that cannot be honoured are refused by name. */
 lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err);
+
+/* The same as a node, inside of another grammar. */
+lace_status grammar_read_schema_node(grammar_ast *g, text source, const grammar_node **out,
+                                     lace_error *err);
 
 /* Any JSON object. */
 lace_status grammar_read_json_object(grammar_ast *g, lace_error *err);

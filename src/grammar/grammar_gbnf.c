@@ -3,9 +3,13 @@
  * names and groups, each with * + ? or {m,n} behind it, and | between alternatives.
  *
  * A rule ends at the end of its line, but not inside parentheses, nor before or after a |.
+ *
+ * Three words are lace's own: %json {...} is what a JSON schema describes, %marked "..." a text in
+ * which the marks of the vocabulary are tokens, %until "..." any text that does not have this one.
  */
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 #include "grammar/grammar_ast.h"
@@ -214,6 +218,74 @@ static lace_status read_class(gbnf *p, const grammar_node **out)
     return status;
 }
 
+/* ---- Words of our own ------------------------------------------------------------------------ */
+
+/* The object that begins here, up to its last bracket. */
+static text read_braces(gbnf *p)
+{
+    size_t begin = p->at;
+    int depth = 0;
+    bool is_text = false;
+    for (int c; (c = peek(p)) >= 0; p->at++) {
+        if (is_text && c == '\\') {
+            p->at++;
+        } else if (c == '"') {
+            is_text = !is_text;
+        } else if (!is_text && c == '{') {
+            depth++;
+        } else if (!is_text && c == '}' && --depth == 0) {
+            p->at++;
+            break;
+        }
+    }
+    p->at = p->at < p->source.size ? p->at : p->source.size;
+    return (text){p->source.data + begin, p->at - begin};
+}
+
+/* A literal's text, escapes resolved. */
+static lace_status read_quoted(gbnf *p, buf *out)
+{
+    size_t begin = p->at;
+    if (peek(p) != '"')
+        return fail_at(p, begin, "expected a literal in quotes");
+    for (p->at++; peek(p) != '"';) {
+        uint32_t code;
+        char bytes[4];
+        if (peek(p) < 0)
+            return fail_at(p, begin, "this literal has no closing quote");
+        TRY(read_character(p, &code));
+        if (buf_append(out, bytes, (size_t)utf8_encode(code, bytes)) != LACE_OK)
+            return error_nomem(p->err, "a grammar");
+    }
+    p->at++;
+    return LACE_OK;
+}
+
+static lace_status read_own_word(gbnf *p, const grammar_node **out)
+{
+    size_t begin = p->at++;
+    text word = read_name(p);
+    buf chars;
+    skip_space(p, false);
+    if (text_is(word, "json")) {
+        if (peek(p) != '{')
+            return fail_at(p, p->at, "expected a JSON schema after %json");
+        return grammar_read_schema_node(p->g, read_braces(p), out, p->err);
+    }
+    bool is_marked = text_is(word, "marked");
+    if (!is_marked && !text_is(word, "until"))
+        return fail_at(p, begin, "expected %json, %marked or %until");
+    buf_init(&chars, GRAMMAR_MAX_TEXT);
+    lace_status status = read_quoted(p, &chars);
+    text found = {chars.data, chars.size};
+    if (status == LACE_OK && found.size == 0)
+        status = fail_at(p, begin, "expected a text that is not empty");
+    if (status == LACE_OK)
+        *out = is_marked ? grammar_marked(p->g, found) : grammar_without(p->g, found);
+    buf_deinit(&chars);
+    return status;
+}
+
 /* ---- Structure ------------------------------------------------------------------------------- */
 
 static lace_status read_number(gbnf *p, uint32_t *out)
@@ -313,6 +385,8 @@ static lace_status read_symbol(gbnf *p, int depth, const grammar_node **out)
         p->at++;
         return LACE_OK;
     }
+    if (c == '%')
+        return read_own_word(p, out);
     if (is_name(c)) {
         uint32_t rule;
         TRY(find_rule(p, read_name(p), &rule));

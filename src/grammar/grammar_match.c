@@ -483,7 +483,7 @@ lace_status grammar_position_accept(grammar_position *p, lace_token token, lace_
         return error_set(err, LACE_E_GRAMMAR, "token %d comes after the end", token);
     if (token < 0 || token >= v->n_vocab || v->kind[token] == GRAMMAR_TOKEN_OTHER)
         return error_set(err, LACE_E_GRAMMAR, "token %d is not a token of text", token);
-    if (v->kind[token] == GRAMMAR_TOKEN_TEXT)
+    if (v->kind[token] != GRAMMAR_TOKEN_END)
         return grammar_position_advance(p, v->bytes[token], err);
     if (!p->is_complete)
         return error_set(err, LACE_E_GRAMMAR, "the text ends before the grammar allows it");

@@ -68,7 +68,7 @@ static lace_status build_tree(grammar_vocab *v, lace_error *err)
         return error_nomem(err, "the tokens of a grammar");
     uint32_t n = 0;
     for (lace_token t = 0; t < v->n_vocab; t++)
-        if (v->kind[t] == GRAMMAR_TOKEN_TEXT) {
+        if (v->kind[t] == GRAMMAR_TOKEN_TEXT || v->kind[t] == GRAMMAR_TOKEN_MARK) {
             sorted[n++] = (sorted_token){v->bytes[t], t};
             n_bytes += v->bytes[t].size;
             if (v->bytes[t].size > v->max_depth)
@@ -89,6 +89,49 @@ static lace_status build_tree(grammar_vocab *v, lace_error *err)
     return ok ? LACE_OK : error_nomem(err, "the tokens of a grammar");
 }
 
+/* Room for the texts of all marks. */
+static lace_status make_mark_bytes(grammar_vocab *v, const text *bytes, const uint8_t *kinds,
+                                   lace_error *err)
+{
+    size_t n_bytes = 1;
+    for (int32_t i = 0; i < v->n_vocab; i++)
+        n_bytes += kinds[i] == GRAMMAR_TOKEN_MARK ? bytes[i].size + 2 : 0;
+    v->mark_bytes = mem_calloc(n_bytes, 1);
+    return v->mark_bytes ? LACE_OK : error_nomem(err, "the tokens of a grammar");
+}
+
+/* A token's text as it stands in the tree; *used bytes of mark_bytes are taken. */
+static text tree_text(grammar_vocab *v, text bytes, uint8_t kind, size_t *used)
+{
+    if (kind != GRAMMAR_TOKEN_MARK)
+        return bytes;
+    char *at = v->mark_bytes + *used;
+    at[0] = GRAMMAR_MARK_BEGIN;
+    memcpy(at + 1, bytes.data, bytes.size);
+    at[bytes.size + 1] = GRAMMAR_MARK_END;
+    *used += bytes.size + 2;
+    return (text){at, bytes.size + 2};
+}
+
+/* Whether a token has no text, more than is sensible, or a byte that is kept for marks. */
+static bool is_unfit(text bytes)
+{
+    return bytes.size == 0 || bytes.size > MAX_TOKEN_BYTES - 2 ||
+           memchr(bytes.data, GRAMMAR_MARK_BEGIN, bytes.size) ||
+           memchr(bytes.data, GRAMMAR_MARK_END, bytes.size);
+}
+
+size_t grammar_vocab_find_mark(const grammar_vocab *v, text t)
+{
+    size_t longest = 0;
+    for (int32_t i = 0; i < v->n_vocab; i++) {
+        size_t n = v->kind[i] == GRAMMAR_TOKEN_MARK ? v->bytes[i].size - 2 : 0;
+        if (n > longest && n <= t.size && memcmp(v->bytes[i].data + 1, t.data, n) == 0)
+            longest = n;
+    }
+    return longest;
+}
+
 lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_t n_vocab,
                                  grammar_vocab **out, lace_error *err)
 {
@@ -103,17 +146,20 @@ lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_
     v->ends = mem_calloc(n ? n : 1, sizeof *v->ends);
     lace_status status =
         v->bytes && v->kind && v->ends ? LACE_OK : error_nomem(err, "the tokens of a grammar");
+    size_t n_used = 0;
+    if (status == LACE_OK)
+        status = make_mark_bytes(v, bytes, kinds, err);
     for (size_t i = 0; i < n && status == LACE_OK; i++) {
         v->kind[i] = kinds[i];
         if (kinds[i] == GRAMMAR_TOKEN_END)
             v->ends[v->n_ends++] = (lace_token)i;
-        if (kinds[i] != GRAMMAR_TOKEN_TEXT)
+        if (kinds[i] != GRAMMAR_TOKEN_TEXT && kinds[i] != GRAMMAR_TOKEN_MARK)
             continue;
-        if (bytes[i].size == 0 || bytes[i].size > MAX_TOKEN_BYTES) {
+        if (is_unfit(bytes[i])) {
             v->kind[i] = GRAMMAR_TOKEN_OTHER;
             continue;
         }
-        v->bytes[i] = bytes[i];
+        v->bytes[i] = tree_text(v, bytes[i], kinds[i], &n_used);
         v->n_order++;
     }
     if (status == LACE_OK)
@@ -125,5 +171,6 @@ void grammar_vocab_free(grammar_vocab *v)
 {
     if (!v)
         return;
-    mem_free_all(v->bytes, v->kind, v->byte, v->depth, v->next, v->first, v->order, v->ends, v);
+    mem_free_all(v->bytes, v->kind, v->byte, v->depth, v->next, v->first, v->order, v->ends,
+                 v->mark_bytes, v);
 }

@@ -13,12 +13,20 @@
 enum {
     GRAMMAR_TOKEN_OTHER, /* never part of constrained text: control, unknown, unused */
     GRAMMAR_TOKEN_TEXT,
-    GRAMMAR_TOKEN_END, /* ends a generation */
+    GRAMMAR_TOKEN_END,  /* ends a generation */
+    GRAMMAR_TOKEN_MARK, /* passes only where a grammar names it: "<tool_call>" */
 };
+
+/*
+ * A mark stands in the tree, and in the automata of grammars, between two bytes that no text has, so
+ * that text never matches it, nor it text.
+ */
+#define GRAMMAR_MARK_BEGIN '\xFF'
+#define GRAMMAR_MARK_END   '\xFE'
 
 typedef struct grammar_vocab {
     int32_t n_vocab;
-    text *bytes;   /* [n_vocab] borrowed; empty for tokens that are not text */
+    text *bytes;   /* [n_vocab] borrowed, of marks between their bytes; empty for other tokens */
     uint8_t *kind; /* [n_vocab] */
 
     uint32_t n_nodes;
@@ -31,11 +39,15 @@ typedef struct grammar_vocab {
     uint32_t n_order;
     lace_token *ends;
     uint32_t n_ends;
+    char *mark_bytes; /* what the texts of marks are in */
 } grammar_vocab;
 
 /* kinds [n_vocab] of GRAMMAR_TOKEN_TEXT and so on. The bytes must outlive the result. */
 lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_t n_vocab,
                                  grammar_vocab **out, lace_error *err);
 void grammar_vocab_free(grammar_vocab *v);
+
+/* The length of the longest mark that the text begins with; 0: none. */
+size_t grammar_vocab_find_mark(const grammar_vocab *v, text t);
 
 #endif

@@ -538,9 +538,9 @@ lace_status schema_read(schema_reader *r, const json_t *schema, int depth, const
 
 /* ---- Whole schemas --------------------------------------------------------------------------- */
 
-static lace_status read_whole(schema_reader *r)
+static lace_status read_whole(schema_reader *r, uint32_t *out)
 {
-    uint32_t root = grammar_add_rule(r->g, text_of("root"));
+    uint32_t root = *out = grammar_add_rule(r->g, text_of("root"));
     const grammar_node *node;
     TRY(grammar_ast_check(r->g, r->err));
     if (!json_is_object(r->root))
@@ -549,20 +549,20 @@ static lace_status read_whole(schema_reader *r)
     TRY(schema_read(r, r->root, 0, &node));
     TRY(grammar_ast_check(r->g, r->err));
     r->g->rules[root].body = node;
-    r->g->root = root;
     TRY(read_queue(r));
     return grammar_ast_check(r->g, r->err);
 }
 
 /* The names of rules are texts of the queue, so both live as long as the grammar's reading. */
-static lace_status read_with(grammar_ast *g, json_t *schema, lace_error *err)
+static lace_status read_with(grammar_ast *g, json_t *schema, uint32_t *out, lace_error *err)
 {
     schema_reader r = {.g = g, .root = schema, .err = err};
     map_init(&r.refs);
     map_init(&r.strings);
     r.made = json_array();
     r.queue = json_array();
-    lace_status status = r.made && r.queue ? read_whole(&r) : error_nomem(err, "a JSON schema");
+    lace_status status =
+        r.made && r.queue ? read_whole(&r, out) : error_nomem(err, "a JSON schema");
     /* Messages of the compiler name rules: give it names that stay. */
     for (uint32_t i = 0; i < g->n_rules; i++) {
         text name = g->rules[i].name;
@@ -588,7 +588,7 @@ static bool has_own_word(const json_t *value)
     return false;
 }
 
-lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err)
+static lace_status read_schema(grammar_ast *g, text source, uint32_t *out, lace_error *err)
 {
     json_t *schema;
     if (source.size > GRAMMAR_MAX_TEXT)
@@ -600,9 +600,24 @@ lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err)
         return status == LACE_E_NOMEM ? status : error_prefix(err, status, "the JSON schema");
     status = has_own_word(schema)
                  ? error_set(err, LACE_E_GRAMMAR, "JSON schema: a name begins with U+0001")
-                 : read_with(g, schema, err);
+                 : read_with(g, schema, out, err);
     json_decref(schema);
     return status;
+}
+
+lace_status grammar_read_schema(grammar_ast *g, text source, lace_error *err)
+{
+    return read_schema(g, source, &g->root, err);
+}
+
+lace_status grammar_read_schema_node(grammar_ast *g, text source, const grammar_node **out,
+                                     lace_error *err)
+{
+    uint32_t rule;
+    *out = NULL;
+    TRY(read_schema(g, source, &rule, err));
+    *out = grammar_use(g, rule);
+    return LACE_OK;
 }
 
 lace_status grammar_read_json_object(grammar_ast *g, lace_error *err)

@@ -6,9 +6,13 @@
 
 #include "base/json_read.h"
 #include "base/mem.h"
+#include "chat/call_grammar.h"
 #include "server/core.h"
 
-enum { QUICK_MS = 10 }; /* for a grammar of a request that others may wait for */
+enum {
+    QUICK_MS = 10,      /* for a grammar of a request that others may wait for */
+    MAX_GBNF = 1 << 20, /* bytes of a grammar that is made for tools */
+};
 
 static bool compile(gen_request *r, call *c, const char *param, lace_grammar_kind kind,
                     const char *source, size_t n_bytes)
@@ -156,66 +160,48 @@ bool gen_read_format(gen_request *r, call *c, const json_t *body)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-/* {"name": "f", "arguments": {...}} as a schema. */
-static json_t *call_schema(const json_t *function)
-{
-    json_t *parameters = json_object_get(function, "parameters");
-    if (!json_is_object(parameters) || json_object_size(parameters) == 0)
-        parameters = NULL;
-    json_t *arguments =
-        parameters ? json_deep_copy(parameters) : json_pack("{s:s}", "type", "object");
-    return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[s,s], s:b}", "type", "object", "properties",
-                     "name", "const", json_object_get(function, "name"), "arguments", arguments,
-                     "required", "name", "arguments", "additionalProperties", 0);
-}
-
-/*
- * References of a tool's parameters are to the parameters themselves, which are no longer the root:
- * every "#/..." is led there. False: out of memory.
- */
-static bool lead_refs(json_t *schema, const char *root, int depth)
-{
-    const char *key;
-    json_t *value;
-    size_t i;
-    const char *ref = json_string_value(json_object_get(schema, "$ref"));
-    if (depth > JSON_READ_MAX_DEPTH)
-        return true;
-    bool ok = !ref || ref[0] != '#' ||
-              json_object_set_new(schema, "$ref", json_sprintf("%s%s", root, ref + 1)) == 0;
-    json_array_foreach(schema, i, value) ok = ok && lead_refs(value, root, depth + 1);
-    json_object_foreach(schema, key, value) ok = ok && lead_refs(value, root, depth + 1);
-    return ok;
-}
-
 bool gen_force_call(gen_request *r, call *c, const char *name)
 {
-    json_t *branches = json_array();
-    bool ok = branches;
-    for (size_t i = 0; ok && i < json_array_size(r->tools); i++) {
-        const json_t *function = json_object_get(json_array_get(r->tools, i), "function");
-        const char *own = json_string_value(json_object_get(function, "name"));
-        if (!own || (name && strcmp(own, name) != 0))
-            continue;
-        json_t *schema = call_schema(function);
-        char root[64];
-        snprintf(root, sizeof root, "#/anyOf/%zu/properties/arguments", json_array_size(branches));
-        ok =
-            schema &&
-            lead_refs(json_object_get(json_object_get(schema, "properties"), "arguments"), root, 0);
-        ok = json_array_append_new(branches, schema) == 0 && ok;
-    }
-    if (ok && json_array_size(branches) == 0) {
-        json_decref(branches);
-        return call_refuse(c, "tool_choice",
-                           "tool_choice names a function that is not among the tools");
-    }
-    json_t *whole = ok ? json_pack("{s:O}", "anyOf", branches) : NULL;
-    json_decref(branches);
-    if (!whole)
-        return call_nomem(c);
     r->forces_call = true;
-    ok = gen_use_schema(r, c, "tools", whole);
-    json_decref(whole);
+    if (!name)
+        return true;
+    r->forced_name = arena_strndup(&r->memory, name, strlen(name));
+    return r->forced_name ? true : call_nomem(c);
+}
+
+/* The call in a format, as a grammar; LACE_E_UNSUPPORTED: the format cannot be held to it. */
+static lace_status write_call(gen_request *r, const reply_format *format, buf *gbnf)
+{
+    text prompt = {r->prompt_text, r->n_prompt_text};
+    call_demand demand = {.tools = r->tools,
+                          .name = r->forced_name,
+                          .is_thinking = reply_opens_thinking(format, prompt)};
+    r->call_format = *format;
+    buf_clear(gbnf);
+    return reply_call_grammar(format, &demand, gbnf);
+}
+
+bool gen_use_call(gen_request *r, call *c)
+{
+    const chat_template *t = call_server(c)->chat;
+    reply_format described = chat_template_described_format(t);
+    bool is_own = chat_template_caps(t)->takes_tools;
+    buf gbnf;
+    buf_init(&gbnf, MAX_GBNF);
+    lace_status status = write_call(r, is_own ? chat_template_reply_format(t) : &described, &gbnf);
+    if (status == LACE_E_UNSUPPORTED && is_own)
+        status = write_call(r, &described, &gbnf);
+    bool ok = false;
+    if (status == LACE_OK)
+        ok = compile(r, c, "tools", LACE_GRAMMAR_GBNF, gbnf.data, gbnf.size);
+    else if (status == LACE_E_NOMEM)
+        call_nomem(c);
+    else if (status == LACE_E_ARG)
+        call_refuse(c, "tool_choice", "tool_choice names a function that is not among the tools");
+    else
+        call_refuse(c, "tools",
+                    "the tools are too many or too large, or a name has a quote or a "
+                    "bracket: no call of them can be demanded");
+    buf_deinit(&gbnf);
     return ok;
 }

@@ -172,6 +172,7 @@ bool gen_request_chat(gen_request *r, call *c)
     r->splits_thinking = !r->keeps_reasoning;
     r->reply_opening = prompt.opening;
     r->wants_calls = r->tools != NULL;
+    is_done = is_done && (!r->forces_call || gen_use_call(r, c));
     /* A model's own template writes BOS itself. */
     unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
     if (!chat_template_caps(s->chat)->has_own_template)
@@ -186,16 +187,16 @@ lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **
 {
     const gen_request *r = call_request(c);
     const reply_format *format = chat_template_reply_format(call_server(c)->chat);
-    reply_format bare = reply_format_by_name("llama3"); /* a JSON object alone is a call */
     reply_format described = chat_template_described_format(call_server(c)->chat);
     text prompt = {r->prompt_text, r->n_prompt_text};
     if (r->forces_call)
-        format = &bare;
+        format = &r->call_format;
     else if (r->tools && !chat_template_caps(call_server(c)->chat)->takes_tools)
         format = &described;
     reply_options options = {
-        /* A reply that is held to a form has no room for reasoning. */
-        .is_thinking = !r->options.grammar && reply_opens_thinking(format, prompt),
+        /* A reply that is held to a form has no room for reasoning, unless it is a call. */
+        .is_thinking =
+            (r->forces_call || !r->options.grammar) && reply_opens_thinking(format, prompt),
         .keeps_thinking = !r->splits_thinking,
         .keeps_calls = !r->wants_calls,
         .opening = r->reply_opening,

@@ -38,11 +38,13 @@ struct gen_request {
     lace_generation_options options; /* sampler, limits, stops, biases; prompt is set below */
     int32_t n_choices;               /* default 1 */
     bool is_stream;
-    bool wants_usage;    /* with a stream: say the counts at the end */
-    bool wants_logprobs; /* options.n_top is set, too */
-    bool times_tokens;   /* with a stream: say the times in every chunk */
-    bool parallel_calls; /* more than one tool call in a reply; default true */
-    bool forces_call; /* the reply is a tool call, as one JSON object; options.grammar sees to it */
+    bool wants_usage;         /* with a stream: say the counts at the end */
+    bool wants_logprobs;      /* options.n_top is set, too */
+    bool times_tokens;        /* with a stream: say the times in every chunk */
+    bool parallel_calls;      /* more than one tool call in a reply; default true */
+    bool forces_call;         /* the reply is a tool call; options.grammar sees to it */
+    const char *forced_name;  /* of this function; NULL: of any */
+    reply_format call_format; /* in which it is written */
 
     lace_token *prompt;
     size_t n_prompt;
@@ -92,6 +94,8 @@ bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *sc
 /* The reply must be a call of one of the request's tools, or of the one that `name` names; NULL:
  * any. */
 bool gen_force_call(gen_request *r, call *c, const char *name);
+/* The grammar of the call that is demanded, once the prompt is there. */
+bool gen_use_call(gen_request *r, call *c);
 
 /* Check "model": any name will do, unless the server is strict. False: answered. */
 bool gen_check_model(call *c, const json_t *body);

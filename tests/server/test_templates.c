@@ -33,6 +33,15 @@ static const char rich[] =
     "{% if add_generation_prompt %}[assistant <think>\n{% endif %}"
     "{# </think> <tool_call> #}";
 
+/* A family that writes arguments between tags. */
+static const char tagged[] =
+    "{% for t in tools or [] %}[tool {{ t.function.name }}]{% endfor %}"
+    "{% for m in messages %}[{{ m.role }} {{ m.content }}{% for k in m.tool_calls or [] "
+    "%}<tool_call>"
+    "{{ k.function.name }}{% for key, v in k.function.arguments.items() %}<arg_key>{{ key "
+    "}}</arg_key>"
+    "<arg_value>{{ v }}</arg_value>{% endfor %}</tool_call>{% endfor %}]{% endfor %}";
+
 static void post(const char *path, const char *json)
 {
     served_post(&s, path, json, &a);
@@ -328,6 +337,50 @@ static void a_template_from_a_file_is_the_one_reported(void)
     answer_check(&a, 200, "[today {{ date_string }}");
 }
 
+/* ---- A family with tags ---------------------------------------------------------------------- */
+
+#define UNIT_TOOL                                                                                  \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"convert\",\"parameters\":{"        \
+    "\"type\":"                                                                                    \
+    "\"object\",\"properties\":{\"unit\":{\"enum\":[\"75001\"]},\"n\":{\"enum\":[7]},\"sure\":{"   \
+    "\"const\":true}},\"required\":[\"unit\",\"n\",\"sure\"]}}}],\"tool_choice\":\"required\""
+
+/* The tokens of the answer, joined: what the model wrote before it was taken apart. */
+static void check_written(const char *expected)
+{
+    json_t *json = json_loads(a.body ? a.body : "", 0, NULL), *token;
+    const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
+    char written[1024] = "";
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(json_object_get(choice, "logprobs"), "content"), i, token)
+    {
+        const char *chars = json_string_value(json_object_get(token, "token"));
+        n += (size_t)snprintf(written + n, sizeof written - n, "%s", chars ? chars : "");
+    }
+    if (!CHECK(strstr(written, expected)))
+        tap_note("%s", written);
+    json_decref(json);
+}
+
+static void a_forced_call_has_the_form_of_the_family(void)
+{
+    post("/v1/chat/completions", "{" HI ",\"max_tokens\":200,\"logprobs\":true," UNIT_TOOL "}");
+    answer_check(&a, 200, "\"finish_reason\":\"tool_calls\"");
+    answer_check(&a, 200,
+                 "\"arguments\":\"{\\\"unit\\\":\\\"75001\\\",\\\"n\\\":7,\\\"sure\\\":true}\"");
+    check_written("<arg_key>n</arg_key>");
+    check_written("<arg_value>7</arg_value>");
+    post("/v1/messages",
+         "{" HI ",\"max_tokens\":200,\"tools\":[{\"name\":\"convert\","
+         "\"input_schema\":{\"type\":\"object\",\"properties\":{\"n\":{\"enum\":[7]}},"
+         "\"required\":[\"n\"]}}],\"tool_choice\":{\"type\":\"any\"}}");
+    answer_check(&a, 200, "\"input\":{\"n\":7}");
+    post("/v1/chat/completions",
+         "{" HI ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\\\"b\"}}],"
+         "\"tool_choice\":\"required\"}");
+    answer_check(&a, 400, "no call of them can be demanded");
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 static bool start(const char *name, const char *source)
@@ -360,6 +413,10 @@ int main(void)
         CASE(documents_and_tools_reach_a_template_that_takes_them);
         CASE(a_continued_message_ends_the_reasoning);
         CASE(a_template_from_a_file_is_the_one_reported);
+        tap_note("exit code %d", served_stop(&s));
+    }
+    if (start("tagged.jinja", tagged)) {
+        CASE(a_forced_call_has_the_form_of_the_family);
         tap_note("exit code %d", served_stop(&s));
     }
     scratch_remove();

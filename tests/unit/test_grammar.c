@@ -105,6 +105,59 @@ static void gbnf_follows_rules_recursion_and_comments(void)
     YES("list ::= \"x\" \",\" list | \"x\"\nroot ::= list", "x,x,x,x");
 }
 
+static void gbnf_has_words_of_its_own(void)
+{
+    const char *schema = "root ::= \"a\" %json {\"type\": \"object\", \"properties\": {\"}\\\"\":"
+                         " {\"type\": \"integer\"}}, \"required\": [\"}\\\"\"]} \"b\" other\n"
+                         "other ::= %json {\"enum\": [1, \"x\"]}";
+    YES(schema, "a{\"}\\\"\": 5}b1");
+    YES(schema, "a{\"}\\\"\": 5}b\"x\"");
+    NO(schema, "a{\"}\\\"\": \"x\"}b1");
+    YES("root ::= %until \"</p>\" \"</p>\"", "a < b </ </</p>");
+    YES("root ::= %until \"</p>\" \"</p>\"", "</p>");
+    NO("root ::= %until \"</p>\" \"</p>\"", "a</p>b</p>");
+    YES("root ::= %until \"aab\"", "aaa b aacab a");
+    NO("root ::= %until \"aab\"", "aaab");
+    NO("root ::= %until \"abab\"", "ababab");
+    NO("root ::= %until \"é😀\"", "xé😀y");
+    YES("root ::= %until \"é😀\"", "xéé😁 😀y");
+    YES("root ::= %marked \"a<b>\"", "a<b>"); /* no token of this name */
+    REFUSED("root ::= %marked \"\"", "not empty");
+    REFUSED("root ::= %marked x", "a literal in quotes");
+    REFUSED("root ::= %until \"x", "no closing quote");
+    REFUSED("root ::= %json 5", "expected a JSON schema");
+    REFUSED("root ::= %json {\"type\": \"object\"", "the JSON schema");
+    REFUSED("root ::= %json {\"multipleOf\": 2}", "multipleOf");
+    REFUSED("root ::= %other", "%json, %marked or %until");
+}
+
+static bool allows(grammar_position *p, lace_token token)
+{
+    const uint64_t *mask;
+    return grammar_position_allowed(p, &mask, NULL) == LACE_OK &&
+           mask[token / 64] >> token % 64 & 1;
+}
+
+/* A mark passes where it is named, as one token, and nowhere else; text never stands for it. */
+static void marks_are_single_tokens(void)
+{
+    lace_error err = {0};
+    grammar_matcher *m = kit_compile(LACE_GRAMMAR_GBNF,
+                                     "root ::= \"a\" %marked \"x<mark>\" %until \"<mark>\"", &err);
+    grammar_position *p = NULL;
+    CHECK(m && grammar_position_create(m, &p, &err) == LACE_OK);
+    CHECK(p && !allows(p, kit_mark()));
+    CHECK(p && grammar_position_accept(p, 'a', &err) == LACE_OK && !allows(p, kit_mark()));
+    CHECK(p && grammar_position_accept(p, 'x', &err) == LACE_OK);
+    CHECK(p && allows(p, kit_mark()) && !allows(p, '<') && !allows(p, 0xFF));
+    CHECK(p && grammar_position_accept(p, kit_mark(), &err) == LACE_OK);
+    CHECK(p && !allows(p, kit_mark()) && allows(p, '<') && allows(p, kit_end()));
+    CHECK(p && !allows(p, 0xFF) && !allows(p, 0xFE));
+    CHECK(p && grammar_position_accept(p, kit_mark(), &err) == LACE_E_GRAMMAR);
+    grammar_position_free(p);
+    grammar_matcher_free(m);
+}
+
 static void gbnf_refuses_what_it_cannot_use(void)
 {
     REFUSED("Root ::= \"a\"", "no rule named root");
@@ -446,6 +499,8 @@ int main(void)
     CASE(gbnf_matches_repetitions);
     CASE(gbnf_counts_long_repetitions);
     CASE(gbnf_follows_rules_recursion_and_comments);
+    CASE(gbnf_has_words_of_its_own);
+    CASE(marks_are_single_tokens);
     CASE(gbnf_refuses_what_it_cannot_use);
     CASE(gbnf_refuses_depth_without_recursing);
     CASE(regexes_match_whole_texts);

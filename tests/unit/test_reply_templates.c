@@ -125,7 +125,8 @@ static const format_row formats[] = {
     {"cohere", "<|START_ACTION|>[\n" COHERE_1 "\n]<|END_ACTION|>", "<|START_ACTION|>[\n" COHERE_1 ",\n" COHERE_2 "\n]<|END_ACTION|>"},
     {"command-r", "Action:\n```json\n[\n" COHERE_1 "\n]```", "Action:\n```json\n[\n" COHERE_1 ",\n" COHERE_2 "\n]```"},
     {"apertus", "<|tools_prefix|>[{\"get_weather\": " ARGS_1 "}]<|tools_suffix|>", "<|tools_prefix|>[{\"get_weather\": " ARGS_1 "}, {\"search\": " ARGS_2 "}]<|tools_suffix|>"},
-    {"tool-calls", "<tool_calls>[" OBJECT_1 "]</tool_calls>", "<tool_calls>\n" OBJECT_1 "\n" OBJECT_2 "\n</tool_calls>"},
+    {"apriel", "<tool_calls>[" OBJECT_1 "]</tool_calls>", "<tool_calls>[" OBJECT_1 ", " OBJECT_2 "]</tool_calls>"},
+    {"tool-calls", "<tool_calls>\n" OBJECT_1 "\n</tool_calls>", "<tool_calls>\n" OBJECT_1 "\n" OBJECT_2 "\n</tool_calls>"},
     {"gigachat", "<|function_call|>" OBJECT_1, "<|function_call|>" OBJECT_1 "<|function_call|>" OBJECT_2},
     {"gigachat3", "function call<|role_sep|>\n" OBJECT_1, "function call<|role_sep|>\n" OBJECT_1 "function call<|role_sep|>\n" OBJECT_2},
     {"granite", "<|tool_call|>[" OBJECT_1 "]", "<|tool_call|>[" OBJECT_1 ", " OBJECT_2 "]"},
@@ -150,7 +151,7 @@ enum {
 
 static const template_row templates[] = {
     {"Apertus-8B-Instruct", "apertus", "<|inner_prefix|>", "<|inner_suffix|>", 0},
-    {"Apriel-1.6-15b-Thinker-fixed", "tool-calls", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", 0},
+    {"Apriel-1.6-15b-Thinker-fixed", "apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", 0},
     {"Bielik-11B-v3.0-Instruct", "hermes", THINK, 0},
     {"ByteDance-Seed-OSS", "seed-oss", "<seed:think>", "</seed:think>", 0},
     {"Cohere2MoE", "cohere", "<|START_THINKING|>", "<|END_THINKING|>", 0},
@@ -214,7 +215,7 @@ static const template_row templates[] = {
     {"poolside-Laguna-XS-2.1", "glm", THINK, 0},
     {"poolside-Laguna-XS.2", "glm", THINK, 0},
     {"tencent-Hy3", "hunyuan", "<think:opensource>", "</think:opensource>", 0},
-    {"unsloth-Apriel-1.5", "tool-calls", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", 0},
+    {"unsloth-Apriel-1.5", "apriel", "Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]", 0},
     {"unsloth-mistral-Devstral-Small-2507", "mistral", NULL, NULL, 0},
     {"upstage-Solar-Open-100B", "solar", "<|think|>", "<|end|>", 0},
 };
