@@ -178,7 +178,7 @@ static value add_experts(const model *m, plan *p, int i, value x, value n, glu_k
                       .down_bias = l->down_experts_bias,
                       .n_experts = c->n_experts,
                       .n_used = c->n_experts_used,
-                      .norms = c->norms_experts,
+                      .rule = {.norms = c->norms_experts},
                       .glu = kind};
     value logits = plan_linear(p, n, &l->router, l->router_bias, 1);
     return plan_moe_add(p, x, n, logits, &moe, (float)c->residual_scale);

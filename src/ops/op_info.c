@@ -12,9 +12,11 @@ static int matrices(const step *s, op_weight out[OP_MAX_WEIGHTS])
 
 static int glu_experts(const step *s, op_weight out[OP_MAX_WEIGHTS])
 {
-    out[0] = (op_weight){s->a.moe.gate, s->a.moe.n_experts};
-    out[1] = (op_weight){s->a.moe.up, s->a.moe.n_experts};
-    return 2;
+    int n = 0;
+    if (s->a.moe.gate)
+        out[n++] = (op_weight){s->a.moe.gate, s->a.moe.n_experts};
+    out[n++] = (op_weight){s->a.moe.up, s->a.moe.n_experts};
+    return n;
 }
 
 static int down_experts(const step *s, op_weight out[OP_MAX_WEIGHTS])
@@ -41,8 +43,9 @@ static int frequencies(step *s, op_vector out[OP_MAX_VECTORS])
 
 static int norm_vectors(step *s, op_vector out[OP_MAX_VECTORS])
 {
-    int n = add_vector(out, 0, &s->a.norm.weight, s->a.norm.group);
-    return add_vector(out, n, &s->a.norm.bias, s->a.norm.group);
+    int64_t n_values = s->a.norm.is_wide ? s->in[0].width : s->a.norm.group;
+    int n = add_vector(out, 0, &s->a.norm.weight, n_values);
+    return add_vector(out, n, &s->a.norm.bias, n_values);
 }
 
 static int biases(step *s, op_vector out[OP_MAX_VECTORS])
@@ -56,8 +59,14 @@ static int biases(step *s, op_vector out[OP_MAX_VECTORS])
 static int glu_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])
 {
     int64_t n = s->a.moe.n_experts;
-    int count = add_vector(out, 0, &s->a.moe.gate_bias, n * s->a.moe.gate->n_rows);
+    int count = add_vector(out, 0, &s->a.moe.gate_bias, n * s->a.moe.up->n_rows);
     return add_vector(out, count, &s->a.moe.up_bias, n * s->a.moe.up->n_rows);
+}
+
+static int route_vectors(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int n = add_vector(out, 0, &s->a.moe.rule.bias, s->a.moe.n_experts);
+    return add_vector(out, n, &s->a.moe.rule.scales, s->a.moe.n_experts);
 }
 
 static int down_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])

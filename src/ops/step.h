@@ -198,6 +198,7 @@ typedef enum op {
 /* A buffer that a step reads or writes: [rows, width]. */
 typedef struct operand {
     int32_t value; /* the plan's number for it; -1: none */
+    int32_t root;  /* the value whose memory it is: itself, or what it is a slice of */
     act_format format;
     int64_t width;   /* values in a row */
     uint64_t stride; /* bytes from row to row */
@@ -211,9 +212,19 @@ static inline float *operand_row(const operand *o, int64_t row)
 
 /*
  * GLU_CLAMPED is gpt-oss's: with gate at most 7 and up in -7..7, gate * sigmoid(1.702 gate) * (up +
- * 1).
+ * 1). GLU_GELU is the one with erf, GLU_RELU2 the square of what is above 0.
  */
-typedef enum glu_kind { GLU_SILU, GLU_GELU_TANH, GLU_CLAMPED, GLU_COUNT } glu_kind;
+typedef enum glu_kind {
+    GLU_SILU,
+    GLU_GELU_TANH,
+    GLU_CLAMPED,
+    GLU_GELU,
+    GLU_RELU2,
+    GLU_SIGMOID,
+    GLU_TANH,
+    GLU_PRODUCT, /* the gate as it is */
+    GLU_COUNT
+} glu_kind;
 
 /* One row: out[i] = act(gate[i]) * up[i]. Every level has every kind; plans refuse others. */
 typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, int64_t n,
@@ -223,6 +234,41 @@ typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, in
 typedef enum embed_index { EMBED_BY_TOKEN, EMBED_BY_POSITION, EMBED_BY_SEGMENT } embed_index;
 
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
+
+/* What a router makes of its logits. */
+typedef enum route_scores {
+    ROUTE_SOFTMAX, /* over all experts; normed, the same as over the chosen ones */
+    ROUTE_SIGMOID, /* of each by itself */
+    ROUTE_MIXER,   /* SparseMixer: each choice has its share of a softmax over the experts that are
+                      left and whose logits are near its own, see route_rule.jitter */
+    ROUTE_N_SCORES
+} route_scores;
+
+/*
+ * How a router chooses experts and weighs them: scores of the logits; the best n_used by score plus
+ * bias, the lower number on a tie, out of the best groups; weights are the scores without bias,
+ * normed, times the factor and the expert's own scale. All zeros: a softmax as it is.
+ */
+typedef struct route_rule {
+    route_scores scores;
+    const float *bias;     /* [n_experts] for the choice alone, or NULL */
+    int32_t n_groups;      /* of experts with neighbouring numbers; 0 or 1: no groups */
+    int32_t n_groups_used; /* groups that the choice is limited to */
+    int32_t n_ranking;     /* a group's rank: the sum of its best 1 or 2 */
+    bool norms;            /* weights are divided by their sum */
+    float norm_more;       /* that is added to the sum first */
+    float norm_least;      /* and the sum is at least this */
+    float factor;          /* multiplies all weights; 0: 1 */
+    const float *scales;   /* [n_experts] multiply the weights of each, or NULL */
+    float jitter;          /* ROUTE_MIXER: x is near the best m if m - x <= 2 jitter max(|x|, m) */
+} route_rule;
+
+/* Whether it is a softmax, normed or not, and nothing else. */
+static inline bool route_is_plain(const route_rule *r)
+{
+    return r->scores == ROUTE_SOFTMAX && !r->bias && r->n_groups <= 1 && r->norm_more == 0 &&
+           r->norm_least == 0 && (r->factor == 0 || r->factor == 1) && !r->scales;
+}
 
 typedef struct step {
     op op;
@@ -249,8 +295,9 @@ typedef struct step {
                                                 order; all 0: one axis */
         } rope_table;
         struct {                 /* Norms: in[0] -> out[0]; each row is `width / group` norms */
-            const float *weight; /* [group] */
-            const float *bias;   /* [group], or NULL; an RMS norm has none */
+            const float *weight; /* [group], or [width] if is_wide */
+            const float *bias;   /* the same, or NULL; an RMS norm has none */
+            bool is_wide;        /* every group has weights of its own */
             int64_t group;       /* values that are normed together */
             float eps;
         } norm;
@@ -265,9 +312,21 @@ typedef struct step {
             op joins;           /* JOIN: the step whose sums it joins */
             float *sums;        /* with columns: products of parts, until they are joined */
         } matmul;
-        struct { /* GLU: gate in[0], up in[1] -> out[0] */
+        struct { /* GLU: gate in[0], up in[1] -> out[0]; without up: act(gate). A narrower gate
+                    has one value for several columns of up that lie together. */
             glu_kind kind;
         } glu;
+        struct { /* XIELU: out[0] in place */
+            float alpha_p, alpha_n, beta, eps;
+        } xielu;
+        struct { /* PICK: in[0] -> out[0]: of every `stride` columns `n`, from `offset` on */
+            int64_t n, stride, offset;
+        } pick;
+        struct { /* TEMPERATURE: out[0] in place, times 1 + scale * ln(1 + floor((position + offset)
+                    / length)) */
+            float scale;
+            int32_t offset, length;
+        } temperature;
         struct { /* ADD: out[0] += scale * in[0] */
             float scale;
         } add;
@@ -277,11 +336,13 @@ typedef struct step {
         struct {                            /* ROUTE: logits in[0] -> out[0], n_used choices a row.
                                                MOE_GLU: x in[0], choices in[1] -> out[0], n_used rows a token.
                                                MOE_DOWN: n_used rows a token in[0], choices in[1], out[0] += */
-            const weight *gate, *up, *down; /* [n_experts] each */
+            const weight *gate, *up, *down; /* [n_experts] each; gate may be NULL: act(up) alone */
             const float *gate_bias, *up_bias; /* [n_experts, n_ff], or NULL */
             const float *down_bias;           /* [n_experts, n_embd], or NULL */
             int32_t n_experts, n_used;
-            bool norms; /* weights of the chosen sum up to 1 */
+            route_rule rule;    /* ROUTE */
+            bool weighs_inputs; /* MOE_GLU multiplies x by the choice's weight, and MOE_DOWN does
+                                   not weigh any more */
             glu_kind glu;
             glu_row_fn glu_row;
             float scale;

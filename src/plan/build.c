@@ -86,6 +86,36 @@ value plan_rope_table(plan *p, const rope_params *rope)
     return s->out[0].value;
 }
 
+value plan_slice(plan *p, value x, int64_t begin, int64_t width)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    plan_value whole = p->values[x];
+    assert(whole.format == ACT_F32 && begin >= 0 && width > 0 && begin + width <= whole.width);
+    value v = plan_add_value(p, ACT_F32, width, whole.is_output);
+    if (v < 0)
+        return -1;
+    p->values[v].row_factor = whole.row_factor;
+    p->values[v].of = whole.of >= 0 ? whole.of : x;
+    p->values[v].column = whole.column + begin;
+    return v;
+}
+
+value plan_pick(plan *p, value x, int64_t n, int64_t stride, int64_t offset)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t width = p->values[x].width;
+    assert(width % stride == 0 && offset >= 0 && offset + n <= stride);
+    step *s = add_making(p, OP_PICK, x, -1, ACT_F32, width / stride * n, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->a.pick.n = n;
+    s->a.pick.stride = stride;
+    s->a.pick.offset = offset;
+    return s->out[0].value;
+}
+
 value plan_norm(plan *p, value x, const norm_params *norm)
 {
     if (p->status != LACE_OK)
@@ -99,6 +129,7 @@ value plan_norm(plan *p, value x, const norm_params *norm)
     s->a.norm.weight = norm->scales;
     s->a.norm.bias = norm->bias;
     s->a.norm.group = norm->group;
+    s->a.norm.is_wide = norm->is_wide && norm->group < width;
     s->a.norm.eps = (float)norm->eps;
     return s->out[0].value;
 }
@@ -144,12 +175,58 @@ value plan_glu(plan *p, glu_kind kind, value gate, value up)
 {
     if (!knows_activation(p, kind))
         return -1;
-    step *s =
-        add_making(p, OP_GLU, gate, up, ACT_F32, p->values[gate].width, p->values[gate].is_output);
+    int64_t width = p->values[up].width;
+    assert(width % p->values[gate].width == 0);
+    step *s = add_making(p, OP_GLU, gate, up, ACT_F32, width, p->values[up].is_output);
     if (!s)
         return -1;
     s->a.glu.kind = kind;
     return s->out[0].value;
+}
+
+value plan_act(plan *p, glu_kind kind, value x)
+{
+    if (!knows_activation(p, kind))
+        return -1;
+    assert(kind != GLU_CLAMPED);
+    step *s = add_making(p, OP_GLU, x, -1, ACT_F32, p->values[x].width, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->a.glu.kind = kind;
+    return s->out[0].value;
+}
+
+/* A step that changes x where it is; NULL after a failure. */
+static step *add_changing(plan *p, op o, value x)
+{
+    step *s = p->status == LACE_OK ? add_step(p, o, p->values[x].is_output) : NULL;
+    if (s)
+        s->out[0] = plan_operand(p, x);
+    return s;
+}
+
+value plan_xielu(plan *p, value x, const xielu_params *params)
+{
+    step *s = add_changing(p, OP_XIELU, x);
+    if (!s)
+        return -1;
+    s->a.xielu.alpha_p = params->alpha_p;
+    s->a.xielu.alpha_n = params->alpha_n;
+    s->a.xielu.beta = params->beta;
+    s->a.xielu.eps = params->eps;
+    return x;
+}
+
+value plan_temperature(plan *p, value x, float scale, int32_t offset, int32_t length)
+{
+    assert(length > 0);
+    step *s = add_changing(p, OP_TEMPERATURE, x);
+    if (!s)
+        return -1;
+    s->a.temperature.scale = scale;
+    s->a.temperature.offset = offset;
+    s->a.temperature.length = length;
+    return x;
 }
 
 value plan_rope(plan *p, value x, value table, const rope_params *rope, int32_t n_heads,
@@ -240,10 +317,26 @@ value plan_scan(plan *p, value x, value b, value c, value dt, const recurrent_la
     return s->out[0].value;
 }
 
+/* Whether experts can be chosen by the rule: their groups are equal and have enough of them. */
+static bool knows_rule(plan *p, const moe_params *moe)
+{
+    const route_rule *r = &moe->rule;
+    bool fits = (unsigned)r->scores < ROUTE_N_SCORES && moe->n_used <= moe->n_experts;
+    if (r->n_groups > 1)
+        fits = fits && moe->n_experts % r->n_groups == 0 && r->n_groups_used >= 1 &&
+               r->n_groups_used <= r->n_groups && r->n_ranking >= 1 && r->n_ranking <= 2 &&
+               moe->n_used <= moe->n_experts / r->n_groups * r->n_groups_used;
+    if (!fits)
+        refuse(p, "chooses experts by a rule that no kernel knows");
+    else if (!moe->gate && moe->glu == GLU_CLAMPED)
+        refuse(p, "has experts without a gate whose activation needs one");
+    return p->status == LACE_OK;
+}
+
 value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
 {
-    if (!knows_activation(p, moe->glu) || !is_bound(p, moe->gate) || !is_bound(p, moe->up) ||
-        !is_bound(p, moe->down))
+    if (!knows_activation(p, moe->glu) || (moe->gate && !is_bound(p, moe->gate)) ||
+        !is_bound(p, moe->up) || !is_bound(p, moe->down) || !knows_rule(p, moe))
         return -1;
     bool is_output = p->values[x].is_output;
     step *s = add_making(p, OP_ROUTE, logits, -1, ACT_F32, 2 * moe->n_used, is_output);
@@ -252,9 +345,9 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     value choices = s->out[0].value;
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
-    s->a.moe.norms = moe->norms;
+    s->a.moe.rule = moe->rule;
 
-    s = add_making(p, OP_MOE_GLU, y, choices, ACT_F32, moe->gate->n_rows, is_output);
+    s = add_making(p, OP_MOE_GLU, y, choices, ACT_F32, moe->up->n_rows, is_output);
     if (!s)
         return -1;
     s->a.moe.gate = moe->gate;
@@ -264,6 +357,7 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.glu = moe->glu;
+    s->a.moe.weighs_inputs = moe->weighs_inputs;
     value h = s->out[0].value;
     p->values[h].row_factor = moe->n_used;
 
@@ -278,17 +372,15 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.scale = scale;
+    s->a.moe.weighs_inputs = moe->weighs_inputs;
     return x;
 }
 
 value plan_softcap(plan *p, value x, float cap)
 {
-    if (p->status != LACE_OK)
-        return -1;
-    step *s = add_step(p, OP_SOFTCAP, p->values[x].is_output);
+    step *s = add_changing(p, OP_SOFTCAP, x);
     if (!s)
         return -1;
-    s->out[0] = plan_operand(p, x);
     s->a.softcap.cap = cap;
     return x;
 }

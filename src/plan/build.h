@@ -37,11 +37,21 @@ value plan_lookup(plan *p, const weight *table, embed_index by);
 /* Cosines and sines of the batch's positions; one value serves all layers. */
 value plan_rope_table(plan *p, const rope_params *rope);
 
+/*
+ * Columns [begin, begin + width) of x, without a copy: who changes them changes x. A result that is
+ * given out (plan_result) is no slice.
+ */
+value plan_slice(plan *p, value x, int64_t begin, int64_t width);
+
+/* Of every `stride` columns of x the n from `offset` on, as a value of its own. */
+value plan_pick(plan *p, value x, int64_t n, int64_t stride, int64_t offset);
+
 /* A norm: which one, and what it multiplies and adds. */
 typedef struct norm_params {
     op kind;             /* OP_RMS_NORM: x * scales / rms(x) */
-    const float *scales; /* [group] */
-    const float *bias;   /* [group], or NULL; of kinds that add one */
+    const float *scales; /* [group], or [width] if is_wide */
+    const float *bias;   /* the same, or NULL; of kinds that add one */
+    bool is_wide;        /* every group has scales of its own */
     int64_t group;       /* values that are normed together: a whole row, or each head */
     double eps;
 } norm_params;
@@ -54,7 +64,30 @@ value plan_linear(plan *p, value x, const weight *w, const float *bias, float sc
 /* x += scale * y; returns x. */
 value plan_add(plan *p, value x, value y, float scale);
 
+/* act(gate) * up. A narrower gate has one value for several columns of up that lie together. */
 value plan_glu(plan *p, glu_kind kind, value gate, value up);
+
+/* act(x), for kinds that need no second value. */
+value plan_act(plan *p, glu_kind kind, value x);
+
+/* x y, y as wide as x, or one value of it for several columns of x that lie together. */
+static inline value plan_mul(plan *p, value x, value y)
+{
+    return plan_glu(p, GLU_PRODUCT, y, x);
+}
+
+/*
+ * xIELU (arXiv 2411.13010), in place: above 0 alpha_p x^2 + beta x, below alpha_n (exp(min(x, eps)) - 1 -
+ * x) + beta x; returns x.
+ */
+typedef struct xielu_params {
+    float alpha_p, alpha_n, beta, eps;
+} xielu_params;
+
+value plan_xielu(plan *p, value x, const xielu_params *params);
+
+/* x times 1 + scale * ln(1 + floor((position + offset) / length)), in place; returns x. */
+value plan_temperature(plan *p, value x, float scale, int32_t offset, int32_t length);
 
 /* Rotate the heads of x in place; returns x. */
 value plan_rope(plan *p, value x, value table, const rope_params *rope, int32_t n_heads,
@@ -93,10 +126,11 @@ value plan_scan(plan *p, value x, value b, value c, value dt, const recurrent_la
 
 /* The experts of a mixture, and how they are chosen. */
 typedef struct moe_params {
-    const weight *gate, *up, *down; /* [n_experts] each */
+    const weight *gate, *up, *down; /* [n_experts] each; gate NULL: act(up) alone */
     const float *gate_bias, *up_bias, *down_bias;
     int32_t n_experts, n_used;
-    bool norms;
+    route_rule rule;
+    bool weighs_inputs; /* a choice's weight multiplies what its expert reads, not its answer */
     glu_kind glu;
 } moe_params;
 

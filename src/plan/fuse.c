@@ -7,18 +7,18 @@
 
 #include "plan/plan.h"
 
-bool step_reads(const step *s, int32_t value)
+bool step_reads(const step *s, int32_t root)
 {
     for (int i = 0; i < STEP_MAX_IN; i++)
-        if (s->in[i].value == value)
+        if (s->in[i].root == root)
             return true;
     return false;
 }
 
-bool step_writes(const step *s, int32_t value)
+bool step_writes(const step *s, int32_t root)
 {
     for (int i = 0; i < STEP_MAX_OUT; i++)
-        if (s->out[i].value == value)
+        if (s->out[i].root == root)
             return true;
     return false;
 }
@@ -28,9 +28,14 @@ void plan_count_reads(plan *p)
     for (int32_t v = 0; v < p->n_values; v++)
         p->values[v].n_reads = v == p->logits;
     for (int32_t i = 0; i < p->n_steps; i++)
-        for (int j = 0; j < STEP_MAX_IN; j++)
-            if (p->steps[i].in[j].value >= 0)
-                p->values[p->steps[i].in[j].value].n_reads++;
+        for (int j = 0; j < STEP_MAX_IN; j++) {
+            const operand *o = &p->steps[i].in[j];
+            if (o->value >= 0)
+                p->values[o->value].n_reads++;
+            if (o->root != o->value)
+                p->values[o->root].n_reads += 2; /* never the only one: who reads a slice is not
+                                                    handed the whole */
+        }
 }
 
 bool plan_feeds_only(const plan *p, const step *from, const step *to, int input)
@@ -44,7 +49,8 @@ static int fuse_matmul_glu(plan *p, step *s, int32_t left)
 {
     if (left < 3 || s[0].op != OP_MATMUL || s[1].op != OP_MATMUL || s[2].op != OP_GLU ||
         s[0].in[0].value != s[1].in[0].value || !plan_feeds_only(p, &s[0], &s[2], 0) ||
-        !plan_feeds_only(p, &s[1], &s[2], 1) || s[0].a.matmul.scale != s[1].a.matmul.scale)
+        !plan_feeds_only(p, &s[1], &s[2], 1) || s[2].in[0].width != s[2].in[1].width ||
+        s[0].a.matmul.scale != s[1].a.matmul.scale)
         return 0;
     s[0].op = OP_MATMUL_GLU;
     s[0].a.matmul.weights[1] = s[1].a.matmul.weights[0];

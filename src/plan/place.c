@@ -16,7 +16,7 @@ static bool uses_state(const step *s)
 static bool depends(const step *later, const step *earlier)
 {
     for (int i = 0; i < STEP_MAX_OUT; i++) {
-        int32_t made = earlier->out[i].value, makes = later->out[i].value;
+        int32_t made = earlier->out[i].root, makes = later->out[i].root;
         if (made >= 0 && (step_reads(later, made) || step_writes(later, made)))
             return true;
         if (makes >= 0 && step_reads(earlier, makes))
@@ -45,7 +45,7 @@ static void find_phases(plan *p, bool (*also)(const step *, const step *))
         if (i > 0)
             p->steps[i - 1].skips_barrier = !waits;
         for (int j = 0; j < STEP_MAX_IN + STEP_MAX_OUT; j++) {
-            int32_t v = j < STEP_MAX_IN ? s->in[j].value : s->out[j - STEP_MAX_IN].value;
+            int32_t v = j < STEP_MAX_IN ? s->in[j].root : s->out[j - STEP_MAX_IN].root;
             if (v < 0)
                 continue;
             if (phase < p->values[v].first)
@@ -54,7 +54,7 @@ static void find_phases(plan *p, bool (*also)(const step *, const step *))
         }
     }
     if (p->logits >= 0)
-        p->values[p->logits].last = INT32_MAX;
+        p->values[plan_operand(p, p->logits).root].last = INT32_MAX;
 }
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
@@ -99,7 +99,7 @@ void plan_place(plan *p, bool (*also)(const step *later, const step *earlier))
 static void locate(const plan *p, operand *o, uint8_t *values)
 {
     if (o->value >= 0)
-        o->data = values + p->values[o->value].offset;
+        o->data = values + p->values[o->root].offset + 4 * (uint64_t)p->values[o->value].column;
 }
 
 void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots)

@@ -71,18 +71,20 @@ int32_t plan_add_value(plan *p, act_format format, int64_t width, bool is_output
 {
     if (!grow(p, (void **)&p->values, p->n_values, &p->values_capacity, sizeof *p->values))
         return -1;
-    p->values[p->n_values] =
-        (plan_value){.format = format, .width = width, .is_output = is_output, .row_factor = 1};
+    p->values[p->n_values] = (plan_value){
+        .format = format, .width = width, .is_output = is_output, .row_factor = 1, .of = -1};
     return p->n_values++;
 }
 
 operand plan_operand(const plan *p, int32_t value)
 {
     const plan_value *v = &p->values[value];
+    int32_t root = v->of >= 0 ? v->of : value;
     return (operand){.value = value,
+                     .root = root,
                      .format = v->format,
                      .width = v->width,
-                     .stride = act_row_bytes(v->format, v->width)};
+                     .stride = act_row_bytes(v->format, p->values[root].width)};
 }
 
 step *plan_append(plan *p, op o)
@@ -95,8 +97,8 @@ step *plan_append(plan *p, op o)
     s->row_factor = 1;
     s->layer = p->layer;
     for (int i = 0; i < STEP_MAX_IN; i++)
-        s->in[i].value = -1;
+        s->in[i].value = s->in[i].root = -1;
     for (int i = 0; i < STEP_MAX_OUT; i++)
-        s->out[i].value = -1;
+        s->out[i].value = s->out[i].root = -1;
     return s;
 }

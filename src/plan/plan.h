@@ -27,6 +27,8 @@ typedef struct plan_value {
     int64_t width;
     bool is_output;           /* rows are outputs */
     int32_t row_factor;       /* rows for each token: 1, or experts per token */
+    int32_t of;               /* a slice: the value whose columns these are; -1: none */
+    int64_t column;           /* of that value, where it begins */
     int32_t n_reads;          /* steps that read it */
     int32_t first, last;      /* phases in which it is alive */
     uint64_t offset, n_bytes; /* in the memory of values */
@@ -89,7 +91,8 @@ void plan_place(plan *p, bool (*also)(const step *later, const step *earlier));
 /* Let operands point into the memory of values, and steps with pages to their group's. */
 void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots);
 
-bool step_reads(const step *s, int32_t value);
-bool step_writes(const step *s, int32_t value);
+/* Whether the step reads or writes the memory of a value that is no slice. */
+bool step_reads(const step *s, int32_t root);
+bool step_writes(const step *s, int32_t root);
 
 #endif

@@ -8,15 +8,17 @@
  * silu: exp is within 1.1 ulp in each version and three roundings follow, 7e-8 of a value on
  * average: squared 5e-15. gelu: the plain version computes 1 + tanh(u), which is off by 6e-8
  * however small it is; where such a value is the largest of a row, that is up to 3e-6 of it.
- * clamped: as silu, with two roundings more.
+ * clamped, sigmoid and tanh: as silu, where one value may be most of a row. gelu: erfc is within 1.2e-7 of itself, and within 6e-8
+ * of x^2 where that is large. relu2: two roundings.
  */
 static const struct {
     const char *name;
     double max_nmse;
 } kinds[GLU_COUNT] = {
-    [GLU_SILU] = {"silu", 3e-14},
-    [GLU_GELU_TANH] = {"gelu_tanh", 1e-11},
-    [GLU_CLAMPED] = {"clamped", 5e-14},
+    [GLU_SILU] = {"silu", 3e-14},       [GLU_GELU_TANH] = {"gelu_tanh", 1e-11},
+    [GLU_CLAMPED] = {"clamped", 5e-14}, [GLU_GELU] = {"gelu", 5e-13},
+    [GLU_RELU2] = {"relu2", 3e-14},     [GLU_SIGMOID] = {"sigmoid", 5e-14},
+    [GLU_TANH] = {"tanh", 5e-14},       [GLU_PRODUCT] = {"product", 0},
 };
 
 static double max_nmse(glu_kind kind)
@@ -77,7 +79,7 @@ static void check_glu_kind(const kernel_table *ref, const kernel_table *table, g
                     make_step(OP_GLU, width, n_rows, is_edges ? CHECK_NORMAL : (check_fill)fill);
                 if (is_edges) {
                     fill_edges(check_row(&s.in[0], 0), width);
-                    for (int i = 0; i < width && kind == GLU_GELU_TANH; i++)
+                    for (int i = 0; i < width && (kind == GLU_GELU_TANH || kind == GLU_RELU2); i++)
                         if (fabsf(check_row(&s.in[0], 0)[i]) > 1e12f)
                             check_row(&s.in[0], 0)[i] = 1e12f;
                 }
@@ -103,6 +105,36 @@ static void check_glu_kind(const kernel_table *ref, const kernel_table *table, g
     s.a.glu.kind = kind;
     bench(fn, s, "14336, 1 token", 14336, 1);
     bench(fn, s, "14336, 32 tokens", 14336, 32);
+    check_end();
+}
+
+/* A gate with a value for several columns, and an activation alone. */
+static void check_narrow_and_alone(const kernel_table *ref, const kernel_table *table)
+{
+    kernel_fn fn = table->ops[OP_GLU];
+    if (!check_begin("glu", "narrow", CHECK_FN(fn)))
+        return;
+    for (int kind = 0; kind < GLU_COUNT; kind++)
+        for (int share = 0; share < 70; share = 2 * share + 1) /* 0: without up */
+            for (int n = 1; n <= CHECK_MAX_WORKERS; n++) {
+                int n_rows = check_random_int(1, 5), n_gates = check_random_int(1, 40);
+                int width = share ? share * n_gates : n_gates;
+                if (kind == GLU_CLAMPED)
+                    continue;
+                check_shape("kind %d gates %d width %d workers %d", kind, n_gates, width, n);
+                step s = make_step(OP_GLU, width, n_rows, CHECK_NORMAL);
+                s.in[0].width = n_gates;
+                s.in[1].value = share ? 0 : -1;
+                s.a.glu.kind = (glu_kind)kind;
+                batch b = {.n_tokens = n_rows};
+                operand want = check_operand(ACT_F32, width, n_rows);
+                operand got = check_operand_copy(&want, n_rows);
+                s.out[0] = want;
+                check_run(ref->ops[OP_GLU], &s, &b, 1, 0);
+                s.out[0] = got;
+                check_run(fn, &s, &b, n, 0);
+                check_rows("out", &want, &got, n_rows, max_nmse((glu_kind)kind) + 3e-14);
+            }
     check_end();
 }
 
@@ -162,6 +194,7 @@ void check_glu(const kernel_table *ref, const kernel_table *table)
 {
     for (int kind = 0; kind < GLU_COUNT; kind++)
         check_glu_kind(ref, table, (glu_kind)kind);
+    check_narrow_and_alone(ref, table);
     check_glu_row(ref, table);
     check_add(ref, table);
 }

@@ -111,7 +111,7 @@ static void arguments_to_card(step *s, uint64_t states_bytes)
         s->a.moe.gate = weights_to_card(gate, n);
         s->a.moe.up = weights_to_card(up, n);
         s->a.moe.down = weights_to_card(down, n);
-        uint64_t ff = gate ? 4 * (uint64_t)n * (uint64_t)gate->n_rows : 0;
+        uint64_t ff = up ? 4 * (uint64_t)n * (uint64_t)up->n_rows : 0;
         s->a.moe.gate_bias = copy_to_card(s->a.moe.gate_bias, ff);
         s->a.moe.up_bias = copy_to_card(s->a.moe.up_bias, ff);
         s->a.moe.down_bias =
@@ -209,6 +209,7 @@ static void check_as_table(const kernel_table *ref)
     for (int i = 0; i < OP_COUNT; i++)
         table.ops[i] = gpu_has_kernel((op)i) ? run_on_card : NULL;
     check_norm(ref, &table);
+    check_moe(ref, &table);
 }
 
 static int compare(const void *a, const void *b)

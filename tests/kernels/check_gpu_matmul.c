@@ -218,8 +218,9 @@ static void fill_choices(const operand *o, int n, int n_experts, int n_used)
     }
 }
 
+/* has_gate, weighs: as in moe_params. */
 static void check_experts(const kernel_table *ref, bool is_down, dtype type, int n, int n_experts,
-                          int n_used)
+                          int n_used, bool has_gate, bool weighs)
 {
     int n_in = is_down ? 512 : 256, n_out = is_down ? 256 : 200;
     check_shape("%s, %d experts, %d of them, %d tokens", is_down ? "down" : "glu", n_experts,
@@ -247,14 +248,15 @@ static void check_experts(const kernel_table *ref, bool is_down, dtype type, int
     s.a.moe.n_used = n_used;
     s.a.moe.scale = 0.3f;
     s.a.moe.glu_row = ref->glu_row;
-    s.a.moe.glu = GLU_SILU;
+    s.a.moe.glu = has_gate ? GLU_SILU : GLU_RELU2;
+    s.a.moe.weighs_inputs = weighs;
     if (is_down) {
         s.a.moe.down = each[0];
         s.a.moe.down_bias = random_vector((int64_t)n_experts * n_out);
     } else {
-        s.a.moe.gate = each[0];
+        s.a.moe.gate = has_gate ? each[0] : NULL;
         s.a.moe.up = each[1];
-        s.a.moe.gate_bias = random_vector((int64_t)n_experts * n_out);
+        s.a.moe.gate_bias = has_gate ? random_vector((int64_t)n_experts * n_out) : NULL;
         s.a.moe.up_bias = random_vector((int64_t)n_experts * n_out);
     }
     gpu_step g;
@@ -278,8 +280,10 @@ void check_gpu_moe(const kernel_table *ref)
             continue;
         for (int is_down = 0; is_down < 2; is_down++)
             for (int t = 0; t < 5; t++) {
-                check_experts(ref, is_down, moe_types[i], tokens[t], 8, 2);
-                check_experts(ref, is_down, moe_types[i], tokens[t], 33, 5);
+                check_experts(ref, is_down, moe_types[i], tokens[t], 8, 2, true, false);
+                check_experts(ref, is_down, moe_types[i], tokens[t], 33, 5, true, false);
+                check_experts(ref, is_down, moe_types[i], tokens[t], 8, 2, false, false);
+                check_experts(ref, is_down, moe_types[i], tokens[t], 8, 1, true, true);
             }
         check_end();
     }

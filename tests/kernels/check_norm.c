@@ -15,8 +15,8 @@ static step make_step(op which, int i, int n_rows, check_fill fill)
 {
     int width = shapes[i].width, group = shapes[i].group ? shapes[i].group : width;
     step s = {.op = which, .in = {check_operand(ACT_F32, width, n_rows)}};
-    float *by = check_alloc((uint64_t)group * 4);
-    check_fill_f32(by, group, CHECK_NORMAL);
+    float *by = check_alloc((uint64_t)width * 4);
+    check_fill_f32(by, width, CHECK_NORMAL);
     for (int r = 0; r < n_rows; r++)
         check_fill_f32(check_row(&s.in[0], r), width, fill);
     s.a.norm.weight = by;
@@ -46,8 +46,8 @@ static void bench(const char *what, kernel_fn fn, op which, act_format format, i
 
 static void add_bias(step *s)
 {
-    float *bias = check_alloc((uint64_t)s->a.norm.group * 4);
-    check_fill_f32(bias, s->a.norm.group, CHECK_NORMAL);
+    float *bias = check_alloc((uint64_t)s->in[0].width * 4);
+    check_fill_f32(bias, (int)s->in[0].width, CHECK_NORMAL);
     s->a.norm.bias = bias;
 }
 
@@ -67,10 +67,13 @@ static void check_one(op which, const kernel_table *ref, const kernel_table *tab
                     check_random_int(0, 1) ? check_random_int(1, 3) : check_random_int(4, 20);
                 bool is_in_place = check_random_int(0, 2) == 0;
                 bool has_bias = which == OP_LAYER_NORM && n % 2;
-                check_shape("width %d group %d rows %d %s workers %d%s%s", shapes[i].width,
+                bool is_wide = check_random_int(0, 1);
+                check_shape("width %d group %d rows %d %s workers %d%s%s%s", shapes[i].width,
                             shapes[i].group, n_rows, check_fill_name((check_fill)fill), n,
-                            is_in_place ? " in place" : "", has_bias ? " with bias" : "");
+                            is_in_place ? " in place" : "", has_bias ? " with bias" : "",
+                            is_wide ? " wide" : "");
                 step s = make_step(which, i, n_rows, (check_fill)fill);
+                s.a.norm.is_wide = is_wide;
                 if (has_bias)
                     add_bias(&s);
                 batch b = {.n_tokens = n_rows};

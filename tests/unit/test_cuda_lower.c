@@ -18,6 +18,8 @@ typedef struct kind {
     dtype type, cache, router, down;
     int32_t head_dim, n_kv_heads, n_experts, n_used, window;
     bool norms_behind, norms_all_heads, has_no_norm_in_front, has_softcap_amid;
+    bool has_no_gate, weighs_inputs;
+    route_rule rule;
 } kind;
 
 /* A model: its layers, and its card. */
@@ -108,11 +110,13 @@ static value add_layer(plan *p, const kind *k, int i, value x, value angles)
             experts[i][0][e] = experts[i][1][e] = w[4];
             experts[i][2][e] = w[6];
         }
-        moe_params moe = {.gate = experts[i][0],
+        moe_params moe = {.gate = k->has_no_gate ? NULL : experts[i][0],
                           .up = experts[i][1],
                           .down = experts[i][2],
                           .n_experts = k->n_experts,
-                          .n_used = k->n_used};
+                          .n_used = k->n_used,
+                          .rule = k->rule,
+                          .weighs_inputs = k->weighs_inputs};
         return plan_moe_add(p, x, n, plan_linear(p, n, &w[7], NULL, 1), &moe, 1);
     }
     value g = plan_linear(p, n, &w[4], NULL, 1), u = plan_linear(p, n, &w[5], NULL, 1);
@@ -295,6 +299,35 @@ static void experts_without_room_are_not(void)
     k.router = DTYPE_F16; /* routers are floats */
     m = model_of(k);
     check_plain(&m);
+}
+
+/* What the fused kernels do not compute is left to steps. */
+static void experts_by_other_rules_are_left_to_steps(void)
+{
+    static const route_rule others[] = {{.scores = ROUTE_SIGMOID},
+                                        {.scores = ROUTE_MIXER},
+                                        {.bias = floats},
+                                        {.scales = floats},
+                                        {.factor = 2.5f},
+                                        {.norms = true, .norm_more = 1},
+                                        {.norms = true, .norm_least = 0.1f},
+                                        {.n_groups = 4, .n_groups_used = 2, .n_ranking = 1}};
+    model_kind m;
+    kind k = mixture();
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        k.rule = others[i];
+        m = model_of(k);
+        check_plain(&m);
+    }
+    k.rule = (route_rule){.norms = true, .factor = 1};
+    m = model_of(k);
+    check_both(&m, MIXED);
+    for (int i = 0; i < 2; i++) {
+        k.has_no_gate = i == 0;
+        k.weighs_inputs = i == 1;
+        m = model_of(k);
+        check_plain(&m);
+    }
 }
 
 /* Their blocks take planes as they come, and those of lace's own types would have to be made. */
@@ -596,6 +629,25 @@ static void experts_of_batches_have_their_launcher(void)
     free_lowered(&l);
 }
 
+/* Only down: the kernel of gate and up has pairs, and reads what is not weighed. */
+static void experts_without_a_gate_have_it_for_down(void)
+{
+    for (int i = 0; i < 2; i++) {
+        kind k = mixture();
+        k.has_no_gate = i == 0;
+        k.weighs_inputs = i == 1;
+        model_kind m = model_of(k);
+        lowered l;
+        lower_model(&m, &l);
+        device_list b = batch_of(&l, 64, false, true);
+        for (int32_t n = 0; n < b.n_steps; n++)
+            CHECK((b.steps[n].launch == gpu_launch_experts) ==
+                  (b.steps[n].first->op == OP_MOE_DOWN));
+        device_list_free(&b);
+        free_lowered(&l);
+    }
+}
+
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
 /* 32 rows of tiles are 32 blocks; two of down do not fit beside each other on a processor. */
@@ -630,6 +682,7 @@ int main(void)
     CASE(layers_of_llamas_are_fused_whole);
     CASE(experts_are_fused);
     CASE(experts_without_room_are_not);
+    CASE(experts_by_other_rules_are_left_to_steps);
     CASE(experts_of_own_types_are_left_to_steps);
     CASE(layers_without_any_norms_are_left_to_steps);
     CASE(vocabularies_without_room_are_left_to_steps);
@@ -647,6 +700,7 @@ int main(void)
     CASE(small_batches_go_in_slabs);
     CASE(larger_batches_go_in_atoms);
     CASE(experts_of_batches_have_their_launcher);
+    CASE(experts_without_a_gate_have_it_for_down);
     CASE(blocks_of_experts_have_rows_and_room);
     CASE(more_blocks_share_longer_contexts);
     return tap_end();

@@ -92,7 +92,7 @@ static value add_ffn(plan *p, value x, value n, bool is_mixture)
                       .down = experts[2],
                       .n_experts = EXPERTS,
                       .n_used = 2,
-                      .norms = true,
+                      .rule = {.norms = true},
                       .glu = GLU_SILU};
     if (is_mixture)
         return plan_moe_add(p, x, n, plan_linear(p, n, &matrices[ROUTER], NULL, 1), &moe, 1);
@@ -265,6 +265,32 @@ static void dependent_steps_are_separated(void)
 }
 
 /* Whatever the device: a plan with it is refused, before any kernel could take it for another. */
+/* A slice lies in the value that it is of, lives as long, and its writers are waited for. */
+static void slices_lie_in_their_values(void)
+{
+    plan *p = NULL;
+    plan_limits limits = {.max_tokens = 3, .max_outputs = 3, .n_context = 8, .n_workers = 2};
+    CHECK(plan_create(&limits, &p, NULL) == LACE_OK);
+    value x = plan_embed(p, &table, 1);
+    value tail = plan_slice(p, plan_slice(p, x, 16, 32), 8, 16);
+    value other = plan_act(p, GLU_SILU, x);
+    plan_softcap(p, tail, 2);
+    value y = plan_mul(p, x, other);
+    plan_result(p, y);
+    CHECK(plan_check(p, NULL) == LACE_OK);
+    plan_count_reads(p);
+    plan_place(p, NULL);
+    static uint8_t memory[1 << 16];
+    CHECK(p->value_bytes <= sizeof memory);
+    plan_locate(p, memory, NULL, NULL);
+    const step *s = p->steps;
+    CHECK(s[2].op == OP_SOFTCAP && s[2].out[0].data == s[0].out[0].data + 4 * 24);
+    CHECK(s[2].out[0].stride == s[0].out[0].stride && s[2].out[0].width == 16);
+    CHECK(!s[0].skips_barrier && !s[1].skips_barrier && !s[2].skips_barrier);
+    CHECK(s[1].out[0].data != s[0].out[0].data);
+    plan_free(p);
+}
+
 static void unknown_activations_and_absent_matrices_are_refused(void)
 {
     static const char *const faults[] = {"activation", "activation", "matrix", "matrix"};
@@ -311,6 +337,36 @@ static void a_table_of_positions_limits_the_context(void)
     }
 }
 
+/* As above, for rules of routers that do not fit the experts. */
+static void impossible_rules_of_routers_are_refused(void)
+{
+    static const moe_params bad[] = {
+        {.n_used = 9},
+        {.n_used = 1, .rule = {.scores = ROUTE_N_SCORES}},
+        {.n_used = 1, .rule = {.n_groups = 3, .n_groups_used = 1, .n_ranking = 1}},
+        {.n_used = 1, .rule = {.n_groups = 4, .n_groups_used = 0, .n_ranking = 1}},
+        {.n_used = 1, .rule = {.n_groups = 4, .n_groups_used = 5, .n_ranking = 1}},
+        {.n_used = 1, .rule = {.n_groups = 4, .n_groups_used = 1, .n_ranking = 3}},
+        {.n_used = 3, .rule = {.n_groups = 4, .n_groups_used = 1, .n_ranking = 1}},
+        {.n_used = 1, .glu = GLU_CLAMPED}, /* without a gate */
+    };
+    plan_limits limits = {.max_tokens = 1, .max_outputs = 1, .n_context = 1, .n_workers = 1};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        moe_params moe = bad[i];
+        moe.up = experts[1];
+        moe.down = experts[2];
+        moe.n_experts = 8;
+        rope_params rope = {.n_dims = N};
+        plan *p;
+        lace_error err = {0};
+        CHECK(plan_create(&limits, &p, NULL) == LACE_OK);
+        value x = plan_rope_table(p, &rope);
+        plan_moe_add(p, x, x, x, &moe, 1);
+        CHECK(plan_check(p, &err) == LACE_E_UNSUPPORTED && strstr(err.text, "experts"));
+        plan_free(p);
+    }
+}
+
 static void failing_allocations_are_clean(void)
 {
     plan_limits limits = {.max_tokens = 1, .max_outputs = 1, .n_context = 1, .n_workers = 1};
@@ -347,8 +403,10 @@ int main(void)
     CASE(known_forms_are_fused_in_their_layers);
     CASE(living_values_do_not_overlap);
     CASE(dependent_steps_are_separated);
+    CASE(slices_lie_in_their_values);
     CASE(unknown_activations_and_absent_matrices_are_refused);
     CASE(a_table_of_positions_limits_the_context);
+    CASE(impossible_rules_of_routers_are_refused);
     CASE(failing_allocations_are_clean);
     return tap_end();
 }

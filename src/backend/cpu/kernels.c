@@ -5,6 +5,7 @@
 
 #include "backend/cpu/matmul_in_place.h"
 #include "backend/cpu/ops.h"
+#include "backend/ref/ref.h"
 
 void kernels_init(kernel_table *table, cpu_level level)
 {
@@ -48,6 +49,11 @@ static uint64_t moe_scratch(const step *s, int64_t n_tokens, int64_t n_context)
     return moe_scratch_bytes(s, n_tokens);
 }
 
+static uint64_t route_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+{
+    return route_scratch_bytes(s->a.moe.n_experts);
+}
+
 /* Scores of one query and one row of the cache, for the plain kernel; tiles for the others. */
 static uint64_t attend_scratch(const step *s, int64_t n_tokens, int64_t n_context)
 {
@@ -79,19 +85,13 @@ static uint64_t scan_scratch(const step *s, int64_t n_tokens, int64_t n_context)
 
 static uint64_t (*const scratch_of[OP_COUNT])(const step *s, int64_t n_tokens,
                                               int64_t n_context) = {
-    [OP_MATMUL] = matmul_scratch,
-    [OP_MATMUL_ADD] = matmul_scratch,
-    [OP_MATMUL_GROUP] = matmul_scratch,
-    [OP_MATMUL_GLU] = matmul_scratch,
-    [OP_MOE_GLU] = moe_scratch,
-    [OP_MOE_DOWN] = moe_scratch,
-    [OP_ATTEND] = attend_scratch,
-    [OP_QUANTIZE] = dropped_row_scratch,
-    [OP_RMS_NORM_QUANTIZE] = row_scratch,
-    [OP_ROTATE_QUANTIZE] = row_scratch,
-    [OP_KV_WRITE] = head_scratch,
-    [OP_ROPE_KV] = head_scratch,
-    [OP_SCAN] = scan_scratch,
+    [OP_MATMUL] = matmul_scratch,         [OP_MATMUL_ADD] = matmul_scratch,
+    [OP_MATMUL_GROUP] = matmul_scratch,   [OP_MATMUL_GLU] = matmul_scratch,
+    [OP_MOE_GLU] = moe_scratch,           [OP_MOE_DOWN] = moe_scratch,
+    [OP_ATTEND] = attend_scratch,         [OP_QUANTIZE] = dropped_row_scratch,
+    [OP_RMS_NORM_QUANTIZE] = row_scratch, [OP_ROTATE_QUANTIZE] = row_scratch,
+    [OP_KV_WRITE] = head_scratch,         [OP_ROPE_KV] = head_scratch,
+    [OP_ROUTE] = route_scratch,           [OP_SCAN] = scan_scratch,
 };
 
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)

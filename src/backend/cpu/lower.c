@@ -70,6 +70,15 @@ static int32_t as_input(lowering *l, int32_t x, const weight *w)
     return as_format(l, made, format);
 }
 
+/* A value changes, and with it its slices. */
+static void forget_forms(lowering *l, int32_t root)
+{
+    l->of[root] = none;
+    for (int32_t v = 0; v < l->p->n_values; v++)
+        if (l->p->values[v].of == root)
+            l->of[v] = none;
+}
+
 /* Takes a step of the plan over, behind what its input needs. */
 static void take_step(lowering *l, const step *from)
 {
@@ -85,7 +94,7 @@ static void take_step(lowering *l, const step *from)
     }
     for (int i = 0; i < STEP_MAX_OUT; i++)
         if (s.out[i].value >= 0)
-            l->of[s.out[i].value] = none; /* it changes */
+            forget_forms(l, s.out[i].root);
     step *to = plan_append(l->p, s.op);
     if (to)
         *to = s;
@@ -115,7 +124,7 @@ static void add_forms(plan *p)
 /* rms_norm, quantize -> rms_norm_quantize */
 static int fuse_norm_quantize(plan *p, step *s, int32_t left)
 {
-    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE ||
+    if (left < 2 || s[0].op != OP_RMS_NORM || s[1].op != OP_QUANTIZE || s[0].a.norm.is_wide ||
         !plan_feeds_only(p, &s[0], &s[1], 0))
         return 0;
     s[0].op = OP_RMS_NORM_QUANTIZE;
@@ -140,7 +149,8 @@ static void drop_in_place(plan *p)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
         step *s = &p->steps[i];
-        if (s->op != OP_DROP_SMALL || p->values[s->in[0].value].n_reads != 1)
+        if (s->op != OP_DROP_SMALL || p->values[s->in[0].value].n_reads != 1 ||
+            s->in[0].root != s->in[0].value)
             continue;
         int32_t from = s->out[0].value;
         for (int32_t k = i; k < p->n_steps; k++)

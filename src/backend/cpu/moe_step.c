@@ -11,6 +11,7 @@
 #include "base/numbers.h"
 #include "base/threads.h"
 #include "backend/ref/ref.h"
+#include "ops/op_info.h"
 
 /* The scratch of a worker, cut up. */
 typedef struct groups {
@@ -38,9 +39,13 @@ static uint64_t block_bytes(int64_t n_tokens)
 
 uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens)
 {
-    const weight *w = s->op == OP_MOE_GLU ? s->a.moe.gate : s->a.moe.down;
-    uint64_t choices = (uint64_t)n_tokens * (uint64_t)s->a.moe.n_used;
-    uint64_t kernel = matmul_scratch_bytes(w->impl, w->type, w->n_cols, n_tokens);
+    uint64_t choices = (uint64_t)n_tokens * (uint64_t)s->a.moe.n_used, kernel = 0;
+    op_weight w[OP_MAX_WEIGHTS];
+    int n_weights = step_weights(s, w);
+    for (int i = 0; i < n_weights; i++) {
+        uint64_t n = matmul_scratch_bytes(w[i].w->impl, w[i].w->type, w[i].w->n_cols, n_tokens);
+        kernel = n > kernel ? n : kernel;
+    }
     return in_lines(4 * ((uint64_t)s->a.moe.n_experts + 1)) + in_lines(4 * choices) +
            in_lines((uint64_t)n_tokens * s->in[0].stride) + 2 * block_bytes(n_tokens) +
            in_lines(kernel);
@@ -100,67 +105,95 @@ static int64_t rows_per_block(int64_t n)
     return rows > MATMUL_TILE_ROWS ? rows : MATMUL_TILE_ROWS;
 }
 
-/* y[i] = W x[i] + bias for rows [row, row + rows) */
-static void multiply(const weight *w, const float *bias, const uint8_t *x, uint64_t stride,
-                     int64_t n, int64_t row, int64_t rows, float *y, uint8_t *scratch)
+/* The tokens of one expert, and the rows of its matrices that are computed at a time. */
+typedef struct expert_part {
+    int32_t expert;
+    const int32_t *items; /* [n] */
+    int64_t n;
+    const uint8_t *x; /* their activations */
+    int64_t row, rows;
+} expert_part;
+
+static float weight_of(const step *s, int32_t item)
 {
-    w->impl->rows(w, row, row + rows, x, stride, n, y, rows, scratch);
-    for (int64_t i = 0; bias && i < n; i++)
+    int32_t n_used = s->a.moe.n_used;
+    return ((const expert_choice *)operand_row(&s->in[1], item / n_used))[item % n_used].weight;
+}
+
+/* y[i] = W x[i] + bias, with each product times its choice's weight if inputs are weighed. */
+static void multiply(const step *s, const expert_part *p, const weight *experts, const float *bias,
+                     float *y, uint8_t *scratch)
+{
+    const weight *w = &experts[p->expert];
+    w->impl->rows(w, p->row, p->row + p->rows, p->x, s->in[0].stride, p->n, y, p->rows, scratch);
+    const float *add = bias ? bias + p->expert * w->n_rows + p->row : NULL;
+    bool weighs = s->op == OP_MOE_GLU && s->a.moe.weighs_inputs;
+    for (int64_t i = 0; (add || weighs) && i < p->n; i++) {
+        float scale = weighs ? weight_of(s, p->items[i]) : 1;
+        for (int64_t j = 0; j < p->rows; j++)
+            y[i * p->rows + j] = scale * y[i * p->rows + j] + (add ? add[j] : 0);
+    }
+}
+
+/* act(gate) * up, or act(up), of a part into its rows. */
+static void glu_part(const step *s, const groups *g, const expert_part *p)
+{
+    int64_t rows = p->rows;
+    const weight *first = s->a.moe.gate ? s->a.moe.gate : s->a.moe.up;
+    multiply(s, p, first, s->a.moe.gate ? s->a.moe.gate_bias : s->a.moe.up_bias, g->gate, g->rest);
+    if (s->a.moe.gate)
+        multiply(s, p, s->a.moe.up, s->a.moe.up_bias, g->up, g->rest);
+    else
         for (int64_t j = 0; j < rows; j++)
-            y[i * rows + j] += bias[row + j];
+            g->up[j] = 1;
+    for (int64_t i = 0; i < p->n; i++)
+        s->a.moe.glu_row(s->a.moe.glu, g->gate + i * rows, s->a.moe.gate ? g->up + i * rows : g->up,
+                         rows, operand_row(&s->out[0], p->items[i]) + p->row);
+}
+
+/* scale * down of a part, weighed, added to the rows of its tokens. */
+static void down_part(const step *s, const groups *g, const expert_part *p)
+{
+    multiply(s, p, s->a.moe.down, s->a.moe.down_bias, g->gate, g->rest);
+    for (int64_t i = 0; i < p->n; i++) {
+        float share = s->a.moe.scale * (s->a.moe.weighs_inputs ? 1 : weight_of(s, p->items[i]));
+        float *y = operand_row(&s->out[0], p->items[i] / s->a.moe.n_used) + p->row;
+        for (int64_t j = 0; j < p->rows; j++)
+            y[j] += share * g->gate[i * p->rows + j];
+    }
+}
+
+/* One worker's rows of all chosen experts. */
+static void each_part(const step *s, const batch *b, const worker *w)
+{
+    bool is_glu = s->op == OP_MOE_GLU;
+    groups g = make_groups(s, b, w);
+    int64_t begin, end;
+    pool_share((is_glu ? s->a.moe.up : s->a.moe.down)->n_rows, MATMUL_TILE_ROWS, w->index, w->count,
+               &begin, &end);
+    for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
+        expert_part p = {
+            .expert = e, .items = g.items + g.begin[e], .n = g.begin[e + 1] - g.begin[e]};
+        if (p.n == 0 || begin == end)
+            continue;
+        p.x = gather(s, &g, p.items, p.n, is_glu ? s->a.moe.n_used : 1);
+        int64_t most = rows_per_block(p.n);
+        for (p.row = begin; p.row < end; p.row += most) {
+            p.rows = end - p.row < most ? end - p.row : most;
+            if (is_glu)
+                glu_part(s, &g, &p);
+            else
+                down_part(s, &g, &p);
+        }
+    }
 }
 
 void moe_glu_ref(const step *s, const batch *b, const worker *w)
 {
-    groups g = make_groups(s, b, w);
-    int64_t n_ff = s->a.moe.gate[0].n_rows, begin, end;
-    pool_share(n_ff, MATMUL_TILE_ROWS, w->index, w->count, &begin, &end);
-    for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
-        const int32_t *items = g.items + g.begin[e];
-        int64_t n = g.begin[e + 1] - g.begin[e];
-        if (n == 0 || begin == end)
-            continue;
-        const float *gate_bias = s->a.moe.gate_bias ? s->a.moe.gate_bias + e * n_ff : NULL;
-        const float *up_bias = s->a.moe.up_bias ? s->a.moe.up_bias + e * n_ff : NULL;
-        const uint8_t *x = gather(s, &g, items, n, s->a.moe.n_used);
-        int64_t most = rows_per_block(n);
-        for (int64_t row = begin; row < end; row += most) {
-            int64_t rows = end - row < most ? end - row : most;
-            multiply(&s->a.moe.gate[e], gate_bias, x, s->in[0].stride, n, row, rows, g.gate,
-                     g.rest);
-            multiply(&s->a.moe.up[e], up_bias, x, s->in[0].stride, n, row, rows, g.up, g.rest);
-            for (int64_t i = 0; i < n; i++)
-                s->a.moe.glu_row(s->a.moe.glu, g.gate + i * rows, g.up + i * rows, rows,
-                                 operand_row(&s->out[0], items[i]) + row);
-        }
-    }
+    each_part(s, b, w);
 }
 
 void moe_down_ref(const step *s, const batch *b, const worker *w)
 {
-    groups g = make_groups(s, b, w);
-    int32_t n_used = s->a.moe.n_used;
-    int64_t n_embd = s->a.moe.down[0].n_rows, begin, end;
-    pool_share(n_embd, MATMUL_TILE_ROWS, w->index, w->count, &begin, &end);
-    for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
-        const int32_t *items = g.items + g.begin[e];
-        int64_t n = g.begin[e + 1] - g.begin[e];
-        if (n == 0 || begin == end)
-            continue;
-        const float *bias = s->a.moe.down_bias ? s->a.moe.down_bias + e * n_embd : NULL;
-        const uint8_t *x = gather(s, &g, items, n, 1);
-        int64_t most = rows_per_block(n);
-        for (int64_t row = begin; row < end; row += most) {
-            int64_t rows = end - row < most ? end - row : most;
-            multiply(&s->a.moe.down[e], bias, x, s->in[0].stride, n, row, rows, g.gate, g.rest);
-            for (int64_t i = 0; i < n; i++) {
-                int32_t t = items[i] / n_used;
-                const expert_choice *c = (const expert_choice *)operand_row(&s->in[1], t);
-                float share = s->a.moe.scale * c[items[i] % n_used].weight;
-                float *y = operand_row(&s->out[0], t) + row;
-                for (int64_t j = 0; j < rows; j++)
-                    y[j] += share * g.gate[i * rows + j];
-            }
-        }
-    }
+    each_part(s, b, w);
 }

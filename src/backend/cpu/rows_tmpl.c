@@ -93,8 +93,8 @@ static void rms_norm(const step *s, const batch *b, const worker *w)
             int64_t start = i / group * group, end = start + group;
             end = end < p.col_end ? end : p.col_end;
             float scale = norm_scale(x + start, group, s->a.norm.eps);
-            scale_row(x + i, s->a.norm.weight + (i - start), scale, step_threshold(s, b), end - i,
-                      y + i);
+            const float *by = s->a.norm.weight + (s->a.norm.is_wide ? start : 0);
+            scale_row(x + i, by + (i - start), scale, step_threshold(s, b), end - i, y + i);
             i = end;
         }
     }
@@ -127,10 +127,13 @@ static float layer_norm_scale(const float *x, int64_t n, float mean, float eps)
     return (float)(1.0 / sqrt(squares / (double)n + (double)eps));
 }
 
-/* Columns [begin, end) of one group; bias may be NULL. */
-static void layer_norm_group(const step *s, const float *x, int64_t begin, int64_t end, float *y)
+/* Columns [begin, end) of the group that begins at `start`; bias may be NULL. */
+static void layer_norm_group(const step *s, int64_t start, const float *x, int64_t begin,
+                             int64_t end, float *y)
 {
-    const float *by = s->a.norm.weight, *bias = s->a.norm.bias;
+    int64_t wide = s->a.norm.is_wide ? start : 0;
+    const float *by = s->a.norm.weight + wide;
+    const float *bias = s->a.norm.bias ? s->a.norm.bias + wide : NULL;
     float mean = mean_of(x, s->a.norm.group);
     vf means = v_set(mean);
     vf scale = v_set(layer_norm_scale(x, s->a.norm.group, mean, s->a.norm.eps));
@@ -150,7 +153,7 @@ static void layer_norm(const step *s, const batch *b, const worker *w)
         for (int64_t i = p.col_begin, end; i < p.col_end; i = end) {
             int64_t start = i / group * group;
             end = start + group < p.col_end ? start + group : p.col_end;
-            layer_norm_group(s, operand_row(&s->in[0], t) + start, i - start, end - start,
+            layer_norm_group(s, start, operand_row(&s->in[0], t) + start, i - start, end - start,
                              operand_row(&s->out[0], t) + start);
         }
 }
@@ -281,6 +284,18 @@ static inline vf gate_product(glu_kind kind, vf g, vf u)
         g = v_min(v_set(7.0f), g); /* the set value first: keeps a NaN */
         u = v_add(v_max(v_set(-7.0f), v_min(v_set(7.0f), u)), v_set(1.0f));
         return v_mul(v_mul(g, v_sigmoid(v_mul(v_set(1.702f), g))), u);
+    case GLU_GELU:
+        return v_mul(v_mul(v_mul(v_set(0.5f), g), v_erfc(v_mul(v_set(-0.7071067812f), g))), u);
+    case GLU_RELU2: {
+        vf above = v_max(v_set(0.0f), g); /* g second: keeps a NaN */
+        return v_mul(v_mul(above, above), u);
+    }
+    case GLU_SIGMOID:
+        return v_mul(v_sigmoid(g), u);
+    case GLU_TANH:
+        return v_mul(v_tanh(g), u);
+    case GLU_PRODUCT:
+        return v_mul(g, u);
     case GLU_COUNT:
         break;
     }
@@ -297,13 +312,49 @@ static void glu_row(glu_kind kind, const float *gate, const float *up, int64_t n
                   n - i);
 }
 
+/* out = act(gate) */
+static void act_row(glu_kind kind, const float *gate, int64_t n, float *out)
+{
+    vf one = v_set(1.0f);
+    int64_t i = 0;
+    for (; i + VW <= n; i += VW)
+        v_store(out + i, gate_product(kind, v_load(gate + i), one));
+    if (i < n)
+        v_store_n(out + i, gate_product(kind, v_load_n(gate + i, n - i), one), n - i);
+}
+
+/* Columns [begin, end), of which each value of the gate has `share`. */
+static void narrow_row(glu_kind kind, const float *gate, int64_t share, const float *up,
+                       int64_t begin, int64_t end, float *out)
+{
+    for (int64_t i = begin, stop; i < end; i = stop) {
+        float factor;
+        act_row(kind, gate + i / share, 1, &factor);
+        stop = (i / share + 1) * share;
+        stop = stop < end ? stop : end;
+        vf f = v_set(factor);
+        for (; i + VW <= stop; i += VW)
+            v_store(out + i, v_mul(f, v_load(up + i)));
+        if (i < stop)
+            v_store_n(out + i, v_mul(f, v_load_n(up + i, stop - i)), stop - i);
+    }
+}
+
 static void glu(const step *s, const batch *b, const worker *w)
 {
     part p = share_part(step_rows(s, b), s->out[0].width, 64, w);
     int64_t from = p.col_begin, n = p.col_end - p.col_begin;
-    for (int64_t t = p.row_begin; t < p.row_end; t++)
-        glu_row(s->a.glu.kind, operand_row(&s->in[0], t) + from, operand_row(&s->in[1], t) + from,
-                n, operand_row(&s->out[0], t) + from);
+    int64_t share = s->out[0].width / s->in[0].width;
+    for (int64_t t = p.row_begin; t < p.row_end; t++) {
+        const float *gate = operand_row(&s->in[0], t);
+        float *out = operand_row(&s->out[0], t);
+        if (s->in[1].value < 0)
+            act_row(s->a.glu.kind, gate + from, n, out + from);
+        else if (share > 1)
+            narrow_row(s->a.glu.kind, gate, share, operand_row(&s->in[1], t), from, p.col_end, out);
+        else
+            glu_row(s->a.glu.kind, gate + from, operand_row(&s->in[1], t) + from, n, out + from);
+    }
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

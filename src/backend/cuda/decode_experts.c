@@ -18,7 +18,7 @@ static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_dow
     int64_t k = (w->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
     decode_experts p = {.n_experts = s->a.moe.n_experts,
                         .n_used = s->a.moe.n_used,
-                        .norms = l->route->a.moe.norms,
+                        .norms = l->route->a.moe.rule.norms,
                         .kind = (int32_t)kind,
                         .tile_bytes = tile_bytes(kind),
                         .tiles = w->data,

@@ -75,7 +75,8 @@ static bool match_experts(const step **at, const step *end, int32_t residual, co
     l->expert_glu = (*at)++;
     l->expert_down = (*at)++;
     if (l->router->op != OP_MATMUL || l->route->op != OP_ROUTE || l->expert_glu->op != OP_MOE_GLU ||
-        l->expert_down->op != OP_MOE_DOWN)
+        l->expert_down->op != OP_MOE_DOWN || !route_is_plain(&l->route->a.moe.rule) ||
+        !l->expert_glu->a.moe.gate || l->expert_glu->a.moe.weighs_inputs)
         return false;
     const weight *gate = l->expert_glu->a.moe.gate, *up = l->expert_glu->a.moe.up,
                  *down = l->expert_down->a.moe.down;
@@ -116,8 +117,9 @@ static bool match_heads(layer_steps *l)
     return at == l->attend && is_chain(l) && kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) &&
            kv->v_dim == kv->head_dim && kv->page_tokens == DECODE_PAGE &&
            l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
-           (!l->q_norm || l->q_norm->a.norm.group == kv->head_dim) &&
-           (!l->k_norm || l->k_norm->a.norm.group == kv->head_dim);
+           (!l->q_norm ||
+            (l->q_norm->a.norm.group == kv->head_dim && !l->q_norm->a.norm.is_wide)) &&
+           (!l->k_norm || (l->k_norm->a.norm.group == kv->head_dim && !l->k_norm->a.norm.is_wide));
 }
 
 /* From q k v to attention, whatever is between them. */

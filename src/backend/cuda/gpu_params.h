@@ -28,6 +28,7 @@ typedef struct gpu_matvec {
     int64_t choice_stride;     /* in choices */
     uint64_t expert_bytes;     /* from one expert's tiles to the next one's */
     int32_t n_used, x_divisor;
+    int32_t weighs; /* the choice's weight multiplies scale */
 } gpu_matvec;
 
 /* Blocks of the file to tiles: one block of threads for each tile. */
@@ -56,10 +57,17 @@ typedef struct gpu_rows {
     float *y;
     int64_t x_stride, z_stride, y_stride;
     const float *weight, *bias;
-    const int32_t *indices; /* gather: rows of x; rope table: positions */
-    int32_t width, group, kind;
+    const int32_t *indices;     /* gather: rows of x; rope table: positions */
+    int32_t width, group, kind; /* group: of a norm; columns of each value of a gate */
     float scale, eps;
 } gpu_rows;
+
+typedef struct gpu_xielu {
+    float *y;
+    int64_t y_stride;
+    int32_t width;
+    float alpha_p, alpha_n, beta, eps;
+} gpu_xielu;
 
 /* The cache of a layer, as kernels.h has it, and where its pages are found. */
 typedef struct gpu_cache {
@@ -92,20 +100,26 @@ typedef struct gpu_attend {
     int32_t n_heads, window;
 } gpu_attend;
 
+/* route_rule of ops/step.h, field by field. Shared memory: 12 bytes for each expert. */
 typedef struct gpu_route {
     const float *logits;
     gpu_choice *out;
     int64_t logits_stride, out_stride; /* floats; choices */
-    int32_t n_experts, n_used, norms;
+    int32_t n_experts, n_used;
+    int32_t scores; /* route_scores */
+    const float *bias, *scales;
+    int32_t n_groups, n_groups_used, n_ranking;
+    int32_t norms;
+    float norm_more, norm_least, factor, jitter;
 } gpu_route;
 
-/* out[t] += scale * sum over k of weight(t, k) * rows[t * n_used + k] */
+/* out[t] += scale * sum over k of weight(t, k) * rows[t * n_used + k]; is_weighed: they are */
 typedef struct gpu_combine {
     const float *rows;
     const gpu_choice *choices;
     float *out;
     int64_t rows_stride, choice_stride, out_stride;
-    int32_t width, n_used;
+    int32_t width, n_used, is_weighed;
     float scale;
 } gpu_combine;
 

@@ -15,6 +15,8 @@ static int64_t max_slots(const step *s, int64_t n_tokens)
 bool gpu_experts_are_batched(const step *s, int64_t n_tokens)
 {
     bool is_glu = s->op == OP_MOE_GLU;
+    if (is_glu && (!s->a.moe.gate || s->a.moe.weighs_inputs))
+        return false; /* the kernel multiplies with pairs, and does not weigh what it reads */
     tile_kind kind = tile_kind_of((is_glu ? s->a.moe.gate : s->a.moe.down)->type);
     return n_tokens >= 2 && kind != TILE_F32 && s->a.moe.n_experts >= 2 &&
            (!is_glu || tile_kind_of(s->a.moe.up->type) == kind);
@@ -93,6 +95,7 @@ static lace_status combine(const gpu_job *j, const step *s, int64_t n, const bat
                      .out_stride = (int64_t)(s->out[0].stride / 4),
                      .width = (int32_t)width,
                      .n_used = s->a.moe.n_used,
+                     .is_weighed = s->a.moe.weighs_inputs,
                      .scale = s->a.moe.scale};
     uint32_t grid[3] = {(uint32_t)n, 1, 1};
     return gpu_start(j, "combine_rows", grid, 256, 0, &c, err);
@@ -123,7 +126,7 @@ lace_status gpu_launch_experts(const gpu_job *j, const device_step *d, lace_erro
 
 uint64_t gpu_experts_scratch_bytes(const step *s, int64_t n_rows)
 {
-    const weight *w = s->op == OP_MOE_GLU ? s->a.moe.gate : s->a.moe.down;
+    const weight *w = s->op == OP_MOE_GLU ? s->a.moe.up : s->a.moe.down;
     int64_t slots = max_slots(s, n_rows);
     return 16 * (uint64_t)s->a.moe.n_experts + 12 * (uint64_t)slots +
            atoms_bytes(w->n_cols, slots) +

@@ -103,6 +103,7 @@ static lace_status launch_norm(const gpu_job *j, const step *s, lace_error *err)
     p.weight = s->a.norm.weight;
     p.bias = s->a.norm.bias;
     p.group = (int32_t)s->a.norm.group;
+    p.kind = s->a.norm.is_wide;
     p.eps = s->a.norm.eps;
     uint32_t n_groups = (uint32_t)(s->in[0].width / s->a.norm.group);
     return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), n_groups, &p, err);
@@ -115,13 +116,45 @@ static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
     return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
-_Static_assert(GLU_COUNT == 3, "glu() in rows.cuh and glu_fast() in batch_common.cuh know three");
+_Static_assert(GLU_COUNT == 8, "glu() in rows.cuh and glu_fast() in batch_common.cuh know eight");
 
 static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
 {
     gpu_rows p = rows_of(s);
     p.kind = (int32_t)s->a.glu.kind;
+    p.group = (int32_t)(s->out[0].width / s->in[0].width);
     return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_xielu(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_xielu p = {.y = data(&s->out[0]),
+                   .y_stride = floats(&s->out[0]),
+                   .width = (int32_t)s->out[0].width,
+                   .alpha_p = s->a.xielu.alpha_p,
+                   .alpha_n = s->a.xielu.alpha_n,
+                   .beta = s->a.xielu.beta,
+                   .eps = s->a.xielu.eps};
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_pick(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.x += s->a.pick.offset;
+    p.group = (int32_t)s->a.pick.n;
+    p.kind = (int32_t)s->a.pick.stride;
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_temperature(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.indices = j->batch->positions;
+    p.scale = s->a.temperature.scale;
+    p.group = s->a.temperature.length;
+    p.kind = s->a.temperature.offset;
+    return start_rows(j, rows_names[s->op], j->batch->n_tokens, 1, &p, err);
 }
 
 static lace_status launch_softcap(const gpu_job *j, const step *s, lace_error *err)
@@ -133,15 +166,27 @@ static lace_status launch_softcap(const gpu_job *j, const step *s, lace_error *e
 
 static lace_status launch_route(const gpu_job *j, const step *s, lace_error *err)
 {
+    const route_rule *rule = &s->a.moe.rule;
     gpu_route p = {.logits = data(&s->in[0]),
                    .out = (gpu_choice *)s->out[0].data,
                    .logits_stride = floats(&s->in[0]),
                    .out_stride = floats(&s->out[0]) / 2,
                    .n_experts = s->a.moe.n_experts,
                    .n_used = s->a.moe.n_used,
-                   .norms = s->a.moe.norms};
+                   .scores = (int32_t)rule->scores,
+                   .bias = rule->bias,
+                   .scales = rule->scales,
+                   .n_groups = rule->n_groups,
+                   .n_groups_used = rule->n_groups_used,
+                   .n_ranking = rule->n_ranking,
+                   .norms = rule->norms,
+                   .norm_more = rule->norm_more,
+                   .norm_least = rule->norm_least,
+                   .factor = rule->factor != 0 ? rule->factor : 1,
+                   .jitter = rule->jitter};
     uint32_t grid[3] = {(uint32_t)gpu_rows_of(j, s), 1, 1};
-    return grid[0] == 0 ? LACE_OK : gpu_start(j, "route_rows", grid, 32, 0, &p, err);
+    uint32_t shared = 12 * (uint32_t)p.n_experts;
+    return grid[0] == 0 ? LACE_OK : gpu_start(j, "route_rows", grid, 32, shared, &p, err);
 }
 
 /* ---- Matrices -------------------------------------------------------------------------------- */
@@ -233,6 +278,7 @@ static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error
                   .z_stride = n_ff,
                   .y_stride = floats(&s->out[0]),
                   .width = (int32_t)n_ff,
+                  .group = 1,
                   .kind = (int32_t)s->a.matmul.glu};
     return start_rows(j, "glu_rows", n, 1, &p, err);
 }
@@ -272,23 +318,25 @@ static gpu_matvec expert_matvec(const step *s, const weight *experts, const floa
 
 static lace_status launch_moe_glu(const gpu_job *j, const step *s, int64_t n, lace_error *err)
 {
-    int64_t n_ff = s->a.moe.gate[0].n_rows;
-    float *products = (float *)j->scratch;
-    for (int i = 0; i < 2; i++) {
+    int64_t n_ff = s->a.moe.up[0].n_rows;
+    float *products = (float *)j->scratch, *up = products + (s->a.moe.gate ? n * n_ff : 0);
+    for (int i = s->a.moe.gate ? 0 : 1; i < 2; i++) {
         const weight *experts = i ? s->a.moe.up : s->a.moe.gate;
         gpu_matvec p = expert_matvec(s, experts, i ? s->a.moe.up_bias : s->a.moe.gate_bias);
-        p.out = products + i * n * n_ff;
+        p.out = i ? up : products;
         p.out_stride = n_ff;
         p.x_divisor = s->a.moe.n_used;
+        p.weighs = s->a.moe.weighs_inputs;
         TRY(matvec(j, &experts[0], p, n, err));
     }
     gpu_rows p = {.x = products,
-                  .z = products + n * n_ff,
+                  .z = s->a.moe.gate ? up : NULL,
                   .y = data(&s->out[0]),
                   .x_stride = n_ff,
                   .z_stride = n_ff,
                   .y_stride = floats(&s->out[0]),
                   .width = (int32_t)n_ff,
+                  .group = 1,
                   .kind = (int32_t)s->a.moe.glu};
     return start_rows(j, "glu_rows", n, 1, &p, err);
 }
@@ -314,6 +362,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
                      .out_stride = floats(&s->out[0]),
                      .width = (int32_t)width,
                      .n_used = s->a.moe.n_used,
+                     .is_weighed = s->a.moe.weighs_inputs,
                      .scale = s->a.moe.scale};
     return start_rows(j, "combine_rows", n_tokens, 1, &c, err);
 }
@@ -418,6 +467,9 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_MATMUL] = launch_matmul,
     [OP_ADD] = launch_add,
     [OP_GLU] = launch_glu,
+    [OP_XIELU] = launch_xielu,
+    [OP_PICK] = launch_pick,
+    [OP_TEMPERATURE] = launch_temperature,
     [OP_ROPE] = launch_rope,
     [OP_KV_WRITE] = launch_rope,
     [OP_ATTEND] = launch_attend,
@@ -449,8 +501,9 @@ static uint64_t general_bytes(const step *s, int64_t n_rows)
     if (s->op == OP_MATMUL_GLU)
         bytes = 8 * n * (uint64_t)s->a.matmul.weights[0]->n_rows;
     else if (s->op == OP_MOE_GLU)
-        bytes = 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.gate[0].n_rows +
-                rotated_bytes(s->a.moe.gate, n_rows) + rotated_bytes(s->a.moe.up, n_rows);
+        bytes = 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.up[0].n_rows +
+                (s->a.moe.gate ? rotated_bytes(s->a.moe.gate, n_rows) : 0) +
+                rotated_bytes(s->a.moe.up, n_rows);
     else if (s->op == OP_MOE_DOWN)
         bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows +
                 rotated_bytes(s->a.moe.down, n_rows * s->a.moe.n_used);

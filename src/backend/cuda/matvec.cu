@@ -23,8 +23,12 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
     const int k = (p.n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
     const float *x = p.x + (int64_t)(y / p.x_divisor) * p.x_stride;
     int expert = 0;
-    if (p.choices)
-        expert = p.choices[(int64_t)(y / p.n_used) * p.choice_stride + y % p.n_used].expert;
+    float scale = p.scale;
+    if (p.choices) {
+        gpu_choice c = p.choices[(int64_t)(y / p.n_used) * p.choice_stride + y % p.n_used];
+        expert = c.expert;
+        scale *= p.weighs ? c.weight : 1;
+    }
     const uint8_t *tiles = p.tiles + (uint64_t)expert * p.expert_bytes;
     const float *bias = p.bias ? p.bias + (int64_t)expert * p.n_rows : nullptr;
 
@@ -64,7 +68,7 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 sum += parts[w][tid];
-            sum = p.scale * sum + (bias ? bias[out_row] : 0.0f);
+            sum = scale * sum + (bias ? bias[out_row] : 0.0f);
             float *out = p.out + (int64_t)y * p.out_stride + out_row;
             *out = p.adds ? *out + sum : sum;
         }
@@ -84,8 +88,12 @@ template <> __device__ __forceinline__ void matvec<TILE_F32>(const gpu_matvec &p
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, y = blockIdx.y;
     const float *x = p.x + (int64_t)(y / p.x_divisor) * p.x_stride;
     int expert = 0;
-    if (p.choices)
-        expert = p.choices[(int64_t)(y / p.n_used) * p.choice_stride + y % p.n_used].expert;
+    float scale = p.scale;
+    if (p.choices) {
+        gpu_choice c = p.choices[(int64_t)(y / p.n_used) * p.choice_stride + y % p.n_used];
+        expert = c.expert;
+        scale *= p.weighs ? c.weight : 1;
+    }
     const float *w = (const float *)(p.tiles + (uint64_t)expert * p.expert_bytes);
     const float *bias = p.bias ? p.bias + (int64_t)expert * p.n_rows : nullptr;
     for (int row = blockIdx.x * WARPS + warp; row < p.n_rows; row += gridDim.x * WARPS) {
@@ -96,7 +104,7 @@ template <> __device__ __forceinline__ void matvec<TILE_F32>(const gpu_matvec &p
         for (int o = 16; o; o >>= 1)
             sum += __shfl_xor_sync(~0u, sum, o);
         if (lane == 0) {
-            sum = p.scale * sum + (bias ? bias[row] : 0.0f);
+            sum = scale * sum + (bias ? bias[row] : 0.0f);
             float *out = p.out + (int64_t)y * p.out_stride + row;
             *out = p.adds ? *out + sum : sum;
         }

@@ -53,8 +53,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) rms_norm_rows(gpu_rows p)
         sum += x[i] * x[i];
     sum = block_sum<THREADS>(sum);
     float scale = 1.0f / sqrtf(sum / (float)p.group + p.eps);
+    const float *by = p.weight + (p.kind ? (int64_t)blockIdx.y * p.group : 0);
     for (int i = threadIdx.x; i < p.group; i += THREADS)
-        y[i] = x[i] * scale * p.weight[i];
+        y[i] = x[i] * scale * by[i];
 }
 
 /* blockIdx.y: which group of the row */
@@ -72,8 +73,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) layer_norm_rows(gpu_rows p
         squares += (x[i] - mean) * (x[i] - mean);
     squares = block_sum<THREADS>(squares);
     const float scale = 1.0f / sqrtf(squares / (float)p.group + p.eps);
+    const int64_t wide = p.kind ? (int64_t)blockIdx.y * p.group : 0;
     for (int i = threadIdx.x; i < p.group; i += THREADS)
-        y[i] = (x[i] - mean) * scale * p.weight[i] + (p.bias ? p.bias[i] : 0.0f);
+        y[i] = (x[i] - mean) * scale * p.weight[wide + i] + (p.bias ? p.bias[wide + i] : 0.0f);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) add_rows(gpu_rows p)
@@ -94,7 +96,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) glu_rows(gpu_rows p)
     const float *z = p.z + (int64_t)blockIdx.x * p.z_stride;
     float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
-        y[i] = glu(p.kind, x[i], z[i]);
+        y[i] = glu(p.kind, x[p.group > 1 ? i / p.group : i], p.z ? z[i] : 1.0f);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) xielu_rows(gpu_xielu p)
+{
+    launch_next();
+    wait_previous();
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    for (int i = threadIdx.x; i < p.width; i += THREADS) {
+        float x = y[i];
+        y[i] = x > 0 ? p.alpha_p * x * x + p.beta * x
+                     : (expm1f(fminf(x, p.eps)) - x) * p.alpha_n + p.beta * x;
+    }
+}
+
+/* Of every p.kind columns p.group. */
+extern "C" __global__ void __launch_bounds__(THREADS) pick_rows(gpu_rows p)
+{
+    launch_next();
+    wait_previous();
+    const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        y[i] = x[i / p.group * p.kind + i % p.group];
+}
+
+/* p.kind is added to a position, p.group is the length. */
+extern "C" __global__ void __launch_bounds__(THREADS) temperature_rows(gpu_rows p)
+{
+    launch_next();
+    wait_previous();
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    int n = (p.indices[blockIdx.x] + p.kind) / p.group;
+    float factor = 1.0f + p.scale * logf((float)(1 + n));
+    for (int i = threadIdx.x; i < p.width && n > 0; i += THREADS)
+        y[i] *= factor;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) softcap_rows(gpu_rows p)
@@ -106,9 +143,79 @@ extern "C" __global__ void __launch_bounds__(THREADS) softcap_rows(gpu_rows p)
         y[i] = p.scale * tanhf(y[i] / p.scale);
 }
 
-/* Softmax over all experts, then the best n_used of them, the lower number on a tie. One warp. */
+/* ---- The router ------------------------------------------------------------------------------ */
+
+/* One warp: the largest of n keys that is not taken, the lower number on a tie. */
+__device__ __forceinline__ int best_of(const float *keys, const int *taken, int n, int lane)
+{
+    float value = -INFINITY;
+    int best = n;
+    for (int e = lane; e < n; e += 32)
+        if (!taken[e] && (best == n || keys[e] > value)) {
+            value = keys[e];
+            best = e;
+        }
+#pragma unroll
+    for (int o = 16; o; o >>= 1) {
+        float v = __shfl_xor_sync(~0u, value, o);
+        int b = __shfl_xor_sync(~0u, best, o);
+        if (b < n && (best == n || v > value || (v == value && b < best))) {
+            value = v;
+            best = b;
+        }
+    }
+    /* Where a NaN is among them, lanes may disagree. */
+    return __shfl_sync(~0u, best, 0);
+}
+
+/* One warp: takes the experts of all groups but the best. ranks: [n_groups] */
+__device__ __forceinline__ void limit_groups(const gpu_route &p, const float *keys, float *ranks,
+                                             int *taken, int lane)
+{
+    const int size = p.n_experts / p.n_groups;
+    for (int g = lane; g < p.n_groups; g += 32) {
+        float first = -INFINITY, second = -INFINITY;
+        for (int e = g * size; e < (g + 1) * size; e++) {
+            second = fmaxf(second, fminf(first, keys[e]));
+            first = fmaxf(first, keys[e]);
+        }
+        ranks[g] = p.n_ranking > 1 && size > 1 ? first + second : first;
+    }
+    __syncwarp();
+    for (int k = 0; k < p.n_groups_used; k++) {
+        int best = best_of(ranks, taken, p.n_groups, lane);
+        if (lane == 0)
+            taken[best] = 1;
+        __syncwarp();
+    }
+    /* The marks of groups stand where those of the first experts will. */
+    for (int begin = (p.n_experts - 1) / 32 * 32; begin >= 0; begin -= 32) {
+        int e = begin + lane, is_out = e < p.n_experts ? !taken[e / size] : 0;
+        __syncwarp();
+        if (e < p.n_experts)
+            taken[e] = is_out;
+        __syncwarp();
+    }
+}
+
+/* One warp, SparseMixer: the share of the best among those that are left and near it. */
+__device__ __forceinline__ float share_of_near(const gpu_route &p, const float *x, int best,
+                                               const int *taken, int lane)
+{
+    float most = x[best], sum = 0;
+    for (int e = lane; e < p.n_experts; e += 32)
+        if (!taken[e] && most - x[e] <= 2 * p.jitter * fmaxf(fabsf(x[e]), most))
+            sum += expf(x[e] - most);
+    return 1 / warp_sum(sum);
+}
+
+/* The experts of a token by the rule of ops/step.h. One warp. */
 extern "C" __global__ void __launch_bounds__(32) route_rows(gpu_route p)
 {
+    enum { SOFTMAX, SIGMOID, MIXER };
+    extern __shared__ float route_shared[];
+    float *keys = route_shared, *ranks = keys + p.n_experts; /* [n_experts] each */
+    int *taken = (int *)(ranks + p.n_experts);
     launch_next();
     wait_previous();
     const float *x = p.logits + (int64_t)blockIdx.x * p.logits_stride;
@@ -121,35 +228,31 @@ extern "C" __global__ void __launch_bounds__(32) route_rows(gpu_route p)
     for (int e = lane; e < p.n_experts; e += 32)
         sum += expf(x[e] - most);
     sum = warp_sum(sum);
+    auto score_of = [&](int e) {
+        return p.scores == SIGMOID ? 1 / (1 + expf(-x[e])) : expf(x[e] - most) / sum;
+    };
+    for (int e = lane; e < p.n_experts; e += 32) {
+        taken[e] = 0;
+        keys[e] = !p.bias && p.n_groups <= 1 ? x[e] : score_of(e) + (p.bias ? p.bias[e] : 0);
+    }
+    __syncwarp();
+    if (p.n_groups > 1)
+        limit_groups(p, keys, ranks, taken, lane);
     for (int k = 0; k < p.n_used; k++) {
-        float value = -INFINITY;
-        int best = p.n_experts;
-        for (int e = lane; e < p.n_experts; e += 32) {
-            bool taken = false;
-            for (int j = 0; j < k && !taken; j++)
-                taken = out[j].expert == e;
-            if (!taken && (best == p.n_experts || x[e] > value)) {
-                value = x[e];
-                best = e;
-            }
-        }
-#pragma unroll
-        for (int o = 16; o; o >>= 1) {
-            float v = __shfl_xor_sync(~0u, value, o);
-            int b = __shfl_xor_sync(~0u, best, o);
-            if (b < p.n_experts && (best == p.n_experts || v > value || (v == value && b < best))) {
-                value = v;
-                best = b;
-            }
-        }
-        float share = expf(value - most) / sum;
+        int best = best_of(keys, taken, p.n_experts, lane);
+        float share = p.scores == MIXER ? share_of_near(p, x, best, taken, lane) : score_of(best);
         chosen += share;
-        if (lane == 0)
+        __syncwarp();
+        if (lane == 0) {
+            taken[best] = 1;
             out[k] = {best, share};
+        }
         __syncwarp();
     }
-    for (int k = lane; k < p.n_used && p.norms; k += 32)
-        out[k].weight /= chosen;
+    float divisor = p.norms ? fmaxf(chosen + p.norm_more, p.norm_least) : 1;
+    for (int k = lane; k < p.n_used; k += 32)
+        out[k].weight =
+            out[k].weight / divisor * p.factor * (p.scales ? p.scales[out[k].expert] : 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p)
@@ -160,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p
     for (int i = threadIdx.x; i < p.width; i += THREADS) {
         float sum = 0;
         for (int k = 0; k < p.n_used; k++)
-            sum += p.choices[t * p.choice_stride + k].weight *
+            sum += (p.is_weighed ? 1 : p.choices[t * p.choice_stride + k].weight) *
                    p.rows[(t * p.n_used + k) * p.rows_stride + i];
         p.out[t * p.out_stride + i] += p.scale * sum;
     }

@@ -53,13 +53,23 @@ template <int THREADS> __device__ __forceinline__ float block_max(float v)
     return v;
 }
 
-/* glu_kind of kernels.h: silu, gelu_tanh, clamped. */
+/* glu_kind of ops/step.h: silu, gelu_tanh, clamped, gelu, relu2. */
 __device__ __forceinline__ float glu(int kind, float g, float u)
 {
     if (kind == 0)
         return g / (1.0f + expf(-g)) * u;
     if (kind == 1)
         return 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g))) * u;
+    if (kind == 3)
+        return 0.5f * g * erfcf(-0.7071067812f * g) * u;
+    if (kind == 5)
+        return 1.0f / (1.0f + expf(-g)) * u;
+    if (kind == 6)
+        return tanhf(g) * u;
+    if (kind == 7)
+        return g * u;
+    if (kind == 4)
+        return (g < 0 ? 0 : g * g) * u;
     g = fminf(g, 7.0f);
     u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;
     return g / (1.0f + expf(-1.702f * g)) * u;

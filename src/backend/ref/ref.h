@@ -19,6 +19,9 @@ extern const matmul_impl matmul_sparse_ref; /* of the sparse types */
 /* One row: act(gate) * up. */
 void glu_row_ref(glu_kind kind, const float *gate, const float *up, int64_t n, float *out);
 
+/* Scratch of ROUTE's kernel. */
+uint64_t route_scratch_bytes(int32_t n_experts);
+
 /* One row of ACT_Q8 from floats. */
 void quantize_row_ref(const float *x, int64_t width, void *row);
 

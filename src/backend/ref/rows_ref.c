@@ -77,7 +77,7 @@ static void norm_row(const step *s, float least, const float *x, float *y)
             sum += (double)x[at + i] * x[at + i];
         float scale = (float)(1.0 / sqrt(sum / (double)group + s->a.norm.eps));
         for (int64_t i = 0; i < group; i++)
-            y[at + i] = x[at + i] * scale * s->a.norm.weight[i];
+            y[at + i] = x[at + i] * scale * s->a.norm.weight[s->a.norm.is_wide ? at + i : i];
     }
     drop_small_row(y, s->in[0].width, least, y);
 }
@@ -93,10 +93,12 @@ void rms_norm_ref(const step *s, const batch *b, const worker *w)
 void layer_norm_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t begin, end, group = s->a.norm.group;
-    const float *bias = s->a.norm.bias;
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++)
         for (int64_t at = 0; at < s->in[0].width; at += group) {
+            int64_t wide = s->a.norm.is_wide ? at : 0;
+            const float *by = s->a.norm.weight + wide;
+            const float *bias = s->a.norm.bias ? s->a.norm.bias + wide : NULL;
             const float *x = operand_row(&s->in[0], t) + at;
             float *y = operand_row(&s->out[0], t) + at;
             double sum = 0, squares = 0;
@@ -107,7 +109,7 @@ void layer_norm_ref(const step *s, const batch *b, const worker *w)
                 squares += (double)(x[i] - mean) * (x[i] - mean);
             float scale = (float)(1.0 / sqrt(squares / (double)group + s->a.norm.eps));
             for (int64_t i = 0; i < group; i++)
-                y[i] = (x[i] - mean) * scale * s->a.norm.weight[i] + (bias ? bias[i] : 0);
+                y[i] = (x[i] - mean) * scale * by[i] + (bias ? bias[i] : 0);
         }
 }
 
@@ -198,6 +200,16 @@ static float gate_product(glu_kind kind, float g, float u)
         g = g > 7.0f ? 7.0f : g;
         u = (u < -7.0f ? -7.0f : u > 7.0f ? 7.0f : u) + 1.0f;
         return g / (1.0f + expf(-1.702f * g)) * u;
+    case GLU_GELU:
+        return 0.5f * g * erfcf(-0.7071067812f * g) * u;
+    case GLU_RELU2:
+        return g < 0 ? 0 * u : g * g * u; /* a NaN stays */
+    case GLU_SIGMOID:
+        return 1.0f / (1.0f + expf(-g)) * u;
+    case GLU_TANH:
+        return tanhf(g) * u;
+    case GLU_PRODUCT:
+        return g * u;
     case GLU_COUNT:
         break;
     }
@@ -214,9 +226,54 @@ void glu_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t begin, end;
     pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
-    for (int64_t t = begin; t < end; t++)
-        glu_row_ref(s->a.glu.kind, operand_row(&s->in[0], t), operand_row(&s->in[1], t),
-                    s->out[0].width, operand_row(&s->out[0], t));
+    for (int64_t t = begin; t < end; t++) {
+        const float *gate = operand_row(&s->in[0], t);
+        const float *up = s->in[1].value >= 0 ? operand_row(&s->in[1], t) : NULL;
+        float *y = operand_row(&s->out[0], t);
+        int64_t share = s->out[0].width / s->in[0].width; /* columns of each value of the gate */
+        for (int64_t i = 0; i < s->out[0].width; i++)
+            y[i] = gate_product(s->a.glu.kind, gate[i / share], up ? up[i] : 1);
+    }
+}
+
+void xielu_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    float alpha_p = s->a.xielu.alpha_p, alpha_n = s->a.xielu.alpha_n, beta = s->a.xielu.beta;
+    pool_share(s->out[0].width, 16, w->index, w->count, &begin, &end);
+    for (int64_t t = 0; t < step_rows(s, b); t++) {
+        float *y = operand_row(&s->out[0], t);
+        for (int64_t i = begin; i < end; i++) {
+            float x = y[i];
+            y[i] = x > 0 ? alpha_p * x * x + beta * x
+                         : (expm1f(fminf(x, s->a.xielu.eps)) - x) * alpha_n + beta * x;
+        }
+    }
+}
+
+void pick_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end, n = s->a.pick.n;
+    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        const float *x = operand_row(&s->in[0], t) + s->a.pick.offset;
+        float *y = operand_row(&s->out[0], t);
+        for (int64_t i = 0; i < s->out[0].width; i += n, x += s->a.pick.stride)
+            memcpy(y + i, x, (size_t)n * sizeof *y);
+    }
+}
+
+void temperature_ref(const step *s, const batch *b, const worker *w)
+{
+    int64_t begin, end;
+    pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
+    for (int64_t t = begin; t < end; t++) {
+        float *y = operand_row(&s->out[0], t);
+        int32_t n = (b->positions[t] + s->a.temperature.offset) / s->a.temperature.length;
+        float factor = 1 + s->a.temperature.scale * logf((float)(1 + n));
+        for (int64_t i = 0; n > 0 && i < s->out[0].width; i++)
+            y[i] *= factor;
+    }
 }
 
 void softcap_ref(const step *s, const batch *b, const worker *w)
@@ -229,42 +286,4 @@ void softcap_ref(const step *s, const batch *b, const worker *w)
         for (int64_t i = begin; i < end; i++)
             x[i] = cap * tanhf(x[i] / cap);
     }
-}
-
-/*
- * Softmax over all experts, then the best n_used of them (the lower number on a tie). Normed, that
- * is the same as a softmax over the chosen ones.
- */
-static void route_row(const step *s, const float *logits, expert_choice *out)
-{
-    int32_t n = s->a.moe.n_experts, n_used = s->a.moe.n_used;
-    float most = logits[0];
-    for (int32_t e = 1; e < n; e++)
-        most = logits[e] > most ? logits[e] : most;
-    double sum = 0, chosen = 0;
-    for (int32_t e = 0; e < n; e++)
-        sum += exp((double)logits[e] - most);
-    for (int32_t k = 0; k < n_used; k++) {
-        int32_t best = -1;
-        for (int32_t e = 0; e < n; e++) {
-            bool taken = false;
-            for (int32_t j = 0; j < k && !taken; j++)
-                taken = out[j].expert == e;
-            if (!taken && (best < 0 || logits[e] > logits[best]))
-                best = e;
-        }
-        double share = exp((double)logits[best] - most) / sum;
-        chosen += share;
-        out[k] = (expert_choice){best, (float)share};
-    }
-    for (int32_t k = 0; k < n_used && s->a.moe.norms; k++)
-        out[k].weight = (float)(out[k].weight / chosen);
-}
-
-void route_ref(const step *s, const batch *b, const worker *w)
-{
-    int64_t begin, end;
-    pool_share(step_rows(s, b), 1, w->index, w->count, &begin, &end);
-    for (int64_t t = begin; t < end; t++)
-        route_row(s, operand_row(&s->in[0], t), (expert_choice *)operand_row(&s->out[0], t));
 }
