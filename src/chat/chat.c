@@ -44,7 +44,8 @@ const reply_format *chat_template_reply_format(const chat_template *t)
 
 reply_format chat_template_described_format(const chat_template *t)
 {
-    return reply_format_described(&t->format);
+    return described_in_own_form(&t->caps, &t->format) ? t->format
+                                                       : reply_format_described(&t->format);
 }
 
 bool chat_template_uses(const chat_template *t, const char *variable)

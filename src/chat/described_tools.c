@@ -1,7 +1,8 @@
 /*
  * Tools for templates that have no place for them: the system message describes them, a call is a
  * JSON object that is the whole reply, and earlier calls and results are shown the same way. Where a
- * template has a place for tools and only none for calls, these are shown as its model writes them.
+ * template has a place for tools and only none for calls, these are shown as its model writes them;
+ * where it has one for calls and none for tools (DeepSeek's), they are asked for in that form.
  */
 #include <string.h>
 
@@ -9,6 +10,9 @@
 #include "chat/messages.h"
 #include "chat/reply_writer.h"
 
+static const char own_how[] = "\nTo use one, end your reply with a call of exactly this form, in "
+                              "which TOOL is the tool's name "
+                              "and ARGUMENTS a JSON object that fits its parameters:\n";
 static const char intro[] = "You have these tools, each described by a JSON object:\n";
 static const char how[] =
     "\nTo use one, reply with nothing but a JSON object of this form:\n"
@@ -30,7 +34,21 @@ static lace_status append_json(buf *out, const json_t *value)
     return LACE_OK;
 }
 
-static lace_status describe(const json_t *tools, buf *out)
+/* A call in the model's own form, with words in the places of name and arguments. */
+static lace_status show_shape(const char *shape, buf *out)
+{
+    for (; *shape; shape++) {
+        bool is_place = *shape == '$' && (shape[1] == 'n' || shape[1] == 'a');
+        if (!is_place) {
+            TRY(buf_append(out, *shape == '\v' ? "\n" : shape, 1));
+            continue;
+        }
+        TRY(buf_append_text(out, *++shape == 'n' ? "TOOL" : "ARGUMENTS"));
+    }
+    return LACE_OK;
+}
+
+static lace_status describe(const json_t *tools, const reply_format *format, buf *out)
 {
     size_t i;
     json_t *tool;
@@ -41,7 +59,10 @@ static lace_status describe(const json_t *tools, buf *out)
         TRY(append_json(out, function ? function : tool));
         TRY(buf_append_text(out, "\n"));
     }
-    return buf_append_text(out, how);
+    if (!format)
+        return buf_append_text(out, how);
+    TRY(buf_append_text(out, own_how));
+    return show_shape(format->calls->shape, out);
 }
 
 /* Append a message; NULL stands for want of memory. */
@@ -58,7 +79,8 @@ static json_t *make_message(const char *role, const buf *content)
 
 /* The conversation under construction. */
 typedef struct shown {
-    const reply_format *format; /* how calls are written; NULL: as they were described */
+    const reply_format *asked;  /* how calls are asked for; NULL: as JSON alone */
+    const reply_format *format; /* how earlier ones are written; NULL: as they were described */
     json_t *messages;
     json_t *names;   /* of the tools that were called, by the calls' ids */
     bool is_results; /* the last message is made of results, and more go into it */
@@ -175,7 +197,7 @@ static lace_status show_all(shown *s, const json_t *messages, const json_t *tool
                 status = buf_append_text(&b, "\n\n");
         }
         if (status == LACE_OK)
-            status = describe(tools, &b);
+            status = describe(tools, s->asked, &b);
         if (status == LACE_OK)
             status = push(s->messages, make_message("system", &b));
     }
@@ -189,12 +211,21 @@ static lace_status show_all(shown *s, const json_t *messages, const json_t *tool
     return LACE_OK;
 }
 
+bool described_in_own_form(const chat_caps *caps, const reply_format *format)
+{
+    const char *shape = format->calls->shape;
+    return caps->takes_calls && !caps->takes_tools && shape && strstr(shape, "$a");
+}
+
 lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
                                     const chat_caps *caps, const reply_format *format, json_t **out,
                                     lace_error *err)
 {
     bool is_own = caps->takes_tools && caps->takes_results && reply_can_write(format);
-    shown s = {.format = is_own ? format : NULL, .messages = json_array(), .names = json_object()};
+    shown s = {.asked = described_in_own_form(caps, format) ? format : NULL,
+               .format = is_own ? format : NULL,
+               .messages = json_array(),
+               .names = json_object()};
     *out = NULL;
     lace_status status =
         s.messages && s.names ? show_all(&s, messages, tools, caps, err) : LACE_E_NOMEM;

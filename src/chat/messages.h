@@ -26,6 +26,9 @@ lace_status messages_describe_tools(const json_t *messages, const json_t *tools,
                                     const chat_caps *caps, const reply_format *format, json_t **out,
                                     lace_error *err);
 
+/* Whether calls of described tools are asked for as the template shows them. */
+bool described_in_own_form(const chat_caps *caps, const reply_format *format);
+
 /* split_calls.c: a new array in which every message has one call at most, its result behind it. */
 lace_status messages_split_calls(const json_t *messages, json_t **out, lace_error *err);
 

@@ -515,6 +515,39 @@ static void calls_that_no_template_shows_are_written_as_the_model_does(void)
     }
 }
 
+/* A template that shows calls and no tools: they are described, and asked for in the form it shows. */
+static void described_tools_are_asked_for_in_the_form_of_the_family(void)
+{
+    static const char *const files[] = {"deepseek-ai-DeepSeek-V3.1", "llama-cpp-deepseek-r1",
+                                        "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+                                        "google-gemma-2-2b-it"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        template_row row = {.file = files[i]};
+        chat_template *t = open_template(&row);
+        chat_request request = chat_request_default();
+        bool is_own = strstr(files[i], "deepseek");
+        lace_error err = {0};
+        buf out;
+        buf_init(&out, 1 << 24);
+        json_t *messages = read_json("[{\"role\": \"user\", \"content\": \"question_one\"}]");
+        request.messages = messages;
+        request.tools = tools;
+        request.describes_tools = true;
+        CHECK(t && chat_template_render(t, &request, &out, &err) == LACE_OK);
+        reply_format f = chat_template_described_format(t);
+        const char *form = !is_own ? "{\"name\": \"the tool's name\""
+                           : strstr(files[i], "V3.1")
+                               ? "<｜tool▁call▁begin｜>TOOL<｜tool▁sep｜>ARGUMENTS"
+                               : "<｜tool▁sep｜>TOOL\n```json\nARGUMENTS\n```";
+        if (!CHECK(out.data && strstr(out.data, form) && strstr(out.data, "\"name\":\"search\"") &&
+                   (strcmp(reply_format_name(&f), "json") != 0) == is_own))
+            tap_note("%s: %s", files[i], out.data ? out.data : err.text);
+        json_decref(messages);
+        buf_deinit(&out);
+        chat_template_free(t);
+    }
+}
+
 /* Formats of families whose templates are not among the test data. */
 static void every_format_has_its_replies(void)
 {
@@ -540,6 +573,7 @@ int main(void)
     CASE(every_format_has_its_replies);
     CASE(words_around_what_is_said_are_left_out);
     CASE(calls_that_no_template_shows_are_written_as_the_model_does);
+    CASE(described_tools_are_asked_for_in_the_form_of_the_family);
     json_decref(tools);
     json_decref(turns);
     return tap_end();
