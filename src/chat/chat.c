@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "jinja/jinja.h"
 #include "chat/messages.h"
+#include "chat/reply_writer.h"
 
 struct chat_template {
     jinja *parsed;
@@ -222,6 +223,8 @@ static lace_status render_request(const chat_template *t, const chat_request *re
     lace_status status = adapt(t, request, before ? before : request->messages, &messages, err);
     if (status == LACE_OK)
         status = render(t, messages, request, out, marks, err);
+    if (status == LACE_OK && request->describes_tools && !t->caps.takes_calls)
+        reply_settle_words(out, marks, n_before);
     if (status == LACE_OK && !is_continued)
         status = close_thinking(t, request, out, marks, err);
     if (status == LACE_OK && is_continued)

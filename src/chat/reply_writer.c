@@ -1,6 +1,38 @@
 /* Calls as a model writes them. */
 #include "chat/reply_writer.h"
 
+/* No UTF-8 has them. */
+static const char word_begin = '\xFF', word_end = '\xFE';
+
+static lace_status write_word(const char *word, buf *out)
+{
+    TRY(buf_append(out, &word_begin, 1));
+    TRY(buf_append_text(out, word));
+    return buf_append(out, &word_end, 1);
+}
+
+void reply_settle_words(buf *prompt, buf *marks, size_t from)
+{
+    size_t to = from;
+    bool is_word = false;
+    for (size_t i = from; i < prompt->size; i++) {
+        char c = prompt->data[i];
+        if (c == word_begin || c == word_end) {
+            is_word = c == word_begin;
+            continue;
+        }
+        if (marks)
+            marks->data[to] = is_word ? 0 : marks->data[i];
+        prompt->data[to++] = c;
+    }
+    if (to == prompt->size)
+        return;
+    prompt->data[to] = 0;
+    prompt->size = to;
+    if (marks)
+        marks->size = to;
+}
+
 bool reply_can_write(const reply_format *f)
 {
     return f->calls->style == CALL_PYTHON || f->calls->style == CALL_JSON;
@@ -75,7 +107,7 @@ static lace_status write_python_call(const char *name, const json_t *arguments, 
 lace_status reply_write_call(const reply_format *f, bool is_first, const json_t *name,
                              const json_t *arguments, buf *out)
 {
-    TRY(buf_append_text(out, is_first ? f->calls->call_begin : ", "));
+    TRY(is_first ? write_word(f->calls->call_begin, out) : buf_append_text(out, ", "));
     if (is_first)
         TRY(buf_append_text(out, "["));
     if (f->calls->style == CALL_PYTHON)
@@ -90,5 +122,5 @@ lace_status reply_write_call(const reply_format *f, bool is_first, const json_t 
 lace_status reply_write_calls_end(const reply_format *f, buf *out)
 {
     TRY(buf_append_text(out, "]"));
-    return f->calls->call_end ? buf_append_text(out, f->calls->call_end) : LACE_OK;
+    return f->calls->call_end ? write_word(f->calls->call_end, out) : LACE_OK;
 }

@@ -4,12 +4,16 @@
  * and one or two calls, is taken apart with the types that the tools' schemas have, however the text
  * is cut.
  */
+#define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "chat/call_grammar.h"
 #include "chat/chat.h"
 #include "chat_kit.h"
 #include "data.h"
@@ -486,14 +490,14 @@ static void words_around_what_is_said_are_left_out(void)
 static void calls_that_no_template_shows_are_written_as_the_model_does(void)
 {
     static const struct {
-        const char *file, *shown;
+        const char *file, *word, *shown;
     } rows[] = {
-        {"LFM2-8B-A1B",
+        {"LFM2-8B-A1B", "<|tool_call_start|>",
          "<|im_start|>assistant\n<|tool_call_start|>[get_weather(city=\"75001\", days=2, "
          "exact=True,"
          " tags=[\"a\", \"b\"], where={\"lat\": 1.5}), search(query=\"x < y\")]<|tool_call_end|>"
          "<|im_end|>\n<|im_start|>tool\n<|tool_response_start|>result_one<|tool_response_end|>"},
-        {"ibm-granite-granite-3.3-2B-Instruct",
+        {"ibm-granite-granite-3.3-2B-Instruct", "<|tool_call|>",
          "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": " ARGS_1
          "}, {\"name\": \"search\", \"arguments\": " ARGS_2 "}]<|end_of_text|>"},
     };
@@ -502,15 +506,27 @@ static void calls_that_no_template_shows_are_written_as_the_model_does(void)
         chat_template *t = open_template(&row);
         chat_request request = chat_request_default();
         lace_error err = {0};
-        buf out;
-        buf_init(&out, 1 << 24);
+        chat_prompt prompt;
+        chat_prompt_init(&prompt, 1 << 24);
         request.messages = turns;
         request.tools = tools;
         request.describes_tools = true;
-        CHECK(t && chat_template_render(t, &request, &out, &err) == LACE_OK);
-        if (!CHECK(out.data && strstr(out.data, rows[i].shown)))
-            tap_note("%s: %s", rows[i].file, out.data ? out.data : err.text);
-        buf_deinit(&out);
+        CHECK(t && chat_template_prompt(t, &request, &prompt, &err) == LACE_OK);
+        const char *chars = prompt.chars.data ? prompt.chars.data : err.text;
+        const char *shown = strstr(chars, rows[i].shown), *word = strstr(chars, rows[i].word);
+        if (!CHECK(shown && word))
+            tap_note("%s: %s", rows[i].file, chars);
+        /* Its words may become control tokens, the arguments between them never. */
+        const char *value = shown ? strstr(shown, "75001") : NULL;
+        bool is_marked = false;
+        for (size_t k = 0; value && k < prompt.n_contents; k++) {
+            size_t begin = (size_t)(value - chars), at = (size_t)(word - chars);
+            const lace_range *c = &prompt.contents[k];
+            is_marked = is_marked || (c->begin <= begin && begin < c->end);
+            CHECK(c->end <= at || c->begin >= at + strlen(rows[i].word));
+        }
+        CHECK(is_marked);
+        chat_prompt_deinit(&prompt);
         chat_template_free(t);
     }
 }
@@ -548,6 +564,61 @@ static void described_tools_are_asked_for_in_the_form_of_the_family(void)
     }
 }
 
+/* ---- Without memory --------------------------------------------------------------------------- */
+
+/* A prompt, and the grammar of a demanded call. */
+static lace_status make_both(const chat_template *t, buf *gbnf, chat_prompt *prompt,
+                             lace_error *err)
+{
+    chat_request request = chat_request_default();
+    call_demand demand = {.tools = tools, .is_thinking = true};
+    request.messages = turns;
+    request.tools = tools;
+    request.describes_tools = true;
+    TRY(chat_template_prompt(t, &request, prompt, err));
+    lace_status status = reply_call_grammar(chat_template_reply_format(t), &demand, gbnf);
+    return status == LACE_E_NOMEM ? error_nomem(err, "a grammar") : status;
+}
+
+static void every_allocation_may_fail(void)
+{
+    static const char *const files[] = {"meta-llama-Llama-3.1-8B-Instruct", "LFM2-8B-A1B",
+                                        "deepseek-ai-DeepSeek-V3.1", "google-gemma-4-31B-it",
+                                        "Qwen3.5-4B"};
+    long total = 0;
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        template_row row = {.file = files[i]};
+        chat_template *t = open_template(&row);
+        char *right = NULL;
+        /* Every step of the first 2000, then some: a template makes many strings. */
+        for (long k = 0, n = LONG_MAX; t && k < n; k += k < 2000 ? 1 : 37) {
+            chat_prompt prompt;
+            buf gbnf;
+            lace_error err = {0};
+            chat_prompt_init(&prompt, 1 << 24);
+            buf_init(&gbnf, 1 << 20);
+            mem_fail_at(k, false);
+            lace_status status = make_both(t, &gbnf, &prompt, &err);
+            n = mem_count() > k ? LONG_MAX : k;
+            mem_fail_at(-1, false);
+            if (!CHECK(status == LACE_OK || (status == LACE_E_NOMEM && err.status == status)))
+                tap_note("%s, %ld: %s", files[i], k, err.text);
+            /* What comes out in spite of a failure is what comes out without one. */
+            if (status == LACE_OK && right)
+                CHECK(strcmp(prompt.chars.data, right) == 0);
+            else if (status == LACE_OK)
+                right = strdup(prompt.chars.data);
+            chat_prompt_deinit(&prompt);
+            buf_deinit(&gbnf);
+            total += n == k ? k : 0;
+        }
+        free(right);
+        chat_template_free(t);
+    }
+    tap_note("%ld allocations", total);
+    CHECK(total > 500);
+}
+
 /* Formats of families whose templates are not among the test data. */
 static void every_format_has_its_replies(void)
 {
@@ -574,6 +645,7 @@ int main(void)
     CASE(words_around_what_is_said_are_left_out);
     CASE(calls_that_no_template_shows_are_written_as_the_model_does);
     CASE(described_tools_are_asked_for_in_the_form_of_the_family);
+    CASE(every_allocation_may_fail);
     json_decref(tools);
     json_decref(turns);
     return tap_end();
