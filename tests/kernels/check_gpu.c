@@ -195,10 +195,19 @@ static void run_on_card(const step *s, const batch *b, const worker *w)
     if (w->index != 0)
         return;
     gpu_step g;
-    gpu_step_prepare(&g, s, b, NULL, NULL, 0, 0, 0, 0);
+    gpu_step_prepare(&g, s, b, b->slots, NULL, 0, 0, 0, 0);
+    uint64_t slots_bytes = 0;
+    for (int t = 0; op_describe(s->op)->state == OP_RECURRENT && t < b->n_tokens; t++) {
+        uint64_t bytes = (uint64_t)(b->slots[t] + 1) * s->recurrent.slot_bytes;
+        slots_bytes = bytes > slots_bytes ? bytes : slots_bytes;
+    }
+    if (slots_bytes)
+        g.s.recurrent.data = copy_to_card(s->recurrent.data, slots_bytes);
     gpu_step_run(&g);
     for (int i = 0; i < STEP_MAX_OUT && s->out[i].data; i++)
         gpu_step_fetch(&g, i, &s->out[i], g.n_rows);
+    if (slots_bytes)
+        check_gpu_fetch(s->recurrent.data, g.s.recurrent.data, slots_bytes);
     gpu_step_release();
 }
 
@@ -210,6 +219,7 @@ static void check_as_table(const kernel_table *ref)
         table.ops[i] = gpu_has_kernel((op)i) ? run_on_card : NULL;
     check_norm(ref, &table);
     check_moe(ref, &table);
+    check_scan(ref, &table);
 }
 
 static int compare(const void *a, const void *b)

@@ -197,6 +197,7 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     gpu_plan_options options = options_of(cp);
     options.queue = card_queue_stream(m->queue);
     options.kv_data = m->pages;
+    options.slots = m->slots;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
     p->chooses = gpu_plan_chooses(cp->on_card);
     return LACE_OK;

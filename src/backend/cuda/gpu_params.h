@@ -100,6 +100,20 @@ typedef struct gpu_attend {
     int32_t n_heads, window;
 } gpu_attend;
 
+/* A state space: SCAN. Inputs of row t at t * their stride; the state of a slot as in ops/step.h. */
+typedef struct gpu_scan {
+    const float *x, *b, *c, *dt;
+    float *out;
+    int64_t x_stride, b_stride, c_stride, dt_stride, out_stride;
+    const float *a, *d, *dt_bias; /* [n_heads] */
+    float dt_min, dt_max;
+    float *state;             /* of slot 0 */
+    int64_t slot_floats;      /* from one slot to the next */
+    const int32_t *sequences; /* [n_tokens] whose slot is used */
+    int32_t n_tokens, head_dim, n_state;
+    int32_t group_heads; /* heads of a group */
+} gpu_scan;
+
 /* route_rule of ops/step.h, field by field. Shared memory: 12 bytes for each expert. */
 typedef struct gpu_route {
     const float *logits;

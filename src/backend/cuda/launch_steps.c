@@ -453,6 +453,42 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     return start_heads(j, "attend_heads", p.n_heads, &p, err);
 }
 
+/* ---- State spaces ---------------------------------------------------------------------------- */
+
+enum { SCAN_THREADS = 256, SCAN_COLUMNS = 32 };
+
+/* A block for each head and 32 of its columns, whose state is in shared memory meanwhile. */
+static lace_status launch_scan(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_scan p = {.x = data(&s->in[0]),
+                  .b = data(&s->in[1]),
+                  .c = data(&s->in[2]),
+                  .dt = data(&s->in[3]),
+                  .out = data(&s->out[0]),
+                  .x_stride = floats(&s->in[0]),
+                  .b_stride = floats(&s->in[1]),
+                  .c_stride = floats(&s->in[2]),
+                  .dt_stride = floats(&s->in[3]),
+                  .out_stride = floats(&s->out[0]),
+                  .a = s->a.scan.a,
+                  .d = s->a.scan.d,
+                  .dt_bias = s->a.scan.dt_bias,
+                  .dt_min = s->a.scan.dt_min,
+                  .dt_max = s->a.scan.dt_max,
+                  .state = (float *)(s->recurrent.data + s->recurrent.offset),
+                  .slot_floats = (int64_t)(s->recurrent.slot_bytes / 4),
+                  .sequences = j->batch->sequences,
+                  .n_tokens = j->batch->n_tokens,
+                  .head_dim = s->a.scan.head_dim,
+                  .n_state = s->a.scan.n_state,
+                  .group_heads = s->a.scan.n_heads / s->a.scan.n_groups};
+    uint32_t n_parts = (uint32_t)(p.head_dim + SCAN_COLUMNS - 1) / SCAN_COLUMNS;
+    uint32_t grid[3] = {(uint32_t)s->a.scan.n_heads, n_parts, 1};
+    uint32_t shared = 4 * SCAN_COLUMNS * (uint32_t)p.n_state;
+    return p.n_tokens == 0 ? LACE_OK
+                           : gpu_start(j, "scan_heads", grid, SCAN_THREADS, shared, &p, err);
+}
+
 /* ---- All of them ----------------------------------------------------------------------------- */
 
 typedef lace_status (*launch_fn)(const gpu_job *j, const step *s, lace_error *err);
@@ -473,6 +509,7 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_ROPE] = launch_rope,
     [OP_KV_WRITE] = launch_rope,
     [OP_ATTEND] = launch_attend,
+    [OP_SCAN] = launch_scan,
     [OP_SOFTCAP] = launch_softcap,
     [OP_ROUTE] = launch_route,
     [OP_MOE_GLU] = launch_moe,

@@ -239,7 +239,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
              cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
     TRY_GOTO(status, done,
              cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
-    plan_locate(p, gp->memory, o->kv_data, NULL);
+    plan_locate(p, gp->memory, o->kv_data, o->slots);
     gp->scratch = gp->memory + aligned(p->value_bytes);
     gp->handover.memory = gp->scratch + gp->scratch_bytes;
     uint8_t *at = gp->handover.memory + handover_bytes(p);

@@ -22,6 +22,7 @@ typedef struct gpu_plan_options {
     cuda_queue *queue;
     int32_t n_sequences, pages_per_sequence, n_groups;
     uint8_t *const *kv_data; /* [n_groups] on the card */
+    uint8_t *slots;          /* of recurrent state on the card; NULL: there is none */
 } gpu_plan_options;
 
 /* Memory on the card that a plan will take: values, vectors, scratch, batches. */
