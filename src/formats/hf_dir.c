@@ -35,6 +35,22 @@ static lace_status join_path(const char *directory, const char *file, char out[M
     return LACE_OK;
 }
 
+/* Python writes Infinity, which is no JSON: it becomes null, outside of strings. */
+static void erase_infinities(char *bytes, size_t n)
+{
+    static const char word[] = "Infinity", none[] = "null    ";
+    bool is_inside = false;
+    for (size_t i = 0; i < n; i++) {
+        if (is_inside && bytes[i] == '\\')
+            i++;
+        else if (bytes[i] == '"')
+            is_inside = !is_inside;
+        else if (!is_inside && n - i >= sizeof word - 1 &&
+                 memcmp(bytes + i, word, sizeof word - 1) == 0)
+            memcpy(bytes + i, none, sizeof none - 1);
+    }
+}
+
 /* A JSON file of the directory, which must hold an object. */
 static lace_status read_object(const char *directory, const char *file, size_t max_bytes,
                                json_t **out, lace_error *err)
@@ -46,6 +62,7 @@ static lace_status read_object(const char *directory, const char *file, size_t m
     buf_init(&bytes, max_bytes);
     lace_status status = file_read_regular(path, &bytes, err);
     if (status == LACE_OK) {
+        erase_infinities(bytes.data, bytes.size);
         span json = {(const uint8_t *)bytes.data, bytes.size};
         if (bytes.size == 0)
             status = error_set(err, LACE_E_META, "is empty, expected a JSON object");

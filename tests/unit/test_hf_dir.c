@@ -1,5 +1,6 @@
 /* formats/hf_dir.c: Hugging Face directories, whole, in shards, and broken. */
 #define _GNU_SOURCE
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,24 @@ static void a_directory_in_one_file_opens(void)
         CHECK(weights_file_bytes(w) > 1000);
     }
     weights_close(w);
+    scratch_remove();
+}
+
+/* As Python writes it; only as a value of its own. */
+static void infinity_is_read_as_null(void)
+{
+    weights *w;
+    lace_error err;
+    CHECK(scratch_create() && tiny_hf_llama("F16"));
+    CHECK(scratch_write("config.json", "{\"a\":[0.0, Infinity],\"b\":\"\\\"Infinity\",\"c\":1}"));
+    if (CHECK(weights_open(scratch_path(""), &w, &err) == LACE_OK)) {
+        const json_t *config = weights_config(w);
+        CHECK(json_is_null(json_array_get(json_object_get(config, "a"), 1)));
+        CHECK(strcmp(json_string_value(json_object_get(config, "b")), "\"Infinity") == 0);
+    }
+    weights_close(w);
+    CHECK(scratch_write("config.json", "{\"a\":-Infinity}"));
+    refuse(LACE_E_JSON, "config.json");
     scratch_remove();
 }
 
@@ -183,6 +202,7 @@ static void every_allocation_may_fail(void)
 int main(void)
 {
     CASE(a_directory_in_one_file_opens);
+    CASE(infinity_is_read_as_null);
     CASE(shards_look_like_one);
     char *large = data_path_if_there("models/tales-26m");
     if (large)
