@@ -42,9 +42,9 @@ tiny_options tiny_options_least(void)
     return o;
 }
 
-const char *const tiny_archs[TINY_N_ARCHS] = {"llama", "granite",  "smollm3", "qwen2",
-                                              "qwen3", "qwen3moe", "gemma2",  "gemma3",
-                                              "phi3",  "olmo2",    "gpt-oss"};
+const char *const tiny_archs[TINY_N_ARCHS] = {
+    "llama", "granite", "smollm3", "qwen2",  "qwen3",         "qwen3moe",   "gemma2",    "gemma3",
+    "phi3",  "olmo2",   "gpt-oss", "mamba2", "granitehybrid", "nemotron_h", "falcon-h1", "lfm2"};
 
 tiny_options tiny_options_arch(const char *architecture)
 {
@@ -54,8 +54,11 @@ tiny_options tiny_options_arch(const char *architecture)
     o.n_embd = 8;
     o.n_heads = 2;
     o.n_ff = 8;
-    if (strcmp(architecture, "qwen3moe") == 0 || strcmp(architecture, "gpt-oss") == 0)
+    if (strcmp(architecture, "qwen3moe") == 0 || strcmp(architecture, "gpt-oss") == 0 ||
+        strcmp(architecture, "nemotron_h_moe") == 0 || strcmp(architecture, "lfm2moe") == 0)
         o.n_experts = 4;
+    if (strstr(architecture, "nemotron_h"))
+        o.n_layers = 3; /* one of each kind */
     return o;
 }
 
@@ -161,6 +164,9 @@ static int parts_of(const char *architecture)
         {"olmo2", HAS_POST_NORMS | LACKS_PRE_NORMS | HAS_WIDE_NORMS},
         {"gpt-oss", HAS_BIASES | HAS_OUTPUT_BIAS | HAS_SINKS | HAS_EXPERT_BIASES | HAS_WINDOW},
         {"granite", HAS_FACTORS},
+        {"granitehybrid", HAS_FACTORS},
+        {"lfm2", HAS_HEAD_NORMS},
+        {"lfm2moe", HAS_HEAD_NORMS},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
@@ -217,13 +223,95 @@ static void add_expert_biases(maker *m, int layer)
     add_part(m, layer, "ffn_down_exps.bias", o->n_embd, o->n_experts, 0);
 }
 
+/* ---- Layers with a state space or a short convolution ---------------------------------------- */
+
+enum { N_TAPS = 3, N_STATE = 2, N_GROUPS = 2, N_STATE_HEADS = 4 };
+
+/* What the layers of an architecture are, by letters: M state space, C convolution, * attention, -
+ * feed-forward, H the first three at once; NULL: all have attention and feed-forward parts. */
+static const char *kinds_of(const char *architecture)
+{
+    static const struct {
+        const char *name, *kinds;
+    } rows[] = {{"mamba2", "MM"},          {"granitehybrid", "M*"}, {"nemotron_h", "M-*"},
+                {"nemotron_h_moe", "M-*"}, {"falcon-h1", "HH"},     {"lfm2", "C*"},
+                {"lfm2moe", "C*"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, architecture) == 0)
+            return rows[i].kinds;
+    return NULL;
+}
+
+static void add_state_space(maker *m, int layer)
+{
+    int n = m->o->n_embd, inner = 2 * n, conv = inner + 2 * N_GROUPS * N_STATE;
+    add_part(m, layer, "ssm_in.weight", n, inner + conv + N_STATE_HEADS, 0);
+    add_part(m, layer, "ssm_out.weight", inner, n, 0);
+    add_part(m, layer, "ssm_conv1d.weight", N_TAPS * conv, 0, 0);
+    add_part(m, layer, "ssm_conv1d.bias", conv, 0, 0);
+    add_part(m, layer, "ssm_a", N_STATE_HEADS, 0, 0);
+    add_part(m, layer, "ssm_d", N_STATE_HEADS, 0, 0);
+    add_part(m, layer, "ssm_dt.bias", N_STATE_HEADS, 0, 0);
+    add_part(m, layer, "ssm_norm.weight", inner, 0, 0);
+}
+
+static void add_short_conv(maker *m, int layer)
+{
+    int n = m->o->n_embd;
+    add_part(m, layer, "shortconv.in_proj.weight", n, 3 * n, 0);
+    add_part(m, layer, "shortconv.out_proj.weight", n, n, 0);
+    add_part(m, layer, "shortconv.conv.weight", N_TAPS * n, 0, 0);
+}
+
+/* Nemotron's: no gate, and a narrower width for experts. */
+static void add_squared(maker *m, int layer, bool has_experts)
+{
+    int n = m->o->n_embd, n_ff = m->o->n_ff, latent = n / 2;
+    if (!has_experts) {
+        add_part(m, layer, "ffn_up.weight", n, n_ff, 0);
+        add_part(m, layer, "ffn_down.weight", n_ff, n, 0);
+        return;
+    }
+    add_part(m, layer, "ffn_gate_inp.weight", n, m->o->n_experts, 0);
+    add_part(m, layer, "exp_probs_b.bias", m->o->n_experts, 0, 0);
+    add_part(m, layer, "ffn_latent_down.weight", n, latent, 0);
+    add_part(m, layer, "ffn_latent_up.weight", latent, n, 0);
+    add_part(m, layer, "ffn_up_exps.weight", latent, n_ff, m->o->n_experts);
+    add_part(m, layer, "ffn_down_exps.weight", n_ff, latent, m->o->n_experts);
+    add_part(m, layer, "ffn_up_shexp.weight", n, n_ff, 0);
+    add_part(m, layer, "ffn_down_shexp.weight", n_ff, n, 0);
+}
+
+/* What stands in the place of attention. Returns whether the layer's feed-forward part is to come. */
+static bool add_mixer(maker *m, int layer, int parts)
+{
+    const char *architecture = m->o->architecture, *kinds = kinds_of(architecture);
+    char kind = kinds ? kinds[(size_t)layer % strlen(kinds)] : '*';
+    if (kind == '*' || kind == 'H')
+        add_attention(m, layer, parts);
+    else
+        add_part(m, layer, "attn_norm.weight", m->o->n_embd, 0, 0);
+    if (kind == 'M' || kind == 'H')
+        add_state_space(m, layer);
+    if (kind == 'C')
+        add_short_conv(m, layer);
+    if (kind == '-')
+        add_squared(m, layer, m->o->n_experts > 0);
+    return !kinds || (strcmp(architecture, "mamba2") != 0 && !strstr(architecture, "nemotron"));
+}
+
 static void add_layer(maker *m, int layer)
 {
     const tiny_options *o = m->o;
     int parts = parts_of(o->architecture), n = o->n_experts;
-    add_attention(m, layer, parts);
+    if (!add_mixer(m, layer, parts))
+        return;
+    if (layer == 0 && strcmp(o->architecture, "lfm2moe") == 0)
+        n = 0;
     if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS)))
-        add_part(m, layer, "ffn_norm.weight", o->n_embd, 0, 0);
+        add_part(m, layer,
+                 strcmp(o->architecture, "falcon-h1") == 0 ? "ffn_norm" : "ffn_norm.weight",
+                 o->n_embd, 0, 0);
     if (parts & IS_JOINED) {
         add_part(m, layer, "ffn_up.weight", o->n_embd, 2 * o->n_ff, 0);
     } else {
@@ -320,6 +408,47 @@ static void put_float(maker *m, const char *name, double value)
     gguf_writer_add_float(m->w, key, GGUF_F32, value, NULL);
 }
 
+static void put_array(maker *m, const char *name, const int32_t *values)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
+    gguf_writer_add_array(m->w, key, GGUF_I32, values, (size_t)m->o->n_layers, NULL);
+}
+
+/* Sizes that layers of different kinds have or lack. */
+static void put_kinds(maker *m)
+{
+    const tiny_options *o = m->o;
+    const char *kinds = kinds_of(o->architecture);
+    int32_t heads[64] = {0}, widths[64] = {0};
+    bool has_one_part = strstr(o->architecture, "nemotron") != NULL;
+    bool is_mamba = strcmp(o->architecture, "mamba2") == 0;
+    for (int i = 0; kinds && i < o->n_layers && i < 64; i++) {
+        char kind = kinds[(size_t)i % strlen(kinds)];
+        heads[i] = kind == '*' || kind == 'H' ? o->n_kv_heads : 0;
+        widths[i] = kind == '-' || !has_one_part ? o->n_ff : 0;
+    }
+    put_int(m, "attention.head_count", is_mamba ? 0 : o->n_heads);
+    if (!kinds || is_mamba) {
+        put_int(m, "attention.head_count_kv", is_mamba ? 0 : o->n_kv_heads);
+        put_int(m, "feed_forward_length", is_mamba ? 0 : o->n_ff);
+        if (!kinds)
+            return;
+    } else {
+        put_array(m, "attention.head_count_kv", heads);
+        put_array(m, "feed_forward_length", widths);
+    }
+    if (strchr(kinds, 'C')) {
+        put_int(m, "shortconv.l_cache", N_TAPS);
+        return;
+    }
+    put_int(m, "ssm.conv_kernel", N_TAPS);
+    put_int(m, "ssm.inner_size", 2 * o->n_embd);
+    put_int(m, "ssm.state_size", N_STATE);
+    put_int(m, "ssm.time_step_rank", N_STATE_HEADS);
+    put_int(m, "ssm.group_count", N_GROUPS);
+}
+
 static void add_config(maker *m)
 {
     const tiny_options *o = m->o;
@@ -329,14 +458,19 @@ static void add_config(maker *m)
     put_int(m, "block_count", o->n_layers);
     put_int(m, "context_length", o->n_context);
     put_int(m, "embedding_length", o->n_embd);
-    put_int(m, "feed_forward_length", o->n_ff);
-    put_int(m, "attention.head_count", o->n_heads);
-    put_int(m, "attention.head_count_kv", o->n_kv_heads);
-    put_int(m, "rope.dimension_count", o->n_embd / o->n_heads);
+    put_kinds(m);
+    if (strcmp(o->architecture, "mamba2") != 0)
+        put_int(m, "rope.dimension_count", o->n_embd / o->n_heads);
     put_int(m, "vocab_size", o->n_vocab);
     if (o->n_experts) {
         put_int(m, "expert_count", o->n_experts);
         put_int(m, "expert_used_count", 2);
+        if (strcmp(o->architecture, "nemotron_h_moe") == 0)
+            put_int(m, "moe_latent_size", o->n_embd / 2);
+        if (strcmp(o->architecture, "lfm2moe") == 0) {
+            put_int(m, "leading_dense_block_count", 1);
+            put_int(m, "expert_gating_func", 2);
+        }
     }
     put_float(m, "attention.layer_norm_rms_epsilon", 1e-5);
     put_float(m, "rope.freq_base", 10000);
@@ -364,7 +498,8 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
     add(&m, "token_embd.weight", options->n_embd, options->n_vocab);
     for (int i = 0; i < options->n_layers; i++)
         add_layer(&m, i);
-    add(&m, "output_norm.weight", options->n_embd, 0);
+    bool is_lfm2 = strncmp(options->architecture, "lfm2", 4) == 0;
+    add(&m, is_lfm2 ? "token_embd_norm.weight" : "output_norm.weight", options->n_embd, 0);
     if (!options->is_tied)
         add(&m, "output.weight", options->n_embd, options->n_vocab);
     return LACE_OK;

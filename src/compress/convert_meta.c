@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,29 +139,79 @@ static void put_text(const keys *k, const char *name, const char *x)
     gguf_writer_add_text(k->w, key_of(k, name, key), text_of(x), NULL);
 }
 
+static void put_bool(const keys *k, const char *name, bool x)
+{
+    char key[160];
+    gguf_writer_add_bool(k->w, key_of(k, name, key), x, NULL);
+}
+
+/* A number of each layer, at this place in its config: once, if all layers have the same. */
+static void put_layers(const keys *k, const char *name, const model_config *c, size_t field)
+{
+    char key[160];
+    int32_t values[CONFIG_MAX_LAYERS];
+    bool is_same = true;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        values[i] = *(const int32_t *)((const char *)&c->layers[i] + field);
+        is_same = is_same && values[i] == values[0];
+    }
+    if (is_same)
+        put_int(k, name, values[0]);
+    else
+        gguf_writer_add_array(k->w, key_of(k, name, key), GGUF_I32, values, (size_t)c->n_layers,
+                              NULL);
+}
+
+/* Whether any layer does. */
+static bool attends(const model_config *c)
+{
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if (c->layers[i].n_kv_heads > 0)
+            return true;
+    return false;
+}
+
+/* State spaces and short convolutions. */
+static void put_recurrent(const keys *k, const model_config *c)
+{
+    if (c->ssm.n_heads > 0) {
+        put_int(k, "ssm.conv_kernel", c->ssm.n_taps);
+        put_int(k, "ssm.inner_size", c->ssm.n_inner);
+        put_int(k, "ssm.state_size", c->ssm.n_state);
+        put_int(k, "ssm.time_step_rank", c->ssm.n_heads);
+        put_int(k, "ssm.group_count", c->ssm.n_groups);
+    } else if (c->ssm.n_taps > 0) {
+        put_int(k, "shortconv.l_cache", c->ssm.n_taps);
+    }
+    if (c->has_no_rope || strcmp(k->architecture, "granitehybrid") == 0)
+        put_bool(k, "rope.scaling.finetuned", !c->has_no_rope);
+}
+
 static void put_sizes(const keys *k, const hf_config *h)
 {
     const model_config *c = &h->model;
     put_int(k, "block_count", c->n_layers);
-    put_int(k, "context_length", c->n_context);
+    put_int(k, "context_length", c->has_no_rope ? 1 << 20 : c->n_context); /* no position is far */
     put_int(k, "embedding_length", c->n_embd);
-    put_int(k, "feed_forward_length", c->n_ff);
-    put_int(k, "attention.head_count", c->n_heads);
-    put_int(k, "attention.head_count_kv", c->n_kv_heads);
+    put_layers(k, "feed_forward_length", c, offsetof(layer_config, n_ff));
+    put_layers(k, "attention.head_count", c, offsetof(layer_config, n_heads));
+    if (attends(c))
+        put_layers(k, "attention.head_count_kv", c, offsetof(layer_config, n_kv_heads));
     put_float(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
-    if (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd) {
+    if (strncmp(k->architecture, "nemotron_h", strlen("nemotron_h")) == 0)
+        put_float(k, "attention.layer_norm_epsilon", c->norm_eps);
+    if (attends(c) && (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd)) {
         put_int(k, "attention.key_length", c->head_dim);
         put_int(k, "attention.value_length", c->head_dim);
     }
     put_int(k, "vocab_size", c->n_vocab);
     if (c->n_experts > 0) {
-        char key[160];
         put_int(k, "expert_count", c->n_experts);
         put_int(k, "expert_used_count", c->n_experts_used);
         if (strcmp(k->architecture, "llama") != 0)
             put_int(k, "expert_feed_forward_length", c->n_ff_expert);
         if (!c->norms_experts)
-            gguf_writer_add_bool(k->w, key_of(k, "expert_weights_norm", key), false, NULL);
+            put_bool(k, "expert_weights_norm", false);
     }
 }
 
@@ -172,6 +223,8 @@ static bool is_phi3(const keys *k)
 static void put_rope(const keys *k, const hf_config *h)
 {
     const rope_config *r = &h->model.rope;
+    if (!attends(&h->model))
+        return;
     put_float(k, "rope.freq_base", r->base);
     if (h->model.rope_local_base > 0)
         put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
@@ -210,7 +263,7 @@ static void put_factors(const keys *k, const hf_config *h)
         put_float(k, "attn_logit_softcapping", c->attention_softcap);
     if (c->final_softcap != 0)
         put_float(k, "final_logit_softcapping", c->final_softcap);
-    if (strcmp(k->architecture, "granite") == 0) {
+    if (strncmp(k->architecture, "granite", strlen("granite")) == 0) {
         put_float(k, "embedding_scale", c->embedding_scale);
         put_float(k, "residual_scale", c->residual_scale);
         put_float(k, "logit_scale", c->logit_scale);
@@ -229,6 +282,23 @@ static lace_status complete(const model_config *c, model_config *out, lace_error
     for (int32_t i = 0; i < out->n_layers; i++)
         out->layers[i].is_local = out->layers[i].skips_rope = false;
     return a && a->configure ? a->configure(out, err) : LACE_OK;
+}
+
+/* What no key says of state spaces, and factors that would have to be in a matrix twice. */
+static lace_status check_state_space(const hf_config *h, lace_error *err)
+{
+    const model_config *c = &h->model;
+    bool has_limits = c->ssm.n_heads > 0 && (c->ssm.dt_min > 0 || isfinite(c->ssm.dt_max));
+    const char *key = has_limits           ? "time_step_limit"
+                      : c->ssm.norms_first ? "mamba_norm_before_gate"
+                      : h->is_tied && strcmp(c->architecture, "falcon-h1") == 0 &&
+                              c->embedding_scale * c->logit_scale != 1
+                          ? "tie_word_embeddings"
+                          : NULL;
+    return key ? error_set(err, LACE_E_UNSUPPORTED,
+                           "config.json: %s: a GGUF file of architecture %s cannot say it", key,
+                           c->architecture)
+               : LACE_OK;
 }
 
 /* What readers of GGUF files assume, because no key says it. */
@@ -250,7 +320,7 @@ static lace_status check_expressible(const hf_config *h, lace_error *err)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
-    return LACE_OK;
+    return check_state_space(h, err);
 }
 
 /* The title of the directory's own name, "." and links resolved. */
@@ -283,6 +353,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, NULL);
     gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
     put_sizes(&k, config);
+    put_recurrent(&k, &config->model);
     put_rope(&k, config);
     put_factors(&k, config);
     return LACE_OK;

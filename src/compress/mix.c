@@ -67,7 +67,8 @@ static bool has(text name, const char *part)
 
 bool mix_is_matrix(const tensor *t)
 {
-    static const char *const kept[] = {"_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d",
+    static const char *const kept[] = {"_norm.weight",  "ffn_gate_inp.weight",
+                                       "ssm_conv1d",    "shortconv.conv",
                                        "position_embd", "token_types.weight"};
     static const char end[] = "weight";
     size_t n = sizeof end - 1;

@@ -58,6 +58,9 @@ static lace_status read_ffn(const source *s, const hf_family *f, model_config *c
 static lace_status read_sizes(const source *s, const hf_family *f, hf_config *h)
 {
     model_config *c = &h->model;
+    size_t n_kinds = json_array_size(source_get(s, "layers_block_type"));
+    if (n_kinds <= CONFIG_MAX_LAYERS) /* which configs may have instead of a number */
+        c->n_layers = (int32_t)n_kinds;
     TRY(source_need_int(s, SOURCE_SPELLING(s, "num_hidden_layers", "n_layer"), 1, CONFIG_MAX_LAYERS,
                         &c->n_layers));
     TRY(source_need_int(s, SOURCE_SPELLING(s, "hidden_size", "n_embd"), 1, CONFIG_MAX_WIDTH / 4,

@@ -7,7 +7,8 @@
 /* Every family once, by its model_type. */
 #define FAMILY_LIST(X)                                                                             \
     X(llama) X(mistral) X(mixtral) X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3_moe) X(gemma2)  \
-    X(gemma3_text) X(gemma3) X(phi3) X(olmo2) X(gpt_oss)
+    X(gemma3_text) X(gemma3) X(phi3) X(olmo2) X(gpt_oss) X(mamba2) X(granitemoehybrid)            \
+    X(nemotron_h) X(falcon_h1) X(lfm2)
 /* clang-format on */
 
 #define DECLARE(name) extern const hf_family family_##name;

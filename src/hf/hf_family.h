@@ -78,6 +78,8 @@ lace_status hf_family_find(const source *s, const hf_family **out);
 #define MADE(from, to, how)                 {.hf = from, .gguf = to, .kind = how}
 #define PART(from, to, how, number, count)  {.hf = from, .gguf = to, .kind = how, .part = number, .n_parts = count}
 #define ROWS(from, to, map)                 {.hf = from, .gguf = to, .kind = RECIPE_ROWS, .rows = map}
+#define SCALED(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_SCALE, .factor_of = function}
+#define SHAPED(from, to, form)              {.hf = from, .gguf = to, .kind = RECIPE_COPY, .shape = form}
 #define VALUES(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_VALUES, .value_of = function}
 
 #define ATTENTION_ROWS                                                                             \

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "tensor/codec/pack.h"
 #include "tensor/codec/unpack.h"
 #include "hf/hf_recipes.h"
 
@@ -169,6 +170,25 @@ static void make_values(const piece *p)
     }
 }
 
+/* Values of one row at a time, each with the row's factor. */
+static void make_scaled(const piece *p)
+{
+    const tensor *source = p->r->source;
+    enum { N = 256 };
+    float values[N];
+    uint64_t length = (uint64_t)row_length(p), n;
+    for (uint64_t i = 0; i < p->n; i += n) {
+        uint64_t at = p->first + i, left = length - at % length;
+        float factor = (float)p->r->factor_of(p->config, (int64_t)(at / length));
+        n = p->n - i < left ? p->n - i : left;
+        n = n < N ? n : N;
+        unpack_row(source->type, source->data + bytes_of(source->type, at), (int64_t)n, values);
+        for (uint64_t k = 0; k < n; k++)
+            values[k] *= factor;
+        pack_row(p->t->type, values, (int64_t)n, p->out + bytes_of(p->t->type, i));
+    }
+}
+
 /*
  * In the files, byte i of a block holds the quants 2 i and 2 i + 1. In GGUF, it holds i and i + 16,
  * behind the scale.
@@ -208,6 +228,9 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
     case RECIPE_ADD_ONE:
     case RECIPE_VALUES:
         make_values(&p);
+        break;
+    case RECIPE_SCALE:
+        make_scaled(&p);
         break;
     case RECIPE_STRIDE:
         make_strided(&p);

@@ -151,6 +151,40 @@ static lace_status add_permuted(builder *b, const char *name, const tensor *t, r
     return add(b, name, t->type, &t->shape, NULL, r);
 }
 
+/* Rows that who runs the directory multiplies by himself. */
+static lace_status add_scaled(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    if (b->layout != HF_AS_GGUF) {
+        r->kind = RECIPE_COPY;
+        return add(b, name, t->type, &t->shape, t->data, r);
+    }
+    if (t->type != DTYPE_F32 && t->type != DTYPE_F16 && t->type != DTYPE_BF16)
+        return wrong(b, t, "f32, f16 or bf16: its rows are multiplied with factors");
+    return add(b, name, t->type, &t->shape, NULL, r);
+}
+
+/* The newest tensor of the list in another shape of as many values. */
+static lace_status reshape(builder *b, shape_kind kind, size_t count)
+{
+    if (kind == SHAPE_SAME || b->h->count == count)
+        return LACE_OK;
+    tensor *t = &b->h->tensors[b->h->count - 1];
+    int64_t n = (int64_t)t->n_values, n_groups = b->config->model.ssm.n_groups;
+    if (kind == SHAPE_GROUPS && (n_groups < 1 || n % n_groups != 0))
+        return wrong(b, t, "a multiple of the number of groups");
+    shape out = {2, {1, n, 1, 1}};
+    if (kind == SHAPE_GROUPS)
+        out = (shape){2, {n / n_groups, n_groups, 1, 1}};
+    if (kind == SHAPE_SQUEEZED) {
+        out = (shape){0, {1, 1, 1, 1}};
+        for (int i = 0; i < t->shape.n_dims; i++)
+            if (t->shape.dims[i] != 1 || (i + 1 == t->shape.n_dims && out.n_dims == 0))
+                out.dims[out.n_dims++] = t->shape.dims[i];
+    }
+    t->shape = out;
+    return LACE_OK;
+}
+
 static lace_status add_transposed(builder *b, const char *name, const tensor *t, recipe *r)
 {
     bool is_matrix = t->shape.n_dims == 2;
@@ -254,8 +288,8 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
     return add(b, name, r->source->type, &s, NULL, r);
 }
 
-/* One row of a table. `hf` and `name` are whole names. */
-static lace_status add_named(builder *b, int32_t layer, const name_row *row, char *hf,
+/* One row of a table, in the shape that it has in the files. */
+static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, char *hf,
                              const char *name)
 {
     recipe r = {.kind = row->kind,
@@ -263,6 +297,7 @@ static lace_status add_named(builder *b, int32_t layer, const name_row *row, cha
                 .n_parts = row->n_parts ? row->n_parts : 1,
                 .rows = row->rows,
                 .value_of = row->kind == RECIPE_ADD_ONE ? plus_one : row->value_of,
+                .factor_of = row->factor_of,
                 .layer = layer};
     if (row->kind == RECIPE_STACK) {
         char *star = strchr(hf, '*');
@@ -271,7 +306,7 @@ static lace_status add_named(builder *b, int32_t layer, const name_row *row, cha
     }
     const tensor *t = NULL;
     if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q ||
-        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS)
+        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS || row->kind == RECIPE_SCALE)
         TRY(take(b, hf, &t));
     else
         t = take_plain(b, hf);
@@ -295,9 +330,20 @@ static lace_status add_named(builder *b, int32_t layer, const name_row *row, cha
         return add_mxfp4(b, name, t, &r);
     case RECIPE_ROWS:
         return add_mapped(b, name, t, &r);
+    case RECIPE_SCALE:
+        return add_scaled(b, name, t, &r);
     default:
         return add(b, name, t->type, &t->shape, t->data, &r);
     }
+}
+
+/* One row of a table. `hf` and `name` are whole names. */
+static lace_status add_named(builder *b, int32_t layer, const name_row *row, char *hf,
+                             const char *name)
+{
+    size_t count = b->h->count;
+    TRY(add_as_is(b, layer, row, hf, name));
+    return reshape(b, row->shape, count);
 }
 
 static lace_status add_layer_row(builder *b, int32_t layer, const name_row *row)

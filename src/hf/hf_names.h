@@ -12,8 +12,10 @@
  *     mxfp4       quants and scales, apart in the files, joined to blocks
  *     rows        rows in another order, or some of them
  *     values      each value changed by itself: A = -exp(A_log)
+ *     scale       rows times factors that GGUF files have in the weights
  *
- * Both who runs a directory and who converts it use this list; the one leaves Q and K as they are.
+ * Both who runs a directory and who converts it use this list; the one leaves Q and K, and rows that
+ * would be scaled, as they are.
  */
 #ifndef LACE_HF_HF_NAMES_H
 #define LACE_HF_HF_NAMES_H

@@ -18,7 +18,16 @@ typedef enum recipe_kind {
     RECIPE_MXFP4,  /* of NAME_blocks and NAME_scales */
     RECIPE_ROWS,   /* rows in another order, or some of them: name_row.rows */
     RECIPE_VALUES, /* each value changed by itself: name_row.value_of */
+    RECIPE_SCALE, /* rows times factors, in files alone; who runs it multiplies: name_row.factor_of */
 } recipe_kind;
+
+/* Another shape for the same values. */
+typedef enum shape_kind {
+    SHAPE_SAME,
+    SHAPE_SQUEEZED, /* without dimensions of 1 */
+    SHAPE_COLUMN,   /* a vector as rows of one value */
+    SHAPE_GROUPS,   /* a vector as a row for each group of the state space */
+} shape_kind;
 
 /* RECIPE_ROWS: how many rows come out, and which one of the source each is. */
 typedef struct row_map {
@@ -32,6 +41,8 @@ typedef struct name_row {
     int part, n_parts; /* this tensor is number `part` of n_parts in the source; 0 is one */
     const row_map *rows;
     float (*value_of)(float x);
+    double (*factor_of)(const model_config *c, int64_t row);
+    shape_kind shape;
 } name_row;
 
 /* How a tensor is made. */
@@ -44,6 +55,7 @@ typedef struct recipe {
     const tensor *scales;   /* mxfp4 */
     const row_map *rows;
     float (*value_of)(float x);
+    double (*factor_of)(const model_config *c, int64_t row);
     int32_t layer; /* rows */
 } recipe;
 

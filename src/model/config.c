@@ -315,8 +315,11 @@ bool config_is_uniform(const model_config *c)
 
 model_config config_default(void)
 {
-    return (model_config){
-        .embedding_scale = 1, .residual_scale = 1, .logit_scale = 1, .norms_experts = true};
+    return (model_config){.embedding_scale = 1,
+                          .residual_scale = 1,
+                          .logit_scale = 1,
+                          .norms_experts = true,
+                          .mup = {1, 1, 1, 1, {1, 1, 1, 1, 1}, 1, 1, 1}};
 }
 
 lace_status config_from_gguf(const gguf *g, model_config *out, lace_error *err)

@@ -16,6 +16,8 @@ enum {
     CONFIG_MAX_VOCAB = 1 << 22,
     CONFIG_MAX_CONTEXT = 1 << 27,
     CONFIG_MAX_EXPERTS = 4096,
+    CONFIG_MAX_TAPS = 64,    /* of a short convolution */
+    CONFIG_MAX_STATE = 4096, /* of a head of a state space */
 };
 
 typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } rope_scaling;
@@ -53,6 +55,24 @@ typedef struct layer_config {
     int32_t n_ff;                          /* 0: no feed-forward part */
 } layer_config;
 
+/* Layers with a state space or a short convolution. */
+typedef struct ssm_config {
+    int32_t n_taps;   /* of the convolution; 0: no layer has one */
+    int32_t n_inner;  /* values that go through the state space: n_heads heads */
+    int32_t n_heads;  /* divides n_inner */
+    int32_t n_groups; /* divides n_heads: heads with the same b and c, and of the norm */
+    int32_t n_state;
+    double dt_min, dt_max; /* limits of time steps */
+    bool norms_first;      /* the norm comes before the gate, not behind it */
+} ssm_config;
+
+/* Falcon-H1's factors of what matrices make; those of embeddings and logits are in model_config. */
+typedef struct mup_config {
+    double attention_in, key, attention_out;
+    double ssm_in, ssm[5], ssm_out; /* ssm: of z, x, b, c, dt */
+    double gate, down;
+} mup_config;
+
 typedef struct model_config {
     char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
@@ -85,6 +105,10 @@ typedef struct model_config {
     int32_t n_experts, n_experts_used;
     int32_t n_ff_expert; /* width of one expert */
     bool norms_experts;  /* weights of the chosen experts sum up to 1 */
+
+    ssm_config ssm;
+    mup_config mup;   /* falcon-h1 alone */
+    bool has_no_rope; /* no layer knows positions */
 } model_config;
 
 /* Values of all heads of a layer: of q, and of k or v. */

@@ -28,6 +28,7 @@ enum {
     ARCH_SOFTCAPS = 16,       /* of scores and logits */
     ARCH_LAYER_KINDS = 32,    /* layers without attention or feed-forward part: 0 heads, 0 wide */
     ARCH_VALUE_DIM = 64,      /* values of another length than keys */
+    ARCH_STATE_SPACE = 512,   /* the state spaces of Mamba-2 */
 };
 
 /* What an architecture file provides. */
@@ -61,6 +62,23 @@ const arch *arch_find(const char *name);
  */
 lace_status arch_check_keys(const arch *a, const gguf *g, const model_config *c, lace_error *err);
 
+/*
+ * A state space or a short convolution. inner: n_inner + 2 n_groups n_state; a short convolution
+ * has n_embd of each.
+ */
+typedef struct model_ssm {
+    weight gate;    /* [n_inner, n_embd]; of what comes out */
+    weight in;      /* [inner, n_embd]; of what is convolved */
+    weight in_gate; /* [n_embd, n_embd]; short convolutions alone */
+    weight dt;      /* [n_heads, n_embd] */
+    weight out;     /* [n_embd, n_inner] */
+    const float *gate_bias, *in_bias, *in_gate_bias, *dt_bias_in, *out_bias;
+    const float *taps;            /* [inner, n_taps] */
+    const float *taps_bias;       /* [inner] */
+    const float *a, *d, *dt_bias; /* [n_heads] */
+    const float *norm;            /* [n_inner] */
+} model_ssm;
+
 /* One layer's weights. An absent matrix has no rows, an absent vector is NULL. */
 typedef struct model_layer {
     const float *attn_norm; /* [n_embd] */
@@ -82,6 +100,8 @@ typedef struct model_layer {
     weight *down_experts;                             /* [n_experts] of [n_embd, n_ff_expert] */
     const float *gate_experts_bias, *up_experts_bias; /* [n_experts, n_ff_expert] */
     const float *down_experts_bias;                   /* [n_experts, n_embd] */
+
+    model_ssm ssm;
 } model_layer;
 
 /* A matrix of the model: where its rows are in the files, and which weight is made of them. */

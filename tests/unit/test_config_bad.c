@@ -8,6 +8,7 @@
 #include "formats/gguf_write.h"
 #include "model/config.h"
 #include "tap.h"
+#include "tiny_model.h"
 
 /* ---- Faults in the meaning ------------------------------------------------------------------- */
 
@@ -139,20 +140,20 @@ static void add_wrong(gguf_writer *w, const char *key, const wrong *x)
     free(filler);
 }
 
-/* The bad_seed with one key replaced. */
-static buf rebuild(const char *key, const wrong *x)
+/* A file with one key replaced. */
+static buf rebuild(const gguf *seed, const char *key, const wrong *x)
 {
     gguf_writer *w;
     buf b;
     lace_error err;
     buf_init(&b, 1 << 22);
     CHECK(gguf_writer_create(&w, &err) == LACE_OK);
-    for (size_t i = 0; i < gguf_n_values(bad_seed_gguf); i++)
-        if (!text_is(gguf_value_at(bad_seed_gguf, i)->key, key))
-            gguf_writer_add_value(w, gguf_value_at(bad_seed_gguf, i), NULL);
+    for (size_t i = 0; i < gguf_n_values(seed); i++)
+        if (!text_is(gguf_value_at(seed, i)->key, key))
+            gguf_writer_add_value(w, gguf_value_at(seed, i), NULL);
     add_wrong(w, key, x);
-    for (size_t i = 0; i < gguf_n_tensors(bad_seed_gguf); i++) {
-        const tensor *t = gguf_tensor_at(bad_seed_gguf, i);
+    for (size_t i = 0; i < gguf_n_tensors(seed); i++) {
+        const tensor *t = gguf_tensor_at(seed, i);
         gguf_writer_add_tensor(w, t->name, t->type, &t->shape, t->data, NULL);
     }
     if (!CHECK(gguf_writer_to_buf(w, &b, &err) == LACE_OK))
@@ -166,7 +167,7 @@ static void run_wrong(void *arg)
     const wrong *x = arg;
     char key[128];
     snprintf(key, sizeof key, "%s%s", x->key[0] == '.' ? "llama" : "", x->key);
-    buf b = rebuild(key, x);
+    buf b = rebuild(bad_seed_gguf, key, x);
     gguf *g = NULL;
     model_config config;
     lace_error err = {0};
@@ -222,6 +223,59 @@ static void vocab_size_comes_from_tokens_or_embedding(void)
     }
 }
 
+/* ---- Keys of single architectures ------------------------------------------------------------- */
+
+typedef struct own_wrong {
+    const char *architecture, *key;
+    int type;
+    double x;
+} own_wrong;
+
+/* clang-format off */
+static const own_wrong own_wrongs[] = {
+    {"mamba2", "ssm.conv_kernel", GONE, 0}, {"mamba2", "ssm.conv_kernel", GGUF_U32, 1},
+    {"mamba2", "ssm.conv_kernel", GGUF_U32, 65}, {"mamba2", "ssm.conv_kernel", GGUF_F32, 4},
+    {"mamba2", "ssm.inner_size", GONE, 0}, {"mamba2", "ssm.inner_size", GGUF_U32, 0},
+    {"mamba2", "ssm.inner_size", GGUF_U32, 0x1p31}, {"mamba2", "ssm.inner_size", GGUF_U32, 18},
+    {"mamba2", "ssm.state_size", GONE, 0}, {"mamba2", "ssm.state_size", GGUF_U32, 0},
+    {"mamba2", "ssm.state_size", GGUF_U32, 4097}, {"mamba2", "ssm.state_size", GGUF_I32, -1},
+    {"mamba2", "ssm.time_step_rank", GONE, 0}, {"mamba2", "ssm.time_step_rank", GGUF_U32, 0},
+    {"mamba2", "ssm.time_step_rank", GGUF_U32, 1025}, {"mamba2", "ssm.time_step_rank", GGUF_U32, 3},
+    {"mamba2", "ssm.group_count", GONE, 0}, {"mamba2", "ssm.group_count", GGUF_U32, 0},
+    {"mamba2", "ssm.group_count", GGUF_U32, 3}, {"mamba2", "ssm.group_count", GGUF_U32, 5},
+    {"granitehybrid", "ssm.group_count", GONE, 0}, {"falcon-h1", "ssm.state_size", GONE, 0},
+    {"granitehybrid", "rope.scaling.finetuned", GGUF_U32, 1},
+    {"nemotron_h", "ssm.conv_kernel", GONE, 0},
+    {"lfm2", "shortconv.l_cache", GONE, 0}, {"lfm2", "shortconv.l_cache", GGUF_U32, 1},
+    {"lfm2", "shortconv.l_cache", GGUF_U32, 65}, {"lfm2", "shortconv.l_cache", GGUF_I32, -3},
+};
+/* clang-format on */
+
+static void own_keys_of_architectures_are_checked(void)
+{
+    for (size_t i = 0; i < sizeof own_wrongs / sizeof *own_wrongs; i++) {
+        const own_wrong *o = &own_wrongs[i];
+        wrong x = {.type = o->type, .x = o->x, .s = ""};
+        buf seed = tiny_model_bytes(tiny_options_arch(o->architecture));
+        gguf *good = NULL, *bad = NULL;
+        lace_error err = {0};
+        model_config config;
+        char key[128];
+        snprintf(key, sizeof key, "%s.%s", o->architecture, o->key);
+        CHECK(gguf_parse((span){(uint8_t *)seed.data, seed.size}, &good, &err) == LACE_OK);
+        CHECK(config_from_gguf(good, &config, &err) == LACE_OK);
+        buf b = rebuild(good, key, &x);
+        CHECK(gguf_parse((span){(uint8_t *)b.data, b.size}, &bad, &err) == LACE_OK);
+        if (!CHECK(config_from_gguf(bad, &config, &err) == LACE_E_META) ||
+            !CHECK(strstr(err.text, strncmp(o->key, "ssm.", 4) == 0 ? "ssm." : o->key)))
+            tap_note("%s %g: %s", key, o->x, err.text);
+        gguf_free(good);
+        gguf_free(bad);
+        buf_deinit(&seed);
+        buf_deinit(&b);
+    }
+}
+
 int main(void)
 {
     if (!bad_seed_create())
@@ -229,6 +283,7 @@ int main(void)
     for (size_t i = 0; i < sizeof wrongs / sizeof wrongs[0]; i++)
         tap_case_arg(wrongs[i].id, run_wrong, (void *)&wrongs[i]);
     CASE(vocab_size_comes_from_tokens_or_embedding);
+    CASE(own_keys_of_architectures_are_checked);
     bad_seed_free();
     return tap_end();
 }

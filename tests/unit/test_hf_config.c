@@ -321,6 +321,92 @@ static void keys_that_a_family_does_not_compute_are_refused(void)
         CHECK(read_with(fine[i]).model.n_layers > 0);
 }
 
+/* ---- State spaces and short convolutions ------------------------------------------------------ */
+
+static void state_spaces_are_read(void)
+{
+    hf_config c = read_with("{\"model_type\":\"mamba2\",\"num_heads\":8,\"head_dim\":16,"
+                            "\"n_groups\":2,\"state_size\":24,\"conv_kernel\":3,"
+                            "\"time_step_limit\":[0.001,null]}");
+    CHECK(c.model.ssm.n_inner == 128 && c.model.ssm.n_groups == 2 && c.model.ssm.n_taps == 3);
+    CHECK(c.model.ssm.n_state == 24 && c.model.ssm.dt_min == 0.001 && isinf(c.model.ssm.dt_max));
+    CHECK(c.model.layers[1].kind == LAYER_RECURRENT && c.model.layers[1].n_ff == 0);
+    c = read_with("{\"model_type\":\"granitemoehybrid\",\"layer_types\":[\"linear_attention\","
+                  "\"full_attention\"],\"mamba_n_heads\":8,\"mamba_d_head\":\"auto\","
+                  "\"num_local_experts\":0,\"shared_intermediate_size\":96}");
+    CHECK(c.model.ssm.n_inner == 128 && c.model.layers[0].n_ff == 96 && c.model.has_no_rope);
+    CHECK(c.model.layers[0].kind == LAYER_RECURRENT && c.model.layers[0].n_kv_heads == 0);
+    CHECK(c.model.layers[1].kind == LAYER_ATTENTION && c.model.layers[1].n_kv_heads == 2);
+    /* Without a state space it is what GGUF files call granite. */
+    c = read_with("{\"model_type\":\"granitemoehybrid\",\"layer_types\":[\"attention\","
+                  "\"attention\"],\"mamba_n_heads\":8,\"num_local_experts\":0,"
+                  "\"position_embedding_type\":\"rope\"}");
+    CHECK(strcmp(c.model.architecture, "granite") == 0 && !c.model.layers[0].skips_rope);
+    c = read_with("{\"model_type\":\"nemotron_h\",\"layers_block_type\":[\"mamba\",\"mlp\"],"
+                  "\"layer_norm_epsilon\":1e-4,\"mamba_num_heads\":8,\"mamba_head_dim\":4}");
+    CHECK(c.model.ssm.n_inner == 32 && c.model.norm_eps == 1e-4 && c.model.head_dim == 128);
+    CHECK(c.model.layers[1].kind == LAYER_FFN && c.model.layers[0].n_ff == 0);
+    c = read_with("{\"model_type\":\"falcon_h1\",\"mamba_d_ssm\":48,\"mamba_n_heads\":3,"
+                  "\"mamba_d_head\":16,\"lm_head_multiplier\":0.5,\"ssm_multipliers\":"
+                  "[1,2,3,4,5],\"mamba_rms_norm\":true}");
+    CHECK(c.model.logit_scale == 2 && c.model.mup.ssm[4] == 5 && c.model.mup.gate == 1);
+    CHECK(c.model.ssm.norms_first && c.model.ssm.n_state == 256);
+    c = read_with("{\"model_type\":\"lfm2\",\"block_ff_dim\":100,\"block_multiple_of\":16,"
+                  "\"block_ffn_dim_multiplier\":1.5,\"full_attn_idxs\":[1]}");
+    CHECK(c.model.n_ff == 112 && c.model.ssm.n_taps == 3 && c.is_tied); /* 66, 99, 112 */
+    CHECK(c.model.layers[0].kind == LAYER_RECURRENT && c.model.layers[1].kind == LAYER_ATTENTION);
+}
+
+static void state_spaces_that_cannot_be_are_named(void)
+{
+    static const struct {
+        const char *more, *key;
+        lace_status expected;
+    } cases[] = {
+        {"{\"model_type\":\"mamba2\",\"conv_kernel\":1}", "conv_kernel", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"state_size\":0}", "state_size", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"num_heads\":6,\"n_groups\":4}", "n_groups", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"num_heads\":0}", "num_heads", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"head_dim\":2000}", "head_dim", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"time_step_limit\":[1]}", "time_step_limit", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"time_step_limit\":[1,0.5]}", "time_step_limit", LACE_E_META},
+        {"{\"model_type\":\"mamba2\",\"time_step_limit\":[-1,2]}", "time_step_limit", LACE_E_META},
+        {"{\"model_type\":\"granitemoehybrid\",\"mamba_n_heads\":3,\"mamba_d_head\":\"auto\","
+         "\"num_local_experts\":0}",
+         "mamba_n_heads", LACE_E_META},
+        {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":-1}", "num_local_experts",
+         LACE_E_META},
+        {"{\"model_type\":\"granitemoehybrid\",\"num_local_experts\":0,\"shared_intermediate_"
+         "size\":0}",
+         "shared_intermediate_size", LACE_E_META},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M\"}",
+         "hybrid_override_pattern", LACE_E_META},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"MX\"}",
+         "hybrid_override_pattern", LACE_E_META},
+        {"{\"model_type\":\"nemotron_h\",\"layers_block_type\":[\"mamba\",\"rwkv\"]}",
+         "layers_block_type", LACE_E_META},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"M-\","
+         "\"mlp_hidden_act\":\"silu\"}",
+         "mlp_hidden_act", LACE_E_UNSUPPORTED},
+        {"{\"model_type\":\"falcon_h1\",\"mamba_d_ssm\":48,\"mamba_n_heads\":3,"
+         "\"mamba_d_head\":8}",
+         "mamba_d_ssm", LACE_E_META},
+        {"{\"model_type\":\"falcon_h1\",\"mlp_multipliers\":[1]}", "mlp_multipliers", LACE_E_META},
+        {"{\"model_type\":\"falcon_h1\",\"ssm_multipliers\":[1,1,1,1,0]}", "ssm_multipliers",
+         LACE_E_META},
+        {"{\"model_type\":\"falcon_h1\",\"key_multiplier\":0}", "key_multiplier", LACE_E_META},
+        {"{\"model_type\":\"falcon_h1\",\"projectors_bias\":true}", "projectors_bias",
+         LACE_E_UNSUPPORTED},
+        {"{\"model_type\":\"lfm2\",\"conv_L_cache\":1}", "conv_L_cache", LACE_E_META},
+        {"{\"model_type\":\"lfm2\",\"full_attn_idxs\":[2]}", "full_attn_idxs", LACE_E_META},
+        {"{\"model_type\":\"lfm2\",\"block_multiple_of\":0}", "block_multiple_of", LACE_E_META},
+        {"{\"model_type\":\"lfm2\",\"block_ffn_dim_multiplier\":1e9}", "block_ffn_dim_multiplier",
+         LACE_E_META},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        refuse(cases[i].more, cases[i].expected, cases[i].key);
+}
+
 static void defaults_are_those_of_transformers(void)
 {
     json_t *json = json_of("{\"model_type\":\"gemma3\",\"text_config\":{\"hidden_size\":2560,"
@@ -355,6 +441,8 @@ int main(void)
     CASE(what_is_missing_or_out_of_range_is_named);
     CASE(what_lace_does_not_compute_is_named);
     CASE(keys_that_a_family_does_not_compute_are_refused);
+    CASE(state_spaces_are_read);
+    CASE(state_spaces_that_cannot_be_are_named);
     CASE(defaults_are_those_of_transformers);
     return tap_end();
 }

@@ -112,6 +112,12 @@ typedef struct trial {
     {                                                                                              \
         name, GGUF_STRING, 0, s                                                                    \
     }
+/* No layer of theirs knows positions. */
+#define NO_ROPE "mamba2 nemotron_h nemotron_h_moe"
+
+/* Their tensors say whether there are shared experts, and their scores are sigmoids. */
+#define OWN_EXPERTS "nemotron_h_moe lfm2moe"
+
 /* clang-format off */
 static const trial trials[] = {
     {{U32("expert_count", 1), U32("expert_used_count", 1)}, 0, "", false},
@@ -123,13 +129,13 @@ static const trial trials[] = {
     {{F32("attention.scale", 2)}, 0.5, "", false},
     {{F32("attn_logit_softcapping", 0.1)}, 0, "", false},
     {{F32("final_logit_softcapping", 0.1)}, 0, "", false},
-    {{F32("rope.freq_base", 30)}, 10000, "", false},
-    {{U32("rope.dimension_count", 2)}, 4, "", false},
-    {{F32("rope.scaling.factor", 7)}, 1, "", false},
-    {{F32("rope.scale_linear", 7)}, 1, "", false},
-    {{TEXT("rope.scaling.type", "yarn"), F32("rope.scaling.factor", 9)}, NAN, "", false},
-    {{TEXT("rope.scaling.type", "longrope")}, NAN, "", false},
-    {{F32("rope.scaling.attn_factor", 3)}, 1, "", false},
+    {{F32("rope.freq_base", 30)}, 10000, NO_ROPE, false},
+    {{U32("rope.dimension_count", 2)}, 4, NO_ROPE, false},
+    {{F32("rope.scaling.factor", 7)}, 1, NO_ROPE, false},
+    {{F32("rope.scale_linear", 7)}, 1, NO_ROPE, false},
+    {{TEXT("rope.scaling.type", "yarn"), F32("rope.scaling.factor", 9)}, NAN, NO_ROPE, false},
+    {{TEXT("rope.scaling.type", "longrope")}, NAN, NO_ROPE, false},
+    {{F32("rope.scaling.attn_factor", 3)}, 1, NO_ROPE, false},
     {{F32("rope.scaling.yarn_ext_factor", 0.5), TEXT("rope.scaling.type", "yarn"), F32("rope.scaling.factor", 9)}, 1, "", false},
     {{F32("rope.scaling.yarn_attn_factor", 0.5), TEXT("rope.scaling.type", "yarn"), F32("rope.scaling.factor", 9)}, 1, "", false},
     {{F32("rope.scaling.alpha", 1000)}, 0, "", false},
@@ -150,12 +156,12 @@ static const trial trials[] = {
     {{U32("attention.sliding_window_pattern", 1), U32("attention.sliding_window", 2)}, NAN, "qwen2 qwen3 qwen3moe", false},
     {{U32("expert_used_count", 1)}, 2, "", true},
     {{{"expert_weights_norm", GGUF_BOOL, 0, NULL}}, 1, "", true},
-    {{U32("expert_shared_count", 1)}, 0, "", true},
-    {{U32("expert_shared_feed_forward_length", 8)}, 0, "", true},
+    {{U32("expert_shared_count", 1)}, 0, OWN_EXPERTS, true},
+    {{U32("expert_shared_feed_forward_length", 8)}, 0, OWN_EXPERTS, true},
     {{U32("expert_group_count", 2)}, 1, "", true},
     {{F32("expert_weights_scale", 2.5)}, 1, "", true},
-    {{U32("expert_gating_func", 2)}, 1, "", true},
-    {{U32("leading_dense_block_count", 1)}, 0, "", true},
+    {{U32("expert_gating_func", 2)}, 1, OWN_EXPERTS, true},
+    {{U32("leading_dense_block_count", 1)}, 0, "nemotron_h_moe", true},
     {{U32("moe_every_n_layers", 2)}, 1, "", true},
 };
 /* clang-format on */
@@ -175,6 +181,22 @@ static bool lists(const char *names, const char *name)
         if ((p == names || p[-1] == ' ') && (p[n] == 0 || p[n] == ' '))
             return true;
     return false;
+}
+
+/* Keys that the tiny models have already, or whose neutral value follows from heads. */
+static bool is_tried(const trial *t, const char *architecture)
+{
+    static const struct {
+        const char *start, *architectures;
+    } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1"},
+               {"attention.scale", "mamba2"},
+               {"rope.dimension_count", "mamba2"},
+               {"leading_dense", "lfm2moe"}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (strncmp(t->keys[0].name, own[i].start, strlen(own[i].start)) == 0 &&
+            lists(own[i].architectures, architecture))
+            return false;
+    return !t->needs_experts || tiny_options_arch(architecture).n_experts > 0;
 }
 
 /* The key acts, or is refused by its name (experts also by the tensors that they would need). */
@@ -209,8 +231,8 @@ static void check_neutral(const char *architecture, const trial *t)
     added keys[MAX_ADDED];
     memcpy(keys, t->keys, sizeof keys);
     keys[0].x = t->neutral;
-    /* The tiny gemmas, granite and gpt-oss have a value of their own, which acts. */
-    bool has_own = lists("gemma2 gemma3 granite gpt-oss", architecture);
+    /* The tiny gemmas, granites and others have a value of their own, which acts. */
+    bool has_own = lists("gemma2 gemma3 granite granitehybrid gpt-oss " OWN_EXPERTS, architecture);
     if (run(architecture, keys + 1, count(t) - 1, without, &err) != LACE_OK)
         return;
     if (!CHECK(run(architecture, keys, count(t), with, &err) == LACE_OK))
@@ -222,9 +244,8 @@ static void check_neutral(const char *architecture, const trial *t)
 static void keys_act_or_are_refused(void *arg)
 {
     const char *architecture = arg;
-    bool has_experts = tiny_options_arch(architecture).n_experts > 0;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++)
-        if (!trials[i].needs_experts || has_experts)
+        if (is_tried(&trials[i], architecture))
             check_trial(architecture, &trials[i]);
 }
 
@@ -234,7 +255,7 @@ static void neutral_values_change_nothing(void *arg)
     bool has_experts = tiny_options_arch(architecture).n_experts > 0;
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         bool is_of_experts = strncmp(trials[i].keys[0].name, "expert_count", 12) == 0;
-        if (!isnan(trials[i].neutral) && (!trials[i].needs_experts || has_experts) &&
+        if (!isnan(trials[i].neutral) && is_tried(&trials[i], architecture) &&
             !(is_of_experts && has_experts))
             check_neutral(architecture, &trials[i]);
     }

@@ -1,0 +1,105 @@
+/* Hugging Face directories of LFM2. */
+#include "hf/hf_family.h"
+
+#include <math.h>
+
+/* clang-format off */
+static const name_row lfm2_ends[] = {
+    COPY("embed_tokens.weight", "token_embd.weight"),
+    COPY("embedding_norm.weight", "token_embd_norm.weight"),
+};
+
+static const name_row lfm2_rows[] = {
+    COPY("operator_norm.weight", "attn_norm.weight"),
+    COPY("ffn_norm.weight", "ffn_norm.weight"),
+    COPY("self_attn.q_proj.weight", "attn_q.weight"),
+    COPY("self_attn.k_proj.weight", "attn_k.weight"),
+    COPY("self_attn.v_proj.weight", "attn_v.weight"),
+    COPY("self_attn.out_proj.weight", "attn_output.weight"),
+    COPY("self_attn.q_layernorm.weight", "attn_q_norm.weight"),
+    COPY("self_attn.k_layernorm.weight", "attn_k_norm.weight"),
+    SHAPED("conv.conv.weight", "shortconv.conv.weight", SHAPE_SQUEEZED),
+    COPY("conv.conv.bias", "shortconv.conv.bias"),
+    COPY("conv.in_proj.weight", "shortconv.in_proj.weight"),
+    COPY("conv.in_proj.bias", "shortconv.in_proj.bias"),
+    COPY("conv.out_proj.weight", "shortconv.out_proj.weight"),
+    COPY("conv.out_proj.bias", "shortconv.out_proj.bias"),
+    COPY("feed_forward.w1.weight", "ffn_gate.weight"),
+    COPY("feed_forward.w2.weight", "ffn_down.weight"),
+    COPY("feed_forward.w3.weight", "ffn_up.weight"),
+};
+/* clang-format on */
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+static const char *const lfm2_keys[] = {"layer_types", NULL};
+
+/* Which layers attend, where layer_types does not say it: all, or those of a list. */
+static lace_status read_attending(const source *s, model_config *c)
+{
+    const json_t *list = source_get(s, "full_attn_idxs");
+    if (source_get(s, "layer_types") || !list)
+        return LACE_OK;
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].kind = LAYER_RECURRENT;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_int_t layer = json_integer_value(json_array_get(list, i));
+        if (!json_is_integer(json_array_get(list, i)) || layer < 0 || layer >= c->n_layers)
+            return source_fail(s, LACE_E_META, "full_attn_idxs", "expected numbers of layers");
+        c->layers[layer].kind = LAYER_ATTENTION;
+    }
+    return LACE_OK;
+}
+
+static lace_status read_layers(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    c->ssm.n_taps = 3;
+    TRY(source_int(s, "conv_L_cache", 2, CONFIG_MAX_TAPS, &c->ssm.n_taps, NULL));
+    TRY(source_bool(s, "tie_embedding", &h->is_tied));
+    TRY(read_attending(s, c));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if (c->layers[i].kind == LAYER_RECURRENT)
+            c->layers[i].n_kv_heads = 0;
+    return LACE_OK;
+}
+
+/* Two thirds of what the config says, times a factor, rounded up. */
+static lace_status read_width(const source *s, model_config *c)
+{
+    bool adjusts = true;
+    double factor = 1;
+    int32_t multiple = 256;
+    TRY(source_int(s, "block_ff_dim", 1, CONFIG_MAX_WIDTH, &c->n_ff, NULL));
+    TRY(source_bool(s, "block_auto_adjust_ff_dim", &adjusts));
+    TRY(source_float(s, "block_ffn_dim_multiplier", 1e-3, 1e3, &factor, NULL));
+    TRY(source_int(s, "block_multiple_of", 1, CONFIG_MAX_WIDTH, &multiple, NULL));
+    if (adjusts) {
+        double width = floor(factor * floor(2.0 * c->n_ff / 3));
+        double rounded = ceil(width / multiple) * multiple;
+        if (!(rounded >= 1 && rounded <= CONFIG_MAX_WIDTH))
+            return source_fail(s, LACE_E_META, "block_multiple_of",
+                               "makes a feed-forward part of an impossible width");
+        c->n_ff = (int32_t)rounded;
+    }
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].n_ff = c->n_ff;
+    return LACE_OK;
+}
+
+static lace_status read_lfm2(const source *s, hf_config *h)
+{
+    TRY(read_layers(s, h));
+    return read_width(s, &h->model);
+}
+
+const hf_family family_lfm2 = {.model_type = "lfm2",
+                               .class_name = "Lfm2ForCausalLM",
+                               .architecture = "lfm2",
+                               .layers = NAME_TABLE(lfm2_rows),
+                               .ends = NAME_TABLE(lfm2_ends),
+                               .is_tied = true,
+                               .window = WINDOW_NEVER,
+                               .lacks = HF_LACKS_FFN,
+                               .reads = lfm2_keys,
+                               .read = read_lfm2};
