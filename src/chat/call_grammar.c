@@ -10,8 +10,6 @@
 
 enum { MAX_DEPTH = 16 }; /* of schemas in schemas that are written out */
 
-static const char gemma_quote[] = "<|\"|>";
-
 /* Rules are appended to `out` when they are whole; expressions are made in buffers of their own. */
 typedef struct grammar_writer {
     const reply_calls *calls;
@@ -232,7 +230,7 @@ static lace_status put_gemma_value(grammar_writer *w, type_schema of, const char
     if (values) {
         lace_status status = types & (VALUE_OBJECT | VALUE_LIST)
                                  ? LACE_E_UNSUPPORTED
-                                 : put_choice(values, gemma_quote, to);
+                                 : put_choice(values, w->calls->value_begin, to);
         json_decref(values);
         return status;
     }
@@ -247,11 +245,11 @@ static lace_status put_gemma_value(grammar_writer *w, type_schema of, const char
     }
     if (types == VALUE_LIST)
         return put_gemma_list(w, of, depth, to);
-    if (types != VALUE_STRING || limits_strings(of, 0))
+    if (types != VALUE_STRING || limits_strings(of, 0) || !w->calls->value_begin)
         return LACE_E_UNSUPPORTED;
-    TRY(put_literal(to, "%marked ", text_of(gemma_quote)));
-    TRY(put_literal(to, "%until ", text_of(gemma_quote)));
-    return put_literal(to, "%marked ", text_of(gemma_quote));
+    TRY(put_literal(to, "%marked ", text_of(w->calls->value_begin)));
+    TRY(put_literal(to, "%until ", text_of(w->calls->value_begin)));
+    return put_literal(to, "%marked ", text_of(w->calls->value_begin));
 }
 
 static lace_status put_gemma_list(grammar_writer *w, type_schema of, int depth, buf *to)

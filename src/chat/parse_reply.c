@@ -312,15 +312,17 @@ static lace_status drop_held(reply_parser *p, size_t n)
  * else the state changed. */
 static lace_status plain_byte(reply_parser *p, char c, bool *is_read)
 {
+    bool is_python = p->format.calls->style == CALL_PYTHON;
     *is_read = true;
     switch (p->state) {
     case STATE_CONTENT:
-        if (p->is_at_start && p->format.calls->is_bare && c == '{' && !p->options.keeps_calls) {
+        if (p->is_at_start && p->format.calls->is_bare && !p->options.keeps_calls &&
+            c == (is_python ? '[' : '{')) {
             p->is_at_start = false;
             p->n_raw_marker = 0;
             p->ends_with_section = false;
             buf_clear(&p->raw);
-            TRY(start_call(p, STATE_JSON));
+            TRY(start_call(p, is_python ? STATE_WHOLE : STATE_JSON));
             return drop_held(p, 0);
         }
         p->is_at_start = p->is_at_start && reply_is_space(c);

@@ -8,7 +8,8 @@ typedef enum call_style {
     CALL_JSON,      /* {"name": ..., "arguments": {...}}, or a list of these */
     CALL_NAME_JSON, /* name, name_end, then the arguments as JSON */
     CALL_TAGGED,    /* name, then a key and a value between tags for each argument */
-    CALL_PYTHON,    /* [name(key=value, ...), ...], or call:name{key:value,...} */
+    CALL_PYTHON,    /* [name(key=value, ...), ...], or call:name{key:value,...}; value_begin stands
+                       on both sides of strings, in place of quotes */
     CALL_XML,       /* name, then an element for each argument, objects and lists as elements too */
     CALL_HARMONY,   /* messages with channels and recipients */
 } call_style;
@@ -30,7 +31,7 @@ struct reply_calls {
     const char *call_begin, *call_end;
     const char *name_begin, *name_end;
     const char *key_begin, *key_end, *value_begin, *value_end;
-    bool is_bare; /* a JSON object that begins the reply is a call, too */
+    bool is_bare; /* a JSON object, or a list in Python, that begins the reply is a call, too */
 
     /*
      * How a call is written when it is demanded (call_grammar.c): $n is the name, $a the arguments as

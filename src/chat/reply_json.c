@@ -41,8 +41,7 @@ static scan_result scan_byte(json_scan *s, char c)
     return SCAN_MORE;
 }
 
-/* True if no tools were given. */
-static bool knows_tool(const reply_parser *p, text name)
+bool reply_knows_tool(const reply_parser *p, text name)
 {
     size_t i;
     const json_t *tool;
@@ -99,7 +98,7 @@ static lace_status begin_if_known(reply_parser *p, bool *is_begun)
     bool is_bare = p->n_raw_marker == 0 && c->n_done == 0;
     *is_begun = c->is_begun;
     if (c->is_begun || c->name.size == 0 ||
-        (is_bare && !knows_tool(p, (text){c->name.data, c->name.size})))
+        (is_bare && !reply_knows_tool(p, (text){c->name.data, c->name.size})))
         return LACE_OK;
     *is_begun = true;
     TRY(reply_begin_call(p));

@@ -132,6 +132,8 @@ lace_status reply_step_whole(reply_parser *p, char c);
 /* Whatever is left of a call when the reply ends inside of it. */
 lace_status reply_finish_call(reply_parser *p);
 
+/* Whether one of the request's tools has this name; true if there are none. */
+bool reply_knows_tool(const reply_parser *p, text name);
 bool reply_has_args(const reply_call *c); /* read to their end */
 bool reply_is_space(char c);
 bool reply_ends_with(const buf *b, const char *end);
@@ -140,6 +142,7 @@ lace_status reply_put_string(reply_parser *p, text chars); /* as JSON, into the 
 /* The calls of CALL_PYTHON, all of them; *is_valid is false if it is something else. */
 lace_status reply_read_python(reply_parser *p, text source, bool *is_valid);
 /* A value of Python as JSON, into the arguments; nothing if it is none. */
+bool reply_begins_python(text source); /* it may become a list of calls: [name( */
 lace_status reply_put_python(reply_parser *p, text value, bool *is_valid);
 /* The call of CALL_XML behind call_begin, in the same way. */
 lace_status reply_read_xml(reply_parser *p, text source, bool *is_valid);

@@ -9,15 +9,15 @@
 
 enum { MAX_DEPTH = 32 };
 
-static const char quote_mark[] = "<|\"|>";
-
 /* Reads the source; on the first pass nothing is given out, so that only whole lists are calls. */
 typedef struct python_reader {
     reply_parser *p;
     text source;
     size_t at;
     bool is_valid, is_dry, is_gemma;
+    const char *quote_mark; /* that stands on both sides of strings; NULL: none does */
     buf word;
+    type_schema argument; /* of the value that is read now, if it is an argument */
 } python_reader;
 
 static char peek(python_reader *r)
@@ -29,7 +29,9 @@ static char peek(python_reader *r)
 
 static bool is_at(python_reader *r, const char *word)
 {
-    size_t n = strlen(word);
+    size_t n = word ? strlen(word) : 0;
+    if (n == 0)
+        return false;
     peek(r);
     return n <= r->source.size - r->at && memcmp(r->source.data + r->at, word, n) == 0;
 }
@@ -65,6 +67,16 @@ static text read_name(python_reader *r)
         r->at++;
     }
     return (text){r->source.data + from, r->at - from};
+}
+
+/* A string; where the argument can be none, what it says: days="2" is a number. */
+static lace_status put_typed(python_reader *r, text chars)
+{
+    type_schema of = r->argument;
+    if (!of.schema || reply_schema_types(of) & VALUE_STRING)
+        return reply_put_string(r->p, chars);
+    r->argument = (type_schema){0};
+    return reply_put_value(r->p, of, chars);
 }
 
 /* The number in the 4 hexadecimal digits of an escape at the reader, or -1. */
@@ -123,22 +135,20 @@ static lace_status read_string(python_reader *r)
     }
     r->is_valid = r->is_valid && r->at < r->source.size;
     r->at += r->is_valid;
-    return r->is_dry
-               ? LACE_OK
-               : reply_put_string(r->p, (text){r->word.data ? r->word.data : "", r->word.size});
+    return r->is_dry ? LACE_OK
+                     : put_typed(r, (text){r->word.data ? r->word.data : "", r->word.size});
 }
 
 /* Text between marks that are single tokens, without escapes. */
 static lace_status read_marked(python_reader *r)
 {
-    size_t from = r->at += strlen(quote_mark);
-    size_t n = strlen(quote_mark);
-    while (n <= r->source.size - r->at && memcmp(r->source.data + r->at, quote_mark, n) != 0)
+    size_t n = strlen(r->quote_mark), from = r->at += n;
+    while (n <= r->source.size - r->at && memcmp(r->source.data + r->at, r->quote_mark, n) != 0)
         r->at++;
     text chars = {r->source.data + from, r->at - from};
     r->is_valid = r->is_valid && n <= r->source.size - r->at;
     r->at += r->is_valid ? n : 0;
-    return r->is_dry ? LACE_OK : reply_put_string(r->p, chars);
+    return r->is_dry ? LACE_OK : put_typed(r, chars);
 }
 
 static lace_status read_word(python_reader *r)
@@ -181,7 +191,7 @@ static lace_status read_key(python_reader *r)
     char c = peek(r);
     if (c == '\'' || c == '"') {
         TRY(read_string(r));
-    } else if (is_at(r, quote_mark)) {
+    } else if (is_at(r, r->quote_mark)) {
         TRY(read_marked(r));
     } else {
         text key = read_name(r);
@@ -222,7 +232,7 @@ static lace_status read_value(python_reader *r, int depth)
         return LACE_OK;
     if (c == '\'' || c == '"')
         return read_string(r);
-    if (is_at(r, quote_mark))
+    if (is_at(r, r->quote_mark))
         return read_marked(r);
     if (c == '[' || c == '(' || c == '{') {
         r->at++;
@@ -231,15 +241,21 @@ static lace_status read_value(python_reader *r, int depth)
     return read_word(r);
 }
 
-/* A number, where the schema wants a string, is one that somebody forgot to quote. */
+/* A value of the type in the schema: a number where a string is wanted is one without its quotes. */
 static lace_status read_argument(python_reader *r, text key)
 {
     char c = peek(r);
     bool is_number = (c >= '0' && c <= '9') || c == '-';
-    if (r->is_dry || !is_number ||
-        !reply_wants_string(reply_schema_member(reply_schema_of_call(r->p), key)))
+    bool is_string = c == '"' || c == '\'' || is_at(r, r->quote_mark);
+    if (r->is_dry)
         return read_value(r, 0);
-    return reply_put_string(r->p, read_name(r));
+    type_schema of = reply_schema_member(reply_schema_of_call(r->p), key);
+    if (is_number && reply_wants_string(of))
+        return reply_put_string(r->p, read_name(r));
+    r->argument = is_string ? of : (type_schema){0};
+    lace_status status = read_value(r, 0);
+    r->argument = (type_schema){0};
+    return status;
 }
 
 static lace_status read_call(python_reader *r)
@@ -248,7 +264,8 @@ static lace_status read_call(python_reader *r)
     text name = read_name(r);
     bool is_first = true;
     expect(r, r->is_gemma ? '{' : '(');
-    r->is_valid = r->is_valid && name.size > 0;
+    bool is_bare = r->p->n_raw_marker == 0;
+    r->is_valid = r->is_valid && name.size > 0 && (!is_bare || reply_knows_tool(r->p, name));
     if (!r->is_valid)
         return LACE_OK;
     if (!r->is_dry) {
@@ -296,7 +313,11 @@ static lace_status read_calls(python_reader *r)
 static lace_status read_twice(reply_parser *p, text source, lace_status (*read)(python_reader *),
                               bool *is_valid)
 {
-    python_reader r = {.p = p, .is_valid = true, .is_dry = true};
+    python_reader r = {
+        .p = p,
+        .is_valid = true,
+        .is_dry = true,
+        .quote_mark = p->format.calls->style == CALL_PYTHON ? p->format.calls->value_begin : NULL};
     buf copy;
     buf_init(&r.word, REPLY_MAX_HELD);
     buf_init(&copy, REPLY_MAX_HELD);
@@ -313,6 +334,15 @@ static lace_status read_twice(reply_parser *p, text source, lace_status (*read)(
     buf_deinit(&copy);
     buf_deinit(&r.word);
     return status;
+}
+
+bool reply_begins_python(text source)
+{
+    python_reader r = {.source = source};
+    if (!accept(&r, '[') || peek(&r) == 0)
+        return r.at > 0;
+    text name = read_name(&r);
+    return name.size > 0 && (peek(&r) == 0 || peek(&r) == '(');
 }
 
 lace_status reply_read_python(reply_parser *p, text source, bool *is_valid)

@@ -235,6 +235,8 @@ lace_status reply_step_whole(reply_parser *p, char c)
 {
     const char *end = p->format.calls->call_end;
     TRY(buf_append(&p->raw, &c, 1));
+    if (p->n_raw_marker == 0) /* nothing marks it: it is the rest of the reply, or none */
+        return reply_begins_python((text){p->raw.data, p->raw.size}) ? LACE_OK : reply_give_up(p);
     return reply_ends_with(&p->raw, end) ? end_whole(p, strlen(end)) : LACE_OK;
 }
 

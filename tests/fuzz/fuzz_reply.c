@@ -15,11 +15,12 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const formats[] = {
-    "hermes",    "llama3",      "mistral", "mistral-list", "deepseek", "deepseek-r1",
-    "harmony",   "qwen3-coder", "glm",     "minimax-m2",   "kimi-k2",  "deepseek-v3.2",
-    "lfm2",      "functionary", "solar",   "cohere",       "apertus",  "tool-calls",
-    "gemma4",    "minimax-m3",  "kimi-k3", "olmo3",        "seed-oss", "phi4-mini",
-    "command-r", "hunyuan",     "granite", "gigachat3",    "minicpm",
+    "hermes",        "llama3",      "mistral", "mistral-list", "deepseek", "deepseek-r1",
+    "harmony",       "qwen3-coder", "glm",     "minimax-m2",   "kimi-k2",  "deepseek-v3.2",
+    "lfm2",          "functionary", "solar",   "cohere",       "apertus",  "tool-calls",
+    "gemma4",        "minimax-m3",  "kimi-k3", "olmo3",        "seed-oss", "phi4-mini",
+    "command-r",     "hunyuan",     "granite", "gigachat3",    "minicpm",  "pythonic",
+    "functiongemma",
 };
 
 /* Words of templates whose replies have more around them. */

@@ -124,6 +124,11 @@ static const format_row formats[] = {
     {"solar", "<|begin|>assistant<|tool_calls|>" SOLAR_1 "<|calls|>", "<|begin|>assistant<|tool_calls|>" SOLAR_1 SOLAR_2 "<|calls|>"},
     {"lfm2", "<|tool_call_start|>[" PYTHON_1 "]<|tool_call_end|>", "<|tool_call_start|>[" PYTHON_1 ", " PYTHON_2 "]<|tool_call_end|>"},
     {"olmo3", "<function_calls>\n" PYTHON_1 "\n</function_calls>", "<function_calls>" PYTHON_1 "\n" PYTHON_2 "</function_calls>"},
+    {"pythonic", "[" PYTHON_1 "]", "[" PYTHON_1 ", " PYTHON_2 "]"},
+    {"functiongemma", "<start_function_call>call:get_weather{city:<escape>75001<escape>,days:2,exact:true,tags:[<escape>a<escape>,<escape>b<escape>],where:{lat:1.5}}<end_function_call>",
+     "<start_function_call>call:get_weather{city:<escape>75001<escape>,days:2,exact:<escape>True<escape>,tags:<escape>['a', 'b']<escape>,where:<escape>{'lat': 1.5}<escape>}<end_function_call><start_function_call>call:search{query:<escape>x < y<escape>}<end_function_call>"},
+    {"internlm", "<|action_start|><|plugin|>\n" OBJECT_1 "<|action_end|>", "<|action_start|><|plugin|>\n" OBJECT_1 "<|action_end|><|action_start|><|plugin|>\n" OBJECT_2 "<|action_end|>"},
+    {"granite-20b", "<function_call> " OBJECT_1, "<function_call> " OBJECT_1 "\n<function_call> " OBJECT_2},
     {"gemma4", GEMMA_1, GEMMA_1 "<|tool_call>call:search{query:<|\"|>x < y<|\"|>}<tool_call|>"},
     {"nemotron", "<TOOLCALL>[" OBJECT_1 "]</TOOLCALL>", "<TOOLCALL>[" OBJECT_1 ", " OBJECT_2 "]</TOOLCALL>"},
     {"cohere", "<|START_ACTION|>[\n" COHERE_1 "\n]<|END_ACTION|>", "<|START_ACTION|>[\n" COHERE_1 ",\n" COHERE_2 "\n]<|END_ACTION|>"},
@@ -482,6 +487,8 @@ static void words_around_what_is_said_are_left_out(void)
     /* ERNIE and Hunyuan, of whose templates only the words matter. */
     check_said("'<think>' '\\n<response>\\n' + content",
                "<think>\nHm.\n</think>\n\n<response>\nHi.\n</response>\n", "Hm.", "Hi.");
+    check_said("<think> '<|extra_0|>'", "<think>Hm.</think>\n<answer>\nHi.\n</answer>", "Hm.",
+               "Hi.");
     check_said("<think> content.split('<answer>')", "<think>Hm.</think>\n<answer>\nHi.\n</answer>",
                "Hm.", "Hi.");
 }
