@@ -15,6 +15,7 @@ typedef struct grammar_writer {
     const reply_calls *calls;
     buf *out;
     int n_rules;
+    bool uses_text;     /* the rule "text" is wanted: a string as it stands in this format */
     type_schema params; /* of the tool that is being written */
 } grammar_writer;
 
@@ -190,8 +191,28 @@ static lace_status put_choice(const json_t *values, const char *quote, buf *to)
     return buf_append_text(to, ") ");
 }
 
+/* A string of any kind: one rule for all of them, since they are most of what arguments are. */
+static lace_status put_text(grammar_writer *w, buf *to)
+{
+    w->uses_text = true;
+    return buf_append_text(to, "text ");
+}
+
+static lace_status define_text(const grammar_writer *w)
+{
+    const reply_calls *f = w->calls;
+    bool is_quoted = f->style == CALL_PYTHON;
+    text end = text_of(is_quoted ? f->value_begin : f->value_end);
+    text quote = is_quoted ? end : text_of("");
+    TRY(buf_append_text(w->out, "text ::= "));
+    TRY(put_literal(w->out, "%marked ", quote));
+    TRY(put_literal(w->out, "%until ", end));
+    TRY(put_literal(w->out, "%marked ", quote));
+    return buf_append_text(w->out, "\n");
+}
+
 /* A value that stands as text in front of the format's value_end. */
-static lace_status put_text_value(const grammar_writer *w, type_schema of, const char *key, buf *to)
+static lace_status put_text_value(grammar_writer *w, type_schema of, const char *key, buf *to)
 {
     json_t *values = listed_values(of);
     if (values) {
@@ -201,9 +222,7 @@ static lace_status put_text_value(const grammar_writer *w, type_schema of, const
     }
     if (!(reply_schema_types(of) & VALUE_STRING))
         return put_json(w, of, key, to);
-    if (limits_strings(of, 0))
-        return LACE_E_UNSUPPORTED;
-    return put_literal(to, "%until ", text_of(w->calls->value_end));
+    return limits_strings(of, 0) ? LACE_E_UNSUPPORTED : put_text(w, to);
 }
 
 static lace_status put_python_value(const grammar_writer *w, type_schema of, const char *key,
@@ -247,9 +266,7 @@ static lace_status put_gemma_value(grammar_writer *w, type_schema of, const char
         return put_gemma_list(w, of, depth, to);
     if (types != VALUE_STRING || limits_strings(of, 0) || !w->calls->value_begin)
         return LACE_E_UNSUPPORTED;
-    TRY(put_literal(to, "%marked ", text_of(w->calls->value_begin)));
-    TRY(put_literal(to, "%until ", text_of(w->calls->value_begin)));
-    return put_literal(to, "%marked ", text_of(w->calls->value_begin));
+    return put_text(w, to);
 }
 
 static lace_status put_gemma_list(grammar_writer *w, type_schema of, int depth, buf *to)
@@ -519,6 +536,8 @@ lace_status reply_call_grammar(const reply_format *f, const call_demand *demand,
         status = put_tools(&w, demand, &root);
     if (status == LACE_OK)
         status = buf_printf(out, "%s)\n", root.data);
+    if (status == LACE_OK && w.uses_text)
+        status = define_text(&w);
     buf_deinit(&root);
     return status;
 }

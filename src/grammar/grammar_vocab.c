@@ -89,22 +89,27 @@ static lace_status build_tree(grammar_vocab *v, lace_error *err)
     return ok ? LACE_OK : error_nomem(err, "the tokens of a grammar");
 }
 
-/* Room for the texts of all marks. */
-static lace_status make_mark_bytes(grammar_vocab *v, const text *bytes, const uint8_t *kinds,
-                                   lace_error *err)
+/* Room for all marks and their texts. */
+static lace_status make_marks(grammar_vocab *v, const text *bytes, const uint8_t *kinds,
+                              lace_error *err)
 {
-    size_t n_bytes = 1;
-    for (int32_t i = 0; i < v->n_vocab; i++)
+    size_t n_bytes = 1, n = 1;
+    for (int32_t i = 0; i < v->n_vocab; i++) {
+        n += kinds[i] == GRAMMAR_TOKEN_MARK;
         n_bytes += kinds[i] == GRAMMAR_TOKEN_MARK ? bytes[i].size + 2 : 0;
+    }
     v->mark_bytes = mem_calloc(n_bytes, 1);
-    return v->mark_bytes ? LACE_OK : error_nomem(err, "the tokens of a grammar");
+    v->marks = mem_calloc(n, sizeof *v->marks);
+    return v->mark_bytes && v->marks ? LACE_OK : error_nomem(err, "the tokens of a grammar");
 }
 
 /* A token's text as it stands in the tree; *used bytes of mark_bytes are taken. */
-static text tree_text(grammar_vocab *v, text bytes, uint8_t kind, size_t *used)
+static text tree_text(grammar_vocab *v, lace_token token, text bytes, size_t *used)
 {
-    if (kind != GRAMMAR_TOKEN_MARK)
+    if (v->kind[token] != GRAMMAR_TOKEN_MARK)
         return bytes;
+    v->marks[v->n_marks++] = token;
+    v->begins_mark[(uint8_t)bytes.data[0]] = true;
     char *at = v->mark_bytes + *used;
     at[0] = GRAMMAR_MARK_BEGIN;
     memcpy(at + 1, bytes.data, bytes.size);
@@ -124,9 +129,12 @@ static bool is_unfit(text bytes)
 size_t grammar_vocab_find_mark(const grammar_vocab *v, text t)
 {
     size_t longest = 0;
-    for (int32_t i = 0; i < v->n_vocab; i++) {
-        size_t n = v->kind[i] == GRAMMAR_TOKEN_MARK ? v->bytes[i].size - 2 : 0;
-        if (n > longest && n <= t.size && memcmp(v->bytes[i].data + 1, t.data, n) == 0)
+    if (t.size == 0 || !v->begins_mark[(uint8_t)t.data[0]])
+        return 0;
+    for (uint32_t i = 0; i < v->n_marks; i++) {
+        text mark = v->bytes[v->marks[i]];
+        size_t n = mark.size - 2;
+        if (n > longest && n <= t.size && memcmp(mark.data + 1, t.data, n) == 0)
             longest = n;
     }
     return longest;
@@ -148,7 +156,7 @@ lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_
         v->bytes && v->kind && v->ends ? LACE_OK : error_nomem(err, "the tokens of a grammar");
     size_t n_used = 0;
     if (status == LACE_OK)
-        status = make_mark_bytes(v, bytes, kinds, err);
+        status = make_marks(v, bytes, kinds, err);
     for (size_t i = 0; i < n && status == LACE_OK; i++) {
         v->kind[i] = kinds[i];
         if (kinds[i] == GRAMMAR_TOKEN_END)
@@ -159,7 +167,7 @@ lace_status grammar_vocab_create(const text *bytes, const uint8_t *kinds, int32_
             v->kind[i] = GRAMMAR_TOKEN_OTHER;
             continue;
         }
-        v->bytes[i] = tree_text(v, bytes[i], kinds[i], &n_used);
+        v->bytes[i] = tree_text(v, (lace_token)i, bytes[i], &n_used);
         v->n_order++;
     }
     if (status == LACE_OK)
@@ -172,5 +180,5 @@ void grammar_vocab_free(grammar_vocab *v)
     if (!v)
         return;
     mem_free_all(v->bytes, v->kind, v->byte, v->depth, v->next, v->first, v->order, v->ends,
-                 v->mark_bytes, v);
+                 v->mark_bytes, v->marks, v);
 }

@@ -40,6 +40,9 @@ typedef struct grammar_vocab {
     lace_token *ends;
     uint32_t n_ends;
     char *mark_bytes; /* what the texts of marks are in */
+    lace_token *marks;
+    uint32_t n_marks;
+    bool begins_mark[256]; /* a mark has this first byte */
 } grammar_vocab;
 
 /* kinds [n_vocab] of GRAMMAR_TOKEN_TEXT and so on. The bytes must outlive the result. */

@@ -557,6 +557,7 @@ static lace_status read_whole(schema_reader *r, uint32_t *out)
 static lace_status read_with(grammar_ast *g, json_t *schema, uint32_t *out, lace_error *err)
 {
     schema_reader r = {.g = g, .root = schema, .err = err};
+    uint32_t first = g->n_rules;
     map_init(&r.refs);
     map_init(&r.strings);
     r.made = json_array();
@@ -564,7 +565,7 @@ static lace_status read_with(grammar_ast *g, json_t *schema, uint32_t *out, lace
     lace_status status =
         r.made && r.queue ? read_whole(&r, out) : error_nomem(err, "a JSON schema");
     /* Messages of the compiler name rules: give it names that stay. */
-    for (uint32_t i = 0; i < g->n_rules; i++) {
+    for (uint32_t i = first; i < g->n_rules; i++) {
         text name = g->rules[i].name;
         char *copy = arena_strndup(&g->memory, name.data, name.size);
         g->rules[i].name = copy ? (text){copy, name.size} : (text){"", 0};

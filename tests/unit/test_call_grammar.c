@@ -217,10 +217,45 @@ static void one_tool_reasoning_and_what_cannot_be_kept(void)
     json_decref(limited);
 }
 
+/* As many tools as agents bring, and more. */
+static void a_hundred_tools_fit_a_grammar(void)
+{
+    static const char *const names[] = {"qwen3-coder", "hermes", "lfm2", "gemma4", "glm"};
+    json_t *many = json_array();
+    for (int i = 0; i < 100; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "tool_%d", i);
+        json_t *properties = json_object();
+        for (int k = 0; k < 12; k++) {
+            static const char *const types[] = {"integer", "string", "boolean", "string"};
+            char key[32];
+            snprintf(key, sizeof key, "param_%d", k);
+            json_object_set_new(properties, key,
+                                json_pack("{s:s, s:s}", "type", types[k % 4], "description",
+                                          "A sentence about this parameter, of some length."));
+        }
+        json_array_append_new(many, json_pack("{s:s, s:{s:s, s:o}}", "name", name, "input_schema",
+                                              "type", "object", "properties", properties));
+    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        reply_format f = reply_format_by_name(names[i]);
+        buf gbnf;
+        lace_error err = {0};
+        CHECK(make(&f, many, NULL, false, &gbnf) == LACE_OK);
+        grammar_matcher *m = kit_compile(LACE_GRAMMAR_GBNF, gbnf.data, &err);
+        if (!CHECK(m != NULL))
+            tap_note("%s: %s", names[i], err.text);
+        grammar_matcher_free(m);
+        buf_deinit(&gbnf);
+    }
+    json_decref(many);
+}
+
 int main(void)
 {
     CASE(demanded_calls_have_the_form_that_templates_show);
     CASE(arguments_are_valid_for_the_schema);
     CASE(one_tool_reasoning_and_what_cannot_be_kept);
+    CASE(a_hundred_tools_fit_a_grammar);
     return tap_end();
 }
