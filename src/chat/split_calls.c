@@ -22,9 +22,8 @@ static lace_status push(json_t *list, json_t *message)
 static json_t *with_call(const json_t *message, json_t *call, bool is_first)
 {
     json_t *one = json_copy((json_t *)message);
-    json_t *calls = json_pack("[O]", call);
     bool ok = json_object_size(one) == json_object_size(message) &&
-              json_object_set_new(one, "tool_calls", calls) == 0;
+              json_object_set_new(one, "tool_calls", json_pack("[O]", call)) == 0;
     if (ok && !is_first) {
         ok = json_object_set_new(one, "content", json_string("")) == 0;
         json_object_del(one, "reasoning_content");

@@ -10,7 +10,10 @@
 #include "chat/call_grammar.h"
 #include "chat_kit.h"
 #include "grammar_kit.h"
+#include "lace.h"
+#include "scratch.h"
 #include "tap.h"
+#include "tiny_model.h"
 
 static const char tools_text[] = "[{\"type\": \"function\", \"function\": {\"name\": \"f\", "
                                  "\"parameters\": {\"type\": \"object\","
@@ -217,6 +220,58 @@ static void one_tool_reasoning_and_what_cannot_be_kept(void)
     json_decref(limited);
 }
 
+/* ---- With a model's own tokens --------------------------------------------------------------- */
+
+static size_t count_allowed(lace_grammar_state *state, float *logits, size_t n_vocab)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < n_vocab; i++)
+        logits[i] = 0;
+    CHECK(lace_grammar_state_mask(state, logits, NULL) == LACE_OK);
+    for (size_t i = 0; i < n_vocab; i++)
+        n += logits[i] == 0;
+    return n;
+}
+
+/* A control token passes where %marked names it, as the one token that may come. */
+static void marks_of_a_model_are_its_control_tokens(void)
+{
+    static const char gbnf[] = "root ::= %marked \"<fim_prefix>\" %until \"<fim_suffix>\""
+                               " %marked \"<fim_suffix>\"";
+    enum { N_VOCAB = 320 };
+    tiny_options o = tiny_options_default();
+    o.has_infill = true;
+    buf bytes = tiny_model_bytes(o);
+    float logits[N_VOCAB];
+    const lace_token prefix = N_VOCAB - 3, suffix = N_VOCAB - 2;
+    lace_model *model = NULL;
+    lace_grammar *grammar = NULL;
+    lace_grammar_state *state = NULL;
+    lace_error err = {0};
+    FILE *f = scratch_create() ? fopen(scratch_path("model.gguf"), "wb") : NULL;
+    CHECK(f && fwrite(bytes.data, 1, bytes.size, f) == bytes.size);
+    if (f)
+        fclose(f);
+    if (!CHECK(lace_model_open(scratch_path("model.gguf"), NULL, &model, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    CHECK(model && lace_grammar_create(model, LACE_GRAMMAR_GBNF, gbnf, strlen(gbnf), &grammar,
+                                       &err) == LACE_OK);
+    if (CHECK(grammar && lace_grammar_state_create(grammar, &state, &err) == LACE_OK)) {
+        CHECK(count_allowed(state, logits, N_VOCAB) == 1 && logits[prefix] == 0);
+        CHECK(lace_grammar_state_accept(state, prefix, &err) == LACE_OK);
+        /* Then text, or the next mark; no other control token, and this one not again. */
+        CHECK(count_allowed(state, logits, N_VOCAB) > 100 && logits[suffix] == 0);
+        CHECK(logits[prefix] < 0 && logits[N_VOCAB - 1] < 0 && logits[1] < 0);
+        CHECK(lace_grammar_state_accept(state, suffix, &err) == LACE_OK);
+        CHECK(lace_grammar_state_is_finished(state));
+    }
+    lace_grammar_state_free(state);
+    lace_grammar_free(grammar);
+    lace_model_close(model);
+    buf_deinit(&bytes);
+    scratch_remove();
+}
+
 /* As many tools as agents bring, and more. */
 static void a_hundred_tools_fit_a_grammar(void)
 {
@@ -256,6 +311,7 @@ int main(void)
     CASE(demanded_calls_have_the_form_that_templates_show);
     CASE(arguments_are_valid_for_the_schema);
     CASE(one_tool_reasoning_and_what_cannot_be_kept);
+    CASE(marks_of_a_model_are_its_control_tokens);
     CASE(a_hundred_tools_fit_a_grammar);
     return tap_end();
 }
