@@ -16,15 +16,6 @@ typedef struct continuation {
     bool goes_on;
 } continuation;
 
-static lace_token best_of(const float *logits, int32_t n)
-{
-    lace_token best = 0;
-    for (lace_token i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
-}
-
 static void give_token(continuation *c, lace_token token)
 {
     c->token = token;
@@ -45,7 +36,7 @@ static lace_status continue_by_eval(continuation *c, lace_error *err)
     if (c->sampler)
         TRY(lace_sampler_sample(c->sampler, logits, &token, err));
     else
-        token = best_of(logits, s->model->m->config.n_vocab);
+        token = best_token(logits, s->model->m->config.n_vocab);
     give_token(c, token);
     return LACE_OK;
 }

@@ -61,6 +61,9 @@ struct lace_session {
 /* How the card does what a sampler (NULL: the best) would; false if it cannot. */
 bool session_rule(const lace_sampler *sampler, choice_rule *out);
 
+/* The token with the largest of n logits, the first of equal ones. */
+lace_token best_token(const float *logits, int32_t n);
+
 /*
  * lace_session_eval for those who want tokens and not logits. rules: [outputs], see program_run.
  * On the CPU, and where a card has refused, there are logits only.

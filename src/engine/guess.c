@@ -165,20 +165,11 @@ static lace_status catch_up(guess_source *s, const guess_request *r, size_t *n_i
     return LACE_OK;
 }
 
-static lace_token find_top(const float *logits, int32_t n)
-{
-    lace_token top = 0;
-    for (lace_token i = 1; i < n; i++)
-        if (logits[i] > logits[top])
-            top = i;
-    return top;
-}
-
 /* Take the guess of a row, and ask for what comes behind it, if another one is wanted. */
 static bool take_guess(guess_source *s, const guess_request *r, size_t row, lace_item *next)
 {
     lace_token guess =
-        find_top(lace_session_logits(s->draft, row), s->draft->model->m->config.n_vocab);
+        best_token(lace_session_logits(s->draft, row), s->draft->model->m->config.n_vocab);
     if (guess >= s->n_vocab)
         return false; /* padding that only the draft has */
     r->to->tokens[r->to->n++] = guess;

@@ -316,6 +316,15 @@ int32_t session_word(const lace_session *s, size_t k)
     return s->has_words ? program_word(s->runner->program, (int32_t)k) : CHOICE_REFUSED;
 }
 
+lace_token best_token(const float *logits, int32_t n)
+{
+    lace_token best = 0;
+    for (lace_token i = 1; i < n; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
 const float *lace_session_logits(const lace_session *s, size_t k)
 {
     return k < (size_t)s->n_logits ? s->logits[k] : NULL;
