@@ -46,6 +46,41 @@ extern const verb verb_serve;
             .value = "FILE", .help = CLI_SPARSITY_HELP                                             \
     }
 
+/*
+ * Options that several verbs have, each for a field of the verb's arguments: n_threads, kv_type,
+ * mmap, exact, n_context (of a window), n_windows.
+ */
+#define CLI_THREADS_OPTION(args)                                                                   \
+    {                                                                                              \
+        "threads", 't', ARG_INT, offsetof(args, n_threads), .low = 1, .high = CLI_MAX_THREADS,     \
+            .value = "N", .help = "threads (default: one per core)"                                \
+    }
+#define CLI_KV_TYPE_OPTION(args, usual)                                                            \
+    {                                                                                              \
+        "kv-type", 0, ARG_CHOICE, offsetof(args, kv_type), .value = CLI_KV_TYPES,                  \
+            .help = "type of the numbers in the KV cache (default " usual ")"                      \
+    }
+#define CLI_MMAP_OPTION(args)                                                                      \
+    {                                                                                              \
+        "mmap", 0, ARG_FLAG, offsetof(args, mmap),                                                 \
+            .help = "use the weights as they are in the file: less memory, slower"                 \
+    }
+#define CLI_EXACT_OPTION(args)                                                                     \
+    {                                                                                              \
+        "exact", 0, ARG_FLAG, offsetof(args, exact),                                               \
+            .help = "f32 activations for quantized weights too; slow"                              \
+    }
+#define CLI_WINDOW_OPTION(args)                                                                    \
+    {                                                                                              \
+        "ctx-size", 'c', ARG_INT, offsetof(args, n_context), .low = 4, .high = CLI_MAX_CONTEXT,    \
+            .value = "N", .help = "tokens of a window (default 512)"                               \
+    }
+#define CLI_WINDOWS_OPTION(args, what)                                                             \
+    {                                                                                              \
+        "windows", 0, ARG_INT, offsetof(args, n_windows), .low = 1, .high = INT32_MAX,             \
+            .value = "N", .help = what                                                             \
+    }
+
 enum {
     CLI_MAX_TEXT = 256 << 20, /* bytes of a text that is read whole */
     CLI_MAX_THREADS = 1024,

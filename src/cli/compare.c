@@ -18,12 +18,9 @@ typedef struct compare_args {
 static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(compare_args, file), .value = "TEXT",
      .help = "the text to predict (required)"},
-    {"ctx-size", 'c', ARG_INT, offsetof(compare_args, n_context), .low = 4,
-     .high = CLI_MAX_CONTEXT, .value = "N", .help = "tokens of a window (default 512)"},
-    {"windows", 0, ARG_INT, offsetof(compare_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "use the first N windows (default 20)"},
-    {"threads", 't', ARG_INT, offsetof(compare_args, n_threads), .low = 1,
-     .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    CLI_WINDOW_OPTION(compare_args),
+    CLI_WINDOWS_OPTION(compare_args, "use the first N windows (default 20)"),
+    CLI_THREADS_OPTION(compare_args),
     CLI_DEVICE_OPTION(compare_args),
 };
 /* clang-format on */

@@ -56,12 +56,10 @@ static const arg_option options[] = {
      .high = INT32_MAX, .value = "N", .help = "windows of 512 tokens for error feedback (default 64)"},
     {"plain", 0, ARG_FLAG, offsetof(fit_args, is_plain),
      .help = "round each value to the nearest, without error feedback; much faster, more loss"},
-    {"windows", 0, ARG_INT, offsetof(fit_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "windows of 512 tokens for the final measurement (default 20)"},
+    CLI_WINDOWS_OPTION(fit_args, "windows of 512 tokens for the final measurement (default 20)"),
     {"exchanges", 0, ARG_INT, offsetof(fit_args, n_tries), .low = 0, .high = 10000, .value = "N",
      .help = "how many exchanges of types between two tensors to try and measure (default 16)"},
-    {"threads", 't', ARG_INT, offsetof(fit_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
+    CLI_THREADS_OPTION(fit_args),
     OUTPUT_FORCE_OPTION(fit_args),
 };
 /* clang-format on */

@@ -24,12 +24,9 @@ static const arg_option options[] = {
              "(required)"},
     {"output", 'o', ARG_TEXT, offsetof(imatrix_args, output), .value = "OUT",
      .help = "the file to write; it appears when complete (required)"},
-    {"ctx-size", 'c', ARG_INT, offsetof(imatrix_args, n_context), .low = 4,
-     .high = CLI_MAX_CONTEXT, .value = "N", .help = "tokens of a window (default 512)"},
-    {"windows", 0, ARG_INT, offsetof(imatrix_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "read only N windows, spread over the text"},
-    {"threads", 't', ARG_INT, offsetof(imatrix_args, n_threads), .low = 1,
-     .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    CLI_WINDOW_OPTION(imatrix_args),
+    CLI_WINDOWS_OPTION(imatrix_args, "read only N windows, spread over the text"),
+    CLI_THREADS_OPTION(imatrix_args),
     OUTPUT_FORCE_OPTION(imatrix_args),
 };
 /* clang-format on */

@@ -52,12 +52,10 @@ static const arg_option options[] = {
      .high = INT32_MAX, .value = "N", .help = "windows of 512 tokens, spread over that text (default: 128)"},
     {"file", 'f', ARG_TEXT, offsetof(prune_args, file), .value = "TEXT",
      .help = "held-out text on which the loss is measured"},
-    {"windows", 0, ARG_INT, offsetof(prune_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "windows of the held-out text (default: 20, or as many as it has)"},
+    CLI_WINDOWS_OPTION(prune_args, "windows of the held-out text (default: 20, or as many as it has)"),
     {"accept-loss", 0, ARG_FLAG, offsetof(prune_args, accept_loss),
      .help = "write the file even if the loss is above the limit of the rules, or not measured"},
-    {"threads", 't', ARG_INT, offsetof(prune_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
+    CLI_THREADS_OPTION(prune_args),
     OUTPUT_FORCE_OPTION(prune_args),
 };
 /* clang-format on */

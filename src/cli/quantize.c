@@ -37,9 +37,7 @@ static const arg_option options[] = {
     {"size", 0, ARG_BYTES, offsetof(quantize_args, size), .value = "BYTES",
      .help = "with --calibrate and one of lace's own types: the size of the file; each matrix gets the "
              "type, s2 to s6 or (of t...) t2 to t5, that its share of the predictions is worth"},
-    {"windows", 0, ARG_INT, offsetof(quantize_args, n_windows), .value = "N", .low = 1,
-     .high = INT32_MAX,
-     .help = "with --calibrate: windows of 512 tokens to read (default 128; 32 for large models)"},
+    CLI_WINDOWS_OPTION(quantize_args, "with --calibrate: windows of 512 tokens to read (default 128; 32 for large models)"),
     {"tensor-type", 0, ARG_TEXTS, offsetof(quantize_args, tensor_types), .value = "PATTERN=TYPE",
      .help = "the type of tensors in whose names the regular expression is found, as in "
              "attn_v=q8_0; several times: the first that matches"},
@@ -51,8 +49,7 @@ static const arg_option options[] = {
      .help = "use the type for all matrices, without better types for those that matter more"},
     {"requantize", 0, ARG_FLAG, offsetof(quantize_args, requantize),
      .help = "accept a model that is already quantized"},
-    {"threads", 't', ARG_INT, offsetof(quantize_args, n_threads), .value = "N", .low = 1,
-     .high = CLI_MAX_THREADS, .help = "threads (default: one per core)"},
+    CLI_THREADS_OPTION(quantize_args),
     OUTPUT_FORCE_OPTION(quantize_args),
 };
 /* clang-format on */

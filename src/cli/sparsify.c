@@ -36,10 +36,8 @@ static const arg_option options[] = {
      .help = "the same share for every input, without measuring what each costs"},
     {"file", 'f', ARG_TEXT, offsetof(sparsify_args, file), .value = "TEXT",
      .help = "held-out text: measure the KL divergence from the dense model on it"},
-    {"windows", 0, ARG_INT, offsetof(sparsify_args, n_windows), .low = 1, .high = INT32_MAX,
-     .value = "N", .help = "windows of the held-out text (default 20)"},
-    {"threads", 't', ARG_INT, offsetof(sparsify_args, n_threads), .low = 1,
-     .high = CLI_MAX_THREADS, .value = "N", .help = "threads (default: one per core)"},
+    CLI_WINDOWS_OPTION(sparsify_args, "windows of the held-out text (default 20)"),
+    CLI_THREADS_OPTION(sparsify_args),
     OUTPUT_FORCE_OPTION(sparsify_args),
 };
 /* clang-format on */
