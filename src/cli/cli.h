@@ -52,12 +52,14 @@ extern const verb verb_serve;
  */
 #define CLI_THREADS_OPTION(args)                                                                   \
     {                                                                                              \
-        "threads", 't', ARG_INT, offsetof(args, n_threads), .low = 1, .high = CLI_MAX_THREADS,     \
-            .value = "N", .help = "threads (default: one per core)"                                \
+        "threads", 't', ARG_INT, offsetof(args, n_threads),                                        \
+            .low = 1, .high = CLI_MAX_THREADS, .value = "N",                                       \
+            .help = "threads (default: one per core)"                                              \
     }
 #define CLI_KV_TYPE_OPTION(args, usual)                                                            \
     {                                                                                              \
-        "kv-type", 0, ARG_CHOICE, offsetof(args, kv_type), .value = CLI_KV_TYPES,                  \
+        "kv-type", 0, ARG_CHOICE, offsetof(args, kv_type),                                         \
+            .value = CLI_KV_TYPES,                                                                 \
             .help = "type of the numbers in the KV cache (default " usual ")"                      \
     }
 #define CLI_MMAP_OPTION(args)                                                                      \
@@ -72,13 +74,14 @@ extern const verb verb_serve;
     }
 #define CLI_WINDOW_OPTION(args)                                                                    \
     {                                                                                              \
-        "ctx-size", 'c', ARG_INT, offsetof(args, n_context), .low = 4, .high = CLI_MAX_CONTEXT,    \
-            .value = "N", .help = "tokens of a window (default 512)"                               \
+        "ctx-size", 'c', ARG_INT, offsetof(args, n_context),                                       \
+            .low = 4, .high = CLI_MAX_CONTEXT, .value = "N",                                       \
+            .help = "tokens of a window (default 512)"                                             \
     }
 #define CLI_WINDOWS_OPTION(args, what)                                                             \
     {                                                                                              \
         "windows", 0, ARG_INT, offsetof(args, n_windows), .low = 1, .high = INT32_MAX,             \
-            .value = "N", .help = what                                                             \
+                                                          .value = "N", .help = what               \
     }
 
 enum {
