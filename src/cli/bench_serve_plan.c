@@ -23,7 +23,7 @@ static const char *const words[] = {
 enum { N_WORDS = sizeof words / sizeof words[0] };
 
 /* splitmix64: the seed is all of its state. */
-static uint64_t random_bits(load_random *r)
+static uint64_t random_bits(bench_serve_random *r)
 {
     uint64_t z = r->state += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -31,15 +31,15 @@ static uint64_t random_bits(load_random *r)
     return z ^ (z >> 31);
 }
 
-double load_random_unit(load_random *r)
+double bench_serve_random_unit(bench_serve_random *r)
 {
     return ((double)(random_bits(r) >> 11) + 1) / 9007199254740992.0;
 }
 
 /* ---- Lengths --------------------------------------------------------------------------------- */
 
-lace_status load_length_parse(load_length *out, const char *option, const char *text,
-                              lace_error *err)
+lace_status bench_serve_length_parse(bench_serve_length *out, const char *option, const char *text,
+                                     lace_error *err)
 {
     enum { MAX_TOKENS = 1 << 20 };
     char *rest;
@@ -58,25 +58,25 @@ lace_status load_length_parse(load_length *out, const char *option, const char *
                          "--%s %.40s: expected tokens as 128, 64-256 (evenly) or 128~32 (mean and "
                          "deviation)",
                          option, text);
-    *out = is_normal ? (load_length){.low = 1, .high = 4 * a, .mean = a, .deviation = b}
-                     : (load_length){.low = a, .high = b, .mean = (a + b) / 2};
+    *out = is_normal ? (bench_serve_length){.low = 1, .high = 4 * a, .mean = a, .deviation = b}
+                     : (bench_serve_length){.low = a, .high = b, .mean = (a + b) / 2};
     return LACE_OK;
 }
 
-static int32_t draw_length(const load_length *length, load_random *r)
+static int32_t draw_length(const bench_serve_length *length, bench_serve_random *r)
 {
-    double x = length->low + (length->high - length->low + 1) * (1 - load_random_unit(r));
+    double x = length->low + (length->high - length->low + 1) * (1 - bench_serve_random_unit(r));
     if (length->deviation > 0) { /* Box and Muller, 1958 */
-        double radius = sqrt(-2 * log(load_random_unit(r)));
+        double radius = sqrt(-2 * log(bench_serve_random_unit(r)));
         x = length->mean +
-            length->deviation * radius * cos(6.283185307179586 * load_random_unit(r));
+            length->deviation * radius * cos(6.283185307179586 * bench_serve_random_unit(r));
         x = round(x);
     }
     x = floor(x);
     return (int32_t)(x < length->low ? length->low : x > length->high ? length->high : x);
 }
 
-lace_status load_slo_parse(load_plan *plan, const char *text, lace_error *err)
+lace_status bench_serve_slo_parse(bench_serve_plan *plan, const char *text, lace_error *err)
 {
     const struct {
         const char *name;
@@ -105,7 +105,7 @@ lace_status load_slo_parse(load_plan *plan, const char *text, lace_error *err)
 
 /* ---- Bodies ---------------------------------------------------------------------------------- */
 
-static lace_status put_words(load_random *r, int32_t n, buf *out)
+static lace_status put_words(bench_serve_random *r, int32_t n, buf *out)
 {
     for (int32_t i = 0; i < n; i++)
         TRY(buf_printf(out, "%s%s", out->size && out->data[out->size - 1] != '"' ? " " : "",
@@ -114,7 +114,8 @@ static lace_status put_words(load_random *r, int32_t n, buf *out)
 }
 
 /* A body up to the opening quote of the prompt. */
-static lace_status begin_body(const load_plan *plan, const load_server *server, buf *out)
+static lace_status begin_body(const bench_serve_plan *plan, const bench_serve_server *server,
+                              buf *out)
 {
     json_t *name = json_string(server->model);
     char *quoted = name ? json_dumps(name, JSON_ENCODE_ANY) : NULL;
@@ -128,7 +129,7 @@ static lace_status begin_body(const load_plan *plan, const load_server *server, 
     return status;
 }
 
-static lace_status end_body(const load_plan *plan, int32_t n_output, uint64_t seed, buf *out)
+static lace_status end_body(const bench_serve_plan *plan, int32_t n_output, uint64_t seed, buf *out)
 {
     return buf_printf(out,
                       "\"%s,\"max_tokens\":%d,\"temperature\":%g,\"seed\":%llu,\"stream\":true,"
@@ -137,15 +138,16 @@ static lace_status end_body(const load_plan *plan, int32_t n_output, uint64_t se
                       (unsigned long long)seed, plan->ends_early ? "" : ",\"ignore_eos\":true");
 }
 
-static int32_t words_for(const load_server *server, double n_tokens)
+static int32_t words_for(const bench_serve_server *server, double n_tokens)
 {
     double n = n_tokens / (server->tokens_per_word > 0 ? server->tokens_per_word : 1);
     return n < 1 ? 0 : (int32_t)lround(n);
 }
 
-lace_status load_plan_body(const load_plan *plan, const load_server *server, int32_t i, buf *out)
+lace_status bench_serve_plan_body(const bench_serve_plan *plan, const bench_serve_server *server,
+                                  int32_t i, buf *out)
 {
-    load_random shared = {plan->seed}, own = {plan->seed + 1 + (uint64_t)i};
+    bench_serve_random shared = {plan->seed}, own = {plan->seed + 1 + (uint64_t)i};
     own.state = random_bits(&own); /* neighbours have nothing in common */
     int32_t n_input = draw_length(&plan->input, &own);
     int32_t n_output = draw_length(&plan->output, &own);

@@ -7,7 +7,7 @@
 #include "cli/bench_svg.h"
 #include "cli/bench_serve.h"
 
-const char *load_level_name(const load_level *level, char out[32])
+const char *bench_serve_level_name(const bench_serve_level *level, char out[32])
 {
     if (level->concurrency)
         snprintf(out, 32, "%d at once", level->concurrency);
@@ -24,18 +24,18 @@ static const char *format_ms(double seconds, char out[32])
     return out;
 }
 
-static double per_second(double n, const load_row *row)
+static double per_second(double n, const bench_serve_row *row)
 {
     return row->seconds > 0 ? n / row->seconds : 0;
 }
 
-static bool has_slo(const load_plan *p)
+static bool has_slo(const bench_serve_plan *p)
 {
     return p->slo_first_s > 0 || p->slo_between_s > 0 || p->slo_total_s > 0;
 }
 
 /* "128", "64 to 256", "128 +- 32": tokens. */
-static const char *format_length(const load_length *l, char out[64])
+static const char *format_length(const bench_serve_length *l, char out[64])
 {
     if (l->deviation > 0)
         snprintf(out, 64, "%.0f +- %.0f", l->mean, l->deviation);
@@ -48,9 +48,9 @@ static const char *format_length(const load_length *l, char out[64])
 
 /* ---- Table ----------------------------------------------------------------------------------- */
 
-lace_status load_report_head(const load_report *r, buf *out)
+lace_status bench_serve_report_head(const bench_serve_report *r, buf *out)
 {
-    const load_plan *p = r->plan;
+    const bench_serve_plan *p = r->plan;
     char input[64], output[64];
     TRY(buf_printf(out, "%s tokens in, %s out", format_length(&p->input, input),
                    format_length(&p->output, output)));
@@ -70,14 +70,15 @@ lace_status load_report_head(const load_report *r, buf *out)
 }
 
 /* 80 columns; the page and JSON have more. */
-lace_status load_report_row(const load_report *r, const load_row *row, buf *out)
+lace_status bench_serve_report_row(const bench_serve_report *r, const bench_serve_row *row,
+                                   buf *out)
 {
     char name[32], a[32], b[32];
     TRY(buf_printf(out, "%c %-11s %5d %3d %6.2f %6.0f %6.0f", 'A' + row->server,
-                   load_level_name(&row->level, name), row->n_ok, row->n_failed,
+                   bench_serve_level_name(&row->level, name), row->n_ok, row->n_failed,
                    per_second(row->n_ok, row), per_second((double)row->n_input, row),
                    per_second((double)row->n_output, row)));
-    const load_stats *all[] = {&row->first, &row->between, &row->total};
+    const bench_serve_stats *all[] = {&row->first, &row->between, &row->total};
     for (int i = 0; i < 3; i++)
         TRY(buf_printf(out, " %5s %5s", format_ms(all[i]->p50, a), format_ms(all[i]->p99, b)));
     TRY(buf_append_text(out, "\n"));
@@ -92,15 +93,15 @@ lace_status load_report_row(const load_report *r, const load_row *row, buf *out)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static json_t *json_stats(const load_stats *s)
+static json_t *json_stats(const bench_serve_stats *s)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f, s:I}", "mean", s->mean, "p50", s->p50, "p90",
                      s->p90, "p99", s->p99, "max", s->max, "n", (json_int_t)s->n);
 }
 
-static json_t *json_row(const load_report *r, const load_row *row)
+static json_t *json_row(const bench_serve_report *r, const bench_serve_row *row)
 {
-    const load_server *server = &r->servers[row->server];
+    const bench_serve_server *server = &r->servers[row->server];
     return json_pack(
         "{s:s, s:s, s:i, s:f, s:i, s:i, s:i, s:f, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o, s:o, "
         "s:o, s:s}",
@@ -116,7 +117,7 @@ static json_t *json_row(const load_report *r, const load_row *row)
         row->problem);
 }
 
-lace_status load_report_json(const load_report *r, buf *out)
+lace_status bench_serve_report_json(const bench_serve_report *r, buf *out)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < r->n_rows; i++)
@@ -138,10 +139,10 @@ lace_status load_report_json(const load_report *r, buf *out)
 
 /* ---- Page ------------------------------------------------------------------------------------ */
 
-static const char *const colors[LOAD_MAX_SERVERS] = {"var(--own)", "var(--rival)", "var(--int8)",
-                                                     "var(--fp32)"};
+static const char *const colors[BENCH_SERVE_MAX_SERVERS] = {"var(--own)", "var(--rival)",
+                                                            "var(--int8)", "var(--fp32)"};
 
-static lace_status put_key(const load_report *r, buf *out)
+static lace_status put_key(const bench_serve_report *r, buf *out)
 {
     for (int i = 0; i < r->n_servers && r->n_servers > 1; i++) {
         TRY(buf_printf(out, "<span class=\"key\" style=\"background:%s\"></span>", colors[i]));
@@ -151,8 +152,8 @@ static lace_status put_key(const load_report *r, buf *out)
 }
 
 /* Bars of one figure, a row each. */
-static lace_status put_bars(const load_report *r, const char *title, const char *text,
-                            double (*value)(const load_row *row), const char *unit, buf *out)
+static lace_status put_bars(const bench_serve_report *r, const char *title, const char *text,
+                            double (*value)(const bench_serve_row *row), const char *unit, buf *out)
 {
     double most = 0, y = 0;
     for (size_t i = 0; i < r->n_rows; i++)
@@ -161,11 +162,11 @@ static lace_status put_bars(const load_report *r, const char *title, const char 
     TRY(put_key(r, out));
     TRY(bench_svg_begin(out, (int)(26 * r->n_rows) + 4, title));
     for (size_t i = 0; i < r->n_rows; i++, y += 26) {
-        const load_row *row = &r->rows[i];
+        const bench_serve_row *row = &r->rows[i];
         char name[32], number[64];
         double width = most > 0 ? BENCH_BAR * value(row) / most : 0;
         TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"",
-                           load_level_name(&row->level, name)));
+                           bench_serve_level_name(&row->level, name)));
         TRY(bench_svg_bar(out, BENCH_BAR_X, y + 2, width, 18, colors[row->server]));
         snprintf(number, sizeof number, value(row) < 100 ? "%.2f %s" : "%.0f %s", value(row), unit);
         TRY(bench_svg_text(out, BENCH_BAR_X + width + 8, y + 16, "class=\"strong\"", number));
@@ -174,8 +175,9 @@ static lace_status put_bars(const load_report *r, const char *title, const char 
 }
 
 /* Half of all, nine of ten, 99 of 100: three bars inside each other. */
-static lace_status put_latency(const load_report *r, const char *title, const char *text,
-                               const load_stats *(*stats)(const load_row *row), buf *out)
+static lace_status put_latency(const bench_serve_report *r, const char *title, const char *text,
+                               const bench_serve_stats *(*stats)(const bench_serve_row *row),
+                               buf *out)
 {
     double most = 0, y = 0;
     for (size_t i = 0; i < r->n_rows; i++)
@@ -184,12 +186,12 @@ static lace_status put_latency(const load_report *r, const char *title, const ch
     TRY(put_key(r, out));
     TRY(bench_svg_begin(out, (int)(26 * r->n_rows) + 4, title));
     for (size_t i = 0; i < r->n_rows; i++, y += 26) {
-        const load_row *row = &r->rows[i];
-        const load_stats *s = stats(row);
+        const bench_serve_row *row = &r->rows[i];
+        const bench_serve_stats *s = stats(row);
         double scale = most > 0 ? BENCH_BAR / most : 0;
         char name[32], a[32], b[32], c[32], line[160];
         TRY(bench_svg_text(out, BENCH_LABEL, y + 15, "text-anchor=\"end\"",
-                           load_level_name(&row->level, name)));
+                           bench_serve_level_name(&row->level, name)));
         TRY(buf_printf(out, "<g opacity=\"0.3\">"));
         TRY(bench_svg_bar(out, BENCH_BAR_X, y + 6, scale * s->p99, 10, colors[row->server]));
         TRY(buf_printf(out, "</g><g opacity=\"0.55\">"));
@@ -204,32 +206,32 @@ static lace_status put_latency(const load_report *r, const char *title, const ch
     return bench_svg_end(out);
 }
 
-static double output_rate(const load_row *row)
+static double output_rate(const bench_serve_row *row)
 {
     return per_second((double)row->n_output, row);
 }
-static double request_rate(const load_row *row)
+static double request_rate(const bench_serve_row *row)
 {
     return per_second(row->n_ok, row);
 }
-static double good_rate(const load_row *row)
+static double good_rate(const bench_serve_row *row)
 {
     return per_second(row->n_good, row);
 }
-static const load_stats *first_of(const load_row *row)
+static const bench_serve_stats *first_of(const bench_serve_row *row)
 {
     return &row->first;
 }
-static const load_stats *between_of(const load_row *row)
+static const bench_serve_stats *between_of(const bench_serve_row *row)
 {
     return &row->between;
 }
-static const load_stats *total_of(const load_row *row)
+static const bench_serve_stats *total_of(const bench_serve_row *row)
 {
     return &row->total;
 }
 
-static lace_status put_intro(const load_report *r, buf *out)
+static lace_status put_intro(const bench_serve_report *r, buf *out)
 {
     char input[64], output[64];
     TRY(buf_append_text(out, "<h1>lace bench serve</h1>\n<p>"));
@@ -250,21 +252,21 @@ static lace_status put_intro(const load_report *r, buf *out)
     return buf_append_text(out, "</code></p>\n");
 }
 
-static lace_status put_table(const load_report *r, buf *out)
+static lace_status put_table(const bench_serve_report *r, buf *out)
 {
     TRY(buf_append_text(out, "<h2>All numbers</h2>\n<div class=\"chart\"><table><tr>"
                              "<th class=\"l\">server</th><th class=\"l\">load</th><th>ok</th>"
                              "<th>failed</th><th>req/s</th><th>in tok/s</th><th>out tok/s</th>"
                              "<th>cached</th><th>good</th></tr>\n"));
     for (size_t i = 0; i < r->n_rows; i++) {
-        const load_row *row = &r->rows[i];
+        const bench_serve_row *row = &r->rows[i];
         char name[32];
         TRY(buf_append_text(out, "<tr><td class=\"l\">"));
         TRY(bench_put_text(out, r->servers[row->server].target.url));
         TRY(buf_printf(out,
                        "</td><td class=\"l\">%s</td><td>%d</td><td>%d</td><td>%.2f</td>"
                        "<td>%.0f</td><td>%.0f</td><td>%.0f %%</td><td>%d</td></tr>\n",
-                       load_level_name(&row->level, name), row->n_ok, row->n_failed,
+                       bench_serve_level_name(&row->level, name), row->n_ok, row->n_failed,
                        request_rate(row), per_second((double)row->n_input, row), output_rate(row),
                        row->n_input ? 100.0 * (double)row->n_cached / (double)row->n_input : 0,
                        row->n_good));
@@ -272,7 +274,7 @@ static lace_status put_table(const load_report *r, buf *out)
     return buf_append_text(out, "</table></div>\n");
 }
 
-lace_status load_report_html(const load_report *r, buf *out)
+lace_status bench_serve_report_html(const bench_serve_report *r, buf *out)
 {
     static const char nested[] = "Half of all within the strong bar, 90 and 99 % within the paler "
                                  "ones; shorter is better.";

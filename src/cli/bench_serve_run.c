@@ -33,9 +33,9 @@ static double quantile(const double *values, size_t n, double q)
 }
 
 /* Sorts the values. */
-static void take_stats(load_stats *s, double *values, size_t n)
+static void take_stats(bench_serve_stats *s, double *values, size_t n)
 {
-    *s = (load_stats){.n = n};
+    *s = (bench_serve_stats){.n = n};
     if (n == 0)
         return;
     qsort(values, n, sizeof *values, compare_doubles);
@@ -78,20 +78,20 @@ typedef struct flight {
 } flight;
 
 struct level_run {
-    const load_server *server;
-    const load_plan *plan;
-    const load_level *level;
+    const bench_serve_server *server;
+    const bench_serve_plan *plan;
+    const bench_serve_level *level;
     struct event_base *base;
     struct event *arrival; /* by rate: the next request */
     struct event *watch;   /* looks for Ctrl-C */
-    load_random random;
+    bench_serve_random random;
     flight *flights;
     int32_t n_all, n_started, n_ended;
     uint64_t begin_ns, end_ns;
     double next_s; /* by rate: when the next one is due, after begin_ns */
     series first, between, total;
-    load_row *row;
-    load_progress_fn on_progress;
+    bench_serve_row *row;
+    bench_serve_progress_fn on_progress;
     void *user;
     lace_status status;
     lace_error *err;
@@ -202,7 +202,7 @@ static void on_end(void *user, int status, const char *problem)
 {
     flight *f = user;
     level_run *run = f->run;
-    load_row *row = run->row;
+    bench_serve_row *row = run->row;
     uint64_t now = clock_ns();
     f->call = NULL;
     if (problem && !f->problem[0])
@@ -223,7 +223,7 @@ static void on_end(void *user, int status, const char *problem)
         double total = (double)(now - f->begin_ns) / 1e9;
         double between =
             n_output > 1 ? (double)(f->last_ns - f->first_ns) / 1e9 / (n_output - 1) : 0;
-        const load_plan *p = run->plan;
+        const bench_serve_plan *p = run->plan;
         row->n_ok++;
         row->n_input += (uint64_t)f->n_prompt;
         row->n_cached += (uint64_t)f->n_cached;
@@ -255,7 +255,7 @@ static lace_status start_one(level_run *run)
     f->next = run->flights;
     run->flights = f;
     buf_init(&body, MAX_BODY);
-    lace_status status = load_plan_body(run->plan, run->server, run->n_started, &body);
+    lace_status status = bench_serve_plan_body(run->plan, run->server, run->n_started, &body);
     http_request r = {
         .path = run->plan->is_chat ? "/v1/chat/completions" : "/v1/completions",
         .key = run->plan->key,
@@ -305,7 +305,7 @@ static void on_arrival(evutil_socket_t fd, short what, void *arg)
             stop(run, status);
             return;
         }
-        run->next_s += -log(load_random_unit(&run->random)) / run->level->rate;
+        run->next_s += -log(bench_serve_random_unit(&run->random)) / run->level->rate;
     }
 }
 
@@ -317,7 +317,7 @@ static void on_watch(evutil_socket_t fd, short what, void *arg)
 
 /* ---- A level --------------------------------------------------------------------------------- */
 
-static int32_t count_requests(const load_plan *plan, const load_level *level)
+static int32_t count_requests(const bench_serve_plan *plan, const bench_serve_level *level)
 {
     if (plan->n_requests)
         return plan->n_requests;
@@ -325,8 +325,9 @@ static int32_t count_requests(const load_plan *plan, const load_level *level)
     return n < 32 ? 32 : n > 100000 ? 100000 : (int32_t)n;
 }
 
-lace_status load_run(const load_server *server, const load_plan *plan, const load_level *level,
-                     load_progress_fn on_progress, void *user, load_row *row, lace_error *err)
+lace_status bench_serve_run(const bench_serve_server *server, const bench_serve_plan *plan,
+                            const bench_serve_level *level, bench_serve_progress_fn on_progress,
+                            void *user, bench_serve_row *row, lace_error *err)
 {
     level_run run = {.server = server,
                      .plan = plan,
@@ -397,7 +398,8 @@ static void fetch_end(void *user, int status, const char *problem)
 }
 
 /* The model's name, from the list of models. */
-static lace_status find_model(load_server *server, const load_plan *plan, lace_error *err)
+static lace_status find_model(bench_serve_server *server, const bench_serve_plan *plan,
+                              lace_error *err)
 {
     fetch f = {.base = event_base_new()};
     if (!f.base)
@@ -434,27 +436,28 @@ static lace_status find_model(load_server *server, const load_plan *plan, lace_e
 }
 
 /* How many tokens the server counts for a prompt of n words. */
-static lace_status count_tokens(const load_server *server, const load_plan *plan, int32_t n_words,
-                                double *out, lace_error *err)
+static lace_status count_tokens(const bench_serve_server *server, const bench_serve_plan *plan,
+                                int32_t n_words, double *out, lace_error *err)
 {
-    load_plan probe = *plan;
-    load_row row = {.n_ok = 0};
-    load_server plain = *server;
+    bench_serve_plan probe = *plan;
+    bench_serve_row row = {.n_ok = 0};
+    bench_serve_server plain = *server;
     plain.tokens_per_word = 1;
     plain.tokens_around = 0;
     probe.n_requests = 1;
     probe.n_prefix = 0;
-    probe.input = (load_length){.low = n_words, .high = n_words, .mean = n_words};
-    probe.output = (load_length){.low = 1, .high = 1, .mean = 1};
-    load_level one = {.concurrency = 1};
-    TRY(load_run(&plain, &probe, &one, NULL, NULL, &row, err));
+    probe.input = (bench_serve_length){.low = n_words, .high = n_words, .mean = n_words};
+    probe.output = (bench_serve_length){.low = 1, .high = 1, .mean = 1};
+    bench_serve_level one = {.concurrency = 1};
+    TRY(bench_serve_run(&plain, &probe, &one, NULL, NULL, &row, err));
     if (row.n_ok == 0)
         return error_set(err, LACE_E_IO, "%s: %s", server->target.url, row.problem);
     *out = (double)row.n_input;
     return LACE_OK;
 }
 
-lace_status load_server_probe(load_server *server, const load_plan *plan, lace_error *err)
+lace_status bench_serve_server_probe(bench_serve_server *server, const bench_serve_plan *plan,
+                                     lace_error *err)
 {
     enum { FEW = 16, MANY = 80 };
     double few, many;

@@ -18,56 +18,56 @@
 #include "cli/cli.h"
 #include "cli/chat.h"
 
-typedef struct talk_args {
-    talk_options talk;
+typedef struct chat_args {
+    chat_options chat;
     int32_t mode, kv_type, thinking;
     const char *system, *prompt, *file;
-} talk_args;
+} chat_args;
 
 /* clang-format off */
-#define TALK(field) offsetof(talk_args, talk) + offsetof(talk_options, field)
+#define CHAT(field) offsetof(chat_args, chat) + offsetof(chat_options, field)
 static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Conversation"},
-    {"system", 0, ARG_TEXT, offsetof(talk_args, system), .value = "TEXT",
+    {"system", 0, ARG_TEXT, offsetof(chat_args, system), .value = "TEXT",
      .help = "system prompt: what the model is told about its task"},
-    {"prompt", 'p', ARG_TEXT, offsetof(talk_args, prompt), .value = "TEXT",
+    {"prompt", 'p', ARG_TEXT, offsetof(chat_args, prompt), .value = "TEXT",
      .help = "send one message, print the answer and end"},
-    {"file", 'f', ARG_TEXT, offsetof(talk_args, file), .value = "FILE",
+    {"file", 'f', ARG_TEXT, offsetof(chat_args, file), .value = "FILE",
      .help = "the same, from a file; a newline at its end is left out"},
-    {"mode", 0, ARG_CHOICE, offsetof(talk_args, mode), .value = "auto|chat|text",
+    {"mode", 0, ARG_CHOICE, offsetof(chat_args, mode), .value = "auto|chat|text",
      .help = "chat with the model's template, or continue the text (default auto: chat if there is a template)"},
-    {"n-predict", 'n', ARG_INT, TALK(max_tokens), .low = -1, .high = INT32_MAX, .value = "N",
+    {"n-predict", 'n', ARG_INT, CHAT(max_tokens), .low = -1, .high = INT32_MAX, .value = "N",
      .help = "tokens of an answer; -1: until it ends (default: -1, or 300 if a text is continued)"},
-    {"chat-template-file", 0, ARG_TEXT, TALK(template_file), .value = "FILE",
+    {"chat-template-file", 0, ARG_TEXT, CHAT(template_file), .value = "FILE",
      .help = "chat template in Jinja to use in place of the model's own"},
-    {"think", 0, ARG_CHOICE, offsetof(talk_args, thinking), .value = TALK_THINK_WORDS,
-     .help = TALK_THINK_HELP},
-    {"show-tags", 0, ARG_FLAG, TALK(keeps_reasoning), .help = TALK_TAGS_HELP},
-    CHOOSE_OPTIONS(TALK(choose)),
+    {"think", 0, ARG_CHOICE, offsetof(chat_args, thinking), .value = CHAT_THINK_WORDS,
+     .help = CHAT_THINK_HELP},
+    {"show-tags", 0, ARG_FLAG, CHAT(keeps_reasoning), .help = CHAT_TAGS_HELP},
+    CHOOSE_OPTIONS(CHAT(choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
-    {"ctx-size", 'c', ARG_INT, TALK(n_context), .low = 0, .high = CLI_MAX_CONTEXT, .value = "N",
+    {"ctx-size", 'c', ARG_INT, CHAT(n_context), .low = 0, .high = CLI_MAX_CONTEXT, .value = "N",
      .help = "tokens of the whole conversation; 0 (default): the model's own, at most 4096"},
-    {"threads", 't', ARG_INT, TALK(n_threads), .low = 1, .high = CLI_MAX_THREADS, .value = "N",
+    {"threads", 't', ARG_INT, CHAT(n_threads), .low = 1, .high = CLI_MAX_THREADS, .value = "N",
      .help = "threads (default: one per core)"},
-    CLI_KV_TYPE_OPTION(talk_args, "f16"),
-    {"memory", 0, ARG_BYTES, TALK(memory_bytes), .value = "BYTES",
+    CLI_KV_TYPE_OPTION(chat_args, "f16"),
+    {"memory", 0, ARG_BYTES, CHAT(memory_bytes), .value = "BYTES",
      .help = "do not start if more memory than this is needed: 600M, 4G"},
-    {"device", 0, ARG_TEXT, TALK(device), .value = "auto|cpu|cuda[:N]|ref", .help = CLI_DEVICE_HELP},
-    {"activation-sparsity", 0, ARG_TEXT, TALK(activation_sparsity), .value = "FILE",
+    {"device", 0, ARG_TEXT, CHAT(device), .value = "auto|cpu|cuda[:N]|ref", .help = CLI_DEVICE_HELP},
+    {"activation-sparsity", 0, ARG_TEXT, CHAT(activation_sparsity), .value = "FILE",
      .help = CLI_SPARSITY_HELP},
-    {"mmap", 0, ARG_FLAG, TALK(use_mmap),
+    {"mmap", 0, ARG_FLAG, CHAT(use_mmap),
      .help = "use the weights as they are in the file: less memory, slower"},
 };
-#undef TALK
+#undef CHAT
 /* clang-format on */
 
 typedef struct dialogue {
-    talk *model;
+    chat *model;
     json_t *messages; /* the first one may be the system's */
     size_t n_dropped; /* of the others, the first ones, which the model does not see any more */
-    talk_input *input;
-    talk_printer out;
-    talk_stats stats; /* of the last answer */
+    chat_input *input;
+    chat_printer out;
+    chat_stats stats; /* of the last answer */
     size_t n_answers, n_tokens;
 } dialogue;
 
@@ -100,11 +100,11 @@ static void on_end(int number)
 
 static lace_status answer(dialogue *d, lace_error *err)
 {
-    TRY(talk_print_answer(&d->out, d->model, d->messages, &d->n_dropped, &d->stats, err));
+    TRY(chat_print_answer(&d->out, d->model, d->messages, &d->n_dropped, &d->stats, err));
     d->n_answers++;
     d->n_tokens += d->stats.n_generated;
     const buf *content = &d->out.content;
-    return talk_add_message(d->messages, "assistant", content->data ? content->data : "",
+    return chat_add_message(d->messages, "assistant", content->data ? content->data : "",
                             content->size, err);
 }
 
@@ -116,18 +116,18 @@ static lace_status set_system(dialogue *d, const char *value, lace_error *err)
     if (has_one)
         json_array_remove(d->messages, 0);
     if (!*value)
-        return talk_note(&d->out, err,
+        return chat_note(&d->out, err,
                          has_one ? "the system prompt is removed" : "there is no system prompt");
     json_t *message = json_pack("{s:s, s:s}", "role", "system", "content", value);
     if (!message || json_array_insert_new(d->messages, 0, message) != 0)
         return error_set(err, LACE_E_UTF8, "the system prompt is not UTF-8");
-    return talk_note(&d->out, err, "the system prompt is set; the next message uses it");
+    return chat_note(&d->out, err, "the system prompt is set; the next message uses it");
 }
 
 /* The figures are those of a conversation. */
 static void forget_stats(dialogue *d)
 {
-    d->stats = (talk_stats){0};
+    d->stats = (chat_stats){0};
     d->n_answers = d->n_tokens = d->n_dropped = 0;
 }
 
@@ -137,7 +137,7 @@ static lace_status clear(dialogue *d, const char *value, lace_error *err)
     while (json_array_size(d->messages) &&
            strcmp(role_at(d, json_array_size(d->messages) - 1), "system") != 0)
         json_array_remove(d->messages, json_array_size(d->messages) - 1);
-    return talk_note(&d->out, err, "a new conversation begins");
+    return chat_note(&d->out, err, "a new conversation begins");
 }
 
 static bool is_message(const json_t *m)
@@ -186,7 +186,7 @@ static lace_status load(dialogue *d, const char *path, lace_error *err)
     json_decref(d->messages);
     d->messages = list;
     forget_stats(d);
-    return talk_note(&d->out, err, "loaded %zu messages from %s", json_array_size(list), path);
+    return chat_note(&d->out, err, "loaded %zu messages from %s", json_array_size(list), path);
 }
 
 /* An older conversation is replaced; anything else that exists is not. */
@@ -226,7 +226,7 @@ static lace_status save(dialogue *d, const char *path, lace_error *err)
     free(dumped);
     if (status != LACE_OK)
         return status;
-    return talk_note(&d->out, err, "saved %zu messages to %s", json_array_size(d->messages), path);
+    return chat_note(&d->out, err, "saved %zu messages to %s", json_array_size(d->messages), path);
 }
 
 static double rate(size_t n, uint64_t ns)
@@ -236,11 +236,11 @@ static double rate(size_t n, uint64_t ns)
 
 static lace_status show_stats(dialogue *d, const char *value, lace_error *err)
 {
-    const talk_stats *s = &d->stats;
+    const chat_stats *s = &d->stats;
     lace_model_info info;
     int32_t n_context;
     char line[512];
-    talk_describe(d->model, &info, &n_context);
+    chat_describe(d->model, &info, &n_context);
     snprintf(
         line, sizeof line,
         "last answer: prompt %zu tokens (%zu of them cached), %.1f ms; generated %zu tokens, "
@@ -316,14 +316,14 @@ static lace_status greet(dialogue *d, lace_error *err)
 {
     lace_model_info info;
     int32_t n_context;
-    talk_describe(d->model, &info, &n_context);
-    TRY(talk_note(&d->out, err, "%s, %s %s, context %d. /help shows the commands, Ctrl-D ends.",
+    chat_describe(d->model, &info, &n_context);
+    TRY(chat_note(&d->out, err, "%s, %s %s, context %d. /help shows the commands, Ctrl-D ends.",
                   info.name[0] ? info.name : "a model", info.architecture, info.type, n_context));
-    if (!talk_is_chat(d->model))
-        return talk_note(&d->out, err,
+    if (!chat_uses_template(d->model))
+        return chat_note(&d->out, err,
                          "It has no chat template, so it continues the text that you begin.");
-    if (!talk_has_template(d->model))
-        return talk_note(&d->out, err,
+    if (!chat_has_template(d->model))
+        return chat_note(&d->out, err,
                          "It has no chat template, so ChatML is used; the model may not know it.");
     return LACE_OK;
 }
@@ -334,7 +334,7 @@ static lace_status take_message(dialogue *d, const char *line, size_t n, lace_er
         return LACE_OK;
     if (line[0] == '/' && strcspn(line, " \n") < 16 && memchr(line, '\n', n) == NULL)
         return run_command(d, line, err);
-    TRY(talk_add_message(d->messages, "user", line, n, err));
+    TRY(chat_add_message(d->messages, "user", line, n, err));
     lace_status status = answer(d, err);
     if (status != LACE_OK) /* as if it had not been asked */
         json_array_remove(d->messages, json_array_size(d->messages) - 1);
@@ -349,11 +349,11 @@ static lace_status converse(dialogue *d, lace_error *err)
     lace_status status = LACE_OK;
     buf_init(&line, CLI_MAX_TEXT);
     for (;;) {
-        bool is_read = talk_input_read(d->input, &line, &is_interrupted);
+        bool is_read = chat_input_read(d->input, &line, &is_interrupted);
         if (is_interrupted) {
             status = cli_write("\n", 1, err);
             if (status == LACE_OK && was_interrupted)
-                status = talk_note(&d->out, err, "Ctrl-D or /quit ends");
+                status = chat_note(&d->out, err, "Ctrl-D or /quit ends");
             if (status != LACE_OK)
                 break;
             was_interrupted = true;
@@ -369,7 +369,7 @@ static lace_status converse(dialogue *d, lace_error *err)
             break;
         }
         if (status != LACE_OK && d->out.is_terminal)
-            status = talk_note(&d->out, err, "%s", err->text); /* fails if the terminal is gone */
+            status = chat_note(&d->out, err, "%s", err->text); /* fails if the terminal is gone */
         if (status != LACE_OK)
             break;
         if (!d->out.is_terminal && cli_stop) {
@@ -391,7 +391,7 @@ static void catch_signals(const dialogue *d)
     sigaction(SIGINT, &action, NULL);
     if (!d->out.is_terminal || tcgetattr(STDIN_FILENO, &terminal_before) != 0)
         return;
-    last_words = d->out.has_colour ? TALK_NORMAL "\n" : "\n";
+    last_words = d->out.has_colour ? CHAT_NORMAL "\n" : "\n";
     action.sa_handler = on_end;
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
@@ -400,18 +400,18 @@ static void catch_signals(const dialogue *d)
 /* The conversation at a keyboard or a pipe. */
 static lace_status hold_dialogue(dialogue *d, const char *system, lace_error *err)
 {
-    TRY(talk_input_create(&d->input, err));
+    TRY(chat_input_create(&d->input, err));
     if (system)
-        TRY(talk_add_message(d->messages, "system", system, strlen(system), err));
+        TRY(chat_add_message(d->messages, "system", system, strlen(system), err));
     TRY(greet(d, err));
     return converse(d, err);
 }
 
 /* -p and -f: one message. */
-static lace_status ask_once(talk *t, const talk_args *a, lace_error *err)
+static lace_status ask_once(chat *t, const chat_args *a, lace_error *err)
 {
     buf file;
-    talk_stats stats;
+    chat_stats stats;
     buf_init(&file, CLI_MAX_TEXT);
     lace_status status = a->file ? file_read(a->file, &file, err) : LACE_OK;
     if (file.size > 0 && file.data[file.size - 1] == '\n')
@@ -419,49 +419,49 @@ static lace_status ask_once(talk *t, const talk_args *a, lace_error *err)
     const char *message = a->prompt ? a->prompt : file.data ? file.data : "";
     if (status == LACE_OK)
         status =
-            talk_ask(t, a->system, message, a->prompt ? strlen(a->prompt) : file.size, &stats, err);
+            chat_ask(t, a->system, message, a->prompt ? strlen(a->prompt) : file.size, &stats, err);
     buf_deinit(&file);
     return status;
 }
 
-static lace_status talk_verb(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status chat_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    talk_args a = {
-        .talk = {.choose = choose_options_default(), .device = "auto", .max_tokens = TALK_MAX_AUTO},
+    chat_args a = {
+        .chat = {.choose = choose_options_default(), .device = "auto", .max_tokens = CHAT_MAX_AUTO},
         .kv_type = LACE_KV_F16};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    TRY(constraint_check(v, &a.talk.choose.constraint, err));
+    TRY(constraint_check(v, &a.chat.choose.constraint, err));
     if (a.prompt && a.file)
         return args_error(v, err, "-p and -f exclude each other");
-    if (a.mode == TALK_TEXT && a.talk.template_file)
+    if (a.mode == CHAT_MODE_TEXT && a.chat.template_file)
         return args_error(v, err, "--mode text uses no template: it excludes --chat-template-file");
-    a.talk.model = words.at[0];
-    a.talk.mode = (talk_mode)a.mode;
-    a.talk.thinking = (talk_thinking)a.thinking;
-    a.talk.kv_type = (lace_kv_type)a.kv_type;
+    a.chat.model = words.at[0];
+    a.chat.mode = (chat_mode)a.mode;
+    a.chat.thinking = (chat_thinking)a.thinking;
+    a.chat.kv_type = (lace_kv_type)a.kv_type;
     bool is_single = a.prompt || a.file;
     dialogue d = {.messages = json_array()};
-    talk_printer_init(&d.out, isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
+    chat_printer_init(&d.out, isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));
     if (is_single)
         cli_catch_stop();
     else
         catch_signals(&d);
     lace_status status = d.messages ? LACE_OK : error_nomem(err, "messages");
     if (status == LACE_OK)
-        status = talk_create(&a.talk, &d.model, err);
+        status = chat_create(&a.chat, &d.model, err);
     if (status == LACE_OK)
         status = is_single ? ask_once(d.model, &a, err) : hold_dialogue(&d, a.system, err);
-    talk_input_free(d.input);
-    talk_free(d.model);
+    chat_input_free(d.input);
+    chat_free(d.model);
     json_decref(d.messages);
-    talk_printer_deinit(&d.out);
+    chat_printer_deinit(&d.out);
     return status;
 }
 
 const verb verb_chat = {
     .name = "chat",
-    .summary = "talk with a model in the terminal",
+    .summary = "chat with a model in the terminal",
     .usage = "[MODEL] [options]",
     .description =
         "Answers as they come, with the model's own chat template. A model without one, like\n"
@@ -475,5 +475,5 @@ const verb verb_chat = {
                 "  lace chat model.gguf --think off --draft small.gguf\n",
     VERB_OPTIONS(options),
     .max_positional = 1,
-    .run = talk_verb,
+    .run = chat_verb,
 };

@@ -17,38 +17,38 @@
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
-typedef enum talk_mode {
-    TALK_AUTO, /* chat if the model has a template, else text */
-    TALK_CHAT, /* by the model's template, or ChatML if it has none */
-    TALK_TEXT, /* what was written so far is one text, and the answer goes on with it */
-} talk_mode;
+typedef enum chat_mode {
+    CHAT_MODE_AUTO, /* chat if the model has a template, else text */
+    CHAT_MODE_CHAT, /* by the model's template, or ChatML if it has none */
+    CHAT_MODE_TEXT, /* what was written so far is one text, and the answer goes on with it */
+} chat_mode;
 
 /* What the template is told about reasoning before the answer; the words of --think. */
-typedef enum talk_thinking {
-    TALK_THINK_AUTO, /* nothing: as the model does by itself */
-    TALK_THINK_ON,
-    TALK_THINK_OFF,
-    TALK_THINK_LOW, /* these say how much */
-    TALK_THINK_MEDIUM,
-    TALK_THINK_HIGH,
-} talk_thinking;
-#define TALK_THINK_WORDS "auto|on|off|low|medium|high"
-#define TALK_THINK_HELP                                                                            \
+typedef enum chat_thinking {
+    CHAT_THINK_AUTO, /* nothing: as the model does by itself */
+    CHAT_THINK_ON,
+    CHAT_THINK_OFF,
+    CHAT_THINK_LOW, /* these say how much */
+    CHAT_THINK_MEDIUM,
+    CHAT_THINK_HIGH,
+} chat_thinking;
+#define CHAT_THINK_WORDS "auto|on|off|low|medium|high"
+#define CHAT_THINK_HELP                                                                            \
     "whether, or how much, it reasons before the answer, if its template has a switch for it"
 
-#define TALK_TAGS_HELP "print reasoning as the model writes it, not dimmed or left out"
+#define CHAT_TAGS_HELP "print reasoning as the model writes it, not dimmed or left out"
 
-enum { TALK_MAX_AUTO = -2 };
+enum { CHAT_MAX_AUTO = -2 };
 
-typedef struct talk_options {
+typedef struct chat_options {
     const char *model;  /* NULL: the built-in one */
     lace_model *opened; /* in place of it, one that is open already (borrowed); default NULL */
     const char *device; /* lace_model_options */
-    talk_mode mode;
+    chat_mode mode;
     const char *template_file; /* in place of the model's own, or NULL */
-    talk_thinking thinking;
+    chat_thinking thinking;
     choose_options choose; /* each answer adds one to the seed */
-    int32_t max_tokens;    /* of an answer; -1: as many as the context takes; TALK_MAX_AUTO:
+    int32_t max_tokens;    /* of an answer; -1: as many as the context takes; CHAT_MAX_AUTO:
                               -1 in a chat, 300 where a text is continued */
     int32_t n_context, n_threads;
     int32_t n_batch; /* tokens of a prompt computed together; 0 (default): as many as go */
@@ -56,30 +56,30 @@ typedef struct talk_options {
     uint64_t memory_bytes;
     const char *activation_sparsity; /* thresholds, or NULL */
     bool use_mmap, keeps_reasoning;  /* the latter: do not split it off the answer */
-} talk_options;
+} chat_options;
 
-typedef struct talk talk;
+typedef struct chat chat;
 
-lace_status talk_create(const talk_options *options, talk **out, lace_error *err);
-void talk_free(talk *t);
+lace_status chat_create(const chat_options *options, chat **out, lace_error *err);
+void chat_free(chat *t);
 
-bool talk_is_chat(const talk *t);
-bool talk_has_template(const talk *t); /* of its own, or from a file; else a chat uses ChatML */
-void talk_describe(const talk *t, lace_model_info *info, int32_t *n_context);
+bool chat_uses_template(const chat *t);
+bool chat_has_template(const chat *t); /* of its own, or from a file; else a chat uses ChatML */
+void chat_describe(const chat *t, lace_model_info *info, int32_t *n_context);
 
-#define TALK_CUT "cut" /* an answer had max_tokens */
+#define CHAT_CUT "cut" /* an answer had max_tokens */
 
 /* What an answer took. */
-typedef struct talk_stats {
+typedef struct chat_stats {
     size_t n_prompt, n_reused, n_generated; /* tokens; those reused were in the cache */
     size_t n_used;                          /* of the context, when it had ended */
     uint64_t prompt_ns, generate_ns;        /* without what packing the weights took: */
     uint64_t packing_ns;
     const char *end; /* why it ended, if not by itself: "stopped", "context full", "cut"; or NULL */
-} talk_stats;
+} chat_stats;
 
 /* A piece of the answer, or of the reasoning before it. */
-typedef lace_status (*talk_sink)(void *user, bool is_reasoning, text piece, lace_error *err);
+typedef lace_status (*chat_sink)(void *user, bool is_reasoning, text piece, lace_error *err);
 
 /*
  * Answer messages in OpenAI's form, the last of them the user's. What is in the KV cache from the
@@ -87,59 +87,59 @@ typedef lace_status (*talk_sink)(void *user, bool is_reasoning, text piece, lace
  * system's; where the context is full, the number grows by whole turns. Ends early, with LACE_OK,
  * when *stop becomes nonzero. LACE_E_CONTEXT if the last message alone is too long.
  */
-lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk_sink sink,
-                        void *user, const volatile int *stop, talk_stats *stats, lace_error *err);
+lace_status chat_answer(chat *t, const json_t *messages, size_t *n_dropped, chat_sink sink,
+                        void *user, const volatile int *stop, chat_stats *stats, lace_error *err);
 
 /* Append how many guesses of all answers were right to a line; nothing without guesses. */
-void talk_append_counts(const talk *t, char *line, size_t size);
+void chat_append_counts(const chat *t, char *line, size_t size);
 
 /* ---- Printing -------------------------------------------------------------------------------- */
 
 /* Where answers and notes go. */
-typedef struct talk_printer {
+typedef struct chat_printer {
     buf content, clean; /* the answer so far; a piece of it made safe for a terminal */
     bool is_terminal;   /* notes are for people */
     bool has_colour;    /* and so are colours */
     bool is_reasoning;  /* is being printed */
     char last_byte;     /* printed */
-} talk_printer;
+} chat_printer;
 
-#define TALK_NORMAL "\033[0m"
+#define CHAT_NORMAL "\033[0m"
 
 /* For a person (or the pipe) at standard output. */
-void talk_printer_init(talk_printer *p, bool is_terminal);
-void talk_printer_deinit(talk_printer *p);
+void chat_printer_init(chat_printer *p, bool is_terminal);
+void chat_printer_deinit(chat_printer *p);
 
 /* A line for people, dimmed; nothing if there is no terminal. */
-__attribute__((format(printf, 3, 4))) lace_status talk_note(talk_printer *p, lace_error *err,
+__attribute__((format(printf, 3, 4))) lace_status chat_note(chat_printer *p, lace_error *err,
                                                             const char *format, ...);
 
 /* Answer, and print it: pieces as they come, a last line end, and why it ended. */
-lace_status talk_print_answer(talk_printer *p, talk *t, const json_t *messages, size_t *n_dropped,
-                              talk_stats *stats, lace_error *err);
+lace_status chat_print_answer(chat_printer *p, chat *t, const json_t *messages, size_t *n_dropped,
+                              chat_stats *stats, lace_error *err);
 
 /*
  * One message, alone or behind a system prompt (may be NULL): print the answer. LACE_E_CANCELLED
  * if it was stopped.
  */
-lace_status talk_ask(talk *t, const char *system, const char *message, size_t n_bytes,
-                     talk_stats *stats, lace_error *err);
+lace_status chat_ask(chat *t, const char *system, const char *message, size_t n_bytes,
+                     chat_stats *stats, lace_error *err);
 
 /* A message for a list of them. */
-lace_status talk_add_message(json_t *messages, const char *role, const char *content, size_t n,
+lace_status chat_add_message(json_t *messages, const char *role, const char *content, size_t n,
                              lace_error *err);
 
 /* ---- Input ----------------------------------------------------------------------------------- */
 
-typedef struct talk_input talk_input;
+typedef struct chat_input chat_input;
 
-lace_status talk_input_create(talk_input **out, lace_error *err);
-void talk_input_free(talk_input *in);
+lace_status chat_input_create(chat_input **out, lace_error *err);
+void chat_input_free(chat_input *in);
 
 /*
  * The next message: a line; or several, each but the last ended by a backslash; or those between
  * two lines of """. False at the end. *is_interrupted: Ctrl-C, and no message.
  */
-bool talk_input_read(talk_input *in, buf *out, bool *is_interrupted);
+bool chat_input_read(chat_input *in, buf *out, bool *is_interrupted);
 
 #endif

@@ -21,13 +21,13 @@ enum {
 
 static const char CONTEXT_FULL[] = "context full";
 
-struct talk {
-    talk_options options;
+struct chat {
+    chat_options options;
     lace_model *model;
     lace_model_info info;
     writer writer;
-    chat_template *chat; /* NULL: the text is continued */
-    json_t *kwargs;      /* further variables of the template, or NULL */
+    chat_template *template; /* NULL: the text is continued */
+    json_t *kwargs;          /* further variables of the template, or NULL */
     int32_t n_context;
     lace_token *written; /* [n_context] the answer under way, n_written tokens */
     size_t n_written;
@@ -45,7 +45,7 @@ static text token_text(const lace_model *model, lace_token token)
     return t;
 }
 
-static lace_status create_writer(talk *t, const lace_model_options *model_options, lace_error *err)
+static lace_status create_writer(chat *t, const lace_model_options *model_options, lace_error *err)
 {
     lace_session_options o = lace_session_options_default();
     o.n_context = t->n_context;
@@ -57,20 +57,20 @@ static lace_status create_writer(talk *t, const lace_model_options *model_option
 }
 
 /* Templates have no common word for it; one that has none cannot do it, and says so. */
-static lace_status set_thinking(talk *t, const char *source, lace_error *err)
+static lace_status set_thinking(chat *t, const char *source, lace_error *err)
 {
     static const char *const efforts[] = {
-        [TALK_THINK_LOW] = "low", [TALK_THINK_MEDIUM] = "medium", [TALK_THINK_HIGH] = "high"};
-    talk_thinking how = t->options.thinking;
-    if (how == TALK_THINK_AUTO)
+        [CHAT_THINK_LOW] = "low", [CHAT_THINK_MEDIUM] = "medium", [CHAT_THINK_HIGH] = "high"};
+    chat_thinking how = t->options.thinking;
+    if (how == CHAT_THINK_AUTO)
         return LACE_OK;
-    bool is_effort = how != TALK_THINK_ON && how != TALK_THINK_OFF;
+    bool is_effort = how != CHAT_THINK_ON && how != CHAT_THINK_OFF;
     static const char *const switches[] = {"enable_thinking", "thinking"};
     bool is_known = false;
     t->kwargs = json_object();
     for (int i = 0; i < 2; i++)
         if (strstr(source, switches[i])) {
-            json_object_set_new(t->kwargs, switches[i], json_boolean(how != TALK_THINK_OFF));
+            json_object_set_new(t->kwargs, switches[i], json_boolean(how != CHAT_THINK_OFF));
             is_known |= !is_effort;
         }
     if (is_effort && strstr(source, "reasoning_effort")) {
@@ -85,9 +85,9 @@ static lace_status set_thinking(talk *t, const char *source, lace_error *err)
                            "--think: the chat template of this model has no switch for reasoning");
 }
 
-static lace_status open_template(talk *t, lace_error *err)
+static lace_status open_template(chat *t, lace_error *err)
 {
-    const talk_options *o = &t->options;
+    const chat_options *o = &t->options;
     buf file;
     buf_init(&file, MAX_TEMPLATE);
     lace_status status = LACE_OK;
@@ -98,8 +98,8 @@ static lace_status open_template(talk *t, lace_error *err)
     const char *source = o->template_file ? file.data : t->info.chat_template;
     if (status == LACE_OK)
         status = chat_template_create(text_of(source), token_text(t->model, t->info.bos),
-                                      token_text(t->model, t->info.eos), &t->chat, err);
-    if (status != LACE_OK && o->template_file && t->chat == NULL && file.size > 1)
+                                      token_text(t->model, t->info.eos), &t->template, err);
+    if (status != LACE_OK && o->template_file && t->template == NULL && file.size > 1)
         error_prefix(err, status, o->template_file);
     if (status == LACE_OK)
         status = set_thinking(t, source, err);
@@ -107,9 +107,9 @@ static lace_status open_template(talk *t, lace_error *err)
     return status;
 }
 
-static lace_status open_talk(talk *t, lace_error *err)
+static lace_status open_chat(chat *t, lace_error *err)
 {
-    const talk_options *o = &t->options;
+    const chat_options *o = &t->options;
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = o->use_mmap;
     model_options.packs_later = true;
@@ -126,33 +126,33 @@ static lace_status open_talk(talk *t, lace_error *err)
     if (!t->written)
         return error_nomem(err, "tokens");
     bool has_template = t->info.chat_template[0] || o->template_file;
-    if (o->mode == TALK_CHAT || (o->mode == TALK_AUTO && has_template))
+    if (o->mode == CHAT_MODE_CHAT || (o->mode == CHAT_MODE_AUTO && has_template))
         TRY(open_template(t, err));
-    else if (o->thinking != TALK_THINK_AUTO)
+    else if (o->thinking != CHAT_THINK_AUTO)
         return error_set(err, LACE_E_ARG,
                          "--think: the model has no chat template, so it cannot be told");
-    if (o->max_tokens == TALK_MAX_AUTO)
-        t->options.max_tokens = t->chat ? -1 : N_CONTINUED;
+    if (o->max_tokens == CHAT_MAX_AUTO)
+        t->options.max_tokens = t->template ? -1 : N_CONTINUED;
     return create_writer(t, &model_options, err);
 }
 
-lace_status talk_create(const talk_options *options, talk **out, lace_error *err)
+lace_status chat_create(const chat_options *options, chat **out, lace_error *err)
 {
     *out = NULL;
-    talk *t = mem_calloc(1, sizeof *t);
+    chat *t = mem_calloc(1, sizeof *t);
     if (!t)
         return error_nomem(err, "a conversation");
     t->options = *options;
-    lace_status status = open_talk(t, err);
-    return GIVE_OR_FREE(status, t, out, talk_free);
+    lace_status status = open_chat(t, err);
+    return GIVE_OR_FREE(status, t, out, chat_free);
 }
 
-void talk_free(talk *t)
+void chat_free(chat *t)
 {
     if (!t)
         return;
     writer_deinit(&t->writer);
-    chat_template_free(t->chat);
+    chat_template_free(t->template);
     json_decref(t->kwargs);
     mem_free(t->written);
     if (!t->options.opened)
@@ -160,17 +160,17 @@ void talk_free(talk *t)
     mem_free(t);
 }
 
-bool talk_is_chat(const talk *t)
+bool chat_uses_template(const chat *t)
 {
-    return t->chat != NULL;
+    return t->template != NULL;
 }
 
-bool talk_has_template(const talk *t)
+bool chat_has_template(const chat *t)
 {
-    return t->chat && chat_template_caps(t->chat)->has_own_template;
+    return t->template && chat_template_caps(t->template)->has_own_template;
 }
 
-void talk_describe(const talk *t, lace_model_info *info, int32_t *n_context)
+void chat_describe(const chat *t, lace_model_info *info, int32_t *n_context)
 {
     *info = t->info;
     *n_context = t->n_context;
@@ -197,10 +197,10 @@ static lace_status join_messages(const json_t *messages, buf *out)
     return LACE_OK;
 }
 
-static lace_status make_prompt(const talk *t, const json_t *messages, chat_prompt *out,
+static lace_status make_prompt(const chat *t, const json_t *messages, chat_prompt *out,
                                lace_error *err)
 {
-    if (!t->chat) {
+    if (!t->template) {
         lace_status status = join_messages(messages, &out->chars);
         return status == LACE_OK ? status : error_set(err, status, "the text is too long");
     }
@@ -209,15 +209,15 @@ static lace_status make_prompt(const talk *t, const json_t *messages, chat_promp
     request.kwargs = t->kwargs;
     request.gives_date = true;
     request.now = clock_wall_seconds();
-    return chat_template_prompt(t->chat, &request, out, err);
+    return chat_template_prompt(t->template, &request, out, err);
 }
 
 /* A template writes the special tokens itself; a plain text gets them from the tokenizer. */
-static lace_status tokenize(const talk *t, const chat_prompt *prompt, lace_token **tokens,
+static lace_status tokenize(const chat *t, const chat_prompt *prompt, lace_token **tokens,
                             size_t *n, lace_error *err)
 {
     const buf *chars = &prompt->chars;
-    unsigned flags = t->chat ? LACE_TOKENIZE_PARSE_SPECIAL : LACE_TOKENIZE_ADD_SPECIAL;
+    unsigned flags = t->template ? LACE_TOKENIZE_PARSE_SPECIAL : LACE_TOKENIZE_ADD_SPECIAL;
     TRY(cli_tokenize_contents(t->model, chars->data ? chars->data : "", chars->size,
                               prompt->contents, prompt->n_contents, flags, tokens, n, err));
     if (*n == 0 && t->info.bos >= 0)
@@ -234,7 +234,7 @@ static bool has_role(const json_t *messages, size_t i, const char *role)
 }
 
 /* The prompt of the messages without the first n_dropped of them that are not the system's. */
-static lace_status make_tokens(const talk *t, const json_t *messages, size_t n_dropped,
+static lace_status make_tokens(const chat *t, const json_t *messages, size_t n_dropped,
                                chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
 {
     json_t *seen = json_copy((json_t *)messages);
@@ -266,7 +266,7 @@ static bool drop_turn(const json_t *messages, size_t *n_dropped)
  * The prompt, with room for what is written of the answer and a token more. If it does not fit, the
  * oldest turns go, until a quarter of the context is free: the next messages then find room.
  */
-static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_dropped,
+static lace_status fit_prompt(const chat *t, const json_t *messages, size_t *n_dropped,
                               chat_prompt *prompt, lace_token **tokens, size_t *n, lace_error *err)
 {
     const size_t room = (size_t)t->n_context / 4 * 3;
@@ -293,7 +293,7 @@ static lace_status fit_prompt(const talk *t, const json_t *messages, size_t *n_d
 
 /* Where pieces go, through the parser of replies. */
 typedef struct route {
-    talk_sink sink;
+    chat_sink sink;
     void *user;
     lace_error *err;
 } route;
@@ -311,11 +311,11 @@ typedef struct answer {
     route to;
 } answer;
 
-static lace_status begin_answer(talk *t, answer *a, const buf *prompt, lace_error *err)
+static lace_status begin_answer(chat *t, answer *a, const buf *prompt, lace_error *err)
 {
-    if (!t->chat)
+    if (!t->template)
         return LACE_OK;
-    const reply_format *format = chat_template_reply_format(t->chat);
+    const reply_format *format = chat_template_reply_format(t->template);
     reply_options options = {
         .keeps_calls = true,
         .keeps_thinking = t->options.keeps_reasoning,
@@ -343,7 +343,7 @@ typedef struct question {
 } question;
 
 /* The prompt, and behind it what is written of the answer. */
-static lace_status fit_question(talk *t, question *q, lace_error *err)
+static lace_status fit_question(chat *t, question *q, lace_error *err)
 {
     TRY(fit_prompt(t, q->messages, &q->n_dropped, &q->prompt, &q->tokens, &q->n_tokens, err));
     if (t->n_written == 0)
@@ -361,7 +361,7 @@ static lace_status fit_question(talk *t, question *q, lace_error *err)
 
 /* An answer on its way. */
 typedef struct answering {
-    talk *t;
+    chat *t;
     question *q;
     answer *a;
     const volatile int *stop;
@@ -394,15 +394,15 @@ static size_t on_full(void *user, const lace_token **tokens)
     return status == LACE_OK ? q->n_tokens : 0;
 }
 
-static const char *name_end(const talk *t, writer_end end)
+static const char *name_end(const chat *t, writer_end end)
 {
     if (end == WRITER_FULL)
         return CONTEXT_FULL;
-    return end == WRITER_CUT && t->options.max_tokens != 0 ? TALK_CUT : NULL;
+    return end == WRITER_CUT && t->options.max_tokens != 0 ? CHAT_CUT : NULL;
 }
 
-static lace_status answer_question(talk *t, question *q, answer *a, const volatile int *stop,
-                                   talk_stats *stats, lace_error *err)
+static lace_status answer_question(chat *t, question *q, answer *a, const volatile int *stop,
+                                   chat_stats *stats, lace_error *err)
 {
     uint64_t begin = clock_ns();
     answering x = {t, q, a, stop, LACE_OK, err};
@@ -432,12 +432,12 @@ static lace_status answer_question(talk *t, question *q, answer *a, const volati
     return a->parser ? reply_parser_finish(a->parser, err) : LACE_OK;
 }
 
-lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk_sink sink,
-                        void *user, const volatile int *stop, talk_stats *stats, lace_error *err)
+lace_status chat_answer(chat *t, const json_t *messages, size_t *n_dropped, chat_sink sink,
+                        void *user, const volatile int *stop, chat_stats *stats, lace_error *err)
 {
     answer a = {.to = {sink, user, err}};
     question q = {.messages = messages, .n_dropped = *n_dropped};
-    *stats = (talk_stats){.n_prompt = 0};
+    *stats = (chat_stats){.n_prompt = 0};
     t->n_written = 0;
     chat_prompt_init(&q.prompt, CLI_MAX_TEXT);
     lace_status status = answer_question(t, &q, &a, stop, stats, err);
@@ -449,7 +449,7 @@ lace_status talk_answer(talk *t, const json_t *messages, size_t *n_dropped, talk
     return status;
 }
 
-void talk_append_counts(const talk *t, char *line, size_t size)
+void chat_append_counts(const chat *t, char *line, size_t size)
 {
     writer_append_counts(&t->writer, line, size);
 }

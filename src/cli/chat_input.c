@@ -20,7 +20,7 @@
 
 enum { HISTORY_LINES = 1000 };
 
-struct talk_input {
+struct chat_input {
     EditLine *edit; /* NULL: no terminal */
     History *history;
     HistEvent event;
@@ -39,13 +39,13 @@ static char *show_prompt(EditLine *edit)
         {"> ", ". "},
         {"\1\033[1;36m\1>\1\033[0m\1 ", "\1\033[2m\1.\1\033[0m\1 "},
     };
-    talk_input *in;
+    chat_input *in;
     el_get(edit, EL_CLIENTDATA, &in);
     return prompts[in->has_colour][in->is_more];
 }
 
 /* The folder is made if need be; without a place there is just no history. */
-static void find_history(talk_input *in)
+static void find_history(chat_input *in)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
     char folder[480];
@@ -64,7 +64,7 @@ static void find_history(talk_input *in)
     snprintf(in->path, sizeof in->path, "%s/history", folder);
 }
 
-static void open_editor(talk_input *in)
+static void open_editor(chat_input *in)
 {
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0)
@@ -86,7 +86,7 @@ static void open_editor(talk_input *in)
     el_source(in->edit, NULL); /* ~/.editrc */
 }
 
-lace_status talk_input_create(talk_input **out, lace_error *err)
+lace_status chat_input_create(chat_input **out, lace_error *err)
 {
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
@@ -97,7 +97,7 @@ lace_status talk_input_create(talk_input **out, lace_error *err)
     return LACE_OK;
 }
 
-void talk_input_free(talk_input *in)
+void chat_input_free(chat_input *in)
 {
     if (!in)
         return;
@@ -114,7 +114,7 @@ void talk_input_free(talk_input *in)
 }
 
 /* One line without its end. False at the end of input, or after Ctrl-C. */
-static bool read_line(talk_input *in, buf *out, bool *is_interrupted)
+static bool read_line(chat_input *in, buf *out, bool *is_interrupted)
 {
     char *line = NULL;
     size_t capacity = 0;
@@ -151,7 +151,7 @@ static bool ends_with(const buf *b, size_t from, const char *mark)
 }
 
 /* The lines up to the one that ends with three quotes. */
-static bool read_block(talk_input *in, buf *out, bool *is_interrupted)
+static bool read_block(chat_input *in, buf *out, bool *is_interrupted)
 {
     memmove(out->data, out->data + 3, out->size - 3);
     out->size -= 3;
@@ -167,7 +167,7 @@ static bool read_block(talk_input *in, buf *out, bool *is_interrupted)
     return true;
 }
 
-bool talk_input_read(talk_input *in, buf *out, bool *is_interrupted)
+bool chat_input_read(chat_input *in, buf *out, bool *is_interrupted)
 {
     *is_interrupted = false;
     buf_clear(out);

@@ -11,21 +11,21 @@
 
 #define DIM "\033[2m"
 
-void talk_printer_init(talk_printer *p, bool is_terminal)
+void chat_printer_init(chat_printer *p, bool is_terminal)
 {
-    *p = (talk_printer){.is_terminal = is_terminal,
+    *p = (chat_printer){.is_terminal = is_terminal,
                         .has_colour = is_terminal && terminal_has_colour(STDOUT_FILENO)};
     buf_init(&p->content, CLI_MAX_TEXT);
     buf_init(&p->clean, CLI_MAX_TEXT);
 }
 
-void talk_printer_deinit(talk_printer *p)
+void chat_printer_deinit(chat_printer *p)
 {
     buf_deinit(&p->content);
     buf_deinit(&p->clean);
 }
 
-static lace_status print(talk_printer *p, const char *chars, size_t n, lace_error *err)
+static lace_status print(chat_printer *p, const char *chars, size_t n, lace_error *err)
 {
     if (n == 0)
         return LACE_OK;
@@ -34,12 +34,12 @@ static lace_status print(talk_printer *p, const char *chars, size_t n, lace_erro
 }
 
 /* What a terminal obeys; nothing where no colours are wanted. */
-static lace_status print_code(const talk_printer *p, const char *code, lace_error *err)
+static lace_status print_code(const chat_printer *p, const char *code, lace_error *err)
 {
     return p->has_colour ? cli_write(code, strlen(code), err) : LACE_OK;
 }
 
-lace_status talk_note(talk_printer *p, lace_error *err, const char *format, ...)
+lace_status chat_note(chat_printer *p, lace_error *err, const char *format, ...)
 {
     char line[1024];
     va_list args;
@@ -53,7 +53,7 @@ lace_status talk_note(talk_printer *p, lace_error *err, const char *format, ...)
         return error_nomem(err, "a line");
     TRY(print_code(p, DIM, err));
     TRY(cli_write(p->clean.data, p->clean.size, err));
-    TRY(print_code(p, TALK_NORMAL, err));
+    TRY(print_code(p, CHAT_NORMAL, err));
     return cli_write("\n", 1, err);
 }
 
@@ -74,14 +74,14 @@ static lace_status make_safe(buf *out, text piece)
 }
 
 /* Reasoning is dimmed, or stands between two lines where there are no colours. */
-static lace_status set_reasoning(talk_printer *p, bool is_reasoning, lace_error *err)
+static lace_status set_reasoning(chat_printer *p, bool is_reasoning, lace_error *err)
 {
     if (p->is_reasoning == is_reasoning)
         return LACE_OK;
     p->is_reasoning = is_reasoning;
     if (is_reasoning)
         return p->has_colour ? print_code(p, DIM, err) : print(p, "[reasoning]\n", 12, err);
-    TRY(print_code(p, TALK_NORMAL, err));
+    TRY(print_code(p, CHAT_NORMAL, err));
     if (p->last_byte != '\n')
         TRY(print(p, "\n\n", 2, err));
     return p->has_colour ? LACE_OK : print(p, "[answer]\n", 9, err);
@@ -89,7 +89,7 @@ static lace_status set_reasoning(talk_printer *p, bool is_reasoning, lace_error 
 
 static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_error *err)
 {
-    talk_printer *p = user;
+    chat_printer *p = user;
     if (!is_reasoning && buf_append(&p->content, piece.data, piece.size) != LACE_OK)
         return error_nomem(err, "the answer");
     if (!p->is_terminal) /* the answer itself, as it is */
@@ -101,10 +101,10 @@ static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_erro
 }
 
 /* Whoever reads the answer must know that the model has forgotten; in a pipe, on the other one. */
-static lace_status tell_of_dropped(talk_printer *p, size_t n, lace_error *err)
+static lace_status tell_of_dropped(chat_printer *p, size_t n, lace_error *err)
 {
     if (p->is_terminal)
-        return talk_note(p, err, "[the context is full: %zu older message%s dropped]", n,
+        return chat_note(p, err, "[the context is full: %zu older message%s dropped]", n,
                          n == 1 ? " was" : "s were");
     fprintf(stderr,
             "lace: the context is full: %zu older message%s dropped (-c N makes it longer)\n", n,
@@ -112,27 +112,27 @@ static lace_status tell_of_dropped(talk_printer *p, size_t n, lace_error *err)
     return LACE_OK;
 }
 
-lace_status talk_print_answer(talk_printer *p, talk *t, const json_t *messages, size_t *n_dropped,
-                              talk_stats *stats, lace_error *err)
+lace_status chat_print_answer(chat_printer *p, chat *t, const json_t *messages, size_t *n_dropped,
+                              chat_stats *stats, lace_error *err)
 {
     size_t n_before = *n_dropped;
     lace_error ignored;
     buf_clear(&p->content);
     p->last_byte = '\n';
-    lace_status status = talk_answer(t, messages, n_dropped, on_piece, p, &cli_stop, stats, err);
+    lace_status status = chat_answer(t, messages, n_dropped, on_piece, p, &cli_stop, stats, err);
     if (p->is_reasoning) { /* it was cut in the middle of it */
         p->is_reasoning = false;
-        print_code(p, TALK_NORMAL, &ignored);
+        print_code(p, CHAT_NORMAL, &ignored);
     }
     if (p->last_byte != '\n' && print(p, "\n", 1, &ignored) != LACE_OK && status == LACE_OK)
         return error_set(err, LACE_E_IO, "%s", ignored.text);
     TRY(status);
     if (stats->end)
-        TRY(talk_note(p, err, "[%s]", stats->end));
+        TRY(chat_note(p, err, "[%s]", stats->end));
     return *n_dropped > n_before ? tell_of_dropped(p, *n_dropped - n_before, err) : LACE_OK;
 }
 
-lace_status talk_add_message(json_t *messages, const char *role, const char *content, size_t n,
+lace_status chat_add_message(json_t *messages, const char *role, const char *content, size_t n,
                              lace_error *err)
 {
     json_t *chars = json_stringn(content, n);
@@ -144,21 +144,21 @@ lace_status talk_add_message(json_t *messages, const char *role, const char *con
     return LACE_OK;
 }
 
-lace_status talk_ask(talk *t, const char *system, const char *message, size_t n_bytes,
-                     talk_stats *stats, lace_error *err)
+lace_status chat_ask(chat *t, const char *system, const char *message, size_t n_bytes,
+                     chat_stats *stats, lace_error *err)
 {
-    talk_printer p;
+    chat_printer p;
     size_t n_dropped = 0;
     json_t *messages = json_array();
-    talk_printer_init(&p, isatty(STDOUT_FILENO));
+    chat_printer_init(&p, isatty(STDOUT_FILENO));
     lace_status status = messages ? LACE_OK : error_nomem(err, "messages");
     if (status == LACE_OK && system)
-        status = talk_add_message(messages, "system", system, strlen(system), err);
+        status = chat_add_message(messages, "system", system, strlen(system), err);
     if (status == LACE_OK)
-        status = talk_add_message(messages, "user", message, n_bytes, err);
+        status = chat_add_message(messages, "user", message, n_bytes, err);
     if (status == LACE_OK)
-        status = talk_print_answer(&p, t, messages, &n_dropped, stats, err);
+        status = chat_print_answer(&p, t, messages, &n_dropped, stats, err);
     json_decref(messages);
-    talk_printer_deinit(&p);
+    chat_printer_deinit(&p);
     return status == LACE_OK && cli_stop ? LACE_E_CANCELLED : status;
 }

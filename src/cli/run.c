@@ -53,9 +53,9 @@ static const arg_option options[] = {
      .help = "continue the text as it is, without the chat template"},
     {"chat-template-file", 0, ARG_TEXT, offsetof(run_args, template_file), .value = "FILE",
      .help = "chat template in Jinja to use in place of the model's own"},
-    {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = TALK_THINK_WORDS,
-     .help = TALK_THINK_HELP},
-    {"show-tags", 0, ARG_FLAG, offsetof(run_args, keeps_reasoning), .help = TALK_TAGS_HELP},
+    {"think", 0, ARG_CHOICE, offsetof(run_args, thinking), .value = CHAT_THINK_WORDS,
+     .help = CHAT_THINK_HELP},
+    {"show-tags", 0, ARG_FLAG, offsetof(run_args, keeps_reasoning), .help = CHAT_TAGS_HELP},
     CHOOSE_OPTIONS(offsetof(run_args, choose)),
     {.kind = ARG_HEADING, .help = "Machine"},
     {"ctx-size", 'c', ARG_INT, offsetof(run_args, n_context), .low = 0, .high = CLI_MAX_CONTEXT,
@@ -247,11 +247,11 @@ static lace_status answer_text(generation *g, lace_error *err)
 {
     const run_args *a = g->args;
     const buf *question = g->opening;
-    talk_options o = {.opened = g->model,
+    chat_options o = {.opened = g->model,
                       .device = a->device,
-                      .mode = TALK_CHAT,
+                      .mode = CHAT_MODE_CHAT,
                       .template_file = a->template_file,
-                      .thinking = (talk_thinking)a->thinking,
+                      .thinking = (chat_thinking)a->thinking,
                       .choose = a->choose,
                       .max_tokens = a->n_predict,
                       .n_context = a->n_context,
@@ -261,11 +261,11 @@ static lace_status answer_text(generation *g, lace_error *err)
                       .memory_bytes = a->memory_bytes,
                       .use_mmap = a->mmap,
                       .keeps_reasoning = a->keeps_reasoning};
-    talk *t;
-    talk_stats stats = {0};
-    TRY(talk_create(&o, &t, err));
+    chat *t;
+    chat_stats stats = {0};
+    TRY(chat_create(&o, &t, err));
     lace_status status =
-        talk_ask(t, NULL, question->data ? question->data : "", question->size, &stats, err);
+        chat_ask(t, NULL, question->data ? question->data : "", question->size, &stats, err);
     if (status == LACE_OK || status == LACE_E_CANCELLED) {
         char line[512];
         g->n_prompt = stats.n_prompt;
@@ -274,15 +274,15 @@ static lace_status answer_text(generation *g, lace_error *err)
                                     .prompt_ns = stats.prompt_ns,
                                     .generate_ns = stats.generate_ns,
                                     .packing_ns = stats.packing_ns};
-        if (stats.end && strcmp(stats.end, TALK_CUT) != 0) /* -n is nothing that needs saying */
+        if (stats.end && strcmp(stats.end, CHAT_CUT) != 0) /* -n is nothing that needs saying */
             g->end = stats.end;
         begin_statistics(g, line, sizeof line);
-        talk_append_counts(t, line, sizeof line);
+        chat_append_counts(t, line, sizeof line);
         size_t used = strlen(line);
         snprintf(line + used, sizeof line - used, " | by its chat template (--raw: not)");
         end_statistics(g, line, sizeof line);
     }
-    talk_free(t);
+    chat_free(t);
     return status;
 }
 
