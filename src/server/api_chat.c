@@ -89,14 +89,10 @@ static const size_t outs[] = {offsetof(chat_reply, chunk)};
 static const size_t choice_outs[] = {
     offsetof(chat_choice, content), offsetof(chat_choice, reasoning), offsetof(chat_choice, calls),
     offsetof(chat_choice, arguments), offsetof(chat_choice, logprobs)};
-static const choices_kind choices = CHOICES_KIND(chat_reply, chat_choice, outs, choice_outs);
 
-/* The state, made at the first question; NULL: memory is out. */
-static chat_reply *state_of(call *c)
+static void make_parsers(call *c, void *state)
 {
-    chat_reply *reply = call_state(c);
-    if (reply || !(reply = choices_make(c, &choices)))
-        return reply;
+    chat_reply *reply = state;
     reply->c = c;
     reply->n_choices = call_request(c)->n_choices;
     for (int i = 0; i < reply->n_choices; i++) {
@@ -106,16 +102,17 @@ static chat_reply *state_of(call *c)
         if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
             reply->has_failed = true;
     }
-    return reply;
 }
 
-static void on_free(call *c)
+static void free_parsers(void *state)
 {
-    chat_reply *reply = call_state(c);
-    for (int i = 0; reply && i < reply->n_choices; i++)
+    chat_reply *reply = state;
+    for (int i = 0; i < reply->n_choices; i++)
         reply_parser_free(reply->choices[i].parser);
-    choices_free(c, &choices);
 }
+
+static const choices_kind choices = CHOICES_KIND(chat_reply, chat_choice, outs, choice_outs,
+                                                 .begin = make_parsers, .end = free_parsers);
 
 /* ---- Chunks of a stream ---------------------------------------------------------------------- */
 
@@ -253,7 +250,7 @@ static const char *finish_of(const chat_choice *h)
 
 static void on_event(call *c, const gen_event *e)
 {
-    chat_reply *reply = state_of(c);
+    chat_reply *reply = choices_of(c);
     if (!reply || reply->has_failed)
         return;
     chat_choice *h = &reply->choices[e->choice];
@@ -278,7 +275,7 @@ static void on_event(call *c, const gen_event *e)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    chat_reply *reply = state_of(c);
+    chat_reply *reply = choices_of(c);
     if (!reply)
         return;
     chat_choice *h = &reply->choices[e->choice];
@@ -336,11 +333,12 @@ static void on_end(call *c)
 }
 
 static const gen_sink sink = {
+    .choices = &choices,
     .on_event = on_event,
     .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = openai_ping,
-    .on_free = on_free,
+    .on_free = choices_free,
 };
 
 static bool read_request(gen_request *r, call *c, json_t *body)

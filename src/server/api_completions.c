@@ -125,17 +125,6 @@ static const size_t choice_outs[] = {offsetof(text_choice, text), offsetof(text_
                                      offsetof(text_choice, offsets)};
 static const choices_kind choices = CHOICES_KIND(text_reply, text_choice, outs, choice_outs);
 
-/* The state, made at the first question; NULL: memory is out. */
-static text_reply *state_of(call *c)
-{
-    return call_state(c) ? call_state(c) : choices_make(c, &choices);
-}
-
-static void on_free(call *c)
-{
-    choices_free(c, &choices);
-}
-
 /* ---- Answering ------------------------------------------------------------------------------- */
 
 static void write_token_text(const call *c, json_out *out, lace_token token)
@@ -209,7 +198,7 @@ static void clear_choice(text_choice *t)
 
 static void on_event(call *c, const gen_event *e)
 {
-    text_reply *state = state_of(c);
+    text_reply *state = choices_of(c);
     if (!state)
         return;
     text_choice *t = &state->choices[e->choice];
@@ -238,7 +227,7 @@ static void on_event(call *c, const gen_event *e)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    text_reply *state = state_of(c);
+    text_reply *state = choices_of(c);
     if (!state)
         return;
     json_out *out = &state->chunk;
@@ -264,11 +253,12 @@ static void on_end(call *c)
 }
 
 static const gen_sink sink = {
+    .choices = &choices,
     .on_event = on_event,
     .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = openai_ping,
-    .on_free = on_free,
+    .on_free = choices_free,
 };
 
 static bool read_request(gen_request *r, call *c, json_t *body)

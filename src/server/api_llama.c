@@ -42,17 +42,6 @@ static const size_t choice_outs[] = {offsetof(llama_choice, content),
                                      offsetof(llama_choice, probabilities)};
 static const choices_kind choices = CHOICES_KIND(llama_reply, llama_choice, outs, choice_outs);
 
-/* The state, made at the first question; NULL: memory is out. */
-static llama_reply *state_of(call *c)
-{
-    return call_state(c) ? call_state(c) : choices_make(c, &choices);
-}
-
-static void on_free(call *c)
-{
-    choices_free(c, &choices);
-}
-
 /* ---- What was asked for, in the answer ------------------------------------------------------- */
 
 static void write_settings(const call *c, json_out *out)
@@ -310,7 +299,7 @@ static void send_chunk(call *c, llama_reply *state, int index)
 
 static void on_event(call *c, const gen_event *e)
 {
-    llama_reply *state = state_of(c);
+    llama_reply *state = choices_of(c);
     if (!state)
         return;
     llama_choice *t = &state->choices[e->choice];
@@ -331,7 +320,7 @@ static void on_event(call *c, const gen_event *e)
 
 static void on_prompt(call *c, const gen_event *e)
 {
-    llama_reply *state = state_of(c);
+    llama_reply *state = choices_of(c);
     if (!state)
         return;
     llama_choice *t = &state->choices[e->choice];
@@ -362,11 +351,12 @@ static void on_end(call *c)
 }
 
 static const gen_sink sink = {
+    .choices = &choices,
     .on_event = on_event,
     .on_prompt = on_prompt,
     .on_end = on_end,
     .on_ping = openai_ping,
-    .on_free = on_free,
+    .on_free = choices_free,
 };
 
 void api_llama_completion(call *c)

@@ -162,7 +162,9 @@ struct gen_event {
 
 /* How an API writes what was generated; on the event loop. */
 struct gen_sink {
-    const struct reply_kind *reply; /* of sinks that work by reply.h; otherwise NULL */
+    /* Of sinks whose state is made by reply.h: one reply, or several choices; otherwise NULL. */
+    const struct reply_kind *reply;
+    const struct choices_kind *choices;
     void (*on_event)(call *c, const gen_event *e);
     void (*on_prompt)(call *c, const gen_event *e); /* with is_prompt; may be NULL */
     void (*on_end)(call *c);  /* all choices have finished, and none with an error */

@@ -97,25 +97,31 @@ static void *choice_at(const call *c, const choices_kind *kind, int i)
     return (char *)call_state(c) + kind->size + (size_t)i * kind->choice_size;
 }
 
-void *choices_make(call *c, const choices_kind *kind)
+void *choices_of(call *c)
 {
+    const choices_kind *kind = c->sink->choices;
     int n = call_request(c)->n_choices;
-    void *state = mem_calloc(1, kind->size + (size_t)n * kind->choice_size);
-    if (!state)
-        return NULL;
+    void *state = call_state(c);
+    if (state || !(state = mem_calloc(1, kind->size + (size_t)n * kind->choice_size)))
+        return state;
     call_set_state(c, state);
     json_outs_init(state, kind->outs, kind->n_outs, REPLY_MAX_BYTES);
     for (int i = 0; i < n; i++)
         json_outs_init(choice_at(c, kind, i), kind->choice_outs, kind->n_choice_outs,
                        REPLY_MAX_BYTES);
+    if (kind->begin)
+        kind->begin(c, state);
     return state;
 }
 
-void choices_free(call *c, const choices_kind *kind)
+void choices_free(call *c)
 {
+    const choices_kind *kind = c->sink->choices;
     void *state = call_state(c);
     if (!state)
         return;
+    if (kind->end)
+        kind->end(state);
     json_outs_deinit(state, kind->outs, kind->n_outs);
     for (int i = 0; i < call_request(c)->n_choices; i++)
         json_outs_deinit(choice_at(c, kind, i), kind->choice_outs, kind->n_choice_outs);

@@ -64,18 +64,22 @@ typedef struct choices_kind {
     size_t n_outs;
     const size_t *choice_outs; /* [n_choice_outs] where in a choice */
     size_t n_choice_outs;
+    void (*begin)(call *c, void *state); /* more of a new state; may be NULL */
+    void (*end)(void *state);            /* undoes begin; may be NULL */
 } choices_kind;
 
-/* A choices_kind of a struct that ends with `choices`, and of arrays of offsets. */
-#define CHOICES_KIND(state, choice, state_outs, outs_of_choice)                                    \
+/* A choices_kind of a struct that ends with `choices`, and of arrays of offsets; more: its begin and
+ * end. */
+#define CHOICES_KIND(state, choice, state_outs, outs_of_choice, ...)                               \
     {                                                                                              \
         .size = offsetof(state, choices), .choice_size = sizeof(choice), .outs = (state_outs),     \
         .n_outs = sizeof(state_outs) / sizeof(size_t), .choice_outs = (outs_of_choice),            \
-        .n_choice_outs = sizeof(outs_of_choice) / sizeof(size_t)                                   \
+        .n_choice_outs = sizeof(outs_of_choice) / sizeof(size_t), __VA_ARGS__                      \
     }
 
-void *choices_make(call *c, const choices_kind *kind); /* NULL: memory is out */
-void choices_free(call *c, const choices_kind *kind);  /* also when none was made */
+/* The state of a call, made at the first question by its sink's choices; NULL: memory is out. */
+void *choices_of(call *c);
+void choices_free(call *c); /* on_free of a sink */
 
 /* A line of a stream that says nothing, so that nobody takes it for dead. */
 void reply_ping(call *c, const char *line);
