@@ -368,6 +368,9 @@ bool advance_batch(lace_batcher *b)
     if (n_items == 0)
         return false;
     lace_error err = {0};
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->guess.n > 0)
+            session_mark(b->session, g->sequence);
     if (b->rules)
         set_rules(b, n_items);
     lace_status status = session_eval_choosing(b->session, b->items, n_items, b->rules, &err);

@@ -61,6 +61,12 @@ struct lace_session {
 /* How the card does what a sampler (NULL: the best) would; false if it cannot. */
 bool session_rule(const lace_sampler *sampler, choice_rule *out);
 
+/*
+ * What comes now may be taken back: recurrent layers remember the sequence as it is, so that few
+ * tokens are computed again.
+ */
+void session_mark(lace_session *s, int32_t sequence);
+
 /* The token with the largest of n logits, the first of equal ones. */
 lace_token best_token(const float *logits, int32_t n);
 

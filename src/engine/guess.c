@@ -147,12 +147,8 @@ static lace_status catch_up(guess_source *s, const guess_request *r, size_t *n_i
 {
     guess_reader *d = &s->readers[r->to->reader];
     int32_t from = count_common(d, r);
-    lace_status status = lace_session_truncate(s->draft, r->to->reader, from, err);
-    if (status == LACE_E_UNSUPPORTED) { /* layers with a window cannot go back so far */
-        from = 0;
-        status = lace_session_truncate(s->draft, r->to->reader, 0, err);
-    }
-    TRY(status);
+    from = states_reach(s->draft->kv, r->to->reader, from);
+    TRY(lace_session_truncate(s->draft, r->to->reader, from, err));
     int32_t n = r->n_text - from, n_batch = s->draft->options.n_batch;
     *is_done = n <= n_batch;
     n = *is_done ? n : n_batch;
@@ -213,6 +209,8 @@ static lace_status guess_by_draft(guess_source *s, const guess_request *requests
             asked[n_asked++] = r;
     }
     TRY(lace_session_eval(s->draft, s->items, n_items, err));
+    for (size_t i = 0; i < n_asked; i++)
+        session_mark(s->draft, asked[i]->to->reader);
     return ask_draft(s, asked, n_asked, err);
 }
 

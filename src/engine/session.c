@@ -357,6 +357,12 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
     return LACE_OK;
 }
 
+void session_mark(lace_session *s, int32_t sequence)
+{
+    int32_t snapshot = states_snapshot(s->kv, sequence); /* the sequence holds it, too */
+    snapshot_drop(&s->kv->slots, &snapshot);
+}
+
 lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_error *err)
 {
     TRY(check_range("from", from, 0, s->options.n_sequences - 1, err));

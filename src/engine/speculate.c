@@ -133,6 +133,8 @@ static lace_status begin_anew(lace_speculator *sp, lace_token token, lace_error 
                              .n_text = sp->n_text + 1,
                              .most = sp->session->options.n_context - sp->n_text - 1};
     TRY(guess_make(&sp->source, &request, 1, err));
+    if (sp->guess.n > 0)
+        session_mark(sp->session, sp->sequence);
     TRY(eval_with_guesses(sp, token, err));
     sp->row = 0;
     sp->count.n_evals++;
