@@ -12,9 +12,15 @@
 
 char *golden_path(const char *model, const char *file)
 {
+    static const char *const sets[] = {"golden", "golden2"};
     char relative[128];
-    snprintf(relative, sizeof relative, "golden/%s%s%s", model, file[0] ? "/" : "", file);
-    return data_path_if_there(relative);
+    for (int i = 0; i < 2; i++) {
+        snprintf(relative, sizeof relative, "%s/%s%s%s", sets[i], model, file[0] ? "/" : "", file);
+        char *path = data_path_if_there(relative);
+        if (path)
+            return path;
+    }
+    return NULL;
 }
 
 /* As many as tests/data has. */
@@ -93,6 +99,21 @@ bool golden_read(const char *path, golden *out)
     if (!ok)
         tap_note("%s: not a golden file", path);
     return ok;
+}
+
+bool golden_has_logits(const char *path)
+{
+    file_map map;
+    if (file_map_open(path, &map, NULL) != LACE_OK)
+        return false;
+    uint64_t n = map.bytes.size >= 8 ? load_u64(map.bytes.data) : 0;
+    json_t *header = NULL;
+    if (n > 0 && n <= map.bytes.size - 8)
+        header = json_loadb((const char *)map.bytes.data + 8, n, 0, NULL);
+    bool has = json_object_get(header, "logits") != NULL;
+    json_decref(header);
+    file_map_close(&map);
+    return has;
 }
 
 void golden_free(golden *g)

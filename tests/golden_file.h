@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /*
- * The path of a file of a model in golden/, "" for its directory; NULL if it is not there. For the caller to
+ * The path of a file of a model in golden/ or golden2/, "" for its directory; NULL if it is not there. For the caller to
  * free().
  */
 char *golden_path(const char *model, const char *file);
@@ -29,6 +29,9 @@ typedef struct golden {
 /* Read a golden.safetensors. False, with a note, if that fails. */
 bool golden_read(const char *path, golden *out);
 void golden_free(golden *g);
+
+/* Whether the file is of a model that has logits; an encoder has none. */
+bool golden_has_logits(const char *path);
 
 /* Sum of squared differences over sum of squares: 0 is equal. NaN if a value is not finite. */
 double nmse(const float *found, const float *expected, size_t n);

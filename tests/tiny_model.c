@@ -42,9 +42,13 @@ tiny_options tiny_options_least(void)
     return o;
 }
 
-const char *const tiny_archs[TINY_N_ARCHS] = {
-    "llama", "granite", "smollm3", "qwen2",  "qwen3",         "qwen3moe",   "gemma2",    "gemma3",
-    "phi3",  "olmo2",   "gpt-oss", "mamba2", "granitehybrid", "nemotron_h", "falcon-h1", "lfm2"};
+const char *const tiny_archs[] = {
+#define X(name) name,
+#include "tiny_archs.def"
+#undef X
+};
+
+const int tiny_n_archs = sizeof tiny_archs / sizeof *tiny_archs;
 
 tiny_options tiny_options_arch(const char *architecture)
 {
@@ -147,6 +151,11 @@ enum {
     HAS_WINDOW = 512,
     HAS_SOFTCAPS = 1024,
     HAS_FACTORS = 2048,
+    LACKS_GATE = 1 << 12,     /* of the feed-forward part */
+    LACKS_FFN_NORM = 1 << 13, /* one norm for both parts */
+    HAS_POSITIONS = 1 << 14,  /* learned ones */
+    HAS_XIELU = 1 << 15,
+    HAS_OTHER_NORM = 1 << 16, /* the norm before the feed-forward part has another name */
 };
 
 static int parts_of(const char *architecture)
@@ -166,6 +175,20 @@ static int parts_of(const char *architecture)
         {"granite", HAS_FACTORS},
         {"granitehybrid", HAS_FACTORS},
         {"lfm2", HAS_HEAD_NORMS},
+        {"command-r", LACKS_FFN_NORM},
+        {"cohere2", LACKS_FFN_NORM | HAS_WINDOW},
+        {"seed_oss", HAS_BIASES | HAS_OTHER_NORM},
+        {"exaone4", HAS_POST_NORMS | LACKS_PRE_NORMS | HAS_HEAD_NORMS | HAS_WINDOW},
+        {"apertus", HAS_HEAD_NORMS | LACKS_GATE | HAS_XIELU},
+        {"arcee", LACKS_GATE},
+        {"starcoder2", HAS_BIASES | HAS_OUTPUT_BIAS | LACKS_GATE},
+        {"gptneox", LACKS_GATE},
+        {"nemotron", LACKS_GATE},
+        {"falcon", LACKS_GATE | LACKS_FFN_NORM},
+        {"gpt2", LACKS_GATE | HAS_POSITIONS},
+        {"phi2", HAS_BIASES | LACKS_GATE | LACKS_FFN_NORM},
+        {"glm4", HAS_BIASES | HAS_POST_NORMS},
+        {"hunyuan-dense", HAS_HEAD_NORMS},
         {"lfm2moe", HAS_HEAD_NORMS},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -210,7 +233,7 @@ static void add_attention(maker *m, int layer, int parts)
         add_part(m, layer, "attn_q_norm.weight", norm ? head_dim : n_q, 0, 0);
         add_part(m, layer, "attn_k_norm.weight", norm ? head_dim : n_kv, 0, 0);
     }
-    if (parts & (HAS_POST_NORMS | HAS_SINKS))
+    if (parts & (HAS_POST_NORMS | HAS_SINKS | HAS_OTHER_NORM))
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
 }
 
@@ -308,14 +331,16 @@ static void add_layer(maker *m, int layer)
         return;
     if (layer == 0 && strcmp(o->architecture, "lfm2moe") == 0)
         n = 0;
-    if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS)))
+    if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS | LACKS_FFN_NORM | HAS_OTHER_NORM)))
         add_part(m, layer,
                  strcmp(o->architecture, "falcon-h1") == 0 ? "ffn_norm" : "ffn_norm.weight",
                  o->n_embd, 0, 0);
     if (parts & IS_JOINED) {
         add_part(m, layer, "ffn_up.weight", o->n_embd, 2 * o->n_ff, 0);
     } else {
-        add_part(m, layer, n ? "ffn_gate_exps.weight" : "ffn_gate.weight", o->n_embd, o->n_ff, n);
+        if (!(parts & LACKS_GATE))
+            add_part(m, layer, n ? "ffn_gate_exps.weight" : "ffn_gate.weight", o->n_embd, o->n_ff,
+                     n);
         add_part(m, layer, n ? "ffn_up_exps.weight" : "ffn_up.weight", o->n_embd, o->n_ff, n);
     }
     add_part(m, layer, n ? "ffn_down_exps.weight" : "ffn_down.weight", o->n_ff, o->n_embd, n);
@@ -476,6 +501,14 @@ static void add_config(maker *m)
     put_float(m, "rope.freq_base", 10000);
     if (parts & HAS_WINDOW)
         put_int(m, "attention.sliding_window", 4);
+    if (parts & HAS_XIELU) {
+        static const float numbers[4][64] = {
+            {0.5f, 0.2f}, {-1, -0.5f}, {0.5f, 0.4f}, {-1e-6f, -1e-6f}};
+        static const char *const xielu[4] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta",
+                                             "xielu.eps"};
+        for (int i = 0; i < 4; i++)
+            gguf_writer_add_array(m->w, xielu[i], GGUF_F32, numbers[i], (size_t)o->n_layers, NULL);
+    }
     if (parts & HAS_SOFTCAPS) {
         put_float(m, "attn_logit_softcapping", 50);
         put_float(m, "final_logit_softcapping", 30);
@@ -496,6 +529,8 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
     add_config(&m);
     add_vocab(&m);
     add(&m, "token_embd.weight", options->n_embd, options->n_vocab);
+    if (parts_of(options->architecture) & HAS_POSITIONS)
+        add(&m, "position_embd.weight", options->n_embd, options->n_context);
     for (int i = 0; i < options->n_layers; i++)
         add_layer(&m, i);
     bool is_lfm2 = strncmp(options->architecture, "lfm2", 4) == 0;

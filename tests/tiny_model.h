@@ -8,8 +8,8 @@
 #include "formats/gguf_write.h"
 
 /* Every architecture that lace has. */
-enum { TINY_N_ARCHS = 16 };
-extern const char *const tiny_archs[TINY_N_ARCHS];
+extern const int tiny_n_archs;
+extern const char *const tiny_archs[];
 
 typedef struct tiny_options {
     const char *architecture; /* "llama"; gpt-oss and qwen3moe have 4 experts by default */

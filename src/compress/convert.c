@@ -125,6 +125,8 @@ static lace_status add_tensors(hf_tensors *tensors, dtype main_type, bool has_ty
 {
     for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
         const tensor *t = hf_tensors_at(tensors, i);
+        if (convert_is_meta(t))
+            continue;
         if (!unpack_ref[t->type])
             return error_set(err, LACE_E_TENSOR_TYPE, "tensor %.*s: type %s cannot be converted",
                              text_width(t->name), t->name.data, dtype_describe(t->type)->name);

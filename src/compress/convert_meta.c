@@ -12,6 +12,7 @@
 
 #include "hf/hf_family.h"
 #include "model/model.h"
+#include "tensor/codec/unpack.h"
 #include "vocab/vocab_hf.h"
 
 /* What general.file_type says, by the type of the matrices. */
@@ -113,6 +114,8 @@ static const char *format_size_label(hf_tensors *tensors, char out[32])
 typedef struct keys {
     gguf_writer *w;
     const char *architecture;
+    const arch *arch;
+    const model_config *seen; /* the config as readers of the file complete it */
 } keys;
 
 static const char *key_of(const keys *k, const char *name, char out[160])
@@ -197,7 +200,10 @@ static void put_sizes(const keys *k, const hf_config *h)
     put_layers(k, "attention.head_count", c, offsetof(layer_config, n_heads));
     if (attends(c))
         put_layers(k, "attention.head_count_kv", c, offsetof(layer_config, n_kv_heads));
-    put_float(k, "attention.layer_norm_rms_epsilon", c->norm_eps);
+    put_float(k,
+              k->seen->centers_norms ? "attention.layer_norm_epsilon"
+                                     : "attention.layer_norm_rms_epsilon",
+              c->norm_eps);
     if (strncmp(k->architecture, "nemotron_h", strlen("nemotron_h")) == 0)
         put_float(k, "attention.layer_norm_epsilon", c->norm_eps);
     if (attends(c) && (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd)) {
@@ -257,6 +263,16 @@ static void put_factors(const keys *k, const hf_config *h)
     const model_config *c = &h->model;
     if (c->window > 0 || is_phi3(k))
         put_int(k, "attention.sliding_window", c->window);
+    if (c->window > 0 && (k->arch->takes & ARCH_PATTERN)) {
+        char key[160];
+        uint8_t is_local[CONFIG_MAX_LAYERS];
+        for (int32_t i = 0; i < c->n_layers; i++)
+            is_local[i] = c->layers[i].is_local;
+        gguf_writer_add_array(k->w, key_of(k, "attention.sliding_window_pattern", key), GGUF_BOOL,
+                              is_local, (size_t)c->n_layers, NULL);
+    }
+    if (k->arch->takes & ARCH_PARALLEL)
+        put_bool(k, "use_parallel_residual", c->is_parallel);
     if (c->attention_scale != 0)
         put_float(k, "attention.scale", c->attention_scale);
     if (c->attention_softcap != 0)
@@ -267,10 +283,45 @@ static void put_factors(const keys *k, const hf_config *h)
         put_float(k, "embedding_scale", c->embedding_scale);
         put_float(k, "residual_scale", c->residual_scale);
         put_float(k, "logit_scale", c->logit_scale);
+    } else if ((k->arch->takes & ARCH_FACTORS) && c->logit_scale != 1) {
+        put_float(k, "logit_scale", c->logit_scale);
+    }
+    if (c->temperature_scale != 0) {
+        put_float(k, "attention.temperature_scale", c->temperature_scale);
+        put_int(k, "attention.temperature_length", c->temperature_length);
     }
 }
 
 /* ---------------------------------------------------------------------------------------------- */
+
+bool convert_is_meta(const tensor *t)
+{
+    return memmem(t->name.data, t->name.size, ".xielu.", strlen(".xielu.")) != NULL;
+}
+
+/* The four numbers of each layer's activation, which are tensors in directories. */
+static void put_xielu(gguf_writer *w, int32_t n_layers, hf_tensors *tensors)
+{
+    static const char *const names[] = {"alpha_p", "alpha_n", "beta", "eps"};
+    for (int k = 0; k < 4; k++) {
+        float values[CONFIG_MAX_LAYERS];
+        int32_t n = 0;
+        char key[32], end[40];
+        snprintf(key, sizeof key, "xielu.%s", names[k]);
+        snprintf(end, sizeof end, ".%s", key);
+        for (size_t i = 0; i < hf_tensors_count(tensors) && n < n_layers; i++) {
+            const tensor *t = hf_tensors_at(tensors, i);
+            uint8_t bytes[16];
+            if (t->name.size < strlen(end) || t->n_values != 1 || t->n_bytes > sizeof bytes ||
+                memcmp(t->name.data + t->name.size - strlen(end), end, strlen(end)) != 0)
+                continue;
+            hf_tensors_make(tensors, i, 0, 1, bytes);
+            unpack_row(t->type, bytes, 1, &values[n++]);
+        }
+        if (n == n_layers)
+            gguf_writer_add_array(w, key, GGUF_F32, values, (size_t)n, NULL);
+    }
+}
 
 /* The config as a reader of the GGUF file completes it: by what it knows of the architecture. */
 static lace_status complete(const model_config *c, model_config *out, lace_error *err)
@@ -278,10 +329,13 @@ static lace_status complete(const model_config *c, model_config *out, lace_error
     const arch *a = arch_find(c->architecture);
     *out = *c;
     out->has_layer_kinds = false;
+    out->has_window_pattern = (a->takes & ARCH_PATTERN) != 0;
     out->rope.yarn_keeps_fractions = false;
-    for (int32_t i = 0; i < out->n_layers; i++)
-        out->layers[i].is_local = out->layers[i].skips_rope = false;
-    return a && a->configure ? a->configure(out, err) : LACE_OK;
+    for (int32_t i = 0; i < out->n_layers; i++) {
+        out->layers[i].is_local = out->has_window_pattern && c->layers[i].is_local;
+        out->layers[i].skips_rope = false;
+    }
+    return a->configure ? a->configure(out, err) : LACE_OK;
 }
 
 /* What no key says of state spaces, and factors that would have to be in a matrix twice. */
@@ -302,21 +356,23 @@ static lace_status check_state_space(const hf_config *h, lace_error *err)
 }
 
 /* What readers of GGUF files assume, because no key says it. */
-static lace_status check_expressible(const hf_config *h, lace_error *err)
+static lace_status check_expressible(const hf_config *h, const model_config *seen, lace_error *err)
 {
-    const model_config *c = &h->model;
-    model_config seen;
-    TRY(complete(c, &seen, err));
+    model_config told = h->model; /* as who runs the directory completes it */
+    const model_config *c = &told;
+    const arch *a = arch_find(c->architecture);
+    if (a->configure)
+        TRY(a->configure(&told, err));
     for (int32_t i = 0; i < c->n_layers; i++)
         if ((c->layers[i].is_local && c->window > 0) !=
-                (seen.layers[i].is_local && seen.window > 0) ||
-            c->layers[i].skips_rope != seen.layers[i].skips_rope)
+                (seen->layers[i].is_local && seen->window > 0) ||
+            c->layers[i].skips_rope != seen->layers[i].skips_rope)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "config.json: layer_types, no_rope_layers: a GGUF file of "
                              "architecture %s cannot say which layers differ",
                              h->model.architecture);
     if (c->rope.scaling == ROPE_YARN &&
-        c->rope.yarn_keeps_fractions != seen.rope.yarn_keeps_fractions)
+        c->rope.yarn_keeps_fractions != seen->rope.yarn_keeps_fractions)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
@@ -342,8 +398,10 @@ int convert_file_type(hf_tensors *tensors, dtype type)
 lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
                              int file_type, gguf_writer *w, lace_error *err)
 {
-    TRY(check_expressible(config, err));
-    keys k = {w, config->model.architecture};
+    model_config seen;
+    TRY(complete(&config->model, &seen, err));
+    TRY(check_expressible(config, &seen, err));
+    keys k = {w, config->model.architecture, arch_find(config->model.architecture), &seen};
     char title[256], label[32];
     title_of(directory, title, sizeof title);
     gguf_writer_add_text(w, "general.architecture", text_of(k.architecture), NULL);
@@ -356,6 +414,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     put_recurrent(&k, &config->model);
     put_rope(&k, config);
     put_factors(&k, config);
+    put_xielu(w, config->model.n_layers, tensors);
     return LACE_OK;
 }
 

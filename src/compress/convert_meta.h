@@ -12,6 +12,9 @@ int convert_file_type(hf_tensors *tensors, dtype type);
 lace_status convert_add_meta(const char *directory, const hf_config *config, hf_tensors *tensors,
                              int file_type, gguf_writer *w, lace_error *err);
 
+/* Whether a tensor of a directory is written as metadata. */
+bool convert_is_meta(const tensor *t);
+
 /* The vocabulary; a directory without a tokenizer becomes a file that says so. */
 lace_status convert_add_vocab(const char *directory, const weights *files, int32_t n_vocab,
                               gguf_writer *w, lace_error *err);

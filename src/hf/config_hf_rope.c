@@ -7,7 +7,7 @@
 
 static const double PI = 3.14159265358979323846;
 
-typedef enum method { DEFAULT, LINEAR, YARN, LLAMA3, LONGROPE } method;
+typedef enum method { DEFAULT, LINEAR, YARN, LLAMA3, LONGROPE, ALPHA } method;
 
 static lace_status read_method(const source *s, method *out)
 {
@@ -15,7 +15,8 @@ static lace_status read_method(const source *s, method *out)
         const char *name;
         method value;
     } methods[] = {{"default", DEFAULT}, {"linear", LINEAR},     {"yarn", YARN},
-                   {"llama3", LLAMA3},   {"longrope", LONGROPE}, {"su", LONGROPE}};
+                   {"llama3", LLAMA3},   {"longrope", LONGROPE}, {"su", LONGROPE},
+                   {"dynamic", ALPHA}};
     const char *key = source_get(s, "rope_type") ? "rope_type" : "type"; /* "type" until 2024 */
     const json_t *value = source_get(s, key);
     const char *name = json_string_value(value);
@@ -138,6 +139,20 @@ static lace_status read_yarn(const source *s, model_config *c)
 
 /* ---------------------------------------------------------------------------------------------- */
 
+/* Hunyuan's: a base that grows with alpha, at once and for all lengths. */
+static lace_status read_alpha(const source *s, rope_config *r)
+{
+    double alpha = 0;
+    bool found;
+    TRY(source_float(s, "alpha", 1e-3, 1e9, &alpha, &found));
+    if (!found)
+        return source_fail(s, LACE_E_UNSUPPORTED, source_get(s, "rope_type") ? "rope_type" : "type",
+                           "is dynamic without alpha, which lace does not compute");
+    if (r->n_dims > 2)
+        r->base *= pow(alpha, (double)r->n_dims / (r->n_dims - 2));
+    return LACE_OK;
+}
+
 /* Rotated values of a head. */
 static lace_status read_n_dims(const source *s, model_config *c)
 {
@@ -196,6 +211,8 @@ lace_status hf_rope_read(const source *s, hf_config *h)
         return read_llama3(&all, h);
     case LONGROPE:
         return read_longrope(&all, h);
+    case ALPHA:
+        return read_alpha(&all, r);
     default:
         return LACE_OK;
     }

@@ -3,22 +3,14 @@
 
 #include "hf/hf_family.h"
 
-/* clang-format off */
-/* Every family once, by its model_type. */
-#define FAMILY_LIST(X)                                                                             \
-    X(llama) X(mistral) X(mixtral) X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3_moe) X(gemma2)  \
-    X(gemma3_text) X(gemma3) X(phi3) X(olmo2) X(gpt_oss) X(mamba2) X(granitemoehybrid)            \
-    X(nemotron_h) X(falcon_h1) X(lfm2)
-/* clang-format on */
-
-#define DECLARE(name) extern const hf_family family_##name;
-FAMILY_LIST(DECLARE)
-#undef DECLARE
+#define X(name) extern const hf_family family_##name;
+#include "hf/families.def"
+#undef X
 
 static const hf_family *const families[] = {
-#define ROW(name) &family_##name,
-    FAMILY_LIST(ROW)
-#undef ROW
+#define X(name) &family_##name,
+#include "hf/families.def"
+#undef X
 };
 
 lace_status hf_family_find(const source *s, const hf_family **out)

@@ -1,4 +1,4 @@
-/* Hugging Face directories of OLMo 2. */
+/* Hugging Face directories of OLMo 2 and 3. */
 #include "hf/hf_family.h"
 
 /* clang-format off */
@@ -17,3 +17,20 @@ const hf_family family_olmo2 = {.model_type = "olmo2",
                                 .layers = NAME_TABLE(olmo2_rows),
                                 .window = WINDOW_NEVER,
                                 .activation = "silu"};
+
+/* Layers with a window turn by the plain angles. */
+static lace_status read_olmo3(const source *s, hf_config *h)
+{
+    if (h->model.rope_local_base == 0)
+        h->model.rope_local_base = h->model.rope.base;
+    return LACE_OK;
+}
+
+const hf_family family_olmo3 = {.model_type = "olmo3",
+                                .class_name = "Olmo3ForCausalLM",
+                                .architecture = "olmo2",
+                                .layers = NAME_TABLE(olmo2_rows),
+                                .window = WINDOW_PERIOD,
+                                .period = 4,
+                                .activation = "silu",
+                                .read = read_olmo3};

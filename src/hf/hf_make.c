@@ -47,6 +47,10 @@ static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
     uint64_t n_rows = (uint64_t)p->t->shape.dims[1]; /* of an expert */
     switch (r->kind) {
     case RECIPE_STACK:
+        if (p->t->shape.n_dims == 2) { /* of vectors */
+            *out_row = 0;
+            return r->sources[row];
+        }
         *out_row = row % n_rows;
         return r->sources[row / n_rows];
     case RECIPE_HALVE:

@@ -24,7 +24,8 @@ static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_proje
                                              "embed_vision.", "model.embed_vision.",
                                              "embed_audio.", "model.embed_audio."};
 static const char *const ignored_ends[] = {".rotary_emb.inv_freq", ".attention.masked_bias",
-                                           ".attention.bias", ".k_scale", ".v_scale"};
+                                           ".attention.bias", ".attn.bias",
+                                           ".attn.masked_bias", ".k_scale", ".v_scale"};
 
 static const name_row llama_ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
@@ -262,7 +263,10 @@ static lace_status add_mapped(builder *b, const char *name, const tensor *t, rec
 static lace_status add_stack(builder *b, const char *name, const char *before, const char *after,
                              recipe *r)
 {
-    int32_t n = b->config->model.n_experts;
+    const model_config *c = &b->config->model;
+    int32_t n = r->part == STACK_EXPERTS ? c->n_experts
+                : r->part == STACK_HEADS ? c->n_heads
+                                         : c->n_kv_heads;
     char expert_name[2 * NAME_BYTES];
     r->sources = arena_alloc(&b->h->memory, (size_t)n, sizeof *r->sources);
     if (!r->sources)
@@ -277,14 +281,14 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
             return error_set(b->err, LACE_E_META, "tensor %.100s is missing", expert_name);
         r->sources[e] = t;
         const tensor *first = r->sources[0];
-        if (t->shape.n_dims != 2 || t->shape.dims[0] != first->shape.dims[0] ||
-            t->shape.dims[1] != first->shape.dims[1] || t->type != first->type)
+        if (t->shape.n_dims != (r->part == STACK_EXPERTS ? 2 : 1) ||
+            t->shape.dims[0] != first->shape.dims[0] || t->shape.dims[1] != first->shape.dims[1] ||
+            t->type != first->type)
             return wrong(b, t, "the shape and type of the first expert");
     }
     r->source = r->sources[0];
     shape s = r->source->shape;
-    s.n_dims = 3;
-    s.dims[2] = n;
+    s.dims[s.n_dims++] = n;
     return add(b, name, r->source->type, &s, NULL, r);
 }
 

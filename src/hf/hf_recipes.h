@@ -29,6 +29,9 @@ typedef enum shape_kind {
     SHAPE_GROUPS,   /* a vector as a row for each group of the state space */
 } shape_kind;
 
+/* RECIPE_STACK: how many there are, in name_row.part. */
+enum { STACK_EXPERTS, STACK_HEADS, STACK_KV_HEADS };
+
 /* RECIPE_ROWS: how many rows come out, and which one of the source each is. */
 typedef struct row_map {
     int64_t (*count)(const model_config *c, int32_t layer);

@@ -3,21 +3,14 @@
 
 #include "model/model.h"
 
-/* clang-format off */
-/* Every architecture once. */
-#define ARCH_LIST(X)                                                                               \
-    X(llama) X(granite) X(smollm3) X(qwen2) X(qwen3) X(qwen3moe) X(gemma2) X(gemma3) X(phi3)       \
-    X(olmo2) X(gpt_oss) X(mamba2) X(granitehybrid) X(nemotron_h) X(falcon_h1) X(lfm2)
-/* clang-format on */
-
-#define DECLARE(name) extern const arch arch_##name;
-ARCH_LIST(DECLARE)
-#undef DECLARE
+#define X(name) extern const arch arch_##name;
+#include "model/archs.def"
+#undef X
 
 static const arch *const archs[] = {
-#define ROW(name) &arch_##name,
-    ARCH_LIST(ROW)
-#undef ROW
+#define X(name) &arch_##name,
+#include "model/archs.def"
+#undef X
 };
 
 const arch *arch_find(const char *name)

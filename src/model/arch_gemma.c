@@ -11,8 +11,7 @@ static void configure_both(model_config *c, int period, int n_layers_27b)
 {
     c->rope.is_neox = true;
     c->embedding_scale = sqrt(c->n_embd);
-    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->layers[i].is_local = (i + 1) % period != 0;
+    config_set_windows(c, period);
     /* The largest of each family scales q by the width of an even share of the heads. */
     if (c->attention_scale == 0 && c->n_layers == n_layers_27b)
         c->attention_scale = 1 / sqrt((double)c->n_embd / c->n_heads);

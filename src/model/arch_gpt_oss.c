@@ -9,8 +9,7 @@ static lace_status configure(model_config *c, lace_error *err)
 {
     c->rope.is_neox = true;
     c->rope.yarn_keeps_fractions = true;
-    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->layers[i].is_local = i % 2 == 0;
+    config_set_windows(c, 2);
     if (c->n_experts == 0)
         return error_set(err, LACE_E_META, "gpt-oss.expert_count is missing");
     return LACE_OK;

@@ -55,8 +55,8 @@ static const graph_key keys[] = {
     {"attention.q_lora_rank",             0,                 0, 0, RULE_LISTED},
     {"attention.kv_lora_rank",            0,                 0, 0, RULE_LISTED},
     {"attention.shared_kv_layers",        0,                 0, 0, RULE_LISTED},
-    {"attention.temperature_length",      0,                 0, 0, RULE_LISTED},
-    {"attention.temperature_scale",       0,                 0, 0, RULE_LISTED},
+    {"attention.temperature_length",      ARCH_TEMPERATURE,                 0, 0, RULE_LISTED},
+    {"attention.temperature_scale",       ARCH_TEMPERATURE,                 0, 0, RULE_LISTED},
     {"attention.output_scale",            0,                 0, 1, RULE_LISTED},
     {"full_attention_interval",           0,                 0, 1, RULE_LISTED},
     {"nextn_predict_layers",              0,                 0, 0, RULE_LISTED},
@@ -67,7 +67,7 @@ static const graph_key keys[] = {
     {"rope.dimension_sections",           0,                 0, 0, RULE_LISTED},
     {"rope.scaling.alpha",                0,                 0, 1, RULE_LISTED},
     {"rope.scaling.yarn_ext_factor",      0,                -1, 1, RULE_YARN},
-    {"rope.scaling.yarn_attn_factor",     0,                 1, 1, RULE_YARN},
+    {"rope.scaling.yarn_attn_factor",     ARCH_YARN_FACTOR,                 1, 1, RULE_YARN},
 };
 /* clang-format on */
 
@@ -143,30 +143,6 @@ static lace_status check_key(const arch *a, const graph_key *k, const gguf_value
     return LACE_OK;
 }
 
-/*
- * Which layers are local: one number n (all but each n-th) or an item for each layer. The
- * architecture knows it; a file that says something else is another model.
- */
-static lace_status check_pattern(const arch *a, const gguf_value *v, const model_config *c,
-                                 lace_error *err)
-{
-    if (!(a->takes & ARCH_WINDOW) || c->window == 0 || c->window >= c->n_context)
-        return LACE_OK;
-    for (int32_t i = 0; i < c->n_layers; i++) {
-        double x = 0;
-        bool is_list = v->type == GGUF_ARRAY;
-        if (!number_at(v, is_list ? (uint64_t)i : 0, &x) ||
-            (is_list && v->n_items != (uint64_t)c->n_layers))
-            return error_at(err, LACE_E_META, v->offset,
-                            "%.*s: expected a number, or one for each of %d layers",
-                            text_width(v->key), v->key.data, c->n_layers);
-        bool is_local = is_list ? x != 0 : x == 0 || fmod(i, x) < x - 1;
-        if (is_local != c->layers[i].is_local)
-            return refuse(a, v, x, "the pattern that these models have", err);
-    }
-    return LACE_OK;
-}
-
 lace_status arch_check_keys(const arch *a, const gguf *g, const model_config *c, lace_error *err)
 {
     char name[160];
@@ -176,7 +152,5 @@ lace_status arch_check_keys(const arch *a, const gguf *g, const model_config *c,
         if (v && !(a->takes & keys[i].takes))
             TRY(check_key(a, &keys[i], v, c, err));
     }
-    snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", a->name);
-    const gguf_value *pattern = gguf_find(g, name);
-    return pattern ? check_pattern(a, pattern, c, err) : LACE_OK;
+    return LACE_OK;
 }

@@ -15,8 +15,7 @@ static lace_status configure(model_config *c, lace_error *err)
 {
     c->rope.is_neox = true;
     c->norms_each_head = true;
-    for (int32_t i = 0; i < c->n_layers; i++)
-        c->layers[i].is_local = c->window > 0 && c->layers[i].kind == LAYER_ATTENTION;
+    config_set_windows(c, 1);
     return LACE_OK;
 }
 

@@ -8,8 +8,7 @@
 /* Mistral: every layer has the window. */
 static lace_status configure_llama(model_config *c, lace_error *err)
 {
-    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->layers[i].is_local = c->window > 0;
+    config_set_windows(c, 1);
     return LACE_OK;
 }
 

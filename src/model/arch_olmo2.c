@@ -1,10 +1,20 @@
 /* OLMo 2: norms after attention and feed-forward, not before; q and k are normed over all heads. */
+#include "model/config_source.h"
 #include "model/transformer.h"
 
 static lace_status configure(model_config *c, lace_error *err)
 {
     c->rope.is_neox = true;
+    config_set_windows(c, 4); /* OLMo 3, whose layers with a window turn by the plain angles */
+    if (c->window > 0 && c->rope_local_base == 0)
+        c->rope_local_base = c->rope.base;
     return LACE_OK;
+}
+
+static lace_status read(const config_source *s, model_config *c)
+{
+    return config_float(s, "rope.scaling.yarn_attn_factor", 1e-3, 1e3, &c->rope.attention_factor,
+                        NULL);
 }
 
 static lace_status bind(model *m, lace_error *err)
@@ -38,4 +48,9 @@ static void build(const model *m, plan *p, const layer_memory *memory)
     build_logits(m, p, x);
 }
 
-const arch arch_olmo2 = {.name = "olmo2", .configure = configure, .bind = bind, .build = build};
+const arch arch_olmo2 = {.name = "olmo2",
+                         .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_YARN_FACTOR,
+                         .read = read,
+                         .configure = configure,
+                         .bind = bind,
+                         .build = build};

@@ -8,8 +8,7 @@ static lace_status configure(model_config *c, lace_error *err)
 {
     c->rope.is_neox = true;
     /* The window in the files of Phi-3 mini is not smaller than its original context. */
-    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->layers[i].is_local = c->window > 0;
+    config_set_windows(c, 1);
     return LACE_OK;
 }
 

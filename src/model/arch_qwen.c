@@ -8,8 +8,7 @@ static lace_status configure(model_config *c, lace_error *err)
 {
     c->rope.is_neox = true;
     c->norms_each_head = true;
-    for (int i = 0; i < c->n_layers && !c->has_layer_kinds; i++)
-        c->layers[i].is_local = false; /* the window in the files of Qwen2 is not used */
+    config_set_windows(c, 0); /* the window in the files of Qwen2 is not used */
     return LACE_OK;
 }
 

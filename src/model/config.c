@@ -243,8 +243,42 @@ static lace_status read_rope(const config_source *s, const model_config *c, rope
 
 /* ---------------------------------------------------------------------------------------------- */
 
+/* Which layers are local: an item for each, or one number n: all but each n-th. */
+static lace_status read_pattern(const config_source *s, model_config *c)
+{
+    const char *name = "attention.sliding_window_pattern";
+    const gguf_value *v = gguf_find(s->g, config_key_of(s, name).text);
+    int32_t period = 0;
+    if (!v)
+        return LACE_OK;
+    if (v->type != GGUF_ARRAY) {
+        TRY(config_int(s, name, 0, CONFIG_MAX_LAYERS, &period, NULL));
+        for (int32_t i = 0; i < c->n_layers; i++)
+            c->layers[i].is_local = period == 0 || (i + 1) % period != 0;
+        c->has_window_pattern = true;
+        return LACE_OK;
+    }
+    if (v->n_items != (uint64_t)c->n_layers ||
+        (v->item_type != GGUF_BOOL && v->item_type != GGUF_I32 && v->item_type != GGUF_U32))
+        return config_bad(s, name, LACE_E_META, "expected a number, or one for each layer");
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        int64_t item = 0;
+        if (v->item_type == GGUF_BOOL)
+            item = v->bytes.data[i] != 0;
+        else
+            gguf_value_int(v, (uint64_t)i, &item);
+        c->layers[i].is_local = item != 0;
+    }
+    c->has_window_pattern = true;
+    return LACE_OK;
+}
+
 static lace_status read_factors(const config_source *s, model_config *c)
 {
+    TRY(read_pattern(s, c));
+    TRY(config_float(s, "attention.temperature_scale", 0, 1e3, &c->temperature_scale, NULL));
+    TRY(config_int(s, "attention.temperature_length", 0, CONFIG_MAX_CONTEXT, &c->temperature_length,
+                   NULL));
     TRY(config_int(s, "attention.sliding_window", 0, CONFIG_MAX_CONTEXT, &c->window, NULL));
     TRY(config_float(s, "rope.freq_base_swa", 2, 1e15, &c->rope_local_base, NULL));
     TRY(config_float(s, "embedding_scale", 1e-6, 1e6, &c->embedding_scale, NULL));
@@ -311,6 +345,13 @@ bool config_is_uniform(const model_config *c)
             return false;
     }
     return true;
+}
+
+void config_set_windows(model_config *c, int32_t period)
+{
+    for (int32_t i = 0; i < c->n_layers && !c->has_layer_kinds && !c->has_window_pattern; i++)
+        c->layers[i].is_local =
+            c->window > 0 && period > 0 && (period == 1 || (i + 1) % period != 0);
 }
 
 model_config config_default(void)

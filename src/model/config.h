@@ -88,10 +88,15 @@ typedef struct model_config {
     rope_config rope;
 
     layer_config layers[CONFIG_MAX_LAYERS];
-    int32_t window;         /* positions that a local layer sees, itself included; 0: no windows */
-    bool has_layer_kinds;   /* the format said which layers are local and which skip the rope */
-    bool norms_each_head;   /* norms of q and k are over a head, not over all heads */
-    double rope_local_base; /* of local layers; 0: the same as everywhere */
+    int32_t window;          /* positions that a local layer sees, itself included; 0: no windows */
+    bool has_layer_kinds;    /* the format said which layers are local and which skip the rope */
+    bool has_window_pattern; /* the file said which layers are local, and nothing else of them */
+    bool centers_norms;      /* norms subtract the mean: LayerNorm */
+    bool is_parallel;        /* attention and feed-forward part read the same residual stream */
+    bool norms_each_head;    /* norms of q and k are over a head, not over all heads */
+    bool head_norms_differ;  /* and each head has weights of its own */
+    bool norms_after_rope;   /* q and k are rotated first */
+    double rope_local_base;  /* of local layers; 0: the same as everywhere */
 
     /* Factors that most models leave at 1. */
     double embedding_scale;   /* multiplies embeddings */
@@ -100,6 +105,10 @@ typedef struct model_config {
     double attention_scale;   /* multiplies q k; 0: 1 / sqrt(head_dim) */
     double attention_softcap; /* scores become cap * tanh(score / cap); 0: off */
     double final_softcap;     /* the same for logits */
+
+    /* Queries times 1 + scale * ln(1 + floor((position + offset) / length)); scale 0: off. */
+    double temperature_scale;
+    int32_t temperature_length, temperature_offset;
 
     /* Mixture of experts; n_experts is 0 in dense models. */
     int32_t n_experts, n_experts_used;
@@ -124,6 +133,11 @@ static inline int64_t config_kv_width(const model_config *c, int32_t layer)
 
 /* Whether all layers have the same numbers of heads and are equally wide. */
 bool config_is_uniform(const model_config *c);
+
+/*
+ * Which layers are local where the format does not say it: all but each period-th; 0: none, 1: all.
+ */
+void config_set_windows(model_config *c, int32_t period);
 
 /* All factors 1, everything else off. */
 model_config config_default(void);

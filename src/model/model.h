@@ -29,6 +29,10 @@ enum {
     ARCH_LAYER_KINDS = 32,    /* layers without attention or feed-forward part: 0 heads, 0 wide */
     ARCH_VALUE_DIM = 64,      /* values of another length than keys */
     ARCH_STATE_SPACE = 512,   /* the state spaces of Mamba-2 */
+    ARCH_TEMPERATURE = 128,   /* queries that grow warmer with the position */
+    ARCH_PATTERN = 1 << 13,   /* a list of layers with a window, which other readers know too */
+    ARCH_PARALLEL = 1 << 14,  /* a key for parallel parts */
+    ARCH_YARN_FACTOR = 256,   /* a magnitude for yarn of the file's own */
 };
 
 /* What an architecture file provides. */
@@ -81,18 +85,20 @@ typedef struct model_ssm {
 
 /* One layer's weights. An absent matrix has no rows, an absent vector is NULL. */
 typedef struct model_layer {
-    const float *attn_norm; /* [n_embd] */
-    weight wq;              /* [n_heads * head_dim, n_embd] */
-    weight wk, wv;          /* [n_kv_heads * head_dim, n_embd] */
-    weight wo;              /* [n_embd, n_heads * head_dim] */
+    const float *attn_norm, *attn_norm_bias; /* [n_embd] */
+    weight wq;                               /* [n_heads * head_dim, n_embd] */
+    weight wk, wv;                           /* [n_kv_heads * head_dim, n_embd] */
+    weight wo;                               /* [n_embd, n_heads * head_dim] */
     const float *bq, *bk, *bv, *bo;
     const float *q_norm, *k_norm;                /* [head_dim], or the width of all heads */
     const float *sinks;                          /* [n_heads] */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd], of what is added to the residual */
 
-    const float *ffn_norm; /* [n_embd] */
-    weight gate, up;       /* [n_ff, n_embd] */
-    weight down;           /* [n_embd, n_ff] */
+    const float *ffn_norm, *ffn_norm_bias; /* [n_embd] */
+    weight gate, up;                       /* [n_ff, n_embd] */
+    weight down;                           /* [n_embd, n_ff] */
+    const float *b_up, *b_down;
+    xielu_params xielu;
 
     weight router; /* [n_experts, n_embd] */
     const float *router_bias;
@@ -121,8 +127,10 @@ struct model {
     const tensor *embedding; /* [n_vocab, n_embd] in the file */
     weight table;            /* the same, whose rows are looked up */
     weight_rows table_rows;
-    const float *output_norm;  /* [n_embd] */
-    weight output;             /* [n_vocab, n_embd]; may be the embedding again */
+    const float *output_norm, *output_norm_bias; /* [n_embd] */
+    weight output;                               /* [n_vocab, n_embd]; may be the embedding again */
+    const float *output_bias;                    /* [n_vocab], or NULL */
+    weight positions;          /* [n_context, n_embd] learned ones; no rows: none */
     rope_params rope;          /* of layers that see everything */
     rope_params rope_local;    /* of layers with a window */
     rope_params rope_long;     /* longrope: beyond the original context; frequencies NULL: none */

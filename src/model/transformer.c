@@ -7,8 +7,23 @@
 
 lace_status bind_ends(model *m, lace_error *err)
 {
+    const model_config *c = &m->config;
     TRY(bind_embedding(m, err));
-    return bind_vector(m, &m->output_norm, m->config.n_embd, err, "output_norm.weight");
+    TRY(bind_optional(m, &m->output_norm_bias, c->n_embd, err, "output_norm.bias"));
+    TRY(bind_optional(m, &m->output_bias, c->n_vocab, err, "output.bias"));
+    return bind_vector(m, &m->output_norm, c->n_embd, err, "output_norm.weight");
+}
+
+/* Biases of q, k and v in one vector. */
+static lace_status bind_joint_bias(model *m, int i, int64_t q, int64_t kv, lace_error *err)
+{
+    model_layer *l = &m->layers[i];
+    TRY(bind_optional(m, &l->bq, q + 2 * kv, err, "blk.%d.attn_qkv.bias", i));
+    if (l->bq) {
+        l->bk = l->bq + q;
+        l->bv = l->bq + q + kv;
+    }
+    return LACE_OK;
 }
 
 lace_status bind_attention(model *m, int i, lace_error *err)
@@ -22,6 +37,7 @@ lace_status bind_attention(model *m, int i, lace_error *err)
         TRY(bind_rows(m, &l->wq, all, 0, q, c->n_embd, err, name, i));
         TRY(bind_rows(m, &l->wk, all, q, kv, c->n_embd, err, name, i));
         TRY(bind_rows(m, &l->wv, all, q + kv, kv, c->n_embd, err, name, i));
+        TRY(bind_joint_bias(m, i, q, kv, err));
     } else {
         TRY(bind_matrix(m, &l->wq, q, c->n_embd, err, "blk.%d.attn_q.weight", i));
         TRY(bind_matrix(m, &l->wk, kv, c->n_embd, err, "blk.%d.attn_k.weight", i));
@@ -49,6 +65,65 @@ lace_status bind_ffn(model *m, int i, lace_error *err)
         TRY(bind_rows(m, &l->up, 2 * n_ff, n_ff, n_ff, c->n_embd, err, name, i));
     }
     return bind_matrix(m, &l->down, c->n_embd, n_ff, err, "blk.%d.ffn_down.weight", i);
+}
+
+/* Norms of q and k, over a head or over all of them. */
+static lace_status bind_head_norms(model *m, int i, bool must, lace_error *err)
+{
+    const model_config *c = &m->config;
+    model_layer *l = &m->layers[i];
+    bool is_short = c->norms_each_head && !c->head_norms_differ;
+    int64_t q = is_short ? c->layers[i].head_dim : config_q_width(c, i);
+    int64_t k = is_short ? c->layers[i].head_dim : config_kv_width(c, i);
+    if (!must && !bind_has(m, "blk.%d.attn_q_norm.weight", i))
+        return LACE_OK;
+    TRY(bind_vector(m, &l->q_norm, q, err, "blk.%d.attn_q_norm.weight", i));
+    return bind_vector(m, &l->k_norm, k, err, "blk.%d.attn_k_norm.weight", i);
+}
+
+/* A feed-forward part without a gate. */
+static lace_status bind_mlp(model *m, int i, lace_error *err)
+{
+    const model_config *c = &m->config;
+    model_layer *l = &m->layers[i];
+    int64_t n_ff = c->layers[i].n_ff;
+    TRY(bind_matrix(m, &l->up, n_ff, c->n_embd, err, "blk.%d.ffn_up.weight", i));
+    TRY(bind_optional(m, &l->b_up, n_ff, err, "blk.%d.ffn_up.bias", i));
+    TRY(bind_matrix(m, &l->down, c->n_embd, n_ff, err, "blk.%d.ffn_down.weight", i));
+    return bind_optional(m, &l->b_down, c->n_embd, err, "blk.%d.ffn_down.bias", i);
+}
+
+static lace_status bind_norms(model *m, int i, const decoder_form *form, lace_error *err)
+{
+    const int64_t n = m->config.n_embd;
+    model_layer *l = &m->layers[i];
+    if (!form->lacks_norms) {
+        TRY(bind_vector(m, &l->attn_norm, n, err, "blk.%d.attn_norm.weight", i));
+        TRY(bind_optional(m, &l->attn_norm_bias, n, err, "blk.%d.attn_norm.bias", i));
+    }
+    if (!form->lacks_norms && !(m->config.is_parallel && form->shares_norm)) {
+        const char *name = form->ffn_norm ? form->ffn_norm : "ffn_norm";
+        TRY(bind_vector(m, &l->ffn_norm, n, err, "blk.%d.%s.weight", i, name));
+        TRY(bind_optional(m, &l->ffn_norm_bias, n, err, "blk.%d.%s.bias", i, name));
+    }
+    if (!form->has_post_norms)
+        return LACE_OK;
+    TRY(bind_vector(m, &l->attn_post_norm, n, err, "blk.%d.post_attention_norm.weight", i));
+    return bind_vector(m, &l->ffn_post_norm, n, err, "blk.%d.post_ffw_norm.weight", i);
+}
+
+lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err)
+{
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < m->config.n_layers; i++) {
+        TRY(bind_norms(m, i, form, err));
+        TRY(bind_attention(m, i, err));
+        TRY(bind_head_norms(m, i, form->has_head_norms, err));
+        TRY(form->lacks_gate                  ? bind_mlp(m, i, err)
+            : m->config.layers[i].has_experts ? bind_moe(m, i, err)
+                                              : bind_ffn(m, i, err));
+    }
+    return bind_rope(m, err);
 }
 
 lace_status bind_moe(model *m, int i, lace_error *err)
@@ -86,6 +161,7 @@ lace_status bind_rope(model *m, lace_error *err)
         rope_config local = c->rope;
         local.base = c->rope_local_base;
         local.scaling = ROPE_PLAIN;
+        local.attention_factor = 0;
         TRY(rope_prepare(&local, NULL, &m->memory, &m->rope_local, err));
     }
     return LACE_OK;
@@ -110,19 +186,23 @@ angles build_angles(const model *m, plan *p)
     return a;
 }
 
-static value rms_norm(const model *m, plan *p, value x, const float *scales, int64_t group)
+/* The norm of this model: all but what it multiplies and adds. */
+static norm_params norm_of(const model *m, int64_t group)
 {
-    norm_params norm = {
-        .kind = OP_RMS_NORM, .scales = scales, .group = group, .eps = m->config.norm_eps};
-    return plan_norm(p, x, &norm);
+    return (norm_params){.kind = m->config.centers_norms ? OP_LAYER_NORM : OP_RMS_NORM,
+                         .group = group,
+                         .eps = m->config.norm_eps};
 }
 
-/* group: values that are normed together; 0: all of them. */
-static value norm_heads(const model *m, plan *p, value x, const float *scales, int64_t group)
+/* Heads of q or k, each by itself or all together. */
+static value norm_heads(const model *m, plan *p, value x, const float *scales, int64_t head_dim)
 {
     if (!scales || p->status != LACE_OK)
         return x;
-    return rms_norm(m, p, x, scales, group > 0 ? group : p->values[x].width);
+    norm_params norm = norm_of(m, m->config.norms_each_head ? head_dim : p->values[x].width);
+    norm.scales = scales;
+    norm.is_wide = m->config.head_norms_differ;
+    return plan_norm(p, x, &norm);
 }
 
 value build_attention(const model *m, plan *p, int i, value n, angles turn,
@@ -143,15 +223,23 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
     value q = plan_linear(p, n, &l->wq, l->bq, 1);
     value k = plan_linear(p, n, &l->wk, l->bk, 1);
     value v = plan_linear(p, n, &l->wv, l->bv, 1);
-    int64_t group = c->norms_each_head ? kind->head_dim : 0;
-    q = norm_heads(m, p, q, l->q_norm, group);
-    k = norm_heads(m, p, k, l->k_norm, group);
+    if (!c->norms_after_rope) {
+        q = norm_heads(m, p, q, l->q_norm, kind->head_dim);
+        k = norm_heads(m, p, k, l->k_norm, kind->head_dim);
+    }
     if (!kind->skips_rope) {
         const rope_params *rope = is_local ? &m->rope_local : global_rope(m, p);
         value table = is_local ? turn.local : turn.all;
         q = plan_rope(p, q, table, rope, kind->n_heads, kind->head_dim);
         k = plan_rope(p, k, table, rope, kind->n_kv_heads, kind->head_dim);
     }
+    if (c->norms_after_rope) {
+        q = norm_heads(m, p, q, l->q_norm, kind->head_dim);
+        k = norm_heads(m, p, k, l->k_norm, kind->head_dim);
+    }
+    if (c->temperature_scale != 0)
+        q = plan_temperature(p, q, (float)c->temperature_scale, c->temperature_offset,
+                             c->temperature_length);
     plan_kv_write(p, k, v, &memory[i].kv);
     value a = plan_attend(p, q, &memory[i].kv, &params);
     return plan_linear(p, a, &l->wo, l->bo, 1);
@@ -184,9 +272,17 @@ static value add_experts(const model *m, plan *p, int i, value x, value n, glu_k
     return plan_moe_add(p, x, n, logits, &moe, (float)c->residual_scale);
 }
 
+value build_norm_with(const model *m, plan *p, value x, const float *scales, const float *bias)
+{
+    norm_params norm = norm_of(m, m->config.n_embd);
+    norm.scales = scales;
+    norm.bias = bias;
+    return plan_norm(p, x, &norm);
+}
+
 value build_norm(const model *m, plan *p, value x, const float *scales)
 {
-    return rms_norm(m, p, x, scales, m->config.n_embd);
+    return build_norm_with(m, p, x, scales, NULL);
 }
 
 value build_residual(const model *m, plan *p, value x, value y, const float *scales)
@@ -199,12 +295,12 @@ value build_residual(const model *m, plan *p, value x, value y, const float *sca
 void build_logits(const model *m, plan *p, value x)
 {
     const model_config *c = &m->config;
-    value last = build_norm(m, p, plan_gather(p, x), m->output_norm);
+    value last = build_norm_with(m, p, plan_gather(p, x), m->output_norm, m->output_norm_bias);
     if (p->limits.stops_at_hidden) {
         plan_result(p, last);
         return;
     }
-    value logits = plan_linear(p, last, &m->output, NULL, (float)(1 / c->logit_scale));
+    value logits = plan_linear(p, last, &m->output, m->output_bias, (float)(1 / c->logit_scale));
     if (c->final_softcap > 0)
         logits = plan_softcap(p, logits, (float)c->final_softcap);
     plan_result(p, logits);
@@ -224,6 +320,52 @@ void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kin
             x = add_experts(m, p, i, x, n, kind);
         else
             x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+/* A feed-forward part with or without a gate. */
+static value build_part(const model *m, plan *p, int i, value n, const decoder_form *form)
+{
+    const model_layer *l = &m->layers[i];
+    if (!form->lacks_gate)
+        return build_ffn(m, p, i, n, form->act);
+    value up = plan_linear(p, n, &l->up, l->b_up, 1);
+    up = form->is_xielu ? plan_xielu(p, up, &l->xielu) : plan_act(p, form->act, up);
+    return plan_linear(p, up, &l->down, l->b_down, 1);
+}
+
+static value norm_before(const model *m, plan *p, value x, const float *scales, const float *bias)
+{
+    return scales ? build_norm_with(m, p, x, scales, bias) : x;
+}
+
+void build_decoder(const model *m, plan *p, const layer_memory *memory, const decoder_form *form)
+{
+    value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
+    if (m->positions.n_rows > 0)
+        x = plan_add(p, x, plan_lookup(p, &m->positions, EMBED_BY_POSITION), 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value n = norm_before(m, p, x, l->attn_norm, l->attn_norm_bias);
+        value a = build_attention(m, p, i, n, turn, memory);
+        /* Parallel parts read x before either is added. */
+        if (m->config.is_parallel) {
+            value other = l->ffn_norm ? norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias) : n;
+            value f = build_part(m, p, i, other, form);
+            x = build_residual(m, p, x, a, l->attn_post_norm);
+            x = build_residual(m, p, x, f, l->ffn_post_norm);
+            continue;
+        }
+        x = build_residual(m, p, x, a, l->attn_post_norm);
+        n = norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias);
+        if (m->config.layers[i].has_experts)
+            x = add_experts(m, p, i, x, n, form->act);
+        else
+            x = build_residual(m, p, x, build_part(m, p, i, n, form), l->ffn_post_norm);
     }
     p->layer = -1;
     build_logits(m, p, x);

@@ -7,6 +7,21 @@
 
 #include "model/bind.h"
 
+/*
+ * What a plain decoder is made of, layer by layer: attention and a feed-forward part, each between
+ * norms. What differs in numbers is in the config.
+ */
+typedef struct decoder_form {
+    bool lacks_norms;    /* before the two parts: norms of what they give out are enough */
+    bool has_post_norms; /* of what is added to the residual stream */
+    bool has_head_norms; /* of q and k; else where the file has them */
+    bool shares_norm;    /* of parallel parts: both read the same norm's output */
+    bool lacks_gate;     /* the feed-forward part is down(act(up(x))) */
+    bool is_xielu;       /* with xIELU as activation */
+    glu_kind act;
+    const char *ffn_norm; /* a name in place of "blk.%d.ffn_norm" */
+} decoder_form;
+
 /* ---- Binding --------------------------------------------------------------------------------- */
 
 /* Embedding, output norm and output matrix. */
@@ -20,6 +35,9 @@ lace_status bind_ffn(model *m, int i, lace_error *err);
 
 /* The router and the experts of layer i, with biases where the file has them. */
 lace_status bind_moe(model *m, int i, lace_error *err);
+
+/* Everything that such a decoder has. */
+lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err);
 
 /* The rotary embedding, with the file's frequency factors if there are any. */
 lace_status bind_rope(model *m, lace_error *err);
@@ -45,6 +63,12 @@ value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
  * network or the experts, whichever the config has.
  */
 void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind);
+
+/* The whole plan of a decoder. */
+void build_decoder(const model *m, plan *p, const layer_memory *memory, const decoder_form *form);
+
+/* Norm of a whole row; bias may be NULL. */
+value build_norm_with(const model *m, plan *p, value x, const float *scales, const float *bias);
 
 /* Norm of a whole row. */
 value build_norm(const model *m, plan *p, value x, const float *scales);

@@ -32,7 +32,9 @@ static lace_session *start(const subject *s, int32_t n_sequences, int32_t n_thre
                            int32_t n_batch)
 {
     lace_session_options o = lace_session_options_default();
-    o.n_context = 160;
+    lace_model_info info;
+    lace_model_describe(s->model, &info);
+    o.n_context = info.n_context < 160 ? info.n_context : 160; /* of learned positions, few */
     o.n_sequences = n_sequences;
     o.n_threads = n_threads;
     o.n_batch = n_batch;
@@ -146,7 +148,14 @@ static void forked_and_truncated(void *arg)
         lace_item item = {i < half ? s->g.tokens[i] : 7, 0, true};
         CHECK(lace_session_eval(session, &item, 1, NULL) == LACE_OK);
     }
-    CHECK(lace_session_truncate(session, 0, half, NULL) == LACE_OK);
+    /* A recurrent state may not reach back that far: then from the beginning. */
+    if (lace_session_truncate(session, 0, half, NULL) != LACE_OK) {
+        CHECK(lace_session_truncate(session, 0, 0, NULL) == LACE_OK);
+        for (int32_t i = 0; i < half; i++) {
+            lace_item item = {s->g.tokens[i], 0, true};
+            CHECK(lace_session_eval(session, &item, 1, NULL) == LACE_OK);
+        }
+    }
     CHECK(lace_session_fork(session, 0, 1, NULL) == LACE_OK);
     for (int32_t i = half; i < s->g.n_tokens; i++) {
         lace_item items[2] = {{s->g.tokens[i], 0, true}, {s->g.tokens[i], 1, true}};
@@ -184,7 +193,9 @@ static void check_model(const char *name, const char *model_path, const char *go
     lace_model_options o = lace_model_options_default();
     o.device = getenv("LACE_DEVICE");
     lace_status status = lace_model_open(model_path, &o, &s.model, &err);
-    if (status == LACE_OK && golden_read(golden_path, &s.g)) {
+    if (status != LACE_OK && strstr(model_path, "golden2")) {
+        tap_note("%s is left out: %s", name, err.text);
+    } else if (status == LACE_OK && golden_read(golden_path, &s.g)) {
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
             snprintf(title, sizeof title, "%s: %s", name, ways[i].name);
             tap_case_arg(title, ways[i].run, &s);
@@ -217,14 +228,28 @@ static bool check_both_formats(const char *name)
     return has_both;
 }
 
-int main(void)
+/* Models of a set that have logits; those of encoders and of images are tried elsewhere. */
+static int check_set(const char *set)
 {
     int n = 0;
     const char **models;
-    size_t n_models = data_names("golden", &models);
-    for (size_t i = 0; i < n_models; i++)
-        n += check_both_formats(models[i]);
+    size_t n_models = data_names(set, &models);
+    for (size_t i = 0; i < n_models; i++) {
+        char *path = golden_path(models[i], "golden.safetensors");
+        if (path && golden_has_logits(path) && !strstr(models[i], "vision") &&
+            !strstr(models[i], "_vl"))
+            n += check_both_formats(models[i]);
+        free(path);
+    }
     free(models);
-    golden_enough(n);
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        check_both_formats(argv[i]);
+    if (argc == 1)
+        golden_enough(check_set("golden") + check_set("golden2"));
     return tap_end();
 }
