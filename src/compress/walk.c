@@ -78,6 +78,7 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
         return error_nomem(err, "a model");
     }
     w->n_context = o->n_context;
+    w->uses_int8 = o->use_int8;
     lace_status status;
     device_options options = {.level = cpu_level_detect(),
                               .mode = o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT};
@@ -173,12 +174,6 @@ static void add_matrix(const walk *w, const weight *target, walk_matrices *out)
     assert(!"every matrix of a plan was bound");
 }
 
-/* Whether a mixture's step reads a row for each choice of a token, not one for the token. */
-static bool reads_choices(const step *s)
-{
-    return s->op == OP_MOE_DOWN;
-}
-
 void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
 {
     const step *s = &w->p->steps[step_index];
@@ -190,7 +185,7 @@ void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
     if (step_is_matmul(s))
         return;
     out->n_experts = of[0].n_experts;
-    out->n_rows *= reads_choices(s) ? s->a.moe.n_used : 1;
+    out->n_rows *= op_describe(s->op)->reads_choices ? s->a.moe.n_used : 1;
 }
 
 void walk_input_row(const walk_matrices *x, int64_t row, float *out)
@@ -209,10 +204,10 @@ void walk_input_row(const walk_matrices *x, int64_t row, float *out)
 int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
 {
     int32_t n_used = x->s->a.moe.n_used;
-    bool is_down = reads_choices(x->s);
+    bool is_choice = op_describe(x->s->op)->reads_choices;
     const expert_choice *choices =
-        (const expert_choice *)operand_row(&x->s->in[1], is_down ? row / n_used : row);
-    if (is_down) {
+        (const expert_choice *)operand_row(&x->s->in[1], is_choice ? row / n_used : row);
+    if (is_choice) {
         out[0] = choices[row % n_used].expert;
         return 1;
     }
@@ -223,7 +218,7 @@ int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
 
 bool walk_uses_int8(const walk *w)
 {
-    return cpu_device_mode(w->m->device) == WEIGHTS_PACKED;
+    return w->uses_int8;
 }
 
 /* ---- Matrices of our own --------------------------------------------------------------------- */
@@ -307,7 +302,7 @@ static void mark_alive(const walk *w, int32_t step_index)
     for (int32_t i = 0; i < step_index; i++) {
         const step *s = &w->p->steps[i];
         /* Angles are the same for all windows, and are made anew. */
-        for (int k = 0; k < STEP_MAX_OUT && s->op != OP_ROPE_TABLE; k++)
+        for (int k = 0; k < STEP_MAX_OUT && !op_describe(s->op)->is_of_positions; k++)
             if (s->out[k].value >= 0)
                 w->is_saved[s->out[k].value] = true;
     }

@@ -28,6 +28,7 @@ typedef struct walk {
     pool *workers; /* the runner's */
     plan *p;       /* the steps that its program runs */
     int32_t n_context;
+    bool uses_int8;
     lace_token bos;   /* in place of the first token of each window; -1: none */
     lace_item *items; /* [n_context] */
     bool *is_saved;   /* [n_values] scratch of walk_save */

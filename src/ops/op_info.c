@@ -151,7 +151,7 @@ int step_vectors(step *s, op_vector out[OP_MAX_VECTORS])
     return op_infos[s->op].vectors ? op_infos[s->op].vectors(s, out) : 0;
 }
 
-/* How many of a mixture's experts the batch has chosen, by the choices of the last run. */
+/* How many of a mixture's experts the batch has chosen. */
 static uint64_t n_chosen(const step *s, const batch *b, int32_t n_experts, bool sees_values)
 {
     int32_t n_used = s->a.moe.n_used, n_choices = b->n_tokens * n_used;

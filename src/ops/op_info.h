@@ -39,7 +39,9 @@ typedef struct op_info {
     const char *name, *what;
     op_state state;
     op_pieces pieces;
-    bool is_matmul; /* products with whole matrices, not with a mixture's */
+    bool is_matmul;       /* products with whole matrices, not with a mixture's */
+    bool reads_choices;   /* of a mixture: in[0] has a row for each choice of a token */
+    bool is_of_positions; /* what comes out depends on positions alone */
     int (*weights)(const step *s, op_weight out[OP_MAX_WEIGHTS]); /* NULL: none */
     int (*vectors)(step *s, op_vector out[OP_MAX_VECTORS]);       /* NULL: none */
     uint64_t (*more_bytes)(const step *s, const batch *b); /* moved besides operands and weights */
@@ -72,6 +74,11 @@ static inline bool step_is_matmul(const step *s)
     return op_infos[s->op].is_matmul;
 }
 
+static inline bool step_has_experts(const step *s)
+{
+    return step_has_weights(s) && !step_is_matmul(s);
+}
+
 /* Columns that come out, of all outputs together. */
 static inline int64_t step_columns(const step *s)
 {
@@ -83,8 +90,8 @@ static inline int64_t step_columns(const step *s)
 
 /*
  * What a step must move through memory for one run: weights, state and activations; and its
- * multiply-adds with weights. sees_values: the step's operands lie in the host's memory, so that
- * the experts that were chosen can be counted; otherwise all choices are taken to differ.
+ * multiply-adds with weights. sees_values: what the step reads lies in the host's memory now, so
+ * that the experts that were chosen can be counted; otherwise all choices are taken to differ.
  */
 uint64_t step_bytes(const step *s, const batch *b, bool sees_values);
 uint64_t step_products(const step *s, const batch *b);

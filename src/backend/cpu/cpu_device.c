@@ -20,11 +20,6 @@ const kernel_table *cpu_device_kernels(const device *d)
     return &((const cpu_device *)d)->kernels;
 }
 
-weight_mode cpu_device_mode(const device *d)
-{
-    return ((const cpu_device *)d)->mode;
-}
-
 static int count(void)
 {
     return 1;

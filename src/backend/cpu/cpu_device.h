@@ -9,7 +9,6 @@ extern const backend backend_cpu;
 
 /* Of a CPU's device: its kernels, and how it keeps weights. */
 const kernel_table *cpu_device_kernels(const device *d);
-weight_mode cpu_device_mode(const device *d);
 
 /* program.c */
 lace_status cpu_program_compile(device *d, const plan *p, const program_options *o, program **out,
