@@ -22,7 +22,8 @@ static bool has_room(device *d, uint64_t weight_bytes)
 static lace_status open_best(const device_options *o, device **out, lace_error *err)
 {
     for (int i = 0; backends[i] != &backend_cpu; i++) {
-        if (backends[i]->count() == 0 || backends[i]->open(0, o, out, NULL) != LACE_OK)
+        if (backends[i]->count() == 0 || (o->has_columns && !backends[i]->place_columns) ||
+            backends[i]->open(0, o, out, NULL) != LACE_OK)
             continue;
         if (has_room(*out, o->weight_bytes))
             return LACE_OK;

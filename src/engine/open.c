@@ -131,12 +131,11 @@ static weight_mode mode_of(const lace_model_options *o)
 static lace_status bind_model(lace_model *lm, weights *files, const lace_model_options *o,
                               lace_error *err)
 {
-    const char *name = o->device;
-    if (o->activation_sparsity && name && strcmp(name, "auto") == 0)
-        name = "cpu";
-    device_options options = {
-        .level = cpu_level_detect(), .mode = mode_of(o), .weight_bytes = file_bytes(files)};
-    TRY(model_create(files, name, &options, &lm->m, err));
+    device_options options = {.level = cpu_level_detect(),
+                              .mode = mode_of(o),
+                              .weight_bytes = file_bytes(files),
+                              .has_columns = o->activation_sparsity != NULL};
+    TRY(model_create(files, o->device, &options, &lm->m, err));
     lm->files = files;
     lm->n_vocab = lm->m->config.n_vocab;
     device_info info;
