@@ -40,6 +40,7 @@ typedef struct device_options {
     cpu_level level; /* of the CPU's kernels */
     weight_mode mode;
     uint64_t weight_bytes; /* about what the model takes: "auto" looks for a device with room */
+    bool has_columns;      /* "auto" looks for a device that can place columns */
 } device_options;
 
 typedef struct device_info {
@@ -89,6 +90,11 @@ typedef struct program_step {
     uint64_t n_bytes, n_products; /* what it must move and multiply */
     uint64_t ns;                  /* what it took, if the run was traced */
 } program_step;
+
+/* What a backend may keep of each step of a traced run. */
+typedef struct step_cost {
+    uint64_t ns, n_bytes;
+} step_cost;
 
 struct program {
     const backend *backend;

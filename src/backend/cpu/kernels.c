@@ -33,7 +33,7 @@ uint64_t matmul_scratch_bytes(const matmul_impl *impl, dtype type, int64_t n_col
 
 /* ---- Scratch, by operation ------------------------------------------------------------------- */
 
-static uint64_t matmul_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+static uint64_t matmul_scratch(const step *s, int64_t n_tokens)
 {
     uint64_t most = 0;
     for (int i = 0; i < s->a.matmul.n_weights; i++) {
@@ -44,18 +44,8 @@ static uint64_t matmul_scratch(const step *s, int64_t n_tokens, int64_t n_contex
     return 2 * matmul_block_bytes(n_tokens) + ((most + 63) & ~(uint64_t)63);
 }
 
-static uint64_t moe_scratch(const step *s, int64_t n_tokens, int64_t n_context)
-{
-    return moe_scratch_bytes(s, n_tokens);
-}
-
-static uint64_t route_scratch(const step *s, int64_t n_tokens, int64_t n_context)
-{
-    return route_scratch_bytes(s->a.moe.n_experts);
-}
-
 /* Scores of one query and one row of the cache, for the plain kernel; tiles for the others. */
-static uint64_t attend_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+static uint64_t attend_scratch(const step *s, int64_t n_context)
 {
     int32_t dim = s->kv.head_dim > s->kv.v_dim ? s->kv.head_dim : s->kv.v_dim;
     uint64_t plain = 4 * ((uint64_t)n_context + (uint64_t)dim) + 256;
@@ -63,40 +53,61 @@ static uint64_t attend_scratch(const step *s, int64_t n_tokens, int64_t n_contex
     return plain > tiles ? plain : tiles;
 }
 
-static uint64_t row_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+static uint64_t row_scratch(const step *s)
 {
     return 4 * (uint64_t)s->in[0].width;
 }
 
-static uint64_t dropped_row_scratch(const step *s, int64_t n_tokens, int64_t n_context)
-{
-    return s->sparsity ? row_scratch(s, n_tokens, n_context) : 0;
-}
-
-static uint64_t head_scratch(const step *s, int64_t n_tokens, int64_t n_context)
+static uint64_t head_scratch(const step *s)
 {
     return 4 * (uint64_t)(s->kv.head_dim > s->kv.v_dim ? s->kv.head_dim : s->kv.v_dim) + 64;
 }
 
-static uint64_t scan_scratch(const step *s, int64_t n_tokens, int64_t n_context)
-{
-    return scan_scratch_bytes(s->a.scan.head_dim, s->a.scan.n_state);
-}
-
-static uint64_t (*const scratch_of[OP_COUNT])(const step *s, int64_t n_tokens,
-                                              int64_t n_context) = {
-    [OP_MATMUL] = matmul_scratch,         [OP_MATMUL_ADD] = matmul_scratch,
-    [OP_MATMUL_GROUP] = matmul_scratch,   [OP_MATMUL_GLU] = matmul_scratch,
-    [OP_MOE_GLU] = moe_scratch,           [OP_MOE_DOWN] = moe_scratch,
-    [OP_ATTEND] = attend_scratch,         [OP_QUANTIZE] = dropped_row_scratch,
-    [OP_RMS_NORM_QUANTIZE] = row_scratch, [OP_ROTATE_QUANTIZE] = row_scratch,
-    [OP_KV_WRITE] = head_scratch,         [OP_ROPE_KV] = head_scratch,
-    [OP_ROUTE] = route_scratch,           [OP_SCAN] = scan_scratch,
-};
-
+/* An operation that is not here does not compile: those without scratch are listed, too. */
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
 {
-    return scratch_of[s->op] ? scratch_of[s->op](s, n_tokens, n_context) : 0;
+    switch (s->op) {
+    case OP_MATMUL:
+    case OP_MATMUL_ADD:
+    case OP_MATMUL_GROUP:
+    case OP_MATMUL_GLU:
+        return matmul_scratch(s, n_tokens);
+    case OP_MOE_GLU:
+    case OP_MOE_DOWN:
+        return moe_scratch_bytes(s, n_tokens);
+    case OP_ATTEND:
+        return attend_scratch(s, n_context);
+    case OP_QUANTIZE:
+        return s->sparsity ? row_scratch(s) : 0;
+    case OP_RMS_NORM_QUANTIZE:
+    case OP_ROTATE_QUANTIZE:
+        return row_scratch(s);
+    case OP_KV_WRITE:
+    case OP_ROPE_KV:
+        return head_scratch(s);
+    case OP_ROUTE:
+        return route_scratch_bytes(s->a.moe.n_experts);
+    case OP_SCAN:
+        return scan_scratch_bytes(s->a.scan.head_dim, s->a.scan.n_state);
+    case OP_EMBED:
+    case OP_GATHER:
+    case OP_ROPE_TABLE:
+    case OP_RMS_NORM:
+    case OP_LAYER_NORM:
+    case OP_DROP_SMALL:
+    case OP_ADD:
+    case OP_GLU:
+    case OP_XIELU:
+    case OP_PICK:
+    case OP_TEMPERATURE:
+    case OP_ROPE:
+    case OP_CONV:
+    case OP_SOFTCAP:
+    case OP_MATMUL_JOIN:
+    case OP_COUNT:
+        break;
+    }
+    return 0;
 }
 
 uint64_t step_shared_bytes(const step *s, int64_t n_context)

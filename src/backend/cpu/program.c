@@ -28,13 +28,13 @@ typedef struct cpu_program {
     uint8_t *memory;        /* values, scratch of each worker, shared, sums, handouts */
     uint8_t *shared;        /* [shared_bytes] */
     handout *handouts;      /* [n_steps] one for each phase of a run */
-    uint64_t *ns;           /* [n_steps] of the last traced run, or NULL */
+    step_cost *costs;       /* [n_steps] of the last traced run, or NULL */
 } cpu_program;
 
 typedef struct run {
     const cpu_program *cp;
     const batch *b;
-    uint64_t *ns;       /* [n_steps] where what each took goes; NULL: nobody asks */
+    step_cost *costs;   /* [n_steps] where what each took goes; NULL: nobody asks */
     int32_t begin, end; /* steps */
 } run;
 
@@ -131,11 +131,11 @@ static void walk(void *arg, int index, int count)
     worker w = {.scratch = cp->memory + cp->p->value_bytes + (uint64_t)index * cp->scratch_bytes,
                 .scratch_bytes = cp->scratch_bytes,
                 .shared = cp->shared};
-    bool traces = r->ns && index == 0;
+    bool traces = r->costs && index == 0;
     uint64_t before = traces ? clock_ns() : 0;
     for (int32_t begin = r->begin, end; begin < r->end; begin = end) {
         /* A traced step is a phase of its own, so that its time is its own too. */
-        for (end = begin + 1; end < r->end && cp->p->steps[end - 1].skips_barrier && !r->ns;)
+        for (end = begin + 1; end < r->end && cp->p->steps[end - 1].skips_barrier && !r->costs;)
             end++;
         uint32_t n = (uint32_t)phase_pieces(r, begin, end, count), piece;
         while (handout_claim(&cp->handouts[begin], n, &piece)) {
@@ -145,7 +145,7 @@ static void walk(void *arg, int index, int count)
         handout_wait(cp->workers, &cp->handouts[begin], n);
         if (traces) {
             uint64_t now = clock_ns();
-            r->ns[begin] = now - before;
+            r->costs[begin].ns = now - before;
             before = now;
         }
     }
@@ -153,14 +153,14 @@ static void walk(void *arg, int index, int count)
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static void run_range(const cpu_program *cp, const batch *b, uint64_t *ns, int32_t begin,
+static void run_range(const cpu_program *cp, const batch *b, step_cost *costs, int32_t begin,
                       int32_t end)
 {
     const plan_limits *l = &cp->p->limits;
     assert(cp->memory && 0 <= begin && begin <= end && end <= cp->p->n_steps);
     assert(b->n_tokens <= l->max_tokens && b->n_outputs <= l->max_outputs);
     memset(cp->handouts + begin, 0, (size_t)(end - begin) * sizeof *cp->handouts);
-    run r = {cp, b, ns, begin, end};
+    run r = {cp, b, costs, begin, end};
     pool_run(cp->workers, walk, &r);
 }
 
@@ -169,13 +169,29 @@ void cpu_program_run_steps(program *p, const batch *b, int32_t begin, int32_t en
     run_range((cpu_program *)p, b, NULL, begin, end);
 }
 
+/* Memory of choices is used again by later steps, so a step of experts is looked at before it runs. */
+static void run_traced(const cpu_program *cp, const batch *b)
+{
+    const step *steps = cp->p->steps;
+    for (int32_t begin = 0, end; begin < cp->p->n_steps; begin = end) {
+        cp->costs[begin].n_bytes = step_bytes(&steps[begin], b, true);
+        for (end = begin + 1; end < cp->p->n_steps && !step_has_experts(&steps[end]); end++)
+            cp->costs[end].n_bytes = step_bytes(&steps[end], b, true);
+        run_range(cp, b, cp->costs, begin, end);
+    }
+}
+
 lace_status cpu_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                             lace_error *err)
 {
     cpu_program *cp = (cpu_program *)p;
-    if (is_traced && !cp->ns && !(cp->ns = mem_calloc((size_t)cp->p->n_steps, sizeof *cp->ns)))
+    if (is_traced && !cp->costs &&
+        !(cp->costs = mem_calloc((size_t)cp->p->n_steps, sizeof *cp->costs)))
         return error_nomem(err, "a trace");
-    run_range(cp, b, is_traced ? cp->ns : NULL, 0, cp->p->n_steps);
+    if (is_traced)
+        run_traced(cp, b);
+    else
+        run_range(cp, b, NULL, 0, cp->p->n_steps);
     return file_guard_check(err);
 }
 
@@ -198,9 +214,9 @@ program_step cpu_program_step_at(const program *p, int32_t i, const batch *b)
     const step *s = &cp->p->steps[i];
     return (program_step){.name = op_name(s->op),
                           .layer = s->layer,
-                          .n_bytes = step_bytes(s, b, true),
+                          .n_bytes = cp->costs ? cp->costs[i].n_bytes : 0,
                           .n_products = step_products(s, b),
-                          .ns = cp->ns ? cp->ns[i] : 0};
+                          .ns = cp->costs ? cp->costs[i].ns : 0};
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -274,7 +290,7 @@ void cpu_program_free(program *p)
 {
     cpu_program *cp = (cpu_program *)p;
     mem_unmap(cp->memory, p->n_bytes);
-    mem_free(cp->ns);
+    mem_free(cp->costs);
     plan_free(cp->p);
     mem_free(cp);
 }

@@ -15,8 +15,8 @@ typedef struct ref_program {
     program base;
     plan *p;
     uint64_t scratch_bytes;
-    uint8_t *memory; /* values, then scratch */
-    uint64_t *ns;    /* [n_steps] */
+    uint8_t *memory;  /* values, then scratch */
+    step_cost *costs; /* [n_steps] of the last run */
 } ref_program;
 
 static int count(void)
@@ -67,7 +67,7 @@ static void free_program(program *p)
 {
     ref_program *rp = (ref_program *)p;
     mem_unmap(rp->memory, p->n_bytes);
-    mem_free(rp->ns);
+    mem_free(rp->costs);
     plan_free(rp->p);
     mem_free(rp);
 }
@@ -81,7 +81,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
         return error_nomem(err, "a program");
     rp->base.backend = d->backend;
     lace_status status = plan_copy(p, &rp->p, err);
-    if (status != LACE_OK || !(rp->ns = mem_calloc((size_t)p->n_steps + 1, sizeof *rp->ns))) {
+    if (status != LACE_OK || !(rp->costs = mem_calloc((size_t)p->n_steps + 1, sizeof *rp->costs))) {
         free_program(&rp->base);
         return status != LACE_OK ? status : error_nomem(err, "a program");
     }
@@ -92,7 +92,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
         rp->scratch_bytes = n > rp->scratch_bytes ? n : rp->scratch_bytes;
     }
     for (int32_t i = 0; i < p->n_steps; i++)
-        if (step_has_weights(&p->steps[i]) && !step_is_matmul(&p->steps[i]))
+        if (step_has_experts(&p->steps[i]))
             rp->p->steps[i].a.moe.glu_row = glu_row_ref;
     rp->base.n_bytes = rp->p->value_bytes + rp->scratch_bytes;
     rp->base.lowered = rp->p;
@@ -117,9 +117,10 @@ static void run_steps(program *p, const batch *b, int32_t begin, int32_t end)
     worker w = {
         .count = 1, .scratch = rp->memory + rp->p->value_bytes, .scratch_bytes = rp->scratch_bytes};
     for (int32_t i = begin; i < end; i++) {
+        rp->costs[i].n_bytes = step_bytes(&rp->p->steps[i], b, true);
         uint64_t before = clock_ns();
         kernels_ref[rp->p->steps[i].op](&rp->p->steps[i], b, &w);
-        rp->ns[i] = clock_ns() - before;
+        rp->costs[i].ns = clock_ns() - before;
     }
 }
 
@@ -149,9 +150,9 @@ static program_step step_at(const program *p, int32_t i, const batch *b)
     const step *s = &rp->p->steps[i];
     return (program_step){.name = op_name(s->op),
                           .layer = s->layer,
-                          .n_bytes = step_bytes(s, b, true),
+                          .n_bytes = rp->costs[i].n_bytes,
                           .n_products = step_products(s, b),
-                          .ns = rp->ns[i]};
+                          .ns = rp->costs[i].ns};
 }
 
 const backend backend_ref = {
