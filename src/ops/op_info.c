@@ -112,7 +112,8 @@ static uint64_t attended_bytes(const step *s, const batch *b)
         if (t + 1 == b->n_tokens || pages[t + 1] != pages[t])
             n += (uint64_t)(to - first);
     }
-    return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + s->kv.v_row_bytes);
+    uint64_t v_bytes = s->kv.v_in_k ? 0 : s->kv.v_row_bytes;
+    return n * (uint64_t)s->kv.n_heads * (s->kv.row_bytes + v_bytes);
 }
 
 /* State in and out: for tokens of one sequence that lie together, once. */

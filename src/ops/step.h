@@ -143,16 +143,17 @@ typedef struct weight {
 
 /*
  * Where a layer's keys and values are. K of (page, head, position) is a row of head_dim values, V
- * one of v_dim.
+ * one of v_dim. Latent attention has no V of its own: with v_in_k it is the first v_dim values of K.
  */
 typedef struct kv_layer {
     uint8_t *data;
     uint64_t page_bytes;             /* from one page to the next */
     uint64_t k_offset, v_offset;     /* of this layer in a page */
-    uint64_t row_bytes, v_row_bytes; /* one head of one position */
+    uint64_t row_bytes, v_row_bytes; /* from one position of a head to the next */
     dtype type;                      /* F32, F16 or Q8_0 */
     int32_t page_tokens;             /* positions in a page: rows of one head lie together */
     int32_t n_heads, head_dim, v_dim;
+    bool v_in_k;
     int32_t group; /* which page tables of the batch */
 } kv_layer;
 
@@ -349,7 +350,8 @@ typedef struct step {
         } moe;
         struct {             /* ROPE: in[0] table, out[0] rotated in place.
                                 ROPE_KV: table in[0], values in[1], q out[0] in place, k out[1] in place.
-                                (KV_WRITE: keys in[0], values in[1], no arguments.) */
+                                (KV_WRITE: keys in[0], values in[1], no arguments; with v_in_k, one
+                                head: in[0] its first v_dim values, in[1] the rest.) */
             int32_t n_heads; /* of out[0] */
             int32_t head_dim;
             int32_t n_dims; /* rotated */

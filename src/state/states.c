@@ -83,18 +83,19 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
                          STATES_MAX_GROUPS);
     page_group *group = &kv->groups[g];
     uint64_t k_row = row_bytes(o->type, l->k_dim), v_row = row_bytes(o->type, l->v_dim);
-    uint64_t n_rows = (uint64_t)l->n_heads * PAGE_TOKENS;
+    uint64_t n_rows = (uint64_t)l->n_heads * PAGE_TOKENS, k_bytes = n_rows * k_row;
     kv->layers[i].kv = (kv_layer){.k_offset = group->page_bytes,
-                                  .v_offset = group->page_bytes + n_rows * k_row,
+                                  .v_offset = group->page_bytes + (l->v_in_k ? 0 : k_bytes),
                                   .row_bytes = k_row,
-                                  .v_row_bytes = v_row,
+                                  .v_row_bytes = l->v_in_k ? k_row : v_row,
                                   .type = o->type,
                                   .page_tokens = PAGE_TOKENS,
                                   .n_heads = l->n_heads,
                                   .head_dim = l->k_dim,
                                   .v_dim = l->v_dim,
+                                  .v_in_k = l->v_in_k,
                                   .group = g};
-    group->page_bytes += n_rows * (k_row + v_row);
+    group->page_bytes += k_bytes + (l->v_in_k ? 0 : n_rows * v_row);
     return LACE_OK;
 }
 

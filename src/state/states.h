@@ -12,7 +12,8 @@
  * window.
  *
  * Inside a page: for each layer of the group K, then V; in each, for every KV head, 32 rows of
- * k_dim or v_dim values. A layer that shares the pages of an earlier one adds nothing:
+ * k_dim or v_dim values. A latent layer has no V: it is the first v_dim values of K. A layer that
+ * shares the pages of an earlier one adds nothing:
  *
  *     page -> layer 0 [K: head 0 [32 rows] head 1 [32 rows] ...][V: ...]  layer 1 ...
  *
@@ -49,6 +50,7 @@ typedef struct layer_state {
 
     /* STATE_PAGED */
     int32_t n_heads, k_dim, v_dim;
+    bool v_in_k;    /* V is the first v_dim values of K, and takes no room */
     int32_t window; /* positions that the layer sees, its own included; 0: all */
     int32_t shares; /* an earlier layer whose pages this one uses, which then says the rest, and
                        whose window is not shorter; -1: it has its own */
@@ -65,6 +67,14 @@ static inline layer_state layer_state_paged(int32_t n_heads, int32_t k_dim, int3
                          .v_dim = v_dim,
                          .window = window,
                          .shares = -1};
+}
+
+/* One row of k_dim values for each position, whose first v_dim are V. */
+static inline layer_state layer_state_latent(int32_t k_dim, int32_t v_dim)
+{
+    layer_state l = layer_state_paged(1, k_dim, v_dim, 0);
+    l.v_in_k = true;
+    return l;
 }
 
 /* Where that is, as plans are told. The address of the data is known when states are allocated. */

@@ -1,6 +1,6 @@
 /*
  * attend: softmax(q k) v over the paged cache, for decode, prefill and mixed batches; with windows,
- * caps and sinks.
+ * caps and sinks; of K and V of the same and of different widths, and of latents.
  */
 #include <math.h>
 #include <stdio.h>
@@ -28,9 +28,14 @@ static double allowed(dtype type)
 }
 
 static const struct {
-    int n_heads, n_kv_heads, head_dim;
-} heads[] = {{4, 4, 64},  {8, 2, 128}, {8, 1, 64},  {6, 2, 96}, {5, 1, 80},  {7, 1, 32},
-             {2, 1, 256}, {12, 1, 64}, {60, 1, 32}, {3, 3, 24}, {16, 2, 128}};
+    int n_heads, n_kv_heads, head_dim, v_dim;
+    bool v_in_k;
+} heads[] = {{4, 4, 64, 64, false},    {8, 2, 128, 128, false},  {8, 1, 64, 64, false},
+             {6, 2, 96, 96, false},    {5, 1, 80, 80, false},    {7, 1, 32, 32, false},
+             {2, 1, 256, 256, false},  {12, 1, 64, 64, false},   {60, 1, 32, 32, false},
+             {3, 3, 24, 24, false},    {16, 2, 128, 128, false}, {4, 2, 96, 64, false},
+             {3, 3, 64, 160, false},   {20, 1, 576, 512, true},  {6, 1, 96, 64, true},
+             {100, 1, 160, 128, true}, {5, 1, 40, 32, true}};
 enum { N_HEADS = sizeof heads / sizeof heads[0] };
 
 /* Sequences: positions before, tokens now. Lengths around the blocks of 64 and the
@@ -76,7 +81,10 @@ enum { N_EXTRAS = sizeof all_extras / sizeof all_extras[0] };
 static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
 {
     int dim = c->kv.head_dim, n = c->b.n_tokens;
-    step s = {.op = OP_ATTEND, .in = {check_operand(ACT_F32, (int64_t)n_heads * dim, n)}};
+    int64_t v_width = (int64_t)n_heads * c->kv.v_dim;
+    step s = {.op = OP_ATTEND,
+              .in = {check_operand(ACT_F32, (int64_t)n_heads * dim, n)},
+              .out = {check_operand(ACT_F32, v_width, n)}};
     for (int t = 0; t < n; t++) {
         float *q = check_row(&s.in[0], t);
         check_fill_f32(q, s.in[0].width, CHECK_NORMAL);
@@ -102,6 +110,8 @@ static cache_shape make_shape(dtype type, int h, int k)
     cache_shape cs = {.type = type,
                       .n_heads = heads[h].n_kv_heads,
                       .head_dim = heads[h].head_dim,
+                      .v_dim = heads[h].v_dim,
+                      .v_in_k = heads[h].v_in_k,
                       .page_tokens = 1 << check_random_int(3, 7),
                       .n_sequences = batches[k].n_sequences};
     memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
@@ -133,11 +143,13 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     check_cache c;
     cache_shape cs = make_shape(type, h, k);
     float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
-    check_shape("%s, %d heads, %d of kv, of %d, pages of %d, window %d ahead %d sight %d cap %g "
-                "sinks %d size %g workers %d",
-                batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
-                cs.page_tokens, all_extras[e].window, all_extras[e].ahead, all_extras[e].sight,
-                (double)all_extras[e].softcap, all_extras[e].has_sinks, (double)size, n_workers);
+    check_shape(
+        "%s, %d heads, %d of kv, of %d%s %d, pages of %d, window %d ahead %d sight %d cap %g "
+        "sinks %d size %g workers %d",
+        batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
+        heads[h].v_in_k ? " with" : ",", heads[h].v_dim, cs.page_tokens, all_extras[e].window,
+        all_extras[e].ahead, all_extras[e].sight, (double)all_extras[e].softcap,
+        all_extras[e].has_sinks, (double)size, n_workers);
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);
     if (strcmp(batches[k].name, "any order") == 0) {
@@ -148,7 +160,7 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     }
     c.b.seen = make_seen(&c, all_extras[e].sight);
     step s = make_step(&c, heads[h].n_heads, all_extras[e], size);
-    operand want = check_operand(ACT_F32, s.in[0].width, c.b.n_tokens);
+    operand want = s.out[0];
     operand got = check_operand_copy(&want, c.b.n_tokens);
     s.out[0] = want;
     check_run(ref->ops[OP_ATTEND], &s, &c.b, 1, c.n_context);
@@ -184,7 +196,7 @@ static void check_future(const kernel_table *ref, kernel_fn fn, dtype type)
                        (i ? c.kv.v_offset : c.kv.k_offset) + (uint64_t)(p % 32) * c.kv.row_bytes,
                    0xFF, c.kv.row_bytes);
     step s = make_step(&c, 2, all_extras[0], 1.0f);
-    operand want = check_operand(ACT_F32, s.in[0].width, 70), got = check_operand_copy(&want, 70);
+    operand want = s.out[0], got = check_operand_copy(&want, 70);
     s.out[0] = want;
     check_run(ref->ops[OP_ATTEND], &s, &c.b, 1, c.n_context);
     s.out[0] = got;
@@ -192,29 +204,48 @@ static void check_future(const kernel_table *ref, kernel_fn fn, dtype type)
     check_rows("out", &want, &got, 70, allowed(type));
 }
 
-static void bench(kernel_fn fn, const char *what, dtype type, int n_heads, int n_kv_heads, int dim,
-                  int n_past, int n_new)
+static void bench_shape(kernel_fn fn, const char *what, int n_heads, cache_shape cs)
 {
-    if (!check_is_bench())
-        return;
     check_cache c;
-    cache_shape cs = {.type = type,
-                      .n_heads = n_kv_heads,
-                      .head_dim = dim,
-                      .page_tokens = 64,
-                      .n_sequences = 1,
-                      .n_past = {n_past},
-                      .n_new = {n_new}};
+    int n_past = cs.n_past[0], n_new = cs.n_new[0];
+    cs.page_tokens = 32;
+    cs.n_sequences = 1;
     check_shape("bench");
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);
     step s = make_step(&c, n_heads, all_extras[0], 1.0f);
-    s.out[0] = check_operand(ACT_F32, s.in[0].width, n_new);
     double seen = (double)n_new * n_past + 0.5 * n_new * (n_new + 1.0);
-    check_rate rate = {.n_macs = 2.0 * n_heads * dim * seen};
+    check_rate rate = {.n_macs = (double)n_heads * (c.kv.head_dim + c.kv.v_dim) * seen};
     if (n_new == 1)
-        rate.n_bytes = 2.0 * n_kv_heads * (n_past + 1.0) * (double)c.kv.row_bytes;
+        rate.n_bytes = cs.n_heads * (n_past + 1.0) *
+                       (double)(c.kv.row_bytes + (cs.v_in_k ? 0 : c.kv.v_row_bytes));
     check_bench_step(what, fn, &s, &c.b, c.n_context, rate);
+}
+
+static void bench(kernel_fn fn, const char *what, dtype type, int n_heads, int n_kv_heads, int dim,
+                  int n_past, int n_new)
+{
+    if (check_is_bench())
+        bench_shape(fn, what, n_heads,
+                    (cache_shape){.type = type,
+                                  .n_heads = n_kv_heads,
+                                  .head_dim = dim,
+                                  .n_past = {n_past},
+                                  .n_new = {n_new}});
+}
+
+/* Latents of 512 with 64 rotated, of 20 heads. */
+static void bench_latent(kernel_fn fn, const char *what, dtype type, int n_past, int n_new)
+{
+    if (check_is_bench())
+        bench_shape(fn, what, 20,
+                    (cache_shape){.type = type,
+                                  .n_heads = 1,
+                                  .head_dim = 576,
+                                  .v_dim = 512,
+                                  .v_in_k = true,
+                                  .n_past = {n_past},
+                                  .n_new = {n_new}});
 }
 
 static void check_type(const kernel_table *ref, const kernel_table *table, dtype type)
@@ -237,6 +268,9 @@ static void check_type(const kernel_table *ref, const kernel_table *table, dtype
     bench(fn, "verify 4, 32/8x128 at 2048", type, 32, 8, 128, 2044, 4);
     bench(fn, "prefill 512, 8/2x128", type, 8, 2, 128, 0, 512);
     bench(fn, "prefill 512, 8/1x64", type, 8, 1, 64, 0, 512);
+    bench_latent(fn, "latent decode at 2048", type, 2047, 1);
+    bench_latent(fn, "latent prefill 512", type, 0, 512);
+    bench_latent(fn, "latent prefill 512 at 2048", type, 2048, 512);
     check_end();
 }
 

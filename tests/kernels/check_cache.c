@@ -23,14 +23,17 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     memset(c, 0, sizeof *c);
     kv->type = cs->type;
     kv->n_heads = cs->n_heads;
-    kv->head_dim = kv->v_dim = cs->head_dim;
+    kv->head_dim = cs->head_dim;
+    kv->v_dim = cs->v_dim ? cs->v_dim : cs->head_dim;
+    kv->v_in_k = cs->v_in_k;
     kv->page_tokens = cs->page_tokens;
-    kv->row_bytes = kv->v_row_bytes = row_bytes(cs->type, cs->head_dim);
+    kv->row_bytes = row_bytes(cs->type, cs->head_dim);
+    kv->v_row_bytes = kv->v_in_k ? kv->row_bytes : row_bytes(cs->type, kv->v_dim);
     kv->group = 1;
-    uint64_t part = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens * kv->row_bytes;
+    uint64_t n_rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
     kv->k_offset = GAP_BYTES;
-    kv->v_offset = 2 * GAP_BYTES + part;
-    kv->page_bytes = 3 * GAP_BYTES + 2 * part;
+    kv->v_offset = kv->v_in_k ? GAP_BYTES : 2 * GAP_BYTES + n_rows * kv->row_bytes;
+    kv->page_bytes = kv->v_offset + n_rows * kv->v_row_bytes + GAP_BYTES;
 
     int n_pages = 0;
     for (int i = 0; i < cs->n_sequences; i++) {
@@ -64,18 +67,26 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     c->b.pages = groups;
 }
 
-void check_cache_fill(check_cache *c, float size)
+static void fill_row(dtype type, int n, float size, uint8_t *out)
 {
     float x[1024];
+    check_fill_f32(x, n, CHECK_NORMAL);
+    for (int i = 0; i < n; i++)
+        x[i] *= size;
+    pack_row(type, x, n, out);
+}
+
+void check_cache_fill(check_cache *c, float size)
+{
     const kv_layer *kv = &c->kv;
     uint64_t n_rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
-    for (uint64_t page = 0; page < c->n_bytes / kv->page_bytes; page++)
-        for (uint64_t r = 0; r < 2 * n_rows; r++) {
-            uint64_t at = (r % 2 ? kv->k_offset : kv->v_offset) + r / 2 * kv->row_bytes;
-            check_fill_f32(x, kv->head_dim, CHECK_NORMAL);
-            for (int i = 0; i < kv->head_dim; i++)
-                x[i] *= size;
-            pack_row(kv->type, x, kv->head_dim, kv->data + page * kv->page_bytes + at);
+    for (uint64_t at = 0; at < c->n_bytes; at += kv->page_bytes)
+        for (uint64_t r = 0; r < n_rows; r++) {
+            if (!kv->v_in_k)
+                fill_row(kv->type, kv->v_dim, size,
+                         kv->data + at + kv->v_offset + r * kv->v_row_bytes);
+            fill_row(kv->type, kv->head_dim, size,
+                     kv->data + at + kv->k_offset + r * kv->row_bytes);
         }
 }
 

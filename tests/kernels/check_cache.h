@@ -9,6 +9,8 @@ enum { CACHE_MAX_SEQUENCES = 6, CACHE_MAX_TOKENS = 4096 };
 typedef struct cache_shape {
     dtype type;
     int n_heads, head_dim, page_tokens;
+    int v_dim;   /* 0: head_dim */
+    bool v_in_k; /* latent: V is a part of K */
     int n_sequences;
     int n_past[CACHE_MAX_SEQUENCES]; /* positions before the batch */
     int n_new[CACHE_MAX_SEQUENCES];  /* tokens in the batch */

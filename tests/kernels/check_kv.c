@@ -9,11 +9,17 @@
 static const dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_Q8_0};
 enum { N_TYPES = 3 };
 
-/* Heads and sizes; 24 and 40 do not fill a vector. */
+/*
+ * Heads and sizes; 24 and 40 do not fill a vector. v_in_k: rows of two parts,
+ * which rope_kv does not write.
+ */
 static const struct {
-    int n_heads, n_kv_heads, head_dim, n_dims;
-} shapes[] = {{4, 2, 64, 64},   {8, 8, 32, 32}, {6, 3, 96, 48}, {1, 1, 256, 64},
-              {4, 1, 128, 128}, {2, 2, 24, 24}, {5, 5, 40, 20}};
+    int n_heads, n_kv_heads, head_dim, n_dims, v_dim;
+    bool v_in_k;
+} shapes[] = {{4, 2, 64, 64, 64, false},   {8, 8, 32, 32, 32, false},    {6, 3, 96, 48, 96, false},
+              {1, 1, 256, 64, 256, false}, {4, 1, 128, 128, 128, false}, {2, 2, 24, 24, 24, false},
+              {5, 5, 40, 20, 40, false},   {4, 2, 64, 32, 96, false},    {1, 1, 72, 8, 64, true},
+              {1, 1, 576, 64, 512, true}};
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static void fill_rows(operand *o, int n_rows, check_fill fill)
@@ -35,13 +41,14 @@ static void fill_halves(float *x)
 static step make_step(op which, int n_heads, int n_dims, check_fill fill, const check_cache *c)
 {
     int n = c->b.n_tokens, dim = c->kv.head_dim, width = c->kv.n_heads * dim;
+    int v_dim = c->kv.v_dim, rest = c->kv.v_in_k ? dim - v_dim : v_dim;
     step s = {.op = which};
-    s.in[1] = check_operand(ACT_F32, width, n);
+    s.in[1] = check_operand(ACT_F32, (int64_t)c->kv.n_heads * rest, n);
     fill_rows(&s.in[1], n, fill);
-    if (fill == CHECK_EQUAL && dim >= 32)
+    if (fill == CHECK_EQUAL && rest >= 32)
         fill_halves(check_row(&s.in[1], 0));
     if (which == OP_KV_WRITE) {
-        s.in[0] = check_operand(ACT_F32, width, n);
+        s.in[0] = check_operand(ACT_F32, c->kv.v_in_k ? v_dim : width, n);
         fill_rows(&s.in[0], n, fill);
     } else {
         s.in[0] = check_operand(ACT_F32, n_dims, n);
@@ -69,6 +76,8 @@ static cache_shape random_sequences(dtype type, int i)
     cache_shape cs = {.type = type,
                       .n_heads = shapes[i].n_kv_heads,
                       .head_dim = shapes[i].head_dim,
+                      .v_dim = shapes[i].v_dim,
+                      .v_in_k = shapes[i].v_in_k,
                       .page_tokens = 1 << check_random_int(0, 5),
                       .n_sequences = check_random_int(1, CACHE_MAX_SEQUENCES)};
     for (int k = 0; k < cs.n_sequences; k++) {
@@ -109,6 +118,8 @@ static void check_op(op which, const kernel_table *ref, const kernel_table *tabl
         for (int f = 0; f < 5 && shapes[i].head_dim % dtype_describe(type)->block_values == 0; f++)
             for (int n = 1; n <= CHECK_MAX_WORKERS; n++) {
                 check_cache c;
+                if (shapes[i].v_in_k && which == OP_ROPE_KV)
+                    continue;
                 check_shape("%d heads, %d of kv, of %d, %d rotated, %s, workers %d",
                             shapes[i].n_heads, shapes[i].n_kv_heads, shapes[i].head_dim,
                             shapes[i].n_dims, check_fill_name(fills[f]), n);

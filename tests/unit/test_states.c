@@ -129,6 +129,18 @@ static void keys_and_values_have_their_own_widths(void)
     states_free(kv);
 }
 
+static void a_latent_layer_keeps_no_values(void)
+{
+    layer_state layers[] = {layer_state_latent(96, 64), layer_state_latent(96, 64)};
+    states *kv = lay_out(layers, 2, DTYPE_Q8_0);
+    const kv_layer *l = &kv->layers[0].kv, *next = &kv->layers[1].kv;
+    CHECK(l->v_in_k && l->n_heads == 1 && l->head_dim == 96 && l->v_dim == 64);
+    CHECK(l->row_bytes == 102 && l->v_row_bytes == l->row_bytes && l->v_offset == l->k_offset);
+    CHECK(next->k_offset == PAGE_TOKENS * l->row_bytes && next->v_offset == next->k_offset);
+    CHECK(l->page_bytes == 2 * PAGE_TOKENS * l->row_bytes);
+    states_free(kv);
+}
+
 static layer_state shares(int32_t of, int32_t window)
 {
     layer_state l = layer_state_paged(0, 0, 0, window);
@@ -534,6 +546,7 @@ int main(void)
     CASE(windows_keep_only_what_they_see);
     CASE(bytes_are_what_pages_take);
     CASE(keys_and_values_have_their_own_widths);
+    CASE(a_latent_layer_keeps_no_values);
     CASE(layers_share_the_pages_of_others);
     CASE(odd_heads_cannot_be_q8);
     CASE(failing_allocations_are_clean);

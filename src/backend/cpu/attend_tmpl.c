@@ -38,7 +38,7 @@ enum { MANY_ROWS = 24 };
 /* One query: a head of a token. */
 typedef struct query {
     const float *q;      /* [head_dim] */
-    float *out;          /* [head_dim] */
+    float *out;          /* [v_dim] */
     int32_t first, last; /* positions that it sees */
     float most, sum;     /* of its scores so far; sum of exp(score - most) */
     float factor;        /* what the last block's maximum makes of the result so far */
@@ -54,8 +54,8 @@ typedef struct block {
 typedef struct tiles {
     float *scores; /* [ATTEND_ROWS, ATTEND_BLOCK] */
     float *k;      /* [head_dim, ATTEND_BLOCK] */
-    float *v;      /* [ATTEND_BLOCK, head_dim] */
-    float *part;   /* [ATTEND_ROWS, head_dim] results of one part */
+    float *v;      /* [ATTEND_BLOCK, v_dim] */
+    float *part;   /* [ATTEND_ROWS, v_dim] results of one part */
     uint8_t *q;    /* rows as words, see attend_words.h */
 } tiles;
 
@@ -350,7 +350,7 @@ static void soften(const step *s, query *q, const block *b, float *scores)
 #if LEVEL_HAS_WORDS
 #include "backend/cpu/attend_words.h"
 #else
-static bool words_suit(dtype type, int32_t dim)
+static bool words_suit(const kv_layer *kv)
 {
     return false;
 }
@@ -372,12 +372,12 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
     b->n = end - first < ATTEND_BLOCK ? end - first : ATTEND_BLOCK;
     for (int32_t i = 0; i < b->n;) {
         int32_t at = (b->first + i) % kv->page_tokens;
-        const uint8_t *row = kv->data +
-                             (uint64_t)pages[(b->first + i) / kv->page_tokens] * kv->page_bytes +
-                             (uint64_t)(head * kv->page_tokens + at) * kv->row_bytes;
-        for (; at < kv->page_tokens && i < b->n; at++, i++, row += kv->row_bytes) {
-            b->k[i] = row + kv->k_offset;
-            b->v[i] = row + kv->v_offset;
+        const uint8_t *page =
+            kv->data + (uint64_t)pages[(b->first + i) / kv->page_tokens] * kv->page_bytes;
+        uint64_t row = (uint64_t)(head * kv->page_tokens + at);
+        for (; at < kv->page_tokens && i < b->n; at++, i++, row++) {
+            b->k[i] = page + kv->k_offset + row * kv->row_bytes;
+            b->v[i] = page + kv->v_offset + row * kv->v_row_bytes;
         }
     }
     for (int32_t i = b->n; i < ATTEND_BLOCK; i++) {
@@ -389,7 +389,7 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
 ALWAYS_INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
                                 const tiles *t)
 {
-    int32_t dim = s->kv.head_dim;
+    int32_t dim = s->kv.head_dim, v_dim = s->kv.v_dim;
     bool is_many = n_rows >= MANY_ROWS;
     if (is_many) {
         unpack_keys(type, b, dim, t->k);
@@ -400,10 +400,10 @@ ALWAYS_INLINE void attend_block(dtype type, const step *s, query *q, int n_rows,
     for (int r = 0; r < n_rows; r++)
         soften(s, &q[r], b, t->scores + r * ATTEND_BLOCK);
     if (is_many) {
-        unpack_values(type, b, dim, t->v);
-        weigh_many(q, n_rows, b, dim, t);
+        unpack_values(type, b, v_dim, t->v);
+        weigh_many(q, n_rows, b, v_dim, t);
     } else {
-        weigh_few(type, q, n_rows, b, dim, t);
+        weigh_few(type, q, n_rows, b, v_dim, t);
     }
 }
 
@@ -444,7 +444,7 @@ static int make_queries(const step *s, const batch *b, const item *it, query *q)
         for (int32_t h = it->head; h < it->head + it->n_heads; h++, n++)
             q[n] = (query){
                 .q = operand_row(&s->in[0], t) + h * dim,
-                .out = operand_row(&s->out[0], t) + h * dim,
+                .out = operand_row(&s->out[0], t) + h * s->kv.v_dim,
                 .first = first,
                 .last = end - 1,
                 .most = sinks ? sinks[h] : -FLT_MAX, /* finite: infinity less itself is a NaN */
@@ -459,7 +459,7 @@ static int start_queries(const step *s, const batch *b, const item *it, query *q
 {
     int n = make_queries(s, b, it, q);
     for (int r = 0; r < n; r++)
-        memset(q[r].out, 0, (size_t)s->kv.head_dim * sizeof(float));
+        memset(q[r].out, 0, (size_t)s->kv.v_dim * sizeof(float));
     return n;
 }
 
@@ -471,7 +471,7 @@ static void attend_positions(const step *s, const batch *b, const item *it, quer
     const int32_t *pages = b->pages[kv->group][it->token];
     block two[2], *now = &two[0], *next = &two[1];
     int32_t head = it->head / (s->a.attend.n_heads / kv->n_heads);
-    bool is_in_words = n >= MANY_ROWS && words_suit(kv->type, kv->head_dim);
+    bool is_in_words = n >= MANY_ROWS && words_suit(kv);
     if (is_in_words)
         words_from_queries(q, n, kv->head_dim, t->q);
     find_rows(kv, pages, head, first, end, now);
@@ -537,15 +537,14 @@ static float *part_slot(const step *s, const worker *w, int32_t part, int64_t to
 {
     int32_t heads = s->a.attend.n_heads;
     float *slots = (float *)(w->shared + attend_counter_bytes(heads));
-    return slots +
-           ((part * ATTEND_SPLIT + token) * heads + head) * attend_part_floats(s->kv.head_dim);
+    return slots + ((part * ATTEND_SPLIT + token) * heads + head) * attend_part_floats(s->kv.v_dim);
 }
 
 /* One part, while others may be done elsewhere. */
 static void attend_split_part(const step *s, const batch *b, const item *it, int32_t part,
                               const worker *w, const tiles *t)
 {
-    int32_t dim = s->kv.head_dim, n_parts = it->last_part - it->first_part + 1;
+    int32_t dim = s->kv.v_dim, n_parts = it->last_part - it->first_part + 1;
     query q[ATTEND_ROWS];
     int n = make_queries(s, b, it, q);
     for (int r = 0; r < n; r++) {
@@ -582,7 +581,7 @@ static void attend_split_part(const step *s, const batch *b, const item *it, int
 /* All parts of an item, one after the other: the same operations as above. */
 static void attend_in_parts(const step *s, const batch *b, const item *it, const tiles *t)
 {
-    int32_t dim = s->kv.head_dim;
+    int32_t dim = s->kv.v_dim;
     query all[ATTEND_ROWS], q[ATTEND_ROWS];
     int n = start_queries(s, b, it, all);
     attend_part(s, b, it, it->first_part, all, n, t);
@@ -603,7 +602,7 @@ static void attend_whole(const step *s, const batch *b, const item *it, const ti
     query q[ATTEND_ROWS];
     int n = start_queries(s, b, it, q);
     attend_positions(s, b, it, q, n, it->first, it->end, t);
-    divide_by_sums(q, n, s->kv.head_dim);
+    divide_by_sums(q, n, s->kv.v_dim);
 }
 
 /* How many tokens from t on, at most `most`, follow each other in one sequence. */
@@ -657,16 +656,16 @@ static int64_t count_parts(const step *s, const batch *b, int heads)
 void FN(attend)(const step *s, const batch *b, const worker *w)
 {
     const kv_layer *kv = &s->kv;
-    int32_t dim = kv->head_dim, group = s->a.attend.n_heads / kv->n_heads;
-    if (dim % VW) {
+    int32_t dim = kv->head_dim, v_dim = kv->v_dim, group = s->a.attend.n_heads / kv->n_heads;
+    if (dim % VW || v_dim % VW) {
         attend_ref(s, b, w);
         return;
     }
     tiles t = {.scores = (float *)w->scratch};
     t.k = t.scores + ATTEND_ROWS * ATTEND_BLOCK;
     t.v = t.k + dim * ATTEND_BLOCK;
-    t.part = t.v + dim * ATTEND_BLOCK;
-    t.q = (uint8_t *)(t.part + ATTEND_ROWS * dim);
+    t.part = t.v + v_dim * ATTEND_BLOCK;
+    t.q = (uint8_t *)(t.part + ATTEND_ROWS * v_dim);
 
     const int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
     const bool is_split = b->n_tokens <= ATTEND_SPLIT;

@@ -33,9 +33,9 @@ typedef struct weight_rows {
     int32_t exponents[GEMM_TOKENS][16];
 } weight_rows;
 
-static bool words_suit(dtype type, int32_t dim)
+static bool words_suit(const kv_layer *kv)
 {
-    return type != DTYPE_F32 && dim % 32 == 0;
+    return kv->type != DTYPE_F32 && kv->head_dim % 32 == 0 && kv->v_dim % 32 == 0;
 }
 
 /* ---- Converting ------------------------------------------------------------------------------ */
@@ -81,12 +81,13 @@ ALWAYS_INLINE void words_from_values(dtype type, const block *b, int32_t p, int3
 /* clang-format on */
 
 /* All of a block, as far as there are positions. */
-ALWAYS_INLINE void words_from_block(dtype type, const block *b, int32_t dim, const tiles *t)
+ALWAYS_INLINE void words_from_block(dtype type, const block *b, const kv_layer *kv, const tiles *t)
 {
     uint8_t *keys = (uint8_t *)t->k, *values = (uint8_t *)t->v;
+    const int32_t dim = kv->head_dim;
     for (int32_t p = 0; p < b->n; p += WORDS_HALF, keys += 2 * dim / 32 * WORDS_GROUP_BYTES)
         words_from_keys(type, b, p, dim, keys);
-    for (int32_t i = 0; i < dim; i += VW)
+    for (int32_t i = 0; i < kv->v_dim; i += VW)
         for (int32_t p = 0; p < ATTEND_BLOCK; p += WORDS_HALF, values += WORDS_GROUP_BYTES)
             if (p < b->n)
                 words_from_values(type, b, p, i, values);
@@ -177,7 +178,7 @@ static void attend_six(const step *s, query *q, int n, const uint8_t *x, const b
                     .stride = sizeof weights.exponents[0],
                     .n_groups = n_halves,
                     .out = &scores[0][0][0]};
-    for (int32_t i = 0; i < dim; i += GEMM_ROWS) {
+    for (int32_t i = 0; i < s->kv.v_dim; i += GEMM_ROWS) {
         a.w[0] = values + i / VW * 2 * WORDS_GROUP_BYTES;
         a.w[1] = a.w[0] + 2 * WORDS_GROUP_BYTES;
         gemm_words_avx512vnni(&a);
@@ -193,9 +194,9 @@ static void attend_words(const step *s, query *q, int n_rows, const block *b, co
 {
     int32_t dim = s->kv.head_dim;
     if (s->kv.type == DTYPE_F16)
-        words_from_block(DTYPE_F16, b, dim, t);
+        words_from_block(DTYPE_F16, b, &s->kv, t);
     else
-        words_from_block(DTYPE_Q8_0, b, dim, t);
+        words_from_block(DTYPE_Q8_0, b, &s->kv, t);
     for (int r = 0; r < n_rows; r += GEMM_TOKENS)
         attend_six(s, q + r, n_rows - r < GEMM_TOKENS ? n_rows - r : GEMM_TOKENS,
                    t->q + (uint64_t)r * words_row_bytes(dim), b, t);

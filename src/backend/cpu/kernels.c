@@ -114,7 +114,7 @@ uint64_t step_shared_bytes(const step *s, int64_t n_context)
 {
     if (s->op != OP_ATTEND || n_context < 1)
         return 0;
-    int32_t heads = s->a.attend.n_heads, dim = s->kv.head_dim;
+    int32_t heads = s->a.attend.n_heads, dim = s->kv.v_dim;
     uint64_t parts = (uint64_t)attend_part_of(n_context - 1) + 1;
     return attend_counter_bytes(heads) +
            4 * parts * ATTEND_SPLIT * (uint64_t)heads * (uint64_t)attend_part_floats(dim);

@@ -96,13 +96,6 @@ static int64_t phase_pieces(const run *r, int32_t begin, int32_t end, int n_work
     return n;
 }
 
-/* Shapes that only the plain kernels know: V of another width than K. */
-static kernel_fn kernel_of(const cpu_program *cp, const step *s)
-{
-    bool is_plain = op_describe(s->op)->state == OP_PAGES && s->kv.v_dim != s->kv.head_dim;
-    return is_plain ? kernels_ref[s->op] : cp->table->ops[s->op];
-}
-
 static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers, worker *w)
 {
     const step *s = &r->cp->p->steps[begin];
@@ -121,7 +114,7 @@ static void run_piece(const run *r, int32_t begin, int64_t piece, int n_workers,
         w->n_more = is_first ? FIRST_SHARES - 1 : 0;
         w->count = n_workers * SHARES_PER_WORKER;
     }
-    kernel_of(r->cp, s)(s, r->b, w);
+    r->cp->table->ops[s->op](s, r->b, w);
 }
 
 static void walk(void *arg, int index, int count)

@@ -88,26 +88,32 @@ static void store_q8_0(const float *x, int32_t n, uint8_t *out)
     }
 }
 
-static void store_row(const kv_layer *kv, const float *x, uint8_t *out)
+static void store_row(dtype type, const float *x, int32_t n, uint8_t *out)
 {
-    if (kv->type == DTYPE_F16)
-        store_f16(x, kv->head_dim, out);
-    else if (kv->type == DTYPE_Q8_0)
-        store_q8_0(x, kv->head_dim, out);
+    if (type == DTYPE_F16)
+        store_f16(x, n, out);
+    else if (type == DTYPE_Q8_0)
+        store_q8_0(x, n, out);
     else
-        memcpy(out, x, (size_t)kv->head_dim * sizeof *x);
+        memcpy(out, x, (size_t)n * sizeof *x);
 }
 
-/* One head of token t. k and v: [head_dim] */
+/* One head of token t. k: [head_dim], v: [v_dim]; with v_in_k, the two parts of a key. */
 static void write_head(const kv_layer *kv, const batch *b, int64_t t, int64_t head, const float *k,
                        const float *v)
 {
     int32_t position = b->positions[t];
     uint64_t page = (uint64_t)b->pages[kv->group][t][position / kv->page_tokens];
     uint64_t row = (uint64_t)(head * kv->page_tokens + position % kv->page_tokens);
-    uint8_t *at = kv->data + page * kv->page_bytes + row * kv->row_bytes;
-    store_row(kv, k, at + kv->k_offset);
-    store_row(kv, v, at + kv->v_offset);
+    uint8_t *at = kv->data + page * kv->page_bytes;
+    uint8_t *key = at + kv->k_offset + row * kv->row_bytes;
+    if (kv->v_in_k) {
+        store_row(kv->type, k, kv->v_dim, key);
+        store_row(kv->type, v, kv->head_dim - kv->v_dim, key + row_bytes(kv->type, kv->v_dim));
+        return;
+    }
+    store_row(kv->type, k, kv->head_dim, key);
+    store_row(kv->type, v, kv->v_dim, at + kv->v_offset + row * kv->v_row_bytes);
 }
 
 static void kv_write(const step *s, const batch *b, const worker *w)
@@ -118,7 +124,7 @@ static void kv_write(const step *s, const batch *b, const worker *w)
     for (int64_t i = begin; i < end; i++) {
         int64_t t = i / kv->n_heads, head = i % kv->n_heads;
         write_head(kv, b, t, head, operand_row(&s->in[0], t) + head * kv->head_dim,
-                   operand_row(&s->in[1], t) + head * kv->head_dim);
+                   operand_row(&s->in[1], t) + head * kv->v_dim);
     }
 }
 
@@ -135,7 +141,7 @@ static void rope_kv(const step *s, const batch *b, const worker *w)
         float *x = operand_row(&s->out[is_key], t) + head * kv->head_dim;
         rotate_head(x, operand_row(&s->in[0], t), s->a.rope.n_dims, s->a.rope.is_neox);
         if (is_key)
-            write_head(kv, b, t, head, x, operand_row(&s->in[1], t) + head * kv->head_dim);
+            write_head(kv, b, t, head, x, operand_row(&s->in[1], t) + head * kv->v_dim);
     }
 }
 

@@ -66,10 +66,17 @@ static uint8_t *kv_row(const kv_layer *kv, bool is_value, const int32_t *pages, 
            (is_value ? kv->v_offset + row * kv->v_row_bytes : kv->k_offset + row * kv->row_bytes);
 }
 
+/* k and v: as KV_WRITE has them. */
 static void write_token(const kv_layer *kv, const batch *b, int64_t t, const float *k,
                         const float *v)
 {
     const int32_t *pages = b->pages[kv->group][t];
+    if (kv->v_in_k) { /* the two parts of one key */
+        uint8_t *row = kv_row(kv, false, pages, 0, b->positions[t]);
+        pack_row(kv->type, k, kv->v_dim, row);
+        pack_row(kv->type, v, kv->head_dim - kv->v_dim, row + row_bytes(kv->type, kv->v_dim));
+        return;
+    }
     for (int32_t h = 0; h < kv->n_heads; h++) {
         pack_row(kv->type, k + h * kv->head_dim, kv->head_dim,
                  kv_row(kv, false, pages, h, b->positions[t]));
