@@ -25,6 +25,12 @@ static int down_experts(const step *s, op_weight out[OP_MAX_WEIGHTS])
     return 1;
 }
 
+static int head_matrices(const step *s, op_weight out[OP_MAX_WEIGHTS])
+{
+    out[0] = (op_weight){s->a.heads.weights, s->a.heads.n_heads};
+    return 1;
+}
+
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
 /* One more vector, unless the step has none there. */
@@ -178,9 +184,11 @@ uint64_t step_bytes(const step *s, const batch *b, bool sees_values)
         bytes += s->out[i].value >= 0 ? rows * s->out[i].stride : 0;
     op_weight w[OP_MAX_WEIGHTS];
     int n = step_weights(s, w);
+    bool chooses = !op_infos[s->op].uses_all_weights;
     for (int i = 0; i < n; i++)
-        bytes += w[i].w->n_bytes *
-                 (w[i].n_experts > 1 ? n_chosen(s, b, w[i].n_experts, sees_values) : (uint64_t)1);
+        bytes += w[i].w->n_bytes * (w[i].n_experts > 1 && chooses
+                                        ? n_chosen(s, b, w[i].n_experts, sees_values)
+                                        : (uint64_t)w[i].n_experts);
     return op_infos[s->op].more_bytes ? bytes + op_infos[s->op].more_bytes(s, b) : bytes;
 }
 
@@ -191,7 +199,9 @@ uint64_t step_products(const step *s, const batch *b)
     int n = step_weights(s, w);
     for (int i = 0; i < n; i++) {
         /* Of experts, some steps have a row for each choice, others one for each token. */
-        int64_t rows = step_is_matmul(s) ? step_rows(s, b) : (int64_t)b->n_tokens * s->a.moe.n_used;
+        int64_t rows = step_is_matmul(s)                  ? step_rows(s, b)
+                       : op_infos[s->op].uses_all_weights ? step_rows(s, b) * w[i].n_experts
+                                                          : (int64_t)b->n_tokens * s->a.moe.n_used;
         products += (uint64_t)(w[i].w->n_rows * w[i].w->n_cols * rows);
     }
     return products;

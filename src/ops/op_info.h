@@ -23,10 +23,10 @@ typedef enum op_pieces {
 
 enum { OP_MAX_WEIGHTS = 3, OP_MAX_VECTORS = 3 };
 
-/* A matrix of a step, or the first of a mixture's experts. */
+/* A matrix of a step, or the first of several alike: a mixture's experts, or those of heads. */
 typedef struct op_weight {
     const weight *w;
-    int32_t n_experts; /* 1: no mixture */
+    int32_t n_experts; /* how many; 1: no mixture */
 } op_weight;
 
 /* A vector of the model that a step points to: where the pointer stands, and its length. */
@@ -39,9 +39,10 @@ typedef struct op_info {
     const char *name, *what;
     op_state state;
     op_pieces pieces;
-    bool is_matmul;       /* products with whole matrices, not with a mixture's */
-    bool reads_choices;   /* of a mixture: in[0] has a row for each choice of a token */
-    bool is_of_positions; /* what comes out depends on positions alone */
+    bool is_matmul;        /* products with whole matrices, not with a mixture's */
+    bool reads_choices;    /* of a mixture: in[0] has a row for each choice of a token */
+    bool is_of_positions;  /* what comes out depends on positions alone */
+    bool uses_all_weights; /* of several matrices that lie together, not those of choices */
     int (*weights)(const step *s, op_weight out[OP_MAX_WEIGHTS]); /* NULL: none */
     int (*vectors)(step *s, op_vector out[OP_MAX_VECTORS]);       /* NULL: none */
     uint64_t (*more_bytes)(const step *s, const batch *b); /* moved besides operands and weights */
@@ -76,7 +77,7 @@ static inline bool step_is_matmul(const step *s)
 
 static inline bool step_has_experts(const step *s)
 {
-    return step_has_weights(s) && !step_is_matmul(s);
+    return step_has_weights(s) && !step_is_matmul(s) && !op_infos[s->op].uses_all_weights;
 }
 
 /* Columns that come out, of all outputs together. */

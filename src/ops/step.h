@@ -234,6 +234,11 @@ typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, in
 /* What of a token says which row of a table is its. */
 typedef enum embed_index { EMBED_BY_TOKEN, EMBED_BY_POSITION, EMBED_BY_SEGMENT } embed_index;
 
+/* A kernel of the CPU (backend/cpu/kernels.h). */
+struct step;
+struct worker;
+typedef void (*step_fn)(const struct step *s, const batch *b, const struct worker *w);
+
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
 
 /* What a router makes of its logits. */
@@ -366,6 +371,13 @@ typedef struct step {
             float softcap;      /* scores become cap * tanh(score / cap); 0: off */
             const float *sinks; /* [n_heads] extra scores without a value, or NULL */
         } attend;
+        struct {                   /* MATMUL_HEADS: in[0] -> out[0]. Of each head, the first n_cols
+                                      values meet its matrix; the n_rest behind them are copied. */
+            const weight *weights; /* [n_heads], alike */
+            int32_t n_heads;
+            int32_t n_rest; /* values of a head */
+            step_fn form;   /* CPU: who brings rows into the form that the kernel reads; or NULL */
+        } heads;
         struct {                 /* CONV: in[0] -> out[0], each channel (column) on its own:
                                     out[t] = bias + sum over k of weight[k] * in[t - n_taps + 1 + k];
                                     state: the sequence's last inputs, [n_taps - 1, width] */

@@ -149,6 +149,21 @@ value plan_linear(plan *p, value x, const weight *w, const float *bias, float sc
     return s->out[0].value;
 }
 
+value plan_linear_heads(plan *p, value x, const weight *w, int32_t n_heads, int32_t n_rest)
+{
+    if (!is_bound(p, w))
+        return -1;
+    assert(p->values[x].width == n_heads * (w->n_cols + n_rest));
+    step *s = add_making(p, OP_MATMUL_HEADS, x, -1, ACT_F32, n_heads * (w->n_rows + n_rest),
+                         p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->a.heads.weights = w;
+    s->a.heads.n_heads = n_heads;
+    s->a.heads.n_rest = n_rest;
+    return s->out[0].value;
+}
+
 value plan_add(plan *p, value x, value y, float scale)
 {
     if (p->status != LACE_OK)

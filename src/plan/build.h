@@ -61,6 +61,12 @@ value plan_norm(plan *p, value x, const norm_params *norm);
 /* scale * W x + bias */
 value plan_linear(plan *p, value x, const weight *w, const float *bias, float scale);
 
+/*
+ * Of each of n_heads heads of x: w[head] times its first values, and the n_rest behind them as they
+ * are.
+ */
+value plan_linear_heads(plan *p, value x, const weight *w, int32_t n_heads, int32_t n_rest);
+
 /* x += scale * y; returns x. */
 value plan_add(plan *p, value x, value y, float scale);
 

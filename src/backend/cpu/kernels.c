@@ -82,6 +82,8 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_RMS_NORM_QUANTIZE:
     case OP_ROTATE_QUANTIZE:
         return row_scratch(s);
+    case OP_MATMUL_HEADS:
+        return heads_scratch_bytes(s, n_tokens);
     case OP_KV_WRITE:
     case OP_ROPE_KV:
         return head_scratch(s);

@@ -121,6 +121,10 @@ uint64_t matmul_block_bytes(int64_t n_tokens);
 
 uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens);
 
+/* MATMUL_HEADS: who brings rows into a form; and its scratch. */
+step_fn heads_form(const kernel_table *table, act_format act);
+uint64_t heads_scratch_bytes(const step *s, int64_t n_tokens);
+
 /* Each level fills in what it has. */
 void kernels_init_ref(kernel_table *table);
 #if defined(__x86_64__)

@@ -86,7 +86,7 @@ static void take_step(lowering *l, const step *from)
     int n = step_weights(from, w);
     step s = *from;
     l->p->layer = s.layer;
-    if (n > 0) {
+    if (n > 0 && s.op != OP_MATMUL_HEADS) { /* which brings its rows into form itself */
         int32_t x = as_input(l, s.in[0].value, w[0].w);
         if (x < 0)
             return;
@@ -213,14 +213,17 @@ static void add_joins(plan *p)
     p->n_steps = p->steps_capacity = n;
 }
 
-/* The level's own function for gates, which matrix steps call row by row. */
-static void set_gates(plan *p, glu_row_fn glu_row)
+/* The level's own functions that steps call: for gates, and for rows of heads. */
+static void set_functions(plan *p, const kernel_table *table)
 {
     for (int32_t i = 0; i < p->n_steps; i++) {
-        if (step_is_matmul(&p->steps[i]))
-            p->steps[i].a.matmul.glu_row = glu_row;
-        else if (step_has_weights(&p->steps[i]))
-            p->steps[i].a.moe.glu_row = glu_row;
+        step *s = &p->steps[i];
+        if (step_is_matmul(s))
+            s->a.matmul.glu_row = table->glu_row;
+        else if (s->op == OP_MATMUL_HEADS)
+            s->a.heads.form = heads_form(table, s->a.heads.weights->impl->act);
+        else if (step_has_weights(s))
+            s->a.moe.glu_row = table->glu_row;
     }
 }
 
@@ -234,7 +237,7 @@ void cpu_lower(plan *p, const kernel_table *table)
     plan_rewrite(p, fuse_norm_drop);
     plan_fuse(p);
     drop_in_place(p);
-    set_gates(p, table->glu_row);
+    set_functions(p, table);
     add_joins(p);
     if (p->status == LACE_OK)
         plan_place(p, share_sums);
