@@ -66,15 +66,20 @@ static void multiply(const step *s, int i, int64_t begin, int64_t end, int64_t n
     finish(out, out_stride, n_tokens, end - begin, s->a.matmul.scale, bias ? bias + begin : NULL);
 }
 
+/* Whether the weights lie in columns, which one token is multiplied with in another way. */
+static bool is_done_by_columns(const step *s, const batch *b, const worker *w)
+{
+    bool is_done = columns_use(s, b);
+    if (is_done)
+        columns_step(s, w);
+    return is_done;
+}
+
 void matmul_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b);
-    if (n == 0)
+    if (n == 0 || is_done_by_columns(s, b, w))
         return;
-    if (columns_use(s, b)) {
-        columns_step(s, w);
-        return;
-    }
     int64_t total = 0, first, last, top = 0;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         total += tiled_rows(s->a.matmul.weights[i]);
@@ -98,12 +103,8 @@ void matmul_group_ref(const step *s, const batch *b, const worker *w)
 void matmul_add_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b), begin, end;
-    if (n == 0)
+    if (n == 0 || is_done_by_columns(s, b, w))
         return;
-    if (columns_use(s, b)) {
-        columns_step(s, w);
-        return;
-    }
     share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *block = (float *)w->scratch;
     uint8_t *rest = w->scratch + matmul_block_bytes(n);
@@ -122,12 +123,8 @@ void matmul_add_ref(const step *s, const batch *b, const worker *w)
 void matmul_glu_ref(const step *s, const batch *b, const worker *w)
 {
     int64_t n = step_rows(s, b), begin, end;
-    if (n == 0)
+    if (n == 0 || is_done_by_columns(s, b, w))
         return;
-    if (columns_use(s, b)) {
-        columns_step(s, w);
-        return;
-    }
     share(w, s->a.matmul.weights[0]->n_rows, &begin, &end);
     float *gate = (float *)w->scratch;
     float *up = (float *)(w->scratch + matmul_block_bytes(n));

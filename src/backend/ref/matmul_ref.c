@@ -1,9 +1,20 @@
-/* The plain matrix product: unpack a row, multiply, sum up in double. */
+/* The plain matrix product: unpack a row, a sparse one with its zeros, multiply, sum up in double. */
 #include "backend/ref/ref.h"
+#include "tensor/sparse.h"
 
 static uint64_t scratch_bytes(int64_t n_cols, int64_t n_tokens)
 {
     return 4 * (uint64_t)n_cols;
+}
+
+static void unpack(const weight *w, int64_t row, float *out)
+{
+    if (dtype_is_sparse(w->type))
+        sparse_unpack_row(sparse_kind_of(w->type), sparse_panel(w->data, row / SPARSE_PANEL),
+                          w->n_cols, (int)(row % SPARSE_PANEL), out);
+    else
+        unpack_row(w->type, w->data + (uint64_t)row * row_bytes(w->type, w->n_cols), w->n_cols,
+                   out);
 }
 
 static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint8_t *x,
@@ -11,9 +22,8 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
                  uint8_t *scratch)
 {
     float *values = (float *)scratch;
-    uint64_t stride = row_bytes(w->type, w->n_cols);
     for (int64_t row = row_begin; row < row_end; row++) {
-        unpack_row(w->type, w->data + (uint64_t)row * stride, w->n_cols, values);
+        unpack(w, row, values);
         for (int64_t t = 0; t < n_tokens; t++) {
             const float *xt = (const float *)(x + (uint64_t)t * x_stride);
             double sum = 0;
@@ -26,3 +36,6 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
 
 const matmul_impl matmul_rows_ref = {
     .name = "ref", .act = ACT_F32, .scratch_bytes = scratch_bytes, .rows = rows};
+
+const matmul_impl matmul_sparse_ref = {
+    .name = "sparse ref", .act = ACT_F32, .scratch_bytes = scratch_bytes, .rows = rows};
