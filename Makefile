@@ -184,6 +184,7 @@ check:
 	@scripts/check-layers.sh
 	@scripts/check-levels.sh
 	@scripts/check-format.sh
+	@scripts/models-table.pl --check docs/models.md
 
 bench: $(B)/checkkernels
 	$(B)/checkkernels --bench

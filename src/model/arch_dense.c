@@ -31,7 +31,6 @@ static const decoder_form relu2_form = {.lacks_gate = true, .act = GLU_RELU2};
 static const decoder_form xielu_form = {
     .lacks_gate = true, .is_xielu = true, .has_head_norms = true};
 static const decoder_form cohere_form = {.shares_norm = true, .act = GLU_SILU};
-static const decoder_form head_norm_form = {.has_head_norms = true, .act = GLU_SILU};
 static const decoder_form gelu_form = {.lacks_gate = true, .act = GLU_GELU};
 static const decoder_form gelu_tanh_form = {.lacks_gate = true, .act = GLU_GELU_TANH};
 static const decoder_form phi2_form = {
@@ -43,7 +42,6 @@ DENSE(glm4, sandwich_form)
 DENSE(seed_oss, seed_form)
 DENSE(relu2, relu2_form)
 DENSE(cohere, cohere_form)
-DENSE(hunyuan, head_norm_form)
 DENSE(gelu, gelu_form)
 DENSE(gelu_tanh, gelu_tanh_form)
 DENSE(phi2, phi2_form)
@@ -270,5 +268,5 @@ ARCH(gpt2,          "gpt2",          0, NULL,             configure_gpt2,     bi
 ARCH(phi2,          "phi2",          0, NULL,             configure_phi2,     bind_phi2,       build_phi2)
 ARCH(glm4,          "glm4",          0, NULL,             configure_pairs,    bind_glm4,       build_glm4)
 ARCH(ernie4_5,      "ernie4_5",      0, NULL,             configure_pairs,    bind_llama_like, build_llama_like)
-ARCH(hunyuan_dense, "hunyuan-dense", 0, NULL,             configure_hunyuan,  bind_hunyuan,    build_hunyuan)
+ARCH(hunyuan_dense, "hunyuan-dense", 0, NULL,             configure_hunyuan,  bind_llama_like, build_llama_like)
 /* clang-format on */

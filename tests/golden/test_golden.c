@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "compress/convert.h"
 #include "data.h"
 #include "golden_file.h"
 #include "lace.h"
+#include "scratch.h"
 #include "tap.h"
 
 /*
@@ -178,6 +180,7 @@ static const struct {
     {"two sequences interleaved", two_sequences_interleaved},
     {"forked and truncated", forked_and_truncated},
 };
+enum { N_WAYS = sizeof ways / sizeof *ways };
 
 static void failed(void *arg)
 {
@@ -185,7 +188,9 @@ static void failed(void *arg)
     CHECK(!"the model opens");
 }
 
-static void check_model(const char *name, const char *model_path, const char *golden_path)
+/* The first n ways to evaluate a model. */
+static void check_ways(const char *name, const char *model_path, const char *golden_path,
+                       size_t n_ways)
 {
     subject s = {0};
     lace_error err;
@@ -196,7 +201,7 @@ static void check_model(const char *name, const char *model_path, const char *go
     if (status != LACE_OK && strstr(model_path, "golden2")) {
         tap_note("%s is left out: %s", name, err.text);
     } else if (status == LACE_OK && golden_read(golden_path, &s.g)) {
-        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        for (size_t i = 0; i < n_ways; i++) {
             snprintf(title, sizeof title, "%s: %s", name, ways[i].name);
             tap_case_arg(title, ways[i].run, &s);
         }
@@ -205,6 +210,31 @@ static void check_model(const char *name, const char *model_path, const char *go
     }
     golden_free(&s.g);
     lace_model_close(s.model);
+}
+
+/*
+ * A file that lace writes of the directory gives the same logits. What a GGUF file cannot say is
+ * refused, and left out here.
+ */
+static void check_converted(const char *name, const char *directory, const char *expected)
+{
+    char title[160];
+    lace_error err;
+    convert_options o = convert_options_default();
+    o.has_type = true;
+    o.type = DTYPE_F32;
+    o.no_vocab = true;
+    if (!scratch_create())
+        return;
+    lace_status status = convert_directory(directory, scratch_path("made.gguf"), &o, NULL, &err);
+    snprintf(title, sizeof title, "%s, converted", name);
+    if (status == LACE_OK)
+        check_ways(title, scratch_path("made.gguf"), expected, 1);
+    else if (status == LACE_E_UNSUPPORTED)
+        tap_note("%s is left out: %s", title, err.text);
+    else
+        tap_case_arg(title, failed, err.text);
+    scratch_remove();
 }
 
 /* The model as a directory and, where it is there, as a GGUF file. Returns whether both are. */
@@ -216,11 +246,12 @@ static bool check_both_formats(const char *name)
     bool has_both = expected && directory && file;
     if (expected && directory) {
         snprintf(title, sizeof title, "%s, directory", name);
-        check_model(title, directory, expected);
+        check_ways(title, directory, expected, N_WAYS);
+        check_converted(name, directory, expected);
     }
     if (has_both) {
         snprintf(title, sizeof title, "%s, GGUF", name);
-        check_model(title, file, expected);
+        check_ways(title, file, expected, N_WAYS);
     }
     free(expected);
     free(directory);
