@@ -148,7 +148,7 @@ This page is made of the tests' own output: `scripts/models-table.pl`.
 END
 for my $type (sort { lc($known{$a}[1] // $a) cmp lc($known{$b}[1] // $b) } keys %$families) {
     my $r = $found{$type} // {};
-    my @cells = map { defined $r->{$_} ? ($r->{$_} ? 'golden' : 'FAILS') : '' } 'directory', 'GGUF', 'converted', 'card directory';
+    my @cells = map { defined $r->{$_} ? ($r->{$_} ? 'golden' : 'FAILS') : '' } 'directory', 'GGUF', 'converted', 'card GGUF';
     printf "| %s | `%s` | `%s` | %s | %s |\n", $known{$type}[1] // $type, $type, $families->{$type},
         $known{$type}[2] // '', join(' | ', @cells);
 }
