@@ -98,6 +98,12 @@ static int scan_vectors(step *s, op_vector out[OP_MAX_VECTORS])
     return add_vector(out, n, &s->a.scan.dt_bias, s->a.scan.n_heads);
 }
 
+static int delta_vectors(step *s, op_vector out[OP_MAX_VECTORS])
+{
+    int n = add_vector(out, 0, &s->a.delta.rate, s->a.delta.n_heads);
+    return add_vector(out, n, &s->a.delta.bias, s->a.delta.n_heads);
+}
+
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
 static uint64_t table_bytes(const step *s, const batch *b)
@@ -123,7 +129,7 @@ static uint64_t attended_bytes(const step *s, const batch *b)
 }
 
 /* State in and out: for tokens of one sequence that lie together, once. */
-static uint64_t scan_bytes(const step *s, const batch *b)
+static uint64_t recurrent_bytes(const step *s, const batch *b)
 {
     uint64_t bytes = 0;
     for (int32_t t = 0; t < b->n_tokens; t++)
@@ -132,10 +138,10 @@ static uint64_t scan_bytes(const step *s, const batch *b)
     return bytes;
 }
 
-/* Taps once, and state. */
+/* Taps once, and the state. */
 static uint64_t conv_bytes(const step *s, const batch *b)
 {
-    return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps + scan_bytes(s, b);
+    return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps + recurrent_bytes(s, b);
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

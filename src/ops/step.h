@@ -171,6 +171,12 @@ static inline uint64_t conv_state_bytes(int64_t width, int32_t n_taps)
     return sizeof(float) * (uint64_t)width * (uint64_t)(n_taps - 1);
 }
 
+/* What DELTA remembers: a matrix for each head, [n_heads, k_dim, v_dim]. */
+static inline uint64_t delta_state_bytes(int64_t n_heads, int64_t k_dim, int64_t v_dim)
+{
+    return sizeof(float) * (uint64_t)n_heads * (uint64_t)k_dim * (uint64_t)v_dim;
+}
+
 /* What a SCAN remembers: one matrix for each head. */
 static inline uint64_t scan_state_bytes(int32_t n_heads, int32_t head_dim, int32_t n_state)
 {
@@ -238,6 +244,9 @@ typedef enum embed_index { EMBED_BY_TOKEN, EMBED_BY_POSITION, EMBED_BY_SEGMENT }
 struct step;
 struct worker;
 typedef void (*step_fn)(const struct step *s, const batch *b, const struct worker *w);
+
+/* Added to the sum of squares when DELTA makes the length of q and k 1. */
+#define DELTA_EPS 1e-6f
 
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
 
@@ -379,11 +388,13 @@ typedef struct step {
             step_fn form;   /* CPU: who brings rows into the form that the kernel reads; or NULL */
         } heads;
         struct {                 /* CONV: in[0] -> out[0], each channel (column) on its own:
-                                    out[t] = bias + sum over k of weight[k] * in[t - n_taps + 1 + k];
+                                    out[t] = bias + sum over k of weight[k] * in[t - n_taps + 1 + k],
+                                    or silu of that;
                                     state: the sequence's last inputs, [n_taps - 1, width] */
             const float *weight; /* [width, n_taps] */
             const float *bias;   /* [width], or NULL */
             int32_t n_taps;      /* inputs that make an output, its own the last */
+            bool is_silu;
         } conv;
         struct { /* SCAN: x in[0], b in[1], c in[2], time steps in[3] -> out[0]. A head h has
                     head_dim columns of x and of out, one column of in[3], and of b and c the
@@ -397,6 +408,19 @@ typedef struct step {
             int32_t n_heads, head_dim;
             int32_t n_groups, n_state; /* the heads of a group are neighbours */
         } scan;
+        struct { /* DELTA: q, k, v side by side in[0], a in[1], b in[2] -> out[0]. Of a head of a
+                    token, with q and k made 1 long, q then divided by sqrt(k_dim), S its state:
+                        S  *= exp(rate * softplus(a + bias))
+                        S  += k (sigmoid(b) (v - k S))
+                        out = q S */
+            const float *rate;   /* [n_heads] below 0 */
+            const float *bias;   /* [n_heads] */
+            int32_t n_heads;     /* of v, a, b and the state */
+            int32_t n_key_heads; /* of q and k, a divisor of n_heads */
+            int32_t k_dim, v_dim;
+            bool is_tiled; /* head h has q and k of head h % n_key_heads; else they are for
+                              n_heads / n_key_heads heads that lie together */
+        } delta;
     } a;
 } step;
 

@@ -301,6 +301,32 @@ value plan_conv(plan *p, value x, const recurrent_layer *state, const conv_param
     s->a.conv.weight = params->weight;
     s->a.conv.bias = params->bias;
     s->a.conv.n_taps = params->n_taps;
+    s->a.conv.is_silu = params->is_silu;
+    return s->out[0].value;
+}
+
+value plan_delta(plan *p, value qkv, value a, value b, const recurrent_layer *state,
+                 const delta_params *d)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t width = (int64_t)d->n_heads * d->v_dim;
+    assert(p->values[qkv].width == width + 2 * (int64_t)d->n_key_heads * d->k_dim);
+    assert(p->values[a].width == d->n_heads && p->values[b].width == d->n_heads);
+    assert(state->n_bytes == delta_state_bytes(d->n_heads, d->k_dim, d->v_dim));
+    assert(!p->values[qkv].is_output); /* every token changes the state */
+    step *s = add_making(p, OP_DELTA, qkv, a, ACT_F32, width, false);
+    if (!s)
+        return -1;
+    s->in[2] = plan_operand(p, b);
+    s->recurrent = *state;
+    s->a.delta.rate = d->rate;
+    s->a.delta.bias = d->bias;
+    s->a.delta.n_heads = d->n_heads;
+    s->a.delta.n_key_heads = d->n_key_heads;
+    s->a.delta.k_dim = d->k_dim;
+    s->a.delta.v_dim = d->v_dim;
+    s->a.delta.is_tiled = d->is_tiled;
     return s->out[0].value;
 }
 

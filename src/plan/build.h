@@ -108,6 +108,7 @@ typedef struct conv_params {
     const float *weight; /* [width, n_taps] */
     const float *bias;   /* [width], or NULL */
     int32_t n_taps;      /* at least 2 */
+    bool is_silu;        /* what comes out is silu of the sum */
 } conv_params;
 
 /*
@@ -129,6 +130,21 @@ typedef struct scan_params {
  */
 value plan_scan(plan *p, value x, value b, value c, value dt, const recurrent_layer *state,
                 const scan_params *params);
+
+/* How DELTA's heads lie and forget; see step.h. */
+typedef struct delta_params {
+    const float *rate, *bias; /* [n_heads] */
+    int32_t n_heads, n_key_heads, k_dim, v_dim;
+    bool is_tiled;
+} delta_params;
+
+/*
+ * The gated delta rule of each head over its sequence (Yang, Kautz and Hatamizadeh, "Gated Delta
+ * Networks", 2024). qkv: heads of q, of k and of v side by side; a says how fast a head forgets, b how
+ * much it learns of a token: a number a head. The state holds what it learned (delta_state_bytes).
+ */
+value plan_delta(plan *p, value qkv, value a, value b, const recurrent_layer *state,
+                 const delta_params *params);
 
 /* The experts of a mixture, and how they are chosen. */
 typedef struct moe_params {

@@ -91,6 +91,10 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
         return route_scratch_bytes(s->a.moe.n_experts);
     case OP_SCAN:
         return scan_scratch_bytes(s->a.scan.head_dim, s->a.scan.n_state);
+    case OP_CONV:
+        return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps;
+    case OP_DELTA:
+        return delta_scratch_bytes(s->a.delta.k_dim, s->a.delta.v_dim);
     case OP_EMBED:
     case OP_GATHER:
     case OP_ROPE_TABLE:
@@ -103,7 +107,6 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_PICK:
     case OP_TEMPERATURE:
     case OP_ROPE:
-    case OP_CONV:
     case OP_SOFTCAP:
     case OP_MATMUL_JOIN:
     case OP_COUNT:

@@ -29,6 +29,8 @@ LEVELS_OF_BYTES  := avx2 avx2vnni avx512vnni neon dotprod i8mm
 #    template            levels
 TMPL_attend         := $(LEVELS_OF_FLOATS) avx512vnni
 TMPL_columns        := avx2 avx512vnni neon dotprod
+TMPL_conv           := $(LEVELS_OF_FLOATS)
+TMPL_delta          := $(LEVELS_OF_FLOATS)
 TMPL_dense          := plain avx2 avx512
 TMPL_matmul_csr     := avx2 avx512
 TMPL_matmul_float   := $(LEVELS_OF_FLOATS)

@@ -1,6 +1,6 @@
 /*
- * The kernels that are written once, in rows_tmpl.c, rope_tmpl.c, attend_tmpl.c and scan_tmpl.c, and
- * compiled for each CPU level: how they come into the table, and the plain functions that they fall back to for
+ * The kernels that are written once, in the templates X_tmpl.c that are not for matrices, and compiled
+ * for each CPU level: how they come into the table, and the plain functions that they fall back to for
  * odd shapes.
  */
 #ifndef LACE_BACKEND_CPU_OPS_H
@@ -71,11 +71,28 @@ static inline uint64_t scan_scratch_bytes(int32_t head_dim, int32_t n_state)
     return 4 * ((uint64_t)scan_pair_floats(n_state) + SCAN_TOKENS * (2 * (uint64_t)head_dim + 2));
 }
 
+/* Convolutions of more taps than this are left to the plain kernel. */
+enum { CONV_MAX_TAPS = 16 };
+
+/* The delta rule takes this many tokens of a sequence at once, with rows of whole vectors. */
+enum { DELTA_CHUNK = 32 };
+static inline int64_t delta_padded(int64_t n)
+{
+    return (n + 15) & ~(int64_t)15;
+}
+static inline uint64_t delta_scratch_bytes(int64_t k_dim, int64_t v_dim)
+{
+    int64_t row = 3 * delta_padded(k_dim) + delta_padded(v_dim) + 2 * DELTA_CHUNK + 1;
+    return sizeof(float) * (uint64_t)(DELTA_CHUNK * row);
+}
+
 /* A template enters its own kernels into the table, so a new one is named in its template alone. */
 #define OPS_DECLARE(level)                                                                         \
     void rows_use_##level(kernel_table *table);                                                    \
     void rope_use_##level(kernel_table *table);                                                    \
     void scan_use_##level(kernel_table *table);                                                    \
+    void conv_use_##level(kernel_table *table);                                                    \
+    void delta_use_##level(kernel_table *table);                                                   \
     void attend_##level(const step *s, const batch *b, const worker *w)
 
 #define OPS_USE(table, level)                                                                      \
@@ -83,6 +100,8 @@ static inline uint64_t scan_scratch_bytes(int32_t head_dim, int32_t n_state)
         rows_use_##level(table);                                                                   \
         rope_use_##level(table);                                                                   \
         scan_use_##level(table);                                                                   \
+        conv_use_##level(table);                                                                   \
+        delta_use_##level(table);                                                                  \
         (table)->ops[OP_ATTEND] = (table)->exact_attend = attend_##level;                          \
     } while (0)
 

@@ -2,6 +2,8 @@
  * The plain short convolution. Rows are taken in the order of the batch, each with the state of its
  * own sequence, so sequences may be mixed in any way. Workers share the channels.
  */
+#include <math.h>
+
 #include "base/threads.h"
 #include "backend/ref/ref.h"
 
@@ -16,7 +18,8 @@ static float conv_channel(const step *s, int64_t c, float x, float *past)
     for (int64_t k = 0; k + 1 < n_past; k++)
         past[k * width + c] = past[(k + 1) * width + c];
     past[(n_past - 1) * width + c] = x;
-    return (float)(sum + (double)taps[n_past] * x);
+    sum += (double)taps[n_past] * x;
+    return (float)(s->a.conv.is_silu ? sum / (1 + exp(-sum)) : sum);
 }
 
 void conv_ref(const step *s, const batch *b, const worker *w)
