@@ -218,6 +218,8 @@ static void check_as_table(const kernel_table *ref)
     for (int i = 0; i < OP_COUNT; i++)
         table.ops[i] = gpu_has_kernel((op)i) ? run_on_card : NULL;
     check_norm(ref, &table);
+    check_conv(ref, &table);
+    check_delta(ref, &table);
     check_moe(ref, &table);
     check_scan(ref, &table);
 }

@@ -114,6 +114,31 @@ typedef struct gpu_scan {
     int32_t group_heads; /* heads of a group */
 } gpu_scan;
 
+/* A short convolution; `state` is where slot 0 has this layer's inputs, [n_taps - 1, width]. */
+typedef struct gpu_conv {
+    const float *x;
+    float *y;
+    int64_t x_stride, y_stride;
+    const float *weight, *bias; /* [width, n_taps]; [width] or NULL */
+    uint8_t *state;
+    uint64_t slot_bytes;
+    const int32_t *sequences; /* [n_tokens] whose slots they are */
+    int32_t n_tokens, width, n_taps, is_silu;
+} gpu_conv;
+
+/* The gated delta rule; `state` is where slot 0 has this layer's heads, [n_heads, k_dim, v_dim]. */
+typedef struct gpu_delta {
+    const float *qkv, *a, *b;
+    float *out;
+    int64_t qkv_stride, a_stride, b_stride, out_stride;
+    const float *rate, *bias; /* [n_heads] */
+    uint8_t *state;
+    uint64_t slot_bytes;
+    const int32_t *sequences; /* [n_tokens] whose slots they are */
+    int32_t n_tokens, n_heads, n_key_heads, k_dim, v_dim, is_tiled;
+    float eps;
+} gpu_delta;
+
 /* route_rule of ops/step.h, field by field. Shared memory: 12 bytes for each expert. */
 typedef struct gpu_route {
     const float *logits;

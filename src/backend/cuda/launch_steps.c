@@ -489,6 +489,78 @@ static lace_status launch_scan(const gpu_job *j, const step *s, lace_error *err)
                            : gpu_start(j, "scan_heads", grid, SCAN_THREADS, shared, &p, err);
 }
 
+/* ---- Recurrent state ------------------------------------------------------------------------- */
+
+enum { CONV_THREADS = 128, DELTA_THREADS = 256, DELTA_COLUMNS = 32 };
+
+/* Slots up to the last one that the batch uses. Of a single token the card knows which it is. */
+static uint32_t n_slots(const gpu_job *j)
+{
+    int32_t last = 0;
+    for (int32_t t = 0; t < j->batch->n_tokens && j->batch->n_tokens > 1; t++)
+        last = j->batch->host_sequences[t] > last ? j->batch->host_sequences[t] : last;
+    return (uint32_t)last + 1;
+}
+
+/* Where slot 0 has the layer's state. */
+static uint8_t *slots_of(const step *s)
+{
+    return s->recurrent.data + s->recurrent.offset;
+}
+
+static lace_status launch_conv(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_conv p = {.x = data(&s->in[0]),
+                  .y = data(&s->out[0]),
+                  .x_stride = floats(&s->in[0]),
+                  .y_stride = floats(&s->out[0]),
+                  .weight = s->a.conv.weight,
+                  .bias = s->a.conv.bias,
+                  .state = slots_of(s),
+                  .slot_bytes = s->recurrent.slot_bytes,
+                  .sequences = j->batch->sequences,
+                  .n_tokens = j->batch->n_tokens,
+                  .width = (int32_t)s->out[0].width,
+                  .n_taps = s->a.conv.n_taps,
+                  .is_silu = s->a.conv.is_silu};
+    uint32_t n_blocks = (uint32_t)((p.width + CONV_THREADS - 1) / CONV_THREADS);
+    uint32_t tokens[3] = {n_blocks, (uint32_t)p.n_tokens, 1}, kept[3] = {n_blocks, n_slots(j), 1};
+    if (p.n_tokens == 0)
+        return LACE_OK;
+    TRY(gpu_start(j, "conv_channels", tokens, CONV_THREADS, 0, &p, err));
+    return p.n_tokens == 1 ? LACE_OK : gpu_start(j, "conv_keep", kept, CONV_THREADS, 0, &p, err);
+}
+
+static lace_status launch_delta(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_delta p = {.qkv = data(&s->in[0]),
+                   .a = data(&s->in[1]),
+                   .b = data(&s->in[2]),
+                   .out = data(&s->out[0]),
+                   .qkv_stride = floats(&s->in[0]),
+                   .a_stride = floats(&s->in[1]),
+                   .b_stride = floats(&s->in[2]),
+                   .out_stride = floats(&s->out[0]),
+                   .rate = s->a.delta.rate,
+                   .bias = s->a.delta.bias,
+                   .state = slots_of(s),
+                   .slot_bytes = s->recurrent.slot_bytes,
+                   .sequences = j->batch->sequences,
+                   .n_tokens = j->batch->n_tokens,
+                   .n_heads = s->a.delta.n_heads,
+                   .n_key_heads = s->a.delta.n_key_heads,
+                   .k_dim = s->a.delta.k_dim,
+                   .v_dim = s->a.delta.v_dim,
+                   .is_tiled = s->a.delta.is_tiled,
+                   .eps = DELTA_EPS};
+    uint32_t grid[3] = {(uint32_t)p.n_heads,
+                        (uint32_t)((p.v_dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS), n_slots(j)};
+    const char *name = p.k_dim <= 128   ? "delta_columns_16"
+                       : p.k_dim <= 256 ? "delta_columns_32"
+                                        : "delta_columns_128";
+    return p.n_tokens == 0 ? LACE_OK : gpu_start(j, name, grid, DELTA_THREADS, 0, &p, err);
+}
+
 /* ---- All of them ----------------------------------------------------------------------------- */
 
 typedef lace_status (*launch_fn)(const gpu_job *j, const step *s, lace_error *err);
@@ -510,6 +582,8 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_KV_WRITE] = launch_rope,
     [OP_ATTEND] = launch_attend,
     [OP_SCAN] = launch_scan,
+    [OP_CONV] = launch_conv,
+    [OP_DELTA] = launch_delta,
     [OP_SOFTCAP] = launch_softcap,
     [OP_ROUTE] = launch_route,
     [OP_MOE_GLU] = launch_moe,
