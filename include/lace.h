@@ -254,6 +254,8 @@ typedef struct lace_memory {
     uint64_t kv;
     uint64_t scratch;
     uint64_t total;
+    uint64_t token_bytes;    /* of kv: what a token adds, in layers that keep something of each */
+    uint64_t sequence_bytes; /* of kv: what a sequence takes whatever its length: recurrent state */
     uint64_t available; /* free on the model's GPU before its weights are loaded; 0 on the CPU */
 } lace_memory;
 
@@ -313,7 +315,9 @@ int32_t lace_session_length(const lace_session *session, int32_t sequence);
 
 /*
  * Keep the first n_tokens of a sequence and forget the rest. Models whose layers have a sliding
- * window can go back by up to 32 tokens, or to 0; anything between is LACE_E_UNSUPPORTED.
+ * window can go back by up to 32 tokens, or to 0; anything between is LACE_E_UNSUPPORTED. Models with
+ * recurrent layers go back to the last snapshot, behind a multiple of 32 tokens, and compute the
+ * tokens from there on again; the logits of the last evaluation are gone then.
  */
 lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32_t n_tokens,
                                   lace_error *err);

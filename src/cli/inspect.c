@@ -145,7 +145,12 @@ static lace_status append_memory(buf *out, const findings *f)
         TRY(buf_printf(out, "  %-12s%14llu  %s\n", rows[i].name, (unsigned long long)rows[i].bytes,
                        cli_format_bytes(rows[i].bytes, size)));
     }
-    return LACE_OK;
+    TRY(buf_printf(out, "  of the KV cache %llu bytes a token",
+                   (unsigned long long)f->memory.token_bytes));
+    if (f->memory.sequence_bytes)
+        TRY(buf_printf(out, ", and %llu a sequence, whatever its length",
+                       (unsigned long long)f->memory.sequence_bytes));
+    return buf_append(out, "\n", 1);
 }
 
 static lace_status append_tensors(buf *out, const weights *files)
@@ -277,6 +282,8 @@ static json_t *json_memory(const findings *f)
     put(&o, "kv_type", json_string(f->kv_type));
     put(&o, "weights", json_number(f->memory.weights));
     put(&o, "kv", json_number(f->memory.kv));
+    put(&o, "token_bytes", json_number(f->memory.token_bytes));
+    put(&o, "sequence_bytes", json_number(f->memory.sequence_bytes));
     put(&o, "scratch", json_number(f->memory.scratch));
     put(&o, "total", json_number(f->memory.total));
     put(&o, "device", json_text(f->info.device, strlen(f->info.device)));

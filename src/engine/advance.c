@@ -51,6 +51,12 @@ static size_t add_newest(lace_batcher *b, size_t n_items, lace_generation *g)
     return n_items;
 }
 
+/* How many of the next n tokens to read: up to where others can go on from (states_next_stop). */
+static int32_t count_read(const lace_batcher *b, const lace_generation *g, int32_t n)
+{
+    return states_next_stop(b->session->kv, g->sequence, n);
+}
+
 /* The one that has waited longest gets a batch of its own, cut as if there were no others. */
 static size_t fill_alone(lace_batcher *b)
 {
@@ -62,7 +68,7 @@ static size_t fill_alone(lace_batcher *b)
         return 0;
     g->last_step = b->stats.n_steps + 1;
     int32_t n = g->stats.n_prompt - g->n_computed, n_batch = b->options.session.n_batch;
-    return add_items(b, 0, g, n <= 1 ? 1 : n < n_batch ? n : n_batch);
+    return add_items(b, 0, g, count_read(b, g, n <= 1 ? 1 : n < n_batch ? n : n_batch));
 }
 
 /* Puts the batch together: generations first, then prompts, the oldest first. Returns its size. */
@@ -83,7 +89,7 @@ static size_t fill_batch(lace_batcher *b)
         if (n <= 1)
             continue;
         int32_t room = (int32_t)(capacity - n_items);
-        n_items = add_items(b, n_items, g, n < room ? n : room);
+        n_items = add_items(b, n_items, g, count_read(b, g, n < room ? n : room));
     }
     return n_items;
 }

@@ -51,6 +51,8 @@ struct lace_session {
     session_trace *trace; /* NULL: not asked for */
     int32_t *lengths;     /* [n_sequences] before an eval */
     int32_t *new_lengths; /* [n_sequences] after it */
+    int32_t *history;     /* [n_sequences, n_context] tokens, which models with recurrent layers
+                             compute again where they cannot go back; NULL: they are not kept */
 
     const float **logits; /* [n_outputs] rows of the last eval */
     int32_t n_logits;

@@ -98,7 +98,9 @@ static lace_memory add_up(const runner *r)
     const model *m = r->m;
     lace_memory need = {.weights = model_weight_bytes(m),
                         .kv = states_bytes(r->states),
-                        .scratch = runner_bytes(r)};
+                        .scratch = runner_bytes(r),
+                        .token_bytes = states_token_bytes(r->states),
+                        .sequence_bytes = states_sequence_bytes(r->states)};
     device_info info = {0};
     if (m->device->is_host)
         need.scratch += kept_logits_bytes(r);
@@ -176,6 +178,9 @@ static lace_status allocate_arrays(lace_session *s, lace_error *err)
               (s->new_lengths = mem_calloc((size_t)o->n_sequences, sizeof *s->new_lengths)) &&
               (s->logits = mem_calloc((size_t)o->n_outputs, sizeof *s->logits)) &&
               (s->kept_logits = mem_map(kept_logits_bytes(s->runner)));
+    if (ok && s->runner->states->slots.slot_bytes > 0)
+        ok = (s->history = mem_calloc((size_t)o->n_sequences * (size_t)o->n_context,
+                                      sizeof *s->history)) != NULL;
     return ok ? LACE_OK : error_nomem(err, "a session");
 }
 
@@ -214,7 +219,7 @@ void lace_session_free(lace_session *s)
     if (!s)
         return;
     session_trace_free(s->trace);
-    mem_free_all(s->lengths, s->new_lengths, s->logits);
+    mem_free_all(s->lengths, s->new_lengths, s->history, s->logits);
     if (s->kept_logits)
         mem_unmap(s->kept_logits, kept_logits_bytes(s->runner));
     runner_free(s->runner);
@@ -254,6 +259,18 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
     return LACE_OK;
 }
 
+static int32_t *history_of(const lace_session *s, int32_t sequence)
+{
+    return s->history + (size_t)sequence * (size_t)s->options.n_context;
+}
+
+/* Items that are checked: what sequences are made of. */
+static void keep_history(lace_session *s, const lace_item *items, size_t n_items)
+{
+    for (size_t i = n_items; s->history && i-- > 0;) /* new_lengths go back to where they began */
+        history_of(s, items[i].sequence)[--s->new_lengths[items[i].sequence]] = items[i].token;
+}
+
 /* Where this batch's logits are; kept aside if another batch of the same eval follows. */
 static void collect_logits(lace_session *s, bool is_last)
 {
@@ -289,6 +306,7 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
     s->n_logits = 0;
     s->has_words = false;
     TRY(check_items(s, items, n_items, err));
+    keep_history(s, items, n_items);
     for (size_t at = 0; at < n_items;) {
         size_t n = runner_fill(r, items + at, n_items - at);
         lace_status status = runner_reserve(r, err);
@@ -342,19 +360,36 @@ int32_t lace_session_length(const lace_session *s, int32_t sequence)
     return is_sequence(s, sequence) ? s->kv->sequences[sequence].n_tokens : 0;
 }
 
+/* Tokens up to n_tokens that recurrent state has lost are computed again. */
+static lace_status compute_again(lace_session *s, int32_t sequence, int32_t n_tokens,
+                                 lace_error *err)
+{
+    enum { MOST = 64 };
+    lace_item items[MOST];
+    while (lace_session_length(s, sequence) < n_tokens) {
+        int32_t from = lace_session_length(s, sequence);
+        int32_t n = n_tokens - from < MOST ? n_tokens - from : MOST;
+        for (int32_t i = 0; i < n; i++)
+            items[i] = (lace_item){history_of(s, sequence)[from + i], sequence, false};
+        TRY(lace_session_eval(s, items, (size_t)n, err));
+    }
+    return LACE_OK;
+}
+
 lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_tokens,
                                   lace_error *err)
 {
     TRY(check_range("sequence", sequence, 0, s->options.n_sequences - 1, err));
     TRY(check_range("n_tokens", n_tokens, 0, lace_session_length(s, sequence), err));
-    if (!states_can_truncate(s->kv, sequence, n_tokens))
+    int32_t reach = states_reach(s->kv, sequence, n_tokens);
+    if (reach != n_tokens && !s->history)
         return error_set(
             err, LACE_E_UNSUPPORTED,
             "sequence %d cannot go back from %d to %d tokens: layers with a window have dropped "
             "the tokens that this needs; clear the sequence and evaluate it again",
             sequence, lace_session_length(s, sequence), n_tokens);
-    states_set_length(s->kv, sequence, n_tokens);
-    return LACE_OK;
+    states_set_length(s->kv, sequence, reach);
+    return compute_again(s, sequence, n_tokens, err);
 }
 
 void session_mark(lace_session *s, int32_t sequence)
@@ -369,5 +404,8 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     TRY(check_range("to", to, 0, s->options.n_sequences - 1, err));
     if (from == to || s->kv->sequences[to].n_tokens != 0)
         return error_set(err, LACE_E_ARG, "sequence %d cannot become a copy: it is not empty", to);
+    if (s->history)
+        memcpy(history_of(s, to), history_of(s, from),
+               (size_t)lace_session_length(s, from) * sizeof *s->history);
     return states_fork(s->kv, from, to, err);
 }

@@ -193,6 +193,19 @@ uint64_t states_bytes(const states *kv)
     return bytes;
 }
 
+uint64_t states_token_bytes(const states *kv)
+{
+    uint64_t bytes = 0;
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        bytes += kv->groups[g].page_bytes / PAGE_TOKENS;
+    return bytes;
+}
+
+uint64_t states_sequence_bytes(const states *kv)
+{
+    return kv->slots.slot_bytes;
+}
+
 lace_status states_allocate(states *kv, queue *q, lace_error *err)
 {
     kv->queue = kv->slots.queue = q;

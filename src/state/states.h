@@ -128,6 +128,10 @@ lace_status states_create(const layer_state *layers, int32_t n_layers,
 void states_free(states *kv);
 uint64_t states_bytes(const states *kv);
 
+/* What a token adds, and what a sequence takes whatever its length. */
+uint64_t states_token_bytes(const states *kv);
+uint64_t states_sequence_bytes(const states *kv);
+
 /* Take the memory of all pages and slots, of a queue. Pages cost nothing until they are written. */
 lace_status states_allocate(states *kv, queue *q, lace_error *err);
 
