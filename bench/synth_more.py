@@ -5,7 +5,7 @@
 
 SYNTH is a synth_gguf.py, which knows llama, qwen2, qwen3, phi3 and the experts of Qwen3. Shapes of
 Mixtral and gpt-oss (biases, sinks and windows included), and of Gemma and OLMo, whose norms are behind
-matrices, are added to it here; and heads of other sizes, and such that are turned in part. Large tensors of one size and type have the same weights, since making
+matrices, are added to it here; and heads of other sizes, and such that are turned in part; and the delta nets of Qwen3.5. Large tensors of one size and type have the same weights, since making
 random ones takes longer than anything that is done with them. Weights of norms are random in small models.
 """
 import functools, importlib.util, random, sys
@@ -33,6 +33,10 @@ SHAPES = {
                     {"experts": 32, "used": 4, "expert_ffn": 2880, "window": 128}),
     "gemma2-9b": ("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, True, 10000.0, {"window": 4096}),
     "gemma3-4b": ("gemma3", 34, 2560, 8, 4, 256, 10240, 262144, True, 1000000.0, {"window": 1024}),
+    "qwen3.5-4b": ("qwen35", 32, 2560, 16, 4, 256, 9216, 151936, True, 10000000.0,
+                   {"delta": (16, 32, 128, 128), "turned": 64}),
+    "micro-qwen3.5": ("qwen35", 4, 256, 4, 2, 64, 512, 32000, False, 10000.0,
+                      {"delta": (2, 4, 32, 32), "turned": 16}),
     "olmo2-7b": ("olmo2", 32, 4096, 32, 32, 128, 11008, 100352, False, 500000.0, {}),
 }
 
@@ -57,6 +61,28 @@ def of_post_norms(arch, name, part, dims, t, std, heads, kv_heads):
         yield name.replace(part, behind), dims[1:], "one", 1
 
 
+def of_delta(name, part, dims, t, std, delta):
+    """Qwen3.5: three delta nets, then a layer that attends, whose q has a gate."""
+    n_keys, n_heads, k_dim, v_dim = delta
+    i, dim = int(name.split(".")[1]), dims[0]
+    p, width, inner = "blk.%d." % i, 2 * n_keys * k_dim + n_heads * v_dim, n_heads * v_dim
+    if part == "ffn_norm":
+        yield p + "post_attention_norm.weight", dims, t, std
+    elif i % 4 == 3 or part.startswith("ffn") or part == "attn_norm":
+        yield name, (dim, 2 * dims[1]) if part == "attn_q" else dims, t, std
+    elif part == "attn_q":
+        yield p + "attn_qkv.weight", (dim, width), t, std
+        yield p + "attn_gate.weight", (dim, inner), t, std
+        for n in "ssm_alpha", "ssm_beta":
+            yield p + n + ".weight", (dim, n_heads), t, std
+        yield p + "ssm_conv1d.weight", (4, width), "f32", 0.5
+        yield p + "ssm_a", (n_heads,), "f32", -0.05
+        yield p + "ssm_dt.bias", (n_heads,), "f32", 0.5
+        yield p + "ssm_norm.weight", (v_dim,), "one", 1
+    elif part == "attn_output":
+        yield p + "ssm_out.weight", (inner, dims[1]), t, std
+
+
 def main():
     spec = importlib.util.spec_from_file_location("synth", sys.argv[1])
     synth = importlib.util.module_from_spec(spec)
@@ -74,6 +100,10 @@ def main():
         return plain(random.Random(count), kind, count, std)
 
     def fill(rng, kind, count, std):
+        if std < 0:  # floats below 0
+            raw = plain(rng, kind, count, -std)
+            raw[3::4] = bytes(b | 0x80 for b in raw[3::4])
+            return raw
         return repeated(kind, count, std) if count >= LARGE else plain(rng, kind, count, std)
 
     def tensors(_, kind):
@@ -83,6 +113,7 @@ def main():
                 continue
             more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe", "phi3") else
                     of_gpt_oss(name, part, dims, t, std, heads) if arch == "gpt-oss" else
+                    of_delta(name, part, dims, t, std, extra["delta"]) if arch == "qwen35" else
                     of_post_norms(arch, name, part, dims, t, std, heads, kv_heads))
             for name, dims, t, std in more:
                 is_random = t == "one" and shape.startswith("micro")
@@ -99,6 +130,12 @@ def main():
                 more["attention.sliding_window"] = (4, extra["window"])
             if arch == "gemma2":
                 more.update({"attn_logit_softcapping": (6, 50.0), "final_logit_softcapping": (6, 30.0)})
+            if arch == "qwen35":
+                n_keys, n_heads, k_dim, v_dim = extra["delta"]
+                more.update({"ssm.conv_kernel": (4, 4), "ssm.state_size": (4, k_dim),
+                             "ssm.group_count": (4, n_keys), "ssm.time_step_rank": (4, n_heads),
+                             "ssm.inner_size": (4, n_heads * v_dim), "full_attention_interval": (4, 4),
+                             "rope.dimension_sections": (9, (5, [extra["turned"] // 2, 0, 0, 0]))})
             for key, value in more.items():
                 self.kv["tokenizer.+%s.%s" % (arch, key)] = value
 

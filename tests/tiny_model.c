@@ -69,7 +69,7 @@ tiny_options tiny_options_arch(const char *architecture)
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 /* How the values of a tensor are made, packed into the pointer that the writer hands back. */
-enum { IS_NORM = 1, IS_F16 = 2, SEED_SHIFT = 2 };
+enum { IS_NORM = 1, IS_F16 = 2, IS_RATE = 4, SEED_SHIFT = 3 };
 
 /* A number in [-1, 1) that depends on the seed and the index only. */
 static float noise(uint32_t seed, uint64_t i)
@@ -100,8 +100,8 @@ static lace_status make_weights(void *user, uint64_t offset, void *out, size_t n
     uint8_t *bytes = out;
     for (size_t i = 0; i < n_bytes / width; i++) {
         float x = noise((uint32_t)(how >> SEED_SHIFT), offset / width + i);
-        /* Norms around 1, matrices of a size that keeps activations near 1. */
-        x = how & IS_NORM ? 1 + 0.1f * x : 0.4f * x;
+        /* Norms around 1, rates of forgetting below 0, matrices that keep activations near 1. */
+        x = how & IS_RATE ? -0.1f - 0.1f * (x + 1) : how & IS_NORM ? 1 + 0.1f * x : 0.4f * x;
         uint16_t half = to_half(x);
         memcpy(bytes + i * width, how & IS_F16 ? (void *)&half : (void *)&x, width);
     }
@@ -127,7 +127,8 @@ static void add_some(maker *m, const char *name, int n_in, int n_out, int n_of)
                                  : 2,
                .dims = {n_in, is_norm ? 1 : n_out, n_of ? n_of : 1, 1}};
     uintptr_t how = (uintptr_t)(m->o->seed * 1000u + m->n_made++) << SEED_SHIFT |
-                    (is_norm ? IS_NORM : 0) | (is_f16 ? IS_F16 : 0);
+                    (is_norm ? IS_NORM : 0) | (is_f16 ? IS_F16 : 0) |
+                    (strstr(name, "ssm_a") && is_norm ? IS_RATE : 0);
     gguf_writer_add_tensor_from(m->w, text_of(name), is_f16 ? DTYPE_F16 : DTYPE_F32, &s,
                                 make_weights, (void *)how, NULL);
 }
@@ -156,6 +157,7 @@ enum {
     HAS_POSITIONS = 1 << 14,  /* learned ones */
     HAS_XIELU = 1 << 15,
     HAS_OTHER_NORM = 1 << 16, /* the norm before the feed-forward part has another name */
+    HAS_DELTA = 1 << 20,      /* every other layer is a delta net's; attention is gated */
 };
 
 static int parts_of(const char *architecture)
@@ -190,6 +192,7 @@ static int parts_of(const char *architecture)
         {"glm4", HAS_BIASES | HAS_POST_NORMS},
         {"hunyuan-dense", HAS_HEAD_NORMS},
         {"lfm2moe", HAS_HEAD_NORMS},
+        {"qwen35", HAS_HEAD_NORMS | HAS_DELTA},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
@@ -205,6 +208,22 @@ static void add_part(maker *m, int layer, const char *name, int n_in, int n_out,
     add_some(m, full, n_in, n_out, n_of);
 }
 
+/* A delta net: two heads of two values that share a key of four, behind two taps. */
+static void add_delta_net(maker *m, int layer)
+{
+    enum { HEADS = 2, KEY = 4, VALUE = 2, TAPS = 2 };
+    int n_embd = m->o->n_embd, width = 2 * KEY + HEADS * VALUE;
+    add_part(m, layer, "attn_qkv.weight", n_embd, width, 0);
+    add_part(m, layer, "attn_gate.weight", n_embd, HEADS * VALUE, 0);
+    add_part(m, layer, "ssm_alpha.weight", n_embd, HEADS, 0);
+    add_part(m, layer, "ssm_beta.weight", n_embd, HEADS, 0);
+    add_part(m, layer, "ssm_conv1d.weight", TAPS, width, 0);
+    add_part(m, layer, "ssm_a", HEADS, 0, 0);
+    add_part(m, layer, "ssm_dt.bias", HEADS, 0, 0);
+    add_part(m, layer, "ssm_norm.weight", VALUE, 0, 0);
+    add_part(m, layer, "ssm_out.weight", HEADS * VALUE, n_embd, 0);
+}
+
 static void add_attention(maker *m, int layer, int parts)
 {
     const tiny_options *o = m->o;
@@ -215,7 +234,7 @@ static void add_attention(maker *m, int layer, int parts)
     if (parts & IS_JOINED) {
         add_part(m, layer, "attn_qkv.weight", o->n_embd, n_q + 2 * n_kv, 0);
     } else {
-        add_part(m, layer, "attn_q.weight", o->n_embd, n_q, 0);
+        add_part(m, layer, "attn_q.weight", o->n_embd, parts & HAS_DELTA ? 2 * n_q : n_q, 0);
         add_part(m, layer, "attn_k.weight", o->n_embd, n_kv, 0);
         add_part(m, layer, "attn_v.weight", o->n_embd, n_kv, 0);
     }
@@ -258,7 +277,7 @@ static const char *kinds_of(const char *architecture)
         const char *name, *kinds;
     } rows[] = {{"mamba2", "MM"},          {"granitehybrid", "M*"}, {"nemotron_h", "M-*"},
                 {"nemotron_h_moe", "M-*"}, {"falcon-h1", "HH"},     {"lfm2", "C*"},
-                {"lfm2moe", "C*"}};
+                {"lfm2moe", "C*"},         {"qwen35", "D*"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
             return rows[i].kinds;
@@ -318,6 +337,8 @@ static bool add_mixer(maker *m, int layer, int parts)
         add_state_space(m, layer);
     if (kind == 'C')
         add_short_conv(m, layer);
+    if (kind == 'D')
+        add_delta_net(m, layer);
     if (kind == '-')
         add_squared(m, layer, m->o->n_experts > 0);
     return !kinds || (strcmp(architecture, "mamba2") != 0 && !strstr(architecture, "nemotron"));
@@ -331,7 +352,9 @@ static void add_layer(maker *m, int layer)
         return;
     if (layer == 0 && strcmp(o->architecture, "lfm2moe") == 0)
         n = 0;
-    if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS | LACKS_FFN_NORM | HAS_OTHER_NORM)))
+    if (parts & HAS_DELTA)
+        add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
+    else if (!(parts & (LACKS_PRE_NORMS | HAS_SINKS | LACKS_FFN_NORM | HAS_OTHER_NORM)))
         add_part(m, layer,
                  strcmp(o->architecture, "falcon-h1") == 0 ? "ffn_norm" : "ffn_norm.weight",
                  o->n_embd, 0, 0);
@@ -454,10 +477,11 @@ static void put_kinds(maker *m)
         widths[i] = kind == '-' || !has_one_part ? o->n_ff : 0;
     }
     put_int(m, "attention.head_count", is_mamba ? 0 : o->n_heads);
-    if (!kinds || is_mamba) {
+    bool is_delta = parts_of(o->architecture) & HAS_DELTA;
+    if (!kinds || is_mamba || is_delta) {
         put_int(m, "attention.head_count_kv", is_mamba ? 0 : o->n_kv_heads);
         put_int(m, "feed_forward_length", is_mamba ? 0 : o->n_ff);
-        if (!kinds)
+        if (!kinds || is_delta)
             return;
     } else {
         put_array(m, "attention.head_count_kv", heads);
@@ -512,6 +536,14 @@ static void add_config(maker *m)
     if (parts & HAS_SOFTCAPS) {
         put_float(m, "attn_logit_softcapping", 50);
         put_float(m, "final_logit_softcapping", 30);
+    }
+    if (parts & HAS_DELTA) {
+        put_int(m, "full_attention_interval", 2);
+        put_int(m, "ssm.conv_kernel", 2);
+        put_int(m, "ssm.state_size", 4);
+        put_int(m, "ssm.group_count", 1);
+        put_int(m, "ssm.time_step_rank", 2);
+        put_int(m, "ssm.inner_size", 4);
     }
     if (parts & HAS_FACTORS) {
         put_float(m, "embedding_scale", 3);

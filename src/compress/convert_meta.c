@@ -221,6 +221,29 @@ static void put_sizes(const keys *k, const hf_config *h)
     }
 }
 
+/* After how many layers one attends: the first one that does says it; 0: none. */
+static int32_t attention_interval(const model_config *c)
+{
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if (c->layers[i].kind == LAYER_ATTENTION)
+            return i + 1;
+    return 0;
+}
+
+static void put_delta(const keys *k, const model_config *c)
+{
+    const delta_config *d = &c->delta;
+    int32_t interval = attention_interval(c);
+    if (d->n_heads == 0)
+        return;
+    put_int(k, "ssm.conv_kernel", d->n_taps);
+    put_int(k, "ssm.state_size", d->k_dim);
+    put_int(k, "ssm.group_count", d->n_key_heads);
+    put_int(k, "ssm.time_step_rank", d->n_heads);
+    put_int(k, "ssm.inner_size", (int64_t)d->n_heads * d->v_dim);
+    put_int(k, "full_attention_interval", interval ? interval : c->n_layers + 1);
+}
+
 static bool is_phi3(const keys *k)
 {
     return strcmp(k->architecture, "phi3") == 0;
@@ -232,6 +255,11 @@ static void put_rope(const keys *k, const hf_config *h)
     if (!attends(&h->model))
         return;
     put_float(k, "rope.freq_base", r->base);
+    if (r->sections[0] > 0) {
+        char key[160];
+        gguf_writer_add_array(k->w, key_of(k, "rope.dimension_sections", key), GGUF_I32,
+                              r->sections, 4, NULL);
+    }
     if (h->model.rope_local_base > 0)
         put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
     if (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim)
@@ -371,6 +399,13 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
                              "config.json: layer_types, no_rope_layers: a GGUF file of "
                              "architecture %s cannot say which layers differ",
                              h->model.architecture);
+    int32_t interval = c->delta.n_heads > 0 ? attention_interval(c) : 0;
+    for (int32_t i = 0; interval > 0 && i < c->n_layers; i++)
+        if ((c->layers[i].kind == LAYER_ATTENTION) != ((i + 1) % interval == 0))
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "config.json: layer_types: a GGUF file of architecture %s has layers "
+                             "that attend at equal distances only",
+                             h->model.architecture);
     if (c->rope.scaling == ROPE_YARN &&
         c->rope.yarn_keeps_fractions != seen->rope.yarn_keeps_fractions)
         return error_set(err, LACE_E_UNSUPPORTED,
@@ -412,6 +447,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
     put_sizes(&k, config);
     put_recurrent(&k, &config->model);
+    put_delta(&k, &config->model);
     put_rope(&k, config);
     put_factors(&k, config);
     put_xielu(w, config->model.n_layers, tensors);

@@ -80,6 +80,7 @@ lace_status hf_family_find(const source *s, const hf_family **out);
 #define ROWS(from, to, map)                 {.hf = from, .gguf = to, .kind = RECIPE_ROWS, .rows = map}
 #define SCALED(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_SCALE, .factor_of = function}
 #define SHAPED(from, to, form)              {.hf = from, .gguf = to, .kind = RECIPE_COPY, .shape = form}
+#define COLUMNS(from, to, map)              {.hf = from, .gguf = to, .kind = RECIPE_COLUMNS, .rows = map}
 #define VALUES(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_VALUES, .value_of = function}
 
 #define ATTENTION_ROWS                                                                             \

@@ -58,6 +58,7 @@ static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
                    row % n_rows;
         return r->source;
     case RECIPE_COPY:
+    case RECIPE_COLUMNS:
         *out_row = row;
         return r->source;
     case RECIPE_ROWS:
@@ -69,17 +70,39 @@ static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
     }
 }
 
+/* Columns of a row that lie together in the source. */
+static void copy_columns(const piece *p, const tensor *source, uint64_t row, uint64_t col,
+                         uint64_t n, uint8_t *out)
+{
+    const hf_packed *packed = hf_packed_of(source);
+    if (packed) {
+        hf_packed_make(packed, (int64_t)row, (int64_t)col, (int64_t)n, out);
+        return;
+    }
+    int64_t length = p->r->kind == RECIPE_COLUMNS ? source->shape.dims[0] : row_length(p);
+    uint64_t stride = bytes_of(p->t->type, (uint64_t)length);
+    memcpy(out, source->data + row * stride + bytes_of(p->t->type, col), bytes_of(p->t->type, n));
+}
+
+static uint64_t source_column(const piece *p, uint64_t col)
+{
+    return (uint64_t)p->r->rows->source(p->config, p->r->layer, (int64_t)col);
+}
+
 static void make_part_of_row(const piece *p, uint64_t row, uint64_t col, uint64_t n, uint8_t *out)
 {
     uint64_t from;
     const tensor *source = source_row(p, row, &from);
-    const hf_packed *packed = hf_packed_of(source);
-    if (packed) {
-        hf_packed_make(packed, (int64_t)from, (int64_t)col, (int64_t)n, out);
+    if (p->r->kind != RECIPE_COLUMNS) {
+        copy_columns(p, source, from, col, n, out);
         return;
     }
-    uint64_t stride = bytes_of(p->t->type, (uint64_t)row_length(p));
-    memcpy(out, source->data + from * stride + bytes_of(p->t->type, col), bytes_of(p->t->type, n));
+    for (uint64_t i = 0, run; i < n; i += run) {
+        uint64_t first = source_column(p, col + i);
+        for (run = 1; i + run < n && source_column(p, col + i + run) == first + run; run++)
+            ;
+        copy_columns(p, source, from, first, run, out + bytes_of(p->t->type, i));
+    }
 }
 
 /*
@@ -164,10 +187,11 @@ static void make_values(const piece *p)
     const tensor *source = p->r->source;
     enum { N = 256 };
     float values[N];
-    for (uint64_t i = 0; i < p->n; i += N) {
-        uint64_t n = p->n - i < N ? p->n - i : N;
-        unpack_row(source->type, source->data + bytes_of(source->type, p->first + i), (int64_t)n,
-                   values);
+    uint64_t most = p->r->rows ? 1 : N; /* that lie together */
+    for (uint64_t i = 0; i < p->n; i += most) {
+        uint64_t n = p->n - i < most ? p->n - i : most, at = p->first + i;
+        at = p->r->rows ? source_column(p, at) : at;
+        unpack_row(source->type, source->data + bytes_of(source->type, at), (int64_t)n, values);
         for (uint64_t k = 0; k < n; k++)
             values[k] = p->r->value_of(values[k]);
         memcpy(p->out + i * sizeof(float), values, n * sizeof(float));

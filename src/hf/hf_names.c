@@ -21,7 +21,7 @@ static const char *const name_prefixes[] = {"model.", "language_model.model.", "
 static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_projector.", "visual.",
                                              "model.vision_tower.", "model.multi_modal_projector.",
                                              "model.visual.", "audio_tower.", "model.audio_tower.",
-                                             "embed_vision.", "model.embed_vision.",
+                                             "mtp.", "embed_vision.", "model.embed_vision.",
                                              "embed_audio.", "model.embed_audio."};
 static const char *const ignored_ends[] = {".rotary_emb.inv_freq", ".attention.masked_bias",
                                            ".attention.bias", ".attn.bias",
@@ -130,6 +130,9 @@ static float plus_one(float x)
 
 static lace_status add_values(builder *b, const char *name, const tensor *t, recipe *r)
 {
+    if (r->rows &&
+        (t->shape.n_dims != 1 || t->shape.dims[0] != r->rows->count(&b->config->model, r->layer)))
+        return wrong(b, t, "a vector of as many values as there are heads");
     if (!unpack_ref[t->type])
         return error_set(b->err, LACE_E_TENSOR_TYPE,
                          "tensor %.*s: lace cannot compute with type %s", text_width(t->name),
@@ -238,21 +241,28 @@ static lace_status add_mxfp4(builder *b, const char *name, const tensor *t, reci
     return add(b, name, DTYPE_MXFP4, &out, NULL, r);
 }
 
-/* Rows in another order: each must be one of the source. Of a vector, the values are the rows. */
+/*
+ * Rows in another order: each must be one of the source. Of a vector, the values are the rows; of a
+ * convolution of channels by themselves, the channels.
+ */
 static lace_status add_mapped(builder *b, const char *name, const tensor *t, recipe *r)
 {
     const model_config *c = &b->config->model;
     shape s = t->shape;
+    if (s.n_dims == 3 && s.dims[1] == 1)
+        s = (shape){2, {s.dims[0], s.dims[2], 1, 1}};
     if (s.n_dims > 2)
         return wrong(b, t, "one or two dimensions");
-    int64_t *n_rows = s.n_dims == 1 ? &s.dims[0] : &s.dims[1];
+    bool is_columns = r->kind == RECIPE_COLUMNS || s.n_dims == 1;
+    int64_t *n_rows = is_columns ? &s.dims[0] : &s.dims[1];
     int64_t n_source = *n_rows;
     *n_rows = r->rows->count(c, r->layer);
     for (int64_t row = 0; row < *n_rows; row++) {
         int64_t from = r->rows->source(c, r->layer, row);
         if (from < 0 || from >= n_source) {
             char expected[64];
-            snprintf(expected, sizeof expected, "more than %" PRId64 " rows", from);
+            snprintf(expected, sizeof expected, "more than %" PRId64 " %s", from,
+                     is_columns ? "columns" : "rows");
             return wrong(b, t, expected);
         }
     }
@@ -310,7 +320,8 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
     }
     const tensor *t = NULL;
     if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q ||
-        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS || row->kind == RECIPE_SCALE)
+        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS || row->kind == RECIPE_COLUMNS ||
+        row->kind == RECIPE_SCALE)
         TRY(take(b, hf, &t));
     else
         t = take_plain(b, hf);
@@ -333,6 +344,7 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
     case RECIPE_MXFP4:
         return add_mxfp4(b, name, t, &r);
     case RECIPE_ROWS:
+    case RECIPE_COLUMNS:
         return add_mapped(b, name, t, &r);
     case RECIPE_SCALE:
         return add_scaled(b, name, t, &r);

@@ -15,9 +15,11 @@ typedef enum recipe_kind {
     RECIPE_STRIDE,
     RECIPE_TRANSPOSE,
     RECIPE_HALVE,
-    RECIPE_MXFP4,  /* of NAME_blocks and NAME_scales */
-    RECIPE_ROWS,   /* rows in another order, or some of them: name_row.rows */
-    RECIPE_VALUES, /* each value changed by itself: name_row.value_of */
+    RECIPE_MXFP4,   /* of NAME_blocks and NAME_scales */
+    RECIPE_ROWS,    /* rows in another order, or some of them: name_row.rows */
+    RECIPE_COLUMNS, /* the same for columns of a matrix */
+    RECIPE_VALUES,  /* each value changed by itself: name_row.value_of; with rows, of a vector in
+                       another order */
     RECIPE_SCALE, /* rows times factors, in files alone; who runs it multiplies: name_row.factor_of */
 } recipe_kind;
 
@@ -32,7 +34,7 @@ typedef enum shape_kind {
 /* RECIPE_STACK: how many there are, in name_row.part. */
 enum { STACK_EXPERTS, STACK_HEADS, STACK_KV_HEADS };
 
-/* RECIPE_ROWS: how many rows come out, and which one of the source each is. */
+/* How many rows (or columns) come out, and which one of the source each is. */
 typedef struct row_map {
     int64_t (*count)(const model_config *c, int32_t layer);
     int64_t (*source)(const model_config *c, int32_t layer, int64_t row);

@@ -35,6 +35,9 @@ typedef struct rope_config {
     int32_t original_context; /* yarn, longrope */
     double yarn_beta_fast, yarn_beta_slow;
     bool yarn_keeps_fractions; /* the ends of yarn's ramp are not rounded to whole pairs */
+    int32_t sections[4];       /* frequencies that turn by each axis of positions; 0: by one axis */
+    bool interleaves_sections; /* the axes take turns, until those of an axis are used up; what is
+                                  left turns by the first */
     double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
 } rope_config;
 
@@ -73,6 +76,18 @@ typedef struct mup_config {
     double gate, down;
 } mup_config;
 
+/*
+ * Recurrent layers of a gated delta net: heads that remember by the delta rule, behind a short
+ * convolution. n_heads is 0 in models without.
+ */
+typedef struct delta_config {
+    int32_t n_heads;     /* of values */
+    int32_t n_key_heads; /* of queries and keys; divides n_heads */
+    int32_t k_dim, v_dim;
+    int32_t n_taps; /* of the convolution */
+    bool is_tiled;  /* heads of values that share a key are n_key_heads apart; else side by side */
+} delta_config;
+
 typedef struct model_config {
     char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
@@ -93,6 +108,8 @@ typedef struct model_config {
     bool has_window_pattern; /* the file said which layers are local, and nothing else of them */
     bool centers_norms;      /* norms subtract the mean: LayerNorm */
     bool is_parallel;        /* attention and feed-forward part read the same residual stream */
+    bool gates_attention;    /* q's matrix has as many rows more behind those of each head: a gate,
+                                whose sigmoid multiplies what the head gives out */
     bool norms_each_head;    /* norms of q and k are over a head, not over all heads */
     bool head_norms_differ;  /* and each head has weights of its own */
     bool norms_after_rope;   /* q and k are rotated first */
@@ -118,6 +135,7 @@ typedef struct model_config {
     ssm_config ssm;
     mup_config mup;   /* falcon-h1 alone */
     bool has_no_rope; /* no layer knows positions */
+    delta_config delta;
 } model_config;
 
 /* Values of all heads of a layer: of q, and of k or v. */
@@ -129,6 +147,12 @@ static inline int64_t config_q_width(const model_config *c, int32_t layer)
 static inline int64_t config_kv_width(const model_config *c, int32_t layer)
 {
     return (int64_t)c->layers[layer].n_kv_heads * c->layers[layer].head_dim;
+}
+
+/* What the convolution of a delta net sees: q, k and v of all heads, side by side. */
+static inline int64_t config_delta_width(const delta_config *d)
+{
+    return 2 * (int64_t)d->n_key_heads * d->k_dim + (int64_t)d->n_heads * d->v_dim;
 }
 
 /* Whether all layers have the same numbers of heads and are equally wide. */

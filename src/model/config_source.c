@@ -76,3 +76,25 @@ lace_status config_layers_int(const config_source *s, const char *name, int32_t 
     }
     return LACE_OK;
 }
+
+lace_status config_sections(const config_source *s, rope_config *out)
+{
+    config_key k = config_key_of(s, "rope.dimension_sections");
+    const gguf_value *v = gguf_find(s->g, k.text);
+    int64_t sum = 0, item;
+    if (!v)
+        return LACE_OK;
+    for (uint64_t i = 0; v->type == GGUF_ARRAY && i < v->n_items && i < 4; i++) {
+        if (!gguf_value_int(v, i, &item) || item < 0 || item > out->n_dims / 2 - sum)
+            return error_at(s->err, LACE_E_META, v->offset,
+                            "%s: item %d is not an integer from 0 to %d, the frequencies that are "
+                            "left",
+                            k.text, (int)i, (int)(out->n_dims / 2 - sum));
+        out->sections[i] = (int32_t)item;
+        sum += item;
+    }
+    if (v->type != GGUF_ARRAY || v->n_items > 4)
+        return error_at(s->err, LACE_E_META, v->offset, "%s: expected an array of up to 4 numbers",
+                        k.text);
+    return LACE_OK;
+}

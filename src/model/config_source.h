@@ -46,4 +46,7 @@ lace_status config_need_int(const config_source *s, const char *name, int64_t lo
 lace_status config_layers_int(const config_source *s, const char *name, int32_t n_layers,
                               int64_t low, int64_t high, int32_t *out, size_t stride, bool *found);
 
+/* rope.dimension_sections: frequencies of each axis of positions, no more than there are. */
+lace_status config_sections(const config_source *s, rope_config *out);
+
 #endif

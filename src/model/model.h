@@ -27,6 +27,8 @@ enum {
     ARCH_ATTENTION_SCALE = 8, /* of q k, if not 1 / sqrt(head_dim) */
     ARCH_SOFTCAPS = 16,       /* of scores and logits */
     ARCH_LAYER_KINDS = 32,    /* layers without attention or feed-forward part: 0 heads, 0 wide */
+    ARCH_RECURRENT = 1024,    /* recurrent layers */
+    ARCH_SECTIONS = 2048,     /* frequencies turn by several axes of positions */
     ARCH_VALUE_DIM = 64,      /* values of another length than keys */
     ARCH_STATE_SPACE = 512,   /* the state spaces of Mamba-2 */
     ARCH_TEMPERATURE = 128,   /* queries that grow warmer with the position */
@@ -83,6 +85,19 @@ typedef struct model_ssm {
     const float *norm;            /* [n_inner] */
 } model_ssm;
 
+/* A gated delta net's weights of a layer; widths as in delta_config. */
+typedef struct delta_layer {
+    weight qkv;         /* [config_delta_width, n_embd] */
+    weight gate;        /* [n_heads * v_dim, n_embd] of what comes out */
+    weight decay, beta; /* [n_heads, n_embd] each; or both in one: */
+    weight beta_decay;  /* [2 * n_heads, n_embd] for each key head its betas, then its decays */
+    const float *conv;  /* [config_delta_width, n_taps] */
+    const float *rate;  /* [n_heads] how fast a head forgets: below 0 */
+    const float *bias;  /* [n_heads] of the decays */
+    const float *norm;  /* [v_dim] */
+    weight out;         /* [n_embd, n_heads * v_dim] */
+} delta_layer;
+
 /* One layer's weights. An absent matrix has no rows, an absent vector is NULL. */
 typedef struct model_layer {
     const float *attn_norm, *attn_norm_bias; /* [n_embd] */
@@ -108,6 +123,7 @@ typedef struct model_layer {
     const float *down_experts_bias;                   /* [n_experts, n_embd] */
 
     model_ssm ssm;
+    delta_layer delta; /* of recurrent layers */
 } model_layer;
 
 /* A matrix of the model: where its rows are in the files, and which weight is made of them. */

@@ -3,6 +3,7 @@
  * the methods below stretch that for contexts longer than the model was first trained for.
  */
 #include <math.h>
+#include <string.h>
 
 #include "model/model.h"
 
@@ -62,6 +63,8 @@ lace_status rope_prepare(const rope_config *c, const float *factors, arena *memo
     *out = (rope_params){.frequencies = frequencies,
                          .magnitude = (float)magnitude,
                          .n_dims = c->n_dims,
-                         .is_neox = c->is_neox};
+                         .is_neox = c->is_neox,
+                         .is_interleaved = c->interleaves_sections};
+    memcpy(out->sections, c->sections, sizeof c->sections);
     return LACE_OK;
 }

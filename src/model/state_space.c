@@ -144,7 +144,8 @@ static value build_scan(const model *m, plan *p, int i, value in, value dt,
     recurrent_layer past =
         recurrent_part(&memory[i].recurrent, 0, conv_state_bytes(conv_width(c), c->n_taps));
     recurrent_layer state = recurrent_part(&memory[i].recurrent, conv_bytes(c), scan_bytes(c));
-    conv_params conv = {.weight = l->taps, .bias = l->taps_bias, .n_taps = c->n_taps};
+    conv_params conv = {
+        .weight = l->taps, .bias = l->taps_bias, .n_taps = c->n_taps, .is_silu = true};
     scan_params scan = {.a = l->a,
                         .d = l->d,
                         .dt_bias = l->dt_bias,
@@ -154,7 +155,7 @@ static value build_scan(const model *m, plan *p, int i, value in, value dt,
                         .head_dim = c->n_inner / c->n_heads,
                         .n_groups = c->n_groups,
                         .n_state = c->n_state};
-    value xbc = plan_act(p, GLU_SILU, plan_conv(p, in, &past, &conv));
+    value xbc = plan_conv(p, in, &past, &conv);
     return plan_scan(p, plan_slice(p, xbc, 0, c->n_inner), plan_slice(p, xbc, c->n_inner, bc),
                      plan_slice(p, xbc, c->n_inner + bc, bc), dt, &state, &scan);
 }

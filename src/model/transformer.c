@@ -31,6 +31,7 @@ lace_status bind_attention(model *m, int i, lace_error *err)
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
     int64_t q = config_q_width(c, i), kv = config_kv_width(c, i);
+    int64_t q_rows = c->gates_attention ? 2 * q : q;
     if (bind_has(m, "blk.%d.attn_qkv.weight", i)) {
         const char *name = "blk.%d.attn_qkv.weight";
         int64_t all = q + 2 * kv;
@@ -39,10 +40,10 @@ lace_status bind_attention(model *m, int i, lace_error *err)
         TRY(bind_rows(m, &l->wv, all, q + kv, kv, c->n_embd, err, name, i));
         TRY(bind_joint_bias(m, i, q, kv, err));
     } else {
-        TRY(bind_matrix(m, &l->wq, q, c->n_embd, err, "blk.%d.attn_q.weight", i));
+        TRY(bind_matrix(m, &l->wq, q_rows, c->n_embd, err, "blk.%d.attn_q.weight", i));
         TRY(bind_matrix(m, &l->wk, kv, c->n_embd, err, "blk.%d.attn_k.weight", i));
         TRY(bind_matrix(m, &l->wv, kv, c->n_embd, err, "blk.%d.attn_v.weight", i));
-        TRY(bind_optional(m, &l->bq, q, err, "blk.%d.attn_q.bias", i));
+        TRY(bind_optional(m, &l->bq, q_rows, err, "blk.%d.attn_q.bias", i));
         TRY(bind_optional(m, &l->bk, kv, err, "blk.%d.attn_k.bias", i));
         TRY(bind_optional(m, &l->bv, kv, err, "blk.%d.attn_v.bias", i));
     }
@@ -222,7 +223,12 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
     };
     value q = plan_linear(p, n, &l->wq, l->bq, 1);
     value k = plan_linear(p, n, &l->wk, l->bk, 1);
-    value v = plan_linear(p, n, &l->wv, l->bv, 1);
+    value v = plan_linear(p, n, &l->wv, l->bv, 1), gate = -1;
+    if (c->gates_attention) {
+        int32_t dim = kind->head_dim;
+        gate = plan_pick(p, q, dim, 2 * dim, dim);
+        q = plan_pick(p, q, dim, 2 * dim, 0);
+    }
     if (!c->norms_after_rope) {
         q = norm_heads(m, p, q, l->q_norm, kind->head_dim);
         k = norm_heads(m, p, k, l->k_norm, kind->head_dim);
@@ -242,6 +248,8 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
                              c->temperature_length);
     plan_kv_write(p, k, v, &memory[i].kv);
     value a = plan_attend(p, q, &memory[i].kv, &params);
+    if (c->gates_attention)
+        a = plan_glu(p, GLU_SIGMOID, gate, a);
     return plan_linear(p, a, &l->wo, l->bo, 1);
 }
 

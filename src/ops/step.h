@@ -308,6 +308,8 @@ typedef struct step {
             float magnitude;                 /* multiplies cos and sin */
             int32_t sections[ROPE_MAX_AXES]; /* frequencies of each axis of positions, in their
                                                 order; all 0: one axis */
+            bool is_interleaved; /* the first three axes take turns, until those of the second or
+                                    the third are used up; what is left is the first's */
         } rope_table;
         struct {                 /* Norms: in[0] -> out[0]; each row is `width / group` norms */
             const float *weight; /* [group], or [width] if is_wide */

@@ -83,6 +83,7 @@ value plan_rope_table(plan *p, const rope_params *rope)
     s->a.rope_table.frequencies = rope->frequencies;
     s->a.rope_table.magnitude = rope->magnitude;
     memcpy(s->a.rope_table.sections, rope->sections, sizeof rope->sections);
+    s->a.rope_table.is_interleaved = rope->is_interleaved;
     return s->out[0].value;
 }
 

@@ -18,6 +18,7 @@ typedef struct rope_params {
     int32_t n_dims;
     bool is_neox;
     int32_t sections[ROPE_MAX_AXES]; /* frequencies of each axis of positions; all 0: one axis */
+    bool is_interleaved;             /* see step.h */
 } rope_params;
 
 typedef struct attend_params {

@@ -188,7 +188,9 @@ static bool is_tried(const trial *t, const char *architecture)
 {
     static const struct {
         const char *start, *architectures;
-    } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1"},
+    } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1 qwen35"},
+               {"full_attention_interval", "qwen35"},
+               {"rope.dimension_sections", "qwen35"},
                {"attention.scale", "mamba2"},
                {"rope.dimension_count", "mamba2"},
                {"rope.", "gpt2"}, /* it has learned positions */

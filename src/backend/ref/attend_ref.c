@@ -10,6 +10,10 @@
 static int32_t axis_of(const step *s, int64_t frequency)
 {
     int64_t end = 0;
+    if (s->a.rope_table.is_interleaved) {
+        int32_t axis = (int32_t)(frequency % 3);
+        return frequency < 3 * (int64_t)s->a.rope_table.sections[axis] ? axis : 0;
+    }
     for (int32_t axis = 0; axis < ROPE_MAX_AXES; axis++) {
         end += s->a.rope_table.sections[axis];
         if (frequency < end)

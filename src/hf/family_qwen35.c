@@ -1,0 +1,153 @@
+/*
+ * Hugging Face directories of Qwen3.5: layers of a gated delta net, each few of them followed by one
+ * that attends. Heads of values that share a key lie side by side; in GGUF files n_key_heads apart.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "hf/hf_family.h"
+
+/* ---- Orders of rows -------------------------------------------------------------------------- */
+
+static int64_t count_heads(const model_config *c, int32_t layer)
+{
+    return c->delta.n_heads;
+}
+
+static int64_t count_values(const model_config *c, int32_t layer)
+{
+    return (int64_t)c->delta.n_heads * c->delta.v_dim;
+}
+
+static int64_t count_qkv(const model_config *c, int32_t layer)
+{
+    return config_delta_width(&c->delta);
+}
+
+/* Head h of GGUF's order, n_key_heads apart where they share a key. */
+static int64_t tiled_head(const model_config *c, int32_t layer, int64_t h)
+{
+    const delta_config *d = &c->delta;
+    return h % d->n_key_heads * (d->n_heads / d->n_key_heads) + h / d->n_key_heads;
+}
+
+static int64_t tiled_value(const model_config *c, int32_t layer, int64_t row)
+{
+    int64_t dim = c->delta.v_dim;
+    return tiled_head(c, layer, row / dim) * dim + row % dim;
+}
+
+static int64_t tiled_qkv(const model_config *c, int32_t layer, int64_t row)
+{
+    int64_t keys = 2 * (int64_t)c->delta.n_key_heads * c->delta.k_dim;
+    return row < keys ? row : keys + tiled_value(c, layer, row - keys);
+}
+
+static const row_map heads = {count_heads, tiled_head};
+static const row_map values = {count_values, tiled_value};
+static const row_map qkv = {count_qkv, tiled_qkv};
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* How fast a head forgets. */
+static float rate(float x)
+{
+    return -expf(x);
+}
+
+/* clang-format off */
+#define COMMON_ROWS                                                                                \
+    ATTENTION_ROWS, HEAD_NORM_ROWS(RECIPE_ADD_ONE), MLP_ROWS,                                      \
+    MADE("input_layernorm.weight", "attn_norm.weight", RECIPE_ADD_ONE),                            \
+    MADE("post_attention_layernorm.weight", "post_attention_norm.weight", RECIPE_ADD_ONE),         \
+    COPY("linear_attn.norm.weight", "ssm_norm.weight")
+
+#define DELTA_ROWS                                                                                 \
+    ROWS("linear_attn.in_proj_qkv.weight", "attn_qkv.weight", &qkv),                               \
+    ROWS("linear_attn.in_proj_z.weight", "attn_gate.weight", &values),                             \
+    ROWS("linear_attn.in_proj_a.weight", "ssm_alpha.weight", &heads),                              \
+    ROWS("linear_attn.in_proj_b.weight", "ssm_beta.weight", &heads),                               \
+    ROWS("linear_attn.conv1d.weight", "ssm_conv1d.weight", &qkv),                                  \
+    {.hf = "linear_attn.A_log", .gguf = "ssm_a", .kind = RECIPE_VALUES, .rows = &heads,            \
+     .value_of = rate},                                                                            \
+    ROWS("linear_attn.dt_bias", "ssm_dt.bias", &heads),                                            \
+    COLUMNS("linear_attn.out_proj.weight", "ssm_out.weight", &values)
+
+static const name_row dense_rows[] = {COMMON_ROWS, DELTA_ROWS};
+
+static const name_row ends[] = {
+    COPY("embed_tokens.weight", "token_embd.weight"),
+    MADE("norm.weight", "output_norm.weight", RECIPE_ADD_ONE),
+};
+/* clang-format on */
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+static lace_status read_delta(const source *s, delta_config *d)
+{
+    TRY(source_need_int(s, "linear_num_value_heads", 1, CONFIG_MAX_HEADS, &d->n_heads));
+    TRY(source_need_int(s, "linear_num_key_heads", 1, CONFIG_MAX_HEADS, &d->n_key_heads));
+    TRY(source_need_int(s, "linear_key_head_dim", 1, CONFIG_MAX_HEAD_DIM, &d->k_dim));
+    TRY(source_need_int(s, "linear_value_head_dim", 1, CONFIG_MAX_HEAD_DIM, &d->v_dim));
+    TRY(source_need_int(s, "linear_conv_kernel_dim", 2, 64, &d->n_taps));
+    if (d->n_heads % d->n_key_heads != 0)
+        return source_fail(s, LACE_E_META, "linear_num_value_heads",
+                           "is not a multiple of linear_num_key_heads");
+    return LACE_OK;
+}
+
+static void set_defaults(model_config *c)
+{
+    c->delta =
+        (delta_config){.n_heads = 32, .n_key_heads = 16, .k_dim = 128, .v_dim = 128, .n_taps = 4};
+}
+
+/* How many frequencies turn by each axis of positions. */
+static lace_status read_sections(const source *s, rope_config *r)
+{
+    const char *name = source_get(s, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    const json_t *list = json_object_get(source_get(s, name), "mrope_section");
+    int32_t left = r->n_dims / 2;
+    if (!list)
+        return LACE_OK;
+    if (!json_is_array(list) || json_array_size(list) > 4)
+        return source_fail(s, LACE_E_META, "mrope_section", "expected a list of up to 4 numbers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        json_int_t n = json_integer_value(item);
+        if (!json_is_integer(item) || n < 0 || n > left)
+            return source_fail(s, LACE_E_META, "mrope_section",
+                               "expected whole numbers whose sum is at most the number of "
+                               "frequencies");
+        r->sections[i] = (int32_t)n;
+        left -= (int32_t)n;
+    }
+    return LACE_OK;
+}
+
+/* Where layer_types is silent, each n-th layer attends. */
+static lace_status read_dense(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    int32_t interval = 4;
+    TRY(read_delta(s, &c->delta));
+    TRY(read_sections(s, &c->rope));
+    TRY(source_int(s, "full_attention_interval", 1, CONFIG_MAX_LAYERS, &interval, NULL));
+    for (int32_t i = 0; i < c->n_layers && !source_get(s, "layer_types"); i++)
+        c->layers[i].kind = (i + 1) % interval == 0 ? LAYER_ATTENTION : LAYER_RECURRENT;
+    return LACE_OK;
+}
+
+static const char *const dense_keys[] = {"layer_types", NULL};
+
+const hf_family family_qwen3_5_text = {.model_type = "qwen3_5_text",
+                                       .class_name = "Qwen3_5ForCausalLM",
+                                       .architecture = "qwen35",
+                                       .layers = NAME_TABLE(dense_rows),
+                                       .ends = NAME_TABLE(ends),
+                                       .window = WINDOW_NEVER,
+                                       .activation = "silu",
+                                       .reads = dense_keys,
+                                       .set_defaults = set_defaults,
+                                       .read = read_dense};

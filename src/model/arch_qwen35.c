@@ -1,0 +1,88 @@
+/*
+ * Qwen3.5: layers of a gated delta net, with one that attends after each few of them. What attention
+ * gives out is gated, by rows of q's matrix.
+ */
+#include "model/delta_net.h"
+#include "model/transformer.h"
+
+#include <string.h>
+
+/* Each n-th layer attends. */
+static lace_status read_kinds(const config_source *s, model_config *c)
+{
+    int32_t interval = 4;
+    TRY(config_int(s, "full_attention_interval", 1, CONFIG_MAX_LAYERS, &interval, NULL));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].kind = (i + 1) % interval == 0 ? LAYER_ATTENTION : LAYER_RECURRENT;
+    return LACE_OK;
+}
+
+static lace_status read(const config_source *s, model_config *c)
+{
+    TRY(delta_net_read(s, &c->delta));
+    TRY(config_sections(s, &c->rope));
+    return read_kinds(s, c);
+}
+
+static lace_status configure(model_config *c, lace_error *err)
+{
+    c->rope.is_neox = true;
+    c->rope.interleaves_sections = true;
+    c->norms_each_head = true;
+    c->gates_attention = true;
+    c->delta.is_tiled = strcmp(c->architecture, "qwen3next") != 0;
+    return LACE_OK;
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    const model_config *c = &m->config;
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < c->n_layers; i++) {
+        model_layer *l = &m->layers[i];
+        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
+        if (c->layers[i].kind == LAYER_RECURRENT) {
+            TRY(bind_delta_net(m, i, err));
+        } else {
+            TRY(bind_attention(m, i, err));
+            TRY(bind_vector(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
+            TRY(bind_vector(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
+        }
+        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight", i));
+        TRY(bind_ffn(m, i, err));
+    }
+    return bind_rope(m, err);
+}
+
+static void state(const model_config *c, int32_t layer, layer_state *out)
+{
+    if (c->layers[layer].kind == LAYER_RECURRENT)
+        *out = delta_net_state(&c->delta);
+}
+
+static void build(const model *m, plan *p, const layer_memory *memory)
+{
+    value x = plan_embed(p, &m->table, 1);
+    angles turn = build_angles(m, p);
+    for (int i = 0; i < m->config.n_layers; i++) {
+        const model_layer *l = &m->layers[i];
+        p->layer = i;
+        value n = build_norm(m, p, x, l->attn_norm);
+        bool is_delta = m->config.layers[i].kind == LAYER_RECURRENT;
+        value y = is_delta ? build_delta_net(m, p, i, n, memory)
+                           : build_attention(m, p, i, n, turn, memory);
+        x = build_residual(m, p, x, y, NULL);
+        n = build_norm(m, p, x, l->ffn_norm);
+        x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
+    }
+    p->layer = -1;
+    build_logits(m, p, x);
+}
+
+const arch arch_qwen35 = {.name = "qwen35",
+                          .takes = ARCH_RECURRENT | ARCH_SECTIONS,
+                          .read = read,
+                          .configure = configure,
+                          .bind = bind,
+                          .state = state,
+                          .build = build};
