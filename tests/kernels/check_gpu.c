@@ -145,6 +145,8 @@ void gpu_step_prepare(gpu_step *g, const step *s, const batch *b, const int32_t 
     g->batch = (gpu_batch){.n_tokens = b->n_tokens,
                            .positions = copy_to_card(b->positions, n),
                            .sequences = copy_to_card(sequences, n),
+                           .seen = copy_to_card(b->seen, n),
+                           .segments = copy_to_card(b->segments, n),
                            .pages_per_sequence = pages_per_sequence,
                            .host = b,
                            .host_sequences = sequences};

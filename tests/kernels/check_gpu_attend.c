@@ -37,9 +37,14 @@ typedef struct extras {
     int window;
     float softcap;
     bool has_sinks;
+    bool sees_all; /* of the sequence, or `ahead` positions of it */
+    int ahead;
 } extras;
-static const extras all_extras[] = {
-    {0, 0, false}, {37, 0, false}, {0, 20, false}, {0, 0, true}, {8, 5, true}};
+static const extras all_extras[] = {{0, 0, false, false, 0},  {37, 0, false, false, 0},
+                                    {0, 20, false, false, 0}, {0, 0, true, false, 0},
+                                    {8, 5, true, false, 0},   {0, 0, false, true, 0},
+                                    {9, 0, false, true, 8},   {0, 5, true, true, 20}};
+enum { N_EXTRAS = sizeof all_extras / sizeof all_extras[0] };
 
 typedef struct shape_of {
     dtype type;
@@ -77,6 +82,7 @@ static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, 
     a->s.a.attend.n_heads = o->n_heads;
     a->s.a.attend.scale = 1.0f / sqrtf((float)dim);
     a->s.a.attend.window = o->e.window;
+    a->s.a.attend.ahead = o->e.ahead;
     a->s.a.attend.softcap = o->e.softcap;
     if (o->e.has_sinks) {
         float *sinks = check_alloc(4 * (uint64_t)o->n_heads);
@@ -86,6 +92,7 @@ static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, 
     /* Tables of one length, filled up with pages that are not there. */
     a->pages_per_sequence = (a->c.n_context + cs->page_tokens - 1) / cs->page_tokens;
     a->sequences = check_alloc(4 * (uint64_t)n);
+    int32_t *seen = check_alloc(4 * (uint64_t)n);
     int t = 0;
     for (int i = 0; i < cs->n_sequences; i++) {
         int used = (cs->n_past[i] + cs->n_new[i] + cs->page_tokens - 1) / cs->page_tokens;
@@ -97,9 +104,12 @@ static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, 
             if ((k + 1) * cs->page_tokens <= cs->n_past[i] + 1 - o->e.window)
                 table[k] = -1;
         a->tables[i] = table;
-        for (int k = 0; k < cs->n_new[i]; k++)
+        for (int k = 0; k < cs->n_new[i]; k++) {
+            seen[t] = cs->n_past[i] + cs->n_new[i];
             a->sequences[t++] = i;
+        }
     }
+    a->c.b.seen = o->e.sees_all ? seen : NULL;
 }
 
 static void prepare(gpu_step *g, const attend_case *a, int n_sequences)
@@ -118,9 +128,9 @@ static void check_one(const kernel_table *ref, const shape_of *o, int k, bool is
     memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
     memcpy(cs.n_new, batches[k].n_new, sizeof cs.n_new);
     float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
-    check_shape("%s, %d heads, %d of kv, of %d, window %d cap %g sinks %d size %g", batches[k].name,
-                o->n_heads, o->n_kv_heads, o->head_dim, o->e.window, (double)o->e.softcap,
-                o->e.has_sinks, (double)size);
+    check_shape("%s, %d heads, %d of kv, of %d, window %d cap %g sinks %d size %g sees all %d",
+                batches[k].name, o->n_heads, o->n_kv_heads, o->head_dim, o->e.window,
+                (double)o->e.softcap, o->e.has_sinks, (double)size, o->e.sees_all);
     attend_case a;
     gpu_step g;
     make_case(&a, &cs, o, size);
@@ -181,12 +191,16 @@ void check_gpu_attend(const kernel_table *ref)
             continue;
         for (int h = 0; h < N_HEADS; h++)
             for (int k = 0; k < N_BATCHES; k++) {
-                shape_of o = {types[i], heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
-                              all_extras[(h + k + i) % 5]};
-                if (types[i] == DTYPE_Q8_0 && o.head_dim % 32 != 0)
-                    continue;
-                check_one(ref, &o, k, false);
-                check_one(ref, &o, k, true);
+                enum { CAUSAL = 5 }; /* the first of them */
+                const int e = h + k + i, some[] = {e % CAUSAL, CAUSAL + e % (N_EXTRAS - CAUSAL)};
+                for (int n = 0; n < 2; n++) {
+                    shape_of o = {types[i], heads[h].n_heads, heads[h].n_kv_heads,
+                                  heads[h].head_dim, all_extras[some[n]]};
+                    if (types[i] == DTYPE_Q8_0 && o.head_dim % 32 != 0)
+                        continue;
+                    check_one(ref, &o, k, false);
+                    check_one(ref, &o, k, true);
+                }
             }
         check_end();
         if (check_is_bench() && types[i] == DTYPE_F16)

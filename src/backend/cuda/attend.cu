@@ -80,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
     const gpu_cache &c = p.cache;
     const int t = blockIdx.x, h = blockIdx.y, dim = c.head_dim, tid = threadIdx.x;
     const int warp = tid >> 5, lane = tid & 31, head = h / (p.n_heads / c.n_heads);
-    const int sequence = c.sequences[t], last = c.positions[t];
-    int first = p.window && last + 1 > p.window ? last + 1 - p.window : 0;
+    const int sequence = c.sequences[t], own = c.positions[t], last = last_seen(p, t, own);
+    int first = p.window && own + 1 > p.window ? own + 1 - p.window : 0;
     for (int i = tid; i < dim; i += THREADS) {
         q[i] = p.q[(int64_t)t * p.q_stride + h * dim + i];
         out[i] = 0;

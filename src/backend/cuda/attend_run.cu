@@ -93,7 +93,8 @@ static __device__ __forceinline__ void multiply_shares(float (&out)[4], const ui
 struct run_block {
     int per_head, head;       /* heads of q for each of k; the head of k */
     int token0, n_tokens;     /* of the batch */
-    int position0, last, low; /* of the tokens; the first that the first of them sees */
+    int position0, position1; /* of the first token and of the last */
+    int low, last, least;     /* what is seen by any of them, and up to where all see */
 };
 
 /* The queries into shared memory, [ROWS] of D values. */
@@ -159,11 +160,12 @@ static __device__ __forceinline__ void multiply_keys(float (&s)[KEYS / 8][4], ui
  * which has the largest before. */
 static __device__ __forceinline__ void mask_scores(const gpu_attend &a, const run_block &b, int at,
                                                    int quad, const int (&position)[2],
+                                                   const int (&end)[2],
                                                    float (&s)[KEYS / 8][4], float (&now)[2])
 {
     /* Masks cost nothing to speak of where a block is seen as a whole. */
     bool is_whole =
-        a.softcap <= 0 && at + KEYS - 1 <= b.position0 && (a.window == 0 || at > b.last - a.window);
+        a.softcap <= 0 && at + KEYS - 1 <= b.least && (a.window == 0 || at > b.position1 - a.window);
 #pragma unroll
     for (int i = 0; i < KEYS / 8; i++)
 #pragma unroll
@@ -172,7 +174,7 @@ static __device__ __forceinline__ void mask_scores(const gpu_attend &a, const ru
                 s[i][e] *= a.scale * LOG2_E;
             } else {
                 int key = at + 8 * i + 2 * quad + (e & 1), mine = position[e >> 1];
-                bool is_seen = key <= mine && (a.window == 0 || key > mine - a.window);
+                bool is_seen = key <= end[e >> 1] && (a.window == 0 || key > mine - a.window);
                 s[i][e] = is_seen ? finish_score(a, s[i][e]) : -INFINITY;
             }
             now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
@@ -299,7 +301,17 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
     wait_previous();
     int sequence = c.sequences[b.token0];
     b.position0 = c.positions[b.token0];
-    b.last = b.position0 + b.n_tokens - 1;
+    b.position1 = b.position0 + b.n_tokens - 1;
+    b.last = b.position1;
+    b.least = b.position0;
+    if (c.seen) {
+        b.last = b.least = last_seen(a, b.token0, b.position0);
+        for (int t = 1; t < b.n_tokens; t++) {
+            int end = last_seen(a, b.token0 + t, b.position0 + t);
+            b.last = max(b.last, end);
+            b.least = min(b.least, end);
+        }
+    }
     b.low = a.window && b.position0 + 1 > a.window ? b.position0 + 1 - a.window : 0;
     int first = b.low / KEYS * KEYS;
 
@@ -312,11 +324,12 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
 #pragma unroll
     for (int i = 0; i < D / 8; i++)
         out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
-    int position[2]; /* of this lane's two rows; -1: there is no such row */
+    int position[2], end[2]; /* of this lane's two rows, and what they see; -1: no such row */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int t = (16 * warp + r + 8 * i) / b.per_head;
         position[i] = t < b.n_tokens ? b.position0 + t : -1;
+        end[i] = t < b.n_tokens ? last_seen(a, b.token0 + t, position[i]) : -1;
     }
     /* ldmatrix: lanes 0-15 name rows, lanes 16-31 the same rows 8 values on. */
     uint32_t q_mine = shared_u32(q_at) + (16 * warp + (lane & 15)) * STRIDE + (lane >> 4) * 16;
@@ -339,7 +352,7 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
         uint32_t share[KEYS / 8][2], share_rest[KEYS / 8][2];
         multiply_keys<D, EXACT>(s, q_mine, k_now, APART, has_rest);
         float now[2] = {most[0], most[1]};
-        mask_scores(a, b, at, quad, position, s, now);
+        mask_scores(a, b, at, quad, position, end, s, now);
         share_scores<EXACT>(s, now, most, sum, fade, share, share_rest);
         add_values<D, EXACT>(out, fade, share, share_rest, v_now, APART, has_rest);
     }

@@ -206,9 +206,9 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
 static lace_status run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
-    if (b->seen || b->embeddings || b->axes || b->segments)
+    if (b->embeddings || b->axes)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "GPUs compute causal batches of tokens alone; use --device cpu");
+                         "GPUs compute batches of tokens alone; use --device cpu");
     return gpu_plan_run(((cuda_program *)p)->on_card, b, rules, is_traced, err);
 }
 

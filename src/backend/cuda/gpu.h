@@ -118,7 +118,7 @@ typedef struct gpu_batch {
     int32_t n_tokens, n_outputs;
     const int32_t *tokens;                 /* [n_tokens] */
     const int32_t *positions;              /* [n_tokens] */
-    const int32_t *segments;               /* [n_tokens], or NULL */
+    const int32_t *segments, *seen;        /* [n_tokens], or NULL */
     const int32_t *outputs;                /* [n_outputs] */
     const int32_t *sequences;              /* [n_tokens] rows of the page tables */
     const int32_t *tables[GPU_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] page numbers */

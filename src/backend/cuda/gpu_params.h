@@ -78,6 +78,7 @@ typedef struct gpu_cache {
     const int32_t *tables; /* [n_sequences, pages_per_sequence] */
     int32_t pages_per_sequence;
     const int32_t *sequences, *positions; /* [n_tokens] */
+    const int32_t *seen; /* [n_tokens] positions that a token sees; NULL: up to its own */
 } gpu_cache;
 
 typedef struct gpu_rope {
@@ -98,6 +99,7 @@ typedef struct gpu_attend {
     const float *sinks;
     float scale, softcap;
     int32_t n_heads, window;
+    int32_t ahead; /* with cache.seen: at most so many behind a token's own; 0: as it says */
 } gpu_attend;
 
 /* A state space: SCAN. Inputs of row t at t * their stride; the state of a slot as in ops/step.h. */

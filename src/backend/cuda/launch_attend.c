@@ -92,7 +92,7 @@ batch_shape gpu_shape_of(const gpu_batch *b)
     if (b->n_tokens > SMALL_TOKENS) /* what follows matters to small batches alone */
         return out;
     for (int32_t t = 0; t < b->n_tokens; t++) {
-        out.has_runs |= run_length(b, t) >= MIN_RUN;
+        out.has_runs |= run_length(b, t) >= MIN_RUN || b->seen;
         out.is_short &= b->host->positions[t] < PART_KEYS;
     }
     return out;
@@ -154,7 +154,8 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
     for (int32_t t = 0; t < b->n_tokens;) {
         int32_t n = run_length(b, t);
         p.token0 = t;
-        if (n >= MIN_RUN) {
+        /* Only runs know of tokens that see what is ahead. */
+        if (n >= MIN_RUN || b->seen) {
             p.n_tokens = n;
             TRY(attend_run(j, &p, d, err));
             t += n;

@@ -383,7 +383,8 @@ static gpu_cache cache_of(const gpu_job *j, const kv_layer *kv)
                        .tables = j->batch->tables[kv->group],
                        .pages_per_sequence = j->batch->pages_per_sequence,
                        .sequences = j->batch->sequences,
-                       .positions = j->batch->positions};
+                       .positions = j->batch->positions,
+                       .seen = j->batch->seen};
 }
 
 static lace_status start_heads(const gpu_job *j, const char *name, int32_t n_heads,
@@ -444,7 +445,8 @@ gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
                         .scale = s->a.attend.scale,
                         .softcap = s->a.attend.softcap,
                         .n_heads = s->a.attend.n_heads,
-                        .window = s->a.attend.window};
+                        .window = s->a.attend.window,
+                        .ahead = s->a.attend.ahead};
 }
 
 static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *err)

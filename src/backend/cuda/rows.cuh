@@ -84,4 +84,11 @@ __device__ __forceinline__ uint8_t *cache_row(const gpu_cache &c, uint64_t offse
            (uint64_t)(head * c.page_tokens + position % c.page_tokens) * c.row_bytes;
 }
 
+/* The last position that token t, whose own is given, sees. */
+__device__ __forceinline__ int last_seen(const gpu_attend &a, int t, int own)
+{
+    int last = a.cache.seen ? a.cache.seen[t] - 1 : own;
+    return a.ahead && last > own + a.ahead ? own + a.ahead : last;
+}
+
 #endif

@@ -46,8 +46,8 @@ struct gpu_plan {
     int32_t n_vectors, vectors_capacity;
 
     /*
-     * The batch: [max_tokens] tokens, positions, sequences, [max_outputs] outputs, then the page
-     * tables of all groups. The host's copy is pinned; `sent` is what the card has of the tables.
+     * The batch: [max_tokens] tokens, positions, sequences, [max_outputs] outputs, then [max_tokens]
+     * segments and what tokens see, where there are any, then the page tables of all groups. The host's copy is pinned; `sent` is what the card has of the tables.
      */
     int32_t *batch_host, *batch_device;
     int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
@@ -145,7 +145,7 @@ static uint64_t handover_bytes(const plan *p)
 /* Numbers of a batch without its tables, and with them. */
 static uint64_t batch_head(const plan *p)
 {
-    return (3 * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs + 63) / 64 * 64;
+    return (5 * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs + 63) / 64 * 64;
 }
 
 static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
@@ -314,14 +314,26 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
     memcpy(gp->batch_host + 2 * max, sequences, n);
     if (b->n_outputs > 0)
         memcpy(gp->batch_host + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
-    TRY(cuda_copy_to(gp->queue, gp->batch_device, gp->batch_host,
-                     4 * (3 * max + (size_t)b->n_outputs), err));
+    /* Behind the outputs: most batches have neither. */
+    size_t segments = 3 * max + (size_t)l->max_outputs, seen = segments + max;
+    size_t n_sent = 3 * max + (size_t)b->n_outputs;
+    if (b->segments) {
+        memcpy(gp->batch_host + segments, b->segments, n);
+        n_sent = segments + (size_t)b->n_tokens;
+    }
+    if (b->seen) {
+        memcpy(gp->batch_host + seen, b->seen, n);
+        n_sent = seen + (size_t)b->n_tokens;
+    }
+    TRY(cuda_copy_to(gp->queue, gp->batch_device, gp->batch_host, 4 * n_sent, err));
     *out = (gpu_batch){.n_tokens = b->n_tokens,
                        .n_outputs = b->n_outputs,
                        .tokens = gp->batch_device,
                        .positions = gp->batch_device + max,
                        .sequences = gp->batch_device + 2 * max,
                        .outputs = gp->batch_device + 3 * max,
+                       .segments = b->segments ? gp->batch_device + segments : NULL,
+                       .seen = b->seen ? gp->batch_device + seen : NULL,
                        .pages_per_sequence = gp->pages_per_sequence,
                        .host = b,
                        .host_sequences = sequences};
