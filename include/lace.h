@@ -1,7 +1,7 @@
 /*
  * lace.h: the public interface of lace, a language-model inference engine.
  *
- * Five things, in the order in which a program meets them:
+ * Six things, in the order in which a program meets them:
  *
  *   lace_model    a model file, opened: checked, described, able to tokenize. Opening maps the
  *                 file and copies no weights. A model is read-only and may serve many sessions.
@@ -10,6 +10,7 @@
  *   lace_sampler  turns logits into a token, by a chain of rules and a seed.
  *   lace_decoder  turns tokens back into text, never giving out half a character.
  *   lace_batcher  does all of that for many texts at once, for a server or a chat.
+ *   lace_embedder turns texts into vectors, or scores how well a text answers a query.
  *
  * Every function that can fail returns a lace_status: LACE_OK is 0, errors are negative. Results go
  * through pointers named `out`; on failure *out is NULL. The last parameter `err` may be NULL;
@@ -143,6 +144,18 @@ void lace_model_list(bool (*fn)(void *user, const lace_model_entry *entry), void
 
 void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
 
+/*
+ * How the hidden states of a text's tokens become one vector.
+ */
+typedef enum lace_pooling {
+    LACE_POOLING_MODEL, /* as the model's file says; where it does not, LACE_POOLING_MEAN */
+    LACE_POOLING_NONE,  /* not at all: a vector for each token */
+    LACE_POOLING_MEAN,  /* their mean */
+    LACE_POOLING_CLS,   /* that of the first token */
+    LACE_POOLING_LAST,  /* that of the last token */
+    LACE_POOLING_RANK,  /* scores, by the head of a reranker: n_classes values */
+} lace_pooling;
+
 /* A description of a model. Strings live as long as the model; unknown ones are "". */
 typedef struct lace_model_info {
     const char *name;
@@ -157,8 +170,11 @@ typedef struct lace_model_info {
     uint64_t packing_ns;   /* with packs_later: time that packing has taken so far */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     int32_t n_vocab;
-    int32_t n_context;   /* the longest context it was trained for */
-    lace_token bos, eos; /* -1 if the model has none */
+    int32_t n_context;    /* the longest context it was trained for */
+    lace_token bos, eos;  /* -1 if the model has none */
+    bool is_encoder;      /* tokens see all of their text: it gives hidden states and no logits */
+    lace_pooling pooling; /* what LACE_POOLING_MODEL stands for */
+    int32_t n_classes;    /* scores of its head; 0: it has none */
 } lace_model_info;
 
 void lace_model_describe(const lace_model *model, lace_model_info *out);
@@ -240,8 +256,12 @@ typedef struct lace_session_options {
         memory_bytes;  /* the most that weights, KV cache and scratch may take together; 0: any */
     uint64_t kv_bytes; /* size of the KV cache, which all sequences share; at least one whole
                               context; 0: as much as all sequences could fill */
+    int32_t kv_tokens; /* tokens that the KV cache can hold, of all sequences together; at least
+                          one whole context; 0: see kv_bytes */
     bool wants_hidden; /* give hidden states after the last norm, [n_embd], in place of logits: for
                           embeddings; default false */
+    bool wants_scores; /* of a reranker: give the scores of its head, [n_classes], in place of
+                          logits; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;
@@ -284,6 +304,9 @@ typedef struct lace_item {
  * Append the items to their sequences and compute them. Items of different sequences may be in any
  * order; more than n_batch items are computed in several steps. On failure the sequences are as
  * before. With layers that have a sliding window, a sequence may be empty then.
+ *
+ * Encoders compute whole texts: an eval forgets what the sequences held, and all of its items must
+ * fit into one batch; more is LACE_E_LIMIT. Sessions of an encoder give hidden states or scores.
  */
 lace_status lace_session_eval(lace_session *session, const lace_item *items, size_t n_items,
                               lace_error *err);
@@ -692,6 +715,72 @@ typedef struct lace_batcher_stats {
 } lace_batcher_stats;
 
 void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
+
+/* ---- Embeddings ------------------------------------------------------------------------------ */
+
+/*
+ * An embedder turns texts into vectors. Encoders (BERT and its kin) are made for it; other models
+ * have hidden states, too. Texts of any lengths are computed together, as many as fit into a batch.
+ *
+ *     lace_embedder_create(model, NULL, &embedder, &err);
+ *     lace_embed_text texts[2] = {{.tokens = a, .n_tokens = n_a, .out = vectors},
+ *                                 {.tokens = b, .n_tokens = n_b, .out = vectors + n_embd}};
+ *     lace_embedder_run(embedder, texts, 2, &err);
+ *
+ * Sessions are made when they are first needed. One thread at a time may use an embedder.
+ */
+typedef struct lace_embedder lace_embedder;
+
+typedef struct lace_embedder_options {
+    lace_session_options session; /* n_context: tokens of a text. n_batch: tokens computed together.
+                                     n_sequences: texts computed together; 0 (default): 64, or 16 of
+                                     models that are no encoders. n_outputs, kv_bytes, kv_tokens and
+                                     what it wants are not used */
+} lace_embedder_options;
+
+lace_embedder_options lace_embedder_options_default(void);
+
+/* options may be NULL: the default ones. The model must outlive the embedder. */
+lace_status lace_embedder_create(lace_model *model, const lace_embedder_options *options,
+                                 lace_embedder **out, lace_error *err);
+void lace_embedder_free(lace_embedder *embedder); /* NULL is fine */
+
+/* The most tokens that a text may have, and that are computed together. */
+int32_t lace_embedder_context(const lace_embedder *embedder);
+int32_t lace_embedder_batch(const lace_embedder *embedder);
+
+typedef struct lace_embed_text {
+    const lace_token *tokens;
+    size_t n_tokens;      /* at least 1 */
+    size_t n_first;       /* of a pair of texts: tokens of the first one, as lace_tokenize_pair has
+                             it; 0 (default): it is no pair */
+    lace_pooling pooling; /* LACE_POOLING_RANK only of models with n_classes */
+    bool normalize;       /* divide by the length, so that a product of two vectors is the cosine of
+                             their angle; not for scores; default false */
+    float *out;           /* [n_embd], with LACE_POOLING_NONE [n_tokens, n_embd], with
+                             LACE_POOLING_RANK [n_classes] */
+    /* Called between the batches of a long text; true cancels everything. NULL: never called. */
+    bool (*is_unwanted)(void *user);
+    void *user;
+} lace_embed_text;
+
+/*
+ * Compute the vectors of all texts. LACE_E_CONTEXT if a text is too long, LACE_E_NUMERIC if a
+ * vector is not finite; then none of them is to be used.
+ */
+lace_status lace_embedder_run(lace_embedder *embedder, const lace_embed_text *texts, size_t n_texts,
+                              lace_error *err);
+
+/*
+ * The tokens of a query and a text, as rerankers read them: "[CLS] query [SEP] text [SEP]" of BERT,
+ * "<s> query </s></s> text </s>" of RoBERTa. *n_first is how many belong to the query. Writes at
+ * most `capacity` tokens and sets *n_out to how many there are. A text that does not fit into
+ * max_tokens (0: any) is cut at its end.
+ */
+lace_status lace_tokenize_pair(const lace_model *model, const char *query, size_t n_query,
+                               const char *text, size_t n_text, size_t max_tokens,
+                               lace_token *tokens, size_t capacity, size_t *n_out, size_t *n_first,
+                               lace_error *err);
 
 #ifdef __cplusplus
 }

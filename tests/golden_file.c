@@ -74,31 +74,73 @@ static void *read_tensor(const json_t *header, const char *name, span data, int3
     return copy;
 }
 
+/* The header of a safetensors file, and what follows it; NULL, with a note, if there is none. */
+static json_t *open_golden(const char *path, file_map *map, span *data)
+{
+    lace_error err;
+    if (file_map_open(path, map, &err) != LACE_OK) {
+        tap_note("%s", err.text);
+        return NULL;
+    }
+    uint64_t n = map->bytes.size >= 8 ? load_u64(map->bytes.data) : 0;
+    json_t *header = n > 0 && n <= map->bytes.size - 8
+                         ? json_loadb((const char *)map->bytes.data + 8, n, 0, NULL)
+                         : NULL;
+    if (header) {
+        *data = (span){map->bytes.data + 8 + n, map->bytes.size - 8 - n};
+        return header;
+    }
+    tap_note("%s: not a golden file", path);
+    file_map_close(map);
+    return NULL;
+}
+
 bool golden_read(const char *path, golden *out)
 {
     file_map map;
-    lace_error err;
+    span data;
+    int32_t one;
     *out = (golden){0};
-    if (file_map_open(path, &map, &err) != LACE_OK) {
-        tap_note("%s", err.text);
+    json_t *header = open_golden(path, &map, &data);
+    if (!header)
         return false;
-    }
-    bool ok = false;
-    uint64_t n = map.bytes.size >= 8 ? load_u64(map.bytes.data) : 0;
-    if (n > 0 && n <= map.bytes.size - 8) {
-        json_t *header = json_loadb((const char *)map.bytes.data + 8, n, 0, NULL);
-        span data = {map.bytes.data + 8 + n, map.bytes.size - 8 - n};
-        int32_t one;
-        out->tokens = read_tensor(header, "tokens", data, &one, &out->n_tokens);
-        out->greedy = read_tensor(header, "greedy", data, &one, &out->n_greedy);
-        out->logits = read_tensor(header, "logits", data, &one, &out->n_vocab);
-        ok = out->tokens && out->logits;
-        json_decref(header);
-    }
+    out->tokens = read_tensor(header, "tokens", data, &one, &out->n_tokens);
+    out->greedy = read_tensor(header, "greedy", data, &one, &out->n_greedy);
+    out->logits = read_tensor(header, "logits", data, &one, &out->n_vocab);
+    json_decref(header);
     file_map_close(&map);
-    if (!ok)
-        tap_note("%s: not a golden file", path);
-    return ok;
+    if (!out->tokens || !out->logits)
+        tap_note("%s: has no logits", path);
+    return out->tokens && out->logits;
+}
+
+bool golden_encoder_read(const char *path, golden_encoder *out)
+{
+    file_map map;
+    span data;
+    int32_t one;
+    *out = (golden_encoder){0};
+    json_t *header = open_golden(path, &map, &data);
+    if (!header)
+        return false;
+    bool is_encoder = json_object_get(header, "hidden") != NULL;
+    if (is_encoder) {
+        out->tokens = read_tensor(header, "tokens", data, &one, &out->n_tokens);
+        out->hidden = read_tensor(header, "hidden", data, &one, &out->n_embd);
+        out->pooled = read_tensor(header, "pooled", data, &one, &out->n_embd);
+        out->score = read_tensor(header, "score", data, &one, &one);
+    }
+    json_decref(header);
+    file_map_close(&map);
+    return out->tokens && out->hidden && out->pooled;
+}
+
+void golden_encoder_free(golden_encoder *g)
+{
+    free(g->tokens);
+    free(g->hidden);
+    free(g->pooled);
+    free(g->score);
 }
 
 bool golden_has_logits(const char *path)

@@ -33,6 +33,19 @@ void golden_free(golden *g);
 /* Whether the file is of a model that has logits; an encoder has none. */
 bool golden_has_logits(const char *path);
 
+/* The same of an encoder. */
+typedef struct golden_encoder {
+    int32_t n_tokens, n_embd;
+    int32_t *tokens; /* [n_tokens] */
+    float *hidden;   /* [n_tokens, n_embd] after the last layer */
+    float *pooled;   /* [n_embd], not normalized */
+    float *score;    /* [1] of a reranker, or NULL */
+} golden_encoder;
+
+/* False if it is none of an encoder. */
+bool golden_encoder_read(const char *path, golden_encoder *out);
+void golden_encoder_free(golden_encoder *g);
+
 /* Sum of squared differences over sum of squares: 0 is equal. NaN if a value is not finite. */
 double nmse(const float *found, const float *expected, size_t n);
 

@@ -158,6 +158,9 @@ enum {
     HAS_XIELU = 1 << 15,
     HAS_OTHER_NORM = 1 << 16, /* the norm before the feed-forward part has another name */
     HAS_DELTA = 1 << 20,      /* every other layer is a delta net's; attention is gated */
+    IS_ENCODER = 1 << 17,     /* without output matrix */
+    HAS_LATE_NORMS = 1 << 18, /* of what attention and feed-forward were added to, with biases */
+    HAS_FFN_BIASES = 1 << 19,
 };
 
 static int parts_of(const char *architecture)
@@ -193,6 +196,10 @@ static int parts_of(const char *architecture)
         {"hunyuan-dense", HAS_HEAD_NORMS},
         {"lfm2moe", HAS_HEAD_NORMS},
         {"qwen35", HAS_HEAD_NORMS | HAS_DELTA},
+        {"bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS | HAS_BIASES | HAS_OUTPUT_BIAS |
+                     LACKS_GATE | HAS_POSITIONS | HAS_FFN_BIASES},
+        {"nomic-bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS},
+        {"modern-bert", IS_ENCODER | IS_JOINED | HAS_WINDOW},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
@@ -263,6 +270,33 @@ static void add_expert_biases(maker *m, int layer)
     add_part(m, layer, "ffn_gate_exps.bias", o->n_ff, o->n_experts, 0);
     add_part(m, layer, "ffn_up_exps.bias", o->n_ff, o->n_experts, 0);
     add_part(m, layer, "ffn_down_exps.bias", o->n_embd, o->n_experts, 0);
+}
+
+static void add_late_norms(maker *m, int layer)
+{
+    static const char *const names[] = {"attn_output_norm.weight", "attn_output_norm.bias",
+                                        "layer_output_norm.weight", "layer_output_norm.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        add_part(m, layer, names[i], m->o->n_embd, 0, 0);
+}
+
+/* What encoders have outside of layers. */
+static void add_encoder_ends(maker *m, int parts)
+{
+    const tiny_options *o = m->o;
+    add(m, "token_embd_norm.weight", o->n_embd, 0);
+    if (parts & HAS_LATE_NORMS) {
+        add(m, "token_embd_norm.bias", o->n_embd, 0);
+        add(m, "token_types.weight", o->n_embd, 2);
+    } else {
+        add(m, "output_norm.weight", o->n_embd, 0);
+    }
+    if (parts & HAS_POSITIONS) {
+        add(m, "cls.weight", o->n_embd, o->n_embd);
+        add(m, "cls.bias", o->n_embd, 0);
+        add(m, "cls.output.weight", o->n_embd, 1);
+        add(m, "cls.output.bias", 1, 0);
+    }
 }
 
 /* ---- Layers with a state space or a short convolution ---------------------------------------- */
@@ -358,6 +392,12 @@ static void add_layer(maker *m, int layer)
         add_part(m, layer,
                  strcmp(o->architecture, "falcon-h1") == 0 ? "ffn_norm" : "ffn_norm.weight",
                  o->n_embd, 0, 0);
+    if (parts & HAS_LATE_NORMS)
+        add_late_norms(m, layer);
+    if (parts & HAS_FFN_BIASES) {
+        add_part(m, layer, "ffn_up.bias", o->n_ff, 0, 0);
+        add_part(m, layer, "ffn_down.bias", o->n_embd, 0, 0);
+    }
     if (parts & IS_JOINED) {
         add_part(m, layer, "ffn_up.weight", o->n_embd, 2 * o->n_ff, 0);
     } else {
@@ -551,6 +591,13 @@ static void add_config(maker *m)
         put_float(m, "logit_scale", 2);
         put_float(m, "attention.scale", 0.25);
     }
+    if (parts & IS_ENCODER) {
+        char key[96];
+        snprintf(key, sizeof key, "%s.attention.causal", o->architecture);
+        gguf_writer_add_bool(m->w, key, false, NULL);
+    }
+    if (parts & HAS_LATE_NORMS)
+        gguf_writer_add_int(m->w, "tokenizer.ggml.token_type_count", GGUF_U32, 2, NULL);
 }
 
 lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err)
@@ -565,6 +612,11 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
         add(&m, "position_embd.weight", options->n_embd, options->n_context);
     for (int i = 0; i < options->n_layers; i++)
         add_layer(&m, i);
+    int parts = parts_of(options->architecture);
+    if (parts & IS_ENCODER) {
+        add_encoder_ends(&m, parts);
+        return LACE_OK;
+    }
     bool is_lfm2 = strncmp(options->architecture, "lfm2", 4) == 0;
     add(&m, is_lfm2 ? "token_embd_norm.weight" : "output_norm.weight", options->n_embd, 0);
     if (!options->is_tied)

@@ -34,7 +34,8 @@ static lace_status create_session(bench_model *b, const bench_model_options *o, 
     lace_session_options so = lace_session_options_default();
     so.n_context = o->n_context;
     so.n_sequences = o->n_sequences;
-    so.n_batch = o->n_batch;
+    so.n_batch = b->info.is_encoder ? 0 : o->n_batch; /* encoders read a text at once */
+    so.wants_hidden = b->info.is_encoder;
     so.n_threads = o->n_threads;
     so.kv_type = o->kv_type;
     so.on_progress = progress_report;

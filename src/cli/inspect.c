@@ -86,6 +86,7 @@ static void ask_engine(findings *f, const lace_model *model, const inspect_args 
         f->n_context = f->info.n_context < 4096 ? f->info.n_context : 4096;
     o.n_context = f->n_context;
     o.kv_type = (lace_kv_type)a->kv_type;
+    o.wants_hidden = f->info.is_encoder;
     f->kv_type = kv_names[a->kv_type];
     f->is_runnable = lace_session_memory(model, &o, &f->memory, &f->why_not) == LACE_OK;
 }

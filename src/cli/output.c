@@ -137,13 +137,15 @@ lace_status output_run_once(lace_model *model, const char *name, lace_error *err
     lace_item item = {.token = 0, .want_logits = true};
     lace_model_describe(model, &info);
     o.n_context = o.n_batch = o.n_outputs = 1;
+    o.wants_hidden = info.is_encoder;
     TRY(lace_session_create(model, &o, &session, err));
     lace_status status = lace_session_eval(session, &item, 1, err);
     const float *logits = status == LACE_OK ? lace_session_logits(session, 0) : NULL;
-    for (int32_t i = 0; status == LACE_OK && i < info.n_vocab; i++)
+    int32_t n = info.is_encoder ? info.n_embd : info.n_vocab;
+    for (int32_t i = 0; status == LACE_OK && i < n; i++)
         if (!isfinite(logits[i]))
-            status = error_set(err, LACE_E_NUMERIC, "%.200s: computes %g for token %d", name,
-                               (double)logits[i], i);
+            status = error_set(err, LACE_E_NUMERIC, "%.200s: computes %g for %s %d", name,
+                               (double)logits[i], info.is_encoder ? "value" : "token", i);
     lace_session_free(session);
     return status;
 }

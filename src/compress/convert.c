@@ -38,7 +38,8 @@ static dtype type_in_file(const tensor *t, dtype main_type, bool has_type)
         return t->type;
     if (t->shape.n_dims == 1 || ends_with(t->name, "_norm.weight") ||
         ends_with(t->name, "ffn_gate_inp.weight") || ends_with(t->name, "conv1d.weight") ||
-        ends_with(t->name, "shortconv.conv.weight") || !ends_with(t->name, ".weight"))
+        ends_with(t->name, "shortconv.conv.weight") || ends_with(t->name, "position_embd.weight") ||
+        ends_with(t->name, "token_types.weight") || !ends_with(t->name, ".weight"))
         return DTYPE_F32;
     if (t->shape.dims[0] % dtype_describe(main_type)->block_values != 0)
         return DTYPE_F16;

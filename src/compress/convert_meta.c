@@ -392,8 +392,8 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
     if (a->configure)
         TRY(a->configure(&told, err));
     for (int32_t i = 0; i < c->n_layers; i++)
-        if ((c->layers[i].is_local && c->window > 0) !=
-                (seen->layers[i].is_local && seen->window > 0) ||
+        if ((!convert_is_encoder(c) && (c->layers[i].is_local && c->window > 0) !=
+                                           (seen->layers[i].is_local && seen->window > 0)) ||
             c->layers[i].skips_rope != seen->layers[i].skips_rope)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "config.json: layer_types, no_rope_layers: a GGUF file of "
@@ -448,10 +448,12 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     put_sizes(&k, config);
     put_recurrent(&k, &config->model);
     put_delta(&k, &config->model);
-    put_rope(&k, config);
+    if (strcmp(k.architecture, "bert") != 0)
+        put_rope(&k, config);
     put_factors(&k, config);
     put_xielu(w, config->model.n_layers, tensors);
-    return LACE_OK;
+    return convert_is_encoder(&config->model) ? convert_add_encoder(&config->model, w, err)
+                                              : LACE_OK;
 }
 
 lace_status convert_add_vocab(const char *directory, const weights *files, int32_t n_vocab,

@@ -22,4 +22,8 @@ lace_status convert_add_vocab(const char *directory, const weights *files, int32
 /* "qwen3-moe-instruct" is "Qwen3 Moe Instruct"; words with capitals and numbers stay. */
 void convert_title(const char *name, char *out, size_t n_out);
 
+/* convert_encoder.c: encoders, and the keys that they alone have. */
+bool convert_is_encoder(const model_config *c);
+lace_status convert_add_encoder(const model_config *c, gguf_writer *w, lace_error *err);
+
 #endif

@@ -58,7 +58,8 @@ static lace_status create_runner(walk *w, const walk_options *o, lace_error *err
                               .n_batch = n,
                               .n_outputs = n,
                               .n_threads = o->n_threads ? o->n_threads : cpu_count(),
-                              .kv_type = DTYPE_F32};
+                              .kv_type = DTYPE_F32,
+                              .stops_at_hidden = w->m->config.encoder.is_on};
     TRY(runner_outline(w->m, &options, &w->runner, err));
     TRY(runner_prepare(w->runner, o->on_progress, o->progress_user, err));
     w->runner->b.n_tokens = w->runner->b.n_outputs = n; /* of every window, also before the first */

@@ -60,6 +60,10 @@ struct lace_session {
     float *kept_logits; /* [n_outputs, n_vocab], for evals of several batches */
 };
 
+/* Options with their defaults filled in; checked. given may be NULL. */
+lace_status session_fill_options(const lace_model *lm, const lace_session_options *given,
+                                 lace_session_options *out, lace_error *err);
+
 /* How the card does what a sampler (NULL: the best) would; false if it cannot. */
 bool session_rule(const lace_sampler *sampler, choice_rule *out);
 
@@ -78,6 +82,13 @@ lace_token best_token(const float *logits, int32_t n);
  */
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
                                   const choice_rule *rules, lace_error *err);
+
+/*
+ * lace_session_eval of an encoder: segments [n_items] are those of the texts that tokens belong to,
+ * each below the number that the model tells apart.
+ */
+lace_status session_eval_segments(lace_session *s, const lace_item *items, size_t n_items,
+                                  const int32_t *segments, lace_error *err);
 
 /* What was chosen for output k of the last eval, as backend/choice.h has it, or CHOICE_REFUSED. */
 int32_t session_word(const lace_session *s, size_t k);

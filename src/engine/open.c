@@ -268,6 +268,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
         .n_vocab = lm->n_vocab,
         .bos = lm->tokens ? tokenizer_bos(lm->tokens) : -1,
         .eos = lm->tokens ? tokenizer_eos(lm->tokens) : -1,
+        .pooling = LACE_POOLING_MEAN,
     };
     if (!lm->m)
         return;
@@ -284,4 +285,7 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     out->head_dim = c->head_dim;
     out->n_ff = c->n_ff;
     out->n_context = c->n_context;
+    out->is_encoder = c->encoder.is_on;
+    out->n_classes = c->encoder.n_classes;
+    out->pooling = c->pooling == LACE_POOLING_MODEL ? LACE_POOLING_MEAN : c->pooling;
 }

@@ -13,6 +13,7 @@
 
 enum {
     DEFAULT_CONTEXT = 4096,
+    ENCODER_CONTEXT = 8192,
     DEFAULT_BATCH = 512,
     MAX_BATCH = 1 << 16,
     MAX_SEQUENCES = 1 << 16,
@@ -48,15 +49,43 @@ static int32_t usual_batch(const model *m)
     return info.usual_batch;
 }
 
-static lace_status fill_options(const lace_model *lm, const lace_session_options *given,
-                                lace_session_options *out, lace_error *err)
+/* Whether the model has what is wanted of it. */
+static lace_status check_results(const model *m, const lace_session_options *o, lace_error *err)
+{
+    const encoder_config *e = &m->config.encoder;
+    if (o->wants_scores && e->n_classes == 0)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "the model has no head that gives scores: it is not a reranker");
+    if (e->is_on && !o->wants_hidden && !o->wants_scores)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "the model is an encoder: it predicts no tokens; lace embed and lace "
+                         "rerank use it");
+    return LACE_OK;
+}
+
+/* Texts of an encoder are computed whole, so a batch holds the longest. */
+static void fill_encoder(lace_session_options *o)
+{
+    if (o->n_batch == 0)
+        o->n_batch = batch_for(o, o->n_context > DEFAULT_BATCH ? o->n_context : DEFAULT_BATCH);
+    o->kv_tokens = o->n_batch > o->n_context ? o->n_batch : o->n_context;
+    o->kv_bytes = 0;
+}
+
+lace_status session_fill_options(const lace_model *lm, const lace_session_options *given,
+                                 lace_session_options *out, lace_error *err)
 {
     lace_session_options o = given ? *given : lace_session_options_default();
     if (!lm->m)
         return error_set(err, LACE_E_ARG, "the model was opened for its vocabulary alone");
+    TRY(check_results(lm->m, &o, err));
     int32_t trained = lm->m->config.n_context;
+    bool is_encoder = lm->m->config.encoder.is_on;
+    int32_t usual = is_encoder ? ENCODER_CONTEXT : DEFAULT_CONTEXT;
     if (o.n_context == 0)
-        o.n_context = trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+        o.n_context = trained < usual ? trained : usual;
+    if (is_encoder)
+        fill_encoder(&o);
     if (o.n_threads == 0)
         o.n_threads = cpu_count() < MAX_THREADS ? cpu_count() : MAX_THREADS;
     if (o.n_outputs == 0)
@@ -69,6 +98,8 @@ static lace_status fill_options(const lace_model *lm, const lace_session_options
     TRY(check_range("n_outputs", o.n_outputs, 1, MAX_BATCH, err));
     TRY(check_range("n_threads", o.n_threads, 1, MAX_THREADS, err));
     TRY(check_range("kv_type", o.kv_type, LACE_KV_F32, LACE_KV_Q8_0, err));
+    if (o.kv_tokens != 0)
+        TRY(check_range("kv_tokens", o.kv_tokens, o.n_context, INT32_MAX, err));
     *out = o;
     return LACE_OK;
 }
@@ -83,8 +114,10 @@ static runner_options runner_options_of(const lace_session_options *o)
                             .n_outputs = o->n_outputs,
                             .n_threads = o->n_threads,
                             .kv_type = types[o->kv_type],
+                            .kv_tokens = o->kv_tokens,
                             .kv_bytes = o->kv_bytes,
-                            .stops_at_hidden = o->wants_hidden};
+                            .stops_at_hidden = o->wants_hidden || o->wants_scores,
+                            .wants_scores = o->wants_scores};
 }
 
 /* Rows that outlive a batch, when an eval needs several. */
@@ -142,8 +175,8 @@ static lace_status check_budget(const model *m, const lace_memory *need, uint64_
 static lace_status outline(const lace_model *lm, const lace_session_options *given,
                            lace_session_options *o, runner **r, lace_memory *need, lace_error *err)
 {
-    bool is_fixed = given && given->n_batch != 0;
-    TRY(fill_options(lm, given, o, err));
+    TRY(session_fill_options(lm, given, o, err));
+    bool is_fixed = (given && given->n_batch != 0) || lm->m->config.encoder.is_on;
     for (;;) {
         runner_options options = runner_options_of(o);
         int32_t less = batch_for(o, DEFAULT_BATCH);
@@ -233,10 +266,15 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
                                lace_error *err)
 {
     const lace_session_options *o = &s->options;
-    int32_t n_vocab = s->model->m->config.n_vocab;
+    const model_config *c = &s->model->m->config;
+    int32_t n_vocab = c->n_vocab;
     size_t n_outputs = 0;
     for (int32_t i = 0; i < o->n_sequences; i++)
         s->lengths[i] = s->new_lengths[i] = s->kv->sequences[i].n_tokens;
+    if (c->encoder.is_on && n_items > (size_t)o->n_batch)
+        return error_set(err, LACE_E_LIMIT,
+                         "%zu tokens are more than the %d that an encoder computes together",
+                         n_items, o->n_batch);
     for (size_t i = 0; i < n_items; i++) {
         if (items[i].token < 0 || items[i].token >= n_vocab)
             return error_set(err, LACE_E_ARG, "item %zu: token %d, expected 0 to %d", i,
@@ -305,6 +343,9 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
     runner *r = s->runner;
     s->n_logits = 0;
     s->has_words = false;
+    if (s->model->m->config.encoder.is_on) /* nothing outlives its batch */
+        for (int32_t i = 0; i < s->options.n_sequences; i++)
+            states_set_length(s->kv, i, 0);
     TRY(check_items(s, items, n_items, err));
     keep_history(s, items, n_items);
     for (size_t at = 0; at < n_items;) {
@@ -321,6 +362,15 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
         s->has_words = rules && n == n_items;
     }
     return LACE_OK;
+}
+
+lace_status session_eval_segments(lace_session *s, const lace_item *items, size_t n_items,
+                                  const int32_t *segments, lace_error *err)
+{
+    s->runner->item_segments = segments;
+    lace_status status = lace_session_eval(s, items, n_items, err);
+    s->runner->item_segments = NULL;
+    return status;
 }
 
 lace_status lace_session_eval(lace_session *s, const lace_item *items, size_t n_items,

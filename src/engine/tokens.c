@@ -36,6 +36,53 @@ lace_status lace_tokenize(const lace_model *lm, const char *s, size_t n_bytes, u
     return lace_tokenize_contents(lm, s, n_bytes, NULL, 0, flags, tokens, capacity, n_out, err);
 }
 
+/* RoBERTa has its end token twice between two texts. */
+static bool is_doubled(const tokenizer *t, lace_token last)
+{
+    return last >= 0 && text_is(tokenizer_token_bytes(t, last), "</s>");
+}
+
+static lace_status append_pair(const tokenizer *t, text query, text passage, size_t max_tokens,
+                               token_list *out, size_t *n_first, lace_error *err)
+{
+    lace_token first = tokenizer_first(t), last = tokenizer_last(t);
+    lace_status status = first >= 0 ? token_list_add(out, first) : LACE_OK;
+    if (status == LACE_OK)
+        TRY(tokenizer_encode(t, query.data, query.size, 0, out, err));
+    for (int i = 0; status == LACE_OK && last >= 0 && i < 1 + is_doubled(t, last); i++)
+        status = token_list_add(out, last);
+    *n_first = out->size;
+    if (status == LACE_OK)
+        TRY(tokenizer_encode(t, passage.data, passage.size, 0, out, err));
+    size_t kept = max_tokens > (last >= 0) ? max_tokens - (last >= 0) : 0;
+    if (max_tokens > 0 && out->size > kept)
+        out->size = kept > *n_first ? kept : *n_first;
+    if (status == LACE_OK && last >= 0)
+        status = token_list_add(out, last);
+    return status == LACE_OK ? LACE_OK : error_nomem(err, "the tokens of a text");
+}
+
+lace_status lace_tokenize_pair(const lace_model *lm, const char *query, size_t n_query,
+                               const char *passage, size_t n_passage, size_t max_tokens,
+                               lace_token *tokens, size_t capacity, size_t *n_out, size_t *n_first,
+                               lace_error *err)
+{
+    *n_out = *n_first = 0;
+    if (!lm->tokens)
+        return no_vocabulary(err);
+    token_list list = {0};
+    lace_status status = append_pair(lm->tokens, (text){query, n_query}, (text){passage, n_passage},
+                                     max_tokens, &list, n_first, err);
+    if (status == LACE_OK) {
+        size_t n = list.size < capacity ? list.size : capacity;
+        if (n)
+            memcpy(tokens, list.data, n * sizeof *tokens);
+        *n_out = list.size;
+    }
+    token_list_deinit(&list);
+    return status;
+}
+
 static bool contains(text bytes, const char *part)
 {
     size_t n = strlen(part);

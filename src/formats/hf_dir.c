@@ -20,9 +20,11 @@ enum {
     MAX_SHARDS = 4096,
 };
 
-#define SINGLE_FILE "model.safetensors"
-#define INDEX_FILE  "model.safetensors.index.json"
-#define CONFIG_FILE "config.json"
+#define SINGLE_FILE  "model.safetensors"
+#define INDEX_FILE   "model.safetensors.index.json"
+#define CONFIG_FILE  "config.json"
+#define POOLING      "1_Pooling"
+#define POOLING_FILE POOLING "/config.json"
 
 static lace_status join_path(const char *directory, const char *file, char out[MAX_PATH],
                              lace_error *err)
@@ -224,6 +226,20 @@ static lace_status open_single(const char *path, weights **out, lace_error *err)
     return GIVE_OR_FREE(status, w, out, weights_close);
 }
 
+/*
+ * How vectors of an embedding model are pooled is said in a file of its own, where
+ * sentence-transformers wrote the directory. Readers find it in the config, by the folder's name.
+ */
+static lace_status add_pooling(const char *path, json_t *config, lace_error *err)
+{
+    json_t *pooling;
+    if (!has_file(path, POOLING_FILE))
+        return LACE_OK;
+    TRY(read_object(path, POOLING_FILE, MAX_CONFIG_BYTES, &pooling, err));
+    return json_object_set_new(config, POOLING, pooling) == 0 ? LACE_OK
+                                                              : error_nomem(err, POOLING_FILE);
+}
+
 lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
 {
     *out = NULL;
@@ -231,7 +247,11 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
         return wrong_directory_explain(path, CONFIG_FILE, err);
     json_t *config;
     TRY(read_object(path, CONFIG_FILE, MAX_CONFIG_BYTES, &config, err));
-    lace_status status;
+    lace_status status = add_pooling(path, config, err);
+    if (status != LACE_OK) {
+        json_decref(config);
+        return status;
+    }
     if (has_file(path, SINGLE_FILE))
         status = open_single(path, out, err);
     else if (has_file(path, INDEX_FILE))

@@ -36,12 +36,14 @@ struct hf_family {
     const char *class_name;   /* in "architectures", for configs without a model_type */
     const char *architecture; /* in GGUF files */
 
-    name_table layers;       /* of each layer */
-    const char *layer_start; /* in front of its number; NULL: "layers." */
-    name_table ends;         /* outside of layers, the embedding first; none: llama's */
-    name_table heads;        /* that never have a prefix; none: lm_head.weight */
-    bool is_permuted;        /* rows of q and k in GGUF files: pairs of the rope side by side */
-    bool is_tied;            /* unless tie_word_embeddings says something else */
+    name_table layers;          /* of each layer */
+    const char *layer_start;    /* in front of its number; NULL: "layers." */
+    name_table ends;            /* outside of layers, the embedding first; none: llama's */
+    name_table heads;           /* that never have a prefix; none: lm_head.weight */
+    const char *const *ignores; /* how names of tensors begin that are not computed with, up to a
+                                   NULL; may be NULL */
+    bool is_permuted;           /* rows of q and k in GGUF files: pairs of the rope side by side */
+    bool is_tied;               /* unless tie_word_embeddings says something else */
 
     window_rule window;
     int period; /* WINDOW_PERIOD */

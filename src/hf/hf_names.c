@@ -414,13 +414,20 @@ static lace_status add_ends(builder *b)
     return LACE_OK;
 }
 
-static bool is_ignored(text name)
+static bool begins_with(text name, const char *start)
 {
-    for (size_t i = 0; i < sizeof ignored_starts / sizeof *ignored_starts; i++) {
-        size_t n = strlen(ignored_starts[i]);
-        if (name.size >= n && memcmp(name.data, ignored_starts[i], n) == 0)
+    size_t n = strlen(start);
+    return name.size >= n && memcmp(name.data, start, n) == 0;
+}
+
+static bool is_ignored(const hf_family *f, text name)
+{
+    for (size_t i = 0; f->ignores && f->ignores[i]; i++)
+        if (begins_with(name, f->ignores[i]))
             return true;
-    }
+    for (size_t i = 0; i < sizeof ignored_starts / sizeof *ignored_starts; i++)
+        if (begins_with(name, ignored_starts[i]))
+            return true;
     for (size_t i = 0; i < sizeof ignored_ends / sizeof *ignored_ends; i++) {
         size_t n = strlen(ignored_ends[i]);
         if (name.size >= n && memcmp(name.data + name.size - n, ignored_ends[i], n) == 0)
@@ -448,7 +455,7 @@ static lace_status check_all_used(const builder *b)
 {
     for (size_t i = 0; i < weights_count(b->files); i++) {
         const tensor *t = weights_at(b->files, i);
-        if (!b->is_used[i] && !is_ignored(t->name) && !is_empty_bias(b, t))
+        if (!b->is_used[i] && !is_ignored(b->config->family, t->name) && !is_empty_bias(b, t))
             return error_set(
                 b->err, LACE_E_UNSUPPORTED,
                 "tensor %.*s (%s): does not belong to a model of architecture %s with %d layers",

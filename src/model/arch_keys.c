@@ -49,7 +49,7 @@ static const graph_key keys[] = {
     {"attention.scale",                   ARCH_ATTENTION_SCALE, 0, 0, RULE_HEAD_DIM},
     {"attn_logit_softcapping",            ARCH_SOFTCAPS,     0, 0, RULE_LISTED},
     {"final_logit_softcapping",           ARCH_SOFTCAPS,     0, 0, RULE_LISTED},
-    {"attention.causal",                  0,                 1, 1, RULE_LISTED},
+    {"attention.causal",                  ARCH_ENCODER,      1, 1, RULE_LISTED},
     {"attention.clamp_kqv",               0,                 0, 0, RULE_LISTED},
     {"attention.max_alibi_bias",          0,                 0, 0, RULE_LISTED},
     {"attention.q_lora_rank",             0,                 0, 0, RULE_LISTED},

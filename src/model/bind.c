@@ -215,19 +215,36 @@ bool bind_has(const model *m, const char *name, ...)
     return weights_find(m->files, full) != NULL;
 }
 
+/* The table of embeddings; is_shared: the output matrix is made of the same tensor. */
+static lace_status place_table(model *m, bool is_shared, lace_error *err)
+{
+    m->table_rows = rows_of(m->embedding, m->embedding->type, 0, m->config.n_vocab);
+    m->table_rows.is_table = true;
+    m->table_rows.is_shared = is_shared;
+    return device_place(m->device, &m->table_rows, &m->table, err);
+}
+
+static lace_status find_embedding(model *m, lace_error *err)
+{
+    const model_config *c = &m->config;
+    TRY(find(m, "token_embd.weight", (shape){2, {c->n_embd, c->n_vocab}}, &m->embedding, err));
+    return check_table(m->embedding, err);
+}
+
+lace_status bind_input(model *m, lace_error *err)
+{
+    TRY(find_embedding(m, err));
+    return place_table(m, false, err);
+}
+
 lace_status bind_embedding(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
     shape table = {2, {c->n_embd, c->n_vocab}};
     const tensor *output;
-    TRY(find(m, "token_embd.weight", table, &m->embedding, err));
-    TRY(check_table(m->embedding, err));
+    TRY(find_embedding(m, err));
     bool is_tied = !bind_has(m, "output.weight");
     TRY(find(m, is_tied ? "token_embd.weight" : "output.weight", table, &output, err));
     TRY(add_matrix(m, &m->output, output, kept_as(m, output, 0, c->n_vocab), 0, c->n_vocab, err));
-    m->table_rows = rows_of(m->embedding, m->embedding->type, 0, c->n_vocab);
-    m->table_rows.is_table = true;
-    m->table_rows.is_shared = is_tied;
-    TRY(device_place(m->device, &m->table_rows, &m->table, err));
-    return LACE_OK;
+    return place_table(m, is_tied, err);
 }

@@ -41,6 +41,9 @@ __attribute__((format(printf, 6, 7))) lace_status bind_table(model *m, weight *o
 /* The embedding table, used where it lies; and the output matrix, which may be the same tensor. */
 lace_status bind_embedding(model *m, lace_error *err);
 
+/* The embedding table alone, of models without logits. */
+lace_status bind_input(model *m, lace_error *err);
+
 __attribute__((format(printf, 2, 3))) bool bind_has(const model *m, const char *name, ...);
 
 #endif

@@ -313,6 +313,18 @@ static lace_status read_eps(const config_source *s, model_config *c)
     return found ? LACE_OK : config_bad(s, rms, LACE_E_META, "is missing");
 }
 
+static lace_status read_pooling(const config_source *s, model_config *c)
+{
+    static const lace_pooling kinds[] = {LACE_POOLING_NONE, LACE_POOLING_MEAN, LACE_POOLING_CLS,
+                                         LACE_POOLING_LAST, LACE_POOLING_RANK};
+    int32_t number = 0;
+    bool found;
+    TRY(config_int(s, "pooling_type", 0, 4, &number, &found));
+    if (found)
+        c->pooling = kinds[number];
+    return LACE_OK;
+}
+
 static lace_status read_config(const config_source *s, model_config *c)
 {
     bool found;
@@ -332,6 +344,7 @@ static lace_status read_config(const config_source *s, model_config *c)
     TRY(read_rope(s, c, &c->rope));
     TRY(read_factors(s, c));
     TRY(read_experts(s, c));
+    TRY(read_pooling(s, c));
     const arch *a = arch_find(s->architecture);
     return a && a->read ? a->read(s, c) : LACE_OK;
 }

@@ -18,6 +18,8 @@ enum {
     CONFIG_MAX_EXPERTS = 4096,
     CONFIG_MAX_TAPS = 64,    /* of a short convolution */
     CONFIG_MAX_STATE = 4096, /* of a head of a state space */
+    CONFIG_MAX_SEGMENTS = 1 << 16,
+    CONFIG_MAX_CLASSES = 1 << 16,
 };
 
 typedef enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_YARN, ROPE_LONGROPE } rope_scaling;
@@ -88,6 +90,15 @@ typedef struct delta_config {
     bool is_tiled;  /* heads of values that share a key are n_key_heads apart; else side by side */
 } delta_config;
 
+/* Encoders: tokens see all of their sequence. They give hidden states, or scores, but no logits. */
+typedef struct encoder_config {
+    bool is_on;
+    int32_t n_segments;     /* texts of a sequence that it tells apart; 0: it does not */
+    int32_t n_classes;      /* that its head scores; 0: it has none */
+    bool has_swiglu;        /* SiLU in its gates, where the architecture has another */
+    int32_t first_position; /* row of a directory's table that is position 0 */
+} encoder_config;
+
 typedef struct model_config {
     char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
@@ -103,7 +114,8 @@ typedef struct model_config {
     rope_config rope;
 
     layer_config layers[CONFIG_MAX_LAYERS];
-    int32_t window;          /* positions that a local layer sees, itself included; 0: no windows */
+    int32_t window; /* positions that a local layer sees, itself included; of encoders half of it to
+                       each side; 0: no windows */
     bool has_layer_kinds;    /* the format said which layers are local and which skip the rope */
     bool has_window_pattern; /* the file said which layers are local, and nothing else of them */
     bool centers_norms;      /* norms subtract the mean: LayerNorm */
@@ -136,6 +148,8 @@ typedef struct model_config {
     mup_config mup;   /* falcon-h1 alone */
     bool has_no_rope; /* no layer knows positions */
     delta_config delta;
+    encoder_config encoder;
+    lace_pooling pooling; /* that its embeddings are meant to have; LACE_POOLING_MODEL: not said */
 } model_config;
 
 /* Values of all heads of a layer: of q, and of k or v. */

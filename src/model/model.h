@@ -18,6 +18,7 @@
 
 typedef struct model model;
 typedef struct config_source config_source; /* config_source.h */
+typedef struct encoder_parts encoder_parts; /* encoder.h */
 
 /* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
 enum {
@@ -35,6 +36,7 @@ enum {
     ARCH_PATTERN = 1 << 13,   /* a list of layers with a window, which other readers know too */
     ARCH_PARALLEL = 1 << 14,  /* a key for parallel parts */
     ARCH_YARN_FACTOR = 256,   /* a magnitude for yarn of the file's own */
+    ARCH_ENCODER = 1 << 16,   /* tokens see all of their sequence; it reads patterns of windows */
 };
 
 /* What an architecture file provides. */
@@ -143,6 +145,7 @@ struct model {
     const tensor *embedding; /* [n_vocab, n_embd] in the file */
     weight table;            /* the same, whose rows are looked up */
     weight_rows table_rows;
+    encoder_parts *encoder;                      /* what encoders have; else NULL */
     const float *output_norm, *output_norm_bias; /* [n_embd] */
     weight output;                               /* [n_vocab, n_embd]; may be the embedding again */
     const float *output_bias;                    /* [n_vocab], or NULL */

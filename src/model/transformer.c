@@ -217,7 +217,10 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
         .n_heads = kind->n_heads,
         .scale =
             c->attention_scale > 0 ? (float)c->attention_scale : 1 / sqrtf((float)kind->head_dim),
-        .window = is_local ? c->window : 0,
+        .window = !is_local          ? 0
+                  : c->encoder.is_on ? c->window / 2 + 1
+                                     : c->window,
+        .ahead = is_local && c->encoder.is_on ? c->window / 2 : 0,
         .softcap = (float)c->attention_softcap,
         .sinks = l->sinks,
     };

@@ -19,6 +19,7 @@ typedef struct plan_limits {
     int32_t n_context; /* longest sequence */
     int32_t n_workers;
     bool stops_at_hidden; /* the result is what the output matrix would be applied to */
+    bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
 } plan_limits;
 
 /* An intermediate: [max_tokens or max_outputs rows, width]. */

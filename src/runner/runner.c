@@ -13,7 +13,8 @@ static lace_status create_program(runner *r, lace_error *err)
                           .max_outputs = (int32_t)min_i64(o->n_outputs, o->n_batch),
                           .n_context = o->n_context,
                           .n_workers = o->n_threads,
-                          .stops_at_hidden = o->stops_at_hidden};
+                          .stops_at_hidden = o->stops_at_hidden,
+                          .wants_scores = o->wants_scores};
     program_options options = {.n_sequences = o->n_sequences,
                                .pages_per_sequence = r->states->pages_per_sequence,
                                .n_groups = r->states->n_groups};
@@ -40,6 +41,7 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
                               .n_context = o->n_context,
                               .n_batch = o->n_batch,
                               .n_snapshots = SLOT_KEPT * o->n_sequences,
+                              .max_tokens = o->kv_tokens,
                               .max_bytes = o->kv_bytes};
     lace_status status = model_states(m, &options, &r->states, err);
     if (status == LACE_OK)
@@ -54,7 +56,10 @@ uint64_t runner_bytes(const runner *r)
 
 int64_t runner_width(const runner *r)
 {
-    return r->options.stops_at_hidden ? r->m->config.n_embd : r->m->config.n_vocab;
+    const model_config *c = &r->m->config;
+    return r->options.wants_scores      ? c->encoder.n_classes
+           : r->options.stops_at_hidden ? c->n_embd
+                                        : c->n_vocab;
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -67,6 +72,8 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
               (r->outputs = mem_calloc(n, sizeof *r->outputs)) &&
               (r->sequences = mem_calloc(n, sizeof *r->sequences)) &&
               (r->slots = mem_calloc(n, sizeof *r->slots)) &&
+              (r->seen = mem_calloc(n, sizeof *r->seen)) &&
+              (r->segments = mem_calloc(n, sizeof *r->segments)) &&
               (r->new_lengths = mem_calloc(n_sequences, sizeof *r->new_lengths));
     for (int32_t g = 0; ok && g < r->states->n_groups; g++)
         ok = (r->pages[g] = mem_calloc(n, sizeof *r->pages[g])) != NULL;
@@ -78,6 +85,10 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
                    .outputs = r->outputs,
                    .pages = (const int32_t *const *const *)r->pages,
                    .slots = r->slots};
+    if (r->m->config.encoder.is_on) {
+        r->b.seen = r->seen;
+        r->b.segments = r->segments;
+    }
     return LACE_OK;
 }
 
@@ -106,7 +117,8 @@ void runner_free(runner *r)
     queue_close(r->queue);
     for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(r->pages[g]);
-    mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->new_lengths, r);
+    mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->seen, r->segments,
+                 r->new_lengths, r);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -127,9 +139,12 @@ size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
         r->slots[i] = states_slot(s, sequence);
         for (int32_t g = 0; g < s->n_groups; g++)
             r->pages[g][i] = s->sequences[sequence].tables[g];
+        r->segments[i] = r->item_segments ? r->item_segments[i] : 0;
         if (items[i].want_logits)
             r->outputs[r->b.n_outputs++] = (int32_t)i;
     }
+    for (size_t i = 0; r->b.seen && i < n; i++)
+        r->seen[i] = r->new_lengths[items[i].sequence];
     return n;
 }
 

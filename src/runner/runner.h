@@ -17,8 +17,10 @@ typedef struct runner_options {
     int32_t n_batch, n_outputs; /* tokens and results of a batch, at most */
     int32_t n_threads;
     dtype kv_type;
+    int32_t kv_tokens;    /* that all sequences hold together; 0: all may be full */
     uint64_t kv_bytes;    /* of all pages; 0: enough for every sequence to be full */
     bool stops_at_hidden; /* results are what the output matrix would be applied to */
+    bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
 } runner_options;
 
 typedef struct runner {
@@ -32,6 +34,8 @@ typedef struct runner {
 
     batch b; /* the one being computed; its arrays are these, of n_batch: */
     int32_t *tokens, *positions, *outputs, *sequences, *slots;
+    int32_t *seen, *segments;     /* of encoders */
+    const int32_t *item_segments; /* [items] of the next batch, the caller's; NULL: all 0 */
     const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
     int32_t *new_lengths;                     /* [n_sequences] once it is computed */
 } runner;
@@ -49,7 +53,10 @@ uint64_t runner_bytes(const runner *r);
 /* Values in a row of results. */
 int64_t runner_width(const runner *r);
 
-/* Put up to n_batch items behind what their sequences hold. Returns how many. */
+/*
+ * Put up to n_batch items behind what their sequences hold. Returns how many. Of an encoder, all
+ * tokens of a sequence are in one batch: it holds none before.
+ */
 size_t runner_fill(runner *r, const lace_item *items, size_t n_items);
 
 /* Make room for the batch. LACE_E_CONTEXT: there is none; some sequences may have pages already,

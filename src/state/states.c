@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
 
 static int32_t pages_for(int64_t n_tokens)
 {
@@ -143,6 +144,8 @@ static lace_status count_pages(states *kv, lace_error *err)
             per_sequence = most < per_sequence ? most : per_sequence;
         }
         int64_t n = (int64_t)per_sequence * o->n_sequences;
+        if (o->max_tokens) /* every sequence may have a page that is not full */
+            n = min_i64(n, pages_for(o->max_tokens) + (int64_t)o->n_sequences);
         uint64_t bytes;
         if (n > INT32_MAX || __builtin_mul_overflow((uint64_t)n, group->page_bytes, &bytes) ||
             bytes > INT64_MAX)

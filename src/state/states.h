@@ -91,6 +91,7 @@ typedef struct states_options {
     int32_t n_batch;     /* positions added at once: a window's pages must hold them too */
     int32_t n_snapshots; /* of recurrent state, if there is any; SLOT_KEPT for each sequence is
                             what they keep at most, more is of use to a prefix tree */
+    int32_t max_tokens;  /* of all sequences together, at least n_context; 0: all may be full */
     uint64_t max_bytes;  /* of all that is remembered; 0: enough for every sequence to be full */
 } states_options;
 

@@ -410,19 +410,31 @@ static lace_status repair(text input, buf *out)
     return LACE_OK;
 }
 
+lace_token tokenizer_first(const tokenizer *t)
+{
+    const vocab *rules = &t->rules;
+    if (!rules->add_bos)
+        return -1;
+    return rules->bos >= 0 || t->kind != VOCAB_WORDPIECE ? rules->bos : rules->cls;
+}
+
+lace_token tokenizer_last(const tokenizer *t)
+{
+    const vocab *rules = &t->rules;
+    if (rules->add_eos && rules->eos >= 0) /* files may ask for both and mean one */
+        return rules->eos;
+    return rules->add_sep ? rules->sep : -1;
+}
+
 static lace_status encode(encoding *e, text input, unsigned flags, lace_error *err)
 {
-    const vocab *rules = &e->t->rules;
     bool is_added = flags & LACE_TOKENIZE_ADD_SPECIAL;
-    lace_token first = rules->bos >= 0 || e->t->kind != VOCAB_WORDPIECE ? rules->bos : rules->cls;
-    if (is_added && rules->add_bos && first >= 0 && token_list_add(e->out, first) != LACE_OK)
+    lace_token first = is_added ? tokenizer_first(e->t) : -1;
+    lace_token last = is_added ? tokenizer_last(e->t) : -1;
+    if (first >= 0 && token_list_add(e->out, first) != LACE_OK)
         return error_nomem(err, "the tokens of a text");
     TRY(encode_text(e, input, flags & LACE_TOKENIZE_PARSE_SPECIAL, err));
-    if (is_added && rules->add_eos && rules->eos >= 0 &&
-        token_list_add(e->out, rules->eos) != LACE_OK)
-        return error_nomem(err, "the tokens of a text");
-    if (is_added && rules->add_sep && rules->sep >= 0 &&
-        token_list_add(e->out, rules->sep) != LACE_OK)
+    if (last >= 0 && token_list_add(e->out, last) != LACE_OK)
         return error_nomem(err, "the tokens of a text");
     return LACE_OK;
 }

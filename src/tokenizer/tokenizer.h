@@ -132,6 +132,10 @@ lace_status tokenizer_encode_contents(const tokenizer *t, text input, const lace
                                       size_t n_contents, unsigned flags, token_list *out,
                                       lace_error *err);
 
+/* What LACE_TOKENIZE_ADD_SPECIAL puts before and behind a text; -1: nothing. */
+lace_token tokenizer_first(const tokenizer *t);
+lace_token tokenizer_last(const tokenizer *t);
+
 /* What a token stands for. For control tokens it is their name; an id that is none gives "". */
 text tokenizer_token_bytes(const tokenizer *t, lace_token id);
 token_type tokenizer_token_type(const tokenizer *t, lace_token id); /* TOKEN_UNUSED if none */

@@ -80,12 +80,18 @@ static lace_status run(const char *architecture, const added *more, int n_more,
     for (int i = 0; i < N_TOKENS; i++)
         items[i] = (lace_item){(5 * i + 3) % N_VOCAB, 0, i == N_TOKENS - 1};
     lace_status status = lace_model_open_memory(file.data, file.size, "m", NULL, &model, err);
+    lace_model_info info = {0};
+    if (status == LACE_OK)
+        lace_model_describe(model, &info);
+    o.wants_hidden = info.is_encoder;
+    size_t n = (size_t)(info.is_encoder ? info.n_embd : N_VOCAB);
     if (status == LACE_OK)
         status = lace_session_create(model, &o, &session, err);
     if (status == LACE_OK)
         status = lace_session_eval(session, items, N_TOKENS, err);
+    memset(logits, 0, N_VOCAB * sizeof *logits);
     if (status == LACE_OK)
-        memcpy(logits, lace_session_logits(session, 0), N_VOCAB * sizeof *logits);
+        memcpy(logits, lace_session_logits(session, 0), n * sizeof *logits);
     lace_session_free(session);
     lace_model_close(model);
     buf_deinit(&file);
@@ -113,7 +119,8 @@ typedef struct trial {
         name, GGUF_STRING, 0, s                                                                    \
     }
 /* No layer of theirs knows positions. */
-#define NO_ROPE "mamba2 nemotron_h nemotron_h_moe"
+#define NO_ROPE  "mamba2 nemotron_h nemotron_h_moe bert"
+#define ENCODERS "bert nomic-bert modern-bert"
 
 /* Their tensors say whether there are shared experts, and their scores are sigmoids. */
 #define OWN_EXPERTS "nemotron_h_moe lfm2moe"
@@ -140,7 +147,7 @@ static const trial trials[] = {
     {{F32("rope.scaling.yarn_attn_factor", 0.5), TEXT("rope.scaling.type", "yarn"), F32("rope.scaling.factor", 9)}, NAN, "", false},
     {{F32("rope.scaling.alpha", 1000)}, 0, "", false},
     {{U32("rope.dimension_sections", 2)}, 0, "", false},
-    {{{"attention.causal", GGUF_BOOL, 0, NULL}}, 1, "", false},
+    {{{"attention.causal", GGUF_BOOL, 0, NULL}}, 1, ENCODERS, false},
     {{F32("attention.clamp_kqv", 0.1)}, 0, "", false},
     {{F32("attention.max_alibi_bias", 8)}, 0, "", false},
     {{U32("attention.q_lora_rank", 2)}, 0, "", false},
@@ -235,8 +242,11 @@ static void check_neutral(const char *architecture, const trial *t)
     memcpy(keys, t->keys, sizeof keys);
     keys[0].x = t->neutral;
     /* The tiny gemmas, granites and others have a value of their own, which acts. */
-    bool has_own = lists("gemma2 gemma3 granite granitehybrid gpt-oss cohere2 exaone4 " OWN_EXPERTS,
+    bool has_own = lists("gemma2 gemma3 granite granitehybrid gpt-oss cohere2 exaone4 "
+                         "modern-bert " OWN_EXPERTS,
                          architecture);
+    if (strcmp(keys[0].name, "attention.causal") == 0 && lists(ENCODERS, architecture))
+        return; /* they are never causal */
     if (run(architecture, keys + 1, count(t) - 1, without, &err) != LACE_OK)
         return;
     if (!CHECK(run(architecture, keys, count(t), with, &err) == LACE_OK))
@@ -322,9 +332,13 @@ static void seeds_of_the_load_fuzzer_run(void)
         o.n_threads = 1;
         o.n_context = 8;
         snprintf(path, sizeof path, "tests/fuzz/corpus/load/%s.gguf", name);
-        bool ok = lace_model_open(path, NULL, &model, &err) == LACE_OK &&
-                  lace_session_create(model, &o, &session, &err) == LACE_OK &&
-                  lace_session_eval(session, &item, 1, &err) == LACE_OK;
+        lace_model_info info = {0};
+        bool ok = lace_model_open(path, NULL, &model, &err) == LACE_OK;
+        if (ok)
+            lace_model_describe(model, &info);
+        o.wants_hidden = info.is_encoder;
+        ok = ok && lace_session_create(model, &o, &session, &err) == LACE_OK &&
+             lace_session_eval(session, &item, 1, &err) == LACE_OK;
         if (!CHECK(ok))
             tap_note("%s: %s", path, err.text);
         lace_session_free(session);
