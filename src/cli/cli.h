@@ -11,6 +11,8 @@ extern const verb verb_chat;
 extern const verb verb_inspect;
 extern const verb verb_list;
 extern const verb verb_tokenize;
+extern const verb verb_embed;
+extern const verb verb_rerank;
 extern const verb verb_logits;
 extern const verb verb_convert;
 extern const verb verb_quantize;

@@ -6,7 +6,7 @@
 /* clang-format off */
 static const foreign_name names[] = {
     {"-m --model", FOREIGN_MODEL, NULL,
-     "run,chat,serve,inspect,tokenize,logits,imatrix,perplexity,quantize,prune"},
+     "run,chat,serve,inspect,tokenize,embed,rerank,logits,imatrix,perplexity,quantize,prune"},
     {"-m --model", FOREIGN_MODELS, NULL, "bench,compare"},
 
     /* The same under another name. */
@@ -21,7 +21,7 @@ static const foreign_name names[] = {
     {"--ssl-cert-file",                       FOREIGN_OPTION, "tls-cert",    "serve"},
     {"--ssl-key-file",                        FOREIGN_OPTION, "tls-key",     "serve"},
     {"-ub --ubatch-size",                     FOREIGN_OPTION, "ubatch",      "bench"},
-    {"-ub --ubatch-size --batch-size",        FOREIGN_OPTION, "batch",       "run,serve,logits,perplexity"},
+    {"-ub --ubatch-size --batch-size",        FOREIGN_OPTION, "batch",       "run,serve,embed,rerank,logits,perplexity"},
     {"-md --model-draft",                     FOREIGN_OPTION, "draft",       "run,chat,serve"},
     {"--draft-max --draft-n",                 FOREIGN_OPTION, "n-draft",     "run,chat,serve"},
     {"-dev",                                  FOREIGN_OPTION, "device",      NULL},
@@ -37,7 +37,7 @@ static const foreign_name names[] = {
     {"-no-cnv --no-conversation",             FOREIGN_OPTION, "raw", "run"},
     {"-cnv --conversation -i --interactive",  FOREIGN_ALWAYS, NULL, "chat"},
     {"--jinja",                               FOREIGN_ALWAYS, NULL, "run,chat,serve"},
-    {"-cb --cont-batching --metrics --props --embedding --embeddings", FOREIGN_ALWAYS, NULL, "serve"},
+    {"-cb --cont-batching --metrics --props --embedding --embeddings --rerank --reranking", FOREIGN_ALWAYS, NULL, "serve"},
     {"--no-slots --no-context-shift",         FOREIGN_ALWAYS, NULL, "serve"},
     {"--ids",                                 FOREIGN_ALWAYS, NULL, "tokenize"},
     {"-fa --flash-attn",                      FOREIGN_SWITCH, NULL, "run,chat,serve,bench,perplexity"},
@@ -66,7 +66,8 @@ static const foreign_name names[] = {
     {"--chat-template",                       FOREIGN_NONE, "use --chat-template-file FILE", "run,chat,serve"},
     {"--slots --slot-save-path -sps",         FOREIGN_NONE, "there are no slots; /metrics says what runs", "serve"},
     {"--context-shift",                       FOREIGN_NONE, "no text is ever cut; use a larger --ctx-size", "serve"},
-    {"--rerank --reranking",                  FOREIGN_NONE, "reranking is not supported", "serve"},
+    {"--embd-normalize",                      FOREIGN_NONE, "vectors have length 1; use --normalize off for others", "embed"},
+    {"--embd-output-format --embd-separator", FOREIGN_NONE, "use --format json, text or f32; texts are arguments, or lines of -f", "embed"},
     {"--api-key",                             FOREIGN_NONE, "use --api-key-file FILE or $OPENAI_API_KEY", "bench serve"},
     {"-nocb --no-cont-batching",              FOREIGN_NONE, "use --max-running 1 to compute one request at a time", "serve"},
     {"--leave-output-tensor",                 FOREIGN_NONE, "use --output-tensor-type f16", "quantize"},
@@ -79,6 +80,7 @@ static const foreign_name names[] = {
 static const struct { const char *names, *instead; } verbs[] = {
     {"show info",              "use lace inspect MODEL"},
     {"ls models",              "use lace list"},
+    {"embedding embeddings",   "use lace embed MODEL TEXT"},
     {"server start",           "use lace serve MODEL"},
     {"cli generate complete",  "use lace run MODEL -p TEXT"},
     {"ppl",                    "use lace perplexity MODEL -f TEXT"},

@@ -22,6 +22,8 @@ static const verb *const verbs[] = {
     &verb_inspect,
     &verb_list,
     &verb_tokenize,
+    &verb_embed,
+    &verb_rerank,
     &verb_logits,
     &verb_convert,
     &verb_quantize,

@@ -81,6 +81,13 @@ static bool show_progress(void *user, const char *what, double done)
     return goes_on;
 }
 
+static lace_model_info describe(const lace_model *model)
+{
+    lace_model_info info;
+    lace_model_describe(model, &info);
+    return info;
+}
+
 /*
  * Room for the KV cache: on a GPU three quarters of what the model leaves there; of that a fifth is
  * for a draft's.
@@ -200,9 +207,10 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     a.server.batcher.is_deterministic = a.deterministic;
     lace_status status = open_draft(&a, &draft, err);
     a.server.batcher.draft = draft;
-    if (status == LACE_OK && !a.kv_memory)
+    bool is_encoder = describe(model).is_encoder; /* whose texts need no room beside each other */
+    if (status == LACE_OK && !a.kv_memory && !is_encoder)
         status = choose_kv_bytes(model, draft, session, err);
-    if (status == LACE_OK && !a.n_context)
+    if (status == LACE_OK && !a.n_context && !is_encoder)
         status = choose_context(model, session, err);
     if (status == LACE_OK)
         warn_of_open_door(&a.server);
