@@ -33,6 +33,9 @@ void api_ollama_embed(call *c);
 void api_llama_embeddings(call *c);
 void api_ollama_embeddings(call *c);
 
+/* api_rerank.c */
+void api_rerank(call *c);
+
 /* api_anthropic.c */
 void api_messages(call *c);
 void api_count_tokens(call *c);

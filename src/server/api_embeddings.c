@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "server/api.h"
 #include "server/core.h"
-#include "server/embed.h"
+#include "server/embed_queue.h"
 #include "server/ollama.h"
 
 enum { MAX_INPUTS = 2048, MAX_OUT = 256 << 20 };
@@ -18,7 +18,7 @@ typedef struct embed_request {
     size_t n_inputs;
     bool is_list;
     bool is_base64;
-    embed_pooling pooling;
+    lace_pooling pooling;
     size_t n_tokens; /* of all inputs */
 } embed_request;
 
@@ -70,45 +70,63 @@ static bool read_choices(call *c, const json_t *body, embed_request *q)
     if (dimensions && !json_is_null(dimensions) &&
         json_integer_value(dimensions) != call_server(c)->info.n_embd)
         return call_refuse(c, "dimensions", "the model's embeddings cannot be shortened");
-    if (!pooling || json_is_null(pooling) || (how && strcmp(how, "mean") == 0))
-        q->pooling = EMBED_MEAN;
+    if (!pooling || json_is_null(pooling))
+        return true;
+    if (how && strcmp(how, "mean") == 0)
+        q->pooling = LACE_POOLING_MEAN;
     else if (how && strcmp(how, "last") == 0)
-        q->pooling = EMBED_LAST;
+        q->pooling = LACE_POOLING_LAST;
     else if (how && strcmp(how, "cls") == 0)
-        q->pooling = EMBED_CLS;
+        q->pooling = LACE_POOLING_CLS;
     else
         return call_refuse(c, "pooling", "pooling is not \"mean\", \"last\" or \"cls\"");
     return true;
 }
 
-/* One input's tokens, in the request's memory. A prompt may fill the context: no reply follows. */
-static bool read_tokens(gen_request *r, call *c, const json_t *input)
+/* Where a model's own pooling gives no vector of a text. */
+static lace_pooling pooling_for(const server *s, lace_pooling asked)
+{
+    bool has_none = s->info.pooling == LACE_POOLING_NONE || s->info.pooling == LACE_POOLING_RANK;
+    return asked == LACE_POOLING_MODEL && has_none ? LACE_POOLING_CLS : asked;
+}
+
+/*
+ * One input's tokens, in the request's memory; `scratch` has room for those of a context. A prompt
+ * may fill the context: no reply follows.
+ */
+static bool read_tokens(gen_request *r, call *c, const json_t *input, lace_token *scratch,
+                        lace_embed_text *out)
 {
     lace_error err = {0};
     const server *s = call_server(c);
-    size_t n_max = (size_t)s->limits.n_context;
-    if (json_is_array(input))
-        return gen_read_tokens(r, c, "input", input, n_max, &r->prompt, &r->n_prompt) &&
-               (r->n_prompt > 0 || call_refuse(c, "input", "a list of tokens is empty"));
+    size_t n_max = (size_t)embedder_context(s->embedder);
+    lace_token *tokens;
+    if (json_is_array(input)) {
+        if (!gen_read_tokens(r, c, "input", input, n_max, &tokens, &out->n_tokens))
+            return false;
+        out->tokens = tokens;
+        return out->n_tokens > 0 || call_refuse(c, "input", "a list of tokens is empty");
+    }
     if (!json_is_string(input))
         return call_refuse(c, "input", "an entry is neither a text nor a list of tokens");
-    const char *chars = json_string_value(input);
-    size_t n_bytes = json_string_length(input);
-    r->prompt = arena_alloc(&r->memory, n_max + 1, sizeof *r->prompt);
-    if (!r->prompt || lace_tokenize(s->model, chars, n_bytes, LACE_TOKENIZE_ADD_SPECIAL, r->prompt,
-                                    n_max, &r->n_prompt, &err) != LACE_OK) {
-        if (r->prompt)
-            call_fail_error(c, "input", &err);
-        else
-            call_fail(c, 503, NULL, NULL, "out of memory");
+    if (lace_tokenize(s->model, json_string_value(input), json_string_length(input),
+                      LACE_TOKENIZE_ADD_SPECIAL, scratch, n_max, &out->n_tokens, &err) != LACE_OK) {
+        call_fail_error(c, "input", &err);
         return false;
     }
-    if (r->n_prompt > n_max) {
+    if (out->n_tokens > n_max) {
         call_fail(c, 400, "input", "context_length_exceeded",
-                  "the input has %zu tokens, the context has %zu", r->n_prompt, n_max);
+                  "the input has %zu tokens, the context has %zu", out->n_tokens, n_max);
         return false;
     }
-    return r->n_prompt > 0 || call_refuse(c, "input", "the input is empty");
+    if (out->n_tokens == 0)
+        return call_refuse(c, "input", "the input is empty");
+    tokens = arena_alloc(&r->memory, out->n_tokens, sizeof *tokens);
+    if (!tokens)
+        return call_nomem(c);
+    memcpy(tokens, scratch, out->n_tokens * sizeof *tokens);
+    out->tokens = tokens;
+    return true;
 }
 
 static void write_base64(json_out *out, const void *data, size_t n)
@@ -137,38 +155,59 @@ static void write_vector(json_out *out, const float *x, size_t n, bool is_base64
     json_out_raw(out, "]");
 }
 
+/* What is computed for a request. */
+typedef struct embed_work {
+    gen_request r;          /* whose memory holds the tokens */
+    lace_embed_text *texts; /* [n_inputs] */
+    float *vectors;         /* [n_inputs, n_embd] */
+    lace_token *scratch;
+} embed_work;
+
+/* The vectors of all inputs. */
+static bool compute(call *c, embed_request *q, embed_work *w)
+{
+    const server *s = call_server(c);
+    size_t n_embd = (size_t)s->info.n_embd;
+    lace_error err = {0};
+    w->texts = mem_calloc(q->n_inputs, sizeof *w->texts);
+    w->vectors = mem_calloc(q->n_inputs * n_embd, sizeof *w->vectors);
+    w->scratch = mem_calloc((size_t)embedder_context(s->embedder), sizeof *w->scratch);
+    if (!w->texts || !w->vectors || !w->scratch)
+        return call_nomem(c);
+    for (size_t i = 0; i < q->n_inputs; i++) {
+        lace_embed_text *t = &w->texts[i];
+        if (!read_tokens(&w->r, c, q->is_list ? json_array_get(q->input, i) : q->input, w->scratch,
+                         t))
+            return false;
+        t->pooling = pooling_for(s, q->pooling);
+        t->normalize = true;
+        t->out = w->vectors + i * n_embd;
+        q->n_tokens += t->n_tokens;
+    }
+    if (embedder_run(s->embedder, w->texts, q->n_inputs, &c->is_gone, &err) == LACE_OK)
+        return true;
+    call_fail_error(c, NULL, &err);
+    return false;
+}
+
 /* All vectors, each between `before` (which may show its number) and `after`. */
 static bool write_vectors(call *c, embed_request *q, json_out *out, const char *before,
                           const char *after)
 {
-    const server *s = call_server(c);
-    size_t n_embd = (size_t)s->info.n_embd;
-    float *vector = mem_calloc(n_embd, sizeof *vector);
-    bool ok = vector;
-    if (!ok)
-        call_fail(c, 503, NULL, NULL, "out of memory");
+    size_t n_embd = (size_t)call_server(c)->info.n_embd;
+    embed_work w = {0};
+    gen_request_init(&w.r);
+    bool ok = compute(c, q, &w);
     for (size_t i = 0; ok && i < q->n_inputs; i++) {
-        gen_request r;
-        lace_error err = {0};
-        gen_request_init(&r);
-        ok = read_tokens(&r, c, q->is_list ? json_array_get(q->input, i) : q->input);
-        q->n_tokens += ok ? r.n_prompt : 0;
-        if (ok && embedder_run(s->embedder, r.prompt, r.n_prompt, q->pooling, &c->is_gone, vector,
-                               &err) != LACE_OK) {
-            call_fail_error(c, NULL, &err);
-            ok = false;
-        }
-        if (ok) {
-            json_out_raw(out, i ? "," : "");
-            json_out_raw(out, before);
-            if (*before)
-                json_out_printf(out, "%zu,\"embedding\":%s", i, after[0] == ']' ? "[" : "");
-            write_vector(out, vector, n_embd, q->is_base64);
-            json_out_raw(out, after);
-        }
-        gen_request_deinit(&r);
+        json_out_raw(out, i ? "," : "");
+        json_out_raw(out, before);
+        if (*before)
+            json_out_printf(out, "%zu,\"embedding\":%s", i, after[0] == ']' ? "[" : "");
+        write_vector(out, w.vectors + i * n_embd, n_embd, q->is_base64);
+        json_out_raw(out, after);
     }
-    mem_free(vector);
+    gen_request_deinit(&w.r);
+    mem_free_all(w.texts, w.vectors, w.scratch);
     return ok;
 }
 

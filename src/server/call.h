@@ -32,7 +32,7 @@ enum {
     ROUTE_NO_KEY = 2,    /* open to everybody */
     ROUTE_GENERATES = 4, /* refused while the queue is full or the server drains */
     ROUTE_PREFIX = 8,    /* the path is the beginning of the paths */
-    ROUTE_EMBEDS = 16,   /* takes long, on the thread that is for it */
+    ROUTE_EMBEDS = 16,   /* takes long, on threads that are for it */
 };
 
 typedef struct route {

@@ -246,6 +246,8 @@ static void on_head(conn *c)
         return refuse(c, 415, "expected Content-Type: application/json");
     if ((r->flags & ROUTE_GENERATES) && server_is_draining(c->s))
         return refuse(c, 503, "the server is shutting down");
+    if ((r->flags & ROUTE_GENERATES) && !(r->flags & ROUTE_EMBEDS) && c->s->info.is_encoder)
+        return refuse(c, 400, "the model is an encoder: it gives embeddings and writes no text");
     if ((r->flags & ROUTE_GENERATES) && server_queue_is_full(c->s))
         return refuse(c, 429, "too many requests are waiting; try again later");
     p->is_counted = p->is_chunked || p->length > LARGE_BODY;

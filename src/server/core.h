@@ -3,7 +3,7 @@
  *
  *   the loop     one thread: sockets, HTTP, checks of access, writing answers (loop.c, conn.c)
  *   workers      a few threads: JSON, templates, tokens; they run the routes (workers.c). Some are
- *                for requests that take long, and one computes embeddings.
+ *                for requests that take long, others wait for embeddings (embed_queue.h).
  *   inference    one thread: owns the batcher (inference.c)
  *
  * Calls go from the loop to a worker and come back; jobs go from the loop to the inference thread
@@ -186,7 +186,7 @@ struct server {
     mailbox mail;
     workers *workers;
     workers *slow_workers; /* for large bodies, and what has turned out to take long */
-    workers *embedding;    /* one thread, so that embeddings stop no other request */
+    workers *embedding;    /* threads that wait for embeddings; one at a time computes */
     inference *inference;
     struct embedder *embedder;
     metrics metrics;

@@ -226,8 +226,10 @@ lace_status inference_create(server *s, inference **out, lace_error *err)
     w->events_end = &w->events;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    lace_status status = lace_batcher_create(s->model, &s->options.batcher, &w->batcher, err);
-    if (status == LACE_OK) {
+    lace_status status = LACE_OK;
+    if (!s->info.is_encoder) /* which generates nothing */
+        status = lace_batcher_create(s->model, &s->options.batcher, &w->batcher, err);
+    if (status == LACE_OK && w->batcher) {
         lace_batcher_count(w->batcher, &w->stats);
         w->is_started = pthread_create(&w->thread, NULL, run_inference, w) == 0;
         if (!w->is_started)

@@ -23,10 +23,17 @@
 #include "base/file_guard.h"
 #include "base/mem.h"
 #include "server/core.h"
-#include "server/embed.h"
+#include "server/embed_queue.h"
 #include "server/tls.h"
 
-enum { TICK_MS = 250, FLUSH_S = 2, TRIM_S = 1, MAX_TEMPLATE = 1 << 20, SLOW_WORKERS = 2 };
+enum {
+    TICK_MS = 250,
+    FLUSH_S = 2,
+    TRIM_S = 1,
+    MAX_TEMPLATE = 1 << 20,
+    SLOW_WORKERS = 2,
+    EMBED_WORKERS = 16
+};
 
 server_options server_options_default(void)
 {
@@ -424,12 +431,14 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     TRY(make_events(s, err));
     TRY(workers_create(s, o->n_workers, false, &s->workers, err));
     TRY(workers_create(s, SLOW_WORKERS, true, &s->slow_workers, err));
-    TRY(workers_create(s, 1, false, &s->embedding, err));
+    TRY(workers_create(s, EMBED_WORKERS, false, &s->embedding, err));
     TRY(inference_create(s, &s->inference, err));
     TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
     inference_state state;
     inference_read(s->inference, &state);
     s->limits = state.stats;
+    if (s->info.is_encoder)
+        s->limits.n_context = embedder_context(s->embedder);
     return o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
 }
 

@@ -16,6 +16,7 @@ static const route routes[] = {
     {"POST", "/v1/completions",      api_completions,      ROUTE_GENERATES, ERRORS_OPENAI},
     {"POST", "/v1/responses",        api_responses,        ROUTE_GENERATES, ERRORS_OPENAI},
     {"POST", "/v1/embeddings",       api_embeddings,       ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
+    {"POST", "/v1/rerank",           api_rerank,           ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
     {"POST", "/v1/chat/completions/input_tokens", api_chat_count, 0,        ERRORS_OPENAI},
     {"POST", "/v1/responses/input_tokens", api_responses_count, 0,          ERRORS_OPENAI},
     /* As llama-server has them: the same without /v1, and its own. */
@@ -30,6 +31,9 @@ static const route routes[] = {
     {"POST", "/infill",              api_llama_infill,     ROUTE_GENERATES, ERRORS_OPENAI},
     {"POST", "/embedding",           api_llama_embeddings, ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
     {"POST", "/embeddings",          api_llama_embeddings, ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
+    {"POST", "/rerank",              api_rerank,           ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
+    {"POST", "/reranking",           api_rerank,           ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
+    {"POST", "/v1/reranking",        api_rerank,           ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OPENAI},
     {"POST", "/v1/messages",         api_messages,         ROUTE_GENERATES, ERRORS_ANTHROPIC},
     {"POST", "/v1/messages/count_tokens", api_count_tokens, 0,              ERRORS_ANTHROPIC},
     {"GET",  "/api/version",         api_ollama_version,   ROUTE_ON_LOOP,   ERRORS_OLLAMA},

@@ -99,6 +99,7 @@ const notRun = [
   [/bench \*/, 'needs a folder of models'],
   [/mistral|qwen3|org\/model/i, 'needs a model by that name'],
   [/--device cuda/, 'needs a GPU'],
+  [/^lace rerank /, 'needs a reranker'],
 ];
 
 // Each runs in the folder; those of long measurements get a short form of them.
@@ -151,6 +152,7 @@ const cases = {
     for (const name of ['docs/server-api.md', 'docs/structured-output.md', 'docs/using.md', 'README.md'])
       for (const command of commands(read(name), 'curl')) {
         if (/\/infill/.test(command)) continue; // needs a model with tokens for it; tests/server/test_llama has one
+        if (/\/rerank/.test(command)) continue; // needs a reranker; tests/server/test_rerank has one
         if (/huggingface\.co/.test(command)) continue; // needs the network, and fetches 600 MB
         const quick = command.replaceAll('http://127.0.0.1:8080', server.url);
         const result = bash(`curl() { command curl -sS --fail-with-body "$@"; }; ${quick}`, root,
