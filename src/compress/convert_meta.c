@@ -216,7 +216,7 @@ static void put_sizes(const keys *k, const hf_config *h)
         put_int(k, "expert_used_count", c->n_experts_used);
         if (strcmp(k->architecture, "llama") != 0)
             put_int(k, "expert_feed_forward_length", c->n_ff_expert);
-        if (!c->norms_experts)
+        if (!c->routing.norms)
             put_bool(k, "expert_weights_norm", false);
     }
 }

@@ -130,6 +130,93 @@ lace_status hf_read_experts(const source *s, model_config *c)
     return LACE_OK;
 }
 
+const char *const hf_mixture_keys[] = {"num_local_experts",
+                                       "num_experts",
+                                       "n_routed_experts",
+                                       "moe_num_experts",
+                                       "n_shared_experts",
+                                       "num_shared_experts",
+                                       "num_shared_expert",
+                                       "moe_num_shared_experts",
+                                       "shared_expert_intermediate_size",
+                                       "first_k_dense_replace",
+                                       NULL};
+
+/* Layers without experts: those in front, all but each n-th, and those that a list names. */
+static lace_status read_expert_layers(const source *s, model_config *c)
+{
+    int32_t n_dense = 0, step = 1;
+    const json_t *dense = source_get(s, "mlp_only_layers");
+    TRY(source_int(s, "first_k_dense_replace", 0, CONFIG_MAX_LAYERS, &n_dense, NULL));
+    TRY(source_int(s, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, &step, NULL));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].has_experts = i >= n_dense && (i + 1) % step == 0;
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        const json_t *item = json_array_get(dense, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
+            json_integer_value(item) >= c->n_layers)
+            return source_fail(s, LACE_E_META, "mlp_only_layers", "expected numbers of layers");
+        c->layers[json_integer_value(item)].has_experts = false;
+    }
+    return LACE_OK;
+}
+
+static lace_status read_scores(const source *s, route_rule *r)
+{
+    static const struct {
+        const char *name;
+        route_scores scores;
+    } names[] = {{"softmax", ROUTE_SOFTMAX},
+                 {"sigmoid", ROUTE_SIGMOID},
+                 {"noaux_tc", ROUTE_SIGMOID}}; /* dots.llm1's word for it */
+    const json_t *value = source_get(s, "scoring_func");
+    const char *name = json_string_value(value);
+    for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i].name) == 0) {
+            r->scores = names[i].scores;
+            return LACE_OK;
+        }
+    return value ? source_fail(s, LACE_E_UNSUPPORTED, "scoring_func", "expected softmax or sigmoid")
+                 : LACE_OK;
+}
+
+static lace_status read_routing(const source *s, model_config *c)
+{
+    route_rule *r = &c->routing;
+    double factor = r->factor;
+    TRY(read_scores(s, r));
+    TRY(source_bool(s, "norm_topk_prob", &r->norms));
+    TRY(source_float(s, "routed_scaling_factor", 1e-6, 1e6, &factor, NULL));
+    r->factor = (float)factor;
+    TRY(source_int(s, "n_group", 0, c->n_experts, &r->n_groups, NULL));
+    TRY(source_int(s, "topk_group", 0, c->n_experts, &r->n_groups_used, NULL));
+    r->n_ranking = r->scores == ROUTE_SIGMOID ? 2 : 1;
+    return config_groups_fit(c) ? LACE_OK
+                                : source_fail(s, LACE_E_META, "n_group",
+                                              "its groups do not fit the experts, those used of a "
+                                              "token and topk_group");
+}
+
+lace_status hf_read_mixture(const source *s, model_config *c)
+{
+    const char *count = SOURCE_SPELLING(s, "num_experts", "num_local_experts", "n_routed_experts",
+                                        "moe_num_experts");
+    const char *used = SOURCE_SPELLING(s, "num_experts_per_tok", "moe_k", "moe_topk");
+    const char *shared = SOURCE_SPELLING(s, "n_shared_experts", "num_shared_experts",
+                                         "num_shared_expert", "moe_num_shared_experts");
+    TRY(source_same_int(s, count, 1, CONFIG_MAX_EXPERTS, &c->n_experts));
+    TRY(source_same_int(s, used, 1, CONFIG_MAX_EXPERTS, &c->n_experts_used));
+    if (c->n_experts == 0 || c->n_experts_used == 0)
+        return source_fail(s, LACE_E_META, c->n_experts == 0 ? count : used, "is missing");
+    if (c->n_experts_used > c->n_experts)
+        return source_fail(s, LACE_E_META, used, "is more than there are experts");
+    TRY(source_same_int(s, shared, 0, CONFIG_MAX_EXPERTS, &c->n_experts_shared));
+    c->n_ff_expert = c->n_ff;
+    TRY(source_same_int(s, "moe_intermediate_size", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert));
+    TRY(read_expert_layers(s, c));
+    return read_routing(s, c);
+}
+
 /* ---- Kinds of layers ------------------------------------------------------------------------- */
 
 /* What layer_types may say. */

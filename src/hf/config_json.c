@@ -105,6 +105,24 @@ const char *source_spelling(const source *s, const char *const *keys, size_t n)
     return keys[0];
 }
 
+lace_status source_same_int(const source *s, const char *key, int64_t low, int64_t high,
+                            int32_t *out)
+{
+    const json_t *list = source_get(s, key);
+    if (!json_is_array(list))
+        return source_int(s, key, low, high, out, NULL);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_integer(item) || json_integer_value(item) < low ||
+            json_integer_value(item) > high)
+            return source_fail(s, LACE_E_META, key, "expected integers within their limits");
+        if (json_integer_value(item) != json_integer_value(json_array_get(list, 0)))
+            return source_fail(s, LACE_E_UNSUPPORTED, key, "differs between layers");
+        *out = (int32_t)json_integer_value(item);
+    }
+    return LACE_OK;
+}
+
 lace_status source_layers(const source *s, const char *key, int32_t n_layers, const json_t **out)
 {
     *out = source_get(s, key);

@@ -52,6 +52,17 @@ lace_status source_need_float(const source *s, const char *key, double low, doub
 lace_status hf_read_experts(const source *s, model_config *c);
 extern const char *const hf_expert_keys[]; /* for hf_family.reads */
 
+/*
+ * The same for mixtures with all that there is: width of experts, shared experts, groups, factor,
+ * and layers without experts. What a config does not say stays as it is.
+ */
+lace_status hf_read_mixture(const source *s, model_config *c);
+extern const char *const hf_mixture_keys[];
+
+/* An integer, or a list of equal ones with an item for each layer. */
+lace_status source_same_int(const source *s, const char *key, int64_t low, int64_t high,
+                            int32_t *out);
+
 /* Granite's four factors. */
 lace_status hf_read_multipliers(const source *s, model_config *c);
 

@@ -1,4 +1,7 @@
-/* Hugging Face directories of Llama and of those with its names: Mistral, Mixtral, Granite, SmolLM3. */
+/*
+ * Hugging Face directories of Llama and of those with its names: Mistral, Mixtral, Granite and its
+ * mixture, SmolLM3.
+ */
 #include "hf/hf_family.h"
 
 /* clang-format off */
@@ -7,10 +10,16 @@ static const name_row llama_rows[] = {ATTENTION_ROWS, MLP_ROWS, PRE_NORM_ROWS};
 static const name_row mixtral_rows[] = {
     ATTENTION_ROWS,
     PRE_NORM_ROWS,
-    COPY("block_sparse_moe.gate.weight", "ffn_gate_inp.weight"),
-    MADE("block_sparse_moe.experts.*.w1.weight", "ffn_gate_exps.weight", RECIPE_STACK),
-    MADE("block_sparse_moe.experts.*.w2.weight", "ffn_down_exps.weight", RECIPE_STACK),
-    MADE("block_sparse_moe.experts.*.w3.weight", "ffn_up_exps.weight", RECIPE_STACK),
+    SPARSE_MOE_ROWS,
+};
+
+static const name_row granitemoe_rows[] = {
+    ATTENTION_ROWS,
+    PRE_NORM_ROWS,
+    COPY("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"),
+    PART("block_sparse_moe.input_linear.weight", "ffn_gate_exps.weight", RECIPE_HALVE, 0, 2),
+    PART("block_sparse_moe.input_linear.weight", "ffn_up_exps.weight", RECIPE_HALVE, 1, 2),
+    COPY("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"),
 };
 /* clang-format on */
 
@@ -25,6 +34,16 @@ static const char *const granite_keys[] = {"embedding_multiplier", "residual_mul
 static lace_status read_granite(const source *s, hf_config *h)
 {
     return hf_read_multipliers(s, &h->model);
+}
+
+static const char *const granitemoe_keys[] = {"embedding_multiplier", "residual_multiplier",
+                                              "logits_scaling",       "attention_multiplier",
+                                              "num_local_experts",    NULL};
+
+static lace_status read_granitemoe(const source *s, hf_config *h)
+{
+    TRY(hf_read_multipliers(s, &h->model));
+    return hf_read_experts(s, &h->model);
 }
 
 static const char *const smollm3_keys[] = {"no_rope_layers", NULL};
@@ -66,6 +85,15 @@ const hf_family family_granite = {.model_type = "granite",
                                   .reads = granite_keys,
                                   .read = read_granite,
                                   .activation = "silu"};
+const hf_family family_granitemoe = {.model_type = "granitemoe",
+                                     .class_name = "GraniteMoeForCausalLM",
+                                     .architecture = "granitemoe",
+                                     .layers = NAME_TABLE(granitemoe_rows),
+                                     .is_permuted = true,
+                                     .window = WINDOW_NEVER,
+                                     .reads = granitemoe_keys,
+                                     .read = read_granitemoe,
+                                     .activation = "silu"};
 const hf_family family_smollm3 = {.model_type = "smollm3",
                                   .class_name = "SmolLM3ForCausalLM",
                                   .architecture = "smollm3",

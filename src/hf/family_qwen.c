@@ -8,7 +8,19 @@ static const name_row qwen3moe_rows[] = {
     ATTENTION_ROWS, HEAD_NORM_ROWS(RECIPE_COPY), PRE_NORM_ROWS, EXPERT_ROWS,
     COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
 };
+
+static const name_row qwen2moe_rows[] = {
+    ATTENTION_ROWS, MLP_ROWS, PRE_NORM_ROWS, EXPERT_ROWS, SHARED_EXPERT_ROWS("mlp.shared_expert"),
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+    COPY("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"),
+};
 /* clang-format on */
+
+static lace_status read_qwen2moe(const source *s, hf_config *h)
+{
+    h->model.routing.norms = false;
+    return hf_read_mixture(s, &h->model);
+}
 
 /* Qwen's window begins at a layer; that of the MoE form is in all layers. */
 static lace_status read_qwen3moe(const source *s, hf_config *h)
@@ -16,8 +28,8 @@ static lace_status read_qwen3moe(const source *s, hf_config *h)
     model_config *c = &h->model;
     int32_t step = 1;
     TRY(hf_read_experts(s, c));
-    c->norms_experts = false;
-    TRY(source_bool(s, "norm_topk_prob", &c->norms_experts));
+    c->routing.norms = false;
+    TRY(source_bool(s, "norm_topk_prob", &c->routing.norms));
     TRY(source_need_int(s, "moe_intermediate_size", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert));
     TRY(source_int(s, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, &step, NULL));
     if (step != 1)
@@ -41,6 +53,14 @@ const hf_family family_qwen3 = {.model_type = "qwen3",
                                 .layers = NAME_TABLE(qwen_rows),
                                 .window = WINDOW_FLAG,
                                 .activation = "silu"};
+const hf_family family_qwen2_moe = {.model_type = "qwen2_moe",
+                                    .class_name = "Qwen2MoeForCausalLM",
+                                    .architecture = "qwen2moe",
+                                    .layers = NAME_TABLE(qwen2moe_rows),
+                                    .window = WINDOW_FLAG,
+                                    .reads = hf_mixture_keys,
+                                    .read = read_qwen2moe,
+                                    .activation = "silu"};
 const hf_family family_qwen3_moe = {.model_type = "qwen3_moe",
                                     .class_name = "Qwen3MoeForCausalLM",
                                     .architecture = "qwen3moe",

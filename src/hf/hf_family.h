@@ -117,6 +117,19 @@ lace_status hf_family_find(const source *s, const hf_family **out);
     PART("mlp.experts.gate_up_proj", "ffn_up_exps.weight", RECIPE_HALVE, 1, 2),                \
     COPY("mlp.experts.down_proj", "ffn_down_exps.weight")
 
+/* Shared experts: a network beside the others, under the name that the family has for it. */
+#define SHARED_EXPERT_ROWS(name)                                                                   \
+    COPY(name ".gate_proj.weight", "ffn_gate_shexp.weight"),                        \
+    COPY(name ".up_proj.weight", "ffn_up_shexp.weight"),                            \
+    COPY(name ".down_proj.weight", "ffn_down_shexp.weight")
+
+/* Mixtral's names of experts. */
+#define SPARSE_MOE_ROWS                                                                            \
+    COPY("block_sparse_moe.gate.weight", "ffn_gate_inp.weight"),                    \
+    MADE("block_sparse_moe.experts.*.w1.weight", "ffn_gate_exps.weight", RECIPE_STACK),          \
+    MADE("block_sparse_moe.experts.*.w2.weight", "ffn_down_exps.weight", RECIPE_STACK),          \
+    MADE("block_sparse_moe.experts.*.w3.weight", "ffn_up_exps.weight", RECIPE_STACK)
+
 /* clang-format on */
 
 #endif

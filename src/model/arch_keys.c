@@ -32,14 +32,14 @@ typedef struct graph_key {
 /* clang-format off */
 static const graph_key keys[] = {
     {"expert_count",                      ARCH_EXPERTS,      0, 0, RULE_LISTED},
-    {"expert_shared_count",               0,                 0, 0, RULE_EXPERTS},
-    {"expert_shared_feed_forward_length", 0,                 0, 0, RULE_EXPERTS},
-    {"expert_group_count",                0,                 0, 1, RULE_EXPERTS},
-    {"expert_group_used_count",           0,                 0, 1, RULE_EXPERTS},
-    {"expert_weights_scale",              0,                 0, 1, RULE_EXPERTS},
-    {"expert_gating_func",                0,                 0, 1, RULE_EXPERTS}, /* 1: softmax */
-    {"leading_dense_block_count",         0,                 0, 0, RULE_EXPERTS},
-    {"interleave_moe_layer_step",         0,                 0, 1, RULE_EXPERTS},
+    {"expert_shared_count",               ARCH_ROUTING,      0, 0, RULE_EXPERTS},
+    {"expert_shared_feed_forward_length", ARCH_ROUTING,      0, 0, RULE_EXPERTS},
+    {"expert_group_count",                ARCH_ROUTING,      0, 1, RULE_EXPERTS},
+    {"expert_group_used_count",           ARCH_ROUTING,      0, 1, RULE_EXPERTS},
+    {"expert_weights_scale",              ARCH_ROUTING,      0, 1, RULE_EXPERTS},
+    {"expert_gating_func",                ARCH_ROUTING,      0, 1, RULE_EXPERTS}, /* 1: softmax */
+    {"leading_dense_block_count",         ARCH_ROUTING,      0, 0, RULE_EXPERTS},
+    {"interleave_moe_layer_step",         ARCH_ROUTING,      0, 1, RULE_EXPERTS},
     {"moe_every_n_layers",                0,                 0, 1, RULE_EXPERTS},
     {"attention.sliding_window",          ARCH_WINDOW,       0, 0, RULE_CONTEXT},
     {"rope.freq_base_swa",                ARCH_WINDOW,       0, 0, RULE_BASE},
@@ -59,7 +59,7 @@ static const graph_key keys[] = {
     {"attention.temperature_scale",       ARCH_TEMPERATURE,                 0, 0, RULE_LISTED},
     {"attention.output_scale",            0,                 0, 1, RULE_LISTED},
     {"full_attention_interval",           ARCH_RECURRENT,    0, 1, RULE_LISTED},
-    {"nextn_predict_layers",              0,                 0, 0, RULE_LISTED},
+    {"nextn_predict_layers",              ARCH_NEXTN,        0, 0, RULE_LISTED},
     {"swin_norm",                         0,                 0, 0, RULE_LISTED},
     {"ssm.conv_kernel", ARCH_STATE_SPACE | ARCH_RECURRENT, 0, 0, RULE_LISTED},
     {"ssm.inner_size", ARCH_STATE_SPACE | ARCH_RECURRENT, 0, 0, RULE_LISTED},

@@ -126,20 +126,20 @@ lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int
     return add_matrix(m, out, t, kept_as(m, t, begin, n_rows), begin, n_rows, err);
 }
 
-lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols, lace_error *err,
-                         const char *name, ...)
+static lace_status find_expert_rows(model *m, weight **out, int64_t n_total, int64_t begin,
+                                    int64_t n_rows, int64_t n_cols, lace_error *err,
+                                    const char *name)
 {
-    FORMAT_NAME(name);
     const tensor *t;
     int32_t n = m->config.n_experts;
-    TRY(find(m, full, (shape){3, {n_cols, n_rows, n}}, &t, err));
+    TRY(find(m, name, (shape){3, {n_cols, n_total, n}}, &t, err));
     weight *experts = arena_alloc(&m->memory, (size_t)n, sizeof *experts);
     if (!experts)
-        return error_nomem(err, full);
+        return error_nomem(err, name);
     /* One type for all: kernels go from one expert to the next by their distance. */
-    dtype kept = kept_as(m, t, 0, n * n_rows);
+    dtype kept = kept_as(m, t, 0, n * n_total);
     for (int32_t e = 0; e < n; e++)
-        TRY(add_matrix(m, &experts[e], t, kept, e * n_rows, n_rows, err));
+        TRY(add_matrix(m, &experts[e], t, kept, e * n_total + begin, n_rows, err));
     *out = experts;
     return LACE_OK;
 }
@@ -165,6 +165,20 @@ lace_status bind_table(model *m, weight *out, int64_t n_rows, int64_t n_cols, la
     model_matrix entry = {.target = out, .source = t, .rows = rows_of(t, t->type, 0, n_rows)};
     entry.rows.is_table = true;
     return place(m, &entry, err);
+}
+
+lace_status bind_experts(model *m, weight **out, int64_t n_rows, int64_t n_cols, lace_error *err,
+                         const char *name, ...)
+{
+    FORMAT_NAME(name);
+    return find_expert_rows(m, out, n_rows, 0, n_rows, n_cols, err, full);
+}
+
+lace_status bind_expert_rows(model *m, weight **out, int64_t n_total, int64_t begin, int64_t n_rows,
+                             int64_t n_cols, lace_error *err, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    return find_expert_rows(m, out, n_total, begin, n_rows, n_cols, err, full);
 }
 
 /* A vector, or rows of vectors that lie one after the other: n values in all. */
@@ -209,6 +223,17 @@ lace_status bind_optional(model *m, const float **out, int64_t n, lace_error *er
     return bind_has(m, "%s", full) ? bind_floats(m, out, n, err, full) : LACE_OK;
 }
 
+lace_status bind_ones(model *m, const float **out, int64_t n, lace_error *err)
+{
+    float *values = arena_alloc(&m->memory, (size_t)n, sizeof *values);
+    *out = values;
+    if (!values)
+        return error_nomem(err, "a norm");
+    for (int64_t i = 0; i < n; i++)
+        values[i] = 1;
+    return LACE_OK;
+}
+
 bool bind_has(const model *m, const char *name, ...)
 {
     FORMAT_NAME(name);
@@ -235,6 +260,13 @@ lace_status bind_input(model *m, lace_error *err)
 {
     TRY(find_embedding(m, err));
     return place_table(m, false, err);
+}
+
+int64_t bind_n_rows(const model *m, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t = weights_find(m->files, full);
+    return !t ? 0 : t->shape.n_dims > 1 ? t->shape.dims[1] : 1;
 }
 
 lace_status bind_embedding(model *m, lace_error *err)

@@ -25,6 +25,11 @@ __attribute__((format(printf, 6, 7))) lace_status bind_experts(model *m, weight 
                                                                lace_error *err, const char *name,
                                                                ...);
 
+/* Of each expert's matrix, which holds several, rows [begin, begin + n_rows) of n_total. */
+__attribute__((format(printf, 8, 9))) lace_status
+bind_expert_rows(model *m, weight **out, int64_t n_total, int64_t begin, int64_t n_rows,
+                 int64_t n_cols, lace_error *err, const char *name, ...);
+
 /* A vector of n floats, unpacked. */
 __attribute__((format(printf, 5, 6))) lace_status
 bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...);
@@ -38,6 +43,9 @@ __attribute__((format(printf, 6, 7))) lace_status bind_table(model *m, weight *o
                                                              int64_t n_cols, lace_error *err,
                                                              const char *name, ...);
 
+/* n ones, for a norm that multiplies by nothing. */
+lace_status bind_ones(model *m, const float **out, int64_t n, lace_error *err);
+
 /* The embedding table, used where it lies; and the output matrix, which may be the same tensor. */
 lace_status bind_embedding(model *m, lace_error *err);
 
@@ -45,5 +53,8 @@ lace_status bind_embedding(model *m, lace_error *err);
 lace_status bind_input(model *m, lace_error *err);
 
 __attribute__((format(printf, 2, 3))) bool bind_has(const model *m, const char *name, ...);
+
+/* How many rows a matrix has that no key says the size of; 0: it is missing. */
+__attribute__((format(printf, 2, 3))) int64_t bind_n_rows(const model *m, const char *name, ...);
 
 #endif

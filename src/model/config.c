@@ -289,6 +289,45 @@ static lace_status read_factors(const config_source *s, model_config *c)
     return config_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL);
 }
 
+/* Which layers have experts: each n-th, behind those in front that have none. */
+static lace_status read_expert_layers(const config_source *s, model_config *c)
+{
+    int32_t n_dense = 0, every = 1;
+    TRY(config_int(s, "leading_dense_block_count", 0, CONFIG_MAX_LAYERS, &n_dense, NULL));
+    TRY(config_int(s, "interleave_moe_layer_step", 0, CONFIG_MAX_LAYERS, &every, NULL));
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].has_experts = i >= n_dense && every > 0 && (i + 1) % every == 0;
+    return LACE_OK;
+}
+
+bool config_groups_fit(const model_config *c)
+{
+    int32_t n = c->routing.n_groups, n_used = c->routing.n_groups_used;
+    return n <= 1 || (c->n_experts % n == 0 && n_used >= 1 && n_used <= n &&
+                      c->n_experts_used <= c->n_experts / n * n_used);
+}
+
+static lace_status read_routing(const config_source *s, model_config *c)
+{
+    enum { SOFTMAX = 1, SIGMOID = 2, SOFTMAX_OF_CHOSEN = 3 }; /* as files count them; 0: not said */
+    route_rule *r = &c->routing;
+    int32_t function = 0;
+    double factor = 0;
+    TRY(config_int(s, "expert_gating_func", 0, 3, &function, NULL));
+    r->scores = function == SIGMOID ? ROUTE_SIGMOID : ROUTE_SOFTMAX;
+    TRY(config_bool(s, "expert_weights_norm", &r->norms, NULL));
+    r->norms = r->norms || function == SOFTMAX_OF_CHOSEN;
+    TRY(config_float(s, "expert_weights_scale", 0, 1e6, &factor, NULL));
+    r->factor = (float)factor;
+    TRY(config_int(s, "expert_group_count", 0, c->n_experts, &r->n_groups, NULL));
+    TRY(config_int(s, "expert_group_used_count", 0, c->n_experts, &r->n_groups_used, NULL));
+    r->n_ranking = r->scores == ROUTE_SIGMOID ? 2 : 1;
+    return config_groups_fit(c) ? LACE_OK
+                                : config_bad(s, "expert_group_count", LACE_E_META,
+                                             "its groups do not fit expert_count, "
+                                             "expert_used_count and expert_group_used_count");
+}
+
 static lace_status read_experts(const config_source *s, model_config *c)
 {
     TRY(config_int(s, "expert_count", 0, CONFIG_MAX_EXPERTS, &c->n_experts, NULL));
@@ -297,9 +336,9 @@ static lace_status read_experts(const config_source *s, model_config *c)
     TRY(config_need_int(s, "expert_used_count", 1, c->n_experts, &c->n_experts_used));
     c->n_ff_expert = c->n_ff;
     TRY(config_int(s, "expert_feed_forward_length", 1, CONFIG_MAX_WIDTH, &c->n_ff_expert, NULL));
-    for (int32_t i = 0; i < c->n_layers; i++)
-        c->layers[i].has_experts = true;
-    return config_bool(s, "expert_weights_norm", &c->norms_experts, NULL);
+    TRY(config_int(s, "expert_shared_count", 0, CONFIG_MAX_EXPERTS, &c->n_experts_shared, NULL));
+    TRY(read_expert_layers(s, c));
+    return read_routing(s, c);
 }
 
 /* What norms add to a variance. Models whose norms subtract the mean have another key for it. */
@@ -325,10 +364,22 @@ static lace_status read_pooling(const config_source *s, model_config *c)
     return LACE_OK;
 }
 
+/* Layers, without those behind the last that predict further tokens. */
+static lace_status read_n_layers(const config_source *s, model_config *c)
+{
+    int32_t n_more = 0;
+    const arch *a = arch_find(s->architecture);
+    TRY(config_need_int(s, "block_count", 1, CONFIG_MAX_LAYERS, &c->n_layers));
+    if (a && (a->takes & ARCH_NEXTN))
+        TRY(config_int(s, "nextn_predict_layers", 0, c->n_layers - 1, &n_more, NULL));
+    c->n_layers -= n_more;
+    return LACE_OK;
+}
+
 static lace_status read_config(const config_source *s, model_config *c)
 {
     bool found;
-    TRY(config_need_int(s, "block_count", 1, CONFIG_MAX_LAYERS, &c->n_layers));
+    TRY(read_n_layers(s, c));
     TRY(config_need_int(s, "embedding_length", 1, CONFIG_MAX_WIDTH, &c->n_embd));
     if (c->n_embd % 2 != 0)
         return config_bad(s, "embedding_length", LACE_E_META, "is odd, expected an even number");
@@ -372,7 +423,7 @@ model_config config_default(void)
     return (model_config){.embedding_scale = 1,
                           .residual_scale = 1,
                           .logit_scale = 1,
-                          .norms_experts = true,
+                          .routing.norms = true,
                           .mup = {1, 1, 1, 1, {1, 1, 1, 1, 1}, 1, 1, 1}};
 }
 

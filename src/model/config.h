@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "formats/gguf.h"
+#include "ops/route_rule.h"
 
 enum {
     CONFIG_MAX_LAYERS = 512,
@@ -126,6 +127,8 @@ typedef struct model_config {
     bool head_norms_differ;  /* and each head has weights of its own */
     bool norms_after_rope;   /* q and k are rotated first */
     double rope_local_base;  /* of local layers; 0: the same as everywhere */
+    bool norms_turned; /* q and k of layers with positions have a norm without weights there */
+    bool windows_are_chunks; /* a local layer sees nothing before the last multiple of the window */
 
     /* Factors that most models leave at 1. */
     double embedding_scale;   /* multiplies embeddings */
@@ -138,11 +141,15 @@ typedef struct model_config {
     /* Queries times 1 + scale * ln(1 + floor((position + offset) / length)); scale 0: off. */
     double temperature_scale;
     int32_t temperature_length, temperature_offset;
+    bool temperature_skips_turned; /* only in layers that know no positions */
 
     /* Mixture of experts; n_experts is 0 in dense models. */
     int32_t n_experts, n_experts_used;
     int32_t n_ff_expert; /* width of one expert */
-    bool norms_experts;  /* weights of the chosen experts sum up to 1 */
+    int32_t
+        n_experts_shared; /* that every token goes through, as one network; 0: none, or not said */
+    bool weighs_inputs;   /* a choice's weight multiplies what its expert reads */
+    route_rule routing;   /* how experts are chosen and weighed; its vectors are the layers' */
 
     ssm_config ssm;
     mup_config mup;   /* falcon-h1 alone */
@@ -168,6 +175,9 @@ static inline int64_t config_delta_width(const delta_config *d)
 {
     return 2 * (int64_t)d->n_key_heads * d->k_dim + (int64_t)d->n_heads * d->v_dim;
 }
+
+/* Whether the groups of the routing are equal and those that are used have enough experts. */
+bool config_groups_fit(const model_config *c);
 
 /* Whether all layers have the same numbers of heads and are equally wide. */
 bool config_is_uniform(const model_config *c);

@@ -37,6 +37,10 @@ enum {
     ARCH_PARALLEL = 1 << 14,  /* a key for parallel parts */
     ARCH_YARN_FACTOR = 256,   /* a magnitude for yarn of the file's own */
     ARCH_ENCODER = 1 << 16,   /* tokens see all of their sequence; it reads patterns of windows */
+    ARCH_ROUTING = 1 << 20,   /* all rules of routers, shared experts, layers without experts; with
+                           ARCH_EXPERTS */
+    ARCH_NEXTN =
+        1 << 21, /* layers behind the last that predict further tokens: they are left out */
 };
 
 /* What an architecture file provides. */
@@ -119,10 +123,16 @@ typedef struct model_layer {
 
     weight router; /* [n_experts, n_embd] */
     const float *router_bias;
+    const float *choice_bias;                         /* [n_experts] of the choice alone */
+    const float *expert_scales;                       /* [n_experts] of the weights */
     weight *gate_experts, *up_experts;                /* [n_experts] of [n_ff_expert, n_embd] */
     weight *down_experts;                             /* [n_experts] of [n_embd, n_ff_expert] */
     const float *gate_experts_bias, *up_experts_bias; /* [n_experts, n_ff_expert] */
     const float *down_experts_bias;                   /* [n_experts, n_embd] */
+
+    weight shared_gate, shared_up; /* [any width, n_embd]: experts that every token goes through */
+    weight shared_down;            /* [n_embd, that width] */
+    weight shared_router;          /* [1, n_embd]: a sigmoid of it multiplies their answer */
 
     model_ssm ssm;
     delta_layer delta; /* of recurrent layers */

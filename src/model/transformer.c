@@ -1,4 +1,4 @@
-/* Parts that many architectures share: attention, feed-forward, experts, logits. */
+/* Parts that many architectures share: attention, feed-forward, logits. */
 #include "model/transformer.h"
 
 #include <math.h>
@@ -127,21 +127,6 @@ lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err)
     return bind_rope(m, err);
 }
 
-lace_status bind_moe(model *m, int i, lace_error *err)
-{
-    const model_config *c = &m->config;
-    model_layer *l = &m->layers[i];
-    int64_t n = c->n_experts, n_ff = c->n_ff_expert, n_embd = c->n_embd;
-    TRY(bind_matrix(m, &l->router, n, n_embd, err, "blk.%d.ffn_gate_inp.weight", i));
-    TRY(bind_optional(m, &l->router_bias, n, err, "blk.%d.ffn_gate_inp.bias", i));
-    TRY(bind_experts(m, &l->gate_experts, n_ff, n_embd, err, "blk.%d.ffn_gate_exps.weight", i));
-    TRY(bind_experts(m, &l->up_experts, n_ff, n_embd, err, "blk.%d.ffn_up_exps.weight", i));
-    TRY(bind_experts(m, &l->down_experts, n_embd, n_ff, err, "blk.%d.ffn_down_exps.weight", i));
-    TRY(bind_optional(m, &l->gate_experts_bias, n * n_ff, err, "blk.%d.ffn_gate_exps.bias", i));
-    TRY(bind_optional(m, &l->up_experts_bias, n * n_ff, err, "blk.%d.ffn_up_exps.bias", i));
-    return bind_optional(m, &l->down_experts_bias, n * n_embd, err, "blk.%d.ffn_down_exps.bias", i);
-}
-
 lace_status bind_rope(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
@@ -217,10 +202,11 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
         .n_heads = kind->n_heads,
         .scale =
             c->attention_scale > 0 ? (float)c->attention_scale : 1 / sqrtf((float)kind->head_dim),
-        .window = !is_local          ? 0
-                  : c->encoder.is_on ? c->window / 2 + 1
-                                     : c->window,
+        .window = !is_local || c->windows_are_chunks ? 0
+                  : c->encoder.is_on                 ? c->window / 2 + 1
+                                                     : c->window,
         .ahead = is_local && c->encoder.is_on ? c->window / 2 : 0,
+        .chunk = is_local && c->windows_are_chunks ? c->window : 0,
         .softcap = (float)c->attention_softcap,
         .sinks = l->sinks,
     };
@@ -246,7 +232,7 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
         q = norm_heads(m, p, q, l->q_norm, kind->head_dim);
         k = norm_heads(m, p, k, l->k_norm, kind->head_dim);
     }
-    if (c->temperature_scale != 0)
+    if (c->temperature_scale != 0 && (kind->skips_rope || !c->temperature_skips_turned))
         q = plan_temperature(p, q, (float)c->temperature_scale, c->temperature_offset,
                              c->temperature_length);
     plan_kv_write(p, k, v, &memory[i].kv);
@@ -262,25 +248,6 @@ value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind)
     value gate = plan_linear(p, n, &l->gate, NULL, 1);
     value up = plan_linear(p, n, &l->up, NULL, 1);
     return plan_linear(p, plan_glu(p, kind, gate, up), &l->down, NULL, 1);
-}
-
-/* x += residual_scale * the experts' answer to n. */
-static value add_experts(const model *m, plan *p, int i, value x, value n, glu_kind kind)
-{
-    const model_config *c = &m->config;
-    const model_layer *l = &m->layers[i];
-    moe_params moe = {.gate = l->gate_experts,
-                      .up = l->up_experts,
-                      .down = l->down_experts,
-                      .gate_bias = l->gate_experts_bias,
-                      .up_bias = l->up_experts_bias,
-                      .down_bias = l->down_experts_bias,
-                      .n_experts = c->n_experts,
-                      .n_used = c->n_experts_used,
-                      .rule = {.norms = c->norms_experts},
-                      .glu = kind};
-    value logits = plan_linear(p, n, &l->router, l->router_bias, 1);
-    return plan_moe_add(p, x, n, logits, &moe, (float)c->residual_scale);
 }
 
 value build_norm_with(const model *m, plan *p, value x, const float *scales, const float *bias)
@@ -328,7 +295,7 @@ void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kin
         x = build_residual(m, p, x, a, NULL);
         value n = build_norm(m, p, x, l->ffn_norm);
         if (m->config.layers[i].has_experts)
-            x = add_experts(m, p, i, x, n, kind);
+            x = build_moe(m, p, i, x, n, kind);
         else
             x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);
     }
@@ -374,7 +341,7 @@ void build_decoder(const model *m, plan *p, const layer_memory *memory, const de
         x = build_residual(m, p, x, a, l->attn_post_norm);
         n = norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias);
         if (m->config.layers[i].has_experts)
-            x = add_experts(m, p, i, x, n, form->act);
+            x = build_moe(m, p, i, x, n, form->act);
         else
             x = build_residual(m, p, x, build_part(m, p, i, n, form), l->ffn_post_norm);
     }

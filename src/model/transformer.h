@@ -33,8 +33,18 @@ lace_status bind_attention(model *m, int i, lace_error *err);
 /* gate, up and down of layer i. */
 lace_status bind_ffn(model *m, int i, lace_error *err);
 
-/* The router and the experts of layer i, with biases where the file has them. */
+/*
+ * The router and the experts of layer i, with biases and scales where the file has them. The parts:
+ * experts that read and write rows of another width than the model's, or that have no gate.
+ */
 lace_status bind_moe(model *m, int i, lace_error *err);
+lace_status bind_moe_parts(model *m, int i, int64_t width, bool has_gate, lace_error *err);
+
+/*
+ * The experts of layer i that every token goes through, as wide as their tensors are, and their
+ * router if there is one. They must be there if the config counts them.
+ */
+lace_status bind_shared_experts(model *m, int i, bool has_gate, lace_error *err);
 
 /* Everything that such a decoder has. */
 lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err);
@@ -57,6 +67,15 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
                       const layer_memory *memory);
 
 value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
+
+/* The experts of layer i, how they are chosen, and their activation: for plan_moe. */
+moe_params build_moe_params(const model *m, int i, glu_kind kind);
+
+/* What the shared experts of layer i make of n. */
+value build_shared_experts(const model *m, plan *p, int i, value n, glu_kind kind);
+
+/* x += residual_scale * what the experts, chosen and shared, make of n; returns x. */
+value build_moe(const model *m, plan *p, int i, value x, value n, glu_kind kind);
 
 /*
  * The whole plan of the commonest kind: a norm before attention and one before the feed-forward

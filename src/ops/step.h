@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/status.h"
+#include "ops/route_rule.h"
 #include "tensor/dtype.h"
 
 /* ---- Activations ----------------------------------------------------------------------------- */
@@ -250,41 +251,6 @@ typedef void (*step_fn)(const struct step *s, const batch *b, const struct worke
 
 enum { STEP_MAX_IN = 4, STEP_MAX_OUT = 3, ROPE_MAX_AXES = 4 };
 
-/* What a router makes of its logits. */
-typedef enum route_scores {
-    ROUTE_SOFTMAX, /* over all experts; normed, the same as over the chosen ones */
-    ROUTE_SIGMOID, /* of each by itself */
-    ROUTE_MIXER,   /* SparseMixer: each choice has its share of a softmax over the experts that are
-                      left and whose logits are near its own, see route_rule.jitter */
-    ROUTE_N_SCORES
-} route_scores;
-
-/*
- * How a router chooses experts and weighs them: scores of the logits; the best n_used by score plus
- * bias, the lower number on a tie, out of the best groups; weights are the scores without bias,
- * normed, times the factor and the expert's own scale. All zeros: a softmax as it is.
- */
-typedef struct route_rule {
-    route_scores scores;
-    const float *bias;     /* [n_experts] for the choice alone, or NULL */
-    int32_t n_groups;      /* of experts with neighbouring numbers; 0 or 1: no groups */
-    int32_t n_groups_used; /* groups that the choice is limited to */
-    int32_t n_ranking;     /* a group's rank: the sum of its best 1 or 2 */
-    bool norms;            /* weights are divided by their sum */
-    float norm_more;       /* that is added to the sum first */
-    float norm_least;      /* and the sum is at least this */
-    float factor;          /* multiplies all weights; 0: 1 */
-    const float *scales;   /* [n_experts] multiply the weights of each, or NULL */
-    float jitter;          /* ROUTE_MIXER: x is near the best m if m - x <= 2 jitter max(|x|, m) */
-} route_rule;
-
-/* Whether it is a softmax, normed or not, and nothing else. */
-static inline bool route_is_plain(const route_rule *r)
-{
-    return r->scores == ROUTE_SOFTMAX && !r->bias && r->n_groups <= 1 && r->norm_more == 0 &&
-           r->norm_least == 0 && (r->factor == 0 || r->factor == 1) && !r->scales;
-}
-
 typedef struct step {
     op op;
     bool is_output;     /* rows are the batch's outputs, not its tokens */
@@ -360,6 +326,7 @@ typedef struct step {
             route_rule rule;    /* ROUTE */
             bool weighs_inputs; /* MOE_GLU multiplies x by the choice's weight, and MOE_DOWN does
                                    not weigh any more */
+            bool makes;         /* MOE_DOWN: out[0] = instead of += */
             glu_kind glu;
             glu_row_fn glu_row;
             float scale;
@@ -377,6 +344,7 @@ typedef struct step {
             int32_t n_heads;
             float scale;
             int32_t window;     /* a position sees this many, itself included; 0: all */
+            int32_t chunk;      /* and none before the last multiple of this; 0: no chunks */
             int32_t ahead;      /* where batch.seen says how many it sees: no more than this many
                                    behind its own; 0: as it says */
             float softcap;      /* scores become cap * tanh(score / cap); 0: off */
@@ -442,6 +410,10 @@ static inline void attend_range(const step *s, const batch *b, int32_t t, int32_
 {
     int32_t after = b->positions[t] + 1, window = s->a.attend.window, ahead = s->a.attend.ahead;
     *first = window && after > window ? after - window : 0;
+    if (s->a.attend.chunk) {
+        int32_t begin = b->positions[t] / s->a.attend.chunk * s->a.attend.chunk;
+        *first = begin > *first ? begin : *first;
+    }
     *end = batch_seen(b, t);
     if (ahead && *end - after > ahead)
         *end = after + ahead;

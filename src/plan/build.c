@@ -282,6 +282,7 @@ value plan_attend(plan *p, value q, const kv_layer *kv, const attend_params *par
     s->a.attend.n_heads = params->n_heads;
     s->a.attend.scale = params->scale;
     s->a.attend.window = params->window;
+    s->a.attend.chunk = params->chunk;
     s->a.attend.ahead = params->ahead;
     s->a.attend.softcap = params->softcap;
     s->a.attend.sinks = params->sinks;
@@ -375,23 +376,25 @@ static bool knows_rule(plan *p, const moe_params *moe)
     return p->status == LACE_OK;
 }
 
-value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
+/* Choices by the router's logits, and what the first matrices of the chosen make of y. */
+static bool add_choices(plan *p, value y, value logits, const moe_params *moe, value *choices,
+                        value *h)
 {
     if (!knows_activation(p, moe->glu) || (moe->gate && !is_bound(p, moe->gate)) ||
         !is_bound(p, moe->up) || !is_bound(p, moe->down) || !knows_rule(p, moe))
-        return -1;
-    bool is_output = p->values[x].is_output;
+        return false;
+    bool is_output = p->values[y].is_output;
     step *s = add_making(p, OP_ROUTE, logits, -1, ACT_F32, 2 * moe->n_used, is_output);
     if (!s)
-        return -1;
-    value choices = s->out[0].value;
+        return false;
+    *choices = s->out[0].value;
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.rule = moe->rule;
 
-    s = add_making(p, OP_MOE_GLU, y, choices, ACT_F32, moe->up->n_rows, is_output);
+    s = add_making(p, OP_MOE_GLU, y, *choices, ACT_F32, moe->up->n_rows, is_output);
     if (!s)
-        return -1;
+        return false;
     s->a.moe.gate = moe->gate;
     s->a.moe.up = moe->up;
     s->a.moe.gate_bias = moe->gate_bias;
@@ -400,22 +403,48 @@ value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *mo
     s->a.moe.n_used = moe->n_used;
     s->a.moe.glu = moe->glu;
     s->a.moe.weighs_inputs = moe->weighs_inputs;
-    value h = s->out[0].value;
-    p->values[h].row_factor = moe->n_used;
+    *h = s->out[0].value;
+    p->values[*h].row_factor = moe->n_used;
+    return true;
+}
 
-    s = add_step(p, OP_MOE_DOWN, is_output);
-    if (!s)
-        return -1;
-    s->in[0] = plan_operand(p, h);
-    s->in[1] = plan_operand(p, choices);
-    s->out[0] = plan_operand(p, x);
+static void set_down(step *s, const moe_params *moe, float scale)
+{
     s->a.moe.down = moe->down;
     s->a.moe.down_bias = moe->down_bias;
     s->a.moe.n_experts = moe->n_experts;
     s->a.moe.n_used = moe->n_used;
     s->a.moe.scale = scale;
     s->a.moe.weighs_inputs = moe->weighs_inputs;
+}
+
+value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale)
+{
+    value choices, h;
+    if (!add_choices(p, y, logits, moe, &choices, &h))
+        return -1;
+    step *s = add_step(p, OP_MOE_DOWN, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->in[0] = plan_operand(p, h);
+    s->in[1] = plan_operand(p, choices);
+    s->out[0] = plan_operand(p, x);
+    set_down(s, moe, scale);
     return x;
+}
+
+value plan_moe(plan *p, value y, value logits, const moe_params *moe, float scale)
+{
+    value choices, h;
+    if (!add_choices(p, y, logits, moe, &choices, &h))
+        return -1;
+    step *s =
+        add_making(p, OP_MOE_DOWN, h, choices, ACT_F32, moe->down->n_rows, p->values[y].is_output);
+    if (!s)
+        return -1;
+    set_down(s, moe, scale);
+    s->a.moe.makes = true;
+    return s->out[0].value;
 }
 
 value plan_softcap(plan *p, value x, float cap)

@@ -25,6 +25,7 @@ typedef struct attend_params {
     int32_t n_heads;
     float scale;
     int32_t window, ahead; /* how far back and ahead a token sees; 0: as far as there are tokens */
+    int32_t chunk;         /* it sees nothing before the last multiple of this; 0: no chunks */
     float softcap;
     const float *sinks;
 } attend_params;
@@ -159,6 +160,9 @@ typedef struct moe_params {
 
 /* x += scale * what the experts chosen by the router's logits make of y; returns x. */
 value plan_moe_add(plan *p, value x, value y, value logits, const moe_params *moe, float scale);
+
+/* The same as a value of its own. */
+value plan_moe(plan *p, value y, value logits, const moe_params *moe, float scale);
 
 /* x becomes cap * tanh(x / cap), in place. */
 value plan_softcap(plan *p, value x, float cap);

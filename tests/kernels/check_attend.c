@@ -68,13 +68,15 @@ typedef struct extras {
     float softcap;
     bool has_sinks;
     sight sight;
-    int ahead;
+    int ahead, chunk;
 } extras;
 static const extras all_extras[] = {
-    {0, 0, false, SEES_PAST, 0},  {37, 0, false, SEES_PAST, 0}, {0, 20, false, SEES_PAST, 0},
-    {0, 0, true, SEES_PAST, 0},   {8, 5, true, SEES_PAST, 0},   {0, 0, false, SEES_ALL, 0},
-    {9, 0, false, SEES_ALL, 8},   {37, 5, true, SEES_ALL, 20},  {0, 0, false, SEES_ANY, 0},
-    {70, 0, false, SEES_ANY, 40},
+    {0, 0, false, SEES_PAST, 0, 0},  {37, 0, false, SEES_PAST, 0, 0},
+    {0, 20, false, SEES_PAST, 0, 0}, {0, 0, true, SEES_PAST, 0, 0},
+    {8, 5, true, SEES_PAST, 0, 0},   {0, 0, false, SEES_ALL, 0, 0},
+    {9, 0, false, SEES_ALL, 8, 0},   {37, 5, true, SEES_ALL, 20, 0},
+    {0, 0, false, SEES_ANY, 0, 0},   {70, 0, false, SEES_ANY, 40, 0},
+    {0, 0, false, SEES_PAST, 0, 32}, {0, 9, true, SEES_PAST, 0, 50},
 };
 enum { N_EXTRAS = sizeof all_extras / sizeof all_extras[0] };
 
@@ -95,6 +97,7 @@ static step make_step(const check_cache *c, int n_heads, extras e, float q_size)
     s.a.attend.n_heads = n_heads;
     s.a.attend.scale = 1.0f / sqrtf((float)dim);
     s.a.attend.window = e.window;
+    s.a.attend.chunk = e.chunk;
     s.a.attend.ahead = e.ahead;
     s.a.attend.softcap = e.softcap;
     if (e.has_sinks) {
@@ -144,11 +147,11 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     cache_shape cs = make_shape(type, h, k);
     float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
     check_shape(
-        "%s, %d heads, %d of kv, of %d%s %d, pages of %d, window %d ahead %d sight %d cap %g "
+        "%s, %d heads, %d of kv, of %d%s %d, pages of %d, window %d ahead %d chunk %d sight %d cap %g "
         "sinks %d size %g workers %d",
         batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
         heads[h].v_in_k ? " with" : ",", heads[h].v_dim, cs.page_tokens, all_extras[e].window,
-        all_extras[e].ahead, all_extras[e].sight, (double)all_extras[e].softcap,
+        all_extras[e].ahead, all_extras[e].chunk, all_extras[e].sight, (double)all_extras[e].softcap,
         all_extras[e].has_sinks, (double)size, n_workers);
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);

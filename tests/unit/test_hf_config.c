@@ -88,7 +88,7 @@ static void golden_config_equals_its_gguf(void *arg)
         if (strcmp(name, "mistral") != 0) /* the converter does not write its window */
             CHECK(c->window == g.window);
         CHECK(c->n_experts == g.n_experts && c->n_experts_used == g.n_experts_used);
-        CHECK(c->n_ff_expert == g.n_ff_expert && c->norms_experts == g.norms_experts);
+        CHECK(c->n_ff_expert == g.n_ff_expert && c->routing.norms == g.routing.norms);
         CHECK((float)c->residual_scale == (float)g.residual_scale);
         CHECK((float)c->logit_scale == (float)g.logit_scale);
         CHECK((float)c->embedding_scale == (float)g.embedding_scale);
@@ -425,7 +425,7 @@ static void defaults_are_those_of_transformers(void)
     json_decref(json);
     hf_config moe = read_with("{\"model_type\":\"qwen3_moe\",\"num_experts\":4,"
                               "\"num_experts_per_tok\":2,\"moe_intermediate_size\":8}");
-    CHECK(!moe.model.norms_experts && moe.model.n_ff_expert == 8);
+    CHECK(!moe.model.routing.norms && moe.model.n_ff_expert == 8);
     CHECK(!read_with("{\"num_key_value_heads\":null}").is_tied);
     CHECK(read_with("{\"num_key_value_heads\":null}").model.n_kv_heads == 4);
 }

@@ -171,6 +171,8 @@ static void each_part(const step *s, const batch *b, const worker *w)
     int64_t begin, end;
     pool_share((is_glu ? s->a.moe.up : s->a.moe.down)->n_rows, MATMUL_TILE_ROWS, w->index, w->count,
                &begin, &end);
+    for (int64_t t = 0; !is_glu && s->a.moe.makes && t < b->n_tokens; t++)
+        memset(operand_row(&s->out[0], t) + begin, 0, (size_t)(end - begin) * sizeof(float));
     for (int32_t e = 0; e < s->a.moe.n_experts; e++) {
         expert_part p = {
             .expert = e, .items = g.items + g.begin[e], .n = g.begin[e + 1] - g.begin[e]};

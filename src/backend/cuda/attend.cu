@@ -82,6 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
     const int warp = tid >> 5, lane = tid & 31, head = h / (p.n_heads / c.n_heads);
     const int sequence = c.sequences[t], own = c.positions[t], last = last_seen(p, t, own);
     int first = p.window && own + 1 > p.window ? own + 1 - p.window : 0;
+    if (p.chunk)
+        first = max(first, own / p.chunk * p.chunk);
     for (int i = tid; i < dim; i += THREADS) {
         q[i] = p.q[(int64_t)t * p.q_stride + h * dim + i];
         out[i] = 0;

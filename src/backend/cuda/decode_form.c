@@ -116,6 +116,7 @@ static bool match_heads(layer_steps *l)
     const kv_layer *kv = &l->rope->kv;
     return at == l->attend && is_chain(l) && kv->type == DTYPE_F16 && has_head_dim(kv->head_dim) &&
            kv->v_dim == kv->head_dim && kv->page_tokens == DECODE_PAGE &&
+           l->attend->a.attend.chunk == 0 &&
            l->attend->a.attend.n_heads / kv->n_heads <= DECODE_MAX_GROUP &&
            (!l->q_norm ||
             (l->q_norm->a.norm.group == kv->head_dim && !l->q_norm->a.norm.is_wide)) &&

@@ -98,7 +98,7 @@ typedef struct gpu_attend {
     gpu_cache cache;
     const float *sinks;
     float scale, softcap;
-    int32_t n_heads, window;
+    int32_t n_heads, window, chunk;
     int32_t ahead; /* with cache.seen: at most so many behind a token's own; 0: as it says */
 } gpu_attend;
 
@@ -161,6 +161,7 @@ typedef struct gpu_combine {
     float *out;
     int64_t rows_stride, choice_stride, out_stride;
     int32_t width, n_used, is_weighed;
+    int32_t makes; /* out[t] = instead of += */
     float scale;
 } gpu_combine;
 

@@ -363,6 +363,7 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
                      .width = (int32_t)width,
                      .n_used = s->a.moe.n_used,
                      .is_weighed = s->a.moe.weighs_inputs,
+                     .makes = s->a.moe.makes,
                      .scale = s->a.moe.scale};
     return start_rows(j, "combine_rows", n_tokens, 1, &c, err);
 }
@@ -446,7 +447,8 @@ gpu_attend gpu_attend_of(const gpu_job *j, const step *s)
                         .softcap = s->a.attend.softcap,
                         .n_heads = s->a.attend.n_heads,
                         .window = s->a.attend.window,
-                        .ahead = s->a.attend.ahead};
+                        .ahead = s->a.attend.ahead,
+                        .chunk = s->a.attend.chunk};
 }
 
 static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *err)

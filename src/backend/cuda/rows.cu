@@ -265,6 +265,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p
         for (int k = 0; k < p.n_used; k++)
             sum += (p.is_weighed ? 1 : p.choices[t * p.choice_stride + k].weight) *
                    p.rows[(t * p.n_used + k) * p.rows_stride + i];
-        p.out[t * p.out_stride + i] += p.scale * sum;
+        float *out = p.out + t * p.out_stride + i;
+        *out = (p.makes ? 0 : *out) + p.scale * sum;
     }
 }
