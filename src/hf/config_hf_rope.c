@@ -108,6 +108,12 @@ static lace_status read_longrope(const source *s, hf_config *h)
     h->has_long_factors = true;
     double stretch = (double)c->n_context / r->original_context;
     r->attention_factor = stretch > 1 ? sqrt(1 + log(stretch) / log(r->original_context)) : 1;
+    double near = 0, far = 0; /* Phi-3.5-MoE has two factors, which are the same */
+    TRY(source_float(s, "short_mscale", 1e-3, 1e3, &near, NULL));
+    TRY(source_float(s, "long_mscale", 1e-3, 1e3, &far, NULL));
+    if (near != far)
+        return source_fail(s, LACE_E_UNSUPPORTED, "long_mscale", "differs from short_mscale");
+    r->attention_factor = near > 0 ? near : r->attention_factor;
     return source_float(s, "attention_factor", 1e-3, 1e3, &r->attention_factor, NULL);
 }
 

@@ -1,4 +1,4 @@
-/* Hugging Face directories of OLMo 2 and 3. */
+/* Hugging Face directories of OLMo 2, OLMo 3 and OLMoE. */
 #include "hf/hf_family.h"
 
 /* clang-format off */
@@ -9,7 +9,21 @@ static const name_row olmo2_rows[] = {
     COPY("post_attention_layernorm.weight", "post_attention_norm.weight"),
     COPY("post_feedforward_layernorm.weight", "post_ffw_norm.weight"),
 };
+
+static const name_row olmoe_rows[] = {
+    ATTENTION_ROWS,
+    HEAD_NORM_ROWS(RECIPE_COPY),
+    PRE_NORM_ROWS,
+    EXPERT_ROWS,
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+};
 /* clang-format on */
+
+static lace_status read_olmoe(const source *s, hf_config *h)
+{
+    h->model.routing.norms = false;
+    return hf_read_mixture(s, &h->model);
+}
 
 const hf_family family_olmo2 = {.model_type = "olmo2",
                                 .class_name = "Olmo2ForCausalLM",
@@ -34,3 +48,11 @@ const hf_family family_olmo3 = {.model_type = "olmo3",
                                 .period = 4,
                                 .activation = "silu",
                                 .read = read_olmo3};
+const hf_family family_olmoe = {.model_type = "olmoe",
+                                .class_name = "OlmoeForCausalLM",
+                                .architecture = "olmoe",
+                                .layers = NAME_TABLE(olmoe_rows),
+                                .window = WINDOW_NEVER,
+                                .reads = hf_mixture_keys,
+                                .read = read_olmoe,
+                                .activation = "silu"};

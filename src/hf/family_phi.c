@@ -1,4 +1,4 @@
-/* Hugging Face directories of Phi-3 and Phi-4. */
+/* Hugging Face directories of Phi-3, Phi-4 and Phi-3.5-MoE. */
 #include "hf/hf_family.h"
 
 /* clang-format off */
@@ -9,7 +9,35 @@ static const name_row phi3_rows[] = {
     COPY("mlp.down_proj.weight", "ffn_down.weight"),
     PRE_NORM_ROWS,
 };
+
+static const name_row phimoe_rows[] = {
+    ATTENTION_ROWS,
+    PRE_NORM_ROWS,
+    COPY("input_layernorm.bias", "attn_norm.bias"),
+    COPY("post_attention_layernorm.bias", "ffn_norm.bias"),
+    SPARSE_MOE_ROWS,
+};
+
+static const name_row phimoe_ends[] = {
+    COPY("embed_tokens.weight", "token_embd.weight"),
+    COPY("norm.weight", "output_norm.weight"),
+    COPY("norm.bias", "output_norm.bias"),
+};
+
+static const name_row phimoe_heads[] = {
+    COPY("lm_head.weight", "output.weight"),
+    COPY("lm_head.bias", "output.bias"),
+};
 /* clang-format on */
+
+static lace_status read_phimoe(const source *s, hf_config *h)
+{
+    double jitter = 0.01;
+    TRY(hf_read_experts(s, &h->model));
+    TRY(source_float(s, "router_jitter_noise", 0, 1, &jitter, NULL));
+    h->model.routing = (route_rule){.scores = ROUTE_MIXER, .jitter = (float)jitter};
+    return LACE_OK;
+}
 
 const hf_family family_phi3 = {.model_type = "phi3",
                                .class_name = "Phi3ForCausalLM",
@@ -17,3 +45,13 @@ const hf_family family_phi3 = {.model_type = "phi3",
                                .layers = NAME_TABLE(phi3_rows),
                                .window = WINDOW_ALWAYS,
                                .activation = "silu"};
+const hf_family family_phimoe = {.model_type = "phimoe",
+                                 .class_name = "PhimoeForCausalLM",
+                                 .architecture = "phimoe",
+                                 .layers = NAME_TABLE(phimoe_rows),
+                                 .ends = NAME_TABLE(phimoe_ends),
+                                 .heads = NAME_TABLE(phimoe_heads),
+                                 .window = WINDOW_ALWAYS,
+                                 .reads = hf_expert_keys,
+                                 .read = read_phimoe,
+                                 .activation = "silu"};

@@ -166,7 +166,7 @@ static void make_strided(const piece *p)
                    size);
 }
 
-/* In: [expert, column, row * n_parts + part]. Out: [expert, row, column]. */
+/* In: [expert, column, row * n_parts + part], or parts in one piece. Out: [expert, row, column]. */
 static void make_transposed(const piece *p)
 {
     size_t size = (size_t)dtype_describe(p->t->type)->block_bytes;
@@ -175,7 +175,9 @@ static void make_transposed(const piece *p)
     for (uint64_t i = 0; i < p->n; i++) {
         uint64_t at = p->first + i;
         uint64_t col = at % n_cols, row = at / n_cols % n_rows, expert = at / n_cols / n_rows;
-        uint64_t from = (expert * n_cols + col) * in_row + row * n_parts + (uint64_t)p->r->part;
+        uint64_t in_part = p->r->kind == RECIPE_TRANSPOSE ? row * n_parts + (uint64_t)p->r->part
+                                                          : (uint64_t)p->r->part * n_rows + row;
+        uint64_t from = (expert * n_cols + col) * in_row + in_part;
         copy_value(p->out + i * size, p->r->source->data + from * size, size);
     }
 }
@@ -264,6 +266,7 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
         make_strided(&p);
         break;
     case RECIPE_TRANSPOSE:
+    case RECIPE_TRANSPOSE_HALF:
         make_transposed(&p);
         break;
     case RECIPE_MXFP4:

@@ -19,7 +19,7 @@ static const char *const name_prefixes[] = {"model.", "language_model.model.", "
 
 /* What is no part of the model, or of its language part. */
 static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_projector.", "visual.",
-                                             "model.vision_tower.", "model.multi_modal_projector.",
+                                             "vision_model.", "model.vision_tower.", "model.multi_modal_projector.",
                                              "model.visual.", "audio_tower.", "model.audio_tower.",
                                              "mtp.", "embed_vision.", "model.embed_vision.",
                                              "embed_audio.", "model.embed_audio."};
@@ -336,6 +336,7 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
     case RECIPE_PERMUTE_K:
         return add_permuted(b, name, t, &r);
     case RECIPE_TRANSPOSE:
+    case RECIPE_TRANSPOSE_HALF:
         return add_transposed(b, name, t, &r);
     case RECIPE_STRIDE:
         return add_strided(b, name, t, &r);

@@ -14,6 +14,7 @@ typedef enum recipe_kind {
     RECIPE_STACK,
     RECIPE_STRIDE,
     RECIPE_TRANSPOSE,
+    RECIPE_TRANSPOSE_HALF, /* the same, of parts that lie one behind the other */
     RECIPE_HALVE,
     RECIPE_MXFP4,   /* of NAME_blocks and NAME_scales */
     RECIPE_ROWS,    /* rows in another order, or some of them: name_row.rows */
