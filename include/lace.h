@@ -169,6 +169,7 @@ typedef struct lace_model_info {
     const char *backend;   /* what runs it: "cpu", "cuda", "ref"; "" with the vocabulary alone */
     uint64_t packing_ns;   /* with packs_later: time that packing has taken so far */
     int32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
+    int32_t n_experts, n_experts_used, n_ff_expert; /* of a mixture; 0: it is none */
     int32_t n_vocab;
     int32_t n_context;    /* the longest context it was trained for */
     lace_token bos, eos;  /* -1 if the model has none */

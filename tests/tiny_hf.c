@@ -88,11 +88,14 @@ static bool write_tensors(st_file *f)
 
 /* ---- Directories ----------------------------------------------------------------------------- */
 
-bool tiny_hf_llama(const char *type)
+static bool write_llama(const char *type, const char *more_tensor, const char *more_config)
 {
     size_t size = strcmp(type, "F32") == 0 ? 4 : 2;
+    char config[1024];
     st_file f;
     st_begin(&f);
+    if (more_tensor)
+        st_add(&f, more_tensor, type, "[8]", NULL, 8 * size);
     st_add(&f, "model.embed_tokens.weight", type, "[16,8]", NULL, 128 * size);
     st_add(&f, "lm_head.weight", type, "[16,8]", NULL, 128 * size);
     st_add(&f, "model.norm.weight", type, "[8]", NULL, 8 * size);
@@ -105,13 +108,24 @@ bool tiny_hf_llama(const char *type)
     st_add(&f, "model.layers.0.mlp.gate_proj.weight", type, "[12,8]", NULL, 96 * size);
     st_add(&f, "model.layers.0.mlp.up_proj.weight", type, "[12,8]", NULL, 96 * size);
     st_add(&f, "model.layers.0.mlp.down_proj.weight", type, "[8,12]", NULL, 96 * size);
-    return write_tensors(&f) &&
-           scratch_write("config.json",
-                         "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,"
-                         "\"num_attention_heads\":2,\"intermediate_size\":12,\"vocab_size\":16,"
-                         "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
-                         "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8},"
-                         "\"original_max_position_embeddings\":32}");
+    snprintf(config, sizeof config,
+             "{\"model_type\":\"llama\",\"hidden_size\":8,\"num_hidden_layers\":1,"
+             "\"num_attention_heads\":2,\"intermediate_size\":12,\"vocab_size\":16,"
+             "\"max_position_embeddings\":64,\"rms_norm_eps\":1e-5,"
+             "\"rope_scaling\":{\"type\":\"llama3\",\"factor\":8},"
+             "\"original_max_position_embeddings\":32%s}",
+             more_config);
+    return write_tensors(&f) && scratch_write("config.json", config);
+}
+
+bool tiny_hf_llama(const char *type)
+{
+    return write_llama(type, NULL, "");
+}
+
+bool tiny_hf_llama_and(const char *more_tensor, const char *more_config)
+{
+    return write_llama("F32", more_tensor, more_config);
 }
 
 bool tiny_hf_gpt_oss(void)

@@ -27,6 +27,9 @@ void st_raw(const char *header, size_t n_data, buf *out);
 /* A llama of one layer, width 8, 2 heads, FFN 12, 16 tokens, tensors of "F32", "F16" or "BF16". */
 bool tiny_hf_llama(const char *type);
 
+/* The same in F32 with one more vector of 8 values, and with more in its config: ",\"key\":1". */
+bool tiny_hf_llama_and(const char *more_tensor, const char *more_config);
+
 /* A gpt-oss of one layer with 2 experts, width 32, FFN 32, experts as MXFP4. */
 bool tiny_hf_gpt_oss(void);
 

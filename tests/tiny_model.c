@@ -58,9 +58,13 @@ tiny_options tiny_options_arch(const char *architecture)
     o.n_embd = 8;
     o.n_heads = 2;
     o.n_ff = 8;
-    if (strcmp(architecture, "qwen3moe") == 0 || strcmp(architecture, "gpt-oss") == 0 ||
-        strcmp(architecture, "nemotron_h_moe") == 0 || strcmp(architecture, "lfm2moe") == 0)
-        o.n_experts = 4;
+    static const char *const mixtures[] = {
+        "qwen3moe", "gpt-oss",    "nemotron_h_moe", "lfm2moe",     "glm4moe",
+        "dots1",    "minimax-m2", "ernie4_5-moe",   "hunyuan-moe", "qwen2moe",
+        "olmoe",    "granitemoe", "phimoe",         "llama4"};
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
+        if (strcmp(architecture, mixtures[i]) == 0)
+            o.n_experts = 4;
     if (strstr(architecture, "nemotron_h"))
         o.n_layers = 3; /* one of each kind */
     return o;
@@ -157,10 +161,14 @@ enum {
     HAS_POSITIONS = 1 << 14,  /* learned ones */
     HAS_XIELU = 1 << 15,
     HAS_OTHER_NORM = 1 << 16, /* the norm before the feed-forward part has another name */
-    HAS_DELTA = 1 << 20,      /* every other layer is a delta net's; attention is gated */
+    HAS_DELTA = 1 << 24,      /* every other layer is a delta net's; attention is gated */
     IS_ENCODER = 1 << 17,     /* without output matrix */
     HAS_LATE_NORMS = 1 << 18, /* of what attention and feed-forward were added to, with biases */
     HAS_FFN_BIASES = 1 << 19,
+    HAS_CHOICE_BIAS = 1 << 20, /* of the router */
+    HAS_SHARED_EXPERT = 1 << 21,
+    HAS_SHARED_ROUTER = 1 << 22,
+    HAS_NORM_BIASES = 1 << 23,
 };
 
 static int parts_of(const char *architecture)
@@ -200,6 +208,17 @@ static int parts_of(const char *architecture)
                      LACKS_GATE | HAS_POSITIONS | HAS_FFN_BIASES},
         {"nomic-bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS},
         {"modern-bert", IS_ENCODER | IS_JOINED | HAS_WINDOW},
+        {"glm4moe",
+         HAS_BIASES | HAS_HEAD_NORMS | HAS_CHOICE_BIAS | HAS_SHARED_EXPERT | HAS_OTHER_NORM},
+        {"dots1", HAS_HEAD_NORMS | HAS_CHOICE_BIAS | HAS_SHARED_EXPERT},
+        {"minimax-m2", HAS_WIDE_NORMS | HAS_CHOICE_BIAS},
+        {"ernie4_5-moe", HAS_CHOICE_BIAS | HAS_SHARED_EXPERT},
+        {"hunyuan-moe", HAS_HEAD_NORMS | HAS_SHARED_EXPERT},
+        {"qwen2moe", HAS_BIASES | HAS_SHARED_EXPERT | HAS_SHARED_ROUTER},
+        {"olmoe", HAS_WIDE_NORMS},
+        {"granitemoe", HAS_FACTORS},
+        {"phimoe", HAS_BIASES | HAS_OUTPUT_BIAS | HAS_NORM_BIASES},
+        {"llama4", HAS_SHARED_EXPERT},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
@@ -259,6 +278,8 @@ static void add_attention(maker *m, int layer, int parts)
         add_part(m, layer, "attn_q_norm.weight", norm ? head_dim : n_q, 0, 0);
         add_part(m, layer, "attn_k_norm.weight", norm ? head_dim : n_kv, 0, 0);
     }
+    if (parts & HAS_NORM_BIASES)
+        add_part(m, layer, "attn_norm.bias", o->n_embd, 0, 0);
     if (parts & (HAS_POST_NORMS | HAS_SINKS | HAS_OTHER_NORM))
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
 }
@@ -297,6 +318,17 @@ static void add_encoder_ends(maker *m, int parts)
         add(m, "cls.output.weight", o->n_embd, 1);
         add(m, "cls.output.bias", 1, 0);
     }
+}
+
+static void add_shared_expert(maker *m, int layer, int parts)
+{
+    const tiny_options *o = m->o;
+    int n_ff = o->n_ff / 2;
+    add_part(m, layer, "ffn_gate_shexp.weight", o->n_embd, n_ff, 0);
+    add_part(m, layer, "ffn_up_shexp.weight", o->n_embd, n_ff, 0);
+    add_part(m, layer, "ffn_down_shexp.weight", n_ff, o->n_embd, 0);
+    if (parts & HAS_SHARED_ROUTER)
+        add_part(m, layer, "ffn_gate_inp_shexp.weight", o->n_embd, 1, 0);
 }
 
 /* ---- Layers with a state space or a short convolution ---------------------------------------- */
@@ -384,7 +416,8 @@ static void add_layer(maker *m, int layer)
     int parts = parts_of(o->architecture), n = o->n_experts;
     if (!add_mixer(m, layer, parts))
         return;
-    if (layer == 0 && strcmp(o->architecture, "lfm2moe") == 0)
+    if (layer == 0 &&
+        (strcmp(o->architecture, "lfm2moe") == 0 || strcmp(o->architecture, "glm4moe") == 0))
         n = 0;
     if (parts & HAS_DELTA)
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
@@ -411,6 +444,12 @@ static void add_layer(maker *m, int layer)
         add_part(m, layer, "ffn_gate_inp.weight", o->n_embd, n, 0);
     if (n && parts & HAS_EXPERT_BIASES)
         add_expert_biases(m, layer);
+    if (n && parts & HAS_CHOICE_BIAS)
+        add_part(m, layer, "exp_probs_b.bias", n, 0, 0);
+    if (n && parts & HAS_SHARED_EXPERT)
+        add_shared_expert(m, layer, parts);
+    if (parts & HAS_NORM_BIASES)
+        add_part(m, layer, "ffn_norm.bias", o->n_embd, 0, 0);
     if (parts & HAS_POST_NORMS)
         add_part(m, layer, "post_ffw_norm.weight", o->n_embd, 0, 0);
 }
@@ -556,7 +595,7 @@ static void add_config(maker *m)
         put_int(m, "expert_used_count", 2);
         if (strcmp(o->architecture, "nemotron_h_moe") == 0)
             put_int(m, "moe_latent_size", o->n_embd / 2);
-        if (strcmp(o->architecture, "lfm2moe") == 0) {
+        if (strcmp(o->architecture, "lfm2moe") == 0 || strcmp(o->architecture, "glm4moe") == 0) {
             put_int(m, "leading_dense_block_count", 1);
             put_int(m, "expert_gating_func", 2);
         }
@@ -619,6 +658,8 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
     }
     bool is_lfm2 = strncmp(options->architecture, "lfm2", 4) == 0;
     add(&m, is_lfm2 ? "token_embd_norm.weight" : "output_norm.weight", options->n_embd, 0);
+    if (parts_of(options->architecture) & HAS_NORM_BIASES)
+        add(&m, "output_norm.bias", options->n_embd, 0);
     if (!options->is_tied)
         add(&m, "output.weight", options->n_embd, options->n_vocab);
     return LACE_OK;

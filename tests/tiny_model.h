@@ -12,7 +12,7 @@ extern const int tiny_n_archs;
 extern const char *const tiny_archs[];
 
 typedef struct tiny_options {
-    const char *architecture; /* "llama"; gpt-oss and qwen3moe have 4 experts by default */
+    const char *architecture; /* "llama"; mixtures have 4 experts by default */
     int n_layers;             /* 2 */
     int n_embd;               /* 16 */
     int n_heads;              /* 2 */

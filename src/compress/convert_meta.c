@@ -211,13 +211,43 @@ static void put_sizes(const keys *k, const hf_config *h)
         put_int(k, "attention.value_length", c->head_dim);
     }
     put_int(k, "vocab_size", c->n_vocab);
-    if (c->n_experts > 0) {
-        put_int(k, "expert_count", c->n_experts);
-        put_int(k, "expert_used_count", c->n_experts_used);
-        if (strcmp(k->architecture, "llama") != 0)
-            put_int(k, "expert_feed_forward_length", c->n_ff_expert);
-        if (!c->routing.norms)
-            put_bool(k, "expert_weights_norm", false);
+}
+
+/* ---- Experts --------------------------------------------------------------------------------- */
+
+/* Which layers have experts, as files say it: each step-th, behind n_dense layers without. */
+static bool find_expert_layers(const model_config *c, int32_t *n_dense, int32_t *every)
+{
+    int32_t first = 0;
+    while (first < c->n_layers && !c->layers[first].has_experts)
+        first++;
+    for (*every = 1; *every <= c->n_layers; (*every)++)
+        for (int k = 0; k < 2; k++) {
+            *n_dense = k ? first : 0;
+            int32_t i = 0;
+            while (i < c->n_layers &&
+                   c->layers[i].has_experts == (i >= *n_dense && (i + 1) % *every == 0))
+                i++;
+            if (i == c->n_layers)
+                return true;
+        }
+    return false;
+}
+
+/* How experts are chosen. Files of Llama 4 and Phi-3.5-MoE leave it to their readers. */
+static void put_routing(const keys *k, const route_rule *r)
+{
+    if (r->scores == ROUTE_MIXER || strcmp(k->architecture, "llama4") == 0)
+        return;
+    if (r->scores == ROUTE_SIGMOID)
+        put_int(k, "expert_gating_func", 2);
+    if (!r->norms || (arch_find(k->architecture)->takes & ARCH_ROUTING))
+        put_bool(k, "expert_weights_norm", r->norms);
+    if (r->factor != 0)
+        put_float(k, "expert_weights_scale", r->factor);
+    if (r->n_groups > 0) {
+        put_int(k, "expert_group_count", r->n_groups);
+        put_int(k, "expert_group_used_count", r->n_groups_used);
     }
 }
 
@@ -244,9 +274,41 @@ static void put_delta(const keys *k, const model_config *c)
     put_int(k, "full_attention_interval", interval ? interval : c->n_layers + 1);
 }
 
+static void put_experts(const keys *k, const model_config *c, hf_tensors *tensors)
+{
+    int32_t n_dense, every;
+    if (c->n_experts == 0)
+        return;
+    put_int(k, "expert_count", c->n_experts);
+    put_int(k, "expert_used_count", c->n_experts_used);
+    if (strcmp(k->architecture, "llama") != 0)
+        put_int(k, "expert_feed_forward_length", c->n_ff_expert);
+    put_routing(k, &c->routing);
+    if (c->n_experts_shared > 0)
+        put_int(k, "expert_shared_count", c->n_experts_shared);
+    for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
+        const tensor *t = hf_tensors_at(tensors, i);
+        static const char end[] = ".ffn_up_shexp.weight";
+        size_t n = sizeof end - 1;
+        if (t->name.size > n && memcmp(t->name.data + t->name.size - n, end, n) == 0) {
+            put_int(k, "expert_shared_feed_forward_length", t->shape.dims[1]);
+            break;
+        }
+    }
+    if (find_expert_layers(c, &n_dense, &every) && (n_dense > 0 || every > 1)) {
+        put_int(k, "leading_dense_block_count", n_dense);
+        put_int(k, "interleave_moe_layer_step", every);
+    }
+    if (arch_find(k->architecture)->takes & ARCH_NEXTN)
+        put_int(k, "nextn_predict_layers", 0);
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+/* Phi-3 and Phi-3.5-MoE. */
 static bool is_phi3(const keys *k)
 {
-    return strcmp(k->architecture, "phi3") == 0;
+    return strcmp(k->architecture, "phi3") == 0 || strcmp(k->architecture, "phimoe") == 0;
 }
 
 static void put_rope(const keys *k, const hf_config *h)
@@ -262,7 +324,8 @@ static void put_rope(const keys *k, const hf_config *h)
     }
     if (h->model.rope_local_base > 0)
         put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
-    if (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim)
+    if (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim ||
+        strcmp(k->architecture, "llama4") == 0)
         put_int(k, "rope.dimension_count", r->n_dims);
     if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN) {
         put_text(k, "rope.scaling.type", r->scaling == ROPE_YARN ? "yarn" : "linear");
@@ -289,7 +352,7 @@ static void put_rope(const keys *k, const hf_config *h)
 static void put_factors(const keys *k, const hf_config *h)
 {
     const model_config *c = &h->model;
-    if (c->window > 0 || is_phi3(k))
+    if ((c->window > 0 && !c->windows_are_chunks) || is_phi3(k))
         put_int(k, "attention.sliding_window", c->window);
     if (c->window > 0 && (k->arch->takes & ARCH_PATTERN)) {
         char key[160];
@@ -314,7 +377,7 @@ static void put_factors(const keys *k, const hf_config *h)
     } else if ((k->arch->takes & ARCH_FACTORS) && c->logit_scale != 1) {
         put_float(k, "logit_scale", c->logit_scale);
     }
-    if (c->temperature_scale != 0) {
+    if (c->temperature_scale != 0 && !c->windows_are_chunks) {
         put_float(k, "attention.temperature_scale", c->temperature_scale);
         put_int(k, "attention.temperature_length", c->temperature_length);
     }
@@ -383,6 +446,29 @@ static lace_status check_state_space(const hf_config *h, lace_error *err)
                : LACE_OK;
 }
 
+/* What no key says of experts, and of Llama 4's attention. */
+static lace_status check_experts(const model_config *c, const model_config *seen, lace_error *err)
+{
+    int32_t n_dense, every;
+    const route_rule *r = &c->routing;
+    bool is_ernie = strcmp(c->architecture, "ernie4_5-moe") == 0;
+    bool is_chunked = c->windows_are_chunks;
+    const char *key = is_ernie && r->norm_least != 1e-12f              ? "moe_norm_min"
+                      : r->scores == ROUTE_MIXER && r->jitter != 0.01f ? "router_jitter_noise"
+                      : is_chunked && c->window != seen->window        ? "attention_chunk_size"
+                      : is_chunked && c->temperature_length != seen->temperature_length
+                          ? "floor_scale"
+                      : is_chunked && c->temperature_scale != seen->temperature_scale ? "attn_scale"
+                      : c->norms_turned != seen->norms_turned ? "use_qk_norm"
+                      : c->n_experts > 0 && !find_expert_layers(c, &n_dense, &every)
+                          ? "the layers that have experts"
+                          : NULL;
+    return key ? error_set(err, LACE_E_UNSUPPORTED,
+                           "config.json: %s: a GGUF file of architecture %s cannot say it", key,
+                           c->architecture)
+               : LACE_OK;
+}
+
 /* What readers of GGUF files assume, because no key says it. */
 static lace_status check_expressible(const hf_config *h, const model_config *seen, lace_error *err)
 {
@@ -411,6 +497,7 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
         return error_set(err, LACE_E_UNSUPPORTED,
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
+    TRY(check_experts(c, &seen, err));
     return check_state_space(h, err);
 }
 
@@ -446,6 +533,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     gguf_writer_add_int(w, "general.file_type", GGUF_U32, file_type, NULL);
     gguf_writer_add_int(w, "general.quantization_version", GGUF_U32, QUANTIZATION_VERSION, NULL);
     put_sizes(&k, config);
+    put_experts(&k, &config->model, tensors);
     put_recurrent(&k, &config->model);
     put_delta(&k, &config->model);
     if (strcmp(k.architecture, "bert") != 0)

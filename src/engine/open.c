@@ -284,6 +284,9 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     out->n_kv_heads = c->n_kv_heads;
     out->head_dim = c->head_dim;
     out->n_ff = c->n_ff;
+    out->n_experts = c->n_experts;
+    out->n_experts_used = c->n_experts_used;
+    out->n_ff_expert = c->n_ff_expert;
     out->n_context = c->n_context;
     out->is_encoder = c->encoder.is_on;
     out->n_classes = c->encoder.n_classes;

@@ -22,9 +22,10 @@ typedef struct hf_config {
     /* has_layer_kinds is true; rope.is_neox is true, as Q and K have it in these directories. */
     model_config model;
     const hf_family *family;
-    hf_quant quant;    /* how others have quantized it */
-    bool is_tied;      /* the output matrix is the embedding, whatever else is in the files */
-    bool has_head_dim; /* head_dim is written in the config */
+    hf_quant quant;         /* how others have quantized it */
+    int32_t n_later_layers; /* behind the last: they predict further tokens, and are left out */
+    bool is_tied;           /* the output matrix is the embedding, whatever else is in the files */
+    bool has_head_dim;      /* head_dim is written in the config */
 
     /* Divisors of the rotary frequencies, [rope.n_dims / 2]: llama3's, or longrope's two lists. */
     bool has_rope_factors, has_long_factors;

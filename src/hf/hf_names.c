@@ -437,6 +437,23 @@ static bool is_ignored(const hf_family *f, text name)
     return false;
 }
 
+/* Layers behind the last, which predict further tokens (GLM-4.5, DeepSeek V3). */
+static bool is_of_later_layer(const builder *b, text name)
+{
+    char start[NAME_BYTES];
+    const char *layers =
+        b->config->family->layer_start ? b->config->family->layer_start : "layers.";
+    int n = snprintf(start, sizeof start, "%s%s", b->prefix, layers);
+    if (b->config->n_later_layers == 0 || name.size <= (size_t)n ||
+        memcmp(name.data, start, (size_t)n) != 0)
+        return false;
+    int32_t layer = 0, at = n;
+    while ((size_t)at < name.size && name.data[at] >= '0' && name.data[at] <= '9' && layer < 100000)
+        layer = 10 * layer + (name.data[at++] - '0');
+    int32_t first = b->config->model.n_layers;
+    return at > n && layer >= first && layer < first + b->config->n_later_layers;
+}
+
 /* Quantizers of gptq write zeros where a matrix has no bias. */
 static bool is_empty_bias(const builder *b, const tensor *t)
 {
@@ -456,7 +473,8 @@ static lace_status check_all_used(const builder *b)
 {
     for (size_t i = 0; i < weights_count(b->files); i++) {
         const tensor *t = weights_at(b->files, i);
-        if (!b->is_used[i] && !is_ignored(b->config->family, t->name) && !is_empty_bias(b, t))
+        if (!b->is_used[i] && !is_ignored(b->config->family, t->name) &&
+            !is_of_later_layer(b, t->name) && !is_empty_bias(b, t))
             return error_set(
                 b->err, LACE_E_UNSUPPORTED,
                 "tensor %.*s (%s): does not belong to a model of architecture %s with %d layers",

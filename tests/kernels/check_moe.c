@@ -1,5 +1,6 @@
 /* route by every rule, and the experts that it chooses: moe_glu, moe_down. */
 #include <math.h>
+#include <string.h>
 
 #include "checkkernels.h"
 
@@ -281,9 +282,12 @@ static void check_glu_experts(const kernel_table *table, int n_tokens, int n_wor
     check_rows("out", &want, &s.out[0], n_tokens * USED, 1e-12);
 }
 
-static void check_down_experts(const kernel_table *table, int n_tokens, int n_workers, bool weighs)
+/* makes: what was there before does not count. */
+static void check_down_experts(const kernel_table *table, int n_tokens, int n_workers, bool weighs,
+                               bool makes)
 {
-    check_shape("down: tokens %d workers %d%s", n_tokens, n_workers, weighs ? " weighed" : "");
+    check_shape("down: tokens %d workers %d%s%s", n_tokens, n_workers, weighs ? " weighed" : "",
+                makes ? " made" : "");
     step s = {.op = OP_MOE_DOWN, .in = {check_operand(ACT_F32, N_IN, n_tokens * USED)}};
     s.in[1] = check_operand(ACT_F32, 2 * USED, n_tokens);
     random_rows(&s.in[0], n_tokens * USED);
@@ -292,12 +296,15 @@ static void check_down_experts(const kernel_table *table, int n_tokens, int n_wo
     s.a.moe.n_used = USED;
     s.a.moe.down = random_experts(table, N_OUT, N_IN);
     s.a.moe.weighs_inputs = weighs;
+    s.a.moe.makes = makes;
     s.a.moe.scale = 0.7f;
     s.out[0] = check_operand(ACT_F32, N_OUT, n_tokens);
     random_rows(&s.out[0], n_tokens);
     operand want = check_operand_copy(&s.out[0], n_tokens);
     batch b = {.n_tokens = n_tokens};
     check_run(table->ops[OP_MOE_DOWN], &s, &b, n_workers, 0);
+    for (int t = 0; makes && t < n_tokens; t++)
+        memset(check_row(&want, t), 0, N_OUT * sizeof(float));
     for (int i = 0; i < n_tokens * USED; i++) {
         const expert_choice *c = (const expert_choice *)check_row(&s.in[1], i / USED) + i % USED;
         for (int row = 0; row < N_OUT; row++)
@@ -318,7 +325,8 @@ static void check_experts(const kernel_table *table)
                 check_glu_experts(table, n_tokens, n, true, weighs, GLU_SILU);
                 check_glu_experts(table, n_tokens, n, false, weighs, GLU_RELU2);
                 check_glu_experts(table, n_tokens, n, false, weighs, GLU_GELU);
-                check_down_experts(table, n_tokens, n, weighs);
+                check_down_experts(table, n_tokens, n, weighs, false);
+                check_down_experts(table, n_tokens, n, weighs, true);
             }
     check_end();
 }

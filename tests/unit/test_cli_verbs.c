@@ -134,6 +134,17 @@ static void inspect_describes_the_built_in_model(void)
     CHECK(strstr(ran.out, "token_embd.weight") != NULL);
 }
 
+static void inspect_counts_experts(void)
+{
+    command_run("inspect tests/fuzz/corpus/load/dots1.gguf");
+    command_check_success();
+    CHECK(strstr(ran.out, "experts       4 of width 8, 2 of them for a token\n"));
+    command_run("inspect tests/fuzz/corpus/load/dots1.gguf -o json");
+    CHECK(strstr(ran.out, "\"n_experts\": 4") && strstr(ran.out, "\"n_experts_used\": 2"));
+    command_run("inspect " MODEL);
+    CHECK(!strstr(ran.out, "experts"));
+}
+
 static void inspect_writes_json(void)
 {
     command_run("inspect " MODEL " -o json --tensors");
@@ -254,6 +265,7 @@ int main(void)
     CASE(tokenize_takes_special_tokens_as_text_if_asked);
     CASE(every_verb_with_a_model_says_that_there_is_no_gpu);
     CASE(inspect_describes_the_built_in_model);
+    CASE(inspect_counts_experts);
     CASE(inspect_writes_json);
     CASE(inspect_describes_what_cannot_be_run);
     CASE(inspect_computes_memory_for_the_context_asked_for);

@@ -248,6 +248,22 @@ static const own_wrong own_wrongs[] = {
     {"nemotron_h", "ssm.conv_kernel", GONE, 0},
     {"lfm2", "shortconv.l_cache", GONE, 0}, {"lfm2", "shortconv.l_cache", GGUF_U32, 1},
     {"lfm2", "shortconv.l_cache", GGUF_U32, 65}, {"lfm2", "shortconv.l_cache", GGUF_I32, -3},
+    {"dots1", "expert_count", GGUF_U32, 4097}, {"dots1", "expert_count", GGUF_I32, -1},
+    {"dots1", "expert_used_count", GONE, 0}, {"dots1", "expert_used_count", GGUF_U32, 0},
+    {"dots1", "expert_used_count", GGUF_U32, 5}, {"dots1", "expert_used_count", GGUF_F32, 2},
+    {"dots1", "expert_feed_forward_length", GGUF_U32, 0}, {"dots1", "expert_feed_forward_length", GGUF_U32, 0x1p31},
+    {"dots1", "expert_shared_count", GGUF_I32, -1}, {"dots1", "expert_shared_count", GGUF_U32, 4097},
+    {"dots1", "expert_gating_func", GGUF_U32, 4}, {"dots1", "expert_gating_func", GGUF_I32, -1},
+    {"dots1", "expert_gating_func", GGUF_F32, 2}, {"dots1", "expert_weights_norm", GGUF_U32, 1},
+    {"dots1", "expert_weights_scale", GGUF_F32, NAN}, {"dots1", "expert_weights_scale", GGUF_F32, -1},
+    {"dots1", "expert_weights_scale", GGUF_F32, 1e7}, {"dots1", "expert_weights_scale", GGUF_U32, 2},
+    {"dots1", "expert_group_count", GGUF_U32, 2}, {"dots1", "expert_group_count", GGUF_U32, 3},
+    {"dots1", "expert_group_count", GGUF_U32, 5}, {"dots1", "expert_group_count", GGUF_I32, -1},
+    {"dots1", "expert_group_used_count", GGUF_U32, 5}, {"dots1", "expert_group_used_count", GGUF_I32, -2},
+    {"dots1", "leading_dense_block_count", GGUF_I32, -1}, {"dots1", "leading_dense_block_count", GGUF_U32, 513},
+    {"llama4", "interleave_moe_layer_step", GGUF_U32, 513}, {"llama4", "interleave_moe_layer_step", GGUF_I32, -1},
+    {"glm4moe", "nextn_predict_layers", GGUF_U32, 2}, {"glm4moe", "nextn_predict_layers", GGUF_I32, -1},
+    {"glm4moe", "expert_gating_func", GGUF_U32, 9},
 };
 /* clang-format on */
 

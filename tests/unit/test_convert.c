@@ -93,6 +93,46 @@ static void golden_directory_becomes_its_gguf(void *arg)
     free(file);
 }
 
+/*
+ * The same of golden2/. The converter gives Hunyuan a context of 256 Ki and a method that stretches
+ * nothing; and some files were converted under another name.
+ */
+static void golden2_directory_becomes_its_gguf(void *arg)
+{
+    static const char *const skipped[] = {"general.", "hunyuan-moe.context_length",
+                                          "hunyuan-moe.rope.scaling", NULL};
+    const char *name = arg;
+    char *directory = golden_path(name, ""), *file = golden_path(name, "model.gguf");
+    CHECK(scratch_create() != NULL);
+    weights *expected = NULL, *found = file ? convert(directory, "out.gguf", NULL) : NULL;
+    lace_error err;
+    if (file && CHECK(is_ok(weights_open(file, &expected, &err), &err)) && found) {
+        compare_tensors(found, expected);
+        compare_values(weights_gguf(found), weights_gguf(expected), skipped);
+    }
+    weights_close(found);
+    weights_close(expected);
+    scratch_remove();
+    free(directory);
+    free(file);
+}
+
+/* No key says the length of chunks, or where queries begin to be scaled. */
+static void what_files_of_llama4_cannot_say_is_refused(void)
+{
+    char *directory = golden_path("llama4-chunk", "");
+    convert_options o = convert_options_default();
+    lace_error err = {0};
+    CHECK(scratch_create() != NULL);
+    if (directory) {
+        CHECK(convert_directory(directory, scratch_path("out.gguf"), &o, NULL, &err) ==
+              LACE_E_UNSUPPORTED);
+        CHECK(strstr(err.text, "attention_chunk_size"));
+    }
+    scratch_remove();
+    free(directory);
+}
+
 static void tales_4m_becomes_its_gguf(void)
 {
     /* Names for people are taken from the directory's. */
@@ -404,6 +444,15 @@ static void titles_are_made_of_names(void)
 int main(void)
 {
     golden_each("directory_%s_becomes_its_gguf", golden_directory_becomes_its_gguf);
+    static const char *const mixtures[] = {
+        "glm4_moe",  "minimax_m2", "ernie4_5_moe", "dots1",  "hunyuan_v1_moe",
+        "qwen2_moe", "olmoe",      "granitemoe",   "phimoe", "llama4"};
+    for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++) {
+        char name[96];
+        snprintf(name, sizeof name, "mixture_%s_becomes_its_gguf", mixtures[i]);
+        tap_case_arg(name, golden2_directory_becomes_its_gguf, (void *)mixtures[i]);
+    }
+    CASE(what_files_of_llama4_cannot_say_is_refused);
     CASE(tales_4m_becomes_its_gguf);
     CASE(types_follow_the_rules);
     CASE(q8_0_is_near);

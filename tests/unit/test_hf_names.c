@@ -40,6 +40,33 @@ static void matrices_are_used_where_they_lie(void)
     scratch_remove();
 }
 
+/* Layers that predict further tokens are left out; any other tensor that nobody knows is refused. */
+static void layers_behind_the_last_are_left_out(void)
+{
+    static const struct {
+        const char *tensor, *config;
+        lace_status expected;
+    } cases[] = {
+        {"model.layers.1.enorm.weight", ",\"num_nextn_predict_layers\":1", LACE_OK},
+        {"model.layers.1.enorm.weight", ",\"num_nextn_predict_layers\":0", LACE_E_UNSUPPORTED},
+        {"model.layers.2.enorm.weight", ",\"num_nextn_predict_layers\":1", LACE_E_UNSUPPORTED},
+        {"model.layers.0.enorm.weight", ",\"num_nextn_predict_layers\":1", LACE_E_UNSUPPORTED},
+        {"model.layers.1.enorm.weight", "", LACE_E_UNSUPPORTED},
+        {"model.layers.1.enorm.weight", ",\"num_nextn_predict_layers\":-1", LACE_E_META},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        weights *w = NULL;
+        model_config c;
+        lace_error err = {0};
+        CHECK(scratch_create() && tiny_hf_llama_and(cases[i].tensor, cases[i].config));
+        CHECK(weights_open(scratch_path(""), &w, &err) == LACE_OK);
+        if (!CHECK(config_from_weights(w, &c, &err) == cases[i].expected))
+            tap_note("case %zu: %s", i, err.text);
+        weights_close(w);
+        scratch_remove();
+    }
+}
+
 static void what_must_be_made_comes_and_goes(void)
 {
     model_config c;
@@ -115,6 +142,7 @@ static void every_allocation_of_running_may_fail(void)
 int main(void)
 {
     CASE(matrices_are_used_where_they_lie);
+    CASE(layers_behind_the_last_are_left_out);
     CASE(what_must_be_made_comes_and_goes);
     CASE(pieces_make_the_whole);
     CASE(every_allocation_of_running_may_fail);
