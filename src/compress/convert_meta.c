@@ -215,10 +215,23 @@ static void put_sizes(const keys *k, const hf_config *h)
 
 /* ---- Experts --------------------------------------------------------------------------------- */
 
+/* Whether layers are attention or a feed-forward network, not both. */
+static bool has_single_parts(const model_config *c)
+{
+    for (int32_t i = 0; i < c->n_layers; i++)
+        if (c->layers[i].kind == LAYER_FFN)
+            return true;
+    return false;
+}
+
 /* Which layers have experts, as files say it: each step-th, behind n_dense layers without. */
 static bool find_expert_layers(const model_config *c, int32_t *n_dense, int32_t *every)
 {
     int32_t first = 0;
+    *n_dense = 0;
+    *every = 1;
+    if (has_single_parts(c)) /* then their widths say it */
+        return true;
     while (first < c->n_layers && !c->layers[first].has_experts)
         first++;
     for (*every = 1; *every <= c->n_layers; (*every)++)
@@ -299,6 +312,8 @@ static void put_experts(const keys *k, const model_config *c, hf_tensors *tensor
         put_int(k, "leading_dense_block_count", n_dense);
         put_int(k, "interleave_moe_layer_step", every);
     }
+    if (c->n_latent > 0)
+        put_int(k, "moe_latent_size", c->n_latent);
     if (arch_find(k->architecture)->takes & ARCH_NEXTN)
         put_int(k, "nextn_predict_layers", 0);
 }

@@ -1,4 +1,4 @@
-/* Hugging Face directories of Granite 4: state spaces or attention. */
+/* Hugging Face directories of Granite 4: state spaces or attention, experts or none. */
 #include "hf/family_mamba.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 static int64_t shared_width(const model_config *c, int32_t layer)
 {
-    return c->layers[layer].n_ff;
+    return c->n_experts > 0 ? c->n_ff_shared : c->layers[layer].n_ff;
 }
 
 static int64_t gate_row(const model_config *c, int32_t layer, int64_t row)
@@ -25,11 +25,22 @@ static const row_map gate_half = {shared_width, gate_row};
 static const row_map up_half = {shared_width, up_row};
 
 /* clang-format off */
-static const name_row granite_rows[] = {
+static const name_row dense_rows[] = {
     ATTENTION_ROWS, PRE_NORM_ROWS, MAMBA_ROWS("mamba."),
     ROWS("shared_mlp.input_linear.weight", "ffn_gate.weight", &gate_half),
     ROWS("shared_mlp.input_linear.weight", "ffn_up.weight", &up_half),
     COPY("shared_mlp.output_linear.weight", "ffn_down.weight"),
+};
+
+static const name_row moe_rows[] = {
+    ATTENTION_ROWS, PRE_NORM_ROWS, MAMBA_ROWS("mamba."),
+    COPY("block_sparse_moe.router.layer.weight", "ffn_gate_inp.weight"),
+    PART("block_sparse_moe.input_linear.weight", "ffn_gate_exps.weight", RECIPE_HALVE, 0, 2),
+    PART("block_sparse_moe.input_linear.weight", "ffn_up_exps.weight", RECIPE_HALVE, 1, 2),
+    COPY("block_sparse_moe.output_linear.weight", "ffn_down_exps.weight"),
+    ROWS("shared_mlp.input_linear.weight", "ffn_gate_shexp.weight", &gate_half),
+    ROWS("shared_mlp.input_linear.weight", "ffn_up_shexp.weight", &up_half),
+    COPY("shared_mlp.output_linear.weight", "ffn_down_shexp.weight"),
 };
 /* clang-format on */
 
@@ -39,14 +50,19 @@ static const char *const granite_keys[] = {
     "layer_types",         "num_local_experts", "shared_intermediate_size", "embedding_multiplier",
     "residual_multiplier", "logits_scaling",    "attention_multiplier",     NULL};
 
+static const hf_family granite_moe;
+
 static lace_status read_widths(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
     int32_t n_experts = 8, n_shared = 1024;
     TRY(source_int(s, "num_local_experts", 0, CONFIG_MAX_EXPERTS, &n_experts, NULL));
     TRY(source_int(s, "shared_intermediate_size", 1, CONFIG_MAX_WIDTH, &n_shared, NULL));
-    if (n_experts > 0)
-        return source_fail(s, LACE_E_UNSUPPORTED, "num_local_experts", "expected 0");
+    if (n_experts > 0) {
+        h->family = &granite_moe;
+        c->n_ff_shared = n_shared;
+        return hf_read_experts(s, c);
+    }
     c->n_ff = n_shared;
     for (int32_t i = 0; i < c->n_layers; i++)
         c->layers[i].n_ff = n_shared;
@@ -84,12 +100,12 @@ static lace_status read(const source *s, hf_config *h)
     return read_time_step_limit(s, c);
 }
 
-const hf_family family_granitemoehybrid = {.model_type = "granitemoehybrid",
-                                           .class_name = "GraniteMoeHybridForCausalLM",
-                                           .architecture = "granitehybrid",
-                                           .layers = NAME_TABLE(granite_rows),
-                                           .is_permuted = true,
-                                           .window = WINDOW_NEVER,
-                                           .reads = granite_keys,
-                                           .read = read,
-                                           .activation = "silu"};
+#define GRANITE(rows)                                                                              \
+    {                                                                                              \
+        .model_type = "granitemoehybrid", .class_name = "GraniteMoeHybridForCausalLM",             \
+        .architecture = "granitehybrid", .layers = NAME_TABLE(rows), .is_permuted = true,          \
+        .window = WINDOW_NEVER, .reads = granite_keys, .read = read, .activation = "silu"          \
+    }
+
+const hf_family family_granitemoehybrid = GRANITE(dense_rows);
+static const hf_family granite_moe = GRANITE(moe_rows);

@@ -1,6 +1,6 @@
 /*
  * Granite 4: most layers have a state space where the others have attention, which mostly knows no
- * positions.
+ * positions. Experts with a shared one beside them, or a plain feed-forward network.
  */
 #include "model/state_space.h"
 
@@ -22,6 +22,14 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
+static lace_status bind_network(model *m, int i, lace_error *err)
+{
+    if (!m->config.layers[i].has_experts)
+        return bind_ffn(m, i, err);
+    TRY(bind_moe(m, i, err));
+    return bind_shared_experts(m, i, true, err);
+}
+
 static lace_status bind(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
@@ -32,7 +40,7 @@ static lace_status bind(model *m, lace_error *err)
         TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
         TRY(attends ? bind_attention(m, i, err) : bind_state_space(m, i, true, err));
         TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(bind_ffn(m, i, err));
+        TRY(bind_network(m, i, err));
     }
     return bind_rope(m, err);
 }
@@ -60,14 +68,17 @@ static void build(const model *m, plan *p, const layer_memory *memory)
                                : build_state_space(m, p, i, n, memory),
                            NULL);
         n = build_norm(m, p, x, l->ffn_norm);
-        x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
+        x = c->layers[i].has_experts
+                ? build_moe(m, p, i, x, n, GLU_SILU)
+                : build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
     }
     p->layer = -1;
     build_logits(m, p, x);
 }
 
 const arch arch_granitehybrid = {.name = "granitehybrid",
-                                 .takes = ARCH_FACTORS | ARCH_ATTENTION_SCALE | ARCH_LAYER_KINDS |
+                                 .takes = ARCH_EXPERTS | ARCH_ROUTING | ARCH_FACTORS |
+                                          ARCH_ATTENTION_SCALE | ARCH_LAYER_KINDS |
                                           ARCH_STATE_SPACE,
                                  .read = read,
                                  .configure = configure,

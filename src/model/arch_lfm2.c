@@ -1,11 +1,13 @@
 /*
- * LFM2: gated short convolutions, and attention in some layers.
+ * LFM2: gated short convolutions, and attention in some layers; with experts in all but the first
+ * layers in its MoE form.
  */
 #include "model/state_space.h"
 
 static lace_status read(const config_source *s, model_config *c)
 {
     TRY(config_need_int(s, "shortconv.l_cache", 2, CONFIG_MAX_TAPS, &c->ssm.n_taps));
+    c->routing.norm_more = 1e-6f;
     for (int32_t i = 0; i < c->n_layers; i++)
         c->layers[i].kind = c->layers[i].n_kv_heads == 0 ? LAYER_RECURRENT : LAYER_ATTENTION;
     return LACE_OK;
@@ -39,7 +41,7 @@ static lace_status bind(model *m, lace_error *err)
         TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
         TRY(attends ? bind_attending(m, i, err) : bind_short_conv(m, i, err));
         TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(bind_ffn(m, i, err));
+        TRY(c->layers[i].has_experts ? bind_moe(m, i, err) : bind_ffn(m, i, err));
     }
     return bind_rope(m, err);
 }
@@ -64,7 +66,9 @@ static void build(const model *m, plan *p, const layer_memory *memory)
                                : build_short_conv(m, p, i, n, memory),
                            NULL);
         n = build_norm(m, p, x, l->ffn_norm);
-        x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
+        x = m->config.layers[i].has_experts
+                ? build_moe(m, p, i, x, n, GLU_SILU)
+                : build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
     }
     p->layer = -1;
     build_logits(m, p, x);
@@ -77,3 +81,10 @@ const arch arch_lfm2 = {.name = "lfm2",
                         .bind = bind,
                         .state = state,
                         .build = build};
+const arch arch_lfm2moe = {.name = "lfm2moe",
+                           .takes = ARCH_EXPERTS | ARCH_ROUTING | ARCH_WINDOW | ARCH_LAYER_KINDS,
+                           .read = read,
+                           .configure = configure,
+                           .bind = bind,
+                           .state = state,
+                           .build = build};

@@ -150,6 +150,8 @@ typedef struct model_config {
         n_experts_shared; /* that every token goes through, as one network; 0: none, or not said */
     bool weighs_inputs;   /* a choice's weight multiplies what its expert reads */
     route_rule routing;   /* how experts are chosen and weighed; its vectors are the layers' */
+    int32_t n_ff_shared;  /* width of the shared experts; 0: as their tensors say */
+    int32_t n_latent;     /* width that experts read and write; 0: n_embd */
 
     ssm_config ssm;
     mup_config mup;   /* falcon-h1 alone */

@@ -133,6 +133,7 @@ typedef struct model_layer {
     weight shared_gate, shared_up; /* [any width, n_embd]: experts that every token goes through */
     weight shared_down;            /* [n_embd, that width] */
     weight shared_router;          /* [1, n_embd]: a sigmoid of it multiplies their answer */
+    weight latent_down, latent_up; /* [n_latent, n_embd] and back: around the experts */
 
     model_ssm ssm;
     delta_layer delta; /* of recurrent layers */

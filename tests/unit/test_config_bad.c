@@ -246,6 +246,8 @@ static const own_wrong own_wrongs[] = {
     {"granitehybrid", "ssm.group_count", GONE, 0}, {"falcon-h1", "ssm.state_size", GONE, 0},
     {"granitehybrid", "rope.scaling.finetuned", GGUF_U32, 1},
     {"nemotron_h", "ssm.conv_kernel", GONE, 0},
+    {"nemotron_h_moe", "moe_latent_size", GGUF_U32, 0x1p31},
+    {"nemotron_h_moe", "moe_latent_size", GGUF_F32, 4},
     {"lfm2", "shortconv.l_cache", GONE, 0}, {"lfm2", "shortconv.l_cache", GGUF_U32, 1},
     {"lfm2", "shortconv.l_cache", GGUF_U32, 65}, {"lfm2", "shortconv.l_cache", GGUF_I32, -3},
     {"dots1", "expert_count", GGUF_U32, 4097}, {"dots1", "expert_count", GGUF_I32, -1},

@@ -355,6 +355,9 @@ static void state_spaces_are_read(void)
                   "\"block_ffn_dim_multiplier\":1.5,\"full_attn_idxs\":[1]}");
     CHECK(c.model.n_ff == 112 && c.model.ssm.n_taps == 3 && c.is_tied); /* 66, 99, 112 */
     CHECK(c.model.layers[0].kind == LAYER_RECURRENT && c.model.layers[1].kind == LAYER_ATTENTION);
+    c = read_with("{\"model_type\":\"lfm2\",\"block_ff_dim\":100,"
+                  "\"block_ffn_dim_multiplier\":null}");
+    CHECK(c.model.n_ff == 66 && c.model.layers[0].kind == LAYER_ATTENTION);
 }
 
 static void state_spaces_that_cannot_be_are_named(void)
@@ -391,6 +394,11 @@ static void state_spaces_that_cannot_be_are_named(void)
         {"{\"model_type\":\"falcon_h1\",\"mamba_d_ssm\":48,\"mamba_n_heads\":3,"
          "\"mamba_d_head\":8}",
          "mamba_d_ssm", LACE_E_META},
+        {"{\"model_type\":\"nemotron_h\",\"hybrid_override_pattern\":\"ME\"}", "num_experts",
+         LACE_E_META},
+        {"{\"model_type\":\"lfm2_moe\",\"num_experts\":4,\"num_experts_per_tok\":2,"
+         "\"num_dense_layers\":3}",
+         "num_dense_layers", LACE_E_META},
         {"{\"model_type\":\"falcon_h1\",\"mlp_multipliers\":[1]}", "mlp_multipliers", LACE_E_META},
         {"{\"model_type\":\"falcon_h1\",\"ssm_multipliers\":[1,1,1,1,0]}", "ssm_multipliers",
          LACE_E_META},
