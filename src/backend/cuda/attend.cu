@@ -65,6 +65,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
     const gpu_cache &c = p.cache;
     int sequence = c.sequences[t], position = c.positions[t];
     const float *v = p.v + (int64_t)t * p.v_stride + h * p.head_dim;
+    if (c.v_in_k) { /* one head: k is the first part of its row */
+        uint8_t *row = cache_row(c, c.k_offset, sequence, 0, position);
+        uint64_t k_bytes = c.type == DTYPE_F32   ? 4 * (uint64_t)c.v_dim
+                           : c.type == DTYPE_F16 ? 2 * (uint64_t)c.v_dim
+                                                 : (uint64_t)c.v_dim / 32 * sizeof(block_q8_0);
+        write_row(row, k, c.v_dim, c.type);
+        write_row(row + k_bytes, v, p.head_dim - c.v_dim, c.type);
+        return;
+    }
     write_row(cache_row(c, c.k_offset, sequence, h, position), k, p.head_dim, c.type);
     write_row(cache_row(c, c.v_offset, sequence, h, position), v, p.head_dim, c.type);
 }
@@ -78,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
     wait_previous();
     __shared__ float q[MAX_HEAD_DIM], out[MAX_HEAD_DIM], scores[CHUNK];
     const gpu_cache &c = p.cache;
-    const int t = blockIdx.x, h = blockIdx.y, dim = c.head_dim, tid = threadIdx.x;
+    const int t = blockIdx.x, h = blockIdx.y, dim = c.head_dim, v_dim = c.v_dim, tid = threadIdx.x;
     const int warp = tid >> 5, lane = tid & 31, head = h / (p.n_heads / c.n_heads);
     const int sequence = c.sequences[t], own = c.positions[t], last = last_seen(p, t, own);
     int first = p.window && own + 1 > p.window ? own + 1 - p.window : 0;
@@ -86,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
         first = max(first, own / p.chunk * p.chunk);
     for (int i = tid; i < dim; i += THREADS) {
         q[i] = p.q[(int64_t)t * p.q_stride + h * dim + i];
-        out[i] = 0;
+        out[i] = 0; /* v_dim is not larger */
     }
     __syncthreads();
     float most = p.sinks ? p.sinks[h] : -INFINITY, sum = p.sinks ? 1.0f : 0.0f;
@@ -118,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
         float fade = most == -INFINITY ? 0.0f : expf(most - now);
         sum = sum * fade + warp_sum(part);
         most = now;
-        for (int d = tid; d < dim; d += THREADS) {
+        for (int d = tid; d < v_dim; d += THREADS) {
             float v = out[d] * fade;
             for (int i = 0; i < n; i++)
                 v += scores[i] *
@@ -127,6 +136,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend_heads(gpu_attend p)
         }
         __syncthreads();
     }
-    for (int i = tid; i < dim; i += THREADS)
-        p.out[(int64_t)t * p.out_stride + h * dim + i] = out[i] / sum;
+    for (int i = tid; i < v_dim; i += THREADS)
+        p.out[(int64_t)t * p.out_stride + h * v_dim + i] = out[i] / sum;
 }

@@ -148,7 +148,7 @@ static lace_status check_steps(const plan *p, lace_error *err)
                              "layer %d: there is no kernel for GPUs that computes %s; use "
                              "--device cpu",
                              s->layer, op_name(s->op));
-        if (has_pages && s->kv.v_dim != s->kv.head_dim)
+        if (has_pages && s->kv.v_dim != s->kv.head_dim && !s->kv.v_in_k)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "layer %d: there is no kernel for GPUs for keys of %d and values of "
                              "%d numbers; use --device cpu",

@@ -75,16 +75,25 @@ typedef struct gpu_cache {
     uint64_t page_bytes, k_offset, v_offset, row_bytes;
     int32_t type; /* dtype: F32, F16, Q8_0 */
     int32_t page_tokens, n_heads, head_dim;
+    int32_t v_dim, v_in_k;
     const int32_t *tables; /* [n_sequences, pages_per_sequence] */
     int32_t pages_per_sequence;
     const int32_t *sequences, *positions; /* [n_tokens] */
     const int32_t *seen; /* [n_tokens] positions that a token sees; NULL: up to its own */
 } gpu_cache;
 
+/* Of each head of x, the n_rest values behind n_cols go behind n_rows of y. */
+typedef struct gpu_rest {
+    const float *x;
+    float *y;
+    int64_t x_stride, y_stride;
+    int32_t n_heads, n_rest, n_cols, n_rows;
+} gpu_rest;
+
 typedef struct gpu_rope {
     const float *table; /* [n_tokens, n_dims]: cos, sin */
     float *q, *k;       /* k: NULL if only q is turned */
-    const float *v;     /* with k: both are written to the cache */
+    const float *v;     /* with k: both are written to the cache; with v_in_k as one row */
     int64_t table_stride, q_stride, k_stride, v_stride;
     int32_t n_heads, n_kv_heads, head_dim, n_dims, is_neox;
     int32_t writes; /* to the cache */

@@ -142,9 +142,9 @@ bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
 {
     const kv_layer *kv = &s->kv;
     int d = dim_for(kv->head_dim);
-    return d < N_DIMS && s->a.attend.chunk == 0 && kv->head_dim % 8 == 0 &&
-           s->a.attend.n_heads / kv->n_heads <= 16 && page_shift(kv) >= 0 &&
-           run_bytes(is_exact, d) <= (uint32_t)g->info.max_shared_bytes;
+    return d < N_DIMS && s->a.attend.chunk == 0 && kv->v_dim == kv->head_dim &&
+           kv->head_dim % 8 == 0 && s->a.attend.n_heads / kv->n_heads <= 16 &&
+           page_shift(kv) >= 0 && run_bytes(is_exact, d) <= (uint32_t)g->info.max_shared_bytes;
 }
 
 lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)

@@ -368,6 +368,36 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
     return start_rows(j, "combine_rows", n_tokens, 1, &c, err);
 }
 
+/* ---- Heads ----------------------------------------------------------------------------------- */
+
+/* A product for each head, one after the other. */
+static lace_status launch_heads(const gpu_job *j, const step *s, lace_error *err)
+{
+    int64_t n = gpu_rows_of(j, s), rest = s->a.heads.n_rest;
+    if (n == 0)
+        return LACE_OK;
+    for (int32_t h = 0; h < s->a.heads.n_heads; h++) {
+        const weight *w = &s->a.heads.weights[h];
+        gpu_matvec p = {.x = data(&s->in[0]) + h * (w->n_cols + rest),
+                        .x_stride = floats(&s->in[0]),
+                        .out = data(&s->out[0]) + h * (w->n_rows + rest),
+                        .out_stride = floats(&s->out[0]),
+                        .scale = 1,
+                        .n_used = 1,
+                        .x_divisor = 1};
+        TRY(matvec(j, w, p, n, err));
+    }
+    gpu_rest p = {.x = data(&s->in[0]),
+                  .y = data(&s->out[0]),
+                  .x_stride = floats(&s->in[0]),
+                  .y_stride = floats(&s->out[0]),
+                  .n_heads = s->a.heads.n_heads,
+                  .n_rest = (int32_t)rest,
+                  .n_cols = (int32_t)s->a.heads.weights->n_cols,
+                  .n_rows = (int32_t)s->a.heads.weights->n_rows};
+    return rest == 0 ? LACE_OK : start_rows(j, "heads_rest_rows", n, 1, &p, err);
+}
+
 /* ---- Attention ------------------------------------------------------------------------------- */
 
 static gpu_cache cache_of(const gpu_job *j, const kv_layer *kv)
@@ -381,6 +411,8 @@ static gpu_cache cache_of(const gpu_job *j, const kv_layer *kv)
                        .page_tokens = kv->page_tokens,
                        .n_heads = kv->n_heads,
                        .head_dim = kv->head_dim,
+                       .v_dim = kv->v_dim,
+                       .v_in_k = kv->v_in_k,
                        .tables = j->batch->tables[kv->group],
                        .pages_per_sequence = j->batch->pages_per_sequence,
                        .sequences = j->batch->sequences,
@@ -588,6 +620,7 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_SCAN] = launch_scan,
     [OP_CONV] = launch_conv,
     [OP_DELTA] = launch_delta,
+    [OP_MATMUL_HEADS] = launch_heads,
     [OP_SOFTCAP] = launch_softcap,
     [OP_ROUTE] = launch_route,
     [OP_MOE_GLU] = launch_moe,
@@ -622,6 +655,8 @@ static uint64_t general_bytes(const step *s, int64_t n_rows)
     else if (s->op == OP_MOE_DOWN)
         bytes = 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down[0].n_rows +
                 rotated_bytes(s->a.moe.down, n_rows * s->a.moe.n_used);
+    else if (s->op == OP_MATMUL_HEADS)
+        bytes = rotated_bytes(s->a.heads.weights, n_rows);
     for (int i = 0; step_is_matmul(s) && i < s->a.matmul.n_weights; i++)
         bytes += rotated_bytes(s->a.matmul.weights[i], n_rows);
     return bytes;

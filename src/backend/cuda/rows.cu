@@ -88,6 +88,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) add_rows(gpu_rows p)
         y[i] += p.scale * x[i];
 }
 
+/* What MATMUL_HEADS copies. */
+extern "C" __global__ void __launch_bounds__(THREADS) heads_rest_rows(gpu_rest p)
+{
+    launch_next();
+    wait_previous();
+    const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    for (int i = threadIdx.x; i < p.n_heads * p.n_rest; i += THREADS) {
+        int head = i / p.n_rest, at = i % p.n_rest;
+        y[head * (p.n_rows + p.n_rest) + p.n_rows + at] =
+            x[head * (p.n_cols + p.n_rest) + p.n_cols + at];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) glu_rows(gpu_rows p)
 {
     launch_next();
