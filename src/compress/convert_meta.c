@@ -93,7 +93,7 @@ static const char *format_size_label(hf_tensors *tensors, char out[32])
     int64_t n_experts = 0;
     for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
         const tensor *t = hf_tensors_at(tensors, i);
-        bool is_expert = t->shape.n_dims == 3;
+        bool is_expert = t->shape.n_dims == 3 && strstr(t->name.data, "_exps.");
         if (is_expert)
             n_experts = t->shape.dims[2];
         *(is_expert ? &expert : &shared) +=
@@ -206,9 +206,10 @@ static void put_sizes(const keys *k, const hf_config *h)
               c->norm_eps);
     if (strncmp(k->architecture, "nemotron_h", strlen("nemotron_h")) == 0)
         put_float(k, "attention.layer_norm_epsilon", c->norm_eps);
-    if (attends(c) && (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd)) {
+    if (attends(c) &&
+        (h->has_head_dim || c->head_dim * c->n_heads != c->n_embd || c->latent.kv_rank > 0)) {
         put_int(k, "attention.key_length", c->head_dim);
-        put_int(k, "attention.value_length", c->head_dim);
+        put_int(k, "attention.value_length", c->value_dim);
     }
     put_int(k, "vocab_size", c->n_vocab);
 }
@@ -318,6 +319,20 @@ static void put_experts(const keys *k, const model_config *c, hf_tensors *tensor
         put_int(k, "nextn_predict_layers", 0);
 }
 
+/* ---- Latent attention ------------------------------------------------------------------------ */
+
+static void put_latent(const keys *k, const model_config *c)
+{
+    const latent_config *t = &c->latent;
+    if (t->kv_rank == 0)
+        return;
+    if (t->q_rank > 0)
+        put_int(k, "attention.q_lora_rank", t->q_rank);
+    put_int(k, "attention.kv_lora_rank", t->kv_rank);
+    put_int(k, "attention.key_length_mla", t->nope_dim + c->rope.n_dims);
+    put_int(k, "attention.value_length_mla", t->value_dim);
+}
+
 /* ---------------------------------------------------------------------------------------------- */
 
 /* Phi-3 and Phi-3.5-MoE. */
@@ -349,8 +364,12 @@ static void put_rope(const keys *k, const hf_config *h)
     if (r->scaling == ROPE_YARN) {
         put_float(k, "rope.scaling.yarn_beta_fast", r->yarn_beta_fast);
         put_float(k, "rope.scaling.yarn_beta_slow", r->yarn_beta_slow);
-        /* In a file the factor multiplies what the method prescribes. */
-        if (r->attention_factor != 0)
+        /* In a file the factor multiplies what the method prescribes; but of latents, cos and sin. */
+        if (r->yarn_mscale_all != 0 && h->model.latent.kv_rank > 0) {
+            put_float(k, "rope.scaling.yarn_log_multiplier", 0.1 * r->yarn_mscale_all);
+            if (r->attention_factor != 0 && r->attention_factor != 1)
+                put_float(k, "rope.scaling.attn_factor", r->attention_factor);
+        } else if (r->attention_factor != 0)
             put_float(k, "rope.scaling.attn_factor",
                       r->attention_factor / (r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1));
     }
@@ -507,6 +526,11 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
                              "config.json: layer_types: a GGUF file of architecture %s has layers "
                              "that attend at equal distances only",
                              h->model.architecture);
+    if (c->latent.has_halves)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "config.json: rope_interleave: a GGUF file of architecture %s has no key "
+                         "for it",
+                         h->model.architecture);
     if (c->rope.scaling == ROPE_YARN &&
         c->rope.yarn_keeps_fractions != seen->rope.yarn_keeps_fractions)
         return error_set(err, LACE_E_UNSUPPORTED,
@@ -551,6 +575,7 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     put_experts(&k, &config->model, tensors);
     put_recurrent(&k, &config->model);
     put_delta(&k, &config->model);
+    put_latent(&k, &config->model);
     if (strcmp(k.architecture, "bert") != 0)
         put_rope(&k, config);
     put_factors(&k, config);

@@ -93,6 +93,17 @@ static lace_status time_matrix(fit *f, const tensor *t, dtype type, int64_t n_ro
     return status;
 }
 
+/* Matrices of heads lie together too, but all of them are needed. */
+static bool is_of_experts(const tensor *t)
+{
+    static const char part[] = "_exps.";
+    const size_t n = sizeof part - 1;
+    for (size_t i = 0; i + n <= t->name.size; i++)
+        if (memcmp(t->name.data + i, part, n) == 0)
+            return true;
+    return false;
+}
+
 lace_status fit_time(fit *f, const tensor *t, dtype type, double *out, lace_error *err)
 {
     const model *m = f->w->m;
@@ -104,7 +115,7 @@ lace_status fit_time(fit *f, const tensor *t, dtype type, double *out, lace_erro
         TRY(time_matrix(f, t, type, m->matrices[i].target->n_rows, &us, err));
         *out += us;
     }
-    if (t->shape.n_dims > 2 && m->config.n_experts > 0) /* of experts a token needs but a few */
+    if (is_of_experts(t) && m->config.n_experts > 0) /* of experts a token needs but a few */
         *out *= (double)m->config.n_experts_used / m->config.n_experts;
     return LACE_OK;
 }

@@ -41,7 +41,7 @@ static lace_status add_step(imatrix *m, const walk_matrices *x, float *row, int3
         if (is_again)
             continue;
         TRY(find_entry(m, x, i, &e, err));
-        for (int64_t r = 0; r < x->n_rows; r++) {
+        for (int64_t r = 0; r < x->n_rows * x->n_parts; r++) {
             walk_input_row(x, r, row);
             int n = x->n_experts ? walk_row_experts(x, r, experts) : 1;
             for (int k = 0; k < n; k++)

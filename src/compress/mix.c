@@ -200,7 +200,7 @@ static dtype type_by_rules(const mix *m, const mix_context *c, const tensor *t)
         return DTYPE_Q6_K;
     }
     if (f == MXFP4_MOE && c->n_experts > 0)
-        return t->shape.n_dims > 2 ? DTYPE_MXFP4 : DTYPE_Q8_0;
+        return t->shape.n_dims > 2 && !has(t->name, "attn_") ? DTYPE_MXFP4 : DTYPE_Q8_0;
     if (is_embedding)
         return m->type;
     if (has(t->name, "attn_qkv.weight") || has(t->name, "attn_kv_b.weight") ||

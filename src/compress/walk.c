@@ -178,7 +178,8 @@ static void add_matrix(const walk *w, const weight *target, walk_matrices *out)
 void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
 {
     const step *s = &w->p->steps[step_index];
-    *out = (walk_matrices){.s = s, .n_rows = step_rows(s, &w->runner->b), .width = s->in[0].width};
+    *out = (walk_matrices){
+        .s = s, .n_rows = step_rows(s, &w->runner->b), .n_parts = 1, .width = s->in[0].width};
     op_weight of[OP_MAX_WEIGHTS];
     int n = step_weights(s, of);
     for (int i = 0; i < n; i++)
@@ -186,6 +187,11 @@ void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out)
     if (step_is_matmul(s))
         return;
     out->n_experts = of[0].n_experts;
+    if (s->op == OP_MATMUL_HEADS) {
+        out->n_parts = s->a.heads.n_heads;
+        out->width = of[0].w->n_cols;
+        return;
+    }
     out->n_rows *= op_describe(s->op)->reads_choices ? s->a.moe.n_used : 1;
 }
 
@@ -193,6 +199,10 @@ void walk_input_row(const walk_matrices *x, int64_t row, float *out)
 {
     const operand *in = &x->s->in[0];
     const uint8_t *data = in->data + (uint64_t)row * in->stride;
+    if (x->s->op == OP_MATMUL_HEADS) { /* rows of a token's heads */
+        int64_t n_heads = x->s->a.heads.n_heads, head = x->width + x->s->a.heads.n_rest;
+        data = (const uint8_t *)(operand_row(in, row / n_heads) + row % n_heads * head);
+    }
     if (in->format == ACT_F32) {
         memcpy(out, data, (size_t)x->width * sizeof *out);
         return;
@@ -204,6 +214,10 @@ void walk_input_row(const walk_matrices *x, int64_t row, float *out)
 
 int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out)
 {
+    if (x->s->op == OP_MATMUL_HEADS) {
+        out[0] = (int32_t)(row % x->s->a.heads.n_heads);
+        return 1;
+    }
     int32_t n_used = x->s->a.moe.n_used;
     bool is_choice = op_describe(x->s->op)->reads_choices;
     const expert_choice *choices =

@@ -81,6 +81,7 @@ typedef struct walk_matrices {
     const model_matrix *sources[WALK_MAX_MATRICES]; /* which tensor they are rows of */
     int32_t n_experts;                              /* 0: not a mixture */
     int64_t n_rows;                                 /* of inputs */
+    int64_t n_parts; /* of each, which are inputs by themselves: 1, or heads */
     int64_t width;
 } walk_matrices;
 
@@ -94,7 +95,7 @@ lace_status walk_weight_make(walk *w, const float *rows, int64_t n_rows, int64_t
                              weight *out, lace_error *err);
 void walk_weight_free(weight *x); /* {0} is fine */
 
-/* Row `row` of the inputs as floats, [width]. */
+/* Input `row` of the n_rows * n_parts as floats, [width]. */
 void walk_input_row(const walk_matrices *x, int64_t row, float *out);
 
 /* Which experts of a mixture read that row, into out[n_used]. Returns how many. */

@@ -28,6 +28,12 @@ static lace_status read_heads(const source *s, const hf_family *f, hf_config *h)
         return source_fail(s, LACE_E_META, "num_key_value_heads",
                            "does not divide num_attention_heads");
     TRY(source_int(s, "head_dim", 1, CONFIG_MAX_HEAD_DIM, &c->head_dim, &h->has_head_dim));
+    if (c->head_dim == 0 && (f->lacks & HF_LACKS_HEAD_DIM)) {
+        int32_t nope = 0, turned = 0;
+        TRY(source_need_int(s, "qk_nope_head_dim", 1, CONFIG_MAX_HEAD_DIM / 2, &nope));
+        TRY(source_need_int(s, "qk_rope_head_dim", 1, CONFIG_MAX_HEAD_DIM / 2, &turned));
+        c->head_dim = nope + turned;
+    }
     if (c->head_dim == 0) {
         if (c->n_embd % c->n_heads != 0)
             return source_fail(s, LACE_E_META, "hidden_size",

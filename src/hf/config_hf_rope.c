@@ -138,6 +138,7 @@ static lace_status read_yarn(const source *s, model_config *c)
     TRY(source_float(s, "attention_factor", 1e-3, 1e3, &r->attention_factor, &has_factor));
     TRY(source_float(s, "mscale", 0, 1e3, &mscale, NULL));
     TRY(source_float(s, "mscale_all_dim", 0, 1e3, &mscale_all, NULL));
+    r->yarn_mscale_all = mscale_all;
     if (!has_factor && mscale != 0 && mscale_all != 0)
         r->attention_factor = yarn_mscale(r->factor, mscale) / yarn_mscale(r->factor, mscale_all);
     return LACE_OK;

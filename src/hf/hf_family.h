@@ -61,9 +61,10 @@ struct hf_family {
 };
 
 enum {
-    HF_LACKS_HEADS = 1,   /* no layer attends */
-    HF_LACKS_FFN = 2,     /* no layer has a feed-forward part, or `read` finds its width */
-    HF_LACKS_CONTEXT = 4, /* no limit: 2^20 */
+    HF_LACKS_HEADS = 1,    /* no layer attends */
+    HF_LACKS_FFN = 2,      /* no layer has a feed-forward part, or `read` finds its width */
+    HF_LACKS_CONTEXT = 4,  /* no limit: 2^20 */
+    HF_LACKS_HEAD_DIM = 8, /* it is qk_nope_head_dim + qk_rope_head_dim */
 };
 
 /* Whether its reader reads this key. */

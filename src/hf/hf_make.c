@@ -61,6 +61,11 @@ static const tensor *source_row(const piece *p, uint64_t row, uint64_t *out_row)
     case RECIPE_COLUMNS:
         *out_row = row;
         return r->source;
+    case RECIPE_HEADS: { /* part 1: rows of v, behind those of k */
+        uint64_t k = (uint64_t)p->config->latent.nope_dim;
+        *out_row = row / n_rows * (k + n_rows) + k + row % n_rows;
+        return r->source;
+    }
     case RECIPE_ROWS:
         *out_row = (uint64_t)r->rows->source(p->config, r->layer, (int64_t)row);
         return r->source;
@@ -182,6 +187,23 @@ static void make_transposed(const piece *p)
     }
 }
 
+/* In: [head, column or a row of v, row]. Out: [head, row, column]. */
+static void make_swapped(const piece *p)
+{
+    size_t size = (size_t)dtype_describe(p->t->type)->block_bytes;
+    const hf_packed *packed = hf_packed_of(p->r->source);
+    uint64_t n_cols = (uint64_t)p->t->shape.dims[0], n_rows = (uint64_t)p->t->shape.dims[1];
+    uint64_t n_all = n_cols + (uint64_t)p->config->latent.value_dim;
+    for (uint64_t i = 0; i < p->n; i++) {
+        uint64_t at = p->first + i, row = at / n_cols % n_rows;
+        uint64_t from = at / n_cols / n_rows * n_all + at % n_cols;
+        if (packed)
+            hf_packed_make(packed, (int64_t)from, (int64_t)row, 1, p->out + i * size);
+        else
+            copy_value(p->out + i * size, p->r->source->data + (from * n_rows + row) * size, size);
+    }
+}
+
 /* ---- Values that change ---------------------------------------------------------------------- */
 
 static void make_values(const piece *p)
@@ -261,6 +283,12 @@ void hf_tensors_make(const hf_tensors *h, size_t i, uint64_t first, uint64_t n, 
         break;
     case RECIPE_SCALE:
         make_scaled(&p);
+        break;
+    case RECIPE_HEADS:
+        if (p.r->part == 0)
+            make_swapped(&p);
+        else
+            make_rows(&p);
         break;
     case RECIPE_STRIDE:
         make_strided(&p);

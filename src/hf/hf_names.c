@@ -269,6 +269,20 @@ static lace_status add_mapped(builder *b, const char *name, const tensor *t, rec
     return add(b, name, t->type, &s, NULL, r);
 }
 
+/* For each head the rows of k, whose columns become rows, then those of v. */
+static lace_status add_heads(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    const model_config *c = &b->config->model;
+    int64_t k = c->latent.nope_dim, v = c->latent.value_dim, rank = c->latent.kv_rank;
+    if (t->shape.n_dims != 2 || t->shape.dims[0] != rank ||
+        t->shape.dims[1] != c->n_heads * (k + v))
+        return wrong(b, t, "heads x (qk_nope_head_dim + v_head_dim) rows of kv_lora_rank values");
+    if (r->part == 0 && dtype_describe(t->type)->block_values != 1)
+        return wrong(b, t, "a type that does not pack values into blocks");
+    shape s = {3, {r->part == 0 ? k : rank, r->part == 0 ? rank : v, c->n_heads, 1}};
+    return add(b, name, t->type, &s, NULL, r);
+}
+
 /* The matrices of all experts; none at all is fine, some is not. */
 static lace_status add_stack(builder *b, const char *name, const char *before, const char *after,
                              recipe *r)
@@ -321,7 +335,7 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
     const tensor *t = NULL;
     if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q ||
         row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS || row->kind == RECIPE_COLUMNS ||
-        row->kind == RECIPE_SCALE)
+        row->kind == RECIPE_SCALE || row->kind == RECIPE_HEADS)
         TRY(take(b, hf, &t));
     else
         t = take_plain(b, hf);
@@ -344,6 +358,8 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
         return add_halved(b, name, t, &r);
     case RECIPE_MXFP4:
         return add_mxfp4(b, name, t, &r);
+    case RECIPE_HEADS:
+        return add_heads(b, name, t, &r);
     case RECIPE_ROWS:
     case RECIPE_COLUMNS:
         return add_mapped(b, name, t, &r);

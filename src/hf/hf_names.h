@@ -10,6 +10,7 @@
  *     transpose   rows and columns of each expert swapped, and of the rows every n-th
  *     halve       half of the rows of each expert
  *     mxfp4       quants and scales, apart in the files, joined to blocks
+ *     heads       of latent attention: rows of k, turned into columns, and rows of v of each head
  *     rows        rows in another order, or some of them
  *     values      each value changed by itself: A = -exp(A_log)
  *     scale       rows times factors that GGUF files have in the weights

@@ -21,6 +21,7 @@ typedef enum recipe_kind {
     RECIPE_COLUMNS, /* the same for columns of a matrix */
     RECIPE_VALUES,  /* each value changed by itself: name_row.value_of; with rows, of a vector in
                        another order */
+    RECIPE_HEADS,  /* of each head's rows: the first, as columns (part 0), or the others (part 1) */
     RECIPE_SCALE, /* rows times factors, in files alone; who runs it multiplies: name_row.factor_of */
 } recipe_kind;
 

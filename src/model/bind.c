@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "tensor/codec/pack.h"
 #include "tensor/codec/unpack.h"
 #include "tensor/sparse.h"
 
@@ -126,6 +127,21 @@ lace_status bind_rows(model *m, weight *out, int64_t n_total, int64_t begin, int
     return add_matrix(m, out, t, kept_as(m, t, begin, n_rows), begin, n_rows, err);
 }
 
+/* Rows [begin, begin + n_rows) of each of n matrices with n_total rows, which t holds. */
+static lace_status add_stacked(model *m, weight **out, const tensor *t, int32_t n, int64_t n_total,
+                               int64_t begin, int64_t n_rows, lace_error *err)
+{
+    weight *experts = arena_alloc(&m->memory, (size_t)n, sizeof *experts);
+    if (!experts)
+        return error_nomem(err, "the list of matrices");
+    /* One type for all: kernels go from one expert to the next by their distance. */
+    dtype kept = kept_as(m, t, 0, n * n_total);
+    for (int32_t e = 0; e < n; e++)
+        TRY(add_matrix(m, &experts[e], t, kept, e * n_total + begin, n_rows, err));
+    *out = experts;
+    return LACE_OK;
+}
+
 static lace_status find_expert_rows(model *m, weight **out, int64_t n_total, int64_t begin,
                                     int64_t n_rows, int64_t n_cols, lace_error *err,
                                     const char *name)
@@ -133,15 +149,66 @@ static lace_status find_expert_rows(model *m, weight **out, int64_t n_total, int
     const tensor *t;
     int32_t n = m->config.n_experts;
     TRY(find(m, name, (shape){3, {n_cols, n_total, n}}, &t, err));
-    weight *experts = arena_alloc(&m->memory, (size_t)n, sizeof *experts);
-    if (!experts)
-        return error_nomem(err, name);
-    /* One type for all: kernels go from one expert to the next by their distance. */
-    dtype kept = kept_as(m, t, 0, n * n_total);
-    for (int32_t e = 0; e < n; e++)
-        TRY(add_matrix(m, &experts[e], t, kept, e * n_total + begin, n_rows, err));
-    *out = experts;
+    return add_stacked(m, out, t, n, n_total, begin, n_rows, err);
+}
+
+lace_status bind_heads(model *m, weight **out, int32_t n_heads, int64_t n_rows, int64_t n_cols,
+                       lace_error *err, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    TRY(find(m, full, (shape){3, {n_cols, n_rows, n_heads}}, &t, err));
+    return add_stacked(m, out, t, n_heads, n_rows, 0, n_rows, err);
+}
+
+/* Rows [0, n_cols) of each head of t, [n_heads, n_total, n_rows], with rows and columns swapped. */
+static lace_status swap_heads(model *m, const tensor *t, int32_t n_heads, int64_t n_total,
+                              int64_t n_rows, int64_t n_cols, tensor **out, lace_error *err)
+{
+    bool is_exact =
+        t->type == DTYPE_F32 || t->type == DTYPE_BF16; /* others need no more than f16 */
+    tensor *swapped = arena_alloc(&m->memory, 1, sizeof *swapped);
+    if (!swapped)
+        return error_nomem(err, "swapped matrices");
+    *swapped = (tensor){.name = t->name,
+                        .type = is_exact ? DTYPE_F32 : DTYPE_F16,
+                        .shape = {3, {n_cols, n_rows, n_heads}}};
+    TRY(tensor_bytes(swapped->type, &swapped->shape, &swapped->n_values, &swapped->n_bytes, err));
+    uint8_t *data = arena_alloc(&m->memory, (size_t)swapped->n_bytes, 1);
+    float *block = mem_alloc((size_t)(2 * n_rows * n_cols) * sizeof *block);
+    if (!data || !block || weights_prepare(m->files, t, err) != LACE_OK) {
+        mem_free(block);
+        return error_nomem(err, "swapped matrices");
+    }
+    swapped->data = data;
+    for (int32_t h = 0; h < n_heads; h++) {
+        float *from = block, *to = block + n_rows * n_cols;
+        for (int64_t c = 0; c < n_cols; c++)
+            unpack_row(t->type, row_at(t, h * n_total + c), n_rows, from + c * n_rows);
+        for (int64_t r = 0; r < n_rows; r++)
+            for (int64_t c = 0; c < n_cols; c++)
+                to[r * n_cols + c] = from[c * n_rows + r];
+        pack_row(swapped->type, to, n_rows * n_cols,
+                 data + row_bytes(swapped->type, h * n_rows * n_cols));
+    }
+    mem_free(block);
+    *out = swapped;
     return LACE_OK;
+}
+
+lace_status bind_split_heads(model *m, weight **k, weight **v, int32_t n_heads, int64_t k_dim,
+                             int64_t v_dim, int64_t rank, lace_error *err, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    tensor *swapped = NULL;
+    int64_t n_total = k_dim + v_dim;
+    TRY(find(m, full, (shape){2, {rank, n_heads * n_total}}, &t, err));
+    if (dtype_is_sparse(t->type))
+        return error_set(err, LACE_E_UNSUPPORTED, "tensor %s: is of a sparse type", full);
+    TRY(swap_heads(m, t, n_heads, n_total, rank, k_dim, &swapped, err));
+    TRY(add_stacked(m, k, swapped, n_heads, rank, 0, rank, err));
+    return add_stacked(m, v, t, n_heads, n_total, k_dim, v_dim, err);
 }
 
 /* Rows that are looked up one by one must be found without a table of panels. */

@@ -30,6 +30,20 @@ __attribute__((format(printf, 8, 9))) lace_status
 bind_expert_rows(model *m, weight **out, int64_t n_total, int64_t begin, int64_t n_rows,
                  int64_t n_cols, lace_error *err, const char *name, ...);
 
+/* One matrix for each head, from a tensor of three dimensions. */
+__attribute__((format(printf, 7, 8))) lace_status bind_heads(model *m, weight **out,
+                                                             int32_t n_heads, int64_t n_rows,
+                                                             int64_t n_cols, lace_error *err,
+                                                             const char *name, ...);
+
+/*
+ * The same from one matrix of `rank` columns that has for each head k_dim rows, which become the
+ * columns of k, [rank, k_dim], and v_dim rows, which are v.
+ */
+__attribute__((format(printf, 9, 10))) lace_status
+bind_split_heads(model *m, weight **k, weight **v, int32_t n_heads, int64_t k_dim, int64_t v_dim,
+                 int64_t rank, lace_error *err, const char *name, ...);
+
 /* A vector of n floats, unpacked. */
 __attribute__((format(printf, 5, 6))) lace_status
 bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...);

@@ -418,6 +418,17 @@ void config_set_windows(model_config *c, int32_t period)
             c->window > 0 && period > 0 && (period == 1 || (i + 1) % period != 0);
 }
 
+void config_set_latent(model_config *c)
+{
+    c->n_kv_heads = 1;
+    c->head_dim = c->latent.kv_rank + c->rope.n_dims;
+    c->value_dim = c->latent.kv_rank;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        c->layers[i].n_kv_heads = 1;
+        c->layers[i].head_dim = c->head_dim;
+    }
+}
+
 model_config config_default(void)
 {
     return (model_config){.embedding_scale = 1,

@@ -42,7 +42,17 @@ typedef struct rope_config {
     bool interleaves_sections; /* the axes take turns, until those of an axis are used up; what is
                                   left turns by the first */
     double attention_factor;   /* multiplies cos and sin; 0: what the method prescribes */
+    double yarn_mscale_all;    /* latent attention: scores grow by its square; see latent.c */
 } rope_config;
+
+/* Latent attention: what is kept of a position is one row that all heads share. */
+typedef struct latent_config {
+    int32_t kv_rank;   /* values of a latent row without its rotated ones; 0: no latents */
+    int32_t q_rank;    /* between the two matrices that make q; 0: there is one */
+    int32_t nope_dim;  /* values of a head of q that are not rotated */
+    int32_t value_dim; /* of a head, made of latents */
+    bool has_halves;   /* pairs of the rope lie half of the rotated values apart */
+} latent_config;
 
 /* What a layer does with a sequence's past. */
 typedef enum layer_kind {
@@ -113,6 +123,8 @@ typedef struct model_config {
     int32_t n_context; /* trained context */
     double norm_eps;
     rope_config rope;
+
+    latent_config latent; /* if kv_rank > 0: head_dim and value_dim are of latent rows */
 
     layer_config layers[CONFIG_MAX_LAYERS];
     int32_t window; /* positions that a local layer sees, itself included; of encoders half of it to
@@ -188,6 +200,9 @@ bool config_is_uniform(const model_config *c);
  * Which layers are local where the format does not say it: all but each period-th; 0: none, 1: all.
  */
 void config_set_windows(model_config *c, int32_t period);
+
+/* Heads of latent rows, by what c->latent and c->rope say. */
+void config_set_latent(model_config *c);
 
 /* All factors 1, everything else off. */
 model_config config_default(void);

@@ -41,6 +41,7 @@ enum {
                            ARCH_EXPERTS */
     ARCH_NEXTN =
         1 << 21, /* layers behind the last that predict further tokens: they are left out */
+    ARCH_LATENTS = 1 << 22, /* latent attention */
 };
 
 /* What an architecture file provides. */
@@ -114,6 +115,13 @@ typedef struct model_layer {
     const float *q_norm, *k_norm;                /* [head_dim], or the width of all heads */
     const float *sinks;                          /* [n_heads] */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd], of what is added to the residual */
+
+    /* Latent attention: wq reads what wq_a makes, if it is there; wk makes the latent row. */
+    weight wq_a; /* [q_rank, n_embd] */
+    const float *bq_a;
+    const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] */
+    weight *k_b;                       /* [n_heads] of [kv_rank, nope_dim]: q to latents */
+    weight *v_b;                       /* [n_heads] of [value_dim, kv_rank]: latents to values */
 
     const float *ffn_norm, *ffn_norm_bias; /* [n_embd] */
     weight gate, up;                       /* [n_ff, n_embd] */

@@ -197,6 +197,8 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
     const model_config *c = &m->config;
     const layer_config *kind = &c->layers[i];
     const model_layer *l = &m->layers[i];
+    if (c->latent.kv_rank > 0)
+        return build_latent_attention(m, p, i, n, turn, memory);
     bool is_local = kind->is_local && c->window > 0;
     attend_params params = {
         .n_heads = kind->n_heads,

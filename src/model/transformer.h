@@ -30,6 +30,9 @@ lace_status bind_ends(model *m, lace_error *err);
 /* q, k, v and o of layer i, with biases where the file has them. */
 lace_status bind_attention(model *m, int i, lace_error *err);
 
+/* The matrices and norms of latent attention (latent.c). */
+lace_status bind_latent_attention(model *m, int i, lace_error *err);
+
 /* gate, up and down of layer i. */
 lace_status bind_ffn(model *m, int i, lace_error *err);
 
@@ -65,6 +68,11 @@ angles build_angles(const model *m, plan *p);
 /* Attention over the normed input n, up to and including the output matrix. */
 value build_attention(const model *m, plan *p, int i, value n, angles turn,
                       const layer_memory *memory);
+
+/* Latent attention, the same; and what its layers remember, for arch.state. */
+value build_latent_attention(const model *m, plan *p, int i, value n, angles turn,
+                             const layer_memory *memory);
+void state_latent(const model_config *c, int32_t layer, layer_state *out);
 
 value build_ffn(const model *m, plan *p, int i, value n, glu_kind kind);
 
