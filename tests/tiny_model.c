@@ -50,6 +50,12 @@ const char *const tiny_archs[] = {
 
 const int tiny_n_archs = sizeof tiny_archs / sizeof *tiny_archs;
 
+/* Latent attention, experts behind a dense layer, and one that every token goes through. */
+static bool is_latent(const char *architecture)
+{
+    return strcmp(architecture, "deepseek2") == 0 || strcmp(architecture, "mistral4") == 0;
+}
+
 tiny_options tiny_options_arch(const char *architecture)
 {
     tiny_options o = tiny_options_least();
@@ -59,9 +65,9 @@ tiny_options tiny_options_arch(const char *architecture)
     o.n_heads = 2;
     o.n_ff = 8;
     static const char *const mixtures[] = {
-        "qwen3moe", "gpt-oss",    "nemotron_h_moe", "lfm2moe",     "glm4moe",
-        "dots1",    "minimax-m2", "ernie4_5-moe",   "hunyuan-moe", "qwen2moe",
-        "olmoe",    "granitemoe", "phimoe",         "llama4"};
+        "qwen3moe",   "gpt-oss",      "nemotron_h_moe", "lfm2moe",  "glm4moe", "dots1",
+        "minimax-m2", "ernie4_5-moe", "hunyuan-moe",    "qwen2moe", "olmoe",   "granitemoe",
+        "phimoe",     "llama4",       "deepseek2",      "mistral4"};
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
         if (strcmp(architecture, mixtures[i]) == 0)
             o.n_experts = 4;
@@ -208,6 +214,8 @@ static int parts_of(const char *architecture)
                      LACKS_GATE | HAS_POSITIONS | HAS_FFN_BIASES},
         {"nomic-bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS},
         {"modern-bert", IS_ENCODER | IS_JOINED | HAS_WINDOW},
+        {"deepseek2", HAS_CHOICE_BIAS | HAS_SHARED_EXPERT},
+        {"mistral4", HAS_SHARED_EXPERT},
         {"glm4moe",
          HAS_BIASES | HAS_HEAD_NORMS | HAS_CHOICE_BIAS | HAS_SHARED_EXPERT | HAS_OTHER_NORM},
         {"dots1", HAS_HEAD_NORMS | HAS_CHOICE_BIAS | HAS_SHARED_EXPERT},
@@ -282,6 +290,24 @@ static void add_attention(maker *m, int layer, int parts)
         add_part(m, layer, "attn_norm.bias", o->n_embd, 0, 0);
     if (parts & (HAS_POST_NORMS | HAS_SINKS | HAS_OTHER_NORM))
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
+}
+
+enum { Q_RANK = 4, KV_RANK = 4, NOPE_DIM = 4, LATENT_V_DIM = 6 };
+
+/* The rotated part of a head is as long as a head of others. */
+static void add_latent_attention(maker *m, int layer)
+{
+    const tiny_options *o = m->o;
+    int turned = o->n_embd / o->n_heads;
+    add_part(m, layer, "attn_norm.weight", o->n_embd, 0, 0);
+    add_part(m, layer, "attn_q_a.weight", o->n_embd, Q_RANK, 0);
+    add_part(m, layer, "attn_q_a_norm.weight", Q_RANK, 0, 0);
+    add_part(m, layer, "attn_q_b.weight", Q_RANK, o->n_heads * (NOPE_DIM + turned), 0);
+    add_part(m, layer, "attn_kv_a_mqa.weight", o->n_embd, KV_RANK + turned, 0);
+    add_part(m, layer, "attn_kv_a_norm.weight", KV_RANK, 0, 0);
+    add_part(m, layer, "attn_k_b.weight", NOPE_DIM, KV_RANK, o->n_heads);
+    add_part(m, layer, "attn_v_b.weight", KV_RANK, LATENT_V_DIM, o->n_heads);
+    add_part(m, layer, "attn_output.weight", o->n_heads * LATENT_V_DIM, o->n_embd, 0);
 }
 
 static void add_expert_biases(maker *m, int layer)
@@ -395,7 +421,9 @@ static bool add_mixer(maker *m, int layer, int parts)
 {
     const char *architecture = m->o->architecture, *kinds = kinds_of(architecture);
     char kind = kinds ? kinds[(size_t)layer % strlen(kinds)] : '*';
-    if (kind == '*' || kind == 'H')
+    if (is_latent(architecture))
+        add_latent_attention(m, layer);
+    else if (kind == '*' || kind == 'H')
         add_attention(m, layer, parts);
     else
         add_part(m, layer, "attn_norm.weight", m->o->n_embd, 0, 0);
@@ -416,8 +444,8 @@ static void add_layer(maker *m, int layer)
     int parts = parts_of(o->architecture), n = o->n_experts;
     if (!add_mixer(m, layer, parts))
         return;
-    if (layer == 0 &&
-        (strcmp(o->architecture, "lfm2moe") == 0 || strcmp(o->architecture, "glm4moe") == 0))
+    if (layer == 0 && (strcmp(o->architecture, "lfm2moe") == 0 ||
+                       strcmp(o->architecture, "glm4moe") == 0 || is_latent(o->architecture)))
         n = 0;
     if (parts & HAS_DELTA)
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
@@ -577,6 +605,21 @@ static void put_kinds(maker *m)
     put_int(m, "ssm.group_count", N_GROUPS);
 }
 
+static void put_latent(maker *m)
+{
+    int turned = m->o->n_embd / m->o->n_heads;
+    char key[96];
+    put_int(m, "attention.key_length", KV_RANK + turned);
+    put_int(m, "attention.value_length", KV_RANK);
+    put_int(m, "attention.q_lora_rank", Q_RANK);
+    put_int(m, "attention.kv_lora_rank", KV_RANK);
+    put_int(m, "attention.key_length_mla", NOPE_DIM + turned);
+    put_int(m, "attention.value_length_mla", LATENT_V_DIM);
+    put_int(m, "leading_dense_block_count", 1);
+    snprintf(key, sizeof key, "%s.expert_weights_norm", m->o->architecture);
+    gguf_writer_add_bool(m->w, key, true, NULL);
+}
+
 static void add_config(maker *m)
 {
     const tiny_options *o = m->o;
@@ -600,6 +643,8 @@ static void add_config(maker *m)
             put_int(m, "expert_gating_func", 2);
         }
     }
+    if (is_latent(o->architecture))
+        put_latent(m);
     put_float(m, "attention.layer_norm_rms_epsilon", 1e-5);
     put_float(m, "rope.freq_base", 10000);
     if (parts & HAS_WINDOW)

@@ -266,6 +266,14 @@ static const own_wrong own_wrongs[] = {
     {"llama4", "interleave_moe_layer_step", GGUF_U32, 513}, {"llama4", "interleave_moe_layer_step", GGUF_I32, -1},
     {"glm4moe", "nextn_predict_layers", GGUF_U32, 2}, {"glm4moe", "nextn_predict_layers", GGUF_I32, -1},
     {"glm4moe", "expert_gating_func", GGUF_U32, 9},
+    {"deepseek2", "attention.kv_lora_rank", GONE, 0}, {"deepseek2", "attention.kv_lora_rank", GGUF_U32, 0},
+    {"deepseek2", "attention.kv_lora_rank", GGUF_U32, 1022}, {"deepseek2", "attention.kv_lora_rank", GGUF_U32, 5},
+    {"deepseek2", "attention.kv_lora_rank", GGUF_F32, 4}, {"deepseek2", "attention.q_lora_rank", GGUF_I32, -1},
+    {"deepseek2", "attention.q_lora_rank", GGUF_U32, 0x1p31}, {"deepseek2", "attention.key_length_mla", GGUF_U32, 0},
+    {"deepseek2", "attention.key_length_mla", GGUF_U32, 1025}, {"deepseek2", "attention.value_length_mla", GGUF_U32, 0},
+    {"deepseek2", "attention.value_length_mla", GGUF_U32, 1025}, {"deepseek2", "rope.scaling.yarn_log_multiplier", GGUF_F32, -1},
+    {"mistral4", "attention.kv_lora_rank", GONE, 0}, {"mistral4", "attention.temperature_scale", GGUF_F32, -1},
+    {"mistral4", "attention.temperature_scale", GGUF_U32, 1}, {"mistral4", "attention.temperature_length", GGUF_I32, -1},
 };
 /* clang-format on */
 

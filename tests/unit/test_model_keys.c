@@ -123,7 +123,7 @@ typedef struct trial {
 #define ENCODERS "bert nomic-bert modern-bert"
 
 /* Their tensors say whether there are shared experts, and their scores are sigmoids. */
-#define OWN_EXPERTS "nemotron_h_moe lfm2moe"
+#define OWN_EXPERTS "nemotron_h_moe lfm2moe deepseek2"
 
 /* The tiny ones have shared experts, whose width is that of their tensors whatever a key says. */
 #define SHARED_EXPERTS "glm4moe dots1 ernie4_5-moe hunyuan-moe qwen2moe llama4"
@@ -205,10 +205,12 @@ static bool is_tried(const trial *t, const char *architecture)
     } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1 qwen35"},
                {"full_attention_interval", "qwen35"},
                {"rope.dimension_sections", "qwen35"},
-               {"attention.scale", "mamba2"},
-               {"rope.dimension_count", "mamba2"},
+               {"attention.scale", "mamba2 deepseek2"},
+               {"rope.dimension_count", "mamba2 deepseek2"},
+               {"attention.q_lora", "deepseek2"},
+               {"attention.kv_lora", "deepseek2"},
                {"rope.", "gpt2"}, /* it has learned positions */
-               {"leading_dense", "lfm2moe glm4moe"}};
+               {"leading_dense", "lfm2moe glm4moe deepseek2"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (strncmp(t->keys[0].name, own[i].start, strlen(own[i].start)) == 0 &&
             lists(own[i].architectures, architecture))
