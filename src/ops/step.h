@@ -239,7 +239,12 @@ typedef void (*glu_row_fn)(glu_kind kind, const float *gate, const float *up, in
                            float *out);
 
 /* What of a token says which row of a table is its. */
-typedef enum embed_index { EMBED_BY_TOKEN, EMBED_BY_POSITION, EMBED_BY_SEGMENT } embed_index;
+typedef enum embed_index {
+    EMBED_BY_TOKEN,
+    EMBED_BY_POSITION,
+    EMBED_BY_SEGMENT,
+    EMBED_BY_KNOWN_TOKEN, /* the first row for ids that the table does not have, -1 too */
+} embed_index;
 
 /* A kernel of the CPU (backend/cpu/kernels.h). */
 struct step;
@@ -310,6 +315,21 @@ typedef struct step {
             float scale;
             int32_t offset, length;
         } temperature;
+        struct
+        { /* MIX: streams in[0], weights in[1], as many streams in[2] -> out[0] = in[2] + ...:
+                    stream i of out gets the sum over k of weights[i * n + k] * stream k of in[0],
+                    of which there are n */
+            int64_t width; /* of a stream */
+        } mix;
+        struct { /* MATCH: in[0] -> out[0]: each stream as wide as in[1] gets scale times its root
+                    mean square; with leads, in[1] itself comes out in front of them */
+            float scale;
+            float least; /* squares of in[0] have no smaller mean */
+            bool leads;
+        } match;
+        struct { /* CUTOFF: out[0] in place: x - (mean + factor * deviation), at least 0 */
+            float factor;
+        } cutoff;
         struct { /* ADD: out[0] += scale * in[0] */
             float scale;
         } add;

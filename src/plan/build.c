@@ -70,6 +70,11 @@ value plan_embed(plan *p, const weight *table, float scale)
     return embed_by(p, table, scale, EMBED_BY_TOKEN);
 }
 
+value plan_embed_known(plan *p, const weight *table, float scale)
+{
+    return embed_by(p, table, scale, EMBED_BY_KNOWN_TOKEN);
+}
+
 value plan_lookup(plan *p, const weight *table, embed_index by)
 {
     return embed_by(p, table, 1, by);
@@ -242,6 +247,56 @@ value plan_temperature(plan *p, value x, float scale, int32_t offset, int32_t le
     s->a.temperature.scale = scale;
     s->a.temperature.offset = offset;
     s->a.temperature.length = length;
+    return x;
+}
+
+value plan_mix(plan *p, value base, value x, value weights, int64_t width)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t n = p->values[base].width;
+    assert(n % width == 0 && p->values[x].width % width == 0);
+    assert(p->values[weights].width == n / width * (p->values[x].width / width));
+    step *s = add_making(p, OP_MIX, x, weights, ACT_F32, n, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->in[2] = plan_operand(p, base);
+    s->a.mix.width = width;
+    return s->out[0].value;
+}
+
+static value match(plan *p, value x, value target, float scale, float least, bool leads)
+{
+    if (p->status != LACE_OK)
+        return -1;
+    int64_t width = p->values[target].width, n = p->values[x].width;
+    assert(n % width == 0);
+    step *s =
+        add_making(p, OP_MATCH, x, target, ACT_F32, leads ? n + width : n, p->values[x].is_output);
+    if (!s)
+        return -1;
+    s->a.match.scale = scale;
+    s->a.match.least = least;
+    s->a.match.leads = leads;
+    return s->out[0].value;
+}
+
+value plan_match(plan *p, value x, value target, float scale, float least)
+{
+    return match(p, x, target, scale, least, false);
+}
+
+value plan_match_behind(plan *p, value x, value target, float least)
+{
+    return match(p, x, target, 1, least, true);
+}
+
+value plan_cutoff(plan *p, value x, float factor)
+{
+    step *s = add_changing(p, OP_CUTOFF, x);
+    if (!s)
+        return -1;
+    s->a.cutoff.factor = factor;
     return x;
 }
 

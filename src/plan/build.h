@@ -33,6 +33,9 @@ typedef struct attend_params {
 /* Rows of the table for the batch's tokens, times scale. */
 value plan_embed(plan *p, const weight *table, float scale);
 
+/* The same; of a table that need not have every token: the first row for those it lacks. */
+value plan_embed_known(plan *p, const weight *table, float scale);
+
 /* Rows of a table for the batch's positions, or for what else `by` names. */
 value plan_lookup(plan *p, const weight *table, embed_index by);
 
@@ -96,6 +99,24 @@ value plan_xielu(plan *p, value x, const xielu_params *params);
 
 /* x times 1 + scale * ln(1 + floor((position + offset) / length)), in place; returns x. */
 value plan_temperature(plan *p, value x, float scale, int32_t offset, int32_t length);
+
+/*
+ * Streams of `width` columns: `base` plus, for each of its streams, a sum of those of x. A token
+ * weighs them by a row of `weights` for each stream of the base.
+ */
+value plan_mix(plan *p, value base, value x, value weights, int64_t width);
+
+/*
+ * Each stream of x, as wide as `target`, with scale times the target's root mean square; squares of
+ * x count as `least` on average, if they are smaller.
+ */
+value plan_match(plan *p, value x, value target, float scale, float least);
+
+/* The same, with the target as one stream more in front. */
+value plan_match_behind(plan *p, value x, value target, float least);
+
+/* What of x is above its mean by more than some deviations, in place; returns x. */
+value plan_cutoff(plan *p, value x, float factor);
 
 /* Rotate the heads of x in place; returns x. */
 value plan_rope(plan *p, value x, value table, const rope_params *rope, int32_t n_heads,

@@ -20,7 +20,7 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             if (width % dtype_describe(type)->block_values)
                 continue;
             check_shape("%s width %d tokens %d by %d workers %d", name, width, n_tokens,
-                        (i + n) % 3, n);
+                        (i + n) % 4, n);
             uint8_t *blocks = check_alloc(row_bytes(type, width) * (uint64_t)n_rows);
             float *x = check_alloc((uint64_t)width * 4);
             for (int r = 0; r < n_rows; r++) {
@@ -30,11 +30,13 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             int32_t tokens[MAX_TOKENS];
             for (int t = 0; t < n_tokens; t++)
                 tokens[t] = t == 0 ? n_rows - 1 : check_random_int(0, n_rows - 1);
-            embed_index by = (embed_index)((i + n) % 3);
+            embed_index by = (embed_index)((i + n) % 4);
             batch b = {.n_tokens = n_tokens};
-            *(by == EMBED_BY_TOKEN      ? &b.tokens
-              : by == EMBED_BY_POSITION ? &b.positions
-                                        : &b.segments) = tokens;
+            *(by == EMBED_BY_POSITION  ? &b.positions
+              : by == EMBED_BY_SEGMENT ? &b.segments
+                                       : &b.tokens) = tokens;
+            if (by == EMBED_BY_KNOWN_TOKEN) /* and two that the table does not have */
+                tokens[0] = n % 2 ? -1 : n_rows;
             operand want = check_operand(ACT_F32, width, n_tokens);
             operand got = check_operand_copy(&want, n_tokens);
             step s = {.op = OP_EMBED, .out = {want}};
@@ -43,6 +45,9 @@ static void check_embed_type(const kernel_table *ref, const kernel_table *table,
             s.a.embed.by = by;
             s.a.embed.scale = n == 2 ? 45.254834f : 1.0f;
             check_run(ref->ops[OP_EMBED], &s, &b, 1, 0);
+            unpack_row(type, blocks, width, x);
+            for (int k = 0; k < width && n_tokens > 0 && by == EMBED_BY_KNOWN_TOKEN; k++)
+                check_true(check_row(&want, 0)[k] == x[k] * s.a.embed.scale, "the first row");
             s.out[0] = got;
             check_run(table->ops[OP_EMBED], &s, &b, n, 0);
             check_bytes("out", want.data, got.data, want.stride * (uint64_t)n_tokens);

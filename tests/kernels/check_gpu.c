@@ -224,6 +224,7 @@ static void check_as_table(const kernel_table *ref)
     check_delta(ref, &table);
     check_moe(ref, &table);
     check_scan(ref, &table);
+    check_streams(ref, &table);
 }
 
 static int compare(const void *a, const void *b)

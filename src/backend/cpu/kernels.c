@@ -106,6 +106,9 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_XIELU:
     case OP_PICK:
     case OP_TEMPERATURE:
+    case OP_MIX:
+    case OP_MATCH:
+    case OP_CUTOFF:
     case OP_ROPE:
     case OP_SOFTCAP:
     case OP_MATMUL_JOIN:

@@ -47,6 +47,7 @@ typedef struct gpu_embed {
     float *out;
     int64_t out_stride;
     uint64_t row_bytes;
+    uint32_t n_rows; /* what is not below takes the first */
     int32_t type, width;
     float scale;
 } gpu_embed;
@@ -61,6 +62,13 @@ typedef struct gpu_rows {
     int32_t width, group, kind; /* group: of a norm; columns of each value of a gate */
     float scale, eps;
 } gpu_rows;
+
+typedef struct gpu_mix {
+    const float *x, *weights, *base;
+    float *y;
+    int64_t x_stride, weights_stride, base_stride, y_stride;
+    int32_t width, n_in; /* of a stream; streams of x */
+} gpu_mix;
 
 typedef struct gpu_xielu {
     float *y;

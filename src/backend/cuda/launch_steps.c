@@ -46,7 +46,9 @@ static float *data(const operand *o)
 /* Which row of a table each token takes; NULL: the first. */
 static const int32_t *embed_indices(const gpu_batch *b, embed_index by)
 {
-    return by == EMBED_BY_TOKEN ? b->tokens : by == EMBED_BY_POSITION ? b->positions : b->segments;
+    return by == EMBED_BY_POSITION  ? b->positions
+           : by == EMBED_BY_SEGMENT ? b->segments
+                                    : b->tokens;
 }
 
 static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err)
@@ -56,6 +58,7 @@ static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err
                    .out = data(&s->out[0]),
                    .out_stride = floats(&s->out[0]),
                    .row_bytes = row_bytes(s->a.embed.table->type, s->out[0].width),
+                   .n_rows = (uint32_t)s->a.embed.table->n_rows,
                    .type = (int32_t)s->a.embed.table->type,
                    .width = (int32_t)s->out[0].width,
                    .scale = s->a.embed.scale};
@@ -135,6 +138,40 @@ static lace_status launch_xielu(const gpu_job *j, const step *s, lace_error *err
                    .alpha_n = s->a.xielu.alpha_n,
                    .beta = s->a.xielu.beta,
                    .eps = s->a.xielu.eps};
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
+}
+
+static lace_status launch_mix(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_mix p = {.x = data(&s->in[0]),
+                 .weights = data(&s->in[1]),
+                 .base = data(&s->in[2]),
+                 .y = data(&s->out[0]),
+                 .x_stride = floats(&s->in[0]),
+                 .weights_stride = floats(&s->in[1]),
+                 .base_stride = floats(&s->in[2]),
+                 .y_stride = floats(&s->out[0]),
+                 .width = (int32_t)s->a.mix.width,
+                 .n_in = (int32_t)(s->in[0].width / s->a.mix.width)};
+    uint32_t n_out = (uint32_t)(s->out[0].width / s->a.mix.width);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), n_out, &p, err);
+}
+
+static lace_status launch_match(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.scale = s->a.match.scale;
+    p.eps = s->a.match.least;
+    p.kind = s->a.match.leads;
+    p.group = (int32_t)s->in[1].width;
+    uint32_t n_streams = (uint32_t)(s->out[0].width / s->in[1].width);
+    return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), n_streams, &p, err);
+}
+
+static lace_status launch_cutoff(const gpu_job *j, const step *s, lace_error *err)
+{
+    gpu_rows p = rows_of(s);
+    p.scale = s->a.cutoff.factor;
     return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
@@ -612,6 +649,9 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_ADD] = launch_add,
     [OP_GLU] = launch_glu,
     [OP_XIELU] = launch_xielu,
+    [OP_MIX] = launch_mix,
+    [OP_MATCH] = launch_match,
+    [OP_CUTOFF] = launch_cutoff,
     [OP_PICK] = launch_pick,
     [OP_TEMPERATURE] = launch_temperature,
     [OP_ROPE] = launch_rope,

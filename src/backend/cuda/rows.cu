@@ -10,8 +10,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
 {
     launch_next();
     wait_previous();
-    const uint8_t *row =
-        p.table + (p.tokens ? (uint64_t)p.tokens[blockIdx.x] * p.row_bytes : 0);
+    uint32_t index = p.tokens ? (uint32_t)p.tokens[blockIdx.x] : 0;
+    const uint8_t *row = p.table + (index < p.n_rows ? index * p.row_bytes : 0);
     float *y = p.out + (int64_t)blockIdx.x * p.out_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[i] = p.scale * block_value(p.type, row, i);
@@ -123,6 +123,66 @@ extern "C" __global__ void __launch_bounds__(THREADS) xielu_rows(gpu_xielu p)
         y[i] = x > 0 ? p.alpha_p * x * x + p.beta * x
                      : (expm1f(fminf(x, p.eps)) - x) * p.alpha_n + p.beta * x;
     }
+}
+
+/* blockIdx.y: which stream of what comes out */
+extern "C" __global__ void __launch_bounds__(THREADS) mix_rows(gpu_mix p)
+{
+    launch_next();
+    wait_previous();
+    const float *x = p.x + (int64_t)blockIdx.x * p.x_stride;
+    const float *by = p.weights + (int64_t)blockIdx.x * p.weights_stride + blockIdx.y * p.n_in;
+    const int64_t at = (int64_t)blockIdx.y * p.width;
+    const float *base = p.base + (int64_t)blockIdx.x * p.base_stride + at;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride + at;
+    for (int i = threadIdx.x; i < p.width; i += THREADS) {
+        float sum = base[i];
+        for (int k = 0; k < p.n_in; k++)
+            sum += by[k] * x[(int64_t)k * p.width + i];
+        y[i] = sum;
+    }
+}
+
+/* blockIdx.y: which stream of p.group columns of what comes out; p.kind: the first is the target. */
+extern "C" __global__ void __launch_bounds__(THREADS) match_rows(gpu_rows p)
+{
+    launch_next();
+    wait_previous();
+    const float *target = p.z + (int64_t)blockIdx.x * p.z_stride;
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride + (int64_t)blockIdx.y * p.group;
+    if (p.kind && blockIdx.y == 0) {
+        for (int i = threadIdx.x; i < p.group; i += THREADS)
+            y[i] = target[i];
+        return;
+    }
+    const int stream = p.kind ? blockIdx.y - 1 : blockIdx.y;
+    const float *x = p.x + (int64_t)blockIdx.x * p.x_stride + (int64_t)stream * p.group;
+    float wanted = 0, found = 0;
+    for (int i = threadIdx.x; i < p.group; i += THREADS) {
+        wanted += target[i] * target[i];
+        found += x[i] * x[i];
+    }
+    wanted = block_sum<THREADS>(wanted) / (float)p.group;
+    found = block_sum<THREADS>(found) / (float)p.group;
+    const float scale = p.scale * sqrtf(wanted) / sqrtf(found > p.eps ? found : p.eps);
+    for (int i = threadIdx.x; i < p.group; i += THREADS)
+        y[i] = x[i] * scale;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) cutoff_rows(gpu_rows p)
+{
+    launch_next();
+    wait_previous();
+    float *y = p.y + (int64_t)blockIdx.x * p.y_stride;
+    float sum = 0, squares = 0;
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        sum += y[i];
+    const float mean = block_sum<THREADS>(sum) / (float)p.width;
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        squares += (y[i] - mean) * (y[i] - mean);
+    const float least = mean + p.scale * sqrtf(block_sum<THREADS>(squares) / (float)p.width);
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        y[i] = y[i] < least ? 0.0f : y[i] - least;
 }
 
 /* Of every p.kind columns p.group. */

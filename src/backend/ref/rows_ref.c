@@ -15,6 +15,8 @@ static int32_t embed_row(const step *s, const batch *b, int64_t t)
         return b->positions[t];
     case EMBED_BY_SEGMENT:
         return b->segments ? b->segments[t] : 0;
+    case EMBED_BY_KNOWN_TOKEN:
+        return b->tokens[t] < 0 || b->tokens[t] >= s->a.embed.table->n_rows ? 0 : b->tokens[t];
     default:
         return b->tokens[t];
     }
