@@ -1,6 +1,7 @@
 /* A small but complete model. */
 #include "tiny_model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,8 @@ tiny_options tiny_options_arch(const char *architecture)
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
         if (strcmp(architecture, mixtures[i]) == 0)
             o.n_experts = 4;
-    if (strstr(architecture, "nemotron_h"))
+    if (strstr(architecture, "nemotron_h") || strcmp(architecture, "gemma3n") == 0 ||
+        strcmp(architecture, "gemma4") == 0)
         o.n_layers = 3; /* one of each kind */
     return o;
 }
@@ -175,6 +177,9 @@ enum {
     HAS_SHARED_EXPERT = 1 << 21,
     HAS_SHARED_ROUTER = 1 << 22,
     HAS_NORM_BIASES = 1 << 23,
+    HAS_SECOND = 1 << 25,  /* a second embedding; the first layer is local, two others are not */
+    HAS_SHAPES = 1 << 26,  /* larger heads in local layers; the second layer has no v */
+    HAS_STREAMS = 1 << 27, /* two residual streams, and gates that are cut off */
 };
 
 static int parts_of(const char *architecture)
@@ -188,6 +193,8 @@ static int parts_of(const char *architecture)
         {"qwen3moe", HAS_HEAD_NORMS},
         {"gemma2", HAS_POST_NORMS | HAS_WINDOW | HAS_SOFTCAPS},
         {"gemma3", HAS_POST_NORMS | HAS_HEAD_NORMS | HAS_WINDOW},
+        {"gemma3n", HAS_POST_NORMS | HAS_HEAD_NORMS | HAS_WINDOW | HAS_SECOND | HAS_STREAMS},
+        {"gemma4", HAS_POST_NORMS | HAS_HEAD_NORMS | HAS_WINDOW | HAS_SECOND | HAS_SHAPES},
         {"phi3", IS_JOINED},
         {"olmo2", HAS_POST_NORMS | LACKS_PRE_NORMS | HAS_WIDE_NORMS},
         {"gpt-oss", HAS_BIASES | HAS_OUTPUT_BIAS | HAS_SINKS | HAS_EXPERT_BIASES | HAS_WINDOW},
@@ -262,6 +269,8 @@ static void add_attention(maker *m, int layer, int parts)
 {
     const tiny_options *o = m->o;
     int head_dim = o->n_embd / o->n_heads, norm = parts & HAS_HEAD_NORMS ? 1 : 0;
+    if (parts & HAS_SHAPES && layer == 0)
+        head_dim *= 2;
     int n_q = o->n_heads * head_dim, n_kv = o->n_kv_heads * head_dim;
     if (!(parts & LACKS_PRE_NORMS))
         add_part(m, layer, "attn_norm.weight", o->n_embd, 0, 0);
@@ -270,7 +279,8 @@ static void add_attention(maker *m, int layer, int parts)
     } else {
         add_part(m, layer, "attn_q.weight", o->n_embd, parts & HAS_DELTA ? 2 * n_q : n_q, 0);
         add_part(m, layer, "attn_k.weight", o->n_embd, n_kv, 0);
-        add_part(m, layer, "attn_v.weight", o->n_embd, n_kv, 0);
+        if (!(parts & HAS_SHAPES) || layer != 1)
+            add_part(m, layer, "attn_v.weight", o->n_embd, n_kv, 0);
     }
     add_part(m, layer, "attn_output.weight", n_q, o->n_embd, 0);
     if (parts & HAS_BIASES) {
@@ -355,6 +365,44 @@ static void add_shared_expert(maker *m, int layer, int parts)
     add_part(m, layer, "ffn_down_shexp.weight", n_ff, o->n_embd, 0);
     if (parts & HAS_SHARED_ROUTER)
         add_part(m, layer, "ffn_gate_inp_shexp.weight", o->n_embd, 1, 0);
+}
+
+/* ---- A second embedding and streams ---------------------------------------------------------- */
+
+enum { N_SECOND = 4, N_STREAMS = 2, LOW_RANK = 2 };
+
+static void add_second(maker *m, int layer, int parts)
+{
+    int n = m->o->n_embd;
+    add_part(m, layer, "inp_gate.weight", n, N_SECOND, 0);
+    add_part(m, layer, "proj.weight", N_SECOND, n, 0);
+    add_part(m, layer, "post_norm.weight", n, 0, 0);
+    if (parts & HAS_SHAPES)
+        add_part(m, layer, "layer_output_scale.weight", 1, 0, 0);
+    if (!(parts & HAS_STREAMS))
+        return;
+    add_part(m, layer, "altup_router_norm.weight", n, 0, 0);
+    add_part(m, layer, "altup_router.weight", n, N_STREAMS, 0);
+    add_part(m, layer, "altup_predict_coef.weight", N_STREAMS, N_STREAMS * N_STREAMS, 0);
+    add_part(m, layer, "altup_correct_coef.weight", N_STREAMS, N_STREAMS, 0);
+    add_part(m, layer, "altup_correct_scale.weight", n, 0, 0);
+    add_part(m, layer, "laurel_l.weight", n, LOW_RANK, 0);
+    add_part(m, layer, "laurel_r.weight", LOW_RANK, n, 0);
+    add_part(m, layer, "laurel_post_norm.weight", n, 0, 0);
+}
+
+static void add_second_ends(maker *m, int parts)
+{
+    int n = m->o->n_embd, width = m->o->n_layers * N_SECOND;
+    if (parts & HAS_SECOND) {
+        add_some(m, "per_layer_token_embd.weight", width, m->o->n_vocab, 0);
+        add_some(m, "per_layer_model_proj.weight", n, width, 0);
+        add_some(m, "per_layer_proj_norm.weight", N_SECOND, 0, 0);
+    }
+    if (parts & HAS_STREAMS) {
+        add_some(m, "altup_proj.weight", n, n, N_STREAMS - 1);
+        add_some(m, "altup_unembd_proj.weight", n, n, N_STREAMS - 1);
+    }
 }
 
 /* ---- Layers with a state space or a short convolution ---------------------------------------- */
@@ -480,6 +528,8 @@ static void add_layer(maker *m, int layer)
         add_part(m, layer, "ffn_norm.bias", o->n_embd, 0, 0);
     if (parts & HAS_POST_NORMS)
         add_part(m, layer, "post_ffw_norm.weight", o->n_embd, 0, 0);
+    if (parts & HAS_SECOND)
+        add_second(m, layer, parts);
 }
 
 /* ---- Vocabulary ------------------------------------------------------------------------------ */
@@ -620,6 +670,28 @@ static void put_latent(maker *m)
     gguf_writer_add_bool(m->w, key, true, NULL);
 }
 
+/* Which layers are local, and what they have. */
+static void put_shapes(maker *m, int parts)
+{
+    char key[96];
+    uint8_t is_local[64] = {1};
+    float cutoffs[64];
+    for (int i = 0; i < 64; i++)
+        cutoffs[i] = i == 1 ? 0.5f : -INFINITY;
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", m->o->architecture);
+    gguf_writer_add_array(m->w, key, GGUF_BOOL, is_local, (size_t)m->o->n_layers, NULL);
+    put_int(m, "embedding_length_per_layer_input", N_SECOND);
+    if (parts & HAS_SHAPES) {
+        put_int(m, "attention.key_length_swa", 2 * m->o->n_embd / m->o->n_heads);
+        put_int(m, "attention.value_length_swa", 2 * m->o->n_embd / m->o->n_heads);
+    }
+    if (parts & HAS_STREAMS) {
+        put_int(m, "altup.num_inputs", N_STREAMS);
+        snprintf(key, sizeof key, "%s.activation_sparsity_scale", m->o->architecture);
+        gguf_writer_add_array(m->w, key, GGUF_F32, cutoffs, (size_t)m->o->n_layers, NULL);
+    }
+}
+
 static void add_config(maker *m)
 {
     const tiny_options *o = m->o;
@@ -657,6 +729,8 @@ static void add_config(maker *m)
         for (int i = 0; i < 4; i++)
             gguf_writer_add_array(m->w, xielu[i], GGUF_F32, numbers[i], (size_t)o->n_layers, NULL);
     }
+    if (parts & HAS_SECOND)
+        put_shapes(m, parts);
     if (parts & HAS_SOFTCAPS) {
         put_float(m, "attn_logit_softcapping", 50);
         put_float(m, "final_logit_softcapping", 30);
@@ -694,6 +768,7 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
     add(&m, "token_embd.weight", options->n_embd, options->n_vocab);
     if (parts_of(options->architecture) & HAS_POSITIONS)
         add(&m, "position_embd.weight", options->n_embd, options->n_context);
+    add_second_ends(&m, parts_of(options->architecture));
     for (int i = 0; i < options->n_layers; i++)
         add_layer(&m, i);
     int parts = parts_of(options->architecture);

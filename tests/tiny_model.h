@@ -36,7 +36,7 @@ tiny_options tiny_options_small(void);
 /* The smallest: one layer, 16 tokens, under 3 KiB. For fuzzing. */
 tiny_options tiny_options_least(void);
 
-/* The smallest of an architecture, two layers and a window where it has one, under 9 KiB. */
+/* The smallest of an architecture, two layers and a window where it has one, under 12 KiB. */
 tiny_options tiny_options_arch(const char *architecture);
 
 /* The model's values and tensors in a writer, to which a test may add its own. */

@@ -93,7 +93,7 @@ static const char *format_size_label(hf_tensors *tensors, char out[32])
     int64_t n_experts = 0;
     for (size_t i = 0; i < hf_tensors_count(tensors); i++) {
         const tensor *t = hf_tensors_at(tensors, i);
-        bool is_expert = t->shape.n_dims == 3 && strstr(t->name.data, "_exps.");
+        bool is_expert = t->shape.n_dims == 3 && memmem(t->name.data, t->name.size, "_exps", 5);
         if (is_expert)
             n_experts = t->shape.dims[2];
         *(is_expert ? &expert : &shared) +=
@@ -188,6 +188,40 @@ static void put_recurrent(const keys *k, const model_config *c)
     }
     if (c->has_no_rope || strcmp(k->architecture, "granitehybrid") == 0)
         put_bool(k, "rope.scaling.finetuned", !c->has_no_rope);
+}
+
+/* Heads of local layers, layers that share keys and values, the second embedding. */
+static void put_shapes(const keys *k, const model_config *c)
+{
+    int32_t n_shared = 0, dim = c->head_dim;
+    if (!(k->arch->takes & ARCH_LAYER_SHAPES))
+        return;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        n_shared += c->layers[i].shares_kv;
+        dim = c->layers[i].is_local ? c->layers[i].head_dim : dim;
+    }
+    put_int(k, "attention.shared_kv_layers", n_shared);
+    put_int(k, "embedding_length_per_layer_input", c->n_embd_layer);
+    if (c->rope_local_dims > 0) {
+        put_int(k, "attention.key_length_swa", dim);
+        put_int(k, "attention.value_length_swa", dim);
+        put_int(k, "rope.dimension_count", c->rope.n_dims);
+        put_int(k, "rope.dimension_count_swa", c->rope_local_dims);
+    }
+}
+
+static void put_streams(const keys *k, const model_config *c)
+{
+    char key[160];
+    float cutoffs[CONFIG_MAX_LAYERS];
+    if (c->n_streams == 0)
+        return;
+    for (int32_t i = 0; i < c->n_layers; i++)
+        cutoffs[i] = c->layers[i].has_cutoff ? (float)c->layers[i].cutoff : -INFINITY;
+    put_int(k, "altup.active_idx", c->active_stream);
+    put_int(k, "altup.num_inputs", c->n_streams);
+    gguf_writer_add_array(k->w, key_of(k, "activation_sparsity_scale", key), GGUF_F32, cutoffs,
+                          (size_t)c->n_layers, NULL);
 }
 
 static void put_sizes(const keys *k, const hf_config *h)
@@ -354,8 +388,9 @@ static void put_rope(const keys *k, const hf_config *h)
     }
     if (h->model.rope_local_base > 0)
         put_float(k, "rope.freq_base_swa", h->model.rope_local_base);
-    if (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim ||
-        strcmp(k->architecture, "llama4") == 0)
+    bool is_put = h->model.rope_local_dims > 0; /* by put_shapes */
+    if (!is_put && (h->family->is_permuted || is_phi3(k) || r->n_dims != h->model.head_dim ||
+                    strcmp(k->architecture, "llama4") == 0))
         put_int(k, "rope.dimension_count", r->n_dims);
     if (r->scaling == ROPE_LINEAR || r->scaling == ROPE_YARN) {
         put_text(k, "rope.scaling.type", r->scaling == ROPE_YARN ? "yarn" : "linear");
@@ -536,7 +571,7 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
         return error_set(err, LACE_E_UNSUPPORTED,
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
-    TRY(check_experts(c, &seen, err));
+    TRY(check_experts(c, seen, err));
     return check_state_space(h, err);
 }
 
@@ -576,6 +611,8 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     put_recurrent(&k, &config->model);
     put_delta(&k, &config->model);
     put_latent(&k, &config->model);
+    put_shapes(&k, &config->model);
+    put_streams(&k, &config->model);
     if (strcmp(k.architecture, "bert") != 0)
         put_rope(&k, config);
     put_factors(&k, config);

@@ -69,7 +69,8 @@ bool mix_is_matrix(const tensor *t)
 {
     static const char *const kept[] = {
         "_norm.weight",   "ffn_gate_inp.weight", "ffn_gate_inp_shexp", "ssm_conv1d",
-        "shortconv.conv", "position_embd",       "token_types.weight"};
+        "shortconv.conv", "position_embd",       "token_types.weight", "altup",
+        "laurel",         "per_layer_model_proj"}; /* small, or all layers' */
     static const char end[] = "weight";
     size_t n = sizeof end - 1;
     if (t->shape.n_dims < 2 || t->name.size < n ||

@@ -99,7 +99,9 @@ static lace_status plan_job(task *k, job *j, lace_error *err)
     snprintf(j->name, sizeof j->name, "%.*s", text_width(t->name), t->name.data);
     j->s = t->shape;
     j->type = t->type;
-    bool may = mix_is_matrix(t) && strcmp(j->name, "token_embd.weight") != 0;
+    bool is_table = strcmp(j->name, "token_embd.weight") == 0 ||
+                    strcmp(j->name, "per_layer_token_embd.weight") == 0;
+    bool may = mix_is_matrix(t) && !is_table;
     j->rule = may ? surgery_match(k->s, j->name, false) : -1;
     if (j->rule < 0)
         return LACE_OK;

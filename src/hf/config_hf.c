@@ -54,6 +54,8 @@ static lace_status read_heads(const source *s, const hf_family *f, hf_config *h)
 static lace_status read_ffn(const source *s, const hf_family *f, model_config *c)
 {
     const char *key = SOURCE_SPELLING(s, "intermediate_size", "n_inner", "ffn_hidden_size");
+    if (hf_family_reads(f, key)) /* for each layer */
+        return LACE_OK;
     if (f->lacks & HF_LACKS_FFN) {
         c->n_ff = 4 * c->n_embd;
         return source_int(s, key, 1, CONFIG_MAX_WIDTH, &c->n_ff, NULL);
@@ -108,8 +110,10 @@ static lace_status check_arithmetic(const source *s, const hf_family *f)
     static const char *const flags[] = {"mlp_bias", "use_bidirectional_attention"};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         bool value = false;
+        if (hf_family_reads(f, flags[i]))
+            continue;
         TRY(source_bool(s, flags[i], &value));
-        if (value && !hf_family_reads(f, flags[i]))
+        if (value)
             return source_fail(s, LACE_E_UNSUPPORTED, flags[i], "is true, expected false");
     }
     return LACE_OK;

@@ -7,16 +7,17 @@
 
 static const double PI = 3.14159265358979323846;
 
-typedef enum method { DEFAULT, LINEAR, YARN, LLAMA3, LONGROPE, ALPHA } method;
+typedef enum method { DEFAULT, LINEAR, YARN, LLAMA3, LONGROPE, ALPHA, PROPORTIONAL } method;
 
 static lace_status read_method(const source *s, method *out)
 {
     static const struct {
         const char *name;
         method value;
-    } methods[] = {{"default", DEFAULT}, {"linear", LINEAR},     {"yarn", YARN},
-                   {"llama3", LLAMA3},   {"longrope", LONGROPE}, {"su", LONGROPE},
-                   {"dynamic", ALPHA}};
+    } methods[] = {{"default", DEFAULT},   {"linear", LINEAR},
+                   {"yarn", YARN},         {"llama3", LLAMA3},
+                   {"longrope", LONGROPE}, {"su", LONGROPE},
+                   {"dynamic", ALPHA},     {"proportional", PROPORTIONAL}};
     const char *key = source_get(s, "rope_type") ? "rope_type" : "type"; /* "type" until 2024 */
     const json_t *value = source_get(s, key);
     const char *name = json_string_value(value);
@@ -27,7 +28,7 @@ static lace_status read_method(const source *s, method *out)
             return LACE_OK;
         }
     return value ? source_fail(s, LACE_E_UNSUPPORTED, key,
-                               "expected default, linear, yarn, llama3 or longrope")
+                               "expected default, linear, yarn, llama3, longrope or proportional")
                  : LACE_OK;
 }
 
@@ -74,6 +75,24 @@ static lace_status read_llama3(const source *s, hf_config *h)
         else
             h->rope_factors[i] = 1 / ((1 - smooth) / (float)factor + smooth);
     }
+    h->has_rope_factors = true;
+    return LACE_OK;
+}
+
+/* ---- proportional ---------------------------------------------------------------------------- */
+
+/* Pairs lie as far apart as if all were turned, but only the first ones are. */
+static lace_status read_proportional(const source *s, hf_config *h)
+{
+    static const float never = 1e30f; /* a divisor that stops a pair, as GGUF files have it */
+    rope_config *r = &h->model.rope;
+    double part = 1, factor = 1;
+    TRY(source_float(s, "partial_rotary_factor", 0, 1, &part, NULL));
+    TRY(source_float(s, "factor", 1e-3, 1e6, &factor, NULL));
+    r->n_dims = h->model.head_dim;
+    int32_t n_turned = (int32_t)(part * r->n_dims / 2);
+    for (int32_t i = 0; i < r->n_dims / 2; i++)
+        h->rope_factors[i] = i < n_turned ? (float)factor : never;
     h->has_rope_factors = true;
     return LACE_OK;
 }
@@ -200,13 +219,14 @@ lace_status hf_rope_read(const source *s, hf_config *h)
     r->yarn_beta_fast = 32;
     r->yarn_beta_slow = 1;
     r->original_context = c->n_context;
-    TRY(read_n_dims(&all, c));
+    TRY(read_method(&all, &how));
+    if (how != PROPORTIONAL)
+        TRY(read_n_dims(&all, c));
     TRY(source_float(&all, "rope_theta", 2, 1e15, &r->base, NULL));
     TRY(source_float(s, "rope_local_base_freq", 2, 1e15, &c->rope_local_base, NULL));
     TRY(source_float(&local, "rope_theta", 2, 1e15, &c->rope_local_base, NULL));
     TRY(source_int(&all, "original_max_position_embeddings", 1, CONFIG_MAX_CONTEXT,
                    &r->original_context, NULL));
-    TRY(read_method(&all, &how));
     switch (how) {
     case LINEAR:
         TRY(read_factor(&all, c, &r->factor));
@@ -220,6 +240,8 @@ lace_status hf_rope_read(const source *s, hf_config *h)
         return read_longrope(&all, h);
     case ALPHA:
         return read_alpha(&all, r);
+    case PROPORTIONAL:
+        return read_proportional(&all, h);
     default:
         return LACE_OK;
     }

@@ -288,9 +288,10 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
                              recipe *r)
 {
     const model_config *c = &b->config->model;
-    int32_t n = r->part == STACK_EXPERTS ? c->n_experts
-                : r->part == STACK_HEADS ? c->n_heads
-                                         : c->n_kv_heads;
+    int32_t n = r->part == STACK_EXPERTS   ? c->n_experts
+                : r->part == STACK_HEADS   ? c->n_heads
+                : r->part == STACK_STREAMS ? c->n_streams - 1
+                                           : c->n_kv_heads;
     char expert_name[2 * NAME_BYTES];
     r->sources = arena_alloc(&b->h->memory, (size_t)n, sizeof *r->sources);
     if (!r->sources)
@@ -305,7 +306,7 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
             return error_set(b->err, LACE_E_META, "tensor %.100s is missing", expert_name);
         r->sources[e] = t;
         const tensor *first = r->sources[0];
-        if (t->shape.n_dims != (r->part == STACK_EXPERTS ? 2 : 1) ||
+        if (t->shape.n_dims != (r->part == STACK_EXPERTS || r->part == STACK_STREAMS ? 2 : 1) ||
             t->shape.dims[0] != first->shape.dims[0] || t->shape.dims[1] != first->shape.dims[1] ||
             t->type != first->type)
             return wrong(b, t, "the shape and type of the first expert");

@@ -21,7 +21,7 @@ typedef enum recipe_kind {
     RECIPE_COLUMNS, /* the same for columns of a matrix */
     RECIPE_VALUES,  /* each value changed by itself: name_row.value_of; with rows, of a vector in
                        another order */
-    RECIPE_HEADS,  /* of each head's rows: the first, as columns (part 0), or the others (part 1) */
+    RECIPE_HEADS, /* of each head's rows: the first, as columns (part 0), or the others (part 1) */
     RECIPE_SCALE, /* rows times factors, in files alone; who runs it multiplies: name_row.factor_of */
 } recipe_kind;
 
@@ -34,7 +34,7 @@ typedef enum shape_kind {
 } shape_kind;
 
 /* RECIPE_STACK: how many there are, in name_row.part. */
-enum { STACK_EXPERTS, STACK_HEADS, STACK_KV_HEADS };
+enum { STACK_EXPERTS, STACK_HEADS, STACK_KV_HEADS, STACK_STREAMS };
 
 /* How many rows (or columns) come out, and which one of the source each is. */
 typedef struct row_map {

@@ -18,6 +18,8 @@ typedef enum neutral_rule {
     RULE_CONTEXT,  /* a window that is not smaller than the context */
     RULE_BASE,     /* the base that all layers turn by */
     RULE_HEAD_DIM, /* 1 / sqrt(head_dim) */
+    RULE_HEADS,    /* head_dim */
+    RULE_ROTATED,  /* the rotated dimensions of all layers */
     RULE_EXPERTS,  /* any, in a model without experts */
     RULE_YARN,     /* any, if the rope is not stretched by yarn */
 } neutral_rule;
@@ -54,7 +56,13 @@ static const graph_key keys[] = {
     {"attention.max_alibi_bias",          0,                 0, 0, RULE_LISTED},
     {"attention.q_lora_rank",             ARCH_LATENTS,      0, 0, RULE_LISTED},
     {"attention.kv_lora_rank",            ARCH_LATENTS,      0, 0, RULE_LISTED},
-    {"attention.shared_kv_layers",        0,                 0, 0, RULE_LISTED},
+    {"attention.shared_kv_layers",        ARCH_LAYER_SHAPES, 0, 0, RULE_LISTED},
+    {"attention.key_length_swa",          ARCH_LAYER_SHAPES, 0, 0, RULE_HEADS},
+    {"attention.value_length_swa",        ARCH_LAYER_SHAPES, 0, 0, RULE_HEADS},
+    {"rope.dimension_count_swa",          ARCH_LAYER_SHAPES, 0, 0, RULE_ROTATED},
+    {"embedding_length_per_layer_input",  ARCH_LAYER_SHAPES, 0, 0, RULE_LISTED},
+    {"altup.num_inputs",                  ARCH_STREAMS,      0, 1, RULE_LISTED},
+    {"activation_sparsity_scale",         ARCH_STREAMS, -INFINITY, 0, RULE_LISTED},
     {"attention.temperature_length",      ARCH_TEMPERATURE,                 0, 0, RULE_LISTED},
     {"attention.temperature_scale",       ARCH_TEMPERATURE,                 0, 0, RULE_LISTED},
     {"attention.output_scale",            0,                 0, 1, RULE_LISTED},
@@ -107,6 +115,10 @@ static bool is_neutral(const graph_key *k, const model_config *c, double x)
         return is_close(x, c->rope.base);
     case RULE_HEAD_DIM:
         return is_close(x, 1 / sqrt((double)c->head_dim));
+    case RULE_HEADS:
+        return x == c->head_dim;
+    case RULE_ROTATED:
+        return x == c->rope.n_dims;
     case RULE_EXPERTS:
         return c->n_experts == 0;
     case RULE_YARN:

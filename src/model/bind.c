@@ -211,6 +211,16 @@ lace_status bind_split_heads(model *m, weight **k, weight **v, int32_t n_heads, 
     return add_stacked(m, v, t, n_heads, n_total, k_dim, v_dim, err);
 }
 
+lace_status bind_stack(model *m, weight *out, int64_t n_total, int64_t begin, int64_t n,
+                       int64_t n_rows, int64_t n_cols, lace_error *err, const char *name, ...)
+{
+    FORMAT_NAME(name);
+    const tensor *t;
+    TRY(find(m, full, (shape){3, {n_cols, n_rows, n_total}}, &t, err));
+    dtype kept = kept_as(m, t, begin * n_rows, n * n_rows);
+    return add_matrix(m, out, t, kept, begin * n_rows, n * n_rows, err);
+}
+
 /* Rows that are looked up one by one must be found without a table of panels. */
 static lace_status check_table(const tensor *t, lace_error *err)
 {

@@ -44,6 +44,11 @@ __attribute__((format(printf, 9, 10))) lace_status
 bind_split_heads(model *m, weight **k, weight **v, int32_t n_heads, int64_t k_dim, int64_t v_dim,
                  int64_t rank, lace_error *err, const char *name, ...);
 
+/* Matrices [begin, begin + n) of n_total that lie one below the other, as one. */
+__attribute__((format(printf, 9, 10))) lace_status
+bind_stack(model *m, weight *out, int64_t n_total, int64_t begin, int64_t n, int64_t n_rows,
+           int64_t n_cols, lace_error *err, const char *name, ...);
+
 /* A vector of n floats, unpacked. */
 __attribute__((format(printf, 5, 6))) lace_status
 bind_vector(model *m, const float **out, int64_t n, lace_error *err, const char *name, ...);

@@ -400,12 +400,37 @@ static lace_status read_config(const config_source *s, model_config *c)
     return a && a->read ? a->read(s, c) : LACE_OK;
 }
 
+int32_t config_kv_layer(const model_config *c, int32_t layer)
+{
+    const layer_config *l = &c->layers[layer];
+    int32_t i = layer;
+    while (i >= 0 && (c->layers[i].shares_kv || c->layers[i].is_local != l->is_local ||
+                      c->layers[i].kind != LAYER_ATTENTION))
+        i--;
+    return i;
+}
+
+bool config_share_kv(model_config *c, int32_t n)
+{
+    for (int32_t i = c->n_layers - n; i < c->n_layers; i++)
+        c->layers[i].shares_kv = true;
+    for (int32_t i = c->n_layers - n; i < c->n_layers; i++) {
+        const layer_config *l = &c->layers[i];
+        int32_t of = config_kv_layer(c, i);
+        if (of < 0 || l->head_dim != c->layers[of].head_dim ||
+            l->n_kv_heads != c->layers[of].n_kv_heads)
+            return false;
+    }
+    return true;
+}
+
 bool config_is_uniform(const model_config *c)
 {
     for (int32_t i = 1; i < c->n_layers; i++) {
         const layer_config *a = &c->layers[0], *b = &c->layers[i];
         if (a->kind != b->kind || a->n_heads != b->n_heads || a->n_kv_heads != b->n_kv_heads ||
-            a->head_dim != b->head_dim || a->n_ff != b->n_ff || a->has_experts != b->has_experts)
+            a->head_dim != b->head_dim || a->n_ff != b->n_ff || a->has_experts != b->has_experts ||
+            a->shares_kv != b->shares_kv)
             return false;
     }
     return true;

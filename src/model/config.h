@@ -67,8 +67,11 @@ typedef struct layer_config {
     bool is_local;   /* sees a window */
     bool skips_rope; /* knows no positions */
     bool has_experts;
+    bool shares_kv; /* attends to the keys and values of another layer: config_kv_layer */
     int32_t n_heads, n_kv_heads, head_dim; /* as in model_config */
     int32_t n_ff;                          /* 0: no feed-forward part */
+    bool has_cutoff; /* of gates only what is above the mean by this many deviations counts */
+    double cutoff;
 } layer_config;
 
 /* Layers with a state space or a short convolution. */
@@ -141,6 +144,10 @@ typedef struct model_config {
     double rope_local_base;  /* of local layers; 0: the same as everywhere */
     bool norms_turned; /* q and k of layers with positions have a norm without weights there */
     bool windows_are_chunks; /* a local layer sees nothing before the last multiple of the window */
+    int32_t rope_local_dims; /* rotated in their heads, where rope_local_base is; 0: the same */
+    int32_t n_streams;       /* residual streams (AltUp); 0: one, as in most models */
+    int32_t active_stream;   /* the one that layers read */
+    int32_t n_embd_layer; /* values of a token's second embedding for each layer; 0: it has none */
 
     /* Factors that most models leave at 1. */
     double embedding_scale;   /* multiplies embeddings */
@@ -192,6 +199,15 @@ static inline int64_t config_delta_width(const delta_config *d)
 
 /* Whether the groups of the routing are equal and those that are used have enough experts. */
 bool config_groups_fit(const model_config *c);
+
+/*
+ * The layer whose keys and values this one attends to: itself, or the last in front that has its
+ * own and is local as well or is not, either.
+ */
+int32_t config_kv_layer(const model_config *c, int32_t layer);
+
+/* Let the last n layers share. False: one of them has nobody, or one of another shape. */
+bool config_share_kv(model_config *c, int32_t n);
 
 /* Whether all layers have the same numbers of heads and are equally wide. */
 bool config_is_uniform(const model_config *c);

@@ -22,26 +22,29 @@ typedef struct encoder_parts encoder_parts; /* encoder.h */
 
 /* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
 enum {
-    ARCH_EXPERTS = 1,         /* a mixture of experts */
-    ARCH_WINDOW = 2,          /* layers that see a window; or it is known that they do not use it */
-    ARCH_FACTORS = 4,         /* of embeddings, residuals and logits */
-    ARCH_ATTENTION_SCALE = 8, /* of q k, if not 1 / sqrt(head_dim) */
-    ARCH_SOFTCAPS = 16,       /* of scores and logits */
-    ARCH_LAYER_KINDS = 32,    /* layers without attention or feed-forward part: 0 heads, 0 wide */
-    ARCH_RECURRENT = 1024,    /* recurrent layers */
-    ARCH_SECTIONS = 2048,     /* frequencies turn by several axes of positions */
-    ARCH_VALUE_DIM = 64,      /* values of another length than keys */
-    ARCH_STATE_SPACE = 512,   /* the state spaces of Mamba-2 */
-    ARCH_TEMPERATURE = 128,   /* queries that grow warmer with the position */
-    ARCH_PATTERN = 1 << 13,   /* a list of layers with a window, which other readers know too */
-    ARCH_PARALLEL = 1 << 14,  /* a key for parallel parts */
-    ARCH_YARN_FACTOR = 256,   /* a magnitude for yarn of the file's own */
-    ARCH_ENCODER = 1 << 16,   /* tokens see all of their sequence; it reads patterns of windows */
-    ARCH_ROUTING = 1 << 20,   /* all rules of routers, shared experts, layers without experts; with
+    ARCH_EXPERTS = 1 << 0, /* a mixture of experts */
+    ARCH_WINDOW = 1 << 1,  /* layers that see a window; or it is known that they do not use it */
+    ARCH_FACTORS = 1 << 2, /* of embeddings, residuals and logits */
+    ARCH_ATTENTION_SCALE = 1 << 3, /* of q k, if not 1 / sqrt(head_dim) */
+    ARCH_SOFTCAPS = 1 << 4,        /* of scores and logits */
+    ARCH_LAYER_KINDS = 1 << 5,  /* layers without attention or feed-forward part: 0 heads, 0 wide */
+    ARCH_RECURRENT = 1 << 6,    /* recurrent layers */
+    ARCH_SECTIONS = 1 << 7,     /* frequencies turn by several axes of positions */
+    ARCH_VALUE_DIM = 1 << 8,    /* values of another length than keys */
+    ARCH_STATE_SPACE = 1 << 9,  /* the state spaces of Mamba-2 */
+    ARCH_TEMPERATURE = 1 << 10, /* queries that grow warmer with the position */
+    ARCH_PATTERN = 1 << 11,     /* a list of layers with a window, which other readers know too */
+    ARCH_PARALLEL = 1 << 12,    /* a key for parallel parts */
+    ARCH_YARN_FACTOR = 1 << 13, /* a magnitude for yarn of the file's own */
+    ARCH_ENCODER = 1 << 14,     /* tokens see all of their sequence; it reads patterns of windows */
+    ARCH_ROUTING = 1 << 15, /* all rules of routers, shared experts, layers without experts; with
                            ARCH_EXPERTS */
     ARCH_NEXTN =
-        1 << 21, /* layers behind the last that predict further tokens: they are left out */
-    ARCH_LATENTS = 1 << 22, /* latent attention */
+        1 << 16, /* layers behind the last that predict further tokens: they are left out */
+    ARCH_LATENTS = 1 << 17,      /* latent attention */
+    ARCH_LAYER_SHAPES = 1 << 18, /* heads of local layers, layers that share keys and values, a
+                                    second embedding for each layer */
+    ARCH_STREAMS = 1 << 19,      /* residual streams, and gates that are cut off */
 };
 
 /* What an architecture file provides. */
@@ -112,7 +115,7 @@ typedef struct model_layer {
     weight wk, wv;                           /* [n_kv_heads * head_dim, n_embd] */
     weight wo;                               /* [n_embd, n_heads * head_dim] */
     const float *bq, *bk, *bv, *bo;
-    const float *q_norm, *k_norm;                /* [head_dim], or the width of all heads */
+    const float *q_norm, *k_norm, *v_norm;       /* [head_dim], or the width of all heads */
     const float *sinks;                          /* [n_heads] */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd], of what is added to the residual */
 
@@ -122,6 +125,18 @@ typedef struct model_layer {
     const float *q_a_norm, *kv_a_norm; /* [q_rank], [kv_rank] */
     weight *k_b;                       /* [n_heads] of [kv_rank, nope_dim]: q to latents */
     weight *v_b;                       /* [n_heads] of [value_dim, kv_rank]: latents to values */
+
+    const float *stream_norm;         /* [n_embd] of what the router of streams sees: */
+    weight stream_router;             /* [n_streams, n_embd] */
+    weight predict, correct;          /* [n_streams * n_streams or n_streams, n_streams] */
+    weight correct_scale;             /* a table of one row: [1, n_embd] */
+    weight low_rank_in, low_rank_out; /* [rank, n_embd] and [n_embd, rank], beside attention */
+    const float *low_rank_norm;       /* [n_embd] */
+
+    float output_scale;       /* multiplies what the layer gives out */
+    weight second_gate;       /* [n_embd_layer, n_embd]: what it takes of a second embedding, */
+    weight second_proj;       /* [n_embd, n_embd_layer] and adds to the residual, */
+    const float *second_norm; /* [n_embd] normed */
 
     const float *ffn_norm, *ffn_norm_bias; /* [n_embd] */
     weight gate, up;                       /* [n_ff, n_embd] */
@@ -164,7 +179,13 @@ struct model {
     const tensor *embedding; /* [n_vocab, n_embd] in the file */
     weight table;            /* the same, whose rows are looked up */
     weight_rows table_rows;
-    encoder_parts *encoder;                      /* what encoders have; else NULL */
+    encoder_parts *encoder; /* what encoders have; else NULL */
+    weight streams_in;      /* [(n_streams - 1) * n_embd, n_embd] makes streams behind the first */
+    weight *streams_out;    /* [n_streams - 1] of [n_embd, n_embd] before they are added up */
+    const float *ones;      /* [n_streams] */
+    weight second_table;    /* [tokens, n_layers * n_embd_layer] a second embedding, and */
+    weight second_proj;     /* [n_layers * n_embd_layer, n_embd] what the first one adds, */
+    const float *second_norm;                    /* [n_embd_layer] normed for each layer */
     const float *output_norm, *output_norm_bias; /* [n_embd] */
     weight output;                               /* [n_vocab, n_embd]; may be the embedding again */
     const float *output_bias;                    /* [n_vocab], or NULL */

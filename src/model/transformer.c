@@ -146,6 +146,7 @@ lace_status bind_rope(model *m, lace_error *err)
     if (c->rope_local_base > 0) {
         rope_config local = c->rope;
         local.base = c->rope_local_base;
+        local.n_dims = c->rope_local_dims > 0 ? c->rope_local_dims : local.n_dims;
         local.scaling = ROPE_PLAIN;
         local.attention_factor = 0;
         TRY(rope_prepare(&local, NULL, &m->memory, &m->rope_local, err));

@@ -146,13 +146,13 @@ static void check_one(const kernel_table *ref, kernel_fn fn, dtype type, int h, 
     check_cache c;
     cache_shape cs = make_shape(type, h, k);
     float size = check_random_int(0, 2) == 0 ? 5.0f : 1.0f;
-    check_shape(
-        "%s, %d heads, %d of kv, of %d%s %d, pages of %d, window %d ahead %d chunk %d sight %d cap %g "
-        "sinks %d size %g workers %d",
-        batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
-        heads[h].v_in_k ? " with" : ",", heads[h].v_dim, cs.page_tokens, all_extras[e].window,
-        all_extras[e].ahead, all_extras[e].chunk, all_extras[e].sight, (double)all_extras[e].softcap,
-        all_extras[e].has_sinks, (double)size, n_workers);
+    check_shape("%s, %d heads, %d of kv, of %d%s %d, pages of %d, window %d ahead %d chunk %d "
+                "sight %d cap %g "
+                "sinks %d size %g workers %d",
+                batches[k].name, heads[h].n_heads, heads[h].n_kv_heads, heads[h].head_dim,
+                heads[h].v_in_k ? " with" : ",", heads[h].v_dim, cs.page_tokens,
+                all_extras[e].window, all_extras[e].ahead, all_extras[e].chunk, all_extras[e].sight,
+                (double)all_extras[e].softcap, all_extras[e].has_sinks, (double)size, n_workers);
     check_cache_init(&c, &cs);
     check_cache_fill(&c, 1.0f);
     if (strcmp(batches[k].name, "any order") == 0) {

@@ -160,6 +160,12 @@ static const trial trials[] = {
     {{U32("attention.q_lora_rank", 2)}, 0, "", false},
     {{U32("attention.kv_lora_rank", 2)}, 0, "", false},
     {{U32("attention.shared_kv_layers", 1)}, 0, "", false},
+    {{U32("attention.key_length_swa", 2)}, 4, "", false},
+    {{U32("attention.value_length_swa", 2)}, 4, "", false},
+    {{U32("rope.dimension_count_swa", 2)}, 4, "", false},
+    {{U32("embedding_length_per_layer_input", 2)}, 0, "", false},
+    {{U32("altup.num_inputs", 4)}, 0, "", false},
+    {{F32("activation_sparsity_scale", 2)}, 0, "", false},
     {{U32("attention.temperature_length", 2), F32("attention.temperature_scale", 0.5)}, 0, "", false},
     {{F32("attention.temperature_scale", 0.5), U32("attention.temperature_length", 2)}, 0, "", false},
     {{F32("attention.output_scale", 0.1)}, 1, "", false},
@@ -205,10 +211,17 @@ static bool is_tried(const trial *t, const char *architecture)
     } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1 qwen35"},
                {"full_attention_interval", "qwen35"},
                {"rope.dimension_sections", "qwen35"},
-               {"attention.scale", "mamba2 deepseek2"},
+               {"attention.scale", "mamba2 deepseek2 gemma4"},
                {"rope.dimension_count", "mamba2 deepseek2"},
                {"attention.q_lora", "deepseek2"},
                {"attention.kv_lora", "deepseek2"},
+               {"attention.key_length_swa", "mamba2 gemma4 gemma3n deepseek2"},
+               {"attention.value_length_swa", "mamba2 gemma4 gemma3n deepseek2"},
+               {"rope.dimension_count_swa", "gemma4 gemma3n"},
+               {"attention.sliding_window_pattern", "gemma4"},
+               {"embedding_length_per", "gemma4 gemma3n"},
+               {"altup", "gemma3n"},
+               {"activation_sparsity", "gemma3n"},
                {"rope.", "gpt2"}, /* it has learned positions */
                {"leading_dense", "lfm2moe glm4moe deepseek2"}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
@@ -251,10 +264,9 @@ static void check_neutral(const char *architecture, const trial *t)
     memcpy(keys, t->keys, sizeof keys);
     keys[0].x = t->neutral;
     /* The tiny gemmas, granites and others have a value of their own, which acts. */
-    bool has_own =
-        lists("gemma2 gemma3 granite granitehybrid gpt-oss cohere2 exaone4 granitemoe modern-bert "
-              OWN_EXPERTS " " SIGMOIDS " " NOT_NORMED,
-              architecture);
+    bool has_own = lists("gemma2 gemma3 gemma3n gemma4 granite granitehybrid gpt-oss cohere2 "
+                         "exaone4 granitemoe modern-bert " OWN_EXPERTS " " SIGMOIDS " " NOT_NORMED,
+                         architecture);
     if (strcmp(keys[0].name, "attention.causal") == 0 && lists(ENCODERS, architecture))
         return; /* they are never causal */
     if (run(architecture, keys + 1, count(t) - 1, without, &err) != LACE_OK)

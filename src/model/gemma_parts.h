@@ -1,0 +1,46 @@
+/*
+ * What Gemma 3n and 4 have in common: layers of two shapes, local and full, of which the last ones
+ * may attend to keys and values of earlier ones, and a second embedding of each token, of which
+ * every layer has its own part.
+ */
+#ifndef LACE_MODEL_GEMMA_PARTS_H
+#define LACE_MODEL_GEMMA_PARTS_H
+
+#include "model/transformer.h"
+
+/* Keys of GGUF files that both have: which layers are local, which share, the second embedding. */
+lace_status gemma_read_layers(const config_source *s, model_config *c);
+
+/* arch.configure */
+lace_status gemma_configure(model_config *c, lace_error *err);
+
+/* arch.state: layers that share add nothing. */
+void gemma_state(const model_config *c, int32_t layer, layer_state *out);
+
+/*
+ * q, k, v and o of layer i and the norms of their heads; of v that has no weights. A layer that
+ * shares has no k and v, whatever is in the file. Where there is no v, it is k before its norm.
+ */
+lace_status gemma_bind_attention(model *m, int i, lace_error *err);
+
+/* Attention over the normed input n, up to and including the output matrix. */
+value gemma_attention(const model *m, plan *p, int i, value n, angles turn,
+                      const layer_memory *memory);
+
+/* The second embedding, if the model has one; and what layer i does with it. */
+lace_status gemma_bind_second(model *m, lace_error *err);
+lace_status gemma_bind_second_of(model *m, int i, lace_error *err);
+
+/* The second embedding of all layers; x is the first. */
+value gemma_second(const model *m, plan *p, value x);
+
+/* What layer i makes of its part, by x: normed, to be added. */
+value gemma_second_of(const model *m, plan *p, int i, value second, value x);
+
+/* n times 1. */
+lace_status gemma_bind_ones(model *m, const float **out, int64_t n, lace_error *err);
+
+/* `scales` times a number. */
+lace_status gemma_scale_norm(model *m, const float **scales, int64_t n, float by, lace_error *err);
+
+#endif
