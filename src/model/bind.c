@@ -176,9 +176,11 @@ static lace_status swap_heads(model *m, const tensor *t, int32_t n_heads, int64_
     TRY(tensor_bytes(swapped->type, &swapped->shape, &swapped->n_values, &swapped->n_bytes, err));
     uint8_t *data = arena_alloc(&m->memory, (size_t)swapped->n_bytes, 1);
     float *block = mem_alloc((size_t)(2 * n_rows * n_cols) * sizeof *block);
-    if (!data || !block || weights_prepare(m->files, t, err) != LACE_OK) {
+    lace_status status =
+        data && block ? weights_prepare(m->files, t, err) : error_nomem(err, "swapped matrices");
+    if (status != LACE_OK) {
         mem_free(block);
-        return error_nomem(err, "swapped matrices");
+        return status;
     }
     swapped->data = data;
     for (int32_t h = 0; h < n_heads; h++) {
