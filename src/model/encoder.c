@@ -167,11 +167,9 @@ static value build_feed_forward(const model *m, plan *p, int i, value n, const e
 {
     const model_layer *l = &m->layers[i];
     const encoder_layer *e = &m->encoder->layers[i];
+    value gate = f->is_gated ? plan_linear(p, n, &l->gate, e->gate_bias, 1) : -1;
     value up = plan_linear(p, n, &l->up, e->up_bias, 1);
-    if (f->is_gated)
-        up = plan_glu(p, f->activation, plan_linear(p, n, &l->gate, e->gate_bias, 1), up);
-    else
-        up = plan_act(p, f->activation, up);
+    up = f->is_gated ? plan_glu(p, f->activation, gate, up) : plan_act(p, f->activation, up);
     return plan_linear(p, up, &l->down, e->down_bias, 1);
 }
 
