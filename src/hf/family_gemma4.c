@@ -149,6 +149,15 @@ static lace_status read_experts(const source *s, model_config *c)
     return LACE_OK;
 }
 
+/* Configs that are silent mean a proportional rotary embedding of a quarter in full layers. */
+static void turn_a_quarter(hf_config *h)
+{
+    int32_t n = h->model.rope.n_dims / 2;
+    for (int32_t i = 0; i < n; i++)
+        h->rope_factors[i] = i < n / 4 ? 1 : 1e30f;
+    h->has_rope_factors = true;
+}
+
 static lace_status read(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
@@ -159,6 +168,8 @@ static lace_status read(const source *s, hf_config *h)
     c->layers[c->n_layers - 1].is_local = false; /* whatever layer_types says */
     TRY(read_heads(s, c));
     TRY(hf_rope_read(s, h)); /* once more, now that the heads of full layers are known */
+    if (!source_get(s, "rope_parameters"))
+        turn_a_quarter(h);
     TRY(source_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL));
     TRY(source_int(s, "hidden_size_per_layer_input", 0, CONFIG_MAX_WIDTH / c->n_layers,
                    &c->n_embd_layer, NULL));

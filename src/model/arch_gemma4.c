@@ -1,8 +1,11 @@
 /*
  * Gemma 4: as Gemma 3, with other heads in full layers than in local ones, values that are normed,
  * and what a layer gives out scaled. The small ones have a second embedding and layers that share
- * keys and values; in the large ones the values of full layers are their keys.
+ * keys and values; in the large ones the values of full layers are their keys. A mixture of experts
+ * lies beside a feed-forward part, and both answers are added.
  */
+#include <math.h>
+
 #include "model/config_source.h"
 #include "model/gemma_parts.h"
 
@@ -31,6 +34,17 @@ static lace_status read(const config_source *s, model_config *c)
     return gemma_read_layers(s, c);
 }
 
+static lace_status bind_mixture(model *m, int i, lace_error *err)
+{
+    int64_t n_embd = m->config.n_embd;
+    model_layer *l = &m->layers[i];
+    TRY(bind_moe(m, i, err));
+    TRY(bind_vector(m, &l->router_norm, n_embd, err, "blk.%d.ffn_gate_inp.scale", i));
+    TRY(bind_vector(m, &l->experts_norm, n_embd, err, "blk.%d.pre_ffw_norm_2.weight", i));
+    TRY(bind_vector(m, &l->ffn_branch_norm, n_embd, err, "blk.%d.post_ffw_norm_1.weight", i));
+    return bind_vector(m, &l->experts_branch_norm, n_embd, err, "blk.%d.post_ffw_norm_2.weight", i);
+}
+
 /* The scale of what the layer gives out goes into the norm of what is added last. */
 static lace_status bind_output_scale(model *m, int i, lace_error *err)
 {
@@ -46,9 +60,6 @@ static lace_status bind(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
     int64_t n_embd = c->n_embd;
-    if (c->n_experts > 0)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "is a Gemma 4 with experts, which lace does not run");
     TRY(bind_ends(m, err));
     TRY(gemma_bind_second(m, err));
     for (int i = 0; i < c->n_layers; i++) {
@@ -59,11 +70,26 @@ static lace_status bind(model *m, lace_error *err)
                         i));
         TRY(bind_vector(m, &l->ffn_norm, n_embd, err, "blk.%d.ffn_norm.weight", i));
         TRY(bind_ffn(m, i, err));
+        if (c->layers[i].has_experts)
+            TRY(bind_mixture(m, i, err));
         TRY(bind_vector(m, &l->ffn_post_norm, n_embd, err, "blk.%d.post_ffw_norm.weight", i));
         TRY(gemma_bind_second_of(m, i, err));
         TRY(bind_output_scale(m, i, err));
     }
     return bind_rope(m, err);
+}
+
+/* Both answers to x, each normed, added up. */
+static value mixture(const model *m, plan *p, int i, value x, value dense)
+{
+    const model_config *c = &m->config;
+    const model_layer *l = &m->layers[i];
+    moe_params moe = build_moe_params(m, i, GLU_GELU_TANH);
+    value logits = plan_linear(p, build_norm(m, p, x, l->router_norm), &l->router, NULL,
+                               1 / sqrtf((float)c->n_embd));
+    value e = plan_moe(p, build_norm(m, p, x, l->experts_norm), logits, &moe, 1);
+    dense = build_norm(m, p, dense, l->ffn_branch_norm);
+    return plan_add(p, dense, build_norm(m, p, e, l->experts_branch_norm), 1);
 }
 
 static void build(const model *m, plan *p, const layer_memory *memory)
@@ -78,6 +104,8 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         value a = gemma_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
         x = build_residual(m, p, x, a, l->attn_post_norm);
         value f = build_ffn(m, p, i, build_norm(m, p, x, l->ffn_norm), GLU_GELU_TANH);
+        if (c->layers[i].has_experts)
+            f = mixture(m, p, i, x, f);
         value last = build_norm(m, p, f, l->ffn_post_norm);
         if (c->n_embd_layer > 0) {
             x = plan_add(p, x, last, 1);
@@ -91,7 +119,8 @@ static void build(const model *m, plan *p, const layer_memory *memory)
 }
 
 const arch arch_gemma4 = {.name = "gemma4",
-                          .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_SOFTCAPS | ARCH_LAYER_SHAPES,
+                          .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_SOFTCAPS | ARCH_EXPERTS |
+                                   ARCH_LAYER_SHAPES,
                           .read = read,
                           .configure = gemma_configure,
                           .bind = bind,

@@ -146,12 +146,15 @@ typedef struct model_layer {
 
     weight router; /* [n_experts, n_embd] */
     const float *router_bias;
-    const float *choice_bias;                         /* [n_experts] of the choice alone */
-    const float *expert_scales;                       /* [n_experts] of the weights */
-    weight *gate_experts, *up_experts;                /* [n_experts] of [n_ff_expert, n_embd] */
-    weight *down_experts;                             /* [n_experts] of [n_embd, n_ff_expert] */
-    const float *gate_experts_bias, *up_experts_bias; /* [n_experts, n_ff_expert] */
-    const float *down_experts_bias;                   /* [n_experts, n_embd] */
+    const float *choice_bias; /* [n_experts] of the choice alone */
+    const float *router_norm,
+        *experts_norm; /* [n_embd] of what they see, and of what is given by */
+    const float *ffn_branch_norm, *experts_branch_norm; /* a feed-forward part and experts beside */
+    const float *expert_scales;                         /* [n_experts] of the weights */
+    weight *gate_experts, *up_experts;                  /* [n_experts] of [n_ff_expert, n_embd] */
+    weight *down_experts;                               /* [n_experts] of [n_embd, n_ff_expert] */
+    const float *gate_experts_bias, *up_experts_bias;   /* [n_experts, n_ff_expert] */
+    const float *down_experts_bias;                     /* [n_experts, n_embd] */
 
     weight shared_gate, shared_up; /* [any width, n_embd]: experts that every token goes through */
     weight shared_down;            /* [n_embd, that width] */

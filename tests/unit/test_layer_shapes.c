@@ -130,6 +130,7 @@ static void heads_of_full_layers_are_said_in_two_ways(void)
     }
     CHECK(a.model.rope.n_dims == 32 && a.model.rope_local_dims == 16);
     CHECK(a.model.rope.base == 1e6 && a.model.rope_local_base == 1e4);
+    CHECK(a.has_rope_factors && a.rope_factors[3] == 1 && a.rope_factors[4] == 1e30f);
     /* Without attention_k_eq_v the number of heads does not count. */
     a = read_ok("gemma4", "{\"global_head_dim\":32,\"num_global_key_value_heads\":1}");
     CHECK(a.model.layers[1].n_kv_heads == 2);
