@@ -66,9 +66,9 @@ tiny_options tiny_options_arch(const char *architecture)
     o.n_heads = 2;
     o.n_ff = 8;
     static const char *const mixtures[] = {
-        "qwen3moe",   "gpt-oss",      "nemotron_h_moe", "lfm2moe",  "glm4moe", "dots1",
-        "minimax-m2", "ernie4_5-moe", "hunyuan-moe",    "qwen2moe", "olmoe",   "granitemoe",
-        "phimoe",     "llama4",       "deepseek2",      "mistral4"};
+        "qwen3moe",   "gpt-oss",      "nemotron_h_moe", "lfm2moe",  "glm4moe",   "dots1",
+        "minimax-m2", "ernie4_5-moe", "hunyuan-moe",    "qwen2moe", "olmoe",     "granitemoe",
+        "phimoe",     "llama4",       "deepseek2",      "mistral4", "qwen3next", "qwen35moe"};
     for (size_t i = 0; i < sizeof mixtures / sizeof *mixtures; i++)
         if (strcmp(architecture, mixtures[i]) == 0)
             o.n_experts = 4;
@@ -217,6 +217,8 @@ static int parts_of(const char *architecture)
         {"hunyuan-dense", HAS_HEAD_NORMS},
         {"lfm2moe", HAS_HEAD_NORMS},
         {"qwen35", HAS_HEAD_NORMS | HAS_DELTA},
+        {"qwen3next", HAS_HEAD_NORMS | HAS_DELTA | HAS_SHARED_EXPERT | HAS_SHARED_ROUTER},
+        {"qwen35moe", HAS_HEAD_NORMS | HAS_DELTA | HAS_SHARED_EXPERT | HAS_SHARED_ROUTER},
         {"bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS | HAS_BIASES | HAS_OUTPUT_BIAS |
                      LACKS_GATE | HAS_POSITIONS | HAS_FFN_BIASES},
         {"nomic-bert", IS_ENCODER | HAS_LATE_NORMS | LACKS_PRE_NORMS},
@@ -256,8 +258,12 @@ static void add_delta_net(maker *m, int layer)
     int n_embd = m->o->n_embd, width = 2 * KEY + HEADS * VALUE;
     add_part(m, layer, "attn_qkv.weight", n_embd, width, 0);
     add_part(m, layer, "attn_gate.weight", n_embd, HEADS * VALUE, 0);
-    add_part(m, layer, "ssm_alpha.weight", n_embd, HEADS, 0);
-    add_part(m, layer, "ssm_beta.weight", n_embd, HEADS, 0);
+    if (strcmp(m->o->architecture, "qwen3next") == 0) {
+        add_part(m, layer, "ssm_ba.weight", n_embd, 2 * HEADS, 0);
+    } else {
+        add_part(m, layer, "ssm_alpha.weight", n_embd, HEADS, 0);
+        add_part(m, layer, "ssm_beta.weight", n_embd, HEADS, 0);
+    }
     add_part(m, layer, "ssm_conv1d.weight", TAPS, width, 0);
     add_part(m, layer, "ssm_a", HEADS, 0, 0);
     add_part(m, layer, "ssm_dt.bias", HEADS, 0, 0);
@@ -417,7 +423,8 @@ static const char *kinds_of(const char *architecture)
         const char *name, *kinds;
     } rows[] = {{"mamba2", "MM"},          {"granitehybrid", "M*"}, {"nemotron_h", "M-*"},
                 {"nemotron_h_moe", "M-*"}, {"falcon-h1", "HH"},     {"lfm2", "C*"},
-                {"lfm2moe", "C*"},         {"qwen35", "D*"}};
+                {"lfm2moe", "C*"},         {"qwen35", "D*"},        {"qwen3next", "D*"},
+                {"qwen35moe", "D*"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, architecture) == 0)
             return rows[i].kinds;

@@ -230,7 +230,8 @@ static void put_sizes(const keys *k, const hf_config *h)
     put_int(k, "block_count", c->n_layers);
     put_int(k, "context_length", c->has_no_rope ? 1 << 20 : c->n_context); /* no position is far */
     put_int(k, "embedding_length", c->n_embd);
-    put_layers(k, "feed_forward_length", c, offsetof(layer_config, n_ff));
+    if (c->n_ff > 0 || c->n_experts == 0)
+        put_layers(k, "feed_forward_length", c, offsetof(layer_config, n_ff));
     put_layers(k, "attention.head_count", c, offsetof(layer_config, n_heads));
     if (attends(c))
         put_layers(k, "attention.head_count_kv", c, offsetof(layer_config, n_kv_heads));

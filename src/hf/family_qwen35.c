@@ -1,6 +1,9 @@
 /*
- * Hugging Face directories of Qwen3.5: layers of a gated delta net, each few of them followed by one
- * that attends. Heads of values that share a key lie side by side; in GGUF files n_key_heads apart.
+ * Hugging Face directories of Qwen3-Next and Qwen3.5: layers of a gated delta net, each few of them
+ * followed by one that attends.
+ *
+ * Qwen3-Next has the rows of q, k, v and the gate of a key head together. Qwen3.5 has them apart, with
+ * the heads of values that share a key side by side; in GGUF files those lie n_key_heads apart.
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,9 +47,38 @@ static int64_t tiled_qkv(const model_config *c, int32_t layer, int64_t row)
     return row < keys ? row : keys + tiled_value(c, layer, row - keys);
 }
 
+/*
+ * Rows of a key head of Qwen3-Next: q, k, then v and the gate of each of its heads.
+ * `first` is where a part begins there, `n` how many rows of it a key head has.
+ */
+static int64_t of_key_head(const delta_config *d, int64_t first, int64_t n, int64_t row)
+{
+    int64_t values = (int64_t)(d->n_heads / d->n_key_heads) * d->v_dim;
+    return row / n * 2 * (d->k_dim + values) + first + row % n;
+}
+
+static int64_t sorted_gate(const model_config *c, int32_t layer, int64_t row)
+{
+    const delta_config *d = &c->delta;
+    int64_t values = (int64_t)(d->n_heads / d->n_key_heads) * d->v_dim;
+    return of_key_head(d, 2 * d->k_dim + values, values, row);
+}
+
+static int64_t sorted_qkv(const model_config *c, int32_t layer, int64_t row)
+{
+    const delta_config *d = &c->delta;
+    int64_t keys = (int64_t)d->n_key_heads * d->k_dim;
+    int64_t values = (int64_t)(d->n_heads / d->n_key_heads) * d->v_dim;
+    if (row < 2 * keys)
+        return of_key_head(d, row < keys ? 0 : d->k_dim, d->k_dim, row % keys);
+    return of_key_head(d, 2 * d->k_dim, values, row - 2 * keys);
+}
+
 static const row_map heads = {count_heads, tiled_head};
 static const row_map values = {count_values, tiled_value};
 static const row_map qkv = {count_qkv, tiled_qkv};
+static const row_map next_qkv = {count_qkv, sorted_qkv};
+static const row_map next_gate = {count_values, sorted_gate};
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -74,7 +106,24 @@ static float rate(float x)
     ROWS("linear_attn.dt_bias", "ssm_dt.bias", &heads),                                            \
     COLUMNS("linear_attn.out_proj.weight", "ssm_out.weight", &values)
 
+#define MIXTURE_ROWS                                                                               \
+    EXPERT_ROWS, SHARED_EXPERT_ROWS("mlp.shared_expert"),                                          \
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),                                                \
+    COPY("mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight")
+
+static const name_row next_rows[] = {
+    COMMON_ROWS, MIXTURE_ROWS,
+    ROWS("linear_attn.in_proj_qkvz.weight", "attn_qkv.weight", &next_qkv),
+    ROWS("linear_attn.in_proj_qkvz.weight", "attn_gate.weight", &next_gate),
+    COPY("linear_attn.in_proj_ba.weight", "ssm_ba.weight"),
+    SHAPED("linear_attn.conv1d.weight", "ssm_conv1d.weight", SHAPE_SQUEEZED),
+    VALUES("linear_attn.A_log", "ssm_a", rate),
+    COPY("linear_attn.dt_bias", "ssm_dt.bias"),
+    COPY("linear_attn.out_proj.weight", "ssm_out.weight"),
+};
+
 static const name_row dense_rows[] = {COMMON_ROWS, DELTA_ROWS};
+static const name_row moe_rows[] = {COMMON_ROWS, DELTA_ROWS, MIXTURE_ROWS};
 
 static const name_row ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
@@ -139,15 +188,49 @@ static lace_status read_dense(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-static const char *const dense_keys[] = {"layer_types", NULL};
+/* Configs of mixtures may leave the width of layers without experts out: then there are none. */
+static lace_status read_moe(const source *s, hf_config *h)
+{
+    model_config *c = &h->model;
+    TRY(read_dense(s, h));
+    TRY(hf_read_mixture(s, c));
+    if (source_get(s, "intermediate_size"))
+        return LACE_OK;
+    c->n_ff = 0;
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].n_ff = 0;
+    return LACE_OK;
+}
 
+static const char *const dense_keys[] = {"layer_types", NULL};
+static const char *const moe_keys[] = {
+    "layer_types",     "num_experts",         "shared_expert_intermediate_size",
+    "mlp_only_layers", "decoder_sparse_step", NULL};
+
+#define DELTA_FAMILY                                                                               \
+    .ends = NAME_TABLE(ends), .window = WINDOW_NEVER, .activation = "silu",                        \
+    .set_defaults = set_defaults
+
+const hf_family family_qwen3_next = {.model_type = "qwen3_next",
+                                     .class_name = "Qwen3NextForCausalLM",
+                                     .architecture = "qwen3next",
+                                     .layers = NAME_TABLE(next_rows),
+                                     .lacks = HF_LACKS_FFN,
+                                     .reads = moe_keys,
+                                     .read = read_moe,
+                                     DELTA_FAMILY};
 const hf_family family_qwen3_5_text = {.model_type = "qwen3_5_text",
                                        .class_name = "Qwen3_5ForCausalLM",
                                        .architecture = "qwen35",
                                        .layers = NAME_TABLE(dense_rows),
-                                       .ends = NAME_TABLE(ends),
-                                       .window = WINDOW_NEVER,
-                                       .activation = "silu",
                                        .reads = dense_keys,
-                                       .set_defaults = set_defaults,
-                                       .read = read_dense};
+                                       .read = read_dense,
+                                       DELTA_FAMILY};
+const hf_family family_qwen3_5_moe_text = {.model_type = "qwen3_5_moe_text",
+                                           .class_name = "Qwen3_5MoeForCausalLM",
+                                           .architecture = "qwen35moe",
+                                           .layers = NAME_TABLE(moe_rows),
+                                           .lacks = HF_LACKS_FFN,
+                                           .reads = moe_keys,
+                                           .read = read_moe,
+                                           DELTA_FAMILY};

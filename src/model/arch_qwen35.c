@@ -1,6 +1,7 @@
 /*
- * Qwen3.5: layers of a gated delta net, with one that attends after each few of them. What attention
- * gives out is gated, by rows of q's matrix.
+ * Qwen3-Next and Qwen3.5: layers of a gated delta net, with one that attends after each few of them.
+ * What attention gives out is gated, by rows of q's matrix. In the mixtures one expert is shared,
+ * behind a gate of its own.
  */
 #include "model/delta_net.h"
 #include "model/transformer.h"
@@ -34,6 +35,22 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
+/* Files do not say which layers have experts: those that have a router. */
+static lace_status bind_experts_or_ffn(model *m, int i, lace_error *err)
+{
+    const model_config *c = &m->config;
+    if (c->n_experts > 0)
+        m->config.layers[i].has_experts = bind_has(m, "blk.%d.ffn_gate_inp.weight", i);
+    if (!c->layers[i].has_experts)
+        return bind_ffn(m, i, err);
+    TRY(bind_moe(m, i, err));
+    TRY(bind_shared_experts(m, i, true, err));
+    if (m->layers[i].shared_router.n_rows == 0)
+        return error_set(err, LACE_E_META, "tensor blk.%d.ffn_%s_shexp.weight is missing", i,
+                         m->layers[i].shared_up.n_rows == 0 ? "up" : "gate_inp");
+    return LACE_OK;
+}
+
 static lace_status bind(model *m, lace_error *err)
 {
     const model_config *c = &m->config;
@@ -49,7 +66,7 @@ static lace_status bind(model *m, lace_error *err)
             TRY(bind_vector(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
         }
         TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight", i));
-        TRY(bind_ffn(m, i, err));
+        TRY(bind_experts_or_ffn(m, i, err));
     }
     return bind_rope(m, err);
 }
@@ -73,16 +90,23 @@ static void build(const model *m, plan *p, const layer_memory *memory)
                            : build_attention(m, p, i, n, turn, memory);
         x = build_residual(m, p, x, y, NULL);
         n = build_norm(m, p, x, l->ffn_norm);
-        x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
+        if (m->config.layers[i].has_experts)
+            x = build_moe(m, p, i, x, n, GLU_SILU);
+        else
+            x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
     }
     p->layer = -1;
     build_logits(m, p, x);
 }
 
-const arch arch_qwen35 = {.name = "qwen35",
-                          .takes = ARCH_RECURRENT | ARCH_SECTIONS,
-                          .read = read,
-                          .configure = configure,
-                          .bind = bind,
-                          .state = state,
-                          .build = build};
+#define DELTA_ARCH                                                                                 \
+    .read = read, .configure = configure, .bind = bind, .state = state, .build = build
+
+enum {
+    DENSE_KEYS = ARCH_RECURRENT | ARCH_SECTIONS | ARCH_NEXTN,
+    MOE_KEYS = DENSE_KEYS | ARCH_EXPERTS | ARCH_ROUTING
+};
+
+const arch arch_qwen3next = {.name = "qwen3next", .takes = MOE_KEYS, DELTA_ARCH};
+const arch arch_qwen35 = {.name = "qwen35", .takes = DENSE_KEYS, DELTA_ARCH};
+const arch arch_qwen35moe = {.name = "qwen35moe", .takes = MOE_KEYS, DELTA_ARCH};

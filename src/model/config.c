@@ -386,7 +386,8 @@ static lace_status read_config(const config_source *s, model_config *c)
     TRY(config_need_int(s, "context_length", 1, CONFIG_MAX_CONTEXT, &c->n_context));
     TRY(read_layers(s, "feed_forward_length", CONFIG_MAX_WIDTH, offsetof(layer_config, n_ff), c,
                     &found));
-    if (!found)
+    /* Where all layers have experts, files may say their width alone. */
+    if (!found && !gguf_find(s->g, config_key_of(s, "expert_feed_forward_length").text))
         return config_bad(s, "feed_forward_length", LACE_E_META, "is missing");
     c->n_ff = largest(c, offsetof(layer_config, n_ff));
     TRY(read_heads(s, c));

@@ -122,11 +122,13 @@ typedef struct trial {
 #define NO_ROPE  "mamba2 nemotron_h nemotron_h_moe bert"
 #define ENCODERS "bert nomic-bert modern-bert"
 
+#define DELTA_NETS "qwen3next qwen35 qwen35moe"
+
 /* Their tensors say whether there are shared experts, and their scores are sigmoids. */
 #define OWN_EXPERTS "nemotron_h_moe lfm2moe deepseek2"
 
 /* The tiny ones have shared experts, whose width is that of their tensors whatever a key says. */
-#define SHARED_EXPERTS "glm4moe dots1 ernie4_5-moe hunyuan-moe qwen2moe llama4"
+#define SHARED_EXPERTS "glm4moe dots1 ernie4_5-moe hunyuan-moe qwen2moe llama4 qwen3next qwen35moe"
 
 /* Scores are sigmoids, weights are not normed: without a key, or always. */
 #define SIGMOIDS   "glm4moe dots1 minimax-m2 llama4"
@@ -181,7 +183,7 @@ static const trial trials[] = {
     {{U32("expert_group_count", 2)}, 1, "", true},
     {{F32("expert_weights_scale", 2.5)}, 1, "", true},
     {{U32("expert_gating_func", 2)}, 1, OWN_EXPERTS " " SIGMOIDS, true},
-    {{U32("leading_dense_block_count", 1)}, 0, "nemotron_h_moe", true},
+    {{U32("leading_dense_block_count", 1)}, 0, "nemotron_h_moe " DELTA_NETS, true},
     {{U32("moe_every_n_layers", 2)}, 1, "", true},
 };
 /* clang-format on */
@@ -208,9 +210,9 @@ static bool is_tried(const trial *t, const char *architecture)
 {
     static const struct {
         const char *start, *architectures;
-    } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1 qwen35"},
-               {"full_attention_interval", "qwen35"},
-               {"rope.dimension_sections", "qwen35"},
+    } own[] = {{"ssm.", "mamba2 granitehybrid nemotron_h nemotron_h_moe falcon-h1 " DELTA_NETS},
+               {"full_attention_interval", DELTA_NETS},
+               {"rope.dimension_sections", DELTA_NETS},
                {"attention.scale", "mamba2 deepseek2 gemma4"},
                {"rope.dimension_count", "mamba2 deepseek2"},
                {"attention.q_lora", "deepseek2"},
