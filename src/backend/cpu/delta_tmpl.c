@@ -194,39 +194,34 @@ static float *out_of(const head *d, int64_t t)
 
 /* clang-format off */
 
-/*
- * n_vecs vectors of columns from i on; `last` values of the last one. out = q (decay S + k learned)
- * needs the old state alone, so that the second pass only writes the new one.
- */
+/* n_vecs vectors of columns from i on; `last` values of the last one. */
 ALWAYS_INLINE void step_columns_of(int n_vecs, int64_t last, const head *d, int64_t t, float decay, float beta,
-                                   float qk, int64_t i)
+                                   int64_t i)
 {
     int64_t k_dim = d->s->a.delta.k_dim, v_dim = d->s->a.delta.v_dim;
     const float *v = values_of(d, t) + i;
     float *out = out_of(d, t) + i, *state = d->state + i;
-    vf seen[SUM_VECS], sums[SUM_VECS], by = v_set(decay);
-    UNROLL for (int j = 0; j < n_vecs; j++) seen[j] = sums[j] = v_set(0);
+    vf learned[SUM_VECS], sums[SUM_VECS], by = v_set(decay);
+    UNROLL for (int j = 0; j < n_vecs; j++) learned[j] = sums[j] = v_set(0);
+    for (int64_t k = 0; k < k_dim; k++) {
+        vf x = v_set(d->k[k]);
+        UNROLL for (int j = 0; j < n_vecs; j++)
+            learned[j] = v_fma(x, load_some(state + k * v_dim + j * VW, j + 1 == n_vecs ? last : VW), learned[j]);
+    }
+    UNROLL for (int j = 0; j < n_vecs; j++)
+        learned[j] = v_mul(v_set(beta), v_sub(load_some(v + j * VW, j + 1 == n_vecs ? last : VW), v_mul(by, learned[j])));
     for (int64_t k = 0; k < k_dim; k++) {
         vf x = v_set(d->k[k]), y = v_set(d->q[k]);
         UNROLL for (int j = 0; j < n_vecs; j++) {
-            vf s = load_some(state + k * v_dim + j * VW, j + 1 == n_vecs ? last : VW);
-            seen[j] = v_fma(x, s, seen[j]);
-            sums[j] = v_fma(y, s, sums[j]);
-        }
-    }
-    UNROLL for (int j = 0; j < n_vecs; j++) {
-        int64_t n = j + 1 == n_vecs ? last : VW;
-        seen[j] = v_mul(v_set(beta), v_sub(load_some(v + j * VW, n), v_mul(by, seen[j])));
-        store_some(out + j * VW, v_fma(v_set(qk), seen[j], v_mul(by, sums[j])), n);
-    }
-    for (int64_t k = 0; k < k_dim; k++) {
-        vf x = v_set(d->k[k]);
-        UNROLL for (int j = 0; j < n_vecs; j++) {
             int64_t n = j + 1 == n_vecs ? last : VW;
             float *at = state + k * v_dim + j * VW;
-            store_some(at, v_fma(x, seen[j], v_mul(by, load_some(at, n))), n);
+            vf s = v_fma(x, learned[j], v_mul(by, load_some(at, n)));
+            sums[j] = v_fma(y, s, sums[j]);
+            store_some(at, s, n);
         }
     }
+    UNROLL for (int j = 0; j < n_vecs; j++)
+        store_some(out + j * VW, sums[j], j + 1 == n_vecs ? last : VW);
 }
 
 /* clang-format on */
@@ -234,17 +229,14 @@ ALWAYS_INLINE void step_columns_of(int n_vecs, int64_t last, const head *d, int6
 static void take_one(const head *d, int64_t t)
 {
     take_keys(d, t, 0);
-    vf sum = v_set(0);
-    for (int64_t i = 0; i < d->k_stride; i += VW)
-        sum = v_fma(v_load(d->k + i), v_load(d->q + i), sum);
-    float decay = decay_of(d, t), beta = beta_of(d, t), qk = v_sum(sum);
+    float decay = decay_of(d, t), beta = beta_of(d, t);
     int64_t i = 0;
     for (; i + SUM_VECS * VW <= d->n_cols; i += SUM_VECS * VW)
-        step_columns_of(SUM_VECS, VW, d, t, decay, beta, qk, i);
+        step_columns_of(SUM_VECS, VW, d, t, decay, beta, i);
     for (; i + VW <= d->n_cols; i += VW)
-        step_columns_of(1, VW, d, t, decay, beta, qk, i);
+        step_columns_of(1, VW, d, t, decay, beta, i);
     if (i < d->n_cols)
-        step_columns_of(1, d->n_cols - i, d, t, decay, beta, qk, i);
+        step_columns_of(1, d->n_cols - i, d, t, decay, beta, i);
 }
 
 /* ---- A chunk --------------------------------------------------------------------------------- */
