@@ -448,6 +448,7 @@ bool advance_ahead(lace_batcher *b)
             return true;
         }
         lace_status ended = ahead_end(&g->ahead, status == LACE_OK ? &err : NULL);
+        g->n_computed = b->session->kv->sequences[g->sequence].n_tokens; /* or further back */
         if (status == LACE_OK)
             status = ended;
         if (status != LACE_OK) {

@@ -46,6 +46,7 @@ static lace_status take_chosen(continuation *c, ahead *a, lace_error *err)
 {
     while (!ahead_is_spent(a) && c->goes_on) {
         int32_t word;
+        session_remember(c->session, c->sequence, a->length + a->n_taken, c->token);
         TRY(ahead_next(a, &word, err));
         if (word == CHOICE_REFUSED)
             return LACE_OK;
@@ -65,7 +66,10 @@ static lace_status continue_ahead(continuation *c, ahead *a, lace_error *err)
     if (status == LACE_OK)
         status = take_chosen(c, a, err);
     lace_status ended = ahead_end(a, status == LACE_OK ? err : NULL);
-    return status == LACE_OK ? ended : status;
+    status = status == LACE_OK ? ended : status;
+    if (status == LACE_OK)
+        status = session_compute_again(c->session, c->sequence, a->length + a->n_taken, err);
+    return status;
 }
 
 lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token first, int32_t n,

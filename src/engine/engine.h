@@ -73,6 +73,14 @@ bool session_rule(const lace_sampler *sampler, choice_rule *out);
  */
 void session_mark(lace_session *s, int32_t sequence);
 
+/*
+ * Tokens up to n_tokens that recurrent state has lost are computed again. They are those of evals,
+ * and those that a device has chosen by itself, which session_remember is told of.
+ */
+lace_status session_compute_again(lace_session *s, int32_t sequence, int32_t n_tokens,
+                                  lace_error *err);
+void session_remember(lace_session *s, int32_t sequence, int32_t position, lace_token token);
+
 /* The token with the largest of n logits, the first of equal ones. */
 lace_token best_token(const float *logits, int32_t n);
 

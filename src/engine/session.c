@@ -410,9 +410,14 @@ int32_t lace_session_length(const lace_session *s, int32_t sequence)
     return is_sequence(s, sequence) ? s->kv->sequences[sequence].n_tokens : 0;
 }
 
-/* Tokens up to n_tokens that recurrent state has lost are computed again. */
-static lace_status compute_again(lace_session *s, int32_t sequence, int32_t n_tokens,
-                                 lace_error *err)
+void session_remember(lace_session *s, int32_t sequence, int32_t position, lace_token token)
+{
+    if (s->history)
+        history_of(s, sequence)[position] = token;
+}
+
+lace_status session_compute_again(lace_session *s, int32_t sequence, int32_t n_tokens,
+                                  lace_error *err)
 {
     enum { MOST = 64 };
     lace_item items[MOST];
@@ -439,7 +444,7 @@ lace_status lace_session_truncate(lace_session *s, int32_t sequence, int32_t n_t
             "the tokens that this needs; clear the sequence and evaluate it again",
             sequence, lace_session_length(s, sequence), n_tokens);
     states_set_length(s->kv, sequence, reach);
-    return compute_again(s, sequence, n_tokens, err);
+    return session_compute_again(s, sequence, n_tokens, err);
 }
 
 void session_mark(lace_session *s, int32_t sequence)
