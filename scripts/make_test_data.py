@@ -3,7 +3,7 @@
 
     scripts/make_test_data.py FOLDER
 
-FOLDER holds golden/, models/, vocab/, templates/, quant/ and text/, as tests/data/README.md
+FOLDER holds golden/, golden2/, models/, vocab/, templates/, quant/ and text/, as tests/data/README.md
 describes them. What is large is not copied but described: a recipe (NAME.recipe) makes a file out of
 another one that is here already, a shortened vocabulary (NAME.tokens.json) lists the tokens that its
 reference texts can meet. scripts/expand-test-data.pl makes the files again.
@@ -17,6 +17,7 @@ import sys
 
 GOLDEN = ["gemma2", "gpt-oss", "granite", "llama", "llama3-rope", "olmo2", "phi4-partial", "qwen2",
           "qwen3", "qwen3moe", "smollm3"]
+ENCODERS = ["modernbert", "xlm_roberta-rerank"]
 GOLDEN_TOKENS_OF_TALES = 32
 TEXT_BYTES = 128 << 10
 
@@ -232,10 +233,11 @@ def main(folder):
     for name in os.listdir(OUT):
         if os.path.isdir(os.path.join(OUT, name)):
             shutil.rmtree(os.path.join(OUT, name))
-    for name in GOLDEN:
-        for file in ("config.json", "model.safetensors", "golden.safetensors"):
-            copy(folder, "golden/%s/%s" % (name, file))
-        here = "golden/%s/" % name
+    for here in ["golden/%s/" % name for name in GOLDEN] + ["golden2/%s/" % name for name in ENCODERS]:
+        for file in ("config.json", "model.safetensors", "golden.safetensors", "modules.json",
+                     "1_Pooling/config.json"):
+            if os.path.exists(os.path.join(folder, here + file)):
+                copy(folder, here + file)
         write(here + "model.gguf.recipe",
               recipe(os.path.join(folder, here + "model.gguf"),
                      os.path.join(folder, here + "model.safetensors"),
