@@ -229,7 +229,6 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
     static const struct { const char *arguments, *part; } rows[] = {
         {"serve --slots", "unknown option --slots; there are no slots; /metrics says what runs"},
         {"serve --context-shift", "no text is ever cut"},
-        {"serve --reranking", "reranking is not supported"},
         {"run -m " MODEL " -cnv", "unknown option -cnv; use lace chat MODEL (see: lace help run)"},
         {"run -ngl 20 -p x", "-ngl 20: lace runs a whole model on one device; use --device"},
         {"run -ngl", "-ngl needs a value"},
