@@ -60,7 +60,8 @@ static const char declarations[] =
     "extern const char *schema; extern lace_grammar *grammar; extern lace_grammar_state *state;\n"
     "extern lace_speculator *speculator; extern const lace_token *tokens; extern size_t n_tokens;\n"
     "extern lace_batcher *batcher; extern lace_generation_options options;\n"
-    "extern lace_generation *generation;\n";
+    "extern lace_generation *generation; extern lace_embedder *embedder; extern int32_t n_embd;\n"
+    "extern const lace_token *a, *b; extern size_t n_a, n_b; extern float vectors[];\n";
 
 /*
  * The snippets in the comments of lace.h as functions: lines that stand five columns behind the
@@ -98,7 +99,7 @@ static void the_snippets_of_the_header_compile(void)
     buf_init(&code, 1 << 20);
     if (!CHECK(read_whole("include/lace.h", &header)))
         return;
-    CHECK(snippets_of(header.data, &code) == 3); /* grammars, speculation, batcher */
+    CHECK(snippets_of(header.data, &code) == 4); /* grammars, speculation, batcher, embedder */
     const char *compiler = getenv("CC");
     char command[600];
     snprintf(command, sizeof command,
