@@ -50,7 +50,7 @@ static int fuse_matmul_glu(plan *p, step *s, int32_t left)
     if (left < 3 || s[0].op != OP_MATMUL || s[1].op != OP_MATMUL || s[2].op != OP_GLU ||
         s[0].in[0].value != s[1].in[0].value || !plan_feeds_only(p, &s[0], &s[2], 0) ||
         !plan_feeds_only(p, &s[1], &s[2], 1) || s[2].in[0].width != s[2].in[1].width ||
-        s[0].a.matmul.scale != s[1].a.matmul.scale)
+        s[2].a.glu.kind > p->last_fused || s[0].a.matmul.scale != s[1].a.matmul.scale)
         return 0;
     s[0].op = OP_MATMUL_GLU;
     s[0].a.matmul.weights[1] = s[1].a.matmul.weights[0];

@@ -12,6 +12,7 @@ lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err)
         return error_nomem(err, "a plan");
     (*out)->limits = *limits;
     (*out)->layer = -1;
+    (*out)->last_fused = GLU_COUNT;
     (*out)->logits = -1;
     return LACE_OK;
 }

@@ -46,6 +46,7 @@ typedef struct plan {
     int32_t n_values, values_capacity;
     int32_t layer;        /* of the steps being added; -1 outside */
     int32_t logits;       /* the value with the result */
+    glu_kind last_fused;  /* plan_fuse joins products with activations up to this one */
     uint64_t value_bytes; /* memory of all values, once they are placed */
 } plan;
 

@@ -62,23 +62,13 @@ static __device__ __forceinline__ void atom_store8(uint8_t *x, int k, int row, i
     }
 }
 
-/* glu_kind of ops/step.h with the fast functions: off by 1e-6 of itself. */
+/* The first three of glu_kind (ops/step.h, gpu_glu_is_fused) with the fast functions: off by 1e-6 of itself. */
 static __device__ __forceinline__ float glu_fast(int kind, float g, float u)
 {
     if (kind == 1) {
         float z = 1.5957691216f * (g + 0.044715f * g * g * g); /* (1 + tanh(z / 2)) / 2 */
         return __fdividef(g, 1.0f + __expf(-z)) * u;
     }
-    if (kind == 3)
-        return 0.5f * g * erfcf(-0.7071067812f * g) * u;
-    if (kind == 5)
-        return 1.0f / (1.0f + __expf(-g)) * u;
-    if (kind == 6)
-        return tanhf(g) * u;
-    if (kind == 7)
-        return g * u;
-    if (kind == 4)
-        return (g < 0 ? 0 : g * g) * u;
     if (kind == 2) {
         g = fminf(g, 7.0f);
         u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;

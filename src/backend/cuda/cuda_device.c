@@ -183,6 +183,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
         return status;
     }
     plan_count_reads(cp->p);
+    cp->p->last_fused = GPU_LAST_FUSED_GLU;
     plan_fuse(cp->p);
     plan_place(cp->p, NULL);
     gpu_plan_options options = options_of(cp);

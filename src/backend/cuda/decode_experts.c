@@ -77,9 +77,10 @@ bool gpu_experts_fit(const gpu *g, const layer_steps *l)
 {
     decode_experts glu = product_of(g, l, false), down = product_of(g, l, true);
     uint64_t most = (uint64_t)g->info.max_shared_bytes;
-    return glu.n_experts <= DECODE_MAX_EXPERTS && glu.n_used <= DECODE_MAX_USED &&
-           glu.n_used <= glu.n_experts && has_planes(&glu) && has_planes(&down) &&
-           !glu.bias == !glu.pair_bias && slots_of_block(&glu, false) <= DECODE_MAX_SLOTS &&
+    return gpu_glu_is_fused(l->expert_glu->a.moe.glu) && glu.n_experts <= DECODE_MAX_EXPERTS &&
+           glu.n_used <= DECODE_MAX_USED && glu.n_used <= glu.n_experts && has_planes(&glu) &&
+           has_planes(&down) && !glu.bias == !glu.pair_bias &&
+           slots_of_block(&glu, false) <= DECODE_MAX_SLOTS &&
            slots_of_block(&down, true) <= DECODE_MAX_SLOTS &&
            units_of_block(&down, true) * TILE_ROWS <= DECODE_THREADS &&
            least_bytes(&glu, false) <= most && least_bytes(&down, true) <= most;

@@ -287,7 +287,7 @@ __device__ __forceinline__ void finish_glu(const decode_experts &p, const expert
                 gate += biases[i];
                 up += biases[n_values + i];
             }
-            v = glu(p.glu, gate, up);
+            v = glu_of_product(p.glu, gate, up);
         }
         vector_put(next, v, (u - k * each) * TILE_ROWS + (i & 15), is_in);
     }

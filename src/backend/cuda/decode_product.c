@@ -107,6 +107,8 @@ bool gpu_product_fits(const gpu *g, const step *s)
 {
     const weight *const *w = s->a.matmul.weights;
     bool is_glu = s->op == OP_MATMUL_GLU;
+    if (is_glu && !gpu_glu_is_fused(s->a.matmul.glu))
+        return false;
     decode_product p = {.n_parts = is_glu ? 1 : s->a.matmul.n_weights,
                         .mode = is_glu                   ? DECODE_GLU
                                 : s->op == OP_MATMUL_ADD ? DECODE_RESIDUAL

@@ -274,7 +274,7 @@ __device__ __forceinline__ void product(const decode_product &p)
         float up = p.scale * rms * slot_sum(slots, n_slots, n_values + tid);
         gate += part.bias ? part.bias[row] : 0.0f;
         up += part.pair_bias ? part.pair_bias[row] : 0.0f;
-        v = glu(p.glu, gate, up);
+        v = glu_of_product(p.glu, gate, up);
     }
     if ((tid & ~31) < n_values)
         vector_put(p.next, v, row, tid < n_values);

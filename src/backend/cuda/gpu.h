@@ -26,6 +26,14 @@
 
 enum { GPU_MAX_MODULES = 32, GPU_MAX_GROUPS = 4, GPU_MAX_KERNELS = 512 };
 
+/* Products end in gates of the kinds up to this one; others are steps of their own. */
+#define GPU_LAST_FUSED_GLU GLU_CLAMPED
+
+static inline bool gpu_glu_is_fused(glu_kind kind)
+{
+    return kind <= GPU_LAST_FUSED_GLU;
+}
+
 /* A kernel that has been asked for. */
 typedef struct gpu_kernel {
     const char *name; /* NULL: a free place */

@@ -15,7 +15,7 @@ static int64_t max_slots(const step *s, int64_t n_tokens)
 bool gpu_experts_are_batched(const step *s, int64_t n_tokens)
 {
     bool is_glu = s->op == OP_MOE_GLU;
-    if (is_glu && (!s->a.moe.gate || s->a.moe.weighs_inputs))
+    if (is_glu && (!s->a.moe.gate || s->a.moe.weighs_inputs || !gpu_glu_is_fused(s->a.moe.glu)))
         return false; /* the kernel multiplies with pairs, and does not weigh what it reads */
     tile_kind kind = tile_kind_of((is_glu ? s->a.moe.gate : s->a.moe.down)->type);
     return n_tokens >= 2 && kind != TILE_F32 && s->a.moe.n_experts >= 2 &&

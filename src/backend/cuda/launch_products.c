@@ -262,7 +262,8 @@ static tile_kind kind_of(const step *s, int i)
 bool gpu_product_is_batched(const step *s, int64_t n_rows)
 {
     return n_rows >= 2 && !(s->op == OP_MATMUL_GLU &&
-                            (kind_of(s, 0) == TILE_F32 || kind_of(s, 0) != kind_of(s, 1)));
+                            (kind_of(s, 0) == TILE_F32 || kind_of(s, 0) != kind_of(s, 1) ||
+                             !gpu_glu_is_fused(s->a.matmul.glu)));
 }
 
 /* The rows that a product reads, in the order that its kind wants: handed over, or made once. */

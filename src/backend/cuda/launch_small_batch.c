@@ -57,8 +57,8 @@ static bool has_room(const gpu *g)
 
 bool gpu_product_is_small(const gpu *g, const step *s, int64_t n_rows)
 {
-    if (!is_product(s) || n_rows < 2 || n_rows > SMALL_TOKENS || !has_room(g) ||
-        s->in[0].width % 8 != 0 ||
+    if (!is_product(s) || (s->op == OP_MATMUL_GLU && !gpu_glu_is_fused(s->a.matmul.glu)) ||
+        n_rows < 2 || n_rows > SMALL_TOKENS || !has_room(g) || s->in[0].width % 8 != 0 ||
         divide_up(s->in[0].width, SMALL_COLS) > SMALL_WARPS * SMALL_MAX_PARTS)
         return false;
     for (int i = 0; i < s->a.matmul.n_weights; i++)

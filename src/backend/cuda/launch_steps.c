@@ -119,7 +119,8 @@ static lace_status launch_add(const gpu_job *j, const step *s, lace_error *err)
     return start_rows(j, rows_names[s->op], gpu_rows_of(j, s), 1, &p, err);
 }
 
-_Static_assert(GLU_COUNT == 8, "glu() in rows.cuh and glu_fast() in batch_common.cuh know eight");
+_Static_assert(GLU_COUNT == 8 && GPU_LAST_FUSED_GLU == 2,
+               "glu() in rows.cuh knows eight, glu_of_product() and glu_fast() the first three");
 
 static lace_status launch_glu(const gpu_job *j, const step *s, lace_error *err)
 {

@@ -53,26 +53,35 @@ template <int THREADS> __device__ __forceinline__ float block_max(float v)
     return v;
 }
 
-/* glu_kind of ops/step.h: silu, gelu_tanh, clamped, gelu, relu2. */
-__device__ __forceinline__ float glu(int kind, float g, float u)
+/* silu, gelu_tanh and clamped: the kinds that products end in. More would cost them registers. */
+__device__ __forceinline__ float glu_of_product(int kind, float g, float u)
 {
     if (kind == 0)
         return g / (1.0f + expf(-g)) * u;
     if (kind == 1)
         return 0.5f * g * (1.0f + tanhf(0.7978845608f * (g + 0.044715f * g * g * g))) * u;
-    if (kind == 3)
-        return 0.5f * g * erfcf(-0.7071067812f * g) * u;
-    if (kind == 5)
-        return 1.0f / (1.0f + expf(-g)) * u;
-    if (kind == 6)
-        return tanhf(g) * u;
-    if (kind == 7)
-        return g * u;
-    if (kind == 4)
-        return (g < 0 ? 0 : g * g) * u;
     g = fminf(g, 7.0f);
     u = fminf(fmaxf(u, -7.0f), 7.0f) + 1.0f;
     return g / (1.0f + expf(-1.702f * g)) * u;
+}
+
+/* Every glu_kind of ops/step.h. */
+__device__ __forceinline__ float glu(int kind, float g, float u)
+{
+    switch (kind) {
+    case 3:
+        return 0.5f * g * erfcf(-0.7071067812f * g) * u;
+    case 4:
+        return (g < 0 ? 0 : g * g) * u;
+    case 5:
+        return 1.0f / (1.0f + expf(-g)) * u;
+    case 6:
+        return tanhf(g) * u;
+    case 7:
+        return g * u;
+    default:
+        return glu_of_product(kind, g, u);
+    }
 }
 
 /* One head of one position: keys at k_offset, values at v_offset. */
