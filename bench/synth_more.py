@@ -37,6 +37,7 @@ SHAPES = {
                    {"delta": (16, 32, 128, 128), "turned": 64}),
     "micro-qwen3.5": ("qwen35", 4, 256, 4, 2, 64, 512, 32000, False, 10000.0,
                       {"delta": (2, 4, 32, 32), "turned": 16}),
+    "micro-mistral3": ("mistral3", 2, 512, 4, 2, 128, 768, 32000, False, 10000.0, {"temperature": 32}),
     "olmo2-7b": ("olmo2", 32, 4096, 32, 32, 128, 11008, 100352, False, 500000.0, {}),
 }
 
@@ -109,9 +110,9 @@ def main():
     def tensors(_, kind):
         for name, dims, t, std in list_tensors("known", kind):
             part = name.split(".")[2] if name.startswith("blk.") else ""
-            if part in ("attn_q_norm", "attn_k_norm") and arch in ("llama", "gpt-oss", "gemma2"):
+            if part in ("attn_q_norm", "attn_k_norm") and arch in ("llama", "gpt-oss", "gemma2", "mistral3"):
                 continue
-            more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe", "phi3") else
+            more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe", "phi3", "mistral3") else
                     of_gpt_oss(name, part, dims, t, std, heads) if arch == "gpt-oss" else
                     of_delta(name, part, dims, t, std, extra["delta"]) if arch == "qwen35" else
                     of_post_norms(arch, name, part, dims, t, std, heads, kv_heads))
@@ -128,6 +129,9 @@ def main():
                              "expert_feed_forward_length": (4, extra["expert_ffn"])})
             if "window" in extra:
                 more["attention.sliding_window"] = (4, extra["window"])
+            if "temperature" in extra:
+                more.update({"attention.temperature_scale": (6, 0.1),
+                             "attention.temperature_length": (4, extra["temperature"])})
             if arch == "gemma2":
                 more.update({"attn_logit_softcapping": (6, 50.0), "final_logit_softcapping": (6, 30.0)})
             if arch == "qwen35":

@@ -235,10 +235,10 @@ value build_attention(const model *m, plan *p, int i, value n, angles turn,
         q = norm_heads(m, p, q, l->q_norm, kind->head_dim);
         k = norm_heads(m, p, k, l->k_norm, kind->head_dim);
     }
+    plan_kv_write(p, k, v, &memory[i].kv); /* right behind the ropes, which can be fused with it */
     if (c->temperature_scale != 0 && (kind->skips_rope || !c->temperature_skips_turned))
         q = plan_temperature(p, q, (float)c->temperature_scale, c->temperature_offset,
                              c->temperature_length);
-    plan_kv_write(p, k, v, &memory[i].kv);
     value a = plan_attend(p, q, &memory[i].kv, &params);
     if (c->gates_attention)
         a = plan_glu(p, GLU_SIGMOID, gate, a);

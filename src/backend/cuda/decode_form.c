@@ -132,8 +132,8 @@ static bool match_attention(const step **at, const step *end, int32_t in, layer_
         return false;
     const weight *const *w = s->a.matmul.weights;
     l->qkv = s++;
-    while (s < end && (s->op == OP_RMS_NORM || s->op == OP_ROPE || s->op == OP_ROPE_KV ||
-                       s->op == OP_KV_WRITE))
+    while (s < end && (s->op == OP_RMS_NORM || s->op == OP_LAYER_NORM || s->op == OP_ROPE ||
+                       s->op == OP_ROPE_KV || s->op == OP_KV_WRITE || s->op == OP_TEMPERATURE))
         s++;
     if (s == end || s->op != OP_ATTEND || s->out[0].width % GPU_GROUP != 0)
         return false;
