@@ -18,7 +18,7 @@ if (@ARGV > 1 && $ARGV[0] eq '--jobs') {
 die "run-tests.pl: no test programs\n" unless @ARGV;
 
 my $harness = TAP::Harness->new({
-    exec     => ['timeout', '--kill-after=10', '900'],
+    exec     => ['timeout', '--kill-after=10', '1800'],
     jobs     => $jobs,
     color    => -t STDOUT && !$ENV{NO_COLOR} ? 1 : 0,
     failures => 1,
