@@ -69,7 +69,7 @@ my @names = (
     [minimax_m2 => 'MiniMax-M2', 'sigmoid router with correction'],
     [dots1 => 'dots.llm1', 'sigmoid router with correction'],
     [deepseek_v2 => 'DeepSeek V2', 'latent attention, groups of experts'],
-    [deepseek_v3 => 'DeepSeek V3, R1, Kimi K2', 'latent attention, groups of experts'],
+    [deepseek_v3 => 'DeepSeek V3, R1', 'latent attention, groups of experts'],
     [mistral4 => 'Mistral 4', 'latent attention, query temperature'],
     [llama4_text => 'Llama 4 (its text)', 'chunks, layers without positions, weighed inputs'],
     [llama4 => 'Llama 4 with vision (its text)', 'as Llama 4'],
@@ -77,17 +77,42 @@ my @names = (
     [nomic_bert => 'nomic-embed-text', 'encoder with rotation'],
     [modernbert => 'ModernBERT', 'encoder with windows'],
     ['xlm-roberta' => 'XLM-R, bge-m3, bge-reranker', 'encoder, reranker'],
+    [roberta => 'RoBERTa', 'encoder, reranker'],
 );
 
-# model_type => architecture, from the families themselves.
+# model_type => architecture, from the families themselves: every constant that families.def lists.
 sub families {
-    my %architecture;
+    my ($text, %architecture) = ('');
     for my $file (glob 'src/hf/family_*.c') {
         open my $in, '<', $file or die "$file: $!\n";
         local $/;
-        my $text = <$in>;
-        $architecture{$1} = $2
-            while $text =~ /\.model_type = "([^"]+)".*?\.architecture = "([^"]+)"/sg;
+        $text .= <$in>;
+    }
+    # What a macro writes for a constant: with its arguments in place of their names.
+    my %macros;
+    while ($text =~ /#define (\w+)\(([^)]*)\)((?:[^\n]*\\\n)+[^\n]*)/g) {
+        my ($macro, $arguments, $body) = ($1, $2, $3);
+        $macros{$macro} = [[split /,\s*/, $arguments], $body] if $body =~ /\.model_type/;
+    }
+    for my $macro (keys %macros) {
+        my ($names, $body) = @{$macros{$macro}};
+        $text =~ s{(?<!#define )\b$macro\(([^)]*)\)}{
+            my ($made, @values) = ($body, split /,\s*/, $1);
+            for my $i (0 .. $#$names) {
+                $made =~ s/##$names->[$i]\b/$values[$i]/g;
+                $made =~ s/#$names->[$i]\b/"$values[$i]"/g;
+                $made =~ s/(?<![.\w])$names->[$i]\b/$values[$i]/g;
+            }
+            $made}ge;
+    }
+    open my $list, '<', 'src/hf/families.def' or die "src/hf/families.def: $!\n";
+    while (<$list>) {
+        next unless /^X\((\w+)\)/;
+        my $name = $1;
+        die "models: family_$name: its model_type is not found\n"
+            unless $text =~ /family_$name = .*?\.model_type = "([^"]+)".*?\.architecture = "([^"]+)"/s;
+        my $type = $1;
+        $architecture{$type} = $2;
     }
     return \%architecture;
 }
@@ -137,9 +162,11 @@ print <<'END';
 
 Families that lace runs, and what is proven of each. "golden" means: a tiny random model of that family gives
 the reference's logits (Hugging Face transformers, float32) to a squared error of 1e-9 in one batch, in batches of
-seven, token by token, with two sequences interleaved, and forked and cut back; encoders their hidden states. "converted"
-means that the file which `lace convert` writes of the directory does so too. "card" is the same on an H200, with
-floats in the cache, to 1e-6. An empty field was not tried.
+seven, token by token, with two sequences interleaved, and forked and cut back; encoders their hidden states.
+(Qwen3-Next and the mixtures of Qwen3.5 have 4e-9: `tests/golden/test_golden.c` says why.) "converted"
+means that the file which `lace convert` writes of the directory does so too. "card": on an H200, with
+floats in the cache, the GGUF file's logits are those of the CPU to 1e-6, token by token, in eights and in
+batches. An empty field was not tried.
 
 This page is made of the tests' own output: `scripts/models-table.pl`.
 
