@@ -131,22 +131,39 @@ int batch_count_blocks(const batch_matmul *p, int n_groups)
 }
 
 /*
+ * Into how many parts K may be cut so that all blocks still find a processor at once, each part with
+ * at least two tiles of 256 values and none of them empty. Gates meet in a block and are not cut.
+ */
+static int count_parts(const gpu *g, const batch_matmul *p, tile_kind kind, int64_t n_blocks)
+{
+    int64_t n = p->mode == BATCH_GLU ? 1 : g->info.n_processors / n_blocks;
+    n = min_i64(n, p->n_tiles / (2 * 256 / tile_cols(kind)));
+    n = min_i64(n, MAX_PARTS);
+    int tiles = divide_up(p->n_tiles, n < 1 ? 1 : n);
+    return divide_up(p->n_tiles, tiles);
+}
+
+/*
  * Prompts: 128 rows and as many tokens as let the processors end soonest. Twice the tokens take
- * twice the time, less an eighth (Q4_K, K = 4096 on an H200: 37 and 64 us). False if blocks of 256
- * rows are sooner still (62 us, but 67 where they are many).
+ * twice the time, less an eighth (Q4_K, K = 4096 on an H200: 37 and 64 us). Half of K takes half
+ * the time, and an eighth of a block for the sums of parts. False if blocks of 256 rows are sooner
+ * still (62 us, but 67 where they are many).
  */
 static bool choose_wide(const gpu *g, const batch_matmul *p, tile_kind kind, cut *out)
 {
     int n_processors = g->info.n_processors;
-    cut c = {.n_groups = 2, .n_blocks = batch_count_blocks(p, 2), .n_parts = 1};
+    cut c = {.n_groups = 2, .n_blocks = batch_count_blocks(p, 2)};
     int64_t best = INT64_MAX;
     for (int i = 0; i < N_WIDE; i++) {
         int64_t n_all = (int64_t)c.n_blocks * divide_up(p->n_tokens, wide_widths[i]);
-        int64_t time = (i == 0 ? 8 : 14) * (int64_t)divide_up(n_all, n_processors);
+        int n_parts = count_parts(g, p, kind, n_all);
+        int64_t each = i == 0 ? 8 : 14;
+        int64_t time = n_parts > 1 ? each / n_parts + 1 : each * divide_up(n_all, n_processors);
         if (time >= best)
             continue;
         best = time;
         c.n_tokens = wide_widths[i];
+        c.n_parts = n_parts;
         c.name = wide_names[kind][i];
     }
     c.shared_bytes = shared_bytes(g, kind, c.n_tokens, 2, 8);
@@ -156,37 +173,22 @@ static bool choose_wide(const gpu *g, const batch_matmul *p, tile_kind kind, cut
 }
 
 /*
- * Blocks of 256 rows, the cheapest, if there are enough of them; else of 128.
- * Few tokens: parts of K until every processor has a block, each of at least
- * two tiles of 256 values.
+ * Blocks of 256 rows, the cheapest, if there are enough of them; else of 128, or parts of K until
+ * every processor has a block.
  */
 static cut choose_cut(const gpu *g, const batch_matmul *p, tile_kind kind)
 {
     int n_processors = g->info.n_processors;
     int width = width_for(p->n_tokens);
     int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
-    cut c = {
-        .n_groups = 4, .n_tokens = widths[width], .n_parts = 1, .name = matmul_names[kind][width]};
+    cut c = {.n_groups = 4, .n_tokens = widths[width], .name = matmul_names[kind][width]};
     c.n_blocks = batch_count_blocks(p, 4);
-    if (c.n_blocks * n_tiles_x * 2 <= n_processors + n_processors / 8) {
-        if (p->mode == BATCH_GLU || n_tiles_x > 1) {
-            c.n_groups = 2;
-            c.n_blocks = batch_count_blocks(p, 2);
-        }
+    if (c.n_blocks * n_tiles_x * 2 <= n_processors + n_processors / 8 &&
+        (p->mode == BATCH_GLU || n_tiles_x > 1)) {
+        c.n_groups = 2;
+        c.n_blocks = batch_count_blocks(p, 2);
     }
-    int per_part = 2 * 256 / tile_cols(kind);
-    if (p->mode != BATCH_GLU && n_tiles_x == 1) {
-        c.n_parts = n_processors / c.n_blocks;
-        if (c.n_parts > p->n_tiles / per_part)
-            c.n_parts = p->n_tiles / per_part;
-        if (c.n_parts > MAX_PARTS)
-            c.n_parts = MAX_PARTS;
-        if (c.n_parts < 1)
-            c.n_parts = 1;
-        /* No part is empty. */
-        int tiles = divide_up(p->n_tiles, c.n_parts);
-        c.n_parts = divide_up(p->n_tiles, tiles);
-    }
+    c.n_parts = count_parts(g, p, kind, (int64_t)c.n_blocks * n_tiles_x);
     c.shared_bytes = shared_bytes(g, kind, c.n_tokens, c.n_groups, 16);
     return c;
 }
@@ -335,11 +337,11 @@ lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_err
 
 uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows)
 {
-    /* Atoms in all orders; parts only for up to 128 tokens. */
+    /* Atoms in all orders; parts: blocks of 256 rows and 128 tokens, or the other way round, each on
+     * a processor of its own at most. */
     uint64_t n = (uint64_t)n_rows, rows = 0, cut_rows = n < 128 ? n : 128;
     for (int i = 0; i < s->a.matmul.n_weights; i++)
         rows += (uint64_t)s->a.matmul.weights[i]->n_rows;
-    /* Blocks of 256 rows, each on a processor of its own at most. */
     uint64_t parts = 256 * ((uint64_t)g->info.n_processors + 3);
     parts *= (uint64_t)s->a.matmul.n_weights; /* a product for each kind of weights */
     return 3 * (atoms_bytes(s->in[0].width, n_rows) + 4 * n + 512) +
