@@ -5,7 +5,8 @@
 
 SYNTH is a synth_gguf.py, which knows llama, qwen2, qwen3, phi3 and the experts of Qwen3. Shapes of
 Mixtral and gpt-oss (biases, sinks and windows included), and of Gemma and OLMo, whose norms are behind
-matrices, are added to it here; and heads of other sizes, and such that are turned in part; and the delta nets of Qwen3.5. Large tensors of one size and type have the same weights, since making
+matrices, are added to it here; and heads of other sizes, and such that are turned in part; and small delta nets
+(synth_real.py has the real ones). Large tensors of one size and type have the same weights, since making
 random ones takes longer than anything that is done with them. Weights of norms are random in small models.
 """
 import functools, importlib.util, random, sys
@@ -33,8 +34,6 @@ SHAPES = {
                     {"experts": 32, "used": 4, "expert_ffn": 2880, "window": 128}),
     "gemma2-9b": ("gemma2", 42, 3584, 16, 8, 256, 14336, 256000, True, 10000.0, {"window": 4096}),
     "gemma3-4b": ("gemma3", 34, 2560, 8, 4, 256, 10240, 262144, True, 1000000.0, {"window": 1024}),
-    "qwen3.5-4b": ("qwen35", 32, 2560, 16, 4, 256, 9216, 151936, True, 10000000.0,
-                   {"delta": (16, 32, 128, 128), "turned": 64}),
     "micro-qwen3.5": ("qwen35", 4, 256, 4, 2, 64, 512, 32000, False, 10000.0,
                       {"delta": (2, 4, 32, 32), "turned": 16}),
     "micro-mistral3": ("mistral3", 2, 512, 4, 2, 128, 768, 32000, False, 10000.0, {"temperature": 32}),
