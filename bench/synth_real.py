@@ -4,12 +4,13 @@
     bench/synth_real.py SYNTH --shape qwen3.5-4b --type q4_k_m --vocab VOCAB --out FILE [--layers N]
 
 SYNTH is a synth_gguf.py, whose types, vocabulary and random numbers are used. Keys, names and shapes of
-tensors are llama.cpp's; so is the choice of types of q4_k_m. Layers share what is random, since making
-random numbers takes longer than anything that is done with them. --layers cuts a model that is too large
+tensors are llama.cpp's; so is the choice of types of q4_k_m. Layers share what is random, and large
+tensors repeat it, since making random numbers takes longer than anything that is done with them. --layers cuts a model that is too large
 for a machine: what is left of it has the real shapes.
 """
 import argparse, importlib.util, math, random, struct, sys
 
+REPEATED = 1 << 24  # values
 U32, I32, F32, BOOL, TEXT, LIST = 4, 5, 6, 7, 8, 9
 
 SHAPES = {
@@ -288,6 +289,7 @@ def vocabulary(synth, path, size):
 
 
 def values(synth, kind, real, count, std, name):
+    """The bytes of a tensor, or of the first REPEATED values of a larger one."""
     if kind == "part":  # frequencies: the first std are turned, the others are not
         return struct.pack("<f", 1.0) * std + struct.pack("<f", 1e30) * (count - std)
     plain = {"one": 1.0, "minus": -1.0}.get(kind)
@@ -306,16 +308,17 @@ def write(synth, path, kv, listed):
     for name, dims, _, real, _, _, offset, _ in infos:
         head += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", len(dims))
         head += b"".join(struct.pack("<Q", d) for d in dims) + struct.pack("<IQ", synth.TYPES[real][0], offset)
-    made = {}
+    made = {}  # one repeated part of each kind of tensor
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32))
         for name, dims, kind, real, count, size, _, std in infos:
-            key = kind, real, count, std
+            key = kind, real, min(count, REPEATED), std
             if key not in made:
-                made[key] = values(synth, kind, real, count, std, name)
-            f.write(made[key] + b"\0" * (-size % 32))
-            if name.split(".")[0] != "blk":
-                del made[key]
+                made[key] = values(synth, kind, real, min(count, REPEATED), std, name)
+            part, left = made[key], size
+            while left:
+                left -= f.write(part[:left])
+            f.write(b"\0" * (-size % 32))
     print("%s: %d tensors, %.1f MB of weights" % (path, len(infos), at / 1e6))
 
 
