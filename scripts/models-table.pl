@@ -162,7 +162,8 @@ print <<'END';
 
 Families that lace runs, and what is proven of each. "golden" means: a tiny random model of that family gives
 the reference's logits (Hugging Face transformers, float32) to a squared error of 1e-9 in one batch, in batches of
-seven, token by token, with two sequences interleaved, and forked and cut back; encoders their hidden states.
+seven, token by token, with two sequences interleaved, forked and cut back, and restored from a snapshot; the greedy
+tokens follow, also of a text that had to give way to another, or whose beginning was known; encoders their hidden states.
 (Qwen3-Next and the mixtures of Qwen3.5 have 4e-9: `tests/golden/test_golden.c` says why.) "converted"
 means that the file which `lace convert` writes of the directory does so too. "card": on an H200, with
 floats in the cache, the GGUF file's logits are those of the CPU to 1e-6, token by token, in eights and in

@@ -19,6 +19,7 @@ typedef struct subject {
     lace_model *model;
     golden g;
     bool is_inexact; /* rows of the reference have larger errors of their own */
+    bool is_short;   /* all layers have windows, so that a long text takes no more than a prompt */
 } subject;
 
 /*
@@ -166,6 +167,134 @@ static void forked_and_truncated(void *arg)
     lace_session_free(session);
 }
 
+/* Evaluates the tokens from `from` on in one batch. */
+static void check_rest(const subject *s, lace_session *session, int32_t from)
+{
+    lace_item items[160] = {0};
+    int32_t n = s->g.n_tokens - from;
+    for (int32_t i = 0; i < n; i++)
+        items[i] = (lace_item){s->g.tokens[from + i], 0, true};
+    CHECK(lace_session_eval(session, items, (size_t)n, NULL) == LACE_OK);
+    for (int32_t i = 0; i < n; i++)
+        check_row(s, lace_session_logits(session, (size_t)i), from + i);
+}
+
+/*
+ * A text that stopped behind a page goes on wrongly, and is taken back to the page, where recurrent
+ * layers have a snapshot; then to a place between two snapshots.
+ */
+static void restored_from_a_snapshot(void *arg)
+{
+    const subject *s = arg;
+    enum { PAGE = 64, WRONG = 20, BETWEEN = 75 };
+    lace_session *session = start(s, 1, 2, 96);
+    if (!session)
+        return;
+    lace_item items[PAGE + WRONG];
+    for (int32_t i = 0; i < PAGE + WRONG; i++)
+        items[i] = (lace_item){i < PAGE ? s->g.tokens[i] : 7, 0, i == 0};
+    CHECK(lace_session_eval(session, items, PAGE, NULL) == LACE_OK);
+    CHECK(lace_session_eval(session, items + PAGE, WRONG, NULL) == LACE_OK);
+    CHECK(lace_session_truncate(session, 0, PAGE, NULL) == LACE_OK);
+    check_rest(s, session, PAGE);
+    CHECK(lace_session_truncate(session, 0, BETWEEN, NULL) == LACE_OK);
+    check_rest(s, session, BETWEEN);
+    lace_session_free(session);
+}
+
+typedef struct written {
+    const subject *of;
+    int32_t n; /* tokens so far */
+    bool is_right;
+    int32_t n_cached; /* tokens of the prompt that were known */
+} written;
+
+static void on_piece(void *user, const lace_piece *p)
+{
+    written *w = user;
+    if (p->token >= 0) {
+        const golden *g = &w->of->g;
+        w->is_right = w->is_right && w->n < g->n_greedy && p->token == g->greedy[w->n];
+        w->n++;
+    }
+    w->n_cached = p->stats->n_cached;
+}
+
+static lace_batcher *start_batcher(const subject *s, int32_t n_sequences, bool use_prefixes)
+{
+    lace_batcher_options o = lace_batcher_options_default();
+    o.session.n_context = 128;
+    o.session.n_sequences = n_sequences;
+    o.session.n_threads = 2;
+    o.session.n_batch = 64; /* so that a prompt stops behind a page before its end */
+    o.session.kv_type = LACE_KV_F32;
+    o.session.kv_tokens = 128; /* and a page for each text: two prompts, but not what follows */
+    o.use_prefixes = use_prefixes;
+    lace_batcher *b = NULL;
+    lace_error err = {0};
+    if (!CHECK(lace_batcher_create(s->model, &o, &b, &err) == LACE_OK))
+        tap_note("%s", err.text);
+    return b;
+}
+
+static void add_text(lace_batcher *b, const subject *s, written *w)
+{
+    lace_generation_options o = lace_generation_options_default();
+    *w = (written){.of = s, .is_right = true};
+    o.prompt = s->g.tokens;
+    o.n_prompt = (size_t)s->g.n_tokens;
+    o.max_tokens = s->g.n_greedy;
+    o.sampler.temperature = 0;
+    o.on_piece = on_piece;
+    o.user = w;
+    lace_generation *unused;
+    CHECK(lace_batcher_add(b, &o, &unused, NULL) == LACE_OK);
+}
+
+static void finish(lace_batcher *b)
+{
+    while (lace_batcher_step(b))
+        continue;
+}
+
+/* Two texts in a pool that has not room for both: one gives way, and is computed again. */
+static void preempted(void *arg)
+{
+    const subject *s = arg;
+    written texts[2];
+    lace_memory need;
+    lace_batcher *b = start_batcher(s, 2, false);
+    if (!b)
+        return;
+    for (int i = 0; i < 2; i++)
+        add_text(b, s, &texts[i]);
+    finish(b);
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    CHECK(lace_session_memory(s->model, NULL, &need, NULL) == LACE_OK);
+    CHECK(stats.n_preempted > 0 || need.token_bytes == 0 || s->is_short);
+    for (int i = 0; i < 2; i++)
+        CHECK(texts[i].is_right && texts[i].n > 0);
+    lace_batcher_free(b);
+}
+
+/* A text that begins as an earlier one did goes on from what was kept of that. */
+static void with_a_known_beginning(void *arg)
+{
+    const subject *s = arg;
+    written first, second;
+    lace_batcher *b = start_batcher(s, 1, true);
+    if (!b)
+        return;
+    add_text(b, s, &first);
+    finish(b);
+    add_text(b, s, &second);
+    finish(b);
+    CHECK(first.is_right && first.n > 0 && first.n_cached == 0);
+    CHECK(second.is_right && second.n == first.n && second.n_cached > 0);
+    lace_batcher_free(b);
+}
+
 static const struct {
     const char *name;
     void (*run)(void *);
@@ -177,6 +306,9 @@ static const struct {
     {"token by token", token_by_token},
     {"two sequences interleaved", two_sequences_interleaved},
     {"forked and truncated", forked_and_truncated},
+    {"restored from a snapshot", restored_from_a_snapshot},
+    {"preempted", preempted},
+    {"with a known beginning", with_a_known_beginning},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -191,7 +323,8 @@ static void check_ways(const char *name, const char *model_path, const char *gol
                        size_t n_ways)
 {
     subject s = {.is_inexact =
-                     strncmp(name, "qwen3_next", 10) == 0 || strncmp(name, "qwen3_5_moe", 11) == 0};
+                     strncmp(name, "qwen3_next", 10) == 0 || strncmp(name, "qwen3_5_moe", 11) == 0,
+                 .is_short = strncmp(name, "mistral,", 8) == 0};
     lace_error err;
     char title[600];
     lace_model_options o = lace_model_options_default();
