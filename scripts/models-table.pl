@@ -80,39 +80,12 @@ my @names = (
     [roberta => 'RoBERTa', 'encoder, reranker'],
 );
 
-# model_type => architecture, from the families themselves: every constant that families.def lists.
+# model_type => architecture, from the list of families.
 sub families {
-    my ($text, %architecture) = ('');
-    for my $file (glob 'src/hf/family_*.c') {
-        open my $in, '<', $file or die "$file: $!\n";
-        local $/;
-        $text .= <$in>;
-    }
-    # What a macro writes for a constant: with its arguments in place of their names.
-    my %macros;
-    while ($text =~ /#define (\w+)\(([^)]*)\)((?:[^\n]*\\\n)+[^\n]*)/g) {
-        my ($macro, $arguments, $body) = ($1, $2, $3);
-        $macros{$macro} = [[split /,\s*/, $arguments], $body] if $body =~ /\.model_type/;
-    }
-    for my $macro (keys %macros) {
-        my ($names, $body) = @{$macros{$macro}};
-        $text =~ s{(?<!#define )\b$macro\(([^)]*)\)}{
-            my ($made, @values) = ($body, split /,\s*/, $1);
-            for my $i (0 .. $#$names) {
-                $made =~ s/##$names->[$i]\b/$values[$i]/g;
-                $made =~ s/#$names->[$i]\b/"$values[$i]"/g;
-                $made =~ s/(?<![.\w])$names->[$i]\b/$values[$i]/g;
-            }
-            $made}ge;
-    }
+    my %architecture;
     open my $list, '<', 'src/hf/families.def' or die "src/hf/families.def: $!\n";
     while (<$list>) {
-        next unless /^X\((\w+)\)/;
-        my $name = $1;
-        die "models: family_$name: its model_type is not found\n"
-            unless $text =~ /family_$name = .*?\.model_type = "([^"]+)".*?\.architecture = "([^"]+)"/s;
-        my $type = $1;
-        $architecture{$type} = $2;
+        $architecture{$1} = $2 if /^X\(\w+, "([^"]+)", "[^"]+", "([^"]+)"\)/;
     }
     return \%architecture;
 }

@@ -98,12 +98,13 @@ static lace_status read_sizes(const source *s, const hf_family *f, hf_config *h)
 static lace_status check_arithmetic(const source *s, const hf_family *f)
 {
     static const char *const names[] = {"hidden_activation", "hidden_act"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && f->activation; i++) {
+    const char *expected = f->activation ? f->activation : "silu";
+    for (size_t i = 0; i < sizeof names / sizeof *names && *expected; i++) {
         const char *found = json_string_value(source_get(s, names[i]));
-        if (found && strcmp(found, f->activation) != 0)
+        if (found && strcmp(found, expected) != 0)
             return error_set(s->err, LACE_E_UNSUPPORTED,
                              "config.json: %s: is \"%.32s\", expected \"%s\"", names[i], found,
-                             f->activation);
+                             expected);
         if (found)
             break;
     }
@@ -319,7 +320,7 @@ bool hf_family_reads(const hf_family *f, const char *key)
 }
 
 /* Models that also see keep the numbers of their language part in an object. */
-static lace_status find_text(const json_t *config, source *s, const hf_family **out)
+static lace_status find_text(const json_t *config, source *s, const hf_model_type **out)
 {
     const json_t *inner = json_object_get(config, "text_config");
     source inside = {.object = inner, .outer = config, .err = s->err};
@@ -337,11 +338,12 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
 {
     memset(out, 0, sizeof *out);
     source s = {.object = config, .err = err};
-    const hf_family *f = NULL;
+    const hf_model_type *type = NULL;
     hf_config h = {.model = config_default()};
     model_config *c = &h.model;
-    TRY(find_text(config, &s, &f));
-    snprintf(c->architecture, sizeof c->architecture, "%s", f->architecture);
+    TRY(find_text(config, &s, &type));
+    const hf_family *f = type->family;
+    snprintf(c->architecture, sizeof c->architecture, "%s", type->architecture);
     h.family = f;
     h.is_tied = f->is_tied;
     if (f->set_defaults)
@@ -349,7 +351,7 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
     TRY(read_sizes(&s, f, &h));
     TRY(check_arithmetic(&s, f));
     TRY(hf_quant_read(&s, &h.quant));
-    if (h.quant.method == HF_QUANT_MXFP4 && strcmp(f->architecture, "gpt-oss") != 0)
+    if (h.quant.method == HF_QUANT_MXFP4 && strcmp(type->architecture, "gpt-oss") != 0)
         return source_fail(&s, LACE_E_UNSUPPORTED, "quantization_config",
                            "is mxfp4, which lace reads only for gpt-oss");
     TRY(read_windows(&s, f, c));

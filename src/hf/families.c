@@ -3,27 +3,28 @@
 
 #include "hf/hf_family.h"
 
-#define X(name) extern const hf_family family_##name;
+#define X(name, type, class, arch) extern const hf_family family_##name;
 #include "hf/families.def"
 #undef X
 
-static const hf_family *const families[] = {
-#define X(name) &family_##name,
+static const hf_model_type types[] = {
+#define X(name, type, class, arch) {type, class, arch, &family_##name},
 #include "hf/families.def"
 #undef X
 };
 
-lace_status hf_family_find(const source *s, const hf_family **out)
+lace_status hf_family_find(const source *s, const hf_model_type **out)
 {
     const char *type = json_string_value(source_get(s, "model_type"));
     const char *name = json_string_value(json_array_get(source_get(s, "architectures"), 0));
-    const hf_family *found = NULL; /* of several of one type the one of this class, or the first */
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        const hf_family *f = families[i];
-        bool is_class = name && strcmp(name, f->class_name) == 0;
-        bool is_type = type ? strcmp(type, f->model_type) == 0 : is_class;
+    const hf_model_type *found =
+        NULL; /* of several of one type the one of this class, or the first */
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const hf_model_type *t = &types[i];
+        bool is_class = name && strcmp(name, t->class_name) == 0;
+        bool is_type = type ? strcmp(type, t->model_type) == 0 : is_class;
         if (is_type && (!found || is_class))
-            found = f;
+            found = t;
     }
     if (found) {
         *out = found;

@@ -173,40 +173,18 @@ static lace_status read_roberta_classifier(const source *s, hf_config *h)
     return read_classes(s, &h->model);
 }
 
-const hf_family family_bert = {.model_type = "bert",
-                               .class_name = "BertModel",
-                               .architecture = "bert",
-                               .layers = NAME_TABLE(bert_rows),
-                               .layer_start = "encoder.layer.",
-                               .ends = NAME_TABLE(bert_ends),
-                               .ignores = ignored,
-                               .read = read_bert,
-                               .activation = "gelu"};
-const hf_family family_bert_classifier = {.model_type = "bert",
-                                          .class_name = "BertForSequenceClassification",
-                                          .architecture = "bert",
-                                          .layers = NAME_TABLE(bert_rows),
-                                          .layer_start = "encoder.layer.",
-                                          .ends = NAME_TABLE(bert_classifier_ends),
+#define BERT                                                                                       \
+    .layers = NAME_TABLE(bert_rows), .layer_start = "encoder.layer.", .ignores = ignored,          \
+    .activation = "gelu"
+
+const hf_family family_bert = {BERT, .ends = NAME_TABLE(bert_ends), .read = read_bert};
+const hf_family family_bert_classifier = {BERT, .ends = NAME_TABLE(bert_classifier_ends),
                                           .heads = NAME_TABLE(bert_heads),
-                                          .ignores = ignored,
-                                          .read = read_bert_classifier,
-                                          .activation = "gelu"};
-
-#define ROBERTA(type, class)                                                                       \
-    .model_type = type, .class_name = class, .architecture = "bert",                               \
-    .layers = NAME_TABLE(bert_rows), .layer_start = "encoder.layer.",                              \
-    .ends = NAME_TABLE(roberta_ends), .ignores = ignored, .activation = "gelu"
-
-const hf_family family_roberta = {ROBERTA("roberta", "RobertaModel"), .read = read_roberta};
-const hf_family family_xlm_roberta = {ROBERTA("xlm-roberta", "XLMRobertaModel"),
-                                      .read = read_roberta};
-const hf_family family_roberta_classifier = {ROBERTA("roberta", "RobertaForSequenceClassification"),
+                                          .read = read_bert_classifier};
+const hf_family family_roberta = {BERT, .ends = NAME_TABLE(roberta_ends), .read = read_roberta};
+const hf_family family_roberta_classifier = {BERT, .ends = NAME_TABLE(roberta_ends),
                                              .heads = NAME_TABLE(roberta_heads),
                                              .read = read_roberta_classifier};
-const hf_family family_xlm_roberta_classifier = {
-    ROBERTA("xlm-roberta", "XLMRobertaForSequenceClassification"),
-    .heads = NAME_TABLE(roberta_heads), .read = read_roberta_classifier};
 
 /* ---- Nomic BERT ------------------------------------------------------------------------------ */
 
@@ -252,15 +230,11 @@ static lace_status read_nomic(const source *s, hf_config *h)
     return read_encoder(s, c);
 }
 
-const hf_family family_nomic_bert = {.model_type = "nomic_bert",
-                                     .class_name = "NomicBertModel",
-                                     .architecture = "nomic-bert",
-                                     .layers = NAME_TABLE(nomic_rows),
+const hf_family family_nomic_bert = {.layers = NAME_TABLE(nomic_rows),
                                      .layer_start = "encoder.layers.",
                                      .ends = NAME_TABLE(nomic_ends),
                                      .ignores = ignored,
-                                     .read = read_nomic,
-                                     .activation = "silu"};
+                                     .read = read_nomic};
 
 /* ---- ModernBERT ------------------------------------------------------------------------------ */
 
@@ -313,12 +287,10 @@ static lace_status read_modern(const source *s, hf_config *h)
     return read_encoder(s, c);
 }
 
-const hf_family family_modernbert = {.model_type = "modernbert",
-                                     .class_name = "ModernBertModel",
-                                     .architecture = "modern-bert",
-                                     .layers = NAME_TABLE(modern_rows),
+const hf_family family_modernbert = {.layers = NAME_TABLE(modern_rows),
                                      .ends = NAME_TABLE(modern_ends),
                                      .window = WINDOW_ALWAYS,
                                      .ignores = modern_ignored,
                                      .set_defaults = set_modern_defaults,
-                                     .read = read_modern};
+                                     .read = read_modern,
+                                     .activation = HF_ANY_ACTIVATION};

@@ -153,99 +153,37 @@ static lace_status read_phi(const source *s, hf_config *h)
 
 /* ---- The families ---------------------------------------------------------------------------- */
 
-const hf_family family_ministral3 = {.model_type = "ministral3",
-                                     .class_name = "Ministral3ForCausalLM",
-                                     .architecture = "mistral3",
-                                     .layers = NAME_TABLE(plain_rows),
-                                     .is_permuted = true,
-                                     .activation = "silu",
-                                     .read = read_ministral3};
-const hf_family family_cohere = {.model_type = "cohere",
-                                 .class_name = "CohereForCausalLM",
-                                 .architecture = "command-r",
-                                 .layers = NAME_TABLE(plain_rows),
-                                 .is_tied = true,
-                                 .activation = "silu",
-                                 .reads = cohere_keys,
-                                 .read = read_cohere};
-const hf_family family_cohere2 = {.model_type = "cohere2",
-                                  .class_name = "Cohere2ForCausalLM",
-                                  .architecture = "cohere2",
-                                  .layers = NAME_TABLE(plain_rows),
+const hf_family family_ministral3 = {
+    .layers = NAME_TABLE(plain_rows), .is_permuted = true, .read = read_ministral3};
+const hf_family family_cohere = {
+    .layers = NAME_TABLE(plain_rows), .is_tied = true, .reads = cohere_keys, .read = read_cohere};
+const hf_family family_cohere2 = {.layers = NAME_TABLE(plain_rows),
                                   .is_tied = true,
                                   .window = WINDOW_PERIOD,
                                   .period = 4,
-                                  .activation = "silu",
                                   .reads = cohere_keys,
                                   .read = read_cohere};
-const hf_family family_seed_oss = {.model_type = "seed_oss",
-                                   .class_name = "SeedOssForCausalLM",
-                                   .architecture = "seed_oss",
-                                   .layers = NAME_TABLE(seed_rows),
-                                   .activation = "silu"};
-const hf_family family_exaone4 = {.model_type = "exaone4",
-                                  .class_name = "Exaone4ForCausalLM",
-                                  .architecture = "exaone4",
-                                  .layers = NAME_TABLE(post_norm_rows),
-                                  .window = WINDOW_PERIOD,
-                                  .period = 4,
-                                  .activation = "silu"};
-const hf_family family_apertus = {.model_type = "apertus",
-                                  .class_name = "ApertusForCausalLM",
-                                  .architecture = "apertus",
-                                  .layers = NAME_TABLE(apertus_rows),
-                                  .activation = "xielu"};
-const hf_family family_arcee = {.model_type = "arcee",
-                                .class_name = "ArceeForCausalLM",
-                                .architecture = "arcee",
-                                .layers = NAME_TABLE(plain_rows),
-                                .is_permuted = true,
-                                .activation = "relu2"};
-const hf_family family_starcoder2 = {.model_type = "starcoder2",
-                                     .class_name = "Starcoder2ForCausalLM",
-                                     .architecture = "starcoder2",
-                                     .layers = NAME_TABLE(starcoder2_rows),
+const hf_family family_seed_oss = {.layers = NAME_TABLE(seed_rows)};
+const hf_family family_exaone4 = {
+    .layers = NAME_TABLE(post_norm_rows), .window = WINDOW_PERIOD, .period = 4};
+const hf_family family_apertus = {.layers = NAME_TABLE(apertus_rows), .activation = "xielu"};
+const hf_family family_arcee = {
+    .layers = NAME_TABLE(plain_rows), .is_permuted = true, .activation = "relu2"};
+const hf_family family_starcoder2 = {.layers = NAME_TABLE(starcoder2_rows),
                                      .ends = NAME_TABLE(bias_ends),
                                      .is_tied = true,
                                      .window = WINDOW_ALWAYS,
                                      .activation = "gelu_pytorch_tanh"};
-const hf_family family_stablelm = {.model_type = "stablelm",
-                                   .class_name = "StableLmForCausalLM",
-                                   .architecture = "stablelm",
-                                   .layers = NAME_TABLE(stablelm_rows),
-                                   .ends = NAME_TABLE(bias_ends),
-                                   .activation = "silu",
-                                   .read = read_stablelm};
-const hf_family family_nemotron = {.model_type = "nemotron",
-                                   .class_name = "NemotronForCausalLM",
-                                   .architecture = "nemotron",
-                                   .layers = NAME_TABLE(nemotron_rows),
-                                   .ends = NAME_TABLE(nemotron_ends),
-                                   .activation = "relu2"};
-const hf_family family_phi = {.model_type = "phi",
-                              .class_name = "PhiForCausalLM",
-                              .architecture = "phi2",
-                              .layers = NAME_TABLE(phi_rows),
+const hf_family family_stablelm = {
+    .layers = NAME_TABLE(stablelm_rows), .ends = NAME_TABLE(bias_ends), .read = read_stablelm};
+const hf_family family_nemotron = {
+    .layers = NAME_TABLE(nemotron_rows), .ends = NAME_TABLE(nemotron_ends), .activation = "relu2"};
+const hf_family family_phi = {.layers = NAME_TABLE(phi_rows),
                               .ends = NAME_TABLE(phi_ends),
                               .heads = NAME_TABLE(phi_heads),
                               .activation = "gelu_new",
                               .read = read_phi};
-const hf_family family_glm4 = {.model_type = "glm4",
-                               .class_name = "Glm4ForCausalLM",
-                               .architecture = "glm4",
-                               .layers = NAME_TABLE(glm4_rows),
-                               .activation = "silu",
-                               .read = read_pairs};
-const hf_family family_ernie4_5 = {.model_type = "ernie4_5",
-                                   .class_name = "Ernie4_5ForCausalLM",
-                                   .architecture = "ernie4_5",
-                                   .layers = NAME_TABLE(plain_rows),
-                                   .is_tied = true,
-                                   .activation = "silu",
-                                   .read = read_pairs};
-const hf_family family_hunyuan_v1_dense = {.model_type = "hunyuan_v1_dense",
-                                           .class_name = "HunYuanDenseV1ForCausalLM",
-                                           .architecture = "hunyuan-dense",
-                                           .layers = NAME_TABLE(hunyuan_rows),
-                                           .is_tied = true,
-                                           .activation = "silu"};
+const hf_family family_glm4 = {.layers = NAME_TABLE(glm4_rows), .read = read_pairs};
+const hf_family family_ernie4_5 = {
+    .layers = NAME_TABLE(plain_rows), .is_tied = true, .read = read_pairs};
+const hf_family family_hunyuan_v1_dense = {.layers = NAME_TABLE(hunyuan_rows), .is_tied = true};

@@ -158,13 +158,8 @@ static lace_status read(const source *s, hf_config *h)
     return read_time_step_limit(s, c);
 }
 
-const hf_family family_falcon_h1 = {.model_type = "falcon_h1",
-                                    .class_name = "FalconH1ForCausalLM",
-                                    .architecture = "falcon-h1",
-                                    .layers = NAME_TABLE(falcon_rows),
+const hf_family family_falcon_h1 = {.layers = NAME_TABLE(falcon_rows),
                                     .ends = NAME_TABLE(falcon_ends),
                                     .heads = NAME_TABLE(falcon_heads),
-                                    .window = WINDOW_NEVER,
                                     .reads = falcon_keys,
-                                    .read = read,
-                                    .activation = "silu"};
+                                    .read = read};

@@ -128,22 +128,7 @@ static void set_defaults(model_config *c)
     c->rope_local_base = 10000;
 }
 
-const hf_family family_gemma3n_text = {.model_type = "gemma3n_text",
-                                       .class_name = "Gemma3nForCausalLM",
-                                       .architecture = "gemma3n",
-                                       .layers = NAME_TABLE(rows),
-                                       .ends = NAME_TABLE(ends),
-                                       .window = WINDOW_PERIOD,
-                                       .period = 5,
-                                       .is_tied = true,
-                                       .reads = keys,
-                                       .read = read,
-                                       .set_defaults = set_defaults,
-                                       .activation = "gelu_pytorch_tanh"};
-const hf_family family_gemma3n = {.model_type = "gemma3n",
-                                  .class_name = "Gemma3nForConditionalGeneration",
-                                  .architecture = "gemma3n",
-                                  .layers = NAME_TABLE(rows),
+const hf_family family_gemma3n = {.layers = NAME_TABLE(rows),
                                   .ends = NAME_TABLE(ends),
                                   .window = WINDOW_PERIOD,
                                   .period = 5,

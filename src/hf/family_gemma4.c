@@ -195,22 +195,7 @@ static void set_defaults(model_config *c)
     c->rope_local_base = 10000;
 }
 
-const hf_family family_gemma4_text = {.model_type = "gemma4_text",
-                                      .class_name = "Gemma4ForCausalLM",
-                                      .architecture = "gemma4",
-                                      .layers = NAME_TABLE(rows),
-                                      .ends = NAME_TABLE(ends),
-                                      .window = WINDOW_PERIOD,
-                                      .period = 6,
-                                      .is_tied = true,
-                                      .reads = keys,
-                                      .read = read,
-                                      .set_defaults = set_defaults,
-                                      .activation = "gelu_pytorch_tanh"};
-const hf_family family_gemma4 = {.model_type = "gemma4",
-                                 .class_name = "Gemma4ForConditionalGeneration",
-                                 .architecture = "gemma4",
-                                 .layers = NAME_TABLE(rows),
+const hf_family family_gemma4 = {.layers = NAME_TABLE(rows),
                                  .ends = NAME_TABLE(ends),
                                  .window = WINDOW_PERIOD,
                                  .period = 6,

@@ -153,30 +153,23 @@ static lace_status read_falcon(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_gpt2 = {.model_type = "gpt2",
-                               .class_name = "GPT2LMHeadModel",
-                               .architecture = "gpt2",
-                               .layers = NAME_TABLE(gpt2_rows),
+const hf_family family_gpt2 = {.layers = NAME_TABLE(gpt2_rows),
                                .layer_start = "h.",
                                .ends = NAME_TABLE(gpt2_ends),
                                .is_tied = true,
                                .lacks = HF_LACKS_FFN,
-                               .read = read_gpt2};
-const hf_family family_gpt_neox = {.model_type = "gpt_neox",
-                                   .class_name = "GPTNeoXForCausalLM",
-                                   .architecture = "gptneox",
-                                   .layers = NAME_TABLE(neox_rows),
+                               .read = read_gpt2,
+                               .activation = HF_ANY_ACTIVATION};
+const hf_family family_gpt_neox = {.layers = NAME_TABLE(neox_rows),
                                    .ends = NAME_TABLE(neox_ends),
                                    .heads = NAME_TABLE(neox_heads),
                                    .activation = "gelu",
                                    .read = read_neox};
-const hf_family family_falcon = {.model_type = "falcon",
-                                 .class_name = "FalconForCausalLM",
-                                 .architecture = "falcon",
-                                 .layers = NAME_TABLE(falcon_rows),
+const hf_family family_falcon = {.layers = NAME_TABLE(falcon_rows),
                                  .layer_start = "h.",
                                  .ends = NAME_TABLE(falcon_ends),
                                  .is_tied = true,
                                  .lacks = HF_LACKS_FFN,
                                  .set_defaults = set_falcon_defaults,
-                                 .read = read_falcon};
+                                 .read = read_falcon,
+                                 .activation = HF_ANY_ACTIVATION};

@@ -30,12 +30,8 @@ static lace_status read(const source *s, hf_config *h)
     return hf_read_experts(s, &h->model);
 }
 
-const hf_family family_gpt_oss = {.model_type = "gpt_oss",
-                                  .class_name = "GptOssForCausalLM",
-                                  .architecture = "gpt-oss",
-                                  .layers = NAME_TABLE(gpt_oss_rows),
+const hf_family family_gpt_oss = {.layers = NAME_TABLE(gpt_oss_rows),
                                   .window = WINDOW_PERIOD,
                                   .period = 2,
                                   .reads = hf_expert_keys,
-                                  .read = read,
-                                  .activation = "silu"};
+                                  .read = read};

@@ -102,10 +102,8 @@ static lace_status read(const source *s, hf_config *h)
 
 #define GRANITE(rows)                                                                              \
     {                                                                                              \
-        .model_type = "granitemoehybrid", .class_name = "GraniteMoeHybridForCausalLM",             \
-        .architecture = "granitehybrid", .layers = NAME_TABLE(rows), .is_permuted = true,          \
-        .window = WINDOW_NEVER, .reads = granite_keys, .read = read, .activation = "silu"          \
+        .layers = NAME_TABLE(rows), .is_permuted = true, .reads = granite_keys, .read = read       \
     }
 
-const hf_family family_granitemoehybrid = GRANITE(dense_rows);
+const hf_family family_granite_hybrid = GRANITE(dense_rows);
 static const hf_family granite_moe = GRANITE(moe_rows);

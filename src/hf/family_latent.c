@@ -112,18 +112,12 @@ static lace_status read_mistral4(const source *s, hf_config *h)
     return source_float(&rope, "llama_4_scaling_beta", 0, 1e3, &c->temperature_scale, NULL);
 }
 
-#define LATENT(id, class, arch_name, reader)                                                       \
-    const hf_family family_##id = {.model_type = #id,                                              \
-                                   .class_name = class,                                            \
-                                   .architecture = arch_name,                                      \
-                                   .layers = NAME_TABLE(latent_rows),                              \
-                                   .window = WINDOW_NEVER,                                         \
-                                   .lacks = HF_LACKS_HEAD_DIM,                                     \
-                                   .reads = keys,                                                  \
-                                   .read = reader,                                                 \
-                                   .activation = "silu"}
+#define LATENT(reader)                                                                             \
+    {                                                                                              \
+        .layers = NAME_TABLE(latent_rows), .lacks = HF_LACKS_HEAD_DIM, .reads = keys,              \
+        .read = reader                                                                             \
+    }
 
-LATENT(deepseek_v2, "DeepseekV2ForCausalLM", "deepseek2", read_deepseek_v2);
-LATENT(deepseek_v3, "DeepseekV3ForCausalLM", "deepseek2", read_deepseek_v3);
-LATENT(glm4_moe_lite, "Glm4MoeLiteForCausalLM", "deepseek2", read_deepseek_v3);
-LATENT(mistral4, "Mistral4ForCausalLM", "mistral4", read_mistral4);
+const hf_family family_deepseek_v2 = LATENT(read_deepseek_v2);
+const hf_family family_deepseek_v3 = LATENT(read_deepseek_v3);
+const hf_family family_mistral4 = LATENT(read_mistral4);

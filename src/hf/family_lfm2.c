@@ -120,22 +120,16 @@ static lace_status read_lfm2_moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_lfm2 = {.model_type = "lfm2",
-                               .class_name = "Lfm2ForCausalLM",
-                               .architecture = "lfm2",
-                               .layers = NAME_TABLE(lfm2_rows),
+const hf_family family_lfm2 = {.layers = NAME_TABLE(lfm2_rows),
                                .ends = NAME_TABLE(lfm2_ends),
                                .is_tied = true,
-                               .window = WINDOW_NEVER,
                                .lacks = HF_LACKS_FFN,
                                .reads = lfm2_keys,
-                               .read = read_lfm2};
-const hf_family family_lfm2_moe = {.model_type = "lfm2_moe",
-                                   .class_name = "Lfm2MoeForCausalLM",
-                                   .architecture = "lfm2moe",
-                                   .layers = NAME_TABLE(lfm2_moe_rows),
+                               .read = read_lfm2,
+                               .activation = HF_ANY_ACTIVATION};
+const hf_family family_lfm2_moe = {.layers = NAME_TABLE(lfm2_moe_rows),
                                    .ends = NAME_TABLE(lfm2_ends),
                                    .is_tied = true,
-                                   .window = WINDOW_NEVER,
                                    .reads = lfm2_keys,
-                                   .read = read_lfm2_moe};
+                                   .read = read_lfm2_moe,
+                                   .activation = HF_ANY_ACTIVATION};

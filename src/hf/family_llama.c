@@ -53,53 +53,24 @@ static lace_status read_smollm3(const source *s, hf_config *h)
     return hf_read_no_rope(s, &h->model);
 }
 
-const hf_family family_llama = {.model_type = "llama",
-                                .class_name = "LlamaForCausalLM",
-                                .architecture = "llama",
-                                .layers = NAME_TABLE(llama_rows),
-                                .is_permuted = true,
-                                .window = WINDOW_NEVER,
-                                .activation = "silu"};
-const hf_family family_mistral = {.model_type = "mistral",
-                                  .class_name = "MistralForCausalLM",
-                                  .architecture = "llama",
-                                  .layers = NAME_TABLE(llama_rows),
-                                  .is_permuted = true,
-                                  .window = WINDOW_ALWAYS,
-                                  .activation = "silu"};
-const hf_family family_mixtral = {.model_type = "mixtral",
-                                  .class_name = "MixtralForCausalLM",
-                                  .architecture = "llama",
-                                  .layers = NAME_TABLE(mixtral_rows),
+const hf_family family_llama = {.layers = NAME_TABLE(llama_rows), .is_permuted = true};
+const hf_family family_mistral = {
+    .layers = NAME_TABLE(llama_rows), .is_permuted = true, .window = WINDOW_ALWAYS};
+const hf_family family_mixtral = {.layers = NAME_TABLE(mixtral_rows),
                                   .is_permuted = true,
                                   .window = WINDOW_ALWAYS,
                                   .reads = hf_expert_keys,
-                                  .read = read_mixtral,
-                                  .activation = "silu"};
-const hf_family family_granite = {.model_type = "granite",
-                                  .class_name = "GraniteForCausalLM",
-                                  .architecture = "granite",
-                                  .layers = NAME_TABLE(llama_rows),
+                                  .read = read_mixtral};
+const hf_family family_granite = {.layers = NAME_TABLE(llama_rows),
                                   .is_permuted = true,
-                                  .window = WINDOW_NEVER,
                                   .reads = granite_keys,
-                                  .read = read_granite,
-                                  .activation = "silu"};
-const hf_family family_granitemoe = {.model_type = "granitemoe",
-                                     .class_name = "GraniteMoeForCausalLM",
-                                     .architecture = "granitemoe",
-                                     .layers = NAME_TABLE(granitemoe_rows),
+                                  .read = read_granite};
+const hf_family family_granitemoe = {.layers = NAME_TABLE(granitemoe_rows),
                                      .is_permuted = true,
-                                     .window = WINDOW_NEVER,
                                      .reads = granitemoe_keys,
-                                     .read = read_granitemoe,
-                                     .activation = "silu"};
-const hf_family family_smollm3 = {.model_type = "smollm3",
-                                  .class_name = "SmolLM3ForCausalLM",
-                                  .architecture = "smollm3",
-                                  .layers = NAME_TABLE(llama_rows),
+                                     .read = read_granitemoe};
+const hf_family family_smollm3 = {.layers = NAME_TABLE(llama_rows),
                                   .is_permuted = true,
                                   .window = WINDOW_FLAG,
                                   .reads = smollm3_keys,
-                                  .read = read_smollm3,
-                                  .activation = "silu"};
+                                  .read = read_smollm3};

@@ -72,11 +72,5 @@ static lace_status read(const source *s, hf_config *h)
     return read_attention(s, c);
 }
 
-const hf_family family_llama4_text = {.model_type = "llama4_text",
-                                      .class_name = "Llama4ForCausalLM",
-                                      .architecture = "llama4",
-                                      .layers = NAME_TABLE(llama4_rows),
-                                      .window = WINDOW_NEVER,
-                                      .reads = keys,
-                                      .read = read,
-                                      .activation = "silu"};
+const hf_family family_llama4_text = {
+    .layers = NAME_TABLE(llama4_rows), .reads = keys, .read = read};

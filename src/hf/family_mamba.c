@@ -87,12 +87,7 @@ static lace_status read_mamba2(const source *s, hf_config *h)
     return read_time_step_limit(s, c);
 }
 
-const hf_family family_mamba2 = {.model_type = "mamba2",
-                                 .class_name = "Mamba2ForCausalLM",
-                                 .architecture = "mamba2",
-                                 .layers = NAME_TABLE(mamba2_rows),
+const hf_family family_mamba2 = {.layers = NAME_TABLE(mamba2_rows),
                                  .ends = NAME_TABLE(mamba2_ends),
-                                 .window = WINDOW_NEVER,
                                  .lacks = HF_LACKS_HEADS | HF_LACKS_FFN | HF_LACKS_CONTEXT,
-                                 .read = read_mamba2,
-                                 .activation = "silu"};
+                                 .read = read_mamba2};

@@ -134,10 +134,9 @@ static void set_defaults(model_config *c)
 
 #define NEMOTRON(rows)                                                                             \
     {                                                                                              \
-        .model_type = "nemotron_h", .class_name = "NemotronHForCausalLM",                          \
-        .architecture = "nemotron_h", .layers = NAME_TABLE(rows),                                  \
-        .ends = NAME_TABLE(nemotron_ends), .is_permuted = true, .window = WINDOW_NEVER,            \
-        .reads = nemotron_keys, .set_defaults = set_defaults, .read = read                         \
+        .layers = NAME_TABLE(rows), .ends = NAME_TABLE(nemotron_ends), .is_permuted = true,        \
+        .activation = HF_ANY_ACTIVATION, .reads = nemotron_keys, .set_defaults = set_defaults,     \
+        .read = read                                                                               \
     }
 
 const hf_family family_nemotron_h = NEMOTRON(dense_rows);

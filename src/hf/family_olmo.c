@@ -25,12 +25,7 @@ static lace_status read_olmoe(const source *s, hf_config *h)
     return hf_read_mixture(s, &h->model);
 }
 
-const hf_family family_olmo2 = {.model_type = "olmo2",
-                                .class_name = "Olmo2ForCausalLM",
-                                .architecture = "olmo2",
-                                .layers = NAME_TABLE(olmo2_rows),
-                                .window = WINDOW_NEVER,
-                                .activation = "silu"};
+const hf_family family_olmo2 = {.layers = NAME_TABLE(olmo2_rows)};
 
 /* Layers with a window turn by the plain angles. */
 static lace_status read_olmo3(const source *s, hf_config *h)
@@ -40,19 +35,7 @@ static lace_status read_olmo3(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_olmo3 = {.model_type = "olmo3",
-                                .class_name = "Olmo3ForCausalLM",
-                                .architecture = "olmo2",
-                                .layers = NAME_TABLE(olmo2_rows),
-                                .window = WINDOW_PERIOD,
-                                .period = 4,
-                                .activation = "silu",
-                                .read = read_olmo3};
-const hf_family family_olmoe = {.model_type = "olmoe",
-                                .class_name = "OlmoeForCausalLM",
-                                .architecture = "olmoe",
-                                .layers = NAME_TABLE(olmoe_rows),
-                                .window = WINDOW_NEVER,
-                                .reads = hf_mixture_keys,
-                                .read = read_olmoe,
-                                .activation = "silu"};
+const hf_family family_olmo3 = {
+    .layers = NAME_TABLE(olmo2_rows), .window = WINDOW_PERIOD, .period = 4, .read = read_olmo3};
+const hf_family family_olmoe = {
+    .layers = NAME_TABLE(olmoe_rows), .reads = hf_mixture_keys, .read = read_olmoe};

@@ -39,19 +39,10 @@ static lace_status read_phimoe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_phi3 = {.model_type = "phi3",
-                               .class_name = "Phi3ForCausalLM",
-                               .architecture = "phi3",
-                               .layers = NAME_TABLE(phi3_rows),
-                               .window = WINDOW_ALWAYS,
-                               .activation = "silu"};
-const hf_family family_phimoe = {.model_type = "phimoe",
-                                 .class_name = "PhimoeForCausalLM",
-                                 .architecture = "phimoe",
-                                 .layers = NAME_TABLE(phimoe_rows),
+const hf_family family_phi3 = {.layers = NAME_TABLE(phi3_rows), .window = WINDOW_ALWAYS};
+const hf_family family_phimoe = {.layers = NAME_TABLE(phimoe_rows),
                                  .ends = NAME_TABLE(phimoe_ends),
                                  .heads = NAME_TABLE(phimoe_heads),
                                  .window = WINDOW_ALWAYS,
                                  .reads = hf_expert_keys,
-                                 .read = read_phimoe,
-                                 .activation = "silu"};
+                                 .read = read_phimoe};

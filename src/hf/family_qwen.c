@@ -41,31 +41,12 @@ static lace_status read_qwen3moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_qwen2 = {.model_type = "qwen2",
-                                .class_name = "Qwen2ForCausalLM",
-                                .architecture = "qwen2",
-                                .layers = NAME_TABLE(qwen_rows),
-                                .window = WINDOW_FLAG,
-                                .activation = "silu"};
-const hf_family family_qwen3 = {.model_type = "qwen3",
-                                .class_name = "Qwen3ForCausalLM",
-                                .architecture = "qwen3",
-                                .layers = NAME_TABLE(qwen_rows),
-                                .window = WINDOW_FLAG,
-                                .activation = "silu"};
-const hf_family family_qwen2_moe = {.model_type = "qwen2_moe",
-                                    .class_name = "Qwen2MoeForCausalLM",
-                                    .architecture = "qwen2moe",
-                                    .layers = NAME_TABLE(qwen2moe_rows),
+const hf_family family_qwen = {.layers = NAME_TABLE(qwen_rows), .window = WINDOW_FLAG};
+const hf_family family_qwen2_moe = {.layers = NAME_TABLE(qwen2moe_rows),
                                     .window = WINDOW_FLAG,
                                     .reads = hf_mixture_keys,
-                                    .read = read_qwen2moe,
-                                    .activation = "silu"};
-const hf_family family_qwen3_moe = {.model_type = "qwen3_moe",
-                                    .class_name = "Qwen3MoeForCausalLM",
-                                    .architecture = "qwen3moe",
-                                    .layers = NAME_TABLE(qwen3moe_rows),
+                                    .read = read_qwen2moe};
+const hf_family family_qwen3_moe = {.layers = NAME_TABLE(qwen3moe_rows),
                                     .window = WINDOW_FLAG,
                                     .reads = hf_expert_keys,
-                                    .read = read_qwen3moe,
-                                    .activation = "silu"};
+                                    .read = read_qwen3moe};

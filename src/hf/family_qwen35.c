@@ -207,29 +207,16 @@ static const char *const moe_keys[] = {
     "layer_types",     "num_experts",         "shared_expert_intermediate_size",
     "mlp_only_layers", "decoder_sparse_step", NULL};
 
-#define DELTA_FAMILY                                                                               \
-    .ends = NAME_TABLE(ends), .window = WINDOW_NEVER, .activation = "silu",                        \
-    .set_defaults = set_defaults
+#define DELTA_FAMILY .ends = NAME_TABLE(ends), .set_defaults = set_defaults
 
-const hf_family family_qwen3_next = {.model_type = "qwen3_next",
-                                     .class_name = "Qwen3NextForCausalLM",
-                                     .architecture = "qwen3next",
-                                     .layers = NAME_TABLE(next_rows),
+const hf_family family_qwen3_next = {.layers = NAME_TABLE(next_rows),
                                      .lacks = HF_LACKS_FFN,
                                      .reads = moe_keys,
                                      .read = read_moe,
                                      DELTA_FAMILY};
-const hf_family family_qwen3_5_text = {.model_type = "qwen3_5_text",
-                                       .class_name = "Qwen3_5ForCausalLM",
-                                       .architecture = "qwen35",
-                                       .layers = NAME_TABLE(dense_rows),
-                                       .reads = dense_keys,
-                                       .read = read_dense,
-                                       DELTA_FAMILY};
-const hf_family family_qwen3_5_moe_text = {.model_type = "qwen3_5_moe_text",
-                                           .class_name = "Qwen3_5MoeForCausalLM",
-                                           .architecture = "qwen35moe",
-                                           .layers = NAME_TABLE(moe_rows),
+const hf_family family_qwen3_5_text = {
+    .layers = NAME_TABLE(dense_rows), .reads = dense_keys, .read = read_dense, DELTA_FAMILY};
+const hf_family family_qwen3_5_moe_text = {.layers = NAME_TABLE(moe_rows),
                                            .lacks = HF_LACKS_FFN,
                                            .reads = moe_keys,
                                            .read = read_moe,

@@ -110,44 +110,17 @@ static lace_status read_hunyuan_moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_glm4_moe = {.model_type = "glm4_moe",
-                                   .class_name = "Glm4MoeForCausalLM",
-                                   .architecture = "glm4moe",
-                                   .layers = NAME_TABLE(glm4_moe_rows),
-                                   .window = WINDOW_NEVER,
-                                   .reads = hf_mixture_keys,
-                                   .read = read_glm4_moe,
-                                   .activation = "silu"};
-const hf_family family_dots1 = {.model_type = "dots1",
-                                .class_name = "Dots1ForCausalLM",
-                                .architecture = "dots1",
-                                .layers = NAME_TABLE(dots1_rows),
+const hf_family family_glm4_moe = {
+    .layers = NAME_TABLE(glm4_moe_rows), .reads = hf_mixture_keys, .read = read_glm4_moe};
+const hf_family family_dots1 = {.layers = NAME_TABLE(dots1_rows),
                                 .window = WINDOW_FLAG,
                                 .reads = hf_mixture_keys,
-                                .read = read_dots1,
-                                .activation = "silu"};
-const hf_family family_minimax_m2 = {.model_type = "minimax_m2",
-                                     .class_name = "MiniMaxM2ForCausalLM",
-                                     .architecture = "minimax-m2",
-                                     .layers = NAME_TABLE(minimax_m2_rows),
-                                     .window = WINDOW_NEVER,
-                                     .reads = hf_mixture_keys,
-                                     .read = read_minimax_m2,
-                                     .activation = "silu"};
-const hf_family family_ernie4_5_moe = {.model_type = "ernie4_5_moe",
-                                       .class_name = "Ernie4_5_MoeForCausalLM",
-                                       .architecture = "ernie4_5-moe",
-                                       .layers = NAME_TABLE(ernie4_5_moe_rows),
-                                       .window = WINDOW_NEVER,
+                                .read = read_dots1};
+const hf_family family_minimax_m2 = {
+    .layers = NAME_TABLE(minimax_m2_rows), .reads = hf_mixture_keys, .read = read_minimax_m2};
+const hf_family family_ernie4_5_moe = {.layers = NAME_TABLE(ernie4_5_moe_rows),
                                        .is_tied = true,
                                        .reads = hf_mixture_keys,
-                                       .read = read_ernie4_5_moe,
-                                       .activation = "silu"};
-const hf_family family_hunyuan_v1_moe = {.model_type = "hunyuan_v1_moe",
-                                         .class_name = "HunYuanMoEV1ForCausalLM",
-                                         .architecture = "hunyuan-moe",
-                                         .layers = NAME_TABLE(hunyuan_rows),
-                                         .window = WINDOW_NEVER,
-                                         .reads = hf_mixture_keys,
-                                         .read = read_hunyuan_moe,
-                                         .activation = "silu"};
+                                       .read = read_ernie4_5_moe};
+const hf_family family_hunyuan_v1_moe = {
+    .layers = NAME_TABLE(hunyuan_rows), .reads = hf_mixture_keys, .read = read_hunyuan_moe};

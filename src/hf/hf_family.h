@@ -1,7 +1,7 @@
 /*
- * Families of Hugging Face directories: how each calls its tensors, what its config.json says, and
- * which architecture of GGUF files that is. Every family is a constant in a file of its own
- * (family_llama.c); families.c lists them.
+ * Families of Hugging Face directories: how each calls its tensors, and how its config.json is read.
+ * Every family is a constant in one of the files family_*.c; families.def says which models are of
+ * which family, and which architecture of GGUF files they are.
  *
  * Names: rows hold what follows "model.layers.3." and "blk.3.". A '*' stands for the number of an
  * expert. Two rows may take different parts of one tensor. A tensor that is not there is left out:
@@ -32,10 +32,6 @@ typedef struct name_table {
     }
 
 struct hf_family {
-    const char *model_type;
-    const char *class_name;   /* in "architectures", for configs without a model_type */
-    const char *architecture; /* in GGUF files */
-
     name_table layers;          /* of each layer */
     const char *layer_start;    /* in front of its number; NULL: "layers." */
     name_table ends;            /* outside of layers, the embedding first; none: llama's */
@@ -46,10 +42,9 @@ struct hf_family {
     bool is_tied;               /* unless tie_word_embeddings says something else */
 
     window_rule window;
-    int period; /* WINDOW_PERIOD */
-    const char
-        *activation; /* the only one that these models are computed with; NULL: `read` looks */
-    unsigned lacks;  /* HF_LACKS_...: sizes that configs may leave out */
+    int period;               /* WINDOW_PERIOD */
+    const char *activation;   /* the only one that these models are computed with; NULL: silu */
+    unsigned lacks;           /* HF_LACKS_...: sizes that configs may leave out */
     const char *const *reads; /* keys that change what is computed and that `read` reads, up to a
                                  NULL; other families are refused if they have them */
 
@@ -59,6 +54,8 @@ struct hf_family {
     /* Keys of its own, behind all others; may be NULL. */
     lace_status (*read)(const source *s, hf_config *h);
 };
+
+#define HF_ANY_ACTIVATION "" /* configs do not say it, or `read` looks */
 
 enum {
     HF_LACKS_HEADS = 1,    /* no layer attends */
@@ -70,8 +67,16 @@ enum {
 /* Whether its reader reads this key. */
 bool hf_family_reads(const hf_family *f, const char *key);
 
-/* The family of a config.json. */
-lace_status hf_family_find(const source *s, const hf_family **out);
+/* A model_type or class that lace knows: a row of families.def. */
+typedef struct hf_model_type {
+    const char *model_type;
+    const char *class_name;   /* in "architectures" */
+    const char *architecture; /* in GGUF files */
+    const hf_family *family;
+} hf_model_type;
+
+/* The row of a config.json. */
+lace_status hf_family_find(const source *s, const hf_model_type **out);
 
 /* ---- Rows that many families share ----------------------------------------------------------- */
 
