@@ -97,26 +97,13 @@ static lace_status read_sizes(const source *s, const hf_family *f, hf_config *h)
 /* What changes the arithmetic and has only one value that lace computes. */
 static lace_status check_arithmetic(const source *s, const hf_family *f)
 {
-    static const char *const names[] = {"hidden_activation", "hidden_act"};
     const char *expected = f->activation ? f->activation : "silu";
-    for (size_t i = 0; i < sizeof names / sizeof *names && *expected; i++) {
-        const char *found = json_string_value(source_get(s, names[i]));
-        if (found && strcmp(found, expected) != 0)
-            return error_set(s->err, LACE_E_UNSUPPORTED,
-                             "config.json: %s: is \"%.32s\", expected \"%s\"", names[i], found,
-                             expected);
-        if (found)
-            break;
-    }
+    if (*expected)
+        TRY(source_expect_text(s, SOURCE_SPELLING(s, "hidden_activation", "hidden_act"), expected));
     static const char *const flags[] = {"mlp_bias", "use_bidirectional_attention"};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        bool value = false;
-        if (hf_family_reads(f, flags[i]))
-            continue;
-        TRY(source_bool(s, flags[i], &value));
-        if (value)
-            return source_fail(s, LACE_E_UNSUPPORTED, flags[i], "is true, expected false");
-    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (!hf_family_reads(f, flags[i]))
+            TRY(source_expect_bool(s, flags[i], false));
     return LACE_OK;
 }
 
@@ -157,18 +144,12 @@ const char *const hf_mixture_keys[] = {"num_local_experts",
 static lace_status read_expert_layers(const source *s, model_config *c)
 {
     int32_t n_dense = 0, step = 1;
-    const json_t *dense = source_get(s, "mlp_only_layers");
+    bool is_dense[CONFIG_MAX_LAYERS];
     TRY(source_int(s, "first_k_dense_replace", 0, CONFIG_MAX_LAYERS, &n_dense, NULL));
     TRY(source_int(s, "decoder_sparse_step", 1, CONFIG_MAX_LAYERS, &step, NULL));
+    TRY(source_layer_list(s, "mlp_only_layers", c->n_layers, is_dense));
     for (int32_t i = 0; i < c->n_layers; i++)
-        c->layers[i].has_experts = i >= n_dense && (i + 1) % step == 0;
-    for (size_t i = 0; i < json_array_size(dense); i++) {
-        const json_t *item = json_array_get(dense, i);
-        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
-            json_integer_value(item) >= c->n_layers)
-            return source_fail(s, LACE_E_META, "mlp_only_layers", "expected numbers of layers");
-        c->layers[json_integer_value(item)].has_experts = false;
-    }
+        c->layers[i].has_experts = i >= n_dense && (i + 1) % step == 0 && !is_dense[i];
     return LACE_OK;
 }
 

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json_read.h"
 
@@ -83,6 +84,26 @@ lace_status source_bool(const source *s, const char *key, bool *out)
     return LACE_OK;
 }
 
+lace_status source_expect_bool(const source *s, const char *key, bool expected)
+{
+    bool value = expected;
+    TRY(source_bool(s, key, &value));
+    if (value == expected)
+        return LACE_OK;
+    return source_fail(s, LACE_E_UNSUPPORTED, key,
+                       expected ? "is false, expected true" : "is true, expected false");
+}
+
+lace_status source_expect_text(const source *s, const char *key, const char *expected)
+{
+    const json_t *value = source_get(s, key);
+    const char *found = json_string_value(value);
+    if (!value || (found && strcmp(found, expected) == 0))
+        return LACE_OK;
+    return error_set(s->err, LACE_E_UNSUPPORTED, "config.json: %s: is \"%.32s\", expected \"%s\"",
+                     key, found ? found : "", expected);
+}
+
 lace_status source_need_int(const source *s, const char *key, int64_t low, int64_t high,
                             int32_t *out)
 {
@@ -130,5 +151,20 @@ lace_status source_layers(const source *s, const char *key, int32_t n_layers, co
         return error_set(s->err, LACE_E_META,
                          "config.json: %s: has %zu items, expected one for each of %d layers", key,
                          json_array_size(*out), n_layers);
+    return LACE_OK;
+}
+
+lace_status source_layer_list(const source *s, const char *key, int32_t n_layers, bool *is_listed)
+{
+    const json_t *list = source_get(s, key);
+    for (int32_t i = 0; i < n_layers; i++)
+        is_listed[i] = false;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
+            json_integer_value(item) >= n_layers)
+            return source_fail(s, LACE_E_META, key, "expected numbers of layers");
+        is_listed[json_integer_value(item)] = true;
+    }
     return LACE_OK;
 }

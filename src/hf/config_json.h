@@ -31,6 +31,10 @@ lace_status source_float(const source *s, const char *key, double low, double hi
                          bool *found);
 lace_status source_bool(const source *s, const char *key, bool *out);
 
+/* A flag or a text of which lace computes only one value: others are LACE_E_UNSUPPORTED. */
+lace_status source_expect_bool(const source *s, const char *key, bool expected);
+lace_status source_expect_text(const source *s, const char *key, const char *expected);
+
 /* Of several spellings of a key the one that the config has, or the first. */
 const char *source_spelling(const source *s, const char *const *keys, size_t n);
 #define SOURCE_SPELLING(s, ...)                                                                    \
@@ -40,7 +44,10 @@ const char *source_spelling(const source *s, const char *const *keys, size_t n);
 /* An array with an item for each layer; *out is NULL if the key is absent. */
 lace_status source_layers(const source *s, const char *key, int32_t n_layers, const json_t **out);
 
-/* The same, but a key may be absent only if *out is not 0. */
+/* An array of numbers of layers; is_listed[i] says whether layer i is one of them. */
+lace_status source_layer_list(const source *s, const char *key, int32_t n_layers, bool *is_listed);
+
+/* The same as source_int and source_float, but a key may be absent only if *out is not 0. */
 lace_status source_need_int(const source *s, const char *key, int64_t low, int64_t high,
                             int32_t *out);
 lace_status source_need_float(const source *s, const char *key, double low, double high,

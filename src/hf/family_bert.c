@@ -11,16 +11,15 @@
 #define NORM(from, to)                                                                             \
     COPY(from ".weight", to ".weight"), COPY(from ".gamma", to ".weight"),                         \
     COPY(from ".bias", to ".bias"), COPY(from ".beta", to ".bias")
-#define LINEAR(from, to) COPY(from ".weight", to ".weight"), COPY(from ".bias", to ".bias")
 
 static const name_row bert_rows[] = {
-    LINEAR("attention.self.query", "attn_q"),
-    LINEAR("attention.self.key", "attn_k"),
-    LINEAR("attention.self.value", "attn_v"),
-    LINEAR("attention.output.dense", "attn_output"),
+    WITH_BIAS("attention.self.query", "attn_q"),
+    WITH_BIAS("attention.self.key", "attn_k"),
+    WITH_BIAS("attention.self.value", "attn_v"),
+    WITH_BIAS("attention.output.dense", "attn_output"),
     NORM("attention.output.LayerNorm", "attn_output_norm"),
-    LINEAR("intermediate.dense", "ffn_up"),
-    LINEAR("output.dense", "ffn_down"),
+    WITH_BIAS("intermediate.dense", "ffn_up"),
+    WITH_BIAS("output.dense", "ffn_down"),
     NORM("output.LayerNorm", "layer_output_norm"),
 };
 
@@ -34,12 +33,12 @@ static const name_row bert_ends[] = {BERT_EMBEDDINGS, BERT_POSITIONS};
 
 /* Behind a classifier, the pooler is its first layer. */
 static const name_row bert_classifier_ends[] = {BERT_EMBEDDINGS, BERT_POSITIONS,
-                                                LINEAR("pooler.dense", "cls")};
-static const name_row bert_heads[] = {LINEAR("classifier", "cls.output")};
+                                                WITH_BIAS("pooler.dense", "cls")};
+static const name_row bert_heads[] = {WITH_BIAS("classifier", "cls.output")};
 
 static const name_row roberta_heads[] = {
-    LINEAR("classifier.dense", "cls"),
-    LINEAR("classifier.out_proj", "cls.output"),
+    WITH_BIAS("classifier.dense", "cls"),
+    WITH_BIAS("classifier.out_proj", "cls.output"),
 };
 /* clang-format on */
 
@@ -74,28 +73,6 @@ static const char *const ignored[] = {"pooler.",
                                       NULL};
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
-
-/* A flag that lace computes only one value of. */
-static lace_status check_flag(const source *s, const char *key, bool expected)
-{
-    bool value = expected;
-    TRY(source_bool(s, key, &value));
-    return value == expected
-               ? LACE_OK
-               : source_fail(s, LACE_E_UNSUPPORTED, key,
-                             expected ? "is false, expected true" : "is true, expected false");
-}
-
-/* A word of which lace computes only these. */
-static lace_status check_word(const source *s, const char *key, const char *expected)
-{
-    const json_t *value = source_get(s, key);
-    const char *word = json_string_value(value);
-    if (!value || (word && strcmp(word, expected) == 0))
-        return LACE_OK;
-    return error_set(s->err, LACE_E_UNSUPPORTED, "config.json: %s: is \"%.32s\", expected \"%s\"",
-                     key, word ? word : "", expected);
-}
 
 static lace_status read_pooling(const source *s, model_config *c)
 {
@@ -139,8 +116,8 @@ static lace_status read_classes(const source *s, model_config *c)
 
 static lace_status read_bert(const source *s, hf_config *h)
 {
-    TRY(check_flag(s, "is_decoder", false));
-    TRY(check_word(s, "position_embedding_type", "absolute"));
+    TRY(source_expect_bool(s, "is_decoder", false));
+    TRY(source_expect_text(s, "position_embedding_type", "absolute"));
     for (int32_t i = 0; i < h->model.n_layers; i++)
         h->model.layers[i].skips_rope = true;
     return read_encoder(s, &h->model);
@@ -190,11 +167,11 @@ const hf_family family_roberta_classifier = {BERT, .ends = NAME_TABLE(roberta_en
 
 /* clang-format off */
 static const name_row nomic_rows[] = {
-    LINEAR("attn.Wqkv", "attn_qkv"),
-    LINEAR("attn.out_proj", "attn_output"),
-    LINEAR("mlp.fc11", "ffn_up"),
-    LINEAR("mlp.fc12", "ffn_gate"),
-    LINEAR("mlp.fc2", "ffn_down"),
+    WITH_BIAS("attn.Wqkv", "attn_qkv"),
+    WITH_BIAS("attn.out_proj", "attn_output"),
+    WITH_BIAS("mlp.fc11", "ffn_up"),
+    WITH_BIAS("mlp.fc12", "ffn_gate"),
+    WITH_BIAS("mlp.fc2", "ffn_down"),
     NORM("norm1", "attn_output_norm"),
     NORM("norm2", "layer_output_norm"),
 };
@@ -211,12 +188,12 @@ static lace_status read_nomic(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
     double part = 1;
-    TRY(check_flag(s, "causal", false));
-    TRY(check_flag(s, "prenorm", false));
-    TRY(check_flag(s, "parallel_block", false));
-    TRY(check_flag(s, "rotary_emb_interleaved", false));
-    TRY(check_flag(s, "use_rms_norm", false));
-    TRY(check_word(s, "activation_function", "swiglu"));
+    TRY(source_expect_bool(s, "causal", false));
+    TRY(source_expect_bool(s, "prenorm", false));
+    TRY(source_expect_bool(s, "parallel_block", false));
+    TRY(source_expect_bool(s, "rotary_emb_interleaved", false));
+    TRY(source_expect_bool(s, "use_rms_norm", false));
+    TRY(source_expect_text(s, "activation_function", "swiglu"));
     if (source_get(s, "rotary_emb_scale_base"))
         return source_fail(s, LACE_E_UNSUPPORTED, "rotary_emb_scale_base", "is not null");
     if (!source_get(s, "rope_parameters"))
@@ -240,11 +217,11 @@ const hf_family family_nomic_bert = {.layers = NAME_TABLE(nomic_rows),
 
 /* clang-format off */
 static const name_row modern_rows[] = {
-    LINEAR("attn.Wqkv", "attn_qkv"),
-    LINEAR("attn.Wo", "attn_output"),
+    WITH_BIAS("attn.Wqkv", "attn_qkv"),
+    WITH_BIAS("attn.Wo", "attn_output"),
     NORM("attn_norm", "attn_norm"),
-    LINEAR("mlp.Wi", "ffn_up"),
-    LINEAR("mlp.Wo", "ffn_down"),
+    WITH_BIAS("mlp.Wi", "ffn_up"),
+    WITH_BIAS("mlp.Wo", "ffn_down"),
     NORM("mlp_norm", "ffn_norm"),
 };
 

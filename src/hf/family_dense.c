@@ -38,10 +38,8 @@ static const name_row apertus_rows[] = {
 
 static const name_row starcoder2_rows[] = {
     ATTENTION_ROWS, PRE_NORM_ROWS, NORM_BIAS_ROWS,
-    COPY("mlp.c_fc.weight",   "ffn_up.weight"),
-    COPY("mlp.c_fc.bias",     "ffn_up.bias"),
-    COPY("mlp.c_proj.weight", "ffn_down.weight"),
-    COPY("mlp.c_proj.bias",   "ffn_down.bias"),
+    WITH_BIAS("mlp.c_fc", "ffn_up"),
+    WITH_BIAS("mlp.c_proj", "ffn_down"),
 };
 
 static const name_row stablelm_rows[] = {
@@ -58,14 +56,10 @@ static const name_row nemotron_rows[] = {
 
 static const name_row phi_rows[] = {
     ATTENTION_ROWS,
-    COPY("self_attn.dense.weight",  "attn_output.weight"),
-    COPY("self_attn.dense.bias",    "attn_output.bias"),
-    COPY("input_layernorm.weight",  "attn_norm.weight"),
-    COPY("input_layernorm.bias",    "attn_norm.bias"),
-    COPY("mlp.fc1.weight",          "ffn_up.weight"),
-    COPY("mlp.fc1.bias",            "ffn_up.bias"),
-    COPY("mlp.fc2.weight",          "ffn_down.weight"),
-    COPY("mlp.fc2.bias",            "ffn_down.bias"),
+    WITH_BIAS("self_attn.dense", "attn_output"),
+    WITH_BIAS("input_layernorm", "attn_norm"),
+    WITH_BIAS("mlp.fc1", "ffn_up"),
+    WITH_BIAS("mlp.fc2", "ffn_down"),
 };
 
 static const name_row glm4_rows[] = {
@@ -86,8 +80,7 @@ static const name_row hunyuan_rows[] = {
 
 static const name_row bias_ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
-    COPY("norm.weight",         "output_norm.weight"),
-    COPY("norm.bias",           "output_norm.bias"),
+    WITH_BIAS("norm", "output_norm"),
 };
 
 static const name_row nemotron_ends[] = {
@@ -98,13 +91,11 @@ static const name_row nemotron_ends[] = {
 
 static const name_row phi_ends[] = {
     COPY("embed_tokens.weight",    "token_embd.weight"),
-    COPY("final_layernorm.weight", "output_norm.weight"),
-    COPY("final_layernorm.bias",   "output_norm.bias"),
+    WITH_BIAS("final_layernorm", "output_norm"),
 };
 
 static const name_row phi_heads[] = {
-    COPY("lm_head.weight", "output.weight"),
-    COPY("lm_head.bias",   "output.bias"),
+    WITH_BIAS("lm_head", "output"),
 };
 /* clang-format on */
 
@@ -145,10 +136,7 @@ static lace_status read_stablelm(const source *s, hf_config *h)
 
 static lace_status read_phi(const source *s, hf_config *h)
 {
-    bool norms = false;
-    TRY(source_bool(s, "qk_layernorm", &norms));
-    return norms ? source_fail(s, LACE_E_UNSUPPORTED, "qk_layernorm", "is true, expected false")
-                 : LACE_OK;
+    return source_expect_bool(s, "qk_layernorm", false);
 }
 
 /* ---- The families ---------------------------------------------------------------------------- */

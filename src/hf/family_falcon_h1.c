@@ -127,31 +127,18 @@ static lace_status read_factors(const source *s, model_config *c)
 static lace_status check_biases(const source *s)
 {
     static const char *const flags[] = {"attention_bias", "projectors_bias", "mamba_proj_bias"};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        bool value = false;
-        TRY(source_bool(s, flags[i], &value));
-        if (value)
-            return source_fail(s, LACE_E_UNSUPPORTED, flags[i], "is true, expected false");
-    }
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        TRY(source_expect_bool(s, flags[i], false));
     return LACE_OK;
 }
 
 static lace_status read(const source *s, hf_config *h)
 {
-    static const mamba_keys keys = {.n_taps = "mamba_d_conv",
-                                    .n_state = "mamba_d_state",
-                                    .n_heads = "mamba_n_heads",
-                                    .head_dim = "mamba_d_head",
-                                    .n_groups = "mamba_n_groups",
-                                    .n_inner = "mamba_d_ssm",
-                                    .default_heads = 128,
-                                    .default_state = 256,
-                                    .default_groups = 1};
     model_config *c = &h->model;
     bool has_norm = false, norms_first = true;
     TRY(check_biases(s));
     TRY(read_factors(s, c));
-    TRY(read_mamba(s, &keys, c));
+    TRY(read_mamba(s, &mamba_d_keys, c));
     TRY(source_bool(s, "mamba_rms_norm", &has_norm));
     TRY(source_bool(s, "mamba_norm_before_gate", &norms_first));
     c->ssm.norms_first = has_norm && norms_first;

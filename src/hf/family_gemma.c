@@ -1,18 +1,10 @@
 /* Hugging Face directories of Gemma 2 and 3: weights of norms are stored as the difference from 1. */
-#include "hf/hf_family.h"
+#include "hf/family_gemma.h"
 
 #include <math.h>
 
 /* clang-format off */
-static const name_row gemma_rows[] = {
-    ATTENTION_ROWS,
-    HEAD_NORM_ROWS(RECIPE_ADD_ONE),
-    MLP_ROWS,
-    MADE("input_layernorm.weight", "attn_norm.weight", RECIPE_ADD_ONE),
-    MADE("post_attention_layernorm.weight", "post_attention_norm.weight", RECIPE_ADD_ONE),
-    MADE("pre_feedforward_layernorm.weight", "ffn_norm.weight", RECIPE_ADD_ONE),
-    MADE("post_feedforward_layernorm.weight", "post_ffw_norm.weight", RECIPE_ADD_ONE),
-};
+static const name_row gemma_rows[] = {GEMMA_ROWS(RECIPE_ADD_ONE)};
 
 static const name_row ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
@@ -36,33 +28,24 @@ static lace_status read(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-static void set_gemma3_defaults(model_config *c)
+void set_gemma_defaults(model_config *c)
 {
     c->n_context = 131072;
     c->n_heads = 8;
     c->n_kv_heads = 4;
     c->head_dim = 256;
-    c->n_vocab = 262208;
     c->norm_eps = 1e-6;
-    c->window = 4096;
-    c->attention_scale = 1.0 / 16;
     c->rope.base = 1e6;
 }
 
-const hf_family family_gemma2 = {.layers = NAME_TABLE(gemma_rows),
-                                 .window = WINDOW_PERIOD,
-                                 .period = 2,
-                                 .is_tied = true,
-                                 .reads = keys,
-                                 .ends = NAME_TABLE(ends),
-                                 .read = read,
-                                 .activation = "gelu_pytorch_tanh"};
-const hf_family family_gemma3 = {.layers = NAME_TABLE(gemma_rows),
-                                 .window = WINDOW_PERIOD,
-                                 .period = 6,
-                                 .is_tied = true,
-                                 .reads = keys,
-                                 .ends = NAME_TABLE(ends),
-                                 .read = read,
-                                 .set_defaults = set_gemma3_defaults,
-                                 .activation = "gelu_pytorch_tanh"};
+static void set_gemma3_defaults(model_config *c)
+{
+    set_gemma_defaults(c);
+    c->n_vocab = 262208;
+    c->window = 4096;
+    c->attention_scale = 1.0 / 16;
+}
+
+const hf_family family_gemma2 = {GEMMA_FAMILY(gemma_rows, ends, keys, read, 2)};
+const hf_family family_gemma3 = {GEMMA_FAMILY(gemma_rows, ends, keys, read, 6),
+                                 .set_defaults = set_gemma3_defaults};

@@ -1,20 +1,12 @@
 /* Hugging Face directories of Gemma 3n. */
-#include "hf/hf_family.h"
+#include "hf/family_gemma.h"
 
 #include <math.h>
 
 /* clang-format off */
 static const name_row rows[] = {
-    ATTENTION_ROWS,
-    HEAD_NORM_ROWS(RECIPE_COPY),
-    MLP_ROWS,
-    COPY("input_layernorm.weight", "attn_norm.weight"),
-    COPY("post_attention_layernorm.weight", "post_attention_norm.weight"),
-    COPY("pre_feedforward_layernorm.weight", "ffn_norm.weight"),
-    COPY("post_feedforward_layernorm.weight", "post_ffw_norm.weight"),
-    COPY("per_layer_input_gate.weight", "inp_gate.weight"),
-    COPY("per_layer_projection.weight", "proj.weight"),
-    COPY("post_per_layer_input_norm.weight", "post_norm.weight"),
+    GEMMA_ROWS(RECIPE_COPY),
+    LAYER_INPUT_ROWS,
     COPY("altup.correct_output_scale", "altup_correct_scale.weight"),
     COPY("altup.correction_coefs.weight", "altup_correct_coef.weight"),
     COPY("altup.prediction_coefs.weight", "altup_predict_coef.weight"),
@@ -26,11 +18,7 @@ static const name_row rows[] = {
 };
 
 static const name_row ends[] = {
-    COPY("embed_tokens.weight", "token_embd.weight"),
-    COPY("norm.weight", "output_norm.weight"),
-    COPY("embed_tokens_per_layer.weight", "per_layer_token_embd.weight"),
-    COPY("per_layer_model_projection.weight", "per_layer_model_proj.weight"),
-    COPY("per_layer_projection_norm.weight", "per_layer_proj_norm.weight"),
+    LAYER_INPUT_ENDS,
     PART("altup_projections.*.weight", "altup_proj.weight", RECIPE_STACK, STACK_STREAMS, 0),
     PART("altup_unembed_projections.*.weight", "altup_unembd_proj.weight", RECIPE_STACK, STACK_STREAMS, 0),
 };
@@ -92,7 +80,6 @@ static lace_status read(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
     int32_t n_shared = 15;
-    bool scales = true;
     TRY(read_widths(s, c));
     TRY(read_cutoffs(s, c));
     TRY(source_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL));
@@ -100,9 +87,7 @@ static lace_status read(const source *s, hf_config *h)
                    &c->n_embd_layer, NULL));
     TRY(source_int(s, "altup_num_inputs", 2, 16, &c->n_streams, NULL));
     TRY(source_int(s, "altup_active_idx", 0, c->n_streams - 1, &c->active_stream, NULL));
-    TRY(source_bool(s, "altup_correct_scale", &scales));
-    if (!scales)
-        return source_fail(s, LACE_E_UNSUPPORTED, "altup_correct_scale", "is false, expected true");
+    TRY(source_expect_bool(s, "altup_correct_scale", true));
     TRY(source_int(s, "num_kv_shared_layers", 0, c->n_layers - 1, &n_shared, NULL));
     return config_share_kv(c, n_shared)
                ? LACE_OK
@@ -112,28 +97,18 @@ static lace_status read(const source *s, hf_config *h)
 
 static void set_defaults(model_config *c)
 {
+    set_gemma_defaults(c);
     c->n_context = 32768;
     c->n_embd = 2048;
     c->n_layers = 35;
-    c->n_heads = 8;
     c->n_kv_heads = 2;
-    c->head_dim = 256;
     c->n_vocab = 262400;
-    c->norm_eps = 1e-6;
     c->window = 512;
     c->n_embd_layer = 256;
     c->n_streams = 4;
     c->final_softcap = 30;
-    c->rope.base = 1e6;
     c->rope_local_base = 10000;
 }
 
-const hf_family family_gemma3n = {.layers = NAME_TABLE(rows),
-                                  .ends = NAME_TABLE(ends),
-                                  .window = WINDOW_PERIOD,
-                                  .period = 5,
-                                  .is_tied = true,
-                                  .reads = keys,
-                                  .read = read,
-                                  .set_defaults = set_defaults,
-                                  .activation = "gelu_pytorch_tanh"};
+const hf_family family_gemma3n = {GEMMA_FAMILY(rows, ends, keys, read, 5),
+                                  .set_defaults = set_defaults};

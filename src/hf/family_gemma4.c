@@ -7,21 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf/hf_family.h"
+#include "hf/family_gemma.h"
 
 /* clang-format off */
 static const name_row rows[] = {
-    ATTENTION_ROWS,
-    HEAD_NORM_ROWS(RECIPE_COPY),
-    MLP_ROWS,
-    COPY("input_layernorm.weight", "attn_norm.weight"),
-    COPY("post_attention_layernorm.weight", "post_attention_norm.weight"),
-    COPY("pre_feedforward_layernorm.weight", "ffn_norm.weight"),
-    COPY("post_feedforward_layernorm.weight", "post_ffw_norm.weight"),
+    GEMMA_ROWS(RECIPE_COPY),
     COPY("layer_scalar", "layer_output_scale.weight"),
-    COPY("per_layer_input_gate.weight", "inp_gate.weight"),
-    COPY("per_layer_projection.weight", "proj.weight"),
-    COPY("post_per_layer_input_norm.weight", "post_norm.weight"),
+    LAYER_INPUT_ROWS,
     COPY("router.proj.weight", "ffn_gate_inp.weight"),
     COPY("router.scale", "ffn_gate_inp.scale"),
     COPY("router.per_expert_scale", "ffn_down_exps.scale"),
@@ -33,11 +25,7 @@ static const name_row rows[] = {
 };
 
 static const name_row ends[] = {
-    COPY("embed_tokens.weight", "token_embd.weight"),
-    COPY("norm.weight", "output_norm.weight"),
-    COPY("embed_tokens_per_layer.weight", "per_layer_token_embd.weight"),
-    COPY("per_layer_model_projection.weight", "per_layer_model_proj.weight"),
-    COPY("per_layer_projection_norm.weight", "per_layer_proj_norm.weight"),
+    LAYER_INPUT_ENDS,
 };
 /* clang-format on */
 
@@ -180,27 +168,15 @@ static lace_status read(const source *s, hf_config *h)
 
 static void set_defaults(model_config *c)
 {
-    c->n_context = 131072;
+    set_gemma_defaults(c);
     c->n_embd = 2304;
     c->n_ff = 9216;
     c->n_layers = 30;
-    c->n_heads = 8;
-    c->n_kv_heads = 4;
-    c->head_dim = 256;
     c->n_vocab = 262144;
-    c->norm_eps = 1e-6;
     c->window = 512;
     c->n_embd_layer = 256;
-    c->rope.base = 1e6;
     c->rope_local_base = 10000;
 }
 
-const hf_family family_gemma4 = {.layers = NAME_TABLE(rows),
-                                 .ends = NAME_TABLE(ends),
-                                 .window = WINDOW_PERIOD,
-                                 .period = 6,
-                                 .is_tied = true,
-                                 .reads = keys,
-                                 .read = read,
-                                 .set_defaults = set_defaults,
-                                 .activation = "gelu_pytorch_tanh"};
+const hf_family family_gemma4 = {GEMMA_FAMILY(rows, ends, keys, read, 6),
+                                 .set_defaults = set_defaults};

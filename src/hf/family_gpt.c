@@ -32,14 +32,12 @@ static const row_map by_kind = {qkv_count, qkv_source};
 
 /* clang-format off */
 static const name_row gpt2_rows[] = {
-    COPY("ln_1.weight", "attn_norm.weight"),
-    COPY("ln_1.bias",   "attn_norm.bias"),
+    WITH_BIAS("ln_1", "attn_norm"),
     MADE("attn.c_attn.weight", "attn_qkv.weight", RECIPE_TRANSPOSE),
     COPY("attn.c_attn.bias",   "attn_qkv.bias"),
     MADE("attn.c_proj.weight", "attn_output.weight", RECIPE_TRANSPOSE),
     COPY("attn.c_proj.bias",   "attn_output.bias"),
-    COPY("ln_2.weight", "ffn_norm.weight"),
-    COPY("ln_2.bias",   "ffn_norm.bias"),
+    WITH_BIAS("ln_2", "ffn_norm"),
     MADE("mlp.c_fc.weight",   "ffn_up.weight", RECIPE_TRANSPOSE),
     COPY("mlp.c_fc.bias",     "ffn_up.bias"),
     MADE("mlp.c_proj.weight", "ffn_down.weight", RECIPE_TRANSPOSE),
@@ -49,81 +47,49 @@ static const name_row gpt2_rows[] = {
 static const name_row gpt2_ends[] = {
     COPY("wte.weight",  "token_embd.weight"),
     COPY("wpe.weight",  "position_embd.weight"),
-    COPY("ln_f.weight", "output_norm.weight"),
-    COPY("ln_f.bias",   "output_norm.bias"),
+    WITH_BIAS("ln_f", "output_norm"),
 };
 
 static const name_row neox_rows[] = {
-    COPY("input_layernorm.weight", "attn_norm.weight"),
-    COPY("input_layernorm.bias",   "attn_norm.bias"),
+    WITH_BIAS("input_layernorm", "attn_norm"),
     ROWS("attention.query_key_value.weight", "attn_qkv.weight", &by_kind),
     ROWS("attention.query_key_value.bias",   "attn_qkv.bias", &by_kind),
-    COPY("attention.dense.weight", "attn_output.weight"),
-    COPY("attention.dense.bias",   "attn_output.bias"),
-    COPY("post_attention_layernorm.weight", "ffn_norm.weight"),
-    COPY("post_attention_layernorm.bias",   "ffn_norm.bias"),
-    COPY("mlp.dense_h_to_4h.weight", "ffn_up.weight"),
-    COPY("mlp.dense_h_to_4h.bias",   "ffn_up.bias"),
-    COPY("mlp.dense_4h_to_h.weight", "ffn_down.weight"),
-    COPY("mlp.dense_4h_to_h.bias",   "ffn_down.bias"),
+    WITH_BIAS("attention.dense", "attn_output"),
+    WITH_BIAS("post_attention_layernorm", "ffn_norm"),
+    WITH_BIAS("mlp.dense_h_to_4h", "ffn_up"),
+    WITH_BIAS("mlp.dense_4h_to_h", "ffn_down"),
 };
 
 static const name_row neox_ends[] = {
     COPY("embed_in.weight",         "token_embd.weight"),
-    COPY("final_layer_norm.weight", "output_norm.weight"),
-    COPY("final_layer_norm.bias",   "output_norm.bias"),
+    WITH_BIAS("final_layer_norm", "output_norm"),
 };
 
 static const name_row neox_heads[] = {COPY("embed_out.weight", "output.weight")};
 
 static const name_row falcon_rows[] = {
-    COPY("input_layernorm.weight", "attn_norm.weight"),
-    COPY("input_layernorm.bias",   "attn_norm.bias"),
-    COPY("ln_attn.weight",         "attn_norm_2.weight"),
-    COPY("ln_attn.bias",           "attn_norm_2.bias"),
-    COPY("ln_mlp.weight",          "attn_norm.weight"),
-    COPY("ln_mlp.bias",            "attn_norm.bias"),
-    COPY("post_attention_layernorm.weight", "ffn_norm.weight"),
-    COPY("post_attention_layernorm.bias",   "ffn_norm.bias"),
+    WITH_BIAS("input_layernorm", "attn_norm"),
+    WITH_BIAS("ln_attn", "attn_norm_2"),
+    WITH_BIAS("ln_mlp", "attn_norm"),
+    WITH_BIAS("post_attention_layernorm", "ffn_norm"),
     ROWS("self_attention.query_key_value.weight", "attn_qkv.weight", &by_kind),
     ROWS("self_attention.query_key_value.bias",   "attn_qkv.bias", &by_kind),
-    COPY("self_attention.dense.weight", "attn_output.weight"),
-    COPY("self_attention.dense.bias",   "attn_output.bias"),
-    COPY("mlp.dense_h_to_4h.weight", "ffn_up.weight"),
-    COPY("mlp.dense_h_to_4h.bias",   "ffn_up.bias"),
-    COPY("mlp.dense_4h_to_h.weight", "ffn_down.weight"),
-    COPY("mlp.dense_4h_to_h.bias",   "ffn_down.bias"),
+    WITH_BIAS("self_attention.dense", "attn_output"),
+    WITH_BIAS("mlp.dense_h_to_4h", "ffn_up"),
+    WITH_BIAS("mlp.dense_4h_to_h", "ffn_down"),
 };
 
 static const name_row falcon_ends[] = {
     COPY("word_embeddings.weight", "token_embd.weight"),
-    COPY("ln_f.weight",            "output_norm.weight"),
-    COPY("ln_f.bias",              "output_norm.bias"),
+    WITH_BIAS("ln_f", "output_norm"),
 };
 /* clang-format on */
 
-/* A flag that must be off, and a text that must be this. */
-static lace_status refuse_flag(const source *s, const char *key)
-{
-    bool is_on = false;
-    TRY(source_bool(s, key, &is_on));
-    return is_on ? source_fail(s, LACE_E_UNSUPPORTED, key, "is true, expected false") : LACE_OK;
-}
-
-static lace_status expect_text(const source *s, const char *key, const char *expected)
-{
-    const char *found = json_string_value(source_get(s, key));
-    if (found && strcmp(found, expected) != 0)
-        return error_set(s->err, LACE_E_UNSUPPORTED,
-                         "config.json: %s: is \"%.32s\", expected \"%s\"", key, found, expected);
-    return LACE_OK;
-}
-
 static lace_status read_gpt2(const source *s, hf_config *h)
 {
-    TRY(expect_text(s, "activation_function", "gelu_new"));
-    TRY(refuse_flag(s, "scale_attn_by_inverse_layer_idx"));
-    return refuse_flag(s, "add_cross_attention");
+    TRY(source_expect_text(s, "activation_function", "gelu_new"));
+    TRY(source_expect_bool(s, "scale_attn_by_inverse_layer_idx", false));
+    return source_expect_bool(s, "add_cross_attention", false);
 }
 
 static lace_status read_neox(const source *s, hf_config *h)
@@ -142,8 +108,8 @@ static lace_status read_falcon(const source *s, hf_config *h)
 {
     model_config *c = &h->model;
     bool is_new = false, is_multi = true;
-    TRY(refuse_flag(s, "alibi"));
-    TRY(expect_text(s, "activation", "gelu"));
+    TRY(source_expect_bool(s, "alibi", false));
+    TRY(source_expect_text(s, "activation", "gelu"));
     TRY(source_bool(s, "new_decoder_architecture", &is_new));
     TRY(source_bool(s, "multi_query", &is_multi));
     if (!is_new)

@@ -71,14 +71,6 @@ static lace_status read_widths(const source *s, hf_config *h)
 
 static lace_status read(const source *s, hf_config *h)
 {
-    static const mamba_keys keys = {.n_taps = "mamba_d_conv",
-                                    .n_state = "mamba_d_state",
-                                    .n_heads = "mamba_n_heads",
-                                    .head_dim = "mamba_d_head",
-                                    .n_groups = "mamba_n_groups",
-                                    .default_heads = 128,
-                                    .default_state = 256,
-                                    .default_groups = 1};
     model_config *c = &h->model;
     const char *positions = json_string_value(source_get(s, "position_embedding_type"));
     bool is_hybrid = false;
@@ -96,7 +88,7 @@ static lace_status read(const source *s, hf_config *h)
     }
     if (!is_hybrid && !c->has_no_rope && c->n_experts == 0) /* as GGUF files call it then */
         snprintf(c->architecture, sizeof c->architecture, "granite");
-    TRY(read_mamba(s, &keys, c));
+    TRY(read_mamba(s, &mamba_d_keys, c));
     return read_time_step_limit(s, c);
 }
 

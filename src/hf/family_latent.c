@@ -6,22 +6,16 @@
 /* clang-format off */
 static const name_row latent_rows[] = {
     COPY("self_attn.q_proj.weight", "attn_q.weight"),
-    COPY("self_attn.q_a_proj.weight", "attn_q_a.weight"),
-    COPY("self_attn.q_a_proj.bias", "attn_q_a.bias"),
+    WITH_BIAS("self_attn.q_a_proj", "attn_q_a"),
     COPY("self_attn.q_a_layernorm.weight", "attn_q_a_norm.weight"),
     COPY("self_attn.q_b_proj.weight", "attn_q_b.weight"),
-    COPY("self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"),
-    COPY("self_attn.kv_a_proj_with_mqa.bias", "attn_kv_a_mqa.bias"),
+    WITH_BIAS("self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"),
     COPY("self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight"),
     PART("self_attn.kv_b_proj.weight", "attn_k_b.weight", RECIPE_HEADS, 0, 2),
     PART("self_attn.kv_b_proj.weight", "attn_v_b.weight", RECIPE_HEADS, 1, 2),
-    COPY("self_attn.o_proj.weight", "attn_output.weight"),
-    COPY("self_attn.o_proj.bias", "attn_output.bias"),
+    WITH_BIAS("self_attn.o_proj", "attn_output"),
     PRE_NORM_ROWS,
-    MLP_ROWS,
-    EXPERT_ROWS,
-    SHARED_EXPERT_ROWS("mlp.shared_experts"),
-    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+    ROUTED_ROWS,
     COPY("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
 };
 /* clang-format on */

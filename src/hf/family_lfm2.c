@@ -20,10 +20,8 @@ static const name_row lfm2_ends[] = {
     COPY("self_attn.k_layernorm.weight", "attn_k_norm.weight"),                                    \
     SHAPED("conv.conv.weight", "shortconv.conv.weight", SHAPE_SQUEEZED),                           \
     COPY("conv.conv.bias", "shortconv.conv.bias"),                                                 \
-    COPY("conv.in_proj.weight", "shortconv.in_proj.weight"),                                       \
-    COPY("conv.in_proj.bias", "shortconv.in_proj.bias"),                                           \
-    COPY("conv.out_proj.weight", "shortconv.out_proj.weight"),                                     \
-    COPY("conv.out_proj.bias", "shortconv.out_proj.bias"),                                         \
+    WITH_BIAS("conv.in_proj", "shortconv.in_proj"),                                           \
+    WITH_BIAS("conv.out_proj", "shortconv.out_proj"),                                         \
     COPY("feed_forward.w1.weight", "ffn_gate.weight"),                                             \
     COPY("feed_forward.w2.weight", "ffn_down.weight"),                                             \
     COPY("feed_forward.w3.weight", "ffn_up.weight")
@@ -50,17 +48,12 @@ static const char *const lfm2_keys[] = {"layer_types", "num_experts", NULL};
 /* Which layers attend, where layer_types does not say it: all, or those of a list. */
 static lace_status read_attending(const source *s, model_config *c)
 {
-    const json_t *list = source_get(s, "full_attn_idxs");
-    if (source_get(s, "layer_types") || !list)
+    bool attends[CONFIG_MAX_LAYERS];
+    if (source_get(s, "layer_types") || !source_get(s, "full_attn_idxs"))
         return LACE_OK;
+    TRY(source_layer_list(s, "full_attn_idxs", c->n_layers, attends));
     for (int32_t i = 0; i < c->n_layers; i++)
-        c->layers[i].kind = LAYER_RECURRENT;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        json_int_t layer = json_integer_value(json_array_get(list, i));
-        if (!json_is_integer(json_array_get(list, i)) || layer < 0 || layer >= c->n_layers)
-            return source_fail(s, LACE_E_META, "full_attn_idxs", "expected numbers of layers");
-        c->layers[layer].kind = LAYER_ATTENTION;
-    }
+        c->layers[i].kind = attends[i] ? LAYER_ATTENTION : LAYER_RECURRENT;
     return LACE_OK;
 }
 

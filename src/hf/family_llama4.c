@@ -26,17 +26,11 @@ static const char *const keys[] = {"num_local_experts",    "num_experts", "no_ro
 static lace_status read_expert_layers(const source *s, model_config *c)
 {
     int32_t step = 1;
-    const json_t *list = source_get(s, "moe_layers");
+    bool is_listed[CONFIG_MAX_LAYERS], has_list = source_get(s, "moe_layers") != NULL;
     TRY(source_int(s, "interleave_moe_layer_step", 1, CONFIG_MAX_LAYERS, &step, NULL));
+    TRY(source_layer_list(s, "moe_layers", c->n_layers, is_listed));
     for (int32_t i = 0; i < c->n_layers; i++)
-        c->layers[i].has_experts = !list && (i + 1) % step == 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *item = json_array_get(list, i);
-        if (!json_is_integer(item) || json_integer_value(item) < 0 ||
-            json_integer_value(item) >= c->n_layers)
-            return source_fail(s, LACE_E_META, "moe_layers", "expected numbers of layers");
-        c->layers[json_integer_value(item)].has_experts = true;
-    }
+        c->layers[i].has_experts = has_list ? is_listed[i] : (i + 1) % step == 0;
     return LACE_OK;
 }
 

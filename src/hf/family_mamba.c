@@ -3,6 +3,15 @@
 
 #include <math.h>
 
+/* clang-format off */
+const mamba_keys mamba2_keys =
+    {"conv_kernel",  "state_size",     "num_heads",       "head_dim",       "n_groups",       NULL,          128, 128, 8};
+const mamba_keys mamba_nemotron_keys =
+    {"conv_kernel",  "ssm_state_size", "mamba_num_heads", "mamba_head_dim", "n_groups",       NULL,          128, 128, 8};
+const mamba_keys mamba_d_keys =
+    {"mamba_d_conv", "mamba_d_state",  "mamba_n_heads",   "mamba_d_head",   "mamba_n_groups", "mamba_d_ssm", 128, 256, 1};
+/* clang-format on */
+
 float mamba_decay(float a_log)
 {
     return -expf(a_log);
@@ -71,19 +80,11 @@ static const name_row mamba2_rows[] = {
 
 static lace_status read_mamba2(const source *s, hf_config *h)
 {
-    static const mamba_keys keys = {.n_taps = "conv_kernel",
-                                    .n_state = "state_size",
-                                    .n_heads = "num_heads",
-                                    .head_dim = "head_dim",
-                                    .n_groups = "n_groups",
-                                    .default_heads = 128,
-                                    .default_state = 128,
-                                    .default_groups = 8};
     model_config *c = &h->model;
     c->n_ff = 0;
     for (int32_t i = 0; i < c->n_layers; i++)
         c->layers[i] = (layer_config){.kind = LAYER_RECURRENT};
-    TRY(read_mamba(s, &keys, c));
+    TRY(read_mamba(s, &mamba2_keys, c));
     return read_time_step_limit(s, c);
 }
 

@@ -10,10 +10,8 @@ float mamba_decay(float a_log);
 /* clang-format off */
 /* The tensors of a state space, behind `at`; and without its matrices. */
 #define MAMBA_ROWS(at)                                                                             \
-    COPY(at "in_proj.weight", "ssm_in.weight"),                                                    \
-    COPY(at "in_proj.bias", "ssm_in.bias"),                                                        \
-    COPY(at "out_proj.weight", "ssm_out.weight"),                                                  \
-    COPY(at "out_proj.bias", "ssm_out.bias"),                                                      \
+    WITH_BIAS(at "in_proj", "ssm_in"),                                                        \
+    WITH_BIAS(at "out_proj", "ssm_out"),                                                      \
     MAMBA_STATE_ROWS(at)
 
 #define MAMBA_STATE_ROWS(at)                                                                       \
@@ -32,6 +30,9 @@ typedef struct mamba_keys {
     const char *n_inner; /* NULL, or the key absent: n_heads heads of head_dim */
     int32_t default_heads, default_state, default_groups;
 } mamba_keys;
+
+extern const mamba_keys mamba2_keys, mamba_nemotron_keys;
+extern const mamba_keys mamba_d_keys; /* of Granite and Falcon-H1 */
 
 /* The sizes, and the limits of time steps where they are used. */
 lace_status read_mamba(const source *s, const mamba_keys *keys, model_config *c);

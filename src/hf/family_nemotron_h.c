@@ -17,9 +17,8 @@ static const name_row nemotron_ends[] = {
     MADE("mixer.q_proj.bias", "attn_q.bias", RECIPE_PERMUTE_Q),                                 \
     MADE("mixer.k_proj.weight", "attn_k.weight", RECIPE_PERMUTE_K),                             \
     MADE("mixer.k_proj.bias", "attn_k.bias", RECIPE_PERMUTE_K),                                 \
-    COPY("mixer.v_proj.weight", "attn_v.weight"), COPY("mixer.v_proj.bias", "attn_v.bias"),        \
-    COPY("mixer.o_proj.weight", "attn_output.weight"),                                             \
-    COPY("mixer.o_proj.bias", "attn_output.bias"),                                                 \
+    WITH_BIAS("mixer.v_proj", "attn_v"),        \
+    WITH_BIAS("mixer.o_proj", "attn_output"),                                                 \
     COPY("mixer.up_proj.weight", "ffn_up.weight"),                                                 \
     COPY("mixer.down_proj.weight", "ffn_down.weight")
 
@@ -107,14 +106,6 @@ static lace_status read_experts(const source *s, hf_config *h)
 
 static lace_status read(const source *s, hf_config *h)
 {
-    static const mamba_keys keys = {.n_taps = "conv_kernel",
-                                    .n_state = "ssm_state_size",
-                                    .n_heads = "mamba_num_heads",
-                                    .head_dim = "mamba_head_dim",
-                                    .n_groups = "n_groups",
-                                    .default_heads = 128,
-                                    .default_state = 128,
-                                    .default_groups = 8};
     model_config *c = &h->model;
     const char *act = json_string_value(source_get(s, "mlp_hidden_act"));
     bool has_experts = false;
@@ -123,7 +114,7 @@ static lace_status read(const source *s, hf_config *h)
     c->has_no_rope = true;
     TRY(source_float(s, "layer_norm_epsilon", 1e-30, 0.999, &c->norm_eps, NULL));
     TRY(read_layers(s, c, &has_experts));
-    TRY(read_mamba(s, &keys, c));
+    TRY(read_mamba(s, &mamba_nemotron_keys, c));
     return has_experts ? read_experts(s, h) : LACE_OK;
 }
 

@@ -20,13 +20,11 @@ static const name_row phimoe_rows[] = {
 
 static const name_row phimoe_ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
-    COPY("norm.weight", "output_norm.weight"),
-    COPY("norm.bias", "output_norm.bias"),
+    WITH_BIAS("norm", "output_norm"),
 };
 
 static const name_row phimoe_heads[] = {
-    COPY("lm_head.weight", "output.weight"),
-    COPY("lm_head.bias", "output.bias"),
+    WITH_BIAS("lm_head", "output"),
 };
 /* clang-format on */
 

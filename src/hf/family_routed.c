@@ -12,10 +12,7 @@ static const name_row glm4_moe_rows[] = {
     HEAD_NORM_ROWS(RECIPE_COPY),
     COPY("input_layernorm.weight", "attn_norm.weight"),
     COPY("post_attention_layernorm.weight", "post_attention_norm.weight"),
-    MLP_ROWS,
-    EXPERT_ROWS,
-    SHARED_EXPERT_ROWS("mlp.shared_experts"),
-    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+    ROUTED_ROWS,
     COPY("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
 };
 
@@ -23,10 +20,7 @@ static const name_row dots1_rows[] = {
     ATTENTION_ROWS,
     HEAD_NORM_ROWS(RECIPE_COPY),
     PRE_NORM_ROWS,
-    MLP_ROWS,
-    EXPERT_ROWS,
-    SHARED_EXPERT_ROWS("mlp.shared_experts"),
-    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+    ROUTED_ROWS,
     COPY("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
 };
 
@@ -41,10 +35,7 @@ static const name_row minimax_m2_rows[] = {
 static const name_row ernie4_5_moe_rows[] = {
     ATTENTION_ROWS,
     PRE_NORM_ROWS,
-    MLP_ROWS,
-    EXPERT_ROWS,
-    SHARED_EXPERT_ROWS("mlp.shared_experts"),
-    COPY("mlp.gate.weight", "ffn_gate_inp.weight"),
+    ROUTED_ROWS,
     COPY("mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"),
 };
 

@@ -91,15 +91,16 @@ lace_status hf_family_find(const source *s, const hf_model_type **out);
 #define COLUMNS(from, to, map)              {.hf = from, .gguf = to, .kind = RECIPE_COLUMNS, .rows = map}
 #define VALUES(from, to, function)          {.hf = from, .gguf = to, .kind = RECIPE_VALUES, .value_of = function}
 
+/* A weight and its bias. */
+#define WITH_BIAS(from, to)                 COPY(from ".weight", to ".weight"), COPY(from ".bias", to ".bias")
+
 #define ATTENTION_ROWS                                                                             \
     MADE("self_attn.q_proj.weight", "attn_q.weight", RECIPE_PERMUTE_Q),                          \
     MADE("self_attn.q_proj.bias", "attn_q.bias", RECIPE_PERMUTE_Q),                          \
     MADE("self_attn.k_proj.weight", "attn_k.weight", RECIPE_PERMUTE_K),                          \
     MADE("self_attn.k_proj.bias", "attn_k.bias", RECIPE_PERMUTE_K),                          \
-    COPY("self_attn.v_proj.weight", "attn_v.weight"),                               \
-    COPY("self_attn.v_proj.bias", "attn_v.bias"),                               \
-    COPY("self_attn.o_proj.weight", "attn_output.weight"),                          \
-    COPY("self_attn.o_proj.bias", "attn_output.bias")
+    WITH_BIAS("self_attn.v_proj", "attn_v"),                               \
+    WITH_BIAS("self_attn.o_proj", "attn_output")
 
 #define MLP_ROWS                                                                                   \
     COPY("mlp.gate_proj.weight", "ffn_gate.weight"),                                \
@@ -122,6 +123,13 @@ lace_status hf_family_find(const source *s, const hf_model_type **out);
     PART("mlp.experts.gate_up_proj", "ffn_gate_exps.weight", RECIPE_HALVE, 0, 2),                \
     PART("mlp.experts.gate_up_proj", "ffn_up_exps.weight", RECIPE_HALVE, 1, 2),                \
     COPY("mlp.experts.down_proj", "ffn_down_exps.weight")
+
+/* Layers of a network, or of experts with shared ones and a router. */
+#define ROUTED_ROWS                                                                                \
+    MLP_ROWS,                                                                                      \
+    EXPERT_ROWS,                                                                                   \
+    SHARED_EXPERT_ROWS("mlp.shared_experts"),                                                      \
+    COPY("mlp.gate.weight", "ffn_gate_inp.weight")
 
 /* Shared experts: a network beside the others, under the name that the family has for it. */
 #define SHARED_EXPERT_ROWS(name)                                                                   \

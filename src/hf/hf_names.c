@@ -123,6 +123,12 @@ static lace_status add_floats(builder *b, const char *name, const float *values,
 
 /* ---- Recipes --------------------------------------------------------------------------------- */
 
+static lace_status add_copy(builder *b, const char *name, const tensor *t, recipe *r)
+{
+    r->kind = RECIPE_COPY;
+    return add(b, name, t->type, &t->shape, t->data, r);
+}
+
 static float plus_one(float x)
 {
     return x + 1;
@@ -143,10 +149,8 @@ static lace_status add_values(builder *b, const char *name, const tensor *t, rec
 static lace_status add_permuted(builder *b, const char *name, const tensor *t, recipe *r)
 {
     const model_config *c = &b->config->model;
-    if (b->layout != HF_AS_GGUF || !b->config->family->is_permuted) {
-        r->kind = RECIPE_COPY;
-        return add(b, name, t->type, &t->shape, t->data, r);
-    }
+    if (b->layout != HF_AS_GGUF || !b->config->family->is_permuted)
+        return add_copy(b, name, t, r);
     r->n_heads = r->kind == RECIPE_PERMUTE_Q ? c->n_heads : c->n_kv_heads;
     /* Of a vector, the values are the rows. */
     int64_t n_rows = t->shape.n_dims == 1 ? t->shape.dims[0] : t->shape.dims[1];
@@ -158,10 +162,8 @@ static lace_status add_permuted(builder *b, const char *name, const tensor *t, r
 /* Rows that who runs the directory multiplies by himself. */
 static lace_status add_scaled(builder *b, const char *name, const tensor *t, recipe *r)
 {
-    if (b->layout != HF_AS_GGUF) {
-        r->kind = RECIPE_COPY;
-        return add(b, name, t->type, &t->shape, t->data, r);
-    }
+    if (b->layout != HF_AS_GGUF)
+        return add_copy(b, name, t, r);
     if (t->type != DTYPE_F32 && t->type != DTYPE_F16 && t->type != DTYPE_BF16)
         return wrong(b, t, "f32, f16 or bf16: its rows are multiplied with factors");
     return add(b, name, t->type, &t->shape, NULL, r);
@@ -317,6 +319,26 @@ static lace_status add_stack(builder *b, const char *name, const char *before, c
     return add(b, name, r->source->type, &s, NULL, r);
 }
 
+static const struct {
+    lace_status (*add)(builder *b, const char *name, const tensor *t, recipe *r);
+    bool takes_packed; /* matrices that others have quantized */
+} kinds[] = {
+    [RECIPE_COPY] = {add_copy, true},
+    [RECIPE_ADD_ONE] = {add_values},
+    [RECIPE_VALUES] = {add_values},
+    [RECIPE_PERMUTE_Q] = {add_permuted, true},
+    [RECIPE_PERMUTE_K] = {add_permuted, true},
+    [RECIPE_TRANSPOSE] = {add_transposed},
+    [RECIPE_TRANSPOSE_HALF] = {add_transposed},
+    [RECIPE_STRIDE] = {add_strided},
+    [RECIPE_HALVE] = {add_halved},
+    [RECIPE_MXFP4] = {add_mxfp4},
+    [RECIPE_HEADS] = {add_heads, true},
+    [RECIPE_ROWS] = {add_mapped, true},
+    [RECIPE_COLUMNS] = {add_mapped, true},
+    [RECIPE_SCALE] = {add_scaled, true},
+};
+
 /* One row of a table, in the shape that it has in the files. */
 static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, char *hf,
                              const char *name)
@@ -334,41 +356,12 @@ static lace_status add_as_is(builder *b, int32_t layer, const name_row *row, cha
         return add_stack(b, name, hf, star + 1, &r);
     }
     const tensor *t = NULL;
-    if (row->kind == RECIPE_COPY || row->kind == RECIPE_PERMUTE_Q ||
-        row->kind == RECIPE_PERMUTE_K || row->kind == RECIPE_ROWS || row->kind == RECIPE_COLUMNS ||
-        row->kind == RECIPE_SCALE || row->kind == RECIPE_HEADS)
+    if (kinds[row->kind].takes_packed)
         TRY(take(b, hf, &t));
     else
         t = take_plain(b, hf);
     r.source = t;
-    if (!t)
-        return LACE_OK;
-    switch (row->kind) {
-    case RECIPE_ADD_ONE:
-    case RECIPE_VALUES:
-        return add_values(b, name, t, &r);
-    case RECIPE_PERMUTE_Q:
-    case RECIPE_PERMUTE_K:
-        return add_permuted(b, name, t, &r);
-    case RECIPE_TRANSPOSE:
-    case RECIPE_TRANSPOSE_HALF:
-        return add_transposed(b, name, t, &r);
-    case RECIPE_STRIDE:
-        return add_strided(b, name, t, &r);
-    case RECIPE_HALVE:
-        return add_halved(b, name, t, &r);
-    case RECIPE_MXFP4:
-        return add_mxfp4(b, name, t, &r);
-    case RECIPE_HEADS:
-        return add_heads(b, name, t, &r);
-    case RECIPE_ROWS:
-    case RECIPE_COLUMNS:
-        return add_mapped(b, name, t, &r);
-    case RECIPE_SCALE:
-        return add_scaled(b, name, t, &r);
-    default:
-        return add(b, name, t->type, &t->shape, t->data, &r);
-    }
+    return t ? kinds[row->kind].add(b, name, t, &r) : LACE_OK;
 }
 
 /* One row of a table. `hf` and `name` are whole names. */
