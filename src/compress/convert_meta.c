@@ -235,10 +235,9 @@ static void put_sizes(const keys *k, const hf_config *h)
     put_layers(k, "attention.head_count", c, offsetof(layer_config, n_heads));
     if (attends(c))
         put_layers(k, "attention.head_count_kv", c, offsetof(layer_config, n_kv_heads));
-    put_float(k,
-              k->seen->centers_norms ? "attention.layer_norm_epsilon"
-                                     : "attention.layer_norm_rms_epsilon",
-              c->norm_eps);
+    bool is_centered = k->seen->centers_norms && strcmp(k->architecture, "phimoe") != 0;
+    put_float(k, is_centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+              c->norm_eps); /* files of Phi-3.5-MoE call it so, too */
     if (strncmp(k->architecture, "nemotron_h", strlen("nemotron_h")) == 0)
         put_float(k, "attention.layer_norm_epsilon", c->norm_eps);
     if (attends(c) &&

@@ -6,9 +6,32 @@
 #include "model/config_source.h"
 #include "model/encoder.h"
 
+/* An architecture whose form FORM_form(m) makes of a model. */
+#define ENCODER(id, name_, takes_, read_, configure_, form)                                        \
+    static lace_status bind_##form(model *m, lace_error *err)                                      \
+    {                                                                                              \
+        encoder_form f = form##_form(m);                                                           \
+        return encoder_bind(m, &f, err);                                                           \
+    }                                                                                              \
+    static void build_##form(const model *m, plan *p, const layer_memory *memory)                  \
+    {                                                                                              \
+        encoder_form f = form##_form(m);                                                           \
+        encoder_build(m, p, memory, &f);                                                           \
+    }                                                                                              \
+    const arch arch_##id = {.name = name_,                                                         \
+                            .takes = takes_,                                                       \
+                            .read = read_,                                                         \
+                            .configure = configure_,                                               \
+                            .bind = bind_##form,                                                   \
+                            .state = encoder_state,                                                \
+                            .build = build_##form}
+
 /* ---- BERT ------------------------------------------------------------------------------------ */
 
-static const encoder_form bert_form = {.has_positions = true, .activation = GLU_GELU};
+static encoder_form bert_form(const model *m)
+{
+    return (encoder_form){.has_positions = true, .activation = GLU_GELU};
+}
 
 static lace_status configure_bert(model_config *c, lace_error *err)
 {
@@ -19,27 +42,14 @@ static lace_status configure_bert(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind_bert(model *m, lace_error *err)
-{
-    return encoder_bind(m, &bert_form, err);
-}
-
-static void build_bert(const model *m, plan *p, const layer_memory *memory)
-{
-    encoder_build(m, p, memory, &bert_form);
-}
-
-const arch arch_bert = {.name = "bert",
-                        .takes = ARCH_ENCODER,
-                        .read = encoder_read,
-                        .configure = configure_bert,
-                        .bind = bind_bert,
-                        .state = encoder_state,
-                        .build = build_bert};
+ENCODER(bert, "bert", ARCH_ENCODER, encoder_read, configure_bert, bert);
 
 /* ---- Nomic BERT ------------------------------------------------------------------------------ */
 
-static const encoder_form nomic_form = {.is_gated = true, .activation = GLU_SILU};
+static encoder_form nomic_form(const model *m)
+{
+    return (encoder_form){.is_gated = true, .activation = GLU_SILU};
+}
 
 static lace_status configure_rotated(model_config *c, lace_error *err)
 {
@@ -49,23 +59,7 @@ static lace_status configure_rotated(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind_nomic(model *m, lace_error *err)
-{
-    return encoder_bind(m, &nomic_form, err);
-}
-
-static void build_nomic(const model *m, plan *p, const layer_memory *memory)
-{
-    encoder_build(m, p, memory, &nomic_form);
-}
-
-const arch arch_nomic_bert = {.name = "nomic-bert",
-                              .takes = ARCH_ENCODER,
-                              .read = encoder_read,
-                              .configure = configure_rotated,
-                              .bind = bind_nomic,
-                              .state = encoder_state,
-                              .build = build_nomic};
+ENCODER(nomic_bert, "nomic-bert", ARCH_ENCODER, encoder_read, configure_rotated, nomic);
 
 /* ---- ModernBERT ------------------------------------------------------------------------------ */
 
@@ -116,22 +110,5 @@ static encoder_form modern_form(const model *m)
                           .activation = m->config.encoder.has_swiglu ? GLU_SILU : GLU_GELU};
 }
 
-static lace_status bind_modern(model *m, lace_error *err)
-{
-    encoder_form f = modern_form(m);
-    return encoder_bind(m, &f, err);
-}
-
-static void build_modern(const model *m, plan *p, const layer_memory *memory)
-{
-    encoder_form f = modern_form(m);
-    encoder_build(m, p, memory, &f);
-}
-
-const arch arch_modern_bert = {.name = "modern-bert",
-                               .takes = ARCH_ENCODER | ARCH_WINDOW,
-                               .read = read_modern,
-                               .configure = configure_rotated,
-                               .bind = bind_modern,
-                               .state = encoder_state,
-                               .build = build_modern};
+ENCODER(modern_bert, "modern-bert", ARCH_ENCODER | ARCH_WINDOW, read_modern, configure_rotated,
+        modern);

@@ -84,40 +84,9 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind(model *m, lace_error *err)
-{
-    const model_config *c = &m->config;
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < c->n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(bind_latent_attention(m, i, err));
-        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(c->layers[i].has_experts ? bind_moe(m, i, err) : bind_ffn(m, i, err));
-        if (c->layers[i].has_experts)
-            TRY(bind_shared_experts(m, i, true, err));
-    }
-    return bind_rope(m, err);
-}
+#define LATENT(more, read_)                                                                        \
+    .takes = ARCH_EXPERTS | ARCH_ROUTING | ARCH_VALUE_DIM | ARCH_LATENTS | (more), .read = read_,  \
+    .configure = configure, .state = state_latent, .form = &llama_form
 
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    build_pre_norm(m, p, memory, GLU_SILU);
-}
-
-enum { TAKES = ARCH_EXPERTS | ARCH_ROUTING | ARCH_VALUE_DIM | ARCH_LATENTS };
-
-const arch arch_deepseek2 = {.name = "deepseek2",
-                             .takes = TAKES | ARCH_NEXTN,
-                             .read = read_deepseek2,
-                             .configure = configure,
-                             .bind = bind,
-                             .state = state_latent,
-                             .build = build};
-const arch arch_mistral4 = {.name = "mistral4",
-                            .takes = TAKES | ARCH_TEMPERATURE,
-                            .read = read_mistral4,
-                            .configure = configure,
-                            .bind = bind,
-                            .state = state_latent,
-                            .build = build};
+const arch arch_deepseek2 = {.name = "deepseek2", LATENT(ARCH_NEXTN, read_deepseek2)};
+const arch arch_mistral4 = {.name = "mistral4", LATENT(ARCH_TEMPERATURE, read_mistral4)};

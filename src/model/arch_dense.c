@@ -10,19 +10,8 @@
 #include "model/config_source.h"
 #include "model/transformer.h"
 
-#define DENSE(id, form)                                                                            \
-    static lace_status bind_##id(model *m, lace_error *err)                                        \
-    {                                                                                              \
-        return bind_decoder(m, &form, err);                                                        \
-    }                                                                                              \
-    static void build_##id(const model *m, plan *p, const layer_memory *memory)                    \
-    {                                                                                              \
-        build_decoder(m, p, memory, &form);                                                        \
-    }
-
 /* ---- Forms ----------------------------------------------------------------------------------- */
 
-static const decoder_form llama_form = {.act = GLU_SILU};
 static const decoder_form post_norm_form = {
     .lacks_norms = true, .has_post_norms = true, .has_head_norms = true, .act = GLU_SILU};
 static const decoder_form sandwich_form = {.has_post_norms = true, .act = GLU_SILU};
@@ -35,16 +24,6 @@ static const decoder_form gelu_form = {.lacks_gate = true, .act = GLU_GELU};
 static const decoder_form gelu_tanh_form = {.lacks_gate = true, .act = GLU_GELU_TANH};
 static const decoder_form phi2_form = {
     .lacks_gate = true, .shares_norm = true, .act = GLU_GELU_TANH};
-
-DENSE(llama_like, llama_form)
-DENSE(exaone4, post_norm_form)
-DENSE(glm4, sandwich_form)
-DENSE(seed_oss, seed_form)
-DENSE(relu2, relu2_form)
-DENSE(cohere, cohere_form)
-DENSE(gelu, gelu_form)
-DENSE(gelu_tanh, gelu_tanh_form)
-DENSE(phi2, phi2_form)
 
 /* ---- Rotary embedding of pairs or halves ----------------------------------------------------- */
 
@@ -203,11 +182,6 @@ static lace_status bind_apertus(model *m, lace_error *err)
     return LACE_OK;
 }
 
-static void build_apertus(const model *m, plan *p, const layer_memory *memory)
-{
-    build_decoder(m, p, memory, &xielu_form);
-}
-
 /* ---- Falcon: parallel parts; the 40B form has a norm for each, named the other way round ----- */
 
 static lace_status bind_falcon(model *m, lace_error *err)
@@ -248,25 +222,25 @@ static lace_status bind_gpt2(model *m, lace_error *err)
 /* ---- The rows -------------------------------------------------------------------------------- */
 
 /* clang-format off */
-#define ARCH(id, name_, takes_, read_, configure_, bind_, build_)                                  \
+#define ARCH(id, name_, takes_, read_, configure_, bind_, form_)                                   \
     const arch arch_##id = {.name = name_, .takes = takes_, .read = read_, .configure = configure_, \
-                            .bind = bind_, .build = build_};
+                            .bind = bind_, .form = &form_};
 
-ARCH(mistral3,      "mistral3",      ARCH_TEMPERATURE, NULL, configure_mistral3,  bind_llama_like, build_llama_like)
-ARCH(command_r,     "command-r",     ARCH_FACTORS, NULL, configure_command_r, bind_cohere,    build_cohere)
-ARCH(cohere2,       "cohere2",       ARCH_FACTORS | ARCH_WINDOW, NULL, configure_cohere2, bind_cohere, build_cohere)
-ARCH(seed_oss,      "seed_oss",      0, NULL,             configure_halves,   bind_seed_oss,   build_seed_oss)
-ARCH(exaone4,       "exaone4",       ARCH_WINDOW | ARCH_PATTERN, NULL,   configure_exaone4,  bind_exaone4,    build_exaone4)
-ARCH(apertus,       "apertus",       0, NULL,             configure_apertus,  bind_apertus,    build_apertus)
-ARCH(arcee,         "arcee",         0, NULL,             NULL,               bind_relu2,      build_relu2)
-ARCH(starcoder2,    "starcoder2",    ARCH_WINDOW, NULL,   configure_starcoder2, bind_gelu_tanh,  build_gelu_tanh)
-ARCH(stablelm,      "stablelm",      ARCH_PARALLEL, read_parallel,    configure_centered, bind_stablelm,   build_llama_like)
-ARCH(gptneox,       "gptneox",       ARCH_PARALLEL, read_parallel,    configure_centered, bind_gelu,       build_gelu)
-ARCH(nemotron,      "nemotron",      0, NULL,             configure_centered, bind_relu2,      build_relu2)
-ARCH(falcon,        "falcon",        0, NULL,             configure_centered, bind_falcon,     build_gelu)
-ARCH(gpt2,          "gpt2",          0, NULL,             configure_gpt2,     bind_gpt2,       build_gelu_tanh)
-ARCH(phi2,          "phi2",          0, NULL,             configure_phi2,     bind_phi2,       build_phi2)
-ARCH(glm4,          "glm4",          0, NULL,             configure_pairs,    bind_glm4,       build_glm4)
-ARCH(ernie4_5,      "ernie4_5",      0, NULL,             configure_pairs,    bind_llama_like, build_llama_like)
-ARCH(hunyuan_dense, "hunyuan-dense", 0, NULL,             configure_hunyuan,  bind_llama_like, build_llama_like)
+ARCH(mistral3,      "mistral3",      ARCH_TEMPERATURE,           NULL, configure_mistral3,  NULL, llama_form)
+ARCH(command_r,     "command-r",     ARCH_FACTORS,               NULL, configure_command_r, NULL, cohere_form)
+ARCH(cohere2,       "cohere2",       ARCH_FACTORS | ARCH_WINDOW, NULL, configure_cohere2,   NULL, cohere_form)
+ARCH(seed_oss,      "seed_oss",      0,                          NULL, configure_halves,    NULL, seed_form)
+ARCH(exaone4,       "exaone4",       ARCH_WINDOW | ARCH_PATTERN, NULL, configure_exaone4,   NULL, post_norm_form)
+ARCH(apertus,       "apertus",       0,                          NULL, configure_apertus,   bind_apertus, xielu_form)
+ARCH(arcee,         "arcee",         0,                          NULL, NULL,                NULL, relu2_form)
+ARCH(starcoder2,    "starcoder2",    ARCH_WINDOW,                NULL, configure_starcoder2, NULL, gelu_tanh_form)
+ARCH(stablelm,      "stablelm",      ARCH_PARALLEL,     read_parallel, configure_centered,  bind_stablelm, llama_form)
+ARCH(gptneox,       "gptneox",       ARCH_PARALLEL,     read_parallel, configure_centered,  NULL, gelu_form)
+ARCH(nemotron,      "nemotron",      0,                          NULL, configure_centered,  NULL, relu2_form)
+ARCH(falcon,        "falcon",        0,                          NULL, configure_centered,  bind_falcon, gelu_form)
+ARCH(gpt2,          "gpt2",          0,                          NULL, configure_gpt2,      bind_gpt2, gelu_tanh_form)
+ARCH(phi2,          "phi2",          0,                          NULL, configure_phi2,      NULL, phi2_form)
+ARCH(glm4,          "glm4",          0,                          NULL, configure_pairs,     NULL, sandwich_form)
+ARCH(ernie4_5,      "ernie4_5",      0,                          NULL, configure_pairs,     NULL, llama_form)
+ARCH(hunyuan_dense, "hunyuan-dense", 0,                          NULL, configure_hunyuan,   NULL, llama_form)
 /* clang-format on */

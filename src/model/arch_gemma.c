@@ -32,45 +32,11 @@ static lace_status configure_gemma3(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind(model *m, lace_error *err)
-{
-    const model_config *c = &m->config;
-    int64_t n_embd = c->n_embd;
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < c->n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        TRY(bind_vector(m, &l->attn_norm, n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(bind_attention(m, i, err));
-        TRY(bind_optional(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
-        TRY(bind_optional(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
-        TRY(bind_vector(m, &l->attn_post_norm, n_embd, err, "blk.%d.post_attention_norm.weight",
-                        i));
-        TRY(bind_vector(m, &l->ffn_norm, n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(bind_ffn(m, i, err));
-        TRY(bind_vector(m, &l->ffn_post_norm, n_embd, err, "blk.%d.post_ffw_norm.weight", i));
-    }
-    return bind_rope(m, err);
-}
+static const decoder_form form = {.has_post_norms = true, .act = GLU_GELU_TANH};
 
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
-    angles turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
-        x = build_residual(m, p, x, a, l->attn_post_norm);
-        value f = build_ffn(m, p, i, build_norm(m, p, x, l->ffn_norm), GLU_GELU_TANH);
-        x = build_residual(m, p, x, f, l->ffn_post_norm);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
-}
+#define GEMMA(configure_)                                                                          \
+    .takes = ARCH_WINDOW | ARCH_ATTENTION_SCALE | ARCH_SOFTCAPS, .configure = configure_,          \
+    .form = &form
 
-enum { TAKES = ARCH_WINDOW | ARCH_ATTENTION_SCALE | ARCH_SOFTCAPS };
-
-const arch arch_gemma2 = {
-    .name = "gemma2", .takes = TAKES, .configure = configure_gemma2, .bind = bind, .build = build};
-const arch arch_gemma3 = {
-    .name = "gemma3", .takes = TAKES, .configure = configure_gemma3, .bind = bind, .build = build};
+const arch arch_gemma2 = {.name = "gemma2", GEMMA(configure_gemma2)};
+const arch arch_gemma3 = {.name = "gemma3", GEMMA(configure_gemma3)};

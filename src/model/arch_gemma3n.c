@@ -56,7 +56,7 @@ static lace_status bind_streams(model *m, lace_error *err)
     for (int64_t i = 0; i < n; i++)
         TRY(bind_stack(m, &m->streams_out[i], n, i, 1, n_embd, n_embd, err,
                        "altup_unembd_proj.weight"));
-    return gemma_bind_ones(m, &m->ones, n + 1, err);
+    return bind_ones(m, &m->ones, n + 1, err);
 }
 
 static lace_status bind_streams_of(model *m, int i, lace_error *err)

@@ -22,27 +22,9 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind_network(model *m, int i, lace_error *err)
+static lace_status bind_normed_state_space(model *m, int i, lace_error *err)
 {
-    if (!m->config.layers[i].has_experts)
-        return bind_ffn(m, i, err);
-    TRY(bind_moe(m, i, err));
-    return bind_shared_experts(m, i, true, err);
-}
-
-static lace_status bind(model *m, lace_error *err)
-{
-    const model_config *c = &m->config;
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < c->n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        bool attends = c->layers[i].kind == LAYER_ATTENTION;
-        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(attends ? bind_attention(m, i, err) : bind_state_space(m, i, true, err));
-        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(bind_network(m, i, err));
-    }
-    return bind_rope(m, err);
+    return bind_state_space(m, i, true, err);
 }
 
 static void state(const model_config *c, int32_t layer, layer_state *out)
@@ -51,30 +33,8 @@ static void state(const model_config *c, int32_t layer, layer_state *out)
         state_space_state(c, out);
 }
 
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    const model_config *c = &m->config;
-    value x = plan_embed(p, &m->table, (float)c->embedding_scale);
-    angles turn = {-1, -1};
-    if (!c->has_no_rope)
-        turn = build_angles(m, p);
-    for (int i = 0; i < c->n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value n = build_norm(m, p, x, l->attn_norm);
-        x = build_residual(m, p, x,
-                           c->layers[i].kind == LAYER_ATTENTION
-                               ? build_attention(m, p, i, n, turn, memory)
-                               : build_state_space(m, p, i, n, memory),
-                           NULL);
-        n = build_norm(m, p, x, l->ffn_norm);
-        x = c->layers[i].has_experts
-                ? build_moe(m, p, i, x, n, GLU_SILU)
-                : build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
-}
+static const decoder_form form = {
+    .act = GLU_SILU, .bind_mixer = bind_normed_state_space, .build_mixer = build_state_space};
 
 const arch arch_granitehybrid = {.name = "granitehybrid",
                                  .takes = ARCH_EXPERTS | ARCH_ROUTING | ARCH_FACTORS |
@@ -82,6 +42,5 @@ const arch arch_granitehybrid = {.name = "granitehybrid",
                                           ARCH_STATE_SPACE,
                                  .read = read,
                                  .configure = configure,
-                                 .bind = bind,
                                  .state = state,
-                                 .build = build};
+                                 .form = &form};

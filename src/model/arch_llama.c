@@ -20,30 +20,10 @@ static lace_status configure_smollm3(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind(model *m, lace_error *err)
-{
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < m->config.n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        TRY(bind_vector(m, &l->attn_norm, m->config.n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(bind_attention(m, i, err));
-        TRY(bind_vector(m, &l->ffn_norm, m->config.n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(m->config.layers[i].has_experts ? bind_moe(m, i, err) : bind_ffn(m, i, err));
-    }
-    return bind_rope(m, err);
-}
-
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    build_pre_norm(m, p, memory, GLU_SILU);
-}
-
 const arch arch_llama = {.name = "llama",
                          .takes = ARCH_EXPERTS | ARCH_WINDOW,
                          .configure = configure_llama,
-                         .bind = bind,
-                         .build = build};
+                         .form = &llama_form};
 const arch arch_granite = {
-    .name = "granite", .takes = ARCH_FACTORS | ARCH_ATTENTION_SCALE, .bind = bind, .build = build};
-const arch arch_smollm3 = {
-    .name = "smollm3", .configure = configure_smollm3, .bind = bind, .build = build};
+    .name = "granite", .takes = ARCH_FACTORS | ARCH_ATTENTION_SCALE, .form = &llama_form};
+const arch arch_smollm3 = {.name = "smollm3", .configure = configure_smollm3, .form = &llama_form};

@@ -31,36 +31,7 @@ static lace_status configure(model_config *c, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind(model *m, lace_error *err)
-{
-    const model_config *c = &m->config;
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < c->n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(bind_attention(m, i, err));
-        if (c->norms_turned && !c->layers[i].skips_rope) {
-            TRY(bind_ones(m, &l->q_norm, c->head_dim, err));
-            l->k_norm = l->q_norm;
-        }
-        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.ffn_norm.weight", i));
-        if (!c->layers[i].has_experts) {
-            TRY(bind_ffn(m, i, err));
-            continue;
-        }
-        TRY(bind_moe(m, i, err));
-        TRY(bind_shared_experts(m, i, true, err));
-    }
-    return bind_rope(m, err);
-}
-
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    build_pre_norm(m, p, memory, GLU_SILU);
-}
-
 const arch arch_llama4 = {.name = "llama4",
                           .takes = ARCH_EXPERTS | ARCH_ROUTING,
                           .configure = configure,
-                          .bind = bind,
-                          .build = build};
+                          .form = &llama_form};

@@ -437,6 +437,13 @@ bool config_is_uniform(const model_config *c)
     return true;
 }
 
+lace_status config_need_experts(const model_config *c, lace_error *err)
+{
+    return c->n_experts > 0
+               ? LACE_OK
+               : error_set(err, LACE_E_META, "%s.expert_count is missing", c->architecture);
+}
+
 void config_set_windows(model_config *c, int32_t period)
 {
     for (int32_t i = 0; i < c->n_layers && !c->has_layer_kinds && !c->has_window_pattern; i++)

@@ -217,6 +217,9 @@ bool config_is_uniform(const model_config *c);
  */
 void config_set_windows(model_config *c, int32_t period);
 
+/* LACE_E_META, with the key's name, if there are no experts. */
+lace_status config_need_experts(const model_config *c, lace_error *err);
+
 /* Heads of latent rows, by what c->latent and c->rope say. */
 void config_set_latent(model_config *c);
 

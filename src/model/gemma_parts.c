@@ -41,17 +41,6 @@ void gemma_state(const model_config *c, int32_t layer, layer_state *out)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-lace_status gemma_bind_ones(model *m, const float **out, int64_t n, lace_error *err)
-{
-    float *ones = arena_alloc(&m->memory, (size_t)n, sizeof *ones);
-    if (!ones)
-        return error_nomem(err, "a norm");
-    for (int64_t i = 0; i < n; i++)
-        ones[i] = 1;
-    *out = ones;
-    return LACE_OK;
-}
-
 lace_status gemma_bind_attention(model *m, int i, lace_error *err)
 {
     const model_config *c = &m->config;
@@ -66,7 +55,7 @@ lace_status gemma_bind_attention(model *m, int i, lace_error *err)
     if (bind_has(m, "blk.%d.attn_v.weight", i))
         TRY(bind_matrix(m, &l->wv, kv, c->n_embd, err, "blk.%d.attn_v.weight", i));
     TRY(bind_vector(m, &l->k_norm, dim, err, "blk.%d.attn_k_norm.weight", i));
-    return gemma_bind_ones(m, &l->v_norm, dim, err);
+    return bind_ones(m, &l->v_norm, dim, err);
 }
 
 /* k and v of the normed input into the cache; k turned by the same angles as q. */

@@ -37,9 +37,6 @@ value gemma_second(const model *m, plan *p, value x);
 /* What layer i makes of its part, by x: normed, to be added. */
 value gemma_second_of(const model *m, plan *p, int i, value second, value x);
 
-/* n times 1. */
-lace_status gemma_bind_ones(model *m, const float **out, int64_t n, lace_error *err);
-
 /* `scales` times a number. */
 lace_status gemma_scale_norm(model *m, const float **scales, int64_t n, float by, lace_error *err);
 

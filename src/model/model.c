@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/mistral_window.h"
+#include "model/transformer.h"
 #include "hf/hf_names.h"
 
 /* What lace cannot run need not have the metadata that lace expects: that it is said first. */
@@ -64,7 +65,8 @@ lace_status model_create(weights *files, const char *device_name, const device_o
         status = error_nomem(err, "the layers");
         goto fail;
     }
-    TRY_GOTO(status, fail, m->arch->bind(m, err));
+    TRY_GOTO(status, fail,
+             m->arch->bind ? m->arch->bind(m, err) : bind_decoder(m, m->arch->form, err));
     *out = m;
     return LACE_OK;
 

@@ -58,6 +58,9 @@ typedef struct arch {
     /* Complete the config with what the format does not say; may be NULL. */
     lace_status (*configure)(model_config *c, lace_error *err);
 
+    /* A plain decoder (transformer.h), for what bind or build leaves NULL. */
+    const struct decoder_form *form;
+
     /* Bind every weight, with the words of bind.h. */
     lace_status (*bind)(model *m, lace_error *err);
 
@@ -210,6 +213,9 @@ struct model {
 lace_status model_create(weights *files, const char *device_name, const device_options *o,
                          model **out, lace_error *err);
 void model_free(model *m);
+
+/* Write the plan, as arch.build says. */
+void model_build(const model *m, plan *p, const layer_memory *memory);
 
 /* What the model's layers remember of sequences, laid out but not allocated. */
 lace_status model_states(const model *m, const states_options *options, states **out,

@@ -5,13 +5,21 @@
 
 /* ---- Binding --------------------------------------------------------------------------------- */
 
-lace_status bind_ends(model *m, lace_error *err)
+const decoder_form llama_form = {.act = GLU_SILU};
+
+/* The same, with another name of the output norm. */
+static lace_status bind_named_ends(model *m, const char *norm, lace_error *err)
 {
     const model_config *c = &m->config;
     TRY(bind_embedding(m, err));
-    TRY(bind_optional(m, &m->output_norm_bias, c->n_embd, err, "output_norm.bias"));
+    TRY(bind_optional(m, &m->output_norm_bias, c->n_embd, err, "%s.bias", norm));
     TRY(bind_optional(m, &m->output_bias, c->n_vocab, err, "output.bias"));
-    return bind_vector(m, &m->output_norm, c->n_embd, err, "output_norm.weight");
+    return bind_vector(m, &m->output_norm, c->n_embd, err, "%s.weight", norm);
+}
+
+lace_status bind_ends(model *m, lace_error *err)
+{
+    return bind_named_ends(m, "output_norm", err);
 }
 
 /* Biases of q, k and v in one vector. */
@@ -32,6 +40,8 @@ lace_status bind_attention(model *m, int i, lace_error *err)
     model_layer *l = &m->layers[i];
     int64_t q = config_q_width(c, i), kv = config_kv_width(c, i);
     int64_t q_rows = c->gates_attention ? 2 * q : q;
+    if (c->latent.kv_rank > 0)
+        return bind_latent_attention(m, i, err);
     if (bind_has(m, "blk.%d.attn_qkv.weight", i)) {
         const char *name = "blk.%d.attn_qkv.weight";
         int64_t all = q + 2 * kv;
@@ -68,11 +78,16 @@ lace_status bind_ffn(model *m, int i, lace_error *err)
     return bind_matrix(m, &l->down, c->n_embd, n_ff, err, "blk.%d.ffn_down.weight", i);
 }
 
-/* Norms of q and k, over a head or over all of them. */
+/* Norms of q and k, over a head or over all of them; some have no weights. */
 static lace_status bind_head_norms(model *m, int i, bool must, lace_error *err)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
+    if (c->norms_turned && !c->layers[i].skips_rope) {
+        TRY(bind_ones(m, &l->q_norm, c->head_dim, err));
+        l->k_norm = l->q_norm;
+        return LACE_OK;
+    }
     bool is_short = c->norms_each_head && !c->head_norms_differ;
     int64_t q = is_short ? c->layers[i].head_dim : config_q_width(c, i);
     int64_t k = is_short ? c->layers[i].head_dim : config_kv_width(c, i);
@@ -113,16 +128,36 @@ static lace_status bind_norms(model *m, int i, const decoder_form *form, lace_er
     return bind_vector(m, &l->ffn_post_norm, n, err, "blk.%d.post_ffw_norm.weight", i);
 }
 
+/* Attention, or what a recurrent layer has in its place. */
+static lace_status bind_mixer(model *m, int i, const decoder_form *form, lace_error *err)
+{
+    model_layer *l = &m->layers[i];
+    if (m->config.layers[i].kind == LAYER_RECURRENT && form->bind_mixer)
+        return form->bind_mixer(m, i, err);
+    TRY(bind_attention(m, i, err));
+    if (form->has_sinks)
+        TRY(bind_vector(m, &l->sinks, m->config.n_heads, err, "blk.%d.attn_sinks.weight", i));
+    return bind_head_norms(m, i, form->has_head_norms, err);
+}
+
+/* A feed-forward network, or experts with those that are shared beside them. */
+static lace_status bind_network(model *m, int i, const decoder_form *form, lace_error *err)
+{
+    if (form->lacks_gate)
+        return bind_mlp(m, i, err);
+    if (!m->config.layers[i].has_experts)
+        return bind_ffn(m, i, err);
+    TRY(bind_moe(m, i, err));
+    return bind_shared_experts(m, i, true, err);
+}
+
 lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err)
 {
-    TRY(bind_ends(m, err));
+    TRY(bind_named_ends(m, form->output_norm ? form->output_norm : "output_norm", err));
     for (int i = 0; i < m->config.n_layers; i++) {
         TRY(bind_norms(m, i, form, err));
-        TRY(bind_attention(m, i, err));
-        TRY(bind_head_norms(m, i, form->has_head_norms, err));
-        TRY(form->lacks_gate                  ? bind_mlp(m, i, err)
-            : m->config.layers[i].has_experts ? bind_moe(m, i, err)
-                                              : bind_ffn(m, i, err));
+        TRY(bind_mixer(m, i, form, err));
+        TRY(bind_network(m, i, form, err));
     }
     return bind_rope(m, err);
 }
@@ -287,25 +322,6 @@ void build_logits(const model *m, plan *p, value x)
     plan_result(p, logits);
 }
 
-void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind)
-{
-    value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
-    angles turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value a = build_attention(m, p, i, build_norm(m, p, x, l->attn_norm), turn, memory);
-        x = build_residual(m, p, x, a, NULL);
-        value n = build_norm(m, p, x, l->ffn_norm);
-        if (m->config.layers[i].has_experts)
-            x = build_moe(m, p, i, x, n, kind);
-        else
-            x = build_residual(m, p, x, build_ffn(m, p, i, n, kind), NULL);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
-}
-
 /* A feed-forward part with or without a gate. */
 static value build_part(const model *m, plan *p, int i, value n, const decoder_form *form)
 {
@@ -327,12 +343,14 @@ void build_decoder(const model *m, plan *p, const layer_memory *memory, const de
     value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
     if (m->positions.n_rows > 0)
         x = plan_add(p, x, plan_lookup(p, &m->positions, EMBED_BY_POSITION), 1);
-    angles turn = build_angles(m, p);
+    angles turn = m->config.has_no_rope ? (angles){-1, -1} : build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++) {
         const model_layer *l = &m->layers[i];
+        bool is_recurrent = m->config.layers[i].kind == LAYER_RECURRENT && form->build_mixer;
         p->layer = i;
         value n = norm_before(m, p, x, l->attn_norm, l->attn_norm_bias);
-        value a = build_attention(m, p, i, n, turn, memory);
+        value a = is_recurrent ? form->build_mixer(m, p, i, n, memory)
+                               : build_attention(m, p, i, n, turn, memory);
         /* Parallel parts read x before either is added. */
         if (m->config.is_parallel) {
             value other = l->ffn_norm ? norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias) : n;
@@ -350,4 +368,12 @@ void build_decoder(const model *m, plan *p, const layer_memory *memory, const de
     }
     p->layer = -1;
     build_logits(m, p, x);
+}
+
+void model_build(const model *m, plan *p, const layer_memory *memory)
+{
+    if (m->arch->build)
+        m->arch->build(m, p, memory);
+    else
+        build_decoder(m, p, memory, m->arch->form);
 }

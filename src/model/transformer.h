@@ -18,16 +18,25 @@ typedef struct decoder_form {
     bool shares_norm;    /* of parallel parts: both read the same norm's output */
     bool lacks_gate;     /* the feed-forward part is down(act(up(x))) */
     bool is_xielu;       /* with xIELU as activation */
+    bool has_sinks;      /* a score for each head that belongs to no position */
     glu_kind act;
-    const char *ffn_norm; /* a name in place of "blk.%d.ffn_norm" */
+    const char *ffn_norm;    /* a name in place of "blk.%d.ffn_norm" */
+    const char *output_norm; /* a name in place of "output_norm" */
+
+    /* What layers of kind LAYER_RECURRENT have in place of attention; NULL: there are none. */
+    lace_status (*bind_mixer)(model *m, int i, lace_error *err);
+    value (*build_mixer)(const model *m, plan *p, int i, value n, const layer_memory *memory);
 } decoder_form;
+
+/* Llama: a norm before attention and one before the feed-forward network or the experts. */
+extern const decoder_form llama_form;
 
 /* ---- Binding --------------------------------------------------------------------------------- */
 
 /* Embedding, output norm and output matrix. */
 lace_status bind_ends(model *m, lace_error *err);
 
-/* q, k, v and o of layer i, with biases where the file has them. */
+/* q, k, v and o of layer i, with biases where the file has them; or those of latent attention. */
 lace_status bind_attention(model *m, int i, lace_error *err);
 
 /* The matrices and norms of latent attention (latent.c). */
@@ -84,12 +93,6 @@ value build_shared_experts(const model *m, plan *p, int i, value n, glu_kind kin
 
 /* x += residual_scale * what the experts, chosen and shared, make of n; returns x. */
 value build_moe(const model *m, plan *p, int i, value x, value n, glu_kind kind);
-
-/*
- * The whole plan of the commonest kind: a norm before attention and one before the feed-forward
- * network or the experts, whichever the config has.
- */
-void build_pre_norm(const model *m, plan *p, const layer_memory *memory, glu_kind kind);
 
 /* The whole plan of a decoder. */
 void build_decoder(const model *m, plan *p, const layer_memory *memory, const decoder_form *form);

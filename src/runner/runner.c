@@ -20,7 +20,7 @@ static lace_status create_program(runner *r, lace_error *err)
                                .n_groups = r->states->n_groups};
     plan *p;
     TRY(plan_create(&limits, &p, err));
-    r->m->arch->build(r->m, p, r->states->layers);
+    model_build(r->m, p, r->states->layers);
     lace_status status = plan_check(p, err);
     if (status == LACE_OK)
         status = device_compile(r->m->device, p, &options, &r->program, err);
