@@ -65,9 +65,6 @@ typedef struct verb {
     lace_status (*run)(const struct verb *self, int argc, char **argv, lace_error *err);
 } verb;
 
-/* The two fields of a verb that are its table of options. */
-#define VERB_OPTIONS(table) .options = (table), .n_options = sizeof(table) / sizeof(table)[0]
-
 enum { ARGS_MAX_POSITIONAL = 16 };
 
 /* The arguments that are no options, in their order; NULL behind the last. */

@@ -393,7 +393,7 @@ static void describe_run(bench *b, int argc, char **argv)
     bench_describe_run("lace bench", argc, argv, r->date, r->command);
 }
 
-static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     bench_args a = {.prompts = "512",
                     .gens = "128",
@@ -427,22 +427,16 @@ static lace_status bench_run(const verb *v, int argc, char **argv, lace_error *e
     return status;
 }
 
-const verb verb_bench = {
-    .name = "bench",
-    .summary = "measure speed, as a share of what the machine can do",
-    .usage = "[MODEL...] [options]",
-    .description =
-        "Measures the machine first: how fast it reads memory and multiplies. Then reads a\n"
-        "prompt (pp512) and generates (tg128), and shows the median of the runs, their standard\n"
-        "deviation, and the share of the limit that binds: memory for generation, arithmetic\n"
-        "for prompts. Without MODEL, the built-in model runs. What the program of --against "
-        "cannot\n"
-        "load is n/a there.\n",
-    .examples = "  lace bench model.gguf\n"
-                "  lace bench model.gguf -p 512,2048 -n 128 -d 0,2000 --trace\n"
-                "  lace bench a.gguf b.gguf --against llama-bench -o html > report.html\n"
-                "  lace bench model.gguf -p 0 -b 1,2,4,8 -o csv >> results.csv\n",
-    VERB_OPTIONS(options),
-    .max_positional = ARGS_MAX_POSITIONAL,
-    .run = bench_run,
-};
+VERB(bench, "bench", "[MODEL...] [options]", "measure speed, as a share of what the machine can do",
+     ARGS_MAX_POSITIONAL,
+     .description =
+         "Measures the machine first: how fast it reads memory and multiplies. Then reads a\n"
+         "prompt (pp512) and generates (tg128), and shows the median of the runs, their standard\n"
+         "deviation, and the share of the limit that binds: memory for generation, arithmetic\n"
+         "for prompts. Without MODEL, the built-in model runs. What the program of --against "
+         "cannot\n"
+         "load is n/a there.\n",
+     .examples = "  lace bench model.gguf\n"
+                 "  lace bench model.gguf -p 512,2048 -n 128 -d 0,2000 --trace\n"
+                 "  lace bench a.gguf b.gguf --against llama-bench -o html > report.html\n"
+                 "  lace bench model.gguf -p 0 -b 1,2,4,8 -o csv >> results.csv\n")

@@ -214,23 +214,17 @@ static lace_status bench_serve_verb(const verb *v, int argc, char **argv, lace_e
     return status;
 }
 
-const verb verb_bench_serve = {
-    .name = "bench serve",
-    .summary = "put load on a server, and see what it does to latency",
-    .usage = "URL [URL...] [options]",
-    .description =
-        "Works with every server that has /v1/completions or /v1/chat/completions with\n"
-        "streams: lace serve, llama-server, vLLM. Prompts are common words; two short requests\n"
-        "find out first how many tokens the server makes of them. Shows the time to the first\n"
-        "token, between tokens and to the end (median, 90th and 99th percentile), and\n"
-        "with --slo how many requests a second were good enough. Several servers get the same\n"
-        "load in turn.\n",
-    .examples =
-        "  lace bench serve http://127.0.0.1:8080\n"
-        "  lace bench serve http://127.0.0.1:8080 -c 1,8,64 --slo ttft:500,itl:50\n"
-        "  lace bench serve http://127.0.0.1:8080 --rate 2,4 --input-len 64-512\n"
-        "  lace bench serve http://127.0.0.1:8080 http://127.0.0.1:8081 -o html > load.html\n",
-    VERB_OPTIONS(options),
-    .max_positional = BENCH_SERVE_MAX_SERVERS,
-    .run = bench_serve_verb,
-};
+VERB(bench_serve, "bench serve", "URL [URL...] [options]",
+     "put load on a server, and see what it does to latency", BENCH_SERVE_MAX_SERVERS,
+     .description =
+         "Works with every server that has /v1/completions or /v1/chat/completions with\n"
+         "streams: lace serve, llama-server, vLLM. Prompts are common words; two short requests\n"
+         "find out first how many tokens the server makes of them. Shows the time to the first\n"
+         "token, between tokens and to the end (median, 90th and 99th percentile), and\n"
+         "with --slo how many requests a second were good enough. Several servers get the same\n"
+         "load in turn.\n",
+     .examples =
+         "  lace bench serve http://127.0.0.1:8080\n"
+         "  lace bench serve http://127.0.0.1:8080 -c 1,8,64 --slo ttft:500,itl:50\n"
+         "  lace bench serve http://127.0.0.1:8080 --rate 2,4 --input-len 64-512\n"
+         "  lace bench serve http://127.0.0.1:8080 http://127.0.0.1:8081 -o html > load.html\n")

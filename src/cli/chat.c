@@ -459,10 +459,8 @@ static lace_status chat_verb(const verb *v, int argc, char **argv, lace_error *e
     return status;
 }
 
-const verb verb_chat = {
-    .name = "chat",
-    .summary = "chat with a model in the terminal",
-    .usage = "[MODEL] [options]",
+VERB(
+    chat, "chat", "[MODEL] [options]", "chat with a model in the terminal", 1,
     .description =
         "Answers as they come, with the model's own chat template. A model without one, like\n"
         "the small story teller inside the program, continues the text that you begin. Lines\n"
@@ -472,8 +470,4 @@ const verb verb_chat = {
     .examples = "  lace chat model.gguf\n"
                 "  lace chat model.gguf --system \"You are brief.\" --temp 0.5\n"
                 "  lace chat model.gguf -p \"Name three rivers.\" --json\n"
-                "  lace chat model.gguf --think off --draft small.gguf\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = chat_verb,
-};
+                "  lace chat model.gguf --think off --draft small.gguf\n")

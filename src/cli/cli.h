@@ -6,25 +6,23 @@
 #include "cli/args.h"
 
 /* The verbs, one file each. */
-extern const verb verb_run;
-extern const verb verb_chat;
-extern const verb verb_inspect;
-extern const verb verb_list;
-extern const verb verb_tokenize;
-extern const verb verb_embed;
-extern const verb verb_rerank;
-extern const verb verb_logits;
-extern const verb verb_convert;
-extern const verb verb_quantize;
-extern const verb verb_imatrix;
-extern const verb verb_prune;
-extern const verb verb_sparsify;
-extern const verb verb_fit;
-extern const verb verb_compare;
-extern const verb verb_bench;
-extern const verb verb_bench_serve;
-extern const verb verb_perplexity;
-extern const verb verb_serve;
+#define X(id) extern const verb verb_##id;
+#include "cli/verbs.def"
+#undef X
+
+/*
+ * A verb, with its table `options` and its function id_verb; most: how many arguments are no
+ * options. Description and examples follow.
+ */
+#define VERB(id, name_, usage_, summary_, most, ...)                                               \
+    const verb verb_##id = {.name = name_,                                                         \
+                            .usage = usage_,                                                       \
+                            .summary = summary_,                                                   \
+                            .options = options,                                                    \
+                            .n_options = sizeof options / sizeof *options,                         \
+                            .max_positional = most,                                                \
+                            .run = id##_verb,                                                      \
+                            __VA_ARGS__};
 
 /* Words of --kv-type, in the order of lace_kv_type. */
 #define CLI_KV_TYPES "f32|f16|q8_0"

@@ -119,7 +119,7 @@ static lace_status compare_models(const positional *words, const buf *source, co
     return status;
 }
 
-static lace_status compare_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status compare_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     compare_args a = {.n_context = 512, .n_windows = 20, .device = "auto"};
     positional words;
@@ -138,14 +138,8 @@ static lace_status compare_run(const verb *v, int argc, char **argv, lace_error 
     return status;
 }
 
-const verb verb_compare = {
-    .name = "compare",
-    .summary = "show size, quality and speed of models in one table",
-    .usage = "BASE MODEL... -f TEXT [options]",
-    .description = "Each model's predictions are compared with those of BASE. Bytes and bits are\n"
-                   "those of the tensors; speed is that of one token after the other.\n",
-    .examples = "  lace compare model-f16.gguf model-q4.gguf model-s4.gguf -f test.txt\n",
-    VERB_OPTIONS(options),
-    .max_positional = 8,
-    .run = compare_run,
-};
+VERB(compare, "compare", "BASE MODEL... -f TEXT [options]",
+     "show size, quality and speed of models in one table", 8,
+     .description = "Each model's predictions are compared with those of BASE. Bytes and bits are\n"
+                    "those of the tensors; speed is that of one token after the other.\n",
+     .examples = "  lace compare model-f16.gguf model-q4.gguf model-s4.gguf -f test.txt\n")

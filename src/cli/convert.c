@@ -60,7 +60,7 @@ static lace_status report(const char *path, const convert_result *r, lace_error 
     return status;
 }
 
-static lace_status convert_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status convert_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     convert_args a = {0};
     positional words;
@@ -102,14 +102,7 @@ static lace_status convert_run(const verb *v, int argc, char **argv, lace_error 
     return status == LACE_OK ? report(a.output, &result, err) : status;
 }
 
-const verb verb_convert = {
-    .name = "convert",
-    .summary = "make a GGUF file of a Hugging Face directory",
-    .usage = "DIR -o OUT [options]",
-    .description = "DIR has config.json and model.safetensors, in one piece or with an index.\n",
-    .examples = "  lace convert models/smollm2 -o smollm2.gguf\n"
-                "  lace convert models/smollm2 -o smollm2-q8.gguf --type q8_0\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = convert_run,
-};
+VERB(convert, "convert", "DIR -o OUT [options]", "make a GGUF file of a Hugging Face directory", 1,
+     .description = "DIR has config.json and model.safetensors, in one piece or with an index.\n",
+     .examples = "  lace convert models/smollm2 -o smollm2.gguf\n"
+                 "  lace convert models/smollm2 -o smollm2-q8.gguf --type q8_0\n")

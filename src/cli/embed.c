@@ -154,7 +154,7 @@ static lace_status print(const work *w, int32_t format, lace_error *err)
     return status;
 }
 
-static lace_status embed_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status embed_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     embed_args a = {.common = EMBEDDER_ARGS_DEFAULT};
     positional words;
@@ -188,19 +188,12 @@ end:
     return status;
 }
 
-const verb verb_embed = {
-    .name = "embed",
-    .summary = "turn texts into vectors",
-    .usage = "MODEL [TEXT...] [options]",
-    .description =
-        "Prints the embedding of each text. Encoders (BERT, Nomic, ModernBERT, XLM-RoBERTa) are "
-        "made\n"
-        "for it; of other models the last layer's states are used. Texts are computed together.\n"
-        "Without TEXT and -f, the lines of standard input are the texts.\n",
-    .examples = "  lace embed nomic-embed.gguf \"search_query: what is lace?\"\n"
-                "  lace embed bge-m3.gguf -f passages.txt --format f32 >passages.f32\n"
-                "  lace embed model.gguf --pooling last a b c | jq '.data[].embedding[:3]'\n",
-    VERB_OPTIONS(options),
-    .max_positional = ARGS_MAX_POSITIONAL,
-    .run = embed_run,
-};
+VERB(embed, "embed", "MODEL [TEXT...] [options]", "turn texts into vectors", ARGS_MAX_POSITIONAL,
+     .description =
+         "Prints the embedding of each text. Encoders (BERT, Nomic, ModernBERT, XLM-RoBERTa) are "
+         "made\n"
+         "for it; of other models the last layer's states are used. Texts are computed together.\n"
+         "Without TEXT and -f, the lines of standard input are the texts.\n",
+     .examples = "  lace embed nomic-embed.gguf \"search_query: what is lace?\"\n"
+                 "  lace embed bge-m3.gguf -f passages.txt --format f32 >passages.f32\n"
+                 "  lace embed model.gguf --pooling last a b c | jq '.data[].embedding[:3]'\n")

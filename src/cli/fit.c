@@ -187,7 +187,7 @@ static lace_status begin_outputs(const verb *v, work *k, lace_error *err)
     return output_begin(&k->curve, a->curve, a->force, inputs, 3, err);
 }
 
-static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status fit_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     fit_args a = {.n_calibrate = 64, .n_windows = 20, .n_tries = 16};
     positional words;
@@ -217,21 +217,15 @@ static lace_status fit_run(const verb *v, int argc, char **argv, lace_error *err
     return status;
 }
 
-const verb verb_fit = {
-    .name = "fit",
-    .summary = "make the best model of a size, a speed or a loss",
-    .usage = "MODEL (--size BYTES | --speed N | --loss KLD) -o OUT [options]",
-    .description =
-        "Measures what every type would cost every tensor in bytes, in time on this machine and "
-        "in\n"
-        "divergence from the original, and chooses. MODEL is a GGUF file in f16, bf16 or f32, or "
-        "a\n"
-        "Hugging Face directory. A goal that cannot be reached is refused, with the nearest that "
-        "can.\n",
-    .examples = "  lace fit model-f16.gguf --size 3.0GB -o model.gguf --calibrate calib.txt\n"
-                "  lace fit model-f16.gguf --speed 30 -o model.gguf\n"
-                "  lace fit model-f16.gguf --loss 0.05 -o model.gguf --curve curve.svg\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = fit_run,
-};
+VERB(fit, "fit", "MODEL (--size BYTES | --speed N | --loss KLD) -o OUT [options]",
+     "make the best model of a size, a speed or a loss", 1,
+     .description =
+         "Measures what every type would cost every tensor in bytes, in time on this machine and "
+         "in\n"
+         "divergence from the original, and chooses. MODEL is a GGUF file in f16, bf16 or f32, or "
+         "a\n"
+         "Hugging Face directory. A goal that cannot be reached is refused, with the nearest that "
+         "can.\n",
+     .examples = "  lace fit model-f16.gguf --size 3.0GB -o model.gguf --calibrate calib.txt\n"
+                 "  lace fit model-f16.gguf --speed 30 -o model.gguf\n"
+                 "  lace fit model-f16.gguf --loss 0.05 -o model.gguf --curve curve.svg\n")

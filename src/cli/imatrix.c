@@ -88,7 +88,7 @@ static lace_status collect(const imatrix_args *a, const output *made, const char
     return status;
 }
 
-static lace_status imatrix_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status imatrix_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     imatrix_args a = {.n_context = 512};
     positional words;
@@ -116,14 +116,9 @@ static lace_status imatrix_run(const verb *v, int argc, char **argv, lace_error 
     return status;
 }
 
-const verb verb_imatrix = {
-    .name = "imatrix",
-    .summary = "measure which inputs matter, for lace quantize",
-    .usage = "MODEL -f TEXT -o OUT [options]",
-    .description = "The file is llama.cpp's GGUF form: llama-quantize reads it too.\n",
-    .examples = "  lace imatrix model-f16.gguf -f calibration.txt -o model.imatrix\n"
-                "  lace quantize model-f16.gguf model.gguf --type q4_k_m --imatrix model.imatrix\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = imatrix_run,
-};
+VERB(imatrix, "imatrix", "MODEL -f TEXT -o OUT [options]",
+     "measure which inputs matter, for lace quantize", 1,
+     .description = "The file is llama.cpp's GGUF form: llama-quantize reads it too.\n",
+     .examples =
+         "  lace imatrix model-f16.gguf -f calibration.txt -o model.imatrix\n"
+         "  lace quantize model-f16.gguf model.gguf --type q4_k_m --imatrix model.imatrix\n")

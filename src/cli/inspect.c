@@ -380,7 +380,7 @@ static lace_status print_findings(const findings *f, const inspect_args *a, lace
     return status;
 }
 
-static lace_status inspect_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status inspect_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     inspect_args a = {.kv_type = LACE_KV_F16};
     positional words;
@@ -413,17 +413,10 @@ static lace_status inspect_run(const verb *v, int argc, char **argv, lace_error 
     return status;
 }
 
-const verb verb_inspect = {
-    .name = "inspect",
-    .summary = "describe a model and the memory it needs",
-    .usage = "[MODEL] [options]",
-    .description =
-        "MODEL is a GGUF file or a Hugging Face directory; without it, the built-in model is\n"
-        "described.\n",
-    .examples = "  lace inspect model.gguf\n"
-                "  lace inspect model.gguf -c 32768 --kv-type q8_0\n"
-                "  lace inspect model.gguf --tensors -o json | jq '.tensors[].name'\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = inspect_run,
-};
+VERB(inspect, "inspect", "[MODEL] [options]", "describe a model and the memory it needs", 1,
+     .description =
+         "MODEL is a GGUF file or a Hugging Face directory; without it, the built-in model is\n"
+         "described.\n",
+     .examples = "  lace inspect model.gguf\n"
+                 "  lace inspect model.gguf -c 32768 --kv-type q8_0\n"
+                 "  lace inspect model.gguf --tensors -o json | jq '.tensors[].name'\n")

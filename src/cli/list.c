@@ -79,7 +79,7 @@ static lace_status append_json(const table *t, buf *out)
     return status;
 }
 
-static lace_status list_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status list_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     list_args a = {0};
     positional words;
@@ -98,18 +98,12 @@ static lace_status list_run(const verb *v, int argc, char **argv, lace_error *er
     return status;
 }
 
-const verb verb_list = {
-    .name = "list",
-    .summary = "show the models on this machine",
-    .usage = "[options]",
+VERB(
+    list, "list", "[options]", "show the models on this machine", 0,
     .description =
         "Looks into the folder $LACE_MODELS, Ollama's store, the Hugging Face cache, llama.cpp's\n"
         "cache and LM Studio's models. Any name that it prints can stand for MODEL in every verb;\n"
         "nothing is copied.\n",
     .examples = "  lace list\n"
                 "  lace run mistral:latest -p \"Dear Ada,\"\n"
-                "  LACE_MODELS=~/models lace list -o json\n",
-    VERB_OPTIONS(options),
-    .max_positional = 0,
-    .run = list_run,
-};
+                "  LACE_MODELS=~/models lace list -o json\n")

@@ -137,7 +137,7 @@ end:
     return status;
 }
 
-static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     logits_args a = {.n_batch = 512, .kv_type = LACE_KV_F32, .device = "auto"};
     positional words;
@@ -162,15 +162,9 @@ static lace_status logits_run(const verb *v, int argc, char **argv, lace_error *
     return status;
 }
 
-const verb verb_logits = {
-    .name = "logits",
-    .summary = "write what a model predicts after each token, as raw numbers",
-    .usage = "MODEL --tokens FILE -o OUT [options]",
-    .description =
-        "For comparing engines. OUT gets f32 [tokens, vocabulary]; it appears when complete.\n",
-    .examples = "  lace logits model.gguf --tokens ids.i32 -o logits.f32\n"
-                "  lace logits model-q4_k.gguf --tokens ids.i32 -o logits.f32 --exact\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = logits_run,
-};
+VERB(logits, "logits", "MODEL --tokens FILE -o OUT [options]",
+     "write what a model predicts after each token, as raw numbers", 1,
+     .description =
+         "For comparing engines. OUT gets f32 [tokens, vocabulary]; it appears when complete.\n",
+     .examples = "  lace logits model.gguf --tokens ids.i32 -o logits.f32\n"
+                 "  lace logits model-q4_k.gguf --tokens ids.i32 -o logits.f32 --exact\n")

@@ -13,29 +13,11 @@
 #include "cli/cli.h"
 #include "cli/foreign_names.h"
 
-/* A new verb is a file and a row here. */
+/* A new verb is a file and a row of the list. */
 static const verb *const verbs[] = {
-    /* clang-format off */
-    &verb_run,
-    &verb_chat,
-    &verb_serve,
-    &verb_inspect,
-    &verb_list,
-    &verb_tokenize,
-    &verb_embed,
-    &verb_rerank,
-    &verb_logits,
-    &verb_convert,
-    &verb_quantize,
-    &verb_imatrix,
-    &verb_prune,
-    &verb_sparsify,
-    &verb_fit,
-    &verb_compare,
-    &verb_bench,
-    &verb_bench_serve,
-    &verb_perplexity,
-    /* clang-format on */
+#define X(id) &verb_##id,
+#include "cli/verbs.def"
+#undef X
 };
 
 enum { N_VERBS = sizeof verbs / sizeof verbs[0] };

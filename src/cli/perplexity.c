@@ -150,7 +150,7 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
                                     : print_text(a, n_windows, &r, err);
 }
 
-static lace_status perplexity_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status perplexity_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     perplexity_args a = {
         .n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16, .device = "auto"};
@@ -171,18 +171,12 @@ static lace_status perplexity_run(const verb *v, int argc, char **argv, lace_err
     return status;
 }
 
-const verb verb_perplexity = {
-    .name = "perplexity",
-    .summary = "measure how well a model predicts a text, alone or against another",
-    .usage = "[MODEL] -f TEXT [options]",
-    .description =
-        "By llama.cpp's method, so that numbers compare: windows of -c tokens, the second half\n"
-        "scored. With --against both models run in lock-step, and the divergence of the first\n"
-        "from the second is measured: that is what a compression has cost.\n",
-    .examples = "  lace perplexity model.gguf -f wiki.test.raw\n"
-                "  lace perplexity model-q4_k.gguf -f wiki.test.raw --against model-f16.gguf\n"
-                "  lace perplexity model.gguf -f book.txt -c 2048 --windows 20 -o json\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = perplexity_run,
-};
+VERB(perplexity, "perplexity", "[MODEL] -f TEXT [options]",
+     "measure how well a model predicts a text, alone or against another", 1,
+     .description =
+         "By llama.cpp's method, so that numbers compare: windows of -c tokens, the second half\n"
+         "scored. With --against both models run in lock-step, and the divergence of the first\n"
+         "from the second is measured: that is what a compression has cost.\n",
+     .examples = "  lace perplexity model.gguf -f wiki.test.raw\n"
+                 "  lace perplexity model-q4_k.gguf -f wiki.test.raw --against model-f16.gguf\n"
+                 "  lace perplexity model.gguf -f book.txt -c 2048 --windows 20 -o json\n")

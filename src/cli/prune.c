@@ -273,7 +273,7 @@ static lace_status prune(const char *input, const output *to, const surgery *s, 
     return status;
 }
 
-static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status prune_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     prune_args a = {.n_calibrate = 128};
     positional words;
@@ -297,10 +297,9 @@ static lace_status prune_run(const verb *v, int argc, char **argv, lace_error *e
     return status;
 }
 
-const verb verb_prune = {
-    .name = "prune",
-    .summary = "remove weights from a model, and measure what that costs",
-    .usage = "IN OUT (--config FILE | --sparsity SHARE | --pattern N:M) [options]",
+VERB(
+    prune, "prune", "IN OUT (--config FILE | --sparsity SHARE | --pattern N:M) [options]",
+    "remove weights from a model, and measure what that costs", 2,
     .description =
         "Rules say which weights may go, by which method, how many, and what it may cost; the\n"
         "plan is shown, the loss measured on held-out text (-f), and nothing is written past the\n"
@@ -311,8 +310,4 @@ const verb verb_prune = {
         "      -f test.txt\n"
         "  lace prune model-f16.gguf small.gguf --config surgery.conf --imatrix model.imatrix\n"
         "  lace prune model-f16.gguf narrow.gguf --method neurons --sparsity 0.1 \\\n"
-        "      --calibrate calib.txt\n",
-    VERB_OPTIONS(options),
-    .max_positional = 2,
-    .run = prune_run,
-};
+        "      --calibrate calib.txt\n")

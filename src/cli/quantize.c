@@ -158,7 +158,7 @@ static lace_status check_args(const verb *v, quantize_args *a, const positional 
     return LACE_OK;
 }
 
-static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status quantize_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     quantize_args a = {0};
     positional words;
@@ -198,20 +198,14 @@ static lace_status quantize_run(const verb *v, int argc, char **argv, lace_error
     return status == LACE_OK ? report(words.at[1], &a, &result, err) : status;
 }
 
-const verb verb_quantize = {
-    .name = "quantize",
-    .summary = "make a model smaller: fewer bits for each weight",
-    .usage = "IN OUT TYPE [options]",
-    .description =
-        "IN is a GGUF file or a Hugging Face directory. OUT appears when it is complete.\n"
-        "TYPE, in small or capital letters, may also stand behind --type.\n"
-        "lace perplexity OUT -f TEXT --against IN says what it has cost.\n"
-        "OUT is run once before it gets its name.\n",
-    .examples =
-        "  lace quantize model-f16.gguf model-q4.gguf --type q4_k_m\n"
-        "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n"
-        "  lace quantize model-f16.gguf model-q4.gguf q4_k_m --tensor-type attn_v=q8_0\n",
-    VERB_OPTIONS(options),
-    .max_positional = 3,
-    .run = quantize_run,
-};
+VERB(quantize, "quantize", "IN OUT TYPE [options]",
+     "make a model smaller: fewer bits for each weight", 3,
+     .description =
+         "IN is a GGUF file or a Hugging Face directory. OUT appears when it is complete.\n"
+         "TYPE, in small or capital letters, may also stand behind --type.\n"
+         "lace perplexity OUT -f TEXT --against IN says what it has cost.\n"
+         "OUT is run once before it gets its name.\n",
+     .examples =
+         "  lace quantize model-f16.gguf model-q4.gguf --type q4_k_m\n"
+         "  lace quantize models/smollm2 smollm2.gguf --type q6_k --imatrix smollm2.imatrix\n"
+         "  lace quantize model-f16.gguf model-q4.gguf q4_k_m --tensor-type attn_v=q8_0\n")

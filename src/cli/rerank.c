@@ -170,7 +170,7 @@ static lace_status rank(const char *path, const rerank_args *a, const text_list 
     return status;
 }
 
-static lace_status rerank_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status rerank_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     rerank_args a = {.common = EMBEDDER_ARGS_DEFAULT};
     positional words;
@@ -187,21 +187,15 @@ static lace_status rerank_run(const verb *v, int argc, char **argv, lace_error *
     return status;
 }
 
-const verb verb_rerank = {
-    .name = "rerank",
-    .summary = "order texts by how well they answer a query",
-    .usage = "MODEL -q QUERY [TEXT...] [options]",
-    .description =
-        "Prints a score, the number of the text and the text, best first. The model is a "
-        "reranker:\n"
-        "an encoder with a classification head, such as bge-reranker. Texts that do not fit into\n"
-        "its context are cut at their end. Without TEXT and -f, the lines of standard input are "
-        "the\n"
-        "texts.\n",
-    .examples =
-        "  lace rerank bge-reranker.gguf -q \"what is a panda?\" \"hi\" \"a bear of China\"\n"
-        "  lace rerank bge-reranker.gguf -q \"opening hours\" -f passages.txt -n 3\n",
-    VERB_OPTIONS(options),
-    .max_positional = ARGS_MAX_POSITIONAL,
-    .run = rerank_run,
-};
+VERB(rerank, "rerank", "MODEL -q QUERY [TEXT...] [options]",
+     "order texts by how well they answer a query", ARGS_MAX_POSITIONAL,
+     .description =
+         "Prints a score, the number of the text and the text, best first. The model is a "
+         "reranker:\n"
+         "an encoder with a classification head, such as bge-reranker. Texts that do not fit into\n"
+         "its context are cut at their end. Without TEXT and -f, the lines of standard input are "
+         "the\n"
+         "texts.\n",
+     .examples =
+         "  lace rerank bge-reranker.gguf -q \"what is a panda?\" \"hi\" \"a bear of China\"\n"
+         "  lace rerank bge-reranker.gguf -q \"opening hours\" -f passages.txt -n 3\n")

@@ -294,7 +294,7 @@ static bool is_question(const generation *g)
     return !g->args->raw && (info.chat_template[0] || g->args->template_file);
 }
 
-static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     run_args a = {
         .n_predict = -1,
@@ -342,25 +342,20 @@ static lace_status run_run(const verb *v, int argc, char **argv, lace_error *err
     return status;
 }
 
-const verb verb_run = {
-    .name = "run",
-    .summary = "continue a text, or answer a question",
-    .usage = "[MODEL [TEXT]] [-p TEXT | -f FILE] [options]",
-    .description =
-        "Prints the prompt and what the model writes after it. A model with a chat template is\n"
-        "asked: the text is a message, and the answer is printed; --raw continues the text as it\n"
-        "is. MODEL is a GGUF file or a Hugging Face directory; without it, a small story teller\n"
-        "inside the program is used. Without -p and -f the prompt comes from standard input.\n"
-        "Statistics go to standard error; lace chat holds a conversation.\n"
-        "Ctrl-C ends the text in good order (exit code 130).\n",
-    .examples = "  lace run\n"
-                "  lace run chat-model.gguf \"Name three rivers.\"\n"
-                "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
-                "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"
-                "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"
-                "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n"
-                "  lace run -p \"A letter: \" --grammar 'root ::= [A-Z][a-z]+ \", \" [a-z]{3,9}'\n",
-    VERB_OPTIONS(options),
-    .max_positional = 2,
-    .run = run_run,
-};
+VERB(run, "run", "[MODEL [TEXT]] [-p TEXT | -f FILE] [options]",
+     "continue a text, or answer a question", 2,
+     .description =
+         "Prints the prompt and what the model writes after it. A model with a chat template is\n"
+         "asked: the text is a message, and the answer is printed; --raw continues the text as it\n"
+         "is. MODEL is a GGUF file or a Hugging Face directory; without it, a small story teller\n"
+         "inside the program is used. Without -p and -f the prompt comes from standard input.\n"
+         "Statistics go to standard error; lace chat holds a conversation.\n"
+         "Ctrl-C ends the text in good order (exit code 130).\n",
+     .examples =
+         "  lace run\n"
+         "  lace run chat-model.gguf \"Name three rivers.\"\n"
+         "  lace run -p \"The king said\" -n 100 --temp 0.6 --seed 42\n"
+         "  lace run model.gguf -f letter.txt --no-display-prompt > answer.txt\n"
+         "  echo \"Dear Ada,\" | lace run model.gguf -c 2048 --memory 4G\n"
+         "  lace run large.gguf -p \"In short:\" --draft small.gguf --temp 0\n"
+         "  lace run -p \"A letter: \" --grammar 'root ::= [A-Z][a-z]+ \", \" [a-z]{3,9}'\n")

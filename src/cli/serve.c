@@ -165,7 +165,7 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
     return a->draft ? cli_open_model(a->draft, &o, out, err) : LACE_OK;
 }
 
-static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
                     .seed = -1,
@@ -221,19 +221,12 @@ static lace_status run_serve(const verb *v, int argc, char **argv, lace_error *e
     return status;
 }
 
-const verb verb_serve = {
-    .name = "serve",
-    .summary = "answer requests over HTTP, as OpenAI's API does",
-    .usage = "[MODEL] [options]",
-    .description =
-        "Serves a model to many clients at once: /v1/chat/completions, /v1/completions and more\n"
-        "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"
-        "running requests end and refuses new ones; a second one ends the server at once.\n",
-    .examples = "  lace serve\n"
-                "  lace serve model.gguf --port 9000 -c 8192\n"
-                "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
-                "  lace serve large.gguf --draft small.gguf --lookup\n",
-    VERB_OPTIONS(options),
-    .max_positional = 1,
-    .run = run_serve,
-};
+VERB(serve, "serve", "[MODEL] [options]", "answer requests over HTTP, as OpenAI's API does", 1,
+     .description =
+         "Serves a model to many clients at once: /v1/chat/completions, /v1/completions and more\n"
+         "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"
+         "running requests end and refuses new ones; a second one ends the server at once.\n",
+     .examples = "  lace serve\n"
+                 "  lace serve model.gguf --port 9000 -c 8192\n"
+                 "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
+                 "  lace serve large.gguf --draft small.gguf --lookup\n")

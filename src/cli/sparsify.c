@@ -196,7 +196,7 @@ static lace_status run(const char *model_path, const output *to, const buf *sour
     return status;
 }
 
-static lace_status sparsify_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status sparsify_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     sparsify_args a = {.sparsity = 0.4f, .n_calibrate = 32, .n_windows = 20};
     positional words;
@@ -227,24 +227,18 @@ static lace_status sparsify_run(const verb *v, int argc, char **argv, lace_error
     return status;
 }
 
-const verb verb_sparsify = {
-    .name = "sparsify",
-    .summary = "find thresholds for activation sparsity: single tokens read fewer weights",
-    .usage = "MODEL OUT --calibrate TEXT [--sparsity SHARE] [-f TEXT] [options]",
-    .description =
-        "Activation sparsity (TEAL): inputs of matrices that are smaller than a threshold are\n"
-        "taken as 0, and the weights that they would meet are skipped. OUT holds thresholds for\n"
-        "this model in all its types. What it costs is measured on held-out text (-f). Turn it\n"
-        "on with --activation-sparsity OUT in run, chat, serve, bench and perplexity: for f16,\n"
-        "q8_0, q6_k, q4_k and q4_0 on the CPU, and for tokens that are computed one at a time;\n"
-        "prompts and batches are computed in full.\n",
-    .examples =
-        "  lace sparsify model-f16.gguf model.sparse --sparsity 0.4 --calibrate calib.txt \\\n"
-        "      -f test.txt\n"
-        "  lace run model-q8_0.gguf --activation-sparsity model.sparse -p \"Once upon a time\"\n"
-        "  lace perplexity model-q8_0.gguf --activation-sparsity model.sparse -f test.txt \\\n"
-        "      --against model-q8_0.gguf\n",
-    VERB_OPTIONS(options),
-    .max_positional = 2,
-    .run = sparsify_run,
-};
+VERB(sparsify, "sparsify", "MODEL OUT --calibrate TEXT [--sparsity SHARE] [-f TEXT] [options]",
+     "find thresholds for activation sparsity: single tokens read fewer weights", 2,
+     .description =
+         "Activation sparsity (TEAL): inputs of matrices that are smaller than a threshold are\n"
+         "taken as 0, and the weights that they would meet are skipped. OUT holds thresholds for\n"
+         "this model in all its types. What it costs is measured on held-out text (-f). Turn it\n"
+         "on with --activation-sparsity OUT in run, chat, serve, bench and perplexity: for f16,\n"
+         "q8_0, q6_k, q4_k and q4_0 on the CPU, and for tokens that are computed one at a time;\n"
+         "prompts and batches are computed in full.\n",
+     .examples =
+         "  lace sparsify model-f16.gguf model.sparse --sparsity 0.4 --calibrate calib.txt \\\n"
+         "      -f test.txt\n"
+         "  lace run model-q8_0.gguf --activation-sparsity model.sparse -p \"Once upon a time\"\n"
+         "  lace perplexity model-q8_0.gguf --activation-sparsity model.sparse -f test.txt \\\n"
+         "      --against model-q8_0.gguf\n")

@@ -94,7 +94,7 @@ static lace_status print_tokens(const lace_model *model, const tokenize_args *a,
     return status;
 }
 
-static lace_status tokenize_run(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status tokenize_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     tokenize_args a = {0};
     positional words;
@@ -121,15 +121,8 @@ static lace_status tokenize_run(const verb *v, int argc, char **argv, lace_error
     return status;
 }
 
-const verb verb_tokenize = {
-    .name = "tokenize",
-    .summary = "show the tokens of a text",
-    .usage = "MODEL (TEXT | -f FILE) [options]",
-    .description = "Prints the ids as a JSON array on one line.\n",
-    .examples = "  lace tokenize model.gguf \"Hello, world\"\n"
-                "  lace tokenize model.gguf --pieces \"Hello, world\"\n"
-                "  lace tokenize model.gguf -f book.txt --no-special | jq length\n",
-    VERB_OPTIONS(options),
-    .max_positional = 2,
-    .run = tokenize_run,
-};
+VERB(tokenize, "tokenize", "MODEL (TEXT | -f FILE) [options]", "show the tokens of a text", 2,
+     .description = "Prints the ids as a JSON array on one line.\n",
+     .examples = "  lace tokenize model.gguf \"Hello, world\"\n"
+                 "  lace tokenize model.gguf --pieces \"Hello, world\"\n"
+                 "  lace tokenize model.gguf -f book.txt --no-special | jq length\n")
