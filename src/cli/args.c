@@ -372,6 +372,25 @@ static lace_status read_option(line *l, const char *word)
     return give_option(l, o, word + 2);
 }
 
+/* What the verb cannot run without: arguments, by their names in its usage, then options. */
+static lace_status check_needed(const line *l)
+{
+    const verb *v = l->verb;
+    const char *name = v->usage;
+    for (int i = 0; i < l->words->count && i < v->min_positional; i++)
+        name += strcspn(name, " ") + 1;
+    if (l->words->count < v->min_positional)
+        return args_error(v, l->err, "%.*s is missing", (int)strcspn(name, " "), name);
+    for (size_t i = 0; i < v->n_options; i++) {
+        const arg_option *o = &v->options[i];
+        char letter[2] = {o->letter, 0};
+        if (o->is_needed && !*(const char *const *)((const char *)l->target + o->offset))
+            return args_error(v, l->err, "%s%s %s is missing", o->letter ? "-" : "--",
+                              o->letter ? letter : o->name, o->value);
+    }
+    return LACE_OK;
+}
+
 lace_status args_parse(const verb *v, int argc, char **argv, void *target, positional *out,
                        lace_error *err)
 {
@@ -387,5 +406,5 @@ lace_status args_parse(const verb *v, int argc, char **argv, void *target, posit
         else
             TRY(read_option(&l, word));
     }
-    return LACE_OK;
+    return check_needed(&l);
 }

@@ -50,6 +50,7 @@ typedef struct arg_option {
     bool is_low_open;  /* low itself is outside */
     const char *value; /* what help calls the value; for ARG_CHOICE the words */
     const char *help;
+    bool is_needed; /* ARG_TEXT: without it the verb cannot run */
 } arg_option;
 
 /* A verb of the program: what `lace VERB` runs, and what `lace help VERB` says. */
@@ -61,6 +62,7 @@ typedef struct verb {
     const char *examples;    /* lines, each ended by \n */
     const arg_option *options;
     size_t n_options;
+    int min_positional; /* these are called as usage begins */
     int max_positional;
     lace_status (*run)(const struct verb *self, int argc, char **argv, lace_error *err);
 } verb;

@@ -428,7 +428,7 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
 }
 
 VERB(bench, "bench", "[MODEL...] [options]", "measure speed, as a share of what the machine can do",
-     ARGS_MAX_POSITIONAL,
+     0, ARGS_MAX_POSITIONAL,
      .description =
          "Measures the machine first: how fast it reads memory and multiplies. Then reads a\n"
          "prompt (pp512) and generates (tg128), and shows the median of the runs, their standard\n"

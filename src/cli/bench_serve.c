@@ -215,7 +215,7 @@ static lace_status bench_serve_verb(const verb *v, int argc, char **argv, lace_e
 }
 
 VERB(bench_serve, "bench serve", "URL [URL...] [options]",
-     "put load on a server, and see what it does to latency", BENCH_SERVE_MAX_SERVERS,
+     "put load on a server, and see what it does to latency", 0, BENCH_SERVE_MAX_SERVERS,
      .description =
          "Works with every server that has /v1/completions or /v1/chat/completions with\n"
          "streams: lace serve, llama-server, vLLM. Prompts are common words; two short requests\n"

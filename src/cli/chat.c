@@ -460,7 +460,7 @@ static lace_status chat_verb(const verb *v, int argc, char **argv, lace_error *e
 }
 
 VERB(
-    chat, "chat", "[MODEL] [options]", "chat with a model in the terminal", 1,
+    chat, "chat", "[MODEL] [options]", "chat with a model in the terminal", 0, 1,
     .description =
         "Answers as they come, with the model's own chat template. A model without one, like\n"
         "the small story teller inside the program, continues the text that you begin. Lines\n"

@@ -11,15 +11,16 @@
 #undef X
 
 /*
- * A verb, with its table `options` and its function id_verb; most: how many arguments are no
- * options. Description and examples follow.
+ * A verb, with its table `options` and its function id_verb; least and most: how many arguments are
+ * no options. Description and examples follow.
  */
-#define VERB(id, name_, usage_, summary_, most, ...)                                               \
+#define VERB(id, name_, usage_, summary_, least, most, ...)                                        \
     const verb verb_##id = {.name = name_,                                                         \
                             .usage = usage_,                                                       \
                             .summary = summary_,                                                   \
                             .options = options,                                                    \
                             .n_options = sizeof options / sizeof *options,                         \
+                            .min_positional = least,                                               \
                             .max_positional = most,                                                \
                             .run = id##_verb,                                                      \
                             __VA_ARGS__};

@@ -17,7 +17,7 @@ typedef struct compare_args {
 /* clang-format off */
 static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(compare_args, file), .value = "TEXT",
-     .help = "the text to predict (required)"},
+     .help = "the text to predict", .is_needed = true},
     CLI_WINDOW_OPTION(compare_args),
     CLI_WINDOWS_OPTION(compare_args, "use the first N windows (default 20)"),
     CLI_THREADS_OPTION(compare_args),
@@ -126,8 +126,6 @@ static lace_status compare_verb(const verb *v, int argc, char **argv, lace_error
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (words.count < 2)
         return args_error(v, err, "two models or more are needed");
-    if (!a.file)
-        return args_error(v, err, "-f TEXT is missing");
     cli_catch_stop();
     buf source;
     buf_init(&source, CLI_MAX_TEXT);
@@ -139,7 +137,7 @@ static lace_status compare_verb(const verb *v, int argc, char **argv, lace_error
 }
 
 VERB(compare, "compare", "BASE MODEL... -f TEXT [options]",
-     "show size, quality and speed of models in one table", 8,
+     "show size, quality and speed of models in one table", 0, 8,
      .description = "Each model's predictions are compared with those of BASE. Bytes and bits are\n"
                     "those of the tensors; speed is that of one token after the other.\n",
      .examples = "  lace compare model-f16.gguf model-q4.gguf model-s4.gguf -f test.txt\n")

@@ -25,7 +25,7 @@ enum { N_PLAIN = sizeof types / sizeof *types };
 /* clang-format off */
 static const arg_option options[] = {
     {"output", 'o', ARG_TEXT, offsetof(convert_args, output), .value = "OUT",
-     .help = "the file to write; it appears when complete (required)"},
+     .help = "the file to write; it appears when complete", .is_needed = true},
     {"type", 0, ARG_CHOICE, offsetof(convert_args, type), .value = TYPE_WORDS,
      .help = "type of the matrices; auto (default): the type of most of them; the rest stays f32"},
     {"no-vocab", 0, ARG_FLAG, offsetof(convert_args, no_vocab),
@@ -65,10 +65,6 @@ static lace_status convert_verb(const verb *v, int argc, char **argv, lace_error
     convert_args a = {0};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "DIR is missing");
-    if (!a.output)
-        return args_error(v, err, "-o OUT is missing");
     if (a.type >= N_PLAIN && a.no_vocab)
         return args_error(v, err, "--no-vocab is for f32, f16, bf16 and q8_0");
     output made;
@@ -103,6 +99,7 @@ static lace_status convert_verb(const verb *v, int argc, char **argv, lace_error
 }
 
 VERB(convert, "convert", "DIR -o OUT [options]", "make a GGUF file of a Hugging Face directory", 1,
+     1,
      .description = "DIR has config.json and model.safetensors, in one piece or with an index.\n",
      .examples = "  lace convert models/smollm2 -o smollm2.gguf\n"
                  "  lace convert models/smollm2 -o smollm2-q8.gguf --type q8_0\n")

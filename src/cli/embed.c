@@ -159,8 +159,6 @@ static lace_status embed_verb(const verb *v, int argc, char **argv, lace_error *
     embed_args a = {.common = EMBEDDER_ARGS_DEFAULT};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
     if (a.tokens && (a.common.file || words.count > 1))
         return args_error(v, err, "--tokens and texts exclude each other");
     if (a.format == FORMAT_F32 && isatty(STDOUT_FILENO))
@@ -188,7 +186,7 @@ end:
     return status;
 }
 
-VERB(embed, "embed", "MODEL [TEXT...] [options]", "turn texts into vectors", ARGS_MAX_POSITIONAL,
+VERB(embed, "embed", "MODEL [TEXT...] [options]", "turn texts into vectors", 1, ARGS_MAX_POSITIONAL,
      .description =
          "Prints the embedding of each text. Encoders (BERT, Nomic, ModernBERT, XLM-RoBERTa) are "
          "made\n"

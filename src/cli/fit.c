@@ -41,7 +41,7 @@ static const arg_option options[] = {
      .is_low_open = true, .help = "KL divergence from the original: the smallest file that stays below it"},
     {.kind = ARG_HEADING, .help = "Files"},
     {"output", 'o', ARG_TEXT, offsetof(fit_args, output), .value = "OUT",
-     .help = "the file to write; it appears when complete (required)"},
+     .help = "the file to write; it appears when complete", .is_needed = true},
     {"curve", 0, ARG_TEXT, offsetof(fit_args, curve), .value = "FILE.svg",
      .help = "draw size, loss and speed, with GGUF's types on the same axes; also here, in text"},
     {"calibrate", 0, ARG_TEXT, offsetof(fit_args, calibrate), .value = "TEXT",
@@ -192,12 +192,8 @@ static lace_status fit_verb(const verb *v, int argc, char **argv, lace_error *er
     fit_args a = {.n_calibrate = 64, .n_windows = 20, .n_tries = 16};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
     if ((a.size != 0) + (a.speed > 0) + (a.loss > 0) != 1)
         return args_error(v, err, "give one goal: --size, --speed or --loss");
-    if (!a.output)
-        return args_error(v, err, "-o OUT is missing");
     as_gguf source;
     work k = {.a = &a, .name = words.at[0]};
     TRY(begin_outputs(v, &k, err));
@@ -218,7 +214,7 @@ static lace_status fit_verb(const verb *v, int argc, char **argv, lace_error *er
 }
 
 VERB(fit, "fit", "MODEL (--size BYTES | --speed N | --loss KLD) -o OUT [options]",
-     "make the best model of a size, a speed or a loss", 1,
+     "make the best model of a size, a speed or a loss", 1, 1,
      .description =
          "Measures what every type would cost every tensor in bytes, in time on this machine and "
          "in\n"

@@ -40,7 +40,9 @@ static lace_status append_option(buf *out, const arg_option *o)
         TRY(buf_printf(out, "\n%*s", HELP_COLUMN, ""));
     else
         TRY(buf_printf(out, "%*s", HELP_COLUMN - n, ""));
-    return append_wrapped(out, o->help, HELP_COLUMN, HELP_COLUMN);
+    char help[512];
+    snprintf(help, sizeof help, "%s%s", o->help, o->is_needed ? " (required)" : "");
+    return append_wrapped(out, help, HELP_COLUMN, HELP_COLUMN);
 }
 
 lace_status args_help(const verb *v, buf *out)

@@ -20,10 +20,9 @@ typedef struct imatrix_args {
 /* clang-format off */
 static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(imatrix_args, file), .value = "TEXT",
-     .help = "the text to read, like what the model will be used for; - is standard input "
-             "(required)"},
+     .help = "the text to read, like what the model will be used for; - is standard input", .is_needed = true},
     {"output", 'o', ARG_TEXT, offsetof(imatrix_args, output), .value = "OUT",
-     .help = "the file to write; it appears when complete (required)"},
+     .help = "the file to write; it appears when complete", .is_needed = true},
     CLI_WINDOW_OPTION(imatrix_args),
     CLI_WINDOWS_OPTION(imatrix_args, "read only N windows, spread over the text"),
     CLI_THREADS_OPTION(imatrix_args),
@@ -93,12 +92,6 @@ static lace_status imatrix_verb(const verb *v, int argc, char **argv, lace_error
     imatrix_args a = {.n_context = 512};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
-    if (!a.file)
-        return args_error(v, err, "-f TEXT is missing");
-    if (!a.output)
-        return args_error(v, err, "-o OUT is missing");
     output made;
     const char *const inputs[] = {words.at[0], a.file};
     TRY(output_begin(&made, a.output, a.force, inputs, 2, err));
@@ -117,7 +110,7 @@ static lace_status imatrix_verb(const verb *v, int argc, char **argv, lace_error
 }
 
 VERB(imatrix, "imatrix", "MODEL -f TEXT -o OUT [options]",
-     "measure which inputs matter, for lace quantize", 1,
+     "measure which inputs matter, for lace quantize", 1, 1,
      .description = "The file is llama.cpp's GGUF form: llama-quantize reads it too.\n",
      .examples =
          "  lace imatrix model-f16.gguf -f calibration.txt -o model.imatrix\n"

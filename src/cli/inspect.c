@@ -413,7 +413,7 @@ static lace_status inspect_verb(const verb *v, int argc, char **argv, lace_error
     return status;
 }
 
-VERB(inspect, "inspect", "[MODEL] [options]", "describe a model and the memory it needs", 1,
+VERB(inspect, "inspect", "[MODEL] [options]", "describe a model and the memory it needs", 0, 1,
      .description =
          "MODEL is a GGUF file or a Hugging Face directory; without it, the built-in model is\n"
          "described.\n",

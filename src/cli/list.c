@@ -99,7 +99,7 @@ static lace_status list_verb(const verb *v, int argc, char **argv, lace_error *e
 }
 
 VERB(
-    list, "list", "[options]", "show the models on this machine", 0,
+    list, "list", "[options]", "show the models on this machine", 0, 0,
     .description =
         "Looks into the folder $LACE_MODELS, Ollama's store, the Hugging Face cache, llama.cpp's\n"
         "cache and LM Studio's models. Any name that it prints can stand for MODEL in every verb;\n"

@@ -26,9 +26,9 @@ typedef struct logits_args {
 /* clang-format off */
 static const arg_option options[] = {
     {"tokens", 0, ARG_TEXT, offsetof(logits_args, tokens), .value = "FILE",
-     .help = "the tokens: raw little-endian int32; - is standard input (required)"},
+     .help = "the tokens: raw little-endian int32; - is standard input", .is_needed = true},
     {"output", 'o', ARG_TEXT, offsetof(logits_args, output), .value = "OUT",
-     .help = "where the logits go: raw f32, one row of the vocabulary for each token (required)"},
+     .help = "where the logits go: raw f32, one row of the vocabulary for each token", .is_needed = true},
     {"batch", 'b', ARG_INT, offsetof(logits_args, n_batch), .low = 1, .high = CLI_MAX_BATCH,
      .value = "N", .help = "tokens computed together (default 512)"},
     CLI_THREADS_OPTION(logits_args),
@@ -142,10 +142,6 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
     logits_args a = {.n_batch = 512, .kv_type = LACE_KV_F32, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
-    if (!a.tokens || !a.output)
-        return args_error(v, err, "%s is missing", a.tokens ? "-o OUT" : "--tokens FILE");
     output made;
     const char *const inputs[] = {words.at[0], a.tokens};
     TRY(output_begin(&made, a.output, a.force, inputs, 2, err));
@@ -163,7 +159,7 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
 }
 
 VERB(logits, "logits", "MODEL --tokens FILE -o OUT [options]",
-     "write what a model predicts after each token, as raw numbers", 1,
+     "write what a model predicts after each token, as raw numbers", 1, 1,
      .description =
          "For comparing engines. OUT gets f32 [tokens, vocabulary]; it appears when complete.\n",
      .examples = "  lace logits model.gguf --tokens ids.i32 -o logits.f32\n"

@@ -33,7 +33,7 @@ enum { OUTPUT_TEXT, OUTPUT_JSON };
 /* clang-format off */
 static const arg_option options[] = {
     {"file", 'f', ARG_TEXT, offsetof(perplexity_args, file), .value = "TEXT",
-     .help = "the text to predict; - is standard input (required)"},
+     .help = "the text to predict; - is standard input", .is_needed = true},
     CLI_WINDOW_OPTION(perplexity_args),
     CLI_WINDOWS_OPTION(perplexity_args, "use the first N windows (default: all whole ones)"),
     {"against", 0, ARG_TEXT, offsetof(perplexity_args, against), .value = "MODEL",
@@ -156,8 +156,6 @@ static lace_status perplexity_verb(const verb *v, int argc, char **argv, lace_er
         .n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (!a.file)
-        return args_error(v, err, "-f TEXT is missing");
     cli_catch_stop();
     lace_model *tested = NULL, *base = NULL;
     buf source;
@@ -172,7 +170,7 @@ static lace_status perplexity_verb(const verb *v, int argc, char **argv, lace_er
 }
 
 VERB(perplexity, "perplexity", "[MODEL] -f TEXT [options]",
-     "measure how well a model predicts a text, alone or against another", 1,
+     "measure how well a model predicts a text, alone or against another", 0, 1,
      .description =
          "By llama.cpp's method, so that numbers compare: windows of -c tokens, the second half\n"
          "scored. With --against both models run in lock-step, and the divergence of the first\n"

@@ -278,8 +278,6 @@ static lace_status prune_verb(const verb *v, int argc, char **argv, lace_error *
     prune_args a = {.n_calibrate = 128};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count < 2)
-        return args_error(v, err, "%s is missing", words.count ? "OUT" : "IN");
     if (a.config && (a.sparsity || a.pattern || a.method || a.store))
         return args_error(v, err, "--config excludes --sparsity, --pattern, --method and --store");
     output to;
@@ -299,7 +297,7 @@ static lace_status prune_verb(const verb *v, int argc, char **argv, lace_error *
 
 VERB(
     prune, "prune", "IN OUT (--config FILE | --sparsity SHARE | --pattern N:M) [options]",
-    "remove weights from a model, and measure what that costs", 2,
+    "remove weights from a model, and measure what that costs", 2, 2,
     .description =
         "Rules say which weights may go, by which method, how many, and what it may cost; the\n"
         "plan is shown, the loss measured on held-out text (-f), and nothing is written past the\n"

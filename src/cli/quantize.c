@@ -127,8 +127,6 @@ static lace_status quantize(const quantize_args *a, const char *input, const out
 static lace_status check_args(const verb *v, quantize_args *a, const positional *words,
                               const mix **m, lace_error *err)
 {
-    if (words->count < 2)
-        return args_error(v, err, "%s is missing", words->count ? "OUT" : "IN");
     if (a->type && words->count == 3)
         return args_error(v, err, "--type and the argument \"%.40s\" exclude each other",
                           words->at[2]);
@@ -199,7 +197,7 @@ static lace_status quantize_verb(const verb *v, int argc, char **argv, lace_erro
 }
 
 VERB(quantize, "quantize", "IN OUT TYPE [options]",
-     "make a model smaller: fewer bits for each weight", 3,
+     "make a model smaller: fewer bits for each weight", 2, 3,
      .description =
          "IN is a GGUF file or a Hugging Face directory. OUT appears when it is complete.\n"
          "TYPE, in small or capital letters, may also stand behind --type.\n"

@@ -19,8 +19,8 @@ typedef struct rerank_args {
 
 /* clang-format off */
 static const arg_option options[] = {
-    {"query", 'q', ARG_TEXT, offsetof(rerank_args, query), .value = "TEXT",
-     .help = "what the texts are to answer (required)"},
+    {"query", 'q', ARG_TEXT, offsetof(rerank_args, query), .value = "QUERY",
+     .help = "what the texts are to answer", .is_needed = true},
     {"file", 'f', ARG_TEXT, offsetof(rerank_args, common.file), .value = "FILE",
      .help = "the texts are the lines of this file; - is standard input"},
     {"top-n", 'n', ARG_INT, offsetof(rerank_args, top_n), .low = 1, .high = INFINITY, .value = "N",
@@ -175,10 +175,6 @@ static lace_status rerank_verb(const verb *v, int argc, char **argv, lace_error 
     rerank_args a = {.common = EMBEDDER_ARGS_DEFAULT};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
-    if (!a.query)
-        return args_error(v, err, "-q QUERY is missing");
     text_list list;
     lace_status status = texts_read(v, &words, 1, a.common.file, &list, err);
     if (status == LACE_OK)
@@ -188,7 +184,7 @@ static lace_status rerank_verb(const verb *v, int argc, char **argv, lace_error 
 }
 
 VERB(rerank, "rerank", "MODEL -q QUERY [TEXT...] [options]",
-     "order texts by how well they answer a query", ARGS_MAX_POSITIONAL,
+     "order texts by how well they answer a query", 1, ARGS_MAX_POSITIONAL,
      .description =
          "Prints a score, the number of the text and the text, best first. The model is a "
          "reranker:\n"

@@ -343,7 +343,7 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
 }
 
 VERB(run, "run", "[MODEL [TEXT]] [-p TEXT | -f FILE] [options]",
-     "continue a text, or answer a question", 2,
+     "continue a text, or answer a question", 0, 2,
      .description =
          "Prints the prompt and what the model writes after it. A model with a chat template is\n"
          "asked: the text is a message, and the answer is printed; --raw continues the text as it\n"

@@ -28,7 +28,7 @@ static const arg_option options[] = {
      .high = 0.9, .value = "SHARE",
      .help = "share of the layers' weights that a token skips (default 0.4)"},
     {"calibrate", 0, ARG_TEXT, offsetof(sparsify_args, calibrate), .value = "TEXT",
-     .help = "a text like what the model will be used for; - is standard input (required)"},
+     .help = "a text like what the model will be used for; - is standard input", .is_needed = true},
     {"calibrate-windows", 0, ARG_INT, offsetof(sparsify_args, n_calibrate), .low = 1,
      .high = INT32_MAX, .value = "N",
      .help = "windows of 512 tokens to read, spread over the text (default 32)"},
@@ -201,10 +201,6 @@ static lace_status sparsify_verb(const verb *v, int argc, char **argv, lace_erro
     sparsify_args a = {.sparsity = 0.4f, .n_calibrate = 32, .n_windows = 20};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count < 2)
-        return args_error(v, err, "%s is missing", words.count ? "OUT" : "MODEL");
-    if (!a.calibrate)
-        return args_error(v, err, "--calibrate TEXT is missing");
     output to;
     const char *const inputs[] = {words.at[0], a.calibrate, a.file};
     TRY(output_begin(&to, words.at[1], a.force, inputs, 3, err));
@@ -228,7 +224,7 @@ static lace_status sparsify_verb(const verb *v, int argc, char **argv, lace_erro
 }
 
 VERB(sparsify, "sparsify", "MODEL OUT --calibrate TEXT [--sparsity SHARE] [-f TEXT] [options]",
-     "find thresholds for activation sparsity: single tokens read fewer weights", 2,
+     "find thresholds for activation sparsity: single tokens read fewer weights", 2, 2,
      .description =
          "Activation sparsity (TEAL): inputs of matrices that are smaller than a threshold are\n"
          "taken as 0, and the weights that they would meet are skipped. OUT holds thresholds for\n"

@@ -99,8 +99,6 @@ static lace_status tokenize_verb(const verb *v, int argc, char **argv, lace_erro
     tokenize_args a = {0};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
-    if (words.count == 0)
-        return args_error(v, err, "MODEL is missing");
     if (!a.file && words.count == 1)
         return args_error(v, err, "TEXT or -f FILE is missing");
     if (a.file && words.count == 2)
@@ -121,7 +119,7 @@ static lace_status tokenize_verb(const verb *v, int argc, char **argv, lace_erro
     return status;
 }
 
-VERB(tokenize, "tokenize", "MODEL (TEXT | -f FILE) [options]", "show the tokens of a text", 2,
+VERB(tokenize, "tokenize", "MODEL (TEXT | -f FILE) [options]", "show the tokens of a text", 1, 2,
      .description = "Prints the ids as a JSON array on one line.\n",
      .examples = "  lace tokenize model.gguf \"Hello, world\"\n"
                  "  lace tokenize model.gguf --pieces \"Hello, world\"\n"
