@@ -169,6 +169,7 @@ static const reply_kind reply = {
     .n_outs = sizeof outs / sizeof outs[0],
     .on_part = on_part,
     .begin = begin_message,
+    .ping = "event: ping\ndata: {\"type\":\"ping\"}\n\n",
 };
 
 static void write_stop(const message_reply *m, json_out *out)
@@ -224,18 +225,7 @@ static void on_end(call *c)
     json_out_deinit(&whole);
 }
 
-static void on_ping(call *c)
-{
-    reply_ping(c, "event: ping\ndata: {\"type\":\"ping\"}\n\n");
-}
-
-static const gen_sink sink = {
-    .reply = &reply,
-    .on_event = reply_on_event,
-    .on_end = on_end,
-    .on_ping = on_ping,
-    .on_free = reply_free,
-};
+static const gen_sink sink = {.reply = &reply, .on_end = on_end};
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

@@ -333,13 +333,7 @@ static void on_end(call *c)
 }
 
 static const gen_sink sink = {
-    .choices = &choices,
-    .on_event = on_event,
-    .on_prompt = on_prompt,
-    .on_end = on_end,
-    .on_ping = openai_ping,
-    .on_free = choices_free,
-};
+    .choices = &choices, .on_event = on_event, .on_prompt = on_prompt, .on_end = on_end};
 
 static bool read_request(gen_request *r, call *c, json_t *body)
 {

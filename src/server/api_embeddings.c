@@ -211,66 +211,88 @@ static bool write_vectors(call *c, embed_request *q, json_out *out, const char *
     return ok;
 }
 
-void api_embeddings(call *c)
+/* How an API asks for vectors and writes them: what stands before, between and behind them. */
+typedef struct embed_form {
+    bool (*check_model)(call *c, const json_t *body);
+    void (*begin)(call *c, json_out *out);
+    const char *before, *after; /* each vector */
+    void (*end)(call *c, const embed_request *q, json_out *out);
+} embed_form;
+
+static void reply_vectors(call *c, const json_t *body, const embed_form *f)
 {
-    const json_t *body = call_json(c);
     embed_request q = {0};
-    if (!body || !gen_check_model(c, body) || !read_input(c, body, &q) ||
-        !read_choices(c, body, &q))
+    if (!body || !f->check_model(c, body) || !read_input(c, body, &q) || !read_choices(c, body, &q))
         return;
     json_out out;
     json_out_init(&out, MAX_OUT);
-    json_out_raw(&out, "{\"object\":\"list\",\"data\":[");
-    if (write_vectors(c, &q, &out, "{\"object\":\"embedding\",\"index\":", "}")) {
-        json_out_raw(&out, "],\"model\":");
-        json_out_string(&out, call_server(c)->model_id);
-        json_out_printf(&out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}",
-                        q.n_tokens, q.n_tokens);
+    f->begin(c, &out);
+    if (write_vectors(c, &q, &out, f->before, f->after)) {
+        f->end(c, &q, &out);
         call_reply(c, 200, "application/json", &out);
     }
     json_out_deinit(&out);
+}
+
+static void begin_list(call *c, json_out *out)
+{
+    json_out_raw(out, "{\"object\":\"list\",\"data\":[");
+}
+
+static void end_list(call *c, const embed_request *q, json_out *out)
+{
+    json_out_raw(out, "],\"model\":");
+    json_out_string(out, call_server(c)->model_id);
+    json_out_printf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", q->n_tokens,
+                    q->n_tokens);
+}
+
+void api_embeddings(call *c)
+{
+    static const embed_form form = {gen_check_model, begin_list,
+                                    "{\"object\":\"embedding\",\"index\":", "}", end_list};
+    reply_vectors(c, call_json(c), &form);
+}
+
+static void begin_plain(call *c, json_out *out)
+{
+    json_out_raw(out, "[");
+}
+
+static void end_plain(call *c, const embed_request *q, json_out *out)
+{
+    json_out_raw(out, "]");
 }
 
 /* llama.cpp's own form: a list, each entry with a list of vectors, which is one where they are
  * pooled. */
 void api_llama_embeddings(call *c)
 {
+    static const embed_form form = {gen_check_model, begin_plain, "{\"index\":", "]}", end_plain};
     json_t *body = call_json(c);
-    embed_request q = {0};
     if (body && !json_object_get(body, "input") && json_object_get(body, "content"))
         json_object_set(body, "input", json_object_get(body, "content"));
-    if (!body || !gen_check_model(c, body) || !read_input(c, body, &q) ||
-        !read_choices(c, body, &q))
-        return;
-    json_out out;
-    json_out_init(&out, MAX_OUT);
-    json_out_raw(&out, "[");
-    if (write_vectors(c, &q, &out, "{\"index\":", "]}")) {
-        json_out_raw(&out, "]");
-        call_reply(c, 200, "application/json", &out);
-    }
-    json_out_deinit(&out);
+    reply_vectors(c, body, &form);
+}
+
+static void begin_ollama(call *c, json_out *out)
+{
+    json_out_raw(out, "{\"model\":");
+    json_out_string(out, call_server(c)->model_id);
+    json_out_raw(out, ",\"embeddings\":[");
+}
+
+static void end_ollama(call *c, const embed_request *q, json_out *out)
+{
+    json_out_printf(
+        out, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%zu}",
+        clock_ns() - call_begin_ns(c), q->n_tokens);
 }
 
 void api_ollama_embed(call *c)
 {
-    const json_t *body = call_json(c);
-    embed_request q = {0};
-    if (!body || !ollama_check_model(c, body) || !read_input(c, body, &q) ||
-        !read_choices(c, body, &q))
-        return;
-    json_out out;
-    json_out_init(&out, MAX_OUT);
-    json_out_raw(&out, "{\"model\":");
-    json_out_string(&out, call_server(c)->model_id);
-    json_out_raw(&out, ",\"embeddings\":[");
-    if (write_vectors(c, &q, &out, "", "")) {
-        json_out_printf(
-            &out, "],\"total_duration\":%" PRIu64 ",\"load_duration\":0,\"prompt_eval_count\":%zu}",
-            clock_ns() - call_begin_ns(c), q.n_tokens);
-        call_reply(c, 200, "application/json", &out);
-    }
-    json_out_deinit(&out);
+    static const embed_form form = {ollama_check_model, begin_ollama, "", "", end_ollama};
+    reply_vectors(c, call_json(c), &form);
 }
 
 /* Ollama's older route: one text, "prompt", and one vector. */

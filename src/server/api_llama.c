@@ -351,13 +351,7 @@ static void on_end(call *c)
 }
 
 static const gen_sink sink = {
-    .choices = &choices,
-    .on_event = on_event,
-    .on_prompt = on_prompt,
-    .on_end = on_end,
-    .on_ping = openai_ping,
-    .on_free = choices_free,
-};
+    .choices = &choices, .on_event = on_event, .on_prompt = on_prompt, .on_end = on_end};
 
 void api_llama_completion(call *c)
 {

@@ -305,8 +305,7 @@ static const reply_kind reply = {.size = sizeof(line_reply),
                                  .on_part = on_part,
                                  .on_token = on_token,
                                  .end_event = write_line};
-static const gen_sink sink = {
-    .reply = &reply, .on_event = reply_on_event, .on_end = on_end, .on_free = reply_free};
+static const gen_sink sink = {.reply = &reply, .on_end = on_end};
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

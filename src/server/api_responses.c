@@ -248,6 +248,7 @@ static const reply_kind reply = {
     .on_part = on_part,
     .begin = begin_response,
     .end_parts = close_item,
+    .ping = ": ping\n\n",
 };
 
 static void on_end(call *c)
@@ -285,19 +286,7 @@ static void on_prompt(call *c, const gen_event *e)
     call_write(c, &p->base.out);
 }
 
-static void on_ping(call *c)
-{
-    reply_ping(c, ": ping\n\n");
-}
-
-static const gen_sink sink = {
-    .reply = &reply,
-    .on_event = reply_on_event,
-    .on_prompt = on_prompt,
-    .on_end = on_end,
-    .on_ping = on_ping,
-    .on_free = reply_free,
-};
+static const gen_sink sink = {.reply = &reply, .on_prompt = on_prompt, .on_end = on_end};
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

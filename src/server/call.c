@@ -11,6 +11,7 @@
 #include "base/json_read.h"
 #include "base/mem.h"
 #include "server/core.h"
+#include "server/reply.h"
 
 enum {
     PING_S = 10,            /* a stream is not silent for longer */
@@ -60,8 +61,8 @@ call *call_create(conn *from, const route *r)
 static void free_call(call *c)
 {
     server *s = c->s;
-    if (c->sink && c->sink->on_free)
-        c->sink->on_free(c);
+    if (c->sink)
+        reply_free(c);
     gen_request_deinit(&c->request); /* all zeros, if nothing was generated */
     mem_free(c->jobs);
     json_decref(c->json);
@@ -554,7 +555,7 @@ void call_event(gen_event *e)
         if (c->sink->on_prompt && c->request.is_stream)
             c->sink->on_prompt(c, e);
     } else if (is_live) {
-        c->sink->on_event(c, e);
+        reply_take(c, e);
         if (c->n_left == 0) {
             c->sink->on_end(c);
             if (c->is_streaming)
@@ -579,8 +580,8 @@ void call_tick(server *s, uint64_t now)
             s->metrics.n_timed_out++;
             cancel_jobs(c);
         }
-        if (c->conn && c->n_left > 0 && c->sink->on_ping && c->request.is_stream &&
+        if (c->conn && c->n_left > 0 && c->request.is_stream &&
             now - c->last_write_ns > clock_seconds(PING_S))
-            c->sink->on_ping(c);
+            reply_ping(c);
     }
 }

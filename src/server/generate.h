@@ -162,14 +162,12 @@ struct gen_event {
 
 /* How an API writes what was generated; on the event loop. */
 struct gen_sink {
-    /* Of sinks whose state is made by reply.h: one reply, or several choices; otherwise NULL. */
+    /* One of the two: how reply.h makes and frees the state, one reply or several choices. */
     const struct reply_kind *reply;
     const struct choices_kind *choices;
-    void (*on_event)(call *c, const gen_event *e);
+    void (*on_event)(call *c, const gen_event *e);  /* of choices; a reply is taken apart */
     void (*on_prompt)(call *c, const gen_event *e); /* with is_prompt; may be NULL */
-    void (*on_end)(call *c);  /* all choices have finished, and none with an error */
-    void (*on_ping)(call *c); /* a stream was silent for long; may be NULL */
-    void (*on_free)(call *c); /* the call is over, in whatever way; may be NULL */
+    void (*on_end)(call *c); /* all choices have finished, and none with an error */
 };
 
 const gen_request *call_request(const call *c);

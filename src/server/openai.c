@@ -161,8 +161,3 @@ void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char
     call_write(c, out);
     call_end(c);
 }
-
-void openai_ping(call *c)
-{
-    reply_ping(c, ": waiting\n\n");
-}

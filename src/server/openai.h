@@ -41,6 +41,5 @@ void openai_reply(call *c, json_out *out, const char *id_prefix, const char *obj
 /* The last chunk of a stream, with the counts if they were asked for, and data: [DONE]. */
 void openai_end_stream(call *c, json_out *out, const char *id_prefix, const char *object,
                        const openai_usage *u);
-void openai_ping(call *c); /* a comment in a stream */
 
 #endif

@@ -26,21 +26,18 @@ void *reply_state_of(call *c)
     return r;
 }
 
-void reply_free(call *c)
+static void free_reply(reply_state *r, const reply_kind *kind)
 {
-    const reply_kind *kind = c->sink->reply;
-    reply_state *r = call_state(c);
-    if (!r)
-        return;
     json_out_deinit(&r->out);
     json_outs_deinit(r, kind->outs, kind->n_outs);
     reply_parser_free(r->parser);
-    mem_free(r);
 }
 
-void reply_on_event(call *c, const gen_event *e)
+void reply_take(call *c, const gen_event *e)
 {
     const reply_kind *kind = c->sink->reply;
+    if (!kind)
+        return c->sink->on_event(c, e);
     reply_state *r = reply_state_of(c);
     bool is_stream = call_request(c)->is_stream;
     if (!r || r->has_failed)
@@ -114,22 +111,30 @@ void *choices_of(call *c)
     return state;
 }
 
-void choices_free(call *c)
+static void free_choices(call *c, void *state, const choices_kind *kind)
 {
-    const choices_kind *kind = c->sink->choices;
-    void *state = call_state(c);
-    if (!state)
-        return;
     if (kind->end)
         kind->end(state);
     json_outs_deinit(state, kind->outs, kind->n_outs);
     for (int i = 0; i < call_request(c)->n_choices; i++)
         json_outs_deinit(choice_at(c, kind, i), kind->choice_outs, kind->n_choice_outs);
+}
+
+void reply_free(call *c)
+{
+    void *state = call_state(c);
+    if (state && c->sink->reply)
+        free_reply(state, c->sink->reply);
+    else if (state)
+        free_choices(c, state, c->sink->choices);
     mem_free(state);
 }
 
-void reply_ping(call *c, const char *line)
+void reply_ping(call *c)
 {
+    const char *line = c->sink->reply ? c->sink->reply->ping : c->sink->choices->ping;
+    if (!line)
+        return;
     json_out out;
     json_out_init(&out, 256);
     json_out_raw(&out, line);

@@ -5,8 +5,7 @@
  *     typedef struct message_reply { reply_state base; json_out inside; ... } message_reply;
  *     static const size_t outs[] = {offsetof(message_reply, inside)};
  *     static const reply_kind kind = {.size = sizeof(message_reply), .outs = outs, .n_outs = 1, ...};
- *     static const gen_sink sink = {.reply = &kind, .on_event = reply_on_event,
- *                                   .on_free = reply_free, ...};
+ *     static const gen_sink sink = {.reply = &kind, .on_end = on_end};
  *
  * Belongs to the event loop, as all that sinks do.
  */
@@ -34,6 +33,7 @@ typedef struct reply_kind {
     size_t n_outs;
     reply_sink on_part;
     /* The rest may be NULL. */
+    const char *ping; /* a line of a stream that says nothing, so that nobody takes it for dead */
     void (*begin)(void *); /* before a stream's first part, and again before every other */
     void (*on_token)(void *, const gen_event *); /* before the parts of its text */
     void (*end_parts)(void *);                   /* behind the last part */
@@ -43,9 +43,10 @@ typedef struct reply_kind {
 /* The state of a call, made at the first question; NULL: memory is out. */
 void *reply_state_of(call *c);
 
-/* on_event of a sink: takes it apart, and sends what became of it if the reply is a stream. */
-void reply_on_event(call *c, const gen_event *e);
-void reply_free(call *c); /* on_free of a sink */
+/* Take an event apart and send what became of it if the reply is a stream; or on_event of choices. */
+void reply_take(call *c, const gen_event *e);
+void reply_free(call *c); /* the state, if there is one */
+void reply_ping(call *c); /* a stream was silent for long */
 
 /* At the end: the state, or NULL if there is no reply; the call has then been answered. */
 void *reply_finished(call *c);
@@ -64,6 +65,7 @@ typedef struct choices_kind {
     size_t n_outs;
     const size_t *choice_outs; /* [n_choice_outs] where in a choice */
     size_t n_choice_outs;
+    const char *ping;                    /* as of a reply_kind */
     void (*begin)(call *c, void *state); /* more of a new state; may be NULL */
     void (*end)(void *state);            /* undoes begin; may be NULL */
 } choices_kind;
@@ -74,14 +76,11 @@ typedef struct choices_kind {
     {                                                                                              \
         .size = offsetof(state, choices), .choice_size = sizeof(choice), .outs = (state_outs),     \
         .n_outs = sizeof(state_outs) / sizeof(size_t), .choice_outs = (outs_of_choice),            \
-        .n_choice_outs = sizeof(outs_of_choice) / sizeof(size_t), __VA_ARGS__                      \
+        .n_choice_outs = sizeof(outs_of_choice) / sizeof(size_t), .ping = ": waiting\n\n",         \
+        __VA_ARGS__                                                                                \
     }
 
 /* The state of a call, made at the first question by its sink's choices; NULL: memory is out. */
 void *choices_of(call *c);
-void choices_free(call *c); /* on_free of a sink */
-
-/* A line of a stream that says nothing, so that nobody takes it for dead. */
-void reply_ping(call *c, const char *line);
 
 #endif
