@@ -77,8 +77,7 @@ void bench_model_close(bench_model *b)
         return;
     lace_session_free(b->session);
     lace_model_close(b->model);
-    mem_free(b->items);
-    mem_free(b);
+    mem_free_all(b->items, b);
 }
 
 void bench_model_describe(const bench_model *b, const bench_test *test, bench_row *out)

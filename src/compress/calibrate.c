@@ -538,8 +538,7 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
         walk_weight_free(&c.students[i]);
     for (int side = 0; side < 2; side++)
         mem_unmap(c.states[side], c.state_bytes * (uint64_t)c.n_windows);
-    mem_free(c.students);
-    mem_free(c.teachers);
+    mem_free_all(c.students, c.teachers);
     token_list_deinit(&c.tokens);
     walk_close(c.w);
     if (status == LACE_OK)

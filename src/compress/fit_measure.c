@@ -86,8 +86,7 @@ static lace_status time_matrix(fit *f, const tensor *t, dtype type, int64_t n_ro
     if (status == LACE_OK)
         status = kernel_time_measure(&f->kernels, f->w->workers, type, blocks, n_rows, n_cols,
                                      (uint64_t)(room < 256e6 ? room : 256e6), out, err);
-    mem_free(x);
-    mem_free(blocks);
+    mem_free_all(x, blocks);
     if (status == LACE_OK && known->n < sizeof known->list / sizeof *known->list)
         known->list[known->n++] = (timed){type, n_rows, n_cols, *out};
     return status;

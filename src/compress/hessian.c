@@ -67,8 +67,7 @@ lace_status hessian_init(hessian *s, int64_t n, int64_t n_at_once, bool has_othe
 
 void hessian_deinit(hessian *s)
 {
-    mem_free(s->h);
-    mem_free(s->c);
+    mem_free_all(s->h, s->c);
     mem_unmap(s->scratch, s->n_bytes);
     *s = (hessian){0};
 }

@@ -39,8 +39,7 @@ void imatrix_free(imatrix *m)
         return;
     arena_deinit(&m->memory);
     map_deinit(&m->names);
-    mem_free(m->entries);
-    mem_free(m);
+    mem_free_all(m->entries, m);
 }
 
 size_t imatrix_count(const imatrix *m)

@@ -97,8 +97,7 @@ lace_status imatrix_collect(walk *w, const lace_token *tokens, size_t n_tokens,
             status = add_window(w, *out, row, experts, err);
     }
     *n_windows = n;
-    mem_free(row);
-    mem_free(experts);
+    mem_free_all(row, experts);
     if (status != LACE_OK) {
         imatrix_free(*out);
         *out = NULL;

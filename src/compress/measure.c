@@ -258,8 +258,7 @@ lace_status measure_models(lace_model *tested, lace_model *base, text source,
     pool_free(m.workers);
     end_side(&m.tested);
     end_side(&m.base);
-    mem_free(m.items);
-    mem_free(m.scores);
+    mem_free_all(m.items, m.scores);
     quality_deinit(&m.q);
     return status;
 }

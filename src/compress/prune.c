@@ -295,8 +295,7 @@ static lace_status choose(const task *k, const job *j, float *w, const float *in
     c.columns = columns;
     if (status == LACE_OK)
         pool_run(k->workers, choose_rows, &c);
-    mem_free(columns);
-    mem_free(c.scratch);
+    mem_free_all(columns, c.scratch);
     return status;
 }
 

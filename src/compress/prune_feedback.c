@@ -225,8 +225,7 @@ lace_status prune_with_feedback(const surgery_rule *rule, const hessian *h, floa
         j.costs = costs;
         pool_run(workers, prune_rows, &j);
     }
-    mem_free(costs);
-    mem_free(j.scratch);
+    mem_free_all(costs, j.scratch);
     hessian_factor_deinit(&f);
     return status;
 }

@@ -90,8 +90,7 @@ void source_close(source *s)
         return;
     hf_tensors_free(s->tensors);
     weights_close(s->files);
-    mem_free(s->path);
-    mem_free(s);
+    mem_free_all(s->path, s);
 }
 
 const model_config *source_config(const source *s)

@@ -146,8 +146,7 @@ lace_status sparse_encode(sparse_kind kind, const sparse_matrix *m, pool *worker
                                 .scales = e.scales};
         status = sparse_write(kind, &source, out, err);
     }
-    mem_free(e.codes);
-    mem_free(e.scales);
+    mem_free_all(e.codes, e.scales);
     return status;
 }
 

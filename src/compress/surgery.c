@@ -548,8 +548,7 @@ void surgery_free(surgery *s)
     if (!s)
         return;
     arena_deinit(&s->memory);
-    mem_free(s->rules);
-    mem_free(s);
+    mem_free_all(s->rules, s);
 }
 
 /*

@@ -178,7 +178,6 @@ lace_status trellis_quantize(dtype type, const hessian_factor *f, float *rows, i
         j.weights = weights;
         pool_run(workers, quantize_rows, &j);
     }
-    mem_free(weights);
-    mem_free(j.scratch);
+    mem_free_all(weights, j.scratch);
     return status;
 }

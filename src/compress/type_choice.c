@@ -19,8 +19,7 @@ lace_status choices_init(choice_list *l, size_t n_most, lace_error *err)
 
 void choices_deinit(choice_list *l)
 {
-    mem_free(l->tensors);
-    mem_free(l->items);
+    mem_free_all(l->tensors, l->items);
     *l = (choice_list){0};
 }
 

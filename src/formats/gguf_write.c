@@ -59,8 +59,7 @@ void gguf_writer_free(gguf_writer *w)
     arena_deinit(&w->names);
     map_deinit(&w->keys);
     map_deinit(&w->tensors);
-    mem_free(w->entries);
-    mem_free(w);
+    mem_free_all(w->entries, w);
 }
 
 /* Remember a failure: the first one is what writing will report. */

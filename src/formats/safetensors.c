@@ -279,8 +279,7 @@ void safetensors_free(safetensors *s)
     if (!s)
         return;
     arena_deinit(&s->names);
-    mem_free(s->tensors);
-    mem_free(s);
+    mem_free_all(s->tensors, s);
 }
 
 size_t safetensors_count(const safetensors *s)

@@ -29,8 +29,7 @@ static void free_view(void *user)
 {
     sparse_view *v = user;
     if (v) {
-        mem_free(v->shown);
-        mem_free(v->own);
+        mem_free_all(v->shown, v->own);
     }
     mem_free(v);
 }

@@ -34,8 +34,7 @@ static lace_status count_work(const char_maker *m, uint32_t n)
 
 void char_automaton_deinit(char_automaton *a)
 {
-    mem_free(a->next);
-    mem_free(a->accepts);
+    mem_free_all(a->next, a->accepts);
     *a = (char_automaton){0};
 }
 
@@ -393,8 +392,7 @@ static void minimizer_deinit(minimizer *z)
 static lace_status list_into(minimizer *z)
 {
     uint32_t n = z->a->n_states;
-    mem_free(z->first_into);
-    mem_free(z->into);
+    mem_free_all(z->first_into, z->into);
     z->first_into = mem_calloc((size_t)n + 2, sizeof *z->first_into);
     z->into = mem_calloc((size_t)z->n_edges + 1, sizeof *z->into);
     if (!z->first_into || !z->into)
@@ -669,7 +667,6 @@ lace_status grammar_all_of(grammar_ast *g, const grammar_node *const *nodes, siz
     char_automaton_deinit(&all);
     char_automaton_deinit(&lengths);
     char_looks_deinit(&m);
-    mem_free(m.alphabet.cuts);
-    mem_free(m.alphabet.class_of);
+    mem_free_all(m.alphabet.cuts, m.alphabet.class_of);
     return status == LACE_OK ? grammar_ast_check(g, err) : status;
 }

@@ -518,8 +518,7 @@ static lace_status determinize(char_maker *m, const char_nfa *n, uint32_t start,
     mem_free_all(s.buckets, s.closed.data, s.sets, s.duties);
     map_deinit(&s.known);
     map_deinit(&s.known_duties);
-    mem_free(s.seen.data);
-    mem_free(s.older.data);
+    mem_free_all(s.seen.data, s.older.data);
     arena_deinit(&s.memory);
     return status == LACE_OK ? char_minimize(m, out) : status;
 }
@@ -540,7 +539,6 @@ lace_status char_compile(char_maker *m, const grammar_node *node, bool is_open, 
                  add_edge(&n, end, (char_edge){.kind = CHAR_SET, .to = end, .set = &any}));
     TRY_GOTO(status, end, determinize(m, &n, start, end, out));
 end:
-    mem_free(n.first_edge);
-    mem_free(n.edges);
+    mem_free_all(n.first_edge, n.edges);
     return status;
 }

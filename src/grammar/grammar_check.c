@@ -16,8 +16,7 @@ typedef struct stretches {
 
 static void stretches_deinit(stretches *s)
 {
-    mem_free(s->first);
-    mem_free(s->items);
+    mem_free_all(s->first, s->items);
     *s = (stretches){0};
 }
 

@@ -433,8 +433,7 @@ void grammar_position_free(grammar_position *p)
         p->m->positions = p->following;
     if (p->following)
         p->following->previous = p->previous;
-    mem_free(p->threads.data);
-    mem_free(p);
+    mem_free_all(p->threads.data, p);
 }
 
 lace_status grammar_position_advance(grammar_position *p, text bytes, lace_error *err)

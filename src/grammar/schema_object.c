@@ -239,8 +239,7 @@ static lace_status add_other_names(object_graph *o, const json_t *properties, na
         if (status == LACE_OK)
             status = split_range(o, names, ranges, &n_ranges, ranges[i], free_point, end);
     }
-    mem_free(names);
-    mem_free(ranges);
+    mem_free_all(names, ranges);
     return status;
 }
 

@@ -600,8 +600,6 @@ void lace_sampler_free(lace_sampler *s)
 {
     if (!s)
         return;
-    mem_free(s->list);
-    mem_free(s->penalized);
     dry_free(s->dry);
-    mem_free_all(s->n_seen, s->recent, s);
+    mem_free_all(s->list, s->penalized, s->n_seen, s->recent, s);
 }

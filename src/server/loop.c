@@ -475,8 +475,7 @@ static void stop(server *s)
     chat_template_free(s->chat);
     mem_free(s->chat_source);
     access_free(s);
-    mem_free(s->model_id);
-    mem_free(s);
+    mem_free_all(s->model_id, s);
 }
 
 lace_status server_run(lace_model *model, const char *model_path, const server_options *options,

@@ -247,8 +247,7 @@ void states_free(states *kv)
         for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
             mem_free(kv->sequences[s].tables[g]);
     for (int32_t g = 0; g < kv->n_groups; g++) {
-        mem_free(kv->groups[g].free_pages);
-        mem_free(kv->groups[g].n_users);
+        mem_free_all(kv->groups[g].free_pages, kv->groups[g].n_users);
         queue_give_back(kv->queue, kv->groups[g].data,
                         (size_t)kv->groups[g].n_pages * kv->groups[g].page_bytes);
     }

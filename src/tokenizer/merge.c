@@ -7,8 +7,7 @@
 
 void merger_deinit(merger *m)
 {
-    mem_free(m->symbols);
-    mem_free(m->heap);
+    mem_free_all(m->symbols, m->heap);
     *m = (merger){0};
 }
 

@@ -148,7 +148,6 @@ lace_status scan_init(scan_index *s, scan_entry *entries, size_t n, arena *memor
         add_states(s, entries, ranges);
         status = add_fallbacks(s, n_nested);
     }
-    mem_free(ranges);
-    mem_free(n_nested);
+    mem_free_all(ranges, n_nested);
     return status;
 }

@@ -172,8 +172,7 @@ void splitter_free(splitter *s)
 
 void split_scratch_deinit(split_scratch *scratch)
 {
-    mem_free(scratch->ends);
-    mem_free(scratch->previous);
+    mem_free_all(scratch->ends, scratch->previous);
     pcre2_match_data_free(scratch->match_data);
     pcre2_match_context_free(scratch->match_context);
     pcre2_jit_stack_free(scratch->jit_stack);

@@ -115,8 +115,7 @@ static void add_forms(plan *p)
     for (int32_t i = 0; l.of && i < n_steps; i++)
         take_step(&l, &steps[i]);
     p->layer = -1;
-    mem_free(l.of);
-    mem_free(steps);
+    mem_free_all(l.of, steps);
 }
 
 /* ---- Fusion ---------------------------------------------------------------------------------- */
