@@ -5,7 +5,7 @@
 
 #include "checkkernels.h"
 
-enum { MAX_TOKENS = 80, N_SLOTS = 3 };
+enum { MAX_TOKENS = 200, N_SLOTS = 3 };
 
 typedef struct scan_shape {
     int32_t n_heads, head_dim, n_groups, n_state;
@@ -87,8 +87,9 @@ static text make_text(const scan_shape *of)
         for (int t = 0; t < x.n; t++)
             check_fill_f32(check_row(&x.in[i], t), widths[i], CHECK_NORMAL);
     }
+    int together = check_random_int(0, 1) ? 9 : 150;
     for (int t = 0; t < x.n; t++)
-        x.slots[t] = t && check_random_int(0, 9) ? x.slots[t - 1] : check_random_int(0, 2);
+        x.slots[t] = t && check_random_int(0, together) ? x.slots[t - 1] : check_random_int(0, 2);
     x.want = check_operand(ACT_F32, width, x.n);
     x.got = check_operand_copy(&x.want, x.n);
     return x;
@@ -147,8 +148,9 @@ static void bench(kernel_fn fn, int n_tokens)
 /* Not against the plain version, but against the sum written out: so that one is checked too. */
 void check_scan(const kernel_table *ref, const kernel_table *table)
 {
-    static const scan_shape shapes[] = {{1, 1, 1, 1},  {3, 16, 1, 16}, {4, 8, 2, 5},  {2, 37, 2, 7},
-                                        {5, 64, 1, 6}, {6, 24, 3, 32}, {2, 100, 1, 9}};
+    static const scan_shape shapes[] = {{1, 1, 1, 1},   {3, 16, 1, 16},  {4, 8, 2, 5},
+                                        {2, 37, 2, 7},  {5, 64, 1, 6},   {6, 24, 3, 32},
+                                        {2, 100, 1, 9}, {2, 64, 1, 128}, {2, 40, 2, 200}};
     kernel_fn fn = table->ops[OP_SCAN];
     if (!check_begin("scan", NULL, CHECK_FN(fn)))
         return;
@@ -156,7 +158,7 @@ void check_scan(const kernel_table *ref, const kernel_table *table)
         bench(fn, 1);
         bench(fn, 512);
     } else {
-        for (int i = 0; i < 7; i++)
+        for (int i = 0; i < 9; i++)
             for (int n = 1; n <= CHECK_MAX_WORKERS; n++)
                 check_shape_of(fn, &shapes[i], n);
     }

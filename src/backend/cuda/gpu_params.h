@@ -131,6 +131,7 @@ typedef struct gpu_scan {
     const int32_t *sequences; /* [n_tokens] whose slot is used */
     int32_t n_tokens, head_dim, n_state;
     int32_t group_heads; /* heads of a group */
+    int32_t few;         /* slots with so many tokens are left alone; 0: none is */
 } gpu_scan;
 
 /* A short convolution; `state` is where slot 0 has this layer's inputs, [n_taps - 1, width]. */
@@ -155,6 +156,7 @@ typedef struct gpu_delta {
     uint64_t slot_bytes;
     const int32_t *sequences; /* [n_tokens] whose slots they are */
     int32_t n_tokens, n_heads, n_key_heads, k_dim, v_dim, is_tiled;
+    int32_t few; /* slots with so many tokens are left alone; 0: none is */
     float eps;
 } gpu_delta;
 

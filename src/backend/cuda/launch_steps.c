@@ -5,6 +5,7 @@
 #include "backend/cuda/gpu.h"
 #include "backend/cuda/gpu_params.h"
 #include "backend/cuda/handover.h"
+#include "backend/cuda/launch_recurrent.h"
 #include "ops/op_info.h"
 
 enum { ROW_THREADS = 256, HEAD_THREADS = 128, MATVEC_THREADS = 256, BLOCKS_PER_PROCESSOR = 4 };
@@ -29,16 +30,6 @@ static lace_status start_rows(const gpu_job *j, const char *name, int64_t n_rows
 {
     uint32_t grid[3] = {(uint32_t)n_rows, n_parts, 1};
     return n_rows == 0 ? LACE_OK : gpu_start(j, name, grid, ROW_THREADS, 0, params, err);
-}
-
-static int64_t floats(const operand *o)
-{
-    return (int64_t)(o->stride / 4);
-}
-
-static float *data(const operand *o)
-{
-    return (float *)o->data;
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -527,114 +518,6 @@ static lace_status launch_attend(const gpu_job *j, const step *s, lace_error *er
     return start_heads(j, "attend_heads", p.n_heads, &p, err);
 }
 
-/* ---- State spaces ---------------------------------------------------------------------------- */
-
-enum { SCAN_THREADS = 256, SCAN_COLUMNS = 32 };
-
-/* A block for each head and 32 of its columns, whose state is in shared memory meanwhile. */
-static lace_status launch_scan(const gpu_job *j, const step *s, lace_error *err)
-{
-    gpu_scan p = {.x = data(&s->in[0]),
-                  .b = data(&s->in[1]),
-                  .c = data(&s->in[2]),
-                  .dt = data(&s->in[3]),
-                  .out = data(&s->out[0]),
-                  .x_stride = floats(&s->in[0]),
-                  .b_stride = floats(&s->in[1]),
-                  .c_stride = floats(&s->in[2]),
-                  .dt_stride = floats(&s->in[3]),
-                  .out_stride = floats(&s->out[0]),
-                  .a = s->a.scan.a,
-                  .d = s->a.scan.d,
-                  .dt_bias = s->a.scan.dt_bias,
-                  .dt_min = s->a.scan.dt_min,
-                  .dt_max = s->a.scan.dt_max,
-                  .state = (float *)(s->recurrent.data + s->recurrent.offset),
-                  .slot_floats = (int64_t)(s->recurrent.slot_bytes / 4),
-                  .sequences = j->batch->sequences,
-                  .n_tokens = j->batch->n_tokens,
-                  .head_dim = s->a.scan.head_dim,
-                  .n_state = s->a.scan.n_state,
-                  .group_heads = s->a.scan.n_heads / s->a.scan.n_groups};
-    uint32_t n_parts = (uint32_t)(p.head_dim + SCAN_COLUMNS - 1) / SCAN_COLUMNS;
-    uint32_t grid[3] = {(uint32_t)s->a.scan.n_heads, n_parts, 1};
-    uint32_t shared = 4 * SCAN_COLUMNS * (uint32_t)p.n_state;
-    return p.n_tokens == 0 ? LACE_OK
-                           : gpu_start(j, "scan_heads", grid, SCAN_THREADS, shared, &p, err);
-}
-
-/* ---- Recurrent state ------------------------------------------------------------------------- */
-
-enum { CONV_THREADS = 128, DELTA_THREADS = 256, DELTA_COLUMNS = 32 };
-
-/* Slots up to the last one that the batch uses. Of a single token the card knows which it is. */
-static uint32_t n_slots(const gpu_job *j)
-{
-    int32_t last = 0;
-    for (int32_t t = 0; t < j->batch->n_tokens && j->batch->n_tokens > 1; t++)
-        last = j->batch->host_sequences[t] > last ? j->batch->host_sequences[t] : last;
-    return (uint32_t)last + 1;
-}
-
-/* Where slot 0 has the layer's state. */
-static uint8_t *slots_of(const step *s)
-{
-    return s->recurrent.data + s->recurrent.offset;
-}
-
-static lace_status launch_conv(const gpu_job *j, const step *s, lace_error *err)
-{
-    gpu_conv p = {.x = data(&s->in[0]),
-                  .y = data(&s->out[0]),
-                  .x_stride = floats(&s->in[0]),
-                  .y_stride = floats(&s->out[0]),
-                  .weight = s->a.conv.weight,
-                  .bias = s->a.conv.bias,
-                  .state = slots_of(s),
-                  .slot_bytes = s->recurrent.slot_bytes,
-                  .sequences = j->batch->sequences,
-                  .n_tokens = j->batch->n_tokens,
-                  .width = (int32_t)s->out[0].width,
-                  .n_taps = s->a.conv.n_taps,
-                  .is_silu = s->a.conv.is_silu};
-    uint32_t n_blocks = (uint32_t)((p.width + CONV_THREADS - 1) / CONV_THREADS);
-    uint32_t tokens[3] = {n_blocks, (uint32_t)p.n_tokens, 1}, kept[3] = {n_blocks, n_slots(j), 1};
-    if (p.n_tokens == 0)
-        return LACE_OK;
-    TRY(gpu_start(j, "conv_channels", tokens, CONV_THREADS, 0, &p, err));
-    return p.n_tokens == 1 ? LACE_OK : gpu_start(j, "conv_keep", kept, CONV_THREADS, 0, &p, err);
-}
-
-static lace_status launch_delta(const gpu_job *j, const step *s, lace_error *err)
-{
-    gpu_delta p = {.qkv = data(&s->in[0]),
-                   .a = data(&s->in[1]),
-                   .b = data(&s->in[2]),
-                   .out = data(&s->out[0]),
-                   .qkv_stride = floats(&s->in[0]),
-                   .a_stride = floats(&s->in[1]),
-                   .b_stride = floats(&s->in[2]),
-                   .out_stride = floats(&s->out[0]),
-                   .rate = s->a.delta.rate,
-                   .bias = s->a.delta.bias,
-                   .state = slots_of(s),
-                   .slot_bytes = s->recurrent.slot_bytes,
-                   .sequences = j->batch->sequences,
-                   .n_tokens = j->batch->n_tokens,
-                   .n_heads = s->a.delta.n_heads,
-                   .n_key_heads = s->a.delta.n_key_heads,
-                   .k_dim = s->a.delta.k_dim,
-                   .v_dim = s->a.delta.v_dim,
-                   .is_tiled = s->a.delta.is_tiled,
-                   .eps = DELTA_EPS};
-    uint32_t grid[3] = {(uint32_t)p.n_heads,
-                        (uint32_t)((p.v_dim + DELTA_COLUMNS - 1) / DELTA_COLUMNS), n_slots(j)};
-    const char *name = p.k_dim <= 128   ? "delta_columns_16"
-                       : p.k_dim <= 256 ? "delta_columns_32"
-                                        : "delta_columns_128";
-    return p.n_tokens == 0 ? LACE_OK : gpu_start(j, name, grid, DELTA_THREADS, 0, &p, err);
-}
-
 /* ---- All of them ----------------------------------------------------------------------------- */
 
 typedef lace_status (*launch_fn)(const gpu_job *j, const step *s, lace_error *err);
@@ -658,9 +541,9 @@ static const launch_fn launchers[OP_COUNT] = {
     [OP_ROPE] = launch_rope,
     [OP_KV_WRITE] = launch_rope,
     [OP_ATTEND] = launch_attend,
-    [OP_SCAN] = launch_scan,
-    [OP_CONV] = launch_conv,
-    [OP_DELTA] = launch_delta,
+    [OP_SCAN] = gpu_launch_scan,
+    [OP_CONV] = gpu_launch_conv,
+    [OP_DELTA] = gpu_launch_delta,
     [OP_MATMUL_HEADS] = launch_heads,
     [OP_SOFTCAP] = launch_softcap,
     [OP_ROUTE] = launch_route,
@@ -714,6 +597,8 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
         more = gpu_experts_scratch_bytes(s, n_rows);
     } else if (s->op == OP_ATTEND) {
         more = gpu_attend_scratch_bytes(g, s, n_rows, n_context);
+    } else if (s->op == OP_DELTA || s->op == OP_SCAN) {
+        more = gpu_chunks_scratch_bytes(g, s, n_rows);
     }
     more += more > 0 ? 4096 : 0;
     return most > more ? most : more;

@@ -1,4 +1,4 @@
-/* General operations with recurrent state: what a sequence's tokens leave for the next ones. */
+/* General operations with recurrent state, token by token: convolutions and the delta rule. */
 #include "backend/cuda/batch_common.cuh"
 #include "backend/cuda/gpu_params.h"
 #include "backend/cuda/rows.cuh"
@@ -87,57 +87,60 @@ template <int ROWS> __device__ __forceinline__ void delta_columns(const gpu_delt
     float s[ROWS];
     bool is_loaded = false;
     int turn = 0;
-    for (int t = 0; t < p.n_tokens; t++) {
-        if (p.sequences[t] != sequence)
-            continue;
-        if (!is_loaded) {
+    if (!has_few_tokens(p.sequences, sequence, p.n_tokens, p.few))
+        return;
+    for (int from = 0; from < p.n_tokens; from += 32)
+        for (uint32_t mine = tokens_of(p.sequences, sequence, from, p.n_tokens); mine;
+             mine &= mine - 1) {
+            const int t = from + __ffs(mine) - 1;
+            if (!is_loaded) {
+#pragma unroll
+                for (int i = 0; i < ROWS; i++)
+                    s[i] = i < n_rows && first + i < p.k_dim && c < p.v_dim
+                               ? state[(int64_t)i * p.v_dim]
+                               : 0.0f;
+                is_loaded = true;
+            }
+            const float *row = p.qkv + t * p.qkv_stride;
+            const float *q = row + key * p.k_dim, *k = q + p.n_key_heads * p.k_dim;
+            const float v = c < p.v_dim ? row[2 * p.n_key_heads * p.k_dim + h * p.v_dim + c] : 0.0f;
+            float qq = 0, kk = 0, qk = 0;
+            for (int i = lane; i < p.k_dim; i += 32) {
+                qq += q[i] * q[i];
+                kk += k[i] * k[i];
+                qk += q[i] * k[i];
+            }
+            const float q_unit = rsqrtf(warp_sum(qq) + p.eps) * rsqrtf((float)p.k_dim);
+            const float k_unit = rsqrtf(warp_sum(kk) + p.eps);
+            qk = warp_sum(qk) * q_unit * k_unit;
+            const float z = p.a[t * p.a_stride + h] + p.bias[h];
+            const float decay = expf(p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))));
+            const float beta = 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h]));
+            float from_k = 0, from_q = 0;
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
-                s[i] = i < n_rows && first + i < p.k_dim && c < p.v_dim
-                           ? state[(int64_t)i * p.v_dim]
-                           : 0.0f;
-            is_loaded = true;
-        }
-        const float *row = p.qkv + t * p.qkv_stride;
-        const float *q = row + key * p.k_dim, *k = q + p.n_key_heads * p.k_dim;
-        const float v = c < p.v_dim ? row[2 * p.n_key_heads * p.k_dim + h * p.v_dim + c] : 0.0f;
-        float qq = 0, kk = 0, qk = 0;
-        for (int i = lane; i < p.k_dim; i += 32) {
-            qq += q[i] * q[i];
-            kk += k[i] * k[i];
-            qk += q[i] * k[i];
-        }
-        const float q_unit = rsqrtf(warp_sum(qq) + p.eps) * rsqrtf((float)p.k_dim);
-        const float k_unit = rsqrtf(warp_sum(kk) + p.eps);
-        qk = warp_sum(qk) * q_unit * k_unit;
-        const float z = p.a[t * p.a_stride + h] + p.bias[h];
-        const float decay = expf(p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))));
-        const float beta = 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h]));
-        float from_k = 0, from_q = 0;
+                if (i < n_rows && first + i < p.k_dim) {
+                    from_k += k[first + i] * s[i];
+                    from_q += q[first + i] * s[i];
+                }
+            seen[turn][warp][lane] = from_k;
+            sums[turn][warp][lane] = from_q;
+            __syncthreads();
+            from_k = from_q = 0;
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            if (i < n_rows && first + i < p.k_dim) {
-                from_k += k[first + i] * s[i];
-                from_q += q[first + i] * s[i];
+            for (int w = 0; w < DELTA_WARPS; w++) {
+                from_k += seen[turn][w][lane];
+                from_q += sums[turn][w][lane];
             }
-        seen[turn][warp][lane] = from_k;
-        sums[turn][warp][lane] = from_q;
-        __syncthreads();
-        from_k = from_q = 0;
+            turn ^= 1;
+            const float learned = beta * (v - decay * k_unit * from_k);
+            if (warp == 0 && c < p.v_dim)
+                p.out[t * p.out_stride + h * p.v_dim + c] = decay * q_unit * from_q + qk * learned;
 #pragma unroll
-        for (int w = 0; w < DELTA_WARPS; w++) {
-            from_k += seen[turn][w][lane];
-            from_q += sums[turn][w][lane];
+            for (int i = 0; i < ROWS; i++)
+                if (i < n_rows && first + i < p.k_dim)
+                    s[i] = decay * s[i] + k_unit * k[first + i] * learned;
         }
-        turn ^= 1;
-        const float learned = beta * (v - decay * k_unit * from_k);
-        if (warp == 0 && c < p.v_dim)
-            p.out[t * p.out_stride + h * p.v_dim + c] = decay * q_unit * from_q + qk * learned;
-#pragma unroll
-        for (int i = 0; i < ROWS; i++)
-            if (i < n_rows && first + i < p.k_dim)
-                s[i] = decay * s[i] + k_unit * k[first + i] * learned;
-    }
     if (!is_loaded || c >= p.v_dim)
         return;
 #pragma unroll

@@ -21,7 +21,25 @@ __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* The same for all threads of a block, in a fixed order. */
+/* Which of 32 tokens of a batch, from `first` on, are of a sequence: a bit for each. */
+__device__ __forceinline__ uint32_t tokens_of(const int32_t *sequences, int sequence, int first,
+                                              int n_tokens)
+{
+    const int t = first + (threadIdx.x & 31);
+    return __ballot_sync(~0u, t < n_tokens && sequences[t] == sequence);
+}
+
+/* Whether a sequence has fewer than `few` tokens in a batch; 0: that does not matter. */
+__device__ __forceinline__ bool has_few_tokens(const int32_t *sequences, int sequence, int n_tokens,
+                                               int few)
+{
+    int n = 0;
+    for (int t = 0; few > 0 && t < n_tokens; t += 32)
+        n += __popc(tokens_of(sequences, sequence, t, n_tokens));
+    return few == 0 || n < few;
+}
+
+/* The sum over all threads of a block, in a fixed order. */
 template <int THREADS> __device__ __forceinline__ float block_sum(float v)
 {
     __shared__ float parts[THREADS / 32];

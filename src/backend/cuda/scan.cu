@@ -1,6 +1,6 @@
-/* State spaces: SCAN, for any number of tokens. */
+/* State spaces, token by token: SCAN of few tokens of a sequence. */
 #include "backend/cuda/batch_common.cuh"
-#include "backend/cuda/gpu_params.h"
+#include "backend/cuda/rows.cuh"
 
 enum { THREADS = 256, COLUMNS = 32, WARPS = THREADS / COLUMNS };
 
@@ -25,9 +25,9 @@ __device__ __forceinline__ void move_state(const gpu_scan &p, float *held, int s
 }
 
 /*
- * blockIdx.x: the head, blockIdx.y: which 32 columns of it. A thread has one column and every
- * WARPS-th row of the state, so it alone touches them; only sums of columns meet. Tokens go one by
- * one, in the order of the batch.
+ * blockIdx.x: the head, y: which 32 columns of it, z: the slot. A thread has one column and every
+ * WARPS-th row of the state, so it alone touches them; only sums of columns meet. The tokens of a
+ * slot go one by one, in the order of the batch.
  */
 extern "C" __global__ void __launch_bounds__(THREADS) scan_heads(gpu_scan p)
 {
@@ -39,35 +39,40 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan_heads(gpu_scan p)
     const int column = blockIdx.y * COLUMNS + lane;
     const int64_t group = (int64_t)(head / p.group_heads) * p.n_state;
     const int64_t at = (int64_t)head * p.head_dim + column;
-    int slot = -1;
-    for (int t = 0; t < p.n_tokens; t++) {
-        if (p.sequences[t] != slot) {
-            if (slot >= 0)
-                move_state(p, held, slot, head, column, true);
-            slot = p.sequences[t];
-            move_state(p, held, slot, head, column, false);
-        }
-        float dt = softplus(p.dt[t * p.dt_stride + head] + p.dt_bias[head]);
-        dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
-        const float decay = expf(dt * p.a[head]);
-        const float x = column < p.head_dim ? p.x[t * p.x_stride + at] : 0.0f;
-        const float *b = p.b + t * p.b_stride + group, *c = p.c + t * p.c_stride + group;
-        float sum = 0;
-        for (int i = warp; i < p.n_state; i += WARPS) {
-            float s = held[i * COLUMNS + lane] * decay + b[i] * (dt * x);
-            held[i * COLUMNS + lane] = s;
-            sum += c[i] * s;
-        }
-        sums[t & 1][warp][lane] = sum;
-        __syncthreads(); /* one a token: the other half may still be read */
-        if (warp == 0 && column < p.head_dim) {
-            sum = p.d[head] * x;
+    const int slot = p.n_tokens == 1 ? p.sequences[0] : blockIdx.z;
+    if (!has_few_tokens(p.sequences, slot, p.n_tokens, p.few))
+        return;
+    bool is_held = false;
+    int turn = 0;
+    for (int first = 0; first < p.n_tokens; first += 32)
+        for (uint32_t mine = tokens_of(p.sequences, slot, first, p.n_tokens); mine;
+             mine &= mine - 1) {
+            const int t = first + __ffs(mine) - 1;
+            if (!is_held)
+                move_state(p, held, slot, head, column, false);
+            is_held = true;
+            float dt = softplus(p.dt[t * p.dt_stride + head] + p.dt_bias[head]);
+            dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
+            const float decay = expf(dt * p.a[head]);
+            const float x = column < p.head_dim ? p.x[t * p.x_stride + at] : 0.0f;
+            const float *b = p.b + t * p.b_stride + group, *c = p.c + t * p.c_stride + group;
+            float sum = 0;
+            for (int i = warp; i < p.n_state; i += WARPS) {
+                float s = held[i * COLUMNS + lane] * decay + b[i] * (dt * x);
+                held[i * COLUMNS + lane] = s;
+                sum += c[i] * s;
+            }
+            sums[turn][warp][lane] = sum;
+            __syncthreads(); /* one a token: the other half may still be read */
+            if (warp == 0 && column < p.head_dim) {
+                sum = p.d[head] * x;
 #pragma unroll
-            for (int i = 0; i < WARPS; i++)
-                sum += sums[t & 1][i][lane];
-            p.out[t * p.out_stride + at] = sum;
+                for (int i = 0; i < WARPS; i++)
+                    sum += sums[turn][i][lane];
+                p.out[t * p.out_stride + at] = sum;
+            }
+            turn ^= 1;
         }
-    }
-    if (slot >= 0)
+    if (is_held)
         move_state(p, held, slot, head, column, true);
 }
