@@ -118,6 +118,9 @@ static void arguments_to_card(step *s, uint64_t states_bytes)
             copy_to_card(s->a.moe.down_bias, down ? 4 * (uint64_t)n * (uint64_t)down->n_rows : 0);
         break;
     }
+    case OP_MATMUL_HEADS:
+        s->a.heads.weights = weights_to_card(s->a.heads.weights, s->a.heads.n_heads);
+        break;
     case OP_ATTEND:
         s->kv.data = copy_to_card(s->kv.data, states_bytes);
         s->a.attend.sinks = copy_to_card(s->a.attend.sinks, 4 * (uint64_t)s->a.attend.n_heads);
@@ -320,6 +323,8 @@ bool check_gpu(const kernel_table *ref)
         check_as_table(ref);
     check_gpu_matmul(ref);
     check_gpu_moe(ref);
+    if (!check_is_bench())
+        check_gpu_heads();
     check_gpu_attend(ref);
     check_gpu_sample();
     gpu_uploader_free(uploader);

@@ -16,7 +16,9 @@ static const double max_exact_nmse = 1e-9; /* for float weights: everything is t
 
 static const struct {
     int n_heads, n_kv_heads, head_dim;
-} heads[] = {{4, 4, 64}, {8, 2, 128}, {8, 1, 64}, {6, 2, 96}, {5, 1, 80}, {4, 2, 16}, {2, 1, 256}};
+    int v_dim; /* of latents; 0: V is not a part of K */
+} heads[] = {{4, 4, 64, 0}, {8, 2, 128, 0}, {8, 1, 64, 0},     {6, 2, 96, 0},  {5, 1, 80, 0},
+             {4, 2, 16, 0}, {2, 1, 256, 0}, {20, 1, 576, 512}, {3, 1, 96, 64}, {70, 1, 160, 128}};
 enum { N_HEADS = sizeof heads / sizeof heads[0] };
 
 static const struct {
@@ -48,7 +50,7 @@ enum { N_EXTRAS = sizeof all_extras / sizeof all_extras[0] };
 
 typedef struct shape_of {
     dtype type;
-    int n_heads, n_kv_heads, head_dim;
+    int n_heads, n_kv_heads, head_dim, v_dim;
     extras e;
 } shape_of;
 
@@ -71,8 +73,10 @@ static void make_case(attend_case *a, const cache_shape *cs, const shape_of *o, 
     *q = (operand){.width = (int64_t)o->n_heads * dim};
     q->stride = act_row_bytes(ACT_F32, q->width);
     q->data = check_alloc(q->stride * (uint64_t)n);
-    a->s.out[0] = *q;
-    a->s.out[0].data = check_alloc(q->stride * (uint64_t)n);
+    operand *out = &a->s.out[0];
+    *out = (operand){.width = (int64_t)o->n_heads * (o->v_dim ? o->v_dim : dim)};
+    out->stride = act_row_bytes(ACT_F32, out->width);
+    out->data = check_alloc(out->stride * (uint64_t)n);
     for (int t = 0; t < n; t++) {
         check_fill_f32(check_row(q, t), q->width, CHECK_NORMAL);
         for (int64_t i = 0; i < q->width; i++)
@@ -123,6 +127,8 @@ static void check_one(const kernel_table *ref, const shape_of *o, int k, bool is
     cache_shape cs = {.type = o->type,
                       .n_heads = o->n_kv_heads,
                       .head_dim = o->head_dim,
+                      .v_dim = o->v_dim,
+                      .v_in_k = o->v_dim > 0,
                       .page_tokens = 32,
                       .n_sequences = batches[k].n_sequences};
     memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
@@ -149,17 +155,18 @@ static void check_one(const kernel_table *ref, const shape_of *o, int k, bool is
             return;
 }
 
-/* Llama-3-8B's heads: prompts, and one token of several sequences. */
-static void bench(void)
+/* Prompts, and one token of several sequences. */
+static void bench(shape_of o, const char *name)
 {
     static const struct {
         int n_sequences, n_past, n_new;
     } shapes[] = {{1, 0, 512}, {1, 0, 2048}, {1, 1536, 512}, {4, 511, 1}, {4, 4000, 1}};
-    shape_of o = {.type = DTYPE_F16, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128};
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
         cache_shape cs = {.type = o.type,
                           .n_heads = o.n_kv_heads,
                           .head_dim = o.head_dim,
+                          .v_dim = o.v_dim,
+                          .v_in_k = o.v_dim > 0,
                           .page_tokens = 32,
                           .n_sequences = shapes[k].n_sequences};
         for (int i = 0; i < cs.n_sequences; i++) {
@@ -175,10 +182,12 @@ static void bench(void)
         double keys = 0, all = (double)shapes[k].n_past + shapes[k].n_new;
         for (int i = 0; i < shapes[k].n_new; i++)
             keys += shapes[k].n_past + i + 1;
-        snprintf(what, sizeof what, "attend f16, %d x %d tokens after %d", cs.n_sequences,
+        snprintf(what, sizeof what, "%s f16, %d x %d tokens after %d", name, cs.n_sequences,
                  shapes[k].n_new, shapes[k].n_past);
-        gpu_step_bench(&g, what, cs.n_sequences * all * 8 * 128 * 2 * 2,
-                       cs.n_sequences * keys * 32 * 128 * 4);
+        int values = o.head_dim + (o.v_dim ? o.v_dim : o.head_dim);
+        int kept = o.n_kv_heads * (o.v_dim ? o.head_dim : 2 * o.head_dim);
+        gpu_step_bench(&g, what, cs.n_sequences * all * kept * 2,
+                       cs.n_sequences * keys * o.n_heads * values * 2);
         gpu_step_release();
     }
 }
@@ -194,8 +203,10 @@ void check_gpu_attend(const kernel_table *ref)
                 enum { CAUSAL = 5 }; /* the first of them */
                 const int e = h + k + i, some[] = {e % CAUSAL, CAUSAL + e % (N_EXTRAS - CAUSAL)};
                 for (int n = 0; n < 2; n++) {
-                    shape_of o = {types[i], heads[h].n_heads, heads[h].n_kv_heads,
-                                  heads[h].head_dim, all_extras[some[n]]};
+                    shape_of o = {types[i],          heads[h].n_heads, heads[h].n_kv_heads,
+                                  heads[h].head_dim, heads[h].v_dim,   all_extras[some[n]]};
+                    if (o.v_dim) /* latents have fast kernels without any */
+                        o.e = all_extras[n ? CAUSAL : 0];
                     if (types[i] == DTYPE_Q8_0 && o.head_dim % 32 != 0)
                         continue;
                     check_one(ref, &o, k, false);
@@ -203,7 +214,15 @@ void check_gpu_attend(const kernel_table *ref)
                 }
             }
         check_end();
-        if (check_is_bench() && types[i] == DTYPE_F16)
-            bench();
+        if (!check_is_bench() || types[i] != DTYPE_F16)
+            continue;
+        bench((shape_of){.type = DTYPE_F16, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128},
+              "attend");
+        bench((shape_of){.type = DTYPE_F16, .n_heads = 8, .n_kv_heads = 4, .head_dim = 256},
+              "attend 256");
+        bench(
+            (shape_of){
+                .type = DTYPE_F16, .n_heads = 20, .n_kv_heads = 1, .head_dim = 576, .v_dim = 512},
+            "latents");
     }
 }

@@ -12,24 +12,9 @@
  * are "exact" kernels: queries, shares, and what caches of other types hold, are
  * the sum of two f16.
  */
-#include "backend/cuda/attend_batch.cuh"
+#include "backend/cuda/attend_rows.cuh"
 
-/* Blocks of 32 positions: 1.3x over 64, because four blocks of threads fit a processor (H200). */
-enum { ROWS = 64, KEYS = 32, THREADS = 128 };
-
-static __device__ __forceinline__ void load_matrix(uint32_t (&r)[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
-
-static __device__ __forceinline__ void load_matrix_turned(uint32_t (&r)[4], uint32_t address)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address));
-}
+enum { ROWS = 64, THREADS = 128 };
 
 /* Rows of D values in shared memory, 16 bytes apart more than that: no two in
  * the same banks. */
@@ -63,12 +48,8 @@ static __device__ __forceinline__ void fetch(const gpu_cache &c, int page_shift,
         }
         const uint8_t *row = cache_keys(c, page_shift, table, head, position);
         if (c.type == DTYPE_F16) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_u32(k_to + to)),
-                         "l"(row + 2 * at)
-                         : "memory");
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_u32(v_to + to)),
-                         "l"(row + v_apart + 2 * at)
-                         : "memory");
+            copy_16(k_to + to, row + 2 * at);
+            copy_16(v_to + to, row + v_apart + 2 * at);
         } else if (is_exact) {
             uint4 rest;
             *(uint4 *)(k_to + to) = cache_split8(c.type, row, at, rest);
@@ -80,13 +61,6 @@ static __device__ __forceinline__ void fetch(const gpu_cache &c, int page_shift,
             *(uint4 *)(v_to + to) = cache_load8(c.type, row + v_apart, at);
         }
     }
-}
-
-/* The shares of 16 positions times 8 values of each. */
-static __device__ __forceinline__ void multiply_shares(float (&out)[4], const uint32_t (*share)[2],
-                                                       uint32_t b0, uint32_t b1)
-{
-    mma_f16(out, share[0][0], share[0][1], share[1][0], share[1][1], b0, b1);
 }
 
 /* What a block works on. */
@@ -179,38 +153,6 @@ static __device__ __forceinline__ void mask_scores(const gpu_attend &a, const ru
             }
             now[e >> 1] = fmaxf(now[e >> 1], s[i][e]);
         }
-}
-
-/* The softmax, kept online: shares of these positions, and how what was before fades. */
-template <bool EXACT>
-static __device__ __forceinline__ void
-share_scores(float (&s)[KEYS / 8][4], float (&now)[2], float (&most)[2], float (&sum)[2],
-             float (&fade)[2], uint32_t (&share)[KEYS / 8][2], uint32_t (&share_rest)[KEYS / 8][2])
-{
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 1));
-        now[i] = fmaxf(now[i], __shfl_xor_sync(~0u, now[i], 2));
-        fade[i] = now[i] == -INFINITY ? 1.0f : power_of_2(most[i] - now[i]);
-        sum[i] *= fade[i];
-        most[i] = now[i];
-    }
-    float base[2] = {most[0] == -INFINITY ? 0.0f : most[0], most[1] == -INFINITY ? 0.0f : most[1]};
-#pragma unroll
-    for (int i = 0; i < KEYS / 8; i++) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            s[i][e] = power_of_2(s[i][e] - base[e >> 1]);
-            sum[e >> 1] += s[i][e];
-        }
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            share[i][e] = pack_shares(s[i][2 * e], s[i][2 * e + 1]);
-            float2 back = __half22float2(*(__half2 *)&share[i][e]);
-            if (EXACT)
-                share_rest[i][e] = pack_shares(s[i][2 * e] - back.x, s[i][2 * e + 1] - back.y);
-        }
-    }
 }
 
 /* Values times shares, added to what was before, faded. */
@@ -317,7 +259,7 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
 
     const int32_t *table = cache_table(c, sequence);
     fetch<D, EXACT>(c, p.page_shift, table, b.head, first, b.low, b.last, k_at, v_at, APART);
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copies_end();
     put_queries<D, EXACT>(a, b, q_at, APART);
 
     float out[D / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
@@ -338,13 +280,13 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
 
     int stage = 0;
     for (int at = first; at <= b.last; at += KEYS, stage ^= 1) {
-        asm volatile("cp.async.wait_group 0;" ::: "memory");
+        copies_wait();
         __syncthreads();
         if (at + KEYS <= b.last) {
             int other = (stage ^ 1) * KEYS * STRIDE;
             fetch<D, EXACT>(c, p.page_shift, table, b.head, at + KEYS, b.low, b.last, k_at + other,
                             v_at + other, APART);
-            asm volatile("cp.async.commit_group;" ::: "memory");
+            copies_end();
         }
         uint32_t k_now = shared_u32(k_at + stage * KEYS * STRIDE) + k_mine;
         uint32_t v_now = shared_u32(v_at + stage * KEYS * STRIDE) + v_mine;

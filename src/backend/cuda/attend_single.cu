@@ -342,7 +342,7 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
 extern "C" __global__ void __launch_bounds__(THREADS)
     attend_parts(const __grid_constant__ batch_attend p)
 {
-    int t = blockIdx.x, h = blockIdx.y, dim = p.a.cache.head_dim;
+    int t = blockIdx.x, h = blockIdx.y, dim = p.a.cache.v_dim;
     launch_next();
     wait_previous();
     float top = p.a.sinks ? p.a.sinks[h] * LOG2_E : -INFINITY, total = 0;

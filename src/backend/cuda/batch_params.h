@@ -77,6 +77,15 @@ typedef struct batch_sort {
     int32_t n_tokens, n_used, n_experts, n_slots;
 } batch_sort;
 
+/* The same for heads, each of which has all tokens: heads are experts. */
+typedef struct batch_heads {
+    int32_t *begin, *count;
+    int32_t *items, *inputs; /* [n_slots] rows of the result and of x; -1: none */
+    int32_t n_tokens, n_heads;
+    int32_t padded;                  /* slots of a head */
+    int32_t items_each, inputs_each; /* rows of these for a token */
+} batch_heads;
+
 /* ---- Attention ------------------------------------------------------------------------------- */
 
 typedef struct batch_attend {
@@ -86,6 +95,7 @@ typedef struct batch_attend {
     int32_t n_parts;          /* single tokens: the context is cut into so many */
     int32_t part_keys;        /* keys of a part, a multiple of a page */
     float *parts;             /* [n_tokens][n_heads][n_parts][2 + head_dim]: most, sum, out */
+    int32_t unit;             /* latents: tokens of one sequence that blocks share the rows of */
     uint8_t *
         slabs; /* single tokens: results as these too (small_batch_params.h), or NULL; for one part */
 } batch_attend;

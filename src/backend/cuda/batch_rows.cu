@@ -151,3 +151,20 @@ extern "C" __global__ void __launch_bounds__(1024)
         }
     }
 }
+
+/* A thread for each slot. */
+extern "C" __global__ void __launch_bounds__(256)
+    batch_heads_items(const __grid_constant__ batch_heads p)
+{
+    const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x), head = i / p.padded;
+    const int t = i % p.padded;
+    wait_previous();
+    if (i < p.n_heads) {
+        p.begin[i] = i * p.padded;
+        p.count[i] = p.n_tokens;
+    }
+    if (i >= p.n_heads * p.padded)
+        return;
+    p.items[i] = t < p.n_tokens ? t * p.items_each + head : -1;
+    p.inputs[i] = t < p.n_tokens ? t * p.inputs_each + head : -1;
+}

@@ -29,6 +29,9 @@ typedef struct gpu_matvec {
     uint64_t expert_bytes;     /* from one expert's tiles to the next one's */
     int32_t n_used, x_divisor;
     int32_t weighs; /* the choice's weight multiplies scale */
+    /* Heads: y is token * n_heads + head, each with its own matrix (expert_bytes); 0 without. */
+    int32_t n_heads;
+    int64_t head_x, head_out; /* from one head's values to the next one's */
 } gpu_matvec;
 
 /* Blocks of the file to tiles: one block of threads for each tile. */

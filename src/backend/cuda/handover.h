@@ -42,15 +42,23 @@ bool gpu_rope_is_batched(const step *s, int64_t n_rows);
 lace_status gpu_launch_norm(const gpu_job *j, const device_step *d, lace_error *err);
 lace_status gpu_launch_rope(const gpu_job *j, const device_step *d, lace_error *err);
 
-/* ---- Products: launch_products.c, launch_small_batch.c, launch_experts.c ---------------------- */
+/* ---- Products: launch_products.c, launch_small_batch.c, launch_experts.c, launch_heads.c ------ */
 
 bool gpu_product_is_batched(const step *s, int64_t n_rows);
 bool gpu_product_is_small(const gpu *g, const step *s, int64_t n_rows);
 bool gpu_experts_are_batched(const step *s, int64_t n_tokens);
+bool gpu_heads_are_batched(const step *s, int64_t n_rows);
 
 lace_status gpu_launch_products(const gpu_job *j, const device_step *d, lace_error *err);
 lace_status gpu_launch_small_batch(const gpu_job *j, const device_step *d, lace_error *err);
 lace_status gpu_launch_experts(const gpu_job *j, const device_step *d, lace_error *err);
+lace_status gpu_launch_heads(const gpu_job *j, const device_step *d, lace_error *err);
+
+/* Whether the matrices of all heads lie equally far apart: *out, in bytes. */
+bool gpu_heads_bytes(const step *s, uint64_t *out);
+
+/* What MATMUL_HEADS copies behind each product: launch_steps.c. */
+lace_status gpu_copy_rest(const gpu_job *j, const step *s, lace_error *err);
 
 uint64_t gpu_slab_bytes(int64_t n_cols);
 
@@ -71,6 +79,7 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *d, lace_er
 uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows);
 uint64_t gpu_small_batch_scratch_bytes(const step *s);
 uint64_t gpu_experts_scratch_bytes(const step *s, int64_t n_rows);
+uint64_t gpu_heads_scratch_bytes(const step *s, int64_t n_rows);
 uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * Attention of batches: runs of tokens of one sequence (attend_run.cu), single tokens
- * (attend_single.cu).
+ * (attend_single.cu), and both for latents (attend_latent.cu).
  */
 #include <assert.h>
 
@@ -15,6 +15,9 @@ enum {
     RUN_ROWS = 64,
     RUN_KEYS = 32,
     RUN_THREADS = 128,
+    LATENT_DIM = 576,
+    LATENT_V_DIM = 512,
+    LATENT_THREADS = 256,
     MAX_CONTEXT_PARTS = 32
 };
 
@@ -102,20 +105,33 @@ bool gpu_attend_leaves_slabs(const gpu *g, const step *s, const batch_shape *of)
 {
     const kv_layer *kv = &s->kv;
     int32_t longest = of->is_short ? PART_KEYS : INT32_MAX - PART_KEYS;
-    return !of->has_runs && s->a.attend.n_heads / kv->n_heads * kv->head_dim % SMALL_COLS == 0 &&
+    return !of->has_runs && !kv->v_in_k &&
+           s->a.attend.n_heads / kv->n_heads * kv->head_dim % SMALL_COLS == 0 &&
            n_parts_of(g, of->n_tokens, kv->n_heads, longest) == 1;
+}
+
+/* Positions up to the last one that any of these tokens sees without looking ahead. */
+static int32_t longest_of(const gpu_batch *b, const batch_attend *p)
+{
+    int32_t longest = 0;
+    for (int32_t i = 0; i < p->n_tokens; i++) {
+        int32_t position = b->host->positions[p->token0 + i];
+        longest = position > longest ? position : longest;
+    }
+    return longest + 1;
+}
+
+static lace_status join_parts(const gpu_job *j, const batch_attend *p, lace_error *err)
+{
+    uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
+    return p->n_parts == 1 ? LACE_OK : gpu_start(j, "attend_parts", heads, 128, 0, p, err);
 }
 
 static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch_attend *p, int d,
                                   lace_error *err)
 {
     bool is_exact = j->is_exact || is_short(j->batch);
-    int32_t longest = 0;
-    for (int32_t i = 0; i < p->n_tokens; i++) {
-        int32_t position = j->batch->host->positions[p->token0 + i];
-        longest = position > longest ? position : longest;
-    }
-    longest++;
+    int32_t longest = longest_of(j->batch, p);
     p->n_parts = n_parts_of(j->g, p->n_tokens, p->a.cache.n_heads, longest);
     p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_ROWS);
     p->parts = (float *)j->scratch;
@@ -123,11 +139,49 @@ static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch
     assert(!p->slabs || (p->n_parts == 1 && p->n_tokens == j->batch->n_tokens));
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
     TRY(gpu_start(j, dims[d].single[is_exact], grid, 128, single_bytes(p, d), p, err));
-    if (p->n_parts == 1)
-        return LACE_OK;
-    uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
-    return gpu_start(j, "attend_parts", heads, 128, 0, p, err);
+    return join_parts(j, p, err);
 }
+
+/* ---- Latents --------------------------------------------------------------------------------- */
+
+/* Rows of a block, and its shared memory, as attend_latent.cu counts them. */
+static int32_t latent_rows(bool is_exact)
+{
+    return is_exact ? 32 : 64;
+}
+
+static uint32_t latent_bytes(bool is_exact)
+{
+    uint32_t rows = (uint32_t)latent_rows(is_exact);
+    uint32_t kept = (rows + (is_exact ? 1 : 2) * RUN_KEYS) * (2 * LATENT_DIM + 16);
+    return (is_exact ? 2 : 1) * kept + rows * (RUN_KEYS + 4) * 4;
+}
+
+/* Tokens in units of so many, each of one sequence. */
+static lace_status attend_latents(const gpu_job *j, batch_attend *p, int32_t unit, lace_error *err)
+{
+    bool is_exact = j->is_exact || is_short(j->batch);
+    int32_t n_processors = j->g->info.n_processors, longest = longest_of(j->batch, p);
+    int32_t n_blocks =
+        p->n_tokens / unit * (int32_t)divide_up(unit * p->a.n_heads, latent_rows(is_exact));
+    /* Parts of a context while there are too few blocks: as many as there is scratch for. */
+    int32_t wanted = (int32_t)divide_up(n_processors, n_blocks);
+    int32_t most = 1 + 4 * n_processors / p->n_tokens,
+            parts = (int32_t)divide_up(longest, PART_KEYS);
+    most = most < MAX_CONTEXT_PARTS ? most : MAX_CONTEXT_PARTS;
+    parts = parts < most ? parts : most;
+    p->unit = unit;
+    p->n_parts = wanted < parts ? wanted : parts;
+    p->part_keys = (int32_t)round_up((uint64_t)divide_up(longest, p->n_parts), RUN_KEYS);
+    p->parts = (float *)j->scratch;
+    p->slabs = NULL;
+    uint32_t grid[3] = {(uint32_t)n_blocks, (uint32_t)p->n_parts, 1};
+    const char *name = is_exact ? "attend_latent_exact" : "attend_latent_rows";
+    TRY(gpu_start(j, name, grid, LATENT_THREADS, latent_bytes(is_exact), p, err));
+    return join_parts(j, p, err);
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
 
 /* log2 of the positions of a page; -1: they are no power of two. */
 static int page_shift(const kv_layer *kv)
@@ -138,10 +192,23 @@ static int page_shift(const kv_layer *kv)
     return 1 << shift == kv->page_tokens ? shift : -1;
 }
 
+static bool is_latent(const gpu *g, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    return kv->v_in_k && kv->n_heads == 1 && kv->head_dim <= LATENT_DIM &&
+           kv->v_dim <= LATENT_V_DIM && kv->head_dim % 8 == 0 && kv->v_dim % 8 == 0 &&
+           s->a.attend.window == 0 && s->a.attend.chunk == 0 && s->a.attend.softcap <= 0 &&
+           !s->a.attend.sinks && page_shift(kv) >= 0 &&
+           latent_bytes(false) <= (uint32_t)g->info.max_shared_bytes &&
+           latent_bytes(true) <= (uint32_t)g->info.max_shared_bytes;
+}
+
 bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
 {
     const kv_layer *kv = &s->kv;
     int d = dim_for(kv->head_dim);
+    if (kv->v_in_k)
+        return is_latent(g, s);
     return d < N_DIMS && s->a.attend.chunk == 0 && kv->v_dim == kv->head_dim &&
            kv->head_dim % 8 == 0 && s->a.attend.n_heads / kv->n_heads <= 16 &&
            page_shift(kv) >= 0 && run_bytes(is_exact, d) <= (uint32_t)g->info.max_shared_bytes;
@@ -150,6 +217,7 @@ bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
 lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)
 {
     const gpu_batch *b = j->batch;
+    const bool has_latents = ds->first->kv.v_in_k;
     int d = dim_for(ds->first->kv.head_dim);
     batch_attend p = {.a = gpu_attend_of(j, ds->first), .page_shift = page_shift(&ds->first->kv)};
     for (int32_t t = 0; t < b->n_tokens;) {
@@ -158,7 +226,7 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
         /* Only runs know of tokens that see what is ahead. */
         if (n >= MIN_RUN || b->seen) {
             p.n_tokens = n;
-            TRY(attend_run(j, &p, d, err));
+            TRY(has_latents ? attend_latents(j, &p, n, err) : attend_run(j, &p, d, err));
             t += n;
             continue;
         }
@@ -166,7 +234,7 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
         while (t < b->n_tokens && (n = run_length(b, t)) < MIN_RUN)
             t += n;
         p.n_tokens = t - p.token0;
-        TRY(attend_singles(j, ds, &p, d, err));
+        TRY(has_latents ? attend_latents(j, &p, 1, err) : attend_singles(j, ds, &p, d, err));
     }
     return LACE_OK;
 }

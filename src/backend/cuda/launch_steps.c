@@ -263,10 +263,11 @@ static lace_status matvec(const gpu_job *j, const weight *w, gpu_matvec p, int64
         kind == TILE_F32 ? 0 : (uint32_t)gpu_act_bytes(tile_block_act(kind), w->n_cols);
     uint32_t most = (uint32_t)(j->g->info.n_processors * BLOCKS_PER_PROCESSOR);
     uint32_t n_groups = (uint32_t)((w->n_rows + TILE_ROWS - 1) / TILE_ROWS);
-    int64_t piece = MAX_GRID_Y / (p.x_divisor * p.n_used) * (p.x_divisor * p.n_used);
+    int64_t heads = p.n_heads > 0 ? p.n_heads : 1;
+    int64_t piece = MAX_GRID_Y / heads / (p.x_divisor * p.n_used) * (p.x_divisor * p.n_used);
     for (int64_t at = 0; at < n; at += piece) {
         int64_t rows = n - at < piece ? n - at : piece;
-        uint32_t grid[3] = {n_groups < most ? n_groups : most, (uint32_t)rows, 1};
+        uint32_t grid[3] = {n_groups < most ? n_groups : most, (uint32_t)(rows * heads), 1};
         TRY(gpu_start(j, matvec_names[kind], grid, MATVEC_THREADS, shared, &p, err));
         p.x += piece / p.x_divisor * p.x_stride;
         p.out += piece * p.out_stride;
@@ -399,23 +400,10 @@ static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
-/* A product for each head, one after the other. */
-static lace_status launch_heads(const gpu_job *j, const step *s, lace_error *err)
+/* What is copied behind each head's product. */
+lace_status gpu_copy_rest(const gpu_job *j, const step *s, lace_error *err)
 {
-    int64_t n = gpu_rows_of(j, s), rest = s->a.heads.n_rest;
-    if (n == 0)
-        return LACE_OK;
-    for (int32_t h = 0; h < s->a.heads.n_heads; h++) {
-        const weight *w = &s->a.heads.weights[h];
-        gpu_matvec p = {.x = data(&s->in[0]) + h * (w->n_cols + rest),
-                        .x_stride = floats(&s->in[0]),
-                        .out = data(&s->out[0]) + h * (w->n_rows + rest),
-                        .out_stride = floats(&s->out[0]),
-                        .scale = 1,
-                        .n_used = 1,
-                        .x_divisor = 1};
-        TRY(matvec(j, w, p, n, err));
-    }
+    int64_t rest = s->a.heads.n_rest;
     gpu_rest p = {.x = data(&s->in[0]),
                   .y = data(&s->out[0]),
                   .x_stride = floats(&s->in[0]),
@@ -424,7 +412,36 @@ static lace_status launch_heads(const gpu_job *j, const step *s, lace_error *err
                   .n_rest = (int32_t)rest,
                   .n_cols = (int32_t)s->a.heads.weights->n_cols,
                   .n_rows = (int32_t)s->a.heads.weights->n_rows};
-    return rest == 0 ? LACE_OK : start_rows(j, "heads_rest_rows", n, 1, &p, err);
+    return rest == 0 ? LACE_OK : start_rows(j, "heads_rest_rows", gpu_rows_of(j, s), 1, &p, err);
+}
+
+/* A product for each head: all in one launch, or, if rows are to be rotated, one by one. */
+static lace_status launch_heads(const gpu_job *j, const step *s, lace_error *err)
+{
+    int64_t n = gpu_rows_of(j, s), rest = s->a.heads.n_rest;
+    const weight *w = s->a.heads.weights;
+    gpu_matvec p = {.x = data(&s->in[0]),
+                    .x_stride = floats(&s->in[0]),
+                    .out = data(&s->out[0]),
+                    .out_stride = floats(&s->out[0]),
+                    .scale = 1,
+                    .n_used = 1,
+                    .x_divisor = 1,
+                    .head_x = w->n_cols + rest,
+                    .head_out = w->n_rows + rest};
+    bool is_one = gpu_heads_bytes(s, &p.expert_bytes) && rotated_bytes(w, 1) == 0;
+    if (n == 0)
+        return LACE_OK;
+    if (is_one) {
+        p.n_heads = s->a.heads.n_heads;
+        TRY(matvec(j, w, p, n, err));
+    }
+    for (int32_t h = 0; h < s->a.heads.n_heads && !is_one; h++) {
+        TRY(matvec(j, &w[h], p, n, err));
+        p.x += p.head_x;
+        p.out += p.head_out;
+    }
+    return gpu_copy_rest(j, s, err);
 }
 
 /* ---- Attention ------------------------------------------------------------------------------- */
@@ -597,6 +614,8 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
         more = gpu_experts_scratch_bytes(s, n_rows);
     } else if (s->op == OP_ATTEND) {
         more = gpu_attend_scratch_bytes(g, s, n_rows, n_context);
+    } else if (s->op == OP_MATMUL_HEADS) {
+        more = gpu_heads_scratch_bytes(s, n_rows);
     } else if (s->op == OP_DELTA || s->op == OP_SCAN) {
         more = gpu_chunks_scratch_bytes(g, s, n_rows);
     }

@@ -36,6 +36,8 @@ device_step lower_alone(const gpu *g, bool is_exact, const step *s, int32_t n_to
     if ((s->op == OP_MOE_GLU || s->op == OP_MOE_DOWN) &&
         gpu_experts_are_batched(s, s->is_output ? n_outputs : n_tokens))
         d.launch = gpu_launch_experts;
+    if (s->op == OP_MATMUL_HEADS && gpu_heads_are_batched(s, n))
+        d.launch = gpu_launch_heads;
     if (s->op == OP_ATTEND && gpu_attend_is_batched(g, is_exact, s))
         d.launch = gpu_launch_attention;
     return d;

@@ -15,13 +15,22 @@ template <int KIND> __device__ __forceinline__ gpu_act act_of()
     return KIND == TILE_F16 ? GPU_ACT_F16 : KIND == TILE_BF16 ? GPU_ACT_BF16 : GPU_ACT_INT;
 }
 
-template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
+/* What row y of the grid multiplies. */
+struct matvec_row {
+    const uint8_t *tiles;
+    const float *bias, *x;
+    float *out;
+    float scale;
+};
+
+__device__ __forceinline__ matvec_row row_of(const gpu_matvec &p, int y)
 {
-    extern __shared__ __align__(128) uint8_t shared[];
-    __shared__ float parts[WARPS][TILE_ROWS];
-    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31, y = blockIdx.y;
-    const int k = (p.n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
-    const float *x = p.x + (int64_t)(y / p.x_divisor) * p.x_stride;
+    if (p.n_heads > 0) {
+        const int64_t t = y / p.n_heads, head = y % p.n_heads;
+        return {p.tiles + (uint64_t)head * p.expert_bytes, nullptr,
+                p.x + t * p.x_stride + head * p.head_x,
+                p.out + t * p.out_stride + head * p.head_out, p.scale};
+    }
     int expert = 0;
     float scale = p.scale;
     if (p.choices) {
@@ -29,15 +38,26 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
         expert = c.expert;
         scale *= p.weighs ? c.weight : 1;
     }
-    const uint8_t *tiles = p.tiles + (uint64_t)expert * p.expert_bytes;
-    const float *bias = p.bias ? p.bias + (int64_t)expert * p.n_rows : nullptr;
+    return {p.tiles + (uint64_t)expert * p.expert_bytes,
+            p.bias ? p.bias + (int64_t)expert * p.n_rows : nullptr,
+            p.x + (int64_t)(y / p.x_divisor) * p.x_stride, p.out + (int64_t)y * p.out_stride,
+            scale};
+}
+
+template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
+{
+    extern __shared__ __align__(128) uint8_t shared[];
+    __shared__ float parts[WARPS][TILE_ROWS];
+    const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
+    const int k = (p.n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
+    const matvec_row r = row_of(p, blockIdx.y);
 
     for (int i = 4 * tid; i < k; i += 4 * THREADS) {
         float4 v;
-        v.x = i < p.n_cols ? x[i] : 0.0f;
-        v.y = i + 1 < p.n_cols ? x[i + 1] : 0.0f;
-        v.z = i + 2 < p.n_cols ? x[i + 2] : 0.0f;
-        v.w = i + 3 < p.n_cols ? x[i + 3] : 0.0f;
+        v.x = i < p.n_cols ? r.x[i] : 0.0f;
+        v.y = i + 1 < p.n_cols ? r.x[i + 1] : 0.0f;
+        v.z = i + 2 < p.n_cols ? r.x[i + 2] : 0.0f;
+        v.w = i + 3 < p.n_cols ? r.x[i + 3] : 0.0f;
         act_put(act_of<KIND>(), v, i, shared, k); /* k is a multiple of 256: warps stay whole */
     }
     __syncthreads();
@@ -46,7 +66,7 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
     const int n_groups = (p.n_rows + TILE_ROWS - 1) / TILE_ROWS;
     const int n_tiles = (p.n_cols + tile_info<KIND>::cols - 1) / tile_info<KIND>::cols;
     for (int g = blockIdx.x; g < n_groups; g += gridDim.x) {
-        const uint8_t *row = tiles + (uint64_t)g * n_tiles * tile_info<KIND>::bytes;
+        const uint8_t *row = r.tiles + (uint64_t)g * n_tiles * tile_info<KIND>::bytes;
         float y0 = 0, y1 = 0;
         for (int t = warp; t < n_tiles; t += WARPS) {
             tile_frag<KIND> f;
@@ -68,8 +88,8 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
 #pragma unroll
             for (int w = 0; w < WARPS; w++)
                 sum += parts[w][tid];
-            sum = scale * sum + (bias ? bias[out_row] : 0.0f);
-            float *out = p.out + (int64_t)y * p.out_stride + out_row;
+            sum = r.scale * sum + (r.bias ? r.bias[out_row] : 0.0f);
+            float *out = r.out + out_row;
             *out = p.adds ? *out + sum : sum;
         }
         __syncthreads();
@@ -85,27 +105,19 @@ template <int KIND> __device__ __forceinline__ void matvec(const gpu_matvec &p)
     }
 template <> __device__ __forceinline__ void matvec<TILE_F32>(const gpu_matvec &p)
 {
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, y = blockIdx.y;
-    const float *x = p.x + (int64_t)(y / p.x_divisor) * p.x_stride;
-    int expert = 0;
-    float scale = p.scale;
-    if (p.choices) {
-        gpu_choice c = p.choices[(int64_t)(y / p.n_used) * p.choice_stride + y % p.n_used];
-        expert = c.expert;
-        scale *= p.weighs ? c.weight : 1;
-    }
-    const float *w = (const float *)(p.tiles + (uint64_t)expert * p.expert_bytes);
-    const float *bias = p.bias ? p.bias + (int64_t)expert * p.n_rows : nullptr;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+    const matvec_row r = row_of(p, blockIdx.y);
+    const float *w = (const float *)r.tiles;
     for (int row = blockIdx.x * WARPS + warp; row < p.n_rows; row += gridDim.x * WARPS) {
         float sum = 0;
         for (int i = lane; i < p.n_cols; i += 32)
-            sum += w[(int64_t)row * p.n_cols + i] * x[i];
+            sum += w[(int64_t)row * p.n_cols + i] * r.x[i];
 #pragma unroll
         for (int o = 16; o; o >>= 1)
             sum += __shfl_xor_sync(~0u, sum, o);
         if (lane == 0) {
-            sum = scale * sum + (bias ? bias[row] : 0.0f);
-            float *out = p.out + (int64_t)y * p.out_stride + row;
+            sum = r.scale * sum + (r.bias ? r.bias[row] : 0.0f);
+            float *out = r.out + row;
             *out = p.adds ? *out + sum : sum;
         }
     }
