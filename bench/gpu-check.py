@@ -10,14 +10,14 @@ VOCAB a small GGUF file whose vocabulary those models get. For every type of wei
 logits on the GPU are compared with those of the CPU with exact (f32) activations, one by one: token by
 token, which takes the fused kernels, and in one batch. The same twice must give the same bits. The same is
 done with models of other architectures, and with --golden (a folder of folders with a model.gguf each, one for every architecture) and every
-type of KV cache. With --tales, a model that writes text: tokens of greedy texts must be the best by the
+type of KV cache; of encoders there, vectors and scores. With --tales, a model that writes text: tokens of greedy texts must be the best by the
 CPU, texts drawn on the card those that the host draws from the card's logits, all must end where they
 should and be those of the server, asked for many at once.
 compute-sanitizer looks at a model of the golden ones. Then models of real size are timed, one line of
 CSV for each; --bench chooses them (llama3-8b:s4,qwen3-8b:q4_k_m). --keep has the logits that the GPU
 computed for golden models stored.
 """
-import array, concurrent.futures, http.client, json, os, signal, socket, subprocess, sys, tempfile, threading, time
+import array, concurrent.futures, http.client, json, os, signal, socket, struct, subprocess, sys, tempfile, threading, time
 
 TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q4_k", "q5_k",
          "q6_k", "q4_k_m", "iq4_nl", "iq4_xs", "mxfp4"]
@@ -35,6 +35,7 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
 # Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.
 DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300)]
 MORE_SHAPES = ("mixtral-8x7b", "gpt-oss-20b", "qwen3-30b-a3b", "gemma2-9b", "gemma3-4b", "olmo2-7b")
+ENCODERS = ["bert", "nomic_bert", "modernbert", "xlm_roberta", "xlm_roberta-rerank"]
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
 MODELS = [("smollm2-135m", "f16"), ("tinyllama-1.1b", "q4_0"), ("llama3-8b", "q4_k_m"),
           ("llama3-8b", "q8_0"), ("phi4-14b", "q4_k_m"), ("codestral-22b", "q4_k_m"),
@@ -180,8 +181,93 @@ def check_golden(lace, folder, where, keep):
                             [(1 + 37 * i) % n_vocab for i in range(min(150, about["n_context"]))],
                             limits, kv, keep)
 
-    names = [n for n in sorted(os.listdir(folder)) if os.path.exists(os.path.join(folder, n, "model.gguf"))]
+    names = [n for n in sorted(os.listdir(folder))
+             if n not in ENCODERS and os.path.exists(os.path.join(folder, n, "model.gguf"))]
     return side_by_side(check, [(n, kv) for n in names for kv in ("f32", "f16", "q8_0")])
+
+
+# What golden encoders read, several in a batch; the fourth almost fills their context.
+TEXTS = ["a", "the bear said", "once upon a time there was a little dog who", "red ball " * 12, "x y z", "tom and sue"]
+
+
+def with_vocabulary(model, vocab, out):
+    """A copy of a GGUF file without a vocabulary, with as many tokens of another one's as it has."""
+    def keys(data):
+        """Where the pairs begin and end, and each as (name, bytes)."""
+        n, at, pairs = struct.unpack_from("<Q", data, 16)[0], 24, []
+        sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+
+        def text(at):
+            return at + 8 + struct.unpack_from("<Q", data, at)[0]
+        for _ in range(n):
+            begin, at = at, text(at)
+            name = data[begin + 8:at].decode()
+            kind, at = struct.unpack_from("<I", data, at)[0], at + 4
+            if kind == 9:
+                of, count = struct.unpack_from("<IQ", data, at)
+                first = at = at + 12
+                starts = []
+                for _ in range(count):
+                    starts.append(at)
+                    at = text(at) if of == 8 else at + sizes[of]
+                pairs.append((name, begin, at, of, first, starts))
+            else:
+                at = text(at) if kind == 8 else at + sizes[kind]
+                pairs.append((name, begin, at, None, None, None))
+        return at, pairs
+
+    data, words = open(model, "rb").read(), open(vocab, "rb").read()
+    end, pairs = keys(data)
+    n_vocab = next(struct.unpack_from("<I", data, p[2] - 4)[0] for p in pairs if p[0].endswith(".vocab_size"))
+    kept = [data[p[1]:p[2]] for p in pairs if not p[0].startswith("tokenizer.ggml")]
+    for name, begin, stop, of, first, starts in keys(words)[1]:
+        if name.startswith("tokenizer.ggml") and of is not None and len(starts) > n_vocab:
+            kept.append(words[begin:first - 8] + struct.pack("<Q", n_vocab) + words[first:starts[n_vocab]])
+        elif name.startswith("tokenizer.ggml"):
+            kept.append(words[begin:stop])
+    at, n_tensors = end, struct.unpack_from("<Q", data, 8)[0]
+    for _ in range(n_tensors):
+        at += 8 + struct.unpack_from("<Q", data, at)[0]
+        at += 4 + 8 * struct.unpack_from("<I", data, at)[0] + 12
+    head = data[:16] + struct.pack("<Q", len(kept)) + b"".join(kept) + data[end:at]
+    open(out, "wb").write(head + b"\0" * (-len(head) % 32) + data[(at + 31) // 32 * 32:])
+
+
+def check_encoders(lace, folder, vocab, where):
+    """Vectors and scores of encoders on the card against the CPU: one text of tokens, and several in a batch."""
+    def floats(*words):
+        done = run(lace, *words)
+        if done.returncode:
+            print("  ", done.stderr.strip()[-400:])
+        return array.array("f", map(float, done.stdout.split())) if done.returncode == 0 else None
+
+    def check(item):
+        name, kv = item
+        model, tokens, texts = (os.path.join(where, "%s-%s.%s" % (name, kv, end)) for end in ("gguf", "ids", "txt"))
+        with_vocabulary(os.path.join(folder, name, "model.gguf"), vocab, model)
+        open(tokens, "wb").write(array.array("i", [(3 + 37 * i) % 320 for i in range(70)]).tobytes())
+        open(texts, "w").write("\n".join(TEXTS))
+        ways = [("a text", ["embed", model, "--tokens", tokens, "--pooling", "none", "--format", "text"]),
+                ("texts", ["embed", model, "-f", texts, "-b", 128, "--format", "text"])]
+        if name.endswith("rerank"):
+            ways = [("scores", ["rerank", model, "-q", "a bear", "-f", texts, "--format", "json"])]
+        good, line = True, "%-18s cache %-4s" % item
+        for way, words in ways:
+            def results(*more):
+                if way != "scores":
+                    return floats(*words, "--kv-type", kv, *more)
+                done = run(lace, *words, "--kv-type", kv, *more)
+                found = json.loads(done.stdout)["results"] if done.returncode == 0 else []
+                return array.array("f", [r["relevance_score"] for r in sorted(found, key=lambda r: r["index"])])
+            want = results("--exact", "--device", "cpu", "-t", 2)
+            got, again = results("--device", "cuda"), results("--device", "cuda")
+            error = nmse_but(got, want, 1, 0)[0]
+            good &= error <= 1e-6 and got == again
+            line += ", %s %.1e%s" % (way, error, "" if got == again else " OTHER BITS the second time")
+        return good, line
+
+    return side_by_side(check, [(n, kv) for n in ENCODERS for kv in ("f32", "f16")
+                                if os.path.exists(os.path.join(folder, n, "model.gguf"))])
 
 
 def check_sparse(lace, tool, vocab, where):
@@ -383,6 +469,7 @@ def main():
     golden, tales, sanitizer = (option(words, "--" + n) for n in ("golden", "tales", "sanitizer"))
     if golden:
         failures += check_golden(lace, golden, where, option(words, "--keep"))
+        failures += check_encoders(lace, golden, vocab, where)
     if tales:
         name, ids = os.path.basename(tales), [1 + 7 * i for i in range(90)]
         copy = os.path.join(where, name)
