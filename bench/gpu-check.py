@@ -339,7 +339,8 @@ def check_texts(lace, model):
              "min-p alone": ["--seed", 11, "--top-k", 0, "--min-p", 0.1, "--top-p", 1],
              "penalties (host)": ["--seed", 12, "--repeat-penalty", 1.3],
              "mirostat (host)": ["--seed", 13, "--mirostat", 2],
-             "no end (host)": ["--seed", 14, "--ignore-eos"]}
+             "no end": ["--seed", 14, "--ignore-eos"],
+             "no end, greedy": ["--temp", 0, "--ignore-eos"]}
     # A penalty that changes no logit, so that the host draws, from the card's logits.
     on_host = ["--frequency-penalty", "1e-30"]
 
@@ -408,6 +409,13 @@ def check_server(lace, model):
         failures += say(same >= n - 1, "%d of %d greedy texts of the server as alone" % (same, n))
         pairs = sum(answers[n + i] == answers[2 * n + i] and bool(answers[n + i]) for i in range(n))
         failures += say(pairs >= n - 1, "%d of %d drawn texts the same for the same seed" % (pairs, n))
+        for i in range(n):  # one after the other: on the card, and by the host because of a penalty that changes nothing
+            fields = {"prompt": PROMPTS[i], "max_tokens": 60, "temperature": 0.9 * (i % 2), "seed": i, "ignore_eos": True,
+                      "logit_bias": {str(t): b for t, b in ((261, -100), (262, 3), (265 + i, -2.5), (270, 1))}}
+            ask(i, fields)
+            ask(n + i, dict(fields, frequency_penalty=1e-30))
+        same = sum(answers[i] == answers[n + i] and bool(answers[i]) for i in range(n))
+        failures += say(same == n, "%d of %d texts with biases as the host chooses them" % (same, n))
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(60)

@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-enum { CHOICE_MAX_TOP_K = 1024 };
+enum { CHOICE_MAX_TOP_K = 1024, CHOICE_MAX_EDITS = 32 };
 
 /* What a choice is told as, in a word that is never 0. */
 enum {
@@ -21,12 +21,20 @@ enum {
     CHOICE_REFUSED = CHOICE_TOKEN /* the host must choose */
 };
 
+/* What is added to a token's logit before anything else; -INFINITY bans it. */
+typedef struct choice_edit {
+    int32_t token;
+    float bias;
+} choice_edit;
+
 /* How a row of logits is chosen from; the fields as in lace_sampler_options. */
 typedef struct choice_rule {
     uint64_t random[4]; /* xoshiro256**; the device steps it */
     float temperature;  /* 0: the best, without anything else; below 0: refuse */
     float top_p, min_p;
     int32_t top_k; /* 0 (all) to CHOICE_MAX_TOP_K */
+    int32_t n_edits;
+    choice_edit edits[CHOICE_MAX_EDITS]; /* in this order; a token may have several */
 } choice_rule;
 
 #endif

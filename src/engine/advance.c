@@ -418,6 +418,9 @@ static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status
     int32_t left = g->options.max_tokens - g->stats.n_generated;
     if (g->options.max_tokens >= 0 && left < n)
         n = left;
+    left = g->options.min_tokens - g->stats.n_generated;
+    if (left > 0 && left < n) /* the rule is another one behind those */
+        n = left;
     n = n < AHEAD_MOST ? n : AHEAD_MOST;
     if (n < 1 || !may_work_ahead(b, g, &rule))
         return false;
@@ -425,7 +428,7 @@ static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status
     if (!batcher_make_room(b, &demand))
         return false;
     *status = ahead_begin(&g->ahead, g->tokens[g->n_tokens - 1],
-                          rule.temperature > 0 ? &rule : NULL, n, err);
+                          rule.temperature > 0 || rule.n_edits > 0 ? &rule : NULL, n, err);
     return true;
 }
 

@@ -197,6 +197,12 @@ void generation_fail(lace_generation *g, lace_status status, const lace_error *e
     g->error.status = status;
 }
 
+/* Whether the next token may not be one that ends the text. */
+static bool bans_end(const lace_generation *g)
+{
+    return g->options.ignore_end || g->stats.n_generated < g->options.min_tokens;
+}
+
 static lace_status edit_logits(lace_generation *g, const float *logits, work_limit *limit,
                                const float **out, lace_error *err)
 {
@@ -207,7 +213,7 @@ static lace_status edit_logits(lace_generation *g, const float *logits, work_lim
     memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
     for (size_t i = 0; i < o->n_biases; i++)
         g->logits[o->biases[i].token] += o->biases[i].bias;
-    if (o->ignore_end || g->stats.n_generated < o->min_tokens) {
+    if (bans_end(g)) {
         for (size_t i = 0; i < g->n_ends; i++)
             g->logits[g->ends[i]] = -INFINITY;
         for (size_t i = 0; i < o->n_stop_tokens; i++)
@@ -345,10 +351,35 @@ static void find_end(lace_generation *g, bool is_end)
         g->finish = LACE_FINISH_LENGTH;
 }
 
+/* Every token of a list is banned by the rule. */
+static void add_bans(choice_rule *rule, const lace_token *tokens, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        rule->edits[rule->n_edits++] = (choice_edit){tokens[i], -INFINITY};
+}
+
+/* What edit_logits does, but for the grammar. False if there is too much of it. */
+static bool add_edits(const lace_generation *g, choice_rule *rule)
+{
+    const lace_generation_options *o = &g->options;
+    bool bans_ends = bans_end(g);
+    size_t n_bans = bans_ends ? g->n_ends + o->n_stop_tokens : 0;
+    if (o->n_biases + n_bans > CHOICE_MAX_EDITS)
+        return false;
+    for (size_t i = 0; i < o->n_biases; i++)
+        rule->edits[rule->n_edits++] = (choice_edit){o->biases[i].token, o->biases[i].bias};
+    if (bans_ends) {
+        add_bans(rule, g->ends, g->n_ends);
+        add_bans(rule, o->stop_tokens, o->n_stop_tokens);
+    }
+    return true;
+}
+
 choice_rule generation_rule(const lace_generation *g)
 {
     choice_rule rule;
-    bool is_plain = !g->logits && g->options.n_top < 0 && session_rule(g->sampler, &rule);
+    bool is_plain =
+        !g->form && g->options.n_top < 0 && session_rule(g->sampler, &rule) && add_edits(g, &rule);
     return is_plain ? rule : (choice_rule){.temperature = -1};
 }
 

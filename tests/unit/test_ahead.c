@@ -3,6 +3,7 @@
  * functions of engine/ahead.c, so that the library's are not linked. Every text must be the one that
  * comes without such a played.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,8 @@ static struct {
     int n_asked, n_given;
     int32_t words[AHEAD_MOST];
     lace_token newest;
+    choice_rule rule; /* the best, behind these edits */
+    int n_edited;     /* times that it was told to edit */
 } played;
 
 bool session_rule(const lace_sampler *sampler, choice_rule *out)
@@ -45,7 +48,9 @@ lace_status ahead_begin(ahead *a, lace_token token, const choice_rule *rule, int
                         lace_error *err)
 {
     (void)err;
-    CHECK(!a->is_under_way && n > 0 && n <= AHEAD_MOST && !rule);
+    CHECK(!a->is_under_way && n > 0 && n <= AHEAD_MOST && (!rule || rule->temperature == 0));
+    played.rule = rule ? *rule : (choice_rule){.temperature = 0};
+    played.n_edited += rule != NULL;
     a->is_under_way = true;
     a->length = lace_session_length(a->session, a->sequence);
     a->n_most = n;
@@ -64,14 +69,16 @@ bool ahead_is_spent(const ahead *a)
     return a->n_taken == a->n_most;
 }
 
+/* By the rule. */
 static lace_token best_of(const lace_session *s)
 {
-    const float *logits = lace_session_logits(s, 0);
-    lace_token best = 0;
-    for (lace_token i = 1; i < s->model->n_vocab; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
+    static float edited[1 << 16];
+    size_t n = (size_t)s->model->n_vocab;
+    CHECK(n <= sizeof edited / sizeof *edited);
+    memcpy(edited, lace_session_logits(s, 0), n * sizeof *edited);
+    for (int32_t i = 0; i < played.rule.n_edits; i++)
+        edited[played.rule.edits[i].token] += played.rule.edits[i].bias;
+    return best_token(edited, (int32_t)n);
 }
 
 lace_status ahead_next(ahead *a, int32_t *word, lace_error *err)
@@ -140,10 +147,8 @@ static lace_batcher *start(void)
     return b;
 }
 
-static lace_generation *add(lace_batcher *b, int which, int32_t max_tokens, float temperature,
-                            result *r)
+static lace_generation *add_with(lace_batcher *b, int which, lace_generation_options o, result *r)
 {
-    lace_generation_options o = lace_generation_options_default();
     lace_token tokens[CONTEXT];
     size_t n = 0;
     *r = (result){.n_tokens = 0};
@@ -151,14 +156,21 @@ static lace_generation *add(lace_batcher *b, int which, int32_t max_tokens, floa
                         tokens, CONTEXT, &n, NULL) == LACE_OK);
     o.prompt = tokens;
     o.n_prompt = n;
-    o.max_tokens = max_tokens;
-    o.sampler.temperature = temperature;
-    o.sampler.repeat_penalty = temperature > 0 ? 1.1f : 1; /* no rule for a device */
     o.on_piece = on_piece;
     o.user = r;
     lace_generation *g = NULL;
     CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_OK);
     return g;
+}
+
+static lace_generation *add(lace_batcher *b, int which, int32_t max_tokens, float temperature,
+                            result *r)
+{
+    lace_generation_options o = lace_generation_options_default();
+    o.max_tokens = max_tokens;
+    o.sampler.temperature = temperature;
+    o.sampler.repeat_penalty = temperature > 0 ? 1.1f : 1; /* no rule for a device */
+    return add_with(b, which, o, r);
 }
 
 static bool is_same(const result *a, const result *b)
@@ -291,6 +303,46 @@ static void a_device_that_fails_ends_the_text_and_no_other(void)
     CHECK(is_same(&r, &plain[1]));
 }
 
+static result edited_text(const lace_generation_options *o)
+{
+    lace_batcher *b = start();
+    result r;
+    add_with(b, 0, *o, &r);
+    finish(b);
+    return r;
+}
+
+/* Biases, bans, and ends that may not come yet: what the device is told is what the host does. */
+static void what_is_edited_for_the_device_is_what_the_host_edits(void)
+{
+    enum { N_MOST = CHOICE_MAX_EDITS + 1 };
+    lace_bias biases[N_MOST] = {{plain[0].tokens[2], -INFINITY},
+                                {plain[0].tokens[5], 2.5f},
+                                {plain[0].tokens[5], -8.25f},
+                                {plain[0].tokens[7], 4}};
+    for (int i = 4; i < N_MOST; i++)
+        biases[i] = (lace_bias){plain[1].tokens[i % N_NEW], -0.5f * (float)i};
+    for (int which = 0; which < 5; which++) {
+        lace_generation_options o = lace_generation_options_default();
+        o.sampler.temperature = 0;
+        o.max_tokens = N_NEW;
+        o.ignore_end = which == 1;
+        o.min_tokens = which == 2 ? 11 : 0;
+        o.stop_tokens = &plain[0].tokens[9]; /* else the text ends with it */
+        o.n_stop_tokens = which == 1 || which == 2;
+        o.biases = biases;
+        o.n_biases = which == 0 ? 4 : which == 3 ? N_MOST - 1 : which == 4 ? N_MOST : 0;
+        played.is_there = false;
+        result want = edited_text(&o);
+        played.is_there = true;
+        played.n_given = played.n_edited = 0;
+        result got = edited_text(&o);
+        CHECK(is_same(&got, &want) && !is_same(&got, &plain[0]));
+        bool is_told = which < 4; /* more than a rule holds is the host's */
+        CHECK((played.n_edited > 0) == is_told && (played.n_given > 0) == is_told);
+    }
+}
+
 static void the_model_opens(void)
 {
     CHECK(tales != NULL);
@@ -311,6 +363,7 @@ int main(void)
     CASE(a_text_cancelled_while_the_device_is_ahead_leaves_its_beginning);
     CASE(what_the_device_refuses_the_host_chooses);
     CASE(a_device_that_fails_ends_the_text_and_no_other);
+    CASE(what_is_edited_for_the_device_is_what_the_host_edits);
     lace_model_close(tales);
     return tap_end();
 }

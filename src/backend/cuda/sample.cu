@@ -1,7 +1,7 @@
 /*
  * A token from a row of logits: the best, or drawn as sampler/sampler.c draws.
  *
- * A cluster of blocks has the row in its shared memory, each block a part. With top-k or top-p the
+ * A cluster of blocks has the row in its shared memory, each block a part, with the rule's edits made. With top-k or top-p the
  * best candidates are gathered in the first block: those that lie in the first bins below the
  * maximum, as many bins as it takes; there they are put in order, cut and drawn from. Without a cut
  * that needs the order, tokens stay where they are, and their sums are searched for the draw.
@@ -17,6 +17,12 @@
 namespace cg = cooperative_groups;
 
 enum { WARPS = SAMPLE_THREADS / 32, EACH = SAMPLE_MAX_LIST / SAMPLE_THREADS };
+
+/* The rule without what is read once. */
+struct how {
+    float temperature, top_p, min_p;
+    int top_k;
+};
 
 /* What a block says to the others. */
 struct share {
@@ -127,7 +133,7 @@ static __device__ __forceinline__ int bin_of(float most, float v)
 /* ---- From all tokens ------------------------------------------------------------------------- */
 
 /* In the order of tokens, with min-p as the only cut. Every block calls this. */
-static __device__ void choose_all(const choice_rule &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_all(const how &row, uint64_t (&random)[4], const float *values,
                                   int first_token, int n, float most, share *mine, bench *first,
                                   cg::cluster_group &cluster)
 {
@@ -219,7 +225,7 @@ static __device__ void sort_list(unsigned long long *list, int n)
  * The first block, with n candidates in order of which at most row.top_k count. sum_all: of the
  * probabilities of all tokens, where all count; is_whole: there are no more than those in the list.
  */
-static __device__ int choose_from_list(const choice_rule &row, uint64_t (&random)[4], bench *b, int n,
+static __device__ int choose_from_list(const how &row, uint64_t (&random)[4], bench *b, int n,
                                        double sum_all, bool is_whole)
 {
     __shared__ int chosen;
@@ -278,7 +284,7 @@ static __device__ int choose_from_list(const choice_rule &row, uint64_t (&random
 }
 
 /* Gather the best, and choose from them. Every block calls this; the first has the word. */
-static __device__ void choose_best(const choice_rule &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_best(const how &row, uint64_t (&random)[4], const float *values,
                                    int first_token, int n, float most, int n_open, share *mine,
                                    bench *first, cg::cluster_group &cluster)
 {
@@ -349,18 +355,31 @@ static __device__ void choose_best(const choice_rule &row, uint64_t (&random)[4]
 
 /* ---- The kernel ------------------------------------------------------------------------------ */
 
+/* The rule's edits of this block's part; each by the thread that has read the logit. */
+static __device__ void edit_part(const choice_rule *rule, int first_token, int n, float *values)
+{
+    const int n_edits = rule->n_edits;
+    for (int e = 0; e < n_edits; e++) {
+        int i = rule->edits[e].token - first_token;
+        if (i >= 0 && i < n && i % SAMPLE_THREADS == threadIdx.x)
+            values[i] += rule->edits[e].bias;
+    }
+}
+
 /* This block's part of the row, and what it has to say of it. */
-static __device__ void read_part(const float *from, int first_token, int n, float *values,
-                                 share *mine)
+static __device__ void read_part(const choice_rule *rule, const float *from, int first_token, int n,
+                                 float *values, share *mine)
 {
     __shared__ float most_of[WARPS];
     __shared__ int best_of[WARPS];
     const int tid = threadIdx.x;
     float most = -INFINITY;
     int best = 0x7fffffff, n_bad = 0, n_open = 0;
+    for (int i = tid; i < n; i += SAMPLE_THREADS)
+        values[i] = __ldcg(from + i);
+    edit_part(rule, first_token, n, values);
     for (int i = tid; i < n; i += SAMPLE_THREADS) {
-        float v = __ldcg(from + i);
-        values[i] = v;
+        float v = values[i];
         n_bad += !(v < INFINITY);
         n_open += v > -INFINITY;
         if (v > most) {
@@ -408,9 +427,10 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     const int number = blockIdx.x / SAMPLE_CLUSTER, rank = cluster.block_rank(), tid = threadIdx.x;
     const int part = (p.n_vocab + SAMPLE_CLUSTER - 1) / SAMPLE_CLUSTER;
     const int first_token = min(p.n_vocab, rank * part), n = min(part, p.n_vocab - first_token);
-    const choice_rule row = p.rows[number];
-    uint64_t random[4] = {row.random[0], row.random[1], row.random[2], row.random[3]};
-    read_part(p.logits + (int64_t)number * p.stride + first_token, first_token, n, values, &mine);
+    const choice_rule *rule = p.rows + number;
+    const how row = {rule->temperature, rule->top_p, rule->min_p, rule->top_k};
+    uint64_t random[4] = {rule->random[0], rule->random[1], rule->random[2], rule->random[3]};
+    read_part(rule, p.logits + (int64_t)number * p.stride + first_token, first_token, n, values, &mine);
     cluster.sync(); /* also: everyone has read the row's random numbers */
     float most = -INFINITY;
     int best = 0x7fffffff, n_bad = 0, n_open = 0;
