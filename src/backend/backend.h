@@ -49,6 +49,12 @@ typedef struct device_info {
     uint64_t free_bytes;    /* when asked */
     uint64_t loading_bytes; /* that loading takes beside the weights */
     int32_t usual_batch;    /* tokens computed together, if nobody says */
+    /*
+     * Where rows of a batch are multiplied by tiles, and a tile that is not full costs as much: how
+     * many rows it has, and how many make a step that is worth its time while texts wait for its
+     * end. 0: every row costs.
+     */
+    int32_t tile_rows, step_rows;
 } device_info;
 
 struct device {

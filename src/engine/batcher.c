@@ -131,6 +131,15 @@ static lace_status create_session(lace_batcher *b, lace_error *err)
     return LACE_OK;
 }
 
+/* What the device says of the rows of a step. */
+static void find_step(lace_batcher *b)
+{
+    device_info info = {0};
+    device_describe(b->model->m->device, &info, NULL);
+    b->tile_rows = info.tile_rows;
+    b->step_rows = info.step_rows;
+}
+
 lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *options,
                                 lace_batcher **out, lace_error *err)
 {
@@ -153,6 +162,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         status = error_nomem(err, "a batcher");
         goto done;
     }
+    find_step(b);
     TRY_GOTO(status, done, find_ends(b, err));
     TRY_GOTO(status, done, late_create(&b->chooser, err));
     TRY_GOTO(status, done, create_guesses(b, err));

@@ -43,7 +43,8 @@ struct lace_batcher {
     generation_list running, waiting; /* oldest first */
     generation_list late;             /* sit out while their choice is made; they keep their KV */
     late_choice *chooser;
-    lace_session *draft; /* NULL: none */
+    int32_t tile_rows, step_rows; /* of the device, see device_info */
+    lace_session *draft;          /* NULL: none */
     guess_source source;
     bool guesses;              /* tokens are guessed while few generations run */
     _Atomic int64_t choose_ns; /* left for masks of this step */
