@@ -41,7 +41,7 @@ static const arg_option options[] = {
     {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "memory for the KV cache of all requests (default: a quarter of memory, or most of a GPU)"},
     {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
     {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "do not start if more memory than this is needed"},
-    {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32)"},
+    {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32, on a GPU up to 256 by what the KV cache holds)"},
     {"max-queue", 0, ARG_INT, SERVER(max_queue), .value = "N", .low = 0, .high = 1 << 20, .help = "requests that may wait; more get 429 (default 1024)"},
     {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "connections open at a time (default 16384)"},
     {"max-body", 0, ARG_BYTES, SERVER(max_body), .value = "BYTES", .help = "largest request (default 8M)"},
@@ -112,6 +112,28 @@ static lace_status choose_kv_bytes(const lace_model *model, const lace_model *dr
     return LACE_OK;
 }
 
+enum {
+    RUNNING_USUAL = 32, /* requests computed together */
+    RUNNING_MOST = 256, /* on a GPU, which computes them for little more than one */
+    TEXT_TOKENS = 1024, /* that a text may have on average, so that none must wait for memory */
+    STATES_KEPT = 4     /* of recurrent layers, for each sequence */
+};
+
+/* Requests computed together, if no number was asked for: on a GPU as many as its memory holds. */
+static lace_status choose_running(const lace_model *model, lace_session_options *o, lace_error *err)
+{
+    lace_memory need;
+    lace_session_options least = *o;
+    least.n_context = 256;
+    least.n_sequences = 1;
+    TRY(lace_session_memory(model, &least, &need, err));
+    uint64_t each = TEXT_TOKENS * need.token_bytes + STATES_KEPT * need.sequence_bytes;
+    uint64_t n = need.available && each ? o->kv_bytes / each : 0;
+    n = n > RUNNING_USUAL ? n : RUNNING_USUAL;
+    o->n_sequences = (int32_t)(n < RUNNING_MOST ? n : RUNNING_MOST);
+    return LACE_OK;
+}
+
 /*
  * The context of a request, if none was asked for: the model's own, or as much of it as the KV
  * cache can hold, said in a line.
@@ -167,11 +189,8 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
 
 static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    serve_args a = {.server = server_options_default(),
-                    .seed = -1,
-                    .max_running = 32,
-                    .kv_type = LACE_KV_F16,
-                    .device = "auto"};
+    serve_args a = {
+        .server = server_options_default(), .seed = -1, .kv_type = LACE_KV_F16, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.deterministic && a.activation_sparsity)
@@ -193,7 +212,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     progress_init(&bar, &cli_stop);
     lace_session_options *session = &a.server.batcher.session;
     session->n_context = a.n_context;
-    session->n_sequences = a.max_running;
+    session->n_sequences = a.max_running ? a.max_running : RUNNING_USUAL;
     session->n_batch = a.n_batch;
     session->n_threads = a.n_threads;
     session->kv_type = (lace_kv_type)a.kv_type;
@@ -210,6 +229,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     bool is_encoder = describe(model).is_encoder; /* whose texts need no room beside each other */
     if (status == LACE_OK && !a.kv_memory && !is_encoder)
         status = choose_kv_bytes(model, draft, session, err);
+    if (status == LACE_OK && !a.max_running && !is_encoder)
+        status = choose_running(model, session, err);
     if (status == LACE_OK && !a.n_context && !is_encoder)
         status = choose_context(model, session, err);
     if (status == LACE_OK)
