@@ -8,7 +8,8 @@
  *
  * The life of a program: device_compile copies the plan, lowers it and says what memory it will
  * take; program_prepare takes it; program_run computes a batch. The same list is run whether it is
- * timed, traced, recorded or replayed.
+ * timed, traced, recorded or replayed. A batch can also be queued (program_submit) and waited for
+ * later (program_collect); where program->queues, the next one may be queued meanwhile.
  *
  * A backend is a table of functions. One that may be absent is NULL where the backend cannot do it:
  * a function is the claim of support.
@@ -102,10 +103,13 @@ typedef struct step_cost {
     uint64_t ns, n_bytes;
 } step_cost;
 
+enum { PROGRAM_SLOTS = 2 }; /* batches under way */
+
 struct program {
     const backend *backend;
     uint64_t n_bytes; /* memory on its device */
-    bool chooses;     /* tokens, by rules, and works ahead of the host */
+    bool chooses;     /* tokens, by rules */
+    bool queues;      /* PROGRAM_SLOTS batches may be submitted before the first is collected */
     /*
      * Where the device is the host: the steps that are run, whose operands can be looked at between
      * two of them (program_run_steps), and the memory of their values. Else NULL.
@@ -142,6 +146,9 @@ struct backend {
     void (*free)(program *p);
     lace_status (*run)(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err);
+    /* NULL: run, at once. */
+    lace_status (*submit)(program *p, const batch *b, const choice_rule *rules, lace_error *err);
+    lace_status (*collect)(program *p, lace_error *err);
     const float *(*logits)(const program *p, int32_t row);
     int32_t (*n_steps)(const program *p);
     program_step (*step_at)(const program *p, int32_t i, const batch *b);
@@ -149,7 +156,7 @@ struct backend {
     /* Of hosts alone. */
     void (*run_steps)(program *p, const batch *b, int32_t begin, int32_t end);
 
-    /* Of those whose programs choose. */
+    /* Of those whose programs choose; the last three of those that work ahead of the host. */
     int32_t (*word)(const program *p, int32_t row);
     lace_status (*begin)(program *p, int32_t token, int32_t position, int32_t sequence,
                          const choice_rule *rule, lace_error *err);
@@ -254,13 +261,31 @@ static inline lace_status program_run(program *p, const batch *b, const choice_r
     return p->backend->run(p, b, rules, is_traced, err);
 }
 
-/* A row of the last run's result, on the host. */
+/*
+ * Queue a batch, which is copied: what was queued earlier is over before it begins, so pages that
+ * are given back now may be taken by the next one. Where the program queues, a token below 0 is the
+ * one chosen last for its sequence. Collect waits for the oldest batch that is queued; its results
+ * stay until the next submit.
+ */
+static inline lace_status program_submit(program *p, const batch *b, const choice_rule *rules,
+                                         lace_error *err)
+{
+    return p->backend->submit ? p->backend->submit(p, b, rules, err)
+                              : p->backend->run(p, b, rules, false, err);
+}
+
+static inline lace_status program_collect(program *p, lace_error *err)
+{
+    return p->backend->collect ? p->backend->collect(p, err) : LACE_OK;
+}
+
+/* A row of the result of the last run or collect, on the host. */
 static inline const float *program_logits(const program *p, int32_t row)
 {
     return p->backend->logits(p, row);
 }
 
-/* What was chosen for a row of the last run (choice.h). */
+/* What was chosen for a row of the last run or collect (choice.h). */
 static inline int32_t program_word(const program *p, int32_t row)
 {
     return p->backend->word ? p->backend->word(p, row) : CHOICE_REFUSED;
@@ -287,12 +312,17 @@ static inline void program_run_steps(program *p, const batch *b, int32_t begin, 
 }
 
 /*
- * Choosing tokens on the device ahead of the host, where program->chooses. Begin with a token that
+ * Choosing tokens on the device ahead of the host, where program_works_ahead. Begin with a token that
  * is to be computed; each `ahead` queues the computation of the newest token, at this position, and
  * the choice of the one behind it (rule NULL: the best); `next` waits for the next word. pages:
  * [group] the sequence's page numbers, up to this position at least. Before pages are given to
  * somebody else, wait for the queue.
  */
+static inline bool program_works_ahead(const program *p)
+{
+    return p->chooses && p->backend->ahead;
+}
+
 static inline lace_status program_begin(program *p, int32_t token, int32_t position,
                                         int32_t sequence, const choice_rule *rule, lace_error *err)
 {

@@ -32,7 +32,8 @@ typedef struct choice_rule {
     uint64_t random[4]; /* xoshiro256**; the device steps it */
     float temperature;  /* 0: the best, without anything else; below 0: refuse */
     float top_p, min_p;
-    int32_t top_k; /* 0 (all) to CHOICE_MAX_TOP_K */
+    int32_t top_k;   /* 0 (all) to CHOICE_MAX_TOP_K */
+    int32_t goes_on; /* 1: in place of `random`, what the sequence's last choice left of it */
     int32_t n_edits;
     choice_edit edits[CHOICE_MAX_EDITS]; /* in this order; a token may have several */
 } choice_rule;

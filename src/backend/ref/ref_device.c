@@ -5,6 +5,7 @@
  */
 #include "backend/ref/ref_device.h"
 
+#include "backend/ref/late_device.h"
 #include "backend/ref/ref.h"
 #include "base/clock.h"
 #include "base/file_guard.h"
@@ -21,14 +22,17 @@ typedef struct ref_program {
 
 static int count(void)
 {
-    return 1;
+    return 2;
 }
 
 static lace_status open(int index, const device_options *o, device **out, lace_error *err)
 {
     *out = NULL;
+    if (index == 1)
+        return late_device_open(out, err);
     if (index != 0)
-        return error_set(err, LACE_E_DEVICE, "there is one reference device, number 0, not %d",
+        return error_set(err, LACE_E_DEVICE,
+                         "there are two reference devices, 0 and one that works late, 1; not %d",
                          index);
     *out = mem_calloc(1, sizeof **out);
     if (!*out)
