@@ -31,11 +31,17 @@ enum {
 
 /* ---- The batch ------------------------------------------------------------------------------- */
 
+/* Tokens of g that are known, and neither computed nor under way. */
+static int32_t count_unread(const lace_generation *g)
+{
+    return g->n_tokens - g->n_computed - g->n_queued;
+}
+
 /* Adds n tokens of g to the batch; the last of all gives logits. */
 static size_t add_items(lace_batcher *b, size_t n_items, lace_generation *g, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
-        int32_t at = g->n_computed + i;
+        int32_t at = g->n_computed + g->n_queued + i;
         b->items[n_items + (size_t)i] = (lace_item){
             .token = g->tokens[at], .sequence = g->sequence, .want_logits = at + 1 == g->n_tokens};
     }
@@ -50,6 +56,21 @@ static size_t add_newest(lace_batcher *b, size_t n_items, lace_generation *g)
         b->items[n_items++] =
             (lace_item){.token = g->guess.tokens[i], .sequence = g->sequence, .want_logits = true};
     return n_items;
+}
+
+/* The token that a step under way chooses for g will not be the last, and the card can choose more. */
+static bool follows(const lace_generation *g)
+{
+    int32_t max = g->options.max_tokens;
+    return g->is_asked && (max < 0 || g->stats.n_generated + 1 < max) &&
+           g->n_tokens + 1 < g->n_context && generation_rule(g, 1).temperature >= 0;
+}
+
+/* Adds the token that a step under way chooses for g, whatever it will be. */
+static size_t add_unknown(lace_batcher *b, size_t n_items, const lace_generation *g)
+{
+    b->items[n_items] = (lace_item){.token = -1, .sequence = g->sequence, .want_logits = true};
+    return n_items + 1;
 }
 
 /* How many of the next n tokens to read: up to where others can go on from (states_next_stop). */
@@ -98,17 +119,19 @@ static size_t fill_batch(lace_batcher *b)
     if (b->options.is_deterministic)
         return fill_alone(b);
     size_t n_items = 0, n_prompts = 0, n_unread = 0, capacity = (size_t)b->options.session.n_batch;
-    for (lace_generation *g = b->running.first; g; g = g->next)
-        if (g->n_tokens - g->n_computed == 1) {
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        int32_t n = count_unread(g);
+        if (n == 1)
             n_items = add_newest(b, n_items, g);
-        } else {
-            n_prompts++;
-            n_unread += (size_t)(g->n_tokens - g->n_computed);
-        }
+        else if (n == 0 && follows(g))
+            n_items = add_unknown(b, n_items, g);
+        n_prompts += n > 1;
+        n_unread += n > 1 ? (size_t)n : 0;
+    }
     if (n_items > 0 || n_prompts > 1)
         capacity = count_rows(b, n_items, n_unread);
     for (lace_generation *g = b->running.first; g && n_items < capacity; g = g->next) {
-        int32_t n = g->n_tokens - g->n_computed;
+        int32_t n = count_unread(g);
         if (n <= 1)
             continue;
         int32_t room = (int32_t)(capacity - n_items);
@@ -182,6 +205,8 @@ static size_t prepare_batch(lace_batcher *b)
         }
         if (batcher_make_room(b, &demand))
             return n_items;
+        if (b->n_flights > 0) /* what comes of it may leave room */
+            return 0;
         if (!drop_guesses(b) && !batcher_give_way(b))
             return n_items;
     }
@@ -273,6 +298,8 @@ static void take_back(lace_batcher *b, lace_generation *g, bool is_wrong)
 /* What was chosen goes out; as long as it was guessed, the row to choose the next one is there. */
 static void take_rows(lace_batcher *b, lace_generation *g, uint64_t now)
 {
+    if (g->n_queued > 0 && session_word(b->session, (size_t)g->row) == CHOICE_REFUSED)
+        flight_take_back(b, g);
     for (;;) {
         int32_t row = g->row;
         bool goes_on = !g->is_late && g->finish == LACE_FINISH_NONE && !g->is_full;
@@ -305,29 +332,6 @@ static void deliver(lace_batcher *b)
 
 /* ---- A step ---------------------------------------------------------------------------------- */
 
-/* Whose row of logits is which, and who has computed how much. Returns how many have rows. */
-static int32_t count_computed(lace_batcher *b, size_t n_items)
-{
-    int32_t n_rows = 0, n_choosing = 0;
-    for (lace_generation *g = b->running.first; g; g = g->next) {
-        g->row = -1;
-        b->by_sequence[g->sequence] = g;
-    }
-    for (size_t i = 0; i < n_items; i++) {
-        lace_generation *g = b->by_sequence[b->items[i].sequence];
-        if (g->row < 0) { /* no guess: those count when they are right */
-            g->n_computed++;
-            b->stats.n_prompt_tokens += g->n_computed <= g->stats.n_prompt;
-        }
-        if (b->items[i].want_logits && g->row < 0) {
-            g->row = n_rows;
-            n_choosing++;
-        }
-        n_rows += b->items[i].want_logits;
-    }
-    return n_choosing;
-}
-
 /* How far prompts are read; one that is computed again does not go back. */
 static void show_prompts(lace_batcher *b)
 {
@@ -354,21 +358,6 @@ static void keep_prompts(lace_batcher *b)
                              false);
 }
 
-/* A batch that cannot be computed ends all that were in it. */
-static void fail_batch(lace_batcher *b, size_t n_items, lace_status status, const lace_error *err)
-{
-    for (size_t i = 0; i < n_items; i++)
-        for (lace_generation *g = b->running.first; g; g = g->next)
-            if (g->sequence == b->items[i].sequence && g->finish == LACE_FINISH_NONE)
-                generation_fail(g, status, err);
-    lace_generation *next;
-    for (lace_generation *g = b->running.first; g; g = next) {
-        next = g->next;
-        if (g->finish != LACE_FINISH_NONE)
-            batcher_end(b, g);
-    }
-}
-
 /*
  * How the card is to choose, in the order of the batch's outputs. What is drawn behind a guess
  * depends on the draw before: the host does that.
@@ -377,12 +366,12 @@ static void set_rules(lace_batcher *b, size_t n_items)
 {
     size_t n = 0;
     int32_t last = -1;
-    for (lace_generation *g = b->running.first; g; g = g->next)
-        b->by_sequence[g->sequence] = g;
+    flight_map_sequences(b);
     for (size_t i = 0; i < n_items; i++) {
         if (!b->items[i].want_logits)
             continue;
-        choice_rule rule = generation_rule(b->by_sequence[b->items[i].sequence]);
+        choice_rule rule =
+            generation_rule(b->by_sequence[b->items[i].sequence], b->items[i].token < 0);
         if (b->items[i].sequence == last && rule.temperature > 0)
             rule.temperature = -1;
         last = b->items[i].sequence;
@@ -390,25 +379,28 @@ static void set_rules(lace_batcher *b, size_t n_items)
     }
 }
 
-bool advance_batch(lace_batcher *b)
+/* Put a step together and queue it. False if there is nothing to compute. */
+static bool submit_step(lace_batcher *b)
 {
     make_guesses(b);
     size_t n_items = prepare_batch(b);
     if (n_items == 0)
         return false;
-    lace_error err = {0};
     for (lace_generation *g = b->running.first; g; g = g->next)
         if (g->guess.n > 0)
             session_mark(b->session, g->sequence);
     if (b->rules)
         set_rules(b, n_items);
-    lace_status status = session_eval_choosing(b->session, b->items, n_items, b->rules, &err);
-    b->stats.n_steps++;
-    if (status != LACE_OK) {
-        fail_batch(b, n_items, status, &err);
-        return true;
-    }
-    int32_t n_choosing = count_computed(b, n_items);
+    flight_submit(b, n_items);
+    return true;
+}
+
+/* What comes of the oldest step. */
+static void collect_step(lace_batcher *b)
+{
+    int32_t n_choosing;
+    if (!flight_collect(b, &n_choosing))
+        return;
     show_prompts(b);
     keep_prompts(b);
     atomic_store(&b->choose_ns, CHOOSE_ALL_NS);
@@ -417,7 +409,34 @@ bool advance_batch(lace_batcher *b)
     else
         choose_tokens(b, 0, 1);
     deliver(b);
-    return true;
+}
+
+static bool is_alone(const lace_batcher *b)
+{
+    return b->running.n == 1 && b->waiting.n + b->late.n == 0;
+}
+
+/*
+ * Whether a step may be queued before what came of the one before is known. Guesses stand behind
+ * tokens that are known; and one that is alone and past its prompt is computed ahead.
+ */
+static bool may_overlap(const lace_batcher *b)
+{
+    bool is_guessing = b->guesses && b->running.n + b->late.n <= GUESSING_MOST;
+    bool goes_ahead =
+        is_alone(b) && ahead_is_possible(b->session) && count_unread(b->running.first) == 0;
+    return b->session->runner->program->queues && !b->options.is_deterministic && !is_guessing &&
+           !goes_ahead;
+}
+
+bool advance_batch(lace_batcher *b)
+{
+    bool is_waited_for = b->n_flights > 0, is_done = is_waited_for;
+    if (!is_waited_for || may_overlap(b))
+        is_done = submit_step(b) || is_done;
+    if (b->n_flights > 0 && (is_waited_for || !may_overlap(b)))
+        collect_step(b);
+    return is_done;
 }
 
 /* ---- Working ahead --------------------------------------------------------------------------- */
@@ -425,10 +444,10 @@ bool advance_batch(lace_batcher *b)
 /* One generation has the batcher to itself, is past its prompt, and the device knows its rule. */
 static bool may_work_ahead(lace_batcher *b, lace_generation *g, choice_rule *rule)
 {
-    if (!ahead_is_possible(b->session) || b->guesses || b->running.n != 1 ||
-        b->waiting.n + b->late.n > 0 || g->n_tokens - g->n_computed != 1)
+    if (!ahead_is_possible(b->session) || b->guesses || b->n_flights > 0 || !is_alone(b) ||
+        g->n_tokens - g->n_computed != 1)
         return false;
-    *rule = generation_rule(g);
+    *rule = generation_rule(g, 0);
     return rule->temperature >= 0 && !ahead_is_hosts_turn(&g->ahead);
 }
 

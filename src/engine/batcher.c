@@ -163,6 +163,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
         goto done;
     }
     find_step(b);
+    TRY_GOTO(status, done, flights_create(b, err));
     TRY_GOTO(status, done, find_ends(b, err));
     TRY_GOTO(status, done, late_create(&b->chooser, err));
     TRY_GOTO(status, done, create_guesses(b, err));
@@ -187,6 +188,7 @@ void lace_batcher_free(lace_batcher *b)
             generation_free(g);
         }
     late_free(b->chooser);
+    flights_free(b);
     prefix_tree_free(b->prefixes);
     guess_source_deinit(&b->source);
     lace_session_free(b->draft);
@@ -225,6 +227,7 @@ static void stop_running(lace_batcher *b, lace_generation *g)
         ahead_end(&g->ahead, NULL);
         g->n_computed = b->session->kv->sequences[g->sequence].n_tokens;
     }
+    flight_forget(b, g);
     guess_release(&b->source, &g->guess);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,

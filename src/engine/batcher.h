@@ -4,6 +4,7 @@
  *     generation.c    chooses a token and turns it into text
  *     batcher.c       which generations run, wait, and give way
  *     advance.c       what a step computes for those that run, and what comes of it
+ *     flight.c        steps under way, while the host does something else
  *     ahead.c         a device that works ahead of the host
  *     guess.c         where guesses come from
  *     late_choice.c   choices that take long
@@ -29,13 +30,25 @@ typedef struct generation_list {
     int32_t n;
 } generation_list;
 
+/* What a step under way computes for one generation. */
+typedef struct flight_row {
+    lace_generation *g; /* NULL: it has gone, or goes on from something else */
+    int32_t n;          /* tokens of its text */
+    int32_t row;        /* of the logits, the first; -1: none */
+} flight_row;
+
+typedef struct flight {
+    flight_row *rows; /* [n_sequences] */
+    int32_t n_rows, n_outputs;
+} flight;
+
 struct lace_batcher {
     lace_model *model;
     lace_batcher_options options;
     lace_session *session;
     lace_item *items;              /* [n_batch] */
     choice_rule *rules;            /* [n_outputs] of a batch; NULL: on the CPU */
-    lace_generation **by_sequence; /* [n_sequences] while a batch is counted */
+    lace_generation **by_sequence; /* [n_sequences] see flight_map_sequences */
     bool *is_used;                 /* [n_sequences] */
     lace_token *ends;              /* [n_ends] */
     size_t n_ends;
@@ -43,6 +56,8 @@ struct lace_batcher {
     generation_list running, waiting; /* oldest first */
     generation_list late;             /* sit out while their choice is made; they keep their KV */
     late_choice *chooser;
+    flight flights[PROGRAM_SLOTS]; /* under way are n_flights, the oldest is at first_flight */
+    int32_t first_flight, n_flights;
     int32_t tile_rows, step_rows; /* of the device, see device_info */
     lace_session *draft;          /* NULL: none */
     guess_source source;
@@ -75,10 +90,36 @@ void batcher_end(lace_batcher *b, lace_generation *g);
  */
 bool advance_ahead(lace_batcher *b);
 
-/* Compute a batch, choose, and deliver. False if there was nothing to compute. */
+/*
+ * Queue a batch; of the one before, or where nothing is to be queued meanwhile of this one, choose and
+ * deliver. False if there was nothing to do.
+ */
 bool advance_batch(lace_batcher *b);
 
 /* Give out what was chosen for a generation. False: its text ends, or goes on in another context. */
 bool advance_deliver(lace_batcher *b, lace_generation *g, uint64_t now);
+
+/* ---- flight.c -------------------------------------------------------------------------------- */
+
+lace_status flights_create(lace_batcher *b, lace_error *err);
+void flights_free(lace_batcher *b);
+
+/* Who has which sequence: b->by_sequence. */
+void flight_map_sequences(lace_batcher *b);
+
+/* Queue b->items, chosen from by b->rules. If that fails, the generations in it end. */
+void flight_submit(lace_batcher *b, size_t n_items);
+
+/*
+ * Wait for the oldest step: its generations have computed more, and have their rows. False if it
+ * failed; they have ended then.
+ */
+bool flight_collect(lace_batcher *b, int32_t *n_choosing);
+
+/* What is under way for a generation is of no use to it. */
+void flight_forget(lace_batcher *b, lace_generation *g);
+
+/* The same; its sequence goes back to what is computed, or to where its state can still be had. */
+void flight_take_back(lace_batcher *b, lace_generation *g);
 
 #endif

@@ -92,6 +92,15 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
                                   const choice_rule *rules, lace_error *err);
 
 /*
+ * The same in two parts, for up to n_batch items (program_submit): the sequences are longer at once,
+ * and what comes of it is there when it is collected. A token of -1: see program_submit. n_outputs:
+ * of the batch that is collected.
+ */
+lace_status session_submit(lace_session *s, const lace_item *items, size_t n_items,
+                           const choice_rule *rules, lace_error *err);
+lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err);
+
+/*
  * lace_session_eval of an encoder: segments [n_items] are those of the texts that tokens belong to,
  * each below the number that the model tells apart.
  */

@@ -197,10 +197,10 @@ void generation_fail(lace_generation *g, lace_status status, const lace_error *e
     g->error.status = status;
 }
 
-/* Whether the next token may not be one that ends the text. */
-static bool bans_end(const lace_generation *g)
+/* Whether the token behind the next n_ahead may not be one that ends the text. */
+static bool bans_end(const lace_generation *g, int32_t n_ahead)
 {
-    return g->options.ignore_end || g->stats.n_generated < g->options.min_tokens;
+    return g->options.ignore_end || g->stats.n_generated + n_ahead < g->options.min_tokens;
 }
 
 static lace_status edit_logits(lace_generation *g, const float *logits, work_limit *limit,
@@ -213,7 +213,7 @@ static lace_status edit_logits(lace_generation *g, const float *logits, work_lim
     memcpy(g->logits, logits, (size_t)g->n_vocab * sizeof *logits);
     for (size_t i = 0; i < o->n_biases; i++)
         g->logits[o->biases[i].token] += o->biases[i].bias;
-    if (bans_end(g)) {
+    if (bans_end(g, 0)) {
         for (size_t i = 0; i < g->n_ends; i++)
             g->logits[g->ends[i]] = -INFINITY;
         for (size_t i = 0; i < o->n_stop_tokens; i++)
@@ -359,10 +359,10 @@ static void add_bans(choice_rule *rule, const lace_token *tokens, size_t n)
 }
 
 /* What edit_logits does, but for the grammar. False if there is too much of it. */
-static bool add_edits(const lace_generation *g, choice_rule *rule)
+static bool add_edits(const lace_generation *g, int32_t n_ahead, choice_rule *rule)
 {
     const lace_generation_options *o = &g->options;
-    bool bans_ends = bans_end(g);
+    bool bans_ends = bans_end(g, n_ahead);
     size_t n_bans = bans_ends ? g->n_ends + o->n_stop_tokens : 0;
     if (o->n_biases + n_bans > CHOICE_MAX_EDITS)
         return false;
@@ -375,11 +375,12 @@ static bool add_edits(const lace_generation *g, choice_rule *rule)
     return true;
 }
 
-choice_rule generation_rule(const lace_generation *g)
+choice_rule generation_rule(const lace_generation *g, int32_t n_ahead)
 {
-    choice_rule rule;
-    bool is_plain =
-        !g->form && g->options.n_top < 0 && session_rule(g->sampler, &rule) && add_edits(g, &rule);
+    choice_rule rule = {0};
+    bool is_plain = !g->form && g->options.n_top < 0 && session_rule(g->sampler, &rule) &&
+                    add_edits(g, n_ahead, &rule);
+    rule.goes_on = is_plain && n_ahead > 0;
     return is_plain ? rule : (choice_rule){.temperature = -1};
 }
 

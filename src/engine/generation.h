@@ -28,6 +28,8 @@ struct lace_generation {
     lace_token *tokens; /* [capacity] prompt and reply */
     int32_t n_tokens, capacity;
     int32_t n_computed; /* tokens that are in the KV cache */
+    int32_t n_queued;   /* tokens behind those that a step under way computes */
+    bool is_asked;      /* for the token behind all of them */
     int32_t sequence;   /* while running; else -1 */
     ahead ahead;        /* what a device computes of it before it is asked */
     guesses guess;      /* what is checked in this step behind its newest token */
@@ -85,8 +87,11 @@ bool generation_try_choose(lace_generation *g, int32_t word, const float *logits
 /* Keep the logits to choose from them later. False: out of memory. */
 bool generation_keep_logits(lace_generation *g, const float *logits);
 
-/* The rule by which a card may choose; a temperature below 0 if it may not. */
-choice_rule generation_rule(const lace_generation *g);
+/*
+ * The rule by which a card may choose the token behind n_ahead that are chosen and not known; a
+ * temperature below 0 if it may not.
+ */
+choice_rule generation_rule(const lace_generation *g, int32_t n_ahead);
 
 /* The context is full: ask the caller for other tokens. False: there are none, and the text ends. */
 bool generation_refill(lace_generation *g);

@@ -4,6 +4,7 @@
  * A session is used by one thread at a time. Evaluating allocates nothing: all arrays have their
  * largest size from the start.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -261,9 +262,12 @@ void lace_session_free(lace_session *s)
 
 /* ---- Evaluation ------------------------------------------------------------------------------ */
 
-/* Checks every item and leaves the lengths after the whole eval in new_lengths. */
+/*
+ * Checks every item and leaves the lengths after the whole eval in new_lengths. least: the smallest
+ * token.
+ */
 static lace_status check_items(lace_session *s, const lace_item *items, size_t n_items,
-                               lace_error *err)
+                               lace_token least, lace_error *err)
 {
     const lace_session_options *o = &s->options;
     const model_config *c = &s->model->m->config;
@@ -276,7 +280,7 @@ static lace_status check_items(lace_session *s, const lace_item *items, size_t n
                          "%zu tokens are more than the %d that an encoder computes together",
                          n_items, o->n_batch);
     for (size_t i = 0; i < n_items; i++) {
-        if (items[i].token < 0 || items[i].token >= n_vocab)
+        if (items[i].token < least || items[i].token >= n_vocab)
             return error_set(err, LACE_E_ARG, "item %zu: token %d, expected 0 to %d", i,
                              items[i].token, n_vocab - 1);
         if (items[i].sequence < 0 || items[i].sequence >= o->n_sequences)
@@ -310,10 +314,10 @@ static void keep_history(lace_session *s, const lace_item *items, size_t n_items
 }
 
 /* Where this batch's logits are; kept aside if another batch of the same eval follows. */
-static void collect_logits(lace_session *s, bool is_last)
+static void collect_logits(lace_session *s, int32_t n_outputs, bool is_last)
 {
     size_t width = (size_t)runner_width(s->runner);
-    for (int32_t i = 0; i < s->runner->b.n_outputs; i++) {
+    for (int32_t i = 0; i < n_outputs; i++) {
         const float *row = program_logits(s->runner->program, i);
         if (!is_last) {
             float *kept = s->kept_logits + (size_t)s->n_logits * width;
@@ -346,7 +350,7 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
     if (s->model->m->config.encoder.is_on) /* nothing outlives its batch */
         for (int32_t i = 0; i < s->options.n_sequences; i++)
             states_set_length(s->kv, i, 0);
-    TRY(check_items(s, items, n_items, err));
+    TRY(check_items(s, items, n_items, 0, err));
     keep_history(s, items, n_items);
     for (size_t at = 0; at < n_items;) {
         size_t n = runner_fill(r, items + at, n_items - at);
@@ -358,9 +362,32 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
         if (status != LACE_OK)
             return undo_eval(s, status);
         at += n;
-        collect_logits(s, at == n_items);
+        collect_logits(s, r->b.n_outputs, at == n_items);
         s->has_words = rules && n == n_items;
     }
+    return LACE_OK;
+}
+
+lace_status session_submit(lace_session *s, const lace_item *items, size_t n_items,
+                           const choice_rule *rules, lace_error *err)
+{
+    runner *r = s->runner;
+    assert(n_items <= (size_t)s->options.n_batch && !s->trace);
+    TRY(check_items(s, items, n_items, r->program->queues ? -1 : 0, err));
+    keep_history(s, items, n_items);
+    runner_fill(r, items, n_items);
+    lace_status status = runner_reserve(r, err);
+    if (status == LACE_OK)
+        status = runner_submit(r, rules, err);
+    return status == LACE_OK ? status : undo_eval(s, status);
+}
+
+lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
+{
+    s->n_logits = 0;
+    TRY(program_collect(s->runner->program, err));
+    s->has_words = true;
+    collect_logits(s, n_outputs, true);
     return LACE_OK;
 }
 

@@ -153,14 +153,32 @@ lace_status runner_reserve(runner *r, lace_error *err)
     return states_reserve_all(r->states, r->new_lengths, err);
 }
 
-lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err)
+static void pack_more(runner *r)
 {
     if (r->has_run)
         model_pack_more(r->m, r->workers);
     r->has_run = true;
-    TRY(program_run(r->program, &r->b, rules, is_traced, err));
+}
+
+static void set_lengths(runner *r)
+{
     for (int32_t i = 0; i < r->options.n_sequences; i++)
         if (r->new_lengths[i] != r->states->sequences[i].n_tokens)
             states_set_length(r->states, i, r->new_lengths[i]);
+}
+
+lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err)
+{
+    pack_more(r);
+    TRY(program_run(r->program, &r->b, rules, is_traced, err));
+    set_lengths(r);
+    return LACE_OK;
+}
+
+lace_status runner_submit(runner *r, const choice_rule *rules, lace_error *err)
+{
+    pack_more(r);
+    TRY(program_submit(r->program, &r->b, rules, err));
+    set_lengths(r);
     return LACE_OK;
 }

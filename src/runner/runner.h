@@ -66,4 +66,7 @@ lace_status runner_reserve(runner *r, lace_error *err);
 /* Compute the batch; its sequences are longer then. rules and is_traced: see program_run. */
 lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err);
 
+/* Queue the batch (program_submit); its sequences are longer at once. */
+lace_status runner_submit(runner *r, const choice_rule *rules, lace_error *err);
+
 #endif

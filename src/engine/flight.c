@@ -1,0 +1,139 @@
+/*
+ * Steps under way: batches that a device has been given and whose results nobody has looked at.
+ *
+ *     host      | submit 1 | submit 2 | collect 1, text, stops | submit 3 | collect 2 ...
+ *     device               | step 1          | step 2                     | step 3
+ *
+ * While step 2 is put together, the tokens that step 1 chooses are not known. A generation goes on
+ * all the same: the device is told to take the token that it chose last. If the text ends with that
+ * token, or the device refuses to choose, what step 2 computes of it is forgotten. Its pages may be
+ * given back at once: whoever takes them is computed behind step 2.
+ */
+#include "base/mem.h"
+#include "engine/batcher.h"
+
+lace_status flights_create(lace_batcher *b, lace_error *err)
+{
+    for (int i = 0; i < PROGRAM_SLOTS; i++) {
+        b->flights[i].rows =
+            mem_calloc((size_t)b->options.session.n_sequences, sizeof *b->flights[i].rows);
+        if (!b->flights[i].rows)
+            return error_nomem(err, "a batcher");
+    }
+    return LACE_OK;
+}
+
+void flights_free(lace_batcher *b)
+{
+    for (int i = 0; i < PROGRAM_SLOTS; i++)
+        mem_free(b->flights[i].rows);
+}
+
+void flight_map_sequences(lace_batcher *b)
+{
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        b->by_sequence[g->sequence] = g;
+}
+
+/* Who is in the batch. The tokens of a sequence stand together; guesses count when they are right. */
+static void record(lace_batcher *b, flight *f, size_t n_items)
+{
+    f->n_rows = f->n_outputs = 0;
+    flight_row *at = NULL;
+    flight_map_sequences(b);
+    for (size_t i = 0; i < n_items; i++) {
+        lace_generation *g = b->by_sequence[b->items[i].sequence];
+        if (!at || at->g != g) {
+            at = &f->rows[f->n_rows++];
+            *at = (flight_row){.g = g, .row = -1};
+        }
+        at->n += at->row < 0;
+        if (b->items[i].want_logits && at->row < 0)
+            at->row = f->n_outputs;
+        f->n_outputs += b->items[i].want_logits;
+    }
+    for (int32_t i = 0; i < f->n_rows; i++) {
+        f->rows[i].g->n_queued += f->rows[i].n;
+        f->rows[i].g->is_asked = f->rows[i].g->is_asked || f->rows[i].row >= 0;
+    }
+}
+
+/* A step that cannot be computed ends all that were in it. */
+static void fail(lace_batcher *b, const flight *f, lace_status status, const lace_error *err)
+{
+    for (int32_t i = 0; i < f->n_rows; i++)
+        if (f->rows[i].g && f->rows[i].g->finish == LACE_FINISH_NONE)
+            generation_fail(f->rows[i].g, status, err);
+    lace_generation *next;
+    for (lace_generation *g = b->running.first; g; g = next) {
+        next = g->next;
+        if (g->finish != LACE_FINISH_NONE)
+            batcher_end(b, g);
+    }
+}
+
+static flight *flight_at(lace_batcher *b, int32_t i)
+{
+    return &b->flights[(b->first_flight + i) % PROGRAM_SLOTS];
+}
+
+void flight_submit(lace_batcher *b, size_t n_items)
+{
+    lace_error err = {0};
+    flight *f = flight_at(b, b->n_flights);
+    lace_status status = session_submit(b->session, b->items, n_items, b->rules, &err);
+    b->stats.n_steps++;
+    record(b, f, n_items);
+    if (status == LACE_OK)
+        b->n_flights++;
+    else
+        fail(b, f, status, &err);
+}
+
+bool flight_collect(lace_batcher *b, int32_t *n_choosing)
+{
+    lace_error err = {0};
+    flight *f = flight_at(b, 0);
+    lace_status status = session_collect(b->session, f->n_outputs, &err);
+    b->first_flight = (b->first_flight + 1) % PROGRAM_SLOTS;
+    b->n_flights--;
+    *n_choosing = 0;
+    if (status != LACE_OK) {
+        fail(b, f, status, &err);
+        return false;
+    }
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        g->row = -1;
+    for (int32_t i = 0; i < f->n_rows; i++) {
+        lace_generation *g = f->rows[i].g;
+        if (!g)
+            continue;
+        int32_t unread = g->stats.n_prompt - g->n_computed, n = f->rows[i].n;
+        b->stats.n_prompt_tokens += (uint64_t)(unread < 0 ? 0 : unread < n ? unread : n);
+        g->n_computed += n;
+        g->n_queued -= n;
+        g->row = f->rows[i].row;
+        *n_choosing += g->row >= 0;
+        g->is_asked = g->is_asked && (g->row < 0 || g->n_queued > 0);
+    }
+    return true;
+}
+
+void flight_forget(lace_batcher *b, lace_generation *g)
+{
+    for (int32_t i = 0; i < b->n_flights; i++) {
+        flight *f = flight_at(b, i);
+        for (int32_t k = 0; k < f->n_rows; k++)
+            if (f->rows[k].g == g)
+                f->rows[k].g = NULL;
+    }
+    g->n_queued = 0;
+    g->is_asked = false;
+}
+
+void flight_take_back(lace_batcher *b, lace_generation *g)
+{
+    flight_forget(b, g);
+    g->n_computed = states_reach(b->session->kv, g->sequence, g->n_computed);
+    states_set_length(b->session->kv, g->sequence, g->n_computed);
+}

@@ -1,0 +1,371 @@
+/*
+ * Steps that are queued before what came of the one before is known: on the device ref:1, which
+ * computes as late as it may, every text must be the one of the reference device, which computes at
+ * once.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "engine/batcher.h"
+#include "status_check.h"
+#include "tap.h"
+#include "tiny_model.h"
+
+enum { N_TEXTS = 14, N_NEW = 30, CONTEXT = 160, LONG_PROMPT = 90 };
+
+/* ---- A device that is watched ---------------------------------------------------------------- */
+
+static struct {
+    const backend *real;
+    int n_under_way, n_overlaps, n_unknown; /* batches, those queued behind another, tokens of -1 */
+    int n_outputs, refuses_every; /* rows so far; of which every so-manieth is refused; 0: none */
+    int n_collected, fails_at;
+    int32_t sizes[64];
+    int n_sizes;
+} seen;
+
+static lace_status watched_submit(program *p, const batch *b, const choice_rule *rules,
+                                  lace_error *err)
+{
+    static choice_rule changed[64];
+    CHECK(b->n_outputs <= 64 && rules);
+    for (int32_t i = 0; i < b->n_outputs; i++) {
+        changed[i] = rules[i];
+        if (seen.refuses_every && ++seen.n_outputs % seen.refuses_every == 0)
+            changed[i].temperature = -1;
+    }
+    for (int32_t i = 0; i < b->n_tokens; i++)
+        seen.n_unknown += b->tokens[i] < 0;
+    seen.n_overlaps += seen.n_under_way++ > 0;
+    if (seen.n_sizes < 64)
+        seen.sizes[seen.n_sizes++] = b->n_tokens;
+    return seen.real->submit(p, b, changed, err);
+}
+
+static lace_status watched_collect(program *p, lace_error *err)
+{
+    seen.n_under_way--;
+    TRY(seen.real->collect(p, err));
+    return ++seen.n_collected == seen.fails_at
+               ? error_set(err, LACE_E_DEVICE, "the device has failed")
+               : LACE_OK;
+}
+
+/* ---- Texts ----------------------------------------------------------------------------------- */
+
+typedef struct result {
+    lace_token tokens[CONTEXT];
+    float logprobs[CONTEXT];
+    int n_tokens, n_ends;
+    lace_finish finish;
+    lace_status status;
+} result;
+
+static void on_piece(void *user, const lace_piece *p)
+{
+    result *r = user;
+    if (p->token >= 0) {
+        r->logprobs[r->n_tokens] = p->n_top ? p->logprob : 0;
+        r->tokens[r->n_tokens++] = p->token;
+    }
+    r->finish = p->finish;
+    r->n_ends += p->finish != LACE_FINISH_NONE;
+    r->status = p->error ? p->error->status : LACE_OK;
+}
+
+/* Each in another way: chosen by the device or by the host, short and long, with and without ends. */
+static lace_generation *add(lace_batcher *b, int i, result *r)
+{
+    static const lace_bias biases[] = {{5, -INFINITY}, {6, 1.5f}, {7, -2}, {6, 0.25f}};
+    static const lace_token stops[] = {9, 10};
+    lace_token prompt[LONG_PROMPT];
+    lace_generation_options o = lace_generation_options_default();
+    *r = (result){0};
+    o.prompt = prompt;
+    o.n_prompt = i % 4 == 3 ? LONG_PROMPT : (size_t)(1 + 5 * i);
+    for (size_t k = 0; k < o.n_prompt; k++)
+        prompt[k] = (lace_token)(3 + (k * k + 3 * k * (size_t)i + (size_t)i) % 11);
+    o.max_tokens = i == 5 ? 1 : i == 6 ? 2 : i == 7 ? -1 : N_NEW;
+    o.sampler.temperature = i % 3 == 0 ? 0 : 0.8f + 0.1f * (float)(i % 5);
+    o.sampler.top_k = i % 2 ? 5 : 0;
+    o.sampler.seed = 100 + (uint64_t)i;
+    o.sampler.repeat_penalty = i == 4 ? 1.2f : 1; /* the host's */
+    o.ignore_end = i % 4 != 2;
+    o.min_tokens = i == 8 || i == 9 ? 12 : 0;
+    o.stop_tokens = stops;
+    o.n_stop_tokens = i == 9 || i == 10;
+    o.biases = biases;
+    o.n_biases = i == 2 || i == 9 ? 4 : 0;
+    o.n_top = i == 11 ? 2 : -1; /* the host's */
+    o.on_piece = on_piece;
+    o.user = r;
+    lace_generation *g = NULL;
+    CHECK(lace_batcher_add(b, &o, &g, NULL) == LACE_OK);
+    return g;
+}
+
+static bool is_same(const result *a, const result *b)
+{
+    size_t n = (size_t)a->n_tokens;
+    return a->n_tokens == b->n_tokens && a->finish == b->finish && a->status == b->status &&
+           b->n_ends == 1 && memcmp(a->tokens, b->tokens, n * sizeof *a->tokens) == 0 &&
+           memcmp(a->logprobs, b->logprobs, n * sizeof *a->logprobs) == 0;
+}
+
+static lace_model *open_model(const buf *file, const char *name)
+{
+    lace_model *lm = NULL;
+    lace_error err;
+    lace_model_options o = lace_model_options_default();
+    o.device = name;
+    CHECK(is_ok(lace_model_open_memory(file->data, file->size, "tiny", &o, &lm, &err), &err));
+    return lm;
+}
+
+static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_tokens, bool prefixes)
+{
+    lace_batcher *b = NULL;
+    lace_error err;
+    lace_batcher_options o = lace_batcher_options_default();
+    o.session.n_context = CONTEXT;
+    o.session.n_sequences = n_sequences;
+    o.session.n_batch = 64;
+    o.session.n_threads = 1;
+    o.session.kv_type = LACE_KV_F32;
+    o.session.kv_tokens = kv_tokens;
+    o.use_prefixes = prefixes;
+    CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
+    return b;
+}
+
+/* Steps until nobody is left; nothing may be lost. */
+static void finish(lace_batcher *b)
+{
+    while (lace_batcher_step(b))
+        continue;
+    lace_batcher_stats stats;
+    lace_batcher_count(b, &stats);
+    CHECK(stats.kv_tokens_used == 0 && stats.n_running == 0 && stats.n_waiting == 0);
+    if (!b->prefixes) {
+        CHECK(states_snapshots_used(b->session->kv) == 0);
+        for (int32_t g = 0; g < b->session->kv->n_groups; g++)
+            CHECK(states_pages_used(b->session->kv, g) == 0);
+    }
+    CHECK(b->n_flights == 0 && seen.n_under_way == 0);
+    lace_batcher_free(b);
+}
+
+static lace_model *at_once, *late;
+static backend watched;
+static result want[N_TEXTS];
+
+static void forget_seen(void)
+{
+    const backend *real = seen.real;
+    memset(&seen, 0, sizeof seen);
+    seen.real = real;
+}
+
+static void texts_of_the_reference(void)
+{
+    for (int i = 0; i < N_TEXTS; i++) {
+        lace_batcher *b = start(at_once, 1, 0, false);
+        add(b, i, &want[i]);
+        finish(b);
+        CHECK(want[i].n_ends == 1 && want[i].status == LACE_OK);
+    }
+}
+
+/* Returns how often one gave way. */
+static uint64_t check_together(int32_t n_sequences, int32_t kv_tokens, bool prefixes)
+{
+    static result got[N_TEXTS];
+    lace_batcher *b = start(late, n_sequences, kv_tokens, prefixes);
+    for (int i = 0; i < N_TEXTS; i++)
+        add(b, i, &got[i]);
+    while (lace_batcher_step(b))
+        continue;
+    uint64_t n_preempted = b->stats.n_preempted;
+    finish(b);
+    for (int i = 0; i < N_TEXTS; i++)
+        if (!CHECK(is_same(&want[i], &got[i])))
+            tap_note("text %d: %d tokens, expected %d", i, got[i].n_tokens, want[i].n_tokens);
+    return n_preempted;
+}
+
+static void texts_that_overlap_are_those_of_the_reference(void)
+{
+    forget_seen();
+    check_together(N_TEXTS, 0, false);
+    CHECK(seen.n_overlaps > 20 && seen.n_unknown > 60);
+    tap_note("%d batches queued behind another, %d tokens not known", seen.n_overlaps,
+             seen.n_unknown);
+    check_together(5, 0, true);
+    check_together(1, 0, false);
+}
+
+static bool late_has_no_pages(void)
+{
+    return strcmp(late->m->arch->name, "mamba2") == 0;
+}
+
+/* Room for one context: the youngest gives way again and again. */
+static void a_full_pool_changes_no_text(void)
+{
+    forget_seen();
+    uint64_t n_preempted = check_together(N_TEXTS, CONTEXT, false);
+    CHECK(n_preempted > 0 || late_has_no_pages());
+    tap_note("%d gave way", (int)n_preempted);
+    check_together(N_TEXTS, CONTEXT, true);
+    CHECK(seen.n_overlaps > 0);
+}
+
+static void what_the_device_refuses_is_computed_again(void)
+{
+    for (int every = 1; every < 9; every += 3) {
+        forget_seen();
+        seen.refuses_every = every;
+        check_together(N_TEXTS, 0, false);
+    }
+    CHECK(seen.n_unknown > 60);
+}
+
+/* At random times texts leave, and others come; those that stay are what they should be. */
+static void texts_that_leave_change_no_other(void)
+{
+    static result got[3 * N_TEXTS];
+    lace_generation *here[3 * N_TEXTS];
+    uint32_t random = 1;
+    for (int round = 0; round < 6; round++) {
+        forget_seen();
+        int n_added = 0, n_left = 0;
+        lace_batcher *b = start(late, 6, round % 2 ? 3 * CONTEXT : 0, round % 3 == 0);
+        while (n_added < 3 * N_TEXTS || lace_batcher_step(b)) {
+            random = random * 1664525 + 1013904223;
+            uint32_t dice = random >> 16;
+            if (n_added < 3 * N_TEXTS && dice % 3 == 0) {
+                here[n_added] = add(b, n_added % N_TEXTS, &got[n_added]);
+                n_added++;
+            }
+            int which = n_added ? (int)(dice / 8 % (uint32_t)n_added) : 0;
+            if (n_added && dice % 5 == 0 && got[which].n_ends == 0) {
+                lace_batcher_cancel(b, here[which]);
+                n_left++;
+            }
+            lace_batcher_step(b);
+        }
+        finish(b);
+        CHECK(n_left > 2);
+        for (int i = 0; i < 3 * N_TEXTS; i++) {
+            const result *all = &want[i % N_TEXTS], *r = &got[i];
+            bool is_cut =
+                r->finish == LACE_FINISH_CANCELLED && r->n_tokens <= all->n_tokens &&
+                memcmp(r->tokens, all->tokens, (size_t)r->n_tokens * sizeof *r->tokens) == 0;
+            CHECK(r->n_ends == 1 && (is_cut || is_same(all, r)));
+        }
+    }
+}
+
+static void a_step_that_fails_ends_those_that_were_in_it(void)
+{
+    static result got[N_TEXTS];
+    forget_seen();
+    seen.fails_at = 9;
+    lace_batcher *b = start(late, 8, 0, false);
+    for (int i = 0; i < N_TEXTS; i++)
+        add(b, i, &got[i]);
+    finish(b);
+    int n_failed = 0;
+    for (int i = 0; i < N_TEXTS; i++) {
+        bool is_failed = got[i].finish == LACE_FINISH_ERROR && got[i].status == LACE_E_DEVICE;
+        CHECK(got[i].n_ends == 1 && (is_failed || is_same(&want[i], &got[i])));
+        n_failed += is_failed;
+    }
+    CHECK(n_failed > 0 && n_failed <= 8);
+    b = start(late, 8, 0, false); /* in the middle of everything */
+    for (int i = 0; i < N_TEXTS; i++)
+        add(b, i, &got[i]);
+    for (int i = 0; i < 12; i++)
+        lace_batcher_step(b);
+    lace_batcher_free(b);
+}
+
+/* The device has tiles of 8 rows, and steps of 24 are worth their time. */
+static void steps_are_whole_tiles(void)
+{
+    static result got[4];
+    forget_seen();
+    lace_batcher *b = start(late, 4, 0, false);
+    for (int i = 0; i < 4; i++)
+        add(b, 3 + 4 * (i % 2), &got[i]);
+    finish(b);
+    for (int i = 0; i < 6; i++)
+        CHECK(seen.sizes[i] == 48); /* more than four steps hold is waiting */
+    for (int i = 6; i < 9; i++)
+        CHECK(seen.sizes[i] % 8 == 0 && seen.sizes[i] <= 48);
+}
+
+static void check_model(tiny_options o)
+{
+    o.n_context = CONTEXT;
+    buf file = tiny_model_bytes(o);
+    at_once = open_model(&file, "ref");
+    late = open_model(&file, "ref:1");
+    seen.real = late->m->device->backend;
+    watched = *seen.real;
+    watched.submit = watched_submit;
+    watched.collect = watched_collect;
+    late->m->device->backend = &watched;
+    forget_seen();
+    texts_of_the_reference();
+    texts_that_overlap_are_those_of_the_reference();
+    a_full_pool_changes_no_text();
+    what_the_device_refuses_is_computed_again();
+    texts_that_leave_change_no_other();
+    a_step_that_fails_ends_those_that_were_in_it();
+    lace_model_close(at_once);
+    lace_model_close(late);
+    buf_deinit(&file);
+}
+
+static void texts_of_a_transformer_are_right(void)
+{
+    check_model(tiny_options_small());
+}
+
+static void texts_of_a_model_with_windows_are_right(void)
+{
+    check_model(tiny_options_arch("gemma3"));
+}
+
+static void texts_of_a_recurrent_model_are_right(void)
+{
+    check_model(tiny_options_arch("mamba2"));
+}
+
+static void texts_of_a_model_of_both_kinds_are_right(void)
+{
+    check_model(tiny_options_arch("falcon-h1"));
+}
+
+static void rows_of_a_step_are_whole_tiles(void)
+{
+    tiny_options o = tiny_options_small();
+    o.n_context = CONTEXT;
+    buf file = tiny_model_bytes(o);
+    late = open_model(&file, "ref:1");
+    late->m->device->backend = &watched;
+    steps_are_whole_tiles();
+    lace_model_close(late);
+    buf_deinit(&file);
+}
+
+int main(void)
+{
+    CASE(texts_of_a_transformer_are_right);
+    CASE(texts_of_a_model_with_windows_are_right);
+    CASE(texts_of_a_recurrent_model_are_right);
+    CASE(texts_of_a_model_of_both_kinds_are_right);
+    CASE(rows_of_a_step_are_whole_tiles);
+    return tap_end();
+}
