@@ -208,7 +208,7 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     options.kv_data = m->pages;
     options.slots = m->slots;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
-    p->chooses = gpu_plan_chooses(cp->on_card);
+    p->chooses = p->queues = gpu_plan_chooses(cp->on_card);
     return LACE_OK;
 }
 
@@ -219,6 +219,16 @@ static lace_status run(program *p, const batch *b, const choice_rule *rules, boo
         return error_set(err, LACE_E_UNSUPPORTED,
                          "GPUs compute batches of tokens alone; use --device cpu");
     return gpu_plan_run(((cuda_program *)p)->on_card, b, rules, is_traced, err);
+}
+
+static lace_status submit(program *p, const batch *b, const choice_rule *rules, lace_error *err)
+{
+    return gpu_plan_submit(((cuda_program *)p)->on_card, b, rules, err);
+}
+
+static lace_status collect(program *p, lace_error *err)
+{
+    return gpu_plan_collect(((cuda_program *)p)->on_card, err);
 }
 
 static const float *logits(const program *p, int32_t row)
@@ -279,6 +289,8 @@ const backend backend_cuda = {
     .prepare = prepare,
     .free = free_program,
     .run = run,
+    .submit = submit,
+    .collect = collect,
     .logits = logits,
     .n_steps = n_steps,
     .step_at = step_at,

@@ -1,6 +1,6 @@
-/* Which token the steps of a recorded plan compute: the state's, or the one that was just chosen. */
+/* Which tokens are computed: the state's, those that were just chosen, or those chosen last. */
 #include "backend/cuda/batch_common.cuh"
-#include "backend/cuda/decode_params.h"
+#include "backend/cuda/sample_params.h"
 
 extern "C" __global__ void replay_begin_kernel(replay_begin p)
 {
@@ -16,4 +16,12 @@ extern "C" __global__ void replay_begin_kernel(replay_begin p)
     *p.token = s.token;
     *p.position = s.position;
     *p.sequence = s.sequence;
+}
+
+/* Tokens below 0 become those that were chosen last for their sequences. */
+extern "C" __global__ void fill_tokens(fill_tokens_params p)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < p.n && p.tokens[i] < 0)
+        p.tokens[i] = p.last_tokens[p.sequences[i]];
 }

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "ops/op_info.h"
+#include "backend/backend.h"
 #include "backend/cuda/handover.h"
 #include "state/states.h"
 #include "backend/cuda/token_player.h"
@@ -31,6 +32,20 @@ typedef struct batch_list {
 
 enum { N_BATCH_LISTS = 8 };
 
+/*
+ * A batch on its way, and what comes of it; all pinned. [max_tokens] tokens, positions, sequences,
+ * [max_outputs] outputs, then [max_tokens] segments and what tokens see, where there are any, then
+ * of the page tables of all groups what is sent with it.
+ */
+typedef struct gpu_slot {
+    int32_t *batch;
+    choice_rule *rules;             /* [max_outputs] */
+    int32_t *words;                 /* [max_outputs] what the card chose */
+    float *logits, *logits_on_card; /* [max_outputs, n_vocab] and how the card writes there */
+    cuda_event *done;
+    int32_t n_outputs;
+} gpu_slot;
+
 struct gpu_plan {
     plan *p;
     gpu *g;
@@ -45,24 +60,23 @@ struct gpu_plan {
     vector *vectors;
     int32_t n_vectors, vectors_capacity;
 
-    /*
-     * The batch: [max_tokens] tokens, positions, sequences, [max_outputs] outputs, then [max_tokens]
-     * segments and what tokens see, where there are any, then the page tables of all groups. The host's copy is pinned; `sent` is what the card has of the tables.
-     */
-    int32_t *batch_host, *batch_device;
-    int32_t *tables_host[GPU_MAX_GROUPS], *tables_device[GPU_MAX_GROUPS];
+    gpu_slot slots[PROGRAM_SLOTS]; /* in turn */
+    int32_t n_submitted, n_collected;
+    int32_t *batch_device; /* as in a slot */
+    int32_t *tables_sent;  /* [groups, sequences, pages] what the card has, or will have */
+    int32_t *tables_device;
 
     token_player *player;              /* of single tokens; NULL: the plan ends early */
     batch_list batches[N_BATCH_LISTS]; /* the last few, the newest at last_batch */
     int32_t last_batch;
     const device_list *last_list;
-    uint64_t *ns;  /* [last_list's steps] of the last traced run, or NULL */
-    float *logits; /* [max_outputs, n_vocab] pinned */
-    int32_t n_logits;
+    uint64_t *ns; /* [last_list's steps] of the last traced run, or NULL */
     bool can_sample;
-    choice_rule *rules_host, *rules; /* [max_outputs] pinned, and on the card */
-    int32_t *words_host, *words;     /* [max_outputs] what the card chose */
-    const float *last_logits;        /* on the card, of the last run, and a row's floats */
+    choice_rule *rules;       /* [max_outputs] on the card */
+    int32_t *words;           /* [max_outputs] */
+    int32_t *last_tokens;     /* [n_sequences] that the card chose */
+    uint64_t (*randoms)[4];   /* [n_sequences] */
+    const float *last_logits; /* on the card, of the last run, and a row's floats */
     int64_t last_stride;
 };
 
@@ -154,18 +168,19 @@ static uint64_t batch_numbers(const plan *p, const gpu_plan_options *o)
            (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
 }
 
-/* Rules and words of choices. */
-static uint64_t choice_bytes(const plan *p)
+/* Rules and words of choices, and what is known of sequences. */
+static uint64_t choice_bytes(const plan *p, const gpu_plan_options *o)
 {
-    uint64_t n = (uint64_t)p->limits.max_outputs;
-    return aligned(n * sizeof(choice_rule)) + aligned(n * sizeof(int32_t));
+    uint64_t n = (uint64_t)p->limits.max_outputs, n_sequences = (uint64_t)o->n_sequences;
+    return aligned(n * sizeof(choice_rule)) + aligned(n * sizeof(int32_t)) +
+           aligned(n_sequences * sizeof(int32_t)) + aligned(n_sequences * 4 * sizeof(uint64_t));
 }
 
 /* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
     return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) + vector_bytes(p) +
-           aligned(4 * batch_numbers(p, o)) + choice_bytes(p);
+           aligned(4 * batch_numbers(p, o)) + choice_bytes(p, o);
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
@@ -196,6 +211,56 @@ static bool has_floats_only(const plan *p)
     return true;
 }
 
+/* A sequence's part of the tables. */
+static int32_t *table_of(const gpu_plan *gp, int32_t *tables, int32_t group, int32_t sequence)
+{
+    return tables + ((uint64_t)group * (uint64_t)gp->n_sequences + (uint64_t)sequence) *
+                        (uint64_t)gp->pages_per_sequence;
+}
+
+static lace_status create_slot(gpu_plan *gp, const gpu_plan_options *o, gpu_slot *s,
+                               lace_error *err)
+{
+    cuda_device *d = o->g->device;
+    uint64_t n = (uint64_t)gp->p->limits.max_outputs, rules = aligned(n * sizeof *s->rules);
+    TRY(cuda_alloc_host(d, 4 * batch_numbers(gp->p, o), (void **)&s->batch, NULL, err));
+    TRY(cuda_alloc_host(d, rules + n * sizeof *s->words, (void **)&s->rules, NULL, err));
+    s->words = (int32_t *)((uint8_t *)s->rules + rules);
+    TRY(cuda_alloc_host(d, logits_bytes(gp->p), (void **)&s->logits, (void **)&s->logits_on_card,
+                        err));
+    return cuda_event_create(d, &s->done, err);
+}
+
+static void free_slot(gpu_plan *gp, gpu_slot *s)
+{
+    cuda_device *d = gp->g->device;
+    cuda_free_host(d, s->batch);
+    cuda_free_host(d, s->rules);
+    cuda_free_host(d, s->logits);
+    cuda_event_free(s->done);
+}
+
+/* Where everything is, in the memory behind the values. Returns the end. */
+static uint8_t *place_parts(gpu_plan *gp, const gpu_plan_options *o)
+{
+    const plan *p = gp->p;
+    uint64_t n_outputs = (uint64_t)p->limits.max_outputs, n_sequences = (uint64_t)o->n_sequences;
+    gp->scratch = gp->memory + aligned(p->value_bytes);
+    gp->handover.memory = gp->scratch + gp->scratch_bytes;
+    uint8_t *at = gp->handover.memory + handover_bytes(p);
+    gp->batch_device = (int32_t *)at;
+    gp->tables_device = gp->batch_device + batch_head(p);
+    at += aligned(4 * batch_numbers(p, o));
+    gp->rules = (choice_rule *)at;
+    at += aligned(n_outputs * sizeof *gp->rules);
+    gp->words = (int32_t *)at;
+    at += aligned(n_outputs * sizeof *gp->words);
+    gp->last_tokens = (int32_t *)at;
+    at += aligned(n_sequences * sizeof *gp->last_tokens);
+    gp->randoms = (uint64_t(*)[4])at;
+    return at + aligned(n_sequences * sizeof *gp->randoms);
+}
+
 /* How single tokens are computed. */
 static lace_status create_player(gpu_plan *gp, lace_error *err)
 {
@@ -204,7 +269,7 @@ static lace_status create_player(gpu_plan *gp, lace_error *err)
         return LACE_OK;
     gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
     for (int32_t g = 0; g < gp->n_groups; g++)
-        tables.tables[g] = gp->tables_device[g];
+        tables.tables[g] = table_of(gp, gp->tables_device, g, 0);
     gp->can_sample = gpu_can_sample(gp->g, p->values[p->logits].width);
     token_player_options o = {.p = p,
                               .g = gp->g,
@@ -231,33 +296,20 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->scratch_bytes = scratch_bytes(p, o);
     gp->is_exact = has_floats_only(p);
     lace_status status;
-    uint64_t n = batch_numbers(p, o);
+    uint64_t n = batch_numbers(p, o), head = batch_head(p);
     TRY_GOTO(status, done, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
-    TRY_GOTO(status, done,
-             cuda_alloc_host(o->g->device, 4 * n, (void **)&gp->batch_host, NULL, err));
-    TRY_GOTO(status, done,
-             cuda_alloc_host(o->g->device, logits_bytes(p), (void **)&gp->logits, NULL, err));
-    TRY_GOTO(status, done,
-             cuda_alloc_host(o->g->device, choice_bytes(p), (void **)&gp->rules_host, NULL, err));
-    plan_locate(p, gp->memory, o->kv_data, o->slots);
-    gp->scratch = gp->memory + aligned(p->value_bytes);
-    gp->handover.memory = gp->scratch + gp->scratch_bytes;
-    uint8_t *at = gp->handover.memory + handover_bytes(p);
-    gp->batch_device = (int32_t *)at;
-    at += aligned(4 * n);
-    memset(gp->batch_host, 0xFF, 4 * n); /* no table has been sent */
-    for (int32_t g = 0; g < gp->n_groups; g++) {
-        uint64_t table = batch_head(p) +
-                         (uint64_t)g * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
-        gp->tables_host[g] = gp->batch_host + table;
-        gp->tables_device[g] = gp->batch_device + table;
+    for (int i = 0; i < PROGRAM_SLOTS; i++)
+        TRY_GOTO(status, done, create_slot(gp, o, &gp->slots[i], err));
+    if (!(gp->tables_sent = mem_alloc(4 * (size_t)(n - head) + 1))) {
+        status = error_nomem(err, "a plan");
+        goto done;
     }
-    TRY_GOTO(status, done, cuda_copy_to(o->queue, gp->batch_device, gp->batch_host, 4 * n, err));
-    uint64_t rules = aligned((uint64_t)p->limits.max_outputs * sizeof(choice_rule));
-    gp->words_host = (int32_t *)((uint8_t *)gp->rules_host + rules);
-    gp->rules = (choice_rule *)at;
-    gp->words = (int32_t *)(at + rules);
-    at += choice_bytes(p);
+    plan_locate(p, gp->memory, o->kv_data, o->slots);
+    uint8_t *at = place_parts(gp, o);
+    memset(gp->tables_sent, 0xFF, 4 * (size_t)(n - head)); /* none has been sent */
+    TRY_GOTO(status, done, cuda_fill(o->queue, gp->batch_device, 0xFF, 4 * n, err));
+    TRY_GOTO(status, done,
+             cuda_fill(o->queue, gp->last_tokens, 0, 4 * (uint64_t)o->n_sequences, err));
     TRY_GOTO(status, done, move_vectors(gp, &at, err));
     TRY_GOTO(status, done, create_player(gp, err));
     TRY_GOTO(status, done, cuda_wait(o->queue, err));
@@ -275,57 +327,73 @@ void gpu_plan_free(gpu_plan *gp)
         device_list_free(&gp->batches[i].list);
     mem_free(gp->ns);
     cuda_free(gp->g->device, gp->memory);
-    cuda_free_host(gp->g->device, gp->batch_host);
-    cuda_free_host(gp->g->device, gp->logits);
-    cuda_free_host(gp->g->device, gp->rules_host);
-    mem_free(gp->vectors);
-    mem_free(gp);
+    for (int i = 0; i < PROGRAM_SLOTS; i++)
+        free_slot(gp, &gp->slots[i]);
+    mem_free_all(gp->tables_sent, gp->vectors, gp);
 }
 
 /* ---- Batches --------------------------------------------------------------------------------- */
 
 /*
  * Bring a sequence's page numbers up to date on the card, up to its page `n`: most often nothing,
- * or one page. Entries behind that are never read.
+ * or one page. Entries behind that are never read. What is on its way lies in the slot.
  */
-static lace_status send_table(gpu_plan *gp, int32_t group, int32_t sequence, const int32_t *pages,
-                              int32_t n, lace_error *err)
+static lace_status send_table(gpu_plan *gp, const gpu_slot *slot, int32_t group, int32_t sequence,
+                              const int32_t *pages, int32_t n, lace_error *err)
 {
-    uint64_t at = (uint64_t)sequence * (uint64_t)gp->pages_per_sequence;
-    int32_t *sent = gp->tables_host[group] + at, first = 0;
+    int32_t *sent = table_of(gp, gp->tables_sent, group, sequence), first = 0;
     while (first < n && sent[first] == pages[first])
         first++;
     while (n > first && sent[n - 1] == pages[n - 1])
         n--;
     if (first == n)
         return LACE_OK;
+    int32_t *from = table_of(gp, slot->batch + batch_head(gp->p), group, sequence) + first;
     size_t bytes = (size_t)(n - first) * sizeof *pages;
+    memcpy(from, pages + first, bytes);
     memcpy(sent + first, pages + first, bytes);
-    return cuda_copy_to(gp->queue, gp->tables_device[group] + at + first, sent + first, bytes, err);
+    return cuda_copy_to(gp->queue, table_of(gp, gp->tables_device, group, sequence) + first, from,
+                        bytes, err);
 }
 
-static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *sequences,
-                              gpu_batch *out, lace_error *err)
+/* Tokens that the host does not know are those that the card chose last. */
+static lace_status fill_tokens(gpu_plan *gp, const batch *b, lace_error *err)
+{
+    const int32_t *sequences = gp->batch_device + 2 * (size_t)gp->p->limits.max_tokens;
+    fill_tokens_params p = {.tokens = gp->batch_device,
+                            .sequences = sequences,
+                            .last_tokens = gp->last_tokens,
+                            .n = b->n_tokens};
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        if (b->tokens[t] < 0)
+            return gpu_fill_tokens(gp->g, gp->queue, &p, err);
+    return LACE_OK;
+}
+
+static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
+                              lace_error *err)
 {
     const plan_limits *l = &gp->p->limits;
+    const int32_t *sequences = b->sequences;
+    int32_t *to = slot->batch;
     size_t n = (size_t)b->n_tokens * 4, max = (size_t)l->max_tokens;
-    memcpy(gp->batch_host, b->tokens, n);
-    memcpy(gp->batch_host + max, b->positions, n);
-    memcpy(gp->batch_host + 2 * max, sequences, n);
+    memcpy(to, b->tokens, n);
+    memcpy(to + max, b->positions, n);
+    memcpy(to + 2 * max, sequences, n);
     if (b->n_outputs > 0)
-        memcpy(gp->batch_host + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
+        memcpy(to + 3 * max, b->outputs, (size_t)b->n_outputs * 4);
     /* Behind the outputs: most batches have neither. */
     size_t segments = 3 * max + (size_t)l->max_outputs, seen = segments + max;
     size_t n_sent = 3 * max + (size_t)b->n_outputs;
     if (b->segments) {
-        memcpy(gp->batch_host + segments, b->segments, n);
+        memcpy(to + segments, b->segments, n);
         n_sent = segments + (size_t)b->n_tokens;
     }
     if (b->seen) {
-        memcpy(gp->batch_host + seen, b->seen, n);
+        memcpy(to + seen, b->seen, n);
         n_sent = seen + (size_t)b->n_tokens;
     }
-    TRY(cuda_copy_to(gp->queue, gp->batch_device, gp->batch_host, 4 * n_sent, err));
+    TRY(cuda_copy_to(gp->queue, gp->batch_device, to, 4 * n_sent, err));
     *out = (gpu_batch){.n_tokens = b->n_tokens,
                        .n_outputs = b->n_outputs,
                        .tokens = gp->batch_device,
@@ -338,14 +406,14 @@ static lace_status send_batch(gpu_plan *gp, const batch *b, const int32_t *seque
                        .host = b,
                        .host_sequences = sequences};
     for (int32_t g = 0; g < gp->n_groups; g++) {
-        out->tables[g] = gp->tables_device[g];
+        out->tables[g] = table_of(gp, gp->tables_device, g, 0);
         /* The last token of each sequence has seen all of its pages. */
         for (int32_t t = 0; t < b->n_tokens; t++)
             if (t + 1 == b->n_tokens || sequences[t + 1] != sequences[t])
-                TRY(send_table(gp, g, sequences[t], b->pages[g][t],
+                TRY(send_table(gp, slot, g, sequences[t], b->pages[g][t],
                                b->positions[t] / PAGE_TOKENS + 1, err));
     }
-    return LACE_OK;
+    return fill_tokens(gp, b, err);
 }
 
 /* The list for a batch: one of the last few, or a new one in the place of the oldest. */
@@ -399,14 +467,15 @@ static lace_status launch_batch(gpu_plan *gp, const gpu_batch *b, uint64_t *ns, 
 }
 
 /* One token: as a recorded graph, or step by step. */
-static lace_status launch_token(gpu_plan *gp, const batch *b, int32_t sequence, uint64_t *ns,
+static lace_status launch_token(gpu_plan *gp, const gpu_slot *slot, const batch *b, uint64_t *ns,
                                 lace_error *err)
 {
+    int32_t token = b->tokens[0], position = b->positions[0], sequence = b->sequences[0];
     for (int32_t g = 0; g < gp->n_groups; g++)
-        TRY(send_table(gp, g, sequence, b->pages[g][0], b->positions[0] / PAGE_TOKENS + 1, err));
+        TRY(send_table(gp, slot, g, sequence, b->pages[g][0], position / PAGE_TOKENS + 1, err));
     gp->last_logits = token_player_logits(gp->player);
-    return ns ? token_player_trace(gp->player, b->tokens[0], b->positions[0], sequence, ns, err)
-              : token_player_token(gp->player, b->tokens[0], b->positions[0], sequence, err);
+    return ns ? token_player_trace(gp->player, token, position, sequence, ns, err)
+              : token_player_token(gp->player, token, position, sequence, gp->last_tokens, err);
 }
 
 /* ---- Traces ---------------------------------------------------------------------------------- */
@@ -446,78 +515,105 @@ gpu_plan_step gpu_plan_step_at(const gpu_plan *gp, int32_t i, const batch *b)
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-static lace_status copy_logits(gpu_plan *gp, int32_t row, lace_error *err)
+static lace_status copy_logits(gpu_plan *gp, gpu_slot *slot, int32_t n, lace_error *err)
 {
     int64_t width = gp->p->values[gp->p->logits].width;
-    return cuda_copy_from(gp->queue, gp->logits + row * width,
-                          gp->last_logits + row * gp->last_stride, 4 * (uint64_t)width, err);
+    for (int32_t i = 0; i < n; i++)
+        slot->words[i] = CHOICE_REFUSED;
+    if (gp->last_stride == width && n > 0)
+        return cuda_copy_from(gp->queue, slot->logits, gp->last_logits,
+                              4 * (uint64_t)n * (uint64_t)width, err);
+    for (int32_t i = 0; i < n; i++)
+        TRY(cuda_copy_from(gp->queue, slot->logits + i * width,
+                           gp->last_logits + i * gp->last_stride, 4 * (uint64_t)width, err));
+    return LACE_OK;
 }
 
 /* The choices of the rows that have a rule, the logits of the others. */
-static lace_status choose_rows(gpu_plan *gp, int32_t n, const choice_rule *rules, lace_error *err)
+static lace_status choose_rows(gpu_plan *gp, gpu_slot *slot, const gpu_batch *b, int32_t n,
+                               const choice_rule *rules, lace_error *err)
 {
     sample_params p = {.logits = gp->last_logits,
                        .stride = gp->last_stride,
                        .n_vocab = (int32_t)gp->p->values[gp->p->logits].width,
                        .rows = gp->rules,
-                       .words = gp->words};
-    memcpy(gp->rules_host, rules, (size_t)n * sizeof *rules);
-    TRY(cuda_copy_to(gp->queue, gp->rules, gp->rules_host, (uint64_t)n * sizeof *rules, err));
+                       .words = gp->words,
+                       .refused = slot->logits_on_card,
+                       .outputs = b->outputs,
+                       .sequences = b->sequences,
+                       .last_tokens = gp->last_tokens,
+                       .randoms = gp->randoms};
+    memcpy(slot->rules, rules, (size_t)n * sizeof *rules);
+    TRY(cuda_copy_to(gp->queue, gp->rules, slot->rules, (uint64_t)n * sizeof *rules, err));
     TRY(gpu_sample(gp->g, gp->queue, &p, n, err));
-    TRY(cuda_copy_from(gp->queue, gp->words_host, gp->words, 4 * (uint64_t)n, err));
-    TRY(cuda_wait(gp->queue, err));
-    bool is_copied = false;
-    for (int32_t i = 0; i < n; i++)
-        if (gp->words_host[i] == CHOICE_REFUSED) {
-            TRY(copy_logits(gp, i, err));
-            is_copied = true;
-        }
-    return is_copied ? cuda_wait(gp->queue, err) : LACE_OK;
+    return cuda_copy_from(gp->queue, slot->words, gp->words, 4 * (uint64_t)n, err);
+}
+
+/* Queue a batch; traced, every device step is waited for. */
+static lace_status queue_batch(gpu_plan *gp, const batch *b, const choice_rule *rules,
+                               bool is_traced, lace_error *err)
+{
+    const plan_value *v = &gp->p->values[gp->p->logits];
+    gpu_slot *slot = &gp->slots[gp->n_submitted % PROGRAM_SLOTS];
+    assert(gp->n_submitted - gp->n_collected < PROGRAM_SLOTS);
+    gp->last_logits = (const float *)(gp->memory + v->offset);
+    gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
+    bool is_token = gp->player && b->n_tokens == 1;
+    gpu_batch sent;
+    const gpu_batch *on_card = is_token ? token_player_batch(gp->player) : &sent;
+    if (is_token) {
+        gp->last_list = token_player_list(gp->player);
+    } else {
+        TRY(send_batch(gp, slot, b, &sent, err));
+        TRY(find_list(gp, on_card, err));
+    }
+    if (is_traced)
+        TRY(prepare_trace(gp, err));
+    uint64_t *ns = is_traced ? gp->ns : NULL;
+    TRY(is_token ? launch_token(gp, slot, b, ns, err) : launch_batch(gp, on_card, ns, err));
+    TRY(rules && gp->can_sample && b->n_outputs > 0
+            ? choose_rows(gp, slot, on_card, b->n_outputs, rules, err)
+            : copy_logits(gp, slot, b->n_outputs, err));
+    slot->n_outputs = b->n_outputs;
+    gp->n_submitted++;
+    return cuda_event_record(slot->done, gp->queue, err);
+}
+
+lace_status gpu_plan_submit(gpu_plan *gp, const batch *b, const choice_rule *rules, lace_error *err)
+{
+    return queue_batch(gp, b, rules, false, err);
+}
+
+lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err)
+{
+    assert(gp->n_collected < gp->n_submitted);
+    return cuda_event_wait(gp->slots[gp->n_collected++ % PROGRAM_SLOTS].done, err);
 }
 
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
                          lace_error *err)
 {
-    const plan_value *v = &gp->p->values[gp->p->logits];
-    gp->n_logits = 0;
-    gp->last_logits = (const float *)(gp->memory + v->offset);
-    gp->last_stride = (int64_t)act_row_bytes(v->format, v->width) / 4;
-    bool is_token = gp->player && b->n_tokens == 1;
-    gpu_batch on_card;
-    if (is_token) {
-        gp->last_list = token_player_list(gp->player);
-    } else {
-        TRY(send_batch(gp, b, b->sequences, &on_card, err));
-        TRY(find_list(gp, &on_card, err));
-    }
-    if (is_traced)
-        TRY(prepare_trace(gp, err));
-    uint64_t *ns = is_traced ? gp->ns : NULL;
-    TRY(is_token ? launch_token(gp, b, b->sequences[0], ns, err)
-                 : launch_batch(gp, &on_card, ns, err));
-    gp->n_logits = b->n_outputs;
-    if (rules && gp->can_sample && b->n_outputs > 0)
-        return choose_rows(gp, b->n_outputs, rules, err);
-    for (int32_t i = 0; i < b->n_outputs; i++)
-        gp->words_host[i] = CHOICE_REFUSED;
-    if (gp->last_stride == v->width && b->n_outputs > 0)
-        TRY(cuda_copy_from(gp->queue, gp->logits, gp->last_logits,
-                           4 * (uint64_t)b->n_outputs * (uint64_t)v->width, err));
-    for (int32_t i = 0; i < b->n_outputs && gp->last_stride != v->width; i++)
-        TRY(copy_logits(gp, i, err));
-    return cuda_wait(gp->queue, err);
+    TRY(queue_batch(gp, b, rules, is_traced, err));
+    return gpu_plan_collect(gp, err);
+}
+
+/* The one that was collected last. */
+static const gpu_slot *last_slot(const gpu_plan *gp)
+{
+    return &gp->slots[(gp->n_collected + PROGRAM_SLOTS - 1) % PROGRAM_SLOTS];
 }
 
 int32_t gpu_plan_word(const gpu_plan *gp, int32_t row)
 {
-    assert(row < gp->n_logits);
-    return gp->words_host[row];
+    assert(row < last_slot(gp)->n_outputs);
+    return last_slot(gp)->words[row];
 }
 
 const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
 {
-    assert(row < gp->n_logits);
-    return gp->logits + (uint64_t)row * (uint64_t)gp->p->values[gp->p->logits].width;
+    const gpu_slot *slot = last_slot(gp);
+    assert(row < slot->n_outputs);
+    return slot->logits + (uint64_t)row * (uint64_t)gp->p->values[gp->p->logits].width;
 }
 
 /* ---- Ahead ----------------------------------------------------------------------------------- */
@@ -537,7 +633,7 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
                            int32_t position, lace_error *err)
 {
     for (int32_t g = 0; g < gp->n_groups; g++)
-        TRY(send_table(gp, g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
+        TRY(send_table(gp, &gp->slots[0], g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
     return token_player_ahead(gp->player, position, err);
 }
 

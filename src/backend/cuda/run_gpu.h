@@ -39,6 +39,11 @@ void gpu_plan_free(gpu_plan *gp); /* waits for the queue; NULL is fine */
 lace_status gpu_plan_run(gpu_plan *gp, const batch *b, const choice_rule *rules, bool is_traced,
                          lace_error *err);
 
+/* The same in two parts, for PROGRAM_SLOTS batches at a time; see program_submit. */
+lace_status gpu_plan_submit(gpu_plan *gp, const batch *b, const choice_rule *rules,
+                            lace_error *err);
+lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err);
+
 /*
  * What the last run launched, in its order: the same list with a trace and without. `first` and
  * n_steps: the plan's steps that a device step stands for; what it moves and multiplies is what
@@ -54,7 +59,7 @@ typedef struct gpu_plan_step {
 int32_t gpu_plan_n_steps(const gpu_plan *gp);
 gpu_plan_step gpu_plan_step_at(const gpu_plan *gp, int32_t i, const batch *b);
 
-/* What was chosen for a row of the last run; CHOICE_REFUSED: nothing, its logits are there. */
+/* What was chosen for a row of what was collected last; CHOICE_REFUSED: nothing, its logits are there. */
 int32_t gpu_plan_word(const gpu_plan *gp, int32_t row);
 
 /*
@@ -68,7 +73,7 @@ lace_status gpu_plan_ahead(gpu_plan *gp, const int32_t *const *pages, int32_t se
                            int32_t position, lace_error *err);
 lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);
 
-/* Row of the last run's logits, on the host. */
+/* Row of its logits, on the host. */
 const float *gpu_plan_logits(const gpu_plan *gp, int32_t row);
 
 #endif

@@ -415,6 +415,15 @@ static __device__ void read_part(const choice_rule *rule, const float *from, int
     }
 }
 
+/* This block's part of a row for the host, as the model gave it. */
+static __device__ void give_part(const sample_params &p, int number, int first_token, int n)
+{
+    const float *from = p.logits + (int64_t)number * p.stride + first_token;
+    float *to = p.refused + (int64_t)number * p.n_vocab + first_token;
+    for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
+        to[i] = __ldcg(from + i);
+}
+
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     sample_rows(const __grid_constant__ sample_params p)
 {
@@ -429,7 +438,9 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     const int first_token = min(p.n_vocab, rank * part), n = min(part, p.n_vocab - first_token);
     const choice_rule *rule = p.rows + number;
     const how row = {rule->temperature, rule->top_p, rule->min_p, rule->top_k};
-    uint64_t random[4] = {rule->random[0], rule->random[1], rule->random[2], rule->random[3]};
+    const int sequence = p.outputs ? p.sequences[p.outputs[number]] : 0;
+    const uint64_t *from = rule->goes_on ? p.randoms[sequence] : rule->random;
+    uint64_t random[4] = {from[0], from[1], from[2], from[3]};
     read_part(rule, p.logits + (int64_t)number * p.stride + first_token, first_token, n, values, &mine);
     cluster.sync(); /* also: everyone has read the row's random numbers */
     float most = -INFINITY;
@@ -453,11 +464,21 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     } else {
         choose_best(row, random, values, first_token, n, most, n_open, &mine, &first, cluster);
     }
+    if (p.refused) {
+        if (cluster.map_shared_rank(&first, 0)->word == CHOICE_REFUSED)
+            give_part(p, number, first_token, n);
+        cluster.sync(); /* the first block stays until all have looked */
+    }
     if (rank > 0 || tid > 0)
         return;
     const int word = first.word, token = (word & CHOICE_TOKEN) - 1;
     for (int i = 0; i < 4 && (word & CHOICE_DREW); i++)
         p.rows[number].random[i] = random[i];
+    if (p.outputs && row.temperature >= 0) {
+        p.last_tokens[sequence] = word == CHOICE_REFUSED ? 0 : token;
+        for (int i = 0; i < 4; i++)
+            p.randoms[sequence][i] = random[i];
+    }
     if (p.words)
         p.words[number] = word;
     if (p.best)

@@ -24,10 +24,23 @@ typedef struct sample_params {
     int32_t n_vocab;
     choice_rule *rows; /* [gridDim.x / SAMPLE_CLUSTER] */
     int32_t *words;    /* [rows] the choices; NULL: to the ring alone */
+    float *refused; /* pinned: [rows, n_vocab] gets the logits of rows that are refused, or NULL */
+    /* Of a batch: what is chosen for a sequence, for the step behind this one. NULL: no batch. */
+    const int32_t *outputs, *sequences; /* of row i: sequences[outputs[i]] */
+    int32_t *last_tokens;               /* [sequences] */
+    uint64_t (*randoms)[4];             /* [sequences] see choice_rule.goes_on */
     /* One token ahead of the host: the word goes to the ring, at the number of the choice. */
     const decode_state *state;
     int32_t *ring;     /* pinned: [DECODE_RING], or NULL */
     decode_best *best; /* the token for the kernel that begins the next one, or NULL */
 } sample_params;
+
+/* Tokens of a batch that are below 0 become those that were chosen last (replay.cu). */
+typedef struct fill_tokens_params {
+    int32_t *tokens; /* [n] */
+    const int32_t *sequences;
+    const int32_t *last_tokens; /* [sequences] */
+    int32_t n;
+} fill_tokens_params;
 
 #endif

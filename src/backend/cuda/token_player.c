@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "backend/backend.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "backend/cuda/token_ring.h"
@@ -34,7 +35,8 @@ struct token_player {
     gpu_job job;
 
     uint8_t *memory;          /* on the card */
-    decode_state *state_host; /* pinned */
+    decode_state *state_host; /* [PROGRAM_SLOTS] pinned, in turn: a copy may be under way */
+    int32_t n_sent;
     choice_rule *rule_host;
     token_ring ring;
     bool samples;   /* what is queued ahead is drawn, not the best */
@@ -89,7 +91,8 @@ static lace_status prepare(token_player *t, lace_error *err)
     TRY(cuda_alloc(g->device, t->layout.n_bytes, (void **)&t->memory, err));
     TRY(cuda_fill(t->o.queue, t->memory, 0, t->layout.n_bytes, err));
     decode_layout_place(&t->layout, f, g, t->memory);
-    TRY(cuda_alloc_host(g->device, sizeof *t->state_host, (void **)&t->state_host, NULL, err));
+    TRY(cuda_alloc_host(g->device, PROGRAM_SLOTS * sizeof *t->state_host, (void **)&t->state_host,
+                        NULL, err));
     TRY(cuda_alloc_host(g->device, sizeof *t->rule_host, (void **)&t->rule_host, NULL, err));
     TRY(token_ring_create(g, &t->ring, err));
     TRY(lower_token(t->o.p, g, t->o.is_exact, &t->o.tables, f, &t->layout, t->ring.device, &t->list,
@@ -200,17 +203,29 @@ static lace_status run(token_player *t, int kind, int32_t position, lace_error *
 static lace_status send_state(token_player *t, int32_t token, int32_t position, int32_t sequence,
                               lace_error *err)
 {
-    *t->state_host = (decode_state){token, position, sequence, 0};
-    return cuda_copy_to(t->o.queue, t->layout.state, t->state_host, sizeof *t->state_host, err);
+    decode_state *s = &t->state_host[t->n_sent++ % PROGRAM_SLOTS];
+    *s = (decode_state){token, position, sequence, 0};
+    return cuda_copy_to(t->o.queue, t->layout.state, s, sizeof *s, err);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
 lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               lace_error *err)
+                               const int32_t *last_tokens, lace_error *err)
 {
     TRY(send_state(t, token, position, sequence, err));
+    fill_tokens_params p = {.tokens = &t->layout.state->token,
+                            .sequences = t->batch.sequences,
+                            .last_tokens = last_tokens,
+                            .n = 1};
+    if (token < 0)
+        TRY(gpu_fill_tokens(t->o.g, t->o.queue, &p, err));
     return run(t, SINGLE, position, err);
+}
+
+const gpu_batch *token_player_batch(const token_player *t)
+{
+    return &t->batch;
 }
 
 const float *token_player_logits(const token_player *t)

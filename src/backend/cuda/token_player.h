@@ -25,15 +25,21 @@ uint64_t token_player_bytes(const plan *p, const gpu *g);
 lace_status token_player_create(const token_player_options *o, token_player **out, lace_error *err);
 void token_player_free(token_player *t); /* NULL is fine */
 
-/* Queue one token; its logits will be at token_player_logits, on the card. */
+/*
+ * Queue one token; its logits will be at token_player_logits, on the card. last_tokens: where a token
+ * below 0 is found, [sequences] on the card.
+ */
 lace_status token_player_token(token_player *t, int32_t token, int32_t position, int32_t sequence,
-                               lace_error *err);
+                               const int32_t *last_tokens, lace_error *err);
 const float *token_player_logits(const token_player *t);
 
 /* The same, waiting for each step: ns of [token_player_list's steps]. */
 lace_status token_player_trace(token_player *t, int32_t token, int32_t position, int32_t sequence,
                                uint64_t *ns, lace_error *err);
 const device_list *token_player_list(const token_player *t);
+
+/* Where the card finds the one token. */
+const gpu_batch *token_player_batch(const token_player *t);
 
 /*
  * Choosing tokens on the card, ahead of the host. Begin with a token that is to be computed; each

@@ -71,3 +71,12 @@ lace_status gpu_sample(gpu *g, cuda_queue *q, const sample_params *p, int32_t n,
     void *arguments[] = {(void *)(uintptr_t)p};
     return cuda_run(q, &l, arguments, err);
 }
+
+lace_status gpu_fill_tokens(gpu *g, cuda_queue *q, const fill_tokens_params *p, lace_error *err)
+{
+    enum { THREADS = 128 };
+    cuda_launch l = {.grid = {(uint32_t)(p->n + THREADS - 1) / THREADS}, .block = {THREADS}};
+    TRY(gpu_prepare(g, "fill_tokens", 0, &l.kernel, err));
+    void *arguments[] = {(void *)(uintptr_t)p};
+    return cuda_run(q, &l, arguments, err);
+}

@@ -31,4 +31,7 @@ bool gpu_can_sample(const gpu *g, int64_t n_vocab);
 /* Choose from n rows. */
 lace_status gpu_sample(gpu *g, cuda_queue *q, const sample_params *p, int32_t n, lace_error *err);
 
+/* Tokens that are not known become those that were chosen last. */
+lace_status gpu_fill_tokens(gpu *g, cuda_queue *q, const fill_tokens_params *p, lace_error *err);
+
 #endif
