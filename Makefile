@@ -13,6 +13,7 @@
 #   make test-web   the page in a browser and real clients against the server (node, chromium)
 #   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
+#   make vulkan     compile the shaders (glslang-tools, spirv-tools, libvulkan-dev)
 #   make release    build/release/lace with its libraries linked in: one file for Linux with glibc 2.34 or newer
 #   make install    into $(PREFIX)
 #
@@ -54,9 +55,16 @@ LEVEL_OBJ   := $(foreach t,$(TEMPLATES),$(call level_objs,$(t)))
 # A few files are for one level, which their names end in; those of another machine are left out.
 OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 
+# The Vulkan backend needs a compiler of shaders, their checker and Vulkan's headers. Without all three
+# a file stands in for it that says so. VULKAN= (nothing) leaves it out on purpose.
+VULKAN ?= $(shell command -v glslangValidator >/dev/null && command -v spirv-val >/dev/null && \
+            echo '\#include <vulkan/vulkan_core.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+VULKAN_LEFT_OUT := $(if $(VULKAN),%/vulkan_absent.c,$(filter-out %/vulkan_absent.c %/launch_ranges.c,\
+                     $(wildcard src/backend/vulkan/*.c)))
+
 # The library is everything but the programs.
 LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c),\
+LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
@@ -112,7 +120,7 @@ $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf
 # So is the server's page.
 $(B)/obj/src/server/page_assets.S.o: src/server/page_assets.def $(wildcard web/*)
 
-$(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o
+$(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
 	@rm -f $@
 	$(call say,ar)$(AR) rcs $@ $^
 
@@ -233,7 +241,7 @@ FUZZ_KERNELS := $(filter $(B)/obj/src/backend/%,$(LIB_OBJ))
 ifneq ($(findstring fuzzer,$(SAN)),)
 $(filter-out $(B)/obj/src/backend/ref/% %.plain.o,$(FUZZ_KERNELS)): CFLAGS := $(filter-out -fsanitize=% -fno-sanitize-%,$(CFLAGS))
 endif
-$(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o
+$(B)/fuzz_load $(B)/fuzz_load_dir: $(FUZZ_KERNELS) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
 
 $(B)/fuzz_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/libparsers.a
 	$(call say,link)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(B)/libparsers.a $(LDLIBS)
@@ -249,7 +257,7 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 # has no more than it, so that an instruction of a higher one is seen. CI=1: missing tools are a failure.
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
-ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/% src/backend/backends.c,\
+ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/% src/backend/vulkan/% src/backend/backends.c,\
                $(filter src/base/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
            $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
@@ -310,6 +318,35 @@ $(B)/cuda/images.S: FORCE
 .PHONY: FORCE
 
 $(B)/obj/cuda_images.S.o: $(B)/cuda/images.S $(CUDA_BIN)
+	@mkdir -p $(@D)
+	$(call say,as)$(CC) -c -o $@ $<
+
+# Shaders, checked and embedded. All variants share them, too.
+VULKAN_SRC := $(if $(VULKAN),$(sort $(wildcard src/backend/vulkan/*.comp)))
+VULKAN_B   := build/vulkan
+VULKAN_SPV := $(patsubst src/backend/vulkan/%.comp,$(VULKAN_B)/%.spv,$(VULKAN_SRC))
+VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulkan_params.h \
+                   src/backend/vulkan/vulkan_types.def
+
+.PHONY: vulkan
+vulkan: $(VULKAN_SPV)
+	@$(if $(VULKAN),,echo "vulkan: glslang-tools, spirv-tools or libvulkan-dev is not installed, lace has no Vulkan")
+
+$(VULKAN_B)/%.spv: src/backend/vulkan/%.comp $(VULKAN_INCLUDED)
+	@mkdir -p $(@D)
+	$(call say,glsl)glslangValidator --quiet --target-env vulkan1.2 -V -DSHADER -Isrc/backend/vulkan -o $@.new $< && \
+	    spirv-val --target-env vulkan1.2 --scalar-block-layout $@.new && mv $@.new $@
+
+# Where each one begins and ends. Written anew only when the list of shaders changes.
+$(B)/vulkan/shaders.S: FORCE
+	@mkdir -p $(@D)
+	@{ echo '.section .rodata'; for f in $(VULKAN_SPV); do n=vulkan_code_$$(basename $$f .spv); \
+	   echo '.balign 16'; echo ".globl $$n, $${n}_end"; echo "$$n: .incbin \"$$f\""; echo "$${n}_end:"; done; \
+	   echo '.section .note.GNU-stack, "", %progbits'; } >$@.new
+	@cmp -s $@ $@.new && rm $@.new || { mv $@.new $@; $(if $(VULKAN),true,\
+	    echo "  note  no glslang, spirv-val or Vulkan headers: this lace has no Vulkan"); }
+
+$(B)/obj/vulkan_shaders.S.o: $(B)/vulkan/shaders.S $(VULKAN_SPV)
 	@mkdir -p $(@D)
 	$(call say,as)$(CC) -c -o $@ $<
 

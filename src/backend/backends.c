@@ -6,9 +6,11 @@
 #include "backend/cpu/cpu_device.h"
 #include "backend/cuda/cuda_device.h"
 #include "backend/ref/ref_device.h"
+#include "backend/vulkan/vulkan_device.h"
 
 /* In the order in which "auto" asks; the CPU takes whatever nobody else has room for. */
-static const backend *const backends[] = {&backend_cuda, &backend_cpu, &backend_ref};
+static const backend *const backends[] = {&backend_cuda, &backend_cpu, &backend_vulkan,
+                                          &backend_ref};
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
 /* Room for weights and something beside them. */
@@ -56,7 +58,9 @@ lace_status device_open(const char *name, const device_options *o, device **out,
             return backends[i]->open(index, o, out, err);
     }
     return error_set(err, LACE_E_ARG,
-                     "device \"%s\", expected auto, cpu, cuda, cuda: and a number, or ref", name);
+                     "device \"%s\", expected auto, cpu, cuda, vulkan, the last two with : and a "
+                     "number or without, or ref",
+                     name);
 }
 
 void device_close(device *d)

@@ -1,0 +1,15 @@
+/* Rows of a table: a workgroup for each token. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "block_values.glsl"
+PARAMS(embed_args)
+
+void main()
+{
+    embed_args p = params.value;
+    uint row = p.indices.v[GROUP.x];
+    words_at from = words_at(address_plus(uvec2(p.table), row < p.n_rows ? row : 0, p.row_bytes));
+    for (uint i = THREAD; i < p.width; i += THREADS)
+        p.result.v[GROUP.x * p.out_stride + i] = p.scale * block_value(from, 0, i);
+}

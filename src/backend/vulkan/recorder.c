@@ -1,0 +1,384 @@
+/* Steps become launches, with the barriers that what they read and write asks for. */
+#include "backend/vulkan/recorder.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "backend/vulkan/vulkan_weights.h"
+#include "base/numbers.h"
+
+enum { MOST_GROUPS = 65535, PARAMS_ALIGN = 16 };
+
+/* ---- Ranges ---------------------------------------------------------------------------------- */
+
+static uint64_t operand_bytes(const operand *o, int64_t n_rows)
+{
+    return n_rows > 0 ? (uint64_t)(n_rows - 1) * o->stride + 4 * (uint64_t)o->width : 0;
+}
+
+void record_reads(recorder *r, const operand *o, int64_t n_rows)
+{
+    if (o >= r->s->in && o < r->s->in + STEP_MAX_IN)
+        r->named_in |= 1u << (o - r->s->in);
+    ranges_read(&r->next, address_of(o->data), operand_bytes(o, n_rows));
+}
+
+void record_writes(recorder *r, const operand *o, int64_t n_rows)
+{
+    if (o >= r->s->out && o < r->s->out + STEP_MAX_OUT)
+        r->named_out |= 1u << (o - r->s->out);
+    ranges_write(&r->next, address_of(o->data), operand_bytes(o, n_rows));
+}
+
+void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes)
+{
+    ranges_read(&r->next, address, n_bytes);
+}
+
+void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes)
+{
+    ranges_write(&r->next, address, n_bytes);
+}
+
+/* ---- Launches -------------------------------------------------------------------------------- */
+
+uint64_t record_numbers(recorder *r, const void *data, uint64_t n_bytes)
+{
+    uint64_t at = r->params_used;
+    assert(at + n_bytes <= r->params_bytes);
+    memcpy(r->params_host + at, data, n_bytes);
+    r->params_used = round_up(at + n_bytes, PARAMS_ALIGN);
+    return r->params + at;
+}
+
+lace_status record_start(recorder *r, const record_launch *l, const void *params, uint64_t n_bytes,
+                         lace_error *err)
+{
+    uint32_t grid[3];
+    bool is_empty = false;
+    for (int i = 0; i < 3; i++) {
+        if (l->grid[i] > MOST_GROUPS)
+            return error_set(err, LACE_E_UNSUPPORTED,
+                             "%s has too many rows at once for Vulkan; use smaller batches",
+                             op_name(r->s->op));
+        grid[i] = (uint32_t)l->grid[i];
+        is_empty |= grid[i] == 0;
+    }
+    const vulkan_pipeline *p;
+    if (!is_empty) {
+        TRY(vulkan_find_pipeline(r->v, l->shader, l->constants, &p, err));
+        if (ranges_conflict(&r->since, &r->next)) {
+            vulkan_list_barrier(r->list);
+            ranges_clear(&r->since);
+            r->n_barriers++;
+        }
+        ranges_join(&r->since, &r->next);
+        vulkan_list_launch(r->list, p, grid, record_numbers(r, params, n_bytes));
+        r->n_launches++;
+    }
+    ranges_clear(&r->next);
+    return LACE_OK;
+}
+
+lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,
+                        uint32_t from_stride, uint32_t width, int64_t n_rows, lace_error *err)
+{
+    struct rows_args p = {
+        .x = from, .y = to, .x_stride = from_stride, .y_stride = to_stride, .width = width};
+    record_reads_at(r, from, (uint64_t)n_rows * from_stride * 4);
+    record_writes_at(r, to, (uint64_t)n_rows * to_stride * 4);
+    record_launch l = {SHADER_copy, .grid = {n_rows, 1, 1}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+/* What most operations on rows have in common. */
+static struct rows_args rows_of(const step *s)
+{
+    return (struct rows_args){.x = address_of(s->in[0].data),
+                              .z = address_of(s->in[1].data),
+                              .y = address_of(s->out[0].data),
+                              .x_stride = floats_of(&s->in[0]),
+                              .z_stride = floats_of(&s->in[1]),
+                              .y_stride = floats_of(&s->out[0]),
+                              .width = (uint32_t)s->out[0].width,
+                              .group = 1};
+}
+
+/* Name all operands, with the same rows, and launch n_parts workgroups for each. */
+static lace_status start_rows(recorder *r, const step *s, vulkan_shader shader, int64_t n_rows,
+                              int64_t n_parts, const void *params, uint64_t n_bytes,
+                              lace_error *err)
+{
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        if (s->in[i].data)
+            record_reads(r, &s->in[i], n_rows);
+    record_writes(r, &s->out[0], n_rows);
+    record_launch l = {shader, .grid = {n_rows, n_parts, 1}};
+    return record_start(r, &l, params, n_bytes, err);
+}
+
+static lace_status start_plain(recorder *r, const step *s, vulkan_shader shader, int64_t n_parts,
+                               const struct rows_args *p, lace_error *err)
+{
+    return start_rows(r, s, shader, record_rows(r, s), n_parts, p, sizeof *p, err);
+}
+
+static lace_status record_embed(recorder *r, const step *s, lace_error *err)
+{
+    const weight *table = s->a.embed.table;
+    const vulkan_batch *b = r->batch;
+    struct embed_args p = {.table = address_of(table->data),
+                           .indices = s->a.embed.by == EMBED_BY_POSITION  ? b->positions
+                                      : s->a.embed.by == EMBED_BY_SEGMENT ? b->segments
+                                                                          : b->tokens,
+                           .result = address_of(s->out[0].data),
+                           .row_bytes = (uint32_t)weights_row_bytes(table->type, table->n_cols),
+                           .out_stride = floats_of(&s->out[0]),
+                           .width = (uint32_t)s->out[0].width,
+                           .n_rows = (uint32_t)table->n_rows,
+                           .scale = s->a.embed.scale};
+    record_writes(r, &s->out[0], b->n_tokens);
+    record_launch l = {SHADER_embed, {weights_number(table->type)}, {b->n_tokens, 1, 1}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+static lace_status record_gather(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.indices = r->batch->outputs;
+    record_reads(r, &s->in[0], r->batch->n_tokens);
+    record_writes(r, &s->out[0], r->batch->n_outputs);
+    record_launch l = {SHADER_gather, .grid = {r->batch->n_outputs, 1, 1}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+static lace_status record_rope_table(recorder *r, const step *s, lace_error *err)
+{
+    struct rope_table_args p = {.frequencies = address_of(s->a.rope_table.frequencies),
+                                .result = address_of(s->out[0].data),
+                                .axes = r->batch->axes,
+                                .is_interleaved = s->a.rope_table.is_interleaved,
+                                .axis_stride = (uint32_t)r->batch->axis_stride,
+                                .out_stride = floats_of(&s->out[0]),
+                                .n_frequencies = (uint32_t)(s->out[0].width / 2),
+                                .magnitude = s->a.rope_table.magnitude};
+    for (int i = 0; i < ROPE_MAX_AXES; i++)
+        p.sections[i] = (uint32_t)s->a.rope_table.sections[i];
+    return start_rows(r, s, SHADER_rope_table, r->batch->n_tokens, 1, &p, sizeof p, err);
+}
+
+/* The threshold of activation sparsity for this batch. */
+static float threshold_of(const recorder *r, const step *s)
+{
+    batch b = {.n_tokens = r->batch->n_tokens};
+    return step_threshold(s, &b);
+}
+
+static lace_status record_norm(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.weight = address_of(s->a.norm.weight);
+    p.bias = address_of(s->a.norm.bias);
+    p.group = (uint32_t)s->a.norm.group;
+    p.kind = s->a.norm.is_wide;
+    p.eps = s->a.norm.eps;
+    p.least = threshold_of(r, s);
+    return start_plain(r, s, s->op == OP_RMS_NORM ? SHADER_rms_norm : SHADER_layer_norm,
+                       s->in[0].width / s->a.norm.group, &p, err);
+}
+
+static lace_status record_drop_small(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.least = threshold_of(r, s);
+    return start_plain(r, s, SHADER_drop_small, 1, &p, err);
+}
+
+static lace_status record_add(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.scale = s->a.add.scale;
+    return start_plain(r, s, SHADER_add, 1, &p, err);
+}
+
+_Static_assert(GLU_COUNT == 8, "glu() in math.glsl knows eight");
+
+static lace_status record_glu(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.kind = (uint32_t)s->a.glu.kind;
+    p.group = (uint32_t)(s->out[0].width / s->in[0].width);
+    return start_plain(r, s, SHADER_glu, 1, &p, err);
+}
+
+static lace_status record_xielu(recorder *r, const step *s, lace_error *err)
+{
+    struct xielu_args p = {.y = address_of(s->out[0].data),
+                           .y_stride = floats_of(&s->out[0]),
+                           .width = (uint32_t)s->out[0].width,
+                           .alpha_p = s->a.xielu.alpha_p,
+                           .alpha_n = s->a.xielu.alpha_n,
+                           .beta = s->a.xielu.beta,
+                           .eps = s->a.xielu.eps};
+    return start_rows(r, s, SHADER_xielu, record_rows(r, s), 1, &p, sizeof p, err);
+}
+
+static lace_status record_pick(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.group = (uint32_t)s->a.pick.n;
+    p.kind = (uint32_t)s->a.pick.stride;
+    p.offset = (int32_t)s->a.pick.offset;
+    return start_plain(r, s, SHADER_pick, 1, &p, err);
+}
+
+static lace_status record_temperature(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.indices = r->batch->positions;
+    p.scale = s->a.temperature.scale;
+    p.group = (uint32_t)s->a.temperature.length;
+    p.offset = s->a.temperature.offset;
+    return start_plain(r, s, SHADER_temperature, 1, &p, err);
+}
+
+static lace_status record_mix(recorder *r, const step *s, lace_error *err)
+{
+    struct mix_args p = {.x = address_of(s->in[0].data),
+                         .weights = address_of(s->in[1].data),
+                         .base = address_of(s->in[2].data),
+                         .y = address_of(s->out[0].data),
+                         .x_stride = floats_of(&s->in[0]),
+                         .weights_stride = floats_of(&s->in[1]),
+                         .base_stride = floats_of(&s->in[2]),
+                         .y_stride = floats_of(&s->out[0]),
+                         .width = (uint32_t)s->a.mix.width,
+                         .n_in = (uint32_t)(s->in[0].width / s->a.mix.width)};
+    return start_rows(r, s, SHADER_mix, record_rows(r, s), s->out[0].width / s->a.mix.width, &p,
+                      sizeof p, err);
+}
+
+static lace_status record_match(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.scale = s->a.match.scale;
+    p.eps = s->a.match.least;
+    p.kind = s->a.match.leads;
+    p.group = (uint32_t)s->in[1].width;
+    return start_plain(r, s, SHADER_match, s->out[0].width / s->in[1].width, &p, err);
+}
+
+static lace_status record_cutoff(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.scale = s->a.cutoff.factor;
+    return start_plain(r, s, SHADER_cutoff, 1, &p, err);
+}
+
+static lace_status record_softcap(recorder *r, const step *s, lace_error *err)
+{
+    struct rows_args p = rows_of(s);
+    p.scale = s->a.softcap.cap;
+    return start_plain(r, s, SHADER_softcap, 1, &p, err);
+}
+
+static lace_status record_route(recorder *r, const step *s, lace_error *err)
+{
+    const route_rule *rule = &s->a.moe.rule;
+    struct route_args p = {.logits = address_of(s->in[0].data),
+                           .bias = address_of(rule->bias),
+                           .scales = address_of(rule->scales),
+                           .result = address_of(s->out[0].data),
+                           .logits_stride = floats_of(&s->in[0]),
+                           .out_stride = floats_of(&s->out[0]) / 2,
+                           .n_experts = (uint32_t)s->a.moe.n_experts,
+                           .n_used = (uint32_t)s->a.moe.n_used,
+                           .scores = (uint32_t)rule->scores,
+                           .n_groups = (uint32_t)rule->n_groups,
+                           .n_groups_used = (uint32_t)rule->n_groups_used,
+                           .n_ranking = (uint32_t)rule->n_ranking,
+                           .norms = rule->norms,
+                           .norm_more = rule->norm_more,
+                           .norm_least = rule->norm_least,
+                           .factor = rule->factor != 0 ? rule->factor : 1,
+                           .jitter = rule->jitter};
+    return start_rows(r, s, SHADER_route, record_rows(r, s), 1, &p, sizeof p, err);
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+/* One for each operation; NULL: plans for Vulkan do not contain it. */
+static const record_fn recorders[OP_COUNT] = {
+    [OP_EMBED] = record_embed,
+    [OP_GATHER] = record_gather,
+    [OP_ROPE_TABLE] = record_rope_table,
+    [OP_RMS_NORM] = record_norm,
+    [OP_LAYER_NORM] = record_norm,
+    [OP_DROP_SMALL] = record_drop_small,
+    [OP_MATMUL] = record_matmul,
+    [OP_ADD] = record_add,
+    [OP_GLU] = record_glu,
+    [OP_XIELU] = record_xielu,
+    [OP_PICK] = record_pick,
+    [OP_TEMPERATURE] = record_temperature,
+    [OP_MIX] = record_mix,
+    [OP_MATCH] = record_match,
+    [OP_CUTOFF] = record_cutoff,
+    [OP_ROPE] = record_rope,
+    [OP_KV_WRITE] = record_rope,
+    [OP_ATTEND] = record_attend,
+    [OP_MATMUL_HEADS] = record_heads,
+    [OP_CONV] = record_conv,
+    [OP_SCAN] = record_scan,
+    [OP_DELTA] = record_delta,
+    [OP_SOFTCAP] = record_softcap,
+    [OP_ROUTE] = record_route,
+    [OP_MOE_GLU] = record_moe,
+    [OP_MOE_DOWN] = record_moe,
+    [OP_MATMUL_ADD] = record_matmul,
+    [OP_MATMUL_GROUP] = record_matmul,
+    [OP_MATMUL_GLU] = record_matmul,
+    [OP_ROPE_KV] = record_rope,
+};
+
+bool record_has_shader(op o)
+{
+    return recorders[o] != NULL;
+}
+
+/* Whether a step's launches named every operand that it has. */
+static bool has_named_all(const recorder *r, const step *s)
+{
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        if (s->in[i].data && !(r->named_in >> i & 1))
+            return false;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        if (s->out[i].data && !(r->named_out >> i & 1))
+            return false;
+    return true;
+}
+
+lace_status record_step(recorder *r, const step *s, lace_error *err)
+{
+    assert(recorders[s->op]);
+    r->s = s;
+    r->named_in = r->named_out = 0;
+    TRY(recorders[s->op](r, s, err));
+    if (!has_named_all(r, s))
+        return error_set(err, LACE_E_DEVICE, "Vulkan: %s does not say all that it reads and writes",
+                         op_name(s->op));
+    return LACE_OK;
+}
+
+uint64_t record_params_bytes(const step *s)
+{
+    enum { MOST_LAUNCHES = 4, MOST_BYTES = 320 };
+    uint64_t bytes = MOST_LAUNCHES * MOST_BYTES;
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_weights(s, w);
+    for (int i = 0; i < n; i++)
+        bytes += 8 * (uint64_t)w[i].n_experts + PARAMS_ALIGN;
+    return bytes;
+}

@@ -1,0 +1,112 @@
+/*
+ * Recording: the steps of a plan as launches of a list, for batches of one shape. What differs from
+ * one batch to the next (tokens, positions, pages) is read from memory, so a list is recorded once and
+ * run as often as batches of its shape come.
+ *
+ * Each operation has a function that records its launches. Before each launch it says what the launch
+ * reads and writes (record_reads, record_writes); where barriers go follows from that
+ * (launch_ranges.h). A step is not done before all of its operands have been named.
+ */
+#ifndef LACE_BACKEND_VULKAN_RECORDER_H
+#define LACE_BACKEND_VULKAN_RECORDER_H
+
+#include "backend/vulkan/launch_ranges.h"
+#include "backend/vulkan/vulkan.h"
+#include "backend/vulkan/vulkan_params.h"
+#include "ops/op_info.h"
+
+enum { RECORD_MAX_GROUPS = 4 }; /* of page tables */
+
+/* A batch on the device: addresses of [n_tokens] numbers each, and how many there are. */
+typedef struct vulkan_batch {
+    int32_t n_tokens, n_outputs;
+    uint64_t tokens, positions, sequences, slots, seen, segments;
+    uint64_t outputs;                   /* [n_outputs] */
+    uint64_t axes;                      /* [ROPE_MAX_AXES, axis_stride] */
+    uint64_t tables[RECORD_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] */
+    int32_t pages_per_sequence, axis_stride;
+} vulkan_batch;
+
+typedef struct recorder {
+    vulkan *v;
+    vulkan_list *list;
+    const vulkan_batch *batch;
+    uint64_t scratch; /* as record_scratch_bytes says */
+
+    /* Where parameters go: memory that the host writes, as record_params_bytes says. */
+    uint64_t params, params_bytes, params_used;
+    uint8_t *params_host;
+
+    /* What was launched since the last barrier, what the next launch will do, operands named. */
+    launch_ranges since, next;
+    const step *s;
+    uint32_t named_in, named_out;
+    int32_t n_launches, n_barriers;
+} recorder;
+
+/* The launches of a step; LACE_E_UNSUPPORTED if a shape is beyond what shaders can do. */
+lace_status record_step(recorder *r, const step *s, lace_error *err);
+
+/* Whether there are shaders for it; and why not, of a step with such an operation. */
+bool record_has_shader(op o);
+lace_status record_check(const step *s, lace_error *err);
+
+/* What a step needs, with so many rows. */
+uint64_t record_scratch_bytes(const step *s, int64_t n_rows);
+uint64_t record_params_bytes(const step *s);
+
+/* Rows of f32 from one place to another. Strides in floats. */
+lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,
+                        uint32_t from_stride, uint32_t width, int64_t n_rows, lace_error *err);
+
+/* ---- For the functions of operations --------------------------------------------------------- */
+
+/* One of them: r->s is s. */
+typedef lace_status (*record_fn)(recorder *r, const step *s, lace_error *err);
+
+lace_status record_matmul(recorder *r, const step *s, lace_error *err);
+lace_status record_heads(recorder *r, const step *s, lace_error *err);
+lace_status record_moe(recorder *r, const step *s, lace_error *err);
+lace_status record_rope(recorder *r, const step *s, lace_error *err);
+lace_status record_attend(recorder *r, const step *s, lace_error *err);
+lace_status record_conv(recorder *r, const step *s, lace_error *err);
+lace_status record_delta(recorder *r, const step *s, lace_error *err);
+lace_status record_scan(recorder *r, const step *s, lace_error *err);
+
+/* Operands of the step that the next launch uses, with so many rows. Changed in place: written. */
+void record_reads(recorder *r, const operand *o, int64_t n_rows);
+void record_writes(recorder *r, const operand *o, int64_t n_rows);
+void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes);
+void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes);
+
+/* Numbers that shaders read: where they lie. */
+uint64_t record_numbers(recorder *r, const void *data, uint64_t n_bytes);
+
+/* A launch of workgroups; none if one of the three is 0. The constants are those of the shader. */
+typedef struct record_launch {
+    vulkan_shader shader;
+    uint32_t constants[SHADER_MAX_CONSTANTS];
+    int64_t grid[3];
+} record_launch;
+
+lace_status record_start(recorder *r, const record_launch *l, const void *params, uint64_t n_bytes,
+                         lace_error *err);
+
+/* How many rows a step has. */
+static inline int64_t record_rows(const recorder *r, const step *s)
+{
+    int64_t n = s->is_output ? r->batch->n_outputs : r->batch->n_tokens;
+    return s->row_factor > 1 ? n * s->row_factor : n;
+}
+
+static inline uint64_t address_of(const void *p)
+{
+    return (uint64_t)(uintptr_t)p;
+}
+
+static inline uint32_t floats_of(const operand *o)
+{
+    return (uint32_t)(o->stride / 4);
+}
+
+#endif

@@ -1,0 +1,97 @@
+/* Rotary position embedding of a head, and keys and values into the cache: a workgroup for each head of q, then of k. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "block_values.glsl"
+#include "cache.glsl"
+#define MAX_HEAD_DIM 1024
+PARAMS(rope_args)
+
+shared float head_row[MAX_HEAD_DIM];
+
+/* Load n values of a head, turn them, and write them back; they stay in head_row, too. */
+void turn(rope_args p, floats_at data, uint at, uint n, uint table, bool is_turned)
+{
+    for (uint i = THREAD; i < n; i += THREADS)
+        head_row[i] = data.v[at + i];
+    barrier();
+    uint stride = p.is_neox != 0 ? 1 : 2, apart = p.is_neox != 0 ? p.n_dims / 2 : 1;
+    for (uint i = THREAD; is_turned && i < p.n_dims / 2; i += THREADS) {
+        float c = p.table.v[table + 2 * i], s = p.table.v[table + 2 * i + 1];
+        float x0 = head_row[i * stride], x1 = head_row[i * stride + apart];
+        head_row[i * stride] = data.v[at + i * stride] = x0 * c - x1 * s;
+        head_row[i * stride + apart] = data.v[at + i * stride + apart] = x0 * s + x1 * c;
+    }
+    barrier();
+}
+
+/* Two bytes of a word, whose other half another thread may write at the same time. */
+void store_u16(words_at base, uint i, uint value)
+{
+    uint shift = 8 * (i & 2);
+    atomicAnd(base.v[i / 4], ~(0xffffu << shift));
+    atomicOr(base.v[i / 4], value << shift);
+}
+
+/* n values of head_row to byte `at` of a page. */
+void store_row(words_at base, uint at, uint n)
+{
+    if (TYPE == DTYPE_F32)
+        for (uint i = THREAD; i < n; i += THREADS)
+            base.v[at / 4 + i] = floatBitsToUint(head_row[i]);
+    else if (TYPE == DTYPE_F16)
+        for (uint i = THREAD; i < n; i += THREADS)
+            store_u16(base, at + 2 * i, half_of_float(head_row[i]));
+    else
+        for (uint block = THREAD; block < n / 32; block += THREADS) {
+            uint from = 32 * block, to = at + 34 * block;
+            float most = 0.0;
+            for (uint i = 0; i < 32; i++)
+                most = max(most, abs(head_row[from + i]));
+            float d = most / 127.0, inverse = d > 0.0 ? 1.0 / d : 0.0;
+            store_u16(base, to, half_of_float(d));
+            for (uint i = 0; i < 32; i += 2) {
+                vec2 x = vec2(head_row[from + i], head_row[from + i + 1]) * inverse;
+                ivec2 q = ivec2(sign(x) * floor(abs(x) + 0.5));
+                store_u16(base, to + 2 + i, uint(q.x & 255) | uint(q.y & 255) << 8);
+            }
+        }
+}
+
+uint bytes_of(uint n)
+{
+    return TYPE == DTYPE_F32 ? 4 * n : TYPE == DTYPE_F16 ? 2 * n : n / 32 * 34;
+}
+
+/* A row of values, through head_row. */
+void store_values(rope_args p, uint from, uint n, words_at page, uint at)
+{
+    barrier(); /* the one before has been stored */
+    for (uint i = THREAD; i < n; i += THREADS)
+        head_row[i] = p.v.v[from + i];
+    barrier();
+    store_row(page, at, n);
+}
+
+void main()
+{
+    rope_args p = params.value;
+    cache_args c = p.cache;
+    uint t = GROUP.x, table = t * p.table_stride;
+    if (GROUP.y < p.n_heads) {
+        turn(p, p.q, t * p.q_stride + GROUP.y * p.head_dim, p.head_dim, table, true);
+        return;
+    }
+    uint h = GROUP.y - p.n_heads;
+    turn(p, p.k, t * p.k_stride + h * p.k_dim, p.k_dim, table, p.turns != 0);
+    uint position = c.positions.v[t];
+    words_at page = cache_page(c, c.sequences.v[t], position);
+    if (c.v_in_k != 0) { /* the two parts of one key */
+        uint row = key_offset(c, 0, position);
+        store_row(page, row, c.v_dim);
+        store_values(p, t * p.v_stride, c.head_dim - c.v_dim, page, row + bytes_of(c.v_dim));
+        return;
+    }
+    store_row(page, key_offset(c, h, position), c.head_dim);
+    store_values(p, t * p.v_stride + h * c.v_dim, c.v_dim, page, value_offset(c, h, position));
+}

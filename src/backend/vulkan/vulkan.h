@@ -1,0 +1,110 @@
+/*
+ * A GPU through Vulkan 1.2: as much of it as running plans takes.
+ *
+ * libvulkan.so.1 is opened when the first device is asked for, so the same program runs where there
+ * is none. Every failure is a lace_status (LACE_E_DEVICE, or LACE_E_MEMORY when the device is full)
+ * with the call and Vulkan's own name for the error.
+ *
+ * Memory is used by device address: shaders are told addresses, so there are no descriptors and no
+ * limit on how large a range they see. Devices need bufferDeviceAddress, timelineSemaphore and
+ * scalarBlockLayout; what they have beyond that is asked for (vulkan_info), never guessed from a name.
+ *
+ * LACE_VULKAN_DEBUG, a list with commas: "validate" turns the validation layer on and makes each of its
+ * messages a failure; "staging" treats memory that the host sees as if it did not.
+ */
+#ifndef LACE_BACKEND_VULKAN_VULKAN_H
+#define LACE_BACKEND_VULKAN_VULKAN_H
+
+#include "base/status.h"
+
+typedef struct vulkan vulkan;                   /* an opened device */
+typedef struct vulkan_queue vulkan_queue;       /* work that is done in order */
+typedef struct vulkan_list vulkan_list;         /* recorded launches, to be run many times */
+typedef struct vulkan_pipeline vulkan_pipeline; /* a shader with its constants */
+
+typedef struct vulkan_info {
+    char name[128], driver[128];
+    uint32_t api_major, api_minor;
+    uint32_t subgroup_lanes, shared_bytes, max_threads;
+    bool is_cpu;            /* Vulkan on the host's processor */
+    bool is_unified;        /* the host sees all of its memory */
+    bool has_f16, has_dot4; /* arithmetic; products of four int8 by an instruction */
+    uint64_t max_allocation;
+    uint64_t total_bytes, free_bytes; /* of its own memory; when asked */
+} vulkan_info;
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+/* Those that can be used, GPUs in front of processors; 0 without any, or without a loader. */
+int vulkan_count(void);
+
+/* LACE_E_DEVICE, and why, if there is no such device. */
+lace_status vulkan_open(int index, vulkan **out, lace_error *err);
+void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */
+lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err);
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+typedef enum vulkan_place {
+    VULKAN_LOCAL,   /* the device's own; the host sees it where it is unified */
+    VULKAN_UPLOAD,  /* the host writes, the device reads */
+    VULKAN_READBACK /* the device writes, the host reads */
+} vulkan_place;
+
+/* *out_host: where the host sees it, NULL if it does not; may be NULL if nobody asks. */
+lace_status vulkan_alloc(vulkan *v, vulkan_place place, uint64_t n_bytes, uint64_t *out,
+                         void **out_host, lace_error *err);
+void vulkan_free(vulkan *v, uint64_t address); /* 0 is fine */
+
+/* The host's address of memory that it sees, else NULL. */
+void *vulkan_host_address(vulkan *v, uint64_t address);
+
+/* ---- Pipelines ------------------------------------------------------------------------------- */
+
+typedef enum vulkan_shader {
+#define X(name) SHADER_##name,
+#include "backend/vulkan/shaders.def"
+#undef X
+    SHADER_COUNT
+} vulkan_shader;
+
+enum { SHADER_MAX_CONSTANTS = 2 };
+
+/*
+ * A shader made for these constants (constant_id 0 and 1); the same one if it was asked for before.
+ * Lives as long as the device.
+ */
+lace_status vulkan_find_pipeline(vulkan *v, vulkan_shader shader,
+                                 const uint32_t constants[SHADER_MAX_CONSTANTS],
+                                 const vulkan_pipeline **out, lace_error *err);
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+lace_status vulkan_queue_create(vulkan *v, vulkan_queue **out, lace_error *err);
+void vulkan_queue_free(vulkan_queue *q); /* waits for what is in it; NULL is fine */
+vulkan *vulkan_queue_device(const vulkan_queue *q);
+
+/* Copies; the host's memory may be used again when they return. They come after all that is queued. */
+lace_status vulkan_write(vulkan_queue *q, uint64_t to, const void *from, uint64_t n,
+                         lace_error *err);
+lace_status vulkan_read(vulkan_queue *q, void *to, uint64_t from, uint64_t n, lace_error *err);
+
+/* These two are queued. n is a multiple of 4. */
+lace_status vulkan_copy(vulkan_queue *q, uint64_t to, uint64_t from, uint64_t n, lace_error *err);
+lace_status vulkan_fill(vulkan_queue *q, uint64_t to, uint32_t word, uint64_t n, lace_error *err);
+
+/* Wait until everything in the queue is done. Reports what went wrong. */
+lace_status vulkan_wait(vulkan_queue *q, lace_error *err);
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+/* Between begin and end launches are recorded. What was queued before a list is over when it begins. */
+lace_status vulkan_list_begin(vulkan_queue *q, vulkan_list **out, lace_error *err);
+void vulkan_list_launch(vulkan_list *l, const vulkan_pipeline *p, const uint32_t grid[3],
+                        uint64_t params);
+void vulkan_list_barrier(vulkan_list *l); /* what is behind sees what is in front */
+lace_status vulkan_list_end(vulkan_list *l, lace_error *err);
+lace_status vulkan_list_run(vulkan_list *l, lace_error *err);
+void vulkan_list_free(vulkan_list *l); /* when it is not running; NULL is fine */
+
+#endif

@@ -1,0 +1,153 @@
+/*
+ * The parameters of shaders: one struct for each kind, read by C and by GLSL. They lie in memory, and
+ * a launch is told the address of its own. Layouts are scalar: as C has them.
+ *
+ * What ends in _at is an address on the device; strides are in floats.
+ */
+#ifndef LACE_BACKEND_VULKAN_VULKAN_PARAMS_H
+#define LACE_BACKEND_VULKAN_VULKAN_PARAMS_H
+
+#ifndef SHADER
+#include <stdint.h>
+
+typedef uint32_t uint;
+typedef uint64_t floats_at, words_at, choices_at, matrices_at;
+typedef struct cache_args cache_args;
+#endif
+
+struct embed_args {
+    words_at table;
+    words_at indices; /* which row each token takes */
+    floats_at result;
+    uint row_bytes, out_stride, width;
+    uint n_rows; /* what is not below takes the first */
+    float scale;
+};
+
+/* Operations on rows: y of row t at t * y_stride. Each uses what it needs. */
+struct rows_args {
+    floats_at x, z, y;
+    floats_at weight, bias;
+    words_at indices; /* gather: rows of x; temperature: positions */
+    uint x_stride, z_stride, y_stride;
+    uint width, group, kind; /* group: of a norm; columns of each value of a gate */
+    int offset;
+    float scale, eps, least;
+};
+
+struct xielu_args {
+    floats_at y;
+    uint y_stride, width;
+    float alpha_p, alpha_n, beta, eps;
+};
+
+struct mix_args {
+    floats_at x, weights, base, y;
+    uint x_stride, weights_stride, base_stride, y_stride;
+    uint width, n_in; /* of a stream; streams of x */
+};
+
+struct rope_table_args {
+    floats_at frequencies, result;
+    words_at axes;    /* [4][axis_stride] positions along each axis */
+    uint sections[4]; /* as rope_table.sections */
+    uint is_interleaved, axis_stride, out_stride, n_frequencies;
+    float magnitude;
+};
+
+/*
+ * out[t] (=, or +=) scale * W x[t / x_divisor] + bias, with W the matrix, or one of several: that of
+ * the choice (workgroups of y are choices), or that of the head (workgroups of z are heads).
+ */
+struct matmul_args {
+    words_at matrix;
+    matrices_at matrices; /* NULL: there is one */
+    choices_at choices;   /* NULL: matrices are heads */
+    floats_at bias;       /* [n_rows], of expert e at e * n_rows; or NULL */
+    floats_at x, result;
+    uint x_stride, out_stride, row_bytes;
+    uint n_rows, n_cols, n_tokens;
+    uint adds, n_used, choice_stride, x_divisor;
+    uint x_head, out_head; /* floats from one head to the next */
+    uint weighs;           /* the choice's weight multiplies the scale */
+    float scale;
+};
+
+/* Of each head of x, the n_rest values behind n_cols go behind n_rows of y. */
+struct rest_args {
+    floats_at x, y;
+    uint x_stride, y_stride;
+    uint n_heads, n_rest, n_cols, n_rows;
+};
+
+/* The cache of a layer, as ops/step.h has it, and where its pages are found. */
+struct cache_args {
+    words_at data;
+    words_at tables; /* [n_sequences, pages_per_sequence] */
+    words_at sequences, positions, seen;
+    uint pages_per_sequence, page_bytes, k_offset, v_offset, row_bytes, v_row_bytes;
+    uint page_tokens, n_heads, head_dim, v_dim, v_in_k;
+};
+
+struct rope_args {
+    cache_args cache;
+    floats_at table, q, k, v;
+    uint table_stride, q_stride, k_stride, v_stride;
+    uint n_heads; /* of q, in front of those of k */
+    uint head_dim, n_dims, is_neox;
+    uint k_dim; /* values of a head of k: all of a key, or what lies in front of v in it */
+    uint turns; /* k is turned, too */
+};
+
+struct attend_args {
+    cache_args cache;
+    floats_at q, result, sinks;
+    uint q_stride, out_stride;
+    uint n_heads, window, chunk, ahead;
+    float scale, softcap;
+};
+
+struct conv_args {
+    floats_at x, y, weight, bias;
+    words_at state; /* of slot 0 */
+    words_at slots; /* [n_tokens] */
+    uint x_stride, y_stride, slot_bytes;
+    uint n_tokens, width, n_taps, is_silu;
+};
+
+struct delta_args {
+    floats_at qkv, a, b, result, rate, bias;
+    words_at state, slots;
+    uint qkv_stride, a_stride, b_stride, out_stride, slot_bytes;
+    uint n_tokens, n_heads, n_key_heads, k_dim, v_dim, is_tiled;
+    float eps;
+};
+
+struct scan_args {
+    floats_at x, b, c, dt, result, a, d, dt_bias;
+    words_at state, slots;
+    uint x_stride, b_stride, c_stride, dt_stride, out_stride, slot_bytes;
+    uint n_tokens, n_heads, head_dim, n_state, group_heads;
+    float dt_min, dt_max;
+};
+
+/* route_rule of ops/route_rule.h, field by field. */
+struct route_args {
+    floats_at logits, bias, scales;
+    choices_at result;
+    uint logits_stride, out_stride; /* floats; choices */
+    uint n_experts, n_used, scores;
+    uint n_groups, n_groups_used, n_ranking, norms;
+    float norm_more, norm_least, factor, jitter;
+};
+
+/* out[t] (=, or +=) scale * sum over k of weight(t, k) * rows[t * n_used + k] */
+struct combine_args {
+    floats_at rows, result;
+    choices_at choices;
+    uint rows_stride, choice_stride, out_stride;
+    uint width, n_used, is_weighed, makes;
+    float scale;
+};
+
+#endif

@@ -1,0 +1,22 @@
+/* Programs of the Vulkan backend: a plan, its memory on the device, and lists of launches. */
+#ifndef LACE_BACKEND_VULKAN_VULKAN_PROGRAM_H
+#define LACE_BACKEND_VULKAN_VULKAN_PROGRAM_H
+
+#include "backend/backend.h"
+#include "backend/vulkan/vulkan.h"
+
+lace_status vulkan_program_compile(device *d, vulkan *v, const plan *p, const program_options *o,
+                                   program **out, lace_error *err);
+lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_error *err);
+void vulkan_program_free(program *p);
+lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
+                               lace_error *err);
+const float *vulkan_program_logits(const program *p, int32_t row);
+int32_t vulkan_program_n_steps(const program *p);
+program_step vulkan_program_step_at(const program *p, int32_t i, const batch *b);
+
+/* The queue behind one of this backend's (queue.h). */
+lace_status vulkan_open_queue(vulkan *v, queue **out, lace_error *err);
+vulkan_queue *vulkan_queue_of(const queue *q);
+
+#endif
