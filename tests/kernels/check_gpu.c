@@ -194,8 +194,7 @@ void gpu_step_fetch(const gpu_step *g, int i, const operand *to, int64_t n_rows)
     must(cuda_wait(queue, &err), &err);
 }
 
-/* A step on the card, as a kernel of the host: one worker has it done. */
-static void run_on_card(const step *s, const batch *b, const worker *w)
+void check_gpu_run_step(const step *s, const batch *b, const worker *w)
 {
     if (w->index != 0)
         return;
@@ -209,8 +208,9 @@ static void run_on_card(const step *s, const batch *b, const worker *w)
     if (slots_bytes)
         g.s.recurrent.data = copy_to_card(s->recurrent.data, slots_bytes);
     gpu_step_run(&g);
+    int64_t n_results = g.n_rows * (s->op == OP_MOE_GLU ? s->a.moe.n_used : 1);
     for (int i = 0; i < STEP_MAX_OUT && s->out[i].data; i++)
-        gpu_step_fetch(&g, i, &s->out[i], g.n_rows);
+        gpu_step_fetch(&g, i, &s->out[i], n_results);
     if (slots_bytes)
         check_gpu_fetch(s->recurrent.data, g.s.recurrent.data, slots_bytes);
     gpu_step_release();
@@ -221,7 +221,7 @@ static void check_as_table(const kernel_table *ref)
 {
     kernel_table table = {0};
     for (int i = 0; i < OP_COUNT; i++)
-        table.ops[i] = gpu_has_kernel((op)i) ? run_on_card : NULL;
+        table.ops[i] = gpu_has_kernel((op)i) ? check_gpu_run_step : NULL;
     check_norm(ref, &table);
     check_conv(ref, &table);
     check_delta(ref, &table);

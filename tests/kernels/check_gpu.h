@@ -49,4 +49,7 @@ void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flop
 
 void gpu_step_release(void);
 
+/* A step on the card, as a kernel of the host: one worker has it done. */
+void check_gpu_run_step(const step *s, const batch *b, const worker *w);
+
 #endif
