@@ -53,6 +53,8 @@ function complain(text) {
         next
     }
     target = substr(name, 1, index(name, "/") - 1)
+    if (layer != "backend" && name ~ /^backend\/[^\/]*\//)
+        complain("\"" name "\" names a kind of device: only backend/ does")
     if (target == layer)
         next
     if (!(layer in may)) {

@@ -118,6 +118,18 @@ struct program {
     uint8_t *values;
 };
 
+/*
+ * A matrix whose product is timed: of 16 rows of blocks, repeated, in copies that together take
+ * `room` bytes, so that weights come from where those of a model of that size come from.
+ */
+enum { TIMED_ROWS = 16 };
+typedef struct timed_rows {
+    dtype type;
+    const uint8_t *blocks; /* [TIMED_ROWS, n_cols] */
+    int64_t n_rows, n_cols;
+    uint64_t room;
+} timed_rows;
+
 /* ---- What a backend provides ----------------------------------------------------------------- */
 
 struct backend {
@@ -155,6 +167,11 @@ struct backend {
 
     /* Of hosts alone. */
     void (*run_steps)(program *p, const batch *b, int32_t begin, int32_t end);
+    lace_status (*make_weight)(device *d, const float *rows, int64_t n_rows, int64_t n_cols,
+                               bool is_half, pool *workers, weight *out, lace_error *err);
+    void (*free_weight)(device *d, weight *w);
+    lace_status (*time_product)(device *d, pool *workers, const timed_rows *rows, double *us,
+                                lace_error *err);
 
     /* Of those whose programs choose; the last three of those that work ahead of the host. */
     int32_t (*word)(const program *p, int32_t row);
@@ -309,6 +326,29 @@ static inline program_step program_step_at(const program *p, int32_t i, const ba
 static inline void program_run_steps(program *p, const batch *b, int32_t begin, int32_t end)
 {
     p->backend->run_steps(p, b, begin, end);
+}
+
+/*
+ * Of hosts alone: a matrix of our own, of floats, to stand in a step in place of one of the model's.
+ * is_half: as F16, if products with those are fast; else as it is. To be freed with its device.
+ */
+static inline lace_status device_make_weight(device *d, const float *rows, int64_t n_rows,
+                                             int64_t n_cols, bool is_half, pool *workers,
+                                             weight *out, lace_error *err)
+{
+    return d->backend->make_weight(d, rows, n_rows, n_cols, is_half, workers, out, err);
+}
+
+static inline void device_free_weight(device *d, weight *w) /* zeros are fine */
+{
+    d->backend->free_weight(d, w);
+}
+
+/* Of hosts alone: microseconds of a product with one row, with all workers; 0 without a kernel. */
+static inline lace_status device_time_product(device *d, pool *workers, const timed_rows *rows,
+                                              double *us, lace_error *err)
+{
+    return d->backend->time_product(d, workers, rows, us, err);
 }
 
 /*

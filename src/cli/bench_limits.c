@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/threads.h"
 #include "cli/bench.h"
-#include "backend/cpu/peak.h"
+#include "backend/host_peak.h"
 
 enum { N_TRIALS = 7, READ_TRIALS = 3, TRIAL_NS = 40 * 1000 * 1000 };
 static const size_t READ_BYTES = (size_t)1 << 29; /* far more than any cache */

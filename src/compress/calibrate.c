@@ -274,7 +274,7 @@ static lace_status quantize_output(calibration *c, lace_error *err)
     hessian s;
     int32_t n = output_windows(c);
     walk_matrices_view(c->w, c->output_step, &x);
-    TRY(hessian_init(&s, x.width, AT_ONCE, false, walk_kernels(c->w), c->w->workers, err));
+    TRY(hessian_init(&s, x.width, AT_ONCE, false, c->w->workers, err));
     lace_status status = LACE_OK;
     for (int32_t i = 0; i < n && status == LACE_OK; i++) {
         status = advance(c, "reading", 0, err);
@@ -329,8 +329,7 @@ static lace_status walk_to(calibration *c, int32_t to, lace_error *err)
     hessian s;
     walk_matrices_view(c->w, to, &x);
     float *kept = mem_alloc((size_t)x.n_rows * x.s->in[0].stride);
-    lace_status status =
-        hessian_init(&s, x.width, AT_ONCE, true, walk_kernels(c->w), c->w->workers, err);
+    lace_status status = hessian_init(&s, x.width, AT_ONCE, true, c->w->workers, err);
     if (status == LACE_OK && !kept)
         status = error_nomem(err, "the inputs of a window");
     for (int32_t i = 0; i < c->n_windows && status == LACE_OK; i++) {
@@ -358,7 +357,7 @@ static void drop_before(calibration *c, int32_t layer)
             continue;
         walk_matrices_view(c->w, i, &x);
         for (int k = 0; k < x.n; k++)
-            walk_weight_free(&c->students[index_of(c, x.sources[k])]);
+            walk_weight_free(c->w, &c->students[index_of(c, x.sources[k])]);
     }
 }
 
@@ -535,7 +534,7 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
     if (status == LACE_OK)
         status = quantize_layers(&c, err);
     for (int32_t i = 0; c.students && i < c.w->m->n_matrices; i++)
-        walk_weight_free(&c.students[i]);
+        walk_weight_free(c.w, &c.students[i]);
     for (int side = 0; side < 2; side++)
         mem_unmap(c.states[side], c.state_bytes * (uint64_t)c.n_windows);
     mem_free_all(c.students, c.teachers);

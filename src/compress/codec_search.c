@@ -6,7 +6,7 @@
 
 #include <assert.h>
 
-#include "backend/cpu/dense.h"
+#include "backend/host_loops.h"
 #include "tensor/half.h"
 
 enum { N_CANDIDATES = 24, N_ROUNDS = 3 };

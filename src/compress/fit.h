@@ -35,10 +35,9 @@ typedef struct fit {
     walk *w;
     token_list tokens;
     trial *trial;
-    choice_list list;     /* what each tensor may be */
-    double original_us;   /* of all matrices as they are */
-    uint64_t n_values;    /* of all tensors */
-    kernel_table kernels; /* those that a session uses */
+    choice_list list;   /* what each tensor may be */
+    double original_us; /* of all matrices as they are */
+    uint64_t n_values;  /* of all tensors */
     struct fit_times *times;
 } fit;
 

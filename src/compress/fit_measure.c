@@ -7,7 +7,6 @@
 #include "compress/codec.h"
 #include "compress/finite.h"
 #include "compress/fit_impl.h"
-#include "compress/kernel_time.h"
 #include "tensor/codec/pack.h"
 #include "tensor/codec/unpack.h"
 
@@ -70,22 +69,24 @@ static lace_status time_matrix(fit *f, const tensor *t, dtype type, int64_t n_ro
             return LACE_OK;
         }
     }
-    int64_t n_values = n_cols * MATMUL_TILE_ROWS;
+    int64_t n_values = n_cols * TIMED_ROWS;
     if (n_values > (int64_t)t->n_values)
         n_values = (int64_t)t->n_values / n_cols * n_cols;
-    float *x = mem_calloc((size_t)n_cols * MATMUL_TILE_ROWS, sizeof *x);
-    uint8_t *blocks = mem_calloc(MATMUL_TILE_ROWS, (size_t)row_bytes(type, n_cols));
+    float *x = mem_calloc((size_t)n_cols * TIMED_ROWS, sizeof *x);
+    uint8_t *blocks = mem_calloc(TIMED_ROWS, (size_t)row_bytes(type, n_cols));
     lace_status status = x && blocks ? LACE_OK : error_nomem(err, "rows of a tensor");
     if (status == LACE_OK) {
         unpack_row(t->type, t->data, n_values, x);
-        status = encode_rows(type, x, n_cols * MATMUL_TILE_ROWS, blocks, err);
+        status = encode_rows(type, x, n_cols * TIMED_ROWS, blocks, err);
     }
     /* As many bytes as the whole model would take in that type, up to where memory is memory. */
     double bits = 8.0 * (double)row_bytes(type, n_cols) / (double)n_cols;
     double room = (double)f->n_values * bits / 8;
     if (status == LACE_OK)
-        status = kernel_time_measure(&f->kernels, f->w->workers, type, blocks, n_rows, n_cols,
-                                     (uint64_t)(room < 256e6 ? room : 256e6), out, err);
+        status = device_time_product(
+            f->w->m->device, f->w->workers,
+            &(timed_rows){type, blocks, n_rows, n_cols, (uint64_t)(room < 256e6 ? room : 256e6)},
+            out, err);
     mem_free_all(x, blocks);
     if (status == LACE_OK && known->n < sizeof known->list / sizeof *known->list)
         known->list[known->n++] = (timed){type, n_rows, n_cols, *out};
@@ -290,7 +291,6 @@ static lace_status open_model(fit *f, const char *input, lace_error *err)
     TRY(walk_open(files, &o, &f->w, err));
     TRY(finite_check(f->w->m->files, f->w->workers, err));
     TRY(walk_tokenize(f->w, f->options.text, f->options.n_text, &f->tokens, err));
-    kernels_init(&f->kernels, cpu_level_detect());
     f->times = mem_calloc(1, sizeof *f->times);
     return f->times ? LACE_OK : error_nomem(err, "the times of kernels");
 }

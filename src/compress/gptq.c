@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "compress/trellis.h"
-#include "backend/cpu/dense.h"
+#include "backend/host_loops.h"
 #include "tensor/rotate.h"
 
 enum { N_PASSES = 8, GROUP = TRIANGLE_MAX_ROWS }; /* of coordinate descent, at most; of rows */
@@ -161,9 +161,8 @@ static uint64_t grids_bytes(const codec *c, int64_t n)
 
 static uint64_t group_bytes(const codec *c, const hessian_factor *f)
 {
-    return 3 * floats_bytes(f->n) + floats_bytes(TRIANGLE_BLOCK) +
-           triangle_scratch_bytes(f->impl, f->n) + grids_bytes(c, f->n) +
-           round_up(GROUP * (uint64_t)f->n, 64);
+    return 3 * floats_bytes(f->n) + floats_bytes(TRIANGLE_BLOCK) + triangle_scratch_bytes(f->n) +
+           grids_bytes(c, f->n) + round_up(GROUP * (uint64_t)f->n, 64);
 }
 
 /* The parts of a worker's scratch. */
@@ -174,7 +173,7 @@ static group lay_out(const codec *c, const hessian_factor *f, uint8_t *scratch)
     g.pull = (float *)(scratch += floats_bytes(f->n));
     g.part = (float *)(scratch += floats_bytes(f->n));
     g.kernel = scratch += floats_bytes(TRIANGLE_BLOCK);
-    g.grids = (codec_grid *)(scratch += triangle_scratch_bytes(f->impl, f->n));
+    g.grids = (codec_grid *)(scratch += triangle_scratch_bytes(f->n));
     g.q = scratch + grids_bytes(c, f->n);
     return g;
 }
@@ -219,9 +218,9 @@ lace_status gptq_quantize(const codec *c, hessian_factor *f, float *rows, int64_
     if (!c->fit)
         return trellis_quantize(c->type, f, rows, n_rows, blocks, workers, err);
     if (!f->by_u_transposed.data)
-        TRY(triangle_init(&f->by_u_transposed, f->u, n, true, f->impl, workers, err));
+        TRY(triangle_init(&f->by_u_transposed, f->u, n, true, workers, err));
     if (!f->by_r.data)
-        TRY(triangle_init(&f->by_r, f->r, n, false, f->impl, workers, err));
+        TRY(triangle_init(&f->by_r, f->r, n, false, workers, err));
     job j = {.c = c,
              .f = f,
              .ops = dense_ops_detect(),

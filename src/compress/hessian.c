@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "backend/host_matrix.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 
@@ -30,11 +31,9 @@ typedef struct layout {
 static layout layout_of(const hessian *s, bool has_other)
 {
     uint64_t plain = round_up(4 * (uint64_t)(s->n * s->max_held), 64);
-    uint64_t tiles =
-        s->impl->packed_bytes ? s->impl->packed_bytes(DTYPE_F32, s->n, s->max_held) : plain;
+    uint64_t tiles = host_matrix_bytes(s->n, s->max_held);
     layout l = {.out_bytes = round_up(4 * BLOCK * (uint64_t)s->n, 64),
-                .kernel_bytes = round_up(
-                    s->impl->scratch_bytes ? s->impl->scratch_bytes(s->max_held, BLOCK) : 0, 64)};
+                .kernel_bytes = round_up(host_matrix_scratch_bytes(s->max_held, BLOCK), 64)};
     l.yt = l.xt + plain;
     l.tiles = l.yt + (has_other ? plain : 0);
     l.out = l.tiles + round_up(tiles, 64);
@@ -49,12 +48,9 @@ static float *floats_at(const hessian *s, uint64_t offset)
 }
 
 lace_status hessian_init(hessian *s, int64_t n, int64_t n_at_once, bool has_other,
-                         const kernel_table *kernels, const pool *workers, lace_error *err)
+                         const pool *workers, lace_error *err)
 {
-    *s = (hessian){.n = n,
-                   .max_held = n_at_once,
-                   .n_workers = pool_size(workers),
-                   .impl = kernels->exact[DTYPE_F32]};
+    *s = (hessian){.n = n, .max_held = n_at_once, .n_workers = pool_size(workers)};
     s->n_bytes = layout_of(s, has_other).end;
     s->h = mem_calloc((size_t)(n * n), sizeof *s->h);
     s->c = has_other ? mem_calloc((size_t)(n * n), sizeof *s->c) : NULL;
@@ -150,11 +146,7 @@ static void pack_strips(void *arg, int me, int n_workers)
             if (s->c)
                 memset(yt + i * n_tokens + s->n_held, 0, n_free);
         }
-        if (s->impl->pack)
-            s->impl->pack(DTYPE_F32, (const uint8_t *)xt, n, n_tokens, begin, end, tiles);
-        else
-            memcpy((float *)tiles + begin * n_tokens, xt + begin * n_tokens,
-                   (size_t)((end - begin) * n_tokens) * sizeof(float));
+        host_matrix_pack(xt, n, n_tokens, begin, end, tiles);
     }
 }
 
@@ -163,14 +155,9 @@ static void add_block(const adding *a, int64_t begin, int64_t end, const float *
 {
     hessian *s = a->s;
     float *out = floats_at(s, a->l.out + (uint64_t)me * a->l.out_bytes);
-    weight w = {.type = DTYPE_F32,
-                .n_rows = s->n,
-                .n_cols = s->max_held,
-                .data = s->scratch + a->l.tiles,
-                .impl = s->impl};
-    s->impl->rows(&w, 0, n_cols, (const uint8_t *)(rows + begin * s->max_held),
-                  4 * (uint64_t)s->max_held, end - begin, out, s->n,
-                  s->scratch + a->l.kernel + (uint64_t)me * a->l.kernel_bytes);
+    host_matrix x = {s->n, s->max_held, s->scratch + a->l.tiles};
+    host_matrix_multiply(&x, n_cols, rows + begin * s->max_held, s->max_held, end - begin, out,
+                         s->n, s->scratch + a->l.kernel + (uint64_t)me * a->l.kernel_bytes);
     for (int64_t i = begin; i < end; i++)
         for (int64_t k = 0; k < n_cols; k++)
             to[i * s->n + k] += out[(i - begin) * s->n + k];

@@ -10,7 +10,6 @@
 
 #include "base/threads.h"
 #include "compress/triangle.h"
-#include "backend/cpu/kernels.h"
 
 typedef struct hessian {
     int64_t n;
@@ -22,7 +21,6 @@ typedef struct hessian {
     uint8_t *scratch; /* of hessian_add */
     uint64_t n_bytes; /* of scratch */
     int n_workers;    /* at most, that add */
-    const matmul_impl *impl;
 } hessian;
 
 /*
@@ -30,7 +28,7 @@ typedef struct hessian {
  * bytes for each of their values. LACE_E_NOMEM.
  */
 lace_status hessian_init(hessian *s, int64_t n, int64_t n_at_once, bool has_other,
-                         const kernel_table *kernels, const pool *workers, lace_error *err);
+                         const pool *workers, lace_error *err);
 void hessian_deinit(hessian *s);
 
 /* Add n_tokens inputs: rows of x, and of y if there is c, `stride` floats apart. */
@@ -50,7 +48,6 @@ typedef struct hessian_factor {
     float *h; /* [n, n] damped and rotated */
     float *u; /* [n, n] upper triangular, u' u is the inverse of h */
     float *r; /* [n, n] upper triangular, the inverse of u; below the diagonal anything */
-    const matmul_impl *impl;
     /* For products with many rows; made when they are first needed. */
     triangle by_u, by_u_transposed, by_r;
 } hessian_factor;

@@ -13,7 +13,8 @@
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "compress/hessian.h"
-#include "backend/cpu/dense.h"
+#include "backend/host_loops.h"
+#include "backend/host_matrix.h"
 #include "tensor/rotate.h"
 
 enum { TILE = DENSE_TILE, TILE_VALUES = TILE * TILE };
@@ -241,7 +242,7 @@ lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
     factoring f = {.s = s, .out = out, .ops = dense_ops_detect(), .n_tiles = (n + TILE - 1) / TILE};
     f.stride = f.n_tiles * TILE + 8;
     size_t n_padded = (size_t)(f.n_tiles * TILE);
-    *out = (hessian_factor){.n = n, .is_rotated = is_rotated, .impl = s->impl};
+    *out = (hessian_factor){.n = n, .is_rotated = is_rotated};
     f.a = mem_alloc(n_padded * (size_t)f.stride * sizeof *f.a);
     f.inverses = mem_alloc(n_padded * TILE * sizeof *f.inverses);
     f.panels = mem_alloc((size_t)pool_size(workers) * n_padded * TILE * sizeof *f.panels);
@@ -298,7 +299,6 @@ typedef struct correcting {
 static void make_change(void *arg, int me, int n_workers)
 {
     correcting *c = arg;
-    const matmul_impl *impl = c->f->impl;
     int64_t n = c->f->n;
     double per_row = 1.0 / (double)c->s->n_rows;
     uint32_t n_pieces = (uint32_t)((n + STRIP - 1) / STRIP), piece;
@@ -309,8 +309,7 @@ static void make_change(void *arg, int me, int n_workers)
                 c->change[k * n + i] = (float)((c->s->c[i * n + k] - sum_at(c->s, i, k)) * per_row);
         for (int64_t i = 0; i < n && c->f->is_rotated; i += STRIP)
             rotate_square(c->change + begin * n + i, n);
-        if (impl->pack)
-            impl->pack(DTYPE_F32, (const uint8_t *)c->change, n, n, begin, end, c->tiles);
+        host_matrix_pack(c->change, n, n, begin, end, c->tiles);
     }
 }
 
@@ -328,8 +327,7 @@ static void correct_rows(void *arg, int me, int n_workers)
     float *v = (float *)(c->scratch + (uint64_t)me * c->scratch_bytes);
     float *z = v + TRIANGLE_MAX_ROWS * n, *block = z + TRIANGLE_MAX_ROWS * n;
     uint8_t *kernel = (uint8_t *)(block + TRIANGLE_MAX_ROWS * TRIANGLE_BLOCK);
-    weight change = {
-        .type = DTYPE_F32, .n_rows = n, .n_cols = n, .data = c->tiles, .impl = f->impl};
+    host_matrix change = {n, n, c->tiles};
     uint32_t n_pieces = (uint32_t)((c->n_rows + TRIANGLE_MAX_ROWS - 1) / TRIANGLE_MAX_ROWS), piece;
     while (handout_claim(&c->pieces, n_pieces, &piece)) {
         int64_t first = (int64_t)piece * TRIANGLE_MAX_ROWS;
@@ -338,7 +336,7 @@ static void correct_rows(void *arg, int me, int n_workers)
         float *w = c->rows + first * n;
         for (int64_t r = 0; r < count && f->is_rotated; r++)
             rotate_row(w + r * n, n, false);
-        f->impl->rows(&change, 0, n, (const uint8_t *)w, 4 * (uint64_t)n, count, v, n, kernel);
+        host_matrix_multiply(&change, n, w, n, count, v, n, kernel);
         for (int64_t at = 0; at < n; at += TRIANGLE_BLOCK) { /* z = U v */
             int64_t width = n - at < TRIANGLE_BLOCK ? n - at : TRIANGLE_BLOCK;
             triangle_multiply(&f->by_u, at, v, count, block, kernel);
@@ -361,18 +359,17 @@ lace_status hessian_correct(const hessian *s, hessian_factor *f, float *rows, in
                             pool *workers, lace_error *err)
 {
     int64_t n = s->n;
-    const matmul_impl *impl = f->impl;
-    uint64_t n_tiles = impl->packed_bytes ? impl->packed_bytes(DTYPE_F32, n, n) : 0;
+    uint64_t n_tiles = host_matrix_bytes(n, n);
     if (!f->by_u.data)
-        TRY(triangle_init(&f->by_u, f->u, n, false, impl, workers, err));
+        TRY(triangle_init(&f->by_u, f->u, n, false, workers, err));
     if (!f->by_u_transposed.data)
-        TRY(triangle_init(&f->by_u_transposed, f->u, n, true, impl, workers, err));
+        TRY(triangle_init(&f->by_u_transposed, f->u, n, true, workers, err));
     correcting c = {.s = s, .f = f, .rows = rows, .n_rows = n_rows};
-    c.scratch_bytes = 4 * TRIANGLE_MAX_ROWS * (uint64_t)(2 * n + TRIANGLE_BLOCK) +
-                      triangle_scratch_bytes(impl, n);
+    c.scratch_bytes =
+        4 * TRIANGLE_MAX_ROWS * (uint64_t)(2 * n + TRIANGLE_BLOCK) + triangle_scratch_bytes(n);
     c.scratch_bytes = round_up(c.scratch_bytes, 64);
     c.change = mem_alloc((size_t)(n * n) * sizeof *c.change);
-    c.tiles = n_tiles ? mem_map(n_tiles) : (uint8_t *)c.change;
+    c.tiles = mem_map(n_tiles);
     c.scratch = mem_map((size_t)pool_size(workers) * c.scratch_bytes);
     lace_status status =
         c.change && c.tiles && c.scratch ? LACE_OK : error_nomem(err, "a correction");
@@ -381,8 +378,7 @@ lace_status hessian_correct(const hessian *s, hessian_factor *f, float *rows, in
         pool_run(workers, correct_rows, &c);
     }
     mem_free(c.change);
-    if (n_tiles)
-        mem_unmap(c.tiles, n_tiles);
+    mem_unmap(c.tiles, n_tiles);
     mem_unmap(c.scratch, (size_t)pool_size(workers) * c.scratch_bytes);
     return status;
 }

@@ -78,8 +78,8 @@ static lace_status note_all(const walk *w, const surgery *s, prune_hessians *out
                          ": prune fewer tensors at a time, or use wanda",
                          n_bytes >> 20, PRUNE_MAX_HESSIAN_BYTES >> 20);
     for (size_t i = 0; i < out->n_inputs; i++)
-        TRY(hessian_init(&out->inputs[i].h, out->inputs[i].h.n, w->n_context, false,
-                         walk_kernels(w), w->workers, err));
+        TRY(hessian_init(&out->inputs[i].h, out->inputs[i].h.n, w->n_context, false, w->workers,
+                         err));
     return LACE_OK;
 }
 

@@ -51,7 +51,7 @@ static lace_status check_binds(const char *path, lace_error *err)
     model *m;
     TRY(weights_open(path, &files, err));
     device_options options = {.level = cpu_level_detect()};
-    TRY(model_create(files, "cpu", &options, &m, err));
+    TRY(model_create(files, NULL, &options, &m, err));
     model_free(m);
     return LACE_OK;
 }

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "compress/codec.h"
-#include "backend/cpu/trellis_search.h"
+#include "backend/host_trellis.h"
 #include "tensor/levels.h"
 #include "tensor/rotate.h"
 

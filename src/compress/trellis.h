@@ -1,11 +1,12 @@
 /*
  * Writing the trellis types T2 to T5 (tensor/trellis.h). They have no points that single values
- * could be rounded to: a block's stream is searched for as a whole (backend/cpu/trellis_search.h).
+ * could be rounded to: a block's stream is searched for as a whole (backend/host_trellis.h).
  */
 #ifndef LACE_COMPRESS_TRELLIS_H
 #define LACE_COMPRESS_TRELLIS_H
 
 #include "compress/hessian.h"
+#include "tensor/dtype.h"
 
 /* The bits of a value; 0 for all other types. */
 int trellis_bits_of(dtype type);

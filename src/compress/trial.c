@@ -178,7 +178,7 @@ static void put_back(trial *m, replaced *r)
         return;
     for (int32_t i = 0; i < r->n_parts; i++) {
         *r->parts[i].target = r->parts[i].old;
-        walk_weight_free(&r->parts[i].made);
+        walk_weight_free(m->w, &r->parts[i].made);
     }
     mem_free(r->parts);
     if (r->is_table) {

@@ -2,26 +2,21 @@
 #include "compress/triangle.h"
 
 #include <assert.h>
-#include <string.h>
 
+#include "backend/host_matrix.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 
-static weight block_at(const triangle *t, int64_t at)
+static host_matrix block_at(const triangle *t, int64_t at)
 {
     int64_t end = min_i64(at + TRIANGLE_BLOCK, t->n);
-    return (weight){.type = DTYPE_F32,
-                    .n_rows = end - at,
-                    .n_cols = t->is_transposed ? end : t->n - at,
-                    .impl = t->impl};
+    return (host_matrix){.n_rows = end - at, .n_cols = t->is_transposed ? end : t->n - at};
 }
 
 static uint64_t block_bytes(const triangle *t, int64_t at)
 {
-    weight w = block_at(t, at);
-    uint64_t n = t->impl->packed_bytes ? t->impl->packed_bytes(DTYPE_F32, w.n_rows, w.n_cols)
-                                       : 4 * (uint64_t)(w.n_rows * w.n_cols);
-    return round_up(n, 64);
+    host_matrix a = block_at(t, at);
+    return round_up(host_matrix_bytes(a.n_rows, a.n_cols), 64);
 }
 
 static uint64_t offset_of(const triangle *t, int64_t at)
@@ -40,19 +35,19 @@ typedef struct packing {
 } packing;
 
 /* Rows of the matrix from its diagonal on. */
-static void copy_rows(const float *m, int64_t n, int64_t at, const weight *w, float *out)
+static void copy_rows(const float *m, int64_t n, int64_t at, const host_matrix *a, float *out)
 {
-    for (int64_t r = 0; r < w->n_rows; r++)
-        for (int64_t c = 0; c < w->n_cols; c++)
-            out[r * w->n_cols + c] = c >= r ? m[(at + r) * n + at + c] : 0;
+    for (int64_t r = 0; r < a->n_rows; r++)
+        for (int64_t c = 0; c < a->n_cols; c++)
+            out[r * a->n_cols + c] = c >= r ? m[(at + r) * n + at + c] : 0;
 }
 
 /* Its columns down to the diagonal. */
-static void copy_columns(const float *m, int64_t n, int64_t at, const weight *w, float *out)
+static void copy_columns(const float *m, int64_t n, int64_t at, const host_matrix *a, float *out)
 {
-    for (int64_t c = 0; c < w->n_cols; c++)
-        for (int64_t r = 0; r < w->n_rows; r++)
-            out[r * w->n_cols + c] = c <= at + r ? m[c * n + at + r] : 0;
+    for (int64_t c = 0; c < a->n_cols; c++)
+        for (int64_t r = 0; r < a->n_rows; r++)
+            out[r * a->n_cols + c] = c <= at + r ? m[c * n + at + r] : 0;
 }
 
 static void pack_blocks(void *arg, int me, int n_workers)
@@ -64,23 +59,20 @@ static void pack_blocks(void *arg, int me, int n_workers)
     uint32_t n_pieces = (uint32_t)((n + TRIANGLE_BLOCK - 1) / TRIANGLE_BLOCK), piece;
     while (handout_claim(&p->pieces, n_pieces, &piece)) {
         int64_t at = (int64_t)piece * TRIANGLE_BLOCK;
-        weight w = block_at(t, at);
+        host_matrix a = block_at(t, at);
         uint8_t *out = t->data + offset_of(t, at);
         if (t->is_transposed)
-            copy_columns(p->m, n, at, &w, rows);
+            copy_columns(p->m, n, at, &a, rows);
         else
-            copy_rows(p->m, n, at, &w, rows);
-        if (t->impl->pack)
-            t->impl->pack(DTYPE_F32, (const uint8_t *)rows, w.n_rows, w.n_cols, 0, w.n_rows, out);
-        else
-            memcpy(out, rows, (size_t)(w.n_rows * w.n_cols) * sizeof *rows);
+            copy_rows(p->m, n, at, &a, rows);
+        host_matrix_pack(rows, a.n_rows, a.n_cols, 0, a.n_rows, out);
     }
 }
 
-lace_status triangle_init(triangle *t, const float *m, int64_t n, bool is_transposed,
-                          const matmul_impl *impl, pool *workers, lace_error *err)
+lace_status triangle_init(triangle *t, const float *m, int64_t n, bool is_transposed, pool *workers,
+                          lace_error *err)
 {
-    *t = (triangle){.n = n, .is_transposed = is_transposed, .impl = impl};
+    *t = (triangle){.n = n, .is_transposed = is_transposed};
     packing p = {.t = t, .m = m};
     t->n_bytes = offset_of(t, n);
     t->data = mem_map(t->n_bytes);
@@ -103,14 +95,14 @@ void triangle_deinit(triangle *t)
 void triangle_multiply(const triangle *t, int64_t at, const float *x, int64_t n_rows, float *out,
                        uint8_t *scratch)
 {
-    weight w = block_at(t, at);
+    host_matrix a = block_at(t, at);
     assert(at % TRIANGLE_BLOCK == 0 && n_rows <= TRIANGLE_MAX_ROWS);
-    w.data = t->data + offset_of(t, at);
-    t->impl->rows(&w, 0, w.n_rows, (const uint8_t *)(t->is_transposed ? x : x + at),
-                  4 * (uint64_t)t->n, n_rows, out, TRIANGLE_BLOCK, scratch);
+    a.data = t->data + offset_of(t, at);
+    host_matrix_multiply(&a, a.n_rows, t->is_transposed ? x : x + at, t->n, n_rows, out,
+                         TRIANGLE_BLOCK, scratch);
 }
 
-uint64_t triangle_scratch_bytes(const matmul_impl *impl, int64_t n)
+uint64_t triangle_scratch_bytes(int64_t n)
 {
-    return round_up(matmul_scratch_bytes(impl, DTYPE_F32, n, TRIANGLE_MAX_ROWS), 64);
+    return round_up(host_matrix_scratch_bytes(n, TRIANGLE_MAX_ROWS), 64);
 }

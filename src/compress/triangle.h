@@ -11,25 +11,24 @@
 #ifndef LACE_COMPRESS_TRIANGLE_H
 #define LACE_COMPRESS_TRIANGLE_H
 
+#include "base/status.h"
 #include "base/threads.h"
-#include "backend/cpu/kernels.h"
 
 enum { TRIANGLE_BLOCK = 256, TRIANGLE_MAX_ROWS = 48 };
 
 typedef struct triangle {
     int64_t n;
     bool is_transposed;
-    const matmul_impl *impl;
     uint8_t *data;    /* the blocks, packed; NULL: not made */
     uint64_t n_bytes; /* of data */
 } triangle;
 
 /*
- * Of the upper triangular matrix m [n, n]; what is below its diagonal is not read. impl multiplies
- * with F32. LACE_E_NOMEM.
+ * Of the upper triangular matrix m [n, n]; what is below its diagonal is not read.
+ * LACE_E_NOMEM.
  */
-lace_status triangle_init(triangle *t, const float *m, int64_t n, bool is_transposed,
-                          const matmul_impl *impl, pool *workers, lace_error *err);
+lace_status triangle_init(triangle *t, const float *m, int64_t n, bool is_transposed, pool *workers,
+                          lace_error *err);
 void triangle_deinit(triangle *t);
 
 /*
@@ -40,6 +39,6 @@ void triangle_deinit(triangle *t);
 void triangle_multiply(const triangle *t, int64_t at, const float *x, int64_t n_rows, float *out,
                        uint8_t *scratch);
 
-uint64_t triangle_scratch_bytes(const matmul_impl *impl, int64_t n); /* of one worker */
+uint64_t triangle_scratch_bytes(int64_t n); /* of one worker */
 
 #endif

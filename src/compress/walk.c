@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "backend/cpu/cpu_device.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "model/sparsity.h"
@@ -83,7 +82,7 @@ lace_status walk_open(weights *files, const walk_options *o, walk **out, lace_er
     lace_status status;
     device_options options = {.level = cpu_level_detect(),
                               .mode = o->use_int8 ? WEIGHTS_PACKED : WEIGHTS_EXACT};
-    TRY_GOTO(status, done, model_create(files, "cpu", &options, &w->m, err));
+    TRY_GOTO(status, done, model_create(files, NULL, &options, &w->m, err));
     if (o->uses_sparsity)
         TRY_GOTO(status, done, model_use_sparsity(w->m, true, err));
     TRY_GOTO(status, done, open_tokenizer(w, err));
@@ -135,11 +134,6 @@ void walk_run(walk *w, int32_t begin, int32_t end)
 const float *walk_logits(const walk *w, int32_t row)
 {
     return program_logits(w->runner->program, row);
-}
-
-const kernel_table *walk_kernels(const walk *w)
-{
-    return cpu_device_kernels(w->m->device);
 }
 
 int32_t walk_end(const walk *w)
@@ -236,76 +230,17 @@ bool walk_uses_int8(const walk *w)
     return w->uses_int8;
 }
 
-/* ---- Matrices of our own --------------------------------------------------------------------- */
-
-typedef struct packing {
-    const float *rows;
-    weight *out;
-    uint8_t *data;
-    uint8_t *halves; /* [n_rows, n_cols] F16, if that is the type */
-    handout pieces;
-} packing;
-
-enum { PACK_ROWS = 4 * MATMUL_TILE_ROWS };
-
-static void pack_pieces(void *arg, int me, int n_workers)
-{
-    packing *p = arg;
-    const weight *w = p->out;
-    uint32_t n_pieces = (uint32_t)((w->n_rows + PACK_ROWS - 1) / PACK_ROWS), piece;
-    while (handout_claim(&p->pieces, n_pieces, &piece)) {
-        int64_t begin = (int64_t)piece * PACK_ROWS;
-        int64_t end = begin + PACK_ROWS < w->n_rows ? begin + PACK_ROWS : w->n_rows;
-        int64_t first = begin * w->n_cols, n = (end - begin) * w->n_cols;
-        const uint8_t *plain = (const uint8_t *)p->rows;
-        if (p->halves) {
-            pack_row(DTYPE_F16, p->rows + first, n, p->halves + 2 * first);
-            plain = p->halves;
-        }
-        uint64_t stride = row_bytes(w->type, w->n_cols);
-        if (w->impl->pack)
-            w->impl->pack(w->type, plain, w->n_rows, w->n_cols, begin, end, p->data);
-        else
-            memcpy(p->data + (uint64_t)begin * stride, plain + (uint64_t)begin * stride,
-                   (uint64_t)(end - begin) * stride);
-    }
-}
-
-static uint64_t own_bytes(const weight *x)
-{
-    return x->impl->packed_bytes ? x->impl->packed_bytes(x->type, x->n_rows, x->n_cols)
-                                 : (uint64_t)x->n_rows * row_bytes(x->type, x->n_cols);
-}
-
 lace_status walk_weight_make(walk *w, const float *rows, int64_t n_rows, int64_t n_cols, dtype like,
                              weight *out, lace_error *err)
 {
-    const kernel_table *k = walk_kernels(w);
-    bool is_half = walk_uses_int8(w) && like != DTYPE_F32 && k->packed[DTYPE_F16];
-    *out = (weight){.type = is_half ? DTYPE_F16 : DTYPE_F32,
-                    .n_rows = n_rows,
-                    .n_cols = n_cols,
-                    .impl = is_half ? k->packed[DTYPE_F16] : k->exact[DTYPE_F32]};
-    packing p = {.rows = rows, .out = out};
-    p.halves = is_half ? mem_alloc((size_t)(n_rows * n_cols) * 2) : NULL;
-    p.data = mem_map(own_bytes(out));
-    if (!p.data || (is_half && !p.halves)) {
-        mem_free(p.halves);
-        mem_unmap(p.data, own_bytes(out));
-        *out = (weight){0};
-        return error_nomem(err, "a matrix");
-    }
-    pool_run(w->workers, pack_pieces, &p);
-    mem_free(p.halves);
-    out->data = p.data;
-    return LACE_OK;
+    return device_make_weight(w->m->device, rows, n_rows, n_cols, w->uses_int8 && like != DTYPE_F32,
+                              w->workers, out, err);
 }
 
-void walk_weight_free(weight *x)
+void walk_weight_free(walk *w, weight *x)
 {
     if (x->data)
-        mem_unmap((uint8_t *)x->data, own_bytes(x));
-    *x = (weight){0};
+        device_free_weight(w->m->device, x);
 }
 
 /* ---- What is alive --------------------------------------------------------------------------- */

@@ -17,7 +17,6 @@
 #ifndef LACE_COMPRESS_WALK_H
 #define LACE_COMPRESS_WALK_H
 
-#include "backend/cpu/kernels.h"
 #include "runner/runner.h"
 #include "tokenizer/tokenizer.h"
 
@@ -64,8 +63,7 @@ void walk_run(walk *w, int32_t begin, int32_t end);
 /* Logits behind token `row` of the window, when all steps have run. */
 const float *walk_logits(const walk *w, int32_t row);
 
-/* The kernels that it computes with, and whether with int8 activations. */
-const kernel_table *walk_kernels(const walk *w);
+/* Whether it computes with int8 activations. */
 bool walk_uses_int8(const walk *w);
 
 int32_t walk_end(const walk *w);                       /* number of steps */
@@ -93,7 +91,7 @@ void walk_matrices_view(const walk *w, int32_t step_index, walk_matrices *out);
  */
 lace_status walk_weight_make(walk *w, const float *rows, int64_t n_rows, int64_t n_cols, dtype like,
                              weight *out, lace_error *err);
-void walk_weight_free(weight *x); /* {0} is fine */
+void walk_weight_free(walk *w, weight *x); /* {0} is fine, and then no walk */
 
 /* Input `row` of the n_rows * n_parts as floats, [width]. */
 void walk_input_row(const walk_matrices *x, int64_t row, float *out);

@@ -21,7 +21,6 @@
 enum { N = 128, TOKENS = 192, ROWS = 24 };
 
 static pool *workers;
-static kernel_table kernels;
 static float x[TOKENS * N], y[TOKENS * N], weights_of[ROWS * N];
 
 /* Inputs that depend on each other: neighbours share most of what they are. */
@@ -30,7 +29,6 @@ static void make_inputs(void)
     lace_error err;
     if (!workers)
         CHECK(is_ok(pool_create(2, &workers, &err), &err));
-    kernels_init(&kernels, cpu_level_detect());
     random_floats(1, TOKENS * N, x);
     random_floats(2, TOKENS * N, y);
     random_floats(3, ROWS * N, weights_of);
@@ -45,7 +43,7 @@ static hessian make_hessian(bool has_other)
 {
     hessian s;
     lace_error err;
-    CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, &kernels, workers, &err), &err));
+    CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, workers, &err), &err));
     hessian_add(&s, x, y, N, TOKENS, workers);
     hessian_finish(&s, workers);
     return s;
@@ -204,7 +202,7 @@ static void results_do_not_depend_on_threads(void)
         hessian s;
         pool *some;
         CHECK(is_ok(pool_create(i ? 3 : 1, &some, &err), &err));
-        CHECK(is_ok(hessian_init(&s, WIDE, 50, true, &kernels, some, &err), &err));
+        CHECK(is_ok(hessian_init(&s, WIDE, 50, true, some, &err), &err));
         hessian_add(&s, in, other, WIDE, TOKENS - 60, some);
         hessian_add(&s, in + (TOKENS - 60) * WIDE, other + (TOKENS - 60) * WIDE, WIDE, 60, some);
         hessian_finish(&s, some);

@@ -180,17 +180,15 @@ static void feedback_lowers_the_error_whatever_the_threads(void)
 {
     lace_error err;
     pool *one, *three;
-    kernel_table kernels;
     hessian h;
     hessian_factor f;
     CHECK(is_ok(pool_create(1, &one, &err), &err) && is_ok(pool_create(3, &three, &err), &err));
-    kernels_init(&kernels, cpu_level_detect());
     random_floats(1, TOKENS * N, inputs);
     make_normal(2, ROWS * N, rows_of);
     for (int t = 0; t < TOKENS; t++)
         for (int i = 1; i < N; i++) /* neighbours share most of what they are */
             inputs[t * N + i] += 0.9f * inputs[t * N + i - 1];
-    CHECK(is_ok(hessian_init(&h, N, TOKENS, false, &kernels, three, &err), &err));
+    CHECK(is_ok(hessian_init(&h, N, TOKENS, false, three, &err), &err));
     hessian_add(&h, inputs, NULL, N, TOKENS, three);
     hessian_finish(&h, three);
     CHECK(is_ok(hessian_factorize(&h, true, 0.01, &f, three, &err), &err));

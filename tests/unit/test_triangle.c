@@ -23,10 +23,8 @@ static double product(const float *m, int64_t n, bool is_transposed, const float
 static void blocks_multiply_as_the_whole_matrix(void)
 {
     static const int64_t sizes[] = {96, 256, 600};
-    kernel_table kernels;
     pool *workers;
     lace_error err;
-    kernels_init(&kernels, cpu_level_detect());
     CHECK(is_ok(pool_create(2, &workers, &err), &err));
     for (int i = 0; i < 6; i++) {
         int64_t n = sizes[i / 2];
@@ -35,9 +33,8 @@ static void blocks_multiply_as_the_whole_matrix(void)
         random_floats(1, n * n, m);
         random_floats(2, ROWS * n, x);
         triangle t;
-        const matmul_impl *impl = kernels.exact[DTYPE_F32];
-        CHECK(is_ok(triangle_init(&t, m, n, is_transposed, impl, workers, &err), &err));
-        uint8_t *scratch = aligned_alloc(64, triangle_scratch_bytes(impl, n) + 64);
+        CHECK(is_ok(triangle_init(&t, m, n, is_transposed, workers, &err), &err));
+        uint8_t *scratch = aligned_alloc(64, triangle_scratch_bytes(n) + 64);
         double most = 0;
         for (int64_t at = 0; at < n; at += TRIANGLE_BLOCK) {
             float out[ROWS * TRIANGLE_BLOCK];

@@ -206,4 +206,7 @@ const backend backend_cpu = {
     .n_steps = cpu_program_n_steps,
     .step_at = cpu_program_step_at,
     .run_steps = cpu_program_run_steps,
+    .make_weight = cpu_weight_make,
+    .free_weight = cpu_weight_free,
+    .time_product = cpu_time_product,
 };

@@ -22,4 +22,13 @@ const float *cpu_program_logits(const program *p, int32_t row);
 int32_t cpu_program_n_steps(const program *p);
 program_step cpu_program_step_at(const program *p, int32_t i, const batch *b);
 
+/* own_weight.c */
+lace_status cpu_weight_make(device *d, const float *rows, int64_t n_rows, int64_t n_cols,
+                            bool is_half, pool *workers, weight *out, lace_error *err);
+void cpu_weight_free(device *d, weight *x);
+
+/* product_time.c */
+lace_status cpu_time_product(device *d, pool *workers, const timed_rows *m, double *out,
+                             lace_error *err);
+
 #endif

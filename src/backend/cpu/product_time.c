@@ -1,5 +1,5 @@
-/* Timing matrix kernels in place. */
-#include "compress/kernel_time.h"
+/* How long one token takes in a matrix of some type on this machine, by doing it. */
+#include "backend/cpu/cpu_device.h"
 
 #include <string.h>
 
@@ -58,8 +58,7 @@ static uint8_t *repeat_rows(dtype type, const uint8_t *blocks, int64_t n_rows, i
     uint64_t stride = row_bytes(type, n_cols);
     uint8_t *out = mem_map((uint64_t)n_rows * stride);
     for (int64_t r = 0; out && r < n_rows; r++)
-        memcpy(out + (uint64_t)r * stride, blocks + (uint64_t)(r % MATMUL_TILE_ROWS) * stride,
-               stride);
+        memcpy(out + (uint64_t)r * stride, blocks + (uint64_t)(r % TIMED_ROWS) * stride, stride);
     return out;
 }
 
@@ -94,24 +93,27 @@ static lace_status prepare(timing *t, weight *w, const uint8_t *rows, uint64_t r
     return LACE_OK;
 }
 
-lace_status kernel_time_measure(const kernel_table *kernels, pool *workers, dtype type,
-                                const uint8_t *blocks, int64_t n_rows, int64_t n_cols,
-                                uint64_t room, double *out, lace_error *err)
+lace_status cpu_time_product(device *d, pool *workers, const timed_rows *m, double *out,
+                             lace_error *err)
 {
-    weight w = {.type = type, .n_rows = n_rows, .n_cols = n_cols, .impl = kernels->packed[type]};
+    const kernel_table *kernels = cpu_device_kernels(d);
+    weight w = {.type = m->type,
+                .n_rows = m->n_rows,
+                .n_cols = m->n_cols,
+                .impl = kernels->packed[m->type]};
     timing t = {.w = &w};
     *out = 0;
     if (!w.impl)
-        w.impl = kernels->in_place[type];
+        w.impl = kernels->in_place[m->type];
     if (!w.impl)
         return LACE_OK;
-    uint64_t n_blocks = row_bytes(type, n_cols) * (uint64_t)n_rows;
-    uint8_t *rows = repeat_rows(type, blocks, n_rows, n_cols);
-    lace_status status =
-        rows ? prepare(&t, &w, rows, room, workers, err) : error_nomem(err, "a matrix to be timed");
+    uint64_t n_blocks = row_bytes(m->type, m->n_cols) * (uint64_t)m->n_rows;
+    uint8_t *rows = repeat_rows(m->type, m->blocks, m->n_rows, m->n_cols);
+    lace_status status = rows ? prepare(&t, &w, rows, m->room, workers, err)
+                              : error_nomem(err, "a matrix to be timed");
     if (status == LACE_OK)
         *out = run(&t, workers);
-    uint64_t scratch = w.impl->scratch_bytes ? w.impl->scratch_bytes(n_cols, 1) : 0;
+    uint64_t scratch = w.impl->scratch_bytes ? w.impl->scratch_bytes(m->n_cols, 1) : 0;
     for (int i = 0; t.scratch && i < pool_size(workers); i++)
         mem_unmap(t.scratch[i], scratch + 64);
     mem_free(t.scratch);
