@@ -2,15 +2,21 @@
 #include "plan/build.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What an architecture file must not ask for ends its plan, and plan_check says why. */
-static void refuse(plan *p, const char *fault)
+__attribute__((format(printf, 2, 3))) static void refuse(plan *p, const char *format, ...)
 {
+    va_list args;
     if (p->status != LACE_OK)
         return;
     p->status = LACE_E_UNSUPPORTED;
-    p->fault = fault;
+    va_start(args, format);
+    vsnprintf(p->fault, sizeof p->fault, format, args);
+    va_end(args);
     p->fault_layer = p->layer;
 }
 
@@ -53,7 +59,8 @@ static value embed_by(plan *p, const weight *table, float scale, embed_index by)
     if (!is_bound(p, table))
         return -1;
     if (by == EMBED_BY_POSITION && table->n_rows < p->limits.n_context) {
-        refuse(p, "has no embeddings for so long a context");
+        refuse(p, "has embeddings for %" PRId64 " positions, and a context of %d was asked for",
+               table->n_rows, p->limits.n_context);
         return -1;
     }
     step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, table->n_cols, false);

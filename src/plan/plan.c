@@ -45,9 +45,9 @@ void plan_free(plan *p)
 
 lace_status plan_check(const plan *p, lace_error *err)
 {
-    if (p->fault && p->fault_layer < 0)
+    if (p->fault[0] && p->fault_layer < 0)
         return error_set(err, p->status, "the model %s", p->fault);
-    if (p->fault)
+    if (p->fault[0])
         return error_set(err, p->status, "layer %d: %s", p->fault_layer, p->fault);
     return p->status == LACE_OK ? LACE_OK : error_nomem(err, "a plan");
 }

@@ -38,7 +38,7 @@ typedef struct plan_value {
 typedef struct plan {
     plan_limits limits;
     lace_status status; /* the first failure while building; all words do nothing after it */
-    const char *fault;  /* what the architecture asked for and cannot be done; NULL: memory */
+    char fault[128];    /* what the architecture asked for and cannot be done; "": memory */
     int32_t fault_layer;
     step *steps;
     int32_t n_steps, steps_capacity;
