@@ -365,6 +365,7 @@ install: $(B)/lace $(B)/lib/liblace.a
 	install -D -m 755 $(B)/lace $(call place,bin/lace)
 	install -D -m 644 $(B)/lib/liblace.a $(call place,lib/liblace.a)
 	install -D -m 644 include/lace.h $(call place,include/lace.h)
+	install -D -m 644 examples/complete.c $(call place,share/doc/lace/complete.c)
 
 # Other libraries come from their archives; only the C library's own files stay shared. Our names are
 # hidden first: archives, unlike shared libraries, collide (jansson too has a utf8_encode).
