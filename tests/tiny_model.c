@@ -1,5 +1,5 @@
-/* A small but complete model. */
-#include "tiny_model.h"
+/* A small but complete model: its tensors. */
+#include "tiny_maker.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -51,8 +51,7 @@ const char *const tiny_archs[] = {
 
 const int tiny_n_archs = sizeof tiny_archs / sizeof *tiny_archs;
 
-/* Latent attention, experts behind a dense layer, and one that every token goes through. */
-static bool is_latent(const char *architecture)
+bool tiny_is_latent(const char *architecture)
 {
     return strcmp(architecture, "deepseek2") == 0 || strcmp(architecture, "mistral4") == 0;
 }
@@ -120,12 +119,6 @@ static lace_status make_weights(void *user, uint64_t offset, void *out, size_t n
     return LACE_OK;
 }
 
-typedef struct maker {
-    gguf_writer *w;
-    const tiny_options *o;
-    uint32_t n_made;
-} maker;
-
 /*
  * n_of matrices (0: one) of n_in columns and n_out rows, or a norm if n_out is 0. Failures stay in
  * the writer.
@@ -150,39 +143,7 @@ static void add(maker *m, const char *name, int n_in, int n_out)
     add_some(m, name, n_in, n_out, 0);
 }
 
-/* What the layers of an architecture have beside or instead of llama's. */
-enum {
-    HAS_BIASES = 1,          /* q, k, v */
-    HAS_HEAD_NORMS = 2,      /* q, k, each head */
-    HAS_WIDE_NORMS = 4,      /* q, k, all heads */
-    HAS_POST_NORMS = 8,      /* after attention and feed-forward */
-    LACKS_PRE_NORMS = 16,    /* before them */
-    IS_JOINED = 32,          /* q, k, v and gate, up in one tensor each */
-    HAS_SINKS = 64,          /* and the norm before the experts under another name */
-    HAS_OUTPUT_BIAS = 128,   /* of attention */
-    HAS_EXPERT_BIASES = 256, /* and of the router */
-    HAS_WINDOW = 512,
-    HAS_SOFTCAPS = 1024,
-    HAS_FACTORS = 2048,
-    LACKS_GATE = 1 << 12,     /* of the feed-forward part */
-    LACKS_FFN_NORM = 1 << 13, /* one norm for both parts */
-    HAS_POSITIONS = 1 << 14,  /* learned ones */
-    HAS_XIELU = 1 << 15,
-    HAS_OTHER_NORM = 1 << 16, /* the norm before the feed-forward part has another name */
-    HAS_DELTA = 1 << 24,      /* every other layer is a delta net's; attention is gated */
-    IS_ENCODER = 1 << 17,     /* without output matrix */
-    HAS_LATE_NORMS = 1 << 18, /* of what attention and feed-forward were added to, with biases */
-    HAS_FFN_BIASES = 1 << 19,
-    HAS_CHOICE_BIAS = 1 << 20, /* of the router */
-    HAS_SHARED_EXPERT = 1 << 21,
-    HAS_SHARED_ROUTER = 1 << 22,
-    HAS_NORM_BIASES = 1 << 23,
-    HAS_SECOND = 1 << 25,  /* a second embedding; the first layer is local, two others are not */
-    HAS_SHAPES = 1 << 26,  /* larger heads in local layers; the second layer has no v */
-    HAS_STREAMS = 1 << 27, /* two residual streams, and gates that are cut off */
-};
-
-static int parts_of(const char *architecture)
+int tiny_parts_of(const char *architecture)
 {
     static const struct {
         const char *name;
@@ -308,8 +269,6 @@ static void add_attention(maker *m, int layer, int parts)
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
 }
 
-enum { Q_RANK = 4, KV_RANK = 4, NOPE_DIM = 4, LATENT_V_DIM = 6 };
-
 /* The rotated part of a head is as long as a head of others. */
 static void add_latent_attention(maker *m, int layer)
 {
@@ -375,8 +334,6 @@ static void add_shared_expert(maker *m, int layer, int parts)
 
 /* ---- A second embedding and streams ---------------------------------------------------------- */
 
-enum { N_SECOND = 4, N_STREAMS = 2, LOW_RANK = 2 };
-
 static void add_second(maker *m, int layer, int parts)
 {
     int n = m->o->n_embd;
@@ -413,11 +370,7 @@ static void add_second_ends(maker *m, int parts)
 
 /* ---- Layers with a state space or a short convolution ---------------------------------------- */
 
-enum { N_TAPS = 3, N_STATE = 2, N_GROUPS = 2, N_STATE_HEADS = 4 };
-
-/* What the layers of an architecture are, by letters: M state space, C convolution, * attention, -
- * feed-forward, H the first three at once; NULL: all have attention and feed-forward parts. */
-static const char *kinds_of(const char *architecture)
+const char *tiny_kinds_of(const char *architecture)
 {
     static const struct {
         const char *name, *kinds;
@@ -474,9 +427,9 @@ static void add_squared(maker *m, int layer, bool has_experts)
 /* What stands in the place of attention. Returns whether the layer's feed-forward part is to come. */
 static bool add_mixer(maker *m, int layer, int parts)
 {
-    const char *architecture = m->o->architecture, *kinds = kinds_of(architecture);
+    const char *architecture = m->o->architecture, *kinds = tiny_kinds_of(architecture);
     char kind = kinds ? kinds[(size_t)layer % strlen(kinds)] : '*';
-    if (is_latent(architecture))
+    if (tiny_is_latent(architecture))
         add_latent_attention(m, layer);
     else if (kind == '*' || kind == 'H')
         add_attention(m, layer, parts);
@@ -496,11 +449,11 @@ static bool add_mixer(maker *m, int layer, int parts)
 static void add_layer(maker *m, int layer)
 {
     const tiny_options *o = m->o;
-    int parts = parts_of(o->architecture), n = o->n_experts;
+    int parts = tiny_parts_of(o->architecture), n = o->n_experts;
     if (!add_mixer(m, layer, parts))
         return;
     if (layer == 0 && (strcmp(o->architecture, "lfm2moe") == 0 ||
-                       strcmp(o->architecture, "glm4moe") == 0 || is_latent(o->architecture)))
+                       strcmp(o->architecture, "glm4moe") == 0 || tiny_is_latent(o->architecture)))
         n = 0;
     if (parts & HAS_DELTA)
         add_part(m, layer, "post_attention_norm.weight", o->n_embd, 0, 0);
@@ -539,253 +492,27 @@ static void add_layer(maker *m, int layer)
         add_second(m, layer, parts);
 }
 
-/* ---- Vocabulary ------------------------------------------------------------------------------ */
-
-enum { N_SPECIAL = 3, N_BYTES = 256, TOKEN_BYTES = 16 };
-
-/* Types of tokens in GGUF files. */
-enum { TOKEN_NORMAL = 1, TOKEN_UNKNOWN = 2, TOKEN_CONTROL = 3, TOKEN_BYTE = 6 };
-
-/* The pieces, best first: "\342\226\201" is the mark that stands for a space. */
-/* clang-format off */
-static const char *const pieces[] = {
-    "\342\226\201", "e", "t", "a", "o", "n", "i", "s", "h", "r", "d", "l", "u", "c", "m", "w", "f",
-    "g", "y", "p", "b", "v", "k", ".", ",", "x", "j", "q", "z", "0", "1", "2", "3",
-    "he", "th", "in", "er", "an", "re", "on", "the", "nd", "ing", "and", "or", "en", "ed", "it", "is",
-    "ou", "at", "es", "\342\226\201t", "\342\226\201a", "\342\226\201the", "\342\226\201s",
-    "\342\226\201w", "\342\226\201o", "\342\226\201h", "\342\226\201i", "\303\251",
-};
-/* clang-format on */
-
-static void add_vocab(maker *m)
-{
-    int n = m->o->n_vocab, n_pieces = (int)(sizeof pieces / sizeof pieces[0]);
-    /* Few tokens: half of what the special ones leave is for bytes. */
-    int n_bytes = n >= N_SPECIAL + N_BYTES + 1 ? N_BYTES : (n - N_SPECIAL) / 2;
-    char(*names)[TOKEN_BYTES] = calloc((size_t)n, sizeof *names);
-    text *tokens = calloc((size_t)n, sizeof *tokens);
-    float *scores = calloc((size_t)n, sizeof *scores);
-    int32_t *types = calloc((size_t)n, sizeof *types);
-    for (int i = 0; names && tokens && scores && types && i < n; i++) {
-        static const char *const special[N_SPECIAL] = {"<unk>", "<s>", "</s>"};
-        int piece = i - N_SPECIAL - n_bytes;
-        types[i] = TOKEN_NORMAL;
-        if (i < N_SPECIAL) {
-            strcpy(names[i], special[i]);
-            types[i] = i == 0 ? TOKEN_UNKNOWN : TOKEN_CONTROL;
-        } else if (piece < 0) {
-            snprintf(names[i], TOKEN_BYTES, "<0x%02X>", (unsigned)(i - N_SPECIAL) & 0xFF);
-            types[i] = TOKEN_BYTE;
-        } else if (piece < n_pieces) {
-            strcpy(names[i], pieces[piece]);
-            scores[i] = (float)-piece;
-        } else {
-            snprintf(names[i], TOKEN_BYTES, "w%d", piece);
-            scores[i] = (float)-piece;
-        }
-        if (m->o->has_infill && i >= n - 3) {
-            static const char *const words[3] = {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"};
-            strcpy(names[i], words[i - (n - 3)]);
-            types[i] = TOKEN_CONTROL;
-        }
-        tokens[i] = text_of(names[i]);
-    }
-    gguf_writer_add_text(m->w, "tokenizer.ggml.model", text_of("llama"), NULL);
-    gguf_writer_add_texts(m->w, "tokenizer.ggml.tokens", tokens, (size_t)n, NULL);
-    gguf_writer_add_array(m->w, "tokenizer.ggml.scores", GGUF_F32, scores, (size_t)n, NULL);
-    gguf_writer_add_array(m->w, "tokenizer.ggml.token_type", GGUF_I32, types, (size_t)n, NULL);
-    gguf_writer_add_int(m->w, "tokenizer.ggml.unknown_token_id", GGUF_U32, 0, NULL);
-    gguf_writer_add_int(m->w, "tokenizer.ggml.bos_token_id", GGUF_U32, 1, NULL);
-    gguf_writer_add_int(m->w, "tokenizer.ggml.eos_token_id", GGUF_U32, 2, NULL);
-    gguf_writer_add_bool(m->w, "tokenizer.ggml.add_bos_token", true, NULL);
-    free(names);
-    free(tokens);
-    free(scores);
-    free(types);
-}
-
-/* ---------------------------------------------------------------------------------------------- */
-
-static void put_int(maker *m, const char *name, int value)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
-    gguf_writer_add_int(m->w, key, GGUF_U32, value, NULL);
-}
-
-static void put_float(maker *m, const char *name, double value)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
-    gguf_writer_add_float(m->w, key, GGUF_F32, value, NULL);
-}
-
-static void put_array(maker *m, const char *name, const int32_t *values)
-{
-    char key[96];
-    snprintf(key, sizeof key, "%s.%s", m->o->architecture, name);
-    gguf_writer_add_array(m->w, key, GGUF_I32, values, (size_t)m->o->n_layers, NULL);
-}
-
-/* Sizes that layers of different kinds have or lack. */
-static void put_kinds(maker *m)
-{
-    const tiny_options *o = m->o;
-    const char *kinds = kinds_of(o->architecture);
-    int32_t heads[64] = {0}, widths[64] = {0};
-    bool has_one_part = strstr(o->architecture, "nemotron") != NULL;
-    bool is_mamba = strcmp(o->architecture, "mamba2") == 0;
-    for (int i = 0; kinds && i < o->n_layers && i < 64; i++) {
-        char kind = kinds[(size_t)i % strlen(kinds)];
-        heads[i] = kind == '*' || kind == 'H' ? o->n_kv_heads : 0;
-        widths[i] = kind == '-' || !has_one_part ? o->n_ff : 0;
-    }
-    put_int(m, "attention.head_count", is_mamba ? 0 : o->n_heads);
-    bool is_delta = parts_of(o->architecture) & HAS_DELTA;
-    if (!kinds || is_mamba || is_delta) {
-        put_int(m, "attention.head_count_kv", is_mamba ? 0 : o->n_kv_heads);
-        put_int(m, "feed_forward_length", is_mamba ? 0 : o->n_ff);
-        if (!kinds || is_delta)
-            return;
-    } else {
-        put_array(m, "attention.head_count_kv", heads);
-        put_array(m, "feed_forward_length", widths);
-    }
-    if (strchr(kinds, 'C')) {
-        put_int(m, "shortconv.l_cache", N_TAPS);
-        return;
-    }
-    put_int(m, "ssm.conv_kernel", N_TAPS);
-    put_int(m, "ssm.inner_size", 2 * o->n_embd);
-    put_int(m, "ssm.state_size", N_STATE);
-    put_int(m, "ssm.time_step_rank", N_STATE_HEADS);
-    put_int(m, "ssm.group_count", N_GROUPS);
-}
-
-static void put_latent(maker *m)
-{
-    int turned = m->o->n_embd / m->o->n_heads;
-    char key[96];
-    put_int(m, "attention.key_length", KV_RANK + turned);
-    put_int(m, "attention.value_length", KV_RANK);
-    put_int(m, "attention.q_lora_rank", Q_RANK);
-    put_int(m, "attention.kv_lora_rank", KV_RANK);
-    put_int(m, "attention.key_length_mla", NOPE_DIM + turned);
-    put_int(m, "attention.value_length_mla", LATENT_V_DIM);
-    put_int(m, "leading_dense_block_count", 1);
-    snprintf(key, sizeof key, "%s.expert_weights_norm", m->o->architecture);
-    gguf_writer_add_bool(m->w, key, true, NULL);
-}
-
-/* Which layers are local, and what they have. */
-static void put_shapes(maker *m, int parts)
-{
-    char key[96];
-    uint8_t is_local[64] = {1};
-    float cutoffs[64];
-    for (int i = 0; i < 64; i++)
-        cutoffs[i] = i == 1 ? 0.5f : -INFINITY;
-    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", m->o->architecture);
-    gguf_writer_add_array(m->w, key, GGUF_BOOL, is_local, (size_t)m->o->n_layers, NULL);
-    put_int(m, "embedding_length_per_layer_input", N_SECOND);
-    if (parts & HAS_SHAPES) {
-        put_int(m, "attention.key_length_swa", 2 * m->o->n_embd / m->o->n_heads);
-        put_int(m, "attention.value_length_swa", 2 * m->o->n_embd / m->o->n_heads);
-    }
-    if (parts & HAS_STREAMS) {
-        put_int(m, "altup.num_inputs", N_STREAMS);
-        snprintf(key, sizeof key, "%s.activation_sparsity_scale", m->o->architecture);
-        gguf_writer_add_array(m->w, key, GGUF_F32, cutoffs, (size_t)m->o->n_layers, NULL);
-    }
-}
-
-static void add_config(maker *m)
-{
-    const tiny_options *o = m->o;
-    int parts = parts_of(o->architecture);
-    gguf_writer_add_text(m->w, "general.architecture", text_of(o->architecture), NULL);
-    gguf_writer_add_text(m->w, "general.name", text_of("tiny"), NULL);
-    put_int(m, "block_count", o->n_layers);
-    put_int(m, "context_length", o->n_context);
-    put_int(m, "embedding_length", o->n_embd);
-    put_kinds(m);
-    if (strcmp(o->architecture, "mamba2") != 0)
-        put_int(m, "rope.dimension_count", o->n_embd / o->n_heads);
-    put_int(m, "vocab_size", o->n_vocab);
-    if (o->n_experts) {
-        put_int(m, "expert_count", o->n_experts);
-        put_int(m, "expert_used_count", 2);
-        if (strcmp(o->architecture, "nemotron_h_moe") == 0)
-            put_int(m, "moe_latent_size", o->n_embd / 2);
-        if (strcmp(o->architecture, "lfm2moe") == 0 || strcmp(o->architecture, "glm4moe") == 0) {
-            put_int(m, "leading_dense_block_count", 1);
-            put_int(m, "expert_gating_func", 2);
-        }
-    }
-    if (is_latent(o->architecture))
-        put_latent(m);
-    put_float(m, "attention.layer_norm_rms_epsilon", 1e-5);
-    put_float(m, "rope.freq_base", 10000);
-    if (parts & HAS_WINDOW)
-        put_int(m, "attention.sliding_window", 4);
-    if (parts & HAS_XIELU) {
-        static const float numbers[4][64] = {
-            {0.5f, 0.2f}, {-1, -0.5f}, {0.5f, 0.4f}, {-1e-6f, -1e-6f}};
-        static const char *const xielu[4] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta",
-                                             "xielu.eps"};
-        for (int i = 0; i < 4; i++)
-            gguf_writer_add_array(m->w, xielu[i], GGUF_F32, numbers[i], (size_t)o->n_layers, NULL);
-    }
-    if (parts & HAS_SECOND)
-        put_shapes(m, parts);
-    if (parts & HAS_SOFTCAPS) {
-        put_float(m, "attn_logit_softcapping", 50);
-        put_float(m, "final_logit_softcapping", 30);
-    }
-    if (parts & HAS_DELTA) {
-        put_int(m, "full_attention_interval", 2);
-        put_int(m, "ssm.conv_kernel", 2);
-        put_int(m, "ssm.state_size", 4);
-        put_int(m, "ssm.group_count", 1);
-        put_int(m, "ssm.time_step_rank", 2);
-        put_int(m, "ssm.inner_size", 4);
-    }
-    if (parts & HAS_FACTORS) {
-        put_float(m, "embedding_scale", 3);
-        put_float(m, "residual_scale", 0.5);
-        put_float(m, "logit_scale", 2);
-        put_float(m, "attention.scale", 0.25);
-    }
-    if (parts & IS_ENCODER) {
-        char key[96];
-        snprintf(key, sizeof key, "%s.attention.causal", o->architecture);
-        gguf_writer_add_bool(m->w, key, false, NULL);
-    }
-    if (parts & HAS_LATE_NORMS)
-        gguf_writer_add_int(m->w, "tokenizer.ggml.token_type_count", GGUF_U32, 2, NULL);
-}
-
 lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err)
 {
     TRY(gguf_writer_create(out, err));
     maker m = {*out, options, 0};
     gguf_writer_set_alignment(m.w, options->alignment, NULL);
-    add_config(&m);
-    add_vocab(&m);
+    tiny_add_config(&m);
+    tiny_add_vocab(&m);
     add(&m, "token_embd.weight", options->n_embd, options->n_vocab);
-    if (parts_of(options->architecture) & HAS_POSITIONS)
+    if (tiny_parts_of(options->architecture) & HAS_POSITIONS)
         add(&m, "position_embd.weight", options->n_embd, options->n_context);
-    add_second_ends(&m, parts_of(options->architecture));
+    add_second_ends(&m, tiny_parts_of(options->architecture));
     for (int i = 0; i < options->n_layers; i++)
         add_layer(&m, i);
-    int parts = parts_of(options->architecture);
+    int parts = tiny_parts_of(options->architecture);
     if (parts & IS_ENCODER) {
         add_encoder_ends(&m, parts);
         return LACE_OK;
     }
     bool is_lfm2 = strncmp(options->architecture, "lfm2", 4) == 0;
     add(&m, is_lfm2 ? "token_embd_norm.weight" : "output_norm.weight", options->n_embd, 0);
-    if (parts_of(options->architecture) & HAS_NORM_BIASES)
+    if (tiny_parts_of(options->architecture) & HAS_NORM_BIASES)
         add(&m, "output_norm.bias", options->n_embd, 0);
     if (!options->is_tied)
         add(&m, "output.weight", options->n_embd, options->n_vocab);
