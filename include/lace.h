@@ -114,6 +114,9 @@ typedef struct lace_model_options {
                            (default): off */
     bool sparse_in_batches; /* apply the thresholds to all tokens, to measure what they cost; not
                                faster; default false */
+    bool use_mtp; /* also read the layer that predicts further tokens (multi-token prediction): its
+                     sessions may guess with it. LACE_E_UNSUPPORTED if there is none; default
+                     false */
 } lace_model_options;
 
 lace_model_options lace_model_options_default(void);
@@ -176,6 +179,7 @@ typedef struct lace_model_info {
     bool is_encoder;      /* tokens see all of their text: it gives hidden states and no logits */
     lace_pooling pooling; /* what LACE_POOLING_MODEL stands for */
     int32_t n_classes;    /* scores of its head; 0: it has none */
+    int32_t n_predicting; /* layers that predict further tokens, behind n_layers others */
 } lace_model_info;
 
 void lace_model_describe(const lace_model *model, lace_model_info *out);
@@ -263,6 +267,8 @@ typedef struct lace_session_options {
                           embeddings; default false */
     bool wants_scores; /* of a reranker: give the scores of its head, [n_classes], in place of
                           logits; default false */
+    bool use_mtp;      /* the layer that predicts further tokens reads along, for a speculator; of a
+                          model that was opened with use_mtp, on the CPU; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;
@@ -518,7 +524,9 @@ typedef struct lace_speculator lace_speculator;
 typedef struct lace_speculator_options {
     lace_session *draft; /* of a smaller model with the same vocabulary: guesses; default NULL */
     bool use_lookup; /* guess that the text continues as it did after an earlier occurrence of its
-                        last tokens; tried before `draft`; default false */
+                        last tokens; tried before all others; default false */
+    bool use_mtp;    /* guess by the model's own prediction layer, in a session with use_mtp; tried
+                        before `draft`; default false */
     int32_t n_draft; /* the most tokens to guess at once, 1 to 32; default 8 */
 } lace_speculator_options;
 
@@ -590,7 +598,9 @@ typedef struct lace_batcher_options {
      */
     lace_model *draft; /* a smaller model with the same vocabulary, which must outlive the batcher;
                           NULL (default): none */
-    bool use_lookup;   /* guess from the text itself; tried before `draft`; default false */
+    bool use_lookup;   /* guess from the text itself; tried before all others; default false */
+    bool use_mtp;      /* guess by the model's own prediction layer, of a model that was opened with
+                          use_mtp; tried before `draft`; default false */
     int32_t n_draft;   /* the most tokens to guess in a step, 1 to 32; default 8 */
 } lace_batcher_options;
 

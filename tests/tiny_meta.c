@@ -172,7 +172,9 @@ void tiny_add_config(maker *m)
     int parts = tiny_parts_of(o->architecture);
     gguf_writer_add_text(m->w, "general.architecture", text_of(o->architecture), NULL);
     gguf_writer_add_text(m->w, "general.name", text_of("tiny"), NULL);
-    put_int(m, "block_count", o->n_layers);
+    put_int(m, "block_count", o->n_layers + o->n_predicting);
+    if (o->n_predicting)
+        put_int(m, "nextn_predict_layers", o->n_predicting);
     put_int(m, "context_length", o->n_context);
     put_int(m, "embedding_length", o->n_embd);
     put_kinds(m);

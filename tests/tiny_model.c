@@ -80,7 +80,7 @@ tiny_options tiny_options_arch(const char *architecture)
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 /* How the values of a tensor are made, packed into the pointer that the writer hands back. */
-enum { IS_NORM = 1, IS_F16 = 2, IS_RATE = 4, SEED_SHIFT = 3 };
+enum { IS_NORM = 1, IS_F16 = 2, IS_RATE = 4, IS_ZERO = 8, IS_ONE = 16, SEED_SHIFT = 5 };
 
 /* A number in [-1, 1) that depends on the seed and the index only. */
 static float noise(uint32_t seed, uint64_t i)
@@ -113,10 +113,21 @@ static lace_status make_weights(void *user, uint64_t offset, void *out, size_t n
         float x = noise((uint32_t)(how >> SEED_SHIFT), offset / width + i);
         /* Norms around 1, rates of forgetting below 0, matrices that keep activations near 1. */
         x = how & IS_RATE ? -0.1f - 0.1f * (x + 1) : how & IS_NORM ? 1 + 0.1f * x : 0.4f * x;
+        x = how & IS_ZERO ? 0 : how & IS_ONE ? 1 : x;
         uint16_t half = to_half(x);
         memcpy(bytes + i * width, how & IS_F16 ? (void *)&half : (void *)&x, width);
     }
     return LACE_OK;
+}
+
+/* Of a model of bigrams: what layers add is nothing, and a token is predicted from alone. */
+static uintptr_t bigram_bits(const tiny_options *o, const char *name)
+{
+    static const char *const zeros[] = {"attn_output.weight", "ssm_out.weight", "ffn_down"};
+    for (size_t i = 0; o->is_bigram && i < sizeof zeros / sizeof *zeros; i++)
+        if (strstr(name, zeros[i]))
+            return IS_ZERO;
+    return o->is_bigram && strstr(name, "nextn.enorm") ? IS_ONE : 0;
 }
 
 /*
@@ -133,7 +144,7 @@ static void add_some(maker *m, const char *name, int n_in, int n_out, int n_of)
                .dims = {n_in, is_norm ? 1 : n_out, n_of ? n_of : 1, 1}};
     uintptr_t how = (uintptr_t)(m->o->seed * 1000u + m->n_made++) << SEED_SHIFT |
                     (is_norm ? IS_NORM : 0) | (is_f16 ? IS_F16 : 0) |
-                    (strstr(name, "ssm_a") && is_norm ? IS_RATE : 0);
+                    (strstr(name, "ssm_a") && is_norm ? IS_RATE : 0) | bigram_bits(m->o, name);
     gguf_writer_add_tensor_from(m->w, text_of(name), is_f16 ? DTYPE_F16 : DTYPE_F32, &s,
                                 make_weights, (void *)how, NULL);
 }
@@ -428,7 +439,7 @@ static void add_squared(maker *m, int layer, bool has_experts)
 static bool add_mixer(maker *m, int layer, int parts)
 {
     const char *architecture = m->o->architecture, *kinds = tiny_kinds_of(architecture);
-    char kind = kinds ? kinds[(size_t)layer % strlen(kinds)] : '*';
+    char kind = kinds && layer < m->o->n_layers ? kinds[(size_t)layer % strlen(kinds)] : '*';
     if (tiny_is_latent(architecture))
         add_latent_attention(m, layer);
     else if (kind == '*' || kind == 'H')
@@ -492,6 +503,38 @@ static void add_layer(maker *m, int layer)
         add_second(m, layer, parts);
 }
 
+/* A matrix that takes the first half of a row: of a token and a hidden row, the token. */
+static lace_status make_first_half(void *user, uint64_t offset, void *out, size_t n_bytes,
+                                   lace_error *err)
+{
+    const uint64_t width = 2 * (uint64_t)(uintptr_t)user;
+    float *x = out;
+    for (size_t i = 0; i < n_bytes / 4; i++) {
+        uint64_t at = offset / 4 + i;
+        x[i] = at / width == at % width;
+    }
+    return LACE_OK;
+}
+
+/* A layer that predicts further tokens. */
+static void add_predicting(maker *m, int layer)
+{
+    const tiny_options *o = m->o;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.nextn.eh_proj.weight", layer);
+    if (o->is_bigram)
+        gguf_writer_add_tensor_from(m->w, text_of(name), DTYPE_F32,
+                                    &(shape){2, {2 * o->n_embd, o->n_embd, 1, 1}}, make_first_half,
+                                    (void *)(uintptr_t)o->n_embd, NULL);
+    else
+        add(m, name, 2 * o->n_embd, o->n_embd);
+    add_part(m, layer, "nextn.enorm.weight", o->n_embd, 0, 0);
+    add_part(m, layer, "nextn.hnorm.weight", o->n_embd, 0, 0);
+    if (!o->is_bigram)
+        add_part(m, layer, "nextn.shared_head_norm.weight", o->n_embd, 0, 0);
+    add_layer(m, layer);
+}
+
 lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, lace_error *err)
 {
     TRY(gguf_writer_create(out, err));
@@ -516,6 +559,8 @@ lace_status tiny_model_create(const tiny_options *options, gguf_writer **out, la
         add(&m, "output_norm.bias", options->n_embd, 0);
     if (!options->is_tied)
         add(&m, "output.weight", options->n_embd, options->n_vocab);
+    for (int i = 0; i < options->n_predicting; i++)
+        add_predicting(&m, options->n_layers + i);
     return LACE_OK;
 }
 

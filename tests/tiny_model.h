@@ -26,6 +26,8 @@ typedef struct tiny_options {
     bool has_infill;    /* the last tokens are <fim_prefix>, <fim_suffix>, <fim_middle> */
     uint32_t alignment; /* 32 */
     uint32_t seed;      /* of the weights; 1 */
+    int n_predicting;   /* layers behind the others that predict further tokens; 0 */
+    bool is_bigram;     /* layers add nothing: a token says the next one, and what predicts knows */
 } tiny_options;
 
 tiny_options tiny_options_default(void);

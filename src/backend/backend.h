@@ -162,6 +162,7 @@ struct backend {
     lace_status (*submit)(program *p, const batch *b, const choice_rule *rules, lace_error *err);
     lace_status (*collect)(program *p, lace_error *err);
     const float *(*logits)(const program *p, int32_t row);
+    const float *(*hidden)(const program *p, int32_t row); /* NULL: it refuses such plans */
     int32_t (*n_steps)(const program *p);
     program_step (*step_at)(const program *p, int32_t i, const batch *b);
 
@@ -253,6 +254,9 @@ static inline bool device_pack(device *d, const weight_rows *rows, weight *w, po
 static inline lace_status device_compile(device *d, const plan *p, const program_options *o,
                                          program **out, lace_error *err)
 {
+    if (p->hidden >= 0 && !d->backend->hidden)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "a prediction layer is computed on the CPU alone; use --device cpu");
     return d->backend->compile(d, p, o, out, err);
 }
 
@@ -300,6 +304,12 @@ static inline lace_status program_collect(program *p, lace_error *err)
 static inline const float *program_logits(const program *p, int32_t row)
 {
     return p->backend->logits(p, row);
+}
+
+/* The same of what the plan gives out beside it (plan_hidden). */
+static inline const float *program_hidden(const program *p, int32_t row)
+{
+    return p->backend->hidden(p, row);
 }
 
 /* What was chosen for a row of the last run or collect (choice.h). */

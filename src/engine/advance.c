@@ -157,6 +157,15 @@ static int32_t count_room(const lace_batcher *b, const lace_generation *g, int32
     return most < room ? most : room;
 }
 
+/* What predicts needs pages for its guesses. Without them, it guesses nothing. */
+static void make_room_for_guesses(lace_batcher *b, const guess_request *requests, size_t n)
+{
+    page_demand demand = {0};
+    for (size_t i = 0; b->source.predictor && i < n; i++)
+        states_add_demand(b->session->kv, requests[i].sequence, requests[i].most, &demand);
+    batcher_make_room(b, &demand);
+}
+
 static void make_guesses(lace_batcher *b)
 {
     guess_request requests[GUESSING_MOST];
@@ -170,11 +179,14 @@ static void make_guesses(lace_batcher *b)
         requests[n++] = (guess_request){.to = &g->guess,
                                         .text = g->tokens,
                                         .n_text = g->n_tokens,
-                                        .most = count_room(b, g, n_running)};
+                                        .most = count_room(b, g, n_running),
+                                        .sequence = g->sequence};
     }
+    make_room_for_guesses(b, requests, n);
     /* Texts do without a draft that fails. */
     if (n > 0 && guess_make(&b->source, requests, n, NULL) != LACE_OK) {
         b->source.draft = NULL;
+        b->source.predictor = NULL;
         b->guesses = b->source.use_lookup;
     }
 }

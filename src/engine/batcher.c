@@ -110,8 +110,10 @@ static lace_status create_guesses(lace_batcher *b, lace_error *err)
     if (o->draft)
         TRY(create_draft(b, err));
     int32_t n_readers = b->draft ? b->draft->options.n_sequences : 0;
-    return guess_source_init(&b->source, b->model, b->draft, n_readers, o->use_lookup, o->n_draft,
-                             err);
+    TRY(guess_source_init(&b->source, b->model, b->draft, n_readers, o->use_lookup, o->n_draft,
+                          err));
+    b->source.predictor = b->session->predictor;
+    return LACE_OK;
 }
 
 static lace_status create_session(lace_batcher *b, lace_error *err)
@@ -120,7 +122,9 @@ static lace_status create_session(lace_batcher *b, lace_error *err)
     if (b->options.n_draft < 1 || b->options.n_draft > GUESS_MOST)
         return error_set(err, LACE_E_ARG, "n_draft is %d, expected 1 to %d", b->options.n_draft,
                          GUESS_MOST);
-    b->guesses = (b->options.draft || b->options.use_lookup) && !b->options.is_deterministic;
+    b->guesses = (b->options.draft || b->options.use_lookup || b->options.use_mtp) &&
+                 !b->options.is_deterministic;
+    o->use_mtp = b->options.use_mtp && b->guesses;
     o->n_outputs = o->n_sequences;
     if (b->guesses) /* one guess for each generation at least */
         o->n_outputs += b->options.n_draft > GUESSING_MOST ? b->options.n_draft : GUESSING_MOST;
@@ -229,6 +233,8 @@ static void stop_running(lace_batcher *b, lace_generation *g)
     }
     flight_forget(b, g);
     guess_release(&b->source, &g->guess);
+    /* What the layer that predicts has not seen is of less use to others, and of no harm. */
+    session_settle(b->session, NULL);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                          true);
@@ -336,6 +342,8 @@ static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence
 {
     g->sequence = sequence;
     g->n_computed = 0;
+    if (b->session->predictor)
+        predictor_forget(b->session->predictor, sequence);
     if (batcher_uses_prefixes(b, g))
         g->n_computed =
             prefix_tree_begin(b->prefixes, g->options.owner, sequence, g->tokens, g->n_tokens - 1);

@@ -6,6 +6,7 @@
 
 #include "base/work_limit.h"
 #include "lace.h"
+#include "runner/predictor.h"
 #include "runner/runner.h"
 #include "sampler/sampler.h"
 #include "tokenizer/tokenizer.h"
@@ -48,6 +49,7 @@ struct lace_session {
     runner *runner;
     pool *workers;        /* the runner's */
     states *kv;           /* the runner's */
+    predictor *predictor; /* NULL: not asked for */
     session_trace *trace; /* NULL: not asked for */
     int32_t *lengths;     /* [n_sequences] before an eval */
     int32_t *new_lengths; /* [n_sequences] after it */
@@ -106,6 +108,9 @@ lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
  */
 lace_status session_eval_segments(lace_session *s, const lace_item *items, size_t n_items,
                                   const int32_t *segments, lace_error *err);
+
+/* Let the layer that predicts see what was computed, where there is one: others may share it now. */
+lace_status session_settle(lace_session *s, lace_error *err);
 
 /* What was chosen for output k of the last eval, as backend/choice.h has it, or CHOICE_REFUSED. */
 int32_t session_word(const lace_session *s, size_t k);

@@ -1,4 +1,4 @@
-/* Where guesses come from: the text itself, or a draft model that reads along. */
+/* Where guesses come from: the text itself, a layer that predicts, a draft that reads along. */
 #include "engine/guess.h"
 
 #include <assert.h>
@@ -65,6 +65,7 @@ lace_status guess_source_init(guess_source *s, const lace_model *lm, lace_sessio
                               int32_t n_readers, bool use_lookup, int32_t n_most, lace_error *err)
 {
     *s = (guess_source){.draft = draft,
+                        .model = lm,
                         .use_lookup = use_lookup,
                         .n_most = n_most,
                         .n_vocab = lm->n_vocab,
@@ -107,6 +108,48 @@ static void look_up(const guess_request *r)
             return;
         }
     }
+}
+
+/* ---- The layer that predicts ----------------------------------------------------------------- */
+
+/* Take the guess of row i, and ask for what comes behind it, if another one is wanted. */
+static bool take_prediction(const guess_source *s, const guess_request *r, int32_t i,
+                            predictor_row *next)
+{
+    lace_token guess = best_token(predictor_logits(s->predictor, i), s->n_vocab);
+    r->to->tokens[r->to->n++] = guess;
+    *next = (predictor_row){.sequence = r->sequence,
+                            .position = r->n_text - 1 + r->to->n,
+                            .token = guess,
+                            .before = predictor_hidden(s->predictor, i)};
+    return r->to->n < r->most && !lace_token_is_end(s->model, guess);
+}
+
+/* One token of all texts in each evaluation, for those whose text says nothing. */
+static lace_status guess_by_predictor(guess_source *s, const guess_request *requests, size_t n,
+                                      lace_error *err)
+{
+    const guess_request *asked[GUESS_MOST];
+    predictor_row rows[GUESS_MOST];
+    int32_t n_asked = 0;
+    for (size_t i = 0; i < n; i++) {
+        const guess_request *r = &requests[i];
+        if (r->to->n > 0 || r->most < 1 ||
+            states_reserve_pages(s->predictor->r->states, r->sequence, r->most, NULL) != LACE_OK)
+            continue;
+        asked[n_asked] = r;
+        rows[n_asked++] = (predictor_row){
+            .sequence = r->sequence, .position = r->n_text - 1, .token = r->text[r->n_text - 1]};
+    }
+    while (n_asked > 0) {
+        TRY(predictor_ask(s->predictor, rows, n_asked, err));
+        int32_t n_left = 0;
+        for (int32_t i = 0; i < n_asked; i++)
+            if (take_prediction(s, asked[i], i, &rows[n_left]))
+                asked[n_left++] = asked[i];
+        n_asked = n_left;
+    }
+    return LACE_OK;
 }
 
 /* ---- The draft ------------------------------------------------------------------------------- */
@@ -244,7 +287,9 @@ lace_status guess_make(guess_source *s, const guess_request *requests, size_t n,
         if (s->use_lookup && now[i].most > 0)
             look_up(&now[i]);
     }
-    lace_status status = s->draft ? guess_by_draft(s, now, n, err) : LACE_OK;
+    lace_status status = s->predictor ? guess_by_predictor(s, now, n, err) : LACE_OK;
+    if (status == LACE_OK && s->draft)
+        status = guess_by_draft(s, now, n, err);
     if (status == LACE_OK)
         return LACE_OK;
     forget(s);

@@ -2,9 +2,9 @@
  * Guesses: tokens that may come next in a text, so that a model can check several of them in one
  * evaluation.
  *
- * They come from the text itself (where its last tokens stood before, what followed?), or from a
- * smaller model, the draft, which reads along in a session of its own, one of its sequences for
- * each text. How many are made follows what was right: two more after all were, one more than were
+ * They come from the text itself (where its last tokens stood before, what followed?), from a layer
+ * of the model that predicts further tokens (runner/predictor.h), or from a smaller model, the
+ * draft, which reads along in a session of its own, one of its sequences for each text. How many are made follows what was right: two more after all were, one more than were
  * right otherwise. Who checks them keeps the count of those that are.
  */
 #ifndef LACE_ENGINE_GUESS_H
@@ -23,7 +23,9 @@ typedef struct guess_reader {
 } guess_reader;
 
 typedef struct guess_source {
-    lace_session *draft; /* NULL: none */
+    lace_session *draft;  /* NULL: none */
+    predictor *predictor; /* of the session that checks guesses; NULL: not used */
+    const lace_model *model;
     bool use_lookup;
     int32_t n_most;        /* tokens at once, 1 to GUESS_MOST */
     int32_t n_vocab;       /* tokens that the model has; the draft may have more */
@@ -46,7 +48,7 @@ guesses guess_none(void);
 /*
  * A source for texts of a model. draft: a session (NULL: none) with n_readers sequences and outputs,
  * which must outlive it. LACE_E_VOCAB if its model has another vocabulary. After a failure there is
- * nothing to deinit.
+ * nothing to deinit. A predictor is the caller's to set.
  */
 lace_status guess_source_init(guess_source *s, const lace_model *lm, lace_session *draft,
                               int32_t n_readers, bool use_lookup, int32_t n_most, lace_error *err);
@@ -55,8 +57,9 @@ void guess_source_deinit(guess_source *s);
 /* What to guess: at most so many tokens behind a text. */
 typedef struct guess_request {
     guesses *to;
-    const lace_token *text; /* [n_text] */
+    const lace_token *text; /* [n_text] of which the session holds all but the last */
     int32_t n_text, most;
+    int32_t sequence; /* of the session that checks them */
 } guess_request;
 
 /*

@@ -141,6 +141,8 @@ static lace_status bind_model(lace_model *lm, weights *files, const lace_model_o
     device_info info;
     TRY(device_describe(lm->m->device, &info, err));
     memcpy(lm->device_name, info.name, sizeof lm->device_name);
+    if (o->use_mtp)
+        TRY(model_bind_predicting(lm->m, err));
     return o->activation_sparsity ? use_sparsity(lm->m, o, err) : LACE_OK;
 }
 
@@ -290,5 +292,6 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     out->n_context = c->n_context;
     out->is_encoder = c->encoder.is_on;
     out->n_classes = c->encoder.n_classes;
+    out->n_predicting = c->n_predicting;
     out->pooling = c->pooling == LACE_POOLING_MODEL ? LACE_POOLING_MEAN : c->pooling;
 }

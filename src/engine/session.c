@@ -57,6 +57,9 @@ static lace_status check_results(const model *m, const lace_session_options *o, 
     if (o->wants_scores && e->n_classes == 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model has no head that gives scores: it is not a reranker");
+    if (o->use_mtp && !m->predicting.is_bound)
+        return error_set(err, LACE_E_ARG,
+                         "use_mtp of a session needs a model that was opened with use_mtp");
     if (e->is_on && !o->wants_hidden && !o->wants_scores)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "the model is an encoder: it predicts no tokens; lace embed and lace "
@@ -118,7 +121,8 @@ static runner_options runner_options_of(const lace_session_options *o)
                             .kv_tokens = o->kv_tokens,
                             .kv_bytes = o->kv_bytes,
                             .stops_at_hidden = o->wants_hidden || o->wants_scores,
-                            .wants_scores = o->wants_scores};
+                            .wants_scores = o->wants_scores,
+                            .gives_hidden = o->use_mtp};
 }
 
 /* Rows that outlive a batch, when an eval needs several. */
@@ -127,12 +131,12 @@ static uint64_t kept_logits_bytes(const runner *r)
     return 4 * (uint64_t)r->options.n_outputs * (uint64_t)runner_width(r);
 }
 
-static lace_memory add_up(const runner *r)
+static lace_memory add_up(const runner *r, const predictor *p)
 {
     const model *m = r->m;
     lace_memory need = {.weights = model_weight_bytes(m),
                         .kv = states_bytes(r->states),
-                        .scratch = runner_bytes(r),
+                        .scratch = runner_bytes(r) + (p ? predictor_bytes(p) : 0),
                         .token_bytes = states_token_bytes(r->states),
                         .sequence_bytes = states_sequence_bytes(r->states)};
     device_info info = {0};
@@ -169,25 +173,48 @@ static lace_status check_budget(const model *m, const lace_memory *need, uint64_
         (double)need->scratch / mib, (double)budget / mib);
 }
 
+/* What computes: a runner, and what predicts if that is asked for. */
+typedef struct engines {
+    runner *runner;
+    predictor *predictor;
+} engines;
+
+static void free_engines(engines *e)
+{
+    predictor_free(e->predictor);
+    runner_free(e->runner);
+    *e = (engines){0};
+}
+
+static lace_status outline_engines(model *m, const lace_session_options *o, engines *out,
+                                   lace_error *err)
+{
+    runner_options options = runner_options_of(o);
+    TRY(runner_outline(m, &options, &out->runner, err));
+    lace_status status =
+        o->use_mtp ? predictor_outline(out->runner, &out->predictor, err) : LACE_OK;
+    if (status != LACE_OK)
+        free_engines(out);
+    return status;
+}
+
 /*
- * Options with their defaults, a runner without its memory, and what it needs. A batch that was not
- * asked for is a smaller one where the device's usual one does not fit.
+ * Options with their defaults, engines without their memory, and what they need. A batch that was
+ * not asked for is a smaller one where the device's usual one does not fit.
  */
 static lace_status outline(const lace_model *lm, const lace_session_options *given,
-                           lace_session_options *o, runner **r, lace_memory *need, lace_error *err)
+                           lace_session_options *o, engines *e, lace_memory *need, lace_error *err)
 {
     TRY(session_fill_options(lm, given, o, err));
     bool is_fixed = (given && given->n_batch != 0) || lm->m->config.encoder.is_on;
     for (;;) {
-        runner_options options = runner_options_of(o);
         int32_t less = batch_for(o, DEFAULT_BATCH);
-        TRY(runner_outline(lm->m, &options, r, err));
-        *need = add_up(*r);
+        TRY(outline_engines(lm->m, o, e, err));
+        *need = add_up(e->runner, e->predictor);
         if (is_fixed || o->n_batch <= less ||
             check_budget(lm->m, need, o->memory_bytes, NULL) == LACE_OK)
             return LACE_OK;
-        runner_free(*r);
-        *r = NULL;
+        free_engines(e);
         o->n_batch = less;
     }
 }
@@ -196,10 +223,10 @@ lace_status lace_session_memory(const lace_model *lm, const lace_session_options
                                 lace_memory *out, lace_error *err)
 {
     lace_session_options o;
-    runner *r = NULL;
+    engines e = {0};
     *out = (lace_memory){0};
-    TRY(outline(lm, options, &o, &r, out, err));
-    runner_free(r);
+    TRY(outline(lm, options, &o, &e, out, err));
+    free_engines(&e);
     return LACE_OK;
 }
 
@@ -225,6 +252,8 @@ static lace_status prepare(lace_session *s, lace_error *err)
     lace_status status =
         runner_prepare(s->runner, s->options.on_progress, s->options.progress_user, err);
     pthread_mutex_unlock(&s->model->load_lock);
+    if (status == LACE_OK && s->predictor)
+        status = predictor_prepare(s->predictor, err);
     return status;
 }
 
@@ -238,7 +267,10 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->model = lm;
     lace_status status;
     lace_memory need;
-    TRY_GOTO(status, done, outline(lm, options, &s->options, &s->runner, &need, err));
+    engines e = {0};
+    TRY_GOTO(status, done, outline(lm, options, &s->options, &e, &need, err));
+    s->runner = e.runner;
+    s->predictor = e.predictor;
     TRY_GOTO(status, done, check_budget(lm->m, &need, s->options.memory_bytes, err));
     TRY_GOTO(status, done, allocate_arrays(s, err));
     TRY_GOTO(status, done, prepare(s, err));
@@ -256,6 +288,7 @@ void lace_session_free(lace_session *s)
     mem_free_all(s->lengths, s->new_lengths, s->history, s->logits);
     if (s->kept_logits)
         mem_unmap(s->kept_logits, kept_logits_bytes(s->runner));
+    predictor_free(s->predictor);
     runner_free(s->runner);
     mem_free(s);
 }
@@ -341,6 +374,11 @@ static lace_status undo_eval(lace_session *s, lace_status status)
     return status;
 }
 
+lace_status session_settle(lace_session *s, lace_error *err)
+{
+    return s->predictor ? predictor_settle(s->predictor, err) : LACE_OK;
+}
+
 lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_t n_items,
                                   const choice_rule *rules, lace_error *err)
 {
@@ -353,14 +391,18 @@ lace_status session_eval_choosing(lace_session *s, const lace_item *items, size_
     TRY(check_items(s, items, n_items, 0, err));
     keep_history(s, items, n_items);
     for (size_t at = 0; at < n_items;) {
+        lace_status status = session_settle(s, err);
         size_t n = runner_fill(r, items + at, n_items - at);
-        lace_status status = runner_reserve(r, err);
+        if (status == LACE_OK)
+            status = runner_reserve(r, err);
         if (status == LACE_OK)
             status = runner_run(r, n == n_items ? rules : NULL, s->trace, err);
         if (status == LACE_OK)
             status = session_trace_add(s->trace, r->program, &r->b, err);
         if (status != LACE_OK)
             return undo_eval(s, status);
+        if (s->predictor)
+            predictor_see(s->predictor);
         at += n;
         collect_logits(s, r->b.n_outputs, at == n_items);
         s->has_words = rules && n == n_items;
@@ -486,6 +528,9 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     TRY(check_range("to", to, 0, s->options.n_sequences - 1, err));
     if (from == to || s->kv->sequences[to].n_tokens != 0)
         return error_set(err, LACE_E_ARG, "sequence %d cannot become a copy: it is not empty", to);
+    TRY(session_settle(s, err));
+    if (s->predictor)
+        predictor_copy(s->predictor, from, to);
     if (s->history)
         memcpy(history_of(s, to), history_of(s, from),
                (size_t)lace_session_length(s, from) * sizeof *s->history);

@@ -50,6 +50,9 @@ static lace_status check_options(const lace_session *s, int32_t sequence,
                          "n_draft is %d, expected less than the session's n_outputs (%d) and "
                          "n_batch (%d)",
                          o->n_draft, s->options.n_outputs, s->options.n_batch);
+    if (o->use_mtp && !s->predictor)
+        return error_set(err, LACE_E_ARG,
+                         "use_mtp of a speculator needs a session that was made with use_mtp");
     if (o->draft == s)
         return error_set(err, LACE_E_ARG, "a session cannot be its own draft");
     return LACE_OK;
@@ -70,6 +73,7 @@ lace_status lace_speculator_create(lace_session *s, int32_t sequence,
     sp->guess = guess_none();
     lace_status status =
         guess_source_init(&sp->source, s->model, o.draft, 1, o.use_lookup, o.n_draft, err);
+    sp->source.predictor = status == LACE_OK && o.use_mtp ? s->predictor : NULL;
     sp->text = mem_calloc((size_t)s->options.n_context, sizeof *sp->text);
     if (status == LACE_OK && !sp->text)
         status = error_nomem(err, "a speculator");
@@ -131,6 +135,7 @@ static lace_status begin_anew(lace_speculator *sp, lace_token token, lace_error 
     guess_request request = {.to = &sp->guess,
                              .text = sp->text,
                              .n_text = sp->n_text + 1,
+                             .sequence = sp->sequence,
                              .most = sp->session->options.n_context - sp->n_text - 1};
     TRY(guess_make(&sp->source, &request, 1, err));
     if (sp->guess.n > 0)

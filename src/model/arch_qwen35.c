@@ -51,23 +51,27 @@ static lace_status bind_experts_or_ffn(model *m, int i, lace_error *err)
     return LACE_OK;
 }
 
-static lace_status bind(model *m, lace_error *err)
+static lace_status bind_layer(model *m, int i, lace_error *err)
 {
     const model_config *c = &m->config;
-    TRY(bind_ends(m, err));
-    for (int i = 0; i < c->n_layers; i++) {
-        model_layer *l = &m->layers[i];
-        TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
-        if (c->layers[i].kind == LAYER_RECURRENT) {
-            TRY(bind_delta_net(m, i, err));
-        } else {
-            TRY(bind_attention(m, i, err));
-            TRY(bind_vector(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
-            TRY(bind_vector(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
-        }
-        TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight", i));
-        TRY(bind_experts_or_ffn(m, i, err));
+    model_layer *l = &m->layers[i];
+    TRY(bind_vector(m, &l->attn_norm, c->n_embd, err, "blk.%d.attn_norm.weight", i));
+    if (c->layers[i].kind == LAYER_RECURRENT) {
+        TRY(bind_delta_net(m, i, err));
+    } else {
+        TRY(bind_attention(m, i, err));
+        TRY(bind_vector(m, &l->q_norm, c->head_dim, err, "blk.%d.attn_q_norm.weight", i));
+        TRY(bind_vector(m, &l->k_norm, c->head_dim, err, "blk.%d.attn_k_norm.weight", i));
     }
+    TRY(bind_vector(m, &l->ffn_norm, c->n_embd, err, "blk.%d.post_attention_norm.weight", i));
+    return bind_experts_or_ffn(m, i, err);
+}
+
+static lace_status bind(model *m, lace_error *err)
+{
+    TRY(bind_ends(m, err));
+    for (int i = 0; i < m->config.n_layers; i++)
+        TRY(bind_layer(m, i, err));
     return bind_rope(m, err);
 }
 
@@ -77,30 +81,11 @@ static void state(const model_config *c, int32_t layer, layer_state *out)
         *out = delta_net_state(&c->delta);
 }
 
-static void build(const model *m, plan *p, const layer_memory *memory)
-{
-    value x = plan_embed(p, &m->table, 1);
-    angles turn = build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        p->layer = i;
-        value n = build_norm(m, p, x, l->attn_norm);
-        bool is_delta = m->config.layers[i].kind == LAYER_RECURRENT;
-        value y = is_delta ? build_delta_net(m, p, i, n, memory)
-                           : build_attention(m, p, i, n, turn, memory);
-        x = build_residual(m, p, x, y, NULL);
-        n = build_norm(m, p, x, l->ffn_norm);
-        if (m->config.layers[i].has_experts)
-            x = build_moe(m, p, i, x, n, GLU_SILU);
-        else
-            x = build_residual(m, p, x, build_ffn(m, p, i, n, GLU_SILU), NULL);
-    }
-    p->layer = -1;
-    build_logits(m, p, x);
-}
+static const decoder_form form = {.act = GLU_SILU, .build_mixer = build_delta_net};
 
 #define DELTA_ARCH                                                                                 \
-    .read = read, .configure = configure, .bind = bind, .state = state, .build = build
+    .read = read, .configure = configure, .form = &form, .bind = bind, .state = state,             \
+    .bind_layer = bind_layer
 
 enum {
     DENSE_KEYS = ARCH_RECURRENT | ARCH_SECTIONS | ARCH_NEXTN,

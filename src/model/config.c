@@ -364,15 +364,14 @@ static lace_status read_pooling(const config_source *s, model_config *c)
     return LACE_OK;
 }
 
-/* Layers, without those behind the last that predict further tokens. */
+/* Layers, and behind them those that predict further tokens. */
 static lace_status read_n_layers(const config_source *s, model_config *c)
 {
-    int32_t n_more = 0;
     const arch *a = arch_find(s->architecture);
     TRY(config_need_int(s, "block_count", 1, CONFIG_MAX_LAYERS, &c->n_layers));
     if (a && (a->takes & ARCH_NEXTN))
-        TRY(config_int(s, "nextn_predict_layers", 0, c->n_layers - 1, &n_more, NULL));
-    c->n_layers -= n_more;
+        TRY(config_int(s, "nextn_predict_layers", 0, c->n_layers - 1, &c->n_predicting, NULL));
+    c->n_layers -= c->n_predicting;
     return LACE_OK;
 }
 
@@ -449,6 +448,16 @@ void config_set_windows(model_config *c, int32_t period)
     for (int32_t i = 0; i < c->n_layers && !c->has_layer_kinds && !c->has_window_pattern; i++)
         c->layers[i].is_local =
             c->window > 0 && period > 0 && (period == 1 || (i + 1) % period != 0);
+}
+
+void config_set_predicting(model_config *c)
+{
+    int32_t like = c->n_layers - 1;
+    while (like > 0 && c->layers[like].kind != LAYER_ATTENTION)
+        like--;
+    c->layers[c->n_layers] = c->layers[like];
+    c->layers[c->n_layers].kind = LAYER_ATTENTION;
+    c->layers[c->n_layers].has_experts = c->layers[c->n_layers - 1].has_experts;
 }
 
 void config_set_latent(model_config *c)

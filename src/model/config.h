@@ -116,7 +116,9 @@ typedef struct encoder_config {
 typedef struct model_config {
     char architecture[64]; /* general.architecture: "llama" */
     int32_t n_layers;
-    int32_t n_embd; /* even */
+    int32_t n_predicting; /* layers behind them that predict further tokens; the first has an entry
+                             in `layers` */
+    int32_t n_embd;       /* even */
     /* Of the layers that have most of them. Where no layer attends: 1, 1 and 2. */
     int32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
     int32_t head_dim;            /* even; of keys */
@@ -129,7 +131,7 @@ typedef struct model_config {
 
     latent_config latent; /* if kv_rank > 0: head_dim and value_dim are of latent rows */
 
-    layer_config layers[CONFIG_MAX_LAYERS];
+    layer_config layers[CONFIG_MAX_LAYERS + 1];
     int32_t window; /* positions that a local layer sees, itself included; of encoders half of it to
                        each side; 0: no windows */
     bool has_layer_kinds;    /* the format said which layers are local and which skip the rope */
@@ -219,6 +221,9 @@ void config_set_windows(model_config *c, int32_t period);
 
 /* LACE_E_META, with the key's name, if there are no experts. */
 lace_status config_need_experts(const model_config *c, lace_error *err);
+
+/* Let the first layer that predicts be as the last that attends, with experts as the last one. */
+void config_set_predicting(model_config *c);
 
 /* Heads of latent rows, by what c->latent and c->rope say. */
 void config_set_latent(model_config *c);

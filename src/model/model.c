@@ -60,7 +60,7 @@ lace_status model_create(weights *files, const char *device_name, const device_o
         TRY_GOTO(status, fail, m->arch->configure(&m->config, err));
     if (weights_gguf(files))
         TRY_GOTO(status, fail, arch_check_keys(m->arch, weights_gguf(files), &m->config, err));
-    m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers, sizeof *m->layers);
+    m->layers = arena_alloc(&m->memory, (size_t)m->config.n_layers + 1, sizeof *m->layers);
     if (!m->layers) {
         status = error_nomem(err, "the layers");
         goto fail;

@@ -39,9 +39,8 @@ enum {
     ARCH_ENCODER = 1 << 14,     /* tokens see all of their sequence; it reads patterns of windows */
     ARCH_ROUTING = 1 << 15, /* all rules of routers, shared experts, layers without experts; with
                            ARCH_EXPERTS */
-    ARCH_NEXTN =
-        1 << 16, /* layers behind the last that predict further tokens: they are left out */
-    ARCH_LATENTS = 1 << 17,      /* latent attention */
+    ARCH_NEXTN = 1 << 16,   /* layers behind the last that predict further tokens */
+    ARCH_LATENTS = 1 << 17, /* latent attention */
     ARCH_LAYER_SHAPES = 1 << 18, /* heads of local layers, layers that share keys and values, a
                                     second embedding for each layer */
     ARCH_STREAMS = 1 << 19,      /* residual streams, and gates that are cut off */
@@ -70,6 +69,9 @@ typedef struct arch {
 
     /* Write the plan. memory has one entry per layer. */
     void (*build)(const model *m, plan *p, const layer_memory *memory);
+
+    /* Bind one layer, where bind is not NULL and with ARCH_NEXTN (predicting.c). */
+    lace_status (*bind_layer)(model *m, int layer, lace_error *err);
 } arch;
 
 /* The architecture of that name, or NULL. */
@@ -168,6 +170,19 @@ typedef struct model_layer {
     delta_layer delta; /* of recurrent layers */
 } model_layer;
 
+/*
+ * What predicts the token behind the next one: matrices and norms around a layer like the others,
+ * layers[n_layers].
+ */
+typedef struct model_predicting {
+    bool is_bound;
+    const float *norms; /* [2 * n_embd] of a token's embedding, and of the hidden row before it */
+    weight join;        /* [n_embd, 2 * n_embd] makes what the layer reads of both */
+    weight table;       /* [n_vocab, n_embd] embeddings of its own; no rows: the model's */
+    const float *head_norm; /* [n_embd] */
+    weight head;            /* [n_vocab, n_embd] its own; no rows: the model's */
+} model_predicting;
+
 /* A matrix of the model: where its rows are in the files, and which weight is made of them. */
 typedef struct model_matrix {
     weight *target;
@@ -195,11 +210,12 @@ struct model {
     const float *output_norm, *output_norm_bias; /* [n_embd] */
     weight output;                               /* [n_vocab, n_embd]; may be the embedding again */
     const float *output_bias;                    /* [n_vocab], or NULL */
-    weight positions;          /* [n_context, n_embd] learned ones; no rows: none */
-    rope_params rope;          /* of layers that see everything */
-    rope_params rope_local;    /* of layers with a window */
-    rope_params rope_long;     /* longrope: beyond the original context; frequencies NULL: none */
-    model_layer *layers;       /* [n_layers] */
+    weight positions;       /* [n_context, n_embd] learned ones; no rows: none */
+    rope_params rope;       /* of layers that see everything */
+    rope_params rope_local; /* of layers with a window */
+    rope_params rope_long;  /* longrope: beyond the original context; frequencies NULL: none */
+    model_layer *layers;    /* [n_layers + 1] */
+    model_predicting predicting;
     sparsity_rule *sparsities; /* activation sparsity (sparsity.h), or NULL */
 
     model_matrix *matrices; /* every matrix bound */
@@ -216,6 +232,19 @@ void model_free(model *m);
 
 /* Write the plan, as arch.build says. */
 void model_build(const model *m, plan *p, const layer_memory *memory);
+
+/*
+ * Bind what predicts further tokens, before the weights are loaded. LACE_E_UNSUPPORTED if the model
+ * has no such layer.
+ */
+lace_status model_bind_predicting(model *m, lace_error *err);
+
+/*
+ * The plan of what predicts: a row is a token and, in batch.embeddings, the hidden row of the token
+ * before it (plan_limits.gives_hidden). The results are logits of the token behind it, and a hidden
+ * row to go on with.
+ */
+void model_build_predicting(const model *m, plan *p, const layer_memory *memory);
 
 /* What the model's layers remember of sequences, laid out but not allocated. */
 lace_status model_states(const model *m, const states_options *options, states **out,

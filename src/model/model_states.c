@@ -6,11 +6,12 @@ lace_status model_states(const model *m, const states_options *options, states *
                          lace_error *err)
 {
     const model_config *c = &m->config;
+    int32_t n_layers = c->n_layers + m->predicting.is_bound;
     *out = NULL;
-    layer_state *layers = mem_calloc((size_t)c->n_layers, sizeof *layers);
+    layer_state *layers = mem_calloc((size_t)n_layers, sizeof *layers);
     if (!layers)
         return error_nomem(err, "the KV cache's layers");
-    for (int32_t i = 0; i < c->n_layers; i++) {
+    for (int32_t i = 0; i < n_layers; i++) {
         const layer_config *l = &c->layers[i];
         int32_t window = l->is_local ? c->window : 0;
         if (l->kind == LAYER_ATTENTION)
@@ -18,7 +19,7 @@ lace_status model_states(const model *m, const states_options *options, states *
         if (m->arch->state)
             m->arch->state(c, i, &layers[i]);
     }
-    lace_status status = states_create(layers, c->n_layers, options, out, err);
+    lace_status status = states_create(layers, n_layers, options, out, err);
     mem_free(layers);
     return status;
 }

@@ -151,14 +151,18 @@ static lace_status bind_network(model *m, int i, const decoder_form *form, lace_
     return bind_shared_experts(m, i, true, err);
 }
 
+lace_status bind_decoder_layer(model *m, int i, const decoder_form *form, lace_error *err)
+{
+    TRY(bind_norms(m, i, form, err));
+    TRY(bind_mixer(m, i, form, err));
+    return bind_network(m, i, form, err);
+}
+
 lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err)
 {
     TRY(bind_named_ends(m, form->output_norm ? form->output_norm : "output_norm", err));
-    for (int i = 0; i < m->config.n_layers; i++) {
-        TRY(bind_norms(m, i, form, err));
-        TRY(bind_mixer(m, i, form, err));
-        TRY(bind_network(m, i, form, err));
-    }
+    for (int i = 0; i < m->config.n_layers; i++)
+        TRY(bind_decoder_layer(m, i, form, err));
     return bind_rope(m, err);
 }
 
@@ -311,7 +315,14 @@ value build_residual(const model *m, plan *p, value x, value y, const float *sca
 void build_logits(const model *m, plan *p, value x)
 {
     const model_config *c = &m->config;
-    value last = build_norm_with(m, p, plan_gather(p, x), m->output_norm, m->output_norm_bias);
+    value last;
+    if (p->limits.gives_hidden) { /* the same values, normed before the rows are chosen */
+        value hidden = build_norm_with(m, p, x, m->output_norm, m->output_norm_bias);
+        plan_hidden(p, hidden);
+        last = plan_gather(p, hidden);
+    } else {
+        last = build_norm_with(m, p, plan_gather(p, x), m->output_norm, m->output_norm_bias);
+    }
     if (p->limits.stops_at_hidden) {
         plan_result(p, last);
         return;
@@ -338,34 +349,37 @@ static value norm_before(const model *m, plan *p, value x, const float *scales, 
     return scales ? build_norm_with(m, p, x, scales, bias) : x;
 }
 
+value build_decoder_layer(const model *m, plan *p, int i, value x, angles turn,
+                          const layer_memory *memory, const decoder_form *form)
+{
+    const model_layer *l = &m->layers[i];
+    bool is_recurrent = m->config.layers[i].kind == LAYER_RECURRENT && form->build_mixer;
+    p->layer = i;
+    value n = norm_before(m, p, x, l->attn_norm, l->attn_norm_bias);
+    value a = is_recurrent ? form->build_mixer(m, p, i, n, memory)
+                           : build_attention(m, p, i, n, turn, memory);
+    /* Parallel parts read x before either is added. */
+    if (m->config.is_parallel) {
+        value other = l->ffn_norm ? norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias) : n;
+        value f = build_part(m, p, i, other, form);
+        x = build_residual(m, p, x, a, l->attn_post_norm);
+        return build_residual(m, p, x, f, l->ffn_post_norm);
+    }
+    x = build_residual(m, p, x, a, l->attn_post_norm);
+    n = norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias);
+    return m->config.layers[i].has_experts
+               ? build_moe(m, p, i, x, n, form->act)
+               : build_residual(m, p, x, build_part(m, p, i, n, form), l->ffn_post_norm);
+}
+
 void build_decoder(const model *m, plan *p, const layer_memory *memory, const decoder_form *form)
 {
     value x = plan_embed(p, &m->table, (float)m->config.embedding_scale);
     if (m->positions.n_rows > 0)
         x = plan_add(p, x, plan_lookup(p, &m->positions, EMBED_BY_POSITION), 1);
     angles turn = m->config.has_no_rope ? (angles){-1, -1} : build_angles(m, p);
-    for (int i = 0; i < m->config.n_layers; i++) {
-        const model_layer *l = &m->layers[i];
-        bool is_recurrent = m->config.layers[i].kind == LAYER_RECURRENT && form->build_mixer;
-        p->layer = i;
-        value n = norm_before(m, p, x, l->attn_norm, l->attn_norm_bias);
-        value a = is_recurrent ? form->build_mixer(m, p, i, n, memory)
-                               : build_attention(m, p, i, n, turn, memory);
-        /* Parallel parts read x before either is added. */
-        if (m->config.is_parallel) {
-            value other = l->ffn_norm ? norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias) : n;
-            value f = build_part(m, p, i, other, form);
-            x = build_residual(m, p, x, a, l->attn_post_norm);
-            x = build_residual(m, p, x, f, l->ffn_post_norm);
-            continue;
-        }
-        x = build_residual(m, p, x, a, l->attn_post_norm);
-        n = norm_before(m, p, x, l->ffn_norm, l->ffn_norm_bias);
-        if (m->config.layers[i].has_experts)
-            x = build_moe(m, p, i, x, n, form->act);
-        else
-            x = build_residual(m, p, x, build_part(m, p, i, n, form), l->ffn_post_norm);
-    }
+    for (int i = 0; i < m->config.n_layers; i++)
+        x = build_decoder_layer(m, p, i, x, turn, memory, form);
     p->layer = -1;
     build_logits(m, p, x);
 }

@@ -60,6 +60,7 @@ lace_status bind_shared_experts(model *m, int i, bool has_gate, lace_error *err)
 
 /* Everything that such a decoder has. */
 lace_status bind_decoder(model *m, const decoder_form *form, lace_error *err);
+lace_status bind_decoder_layer(model *m, int i, const decoder_form *form, lace_error *err);
 
 /* The rotary embedding, with the file's frequency factors if there are any. */
 lace_status bind_rope(model *m, lace_error *err);
@@ -96,6 +97,10 @@ value build_moe(const model *m, plan *p, int i, value x, value n, glu_kind kind)
 
 /* The whole plan of a decoder. */
 void build_decoder(const model *m, plan *p, const layer_memory *memory, const decoder_form *form);
+
+/* One layer of it. */
+value build_decoder_layer(const model *m, plan *p, int i, value x, angles turn,
+                          const layer_memory *memory, const decoder_form *form);
 
 /* Norm of a whole row; bias may be NULL. */
 value build_norm_with(const model *m, plan *p, value x, const float *scales, const float *bias);

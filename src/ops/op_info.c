@@ -108,7 +108,7 @@ static int delta_vectors(step *s, op_vector out[OP_MAX_VECTORS])
 
 static uint64_t table_bytes(const step *s, const batch *b)
 {
-    return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.table->type, s->out[0].width);
+    return (uint64_t)step_rows(s, b) * row_bytes(s->a.embed.table->type, s->a.embed.table->n_cols);
 }
 
 /* Cached positions that must be read: tokens of one sequence that lie together share them. */

@@ -88,7 +88,8 @@ typedef struct batch {
     const int32_t *slots;
 
     /* These may be NULL. */
-    const float *embeddings; /* [n_tokens, width] taken as they are where a token's id is -1 */
+    const float *embeddings; /* [n_tokens, width] taken as they are where a token's id is -1, or
+                                beside its own row (EMBED_BESIDE) */
     const int32_t *seen;     /* [n_tokens] positions that a token sees, from the first on: up to
                                 its own (causal) if NULL, all of its sequence for an encoder */
     const int32_t *axes;     /* [n_axes][n_tokens] positions that rotation uses; NULL: positions */
@@ -244,6 +245,7 @@ typedef enum embed_index {
     EMBED_BY_POSITION,
     EMBED_BY_SEGMENT,
     EMBED_BY_KNOWN_TOKEN, /* the first row for ids that the table does not have, -1 too */
+    EMBED_BESIDE,         /* by token; the batch's embedding, which is as wide, stands behind it */
 } embed_index;
 
 /* A kernel of the CPU (backend/cpu/kernels.h). */

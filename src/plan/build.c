@@ -63,7 +63,8 @@ static value embed_by(plan *p, const weight *table, float scale, embed_index by)
                table->n_rows, p->limits.n_context);
         return -1;
     }
-    step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, table->n_cols, false);
+    int64_t width = by == EMBED_BESIDE ? 2 * table->n_cols : table->n_cols;
+    step *s = add_making(p, OP_EMBED, -1, -1, ACT_F32, width, false);
     if (!s)
         return -1;
     s->a.embed.table = table;
@@ -80,6 +81,11 @@ value plan_embed(plan *p, const weight *table, float scale)
 value plan_embed_known(plan *p, const weight *table, float scale)
 {
     return embed_by(p, table, scale, EMBED_BY_KNOWN_TOKEN);
+}
+
+value plan_embed_beside(plan *p, const weight *table, float scale)
+{
+    return embed_by(p, table, scale, EMBED_BESIDE);
 }
 
 value plan_lookup(plan *p, const weight *table, embed_index by)
@@ -529,4 +535,9 @@ value plan_gather(plan *p, value x)
 void plan_result(plan *p, value logits)
 {
     p->logits = logits;
+}
+
+void plan_hidden(plan *p, value hidden)
+{
+    p->hidden = hidden;
 }

@@ -36,6 +36,9 @@ value plan_embed(plan *p, const weight *table, float scale);
 /* The same; of a table that need not have every token: the first row for those it lacks. */
 value plan_embed_known(plan *p, const weight *table, float scale);
 
+/* The same, times scale, with the batch's embeddings, one for each token, behind them. */
+value plan_embed_beside(plan *p, const weight *table, float scale);
+
 /* Rows of a table for the batch's positions, or for what else `by` names. */
 value plan_lookup(plan *p, const weight *table, embed_index by);
 
@@ -193,5 +196,8 @@ value plan_gather(plan *p, value x);
 
 /* The value that plan_logits gives out. */
 void plan_result(plan *p, value logits);
+
+/* A second one, which program_hidden gives out. */
+void plan_hidden(plan *p, value hidden);
 
 #endif

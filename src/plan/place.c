@@ -53,8 +53,10 @@ static void find_phases(plan *p, bool (*also)(const step *, const step *))
             p->values[v].last = phase;
         }
     }
-    if (p->logits >= 0)
-        p->values[plan_operand(p, p->logits).root].last = INT32_MAX;
+    const int32_t given[] = {p->logits, p->hidden};
+    for (int i = 0; i < 2; i++)
+        if (given[i] >= 0)
+            p->values[plan_operand(p, given[i]).root].last = INT32_MAX;
 }
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)

@@ -13,7 +13,7 @@ lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err)
     (*out)->limits = *limits;
     (*out)->layer = -1;
     (*out)->last_fused = GLU_COUNT;
-    (*out)->logits = -1;
+    (*out)->logits = (*out)->hidden = -1;
     return LACE_OK;
 }
 
@@ -22,6 +22,7 @@ lace_status plan_copy(const plan *p, plan **out, lace_error *err)
     TRY(plan_create(&p->limits, out, err));
     plan *copy = *out;
     copy->logits = p->logits;
+    copy->hidden = p->hidden;
     copy->steps = mem_alloc((size_t)p->n_steps * sizeof *copy->steps + 1);
     copy->values = mem_alloc((size_t)p->n_values * sizeof *copy->values + 1);
     if (!copy->steps || !copy->values) {

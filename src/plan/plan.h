@@ -20,6 +20,7 @@ typedef struct plan_limits {
     int32_t n_workers;
     bool stops_at_hidden; /* the result is what the output matrix would be applied to */
     bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
+    bool gives_hidden;    /* of all tokens, beside the result: what it is made of */
 } plan_limits;
 
 /* An intermediate: [max_tokens or max_outputs rows, width]. */
@@ -46,6 +47,7 @@ typedef struct plan {
     int32_t n_values, values_capacity;
     int32_t layer;        /* of the steps being added; -1 outside */
     int32_t logits;       /* the value with the result */
+    int32_t hidden;       /* one that is given out beside it; -1: none */
     glu_kind last_fused;  /* plan_fuse joins products with activations up to this one */
     uint64_t value_bytes; /* memory of all values, once they are placed */
 } plan;

@@ -6,6 +6,22 @@
 
 /* ---- Outline --------------------------------------------------------------------------------- */
 
+lace_status runner_compile(const runner *r, const plan_limits *limits, runner_build *build,
+                           program **out, lace_error *err)
+{
+    program_options options = {.n_sequences = r->options.n_sequences,
+                               .pages_per_sequence = r->states->pages_per_sequence,
+                               .n_groups = r->states->n_groups};
+    plan *p;
+    TRY(plan_create(limits, &p, err));
+    build(r->m, p, r->states->layers);
+    lace_status status = plan_check(p, err);
+    if (status == LACE_OK)
+        status = device_compile(r->m->device, p, &options, out, err);
+    plan_free(p);
+    return status;
+}
+
 static lace_status create_program(runner *r, lace_error *err)
 {
     const runner_options *o = &r->options;
@@ -14,18 +30,9 @@ static lace_status create_program(runner *r, lace_error *err)
                           .n_context = o->n_context,
                           .n_workers = o->n_threads,
                           .stops_at_hidden = o->stops_at_hidden,
-                          .wants_scores = o->wants_scores};
-    program_options options = {.n_sequences = o->n_sequences,
-                               .pages_per_sequence = r->states->pages_per_sequence,
-                               .n_groups = r->states->n_groups};
-    plan *p;
-    TRY(plan_create(&limits, &p, err));
-    model_build(r->m, p, r->states->layers);
-    lace_status status = plan_check(p, err);
-    if (status == LACE_OK)
-        status = device_compile(r->m->device, p, &options, &r->program, err);
-    plan_free(p);
-    return status;
+                          .wants_scores = o->wants_scores,
+                          .gives_hidden = o->gives_hidden};
+    return runner_compile(r, &limits, model_build, &r->program, err);
 }
 
 lace_status runner_outline(model *m, const runner_options *o, runner **out, lace_error *err)
@@ -92,6 +99,16 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
     return LACE_OK;
 }
 
+lace_status runner_prepare_program(const runner *r, program *p, lace_error *err)
+{
+    uint8_t *pages[STATES_MAX_GROUPS] = {0};
+    for (int32_t g = 0; g < r->states->n_groups; g++)
+        pages[g] = r->states->groups[g].data;
+    program_memory memory = {
+        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = r->states->slots.data};
+    return program_prepare(p, &memory, err);
+}
+
 lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err)
 {
     TRY(pool_create(r->options.n_threads, &r->workers, err));
@@ -99,12 +116,7 @@ lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, 
     TRY(states_allocate(r->states, r->queue, err));
     TRY(allocate_arrays(r, err));
     TRY(model_load(r->m, r->workers, on_progress, user, err));
-    uint8_t *pages[STATES_MAX_GROUPS] = {0};
-    for (int32_t g = 0; g < r->states->n_groups; g++)
-        pages[g] = r->states->groups[g].data;
-    program_memory memory = {
-        .queue = r->queue, .workers = r->workers, .pages = pages, .slots = r->states->slots.data};
-    return program_prepare(r->program, &memory, err);
+    return runner_prepare_program(r, r->program, err);
 }
 
 void runner_free(runner *r)

@@ -21,6 +21,7 @@ typedef struct runner_options {
     uint64_t kv_bytes;    /* of all pages; 0: enough for every sequence to be full */
     bool stops_at_hidden; /* results are what the output matrix would be applied to */
     bool wants_scores;    /* with stops_at_hidden: what the model's head makes of it */
+    bool gives_hidden;    /* of all tokens: for a predictor (predictor.h) */
 } runner_options;
 
 typedef struct runner {
@@ -46,6 +47,12 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
 /* Takes the memory of a runner that was outlined, and loads the model's weights if nobody has. */
 lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err);
 void runner_free(runner *r); /* NULL is fine */
+
+/* For other programs on the same states: made of a plan, and told where everything is. */
+typedef void runner_build(const model *m, plan *p, const layer_memory *memory);
+lace_status runner_compile(const runner *r, const plan_limits *limits, runner_build *build,
+                           program **out, lace_error *err);
+lace_status runner_prepare_program(const runner *r, program *p, lace_error *err);
 
 /* Memory that it will take on the model's device, beside the weights and the states. */
 uint64_t runner_bytes(const runner *r);

@@ -321,7 +321,7 @@ static lace_status check_pages(const states *kv, const page_demand *demand, lace
     return LACE_OK;
 }
 
-lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err)
+lace_status states_reserve_pages(states *kv, int32_t sequence, int32_t n, lace_error *err)
 {
     sequence_state *s = &kv->sequences[sequence];
     TRY(check_context(kv, sequence, n, err));
@@ -347,7 +347,14 @@ lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *
             *slot = page;
         }
     }
-    return slot_reserve(&kv->slots, sequence, s->n_tokens + n, err);
+    return LACE_OK;
+}
+
+lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err)
+{
+    TRY(states_reserve_pages(kv, sequence, n, err));
+    return n == 0 ? LACE_OK
+                  : slot_reserve(&kv->slots, sequence, kv->sequences[sequence].n_tokens + n, err);
 }
 
 lace_status states_reserve_all(states *kv, const int32_t *lengths, lace_error *err)

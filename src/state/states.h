@@ -145,8 +145,11 @@ lace_status states_allocate(states *kv, queue *q, lace_error *err);
  */
 lace_status states_reserve(states *kv, int32_t sequence, int32_t n, lace_error *err);
 
+/* The same for pages alone: recurrent state stays as it is. */
+lace_status states_reserve_pages(states *kv, int32_t sequence, int32_t n, lace_error *err);
+
 /*
- * The same for all sequences, so that each can become as long as lengths says. With recurrent
+ * states_reserve for all sequences, so that each can become as long as lengths says. With recurrent
  * layers, nothing has changed in any sequence if the pool cannot take all of them.
  */
 lace_status states_reserve_all(states *kv, const int32_t *lengths, lace_error *err);

@@ -203,6 +203,7 @@ const backend backend_cpu = {
     .free = cpu_program_free,
     .run = cpu_program_run,
     .logits = cpu_program_logits,
+    .hidden = cpu_program_hidden,
     .n_steps = cpu_program_n_steps,
     .step_at = cpu_program_step_at,
     .run_steps = cpu_program_run_steps,

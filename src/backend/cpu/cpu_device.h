@@ -19,6 +19,7 @@ lace_status cpu_program_run(program *p, const batch *b, const choice_rule *rules
                             lace_error *err);
 void cpu_program_run_steps(program *p, const batch *b, int32_t begin, int32_t end);
 const float *cpu_program_logits(const program *p, int32_t row);
+const float *cpu_program_hidden(const program *p, int32_t row);
 int32_t cpu_program_n_steps(const program *p);
 program_step cpu_program_step_at(const program *p, int32_t i, const batch *b);
 

@@ -188,12 +188,23 @@ lace_status cpu_program_run(program *p, const batch *b, const choice_rule *rules
     return file_guard_check(err);
 }
 
+static const float *value_row(const cpu_program *cp, int32_t value, int32_t row)
+{
+    const plan_value *v = &cp->p->values[value];
+    return (const float *)(cp->memory + v->offset +
+                           (uint64_t)row * act_row_bytes(v->format, v->width));
+}
+
 const float *cpu_program_logits(const program *p, int32_t row)
 {
     const cpu_program *cp = (const cpu_program *)p;
-    const plan_value *v = &cp->p->values[cp->p->logits];
-    return (const float *)(cp->memory + v->offset +
-                           (uint64_t)row * act_row_bytes(v->format, v->width));
+    return value_row(cp, cp->p->logits, row);
+}
+
+const float *cpu_program_hidden(const program *p, int32_t row)
+{
+    const cpu_program *cp = (const cpu_program *)p;
+    return value_row(cp, cp->p->hidden, row);
 }
 
 int32_t cpu_program_n_steps(const program *p)

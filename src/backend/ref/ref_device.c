@@ -135,12 +135,22 @@ static lace_status run(program *p, const batch *b, const choice_rule *rules, boo
     return file_guard_check(err);
 }
 
+static const float *value_row(const ref_program *rp, int32_t value, int32_t row)
+{
+    operand o = plan_operand(rp->p, value);
+    return (const float *)(rp->memory + rp->p->values[value].offset + (uint64_t)row * o.stride);
+}
+
 static const float *logits(const program *p, int32_t row)
 {
     const ref_program *rp = (const ref_program *)p;
-    operand o = plan_operand(rp->p, rp->p->logits);
-    return (const float *)(rp->memory + rp->p->values[rp->p->logits].offset +
-                           (uint64_t)row * o.stride);
+    return value_row(rp, rp->p->logits, row);
+}
+
+static const float *hidden(const program *p, int32_t row)
+{
+    const ref_program *rp = (const ref_program *)p;
+    return value_row(rp, rp->p->hidden, row);
 }
 
 static int32_t n_steps(const program *p)
@@ -171,6 +181,7 @@ const backend backend_ref = {
     .free = free_program,
     .run = run,
     .logits = logits,
+    .hidden = hidden,
     .n_steps = n_steps,
     .step_at = step_at,
     .run_steps = run_steps,

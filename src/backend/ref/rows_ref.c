@@ -24,17 +24,18 @@ static int32_t embed_row(const step *s, const batch *b, int64_t t)
 
 void embed_ref(const step *s, const batch *b, const worker *w)
 {
-    int64_t width = s->out[0].width, begin, end;
     const weight *table = s->a.embed.table;
+    int64_t width = table->n_cols, begin, end;
     uint64_t stride = row_bytes(table->type, width);
     pool_share(b->n_tokens, 1, w->index, w->count, &begin, &end);
     for (int64_t t = begin; t < end; t++) {
         float *y = operand_row(&s->out[0], t);
         int32_t row = embed_row(s, b, t);
-        if (row < 0 && b->embeddings) { /* as it is: not of the table, not scaled */
-            memcpy(y, b->embeddings + t * width, (size_t)width * sizeof *y);
+        bool is_beside = s->a.embed.by == EMBED_BESIDE;
+        if (is_beside || (row < 0 && b->embeddings)) /* as it is: not of the table, not scaled */
+            memcpy(is_beside ? y + width : y, b->embeddings + t * width, (size_t)width * sizeof *y);
+        if (row < 0 && b->embeddings)
             continue;
-        }
         assert(row >= 0 && row < table->n_rows);
         unpack_row(table->type, table->data + (uint64_t)row * stride, width, y);
         if (s->a.embed.scale != 1.0f)
