@@ -116,6 +116,7 @@ typedef struct keys {
     const char *architecture;
     const arch *arch;
     const model_config *seen; /* the config as readers of the file complete it */
+    int32_t n_predicting;     /* layers behind the others */
 } keys;
 
 static const char *key_of(const keys *k, const char *name, char out[160])
@@ -224,10 +225,19 @@ static void put_streams(const keys *k, const model_config *c)
                           (size_t)c->n_layers, NULL);
 }
 
+/* Layers that predict further tokens are among the blocks. */
+static void put_predicting(const keys *k)
+{
+    if (k->arch->takes & ARCH_NEXTN)
+        put_int(k, "nextn_predict_layers", k->n_predicting);
+}
+
 static void put_sizes(const keys *k, const hf_config *h)
 {
     const model_config *c = &h->model;
-    put_int(k, "block_count", c->n_layers);
+    put_int(k, "block_count", c->n_layers + k->n_predicting);
+    if (k->n_predicting > 0 || c->n_experts > 0)
+        put_predicting(k);
     put_int(k, "context_length", c->has_no_rope ? 1 << 20 : c->n_context); /* no position is far */
     put_int(k, "embedding_length", c->n_embd);
     if (c->n_ff > 0 || c->n_experts == 0)
@@ -349,8 +359,6 @@ static void put_experts(const keys *k, const model_config *c, hf_tensors *tensor
     }
     if (c->n_latent > 0)
         put_int(k, "moe_latent_size", c->n_latent);
-    if (arch_find(k->architecture)->takes & ARCH_NEXTN)
-        put_int(k, "nextn_predict_layers", 0);
 }
 
 /* ---- Latent attention ------------------------------------------------------------------------ */
@@ -597,7 +605,8 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
     model_config seen;
     TRY(complete(&config->model, &seen, err));
     TRY(check_expressible(config, &seen, err));
-    keys k = {w, config->model.architecture, arch_find(config->model.architecture), &seen};
+    keys k = {w, config->model.architecture, arch_find(config->model.architecture), &seen,
+              hf_tensors_n_predicting(tensors)};
     char title[256], label[32];
     title_of(directory, title, sizeof title);
     gguf_writer_add_text(w, "general.architecture", text_of(k.architecture), NULL);

@@ -341,8 +341,10 @@ lace_status hf_config_read(const json_t *config, hf_config *out, lace_error *err
         TRY(f->read(&s, &h));
     TRY(hf_check_keys(&s, &h));
     c->has_layer_kinds = true;
-    TRY(source_int(&s, SOURCE_SPELLING(&s, "num_nextn_predict_layers", "num_mtp_layers"), 0,
-                   CONFIG_MAX_LAYERS, &h.n_later_layers, NULL));
+    const char *later = SOURCE_SPELLING(&s, "num_nextn_predict_layers", "num_mtp_layers");
+    if (!source_get(&s, later))
+        later = "mtp_num_hidden_layers";
+    TRY(source_int(&s, later, 0, CONFIG_MAX_LAYERS, &h.n_later_layers, NULL));
     TRY(source_bool(&s, "tie_word_embeddings", &h.is_tied));
     *out = h;
     return LACE_OK;

@@ -23,7 +23,7 @@ typedef struct hf_config {
     model_config model;
     const hf_family *family;
     hf_quant quant;         /* how others have quantized it */
-    int32_t n_later_layers; /* behind the last: they predict further tokens, and are left out */
+    int32_t n_later_layers; /* behind the last: they predict further tokens; files may lack them */
     bool is_tied;           /* the output matrix is the embedding, whatever else is in the files */
     bool has_head_dim;      /* head_dim is written in the config */
 

@@ -18,6 +18,8 @@ static const name_row latent_rows[] = {
     ROUTED_ROWS,
     COPY("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
 };
+
+static const name_row predicting_rows[] = {PREDICTING_ROWS};
 /* clang-format on */
 
 static const char *const keys[] = {
@@ -108,8 +110,8 @@ static lace_status read_mistral4(const source *s, hf_config *h)
 
 #define LATENT(reader)                                                                             \
     {                                                                                              \
-        .layers = NAME_TABLE(latent_rows), .lacks = HF_LACKS_HEAD_DIM, .reads = keys,              \
-        .read = reader                                                                             \
+        .layers = NAME_TABLE(latent_rows), .predicting = NAME_TABLE(predicting_rows),              \
+        .lacks = HF_LACKS_HEAD_DIM, .reads = keys, .read = reader                                  \
     }
 
 const hf_family family_deepseek_v2 = LATENT(read_deepseek_v2);

@@ -125,6 +125,15 @@ static const name_row next_rows[] = {
 static const name_row dense_rows[] = {COMMON_ROWS, DELTA_ROWS};
 static const name_row moe_rows[] = {COMMON_ROWS, DELTA_ROWS, MIXTURE_ROWS};
 
+static const name_row predicting[] = {
+    COPY("fc.weight", "nextn.eh_proj.weight"),
+    MADE("pre_fc_norm_embedding.weight", "nextn.enorm.weight", RECIPE_ADD_ONE),
+    MADE("pre_fc_norm_hidden.weight", "nextn.hnorm.weight", RECIPE_ADD_ONE),
+    COPY("embed_tokens.weight", "nextn.embed_tokens.weight"),
+    MADE("norm.weight", "nextn.shared_head_norm.weight", RECIPE_ADD_ONE),
+    COPY("shared_head.head.weight", "nextn.shared_head_head.weight"),
+};
+
 static const name_row ends[] = {
     COPY("embed_tokens.weight", "token_embd.weight"),
     MADE("norm.weight", "output_norm.weight", RECIPE_ADD_ONE),
@@ -207,7 +216,9 @@ static const char *const moe_keys[] = {
     "layer_types",     "num_experts",         "shared_expert_intermediate_size",
     "mlp_only_layers", "decoder_sparse_step", NULL};
 
-#define DELTA_FAMILY .ends = NAME_TABLE(ends), .set_defaults = set_defaults
+#define DELTA_FAMILY                                                                               \
+    .ends = NAME_TABLE(ends), .predicting = NAME_TABLE(predicting), .predicting_start = "mtp.",    \
+    .set_defaults = set_defaults
 
 const hf_family family_qwen3_next = {.layers = NAME_TABLE(next_rows),
                                      .lacks = HF_LACKS_FFN,

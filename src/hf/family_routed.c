@@ -16,6 +16,8 @@ static const name_row glm4_moe_rows[] = {
     COPY("mlp.gate.e_score_correction_bias", "exp_probs_b.bias"),
 };
 
+static const name_row glm4_moe_predicting[] = {PREDICTING_ROWS};
+
 static const name_row dots1_rows[] = {
     ATTENTION_ROWS,
     HEAD_NORM_ROWS(RECIPE_COPY),
@@ -101,8 +103,10 @@ static lace_status read_hunyuan_moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_glm4_moe = {
-    .layers = NAME_TABLE(glm4_moe_rows), .reads = hf_mixture_keys, .read = read_glm4_moe};
+const hf_family family_glm4_moe = {.layers = NAME_TABLE(glm4_moe_rows),
+                                   .predicting = NAME_TABLE(glm4_moe_predicting),
+                                   .reads = hf_mixture_keys,
+                                   .read = read_glm4_moe};
 const hf_family family_dots1 = {.layers = NAME_TABLE(dots1_rows),
                                 .window = WINDOW_FLAG,
                                 .reads = hf_mixture_keys,

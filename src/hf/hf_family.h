@@ -32,14 +32,18 @@ typedef struct name_table {
     }
 
 struct hf_family {
-    name_table layers;          /* of each layer */
-    const char *layer_start;    /* in front of its number; NULL: "layers." */
-    name_table ends;            /* outside of layers, the embedding first; none: llama's */
-    name_table heads;           /* that never have a prefix; none: lm_head.weight */
-    const char *const *ignores; /* how names of tensors begin that are not computed with, up to a
+    name_table layers;       /* of each layer */
+    const char *layer_start; /* in front of its number; NULL: "layers." */
+    name_table predicting;   /* of a layer that predicts further tokens, beside `layers`; none: it
+                                   has no such layers */
+    const char *predicting_start; /* in front of these names, and of "layers.0." for the first such
+                                     layer; NULL: they follow the other layers and their names */
+    name_table ends;              /* outside of layers, the embedding first; none: llama's */
+    name_table heads;             /* that never have a prefix; none: lm_head.weight */
+    const char *const *ignores;   /* how names of tensors begin that are not computed with, up to a
                                    NULL; may be NULL */
-    bool is_permuted;           /* rows of q and k in GGUF files: pairs of the rope side by side */
-    bool is_tied;               /* unless tie_word_embeddings says something else */
+    bool is_permuted; /* rows of q and k in GGUF files: pairs of the rope side by side */
+    bool is_tied;     /* unless tie_word_embeddings says something else */
 
     window_rule window;
     int period;               /* WINDOW_PERIOD */
@@ -114,6 +118,15 @@ lace_status hf_family_find(const source *s, const hf_model_type **out);
 #define HEAD_NORM_ROWS(kind)                                                                       \
     MADE("self_attn.q_norm.weight", "attn_q_norm.weight", kind),                                 \
     MADE("self_attn.k_norm.weight", "attn_k_norm.weight", kind)
+
+/* Of a layer that predicts further tokens, where those are counted like the others. */
+#define PREDICTING_ROWS                                                                            \
+    COPY("eh_proj.weight", "nextn.eh_proj.weight"),                                                \
+    COPY("enorm.weight", "nextn.enorm.weight"),                                                    \
+    COPY("hnorm.weight", "nextn.hnorm.weight"),                                                    \
+    COPY("embed_tokens.weight", "nextn.embed_tokens.weight"),                                      \
+    COPY("shared_head.norm.weight", "nextn.shared_head_norm.weight"),                              \
+    COPY("shared_head.head.weight", "nextn.shared_head_head.weight")
 
 /* Experts of one tensor each, and all of a kind in one tensor. */
 #define EXPERT_ROWS                                                                                \

@@ -333,6 +333,7 @@ static lace_status config_from_directory(weights *files, model_config *out, lace
                          .user = h};
     TRY(weights_set_view(files, &view, err));
     *out = config.model;
+    out->n_predicting = hf_tensors_n_predicting(h);
     return LACE_OK;
 }
 

@@ -9,7 +9,7 @@
 #include "tensor/codec/unpack.h"
 #include "hf/hf_family.h"
 
-enum { NAME_BYTES = 320 };
+enum { NAME_BYTES = 320, START_BYTES = 128 };
 
 /* clang-format off */
 /* In front of every name: plain models, then two generations of those that also see, then older ones. */
@@ -373,14 +373,46 @@ static lace_status add_named(builder *b, int32_t layer, const name_row *row, cha
     return reshape(b, row->shape, count);
 }
 
-static lace_status add_layer_row(builder *b, int32_t layer, const name_row *row)
+/* All rows of a table, of a layer whose names begin with `start`. */
+static lace_status add_layer(builder *b, int32_t layer, const name_table *rows, const char *start)
+{
+    char hf[NAME_BYTES], name[NAME_BYTES];
+    for (size_t i = 0; i < rows->n_rows; i++) {
+        snprintf(hf, sizeof hf, "%s%s", start, rows->rows[i].hf);
+        snprintf(name, sizeof name, "blk.%d.%s", layer, rows->rows[i].gguf);
+        TRY(add_named(b, layer, &rows->rows[i], hf, name));
+    }
+    return LACE_OK;
+}
+
+static void format_layer_start(const builder *b, int32_t layer, char out[START_BYTES])
+{
+    const char *start = b->config->family->layer_start;
+    snprintf(out, START_BYTES, "%s%s%d.", b->prefix, start ? start : "layers.", layer);
+}
+
+/* Layers behind the last that predict further tokens, as far as the files have them. */
+static lace_status add_predicting(builder *b)
 {
     const hf_family *f = b->config->family;
-    char hf[NAME_BYTES], name[NAME_BYTES];
-    snprintf(hf, sizeof hf, "%s%s%d.%s", b->prefix, f->layer_start ? f->layer_start : "layers.",
-             layer, row->hf);
-    snprintf(name, sizeof name, "blk.%d.%s", layer, row->gguf);
-    return add_named(b, layer, row, hf, name);
+    const char *own = f->predicting_start;
+    char start[START_BYTES], layer_start[START_BYTES];
+    int32_t n_layers = b->config->model.n_layers, n = b->config->n_later_layers;
+    if (own && n == 0) /* configs may be silent about it */
+        n = 1;
+    for (int32_t i = 0; f->predicting.n_rows > 0 && i < n; i++) {
+        format_layer_start(b, n_layers + i, layer_start);
+        snprintf(start, sizeof start, "%s", own ? own : layer_start);
+        if (own)
+            snprintf(layer_start, sizeof layer_start, "%slayers.%d.", own, i);
+        size_t count = b->h->count;
+        TRY(add_layer(b, n_layers + i, &f->predicting, start));
+        if (b->h->count == count)
+            return LACE_OK;
+        TRY(add_layer(b, n_layers + i, &f->layers, layer_start));
+        b->h->config.n_predicting++;
+    }
+    return LACE_OK;
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
@@ -504,10 +536,12 @@ static lace_status build(builder *b)
             break;
     }
     TRY(add_ends(b));
-    const name_table *layers = &b->config->family->layers;
-    for (int32_t i = 0; i < b->config->model.n_layers; i++)
-        for (size_t k = 0; k < layers->n_rows; k++)
-            TRY(add_layer_row(b, i, &layers->rows[k]));
+    for (int32_t i = 0; i < b->config->model.n_layers; i++) {
+        char start[START_BYTES];
+        format_layer_start(b, i, start);
+        TRY(add_layer(b, i, &b->config->family->layers, start));
+    }
+    TRY(add_predicting(b));
     return check_all_used(b);
 }
 
@@ -541,6 +575,11 @@ void hf_tensors_free(hf_tensors *h)
         return;
     arena_deinit(&h->memory);
     mem_free_all(h->tensors, h->recipes, h);
+}
+
+int32_t hf_tensors_n_predicting(const hf_tensors *h)
+{
+    return h->config.n_predicting;
 }
 
 size_t hf_tensors_count(const hf_tensors *h)

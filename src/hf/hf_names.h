@@ -40,6 +40,9 @@ lace_status hf_tensors_create(const weights *files, const hf_config *config, hf_
                               hf_tensors **out, lace_error *err);
 void hf_tensors_free(hf_tensors *h);
 
+/* Layers among them that predict further tokens: those behind the config's layers. */
+int32_t hf_tensors_n_predicting(const hf_tensors *h);
+
 /* In the order of layers. Their data is NULL unless the bytes can be used where they lie. */
 size_t hf_tensors_count(const hf_tensors *h);
 tensor *hf_tensors_at(hf_tensors *h, size_t i); /* valid as long as the list */
