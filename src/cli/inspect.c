@@ -123,6 +123,9 @@ static lace_status append_model(buf *out, const findings *f)
                    i->n_parameters < 1000000000 ? "million" : "billion"));
     TRY(buf_printf(out, "%-14s%d layers, width %d, FFN %d\n", "shape", i->n_layers, i->n_embd,
                    i->n_ff));
+    if (i->n_predicting > 0)
+        TRY(buf_printf(out, "%-14s%d %s behind the others, for further tokens (--mtp)\n",
+                       "predicting", i->n_predicting, i->n_predicting == 1 ? "layer" : "layers"));
     if (i->n_experts > 0)
         TRY(buf_printf(out, "%-14s%d of width %d, %d of them for a token\n", "experts",
                        i->n_experts, i->n_ff_expert, i->n_experts_used));
@@ -261,6 +264,7 @@ static json_t *json_model(const lace_model_info *i)
     put(&o, "n_kv_heads", json_integer(i->n_kv_heads));
     put(&o, "head_dim", json_integer(i->head_dim));
     put(&o, "n_ff", json_integer(i->n_ff));
+    put(&o, "n_predicting", json_integer(i->n_predicting));
     put(&o, "n_experts", json_integer(i->n_experts));
     put(&o, "n_experts_used", json_integer(i->n_experts_used));
     put(&o, "n_ff_expert", json_integer(i->n_ff_expert));

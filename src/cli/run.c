@@ -321,6 +321,7 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
     model_options.packs_later = true;
     model_options.device = a.device;
     model_options.activation_sparsity = a.activation_sparsity;
+    model_options.use_mtp = a.choose.mtp;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);
     cli_catch_stop(); /* not before: Ctrl-C while a prompt is typed ends the program */
     buf pruned;       /* lives as long as the model */

@@ -60,6 +60,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
     {"draft", 0, ARG_TEXT, HERE(draft), .value = "MODEL", .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together, while up to 4 requests run"},
     {"lookup", 0, ARG_FLAG, SERVER(batcher.use_lookup), .help = "guess that a text continues as it did after an earlier occurrence of its last words"},
+    {"mtp", 0, ARG_FLAG, SERVER(batcher.use_mtp), .help = "guess by the model's own prediction layer, where it has one (MTP, NextN); on the CPU"},
     {"n-draft", 0, ARG_INT, SERVER(batcher.n_draft), .value = "N", .low = 1, .high = 32, .help = "the most tokens to guess at once (default 8)"},
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
@@ -198,14 +199,15 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
             v, err,
             "--deterministic and --activation-sparsity exclude each other: activation sparsity "
             "changes tokens that are computed alone, so the text would depend on the load");
-    if (a.deterministic && (a.draft || a.server.batcher.use_lookup))
+    if (a.deterministic && (a.draft || a.server.batcher.use_lookup || a.server.batcher.use_mtp))
         return args_error(v, err,
-                          "--deterministic excludes --draft and --lookup: guesses are computed "
-                          "together with the text");
+                          "--deterministic excludes --draft, --lookup and --mtp: guesses are "
+                          "computed together with the text");
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
     model_options.activation_sparsity = a.activation_sparsity;
+    model_options.use_mtp = a.server.batcher.use_mtp;
     lace_model *model, *draft = NULL;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
     progress bar;
@@ -218,6 +220,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     session->kv_type = (lace_kv_type)a.kv_type;
     session->kv_bytes = a.kv_memory;
     session->memory_bytes = a.memory;
+    session->use_mtp = a.server.batcher.use_mtp;
     session->on_progress = show_progress;
     session->progress_user = &bar;
     a.server.has_seed = a.seed >= 0;

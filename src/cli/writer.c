@@ -56,6 +56,7 @@ lace_status writer_init(writer *w, const choose_options *options, lace_model *mo
     o.use_prefixes = use_prefixes;
     o.draft = w->draft;
     o.use_lookup = options->lookup;
+    o.use_mtp = options->mtp;
     o.n_draft = options->n_draft;
     lace_status status = lace_batcher_create(model, &o, &w->batcher, err);
     progress_end(&bar);
@@ -219,7 +220,7 @@ void writer_append_counts(const writer *w, char *line, size_t size)
 {
     lace_batcher_stats n;
     size_t used = strlen(line);
-    if (!w->draft && !w->options->lookup)
+    if (!w->draft && !w->options->lookup && !w->options->mtp)
         return;
     lace_batcher_count(w->batcher, &n);
     used += (size_t)snprintf(line + used, size - used, " | %llu of %llu guesses right (%.0f %%)",

@@ -97,7 +97,7 @@ void metrics_write(server *s, json_out *out)
         {"prefix_hit_tokens_total", "counter", "Tokens of prompts found in the prefix tree.", (double)t->n_prefix_hits},
         {"prefix_query_tokens_total", "counter", "Tokens of prompts looked up in the prefix tree.", (double)t->n_prefix_queries},
         {"prefix_evicted_tokens_total", "counter", "Tokens that the prefix tree gave up.", (double)t->n_prefix_evicted},
-        {"guessed_tokens_total", "counter", "Tokens that were guessed (--draft, --lookup) and checked.", (double)t->n_guessed},
+        {"guessed_tokens_total", "counter", "Tokens that were guessed (--draft, --lookup, --mtp) and checked.", (double)t->n_guessed},
         {"guessed_tokens_accepted_total", "counter", "Guessed tokens that were right.", (double)t->n_accepted},
         {"timeouts_total", "counter", "Requests that took longer than allowed.", (double)m->n_timed_out},
         {"slow_readers_total", "counter", "Clients cut off because they read too slowly.", (double)m->n_slow_readers},

@@ -130,7 +130,7 @@ static void a_second_request_is_served_in_the_middle(void)
 static void what_cannot_be_is_refused(void)
 {
     command_run("serve " MODEL "--deterministic --lookup");
-    command_check_error("--deterministic excludes --draft and --lookup");
+    command_check_error("--deterministic excludes --draft, --lookup and --mtp");
     command_run("serve " MODEL "--draft $dir/absent.gguf");
     command_check_error("absent.gguf");
     command_run("serve " MODEL "--lookup --n-draft 33");
