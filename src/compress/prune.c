@@ -93,6 +93,13 @@ static bool is_repacked(const surgery_rule *r, const tensor *t)
            r->sparsity == 0 && !prune_method_is_structured(r->method);
 }
 
+/* Layers that predict further tokens only guess, and no text shows what they read: they stay. */
+static bool is_predicting(const task *k, const char *name)
+{
+    int layer;
+    return sscanf(name, "blk.%d.", &layer) == 1 && layer >= source_config(k->model)->n_layers;
+}
+
 static lace_status plan_job(task *k, job *j, lace_error *err)
 {
     const tensor *t = j->t;
@@ -101,7 +108,7 @@ static lace_status plan_job(task *k, job *j, lace_error *err)
     j->type = t->type;
     bool is_table = strcmp(j->name, "token_embd.weight") == 0 ||
                     strcmp(j->name, "per_layer_token_embd.weight") == 0;
-    bool may = mix_is_matrix(t) && !is_table;
+    bool may = mix_is_matrix(t) && !is_table && !is_predicting(k, j->name);
     j->rule = may ? surgery_match(k->s, j->name, false) : -1;
     if (j->rule < 0)
         return LACE_OK;

@@ -10,6 +10,7 @@
 #include "command.h"
 #include "served.h"
 #include "tap.h"
+#include "tiny_model.h"
 
 #define MODEL "models/tales-4m.gguf -c 512 --threads 2 "
 
@@ -28,12 +29,12 @@ static served plain, guessing;
 static char *expected[N_BODIES];
 
 /* The text of a completion, or NULL; the caller frees it. */
-static char *text_of(const answer *a)
+static char *answer_text(const answer *a)
 {
     json_t *json = json_loads(a->body ? a->body : "", 0, NULL);
     const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
-    const char *text = json_string_value(json_object_get(choice, "text"));
-    char *copy = text ? strdup(text) : NULL;
+    const char *words = json_string_value(json_object_get(choice, "text"));
+    char *copy = words ? strdup(words) : NULL;
     json_decref(json);
     return copy;
 }
@@ -44,7 +45,7 @@ static void ask_plain(void)
     for (int i = 0; i < N_BODIES; i++) {
         served_post(&plain, "/v1/completions", bodies[i], &a);
         free(expected[i]);
-        expected[i] = text_of(&a);
+        expected[i] = answer_text(&a);
         CHECK(a.status == 200 && expected[i] && expected[i][0]);
         CHECK(!strstr(a.body, "draft_n"));
     }
@@ -72,11 +73,11 @@ static void check_answers(const char *arguments)
     bool has_counts = false;
     for (int i = 0; i < N_BODIES; i++) {
         served_post(&guessing, "/v1/completions", bodies[i], &a);
-        char *text = text_of(&a);
-        if (!CHECK(a.status == 200 && text && expected[i] && strcmp(text, expected[i]) == 0))
-            tap_note("%s: \"%s\", expected \"%s\"", arguments, text ? text : "", expected[i]);
+        char *words = answer_text(&a);
+        if (!CHECK(a.status == 200 && words && expected[i] && strcmp(words, expected[i]) == 0))
+            tap_note("%s: \"%s\", expected \"%s\"", arguments, words ? words : "", expected[i]);
         has_counts = has_counts || (a.body && strstr(a.body, "\"draft_n_accepted\":"));
-        free(text);
+        free(words);
     }
     CHECK(has_counts);
     double n_guessed = wait_for_metric("lace_guessed_tokens_total");
@@ -114,9 +115,9 @@ static void a_second_request_is_served_in_the_middle(void)
     CHECK(served_send(fd, head, (size_t)n) && served_send(fd, body, sizeof body - 1));
     for (int i = 0; i < N_BODIES; i++) {
         served_post(&guessing, "/v1/completions", bodies[i], &a);
-        char *text = text_of(&a);
-        CHECK(a.status == 200 && text && expected[i] && strcmp(text, expected[i]) == 0);
-        free(text);
+        char *words = answer_text(&a);
+        CHECK(a.status == 200 && words && expected[i] && strcmp(words, expected[i]) == 0);
+        free(words);
     }
     served_read(fd, &stream, 60);
     CHECK(stream.status == 200 && stream.body &&
@@ -127,10 +128,36 @@ static void a_second_request_is_served_in_the_middle(void)
     CHECK(served_stop(&guessing) == 0);
 }
 
+/* Of a model that says each token by the one before it, and whose layer knows that. */
+static void a_prediction_layer_changes_no_answer(void)
+{
+    char arguments[512];
+    tiny_options o = tiny_options_arch("qwen35");
+    o.n_vocab = 320;
+    o.n_context = 512;
+    o.n_predicting = 1;
+    o.is_bigram = true;
+    buf file = tiny_model_bytes(o);
+    CHECK(command_write("mtp.gguf", file.data, file.size));
+    buf_deinit(&file);
+    const char *path = command_path("mtp.gguf");
+    snprintf(arguments, sizeof arguments, "%s -c 512 --threads 2 ", path);
+    served of_others = plain;
+    if (CHECK(served_start(&plain, arguments))) {
+        ask_plain();
+        CHECK(served_stop(&plain) == 0);
+    }
+    plain = of_others;
+    snprintf(arguments, sizeof arguments, "%s -c 512 --threads 2 --mtp --n-draft 4", path);
+    check_answers(arguments);
+}
+
 static void what_cannot_be_is_refused(void)
 {
     command_run("serve " MODEL "--deterministic --lookup");
     command_check_error("--deterministic excludes --draft, --lookup and --mtp");
+    command_run("serve " MODEL "--mtp");
+    command_check_error("no layer that predicts");
     command_run("serve " MODEL "--draft $dir/absent.gguf");
     command_check_error("absent.gguf");
     command_run("serve " MODEL "--lookup --n-draft 33");
@@ -145,6 +172,7 @@ int main(void)
     CASE(lookup_changes_no_answer);
     CASE(a_draft_changes_no_answer);
     CASE(a_second_request_is_served_in_the_middle);
+    CASE(a_prediction_layer_changes_no_answer);
     CASE(what_cannot_be_is_refused);
     served_stop(&plain);
     for (int i = 0; i < N_BODIES; i++)

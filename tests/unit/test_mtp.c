@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command.h"
 #include "engine/guess.h"
 #include "status_check.h"
 #include "tap.h"
@@ -554,13 +555,74 @@ static void bad_layers_are_refused_where_they_are_used(void)
     check_bad("blk.2.ffn_up_exps.weight", false, LACE_E_SHAPE, "blk.2.ffn_up_exps.weight");
 }
 
+/* ---- The program ----------------------------------------------------------------------------- */
+
+#define RUN "run $dir/mtp.gguf -p the -n 30 --temp 0 --raw --ignore-eos -t 1 "
+
+static void the_program_guesses_with_it(void)
+{
+    static char expected_text[sizeof ran.out];
+    tiny_options o = options_of("glm4moe");
+    o.n_vocab = 320;
+    o.is_bigram = true;
+    o.seed = 3;
+    buf file = tiny_model_bytes(o);
+    CHECK(command_write("mtp.gguf", file.data, file.size));
+    command_run("inspect $dir/mtp.gguf");
+    CHECK(command_check_success() && strstr(ran.out, "predicting    1 layer"));
+    command_run(RUN);
+    CHECK(command_check_success() && !strstr(ran.err, "guesses right"));
+    memcpy(expected_text, ran.out, sizeof expected_text);
+    command_run(RUN "--mtp --n-draft 4");
+    CHECK(command_check_success() && strcmp(ran.out, expected_text) == 0);
+    CHECK(strstr(ran.err, "guesses right (100 %)") != NULL);
+    command_run("run models/tales-4m.gguf -p the --mtp");
+    command_check_error("no layer that predicts further tokens");
+    command_run(RUN "--spec-type draft-mtp");
+    command_check_error("use --mtp");
+    buf_deinit(&file);
+}
+
+/* The layer's weights stay when a model is pruned, and follow when it is quantized. */
+static void smaller_models_keep_it(void)
+{
+    weights *before = NULL, *after = NULL;
+    lace_error err;
+    command_run("prune $dir/mtp.gguf $dir/pruned.gguf --sparsity 0.5 --method magnitude");
+    CHECK(command_check_success());
+    char path[256];
+    snprintf(path, sizeof path, "%s", command_path("mtp.gguf"));
+    CHECK(is_ok(weights_open(path, &before, &err), &err));
+    CHECK(is_ok(weights_open(command_path("pruned.gguf"), &after, &err), &err));
+    for (size_t i = 0; before && after && i < weights_count(before); i++) {
+        const tensor *a = weights_at(before, i);
+        char name[96];
+        snprintf(name, sizeof name, "%.*s", text_width(a->name), a->name.data);
+        const tensor *b = weights_find(after, name);
+        bool is_same = b && a->n_bytes == b->n_bytes && memcmp(a->data, b->data, a->n_bytes) == 0;
+        CHECK(is_same || strncmp(name, "blk.2.", 6) != 0);
+        CHECK(!is_same || strcmp(name, "blk.1.attn_q.weight") != 0);
+    }
+    weights_close(before);
+    weights_close(after);
+    command_run("quantize $dir/mtp.gguf $dir/small.gguf q8_0");
+    CHECK(command_check_success());
+    command_run("run $dir/small.gguf -p the -n 30 --temp 0 --raw --ignore-eos -t 1 --mtp");
+    CHECK(command_check_success() && strstr(ran.err, "guesses right (") != NULL);
+}
+
 int main(void)
 {
+    if (!command_begin())
+        return 1;
     CASE(a_layer_predicts_what_its_definition_says);
     CASE(forks_and_what_is_taken_back_leave_it_right);
     CASE(texts_stay_the_same);
     CASE(a_layer_that_knows_is_believed);
     CASE(models_without_such_a_layer_say_so);
     CASE(bad_layers_are_refused_where_they_are_used);
+    CASE(the_program_guesses_with_it);
+    CASE(smaller_models_keep_it);
+    command_end();
     return tap_end();
 }
