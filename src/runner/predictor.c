@@ -26,14 +26,16 @@ lace_status predictor_outline(runner *r, predictor **out, lace_error *err)
     return GIVE_OR_FREE(status, p, out, predictor_free);
 }
 
-uint64_t predictor_bytes(const predictor *p)
-{
-    return p->program->n_bytes;
-}
-
 static size_t row_bytes_of(const predictor *p)
 {
     return (size_t)p->r->m->config.n_embd * sizeof(float);
+}
+
+uint64_t predictor_bytes(const predictor *p)
+{
+    const runner_options *o = &p->r->options;
+    uint64_t n_rows = 2 * (uint64_t)o->n_batch + (uint64_t)o->n_sequences;
+    return p->program->n_bytes + n_rows * row_bytes_of(p);
 }
 
 static bool allocate(predictor *p)

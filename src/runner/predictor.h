@@ -7,8 +7,9 @@
  * others. The hidden rows of a batch are kept until the layer has seen its tokens: when guesses are
  * made, or before the next batch; by then it is known which of them stay.
  *
- * Where the hidden row before a position is not known (nothing comes before it, or a text goes on
- * behind a prefix that others have computed), it counts as zeros: guesses there are made of less.
+ * Where the hidden row before a position is not known (nothing comes before it; a text goes on
+ * behind a prefix that others have computed, or goes back further than its last batch), it counts as
+ * zeros: guesses there are made of less.
  */
 #ifndef LACE_RUNNER_PREDICTOR_H
 #define LACE_RUNNER_PREDICTOR_H
@@ -41,7 +42,7 @@ lace_status predictor_outline(runner *r, predictor **out, lace_error *err);
 lace_status predictor_prepare(predictor *p, lace_error *err);
 void predictor_free(predictor *p); /* NULL is fine */
 
-/* Memory that it will take on the model's device. */
+/* Memory that it will take, beside the weights and the states. */
 uint64_t predictor_bytes(const predictor *p);
 
 /* Keep what the runner has just computed. predictor_settle comes first. */

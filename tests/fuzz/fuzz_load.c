@@ -1,7 +1,7 @@
 /*
  * Fuzzing the whole way of a model: whatever the bytes are, opening says no, or a session can be
- * made of it and a token evaluated, from packed weights, in place and exactly. The corpus has the
- * smallest model of every architecture.
+ * made of it and a token evaluated, from packed weights, in place, exactly, and with a layer that
+ * predicts reading along. The corpus has the smallest model of every architecture.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void check_error(lace_status status, const lace_error *err)
         abort();
 }
 
-static lace_status evaluate(lace_model *model, lace_error *err)
+static lace_status evaluate(lace_model *model, bool use_mtp, lace_error *err)
 {
     lace_session_options o = lace_session_options_default();
     lace_session *session = NULL;
@@ -30,6 +30,7 @@ static lace_status evaluate(lace_model *model, lace_error *err)
     o.n_context = 8;
     o.n_batch = 4;
     o.n_threads = 1;
+    o.use_mtp = use_mtp;
     o.memory_bytes = 1 << 26; /* what asks for much is refused, not tried */
     lace_model_describe(model, &info);
     items[1].token = info.n_vocab - 1;
@@ -57,7 +58,7 @@ static void run(const uint8_t *data, size_t size, const lace_model_options *o)
             abort();
         return;
     }
-    status = evaluate(model, &err);
+    status = evaluate(model, o->use_mtp, &err);
     if (status != LACE_OK)
         check_error(status, &err);
     lace_model_close(model);
@@ -65,10 +66,11 @@ static void run(const uint8_t *data, size_t size, const lace_model_options *o)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    for (int mode = 0; mode < 3; mode++) {
+    for (int mode = 0; mode < 4; mode++) {
         lace_model_options o = lace_model_options_default();
         o.use_mmap = mode == 1;
         o.use_exact = mode == 2;
+        o.use_mtp = mode == 3;
         run(data, size, &o);
     }
     return 0;

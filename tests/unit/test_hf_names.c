@@ -40,7 +40,10 @@ static void matrices_are_used_where_they_lie(void)
     scratch_remove();
 }
 
-/* Layers that predict further tokens are left out; any other tensor that nobody knows is refused. */
+/*
+ * Of families whose prediction layers lace does not use, they are left out; any other tensor that
+ * nobody knows is refused.
+ */
 static void layers_behind_the_last_are_left_out(void)
 {
     static const struct {
@@ -53,6 +56,10 @@ static void layers_behind_the_last_are_left_out(void)
         {"model.layers.0.enorm.weight", ",\"num_nextn_predict_layers\":1", LACE_E_UNSUPPORTED},
         {"model.layers.1.enorm.weight", "", LACE_E_UNSUPPORTED},
         {"model.layers.1.enorm.weight", ",\"num_nextn_predict_layers\":-1", LACE_E_META},
+        {"mtp.norm.weight", ",\"mtp_num_hidden_layers\":1", LACE_OK},
+        {"mtp.norm.weight", ",\"mtp_num_hidden_layers\":-1", LACE_E_META},
+        {"mtp.norm.weight", ",\"mtp_num_hidden_layers\":513", LACE_E_META},
+        {"mtp.norm.weight", ",\"mtp_num_hidden_layers\":\"1\"", LACE_E_META},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         weights *w = NULL;

@@ -474,6 +474,46 @@ static void a_layer_that_knows_is_believed(void)
     }
 }
 
+/* A speculator, for callers who choose by themselves. */
+static void speculators_guess_with_it(void)
+{
+    tiny_options o = options_of("qwen3next");
+    lace_error err;
+    o.is_bigram = true;
+    o.seed = 3;
+    buf file = tiny_model_bytes(o);
+    lace_model *lm = open_model(&file, true);
+    lace_session *s = open_session(lm, true, false), *other = open_session(lm, false, false);
+    lace_speculator *sp = NULL;
+    lace_speculator_options so = lace_speculator_options_default();
+    lace_token tokens[N_TEXT];
+    so.use_mtp = true;
+    CHECK(lace_speculator_create(other, 0, &so, &sp, &err) == LACE_E_ARG);
+    CHECK(is_ok(lace_speculator_create(s, 1, &so, &sp, &err), &err));
+    for (int i = 0; i < N_TEXT; i++)
+        tokens[i] = text_token(i);
+    eval_text(s, 1, 0, N_TEXT, N_TEXT);
+    eval_text(other, 1, 0, N_TEXT, N_TEXT);
+    CHECK(is_ok(lace_speculator_begin(sp, tokens, N_TEXT, &err), &err));
+    const float *want = lace_session_logits(other, N_TEXT - 1);
+    for (int i = 0; i < 40; i++) {
+        lace_token best = best_token(want, N_VOCAB);
+        lace_token token = i % 9 == 5 ? 7 : best; /* now and then another one than was guessed */
+        CHECK(best_token(lace_speculator_logits(sp), N_VOCAB) == best);
+        CHECK(is_ok(lace_speculator_push(sp, token, &err), &err));
+        CHECK(is_ok(lace_session_eval(other, &(lace_item){token, 1, true}, 1, &err), &err));
+        want = lace_session_logits(other, 0);
+    }
+    lace_speculation count;
+    lace_speculator_count(sp, &count);
+    CHECK(count.n_accepted > 20 && count.n_accepted < count.n_guessed);
+    lace_speculator_free(sp);
+    lace_session_free(s);
+    lace_session_free(other);
+    lace_model_close(lm);
+    buf_deinit(&file);
+}
+
 /* ---- What is not there ----------------------------------------------------------------------- */
 
 static lace_status try_open(tiny_options o, lace_error *err)
@@ -619,6 +659,7 @@ int main(void)
     CASE(forks_and_what_is_taken_back_leave_it_right);
     CASE(texts_stay_the_same);
     CASE(a_layer_that_knows_is_believed);
+    CASE(speculators_guess_with_it);
     CASE(models_without_such_a_layer_say_so);
     CASE(bad_layers_are_refused_where_they_are_used);
     CASE(the_program_guesses_with_it);
