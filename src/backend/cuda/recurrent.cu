@@ -84,64 +84,60 @@ template <int ROWS> __device__ __forceinline__ void delta_columns(const gpu_delt
     const int n_rows = (p.k_dim + DELTA_WARPS - 1) / DELTA_WARPS, first = warp * n_rows;
     float *state = (float *)(p.state + (uint64_t)sequence * p.slot_bytes) +
                    ((int64_t)h * p.k_dim + first) * p.v_dim + c;
-    float s[ROWS];
-    bool is_loaded = false;
-    int turn = 0;
-    if (!has_few_tokens(p.sequences, sequence, p.n_tokens, p.few))
+    tokens_of mine(p.sequences, sequence, p.n_tokens);
+    if (mine.n == 0 || (p.few > 0 && mine.n >= p.few))
         return;
-    for (int from = 0; from < p.n_tokens; from += 32)
-        for (uint32_t mine = tokens_of(p.sequences, sequence, from, p.n_tokens); mine;
-             mine &= mine - 1) {
-            const int t = from + __ffs(mine) - 1;
-            if (!is_loaded) {
+    float s[ROWS];
 #pragma unroll
-                for (int i = 0; i < ROWS; i++)
-                    s[i] = i < n_rows && first + i < p.k_dim && c < p.v_dim
-                               ? state[(int64_t)i * p.v_dim]
-                               : 0.0f;
-                is_loaded = true;
-            }
-            const float *row = p.qkv + t * p.qkv_stride;
-            const float *q = row + key * p.k_dim, *k = q + p.n_key_heads * p.k_dim;
-            const float v = c < p.v_dim ? row[2 * p.n_key_heads * p.k_dim + h * p.v_dim + c] : 0.0f;
-            float qq = 0, kk = 0, qk = 0;
-            for (int i = lane; i < p.k_dim; i += 32) {
-                qq += q[i] * q[i];
-                kk += k[i] * k[i];
-                qk += q[i] * k[i];
-            }
-            const float q_unit = rsqrtf(warp_sum(qq) + p.eps) * rsqrtf((float)p.k_dim);
-            const float k_unit = rsqrtf(warp_sum(kk) + p.eps);
-            qk = warp_sum(qk) * q_unit * k_unit;
-            const float z = p.a[t * p.a_stride + h] + p.bias[h];
-            const float decay = expf(p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))));
-            const float beta = 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h]));
-            float from_k = 0, from_q = 0;
-#pragma unroll
-            for (int i = 0; i < ROWS; i++)
-                if (i < n_rows && first + i < p.k_dim) {
-                    from_k += k[first + i] * s[i];
-                    from_q += q[first + i] * s[i];
-                }
-            seen[turn][warp][lane] = from_k;
-            sums[turn][warp][lane] = from_q;
-            __syncthreads();
-            from_k = from_q = 0;
-#pragma unroll
-            for (int w = 0; w < DELTA_WARPS; w++) {
-                from_k += seen[turn][w][lane];
-                from_q += sums[turn][w][lane];
-            }
-            turn ^= 1;
-            const float learned = beta * (v - decay * k_unit * from_k);
-            if (warp == 0 && c < p.v_dim)
-                p.out[t * p.out_stride + h * p.v_dim + c] = decay * q_unit * from_q + qk * learned;
-#pragma unroll
-            for (int i = 0; i < ROWS; i++)
-                if (i < n_rows && first + i < p.k_dim)
-                    s[i] = decay * s[i] + k_unit * k[first + i] * learned;
+    for (int i = 0; i < ROWS; i++)
+        s[i] =
+            i < n_rows && first + i < p.k_dim && c < p.v_dim ? state[(int64_t)i * p.v_dim] : 0.0f;
+    int turn = 0;
+    for (int t = mine.first; mine.n > 0; t++) {
+        if (p.n_tokens > 1 && p.sequences[t] != sequence)
+            continue;
+        mine.n--;
+        const float *row = p.qkv + t * p.qkv_stride;
+        const float *q = row + key * p.k_dim, *k = q + p.n_key_heads * p.k_dim;
+        const float v = c < p.v_dim ? row[2 * p.n_key_heads * p.k_dim + h * p.v_dim + c] : 0.0f;
+        float qq = 0, kk = 0, qk = 0;
+        for (int i = lane; i < p.k_dim; i += 32) {
+            qq += q[i] * q[i];
+            kk += k[i] * k[i];
+            qk += q[i] * k[i];
         }
-    if (!is_loaded || c >= p.v_dim)
+        const float q_unit = rsqrtf(warp_sum(qq) + p.eps) * rsqrtf((float)p.k_dim);
+        const float k_unit = rsqrtf(warp_sum(kk) + p.eps);
+        qk = warp_sum(qk) * q_unit * k_unit;
+        const float z = p.a[t * p.a_stride + h] + p.bias[h];
+        const float decay = expf(p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))));
+        const float beta = 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h]));
+        float from_k = 0, from_q = 0;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            if (i < n_rows && first + i < p.k_dim) {
+                from_k += k[first + i] * s[i];
+                from_q += q[first + i] * s[i];
+            }
+        seen[turn][warp][lane] = from_k;
+        sums[turn][warp][lane] = from_q;
+        __syncthreads();
+        from_k = from_q = 0;
+#pragma unroll
+        for (int w = 0; w < DELTA_WARPS; w++) {
+            from_k += seen[turn][w][lane];
+            from_q += sums[turn][w][lane];
+        }
+        turn ^= 1;
+        const float learned = beta * (v - decay * k_unit * from_k);
+        if (warp == 0 && c < p.v_dim)
+            p.out[t * p.out_stride + h * p.v_dim + c] = decay * q_unit * from_q + qk * learned;
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            if (i < n_rows && first + i < p.k_dim)
+                s[i] = decay * s[i] + k_unit * k[first + i] * learned;
+    }
+    if (c >= p.v_dim)
         return;
 #pragma unroll
     for (int i = 0; i < ROWS; i++)

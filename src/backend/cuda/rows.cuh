@@ -21,23 +21,22 @@ __device__ __forceinline__ float warp_max(float v)
     return v;
 }
 
-/* Which of 32 tokens of a batch, from `first` on, are of a sequence: a bit for each. */
-__device__ __forceinline__ uint32_t tokens_of(const int32_t *sequences, int sequence, int first,
-                                              int n_tokens)
-{
-    const int t = first + (threadIdx.x & 31);
-    return __ballot_sync(~0u, t < n_tokens && sequences[t] == sequence);
-}
+/* The tokens of a sequence in a batch: how many, and the first of them. */
+struct tokens_of {
+    int n, first;
 
-/* Whether a sequence has fewer than `few` tokens in a batch; 0: that does not matter. */
-__device__ __forceinline__ bool has_few_tokens(const int32_t *sequences, int sequence, int n_tokens,
-                                               int few)
-{
-    int n = 0;
-    for (int t = 0; few > 0 && t < n_tokens; t += 32)
-        n += __popc(tokens_of(sequences, sequence, t, n_tokens));
-    return few == 0 || n < few;
-}
+    __device__ __forceinline__ tokens_of(const int32_t *sequences, int sequence, int n_tokens)
+        : n(n_tokens == 1), first(0)
+    {
+        for (int t = 0; n_tokens > 1 && t < n_tokens; t += 32) {
+            const int mine = t + (threadIdx.x & 31);
+            const uint32_t found =
+                __ballot_sync(~0u, mine < n_tokens && sequences[mine] == sequence);
+            first = n == 0 && found ? t + __ffs(found) - 1 : first;
+            n += __popc(found);
+        }
+    }
+};
 
 /* The sum over all threads of a block, in a fixed order. */
 template <int THREADS> __device__ __forceinline__ float block_sum(float v)

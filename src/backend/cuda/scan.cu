@@ -40,39 +40,36 @@ extern "C" __global__ void __launch_bounds__(THREADS) scan_heads(gpu_scan p)
     const int64_t group = (int64_t)(head / p.group_heads) * p.n_state;
     const int64_t at = (int64_t)head * p.head_dim + column;
     const int slot = p.n_tokens == 1 ? p.sequences[0] : blockIdx.z;
-    if (!has_few_tokens(p.sequences, slot, p.n_tokens, p.few))
+    tokens_of mine(p.sequences, slot, p.n_tokens);
+    if (mine.n == 0 || (p.few > 0 && mine.n >= p.few))
         return;
-    bool is_held = false;
+    move_state(p, held, slot, head, column, false);
     int turn = 0;
-    for (int first = 0; first < p.n_tokens; first += 32)
-        for (uint32_t mine = tokens_of(p.sequences, slot, first, p.n_tokens); mine;
-             mine &= mine - 1) {
-            const int t = first + __ffs(mine) - 1;
-            if (!is_held)
-                move_state(p, held, slot, head, column, false);
-            is_held = true;
-            float dt = softplus(p.dt[t * p.dt_stride + head] + p.dt_bias[head]);
-            dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
-            const float decay = expf(dt * p.a[head]);
-            const float x = column < p.head_dim ? p.x[t * p.x_stride + at] : 0.0f;
-            const float *b = p.b + t * p.b_stride + group, *c = p.c + t * p.c_stride + group;
-            float sum = 0;
-            for (int i = warp; i < p.n_state; i += WARPS) {
-                float s = held[i * COLUMNS + lane] * decay + b[i] * (dt * x);
-                held[i * COLUMNS + lane] = s;
-                sum += c[i] * s;
-            }
-            sums[turn][warp][lane] = sum;
-            __syncthreads(); /* one a token: the other half may still be read */
-            if (warp == 0 && column < p.head_dim) {
-                sum = p.d[head] * x;
-#pragma unroll
-                for (int i = 0; i < WARPS; i++)
-                    sum += sums[turn][i][lane];
-                p.out[t * p.out_stride + at] = sum;
-            }
-            turn ^= 1;
+    for (int t = mine.first; mine.n > 0; t++) {
+        if (p.n_tokens > 1 && p.sequences[t] != slot)
+            continue;
+        mine.n--;
+        float dt = softplus(p.dt[t * p.dt_stride + head] + p.dt_bias[head]);
+        dt = fminf(fmaxf(dt, p.dt_min), p.dt_max);
+        const float decay = expf(dt * p.a[head]);
+        const float x = column < p.head_dim ? p.x[t * p.x_stride + at] : 0.0f;
+        const float *b = p.b + t * p.b_stride + group, *c = p.c + t * p.c_stride + group;
+        float sum = 0;
+        for (int i = warp; i < p.n_state; i += WARPS) {
+            float s = held[i * COLUMNS + lane] * decay + b[i] * (dt * x);
+            held[i * COLUMNS + lane] = s;
+            sum += c[i] * s;
         }
-    if (is_held)
-        move_state(p, held, slot, head, column, true);
+        sums[turn][warp][lane] = sum;
+        __syncthreads(); /* one a token: the other half may still be read */
+        if (warp == 0 && column < p.head_dim) {
+            sum = p.d[head] * x;
+#pragma unroll
+            for (int i = 0; i < WARPS; i++)
+                sum += sums[turn][i][lane];
+            p.out[t * p.out_stride + at] = sum;
+        }
+        turn ^= 1;
+    }
+    move_state(p, held, slot, head, column, true);
 }
