@@ -15,6 +15,9 @@
 #include "base/cpu.h"
 #include "ops/step.h"
 
+/* Rows are handed out in multiples of tiles. Up to so many tokens, memory sets the pace. */
+enum { MATMUL_TILE_ROWS = 16, MATMUL_FEW_TOKENS = 16 };
+
 /* ---- Workers --------------------------------------------------------------------------------- */
 
 typedef struct worker {
@@ -33,8 +36,6 @@ typedef struct worker {
  * 256.
  */
 typedef enum matmul_rounding { MATMUL_EXACT, MATMUL_TO_13_BITS, MATMUL_TO_BYTES } matmul_rounding;
-
-enum { MATMUL_TILE_ROWS = 16 }; /* rows are handed out in multiples of this */
 
 struct matmul_impl {
     const char *name;
@@ -120,6 +121,9 @@ int64_t attend_n_items(const step *s, const batch *b);
 uint64_t matmul_block_bytes(int64_t n_tokens);
 
 uint64_t moe_scratch_bytes(const step *s, int64_t n_tokens);
+
+/* Into how many pieces a step of experts is cut for a batch of MATMUL_FEW_TOKENS at most. */
+int64_t moe_n_pieces(const step *s, const batch *b, int n_workers);
 
 /* MATMUL_HEADS: who brings rows into a form; and its scratch. */
 step_fn heads_form(const kernel_table *table, act_format act);

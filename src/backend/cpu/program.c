@@ -48,12 +48,12 @@ enum { PIECES_PER_WORKER = 4, PIECE_ROWS = 64 };
  * With few tokens memory sets the pace, and long runs are read fastest: every worker first takes
  * one piece of FIRST_SHARES, and the rest goes out share by share, so that all end together.
  */
-enum { FEW_TOKENS = 16, SHARES_PER_WORKER = 10, FIRST_SHARES = 8 };
+enum { SHARES_PER_WORKER = 10, FIRST_SHARES = 8 };
 
 /* Whether a step goes out in unequal pieces. */
 static bool has_long_pieces(const step *s, const batch *b, int n_workers)
 {
-    return n_workers > 1 && step_is_matmul(s) && step_rows(s, b) <= FEW_TOKENS &&
+    return n_workers > 1 && step_is_matmul(s) && step_rows(s, b) <= MATMUL_FEW_TOKENS &&
            step_columns(s) >= (int64_t)n_workers * SHARES_PER_WORKER * MATMUL_TILE_ROWS;
 }
 
@@ -68,6 +68,8 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
         return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
     if (s->op == OP_MATMUL_JOIN && !columns_use(s, b))
         return 1;
+    if (step_has_experts(s) && b->n_tokens <= MATMUL_FEW_TOKENS)
+        return moe_n_pieces(s, b, n_workers);
     int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;
     switch (op_describe(s->op)->pieces) {
     case OP_BY_COLUMNS:
