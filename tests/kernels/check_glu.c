@@ -1,4 +1,4 @@
-/* glu, the row function that matmul_glu uses, and add. */
+/* glu, the row function that matmul_glu uses, add, and softcap. */
 #include <math.h>
 #include <string.h>
 
@@ -190,6 +190,34 @@ static void check_add(const kernel_table *ref, const kernel_table *table)
     check_end();
 }
 
+static void check_softcap(const kernel_table *ref, const kernel_table *table)
+{
+    kernel_fn fn = table->ops[OP_SOFTCAP];
+    if (!check_begin("softcap", NULL, CHECK_FN(fn)))
+        return;
+    for (int width = 1; width < 9000; width = width < 40 ? width + 3 : width * 2 + 1)
+        for (int fill = 0; fill <= CHECK_N_FILLS; fill++) {
+            int n_rows = check_random_int(1, 14), n = check_random_int(1, CHECK_MAX_WORKERS);
+            bool is_edges = fill == CHECK_N_FILLS;
+            check_shape("width %d rows %d %s workers %d", width, n_rows,
+                        is_edges ? "edges" : check_fill_name((check_fill)fill), n);
+            step s =
+                make_step(OP_SOFTCAP, width, n_rows, is_edges ? CHECK_NORMAL : (check_fill)fill);
+            for (int r = 0; is_edges && r < n_rows; r++)
+                fill_edges(check_row(&s.in[0], r), width);
+            s.a.softcap.cap = n == 1 ? 30.0f : check_random_f32(0.5f, 50);
+            batch b = {.n_tokens = n_rows};
+            operand want = s.in[0], got = check_operand_copy(&want, n_rows);
+            s.out[0] = want;
+            check_run(ref->ops[OP_SOFTCAP], &s, &b, 1, 0);
+            s.out[0] = got;
+            check_run(fn, &s, &b, n, 0);
+            check_rows("out", &want, &got, n_rows, max_nmse(GLU_TANH));
+        }
+    bench(fn, (step){.op = OP_SOFTCAP, .a.softcap.cap = 30}, "262144, 1 token", 262144, 1);
+    check_end();
+}
+
 void check_glu(const kernel_table *ref, const kernel_table *table)
 {
     for (int kind = 0; kind < GLU_COUNT; kind++)
@@ -197,4 +225,5 @@ void check_glu(const kernel_table *ref, const kernel_table *table)
     check_narrow_and_alone(ref, table);
     check_glu_row(ref, table);
     check_add(ref, table);
+    check_softcap(ref, table);
 }

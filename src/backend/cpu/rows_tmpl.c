@@ -357,6 +357,22 @@ static void glu(const step *s, const batch *b, const worker *w)
     }
 }
 
+/* ---- Soft cap -------------------------------------------------------------------------------- */
+
+static void softcap(const step *s, const batch *b, const worker *w)
+{
+    part p = share_part(step_rows(s, b), s->out[0].width, 64, w);
+    vf cap = v_set(s->a.softcap.cap);
+    for (int64_t t = p.row_begin; t < p.row_end; t++) {
+        float *x = operand_row(&s->out[0], t);
+        int64_t i = p.col_begin, end = p.col_end;
+        for (; i + VW <= end; i += VW)
+            v_store(x + i, v_mul(cap, v_tanh(v_div(v_load(x + i), cap))));
+        if (i < end)
+            v_store_n(x + i, v_mul(cap, v_tanh(v_div(v_load_n(x + i, end - i), cap))), end - i);
+    }
+}
+
 /* ---- The table ------------------------------------------------------------------------------- */
 
 void FN(rows_use)(kernel_table *table)
@@ -368,5 +384,6 @@ void FN(rows_use)(kernel_table *table)
     table->ops[OP_RMS_NORM_QUANTIZE] = rms_norm_quantize;
     table->ops[OP_ADD] = add;
     table->ops[OP_GLU] = glu;
+    table->ops[OP_SOFTCAP] = softcap;
     table->glu_row = glu_row;
 }
