@@ -68,7 +68,7 @@ LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) 
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
-KERNEL_TEST_SRC := $(sort $(wildcard tests/kernels/*.c))
+KERNEL_TEST_SRC := $(filter-out $(if $(VULKAN),,%/check_vulkan.c),$(sort $(wildcard tests/kernels/*.c)))
 WEB_TESTS := $(sort $(wildcard tests/web/test_*.sh tests/clients/test_*.sh))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
 EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
@@ -259,7 +259,7 @@ ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
 ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/% src/backend/vulkan/% src/backend/backends.c,\
                $(filter src/base/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
-           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c,$(KERNEL_TEST_SRC)) \
+           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c %/check_vulkan.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
 arm:

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/numbers.h"
 #include "tensor/codec/pack.h"
 
 enum { GAP_BYTES = 64 }; /* between the parts of a page, where nothing may be written */
@@ -33,7 +34,7 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     uint64_t n_rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
     kv->k_offset = GAP_BYTES;
     kv->v_offset = kv->v_in_k ? GAP_BYTES : 2 * GAP_BYTES + n_rows * kv->row_bytes;
-    kv->page_bytes = kv->v_offset + n_rows * kv->v_row_bytes + GAP_BYTES;
+    kv->page_bytes = round_up(kv->v_offset + n_rows * kv->v_row_bytes + GAP_BYTES, 4);
 
     int n_pages = 0;
     for (int i = 0; i < cs->n_sequences; i++) {

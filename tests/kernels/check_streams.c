@@ -99,7 +99,8 @@ static void check_cutoff(const kernel_table *ref, const kernel_table *table)
             step s = {.op = OP_CUTOFF, .a.cutoff.factor = check_random_f32(-1, 2)};
             s.out[0] = filled(width, n_rows);
             operand x = check_operand_copy(&s.out[0], n_rows);
-            compare(ref, table, &s, n_rows, n, 1e-12);
+            /* What is left of a value near the cutoff is small: a GPU's mean of floats shows in it. */
+            compare(ref, table, &s, n_rows, n, check_is_gpu() ? 1e-10 : 1e-12);
             double mean = 0, squares = 0;
             for (int i = 0; i < width; i++)
                 mean += check_row(&x, 0)[i] / (double)width;

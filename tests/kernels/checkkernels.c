@@ -48,17 +48,21 @@ static struct {
     bool has_failed, is_open;
 } now;
 static int n_lines, n_failed;
-static bool is_gpu; /* the CPU's levels are done */
+static const char *device; /* whose kernels are checked; NULL: the CPU's */
 static pool *pools[MAX_THREADS + 1];
 
-/* The checks of GPU kernels, where the program is built with them; false: there is no GPU. */
-bool check_gpu(const kernel_table *ref) __attribute__((weak));
+/*
+ * The checks of devices, where the program is built with them; false: there is none. is_all: no
+ * operation or type was chosen.
+ */
+bool check_gpu(const kernel_table *ref, bool is_all) __attribute__((weak));
+bool check_vulkan(const kernel_table *ref, bool is_all) __attribute__((weak));
 
 /* ---- Cases ----------------------------------------------------------------------------------- */
 
 static const char *level_name(void)
 {
-    return is_gpu ? "gpu" : cpu_level_name(now.level);
+    return device ? device : cpu_level_name(now.level);
 }
 
 /* Whether a comma-separated list holds the word; NULL holds everything. */
@@ -222,7 +226,7 @@ bool check_is_bench(void)
 
 bool check_is_gpu(void)
 {
-    return is_gpu;
+    return device != NULL;
 }
 
 bool check_is_quick(void)
@@ -310,8 +314,8 @@ static const char usage[] =
     "\n"
     "  --op LIST     only these operations (rms_norm,attend)\n"
     "  --type LIST   only these types, where an operation has several (f16,q8_0)\n"
-    "  --level NAME  only versions of this CPU level (plain, avx2, avx512, ...), or of the GPU "
-    "(gpu)\n"
+    "  --level NAME  only versions of this CPU level (plain, avx2, avx512, ...), of NVIDIA's GPUs\n"
+    "                (gpu), or of Vulkan (vulkan)\n"
     "  --seed N      start of the random numbers (default: 1)\n"
     "  --repeat N    do everything N times, with the seeds that follow\n"
     "  --threads N   run on threads, and time with N of them (default: 1)\n"
@@ -370,6 +374,31 @@ static void read_options(int argc, char **argv)
     }
 }
 
+/* Those that are not CPUs, behind all levels. Returns how many are not there. */
+static int check_devices(const kernel_table *ref)
+{
+    static const struct {
+        const char *name;
+        bool (*run)(const kernel_table *ref, bool is_all);
+    } devices[] = {{"gpu", check_gpu}, {"vulkan", check_vulkan}};
+    int n_skipped = 0;
+    bool was_quick = options.is_quick;
+    options.seed -= (uint64_t)options.n_repeats; /* the first again */
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        device = devices[i].name;
+        if (!list_has(options.level, device))
+            continue;
+        /* Vulkan on a processor is slow: all shapes only where they are asked for. */
+        options.is_quick = was_quick || (!options.level && strcmp(device, "vulkan") == 0);
+        if (!devices[i].run || !devices[i].run(ref, !options.ops && !options.types)) {
+            printf("ok %d - %s # SKIP there is none, or no kernels for it\n", ++n_lines, device);
+            n_skipped++;
+        }
+    }
+    options.is_quick = was_quick;
+    return n_skipped;
+}
+
 int main(int argc, char **argv)
 {
     read_options(argc, argv);
@@ -397,18 +426,10 @@ int main(int argc, char **argv)
                 cases[i].run(&ref, &table);
         }
     }
-    int n_skipped = 0;
-    if (!options.level || list_has(options.level, "gpu")) {
-        is_gpu = true;
-        if (!check_gpu || !check_gpu(&ref)) {
-            printf("ok %d - gpu # SKIP there is none, or no kernels for it\n", ++n_lines);
-            n_skipped++;
-        }
-    }
+    int n_skipped = check_devices(&ref);
     for (int i = 0; i <= MAX_THREADS; i++)
         pool_free(pools[i]);
-    bool is_gpu_only = options.level && strcmp(options.level, "gpu") == 0;
-    if (n_lines == n_skipped && !is_gpu_only) {
+    if (n_lines == 0) {
         fprintf(stderr, "checkkernels: no kernel of this machine is meant by these options\n");
         return 2;
     }

@@ -11,10 +11,10 @@
 PARAMS(attend_args)
 
 shared float q[MAX_HEAD_DIM], sums[MAX_HEAD_DIM], scores[THREADS];
+shared uvec2 pages[THREADS]; /* of the positions that the scores are of */
 
-float score_of(attend_args p, uint sequence, uint head, uint position)
+float score_of(attend_args p, words_at page, uint head, uint position)
 {
-    words_at page = cache_page(p.cache, sequence, position);
     uint at = key_offset(p.cache, head, position);
     float dot = 0.0;
     for (uint i = 0; i < p.cache.head_dim; i++)
@@ -43,17 +43,22 @@ void main()
     float most = has_sink ? p.sinks.v[h] : LEAST, sum = has_sink ? 1.0 : 0.0;
     for (uint at = first; at < end; at += THREADS) {
         uint n = min(THREADS, end - at);
-        float score = THREAD < n ? score_of(p, sequence, head, at + THREAD) : LEAST;
+        float score = LEAST;
+        if (THREAD < n) {
+            words_at page = cache_page(c, sequence, at + THREAD);
+            pages[THREAD] = uvec2(page);
+            score = score_of(p, page, head, at + THREAD);
+        }
         float now = max(most, group_max(score)), fade = exact_exp(most - now);
         float weight = THREAD < n ? exact_exp(score - now) : 0.0;
         scores[THREAD] = weight;
-        sum = sum * fade + group_sum(weight); /* its barriers show the scores, too */
+        sum = sum * fade + group_sum(weight); /* its barriers show scores and pages, too */
         most = now;
         for (uint i = THREAD; i < c.v_dim; i += THREADS) {
             float v = sums[i] * fade;
             for (uint k = 0; k < n; k++)
-                v += scores[k] * block_value(cache_page(c, sequence, at + k),
-                                             value_offset(c, head, at + k), i);
+                v += scores[k] *
+                     block_value(words_at(pages[k]), value_offset(c, head, at + k), i);
             sums[i] = v;
         }
         barrier();

@@ -52,7 +52,8 @@ void store_row(words_at base, uint at, uint n)
             store_u16(base, to, half_of_float(d));
             for (uint i = 0; i < 32; i += 2) {
                 vec2 x = vec2(head_row[from + i], head_row[from + i + 1]) * inverse;
-                ivec2 q = ivec2(sign(x) * floor(abs(x) + 0.5));
+                vec2 whole = trunc(x); /* halves go away from 0 */
+                ivec2 q = ivec2(whole + sign(x) * step(0.5, abs(x - whole)));
                 store_u16(base, to + 2 + i, uint(q.x & 255) | uint(q.y & 255) << 8);
             }
         }
