@@ -83,7 +83,9 @@ moe_params build_moe_params(const model *m, int i, glu_kind kind)
 value build_shared_experts(const model *m, plan *p, int i, value n, glu_kind kind)
 {
     const model_layer *l = &m->layers[i];
-    value h;
+    value h, share = -1; /* first, next to the other router */
+    if (l->shared_router.n_rows > 0)
+        share = plan_linear(p, n, &l->shared_router, NULL, 1);
     if (l->shared_gate.n_rows > 0) {
         value gate = plan_linear(p, n, &l->shared_gate, NULL, 1);
         h = plan_glu(p, kind, gate, plan_linear(p, n, &l->shared_up, NULL, 1));
@@ -91,9 +93,7 @@ value build_shared_experts(const model *m, plan *p, int i, value n, glu_kind kin
         h = plan_act(p, kind, plan_linear(p, n, &l->shared_up, NULL, 1));
     }
     value y = plan_linear(p, h, &l->shared_down, NULL, 1);
-    if (l->shared_router.n_rows > 0)
-        y = plan_glu(p, GLU_SIGMOID, plan_linear(p, n, &l->shared_router, NULL, 1), y);
-    return y;
+    return l->shared_router.n_rows > 0 ? plan_glu(p, GLU_SIGMOID, share, y) : y;
 }
 
 value build_moe(const model *m, plan *p, int i, value x, value n, glu_kind kind)

@@ -72,11 +72,12 @@ value build_latent_attention(const model *m, plan *p, int i, value n, angles tur
     const latent_config *t = &c->latent;
     const model_layer *l = &m->layers[i];
     const int32_t n_heads = c->n_heads, turned = c->rope.n_dims, head = t->nope_dim + turned;
-    value q = n;
-    if (t->q_rank > 0)
-        q = norm_latent(p, plan_linear(p, n, &l->wq_a, l->bq_a, 1), l->q_a_norm, t->q_rank);
-    q = plan_linear(p, q, &l->wq, NULL, 1);
+    /* What reads n first: products of one input that stand together can be fused. */
+    value q = t->q_rank > 0 ? plan_linear(p, n, &l->wq_a, l->bq_a, 1)
+                            : plan_linear(p, n, &l->wq, NULL, 1);
     value row = plan_linear(p, n, &l->wk, l->bk, 1);
+    if (t->q_rank > 0)
+        q = plan_linear(p, norm_latent(p, q, l->q_a_norm, t->q_rank), &l->wq, NULL, 1);
     value latent = norm_latent(p, plan_slice(p, row, 0, t->kv_rank), l->kv_a_norm, t->kv_rank);
     value key = plan_slice(p, row, t->kv_rank, turned);
 
