@@ -25,6 +25,11 @@ static bool depends(const step *later, const step *earlier)
     return uses_state(later) && uses_state(earlier);
 }
 
+static bool may_be_computed_later(const step *s)
+{
+    return s->op == OP_RMS_NORM || s->op == OP_LAYER_NORM || s->op == OP_GLU || s->op == OP_PICK;
+}
+
 /* Sets skips_barrier and, in each value, the phases of its life. */
 static void find_phases(plan *p, bool (*also)(const step *, const step *))
 {
@@ -48,9 +53,13 @@ static void find_phases(plan *p, bool (*also)(const step *, const step *))
             int32_t v = j < STEP_MAX_IN ? s->in[j].root : s->out[j - STEP_MAX_IN].root;
             if (v < 0)
                 continue;
+            int32_t last = phase;
+            if (j < STEP_MAX_IN && may_be_computed_later(s))
+                last += p->kept_phases;
             if (phase < p->values[v].first)
                 p->values[v].first = phase;
-            p->values[v].last = phase;
+            if (last > p->values[v].last)
+                p->values[v].last = last;
         }
     }
     const int32_t given[] = {p->logits, p->hidden};

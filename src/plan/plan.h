@@ -49,6 +49,8 @@ typedef struct plan {
     int32_t logits;       /* the value with the result */
     int32_t hidden;       /* one that is given out beside it; -1: none */
     glu_kind last_fused;  /* plan_fuse joins products with activations up to this one */
+    int32_t kept_phases;  /* so long what norms, gates and picks read stays, for a backend that
+                             computes them where their results are used */
     uint64_t value_bytes; /* memory of all values, once they are placed */
 } plan;
 

@@ -183,7 +183,7 @@ static void free_lowered(lowered *l)
 {
     token_list_free(&l->list);
     decode_layout_free(&l->layout);
-    mem_free(l->form.segments);
+    decode_form_free(&l->form);
     plan_free(l->p);
 }
 
@@ -210,8 +210,9 @@ static const char *names(const device_list *l, int32_t layer)
 
 #define DENSE    "qkv attend output gate_up down"
 #define MIXED    "qkv attend output router experts_gate_up experts_down"
-#define BY_STEPS "qkv rope_kv attend pack output gate_up down"
-#define PLAIN    "rms_norm matmul_group rope_kv attend matmul_add rms_norm matmul_glu matmul_add"
+#define BY_STEPS "qkv rope_kv attend output gate_up down"
+#define PIECES   "product rope_kv attend product_add gate_up down"
+#define FLOATS   "rows rope_kv attend rows_add rms_norm matmul_glu rows_add"
 
 /* Each step of the plan is stood for once, in its order. */
 static void check_whole(const lowered *l)
@@ -249,6 +250,16 @@ static void check_plain(const model_kind *m)
     free_lowered(&l);
 }
 
+/* No layer is of a known form, but its products are fused. */
+static void check_pieces(const model_kind *m, const char *expected)
+{
+    lowered l;
+    lower_model(m, &l);
+    CHECK(l.is_known && l.form.n_layers == 0 && l.list.has_plain && l.list.most_cluster == 0);
+    free_lowered(&l);
+    check_both(m, expected);
+}
+
 /* ---- All layers alike ------------------------------------------------------------------------ */
 
 static void layers_of_llamas_are_fused_whole(void)
@@ -281,8 +292,10 @@ static void experts_are_fused(void)
     model_kind m = model_of(k);
     check_both(&m, MIXED);
     m.layers[0].cache = m.layers[1].cache = DTYPE_Q8_0;
-    check_both(&m, "qkv rope_kv attend pack output router experts_gate_up experts_down");
+    check_both(&m, "qkv rope_kv attend output router experts_gate_up experts_down");
 }
+
+#define MIXED_BY_STEPS "product rope_kv attend product_add rms_norm rows route moe_glu moe_down"
 
 static void experts_without_room_are_not(void)
 {
@@ -290,47 +303,60 @@ static void experts_without_room_are_not(void)
     k.n_experts = 600; /* more than a block can choose from */
     k.n_used = 8;
     model_kind m = model_of(k);
-    check_plain(&m);
+    check_pieces(&m, MIXED_BY_STEPS);
     k.n_experts = 64;
     k.n_used = 17; /* more than it can keep */
     m = model_of(k);
-    check_plain(&m);
-    k.n_used = 4;
-    k.router = DTYPE_F16; /* routers are floats */
-    m = model_of(k);
-    check_plain(&m);
+    check_pieces(&m, MIXED_BY_STEPS);
 }
 
-/* What the fused kernels do not compute is left to steps. */
-static void experts_by_other_rules_are_left_to_steps(void)
+#define MIXED_PIECES "product rope_kv attend product_add rows experts_gate_up experts_down"
+
+/* Where the form of a layer is not known, experts choose by any rule but those with groups and
+ * SparseMixer's, whose choice is a step of its own. */
+static void experts_by_other_rules_are_fused(void)
 {
     static const route_rule others[] = {{.scores = ROUTE_SIGMOID},
-                                        {.scores = ROUTE_MIXER},
                                         {.bias = floats},
                                         {.scales = floats},
                                         {.factor = 2.5f},
                                         {.norms = true, .norm_more = 1},
-                                        {.norms = true, .norm_least = 0.1f},
-                                        {.n_groups = 4, .n_groups_used = 2, .n_ranking = 1}};
+                                        {.norms = true, .norm_least = 0.1f}};
+    static const route_rule steps[] = {{.scores = ROUTE_MIXER},
+                                       {.n_groups = 4, .n_groups_used = 2, .n_ranking = 1}};
     model_kind m;
     kind k = mixture();
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         k.rule = others[i];
         m = model_of(k);
-        check_plain(&m);
+        check_pieces(&m, MIXED_PIECES);
+    }
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        k.rule = steps[i];
+        m = model_of(k);
+        check_pieces(&m,
+                     "product rope_kv attend product_add rows route experts_gate_up experts_down");
     }
     k.rule = (route_rule){.norms = true, .factor = 1};
     m = model_of(k);
     check_both(&m, MIXED);
+    k.router = DTYPE_F16; /* routers of known layers are floats */
+    m = model_of(k);
+    check_pieces(&m, "product rope_kv attend product_add product experts_gate_up experts_down");
+}
+
+static void experts_without_a_gate_are_left_to_steps(void)
+{
     for (int i = 0; i < 2; i++) {
+        kind k = mixture();
         k.has_no_gate = i == 0;
         k.weighs_inputs = i == 1;
-        m = model_of(k);
-        check_plain(&m);
+        model_kind m = model_of(k);
+        check_pieces(&m, MIXED_BY_STEPS);
     }
 }
 
-/* Their blocks take planes as they come, and those of lace's own types would have to be made. */
+/* Blocks that make their input by themselves, and those of experts, do not know lace's own types. */
 static void experts_of_own_types_are_left_to_steps(void)
 {
     const dtype types[] = {DTYPE_S4, DTYPE_N24, DTYPE_M4};
@@ -342,17 +368,18 @@ static void experts_of_own_types_are_left_to_steps(void)
         k.n_experts = 8;
         k.n_used = 2;
         m = model_of(k);
-        check_plain(&m);
+        check_pieces(&m, "rms_norm matmul_group rope_kv attend matmul_add rms_norm rows route "
+                         "moe_glu moe_down");
     }
 }
 
-/* Whoever adds to the residual norms what goes on, or there is a norm behind it. */
-static void layers_without_any_norms_are_left_to_steps(void)
+/* In known layers whoever adds to the residual norms what goes on, or there is a norm behind it. */
+static void layers_without_any_norms_are_pieces(void)
 {
     kind k = ordinary();
     k.has_no_norm_in_front = true;
     model_kind m = model_of(k);
-    check_plain(&m);
+    check_pieces(&m, PIECES);
 }
 
 /* A block keeps the sums of all its rows: 1 KB for 16 of them. */
@@ -380,7 +407,12 @@ static void blocks_have_no_more_rows_than_threads(void)
     m.n_processors = 2;
     check_both(&m, DENSE);
     m.n_processors = 1;
-    check_plain(&m);
+    lowered l;
+    lower_model(&m, &l);
+    CHECK(l.form.n_layers == 0);
+    CHECK_NAMES(&l.list.list, 0,
+                "product rope_kv attend product_add rms_norm matmul_glu product_add");
+    free_lowered(&l);
 }
 
 /* The sums of squares of 256 blocks have a place. */
@@ -401,16 +433,15 @@ static void norms_behind_products_are_known(void)
     check_both(&m, "qkv attend output norm_add gate_up down norm_add");
     k.has_no_norm_in_front = k.norms_all_heads = true;
     m = model_of(k);
-    check_both(&m,
-               "qkv rms_norm rms_norm rope_kv attend pack output norm_add gate_up down norm_add");
+    check_both(&m, "qkv rms_norm rms_norm rope_kv attend output norm_add gate_up down norm_add");
 }
 
-static void float_matrices_are_left_to_steps(void)
+static void float_matrices_have_their_kernel(void)
 {
     kind k = ordinary();
     k.type = k.down = DTYPE_F32;
     model_kind m = model_of(k);
-    check_plain(&m);
+    check_pieces(&m, FLOATS);
 }
 
 /* ---- Layers that differ ---------------------------------------------------------------------- */
@@ -487,7 +518,7 @@ static void vectors_of_other_forms_have_their_own_memory(void)
     free_lowered(&l);
 }
 
-static void a_layer_of_another_form_is_plain_among_fused_ones(void)
+static void a_layer_of_another_form_stands_among_fused_ones(void)
 {
     model_kind m = model_of(ordinary());
     m.n_layers = 3;
@@ -496,10 +527,9 @@ static void a_layer_of_another_form_is_plain_among_fused_ones(void)
     lowered l;
     lower_model(&m, &l);
     CHECK_NAMES(&l.list.list, 0, DENSE);
-    CHECK_NAMES(&l.list.list, 1,
-                "rms_norm matmul_group rope_kv attend matmul_add softcap rms_norm matmul_glu "
-                "matmul_add");
-    CHECK_NAMES(&l.list.list, 2, "rms_norm pack " DENSE); /* its input is made first */
+    CHECK_NAMES(&l.list.list, 1, "product rope_kv attend product_add softcap gate_up down");
+    CHECK_NAMES(&l.list.list, 2, DENSE); /* its first product makes its input */
+    CHECK(l.list.list.steps[13].a.any.is_any && l.list.list.steps[13].a.any.made.norm);
     CHECK_NAMES(&l.list.list, -1, "begin head");
     check_whole(&l);
     /* The residual is the plan's value, for all. */
@@ -510,23 +540,24 @@ static void a_layer_of_another_form_is_plain_among_fused_ones(void)
     free_lowered(&l);
 }
 
-static void plain_layers_stand_at_both_ends_too(void)
+static void other_layers_stand_at_both_ends_too(void)
 {
     model_kind m = model_of(ordinary());
     m.n_layers = 3;
     m.layers[2] = m.layers[0];
     m.layers[0].type = m.layers[2].type = m.head = DTYPE_F32;
+    m.layers[0].down = m.layers[2].down = DTYPE_F32;
     lowered l;
     lower_model(&m, &l);
-    CHECK_NAMES(&l.list.list, 0, PLAIN);
-    CHECK_NAMES(&l.list.list, 1, "rms_norm pack " DENSE);
-    CHECK_NAMES(&l.list.list, 2, PLAIN);
-    CHECK_NAMES(&l.list.list, -1, "begin gather rms_norm matmul"); /* the head is of floats too */
+    CHECK_NAMES(&l.list.list, 0, FLOATS);
+    CHECK_NAMES(&l.list.list, 1, DENSE);
+    CHECK_NAMES(&l.list.list, 2, FLOATS);
+    CHECK_NAMES(&l.list.list, -1, "begin gather rows"); /* the head is of floats too */
     check_whole(&l);
     free_lowered(&l);
     m.head = DTYPE_Q6_K;
     lower_model(&m, &l);
-    CHECK_NAMES(&l.list.list, -1, "begin gather rms_norm pack head");
+    CHECK_NAMES(&l.list.list, -1, "begin head");
     check_whole(&l);
     free_lowered(&l);
 }
@@ -682,20 +713,21 @@ int main(void)
     CASE(layers_of_llamas_are_fused_whole);
     CASE(experts_are_fused);
     CASE(experts_without_room_are_not);
-    CASE(experts_by_other_rules_are_left_to_steps);
+    CASE(experts_by_other_rules_are_fused);
+    CASE(experts_without_a_gate_are_left_to_steps);
     CASE(experts_of_own_types_are_left_to_steps);
-    CASE(layers_without_any_norms_are_left_to_steps);
+    CASE(layers_without_any_norms_are_pieces);
     CASE(vocabularies_without_room_are_left_to_steps);
     CASE(blocks_have_no_more_rows_than_threads);
     CASE(cards_with_too_many_processors_are_left_to_steps);
     CASE(norms_behind_products_are_known);
-    CASE(float_matrices_are_left_to_steps);
+    CASE(float_matrices_have_their_kernel);
     CASE(attention_of_other_kinds_goes_by_steps_in_its_layer);
     CASE(a_dense_first_layer_goes_before_experts);
     CASE(windows_that_alternate_change_parameters_alone);
     CASE(vectors_of_other_forms_have_their_own_memory);
-    CASE(a_layer_of_another_form_is_plain_among_fused_ones);
-    CASE(plain_layers_stand_at_both_ends_too);
+    CASE(a_layer_of_another_form_stands_among_fused_ones);
+    CASE(other_layers_stand_at_both_ends_too);
     CASE(single_rows_are_launched_alone);
     CASE(small_batches_go_in_slabs);
     CASE(larger_batches_go_in_atoms);

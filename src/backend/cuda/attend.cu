@@ -4,44 +4,11 @@
  * fast for most.
  */
 #include "backend/cuda/batch_common.cuh"
-#include "backend/cuda/rows.cuh"
+#include "backend/cuda/head_rows.cuh"
 
 enum { THREADS = 128, MAX_HEAD_DIM = 1024, CHUNK = 256 };
 
 /* ---- Rotation and the cache ------------------------------------------------------------------ */
-
-__device__ __forceinline__ void turn_head(float *x, const float *table, int n_dims, int is_neox)
-{
-    for (int i = threadIdx.x; i < n_dims / 2; i += THREADS) {
-        float *a = x + (is_neox ? i : 2 * i), *b = a + (is_neox ? n_dims / 2 : 1);
-        float c = table[2 * i], s = table[2 * i + 1], x0 = *a, x1 = *b;
-        *a = x0 * c - x1 * s;
-        *b = x0 * s + x1 * c;
-    }
-}
-
-/* The block writes one head; Q8_0: 32 lanes make a block of 32 values. */
-__device__ __forceinline__ void write_row(uint8_t *to, const float *x, int n, int type)
-{
-    if (type == DTYPE_F32)
-        for (int i = threadIdx.x; i < n; i += THREADS)
-            ((float *)to)[i] = x[i];
-    else if (type == DTYPE_F16)
-        for (int i = threadIdx.x; i < n; i += THREADS)
-            ((__half *)to)[i] = __float2half_rn(x[i]);
-    else
-        for (int i = threadIdx.x; i < n; i += THREADS) {
-            float most = fabsf(x[i]);
-#pragma unroll
-            for (int o = 16; o; o >>= 1)
-                most = fmaxf(most, __shfl_xor_sync(~0u, most, o));
-            float d = most / 127.0f, inverse = d ? 1.0f / d : 0.0f;
-            block_q8_0 *b = (block_q8_0 *)to + i / 32;
-            b->quants[i % 32] = (int8_t)roundf(x[i] * inverse);
-            if (i % 32 == 0)
-                b->scale = __half_as_ushort(__float2half_rn(d));
-        }
-}
 
 /* blockIdx.x: token; blockIdx.y: a head of q, then those of k (turned and written with its v). */
 extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
@@ -52,13 +19,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
     int h = blockIdx.y;
     const float *table = p.table ? p.table + (int64_t)t * p.table_stride : nullptr;
     if (h < p.n_heads) {
-        turn_head(p.q + (int64_t)t * p.q_stride + h * p.head_dim, table, p.n_dims, p.is_neox);
+        turn_head<THREADS>(p.q + (int64_t)t * p.q_stride + h * p.head_dim, table, p.n_dims,
+                           p.is_neox);
         return;
     }
     h -= p.n_heads;
     float *k = p.k + (int64_t)t * p.k_stride + h * p.head_dim;
     if (table)
-        turn_head(k, table, p.n_dims, p.is_neox);
+        turn_head<THREADS>(k, table, p.n_dims, p.is_neox);
     if (!p.writes)
         return;
     __syncthreads();
@@ -70,12 +38,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) rope_heads(gpu_rope p)
         uint64_t k_bytes = c.type == DTYPE_F32   ? 4 * (uint64_t)c.v_dim
                            : c.type == DTYPE_F16 ? 2 * (uint64_t)c.v_dim
                                                  : (uint64_t)c.v_dim / 32 * sizeof(block_q8_0);
-        write_row(row, k, c.v_dim, c.type);
-        write_row(row + k_bytes, v, p.head_dim - c.v_dim, c.type);
+        write_row<THREADS>(row, k, c.v_dim, c.type);
+        write_row<THREADS>(row + k_bytes, v, p.head_dim - c.v_dim, c.type);
         return;
     }
-    write_row(cache_row(c, c.k_offset, sequence, h, position), k, p.head_dim, c.type);
-    write_row(cache_row(c, c.v_offset, sequence, h, position), v, p.head_dim, c.type);
+    write_row<THREADS>(cache_row(c, c.k_offset, sequence, h, position), k, p.head_dim, c.type);
+    write_row<THREADS>(cache_row(c, c.v_offset, sequence, h, position), v, p.head_dim, c.type);
 }
 
 /* ---- Attention ------------------------------------------------------------------------------- */

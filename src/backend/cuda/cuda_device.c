@@ -5,6 +5,7 @@
 
 #include "backend/cuda/card_queue.h"
 #include "backend/cuda/gpu.h"
+#include "backend/cuda/decode_steps.h"
 #include "backend/cuda/run_gpu.h"
 #include "base/mem.h"
 #include "base/numbers.h"
@@ -192,6 +193,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
     }
     plan_count_reads(cp->p);
     cp->p->last_fused = GPU_LAST_FUSED_GLU;
+    cp->p->kept_phases = GPU_KEPT_PHASES;
     plan_fuse(cp->p);
     plan_place(cp->p, NULL);
     gpu_plan_options options = options_of(cp);

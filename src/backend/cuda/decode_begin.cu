@@ -89,8 +89,9 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
             squares += v[n] * v[n];
             v[n] *= w[n];
         }
-        act_put((gpu_act)p.next.act, make_float4(v[0], v[1], v[2], v[3]), i, p.next.planes,
-                p.next.k, is_in);
+        if (p.next.planes)
+            act_put((gpu_act)p.next.act, make_float4(v[0], v[1], v[2], v[3]), i, p.next.planes,
+                    p.next.k, is_in);
     }
     squares = warp_sum(squares);
     if (lane == 0)

@@ -7,7 +7,7 @@
  * be told by another kernel. Gate and up lets down begin only when the logits are there, so down
  * chooses too before it waits, and has its weights on their way while gate and up work.
  */
-#include "backend/cuda/decode_ring.cuh"
+#include "backend/cuda/decode_input.cuh"
 
 #ifdef HAS_OVERLAP
 
@@ -122,6 +122,76 @@ __device__ __forceinline__ void choose_experts(const decode_experts &p, choices 
     __syncwarp();
     if (lane < p.n_used && p.norms)
         out->share[lane] /= chosen;
+}
+
+/* The same by a rule of ops/route_rule.h without groups. */
+__device__ __forceinline__ void choose_by_rule(const decode_experts &p, choices *out, int lane)
+{
+    constexpr int MANY = DECODE_MAX_EXPERTS / 32;
+    const int none = 0x7fffffff;
+    float keys[MANY], most = -INFINITY, sum = 0, chosen = 0;
+    uint32_t taken = 0;
+#pragma unroll
+    for (int i = 0; i < MANY; i++)
+        keys[i] = 32 * i + lane < p.n_experts ? __ldcg(p.logits + 32 * i + lane) : -INFINITY;
+#pragma unroll
+    for (int i = 0; i < MANY; i++)
+        most = fmaxf(most, keys[i]);
+    most = warp_max(most);
+#pragma unroll
+    for (int i = 0; i < MANY; i++)
+        if (32 * i < p.n_experts)
+            sum += __expf(keys[i] - most);
+    sum = warp_sum(sum);
+    auto score_of = [&](float x) {
+        return p.is_sigmoid ? 1 / (1 + expf(-x)) : expf(x - most) / sum;
+    };
+#pragma unroll
+    for (int i = 0; i < MANY; i++)
+        if (p.choice_bias && 32 * i + lane < p.n_experts)
+            keys[i] = score_of(keys[i]) + __ldg(p.choice_bias + 32 * i + lane);
+    for (int k = 0; k < p.n_used; k++) {
+        float value = -INFINITY;
+        int best = none;
+#pragma unroll
+        for (int i = 0; i < MANY; i++) {
+            int e = 32 * i + lane;
+            if (e < p.n_experts && !(taken >> i & 1) && (best == none || keys[i] > value)) {
+                value = keys[i];
+                best = e;
+            }
+        }
+        uint32_t bits = __float_as_uint(value + 0.0f);
+        uint32_t key = bits ^ (bits >> 31 ? ~0u : 0x80000000u); /* in the order of the floats */
+        uint32_t top = __reduce_max_sync(~0u, best == none ? 0u : key);
+        int winner = (int)__reduce_min_sync(~0u, best != none && key == top ? (uint32_t)best
+                                                                            : (uint32_t)none);
+        winner = winner == none ? 0 : winner;
+        if ((winner & 31) == lane)
+            taken |= 1u << (winner >> 5);
+        float share = score_of(__ldcg(p.logits + winner));
+        chosen += share;
+        if (lane == 0) {
+            out->expert[k] = winner;
+            out->share[k] = share;
+        }
+    }
+    __syncwarp();
+    if (lane >= p.n_used)
+        return;
+    const float by = p.norms ? fmaxf(chosen + p.norm_more, p.norm_least) : 1;
+    out->share[lane] *=
+        p.factor / by * (p.expert_scales ? __ldg(p.expert_scales + out->expert[lane]) : 1.0f);
+}
+
+/* The same where another kernel has chosen. */
+__device__ __forceinline__ void take_choices(const decode_experts &p, choices *out, int lane)
+{
+    if (lane >= p.n_used)
+        return;
+    const int2 c = __ldcg((const int2 *)p.choices + lane);
+    out->expert[lane] = c.x;
+    out->share[lane] = __int_as_float(c.y);
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -243,6 +313,7 @@ __device__ __forceinline__ void multiply_tiles(const decode_experts &p, const ex
 }
 
 /* Into the residual, and on as the input of what follows. */
+template <bool ANY>
 __device__ __forceinline__ void finish_down(const decode_experts &p, const expert_block &b,
                                             const choices *chosen, const float *biases,
                                             uint8_t *shared)
@@ -256,11 +327,13 @@ __device__ __forceinline__ void finish_down(const decode_experts &p, const exper
         float sum = slot_sum(b.sums, b.n_sums, tid);
         for (int k = 0; p.bias && k < p.n_used; k++)
             sum += chosen->share[k] * biases[((tid >> 4) * p.n_used + k) * TILE_ROWS + (tid & 15)];
-        v = p.scale * sum + before[tid];
+        v = p.scale * sum + (ANY && p.makes ? 0.0f : before[tid]);
         p.residual[row] = v;
         square = v * v;
-        v *= norms[tid];
+        v *= ANY ? 1.0f : norms[tid];
     }
+    if (ANY) /* nobody waits for another form */
+        return;
     if ((tid & ~31) < n_values)
         vector_put(p.next, v, row, tid < n_values);
     square = n_values <= 32 ? warp_sum(square) : block_total(square, parts);
@@ -293,7 +366,7 @@ __device__ __forceinline__ void finish_glu(const decode_experts &p, const expert
     }
 }
 
-template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_experts &p)
+template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const decode_experts &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
@@ -351,15 +424,21 @@ template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_exp
     }
     for (int i = tid; i < DECODE_WARPS * b.n_sums * 4; i += DECODE_THREADS)
         ((float4 *)b.sums)[i] = make_float4(0, 0, 0, 0);
-    if (IS_DOWN && tid < n_values)
+    if (IS_DOWN && !ANY && tid < n_values)
         norms[tid] = p.next_norm[u0 * TILE_ROWS + tid];
     if (!IS_DOWN) {
         wait_for_last();
         let_next_begin(); /* now the logits are there for it, too */
-        copy_input();
+        if (!ANY)
+            copy_input();
     }
     if (warp == 0) {
-        choose_experts(p, chosen, lane);
+        if (ANY && p.choices)
+            take_choices(p, chosen, lane);
+        else if (ANY)
+            choose_by_rule(p, chosen, lane);
+        else
+            choose_experts(p, chosen, lane);
         __syncwarp();
         for (int s = lane; s < b.n_slots; s += 32) {
             bool is_pair = !IS_DOWN && s >= b.n_units;
@@ -387,6 +466,8 @@ template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_exp
     if (IS_DOWN) {
         wait_for_last();
         copy_input();
+    } else if (ANY) {
+        make_input(p.made, (gpu_act)p.x.act, p.x.k, b.x, squares);
     }
     copies_commit();
     copies_wait<0>();
@@ -404,7 +485,7 @@ template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_exp
 #undef X
     }
     float rms = 1.0f;
-    if (p.squares) {
+    if (ANY ? !IS_DOWN && input_is_scaled_later(p.made) : p.squares != nullptr) {
         float sum = 0;
         for (int i = lane; i < p.n_squares; i += 32)
             sum += squares[i];
@@ -413,7 +494,7 @@ template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_exp
     __syncthreads();
 
     if constexpr (IS_DOWN)
-        finish_down(p, b, chosen, biases, shared);
+        finish_down<ANY>(p, b, chosen, biases, shared);
     else
         finish_glu(p, b, biases, rms);
 }
@@ -422,13 +503,26 @@ template <bool IS_DOWN> __device__ __forceinline__ void experts(const decode_exp
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_experts_glu(const __grid_constant__ decode_experts p)
 {
-    experts<false>(p);
+    experts<false, false>(p);
 }
 
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_experts_down(const __grid_constant__ decode_experts p)
 {
-    experts<true>(p);
+    experts<true, false>(p);
+}
+
+/* Behind routers of any kind, with any input. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+    decode_experts_glu_any(const __grid_constant__ decode_experts p)
+{
+    experts<false, true>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+    decode_experts_down_any(const __grid_constant__ decode_experts p)
+{
+    experts<true, true>(p);
 }
 
 #endif

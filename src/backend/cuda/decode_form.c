@@ -21,6 +21,19 @@ static bool same_kind_act(const weight *a, const weight *b)
            (x == GPU_ACT_FLOATS && y == GPU_ACT_INT);
 }
 
+/* A norm of all columns, of either kind. */
+static bool is_whole_norm(const step *s, const step *before)
+{
+    return (s->op == OP_RMS_NORM || s->op == OP_LAYER_NORM) &&
+           s->in[0].value == before->out[0].value && s->a.norm.group == s->in[0].width;
+}
+
+static bool is_of_own_type(const step *s)
+{
+    gpu_act act = tile_kind_act(tile_kind_of(s->a.matmul.weights[0]->type));
+    return act == GPU_ACT_FLOATS || act == GPU_ACT_ROTATED;
+}
+
 static bool is_tiled(const weight *w)
 {
     return tile_kind_of(w->type) != TILE_F32 && w->n_rows % TILE_ROWS == 0;
@@ -255,12 +268,13 @@ static bool match_head(matcher *m, int32_t i)
     const step *s = &m->p->steps[i];
     int32_t n = m->p->n_steps - i;
     bool ends = (n == 3 || (n == 4 && s[3].op == OP_SOFTCAP)) && s[0].op == OP_GATHER &&
-                s[0].in[0].value == m->residual && is_norm_of(&s[1], &s[0], 0) &&
-                s[1].a.norm.group == s[1].in[0].width && s[2].op == OP_MATMUL &&
-                s[2].in[0].value == s[1].out[0].value &&
+                s[0].in[0].value == m->residual && is_whole_norm(&s[1], &s[0]) &&
+                s[2].op == OP_MATMUL && s[2].in[0].value == s[1].out[0].value &&
                 tile_kind_of(s[2].a.matmul.weights[0]->type) != TILE_F32 &&
                 gpu_product_fits(m->g, &s[2]);
-    if (!ends)
+    /* Behind a fused layer the norm's factor is all that is left to do. */
+    bool is_made = m->f->n_segments == 0 || !m->f->segments[m->f->n_segments - 1].is_fused;
+    if (!ends || (s[1].op != OP_RMS_NORM && (!is_made || is_of_own_type(&s[2]))))
         return false;
     m->f->gather = &s[0];
     m->f->final_norm = &s[1];
@@ -284,26 +298,59 @@ static void match_segments(matcher *m, int32_t i)
     }
 }
 
+/* The steps that no fused layer and no fused end stands for. */
+static bool match_steps(const matcher *m)
+{
+    const decode_form *f = m->f;
+    bool has_any = false;
+    for (int32_t i = 0; i < m->p->n_steps; i++)
+        f->forms[i].is_layers = i < f->n_begin || (f->head && &m->p->steps[i] >= f->gather);
+    for (int32_t i = 0; i < f->n_segments; i++) {
+        const decode_segment *at = &f->segments[i];
+        for (int32_t n = 0; at->is_fused && n < at->n_steps; n++) {
+            const step *s = at->first + n;
+            f->forms[s - m->p->steps].is_layers =
+                !(at->l.attends_by_steps && s > at->l.qkv && s < at->l.attend);
+        }
+    }
+    decode_steps_match(m->p, m->g, f->forms);
+    for (int32_t i = 0; i < m->p->n_steps; i++)
+        has_any |= f->forms[i].use != USE_PLAIN;
+    return has_any || f->n_layers > 0;
+}
+
 bool decode_form_match(const plan *p, const gpu *g, decode_form *f)
 {
     memset(f, 0, sizeof *f);
-    if (p->n_steps < 2 || p->steps[0].op != OP_EMBED || g->info.n_processors > DECODE_MAX_BLOCKS)
+    if (p->n_steps < 2 || p->steps[0].op != OP_EMBED || p->steps[0].a.embed.by != EMBED_BY_TOKEN ||
+        p->steps[0].out[0].width % GPU_GROUP != 0 || g->info.n_processors > DECODE_MAX_BLOCKS)
         return false;
     matcher m = {.p = p, .g = g, .f = f, .residual = p->steps[0].out[0].value};
+    f->steps = p->steps;
+    f->n_steps = p->n_steps;
     f->embed = &p->steps[f->n_begin++];
     for (int t = 0; t < 2 && f->n_begin < p->n_steps && p->steps[f->n_begin].op == OP_ROPE_TABLE;
          t++)
         f->tables[t] = &p->steps[f->n_begin++];
     f->segments = mem_calloc((size_t)p->n_steps, sizeof *f->segments);
+    f->forms = mem_calloc((size_t)p->n_steps, sizeof *f->forms);
     m.last_use = mem_calloc((size_t)p->n_values, sizeof *m.last_use);
-    if (f->segments && m.last_use) {
+    bool has_any = false;
+    if (f->segments && f->forms && m.last_use) {
         note_uses(&m);
         match_segments(&m, f->n_begin);
+        has_any = match_steps(&m);
     }
     mem_free(m.last_use);
-    if (f->n_layers > 0)
-        return true;
+    if (!has_any)
+        decode_form_free(f);
+    return has_any;
+}
+
+void decode_form_free(decode_form *f)
+{
     mem_free(f->segments);
+    mem_free(f->forms);
     f->segments = NULL;
-    return false;
+    f->forms = NULL;
 }

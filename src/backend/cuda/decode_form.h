@@ -1,10 +1,12 @@
 /*
  * Which steps of a plan the fused kernels of one token stand for (lower.h): layers of known forms,
- * recognized step by step, one layer at a time. What lies between them is launched as it is.
+ * recognized step by step, one layer at a time. What lies between them goes step by step, with the
+ * products fused that stand there (decode_steps.h).
  */
 #ifndef LACE_BACKEND_CUDA_DECODE_FORM_H
 #define LACE_BACKEND_CUDA_DECODE_FORM_H
 
+#include "backend/cuda/decode_steps.h"
 #include "backend/cuda/gpu.h"
 #include "plan/plan.h"
 
@@ -22,7 +24,7 @@ typedef struct layer_steps {
     bool attends_by_steps;
 } layer_steps;
 
-/* Neighbouring steps of a plan: a layer of a known form, or steps that are launched as they are. */
+/* Neighbouring steps of a plan: a layer of a known form, or steps one by one. */
 typedef struct decode_segment {
     const step *first;
     int32_t n_steps;
@@ -35,12 +37,16 @@ typedef struct decode_form {
     int32_t n_begin; /* steps from the plan's first on that these are */
     decode_segment *segments;
     int32_t n_segments, n_layers; /* n_layers: segments that are fused */
+    const step *steps;            /* [n_steps] the plan's */
+    int32_t n_steps;
+    step_form *forms; /* [n_steps] of those that are of no fused layer */
     /* The end: gather, norm, head, softcap or NULL. head is NULL if segments have them. */
     const step *gather, *final_norm, *head, *softcap;
 } decode_form;
 
-/* False if no layer has a known form that blocks of this card have room for. On success
- * out->segments is to be freed with mem_free. */
+/* False if there is nothing to be fused that blocks of this card have room for. On success *out is
+ * to be freed with decode_form_free. */
 bool decode_form_match(const plan *p, const gpu *g, decode_form *out);
+void decode_form_free(decode_form *f);
 
 #endif

@@ -77,6 +77,18 @@ static void need_vectors(decode_layout *l, const decode_form *f)
                  gpu_experts_stride(s));
         }
     }
+    for (int32_t i = 0; i < f->n_steps; i++) {
+        const step_form *form = &f->forms[i];
+        if (form->reader)
+            need_product(l, FOR_DOWN, form->reader);
+        if (form->next)
+            need_product(l, FOR_GLU, form->next);
+        if (form->route) {
+            layer_steps s = {.expert_glu = &f->steps[i], .expert_down = &f->steps[i + 1]};
+            need(l, FOR_EXPERTS_DOWN, s.expert_down->a.moe.down, f->steps[i].a.moe.n_used,
+                 gpu_experts_stride(&s));
+        }
+    }
     if (f->head)
         need_product(l, FOR_HEAD, f->head);
 }
@@ -146,8 +158,9 @@ lace_status decode_layout_init(const decode_form *f, const gpu *g, decode_layout
 {
     memset(l, 0, sizeof *l);
     if (f) {
-        /* A layer has four products, of up to three forms. */
-        l->vectors = mem_calloc((size_t)(12 * f->n_layers + 3), sizeof *l->vectors);
+        /* A layer has four products, of up to three forms; a step has up to three. */
+        l->vectors =
+            mem_calloc((size_t)(12 * f->n_layers + 3 * f->n_steps + 3), sizeof *l->vectors);
         if (!l->vectors)
             return error_nomem(err, "a plan for a GPU");
         need_vectors(l, f);

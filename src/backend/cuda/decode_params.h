@@ -23,6 +23,8 @@ enum {
     DECODE_MAX_CLUSTER = 16,
     DECODE_MAX_GROUP = 8, /* heads of q for each of k */
     DECODE_MAX_PARTS = 3,
+    DECODE_MAX_ANY = 6, /* parts of a product with any input */
+    DECODE_CHUNK = 128, /* values of an input that a warp sums up at a time */
     /* Of experts. Their blocks have a table behind what others have in front of the ring: where the
      * tiles of each slot (16 rows of a matrix) are, then the choices. */
     DECODE_MAX_EXPERTS = 512,
@@ -32,6 +34,10 @@ enum {
     DECODE_CHOICES_AT = DECODE_TABLE_AT + 16 * DECODE_MAX_SLOTS,
     DECODE_EXPERTS_RING_AT = DECODE_CHOICES_AT + 8 * DECODE_MAX_USED,
     DECODE_ROUTER_THREADS = 256, /* a block for each expert */
+    DECODE_STATE_WARPS = 8,
+    DECODE_STATE_ROWS = 128, /* of a head's state, at most */
+    DECODE_HEAD_THREADS = 128,
+    DECODE_HEAD_DIM = 1024, /* at most */
     DECODE_JOIN_THREADS = 1024,
     DECODE_JOIN_WIDTH = 8192, /* of a residual behind norms, at most */
     DECODE_PACK_THREADS = 256,
@@ -55,6 +61,23 @@ typedef struct decode_vector {
     int32_t k;   /* values of a plane */
     int32_t act; /* gpu_act */
 } decode_vector;
+
+/*
+ * A vector that the blocks of a product make by themselves, of floats that other steps have left:
+ * gated, normed, or as they are. norms_first: the norm is of x, and the gate is applied to that.
+ */
+typedef struct decode_input {
+    const float *x;           /* [width]; NULL: the vector comes as planes */
+    const float *gate;        /* act(gate) * x; NULL: act(x), if glu says so */
+    const float *norm, *bias; /* [group], or [width] if is_wide; NULL: none */
+    int32_t width;
+    int32_t glu;                     /* glu_kind; -1: none */
+    int32_t gate_each;               /* columns of x for each value of the gate */
+    int32_t gate_n, gate_step;       /* of each gate_step values of the gate, the first gate_n */
+    int32_t group, is_wide, centers; /* of the norm; centers: of LayerNorm */
+    int32_t norms_first;
+    float eps;
+} decode_input;
 
 /* What a product's result becomes. */
 typedef enum decode_mode {
@@ -94,6 +117,55 @@ typedef struct decode_product {
     int32_t ring_bytes, triggers_late;
 } decode_product;
 
+/* A short convolution of what a part stores, row by row: CONV of ops/step.h. */
+typedef struct decode_conv {
+    const float *weight, *bias; /* [n_rows, n_taps]; [n_rows] or NULL. NULL: there is none */
+    uint8_t *state;             /* of slot 0: [n_taps - 1, n_rows] */
+    uint64_t slot_bytes;
+    int32_t n_taps, is_silu;
+} decode_conv;
+
+/*
+ * A product with any input, which its blocks make by themselves or find as planes, and with more
+ * parts. All as in decode_product, but next, next_norm and next_squares may be NULL. (That is a
+ * struct of its own because small models notice how large it is: TinyLlama runs 3 % slower with
+ * this one.)
+ */
+typedef struct decode_product_any {
+    decode_part parts[DECODE_MAX_ANY];
+    int32_t n_parts;
+    decode_vector x, next;
+    const float *squares;
+    int32_t n_squares, width;
+    float eps, scale, softcap;
+    int32_t mode, glu;
+    float *residual;
+    const float *next_norm;
+    float *next_squares;
+    decode_best *best;
+    int32_t n_blocks;
+    int32_t ring_bytes, triggers_late;
+    int32_t is_any;               /* it is launched as such, and not as a decode_product */
+    float scales[DECODE_MAX_ANY]; /* of each part, in place of scale */
+    decode_input made;
+    const float *share; /* [1] the residual gets as much as the sigmoid of this; or NULL: all */
+    decode_conv conv;   /* behind the part conv_part */
+    int32_t conv_part;
+    const int32_t *sequence; /* whose slot it is */
+} decode_product_any;
+
+/* Rows of floats times one vector: a block for each row. */
+typedef struct decode_rows {
+    struct {
+        const float *weights, *bias; /* [n_rows, width]; [n_rows] or NULL */
+        float *out;
+        int32_t first; /* row of the grid */
+        float scale;
+    } parts[DECODE_MAX_ANY];
+    int32_t n_parts, adds; /* to out */
+    decode_input made;     /* groups are whole rows, without a mean */
+} decode_rows;
+
 /* Logits of all experts for one token: of the residual, normed. */
 typedef struct decode_router {
     const float *weights; /* [n_experts, width] */
@@ -128,6 +200,14 @@ typedef struct decode_experts {
     float *next_squares;
     int32_t n_blocks; /* that have something to do */
     int32_t stage_bytes, n_places;
+    /* Of decode_experts_glu_any and decode_experts_down_any, where next_norm, next_squares and the
+     * vector next of down may be NULL: */
+    const gpu_choice *choices;                /* [n_used]; NULL: by the logits and what follows */
+    const float *choice_bias, *expert_scales; /* [n_experts] or NULL, as route_rule has them */
+    int32_t is_sigmoid;
+    float norm_more, norm_least, factor;
+    decode_input made; /* of gate and up */
+    int32_t makes;     /* down: the residual is what was not there before */
 } decode_experts;
 
 typedef struct decode_attention {
@@ -141,6 +221,25 @@ typedef struct decode_attention {
     float eps, scale, softcap;
     int32_t n_heads, n_dims, is_neox, window;
 } decode_attention;
+
+/* Heads of q, of k or of v, on their way to attention. */
+typedef struct decode_stream {
+    const float *x;
+    float *out;        /* or NULL; may be x */
+    const float *norm; /* [dim], or [n_heads, dim] if is_wide; NULL: none */
+    uint64_t offset;   /* in a page, if it is written to the cache */
+    int32_t n_heads, dim;
+    int32_t x_step, out_step; /* from head to head */
+    int32_t is_wide, turns, writes;
+    float eps;
+} decode_stream;
+
+typedef struct decode_heads {
+    decode_stream streams[3]; /* one after the other; those without heads are the last */
+    const float *angles;      /* [n_dims]: cos, sin */
+    gpu_cache cache;
+    int32_t n_dims, is_neox;
+} decode_heads;
 
 /* residual += scale * norm(y); next = residual * next_norm, and its sum of squares. */
 typedef struct decode_join {

@@ -34,7 +34,7 @@ static uint64_t most_bytes(const decode_part *p)
     return units * (uint64_t)p->n_tiles * (uint64_t)p->tile_bytes;
 }
 
-int32_t gpu_product_hand_out(decode_product *p, int32_t n)
+int32_t gpu_product_hand_out(decode_product_any *p, int32_t n)
 {
     int32_t used = p->n_parts;
     for (int32_t i = 0; i < p->n_parts; i++)
@@ -63,7 +63,7 @@ int32_t gpu_product_hand_out(decode_product *p, int32_t n)
 /* ---- Shared memory --------------------------------------------------------------------------- */
 
 /* Rows of tiles that a block has at most. */
-static int32_t units_of_block(const decode_product *p)
+static int32_t units_of_block(const decode_product_any *p)
 {
     int32_t most = 0;
     for (int32_t i = 0; i < p->n_parts; i++) {
@@ -73,17 +73,21 @@ static int32_t units_of_block(const decode_product *p)
     return most;
 }
 
-uint32_t gpu_product_fixed_bytes(const decode_product *p)
+uint32_t gpu_product_fixed_bytes(const decode_product_any *p)
 {
     uint32_t slots = (uint32_t)units_of_block(p) * (p->mode == DECODE_GLU ? 2 : 1);
-    /* The planes of x are 64 bytes apart. */
     bool is_made = p->x.act == GPU_ACT_ROTATED || p->x.act == GPU_ACT_FLOATS;
-    gpu_act act = is_made ? GPU_ACT_INT : (gpu_act)p->x.act;
-    uint32_t x = ((uint32_t)gpu_act_bytes(act, p->x.k) + 64 + 127) / 128 * 128;
+    uint32_t bytes = (uint32_t)gpu_act_bytes(is_made ? GPU_ACT_INT : (gpu_act)p->x.act, p->x.k);
+    for (int32_t i = 0; p->made.x && i < p->n_parts; i++) { /* each part makes what it wants */
+        gpu_act act = tile_kind_act((tile_kind)p->parts[i].kind);
+        uint32_t n = (uint32_t)gpu_act_bytes(act, p->x.k);
+        bytes = i == 0 || n > bytes ? n : bytes;
+    }
+    uint32_t x = (bytes + 64 + 127) / 128 * 128; /* planes are 64 bytes apart */
     return DECODE_RING_AT + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
 }
 
-uint32_t gpu_product_least_ring(const decode_product *p)
+uint32_t gpu_product_least_ring(const decode_product_any *p)
 {
     uint32_t stage = 0;
     for (int32_t i = 0; i < p->n_parts; i++)
@@ -94,7 +98,7 @@ uint32_t gpu_product_least_ring(const decode_product *p)
 
 enum { ALONE_RING = 100 * 1024 };
 
-uint32_t gpu_product_alone_ring(const decode_product *p, uint32_t room)
+uint32_t gpu_product_alone_ring(const decode_product_any *p, uint32_t room)
 {
     uint32_t each = gpu_product_least_ring(p), n = ALONE_RING / each;
     n = n < 2 ? 2 : n;
@@ -103,24 +107,29 @@ uint32_t gpu_product_alone_ring(const decode_product *p, uint32_t room)
     return n * each;
 }
 
+bool gpu_product_has_room(const gpu *g, decode_product_any *p)
+{
+    gpu_product_hand_out(p, g->info.n_processors);
+    if (p->mode != DECODE_STORE && units_of_block(p) * TILE_ROWS > DECODE_THREADS)
+        return false; /* a thread finishes one row */
+    return (uint64_t)gpu_product_fixed_bytes(p) + gpu_product_least_ring(p) <=
+           (uint64_t)g->info.max_shared_bytes;
+}
+
 bool gpu_product_fits(const gpu *g, const step *s)
 {
     const weight *const *w = s->a.matmul.weights;
     bool is_glu = s->op == OP_MATMUL_GLU;
     if (is_glu && !gpu_glu_is_fused(s->a.matmul.glu))
         return false;
-    decode_product p = {.n_parts = is_glu ? 1 : s->a.matmul.n_weights,
-                        .mode = is_glu                   ? DECODE_GLU
-                                : s->op == OP_MATMUL_ADD ? DECODE_RESIDUAL
-                                                         : DECODE_STORE};
+    decode_product_any p = {.n_parts = is_glu ? 1 : s->a.matmul.n_weights,
+                            .mode = is_glu                   ? DECODE_GLU
+                                    : s->op == OP_MATMUL_ADD ? DECODE_RESIDUAL
+                                                             : DECODE_STORE};
     for (int32_t i = 0; i < p.n_parts; i++)
         p.parts[i] = gpu_product_part(w[i], NULL, NULL);
     p.x = (decode_vector){
         .k = (int32_t)((w[0]->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN),
         .act = (int32_t)tile_kind_act((tile_kind)p.parts[0].kind)};
-    gpu_product_hand_out(&p, g->info.n_processors);
-    if (p.mode != DECODE_STORE && units_of_block(&p) * TILE_ROWS > DECODE_THREADS)
-        return false; /* a thread finishes one row */
-    return (uint64_t)gpu_product_fixed_bytes(&p) + gpu_product_least_ring(&p) <=
-           (uint64_t)g->info.max_shared_bytes;
+    return gpu_product_has_room(g, &p);
 }

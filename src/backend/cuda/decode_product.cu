@@ -4,7 +4,7 @@
  * Measured on an H200: two blocks of one product on a processor cost a quarter of the speed, so
  * shared memory is asked for in a way that keeps them apart (decode_room.h).
  */
-#include "backend/cuda/decode_ring.cuh"
+#include "backend/cuda/decode_input.cuh"
 #include "backend/cuda/tile_grouped.cuh"
 
 #ifdef HAS_OVERLAP
@@ -63,7 +63,8 @@ __device__ __forceinline__ void fill_ring(const tile_ring &ring, const decode_pa
 }
 
 /* 1 / rms of the input, whose squares the blocks in front have added up. */
-__device__ __forceinline__ float rms_of(const decode_product &p, const float *squares, int lane)
+template <class P>
+__device__ __forceinline__ float rms_of(const P &p, const float *squares, int lane)
 {
     float sum = 0;
     for (int i = lane; i < p.n_squares; i += 32)
@@ -71,26 +72,47 @@ __device__ __forceinline__ float rms_of(const decode_product &p, const float *sq
     return rsqrtf(warp_sum(sum) / (float)p.width + p.eps);
 }
 
-/* Multiply this block's tiles; slots has the sums of each warp afterwards. */
-template <int KIND>
+/* What a kind of tiles is multiplied with. */
+__device__ __forceinline__ gpu_act act_of_kind(int kind)
+{
+    return kind == TILE_F16 ? GPU_ACT_F16 : kind == TILE_BF16 ? GPU_ACT_BF16 : GPU_ACT_INT;
+}
+
+template <bool ANY, class P> __device__ __forceinline__ bool makes_input(const P &p)
+{
+    if constexpr (ANY)
+        return p.made.x != nullptr;
+    else
+        return false;
+}
+
+/* Multiply this block's tiles; slots has the sums of each warp afterwards. ANY: the input may be
+ * there already. */
+template <int KIND, bool ANY, class P>
 __device__ __forceinline__ void
-product_tiles(const decode_product &p, const decode_part &part, const tile_ring &ring,
-              uint8_t *shared, int u0, int n_slots, float *slots, uint8_t *x_shared, float &rms)
+product_tiles(const P &p, const decode_part &part, const tile_ring &ring, uint8_t *shared, int u0,
+              int n_slots, float *slots, uint8_t *x_shared, float &rms)
 {
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
     const int n_tiles = part.n_tiles, n_all = ring.n_all, n_places = ring.n_places;
     /* How far it is from a tile to the one that takes its place. */
     const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
-    wait_for_last();
-    if (p.triggers_late)
-        let_next_begin();
-    const int n_bytes = vector_bytes(p.x), plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
+    const bool is_made = makes_input<ANY>(p);
+    if (!is_made) {
+        wait_for_last();
+        if (p.triggers_late)
+            let_next_begin();
+    }
+    const int n_bytes = vector_bytes(p.x);
+    const int plane = p.x.k * act_value_bytes(is_made ? act_of_kind(KIND) : (gpu_act)p.x.act);
     const uint32_t x_at = shared_address(x_shared);
     const float *squares = (const float *)(shared + DECODE_SQUARES_AT),
                 *floats = (const float *)p.x.planes;
     float4 pieces[N_PIECES][2];
-    if constexpr (tile_is_own<KIND>())
+    if (is_made)
+        ;
+    else if constexpr (tile_is_own<KIND>())
         pieces_load(pieces, floats, p.x.k, warp, lane);
     else if (p.x.act == GPU_ACT_FLOATS && !tile_is_half<KIND>()) /* other products want them */
         for (int i = 4 * tid; i < p.x.k; i += 4 * DECODE_THREADS)
@@ -99,13 +121,14 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
     else
         for (int i = 16 * tid; i < n_bytes; i += 16 * DECODE_THREADS)
             copy_16(x_at + i + (i >= plane ? PLANE_PAD : 0), p.x.planes + i, true);
-    if (p.squares && 4 * tid < p.n_squares)
+    if (!is_made && p.squares && 4 * tid < p.n_squares)
         copy_16(shared_address(squares + 4 * tid), p.squares + 4 * tid, true);
     if (p.mode == DECODE_RESIDUAL && tid < 4 * n_slots) /* of all rows, 4 each */
         copy_16(shared_address(shared + DECODE_BEFORE_AT) + 16 * tid,
                 p.residual + TILE_ROWS * u0 + 4 * tid, true);
     copies_commit();
-    fill_ring(ring, part, warp);
+    if (!is_made)
+        fill_ring(ring, part, warp);
     if constexpr (tile_is_own<KIND>())
         pieces_to_planes<KIND>(pieces, floats, p.x.k, x_shared, PLANE_PAD, warp, lane);
     copies_wait<0>();
@@ -159,7 +182,10 @@ product_tiles(const decode_product &p, const decode_part &part, const tile_ring 
             slot = next;
         }
     }
-    if (p.squares) /* only now: it is not needed before */
+    bool has_rms = p.squares != nullptr;
+    if constexpr (ANY)
+        has_rms = is_made ? input_is_scaled_later(p.made) : has_rms;
+    if (has_rms) /* only now: it is not needed before */
         rms = rms_of(p, squares, lane);
     __syncthreads();
 }
@@ -190,7 +216,25 @@ __device__ __forceinline__ void keep_best(float value, int row, decode_best *out
     }
 }
 
-__device__ __forceinline__ void product(const decode_product &p)
+/* Behind a row of the product: its last inputs are remembered, and summed up with this one. */
+__device__ __forceinline__ float convolved(const decode_product_any &p, int n_rows, int row,
+                                           float x)
+{
+    const decode_conv &c = p.conv;
+    float *past = (float *)(c.state + (uint64_t)__ldcg(p.sequence) * c.slot_bytes) + row;
+    const float *taps = c.weight + (int64_t)row * c.n_taps;
+    float sum = (c.bias ? c.bias[row] : 0.0f) + taps[c.n_taps - 1] * x;
+    for (int k = 0; k < c.n_taps - 1; k++) {
+        const float v = past[(int64_t)k * n_rows];
+        sum += taps[k] * v;
+        if (k > 0)
+            past[(int64_t)(k - 1) * n_rows] = v;
+    }
+    past[(int64_t)(c.n_taps - 2) * n_rows] = x;
+    return c.is_silu ? sum / (1.0f + expf(-sum)) : sum;
+}
+
+template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     if (!p.triggers_late)
@@ -200,8 +244,10 @@ __device__ __forceinline__ void product(const decode_product &p)
         wait_for_last();
         return;
     }
-    const int n = (p.n_parts > 1 && block >= p.parts[1].first_block) +
-                  (p.n_parts > 2 && block >= p.parts[2].first_block);
+    int n = (p.n_parts > 1 && block >= p.parts[1].first_block) +
+            (p.n_parts > 2 && block >= p.parts[2].first_block);
+    while (ANY && n >= 2 && n + 1 < p.n_parts && block >= p.parts[n + 1].first_block)
+        n++;
     const decode_part &part = p.parts[n];
     const int b = block - part.first_block;
     const int u0 = b * part.each + min(b, part.more), n_units = part.each + (b < part.more);
@@ -218,7 +264,13 @@ __device__ __forceinline__ void product(const decode_product &p)
     begin_ring(ring, part, warp);
     float *parts = (float *)(shared + 8 * DECODE_MAX_PLACES); /* behind the barriers */
     uint8_t *x_shared = shared + DECODE_RING_AT + p.ring_bytes;
-    float *slots = (float *)(x_shared + ((vector_bytes(p.x) + PLANE_PAD + 127) & ~127));
+    decode_vector held = p.x;
+    if (makes_input<ANY>(p))
+        held.act = act_of_kind(part.kind);
+    float *slots = (float *)(x_shared + ((vector_bytes(held) + PLANE_PAD + 127) & ~127));
+    float scale = p.scale;
+    if constexpr (ANY)
+        scale = p.scales[n];
     float *norms = (float *)(shared + DECODE_NORMS_AT), rms = 1.0f;
     const float *before = (const float *)(shared + DECODE_BEFORE_AT);
     for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
@@ -227,14 +279,24 @@ __device__ __forceinline__ void product(const decode_product &p)
     const int n_values = n_units * TILE_ROWS, row = u0 * TILE_ROWS + tid;
     const bool finishes = p.mode != DECODE_STORE && tid < n_values && row < part.n_rows;
     const bool adds = finishes && p.mode == DECODE_RESIDUAL;
-    if (adds) /* nobody waits for it here */
+    if (adds && (!ANY || p.next_norm)) /* nobody waits for it here */
         copy_4(shared_address(norms + tid), p.next_norm + row);
     touch_parameters(p);
+    if constexpr (ANY)
+        if (p.made.x) {
+            wait_for_last();
+            if (p.triggers_late)
+                let_next_begin();
+            fill_ring(ring, part, warp);
+            make_input(p.made, (gpu_act)held.act, p.x.k, x_shared,
+                       (float *)(shared + DECODE_SQUARES_AT));
+        }
     switch (part.kind) {
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
-        if constexpr (TILE_##id != TILE_F32) {                                                     \
-            product_tiles<TILE_##id>(p, part, ring, shared, u0, n_slots, slots, x_shared, rms);    \
+        if constexpr (TILE_##id != TILE_F32 && !(ANY && tile_is_own<TILE_##id>())) {               \
+            product_tiles<TILE_##id, ANY>(p, part, ring, shared, u0, n_slots, slots, x_shared,     \
+                                          rms);                                                    \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -248,10 +310,13 @@ __device__ __forceinline__ void product(const decode_product &p)
             int to = u0 * TILE_ROWS + i;
             if (to >= part.n_rows)
                 continue;
-            float v = p.scale * rms * slot_sum(slots, n_slots, i);
+            float v = scale * rms * slot_sum(slots, n_slots, i);
             v += part.bias ? part.bias[to] : 0.0f;
             if (p.softcap > 0)
                 v = p.softcap * tanhf(v / p.softcap);
+            if constexpr (ANY)
+                if (p.conv.weight && n == p.conv_part)
+                    v = convolved(p, part.n_rows, to, v);
             part.out[to] = v;
             if (v > most) {
                 most = v;
@@ -264,21 +329,24 @@ __device__ __forceinline__ void product(const decode_product &p)
     }
     float v = 0, squares = 0;
     if (adds) {
-        v = p.scale * rms * slot_sum(slots, n_slots, tid) + before[tid];
+        if constexpr (ANY)
+            if (p.share)
+                rms *= 1.0f / (1.0f + expf(-__ldcg(p.share)));
+        v = scale * rms * slot_sum(slots, n_slots, tid) + before[tid];
         v += part.bias ? part.bias[row] : 0.0f;
         p.residual[row] = v;
         squares = v * v;
-        v *= norms[tid];
+        v *= !ANY || p.next_norm ? norms[tid] : 1.0f;
     } else if (finishes) {
-        float gate = p.scale * rms * slot_sum(slots, n_slots, tid);
-        float up = p.scale * rms * slot_sum(slots, n_slots, n_values + tid);
+        float gate = scale * rms * slot_sum(slots, n_slots, tid);
+        float up = scale * rms * slot_sum(slots, n_slots, n_values + tid);
         gate += part.bias ? part.bias[row] : 0.0f;
         up += part.pair_bias ? part.pair_bias[row] : 0.0f;
         v = glu_of_product(p.glu, gate, up);
     }
-    if ((tid & ~31) < n_values)
+    if ((tid & ~31) < n_values && (!ANY || p.next.planes))
         vector_put(p.next, v, row, tid < n_values);
-    if (p.mode == DECODE_RESIDUAL) {
+    if (p.mode == DECODE_RESIDUAL && (!ANY || p.next_squares)) {
         /* Most often all rows are in the first warp. */
         squares = n_values <= 32 ? warp_sum(squares) : block_total(squares, parts);
         if (tid == 0)
@@ -291,14 +359,27 @@ __device__ __forceinline__ void product(const decode_product &p)
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     decode_product_kernel(const __grid_constant__ decode_product p)
 {
-    product(p);
+    product<false>(p);
 }
 
 /* For two blocks on a processor, of products that follow each other. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_shared(const __grid_constant__ decode_product p)
 {
-    product(p);
+    product<false>(p);
+}
+
+/* Any input, results that nobody waits for in another form, and more parts. Not lace's own types. */
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+    decode_product_any_kernel(const __grid_constant__ decode_product_any p)
+{
+    product<true>(p);
+}
+
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+    decode_product_any_shared(const __grid_constant__ decode_product_any p)
+{
+    product<true>(p);
 }
 
 #endif

@@ -16,16 +16,19 @@ decode_part gpu_product_part(const weight *w, const float *bias, float *out);
 
 /* Hands out the processors: the next one always to the part whose blocks have most to do. Returns
  * how many blocks there are. */
-int32_t gpu_product_hand_out(decode_product *p, int32_t n_processors);
+int32_t gpu_product_hand_out(decode_product_any *p, int32_t n_processors);
 
 /* Shared memory of a block, when processors are handed out: without its ring; of a ring with a
  * place for each warp; and of the ring of a block that is alone on its processor, with two places
  * for each warp, more if tiles are small, less if there is no room for them. */
-uint32_t gpu_product_fixed_bytes(const decode_product *p);
-uint32_t gpu_product_least_ring(const decode_product *p);
-uint32_t gpu_product_alone_ring(const decode_product *p, uint32_t room);
+uint32_t gpu_product_fixed_bytes(const decode_product_any *p);
+uint32_t gpu_product_least_ring(const decode_product_any *p);
+uint32_t gpu_product_alone_ring(const decode_product_any *p, uint32_t room);
 
-/* Whether blocks of this card have room for a step's products. */
+/* Hands out processors, and says whether blocks of this card have room. */
+bool gpu_product_has_room(const gpu *g, decode_product_any *p);
+
+/* The same for a step's products. */
 bool gpu_product_fits(const gpu *g, const step *s);
 
 #endif

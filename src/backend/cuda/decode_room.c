@@ -7,7 +7,8 @@
 enum {
     ALONE_BYTES = 116 * 1024,
     SHARED_RING = 64 * 1024, /* at least */
-    LARGE_LAYER = 64 * 1024 * 1024
+    LARGE_LAYER = 64 * 1024 * 1024,
+    LARGE_PRODUCT = 24 * 1024 * 1024
 };
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -18,7 +19,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
 /* What a block of output or down, whose input is x, asks for when processors are shared. */
 static uint32_t residual_bytes(const gpu *g, const weight *w, decode_vector x)
 {
-    decode_product p = {.parts = {gpu_product_part(w, NULL, NULL)}, .n_parts = 1, .x = x};
+    decode_product_any p = {.parts = {gpu_product_part(w, NULL, NULL)}, .n_parts = 1, .x = x};
     gpu_product_hand_out(&p, g->info.n_processors);
     /* Each block costs 1024 bytes more than it asks for. */
     uint32_t half = ((uint32_t)g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;
@@ -64,6 +65,9 @@ product_room product_room_choose(const decode_form *f, const decode_layout *m, c
         }
         r.residual_shared = larger(r.residual_shared, bytes);
     }
+    r.kernel = "decode_product_kernel";
+    if (!first)
+        return r;
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
     r.is_late = layer_bytes(first) >= LARGE_LAYER;
     r.shares = !r.is_late && !norms_behind && 4 * units >= 3 * g->info.n_processors &&
@@ -72,9 +76,48 @@ product_room product_room_choose(const decode_form *f, const decode_layout *m, c
     return r;
 }
 
-uint32_t product_room_place(const product_room *r, const gpu *g, decode_product *p,
+/* What a block of a product into the residual asks for, of those that make their input. */
+static uint32_t any_residual_bytes(const decode_form *f, const gpu *g)
+{
+    uint32_t most = 0;
+    for (int32_t i = 0; i < f->n_steps; i++) {
+        const step *s = &f->steps[i];
+        if (f->forms[i].use != USE_PRODUCT || (s->op != OP_MATMUL_ADD && !f->forms[i].add))
+            continue;
+        const weight *w = s->a.matmul.weights[0];
+        gpu_act act = tile_kind_act(tile_kind_of(w->type));
+        int64_t k = (w->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN;
+        if (act != GPU_ACT_F32)
+            most =
+                larger(most, residual_bytes(g, w, (decode_vector){NULL, (int32_t)k, (int32_t)act}));
+    }
+    return most;
+}
+
+/* What the largest product of single steps reads. */
+static uint64_t largest_product(const decode_form *f)
+{
+    uint64_t most = 0;
+    for (int32_t i = 0; i < f->n_steps; i++) {
+        uint64_t n = f->forms[i].use == USE_PRODUCT ? matrix_bytes(&f->steps[i]) : 0;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+product_room product_room_choose_any(const decode_form *f, const gpu *g)
+{
+    product_room r = {.residual_shared = any_residual_bytes(f, g)};
+    r.shares = r.residual_shared > 0 && largest_product(f) < LARGE_PRODUCT &&
+               r.residual_shared + 1024 < (uint32_t)g->info.max_shared_bytes;
+    r.kernel = r.shares ? "decode_product_any_shared" : "decode_product_any_kernel";
+    return r;
+}
+
+uint32_t product_room_place(const product_room *r, const gpu *g, decode_product_any *p,
                             uint32_t *shared_bytes)
 {
+
     int32_t n_blocks = gpu_product_hand_out(p, g->info.n_processors);
     uint32_t fixed = gpu_product_fixed_bytes(p), most = (uint32_t)g->info.max_shared_bytes;
     uint32_t least = fixed + gpu_product_least_ring(p), shared = 0;

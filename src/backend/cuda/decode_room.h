@@ -24,8 +24,11 @@ typedef struct product_room {
 /* Processors are shared if layers are small, and not so small that many are empty. */
 product_room product_room_choose(const decode_form *f, const decode_layout *m, const gpu *g);
 
+/* The same for products that may make their input by themselves. */
+product_room product_room_choose_any(const decode_form *f, const gpu *g);
+
 /* Hands out processors and places of the ring. Returns the blocks, and what each asks for. */
-uint32_t product_room_place(const product_room *r, const gpu *g, decode_product *p,
+uint32_t product_room_place(const product_room *r, const gpu *g, decode_product_any *p,
                             uint32_t *shared_bytes);
 
 #endif

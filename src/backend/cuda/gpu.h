@@ -11,7 +11,8 @@
  *   1. launch_steps.c: every operation, any number of rows, f32 activations: all architectures run.
  *   2. launch_products.c, launch_experts.c, launch_attend.c, launch_between.c and, for up to 8 rows,
  *      launch_small_batch.c: many rows, that is prefill and several sequences.
- *   3. decode_*.cu: one token of one sequence; fused kernels for layers of known forms.
+ *   3. decode_*.cu: one token of one sequence; fused kernels for layers of known forms, and products
+ *      with what is around them in layers of all others.
  */
 #ifndef LACE_BACKEND_CUDA_GPU_H
 #define LACE_BACKEND_CUDA_GPU_H

@@ -6,9 +6,9 @@
  * it leaves. All decisions are made here; who records the list, plays it or times it
  * (token_player.h, run_gpu.c) launches step after step and looks at nothing else.
  *
- * One token: layers of known forms (decode_form.h) become the fused kernels of decode_*.cu; what
- * lies between them is launched as it is, by the plan's own steps. The residual lies in the plan's
- * value for both. Where a fused layer follows other steps, a step in front of it makes the form of
+ * One token: layers of known forms (decode_form.h) become the fused kernels of decode_*.cu; of what
+ * lies between them products take their norms, gates and sums along (decode_steps.h), and what is
+ * left is launched as it is, by the plan's own steps. The residual lies in the plan's value for both. Where a fused layer follows other steps, a step in front of it makes the form of
  * the residual that its first product reads.
  *
  * Batches: each step of the plan is launched by itself, but what it leaves is in the form that the
@@ -46,6 +46,7 @@ struct device_step {
     const char *kernel;
     cuda_kernel *found;    /* by device_list_prepare */
     uint32_t grid, block;  /* grid of attention: heads of k, times the blocks for each */
+    uint32_t grid_y;       /* 0: one */
     uint32_t shared_bytes; /* of a block */
     uint32_t most_bytes;   /* that blocks of this kernel may ask for */
     bool has_clusters;     /* attention */
@@ -54,11 +55,16 @@ struct device_step {
         decode_begin begin;
         replay_begin begin_plain;
         decode_product product;
+        decode_product_any any;
         decode_attention attention;
         decode_router router;
         decode_experts experts;
         decode_join join;
         decode_pack pack;
+        decode_rows rows;
+        decode_heads heads;
+        gpu_scan scan;
+        gpu_delta delta;
     } a;
 };
 

@@ -10,7 +10,7 @@
 lace_status lower_launch_fused(const gpu_job *j, const device_step *d, lace_error *err)
 {
     cuda_launch l = {.kernel = d->found,
-                     .grid = {d->grid},
+                     .grid = {d->grid, d->grid_y},
                      .block = {d->block},
                      .shared_bytes = d->shared_bytes,
                      .overlaps = true};
@@ -23,9 +23,8 @@ lace_status lower_launch_fused(const gpu_job *j, const device_step *d, lace_erro
     return cuda_run(j->queue, &l, arguments, err);
 }
 
-/* A fused step that stands for the plan's from `first` to `last`; NULL after a failure. */
-static device_step *add(lowering *w, const char *name, const char *kernel, const step *first,
-                        const step *last)
+device_step *lower_add(lowering *w, const char *name, const char *kernel, const step *first,
+                       const step *last)
 {
     device_step *d = w->status == LACE_OK ? device_list_add(&w->out->list) : NULL;
     if (!d) {
@@ -55,16 +54,45 @@ void lower_add_plain(lowering *w, const step *s)
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-void lower_add_product(lowering *w, const char *name, const step *first, const step *last,
-                       decode_product *p)
+static decode_product as_ordinary(const decode_product_any *p)
 {
-    device_step *d = add(w, name, w->room.kernel, first, last);
+    decode_product out = {.n_parts = p->n_parts,
+                          .x = p->x,
+                          .next = p->next,
+                          .squares = p->squares,
+                          .n_squares = p->n_squares,
+                          .width = p->width,
+                          .eps = p->eps,
+                          .scale = p->scale,
+                          .softcap = p->softcap,
+                          .mode = p->mode,
+                          .glu = p->glu,
+                          .residual = p->residual,
+                          .next_norm = p->next_norm,
+                          .next_squares = p->next_squares,
+                          .best = p->best,
+                          .n_blocks = p->n_blocks,
+                          .ring_bytes = p->ring_bytes,
+                          .triggers_late = p->triggers_late};
+    for (int32_t i = 0; i < p->n_parts; i++)
+        out.parts[i] = p->parts[i];
+    return out;
+}
+
+void lower_add_product(lowering *w, const char *name, const step *first, const step *last,
+                       decode_product_any *p)
+{
+    const product_room *room = p->is_any ? &w->room_any : &w->room;
+    device_step *d = lower_add(w, name, room->kernel, first, last);
     if (!d)
         return;
-    d->grid = product_room_place(&w->room, w->g, p, &d->shared_bytes);
+    d->grid = product_room_place(room, w->g, p, &d->shared_bytes);
     d->block = DECODE_THREADS;
     d->most_bytes = (uint32_t)w->g->info.max_shared_bytes;
-    d->a.product = *p;
+    if (p->is_any)
+        d->a.any = *p;
+    else
+        d->a.product = as_ordinary(p);
 }
 
 /* How many blocks write the sums of squares of a product into the residual. */
@@ -75,7 +103,7 @@ int32_t lower_n_blocks(const lowering *w, const weight *of)
 }
 
 /* norm: NULL if the product reads its input as it is. */
-void lower_norm_by(const lowering *w, decode_product *p, const step *norm, const float *squares)
+void lower_norm_by(const lowering *w, decode_product_any *p, const step *norm, const float *squares)
 {
     if (!norm || w->n_squares == 0)
         return;
@@ -104,8 +132,8 @@ typedef struct handover {
  */
 bool lower_is_handed_over(const lowering *w, int32_t i)
 {
-    if (i == 0)
-        return true; /* by the kernel that begins a token */
+    if (i == 0) /* by the kernel that begins a token */
+        return w->f->n_segments > 0 && w->f->segments[0].is_fused;
     const decode_segment *before = &w->f->segments[i - 1];
     if (!before->is_fused)
         return false;
@@ -131,7 +159,7 @@ static handover handover_to(const lowering *w, int32_t i, const layer_steps *bef
 
 static void add_pack(lowering *w, const step *at, const float *x, int64_t width, decode_vector to)
 {
-    device_step *d = add(w, "pack", "decode_pack_kernel", at, NULL);
+    device_step *d = lower_add(w, "pack", "decode_pack_kernel", at, NULL);
     if (!d)
         return;
     int32_t each = 4 * DECODE_PACK_THREADS;
@@ -150,26 +178,44 @@ void lower_enter(lowering *w, const step *norm, const step *at, decode_vector to
     w->n_squares = 0;
 }
 
+/* Whether blocks can make the input of a product: of all types but lace's own. */
+static bool can_make(const step *s)
+{
+    for (int32_t i = 0; i < s->a.matmul.n_weights; i++) {
+        gpu_act act = tile_kind_act(tile_kind_of(s->a.matmul.weights[i]->type));
+        if (act == GPU_ACT_FLOATS || act == GPU_ACT_ROTATED)
+            return false;
+    }
+    return true;
+}
+
 /* ---- Layers ---------------------------------------------------------------------------------- */
 
-static void add_qkv(lowering *w, const layer_steps *l, bool is_normed)
+/* makes: its blocks make the input by themselves; is_normed: a step in front has made it. */
+static void add_qkv(lowering *w, const layer_steps *l, bool makes, bool is_normed)
 {
     const weight *const *k = l->qkv->a.matmul.weights;
     const float *const *b = l->qkv->a.matmul.biases;
     float *out[3] = {w->m->q, w->m->k, w->m->v};
     for (int n = 0; n < 3 && l->attends_by_steps; n++)
         out[n] = (float *)l->qkv->out[n].data;
-    decode_product p = {.parts = {gpu_product_part(k[0], b[0], out[0]),
-                                  gpu_product_part(k[1], b[1], out[1]),
-                                  gpu_product_part(k[2], b[2], out[2])},
-                        .n_parts = 3,
-                        .x = lower_vector(w, FOR_QKV, l->qkv),
-                        .scale = l->qkv->a.matmul.scale,
-                        .mode = DECODE_STORE,
-                        /* Attention reads the position before it waits: it must be there. */
-                        .triggers_late = !w->has_late};
+    decode_product_any p = {.parts = {gpu_product_part(k[0], b[0], out[0]),
+                                      gpu_product_part(k[1], b[1], out[1]),
+                                      gpu_product_part(k[2], b[2], out[2])},
+                            .n_parts = 3,
+                            .x = lower_vector(w, FOR_QKV, l->qkv),
+                            .scale = l->qkv->a.matmul.scale,
+                            .mode = DECODE_STORE,
+                            /* Attention reads the position before it waits: it must be there. */
+                            .triggers_late = !w->has_late};
     w->has_late = true;
-    lower_norm_by(w, &p, l->norm, w->m->squares[0]);
+    if (makes) {
+        step_form form = {.norm = l->norm};
+        decode_input in = lower_input(l->qkv, &form);
+        lower_make_input(&p, &in);
+    } else {
+        lower_norm_by(w, &p, l->norm, w->m->squares[0]);
+    }
     lower_add_product(w, "qkv", l->norm && !is_normed ? l->norm : l->qkv, l->qkv, &p);
 }
 
@@ -203,7 +249,7 @@ static const char *attend_name(const decode_form *f, int32_t head_dim)
     return is_neox ? attend_names[at].halves : attend_names[at].neighbours;
 }
 
-static gpu_cache cache_of(const lowering *w, const kv_layer *kv)
+gpu_cache lower_cache(const lowering *w, const kv_layer *kv)
 {
     return (gpu_cache){.data = kv->data,
                        .page_bytes = kv->page_bytes,
@@ -215,7 +261,9 @@ static gpu_cache cache_of(const lowering *w, const kv_layer *kv)
                        .n_heads = kv->n_heads,
                        .head_dim = kv->head_dim,
                        .tables = w->tables->tables[kv->group],
-                       .pages_per_sequence = w->tables->pages_per_sequence};
+                       .pages_per_sequence = w->tables->pages_per_sequence,
+                       .sequences = &w->m->state->sequence,
+                       .positions = &w->m->state->position};
 }
 
 static int32_t most_cluster(const gpu *g, int32_t n_kv_heads)
@@ -232,14 +280,14 @@ static void add_attention(lowering *w, const layer_steps *l)
 {
     decode_vector next = lower_vector(w, FOR_OUTPUT, l->o);
     if (l->attends_by_steps) {
-        for (const step *s = l->qkv + 1; s <= l->attend; s++)
-            lower_add_plain(w, s);
         const operand *out = &l->attend->out[0];
-        add_pack(w, l->attend, (const float *)out->data, out->width, next);
+        lower_add_steps(w, l->qkv + 1, l->attend + 1);
+        if (!can_make(l->o))
+            add_pack(w, l->attend, (const float *)out->data, out->width, next);
         return;
     }
     const kv_layer *kv = &l->rope->kv;
-    device_step *d = add(w, "attend", attend_name(w->f, kv->head_dim), l->qkv + 1, l->attend);
+    device_step *d = lower_add(w, "attend", attend_name(w->f, kv->head_dim), l->qkv + 1, l->attend);
     if (!d)
         return;
     d->grid = (uint32_t)kv->n_heads;
@@ -261,7 +309,7 @@ static void add_attention(lowering *w, const layer_steps *l)
         .angles = l->rope->op == OP_ROPE_KV ? (const float *)l->rope->in[0].data : NULL,
         .sinks = l->attend->a.attend.sinks,
         .state = w->m->state,
-        .cache = cache_of(w, kv),
+        .cache = lower_cache(w, kv),
         .next = next,
         .scale = l->attend->a.attend.scale,
         .softcap = l->attend->a.attend.softcap,
@@ -274,7 +322,7 @@ static void add_attention(lowering *w, const layer_steps *l)
 /* residual += norm(y), by the steps that stand for it. */
 static void add_join(lowering *w, const step *norm, const step *plus, handover to, float *squares)
 {
-    device_step *d = add(w, "norm_add", "decode_join_kernel", norm, plus);
+    device_step *d = lower_add(w, "norm_add", "decode_join_kernel", norm, plus);
     w->n_squares = 1;
     if (!d)
         return;
@@ -292,17 +340,21 @@ static void add_join(lowering *w, const step *norm, const step *plus, handover t
 }
 
 /* Output and down: into the residual, and on as the input of what follows. norm, plus: NULL if
- * results are added as they are. */
+ * results are added as they are. makes: blocks make the input by themselves, of floats. */
 static void add_residual(lowering *w, const char *name, const step *s, const step *norm,
-                         const step *plus, decode_vector x, handover to, float *squares)
+                         const step *plus, bool makes, decode_vector x, handover to, float *squares)
 {
     const weight *of = s->a.matmul.weights[0];
-    decode_product p = {
+    decode_product_any p = {
         .parts = {gpu_product_part(of, s->a.matmul.biases[0], norm ? w->m->y : NULL)},
         .n_parts = 1,
         .x = x,
         .scale = s->a.matmul.scale,
         .mode = norm ? DECODE_STORE : DECODE_RESIDUAL};
+    if (makes) {
+        decode_input in = lower_input(s, &(step_form){0});
+        lower_make_input(&p, &in);
+    }
     if (norm) {
         lower_add_product(w, name, s, s, &p);
         add_join(w, norm, plus, to, squares);
@@ -319,7 +371,7 @@ static void add_residual(lowering *w, const char *name, const step *s, const ste
 static void add_glu(lowering *w, const layer_steps *l)
 {
     const step *s = l->glu;
-    decode_product p = {
+    decode_product_any p = {
         .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
         .n_parts = 1,
         .x = lower_vector(w, FOR_GLU, s),
@@ -337,7 +389,7 @@ static void add_router(lowering *w, const layer_steps *l)
 {
     const step *s = l->router;
     const weight *of = s->a.matmul.weights[0];
-    device_step *d = add(w, "router", "decode_router_kernel", l->ffn_norm, s);
+    device_step *d = lower_add(w, "router", "decode_router_kernel", l->ffn_norm, s);
     if (!d)
         return;
     d->grid = (uint32_t)of->n_rows;
@@ -363,7 +415,7 @@ static void add_experts(lowering *w, const layer_steps *l, handover to)
     decode_vector in = decode_layout_vector(m, FOR_EXPERTS, l->expert_glu->a.moe.gate),
                   hidden = decode_layout_vector(m, FOR_EXPERTS_DOWN, l->expert_down->a.moe.down);
     add_router(w, l);
-    device_step *d = add(w, "experts_gate_up", "decode_experts_glu", l->route, l->expert_glu);
+    device_step *d = lower_add(w, "experts_gate_up", "decode_experts_glu", l->route, l->expert_glu);
     if (d) {
         decode_experts *p = &d->a.experts;
         d->shared_bytes = gpu_experts_glu(w->g, l, in, down_bytes, p);
@@ -377,7 +429,7 @@ static void add_experts(lowering *w, const layer_steps *l, handover to)
         d->block = DECODE_THREADS;
         d->most_bytes = most;
     }
-    d = add(w, "experts_down", "decode_experts_down", l->expert_down, l->expert_down);
+    d = lower_add(w, "experts_down", "decode_experts_down", l->expert_down, l->expert_down);
     if (d) {
         decode_experts *p = &d->a.experts;
         d->shared_bytes = gpu_experts_down(w->g, l, hidden, down_bytes, p);
@@ -396,20 +448,20 @@ static void add_experts(lowering *w, const layer_steps *l, handover to)
 void lower_add_layer(lowering *w, int32_t i)
 {
     const layer_steps *l = &w->f->segments[i].l;
-    bool is_made = lower_is_handed_over(w, i);
-    if (!is_made)
+    bool is_made = lower_is_handed_over(w, i), makes = !is_made && can_make(l->qkv);
+    if (!is_made && !makes)
         lower_enter(w, l->norm, l->qkv, lower_vector(w, FOR_QKV, l->qkv));
-    add_qkv(w, l, !is_made);
+    add_qkv(w, l, makes, !is_made && !makes);
     add_attention(w, l);
     handover amid = {.norm = l->ffn_norm ? l->ffn_norm->a.norm.weight : NULL};
     amid.v = l->glu ? lower_vector(w, FOR_GLU, l->glu)
                     : decode_layout_vector(w->m, FOR_EXPERTS, l->expert_glu->a.moe.gate);
-    add_residual(w, "output", l->o, l->o_norm, l->o_add, lower_vector(w, FOR_OUTPUT, l->o), amid,
-                 w->m->squares[1]);
+    add_residual(w, "output", l->o, l->o_norm, l->o_add, l->attends_by_steps && can_make(l->o),
+                 lower_vector(w, FOR_OUTPUT, l->o), amid, w->m->squares[1]);
     handover next = handover_to(w, i + 1, l);
     if (l->glu) {
         add_glu(w, l);
-        add_residual(w, "down", l->down, l->down_norm, l->down_add,
+        add_residual(w, "down", l->down, l->down_norm, l->down_add, false,
                      lower_vector(w, FOR_DOWN, l->down), next, w->m->squares[0]);
     } else {
         add_experts(w, l, next);

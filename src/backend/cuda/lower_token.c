@@ -1,4 +1,4 @@
-/* The list of one token: fused kernels for layers of known forms, the plan's steps for the rest. */
+/* The list of one token: layers of known forms, other steps, and both ends. */
 #include "backend/cuda/decode_product.h"
 #include "backend/cuda/lower_layer.h"
 
@@ -9,11 +9,13 @@ static void add_head(lowering *w)
     const decode_form *f = w->f;
     const step *s = f->head, *last = f->softcap ? f->softcap : s;
     bool is_made = lower_is_handed_over(w, f->n_segments);
-    if (!is_made) {
+    gpu_act act = tile_kind_act(tile_kind_of(s->a.matmul.weights[0]->type));
+    bool makes = !is_made && act != GPU_ACT_FLOATS && act != GPU_ACT_ROTATED;
+    if (!is_made && !makes) {
         lower_add_plain(w, f->gather);
         lower_enter(w, f->final_norm, s, lower_vector(w, FOR_HEAD, s));
     }
-    decode_product p = {
+    decode_product_any p = {
         .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], w->m->logits)},
         .n_parts = 1,
         .x = lower_vector(w, FOR_HEAD, s),
@@ -21,8 +23,15 @@ static void add_head(lowering *w)
         .softcap = f->softcap ? f->softcap->a.softcap.cap : 0,
         .mode = DECODE_STORE,
         .best = w->m->best};
-    lower_norm_by(w, &p, f->final_norm, w->m->squares[0]);
-    lower_add_product(w, "head", is_made ? f->gather : s, last, &p);
+    if (makes) { /* of the one row that is gathered */
+        step_form form = {.norm = f->final_norm};
+        decode_input in = lower_input(s, &form);
+        in.x = (const float *)f->gather->in[0].data;
+        lower_make_input(&p, &in);
+    } else {
+        lower_norm_by(w, &p, f->final_norm, w->m->squares[0]);
+    }
+    lower_add_product(w, "head", is_made || makes ? f->gather : s, last, &p);
 }
 
 /* ---- The beginning --------------------------------------------------------------------------- */
@@ -33,9 +42,7 @@ static device_step begin_of(const lowering *w, const decode_best *best, int32_t 
 {
     const step *e = w->f->embed;
     const decode_segment *s = w->f->segments;
-    bool is_read = s[0].is_fused;
-    while (!s->is_fused) /* the vector of any layer, which nobody reads before it is made again */
-        s++;
+    bool is_read = w->f->n_segments > 0 && s->is_fused;
     const step *norm = is_read ? s->l.norm : NULL;
     device_step d = {.name = "begin",
                      .layer = -1,
@@ -57,7 +64,7 @@ static device_step begin_of(const lowering *w, const decode_best *best, int32_t 
                         .scale = e->a.embed.scale,
                         .residual = w->m->residual,
                         .next_norm = norm ? norm->a.norm.weight : NULL,
-                        .next = lower_vector(w, FOR_QKV, s->l.qkv),
+                        .next = is_read ? lower_vector(w, FOR_QKV, s->l.qkv) : (decode_vector){0},
                         .next_squares = w->m->squares[0]};
     for (int t = 0; t < 2; t++) {
         const step *table = w->f->tables[t];
@@ -85,8 +92,8 @@ static void lower_fused(lowering *w, int32_t *ring)
         const decode_segment *s = &w->f->segments[i];
         if (s->is_fused)
             lower_add_layer(w, i);
-        for (int32_t n = 0; !s->is_fused && n < s->n_steps; n++)
-            lower_add_plain(w, &s->first[n]);
+        else
+            lower_add_steps(w, s->first, s->first + s->n_steps);
     }
     out->begin_drawn = begin_of(w, w->m->drawn, 1, NULL);
     if (!w->f->head)
@@ -98,7 +105,7 @@ static void lower_fused(lowering *w, int32_t *ring)
     out->logits = w->m->logits;
 }
 
-/* ---- Plans without a fused layer ------------------------------------------------------------- */
+/* ---- Plans without anything fused ------------------------------------------------------------- */
 
 static lace_status launch_begin_plain(const gpu_job *j, const device_step *d, lace_error *err)
 {
@@ -146,6 +153,7 @@ lace_status lower_token(const plan *p, const gpu *g, bool is_exact, const gpu_ba
                 out->logits = (const float *)p->steps[i].out[k].data;
     if (f) {
         w.room = product_room_choose(f, m, g);
+        w.room_any = product_room_choose_any(f, g);
         lower_fused(&w, ring);
     } else {
         lower_plain(&w, p);

@@ -601,7 +601,7 @@ __device__ __forceinline__ float rotation_step(float v, int i, int bit, int apar
 /*
  * Four neighbouring lanes hold 4 values each of one group of 16, beginning at value i. Writes both
  * planes and the group's scales. All 32 lanes must call it; those that are not `active` write
- * nothing. pad: between the planes, for INT.
+ * nothing. pad: bytes between the planes.
  */
 __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *row, int k,
                                         bool active = true, int pad = 0)
@@ -671,10 +671,10 @@ __device__ __forceinline__ void act_put(gpu_act act, float4 v, int i, uint8_t *r
         return;
     *(uint2 *)(row + 2 * i) = make_uint2(high[0] | (uint32_t)high[1] << 16,
                                          high[2] | (uint32_t)high[3] << 16);
-    *(uint2 *)(row + 2 * (k + i)) = make_uint2(low[0] | (uint32_t)low[1] << 16,
-                                               low[2] | (uint32_t)low[3] << 16);
+    *(uint2 *)(row + 2 * (k + i) + pad) = make_uint2(low[0] | (uint32_t)low[1] << 16,
+                                                     low[2] | (uint32_t)low[3] << 16);
     if ((i & 15) == 0)
-        ((float2 *)(row + 4 * k))[i >> 4] = make_float2(most > tiny ? most : 0.0f, 0.0f);
+        ((float2 *)(row + 4 * k + pad))[i >> 4] = make_float2(most > tiny ? most : 0.0f, 0.0f);
 }
 
 __host__ __device__ __forceinline__ int act_value_bytes(gpu_act act)

@@ -59,7 +59,7 @@ uint64_t token_player_bytes(const plan *p, const gpu *g)
     if (decode_layout_init(is_known ? &f : NULL, g, &l, NULL) == LACE_OK)
         decode_layout_free(&l);
     if (is_known)
-        mem_free(f.segments);
+        decode_form_free(&f);
     return l.n_bytes;
 }
 
@@ -131,7 +131,7 @@ void token_player_free(token_player *t)
     cuda_free_host(t->o.g->device, t->state_host);
     cuda_free_host(t->o.g->device, t->rule_host);
     token_ring_free(t->o.g, &t->ring);
-    mem_free(t->form.segments);
+    decode_form_free(&t->form);
     mem_free(t);
 }
 

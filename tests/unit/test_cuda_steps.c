@@ -1,0 +1,247 @@
+/*
+ * backend/cuda/decode_steps: what single tokens of every architecture become on a card. Models are
+ * tiny, their plans real; no GPU is needed, since addresses are never followed.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/cuda/lower.h"
+#include "formats/weights.h"
+#include "model/model.h"
+#include "tap.h"
+#include "tiny_model.h"
+
+static uint8_t card_memory[1 << 22]; /* stands for the card's: only addresses are taken */
+
+/* A model's plan and what it becomes for one token. */
+typedef struct lowered {
+    buf file;
+    model *m;
+    states *s;
+    plan *p;
+    gpu g;
+    decode_form form;
+    bool is_known;
+    decode_layout layout;
+    token_list list;
+} lowered;
+
+/* Rows in sixteens, and heads that the fused attention knows. */
+static tiny_options options_of(const char *architecture)
+{
+    tiny_options o = tiny_options_arch(architecture);
+    o.n_embd = 128;
+    o.n_heads = 2;
+    o.n_kv_heads = 2;
+    o.n_ff = 64;
+    o.n_vocab = 64;
+    o.type = DTYPE_F16;
+    return o;
+}
+
+static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
+{
+    weights *files = NULL;
+    device_options where = {0};
+    states_options kept = {.type = DTYPE_F16, .n_sequences = 1, .n_context = 32, .n_batch = 16};
+    plan_limits limits = {.max_tokens = 16, .max_outputs = 4, .n_context = 32, .n_workers = 1};
+    l->file = tiny_model_bytes(*o);
+    if (weights_open_memory((span){(const uint8_t *)l->file.data, l->file.size}, "tiny", &files,
+                            err) != LACE_OK ||
+        model_create(files, "cpu", &where, &l->m, err) != LACE_OK ||
+        model_states(l->m, &kept, &l->s, err) != LACE_OK ||
+        plan_create(&limits, &l->p, err) != LACE_OK)
+        return false;
+    l->m->arch->build(l->m, l->p, l->s->layers);
+    return plan_check(l->p, err) == LACE_OK;
+}
+
+static void lower_arch(const char *architecture, lowered *l)
+{
+    memset(l, 0, sizeof *l);
+    lace_error err;
+    tiny_options o = options_of(architecture);
+    bool is_built = build_plan(l, &o, &err);
+    if (!is_built)
+        printf("# %s: %s\n", architecture, err.text);
+    CHECK(is_built);
+    l->g.has_overlap = true;
+    l->g.info.major = 9;
+    l->g.info.n_processors = 132;
+    l->g.info.max_shared_bytes = 232448;
+    plan_count_reads(l->p); /* as cuda_device.c does */
+    l->p->last_fused = GPU_LAST_FUSED_GLU;
+    l->p->kept_phases = GPU_KEPT_PHASES;
+    plan_fuse(l->p);
+    plan_place(l->p, NULL);
+    uint8_t *pages[] = {card_memory, card_memory, card_memory, card_memory};
+    plan_locate(l->p, card_memory, pages, card_memory);
+    l->is_known = decode_form_match(l->p, &l->g, &l->form);
+    const decode_form *f = l->is_known ? &l->form : NULL;
+    gpu_batch tables = {.pages_per_sequence = 32};
+    CHECK(decode_layout_init(f, &l->g, &l->layout, NULL) == LACE_OK);
+    decode_layout_place(&l->layout, f, &l->g, card_memory);
+    CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, NULL, &l->list, NULL) == LACE_OK);
+}
+
+static void free_lowered(lowered *l)
+{
+    token_list_free(&l->list);
+    decode_layout_free(&l->layout);
+    decode_form_free(&l->form);
+    plan_free(l->p);
+    states_free(l->s);
+    model_free(l->m);
+    buf_deinit(&l->file);
+}
+
+static bool is_encoder(const char *architecture)
+{
+    return strstr(architecture, "bert") != NULL;
+}
+
+/* ---- All architectures ----------------------------------------------------------------------- */
+
+/* Each step of the plan is stood for once, in its order. */
+static void every_step_is_stood_for(void)
+{
+    for (int i = 0; i < tiny_n_archs; i++) {
+        if (is_encoder(tiny_archs[i]))
+            continue;
+        lowered l;
+        lower_arch(tiny_archs[i], &l);
+        int32_t next = 0;
+        bool is_whole = true;
+        for (int32_t n = 0; n < l.list.list.n_steps; n++) {
+            const device_step *d = &l.list.list.steps[n];
+            is_whole &= d->launch && d->name;
+            is_whole &= d->n_steps == 0 || d->first == &l.p->steps[next];
+            next += d->n_steps;
+        }
+        if (!is_whole || next != l.p->n_steps)
+            printf("# %s\n", tiny_archs[i]);
+        CHECK(is_whole && next == l.p->n_steps);
+        free_lowered(&l);
+    }
+}
+
+/* Products are fused wherever one stands, whatever is around it; experts without a gate, and those
+ * whose inputs are weighed, are not. */
+static void no_product_is_launched_alone(void)
+{
+    for (int i = 0; i < tiny_n_archs; i++) {
+        if (is_encoder(tiny_archs[i]))
+            continue;
+        lowered l;
+        lower_arch(tiny_archs[i], &l);
+        CHECK(l.is_known);
+        for (int32_t n = 0; n < l.list.list.n_steps; n++) {
+            const device_step *d = &l.list.list.steps[n];
+            bool is_alone = strcmp(d->name, "matmul") == 0 ||
+                            strncmp(d->name, "matmul_a", 8) == 0 ||
+                            strncmp(d->name, "matmul_g", 8) == 0;
+            is_alone &= d->first->in[0].width % 4 == 0; /* vectors are read in fours */
+            if (is_alone)
+                printf("# %s, layer %d: %s\n", tiny_archs[i], d->layer, d->name);
+            CHECK(!is_alone);
+            if (strcmp(d->name, "moe_glu") == 0)
+                CHECK(!d->first->a.moe.gate || d->first->a.moe.weighs_inputs);
+        }
+        free_lowered(&l);
+    }
+}
+
+/*
+ * A product that takes steps along reads what they would have read: nobody writes there between them
+ * and the launch, and the launch itself neither.
+ */
+static void what_is_taken_along_is_still_there(void)
+{
+    for (int i = 0; i < tiny_n_archs; i++) {
+        if (is_encoder(tiny_archs[i]))
+            continue;
+        lowered l;
+        lower_arch(tiny_archs[i], &l);
+        for (int32_t n = 0; n < l.p->n_steps && l.is_known; n++) {
+            const step_form *f = &l.form.forms[n];
+            const step *taken[] = {f->norm, f->glu, f->pick};
+            for (int t = 0; t < 3; t++)
+                for (int k = 0; taken[t] && k < STEP_MAX_IN; k++)
+                    for (const step *s = taken[t] + 1; s <= &l.p->steps[n]; s++)
+                        for (int o = 0; o < STEP_MAX_OUT; o++)
+                            CHECK(taken[t]->in[k].value < 0 || s->out[o].value < 0 ||
+                                  s->out[o].data != taken[t]->in[k].data ||
+                                  l.form.forms[s - l.p->steps].use == USE_NOTHING);
+        }
+        free_lowered(&l);
+    }
+}
+
+/* ---- Some of them ---------------------------------------------------------------------------- */
+
+/* The names of a layer's device steps, with spaces between them. */
+static const char *names(const device_list *l, int32_t layer)
+{
+    static char joined[2048];
+    size_t at = 0;
+    joined[0] = 0;
+    for (int32_t i = 0; i < l->n_steps; i++)
+        if (l->steps[i].layer == layer)
+            at += (size_t)snprintf(joined + at, sizeof joined - at, "%s%s", at ? " " : "",
+                                   l->steps[i].name);
+    return joined;
+}
+
+static void layers_of_other_forms_are_fused(void)
+{
+    static const struct {
+        const char *architecture;
+        int32_t layer;
+        const char *names;
+    } rows[] = {
+        {"qwen35", 0, "product delta rms_norm product_add gate_up down"},
+        {"qwen35", 1, "product heads attend product_add gate_up down"},
+        {"qwen35moe", 0,
+         "product delta rms_norm product_add rms_norm rows experts_gate_up experts_down rows "
+         "gate_up down"},
+        {"deepseek2", 1,
+         "product product heads matmul_heads attend matmul_heads product_add rms_norm rows "
+         "experts_gate_up experts_down gate_up down"},
+        {"glm4moe", 1,
+         "product heads attend product_add rms_norm rows experts_gate_up experts_down gate_up "
+         "down"},
+        {"command-r", 0, "layer_norm product rope_kv attend product_add gate_up down"},
+        {"falcon", 0, "layer_norm product rope_kv attend product_add product product_add"},
+        {"gpt2", 0, "product kv_write attend product_add product product_add"},
+        {"apertus", 0, "product heads attend product_add product xielu product_add"},
+        {"nemotron", 0, "product rope_kv attend product_add product product_add"},
+        {"gemma3n", 0,
+         "product glu matmul mix rms_norm product matmul rms_norm heads attend product norm_add "
+         "add add gate_up product norm_add product glu matmul add mix embed product product "
+         "norm_add"},
+        {"gemma4", 0,
+         "qkv heads attend output norm_add gate_up down norm_add product product rms_norm add"},
+        {"granitehybrid", 0, "product scan product_add gate_up down"},
+        {"falcon-h1", 0,
+         "rms_norm product rope_kv attend product_add product scan product_add gate_up down"},
+        {"lfm2", 0, "product glu conv product_add gate_up down"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        lowered l;
+        lower_arch(rows[i].architecture, &l);
+        const char *got = names(&l.list.list, rows[i].layer);
+        if (strcmp(got, rows[i].names) != 0)
+            printf("# %s, layer %d: %s\n", rows[i].architecture, rows[i].layer, got);
+        CHECK(strcmp(got, rows[i].names) == 0);
+        free_lowered(&l);
+    }
+}
+
+int main(void)
+{
+    CASE(every_step_is_stood_for);
+    CASE(no_product_is_launched_alone);
+    CASE(what_is_taken_along_is_still_there);
+    CASE(layers_of_other_forms_are_fused);
+    return tap_end();
+}
