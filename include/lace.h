@@ -593,6 +593,11 @@ typedef struct lace_batcher_options {
                               slower with many texts; turns prefixes and guesses off. Default
                               false */
     /*
+     * Targets on a GPU, in milliseconds; 0 (default): none. Prompts get as many rows of a step as
+     * leave the next tokens of others in time, and more where first tokens would be late.
+     */
+    int32_t next_target_ms, first_target_ms;
+    /*
      * Guesses, as a speculator makes them: while few generations run, several tokens of each are
      * checked in one evaluation. The texts stay the same.
      */

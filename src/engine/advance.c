@@ -13,17 +13,7 @@
  * a step only takes the next.
  */
 #include "base/clock.h"
-#include "base/numbers.h"
 #include "engine/batcher.h"
-
-enum {
-    /*
-     * Tokens of prompts in a step while others wait for its end, on devices where every row costs. A quarter of the usual batch costs
-     * 3 % of the speed of prompts (TinyLlama Q4_K_M, 2 cores: 252 in place of 261 tokens/s) and
-     * makes four times shorter pauses.
-     */
-    PROMPT_SHARE = 128,
-};
 
 /* For masks of a step, all together, and for one; what takes longer is chosen late. */
 #define CHOOSE_ALL_NS (INT64_C(4) * 1000000)
@@ -93,43 +83,30 @@ static size_t fill_alone(lace_batcher *b)
     return add_items(b, 0, g, count_read(b, g, n <= 1 ? 1 : n < n_batch ? n : n_batch));
 }
 
-/*
- * Rows of a step that n_items generate and n_unread tokens of prompts are left for. On a device with
- * tiles: whole ones, as many as are worth a step, twice that while there is more to read than four
- * steps hold; where what is left is less, as many tiles as it fills, and the rest comes in the next
- * step.
- */
-static size_t count_rows(const lace_batcher *b, size_t n_items, size_t n_unread)
-{
-    size_t most = (size_t)b->options.session.n_batch, tile = (size_t)b->tile_rows;
-    if (tile == 0)
-        return n_items + PROMPT_SHARE < most ? n_items + PROMPT_SHARE : most;
-    size_t rows = (size_t)b->step_rows * (n_unread > 4 * (size_t)b->step_rows ? 2 : 1);
-    if (rows < n_items + tile) /* reading goes on in any case */
-        rows = round_up(n_items + tile, tile);
-    size_t filled = (n_items + n_unread) / tile * tile;
-    if (filled > n_items && filled < rows)
-        rows = filled;
-    return rows < most ? rows : most;
-}
-
 /* Puts the batch together: generations first, then prompts, the oldest first. Returns its size. */
 static size_t fill_batch(lace_batcher *b)
 {
     if (b->options.is_deterministic)
         return fill_alone(b);
-    size_t n_items = 0, n_prompts = 0, n_unread = 0, capacity = (size_t)b->options.session.n_batch;
+    size_t n_items = 0, n_prompts = 0, capacity = (size_t)b->options.session.n_batch;
+    step_load load = {.most = capacity};
+    uint64_t now = clock_ns();
     for (lace_generation *g = b->running.first; g; g = g->next) {
         int32_t n = count_unread(g);
         if (n == 1)
             n_items = add_newest(b, n_items, g);
         else if (n == 0 && follows(g))
             n_items = add_unknown(b, n_items, g);
-        n_prompts += n > 1;
-        n_unread += n > 1 ? (size_t)n : 0;
+        if (n <= 1)
+            continue;
+        n_prompts++;
+        load.n_unread += (size_t)n;
+        if (!g->first_ns && now - g->added_ns > load.waits_ns)
+            load.waits_ns = now - g->added_ns;
     }
+    load.n_next = n_items;
     if (n_items > 0 || n_prompts > 1)
-        capacity = count_rows(b, n_items, n_unread);
+        capacity = step_size_rows(&b->size, &load);
     for (lace_generation *g = b->running.first; g && n_items < capacity; g = g->next) {
         int32_t n = count_unread(g);
         if (n <= 1)

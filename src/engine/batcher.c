@@ -122,6 +122,8 @@ static lace_status create_session(lace_batcher *b, lace_error *err)
     if (b->options.n_draft < 1 || b->options.n_draft > GUESS_MOST)
         return error_set(err, LACE_E_ARG, "n_draft is %d, expected 1 to %d", b->options.n_draft,
                          GUESS_MOST);
+    if (b->options.next_target_ms < 0 || b->options.first_target_ms < 0)
+        return error_set(err, LACE_E_ARG, "a target in milliseconds is below 0");
     b->guesses = (b->options.draft || b->options.use_lookup || b->options.use_mtp) &&
                  !b->options.is_deterministic;
     o->use_mtp = b->options.use_mtp && b->guesses;
@@ -140,8 +142,10 @@ static void find_step(lace_batcher *b)
 {
     device_info info = {0};
     device_describe(b->model->m->device, &info, NULL);
-    b->tile_rows = info.tile_rows;
-    b->step_rows = info.step_rows;
+    b->size = (step_size){.tile_rows = info.tile_rows,
+                          .step_rows = info.step_rows,
+                          .next_ns = (uint64_t)b->options.next_target_ms * 1000000,
+                          .first_ns = (uint64_t)b->options.first_target_ms * 1000000};
 }
 
 lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *options,

@@ -4,6 +4,7 @@
  *     generation.c    chooses a token and turns it into text
  *     batcher.c       which generations run, wait, and give way
  *     advance.c       what a step computes for those that run, and what comes of it
+ *     step_size.c     how many rows a step has
  *     flight.c        steps under way, while the host does something else
  *     ahead.c         a device that works ahead of the host
  *     guess.c         where guesses come from
@@ -16,6 +17,7 @@
 
 #include "engine/generation.h"
 #include "engine/late_choice.h"
+#include "engine/step_size.h"
 #include "state/prefix_tree.h"
 
 /*
@@ -40,6 +42,8 @@ typedef struct flight_row {
 typedef struct flight {
     flight_row *rows; /* [n_sequences] */
     int32_t n_rows, n_outputs;
+    size_t n_items;
+    uint64_t submitted_ns;
 } flight;
 
 struct lace_batcher {
@@ -58,8 +62,9 @@ struct lace_batcher {
     late_choice *chooser;
     flight flights[PROGRAM_SLOTS]; /* under way are n_flights, the oldest is at first_flight */
     int32_t first_flight, n_flights;
-    int32_t tile_rows, step_rows; /* of the device, see device_info */
-    lace_session *draft;          /* NULL: none */
+    uint64_t collected_ns; /* when the last one was */
+    step_size size;
+    lace_session *draft; /* NULL: none */
     guess_source source;
     bool guesses;              /* tokens are guessed while few generations run */
     _Atomic int64_t choose_ns; /* left for masks of this step */

@@ -9,6 +9,7 @@
  * token, or the device refuses to choose, what step 2 computes of it is forgotten. Its pages may be
  * given back at once: whoever takes them is computed behind step 2.
  */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "engine/batcher.h"
 
@@ -84,10 +85,21 @@ void flight_submit(lace_batcher *b, size_t n_items)
     lace_status status = session_submit(b->session, b->items, n_items, b->rules, &err);
     b->stats.n_steps++;
     record(b, f, n_items);
+    f->n_items = n_items;
+    f->submitted_ns = clock_ns();
     if (status == LACE_OK)
         b->n_flights++;
     else
         fail(b, f, status, &err);
+}
+
+/* A step begins when it is submitted, or when the one before ends. */
+static void note_time(lace_batcher *b, const flight *f)
+{
+    uint64_t now = clock_ns();
+    uint64_t begin = f->submitted_ns > b->collected_ns ? f->submitted_ns : b->collected_ns;
+    step_size_note(&b->size, f->n_items, now - begin);
+    b->collected_ns = now;
 }
 
 bool flight_collect(lace_batcher *b, int32_t *n_choosing)
@@ -98,6 +110,7 @@ bool flight_collect(lace_batcher *b, int32_t *n_choosing)
     b->first_flight = (b->first_flight + 1) % PROGRAM_SLOTS;
     b->n_flights--;
     *n_choosing = 0;
+    note_time(b, f);
     if (status != LACE_OK) {
         fail(b, f, status, &err);
         return false;

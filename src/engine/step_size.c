@@ -1,0 +1,76 @@
+/* How many rows a step of the batcher has. */
+#include "engine/step_size.h"
+
+#include "base/numbers.h"
+
+enum {
+    /*
+     * Tokens of prompts in a step while others wait for its end, where every row costs. A quarter of
+     * the usual batch costs 3 % of the speed of prompts (TinyLlama Q4_K_M, 2 cores: 252 in place of
+     * 261 tokens/s) and makes four times shorter pauses.
+     */
+    PROMPT_SHARE = 128,
+};
+
+static int32_t tiles_of(const step_size *s, size_t n_rows)
+{
+    return (int32_t)divide_up((int64_t)n_rows, s->tile_rows);
+}
+
+/* What a step took: the shorter of the last two, as one may have had to load something. 0: not known. */
+static uint64_t time_of(const step_size *s, int32_t n_tiles)
+{
+    return (uint64_t)min_i64((int64_t)s->times[n_tiles][0], (int64_t)s->times[n_tiles][1]);
+}
+
+/* What it would take: what it took, or by that of the next smaller one that is known. */
+static uint64_t expect(const step_size *s, size_t n_rows)
+{
+    int32_t n = tiles_of(s, n_rows);
+    for (int32_t i = n < STEP_MOST_TILES ? n : STEP_MOST_TILES; i > 0; i--)
+        if (time_of(s, i) > 0)
+            return time_of(s, i) * (uint64_t)n / (uint64_t)i;
+    return 0;
+}
+
+void step_size_note(step_size *s, size_t n_rows, uint64_t ns)
+{
+    int32_t n = s->tile_rows > 0 ? tiles_of(s, n_rows) : 0;
+    if (n < 1 || n > STEP_MOST_TILES)
+        return;
+    s->times[n][1] = s->times[n][0];
+    s->times[n][0] = ns;
+}
+
+/* Whether all prompts would be read in time by steps of so many rows. */
+static bool meets_first(const step_size *s, const step_load *l, size_t rows)
+{
+    uint64_t n_steps = (uint64_t)divide_up((int64_t)l->n_unread, (int64_t)(rows - l->n_next));
+    return l->waits_ns + n_steps * expect(s, rows) <= s->first_ns;
+}
+
+static bool meets_next(const step_size *s, size_t rows)
+{
+    return s->next_ns == 0 || expect(s, rows) <= s->next_ns;
+}
+
+size_t step_size_rows(const step_size *s, const step_load *l)
+{
+    size_t tile = (size_t)s->tile_rows, usual = (size_t)s->step_rows;
+    if (tile == 0)
+        return (size_t)min_i64((int64_t)(l->n_next + PROMPT_SHARE), (int64_t)l->most);
+    size_t least = round_up(l->n_next + tile, tile); /* reading goes on in any case */
+    size_t rows = usual > least ? usual : least;
+    if (s->first_ns > 0)
+        while (rows + tile <= l->most && !meets_first(s, l, rows) && meets_next(s, rows + tile))
+            rows += tile;
+    else if (l->n_unread > 4 * usual && 2 * usual > rows && meets_next(s, 2 * usual))
+        rows = 2 * usual;
+    while (rows > least && !meets_next(s, rows))
+        rows -= tile;
+    /* Where less is left: as many tiles as it fills, and the rest comes in the next step. */
+    size_t filled = (l->n_next + l->n_unread) / tile * tile;
+    if (filled > l->n_next && filled < rows)
+        rows = filled;
+    return rows < l->most ? rows : l->most;
+}

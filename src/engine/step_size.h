@@ -1,0 +1,39 @@
+/*
+ * How many rows a step of the batcher has while texts wait for its end: what prompts get beside the
+ * tokens of those that generate.
+ *
+ * Where every row costs, on the CPU, prompts get a share. A device that multiplies by tiles of rows
+ * (device_info) gets whole tiles: as many as are worth a step, twice that while many prompts wait.
+ * Targets for the time between tokens and to the first one change that, by the times that steps of
+ * so many tiles have taken.
+ */
+#ifndef LACE_ENGINE_STEP_SIZE_H
+#define LACE_ENGINE_STEP_SIZE_H
+
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { STEP_MOST_TILES = 64 };
+
+typedef struct step_size {
+    int32_t tile_rows, step_rows; /* of the device, see device_info; 0: every row costs */
+    uint64_t next_ns, first_ns;   /* targets: between tokens, to the first; 0: none */
+    uint64_t times[STEP_MOST_TILES + 1]
+                  [2]; /* of the last two steps of so many tiles; 0: none yet */
+} step_size;
+
+/* What the rows of a step are chosen from. */
+typedef struct step_load {
+    size_t n_next;     /* rows of those that generate */
+    size_t n_unread;   /* tokens of prompts */
+    size_t most;       /* rows of a batch */
+    uint64_t waits_ns; /* how long the prompt that came first has waited */
+} step_load;
+
+size_t step_size_rows(const step_size *s, const step_load *l);
+
+/* A step of so many rows has taken so long. */
+void step_size_note(step_size *s, size_t n_rows, uint64_t ns);
+
+#endif
