@@ -122,6 +122,8 @@ static lace_model *open_model(const buf *file, const char *name)
     return lm;
 }
 
+static bool is_deterministic, use_lookup; /* of the next batchers */
+
 static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_tokens, bool prefixes)
 {
     lace_batcher *b = NULL;
@@ -134,6 +136,8 @@ static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_token
     o.session.kv_type = LACE_KV_F32;
     o.session.kv_tokens = kv_tokens;
     o.use_prefixes = prefixes;
+    o.is_deterministic = is_deterministic;
+    o.use_lookup = use_lookup;
     CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
     return b;
 }
@@ -230,6 +234,22 @@ static void what_the_device_refuses_is_computed_again(void)
     CHECK(seen.n_unknown > 60);
 }
 
+/* A deterministic batcher computes one text after the other; guesses stand behind known tokens. */
+static void where_nothing_may_overlap_nothing_does(void)
+{
+    forget_seen();
+    is_deterministic = true;
+    check_together(4, 0, false);
+    CHECK(seen.n_overlaps == 0 && seen.n_unknown == 0);
+    is_deterministic = false;
+    use_lookup = true;
+    check_together(3, 0, false); /* as many as are guessed for */
+    CHECK(seen.n_overlaps == 0 && seen.n_unknown == 0);
+    check_together(N_TEXTS, 0, false); /* many, then few */
+    CHECK(seen.n_overlaps > 0);
+    use_lookup = false;
+}
+
 /* At random times texts leave, and others come; those that stay are what they should be. */
 static void texts_that_leave_change_no_other(void)
 {
@@ -321,6 +341,7 @@ static void check_model(tiny_options o)
     texts_that_overlap_are_those_of_the_reference();
     a_full_pool_changes_no_text();
     what_the_device_refuses_is_computed_again();
+    where_nothing_may_overlap_nothing_does();
     texts_that_leave_change_no_other();
     a_step_that_fails_ends_those_that_were_in_it();
     lace_model_close(at_once);
