@@ -46,7 +46,7 @@ template <int N_A>
 static __device__ __forceinline__ void multiply(float (&sums)[N_A][4], const float *a, int a_stride,
                                                 const float *b, int b_stride, int depth)
 {
-#pragma unroll 4
+#pragma unroll 8
     for (int k = 0; k < depth; k++) {
         float x[N_A];
 #pragma unroll
@@ -65,14 +65,42 @@ static __device__ __forceinline__ void multiply(float (&sums)[N_A][4], const flo
 
 /* ---- Chunk after chunk ----------------------------------------------------------------------- */
 
-/* Where results go, and what they get from what came in: out = ... + share * x. */
+/* Where results go, and what those of state spaces get from what came in: out = ... + share * x. */
 struct chunk_result {
     float *out;
     int64_t out_stride;
-    const float *x; /* NULL: nothing */
+    const float *x;
     int64_t x_stride;
     float share;
 };
+
+/* 4 tokens of a chunk and 4 columns of this block's head, where there are so many. */
+static __device__ __forceinline__ void load_inputs(float (&x)[4][4], const gpu_chunks &c,
+                                                   const chunk_result &to, int chunk, int token,
+                                                   int column)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            x[i][e] = token + i < c.chunks[chunk].n_tokens && column + e < c.n_cols
+                          ? to.x[(c.chunks[chunk].token0 + token + i) * to.x_stride +
+                                 (int64_t)blockIdx.x * c.n_cols + column + e]
+                          : 0.0f;
+}
+
+static __device__ __forceinline__ void store_results(const float (&x)[4][4], const gpu_chunks &c,
+                                                     const chunk_result &to, int chunk, int token,
+                                                     int column)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (token + i < c.chunks[chunk].n_tokens && column + e < c.n_cols)
+                to.out[(c.chunks[chunk].token0 + token + i) * to.out_stride +
+                       (int64_t)blockIdx.x * c.n_cols + column + e] = x[i][e];
+}
 
 /*
  * 32 columns of the state of a head of one slot, for all chunks of that slot. The first half of the
@@ -113,27 +141,31 @@ static __device__ __forceinline__ void run_chunks(const gpu_chunks &c, float *st
         wait_brought();
         bring(keys, v.keys, ROWS * CHUNK_TOKENS);
         bring(pair, v.pair, CHUNK_TOKENS * CHUNK_TOKENS);
-        float sums[4][4] = {};
+        /* What comes from memory is asked for before there is anything to do. */
+        const float left = *v.left;
+        float sums[4][4] = {}, ready[4][4];
+        if (has_state) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                *(float4 *)ready[i] =
+                    *(const float4 *)(v.news + (4 * at + i) * c.news_stride + column0);
+        } else if (!IS_DELTA) {
+            load_inputs(ready, c, to, chunk, 4 * at, column0);
+        }
         if (IS_DELTA || !has_state)
             multiply(sums, rows + 4 * (IS_DELTA ? tid / 8 : at), WIDE, state + col, CHUNK_COLUMNS,
                      ROWS);
         if (has_state) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int token = 4 * at + i;
-                float4 x = *(const float4 *)(v.news + token * c.news_stride + column0);
-                x.x -= sums[i][0];
-                x.y -= sums[i][1];
-                x.z -= sums[i][2];
-                x.w -= sums[i][3];
-                *(float4 *)&news[token * CHUNK_COLUMNS + col] = x;
-            }
+            for (int i = 0; i < 4; i++)
+                *(float4 *)&news[(4 * at + i) * CHUNK_COLUMNS + col] =
+                    make_float4(ready[i][0] - sums[i][0], ready[i][1] - sums[i][1],
+                                ready[i][2] - sums[i][2], ready[i][3] - sums[i][3]);
         }
         wait_brought(); /* rows and the state's copy are free */
         if (chunk + 1 < c.first[slot + 1])
             bring(rows, chunk_view<ROWS, IS_DELTA>(c, chunk + 1, head).rows, ROWS * WIDE);
         if (has_state) {
-            const float left = *v.left;
 #pragma unroll
             for (int i = 0; i < MINE; i++)
 #pragma unroll
@@ -146,17 +178,12 @@ static __device__ __forceinline__ void run_chunks(const gpu_chunks &c, float *st
         } else {
             /* No token sees what comes behind it. */
             multiply(sums, pair + 4 * at, CHUNK_TOKENS, news + col, CHUNK_COLUMNS, 4 * at + 4);
+            if (!IS_DELTA) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-#pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    const int64_t t = c.chunks[chunk].token0 + 4 * at + i;
-                    const int64_t column = (int64_t)head * c.n_cols + column0 + e;
-                    if (4 * at + i >= c.chunks[chunk].n_tokens || column0 + e >= c.n_cols)
-                        continue;
-                    const float more = to.x ? to.share * to.x[t * to.x_stride + column] : 0.0f;
-                    to.out[t * to.out_stride + column] = sums[i][e] + more;
-                }
+                for (int i = 0; i < 16; i++)
+                    sums[i / 4][i % 4] += to.share * ready[i / 4][i % 4];
+            }
+            store_results(sums, c, to, chunk, 4 * at, column0);
         }
     }
     if (!has_state)
@@ -175,39 +202,61 @@ static __device__ __forceinline__ void run_chunks(const gpu_chunks &c, float *st
 enum { CHUNK_STRIDE = 2 * CHUNK_TOKENS + 4 };
 
 /*
- * Logarithms of what is left from token to token become sums of them, from the first. They are
- * doubles: what is left between two tokens is a difference of sums that may be large.
+ * What is left of the state from the beginning of the chunk to each token, and from each to the
+ * end. Logarithms of what is left are doubles: between two tokens they are a difference of sums
+ * that may be large.
  */
-static __device__ __forceinline__ void sum_decays(double *sums)
+struct chunk_decays {
+    double sums[CHUNK_TOKENS];
+    float left[CHUNK_TOKENS], to_end[CHUNK_TOKENS];
+};
+
+/* mine: of the token that a thread of the first ones has, the logarithm. For all threads. */
+static __device__ __forceinline__ void sum_decays(chunk_decays &d, double mine)
 {
-    if (threadIdx.x == 0)
-        for (int i = 1; i < CHUNK_TOKENS; i++)
-            sums[i] += sums[i - 1];
+    const int tid = threadIdx.x, lane = tid & 31;
+    static_assert(CHUNK_TOKENS == 64, "two warps have a token in each lane");
+    if (tid < CHUNK_TOKENS) {
+#pragma unroll
+        for (int o = 1; o < 32; o <<= 1) {
+            const double before = __shfl_up_sync(~0u, mine, o);
+            mine += lane >= o ? before : 0.0;
+        }
+        d.sums[tid] = mine;
+    }
+    __syncthreads();
+    if (tid >= 32 && tid < CHUNK_TOKENS)
+        d.sums[tid] = mine + d.sums[31];
+    __syncthreads();
+    if (tid < CHUNK_TOKENS) {
+        d.left[tid] = expf((float)d.sums[tid]);
+        d.to_end[tid] = expf((float)(d.sums[CHUNK_TOKENS - 1] - d.sums[tid]));
+    }
     __syncthreads();
 }
 
-static __device__ __forceinline__ float left_between(const double *sums, int from, int to)
+static __device__ __forceinline__ float left_between(const chunk_decays &d, int from, int to)
 {
-    return expf((float)(sums[to] - sums[from]));
+    return expf((float)(d.sums[to] - d.sums[from]));
 }
 
 /* Queries as they are to meet the state before the chunk, and keys as its end has them. */
 template <int ROWS, bool IS_DELTA>
 static __device__ __forceinline__ void write_sides(const chunk_view<ROWS, IS_DELTA> &v,
-                                                   const float *both, const double *sums)
+                                                   const float *both, const chunk_decays &d)
 {
     constexpr int WIDE = CHUNK_TOKENS * (IS_DELTA ? 2 : 1);
     for (int i = threadIdx.x; i < ROWS * CHUNK_TOKENS; i += CHUNK_THREADS) {
         const int row = i / CHUNK_TOKENS, t = i % CHUNK_TOKENS;
         v.rows[row * WIDE + WIDE - CHUNK_TOKENS + t] =
-            both[row * CHUNK_STRIDE + CHUNK_TOKENS + t] * expf((float)sums[t]);
+            both[row * CHUNK_STRIDE + CHUNK_TOKENS + t] * d.left[t];
     }
     for (int i = threadIdx.x; i < ROWS * CHUNK_TOKENS; i += CHUNK_THREADS) {
         const int t = i / ROWS, row = i % ROWS;
-        v.keys[i] = both[row * CHUNK_STRIDE + t] * left_between(sums, t, CHUNK_TOKENS - 1);
+        v.keys[i] = both[row * CHUNK_STRIDE + t] * d.to_end[t];
     }
     if (threadIdx.x == 0)
-        *v.left = expf((float)sums[CHUNK_TOKENS - 1]);
+        *v.left = d.left[CHUNK_TOKENS - 1];
 }
 
 #endif

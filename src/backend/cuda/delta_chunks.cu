@@ -14,47 +14,73 @@
 
 enum { WARPS = CHUNK_THREADS / 32, ROWS = CHUNK_DELTA_ROWS };
 
-/* Of each token of a chunk: sums of the logarithms of decays, and beta. */
+/* Of each token of a chunk: what it leaves of the past, and beta. */
 struct chunk_tokens {
-    double sums[CHUNK_TOKENS];
+    chunk_decays decays;
     float beta[CHUNK_TOKENS];
 };
 
-/* Keys and queries, made 1 long, by row; a warp takes a token. */
+static __device__ __forceinline__ void load_rates(const gpu_delta &p, const gpu_chunk &c, int h,
+                                                  chunk_tokens &tokens)
+{
+    const int i = threadIdx.x;
+    double decay = 0;
+    if (i < CHUNK_TOKENS) {
+        const int64_t t = c.token0 + i;
+        const bool is_there = i < c.n_tokens;
+        const float z = is_there ? p.a[t * p.a_stride + h] + p.bias[h] : 0.0f;
+        decay = is_there ? p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))) : 0.0f;
+        tokens.beta[i] = is_there ? 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h])) : 0.0f;
+    }
+    sum_decays(tokens.decays, decay);
+}
+
+/* One half of four tokens, made `length` long and put beside each other, by row. */
+static __device__ __forceinline__ void put_four(float (&x)[4][ROWS / 32], float length, float eps,
+                                                float *to)
+{
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float squares = 0;
+#pragma unroll
+        for (int n = 0; n < ROWS / 32; n++)
+            squares += x[j][n] * x[j][n];
+        const float unit = rsqrtf(warp_sum(squares) + eps) * length;
+#pragma unroll
+        for (int n = 0; n < ROWS / 32; n++)
+            x[j][n] *= unit;
+    }
+#pragma unroll
+    for (int n = 0; n < ROWS / 32; n++)
+        *(float4 *)&to[(lane + 32 * n) * CHUNK_STRIDE] =
+            make_float4(x[0][n], x[1][n], x[2][n], x[3][n]);
+}
+
+/* Keys and queries, made 1 long, by row; a warp takes four tokens at a time. */
 static __device__ __forceinline__ void load_tokens(const gpu_delta &p, const gpu_chunk &c, int h,
-                                                   float *both, chunk_tokens &tokens)
+                                                   float *both)
 {
     const int lane = threadIdx.x & 31;
     const int key = p.is_tiled ? h % p.n_key_heads : h / (p.n_heads / p.n_key_heads);
-    for (int i = threadIdx.x >> 5; i < CHUNK_TOKENS; i += WARPS) {
-        const int64_t t = c.token0 + i;
-        const bool is_there = i < c.n_tokens;
-        const float *q_row = p.qkv + t * p.qkv_stride + key * p.k_dim;
-        const float *k_row = q_row + p.n_key_heads * p.k_dim;
-        float q[ROWS / 32], k[ROWS / 32], qq = 0, kk = 0;
 #pragma unroll
-        for (int n = 0; n < ROWS / 32; n++) {
-            const int at = lane + 32 * n;
-            q[n] = is_there && at < p.k_dim ? q_row[at] : 0.0f;
-            k[n] = is_there && at < p.k_dim ? k_row[at] : 0.0f;
-            qq += q[n] * q[n];
-            kk += k[n] * k[n];
-        }
-        const float q_unit = rsqrtf(warp_sum(qq) + p.eps) * rsqrtf((float)p.k_dim);
-        const float k_unit = rsqrtf(warp_sum(kk) + p.eps);
+    for (int i = 4 * (threadIdx.x >> 5); i < CHUNK_TOKENS; i += 4 * WARPS) {
+        float q[4][ROWS / 32], k[4][ROWS / 32];
 #pragma unroll
-        for (int n = 0; n < ROWS / 32; n++) {
-            both[(lane + 32 * n) * CHUNK_STRIDE + i] = k_unit * k[n];
-            both[(lane + 32 * n) * CHUNK_STRIDE + CHUNK_TOKENS + i] = q_unit * q[n];
+        for (int j = 0; j < 4; j++) {
+            const float *row = p.qkv + (c.token0 + i + j) * p.qkv_stride + key * p.k_dim;
+#pragma unroll
+            for (int n = 0; n < ROWS / 32; n++) {
+                const int at = lane + 32 * n;
+                const bool is_there = i + j < c.n_tokens && at < p.k_dim;
+                q[j][n] = is_there ? row[at] : 0.0f;
+                k[j][n] = is_there ? row[p.n_key_heads * p.k_dim + at] : 0.0f;
+            }
         }
-        if (lane == 0) {
-            const float z = is_there ? p.a[t * p.a_stride + h] + p.bias[h] : 0.0f;
-            tokens.sums[i] = is_there ? p.rate[h] * (z > 30.0f ? z : log1pf(expf(z))) : 0.0f;
-            tokens.beta[i] = is_there ? 1.0f / (1.0f + expf(-p.b[t * p.b_stride + h])) : 0.0f;
-        }
+        put_four(k, 1.0f, p.eps, both + i);
+        put_four(q, rsqrtf((float)p.k_dim), p.eps, both + CHUNK_TOKENS + i);
     }
     __syncthreads();
-    sum_decays(tokens.sums);
 }
 
 /* All keys with all keys, for the system; all queries with all keys, for the results. */
@@ -73,10 +99,10 @@ static __device__ __forceinline__ void multiply_keys(const gpu_delta &p, const f
             const int t = row + i, j = col + e;
             if (group < 8)
                 system[t * CHUNK_TOKENS + j] =
-                    j < t ? tokens.beta[t] * left_between(tokens.sums, j, t) * sums[i][e] : 0.0f;
+                    j < t ? tokens.beta[t] * left_between(tokens.decays, j, t) * sums[i][e] : 0.0f;
             else
                 pair[j * CHUNK_TOKENS + t] =
-                    j <= t ? left_between(tokens.sums, j, t) * sums[i][e] : 0.0f;
+                    j <= t ? left_between(tokens.decays, j, t) * sums[i][e] : 0.0f;
         }
     __syncthreads();
 }
@@ -112,35 +138,46 @@ extern "C" __global__ void __launch_bounds__(CHUNK_THREADS)
     const gpu_chunk c = p.c.chunks[blockIdx.x];
     const int h = blockIdx.y, tid = threadIdx.x;
     const chunk_view<ROWS, true> v(p.c, blockIdx.x, h);
-    load_tokens(p.a, c, h, both, tokens);
+    load_rates(p.a, c, h, tokens);
+    load_tokens(p.a, c, h, both);
     multiply_keys(p.a, both, tokens, system, v.pair);
-    write_sides(v, both, tokens.sums);
+    write_sides(v, both, tokens.decays);
 
     /* A thread for each column of W, then for each of U. */
-    const int news_stride = p.c.news_stride, column = tid - ROWS;
+    const int column = tid - ROWS;
     const float *values = p.a.qkv + c.token0 * p.a.qkv_stride + 2 * p.a.n_key_heads * p.a.k_dim +
                           h * p.a.v_dim + column;
-    if (column >= news_stride)
-        return;
     float x[CHUNK_TOKENS];
 #pragma unroll
-    for (int i = 0; i < CHUNK_TOKENS; i++) {
+    for (int i = 0; i < CHUNK_TOKENS; i += 4) {
         if (column < 0)
-            x[i] = expf((float)tokens.sums[i]) * both[tid * CHUNK_STRIDE + i];
-        else
-            x[i] = i < c.n_tokens && column < p.a.v_dim ? values[i * p.a.qkv_stride] : 0.0f;
-        x[i] *= tokens.beta[i];
+            *(float4 *)&x[i] = *(const float4 *)&both[tid * CHUNK_STRIDE + i];
+#pragma unroll
+        for (int e = i; e < i + 4; e++) {
+            const bool is_there = column >= 0 && e < c.n_tokens && column < p.a.v_dim;
+            x[e] = column < 0 ? tokens.decays.left[e] * x[e]
+                   : is_there ? values[e * p.a.qkv_stride]
+                              : 0.0f;
+            x[e] *= tokens.beta[e];
+        }
     }
     solve(x, system);
-    if (column < 0) {
+    __syncthreads(); /* the keys are not read any more */
 #pragma unroll
-        for (int i = 0; i < CHUNK_TOKENS; i += 4)
-            *(float4 *)&v.rows[tid * 2 * CHUNK_TOKENS + i] =
+    for (int i = 0; i < CHUNK_TOKENS; i += 4) {
+        if (column < 0)
+            *(float4 *)&both[tid * CHUNK_STRIDE + i] =
                 make_float4(x[i], x[i + 1], x[i + 2], x[i + 3]);
-    } else {
+    }
+    if (column >= 0 && column < p.c.news_stride) {
 #pragma unroll
         for (int i = 0; i < CHUNK_TOKENS; i++)
-            v.news[i * news_stride + column] = x[i];
+            v.news[i * p.c.news_stride + column] = x[i];
+    }
+    __syncthreads();
+    for (int i = tid; i < ROWS * CHUNK_TOKENS; i += CHUNK_THREADS) {
+        const int row = i / CHUNK_TOKENS, t = i % CHUNK_TOKENS;
+        v.rows[row * 2 * CHUNK_TOKENS + t] = both[row * CHUNK_STRIDE + t];
     }
 }
 

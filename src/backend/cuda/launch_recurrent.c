@@ -13,7 +13,7 @@
 #include "backend/cuda/chunk_params.h"
 #include "backend/cuda/gpu_params.h"
 
-enum { CONV_THREADS = 128, TOKEN_THREADS = 256, TOKEN_COLUMNS = 32 };
+enum { CONV_THREADS = 128, CONV_TOKENS = 8, TOKEN_THREADS = 256, TOKEN_COLUMNS = 32 };
 
 /* Sequences with so many tokens in a batch have them taken in chunks: those of more slots are taken
  * one by one. */
@@ -52,7 +52,8 @@ lace_status gpu_launch_conv(const gpu_job *j, const step *s, lace_error *err)
                   .n_taps = s->a.conv.n_taps,
                   .is_silu = s->a.conv.is_silu};
     uint32_t n_blocks = (uint32_t)((p.width + CONV_THREADS - 1) / CONV_THREADS);
-    uint32_t tokens[3] = {n_blocks, (uint32_t)p.n_tokens, 1}, kept[3] = {n_blocks, n_slots(j), 1};
+    uint32_t tokens[3] = {n_blocks, (uint32_t)divide_up(p.n_tokens, CONV_TOKENS), 1},
+             kept[3] = {n_blocks, n_slots(j), 1};
     if (p.n_tokens == 0)
         return LACE_OK;
     TRY(gpu_start(j, "conv_channels", tokens, CONV_THREADS, 0, &p, err));

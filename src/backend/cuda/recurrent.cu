@@ -5,21 +5,45 @@
 
 /* ---- Convolution ----------------------------------------------------------------------------- */
 
-enum { CONV_THREADS = 128 };
+enum { CONV_THREADS = 128, CONV_TOKENS = 8, CONV_TAPS = 4 };
 
 __device__ __forceinline__ float *conv_past(const gpu_conv &p, int sequence)
 {
     return (float *)(p.state + (uint64_t)sequence * p.slot_bytes);
 }
 
-/* A thread for each channel, blockIdx.y: which token. One token alone also moves the state on. */
-extern "C" __global__ void __launch_bounds__(CONV_THREADS) conv_channels(gpu_conv p)
+/* Eight tokens of one sequence, which begins the batch or has the tokens before them too. */
+__device__ __forceinline__ void conv_together(const gpu_conv &p, int c, int t0, const float *past)
 {
-    launch_next();
-    wait_previous();
-    const int c = blockIdx.x * CONV_THREADS + threadIdx.x, t = blockIdx.y;
-    if (c >= p.width)
-        return;
+    const float *taps = p.weight + (int64_t)c * p.n_taps;
+    float x[CONV_TOKENS + CONV_TAPS - 1], w[CONV_TAPS];
+#pragma unroll
+    for (int i = 0; i < CONV_TOKENS + CONV_TAPS - 1; i++) {
+        const int t = t0 + i - (CONV_TAPS - 1), before = p.n_taps - 1 + t;
+        x[i] = t >= p.n_tokens ? 0.0f
+               : t >= 0        ? p.x[t * p.x_stride + c]
+               : before >= 0   ? past[(int64_t)before * p.width]
+                               : 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < CONV_TAPS; k++) /* counted back from the last */
+        w[k] = k < p.n_taps ? taps[p.n_taps - 1 - k] : 0.0f;
+    const float bias = p.bias ? p.bias[c] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < CONV_TOKENS; i++) {
+        float sum = bias;
+#pragma unroll
+        for (int k = 0; k < CONV_TAPS; k++)
+            if (k < p.n_taps)
+                sum += w[k] * x[CONV_TAPS - 1 + i - k];
+        if (t0 + i < p.n_tokens)
+            p.y[(t0 + i) * p.y_stride + c] = p.is_silu ? sum / (1.0f + expf(-sum)) : sum;
+    }
+}
+
+/* One token, with those before it wherever they are. */
+__device__ __forceinline__ void conv_one(const gpu_conv &p, int c, int t)
+{
     const float x = p.x[t * p.x_stride + c], *taps = p.weight + (int64_t)c * p.n_taps;
     float sum = (p.bias ? p.bias[c] : 0.0f) + taps[p.n_taps - 1] * x;
     int at = t, n_before = 0; /* inputs that the batch has not */
@@ -37,6 +61,27 @@ extern "C" __global__ void __launch_bounds__(CONV_THREADS) conv_channels(gpu_con
     for (int k = 0; k < p.n_taps - 2; k++)
         past[(int64_t)k * p.width] = past[(int64_t)(k + 1) * p.width];
     past[(int64_t)(p.n_taps - 2) * p.width] = x;
+}
+
+/* A thread for each channel, blockIdx.y: which eight tokens. One token alone also moves the state
+ * on. */
+extern "C" __global__ void __launch_bounds__(CONV_THREADS) conv_channels(gpu_conv p)
+{
+    launch_next();
+    wait_previous();
+    const int c = blockIdx.x * CONV_THREADS + threadIdx.x, t0 = blockIdx.y * CONV_TOKENS;
+    const int end = min(t0 + CONV_TOKENS, p.n_tokens);
+    bool is_one = p.n_taps <= CONV_TAPS && p.n_tokens > 1;
+    for (int t = max(0, t0 - p.n_taps + 1); is_one && t < end; t++)
+        is_one = p.sequences[t] == p.sequences[t0];
+    if (c >= p.width)
+        return;
+    if (is_one) {
+        conv_together(p, c, t0, conv_past(p, p.sequences[t0]) + c);
+        return;
+    }
+    for (int t = t0; t < end; t++)
+        conv_one(p, c, t);
 }
 
 /* Behind it, for several tokens: what the next ones will need. blockIdx.y: which sequence. */

@@ -11,9 +11,9 @@
 
 enum { WARPS = CHUNK_THREADS / 32 };
 
-/* Of each token of a chunk: sums of the logarithms of decays, and the step of time. */
+/* Of each token of a chunk: what it leaves of the past, and the step of time. */
 struct chunk_tokens {
-    double sums[CHUNK_TOKENS];
+    chunk_decays decays;
     float dt[CHUNK_TOKENS];
 };
 
@@ -24,29 +24,39 @@ static __device__ __forceinline__ float time_step(const gpu_scan &p, int64_t t, 
     return fminf(fmaxf(dt, p.dt_min), p.dt_max);
 }
 
-/* b and c of the head's group, by row of the state; a warp takes a token. */
-template <int ROWS>
-static __device__ __forceinline__ void load_tokens(const gpu_scan &p, const gpu_chunk &c, int head,
-                                                   float *both, chunk_tokens &tokens)
+static __device__ __forceinline__ void load_rates(const gpu_scan &p, const gpu_chunk &c, int head,
+                                                  chunk_tokens &tokens)
 {
-    const int lane = threadIdx.x & 31, group = head / p.group_heads * p.n_state;
-    for (int i = threadIdx.x >> 5; i < CHUNK_TOKENS; i += WARPS) {
-        const int64_t t = c.token0 + i;
-        const bool is_there = i < c.n_tokens;
-#pragma unroll
-        for (int row = lane; row < ROWS; row += 32) {
-            const bool is_row = is_there && row < p.n_state;
-            both[row * CHUNK_STRIDE + i] = is_row ? p.b[t * p.b_stride + group + row] : 0.0f;
-            both[row * CHUNK_STRIDE + CHUNK_TOKENS + i] =
-                is_row ? p.c[t * p.c_stride + group + row] : 0.0f;
-        }
-        if (lane == 0) {
-            tokens.dt[i] = is_there ? time_step(p, t, head) : 0.0f;
-            tokens.sums[i] = tokens.dt[i] * p.a[head];
-        }
+    const int i = threadIdx.x;
+    double decay = 0;
+    if (i < CHUNK_TOKENS) {
+        tokens.dt[i] = i < c.n_tokens ? time_step(p, c.token0 + i, head) : 0.0f;
+        decay = tokens.dt[i] * p.a[head];
     }
-    __syncthreads();
-    sum_decays(tokens.sums);
+    sum_decays(tokens.decays, decay);
+}
+
+/* Rows of b or c of the head's group, by row of the state; a warp takes four tokens at a time. */
+template <int ROWS>
+static __device__ __forceinline__ void load_side(const float *from, int64_t stride, int n_state,
+                                                 int n_tokens, float *to)
+{
+    const int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int i = 4 * (threadIdx.x >> 5); i < CHUNK_TOKENS; i += 4 * WARPS) {
+        float x[4][ROWS / 32];
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int n = 0; n < ROWS / 32; n++) {
+                const int row = lane + 32 * n;
+                x[j][n] = i + j < n_tokens && row < n_state ? from[(i + j) * stride + row] : 0.0f;
+            }
+#pragma unroll
+        for (int n = 0; n < ROWS / 32; n++)
+            *(float4 *)&to[(lane + 32 * n) * CHUNK_STRIDE + i] =
+                make_float4(x[0][n], x[1][n], x[2][n], x[3][n]);
+    }
 }
 
 /* blockIdx.x: which chunk, blockIdx.y: which head. */
@@ -59,7 +69,13 @@ template <int ROWS> static __device__ __forceinline__ void make_chunks(const gpu
     const gpu_chunk c = p.c.chunks[blockIdx.x];
     const int head = blockIdx.y;
     const chunk_view<ROWS, false> v(p.c, blockIdx.x, head);
-    load_tokens<ROWS>(p.a, c, head, both, tokens);
+    const int group = head / p.a.group_heads * p.a.n_state;
+    load_rates(p.a, c, head, tokens);
+    load_side<ROWS>(p.a.b + c.token0 * p.a.b_stride + group, p.a.b_stride, p.a.n_state, c.n_tokens,
+                    both);
+    load_side<ROWS>(p.a.c + c.token0 * p.a.c_stride + group, p.a.c_stride, p.a.n_state, c.n_tokens,
+                    both + CHUNK_TOKENS);
+    __syncthreads();
 
     const int row = 4 * (threadIdx.x / 16), col = 4 * (threadIdx.x % 16);
     float sums[4][4] = {};
@@ -70,9 +86,9 @@ template <int ROWS> static __device__ __forceinline__ void make_chunks(const gpu
         for (int e = 0; e < 4; e++) {
             const int t = row + i, j = col + e;
             v.pair[j * CHUNK_TOKENS + t] =
-                j <= t ? left_between(tokens.sums, j, t) * sums[i][e] : 0.0f;
+                j <= t ? left_between(tokens.decays, j, t) * sums[i][e] : 0.0f;
         }
-    write_sides(v, both, tokens.sums);
+    write_sides(v, both, tokens.decays);
 
     const int news_stride = p.c.news_stride;
     for (int i = threadIdx.x; i < CHUNK_TOKENS * news_stride; i += CHUNK_THREADS) {
