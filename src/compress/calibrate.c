@@ -304,9 +304,9 @@ static lace_status walk_window(calibration *c, int32_t i, int32_t to, float *kep
                                lace_error *err)
 {
     walk_matrices x;
-    TRY(walk_begin(c->w, window(c, i, c->n_windows), err));
     for (int side = TEACHER; side <= STUDENT; side++) {
         uint8_t *state = c->states[side] + (uint64_t)i * c->state_bytes;
+        TRY(walk_begin(c->w, window(c, i, c->n_windows), err)); /* recurrent layers start anew */
         use_weights_of(c, side);
         if (c->at > 0)
             walk_restore(c->w, c->at, state);

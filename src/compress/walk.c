@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 #include "model/sparsity.h"
 #include "ops/op_info.h"
 #include "tensor/codec/pack.h"
@@ -150,14 +151,6 @@ int32_t walk_next_matrix(const walk *w, int32_t from)
     return from;
 }
 
-/* The first step in a layer, >= from. */
-static int32_t first_of_layer(const walk *w, int32_t from)
-{
-    while (from < w->p->n_steps && w->p->steps[from].layer < 0)
-        from++;
-    return from;
-}
-
 static void add_matrix(const walk *w, const weight *target, walk_matrices *out)
 {
     for (int32_t i = 0; i < w->m->n_matrices; i++)
@@ -245,6 +238,14 @@ void walk_weight_free(walk *w, weight *x)
 
 /* ---- What is alive --------------------------------------------------------------------------- */
 
+static bool is_used_from(const walk *w, int32_t v, int32_t step_index)
+{
+    for (int32_t i = step_index; i < w->p->n_steps; i++)
+        if (step_reads(&w->p->steps[i], v) || step_writes(&w->p->steps[i], v))
+            return true;
+    return false;
+}
+
 /* Marks the values that were made before a step and are used by it or later. */
 static void mark_alive(const walk *w, int32_t step_index)
 {
@@ -256,44 +257,100 @@ static void mark_alive(const walk *w, int32_t step_index)
             if (s->out[k].value >= 0)
                 w->is_saved[s->out[k].value] = true;
     }
-    for (int32_t v = 0; v < w->p->n_values; v++) {
-        bool is_used = false;
-        for (int32_t i = step_index; i < w->p->n_steps && w->is_saved[v] && !is_used; i++)
-            is_used = step_reads(&w->p->steps[i], v) || step_writes(&w->p->steps[i], v);
-        w->is_saved[v] = is_used;
+    for (int32_t v = 0; v < w->p->n_values; v++)
+        w->is_saved[v] = w->is_saved[v] && is_used_from(w, v, step_index);
+}
+
+static bool is_same_cache(const step *a, const step *b)
+{
+    return op_describe(b->op)->state == OP_PAGES && a->kv.group == b->kv.group &&
+           a->kv.k_offset == b->kv.k_offset;
+}
+
+/*
+ * Whether step number i is the first with the pages of its layer, before a step behind which they
+ * are still read: by attention of the same layer, or of a later one that shares them.
+ */
+static bool has_alive_pages(const walk *w, int32_t i, int32_t step_index)
+{
+    const step *s = &w->p->steps[i];
+    if (op_describe(s->op)->state != OP_PAGES)
+        return false;
+    for (int32_t k = 0; k < i; k++)
+        if (is_same_cache(s, &w->p->steps[k]))
+            return false;
+    for (int32_t k = step_index; k < w->p->n_steps; k++)
+        if (is_same_cache(s, &w->p->steps[k]))
+            return true;
+    return false;
+}
+
+/* Pages of the window: what is to be done with each of the two parts that a layer has in it. */
+typedef void part_fn(uint8_t *part, uint64_t n_bytes, void *user);
+
+static void each_page_part(const walk *w, const kv_layer *kv, part_fn *fn, void *user)
+{
+    const page_group *group = &w->runner->states->groups[kv->group];
+    const int32_t *table = w->runner->states->sequences[0].tables[kv->group];
+    uint64_t rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
+    for (int32_t i = 0; i < divide_up(w->n_context, kv->page_tokens); i++) {
+        uint8_t *page = table[i] < 0 ? NULL : group->data + (uint64_t)table[i] * group->page_bytes;
+        fn(page ? page + kv->k_offset : NULL, rows * kv->row_bytes, user);
+        if (!kv->v_in_k)
+            fn(page ? page + kv->v_offset : NULL, rows * kv->v_row_bytes, user);
     }
+}
+
+static void each_alive_part(const walk *w, int32_t step_index, part_fn *fn, void *user)
+{
+    mark_alive(w, step_index);
+    for (int32_t v = 0; v < w->p->n_values; v++)
+        if (w->is_saved[v])
+            fn(w->runner->program->values + w->p->values[v].offset, w->p->values[v].n_bytes, user);
+    for (int32_t i = 0; i < step_index; i++)
+        if (has_alive_pages(w, i, step_index))
+            each_page_part(w, &w->p->steps[i].kv, fn, user);
+}
+
+static void count_part(uint8_t *part, uint64_t n_bytes, void *user)
+{
+    (void)part;
+    *(uint64_t *)user += n_bytes;
+}
+
+static void save_part(uint8_t *part, uint64_t n_bytes, void *user)
+{
+    uint8_t **to = user;
+    if (part)
+        memcpy(*to, part, n_bytes);
+    *to += n_bytes;
+}
+
+static void restore_part(uint8_t *part, uint64_t n_bytes, void *user)
+{
+    const uint8_t **from = user;
+    if (part)
+        memcpy(part, *from, n_bytes);
+    *from += n_bytes;
 }
 
 uint64_t walk_state_bytes(const walk *w, int32_t step_index)
 {
     uint64_t n = 0;
-    mark_alive(w, step_index);
-    for (int32_t v = 0; v < w->p->n_values; v++)
-        n += w->is_saved[v] ? w->p->values[v].n_bytes : 0;
+    each_alive_part(w, step_index, count_part, &n);
     return n;
 }
 
 void walk_save(const walk *w, int32_t step_index, uint8_t *out)
 {
-    mark_alive(w, step_index);
-    for (int32_t v = 0; v < w->p->n_values; v++)
-        if (w->is_saved[v]) {
-            memcpy(out, w->runner->program->values + w->p->values[v].offset,
-                   w->p->values[v].n_bytes);
-            out += w->p->values[v].n_bytes;
-        }
+    each_alive_part(w, step_index, save_part, &out);
 }
 
 void walk_restore(walk *w, int32_t step_index, const uint8_t *state)
 {
-    int32_t first = first_of_layer(w, 0);
-    if (step_index >= first)
-        walk_run(w, 0, first);
-    mark_alive(w, step_index);
-    for (int32_t v = 0; v < w->p->n_values; v++)
-        if (w->is_saved[v]) {
-            memcpy(w->runner->program->values + w->p->values[v].offset, state,
-                   w->p->values[v].n_bytes);
-            state += w->p->values[v].n_bytes;
-        }
+    for (int32_t i = 0; i < step_index; i++)
+        if (op_describe(w->p->steps[i].op)->is_of_positions &&
+            is_used_from(w, w->p->steps[i].out[0].value, step_index))
+            walk_run(w, i, i + 1);
+    each_alive_part(w, step_index, restore_part, &state);
 }

@@ -99,7 +99,11 @@ void walk_input_row(const walk_matrices *x, int64_t row, float *out);
 /* Which experts of a mixture read that row, into out[n_used]. Returns how many. */
 int walk_row_experts(const walk_matrices *x, int64_t row, int32_t *out);
 
-/* What is alive before a step, for one window. */
+/*
+ * What is alive before a step, for one window: values, and keys and values that are still attended
+ * to. Recurrent layers before the step must be done with; those behind it start anew, so a window is
+ * begun before it is restored.
+ */
 uint64_t walk_state_bytes(const walk *w, int32_t step_index);
 void walk_save(const walk *w, int32_t step_index, uint8_t *out);
 void walk_restore(walk *w, int32_t step_index, const uint8_t *state);
