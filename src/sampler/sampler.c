@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "sampler/dry.h"
-#include "sampler/random.h"
+#include "base/random.h"
 
 enum { MAX_LAST_N = 1 << 20 }; /* recent tokens that penalties may look at */
 

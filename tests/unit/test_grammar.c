@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "grammar_kit.h"
-#include "sampler/random.h"
+#include "base/random.h"
 #include "tap.h"
 
 #define YES(grammar, input)     CHECK(kit_matches(LACE_GRAMMAR_GBNF, grammar, input))

@@ -8,7 +8,7 @@
 
 #include "backend/ref/choose_ref.h"
 #include "base/mem.h"
-#include "sampler/random.h"
+#include "base/random.h"
 #include "tap.h"
 
 /* Everything off: the plain softmax of the logits. */

@@ -110,7 +110,7 @@ static __device__ __forceinline__ uint64_t rotate_left(uint64_t x, int n)
     return x << n | x >> (64 - n);
 }
 
-/* xoshiro256**, as sampler/random.c has it: in [0, 1). */
+/* xoshiro256**, as base/random.c has it: in [0, 1). */
 static __device__ __forceinline__ double draw(uint64_t (&s)[4])
 {
     uint64_t result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;

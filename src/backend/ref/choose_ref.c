@@ -6,23 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint64_t rotate_left(uint64_t x, int n)
-{
-    return x << n | x >> (64 - n);
-}
-
-/* xoshiro256**: in [0, 1). */
-static double draw(uint64_t *s)
-{
-    uint64_t result = rotate_left(s[1] * 5, 7) * 9, t = s[1] << 17;
-    s[2] ^= s[0];
-    s[3] ^= s[1];
-    s[1] ^= s[2];
-    s[0] ^= s[3];
-    s[2] ^= t;
-    s[3] = rotate_left(s[3], 45);
-    return (double)(result >> 11) * 0x1p-53;
-}
+#include "base/random.h"
 
 /* The best first, and of equal ones the smaller token. */
 static int compare(const void *left, const void *right)
@@ -52,12 +36,22 @@ static int32_t cut_min_p(choice_edit *list, int32_t n, float most, double min_p)
     return n_kept;
 }
 
+/* In [0, 1), by the generator that the rule brings. */
+static double draw(choice_rule *rule)
+{
+    random_state r;
+    memcpy(r.s, rule->random, sizeof r.s);
+    double x = random_unit(&r);
+    memcpy(rule->random, r.s, sizeof r.s);
+    return x;
+}
+
 static int32_t draw_one(const choice_edit *list, int32_t n, float most, choice_rule *rule)
 {
     double total = 0, sum = 0;
     for (int32_t i = 0; i < n; i++)
         total += exp(((double)list[i].bias - most) / rule->temperature);
-    double target = n > 1 ? draw(rule->random) * total : 0;
+    double target = n > 1 ? draw(rule) * total : 0;
     int32_t chosen = 0;
     for (int32_t i = 0; i < n && sum <= target; i++) {
         double weight = exp(((double)list[i].bias - most) / rule->temperature);

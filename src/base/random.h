@@ -2,8 +2,8 @@
  * Random numbers that are the same on every platform: xoshiro256** (Blackman and Vigna, 2018),
  * its state filled from a seed by splitmix64.
  */
-#ifndef LACE_SAMPLER_RANDOM_H
-#define LACE_SAMPLER_RANDOM_H
+#ifndef LACE_BASE_RANDOM_H
+#define LACE_BASE_RANDOM_H
 
 #include <stdint.h>
 

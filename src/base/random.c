@@ -1,5 +1,5 @@
 /* Random numbers that are the same on every platform: xoshiro256** and splitmix64. */
-#include "sampler/random.h"
+#include "base/random.h"
 
 static uint64_t splitmix64(uint64_t *x)
 {
