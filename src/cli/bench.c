@@ -23,16 +23,11 @@
 
 typedef struct bench_args {
     const char *prompts, *gens, *depths, *sequences; /* lists: "512,2048" */
-    int32_t n_repeats;
-    int32_t n_threads;
-    int32_t n_batch;
-    int32_t kv_type;
+    int32_t n_repeats, n_threads, n_batch, kv_type;
     int32_t format; /* of BENCH_FORMATS */
     const char *against;
-    bool trace;
-    bool mmap;
-    const char *device;
-    const char *activation_sparsity;
+    bool trace, mmap;
+    const char *device, *activation_sparsity;
     bool no_limits;
 } bench_args;
 

@@ -8,9 +8,7 @@
 
 typedef struct compare_args {
     const char *file;
-    int32_t n_context;
-    int32_t n_windows;
-    int32_t n_threads;
+    int32_t n_context, n_windows, n_threads;
     const char *device;
 } compare_args;
 

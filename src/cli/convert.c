@@ -11,8 +11,7 @@
 typedef struct convert_args {
     const char *output;
     int32_t type;
-    bool no_vocab;
-    bool force;
+    bool no_vocab, force;
 } convert_args;
 
 #define TYPE_WORDS "auto|f32|f16|bf16|q8_0|q6_k|q4_k_m|q4_0|s8|s6|s5|s4|s3|s2|t5|t4|t3|t2"

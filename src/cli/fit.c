@@ -15,19 +15,10 @@
 
 typedef struct fit_args {
     uint64_t size;
-    float speed;
-    float loss;
-    const char *output;
-    const char *calibrate;
-    const char *file;
-    const char *curve;
-    int32_t family;
-    int32_t n_calibrate;
-    int32_t n_windows;
-    int32_t n_tries;
-    int32_t n_threads;
-    bool is_plain;
-    bool force;
+    float speed, loss;
+    const char *output, *calibrate, *file, *curve;
+    int32_t family, n_calibrate, n_windows, n_tries, n_threads;
+    bool is_plain, force;
 } fit_args;
 
 /* clang-format off */

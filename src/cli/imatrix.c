@@ -9,11 +9,8 @@
 #include "cli/progress.h"
 
 typedef struct imatrix_args {
-    const char *file;
-    const char *output;
-    int32_t n_context;
-    int32_t n_windows;
-    int32_t n_threads;
+    const char *file, *output;
+    int32_t n_context, n_windows, n_threads;
     bool force;
 } imatrix_args;
 

@@ -15,8 +15,7 @@
 typedef struct inspect_args {
     bool tensors;
     int32_t output; /* 0: table, 1: JSON */
-    int32_t n_context;
-    int32_t kv_type;
+    int32_t n_context, kv_type;
     const char *device;
 } inspect_args;
 

@@ -12,13 +12,9 @@
 #include "cli/progress.h"
 
 typedef struct logits_args {
-    const char *tokens;
-    const char *output;
-    int32_t n_batch;
-    int32_t n_threads;
-    int32_t kv_type;
-    bool exact;
-    bool mmap;
+    const char *tokens, *output;
+    int32_t n_batch, n_threads, kv_type;
+    bool exact, mmap;
     const char *device;
     bool force;
 } logits_args;

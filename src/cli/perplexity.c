@@ -13,18 +13,13 @@
 #include "cli/measure_bar.h"
 
 typedef struct perplexity_args {
-    const char *file;
-    const char *against;
+    const char *file, *against;
     int32_t n_context;
     int32_t n_windows; /* 0: all */
-    int32_t n_batch;
-    int32_t n_threads;
-    int32_t kv_type;
+    int32_t n_batch, n_threads, kv_type;
     int32_t output; /* of OUTPUTS */
-    bool exact;
-    bool mmap;
-    const char *device;
-    const char *activation_sparsity;
+    bool exact, mmap;
+    const char *device, *activation_sparsity;
 } perplexity_args;
 
 #define OUTPUTS "text|json"

@@ -17,19 +17,9 @@
 #include "cli/surgery_run.h"
 
 typedef struct prune_args {
-    const char *config;
-    const char *sparsity;
-    const char *pattern;
-    const char *method;
-    const char *store;
-    const char *imatrix;
-    const char *calibrate;
-    const char *file;
-    int32_t n_windows;
-    int32_t n_calibrate;
-    int32_t n_threads;
-    bool accept_loss;
-    bool force;
+    const char *config, *sparsity, *pattern, *method, *store, *imatrix, *calibrate, *file;
+    int32_t n_windows, n_calibrate, n_threads;
+    bool accept_loss, force;
 } prune_args;
 
 /* clang-format off */

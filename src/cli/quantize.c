@@ -11,15 +11,11 @@
 #include "cli/progress.h"
 
 typedef struct quantize_args {
-    const char *type;
-    const char *imatrix;
-    const char *calibrate;
+    const char *type, *imatrix, *calibrate;
     uint64_t size;
     int32_t n_windows;
-    bool requantize;
-    bool pure;
-    const char *output_type;
-    const char *embedding_type;
+    bool requantize, pure;
+    const char *output_type, *embedding_type;
     arg_texts tensor_types;
     int32_t n_threads;
     bool force;

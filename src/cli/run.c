@@ -17,8 +17,7 @@
 #include "cli/writer.h"
 
 typedef struct run_args {
-    const char *prompt;
-    const char *file;
+    const char *prompt, *file;
     int32_t n_predict; /* -1: until the text or the context ends */
     bool no_display_prompt;
     bool raw; /* the text as it is, whatever the model */
@@ -26,16 +25,10 @@ typedef struct run_args {
     int32_t thinking;
     bool keeps_reasoning;
     choose_options choose;
-    int32_t n_context;
-    int32_t n_batch;
-    int32_t n_threads;
-    int32_t kv_type;
+    int32_t n_context, n_batch, n_threads, kv_type;
     uint64_t memory_bytes;
     bool mmap;
-    const char *surgery;
-    const char *imatrix;
-    const char *device;
-    const char *activation_sparsity;
+    const char *surgery, *imatrix, *device, *activation_sparsity;
 } run_args;
 
 /* clang-format off */

@@ -12,9 +12,7 @@ typedef struct serve_args {
     int32_t seed, n_context, max_running, n_batch, n_threads, kv_type;
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, deterministic;
-    const char *device;
-    const char *activation_sparsity;
-    const char *draft;
+    const char *device, *activation_sparsity, *draft;
 } serve_args;
 
 #define SERVER(member) offsetof(serve_args, server.member)

@@ -13,13 +13,9 @@
 
 typedef struct sparsify_args {
     float sparsity;
-    const char *calibrate;
-    const char *file;
-    int32_t n_calibrate;
-    int32_t n_windows;
-    int32_t n_threads;
-    bool uniform;
-    bool force;
+    const char *calibrate, *file;
+    int32_t n_calibrate, n_windows, n_threads;
+    bool uniform, force;
 } sparsify_args;
 
 /* clang-format off */

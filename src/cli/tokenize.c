@@ -8,9 +8,7 @@
 
 typedef struct tokenize_args {
     const char *file;
-    bool no_special;
-    bool no_parse_special;
-    bool pieces;
+    bool no_special, no_parse_special, pieces;
 } tokenize_args;
 
 /* clang-format off */
