@@ -417,11 +417,19 @@ lace_status session_submit(lace_session *s, const lace_item *items, size_t n_ite
     assert(n_items <= (size_t)s->options.n_batch && !s->trace);
     TRY(check_items(s, items, n_items, r->program->queues ? -1 : 0, err));
     keep_history(s, items, n_items);
+    lace_status status = session_settle(s, err);
     runner_fill(r, items, n_items);
-    lace_status status = runner_reserve(r, err);
+    if (status == LACE_OK)
+        status = runner_reserve(r, err);
     if (status == LACE_OK)
         status = runner_submit(r, rules, err);
-    return status == LACE_OK ? status : undo_eval(s, status);
+    if (status != LACE_OK)
+        return undo_eval(s, status);
+    if (s->predictor) { /* devices that give hidden rows out have run it at once */
+        assert(!r->program->queues);
+        predictor_see(s->predictor);
+    }
+    return LACE_OK;
 }
 
 lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
