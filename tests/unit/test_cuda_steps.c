@@ -52,7 +52,7 @@ static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
         model_states(l->m, &kept, &l->s, err) != LACE_OK ||
         plan_create(&limits, &l->p, err) != LACE_OK)
         return false;
-    l->m->arch->build(l->m, l->p, l->s->layers);
+    model_build(l->m, l->p, l->s->layers);
     return plan_check(l->p, err) == LACE_OK;
 }
 
