@@ -221,6 +221,7 @@ static void layers_of_other_forms_are_fused(void)
          "norm_add"},
         {"gemma4", 0,
          "qkv heads attend output norm_add gate_up down norm_add product product rms_norm add"},
+        {"gemma4", -1, "begin embed product rms_norm add rope_table rope_table head"},
         {"granitehybrid", 0, "product scan product_add gate_up down"},
         {"falcon-h1", 0,
          "rms_norm product rope_kv attend product_add product scan product_add gate_up down"},

@@ -268,13 +268,14 @@ static bool match_head(matcher *m, int32_t i)
     const step *s = &m->p->steps[i];
     int32_t n = m->p->n_steps - i;
     bool ends = (n == 3 || (n == 4 && s[3].op == OP_SOFTCAP)) && s[0].op == OP_GATHER &&
-                s[0].in[0].value == m->residual && is_whole_norm(&s[1], &s[0]) &&
-                s[2].op == OP_MATMUL && s[2].in[0].value == s[1].out[0].value &&
+                is_whole_norm(&s[1], &s[0]) && s[2].op == OP_MATMUL &&
+                s[2].in[0].value == s[1].out[0].value &&
                 tile_kind_of(s[2].a.matmul.weights[0]->type) != TILE_F32 &&
                 gpu_product_fits(m->g, &s[2]);
     /* Behind a fused layer the norm's factor is all that is left to do. */
     bool is_made = m->f->n_segments == 0 || !m->f->segments[m->f->n_segments - 1].is_fused;
-    if (!ends || (s[1].op != OP_RMS_NORM && (!is_made || is_of_own_type(&s[2]))))
+    bool is_usual = s[1].op == OP_RMS_NORM && s[0].in[0].value == m->residual;
+    if (!ends || (!is_usual && (!is_made || is_of_own_type(&s[2]))))
         return false;
     m->f->gather = &s[0];
     m->f->final_norm = &s[1];
