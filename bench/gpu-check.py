@@ -163,7 +163,7 @@ def check_others(lace, tool, vocab, where):
 def check_golden(lace, folder, where, keep):
     """Every architecture, every type of cache, token by token (fused or recorded) and in batches."""
     def check(item):
-        name, kv = item
+        name, kv, kind = item
         model = os.path.join(folder, name, "model.gguf")
         about = json.loads(run(lace, "inspect", model, "-o", "json").stdout)["model"]
         n_vocab = about["n_vocab"]
@@ -172,18 +172,23 @@ def check_golden(lace, folder, where, keep):
         if kv == "q8_0" and "blocks of 32" in run(lace, "logits", model, "--tokens", one, "-o", one + ".out",
                                                   "--force", "--kv-type", kv).stderr:
             return True, "%-18s cache %-4s is for heads of 32s" % (name, kv)
-        copy = os.path.join(where, "golden-%s-%s" % (name, kv))
-        os.symlink(os.path.abspath(model), copy)
+        copy = os.path.join(where, "golden-%s-%s-%s" % (name, kv, kind))
+        if kind == "f32":
+            os.symlink(os.path.abspath(model), copy)
+        elif run(lace, "quantize", model, copy, kind, "--force").returncode:
+            return False, "%s cannot be quantized" % name
         # The weights are floats, so the limit is theirs. Keys and values of 8 bits are rounded anew from
         # numbers that differ in their last bits, which moves some by a whole step of 1/127.
-        limits = 2 * [1e-4 if kv == "q8_0" else 1e-6]
-        return check_logits(lace, copy, "%-18s cache %-4s" % (name, kv),
+        limits = 2 * [1e-4 if kv == "q8_0" else 1e-6 if kind == "f32" else 1e-5]
+        return check_logits(lace, copy, "%-18s %-4s cache %-4s" % (name, kind, kv),
                             [(1 + 37 * i) % n_vocab for i in range(min(150, about["n_context"]))],
-                            limits, kv, keep)
+                            limits, kv, keep if kind == "f32" else None, ties=(2, 9) if kind != "f32" else (0, 0))
 
     names = [n for n in sorted(os.listdir(folder))
              if n not in ENCODERS and os.path.exists(os.path.join(folder, n, "model.gguf"))]
-    return side_by_side(check, [(n, kv) for n in names for kv in ("f32", "f16", "q8_0")])
+    # Matrices of floats are not in tiles: what is fused with those is seen with quantized ones.
+    return side_by_side(check, [(n, kv, "f32") for n in names for kv in ("f32", "f16", "q8_0")] +
+                        [(n, "f32", "q8_0") for n in names])
 
 
 # What golden encoders read, several in a batch; the fourth almost fills their context.
