@@ -226,7 +226,8 @@ static bool is_closed(const matcher *m, int32_t i, int32_t end)
     for (int32_t n = i; n < end; n++)
         for (int k = 0; k < STEP_MAX_OUT; k++) {
             int32_t v = m->p->steps[n].out[k].value;
-            if (v >= 0 && v != m->residual && (m->last_use[v] >= end || v == m->p->logits))
+            if (v >= 0 && v != m->residual &&
+                (m->last_use[v] >= end || v == m->p->logits || v == m->p->hidden))
                 return false;
         }
     return true;
@@ -267,8 +268,8 @@ static bool match_head(matcher *m, int32_t i)
 {
     const step *s = &m->p->steps[i];
     int32_t n = m->p->n_steps - i;
-    bool ends = (n == 3 || (n == 4 && s[3].op == OP_SOFTCAP)) && s[0].op == OP_GATHER &&
-                is_whole_norm(&s[1], &s[0]) && s[2].op == OP_MATMUL &&
+    bool ends = m->p->hidden < 0 && (n == 3 || (n == 4 && s[3].op == OP_SOFTCAP)) &&
+                s[0].op == OP_GATHER && is_whole_norm(&s[1], &s[0]) && s[2].op == OP_MATMUL &&
                 s[2].in[0].value == s[1].out[0].value &&
                 tile_kind_of(s[2].a.matmul.weights[0]->type) != TILE_F32 &&
                 gpu_product_fits(m->g, &s[2]);

@@ -103,11 +103,16 @@ static const step *maker_of(const matcher *m, const step *s, int32_t value)
     return NULL;
 }
 
+static bool is_given_out(const matcher *m, int32_t value)
+{
+    return value == m->p->logits || value == m->p->hidden;
+}
+
 /* The one step that has what `s` made as an operand, or a part of it; NULL: there are more. */
 static const step *only_reader(const matcher *m, const step *s)
 {
     const step *found = NULL, *end = m->p->steps + m->p->n_steps;
-    if (s->out[0].root != s->out[0].value || s->out[0].value == m->p->logits)
+    if (s->out[0].root != s->out[0].value || is_given_out(m, s->out[0].value))
         return NULL;
     for (const step *at = s + 1; at < end; at++)
         if (step_reads(at, s->out[0].root) || step_writes(at, s->out[0].root)) {
@@ -320,7 +325,7 @@ static bool takes(const step_form *f, const step *s)
 /* Whether all who have the step's result as an operand take it along, or are taken along with it. */
 static bool is_taken_by_all(const matcher *m, const step *s)
 {
-    if (s->out[0].root != s->out[0].value || s->out[0].value == m->p->logits)
+    if (s->out[0].root != s->out[0].value || is_given_out(m, s->out[0].value))
         return false;
     for (int32_t i = (int32_t)(s - m->p->steps) + 1; i < m->p->n_steps; i++) {
         const step *at = &m->p->steps[i];
@@ -413,7 +418,7 @@ static void join_products(matcher *m, const step *s, const step *end)
 /* Whether nobody but `reader` has the value as an operand, or a part of it. */
 static bool is_for_one(const matcher *m, const operand *o, const step *reader)
 {
-    if (o->root != o->value || o->value == m->p->logits)
+    if (o->root != o->value || is_given_out(m, o->value))
         return false;
     for (int32_t i = 0; i < m->p->n_steps; i++) {
         const step *s = &m->p->steps[i];
