@@ -5,8 +5,8 @@
 
 SYNTH is a synth_gguf.py, whose types, vocabulary and random numbers are used. Keys, names and shapes of
 tensors are llama.cpp's; so is the choice of types of q4_k_m. Layers share what is random, and large
-tensors repeat it, since making random numbers takes longer than anything that is done with them. --layers cuts a model that is too large
-for a machine: what is left of it has the real shapes.
+tensors repeat it, since making random numbers takes longer than anything that is done with them.
+--layers cuts a model that is too large for a machine: what is left of it has the real shapes.
 """
 import argparse, importlib.util, math, random, struct, sys
 
