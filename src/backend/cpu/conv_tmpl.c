@@ -77,9 +77,18 @@ static void conv_run(const step *s, int64_t run, int64_t end, float *past, const
                 (size_t)n * sizeof(float));
 }
 
+/* Taps of n channels, a row for each tap. */
+ALWAYS_INLINE void lay_taps(const float *from, int64_t n, const int n_taps, float *taps)
+{
+    for (int64_t c = 0; c < n; c++)
+        for (int k = 0; k < n_taps; k++)
+            taps[k * n + c] = from[c * n_taps + k];
+}
+
 static void conv(const step *s, const batch *b, const worker *w)
 {
-    int64_t begin, end, n_taps = s->a.conv.n_taps;
+    int64_t begin, end;
+    int n_taps = s->a.conv.n_taps;
     if (n_taps > CONV_MAX_TAPS) {
         conv_ref(s, b, w);
         return;
@@ -87,9 +96,10 @@ static void conv(const step *s, const batch *b, const worker *w)
     pool_share(s->out[0].width, 64, w->index, w->count, &begin, &end);
     float *taps = (float *)w->scratch;
     int64_t n = end - begin;
-    for (int64_t c = 0; c < n; c++)
-        for (int64_t k = 0; k < n_taps; k++)
-            taps[k * n + c] = s->a.conv.weight[(begin + c) * n_taps + k];
+    if (n_taps == 4)
+        lay_taps(s->a.conv.weight + begin * 4, n, 4, taps);
+    else
+        lay_taps(s->a.conv.weight + begin * n_taps, n, n_taps, taps);
     for (int64_t run = 0, last; run < b->n_tokens && n > 0; run = last) {
         for (last = run + 1; last < b->n_tokens && b->slots[last] == b->slots[run]; last++)
             ;
