@@ -11,6 +11,7 @@
 #   make fuzz       build the libFuzzer targets (clang); see tests/fuzz/README.md
 #   make replay     run the fuzz targets on their corpora
 #   make test-web   the page in a browser and real clients against the server (node, chromium)
+#   make test-vulkan  shaders and golden models through Vulkan, watched by the validation layer
 #   make arm        the kernels' checks for aarch64, cross-compiled, under qemu
 #   make cuda       compile the GPU kernels (nvcc)
 #   make vulkan     compile the shaders (glslang-tools, spirv-tools, libvulkan-dev)
@@ -57,10 +58,19 @@ OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 
 # The Vulkan backend needs a compiler of shaders, their checker and Vulkan's headers. Without all three
 # a file stands in for it that says so. VULKAN= (nothing) leaves it out on purpose.
-VULKAN ?= $(shell command -v glslangValidator >/dev/null && command -v spirv-val >/dev/null && \
+ifeq ($(origin VULKAN),undefined)
+VULKAN := $(shell command -v glslangValidator >/dev/null && command -v spirv-val >/dev/null && \
             echo '\#include <vulkan/vulkan_core.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+endif
 VULKAN_LEFT_OUT := $(if $(VULKAN),%/vulkan_absent.c,$(filter-out %/vulkan_absent.c %/launch_ranges.c,\
                      $(wildcard src/backend/vulkan/*.c)))
+
+# Its shaders, and what they include. All variants share what is compiled of them.
+VULKAN_SRC := $(if $(VULKAN),$(sort $(wildcard src/backend/vulkan/*.comp)))
+VULKAN_B   := build/vulkan
+VULKAN_SPV := $(patsubst src/backend/vulkan/%.comp,$(VULKAN_B)/%.spv,$(VULKAN_SRC))
+VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulkan_params.h \
+                   src/backend/vulkan/vulkan_types.def
 
 # The library is everything but the programs.
 LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
@@ -251,6 +261,28 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# ---- Vulkan --------------------------------------------------------------------------------------
+
+# Shaders and golden models on the first device, watched by the validation layer. Mesa's, which runs on
+# the processor, is enough; there subgroups of 4, 8 and 16 are tried. Shaders must translate to Metal's
+# language, too. CI=1: what is missing is a failure.
+.PHONY: test-vulkan
+test-vulkan: $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders $(VULKAN_SPV)
+	@if $< --level vulkan --op add | grep 'vulkan # SKIP'; then \
+	    echo "0 passed, 0 failed, 1 skipped"; [ -z "$(CI)" ]; else \
+	    $(MAKE) --no-print-directory run-test-vulkan; fi
+
+.PHONY: run-test-vulkan
+run-test-vulkan:
+	@printf '#!/bin/sh\nexec %s --quick --level vulkan\n' $(B)/checkkernels >$(B)/check-vulkan
+	@chmod +x $(B)/check-vulkan
+	@export LACE_VULKAN_DEBUG=validate; for width in 128 256 512; do \
+	    LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
+	@LACE_VULKAN_DEBUG=validate LACE_DEVICE=vulkan \
+	    scripts/run-tests.pl $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders
+	@for f in $(VULKAN_SPV); do \
+	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
+
 # ---- Another machine -----------------------------------------------------------------------------
 
 # Kernels and their checks alone: they need none of the libraries. Each level runs on a processor that
@@ -321,13 +353,7 @@ $(B)/obj/cuda_images.S.o: $(B)/cuda/images.S $(CUDA_BIN)
 	@mkdir -p $(@D)
 	$(call say,as)$(CC) -c -o $@ $<
 
-# Shaders, checked and embedded. All variants share them, too.
-VULKAN_SRC := $(if $(VULKAN),$(sort $(wildcard src/backend/vulkan/*.comp)))
-VULKAN_B   := build/vulkan
-VULKAN_SPV := $(patsubst src/backend/vulkan/%.comp,$(VULKAN_B)/%.spv,$(VULKAN_SRC))
-VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulkan_params.h \
-                   src/backend/vulkan/vulkan_types.def
-
+# Shaders, checked and embedded.
 .PHONY: vulkan
 vulkan: $(VULKAN_SPV)
 	@$(if $(VULKAN),,echo "vulkan: glslang-tools, spirv-tools or libvulkan-dev is not installed, lace has no Vulkan")

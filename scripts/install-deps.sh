@@ -3,7 +3,8 @@
 #
 #   scripts/install-deps.sh          to build and to run `make test`
 #   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter, to
-#                                    build and run for aarch64, and a browser and real clients for
+#                                    build and run for aarch64, Vulkan with a device that runs on
+#                                    the processor, and a browser and real clients for
 #                                    the server (npm packages, pinned, into tests/node_modules and,
 #                                    coding agents of 1 GB, into tests/agents/node_modules)
 #
@@ -22,6 +23,7 @@ need() {
 }
 
 has_library() { command -v pkg-config >/dev/null && pkg-config --exists "$1"; }
+has_file() { ls $1; }
 # A compiler is only there if it can compile and link.
 can_link() { echo 'int main(void) { return 0; }' | "$@" -x c -o "$scratch/program" -; }
 
@@ -50,6 +52,12 @@ if [ "${1:-}" = --ci ]; then
     need chromium command -v chromium
     need prometheus command -v promtool
     need tmux command -v tmux
+    need glslang-tools command -v glslangValidator
+    need spirv-tools command -v spirv-val
+    need spirv-cross command -v spirv-cross
+    need libvulkan-dev test -e /usr/include/vulkan/vulkan_core.h
+    need mesa-vulkan-drivers has_file '/usr/share/vulkan/icd.d/lvp_icd.*json'
+    need vulkan-validationlayers has_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json'
 fi
 
 # npm's packages of one folder. Nothing is done if they are those of its lock file.

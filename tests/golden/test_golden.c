@@ -2,7 +2,7 @@
  * Golden models: tiny models of every architecture whose logits were recorded with the reference
  * implementation in float32. lace must give the same logits however the tokens arrive: in one
  * batch, one by one, mixed with another sequence, on any number of threads. LACE_DEVICE=cuda lets
- * them run on a GPU.
+ * them run on a GPU, LACE_DEVICE=vulkan through Vulkan.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,12 @@ typedef struct subject {
     bool is_short;   /* all layers have windows, so that a long text takes no more than a prompt */
 } subject;
 
+static bool device_is(const char *kind)
+{
+    const char *device = getenv("LACE_DEVICE");
+    return device && strncmp(device, kind, strlen(kind)) == 0;
+}
+
 /*
  * Float32 rounding alone gives 1e-13 to 1e-11; 1e-9 leaves room for another order of summation. On
  * a GPU activations have 15 bits: 1e-6, as for all float weights there. Through Vulkan they are floats,
@@ -33,9 +39,7 @@ typedef struct subject {
  */
 static double tolerance(const subject *s)
 {
-    const char *device = getenv("LACE_DEVICE");
-    bool is_gpu = device && (strncmp(device, "cuda", 4) == 0 || strncmp(device, "vulkan", 6) == 0);
-    return is_gpu ? 1e-6 : s->is_inexact ? 4e-9 : 1e-9;
+    return device_is("cuda") || device_is("vulkan") ? 1e-6 : s->is_inexact ? 4e-9 : 1e-9;
 }
 
 static lace_session *start(const subject *s, int32_t n_sequences, int32_t n_threads,
@@ -300,17 +304,18 @@ static void with_a_known_beginning(void *arg)
 static const struct {
     const char *name;
     void (*run)(void *);
+    bool is_of_threads; /* the same as the first, for devices that are not the host */
 } ways[] = {
-    {"in one batch, 1 thread", one_batch_1_thread},
-    {"in one batch, 2 threads", one_batch_2_threads},
-    {"in one batch, 4 threads", one_batch_4_threads},
-    {"in batches of 7", batches_of_seven},
-    {"token by token", token_by_token},
-    {"two sequences interleaved", two_sequences_interleaved},
-    {"forked and truncated", forked_and_truncated},
-    {"restored from a snapshot", restored_from_a_snapshot},
-    {"preempted", preempted},
-    {"with a known beginning", with_a_known_beginning},
+    {"in one batch, 1 thread", one_batch_1_thread, false},
+    {"in one batch, 2 threads", one_batch_2_threads, true},
+    {"in one batch, 4 threads", one_batch_4_threads, true},
+    {"in batches of 7", batches_of_seven, false},
+    {"token by token", token_by_token, false},
+    {"two sequences interleaved", two_sequences_interleaved, false},
+    {"forked and truncated", forked_and_truncated, false},
+    {"restored from a snapshot", restored_from_a_snapshot, false},
+    {"preempted", preempted, false},
+    {"with a known beginning", with_a_known_beginning, false},
 };
 enum { N_WAYS = sizeof ways / sizeof *ways };
 
@@ -334,6 +339,8 @@ static void check_ways(const char *name, const char *model_path, const char *gol
     lace_status status = lace_model_open(model_path, &o, &s.model, &err);
     if (status == LACE_OK && golden_read(golden_path, &s.g)) {
         for (size_t i = 0; i < n_ways; i++) {
+            if (ways[i].is_of_threads && device_is("vulkan"))
+                continue;
             snprintf(title, sizeof title, "%s: %s", name, ways[i].name);
             tap_case_arg(title, ways[i].run, &s);
         }
@@ -376,7 +383,8 @@ static bool check_both_formats(const char *name)
     char *expected = golden_path(name, "golden.safetensors");
     char *directory = golden_path(name, ""), *file = golden_path(name, "model.gguf");
     bool has_both = expected && directory && file;
-    if (expected && directory) {
+    /* Vulkan is tried on slow devices, and formats are not its matter. */
+    if (expected && directory && !(file && device_is("vulkan"))) {
         snprintf(title, sizeof title, "%s, directory", name);
         check_ways(title, directory, expected, N_WAYS);
         check_converted(name, directory, expected);

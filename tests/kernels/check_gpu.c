@@ -309,8 +309,8 @@ void check_gpu_fetch(void *host, const void *device, uint64_t n_bytes)
 }
 
 /* Called by checkkernels after the CPU's levels. False: there is no GPU. */
-bool check_gpu(const kernel_table *ref, bool is_all);
-bool check_gpu(const kernel_table *ref, bool is_all)
+bool check_gpu(const kernel_table *ref, const check_wish *wish);
+bool check_gpu(const kernel_table *ref, const check_wish *wish)
 {
     lace_error err;
     if (!gpu_is_built() || cuda_count() == 0)

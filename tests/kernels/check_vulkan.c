@@ -361,9 +361,12 @@ static void check_families(const kernel_table *ref)
     check_expert_products(ref);
 }
 
-/* Called by checkkernels after the CPU's levels. False: there is no Vulkan. */
-bool check_vulkan(const kernel_table *ref, bool is_all);
-bool check_vulkan(const kernel_table *ref, bool is_all)
+/*
+ * Called by checkkernels after the CPU's levels. False: there is no Vulkan, or only on a processor,
+ * which is slow and checked when it is asked for.
+ */
+bool check_vulkan(const kernel_table *ref, const check_wish *wish);
+bool check_vulkan(const kernel_table *ref, const check_wish *wish)
 {
     lace_error err;
     vulkan_info info;
@@ -371,12 +374,16 @@ bool check_vulkan(const kernel_table *ref, bool is_all)
         return false;
     must(vulkan_open(0, &card, &err), &err);
     must(vulkan_describe(card, &info, &err), &err);
+    if (info.is_cpu && !wish->is_named) {
+        vulkan_close(card);
+        return false;
+    }
     must(vulkan_queue_create(card, &queue, &err), &err);
     must(vulkan_alloc(card, VULKAN_LOCAL, IMAGE_BYTES, &memory, NULL, &err), &err);
     image = malloc(IMAGE_BYTES);
     printf("# on %s, %s, subgroups of %u\n", info.name, info.driver, info.subgroup_lanes);
     check_families(ref);
-    if (is_all && check_begin("all operations", NULL, run_step)) {
+    if (wish->is_all && check_begin("all operations", NULL, run_step)) {
         for (int i = 0; i < OP_COUNT; i++) {
             check_shape("%s", op_name((op)i));
             check_true(is_run[i] || !record_has_shader((op)i), "it was checked");

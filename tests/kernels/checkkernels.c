@@ -51,12 +51,9 @@ static int n_lines, n_failed;
 static const char *device; /* whose kernels are checked; NULL: the CPU's */
 static pool *pools[MAX_THREADS + 1];
 
-/*
- * The checks of devices, where the program is built with them; false: there is none. is_all: no
- * operation or type was chosen.
- */
-bool check_gpu(const kernel_table *ref, bool is_all) __attribute__((weak));
-bool check_vulkan(const kernel_table *ref, bool is_all) __attribute__((weak));
+/* The checks of devices, where the program is built with them; false: there is none. */
+bool check_gpu(const kernel_table *ref, const check_wish *wish) __attribute__((weak));
+bool check_vulkan(const kernel_table *ref, const check_wish *wish) __attribute__((weak));
 
 /* ---- Cases ----------------------------------------------------------------------------------- */
 
@@ -379,23 +376,24 @@ static int check_devices(const kernel_table *ref)
 {
     static const struct {
         const char *name;
-        bool (*run)(const kernel_table *ref, bool is_all);
-    } devices[] = {{"gpu", check_gpu}, {"vulkan", check_vulkan}};
+        bool (*run)(const kernel_table *ref, const check_wish *wish);
+        const char *why_not;
+    } devices[] = {
+        {"gpu", check_gpu, "there is none, or no kernels for it"},
+        {"vulkan", check_vulkan, "there is no GPU for it; --level vulkan takes a processor, too"},
+    };
     int n_skipped = 0;
-    bool was_quick = options.is_quick;
     options.seed -= (uint64_t)options.n_repeats; /* the first again */
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         device = devices[i].name;
         if (!list_has(options.level, device))
             continue;
-        /* Vulkan on a processor is slow: all shapes only where they are asked for. */
-        options.is_quick = was_quick || (!options.level && strcmp(device, "vulkan") == 0);
-        if (!devices[i].run || !devices[i].run(ref, !options.ops && !options.types)) {
-            printf("ok %d - %s # SKIP there is none, or no kernels for it\n", ++n_lines, device);
+        check_wish wish = {.is_named = options.level, .is_all = !options.ops && !options.types};
+        if (!devices[i].run || !devices[i].run(ref, &wish)) {
+            printf("ok %d - %s # SKIP %s\n", ++n_lines, device, devices[i].why_not);
             n_skipped++;
         }
     }
-    options.is_quick = was_quick;
     return n_skipped;
 }
 

@@ -37,6 +37,12 @@ typedef struct check_case {
     void (*run)(const kernel_table *ref, const kernel_table *table);
 } check_case;
 
+/* What the checks of a device are told of the options. */
+typedef struct check_wish {
+    bool is_named; /* --level names the device */
+    bool is_all;   /* no operation and no type is chosen */
+} check_wish;
+
 #define X(name) void check_##name(const kernel_table *ref, const kernel_table *table);
 #include "check_cases.def"
 #undef X

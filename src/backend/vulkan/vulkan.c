@@ -216,6 +216,8 @@ static void look_for_loader(void)
     }
     loader.validates = debug_has("validate");
     loader.stages = debug_has("staging");
+    loader.refuses = debug_has("refuse");
+    loader.loses = debug_has("lose");
     PFN_vkGetInstanceProcAddr get =
         (PFN_vkGetInstanceProcAddr)(uintptr_t)dlsym(library, "vkGetInstanceProcAddr");
     VkResult r = get ? create_instance(get) : VK_ERROR_INITIALIZATION_FAILED;
@@ -341,6 +343,20 @@ static lace_status create_device(vulkan *v, lace_error *err)
     return LACE_OK;
 }
 
+/* Says which there are. */
+static lace_status no_such_device(int index, lace_error *err)
+{
+    char list[160] = "";
+    size_t n = 0;
+    for (int i = 0; i < loader.n_devices && n < sizeof list; i++) {
+        VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
+        loader.GetPhysicalDeviceProperties2(loader.devices[i], &p);
+        n += (size_t)snprintf(list + n, sizeof list - n, "%s%d is %s", i ? ", " : "", i,
+                              p.properties.deviceName);
+    }
+    return error_set(err, LACE_E_DEVICE, "there is no Vulkan device number %d: %s", index, list);
+}
+
 lace_status vulkan_open(int index, vulkan **out, lace_error *err)
 {
     *out = NULL;
@@ -348,8 +364,7 @@ lace_status vulkan_open(int index, vulkan **out, lace_error *err)
     if (l->why_not[0])
         return error_set(err, LACE_E_DEVICE, "%s", l->why_not);
     if (index < 0 || index >= l->n_devices)
-        return error_set(err, LACE_E_DEVICE, "there is no Vulkan device number %d: there are %d",
-                         index, l->n_devices);
+        return no_such_device(index, err);
     vulkan *v = mem_calloc(1, sizeof *v);
     if (!v)
         return error_nomem(err, "a device");

@@ -10,7 +10,8 @@
  * scalarBlockLayout; what they have beyond that is asked for (vulkan_info), never guessed from a name.
  *
  * LACE_VULKAN_DEBUG, a list with commas: "validate" turns the validation layer on and makes each of its
- * messages a failure; "staging" treats memory that the host sees as if it did not.
+ * messages a failure; "staging" treats memory that the host sees as if it did not; "refuse" lets no
+ * pipeline be made; "lose" loses the device with the first list that is run.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
 #define LACE_BACKEND_VULKAN_VULKAN_H

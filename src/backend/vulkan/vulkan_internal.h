@@ -64,7 +64,7 @@ typedef struct vulkan_loader {
     VkInstance instance;
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
-    bool validates, stages; /* LACE_VULKAN_DEBUG */
+    bool validates, stages, refuses, loses; /* LACE_VULKAN_DEBUG */
     INSTANCE_LIST(DECLARE)
 } vulkan_loader;
 
@@ -106,7 +106,7 @@ struct vulkan {
     VkPipelineLayout layout; /* of all: one address is pushed */
     VkPipelineCache cache;
     char cache_path[512]; /* "": there is none */
-    size_t n_compiled;    /* pipelines that are not in the file */
+    uint64_t cache_hash;  /* of what the file holds */
 
     DEVICE_LIST(DECLARE)
 };

@@ -93,8 +93,7 @@ static span read_cache(const buf *file)
 static void save_cache(vulkan *v)
 {
     size_t n = 0;
-    if (!v->cache_path[0] || v->n_compiled == 0 ||
-        v->GetPipelineCacheData(v->device, v->cache, &n, NULL) != VK_SUCCESS ||
+    if (!v->cache_path[0] || v->GetPipelineCacheData(v->device, v->cache, &n, NULL) != VK_SUCCESS ||
         n > CACHE_MOST_BYTES)
         return;
     uint8_t *file = mem_alloc(sizeof(cache_head) + n);
@@ -103,7 +102,8 @@ static void save_cache(vulkan *v)
         cache_head head = {.n_bytes = n, .hash = fnv(fnv_start, file + sizeof head, n)};
         memcpy(head.magic, cache_magic, sizeof head.magic);
         memcpy(file, &head, sizeof head);
-        file_write_whole(v->cache_path, NULL, file, sizeof head + n, NULL);
+        if (head.hash != v->cache_hash)
+            file_write_whole(v->cache_path, NULL, file, sizeof head + n, NULL);
     }
     mem_free(file);
 }
@@ -118,6 +118,7 @@ lace_status vulkan_pipelines_open(vulkan *v, lace_error *err)
     span body = {0};
     if (v->cache_path[0] && file_read_regular(v->cache_path, &file, NULL) == LACE_OK)
         body = read_cache(&file);
+    v->cache_hash = fnv(fnv_start, body.data, body.size);
     VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                       .initialDataSize = body.size,
                                       .pInitialData = body.data};
@@ -172,7 +173,9 @@ static lace_status compile(vulkan *v, vulkan_pipeline *p, lace_error *err)
                   .pName = "main",
                   .pSpecializationInfo = &special},
         .layout = v->layout};
-    VkResult r = v->CreateComputePipelines(v->device, v->cache, 1, &info, NULL, &p->pipeline);
+    VkResult r = v->loader->refuses
+                     ? VK_ERROR_INVALID_SHADER_NV
+                     : v->CreateComputePipelines(v->device, v->cache, 1, &info, NULL, &p->pipeline);
     v->DestroyShaderModule(v->device, module, NULL);
     if (r == VK_SUCCESS)
         return LACE_OK;
@@ -204,7 +207,6 @@ static lace_status find_or_make(vulkan *v, vulkan_shader shader, const uint32_t 
         mem_free(p);
         return status;
     }
-    v->n_compiled++;
     v->pipelines[v->n_pipelines++] = p;
     *out = p;
     return LACE_OK;

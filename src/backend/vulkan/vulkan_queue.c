@@ -131,7 +131,9 @@ lace_status vulkan_list_run(vulkan_list *l, lace_error *err)
                          .signalSemaphoreCount = 1,
                          .pSignalSemaphores = &q->done};
     pthread_mutex_lock(&q->v->lock);
-    VkResult r = q->v->QueueSubmit(q->v->queue, 1, &info, VK_NULL_HANDLE);
+    VkResult r = q->v->loader->loses && l != q->transfer
+                     ? VK_ERROR_DEVICE_LOST
+                     : q->v->QueueSubmit(q->v->queue, 1, &info, VK_NULL_HANDLE);
     pthread_mutex_unlock(&q->v->lock);
     if (r != VK_SUCCESS)
         return vulkan_failed(r, "vkQueueSubmit", err);
