@@ -1,5 +1,5 @@
 /*
- * Backends: where plans run. cpu, cuda and ref stand behind this interface; above it nobody names
+ * Backends: where plans run. cpu, cuda, vulkan, ref stand behind this interface; above it nobody names
  * one of them, but by the names that people type (device_open).
  *
  *     device    opened by name; keeps the weights of one model

@@ -29,12 +29,13 @@
 #define CLI_KV_TYPES "f32|f16|q8_0"
 
 /* The option --device of a verb whose arguments have a field `const char *device`. */
+#define CLI_DEVICES "auto|cpu|cuda[:N]|vulkan[:N]|ref"
 #define CLI_DEVICE_HELP                                                                            \
     "where it runs (default auto: a GPU with room for the model, or the CPU; ref: the plain "      \
     "kernels that all others are compared with, slow)"
 #define CLI_DEVICE_OPTION(args)                                                                    \
     {                                                                                              \
-        "device", 0, ARG_TEXT, offsetof(args, device), .value = "auto|cpu|cuda[:N]|ref",           \
+        "device", 0, ARG_TEXT, offsetof(args, device), .value = CLI_DEVICES,                       \
                                                        .help = CLI_DEVICE_HELP                     \
     }
 

@@ -29,7 +29,7 @@ static const arg_option options[] = {
      .help = "memory for this context; 0 (default): the model's own, at most 4096"},
     {"kv-type", 0, ARG_CHOICE, offsetof(inspect_args, kv_type), .value = CLI_KV_TYPES,
      .help = "memory with this KV cache (default f16)"},
-    {"device", 0, ARG_TEXT, offsetof(inspect_args, device), .value = "auto|cpu|cuda[:N]|ref",
+    {"device", 0, ARG_TEXT, offsetof(inspect_args, device), .value = CLI_DEVICES,
      .help = "memory on this device (default cpu)"},
 };
 /* clang-format on */

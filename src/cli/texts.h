@@ -46,7 +46,7 @@ typedef struct embedder_args {
      .help = "type of the numbers that attention reads (default f16)"},                            \
     {"exact", 0, ARG_FLAG, offsetof(args, common.exact),                                           \
      .help = "f32 activations for quantized weights too; slow"},                                   \
-    {"device", 0, ARG_TEXT, offsetof(args, common.device), .value = "auto|cpu|cuda[:N]|ref",       \
+    {"device", 0, ARG_TEXT, offsetof(args, common.device), .value = CLI_DEVICES,       \
      .help = CLI_DEVICE_HELP},                                                                     \
     {"mmap", 0, ARG_FLAG, offsetof(args, common.mmap),                                             \
      .help = "use the weights as they are in the file: less memory, slower"}
