@@ -143,14 +143,9 @@ static lace_status read_phi(const source *s, hf_config *h)
 
 const hf_family family_ministral3 = {
     .layers = NAME_TABLE(plain_rows), .is_permuted = true, .read = read_ministral3};
-const hf_family family_cohere = {
-    .layers = NAME_TABLE(plain_rows), .is_tied = true, .reads = cohere_keys, .read = read_cohere};
-const hf_family family_cohere2 = {.layers = NAME_TABLE(plain_rows),
-                                  .is_tied = true,
-                                  .window = WINDOW_PERIOD,
-                                  .period = 4,
-                                  .reads = cohere_keys,
-                                  .read = read_cohere};
+const hf_family family_cohere = {FAMILY(plain_rows, cohere_keys, read_cohere), .is_tied = true};
+const hf_family family_cohere2 = {FAMILY(plain_rows, cohere_keys, read_cohere), .is_tied = true,
+                                  .window = WINDOW_PERIOD, .period = 4};
 const hf_family family_seed_oss = {.layers = NAME_TABLE(seed_rows)};
 const hf_family family_exaone4 = {
     .layers = NAME_TABLE(post_norm_rows), .window = WINDOW_PERIOD, .period = 4};

@@ -145,8 +145,6 @@ static lace_status read(const source *s, hf_config *h)
     return read_time_step_limit(s, c);
 }
 
-const hf_family family_falcon_h1 = {.layers = NAME_TABLE(falcon_rows),
+const hf_family family_falcon_h1 = {FAMILY(falcon_rows, falcon_keys, read),
                                     .ends = NAME_TABLE(falcon_ends),
-                                    .heads = NAME_TABLE(falcon_heads),
-                                    .reads = falcon_keys,
-                                    .read = read};
+                                    .heads = NAME_TABLE(falcon_heads)};

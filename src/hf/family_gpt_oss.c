@@ -29,8 +29,5 @@ static lace_status read(const source *s, hf_config *h)
     return hf_read_experts(s, &h->model);
 }
 
-const hf_family family_gpt_oss = {.layers = NAME_TABLE(gpt_oss_rows),
-                                  .window = WINDOW_PERIOD,
-                                  .period = 2,
-                                  .reads = hf_expert_keys,
-                                  .read = read};
+const hf_family family_gpt_oss = {FAMILY(gpt_oss_rows, hf_expert_keys, read),
+                                  .window = WINDOW_PERIOD, .period = 2};

@@ -113,16 +113,9 @@ static lace_status read_lfm2_moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_lfm2 = {.layers = NAME_TABLE(lfm2_rows),
-                               .ends = NAME_TABLE(lfm2_ends),
-                               .is_tied = true,
-                               .lacks = HF_LACKS_FFN,
-                               .reads = lfm2_keys,
-                               .read = read_lfm2,
-                               .activation = HF_ANY_ACTIVATION};
-const hf_family family_lfm2_moe = {.layers = NAME_TABLE(lfm2_moe_rows),
-                                   .ends = NAME_TABLE(lfm2_ends),
-                                   .is_tied = true,
-                                   .reads = lfm2_keys,
-                                   .read = read_lfm2_moe,
+const hf_family family_lfm2 = {FAMILY(lfm2_rows, lfm2_keys, read_lfm2),
+                               .ends = NAME_TABLE(lfm2_ends), .is_tied = true,
+                               .lacks = HF_LACKS_FFN, .activation = HF_ANY_ACTIVATION};
+const hf_family family_lfm2_moe = {FAMILY(lfm2_moe_rows, lfm2_keys, read_lfm2_moe),
+                                   .ends = NAME_TABLE(lfm2_ends), .is_tied = true,
                                    .activation = HF_ANY_ACTIVATION};

@@ -56,21 +56,11 @@ static lace_status read_smollm3(const source *s, hf_config *h)
 const hf_family family_llama = {.layers = NAME_TABLE(llama_rows), .is_permuted = true};
 const hf_family family_mistral = {
     .layers = NAME_TABLE(llama_rows), .is_permuted = true, .window = WINDOW_ALWAYS};
-const hf_family family_mixtral = {.layers = NAME_TABLE(mixtral_rows),
-                                  .is_permuted = true,
-                                  .window = WINDOW_ALWAYS,
-                                  .reads = hf_expert_keys,
-                                  .read = read_mixtral};
-const hf_family family_granite = {.layers = NAME_TABLE(llama_rows),
-                                  .is_permuted = true,
-                                  .reads = granite_keys,
-                                  .read = read_granite};
-const hf_family family_granitemoe = {.layers = NAME_TABLE(granitemoe_rows),
-                                     .is_permuted = true,
-                                     .reads = granitemoe_keys,
-                                     .read = read_granitemoe};
-const hf_family family_smollm3 = {.layers = NAME_TABLE(llama_rows),
-                                  .is_permuted = true,
-                                  .window = WINDOW_FLAG,
-                                  .reads = smollm3_keys,
-                                  .read = read_smollm3};
+const hf_family family_mixtral = {FAMILY(mixtral_rows, hf_expert_keys, read_mixtral),
+                                  .is_permuted = true, .window = WINDOW_ALWAYS};
+const hf_family family_granite = {FAMILY(llama_rows, granite_keys, read_granite),
+                                  .is_permuted = true};
+const hf_family family_granitemoe = {FAMILY(granitemoe_rows, granitemoe_keys, read_granitemoe),
+                                     .is_permuted = true};
+const hf_family family_smollm3 = {FAMILY(llama_rows, smollm3_keys, read_smollm3),
+                                  .is_permuted = true, .window = WINDOW_FLAG};

@@ -66,5 +66,4 @@ static lace_status read(const source *s, hf_config *h)
     return read_attention(s, c);
 }
 
-const hf_family family_llama4_text = {
-    .layers = NAME_TABLE(llama4_rows), .reads = keys, .read = read};
+const hf_family family_llama4_text = {FAMILY(llama4_rows, keys, read)};

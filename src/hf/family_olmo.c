@@ -37,5 +37,4 @@ static lace_status read_olmo3(const source *s, hf_config *h)
 
 const hf_family family_olmo3 = {
     .layers = NAME_TABLE(olmo2_rows), .window = WINDOW_PERIOD, .period = 4, .read = read_olmo3};
-const hf_family family_olmoe = {
-    .layers = NAME_TABLE(olmoe_rows), .reads = hf_mixture_keys, .read = read_olmoe};
+const hf_family family_olmoe = {FAMILY(olmoe_rows, hf_mixture_keys, read_olmoe)};

@@ -38,9 +38,6 @@ static lace_status read_phimoe(const source *s, hf_config *h)
 }
 
 const hf_family family_phi3 = {.layers = NAME_TABLE(phi3_rows), .window = WINDOW_ALWAYS};
-const hf_family family_phimoe = {.layers = NAME_TABLE(phimoe_rows),
-                                 .ends = NAME_TABLE(phimoe_ends),
-                                 .heads = NAME_TABLE(phimoe_heads),
-                                 .window = WINDOW_ALWAYS,
-                                 .reads = hf_expert_keys,
-                                 .read = read_phimoe};
+const hf_family family_phimoe = {FAMILY(phimoe_rows, hf_expert_keys, read_phimoe),
+                                 .ends = NAME_TABLE(phimoe_ends), .heads = NAME_TABLE(phimoe_heads),
+                                 .window = WINDOW_ALWAYS};

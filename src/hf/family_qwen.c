@@ -42,11 +42,7 @@ static lace_status read_qwen3moe(const source *s, hf_config *h)
 }
 
 const hf_family family_qwen = {.layers = NAME_TABLE(qwen_rows), .window = WINDOW_FLAG};
-const hf_family family_qwen2_moe = {.layers = NAME_TABLE(qwen2moe_rows),
-                                    .window = WINDOW_FLAG,
-                                    .reads = hf_mixture_keys,
-                                    .read = read_qwen2moe};
-const hf_family family_qwen3_moe = {.layers = NAME_TABLE(qwen3moe_rows),
-                                    .window = WINDOW_FLAG,
-                                    .reads = hf_expert_keys,
-                                    .read = read_qwen3moe};
+const hf_family family_qwen2_moe = {FAMILY(qwen2moe_rows, hf_mixture_keys, read_qwen2moe),
+                                    .window = WINDOW_FLAG};
+const hf_family family_qwen3_moe = {FAMILY(qwen3moe_rows, hf_expert_keys, read_qwen3moe),
+                                    .window = WINDOW_FLAG};

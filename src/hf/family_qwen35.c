@@ -220,15 +220,8 @@ static const char *const moe_keys[] = {
     .ends = NAME_TABLE(ends), .predicting = NAME_TABLE(predicting), .predicting_start = "mtp.",    \
     .set_defaults = set_defaults
 
-const hf_family family_qwen3_next = {.layers = NAME_TABLE(next_rows),
-                                     .lacks = HF_LACKS_FFN,
-                                     .reads = moe_keys,
-                                     .read = read_moe,
+const hf_family family_qwen3_next = {FAMILY(next_rows, moe_keys, read_moe), .lacks = HF_LACKS_FFN,
                                      DELTA_FAMILY};
-const hf_family family_qwen3_5_text = {
-    .layers = NAME_TABLE(dense_rows), .reads = dense_keys, .read = read_dense, DELTA_FAMILY};
-const hf_family family_qwen3_5_moe_text = {.layers = NAME_TABLE(moe_rows),
-                                           .lacks = HF_LACKS_FFN,
-                                           .reads = moe_keys,
-                                           .read = read_moe,
-                                           DELTA_FAMILY};
+const hf_family family_qwen3_5_text = {FAMILY(dense_rows, dense_keys, read_dense), DELTA_FAMILY};
+const hf_family family_qwen3_5_moe_text = {FAMILY(moe_rows, moe_keys, read_moe),
+                                           .lacks = HF_LACKS_FFN, DELTA_FAMILY};

@@ -103,19 +103,11 @@ static lace_status read_hunyuan_moe(const source *s, hf_config *h)
     return LACE_OK;
 }
 
-const hf_family family_glm4_moe = {.layers = NAME_TABLE(glm4_moe_rows),
-                                   .predicting = NAME_TABLE(glm4_moe_predicting),
-                                   .reads = hf_mixture_keys,
-                                   .read = read_glm4_moe};
-const hf_family family_dots1 = {.layers = NAME_TABLE(dots1_rows),
-                                .window = WINDOW_FLAG,
-                                .reads = hf_mixture_keys,
-                                .read = read_dots1};
-const hf_family family_minimax_m2 = {
-    .layers = NAME_TABLE(minimax_m2_rows), .reads = hf_mixture_keys, .read = read_minimax_m2};
-const hf_family family_ernie4_5_moe = {.layers = NAME_TABLE(ernie4_5_moe_rows),
-                                       .is_tied = true,
-                                       .reads = hf_mixture_keys,
-                                       .read = read_ernie4_5_moe};
-const hf_family family_hunyuan_v1_moe = {
-    .layers = NAME_TABLE(hunyuan_rows), .reads = hf_mixture_keys, .read = read_hunyuan_moe};
+const hf_family family_glm4_moe = {FAMILY(glm4_moe_rows, hf_mixture_keys, read_glm4_moe),
+                                   .predicting = NAME_TABLE(glm4_moe_predicting)};
+const hf_family family_dots1 = {FAMILY(dots1_rows, hf_mixture_keys, read_dots1),
+                                .window = WINDOW_FLAG};
+const hf_family family_minimax_m2 = {FAMILY(minimax_m2_rows, hf_mixture_keys, read_minimax_m2)};
+const hf_family family_ernie4_5_moe = {
+    FAMILY(ernie4_5_moe_rows, hf_mixture_keys, read_ernie4_5_moe), .is_tied = true};
+const hf_family family_hunyuan_v1_moe = {FAMILY(hunyuan_rows, hf_mixture_keys, read_hunyuan_moe)};

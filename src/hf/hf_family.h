@@ -31,6 +31,10 @@ typedef struct name_table {
         list, sizeof list / sizeof *list                                                           \
     }
 
+/* A family with names of its own, and keys that a reader of its own reads. */
+#define FAMILY(rows, keys_read, reader)                                                            \
+    .layers = NAME_TABLE(rows), .reads = keys_read, .read = reader
+
 struct hf_family {
     name_table layers;       /* of each layer */
     const char *layer_start; /* in front of its number; NULL: "layers." */

@@ -61,7 +61,6 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         n = build_norm(m, p, x, l->ffn_norm);
         x = plan_add(p, x, build_scaled_ffn(m, p, i, n), 1);
     }
-    p->layer = -1;
     build_logits(m, p, x);
 }
 

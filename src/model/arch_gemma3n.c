@@ -209,11 +209,4 @@ static void build(const model *m, plan *p, const layer_memory *memory)
     build_logits(m, p, join(m, p, streams));
 }
 
-const arch arch_gemma3n = {.name = "gemma3n",
-                           .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_SOFTCAPS | ARCH_LAYER_SHAPES |
-                                    ARCH_STREAMS,
-                           .read = read,
-                           .configure = gemma_configure,
-                           .bind = bind,
-                           .state = gemma_state,
-                           .build = build};
+const arch arch_gemma3n = GEMMA_ARCH("gemma3n", ARCH_STREAMS);

@@ -114,15 +114,7 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         /* The norm has scaled it already. */
         x = plan_add(p, last, x, l->output_scale);
     }
-    p->layer = -1;
     build_logits(m, p, x);
 }
 
-const arch arch_gemma4 = {.name = "gemma4",
-                          .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_SOFTCAPS | ARCH_EXPERTS |
-                                   ARCH_LAYER_SHAPES,
-                          .read = read,
-                          .configure = gemma_configure,
-                          .bind = bind,
-                          .state = gemma_state,
-                          .build = build};
+const arch arch_gemma4 = GEMMA_ARCH("gemma4", ARCH_EXPERTS);

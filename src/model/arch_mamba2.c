@@ -32,7 +32,6 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         value n = build_norm(m, p, x, m->layers[i].attn_norm);
         x = build_residual(m, p, x, build_state_space(m, p, i, n, memory), NULL);
     }
-    p->layer = -1;
     build_logits(m, p, x);
 }
 

@@ -115,22 +115,12 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         x = l->has_experts ? build_mixture(m, p, i, x, n)
                            : plan_add(p, x, build_part(m, p, i, n, memory), 1);
     }
-    p->layer = -1;
     build_logits(m, p, x);
 }
 
-const arch arch_nemotron_h = {.name = "nemotron_h",
-                              .takes = ARCH_LAYER_KINDS | ARCH_STATE_SPACE,
-                              .read = read,
-                              .configure = configure,
-                              .bind = bind,
-                              .state = state,
-                              .build = build};
-const arch arch_nemotron_h_moe = {.name = "nemotron_h_moe",
-                                  .takes = ARCH_EXPERTS | ARCH_ROUTING | ARCH_LAYER_KINDS |
-                                           ARCH_STATE_SPACE,
-                                  .read = read,
-                                  .configure = configure,
-                                  .bind = bind,
-                                  .state = state,
-                                  .build = build};
+#define NEMOTRON(more)                                                                             \
+    .takes = ARCH_LAYER_KINDS | ARCH_STATE_SPACE | (more), .read = read, .configure = configure,   \
+    .bind = bind, .state = state, .build = build
+
+const arch arch_nemotron_h = {.name = "nemotron_h", NEMOTRON(0)};
+const arch arch_nemotron_h_moe = {.name = "nemotron_h_moe", NEMOTRON(ARCH_EXPERTS | ARCH_ROUTING)};

@@ -44,7 +44,6 @@ static void build(const model *m, plan *p, const layer_memory *memory)
         x = build_residual(m, p, x, build_attention(m, p, i, x, turn, memory), l->attn_post_norm);
         x = build_residual(m, p, x, build_ffn(m, p, i, x, GLU_SILU), l->ffn_post_norm);
     }
-    p->layer = -1;
     build_logits(m, p, x);
 }
 

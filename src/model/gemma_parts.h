@@ -40,4 +40,13 @@ value gemma_second_of(const model *m, plan *p, int i, value second, value x);
 /* `scales` times a number. */
 lace_status gemma_scale_norm(model *m, const float **scales, int64_t n, float by, lace_error *err);
 
+/* An architecture of these parts, with its own `read`, `bind` and `build`. */
+#define GEMMA_ARCH(name_, more)                                                                    \
+    {                                                                                              \
+        .name = name_,                                                                             \
+        .takes = ARCH_WINDOW | ARCH_PATTERN | ARCH_SOFTCAPS | ARCH_LAYER_SHAPES | (more),          \
+        .read = read, .configure = gemma_configure, .bind = bind, .state = gemma_state,            \
+        .build = build                                                                             \
+    }
+
 #endif

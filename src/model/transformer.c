@@ -316,6 +316,7 @@ void build_logits(const model *m, plan *p, value x)
 {
     const model_config *c = &m->config;
     value last;
+    p->layer = -1;
     if (p->limits.gives_hidden) { /* the same values, normed before the rows are chosen */
         value hidden = build_norm_with(m, p, x, m->output_norm, m->output_norm_bias);
         plan_hidden(p, hidden);
@@ -380,7 +381,6 @@ void build_decoder(const model *m, plan *p, const layer_memory *memory, const de
     angles turn = m->config.has_no_rope ? (angles){-1, -1} : build_angles(m, p);
     for (int i = 0; i < m->config.n_layers; i++)
         x = build_decoder_layer(m, p, i, x, turn, memory, form);
-    p->layer = -1;
     build_logits(m, p, x);
 }
 

@@ -111,7 +111,7 @@ value build_norm(const model *m, plan *p, value x, const float *scales);
 /* x += residual_scale * y, with y normed first if scales is not NULL. */
 value build_residual(const model *m, plan *p, value x, value y, const float *scales);
 
-/* The last norm, the output matrix, and what is done to logits. */
+/* Behind all layers: the last norm, the output matrix, and what is done to logits. */
 void build_logits(const model *m, plan *p, value x);
 
 #endif
