@@ -506,6 +506,15 @@ static lace_status complete(const model_config *c, model_config *out, lace_error
     return a->configure ? a->configure(out, err) : LACE_OK;
 }
 
+/* key: what a file cannot say; NULL: it says all. */
+static lace_status check_said(const model_config *c, const char *key, lace_error *err)
+{
+    return key ? error_set(err, LACE_E_UNSUPPORTED,
+                           "config.json: %s: a GGUF file of architecture %s cannot say it", key,
+                           c->architecture)
+               : LACE_OK;
+}
+
 /* What no key says of state spaces, and factors that would have to be in a matrix twice. */
 static lace_status check_state_space(const hf_config *h, lace_error *err)
 {
@@ -517,10 +526,7 @@ static lace_status check_state_space(const hf_config *h, lace_error *err)
                               c->embedding_scale * c->logit_scale != 1
                           ? "tie_word_embeddings"
                           : NULL;
-    return key ? error_set(err, LACE_E_UNSUPPORTED,
-                           "config.json: %s: a GGUF file of architecture %s cannot say it", key,
-                           c->architecture)
-               : LACE_OK;
+    return check_said(c, key, err);
 }
 
 /* What no key says of experts, and of Llama 4's attention. */
@@ -540,10 +546,7 @@ static lace_status check_experts(const model_config *c, const model_config *seen
                       : c->n_experts > 0 && !find_expert_layers(c, &n_dense, &every)
                           ? "the layers that have experts"
                           : NULL;
-    return key ? error_set(err, LACE_E_UNSUPPORTED,
-                           "config.json: %s: a GGUF file of architecture %s cannot say it", key,
-                           c->architecture)
-               : LACE_OK;
+    return check_said(c, key, err);
 }
 
 /* What readers of GGUF files assume, because no key says it. */

@@ -173,6 +173,7 @@ static lace_status read_id(const field *x, const model_file *f, int32_t *out, la
 
 static lace_status read_trainer(message m, model_file *f, lace_error *err)
 {
+    int32_t *const ids[] = {&f->v->unk, &f->v->bos, &f->v->eos, &f->v->pad};
     while (cursor_left(&m.c) > 0) {
         field x;
         TRY(read_field(&m, &x, err));
@@ -185,17 +186,11 @@ static lace_status read_trainer(message m, model_file *f, lace_error *err)
             TRY(expect(&x, WIRE_VARINT, "treat_whitespace_as_suffix: expected a boolean", err));
             f->v->treat_whitespace_as_suffix = x.value != 0;
             break;
-        case 40:
-            TRY(read_id(&x, f, &f->v->unk, err));
-            break;
+        case 40: /* ids, in their order */
         case 41:
-            TRY(read_id(&x, f, &f->v->bos, err));
-            break;
         case 42:
-            TRY(read_id(&x, f, &f->v->eos, err));
-            break;
         case 43:
-            TRY(read_id(&x, f, &f->v->pad, err));
+            TRY(read_id(&x, f, ids[x.number - 40], err));
             break;
         default:
             break;

@@ -43,25 +43,32 @@ static text text_value(const json_t *value)
     return (text){json_string_value(value), json_string_length(value)};
 }
 
+/* A value of this kind, or NULL if there is none; JSON_TRUE stands for both booleans. */
+static lace_status get_kind(json_reader *r, const json_t *object, const char *where,
+                            const char *key, json_type kind, const json_t **out)
+{
+    const json_t *value = *out = json_get(object, key);
+    bool fits = kind == JSON_TRUE ? json_is_boolean(value) : json_is_string(value);
+    return !value || fits ? LACE_OK
+                          : json_fail(r, where, "%s: is %s, expected a %s", key, json_kind(value),
+                                      kind == JSON_TRUE ? "boolean" : "string");
+}
+
 lace_status json_get_bool(json_reader *r, const json_t *object, const char *where, const char *key,
                           bool *out)
 {
-    const json_t *value = json_get(object, key);
-    if (value && !json_is_boolean(value))
-        return json_fail(r, where, "%s: is %s, expected a boolean", key, json_kind(value));
-    if (value)
-        *out = json_is_true(value);
+    const json_t *value;
+    TRY(get_kind(r, object, where, key, JSON_TRUE, &value));
+    *out = value ? json_is_true(value) : *out;
     return LACE_OK;
 }
 
 lace_status json_get_text(json_reader *r, const json_t *object, const char *where, const char *key,
                           text *out)
 {
-    const json_t *value = json_get(object, key);
-    if (value && !json_is_string(value))
-        return json_fail(r, where, "%s: is %s, expected a string", key, json_kind(value));
-    if (value)
-        *out = text_value(value);
+    const json_t *value;
+    TRY(get_kind(r, object, where, key, JSON_STRING, &value));
+    *out = value ? text_value(value) : *out;
     return LACE_OK;
 }
 
