@@ -140,6 +140,15 @@ static lace_status print_dict(jinja_run *r, const jv_dict *d)
     return jinja_write_byte(r, '}');
 }
 
+/* What has no parts, with the language's words for it. */
+static lace_status print_plain(jinja_run *r, jv v, const char *none, const char *yes,
+                               const char *no)
+{
+    if (v.kind == JV_INT)
+        return print_int(r, v.as.i);
+    return print_literal(r, v.kind == JV_NONE ? none : v.as.b ? yes : no);
+}
+
 lace_status jv_print_repr(jinja_run *r, jv v)
 {
     TRY(jinja_spend(r, 1));
@@ -149,13 +158,9 @@ lace_status jv_print_repr(jinja_run *r, jv v)
         TRY(print_literal(r, "Undefined"));
         break;
     case JV_NONE:
-        TRY(print_literal(r, "None"));
-        break;
     case JV_BOOL:
-        TRY(print_literal(r, v.as.b ? "True" : "False"));
-        break;
     case JV_INT:
-        TRY(print_int(r, v.as.i));
+        TRY(print_plain(r, v, "None", "True", "False"));
         break;
     case JV_FLOAT:
         TRY(print_float(r, v.as.f));
@@ -369,13 +374,9 @@ static lace_status print_json(jinja_run *r, jv v, const jv_json_style *style, in
     TRY(jinja_enter(r));
     switch (v.kind) {
     case JV_NONE:
-        TRY(print_literal(r, "null"));
-        break;
     case JV_BOOL:
-        TRY(print_literal(r, v.as.b ? "true" : "false"));
-        break;
     case JV_INT:
-        TRY(print_int(r, v.as.i));
+        TRY(print_plain(r, v, "null", "true", "false"));
         break;
     case JV_FLOAT:
         TRY(print_json_float(r, v.as.f));

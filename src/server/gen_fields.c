@@ -545,13 +545,21 @@ void gen_request_deinit(gen_request *r)
     memset(r, 0, sizeof *r);
 }
 
+/* The body and an empty request; false: answered. */
+static bool begin_request(call *c, gen_request *r, json_t **body)
+{
+    *body = call_json(c);
+    if (*body)
+        gen_request_init(r);
+    return *body != NULL;
+}
+
 void gen_start(call *c, gen_reader read, const gen_sink *sink)
 {
-    json_t *body = call_json(c);
-    if (!body)
-        return;
+    json_t *body;
     gen_request r;
-    gen_request_init(&r);
+    if (!begin_request(c, &r, &body))
+        return;
     use_defaults(&r, &call_server(c)->options);
     if (read(&r, c, body) && check_biases(&r, c))
         call_generate(c, &r, sink);
@@ -560,11 +568,10 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
 
 void gen_count(call *c, gen_reader read, const char *object)
 {
-    json_t *body = call_json(c);
-    if (!body)
-        return;
+    json_t *body;
     gen_request r;
-    gen_request_init(&r);
+    if (!begin_request(c, &r, &body))
+        return;
     if (read(&r, c, body)) {
         json_out out;
         json_out_init(&out, 256);
