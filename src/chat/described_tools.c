@@ -19,21 +19,6 @@ static const char how[] =
     "{\"name\": \"the tool's name\", \"arguments\": {\"parameter\": \"value\"}}\n"
     "Its result then comes as the next message. Where no tool is needed, reply in plain text.";
 
-/* Into memory of our own: a dump that jansson makes loses parts when memory runs out. */
-static lace_status append_json(buf *out, const json_t *value)
-{
-    const size_t flags = JSON_ENCODE_ANY | JSON_COMPACT;
-    size_t n = json_dumpb(value, NULL, 0, flags);
-    if (n == 0)
-        return LACE_E_NOMEM;
-    TRY(buf_reserve(out, n));
-    if (json_dumpb(value, out->data + out->size, n, flags) != n)
-        return LACE_E_NOMEM;
-    out->size += n;
-    out->data[out->size] = 0;
-    return LACE_OK;
-}
-
 /* A call in the model's own form, with words in the places of name and arguments. */
 static lace_status show_shape(const char *shape, buf *out)
 {
@@ -56,7 +41,7 @@ static lace_status describe(const json_t *tools, const reply_format *format, buf
     json_array_foreach(tools, i, tool)
     {
         const json_t *function = json_object_get(tool, "function");
-        TRY(append_json(out, function ? function : tool));
+        TRY(reply_dump_json(function ? function : tool, JSON_COMPACT, out));
         TRY(buf_append_text(out, "\n"));
     }
     if (!format)
@@ -117,7 +102,7 @@ static lace_status show_calls(shown *s, const json_t *message, size_t number, la
         if (status == LACE_OK && !s->format && b.size > 0)
             status = buf_append_text(&b, "\n");
         if (status == LACE_OK && !s->format)
-            status = one ? append_json(&b, one) : LACE_E_NOMEM;
+            status = one ? reply_dump_json(one, JSON_COMPACT, &b) : LACE_E_NOMEM;
         if (status == LACE_OK && id && json_object_set(s->names, id, name) != 0)
             status = LACE_E_NOMEM;
         json_decref(one);

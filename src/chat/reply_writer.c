@@ -39,17 +39,23 @@ bool reply_can_write(const reply_format *f)
 }
 
 /* Into memory of our own: a dump that jansson makes loses parts when memory runs out. */
-lace_status reply_write_json(const json_t *value, buf *out)
+lace_status reply_dump_json(const json_t *value, size_t flags, buf *out)
 {
-    size_t n = json_dumpb(value, NULL, 0, JSON_ENCODE_ANY);
+    flags |= JSON_ENCODE_ANY;
+    size_t n = json_dumpb(value, NULL, 0, flags);
     if (n == 0)
         return LACE_E_NOMEM;
     TRY(buf_reserve(out, n));
-    if (json_dumpb(value, out->data + out->size, n, JSON_ENCODE_ANY) != n)
+    if (json_dumpb(value, out->data + out->size, n, flags) != n)
         return LACE_E_NOMEM;
     out->size += n;
     out->data[out->size] = 0;
     return LACE_OK;
+}
+
+lace_status reply_write_json(const json_t *value, buf *out)
+{
+    return reply_dump_json(value, 0, out);
 }
 
 /* A value in Python: words with capitals, all else as in JSON. */

@@ -25,5 +25,7 @@ void reply_settle_words(buf *prompt, buf *marks, size_t from);
 
 /* JSON in the form in which templates write it: {"a": 1, "b": [true]}. */
 lace_status reply_write_json(const json_t *value, buf *out);
+/* The same, as compact as jansson's flags say. */
+lace_status reply_dump_json(const json_t *value, size_t flags, buf *out);
 
 #endif
