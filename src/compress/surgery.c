@@ -26,47 +26,29 @@ static const char *const store_names[STORE_N] = {
     [STORE_N24] = "n24",   [STORE_CSR] = "csr",
 };
 
-static bool find_name(const char *const *names, int n, text name, int *out)
-{
-    for (int i = 0; i < n; i++)
-        if (text_is(name, names[i])) {
-            *out = i;
-            return true;
-        }
-    return false;
-}
+/* TYPE_name and TYPE_find, by a list of n names. */
+#define NAMED(type, names, n)                                                                      \
+    const char *type##_name(type x)                                                                \
+    {                                                                                              \
+        return names[x];                                                                           \
+    }                                                                                              \
+                                                                                                   \
+    bool type##_find(text name, type *out)                                                         \
+    {                                                                                              \
+        for (int i = 0; i < (n); i++)                                                              \
+            if (text_is(name, names[i])) {                                                         \
+                *out = (type)i;                                                                    \
+                return true;                                                                       \
+            }                                                                                      \
+        return false;                                                                              \
+    }
 
-const char *prune_method_name(prune_method method)
-{
-    return method_names[method];
-}
-
-bool prune_method_find(text name, prune_method *out)
-{
-    int i;
-    if (!find_name(method_names, PRUNE_N_METHODS, name, &i))
-        return false;
-    *out = (prune_method)i;
-    return true;
-}
+NAMED(prune_method, method_names, PRUNE_N_METHODS)
+NAMED(prune_store, store_names, STORE_N)
 
 bool prune_method_is_structured(prune_method method)
 {
     return method == PRUNE_HEADS || method == PRUNE_NEURONS;
-}
-
-const char *prune_store_name(prune_store store)
-{
-    return store_names[store];
-}
-
-bool prune_store_find(text name, prune_store *out)
-{
-    int i;
-    if (!find_name(store_names, STORE_N, name, &i))
-        return false;
-    *out = (prune_store)i;
-    return true;
 }
 
 lace_status surgery_pattern(text t, int32_t *keep, int32_t *out_of, lace_error *err)
