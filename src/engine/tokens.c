@@ -9,6 +9,15 @@ static lace_status no_vocabulary(lace_error *err)
     return error_set(err, LACE_E_VOCAB, "the model has no vocabulary");
 }
 
+/* As many as there is room for. Returns how many there are. */
+static size_t give_tokens(const token_list *list, lace_token *tokens, size_t capacity)
+{
+    size_t n = list->size < capacity ? list->size : capacity;
+    if (n)
+        memcpy(tokens, list->data, n * sizeof *tokens);
+    return list->size;
+}
+
 lace_status lace_tokenize_contents(const lace_model *lm, const char *s, size_t n_bytes,
                                    const lace_range *contents, size_t n_contents, unsigned flags,
                                    lace_token *tokens, size_t capacity, size_t *n_out,
@@ -20,12 +29,8 @@ lace_status lace_tokenize_contents(const lace_model *lm, const char *s, size_t n
     token_list list = {0};
     lace_status status = tokenizer_encode_contents(lm->tokens, (text){s, n_bytes}, contents,
                                                    n_contents, flags, &list, err);
-    if (status == LACE_OK) {
-        size_t n = list.size < capacity ? list.size : capacity;
-        if (n)
-            memcpy(tokens, list.data, n * sizeof *tokens);
-        *n_out = list.size;
-    }
+    if (status == LACE_OK)
+        *n_out = give_tokens(&list, tokens, capacity);
     token_list_deinit(&list);
     return status;
 }
@@ -73,12 +78,8 @@ lace_status lace_tokenize_pair(const lace_model *lm, const char *query, size_t n
     token_list list = {0};
     lace_status status = append_pair(lm->tokens, (text){query, n_query}, (text){passage, n_passage},
                                      max_tokens, &list, n_first, err);
-    if (status == LACE_OK) {
-        size_t n = list.size < capacity ? list.size : capacity;
-        if (n)
-            memcpy(tokens, list.data, n * sizeof *tokens);
-        *n_out = list.size;
-    }
+    if (status == LACE_OK)
+        *n_out = give_tokens(&list, tokens, capacity);
     token_list_deinit(&list);
     return status;
 }

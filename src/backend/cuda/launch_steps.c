@@ -290,6 +290,22 @@ static gpu_matvec matvec_of(const step *s, int i)
                         .x_divisor = 1};
 }
 
+/* The result of s: gates of n rows, by the kind, with up (or alone), both [n, n_ff]. */
+static lace_status start_glu(const gpu_job *j, const step *s, const float *gate, const float *up,
+                             int64_t n, int64_t n_ff, glu_kind kind, lace_error *err)
+{
+    gpu_rows p = {.x = gate,
+                  .z = up,
+                  .y = data(&s->out[0]),
+                  .x_stride = n_ff,
+                  .z_stride = n_ff,
+                  .y_stride = floats(&s->out[0]),
+                  .width = (int32_t)n_ff,
+                  .group = 1,
+                  .kind = (int32_t)kind};
+    return start_rows(j, "glu_rows", n, 1, &p, err);
+}
+
 /* The gate's products, then the up's, in scratch, [n, n_rows] each. */
 static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error *err)
 {
@@ -301,16 +317,7 @@ static lace_status launch_matmul_glu(const gpu_job *j, const step *s, lace_error
         p.out_stride = n_ff;
         TRY(matvec(j, s->a.matmul.weights[i], p, n, err));
     }
-    gpu_rows p = {.x = products,
-                  .z = products + n * n_ff,
-                  .y = data(&s->out[0]),
-                  .x_stride = n_ff,
-                  .z_stride = n_ff,
-                  .y_stride = floats(&s->out[0]),
-                  .width = (int32_t)n_ff,
-                  .group = 1,
-                  .kind = (int32_t)s->a.matmul.glu};
-    return start_rows(j, "glu_rows", n, 1, &p, err);
+    return start_glu(j, s, products, products + n * n_ff, n, n_ff, s->a.matmul.glu, err);
 }
 
 static lace_status launch_matmul(const gpu_job *j, const step *s, lace_error *err)
@@ -359,16 +366,7 @@ static lace_status launch_moe_glu(const gpu_job *j, const step *s, int64_t n, la
         p.weighs = s->a.moe.weighs_inputs;
         TRY(matvec(j, &experts[0], p, n, err));
     }
-    gpu_rows p = {.x = products,
-                  .z = s->a.moe.gate ? up : NULL,
-                  .y = data(&s->out[0]),
-                  .x_stride = n_ff,
-                  .z_stride = n_ff,
-                  .y_stride = floats(&s->out[0]),
-                  .width = (int32_t)n_ff,
-                  .group = 1,
-                  .kind = (int32_t)s->a.moe.glu};
-    return start_rows(j, "glu_rows", n, 1, &p, err);
+    return start_glu(j, s, products, s->a.moe.gate ? up : NULL, n, n_ff, s->a.moe.glu, err);
 }
 
 static lace_status launch_moe(const gpu_job *j, const step *s, lace_error *err)
