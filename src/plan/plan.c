@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/numbers.h"
+#include "ops/op_info.h"
 
 lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err)
 {
@@ -105,4 +107,17 @@ step *plan_append(plan *p, op o)
     for (int i = 0; i < STEP_MAX_OUT; i++)
         s->out[i].value = s->out[i].root = -1;
     return s;
+}
+
+uint64_t plan_vector_bytes(const plan *p, uint64_t align)
+{
+    uint64_t bytes = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        op_vector v[OP_MAX_VECTORS];
+        step s = p->steps[i];
+        int count = step_vectors(&s, v);
+        for (int k = 0; k < count; k++)
+            bytes += round_up(4 * (uint64_t)v[k].n, align);
+    }
+    return bytes;
 }

@@ -97,6 +97,10 @@ void plan_place(plan *p, bool (*also)(const step *later, const step *earlier));
 /* Let operands point into the memory of values, and steps with pages to their group's. */
 void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots);
 
+/* Bytes of all vectors that steps have, each from a multiple of `align` on; those that steps share
+ * count once for each. */
+uint64_t plan_vector_bytes(const plan *p, uint64_t align);
+
 /* Whether the step reads or writes the memory of a value that is no slice. */
 bool step_reads(const step *s, int32_t root);
 bool step_writes(const step *s, int32_t root);

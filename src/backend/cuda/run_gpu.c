@@ -88,20 +88,6 @@ static uint64_t aligned(uint64_t n)
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
-/* Bytes of all vectors, those that steps share counted once for each. */
-static uint64_t vector_bytes(const plan *p)
-{
-    uint64_t bytes = 0;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        op_vector v[OP_MAX_VECTORS];
-        step s = p->steps[i];
-        int count = step_vectors(&s, v);
-        for (int k = 0; k < count; k++)
-            bytes += aligned(4 * (uint64_t)v[k].n);
-    }
-    return bytes;
-}
-
 static vector *find_vector(gpu_plan *gp, const float *host)
 {
     for (int32_t i = 0; i < gp->n_vectors; i++)
@@ -179,8 +165,8 @@ static uint64_t choice_bytes(const plan *p, const gpu_plan_options *o)
 /* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) + vector_bytes(p) +
-           aligned(4 * batch_numbers(p, o)) + choice_bytes(p, o);
+    return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) +
+           plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) + choice_bytes(p, o);
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)

@@ -72,20 +72,6 @@ static uint64_t scratch_bytes(const plan *p)
     return aligned(most);
 }
 
-/* Bytes of all vectors, those that steps share counted once for each. */
-static uint64_t vector_bytes(const plan *p)
-{
-    uint64_t bytes = 0;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        op_vector v[OP_MAX_VECTORS];
-        step s = p->steps[i];
-        int count = step_vectors(&s, v);
-        for (int k = 0; k < count; k++)
-            bytes += aligned(4 * (uint64_t)v[k].n);
-    }
-    return bytes;
-}
-
 /* Lists of [max_tokens] numbers that a batch has: six, and its positions along each axis. */
 enum { TOKEN_LISTS = 6 + ROPE_MAX_AXES };
 
@@ -105,7 +91,7 @@ static uint64_t params_bytes(const plan *p)
 
 static uint64_t memory_bytes(const plan *p)
 {
-    return aligned(p->value_bytes) + scratch_bytes(p) + vector_bytes(p);
+    return aligned(p->value_bytes) + scratch_bytes(p) + plan_vector_bytes(p, aligned(1));
 }
 
 /* ---- Compiling ------------------------------------------------------------------------------- */
