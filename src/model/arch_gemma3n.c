@@ -99,12 +99,7 @@ static lace_status bind(model *m, lace_error *err)
         model_layer *l = &m->layers[i];
         TRY(bind_streams_of(m, i, err));
         TRY(bind_low_rank(m, i, err));
-        TRY(bind_vector(m, &l->attn_norm, n_embd, err, "blk.%d.attn_norm.weight", i));
-        TRY(gemma_bind_attention(m, i, err));
-        TRY(bind_vector(m, &l->attn_post_norm, n_embd, err, "blk.%d.post_attention_norm.weight",
-                        i));
-        TRY(bind_vector(m, &l->ffn_norm, n_embd, err, "blk.%d.ffn_norm.weight", i));
-        TRY(bind_ffn(m, i, err));
+        TRY(gemma_bind_layer(m, i, err));
         TRY(bind_vector(m, &l->ffn_post_norm, n_embd, err, "blk.%d.post_ffw_norm.weight", i));
         TRY(gemma_bind_second_of(m, i, err));
     }

@@ -41,7 +41,11 @@ void gemma_state(const model_config *c, int32_t layer, layer_state *out)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-lace_status gemma_bind_attention(model *m, int i, lace_error *err)
+/*
+ * q, k, v and o of layer i and the norms of their heads; of v that has no weights. A layer that
+ * shares has no k and v, whatever is in the file. Where there is no v, it is k before its norm.
+ */
+static lace_status bind_projections(model *m, int i, lace_error *err)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
@@ -56,6 +60,17 @@ lace_status gemma_bind_attention(model *m, int i, lace_error *err)
         TRY(bind_matrix(m, &l->wv, kv, c->n_embd, err, "blk.%d.attn_v.weight", i));
     TRY(bind_vector(m, &l->k_norm, dim, err, "blk.%d.attn_k_norm.weight", i));
     return bind_ones(m, &l->v_norm, dim, err);
+}
+
+lace_status gemma_bind_layer(model *m, int i, lace_error *err)
+{
+    model_layer *l = &m->layers[i];
+    int64_t n = m->config.n_embd;
+    TRY(bind_vector(m, &l->attn_norm, n, err, "blk.%d.attn_norm.weight", i));
+    TRY(bind_projections(m, i, err));
+    TRY(bind_vector(m, &l->attn_post_norm, n, err, "blk.%d.post_attention_norm.weight", i));
+    TRY(bind_vector(m, &l->ffn_norm, n, err, "blk.%d.ffn_norm.weight", i));
+    return bind_ffn(m, i, err);
 }
 
 /* k and v of the normed input into the cache; k turned by the same angles as q. */

@@ -17,11 +17,8 @@ lace_status gemma_configure(model_config *c, lace_error *err);
 /* arch.state: layers that share add nothing. */
 void gemma_state(const model_config *c, int32_t layer, layer_state *out);
 
-/*
- * q, k, v and o of layer i and the norms of their heads; of v that has no weights. A layer that
- * shares has no k and v, whatever is in the file. Where there is no v, it is k before its norm.
- */
-lace_status gemma_bind_attention(model *m, int i, lace_error *err);
+/* The norms, attention and the dense feed-forward part of layer i, up to what follows that part. */
+lace_status gemma_bind_layer(model *m, int i, lace_error *err);
 
 /* Attention over the normed input n, up to and including the output matrix. */
 value gemma_attention(const model *m, plan *p, int i, value n, angles turn,
