@@ -293,7 +293,7 @@ ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
 ARM_SRC := $(filter-out %/json_read.c src/backend/cuda/% src/backend/vulkan/% src/backend/backends.c,\
                $(filter src/base/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
-           $(filter-out %/check_gpu.c %/check_gpu_matmul.c %/check_gpu_attend.c %/check_gpu_sample.c %/check_vulkan.c,$(KERNEL_TEST_SRC)) \
+           $(filter-out $(wildcard tests/kernels/check_gpu*.c) %/check_vulkan.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check
 arm:
