@@ -183,9 +183,10 @@ $(B)/tests/preload/%.so: tests/preload/%.c
 CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
 tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
 
-# One program at a time: most of them use all cores themselves.
+# One program at a time: most of them use all cores themselves. JOBS=2: two, the longest first.
 run-tests: tests
-	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples LACE_TESTS=$(B)/tests scripts/run-tests.pl $(TESTS) $(CHECKKERNELS)
+	@LACE_BIN=$(B)/lace LACE_EXAMPLES=$(B)/examples LACE_TESTS=$(B)/tests scripts/run-tests.pl \
+	    $(if $(JOBS),--jobs $(JOBS) $(CHECKKERNELS) $(TESTS),$(TESTS) $(CHECKKERNELS))
 
 # The server as others see it; what is not installed is skipped, with CI=1 it is a failure.
 .PHONY: test-web
@@ -211,7 +212,7 @@ bench: $(B)/checkkernels
 # test_fit searches for minutes there, through what test_quantize and test_calibrate compute as well.
 asan:
 	@$(MAKE) --no-print-directory run-tests B=build/asan OPT="-O1 -g -fno-omit-frame-pointer" \
-	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" LEAVE_OUT=unit/test_fit
+	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" LEAVE_OUT=unit/test_fit JOBS=2
 
 # Sessions, the batcher and the server; TSAN_TESTS=all takes every test. Programs that tests start are
 # watched too, so reports are collected in files.
