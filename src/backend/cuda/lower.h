@@ -8,8 +8,9 @@
  *
  * One token: layers of known forms (decode_form.h) become the fused kernels of decode_*.cu; of what
  * lies between them products take their norms, gates and sums along (decode_steps.h), and what is
- * left is launched as it is, by the plan's own steps. The residual lies in the plan's value for both. Where a fused layer follows other steps, a step in front of it makes the form of
- * the residual that its first product reads.
+ * left is launched as it is, by the plan's own steps. The residual lies in the plan's value for
+ * both. Where a fused layer follows other steps, a step in front of it makes the form of the
+ * residual that its first product reads.
  *
  * Batches: each step of the plan is launched by itself, but what it leaves is in the form that the
  * next one reads fastest (handover.h).

@@ -1,10 +1,11 @@
 /*
  * A token from a row of logits: the best, or drawn as sampler/sampler.c draws.
  *
- * A cluster of blocks has the row in its shared memory, each block a part, with the rule's edits made. With top-k or top-p the
- * best candidates are gathered in the first block: those that lie in the first bins below the
- * maximum, as many bins as it takes; there they are put in order, cut and drawn from. Without a cut
- * that needs the order, tokens stay where they are, and their sums are searched for the draw.
+ * A cluster of blocks has the row in its shared memory, each block a part, with the rule's edits
+ * made. With top-k or top-p the best candidates are gathered in the first block: those that lie in
+ * the first bins below the maximum, as many bins as it takes; there they are put in order, cut and
+ * drawn from. Without a cut that needs the order, tokens stay where they are, and their sums are
+ * searched for the draw.
  * Probabilities are doubles, as on the host; all sums are made in a fixed order.
  */
 #include <cooperative_groups.h>
