@@ -187,8 +187,8 @@ struct backend {
 
 /*
  * By name: "cpu", "ref", a GPU's kind ("cuda") with an optional number ("cuda:1"), or "auto", which
- * is the first GPU of a kind if it has room for the model, else the CPU. NULL is the CPU. LACE_E_ARG for a name
- * that says nothing, LACE_E_DEVICE for a device that is not there.
+ * is the first GPU of a kind if it has room for the model, else the CPU. NULL is the CPU.
+ * LACE_E_ARG for a name that says nothing, LACE_E_DEVICE for a device that is not there.
  */
 lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err);
 void device_close(device *d); /* after everything made with it; NULL is fine */

@@ -4,8 +4,9 @@
  *
  * They come from the text itself (where its last tokens stood before, what followed?), from a layer
  * of the model that predicts further tokens (runner/predictor.h), or from a smaller model, the
- * draft, which reads along in a session of its own, one of its sequences for each text. How many are made follows what was right: two more after all were, one more than were
- * right otherwise. Who checks them keeps the count of those that are.
+ * draft, which reads along in a session of its own, one of its sequences for each text. How many
+ * are made follows what was right: two more after all were, one more than were right otherwise. Who
+ * checks them keeps the count of those that are.
  */
 #ifndef LACE_ENGINE_GUESS_H
 #define LACE_ENGINE_GUESS_H
