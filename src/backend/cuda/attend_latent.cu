@@ -7,12 +7,14 @@
  * keys and values. Eight warps: some share 16 rows. Each of these makes the scores of a part of the
  * positions, which all of them read, and then the sums of a part of the values.
  */
-#include "backend/cuda/attend_rows.cuh"
+#include "backend/cuda/attend_split.cuh"
 
 /* Values of a row, and those of them that are values, at most. */
 enum { DIM = 576, V_DIM = 512, THREADS = 256, STRIDE = 2 * DIM + 16 };
 
-template <bool EXACT> struct latent_block {
+template <bool IS_EXACT> struct latent_block {
+    static constexpr bool EXACT = IS_EXACT;
+    static constexpr int DIM = ::DIM, STRIDE = ::STRIDE, THREADS = ::THREADS;
     static constexpr int ROWS = EXACT ? 32 : 64, STAGES = EXACT ? 1 : 2;
     static constexpr int GROUPS = ROWS / 16, PARTS = 8 / GROUPS; /* warps that share 16 rows */
     static constexpr int PART_KEYS = KEYS / PARTS, PART_DIM = V_DIM / PARTS;
@@ -50,147 +52,6 @@ static __device__ __forceinline__ void fetch(const gpu_cache &c, int page_shift,
     copies_end();
 }
 
-/* Rows [row0, row0 + ROWS) of a unit of tokens, whose first is token0. */
-struct latent_rows {
-    int token0, row0, n_rows;
-};
-
-template <bool EXACT>
-static __device__ __forceinline__ void put_queries(const gpu_attend &a, const latent_rows &b,
-                                                   uint8_t *to)
-{
-    for (int i = threadIdx.x; i < latent_block<EXACT>::ROWS * (DIM / 8); i += THREADS) {
-        const int row = b.row0 + i / (DIM / 8), at = i % (DIM / 8) * 8;
-        uint4 v = make_uint4(0, 0, 0, 0), rest = v;
-        if (row < b.n_rows && at < a.cache.head_dim) {
-            const float *from = a.q + (int64_t)(b.token0 + row / a.n_heads) * a.q_stride +
-                                (row % a.n_heads) * a.cache.head_dim + at;
-            float x[8];
-#pragma unroll
-            for (int n = 0; n < 8; n++)
-                x[n] = from[n];
-            v = split8(x, rest);
-        }
-        uint8_t *place = to + i / (DIM / 8) * STRIDE + 2 * at;
-        *(uint4 *)place = v;
-        if (EXACT)
-            *(uint4 *)(place + latent_block<EXACT>::APART) = rest;
-    }
-}
-
-/* Scores of 16 rows and of this warp's part of the positions: 8 of them (EXACT) or 16. */
-template <bool EXACT>
-static __device__ __forceinline__ void multiply_keys(float (&s)[2][4], uint32_t q_at, uint32_t k_at,
-                                                     int head_dim, bool has_rest)
-{
-    constexpr int APART = latent_block<EXACT>::APART;
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        s[i / 4][i % 4] = 0;
-#pragma unroll 2
-    for (int k = 0; k < (head_dim + 31) / 32; k++) {
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int at = 64 * k + 32 * half;
-            uint32_t q[4], b[4];
-            load_matrix(q, q_at + at);
-            if (!EXACT) {
-                load_matrix(b, k_at + at);
-                mma_f16(s[0], q[0], q[1], q[2], q[3], b[0], b[1]);
-                mma_f16(s[1], q[0], q[1], q[2], q[3], b[2], b[3]);
-                continue;
-            }
-            /* Four matrices are 32 values of 8 positions. */
-            load_matrix(b, k_at + 64 * k);
-            mma_f16(s[half], q[0], q[1], q[2], q[3], b[2 * half], b[2 * half + 1]);
-            if (has_rest) {
-                uint32_t rest[4];
-                load_matrix(rest, k_at + APART + 64 * k);
-                mma_f16(s[half], q[0], q[1], q[2], q[3], rest[2 * half], rest[2 * half + 1]);
-            }
-            load_matrix(q, q_at + APART + at);
-            mma_f16(s[half], q[0], q[1], q[2], q[3], b[2 * half], b[2 * half + 1]);
-        }
-    }
-    if (EXACT)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            s[0][i] += s[1][i];
-}
-
-/* What a lane has of rows r and r + 8 to or from shared memory, 8 positions at a time. */
-static __device__ __forceinline__ void put_scores(float *to, int stride, const float (&s)[4])
-{
-    *(float2 *)to = make_float2(s[0], s[1]);
-    *(float2 *)(to + 8 * stride) = make_float2(s[2], s[3]);
-}
-
-static __device__ __forceinline__ void take_scores(const float *from, int stride, float (&s)[4])
-{
-    const float2 a = *(const float2 *)from, b = *(const float2 *)(from + 8 * stride);
-    s[0] = a.x, s[1] = a.y, s[2] = b.x, s[3] = b.y;
-}
-
-/* Values times shares, added to what was before, faded: this warp's part of the values. */
-template <bool EXACT>
-static __device__ __forceinline__ void
-add_values(float (&out)[latent_block<EXACT>::PART_DIM / 8][4], const float (&fade)[2],
-           const uint32_t (&share)[KEYS / 8][2], const uint32_t (&share_rest)[KEYS / 8][2],
-           uint32_t v_at, bool has_rest)
-{
-    constexpr int N = latent_block<EXACT>::PART_DIM;
-#pragma unroll
-    for (int i = 0; i < N / 8; i++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-            out[i][e] *= fade[e / 2];
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; k++)
-#pragma unroll
-        for (int i = 0; i < N / 16; i++) {
-            uint32_t b[4];
-            load_matrix_turned(b, v_at + k * 16 * STRIDE + i * 32);
-            multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
-            multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
-            if (EXACT) {
-                multiply_shares(out[2 * i], share_rest + 2 * k, b[0], b[1]);
-                multiply_shares(out[2 * i + 1], share_rest + 2 * k, b[2], b[3]);
-            }
-            if (has_rest) {
-                load_matrix_turned(b, v_at + latent_block<EXACT>::APART + k * 16 * STRIDE + i * 32);
-                multiply_shares(out[2 * i], share + 2 * k, b[0], b[1]);
-                multiply_shares(out[2 * i + 1], share + 2 * k, b[2], b[3]);
-            }
-        }
-}
-
-/* A row's part of the values: the result, or a part of it that attend_parts joins. */
-template <int N>
-static __device__ __forceinline__ void store_row(const batch_attend &p, const latent_rows &b,
-                                                 int row, int v_first, int quad, int e,
-                                                 const float (&out)[N / 8][4], float most,
-                                                 float sum)
-{
-    const int token = b.token0 + row / p.a.n_heads, h = row % p.a.n_heads;
-    const int v_dim = p.a.cache.v_dim;
-    float *to = p.a.out + (int64_t)token * p.a.out_stride + h * v_dim;
-    float by = 1.0f / sum;
-    if (p.n_parts > 1) {
-        const int64_t part = ((int64_t)(token - p.token0) * p.a.n_heads + h) * p.n_parts;
-        to = p.parts + (part + blockIdx.y) * (2 + p.a.cache.head_dim);
-        if (v_first == 0 && quad == 0)
-            *(float2 *)to = make_float2(most, sum);
-        to += 2;
-        by = 1.0f;
-    }
-#pragma unroll
-    for (int n = 0; n < N / 8; n++) {
-        const int at = v_first + 8 * n + 2 * quad;
-        if (at < v_dim)
-            *(float2 *)(to + at) = make_float2(out[n][2 * e] * by, out[n][2 * e + 1] * by);
-    }
-}
-
 /* blockIdx.x: rows of a unit, then the next unit; blockIdx.y: the part of the context. */
 template <bool EXACT> static __device__ __forceinline__ void attend_latent(const batch_attend &p)
 {
@@ -206,14 +67,14 @@ template <bool EXACT> static __device__ __forceinline__ void attend_latent(const
     const int blocks = (p.unit * a.n_heads + block::ROWS - 1) / block::ROWS;
     /* The last tokens see most: they begin first. */
     const int at_block = (int)(gridDim.x - 1 - blockIdx.x), unit = at_block / blocks;
-    const latent_rows b = {p.token0 + unit * p.unit, at_block % blocks * block::ROWS,
-                           p.unit * a.n_heads};
+    const split_rows b = {p.token0 + unit * p.unit, at_block % blocks * block::ROWS,
+                          p.unit * a.n_heads, a.n_heads, 0};
     wait_previous();
     const int32_t *table = cache_table(c, c.sequences[b.token0]);
     int end[2], last = -1; /* what this lane's two rows see; what any of the block does */
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int row = b.row0 + 16 * group + r + 8 * i, t = b.token0 + row / a.n_heads;
+        const int row = b.row0 + 16 * group + r + 8 * i, t = token_of(b, row);
         end[i] = row < b.n_rows ? last_seen(a, t, c.positions[t]) : -1;
     }
     const int row1 = min(b.row0 + block::ROWS, b.n_rows) - 1;
@@ -225,19 +86,14 @@ template <bool EXACT> static __device__ __forceinline__ void attend_latent(const
         last = min(last, first + p.part_keys - 1);
     }
     fetch<EXACT>(c, p.page_shift, table, first, last, k_at);
-    put_queries<EXACT>(a, b, q_at);
+    put_queries<block>(a, b, q_at);
 
     float out[block::PART_DIM / 8][4], most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < block::PART_DIM / 8; i++)
         out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
-    /* ldmatrix: lanes name rows; see attend_run.cu. Exactly 8 positions: 32 values of each. */
-    const uint32_t q_mine = shared_u32(q_at) + (16 * group + (lane & 15)) * STRIDE + (lane >> 4) * 16;
-    const uint32_t k_mine =
-        part * block::PART_KEYS * STRIDE +
-        (EXACT ? (lane & 7) * STRIDE + (lane >> 3) * 16
-               : ((lane & 7) + (lane >> 4) * 8) * STRIDE + (lane >> 3 & 1) * 16);
-    const uint32_t v_mine = (lane & 15) * STRIDE + (lane >> 4) * 16 + 2 * part * block::PART_DIM;
+    const uint32_t q_mine = shared_u32(q_at) + query_place<block>(group, lane);
+    const uint32_t k_mine = key_place<block>(part, lane), v_mine = value_place<block>(part, lane);
     float *score = scores + (16 * group + r) * block::SCORES + 2 * quad;
 
     for (int at = first, stage = 0; at <= last; at += KEYS, stage ^= block::STAGES - 1) {
@@ -249,7 +105,7 @@ template <bool EXACT> static __device__ __forceinline__ void attend_latent(const
         const uint32_t k_now = shared_u32(k_at + stage * KEYS * STRIDE);
         float s[KEYS / 8][4], mine[2][4], fade[2], now[2] = {most[0], most[1]};
         uint32_t share[KEYS / 8][2], share_rest[KEYS / 8][2];
-        multiply_keys<EXACT>(mine, q_mine, k_now + k_mine, c.head_dim, has_rest);
+        multiply_keys<block>(mine, q_mine, k_now + k_mine, c.head_dim, has_rest);
 #pragma unroll
         for (int i = 0; i < block::PART_KEYS / 8; i++)
             put_scores(score + part * block::PART_KEYS + 8 * i, block::SCORES, mine[i]);
@@ -268,7 +124,7 @@ template <bool EXACT> static __device__ __forceinline__ void attend_latent(const
         }
         share_scores<EXACT>(s, now, most, sum, fade, share, share_rest);
         if (part * block::PART_DIM < c.v_dim)
-            add_values<EXACT>(out, fade, share, share_rest, k_now + v_mine, has_rest);
+            add_values<block>(out, fade, share, share_rest, k_now + v_mine, has_rest);
         if (block::STAGES > 1 || at + KEYS > last)
             continue;
         __syncthreads();
@@ -281,8 +137,8 @@ template <bool EXACT> static __device__ __forceinline__ void attend_latent(const
         sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
         const int row = b.row0 + 16 * group + r + 8 * i;
         if (row < b.n_rows)
-            store_row<block::PART_DIM>(p, b, row, part * block::PART_DIM, quad, i, out, most[i],
-                                       sum[i]);
+            store_row<block>(p, token_of(b, row), head_of(b, row), (int)blockIdx.y, part, quad, i,
+                             out, most[i], sum[i]);
     }
 }
 
