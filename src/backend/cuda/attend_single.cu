@@ -12,7 +12,8 @@
 #include "backend/cuda/attend_batch.cuh"
 #include "backend/cuda/small_batch_common.cuh"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, GROUP = 16 }; /* GROUP: rows, and positions of a step */
+/* GROUP: rows, and positions of a step; MOST_PARTS: of a context, in launch_attend.c too. */
+enum { WARPS = 4, THREADS = 32 * WARPS, GROUP = 16, MOST_PARTS = 64 };
 
 /* Where the parts of the context of a token lie. */
 static __device__ __forceinline__ float *part_at(const batch_attend &p, int t, int h, int part)
@@ -338,26 +339,37 @@ static __device__ __forceinline__ void attend_single(const batch_attend &p)
     }
 }
 
-/* A block for each token and head. */
+/* Parts of contexts joined. blockIdx.x: token; y: head of q; z: 128 values of it. */
 extern "C" __global__ void __launch_bounds__(THREADS)
     attend_parts(const __grid_constant__ batch_attend p)
 {
-    int t = blockIdx.x, h = blockIdx.y, dim = p.a.cache.v_dim;
+    __shared__ float most[MOST_PARTS], weights[MOST_PARTS], sums[MOST_PARTS];
+    const int t = blockIdx.x, h = blockIdx.y, dim = p.a.cache.v_dim;
+    const int n = (int)blockIdx.z * THREADS + (int)threadIdx.x;
     launch_next();
     wait_previous();
-    float top = p.a.sinks ? p.a.sinks[h] * LOG2_E : -INFINITY, total = 0;
+    for (int i = threadIdx.x; i < p.n_parts; i += THREADS) {
+        most[i] = part_at(p, t, h, i)[0];
+        sums[i] = part_at(p, t, h, i)[1];
+    }
+    __syncthreads();
+    float top = p.a.sinks ? p.a.sinks[h] * LOG2_E : -INFINITY, total = 0, value = 0;
     for (int i = 0; i < p.n_parts; i++)
-        top = fmaxf(top, part_at(p, t, h, i)[0]);
+        top = fmaxf(top, most[i]);
     if (p.a.sinks)
         total = power_of_2(p.a.sinks[h] * LOG2_E - top);
-    for (int i = 0; i < p.n_parts; i++)
-        total += power_of_2(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[1];
-    for (int n = threadIdx.x; n < dim; n += THREADS) {
-        float value = 0;
-        for (int i = 0; i < p.n_parts; i++)
-            value += power_of_2(part_at(p, t, h, i)[0] - top) * part_at(p, t, h, i)[2 + n];
-        p.a.out[(int64_t)(p.token0 + t) * p.a.out_stride + h * dim + n] = value / total;
+    for (int i = threadIdx.x; i < p.n_parts; i += THREADS)
+        weights[i] = power_of_2(most[i] - top);
+    __syncthreads();
+    if (n >= dim)
+        return;
+    const float *from = part_at(p, t, h, 0) + 2 + n; /* part by part: many are asked for at once */
+#pragma unroll 8
+    for (int i = 0; i < p.n_parts; i++) {
+        total += weights[i] * sums[i];
+        value += weights[i] * from[(int64_t)i * (2 + p.a.cache.head_dim)];
     }
+    p.a.out[(int64_t)(p.token0 + t) * p.a.out_stride + h * dim + n] = value / total;
 }
 
 #define ATTEND_SINGLE(d)                                                                           \

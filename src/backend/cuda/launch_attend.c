@@ -123,7 +123,8 @@ static int32_t longest_of(const gpu_batch *b, const batch_attend *p)
 
 static lace_status join_parts(const gpu_job *j, const batch_attend *p, lace_error *err)
 {
-    uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads, 1};
+    uint32_t heads[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.n_heads,
+                         (uint32_t)divide_up(p->a.cache.v_dim, 128)};
     return p->n_parts == 1 ? LACE_OK : gpu_start(j, "attend_parts", heads, 128, 0, p, err);
 }
 
