@@ -17,8 +17,11 @@ static const double max_exact_nmse = 1e-9; /* for float weights: everything is t
 static const struct {
     int n_heads, n_kv_heads, head_dim;
     int v_dim; /* of latents; 0: V is not a part of K */
-} heads[] = {{4, 4, 64, 0}, {8, 2, 128, 0}, {8, 1, 64, 0},     {6, 2, 96, 0},  {5, 1, 80, 0},
-             {4, 2, 16, 0}, {2, 1, 256, 0}, {20, 1, 576, 512}, {3, 1, 96, 64}, {70, 1, 160, 128}};
+    int n_new; /* only batches that begin with so many new tokens; 0: all */
+} heads[] = {{4, 4, 64, 0, 0},      {8, 2, 128, 0, 0},    {8, 1, 64, 0, 0},   {6, 2, 96, 0, 0},
+             {5, 1, 80, 0, 0},      {4, 2, 16, 0, 0},     {2, 1, 256, 0, 0},  {8, 2, 256, 0, 0},
+             {20, 1, 192, 0, 0},    {4, 2, 512, 0, 0},    {40, 1, 512, 0, 0}, {3, 1, 320, 0, 0},
+             {34, 17, 256, 0, 300}, {20, 1, 576, 512, 0}, {3, 1, 96, 64, 0},  {70, 1, 160, 128, 0}};
 enum { N_HEADS = sizeof heads / sizeof heads[0] };
 
 static const struct {
@@ -27,6 +30,8 @@ static const struct {
 } batches[] = {
     {"decode of four", 4, {5, 64, 130, 1}, {1, 1, 1, 1}},
     {"long decode of two", 2, {1500, 700}, {1, 1}},
+    {"one token", 1, {97}, {1}},
+    {"one token at depth", 1, {1900}, {1}},
     {"draft of three", 1, {90}, {3}},
     {"prefill 70", 1, {0}, {70}},
     {"prefill 17 after 100", 1, {100}, {17}},
@@ -155,18 +160,19 @@ static void check_one(const kernel_table *ref, const shape_of *o, int k, bool is
             return;
 }
 
-/* Prompts, and one token of several sequences. */
-static void bench(shape_of o, const char *name)
+/* Prompts, and one token of one or several sequences. */
+static void bench(const char *name, const shape_of *o)
 {
     static const struct {
         int n_sequences, n_past, n_new;
-    } shapes[] = {{1, 0, 512}, {1, 0, 2048}, {1, 1536, 512}, {4, 511, 1}, {4, 4000, 1}};
+    } shapes[] = {{1, 0, 512},  {1, 0, 2048},  {1, 1536, 512}, {1, 100, 1},
+                  {1, 1000, 1}, {1, 16000, 1}, {4, 511, 1},    {4, 4000, 1}};
     for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++) {
-        cache_shape cs = {.type = o.type,
-                          .n_heads = o.n_kv_heads,
-                          .head_dim = o.head_dim,
-                          .v_dim = o.v_dim,
-                          .v_in_k = o.v_dim > 0,
+        cache_shape cs = {.type = o->type,
+                          .n_heads = o->n_kv_heads,
+                          .head_dim = o->head_dim,
+                          .v_dim = o->v_dim,
+                          .v_in_k = o->v_dim > 0,
                           .page_tokens = 32,
                           .n_sequences = shapes[k].n_sequences};
         for (int i = 0; i < cs.n_sequences; i++) {
@@ -177,19 +183,41 @@ static void bench(shape_of o, const char *name)
         attend_case a;
         gpu_step g;
         char what[64];
-        make_case(&a, &cs, &o, 1);
+        make_case(&a, &cs, o, 1);
         prepare(&g, &a, cs.n_sequences);
-        double keys = 0, all = (double)shapes[k].n_past + shapes[k].n_new;
+        double keys = 0, all = fmin(shapes[k].n_past, o->e.window ? o->e.window : INFINITY);
         for (int i = 0; i < shapes[k].n_new; i++)
-            keys += shapes[k].n_past + i + 1;
-        snprintf(what, sizeof what, "%s f16, %d x %d tokens after %d", name, cs.n_sequences,
-                 shapes[k].n_new, shapes[k].n_past);
-        int values = o.head_dim + (o.v_dim ? o.v_dim : o.head_dim);
-        int kept = o.n_kv_heads * (o.v_dim ? o.head_dim : 2 * o.head_dim);
-        gpu_step_bench(&g, what, cs.n_sequences * all * kept * 2,
-                       cs.n_sequences * keys * o.n_heads * values * 2);
+            keys += fmin(shapes[k].n_past + i + 1, o->e.window ? o->e.window : INFINITY);
+        snprintf(what, sizeof what, "%s %s, %d x %d tokens after %d", name,
+                 dtype_describe(o->type)->name, cs.n_sequences, shapes[k].n_new, shapes[k].n_past);
+        int values = o->head_dim + (o->v_dim ? o->v_dim : o->head_dim);
+        int kept = o->n_kv_heads * (o->v_dim ? o->head_dim : 2 * o->head_dim);
+        gpu_step_bench(&g, what,
+                       cs.n_sequences * (all + shapes[k].n_new) * (double)row_bytes(o->type, kept),
+                       cs.n_sequences * keys * o->n_heads * values * 2);
         gpu_step_release();
     }
+}
+
+static void bench_all(dtype type)
+{
+    static const struct {
+        const char *name;
+        int n_heads, n_kv_heads, head_dim, v_dim, window;
+        bool is_any; /* for caches of bytes too */
+    } all[] = {{"attend", 32, 8, 128, 0, 0, false},
+               {"attend 256", 8, 4, 256, 0, 0, true},
+               {"windows 256", 8, 2, 256, 0, 512, true},
+               {"attend 512", 8, 2, 512, 0, 0, true},
+               {"latents", 20, 1, 576, 512, 0, false}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        if (type == DTYPE_F16 || (type == DTYPE_Q8_0 && all[i].is_any))
+            bench(all[i].name, &(shape_of){.type = type,
+                                           .n_heads = all[i].n_heads,
+                                           .n_kv_heads = all[i].n_kv_heads,
+                                           .head_dim = all[i].head_dim,
+                                           .v_dim = all[i].v_dim,
+                                           .e = {.window = all[i].window}});
 }
 
 void check_gpu_attend(const kernel_table *ref)
@@ -200,6 +228,8 @@ void check_gpu_attend(const kernel_table *ref)
             continue;
         for (int h = 0; h < N_HEADS; h++)
             for (int k = 0; k < N_BATCHES; k++) {
+                if (batches[k].n_new[0] < heads[h].n_new)
+                    continue;
                 enum { CAUSAL = 5 }; /* the first of them */
                 const int e = h + k + i, some[] = {e % CAUSAL, CAUSAL + e % (N_EXTRAS - CAUSAL)};
                 for (int n = 0; n < 2; n++) {
@@ -214,15 +244,7 @@ void check_gpu_attend(const kernel_table *ref)
                 }
             }
         check_end();
-        if (!check_is_bench() || types[i] != DTYPE_F16)
-            continue;
-        bench((shape_of){.type = DTYPE_F16, .n_heads = 32, .n_kv_heads = 8, .head_dim = 128},
-              "attend");
-        bench((shape_of){.type = DTYPE_F16, .n_heads = 8, .n_kv_heads = 4, .head_dim = 256},
-              "attend 256");
-        bench(
-            (shape_of){
-                .type = DTYPE_F16, .n_heads = 20, .n_kv_heads = 1, .head_dim = 576, .v_dim = 512},
-            "latents");
+        if (check_is_bench())
+            bench_all(types[i]);
     }
 }

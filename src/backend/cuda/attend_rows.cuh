@@ -38,6 +38,12 @@ static __device__ __forceinline__ void copies_wait(void)
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
+/* For all but those that ended last. */
+static __device__ __forceinline__ void copies_wait_first(void)
+{
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
 /* The shares of 16 positions times 8 values of each. */
 static __device__ __forceinline__ void multiply_shares(float (&out)[4], const uint32_t (*share)[2],
                                                        uint32_t b0, uint32_t b1)

@@ -8,6 +8,7 @@
  * and the dimensions are permuted for both sides alike; of values it reads 16
  * bytes of four positions and pairs them up. What the warps and the parts have
  * is put together at the end, in a fixed order. "Exact": as in attend_run.cu.
+ * Heads of more than 128 values: attend_wide.cu.
  */
 #include "backend/cuda/attend_batch.cuh"
 #include "backend/cuda/small_batch_common.cuh"
@@ -385,4 +386,3 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 ATTEND_SINGLE(64)
 ATTEND_SINGLE(128)
-ATTEND_SINGLE(256)

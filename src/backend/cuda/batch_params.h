@@ -93,9 +93,10 @@ typedef struct batch_attend {
     int32_t token0, n_tokens; /* of the batch */
     int32_t page_shift;       /* a page has 1 << page_shift positions */
     int32_t n_parts;          /* single tokens: the context is cut into so many */
-    int32_t part_keys;        /* keys of a part, a multiple of a page */
+    int32_t part_keys;        /* keys of a part, a multiple of a page; attend_wide.cu has its own */
     float *parts;             /* [n_tokens][n_heads][n_parts][2 + head_dim]: most, sum, out */
-    int32_t unit;             /* latents: tokens of one sequence that blocks share the rows of */
+    int32_t
+        unit; /* latents, large heads: tokens of one sequence, whose rows are shared out among blocks */
     uint8_t *
         slabs; /* single tokens: results as these too (small_batch_params.h), or NULL; for one part */
 } batch_attend;

@@ -1,6 +1,6 @@
 /*
  * Attention of batches: runs of tokens of one sequence (attend_run.cu), single tokens
- * (attend_single.cu), and both for latents (attend_latent.cu).
+ * (attend_single.cu), and both for large heads (attend_wide.cu) and latents (attend_latent.cu).
  */
 #include <assert.h>
 
@@ -18,22 +18,23 @@ enum {
     LATENT_DIM = 576,
     LATENT_V_DIM = 512,
     LATENT_THREADS = 256,
-    MAX_CONTEXT_PARTS = 32
+    MAX_CONTEXT_PARTS = 32,
+    MAX_SHARING = 16, /* heads of q for one of k, of small heads */
+    NARROW_DIM = 128, /* larger heads are wide */
+    WIDE_DIM = 512,
+    WIDE_SINGLE_ROWS = 16,
+    MAX_WIDE_PARTS = 64
 };
 
 static const struct {
     int32_t dim;
     const char *run[2], *single[2]; /* the second for models whose weights are floats */
 } dims[N_DIMS] = {
-#define DIM(d)                                                                                     \
-    {                                                                                              \
-        d, {"attend_run_" #d, "attend_run_exact_" #d},                                             \
-        {                                                                                          \
-            "attend_single_" #d, "attend_single_exact_" #d                                         \
-        }                                                                                          \
-    }
-    DIM(64), DIM(128), DIM(256)
-#undef DIM
+    {64, {"attend_run_64", "attend_run_exact_64"}, {"attend_single_64", "attend_single_exact_64"}},
+    {128,
+     {"attend_run_128", "attend_run_exact_128"},
+     {"attend_single_128", "attend_single_exact_128"}},
+    {256, {"attend_run_256", "attend_run_exact_256"}, {NULL, NULL}},
 };
 
 static int dim_for(int32_t head_dim)
@@ -60,8 +61,9 @@ static uint32_t run_bytes(bool is_exact, int d)
     return is_exact ? 2 * bytes : bytes;
 }
 
-static lace_status attend_run(const gpu_job *j, batch_attend *p, int d, lace_error *err)
+static lace_status attend_run(const gpu_job *j, batch_attend *p, lace_error *err)
 {
+    int d = dim_for(p->a.cache.head_dim);
     int32_t tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
     return gpu_start(j, dims[d].run[j->is_exact], grid, RUN_THREADS, run_bytes(j->is_exact, d), p,
@@ -105,7 +107,7 @@ bool gpu_attend_leaves_slabs(const gpu *g, const step *s, const batch_shape *of)
 {
     const kv_layer *kv = &s->kv;
     int32_t longest = of->is_short ? PART_KEYS : INT32_MAX - PART_KEYS;
-    return !of->has_runs && !kv->v_in_k &&
+    return !of->has_runs && !kv->v_in_k && kv->head_dim <= NARROW_DIM &&
            s->a.attend.n_heads / kv->n_heads * kv->head_dim % SMALL_COLS == 0 &&
            n_parts_of(g, of->n_tokens, kv->n_heads, longest) == 1;
 }
@@ -128,9 +130,10 @@ static lace_status join_parts(const gpu_job *j, const batch_attend *p, lace_erro
     return p->n_parts == 1 ? LACE_OK : gpu_start(j, "attend_parts", heads, 128, 0, p, err);
 }
 
-static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch_attend *p, int d,
+static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch_attend *p,
                                   lace_error *err)
 {
+    int d = dim_for(p->a.cache.head_dim);
     bool is_exact = j->is_exact || is_short(j->batch);
     int32_t longest = longest_of(j->batch, p);
     p->n_parts = n_parts_of(j->g, p->n_tokens, p->a.cache.n_heads, longest);
@@ -141,6 +144,87 @@ static lace_status attend_singles(const gpu_job *j, const device_step *ds, batch
     uint32_t grid[3] = {(uint32_t)p->n_tokens, (uint32_t)p->a.cache.n_heads, (uint32_t)p->n_parts};
     TRY(gpu_start(j, dims[d].single[is_exact], grid, 128, single_bytes(p, d), p, err));
     return join_parts(j, p, err);
+}
+
+/* ---- Large heads ----------------------------------------------------------------------------- */
+
+/* A kernel of attend_wide.cu. */
+typedef struct wide_kernel {
+    const char *name;
+    int32_t rows; /* of a block */
+    uint32_t threads, shared_bytes;
+} wide_kernel;
+
+static wide_kernel wide_kernel_of(int32_t head_dim, bool is_exact, bool is_run)
+{
+    static const char *const names[2][2][2] = {
+        {{"attend_wide_single_256", "attend_wide_run_256"},
+         {"attend_wide_single_exact_256", "attend_wide_run_exact_256"}},
+        {{"attend_wide_single_512", "attend_wide_run_512"},
+         {"attend_wide_single_exact_512", "attend_wide_run_exact_512"}}};
+    bool is_512 = head_dim > WIDE_DIM / 2;
+    int32_t dim = is_512 ? WIDE_DIM : WIDE_DIM / 2;
+    int32_t rows = !is_run ? WIDE_SINGLE_ROWS : is_exact ? RUN_ROWS / 2 : RUN_ROWS;
+    int32_t kept = (is_exact ? 2 : 1) * (rows + 2 * RUN_KEYS) * (2 * dim + 16);
+    return (wide_kernel){.name = names[is_512][is_exact][is_run],
+                         .rows = rows,
+                         .threads = is_run ? 256 : 128,
+                         .shared_bytes = (uint32_t)(kept + rows * (RUN_KEYS + 8) * 4)};
+}
+
+static bool wide_fits(const gpu *g, int32_t head_dim, bool is_exact, bool is_run)
+{
+    return wide_kernel_of(head_dim, is_exact, is_run).shared_bytes <=
+           (uint32_t)g->info.max_shared_bytes;
+}
+
+/* Parts of a context of so many positions: as many as give each processor two blocks. */
+static int32_t wide_parts(const gpu *g, int32_t n_blocks, int32_t longest)
+{
+    int32_t wanted = (int32_t)divide_up(2 * g->info.n_processors, n_blocks);
+    int32_t most = (int32_t)divide_up(longest, RUN_KEYS), n = wanted < most ? wanted : most;
+    return n > MAX_WIDE_PARTS ? MAX_WIDE_PARTS : n;
+}
+
+/* Tokens in units of so many, each of one sequence. */
+static lace_status attend_wide(const gpu_job *j, batch_attend *p, int32_t unit, lace_error *err)
+{
+    const gpu_cache *c = &p->a.cache;
+    bool is_run = unit > 1 && wide_fits(j->g, c->head_dim, j->is_exact, true);
+    bool is_exact =
+        j->is_exact || (is_short(j->batch) && wide_fits(j->g, c->head_dim, true, is_run));
+    wide_kernel k = wide_kernel_of(c->head_dim, is_exact, is_run);
+    int32_t n_blocks =
+        p->n_tokens / unit * (int32_t)divide_up(unit * (p->a.n_heads / c->n_heads), k.rows);
+    int32_t longest = longest_of(j->batch, p), seen = p->a.window + RUN_KEYS - 1;
+    longest = p->a.window && seen < longest ? seen : longest;
+    p->unit = unit;
+    /* Only single tokens are cut, of which it is known how far they see. */
+    p->n_parts = unit > 1 || j->batch->seen ? 1 : wide_parts(j->g, n_blocks * c->n_heads, longest);
+    p->parts = (float *)j->scratch;
+    uint32_t grid[3] = {(uint32_t)n_blocks, (uint32_t)c->n_heads, (uint32_t)p->n_parts};
+    TRY(gpu_start(j, k.name, grid, k.threads, k.shared_bytes, p, err));
+    return join_parts(j, p, err);
+}
+
+/* Whether a run of n tokens goes by attend_wide.cu: 256 values alone do while there are fewer blocks
+ * than processors, of which each then has twice the warps. */
+static bool run_is_wide(const gpu_job *j, const batch_attend *p, int32_t n)
+{
+    const gpu_cache *c = &p->a.cache;
+    int32_t per_head = p->a.n_heads / c->n_heads;
+    if (c->head_dim <= NARROW_DIM)
+        return false;
+    return c->head_dim > WIDE_DIM / 2 || per_head > MAX_SHARING ||
+           run_bytes(j->is_exact, dim_for(c->head_dim)) > (uint32_t)j->g->info.max_shared_bytes ||
+           divide_up(n * per_head, RUN_ROWS) * c->n_heads < j->g->info.n_processors;
+}
+
+static bool is_wide(const gpu *g, bool is_exact, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    return kv->head_dim > NARROW_DIM && kv->head_dim <= WIDE_DIM &&
+           wide_fits(g, kv->head_dim, is_exact, false);
 }
 
 /* ---- Latents --------------------------------------------------------------------------------- */
@@ -207,19 +291,21 @@ static bool is_latent(const gpu *g, const step *s)
 bool gpu_attend_is_batched(const gpu *g, bool is_exact, const step *s)
 {
     const kv_layer *kv = &s->kv;
-    int d = dim_for(kv->head_dim);
     if (kv->v_in_k)
         return is_latent(g, s);
-    return d < N_DIMS && s->a.attend.chunk == 0 && kv->v_dim == kv->head_dim &&
-           kv->head_dim % 8 == 0 && s->a.attend.n_heads / kv->n_heads <= 16 &&
-           page_shift(kv) >= 0 && run_bytes(is_exact, d) <= (uint32_t)g->info.max_shared_bytes;
+    if (s->a.attend.chunk != 0 || kv->v_dim != kv->head_dim || kv->head_dim % 8 != 0 ||
+        page_shift(kv) < 0)
+        return false;
+    if (kv->head_dim > NARROW_DIM)
+        return is_wide(g, is_exact, s);
+    return s->a.attend.n_heads / kv->n_heads <= MAX_SHARING &&
+           run_bytes(is_exact, dim_for(kv->head_dim)) <= (uint32_t)g->info.max_shared_bytes;
 }
 
 lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_error *err)
 {
     const gpu_batch *b = j->batch;
     const bool has_latents = ds->first->kv.v_in_k;
-    int d = dim_for(ds->first->kv.head_dim);
     batch_attend p = {.a = gpu_attend_of(j, ds->first), .page_shift = page_shift(&ds->first->kv)};
     for (int32_t t = 0; t < b->n_tokens;) {
         int32_t n = run_length(b, t);
@@ -227,7 +313,9 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
         /* Only runs know of tokens that see what is ahead. */
         if (n >= MIN_RUN || b->seen) {
             p.n_tokens = n;
-            TRY(has_latents ? attend_latents(j, &p, n, err) : attend_run(j, &p, d, err));
+            TRY(has_latents             ? attend_latents(j, &p, n, err)
+                : run_is_wide(j, &p, n) ? attend_wide(j, &p, n, err)
+                                        : attend_run(j, &p, err));
             t += n;
             continue;
         }
@@ -235,15 +323,19 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *ds, lace_e
         while (t < b->n_tokens && (n = run_length(b, t)) < MIN_RUN)
             t += n;
         p.n_tokens = t - p.token0;
-        TRY(has_latents ? attend_latents(j, &p, 1, err) : attend_singles(j, ds, &p, d, err));
+        TRY(has_latents                       ? attend_latents(j, &p, 1, err)
+            : p.a.cache.head_dim > NARROW_DIM ? attend_wide(j, &p, 1, err)
+                                              : attend_singles(j, ds, &p, err));
     }
     return LACE_OK;
 }
 
 uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context)
 {
-    uint64_t parts = (uint64_t)divide_up(n_context, PART_KEYS);
-    parts = parts < MAX_CONTEXT_PARTS ? parts : MAX_CONTEXT_PARTS;
+    bool is_cut_more = !s->kv.v_in_k && s->kv.head_dim > NARROW_DIM;
+    uint64_t parts = (uint64_t)divide_up(n_context, is_cut_more ? RUN_KEYS : PART_KEYS);
+    uint64_t most_parts = is_cut_more ? MAX_WIDE_PARTS : MAX_CONTEXT_PARTS;
+    parts = parts < most_parts ? parts : most_parts;
     /* More than one part only while there are few blocks. */
     uint64_t blocks = (uint64_t)n_rows * (uint64_t)s->kv.n_heads;
     uint64_t most = 4 * (uint64_t)g->info.n_processors + blocks;
