@@ -116,7 +116,8 @@ static __device__ __forceinline__ void multiply_keys(float (&s)[2][4], uint32_t 
 #pragma unroll
     for (int i = 0; i < 8; i++)
         s[i / 4][i % 4] = 0;
-#pragma unroll 2
+    constexpr int AT_ONCE = BLOCK::PART_KEYS == 8 ? 4 : 2;
+#pragma unroll AT_ONCE
     for (int k = 0; k < (head_dim + 31) / 32; k++) {
         if constexpr (BLOCK::PART_KEYS == 8)
             multiply_8_keys<BLOCK>(s, q_at + 64 * k, k_at + 64 * k, has_rest);

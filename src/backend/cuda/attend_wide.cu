@@ -29,16 +29,25 @@ struct wide_context {
     int low, first, last;
 };
 
-/* 32 positions from `first` on of keys, or of what lies `apart` behind them, into shared memory.
- * Those that nobody sees become 0. */
+/* The page of 32 positions from `first` on, which are never in two. */
+static __device__ __forceinline__ int page_of(const batch_attend &p, const wide_context &x,
+                                              int first)
+{
+    return first <= x.last ? x.table[first >> p.page_shift] : 0;
+}
+
+/* These positions of keys, or of what lies `apart` behind them, into shared memory. Those that
+ * nobody sees become 0. */
 template <class BLOCK>
 static __device__ __forceinline__ void fetch(const batch_attend &p, const wide_context &x, int head,
-                                             int first, uint64_t apart, uint8_t *to)
+                                             int first, int page, uint64_t apart, uint8_t *to)
 {
     constexpr int CHUNKS = BLOCK::DIM / 8;
     const gpu_cache &c = p.a.cache;
     const bool is_exact = BLOCK::EXACT && c.type != DTYPE_F16;
-    const int at = threadIdx.x % CHUNKS * 8;
+    const int at = threadIdx.x % CHUNKS * 8, in_page = first & ((1 << p.page_shift) - 1);
+    const uint8_t *rows = c.data + (uint64_t)page * c.page_bytes + c.k_offset + apart +
+                          (uint64_t)((head << p.page_shift) + in_page) * c.row_bytes;
 #pragma unroll 4
     for (int key = threadIdx.x / CHUNKS; key < KEYS; key += BLOCK::THREADS / CHUNKS) {
         const int position = first + key;
@@ -49,7 +58,7 @@ static __device__ __forceinline__ void fetch(const batch_attend &p, const wide_c
                 *(uint4 *)(place + BLOCK::APART) = make_uint4(0, 0, 0, 0);
             continue;
         }
-        const uint8_t *row = cache_keys(c, p.page_shift, x.table, head, position) + apart;
+        const uint8_t *row = rows + (uint64_t)key * c.row_bytes;
         if (c.type == DTYPE_F16) {
             copy_16(place, row + 2 * at);
         } else if (is_exact) {
@@ -155,8 +164,9 @@ template <class BLOCK> static __device__ __forceinline__ void attend_wide(const 
         launch_next();
     wait_previous();
     const wide_context x = context_of<BLOCK>(p, b);
-    fetch<BLOCK>(p, x, b.head, x.first, 0, k_at);
-    fetch<BLOCK>(p, x, b.head, x.first, apart, v_at);
+    int page = page_of(p, x, x.first);
+    fetch<BLOCK>(p, x, b.head, x.first, page, 0, k_at);
+    fetch<BLOCK>(p, x, b.head, x.first, page, apart, v_at);
     put_queries<BLOCK>(a, b, q_at);
     const seen_rows seen = seen_of<BLOCK>(a, b, row0, x.last);
 
@@ -173,7 +183,8 @@ template <class BLOCK> static __device__ __forceinline__ void attend_wide(const 
     for (int at = x.first; at <= x.last; at += KEYS) {
         __syncthreads(); /* keys are there, and nobody needs the last values any more */
         if (at > x.first)
-            fetch<BLOCK>(p, x, b.head, at, apart, v_at);
+            fetch<BLOCK>(p, x, b.head, at, page, apart, v_at);
+        page = page_of(p, x, at + KEYS); /* long before it is used */
         float s[KEYS / 8][4], mine[2][4], fade[2], now[2] = {most[0], most[1]};
         uint32_t share[KEYS / 8][2], share_rest[KEYS / 8][2];
         multiply_keys<BLOCK>(mine, q_mine, k_mine, c.head_dim, has_rest);
@@ -183,7 +194,7 @@ template <class BLOCK> static __device__ __forceinline__ void attend_wide(const 
         copies_wait();
         __syncthreads(); /* values and scores are there, and nobody needs these keys any more */
         if (at + KEYS <= x.last)
-            fetch<BLOCK>(p, x, b.head, at + KEYS, 0, k_at);
+            fetch<BLOCK>(p, x, b.head, at + KEYS, page, 0, k_at);
         read_scores<BLOCK>(a, seen, score, at, quad, s, now);
         share_scores<BLOCK::EXACT>(s, now, most, sum, fade, share, share_rest);
         if (part * BLOCK::PART_DIM < c.head_dim)

@@ -223,7 +223,7 @@ static bool run_is_wide(const gpu_job *j, const batch_attend *p, int32_t n)
 static bool is_wide(const gpu *g, bool is_exact, const step *s)
 {
     const kv_layer *kv = &s->kv;
-    return kv->head_dim > NARROW_DIM && kv->head_dim <= WIDE_DIM &&
+    return kv->head_dim > NARROW_DIM && kv->head_dim <= WIDE_DIM && kv->page_tokens >= RUN_KEYS &&
            wide_fits(g, kv->head_dim, is_exact, false);
 }
 
