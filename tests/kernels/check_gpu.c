@@ -248,9 +248,11 @@ void gpu_step_bench(gpu_step *g, const char *what, double n_bytes, double n_flop
     /* Copies of the weights, so that they come from memory as they do in a model. */
     enum { COPIES = 6 };
     step copies[COPIES];
+    bool is_product = g->s.op == OP_MATMUL || g->s.op == OP_MATMUL_ADD ||
+                      g->s.op == OP_MATMUL_GROUP || g->s.op == OP_MATMUL_GLU;
     for (int c = 0; c < COPIES; c++) {
         copies[c] = g->s;
-        for (int i = 0; c > 0 && g->s.op != OP_ATTEND && i < g->s.a.matmul.n_weights; i++) {
+        for (int i = 0; c > 0 && is_product && i < g->s.a.matmul.n_weights; i++) {
             const weight *w = g->s.a.matmul.weights[i];
             uint64_t n = tile_matrix_bytes(tile_kind_of(w->type), w->n_rows, w->n_cols);
             weight *copy = &device_weights[n_device_weights++];

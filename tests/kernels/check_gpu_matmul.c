@@ -93,7 +93,7 @@ void check_gpu_matmul(const kernel_table *ref)
     static const op ops[] = {OP_MATMUL, OP_MATMUL_ADD, OP_MATMUL_GROUP, OP_MATMUL_GLU};
     static const int shapes[][2] = {{64, 256}, {200, 512}, {320, 768}, {72, 1280}, {528, 2048}};
     enum { N_TOKENS = sizeof all_tokens / sizeof all_tokens[0] };
-    const product_check c = {ref, check_gpu_run_step, max_nmse};
+    const product_check c = {.ref = ref, .fn = check_gpu_run_step, .max_nmse = max_nmse};
     for (int i = 0; i < N_TYPES; i++) {
         if (!check_begin("gpu_matmul", dtype_describe(types[i])->name, ref))
             continue;
@@ -117,12 +117,80 @@ void check_gpu_matmul(const kernel_table *ref)
 
 /* ---- Experts --------------------------------------------------------------------------------- */
 
+/* All experts have the same values, each at its own place. */
+static weight *repeated_experts(const kernel_table *ref, dtype type, int n, int n_rows, int n_cols)
+{
+    weight all = repeated_weight(ref, type, (int64_t)n * n_rows, n_cols);
+    weight *w = check_alloc(sizeof *w * (uint64_t)n);
+    for (int e = 0; e < n; e++) {
+        w[e] = all;
+        w[e].n_rows = n_rows;
+        w[e].data += row_bytes(type, n_cols) * (uint64_t)e * (uint64_t)n_rows;
+    }
+    return w;
+}
+
+static void bench_experts(const kernel_table *ref, dtype type)
+{
+    static const struct {
+        const char *name;
+        int n_experts, n_used, width, ff;
+    } shapes[] = {{"256 experts", 256, 8, 2048, 512},
+                  {"128 experts", 128, 8, 2048, 768},
+                  {"64 experts", 64, 4, 2048, 1536}};
+    static const int tokens[] = {2, 8, 16, 128, 512, 2048};
+    for (size_t k = 0; k < 2 * sizeof shapes / sizeof shapes[0]; k++) {
+        const int n_experts = shapes[k / 2].n_experts, n_used = shapes[k / 2].n_used;
+        const bool is_down = k % 2;
+        const int n_in = is_down ? shapes[k / 2].ff : shapes[k / 2].width;
+        const int n_out = is_down ? shapes[k / 2].width : shapes[k / 2].ff;
+        check_shape("bench");
+        weight *first = repeated_experts(ref, type, n_experts, n_out, n_in);
+        weight *second = is_down ? NULL : repeated_experts(ref, type, n_experts, n_out, n_in);
+        for (size_t m = 0; m < sizeof tokens / sizeof tokens[0]; m++) {
+            const int n = tokens[m];
+            char what[64];
+            batch b = {.n_tokens = n};
+            step s = {.op = is_down ? OP_MOE_DOWN : OP_MOE_GLU, .row_factor = 1};
+            s.in[0] = check_strided(n_in, is_down ? n * n_used : n);
+            repeat_rows(&s.in[0], is_down ? n * n_used : n);
+            s.in[1] = check_strided(2 * n_used, n);
+            for (int t = 0; t < n; t++)
+                for (int i = 0, e = check_random_int(0, n_experts - 1); i < n_used; i++) {
+                    expert_choice *c = (expert_choice *)(void *)check_row(&s.in[1], t);
+                    c[i] = (expert_choice){e, 1.0f / (float)n_used};
+                    e = (e + check_random_int(1, n_experts / n_used)) % n_experts;
+                }
+            s.out[0] = check_strided(n_out, is_down ? n : n * n_used);
+            memset(s.out[0].data, 0, s.out[0].stride * (uint64_t)(is_down ? n : n * n_used));
+            s.a.moe.n_experts = n_experts;
+            s.a.moe.n_used = n_used;
+            s.a.moe.scale = 1;
+            s.a.moe.gate = is_down ? NULL : first;
+            s.a.moe.up = second;
+            s.a.moe.down = is_down ? first : NULL;
+            gpu_step g;
+            gpu_step_prepare(&g, &s, &b, NULL, NULL, 0, 0, 0, 0);
+            snprintf(what, sizeof what, "%s %s, %d tokens", shapes[k / 2].name,
+                     is_down ? "down" : "gate/up", n);
+            double macs = (double)n * n_used * n_in * n_out * (is_down ? 1 : 2);
+            double read = (double)(n * n_used < n_experts ? n * n_used : n_experts);
+            gpu_step_bench(&g, what,
+                           read * (is_down ? 1 : 2) *
+                               (double)tile_matrix_bytes(tile_kind_of(type), n_out, n_in),
+                           2 * macs);
+            gpu_step_release();
+        }
+    }
+}
+
 void check_gpu_moe(const kernel_table *ref)
 {
     static const dtype moe_types[] = {DTYPE_F32,  DTYPE_F16,   DTYPE_Q4_K,
                                       DTYPE_Q8_0, DTYPE_MXFP4, DTYPE_S4};
     static const int tokens[] = {1, 2, 7, 40, 150};
-    const product_check c = {ref, check_gpu_run_step, max_nmse};
+    const product_check c = {
+        .ref = ref, .fn = check_gpu_run_step, .max_nmse = max_nmse, .repeats = true};
     for (size_t i = 0; i < sizeof moe_types / sizeof moe_types[0]; i++) {
         if (!check_begin("gpu_moe", dtype_describe(moe_types[i])->name, ref))
             continue;
@@ -133,6 +201,11 @@ void check_gpu_moe(const kernel_table *ref)
                 check_expert_product(&c, is_down, moe_types[i], tokens[t], 8, 2, false, false);
                 check_expert_product(&c, is_down, moe_types[i], tokens[t], 8, 1, true, true);
             }
+        for (int n = 20; n <= 320 && moe_types[i] == DTYPE_Q4_K; n += 300) /* many, with few each */
+            for (int is_down = 0; is_down < 2; is_down++)
+                check_expert_product(&c, is_down, DTYPE_Q4_K, n, 256, 8, true, false);
         check_end();
+        if (check_is_bench() && moe_types[i] == DTYPE_Q4_K)
+            bench_experts(ref, DTYPE_Q4_K);
     }
 }

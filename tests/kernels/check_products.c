@@ -108,7 +108,7 @@ void check_expert_product(const product_check *c, bool is_down, dtype type, int 
                           int n_used, bool has_gate, bool weighs)
 {
     const kernel_table *ref = c->ref;
-    int n_in = is_down ? 512 : 256, n_out = is_down ? 256 : 200;
+    int n_in = is_down ? 512 * check_random_int(1, 3) : 256, n_out = is_down ? 256 : 200;
     check_shape("%s, %d experts, %d of them, %d tokens", is_down ? "down" : "glu", n_experts,
                 n_used, n);
     batch b = {.n_tokens = n};
@@ -138,16 +138,22 @@ void check_expert_product(const product_check *c, bool is_down, dtype type, int 
     s.a.moe.weighs_inputs = weighs;
     if (is_down) {
         s.a.moe.down = each[0];
-        s.a.moe.down_bias = random_vector((int64_t)n_experts * n_out);
+        if (check_random_int(0, 1))
+            s.a.moe.down_bias = random_vector((int64_t)n_experts * n_out);
     } else {
         s.a.moe.gate = has_gate ? each[0] : NULL;
         s.a.moe.up = each[1];
         s.a.moe.gate_bias = has_gate ? random_vector((int64_t)n_experts * n_out) : NULL;
         s.a.moe.up_bias = random_vector((int64_t)n_experts * n_out);
     }
-    c->fn(&s, &b, &(worker){.count = 1});
-    step plain = s;
+    step plain = s, again = s;
     plain.out[0] = want;
+    again.out[0] = copied(&want, n_results);
+    c->fn(&s, &b, &(worker){.count = 1});
+    if (c->repeats) {
+        c->fn(&again, &b, &(worker){.count = 1});
+        check_rows("the second run", &s.out[0], &again.out[0], n_results, 0);
+    }
     check_run(ref->ops[s.op], &plain, &b, 1, 0);
     check_rows("out", &want, &s.out[0], n_results, 4 * c->max_nmse);
 }

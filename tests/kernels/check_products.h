@@ -9,6 +9,7 @@ typedef struct product_check {
     const kernel_table *ref;
     kernel_fn fn;
     double max_nmse; /* of plain products with usual activations */
+    bool repeats;    /* experts: a second run must give the same bits */
 } product_check;
 
 /* One shape: a matrix operation, n tokens, matrices of n_rows x n_cols. */

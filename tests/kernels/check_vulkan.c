@@ -302,7 +302,7 @@ static void check_products(const kernel_table *ref)
     static const int shapes[][2] = {{64, 256}, {200, 512}, {24, 768}, {130, 256}};
     static const int tokens[] = {1, 2, 5, 9};
     for (int type = 0; type < DTYPE_COUNT; type++) {
-        product_check c = {ref, run_step, nmse_of((dtype)type)};
+        product_check c = {.ref = ref, .fn = run_step, .max_nmse = nmse_of((dtype)type)};
         bool is_matrix = ref->exact[type] && dtype_describe((dtype)type)->block_bytes > 0;
         if (!is_matrix || !check_begin("products", dtype_describe((dtype)type)->name, run_step))
             continue;
@@ -320,7 +320,7 @@ static void check_expert_products(const kernel_table *ref)
                                   DTYPE_Q8_0, DTYPE_MXFP4, DTYPE_S4};
     static const int tokens[] = {1, 3, 10};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
-        product_check c = {ref, run_step, nmse_of(types[i])};
+        product_check c = {.ref = ref, .fn = run_step, .max_nmse = nmse_of(types[i])};
         if (!check_begin("experts", dtype_describe(types[i])->name, run_step))
             continue;
         for (int k = 0; k < 6; k++) {

@@ -11,16 +11,23 @@
 
 enum { BATCH_STORE, BATCH_ADD, BATCH_GLU };
 
+/* Slots of one expert that a block multiplies, as many as its kernel has room for. */
+typedef struct batch_tile {
+    int32_t expert;     /* -1: there is nothing to do */
+    int32_t begin, end; /* of all slots of the expert from this tile on */
+} batch_tile;
+
 /*
  * Choices of a router grouped by expert: the slots of an expert are neighbours
  * and begin at a multiple of 8. An item is token * n_used + choice.
  */
 typedef struct batch_slots {
-    const int32_t *begin; /* [n_experts + 1]; NULL: there are no experts, a slot
+    const batch_tile *tiles; /* [gridDim.x]; NULL: blocks count tiles by begin and count */
+    const int32_t *begin;    /* [n_experts + 1]; NULL: there are no experts, a slot
                              is a token */
-    const int32_t *count; /* [n_experts] */
-    const int32_t *rows;  /* [n_slots] the row of the result that a slot makes */
-    int32_t n_slots;      /* at most */
+    const int32_t *count;    /* [n_experts] */
+    const int32_t *rows;     /* [n_slots] the row of the result that a slot makes */
+    int32_t n_slots;         /* at most */
     int32_t n_experts;
 } batch_slots;
 
@@ -43,7 +50,7 @@ typedef struct batch_matmul {
     int32_t part_offset[3]; /* where each weight's rows begin */
     batch_slots slots;
     uint64_t expert_bytes[3]; /* from one expert's tiles to the next one's */
-    int32_t blocks;           /* of rows; gridDim.y is that, times experts */
+    int32_t blocks; /* of rows; gridDim.y is that, times experts where slots have no tiles */
 } batch_matmul;
 
 /* Rows of f32 to atoms. */
@@ -68,13 +75,15 @@ typedef struct batch_finish {
     int32_t n_weights, n_parts, n_tokens, part_stride, adds;
 } batch_finish;
 
+/* Shared memory: (warps + 3) * n_experts + 1 numbers of 32 bits. */
 typedef struct batch_sort {
     const gpu_choice *choices;
     int64_t choice_stride;
-    int32_t *begin, *count;
-    int32_t *items;  /* [n_slots] -1: none */
-    int32_t *tokens; /* [n_slots] -1: none */
+    int32_t *items;    /* [n_slots] -1: none */
+    int32_t *tokens;   /* [n_slots] -1: none */
+    batch_tile *tiles; /* [n_tiles], those with tokens first */
     int32_t n_tokens, n_used, n_experts, n_slots;
+    int32_t n_tiles, tile_tokens; /* tile_tokens: slots of a tile at most, a multiple of 8 */
 } batch_sort;
 
 /* The same for heads, each of which has all tokens: heads are experts. */

@@ -1,4 +1,4 @@
-/* Rows on their way to and from batched products: atoms, sums of parts, experts' slots. */
+/* Rows on their way to and from batched products: atoms, sums of parts, slots of heads. */
 #include "backend/cuda/batch_common.cuh"
 #include "backend/cuda/batch_params.h"
 #include "backend/cuda/rows.cuh"
@@ -37,21 +37,19 @@ static __device__ __forceinline__ void rotate_values(float (&v)[8], int first)
 }
 
 /*
- * A block for each row; missing values and rows are zeros. Rows are scaled by a power of 2 so that
- * the largest value is around 2^12: no value is too large for f16, small ones keep their bits.
+ * One row by THREADS threads, of which this is number `thread`: a warp or the whole block. Missing
+ * values and rows are zeros. Rows are scaled by a power of 2 so that the largest value is around
+ * 2^12: no value is too large for f16, small ones keep their bits.
  */
-extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
-    batch_atoms_rows(const __grid_constant__ batch_atoms p)
+template <int THREADS>
+static __device__ __forceinline__ void make_row(const batch_atoms &p, int row, int thread)
 {
-    int row = blockIdx.x;
-    launch_next();
-    wait_previous();
     int from = row >= p.n_rows ? -1 : p.map ? p.map[row] : row;
     const float *x = p.x + (from < 0 ? 0 : from) * p.x_stride;
     int width = from < 0 ? 0 : p.width;
     bool is_aligned = ((size_t)x & 15) == 0;
     float most = 0;
-    for (int k = threadIdx.x * 4; k < width; k += blockDim.x * 4) {
+    for (int k = thread * 4; k < width; k += THREADS * 4) {
         if (is_aligned && k + 4 <= width) {
             float4 a = *(const float4 *)(x + k);
             most = fmaxf(most, fmaxf(fmaxf(fabsf(a.x), fabsf(a.y)), fmaxf(fabsf(a.z), fabsf(a.w))));
@@ -60,12 +58,12 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
                 most = fmaxf(most, fabsf(x[i]));
         }
     }
-    most = block_max<ATOMS_THREADS>(most);
+    most = THREADS == 32 ? warp_max(most) : block_max<THREADS>(most);
     int exponent = most > 0 && most < INFINITY ? min(max(12 - ilogbf(most), -100), 100) : 0;
     float scale = ldexpf(1.0f, exponent);
-    if (threadIdx.x == 0 && row < p.n_rows)
+    if (thread == 0 && row < p.n_rows)
         p.scales[row] = ldexpf(1.0f, -exponent);
-    for (int k = threadIdx.x * 8; k < p.n_k64 * ATOM_K; k += blockDim.x * 8) {
+    for (int k = thread * 8; k < p.n_k64 * ATOM_K; k += THREADS * 8) {
         float v[8];
         const int first = k >> 3 & 15;
         if (p.rotates) {
@@ -92,6 +90,24 @@ extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
     }
 }
 
+/* A block for each row. */
+extern "C" __global__ void __launch_bounds__(ATOMS_THREADS)
+    batch_atoms_rows(const __grid_constant__ batch_atoms p)
+{
+    launch_next();
+    wait_previous();
+    make_row<ATOMS_THREADS>(p, blockIdx.x, threadIdx.x);
+}
+
+/* A warp for each row: for those that are short. */
+extern "C" __global__ void __launch_bounds__(32 * ATOM_ROWS)
+    batch_atoms_short_rows(const __grid_constant__ batch_atoms p)
+{
+    launch_next();
+    wait_previous();
+    make_row<32>(p, blockIdx.x * ATOM_ROWS + (threadIdx.x >> 5), threadIdx.x & 31);
+}
+
 extern "C" __global__ void __launch_bounds__(256)
     batch_finish_rows(const __grid_constant__ batch_finish p)
 {
@@ -108,48 +124,6 @@ extern "C" __global__ void __launch_bounds__(256)
         sum += p.parts[((int64_t)part * p.n_tokens + t) * p.part_stride + at];
     float *out = p.out[n] + t * p.out_stride[n] + row;
     *out = p.adds ? *out + sum : sum;
-}
-
-/* One block. Slots of an expert are in the order of their items. */
-extern "C" __global__ void __launch_bounds__(1024)
-    batch_sort_items(const __grid_constant__ batch_sort p)
-{
-    extern __shared__ int32_t begin[]; /* [n_experts + 1] */
-    int n_items = p.n_tokens * p.n_used, lane = threadIdx.x & 31;
-    wait_previous();
-    auto expert_of = [&](int i) {
-        return p.choices[(i / p.n_used) * p.choice_stride + i % p.n_used].expert;
-    };
-    for (int e = threadIdx.x; e <= p.n_experts; e += blockDim.x)
-        begin[e] = 0;
-    for (int i = threadIdx.x; i < p.n_slots; i += blockDim.x)
-        p.items[i] = p.tokens[i] = -1;
-    __syncthreads();
-    for (int i = threadIdx.x; i < n_items; i += blockDim.x)
-        atomicAdd(&begin[1 + expert_of(i)], 1);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        for (int e = 0; e < p.n_experts; e++) {
-            p.count[e] = begin[e + 1];
-            begin[e + 1] = begin[e] + (begin[e + 1] + 7) / 8 * 8;
-        }
-    __syncthreads();
-    for (int e = threadIdx.x; e <= p.n_experts; e += blockDim.x)
-        p.begin[e] = begin[e];
-    for (int e = threadIdx.x >> 5; e < p.n_experts; e += blockDim.x >> 5) {
-        int slot = begin[e];
-        for (int i0 = 0; i0 < n_items; i0 += 32) {
-            int i = i0 + lane;
-            bool is_mine = i < n_items && expert_of(i) == e;
-            uint32_t mask = __ballot_sync(~0u, is_mine);
-            if (is_mine) {
-                int at = slot + __popc(mask & ((1u << lane) - 1));
-                p.items[at] = i;
-                p.tokens[at] = i / p.n_used;
-            }
-            slot += __popc(mask);
-        }
-    }
 }
 
 /* A thread for each slot. */

@@ -176,13 +176,15 @@ typedef struct gpu_route {
     float norm_more, norm_least, factor, jitter;
 } gpu_route;
 
-/* out[t] += scale * sum over k of weight(t, k) * rows[t * n_used + k]; is_weighed: they are */
+/* out[t] += scale * sum over k of weight(t, k) * rows[t * n_used + k]; is_weighed: they are. Rows are
+ * sums of n_parts, part_stride apart. */
 typedef struct gpu_combine {
     const float *rows;
+    int64_t part_stride;
     const gpu_choice *choices;
     float *out;
     int64_t rows_stride, choice_stride, out_stride;
-    int32_t width, n_used, is_weighed;
+    int32_t width, n_used, is_weighed, n_parts;
     int32_t makes; /* out[t] = instead of += */
     float scale;
 } gpu_combine;

@@ -78,7 +78,7 @@ lace_status gpu_launch_attention(const gpu_job *j, const device_step *d, lace_er
 
 uint64_t gpu_products_scratch_bytes(const gpu *g, const step *s, int64_t n_rows);
 uint64_t gpu_small_batch_scratch_bytes(const step *s);
-uint64_t gpu_experts_scratch_bytes(const step *s, int64_t n_rows);
+uint64_t gpu_experts_scratch_bytes(const gpu *g, const step *s, int64_t n_rows);
 uint64_t gpu_heads_scratch_bytes(const step *s, int64_t n_rows);
 uint64_t gpu_attend_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int64_t n_context);
 

@@ -36,6 +36,9 @@ void *pile_take(pile *p, uint64_t n_bytes)
     return at;
 }
 
+/* Many rows of few values are made by a warp each: a block has not enough to do with one. */
+enum { SHORT_WIDTH = 2048, SHORT_ROWS = 1024 };
+
 lace_status atoms_make(const gpu_job *j, const operand *x, const int32_t *map, int64_t n_rows,
                        tile_kind kind, pile *scratch, atoms *out, lace_error *err)
 {
@@ -51,13 +54,16 @@ lace_status atoms_make(const gpu_job *j, const operand *x, const int32_t *map, i
                      .n_k64 = n_k64(kind, x->width),
                      .is_half = tile_is_half_kind(kind),
                      .rotates = tile_is_rotated(kind)};
-    uint32_t grid[3] = {(uint32_t)round_up((uint64_t)n_rows, 8), 1, 1};
+    uint32_t n = (uint32_t)round_up((uint64_t)n_rows, 8), grid[3] = {n, 1, 1},
+             eighths[3] = {n / 8, 1, 1};
+    if (x->width <= SHORT_WIDTH && n_rows >= SHORT_ROWS)
+        return gpu_start(j, "batch_atoms_short_rows", eighths, 256, 0, &p, err);
     return gpu_start(j, "batch_atoms_rows", grid, 512, 0, &p, err);
 }
 
 /* ---- The cut --------------------------------------------------------------------------------- */
 
-enum { N_WIDTHS = 4, N_WIDE = 2 };
+enum { N_WIDTHS = 4, N_WIDE = 2, N_EXPERTS = 2 };
 
 static const int32_t widths[N_WIDTHS] = {8, 32, 64, 128}; /* tokens of a block */
 static const int32_t wide_widths[N_WIDE] = {128, 256};    /* of one with two groups */
@@ -66,6 +72,16 @@ static const char *const matmul_names[TILE_COUNT][N_WIDTHS] = {
 #define X(id, name, n_bytes, n_cols)                                                               \
     [TILE_##id] = {"matmul_batch_" #id "_8", "matmul_batch_" #id "_32", "matmul_batch_" #id "_64", \
                    "matmul_batch_" #id "_128"},
+    TILE_LIST(X)
+#undef X
+};
+
+/* Tokens of a block where two share a processor. */
+static const int32_t expert_widths[N_EXPERTS] = {16, 32};
+
+static const char *const expert_names[TILE_COUNT][N_EXPERTS] = {
+#define X(id, name, n_bytes, n_cols)                                                               \
+    [TILE_##id] = {"matmul_experts_" #id "_16", "matmul_experts_" #id "_32"},
     TILE_LIST(X)
 #undef X
 };
@@ -87,19 +103,21 @@ static int width_for(int64_t n_tokens)
 
 /*
  * As matmul_batch.cuh counts it; at least what gates need to meet. Rings are for sm_90a alone:
- * other cards, which may have less than half of that memory, have kernels without them.
+ * other cards, which may have less than half of that memory, have kernels without them. n_sharing:
+ * blocks that are on a processor at once.
  */
-static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n, int n_groups, int most_warps)
+static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n, int n_groups, int most_warps,
+                             int n_sharing)
 {
     if (g->info.major != 9)
         return (uint32_t)(n_groups / 2 * GROUP_ROWS * (32 + 1) * 4);
     int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
     int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
-    int steps = n < 64 ? 4 : n < 128 ? 2 : 1;
+    int steps = n_sharing > 1 ? 64 / n : n < 64 ? 4 : n < 128 ? 2 : 1;
     steps = tile_cols(kind) / 64 < steps ? tile_cols(kind) / 64 : steps;
     int stage_bytes = n * 128 * steps;
-    int atom_stages = (227 * 1024 - 1024 - most_warps * stages * stride) / stage_bytes,
-        most = n < 64 ? 8 : 6;
+    int room = (227 * 1024 - 1024 * n_sharing) / n_sharing - most_warps * stages * stride;
+    int atom_stages = room / stage_bytes, most = n < 64 ? 8 : 6;
     atom_stages = atom_stages < most ? atom_stages : most;
     int glu = n_groups / 2 * GROUP_ROWS * ((n < 32 ? 32 : n) + 1) * 4;
     int all = atom_stages * (stage_bytes + 16) + 4 * n_groups * stages * (stride + 8);
@@ -166,7 +184,7 @@ static bool choose_wide(const gpu *g, const batch_matmul *p, tile_kind kind, cut
         c.n_parts = n_parts;
         c.name = wide_names[kind][i];
     }
-    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, 2, 8);
+    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, 2, 8, 1);
     *out = c;
     int64_t n_usual = (int64_t)batch_count_blocks(p, 4) * divide_up(p->n_tokens, 128);
     return p->n_tokens >= 1024 || best <= 13 * (int64_t)divide_up(n_usual, n_processors);
@@ -189,7 +207,7 @@ static cut choose_cut(const gpu *g, const batch_matmul *p, tile_kind kind)
         c.n_blocks = batch_count_blocks(p, 2);
     }
     c.n_parts = count_parts(g, p, kind, (int64_t)c.n_blocks * n_tiles_x);
-    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, c.n_groups, 16);
+    c.shared_bytes = shared_bytes(g, kind, c.n_tokens, c.n_groups, 16, 1);
     return c;
 }
 
@@ -198,7 +216,21 @@ batch_kernel batch_kernel_for(const gpu *g, tile_kind kind, int64_t n_tokens, in
     int width = width_for(n_tokens);
     return (batch_kernel){.name = matmul_names[kind][width],
                           .n_tokens = widths[width],
-                          .shared_bytes = shared_bytes(g, kind, widths[width], n_groups, 16)};
+                          .n_groups = n_groups,
+                          .n_sharing = 1,
+                          .shared_bytes = shared_bytes(g, kind, widths[width], n_groups, 16, 1)};
+}
+
+batch_kernel batch_kernel_for_experts(const gpu *g, tile_kind kind, int64_t n_tokens)
+{
+    int i = n_tokens > expert_widths[0];
+    if (n_tokens > expert_widths[N_EXPERTS - 1])
+        return batch_kernel_for(g, kind, n_tokens, 4);
+    return (batch_kernel){.name = expert_names[kind][i],
+                          .n_tokens = expert_widths[i],
+                          .n_groups = 2,
+                          .n_sharing = 2,
+                          .shared_bytes = shared_bytes(g, kind, expert_widths[i], 2, 8, 2)};
 }
 
 /* ---- Launches -------------------------------------------------------------------------------- */

@@ -32,13 +32,18 @@ bool tile_is_half_kind(tile_kind kind);
 /* The kernel whose blocks have groups of 64 rows and room for so many tokens. */
 typedef struct batch_kernel {
     const char *name;
-    int32_t n_tokens; /* of a block */
+    int32_t n_tokens;  /* of a block */
+    int32_t n_groups;  /* of 64 rows, of a block */
+    int32_t n_sharing; /* blocks that are on a processor at once */
     uint32_t shared_bytes;
 } batch_kernel;
 
 enum { GROUP_ROWS = 64, GROUP_THREADS = 128 };
 
 batch_kernel batch_kernel_for(const gpu *g, tile_kind kind, int64_t n_tokens, int n_groups);
+
+/* The same for experts with so many tokens each, or fewer. */
+batch_kernel batch_kernel_for_experts(const gpu *g, tile_kind kind, int64_t n_tokens);
 
 /* Blocks of n_groups that cover the rows of a product. */
 int batch_count_blocks(const batch_matmul *p, int n_groups);

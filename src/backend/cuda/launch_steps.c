@@ -609,7 +609,7 @@ uint64_t gpu_step_scratch_bytes(const gpu *g, const step *s, int64_t n_rows, int
         more = gpu_products_scratch_bytes(g, s, n_rows);
         more = more > small ? more : small;
     } else if (s->op == OP_MOE_GLU || s->op == OP_MOE_DOWN) {
-        more = gpu_experts_scratch_bytes(s, n_rows);
+        more = gpu_experts_scratch_bytes(g, s, n_rows);
     } else if (s->op == OP_ATTEND) {
         more = gpu_attend_scratch_bytes(g, s, n_rows, n_context);
     } else if (s->op == OP_MATMUL_HEADS) {

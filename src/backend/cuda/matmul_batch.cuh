@@ -47,7 +47,14 @@ static __device__ __forceinline__ bool find_work(const batch_matmul &p, int byte
     int block = blockIdx.y, expert = 0;
     w.token0 = (int)blockIdx.x * n;
     w.token_end = p.n_tokens;
-    if (p.slots.begin) {
+    if (p.slots.tiles) {
+        const batch_tile tile = p.slots.tiles[blockIdx.x];
+        expert = tile.expert;
+        w.token0 = tile.begin;
+        w.token_end = tile.end;
+        if (expert < 0)
+            return false;
+    } else if (p.slots.begin) {
         expert = block / p.blocks;
         block -= expert * p.blocks;
         int begin = p.slots.begin[expert];
@@ -119,7 +126,7 @@ static __device__ __forceinline__ void store_sums(const batch_matmul &p, const b
                 int t = w.token0 + 8 * (j0 + j) + 2 * (lane & 3) + e;
                 bool is_any = t < w.token_end;
                 scale[j][e] = is_any ? p.scale * p.x_scales[t] : 0.0f;
-                at[j][e] = !is_any ? -1 : (p.slots.begin ? p.slots.rows[t] : t) * stride + row;
+                at[j][e] = !is_any ? -1 : (p.slots.rows ? p.slots.rows[t] : t) * stride + row;
             }
 #pragma unroll
         for (int j = 0; j < SOME; j++)
@@ -172,7 +179,7 @@ static __device__ __forceinline__ void store_glu(const batch_matmul &p, const ba
             int n = 8 * (j0 + j) + 2 * (lane & 3) + is_up, t = w.token0 + n;
             bool is_any = t < w.token_end;
             scale[j] = is_any ? p.scale * p.x_scales[t] : 0.0f;
-            at[j] = !is_any ? -1 : (p.slots.begin ? p.slots.rows[t] : t) * p.out_stride[0] + row;
+            at[j] = !is_any ? -1 : (p.slots.rows ? p.slots.rows[t] : t) * p.out_stride[0] + row;
             other[j][0] = mine[n];
             other[j][1] = mine[8 * (N + 1) + n];
         }
@@ -207,24 +214,24 @@ template <int KIND> struct tile_ring {
  * For many tokens a stage is 64 values of them; for few a whole tile's, so that
  * barriers are met less often.
  */
-template <int KIND, int N, int WARPS> struct atom_ring {
-    static constexpr int MOST_STEPS = N < 64 ? 4 : N < 128 ? 2 : 1;
+template <int KIND, int N, int WARPS, int BLOCKS> struct atom_ring {
+    static constexpr int MOST_STEPS = BLOCKS > 1 ? 64 / N : N < 64 ? 4 : N < 128 ? 2 : 1;
     static constexpr int STEPS = /* of 64 values in a stage */
         tile<KIND>::COLS / 64 < MOST_STEPS ? tile<KIND>::COLS / 64 : MOST_STEPS;
     static constexpr int BYTES = N * 128 * STEPS;
-    static constexpr int ROOM =
-        MATMUL_BATCH_SHARED - 1024 - WARPS * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
+    static constexpr int ROOM = (MATMUL_BATCH_SHARED - 1024 * BLOCKS) / BLOCKS -
+                                WARPS * tile_ring<KIND>::STAGES * tile_ring<KIND>::STRIDE;
     static constexpr int MOST = N < 64 ? 8 : 6;
     static constexpr int STAGES = ROOM / BYTES < MOST ? ROOM / BYTES : MOST;
     static_assert(STAGES >= 3, "no room for atoms");
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-template <int KIND, int N, int WARPS>
+template <int KIND, int N, int WARPS, int BLOCKS>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
     typedef tile_ring<KIND> tring;
-    typedef atom_ring<KIND, N, WARPS> aring;
+    typedef atom_ring<KIND, N, WARPS, BLOCKS> aring;
     constexpr int STEPS = tile<KIND>::COLS / 64;   /* of 64 values in a tile */
     constexpr int PER_TILE = STEPS / aring::STEPS; /* stages of atoms */
     /* Unpack the next step while the last is multiplied: where registers allow
@@ -241,7 +248,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     uint8_t *mine = tiles + warp * tring::STAGES * tring::STRIDE;
 
     launch_next();
-    if (p.slots.begin)
+    if (p.slots.rows)
         wait_previous();
     batch_work w;
     if (!find_work(p, tring::BYTES, N, w))
@@ -262,7 +269,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
                      w.tiles + (size_t)i * tring::BYTES, tring::BYTES, loaded + 8 * s, policy);
     };
     int n_atoms = (p.n_tokens + 7) / 8, n_stages = w.n_tiles * PER_TILE;
-    uint32_t atom_bytes = (uint32_t)min(N / 8, n_atoms - w.token0 / 8) * ATOM_BYTES;
+    uint32_t atom_bytes = (uint32_t)min(N / 8, (w.token_end - w.token0 + 7) / 8) * ATOM_BYTES;
     auto copy_atoms = [&](int i) {
         int s = i % aring::STAGES;
         bar_expect(full + 8 * s, aring::STEPS * atom_bytes);
@@ -373,7 +380,7 @@ static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const ba
 #pragma unroll
             for (int nb = 0; nb < N / 8; nb++) {
                 int atom = w.token0 / 8 + nb, row = lane >> 2;
-                if (atom >= n_atoms)
+                if (8 * atom >= w.token_end)
                     break;
                 const uint8_t *x =
                     p.x + ((size_t)((w.tile0 + t) * STEPS + j) * n_atoms + atom) * ATOM_BYTES +
@@ -399,15 +406,15 @@ static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const ba
         store_sums<N>(p, w, d, lane);
 }
 
-template <int KIND, int N, int WARPS>
+template <int KIND, int N, int WARPS, int BLOCKS>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
     batch_work w;
     wait_previous();
     if (!find_work(p, tile<KIND>::BYTES, N, w))
         return;
-    int end = min(w.token0 + N, w.token_end);
-    for (; w.token0 < end; w.token0 += 32)
+    w.token_end = min(w.token0 + N, w.token_end);
+    for (; w.token0 < w.token_end; w.token0 += 32)
         matmul_plain<KIND>(p, w);
 }
 #endif
@@ -417,7 +424,7 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     extern "C" __global__ void __launch_bounds__(512, 1)                                           \
         matmul_batch_##kind##_##n(const __grid_constant__ batch_matmul p)                          \
     {                                                                                              \
-        matmul_batch<TILE_##kind, n, 16>(p);                                                       \
+        matmul_batch<TILE_##kind, n, 16, 1>(p);                                                    \
     }
 #define MATMUL_BATCH_ALL(kind)                                                                     \
     MATMUL_BATCH(kind, 8)                                                                          \
@@ -431,8 +438,20 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     extern "C" __global__ void __launch_bounds__(32 * WIDE_WARPS, 1)                               \
         matmul_wide_##kind##_##n(const __grid_constant__ batch_matmul p)                           \
     {                                                                                              \
-        matmul_batch<TILE_##kind, n, WIDE_WARPS>(p);                                               \
+        matmul_batch<TILE_##kind, n, WIDE_WARPS, 1>(p);                                            \
     }
 #define MATMUL_WIDE_ALL(kind) MATMUL_WIDE(kind, 128) MATMUL_WIDE(kind, 256)
+
+/*
+ * For experts with few tokens each: two blocks on a processor. A block has little to do, so that one
+ * begins and ends while the other multiplies.
+ */
+#define MATMUL_EXPERTS(kind, n)                                                                    \
+    extern "C" __global__ void __launch_bounds__(32 * WIDE_WARPS, 2)                               \
+        matmul_experts_##kind##_##n(const __grid_constant__ batch_matmul p)                        \
+    {                                                                                              \
+        matmul_batch<TILE_##kind, n, WIDE_WARPS, 2>(p);                                            \
+    }
+#define MATMUL_EXPERTS_ALL(kind) MATMUL_EXPERTS(kind, 16) MATMUL_EXPERTS(kind, 32)
 
 #endif

@@ -336,9 +336,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p
     const int64_t t = blockIdx.x;
     for (int i = threadIdx.x; i < p.width; i += THREADS) {
         float sum = 0;
-        for (int k = 0; k < p.n_used; k++)
-            sum += (p.is_weighed ? 1 : p.choices[t * p.choice_stride + k].weight) *
-                   p.rows[(t * p.n_used + k) * p.rows_stride + i];
+        for (int k = 0; k < p.n_used; k++) {
+            const float *row = p.rows + (t * p.n_used + k) * p.rows_stride + i;
+            float v = row[0];
+            for (int part = 1; part < p.n_parts; part++)
+                v += row[part * p.part_stride];
+            sum += (p.is_weighed ? 1 : p.choices[t * p.choice_stride + k].weight) * v;
+        }
         float *out = p.out + t * p.out_stride + i;
         *out = (p.makes ? 0 : *out) + p.scale * sum;
     }
