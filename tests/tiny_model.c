@@ -335,7 +335,7 @@ static void add_encoder_ends(maker *m, int parts)
 static void add_shared_expert(maker *m, int layer, int parts)
 {
     const tiny_options *o = m->o;
-    int n_ff = o->n_ff / 2;
+    int n_ff = o->n_ff_shared ? o->n_ff_shared : o->n_ff / 2;
     add_part(m, layer, "ffn_gate_shexp.weight", o->n_embd, n_ff, 0);
     add_part(m, layer, "ffn_up_shexp.weight", o->n_embd, n_ff, 0);
     add_part(m, layer, "ffn_down_shexp.weight", n_ff, o->n_embd, 0);

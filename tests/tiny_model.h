@@ -18,6 +18,7 @@ typedef struct tiny_options {
     int n_heads;              /* 2 */
     int n_kv_heads;           /* 1 */
     int n_ff;                 /* 32 */
+    int n_ff_shared;          /* of a shared expert; 0 (default): half of n_ff */
     int n_experts;            /* 0 (default): none; else a mixture, 2 of them for each token */
     int n_vocab;        /* 320: <unk> <s> </s>, the 256 byte tokens, then pieces; at least 4 */
     int n_context;      /* 64 */

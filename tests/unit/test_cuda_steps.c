@@ -56,14 +56,13 @@ static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
     return plan_check(l->p, err) == LACE_OK;
 }
 
-static void lower_arch(const char *architecture, lowered *l)
+static void lower_model(const tiny_options *o, lowered *l)
 {
     memset(l, 0, sizeof *l);
     lace_error err;
-    tiny_options o = options_of(architecture);
-    bool is_built = build_plan(l, &o, &err);
+    bool is_built = build_plan(l, o, &err);
     if (!is_built)
-        printf("# %s: %s\n", architecture, err.text);
+        printf("# %s\n", err.text);
     CHECK(is_built);
     l->g.has_overlap = true;
     l->g.info.major = 9;
@@ -82,6 +81,12 @@ static void lower_arch(const char *architecture, lowered *l)
     CHECK(decode_layout_init(f, &l->g, &l->layout, NULL) == LACE_OK);
     decode_layout_place(&l->layout, f, &l->g, card_memory);
     CHECK(lower_token(l->p, &l->g, false, &tables, f, &l->layout, NULL, &l->list, NULL) == LACE_OK);
+}
+
+static void lower_arch(const char *architecture, lowered *l)
+{
+    tiny_options o = options_of(architecture);
+    lower_model(&o, l);
 }
 
 static void free_lowered(lowered *l)
@@ -238,11 +243,51 @@ static void layers_of_other_forms_are_fused(void)
     }
 }
 
+/* A shared expert that is like the others is one more of them, and its gate one more row of the
+ * router; then nobody is left who needs the norm in memory. */
+static void shared_experts_are_multiplied_with_the_chosen(void)
+{
+    static const struct {
+        const char *architecture;
+        int32_t layer;
+        bool is_gated;
+        const char *names;
+    } rows[] = {
+        {"qwen35moe", 0, true,
+         "product delta rms_norm product_add rows experts_gate_up experts_down"},
+        {"deepseek2", 1, false,
+         "product product heads matmul_heads attend matmul_heads product_add rows "
+         "experts_gate_up experts_down"},
+        {"glm4moe", 1, false, "product heads attend product_add rows experts_gate_up experts_down"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        tiny_options o = options_of(rows[i].architecture);
+        lowered l;
+        o.n_ff_shared = o.n_ff;
+        lower_model(&o, &l);
+        const char *got = names(&l.list.list, rows[i].layer);
+        if (strcmp(got, rows[i].names) != 0)
+            printf("# %s, layer %d: %s\n", rows[i].architecture, rows[i].layer, got);
+        CHECK(strcmp(got, rows[i].names) == 0);
+        for (int32_t n = 0; n < l.list.list.n_steps; n++) {
+            const device_step *d = &l.list.list.steps[n];
+            const decode_experts *p = &d->a.experts;
+            if (strncmp(d->name, "experts_", 8) != 0)
+                continue;
+            CHECK(p->n_all == p->n_used + 1 && p->shared);
+            CHECK(!p->shared_pair == (strcmp(d->name, "experts_down") == 0));
+            CHECK(!p->shared_by == !rows[i].is_gated);
+        }
+        free_lowered(&l);
+    }
+}
+
 int main(void)
 {
     CASE(every_step_is_stood_for);
     CASE(no_product_is_launched_alone);
     CASE(what_is_taken_along_is_still_there);
     CASE(layers_of_other_forms_are_fused);
+    CASE(shared_experts_are_multiplied_with_the_chosen);
     return tap_end();
 }

@@ -29,12 +29,17 @@ static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_dow
                         .x = {.k = (int32_t)k, .act = (int32_t)tile_kind_act(kind)},
                         .scale = is_down ? s->a.moe.scale : 1,
                         .glu = is_down ? 0 : (int32_t)s->a.moe.glu};
+    p.n_all = p.n_used + (l->shared_glu != NULL);
+    if (l->shared_glu)
+        p.shared = (is_down ? l->shared_down : l->shared_glu)->a.matmul.weights[0]->data;
+    if (l->shared_glu && !is_down)
+        p.shared_pair = l->shared_glu->a.matmul.weights[1]->data;
     if (!is_down) {
         p.pair = s->a.moe.up->data;
         p.pair_bytes = expert_bytes(s->a.moe.up, s->a.moe.n_experts);
         p.pair_bias = s->a.moe.up_bias;
     }
-    int32_t units = p.n_rows / TILE_ROWS * (is_down ? 1 : p.n_used);
+    int32_t units = p.n_rows / TILE_ROWS * (is_down ? 1 : p.n_all);
     p.n_blocks = units < g->info.n_processors ? units : g->info.n_processors;
     p.stage_bytes = gpu_stage_bytes(kind);
     return p;
@@ -43,13 +48,13 @@ static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_dow
 /* Units of 16 rows that a block has at most. */
 static int32_t units_of_block(const decode_experts *p, bool is_down)
 {
-    int32_t units = p->n_rows / TILE_ROWS * (is_down ? 1 : p->n_used);
+    int32_t units = p->n_rows / TILE_ROWS * (is_down ? 1 : p->n_all);
     return (units + p->n_blocks - 1) / p->n_blocks;
 }
 
 static int32_t slots_of_block(const decode_experts *p, bool is_down)
 {
-    return units_of_block(p, is_down) * (is_down ? p->n_used : 2);
+    return units_of_block(p, is_down) * (is_down ? p->n_all : 2);
 }
 
 /* Shared memory of a block without its ring. */
@@ -58,7 +63,7 @@ static uint64_t fixed_bytes(const decode_experts *p, bool is_down)
     uint64_t x = (gpu_act_bytes((gpu_act)p->x.act, p->x.k) + 64 + 127) / 128 * 128;
     uint64_t slots = (uint64_t)slots_of_block(p, is_down);
     uint64_t sums = is_down ? (uint64_t)units_of_block(p, is_down) : slots;
-    return DECODE_EXPERTS_RING_AT + (is_down ? (uint64_t)p->n_used : 1) * x +
+    return DECODE_EXPERTS_RING_AT + (is_down ? (uint64_t)p->n_all : 1) * x +
            DECODE_WARPS * sums * TILE_ROWS * 4 + slots * TILE_ROWS * 4;
 }
 
@@ -78,7 +83,7 @@ bool gpu_experts_fit(const gpu *g, const layer_steps *l)
     decode_experts glu = product_of(g, l, false), down = product_of(g, l, true);
     uint64_t most = (uint64_t)g->info.max_shared_bytes;
     return gpu_glu_is_fused(l->expert_glu->a.moe.glu) && glu.n_experts <= DECODE_MAX_EXPERTS &&
-           glu.n_used <= DECODE_MAX_USED && glu.n_used <= glu.n_experts && has_planes(&glu) &&
+           glu.n_all <= DECODE_MAX_USED && glu.n_used <= glu.n_experts && has_planes(&glu) &&
            has_planes(&down) && !glu.bias == !glu.pair_bias &&
            slots_of_block(&glu, false) <= DECODE_MAX_SLOTS &&
            slots_of_block(&down, true) <= DECODE_MAX_SLOTS &&
@@ -105,7 +110,7 @@ uint64_t gpu_experts_bytes(const layer_steps *l)
     uint64_t n = 0;
     for (int i = 0; i < 3; i++)
         n += tile_matrix_bytes(tile_kind_of(w[i]->type), w[i]->n_rows, w[i]->n_cols);
-    return n * (uint64_t)s->a.moe.n_used;
+    return n * (uint64_t)(s->a.moe.n_used + (l->shared_glu != NULL));
 }
 
 /* ---- Shared memory --------------------------------------------------------------------------- */

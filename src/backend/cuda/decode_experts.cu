@@ -194,6 +194,15 @@ __device__ __forceinline__ void take_choices(const decode_experts &p, choices *o
     out->share[lane] = __int_as_float(c.y);
 }
 
+/* The shared expert behind those that were chosen. */
+__device__ __forceinline__ void add_shared(const decode_experts &p, choices *out, int lane)
+{
+    if (p.n_all == p.n_used || lane > 0)
+        return;
+    out->expert[p.n_used] = 0;
+    out->share[p.n_used] = p.shared_by ? 1 / (1 + expf(-__ldcg(p.shared_by))) : 1.0f;
+}
+
 /* ---- Products -------------------------------------------------------------------------------- */
 
 /* The tiles of a warp, one after the other: which slot they are of, and their
@@ -258,8 +267,7 @@ __device__ __forceinline__ void multiply_tiles(const decode_experts &p, const ex
     float y0 = 0, y1 = 0, z0 = 0, z1 = 0;
     uint32_t parity = 0;
     tile_cursor c(warp, n_tiles);
-    int unit = IS_DOWN ? c.slot / p.n_used : c.slot,
-        expert = IS_DOWN ? c.slot - unit * p.n_used : 0;
+    int unit = IS_DOWN ? c.slot / p.n_all : c.slot, expert = IS_DOWN ? c.slot - unit * p.n_all : 0;
     while (c.t < n_all) {
         const uint8_t *from = b.ring + c.place * STAGE;
         if (BYTES % 128)
@@ -291,8 +299,8 @@ __device__ __forceinline__ void multiply_tiles(const decode_experts &p, const ex
             z0 += share * y0;
             z1 += share * y1;
             y0 = y1 = 0;
-            next = c.slot / p.n_used;
-            expert = c.slot - next * p.n_used;
+            next = c.slot / p.n_all;
+            expert = c.slot - next * p.n_all;
         } else {
             z0 = y0;
             z1 = y1;
@@ -325,8 +333,8 @@ __device__ __forceinline__ void finish_down(const decode_experts &p, const exper
     float v = 0, square = 0;
     if (tid < n_values) {
         float sum = slot_sum(b.sums, b.n_sums, tid);
-        for (int k = 0; p.bias && k < p.n_used; k++)
-            sum += chosen->share[k] * biases[((tid >> 4) * p.n_used + k) * TILE_ROWS + (tid & 15)];
+        for (int k = 0; p.bias && k < p.n_all; k++)
+            sum += chosen->share[k] * biases[((tid >> 4) * p.n_all + k) * TILE_ROWS + (tid & 15)];
         v = p.scale * sum + (ANY && p.makes ? 0.0f : before[tid]);
         p.residual[row] = v;
         square = v * v;
@@ -348,7 +356,7 @@ __device__ __forceinline__ void finish_glu(const decode_experts &p, const expert
     const int lane = threadIdx.x & 31, each = p.n_rows / TILE_ROWS;
     const int n_values = b.n_units * TILE_ROWS;
     for (int i0 = threadIdx.x & ~31; i0 < n_values; i0 += DECODE_THREADS) {
-        const int i = i0 + lane, u = b.u0 + (i >> 4), k = min(u / each, p.n_used - 1);
+        const int i = i0 + lane, u = b.u0 + (i >> 4), k = min(u / each, p.n_all - 1);
         const bool is_in = i < n_values;
         decode_vector next = p.next;
         next.planes += (int64_t)k * p.next_stride;
@@ -377,17 +385,17 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
         wait_for_last();
         return;
     }
-    const int each = p.n_rows / TILE_ROWS, n_units = IS_DOWN ? each : each * p.n_used;
+    const int each = p.n_rows / TILE_ROWS, n_units = IS_DOWN ? each : each * p.n_all;
     const int u0 = (int)((int64_t)n_units * blockIdx.x / p.n_blocks);
     const int u1 = (int)((int64_t)n_units * (blockIdx.x + 1) / p.n_blocks);
-    const int n_bytes = vector_bytes(p.x), n_vectors = IS_DOWN ? p.n_used : 1;
+    const int n_bytes = vector_bytes(p.x), n_vectors = IS_DOWN ? p.n_all : 1;
     const int plane = p.x.k * act_value_bytes((gpu_act)p.x.act);
     slot_place *places = (slot_place *)(shared + DECODE_TABLE_AT);
     choices *chosen = (choices *)(shared + DECODE_CHOICES_AT);
     expert_block b;
     b.u0 = u0;
     b.n_units = u1 - u0;
-    b.n_slots = b.n_units * (IS_DOWN ? p.n_used : 2);
+    b.n_slots = b.n_units * (IS_DOWN ? p.n_all : 2);
     b.n_sums = IS_DOWN ? b.n_units : b.n_slots;
     b.x_stride = (n_bytes + PLANE_PAD + 127) & ~127;
     b.ring = shared + DECODE_EXPERTS_RING_AT;
@@ -439,15 +447,19 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
             choose_by_rule(p, chosen, lane);
         else
             choose_experts(p, chosen, lane);
+        if (ANY)
+            add_shared(p, chosen, lane);
         __syncwarp();
         for (int s = lane; s < b.n_slots; s += 32) {
             bool is_pair = !IS_DOWN && s >= b.n_units;
-            int u = IS_DOWN ? u0 + s / p.n_used : u0 + s - (is_pair ? b.n_units : 0);
-            int k = IS_DOWN ? s % p.n_used : u / each, group = IS_DOWN ? u : u - k * each;
+            int u = IS_DOWN ? u0 + s / p.n_all : u0 + s - (is_pair ? b.n_units : 0);
+            int k = IS_DOWN ? s % p.n_all : u / each, group = IS_DOWN ? u : u - k * each;
             int expert = chosen->expert[k];
-            places[s].tiles = (is_pair ? p.pair + (uint64_t)expert * p.pair_bytes
-                                       : p.tiles + (uint64_t)expert * p.expert_bytes) +
-                              (uint64_t)group * p.n_tiles * p.tile_bytes;
+            const uint8_t *tiles = is_pair ? p.pair + (uint64_t)expert * p.pair_bytes
+                                           : p.tiles + (uint64_t)expert * p.expert_bytes;
+            if (ANY && k == p.n_used)
+                tiles = is_pair ? p.shared_pair : p.shared;
+            places[s].tiles = tiles + (uint64_t)group * p.n_tiles * p.tile_bytes;
             places[s].bias_row = expert * p.n_rows + group * TILE_ROWS;
         }
     }

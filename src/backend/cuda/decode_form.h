@@ -19,6 +19,7 @@ typedef struct layer_steps {
     const step *norm, *qkv, *q_norm, *k_norm, *rope, *attend, *o, *o_norm, *o_add;
     const step *ffn_norm, *glu, *down, *down_norm, *down_add;
     const step *router, *route, *expert_glu, *expert_down;
+    const step *shared_glu, *shared_down; /* of a shared expert in the same launches */
     /* Attention is of a kind that the fused kernel does not know: its steps, from behind qkv up to
      * attend, are launched as they are. q_norm, k_norm and rope are NULL then. */
     bool attends_by_steps;

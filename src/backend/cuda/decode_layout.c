@@ -85,8 +85,8 @@ static void need_vectors(decode_layout *l, const decode_form *f)
             need_product(l, FOR_GLU, form->next);
         if (form->route) {
             layer_steps s = {.expert_glu = &f->steps[i], .expert_down = &f->steps[i + 1]};
-            need(l, FOR_EXPERTS_DOWN, s.expert_down->a.moe.down, f->steps[i].a.moe.n_used,
-                 gpu_experts_stride(&s));
+            need(l, FOR_EXPERTS_DOWN, s.expert_down->a.moe.down,
+                 f->steps[i].a.moe.n_used + (form->shared_glu != NULL), gpu_experts_stride(&s));
         }
     }
     if (f->head)
@@ -135,6 +135,7 @@ static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g,
     l->squares[1] = cut(c, 4 * n_blocks);
     l->y = cut(c, 4 * width);
     l->router = n_experts > 0 ? cut(c, 4 * n_experts) : NULL;
+    l->shared_by = cut(c, 4);
     l->logits = f->head ? cut(c, 4 * (uint64_t)f->head->out[0].width) : NULL;
     l->best = cut(c, sizeof *l->best * n_blocks);
     for (int32_t i = 0; i < l->n_vectors; i++)

@@ -41,6 +41,7 @@ typedef struct decode_layout {
     float *squares[2];  /* [processors] of the residual in front of attention, of the rest */
     float *y;           /* [width] a product's result on its way to its norm */
     float *router;      /* [experts] its logits */
+    float *shared_by;   /* [1] what says how much of a shared expert is added */
     float *logits;      /* [vocabulary] of the fused head */
     decode_best *best;  /* [processors] */
     decode_best *drawn; /* [1] */

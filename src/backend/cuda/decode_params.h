@@ -184,6 +184,7 @@ typedef struct decode_router {
 typedef struct decode_experts {
     const float *logits; /* [n_experts] */
     int32_t n_experts, n_used, norms;
+    int32_t n_all; /* n_used, and one if there is a shared expert */
     int32_t kind, tile_bytes;
     const uint8_t *tiles, *pair; /* of expert 0: gate and up, or down and NULL */
     uint64_t expert_bytes, pair_bytes;
@@ -208,6 +209,10 @@ typedef struct decode_experts {
     float norm_more, norm_least, factor;
     decode_input made; /* of gate and up */
     int32_t makes;     /* down: the residual is what was not there before */
+    /* One more, like the chosen ones, behind them: the shared expert's gate and up, or down and NULL.
+     * Its share is the sigmoid of *shared_by; NULL: 1. */
+    const uint8_t *shared, *shared_pair;
+    const float *shared_by;
 } decode_experts;
 
 typedef struct decode_attention {

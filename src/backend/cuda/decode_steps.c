@@ -334,7 +334,9 @@ static bool is_taken_by_all(const matcher *m, const step *s)
         bool is_inside = false; /* a norm or a gate between s and the product */
         for (int32_t n = i + 1; n < m->p->n_steps && !is_inside; n++)
             is_inside = takes(&m->forms[n], s) && takes(&m->forms[n], at);
-        if (is_inside ? !is_taken_by_all(m, at) : !takes(&m->forms[i], s))
+        const step *with = m->forms[i].with; /* who launches it */
+        if (is_inside ? !is_taken_by_all(m, at)
+                      : !takes(with ? &m->forms[with - m->p->steps] : &m->forms[i], s))
             return false;
     }
     return true;
@@ -667,6 +669,83 @@ static void match_experts(matcher *m, const step *s, const step *end)
     m->forms[route - m->p->steps].use = USE_NOTHING;
 }
 
+/* Whether a matrix is like those of the experts. */
+static bool is_alike(const weight *a, const weight *b)
+{
+    return tile_kind_of(a->type) == tile_kind_of(b->type) && a->n_rows == b->n_rows &&
+           a->n_cols == b->n_cols;
+}
+
+/* Gate, up and down of a shared expert, as the experts of s and the MOE_DOWN behind it have them. */
+static bool is_shared_expert(const matcher *m, const step *s, const step *glu, const step *down)
+{
+    const step *adds = m->forms[down - m->p->steps].add;
+    const operand *to = adds ? &adds->out[0] : &down->out[0];
+    return m->forms[glu - m->p->steps].use == USE_PRODUCT && glu->op == OP_MATMUL_GLU &&
+           m->forms[down - m->p->steps].use == USE_PRODUCT &&
+           (adds ? adds->a.add.scale == 1 : down->op == OP_MATMUL_ADD) &&
+           glu->in[0].value == s->in[0].value && only_reader(m, glu) == down &&
+           down->in[0].value == glu->out[0].value && to->value == s[1].out[0].value &&
+           is_alike(glu->a.matmul.weights[0], s->a.moe.gate) &&
+           is_alike(glu->a.matmul.weights[1], s->a.moe.up) &&
+           is_alike(down->a.matmul.weights[0], s[1].a.moe.down) && glu->a.matmul.scale == 1 &&
+           down->a.matmul.scale == 1 && s[1].a.moe.scale == 1 &&
+           glu->a.matmul.glu == s->a.moe.glu && !glu->a.matmul.biases[0] &&
+           !glu->a.matmul.biases[1] && !down->a.matmul.biases[0] && !s->a.moe.gate_bias &&
+           !s[1].a.moe.down_bias;
+}
+
+/* The product of one row that says how much of the shared expert is added: it can be joined to the
+ * router's, since its result has a place of its own. */
+static bool can_join_router(const matcher *m, const step *router, const step *by, const step *share)
+{
+    const step_form *f = &m->forms[router - m->p->steps];
+    return by->op == OP_MATMUL && only_stores(m, router) && only_stores(m, by) &&
+           has_floats(router) && has_floats(by) && router->op == OP_MATMUL &&
+           by->a.matmul.weights[0]->n_rows == 1 && router->in[0].value == by->in[0].value &&
+           only_reader(m, by) == share && share->in[0].value == by->out[0].value &&
+           f->n_joined == 0;
+}
+
+/*
+ * A shared expert right behind the experts, with what is added of it, and nothing else between them:
+ * it is one more of those that are chosen.
+ */
+static void match_shared(matcher *m, const step *s, const step *end)
+{
+    step_form *f = &m->forms[s - m->p->steps];
+    const step *at = s + 2, *router = maker_of(m, f->route, f->route->in[0].value), *by = NULL;
+    if (at < end && at->op == OP_MATMUL)
+        by = at++;
+    if (end - at < 2 || !router || !is_shared_expert(m, s, at, at + 1))
+        return;
+    const step *glu = at, *down = at + 1;
+    const step_form *d = &m->forms[down - m->p->steps];
+    const step *last = d->add ? d->add : down;
+    if (last - down != (d->add != NULL) + (d->share != NULL) || !d->share != !by ||
+        (by &&
+         (router->in[0].value != s->in[0].value || !can_join_router(m, router, by, d->share))))
+        return;
+    layer_steps l = {.route = f->route,
+                     .expert_glu = s,
+                     .expert_down = s + 1,
+                     .shared_glu = glu,
+                     .shared_down = down};
+    if (!gpu_experts_fit(m->g, &l))
+        return;
+    f->shared_glu = glu;
+    f->shared_down = down;
+    f->shared_by = by;
+    for (const step *of = by ? by : glu; of <= down; of++) {
+        m->forms[of - m->p->steps].use = USE_NOTHING;
+        m->forms[of - m->p->steps].with = of == by ? router : s;
+    }
+    if (by) {
+        step_form *r = &m->forms[router - m->p->steps];
+        r->joined[r->n_joined++] = by;
+    }
+}
+
 /* ---- All ------------------------------------------------------------------------------------- */
 
 void decode_steps_match(const plan *p, const gpu *g, step_form *forms)
@@ -688,6 +767,9 @@ void decode_steps_match(const plan *p, const gpu *g, step_form *forms)
                 match_latent(&m, s);
         }
     }
+    for (const step *s = p->steps; s < end; s++)
+        if (forms[s - p->steps].use == USE_EXPERTS && s->op == OP_MOE_GLU)
+            match_shared(&m, s, end);
     for (const step *s = p->steps; s < end; s++)
         if (forms[s - p->steps].use == USE_PRODUCT)
             match_input(&m, s, has_floats(s));

@@ -49,6 +49,10 @@ typedef struct step_form {
     const step *maker;  /* and that product's: who makes its input */
     const step *route;  /* MOE_GLU: whose choices it takes */
     bool routes;        /* its blocks choose by themselves */
+    /* MOE_GLU: the shared expert that its blocks and those of MOE_DOWN multiply too; NULL: none. by:
+     * the product that says how much of it, joined to the router; NULL: all. */
+    const step *shared_glu, *shared_down, *shared_by;
+    const step *with; /* of these three: in whose launch they are */
 } step_form;
 
 /* forms: [p->n_steps], is_layers set. The values of the plan are placed. */

@@ -82,9 +82,10 @@ static void add_rows(lowering *w, const step *s, const step_form *f, const step 
         for (int32_t i = 0; i < n_parts; i++) {
             const weight *by = of->a.matmul.weights[parts[i]];
             const operand *out = f->add ? &f->add->out[0] : &of->out[parts[i]];
+            bool is_shares = w->f->forms[of - w->f->steps].with == s;
             p.parts[p.n_parts].weights = (const float *)by->data;
             p.parts[p.n_parts].bias = of->a.matmul.biases[parts[i]];
-            p.parts[p.n_parts].out = (float *)out->data;
+            p.parts[p.n_parts].out = is_shares ? w->m->shared_by : (float *)out->data;
             p.parts[p.n_parts].first = at;
             p.parts[p.n_parts++].scale = of->a.matmul.scale * (f->add ? f->add->a.add.scale : 1);
             at += (int32_t)by->n_rows;
@@ -181,7 +182,11 @@ static void add_product(lowering *w, const step *s, const step_form *f)
 
 static void add_experts(lowering *w, const step *s, const step_form *f)
 {
-    layer_steps l = {.route = f->route, .expert_glu = s, .expert_down = s + 1};
+    layer_steps l = {.route = f->route,
+                     .expert_glu = s,
+                     .expert_down = s + 1,
+                     .shared_glu = f->shared_glu,
+                     .shared_down = f->shared_down};
     uint32_t most = (uint32_t)w->g->info.max_shared_bytes;
     uint32_t down_bytes = gpu_experts_down_bytes(w->g, &l);
     const weight *gate = s->a.moe.gate, *down = s[1].a.moe.down;
@@ -204,6 +209,7 @@ static void add_experts(lowering *w, const step *s, const step_form *f)
         d->most_bytes = most;
         p->logits = f->routes ? (const float *)f->route->in[0].data : NULL;
         p->choices = f->routes ? NULL : (const gpu_choice *)s->in[1].data;
+        p->shared_by = f->shared_by ? w->m->shared_by : NULL;
         const route_rule *rule = &f->route->a.moe.rule;
         p->choice_bias = rule->bias;
         p->expert_scales = rule->scales;
