@@ -75,132 +75,154 @@ struct slot_place {
     int32_t bias_row;
 };
 
-/* One warp: the best experts, the lower number on a tie, and their shares of the softmax. */
-__device__ __forceinline__ void choose_experts(const decode_experts &p, choices *out, int lane)
+/* Shared memory of a block while it chooses: it is used for something else before and after. */
+struct chooser {
+    float *logits;    /* [n_experts] */
+    float2 *sums;     /* [warps] the largest of 32 logits, and the sum of their exp without it */
+    uint32_t *keys;   /* [32 * warps] what is compared, in the order of the floats; 0: none */
+    uint32_t *best;   /* [n_used * warps] the largest keys of each warp, largest first */
+    int32_t *experts; /* [n_used * warps] whose they are */
+};
+
+__device__ __forceinline__ chooser chooser_in(uint8_t *shared)
 {
-    constexpr int MANY = DECODE_MAX_EXPERTS / 32;
-    const int none = 0x7fffffff;
-    float x[MANY], most = -INFINITY, sum = 0, chosen = 0;
-    uint32_t taken = 0;
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        x[i] = 32 * i + lane < p.n_experts ? __ldcg(p.logits + 32 * i + lane) + 0.0f : -INFINITY;
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        most = fmaxf(most, x[i]);
-    most = warp_max(most);
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        if (32 * i < p.n_experts)
-            sum += __expf(x[i] - most);
-    sum = warp_sum(sum);
-    for (int k = 0; k < p.n_used; k++) {
-        float value = -INFINITY;
-        int best = none;
-#pragma unroll
-        for (int i = 0; i < MANY; i++) {
-            int e = 32 * i + lane;
-            if (32 * i < p.n_experts && e < p.n_experts && !(taken >> i & 1) &&
-                (best == none || x[i] > value)) {
-                value = x[i];
-                best = e;
-            }
-        }
-        /* Numbers in the order of the floats. */
-        uint32_t bits = __float_as_uint(value), key = bits ^ (bits >> 31 ? ~0u : 0x80000000u);
-        uint32_t top = __reduce_max_sync(~0u, best == none ? 0u : key);
-        int winner = (int)__reduce_min_sync(~0u, key == top ? (uint32_t)best : (uint32_t)none);
-        if ((winner & 31) == lane)
-            taken |= 1u << (winner >> 5);
-        float share = __expf(__uint_as_float(top ^ (top >> 31 ? 0x80000000u : ~0u)) - most) / sum;
-        chosen += share;
-        if (lane == 0) {
-            out->expert[k] = winner;
-            out->share[k] = share;
-        }
-    }
-    __syncwarp();
-    if (lane < p.n_used && p.norms)
-        out->share[lane] /= chosen;
+    static_assert(DECODE_MAX_EXPERTS <= DECODE_THREADS, "a thread for each expert");
+    static_assert(8 * DECODE_WARPS <= DECODE_SQUARES_AT - 8 * DECODE_MAX_PLACES, "sums");
+    static_assert(4 * DECODE_THREADS + 8 * DECODE_WARPS * DECODE_MAX_USED <= 16 * DECODE_MAX_SLOTS,
+                  "keys are where the table will be");
+    chooser c;
+    c.logits = (float *)(shared + DECODE_BEFORE_AT);
+    c.sums = (float2 *)(shared + 8 * DECODE_MAX_PLACES); /* behind the barriers */
+    c.keys = (uint32_t *)(shared + DECODE_TABLE_AT);
+    c.best = c.keys + DECODE_THREADS;
+    c.experts = (int32_t *)(c.best + DECODE_WARPS * DECODE_MAX_USED);
+    return c;
 }
 
-/* The same by a rule of ops/route_rule.h without groups. */
-__device__ __forceinline__ void choose_by_rule(const decode_experts &p, choices *out, int lane)
+/* How many of n keys, a multiple of 4, are larger than the one at a place, or equal and in front of
+ * it. The key is not 0. */
+__device__ __forceinline__ int rank_of(const uint32_t *keys, int n, uint32_t key, int place)
 {
-    constexpr int MANY = DECODE_MAX_EXPERTS / 32;
-    const int none = 0x7fffffff;
-    float keys[MANY], most = -INFINITY, sum = 0, chosen = 0;
-    uint32_t taken = 0;
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        keys[i] = 32 * i + lane < p.n_experts ? __ldcg(p.logits + 32 * i + lane) : -INFINITY;
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        most = fmaxf(most, keys[i]);
-    most = warp_max(most);
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        if (32 * i < p.n_experts)
-            sum += __expf(keys[i] - most);
-    sum = warp_sum(sum);
-    auto score_of = [&](float x) {
-        return p.is_sigmoid ? 1 / (1 + expf(-x)) : expf(x - most) / sum;
-    };
-#pragma unroll
-    for (int i = 0; i < MANY; i++)
-        if (p.choice_bias && 32 * i + lane < p.n_experts)
-            keys[i] = score_of(keys[i]) + __ldg(p.choice_bias + 32 * i + lane);
-    for (int k = 0; k < p.n_used; k++) {
-        float value = -INFINITY;
-        int best = none;
-#pragma unroll
-        for (int i = 0; i < MANY; i++) {
-            int e = 32 * i + lane;
-            if (e < p.n_experts && !(taken >> i & 1) && (best == none || keys[i] > value)) {
-                value = keys[i];
-                best = e;
-            }
-        }
-        uint32_t bits = __float_as_uint(value + 0.0f);
-        uint32_t key = bits ^ (bits >> 31 ? ~0u : 0x80000000u); /* in the order of the floats */
-        uint32_t top = __reduce_max_sync(~0u, best == none ? 0u : key);
-        int winner = (int)__reduce_min_sync(~0u, best != none && key == top ? (uint32_t)best
-                                                                            : (uint32_t)none);
-        winner = winner == none ? 0 : winner;
-        if ((winner & 31) == lane)
-            taken |= 1u << (winner >> 5);
-        float share = score_of(__ldcg(p.logits + winner));
-        chosen += share;
-        if (lane == 0) {
-            out->expert[k] = winner;
-            out->share[k] = share;
+    int rank = 0;
+    for (int j = 0; j < n; j += 4) {
+        const uint4 k = *(const uint4 *)(keys + j);
+        rank += (k.x > key - (j < place)) + (k.y > key - (j + 1 < place)) +
+                (k.z > key - (j + 2 < place)) + (k.w > key - (j + 3 < place));
+    }
+    return rank;
+}
+
+/* The largest logit and the sum of exp of all without it, from those of the warps. */
+__device__ __forceinline__ float2 add_up(const float2 *sums, int n)
+{
+    float2 all = make_float2(-INFINITY, 0);
+    for (int w = 0; w < n; w++)
+        all.x = fmaxf(all.x, sums[w].x);
+    for (int w = 0; w < n; w++)
+        all.y += sums[w].y * __expf(sums[w].x - all.x);
+    return all;
+}
+
+__device__ __forceinline__ float score_of(const decode_experts &p, float x, float2 sum)
+{
+    return p.is_sigmoid ? 1 / (1 + expf(-x)) : expf(x - sum.x) / sum.y;
+}
+
+/* The share of the shared expert, behind those of the chosen ones. */
+__device__ __forceinline__ void add_shared(const decode_experts &p, choices *out)
+{
+    if (p.n_all > p.n_used)
+        out->share[p.n_used] = p.shared_by ? 1 / (1 + expf(-__ldcg(p.shared_by))) : 1.0f;
+}
+
+/* The shares of the chosen experts, by the first warp. */
+template <bool ANY>
+__device__ __forceinline__ void weigh(const decode_experts &p, const chooser &c, choices *out,
+                                      int n_warps, int lane)
+{
+    const int expert = lane < p.n_used ? out->expert[lane] : 0;
+    const float2 sum = add_up(c.sums, n_warps);
+    float share = lane < p.n_used ? score_of(p, c.logits[expert], sum) : 0.0f;
+    const float chosen = warp_sum(share);
+    if (ANY) {
+        const float by = p.norms ? fmaxf(chosen + p.norm_more, p.norm_least) : 1;
+        share *= p.factor / by * (p.expert_scales ? __ldg(p.expert_scales + expert) : 1.0f);
+    } else if (p.norms) {
+        share /= chosen;
+    }
+    if (lane < p.n_used)
+        out->share[lane] = share;
+    if (ANY && lane == 0)
+        add_shared(p, out);
+}
+
+/*
+ * The best experts, the lower number on a tie, and their shares, by a rule of ops/route_rule.h without
+ * groups. A thread for each expert counts how many of its warp are larger; those that may be among the
+ * best are counted once more among all of them. For all threads of a block.
+ */
+template <bool ANY>
+__device__ __forceinline__ void choose_experts(const decode_experts &p, const chooser &c,
+                                               choices *out)
+{
+    const int e = threadIdx.x, warp = e >> 5, lane = e & 31;
+    const int n_warps = (p.n_experts + 31) / 32, n_best = n_warps * p.n_used;
+    const bool is_expert = e < p.n_experts;
+    float x = -INFINITY;
+    if (warp < n_warps) {
+        x = is_expert ? __ldcg(p.logits + e) + 0.0f : x;
+        const float most = warp_max(x), sum = warp_sum(is_expert ? __expf(x - most) : 0.0f);
+        c.logits[e] = x;
+        if (lane == 0)
+            c.sums[warp] = make_float2(most, sum);
+        if (lane < p.n_used)
+            c.best[warp * p.n_used + lane] = 0;
+    } else if (warp == DECODE_WARPS - 1 && lane < 4 &&
+               n_best + lane < DECODE_WARPS * DECODE_MAX_USED) {
+        c.best[n_best + lane] = 0; /* up to a multiple of 4 */
+    }
+    float wanted = x;
+    if (ANY && p.choice_bias) {
+        if (!p.is_sigmoid)
+            __syncthreads(); /* sums are there */
+        if (is_expert) {
+            const float2 sum = p.is_sigmoid ? make_float2(0, 1) : add_up(c.sums, n_warps);
+            wanted = score_of(p, x, sum) + __ldg(p.choice_bias + e) + 0.0f;
         }
     }
-    __syncwarp();
-    if (lane >= p.n_used)
-        return;
-    const float by = p.norms ? fmaxf(chosen + p.norm_more, p.norm_least) : 1;
-    out->share[lane] *=
-        p.factor / by * (p.expert_scales ? __ldg(p.expert_scales + out->expert[lane]) : 1.0f);
+    if (warp < n_warps) {
+        const uint32_t bits = __float_as_uint(wanted);
+        const uint32_t key = is_expert ? max(bits ^ (bits >> 31 ? ~0u : 0x80000000u), 1u) : 0;
+        c.keys[e] = key;
+        __syncwarp();
+        const int rank = rank_of(c.keys + 32 * warp, 32, key, lane);
+        if (is_expert && rank < p.n_used) {
+            c.best[warp * p.n_used + rank] = key;
+            c.experts[warp * p.n_used + rank] = e;
+        }
+    }
+    __syncthreads();
+    if (e < n_best && c.best[e] > 0) {
+        const int rank = rank_of(c.best, (n_best + 3) & ~3, c.best[e], e);
+        if (rank < p.n_used)
+            out->expert[rank] = c.experts[e];
+    }
+    __syncthreads();
+    if (warp == 0)
+        weigh<ANY>(p, c, out, n_warps, lane);
 }
 
 /* The same where another kernel has chosen. */
-__device__ __forceinline__ void take_choices(const decode_experts &p, choices *out, int lane)
+__device__ __forceinline__ void take_choices(const decode_experts &p, choices *out)
 {
-    if (lane >= p.n_used)
-        return;
-    const int2 c = __ldcg((const int2 *)p.choices + lane);
-    out->expert[lane] = c.x;
-    out->share[lane] = __int_as_float(c.y);
-}
-
-/* The shared expert behind those that were chosen. */
-__device__ __forceinline__ void add_shared(const decode_experts &p, choices *out, int lane)
-{
-    if (p.n_all == p.n_used || lane > 0)
-        return;
-    out->expert[p.n_used] = 0;
-    out->share[p.n_used] = p.shared_by ? 1 / (1 + expf(-__ldcg(p.shared_by))) : 1.0f;
+    if ((int)threadIdx.x < p.n_used) {
+        const int2 c = __ldcg((const int2 *)p.choices + threadIdx.x);
+        out->expert[threadIdx.x] = c.x;
+        out->share[threadIdx.x] = __int_as_float(c.y);
+    }
+    if (threadIdx.x == 0)
+        add_shared(p, out);
+    __syncthreads();
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -440,28 +462,22 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
         if (!ANY)
             copy_input();
     }
-    if (warp == 0) {
-        if (ANY && p.choices)
-            take_choices(p, chosen, lane);
-        else if (ANY)
-            choose_by_rule(p, chosen, lane);
-        else
-            choose_experts(p, chosen, lane);
-        if (ANY)
-            add_shared(p, chosen, lane);
-        __syncwarp();
-        for (int s = lane; s < b.n_slots; s += 32) {
-            bool is_pair = !IS_DOWN && s >= b.n_units;
-            int u = IS_DOWN ? u0 + s / p.n_all : u0 + s - (is_pair ? b.n_units : 0);
-            int k = IS_DOWN ? s % p.n_all : u / each, group = IS_DOWN ? u : u - k * each;
-            int expert = chosen->expert[k];
-            const uint8_t *tiles = is_pair ? p.pair + (uint64_t)expert * p.pair_bytes
-                                           : p.tiles + (uint64_t)expert * p.expert_bytes;
-            if (ANY && k == p.n_used)
-                tiles = is_pair ? p.shared_pair : p.shared;
-            places[s].tiles = tiles + (uint64_t)group * p.n_tiles * p.tile_bytes;
-            places[s].bias_row = expert * p.n_rows + group * TILE_ROWS;
-        }
+    if (!ANY || !p.choices)
+        choose_experts<ANY>(p, chooser_in(shared), chosen);
+    else
+        take_choices(p, chosen);
+    /* The first warp may still be at the shares. */
+    for (int s = DECODE_THREADS - 1 - tid; s < b.n_slots; s += DECODE_THREADS) {
+        bool is_pair = !IS_DOWN && s >= b.n_units;
+        int u = IS_DOWN ? u0 + s / p.n_all : u0 + s - (is_pair ? b.n_units : 0);
+        int k = IS_DOWN ? s % p.n_all : u / each, group = IS_DOWN ? u : u - k * each;
+        int expert = k < p.n_used ? chosen->expert[k] : 0;
+        const uint8_t *tiles = is_pair ? p.pair + (uint64_t)expert * p.pair_bytes
+                                       : p.tiles + (uint64_t)expert * p.expert_bytes;
+        if (ANY && k == p.n_used)
+            tiles = is_pair ? p.shared_pair : p.shared;
+        places[s].tiles = tiles + (uint64_t)group * p.n_tiles * p.tile_bytes;
+        places[s].bias_row = expert * p.n_rows + group * TILE_ROWS;
     }
     __syncthreads();
 
