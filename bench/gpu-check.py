@@ -29,7 +29,8 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
     ("micro-qwen3moe", "q4_k_m", "q8_0"), ("micro-gemma2", "q4_k_m", "f16"), ("micro-gemma2", "f16", "f16"),
     ("micro-gemma3", "q4_0", "f16"), ("micro-gemma3", "f16", "f16"), ("micro-gemma3", "q4_k", "q8_0"),
     ("micro-mistral3", "q4_k_m", "f16"), ("micro-mistral3", "f16", "f32"), ("micro-qwen3.5", "q4_0", "f16"),
-    ("micro-qwen3.5", "f16", "f32"), ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
+    ("micro-qwen3.5", "f16", "f32"), ("micro-qwen3.5-moe", "q4_k", "f16"), ("micro-qwen3.5-moe", "f16", "f16"),
+    ("micro-qwen3.5-moe", "q8_0", "f16"), ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
     ("micro-80", "q4_0", "f16"), ("micro-96", "f16", "f16"), ("micro-phi3", "q8_0", "f16"),
     ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16")]
 # Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.

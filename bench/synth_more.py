@@ -5,7 +5,7 @@
 
 SYNTH is a synth_gguf.py, which knows llama, qwen2, qwen3, phi3 and the experts of Qwen3. Shapes of
 Mixtral and gpt-oss (biases, sinks and windows included), and of Gemma and OLMo, whose norms are behind
-matrices, are added to it here; and heads of other sizes, and such that are turned in part; and small delta nets
+matrices, are added to it here; and heads of other sizes, and such that are turned in part; and small delta nets, also with experts
 (synth_real.py has the real ones). Large tensors of one size and type have the same weights, since making
 random ones takes longer than anything that is done with them. Weights of norms are random in small models.
 """
@@ -36,6 +36,8 @@ SHAPES = {
     "gemma3-4b": ("gemma3", 34, 2560, 8, 4, 256, 10240, 262144, True, 1000000.0, {"window": 1024}),
     "micro-qwen3.5": ("qwen35", 4, 256, 4, 2, 64, 512, 32000, False, 10000.0,
                       {"delta": (2, 4, 32, 32), "turned": 16}),
+    "micro-qwen3.5-moe": ("qwen35moe", 4, 256, 4, 2, 64, 256, 32000, False, 10000.0,
+                          {"delta": (2, 4, 64, 64), "turned": 16, "experts": 72, "used": 6, "expert_ffn": 256}),
     "micro-mistral3": ("mistral3", 2, 512, 4, 2, 128, 768, 32000, False, 10000.0, {"temperature": 32}),
     "olmo2-7b": ("olmo2", 32, 4096, 32, 32, 128, 11008, 100352, False, 500000.0, {}),
 }
@@ -61,13 +63,18 @@ def of_post_norms(arch, name, part, dims, t, std, heads, kv_heads):
         yield name.replace(part, behind), dims[1:], "one", 1
 
 
-def of_delta(name, part, dims, t, std, delta):
+def of_delta(name, part, dims, t, std, delta, ffn, kind):
     """Qwen3.5: three delta nets, then a layer that attends, whose q has a gate."""
     n_keys, n_heads, k_dim, v_dim = delta
     i, dim = int(name.split(".")[1]), dims[0]
     p, width, inner = "blk.%d." % i, 2 * n_keys * k_dim + n_heads * v_dim, n_heads * v_dim
     if part == "ffn_norm":
         yield p + "post_attention_norm.weight", dims, t, std
+        if ffn:  # a shared expert, of the width of the others
+            for n in "gate", "up":
+                yield p + "ffn_%s_shexp.weight" % n, (dim, ffn), kind, 0.05
+            yield p + "ffn_down_shexp.weight", (ffn, dim), kind, 0.05
+            yield p + "ffn_gate_inp_shexp.weight", (dim,), "f32", 0.05
     elif i % 4 == 3 or part.startswith("ffn") or part == "attn_norm":
         yield name, (dim, 2 * dims[1]) if part == "attn_q" else dims, t, std
     elif part == "attn_q":
@@ -113,7 +120,8 @@ def main():
                 continue
             more = ([(name, dims, t, std)] if not part or arch in ("llama", "qwen3moe", "phi3", "mistral3") else
                     of_gpt_oss(name, part, dims, t, std, heads) if arch == "gpt-oss" else
-                    of_delta(name, part, dims, t, std, extra["delta"]) if arch == "qwen35" else
+                    of_delta(name, part, dims, t, std, extra["delta"], extra.get("expert_ffn"), kind)
+                    if "delta" in extra else
                     of_post_norms(arch, name, part, dims, t, std, heads, kv_heads))
             for name, dims, t, std in more:
                 is_random = t == "one" and shape.startswith("micro")
@@ -133,7 +141,9 @@ def main():
                              "attention.temperature_length": (4, extra["temperature"])})
             if arch == "gemma2":
                 more.update({"attn_logit_softcapping": (6, 50.0), "final_logit_softcapping": (6, 30.0)})
-            if arch == "qwen35":
+            if arch == "qwen35moe":
+                more["expert_shared_feed_forward_length"] = (4, extra["expert_ffn"])
+            if "delta" in extra:
                 n_keys, n_heads, k_dim, v_dim = extra["delta"]
                 more.update({"ssm.conv_kernel": (4, 4), "ssm.state_size": (4, k_dim),
                              "ssm.group_count": (4, n_keys), "ssm.time_step_rank": (4, n_heads),
