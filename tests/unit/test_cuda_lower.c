@@ -656,6 +656,10 @@ static void experts_of_batches_have_their_launcher(void)
     for (int32_t i = 0; i < b.n_steps; i++)
         n += b.steps[i].launch == gpu_launch_experts;
     CHECK(n == 4);
+    for (int32_t i = 0; i < b.n_steps; i++) { /* choices are sorted once */
+        CHECK((b.steps[i].leaves == ROWS_SLOTS) == (l.p->steps[i].op == OP_MOE_GLU));
+        CHECK((b.steps[i].takes == ROWS_SLOTS) == (l.p->steps[i].op == OP_MOE_DOWN));
+    }
     device_list_free(&b);
     free_lowered(&l);
 }

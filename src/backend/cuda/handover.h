@@ -5,7 +5,7 @@
  * A product that is cut along K leaves its parts, and the norm or the rotation that follows adds
  * them up. A norm leaves its rows as atoms too (batch_common.cuh) or as slabs
  * (small_batch_params.h), which is what the product behind it reads; attention and gates of small
- * batches leave slabs.
+ * batches leave slabs. Gate and up of experts leave the sorted choices for down.
  */
 #ifndef LACE_BACKEND_CUDA_HANDOVER_H
 #define LACE_BACKEND_CUDA_HANDOVER_H

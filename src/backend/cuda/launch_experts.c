@@ -42,10 +42,12 @@ bool gpu_experts_are_batched(const step *s, int64_t n_tokens)
            (!is_glu || tile_kind_of(s->a.moe.up->type) == kind);
 }
 
-/* The choices, grouped by expert, in tiles as the kernel wants them. */
-static lace_status sort_choices(const gpu_job *j, const step *s, int64_t n, const cut *c,
+/* The choices, grouped by expert, in tiles as the kernel wants them. Gate and up leave them for down,
+ * whose tiles have room for as many tokens. */
+static lace_status sort_choices(const gpu_job *j, const device_step *d, int64_t n, const cut *c,
                                 pile *scratch, batch_sort *out, lace_error *err)
 {
+    const step *s = d->first;
     int32_t n_experts = s->a.moe.n_experts;
     int64_t n_slots = max_slots(s, n);
     *out = (batch_sort){.choices = (const gpu_choice *)s->in[1].data,
@@ -59,6 +61,8 @@ static lace_status sort_choices(const gpu_job *j, const step *s, int64_t n, cons
                         .n_slots = (int32_t)n_slots,
                         .n_tiles = c->n_tiles,
                         .tile_tokens = c->kernel.n_tokens};
+    if (d->takes == ROWS_SLOTS)
+        return LACE_OK;
     uint32_t one[3] = {1, 1, 1}, warps = SORT_NUMBERS / (uint32_t)n_experts;
     warps = warps < 1 ? 1 : warps > SORT_WARPS ? SORT_WARPS : warps;
     return gpu_start(j, "batch_sort_items", one, 32 * warps,
@@ -161,7 +165,7 @@ lace_status gpu_launch_experts(const gpu_job *j, const device_step *d, lace_erro
     pile scratch = {j->scratch, 0};
     cut c = cut_of(j->g, s, n);
     batch_sort sort;
-    TRY(sort_choices(j, s, n, &c, &scratch, &sort, err));
+    TRY(sort_choices(j, d, n, &c, &scratch, &sort, err));
     atoms x;
     TRY(atoms_make(j, &s->in[0], is_glu ? sort.tokens : sort.items, sort.n_slots, kind, &scratch,
                    &x, err));

@@ -28,7 +28,8 @@ typedef enum row_form {
     ROWS_ATOMS_INT,  /* as atoms too (batch_common.cuh), in the order of int kinds */
     ROWS_ATOMS_HALF, /* in the order of half kinds */
     ROWS_SLABS,      /* as slabs too (small_batch_params.h) */
-    ROWS_PARTS       /* as parts that are still to be added up, where the product is cut */
+    ROWS_PARTS,      /* as parts that are still to be added up, where the product is cut */
+    ROWS_SLOTS       /* with the choices of experts sorted, at the bottom of the scratch */
 } row_form;
 
 typedef struct device_step device_step;

@@ -99,6 +99,16 @@ static bool is_read_as_slabs(const lowering *w, const step *s)
     return reader && gpu_product_is_small(w->g, reader, rows(w, reader));
 }
 
+/* Whether MOE_DOWN is behind s, with the same choices. */
+static bool leaves_slots(const lowering *w, const step *s)
+{
+    const step *next = s + 1;
+    return s->op == OP_MOE_GLU && next < w->end && next->op == OP_MOE_DOWN &&
+           next->in[1].value == s->in[1].value && next->is_output == s->is_output &&
+           next->a.moe.n_experts == s->a.moe.n_experts && next->a.moe.n_used == s->a.moe.n_used &&
+           gpu_experts_are_batched(next, rows(w, next));
+}
+
 /* ---- All steps ------------------------------------------------------------------------------- */
 
 static device_step lower_step(const lowering *w, const step *s, row_form left)
@@ -117,6 +127,8 @@ static device_step lower_step(const lowering *w, const step *s, row_form left)
     else if (d.launch == gpu_launch_attention && is_read_as_slabs(w, s) &&
              gpu_attend_leaves_slabs(w->g, s, w->shape))
         d.leaves = ROWS_SLABS;
+    else if (d.launch == gpu_launch_experts && leaves_slots(w, s))
+        d.leaves = ROWS_SLOTS;
     if (d.launch != launch_general)
         d.takes = left;
     return d;
