@@ -152,7 +152,7 @@ static lace_status combine(const gpu_job *j, const step *s, int64_t n, const cut
                      .is_weighed = s->a.moe.weighs_inputs,
                      .makes = s->a.moe.makes,
                      .scale = s->a.moe.scale};
-    uint32_t grid[3] = {(uint32_t)n, 1, 1};
+    uint32_t grid[3] = {(uint32_t)n, (uint32_t)divide_up(width, 256), 1};
     return gpu_start(j, "combine_rows", grid, 256, 0, &c, err);
 }
 

@@ -329,19 +329,27 @@ extern "C" __global__ void __launch_bounds__(32) route_rows(gpu_route p)
             out[k].weight / divisor * p.factor * (p.scales ? p.scales[out[k].expert] : 1);
 }
 
+/* A block for each token and some of its columns; gridDim.y of them share a token. */
 extern "C" __global__ void __launch_bounds__(THREADS) combine_rows(gpu_combine p)
 {
     launch_next();
     wait_previous();
     const int64_t t = blockIdx.x;
-    for (int i = threadIdx.x; i < p.width; i += THREADS) {
+    const gpu_choice *choices = p.choices + t * p.choice_stride;
+    const float *rows = p.rows + t * p.n_used * p.rows_stride;
+    for (int i = blockIdx.y * THREADS + threadIdx.x; i < p.width; i += gridDim.y * THREADS) {
         float sum = 0;
-        for (int k = 0; k < p.n_used; k++) {
-            const float *row = p.rows + (t * p.n_used + k) * p.rows_stride + i;
-            float v = row[0];
-            for (int part = 1; part < p.n_parts; part++)
-                v += row[part * p.part_stride];
-            sum += (p.is_weighed ? 1 : p.choices[t * p.choice_stride + k].weight) * v;
+        if (p.n_parts > 1) {
+            for (int k = 0; k < p.n_used; k++) {
+                float v = 0;
+                for (int part = 0; part < p.n_parts; part++)
+                    v += rows[part * p.part_stride + k * p.rows_stride + i];
+                sum += (p.is_weighed ? 1 : choices[k].weight) * v;
+            }
+        } else {
+#pragma unroll 8 /* all are on their way before the first is added */
+            for (int k = 0; k < p.n_used; k++)
+                sum += (p.is_weighed ? 1 : choices[k].weight) * rows[k * p.rows_stride + i];
         }
         float *out = p.out + t * p.out_stride + i;
         *out = (p.makes ? 0 : *out) + p.scale * sum;
