@@ -32,9 +32,11 @@ OTHERS = [("micro-qwen3moe", kind, "f16") for kind in TYPES[1:]] + [
     ("micro-qwen3.5", "f16", "f32"), ("micro-qwen3.5-moe", "q4_k", "f16"), ("micro-qwen3.5-moe", "f16", "f16"),
     ("micro-qwen3.5-moe", "q8_0", "f16"), ("micro-olmo2", "q4_k_m", "f16"), ("micro-olmo2", "f16", "f32"),
     ("micro-80", "q4_0", "f16"), ("micro-96", "f16", "f16"), ("micro-phi3", "q8_0", "f16"),
-    ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16")]
+    ("micro-phi4-mini", "q4_k_m", "f16"), ("micro-phi4-mini", "f16", "f16"), ("micro-gemma4-wide", "q4_k_m", "f16"),
+    ("micro-gemma4-wide", "f16", "f32"), ("micro-gemma4-wide", "q4_k_m", "q8_0")]
 # Behind so many tokens that blocks of a cluster have more pieces of the context than they hold.
-DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300)]
+DEEP = [("micro", "f16", "f16", 2600), ("micro", "q4_0", "f16", 1300), ("micro-phi4-mini", "f16", "f16", 1300),
+        ("micro-gemma4-wide", "q4_k_m", "f16", 1300), ("micro-gemma4-wide", "q4_k_m", "q8_0", 1300)]
 MORE_SHAPES = ("mixtral-8x7b", "gpt-oss-20b", "qwen3-30b-a3b", "gemma2-9b", "gemma3-4b", "olmo2-7b")
 ENCODERS = ["bert", "nomic_bert", "modernbert", "xlm_roberta", "xlm_roberta-rerank"]
 LIMITS = {"f32": 1e-6, "f16": 1e-6, "bf16": 1e-6}  # of the normed mean square error; others 1e-5
@@ -52,6 +54,7 @@ def run(*words, **more):
 def synth(tool, vocab, shape, kind, out, *more):
     here = os.path.dirname(os.path.abspath(__file__))
     own = (["synth_own.py"] if kind in OWN_TYPES else
+           ["synth_real.py"] if shape.startswith("micro-gemma4") else
            ["synth_more.py"] if shape.startswith("micro-") or shape in MORE_SHAPES else [])
     done = run(sys.executable, *(os.path.join(here, o) for o in own), tool, "--shape", shape, "--type",
                kind, "--vocab", vocab, "--out", out, *more)

@@ -32,6 +32,8 @@ SHAPES = {
     "nomic-embed-text-v1.5": dict(arch="nomic-bert", layers=12, dim=768, heads=12, ffn=3072, vocab=30528, tied=True),
     "micro-gemma4": dict(arch="gemma4", layers=6, dim=256, heads=4, kv_heads=2, head=128, head_swa=64, ffn=512,
                          vocab=32000, tied=True, per_layer=32, sharing=3, window=48, every=3),
+    "micro-gemma4-wide": dict(arch="gemma4", layers=6, dim=256, heads=4, kv_heads=2, head=512, head_swa=256, ffn=512,
+                              vocab=32000, tied=True, per_layer=32, sharing=3, window=48, every=3),
     "micro-glm-flash": dict(arch="deepseek2", layers=3, dim=256, heads=4, ffn=512, vocab=32000, tied=False, q_rank=128,
                             kv_rank=128, nope=64, turned=32, v_head=64, experts=8, used=2, expert_ffn=256,
                             shared_ffn=256, dense=1),
