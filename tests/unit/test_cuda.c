@@ -128,6 +128,43 @@ static void a_missing_card_is_an_error_and_auto_is_not(void)
     lace_model_close(model);
 }
 
+static void a_card_can_be_a_lesser_one_for_tests(void)
+{
+    static const char *const bad[] = {"",
+                                      "8.6",
+                                      "8.6,28",
+                                      "8.6,28,x",
+                                      "8,28,99000",
+                                      "8.6,0,101376",
+                                      "8.6,28,1000",
+                                      "8.6,28,99000,",
+                                      "10.0,28,99000",
+                                      "9.1,28,99000",
+                                      "8.6,133,99000",
+                                      "8.6,28,232449"};
+    const cuda_info card = {
+        .name = "a card", .major = 9, .n_processors = 132, .max_shared_bytes = 232448};
+    lace_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        cuda_info info = card;
+        CHECK(gpu_pretend(bad[i], &info, &err) == LACE_E_ARG && strstr(err.text, "PRETEND"));
+        CHECK(info.major == 9 && info.n_processors == 132 && info.max_shared_bytes == 232448);
+    }
+    cuda_info info = card;
+    CHECK(gpu_pretend("8.6,28,101376", &info, &err) == LACE_OK);
+    CHECK(info.major == 8 && info.minor == 6 && info.n_processors == 28);
+    CHECK(info.max_shared_bytes == 101376);
+}
+
+static void kernels_have_what_they_were_compiled_for(void)
+{
+    gpu_abilities ampere = gpu_abilities_of(80), hopper = gpu_abilities_of(90);
+    gpu_abilities geforce = gpu_abilities_of(120);
+    CHECK(!ampere.overlaps && !ampere.bulk && !ampere.wgmma && ampere.most_cluster == 1);
+    CHECK(hopper.overlaps && hopper.bulk && hopper.wgmma && hopper.most_cluster == 16);
+    CHECK(geforce.overlaps && geforce.bulk && !geforce.wgmma && geforce.most_cluster == 8);
+}
+
 static void every_type_of_weights_has_tiles(void)
 {
     for (int i = 0; i < DTYPE_COUNT; i++) {
@@ -377,6 +414,8 @@ int main(void)
     CASE(names_of_devices_are_checked);
     CASE(every_kind_of_tile_has_its_batched_kernels);
     CASE(a_missing_card_is_an_error_and_auto_is_not);
+    CASE(a_card_can_be_a_lesser_one_for_tests);
+    CASE(kernels_have_what_they_were_compiled_for);
     CASE(every_type_of_weights_has_tiles);
     CASE(n24_tiles_hold_what_panels_hold);
     CASE(m4_tiles_hold_what_panels_hold_unless_there_is_a_6);

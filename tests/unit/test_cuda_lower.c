@@ -165,8 +165,7 @@ typedef struct lowered {
 static void lower_model(const model_kind *m, lowered *out)
 {
     memset(out, 0, sizeof *out);
-    out->g.has_overlap = true;
-    out->g.info.major = 9;
+    out->g.can = gpu_abilities_of(90);
     out->g.info.n_processors = m->n_processors;
     out->g.info.max_shared_bytes = 232448;
     out->p = make_plan(m);

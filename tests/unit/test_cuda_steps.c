@@ -64,8 +64,7 @@ static void lower_model(const tiny_options *o, lowered *l)
     if (!is_built)
         printf("# %s\n", err.text);
     CHECK(is_built);
-    l->g.has_overlap = true;
-    l->g.info.major = 9;
+    l->g.can = gpu_abilities_of(90);
     l->g.info.n_processors = 132;
     l->g.info.max_shared_bytes = 232448;
     plan_count_reads(l->p); /* as cuda_device.c does */

@@ -33,6 +33,7 @@ enum {
     HOST_ALLOC_MAPPED = 2,
     STREAM_NON_BLOCKING = 1,
     CAPTURE_THREAD_LOCAL = 1,
+    FUNCTION_COMPILED_FOR = 5,
     FUNCTION_MAX_SHARED = 8,
     FUNCTION_CARVEOUT = 9,
     FUNCTION_LARGE_CLUSTERS = 14,
@@ -94,6 +95,7 @@ typedef struct launch_config {
     X(cuModuleLoadData, (CUmodule * out, const void *image))                                       \
     X(cuModuleUnload, (CUmodule m))                                                                \
     X(cuModuleGetFunction, (CUfunction * out, CUmodule m, const char *name))                       \
+    X(cuFuncGetAttribute, (int *out, int attribute, CUfunction f))                                 \
     X(cuFuncSetAttribute, (CUfunction f, int attribute, int value))                                \
     X(cuLaunchKernelEx, (const launch_config *c, CUfunction f, void **params, void **extra))       \
     X(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph g, unsigned long long flags))       \
@@ -474,6 +476,13 @@ cuda_kernel *cuda_module_find(cuda_module *m, const char *name)
     if (enter(m->device, NULL) != LACE_OK || driver.cuModuleGetFunction(&f, m->module, name) != 0)
         return NULL;
     return (cuda_kernel *)f;
+}
+
+lace_status cuda_kernel_compiled_for(cuda_kernel *k, int *out, lace_error *err)
+{
+    *out = 0;
+    CALL(cuFuncGetAttribute, out, FUNCTION_COMPILED_FOR, (CUfunction)k);
+    return LACE_OK;
 }
 
 lace_status cuda_kernel_allow(cuda_kernel *k, uint32_t shared_bytes, bool large_clusters,

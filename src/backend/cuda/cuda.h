@@ -84,6 +84,9 @@ void cuda_module_free(cuda_module *m);
 /* NULL if the module has no kernel of that name. Lives as long as the module. */
 cuda_kernel *cuda_module_find(cuda_module *m, const char *name);
 
+/* The compute capability that it was compiled for, times 10. */
+lace_status cuda_kernel_compiled_for(cuda_kernel *k, int *out, lace_error *err);
+
 /* Let blocks ask for this much shared memory, and for clusters of 16. */
 lace_status cuda_kernel_allow(cuda_kernel *k, uint32_t shared_bytes, bool large_clusters,
                               lace_error *err);

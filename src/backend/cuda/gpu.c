@@ -2,6 +2,8 @@
 #include "backend/cuda/gpu.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -12,6 +14,55 @@ extern const void *const gpu_images[];
 bool gpu_is_built(void)
 {
     return gpu_images[0] != NULL;
+}
+
+gpu_abilities gpu_abilities_of(int compiled_for)
+{
+    return (gpu_abilities){.overlaps = compiled_for >= 90,
+                           .bulk = compiled_for >= 90,
+                           .wgmma = compiled_for == 90,
+                           /* More than 8 are not for all cards; that Hopper has 16 was seen. */
+                           .most_cluster = compiled_for < 90    ? 1
+                                           : compiled_for == 90 ? 16
+                                                                : 8};
+}
+
+lace_status gpu_pretend(const char *text, cuda_info *info, lace_error *err)
+{
+    int major, minor, n_processors, shared_bytes, end = 0;
+    if (sscanf(text, "%d.%d,%d,%d%n", &major, &minor, &n_processors, &shared_bytes, &end) != 4 ||
+        text[end] || n_processors < 1 || shared_bytes < 48 * 1024)
+        return error_set(err, LACE_E_ARG,
+                         "LACE_CUDA_PRETEND is %s, expected one like 8.6,28,101376", text);
+    if (10 * major + minor > 10 * info->major + info->minor || n_processors > info->n_processors ||
+        shared_bytes > info->max_shared_bytes)
+        return error_set(err, LACE_E_ARG,
+                         "LACE_CUDA_PRETEND is %s, but %s has compute capability %d.%d, %d "
+                         "processors and %d bytes",
+                         text, info->name, info->major, info->minor, info->n_processors,
+                         info->max_shared_bytes);
+    info->major = major;
+    info->minor = minor;
+    info->n_processors = n_processors;
+    info->max_shared_bytes = shared_bytes;
+    return LACE_OK;
+}
+
+/* The driver takes of each image the kernels that suit the card best: which ones? */
+static lace_status find_abilities(gpu *g, lace_error *err)
+{
+    cuda_kernel *any;
+    int compiled_for;
+    TRY(gpu_find(g, "fill_tokens", &any, err));
+    TRY(cuda_kernel_compiled_for(any, &compiled_for, err));
+    if (compiled_for > 10 * g->info.major + g->info.minor)
+        return error_set(
+            err, LACE_E_DEVICE,
+            "kernels for compute capability %d.%d are loaded, where %d.%d is pretended: "
+            "set CUDA_FORCE_PTX_JIT=1",
+            compiled_for / 10, compiled_for % 10, g->info.major, g->info.minor);
+    g->can = gpu_abilities_of(compiled_for);
+    return LACE_OK;
 }
 
 lace_status gpu_open(int index, gpu **out, lace_error *err)
@@ -26,18 +77,21 @@ lace_status gpu_open(int index, gpu **out, lace_error *err)
     lace_status status;
     TRY_GOTO(status, done, cuda_open(index, &g->device, err));
     TRY_GOTO(status, done, cuda_describe(g->device, &g->info, err));
+    const char *pretended = getenv("LACE_CUDA_PRETEND");
+    if (pretended)
+        TRY_GOTO(status, done, gpu_pretend(pretended, &g->info, err));
     if (g->info.major < 8) {
         status = error_set(err, LACE_E_DEVICE,
                            "GPU %d, %s, has compute capability %d.%d, expected 8.0 or above", index,
                            g->info.name, g->info.major, g->info.minor);
         goto done;
     }
-    g->has_overlap = g->info.major >= 9;
     for (int i = 0; gpu_images[i]; i++) {
         assert(i < GPU_MAX_MODULES);
         TRY_GOTO(status, done, cuda_module_load(g->device, gpu_images[i], &g->modules[i], err));
         g->n_modules++;
     }
+    status = find_abilities(g, err);
 done:
     return GIVE_OR_FREE(status, g, out, gpu_close);
 }

@@ -42,13 +42,22 @@ typedef struct gpu_kernel {
     uint32_t shared_bytes; /* that its blocks may ask for */
 } gpu_kernel;
 
+/* What the kernels that were loaded are written with; whoever launches them asks for nothing else. */
+typedef struct gpu_abilities {
+    bool overlaps; /* dependent launch: a kernel begins while the one in front of it ends */
+    bool bulk;  /* rings are filled by bulk copies, which barriers in shared memory count; else by
+                    * the threads' own copies */
+    bool wgmma; /* products of batches by whole warpgroups */
+    int32_t most_cluster; /* blocks of a cluster; 1: there are none */
+} gpu_abilities;
+
 typedef struct gpu {
     cuda_device *device;
     cuda_info info;
+    gpu_abilities can;
     cuda_module *modules[GPU_MAX_MODULES];
     int n_modules;
-    bool has_overlap; /* compute capability 9 and above: the fused kernels of decode_*.cu run */
-    void *tables;     /* on the card: what kernels look up (grids are decoded at load) */
+    void *tables; /* on the card: what kernels look up (grids are decoded at load) */
     pthread_mutex_t kernels_lock;
     gpu_kernel kernels[GPU_MAX_KERNELS]; /* by a hash of the name */
 } gpu;
@@ -56,7 +65,19 @@ typedef struct gpu {
 /* False if this program was built without kernels for GPUs. */
 bool gpu_is_built(void);
 
+/*
+ * Tests may set LACE_CUDA_PRETEND=8.6,28,101376 to see how a card with that compute capability, so
+ * many processors and so many bytes of shared memory for a block is used, on a card that has more.
+ * The driver must be told to take the kernels of that capability: CUDA_FORCE_PTX_JIT=1.
+ */
 lace_status gpu_open(int index, gpu **out, lace_error *err);
+
+/* Makes `info` that of a lesser card, as a text like the above says. LACE_E_ARG if it says something
+ * else, or more than the card has. */
+lace_status gpu_pretend(const char *text, cuda_info *info, lace_error *err);
+
+/* Of kernels that were compiled for a compute capability: 80 is 8.0. */
+gpu_abilities gpu_abilities_of(int compiled_for);
 void gpu_close(gpu *g);
 
 /* LACE_E_DEVICE if there is none of that name, which is a mistake in the build. */

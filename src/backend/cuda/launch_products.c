@@ -102,14 +102,14 @@ static int width_for(int64_t n_tokens)
 }
 
 /*
- * As matmul_batch.cuh counts it; at least what gates need to meet. Rings are for sm_90a alone:
+ * As matmul_batch.cuh counts it; at least what gates need to meet. Rings are for wgmma alone:
  * other cards, which may have less than half of that memory, have kernels without them. n_sharing:
  * blocks that are on a processor at once.
  */
 static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n, int n_groups, int most_warps,
                              int n_sharing)
 {
-    if (g->info.major != 9)
+    if (!g->can.wgmma)
         return (uint32_t)(n_groups / 2 * GROUP_ROWS * (32 + 1) * 4);
     int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
     int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
@@ -240,7 +240,7 @@ static lace_status run_product(const gpu_job *j, batch_matmul *p, tile_kind kind
                                gpu_handover *left, lace_error *err)
 {
     cut c;
-    if (p->n_tokens <= 128 || tile_is_half_kind(kind) || !j->g->has_overlap ||
+    if (p->n_tokens <= 128 || tile_is_half_kind(kind) || !j->g->can.wgmma ||
         !choose_wide(j->g, p, kind, &c))
         c = choose_cut(j->g, p, kind);
     p->part_stride = 0;

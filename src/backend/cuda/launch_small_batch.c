@@ -50,7 +50,7 @@ static bool is_product(const step *s)
 /* Whether a block fits on a processor, and each part of each weight has one. */
 static bool has_room(const gpu *g)
 {
-    return g->has_overlap && g->info.max_shared_bytes >= SHARED_MOST &&
+    return g->can.bulk && g->info.max_shared_bytes >= SHARED_MOST &&
            g->info.n_processors >= SMALL_MAX_WEIGHTS * SMALL_MAX_PARTS &&
            g->info.n_processors <= SMALL_MAX_BLOCKS;
 }

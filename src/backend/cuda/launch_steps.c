@@ -19,7 +19,7 @@ lace_status gpu_start(const gpu_job *j, const char *name, const uint32_t grid[3]
     cuda_launch l = {.grid = {grid[0], grid[1], grid[2]},
                      .block = {threads},
                      .shared_bytes = shared_bytes,
-                     .overlaps = j->g->has_overlap};
+                     .overlaps = j->g->can.overlaps};
     TRY(gpu_prepare(j->g, name, shared_bytes, &l.kernel, err));
     void *arguments[] = {(void *)(uintptr_t)params};
     return cuda_run(j->queue, &l, arguments, err);

@@ -269,8 +269,8 @@ gpu_cache lower_cache(const lowering *w, const kv_layer *kv)
 static int32_t most_cluster(const gpu *g, int32_t n_kv_heads)
 {
     int32_t most = g->info.n_processors / n_kv_heads, log2 = 1;
-    if (g->info.major != 9 && most > 8)
-        most = 8;
+    if (most > g->can.most_cluster)
+        most = g->can.most_cluster;
     while (log2 < LOWER_MOST_CLUSTER && 2 << log2 <= most)
         log2++;
     return log2;

@@ -55,7 +55,8 @@ static uint64_t part_bytes(int64_t n_vocab)
 bool gpu_can_sample(const gpu *g, int64_t n_vocab)
 {
     const uint64_t fixed = 24 * 1024; /* what the kernel has besides */
-    return g->has_overlap && part_bytes(n_vocab) + fixed <= (uint64_t)g->info.max_shared_bytes;
+    return g->can.most_cluster == SAMPLE_CLUSTER &&
+           part_bytes(n_vocab) + fixed <= (uint64_t)g->info.max_shared_bytes;
 }
 
 lace_status gpu_sample(gpu *g, cuda_queue *q, const sample_params *p, int32_t n, lace_error *err)
