@@ -1,6 +1,6 @@
 /*
  * backend/cuda/lower: what plans become on a card. No GPU is needed for that: plans are made with a
- * GPU's, its numbers are an H200's, and addresses are never followed.
+ * GPU's, its numbers are an H200's where no other card is named, and addresses are never followed.
  */
 #include <stdio.h>
 #include <string.h>
@@ -152,6 +152,11 @@ static plan *make_plan(const model_kind *m)
     return p;
 }
 
+/* The card that models are lowered for; its processors are the model's. */
+static struct {
+    int compiled_for, shared_bytes;
+} card = {90, 232448};
+
 /* A plan and what it becomes for one token. */
 typedef struct lowered {
     plan *p;
@@ -165,9 +170,9 @@ typedef struct lowered {
 static void lower_model(const model_kind *m, lowered *out)
 {
     memset(out, 0, sizeof *out);
-    out->g.can = gpu_abilities_of(90);
+    out->g.can = gpu_abilities_of(card.compiled_for);
     out->g.info.n_processors = m->n_processors;
-    out->g.info.max_shared_bytes = 232448;
+    out->g.info.max_shared_bytes = card.shared_bytes;
     out->p = make_plan(m);
     out->is_known = decode_form_match(out->p, &out->g, &out->form);
     const decode_form *f = out->is_known ? &out->form : NULL;
@@ -485,8 +490,8 @@ static void windows_that_alternate_change_parameters_alone(void)
     lower_model(&m, &l);
     CHECK_NAMES(&l.list.list, 0, DENSE);
     CHECK_NAMES(&l.list.list, 1, DENSE);
-    CHECK(l.list.list.steps[2].a.attention.window == 0);
-    CHECK(l.list.list.steps[7].a.attention.window == 64);
+    CHECK(l.list.list.steps[2].a.attention.in.window == 0);
+    CHECK(l.list.list.steps[7].a.attention.in.window == 64);
     CHECK(l.list.list.steps[2].kernel == l.list.list.steps[7].kernel);
     free_lowered(&l);
 }
@@ -711,6 +716,55 @@ static void more_blocks_share_longer_contexts(void)
     free_lowered(&l);
 }
 
+/* What a card is decides how steps are launched, and not which ones are fused. */
+static void other_cards_have_the_same_lists(void)
+{
+    static const struct {
+        int compiled_for, shared_bytes;
+    } cards[] = {{80, 101376}, {80, 166912}, {120, 101376}};
+    for (size_t i = 0; i < sizeof cards / sizeof cards[0]; i++) {
+        card.compiled_for = cards[i].compiled_for;
+        card.shared_bytes = cards[i].shared_bytes;
+        layers_of_llamas_are_fused_whole();
+        experts_are_fused();
+        experts_by_other_rules_are_fused();
+        layers_without_any_norms_are_pieces();
+        cards_with_too_many_processors_are_left_to_steps();
+        norms_behind_products_are_known();
+        float_matrices_have_their_kernel();
+        attention_of_other_kinds_goes_by_steps_in_its_layer();
+        a_dense_first_layer_goes_before_experts();
+        windows_that_alternate_change_parameters_alone();
+        a_layer_of_another_form_stands_among_fused_ones();
+        other_layers_stand_at_both_ends_too();
+        single_rows_are_launched_alone();
+        experts_of_batches_have_their_launcher();
+    }
+    card.compiled_for = 90;
+    card.shared_bytes = 232448;
+}
+
+/* Rounds need little memory, and finish more rows than there are threads. */
+static void rounds_have_room_for_many_rows(void)
+{
+    kind k = ordinary();
+    k.type = k.down = DTYPE_Q8_0;
+    model_kind m = model_of(k);
+    m.n_vocab = 262144;
+    m.n_processors = 28;
+    card.compiled_for = 80;
+    card.shared_bytes = 166912;
+    lowered l;
+    lower_model(&m, &l);
+    CHECK(l.list.has_best);
+    free_lowered(&l);
+    m = model_of(ordinary());
+    m.n_processors = 1;
+    check_both(&m, DENSE);
+    card.compiled_for = 90;
+    card.shared_bytes = 232448;
+}
+
 int main(void)
 {
     CASE(layers_of_llamas_are_fused_whole);
@@ -738,5 +792,7 @@ int main(void)
     CASE(experts_without_a_gate_have_it_for_down);
     CASE(blocks_of_experts_have_rows_and_room);
     CASE(more_blocks_share_longer_contexts);
+    CASE(other_cards_have_the_same_lists);
+    CASE(rounds_have_room_for_many_rows);
     return tap_end();
 }

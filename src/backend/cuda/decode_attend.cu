@@ -3,8 +3,6 @@
  */
 #include "backend/cuda/decode_turn.cuh"
 
-#ifdef HAS_OVERLAP
-
 template <bool TURNS>
 __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address)
 {
@@ -21,6 +19,28 @@ __device__ __forceinline__ void load_matrices(uint32_t (&d)[4], uint32_t address
 }
 
 /* ---- Parts of the result, on their way to the block that adds them up ------------------------ */
+
+#ifdef HAS_OVERLAP
+
+enum { ATTEND_BLOCKS = 4 };
+
+typedef decode_attention attend_parameters;
+
+__device__ __forceinline__ const decode_attention &attention_of(const attend_parameters &p)
+{
+    return p;
+}
+
+/* The blocks that share a head's context, and which of them this one is. */
+struct attend_team {
+    int n_blocks, rank;
+
+    __device__ __forceinline__ attend_team(const attend_parameters &)
+    {
+        asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_blocks));
+        asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    }
+};
 
 __device__ __forceinline__ uint32_t address_in(uint32_t address, int block)
 {
@@ -59,6 +79,39 @@ __device__ __forceinline__ void wait_for_parts(uint32_t barrier)
                  "}" ::"r"(barrier)
                  : "memory");
 }
+
+/* What another block has left here. */
+template <class T> __device__ __forceinline__ T part_at(const T *p)
+{
+    return *p;
+}
+
+#else
+
+enum { ATTEND_BLOCKS = 2 };
+
+typedef decode_attention_parts attend_parameters;
+
+__device__ __forceinline__ const decode_attention &attention_of(const attend_parameters &p)
+{
+    return p.in;
+}
+
+struct attend_team {
+    int n_blocks, rank;
+
+    __device__ __forceinline__ attend_team(const attend_parameters &p)
+        : n_blocks(gridDim.x / p.in.cache.n_heads), rank(blockIdx.x % n_blocks)
+    {
+    }
+};
+
+template <class T> __device__ __forceinline__ T part_at(const T *p)
+{
+    return __ldcg(p);
+}
+
+#endif
 
 /* The largest of 16 lanes, and their sum. */
 __device__ __forceinline__ float most_of_16(float v)
@@ -193,18 +246,16 @@ __device__ __forceinline__ void add_values(float (&out)[DIM / 8][4], const float
 typedef float warp_numbers[MOST][WARPS];
 typedef float2 block_sums[DECODE_MAX_CLUSTER][MOST];
 
-/* What the warps of this block have is added up and goes to the blocks that add up the rest, each
- * a share of the values. first_to: where this thread's first value goes. */
-template <int DIM>
-__device__ __forceinline__ void
-push_parts(const warp_numbers &warp_most, const warp_numbers &warp_sums, const block_sums &all_sums,
-           const float *all_parts, const uint8_t *page_memory, int n_values, int share, int tid,
-           int first_to, int n_blocks, int rank, uint32_t barrier)
-{
-    const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
-#pragma unroll 1
-    for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
-        int h = i / DIM, d = i - h * DIM;
+/* Values i to i + 3 of what the warps of this block have, added up; and the numbers of their head. */
+struct block_part {
+    float4 v;
+    float2 sums;
+
+    template <int DIM>
+    static __device__ __forceinline__ block_part of(const warp_numbers &warp_most,
+                                                    const warp_numbers &warp_sums,
+                                                    const uint8_t *page_memory, int i, int h)
+    {
         float4 mosts = *(const float4 *)warp_most[h], sums = *(const float4 *)warp_sums[h];
         float top = fmaxf(fmaxf(mosts.x, mosts.y), fmaxf(mosts.z, mosts.w));
         float base = top == -INFINITY ? 0.0f : top;
@@ -217,25 +268,21 @@ push_parts(const warp_numbers &warp_most, const warp_numbers &warp_sums, const b
             float4 x = *(const float4 *)(page_memory + w * 2 * STAGE<DIM> + 4 * i);
             v = make_float4(v.x + e[w] * x.x, v.y + e[w] * x.y, v.z + e[w] * x.z, v.w + e[w] * x.w);
         }
-        push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), v,
-               address_in(barrier, to));
-        if (d < 4 * n_blocks)
-            push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), make_float2(top, l),
-                   address_in(barrier, d / 4));
+        return {v, make_float2(top, l)};
     }
-}
+};
 
 /* This block's share of the values: 16 lanes have values of one head, each of them weighs one
  * block. */
 template <int DIM>
-__device__ __forceinline__ void add_parts(const block_sums &all_sums, const float *all_parts,
+__device__ __forceinline__ void add_parts(const float2 (*all_sums)[MOST], const float *all_parts,
                                           const decode_attention &p, int head, int group,
                                           int n_values, int share, int n_shared, int n_blocks,
                                           int rank, int tid, int lane)
 {
     for (int i0 = tid & ~31; i0 < n_shared; i0 += THREADS) {
         int k = i0 + lane, i = rank * share + k, h = min(i, n_values - 1) / DIM, b = lane & 15;
-        float2 its = b < n_blocks ? all_sums[b][h] : make_float2(-INFINITY, 0);
+        float2 its = b < n_blocks ? part_at(&all_sums[b][h]) : make_float2(-INFINITY, 0);
         float top = most_of_16(its.x), sink = 0;
         if (p.sinks) {
             float s = p.sinks[head * group + h];
@@ -246,10 +293,116 @@ __device__ __forceinline__ void add_parts(const block_sums &all_sums, const floa
         float weight = __fdividef(e, sum_of_16(e * its.y) + sink), v = 0;
 #pragma unroll 2
         for (int n = 0; n < n_blocks; n++)
-            v += __shfl_sync(~0u, weight, n, 16) * all_parts[n * share + k];
+            v += __shfl_sync(~0u, weight, n, 16) * part_at(&all_parts[n * share + k]);
         vector_put(p.next, v, head * n_values + i, k < n_shared);
     }
 }
+
+/*
+ * The blocks of a head come together: those of a cluster push what they have to each other, and each
+ * adds up a share of the values; others leave it in memory, and the last of them adds up all. Sums
+ * are made in the order of the blocks, so nobody sees who was the last.
+ */
+#ifdef HAS_OVERLAP
+
+template <int DIM> struct meeting {
+    block_sums &all_sums;
+    float (&all_parts)[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
+    uint64_t &parts_barrier;
+
+    /* Of n_values each block adds up a share. */
+    static __device__ __forceinline__ int share_of(int n_values, int n_blocks)
+    {
+        return (n_values / 16 + n_blocks - 1) / n_blocks * 16;
+    }
+
+    /* Says how many bytes will come, and that this block is there. */
+    __device__ __forceinline__ void announce(int n_blocks, int n_shared, int group, int tid)
+    {
+        const uint32_t barrier = shared_address(&parts_barrier);
+        if (tid == 0) {
+            barrier_init(barrier);
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
+                         "r"(n_blocks * (4 * n_shared + 8 * group))
+                         : "memory");
+        }
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    }
+
+    /* first_to: where this thread's first value goes. */
+    __device__ __forceinline__ void
+    add_up(const warp_numbers &warp_most, const warp_numbers &warp_sums, const uint8_t *page_memory,
+           const attend_parameters &p, int n_blocks, int rank, int head, int group, int n_values,
+           int share, int n_shared, int first_to, int tid, int lane)
+    {
+        const uint32_t barrier = shared_address(&parts_barrier);
+        asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* everyone is there */
+        const uint32_t parts_at = shared_address(all_parts), sums_at = shared_address(all_sums);
+#pragma unroll 1
+        for (int i = 4 * tid, to = first_to; i < n_values; i += 4 * THREADS, to = i / share) {
+            int h = i / DIM, d = i - h * DIM;
+            block_part mine = block_part::of<DIM>(warp_most, warp_sums, page_memory, i, h);
+            push_4(address_in(parts_at + 4 * (rank * share + i - to * share), to), mine.v,
+                   address_in(barrier, to));
+            if (d < 4 * n_blocks)
+                push_2(address_in(sums_at + 8 * (rank * MOST + h), d / 4), mine.sums,
+                       address_in(barrier, d / 4));
+        }
+        wait_for_parts(barrier);
+        add_parts<DIM>(all_sums, all_parts, p, head, group, n_values, share, n_shared, n_blocks,
+                       rank, tid, lane);
+    }
+};
+
+#else
+
+template <int DIM> struct meeting {
+    block_sums &all_sums; /* these two are not used */
+    float (&all_parts)[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
+    uint64_t &is_last;
+
+    static __device__ __forceinline__ int share_of(int n_values, int)
+    {
+        return n_values;
+    }
+
+    __device__ __forceinline__ void announce(int, int, int, int)
+    {
+    }
+
+    __device__ __forceinline__ void add_up(const warp_numbers &warp_most,
+                                           const warp_numbers &warp_sums,
+                                           const uint8_t *page_memory, const attend_parameters &p,
+                                           int n_blocks, int rank, int head, int group,
+                                           int n_values, int, int, int, int tid, int lane)
+    {
+        float *values = p.values + (int64_t)head * DECODE_MAX_CLUSTER * n_values;
+        float2(*sums)[MOST] = (float2(*)[MOST])p.sums + head * DECODE_MAX_CLUSTER;
+        for (int i = 4 * tid; i < n_values; i += 4 * THREADS) {
+            int h = i / DIM;
+            block_part mine = block_part::of<DIM>(warp_most, warp_sums, page_memory, i, h);
+            *(float4 *)(values + rank * n_values + i) = mine.v;
+            if (i == h * DIM)
+                sums[rank][h] = mine.sums;
+        }
+        __threadfence(); /* what this thread has left is seen before its block's ticket */
+        __syncthreads();
+        if (tid == 0) {
+            is_last = atomicAdd(p.tickets + head, 1) == (uint32_t)n_blocks - 1;
+            if (is_last)
+                p.tickets[head] = 0; /* for the next layer */
+        }
+        __syncthreads();
+        if (!is_last)
+            return;
+        __threadfence();
+        add_parts<DIM>(sums, values, p.in, head, group, n_values, n_values, n_values, n_blocks, 0,
+                       tid, lane);
+    }
+};
+
+#endif
 
 /* ---- The token ------------------------------------------------------------------------------- */
 
@@ -283,18 +436,18 @@ turn(uint32_t (&q)[DIM / 16][4], new_row<DIM> &row, turn_memory<DIM, FORM> &thro
 }
 
 /*
- * One cluster for each head of k; its blocks share the context, each warp takes pieces of 16
+ * Some blocks for each head of k, which share the context; each warp takes pieces of 16
  * positions and has the next piece on its way while it works on one. The heads of q that belong to
  * it are the rows of the mma: rows 0..7 their high halves, rows 8..15 the rest, so scores have the
- * precision of floats; the same for the probabilities. Each block adds up what its warps have and
- * pushes it to the blocks of the cluster, which add up a share each.
+ * precision of floats; the same for the probabilities. Each block adds up what its warps have, and
+ * meets the others.
  *
  * Little is done between the wait and the end, since one warp of a scheduler waits for each of its
  * instructions: what can be known before is loaded before, and nobody waits for the whole block
  * more than once.
  */
 template <int DIM, turn_form FORM>
-__device__ __forceinline__ void attend_token(const decode_attention &parameters)
+__device__ __forceinline__ void attend_token(const attend_parameters &parameters)
 {
     constexpr int PAGE = DECODE_PAGE;
     extern __shared__ __align__(128) uint8_t page_memory[];
@@ -303,16 +456,17 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
     __shared__ __align__(16) block_sums all_sums;
     __shared__ __align__(16) float all_parts[MOST * DIM + 32 * DECODE_MAX_CLUSTER];
     __shared__ __align__(8) uint64_t parts_barrier;
-    __shared__ __align__(16) decode_attention p;
-    int n_blocks, rank;
-    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n_blocks));
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    meeting<DIM> others{all_sums, all_parts, parts_barrier};
+    __shared__ __align__(16) attend_parameters all;
+    const attend_team team(parameters);
+    const int n_blocks = team.n_blocks, rank = team.rank;
     const int head = blockIdx.x / n_blocks, tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     const int r = lane >> 2, c = lane & 3;
     let_next_begin();
-    copy_parameters(&p, parameters, THREADS);
+    copy_parameters(&all, parameters, THREADS);
     __syncthreads();
 
+    const decode_attention &p = attention_of(all);
     const gpu_cache &kv = p.cache;
     const int group = p.n_heads / kv.n_heads;
     const int position = __ldcg(&p.state->position), sequence = __ldcg(&p.state->sequence);
@@ -337,19 +491,10 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
     fetch_keys(piece + stride, 1);
     fetch_values(piece + stride, 1);
 
-    /* What this block adds up, and how many bytes come for that. */
-    const int n_values = group * DIM;
-    const int share = (n_values / 16 + n_blocks - 1) / n_blocks * 16; /* of each block */
+    /* What this block adds up. */
+    const int n_values = group * DIM, share = others.share_of(n_values, n_blocks);
     const int n_shared = max(0, min(share, n_values - rank * share));
-    const uint32_t barrier = shared_address(&parts_barrier);
-    if (tid == 0) {
-        barrier_init(barrier);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                     "r"(n_blocks * (4 * n_shared + 8 * group))
-                     : "memory");
-    }
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    others.announce(n_blocks, n_shared, group, tid);
 
     /* Addresses and angles (the first kernel of a token made them, long ago). */
     const int owner = (last_piece - first_piece) % stride;
@@ -408,18 +553,14 @@ __device__ __forceinline__ void attend_token(const decode_attention &parameters)
             *(float2 *)(part + 8 * n) = make_float2(out[n][0] + out[n][2], out[n][1] + out[n][3]);
     }
     __syncthreads();
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); /* everyone is there */
-    push_parts<DIM>(warp_most, warp_sums, all_sums, all_parts, page_memory, n_values, share, tid,
-                    first_to, n_blocks, rank, barrier);
-    wait_for_parts(barrier);
-    add_parts<DIM>(all_sums, all_parts, p, head, group, n_values, share, n_shared, n_blocks, rank,
-                   tid, lane);
+    others.add_up(warp_most, warp_sums, page_memory, all, n_blocks, rank, head, group, n_values,
+                  share, n_shared, first_to, tid, lane);
 }
 
-/* At most 128 registers, so that a block fits beside one of a product. */
+/* At most 128 registers where kernels overlap, so that a block fits beside one of a product. */
 #define ATTEND(dim, name, form)                                                                    \
-    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, 4)                      \
-        decode_attend_##dim##name(const __grid_constant__ decode_attention p)                      \
+    extern "C" __global__ void __launch_bounds__(32 * DECODE_ATTEND_WARPS, ATTEND_BLOCKS)          \
+        decode_attend_##dim##name(const __grid_constant__ attend_parameters p)                     \
     {                                                                                              \
         attend_token<dim, form>(p);                                                                \
     }
@@ -433,5 +574,3 @@ ATTEND(128, _neighbours, TURN_NEIGHBOURS)
 ATTEND(64, _halves, TURN_HALVES)
 ATTEND(96, _halves, TURN_HALVES)
 ATTEND(128, _halves, TURN_HALVES)
-
-#endif

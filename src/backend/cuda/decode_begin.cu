@@ -3,8 +3,6 @@
  */
 #include "backend/cuda/decode_common.cuh"
 
-#ifdef HAS_OVERLAP
-
 enum { BEGIN_THREADS = 1024 };
 
 /* Choose the token if asked to, look it up, and prepare what the first product reads. */
@@ -104,5 +102,3 @@ extern "C" __global__ void __launch_bounds__(BEGIN_THREADS)
         p.next_squares[0] = squares;
     }
 }
-
-#endif

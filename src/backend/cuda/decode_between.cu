@@ -4,8 +4,6 @@
  */
 #include "backend/cuda/decode_input.cuh"
 
-#ifdef HAS_OVERLAP
-
 /* ---- Norms behind products ------------------------------------------------------------------- */
 
 /*
@@ -141,5 +139,3 @@ extern "C" __global__ void __launch_bounds__(DECODE_PACK_THREADS)
     float4 v = is_in ? __ldcg((const float4 *)(p.x + i)) : make_float4(0, 0, 0, 0);
     act_put((gpu_act)p.next.act, v, i, p.next.planes, p.next.k, is_in);
 }
-
-#endif

@@ -1,7 +1,8 @@
 /*
  * What the fused kernels of one token share: their order, copies, and vectors on their way.
  *
- * These kernels overlap (programmatic dependent launch). Each loads what does not depend on the one
+ * From sm_90 on these kernels overlap (programmatic dependent launch); below, each begins when the
+ * one in front of it has ended, and tiles are copied by threads. Each loads what does not depend on the one
  * in front (weights, old keys and values) before it waits for it. Who makes a vector also norms it,
  * up to the factor 1 / rms, and turns it into the planes that tiles are multiplied with; the factor
  * is applied to the consumer's result, which is linear in it. So a product begins with one small
@@ -14,14 +15,19 @@
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/tile_dot.cuh"
 
+/* Dependent launch, bulk copies and clusters. */
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define HAS_OVERLAP 1
 #endif
 
-#ifdef HAS_OVERLAP
+/* Sums of rows for some of them at a time; cards of sm_90 have shared memory for all. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+#define HAS_ROUNDS 1
+#endif
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
+#ifdef HAS_OVERLAP
 __device__ __forceinline__ void let_next_begin()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -31,6 +37,15 @@ __device__ __forceinline__ void wait_for_last()
 {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 }
+#else
+__device__ __forceinline__ void let_next_begin()
+{
+}
+
+__device__ __forceinline__ void wait_for_last()
+{
+}
+#endif
 
 /*
  * Parameters are read through a cache that does not have them when a kernel begins. So all lines
@@ -67,6 +82,7 @@ __device__ __forceinline__ uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
+#ifdef HAS_OVERLAP
 __device__ __forceinline__ void barrier_init(uint32_t b)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(b) : "memory");
@@ -97,6 +113,7 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void *from, uint32_
                  "l"(from), "r"(n), "r"(b), "l"(policy)
                  : "memory");
 }
+#endif
 
 /* ---- Vectors --------------------------------------------------------------------------------- */
 
@@ -179,6 +196,14 @@ __device__ __forceinline__ void copy_16(uint32_t to, const void *from, bool is_t
                  : "memory");
 }
 
+/* Bytes that are read once. */
+__device__ __forceinline__ void copy_16_once(uint32_t to, const void *from, uint64_t policy)
+{
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(policy)
+                 : "memory");
+}
+
 __device__ __forceinline__ void copy_4(uint32_t to, const void *from)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
@@ -200,5 +225,4 @@ __device__ __forceinline__ bool is_better(float a, int i, float b, int j)
     return a > b || (a == b && i < j);
 }
 
-#endif
 #endif

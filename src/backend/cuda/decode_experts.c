@@ -41,7 +41,7 @@ static decode_experts product_of(const gpu *g, const layer_steps *l, bool is_dow
     }
     int32_t units = p.n_rows / TILE_ROWS * (is_down ? 1 : p.n_all);
     p.n_blocks = units < g->info.n_processors ? units : g->info.n_processors;
-    p.stage_bytes = gpu_stage_bytes(kind);
+    p.stage_bytes = gpu_stage_bytes(g, kind);
     return p;
 }
 
@@ -118,10 +118,12 @@ uint64_t gpu_experts_bytes(const layer_steps *l)
 /*
  * As with other products (decode_room.h), a block of down takes a little more than half of a
  * processor's shared memory and one of gate and up what is left, so that they meet there and down
- * has its weights on their way.
+ * has its weights on their way. Where kernels do not overlap each takes all.
  */
 uint32_t gpu_experts_down_bytes(const gpu *g, const layer_steps *l)
 {
+    if (!g->can.overlaps)
+        return (uint32_t)g->info.max_shared_bytes;
     decode_experts p = product_of(g, l, true);
     /* Each block costs 1024 bytes more than it asks for. */
     uint64_t half = ((uint64_t)g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;

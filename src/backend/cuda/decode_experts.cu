@@ -9,8 +9,6 @@
  */
 #include "backend/cuda/decode_input.cuh"
 
-#ifdef HAS_OVERLAP
-
 /* ---- The router ------------------------------------------------------------------------------ */
 
 /* A block for each expert. Weights are there, times those of the norm, before the input is. */
@@ -268,11 +266,78 @@ __device__ __forceinline__ void fill(const expert_block &b, const tile_cursor &c
                                      int stage)
 {
     const uint8_t *from = b.places[c.slot].tiles + c.across * tile_bytes;
-    uint32_t to = shared_address(b.ring) + c.place * stage + ((uint32_t)(uintptr_t)from & 127);
+    uint32_t to = shared_address(b.ring) + c.place * stage + tile_skew((uint32_t)(uintptr_t)from);
     uint64_t policy; /* made anew each time, since registers are scarce */
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    copy_bulk(to, from, tile_bytes, b.barriers + 8 * c.place, policy);
+    tile_fetch(to, from, tile_bytes, b.barriers + 8 * c.place, policy);
 }
+
+#ifdef HAS_OVERLAP
+
+enum { OVERLAPS = 1 };
+
+__device__ __forceinline__ void init_barriers(const expert_block &b, int n_places, int warp,
+                                              int lane)
+{
+    if (lane == 0) {
+        for (int i = warp; i < n_places; i += DECODE_WARPS)
+            barrier_init(b.barriers + 8 * i);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    }
+}
+
+/* The next of n_all tiles into its place, if there is one. */
+__device__ __forceinline__ void fill_next(const expert_block &b, tile_cursor &ahead, int n_all,
+                                          int n_tiles, int n_places, int tile_bytes, int stage,
+                                          int warp, int lane)
+{
+    if (ahead.t < n_all) {
+        if (lane == 0)
+            fill(b, ahead, tile_bytes, stage);
+        ahead.advance(warp, n_tiles, n_places);
+    }
+}
+
+/* The first tiles, into all places. */
+__device__ __forceinline__ void fill_all(const decode_experts &p, const expert_block &b,
+                                         tile_cursor &ahead, int warp, int lane)
+{
+    for (int t = warp; t < p.n_places && ahead.t < b.n_slots * p.n_tiles; t += DECODE_WARPS) {
+        if (lane == 0)
+            fill(b, ahead, p.tile_bytes, p.stage_bytes);
+        ahead.advance(warp, p.n_tiles, p.n_places);
+    }
+}
+
+#else
+
+enum { OVERLAPS = 0 };
+
+__device__ __forceinline__ void init_barriers(const expert_block &, int, int, int)
+{
+}
+
+__device__ __forceinline__ void fill_next(const expert_block &b, tile_cursor &ahead, int n_all,
+                                          int n_tiles, int n_places, int tile_bytes, int stage,
+                                          int warp, int)
+{
+    if (ahead.t < n_all) {
+        fill(b, ahead, tile_bytes, stage);
+        ahead.advance(warp, n_tiles, n_places);
+    }
+    copies_commit();
+}
+
+__device__ __forceinline__ void fill_all(const decode_experts &p, const expert_block &b,
+                                         tile_cursor &ahead, int warp, int lane)
+{
+    for (int t = warp; t < p.n_places; t += DECODE_WARPS)
+        fill_next(b, ahead, b.n_slots * p.n_tiles, p.n_tiles, p.n_places, p.tile_bytes,
+                  p.stage_bytes, warp, lane);
+}
+
+#endif
 
 /*
  * Multiply this block's tiles. Sums of a warp are kept for each slot, or with down for each 16
@@ -293,24 +358,20 @@ __device__ __forceinline__ void multiply_tiles(const decode_experts &p, const ex
     while (c.t < n_all) {
         const uint8_t *from = b.ring + c.place * STAGE;
         if (BYTES % 128)
-            from += ((uint32_t)(uintptr_t)b.places[c.slot].tiles + c.across * BYTES) & 127;
+            from += tile_skew((uint32_t)(uintptr_t)b.places[c.slot].tiles + c.across * BYTES);
         const uint8_t *x_at = b.x + expert * b.x_stride;
         act_view x;
         x.high = x_at;
         x.low = x_at + plane + PLANE_PAD;
         x.scales = (const float2 *)(x_at + 2 * plane + PLANE_PAD);
-        barrier_wait(b.barriers + 8 * c.place, parity);
+        tile_wait(places_of(n_places, warp), b.barriers + 8 * c.place, parity);
         tile_frag<KIND> f;
         tile_load<KIND, false>(f, from, lane);
         act_frag<KIND> a;
         act_load<KIND>(a, x, c.across, lane);
         tile_multiply<KIND>(y0, y1, f, a, lane);
         __syncwarp(); /* everyone has read the place */
-        if (ahead.t < n_all) {
-            if (lane == 0)
-                fill(b, ahead, BYTES, STAGE);
-            ahead.advance(warp, n_tiles, n_places);
-        }
+        fill_next(b, ahead, n_all, n_tiles, n_places, BYTES, STAGE, warp, lane);
         const int slot = c.slot;
         parity ^= c.advance(warp, n_tiles, n_places);
         if (c.slot == slot && c.t < n_all)
@@ -396,6 +457,18 @@ __device__ __forceinline__ void finish_glu(const decode_experts &p, const expert
     }
 }
 
+/* Of all slots, on their way. */
+template <bool IS_DOWN>
+__device__ __forceinline__ void copy_biases(const decode_experts &p, const expert_block &b,
+                                            float *biases, int tid)
+{
+    for (int i = tid; p.bias && i < 4 * b.n_slots; i += DECODE_THREADS) {
+        const float *bias = !IS_DOWN && i >= 4 * b.n_units ? p.pair_bias : p.bias;
+        copy_16(shared_address(biases) + 16 * i, bias + b.places[i / 4].bias_row + 4 * (i % 4),
+                true);
+    }
+}
+
 template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const decode_experts &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -446,12 +519,7 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
             copy_16(shared_address(before + 4 * tid), p.residual + u0 * TILE_ROWS + 4 * tid, true);
     };
 
-    if (lane == 0) {
-        for (int i = warp; i < p.n_places; i += DECODE_WARPS)
-            barrier_init(b.barriers + 8 * i);
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    }
+    init_barriers(b, p.n_places, warp, lane);
     for (int i = tid; i < DECODE_WARPS * b.n_sums * 4; i += DECODE_THREADS)
         ((float4 *)b.sums)[i] = make_float4(0, 0, 0, 0);
     if (IS_DOWN && !ANY && tid < n_values)
@@ -481,24 +549,26 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
     }
     __syncthreads();
 
+    if (!OVERLAPS) { /* the input is asked for first, and waited for first */
+        if (IS_DOWN)
+            copy_input();
+        copy_biases<IS_DOWN>(p, b, biases, tid);
+        copies_commit();
+    }
     tile_cursor ahead(warp, p.n_tiles);
-    for (int t = warp; t < p.n_places && ahead.t < b.n_slots * p.n_tiles; t += DECODE_WARPS) {
-        if (lane == 0)
-            fill(b, ahead, p.tile_bytes, p.stage_bytes);
-        ahead.advance(warp, p.n_tiles, p.n_places);
-    }
-    for (int i = tid; p.bias && i < 4 * b.n_slots; i += DECODE_THREADS) {
-        const float *bias = !IS_DOWN && i >= 4 * b.n_units ? p.pair_bias : p.bias;
-        copy_16(shared_address(biases) + 16 * i, bias + places[i / 4].bias_row + 4 * (i % 4), true);
-    }
+    fill_all(p, b, ahead, warp, lane);
+    if (OVERLAPS)
+        copy_biases<IS_DOWN>(p, b, biases, tid);
     if (IS_DOWN) {
         wait_for_last();
-        copy_input();
+        if (OVERLAPS)
+            copy_input();
     } else if (ANY) {
         make_input(p.made, (gpu_act)p.x.act, p.x.k, b.x, squares);
     }
-    copies_commit();
-    copies_wait<0>();
+    if (OVERLAPS)
+        copies_commit();
+    input_wait(places_of(p.n_places, warp), false);
     __syncthreads();
 
     switch (p.kind) {
@@ -512,6 +582,7 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
         TILE_LIST(X)
 #undef X
     }
+    input_end();
     float rms = 1.0f;
     if (ANY ? !IS_DOWN && input_is_scaled_later(p.made) : p.squares != nullptr) {
         float sum = 0;
@@ -528,29 +599,27 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
 }
 
 /* For two blocks on a processor, of products that follow each other. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
     decode_experts_glu(const __grid_constant__ decode_experts p)
 {
     experts<false, false>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
     decode_experts_down(const __grid_constant__ decode_experts p)
 {
     experts<true, false>(p);
 }
 
 /* Behind routers of any kind, with any input. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
     decode_experts_glu_any(const __grid_constant__ decode_experts p)
 {
     experts<false, true>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
     decode_experts_down_any(const __grid_constant__ decode_experts p)
 {
     experts<true, true>(p);
 }
-
-#endif

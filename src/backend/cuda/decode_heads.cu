@@ -6,8 +6,6 @@
 #include "backend/cuda/decode_common.cuh"
 #include "backend/cuda/head_rows.cuh"
 
-#ifdef HAS_OVERLAP
-
 __device__ __forceinline__ void norm_head(float *row, const decode_stream &s, const float *by)
 {
     float sum = 0;
@@ -51,5 +49,3 @@ extern "C" __global__ void __launch_bounds__(DECODE_HEAD_THREADS)
             cache_row(p.cache, s.offset, p.cache.sequences[0], head, p.cache.positions[0]), row,
             s.dim, p.cache.type);
 }
-
-#endif

@@ -8,8 +8,6 @@
 
 #include "backend/cuda/decode_ring.cuh"
 
-#ifdef HAS_OVERLAP
-
 __device__ __forceinline__ float dot4(float4 a, float4 b)
 {
     return a.x * b.x + a.y * b.y + (a.z * b.z + a.w * b.w);
@@ -164,5 +162,4 @@ __device__ __forceinline__ void make_input(const decode_input &in, gpu_act act, 
     }
 }
 
-#endif
 #endif

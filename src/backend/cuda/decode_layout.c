@@ -113,6 +113,28 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* Where blocks that share a head's context meet, if they are no cluster. */
+static void cut_for_attention(decode_layout *l, const decode_form *f, const gpu *g, cutter *c)
+{
+    uint64_t n_values = 0, n_heads = 0;
+    for (int32_t i = 0; i < f->n_segments; i++) {
+        const layer_steps *s = &f->segments[i].l;
+        if (!f->segments[i].is_fused || s->attends_by_steps)
+            continue;
+        const kv_layer *kv = &s->rope->kv;
+        n_values = larger(n_values, (uint64_t)s->attend->a.attend.n_heads * (uint64_t)kv->head_dim);
+        n_heads = larger(n_heads, (uint64_t)kv->n_heads);
+    }
+    l->part_values = l->part_sums = NULL;
+    l->tickets = NULL;
+    if (g->can.most_cluster > 1 || n_heads == 0)
+        return;
+    /* Lanes beyond the last value read on. */
+    l->part_values = cut(c, 4 * (DECODE_MAX_CLUSTER * n_values + 32));
+    l->part_sums = cut(c, 8 * n_heads * DECODE_MAX_CLUSTER * DECODE_MAX_GROUP);
+    l->tickets = cut(c, sizeof *l->tickets * n_heads);
+}
+
 /* What the layer that needs most of it needs. */
 static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g, cutter *c)
 {
@@ -127,6 +149,7 @@ static void cut_for_layers(decode_layout *l, const decode_form *f, const gpu *g,
         if (s->route)
             n_experts = larger(n_experts, (uint64_t)s->route->a.moe.n_experts);
     }
+    cut_for_attention(l, f, g, c);
     l->residual = (float *)f->embed->out[0].data;
     l->q = cut(c, 4 * rows[0]);
     l->k = cut(c, 4 * rows[1]);

@@ -38,6 +38,8 @@ typedef struct decode_layout {
     int32_t *output; /* [1] 0: the one token's logits are wanted */
     float *residual; /* [width] the plan's own value */
     float *q, *k, *v;
+    float *part_values, *part_sums; /* as decode_attention_parts has them; NULL with clusters */
+    uint32_t *tickets;
     float *squares[2];  /* [processors] of the residual in front of attention, of the rest */
     float *y;           /* [width] a product's result on its way to its norm */
     float *router;      /* [experts] its logits */

@@ -44,6 +44,9 @@ enum {
     DECODE_RING = 1024 /* tokens that the card may be ahead of the host */
 };
 
+/* How many slots of a block with rounds are summed up at a time: tiles for all warps in each. */
+#define DECODE_ROUND(n_tiles) ((n_tiles) > 16 ? 2 : (n_tiles) > 8 ? 4 : 8)
+
 /* Which token is computed; the card advances it by itself when it chooses tokens. */
 typedef struct decode_state {
     int32_t token, position, sequence, n_chosen;
@@ -226,6 +229,14 @@ typedef struct decode_attention {
     float eps, scale, softcap;
     int32_t n_heads, n_dims, is_neox, window;
 } decode_attention;
+
+/* The same where blocks that share a head's context meet in memory: the last one adds up. */
+typedef struct decode_attention_parts {
+    decode_attention in;
+    float *values;     /* [heads of k][DECODE_MAX_CLUSTER][heads of q for each, head_dim] */
+    float *sums;       /* [heads of k][DECODE_MAX_CLUSTER][DECODE_MAX_GROUP][2] */
+    uint32_t *tickets; /* [heads of k] how many have come; zeros before and after */
+} decode_attention_parts;
 
 /* Heads of q, of k or of v, on their way to attention. */
 typedef struct decode_stream {

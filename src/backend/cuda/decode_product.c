@@ -3,13 +3,13 @@
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
-int32_t gpu_stage_bytes(tile_kind kind)
+int32_t gpu_stage_bytes(const gpu *g, tile_kind kind)
 {
     int32_t n = tile_bytes(kind);
-    return n % 128 ? (n + 96 + 127) / 128 * 128 : n;
+    return g->can.bulk && n % 128 ? (n + 96 + 127) / 128 * 128 : n;
 }
 
-decode_part gpu_product_part(const weight *w, const float *bias, float *out)
+decode_part gpu_product_part(const gpu *g, const weight *w, const float *bias, float *out)
 {
     tile_kind kind = tile_kind_of(w->type);
     return (decode_part){.tiles = w->data,
@@ -17,7 +17,7 @@ decode_part gpu_product_part(const weight *w, const float *bias, float *out)
                          .out = out,
                          .kind = (int32_t)kind,
                          .tile_bytes = tile_bytes(kind),
-                         .stage_bytes = gpu_stage_bytes(kind),
+                         .stage_bytes = gpu_stage_bytes(g, kind),
                          .n_rows = (int32_t)w->n_rows,
                          .n_tiles = (int32_t)((w->n_cols + tile_cols(kind) - 1) / tile_cols(kind))};
 }
@@ -73,9 +73,21 @@ static int32_t units_of_block(const decode_product_any *p)
     return most;
 }
 
-uint32_t gpu_product_fixed_bytes(const decode_product_any *p)
+/* For sums of rows: of all warps, of all slots or of some at a time and then each row's. */
+static uint32_t sums_bytes(const gpu *g, const decode_product_any *p)
 {
-    uint32_t slots = (uint32_t)units_of_block(p) * (p->mode == DECODE_GLU ? 2 : 1);
+    int32_t slots = units_of_block(p) * (p->mode == DECODE_GLU ? 2 : 1), most = 0;
+    for (int32_t i = 0; i < p->n_parts; i++) {
+        int32_t n = g->can.rounds ? DECODE_ROUND(p->parts[i].n_tiles) : slots;
+        n = n < slots ? n : slots;
+        most = n > most ? n : most;
+    }
+    int32_t rows = g->can.rounds ? slots : 0;
+    return (uint32_t)((most * DECODE_WARPS + rows) * TILE_ROWS * 4);
+}
+
+uint32_t gpu_product_fixed_bytes(const gpu *g, const decode_product_any *p)
+{
     bool is_made = p->x.act == GPU_ACT_ROTATED || p->x.act == GPU_ACT_FLOATS;
     uint32_t bytes = (uint32_t)gpu_act_bytes(is_made ? GPU_ACT_INT : (gpu_act)p->x.act, p->x.k);
     for (int32_t i = 0; p->made.x && i < p->n_parts; i++) { /* each part makes what it wants */
@@ -84,7 +96,7 @@ uint32_t gpu_product_fixed_bytes(const decode_product_any *p)
         bytes = i == 0 || n > bytes ? n : bytes;
     }
     uint32_t x = (bytes + 64 + 127) / 128 * 128; /* planes are 64 bytes apart */
-    return DECODE_RING_AT + x + slots * DECODE_WARPS * TILE_ROWS * 4 + 512;
+    return DECODE_RING_AT + x + sums_bytes(g, p) + 512;
 }
 
 uint32_t gpu_product_least_ring(const decode_product_any *p)
@@ -110,9 +122,10 @@ uint32_t gpu_product_alone_ring(const decode_product_any *p, uint32_t room)
 bool gpu_product_has_room(const gpu *g, decode_product_any *p)
 {
     gpu_product_hand_out(p, g->info.n_processors);
-    if (p->mode != DECODE_STORE && units_of_block(p) * TILE_ROWS > DECODE_THREADS)
+    bool is_bounded = p->mode == DECODE_RESIDUAL || (p->mode == DECODE_GLU && !g->can.rounds);
+    if (is_bounded && units_of_block(p) * TILE_ROWS > DECODE_THREADS)
         return false; /* a thread finishes one row */
-    return (uint64_t)gpu_product_fixed_bytes(p) + gpu_product_least_ring(p) <=
+    return (uint64_t)gpu_product_fixed_bytes(g, p) + gpu_product_least_ring(p) <=
            (uint64_t)g->info.max_shared_bytes;
 }
 
@@ -127,7 +140,7 @@ bool gpu_product_fits(const gpu *g, const step *s)
                                     : s->op == OP_MATMUL_ADD ? DECODE_RESIDUAL
                                                              : DECODE_STORE};
     for (int32_t i = 0; i < p.n_parts; i++)
-        p.parts[i] = gpu_product_part(w[i], NULL, NULL);
+        p.parts[i] = gpu_product_part(g, w[i], NULL, NULL);
     p.x = (decode_vector){
         .k = (int32_t)((w[0]->n_cols + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN),
         .act = (int32_t)tile_kind_act((tile_kind)p.parts[0].kind)};

@@ -7,8 +7,6 @@
 #include "backend/cuda/decode_input.cuh"
 #include "backend/cuda/tile_grouped.cuh"
 
-#ifdef HAS_OVERLAP
-
 /*
  * A block's tiles, and the ring through which they come. Tile t is multiplied by warp t %
  * DECODE_WARPS. The places of the ring are dealt out in the same way, so some warps may have one
@@ -27,15 +25,28 @@ struct tile_ring {
     __device__ __forceinline__ void fill(int place, int t, int bytes, int stage) const
     {
         const uint8_t *from = (t < n_first ? first : second) + (int64_t)t * bytes;
-        copy_bulk(at + place * stage + ((uint32_t)(uintptr_t)from & 127), from, bytes,
-                  barriers + 8 * place, policy);
+        tile_fetch(at + place * stage + tile_skew((uint32_t)(uintptr_t)from), from, bytes,
+                   barriers + 8 * place, policy);
     }
 
     __device__ __forceinline__ uint32_t skew_of(int t, int bytes) const
     {
-        return ((uint32_t)(uintptr_t)(t < n_first ? first : second) + t * bytes) & 127;
+        return tile_skew((uint32_t)(uintptr_t)(t < n_first ? first : second) + t * bytes);
     }
+
+    __device__ __forceinline__ void fill_again(int place, int t, int bytes, int stage,
+                                               int lane) const;
 };
+
+#ifdef HAS_OVERLAP
+
+/* A warp has multiplied what was in a place. */
+__device__ __forceinline__ void tile_ring::fill_again(int place, int t, int bytes, int stage,
+                                                      int lane) const
+{
+    if (lane == 0 && t < n_all)
+        fill(place, t, bytes, stage);
+}
 
 /* As soon as a block begins: each warp's first tile, then the others that come early. */
 __device__ __forceinline__ void begin_ring(const tile_ring &ring, const decode_part &part, int warp)
@@ -62,6 +73,30 @@ __device__ __forceinline__ void fill_ring(const tile_ring &ring, const decode_pa
         ring.fill(i, i, part.tile_bytes, part.stage_bytes);
 }
 
+#else
+
+__device__ __forceinline__ void tile_ring::fill_again(int place, int t, int bytes, int stage,
+                                                      int) const
+{
+    if (t < n_all)
+        fill(place, t, bytes, stage);
+    copies_commit();
+}
+
+/* No kernel runs in front: the input is asked for first, and waited for first. */
+__device__ __forceinline__ void begin_ring(const tile_ring &, const decode_part &, int)
+{
+}
+
+__device__ __forceinline__ void fill_ring(const tile_ring &ring, const decode_part &part, int warp)
+{
+#pragma unroll 1
+    for (int i = warp; i < ring.n_places; i += DECODE_WARPS)
+        ring.fill_again(i, i, part.tile_bytes, part.stage_bytes, 0);
+}
+
+#endif
+
 /* 1 / rms of the input, whose squares the blocks in front have added up. */
 template <class P>
 __device__ __forceinline__ float rms_of(const P &p, const float *squares, int lane)
@@ -86,18 +121,55 @@ template <bool ANY, class P> __device__ __forceinline__ bool makes_input(const P
         return false;
 }
 
-/* Multiply this block's tiles; slots has the sums of each warp afterwards. ANY: the input may be
- * there already. */
+#ifdef HAS_ROUNDS
+
+enum { ROUNDS = 1 };
+
+/* All warps have multiplied the slots from s0 on, n at most: their rows are added up. */
+__device__ __forceinline__ void end_round(float *slots, float *sums, int n, int s0, int n_slots)
+{
+    __syncthreads();
+    for (int i = threadIdx.x; i < min(n, n_slots - s0) * TILE_ROWS; i += DECODE_THREADS) {
+        sums[s0 * TILE_ROWS + i] = slot_sum(slots, n, i);
+        for (int w = 0; w < DECODE_WARPS; w++)
+            slots[w * n * TILE_ROWS + i] = 0;
+    }
+    __syncthreads();
+}
+
+/* Slots whose sums are held for each warp. */
+__device__ __forceinline__ int slots_at_once(const decode_part &part, int n_slots)
+{
+    return min(n_slots, DECODE_ROUND(part.n_tiles));
+}
+
+#else
+
+enum { ROUNDS = 0 };
+
+__device__ __forceinline__ void end_round(float *, float *, int, int, int)
+{
+}
+
+__device__ __forceinline__ int slots_at_once(const decode_part &, int n_slots)
+{
+    return n_slots;
+}
+
+#endif
+
+/* Multiply this block's tiles; sums has those of its rows afterwards (row_sum). slots: of each warp.
+ * ANY: the input may be there already. */
 template <int KIND, bool ANY, class P>
 __device__ __forceinline__ void
 product_tiles(const P &p, const decode_part &part, const tile_ring &ring, uint8_t *shared, int u0,
-              int n_slots, float *slots, uint8_t *x_shared, float &rms)
+              int n_slots, float *slots, float *sums, uint8_t *x_shared, float &rms)
 {
     const int tid = threadIdx.x, warp = tid >> 5, lane = tid & 31;
     constexpr int BYTES = tile_info<KIND>::bytes, STAGE = stage_bytes<KIND>();
     const int n_tiles = part.n_tiles, n_all = ring.n_all, n_places = ring.n_places;
     /* How far it is from a tile to the one that takes its place. */
-    const int ahead = (n_places - warp + DECODE_WARPS - 1) / DECODE_WARPS * DECODE_WARPS;
+    const int n_own = places_of(n_places, warp), ahead = n_own * DECODE_WARPS;
     const bool is_made = makes_input<ANY>(p);
     if (!is_made) {
         wait_for_last();
@@ -131,7 +203,7 @@ product_tiles(const P &p, const decode_part &part, const tile_ring &ring, uint8_
         fill_ring(ring, part, warp);
     if constexpr (tile_is_own<KIND>())
         pieces_to_planes<KIND>(pieces, floats, p.x.k, x_shared, PLANE_PAD, warp, lane);
-    copies_wait<0>();
+    input_wait(n_own, is_made);
     __syncthreads();
 
     act_view x;
@@ -142,46 +214,52 @@ product_tiles(const P &p, const decode_part &part, const tile_ring &ring, uint8_
     float y0 = 0, y1 = 0;
     int place = warp, slot = warp / n_tiles, across = warp - slot * n_tiles;
     uint32_t parity = 0;
-    for (int t = warp; t < n_all; t += DECODE_WARPS) {
-        barrier_wait(ring.barriers + 8 * place, parity);
-        tile_frag<KIND> f;
-        tile_load<KIND, false>(
-            f, places + place * STAGE + (BYTES % 128 ? ring.skew_of(t, BYTES) : 0), lane);
-        if constexpr (tile_is_own<KIND>()) {
-            tile_multiply_grouped<KIND>(y0, y1, f, x, across, lane);
-        } else {
-            act_frag<KIND> a;
-            act_load<KIND>(a, x, across, lane);
-            tile_multiply<KIND>(y0, y1, f, a, lane);
-        }
-        __syncwarp(); /* everyone has read the place */
-        if (lane == 0 && t + ahead < n_all)
-            ring.fill(place, t + ahead, BYTES, STAGE);
-        place += DECODE_WARPS;
-        if (place >= n_places) {
-            place = warp;
-            parity ^= 1;
-        }
-        int next = slot;
-        across += DECODE_WARPS;
-        while (across >= n_tiles) {
-            across -= n_tiles;
-            next++;
-        }
-        if (next != slot || t + DECODE_WARPS >= n_all) {
-            if constexpr (!tile_is_own<KIND>()) {
-                y0 = tile_reduce(y0);
-                y1 = tile_reduce(y1);
+    const int n_held = slots_at_once(part, n_slots);
+    int t = warp;
+    for (int s0 = 0; ROUNDS ? s0 < n_slots : s0 == 0; s0 += ROUNDS ? n_held : 1) {
+        const int end = ROUNDS ? min(s0 + n_held, n_slots) * n_tiles : n_all;
+        for (; t < end; t += DECODE_WARPS) {
+            tile_wait(n_own, ring.barriers + 8 * place, parity);
+            tile_frag<KIND> f;
+            tile_load<KIND, false>(
+                f, places + place * STAGE + (BYTES % 128 ? ring.skew_of(t, BYTES) : 0), lane);
+            if constexpr (tile_is_own<KIND>()) {
+                tile_multiply_grouped<KIND>(y0, y1, f, x, across, lane);
+            } else {
+                act_frag<KIND> a;
+                act_load<KIND>(a, x, across, lane);
+                tile_multiply<KIND>(y0, y1, f, a, lane);
             }
-            if ((lane & 3) == 0) {
-                float *s = slots + (warp * n_slots + slot) * TILE_ROWS + (lane >> 2);
-                s[0] = y0;
-                s[8] = y1;
+            __syncwarp(); /* everyone has read the place */
+            ring.fill_again(place, t + ahead, BYTES, STAGE, lane);
+            place += DECODE_WARPS;
+            if (place >= n_places) {
+                place = warp;
+                parity ^= 1;
             }
-            y0 = y1 = 0;
-            slot = next;
+            int next = slot;
+            across += DECODE_WARPS;
+            while (across >= n_tiles) {
+                across -= n_tiles;
+                next++;
+            }
+            if (next != slot || t + DECODE_WARPS >= n_all) {
+                if constexpr (!tile_is_own<KIND>()) {
+                    y0 = tile_reduce(y0);
+                    y1 = tile_reduce(y1);
+                }
+                if ((lane & 3) == 0) {
+                    float *s = slots + (warp * n_held + slot - s0) * TILE_ROWS + (lane >> 2);
+                    s[0] = y0;
+                    s[8] = y1;
+                }
+                y0 = y1 = 0;
+                slot = next;
+            }
         }
+        end_round(slots, sums, n_held, s0, n_slots);
     }
+    input_end();
     bool has_rms = p.squares != nullptr;
     if constexpr (ANY)
         has_rms = is_made ? input_is_scaled_later(p.made) : has_rms;
@@ -234,6 +312,19 @@ __device__ __forceinline__ float convolved(const decode_product_any &p, int n_ro
     return c.is_silu ? sum / (1.0f + expf(-sum)) : sum;
 }
 
+/* Row i of the block's gates, which is `row` of the matrix, times that of up. */
+template <class P>
+__device__ __forceinline__ float gate_row(const P &p, const decode_part &part, const float *sums,
+                                          int n_slots, int n_values, int i, int row, float scale,
+                                          float rms)
+{
+    float gate = scale * rms * row_sum(sums, n_slots, i);
+    float up = scale * rms * row_sum(sums, n_slots, n_values + i);
+    gate += part.bias ? part.bias[row] : 0.0f;
+    up += part.pair_bias ? part.pair_bias[row] : 0.0f;
+    return glu_of_product(p.glu, gate, up);
+}
+
 template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
@@ -273,7 +364,9 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
         scale = p.scales[n];
     float *norms = (float *)(shared + DECODE_NORMS_AT), rms = 1.0f;
     const float *before = (const float *)(shared + DECODE_BEFORE_AT);
-    for (int i = tid; i < DECODE_WARPS * n_slots * 4; i += DECODE_THREADS)
+    const int n_held = slots_at_once(part, n_slots);
+    float *sums = ROUNDS ? slots + DECODE_WARPS * n_held * TILE_ROWS : slots;
+    for (int i = tid; i < DECODE_WARPS * n_held * 4; i += DECODE_THREADS)
         ((float4 *)slots)[i] = make_float4(0, 0, 0, 0);
     /* Unless results are only stored, each of the first threads finishes one row. */
     const int n_values = n_units * TILE_ROWS, row = u0 * TILE_ROWS + tid;
@@ -295,8 +388,8 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
 #define X(id, name, n_bytes, n_cols)                                                               \
     case TILE_##id:                                                                                \
         if constexpr (TILE_##id != TILE_F32 && !(ANY && tile_is_own<TILE_##id>())) {               \
-            product_tiles<TILE_##id, ANY>(p, part, ring, shared, u0, n_slots, slots, x_shared,     \
-                                          rms);                                                    \
+            product_tiles<TILE_##id, ANY>(p, part, ring, shared, u0, n_slots, slots, sums,         \
+                                          x_shared, rms);                                          \
         }                                                                                          \
         break;
         TILE_LIST(X)
@@ -310,7 +403,7 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
             int to = u0 * TILE_ROWS + i;
             if (to >= part.n_rows)
                 continue;
-            float v = scale * rms * slot_sum(slots, n_slots, i);
+            float v = scale * rms * row_sum(sums, n_slots, i);
             v += part.bias ? part.bias[to] : 0.0f;
             if (p.softcap > 0)
                 v = p.softcap * tanhf(v / p.softcap);
@@ -324,7 +417,8 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
             }
         }
         if (p.best)
-            keep_best(most, at, p.best + blockIdx.x, slots + DECODE_WARPS * n_slots * TILE_ROWS);
+            keep_best(most, at, p.best + blockIdx.x,
+                      sums + (ROUNDS ? 1 : DECODE_WARPS) * n_slots * TILE_ROWS);
         return;
     }
     float v = 0, squares = 0;
@@ -332,20 +426,26 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
         if constexpr (ANY)
             if (p.share)
                 rms *= 1.0f / (1.0f + expf(-__ldcg(p.share)));
-        v = scale * rms * slot_sum(slots, n_slots, tid) + before[tid];
+        v = scale * rms * row_sum(sums, n_slots, tid) + before[tid];
         v += part.bias ? part.bias[row] : 0.0f;
         p.residual[row] = v;
         squares = v * v;
         v *= !ANY || p.next_norm ? norms[tid] : 1.0f;
     } else if (finishes) {
-        float gate = scale * rms * slot_sum(slots, n_slots, tid);
-        float up = scale * rms * slot_sum(slots, n_slots, n_values + tid);
-        gate += part.bias ? part.bias[row] : 0.0f;
-        up += part.pair_bias ? part.pair_bias[row] : 0.0f;
-        v = glu_of_product(p.glu, gate, up);
+        v = gate_row(p, part, sums, n_slots, n_values, tid, row, scale, rms);
     }
     if ((tid & ~31) < n_values && (!ANY || p.next.planes))
         vector_put(p.next, v, row, tid < n_values);
+    /* Rounds leave room for more gates than there are threads. */
+    for (int i = tid + DECODE_THREADS; ROUNDS && p.mode == DECODE_GLU && (i & ~31) < n_values;
+         i += DECODE_THREADS) {
+        const int more = u0 * TILE_ROWS + i;
+        v = i < n_values && more < part.n_rows
+                ? gate_row(p, part, sums, n_slots, n_values, i, more, scale, rms)
+                : 0.0f;
+        if (!ANY || p.next.planes)
+            vector_put(p.next, v, more, i < n_values);
+    }
     if (p.mode == DECODE_RESIDUAL && (!ANY || p.next_squares)) {
         /* Most often all rows are in the first warp. */
         squares = n_values <= 32 ? warp_sum(squares) : block_total(squares, parts);
@@ -362,12 +462,14 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     product<false>(p);
 }
 
+#ifdef HAS_OVERLAP
 /* For two blocks on a processor, of products that follow each other. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_shared(const __grid_constant__ decode_product p)
 {
     product<false>(p);
 }
+#endif
 
 /* Any input, results that nobody waits for in another form, and more parts. Not lace's own types. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
@@ -376,10 +478,10 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
     product<true>(p);
 }
 
+#ifdef HAS_OVERLAP
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_any_shared(const __grid_constant__ decode_product_any p)
 {
     product<true>(p);
 }
-
 #endif

@@ -19,11 +19,11 @@ static uint32_t larger(uint32_t a, uint32_t b)
 /* What a block of output or down, whose input is x, asks for when processors are shared. */
 static uint32_t residual_bytes(const gpu *g, const weight *w, decode_vector x)
 {
-    decode_product_any p = {.parts = {gpu_product_part(w, NULL, NULL)}, .n_parts = 1, .x = x};
+    decode_product_any p = {.parts = {gpu_product_part(g, w, NULL, NULL)}, .n_parts = 1, .x = x};
     gpu_product_hand_out(&p, g->info.n_processors);
     /* Each block costs 1024 bytes more than it asks for. */
     uint32_t half = ((uint32_t)g->info.max_shared_bytes + 1024) / 2 - 1024 + 128;
-    return larger(gpu_product_fixed_bytes(&p) + larger(gpu_product_least_ring(&p), SHARED_RING),
+    return larger(gpu_product_fixed_bytes(g, &p) + larger(gpu_product_least_ring(&p), SHARED_RING),
                   half);
 }
 
@@ -70,7 +70,8 @@ product_room product_room_choose(const decode_form *f, const decode_layout *m, c
         return r;
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
     r.is_late = layer_bytes(first) >= LARGE_LAYER;
-    r.shares = !r.is_late && !norms_behind && 4 * units >= 3 * g->info.n_processors &&
+    r.shares = g->can.overlaps && !r.is_late && !norms_behind &&
+               4 * units >= 3 * g->info.n_processors &&
                r.residual_shared + 1024 < (uint32_t)g->info.max_shared_bytes;
     r.kernel = r.shares ? "decode_product_shared" : "decode_product_kernel";
     return r;
@@ -108,7 +109,7 @@ static uint64_t largest_product(const decode_form *f)
 product_room product_room_choose_any(const decode_form *f, const gpu *g)
 {
     product_room r = {.residual_shared = any_residual_bytes(f, g)};
-    r.shares = r.residual_shared > 0 && largest_product(f) < LARGE_PRODUCT &&
+    r.shares = g->can.overlaps && r.residual_shared > 0 && largest_product(f) < LARGE_PRODUCT &&
                r.residual_shared + 1024 < (uint32_t)g->info.max_shared_bytes;
     r.kernel = r.shares ? "decode_product_any_shared" : "decode_product_any_kernel";
     return r;
@@ -119,7 +120,7 @@ uint32_t product_room_place(const product_room *r, const gpu *g, decode_product_
 {
 
     int32_t n_blocks = gpu_product_hand_out(p, g->info.n_processors);
-    uint32_t fixed = gpu_product_fixed_bytes(p), most = (uint32_t)g->info.max_shared_bytes;
+    uint32_t fixed = gpu_product_fixed_bytes(g, p), most = (uint32_t)g->info.max_shared_bytes;
     uint32_t least = fixed + gpu_product_least_ring(p), shared = 0;
     if (r->shares)
         shared = p->mode == DECODE_RESIDUAL ? r->residual_shared

@@ -5,8 +5,6 @@
  */
 #include "backend/cuda/decode_common.cuh"
 
-#ifdef HAS_OVERLAP
-
 enum { ROWS = DECODE_STATE_ROWS / DECODE_STATE_WARPS };
 
 /* This thread's rows of the state, in registers. */
@@ -144,5 +142,3 @@ extern "C" __global__ void __launch_bounds__(32 * DECODE_STATE_WARPS)
         r.s[i] = decay * r.s[i] + k_unit * own_k[i] * learned;
     r.store();
 }
-
-#endif

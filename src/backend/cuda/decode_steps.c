@@ -161,7 +161,8 @@ static bool has_room(const matcher *m, const step *s, const step *more)
         if (n_all > DECODE_MAX_ANY)
             return false;
         for (int32_t i = 0; i < n_parts && !(p.mode == DECODE_GLU && i > 0); i++)
-            p.parts[p.n_parts++] = gpu_product_part(of->a.matmul.weights[parts[i]], NULL, NULL);
+            p.parts[p.n_parts++] =
+                gpu_product_part(m->g, of->a.matmul.weights[parts[i]], NULL, NULL);
     }
     p.made.x = (const float *)m; /* that there is one */
     p.x.k = (int32_t)((s->in[0].width + GPU_K_ALIGN - 1) / GPU_K_ALIGN * GPU_K_ALIGN);

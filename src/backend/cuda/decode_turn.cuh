@@ -9,8 +9,6 @@
 
 #include "backend/cuda/decode_common.cuh"
 
-#ifdef HAS_OVERLAP
-
 __device__ __forceinline__ uint32_t pack_halves(float a, float b)
 {
     __half2 h = __floats2half2_rn(a, b);
@@ -263,5 +261,4 @@ template <int DIM> struct query_turner<DIM, TURN_ANY> {
     }
 };
 
-#endif
 #endif

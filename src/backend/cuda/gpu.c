@@ -21,6 +21,7 @@ gpu_abilities gpu_abilities_of(int compiled_for)
     return (gpu_abilities){.overlaps = compiled_for >= 90,
                            .bulk = compiled_for >= 90,
                            .wgmma = compiled_for == 90,
+                           .rounds = compiled_for != 90,
                            /* More than 8 are not for all cards; that Hopper has 16 was seen. */
                            .most_cluster = compiled_for < 90    ? 1
                                            : compiled_for == 90 ? 16

@@ -45,9 +45,10 @@ typedef struct gpu_kernel {
 /* What the kernels that were loaded are written with; whoever launches them asks for nothing else. */
 typedef struct gpu_abilities {
     bool overlaps; /* dependent launch: a kernel begins while the one in front of it ends */
-    bool bulk;  /* rings are filled by bulk copies, which barriers in shared memory count; else by
+    bool bulk;   /* rings are filled by bulk copies, which barriers in shared memory count; else by
                     * the threads' own copies */
-    bool wgmma; /* products of batches by whole warpgroups */
+    bool wgmma;  /* products of batches by whole warpgroups */
+    bool rounds; /* products of one token add up some rows at a time, with little shared memory */
     int32_t most_cluster; /* blocks of a cluster; 1: there are none */
 } gpu_abilities;
 

@@ -37,7 +37,7 @@ lace_status device_list_prepare(gpu *g, device_step *steps, int32_t n, lace_erro
         if (!d->kernel || d->found)
             continue;
         TRY(gpu_find(g, d->kernel, &d->found, err));
-        bool is_large = d->has_clusters && g->can.most_cluster > 8;
+        bool is_large = d->divides && g->can.most_cluster > 8;
         TRY(cuda_kernel_allow(d->found, d->most_bytes, is_large, err));
     }
     return LACE_OK;

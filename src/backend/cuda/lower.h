@@ -51,14 +51,15 @@ struct device_step {
     uint32_t grid_y;       /* 0: one */
     uint32_t shared_bytes; /* of a block */
     uint32_t most_bytes;   /* that blocks of this kernel may ask for */
-    bool has_clusters;     /* attention */
-    int32_t most_cluster;  /* log2 of the blocks that may share a head's context */
+    bool divides;          /* attention: blocks share the context of a head */
+    int32_t most_cluster;  /* log2 of the blocks that may do so */
+    uint32_t most_blocks;  /* how many they are then */
     union {
         decode_begin begin;
         replay_begin begin_plain;
         decode_product product;
         decode_product_any any;
-        decode_attention attention;
+        decode_attention_parts attention;
         decode_router router;
         decode_experts experts;
         decode_join join;

@@ -6,18 +6,19 @@
 
 /* ---- Fused kernels --------------------------------------------------------------------------- */
 
-/* Kernels with one struct of parameters; all of them overlap. */
+/* Kernels with one struct of parameters; all of them overlap, where the card can do that. */
 lace_status lower_launch_fused(const gpu_job *j, const device_step *d, lace_error *err)
 {
     cuda_launch l = {.kernel = d->found,
                      .grid = {d->grid, d->grid_y},
                      .block = {d->block},
                      .shared_bytes = d->shared_bytes,
-                     .overlaps = true};
-    if (d->has_clusters) {
+                     .overlaps = j->g->can.overlaps};
+    if (d->divides) {
         int32_t log2 = j->cluster < d->most_cluster ? j->cluster : d->most_cluster;
-        l.cluster = 1u << log2;
-        l.grid[0] *= l.cluster;
+        uint32_t n = log2 < d->most_cluster ? 1u << log2 : d->most_blocks;
+        l.cluster = j->g->can.most_cluster > 1 ? n : 1;
+        l.grid[0] *= n;
     }
     void *arguments[] = {(void *)(uintptr_t)&d->a};
     return cuda_run(j->queue, &l, arguments, err);
@@ -199,9 +200,9 @@ static void add_qkv(lowering *w, const layer_steps *l, bool makes, bool is_norme
     float *out[3] = {w->m->q, w->m->k, w->m->v};
     for (int n = 0; n < 3 && l->attends_by_steps; n++)
         out[n] = (float *)l->qkv->out[n].data;
-    decode_product_any p = {.parts = {gpu_product_part(k[0], b[0], out[0]),
-                                      gpu_product_part(k[1], b[1], out[1]),
-                                      gpu_product_part(k[2], b[2], out[2])},
+    decode_product_any p = {.parts = {gpu_product_part(w->g, k[0], b[0], out[0]),
+                                      gpu_product_part(w->g, k[1], b[1], out[1]),
+                                      gpu_product_part(w->g, k[2], b[2], out[2])},
                             .n_parts = 3,
                             .x = lower_vector(w, FOR_QKV, l->qkv),
                             .scale = l->qkv->a.matmul.scale,
@@ -266,14 +267,19 @@ gpu_cache lower_cache(const lowering *w, const kv_layer *kv)
                        .positions = &w->m->state->position};
 }
 
-static int32_t most_cluster(const gpu *g, int32_t n_kv_heads)
+/* How many blocks may share a head's context: so many that each has a processor, but two at least.
+ * Without clusters, whose sizes are powers of two, any number will do. */
+static void divide_context(const gpu *g, int32_t n_kv_heads, device_step *d)
 {
+    bool has_clusters = g->can.most_cluster > 1;
     int32_t most = g->info.n_processors / n_kv_heads, log2 = 1;
-    if (most > g->can.most_cluster)
-        most = g->can.most_cluster;
+    int32_t limit = has_clusters ? g->can.most_cluster : DECODE_MAX_CLUSTER;
+    most = most > limit ? limit : most;
     while (log2 < LOWER_MOST_CLUSTER && 2 << log2 <= most)
         log2++;
-    return log2;
+    d->divides = true;
+    d->most_cluster = log2;
+    d->most_blocks = has_clusters || most < 2 ? 1u << log2 : (uint32_t)most;
 }
 
 static void add_attention(lowering *w, const layer_steps *l)
@@ -294,12 +300,11 @@ static void add_attention(lowering *w, const layer_steps *l)
     d->block = 32 * DECODE_ATTEND_WARPS;
     d->shared_bytes = d->most_bytes =
         (uint32_t)(DECODE_ATTEND_WARPS * 2 * kv->page_tokens * (2 * kv->head_dim + 16));
-    d->has_clusters = true;
-    d->most_cluster = most_cluster(w->g, kv->n_heads);
+    divide_context(w->g, kv->n_heads, d);
     if (d->most_cluster > w->out->most_cluster)
         w->out->most_cluster = d->most_cluster;
     const step *normed = l->q_norm ? l->q_norm : l->k_norm;
-    d->a.attention = (decode_attention){
+    decode_attention attention = {
         .q = w->m->q,
         .k = w->m->k,
         .v = w->m->v,
@@ -317,6 +322,11 @@ static void add_attention(lowering *w, const layer_steps *l)
         .n_heads = l->attend->a.attend.n_heads,
         .n_dims = l->rope->a.rope.n_dims,
         .is_neox = l->rope->a.rope.is_neox};
+    /* Kernels with clusters read the first of these alone. */
+    d->a.attention = (decode_attention_parts){.in = attention,
+                                              .values = w->m->part_values,
+                                              .sums = w->m->part_sums,
+                                              .tickets = w->m->tickets};
 }
 
 /* residual += norm(y), by the steps that stand for it. */
@@ -346,7 +356,7 @@ static void add_residual(lowering *w, const char *name, const step *s, const ste
 {
     const weight *of = s->a.matmul.weights[0];
     decode_product_any p = {
-        .parts = {gpu_product_part(of, s->a.matmul.biases[0], norm ? w->m->y : NULL)},
+        .parts = {gpu_product_part(w->g, of, s->a.matmul.biases[0], norm ? w->m->y : NULL)},
         .n_parts = 1,
         .x = x,
         .scale = s->a.matmul.scale,
@@ -372,7 +382,7 @@ static void add_glu(lowering *w, const layer_steps *l)
 {
     const step *s = l->glu;
     decode_product_any p = {
-        .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
+        .parts = {gpu_product_part(w->g, s->a.matmul.weights[0], s->a.matmul.biases[0], NULL)},
         .n_parts = 1,
         .x = lower_vector(w, FOR_GLU, s),
         .next = lower_vector(w, FOR_DOWN, l->down),

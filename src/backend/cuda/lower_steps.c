@@ -127,8 +127,8 @@ static decode_product_any product_of(const lowering *w, const step *s, const ste
         for (int32_t i = 0; i < n_parts && !(p.mode == DECODE_GLU && i > 0); i++) {
             int32_t k = parts[i];
             p.scales[p.n_parts] = of->a.matmul.scale * (f->add ? f->add->a.add.scale : 1);
-            p.parts[p.n_parts++] = gpu_product_part(of->a.matmul.weights[k], of->a.matmul.biases[k],
-                                                    (float *)of->out[k].data);
+            p.parts[p.n_parts++] = gpu_product_part(
+                w->g, of->a.matmul.weights[k], of->a.matmul.biases[k], (float *)of->out[k].data);
             if (f->conv && f->conv->in[0].value == of->out[k].value)
                 add_conv(w, &p, f->conv);
         }

@@ -15,14 +15,14 @@ static void add_head(lowering *w)
         lower_add_plain(w, f->gather);
         lower_enter(w, f->final_norm, s, lower_vector(w, FOR_HEAD, s));
     }
-    decode_product_any p = {
-        .parts = {gpu_product_part(s->a.matmul.weights[0], s->a.matmul.biases[0], w->m->logits)},
-        .n_parts = 1,
-        .x = lower_vector(w, FOR_HEAD, s),
-        .scale = s->a.matmul.scale,
-        .softcap = f->softcap ? f->softcap->a.softcap.cap : 0,
-        .mode = DECODE_STORE,
-        .best = w->m->best};
+    decode_product_any p = {.parts = {gpu_product_part(w->g, s->a.matmul.weights[0],
+                                                       s->a.matmul.biases[0], w->m->logits)},
+                            .n_parts = 1,
+                            .x = lower_vector(w, FOR_HEAD, s),
+                            .scale = s->a.matmul.scale,
+                            .softcap = f->softcap ? f->softcap->a.softcap.cap : 0,
+                            .mode = DECODE_STORE,
+                            .best = w->m->best};
     if (makes) { /* of the one row that is gathered */
         step_form form = {.norm = f->final_norm};
         decode_input in = lower_input(s, &form);

@@ -1,19 +1,18 @@
 /*
  * A token from a row of logits: the best, or drawn as sampler/sampler.c draws.
  *
- * A cluster of blocks has the row in its shared memory, each block a part, with the rule's edits
- * made. With top-k or top-p the best candidates are gathered in the first block: those that lie in
- * the first bins below the maximum, as many bins as it takes; there they are put in order, cut and
- * drawn from. Without a cut that needs the order, tokens stay where they are, and their sums are
- * searched for the draw.
+ * Where clusters can have 16 blocks, one of them has the row in its shared memory, each block a part,
+ * with the rule's edits made; elsewhere one block reads the row from memory, and knows what is
+ * edited. With top-k or top-p the best candidates are gathered in the first block: those that lie in the first bins below the
+ * maximum, as many bins as it takes; there they are put in order, cut and drawn from. Without a cut
+ * that needs the order, tokens stay where they are, and their sums are searched for the draw.
  * Probabilities are doubles, as on the host; all sums are made in a fixed order.
  */
 #include <cooperative_groups.h>
 
+#include "backend/cuda/batch_common.cuh"
 #include "backend/cuda/rows.cuh"
 #include "backend/cuda/sample_params.h"
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 
 namespace cg = cooperative_groups;
 
@@ -28,10 +27,10 @@ struct how {
 /* What a block says to the others. */
 struct share {
     float most;
-    int best;     /* the first token that has it */
-    int n_bad;    /* NaN and +inf */
-    int n_open;   /* above -inf */
-    double sum;   /* see choose_all and choose_from_list */
+    int best;   /* the first token that has it */
+    int n_bad;  /* NaN and +inf */
+    int n_open; /* above -inf */
+    double sum; /* see choose_all and choose_from_list */
     int n_counted;
     int bins[SAMPLE_BINS];
 };
@@ -43,6 +42,107 @@ struct bench {
     int winner; /* choose_all: the last thread of all whose sum begins at or below the draw */
     int word;
 };
+
+/* ---- The blocks of a row --------------------------------------------------------------------- */
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 900
+
+/* The blocks that choose from a row together. */
+struct row_team {
+    static constexpr int N = SAMPLE_CLUSTER;
+    cg::cluster_group cluster = cg::this_cluster();
+
+    __device__ __forceinline__ int rank()
+    {
+        return cluster.block_rank();
+    }
+
+    __device__ __forceinline__ void sync()
+    {
+        cluster.sync();
+    }
+
+    /* What block b has in its shared memory. */
+    template <class T> __device__ __forceinline__ T *at(T *mine, int b)
+    {
+        return cluster.map_shared_rank(mine, b);
+    }
+};
+
+/* A block's part of the logits, with the edits made. */
+typedef float *part_values;
+
+/* Each edit is made by the thread that has read the logit. */
+static __device__ void load_part(const choice_rule *rule, const float *from, int first_token, int n,
+                                 void *memory, part_values *out)
+{
+    float *values = (float *)memory;
+    for (int i = threadIdx.x; i < n; i += SAMPLE_THREADS)
+        values[i] = __ldcg(from + i);
+    const int n_edits = rule->n_edits;
+    for (int e = 0; e < n_edits; e++) {
+        int i = rule->edits[e].token - first_token;
+        if (i >= 0 && i < n && i % SAMPLE_THREADS == threadIdx.x)
+            values[i] += rule->edits[e].bias;
+    }
+    *out = values;
+}
+
+#else
+
+struct row_team {
+    static constexpr int N = 1;
+
+    __device__ __forceinline__ int rank()
+    {
+        return 0;
+    }
+
+    __device__ __forceinline__ void sync()
+    {
+        __syncthreads();
+    }
+
+    template <class T> __device__ __forceinline__ T *at(T *mine, int)
+    {
+        return mine;
+    }
+};
+
+/* Read where the model left them; a bit for each says whether it is edited. */
+struct part_values {
+    const float *from;
+    const uint32_t *is_edited;
+    const choice_rule *rule;
+
+    __device__ __forceinline__ float operator[](int i) const
+    {
+        float v = from[i];
+        if (is_edited[i >> 5] >> (i & 31) & 1)
+            for (int e = 0; e < rule->n_edits; e++)
+                if (rule->edits[e].token == i)
+                    v += rule->edits[e].bias;
+        return v;
+    }
+};
+
+static __device__ void load_part(const choice_rule *rule, const float *from, int, int n,
+                                 void *memory, part_values *out)
+{
+    uint32_t *bits = (uint32_t *)memory;
+    for (int i = threadIdx.x; i < (n + 31) / 32; i += SAMPLE_THREADS)
+        bits[i] = 0;
+    __syncthreads();
+    for (int e = threadIdx.x; e < rule->n_edits; e += SAMPLE_THREADS) {
+        int i = rule->edits[e].token;
+        if (i >= 0 && i < n)
+            atomicOr(&bits[i >> 5], 1u << (i & 31));
+    }
+    __syncthreads();
+    *out = {from, bits, rule};
+}
+
+#endif
 
 /* ---- Sums of a block ------------------------------------------------------------------------- */
 
@@ -134,18 +234,18 @@ static __device__ __forceinline__ int bin_of(float most, float v)
 /* ---- From all tokens ------------------------------------------------------------------------- */
 
 /* In the order of tokens, with min-p as the only cut. Every block calls this. */
-static __device__ void choose_all(const how &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_all(const how &row, uint64_t (&random)[4], const part_values &values,
                                   int first_token, int n, float most, share *mine, bench *first,
-                                  cg::cluster_group &cluster)
+                                  row_team &team)
 {
-    const int rank = cluster.block_rank(), tid = threadIdx.x;
+    const int rank = team.rank(), tid = threadIdx.x;
     const int each = ((n + SAMPLE_THREADS - 1) / SAMPLE_THREADS) | 1; /* odd: no bank conflicts */
     const int begin = min(n, tid * each), end = min(n, begin + each);
     const double temperature = row.temperature, least = row.min_p;
     auto weight_of = [&](float v) {
         double above = (double)v - (double)most;
         return v > -INFINITY && (least <= 0 || exp(above) >= least) ? exp(above / temperature)
-                                                                     : -1.0;
+                                                                    : -1.0;
     };
     double sum = 0, all;
     int n_counted = 0;
@@ -164,21 +264,21 @@ static __device__ void choose_all(const how &row, uint64_t (&random)[4], const f
         if (rank == 0)
             first->winner = -1;
     }
-    cluster.sync();
+    team.sync();
     double base = 0, total = 0;
     n_counted = 0;
-    for (int b = 0; b < SAMPLE_CLUSTER; b++) {
-        const share *other = cluster.map_shared_rank(mine, b);
+    for (int b = 0; b < row_team::N; b++) {
+        const share *other = team.at(mine, b);
         base += b < rank ? other->sum : 0;
         total += other->sum;
         n_counted += other->n_counted;
     }
     double target = n_counted > 1 ? draw(random) * total : 0;
-    bench *root = cluster.map_shared_rank(first, 0);
+    bench *root = team.at(first, 0);
     const int me = rank * SAMPLE_THREADS + tid;
     if (sum > 0 && base + before <= target)
         atomicMax(&root->winner, me);
-    cluster.sync();
+    team.sync();
     if (root->winner == me) {
         double at = base + before;
         int chosen = begin;
@@ -193,7 +293,7 @@ static __device__ void choose_all(const how &row, uint64_t (&random)[4], const f
         }
         root->word = (first_token + chosen + 1) | (n_counted > 1 ? CHOICE_DREW : 0);
     }
-    cluster.sync();
+    team.sync();
 }
 
 /* ---- From the best --------------------------------------------------------------------------- */
@@ -285,12 +385,12 @@ static __device__ int choose_from_list(const how &row, uint64_t (&random)[4], be
 }
 
 /* Gather the best, and choose from them. Every block calls this; the first has the word. */
-static __device__ void choose_best(const how &row, uint64_t (&random)[4], const float *values,
+static __device__ void choose_best(const how &row, uint64_t (&random)[4], const part_values &values,
                                    int first_token, int n, float most, int n_open, share *mine,
-                                   bench *first, cg::cluster_group &cluster)
+                                   bench *first, row_team &team)
 {
     __shared__ int last_bin;
-    const int rank = cluster.block_rank(), tid = threadIdx.x;
+    const int rank = team.rank(), tid = threadIdx.x;
     for (int i = tid; i < SAMPLE_BINS; i += SAMPLE_THREADS)
         mine->bins[i] = 0;
     if (tid == 0 && rank == 0)
@@ -309,14 +409,14 @@ static __device__ void choose_best(const how &row, uint64_t (&random)[4], const 
     scan_block(sum, &all);
     if (tid == 0)
         mine->sum = all;
-    cluster.sync();
+    team.sync();
 
     /* The bins up to last_bin are gathered: all if there is room; else as many as top_k needs, or
      * as have room. -1: too many. */
     const bool is_whole = n_open <= SAMPLE_MAX_LIST;
     int count = 0;
-    for (int b = 0; tid < SAMPLE_BINS && b < SAMPLE_CLUSTER; b++)
-        count += cluster.map_shared_rank(mine, b)->bins[tid];
+    for (int b = 0; tid < SAMPLE_BINS && b < row_team::N; b++)
+        count += team.at(mine, b)->bins[tid];
     double before = scan_block((double)count, &all); /* counts are exact */
     if (tid == 0)
         last_bin = is_whole ? SAMPLE_BINS - 1 : -1;
@@ -325,22 +425,22 @@ static __device__ void choose_best(const how &row, uint64_t (&random)[4], const 
         (row.top_k == 0 || before < row.top_k))
         atomicMax(&last_bin, tid);
     __syncthreads();
-    bench *root = cluster.map_shared_rank(first, 0);
+    bench *root = team.at(first, 0);
     const int last = last_bin;
     for (int i = tid; i < n && last >= 0; i += SAMPLE_THREADS) {
         float v = values[i];
         if (v > -INFINITY && bin_of(most, v) <= last) {
             int at = atomicAdd(&root->n_list, 1);
             root->list[at] =
-                (unsigned long long)order_of(v) << 32 | (uint32_t)~(uint32_t)(first_token + i);
+                (unsigned long long)order_of(v) << 32 | (uint32_t) ~(uint32_t)(first_token + i);
         }
     }
-    cluster.sync();
+    team.sync();
     if (rank == 0) {
         int n_list = first->n_list, word = CHOICE_REFUSED;
         sum = 0;
-        for (int b = 0; b < SAMPLE_CLUSTER; b++)
-            sum += cluster.map_shared_rank(mine, b)->sum;
+        for (int b = 0; b < row_team::N; b++)
+            sum += team.at(mine, b)->sum;
         /* Those that are too far down to be gathered have no probability to speak of (1e-13). */
         bool is_enough = is_whole || row.top_k == 0 || n_list >= row.top_k ||
                          (last == SAMPLE_BINS - 2 && row.temperature <= 1);
@@ -351,34 +451,19 @@ static __device__ void choose_best(const how &row, uint64_t (&random)[4], const 
         if (tid == 0)
             first->word = word;
     }
-    cluster.sync();
+    team.sync();
 }
 
 /* ---- The kernel ------------------------------------------------------------------------------ */
 
-/* The rule's edits of this block's part; each by the thread that has read the logit. */
-static __device__ void edit_part(const choice_rule *rule, int first_token, int n, float *values)
-{
-    const int n_edits = rule->n_edits;
-    for (int e = 0; e < n_edits; e++) {
-        int i = rule->edits[e].token - first_token;
-        if (i >= 0 && i < n && i % SAMPLE_THREADS == threadIdx.x)
-            values[i] += rule->edits[e].bias;
-    }
-}
-
 /* This block's part of the row, and what it has to say of it. */
-static __device__ void read_part(const choice_rule *rule, const float *from, int first_token, int n,
-                                 float *values, share *mine)
+static __device__ void read_part(const part_values &values, int first_token, int n, share *mine)
 {
     __shared__ float most_of[WARPS];
     __shared__ int best_of[WARPS];
     const int tid = threadIdx.x;
     float most = -INFINITY;
     int best = 0x7fffffff, n_bad = 0, n_open = 0;
-    for (int i = tid; i < n; i += SAMPLE_THREADS)
-        values[i] = __ldcg(from + i);
-    edit_part(rule, first_token, n, values);
     for (int i = tid; i < n; i += SAMPLE_THREADS) {
         float v = values[i];
         n_bad += !(v < INFINITY);
@@ -428,26 +513,29 @@ static __device__ void give_part(const sample_params &p, int number, int first_t
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     sample_rows(const __grid_constant__ sample_params p)
 {
-    extern __shared__ float values[];
+    extern __shared__ float memory[];
     __shared__ share mine;
     __shared__ bench first;
-    cg::cluster_group cluster = cg::this_cluster();
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    const int number = blockIdx.x / SAMPLE_CLUSTER, rank = cluster.block_rank(), tid = threadIdx.x;
-    const int part = (p.n_vocab + SAMPLE_CLUSTER - 1) / SAMPLE_CLUSTER;
+    row_team team;
+    launch_next();
+    wait_previous();
+    const int number = blockIdx.x / team.N, rank = team.rank(), tid = threadIdx.x;
+    const int part = (p.n_vocab + team.N - 1) / team.N;
     const int first_token = min(p.n_vocab, rank * part), n = min(part, p.n_vocab - first_token);
     const choice_rule *rule = p.rows + number;
     const how row = {rule->temperature, rule->top_p, rule->min_p, rule->top_k};
     const int sequence = p.outputs ? p.sequences[p.outputs[number]] : 0;
     const uint64_t *from = rule->goes_on ? p.randoms[sequence] : rule->random;
     uint64_t random[4] = {from[0], from[1], from[2], from[3]};
-    read_part(rule, p.logits + (int64_t)number * p.stride + first_token, first_token, n, values, &mine);
-    cluster.sync(); /* also: everyone has read the row's random numbers */
+    part_values values;
+    load_part(rule, p.logits + (int64_t)number * p.stride + first_token, first_token, n, memory,
+              &values);
+    read_part(values, first_token, n, &mine);
+    team.sync(); /* also: everyone has read the row's random numbers */
     float most = -INFINITY;
     int best = 0x7fffffff, n_bad = 0, n_open = 0;
-    for (int b = 0; b < SAMPLE_CLUSTER; b++) {
-        const share *other = cluster.map_shared_rank(&mine, b);
+    for (int b = 0; b < row_team::N; b++) {
+        const share *other = team.at(&mine, b);
         if (other->most > most) { /* parts are in the order of tokens */
             most = other->most;
             best = other->best;
@@ -459,16 +547,16 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     if (refuses || row.temperature == 0) {
         if (tid == 0)
             first.word = refuses ? CHOICE_REFUSED : best + 1;
-        cluster.sync(); /* nobody leaves while others read what it said */
+        team.sync(); /* nobody leaves while others read what it said */
     } else if (row.top_k == 0 && row.top_p >= 1) {
-        choose_all(row, random, values, first_token, n, most, &mine, &first, cluster);
+        choose_all(row, random, values, first_token, n, most, &mine, &first, team);
     } else {
-        choose_best(row, random, values, first_token, n, most, n_open, &mine, &first, cluster);
+        choose_best(row, random, values, first_token, n, most, n_open, &mine, &first, team);
     }
     if (p.refused) {
-        if (cluster.map_shared_rank(&first, 0)->word == CHOICE_REFUSED)
+        if (team.at(&first, 0)->word == CHOICE_REFUSED)
             give_part(p, number, first_token, n);
-        cluster.sync(); /* the first block stays until all have looked */
+        team.sync(); /* the first block stays until all have looked */
     }
     if (rank > 0 || tid > 0)
         return;
@@ -485,10 +573,8 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     if (p.best)
         *p.best = {0.0f, word == CHOICE_REFUSED ? 0 : token};
     if (p.ring)
-        asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring +
-                                                                 p.state->n_chosen % DECODE_RING),
-                     "r"(word)
-                     : "memory");
+        asm volatile(
+            "st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p.ring + p.state->n_chosen % DECODE_RING),
+            "r"(word)
+            : "memory");
 }
-
-#endif

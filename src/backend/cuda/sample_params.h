@@ -12,7 +12,7 @@
 #include "backend/cuda/decode_params.h"
 
 enum {
-    SAMPLE_CLUSTER = 16, /* blocks for a row of logits; each holds a part in its shared memory */
+    SAMPLE_CLUSTER = 16, /* blocks for a row of logits, where clusters can be so large */
     SAMPLE_THREADS = 512,
     SAMPLE_MAX_LIST = 2048, /* candidates that can be put in order */
     SAMPLE_BINS = 512
@@ -22,7 +22,7 @@ typedef struct sample_params {
     const float *logits; /* row i at i * stride floats */
     int64_t stride;
     int32_t n_vocab;
-    choice_rule *rows; /* [gridDim.x / SAMPLE_CLUSTER] */
+    choice_rule *rows; /* [rows] */
     int32_t *words;    /* [rows] the choices; NULL: to the ring alone */
     float *refused; /* pinned: [rows, n_vocab] gets the logits of rows that are refused, or NULL */
     /* Of a batch: what is chosen for a sequence, for the step behind this one. NULL: no batch. */

@@ -48,7 +48,7 @@ struct token_player {
 
 static bool match(const plan *p, const gpu *g, decode_form *f)
 {
-    return g->can.bulk && decode_form_match(p, g, f);
+    return decode_form_match(p, g, f);
 }
 
 uint64_t token_player_bytes(const plan *p, const gpu *g)

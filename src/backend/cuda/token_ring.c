@@ -47,28 +47,35 @@ lace_status token_ring_take(token_ring *r, cuda_queue *q, int32_t *word, lace_er
 
 /* ---- Sampling -------------------------------------------------------------------------------- */
 
-static uint64_t part_bytes(int64_t n_vocab)
+/* Blocks for a row: those of a cluster share it, and one alone reads it from memory. */
+static uint32_t blocks_of_row(const gpu *g)
 {
-    return 4 * ((uint64_t)(n_vocab + SAMPLE_CLUSTER - 1) / SAMPLE_CLUSTER);
+    return g->can.most_cluster >= SAMPLE_CLUSTER ? SAMPLE_CLUSTER : 1;
+}
+
+/* Of a block's shared memory: its part of the logits, or a bit for each of all of them. */
+static uint64_t part_bytes(const gpu *g, int64_t n_vocab)
+{
+    uint64_t each = blocks_of_row(g) > 1 ? SAMPLE_CLUSTER : 32;
+    return 4 * (((uint64_t)n_vocab + each - 1) / each);
 }
 
 bool gpu_can_sample(const gpu *g, int64_t n_vocab)
 {
     const uint64_t fixed = 24 * 1024; /* what the kernel has besides */
-    return g->can.most_cluster == SAMPLE_CLUSTER &&
-           part_bytes(n_vocab) + fixed <= (uint64_t)g->info.max_shared_bytes;
+    return part_bytes(g, n_vocab) + fixed <= (uint64_t)g->info.max_shared_bytes;
 }
 
 lace_status gpu_sample(gpu *g, cuda_queue *q, const sample_params *p, int32_t n, lace_error *err)
 {
-    uint32_t shared = (uint32_t)part_bytes(p->n_vocab);
-    cuda_launch l = {.grid = {(uint32_t)n * SAMPLE_CLUSTER},
+    uint32_t shared = (uint32_t)part_bytes(g, p->n_vocab), n_blocks = blocks_of_row(g);
+    cuda_launch l = {.grid = {(uint32_t)n * n_blocks},
                      .block = {SAMPLE_THREADS},
                      .shared_bytes = shared,
-                     .cluster = SAMPLE_CLUSTER,
-                     .overlaps = true};
+                     .cluster = n_blocks,
+                     .overlaps = g->can.overlaps};
     TRY(gpu_prepare(g, "sample_rows", 0, &l.kernel, err));
-    TRY(cuda_kernel_allow(l.kernel, shared, true, err));
+    TRY(cuda_kernel_allow(l.kernel, shared, n_blocks > 8, err));
     void *arguments[] = {(void *)(uintptr_t)p};
     return cuda_run(q, &l, arguments, err);
 }
