@@ -440,7 +440,11 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
     {                                                                                              \
         matmul_batch<TILE_##kind, n, WIDE_WARPS, 1>(p);                                            \
     }
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define MATMUL_WIDE_ALL(kind) MATMUL_WIDE(kind, 128) MATMUL_WIDE(kind, 256)
+#else
+#define MATMUL_WIDE_ALL(kind)
+#endif
 
 /*
  * For experts with few tokens each: two blocks on a processor. A block has little to do, so that one
