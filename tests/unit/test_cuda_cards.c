@@ -7,6 +7,7 @@
 
 #include "plan/build.h"
 #include "backend/cuda/decode_product.h"
+#include "backend/cuda/launch_products.h"
 #include "backend/cuda/lower.h"
 #include "tap.h"
 
@@ -286,6 +287,24 @@ static void only_kernels_that_overlap_share_processors(void)
     }
 }
 
+/* Rings of batched products, for every kind of tiles and number of tokens. */
+static void blocks_of_batches_fit(void)
+{
+    for (int c = 0; c < N_CARDS; c++)
+        for (int kind = TILE_F16; kind < TILE_COUNT; kind++)
+            for (int n = 8; n <= 128; n *= 2) {
+                gpu g = {.can = gpu_abilities_of(cards[c].compiled_for),
+                         .info = {.n_processors = cards[c].n_processors,
+                                  .max_shared_bytes = cards[c].shared_bytes}};
+                int n_groups = batch_most_groups(&g);
+                batch_kernel k = batch_kernel_for(&g, (tile_kind)kind, n, n_groups);
+                uint32_t gates = (uint32_t)(n_groups / 2 * GROUP_ROWS * 4) * 33;
+                CHECK(k.n_tokens >= n && k.shared_bytes >= gates);
+                CHECK(k.shared_bytes <= (uint32_t)cards[c].shared_bytes);
+                CHECK(g.can.wgmma || n_groups * GROUP_THREADS <= 256);
+            }
+}
+
 int main(void)
 {
     CASE(layers_and_heads_are_fused_on_every_card);
@@ -293,5 +312,6 @@ int main(void)
     CASE(experts_fit);
     CASE(blocks_that_share_a_context_have_a_place_to_meet);
     CASE(only_kernels_that_overlap_share_processors);
+    CASE(blocks_of_batches_fit);
     return tap_end();
 }

@@ -7,6 +7,9 @@
 
 #include "backend/cuda/gpu_params.h"
 
+/* Tiles of more bytes meet 64 tokens at a time, others 128, on cards without wgmma. */
+enum { MATMUL_LARGE_TILE = 3000 };
+
 /* ---- Matrices -------------------------------------------------------------------------------- */
 
 enum { BATCH_STORE, BATCH_ADD, BATCH_GLU };

@@ -86,10 +86,11 @@ lace_status gpu_launch_heads(const gpu_job *j, const device_step *d, lace_error 
                                 .n_slots = n_slots,
                                 .n_experts = of.n_heads}};
     gpu_heads_bytes(s, &p.expert_bytes[0]);
-    batch_kernel k = batch_kernel_for(j->g, kind, n, 4);
-    p.blocks = batch_count_blocks(&p, 4);
+    int n_groups = batch_most_groups(j->g);
+    batch_kernel k = batch_kernel_for(j->g, kind, n, n_groups);
+    p.blocks = batch_count_blocks(&p, n_groups);
     uint32_t grid[3] = {(uint32_t)divide_up(n, k.n_tokens), (uint32_t)(p.blocks * of.n_heads), 1};
-    TRY(gpu_start(j, k.name, grid, 4 * GROUP_THREADS, k.shared_bytes, &p, err));
+    TRY(gpu_start(j, k.name, grid, (uint32_t)(n_groups * GROUP_THREADS), k.shared_bytes, &p, err));
     return gpu_copy_rest(j, s, err);
 }
 

@@ -101,17 +101,30 @@ static int width_for(int64_t n_tokens)
     return i;
 }
 
-/*
- * As matmul_batch.cuh counts it; at least what gates need to meet. Rings are for wgmma alone:
- * other cards, which may have less than half of that memory, have kernels without them. n_sharing:
- * blocks that are on a processor at once.
- */
+/* The rings of cards without wgmma, as matmul_ring has them. */
+static uint32_t ring_bytes(tile_kind kind, int n, int n_groups)
+{
+    int bytes = tile_bytes(kind), each = n <= 32 ? 32 : bytes > MATMUL_LARGE_TILE ? 64 : 128;
+    int stages = tile_cols(kind) == 64 ? 3 : 2;
+    int all = 3 * each * 128 + 4 * n_groups * stages * bytes;
+    int glu = n_groups / 2 * GROUP_ROWS * (each + 1) * 4;
+    return (uint32_t)(all > glu ? all : glu);
+}
+
+int batch_most_groups(const gpu *g)
+{
+    return g->can.wgmma ? 4 : 2;
+}
+
+/* As matmul_batch.cuh counts it; at least what gates need to meet. n_sharing: blocks that are on a
+ * processor at once. */
 static uint32_t shared_bytes(const gpu *g, tile_kind kind, int n, int n_groups, int most_warps,
                              int n_sharing)
 {
+    int bytes = tile_bytes(kind);
     if (!g->can.wgmma)
-        return (uint32_t)(n_groups / 2 * GROUP_ROWS * (32 + 1) * 4);
-    int bytes = tile_bytes(kind), stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
+        return ring_bytes(kind, n, n_groups);
+    int stride = bytes % 128 ? (bytes + 96 + 127) / 128 * 128 : bytes;
     int stages = bytes > 3000 ? 2 : tile_cols(kind) == 64 ? 4 : 3;
     int steps = n_sharing > 1 ? 64 / n : n < 64 ? 4 : n < 128 ? 2 : 1;
     steps = tile_cols(kind) / 64 < steps ? tile_cols(kind) / 64 : steps;
@@ -199,9 +212,11 @@ static cut choose_cut(const gpu *g, const batch_matmul *p, tile_kind kind)
     int n_processors = g->info.n_processors;
     int width = width_for(p->n_tokens);
     int32_t n_tiles_x = divide_up(p->n_tokens, widths[width]);
-    cut c = {.n_groups = 4, .n_tokens = widths[width], .name = matmul_names[kind][width]};
-    c.n_blocks = batch_count_blocks(p, 4);
-    if (c.n_blocks * n_tiles_x * 2 <= n_processors + n_processors / 8 &&
+    cut c = {.n_groups = batch_most_groups(g),
+             .n_tokens = widths[width],
+             .name = matmul_names[kind][width]};
+    c.n_blocks = batch_count_blocks(p, c.n_groups);
+    if (c.n_groups > 2 && c.n_blocks * n_tiles_x * 2 <= n_processors + n_processors / 8 &&
         (p->mode == BATCH_GLU || n_tiles_x > 1)) {
         c.n_groups = 2;
         c.n_blocks = batch_count_blocks(p, 2);
@@ -225,7 +240,7 @@ batch_kernel batch_kernel_for_experts(const gpu *g, tile_kind kind, int64_t n_to
 {
     int i = n_tokens > expert_widths[0];
     if (n_tokens > expert_widths[N_EXPERTS - 1])
-        return batch_kernel_for(g, kind, n_tokens, 4);
+        return batch_kernel_for(g, kind, n_tokens, batch_most_groups(g));
     return (batch_kernel){.name = expert_names[kind][i],
                           .n_tokens = expert_widths[i],
                           .n_groups = 2,

@@ -40,6 +40,9 @@ typedef struct batch_kernel {
 
 enum { GROUP_ROWS = 64, GROUP_THREADS = 128 };
 
+/* Of a block, at most: 4, or 2 where each thread needs more registers (no wgmma). */
+int batch_most_groups(const gpu *g);
+
 batch_kernel batch_kernel_for(const gpu *g, tile_kind kind, int64_t n_tokens, int n_groups);
 
 /* The same for experts with so many tokens each, or fewer. */

@@ -11,8 +11,8 @@
  * memory (B)
  *
  * The tensor cores work on what one group has prepared while the others unpack.
- * Elsewhere each warp does the same on its own, straight from memory
- * (mma.sync).
+ * Elsewhere a block has two groups, threads fill the rings, and each warp
+ * multiplies on its own (mma.sync).
  *
  * The grid is token tiles x blocks of rows (of each expert) x parts of K.
  * Without parts, sums are finished here: scaled, biased, added, or gated. Parts
@@ -356,39 +356,73 @@ static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 }
 
 #else
+
 /* ---- Elsewhere ------------------------------------------------------------------------------- */
 
-/* 32 tokens of a block's work; compiled once for a kind. */
-template <int KIND>
-static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const batch_work &w)
+static __device__ __forceinline__ void copy_chunk(uint32_t to, const void *from)
 {
-    constexpr int STEPS = tile<KIND>::COLS / 64, N = 32;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+
+/*
+ * N tokens times the rows of a block: the same rings, filled by threads (cp.async). A stage has 64
+ * values of the tokens, and a tile where one begins there; two are on their way while one is
+ * multiplied. Not inlined: all kernels of a kind share it.
+ */
+template <int KIND, int N>
+static __device__ __noinline__ void matmul_ring(const batch_matmul &p, const batch_work &w)
+{
+    constexpr int STEPS = tile<KIND>::COLS / 64, BYTES = tile<KIND>::BYTES, AHEAD = 2;
+    constexpr int ATOM_STAGES = AHEAD + 1, TILE_STAGES = STEPS == 1 ? AHEAD + 1 : 2;
     extern __shared__ __align__(1024) uint8_t shared[];
-    int lane = threadIdx.x & 31, n_atoms = (p.n_tokens + 7) / 8;
+    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, n_atoms = (p.n_tokens + 7) / 8;
+    const int n_here = min(N / 8, (w.token_end - w.token0 + 7) / 8), n_stages = w.n_tiles * STEPS;
+    const bool has_rows = w.row0 < w.n_rows;
+    uint8_t *tiles = shared + ATOM_STAGES * N * 128 + warp * TILE_STAGES * BYTES;
+    auto fetch = [&](int i) {
+        if (i < n_stages) {
+            size_t at = (size_t)(w.tile0 * STEPS + i) * n_atoms + w.token0 / 8;
+            uint32_t to = shared_u32(shared) + i % ATOM_STAGES * (N * 128);
+            for (int c = 16 * threadIdx.x; c < n_here * ATOM_BYTES; c += 16 * blockDim.x)
+                copy_chunk(to + c, p.x + at * ATOM_BYTES + c);
+            to = shared_u32(tiles) + i / STEPS % TILE_STAGES * BYTES;
+            for (int c = 16 * lane; i % STEPS == 0 && has_rows && c < BYTES; c += 16 * 32)
+                copy_chunk(to + c, w.tiles + (size_t)(i / STEPS) * BYTES + c);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
     float d[N / 2];
 #pragma unroll
     for (int i = 0; i < N / 2; i++)
         d[i] = 0;
-    for (int t = 0; t < w.n_tiles && w.row0 < w.n_rows; t++) {
-        tile<KIND> unpacked;
-        const uint8_t *at = w.tiles + (size_t)t * tile<KIND>::BYTES;
-        unpacked.begin(at, lane);
+    for (int i = 0; i < AHEAD; i++)
+        fetch(i);
+    tile<KIND> unpacked;
+    for (int t = 0; t < w.n_tiles; t++) {
+        const uint8_t *at = tiles + t % TILE_STAGES * BYTES;
 #pragma unroll
         for (int j = 0; j < STEPS; j++) {
+            const int i = t * STEPS + j;
+            asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
+            __syncthreads(); /* this stage is there, and everyone has read the one before */
+            fetch(i + AHEAD);
+            if (!has_rows)
+                continue;
+            if (j == 0)
+                unpacked.begin(at, lane);
             uint32_t a[16];
             unpacked.step(at, lane, j, a);
+            const int row = lane >> 2;
+            const uint8_t *x = shared + i % ATOM_STAGES * (N * 128) + row * 128 + 4 * (lane & 3);
 #pragma unroll
             for (int nb = 0; nb < N / 8; nb++) {
-                int atom = w.token0 / 8 + nb, row = lane >> 2;
-                if (8 * atom >= w.token_end)
+                if (nb >= n_here)
                     break;
-                const uint8_t *x =
-                    p.x + ((size_t)((w.tile0 + t) * STEPS + j) * n_atoms + atom) * ATOM_BYTES +
-                    row * 128 + 4 * (lane & 3);
 #pragma unroll
                 for (int n = 0; n < 4; n++) {
-                    uint32_t b0 = *(const uint32_t *)(x + ((2 * n ^ row) << 4));
-                    uint32_t b1 = *(const uint32_t *)(x + (((2 * n + 1) ^ row) << 4));
+                    const uint8_t *at_x = x + nb * ATOM_BYTES;
+                    uint32_t b0 = *(const uint32_t *)(at_x + ((2 * n ^ row) << 4));
+                    uint32_t b1 = *(const uint32_t *)(at_x + (((2 * n + 1) ^ row) << 4));
                     float *s = d + 4 * nb;
                     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                                  "{%0,%1,%2,%3}, "
@@ -400,28 +434,40 @@ static __device__ __noinline__ void matmul_plain(const batch_matmul &p, const ba
             }
         }
     }
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads(); /* the rings are free */
     if (p.mode == BATCH_GLU)
         store_glu<N>(p, w, d, lane, (float *)shared);
     else
         store_sums<N>(p, w, d, lane);
 }
 
+/* Few tokens, or as many as 99 KB have room for beside tiles of this kind. */
 template <int KIND, int N, int WARPS, int BLOCKS>
 static __device__ __forceinline__ void matmul_batch(const batch_matmul &p)
 {
+    constexpr int EACH = N <= 32 ? 32 : tile<KIND>::BYTES > MATMUL_LARGE_TILE ? 64 : 128;
     batch_work w;
     wait_previous();
     if (!find_work(p, tile<KIND>::BYTES, N, w))
         return;
     w.token_end = min(w.token0 + N, w.token_end);
-    for (; w.token0 < w.token_end; w.token0 += 32)
-        matmul_plain<KIND>(p, w);
+    for (; w.token0 < w.token_end; w.token0 += EACH) {
+        matmul_ring<KIND, EACH>(p, w);
+        __syncthreads(); /* gates have met */
+    }
 }
+#endif
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+enum { MATMUL_THREADS = 512 };
+#else
+enum { MATMUL_THREADS = 256 };
 #endif
 
 /* One kernel for a kind of tiles and a number of tokens. */
 #define MATMUL_BATCH(kind, n)                                                                      \
-    extern "C" __global__ void __launch_bounds__(512, 1)                                           \
+    extern "C" __global__ void __launch_bounds__(MATMUL_THREADS, 1)                                \
         matmul_batch_##kind##_##n(const __grid_constant__ batch_matmul p)                          \
     {                                                                                              \
         matmul_batch<TILE_##kind, n, 16, 1>(p);                                                    \
