@@ -331,7 +331,7 @@ CUDA_BIN  := $(patsubst src/backend/cuda/%.cu,$(CUDA_B)/%.fatbin,$(CUDA_SRC))
 # Cards of 8.0 to 8.9, of 9.0 and of 12.0 have code of their own; others make it of the PTX.
 CUDA_ARCH := -gencode arch=compute_80,code=[sm_80,compute_80] \
              -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_120,code=sm_120
-CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings $(CUDA_MORE)
+CUDA_FLAGS := -std=c++17 -O3 -Isrc -Iinclude --threads 2 -Werror all-warnings -Xfatbin -compress-all $(CUDA_MORE)
 
 cuda: $(CUDA_BIN)
 	@$(if $(NVCC),,echo "cuda: nvcc is not installed, lace runs on the CPU only")

@@ -69,7 +69,7 @@ bool gpu_is_built(void);
 /*
  * Tests may set LACE_CUDA_PRETEND=8.6,28,101376 to see how a card with that compute capability, so
  * many processors and so many bytes of shared memory for a block is used, on a card that has more.
- * The driver must be told to take the kernels of that capability: CUDA_FORCE_PTX_JIT=1.
+ * Kernels of that capability must be loaded there: docs/adding-a-kernel.md says how.
  */
 lace_status gpu_open(int index, gpu **out, lace_error *err);
 
