@@ -118,11 +118,11 @@ uint64_t gpu_experts_bytes(const layer_steps *l)
 /*
  * As with other products (decode_room.h), a block of down takes a little more than half of a
  * processor's shared memory and one of gate and up what is left, so that they meet there and down
- * has its weights on their way. Where kernels do not overlap each takes all.
+ * has its weights on their way. Where there is little of it each takes all.
  */
 uint32_t gpu_experts_down_bytes(const gpu *g, const layer_steps *l)
 {
-    if (!g->can.overlaps)
+    if (g->can.rounds)
         return (uint32_t)g->info.max_shared_bytes;
     decode_experts p = product_of(g, l, true);
     /* Each block costs 1024 bytes more than it asks for. */

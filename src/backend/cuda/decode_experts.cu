@@ -598,27 +598,32 @@ template <bool IS_DOWN, bool ANY> __device__ __forceinline__ void experts(const 
         finish_glu(p, b, biases, rms);
 }
 
-/* For two blocks on a processor, of products that follow each other. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
+#ifdef HAS_ROUNDS
+enum { EXPERT_BLOCKS = 1 };
+#else
+enum { EXPERT_BLOCKS = 2 }; /* on a processor, of products that follow each other */
+#endif
+
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, EXPERT_BLOCKS)
     decode_experts_glu(const __grid_constant__ decode_experts p)
 {
     experts<false, false>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, EXPERT_BLOCKS)
     decode_experts_down(const __grid_constant__ decode_experts p)
 {
     experts<true, false>(p);
 }
 
 /* Behind routers of any kind, with any input. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, EXPERT_BLOCKS)
     decode_experts_glu_any(const __grid_constant__ decode_experts p)
 {
     experts<false, true>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 1 + OVERLAPS)
+extern "C" __global__ void __launch_bounds__(DECODE_THREADS, EXPERT_BLOCKS)
     decode_experts_down_any(const __grid_constant__ decode_experts p)
 {
     experts<true, true>(p);

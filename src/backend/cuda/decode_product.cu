@@ -123,7 +123,7 @@ template <bool ANY, class P> __device__ __forceinline__ bool makes_input(const P
 
 #ifdef HAS_ROUNDS
 
-enum { ROUNDS = 1 };
+enum { ROUNDS = 1, MOST_THREADS = DECODE_THREADS };
 
 /* All warps have multiplied the slots from s0 on, n at most: their rows are added up. */
 __device__ __forceinline__ void end_round(float *slots, float *sums, int n, int s0, int n_slots)
@@ -145,7 +145,7 @@ __device__ __forceinline__ int slots_at_once(const decode_part &part, int n_slot
 
 #else
 
-enum { ROUNDS = 0 };
+enum { ROUNDS = 0, MOST_THREADS = DECODE_THREADS * 3 / 2 };
 
 __device__ __forceinline__ void end_round(float *, float *, int, int, int)
 {
@@ -454,15 +454,15 @@ template <bool ANY, class P> __device__ __forceinline__ void product(const P &p)
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that attention's blocks fit
- * beside this one's and load keys while it runs. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+/* Bounds for more threads than there are, where there is shared memory for both: at most 80
+ * registers, so that attention's blocks fit beside this one's and load keys while it runs. */
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     decode_product_kernel(const __grid_constant__ decode_product p)
 {
     product<false>(p);
 }
 
-#ifdef HAS_OVERLAP
+#ifndef HAS_ROUNDS
 /* For two blocks on a processor, of products that follow each other. */
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_shared(const __grid_constant__ decode_product p)
@@ -472,13 +472,13 @@ extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
 #endif
 
 /* Any input, results that nobody waits for in another form, and more parts. Not lace's own types. */
-extern "C" __global__ void __launch_bounds__(DECODE_THREADS * 3 / 2, 1)
+extern "C" __global__ void __launch_bounds__(MOST_THREADS, 1)
     decode_product_any_kernel(const __grid_constant__ decode_product_any p)
 {
     product<true>(p);
 }
 
-#ifdef HAS_OVERLAP
+#ifndef HAS_ROUNDS
 extern "C" __global__ void __launch_bounds__(DECODE_THREADS, 2)
     decode_product_any_shared(const __grid_constant__ decode_product_any p)
 {

@@ -70,7 +70,7 @@ product_room product_room_choose(const decode_form *f, const decode_layout *m, c
         return r;
     int64_t units = first->o->a.matmul.weights[0]->n_rows / TILE_ROWS;
     r.is_late = layer_bytes(first) >= LARGE_LAYER;
-    r.shares = g->can.overlaps && !r.is_late && !norms_behind &&
+    r.shares = !g->can.rounds && !r.is_late && !norms_behind &&
                4 * units >= 3 * g->info.n_processors &&
                r.residual_shared + 1024 < (uint32_t)g->info.max_shared_bytes;
     r.kernel = r.shares ? "decode_product_shared" : "decode_product_kernel";
@@ -109,7 +109,7 @@ static uint64_t largest_product(const decode_form *f)
 product_room product_room_choose_any(const decode_form *f, const gpu *g)
 {
     product_room r = {.residual_shared = any_residual_bytes(f, g)};
-    r.shares = g->can.overlaps && r.residual_shared > 0 && largest_product(f) < LARGE_PRODUCT &&
+    r.shares = !g->can.rounds && r.residual_shared > 0 && largest_product(f) < LARGE_PRODUCT &&
                r.residual_shared + 1024 < (uint32_t)g->info.max_shared_bytes;
     r.kernel = r.shares ? "decode_product_any_shared" : "decode_product_any_kernel";
     return r;

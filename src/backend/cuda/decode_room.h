@@ -21,8 +21,8 @@ typedef struct product_room {
     const char *kernel;       /* for products */
 } product_room;
 
-/* Processors are shared if layers are small, and not so small that many are empty; and if kernels
- * overlap at all. */
+/* Processors are shared if layers are small, and not so small that many are empty; and if there is
+ * shared memory for two. */
 product_room product_room_choose(const decode_form *f, const decode_layout *m, const gpu *g);
 
 /* The same for products that may make their input by themselves. */
