@@ -411,6 +411,9 @@ void batcher_end(lace_batcher *b, lace_generation *g)
         stop_running(b, g);
     else
         list_remove(&b->waiting, g);
+    if (g->stats.n_generated > 0)
+        step_size_end(&b->size, (size_t)(g->stats.n_prompt - g->stats.n_cached),
+                      (size_t)g->stats.n_generated);
     generation_deliver(g);
     generation_free(g);
 }

@@ -10,6 +10,14 @@ enum {
      * 261 tokens/s) and makes four times shorter pauses.
      */
     PROMPT_SHARE = 128,
+    /*
+     * What a request asks for, until some have ended, and how many tokens of those that ended are
+     * remembered in full.
+     */
+    FIRST_READ = 1024,
+    FIRST_MADE = 512,
+    REMEMBERED = 1 << 14,
+    MOST_STEPS = 4, /* a step has at most so many times the usual rows, if nobody says otherwise */
 };
 
 static int32_t tiles_of(const step_size *s, size_t n_rows)
@@ -42,6 +50,25 @@ void step_size_note(step_size *s, size_t n_rows, uint64_t ns)
     s->times[n][0] = ns;
 }
 
+void step_size_end(step_size *s, size_t n_read, size_t n_made)
+{
+    s->n_read += n_read;
+    s->n_made += n_made;
+    while (s->n_read + s->n_made > REMEMBERED) {
+        s->n_read /= 2;
+        s->n_made /= 2;
+    }
+}
+
+/*
+ * Tokens of prompts that come with one token each of those that generate: for every token that is
+ * made, requests bring so many that are read. Somewhat more, so that prompts do not pile up.
+ */
+static size_t share_of(const step_size *s, size_t n_next)
+{
+    return n_next * 5 * (s->n_read + FIRST_READ) / (4 * (s->n_made + FIRST_MADE));
+}
+
 /* Whether all prompts would be read in time by steps of so many rows. */
 static bool meets_first(const step_size *s, const step_load *l, size_t rows)
 {
@@ -60,12 +87,12 @@ size_t step_size_rows(const step_size *s, const step_load *l)
     if (tile == 0)
         return (size_t)min_i64((int64_t)(l->n_next + PROMPT_SHARE), (int64_t)l->most);
     size_t least = round_up(l->n_next + tile, tile); /* reading goes on in any case */
-    size_t rows = usual > least ? usual : least;
-    if (s->first_ns > 0)
-        while (rows + tile <= l->most && !meets_first(s, l, rows) && meets_next(s, rows + tile))
-            rows += tile;
-    else if (l->n_unread > 4 * usual && 2 * usual > rows && meets_next(s, 2 * usual))
-        rows = 2 * usual;
+    size_t rows = l->n_next == 0 ? 2 * usual : round_up(l->n_next + share_of(s, l->n_next), tile);
+    rows = rows < usual ? usual : rows < MOST_STEPS * usual ? rows : MOST_STEPS * usual;
+    rows = rows > least ? rows : least;
+    while (s->first_ns > 0 && rows + tile <= l->most && !meets_first(s, l, rows) &&
+           meets_next(s, rows + tile))
+        rows += tile;
     while (rows > least && !meets_next(s, rows))
         rows -= tile;
     /* Where less is left: as many tiles as it fills, and the rest comes in the next step. */

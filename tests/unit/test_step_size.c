@@ -8,7 +8,7 @@ static const uint64_t MS = 1000000;
 static step_size card(uint64_t next_ms, uint64_t first_ms)
 {
     return (step_size){
-        .tile_rows = 128, .step_rows = 512, .next_ns = next_ms * MS, .first_ns = first_ms * MS};
+        .tile_rows = 128, .step_rows = 256, .next_ns = next_ms * MS, .first_ns = first_ms * MS};
 }
 
 /* A step takes 4 ms, and 4 more for each tile. */
@@ -36,32 +36,49 @@ static void where_every_row_costs_prompts_get_a_share(void)
 static void a_device_with_tiles_gets_whole_ones(void)
 {
     step_size s = card(0, 0);
-    CHECK(rows(&s, 8, 1000, 0) == 512);
-    CHECK(rows(&s, 8, 5000, 0) == 1024);  /* many prompts wait */
-    CHECK(rows(&s, 8, 130, 0) == 128);    /* the rest comes later */
-    CHECK(rows(&s, 100, 20, 0) == 512);   /* less than a tile: all of it */
-    CHECK(rows(&s, 500, 1000, 0) == 640); /* those that generate leave a tile to prompts */
+    CHECK(rows(&s, 8, 1000, 0) == 256 && rows(&s, 8, 5000, 0) == 256);
+    CHECK(rows(&s, 0, 5000, 0) == 512);    /* nobody waits for the next token */
+    CHECK(rows(&s, 8, 130, 0) == 128);     /* the rest comes later */
+    CHECK(rows(&s, 100, 20, 0) == 384);    /* less than a tile: all of it */
+    CHECK(rows(&s, 990, 1000, 0) == 1152); /* those that generate leave a tile to prompts */
     CHECK(rows(&s, 2040, 1000, 0) == 2048);
+}
+
+/* Where a token that is made brings 4 to be read, 100 texts bring 400 with each step. */
+static void prompts_do_not_pile_up(void)
+{
+    step_size s = card(0, 0);
+    CHECK(rows(&s, 100, 5000, 0) == 384); /* 2 to be read, and a quarter more: 350 rows */
+    for (int i = 0; i < 200; i++)
+        step_size_end(&s, 512, 128);
+    CHECK(rows(&s, 30, 5000, 0) == 256);
+    CHECK(rows(&s, 100, 5000, 0) == 640);  /* close to 100 + 500 */
+    CHECK(rows(&s, 400, 5000, 0) == 1024); /* no step takes longer than that */
+    for (int i = 0; i < 200; i++)
+        step_size_end(&s, 10, 1000); /* long answers to short questions */
+    CHECK(rows(&s, 100, 5000, 0) == 256);
+    step_size_end(&s, SIZE_MAX / 4, SIZE_MAX / 4); /* sums stay small */
+    CHECK(s.n_read < 1 << 14 && s.n_made < 1 << 14);
 }
 
 static void a_target_for_the_next_token_limits_a_step(void)
 {
     step_size s = card(18, 0);
-    CHECK(rows(&s, 8, 5000, 0) == 1024); /* nothing is known yet */
+    CHECK(rows(&s, 200, 5000, 0) == 768); /* nothing is known yet */
     learn(&s);
-    CHECK(rows(&s, 8, 5000, 0) == 384);   /* 16 ms */
+    CHECK(rows(&s, 200, 5000, 0) == 384); /* 16 ms */
     CHECK(rows(&s, 300, 5000, 0) == 512); /* reading goes on, whatever it takes */
     s.next_ns = 100 * MS;
-    CHECK(rows(&s, 8, 5000, 0) == 1024);
+    CHECK(rows(&s, 200, 5000, 0) == 768);
 }
 
 static void a_target_for_the_first_token_makes_steps_larger(void)
 {
     step_size s = card(0, 200);
     learn(&s);
-    CHECK(rows(&s, 8, 1000, 0) == 512);    /* 2 steps of 20 ms */
-    CHECK(rows(&s, 8, 4000, 0) == 512);    /* 8 of them */
-    CHECK(rows(&s, 8, 4000, 45) == 1024);  /* 4 of 36 ms; 8 of 20 would be late by now */
+    CHECK(rows(&s, 8, 1000, 0) == 256);    /* 5 steps of 12 ms */
+    CHECK(rows(&s, 8, 4000, 0) == 384);    /* 11 of 16 ms; 17 of 12 would be late */
+    CHECK(rows(&s, 8, 4000, 45) == 1024);  /* 4 of 36 ms */
     CHECK(rows(&s, 8, 4000, 190) == 2048); /* as fast as can be */
     s.next_ns = 30 * MS;
     CHECK(rows(&s, 8, 4000, 190) == 768); /* but the others wait no longer than that */
@@ -69,20 +86,21 @@ static void a_target_for_the_first_token_makes_steps_larger(void)
 
 static void one_slow_step_is_not_believed(void)
 {
-    step_size s = card(25, 0);
+    step_size s = card(30, 0);
     learn(&s);
-    step_size_note(&s, 512, 900 * MS);
-    CHECK(rows(&s, 8, 1000, 0) == 512);
-    step_size_note(&s, 512, 900 * MS);
-    CHECK(rows(&s, 8, 1000, 0) == 384);
-    step_size_note(&s, 500, 20 * MS); /* of as many tiles */
-    CHECK(rows(&s, 8, 1000, 0) == 512);
+    step_size_note(&s, 768, 900 * MS);
+    CHECK(rows(&s, 200, 1000, 0) == 768);
+    step_size_note(&s, 768, 900 * MS);
+    CHECK(rows(&s, 200, 1000, 0) == 640);
+    step_size_note(&s, 750, 28 * MS); /* of as many tiles */
+    CHECK(rows(&s, 200, 1000, 0) == 768);
 }
 
 int main(void)
 {
     CASE(where_every_row_costs_prompts_get_a_share);
     CASE(a_device_with_tiles_gets_whole_ones);
+    CASE(prompts_do_not_pile_up);
     CASE(a_target_for_the_next_token_limits_a_step);
     CASE(a_target_for_the_first_token_makes_steps_larger);
     CASE(one_slow_step_is_not_believed);
