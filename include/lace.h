@@ -247,7 +247,15 @@ lace_status lace_decoder_flush(lace_decoder *decoder, const char **text, size_t 
 
 /* ---- Session --------------------------------------------------------------------------------- */
 
-typedef enum lace_kv_type { LACE_KV_F32, LACE_KV_F16, LACE_KV_Q8_0 } lace_kv_type;
+/* Of 5 and 4 bits, values are rotated before they are rounded; heads must have multiples of 32. */
+typedef enum lace_kv_type {
+    LACE_KV_SAME = -1, /* values as keys */
+    LACE_KV_F32,
+    LACE_KV_F16,
+    LACE_KV_Q8_0,
+    LACE_KV_Q5_0,
+    LACE_KV_IQ4_NL
+} lace_kv_type;
 
 typedef struct lace_session_options {
     int32_t n_context;    /* tokens a sequence may hold; 0: the model's own, at most 4,096 */
@@ -256,7 +264,8 @@ typedef struct lace_session_options {
                               where they fit */
     int32_t n_outputs;    /* rows of logits that one eval may ask for; default n_sequences */
     int32_t n_threads;    /* 0: one per core */
-    lace_kv_type kv_type; /* default LACE_KV_F16 */
+    lace_kv_type kv_type; /* of keys; default LACE_KV_F16 */
+    lace_kv_type v_type;  /* of values; default LACE_KV_SAME */
     uint64_t
         memory_bytes;  /* the most that weights, KV cache and scratch may take together; 0: any */
     uint64_t kv_bytes; /* size of the KV cache, which all sequences share; at least one whole

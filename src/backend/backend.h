@@ -56,6 +56,7 @@ typedef struct device_info {
      * end. 0: every row costs.
      */
     int32_t tile_rows, step_rows;
+    bool has_all_caches; /* KV caches of 4 and 5 bits, keys and values of different types */
 } device_info;
 
 struct device {

@@ -23,7 +23,7 @@
 
 typedef struct bench_args {
     const char *prompts, *gens, *depths, *sequences; /* lists: "512,2048" */
-    int32_t n_repeats, n_threads, n_batch, kv_type;
+    int32_t n_repeats, n_threads, n_batch, kv_type, v_type;
     int32_t format; /* of BENCH_FORMATS */
     const char *against;
     bool trace, mmap;
@@ -378,11 +378,10 @@ void bench_describe_run(const char *words, int argc, char **argv, char date[BENC
 
 static void describe_run(bench *b, int argc, char **argv)
 {
-    static const char *const kv_names[] = {"f32", "f16", "q8_0"};
     bench_report *r = &b->report;
     r->n_threads = b->args->n_threads ? b->args->n_threads : cpu_count();
     r->n_repeats = b->args->n_repeats;
-    r->kv_type = kv_names[b->args->kv_type];
+    r->kv_type = cli_kv_names[b->args->kv_type];
     r->rival = b->args->against;
     bench_describe_cpu(r->cpu, &r->level);
     bench_describe_run("lace bench", argc, argv, r->date, r->command);
@@ -396,6 +395,7 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
                     .sequences = "1",
                     .n_repeats = 5,
                     .kv_type = LACE_KV_F16,
+                    .v_type = LACE_KV_SAME,
                     .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
@@ -408,6 +408,7 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
     b.model_options.n_batch = a.n_batch;
     b.model_options.n_threads = b.report.n_threads;
     b.model_options.kv_type = (lace_kv_type)a.kv_type;
+    b.model_options.v_type = (lace_kv_type)a.v_type;
     b.model_options.use_mmap = a.mmap;
     b.model_options.device = a.device;
     b.model_options.activation_sparsity = a.activation_sparsity;

@@ -114,7 +114,7 @@ typedef struct bench_model bench_model;
 typedef struct bench_model_options {
     int32_t n_context, n_sequences; /* the most that any test needs */
     int32_t n_batch, n_threads;
-    lace_kv_type kv_type;
+    lace_kv_type kv_type, v_type;
     bool use_mmap;
     const char *activation_sparsity; /* thresholds, or NULL */
     const char *device;

@@ -38,6 +38,7 @@ static lace_status create_session(bench_model *b, const bench_model_options *o, 
     so.wants_hidden = b->info.is_encoder;
     so.n_threads = o->n_threads;
     so.kv_type = o->kv_type;
+    so.v_type = o->v_type;
     so.on_progress = progress_report;
     so.progress_user = &bar;
     lace_status status = lace_session_create(b->model, &so, &b->session, err);

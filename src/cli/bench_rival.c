@@ -151,8 +151,6 @@ static void add_single(command *c, const bench_test *test)
 lace_status bench_rival_run(const char *program, const char *model, const bench_test *test,
                             int32_t n_threads, lace_kv_type kv_type, double *out, lace_error *err)
 {
-    static const char *const kv_names[] = {
-        [LACE_KV_F32] = "f32", [LACE_KV_F16] = "f16", [LACE_KV_Q8_0] = "q8_0"};
     command c = {.words = {program, "-m", model}, .n = 3};
     if (is_batched(program))
         add_batched(&c, test);
@@ -162,7 +160,7 @@ lace_status bench_rival_run(const char *program, const char *model, const bench_
     /* Its default is f16 too; other types need its flash attention. */
     if (kv_type != LACE_KV_F16) {
         const char *const more[] = {
-            "-fa", "1", "-ctk", kv_names[kv_type], "-ctv", kv_names[kv_type]};
+            "-fa", "1", "-ctk", cli_kv_names[kv_type], "-ctv", cli_kv_names[kv_type]};
         for (size_t i = 0; i < sizeof more / sizeof more[0]; i++)
             add_word(&c, more[i]);
     }

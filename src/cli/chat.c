@@ -20,7 +20,7 @@
 
 typedef struct chat_args {
     chat_options chat;
-    int32_t mode, kv_type, thinking;
+    int32_t mode, kv_type, v_type, thinking;
     const char *system, *prompt, *file;
 } chat_args;
 
@@ -428,7 +428,8 @@ static lace_status chat_verb(const verb *v, int argc, char **argv, lace_error *e
 {
     chat_args a = {
         .chat = {.choose = choose_options_default(), .device = "auto", .max_tokens = CHAT_MAX_AUTO},
-        .kv_type = LACE_KV_F16};
+        .kv_type = LACE_KV_F16,
+        .v_type = LACE_KV_SAME};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     TRY(constraint_check(v, &a.chat.choose.constraint, err));
@@ -440,6 +441,7 @@ static lace_status chat_verb(const verb *v, int argc, char **argv, lace_error *e
     a.chat.mode = (chat_mode)a.mode;
     a.chat.thinking = (chat_thinking)a.thinking;
     a.chat.kv_type = (lace_kv_type)a.kv_type;
+    a.chat.v_type = (lace_kv_type)a.v_type;
     bool is_single = a.prompt || a.file;
     dialogue d = {.messages = json_array()};
     chat_printer_init(&d.out, isatty(STDIN_FILENO) && isatty(STDOUT_FILENO));

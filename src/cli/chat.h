@@ -52,7 +52,7 @@ typedef struct chat_options {
                               -1 in a chat, 300 where a text is continued */
     int32_t n_context, n_threads;
     int32_t n_batch; /* tokens of a prompt computed together; 0 (default): as many as go */
-    lace_kv_type kv_type;
+    lace_kv_type kv_type, v_type;
     uint64_t memory_bytes;
     const char *activation_sparsity; /* thresholds, or NULL */
     bool use_mmap, keeps_reasoning;  /* the latter: do not split it off the answer */

@@ -52,6 +52,7 @@ static lace_status create_writer(chat *t, const lace_model_options *model_option
     o.n_batch = t->options.n_batch;
     o.n_threads = t->options.n_threads;
     o.kv_type = t->options.kv_type;
+    o.v_type = t->options.v_type;
     o.memory_bytes = t->options.memory_bytes;
     return writer_init(&t->writer, &t->options.choose, t->model, model_options, &o, true, err);
 }

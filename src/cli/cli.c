@@ -11,6 +11,8 @@
 #include "base/utf8.h"
 #include "cli/builtin_model.h"
 
+const char *const cli_kv_names[] = {"f32", "f16", "q8_0", "q5_0", "iq4_nl"};
+
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err)
 {

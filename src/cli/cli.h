@@ -25,8 +25,11 @@
                             .run = id##_verb,                                                      \
                             __VA_ARGS__};
 
-/* Words of --kv-type, in the order of lace_kv_type. */
-#define CLI_KV_TYPES "f32|f16|q8_0"
+/* Words of --kv-type and --v-type, in the order of lace_kv_type. */
+#define CLI_KV_TYPES "f32|f16|q8_0|q5_0|iq4_nl"
+#define CLI_V_TYPE_HELP                                                                            \
+    "type of the values in the KV cache, where it is another than that of the keys"
+extern const char *const cli_kv_names[];
 
 /* The option --device of a verb whose arguments have a field `const char *device`. */
 #define CLI_DEVICES "auto|cpu|cuda[:N]|vulkan[:N]|ref"
@@ -49,8 +52,8 @@
     }
 
 /*
- * Options that several verbs have, each for a field of the verb's arguments: n_threads, kv_type,
- * mmap, exact, n_context (of a window), n_windows.
+ * Options that several verbs have, each for a field of the verb's arguments: n_threads, kv_type
+ * and v_type, mmap, exact, n_context (of a window), n_windows.
  */
 #define CLI_THREADS_OPTION(args)                                                                   \
     {                                                                                              \
@@ -59,10 +62,15 @@
             .help = "threads (default: one per core)"                                              \
     }
 #define CLI_KV_TYPE_OPTION(args, usual)                                                            \
+    {"kv-type",                                                                                    \
+     0,                                                                                            \
+     ARG_CHOICE,                                                                                   \
+     offsetof(args, kv_type),                                                                      \
+     .value = CLI_KV_TYPES,                                                                        \
+     .help = "type of the numbers in the KV cache (default " usual ")"},                           \
     {                                                                                              \
-        "kv-type", 0, ARG_CHOICE, offsetof(args, kv_type),                                         \
-            .value = CLI_KV_TYPES,                                                                 \
-            .help = "type of the numbers in the KV cache (default " usual ")"                      \
+        "v-type", 0, ARG_CHOICE, offsetof(args, v_type), .value = CLI_KV_TYPES,                    \
+                                                         .help = CLI_V_TYPE_HELP                   \
     }
 #define CLI_MMAP_OPTION(args)                                                                      \
     {                                                                                              \

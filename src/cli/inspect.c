@@ -15,7 +15,7 @@
 typedef struct inspect_args {
     bool tensors;
     int32_t output; /* 0: table, 1: JSON */
-    int32_t n_context, kv_type;
+    int32_t n_context, kv_type, v_type;
     const char *device;
 } inspect_args;
 
@@ -29,6 +29,8 @@ static const arg_option options[] = {
      .help = "memory for this context; 0 (default): the model's own, at most 4096"},
     {"kv-type", 0, ARG_CHOICE, offsetof(inspect_args, kv_type), .value = CLI_KV_TYPES,
      .help = "memory with this KV cache (default f16)"},
+    {"v-type", 0, ARG_CHOICE, offsetof(inspect_args, v_type), .value = CLI_KV_TYPES,
+     .help = CLI_V_TYPE_HELP},
     {"device", 0, ARG_TEXT, offsetof(inspect_args, device), .value = CLI_DEVICES,
      .help = "memory on this device (default cpu)"},
 };
@@ -77,7 +79,6 @@ static double share(const findings *f, dtype type)
 /* What the engine says of the model, or why it cannot run it. */
 static void ask_engine(findings *f, const lace_model *model, const inspect_args *a)
 {
-    static const char *const kv_names[] = {"f32", "f16", "q8_0"};
     lace_model_describe(model, &f->info);
     lace_session_options o = lace_session_options_default();
     f->n_context = a->n_context;
@@ -85,8 +86,9 @@ static void ask_engine(findings *f, const lace_model *model, const inspect_args 
         f->n_context = f->info.n_context < 4096 ? f->info.n_context : 4096;
     o.n_context = f->n_context;
     o.kv_type = (lace_kv_type)a->kv_type;
+    o.v_type = (lace_kv_type)a->v_type;
     o.wants_hidden = f->info.is_encoder;
-    f->kv_type = kv_names[a->kv_type];
+    f->kv_type = cli_kv_names[a->kv_type];
     f->is_runnable = lace_session_memory(model, &o, &f->memory, &f->why_not) == LACE_OK;
 }
 
@@ -385,7 +387,7 @@ static lace_status print_findings(const findings *f, const inspect_args *a, lace
 
 static lace_status inspect_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    inspect_args a = {.kv_type = LACE_KV_F16};
+    inspect_args a = {.kv_type = LACE_KV_F16, .v_type = LACE_KV_SAME};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     const char *path = words.at[0];

@@ -13,7 +13,7 @@
 
 typedef struct logits_args {
     const char *tokens, *output;
-    int32_t n_batch, n_threads, kv_type;
+    int32_t n_batch, n_threads, kv_type, v_type;
     bool exact, mmap;
     const char *device;
     bool force;
@@ -115,6 +115,7 @@ static lace_status compute(lace_model *model, const logits_args *a, const output
     o.n_outputs = o.n_batch;
     o.n_threads = a->n_threads;
     o.kv_type = (lace_kv_type)a->kv_type;
+    o.v_type = (lace_kv_type)a->v_type;
     o.on_progress = progress_report;
     o.progress_user = &bar;
     /* The file first: if it cannot be written, no time is lost. */
@@ -135,7 +136,8 @@ end:
 
 static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    logits_args a = {.n_batch = 512, .kv_type = LACE_KV_F32, .device = "auto"};
+    logits_args a = {
+        .n_batch = 512, .kv_type = LACE_KV_F32, .v_type = LACE_KV_SAME, .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     output made;

@@ -16,7 +16,7 @@ typedef struct perplexity_args {
     const char *file, *against;
     int32_t n_context;
     int32_t n_windows; /* 0: all */
-    int32_t n_batch, n_threads, kv_type;
+    int32_t n_batch, n_threads, kv_type, v_type;
     int32_t output; /* of OUTPUTS */
     bool exact, mmap;
     const char *device, *activation_sparsity;
@@ -135,6 +135,7 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
                            .n_batch = a->n_batch,
                            .n_threads = a->n_threads,
                            .kv_type = (lace_kv_type)a->kv_type,
+                           .v_type = (lace_kv_type)a->v_type,
                            .text_name = a->file,
                            .tested_name = path,
                            .base_name = a->against};
@@ -147,8 +148,11 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
 
 static lace_status perplexity_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    perplexity_args a = {
-        .n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16, .device = "auto"};
+    perplexity_args a = {.n_context = 512,
+                         .n_batch = 512,
+                         .kv_type = LACE_KV_F16,
+                         .v_type = LACE_KV_SAME,
+                         .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     cli_catch_stop();

@@ -25,7 +25,7 @@ typedef struct run_args {
     int32_t thinking;
     bool keeps_reasoning;
     choose_options choose;
-    int32_t n_context, n_batch, n_threads, kv_type;
+    int32_t n_context, n_batch, n_threads, kv_type, v_type;
     uint64_t memory_bytes;
     bool mmap;
     const char *surgery, *imatrix, *device, *activation_sparsity;
@@ -200,6 +200,7 @@ static lace_status create_writer(generation *g, const lace_model_options *model_
     o.n_batch = a->n_batch;
     o.n_threads = a->n_threads;
     o.kv_type = (lace_kv_type)a->kv_type;
+    o.v_type = (lace_kv_type)a->v_type;
     o.memory_bytes = a->memory_bytes;
     return writer_init(&g->writer, &a->choose, g->model, model_options, &o, false, err);
 }
@@ -251,6 +252,7 @@ static lace_status answer_text(generation *g, lace_error *err)
                       .n_threads = a->n_threads,
                       .n_batch = a->n_batch,
                       .kv_type = (lace_kv_type)a->kv_type,
+                      .v_type = (lace_kv_type)a->v_type,
                       .memory_bytes = a->memory_bytes,
                       .use_mmap = a->mmap,
                       .keeps_reasoning = a->keeps_reasoning};
@@ -293,6 +295,7 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
         .n_predict = -1,
         .choose = choose_options_default(),
         .kv_type = LACE_KV_F16,
+        .v_type = LACE_KV_SAME,
         .device = "auto",
     };
     positional words;

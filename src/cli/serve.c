@@ -9,7 +9,7 @@
 
 typedef struct serve_args {
     server_options server;
-    int32_t seed, n_context, max_running, n_batch, n_threads, kv_type;
+    int32_t seed, n_context, max_running, n_batch, n_threads, kv_type, v_type;
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, deterministic;
     const char *device, *activation_sparsity, *draft;
@@ -38,6 +38,7 @@ static const arg_option options[] = {
     {"ctx-size", 'c', ARG_INT, HERE(n_context), .value = "N", .low = 1, .high = CLI_MAX_CONTEXT, .help = "tokens of prompt and reply together (default: as many as the model has)"},
     {"kv-memory", 0, ARG_BYTES, HERE(kv_memory), .value = "BYTES", .help = "memory for the KV cache of all requests (default: a quarter of memory, or most of a GPU)"},
     {"kv-type", 0, ARG_CHOICE, HERE(kv_type), .value = CLI_KV_TYPES, .help = "type of the KV cache (default f16)"},
+    {"v-type", 0, ARG_CHOICE, HERE(v_type), .value = CLI_KV_TYPES, .help = CLI_V_TYPE_HELP},
     {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "do not start if more memory than this is needed"},
     {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32, on a GPU up to 256 by what the KV cache holds)"},
     {"itl-target", 0, ARG_INT, SERVER(batcher.next_target_ms), .value = "MS", .low = 1, .high = 1 << 20, .help = "on a GPU, read prompts in steps that leave at most this time between tokens (default: steps of 256 rows, up to 1024 where prompts would pile up)"},
@@ -190,8 +191,11 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
 
 static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
-    serve_args a = {
-        .server = server_options_default(), .seed = -1, .kv_type = LACE_KV_F16, .device = "auto"};
+    serve_args a = {.server = server_options_default(),
+                    .seed = -1,
+                    .kv_type = LACE_KV_F16,
+                    .v_type = LACE_KV_SAME,
+                    .device = "auto"};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.deterministic && a.activation_sparsity)
@@ -218,6 +222,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     session->n_batch = a.n_batch;
     session->n_threads = a.n_threads;
     session->kv_type = (lace_kv_type)a.kv_type;
+    session->v_type = (lace_kv_type)a.v_type;
     session->kv_bytes = a.kv_memory;
     session->memory_bytes = a.memory;
     session->use_mtp = a.server.batcher.use_mtp;

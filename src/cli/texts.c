@@ -84,6 +84,7 @@ lace_status embedder_open(const char *path, const embedder_args *a, bool use_voc
     o.session.n_batch = a->n_batch;
     o.session.n_threads = a->n_threads;
     o.session.kv_type = (lace_kv_type)a->kv_type;
+    o.session.v_type = (lace_kv_type)a->v_type;
     TRY(lace_model_open(path, &mo, model, err));
     lace_status status = lace_embedder_create(*model, &o, out, err);
     if (status != LACE_OK) {

@@ -24,14 +24,14 @@ void texts_free(text_list *list);
 typedef struct embedder_args {
     const char *file;
     int32_t n_context, n_batch, n_threads;
-    int32_t kv_type;
+    int32_t kv_type, v_type;
     bool exact, mmap;
     const char *device;
 } embedder_args;
 
 #define EMBEDDER_ARGS_DEFAULT                                                                      \
     {                                                                                              \
-        .kv_type = LACE_KV_F16, .device = "auto"                                                   \
+        .kv_type = LACE_KV_F16, .v_type = LACE_KV_SAME, .device = "auto"                           \
     }
 
 /* clang-format off */
@@ -44,6 +44,8 @@ typedef struct embedder_args {
      .value = "N", .help = "threads (default: one per core)"},                                     \
     {"kv-type", 0, ARG_CHOICE, offsetof(args, common.kv_type), .value = CLI_KV_TYPES,              \
      .help = "type of the numbers that attention reads (default f16)"},                            \
+    {"v-type", 0, ARG_CHOICE, offsetof(args, common.v_type), .value = CLI_KV_TYPES,                \
+     .help = CLI_V_TYPE_HELP},                                                                     \
     {"exact", 0, ARG_FLAG, offsetof(args, common.exact),                                           \
      .help = "f32 activations for quantized weights too; slow"},                                   \
     {"device", 0, ARG_TEXT, offsetof(args, common.device), .value = CLI_DEVICES,       \

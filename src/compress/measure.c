@@ -12,7 +12,8 @@
 
 measure_options measure_options_default(void)
 {
-    return (measure_options){.n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16};
+    return (measure_options){
+        .n_context = 512, .n_batch = 512, .kv_type = LACE_KV_F16, .v_type = LACE_KV_SAME};
 }
 
 /* A model at work. */
@@ -83,7 +84,10 @@ static lace_status start_side(side *s, const measurement *m, lace_error *err)
     o.n_batch = m->n_batch;
     o.n_outputs = n_scored < m->n_batch ? n_scored : m->n_batch;
     o.n_threads = m->args->n_threads;
-    o.kv_type = m->args->kv_type;
+    if (s == &m->tested || m->args->kv_type == LACE_KV_F32) {
+        o.kv_type = m->args->kv_type;
+        o.v_type = m->args->v_type;
+    }
     o.on_progress = m->args->watch.on_progress;
     o.progress_user = m->args->watch.user;
     return lace_session_create(s->model, &o, &s->session, err);

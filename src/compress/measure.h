@@ -26,13 +26,13 @@ typedef struct measure_watch {
 } measure_watch;
 
 typedef struct measure_options {
-    int32_t n_context; /* tokens of a window; default 512 */
-    int32_t n_windows; /* 0 (default): all whole ones */
-    int32_t n_batch;   /* tokens computed together; default 512 */
-    int32_t n_threads; /* 0 (default): one per core */
-    lace_kv_type kv_type;
-    const char *text_name;   /* for messages */
-    const char *tested_name; /* likewise */
+    int32_t n_context;            /* tokens of a window; default 512 */
+    int32_t n_windows;            /* 0 (default): all whole ones */
+    int32_t n_batch;              /* tokens computed together; default 512 */
+    int32_t n_threads;            /* 0 (default): one per core */
+    lace_kv_type kv_type, v_type; /* of what is tested; the base has f16, or f32 if that has */
+    const char *text_name;        /* for messages */
+    const char *tested_name;      /* likewise */
     const char *base_name;
     measure_watch watch;
 } measure_options;

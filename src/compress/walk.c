@@ -59,6 +59,7 @@ static lace_status create_runner(walk *w, const walk_options *o, lace_error *err
                               .n_outputs = n,
                               .n_threads = o->n_threads ? o->n_threads : cpu_count(),
                               .kv_type = DTYPE_F32,
+                              .v_type = DTYPE_F32,
                               .stops_at_hidden = w->m->config.encoder.is_on};
     TRY(runner_outline(w->m, &options, &w->runner, err));
     TRY(runner_prepare(w->runner, o->on_progress, o->progress_user, err));

@@ -23,7 +23,7 @@ enum {
 
 lace_session_options lace_session_options_default(void)
 {
-    return (lace_session_options){.n_sequences = 1, .kv_type = LACE_KV_F16};
+    return (lace_session_options){.n_sequences = 1, .kv_type = LACE_KV_F16, .v_type = LACE_KV_SAME};
 }
 
 /* ---- Options and memory ---------------------------------------------------------------------- */
@@ -101,7 +101,8 @@ lace_status session_fill_options(const lace_model *lm, const lace_session_option
     TRY(check_range("n_batch", o.n_batch, 1, MAX_BATCH, err));
     TRY(check_range("n_outputs", o.n_outputs, 1, MAX_BATCH, err));
     TRY(check_range("n_threads", o.n_threads, 1, MAX_THREADS, err));
-    TRY(check_range("kv_type", o.kv_type, LACE_KV_F32, LACE_KV_Q8_0, err));
+    TRY(check_range("kv_type", o.kv_type, LACE_KV_F32, LACE_KV_IQ4_NL, err));
+    TRY(check_range("v_type", o.v_type, LACE_KV_SAME, LACE_KV_IQ4_NL, err));
     if (o.kv_tokens != 0)
         TRY(check_range("kv_tokens", o.kv_tokens, o.n_context, INT32_MAX, err));
     *out = o;
@@ -110,14 +111,18 @@ lace_status session_fill_options(const lace_model *lm, const lace_session_option
 
 static runner_options runner_options_of(const lace_session_options *o)
 {
-    static const dtype types[] = {
-        [LACE_KV_F32] = DTYPE_F32, [LACE_KV_F16] = DTYPE_F16, [LACE_KV_Q8_0] = DTYPE_Q8_0};
+    static const dtype types[] = {[LACE_KV_F32] = DTYPE_F32,
+                                  [LACE_KV_F16] = DTYPE_F16,
+                                  [LACE_KV_Q8_0] = DTYPE_Q8_0,
+                                  [LACE_KV_Q5_0] = DTYPE_Q5_0,
+                                  [LACE_KV_IQ4_NL] = DTYPE_IQ4_NL};
     return (runner_options){.n_sequences = o->n_sequences,
                             .n_context = o->n_context,
                             .n_batch = o->n_batch,
                             .n_outputs = o->n_outputs,
                             .n_threads = o->n_threads,
                             .kv_type = types[o->kv_type],
+                            .v_type = types[o->v_type < 0 ? o->kv_type : o->v_type],
                             .kv_tokens = o->kv_tokens,
                             .kv_bytes = o->kv_bytes,
                             .stops_at_hidden = o->wants_hidden || o->wants_scores,

@@ -152,7 +152,8 @@ typedef struct kv_layer {
     uint64_t page_bytes;             /* from one page to the next */
     uint64_t k_offset, v_offset;     /* of this layer in a page */
     uint64_t row_bytes, v_row_bytes; /* from one position of a head to the next */
-    dtype type;                      /* F32, F16 or Q8_0 */
+    dtype type, v_type;              /* of K and V: F32, F16, Q8_0, or Q5_0 and IQ4_NL, rotated */
+    int32_t k_span, v_span;          /* values that are rotated together (cache_row.h); 0: none */
     int32_t page_tokens;             /* positions in a page: rows of one head lie together */
     int32_t n_heads, head_dim, v_dim;
     bool v_in_k;

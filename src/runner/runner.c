@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/numbers.h"
+#include "tensor/cache_row.h"
 
 /* ---- Outline --------------------------------------------------------------------------------- */
 
@@ -35,15 +36,32 @@ static lace_status create_program(runner *r, lace_error *err)
     return runner_compile(r, &limits, model_build, &r->program, err);
 }
 
+/* Not every device reads every KV cache. */
+static lace_status check_cache_types(const model *m, const runner_options *o, lace_error *err)
+{
+    device_info info = {0};
+    TRY(device_describe(m->device, &info, err));
+    bool is_usual = o->kv_type == o->v_type && cache_span(o->kv_type, 32) == 0;
+    if (is_usual || info.has_all_caches)
+        return LACE_OK;
+    return error_set(
+        err, LACE_E_UNSUPPORTED,
+        "a KV cache of keys as %s and values as %s is for the CPU (--device cpu); this "
+        "device reads f32, f16 and q8_0, keys and values alike",
+        dtype_describe(o->kv_type)->name, dtype_describe(o->v_type)->name);
+}
+
 lace_status runner_outline(model *m, const runner_options *o, runner **out, lace_error *err)
 {
     *out = NULL;
+    TRY(check_cache_types(m, o, err));
     runner *r = mem_calloc(1, sizeof *r);
     if (!r)
         return error_nomem(err, "a session");
     r->m = m;
     r->options = *o;
     states_options options = {.type = o->kv_type,
+                              .v_type = o->v_type,
                               .n_sequences = o->n_sequences,
                               .n_context = o->n_context,
                               .n_batch = o->n_batch,

@@ -16,7 +16,7 @@ typedef struct runner_options {
     int32_t n_sequences, n_context;
     int32_t n_batch, n_outputs; /* tokens and results of a batch, at most */
     int32_t n_threads;
-    dtype kv_type;
+    dtype kv_type, v_type;
     int32_t kv_tokens;    /* that all sequences hold together; 0: all may be full */
     uint64_t kv_bytes;    /* of all pages; 0: enough for every sequence to be full */
     bool stops_at_hidden; /* results are what the output matrix would be applied to */

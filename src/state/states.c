@@ -1,6 +1,8 @@
 /* States: how they lie in memory, the sequences that hold pages, and who shares what. */
 #include "state/states.h"
 
+#include "tensor/cache_row.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -68,14 +70,16 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
     const layer_state *l = &shapes[i];
     if (l->shares >= 0)
         return share_layer(kv, shapes, i, err);
-    const dtype_info *type = dtype_describe(o->type);
-    int32_t dims[] = {l->k_dim, l->v_dim};
-    for (int k = 0; k < 2; k++)
+    const dtype types[] = {o->type, l->v_in_k ? o->type : o->v_type};
+    const int32_t dims[] = {l->k_dim, l->v_dim};
+    for (int k = 0; k < 2; k++) {
+        const dtype_info *type = dtype_describe(types[k]);
         if (dims[k] % type->block_values != 0)
             return error_set(
                 err, LACE_E_UNSUPPORTED,
                 "heads have %d values, but a KV cache of type %s has blocks of %d values", dims[k],
                 type->name, type->block_values);
+    }
     /* A window that is never left is none. */
     int32_t g = group_of(kv, l->window >= o->n_context ? 0 : l->window);
     if (g < 0)
@@ -83,13 +87,16 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
                          "the model has more than %d different attention windows",
                          STATES_MAX_GROUPS);
     page_group *group = &kv->groups[g];
-    uint64_t k_row = row_bytes(o->type, l->k_dim), v_row = row_bytes(o->type, l->v_dim);
+    uint64_t k_row = row_bytes(types[0], l->k_dim), v_row = row_bytes(types[1], l->v_dim);
     uint64_t n_rows = (uint64_t)l->n_heads * PAGE_TOKENS, k_bytes = n_rows * k_row;
     kv->layers[i].kv = (kv_layer){.k_offset = group->page_bytes,
                                   .v_offset = group->page_bytes + (l->v_in_k ? 0 : k_bytes),
                                   .row_bytes = k_row,
                                   .v_row_bytes = l->v_in_k ? k_row : v_row,
-                                  .type = o->type,
+                                  .type = types[0],
+                                  .v_type = types[1],
+                                  .k_span = cache_span(types[0], l->k_dim),
+                                  .v_span = cache_span(types[1], l->v_in_k ? l->k_dim : l->v_dim),
                                   .page_tokens = PAGE_TOKENS,
                                   .n_heads = l->n_heads,
                                   .head_dim = l->k_dim,

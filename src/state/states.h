@@ -85,7 +85,7 @@ typedef struct layer_memory {
 } layer_memory;
 
 typedef struct states_options {
-    dtype type; /* F32, F16, Q8_0 */
+    dtype type, v_type; /* of keys and values: see kv_layer */
     int32_t n_sequences;
     int32_t n_context;   /* positions of a sequence */
     int32_t n_batch;     /* positions added at once: a window's pages must hold them too */

@@ -86,4 +86,53 @@ static inline void unrotate_128(const float *x, float *out)
     rotate_flip(b, ROTATE_SCALE, out);
 }
 
+/* One stage of a transform of n values, as rotate_stage. */
+static inline void rotate_stage_of(const float *restrict x, int n, float *restrict y)
+{
+    for (int i = 0; i < n / 2; i++) {
+        y[2 * i] = x[i] + x[i + n / 2];
+        y[2 * i + 1] = x[i] - x[i + n / 2];
+    }
+}
+
+/* The transform of 32, 64 or 128 values, divided by its length. */
+static inline void rotate_transform_of(const float *x, int n, float *out)
+{
+    float a[ROTATE_VALUES], b[ROTATE_VALUES], *from = a, *to = b;
+    memcpy(a, x, (size_t)n * sizeof *a);
+    for (int i = 1; i < n; i *= 2) {
+        rotate_stage_of(from, n, to);
+        float *done = from;
+        from = to;
+        to = done;
+    }
+    const float scale = n == 32 ? 0.17677669529663687f : n == 64 ? 0.125f : ROTATE_SCALE;
+    for (int i = 0; i < n; i++)
+        out[i] = from[i] * scale;
+}
+
+static inline void rotate_flip_signs(float *x, int n)
+{
+    uint32_t bits[ROTATE_VALUES];
+    memcpy(bits, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++)
+        bits[i] ^= rotate_sign_bits[i];
+    memcpy(x, bits, (size_t)n * sizeof *x);
+}
+
+/* 32, 64 or 128 values. out may be x. */
+static inline void rotate_span(const float *x, int n, float *out)
+{
+    float signs[ROTATE_VALUES];
+    memcpy(signs, x, (size_t)n * sizeof *x);
+    rotate_flip_signs(signs, n);
+    rotate_transform_of(signs, n, out);
+}
+
+static inline void unrotate_span(const float *x, int n, float *out)
+{
+    rotate_transform_of(x, n, out);
+    rotate_flip_signs(out, n);
+}
+
 #endif

@@ -119,6 +119,9 @@ static cache_shape make_shape(dtype type, int h, int k)
                       .n_sequences = batches[k].n_sequences};
     memcpy(cs.n_past, batches[k].n_past, sizeof cs.n_past);
     memcpy(cs.n_new, batches[k].n_new, sizeof cs.n_new);
+    int v_dim = heads[h].v_dim ? heads[h].v_dim : heads[h].head_dim;
+    cs.is_mixed = !check_is_gpu() && (h + k) % 3 == 1 && v_dim % 32 == 0;
+    cs.v_type = type == DTYPE_IQ4_NL ? DTYPE_Q8_0 : type == DTYPE_Q5_0 ? DTYPE_F16 : DTYPE_IQ4_NL;
     return cs;
 }
 
@@ -289,4 +292,8 @@ void check_attend(const kernel_table *ref, const kernel_table *table)
     check_type(ref, table, DTYPE_F32);
     check_type(ref, table, DTYPE_F16);
     check_type(ref, table, DTYPE_Q8_0);
+    if (check_is_gpu()) /* has no others */
+        return;
+    check_type(ref, table, DTYPE_Q5_0);
+    check_type(ref, table, DTYPE_IQ4_NL);
 }

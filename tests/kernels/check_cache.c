@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/numbers.h"
-#include "tensor/codec/pack.h"
+#include "tensor/cache_row.h"
 
 enum { GAP_BYTES = 64 }; /* between the parts of a page, where nothing may be written */
 
@@ -23,13 +23,16 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     kv_layer *kv = &c->kv;
     memset(c, 0, sizeof *c);
     kv->type = cs->type;
+    kv->v_type = cs->is_mixed && !cs->v_in_k ? cs->v_type : cs->type;
     kv->n_heads = cs->n_heads;
     kv->head_dim = cs->head_dim;
     kv->v_dim = cs->v_dim ? cs->v_dim : cs->head_dim;
     kv->v_in_k = cs->v_in_k;
     kv->page_tokens = cs->page_tokens;
     kv->row_bytes = row_bytes(cs->type, cs->head_dim);
-    kv->v_row_bytes = kv->v_in_k ? kv->row_bytes : row_bytes(cs->type, kv->v_dim);
+    kv->v_row_bytes = kv->v_in_k ? kv->row_bytes : row_bytes(kv->v_type, kv->v_dim);
+    kv->k_span = cache_span(kv->type, kv->head_dim);
+    kv->v_span = cache_span(kv->v_type, kv->v_in_k ? kv->head_dim : kv->v_dim);
     kv->group = 1;
     uint64_t n_rows = (uint64_t)kv->n_heads * (uint64_t)kv->page_tokens;
     kv->k_offset = GAP_BYTES;
@@ -68,13 +71,13 @@ void check_cache_init(check_cache *c, const cache_shape *cs)
     c->b.pages = groups;
 }
 
-static void fill_row(dtype type, int n, float size, uint8_t *out)
+static void fill_row(dtype type, int32_t span, int n, float size, uint8_t *out)
 {
     float x[1024];
     check_fill_f32(x, n, CHECK_NORMAL);
     for (int i = 0; i < n; i++)
         x[i] *= size;
-    pack_row(type, x, n, out);
+    cache_put(type, span, x, n, out);
 }
 
 void check_cache_fill(check_cache *c, float size)
@@ -84,9 +87,9 @@ void check_cache_fill(check_cache *c, float size)
     for (uint64_t at = 0; at < c->n_bytes; at += kv->page_bytes)
         for (uint64_t r = 0; r < n_rows; r++) {
             if (!kv->v_in_k)
-                fill_row(kv->type, kv->v_dim, size,
+                fill_row(kv->v_type, kv->v_span, kv->v_dim, size,
                          kv->data + at + kv->v_offset + r * kv->v_row_bytes);
-            fill_row(kv->type, kv->head_dim, size,
+            fill_row(kv->type, kv->k_span, kv->head_dim, size,
                      kv->data + at + kv->k_offset + r * kv->row_bytes);
         }
 }

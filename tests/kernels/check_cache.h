@@ -8,6 +8,8 @@ enum { CACHE_MAX_SEQUENCES = 6, CACHE_MAX_TOKENS = 4096 };
 
 typedef struct cache_shape {
     dtype type;
+    bool is_mixed; /* values are of v_type, where they are no part of keys */
+    dtype v_type;
     int n_heads, head_dim, page_tokens;
     int v_dim;   /* 0: head_dim */
     bool v_in_k; /* latent: V is a part of K */

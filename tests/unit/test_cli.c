@@ -234,7 +234,6 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"run -ngl", "-ngl needs a value"},
         {"run -p x -fa off", "-fa off: lace always does this"},
         {"run -hf a/b", "lace downloads nothing"},
-        {"run -ctk q8_0", "use --kv-type"},
         {"serve -tb 4", "use --threads"},
         {"serve -np none", "--max-running \"none\": expected a whole number"},
         {"bench -sys x", "unknown option -sys"},

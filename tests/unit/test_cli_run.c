@@ -170,7 +170,13 @@ static void every_sampler_option_reaches_the_sampler(void)
 
 static void every_kv_type_and_mmap_run(void)
 {
-    static const char *const rows[] = {"--kv-type f32", "--kv-type q8_0", "--mmap", "-b 2", "-t 2"};
+    static const char *const rows[] = {"--kv-type f32",
+                                       "--kv-type q8_0",
+                                       "--kv-type q5_0",
+                                       "-ctk iq4_nl -ctv q8_0",
+                                       "--mmap",
+                                       "-b 2",
+                                       "-t 2"};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char line[256];
         snprintf(line, sizeof line, "run -p 'Once upon a time' -n 10 --temp 0 %s", rows[i]);

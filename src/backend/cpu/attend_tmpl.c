@@ -27,6 +27,8 @@
 #include "base/threads.h"
 #include "backend/cpu/ops.h"
 #include "tensor/blocks.h"
+#include "tensor/cache_row.h"
+#include "tensor/iq_grids.h"
 
 /*
  * From this many rows on, decoding a block to floats pays: with and without it, 16 rows take 2.28
@@ -56,6 +58,7 @@ typedef struct tiles {
     float *k;      /* [head_dim, ATTEND_BLOCK] */
     float *v;      /* [ATTEND_BLOCK, v_dim] */
     float *part;   /* [ATTEND_ROWS, v_dim] results of one part */
+    float *turned; /* [ATTEND_ROWS, head_dim] queries for rotated keys */
     uint8_t *q;    /* rows as words, see attend_words.h */
 } tiles;
 
@@ -64,7 +67,11 @@ typedef struct tiles {
 /* Bytes of n values, as far as whole blocks go. */
 ALWAYS_INLINE int32_t states_bytes(dtype type, int32_t n)
 {
-    return type == DTYPE_F16 ? 2 * n : type == DTYPE_F32 ? 4 * n : n / 32 * BLOCK_BYTES_Q8_0;
+    return type == DTYPE_F16      ? 2 * n
+           : type == DTYPE_F32    ? 4 * n
+           : type == DTYPE_Q5_0   ? n / 32 * BLOCK_BYTES_Q5_0
+           : type == DTYPE_IQ4_NL ? n / 32 * BLOCK_BYTES_IQ4_NL
+                                  : n / 32 * BLOCK_BYTES_Q8_0;
 }
 
 /* Values i ... i + VW - 1 of a row of the cache. */
@@ -76,8 +83,16 @@ ALWAYS_INLINE vf load_kv(dtype type, const uint8_t *row, int32_t i)
     if (type == DTYPE_F32)
         return v_load((const float *)at);
     uint16_t scale;
+    uint32_t high;
     memcpy(&scale, at, 2);
-    return v_mul(v_load_i8((const int8_t *)at + 2 + i % 32), v_set(v_f16(scale)));
+    vf factor = v_set(v_f16(scale));
+    if (type == DTYPE_IQ4_NL)
+        return v_mul(v_load_levels(at + 2 + i % 16, i % 32 >= 16, iq4_values), factor);
+    if (type == DTYPE_Q5_0) {
+        memcpy(&high, at + 2, 4);
+        return v_mul(v_load_5_bits(at + 6 + i % 16, i % 32 >= 16, high >> i % 32), factor);
+    }
+    return v_mul(v_load_i8((const int8_t *)at + 2 + i % 32), factor);
 }
 
 /* clang-format off: loops that are unrolled keep the look of loops */
@@ -386,40 +401,65 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
     }
 }
 
-ALWAYS_INLINE void attend_block(dtype type, const step *s, query *q, int n_rows, const block *b,
-                                const tiles *t)
+ALWAYS_INLINE void score_block(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                               const tiles *t)
 {
-    int32_t dim = s->kv.head_dim, v_dim = s->kv.v_dim;
-    bool is_many = n_rows >= MANY_ROWS;
-    if (is_many) {
+    if (n_rows >= MANY_ROWS) {
         unpack_keys(type, b, dim, t->k);
         score_many(q, n_rows, b, dim, t);
     } else {
         score_few(type, q, n_rows, b, dim, t);
     }
-    for (int r = 0; r < n_rows; r++)
-        soften(s, &q[r], b, t->scores + r * ATTEND_BLOCK);
-    if (is_many) {
-        unpack_values(type, b, v_dim, t->v);
-        weigh_many(q, n_rows, b, v_dim, t);
+}
+
+ALWAYS_INLINE void weigh_block(dtype type, const query *q, int n_rows, const block *b, int32_t dim,
+                               const tiles *t)
+{
+    if (n_rows >= MANY_ROWS) {
+        unpack_values(type, b, dim, t->v);
+        weigh_many(q, n_rows, b, dim, t);
     } else {
-        weigh_few(type, q, n_rows, b, v_dim, t);
+        weigh_few(type, q, n_rows, b, dim, t);
     }
 }
 
-static void attend_f16(const step *s, query *q, int n_rows, const block *b, const tiles *t)
-{
-    attend_block(DTYPE_F16, s, q, n_rows, b, t);
-}
+/* A function for each type, so that one type's registers do not burden the others. */
+#define FOR_TYPE(type)                                                                             \
+    static void score_##type(const query *q, int n_rows, const block *b, int32_t dim,              \
+                             const tiles *t)                                                       \
+    {                                                                                              \
+        score_block(DTYPE_##type, q, n_rows, b, dim, t);                                           \
+    }                                                                                              \
+    static void weigh_##type(const query *q, int n_rows, const block *b, int32_t dim,              \
+                             const tiles *t)                                                       \
+    {                                                                                              \
+        weigh_block(DTYPE_##type, q, n_rows, b, dim, t);                                           \
+    }
+FOR_TYPE(F32)
+FOR_TYPE(F16)
+FOR_TYPE(Q8_0)
+FOR_TYPE(Q5_0)
+FOR_TYPE(IQ4_NL)
+#undef FOR_TYPE
 
-static void attend_f32(const step *s, query *q, int n_rows, const block *b, const tiles *t)
-{
-    attend_block(DTYPE_F32, s, q, n_rows, b, t);
-}
+typedef void block_fn(const query *q, int n_rows, const block *b, int32_t dim, const tiles *t);
 
-static void attend_q8_0(const step *s, query *q, int n_rows, const block *b, const tiles *t)
+static void attend_block(const step *s, query *q, int n_rows, const block *b, const tiles *t)
 {
-    attend_block(DTYPE_Q8_0, s, q, n_rows, b, t);
+    static block_fn *const score[] = {[DTYPE_F32] = score_F32,
+                                      [DTYPE_F16] = score_F16,
+                                      [DTYPE_Q8_0] = score_Q8_0,
+                                      [DTYPE_Q5_0] = score_Q5_0,
+                                      [DTYPE_IQ4_NL] = score_IQ4_NL};
+    static block_fn *const weigh[] = {[DTYPE_F32] = weigh_F32,
+                                      [DTYPE_F16] = weigh_F16,
+                                      [DTYPE_Q8_0] = weigh_Q8_0,
+                                      [DTYPE_Q5_0] = weigh_Q5_0,
+                                      [DTYPE_IQ4_NL] = weigh_IQ4_NL};
+    score[s->kv.type](q, n_rows, b, s->kv.head_dim, t);
+    for (int r = 0; r < n_rows; r++)
+        soften(s, &q[r], b, t->scores + r * ATTEND_BLOCK);
+    weigh[s->kv.v_type](q, n_rows, b, s->kv.v_dim, t);
 }
 
 /* Query heads [head, head + n_heads) of tokens [token, token + n_tokens),
@@ -434,7 +474,7 @@ typedef struct item {
 } item;
 
 /* Their results are not set yet. */
-static int make_queries(const step *s, const batch *b, const item *it, query *q)
+static int make_queries(const step *s, const batch *b, const item *it, query *q, const tiles *at)
 {
     const float *sinks = s->a.attend.sinks;
     int32_t dim = s->kv.head_dim, first, end;
@@ -451,13 +491,18 @@ static int make_queries(const step *s, const batch *b, const item *it, query *q)
                 .sum = sinks ? 1.0f : 0.0f,
             };
     }
+    for (int r = 0; s->kv.k_span > 0 && r < n; r++) {
+        float *turned = at->turned + r * dim;
+        cache_rotate(q[r].q, dim, s->kv.k_span, turned);
+        q[r].q = turned;
+    }
     return n;
 }
 
 /* Queries whose results begin at 0. Where parts are done at once, none may touch the others' rows. */
-static int start_queries(const step *s, const batch *b, const item *it, query *q)
+static int start_queries(const step *s, const batch *b, const item *it, query *q, const tiles *t)
 {
-    int n = make_queries(s, b, it, q);
+    int n = make_queries(s, b, it, q, t);
     for (int r = 0; r < n; r++)
         memset(q[r].out, 0, (size_t)s->kv.v_dim * sizeof(float));
     return n;
@@ -482,12 +527,8 @@ static void attend_positions(const step *s, const batch *b, const item *it, quer
             find_rows(kv, pages, head, first, end, next);
         if (is_in_words)
             attend_words(s, q, n, now, t);
-        else if (kv->type == DTYPE_F16)
-            attend_f16(s, q, n, now, t);
-        else if (kv->type == DTYPE_F32)
-            attend_f32(s, q, n, now, t);
         else
-            attend_q8_0(s, q, n, now, t);
+            attend_block(s, q, n, now, t);
         if (first >= end)
             break;
         block *done = now;
@@ -496,11 +537,15 @@ static void attend_positions(const step *s, const batch *b, const item *it, quer
     }
 }
 
-static void divide_by_sums(const query *q, int n, int32_t dim)
+/* The results, once all positions are summed up. */
+static void finish_queries(const kv_layer *kv, const query *q, int n)
 {
-    for (int r = 0; r < n; r++)
-        for (int32_t i = 0; i < dim; i += VW)
+    for (int r = 0; r < n; r++) {
+        for (int32_t i = 0; i < kv->v_dim; i += VW)
             v_store(q[r].out + i, v_div(v_load(q[r].out + i), v_set(q[r].sum)));
+        if (kv->v_span > 0)
+            cache_unrotate(q[r].out, kv->v_dim, kv->v_span, q[r].out);
+    }
 }
 
 /* ---- Parts ----------------------------------------------------------------------------------- */
@@ -546,7 +591,7 @@ static void attend_split_part(const step *s, const batch *b, const item *it, int
 {
     int32_t dim = s->kv.v_dim, n_parts = it->last_part - it->first_part + 1;
     query q[ATTEND_ROWS];
-    int n = make_queries(s, b, it, q);
+    int n = make_queries(s, b, it, q, t);
     for (int r = 0; r < n; r++) {
         q[r].out = part_slot(s, w, part - it->first_part, it->token + r / it->n_heads,
                              it->head + r % it->n_heads);
@@ -562,7 +607,7 @@ static void attend_split_part(const step *s, const batch *b, const item *it, int
     if (atomic_fetch_add_explicit(n_done, 1, memory_order_acq_rel) + 1 < (uint32_t)n_parts)
         return;
     atomic_store_explicit(n_done, 0, memory_order_relaxed);
-    n = make_queries(s, b, it, q);
+    n = make_queries(s, b, it, q, t);
     for (int r = 0; r < n; r++) {
         int64_t token = it->token + r / it->n_heads;
         int32_t head = it->head + r % it->n_heads;
@@ -575,7 +620,7 @@ static void attend_split_part(const step *s, const batch *b, const item *it, int
             join_part(&q[r], slot, slot[dim], slot[dim + 1], dim);
         }
     }
-    divide_by_sums(q, n, dim);
+    finish_queries(&s->kv, q, n);
 }
 
 /* All parts of an item, one after the other: the same operations as above. */
@@ -583,7 +628,7 @@ static void attend_in_parts(const step *s, const batch *b, const item *it, const
 {
     int32_t dim = s->kv.v_dim;
     query all[ATTEND_ROWS], q[ATTEND_ROWS];
-    int n = start_queries(s, b, it, all);
+    int n = start_queries(s, b, it, all, t);
     attend_part(s, b, it, it->first_part, all, n, t);
     for (int32_t p = it->first_part + 1; p <= it->last_part; p++) {
         memcpy(q, all, sizeof q);
@@ -593,16 +638,16 @@ static void attend_in_parts(const step *s, const batch *b, const item *it, const
         for (int r = 0; r < n; r++)
             join_part(&all[r], q[r].out, q[r].most, q[r].sum, dim);
     }
-    divide_by_sums(all, n, dim);
+    finish_queries(&s->kv, all, n);
 }
 
 /* All positions at once. */
 static void attend_whole(const step *s, const batch *b, const item *it, const tiles *t)
 {
     query q[ATTEND_ROWS];
-    int n = start_queries(s, b, it, q);
+    int n = start_queries(s, b, it, q, t);
     attend_positions(s, b, it, q, n, it->first, it->end, t);
-    divide_by_sums(q, n, s->kv.v_dim);
+    finish_queries(&s->kv, q, n);
 }
 
 /* How many tokens from t on, at most `most`, follow each other in one sequence. */
@@ -665,7 +710,8 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
     t.k = t.scores + ATTEND_ROWS * ATTEND_BLOCK;
     t.v = t.k + dim * ATTEND_BLOCK;
     t.part = t.v + v_dim * ATTEND_BLOCK;
-    t.q = (uint8_t *)(t.part + ATTEND_ROWS * v_dim);
+    t.turned = t.part + ATTEND_ROWS * v_dim;
+    t.q = (uint8_t *)(t.turned + ATTEND_ROWS * dim);
 
     const int heads = group < ATTEND_ROWS ? group : ATTEND_ROWS;
     const bool is_split = b->n_tokens <= ATTEND_SPLIT;

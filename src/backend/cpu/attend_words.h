@@ -35,7 +35,8 @@ typedef struct weight_rows {
 
 static bool words_suit(const kv_layer *kv)
 {
-    return kv->type != DTYPE_F32 && kv->head_dim % 32 == 0 && kv->v_dim % 32 == 0;
+    return kv->type != DTYPE_F32 && kv->v_type != DTYPE_F32 && kv->head_dim % 32 == 0 &&
+           kv->v_dim % 32 == 0;
 }
 
 /* ---- Converting ------------------------------------------------------------------------------ */
@@ -81,17 +82,44 @@ ALWAYS_INLINE void words_from_values(dtype type, const block *b, int32_t p, int3
 /* clang-format on */
 
 /* All of a block, as far as there are positions. */
-ALWAYS_INLINE void words_from_block(dtype type, const block *b, const kv_layer *kv, const tiles *t)
+ALWAYS_INLINE void words_of_keys(dtype type, const block *b, int32_t dim, const tiles *t)
 {
-    uint8_t *keys = (uint8_t *)t->k, *values = (uint8_t *)t->v;
-    const int32_t dim = kv->head_dim;
+    uint8_t *keys = (uint8_t *)t->k;
     for (int32_t p = 0; p < b->n; p += WORDS_HALF, keys += 2 * dim / 32 * WORDS_GROUP_BYTES)
         words_from_keys(type, b, p, dim, keys);
-    for (int32_t i = 0; i < kv->v_dim; i += VW)
+}
+
+ALWAYS_INLINE void words_of_values(dtype type, const block *b, int32_t dim, const tiles *t)
+{
+    uint8_t *values = (uint8_t *)t->v;
+    for (int32_t i = 0; i < dim; i += VW)
         for (int32_t p = 0; p < ATTEND_BLOCK; p += WORDS_HALF, values += WORDS_GROUP_BYTES)
             if (p < b->n)
                 words_from_values(type, b, p, i, values);
 }
+
+/* words_of_keys or words_of_values of a type that is known only now. */
+#define BY_TYPE(call, type, ...)                                                                   \
+    switch (type) {                                                                                \
+    case DTYPE_F16:                                                                                \
+        call(DTYPE_F16, __VA_ARGS__);                                                              \
+        break;                                                                                     \
+    case DTYPE_Q5_0:                                                                               \
+        call(DTYPE_Q5_0, __VA_ARGS__);                                                             \
+        break;                                                                                     \
+    case DTYPE_IQ4_NL:                                                                             \
+        call(DTYPE_IQ4_NL, __VA_ARGS__);                                                           \
+        break;                                                                                     \
+    default:                                                                                       \
+        call(DTYPE_Q8_0, __VA_ARGS__);                                                             \
+    }
+
+static void words_from_block(const block *b, const kv_layer *kv, const tiles *t)
+{
+    BY_TYPE(words_of_keys, kv->type, b, kv->head_dim, t)
+    BY_TYPE(words_of_values, kv->v_type, b, kv->v_dim, t)
+}
+#undef BY_TYPE
 
 /* ---- Six rows -------------------------------------------------------------------------------- */
 
@@ -193,10 +221,7 @@ static void attend_six(const step *s, query *q, int n, const uint8_t *x, const b
 static void attend_words(const step *s, query *q, int n_rows, const block *b, const tiles *t)
 {
     int32_t dim = s->kv.head_dim;
-    if (s->kv.type == DTYPE_F16)
-        words_from_block(DTYPE_F16, b, &s->kv, t);
-    else
-        words_from_block(DTYPE_Q8_0, b, &s->kv, t);
+    words_from_block(b, &s->kv, t);
     for (int r = 0; r < n_rows; r += GEMM_TOKENS)
         attend_six(s, q + r, n_rows - r < GEMM_TOKENS ? n_rows - r : GEMM_TOKENS,
                    t->q + (uint64_t)r * words_row_bytes(dim), b, t);

@@ -52,7 +52,7 @@ static void close(device *dev)
 
 static lace_status describe(device *d, device_info *out, lace_error *err)
 {
-    *out = (device_info){.usual_batch = USUAL_BATCH};
+    *out = (device_info){.usual_batch = USUAL_BATCH, .has_all_caches = true};
     return LACE_OK;
 }
 

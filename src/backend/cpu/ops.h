@@ -16,7 +16,7 @@ enum { ATTEND_ROWS = 96, ATTEND_BLOCK = 64 };
 static inline uint64_t attend_scratch_bytes(int32_t head_dim)
 {
     uint64_t dim = (uint64_t)head_dim, words_row = (2 * dim + dim / 8 + 63) / 64 * 64;
-    return 4 * (ATTEND_BLOCK * (ATTEND_ROWS + 2 * dim) + ATTEND_ROWS * dim) +
+    return 4 * (ATTEND_BLOCK * (ATTEND_ROWS + 2 * dim) + 2 * ATTEND_ROWS * dim) +
            (ATTEND_ROWS + 5) * words_row;
 }
 

@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "backend/cpu/ops.h"
 #include "tensor/blocks.h"
+#include "tensor/cache_row.h"
 
 /* ---- Rotating -------------------------------------------------------------------------------- */
 
@@ -88,9 +89,11 @@ static void store_q8_0(const float *x, int32_t n, uint8_t *out)
     }
 }
 
-static void store_row(dtype type, const float *x, int32_t n, uint8_t *out)
+static void store_row(dtype type, int32_t span, const float *x, int32_t n, uint8_t *out)
 {
-    if (type == DTYPE_F16)
+    if (span > 0)
+        cache_put(type, span, x, n, out);
+    else if (type == DTYPE_F16)
         store_f16(x, n, out);
     else if (type == DTYPE_Q8_0)
         store_q8_0(x, n, out);
@@ -108,12 +111,13 @@ static void write_head(const kv_layer *kv, const batch *b, int64_t t, int64_t he
     uint8_t *at = kv->data + page * kv->page_bytes;
     uint8_t *key = at + kv->k_offset + row * kv->row_bytes;
     if (kv->v_in_k) {
-        store_row(kv->type, k, kv->v_dim, key);
-        store_row(kv->type, v, kv->head_dim - kv->v_dim, key + row_bytes(kv->type, kv->v_dim));
+        store_row(kv->type, kv->k_span, k, kv->v_dim, key);
+        store_row(kv->type, kv->k_span, v, kv->head_dim - kv->v_dim,
+                  key + row_bytes(kv->type, kv->v_dim));
         return;
     }
-    store_row(kv->type, k, kv->head_dim, key);
-    store_row(kv->type, v, kv->v_dim, at + kv->v_offset + row * kv->v_row_bytes);
+    store_row(kv->type, kv->k_span, k, kv->head_dim, key);
+    store_row(kv->v_type, kv->v_span, v, kv->v_dim, at + kv->v_offset + row * kv->v_row_bytes);
 }
 
 static void kv_write(const step *s, const batch *b, const worker *w)

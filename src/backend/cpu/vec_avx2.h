@@ -6,6 +6,7 @@
 #define LACE_BACKEND_CPU_VEC_AVX2_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MM(op)      _mm256_##op
@@ -47,6 +48,22 @@ static inline vf v_load_bf16(const void *p)
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+static inline vf v_load_levels(const uint8_t *p, bool is_high, const int8_t *table)
+{
+    __m128i x = _mm_loadl_epi64((const __m128i *)p);
+    x = _mm_and_si128(is_high ? _mm_srli_epi16(x, 4) : x, _mm_set1_epi8(15));
+    x = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)table), x);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(x));
+}
+static inline vf v_load_5_bits(const uint8_t *p, bool is_high, uint32_t bits)
+{
+    __m128i x = _mm_loadl_epi64((const __m128i *)p);
+    x = _mm_and_si128(is_high ? _mm_srli_epi16(x, 4) : x, _mm_set1_epi8(15));
+    __m256i each = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+    __m256i unset = _mm256_andnot_si256(_mm256_set1_epi32((int)bits), each);
+    __m256i less = _mm256_and_si256(_mm256_cmpeq_epi32(unset, each), _mm256_set1_epi32(16));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_cvtepi8_epi32(x), less));
 }
 static inline vf v_gather(const float *x, const void *at)
 {

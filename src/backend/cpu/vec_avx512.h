@@ -6,6 +6,7 @@
 #define LACE_BACKEND_CPU_VEC_AVX512_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define MM(op)      _mm512_##op
@@ -43,6 +44,22 @@ static inline vf v_load_bf16(const void *p)
 static inline vf v_load_i8(const int8_t *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* VW numbers of 4 bits: the low halves of bytes, or the high ones, as indices into a table. */
+static inline vf v_load_levels(const uint8_t *p, bool is_high, const int8_t *table)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+    x = _mm_and_si128(is_high ? _mm_srli_epi16(x, 4) : x, _mm_set1_epi8(15));
+    x = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)table), x);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x));
+}
+/* The same as numbers, and 16 less where a bit is not set. */
+static inline vf v_load_5_bits(const uint8_t *p, bool is_high, uint32_t bits)
+{
+    __m128i x = _mm_loadu_si128((const __m128i *)p);
+    x = _mm_and_si128(is_high ? _mm_srli_epi16(x, 4) : x, _mm_set1_epi8(15));
+    __m512i y = _mm512_cvtepi8_epi32(x);
+    return _mm512_cvtepi32_ps(_mm512_mask_sub_epi32(y, (__mmask16)~bits, y, _mm512_set1_epi32(16)));
 }
 /* VW values of x, at indices of 16 bits. */
 static inline vf v_gather(const float *x, const void *at)

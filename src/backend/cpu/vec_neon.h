@@ -9,6 +9,7 @@
 #define LACE_BACKEND_CPU_VEC_NEON_H
 
 #include <arm_neon.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -63,11 +64,32 @@ static inline vf v_load_bf16(const void *p)
     return (vf){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(x), 16)),
                 vreinterpretq_f32_u32(vshll_high_n_u16(x, 16))};
 }
+static inline vf v_from_i8(int8x8_t x)
+{
+    int16x8_t wide = vmovl_s8(x);
+    return (vf){vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))),
+                vcvtq_f32_s32(vmovl_s16(vget_high_s16(wide)))};
+}
 static inline vf v_load_i8(const int8_t *p)
 {
-    int16x8_t x = vmovl_s8(vld1_s8(p));
-    return (vf){vcvtq_f32_s32(vmovl_s16(vget_low_s16(x))),
-                vcvtq_f32_s32(vmovl_s16(vget_high_s16(x)))};
+    return v_from_i8(vld1_s8(p));
+}
+
+/* As in vec_avx512.h. */
+static inline vf v_load_levels(const uint8_t *p, bool is_high, const int8_t *table)
+{
+    uint8x8_t x = vld1_u8(p);
+    x = is_high ? vshr_n_u8(x, 4) : vand_u8(x, vdup_n_u8(15));
+    return v_from_i8(vqtbl1_s8(vld1q_s8(table), x));
+}
+static inline vf v_load_5_bits(const uint8_t *p, bool is_high, uint32_t bits)
+{
+    static const uint8_t each[8] = {1, 2, 4, 8, 16, 32, 64, 128};
+    uint8x8_t x = vld1_u8(p);
+    x = is_high ? vshr_n_u8(x, 4) : vand_u8(x, vdup_n_u8(15));
+    uint8x8_t is_set = vtst_u8(vdup_n_u8((uint8_t)bits), vld1_u8(each));
+    uint8x8_t less = vbic_u8(vdup_n_u8(16), is_set);
+    return v_from_i8(vreinterpret_s8_u8(vsub_u8(x, less)));
 }
 
 static inline vf v_add(vf a, vf b)

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/threads.h"
-#include "tensor/codec/pack.h"
+#include "tensor/cache_row.h"
 #include "backend/ref/ref.h"
 
 /* The axis of positions that a frequency turns by. */
@@ -77,15 +77,16 @@ static void write_token(const kv_layer *kv, const batch *b, int64_t t, const flo
     const int32_t *pages = b->pages[kv->group][t];
     if (kv->v_in_k) { /* the two parts of one key */
         uint8_t *row = kv_row(kv, false, pages, 0, b->positions[t]);
-        pack_row(kv->type, k, kv->v_dim, row);
-        pack_row(kv->type, v, kv->head_dim - kv->v_dim, row + row_bytes(kv->type, kv->v_dim));
+        cache_put(kv->type, kv->k_span, k, kv->v_dim, row);
+        cache_put(kv->type, kv->k_span, v, kv->head_dim - kv->v_dim,
+                  row + row_bytes(kv->type, kv->v_dim));
         return;
     }
     for (int32_t h = 0; h < kv->n_heads; h++) {
-        pack_row(kv->type, k + h * kv->head_dim, kv->head_dim,
-                 kv_row(kv, false, pages, h, b->positions[t]));
-        pack_row(kv->type, v + h * kv->v_dim, kv->v_dim,
-                 kv_row(kv, true, pages, h, b->positions[t]));
+        cache_put(kv->type, kv->k_span, k + h * kv->head_dim, kv->head_dim,
+                  kv_row(kv, false, pages, h, b->positions[t]));
+        cache_put(kv->v_type, kv->v_span, v + h * kv->v_dim, kv->v_dim,
+                  kv_row(kv, true, pages, h, b->positions[t]));
     }
 }
 
@@ -128,7 +129,7 @@ static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, flo
 
     float most = s->a.attend.sinks ? s->a.attend.sinks[h] : -INFINITY;
     for (int32_t p = first; p <= last; p++) {
-        unpack_row(kv->type, kv_row(kv, false, pages, head, p), dim, row);
+        cache_get(kv->type, kv->k_span, kv_row(kv, false, pages, head, p), dim, row);
         double dot = 0;
         for (int32_t i = 0; i < dim; i++)
             dot += (double)q[i] * row[i];
@@ -146,7 +147,7 @@ static void attend_head(const step *s, const batch *b, int64_t t, int32_t h, flo
     for (int32_t i = 0; i < v_dim; i++)
         out[i] = 0;
     for (int32_t p = first; p <= last; p++) {
-        unpack_row(kv->type, kv_row(kv, true, pages, head, p), v_dim, row);
+        cache_get(kv->v_type, kv->v_span, kv_row(kv, true, pages, head, p), v_dim, row);
         float share = (float)(scores[p - first] / sum);
         for (int32_t i = 0; i < v_dim; i++)
             out[i] += share * row[i];

@@ -364,7 +364,8 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
     *out = (device_info){.name = "reference, late",
                          .usual_batch = 64,
                          .tile_rows = LATE_TILE,
-                         .step_rows = LATE_STEP};
+                         .step_rows = LATE_STEP,
+                         .has_all_caches = true};
     return LACE_OK;
 }
 

@@ -49,7 +49,7 @@ static void close(device *d)
 
 static lace_status describe(device *d, device_info *out, lace_error *err)
 {
-    *out = (device_info){.name = "reference", .usual_batch = 64};
+    *out = (device_info){.name = "reference", .usual_batch = 64, .has_all_caches = true};
     return LACE_OK;
 }
 
