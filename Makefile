@@ -56,6 +56,13 @@ LEVEL_OBJ   := $(foreach t,$(TEMPLATES),$(call level_objs,$(t)))
 # A few files are for one level, which their names end in; those of another machine are left out.
 OTHER_LEVELS := $(filter-out $(LEVELS),$(LEVELS_x86_64) $(LEVELS_aarch64))
 
+# Downloads need libcurl: its headers here, the library when the program runs. Without the headers a
+# file stands in that says so. CURL= (nothing) leaves it out on purpose.
+ifeq ($(origin CURL),undefined)
+CURL := $(shell echo '\#include <curl/curl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+endif
+CURL_LEFT_OUT := $(if $(CURL),%/http_absent.c,%/http_get.c %/curl_api.c)
+
 # The Vulkan backend needs a compiler of shaders, their checker and Vulkan's headers. Without all three
 # a file stands in for it that says so. VULKAN= (nothing) leaves it out on purpose.
 ifeq ($(origin VULKAN),undefined)
@@ -73,8 +80,8 @@ VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulk
                    src/backend/vulkan/vulkan_types.def
 
 # The library is everything but the programs.
-LIB_DIRS := base tensor formats tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT),\
+LIB_DIRS := base tensor formats hub tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
+LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))

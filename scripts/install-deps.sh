@@ -36,6 +36,7 @@ need libjansson-dev has_library jansson
 need libevent-dev has_library libevent
 need libssl-dev has_library libssl
 need libedit-dev has_library libedit
+need libcurl4-openssl-dev has_library libcurl
 need perl command -v prove
 
 if [ "${1:-}" = --ci ]; then

@@ -278,6 +278,14 @@ static lace_status give_argument(line *l, const char *word, int place)
     return LACE_OK;
 }
 
+/* "ORG/REPO:QUANT" of Hugging Face as lace calls it. The last one counts, so one place is enough. */
+static const char *name_at_hub(const char *value)
+{
+    static char named[600];
+    snprintf(named, sizeof named, "%s%.500s", strncmp(value, "hf:", 3) == 0 ? "" : "hf:", value);
+    return named;
+}
+
 /* "-ngl 0" is the CPU, "-ngl 99" whatever there is; lace does not run a part of the layers. */
 static lace_status give_layers(line *l, const char *name, const char *value)
 {
@@ -315,12 +323,15 @@ static lace_status give_foreign(line *l, const foreign_name *f, const char *name
         return o ? give_option(l, o, attached) : args_error(v, l->err, "unknown option %s", name);
     case FOREIGN_MODEL:
     case FOREIGN_MODELS:
+    case FOREIGN_HUB:
     case FOREIGN_LAYERS:
         if (!(value = take_value(l, attached)))
             return args_error(v, l->err, "%s needs a value", name);
+        if (f->kind == FOREIGN_HUB)
+            value = name_at_hub(value);
         if (f->kind == FOREIGN_LAYERS)
             return give_layers(l, name, value);
-        if (f->kind == FOREIGN_MODEL && l->n_models > 0) {
+        if (f->kind != FOREIGN_MODELS && l->n_models > 0) {
             l->words->at[0] = value; /* the last one counts, as for every option */
             return LACE_OK;
         }

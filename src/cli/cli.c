@@ -10,14 +10,19 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "cli/builtin_model.h"
+#include "cli/pull.h"
 
 const char *const cli_kv_names[] = {"f32", "f16", "q8_0", "q5_0", "iq4_nl"};
 
 lace_status cli_open_model(const char *path, const lace_model_options *options, lace_model **out,
                            lace_error *err)
 {
-    if (path)
-        return lace_model_open(path, options, out, err);
+    char found[PULL_MAX_PATH];
+    *out = NULL;
+    if (path) {
+        TRY(pull_find(path, found, err));
+        return lace_model_open(found, options, out, err);
+    }
     return lace_model_open_memory(cli_builtin_model,
                                   (size_t)(cli_builtin_model_end - cli_builtin_model),
                                   CLI_BUILTIN_NAME, options, out, err);

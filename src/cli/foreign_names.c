@@ -8,6 +8,8 @@ static const foreign_name names[] = {
     {"-m --model", FOREIGN_MODEL, NULL,
      "run,chat,serve,inspect,tokenize,embed,rerank,logits,imatrix,perplexity,quantize,prune"},
     {"-m --model", FOREIGN_MODELS, NULL, "bench,compare"},
+    {"-hf -hfr --hf-repo", FOREIGN_HUB, NULL, "run,chat,serve,embed,rerank"},
+    {"-hf -hfr --hf-repo", FOREIGN_NONE, "use lace pull ORG/REPO:QUANT first", NULL},
 
     /* The same under another name. */
     {"--ctx",                                 FOREIGN_OPTION, "ctx-size",    NULL},
@@ -56,8 +58,9 @@ static const foreign_name names[] = {
     {"-p --prompt",                           FOREIGN_NONE, "the text is an argument: lace tokenize MODEL TEXT", "tokenize"},
     {"--spec-type",                           FOREIGN_NONE, "use --mtp, --draft MODEL or --lookup", "run,chat,serve"},
     {"-e --escape",                           FOREIGN_NONE, "let the shell do it: -p $'one\\ntwo'", NULL},
-    {"-hf -hfr -hff --hf-repo --hf-file -mu --model-url", FOREIGN_NONE,
-     "lace downloads nothing; what Hugging Face's or Ollama's own tools have fetched is in lace list", NULL},
+    {"-hff --hf-file",                        FOREIGN_NONE, "name a part of the file's name: -hf ORG/REPO:Q8_0", NULL},
+    {"-hft --hf-token",                       FOREIGN_NONE, "set HF_TOKEN, which nobody sees who lists processes", NULL},
+    {"-mu --model-url",                       FOREIGN_NONE, "lace pull ORG/REPO:QUANT downloads from Hugging Face", NULL},
     {"-tb --threads-batch",                   FOREIGN_NONE, "use --threads, for prompts and text alike", NULL},
     {"--mlock",                               FOREIGN_NONE, "without --mmap weights are a copy in memory", NULL},
     {"-sm --split-mode -ts --tensor-split -mg --main-gpu -ot --override-tensor -cmoe --cpu-moe -ncmoe --n-cpu-moe",
@@ -87,7 +90,7 @@ static const struct { const char *names, *instead; } verbs[] = {
     {"cli generate complete",  "use lace run MODEL -p TEXT"},
     {"ppl",                    "use lace perplexity MODEL -f TEXT"},
     {"ps",                     "what a server does is at its /metrics and /api/ps"},
-    {"pull download push",     "lace downloads nothing; what Hugging Face's or Ollama's own tools have fetched is in lace list"},
+    {"download get fetch",     "use lace pull ORG/REPO:QUANT"},
     {"rm cp create",           "models are files; lace list shows where they are"},
     {"version",                "use lace --version"},
 };

@@ -12,6 +12,7 @@ typedef enum foreign_kind {
     FOREIGN_OPTION, /* `means` is the name of lace's option */
     FOREIGN_MODEL,  /* the value is the verb's first argument, a model */
     FOREIGN_MODELS, /* the same; may be given for each of several */
+    FOREIGN_HUB,    /* the same for a name at Hugging Face */
     FOREIGN_LAYERS, /* layers for the GPU: none, or as many as there are */
     FOREIGN_ALWAYS, /* lace does it anyway: nothing to do */
     FOREIGN_SWITCH, /* the same with "on", "auto" or "1" behind it; "off" and "0" are refused */

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/json_read.h"
 
-enum { MAX_PART = 128, MAX_MANIFEST = 1 << 20 };
+enum { MAX_PART = STORE_MAX_PART, MAX_MANIFEST = 1 << 20 };
 
 /* ---- Names and folders ----------------------------------------------------------------------- */
 
@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) static bool join(char out[STORE_MAX_PATH],
     return n >= 0 && n < STORE_MAX_PATH;
 }
 
-static bool is_part(const char *s, size_t n)
+bool store_is_part(const char *s, size_t n)
 {
     if (n == 0 || n >= MAX_PART || s[0] == '.')
         return false;
@@ -51,7 +51,7 @@ typedef struct parts {
 
 static bool copy_part(char out[MAX_PART], const char *s, size_t n)
 {
-    if (!is_part(s, n))
+    if (!store_is_part(s, n))
         return false;
     memcpy(out, s, n);
     out[n] = 0;
@@ -95,6 +95,43 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+/* The number in "-00002-of-00003.gguf" at the end of a name; 0: it is no part. */
+static unsigned part_number(const char *file)
+{
+    static const char form[] = "-00001-of-00001.gguf";
+    size_t n = strlen(file), m = strlen(form);
+    unsigned number = 0;
+    if (n <= m)
+        return 0;
+    for (size_t i = 0; i < m; i++) {
+        char c = file[n - m + i];
+        bool is_digit = form[i] == '0' || form[i] == '1';
+        if (is_digit ? c < '0' || c > '9' : c != form[i])
+            return 0;
+        if (is_digit && i < 6)
+            number = 10 * number + (unsigned)(c - '0');
+    }
+    return number;
+}
+
+bool store_is_first_part(const char *file)
+{
+    return part_number(file) == 1;
+}
+
+bool store_is_later_part(const char *file)
+{
+    return part_number(file) > 1;
+}
+
+/* A GGUF file that can be opened as a model: no later part of one, no eyes of one. */
+static bool is_model_file(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    return ends_with(file, ".gguf") && !store_is_later_part(file) &&
+           !strcasestr(slash ? slash + 1 : file, "mmproj");
+}
+
 /* A folder with a config.json is a model. */
 static bool is_model_folder(const char *path)
 {
@@ -113,7 +150,7 @@ static bool each_entry(const char *folder, entry_fn fn, void *user)
     bool goes_on = true;
     for (int i = 0; i < n; i++) {
         const char *name = entries[i]->d_name;
-        if (goes_on && is_part(name, strlen(name)))
+        if (goes_on && store_is_part(name, strlen(name)))
             goes_on = fn(user, folder, name);
         free(entries[i]);
     }
@@ -144,6 +181,7 @@ typedef struct listing {
     const char *origin;
     const char *owner, *model; /* the folders that we are in */
     entry_fn list_file;        /* what lists a file of a model */
+    bool is_below;             /* in a folder of a repository */
 } listing;
 
 /* ---- Folders of models: $LACE_MODELS, llama.cpp's cache -------------------------------------- */
@@ -212,13 +250,19 @@ static bool list_folder_entry(void *user, const char *folder, const char *name)
 /* ---- The Ollama store ------------------------------------------------------------------------ */
 
 /* The folder with "manifests" and "blobs" in it. */
-static bool ollama_root(char out[STORE_MAX_PATH])
+bool store_ollama_root(char out[STORE_MAX_PATH])
 {
     const char *given = getenv("OLLAMA_MODELS"), *home = getenv("HOME");
     if (given && given[0])
-        return join(out, "%s", given) && is_folder(out);
-    if (home && join(out, "%s/.ollama/models", home) && is_folder(out))
-        return true;
+        return join(out, "%s", given);
+    return home && join(out, "%s/.ollama/models", home);
+}
+
+static bool ollama_root(char out[STORE_MAX_PATH])
+{
+    const char *given = getenv("OLLAMA_MODELS");
+    if ((store_ollama_root(out) && is_folder(out)) || (given && given[0]))
+        return is_folder(out);
     return join(out, "/usr/share/ollama/.ollama/models") && is_folder(out);
 }
 
@@ -235,7 +279,7 @@ static lace_status find_layer(const json_t *json, const char *root, char path[ST
         const char *digest = json_string_value(json_object_get(layer, "digest"));
         if (!type || !digest || !ends_with(type, ".image.model"))
             continue;
-        if (strncmp(digest, "sha256:", 7) != 0 || !is_part(digest + 7, strlen(digest + 7)))
+        if (strncmp(digest, "sha256:", 7) != 0 || !store_is_part(digest + 7, strlen(digest + 7)))
             status =
                 error_set(err, LACE_E_JSON, "names a layer by something that is not a sha256 sum");
         else if (!join(path, "%s/blobs/sha256-%s", root, digest + 7) || !is_file(path))
@@ -320,14 +364,28 @@ static bool list_tag(void *user, const char *folder, const char *tag)
 
 /* ---- The Hugging Face cache ------------------------------------------------------------------ */
 
+bool store_hf_home(char out[STORE_MAX_PATH])
+{
+    const char *hf = getenv("HF_HOME"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (hf && hf[0])
+        return join(out, "%s", hf);
+    if (cache && cache[0])
+        return join(out, "%s/huggingface", cache);
+    return home && join(out, "%s/.cache/huggingface", home);
+}
+
+bool store_cache_root(char out[STORE_MAX_PATH])
+{
+    const char *given = getenv("HF_HUB_CACHE");
+    char home[STORE_MAX_PATH];
+    if (given && given[0])
+        return join(out, "%s", given);
+    return store_hf_home(home) && join(out, "%s/hub", home);
+}
+
 static bool cache_root(char out[STORE_MAX_PATH])
 {
-    const char *cache = getenv("HF_HUB_CACHE"), *hf = getenv("HF_HOME"), *home = getenv("HOME");
-    if (cache && cache[0])
-        return join(out, "%s", cache) && is_folder(out);
-    if (hf && hf[0])
-        return join(out, "%s/hub", hf) && is_folder(out);
-    return home && join(out, "%s/.cache/huggingface/hub", home) && is_folder(out);
+    return store_cache_root(out) && is_folder(out);
 }
 
 static bool keep_name(void *user, const char *folder, const char *name)
@@ -345,7 +403,7 @@ static bool find_snapshot(const char *repository, char out[STORE_MAX_PATH])
     if (join(ref, "%s/refs/main", repository) && file_read_regular(ref, &bytes, NULL) == LACE_OK &&
         bytes.size > 0) {
         size_t n = strcspn(bytes.data, "\r\n");
-        if (is_part(bytes.data, n))
+        if (store_is_part(bytes.data, n))
             copy_part(revision, bytes.data, n);
     }
     buf_deinit(&bytes);
@@ -367,9 +425,18 @@ typedef struct file_search {
 static bool search_file(void *user, const char *folder, const char *name)
 {
     file_search *s = user;
-    if (ends_with(name, ".gguf") && (!s->tag[0] || strcasestr(name, s->tag)))
+    if (is_model_file(name) && (!s->tag[0] || strcasestr(name, s->tag)))
         s->found = join(s->path, "%s/%s", folder, name) && is_file(s->path);
     return !s->found;
+}
+
+/* The same in the folders of a folder: large models have one for each type. */
+static bool search_below(void *user, const char *folder, const char *name)
+{
+    char path[STORE_MAX_PATH];
+    if (join(path, "%s/%s", folder, name) && is_folder(path))
+        each_entry(path, search_file, user);
+    return !((file_search *)user)->found;
 }
 
 static bool find_in_snapshot(const char *snapshot, const char *tag, char path[STORE_MAX_PATH])
@@ -385,8 +452,7 @@ static bool find_in_snapshot(const char *snapshot, const char *tag, char path[ST
         return has_tensors.found;
     }
     file_search s = {.tag = tag, .path = path};
-    each_entry(snapshot, search_file, &s);
-    return s.found;
+    return !each_entry(snapshot, search_file, &s) || !each_entry(snapshot, search_below, &s);
 }
 
 static bool find_cached(const char *name, char path[STORE_MAX_PATH])
@@ -398,16 +464,52 @@ static bool find_cached(const char *name, char path[STORE_MAX_PATH])
            find_snapshot(repository, snapshot) && find_in_snapshot(snapshot, p.tag, path);
 }
 
+/* Adds the size of a part, if it is one of the model whose name up to the number is at hand. */
+typedef struct part_sum {
+    const char *first;
+    uint64_t n_bytes;
+} part_sum;
+
+static bool add_part(void *user, const char *folder, const char *name)
+{
+    part_sum *sum = user;
+    char path[STORE_MAX_PATH];
+    size_t n = strlen(sum->first) - strlen("00001-of-00001.gguf");
+    bool is_ours = strncmp(name, sum->first, n) == 0 && part_number(name) > 0;
+    if (is_ours && join(path, "%s/%s", folder, name))
+        sum->n_bytes += file_size(path);
+    return true;
+}
+
+/* Of a GGUF file, with its parts. */
+static uint64_t model_size(const char *folder, const char *file)
+{
+    char path[STORE_MAX_PATH];
+    part_sum sum = {file, 0};
+    if (!store_is_first_part(file))
+        return join(path, "%s/%s", folder, file) ? file_size(path) : 0;
+    each_entry(folder, add_part, &sum);
+    return sum.n_bytes;
+}
+
 /* One GGUF file of a repository's folder: "org/model:its name without the end". */
 static bool list_repository_file(void *user, const char *folder, const char *file)
 {
     const listing *l = user;
     char path[STORE_MAX_PATH], name[4 * MAX_PART];
-    if (!ends_with(file, ".gguf") || !join(path, "%s/%s", folder, file) || !is_file(path))
+    if (!join(path, "%s/%s", folder, file))
+        return true;
+    if (is_folder(path) && !l->is_below) {
+        listing below = *l;
+        below.is_below = true;
+        return each_entry(path, list_repository_file, &below);
+    }
+    if (!is_model_file(file) || !is_file(path))
         return true;
     snprintf(name, sizeof name, "%s/%s:%.*s", l->owner, l->model,
              (int)(strlen(file) - strlen(".gguf")), file);
-    store_entry e = {.name = name, .path = path, .origin = l->origin, .n_bytes = file_size(path)};
+    store_entry e = {
+        .name = name, .path = path, .origin = l->origin, .n_bytes = model_size(folder, file)};
     return l->fn(l->user, &e);
 }
 
@@ -516,11 +618,11 @@ lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *
     if (problem.status != LACE_OK)
         return error_set(err, LACE_E_IO,
                          "%.100s is in the Ollama store, but its manifest cannot be used: %.300s; "
-                         "\"ollama pull\" fetches it again",
+                         "\"lace pull ollama:NAME\" fetches it again",
                          name, problem.text);
     return error_set(err, LACE_E_IO,
                      "%.200s: no such file, and no model of that name on this machine (lace list "
-                     "shows all of them)",
+                     "shows all of them, lace pull gets others)",
                      name);
 }
 

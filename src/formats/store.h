@@ -8,7 +8,7 @@
  *                       $OLLAMA_MODELS, else ~/.ollama/models, else /usr/share/ollama/.ollama/models
  *   Hugging Face cache  "org/model", "org/model:Q4_K_M": a snapshot with config.json, or the GGUF file
  *                       in it whose name has the tag; $HF_HUB_CACHE, else $HF_HOME/hub, else
- *                       ~/.cache/huggingface/hub
+ *                       $XDG_CACHE_HOME/huggingface/hub, else ~/.cache/huggingface/hub
  *   llama.cpp's cache   NAME.gguf; $LLAMA_CACHE, else ~/.cache/llama.cpp
  *   LM Studio           "org/model", "org/model:Q4_K_M": org/model/NAME.gguf; ~/.lmstudio/models, else
  *                       ~/.cache/lm-studio/models
@@ -20,7 +20,7 @@
 
 #include "base/status.h"
 
-enum { STORE_MAX_PATH = 4096 };
+enum { STORE_MAX_PATH = 4096, STORE_MAX_PART = 256 };
 
 typedef struct store_entry {
     const char *name; /* as store_find takes it */
@@ -34,6 +34,21 @@ lace_status store_find(const char *name, char path[STORE_MAX_PATH], lace_error *
 
 /* The path of what a user calls a model: a path where there is something, or else a name. */
 lace_status store_resolve(const char *name_or_path, char path[STORE_MAX_PATH], lace_error *err);
+
+/* A part of a name or of a path: letters, digits and "._-", not beginning with a dot. */
+bool store_is_part(const char *s, size_t n);
+
+/* "x-00001-of-00003.gguf", and a name of the parts behind it. */
+bool store_is_first_part(const char *file);
+bool store_is_later_part(const char *file);
+
+/*
+ * Folders of other programs, by the environment; they need not exist. False: nothing says where.
+ * Hugging Face's own folder, its cache of models, and Ollama's store.
+ */
+bool store_hf_home(char out[STORE_MAX_PATH]);
+bool store_cache_root(char out[STORE_MAX_PATH]);
+bool store_ollama_root(char out[STORE_MAX_PATH]);
 
 /* Calls fn for every model until it returns false. */
 typedef bool (*store_fn)(void *user, const store_entry *entry);

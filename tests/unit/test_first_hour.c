@@ -181,7 +181,7 @@ static void list_without_models_says_how_to_get_one(void)
     unsetenv("LACE_MODELS");
     command_run("list");
     CHECK(ran.code == 0);
-    CHECK(strstr(ran.out, "hf download") && strstr(ran.out, "ollama pull"));
+    CHECK(strstr(ran.out, "lace pull Qwen/") && strstr(ran.out, "lace pull ollama:"));
     CHECK(strstr(ran.out, "lace chat"));
 }
 
