@@ -161,6 +161,10 @@ $(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HT
 # So are progress bars.
 $(B)/tests/unit/test_progress: $(call obj,src/cli/progress.c src/cli/terminal.c)
 
+# And what lists the models of a server.
+$(B)/tests/server/test_models: $(call obj,src/cli/models_file.c src/cli/args.c src/cli/foreign_names.c)
+$(B)/tests/server/test_models: LDLIBS := $(B)/liblace.a $(LDLIBS)
+
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

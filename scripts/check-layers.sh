@@ -36,6 +36,8 @@ BEGIN {
     file_may["pull"] = "base formats hub"
     file_may["chat_answer"] = "base chat"
     file_may["serve"] = "base server"
+    file_may["serve_models"] = "base server"
+    file_may["models_file"] = "base formats"
     file_may["bench_limits"] = "base backend"
 }
 function complain(text) {

@@ -32,8 +32,11 @@ bool served_start(served *s, const char *arguments)
     char command[2048], line[512];
     int ends[2];
     /* The smaller story teller, where a test wants none of its own: it is six times as fast. */
-    const char *model =
-        arguments[0] == '/' || strstr(arguments, ".gguf") ? "" : "models/tales-4m.gguf";
+    bool has_model =
+        arguments[0] == '/' || strstr(arguments, ".gguf") || strstr(arguments, "--models");
+    const char *model = has_model                      ? ""
+                        : getenv("LACE_SERVED_MODELS") ? "--models tests/data/one_model.toml"
+                                                       : "models/tales-4m.gguf";
     snprintf(command, sizeof command, "exec \"%s\" serve --port 0 %s %s", program, model,
              arguments);
     if (pipe2(ends, O_CLOEXEC) != 0)

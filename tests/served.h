@@ -14,7 +14,10 @@ typedef struct served {
     int port;
 } served;
 
-/* Start it with arguments for a shell; waits until it listens. False if it does not. */
+/*
+ * Start it with arguments for a shell; waits until it listens. False if it does not. With
+ * LACE_SERVED_MODELS=1 a model that the arguments do not name is behind a router (--models).
+ */
 bool served_start(served *s, const char *arguments);
 /* Send SIGTERM and wait. Returns the exit code, 128 and more for a signal. */
 int served_stop(served *s);

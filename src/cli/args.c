@@ -147,8 +147,7 @@ static bool parse_u64(const char *value, uint64_t *out, char **end)
 }
 
 /* 3G and 3GiB are powers of 1,024, 3GB of 1,000; with a unit, 2.5 is fine too. */
-static lace_status parse_bytes(const verb *v, const arg_option *o, const char *value,
-                               uint64_t *target, lace_error *err)
+bool args_read_bytes(const char *value, uint64_t *out)
 {
     static const char suffixes[] = "KMGT";
     char *end = NULL;
@@ -168,10 +167,18 @@ static lace_status parse_bytes(const verb *v, const arg_option *o, const char *v
             unit *= is_decimal ? 1000 : 1024;
     }
     if (!is_valid || x * unit >= 0x1p64)
-        return args_error(v, err, "--%s \"%.60s\": expected bytes, like 1500000, 600M or 2.5GB",
-                          o->name, value);
-    *target = unit == 1 ? n : (uint64_t)(x * unit);
-    return LACE_OK;
+        return false;
+    *out = unit == 1 ? n : (uint64_t)(x * unit);
+    return true;
+}
+
+static lace_status parse_bytes(const verb *v, const arg_option *o, const char *value,
+                               uint64_t *target, lace_error *err)
+{
+    if (args_read_bytes(value, target))
+        return LACE_OK;
+    return args_error(v, err, "--%s \"%.60s\": expected bytes, like 1500000, 600M or 2.5GB",
+                      o->name, value);
 }
 
 static lace_status parse_choice(const verb *v, const arg_option *o, const char *value,

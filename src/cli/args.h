@@ -82,6 +82,9 @@ typedef struct positional {
 lace_status args_parse(const verb *v, int argc, char **argv, void *target, positional *out,
                        lace_error *err);
 
+/* "600M", "2.5GB": what ARG_BYTES takes. */
+bool args_read_bytes(const char *value, uint64_t *out);
+
 /* A seed short enough to be typed again. */
 uint64_t args_random_seed(void);
 

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/serve_models.h"
 #include "server/server.h"
 
 typedef struct serve_args {
@@ -13,6 +14,7 @@ typedef struct serve_args {
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, deterministic;
     const char *device, *activation_sparsity, *draft;
+    serve_models_args several;
 } serve_args;
 
 #define SERVER(member) offsetof(serve_args, server.member)
@@ -26,6 +28,11 @@ static const arg_option options[] = {
     {"unix", 0, ARG_TEXT, SERVER(unix_path), .value = "PATH", .help = "listen at a Unix socket at this path instead"},
     {"alias", 0, ARG_TEXT, SERVER(alias), .value = "NAME", .help = "what clients call the model (default: its file's name)"},
     {"strict-model", 0, ARG_FLAG, SERVER(is_strict), .help = "refuse requests that name another model (default: accept any name)"},
+    {.kind = ARG_HEADING, .help = "Several models"},
+    {"models", 0, ARG_TEXT, HERE(several.models), .value = "DIR|FILE", .help = "serve all models of a folder, or those that a TOML file lists; each is loaded when a request names it"},
+    {"models-memory", 0, ARG_BYTES, HERE(several.memory), .value = "BYTES", .help = "memory for all loaded models together (default: three quarters of memory); those used longest ago go first"},
+    {"keep-alive", 0, ARG_TEXT, HERE(several.keep_alive), .value = "TIME", .help = "unload a model after so long without a request, as 90s, 5m or 1h; -1: never (default 5m)"},
+    {"load-timeout", 0, ARG_INT, HERE(several.load_timeout_s), .value = "S", .low = 1, .high = 1 << 20, .help = "seconds that a request may wait for its model to be loaded (default 300)"},
     {.kind = ARG_HEADING, .help = "Access"},
     {"api-key-file", 0, ARG_TEXT, SERVER(api_key_file), .value = "FILE", .help = "API keys, one a line; every route needs one of them, except /health and the page"},
     {"api-key", 0, ARG_TEXT, SERVER(api_keys), .value = "KEYS", .help = "API keys, separated by commas; anybody on this machine who lists processes sees them"},
@@ -189,13 +196,25 @@ static lace_status open_draft(const serve_args *a, lace_model **out, lace_error 
     return a->draft ? cli_open_model(a->draft, &o, out, err) : LACE_OK;
 }
 
+/* Of a model among several: it says what it needs, before it has it. */
+static lace_status wait_for_leave(const lace_model *model, const lace_model *draft,
+                                  const lace_session_options *o, lace_error *err)
+{
+    lace_memory need, draft_need = {0};
+    TRY(lace_session_memory(model, o, &need, err));
+    if (draft)
+        TRY(lace_session_memory(draft, o, &draft_need, err));
+    return serve_wait_for_leave(need.total + draft_need.weights + draft_need.scratch, err);
+}
+
 static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     serve_args a = {.server = server_options_default(),
                     .seed = -1,
                     .kv_type = LACE_KV_F16,
                     .v_type = LACE_KV_SAME,
-                    .device = "auto"};
+                    .device = "auto",
+                    .several.load_timeout_s = 300};
     positional words;
     TRY(args_parse(v, argc, argv, &a, &words, err));
     if (a.deterministic && a.activation_sparsity)
@@ -207,6 +226,12 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         return args_error(v, err,
                           "--deterministic excludes --draft, --lookup and --mtp: guesses are "
                           "computed together with the text");
+    if (a.several.models && words.count)
+        return args_error(v, err, "--models names the models, and %.100s is one more", words.at[0]);
+    if (a.several.models) {
+        warn_of_open_door(&a.server);
+        return serve_models(v, &a.several, &a.server, argc, argv, err);
+    }
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
@@ -242,6 +267,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     if (status == LACE_OK && !a.n_context && !is_encoder)
         status = choose_context(model, session, err);
     if (status == LACE_OK)
+        status = wait_for_leave(model, draft, session, err);
+    if (status == LACE_OK)
         warn_of_open_door(&a.server);
     if (status == LACE_OK)
         status = server_run(model, words.at[0], &a.server, err);
@@ -258,4 +285,5 @@ VERB(serve, "serve", "[MODEL] [options]", "answer requests over HTTP, as OpenAI'
      .examples = "  lace serve\n"
                  "  lace serve model.gguf --port 9000 -c 8192\n"
                  "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
-                 "  lace serve large.gguf --draft small.gguf --lookup\n")
+                 "  lace serve large.gguf --draft small.gguf --lookup\n"
+                 "  lace serve --models ~/models --models-memory 24G\n")

@@ -13,6 +13,9 @@ void api_props(call *c);
 /* api_models.c */
 void api_models(call *c);
 void api_model(call *c);
+void api_models_load(call *c); /* of a server that has several: router_api.c */
+/* Whether a path's end, in which %XX may stand for bytes, is this name. */
+bool api_path_is_name(text given, const char *name);
 
 /* api_chat.c, api_completions.c: OpenAI's text generation */
 void api_chat_completions(call *c);

@@ -33,8 +33,7 @@ static int hex_digit(char h)
                                   : -1;
 }
 
-/* Whether a path's end, in which %XX may stand for bytes, is this name. */
-static bool is_name(text given, const char *name)
+bool api_path_is_name(text given, const char *name)
 {
     size_t n = strlen(name), at = 0;
     for (size_t i = 0; i < given.size; i++, at++) {
@@ -55,7 +54,7 @@ void api_model(call *c)
     const server *s = call_server(c);
     size_t n = strlen("/v1/models/");
     text path = call_path(c);
-    if (!is_name((text){path.data + n, path.size - n}, s->model_id)) {
+    if (!api_path_is_name((text){path.data + n, path.size - n}, s->model_id)) {
         call_fail(c, 404, "model", "model_not_found",
                   "there is no such model here; GET /v1/models lists the models");
         return;
@@ -64,4 +63,10 @@ void api_model(call *c)
     json_out_init(&out, 1 << 16);
     write_model(s, &out);
     call_reply(c, 200, "application/json", &out);
+}
+
+void api_models_load(call *c)
+{
+    call_fail(c, 400, NULL, NULL,
+              "this server has one model, which is loaded (lace serve --models has several)");
 }

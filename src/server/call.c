@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/reply.h"
+#include "server/router.h"
 
 enum {
     PING_S = 10,            /* a stream is not silent for longer */
@@ -61,6 +62,7 @@ call *call_create(conn *from, const route *r)
 static void free_call(call *c)
 {
     server *s = c->s;
+    router_cancel(c);
     if (c->sink)
         reply_free(c);
     gen_request_deinit(&c->request); /* all zeros, if nothing was generated */
@@ -133,7 +135,7 @@ bool call_run(call *c)
 {
     json_heap_failed(); /* forget what others were short of */
     if (!atomic_load(&c->is_gone))
-        c->route->run(c);
+        c->s->router ? router_run(c) : c->route->run(c);
     if (json_heap_failed()) { /* a message, a tool or a constraint may be missing */
         gen_request_deinit(&c->request);
         call_nomem(c);
@@ -143,7 +145,8 @@ bool call_run(call *c)
         c->json = NULL;
         return false;
     }
-    buf_deinit(&c->parser->body); /* the values have all that is still needed */
+    if (c->outcome != OUTCOME_FORWARD)
+        buf_deinit(&c->parser->body); /* the values have all that is still needed */
     if (c->outcome == OUTCOME_NONE)
         call_fail(c, 500, NULL, NULL, "the route gave no answer");
     return true;
@@ -284,7 +287,7 @@ void call_generate(call *c, gen_request *request, const gen_sink *sink)
 /* ---- Sending --------------------------------------------------------------------------------- */
 
 /* The answer is complete; the connection may go on without the call. */
-static void finish(call *c)
+void call_finish(call *c)
 {
     c->is_ended = true;
     metrics_count_status(&c->s->metrics, c->status);
@@ -297,7 +300,7 @@ static void finish(call *c)
     conn_call_done(to, keeps_alive);
 }
 
-static void send_reply(call *c)
+void call_send_reply(call *c)
 {
     const void *data = c->static_body ? c->static_body : c->body.b.data;
     size_t n = c->static_body ? c->n_static_body : c->body.b.size;
@@ -307,7 +310,7 @@ static void send_reply(call *c)
              c->extra_headers ? c->extra_headers : "");
     conn_answer(c->conn, c->status, c->type, extra, data, n, keeps_alive,
                 text_is(c->parser->method, "HEAD"));
-    finish(c);
+    call_finish(c);
 }
 
 static void submit(call *c)
@@ -320,7 +323,7 @@ static void submit(call *c)
             call_fail(c, 503, NULL, NULL, "the server is shutting down");
         else
             call_fail(c, 429, NULL, NULL, "too many requests are waiting; try again later");
-        return send_reply(c);
+        return call_send_reply(c);
     }
     c->n_left = n;
     s->n_jobs += n;
@@ -343,19 +346,23 @@ static void note_abandoned(call *c)
 void call_dispatch(call *c)
 {
     c->is_working = false;
-    c->s->n_jobs -= (c->route->flags & ROUTE_EMBEDS) != 0;
+    c->s->n_jobs -= !c->s->router && (c->route->flags & ROUTE_EMBEDS);
     if (!c->conn) {
         note_abandoned(c);
+        router_cancel(c);
         free_if_done(c);
     } else if (c->outcome == OUTCOME_GENERATE)
         submit(c);
+    else if (c->outcome == OUTCOME_FORWARD)
+        router_submit(c);
     else
-        send_reply(c);
+        call_send_reply(c);
 }
 
 /* Its generations end soon. */
 static void cancel_jobs(call *c)
 {
+    router_cancel(c);
     for (int i = 0; c->n_left > 0 && i < c->request.n_choices; i++)
         inference_cancel(c->s->inference, &c->jobs[i]);
 }
@@ -473,13 +480,13 @@ static void observe(call *c, const gen_event *e)
 }
 
 /* The call ends with an error: as the answer, or in the stream if the head is sent already. */
-static void end_with_error(call *c, int status, const char *code, const char *message)
+void call_end_with_error(call *c, int status, const char *code, const char *message)
 {
     c->has_error = true;
     cancel_jobs(c);
     if (!c->is_streaming) {
         set_error(c, status, NULL, code, message);
-        return send_reply(c);
+        return call_send_reply(c);
     }
     json_out out;
     json_out_init(&out, MAX_ANSWER);
@@ -492,16 +499,16 @@ static void end_with_error(call *c, int status, const char *code, const char *me
     call_write(c, &out);
     json_out_deinit(&out);
     call_end(c);
-    finish(c);
+    call_finish(c);
 }
 
 /* One choice failed: the whole call does, and its other choices are of no use. */
 static void fail_generation(call *c, const gen_event *e)
 {
     if (e->finish == LACE_FINISH_CANCELLED)
-        end_with_error(c, 504, "timeout", "the request took longer than the server allows");
+        call_end_with_error(c, 504, "timeout", "the request took longer than the server allows");
     else
-        end_with_error(c, http_status_of(e->status), error_code(e->status), e->text);
+        call_end_with_error(c, http_status_of(e->status), error_code(e->status), e->text);
 }
 
 /* ---- The end of the server ------------------------------------------------------------------- */
@@ -532,7 +539,7 @@ void call_cut_all(server *s)
         if (c->is_working)
             cut_working(c, message);
         else
-            end_with_error(c, 503, NULL, message);
+            call_end_with_error(c, 503, NULL, message);
     }
 }
 
@@ -559,9 +566,9 @@ void call_event(gen_event *e)
         if (c->n_left == 0) {
             c->sink->on_end(c);
             if (c->is_streaming)
-                finish(c);
+                call_finish(c);
             else
-                send_reply(c);
+                call_send_reply(c);
         }
     } else {
         free_if_done(c);

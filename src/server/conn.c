@@ -275,7 +275,7 @@ static void start_call(conn *c)
         call_run(made);
         call_dispatch(made);
     } else {
-        bool embeds = r->flags & ROUTE_EMBEDS;
+        bool embeds = !c->s->router && (r->flags & ROUTE_EMBEDS);
         bool is_large = made->parser->body.size > LARGE_BODY;
         made->is_working = true;
         c->s->n_jobs += embeds;

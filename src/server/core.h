@@ -80,7 +80,12 @@ typedef struct gen_job {
     lace_generation *generation; /* the inference thread's */
 } gen_job;
 
-typedef enum call_outcome { OUTCOME_NONE, OUTCOME_REPLY, OUTCOME_GENERATE } call_outcome;
+typedef enum call_outcome {
+    OUTCOME_NONE,
+    OUTCOME_REPLY,
+    OUTCOME_GENERATE,
+    OUTCOME_FORWARD, /* to the process that has the model: router.h */
+} call_outcome;
 
 struct call {
     call *prev, *next; /* of all calls */
@@ -116,9 +121,10 @@ struct call {
     gen_request request;
     const gen_sink *sink;
     void *state;
-    gen_job *jobs;   /* [request.n_choices] */
-    int n_left;      /* choices that have not finished */
-    int n_generated; /* tokens, of all choices */
+    struct forward *forward; /* on its way to another process; NULL: it is not */
+    gen_job *jobs;           /* [request.n_choices] */
+    int n_left;              /* choices that have not finished */
+    int n_generated;         /* tokens, of all choices */
     bool has_error;
     bool is_logged;
     uint64_t last_token_ns; /* for the time between tokens */
@@ -130,6 +136,10 @@ bool call_run(call *c);
 void call_dispatch(call *c);   /* act on the outcome */
 void call_event(gen_event *e); /* from the mailbox; frees it */
 void call_abandon(call *c);    /* the client has gone */
+/* For answers that come from elsewhere: send a reply, end a stream, fail in whatever state. */
+void call_send_reply(call *c);
+void call_finish(call *c);
+void call_end_with_error(call *c, int status, const char *code, const char *message);
 void call_tick(server *s, uint64_t now);
 void call_cut_all(server *s);  /* the server ends: tell the clients that still wait */
 void call_free_all(server *s); /* when no other thread is left */
@@ -189,6 +199,7 @@ struct server {
     workers *embedding;    /* threads that wait for embeddings; one at a time computes */
     inference *inference;
     struct embedder *embedder;
+    struct router *router; /* several models, each elsewhere; NULL: this server has one itself */
     metrics metrics;
 };
 
@@ -229,6 +240,6 @@ lace_status inference_create(server *s, inference **out, lace_error *err);
 void inference_free(inference *w);
 void inference_push(inference *w, gen_job *job);
 void inference_cancel(inference *w, gen_job *job);
-void inference_read(inference *w, inference_state *out);
+void inference_read(inference *w, inference_state *out); /* of NULL: nothing runs */
 
 #endif

@@ -57,6 +57,9 @@ void inference_cancel(inference *w, gen_job *job)
 
 void inference_read(inference *w, inference_state *out)
 {
+    memset(out, 0, sizeof *out);
+    if (!w)
+        return;
     pthread_mutex_lock(&w->lock);
     out->stats = w->stats;
     out->stats.n_waiting += w->n_fresh;

@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "server/core.h"
 #include "server/embed_queue.h"
+#include "server/router.h"
 #include "server/tls.h"
 
 enum {
@@ -117,32 +118,9 @@ bool server_is_draining(const server *s)
 
 bool server_queue_is_full(const server *s)
 {
+    if (s->router)
+        return router_queue_is_full(s->router);
     return s->n_jobs >= s->options.batcher.session.n_sequences + s->options.max_queue;
-}
-
-static void on_signal(evutil_socket_t number, short what, void *arg)
-{
-    server *s = arg;
-    if (s->n_signals++ == 0) {
-        s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
-        if (s->n_calls > 0 && !s->options.log_json)
-            fprintf(stderr,
-                    "lace: waiting for %d request%s, at most %d s; a second signal ends at once\n",
-                    s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
-        /* Connections that wait for a request would wait for ever; an answer is still sent. */
-        conn *next;
-        for (conn *c = s->conns; c; c = next) {
-            next = c->next;
-            if (c->active || c->wait != WAIT_REQUEST || c->parser)
-                continue;
-            if (evbuffer_get_length(bufferevent_get_output(c->bev)))
-                c->closes = true; /* once it is written */
-            else
-                conn_close(c);
-        }
-    } else {
-        s->drain_until_ns = clock_ns();
-    }
 }
 
 static bool has_output(const server *s)
@@ -169,6 +147,32 @@ static void drain(server *s, uint64_t now)
         event_base_loopbreak(s->base);
 }
 
+static void on_signal(evutil_socket_t number, short what, void *arg)
+{
+    server *s = arg;
+    if (s->n_signals++ == 0) {
+        s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
+        if (s->n_calls > 0 && !s->options.log_json)
+            fprintf(stderr,
+                    "lace: waiting for %d request%s, at most %d s; a second signal ends at once\n",
+                    s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
+        /* Connections that wait for a request would wait for ever; an answer is still sent. */
+        conn *next;
+        for (conn *c = s->conns; c; c = next) {
+            next = c->next;
+            if (c->active || c->wait != WAIT_REQUEST || c->parser)
+                continue;
+            if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+                c->closes = true; /* once it is written */
+            else
+                conn_close(c);
+        }
+    } else {
+        s->drain_until_ns = clock_ns();
+    }
+    drain(s, clock_ns()); /* at once, if nobody waits for anything */
+}
+
 /* Large bodies and what was made of them are gone: so is their memory. */
 static void trim(server *s, uint64_t now)
 {
@@ -186,6 +190,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     conn_tick(s, now);
     call_tick(s, now);
     trim(s, now);
+    if (s->router)
+        router_tick(s->router, now);
     if (s->is_deaf)
         server_accept_again(s);
     if (server_is_draining(s))
@@ -415,11 +421,10 @@ static lace_status make_events(server *s, lace_error *err)
     return ok ? LACE_OK : error_nomem(err, "an event loop");
 }
 
-static lace_status start(server *s, const char *model_path, lace_error *err)
+/* What both kinds of servers begin with. */
+static lace_status start_loop(server *s, lace_error *err)
 {
     const server_options *o = &s->options;
-    TRY(name_model(s, model_path, err));
-    TRY(load_template(s, err));
     if (o->api_key_file || o->api_keys)
         TRY(access_read_keys(s, o->api_key_file, o->api_keys, err));
     if (o->tls_cert || o->tls_key) {
@@ -430,7 +435,15 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     raise_file_limit(o->max_connections + 256);
     TRY(make_events(s, err));
     TRY(workers_create(s, o->n_workers, false, &s->workers, err));
-    TRY(workers_create(s, SLOW_WORKERS, true, &s->slow_workers, err));
+    return workers_create(s, SLOW_WORKERS, true, &s->slow_workers, err);
+}
+
+static lace_status start(server *s, const char *model_path, lace_error *err)
+{
+    const server_options *o = &s->options;
+    TRY(name_model(s, model_path, err));
+    TRY(load_template(s, err));
+    TRY(start_loop(s, err));
     TRY(workers_create(s, EMBED_WORKERS, false, &s->embedding, err));
     TRY(inference_create(s, &s->inference, err));
     TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
@@ -440,6 +453,19 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     if (s->info.is_encoder)
         s->limits.n_context = embedder_context(s->embedder);
     return o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
+}
+
+static lace_status start_models(server *s, const router_options *models, lace_error *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%zu model%s", models->n_entries,
+             models->n_entries == 1 ? "" : "s");
+    s->model_id = mem_strdup(name);
+    if (!s->model_id)
+        return error_nomem(err, "a name");
+    TRY(start_loop(s, err));
+    TRY(router_create(s, models, &s->router, err));
+    return s->options.unix_path ? listen_unix(s, err) : listen_tcp(s, err);
 }
 
 static void stop(server *s)
@@ -458,6 +484,7 @@ static void stop(server *s)
         mem_free(e);
     }
     call_free_all(s);
+    router_free(s->router);
     if (s->listener)
         evconnlistener_free(s->listener);
     remove_socket(s);
@@ -478,20 +505,22 @@ static void stop(server *s)
     mem_free_all(s->model_id, s);
 }
 
-lace_status server_run(lace_model *model, const char *model_path, const server_options *options,
-                       lace_error *err)
+static server *create(const server_options *options)
 {
     server *s = mem_calloc(1, sizeof *s);
-    if (!s)
-        return error_nomem(err, "a server");
     signal(SIGPIPE, SIG_IGN);
     file_guard_install();
     mem_keep_little();
-    s->options = *options;
-    s->model = model;
-    s->started_at = (int64_t)time(NULL);
-    lace_model_describe(model, &s->info);
-    lace_status status = start(s, model_path, err);
+    if (s) {
+        s->options = *options;
+        s->started_at = (int64_t)time(NULL);
+    }
+    return s;
+}
+
+/* Until it is told to end; frees the server. */
+static lace_status run(server *s, lace_status status, lace_error *err)
+{
     if (status == LACE_OK) {
         announce(s);
         if (event_base_dispatch(s->base) < 0)
@@ -499,4 +528,22 @@ lace_status server_run(lace_model *model, const char *model_path, const server_o
     }
     stop(s);
     return status;
+}
+
+lace_status server_run(lace_model *model, const char *model_path, const server_options *options,
+                       lace_error *err)
+{
+    server *s = create(options);
+    if (!s)
+        return error_nomem(err, "a server");
+    s->model = model;
+    lace_model_describe(model, &s->info);
+    return run(s, start(s, model_path, err), err);
+}
+
+lace_status server_run_models(const router_options *models, const server_options *options,
+                              lace_error *err)
+{
+    server *s = create(options);
+    return s ? run(s, start_models(s, models, err), err) : error_nomem(err, "a server");
 }

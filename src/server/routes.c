@@ -44,6 +44,8 @@ static const route routes[] = {
     {"POST", "/api/generate",        api_ollama_generate,  ROUTE_GENERATES, ERRORS_OLLAMA},
     {"POST", "/api/embed",           api_ollama_embed,     ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OLLAMA},
     {"POST", "/api/embeddings",      api_ollama_embeddings, ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OLLAMA},
+    {"POST", "/models/load",         api_models_load,      0,               ERRORS_OPENAI},
+    {"POST", "/models/unload",       api_models_load,      0,               ERRORS_OPENAI},
     {"POST", "/tokenize",            api_tokenize,         0,               ERRORS_OPENAI},
     {"POST", "/detokenize",          api_detokenize,       0,               ERRORS_OPENAI},
     {"POST", "/apply-template",      api_apply_template,   0,               ERRORS_OPENAI},

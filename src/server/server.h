@@ -30,6 +30,27 @@ typedef struct server_options {
     lace_batcher_options batcher;
 } server_options;
 
+/* One of several models. */
+typedef struct router_entry {
+    const char *name;        /* for clients */
+    const char *path;        /* for `lace serve` */
+    const char *const *args; /* [n_args] further arguments of it */
+    size_t n_args;
+    bool is_pinned;       /* loaded at the beginning, and never unloaded to make room */
+    int64_t keep_alive_s; /* after its last request; negative: for ever */
+} router_entry;
+
+typedef struct router_options {
+    const router_entry *entries;
+    size_t n_entries;
+    size_t default_index;    /* for requests that name none */
+    uint64_t memory_bytes;   /* of all models that are loaded */
+    int32_t load_timeout_s;  /* how long a request may wait for its model */
+    const char *program;     /* that serves a model: lace itself */
+    const char *const *args; /* [n_args] arguments of all models */
+    size_t n_args;
+} router_options;
+
 server_options server_options_default(void);
 uint64_t server_default_kv_bytes(void); /* a quarter of the machine's memory */
 
@@ -39,5 +60,22 @@ uint64_t server_default_kv_bytes(void); /* a quarter of the machine's memory */
  */
 lace_status server_run(lace_model *model, const char *model_path, const server_options *options,
                        lace_error *err);
+
+/*
+ * Serve several models, each in a process of its own (router.h). Of the options, those that speak of
+ * a model are not used.
+ */
+lace_status server_run_models(const router_options *models, const server_options *options,
+                              lace_error *err);
+
+/* "5m", "1h30m", "300", "-1": seconds as Ollama's keep_alive has them; -1: for ever. False: it is
+ * none. */
+bool server_parse_keep_alive(const char *word, int64_t *out);
+
+/*
+ * The variable by which a child knows that it has a router: it says on standard output what memory
+ * it needs ("needs N"), and waits for a line on standard input before it loads.
+ */
+#define SERVER_CHILD_VARIABLE "LACE_SERVE_CHILD"
 
 #endif
