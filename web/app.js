@@ -6,6 +6,7 @@ import { $, choose, createFrame, isPanelOpen, openDrawer, showFile, stick, toggl
 import { drawGauge } from './gauge.js';
 import { createKeys } from './keys.js';
 import { drawList as drawListIn } from './list.js';
+import { createModels } from './models.js';
 import { createPanel, describeServer } from './panel.js';
 import { createSettings, settingsValues } from './settings.js';
 import { contextSize, find, isEmpty, makeTitle, mode, modelName, state, titleOf } from './state.js';
@@ -443,7 +444,10 @@ function showBanner(text, kind = '') {
   $('banner').textContent = text || '';
 }
 
+const models = createModels($('model-choice'), { onChange: () => connect(), onReady: () => connect() });
+
 const panel = createPanel($('pane-live'), (now) => {
+  models.refresh();
   $('live-dot').className = now.ok ? (now.running > 0 ? 'dot busy' : 'dot on') : 'dot off';
   $('live-text').textContent = !now.ok ? (now.status === 401 ? 'key needed' : 'offline')
     : now.running > 0 && now.rate > 0 ? `${Math.round(now.rate)} tok/s` : now.waiting > 0 ? `${now.waiting} waiting` : 'ready';
@@ -475,6 +479,8 @@ async function connect() {
   panel.describe(rows);
   settings.showDefaults({ ...props.default_generation_settings?.params, ...(mode() === 'text' ? { max_tokens: TEXT_TOKENS } : {}) });
   $('model').textContent = modelName();
+  $('model').hidden = state.server.models.length > 1;
+  models.show(state.server.models, model.id);
   draw();
 }
 

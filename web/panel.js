@@ -2,6 +2,8 @@
 
 import { getText, getJson, parseMetrics } from './api.js';
 import { el } from './dom.js';
+import { chosenModel, pathOf } from './models.js';
+import { state } from './state.js';
 
 const SAMPLES = 60; // of the lines that are drawn
 const WINDOW = 30; // seconds over which latencies are taken
@@ -189,7 +191,7 @@ export function createPanel(root, onSummary) {
     if (isBusy || document.hidden) return;
     isBusy = true;
     try {
-      show(parseMetrics(await getText('/metrics', AbortSignal.timeout(5000))));
+      show(parseMetrics(await getText(pathOf('/metrics', state.server), AbortSignal.timeout(5000))));
     } catch (error) {
       onSummary({ ok: false, status: error.status || 0 });
     } finally {
@@ -215,8 +217,12 @@ export function createPanel(root, onSummary) {
 
 // What the server says of itself, as far as it does.
 export async function describeServer() {
-  const [models, props] = await Promise.allSettled([getJson('/v1/models'), getJson('/props')]);
-  if (models.status === 'rejected') throw models.reason;
-  const model = (models.value.data && models.value.data[0]) || { id: '' };
-  return { model, props: props.status === 'fulfilled' ? props.value : {} };
+  const list = await getJson('/v1/models');
+  const server = { model: chosenModel(list), models: list.data || [], props: {} };
+  try {
+    server.props = await getJson(pathOf('/props', server));
+  } catch {
+    // It need not have any.
+  }
+  return server;
 }

@@ -7,7 +7,7 @@ export const state = {
   store: null,
   conversations: [],
   current: null,
-  server: { model: { id: '' }, props: {} },
+  server: { model: { id: '' }, models: [], props: {} },
   streams: new Map(), // conversation id -> {node, abort}: answers that this tab receives
   isLeaving: false, // the page is being closed: what ends now was not ended by the server
 };

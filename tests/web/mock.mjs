@@ -33,7 +33,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 export function startMock(options = {}) {
   const assets = readAssets();
   const policy = readPolicy();
-  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], aborted: 0, fail: null, kvUsed: 2294, ...options };
+  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], asked: [], models: null, aborted: 0, fail: null, kvUsed: 2294, ...options };
 
   async function answerStream(request, response, body) {
     const isChat = body.messages !== undefined;
@@ -103,7 +103,8 @@ export function startMock(options = {}) {
       response.writeHead(status, { 'Content-Type': 'application/json', ...headers });
       response.end(JSON.stringify(value));
     };
-    const { pathname } = new URL(request.url, 'http://mock');
+    const { pathname, searchParams } = new URL(request.url, 'http://mock');
+    if (searchParams.has('model')) state.asked.push(`${pathname} ${searchParams.get('model')}`);
     const asset = assets.get(pathname);
     if (asset) {
       response.writeHead(200, { 'Content-Type': asset.type, 'Content-Security-Policy': policy, 'X-Content-Type-Options': 'nosniff' });
@@ -114,7 +115,8 @@ export function startMock(options = {}) {
       json(401, { error: { message: 'a valid API key is needed', type: 'authentication_error' } });
       return;
     }
-    if (pathname === '/v1/models') json(200, { object: 'list', data: [{ id: state.model || 'mock-7b-instruct', object: 'model', meta: { n_params: 7241732096, n_ctx_train: 32768 } }] });
+    if (pathname === '/v1/models' && state.models) json(200, { object: 'list', default: state.models[1].id, data: state.models });
+    else if (pathname === '/v1/models') json(200, { object: 'list', data: [{ id: state.model || 'mock-7b-instruct', object: 'model', meta: { n_params: 7241732096, n_ctx_train: 32768 } }] });
     else if (pathname === '/props') json(200, { chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k', default_generation_settings: { n_ctx: 8192, params: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, repeat_penalty: 1 } } });
     else if (pathname === '/metrics') {
       response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4' });

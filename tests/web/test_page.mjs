@@ -25,6 +25,33 @@ const mocked = {
     assert.deepEqual(mock.state.bodies[0].messages, [{ role: 'user', content: 'say:slow' }]);
   },
 
+  async one_model_needs_no_choice({ mock }) {
+    const page = await open(mock.url);
+    assert.equal(await page.isVisible('#model'), true);
+    assert.equal(await page.isVisible('#model-choice'), false);
+  },
+
+  async several_models_can_be_chosen_from({ mock }) {
+    mock.state.models = [{ id: 'org/big:q4', state: 'unloaded' }, { id: 'small', state: 'ready' }, { id: 'third', state: 'loading' }];
+    const page = await open(mock.url);
+    assert.equal(await page.isVisible('#model'), false);
+    assert.equal(await page.inputValue('#model-choice'), 'small');
+    assert.deepEqual(await page.locator('#model-choice option').allTextContents(), ['org/big:q4', 'small (loaded)', 'third (is being loaded)']);
+    await ask(page, 'hello');
+    assert.equal(mock.state.bodies[0].model, 'small');
+    await page.selectOption('#model-choice', 'org/big:q4');
+    await page.waitForFunction(() => document.getElementById('model').textContent === 'org/big:q4');
+    await ask(page, 'hello again');
+    assert.equal(mock.state.bodies[1].model, 'org/big:q4');
+    assert.ok(mock.state.asked.includes('/props org/big:q4'));
+    // It has been loaded meanwhile, which the page sees by itself; the choice outlives the page.
+    mock.state.models[0].state = 'ready';
+    await page.waitForFunction(() => document.querySelector('#model-choice option').textContent === 'org/big:q4 (loaded)');
+    await page.reload();
+    await page.waitForFunction(() => document.getElementById('model-choice').value === 'org/big:q4');
+    assert.deepEqual(page.problems, []);
+  },
+
   async stop_keeps_the_text_and_ends_the_request({ mock }) {
     const page = await open(mock.url);
     await say(page, 'say:slow');
