@@ -83,15 +83,15 @@ static const foreign_name names[] = {
 };
 
 static const struct { const char *names, *instead; } verbs[] = {
-    {"show info",              "use lace inspect MODEL"},
+    {"info",                   "use lace show MODEL"},
     {"ls models",              "use lace list"},
     {"embedding embeddings",   "use lace embed MODEL TEXT"},
     {"server start",           "use lace serve MODEL"},
     {"cli generate complete",  "use lace run MODEL -p TEXT"},
     {"ppl",                    "use lace perplexity MODEL -f TEXT"},
-    {"ps",                     "what a server does is at its /metrics and /api/ps"},
     {"download get fetch",     "use lace pull ORG/REPO:QUANT"},
-    {"rm cp create",           "models are files; lace list shows where they are"},
+    {"remove delete",          "use lace rm NAME"},
+    {"cp create push",         "models are files; lace list shows where they are"},
     {"version",                "use lace --version"},
 };
 /* clang-format on */

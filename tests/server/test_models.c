@@ -204,6 +204,13 @@ static void idle_models_go_and_pinned_ones_stay(void)
     served_post(&s, "/models/load", "{\"model\":\"b\"}", &a);
     answer_check(&a, 200, "\"success\":true");
     CHECK(strcmp(look("b", "state"), "ready") == 0);
+    command_run("ps --url http://127.0.0.1:%d", s.port);
+    CHECK(command_check_success() && strstr(ran.out, "x/y") && strstr(ran.out, "pinned"));
+    CHECK(strstr(ran.out, "2 of 4 models"));
+    command_run("stop b --url http://127.0.0.1:%d", s.port);
+    CHECK(command_check_success() && is_in_state("b", "unloaded"));
+    command_run("stop none --url http://127.0.0.1:%d", s.port);
+    command_check_error("answered 404: there is no such model here");
     ask("big");
     answer_check(&a, 503, "--models-memory");
     CHECK(strcmp(look("x%2Fy", "state"), "ready") == 0);

@@ -240,7 +240,12 @@ static void names_that_lace_does_not_have_say_what_to_use(void)
         {"bench -sys x", "unknown option -sys"},
         {"chat -st", "for one answer: lace run MODEL TEXT"},
         {"download mistral", "unknown verb \"download\"; use lace pull ORG/REPO:QUANT"},
-        {"show mistral", "use lace inspect MODEL"},
+        {"info mistral", "use lace show MODEL"},
+        {"delete mistral", "use lace rm NAME"},
+        {"show mistral", "no model of that name"},
+        {"rm mistral", "no model of that name"},
+        {"ps --url http://127.0.0.1:1", "is lace serve running there (--url)?"},
+        {"stop a --url nowhere", "expected http://HOST:PORT"},
         {"-m x", "needs a verb before it: lace run"},
         {MODEL, "use lace run " MODEL},
     };

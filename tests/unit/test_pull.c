@@ -197,6 +197,34 @@ static void ollamas_registry_fills_its_store(void)
     command_check_error("has no model none:latest");
 }
 
+static void removed_models_leave_what_others_need(void)
+{
+    clear();
+    command_run("pull org/tiny");
+    command_run("pull org/tiny:Q4_K");
+    command_run("show org/tiny:q4_k"); /* no real model: it says where it is, and what is wrong */
+    command_run("rm org/tiny:tiny-Q4_K");
+    CHECK(command_check_success() && strstr(ran.out, "100 bytes"));
+    CHECK(check_blobs(REPOSITORY "/blobs") == 1 && has_big());
+    command_run("rm org/tiny:q4_k_m");
+    CHECK(command_check_success() && !command_exists(REPOSITORY));
+    command_run("rm org/tiny:q4_k_m");
+    command_check_error("no model of that name");
+    command_run("pull org/split");
+    command_run("pull org/eyes");
+    command_run("pull org/folder");
+    command_run("pull ollama:small:v1");
+    command_run("pull ollama:small:v2");
+    command_run("rm org/split:s-00001-of-00002 org/eyes:Q8_0 org/folder small:v1");
+    CHECK(command_check_success() && !command_exists("hub/models--org--split"));
+    CHECK(!command_exists("hub/models--org--eyes") && !command_exists("hub/models--org--folder"));
+    CHECK(check_blobs("ollama/blobs") == 2); /* v2 has the same ones */
+    command_run("rm small:v2");
+    CHECK(command_check_success() && check_blobs("ollama/blobs") == 0);
+    command_run("list");
+    CHECK(strstr(ran.out, "There are no models") != NULL);
+}
+
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
 static void the_token_goes_to_the_hub_alone(void)
@@ -418,6 +446,7 @@ int main(void)
     CASE(parts_eyes_and_folders_come_along);
     CASE(a_pulled_model_runs_by_its_name);
     CASE(ollamas_registry_fills_its_store);
+    CASE(removed_models_leave_what_others_need);
     CASE(the_token_goes_to_the_hub_alone);
     CASE(cuts_cost_only_what_was_cut);
     CASE(a_second_pull_goes_on);
