@@ -162,8 +162,9 @@ $(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HT
 $(B)/tests/unit/test_progress: $(call obj,src/cli/progress.c src/cli/terminal.c)
 
 # And what lists the models of a server.
-$(B)/tests/server/test_models: $(call obj,src/cli/models_file.c src/cli/args.c src/cli/foreign_names.c)
-$(B)/tests/server/test_models: LDLIBS := $(B)/liblace.a $(LDLIBS)
+MODELS_FILE_OBJ := $(call obj,src/cli/models_file.c src/cli/args.c src/cli/foreign_names.c)
+$(B)/tests/server/test_models $(B)/fuzz_models_file $(B)/tests/fuzz/replay_models_file: $(MODELS_FILE_OBJ)
+$(B)/tests/server/test_models $(B)/tests/fuzz/replay_models_file: LDLIBS := $(B)/liblace.a $(LDLIBS)
 
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -130,7 +130,9 @@ static bool read_request(int fd, request *r)
     const char *range = strcasestr(r->text, "\r\nRange: bytes=");
     r->has_range = range && sscanf(range + 15, "%zu-%zu", &r->first, &r->last) == 2;
     r->has_token = strcasestr(r->text, "\r\nAuthorization: Bearer " FAKE_TOKEN "\r\n") != NULL;
-    return sscanf(r->text, "GET %2047s", r->path) == 1;
+    /* Through a proxy, which this then is, comes the whole URL. */
+    return sscanf(r->text, "GET http://%*[^/]%2047s", r->path) == 1 ||
+           sscanf(r->text, "GET %2047s", r->path) == 1;
 }
 
 /* What this request meets. */

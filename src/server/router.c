@@ -193,9 +193,11 @@ static uint64_t bytes_kept(const router *r)
     return n;
 }
 
-/* The child cannot be had: end it, and tell those who wait. */
+/* The child cannot be had: end it, and tell those who wait. Who was to make room may stay. */
 static void give_up(router_model *m, const char *message)
 {
+    for (size_t i = 0; i < m->r->options->n_entries; i++)
+        m->r->models[i].is_leaving = false;
     m->r->loading = NULL;
     m->state = MODEL_STOPPING;
     m->stop_ns = clock_ns() + clock_seconds(STOP_S);
@@ -262,6 +264,7 @@ static void schedule(router *r)
             continue;
         }
         m->state = MODEL_STARTING;
+        m->started_ns = clock_ns();
         r->loading = m;
     }
 }
@@ -379,7 +382,9 @@ static void check_model(router_model *m, uint64_t now)
         stop_model(m);
     if (m->state == MODEL_STOPPING && now > m->stop_ns)
         child_end(m, SIGKILL);
-    if (m->r->loading == m && is_unwanted(m) && m->state == MODEL_FITTING)
+    /* Nobody wants it any more, or it hangs: the next one may load. */
+    bool is_late = now - m->started_ns > clock_seconds(m->r->options->load_timeout_s);
+    if (m->r->loading == m && is_unwanted(m) && (m->state == MODEL_FITTING || is_late))
         give_up(m, "");
     hand_over_waiting(m);
 }

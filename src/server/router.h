@@ -44,6 +44,7 @@ typedef struct router_model {
     bool is_leaving;      /* READY, but takes no more requests: another model needs its room */
     uint64_t n_bytes;     /* of memory, as the child has said; 0: not known yet */
     uint64_t queued_ns;   /* since when it is QUEUED; they are loaded in this order */
+    uint64_t started_ns;  /* when its child was */
     uint64_t used_ns;     /* when its last request ended */
     uint64_t stop_ns;     /* STOPPING: when it is killed */
     int64_t keep_alive_s; /* as the last request wanted it; negative: for ever */

@@ -257,6 +257,52 @@ static void a_killed_model_answers_again(void)
     CHECK(served_stop(&s) == 0);
 }
 
+/* A request whose answer is not waited for: a connection. */
+static int send_to(const char *model)
+{
+    char body[100], request[400];
+    int fd = served_connect(&s);
+    snprintf(body, sizeof body, "{\"model\":\"%s\",\"prompt\":\"x\",\"max_tokens\":9}", model);
+    snprintf(request, sizeof request,
+             "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
+             "\r\nContent-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    served_send(fd, request, strlen(request));
+    return fd;
+}
+
+static void requests_wait_for_room_until_their_deadline(void)
+{
+    static const char toml[] = "memory = \"70M\"\n[models.a]\n" SMALL "[models.b]\n" SMALL;
+    if (!start(toml, "--load-timeout 1 --max-queue 2"))
+        return;
+    ask("a");
+    pid_t pid = child_of("a");
+    CHECK(pid > 0);
+    kill(pid, SIGSTOP); /* it answers nothing, and so it cannot go */
+    int fd = send_to("a"), late[2];
+    usleep(100000);
+    ask("b");
+    answer_check(&a, 503, "not loaded in time (--load-timeout)");
+    /* More than may wait are refused at once. */
+    for (int i = 0; i < 2; i++)
+        late[i] = send_to("b");
+    usleep(200000);
+    ask("b");
+    answer_check(&a, 429, "too many requests");
+    kill(pid, SIGCONT);
+    answer first = {0};
+    served_read(fd, &first, 30);
+    answer_check(&first, 200, "\"model\":\"a\"");
+    answer_free(&first);
+    close(fd);
+    for (int i = 0; i < 2; i++)
+        close(late[i]); /* they need no answer any more */
+    ask("b");
+    answer_check(&a, 200, "\"model\":\"b\"");
+    CHECK(served_stop(&s) == 0);
+}
+
 static void a_model_that_cannot_be_loaded_says_why(void)
 {
     static const char toml[] = "[models.good]\n" SMALL "[models.gone]\npath = \"nothing.gguf\"\n"
@@ -426,6 +472,7 @@ int main(void)
     CASE(wrong_names_and_bodies_are_refused);
     CASE(idle_models_go_and_pinned_ones_stay);
     CASE(a_killed_model_answers_again);
+    CASE(requests_wait_for_room_until_their_deadline);
     CASE(a_model_that_cannot_be_loaded_says_why);
     CASE(children_end_with_their_server);
     CASE(random_requests_stay_within_the_budget);

@@ -243,6 +243,18 @@ static void the_token_goes_to_the_hub_alone(void)
     command_check_error("HF_TOKEN does not hold a token");
 }
 
+static void proxies_and_mirrors_are_those_of_the_environment(void)
+{
+    clear();
+    command_sh("http_proxy=$HF_ENDPOINT no_proxy=127.0.0.1 HF_ENDPOINT=http://hub.invalid "
+               "\"$lace\" pull org/tiny");
+    CHECK(command_check_success() && has_big());
+    command_sh("HF_ENDPOINT=ftp://x \"$lace\" pull org/tiny");
+    command_check_error("HF_ENDPOINT is \"ftp://x\", expected https://HOST");
+    command_sh("HF_ENDPOINT=http://127.0.0.1:1 \"$lace\" pull org/tiny");
+    command_check_error("http://127.0.0.1:1: ");
+}
+
 /* ---- Bad weather ----------------------------------------------------------------------------- */
 
 /* Cut after every so many bytes; the next try goes on there. */
@@ -318,6 +330,16 @@ static void what_will_not_pass_is_said_in_a_line(void)
         command_check_error(rows[i].line);
         CHECK(check_blobs(REPOSITORY "/blobs") == 0);
     }
+}
+
+static void lists_that_are_cut_are_no_lists(void)
+{
+    clear();
+    atomic_store(&fake->lists_fail, true);
+    pull_tiny();
+    command_check_error("127.0.0.1");
+    CHECK(!command_exists("hub"));
+    atomic_store(&fake->lists_fail, false);
 }
 
 static void servers_without_ranges_will_do(void)
@@ -448,10 +470,12 @@ int main(void)
     CASE(ollamas_registry_fills_its_store);
     CASE(removed_models_leave_what_others_need);
     CASE(the_token_goes_to_the_hub_alone);
+    CASE(proxies_and_mirrors_are_those_of_the_environment);
     CASE(cuts_cost_only_what_was_cut);
     CASE(a_second_pull_goes_on);
     CASE(what_may_pass_is_tried_again);
     CASE(what_will_not_pass_is_said_in_a_line);
+    CASE(lists_that_are_cut_are_no_lists);
     CASE(servers_without_ranges_will_do);
     CASE(damaged_remains_are_fetched_again);
     CASE(full_disks_are_said);
