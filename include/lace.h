@@ -642,17 +642,29 @@ typedef struct lace_logprob {
     float logprob; /* natural logarithm of the probability, before the sampler's chain */
 } lace_logprob;
 
+/* Why a text is computed from a token on, and not found in the cache. */
+typedef enum lace_reuse_end {
+    LACE_REUSE_OFF,     /* the cache is not used */
+    LACE_REUSE_ALL,     /* nothing: all but the last token was found */
+    LACE_REUSE_NEW,     /* what is kept ends there */
+    LACE_REUSE_DIFFERS, /* what is kept goes on with another token */
+    LACE_REUSE_LOST,    /* it was kept, but what the next token needs was given up */
+} lace_reuse_end;
+
+const char *lace_reuse_text(lace_reuse_end end); /* a word or two: "differs" */
+
 /* Counts and times of a generation. */
 typedef struct lace_generation_stats {
-    int32_t n_prompt;     /* tokens given */
-    int32_t n_cached;     /* tokens of the prompt that were in the cache already */
-    int32_t n_read;       /* tokens of the prompt that are done, computed or cached */
-    int32_t n_generated;  /* tokens chosen, including an end token */
-    uint64_t queue_ns;    /* time before its first step */
-    uint64_t prompt_ns;   /* from its first step to the first token */
-    uint64_t generate_ns; /* from the first token to the last */
-    int32_t n_guessed;    /* guesses that were checked */
-    int32_t n_accepted;   /* guesses that were right */
+    int32_t n_prompt;         /* tokens given */
+    int32_t n_cached;         /* tokens of the prompt that were in the cache already */
+    lace_reuse_end reuse_end; /* why not more of them */
+    int32_t n_read;           /* tokens of the prompt that are done, computed or cached */
+    int32_t n_generated;      /* tokens chosen, including an end token */
+    uint64_t queue_ns;        /* time before its first step */
+    uint64_t prompt_ns;       /* from its first step to the first token */
+    uint64_t generate_ns;     /* from the first token to the last */
+    int32_t n_guessed;        /* guesses that were checked */
+    int32_t n_accepted;       /* guesses that were right */
 } lace_generation_stats;
 
 /* What a step brought for one generation. Pointers are valid during the call. */

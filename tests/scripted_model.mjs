@@ -58,7 +58,8 @@ function cut(text, taken, letters) {
   const pieces = [];
   for (let at = 0; at < bytes.length;) {
     let n = 4;
-    while (at + n < bytes.length && taken.has(bytes.slice(at, at + n).join(''))) n++;
+    // A piece that ended with '<' would take the beginning of a control token behind it.
+    while (at + n < bytes.length && (taken.has(bytes.slice(at, at + n).join('')) || bytes[at + n - 1] === '<')) n++;
     let piece = bytes.slice(at, at + n).join('');
     while (taken.has(piece)) piece = pieces.pop() + piece; // the end of the text: longer to the left
     taken.add(piece);
@@ -68,8 +69,16 @@ function cut(text, taken, letters) {
   return pieces;
 }
 
+// Tokens that users define are written as they are; of ASCII.
+function plain(piece, letters) {
+  return [...piece].map((letter) => String.fromCodePoint(letters.indexOf(letter))).join('');
+}
+
 // scripts: { name: text }. choose: a Jinja expression that gives the name for `messages` and `tools`.
-export function writeScriptedModel(path, scripts, choose) {
+// more.template: a chat template for the history in place of Qwen's; more.controls: its control tokens;
+// more.ends: the one that ends each script, by name; more.isReadBack: a script's text, in a prompt, has
+// its own tokens again.
+export function writeScriptedModel(path, scripts, choose, more = {}) {
   const metadata = readMetadata(readFileSync(new URL('../models/tales-4m.gguf', import.meta.url)));
   for (const key of [...metadata.keys()]) if (!key.startsWith('tokenizer.')) metadata.delete(key);
   const tokens = metadata.get('tokenizer.ggml.tokens').value;
@@ -79,17 +88,20 @@ export function writeScriptedModel(path, scripts, choose) {
   const add = (token, type) => (types.push(type), tokens.push(token) - 1);
   const NORMAL = 1;
   const CONTROL = 3;
-  add('<|im_start|>', CONTROL);
-  const end = add('<|im_end|>', CONTROL);
+  const USER_DEFINED = 4;
+  const controls = new Map((more.controls ?? ['<|im_start|>', '<|im_end|>']).map((name) => [name, add(name, CONTROL)]));
+  const endOf = (name) => controls.get(more.ends?.[name] ?? '<|im_end|>');
+  const ends = [...new Set(Object.keys(scripts).map(endOf))];
+  const end = ends[0];
   const follows = new Map(); // token to token
   for (const [name, text] of Object.entries(scripts)) {
     let last = add(`<|say ${name}|>`, CONTROL);
     for (const piece of cut(text, taken, letters)) {
-      const token = add(piece, NORMAL);
+      const token = more.isReadBack ? add(plain(piece, letters), USER_DEFINED) : add(piece, NORMAL);
       follows.set(last, token);
       last = token;
     }
-    follows.set(last, end);
+    follows.set(last, endOf(name));
   }
   const width = Math.ceil((follows.size + 1) / 32) * 32;
   const embedding = new Float32Array(tokens.length * width);
@@ -107,8 +119,10 @@ export function writeScriptedModel(path, scripts, choose) {
     'llama.attention.value_length': ['u32', HEAD_DIM], 'llama.rope.dimension_count': ['u32', HEAD_DIM],
     'llama.attention.layer_norm_rms_epsilon': ['f32', 1e-6], 'llama.vocab_size': ['u32', tokens.length],
     'tokenizer.ggml.eos_token_id': ['u32', end], 'tokenizer.ggml.add_bos_token': ['bool', false],
-    'tokenizer.chat_template': ['string', `${HISTORY}<|say {{ ${choose} }}|>{%- endif %}`],
+    'tokenizer.chat_template': ['string', more.template
+      ? `${more.template}{%- if add_generation_prompt %}<|say {{ ${choose} }}|>{%- endif %}` : `${HISTORY}<|say {{ ${choose} }}|>{%- endif %}`],
   };
+  if (ends.length > 1) general['tokenizer.ggml.eot_token_id'] = ['u32', ends[1]];
   for (const [key, [kind, value]] of Object.entries(general)) set(key, kind, value);
   const matrix = (name, rows, columns, data = new Float32Array(rows * columns)) => ({ name, shape: [columns, rows], data });
   const norm = (name) => ({ name, shape: [width], data: new Float32Array(width).fill(1) });

@@ -12,7 +12,7 @@ typedef struct serve_args {
     server_options server;
     int32_t seed, n_context, max_running, n_batch, n_threads, kv_type, v_type;
     uint64_t kv_memory, memory;
-    bool mmap, no_prefixes, deterministic;
+    bool mmap, no_prefixes, rewrites_replies, deterministic;
     const char *device, *activation_sparsity, *draft;
     serve_models_args several;
 } serve_args;
@@ -73,6 +73,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
+    {"rewrite-replies", 0, ARG_FLAG, HERE(rewrites_replies), .help = "let the chat template write earlier replies anew (default: they stand in prompts as the model wrote them, with their reasoning, so that nothing is computed twice)"},
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     CLI_SPARSITY_OPTION(serve_args),
@@ -256,6 +257,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     a.server.has_seed = a.seed >= 0;
     a.server.sampler.seed = a.seed >= 0 ? (uint64_t)a.seed : 0;
     a.server.batcher.use_prefixes = !a.no_prefixes;
+    a.server.keeps_replies = !a.rewrites_replies;
     a.server.batcher.is_deterministic = a.deterministic;
     lace_status status = open_draft(&a, &draft, err);
     a.server.batcher.draft = draft;

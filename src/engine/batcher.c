@@ -350,7 +350,8 @@ static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence
         predictor_forget(b->session->predictor, sequence);
     if (batcher_uses_prefixes(b, g))
         g->n_computed =
-            prefix_tree_begin(b->prefixes, g->options.owner, sequence, g->tokens, g->n_tokens - 1);
+            prefix_tree_begin(b->prefixes, g->options.owner, sequence, g->tokens, g->n_tokens - 1,
+                              g->started_ns ? NULL : &g->stats.reuse_end);
 }
 
 /* Start the next generation, if a sequence and memory for its text are free. */

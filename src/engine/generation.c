@@ -24,6 +24,13 @@ lace_generation_options lace_generation_options_default(void)
     };
 }
 
+const char *lace_reuse_text(lace_reuse_end end)
+{
+    static const char *const texts[] = {"off", "all", "new", "differs", "given up"};
+    size_t n = sizeof texts / sizeof texts[0];
+    return (size_t)end < n ? texts[end] : "";
+}
+
 /* ---- Making one ------------------------------------------------------------------------------ */
 
 static lace_status check_tokens(const char *what, const lace_token *tokens, size_t n,

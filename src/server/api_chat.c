@@ -99,7 +99,7 @@ static void make_parsers(call *c, void *state)
         chat_choice *h = &reply->choices[i];
         h->reply = reply;
         h->index = i;
-        if (gen_make_parser(c, on_part, h, &h->parser) != LACE_OK)
+        if (gen_make_parser(c, i, on_part, h, &h->parser) != LACE_OK)
             reply->has_failed = true;
     }
 }

@@ -58,16 +58,16 @@ static void write_details(const server *s, json_out *out)
  * it: it is of what is known about the model. */
 static void write_digest(const server *s, json_out *out)
 {
-    char digest[65], known[512];
+    char digits[65], known[512];
     snprintf(known, sizeof known, "%s %s %s %" PRIu64 " %" PRIu64, s->model_id,
              s->info.architecture, s->info.type, s->info.n_parameters, s->info.weight_bytes);
     uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
     for (int i = 0; i < 4; i++) {
         for (const char *p = known; *p; p++)
             hash = (hash ^ (unsigned char)*p) * UINT64_C(1099511628211);
-        snprintf(digest + 16 * i, 17, "%016" PRIx64, hash);
+        snprintf(digits + 16 * i, 17, "%016" PRIx64, hash);
     }
-    json_out_string(out, digest);
+    json_out_string(out, digits);
 }
 
 /* The one model, as /api/tags and /api/ps list it. */

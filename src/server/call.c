@@ -65,8 +65,10 @@ static void free_call(call *c)
     router_cancel(c);
     if (c->sink)
         reply_free(c);
+    for (int i = 0; c->notes && i < c->request.n_choices; i++)
+        reply_note_deinit(&c->notes[i]);
     gen_request_deinit(&c->request); /* all zeros, if nothing was generated */
-    mem_free(c->jobs);
+    mem_free_all(c->jobs, c->notes);
     json_decref(c->json);
     json_out_deinit(&c->body);
     parser_free(s, c->parser);
@@ -325,6 +327,9 @@ static void submit(call *c)
             call_fail(c, 429, NULL, NULL, "too many requests are waiting; try again later");
         return call_send_reply(c);
     }
+    c->notes = c->request.is_noted ? mem_calloc((size_t)n, sizeof *c->notes) : NULL;
+    for (int i = 0; c->notes && i < n; i++)
+        reply_note_init(&c->notes[i]);
     c->n_left = n;
     s->n_jobs += n;
     s->metrics.n_prompt_tokens += c->request.n_prompt;
@@ -459,6 +464,20 @@ void call_set_state(call *c, void *state)
     c->state = state;
 }
 
+uint64_t call_owner(const call *c)
+{
+    return c->s->options.shares_prefixes ? 0 : c->key;
+}
+
+/* A reply that the model has ended by itself is kept as it wrote it. */
+static void keep_reply(call *c, const gen_event *e)
+{
+    reply_note *n = c->notes ? &c->notes[e->choice] : NULL;
+    if (n && e->finish == LACE_FINISH_STOP && !c->jobs[e->choice].is_satisfied && n->n_tokens > 0 &&
+        lace_token_is_end(c->s->model, n->tokens[n->n_tokens - 1]))
+        kept_replies_add(c->s->replies, n, c->request.opening_text, &c->request.behind);
+}
+
 static void observe(call *c, const gen_event *e)
 {
     metrics *m = &c->s->metrics;
@@ -466,6 +485,10 @@ static void observe(call *c, const gen_event *e)
     if (e->token >= 0) {
         c->n_generated++;
         if (e->stats.n_generated == 1) {
+            if (e->choice == 0) {
+                c->n_reused = e->stats.n_cached;
+                c->reuse_end = e->stats.reuse_end;
+            }
             metrics_observe(&m->first_token, now - c->begin_ns);
             metrics_observe(&m->queue, e->stats.queue_ns);
             metrics_observe(&m->prompt, e->stats.prompt_ns);
@@ -562,7 +585,10 @@ void call_event(gen_event *e)
         if (c->sink->on_prompt && c->request.is_stream)
             c->sink->on_prompt(c, e);
     } else if (is_live) {
+        if (c->notes && e->token >= 0)
+            reply_note_token(&c->notes[e->choice], e->token);
         reply_take(c, e);
+        keep_reply(c, e);
         if (c->n_left == 0) {
             c->sink->on_end(c);
             if (c->is_streaming)

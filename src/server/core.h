@@ -21,6 +21,7 @@
 #include "server/call.h"
 #include "server/generate.h"
 #include "server/http_parse.h"
+#include "server/kept_replies.h"
 #include "server/metrics.h"
 #include "server/server.h"
 
@@ -123,8 +124,11 @@ struct call {
     void *state;
     struct forward *forward; /* on its way to another process; NULL: it is not */
     gen_job *jobs;           /* [request.n_choices] */
+    reply_note *notes;       /* [request.n_choices] of replies to be kept; NULL: none are */
     int n_left;              /* choices that have not finished */
     int n_generated;         /* tokens, of all choices */
+    int32_t n_reused;        /* tokens of the first choice's prompt, and why not more */
+    lace_reuse_end reuse_end;
     bool has_error;
     bool is_logged;
     uint64_t last_token_ns; /* for the time between tokens */
@@ -133,9 +137,10 @@ struct call {
 call *call_create(conn *c, const route *r);
 /* The route's function; on a worker, too. False: to be run once more, by a slow worker. */
 bool call_run(call *c);
-void call_dispatch(call *c);   /* act on the outcome */
-void call_event(gen_event *e); /* from the mailbox; frees it */
-void call_abandon(call *c);    /* the client has gone */
+void call_dispatch(call *c);        /* act on the outcome */
+uint64_t call_owner(const call *c); /* whose beginnings of texts it shares */
+void call_event(gen_event *e);      /* from the mailbox; frees it */
+void call_abandon(call *c);         /* the client has gone */
 /* For answers that come from elsewhere: send a reply, end a stream, fail in whatever state. */
 void call_send_reply(call *c);
 void call_finish(call *c);
@@ -200,6 +205,7 @@ struct server {
     inference *inference;
     struct embedder *embedder;
     struct router *router; /* several models, each elsewhere; NULL: this server has one itself */
+    kept_replies *replies; /* NULL: none are kept */
     metrics metrics;
 };
 

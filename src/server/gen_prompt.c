@@ -154,9 +154,9 @@ bool gen_request_hole(gen_request *r, call *c, const gen_hole *hole)
 
 /* ---- Messages -------------------------------------------------------------------------------- */
 
-bool gen_request_chat(gen_request *r, call *c)
+/* Render the messages, and turn the text into tokens. */
+static bool render_chat(gen_request *r, call *c, unsigned flags)
 {
-    const server *s = call_server(c);
     chat_prompt prompt;
     chat_prompt_init(&prompt, MAX_PROMPT);
     bool is_done = gen_render(r, c, &prompt);
@@ -164,26 +164,31 @@ bool gen_request_chat(gen_request *r, call *c)
         const buf *chars = &prompt.chars;
         r->prompt_text = arena_strndup(&r->memory, chars->data ? chars->data : "", chars->size);
         r->n_prompt_text = chars->size;
-        if (!r->prompt_text)
-            call_fail(c, 503, NULL, NULL, "out of memory");
-        is_done = r->prompt_text != NULL;
+        r->reply_opening = prompt.opening;
+        is_done = r->prompt_text || call_nomem(c);
     }
-    r->options.show_special = true; /* formats of calls and reasoning use control tokens */
-    r->splits_thinking = !r->keeps_reasoning;
-    r->reply_opening = prompt.opening;
-    r->wants_calls = r->tools != NULL;
-    is_done = is_done && (!r->forces_call || gen_use_call(r, c));
-    /* A model's own template writes BOS itself. */
-    unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
-    if (!chat_template_caps(s->chat)->has_own_template)
-        flags |= LACE_TOKENIZE_ADD_SPECIAL;
     is_done = is_done && tokenize(r, c, (text){r->prompt_text, r->n_prompt_text},
                                   (text_parts){prompt.contents, prompt.n_contents}, flags);
     chat_prompt_deinit(&prompt);
     return is_done;
 }
 
-lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **out)
+bool gen_request_chat(gen_request *r, call *c)
+{
+    /* A model's own template writes BOS itself. */
+    unsigned flags = LACE_TOKENIZE_PARSE_SPECIAL;
+    if (!chat_template_caps(call_server(c)->chat)->has_own_template)
+        flags |= LACE_TOKENIZE_ADD_SPECIAL;
+    r->options.show_special = true; /* formats of calls and reasoning use control tokens */
+    r->splits_thinking = !r->keeps_reasoning;
+    r->wants_calls = r->tools != NULL;
+    if (!gen_replay(r, c, flags) && !render_chat(r, c, flags))
+        return false;
+    gen_prepare_note(r, c);
+    return !r->forces_call || gen_use_call(r, c);
+}
+
+lace_status gen_make_parser(call *c, int choice, reply_sink sink, void *arg, reply_parser **out)
 {
     const gen_request *r = call_request(c);
     const reply_format *format = chat_template_reply_format(call_server(c)->chat);
@@ -202,5 +207,9 @@ lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **
         .opening = r->reply_opening,
         .tools = r->tools,
     };
-    return reply_parser_create(format, &options, sink, arg, out, NULL);
+    if (!c->notes)
+        return reply_parser_create(format, &options, sink, arg, out, NULL);
+    c->notes[choice].sink = sink;
+    c->notes[choice].arg = arg;
+    return reply_parser_create(format, &options, reply_note_part, &c->notes[choice], out, NULL);
 }

@@ -160,11 +160,11 @@ static bool check_roles(call *c, const json_t *messages)
     return true;
 }
 
-bool gen_render(const gen_request *r, call *c, chat_prompt *out)
+lace_status gen_render_messages(const gen_request *r, call *c, const json_t *messages,
+                                chat_prompt *out, lace_error *err)
 {
-    const server *s = call_server(c);
     chat_request request = chat_request_default();
-    request.messages = r->messages;
+    request.messages = messages;
     request.tools = r->tools;
     request.kwargs = r->kwargs;
     request.documents = r->documents;
@@ -174,10 +174,15 @@ bool gen_render(const gen_request *r, call *c, chat_prompt *out)
     request.gives_date = true;
     request.gives_thinking = true;
     request.now = clock_wall_seconds();
+    return chat_template_prompt(call_server(c)->chat, &request, out, err);
+}
+
+bool gen_render(const gen_request *r, call *c, chat_prompt *out)
+{
     lace_error err = {0};
     if (!check_roles(c, r->messages))
         return false;
-    if (chat_template_prompt(s->chat, &request, out, &err) == LACE_OK)
+    if (gen_render_messages(r, c, r->messages, out, &err) == LACE_OK)
         return true;
     call_fail_error(c, "messages", &err);
     return false;

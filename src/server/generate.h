@@ -18,6 +18,7 @@
 #define LACE_SERVER_GENERATE_H
 
 #include "base/arena.h"
+#include "base/digest.h"
 #include "chat/chat.h"
 #include "server/call.h"
 
@@ -58,6 +59,11 @@ struct gen_request {
     bool continues_last;        /* a last message of the assistant's is continued; default true */
     bool keeps_reasoning;       /* leave it in the content */
     const char *reply_opening;  /* what the parser of the reply reads first; static, or NULL */
+    size_t n_replies;           /* earlier ones that the prompt shows */
+    size_t n_replies_kept;      /* as the model wrote them */
+    bool is_noted;              /* replies are kept (kept_replies.h), with the two below */
+    digest behind;              /* of the owner and the prompt */
+    text opening_text;          /* the end of prompt_text, which asks for a reply */
     bool wants_calls;           /* look for tool calls in the reply */
     bool splits_thinking;       /* look for reasoning in the reply */
     text *echoes;               /* [n_choices / n_each] texts that choices begin with; NULL: none */
@@ -109,6 +115,14 @@ bool gen_read_template(gen_request *r, call *c, const json_t *body);
 /* The request's messages and tools to a prompt, by the model's template. False: answered. */
 bool gen_request_chat(gen_request *r, call *c);
 
+/*
+ * gen_replay.c: the same with replies as the model wrote them, where they are kept; the flags are
+ * those of lace_tokenize. False: none is, and nothing was done.
+ */
+bool gen_replay(gen_request *r, call *c, unsigned flags);
+/* What is needed to keep the replies of a request whose prompt is there. */
+void gen_prepare_note(gen_request *r, call *c);
+
 /* A text, which must outlive the request, to a prompt. False: answered. */
 bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);
 /* What stands between a text and a suffix, for models that were trained for it. False: answered. */
@@ -125,6 +139,8 @@ bool gen_has_token(const call *c, const char *word); /* it is one token of the m
 
 /* Parts of the above, for routes that need them alone. False: answered. */
 bool gen_render(const gen_request *r, call *c, chat_prompt *out);
+lace_status gen_render_messages(const gen_request *r, call *c, const json_t *messages,
+                                chat_prompt *out, lace_error *err); /* answers nothing */
 bool gen_check_length(call *c, size_t n_prompt);
 bool gen_read_stops(gen_request *r, call *c, const json_t *stop); /* a string or a list; or NULL */
 bool gen_read_tokens(gen_request *r, call *c, const char *name, const json_t *list, size_t max,
@@ -138,7 +154,7 @@ lace_status gen_decode(const lace_model *model, const lace_token *tokens, size_t
  * A parser of one choice's text into content, reasoning and tool calls (chat/parse_reply.h), set up
  * as the request wants it. To be fed with the text of events, and finished at the end.
  */
-lace_status gen_make_parser(call *c, reply_sink sink, void *arg, reply_parser **out);
+lace_status gen_make_parser(call *c, int choice, reply_sink sink, void *arg, reply_parser **out);
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 

@@ -148,7 +148,7 @@ static void add_job(inference *w, gen_job *job)
     o.prompt = r->prompts ? r->prompts[job->choice / r->n_each].tokens : r->prompt;
     o.n_prompt = r->prompts ? r->prompts[job->choice / r->n_each].n : r->n_prompt;
     o.sampler.seed += (uint64_t)job->choice;
-    o.owner = w->s->options.shares_prefixes ? 0 : job->c->key;
+    o.owner = call_owner(job->c);
     o.on_piece = on_piece;
     o.user = job;
     lace_error err = {0};

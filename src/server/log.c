@@ -50,6 +50,12 @@ void log_call(call *c)
                     (double)(clock_ns() - c->begin_ns) / 1e6, c->is_streaming ? "true" : "false");
     json_out_printf(&out, ",\"prompt_tokens\":%zu,\"generated_tokens\":%d", c->request.n_prompt,
                     c->n_generated);
+    if (c->n_generated > 0)
+        json_out_printf(&out, ",\"reused_tokens\":%d,\"reuse_end\":\"%s\"", c->n_reused,
+                        lace_reuse_text(c->reuse_end));
+    if (c->request.n_replies > 0)
+        json_out_printf(&out, ",\"replies\":%zu,\"replies_kept\":%zu", c->request.n_replies,
+                        c->request.n_replies_kept);
     if (c->has_error) /* in a stream, its status was sent before */
         json_out_raw(&out, ",\"failed\":true");
     end(&out);

@@ -46,6 +46,7 @@ server_options server_options_default(void)
         .drain_s = 30,
         .max_body = 8 << 20,
         .n_workers = 4,
+        .keeps_replies = true,
         .sampler = lace_sampler_options_default(),
         .max_tokens = -1,
         .batcher = lace_batcher_options_default(),
@@ -443,6 +444,8 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     const server_options *o = &s->options;
     TRY(name_model(s, model_path, err));
     TRY(load_template(s, err));
+    if (o->keeps_replies && o->batcher.use_prefixes)
+        TRY(kept_replies_create(&s->replies, err));
     TRY(start_loop(s, err));
     TRY(workers_create(s, EMBED_WORKERS, false, &s->embedding, err));
     TRY(inference_create(s, &s->inference, err));
@@ -499,6 +502,7 @@ static void stop(server *s)
     if (s->mail.events_end)
         pthread_mutex_destroy(&s->mail.lock);
     tls_free(s->tls);
+    kept_replies_free(s->replies);
     chat_template_free(s->chat);
     mem_free(s->chat_source);
     access_free(s);

@@ -21,7 +21,7 @@ void *reply_state_of(call *c)
     r->c = c;
     json_out_init(&r->out, REPLY_MAX_BYTES);
     json_outs_init(r, kind->outs, kind->n_outs, REPLY_MAX_BYTES);
-    r->has_failed = gen_make_parser(c, kind->on_part, r, &r->parser) != LACE_OK;
+    r->has_failed = gen_make_parser(c, 0, kind->on_part, r, &r->parser) != LACE_OK;
     call_set_state(c, r);
     return r;
 }

@@ -13,6 +13,8 @@ typedef struct server_options {
     const char *api_key_file; /* one key a line; NULL: none */
     const char *api_keys;     /* further ones, separated by commas; NULL: none */
     bool shares_prefixes;     /* what texts begin with is shared among keys, too; default false */
+    bool keeps_replies;       /* earlier replies stand in prompts as the model wrote them; default
+                                 true */
     const char *chat_template_file; /* in place of the model's own; NULL: none */
     const char *tls_cert, *tls_key; /* files in PEM; both or none */
     const char *allowed_hosts;      /* further names for Host, separated by commas; NULL: none */

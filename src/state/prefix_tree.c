@@ -276,12 +276,31 @@ int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *to
     return found;
 }
 
-int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
-                          int32_t n)
+/* Why a text of n tokens cannot begin with more than `found` of them. */
+static lace_reuse_end find_end(const prefix_tree *t, uint64_t owner, const int32_t *tokens,
+                               int32_t n, int32_t found)
 {
-    int32_t found;
+    int32_t known;
+    const node *at = walk(t, owner, tokens, n, &known);
+    const root *begin = find_root(t, owner);
+    if (found == n)
+        return LACE_REUSE_ALL;
+    if (known > found)
+        return LACE_REUSE_LOST;
+    if (!at)
+        return begin ? LACE_REUSE_DIFFERS : LACE_REUSE_NEW;
+    bool goes_on = at->children || (known - 1) % PAGE_TOKENS + 1 < at->n_tokens;
+    return goes_on ? LACE_REUSE_DIFFERS : LACE_REUSE_NEW;
+}
+
+int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
+                          int32_t n, lace_reuse_end *end)
+{
+    int32_t found = 0;
     assert(t->kv->sequences[sequence].n_tokens == 0);
     node *at = walk_to_whole(t, owner, tokens, n, &found);
+    if (end)
+        *end = find_end(t, owner, tokens, n, at ? found : 0);
     if (!at)
         return 0;
     share_path(t, sequence, at, (found - 1) / PAGE_TOKENS, found);

@@ -34,9 +34,12 @@ void prefix_tree_free(prefix_tree *t); /* gives its pages and snapshots back */
 /* How many of the n tokens the owner's tree knows; with recurrent layers, can begin with. */
 int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n);
 
-/* Let an empty sequence begin with as many of the tokens as that tree knows. Returns how many. */
+/*
+ * Let an empty sequence begin with as many of the tokens as that tree knows. Returns how many; *end,
+ * unless it is NULL, is why not more.
+ */
 int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
-                          int32_t n);
+                          int32_t n, lace_reuse_end *end);
 
 /*
  * Keep what a sequence holds: n tokens, which are those given. A last page that is not full is kept

@@ -534,10 +534,10 @@ static void kept_prefixes_are_continued(void)
         append(m, 0, text + LENGTH, 5, want + 20);
         states_set_length(m->s, 0, 0);
 
-        CHECK(prefix_tree_begin(tree, OWNER, 1, text, LENGTH + 5) == LENGTH);
+        CHECK(prefix_tree_begin(tree, OWNER, 1, text, LENGTH + 5, NULL) == LENGTH);
         append(m, 1, text + LENGTH, 5, got);
         CHECK(are_same(want + 20, got, 5));
-        CHECK(prefix_tree_begin(tree, OWNER, 2, branch, LENGTH) == PAGE_TOKENS);
+        CHECK(prefix_tree_begin(tree, OWNER, 2, branch, LENGTH, NULL) == PAGE_TOKENS);
         append(m, 2, branch + PAGE_TOKENS, LENGTH - PAGE_TOKENS, got);
         CHECK(are_same(want, got, LENGTH - PAGE_TOKENS));
 

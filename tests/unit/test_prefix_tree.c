@@ -154,7 +154,7 @@ static void a_text_that_was_kept_is_found_up_to_the_token(void)
     CHECK(prefix_tree_find(tree, 0, tokens, 200) == 50);
     CHECK(prefix_tree_find(tree, 0, tokens, 40) == 40);
     CHECK(prefix_tree_find(tree, 0, tokens + 1, 40) == 0);
-    CHECK(prefix_tree_begin(tree, 0, 1, tokens, 45) == 45);
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens, 45, NULL) == 45);
     CHECK(is_intact(1, tokens));
     /* It goes on in its own way; the kept page stays as it was. */
     int32_t other[CONTEXT];
@@ -162,7 +162,7 @@ static void a_text_that_was_kept_is_found_up_to_the_token(void)
     for (int32_t i = 45; i < CONTEXT; i++)
         other[i] = 5000 + i;
     CHECK(append(1, other, 20) && is_intact(1, other));
-    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 200) == 50 && is_intact(2, tokens));
+    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 200, NULL) == 50 && is_intact(2, tokens));
     stop();
 }
 
@@ -204,6 +204,37 @@ static void pages_in_use_are_never_given_up(void)
     stop();
 }
 
+static void why_reuse_ends_is_told(void)
+{
+    if (!start())
+        return;
+    int32_t tokens[CONTEXT], other[CONTEXT];
+    lace_reuse_end end;
+    fill(tokens, 1000, CONTEXT);
+    fill(other, 1000, CONTEXT);
+    other[45] = 7;
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens, 64, &end) == 0 && end == LACE_REUSE_NEW);
+    CHECK(append(0, tokens, 64));
+    prefix_tree_keep(tree, 0, 0, tokens, 64, true);
+    states_set_length(kv, 0, 0);
+    static const struct {
+        int32_t n, found;
+        bool is_other;
+        lace_reuse_end end;
+    } cases[] = {{64, 64, false, LACE_REUSE_ALL},
+                 {40, 40, false, LACE_REUSE_ALL},
+                 {90, 64, false, LACE_REUSE_NEW},
+                 {90, 45, true, LACE_REUSE_DIFFERS}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int32_t *text = cases[i].is_other ? other : tokens;
+        int32_t found = prefix_tree_begin(tree, 0, 1, text, cases[i].n, &end);
+        CHECK(found == cases[i].found && end == cases[i].end);
+        states_set_length(kv, 1, 0);
+    }
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens + 1, 40, &end) == 0 && end == LACE_REUSE_DIFFERS);
+    stop();
+}
+
 static void what_one_owner_has_is_not_found_for_another(void)
 {
     if (!start())
@@ -215,7 +246,7 @@ static void what_one_owner_has_is_not_found_for_another(void)
     states_set_length(kv, 0, 0);
     CHECK(prefix_tree_find(tree, 7, tokens, 64) == 64);
     CHECK(prefix_tree_find(tree, 8, tokens, 64) == 0);
-    CHECK(prefix_tree_begin(tree, 8, 1, tokens, 64) == 0);
+    CHECK(prefix_tree_begin(tree, 8, 1, tokens, 64, NULL) == 0);
     CHECK(append(1, tokens, 32));
     prefix_tree_keep(tree, 8, 1, tokens, 32, true);
     states_set_length(kv, 1, 0);
@@ -252,15 +283,16 @@ static void recurrent_texts_begin_behind_snapshots(void)
     states_set_length(kv, 0, 0);
     CHECK(states_snapshots_used(kv) == 2);
 
-    CHECK(prefix_tree_begin(tree, 0, 1, tokens, CONTEXT) == 110);
+    CHECK(prefix_tree_begin(tree, 0, 1, tokens, CONTEXT, NULL) == 110);
     CHECK(append(1, tokens, 3) && is_intact(1, tokens)); /* append looks at the state */
     CHECK(states_reach(kv, 1, 112) == 110);              /* it may go back to where it began */
-    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 109) == 64);
+    CHECK(prefix_tree_begin(tree, 0, 2, tokens, 109, NULL) == 64);
     CHECK(append(2, tokens, 40) && is_intact(2, tokens));
     CHECK(prefix_tree_find(tree, 0, other, CONTEXT) == 64);
     CHECK(prefix_tree_find(tree, 0, tokens, 63) == 0 &&
           prefix_tree_find(tree, 0, tokens, 64) == 64);
-    CHECK(prefix_tree_begin(tree, 0, 3, tokens, 63) == 0);
+    lace_reuse_end end;
+    CHECK(prefix_tree_begin(tree, 0, 3, tokens, 63, &end) == 0 && end == LACE_REUSE_LOST);
     CHECK(append(3, tokens, 63) && is_intact(3, tokens));
     stop();
 }
@@ -279,7 +311,7 @@ static void snapshots_go_least_recently_used_first(void)
     CHECK(append(0, b, 40));
     prefix_tree_keep(tree, 0, 0, b, 40, true);
     states_set_length(kv, 0, 0);
-    CHECK(prefix_tree_begin(tree, 0, 1, a, 50) == 40); /* used again */
+    CHECK(prefix_tree_begin(tree, 0, 1, a, 50, NULL) == 40); /* used again */
     states_set_length(kv, 1, 0);
     CHECK(append(0, c, 32) && append(0, c, 32)); /* needs two: one is free, one is given up */
     prefix_tree_keep(tree, 0, 0, c, 64, false);
@@ -309,7 +341,7 @@ static void recurrent_layers_alone_have_prefixes(void)
         CHECK(append(0, tokens, 32) && append(0, tokens, 50));
         prefix_tree_keep(tree, (uint64_t)i, 0, tokens, 82, true);
         states_set_length(kv, 0, 0);
-        CHECK(prefix_tree_begin(tree, (uint64_t)i, 1, tokens, 99) == 82);
+        CHECK(prefix_tree_begin(tree, (uint64_t)i, 1, tokens, 99, NULL) == 82);
         CHECK(append(1, tokens, 1));
         states_set_length(kv, 1, 0);
     }
@@ -336,8 +368,8 @@ static void random_texts_find_their_own(void)
             for (int32_t i = 0; i < CONTEXT; i++)
                 texts[s][i] = 1000 * first + i + (i >= parts ? 100000 * (int32_t)draw(2) : 0);
             owners[s] = draw(2);
-            int32_t found =
-                prefix_tree_begin(tree, owners[s], s, texts[s], 1 + (int32_t)draw(CONTEXT - 2));
+            int32_t found = prefix_tree_begin(tree, owners[s], s, texts[s],
+                                              1 + (int32_t)draw(CONTEXT - 2), NULL);
             n_shared += found > 0;
             if (!append(s, texts[s], 1)) {
                 n_full++;
@@ -412,6 +444,7 @@ int main(void)
     CASE(a_text_that_was_kept_is_found_up_to_the_token);
     CASE(a_longer_text_takes_the_place_of_the_part_it_continues);
     CASE(pages_in_use_are_never_given_up);
+    CASE(why_reuse_ends_is_told);
     CASE(what_one_owner_has_is_not_found_for_another);
     CASE(recurrent_texts_begin_behind_snapshots);
     CASE(snapshots_go_least_recently_used_first);
