@@ -597,6 +597,9 @@ typedef struct lace_batcher_options {
     lace_session_options session; /* n_sequences: generations computed together; default 32.
                                      n_context: tokens of each. n_outputs is not used */
     bool use_prefixes;            /* keep the beginnings of texts for later texts; default true */
+    const char *cache_dir; /* a directory that also keeps them, in files, for when memory is short
+                              and for later processes; NULL (default): none. Read at the start */
+    uint64_t cache_bytes;  /* that these files may take; 0 (default): 16 GiB */
     bool is_deterministic; /* compute each text by itself. Otherwise the texts computed together
                               change how sums are rounded, and so, rarely, a token. Several times
                               slower with many texts; turns prefixes and guesses off. Default

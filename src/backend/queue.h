@@ -18,6 +18,8 @@ typedef struct queue_calls {
     lace_status (*copy)(queue *q, uint8_t *to, const uint8_t *from, uint64_t n, lace_error *err);
     lace_status (*zero)(queue *q, uint8_t *data, uint64_t n, lace_error *err);
     lace_status (*wait)(queue *q, lace_error *err);
+    lace_status (*read)(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err);
+    lace_status (*write)(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err);
     void (*close)(queue *q);
 } queue_calls;
 
@@ -56,6 +58,19 @@ static inline lace_status queue_zero(queue *q, uint8_t *data, uint64_t n, lace_e
 static inline lace_status queue_wait(queue *q, lace_error *err)
 {
     return q->calls->wait(q, err);
+}
+
+/* Between the device's memory and the host's, behind all that was queued; over when they return. */
+static inline lace_status queue_read(queue *q, void *to, const uint8_t *from, uint64_t n,
+                                     lace_error *err)
+{
+    return q->calls->read(q, to, from, n, err);
+}
+
+static inline lace_status queue_write(queue *q, uint8_t *to, const void *from, uint64_t n,
+                                      lace_error *err)
+{
+    return q->calls->write(q, to, from, n, err);
 }
 
 static inline void queue_close(queue *q) /* waits; NULL is fine */

@@ -74,6 +74,8 @@ static const arg_option options[] = {
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},
     {"no-prefix-cache", 0, ARG_FLAG, HERE(no_prefixes), .help = "compute every prompt from its beginning"},
     {"rewrite-replies", 0, ARG_FLAG, HERE(rewrites_replies), .help = "let the chat template write earlier replies anew (default: they stand in prompts as the model wrote them, with their reasoning, so that nothing is computed twice)"},
+    {"cache-dir", 0, ARG_TEXT, SERVER(batcher.cache_dir), .value = "DIR", .help = "also keep what prompts began with in files of this directory, for when memory is short and for the next start"},
+    {"cache-size", 0, ARG_BYTES, SERVER(batcher.cache_bytes), .value = "BYTES", .help = "room for these files; the oldest go first (default 16G)"},
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     CLI_SPARSITY_OPTION(serve_args),
@@ -227,6 +229,10 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         return args_error(v, err,
                           "--deterministic excludes --draft, --lookup and --mtp: guesses are "
                           "computed together with the text");
+    if (a.server.batcher.cache_dir && (a.no_prefixes || a.deterministic || a.activation_sparsity))
+        return args_error(v, err,
+                          "--cache-dir keeps what prompts began with, which is not possible with "
+                          "--no-prefix-cache, --deterministic or --activation-sparsity");
     if (a.several.models && words.count)
         return args_error(v, err, "--models names the models, and %.100s is one more", words.at[0]);
     if (a.several.models) {

@@ -340,11 +340,15 @@ static void show_prompts(lace_batcher *b)
 /* Whole pages of prompts are of use to others from now on. */
 static void keep_prompts(lace_batcher *b)
 {
-    for (lace_generation *g = b->running.first; g; g = g->next)
-        if (batcher_uses_prefixes(b, g) && g->n_computed <= g->stats.n_prompt &&
-            g->n_computed >= PAGE_TOKENS)
-            prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
-                             false);
+    for (lace_generation *g = b->running.first; g; g = g->next) {
+        if (!batcher_uses_prefixes(b, g) || g->n_computed > g->stats.n_prompt ||
+            g->n_computed < PAGE_TOKENS)
+            continue;
+        prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
+                         false);
+        if (g->n_computed == g->stats.n_prompt)
+            prefix_tree_store(b->prefixes, g->options.owner, g->tokens, g->n_computed);
+    }
 }
 
 /*

@@ -6,11 +6,14 @@
  */
 #include "engine/batcher.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 
 enum { LOOK_AHEAD = 64 }; /* waiting generations that may start before the first */
 
+#define CACHE_BYTES  (UINT64_C(16) << 30)
 #define LATE_WAIT_NS (UINT64_C(5) * 1000000) /* where there is nothing else to do */
 
 lace_batcher_options lace_batcher_options_default(void)
@@ -148,6 +151,42 @@ static void find_step(lace_batcher *b)
                           .first_ns = (uint64_t)b->options.first_target_ms * 1000000};
 }
 
+/* What pages are right for: the model, how it is computed, and how pages lie in memory. */
+static bool digest_pages(const lace_batcher *b, digest *out)
+{
+    const states *kv = b->session->kv;
+    const char *kind = b->model->m->device->backend->name;
+    digest_stream *s = digest_stream_create();
+    digest files;
+    bool ok = s && weights_digest(b->model->files, &files) &&
+              digest_stream_add(s, &files, sizeof files) &&
+              digest_stream_add(s, LACE_VERSION, sizeof LACE_VERSION) &&
+              digest_stream_add(s, kind, strlen(kind)) &&
+              digest_stream_add(s, &kv->options.type, sizeof kv->options.type) &&
+              digest_stream_add(s, &kv->slots.slot_bytes, sizeof kv->slots.slot_bytes);
+    for (int32_t g = 0; ok && g < kv->n_groups; g++)
+        ok = digest_stream_add(s, &kv->groups[g].window, sizeof kv->groups[g].window) &&
+             digest_stream_add(s, &kv->groups[g].page_bytes, sizeof kv->groups[g].page_bytes);
+    ok = ok && digest_stream_peek(s, NULL, 0, out);
+    digest_stream_free(s);
+    return ok;
+}
+
+static lace_status create_prefixes(lace_batcher *b, lace_error *err)
+{
+    const lace_batcher_options *o = &b->options;
+    digest pages;
+    TRY(prefix_tree_create(b->session->kv, &b->prefixes, err));
+    if (!o->cache_dir)
+        return LACE_OK;
+    if (!digest_pages(b, &pages))
+        return error_nomem(err, "a page store");
+    TRY(page_store_open(o->cache_dir, o->cache_bytes ? o->cache_bytes : CACHE_BYTES, &pages,
+                        &b->store, err));
+    prefix_tree_use_store(b->prefixes, b->store);
+    return LACE_OK;
+}
+
 lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *options,
                                 lace_batcher **out, lace_error *err)
 {
@@ -176,7 +215,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     TRY_GOTO(status, done, late_create(&b->chooser, err));
     TRY_GOTO(status, done, create_guesses(b, err));
     if (b->options.use_prefixes && !b->options.is_deterministic)
-        TRY_GOTO(status, done, prefix_tree_create(b->session->kv, &b->prefixes, err));
+        TRY_GOTO(status, done, create_prefixes(b, err));
 done:
     return GIVE_OR_FREE(status, b, out, lace_batcher_free);
 }
@@ -198,6 +237,7 @@ void lace_batcher_free(lace_batcher *b)
     late_free(b->chooser);
     flights_free(b);
     prefix_tree_free(b->prefixes);
+    page_store_close(b->store);
     guess_source_deinit(&b->source);
     lace_session_free(b->draft);
     lace_session_free(b->session);
@@ -239,9 +279,11 @@ static void stop_running(lace_batcher *b, lace_generation *g)
     guess_release(&b->source, &g->guess);
     /* What the layer that predicts has not seen is of less use to others, and of no harm. */
     session_settle(b->session, NULL);
-    if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR)
+    if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR) {
         prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
                          true);
+        prefix_tree_store(b->prefixes, g->options.owner, g->tokens, g->n_computed);
+    }
     states_set_length(b->session->kv, g->sequence, 0);
     b->is_used[g->sequence] = false;
     g->sequence = -1;

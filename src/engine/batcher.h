@@ -57,6 +57,7 @@ struct lace_batcher {
     lace_token *ends;              /* [n_ends] */
     size_t n_ends;
     prefix_tree *prefixes;            /* NULL: not used */
+    page_store *store;                /* of the tree; NULL: none */
     generation_list running, waiting; /* oldest first */
     generation_list late;             /* sit out while their choice is made; they keep their KV */
     late_choice *chooser;

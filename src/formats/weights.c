@@ -1,6 +1,7 @@
 /* The files of a model, joined into one directory of tensors. */
 #include "formats/weights.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -215,4 +216,48 @@ const char *weights_name(const weights *w)
 uint64_t weights_file_bytes(const weights *w)
 {
     return w->n_bytes;
+}
+
+/* ---- Telling models apart -------------------------------------------------------------------- */
+
+enum { SAMPLE_BYTES = 1024 }; /* of each tensor */
+
+/* All before the first tensor of a file: its metadata and its directory. */
+static size_t head_bytes(const part *p)
+{
+    const uint8_t *begin = p->map.bytes.data;
+    size_t n = p->map.bytes.size;
+    for (size_t i = 0; i < part_count(p); i++) {
+        const uint8_t *data = part_at(p, i)->data;
+        if (data >= begin && data < begin + n)
+            n = (size_t)(data - begin);
+    }
+    return n;
+}
+
+static bool add_part(digest_stream *s, const part *p)
+{
+    bool ok = digest_stream_add(s, p->map.bytes.data, head_bytes(p));
+    for (size_t i = 0; ok && i < part_count(p); i++) {
+        const tensor *t = part_at(p, i);
+        size_t n = t->n_bytes < SAMPLE_BYTES ? (size_t)t->n_bytes : SAMPLE_BYTES;
+        ok = digest_stream_add(s, t->name.data, t->name.size) &&
+             digest_stream_add(s, &t->type, sizeof t->type) &&
+             digest_stream_add(s, &t->n_bytes, sizeof t->n_bytes) &&
+             digest_stream_add(s, t->data, n) && digest_stream_add(s, t->data + t->n_bytes - n, n);
+    }
+    return ok;
+}
+
+bool weights_digest(const weights *w, digest *out)
+{
+    digest_stream *s = digest_stream_create();
+    char *config = w->config ? json_dumps(w->config, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    bool ok = s && (!w->config || (config && digest_stream_add(s, config, strlen(config))));
+    for (size_t i = 0; ok && i < w->n_parts; i++)
+        ok = add_part(s, &w->parts[i]);
+    ok = ok && digest_stream_peek(s, NULL, 0, out);
+    digest_stream_free(s);
+    free(config);
+    return ok;
 }

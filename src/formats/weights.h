@@ -9,6 +9,7 @@
 #ifndef LACE_FORMATS_WEIGHTS_H
 #define LACE_FORMATS_WEIGHTS_H
 
+#include "base/digest.h"
 #include "formats/gguf.h"
 #include "tensor/tensor.h"
 
@@ -45,6 +46,12 @@ lace_status weights_prepare(weights *w, const tensor *t, lace_error *err);
 
 /* The tensor's pages are not needed for now (it was packed elsewhere). */
 void weights_release(const weights *w, const tensor *t);
+
+/*
+ * What tells the model from others: metadata, names, shapes, and the first bytes of each tensor, as
+ * they are in the files. False: memory is out.
+ */
+bool weights_digest(const weights *w, digest *out);
 
 /* Other tensors in front of the files' own. */
 typedef struct weights_view {

@@ -464,9 +464,17 @@ void call_set_state(call *c, void *state)
     c->state = state;
 }
 
+/* The key itself, and not its number: what is kept in files outlives a list of keys. */
 uint64_t call_owner(const call *c)
 {
-    return c->s->options.shares_prefixes ? 0 : c->key;
+    digest d;
+    uint64_t owner = UINT64_MAX - c->key;
+    if (c->key == 0 || c->s->options.shares_prefixes)
+        return 0;
+    const char *key = c->s->keys[c->key - 1];
+    if (digest_of(key, strlen(key), NULL, 0, &d))
+        memcpy(&owner, d.bytes, sizeof owner);
+    return owner;
 }
 
 /* A reply that the model has ended by itself is kept as it wrote it. */

@@ -13,6 +13,7 @@ struct node {
     int32_t n_tokens;                 /* PAGE_TOKENS, but for a leaf */
     int32_t pages[STATES_MAX_GROUPS]; /* -1: given back */
     int32_t snapshot;                 /* of recurrent state where the node ends; -1: none */
+    bool is_stored;                   /* in the store; a snapshot that came later is not */
     int32_t tokens[PAGE_TOKENS];
 };
 
@@ -28,7 +29,11 @@ struct prefix_tree {
     states *kv;
     root *roots;
     node *oldest, *newest;
+    const node *held; /* not to be given up, as more is loaded behind it; NULL: none */
     uint64_t n_evicted;
+    page_store *store; /* NULL: none */
+    page_shape shape;  /* of what is stored */
+    buf file;          /* that is being read */
 };
 
 /* ---- By last use ----------------------------------------------------------------------------- */
@@ -179,7 +184,7 @@ static void remove_leaf(prefix_tree *t, node *n)
 /* A branch that has given up all its pages is of no use, up to where another one leaves it. */
 static void remove_empty(prefix_tree *t, node *n)
 {
-    while (!n->children && is_empty(t, n)) {
+    while (!n->children && is_empty(t, n) && n != t->held) {
         node *parent = n->parent;
         bool was_last = is_root(parent); /* which may go with it */
         t->n_evicted += (uint64_t)n->n_tokens;
@@ -276,6 +281,8 @@ int32_t prefix_tree_find(const prefix_tree *t, uint64_t owner, const int32_t *to
     return found;
 }
 
+static void load_path(prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n);
+
 /* Why a text of n tokens cannot begin with more than `found` of them. */
 static lace_reuse_end find_end(const prefix_tree *t, uint64_t owner, const int32_t *tokens,
                                int32_t n, int32_t found)
@@ -298,6 +305,8 @@ int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, cons
 {
     int32_t found = 0;
     assert(t->kv->sequences[sequence].n_tokens == 0);
+    if (t->store)
+        load_path(t, owner, tokens, n);
     node *at = walk_to_whole(t, owner, tokens, n, &found);
     if (end)
         *end = find_end(t, owner, tokens, n, at ? found : 0);
@@ -325,6 +334,7 @@ static node *keep_page(prefix_tree *t, node *parent, int32_t sequence, int32_t i
     if (child && shared == child->n_tokens) {
         /* A page that was not full: the sequence has more of it. */
         drop_state(t, child);
+        child->is_stored = false;
         memcpy(child->tokens, tokens, (size_t)n_tokens * sizeof *tokens);
         child->n_tokens = n_tokens;
     } else {
@@ -389,6 +399,8 @@ void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const in
 
 static bool is_unused(const prefix_tree *t, const node *n)
 {
+    if (n == t->held)
+        return false;
     for (int32_t g = 0; g < t->kv->n_groups; g++)
         if (n->pages[g] >= 0 && t->kv->groups[g].n_users[n->pages[g]] > 1)
             return false;
@@ -454,6 +466,160 @@ uint64_t prefix_tree_n_evicted(const prefix_tree *t)
     return t->n_evicted;
 }
 
+/* ---- The store ------------------------------------------------------------------------------- */
+
+void prefix_tree_use_store(prefix_tree *t, page_store *store)
+{
+    t->store = store;
+    t->shape = page_shape_of(t->kv);
+}
+
+/* The bytes of a page that was read become a node's; false: there is no room for them. */
+static bool fill_node(prefix_tree *t, node *n, const page_file *file, int32_t end)
+{
+    states *kv = t->kv;
+    for (int32_t g = 0; g < kv->n_groups; g++) {
+        page_group *group = &kv->groups[g];
+        if (!file->has_part[g])
+            continue;
+        if (group->n_free == 0)
+            return false;
+        n->pages[g] = page_take(group);
+        if (queue_write(kv->queue, page_data(group, n->pages[g]), file->parts[g], group->page_bytes,
+                        NULL) != LACE_OK)
+            return false;
+    }
+    if (file->has_part[kv->n_groups])
+        n->snapshot = snapshot_load(&kv->slots, end, file->parts[kv->n_groups]);
+    return true;
+}
+
+/* Whether the file is that of these tokens, with all that layers without a window remember. */
+static bool is_of_text(const prefix_tree *t, const page_file *file, const digest *parent,
+                       const int32_t *tokens)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (!file->has_part[g] && t->kv->groups[g].window == 0)
+            return false;
+    return digest_equals(&file->parent, parent) &&
+           memcmp(file->tokens, tokens, sizeof file->tokens) == 0;
+}
+
+/* Read the page behind `parent`, if it is in the store. NULL: it is not, or there is no room. */
+static node *load_child(prefix_tree *t, node *parent, const digest *parent_key, const digest *key,
+                        const int32_t *tokens, int32_t end)
+{
+    static const bool all[PAGE_FILE_MOST_PARTS] = {true, true, true, true, true};
+    page_file file;
+    page_demand demand = {0};
+    if (!page_store_read(t->store, key, page_file_bytes(&t->shape, all), &t->file))
+        return NULL;
+    span bytes = {(const uint8_t *)t->file.data, t->file.size};
+    if (page_file_read(bytes, &t->shape, &file, NULL) != LACE_OK ||
+        !is_of_text(t, &file, parent_key, tokens)) {
+        page_store_remove(t->store, key);
+        return NULL;
+    }
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        demand.n_pages[g] = file.has_part[g];
+    t->held = parent;
+    node *n = prefix_tree_make_room(t, &demand) ? add_child(t, parent, tokens, PAGE_TOKENS) : NULL;
+    t->held = n;
+    if (n && !fill_node(t, n, &file, end)) {
+        remove_leaf(t, n);
+        n = NULL;
+    }
+    t->held = NULL;
+    if (n)
+        n->is_stored = true;
+    return n;
+}
+
+/* Load what the store has of a text behind what the tree has, a whole page at a time. */
+static void load_path(prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
+{
+    digest key, next;
+    root *begin = find_root(t, owner);
+    if (!page_store_root(t->store, owner, &key) || (!begin && !(begin = add_root(t, owner))))
+        return;
+    node *at = &begin->n;
+    for (int32_t i = 0; i + PAGE_TOKENS <= n; i += PAGE_TOKENS) {
+        int32_t shared;
+        node *child = best_child(at, tokens + i, PAGE_TOKENS, &shared);
+        if (!page_key(&key, tokens + i, &next))
+            break;
+        if (!child || shared < PAGE_TOKENS)
+            child = load_child(t, at, &key, &next, tokens + i, i + PAGE_TOKENS);
+        if (!child)
+            break;
+        at = child;
+        key = next;
+    }
+    if (is_root(at) && !at->children)
+        remove_root(t, at);
+}
+
+/* Copy what a node holds into a file that waits to be written. False: too much waits. */
+static bool store_node(prefix_tree *t, const node *n, const digest *parent, const digest *key)
+{
+    states *kv = t->kv;
+    page_file file = {.parent = *parent};
+    memcpy(file.tokens, n->tokens, sizeof file.tokens);
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        file.has_part[g] = n->pages[g] >= 0;
+    file.has_part[kv->n_groups] = n->snapshot >= 0;
+    uint64_t n_bytes = page_file_bytes(&t->shape, file.has_part);
+    uint8_t *bytes = page_store_take(t->store, n_bytes);
+    if (!bytes)
+        return false;
+    page_file_lay_out(&t->shape, &file, bytes);
+    for (int32_t i = 0; i <= kv->n_groups; i++) {
+        if (!file.has_part[i])
+            continue;
+        uint8_t *to = bytes + (file.parts[i] - bytes);
+        lace_status status = i < kv->n_groups
+                                 ? queue_read(kv->queue, to, page_data(&kv->groups[i], n->pages[i]),
+                                              kv->groups[i].page_bytes, NULL)
+                                 : snapshot_read(&kv->slots, n->snapshot, to, NULL);
+        if (status != LACE_OK) { /* the card says so with the next run */
+            page_store_give_back(t->store, bytes, n_bytes);
+            return false;
+        }
+    }
+    page_store_write(t->store, key, bytes, n_bytes);
+    return true;
+}
+
+/* Layers without a window need their page. */
+static bool is_worth_storing(const prefix_tree *t, const node *n)
+{
+    for (int32_t g = 0; g < t->kv->n_groups; g++)
+        if (n->pages[g] < 0 && t->kv->groups[g].window == 0)
+            return false;
+    return !n->is_stored && n->n_tokens == PAGE_TOKENS;
+}
+
+void prefix_tree_store(prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n)
+{
+    digest key, next;
+    root *begin = find_root(t, owner);
+    if (!t->store || !begin || !page_store_root(t->store, owner, &key))
+        return;
+    node *at = &begin->n;
+    for (int32_t i = 0; i + PAGE_TOKENS <= n; i += PAGE_TOKENS) {
+        int32_t shared;
+        at = best_child(at, tokens + i, PAGE_TOKENS, &shared);
+        if (!at || shared < PAGE_TOKENS || !page_key(&key, tokens + i, &next))
+            return;
+        if (is_worth_storing(t, at)) {
+            if (!store_node(t, at, &key, &next))
+                return;
+            at->is_stored = true;
+        }
+        key = next;
+    }
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err)
@@ -462,6 +628,7 @@ lace_status prefix_tree_create(states *kv, prefix_tree **out, lace_error *err)
     if (!*out)
         return error_nomem(err, "a prefix tree");
     (*out)->kv = kv;
+    buf_init(&(*out)->file, SIZE_MAX / 2);
     kv->slots.give_up = give_up_snapshot;
     kv->slots.keeper = *out;
     return LACE_OK;
@@ -478,5 +645,6 @@ void prefix_tree_free(prefix_tree *t)
         remove_leaf(t, n);
     }
     t->kv->slots.give_up = NULL;
+    buf_deinit(&t->file);
     mem_free(t);
 }

@@ -19,11 +19,14 @@
  * where the node ends, if there is one: behind pages where a batch ended, and where a text ends.
  * Snapshots go with their nodes, or alone when another one needs the slot, the least recently used
  * first.
+ *
+ * With a store (page_store.h), whole pages are also kept in files, and come back from there: when
+ * they were given up, or in another process.
  */
 #ifndef LACE_STATE_PREFIX_TREE_H
 #define LACE_STATE_PREFIX_TREE_H
 
-#include "state/states.h"
+#include "state/page_store.h"
 
 typedef struct prefix_tree prefix_tree;
 
@@ -47,6 +50,12 @@ int32_t prefix_tree_begin(prefix_tree *t, uint64_t owner, int32_t sequence, cons
  */
 void prefix_tree_keep(prefix_tree *t, uint64_t owner, int32_t sequence, const int32_t *tokens,
                       int32_t n, bool with_part);
+
+/* Use a store, which must outlive the tree, from now on. */
+void prefix_tree_use_store(prefix_tree *t, page_store *store);
+
+/* Write those whole pages of the text into the store that are kept and not there yet. */
+void prefix_tree_store(prefix_tree *t, uint64_t owner, const int32_t *tokens, int32_t n);
 
 /* Give up pages until the demand can be met. False if it cannot. */
 bool prefix_tree_make_room(prefix_tree *t, const page_demand *demand);

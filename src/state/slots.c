@@ -71,12 +71,37 @@ void snapshot_drop(slots *p, int32_t *snapshot)
         p->free_snapshots[p->n_free++] = k;
 }
 
-/* A snapshot of what the slot holds, with one user; -1: no slot is free. */
-static int32_t take_snapshot(slots *p, int32_t sequence)
+/* Whether a slot is free, or could be made so. */
+static bool has_free(slots *p)
 {
     while (p->n_free == 0)
         if (!p->give_up || !p->give_up(p->keeper))
-            return -1;
+            return false;
+    return true;
+}
+
+int32_t snapshot_load(slots *p, int32_t n_tokens, const void *data)
+{
+    if (!has_free(p))
+        return -1;
+    int32_t k = p->free_snapshots[p->n_free - 1];
+    if (queue_write(p->queue, snapshot_data(p, k), data, p->slot_bytes, NULL) != LACE_OK)
+        return -1;
+    p->n_free--;
+    p->snapshots[k] = (snapshot_state){.n_tokens = n_tokens, .n_users = 1};
+    return k;
+}
+
+lace_status snapshot_read(const slots *p, int32_t k, void *out, lace_error *err)
+{
+    return queue_read(p->queue, out, snapshot_data(p, k), p->slot_bytes, err);
+}
+
+/* A snapshot of what the slot holds, with one user; -1: no slot is free. */
+static int32_t take_snapshot(slots *p, int32_t sequence)
+{
+    if (!has_free(p))
+        return -1;
     int32_t k = p->free_snapshots[p->n_free - 1];
     /* Fails with the card only, which then says so with the next run. */
     if (queue_copy(p->queue, snapshot_data(p, k), slot_data(p, sequence), p->slot_bytes, NULL) !=

@@ -91,6 +91,13 @@ void slot_restore(slots *p, int32_t sequence, int32_t snapshot);
 /* Hold a snapshot once more. */
 int32_t snapshot_hold(slots *p, int32_t snapshot);
 
+/*
+ * A snapshot behind n_tokens of what somebody kept, in the host's memory, for the caller; -1: no slot
+ * is free. And back: its state to the host's memory.
+ */
+int32_t snapshot_load(slots *p, int32_t n_tokens, const void *data);
+lace_status snapshot_read(const slots *p, int32_t snapshot, void *out, lace_error *err);
+
 /* Let go of *snapshot, which becomes -1 (and may be); free when nobody else holds it. */
 void snapshot_drop(slots *p, int32_t *snapshot);
 

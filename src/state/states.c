@@ -270,11 +270,16 @@ void page_drop(page_group *group, int32_t *slot)
     *slot = -1;
 }
 
-static int32_t take_page(page_group *group)
+int32_t page_take(page_group *group)
 {
     int32_t page = group->free_pages[--group->n_free];
     group->n_users[page] = 1;
     return page;
+}
+
+uint8_t *page_data(const page_group *group, int32_t page)
+{
+    return group->data + (uint64_t)page * group->page_bytes;
 }
 
 /* The first page that a window sees when the next token has this position. */
@@ -304,9 +309,8 @@ bool states_can_meet(const states *kv, const page_demand *demand)
 static lace_status copy_page(const states *kv, const page_group *group, int32_t from, int32_t to,
                              lace_error *err)
 {
-    uint8_t *out = group->data + (uint64_t)to * group->page_bytes;
-    const uint8_t *in = group->data + (uint64_t)from * group->page_bytes;
-    return queue_copy(kv->queue, out, in, group->page_bytes, err);
+    return queue_copy(kv->queue, page_data(group, to), page_data(group, from), group->page_bytes,
+                      err);
 }
 
 static lace_status check_context(const states *kv, int32_t sequence, int32_t n, lace_error *err)
@@ -346,7 +350,7 @@ lace_status states_reserve_pages(states *kv, int32_t sequence, int32_t n, lace_e
             int32_t *slot = &s->tables[g][i];
             if (*slot >= 0 && group->n_users[*slot] == 1)
                 continue;
-            int32_t page = take_page(group);
+            int32_t page = page_take(group);
             if (*slot >= 0) {
                 TRY(copy_page(kv, group, *slot, page, err)); /* fails with the card only */
                 page_drop(group, slot);

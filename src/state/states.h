@@ -205,6 +205,10 @@ void states_restore(states *kv, int32_t sequence, int32_t snapshot);
 /* The first page that layers of a group still see when a sequence has n_tokens. */
 int32_t states_first_page(const states *kv, int32_t group, int32_t n_tokens);
 
+/* Take a free page, of which there must be one, for one holder; and where its bytes are. */
+int32_t page_take(page_group *group);
+uint8_t *page_data(const page_group *group, int32_t page);
+
 /* Let go of the page in *slot, which becomes -1; free when nobody else holds it. */
 void page_drop(page_group *group, int32_t *slot);
 

@@ -111,4 +111,20 @@ cases.a_key_does_not_find_replies_of_another = async () => {
   });
 };
 
+cases.a_killed_server_leaves_what_it_computed_to_the_next = async () => {
+  const session = writeModel(...TEMPLATES[0]);
+  const files = ['--cache-dir', join(here, 'pages')];
+  const asked = messagesBefore(session, 0);
+  let text;
+  const server = await startServer([session.path, '-c', '16384', '--kv-memory', '256M', ...files]);
+  text = (await ask(server, asked)).message;
+  await new Promise((resolve) => setTimeout(resolve, 300)); // pages are written behind
+  await server.stop('SIGKILL');
+  await withServer(session, files, async (next) => {
+    const a = await ask(next, asked);
+    assert.ok(a.cached > 0.9 * a.n, `${a.cached} of ${a.n}`);
+    assert.deepEqual({ ...a.message, tool_calls: 0 }, { ...text, tool_calls: 0 });
+  });
+};
+
 await runCases(cases, { seconds: 120 });

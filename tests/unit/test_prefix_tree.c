@@ -226,8 +226,8 @@ static void why_reuse_ends_is_told(void)
                  {90, 64, false, LACE_REUSE_NEW},
                  {90, 45, true, LACE_REUSE_DIFFERS}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const int32_t *text = cases[i].is_other ? other : tokens;
-        int32_t found = prefix_tree_begin(tree, 0, 1, text, cases[i].n, &end);
+        const int32_t *given = cases[i].is_other ? other : tokens;
+        int32_t found = prefix_tree_begin(tree, 0, 1, given, cases[i].n, &end);
         CHECK(found == cases[i].found && end == cases[i].end);
         states_set_length(kv, 1, 0);
     }

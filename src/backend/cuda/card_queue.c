@@ -38,13 +38,25 @@ static lace_status wait(queue *q, lace_error *err)
     return cuda_wait(card_queue_stream(q), err);
 }
 
+static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
+{
+    TRY(cuda_copy_from(card_queue_stream(q), to, from, n, err));
+    return cuda_wait(card_queue_stream(q), err);
+}
+
+static lace_status write(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err)
+{
+    TRY(cuda_copy_to(card_queue_stream(q), to, from, n, err));
+    return cuda_wait(card_queue_stream(q), err);
+}
+
 static void close(queue *q)
 {
     cuda_queue_free(card_queue_stream(q));
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close};
 
 lace_status card_queue_open(cuda_device *d, queue **out, lace_error *err)
 {

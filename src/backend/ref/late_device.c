@@ -95,13 +95,27 @@ static lace_status wait(queue *base, lace_error *err)
     return q->status;
 }
 
+static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
+{
+    TRY(wait(q, err));
+    memcpy(to, from, n);
+    return LACE_OK;
+}
+
+static lace_status write(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err)
+{
+    TRY(wait(q, err));
+    memcpy(to, from, n);
+    return LACE_OK;
+}
+
 static void close_queue(queue *base)
 {
     mem_free(((late_queue *)base)->work);
     mem_free(base);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, close_queue};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close_queue};
 
 static lace_status open_queue(device *d, queue **out, lace_error *err)
 {

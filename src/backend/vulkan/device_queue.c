@@ -44,13 +44,24 @@ static lace_status wait(queue *q, lace_error *err)
     return vulkan_wait(vulkan_queue_of(q), err);
 }
 
+static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
+{
+    return vulkan_read(vulkan_queue_of(q), to, (uint64_t)(uintptr_t)from, n, err);
+}
+
+static lace_status write(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err)
+{
+    TRY(vulkan_write(vulkan_queue_of(q), (uint64_t)(uintptr_t)to, from, n, err));
+    return vulkan_wait(vulkan_queue_of(q), err);
+}
+
 static void close(queue *q)
 {
     vulkan_queue_free(vulkan_queue_of(q));
     mem_free(q);
 }
 
-static const queue_calls calls = {take, give_back, copy, zero, wait, close};
+static const queue_calls calls = {take, give_back, copy, zero, wait, read, write, close};
 
 lace_status vulkan_open_queue(vulkan *v, queue **out, lace_error *err)
 {
