@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/record_log.h"
 
 enum {
     MAX_KEPT_BYTES = 64 << 20, /* of all replies */
     MAX_NOTE_BYTES = 16 << 20, /* of one */
+    MAX_LOG_BYTES = 256 << 20, /* of the file */
 };
 
 typedef struct entry {
@@ -20,19 +22,12 @@ typedef struct entry {
 } entry;
 
 struct kept_replies {
+    int32_t n_vocab;
+    record_log *log; /* of records as make_record writes them; NULL: none */
     pthread_mutex_t lock;
     entry *newest, *oldest;
     size_t n_bytes;
 };
-
-lace_status kept_replies_create(kept_replies **out, lace_error *err)
-{
-    *out = mem_calloc(1, sizeof **out);
-    if (!*out)
-        return error_nomem(err, "kept replies");
-    pthread_mutex_init(&(*out)->lock, NULL);
-    return LACE_OK;
-}
 
 static void drop_oldest(kept_replies *k)
 {
@@ -49,6 +44,7 @@ void kept_replies_free(kept_replies *k)
         return;
     while (k->oldest)
         drop_oldest(k);
+    record_log_close(k->log);
     pthread_mutex_destroy(&k->lock);
     mem_free(k);
 }
@@ -218,34 +214,26 @@ lace_status reply_note_part(void *note, const reply_event *part)
     return n->sink(n->arg, part);
 }
 
-static entry *make_entry(const reply_note *n, text opening, const digest *behind)
+/* An entry that says nothing yet. */
+static entry *make_entry(const kept_reply *r)
 {
-    size_t n_bytes = sizeof(entry) + n->n_tokens * sizeof(lace_token) + opening.size;
+    size_t n_bytes = sizeof(entry) + r->n_tokens * sizeof(lace_token) + r->n_opening;
     entry *e = mem_alloc(n_bytes);
     if (!e)
         return NULL;
     lace_token *tokens = (lace_token *)(e + 1);
-    char *chars = (char *)(tokens + n->n_tokens);
-    memcpy(tokens, n->tokens, n->n_tokens * sizeof *tokens);
-    memcpy(chars, opening.data, opening.size);
-    *e = (entry){.n_bytes = n_bytes,
-                 .reply = {.behind = *behind,
-                           .opening = chars,
-                           .n_opening = opening.size,
-                           .tokens = tokens,
-                           .n_tokens = n->n_tokens}};
+    char *chars = (char *)(tokens + r->n_tokens);
+    memcpy(tokens, r->tokens, r->n_tokens * sizeof *tokens);
+    memcpy(chars, r->opening, r->n_opening);
+    *e = (entry){.n_bytes = n_bytes, .reply = *r};
+    e->reply.opening = chars;
+    e->reply.tokens = tokens;
     return e;
 }
 
-void kept_replies_add(kept_replies *k, const reply_note *n, text opening, const digest *behind)
+/* Takes the entry. */
+static void insert(kept_replies *k, entry *e)
 {
-    const buf *content = &n->content;
-    entry *e = n->has_failed || n->n_tokens == 0 ? NULL : make_entry(n, opening, behind);
-    if (!e || !digest_said(trim(content->data ? content->data : "", content->size),
-                           json_incref(n->calls), &e->said)) {
-        mem_free(e);
-        return;
-    }
     pthread_mutex_lock(&k->lock);
     e->older = k->newest;
     *(k->newest ? &k->newest->newer : &k->oldest) = e;
@@ -254,4 +242,101 @@ void kept_replies_add(kept_replies *k, const reply_note *n, text opening, const 
     while (k->n_bytes > MAX_KEPT_BYTES && k->oldest != e)
         drop_oldest(k);
     pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- In a file ------------------------------------------------------------------------------- */
+
+/* What an entry is in the log: its digests, n_opening, n_tokens, the tokens and the opening. */
+enum { RECORD_HEAD = 2 * DIGEST_BYTES + 2 * 4 };
+
+static void write_record(kept_replies *k, const entry *e)
+{
+    const kept_reply *r = &e->reply;
+    uint32_t sizes[2] = {(uint32_t)r->n_opening, (uint32_t)r->n_tokens};
+    size_t n_bytes = RECORD_HEAD + r->n_tokens * sizeof(lace_token) + r->n_opening;
+    uint8_t *bytes = mem_alloc(n_bytes);
+    if (!bytes)
+        return;
+    memcpy(bytes, e->said.bytes, DIGEST_BYTES);
+    memcpy(bytes + DIGEST_BYTES, r->behind.bytes, DIGEST_BYTES);
+    memcpy(bytes + 2 * DIGEST_BYTES, sizes, sizeof sizes);
+    memcpy(bytes + RECORD_HEAD, r->tokens, r->n_tokens * sizeof *r->tokens);
+    memcpy(bytes + n_bytes - r->n_opening, r->opening, r->n_opening);
+    record_log_add(k->log, bytes, n_bytes);
+    mem_free(bytes);
+}
+
+static bool has_only_tokens(const kept_replies *k, span tokens)
+{
+    for (size_t i = 0; i < tokens.size; i += sizeof(lace_token))
+        if (load_u32(tokens.data + i) >= (uint32_t)k->n_vocab)
+            return false;
+    return tokens.size > 0;
+}
+
+/* A record that is none of these is passed over. */
+static void read_record(void *user, span record)
+{
+    kept_replies *k = user;
+    cursor c = {.bytes = record};
+    span said, behind, tokens, opening;
+    uint32_t n_opening, n_tokens;
+    if (cursor_take(&c, DIGEST_BYTES, &said, "said", NULL) != LACE_OK ||
+        cursor_take(&c, DIGEST_BYTES, &behind, "behind", NULL) != LACE_OK ||
+        cursor_u32(&c, &n_opening, "n_opening", NULL) != LACE_OK ||
+        cursor_u32(&c, &n_tokens, "n_tokens", NULL) != LACE_OK ||
+        cursor_take(&c, (uint64_t)n_tokens * sizeof(lace_token), &tokens, "tokens", NULL) !=
+            LACE_OK ||
+        cursor_take(&c, n_opening, &opening, "opening", NULL) != LACE_OK || cursor_left(&c) != 0 ||
+        !has_only_tokens(k, tokens))
+        return;
+    lace_token *aligned = mem_alloc(tokens.size);
+    kept_reply r = {.opening = (const char *)opening.data,
+                    .n_opening = n_opening,
+                    .tokens = aligned,
+                    .n_tokens = n_tokens};
+    memcpy(r.behind.bytes, behind.data, DIGEST_BYTES);
+    if (aligned)
+        memcpy(aligned, tokens.data, tokens.size);
+    entry *e = aligned ? make_entry(&r) : NULL;
+    mem_free(aligned);
+    if (!e)
+        return;
+    memcpy(e->said.bytes, said.data, DIGEST_BYTES);
+    insert(k, e);
+}
+
+/* ---- Keeping --------------------------------------------------------------------------------- */
+
+lace_status kept_replies_create(const char *path, int32_t n_vocab, kept_replies **out,
+                                lace_error *err)
+{
+    *out = NULL;
+    kept_replies *k = mem_calloc(1, sizeof *k);
+    if (!k)
+        return error_nomem(err, "kept replies");
+    k->n_vocab = n_vocab;
+    pthread_mutex_init(&k->lock, NULL);
+    lace_status status =
+        path ? record_log_open(path, MAX_LOG_BYTES, read_record, k, &k->log, err) : LACE_OK;
+    return GIVE_OR_FREE(status, k, out, kept_replies_free);
+}
+
+void kept_replies_add(kept_replies *k, const reply_note *n, text opening, const digest *behind)
+{
+    const buf *content = &n->content;
+    kept_reply r = {.behind = *behind,
+                    .opening = opening.data,
+                    .n_opening = opening.size,
+                    .tokens = n->tokens,
+                    .n_tokens = n->n_tokens};
+    entry *e = n->has_failed || n->n_tokens == 0 ? NULL : make_entry(&r);
+    if (!e || !digest_said(trim(content->data ? content->data : "", content->size),
+                           json_incref(n->calls), &e->said)) {
+        mem_free(e);
+        return;
+    }
+    if (k->log)
+        write_record(k, e);
+    insert(k, e);
 }

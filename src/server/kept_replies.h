@@ -29,7 +29,11 @@ typedef struct kept_reply {
     size_t n_tokens;
 } kept_reply;
 
-lace_status kept_replies_create(kept_replies **out, lace_error *err);
+/*
+ * path: a file that also keeps them, for a model with n_vocab tokens, or NULL; what is in it is read.
+ */
+lace_status kept_replies_create(const char *path, int32_t n_vocab, kept_replies **out,
+                                lace_error *err);
 void kept_replies_free(kept_replies *k); /* NULL is fine */
 
 /* What a message of the assistant's says, whatever the order and spaces of its calls. */

@@ -422,6 +422,27 @@ static lace_status make_events(server *s, lace_error *err)
     return ok ? LACE_OK : error_nomem(err, "an event loop");
 }
 
+/* Replies as the model wrote them; in a file of the cache's directory, by what is known of the model. */
+static lace_status keep_replies(server *s, lace_error *err)
+{
+    const char *directory = s->options.batcher.cache_dir;
+    char path[4096], known[512];
+    digest d = {0};
+    int n =
+        snprintf(known, sizeof known, "%s %s %s %d %llu %llu", s->info.name, s->info.architecture,
+                 s->info.type, s->info.n_vocab, (unsigned long long)s->info.n_parameters,
+                 (unsigned long long)s->info.weight_bytes);
+    if (!s->options.keeps_replies || !s->options.batcher.use_prefixes)
+        return LACE_OK;
+    if (!digest_of(known, (size_t)n < sizeof known ? (size_t)n : sizeof known, s->chat_source,
+                   strlen(s->chat_source), &d))
+        return error_nomem(err, "kept replies");
+    snprintf(path, sizeof path, "%s/%02x%02x%02x%02x%02x%02x%02x%02x.replies",
+             directory ? directory : "", d.bytes[0], d.bytes[1], d.bytes[2], d.bytes[3], d.bytes[4],
+             d.bytes[5], d.bytes[6], d.bytes[7]);
+    return kept_replies_create(directory ? path : NULL, s->info.n_vocab, &s->replies, err);
+}
+
 /* What both kinds of servers begin with. */
 static lace_status start_loop(server *s, lace_error *err)
 {
@@ -444,11 +465,10 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
     const server_options *o = &s->options;
     TRY(name_model(s, model_path, err));
     TRY(load_template(s, err));
-    if (o->keeps_replies && o->batcher.use_prefixes)
-        TRY(kept_replies_create(&s->replies, err));
     TRY(start_loop(s, err));
     TRY(workers_create(s, EMBED_WORKERS, false, &s->embedding, err));
-    TRY(inference_create(s, &s->inference, err));
+    TRY(inference_create(s, &s->inference, err)); /* makes the cache's directory */
+    TRY(keep_replies(s, err));
     TRY(embedder_create(s->model, &o->batcher.session, &s->embedder, err));
     inference_state state;
     inference_read(s->inference, &state);

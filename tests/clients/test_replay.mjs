@@ -114,16 +114,15 @@ cases.a_key_does_not_find_replies_of_another = async () => {
 cases.a_killed_server_leaves_what_it_computed_to_the_next = async () => {
   const session = writeModel(...TEMPLATES[0]);
   const files = ['--cache-dir', join(here, 'pages')];
-  const asked = messagesBefore(session, 0);
-  let text;
   const server = await startServer([session.path, '-c', '16384', '--kv-memory', '256M', ...files]);
-  text = (await ask(server, asked)).message;
+  for (let i = 0; i < 4; i++) await ask(server, messagesBefore(session, i));
   await new Promise((resolve) => setTimeout(resolve, 300)); // pages are written behind
   await server.stop('SIGKILL');
   await withServer(session, files, async (next) => {
-    const a = await ask(next, asked);
+    const a = await ask(next, messagesBefore(session, 4));
     assert.ok(a.cached > 0.9 * a.n, `${a.cached} of ${a.n}`);
-    assert.deepEqual({ ...a.message, tool_calls: 0 }, { ...text, tool_calls: 0 });
+    assert.equal(a.message.tool_calls[0].function.name, session.turns[4].call.name);
+    assert.match(next.output(), /"replies":4,"replies_kept":4/);
   });
 };
 
