@@ -1,7 +1,7 @@
 /*
  * lace.h: the public interface of lace, a language-model inference engine.
  *
- * Six things, in the order in which a program meets them:
+ * Seven things, in the order in which a program meets them:
  *
  *   lace_model    a model file, opened: checked, described, able to tokenize. Opening maps the
  *                 file and copies no weights. A model is read-only and may serve many sessions.
@@ -10,13 +10,23 @@
  *   lace_sampler  turns logits into a token, by a chain of rules and a seed.
  *   lace_decoder  turns tokens back into text, never giving out half a character.
  *   lace_batcher  does all of that for many texts at once, for a server or a chat.
+ *   lace_chat     makes prompts of messages, and takes replies apart into reasoning, text and calls.
  *   lace_embedder turns texts into vectors, or scores how well a text answers a query.
  *
  * Every function that can fail returns a lace_status: LACE_OK is 0, errors are negative. Results go
  * through pointers named `out`; on failure *out is NULL. The last parameter `err` may be NULL;
  * otherwise it receives one line for a person to read. The library never prints, exits or aborts.
  *
- * examples/complete.c is a complete program; installed, share/doc/lace/complete.c.
+ * Threads: a model, a grammar and a lace_chat may be used by several threads at once. Every other
+ * object belongs to one thread at a time, and may be handed from one to another.
+ *
+ * Lifetimes: a model is closed last, after everything that was made of it. An object that is made of
+ * others says so, and is freed before them. Strings and arrays that are given to the library are
+ * read during the call, unless it says otherwise.
+ *
+ * To link: cc program.c $(pkg-config --cflags --libs lace); with --static, the archive.
+ *
+ * examples/ has complete programs: complete.c, chat.c, and more; installed, in share/doc/lace.
  */
 #ifndef LACE_H
 #define LACE_H
@@ -29,7 +39,15 @@
 extern "C" {
 #endif
 
+/* These functions are all that the shared library shows. */
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+
 #define LACE_VERSION "0.1.0"
+
+/* The version of the library that is loaded, which may be newer than LACE_VERSION. */
+const char *lace_version(void);
 
 /* ---- Status ---------------------------------------------------------------------------------- */
 
@@ -84,6 +102,22 @@ typedef struct lace_error {
 
 const char *lace_status_name(lace_status status); /* "E_TRUNC" */
 const char *lace_status_text(lace_status status); /* "the data ends too early" */
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+/* Something that models can run on. */
+typedef struct lace_device {
+    char id[32];          /* as lace_model_options.device takes it: "cpu", "cuda:0", "vulkan:1" */
+    char name[128];       /* for people */
+    uint64_t total_bytes; /* of its memory; of the CPU, the machine's */
+    uint64_t free_bytes;  /* at this moment; 0: not known */
+} lace_device;
+
+/*
+ * The devices of this machine that this build can use; the CPU is the first. Writes at most
+ * `capacity` of them and returns how many there are in all. Looking at a GPU may take a second.
+ */
+size_t lace_device_list(lace_device *devices, size_t capacity);
 
 /* ---- Model ----------------------------------------------------------------------------------- */
 
@@ -756,6 +790,114 @@ typedef struct lace_batcher_stats {
 
 void lace_batcher_count(const lace_batcher *batcher, lace_batcher_stats *out);
 
+/* ---- Chat ------------------------------------------------------------------------------------ */
+
+/*
+ * A conversation in three steps: messages become a prompt by the model's chat template, a batcher or
+ * a session continues it, and the text is taken apart while it comes:
+ *
+ *     lace_chat_create(model, NULL, &chat, &err);
+ *     lace_chat_prompt(chat, &request, &prompt, &err);
+ *     lace_reply_create(chat, prompt, on_event, user, &reply, &err);
+ *     ... options.prompt = prompt->tokens, options.n_prompt = prompt->n_tokens ...
+ *     ... lace_reply_push(reply, piece->text, piece->n_bytes, &err), for each piece ...
+ *     lace_reply_finish(reply, &message, &err);
+ *
+ * What users write never becomes a control token of the prompt. Several threads may use a lace_chat.
+ */
+typedef struct lace_chat lace_chat;
+
+/*
+ * template_source: Jinja to use in place of the model's own; NULL: the model's own, or ChatML if it
+ * has none. The model must outlive the chat. LACE_E_TEMPLATE names the line of a template that cannot
+ * be parsed.
+ */
+lace_status lace_chat_create(const lace_model *model, const char *template_source, lace_chat **out,
+                             lace_error *err);
+void lace_chat_free(lace_chat *chat); /* after its prompts and replies; NULL is fine */
+
+typedef struct lace_message {
+    const char *role;    /* "system", "user", "assistant", "tool" */
+    const char *content; /* text */
+} lace_message;
+
+typedef struct lace_chat_request {
+    const lace_message *messages;
+    size_t n_messages;
+    const char *messages_json; /* in place of messages: an array as OpenAI's API has it, with parts,
+                                   tool_calls and results; default NULL */
+    const char *tools_json;    /* tools that the model may call, as OpenAI's API has them; NULL
+                                   (default): none */
+    const char *variables_json; /* an object with further variables of the template, such as
+                                   {"enable_thinking": false}; NULL (default): none */
+    bool continues_last;  /* the reply goes on with the last message, which is the assistant's;
+                                   default false */
+    bool keeps_reasoning; /* do not take reasoning out of the reply; default false */
+} lace_chat_request;
+
+lace_chat_request lace_chat_request_default(void);
+
+/* A prompt. The library owns what it points to. */
+typedef struct lace_prompt {
+    const char *text; /* terminated */
+    size_t n_bytes;
+    const lace_token *tokens;
+    size_t n_tokens;
+    bool is_thinking; /* the reply begins inside of reasoning. A grammar for it leaves no room for
+                         that: turn reasoning off in variables_json */
+} lace_prompt;
+
+/*
+ * LACE_E_ARG names a message that is malformed, LACE_E_UNSUPPORTED a part that is not text,
+ * LACE_E_TEMPLATE is an error that the template raised, LACE_E_JSON a field that is not JSON.
+ */
+lace_status lace_chat_prompt(const lace_chat *chat, const lace_chat_request *request,
+                             lace_prompt **out, lace_error *err);
+void lace_prompt_free(lace_prompt *prompt); /* after its replies; NULL is fine */
+
+/*
+ * A grammar under which the reply is one call of the prompt's tools, with arguments that are valid
+ * for their schemas. name: the tool to be called; NULL: any. LACE_E_UNSUPPORTED if the way in which
+ * this model writes calls cannot be held to it.
+ */
+lace_status lace_chat_call_grammar(const lace_chat *chat, const lace_prompt *prompt,
+                                   const char *name, lace_grammar **out, lace_error *err);
+
+typedef enum lace_reply_kind {
+    LACE_REPLY_CONTENT,    /* text: a piece of what is said */
+    LACE_REPLY_REASONING,  /* text: a piece of the reasoning */
+    LACE_REPLY_CALL_BEGIN, /* text: the name of the tool */
+    LACE_REPLY_CALL_ARGS,  /* text: a piece of the JSON of its arguments */
+    LACE_REPLY_CALL_END,   /* is_complete says whether the model wrote the call to its end */
+} lace_reply_kind;
+
+typedef struct lace_reply_event {
+    lace_reply_kind kind;
+    const char *text; /* not terminated; valid during the call */
+    size_t n_bytes;
+    int32_t call; /* number of the call, from 0 */
+    bool is_complete;
+} lace_reply_event;
+
+typedef void (*lace_reply_fn)(void *user, const lace_reply_event *event);
+
+/* A reply that is taken apart. Where the text is cut into pieces makes no difference. */
+typedef struct lace_reply lace_reply;
+
+/* on_event may be NULL: only the message is wanted. */
+lace_status lace_reply_create(const lace_chat *chat, const lace_prompt *prompt,
+                              lace_reply_fn on_event, void *user, lace_reply **out,
+                              lace_error *err);
+lace_status lace_reply_push(lace_reply *reply, const char *text, size_t n_bytes, lace_error *err);
+
+/*
+ * The reply is over: what was held back is given to on_event. *message_json, unless that is NULL, is
+ * the message as OpenAI's API has it, to stand in messages_json next time: {"role": "assistant",
+ * "content": ..., "reasoning_content": ..., "tool_calls": [...]}. Valid until the reply is freed.
+ */
+lace_status lace_reply_finish(lace_reply *reply, const char **message_json, lace_error *err);
+void lace_reply_free(lace_reply *reply); /* NULL is fine */
+
 /* ---- Embeddings ------------------------------------------------------------------------------ */
 
 /*
@@ -811,6 +953,14 @@ typedef struct lace_embed_text {
 lace_status lace_embedder_run(lace_embedder *embedder, const lace_embed_text *texts, size_t n_texts,
                               lace_error *err);
 
+/* One text to its vector [n_embd], pooled as the model says, of length 1. */
+lace_status lace_embedder_embed(lace_embedder *embedder, const char *text, size_t n_bytes,
+                                float *vector, lace_error *err);
+
+/* How well a text answers a query, by a reranker: the first of its scores. Larger is better. */
+lace_status lace_embedder_score(lace_embedder *embedder, const char *query, size_t n_query,
+                                const char *text, size_t n_text, float *score, lace_error *err);
+
 /*
  * The tokens of a query and a text, as rerankers read them: "[CLS] query [SEP] text [SEP]" of BERT,
  * "<s> query </s></s> text </s>" of RoBERTa. *n_first is how many belong to the query. Writes at
@@ -821,6 +971,10 @@ lace_status lace_tokenize_pair(const lace_model *model, const char *query, size_
                                const char *text, size_t n_text, size_t max_tokens,
                                lace_token *tokens, size_t capacity, size_t *n_out, size_t *n_first,
                                lace_error *err);
+
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }

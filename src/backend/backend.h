@@ -194,6 +194,10 @@ struct backend {
 lace_status device_open(const char *name, const device_options *o, device **out, lace_error *err);
 void device_close(device *d); /* after everything made with it; NULL is fine */
 
+/* The devices that models are run on, all of them: the CPU, then each kind of GPU. Those of `ref`, for
+ * comparisons, are none. Returns how many there are; at most `capacity` are written. */
+size_t device_show_all(lace_device *out, size_t capacity);
+
 static inline lace_status device_describe(device *d, device_info *out, lace_error *err)
 {
     return d->backend->describe(d, out, err);

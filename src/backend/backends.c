@@ -1,4 +1,5 @@
 /* The table of backends, and devices by name. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "backend/cuda/cuda_device.h"
 #include "backend/ref/ref_device.h"
 #include "backend/vulkan/vulkan_device.h"
+#include "base/mem.h"
 
 /* In the order in which "auto" asks; the CPU takes whatever nobody else has room for. */
 static const backend *const backends[] = {&backend_cuda, &backend_cpu, &backend_vulkan,
@@ -61,6 +63,47 @@ lace_status device_open(const char *name, const device_options *o, device **out,
                      "device \"%s\", expected auto, cpu, cuda, vulkan, the last two with : and a "
                      "number or without, or ref",
                      name);
+}
+
+/* What a device says of itself. One that cannot be opened is not one that models run on. */
+static bool look_at(const backend *b, int index, lace_device *out)
+{
+    device_options options = {.level = cpu_level_detect()};
+    device_info info = {.name = ""};
+    device *d;
+    if (b->open(index, &options, &d, NULL) != LACE_OK)
+        return false;
+    bool is_fine = device_describe(d, &info, NULL) == LACE_OK;
+    bool is_cpu = b == &backend_cpu;
+    *out = (lace_device){.total_bytes = is_cpu ? mem_machine_total() : info.total_bytes,
+                         .free_bytes = is_cpu ? mem_machine_available() : info.free_bytes};
+    if (is_cpu)
+        snprintf(out->id, sizeof out->id, "%s", b->name);
+    else
+        snprintf(out->id, sizeof out->id, "%s:%d", b->name, index);
+    if (is_cpu)
+        snprintf(out->name, sizeof out->name, "CPU, %d cores, %s", cpu_count(),
+                 cpu_level_name(options.level));
+    else
+        snprintf(out->name, sizeof out->name, "%s", info.name);
+    device_close(d);
+    return is_fine;
+}
+
+size_t device_show_all(lace_device *out, size_t capacity)
+{
+    static const backend *const shown[] = {&backend_cpu, &backend_cuda, &backend_vulkan};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        for (int k = 0, n_devices = shown[i]->count(); k < n_devices; k++) {
+            lace_device found;
+            if (!look_at(shown[i], k, &found))
+                continue;
+            if (n < capacity)
+                out[n] = found;
+            n++;
+        }
+    return n;
 }
 
 void device_close(device *d)

@@ -32,6 +32,10 @@ void mem_keep_little(void);
 /* Give what is free inside the heap back to the system; takes milliseconds. */
 void mem_trim(void);
 
+/* The machine's memory in bytes; 0 where the system does not say. */
+uint64_t mem_machine_total(void);
+uint64_t mem_machine_available(void); /* without taking anything from other programs */
+
 /*
  * Room for one more in an array of n items of `size` bytes: where n is *capacity, that doubles, and
  * begins with `first`. False on failure; the array is then as it was.

@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *lace_version(void)
+{
+    return LACE_VERSION;
+}
+
 const char *lace_status_name(lace_status status)
 {
     switch (status) {

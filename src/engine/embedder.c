@@ -302,3 +302,67 @@ lace_status lace_embedder_run(lace_embedder *e, const lace_embed_text *texts, si
     TRY(run_kind(e, texts, n_texts, RESULT_HIDDEN, err));
     return run_kind(e, texts, n_texts, RESULT_SCORES, err);
 }
+
+/* ---- One text -------------------------------------------------------------------------------- */
+
+/* What has the room for a text of this size; no token but those around it stands for no byte. */
+static lace_token *make_room(size_t n_bytes, size_t *capacity, lace_error *err)
+{
+    enum { AROUND = 4 };
+    *capacity = n_bytes + AROUND;
+    lace_token *tokens = mem_calloc(*capacity, sizeof *tokens);
+    if (!tokens)
+        error_nomem(err, "the tokens of a text");
+    return tokens;
+}
+
+lace_status lace_embedder_embed(lace_embedder *e, const char *chars, size_t n_bytes, float *vector,
+                                lace_error *err)
+{
+    size_t n = 0, capacity;
+    lace_token *tokens = make_room(n_bytes, &capacity, err);
+    if (!tokens)
+        return LACE_E_NOMEM;
+    lace_status status = lace_tokenize(e->model, chars, n_bytes, LACE_TOKENIZE_ADD_SPECIAL, tokens,
+                                       capacity, &n, err);
+    if (status == LACE_OK && e->usual == LACE_POOLING_NONE)
+        status = error_set(err, LACE_E_UNSUPPORTED,
+                           "the model gives a vector for each token; use lace_embedder_run");
+    lace_embed_text one = {.tokens = tokens,
+                           .n_tokens = n < capacity ? n : capacity,
+                           .pooling = e->usual == LACE_POOLING_RANK ? LACE_POOLING_CLS : e->usual,
+                           .normalize = true,
+                           .out = vector};
+    if (status == LACE_OK)
+        status = lace_embedder_run(e, &one, 1, err);
+    mem_free(tokens);
+    return status;
+}
+
+lace_status lace_embedder_score(lace_embedder *e, const char *query, size_t n_query,
+                                const char *chars, size_t n_bytes, float *score, lace_error *err)
+{
+    lace_model_info info;
+    lace_model_describe(e->model, &info);
+    if (info.n_classes < 1)
+        return error_set(err, LACE_E_UNSUPPORTED, "the model is no reranker: it has no scores");
+    size_t n = 0, n_first = 0, capacity;
+    lace_token *tokens = make_room(n_query + n_bytes, &capacity, err);
+    float *scores = tokens ? mem_calloc((size_t)info.n_classes, sizeof *scores) : NULL;
+    lace_status status = scores ? LACE_OK : error_nomem(err, "scores");
+    if (status == LACE_OK)
+        status = lace_tokenize_pair(e->model, query, n_query, chars, n_bytes,
+                                    (size_t)lace_embedder_context(e), tokens, capacity, &n,
+                                    &n_first, err);
+    lace_embed_text one = {.tokens = tokens,
+                           .n_tokens = n < capacity ? n : capacity,
+                           .n_first = n_first,
+                           .pooling = LACE_POOLING_RANK,
+                           .out = scores};
+    if (status == LACE_OK)
+        status = lace_embedder_run(e, &one, 1, err);
+    if (status == LACE_OK)
+        *score = scores[0];
+    mem_free_all(tokens, scores);
+    return status;
+}

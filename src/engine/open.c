@@ -295,3 +295,8 @@ void lace_model_describe(const lace_model *lm, lace_model_info *out)
     out->n_predicting = c->n_predicting;
     out->pooling = c->pooling == LACE_POOLING_MODEL ? LACE_POOLING_MEAN : c->pooling;
 }
+
+size_t lace_device_list(lace_device *devices, size_t capacity)
+{
+    return device_show_all(devices, capacity);
+}

@@ -55,8 +55,8 @@ server_options server_options_default(void)
 
 uint64_t server_default_kv_bytes(void)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGESIZE);
-    return pages > 0 && bytes > 0 ? (uint64_t)pages * (uint64_t)bytes / 4 : UINT64_C(1) << 30;
+    uint64_t total = mem_machine_total();
+    return total ? total / 4 : UINT64_C(1) << 30;
 }
 
 /* ---- The mailbox ----------------------------------------------------------------------------- */

@@ -28,7 +28,10 @@ static const char declarations[] =
     "extern lace_speculator *speculator; extern const lace_token *tokens; extern size_t n_tokens;\n"
     "extern lace_batcher *batcher; extern lace_generation_options options;\n"
     "extern lace_generation *generation; extern lace_embedder *embedder; extern int32_t n_embd;\n"
-    "extern const lace_token *a, *b; extern size_t n_a, n_b; extern float vectors[];\n";
+    "extern const lace_token *a, *b; extern size_t n_a, n_b; extern float vectors[];\n"
+    "extern lace_chat *chat; extern lace_chat_request request; extern lace_prompt *prompt;\n"
+    "extern lace_reply *reply; extern lace_reply_fn on_event; extern void *user;\n"
+    "extern const char *message;\n";
 
 /*
  * The snippets in the comments of lace.h as functions: lines that stand five columns behind the
@@ -66,7 +69,8 @@ static void the_snippets_of_the_header_compile(void)
     buf_init(&code, 1 << 20);
     if (!CHECK(read_whole("include/lace.h", &header)))
         return;
-    CHECK(snippets_of(header.data, &code) == 4); /* grammars, speculation, batcher, embedder */
+    CHECK(snippets_of(header.data, &code) ==
+          5); /* grammars, speculation, batcher, chat, embedder */
     const char *compiler = getenv("CC");
     char command[600];
     snprintf(command, sizeof command,
