@@ -95,6 +95,32 @@ __attribute__((format(printf, 3, 4))) lace_status args_error(const verb *v, lace
 /* The whole help of a verb. */
 lace_status args_help(const verb *v, buf *out);
 
+/* All verbs, for what is written of the whole table: manuals and completion. */
+typedef struct verb_table {
+    const verb *const *at;
+    size_t n;
+} verb_table;
+
+/* manual.c: the manual page of a verb as man(1) reads it; of the program if v is NULL. */
+lace_status args_manual(verb_table verbs, const verb *v, buf *out);
+
+/* completion.c: the shells that args_completion knows, as in "bash|zsh|fish". */
+extern const char ARGS_SHELLS[];
+/* What a shell reads to complete command lines. LACE_E_ARG for a shell that is not known. */
+lace_status args_completion(verb_table verbs, const char *shell, buf *out);
+
+/* What may stand behind an option, for completion. */
+typedef enum arg_values {
+    VALUES_NONE,  /* it takes none */
+    VALUES_ANY,   /* nobody can guess */
+    VALUES_FILES, /* paths */
+    VALUES_WORDS, /* those of arg_next_word */
+} arg_values;
+arg_values arg_values_of(const arg_option *o);
+/* The next of the words of an option's values, "auto|cpu|cuda[:N]"; false behind the last. What is
+ * in brackets may be left out and is no part of a word. *at is o->value at first. */
+bool arg_next_word(const char **at, const char **word, size_t *n);
+
 /* How many characters must be inserted, deleted, replaced or swapped to make b of a. */
 int args_distance(const char *a, const char *b);
 

@@ -10,11 +10,11 @@ typedef struct list_args {
     int32_t format;
 } list_args;
 
-enum { FORMAT_TABLE, FORMAT_JSON };
+enum { FORMAT_TABLE, FORMAT_JSON, FORMAT_NAMES };
 
 static const arg_option options[] = {
-    {"output", 'o', ARG_CHOICE, offsetof(list_args, format), .value = "table|json",
-     .help = "how to print (default table)"},
+    {"output", 'o', ARG_CHOICE, offsetof(list_args, format), .value = "table|json|names",
+     .help = "how to print (default table; names: one a line)"},
 };
 
 /* Both forms are put together before anything is printed, so that columns can be aligned. */
@@ -79,6 +79,15 @@ static lace_status append_json(const table *t, buf *out)
     return status;
 }
 
+static lace_status append_names(const table *t, buf *out)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(t->rows, i, row)
+        TRY(buf_printf(out, "%s\n", json_string_value(json_object_get(row, "name"))));
+    return LACE_OK;
+}
+
 static lace_status list_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     list_args a = {0};
@@ -88,7 +97,9 @@ static lace_status list_verb(const verb *v, int argc, char **argv, lace_error *e
     buf out;
     buf_init(&out, SIZE_MAX / 2);
     lace_model_list(add_row, &t);
-    lace_status status = a.format == FORMAT_JSON ? append_json(&t, &out) : append_table(&t, &out);
+    static lace_status (*const forms[])(const table *t, buf *out) = {
+        [FORMAT_TABLE] = append_table, [FORMAT_JSON] = append_json, [FORMAT_NAMES] = append_names};
+    lace_status status = forms[a.format](&t, &out);
     if (status == LACE_OK)
         status = cli_write(out.data, out.size, err);
     else

@@ -83,7 +83,20 @@ static lace_status append_overview(buf *out)
                            "  lace run                          a story by the built-in model\n"
                            "  lace run model.gguf -p \"Dear Ada,\"\n"
                            "  lace inspect model.gguf           what is in it, what it needs\n\n"
-                           "lace help VERB explains a verb; lace --version says which lace.\n");
+                           "lace help VERB explains a verb; lace --version says which lace.\n"
+                           "lace help --completion bash|zsh|fish and lace help --man [VERB] print\n"
+                           "what shells and man read.\n");
+}
+
+/* Print what was put together, if it was, and give it up. */
+static lace_status print_text(lace_status status, buf *text, lace_error *err)
+{
+    if (status != LACE_OK)
+        error_set(err, status, "cannot write help: %s", lace_status_text(status));
+    else
+        status = cli_write(text->data, text->size, err);
+    buf_deinit(text);
+    return status;
 }
 
 /* The help of a verb, or the overview if v is NULL. */
@@ -92,12 +105,36 @@ static lace_status print_help(const verb *v, lace_error *err)
     buf text;
     buf_init(&text, 1 << 16);
     lace_status status = v ? args_help(v, &text) : append_overview(&text);
-    if (status != LACE_OK)
-        error_set(err, status, "cannot write help: %s", lace_status_text(status));
-    else
-        status = cli_write(text.data, text.size, err);
-    buf_deinit(&text);
-    return status;
+    return print_text(status, &text, err);
+}
+
+static const verb_table all_verbs = {verbs, N_VERBS};
+
+/* lace help --man [VERB]: a manual page; a package has one for each verb. */
+static lace_status print_manual(int n_words, char **words, lace_error *err)
+{
+    int n_used;
+    const verb *v = n_words > 0 ? find_verb(n_words, words, &n_used) : NULL;
+    if (n_words > 0 && !v)
+        return unknown_verb(words[0], err);
+    buf text;
+    buf_init(&text, 1 << 16);
+    lace_status status = args_manual(all_verbs, v, &text);
+    return print_text(status, &text, err);
+}
+
+/* lace help --completion SHELL */
+static lace_status print_completion(const char *shell, lace_error *err)
+{
+    buf text;
+    buf_init(&text, 1 << 20);
+    lace_status status = shell ? args_completion(all_verbs, shell, &text) : LACE_E_ARG;
+    if (status == LACE_E_ARG) {
+        buf_deinit(&text);
+        return error_set(err, LACE_E_ARG, "help --completion %.40s: expected one of %s",
+                         shell ? shell : "", ARGS_SHELLS);
+    }
+    return print_text(status, &text, err);
 }
 
 static bool is_help(const char *word)
@@ -134,6 +171,10 @@ static lace_status dispatch(int argc, char **argv, lace_error *err)
     bool is_help_verb = strcmp(argv[1], "help") == 0;
     if (is_help_verb && argc == 2)
         return print_help(NULL, err);
+    if (is_help_verb && strcmp(argv[2], "--man") == 0)
+        return print_manual(argc - 3, argv + 3, err);
+    if (is_help_verb && strcmp(argv[2], "--completion") == 0)
+        return print_completion(argc > 3 ? argv[3] : NULL, err);
     int from = is_help_verb ? 2 : 1, n_used = 1;
     const verb *v = find_verb(argc - from, argv + from, &n_used);
     if (!v)
