@@ -1,6 +1,6 @@
 # lace: the one build file.
 #
-#   make            build build/lace and build/liblace.a
+#   make            build build/lace, build/liblace.a and build/liblace.so
 #   make demo       install what is missing, build, and tell a story with the built-in model
 #   make test       install what is missing, build, and run all tests; QUICK=1 leaves out the slowest
 #   make check      formatting, layers (who includes whom), CPU levels
@@ -16,12 +16,17 @@
 #   make cuda       compile the GPU kernels (nvcc)
 #   make vulkan     compile the shaders (glslang-tools, spirv-tools, libvulkan-dev)
 #   make release    build/release/lace with its libraries linked in: one file for Linux with glibc 2.34 or newer
-#   make install    into $(PREFIX)
+#   make install    into $(PREFIX), below $(DESTDIR) if that is set; make uninstall takes it away again
+#   make python     build/python: the Python package, and its tests with make test-python
+#   make wheel      build/wheel/lace-*.whl, which carries the library
+#   make deb        build/deb/*.deb (debhelper)
+#   make abi        compare lace.h as it is with packaging/liblace.abi (abigail-tools)
 #
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang
 # V=1 shows whole commands.
 
 CC      ?= cc
+OBJCOPY ?= objcopy
 B       ?= build
 PREFIX  ?= /usr/local
 OPT     ?= -O3 -g
@@ -30,8 +35,13 @@ WERROR  ?=
 SAN     ?=
 ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
-LIBS_PKG := libpcre2-8 libutf8proc jansson libevent libevent_openssl libssl libcrypto libedit
-CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) -fno-math-errno -ffp-contract=off
+# Libraries of others: those of the library, and those of the program alone.
+LIB_PKG  := libpcre2-8 libutf8proc jansson
+LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl libcrypto libedit
+# The same objects make the program, the archive and the shared library. Only the names of lace.h are
+# seen outside of it, and no program takes their place inside: that is as fast as code that stays put.
+SHARABLE := -fPIC -fvisibility=hidden -fno-semantic-interposition
+CFLAGS   := -std=c17 $(OPT) $(WARN) $(WERROR) $(SAN) $(SHARABLE) -fno-math-errno -ffp-contract=off
 CPPFLAGS := -Iinclude -Isrc $(shell pkg-config --cflags $(LIBS_PKG) 2>/dev/null)
 LIBS     := $(shell pkg-config --libs $(LIBS_PKG) 2>/dev/null)
 LDLIBS   = $(LIBS) -lm -lpthread -ldl
@@ -88,7 +98,9 @@ TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/se
 KERNEL_TEST_SRC := $(filter-out $(if $(VULKAN),,%/check_vulkan.c),$(sort $(wildcard tests/kernels/*.c)))
 WEB_TESTS := $(sort $(wildcard tests/web/test_*.sh tests/clients/test_*.sh))
 FUZZ_SRC := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(wildcard examples/*.c))
+# One of the examples needs SQLite.
+EXAMPLES := $(patsubst examples/%.c,$(B)/examples/%,$(filter-out \
+                $(shell pkg-config --exists sqlite3 || echo examples/search.c),$(wildcard examples/*.c)))
 
 obj = $(patsubst %,$(B)/obj/%.o,$(1))
 LIB_OBJ  := $(call obj,$(LIB_SRC)) $(LEVEL_OBJ)
@@ -115,7 +127,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
         release-link
 .DEFAULT_GOAL := all
 
-all: $(B)/lace $(B)/liblace.a
+all: $(B)/lace $(B)/liblace.a $(B)/liblace.so
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -145,6 +157,17 @@ $(B)/liblace.a: $(LIB_OBJ) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o
 $(B)/lace: $(CLI_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# The shared library. ABI is raised when a released function or struct of lace.h changes; make abi tells.
+ABI    := 1
+SONAME := liblace.so.$(ABI)
+SHARED_FLAGS := -shared -Wl,-soname,$(SONAME) -Wl,--version-script=src/liblace.map $(if $(SAN),,-Wl,-z,defs)
+$(B)/$(SONAME): $(LIB_OBJ) $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o src/liblace.map
+	$(call say,link)$(CC) $(LDFLAGS) $(SHARED_FLAGS) -o $@ $(filter %.o,$^) \
+	    $$(pkg-config --libs $(LIB_PKG)) -lm -lpthread -ldl
+
+$(B)/liblace.so: $(B)/$(SONAME)
+	@ln -sf $(SONAME) $@
+
 # The test data of a clone: what tests/data describes, as files. All variants share it.
 DATA := build/data/.made
 $(DATA): scripts/expand-test-data.pl models/tales-4m.gguf $(shell find tests/data -type f 2>/dev/null)
@@ -169,6 +192,7 @@ $(B)/tests/server/test_models $(B)/tests/fuzz/replay_models_file: LDLIBS := $(B)
 $(B)/checkkernels: $(call obj,$(KERNEL_TEST_SRC)) $(TAP_OBJ) $(B)/liblace.a
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+$(B)/examples/search: LDLIBS += -lsqlite3
 $(B)/examples/%: $(B)/obj/examples/%.c.o $(B)/liblace.a
 	@mkdir -p $(@D)
 	$(call say,link)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -193,7 +217,7 @@ $(B)/tests/preload/%.so: tests/preload/%.c
 	$(call say,cc)$(CC) -std=c17 -O1 $(WARN) $(WERROR) -shared -fPIC -o $@ $< -ldl
 
 CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
-tests: $(B)/lace $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
+tests: $(B)/lace $(B)/liblace.so $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
 
 # One program at a time: most of them use all cores themselves. JOBS=2: two, the longest first.
 run-tests: tests
@@ -394,20 +418,7 @@ $(B)/obj/vulkan_shaders.S.o: $(B)/vulkan/shaders.S $(VULKAN_SPV)
 
 # ---- Giving it away ------------------------------------------------------------------------------
 
-# One object of everything in which only the names of lace.h are visible, for programs of others.
-$(B)/lib/liblace.a: $(B)/liblace.a
-	@mkdir -p $(@D)
-	@rm -f $@
-	$(call say,ar)$(LD) -r -o $(@D)/lace.o --whole-archive $< && \
-	    objcopy -w -G 'lace_*' $(@D)/lace.o && $(AR) rcs $@ $(@D)/lace.o
-
-# A place below the target, as one word for the shell whatever is in it.
-place = '$(subst ','\'',$(DESTDIR)$(PREFIX)/$(1))'
-install: $(B)/lace $(B)/lib/liblace.a
-	install -D -m 755 $(B)/lace $(call place,bin/lace)
-	install -D -m 644 $(B)/lib/liblace.a $(call place,lib/liblace.a)
-	install -D -m 644 include/lace.h $(call place,include/lace.h)
-	install -D -m 644 examples/complete.c $(call place,share/doc/lace/complete.c)
+include packaging/packages.mk
 
 # Other libraries come from their archives; only the C library's own files stay shared. Our names are
 # hidden first: archives, unlike shared libraries, collide (jansson too has a utf8_encode).

@@ -53,6 +53,8 @@ if [ "${1:-}" = --ci ]; then
     need chromium command -v chromium
     need prometheus command -v promtool
     need tmux command -v tmux
+    need abigail-tools command -v abidiff
+    need libsqlite3-dev has_library sqlite3
     need glslang-tools command -v glslangValidator
     need spirv-tools command -v spirv-val
     need spirv-cross command -v spirv-cross

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include "sanitized.h"
 #include "scratch.h"
 #include "tap.h"
 
@@ -93,6 +94,41 @@ static void install_takes_places_with_spaces_and_quotes(void)
     check_code(sh(dir, "cd \"$dir/a stage/it's my place\" && bin/lace --version && "
                        "test -s lib/liblace.a && test -s include/lace.h"),
                0);
+    snprintf(line, sizeof line,
+             "$make uninstall B=%s DESTDIR=\"$dir/a stage\" PREFIX=\"/it's my place\"",
+             build_folder());
+    check_code(sh(dir, line), 0);
+    check_code(sh(dir, "find \"$dir/a stage\" ! -type d"), 0);
+    if (!CHECK(output[0] == 0))
+        tap_note("left: %.2000s", output);
+    remove_all(dir);
+}
+
+/* As a program of others does it: by pkg-config, with the shared library and with the archive. */
+static void programs_of_others_are_built_with_pkg_config(void)
+{
+    const char *dir = scratch_create();
+    if (!CHECK(dir != NULL))
+        return;
+    if (IS_SANITIZED) {
+        tap_skip("the library is built for a sanitizer, and programs of others are not");
+        remove_all(dir);
+        return;
+    }
+    char line[512];
+    snprintf(line, sizeof line, "$make install B=%s PREFIX=\"$dir/usr\"", build_folder());
+    check_code(sh(dir, line), 0);
+    static const char *const kinds[] = {"", "LINK=static"};
+    for (int i = 0; i < 2; i++) {
+        snprintf(line, sizeof line,
+                 "cp -r \"$dir/usr/share/doc/lace/examples\" \"$dir/out %d\" && "
+                 "PKG_CONFIG_PATH=\"$dir/usr/lib/pkgconfig\" $make -C \"$dir/out %d\" %s "
+                 "complete && LD_LIBRARY_PATH=\"$dir/usr/lib\" \"$dir/out %d/complete\" "
+                 "models/tales-4m.gguf",
+                 i, i, kinds[i], i);
+        if (check_code(sh(dir, line), 0))
+            CHECK(strlen(output) > 100);
+    }
     remove_all(dir);
 }
 
@@ -132,6 +168,7 @@ int main(void)
 {
     CASE(install_takes_what_was_built);
     CASE(install_takes_places_with_spaces_and_quotes);
+    CASE(programs_of_others_are_built_with_pkg_config);
     CASE(check_without_git_looks_at_the_files);
     return tap_end();
 }
