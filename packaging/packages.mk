@@ -107,7 +107,7 @@ abi-update: $(B)/abi/stubs.so
 
 # ---- Python --------------------------------------------------------------------------------------
 
-PYTHON     ?= python3
+PYTHON     ?= $(firstword $(wildcard /usr/bin/python3) python3)
 PYTHON_SRC := $(wildcard python/lace/*.py python/lace/py.typed)
 .PHONY: python test-python wheel
 $(B)/python/lace/_abi.py: include/lace.h scripts/make_python_abi.py
@@ -117,12 +117,20 @@ $(B)/python/lace/_abi.py: include/lace.h scripts/make_python_abi.py
 python: $(PYTHON_SRC) $(B)/python/lace/_abi.py
 	@cp $(PYTHON_SRC) $(B)/python/lace/
 
-# The shared library as the wheel carries it: what it needs is inside. Only the C library stays outside.
-$(B)/bundled/$(SONAME): $(B)/$(SONAME)
+# The shared library as the wheel carries it: what it needs is inside, and only the C library stays
+# outside. Debian's archives can be part of a shared library but for one word: jansson asks whether a
+# file is `stdin`, which lies in the C library. Nobody reads files by jansson here, so it asks for
+# another word.
+$(B)/bundled/$(SONAME): $(B)/lib/liblace.a
 	@mkdir -p $(@D)
-	$(call say,link)$(CC) $(LDFLAGS) $(SHARED_FLAGS) -Wl,--exclude-libs,ALL -o $@ $(LIB_OBJ) \
-	    $(B)/obj/cuda_images.S.o $(B)/obj/vulkan_shaders.S.o -Wl,-Bstatic \
-	    $$(pkg-config --static --libs $(LIB_PKG)) -Wl,-Bdynamic -lm -lpthread -ldl
+	@for lib in $(patsubst -l%,%,$(shell pkg-config --libs-only-l $(LIB_PKG))); do \
+	    $(OBJCOPY) --redefine-sym stdin=no_such_file "$$($(CC) -print-file-name=lib$$lib.a)" \
+	        $(@D)/lib$$lib.a || exit 1; done
+	@echo 'void *no_such_file __attribute__((visibility("hidden")));' | \
+	    $(CC) -fPIC -x c -c -o $(@D)/no_such_file.o -
+	$(call say,link)$(CC) $(LDFLAGS) $(SHARED_FLAGS) -o $@ -Wl,--whole-archive $< -Wl,--no-whole-archive \
+	    $(@D)/no_such_file.o $(patsubst -l%,$(@D)/lib%.a,$(shell pkg-config --libs-only-l $(LIB_PKG))) \
+	    -lm -lpthread -ldl
 	@strip --strip-unneeded $@
 
 wheel: python $(B)/bundled/$(SONAME)

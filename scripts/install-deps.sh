@@ -3,7 +3,8 @@
 #
 #   scripts/install-deps.sh          to build and to run `make test`
 #   scripts/install-deps.sh --ci     and for .ci/run: the second compiler, sanitizers, formatter, to
-#                                    build and run for aarch64, Vulkan with a device that runs on
+#                                    build and run for aarch64, Python's tests, what compares the
+#                                    library's interface, Vulkan with a device that runs on
 #                                    the processor, and a browser and real clients for
 #                                    the server (npm packages, pinned, into tests/node_modules and,
 #                                    coding agents of 1 GB, into tests/agents/node_modules)
@@ -53,6 +54,8 @@ if [ "${1:-}" = --ci ]; then
     need chromium command -v chromium
     need prometheus command -v promtool
     need tmux command -v tmux
+    need python3-pytest /usr/bin/python3 -c 'import pytest'
+    need python3-numpy /usr/bin/python3 -c 'import numpy'
     need abigail-tools command -v abidiff
     need libsqlite3-dev has_library sqlite3
     need glslang-tools command -v glslangValidator
