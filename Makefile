@@ -20,6 +20,7 @@
 #   make python     build/python: the Python package, and its tests with make test-python
 #   make wheel      build/wheel/lace-*.whl, which carries the library
 #   make deb        build/deb/*.deb (debhelper)
+#   make dist       build/lace-VERSION.tar.gz, the source
 #   make abi        compare lace.h as it is with packaging/liblace.abi (abigail-tools)
 #
 # Everything is built below $(B). A variant is another folder: make B=build/clang CC=clang

@@ -141,6 +141,17 @@ test-python: python $(B)/$(SONAME) $(DATA)
 	@LACE_LIBRARY=$(B)/$(SONAME) PYTHONPATH=$(B)/python PYTHONDONTWRITEBYTECODE=1 \
 	    $(PYTHON) -m pytest -q -p no:cacheprovider python/tests
 
+# ---- Source --------------------------------------------------------------------------------------
+
+# The tree as an archive. What git does not know is left out; without git, what was built.
+.PHONY: dist
+dist:
+	@mkdir -p $(B)
+	@if git rev-parse --git-dir >/dev/null 2>&1; then \
+	    git archive --prefix=lace-$(VERSION)/ -o $(B)/lace-$(VERSION).tar.gz HEAD; \
+	else tar --exclude=./build --transform 's,^\.,lace-$(VERSION),' -czf $(B)/lace-$(VERSION).tar.gz .; fi
+	@ls -l $(B)/lace-$(VERSION).tar.gz
+
 # ---- Debian --------------------------------------------------------------------------------------
 
 .PHONY: deb

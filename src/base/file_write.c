@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -257,6 +258,13 @@ static lace_status link_name(file_writer *w, lace_error *err)
     return io_error(w, "link", err);
 }
 
+/* renameat2 that does not replace; older C libraries know the system call only. */
+static int rename_if_new(const file_writer *w)
+{
+    enum { NO_REPLACE = 1 };
+    return (int)syscall(SYS_renameat2, w->dir_fd, w->temp, w->dir_fd, w->name, NO_REPLACE);
+}
+
 /* From the temporary name to the real one. */
 static lace_status rename_temp(file_writer *w, lace_error *err)
 {
@@ -264,7 +272,7 @@ static lace_status rename_temp(file_writer *w, lace_error *err)
     if (must_fail())
         return io_error(w, "rename", err);
     if (w->rules.keeps_old) {
-        rc = renameat2(w->dir_fd, w->temp, w->dir_fd, w->name, RENAME_NOREPLACE);
+        rc = rename_if_new(w);
         /* Some file systems cannot: then a moment is left in which another could come. */
         bool cannot = rc != 0 && (errno == EINVAL || errno == ENOSYS);
         if ((rc != 0 && errno == EEXIST) ||

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# What somebody has who installs the packages: a fresh Debian, as root and with the network.
+#
+#   make deb wheel && tests/deploy/try_packages.sh [FOLDER]
+#
+# Makes a chroot in FOLDER (default build/chroot) by debootstrap, unless it is there, and in it: installs
+# the packages by apt, runs lace, reads a manual, completes a word, starts a program of Python, builds an
+# example by pkg-config, installs the wheel where there is no compiler, and removes everything again.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=${1:-build/chroot}
+[ "$(id -u)" = 0 ] || { echo "try_packages: debootstrap and chroot need root" >&2; exit 1; }
+
+if [ ! -e "$root/usr/bin/apt-get" ]; then
+    echo "== debootstrap into $root"
+    debootstrap --variant=minbase bookworm "$root" http://deb.debian.org/debian >"$root.log"
+fi
+rm -rf "$root/packages"
+mkdir -p "$root/packages"
+cp build/deb/*.deb build/wheel/*.whl examples/chat.c "$root/packages/"
+cp models/tales-4m.gguf "$root/packages/model.gguf"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+mountpoint -q "$root/proc" || mount -t proc proc "$root/proc"
+trap 'umount "$root/proc"' EXIT
+
+inside() {
+    echo "== $1"
+    shift
+    chroot "$root" env -i PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root LC_ALL=C.UTF-8 \
+        DEBIAN_FRONTEND=noninteractive bash -euo pipefail -c "$1"
+}
+
+inside "apt install ./lace_*.deb" 'cd /packages && apt-get update -q >/dev/null &&
+    time apt-get install -q -y --no-install-recommends ./lace_*.deb | tail -n 3'
+inside "lace run" 'lace run -p "Once upon a time" -n 40 --seed 8; lace --version'
+inside "the unit is there, and off" 'test -e /lib/systemd/system/lace.service &&
+    ! find /etc/systemd -name "lace.service" | grep . && cat /etc/lace/serve.env'
+inside "man lace-run" 'apt-get install -q -y --no-install-recommends man-db >/dev/null 2>&1
+    test -e /usr/share/man/man1/lace-run.1.gz || echo "(dpkg leaves manuals out here)"
+    man -P cat lace-run | head -n 12'
+inside "completion" '. /usr/share/bash-completion/completions/lace
+    COMP_WORDS=(lace run --no-d) COMP_CWORD=2; _lace; echo "${COMPREPLY[@]}"'
+inside "wheel, without a compiler" 'apt-get install -q -y --no-install-recommends python3-venv >/dev/null 2>&1
+    ! command -v cc gcc clang && python3 -m venv /packages/venv &&
+    /packages/venv/bin/pip install -q --no-index /packages/*.whl &&
+    /packages/venv/bin/python -c "
+import lace
+model = lace.Model(\"/packages/model.gguf\")
+print(lace.library_path(), model.generate(\"The king\", max_tokens=12, temperature=0))"'
+inside "python3-lace" 'cd /packages && apt-get install -q -y ./python3-lace_*.deb ./liblace1_*.deb >/dev/null 2>&1
+    python3 -c "
+import lace
+model = lace.Model(\"/packages/model.gguf\")
+print(lace.library_path(), model.embed([\"a\", \"b\"]).shape)"'
+inside "liblace-dev" 'cd /packages && apt-get install -q -y --no-install-recommends ./liblace-dev_*.deb \
+        gcc libc6-dev pkg-config >/dev/null 2>&1
+    cc -o chat chat.c $(pkg-config --cflags --libs lace) && echo Hello | ./chat model.gguf | tail -c 100'
+inside "removed again" 'apt-get purge -q -y lace liblace1 liblace-dev python3-lace gcc libc6-dev cpp gcc-12 cpp-12 >/dev/null 2>&1
+    apt-get autoremove -q -y >/dev/null 2>&1
+    ! find / -xdev -name "*lace*" -not -path "/packages/*" -not -path "/proc/*" -not -path "*place*" \
+        -not -name "*replace*" -not -name "*lacew*" 2>/dev/null | grep -E "/(lib)?lace" '
+echo "try_packages: all is well"
