@@ -118,7 +118,8 @@ static void programs_of_others_are_built_with_pkg_config(void)
     char line[512];
     snprintf(line, sizeof line, "$make install B=%s PREFIX=\"$dir/usr\"", build_folder());
     check_code(sh(dir, line), 0);
-    static const char *const kinds[] = {"", "LINK=static"};
+    static const char *const kinds[] = {"chat story $(pkg-config --exists sqlite3 && echo search)",
+                                        "LINK=static"};
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
                  "cp -r \"$dir/usr/share/doc/lace/examples\" \"$dir/out %d\" && "

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# The whole program for aarch64, cross-compiled, under qemu: run, serve, and some test programs.
+#
+#   tests/deploy/try_arm.sh [TEST...]        with the network, for Debian's libraries of arm64
+#
+# The libraries are unpacked into build/arm64/root; nothing is installed on this machine. `make arm` checks
+# the kernels of each level alone, and needs none of this.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$(pwd)/build/arm64/root
+tests=${*:-test_base test_tokenizer test_session test_batcher test_conversation test_cli_run}
+packages="libc6 libgcc-s1 libpcre2-8-0 libpcre2-dev libutf8proc2 libutf8proc-dev libjansson4 libjansson-dev
+    libevent-2.1-7 libevent-core-2.1-7 libevent-extra-2.1-7 libevent-openssl-2.1-7 libevent-pthreads-2.1-7
+    libevent-dev libssl3 libssl-dev libedit2 libedit-dev libbsd0 libbsd-dev libmd0 libmd-dev libtinfo6
+    libncurses-dev libncurses6 zlib1g"
+for tool in aarch64-linux-gnu-gcc qemu-aarch64; do
+    command -v $tool >/dev/null || { echo "try_arm: $tool is missing" >&2; exit 1; }
+done
+
+if [ ! -e "$root/.unpacked" ]; then
+    echo "== libraries of arm64"
+    apt=$root/apt
+    mkdir -p "$apt/lists/partial" "$apt/debs"
+    {
+        echo "deb http://deb.debian.org/debian bookworm main"
+        echo "deb http://deb.debian.org/debian-security bookworm-security main"
+    } >"$apt/sources.list"
+    own="-o Dir::Etc::SourceList=$apt/sources.list -o Dir::Etc::SourceParts=/dev/null
+        -o Dir::State::Lists=$apt/lists -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache=
+        -o Dir::Cache::srcpkgcache= -o APT::Architecture=arm64 -o APT::Architectures=arm64"
+    apt-get $own update -q >/dev/null
+    (cd "$apt/debs" && apt-get $own download -q $packages >/dev/null)
+    for deb in "$apt"/debs/*.deb; do dpkg -x "$deb" "$root"; done
+    rm -rf "$apt"
+    # Links of libraries that lead out of the folder would lead into this machine.
+    find "$root" -type l -lname '/*' | while read -r link; do
+        ln -sfn "$root$(readlink "$link")" "$link"
+    done
+    touch "$root/.unpacked"
+fi
+
+export PKG_CONFIG_LIBDIR=$root/usr/lib/aarch64-linux-gnu/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
+export QEMU_LD_PREFIX=$root
+libs=$root/usr/lib/aarch64-linux-gnu
+make -j2 B=build/arm64 CC=aarch64-linux-gnu-gcc LD=aarch64-linux-gnu-ld OBJCOPY=aarch64-linux-gnu-objcopy \
+    NVCC= VULKAN= OPT="-O3 -g1 -I$root/usr/include -I$root/usr/include/aarch64-linux-gnu" \
+    LDFLAGS="-Wl,--as-needed -L$libs -Wl,-rpath-link,$libs -Wl,-rpath-link,$root/lib/aarch64-linux-gnu" \
+    build/arm64/lace build/arm64/liblace.so $(printf 'build/arm64/tests/unit/%s ' $tests)
+file -bL build/arm64/lace build/arm64/liblace.so | cut -c 1-70
+
+# A program that runs the one of arm64, for tests that start it.
+printf '#!/bin/sh\nexec qemu-aarch64 -cpu max %s/build/arm64/lace "$@"\n' "$(pwd)" >build/arm64/lace-here
+chmod +x build/arm64/lace-here
+build/arm64/lace-here run -p "Once upon a time" -n 30 --seed 8
+build/lace run -p "Once upon a time" -n 30 --seed 8 2>/dev/null || true
+
+echo "== serve"
+build/arm64/lace-here serve --port 18081 >build/arm64/serve.log 2>&1 &
+server=$!
+trap 'kill $server 2>/dev/null || true' EXIT
+for _ in $(seq 100); do curl -sf http://127.0.0.1:18081/health >/dev/null && break; sleep 0.3; done
+curl -s http://127.0.0.1:18081/v1/completions -d '{"prompt": "The king", "max_tokens": 8, "temperature": 0}' |
+    cut -c 1-200
+echo
+kill $server
+wait $server || true
+
+for test in $tests; do
+    printf '#!/bin/sh\nexec qemu-aarch64 -cpu max build/arm64/tests/unit/%s\n' "$test" >build/arm64/$test.sh
+    chmod +x build/arm64/$test.sh
+done
+LACE_BIN=build/arm64/lace-here scripts/run-tests.pl $(printf 'build/arm64/%s.sh ' $tests)
