@@ -311,7 +311,7 @@ typedef struct lace_session_options {
     bool wants_scores; /* of a reranker: give the scores of its head, [n_classes], in place of
                           logits; default false */
     bool use_mtp;      /* the layer that predicts further tokens reads along, for a speculator; of a
-                          model that was opened with use_mtp, on the CPU; default false */
+                          model that was opened with use_mtp; default false */
     lace_progress_fn on_progress; /* while weights are packed; may be NULL */
     void *progress_user;
 } lace_session_options;

@@ -110,7 +110,8 @@ struct program {
     const backend *backend;
     uint64_t n_bytes; /* memory on its device */
     bool chooses;     /* tokens, by rules */
-    bool queues;      /* PROGRAM_SLOTS batches may be submitted before the first is collected */
+    bool queues;      /* PROGRAM_SLOTS batches may be submitted before the first is collected; never
+                         where the plan gives hidden rows out */
     /*
      * Where the device is the host: the steps that are run, whose operands can be looked at between
      * two of them (program_run_steps), and the memory of their values. Else NULL.
@@ -261,7 +262,7 @@ static inline lace_status device_compile(device *d, const plan *p, const program
 {
     if (p->hidden >= 0 && !d->backend->hidden)
         return error_set(err, LACE_E_UNSUPPORTED,
-                         "a prediction layer is computed on the CPU alone; use --device cpu");
+                         "the device cannot compute a prediction layer; use --device cpu");
     return d->backend->compile(d, p, o, out, err);
 }
 
@@ -311,7 +312,7 @@ static inline const float *program_logits(const program *p, int32_t row)
     return p->backend->logits(p, row);
 }
 
-/* The same of what the plan gives out beside it (plan_hidden). */
+/* The same of what the plan gives out beside it (plan_hidden), of the last run or collect. */
 static inline const float *program_hidden(const program *p, int32_t row)
 {
     return p->backend->hidden(p, row);

@@ -74,7 +74,7 @@ choose_options choose_options_default(void); /* with a random seed */
     {"lookup", 0, ARG_FLAG, (at) + offsetof(choose_options, lookup),                                \
      .help = "guess that the text continues as it did after an earlier occurrence of its last words"},            \
     {"mtp", 0, ARG_FLAG, (at) + offsetof(choose_options, mtp),                                      \
-     .help = "guess by the model's own prediction layer, where it has one (MTP, NextN); on the CPU"}, \
+     .help = "guess by the model's own prediction layer, where it has one (MTP, NextN)"}, \
     {"n-draft", 0, ARG_INT, (at) + offsetof(choose_options, n_draft), .low = 1, .high = 32,         \
      .value = "N", .help = "the most tokens to guess at once (default 8)"}
 /* clang-format on */

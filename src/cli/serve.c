@@ -68,7 +68,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
     {"draft", 0, ARG_TEXT, HERE(draft), .value = "MODEL", .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together, while up to 4 requests run"},
     {"lookup", 0, ARG_FLAG, SERVER(batcher.use_lookup), .help = "guess that a text continues as it did after an earlier occurrence of its last words"},
-    {"mtp", 0, ARG_FLAG, SERVER(batcher.use_mtp), .help = "guess by the model's own prediction layer, where it has one (MTP, NextN); on the CPU"},
+    {"mtp", 0, ARG_FLAG, SERVER(batcher.use_mtp), .help = "guess by the model's own prediction layer, where it has one (MTP, NextN)"},
     {"n-draft", 0, ARG_INT, SERVER(batcher.n_draft), .value = "N", .low = 1, .high = 32, .help = "the most tokens to guess at once (default 8)"},
     {.kind = ARG_HEADING, .help = "Other"},
     {"chat-template-file", 0, ARG_TEXT, SERVER(chat_template_file), .value = "FILE", .help = "chat template in Jinja to use in place of the model's own"},

@@ -26,7 +26,7 @@ bool session_rule(const lace_sampler *sampler, choice_rule *out)
 
 bool ahead_is_possible(const lace_session *s)
 {
-    return program_works_ahead(s->runner->program) && !s->trace;
+    return program_works_ahead(s->runner->program) && !s->trace && !s->predictor;
 }
 
 bool ahead_is_hosts_turn(ahead *a)

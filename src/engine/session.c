@@ -428,19 +428,17 @@ lace_status session_submit(lace_session *s, const lace_item *items, size_t n_ite
         status = runner_reserve(r, err);
     if (status == LACE_OK)
         status = runner_submit(r, rules, err);
-    if (status != LACE_OK)
-        return undo_eval(s, status);
-    if (s->predictor) { /* devices that give hidden rows out have run it at once */
-        assert(!r->program->queues);
-        predictor_see(s->predictor);
-    }
-    return LACE_OK;
+    return status == LACE_OK ? LACE_OK : undo_eval(s, status);
 }
 
 lace_status session_collect(lace_session *s, int32_t n_outputs, lace_error *err)
 {
     s->n_logits = 0;
     TRY(program_collect(s->runner->program, err));
+    if (s->predictor) {
+        assert(!s->runner->program->queues); /* the runner's batch is the one that is collected */
+        predictor_see(s->predictor);
+    }
     s->has_words = true;
     collect_logits(s, n_outputs, true);
     return LACE_OK;

@@ -101,6 +101,24 @@ void plan_locate(plan *p, uint8_t *values, uint8_t *const *pages, uint8_t *slots
  * count once for each. */
 uint64_t plan_vector_bytes(const plan *p, uint64_t align);
 
+/* Rows that the plan gives out of a batch beside its result; 0 where it gives none. */
+static inline int32_t plan_hidden_rows(const plan *p, const batch *b)
+{
+    if (p->hidden < 0)
+        return 0;
+    return p->values[p->hidden].is_output ? b->n_outputs : b->n_tokens;
+}
+
+/* Room for them, of any batch, in floats. */
+static inline uint64_t plan_hidden_floats(const plan *p)
+{
+    if (p->hidden < 0)
+        return 0;
+    const plan_value *v = &p->values[p->hidden];
+    return (uint64_t)(v->is_output ? p->limits.max_outputs : p->limits.max_tokens) *
+           (uint64_t)v->width;
+}
+
 /* Whether the step reads or writes the memory of a value that is no slice. */
 bool step_reads(const step *s, int32_t root);
 bool step_writes(const step *s, int32_t root);

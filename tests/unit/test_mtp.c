@@ -3,7 +3,8 @@
  * texts are the same with and without, and a layer that knows the next tokens is believed.
  *
  * The oracle makes the layer's input in plain arithmetic, of hidden rows that the model gives out as
- * embeddings, and lets a model that consists of this one layer compute the rest.
+ * embeddings, and lets a model that consists of this one layer compute the rest. LACE_DEVICE=cuda
+ * lets all run on a card.
  */
 #include <math.h>
 #include <stdio.h>
@@ -34,15 +35,21 @@ static tiny_options options_of(const char *architecture)
     return o;
 }
 
-static lace_model *open_model(const buf *file, bool use_mtp)
+static lace_model *open_on(const char *name, const buf *file, bool use_mtp)
 {
     lace_model *lm = NULL;
     lace_error err;
     lace_model_options o = lace_model_options_default();
-    o.use_exact = true;
+    o.device = name;
+    o.use_exact = !name;
     o.use_mtp = use_mtp;
     CHECK(is_ok(lace_model_open_memory(file->data, file->size, "tiny", &o, &lm, &err), &err));
     return lm;
+}
+
+static lace_model *open_model(const buf *file, bool use_mtp)
+{
+    return open_on(getenv("LACE_DEVICE"), file, use_mtp);
 }
 
 static lace_session *open_session(lace_model *lm, bool use_mtp, bool wants_hidden)
@@ -451,6 +458,20 @@ static void texts_stay_the_same(void)
     }
 }
 
+/* A device that queues and chooses gives hidden rows out when a batch is collected, no earlier. */
+static void texts_stay_the_same_on_a_device_that_works_late(void)
+{
+    for (int i = 0; i < N_ARCHS; i++) {
+        buf file = tiny_model_bytes(options_of(archs[i]));
+        lace_model *lm = open_on("ref:1", &file, true);
+        check_same_texts(lm, 1, 0, false);
+        check_same_texts(lm, 3, 1, false);
+        check_same_texts(lm, 4, 1, true);
+        lace_model_close(lm);
+        buf_deinit(&file);
+    }
+}
+
 /* Each token says the next one, and the layer knows it: nearly every guess is right. */
 static void a_layer_that_knows_is_believed(void)
 {
@@ -546,12 +567,12 @@ static buf make_looking_back(const char *architecture)
 }
 
 /* In texts of the batcher the layer sees the hidden rows; also of several, and when they give way. */
-static void it_sees_the_hidden_rows_of_texts(void)
+static void check_hidden_rows(const char *on)
 {
     for (int i = 0; i < N_ARCHS; i++) {
         static result guessed[2 * MOST_TEXTS];
         buf file = make_looking_back(archs[i]);
-        lace_model *lm = open_model(&file, true);
+        lace_model *lm = open_on(on, &file, true);
         for (int n_texts = 1; n_texts <= 4; n_texts += 3) {
             lace_batcher_stats b = generate(lm, true, n_texts, 0, n_texts == 4, guessed);
             CHECK(3 * b.n_accepted > b.n_guessed && b.n_accepted > (uint64_t)(10 * n_texts));
@@ -561,6 +582,16 @@ static void it_sees_the_hidden_rows_of_texts(void)
         lace_model_close(lm);
         buf_deinit(&file);
     }
+}
+
+static void it_sees_the_hidden_rows_of_texts(void)
+{
+    check_hidden_rows(getenv("LACE_DEVICE"));
+}
+
+static void it_sees_them_on_a_device_that_works_late(void)
+{
+    check_hidden_rows("ref:1");
 }
 
 /* A speculator, for callers who choose by themselves. */
@@ -747,8 +778,10 @@ int main(void)
     CASE(a_layer_predicts_what_its_definition_says);
     CASE(forks_and_what_is_taken_back_leave_it_right);
     CASE(texts_stay_the_same);
+    CASE(texts_stay_the_same_on_a_device_that_works_late);
     CASE(a_layer_that_knows_is_believed);
     CASE(it_sees_the_hidden_rows_of_texts);
+    CASE(it_sees_them_on_a_device_that_works_late);
     CASE(speculators_guess_with_it);
     CASE(models_without_such_a_layer_say_so);
     CASE(bad_layers_are_refused_where_they_are_used);

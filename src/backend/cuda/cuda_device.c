@@ -210,14 +210,17 @@ static lace_status prepare(program *p, const program_memory *m, lace_error *err)
     options.kv_data = m->pages;
     options.slots = m->slots;
     TRY(gpu_plan_create(cp->p, &options, &cp->on_card, err));
-    p->chooses = p->queues = gpu_plan_chooses(cp->on_card);
+    p->chooses = gpu_plan_chooses(cp->on_card);
+    p->queues = p->chooses && cp->p->hidden < 0;
     return LACE_OK;
 }
 
 static lace_status run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
-    if (b->embeddings || b->axes)
+    const step *first = &((cuda_program *)p)->p->steps[0];
+    bool takes_rows = first->op == OP_EMBED && first->a.embed.by == EMBED_BESIDE;
+    if ((b->embeddings && !takes_rows) || b->axes)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "GPUs compute batches of tokens alone; use --device cpu");
     return gpu_plan_run(((cuda_program *)p)->on_card, b, rules, is_traced, err);
@@ -236,6 +239,11 @@ static lace_status collect(program *p, lace_error *err)
 static const float *logits(const program *p, int32_t row)
 {
     return gpu_plan_logits(((const cuda_program *)p)->on_card, row);
+}
+
+static const float *hidden(const program *p, int32_t row)
+{
+    return gpu_plan_hidden(((const cuda_program *)p)->on_card, row);
 }
 
 static int32_t n_steps(const program *p)
@@ -294,6 +302,7 @@ const backend backend_cuda = {
     .submit = submit,
     .collect = collect,
     .logits = logits,
+    .hidden = hidden,
     .n_steps = n_steps,
     .step_at = step_at,
     .word = word,

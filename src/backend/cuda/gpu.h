@@ -147,11 +147,12 @@ lace_status gpu_uploader_wait(gpu_uploader *u, lace_error *err);
 /* A batch, as kernels see it: arrays on the card. */
 typedef struct gpu_batch {
     int32_t n_tokens, n_outputs;
-    const int32_t *tokens;                 /* [n_tokens] */
-    const int32_t *positions;              /* [n_tokens] */
-    const int32_t *segments, *seen;        /* [n_tokens], or NULL */
-    const int32_t *outputs;                /* [n_outputs] */
-    const int32_t *sequences;              /* [n_tokens] rows of the page tables */
+    const int32_t *tokens;          /* [n_tokens] */
+    const int32_t *positions;       /* [n_tokens] */
+    const int32_t *segments, *seen; /* [n_tokens], or NULL */
+    const int32_t *outputs;         /* [n_outputs] */
+    const float *beside;      /* [n_tokens, width] what EMBED_BESIDE puts behind rows, or NULL */
+    const int32_t *sequences; /* [n_tokens] rows of the page tables */
     const int32_t *tables[GPU_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] page numbers */
     int32_t pages_per_sequence;
     const batch *host; /* the same on the host; pages[g][t] are equal for tokens of one sequence */

@@ -47,6 +47,7 @@ typedef struct gpu_pack {
 typedef struct gpu_embed {
     const uint8_t *table;
     const int32_t *tokens; /* or what else says which row is taken; NULL: the first */
+    const float *beside;   /* [n_tokens, width] stands behind each row; NULL: nothing does */
     float *out;
     int64_t out_stride;
     uint64_t row_bytes;

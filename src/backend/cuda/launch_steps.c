@@ -44,14 +44,16 @@ static const int32_t *embed_indices(const gpu_batch *b, embed_index by)
 
 static lace_status launch_embed(const gpu_job *j, const step *s, lace_error *err)
 {
-    gpu_embed p = {.table = s->a.embed.table->data,
+    const weight *table = s->a.embed.table;
+    gpu_embed p = {.table = table->data,
                    .tokens = embed_indices(j->batch, s->a.embed.by),
+                   .beside = s->a.embed.by == EMBED_BESIDE ? j->batch->beside : NULL,
                    .out = data(&s->out[0]),
                    .out_stride = floats(&s->out[0]),
-                   .row_bytes = row_bytes(s->a.embed.table->type, s->out[0].width),
-                   .n_rows = (uint32_t)s->a.embed.table->n_rows,
-                   .type = (int32_t)s->a.embed.table->type,
-                   .width = (int32_t)s->out[0].width,
+                   .row_bytes = row_bytes(table->type, table->n_cols),
+                   .n_rows = (uint32_t)table->n_rows,
+                   .type = (int32_t)table->type,
+                   .width = (int32_t)table->n_cols,
                    .scale = s->a.embed.scale};
     return start_rows(j, "embed_rows", j->batch->n_tokens, 1, &p, err);
 }

@@ -15,6 +15,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed_rows(gpu_embed p)
     float *y = p.out + (int64_t)blockIdx.x * p.out_stride;
     for (int i = threadIdx.x; i < p.width; i += THREADS)
         y[i] = p.scale * block_value(p.type, row, i);
+    if (!p.beside)
+        return;
+    const float *beside = p.beside + (int64_t)blockIdx.x * p.width;
+    for (int i = threadIdx.x; i < p.width; i += THREADS)
+        y[p.width + i] = beside[i];
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) gather_rows(gpu_rows p)

@@ -42,6 +42,8 @@ typedef struct gpu_slot {
     choice_rule *rules;             /* [max_outputs] */
     int32_t *words;                 /* [max_outputs] what the card chose */
     float *logits, *logits_on_card; /* [max_outputs, n_vocab] and how the card writes there */
+    float *hidden;                  /* [rows, width] what is given out beside them, or NULL */
+    float *beside;                  /* [max_tokens, width] what tokens bring along, or NULL */
     cuda_event *done;
     int32_t n_outputs;
 } gpu_slot;
@@ -65,6 +67,8 @@ struct gpu_plan {
     int32_t *batch_device; /* as in a slot */
     int32_t *tables_sent;  /* [groups, sequences, pages] what the card has, or will have */
     int32_t *tables_device;
+    int64_t beside_width; /* of what tokens bring along (EMBED_BESIDE); 0: nothing */
+    float *beside;        /* [max_tokens, beside_width] on the card */
 
     token_player *player;              /* of single tokens; NULL: the plan ends early */
     batch_list batches[N_BATCH_LISTS]; /* the last few, the newest at last_batch */
@@ -162,16 +166,35 @@ static uint64_t choice_bytes(const plan *p, const gpu_plan_options *o)
            aligned(n_sequences * sizeof(int32_t)) + aligned(n_sequences * 4 * sizeof(uint64_t));
 }
 
+/* Of what tokens bring along; 0: nothing. */
+static int64_t beside_width(const plan *p)
+{
+    bool is_beside = p->steps[0].op == OP_EMBED && p->steps[0].a.embed.by == EMBED_BESIDE;
+    return is_beside ? p->steps[0].a.embed.table->n_cols : 0;
+}
+
+static uint64_t beside_bytes(const plan *p)
+{
+    return aligned(4 * (uint64_t)p->limits.max_tokens * (uint64_t)beside_width(p));
+}
+
+/* Single tokens are recorded, but for plans that end early or read more than tokens. */
+static bool has_player(const plan *p)
+{
+    return !p->limits.stops_at_hidden && beside_width(p) == 0;
+}
+
 /* Without the player's, which allocates its own. */
 static uint64_t own_bytes(const plan *p, const gpu_plan_options *o)
 {
     return aligned(p->value_bytes) + scratch_bytes(p, o) + handover_bytes(p) +
-           plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) + choice_bytes(p, o);
+           plan_vector_bytes(p, aligned(1)) + aligned(4 * batch_numbers(p, o)) +
+           choice_bytes(p, o) + beside_bytes(p);
 }
 
 uint64_t gpu_plan_bytes(const plan *p, const gpu_plan_options *o)
 {
-    return own_bytes(p, o) + (p->limits.stops_at_hidden ? 0 : token_player_bytes(p, o->g));
+    return own_bytes(p, o) + (has_player(p) ? token_player_bytes(p, o->g) : 0);
 }
 
 static uint64_t logits_bytes(const plan *p)
@@ -214,6 +237,11 @@ static lace_status create_slot(gpu_plan *gp, const gpu_plan_options *o, gpu_slot
     s->words = (int32_t *)((uint8_t *)s->rules + rules);
     TRY(cuda_alloc_host(d, logits_bytes(gp->p), (void **)&s->logits, (void **)&s->logits_on_card,
                         err));
+    uint64_t n_hidden = plan_hidden_floats(gp->p), n_beside = beside_bytes(gp->p);
+    if (n_hidden > 0)
+        TRY(cuda_alloc_host(d, 4 * n_hidden, (void **)&s->hidden, NULL, err));
+    if (n_beside > 0)
+        TRY(cuda_alloc_host(d, n_beside, (void **)&s->beside, NULL, err));
     return cuda_event_create(d, &s->done, err);
 }
 
@@ -223,6 +251,8 @@ static void free_slot(gpu_plan *gp, gpu_slot *s)
     cuda_free_host(d, s->batch);
     cuda_free_host(d, s->rules);
     cuda_free_host(d, s->logits);
+    cuda_free_host(d, s->hidden);
+    cuda_free_host(d, s->beside);
     cuda_event_free(s->done);
 }
 
@@ -244,14 +274,16 @@ static uint8_t *place_parts(gpu_plan *gp, const gpu_plan_options *o)
     gp->last_tokens = (int32_t *)at;
     at += aligned(n_sequences * sizeof *gp->last_tokens);
     gp->randoms = (uint64_t(*)[4])at;
-    return at + aligned(n_sequences * sizeof *gp->randoms);
+    at += aligned(n_sequences * sizeof *gp->randoms);
+    gp->beside = (float *)at;
+    return at + beside_bytes(p);
 }
 
 /* How single tokens are computed. */
 static lace_status create_player(gpu_plan *gp, lace_error *err)
 {
     plan *p = gp->p;
-    if (p->limits.stops_at_hidden)
+    if (!has_player(p))
         return LACE_OK;
     gpu_batch tables = {.pages_per_sequence = gp->pages_per_sequence};
     for (int32_t g = 0; g < gp->n_groups; g++)
@@ -281,6 +313,7 @@ lace_status gpu_plan_create(plan *p, const gpu_plan_options *o, gpu_plan **out, 
     gp->n_groups = o->n_groups;
     gp->scratch_bytes = scratch_bytes(p, o);
     gp->is_exact = has_floats_only(p);
+    gp->beside_width = beside_width(p);
     lace_status status;
     uint64_t n = batch_numbers(p, o), head = batch_head(p);
     TRY_GOTO(status, done, cuda_alloc(o->g->device, own_bytes(p, o), (void **)&gp->memory, err));
@@ -356,6 +389,18 @@ static lace_status fill_tokens(gpu_plan *gp, const batch *b, lace_error *err)
     return LACE_OK;
 }
 
+/* What tokens bring along. */
+static lace_status send_beside(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
+                               lace_error *err)
+{
+    if (gp->beside_width == 0)
+        return LACE_OK;
+    size_t n_bytes = 4 * (size_t)b->n_tokens * (size_t)gp->beside_width;
+    memcpy(slot->beside, b->embeddings, n_bytes);
+    out->beside = gp->beside;
+    return cuda_copy_to(gp->queue, gp->beside, slot->beside, n_bytes, err);
+}
+
 static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b, gpu_batch *out,
                               lace_error *err)
 {
@@ -399,6 +444,7 @@ static lace_status send_batch(gpu_plan *gp, const gpu_slot *slot, const batch *b
                 TRY(send_table(gp, slot, g, sequences[t], b->pages[g][t],
                                b->positions[t] / PAGE_TOKENS + 1, err));
     }
+    TRY(send_beside(gp, slot, b, out, err));
     return fill_tokens(gp, b, err);
 }
 
@@ -515,6 +561,23 @@ static lace_status copy_logits(gpu_plan *gp, gpu_slot *slot, int32_t n, lace_err
     return LACE_OK;
 }
 
+/* What is given out beside the logits. */
+static lace_status copy_hidden(gpu_plan *gp, gpu_slot *slot, const batch *b, lace_error *err)
+{
+    int32_t n = plan_hidden_rows(gp->p, b);
+    if (n == 0)
+        return LACE_OK;
+    const plan_value *v = &gp->p->values[gp->p->hidden];
+    const uint8_t *from = gp->memory + v->offset;
+    uint64_t stride = act_row_bytes(v->format, v->width), width = 4 * (uint64_t)v->width;
+    if (stride == width)
+        return cuda_copy_from(gp->queue, slot->hidden, from, (uint64_t)n * width, err);
+    for (int32_t i = 0; i < n; i++)
+        TRY(cuda_copy_from(gp->queue, slot->hidden + (int64_t)i * v->width,
+                           from + (uint64_t)i * stride, width, err));
+    return LACE_OK;
+}
+
 /* The choices of the rows that have a rule, the logits of the others. */
 static lace_status choose_rows(gpu_plan *gp, gpu_slot *slot, const gpu_batch *b, int32_t n,
                                const choice_rule *rules, lace_error *err)
@@ -560,6 +623,7 @@ static lace_status queue_batch(gpu_plan *gp, const batch *b, const choice_rule *
     TRY(rules && gp->can_sample && b->n_outputs > 0
             ? choose_rows(gp, slot, on_card, b->n_outputs, rules, err)
             : copy_logits(gp, slot, b->n_outputs, err));
+    TRY(copy_hidden(gp, slot, b, err));
     slot->n_outputs = b->n_outputs;
     gp->n_submitted++;
     return cuda_event_record(slot->done, gp->queue, err);
@@ -600,6 +664,11 @@ const float *gpu_plan_logits(const gpu_plan *gp, int32_t row)
     const gpu_slot *slot = last_slot(gp);
     assert(row < slot->n_outputs);
     return slot->logits + (uint64_t)row * (uint64_t)gp->p->values[gp->p->logits].width;
+}
+
+const float *gpu_plan_hidden(const gpu_plan *gp, int32_t row)
+{
+    return last_slot(gp)->hidden + (int64_t)row * gp->p->values[gp->p->hidden].width;
 }
 
 /* ---- Ahead ----------------------------------------------------------------------------------- */

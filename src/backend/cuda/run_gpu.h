@@ -76,4 +76,7 @@ lace_status gpu_plan_next(gpu_plan *gp, int32_t *word, lace_error *err);
 /* Row of its logits, on the host. */
 const float *gpu_plan_logits(const gpu_plan *gp, int32_t row);
 
+/* The same of what the plan gives out beside them (plan_hidden). */
+const float *gpu_plan_hidden(const gpu_plan *gp, int32_t row);
+
 #endif

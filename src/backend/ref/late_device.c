@@ -140,6 +140,7 @@ typedef struct late_slot {
     bool has_rules;
     int32_t *words;
     float *logits; /* [max_outputs, n_vocab] of the rows that were refused; others hold NaN */
+    float *hidden; /* [rows, hidden_width], where the plan gives such rows out */
 } late_slot;
 
 typedef struct late_program {
@@ -148,6 +149,7 @@ typedef struct late_program {
     program_options options;
     plan_limits limits;
     int32_t n_vocab;
+    const plan *p; /* the reference's copy */
     late_queue *queue;
     late_slot slots[PROGRAM_SLOTS];
     int32_t n_submitted, n_collected;
@@ -163,7 +165,7 @@ static void free_program(program *base)
         work_off(p->queue, NULL);
     for (int i = 0; i < PROGRAM_SLOTS; i++) {
         late_slot *s = &p->slots[i];
-        mem_free_all(s->numbers, s->tables, s->rules, s->words, s->logits);
+        mem_free_all(s->numbers, s->tables, s->rules, s->words, s->logits, s->hidden);
         for (int g = 0; g < LATE_MOST_GROUPS; g++)
             mem_free(s->pages[g]);
     }
@@ -191,6 +193,7 @@ static lace_status compile(device *d, const plan *from, const program_options *o
     p->plain->backend = &backend_ref;
     p->base.n_bytes = p->plain->n_bytes;
     p->base.lowered = p->plain->lowered;
+    p->p = p->plain->lowered;
     *out = &p->base;
     return LACE_OK;
 }
@@ -205,7 +208,8 @@ static bool prepare_slot(late_program *p, late_slot *s)
               (s->tables = mem_calloc(n_tables + 1, sizeof *s->tables)) &&
               (s->rules = mem_calloc(n_out, sizeof *s->rules)) &&
               (s->words = mem_calloc(n_out, sizeof *s->words)) &&
-              (s->logits = mem_calloc(n_out * (size_t)p->n_vocab, sizeof *s->logits));
+              (s->logits = mem_calloc(n_out * (size_t)p->n_vocab, sizeof *s->logits)) &&
+              (s->hidden = mem_calloc(plan_hidden_floats(p->p) + 1, sizeof *s->hidden));
     for (int32_t g = 0; ok && g < p->options.n_groups; g++)
         ok = (s->pages[g] = mem_calloc(n, sizeof *s->pages[g])) != NULL;
     return ok;
@@ -225,7 +229,8 @@ static lace_status prepare(program *base, const program_memory *m, lace_error *e
         return error_nomem(err, "a program");
     TRY(program_prepare(p->plain, m, err));
     base->values = p->plain->values;
-    base->chooses = base->queues = true;
+    base->chooses = true;
+    base->queues = p->p->hidden < 0;
     return LACE_OK;
 }
 
@@ -296,6 +301,16 @@ static void choose_row(late_slot *s, int32_t i)
         out[t] = is_refused ? row[t] : NAN;
 }
 
+/* Of a batch that the reference has run. */
+static void keep_hidden(late_slot *s, const batch *b)
+{
+    const late_program *p = s->p;
+    for (int32_t i = 0; i < plan_hidden_rows(p->p, b); i++) {
+        size_t width = (size_t)p->p->values[p->p->hidden].width;
+        memcpy(s->hidden + (size_t)i * width, program_hidden(p->plain, i), width * sizeof(float));
+    }
+}
+
 static lace_status run_slot(late_slot *s, lace_error *err)
 {
     late_program *p = s->p;
@@ -304,6 +319,7 @@ static lace_status run_slot(late_slot *s, lace_error *err)
         if (tokens[t] < 0)
             tokens[t] = p->last_tokens[s->b.sequences[t]];
     TRY(program_run(p->plain, &s->b, NULL, false, err));
+    keep_hidden(s, &s->b);
     for (int32_t i = 0; i < s->b.n_outputs; i++)
         choose_row(s, i);
     return LACE_OK;
@@ -319,7 +335,7 @@ static lace_status collect(program *base, lace_error *err)
     return p->queue->status;
 }
 
-/* With a trace, or of an encoder: at once, by the reference. */
+/* With a trace, of an encoder, or of a layer that predicts: at once, by the reference. */
 static lace_status run(program *base, const batch *b, const choice_rule *rules, bool is_traced,
                        lace_error *err)
 {
@@ -332,6 +348,7 @@ static lace_status run(program *base, const batch *b, const choice_rule *rules, 
     late_slot *s = &p->slots[p->n_submitted++ % PROGRAM_SLOTS];
     p->n_collected++;
     TRY(program_run(p->plain, b, NULL, is_traced, err));
+    keep_hidden(s, b);
     for (int32_t i = 0; i < b->n_outputs; i++) {
         s->words[i] = CHOICE_REFUSED;
         memcpy(s->logits + (size_t)i * (size_t)p->n_vocab, program_logits(p->plain, i),
@@ -349,6 +366,12 @@ static late_slot *last_slot(const program *base)
 static const float *logits(const program *base, int32_t row)
 {
     return last_slot(base)->logits + (size_t)row * (size_t)((const late_program *)base)->n_vocab;
+}
+
+static const float *hidden(const program *base, int32_t row)
+{
+    const plan *p = ((const late_program *)base)->p;
+    return last_slot(base)->hidden + (size_t)row * (size_t)p->values[p->hidden].width;
 }
 
 static int32_t word(const program *base, int32_t row)
@@ -418,6 +441,7 @@ static const backend backend_late = {
     .submit = submit,
     .collect = collect,
     .logits = logits,
+    .hidden = hidden,
     .n_steps = n_steps,
     .step_at = step_at,
     .run_steps = run_steps,
