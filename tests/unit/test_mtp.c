@@ -226,7 +226,7 @@ static void find_expected(const buf *file, const char *architecture, expected *o
 {
     static float before[MOST_ROWS + 1][N_EMBD], rows[MOST_ROWS][N_EMBD];
     static float hidden[MOST_ROWS][N_EMBD];
-    lace_model *lm = open_model(file, false);
+    lace_model *lm = open_on(NULL, file, false);
     int layer = lm->m->config.n_layers;
     lace_session *s = open_session(lm, false, true);
     eval_text(s, 0, 0, N_TEXT, N_TEXT);
@@ -234,7 +234,7 @@ static void find_expected(const buf *file, const char *architecture, expected *o
     for (int i = 0; i < N_TEXT; i++)
         memcpy(before[i + 1], lace_session_logits(s, (size_t)i), sizeof before[0]);
     buf one = make_oracle(lm->files, layer);
-    lace_model *oracle = open_model(&one, false);
+    lace_model *oracle = open_on(NULL, &one, false);
     lace_session *logits = open_session(oracle, false, false);
     lace_session *rows_of = open_session(oracle, false, true);
     for (int i = 0; i < N_TEXT + 4; i++) {
@@ -255,6 +255,12 @@ static void find_expected(const buf *file, const char *architecture, expected *o
     lace_model_close(oracle);
     lace_model_close(lm);
     buf_deinit(&one);
+}
+
+/* Cards compute with another order of sums, and some of them with halves. */
+static double most_nmse(void)
+{
+    return getenv("LACE_DEVICE") ? 1e-6 : 1e-10;
 }
 
 static double nmse(const float *x, const float *want)
@@ -303,7 +309,7 @@ static void check_steps(lace_model *lm, const expected *want, int piece)
     for (int i = 0; i < g.n; i++)
         CHECK(g.tokens[i] == best_token(want->logits[N_TEXT + i], N_VOCAB));
     CHECK(g.n == 3);
-    CHECK(worst < 1e-10);
+    CHECK(worst < most_nmse());
     tap_note("%s in steps of %d: nmse %g", lm->m->config.architecture, piece, worst);
     guess_source_deinit(&source);
     lace_session_free(s);
@@ -340,15 +346,15 @@ static void forks_and_what_is_taken_back_leave_it_right(void)
         bool is_recurrent = s->history != NULL;
         CHECK(is_ok(lace_session_eval(s, wrong, 3, &err), &err));
         CHECK(is_ok(lace_session_truncate(s, 0, 41, &err), &err));
-        CHECK(nmse(ask(s, 0, 41), want.logits[41]) < 1e-10);
+        CHECK(nmse(ask(s, 0, 41), want.logits[41]) < most_nmse());
         CHECK(is_ok(lace_session_fork(s, 0, 2, &err), &err));
         eval_text(s, 0, 41, 43, 1);
         eval_text(s, 2, 41, 44, 3);
-        CHECK(nmse(ask(s, 0, 43), want.logits[43]) < 1e-10);
-        CHECK(nmse(ask(s, 2, 44), want.logits[44]) < 1e-10);
+        CHECK(nmse(ask(s, 0, 43), want.logits[43]) < most_nmse());
+        CHECK(nmse(ask(s, 2, 44), want.logits[44]) < most_nmse());
         CHECK(is_ok(lace_session_truncate(s, 2, 0, &err), &err));
         eval_text(s, 2, 0, 20, 20);
-        CHECK(nmse(ask(s, 2, 20), want.logits[20]) < 1e-10);
+        CHECK(nmse(ask(s, 2, 20), want.logits[20]) < most_nmse());
         tap_note("%s%s", archs[i], is_recurrent ? ", recurrent" : "");
         lace_session_free(s);
         lace_model_close(lm);

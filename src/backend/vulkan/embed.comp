@@ -12,4 +12,6 @@ void main()
     words_at from = words_at(address_plus(uvec2(p.table), row < p.n_rows ? row : 0, p.row_bytes));
     for (uint i = THREAD; i < p.width; i += THREADS)
         p.result.v[GROUP.x * p.out_stride + i] = p.scale * block_value(from, 0, i);
+    for (uint i = THREAD; !IS_NULL(p.beside) && i < p.width; i += THREADS)
+        p.result.v[GROUP.x * p.out_stride + p.width + i] = p.beside.v[GROUP.x * p.width + i];
 }

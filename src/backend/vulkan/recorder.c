@@ -133,10 +133,11 @@ static lace_status record_embed(recorder *r, const step *s, lace_error *err)
                            .indices = s->a.embed.by == EMBED_BY_POSITION  ? b->positions
                                       : s->a.embed.by == EMBED_BY_SEGMENT ? b->segments
                                                                           : b->tokens,
+                           .beside = s->a.embed.by == EMBED_BESIDE ? b->beside : 0,
                            .result = address_of(s->out[0].data),
                            .row_bytes = (uint32_t)weights_row_bytes(table->type, table->n_cols),
                            .out_stride = floats_of(&s->out[0]),
-                           .width = (uint32_t)s->out[0].width,
+                           .width = (uint32_t)table->n_cols,
                            .n_rows = (uint32_t)table->n_rows,
                            .scale = s->a.embed.scale};
     record_writes(r, &s->out[0], b->n_tokens);

@@ -22,6 +22,7 @@ typedef struct vulkan_batch {
     int32_t n_tokens, n_outputs;
     uint64_t tokens, positions, sequences, slots, seen, segments;
     uint64_t outputs;                   /* [n_outputs] */
+    uint64_t beside;                    /* floats: what EMBED_BESIDE puts behind rows */
     uint64_t axes;                      /* [ROPE_MAX_AXES, axis_stride] */
     uint64_t tables[RECORD_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] */
     int32_t pages_per_sequence, axis_stride;

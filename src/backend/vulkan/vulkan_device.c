@@ -195,6 +195,7 @@ const backend backend_vulkan = {
     .free = vulkan_program_free,
     .run = vulkan_program_run,
     .logits = vulkan_program_logits,
+    .hidden = vulkan_program_hidden,
     .n_steps = vulkan_program_n_steps,
     .step_at = vulkan_program_step_at,
 };

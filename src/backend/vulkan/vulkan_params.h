@@ -18,6 +18,7 @@ typedef struct cache_args cache_args;
 struct embed_args {
     words_at table;
     words_at indices; /* which row each token takes */
+    floats_at beside; /* [n_tokens, width] stands behind each row; 0: nothing does */
     floats_at result;
     uint row_bytes, out_stride, width;
     uint n_rows; /* what is not below takes the first */

@@ -30,6 +30,14 @@ typedef struct recorded {
 
 enum { N_RECORDED = 8 };
 
+/* A value that the host reads: where it is, or copied to where the host sees it. */
+typedef struct given {
+    int32_t value;       /* of the plan; -1: there is none */
+    uint64_t at;         /* of the copy, [rows, width]; 0: in place */
+    const uint8_t *rows; /* the host's address */
+    uint64_t stride;     /* bytes */
+} given;
+
 typedef struct vulkan_program {
     program base;
     vulkan *v;
@@ -44,10 +52,8 @@ typedef struct vulkan_program {
 
     uint64_t numbers_at; /* of the batch, which the host writes */
     int32_t *numbers;
-    vulkan_batch batch;      /* where in it everything is */
-    uint64_t results_at;     /* [max_outputs, width] where the host reads logits; 0: in place */
-    const uint8_t *results;  /* the host's address of them */
-    uint64_t results_stride; /* bytes */
+    vulkan_batch batch; /* where in it everything is */
+    given logits, hidden;
 
     recorded lists[N_RECORDED];
     int32_t newest;
@@ -75,9 +81,17 @@ static uint64_t scratch_bytes(const plan *p)
 /* Lists of [max_tokens] numbers that a batch has: six, and its positions along each axis. */
 enum { TOKEN_LISTS = 6 + ROPE_MAX_AXES };
 
+/* Floats that each token brings along (EMBED_BESIDE). */
+static uint64_t beside_width(const plan *p)
+{
+    bool is_beside = p->steps[0].op == OP_EMBED && p->steps[0].a.embed.by == EMBED_BESIDE;
+    return is_beside ? (uint64_t)p->steps[0].a.embed.table->n_cols : 0;
+}
+
 static uint64_t batch_numbers(const plan *p, const program_options *o)
 {
-    return TOKEN_LISTS * (uint64_t)p->limits.max_tokens + (uint64_t)p->limits.max_outputs +
+    return (TOKEN_LISTS + beside_width(p)) * (uint64_t)p->limits.max_tokens +
+           (uint64_t)p->limits.max_outputs +
            (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
 }
 
@@ -176,20 +190,24 @@ static void locate_batch(vulkan_program *vp)
         b->tables[g] = at;
         at += 4 * (uint64_t)vp->options.n_sequences * (uint64_t)vp->options.pages_per_sequence;
     }
+    b->beside = at;
 }
 
-/* Logits are read where they are, or copied to where the host sees them. */
-static lace_status locate_results(vulkan_program *vp, lace_error *err)
+static lace_status locate_given(vulkan_program *vp, int32_t value, given *out, lace_error *err)
 {
-    const plan_value *v = &vp->p->values[vp->p->logits];
-    vp->results = vulkan_host_address(vp->v, vp->memory + v->offset);
-    vp->results_stride = plan_operand(vp->p, vp->p->logits).stride;
-    if (vp->results)
+    *out = (given){.value = value};
+    if (value < 0)
         return LACE_OK;
-    vp->results_stride = 4 * (uint64_t)v->width;
-    return vulkan_alloc(vp->v, VULKAN_READBACK,
-                        (uint64_t)vp->p->limits.max_outputs * vp->results_stride, &vp->results_at,
-                        (void **)&vp->results, err);
+    const plan_value *v = &vp->p->values[value];
+    const plan_limits *l = &vp->p->limits;
+    uint64_t n_rows = (uint64_t)(v->is_output ? l->max_outputs : l->max_tokens);
+    out->rows = vulkan_host_address(vp->v, vp->memory + v->offset);
+    out->stride = plan_operand(vp->p, value).stride;
+    if (out->rows)
+        return LACE_OK;
+    out->stride = 4 * (uint64_t)v->width;
+    return vulkan_alloc(vp->v, VULKAN_READBACK, n_rows * out->stride, &out->at, (void **)&out->rows,
+                        err);
 }
 
 lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_error *err)
@@ -203,7 +221,8 @@ lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_err
     plan_locate(vp->p, (uint8_t *)(uintptr_t)vp->memory, m->pages, m->slots);
     vp->scratch = vp->memory + aligned(vp->p->value_bytes);
     locate_batch(vp);
-    TRY(locate_results(vp, err));
+    TRY(locate_given(vp, vp->p->logits, &vp->logits, err));
+    TRY(locate_given(vp, vp->p->hidden, &vp->hidden, err));
     return move_vectors(vp, vp->scratch + scratch_bytes(vp->p), err);
 }
 
@@ -223,7 +242,8 @@ void vulkan_program_free(program *p)
         forget(vp, &vp->lists[i]);
     vulkan_free(vp->v, vp->memory);
     vulkan_free(vp->v, vp->numbers_at);
-    vulkan_free(vp->v, vp->results_at);
+    vulkan_free(vp->v, vp->logits.at);
+    vulkan_free(vp->v, vp->hidden.at);
     mem_free(vp->vectors);
     mem_free(vp->ns);
     plan_free(vp->p);
@@ -271,23 +291,36 @@ static void send_batch(vulkan_program *vp, const batch *b)
         for (int32_t axis = 0; axis < ROPE_MAX_AXES; axis++)
             numbers_of(vp, on->axes)[(int64_t)axis * on->axis_stride + t] = batch_axis(b, axis, t);
     }
+    if (b->embeddings)
+        memcpy(numbers_of(vp, on->beside), b->embeddings,
+               (size_t)b->n_tokens * (size_t)beside_width(vp->p) * sizeof(float));
     send_tables(vp, b);
 }
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
+/* To where the host sees it. */
+static lace_status record_given(vulkan_program *vp, recorder *r, const given *g, lace_error *err)
+{
+    if (!g->at)
+        return LACE_OK;
+    const plan_value *v = &vp->p->values[g->value];
+    return record_copy(r, g->at, (uint32_t)v->width, vp->memory + v->offset,
+                       floats_of(&(operand){.stride = plan_operand(vp->p, g->value).stride}),
+                       (uint32_t)v->width, v->is_output ? vp->batch.n_outputs : vp->batch.n_tokens,
+                       err);
+}
+
 /* Steps [begin, end) behind what is in the recorder's list, and the results if they are the last. */
 static lace_status record_steps(vulkan_program *vp, recorder *r, int32_t begin, int32_t end,
                                 lace_error *err)
 {
-    const plan_value *v = &vp->p->values[vp->p->logits];
     for (int32_t i = begin; i < end; i++)
         TRY(record_step(r, &vp->p->steps[i], err));
-    if (end < vp->p->n_steps || !vp->results_at)
+    if (end < vp->p->n_steps)
         return LACE_OK;
-    return record_copy(r, vp->results_at, (uint32_t)v->width, vp->memory + v->offset,
-                       floats_of(&(operand){.stride = plan_operand(vp->p, vp->p->logits).stride}),
-                       (uint32_t)v->width, vp->batch.n_outputs, err);
+    TRY(record_given(vp, r, &vp->logits, err));
+    return record_given(vp, r, &vp->hidden, err);
 }
 
 /* A list of some steps, for batches of the shape of the one that was sent. */
@@ -352,7 +385,7 @@ lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *ru
                                lace_error *err)
 {
     vulkan_program *vp = (vulkan_program *)p;
-    if (b->embeddings)
+    if (b->embeddings && beside_width(vp->p) == 0)
         return error_set(err, LACE_E_UNSUPPORTED,
                          "Vulkan devices compute batches of tokens alone; use --device cpu");
     TRY(vulkan_wait(vp->q, err));
@@ -367,10 +400,19 @@ lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *ru
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
+static const float *row_of(const given *g, int32_t row)
+{
+    return (const float *)(const void *)(g->rows + (uint64_t)row * g->stride);
+}
+
 const float *vulkan_program_logits(const program *p, int32_t row)
 {
-    const vulkan_program *vp = (const vulkan_program *)p;
-    return (const float *)(const void *)(vp->results + (uint64_t)row * vp->results_stride);
+    return row_of(&((const vulkan_program *)p)->logits, row);
+}
+
+const float *vulkan_program_hidden(const program *p, int32_t row)
+{
+    return row_of(&((const vulkan_program *)p)->hidden, row);
 }
 
 int32_t vulkan_program_n_steps(const program *p)

@@ -12,6 +12,7 @@ void vulkan_program_free(program *p);
 lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
                                lace_error *err);
 const float *vulkan_program_logits(const program *p, int32_t row);
+const float *vulkan_program_hidden(const program *p, int32_t row);
 int32_t vulkan_program_n_steps(const program *p);
 program_step vulkan_program_step_at(const program *p, int32_t i, const batch *b);
 
