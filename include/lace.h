@@ -312,7 +312,9 @@ typedef struct lace_session_options {
                           logits; default false */
     bool use_mtp;      /* the layer that predicts further tokens reads along, for a speculator; of a
                           model that was opened with use_mtp; default false */
-    lace_progress_fn on_progress; /* while weights are packed; may be NULL */
+    /* While weights are packed, and while a batcher on a GPU computes a batch of every kind before
+     * the first request; may be NULL. */
+    lace_progress_fn on_progress;
     void *progress_user;
 } lace_session_options;
 

@@ -163,6 +163,8 @@ struct backend {
     /* NULL: run, at once. */
     lace_status (*submit)(program *p, const batch *b, const choice_rule *rules, lace_error *err);
     lace_status (*collect)(program *p, lace_error *err);
+    /* What a run would record or load when it is needed first; NULL: nothing is. */
+    lace_status (*warm_up)(program *p, lace_error *err);
     const float *(*logits)(const program *p, int32_t row);
     const float *(*hidden)(const program *p, int32_t row); /* NULL: it refuses such plans */
     int32_t (*n_steps)(const program *p);
@@ -304,6 +306,17 @@ static inline lace_status program_submit(program *p, const batch *b, const choic
 static inline lace_status program_collect(program *p, lace_error *err)
 {
     return p->backend->collect ? p->backend->collect(p, err) : LACE_OK;
+}
+
+static inline bool program_can_warm_up(const program *p)
+{
+    return p->backend->warm_up;
+}
+
+/* Record and load what runs may need, once some batches have been run: none waits for it then. */
+static inline lace_status program_warm_up(program *p, lace_error *err)
+{
+    return p->backend->warm_up ? p->backend->warm_up(p, err) : LACE_OK;
 }
 
 /* A row of the result of the last run or collect, on the host. */

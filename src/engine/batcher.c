@@ -163,6 +163,7 @@ static bool digest_pages(const lace_batcher *b, digest *out)
               digest_stream_add(s, LACE_VERSION, sizeof LACE_VERSION) &&
               digest_stream_add(s, kind, strlen(kind)) &&
               digest_stream_add(s, &kv->options.type, sizeof kv->options.type) &&
+              digest_stream_add(s, &kv->options.v_type, sizeof kv->options.v_type) &&
               digest_stream_add(s, &kv->slots.slot_bytes, sizeof kv->slots.slot_bytes);
     for (int32_t g = 0; ok && g < kv->n_groups; g++)
         ok = digest_stream_add(s, &kv->groups[g].window, sizeof kv->groups[g].window) &&
@@ -184,6 +185,16 @@ static lace_status create_prefixes(lace_batcher *b, lace_error *err)
     TRY(page_store_open(o->cache_dir, o->cache_bytes ? o->cache_bytes : CACHE_BYTES, &pages,
                         &b->store, err));
     prefix_tree_use_store(b->prefixes, b->store);
+    return LACE_OK;
+}
+
+/* On devices that load kernels or record when something is computed first. */
+static lace_status warm_up(lace_batcher *b, lace_error *err)
+{
+    if (program_can_warm_up(b->session->runner->program))
+        TRY(session_warm_up(b->session, err));
+    if (b->draft && program_can_warm_up(b->draft->runner->program))
+        TRY(session_warm_up(b->draft, err));
     return LACE_OK;
 }
 
@@ -216,6 +227,7 @@ lace_status lace_batcher_create(lace_model *lm, const lace_batcher_options *opti
     TRY_GOTO(status, done, create_guesses(b, err));
     if (b->options.use_prefixes && !b->options.is_deterministic)
         TRY_GOTO(status, done, create_prefixes(b, err));
+    TRY_GOTO(status, done, warm_up(b, err));
 done:
     return GIVE_OR_FREE(status, b, out, lace_batcher_free);
 }

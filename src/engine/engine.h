@@ -112,6 +112,12 @@ lace_status session_eval_segments(lace_session *s, const lace_item *items, size_
 /* Let the layer that predicts see what was computed, where there is one: others may share it now. */
 lace_status session_settle(lace_session *s, lace_error *err);
 
+/*
+ * Compute a batch of every kind and forget it (warm_up.c), so that the first request is answered as
+ * fast as those that follow. The sequences must be empty.
+ */
+lace_status session_warm_up(lace_session *s, lace_error *err);
+
 /* What was chosen for output k of the last eval, as backend/choice.h has it, or CHOICE_REFUSED. */
 int32_t session_word(const lace_session *s, size_t k);
 

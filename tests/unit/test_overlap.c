@@ -122,7 +122,36 @@ static lace_model *open_model(const buf *file, const char *name)
     return lm;
 }
 
-static bool is_deterministic, use_lookup; /* of the next batchers */
+static bool is_deterministic, use_lookup, is_warmed_up; /* of the next batchers */
+
+/* How far warming up has come; it is stopped after so many reports. */
+static struct {
+    double done;
+    int n_reports, stops_at;
+} warmed;
+
+static bool report(void *user, const char *what, double done)
+{
+    CHECK(done >= warmed.done && done <= 1);
+    if (strcmp(what, "warming up") == 0)
+        warmed.done = done;
+    return ++warmed.n_reports != warmed.stops_at;
+}
+
+static void warm_up(lace_session *s)
+{
+    lace_error err;
+    s->options.on_progress = report;
+    warmed.done = warmed.n_reports = 0;
+    CHECK(is_ok(session_warm_up(s, &err), &err));
+    CHECK(warmed.done == 1 && warmed.n_reports > 20);
+    warmed.done = warmed.n_reports = 0;
+    warmed.stops_at = 7;
+    CHECK(session_warm_up(s, &err) == LACE_E_CANCELLED && warmed.n_reports == 7);
+    warmed.stops_at = 0;
+    for (int32_t i = 0; i < s->options.n_sequences; i++)
+        CHECK(lace_session_length(s, i) == 0);
+}
 
 static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_tokens, bool prefixes)
 {
@@ -139,6 +168,8 @@ static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_token
     o.is_deterministic = is_deterministic;
     o.use_lookup = use_lookup;
     CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
+    if (is_warmed_up)
+        warm_up(b->session);
     return b;
 }
 
@@ -286,6 +317,16 @@ static void texts_that_leave_change_no_other(void)
     }
 }
 
+/* Nothing is left of what it computes, whether the pool has room for all of it or not. */
+static void warming_up_changes_no_text(void)
+{
+    forget_seen();
+    is_warmed_up = true;
+    check_together(N_TEXTS, 0, true);
+    check_together(N_TEXTS, CONTEXT, false);
+    is_warmed_up = false;
+}
+
 static void a_step_that_fails_ends_those_that_were_in_it(void)
 {
     static result got[N_TEXTS];
@@ -340,6 +381,7 @@ static void check_model(tiny_options o)
     texts_that_overlap_are_those_of_the_reference();
     a_full_pool_changes_no_text();
     what_the_device_refuses_is_computed_again();
+    warming_up_changes_no_text();
     where_nothing_may_overlap_nothing_does();
     texts_that_leave_change_no_other();
     a_step_that_fails_ends_those_that_were_in_it();

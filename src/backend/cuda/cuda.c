@@ -99,6 +99,7 @@ typedef struct launch_config {
     X(cuFuncSetAttribute, (CUfunction f, int attribute, int value))                                \
     X(cuLaunchKernelEx, (const launch_config *c, CUfunction f, void **params, void **extra))       \
     X(cuGraphInstantiateWithFlags, (CUgraphExec * out, CUgraph g, unsigned long long flags))       \
+    X(cuGraphUpload, (CUgraphExec g, CUstream s))                                                  \
     X(cuGraphLaunch, (CUgraphExec g, CUstream s))                                                  \
     X(cuGraphExecDestroy, (CUgraphExec g))                                                         \
     X(cuGraphDestroy, (CUgraph g))
@@ -555,6 +556,13 @@ lace_status cuda_record_end(cuda_queue *q, cuda_graph **out, lace_error *err)
         return failed(r, "cuGraphInstantiate", err);
     }
     *out = g;
+    return LACE_OK;
+}
+
+lace_status cuda_graph_upload(cuda_queue *q, const cuda_graph *g, lace_error *err)
+{
+    TRY(enter(q->device, err));
+    CALL(cuGraphUpload, g->exec, q->stream);
     return LACE_OK;
 }
 

@@ -109,6 +109,7 @@ lace_status cuda_run(cuda_queue *q, const cuda_launch *l, void **params, lace_er
 /* Between these two, launches and copies in the queue are recorded and not done. */
 lace_status cuda_record_begin(cuda_queue *q, lace_error *err);
 lace_status cuda_record_end(cuda_queue *q, cuda_graph **out, lace_error *err);
+lace_status cuda_graph_upload(cuda_queue *q, const cuda_graph *g, lace_error *err); /* before it */
 lace_status cuda_graph_run(cuda_queue *q, const cuda_graph *g, lace_error *err);
 void cuda_graph_free(cuda_graph *g);
 

@@ -236,6 +236,11 @@ static lace_status collect(program *p, lace_error *err)
     return gpu_plan_collect(((cuda_program *)p)->on_card, err);
 }
 
+static lace_status warm_up(program *p, lace_error *err)
+{
+    return gpu_plan_warm_up(((cuda_program *)p)->on_card, err);
+}
+
 static const float *logits(const program *p, int32_t row)
 {
     return gpu_plan_logits(((const cuda_program *)p)->on_card, row);
@@ -301,6 +306,7 @@ const backend backend_cuda = {
     .run = run,
     .submit = submit,
     .collect = collect,
+    .warm_up = warm_up,
     .logits = logits,
     .hidden = hidden,
     .n_steps = n_steps,

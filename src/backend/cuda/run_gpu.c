@@ -671,6 +671,11 @@ const float *gpu_plan_hidden(const gpu_plan *gp, int32_t row)
     return last_slot(gp)->hidden + (int64_t)row * gp->p->values[gp->p->hidden].width;
 }
 
+lace_status gpu_plan_warm_up(gpu_plan *gp, lace_error *err)
+{
+    return gp->player ? token_player_warm_up(gp->player, gp->can_sample, err) : LACE_OK;
+}
+
 /* ---- Ahead ----------------------------------------------------------------------------------- */
 
 bool gpu_plan_chooses(const gpu_plan *gp)

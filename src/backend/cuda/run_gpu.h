@@ -44,6 +44,9 @@ lace_status gpu_plan_submit(gpu_plan *gp, const batch *b, const choice_rule *rul
                             lace_error *err);
 lace_status gpu_plan_collect(gpu_plan *gp, lace_error *err);
 
+/* Record what single tokens are played by, at all positions. A token must have been run. */
+lace_status gpu_plan_warm_up(gpu_plan *gp, lace_error *err);
+
 /*
  * What the last run launched, in its order: the same list with a trace and without. `first` and
  * n_steps: the plan's steps that a device step stands for; what it moves and multiplies is what

@@ -200,6 +200,22 @@ static lace_status run(token_player *t, int kind, int32_t position, lace_error *
     return cuda_graph_run(t->o.queue, *graph, err);
 }
 
+lace_status token_player_warm_up(token_player *t, bool samples, lace_error *err)
+{
+    enum { STEP = 16 }; /* positions of one class stand together, and are more than these */
+    const bool is_used[N_KINDS] = {
+        [AHEAD] = samples && t->list.has_best, [SINGLE] = true, [SAMPLED] = samples};
+    for (int kind = 0; kind < N_KINDS; kind++)
+        for (int32_t at = 0; at < t->o.p->limits.n_context && is_used[kind]; at += STEP) {
+            cuda_graph **graph = choose_graph(t, kind, at);
+            if (*graph)
+                continue;
+            TRY(record(t, kind, graph, err));
+            TRY(cuda_graph_upload(t->o.queue, *graph, err));
+        }
+    return cuda_wait(t->o.queue, err);
+}
+
 static lace_status send_state(token_player *t, int32_t token, int32_t position, int32_t sequence,
                               lace_error *err)
 {

@@ -41,6 +41,9 @@ const device_list *token_player_list(const token_player *t);
 /* Where the card finds the one token. */
 const gpu_batch *token_player_batch(const token_player *t);
 
+/* Record the graphs of all positions, once a token has been run. samples: tokens may be drawn. */
+lace_status token_player_warm_up(token_player *t, bool samples, lace_error *err);
+
 /*
  * Choosing tokens on the card, ahead of the host. Begin with a token that is to be computed; each
  * `ahead` queues the computation of the newest token and the choice of the one behind it, the best
