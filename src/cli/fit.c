@@ -18,6 +18,7 @@ typedef struct fit_args {
     float speed, loss;
     const char *output, *calibrate, *file, *curve;
     int32_t family, n_calibrate, n_windows, n_tries, n_threads;
+    const char *device;
     bool is_plain, force;
 } fit_args;
 
@@ -45,6 +46,8 @@ static const arg_option options[] = {
              "gguf are read by llama.cpp too"},
     {"calibrate-windows", 0, ARG_INT, offsetof(fit_args, n_calibrate), .low = 1,
      .high = INT32_MAX, .value = "N", .help = "windows of 512 tokens for error feedback (default 64)"},
+    {"device", 0, ARG_TEXT, offsetof(fit_args, device), .value = "cpu|auto|cuda[:N]|ref",
+     .help = "where inputs are summed up and the sums factorized, for error feedback (default cpu)"},
     {"plain", 0, ARG_FLAG, offsetof(fit_args, is_plain),
      .help = "round each value to the nearest, without error feedback; much faster, more loss"},
     CLI_WINDOWS_OPTION(fit_args, "windows of 512 tokens for the final measurement (default 20)"),
@@ -145,6 +148,7 @@ static lace_status do_fit(work *k, lace_error *err)
                           .held_out = a->file ? &k->held_out : NULL,
                           .family = (fit_family)a->family,
                           .n_calibrate = a->n_calibrate,
+                          .device = a->device,
                           .n_windows = a->n_windows,
                           .n_tries = a->n_tries,
                           .n_threads = a->n_threads,

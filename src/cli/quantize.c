@@ -18,6 +18,7 @@ typedef struct quantize_args {
     const char *output_type, *embedding_type;
     arg_texts tensor_types;
     int32_t n_threads;
+    const char *device;
     bool force;
 } quantize_args;
 
@@ -34,6 +35,8 @@ static const arg_option options[] = {
      .help = "with --calibrate and one of lace's own types: the size of the file; each matrix gets the "
              "type, s2 to s6 or (of t...) t2 to t5, that its share of the predictions is worth"},
     CLI_WINDOWS_OPTION(quantize_args, "with --calibrate: windows of 512 tokens to read (default 128; 32 for large models)"),
+    {"device", 0, ARG_TEXT, offsetof(quantize_args, device), .value = "cpu|auto|cuda[:N]|ref",
+     .help = "with --calibrate: where inputs are summed up and the sums factorized (default cpu)"},
     {"tensor-type", 0, ARG_TEXTS, offsetof(quantize_args, tensor_types), .value = "PATTERN=TYPE",
      .help = "the type of tensors in whose names the regular expression is found, as in "
              "attn_v=q8_0; several times: the first that matches"},
@@ -83,6 +86,7 @@ static lace_status calibrate(const quantize_args *a, const char *input, const qu
     o.text = source.data ? source.data : "";
     o.n_bytes = source.size;
     o.n_threads = a->n_threads;
+    o.device = a->device;
     if (a->n_windows)
         o.n_windows = a->n_windows;
     o.on_progress = q->on_progress;

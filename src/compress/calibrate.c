@@ -26,6 +26,7 @@ calibrate_options calibrate_options_default(void)
 typedef struct calibration {
     const calibrate_options *o;
     walk *w;
+    large_math *math; /* NULL: the host's */
     token_list tokens;
     int32_t n_windows;
     quantize_made *made;
@@ -275,6 +276,7 @@ static lace_status quantize_output(calibration *c, lace_error *err)
     int32_t n = output_windows(c);
     walk_matrices_view(c->w, c->output_step, &x);
     TRY(hessian_init(&s, x.width, AT_ONCE, false, c->w->workers, err));
+    hessian_use(&s, c->math);
     lace_status status = LACE_OK;
     for (int32_t i = 0; i < n && status == LACE_OK; i++) {
         status = advance(c, "reading", 0, err);
@@ -332,6 +334,8 @@ static lace_status walk_to(calibration *c, int32_t to, lace_error *err)
     lace_status status = hessian_init(&s, x.width, AT_ONCE, true, c->w->workers, err);
     if (status == LACE_OK && !kept)
         status = error_nomem(err, "the inputs of a window");
+    if (status == LACE_OK)
+        hessian_use(&s, c->math);
     for (int32_t i = 0; i < c->n_windows && status == LACE_OK; i++) {
         status = advance(c, "calibrating", 0, err);
         if (status == LACE_OK)
@@ -528,7 +532,9 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
     o.n_threads = options->n_threads;
     o.use_int8 = true; /* of the plain types that are taken: fixed point */
     TRY(walk_open(files, &o, &c.w, err));
-    lace_status status = prepare(&c, err);
+    lace_status status = large_math_open(options->device, &c.math, err);
+    if (status == LACE_OK)
+        status = prepare(&c, err);
     if (status == LACE_OK && c.is_tied)
         status = quantize_output(&c, err);
     if (status == LACE_OK)
@@ -539,6 +545,7 @@ lace_status calibrate_model(const char *input, const calibrate_options *options,
         mem_unmap(c.states[side], c.state_bytes * (uint64_t)c.n_windows);
     mem_free_all(c.students, c.teachers);
     token_list_deinit(&c.tokens);
+    large_math_close(c.math);
     walk_close(c.w);
     if (status == LACE_OK)
         *out = c.made;

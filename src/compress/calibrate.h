@@ -27,6 +27,8 @@ typedef struct calibrate_options {
     int32_t n_windows;            /* of the text, spread over it; 0 (default): 128, and down to 32
                                      for models of more than 256 million parameters */
     int32_t n_threads;            /* 0 (default): one per core */
+    const char *device;           /* that sums up inputs and factorizes the sums; NULL (default),
+                                     "cpu": the host does */
     lace_progress_fn on_progress; /* may be NULL */
     void *progress_user;
 } calibrate_options;

@@ -80,6 +80,7 @@ static lace_status make(work *k, buf *made, lace_error *err)
     c.n_threads = o->n_threads;
     c.n_context = k->n_context;
     c.n_windows = o->n_calibrate;
+    c.device = o->device;
     c.on_progress = o->watch.on_progress;
     c.progress_user = o->watch.user;
     lace_status status = LACE_OK;

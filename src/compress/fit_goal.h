@@ -25,6 +25,7 @@ typedef struct fit_goal_options {
     const buf *held_out;          /* a text to measure on; NULL: the end of the other one */
     fit_family family;            /* default FIT_LACE */
     int32_t n_calibrate;          /* windows for error feedback; default 64 */
+    const char *device;           /* as in calibrate_options */
     int32_t n_windows;            /* of the final measurement; default 20 */
     int32_t n_tries;              /* exchanges of types between two tensors; default 16 */
     int32_t n_threads;            /* 0 (default): one per core */

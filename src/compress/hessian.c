@@ -68,6 +68,13 @@ void hessian_deinit(hessian *s)
     *s = (hessian){0};
 }
 
+void hessian_use(hessian *s, large_math *math)
+{
+    s->math = math;
+    if (math)
+        s->status = large_math_begin_sums(math, s->n, s->c != NULL, &s->err);
+}
+
 /* ---- Inputs ---------------------------------------------------------------------------------- */
 
 typedef struct taking {
@@ -103,6 +110,12 @@ static void take_strips(void *arg, int me, int n_workers)
 void hessian_add(hessian *s, const float *x, const float *y, int64_t stride, int64_t n_tokens,
                  pool *workers)
 {
+    if (s->math) {
+        if (s->status == LACE_OK)
+            s->status = large_math_add(s->math, x, y, stride, n_tokens, &s->err);
+        s->n_rows += n_tokens;
+        return;
+    }
     while (n_tokens > 0) {
         int64_t room = s->max_held - s->n_held, n = n_tokens < room ? n_tokens : room;
         taking k = {.s = s,
@@ -183,6 +196,8 @@ void hessian_finish(hessian *s, pool *workers)
 {
     adding a = {.s = s, .l = layout_of(s, s->c != NULL)};
     assert(pool_size(workers) <= s->n_workers);
+    if (s->math && s->status == LACE_OK)
+        s->status = large_math_take_sums(s->math, s->h, s->c, &s->err);
     if (s->n_held == 0)
         return;
     pool_run(workers, pack_strips, &a);

@@ -8,19 +8,23 @@
 #ifndef LACE_COMPRESS_HESSIAN_H
 #define LACE_COMPRESS_HESSIAN_H
 
+#include "backend/large_math.h"
 #include "base/threads.h"
 #include "compress/triangle.h"
 
 typedef struct hessian {
     int64_t n;
-    double *h;        /* [n, n] sum of x x'; only the lower half */
-    double *c;        /* [n, n] sum of y x', for the same inputs y of another model; NULL: none */
-    int64_t n_rows;   /* inputs that were added */
-    int64_t n_held;   /* of them, in scratch and not yet in the sums */
-    int64_t max_held; /* multiplied at once */
-    uint8_t *scratch; /* of hessian_add */
-    uint64_t n_bytes; /* of scratch */
-    int n_workers;    /* at most, that add */
+    double *h;          /* [n, n] sum of x x'; only the lower half */
+    double *c;          /* [n, n] sum of y x', for the same inputs y of another model; NULL: none */
+    int64_t n_rows;     /* inputs that were added */
+    int64_t n_held;     /* of them, in scratch and not yet in the sums */
+    int64_t max_held;   /* multiplied at once */
+    uint8_t *scratch;   /* of hessian_add */
+    uint64_t n_bytes;   /* of scratch */
+    int n_workers;      /* at most, that add */
+    large_math *math;   /* a device that sums up and factorizes; NULL: the host does */
+    lace_status status; /* what went wrong there, which hessian_factorize says */
+    lace_error err;
 } hessian;
 
 /*
@@ -30,6 +34,9 @@ typedef struct hessian {
 lace_status hessian_init(hessian *s, int64_t n, int64_t n_at_once, bool has_other,
                          const pool *workers, lace_error *err);
 void hessian_deinit(hessian *s);
+
+/* Let a device do the work, before anything is added; NULL is fine. It has one Hessian at a time. */
+void hessian_use(hessian *s, large_math *math);
 
 /* Add n_tokens inputs: rows of x, and of y if there is c, `stride` floats apart. */
 void hessian_add(hessian *s, const float *x, const float *y, int64_t stride, int64_t n_tokens,

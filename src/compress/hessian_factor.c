@@ -233,6 +233,36 @@ static void invert_columns(void *arg, int me, int n_workers)
     }
 }
 
+/* Both by the device of the sums. */
+static lace_status factorize_there(const factoring *f, lace_error *err)
+{
+    hessian_factor *out = f->out;
+    int64_t n = out->n, n_padded = f->n_tiles * TILE;
+    if (n == n_padded)
+        return large_math_factorize(f->s->math, f->a, n, f->stride, out->r, out->u, err);
+    float *r = mem_alloc((size_t)(2 * n_padded * n_padded) * sizeof *r),
+          *u = r + n_padded * n_padded;
+    if (!r)
+        return error_nomem(err, "the factors of a Hessian");
+    lace_status status = large_math_factorize(f->s->math, f->a, n_padded, f->stride, r, u, err);
+    for (int64_t i = 0; i < n && status == LACE_OK; i++) {
+        memcpy(out->r + i * n, r + i * n_padded, (size_t)n * sizeof *r);
+        memcpy(out->u + i * n, u + i * n_padded, (size_t)n * sizeof *u);
+    }
+    mem_free(r);
+    return status;
+}
+
+/* By the host. */
+static lace_status factorize_here(factoring *f, pool *workers)
+{
+    if (!decompose(f, workers))
+        return LACE_E_NUMERIC;
+    f->pieces = (handout){0};
+    pool_run(workers, invert_columns, f);
+    return LACE_OK;
+}
+
 lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
                               hessian_factor *out, pool *workers, lace_error *err)
 {
@@ -243,6 +273,11 @@ lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
     f.stride = f.n_tiles * TILE + 8;
     size_t n_padded = (size_t)(f.n_tiles * TILE);
     *out = (hessian_factor){.n = n, .is_rotated = is_rotated};
+    if (s->status != LACE_OK) {
+        if (err)
+            *err = s->err;
+        return s->status;
+    }
     f.a = mem_alloc(n_padded * (size_t)f.stride * sizeof *f.a);
     f.inverses = mem_alloc(n_padded * TILE * sizeof *f.inverses);
     f.panels = mem_alloc((size_t)pool_size(workers) * n_padded * TILE * sizeof *f.panels);
@@ -258,16 +293,12 @@ lace_status hessian_factorize(const hessian *s, bool is_rotated, double damping,
             mean += s->h[i * n + i] / (double)(s->n_rows > 0 ? s->n_rows : 1) / (double)n;
         f.add = damping * mean + 1e-12;
         fill(&f, workers);
-        if (!decompose(&f, workers))
-            status =
-                error_set(err, LACE_E_NUMERIC, "the inputs of a matrix are not finite numbers");
+        status = s->math ? factorize_there(&f, err) : factorize_here(&f, workers);
+        if (status == LACE_E_NUMERIC)
+            error_set(err, status, "the inputs of a matrix are not finite numbers");
     }
-    if (status == LACE_OK) {
-        f.pieces = (handout){0};
-        pool_run(workers, invert_columns, &f);
-    } else {
+    if (status != LACE_OK)
         hessian_factor_deinit(out);
-    }
     mem_free_all(f.a, f.inverses, f.panels);
     return status;
 }

@@ -21,6 +21,7 @@
 enum { N = 128, TOKENS = 192, ROWS = 24 };
 
 static pool *workers;
+static large_math *math; /* that Hessians use; NULL: the host's */
 static float x[TOKENS * N], y[TOKENS * N], weights_of[ROWS * N];
 
 /* Inputs that depend on each other: neighbours share most of what they are. */
@@ -44,6 +45,7 @@ static hessian make_hessian(bool has_other)
     hessian s;
     lace_error err;
     CHECK(is_ok(hessian_init(&s, N, TOKENS, has_other, workers, &err), &err));
+    hessian_use(&s, math);
     hessian_add(&s, x, y, N, TOKENS, workers);
     hessian_finish(&s, workers);
     return s;
@@ -141,6 +143,70 @@ static void inputs_that_are_not_finite_are_an_error(void)
     lace_error err;
     CHECK(hessian_factorize(&s, false, 0.01, &f, workers, &err) == LACE_E_NUMERIC);
     hessian_deinit(&s);
+}
+
+/* LACE_DEVICE names another than the reference. */
+static const char *device_name(void)
+{
+    return getenv("LACE_DEVICE") ? getenv("LACE_DEVICE") : "ref";
+}
+
+/* The same claims, with a device that sums up and factorizes. */
+static void a_device_sums_up_and_factorizes_as_well(void)
+{
+    lace_error err;
+    CHECK(is_ok(large_math_open(device_name(), &math, &err), &err) && math);
+    a_hessian_is_the_sum_of_products();
+    the_factor_is_that_of_the_inverse();
+    inputs_that_are_not_finite_are_an_error();
+    large_math_close(math);
+    math = NULL;
+}
+
+/* More than one tile of sums and of factors, in both cases not a whole number of them. */
+static void devices_agree_with_the_host_on_wide_inputs(void)
+{
+    enum { WIDE_N = 328, ROWS_OF = 3 * WIDE_N };
+    static float inputs[ROWS_OF * WIDE_N];
+    lace_error err;
+    hessian s[2];
+    hessian_factor f[2];
+    double most_u = 0, most_r = 0, most_h = 0;
+    random_floats(9, ROWS_OF * WIDE_N, inputs);
+    CHECK(is_ok(large_math_open(device_name(), &math, &err), &err));
+    for (int i = 0; i < 2; i++) {
+        CHECK(is_ok(hessian_init(&s[i], WIDE_N, 100, true, workers, &err), &err));
+        hessian_use(&s[i], i ? math : NULL);
+        hessian_add(&s[i], inputs, inputs, WIDE_N, ROWS_OF, workers);
+        hessian_finish(&s[i], workers);
+        CHECK(is_ok(hessian_factorize(&s[i], false, 0.01, &f[i], workers, &err), &err));
+    }
+    for (int i = 0; i < WIDE_N; i++)
+        for (int k = 0; k < WIDE_N; k++) {
+            int at = i * WIDE_N + k;
+            if (k <= i)
+                most_h = fmax(most_h, fabs(s[0].h[at] - s[1].h[at]) / ROWS_OF);
+            most_u = fmax(most_u, fabs((double)f[0].u[at] - f[1].u[at]));
+            if (k >= i)
+                most_r = fmax(most_r, fabs((double)f[0].r[at] - f[1].r[at]));
+        }
+    tap_note("largest differences: h %g, u %g, r %g", most_h, most_u, most_r);
+    CHECK(most_h < 1e-5 && most_u < 1e-3 && most_r < 1e-4);
+    for (int i = 0; i < 2; i++) {
+        hessian_deinit(&s[i]);
+        hessian_factor_deinit(&f[i]);
+    }
+    large_math_close(math);
+    math = NULL;
+}
+
+static void a_device_that_cannot_calibrate_is_refused(void)
+{
+    lace_error err;
+    large_math *m;
+    CHECK(is_ok(large_math_open(NULL, &m, &err), &err) && !m);
+    CHECK(is_ok(large_math_open("cpu", &m, &err), &err) && !m);
+    CHECK(large_math_open("gpu", &m, &err) == LACE_E_ARG && !m && strstr(err.text, "\"gpu\""));
 }
 
 /* ---- Feedback -------------------------------------------------------------------------------- */
@@ -373,6 +439,52 @@ static void a_calibrated_model_is_the_same_for_any_threads(void)
     scratch_remove();
 }
 
+/* The logits of a model behind the text's first window: [32, 320]. */
+static void find_logits(const char *name, float *out)
+{
+    lace_error err;
+    weights *files = NULL;
+    walk *w = NULL;
+    token_list tokens = {0};
+    walk_options o = walk_options_default();
+    o.n_context = 32;
+    CHECK(is_ok(weights_open(scratch_path(name), &files, &err), &err));
+    CHECK(is_ok(walk_open(files, &o, &w, &err), &err));
+    CHECK(is_ok(walk_tokenize(w, text_to_read, strlen(text_to_read), &tokens, &err), &err));
+    CHECK(is_ok(walk_begin(w, tokens.data, &err), &err));
+    walk_run(w, 0, walk_end(w));
+    for (int k = 0; k < 32; k++)
+        memcpy(out + 320 * k, walk_logits(w, k), 320 * sizeof *out);
+    walk_close(w);
+    token_list_deinit(&tokens);
+}
+
+/* Sums in another order let values be rounded elsewhere; what the model says is as near. */
+static void a_device_calibrates_as_well_as_the_host(void)
+{
+    static const char *const names[] = {"in.gguf", "host.gguf", "device.gguf"};
+    static float logits[3][32 * 320];
+    CHECK(scratch_create() != NULL);
+    write_model("in.gguf");
+    calibrate_options o = calibrate_options_default();
+    o.mix = mix_find("s4");
+    o.text = text_to_read;
+    o.n_bytes = strlen(text_to_read);
+    o.n_context = 32;
+    calibrate_to("host.gguf", &o, 1);
+    o.device = device_name();
+    calibrate_to("device.gguf", &o, 1);
+    double errors[3] = {0};
+    for (int i = 0; i < 3; i++) {
+        find_logits(names[i], logits[i]);
+        for (int k = 0; k < 32 * 320; k++)
+            errors[i] += pow((double)logits[i][k] - logits[0][k], 2);
+    }
+    tap_note("squares of errors: host %g, device %g", errors[1], errors[2]);
+    CHECK(errors[1] > 0 && errors[2] < 1.3 * errors[1] && errors[1] < 1.3 * errors[2]);
+    scratch_remove();
+}
+
 /* Only plain numbers can be corrected; what is quantized or sparse already is named. */
 static void a_quantized_model_is_not_calibrated(void)
 {
@@ -453,12 +565,16 @@ int main(void)
     CASE(the_factor_is_that_of_the_inverse);
     CASE(corrected_rows_make_what_the_original_made);
     CASE(inputs_that_are_not_finite_are_an_error);
+    CASE(a_device_sums_up_and_factorizes_as_well);
+    CASE(devices_agree_with_the_host_on_wide_inputs);
+    CASE(a_device_that_cannot_calibrate_is_refused);
     CASE(feedback_lowers_the_error_of_the_outputs);
     CASE(results_do_not_depend_on_threads);
     CASE(allocation_is_near_the_best_that_fits);
     CASE(a_large_step_is_paid_for_by_several_small_ones);
     CASE(a_walk_in_parts_is_a_walk);
     CASE(a_calibrated_model_is_the_same_for_any_threads);
+    CASE(a_device_calibrates_as_well_as_the_host);
     CASE(a_size_is_kept);
     CASE(a_quantized_model_is_not_calibrated);
     CASE(more_tokens_than_rows_are_refused);
