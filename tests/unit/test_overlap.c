@@ -20,6 +20,7 @@ static struct {
     int n_under_way, n_overlaps, n_unknown; /* batches, those queued behind another, tokens of -1 */
     int n_outputs, refuses_every; /* rows so far; of which every so-manieth is refused; 0: none */
     int n_collected, fails_at;
+    bool fails_for_good; /* from there on */
     int32_t sizes[64];
     int n_sizes;
 } seen;
@@ -46,9 +47,9 @@ static lace_status watched_collect(program *p, lace_error *err)
 {
     seen.n_under_way--;
     TRY(seen.real->collect(p, err));
-    return ++seen.n_collected == seen.fails_at
-               ? error_set(err, LACE_E_DEVICE, "the device has failed")
-               : LACE_OK;
+    bool fails = ++seen.n_collected == seen.fails_at ||
+                 (seen.fails_for_good && seen.n_collected > seen.fails_at);
+    return fails ? error_set(err, LACE_E_DEVICE, "the device has failed") : LACE_OK;
 }
 
 /* ---- Texts ----------------------------------------------------------------------------------- */
@@ -351,6 +352,23 @@ static void a_step_that_fails_ends_those_that_were_in_it(void)
     lace_batcher_free(b);
 }
 
+/* As after a kernel's error: every text gets an answer, and nothing is lost. */
+static void a_device_that_has_failed_for_good_ends_all_in_order(void)
+{
+    static result got[N_TEXTS];
+    forget_seen();
+    seen.fails_at = 5;
+    seen.fails_for_good = true;
+    lace_batcher *b = start(late, 4, 0, false);
+    for (int i = 0; i < N_TEXTS; i++)
+        add(b, i, &got[i]);
+    finish(b);
+    for (int i = 0; i < N_TEXTS; i++)
+        CHECK(got[i].n_ends == 1 && (got[i].status == LACE_E_DEVICE || is_same(&want[i], &got[i])));
+    CHECK(got[N_TEXTS - 1].status == LACE_E_DEVICE);
+    seen.fails_for_good = false;
+}
+
 /* The device has tiles of 8 rows, and steps of 24 are worth their time. */
 static void steps_are_whole_tiles(void)
 {
@@ -385,6 +403,7 @@ static void check_model(tiny_options o)
     where_nothing_may_overlap_nothing_does();
     texts_that_leave_change_no_other();
     a_step_that_fails_ends_those_that_were_in_it();
+    a_device_that_has_failed_for_good_ends_all_in_order();
     lace_model_close(at_once);
     lace_model_close(late);
     buf_deinit(&file);

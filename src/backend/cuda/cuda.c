@@ -25,6 +25,10 @@ typedef struct CUgraphExec_st *CUgraphExec;
 
 enum {
     RESULT_OUT_OF_MEMORY = 2,
+    RESULT_NO_CODE = 209, /* for the card, in what is loaded */
+    RESULT_NEWER_PTX = 222,
+    RESULT_FIRST_FATAL = 700, /* of those after which the context is good for nothing */
+    RESULT_LAST_FATAL = 720,
     ATTRIBUTE_N_PROCESSORS = 16,
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
@@ -162,6 +166,11 @@ static void find_driver(void)
 static lace_status failed(CUresult r, const char *call, lace_error *err)
 {
     lace_status status = r == RESULT_OUT_OF_MEMORY ? LACE_E_MEMORY : LACE_E_DEVICE;
+    if (r >= RESULT_FIRST_FATAL && r <= RESULT_LAST_FATAL)
+        return error_set(err, status,
+                         "GPU: %s: %s; the GPU computes nothing more for this process; start lace "
+                         "again",
+                         call, result_name(r));
     return error_set(err, status, "GPU: %s: %s", call, result_name(r));
 }
 
@@ -455,6 +464,11 @@ lace_status cuda_module_load(cuda_device *d, const void *image, cuda_module **ou
     CUresult r = driver.cuModuleLoadData(&m->module, image);
     if (r != 0) {
         mem_free(m);
+        if (r == RESULT_NEWER_PTX || r == RESULT_NO_CODE)
+            return error_set(err, LACE_E_DEVICE,
+                             "the NVIDIA driver (CUDA %d.%d) is too old for the kernels of this "
+                             "lace: %s",
+                             driver.version / 1000, driver.version % 1000 / 10, result_name(r));
         return failed(r, "cuModuleLoadData", err);
     }
     *out = m;
