@@ -17,6 +17,8 @@ typedef struct large_math_calls {
     lace_status (*take_sums)(large_math *m, double *h, double *c, lace_error *err);
     lace_status (*factorize)(large_math *m, const double *a, int64_t n, int64_t stride, float *r,
                              float *u, lace_error *err);
+    lace_status (*correct)(large_math *m, const float *change, const float *u, int64_t n,
+                           float *rows, int64_t n_rows, lace_error *err);
     void (*close)(large_math *m);
 } large_math_calls;
 
@@ -68,6 +70,17 @@ static inline lace_status large_math_factorize(large_math *m, const double *a, i
                                                int64_t stride, float *r, float *u, lace_error *err)
 {
     return m->calls->factorize(m, a, n, stride, r, u, err);
+}
+
+/*
+ * Each of the rows [n_rows, n]: w += u' u (change w). change and u are [n, n], u with zeros below its
+ * diagonal.
+ */
+static inline lace_status large_math_correct(large_math *m, const float *change, const float *u,
+                                             int64_t n, float *rows, int64_t n_rows,
+                                             lace_error *err)
+{
+    return m->calls->correct(m, change, u, n, rows, n_rows, err);
 }
 
 /* ---- What backends provide ------------------------------------------------------------------- */

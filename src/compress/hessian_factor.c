@@ -340,7 +340,8 @@ static void make_change(void *arg, int me, int n_workers)
                 c->change[k * n + i] = (float)((c->s->c[i * n + k] - sum_at(c->s, i, k)) * per_row);
         for (int64_t i = 0; i < n && c->f->is_rotated; i += STRIP)
             rotate_square(c->change + begin * n + i, n);
-        host_matrix_pack(c->change, n, n, begin, end, c->tiles);
+        if (c->tiles)
+            host_matrix_pack(c->change, n, n, begin, end, c->tiles);
     }
 }
 
@@ -386,11 +387,48 @@ static void correct_rows(void *arg, int me, int n_workers)
     }
 }
 
+typedef struct turning {
+    float *rows;
+    int64_t n_rows, n;
+    bool is_back;
+    handout pieces;
+} turning;
+
+static void turn_rows(void *arg, int me, int n_workers)
+{
+    turning *t = arg;
+    uint32_t row;
+    while (handout_claim(&t->pieces, (uint32_t)t->n_rows, &row))
+        rotate_row(t->rows + (int64_t)row * t->n, t->n, t->is_back);
+}
+
+/* By the device of the sums. */
+static lace_status correct_there(const hessian *s, const hessian_factor *f, float *rows,
+                                 int64_t n_rows, pool *workers, lace_error *err)
+{
+    int64_t n = s->n;
+    correcting c = {.s = s, .f = f, .change = mem_alloc((size_t)(n * n) * sizeof *c.change)};
+    if (!c.change)
+        return error_nomem(err, "a correction");
+    pool_run(workers, make_change, &c);
+    turning to = {.rows = rows, .n_rows = n_rows, .n = n}, back = to;
+    back.is_back = true;
+    if (f->is_rotated)
+        pool_run(workers, turn_rows, &to);
+    lace_status status = large_math_correct(s->math, c.change, f->u, n, rows, n_rows, err);
+    if (f->is_rotated)
+        pool_run(workers, turn_rows, &back);
+    mem_free(c.change);
+    return status;
+}
+
 lace_status hessian_correct(const hessian *s, hessian_factor *f, float *rows, int64_t n_rows,
                             pool *workers, lace_error *err)
 {
     int64_t n = s->n;
     uint64_t n_tiles = host_matrix_bytes(n, n);
+    if (s->math)
+        return correct_there(s, f, rows, n_rows, workers, err);
     if (!f->by_u.data)
         TRY(triangle_init(&f->by_u, f->u, n, false, workers, err));
     if (!f->by_u_transposed.data)

@@ -158,6 +158,7 @@ static void a_device_sums_up_and_factorizes_as_well(void)
     CHECK(is_ok(large_math_open(device_name(), &math, &err), &err) && math);
     a_hessian_is_the_sum_of_products();
     the_factor_is_that_of_the_inverse();
+    corrected_rows_make_what_the_original_made();
     inputs_that_are_not_finite_are_an_error();
     large_math_close(math);
     math = NULL;

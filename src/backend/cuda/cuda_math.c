@@ -284,6 +284,60 @@ static lace_status factorize(large_math *base, const double *a, int64_t n, int64
     return status;
 }
 
+/* ---- Corrections ----------------------------------------------------------------------------- */
+
+typedef struct correcting {
+    float *change, *u;   /* [n, n] */
+    float *rows, *a, *b; /* [n_rows, n] */
+} correcting;
+
+static lace_status take_floats(const cuda_math *m, int64_t n, float **out, lace_error *err)
+{
+    return cuda_alloc(m->g->device, (uint64_t)n * sizeof **out, (void **)out, err);
+}
+
+static lace_status run_correcting(const cuda_math *m, correcting *c, const float *change,
+                                  const float *u, int64_t n, float *rows, int64_t n_rows,
+                                  lace_error *err)
+{
+    uint64_t square = (uint64_t)(n * n) * sizeof *u, n_bytes = (uint64_t)(n_rows * n) * sizeof *u;
+    int64_t n_tiles = (n + MATH_SUM_TILE - 1) / MATH_SUM_TILE;
+    int64_t n_row_tiles = (n_rows + MATH_SUM_TILE - 1) / MATH_SUM_TILE;
+    TRY(take_floats(m, n * n, &c->change, err));
+    TRY(take_floats(m, n * n, &c->u, err));
+    TRY(take_floats(m, n_rows * n, &c->rows, err));
+    TRY(take_floats(m, n_rows * n, &c->a, err));
+    TRY(take_floats(m, n_rows * n, &c->b, err));
+    TRY(cuda_copy_to(m->queue, c->change, change, square, err));
+    TRY(cuda_copy_to(m->queue, c->u, u, square, err));
+    TRY(cuda_copy_to(m->queue, c->rows, rows, n_bytes, err));
+    const math_product steps[] = {
+        {.x = c->rows, .by = c->change, .out = c->a},
+        {.x = c->a, .by = c->u, .out = c->b},
+        {.x = c->b, .by = c->u, .out = c->rows, .is_transposed = 1, .adds = 1}};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        math_product p = steps[i];
+        p.n = (int32_t)n;
+        p.n_rows = (int32_t)n_rows;
+        TRY(start(m, "math_multiply_rows", n_tiles, n_row_tiles, MATH_THREADS, &p, err));
+    }
+    TRY(cuda_copy_from(m->queue, rows, c->rows, n_bytes, err));
+    return cuda_wait(m->queue, err);
+}
+
+static lace_status correct(large_math *base, const float *change, const float *u, int64_t n,
+                           float *rows, int64_t n_rows, lace_error *err)
+{
+    cuda_math *m = (cuda_math *)base;
+    correcting c = {0};
+    lace_status status = run_correcting(m, &c, change, u, n, rows, n_rows, err);
+    cuda_wait(m->queue, NULL);
+    float *parts[] = {c.change, c.u, c.rows, c.a, c.b};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        cuda_free(m->g->device, parts[i]);
+    return status;
+}
+
 /* ---- Life ------------------------------------------------------------------------------------ */
 
 static void close(large_math *base)
@@ -298,7 +352,7 @@ static void close(large_math *base)
     mem_free(m);
 }
 
-static const large_math_calls calls = {begin_sums, add, take_sums, factorize, close};
+static const large_math_calls calls = {begin_sums, add, take_sums, factorize, correct, close};
 
 lace_status cuda_math_open(int index, large_math **out, lace_error *err)
 {

@@ -47,6 +47,57 @@ extern "C" __global__ void __launch_bounds__(MATH_THREADS) math_sum_rows(const m
         }
 }
 
+/* A block has 128 rows by 128 columns of the result. */
+extern "C" __global__ void __launch_bounds__(MATH_THREADS) math_multiply_rows(const math_product p)
+{
+    __shared__ float xs[SUM_K][MATH_SUM_TILE + 1], bs[SUM_K][MATH_SUM_TILE + 1];
+    const int first_row = blockIdx.y * MATH_SUM_TILE, first_i = blockIdx.x * MATH_SUM_TILE;
+    const int tr = threadIdx.x / 16, ti = threadIdx.x % 16;
+    float sums[EACH][EACH] = {};
+    for (int k = 0; k < p.n; k += SUM_K) {
+        for (int at = threadIdx.x; at < SUM_K * MATH_SUM_TILE; at += MATH_THREADS) {
+            const int along = at % SUM_K, across = at / SUM_K;
+            const int row = first_row + across, i = first_i + across;
+            const bool is_k = k + along < p.n;
+            xs[along][across] = is_k && row < p.n_rows ? p.x[(int64_t)row * p.n + k + along] : 0;
+            if (!p.is_transposed)
+                bs[along][across] = is_k && i < p.n ? p.by[(int64_t)i * p.n + k + along] : 0;
+        }
+        for (int at = threadIdx.x; at < SUM_K * MATH_SUM_TILE && p.is_transposed;
+             at += MATH_THREADS) {
+            const int along = at / MATH_SUM_TILE, across = at % MATH_SUM_TILE;
+            const bool is_there = k + along < p.n && first_i + across < p.n;
+            bs[along][across] = is_there ? p.by[(int64_t)(k + along) * p.n + first_i + across] : 0;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int s = 0; s < SUM_K; s++) {
+            float x[EACH], b[EACH];
+#pragma unroll
+            for (int e = 0; e < EACH; e++) {
+                x[e] = xs[s][tr + 16 * e];
+                b[e] = bs[s][ti + 16 * e];
+            }
+#pragma unroll
+            for (int i = 0; i < EACH; i++)
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+                    sums[i][j] += x[i] * b[j];
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            const int row = first_row + tr + 16 * i, column = first_i + ti + 16 * j;
+            if (row >= p.n_rows || column >= p.n)
+                continue;
+            float *to = p.out + (int64_t)row * p.n + column;
+            *to = p.adds ? *to + sums[i][j] : sums[i][j];
+        }
+}
+
 /* c may be a: all of it has been read when the results are written. */
 extern "C" __global__ void __launch_bounds__(MATH_THREADS) math_update_tiles(const math_update p)
 {

@@ -14,6 +14,15 @@ typedef struct math_sum {
     int32_t is_lower; /* only tiles that have something at or below the diagonal */
 } math_sum;
 
+/* out[row][i] = sum of x[row][k] by[i][k], or of by[k][i] */
+typedef struct math_product {
+    const float *x;  /* [n_rows, n] */
+    const float *by; /* [n, n] */
+    float *out;      /* [n_rows, n] */
+    int32_t n, n_rows;
+    int32_t is_transposed, adds; /* adds: out += */
+} math_product;
+
 /* How a product is used: c -= a b, c = a b, c = -(a b). */
 enum { MATH_SUBTRACT, MATH_SET, MATH_SET_NEGATIVE };
 

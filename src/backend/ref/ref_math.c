@@ -90,13 +90,42 @@ static lace_status factorize(large_math *m, const double *a, int64_t n, int64_t 
                        : error_set(err, LACE_E_NUMERIC, "the matrix is not positive definite");
 }
 
+/* out[i] = sum of m[i][k] x[k], or of m[k][i] x[k] */
+static void multiply(const float *m, int64_t n, bool is_transposed, const double *x, double *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = 0;
+        for (int64_t k = 0; k < n; k++)
+            out[i] += m[is_transposed ? k * n + i : i * n + k] * x[k];
+    }
+}
+
+static lace_status correct(large_math *m, const float *change, const float *u, int64_t n,
+                           float *rows, int64_t n_rows, lace_error *err)
+{
+    double *x = mem_alloc((size_t)(2 * n) * sizeof *x), *y = x + n;
+    if (!x)
+        return error_nomem(err, "a correction");
+    for (int64_t r = 0; r < n_rows; r++) {
+        for (int64_t i = 0; i < n; i++)
+            x[i] = rows[r * n + i];
+        multiply(change, n, false, x, y);
+        multiply(u, n, false, y, x);
+        multiply(u, n, true, x, y);
+        for (int64_t i = 0; i < n; i++)
+            rows[r * n + i] += (float)y[i];
+    }
+    mem_free(x);
+    return LACE_OK;
+}
+
 static void close(large_math *m)
 {
     ref_math *r = (ref_math *)m;
     mem_free_all(r->h, r->c, r);
 }
 
-static const large_math_calls calls = {begin_sums, add, take_sums, factorize, close};
+static const large_math_calls calls = {begin_sums, add, take_sums, factorize, correct, close};
 
 lace_status ref_math_open(large_math **out, lace_error *err)
 {
