@@ -91,7 +91,7 @@ VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulk
                    src/backend/vulkan/vulkan_types.def
 
 # The library is everything but the programs.
-LIB_DIRS := base tensor formats hub tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
+LIB_DIRS := base rank tensor formats hub tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
 LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
@@ -330,7 +330,7 @@ run-test-vulkan:
 ARM_CC  ?= aarch64-linux-gnu-gcc
 QEMU    ?= qemu-aarch64
 ARM_SRC := $(filter-out %/json_read.c %/digest.c %/record_log.c src/backend/cuda/% src/backend/vulkan/% src/backend/backends.c,\
-               $(filter src/base/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
+               $(filter src/base/% src/rank/% src/tensor/% src/ops/% src/plan/% src/backend/%,$(LIB_SRC))) \
            $(filter-out $(wildcard tests/kernels/check_gpu*.c) %/check_vulkan.c,$(KERNEL_TEST_SRC)) \
            tests/tap.c tests/random_blocks.c
 .PHONY: arm arm-check

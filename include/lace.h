@@ -148,6 +148,11 @@ typedef struct lace_model_options {
                            (default): off */
     bool sparse_in_batches; /* apply the thresholds to all tokens, to measure what they cost; not
                                faster; default false */
+    const char
+        *ranks;   /* compute with several groups of threads, ranks, each of which has some rows of
+                          every matrix and its part of the KV cache: "2", or what each does of the
+                          work, "3,1". Results are the same to the bit. n_threads of a session are
+                          those of each rank. On the CPU; NULL (default): one */
     bool use_mtp; /* also read the layer that predicts further tokens (multi-token prediction): its
                      sessions may guess with it. LACE_E_UNSUPPORTED if there is none; default
                      false */

@@ -108,10 +108,11 @@ enum { PROGRAM_SLOTS = 2 }; /* batches under way */
 
 struct program {
     const backend *backend;
-    uint64_t n_bytes; /* memory on its device */
-    bool chooses;     /* tokens, by rules */
-    bool queues;      /* PROGRAM_SLOTS batches may be submitted before the first is collected; never
-                         where the plan gives hidden rows out */
+    uint64_t n_bytes;        /* memory on its device */
+    uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (plan/cut.h) */
+    bool chooses;            /* tokens, by rules */
+    bool queues; /* PROGRAM_SLOTS batches may be submitted before the first is collected; never
+                    where the plan gives hidden rows out */
     /*
      * Where the device is the host: the steps that are run, whose operands can be looked at between
      * two of them (program_run_steps), and the memory of their values. Else NULL.

@@ -26,17 +26,11 @@
  */
 enum { SPIN_MANY = 4000, SPIN_FEW = 100, YIELDS = 10 };
 
-/* Each counter has its own cache line, or workers would slow each other down. */
-typedef struct line {
-    _Alignas(64) _Atomic uint32_t value;
-    _Atomic uint32_t n_sleepers;
-} line;
-
 struct pool {
-    line job;      /* grows by one for every job */
-    line arrived;  /* workers at the barrier */
-    line barrier;  /* grows by one for every barrier passed */
-    line handouts; /* n_sleepers of all handouts; the value is not used */
+    thread_word job;      /* grows by one for every job */
+    thread_word arrived;  /* workers at the barrier */
+    thread_word barrier;  /* grows by one for every barrier passed */
+    thread_word handouts; /* n_sleepers of all handouts; the value is not used */
     pool_fn fn;
     void *arg;
     int n_threads;
@@ -59,8 +53,7 @@ static void relax(void)
 #endif
 }
 
-/* Wait until l->value is no longer `old`. */
-static void wait_change(line *l, uint32_t old, int n_spins)
+static void wait_change(thread_word *l, uint32_t old, int n_spins)
 {
     for (int i = 0; i < n_spins; i++) {
         if (atomic_load_explicit(&l->value, memory_order_acquire) != old)
@@ -79,11 +72,16 @@ static void wait_change(line *l, uint32_t old, int n_spins)
     }
 }
 
-static void change(line *l, uint32_t value)
+void thread_word_wait(thread_word *w, uint32_t old, bool is_crowded)
 {
-    atomic_store(&l->value, value);
-    if (atomic_load(&l->n_sleepers))
-        syscall(SYS_futex, &l->value, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
+    wait_change(w, old, is_crowded ? SPIN_FEW : SPIN_MANY);
+}
+
+void thread_word_set(thread_word *w, uint32_t value)
+{
+    atomic_store(&w->value, value);
+    if (atomic_load(&w->n_sleepers))
+        syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, 0x7FFFFFFF, NULL, NULL, 0);
 }
 
 void pool_barrier(pool *p)
@@ -94,7 +92,7 @@ void pool_barrier(pool *p)
     uint32_t n = atomic_fetch_add_explicit(&p->arrived.value, 1, memory_order_acq_rel) + 1;
     if (n == (uint32_t)p->n_threads) {
         atomic_store_explicit(&p->arrived.value, 0, memory_order_relaxed);
-        change(&p->barrier, old + 1);
+        thread_word_set(&p->barrier, old + 1);
     } else {
         wait_change(&p->barrier, old, p->n_spins);
     }
@@ -153,7 +151,7 @@ void pool_run(pool *p, pool_fn fn, void *arg)
     p->fn = fn;
     p->arg = arg;
     if (p->n_threads > 1)
-        change(&p->job, atomic_load(&p->job.value) + 1);
+        thread_word_set(&p->job, atomic_load(&p->job.value) + 1);
     fn(arg, 0, p->n_threads);
     pool_barrier(p);
 }
@@ -162,7 +160,7 @@ void pool_run(pool *p, pool_fn fn, void *arg)
 static void end_pool(pool *p, int n_started)
 {
     p->is_ending = true;
-    change(&p->job, atomic_load(&p->job.value) + 1);
+    thread_word_set(&p->job, atomic_load(&p->job.value) + 1);
     for (int i = 0; i < n_started; i++)
         pthread_join(p->threads[i], NULL);
     mem_free(p->threads);

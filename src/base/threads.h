@@ -9,8 +9,23 @@
 #define LACE_BASE_THREADS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
+
+/*
+ * A number that somebody changes and others wait for: first by spinning, then by yielding, at last
+ * in the kernel. On a cache line of its own.
+ */
+typedef struct thread_word {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t n_sleepers;
+} thread_word;
+
+/* Wait until the value is no longer `old`. Where more threads than cores spin, that is short. */
+void thread_word_wait(thread_word *w, uint32_t old, bool is_crowded);
+void thread_word_set(thread_word *w, uint32_t value);
 
 typedef struct pool pool;
 

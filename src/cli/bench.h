@@ -117,7 +117,7 @@ typedef struct bench_model_options {
     lace_kv_type kv_type, v_type;
     bool use_mmap;
     const char *activation_sparsity; /* thresholds, or NULL */
-    const char *device;
+    const char *device, *ranks;
 } bench_model_options;
 
 /* What a path is called in results: the file's name; NULL: the built-in model's. */

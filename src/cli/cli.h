@@ -42,6 +42,15 @@ extern const char *const cli_kv_names[];
                                                        .help = CLI_DEVICE_HELP                     \
     }
 
+/* The same for several ranks, const char *ranks. */
+#define CLI_RANKS_HELP                                                                             \
+    "divide every matrix among N groups of threads, or in these shares: the same text; threads "   \
+    "are those of each"
+#define CLI_RANKS_OPTION(args)                                                                     \
+    {                                                                                              \
+        "ranks", 0, ARG_TEXT, offsetof(args, ranks), .value = "N|A,B,...", .help = CLI_RANKS_HELP  \
+    }
+
 /* The same for thresholds, const char *activation_sparsity. */
 #define CLI_SPARSITY_HELP                                                                          \
     "single tokens skip weights whose inputs are below these thresholds (lace sparsify)"

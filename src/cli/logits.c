@@ -15,7 +15,7 @@ typedef struct logits_args {
     const char *tokens, *output;
     int32_t n_batch, n_threads, kv_type, v_type;
     bool exact, mmap;
-    const char *device;
+    const char *device, *ranks;
     bool force;
 } logits_args;
 
@@ -31,6 +31,7 @@ static const arg_option options[] = {
     CLI_KV_TYPE_OPTION(logits_args, "f32"),
     CLI_EXACT_OPTION(logits_args),
     CLI_DEVICE_OPTION(logits_args),
+    CLI_RANKS_OPTION(logits_args),
     CLI_MMAP_OPTION(logits_args),
     OUTPUT_FORCE_OPTION(logits_args),
 };
@@ -148,6 +149,7 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
     model_options.use_exact = a.exact;
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
+    model_options.ranks = a.ranks;
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));

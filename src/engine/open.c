@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/together.h"
 #include "grammar/grammar_vocab.h"
 #include "formats/store.h"
 #include "model/sparsity.h"
@@ -127,15 +128,54 @@ static weight_mode mode_of(const lace_model_options *o)
                             : WEIGHTS_PACKED;
 }
 
+/* Several ranks compute on the CPU, and all of a model that they can divide. */
+static lace_status check_ranks(const lace_model_options *o, lace_error *err)
+{
+    if (o->activation_sparsity)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "activation sparsity works on one rank, not on several");
+    if (o->use_mtp)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "a prediction layer works on one rank, not on several");
+    if (o->device && strcmp(o->device, "auto") != 0 && strcmp(o->device, "cpu") != 0 &&
+        strcmp(o->device, "ref") != 0)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "several ranks compute on the CPU; use --device cpu");
+    return LACE_OK;
+}
+
+/* The model of this rank, beside those of the others, which are opened at the same time. */
+static lace_status create_together(lace_model *lm, weights *files, const model_source *source,
+                                   const lace_model_options *o, const device_options *d,
+                                   lace_error *err)
+{
+    bool is_auto = o->device && strcmp(o->device, "auto") == 0;
+    const char *where = is_auto ? NULL : o->device;
+    lace_status status = check_ranks(o, err);
+    if (status == LACE_OK)
+        status = together_start(o->ranks, source, where, d, &lm->others, err);
+    if (status != LACE_OK) {
+        weights_close(files);
+        return status;
+    }
+    status = model_create(files, where, d, &lm->m, err);
+    if (status == LACE_OK)
+        status = model_cut(lm->m, where, d, together_ranks(lm->others), err);
+    return together_join(lm->others, status, err);
+}
+
 /* Names the architecture, binds the weights. Takes `files`, also on failure. */
-static lace_status bind_model(lace_model *lm, weights *files, const lace_model_options *o,
-                              lace_error *err)
+static lace_status bind_model(lace_model *lm, weights *files, const model_source *source,
+                              const lace_model_options *o, lace_error *err)
 {
     device_options options = {.level = cpu_level_detect(),
                               .mode = mode_of(o),
                               .weight_bytes = file_bytes(files),
                               .has_columns = o->activation_sparsity != NULL};
-    TRY(model_create(files, o->device, &options, &lm->m, err));
+    if (o->ranks)
+        TRY(create_together(lm, files, source, o, &options, err));
+    else
+        TRY(model_create(files, o->device, &options, &lm->m, err));
     lm->files = files;
     lm->n_vocab = lm->m->config.n_vocab;
     device_info info;
@@ -171,10 +211,12 @@ static lace_status read_words(lace_model *lm, bool use_vocab, lace_error *err)
     return LACE_OK;
 }
 
-/* Takes `files`, also on failure. */
-static lace_status open_files(weights *files, const lace_model_options *options, lace_model **out,
-                              lace_error *err)
+static lace_status open_source(const model_source *source, const lace_model_options *options,
+                               lace_model **out, lace_error *err)
 {
+    weights *files;
+    *out = NULL;
+    TRY(model_source_open(source, &files, err));
     lace_model_options o = options ? *options : lace_model_options_default();
     lace_model *lm = mem_calloc(1, sizeof *lm);
     if (!lm) {
@@ -186,7 +228,7 @@ static lace_status open_files(weights *files, const lace_model_options *options,
     if (o.vocab_only)
         lm->files = files;
     else
-        status = bind_model(lm, files, &o, err);
+        status = bind_model(lm, files, source, &o, err);
     if (status == LACE_OK) {
         status = read_words(lm, o.use_vocab || o.vocab_only, err);
         if (status != LACE_OK)
@@ -204,10 +246,7 @@ static lace_status open_files(weights *files, const lace_model_options *options,
 lace_status lace_model_open(const char *path, const lace_model_options *options, lace_model **out,
                             lace_error *err)
 {
-    weights *files;
-    *out = NULL;
-    TRY(weights_open(path, &files, err));
-    return open_files(files, options, out, err);
+    return open_source(&(model_source){.path = path}, options, out, err);
 }
 
 typedef struct list_call {
@@ -232,21 +271,21 @@ lace_status lace_model_open_memory(const void *data, size_t n_bytes, const char 
                                    const lace_model_options *options, lace_model **out,
                                    lace_error *err)
 {
-    weights *files;
-    *out = NULL;
-    TRY(weights_open_memory((span){data, n_bytes}, name, &files, err));
-    return open_files(files, options, out, err);
+    model_source source = {.bytes = {data, n_bytes}, .name = name};
+    return open_source(&source, options, out, err);
 }
 
 void lace_model_close(lace_model *lm)
 {
     if (!lm)
         return;
+    together_end(lm->others);
     tokenizer_free(lm->tokens);
     if (lm->m)
         model_free(lm->m); /* and its files */
     else
         weights_close(lm->files);
+    together_free(lm->others);
     mem_free(lm->name);
     grammars_forget(lm);
     grammar_vocab_free(lm->grammar_tokens);

@@ -11,6 +11,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/together.h"
 
 enum {
     DEFAULT_CONTEXT = 4096,
@@ -48,6 +49,13 @@ static int32_t usual_batch(const model *m)
     device_info info = {.usual_batch = DEFAULT_BATCH};
     device_describe(m->device, &info, NULL);
     return info.usual_batch;
+}
+
+/* Cores are shared among the ranks of this machine. */
+static int32_t usual_threads(const lace_model *lm)
+{
+    int32_t n = cpu_count() / together_count(lm->others);
+    return n < 1 ? 1 : n < MAX_THREADS ? n : MAX_THREADS;
 }
 
 /* Whether the model has what is wanted of it. */
@@ -91,7 +99,7 @@ lace_status session_fill_options(const lace_model *lm, const lace_session_option
     if (is_encoder)
         fill_encoder(&o);
     if (o.n_threads == 0)
-        o.n_threads = cpu_count() < MAX_THREADS ? cpu_count() : MAX_THREADS;
+        o.n_threads = usual_threads(lm);
     if (o.n_outputs == 0)
         o.n_outputs = o.n_sequences;
     if (o.n_batch == 0)
@@ -149,6 +157,11 @@ static lace_memory add_up(const runner *r, const predictor *p)
         need.scratch += kept_logits_bytes(r);
     else if (device_describe(m->device, &info, NULL) == LACE_OK)
         need.available = info.free_bytes + (m->is_loaded ? need.weights : 0);
+    if (m->ranks && m->ranks->is_here) { /* all of them on this machine; of weights, all together */
+        need.weights *= (uint64_t)m->ranks->shares.n_ranks;
+        need.kv *= (uint64_t)m->ranks->shares.n_ranks;
+        need.scratch *= (uint64_t)m->ranks->shares.n_ranks;
+    }
     need.total = need.weights + need.kv + need.scratch;
     return need;
 }

@@ -15,6 +15,7 @@
 #include "state/states.h"
 #include "model/config.h"
 #include "plan/build.h"
+#include "rank/rank.h"
 
 typedef struct model model;
 typedef struct config_source config_source; /* config_source.h */
@@ -194,6 +195,7 @@ struct model {
     model_config config;
     const arch *arch;
     device *device; /* that keeps the weights; owned */
+    ranks *ranks;   /* who computes it together; NULL: this one alone. Borrowed */
     weights *files; /* owned */
     arena memory;   /* vectors and tables */
 
@@ -228,6 +230,13 @@ struct model {
 /* Open the device of that name (backend.h), check and bind. Takes `files`, also on failure. */
 lace_status model_create(weights *files, const char *device_name, const device_options *o,
                          model **out, lace_error *err);
+
+/*
+ * This is one of several ranks, and has its rows of each matrix alone: everything is placed again,
+ * on a device that is opened in the same way. Before anything is loaded. `together` must outlive it.
+ */
+lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
+                      lace_error *err);
 void model_free(model *m);
 
 /* Write the plan, as arch.build says. */

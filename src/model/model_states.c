@@ -2,6 +2,16 @@
 #include "base/mem.h"
 #include "model/model.h"
 
+/* A rank has whole heads, if there are enough for everybody; rows that all heads share it has all. */
+static void cut_heads(const ranks *r, layer_state *l)
+{
+    if (!(l->kind & STATE_PAGED) || l->v_in_k || l->n_heads < r->shares.n_ranks)
+        return;
+    l->n_total = l->n_heads;
+    l->n_heads = (int32_t)(rank_begin(&r->shares, l->n_total, r->shares.rank + 1) -
+                           rank_begin(&r->shares, l->n_total, r->shares.rank));
+}
+
 lace_status model_states(const model *m, const states_options *options, states **out,
                          lace_error *err)
 {
@@ -18,6 +28,8 @@ lace_status model_states(const model *m, const states_options *options, states *
             layers[i] = layer_state_paged(l->n_kv_heads, l->head_dim, l->head_dim, window);
         if (m->arch->state)
             m->arch->state(c, i, &layers[i]);
+        if (m->ranks)
+            cut_heads(m->ranks, &layers[i]);
     }
     lace_status status = states_create(layers, n_layers, options, out, err);
     mem_free(layers);

@@ -65,8 +65,8 @@ static int biases(step *s, op_vector out[OP_MAX_VECTORS])
 static int glu_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])
 {
     int64_t n = s->a.moe.n_experts;
-    int count = add_vector(out, 0, &s->a.moe.gate_bias, n * s->a.moe.up->n_rows);
-    return add_vector(out, count, &s->a.moe.up_bias, n * s->a.moe.up->n_rows);
+    int count = add_vector(out, 0, &s->a.moe.gate_bias, n * weight_total(s->a.moe.up));
+    return add_vector(out, count, &s->a.moe.up_bias, n * weight_total(s->a.moe.up));
 }
 
 static int route_vectors(step *s, op_vector out[OP_MAX_VECTORS])
@@ -77,7 +77,8 @@ static int route_vectors(step *s, op_vector out[OP_MAX_VECTORS])
 
 static int down_expert_biases(step *s, op_vector out[OP_MAX_VECTORS])
 {
-    return add_vector(out, 0, &s->a.moe.down_bias, s->a.moe.n_experts * s->a.moe.down->n_rows);
+    return add_vector(out, 0, &s->a.moe.down_bias,
+                      s->a.moe.n_experts * weight_total(s->a.moe.down));
 }
 
 static int sinks(step *s, op_vector out[OP_MAX_VECTORS])

@@ -18,7 +18,8 @@ typedef enum op_pieces {
     OP_BY_ROWS,
     OP_BY_COLUMNS, /* of what comes out: rows of its matrices, or channels */
     OP_BY_HEADS,
-    OP_BY_WORKERS /* anyhow */
+    OP_BY_WORKERS, /* anyhow */
+    OP_ALONE       /* not at all */
 } op_pieces;
 
 enum { OP_MAX_WEIGHTS = 3, OP_MAX_VECTORS = 3 };

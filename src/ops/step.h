@@ -139,7 +139,17 @@ typedef struct weight {
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
     uint64_t offset, columns_offset;  /* where both lie in their device's memory */
     int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
+
+    /* Of a model that several ranks compute (rank/rank.h), where this one has some of the rows: */
+    int64_t n_total; /* rows of all ranks; 0: this one has all */
+    int64_t n_units; /* that ranks divide among themselves */
 } weight;
+
+/* Rows of the whole matrix, whoever has them. */
+static inline int64_t weight_total(const weight *w)
+{
+    return w->n_total ? w->n_total : w->n_rows;
+}
 
 /* ---- State ----------------------------------------------------------------------------------- */
 
@@ -157,7 +167,8 @@ typedef struct kv_layer {
     int32_t page_tokens;             /* positions in a page: rows of one head lie together */
     int32_t n_heads, head_dim, v_dim;
     bool v_in_k;
-    int32_t group; /* which page tables of the batch */
+    int32_t group;   /* which page tables of the batch */
+    int32_t n_total; /* heads of all ranks, if n_heads are this rank's; 0: it has all */
 } kv_layer;
 
 /* Where a layer's recurrent state is: one piece of memory for each sequence. */
@@ -414,6 +425,11 @@ typedef struct step {
             bool is_tiled; /* head h has q and k of head h % n_key_heads; else they are for
                               n_heads / n_key_heads heads that lie together */
         } delta;
+        struct { /* COLLECT: this rank's columns in[0] -> the columns of all ranks out[0] */
+            struct ranks *ranks; /* rank/rank.h */
+            int64_t n_units;     /* into which the columns are divided among ranks */
+            bool at_first;       /* only rank 0 needs them */
+        } collect;
     } a;
 } step;
 

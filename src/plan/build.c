@@ -23,7 +23,7 @@ __attribute__((format(printf, 2, 3))) static void refuse(plan *p, const char *fo
 /* A matrix that was bound. */
 static bool is_bound(plan *p, const weight *w)
 {
-    if (!w || w->n_rows == 0)
+    if (!w || weight_total(w) == 0)
         refuse(p, "needs a matrix that the model does not have");
     return p->status == LACE_OK;
 }
@@ -158,7 +158,7 @@ value plan_linear(plan *p, value x, const weight *w, const float *bias, float sc
     if (!is_bound(p, w))
         return -1;
     assert(p->values[x].width == w->n_cols);
-    step *s = add_making(p, OP_MATMUL, x, -1, ACT_F32, w->n_rows, p->values[x].is_output);
+    step *s = add_making(p, OP_MATMUL, x, -1, ACT_F32, weight_total(w), p->values[x].is_output);
     if (!s)
         return -1;
     s->a.matmul.weights[0] = w;
@@ -460,7 +460,7 @@ static bool add_choices(plan *p, value y, value logits, const moe_params *moe, v
     s->a.moe.n_used = moe->n_used;
     s->a.moe.rule = moe->rule;
 
-    s = add_making(p, OP_MOE_GLU, y, *choices, ACT_F32, moe->up->n_rows, is_output);
+    s = add_making(p, OP_MOE_GLU, y, *choices, ACT_F32, weight_total(moe->up), is_output);
     if (!s)
         return false;
     s->a.moe.gate = moe->gate;
@@ -506,8 +506,8 @@ value plan_moe(plan *p, value y, value logits, const moe_params *moe, float scal
     value choices, h;
     if (!add_choices(p, y, logits, moe, &choices, &h))
         return -1;
-    step *s =
-        add_making(p, OP_MOE_DOWN, h, choices, ACT_F32, moe->down->n_rows, p->values[y].is_output);
+    step *s = add_making(p, OP_MOE_DOWN, h, choices, ACT_F32, weight_total(moe->down),
+                         p->values[y].is_output);
     if (!s)
         return -1;
     set_down(s, moe, scale);

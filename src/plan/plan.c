@@ -25,6 +25,7 @@ lace_status plan_copy(const plan *p, plan **out, lace_error *err)
     plan *copy = *out;
     copy->logits = p->logits;
     copy->hidden = p->hidden;
+    copy->exchange_bytes = p->exchange_bytes;
     copy->steps = mem_alloc((size_t)p->n_steps * sizeof *copy->steps + 1);
     copy->values = mem_alloc((size_t)p->n_values * sizeof *copy->values + 1);
     if (!copy->steps || !copy->values) {

@@ -45,13 +45,14 @@ typedef struct plan {
     int32_t n_steps, steps_capacity;
     plan_value *values;
     int32_t n_values, values_capacity;
-    int32_t layer;        /* of the steps being added; -1 outside */
-    int32_t logits;       /* the value with the result */
-    int32_t hidden;       /* one that is given out beside it; -1: none */
-    glu_kind last_fused;  /* plan_fuse joins products with activations up to this one */
-    int32_t kept_phases;  /* so long what norms, gates and picks read stays, for a backend that
+    int32_t layer;           /* of the steps being added; -1 outside */
+    int32_t logits;          /* the value with the result */
+    int32_t hidden;          /* one that is given out beside it; -1: none */
+    glu_kind last_fused;     /* plan_fuse joins products with activations up to this one */
+    int32_t kept_phases;     /* so long what norms, gates and picks read stays, for a backend that
                              computes them where their results are used */
-    uint64_t value_bytes; /* memory of all values, once they are placed */
+    uint64_t value_bytes;    /* memory of all values, once they are placed */
+    uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (cut.h) */
 } plan;
 
 lace_status plan_create(const plan_limits *limits, plan **out, lace_error *err);

@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 #include "base/numbers.h"
+#include "plan/cut.h"
+#include "runner/leader.h"
 #include "tensor/cache_row.h"
 
 /* ---- Outline --------------------------------------------------------------------------------- */
@@ -16,9 +18,13 @@ lace_status runner_compile(const runner *r, const plan_limits *limits, runner_bu
     plan *p;
     TRY(plan_create(limits, &p, err));
     build(r->m, p, r->states->layers);
+    if (r->m->ranks && p->status == LACE_OK)
+        plan_cut(p, r->m->ranks);
     lace_status status = plan_check(p, err);
     if (status == LACE_OK)
         status = device_compile(r->m->device, p, &options, out, err);
+    if (status == LACE_OK)
+        (*out)->exchange_bytes = p->exchange_bytes;
     plan_free(p);
     return status;
 }
@@ -122,19 +128,37 @@ lace_status runner_prepare_program(const runner *r, program *p, lace_error *err)
     uint8_t *pages[STATES_MAX_GROUPS] = {0};
     for (int32_t g = 0; g < r->states->n_groups; g++)
         pages[g] = r->states->groups[g].data;
+    if (r->m->ranks)
+        TRY(ranks_reserve(r->m->ranks, p->exchange_bytes, err));
     program_memory memory = {
         .queue = r->queue, .workers = r->workers, .pages = pages, .slots = r->states->slots.data};
     return program_prepare(p, &memory, err);
 }
 
-lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err)
+lace_status runner_prepare_alone(runner *r, lace_progress_fn on_progress, void *user,
+                                 lace_error *err)
 {
     TRY(pool_create(r->options.n_threads, &r->workers, err));
     TRY(device_open_queue(r->m->device, &r->queue, err));
+    if (r->leader)
+        r->queue = leader_queue(r->leader, r->queue);
     TRY(states_allocate(r->states, r->queue, err));
     TRY(allocate_arrays(r, err));
     TRY(model_load(r->m, r->workers, on_progress, user, err));
     return runner_prepare_program(r, r->program, err);
+}
+
+lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err)
+{
+    if (!r->m->ranks)
+        return runner_prepare_alone(r, on_progress, user, err);
+    ranks *others = r->m->ranks;
+    pthread_mutex_lock(&others->lock);
+    lace_status status = leader_open(r, &r->leader, err);
+    if (status == LACE_OK)
+        status = ranks_agree(others, runner_prepare_alone(r, on_progress, user, err), err);
+    pthread_mutex_unlock(&others->lock);
+    return status;
 }
 
 void runner_free(runner *r)
@@ -145,6 +169,7 @@ void runner_free(runner *r)
     pool_free(r->workers);
     states_free(r->states);
     queue_close(r->queue);
+    leader_close(r->leader);
     for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(r->pages[g]);
     mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->seen, r->segments,
@@ -200,13 +225,19 @@ static void set_lengths(runner *r)
 lace_status runner_run(runner *r, const choice_rule *rules, bool is_traced, lace_error *err)
 {
     pack_more(r);
-    TRY(program_run(r->program, &r->b, rules, is_traced, err));
-    set_lengths(r);
+    if (r->leader)
+        TRY(leader_run(r->leader, is_traced, err));
+    else
+        TRY(program_run(r->program, &r->b, rules, is_traced, err));
+    if (!r->m->ranks || r->leader) /* others know no lengths, only tables */
+        set_lengths(r);
     return LACE_OK;
 }
 
 lace_status runner_submit(runner *r, const choice_rule *rules, lace_error *err)
 {
+    if (r->leader)
+        return runner_run(r, NULL, false, err);
     pack_more(r);
     TRY(program_submit(r->program, &r->b, rules, err));
     set_lengths(r);

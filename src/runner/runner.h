@@ -31,7 +31,8 @@ typedef struct runner {
     states *states;
     program *program;
     pool *workers;
-    bool has_run; /* a batch has been computed */
+    bool has_run;          /* a batch has been computed */
+    struct leader *leader; /* of rank 0, if there are several (leader.h); else NULL */
 
     batch b; /* the one being computed; its arrays are these, of n_batch: */
     int32_t *tokens, *positions, *outputs, *sequences, *slots;
@@ -47,6 +48,10 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
 /* Takes the memory of a runner that was outlined, and loads the model's weights if nobody has. */
 lace_status runner_prepare(runner *r, lace_progress_fn on_progress, void *user, lace_error *err);
 void runner_free(runner *r); /* NULL is fine */
+
+/* The same on this rank alone; runner_prepare lets others do it too, if they are there. */
+lace_status runner_prepare_alone(runner *r, lace_progress_fn on_progress, void *user,
+                                 lace_error *err);
 
 /* For other programs on the same states: made of a plan, and told where everything is. */
 typedef void runner_build(const model *m, plan *p, const layer_memory *memory);

@@ -99,6 +99,7 @@ static lace_status lay_out_pages(states *kv, const layer_state *shapes, int32_t 
                                   .v_span = cache_span(types[1], l->v_in_k ? l->k_dim : l->v_dim),
                                   .page_tokens = PAGE_TOKENS,
                                   .n_heads = l->n_heads,
+                                  .n_total = l->n_total,
                                   .head_dim = l->k_dim,
                                   .v_dim = l->v_dim,
                                   .v_in_k = l->v_in_k,
@@ -214,6 +215,12 @@ uint64_t states_token_bytes(const states *kv)
 uint64_t states_sequence_bytes(const states *kv)
 {
     return kv->slots.slot_bytes;
+}
+
+void states_set_pages(states *kv, const int32_t *n_pages)
+{
+    for (int32_t g = 0; g < kv->n_groups; g++)
+        kv->groups[g].n_pages = n_pages[g];
 }
 
 lace_status states_allocate(states *kv, queue *q, lace_error *err)

@@ -50,9 +50,10 @@ typedef struct layer_state {
 
     /* STATE_PAGED */
     int32_t n_heads, k_dim, v_dim;
-    bool v_in_k;    /* V is the first v_dim values of K, and takes no room */
-    int32_t window; /* positions that the layer sees, its own included; 0: all */
-    int32_t shares; /* an earlier layer whose pages this one uses, which then says the rest, and
+    int32_t n_total; /* heads of all ranks; 0: these are all */
+    bool v_in_k;     /* V is the first v_dim values of K, and takes no room */
+    int32_t window;  /* positions that the layer sees, its own included; 0: all */
+    int32_t shares;  /* an earlier layer whose pages this one uses, which then says the rest, and
                        whose window is not shorter; -1: it has its own */
 
     uint64_t n_bytes; /* STATE_RECURRENT: for each sequence */
@@ -132,6 +133,9 @@ uint64_t states_bytes(const states *kv);
 /* What a token adds, and what a sequence takes whatever its length. */
 uint64_t states_token_bytes(const states *kv);
 uint64_t states_sequence_bytes(const states *kv);
+
+/* How many pages every group has, [n_groups], in place of what was found. Before states_allocate. */
+void states_set_pages(states *kv, const int32_t *n_pages);
 
 /* Take the memory of all pages and slots, of a queue. Pages cost nothing until they are written. */
 lace_status states_allocate(states *kv, queue *q, lace_error *err);

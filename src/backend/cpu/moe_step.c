@@ -134,7 +134,7 @@ static void multiply(const step *s, const expert_part *p, const weight *experts,
 {
     const weight *w = &experts[p->expert];
     w->impl->rows(w, p->row, p->row + p->rows, p->x, s->in[0].stride, p->n, y, p->rows, scratch);
-    const float *add = bias ? bias + p->expert * w->n_rows + p->row : NULL;
+    const float *add = bias ? bias + p->expert * weight_total(w) + p->row : NULL;
     bool weighs = s->op == OP_MOE_GLU && s->a.moe.weighs_inputs;
     for (int64_t i = 0; (add || weighs) && i < p->n; i++) {
         float scale = weighs ? weight_of(s, p->items[i]) : 1;

@@ -81,6 +81,8 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
     case OP_BY_WORKERS:
         n = n_workers;
         break;
+    case OP_ALONE:
+        return 1;
     default:
         n = step_rows(s, b);
         break;

@@ -1,0 +1,97 @@
+/*
+ * A model that several ranks compute: which rows of each matrix this one has. That follows from the
+ * model's plan (plan/cut.h), so it is found when everything is bound, and before anything is loaded.
+ */
+#include "base/mem.h"
+#include "model/model.h"
+#include "plan/cut.h"
+#include "tensor/sparse.h"
+
+/* The step that multiplies with a matrix; -1: none. */
+static int32_t find_step(const plan *p, const weight *w)
+{
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        op_weight found[OP_MAX_WEIGHTS];
+        int n = step_weights(&p->steps[i], found);
+        for (int k = 0; k < n; k++)
+            if (w >= found[k].w && w < found[k].w + found[k].n_experts)
+                return i;
+    }
+    return -1;
+}
+
+/* This rank's rows of a matrix. */
+static void cut_rows(const rank_shares *s, int64_t n_units, weight_rows *rows)
+{
+    int64_t begin = rank_column(s, rows->n_rows, n_units, s->rank);
+    int64_t end = rank_column(s, rows->n_rows, n_units, s->rank + 1);
+    uint64_t bytes = rows->n_bytes / (uint64_t)rows->n_rows;
+    rows->blocks += dtype_is_sparse(rows->type)
+                        ? 8 * (uint64_t)(begin / SPARSE_PANEL)
+                        : (uint64_t)begin * row_bytes(rows->type, rows->n_cols);
+    rows->n_rows = end - begin;
+    rows->n_bytes = bytes * (uint64_t)rows->n_rows;
+}
+
+/* Place everything again: what was placed first was whole. */
+static lace_status place_again(model *m, const plan *p, const int64_t *units, lace_error *err)
+{
+    for (int32_t i = 0; i < m->n_matrices; i++) {
+        model_matrix *matrix = &m->matrices[i];
+        int32_t at = matrix->rows.is_table ? -1 : find_step(p, matrix->target);
+        int64_t n_units = at >= 0 ? units[at] : 0, n_total = matrix->rows.n_rows;
+        if (n_units > 0)
+            cut_rows(&m->ranks->shares, n_units, &matrix->rows);
+        TRY(device_place(m->device, &matrix->rows, matrix->target, err));
+        matrix->target->n_total = n_units > 0 ? n_total : 0;
+        matrix->target->n_units = n_units;
+    }
+    return device_place(m->device, &m->table_rows, &m->table, err);
+}
+
+/* The plan of the model as it is, for the smallest batches. */
+static lace_status outline(const model *m, plan **out, lace_error *err)
+{
+    states_options smallest = {.type = DTYPE_F32, .n_sequences = 1, .n_context = 1, .n_batch = 1};
+    bool is_encoder = m->config.encoder.is_on;
+    plan_limits limits = {.max_tokens = 1,
+                          .max_outputs = 1,
+                          .n_context = 1,
+                          .n_workers = 1,
+                          .stops_at_hidden = is_encoder,
+                          .wants_scores = is_encoder && m->config.encoder.n_classes > 0};
+    states *kv;
+    *out = NULL;
+    TRY(model_states(m, &smallest, &kv, err));
+    lace_status status = plan_create(&limits, out, err);
+    if (status == LACE_OK) {
+        model_build(m, *out, kv->layers);
+        status = plan_check(*out, err);
+    }
+    states_free(kv);
+    return status;
+}
+
+lace_status model_cut(model *m, const char *device_name, const device_options *o, ranks *together,
+                      lace_error *err)
+{
+    m->ranks = together;
+    device *d = NULL;
+    int64_t *units = NULL;
+    plan *p = NULL;
+    lace_status status = outline(m, &p, err);
+    if (status == LACE_OK && !(units = mem_calloc((size_t)p->n_steps + 1, sizeof *units)))
+        status = error_nomem(err, "a plan");
+    if (status == LACE_OK)
+        status = plan_units(p, &together->shares, units, err);
+    if (status == LACE_OK)
+        status = device_open(device_name, o, &d, err);
+    if (status == LACE_OK) {
+        device_close(m->device);
+        m->device = d;
+        status = place_again(m, p, units, err);
+    }
+    mem_free(units);
+    plan_free(p);
+    return status;
+}
