@@ -90,9 +90,16 @@ VULKAN_SPV := $(patsubst src/backend/vulkan/%.comp,$(VULKAN_B)/%.spv,$(VULKAN_SR
 VULKAN_INCLUDED := $(wildcard src/backend/vulkan/*.glsl) src/backend/vulkan/vulkan_params.h \
                    src/backend/vulkan/vulkan_types.def
 
+# Ranks over MPI are a plugin, which only mpicc can build. Without it a program has no ranks on several
+# machines, and says so. MPICC= (nothing) leaves it out on purpose.
+ifeq ($(origin MPICC),undefined)
+MPICC := $(shell command -v mpicc)
+endif
+MPI_PLUGIN := $(if $(MPICC),$(B)/lace_mpi.so)
+
 # The library is everything but the programs.
 LIB_DIRS := base rank tensor formats hub tokenizer vocab hf ops plan state backend model runner grammar sampler jinja chat compress engine
-LIB_SRC  := $(filter-out %_tmpl.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT),\
+LIB_SRC  := $(filter-out %_tmpl.c %/rank_mpi.c $(foreach level,$(OTHER_LEVELS),%_$(level).c) $(VULKAN_LEFT_OUT) $(CURL_LEFT_OUT),\
                 $(sort $(shell find $(wildcard $(LIB_DIRS:%=src/%)) -name '*.c')))
 CLI_SRC  := $(sort $(wildcard src/cli/*.c src/cli/*.S src/server/*.c src/server/*.S))
 TEST_SRC := $(sort $(wildcard tests/unit/test_*.c tests/golden/test_*.c tests/server/test_*.c))
@@ -128,7 +135,7 @@ say = $(if $(V),,@printf '  %-5s %s\n' $(1) $@;)
         release-link
 .DEFAULT_GOAL := all
 
-all: $(B)/lace $(B)/liblace.a $(B)/liblace.so
+all: $(B)/lace $(B)/liblace.a $(B)/liblace.so $(MPI_PLUGIN)
 
 $(B)/obj/%.c.o: %.c
 	@mkdir -p $(@D)
@@ -144,6 +151,10 @@ $(foreach level,$(LEVELS),$(eval $(call level_rule,$(level))))
 $(B)/obj/%.S.o: %.S
 	@mkdir -p $(@D)
 	$(call say,as)$(CC) $(CPPFLAGS) -c -o $@ $<
+
+$(B)/lace_mpi.so: src/rank/rank_mpi.c src/rank/rank_mpi.h src/rank/rank.h include/lace.h
+	@mkdir -p $(@D)
+	$(call say,mpicc)OMPI_CC=$(CC) $(MPICC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -o $@ $<
 
 # The built-in model is part of the program.
 $(B)/obj/src/cli/builtin_model.S.o: models/default.gguf

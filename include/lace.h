@@ -86,7 +86,9 @@ const char *lace_version(void);
     X(E_CONTEXT, -30, "the context is full")                                                       \
     X(E_NUMERIC, -31, "a computation gave a value that is not finite")                             \
     X(E_CANCELLED, -32, "cancelled by the caller")                                                 \
-    X(E_DEVICE, -33, "the accelerator reported an error")
+    X(E_DEVICE, -33, "the accelerator reported an error")                                          \
+    X(E_RANK, -34, "another rank does not answer or does not fit")                                 \
+    X(E_FOLLOWED, -35, "this rank has followed rank 0 to its end")
 
 typedef enum lace_status {
 #define LACE_STATUS_ENUM(name, value, text) LACE_##name = value,
@@ -149,10 +151,15 @@ typedef struct lace_model_options {
     bool sparse_in_batches; /* apply the thresholds to all tokens, to measure what they cost; not
                                faster; default false */
     const char
-        *ranks;   /* compute with several groups of threads, ranks, each of which has some rows of
+        *ranks; /* compute with several groups of threads, ranks, each of which has some rows of
                           every matrix and its part of the KV cache: "2", or what each does of the
                           work, "3,1". Results are the same to the bit. n_threads of a session are
-                          those of each rank. On the CPU; NULL (default): one */
+                          those of each rank. "mpi", or "mpi:3,1": this process is one of those
+                          that mpirun has started; in all but the first, lace_model_open follows
+                          that one and returns LACE_E_FOLLOWED. On the CPU; NULL (default): one */
+    const char *rank_net; /* the network over which ranks of several machines talk: "10.8.0.0/24" */
+    int32_t rank_timeout_ms; /* how long one may be silent before it counts as lost, which is
+                                LACE_E_RANK; 0 (default): 5,000 */
     bool use_mtp; /* also read the layer that predicts further tokens (multi-token prediction): its
                      sessions may guess with it. LACE_E_UNSUPPORTED if there is none; default
                      false */
@@ -183,6 +190,15 @@ typedef struct lace_model_entry {
 
 /* Calls fn for each model until fn returns false. An entry is valid during its call. */
 void lace_model_list(bool (*fn)(void *user, const lace_model_entry *entry), void *user);
+
+/*
+ * The process has been told to end: ranks wait for each other a moment at most. Any thread may call
+ * it.
+ */
+void lace_model_hurry(lace_model *model);
+
+/* Whether mpirun or srun has started this program as one of several (lace_model_options.ranks). */
+bool lace_ranks_are_started(void);
 
 void lace_model_close(lace_model *model); /* after its sessions; NULL is fine */
 

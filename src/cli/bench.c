@@ -27,7 +27,8 @@ typedef struct bench_args {
     int32_t format; /* of BENCH_FORMATS */
     const char *against;
     bool trace, mmap;
-    const char *device, *ranks, *activation_sparsity;
+    const char *device, *activation_sparsity;
+    cli_ranks ranks;
     bool no_limits;
 } bench_args;
 
@@ -52,7 +53,7 @@ static const arg_option options[] = {
      .value = "N", .help = "tokens of a prompt computed together (default 512, on a GPU 2048)"},
     CLI_KV_TYPE_OPTION(bench_args, "f16"),
     CLI_DEVICE_OPTION(bench_args),
-    CLI_RANKS_OPTION(bench_args),
+    CLI_RANKS_OPTIONS(offsetof(bench_args, ranks)),
     CLI_SPARSITY_OPTION(bench_args),
     CLI_MMAP_OPTION(bench_args),
     {.kind = ARG_HEADING, .help = "Results"},
@@ -412,7 +413,7 @@ static lace_status bench_verb(const verb *v, int argc, char **argv, lace_error *
     b.model_options.v_type = (lace_kv_type)a.v_type;
     b.model_options.use_mmap = a.mmap;
     b.model_options.device = a.device;
-    b.model_options.ranks = a.ranks;
+    b.model_options.ranks = &a.ranks;
     b.model_options.activation_sparsity = a.activation_sparsity;
     cli_catch_stop();
     progress_init(&b.bar, &cli_stop);

@@ -13,6 +13,7 @@
 #define LACE_CLI_BENCH_H
 
 #include "base/buf.h"
+#include "cli/cli.h"
 #include "lace.h"
 
 enum { BENCH_MAX_REPEATS = 100, BENCH_MAX_LIST = 16, BENCH_MAX_OPS = 32 };
@@ -117,7 +118,8 @@ typedef struct bench_model_options {
     lace_kv_type kv_type, v_type;
     bool use_mmap;
     const char *activation_sparsity; /* thresholds, or NULL */
-    const char *device, *ranks;
+    const char *device;
+    cli_ranks *ranks;
 } bench_model_options;
 
 /* What a path is called in results: the file's name; NULL: the built-in model's. */

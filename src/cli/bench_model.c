@@ -56,7 +56,7 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
     lace_model_options mo = lace_model_options_default();
     mo.use_mmap = o->use_mmap;
     mo.device = o->device;
-    mo.ranks = o->ranks;
+    cli_use_ranks(o->ranks, &mo);
     mo.activation_sparsity = o->activation_sparsity;
     mo.use_vocab = false; /* any token will do */
     snprintf(b->name, sizeof b->name, "%s", bench_model_name(path));

@@ -53,7 +53,7 @@ static const arg_option options[] = {
     {"memory", 0, ARG_BYTES, CHAT(memory_bytes), .value = "BYTES",
      .help = "do not start if more memory than this is needed: 600M, 4G"},
     {"device", 0, ARG_TEXT, CHAT(device), .value = CLI_DEVICES, .help = CLI_DEVICE_HELP},
-    {"ranks", 0, ARG_TEXT, CHAT(ranks), .value = "N|A,B,...", .help = CLI_RANKS_HELP},
+    CLI_RANKS_OPTIONS(CHAT(ranks)),
     {"activation-sparsity", 0, ARG_TEXT, CHAT(activation_sparsity), .value = "FILE",
      .help = CLI_SPARSITY_HELP},
     {"mmap", 0, ARG_FLAG, CHAT(use_mmap),

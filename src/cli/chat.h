@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "base/buf.h"
+#include "cli/cli.h"
 #include "base/bytes.h"
 #include "cli/choose.h"
 
@@ -43,7 +44,8 @@ enum { CHAT_MAX_AUTO = -2 };
 typedef struct chat_options {
     const char *model;  /* NULL: the built-in one */
     lace_model *opened; /* in place of it, one that is open already (borrowed); default NULL */
-    const char *device, *ranks; /* lace_model_options */
+    const char *device; /* lace_model_options */
+    cli_ranks ranks;
     chat_mode mode;
     const char *template_file; /* in place of the model's own, or NULL */
     chat_thinking thinking;

@@ -115,7 +115,7 @@ static lace_status open_chat(chat *t, lace_error *err)
     model_options.use_mmap = o->use_mmap;
     model_options.packs_later = true;
     model_options.device = o->device;
-    model_options.ranks = o->ranks;
+    cli_use_ranks(&t->options.ranks, &model_options);
     model_options.activation_sparsity = o->activation_sparsity;
     model_options.use_mtp = o->choose.mtp;
     t->model = o->opened;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -26,6 +27,23 @@ lace_status cli_open_model(const char *path, const lace_model_options *options, 
     return lace_model_open_memory(cli_builtin_model,
                                   (size_t)(cli_builtin_model_end - cli_builtin_model),
                                   CLI_BUILTIN_NAME, options, out, err);
+}
+
+void cli_use_ranks(cli_ranks *r, lace_model_options *o)
+{
+    o->rank_net = r->net;
+    o->rank_timeout_ms = 1000 * r->timeout_s;
+    o->ranks = r->parts;
+    if (!lace_ranks_are_started())
+        return;
+    /* Ends follow from the first rank's, or from its silence. */
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (rank && strcmp(rank, "0") != 0) {
+        signal(SIGTERM, SIG_IGN);
+        signal(SIGINT, SIG_IGN);
+    }
+    snprintf(r->text, sizeof r->text, r->parts ? "mpi:%s" : "mpi%s", r->parts ? r->parts : "");
+    o->ranks = r->text;
 }
 
 int32_t cli_batch(const lace_model *model)

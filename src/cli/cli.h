@@ -42,14 +42,41 @@ extern const char *const cli_kv_names[];
                                                        .help = CLI_DEVICE_HELP                     \
     }
 
-/* The same for several ranks, const char *ranks. */
-#define CLI_RANKS_HELP                                                                             \
-    "divide every matrix among N groups of threads, or in these shares: the same text; threads "   \
-    "are those of each"
-#define CLI_RANKS_OPTION(args)                                                                     \
+/* What a program ends with that may work when it is started again: EX_TEMPFAIL of sysexits.h. */
+enum { CLI_TRY_AGAIN = 75 };
+
+/* How a model is divided among ranks: the options of a verb whose arguments have `cli_ranks ranks`. */
+typedef struct cli_ranks {
+    const char *parts; /* "2", "3,1" */
+    const char *net;   /* of ranks on several machines */
+    int32_t timeout_s; /* how long one may be silent; 0: as usual */
+    char text[1024];   /* that lace_model_options gets */
+} cli_ranks;
+
+/* at: where the cli_ranks is. */
+#define CLI_RANKS_OPTIONS(at)                                                                      \
+    {"ranks",                                                                                      \
+     0,                                                                                            \
+     ARG_TEXT,                                                                                     \
+     (at) + offsetof(cli_ranks, parts),                                                            \
+     .value = "N|A,B,...",                                                                         \
+     .help = "divide every matrix among N groups of threads, or among them in these shares, with " \
+             "the same text; --threads are those of each"},                                        \
+        {"rank-net",                                                                               \
+         0,                                                                                        \
+         ARG_TEXT,                                                                                 \
+         (at) + offsetof(cli_ranks, net),                                                          \
+         .value = "NET",                                                                           \
+         .help = "under mpirun or srun on several machines: the network that ranks talk over, as " \
+                 "in 10.8.0.0/24"},                                                                \
     {                                                                                              \
-        "ranks", 0, ARG_TEXT, offsetof(args, ranks), .value = "N|A,B,...", .help = CLI_RANKS_HELP  \
+        "rank-timeout", 0, ARG_INT, (at) + offsetof(cli_ranks, timeout_s),                         \
+            .low = 1, .high = 3600, .value = "SECONDS",                                            \
+            .help = "a rank that is silent for so long counts as lost (default 5)"                 \
     }
+
+/* Let a model be divided as the options say, and by mpirun if that has started this program. */
+void cli_use_ranks(cli_ranks *r, lace_model_options *o);
 
 /* The same for thresholds, const char *activation_sparsity. */
 #define CLI_SPARSITY_HELP                                                                          \

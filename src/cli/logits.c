@@ -15,7 +15,8 @@ typedef struct logits_args {
     const char *tokens, *output;
     int32_t n_batch, n_threads, kv_type, v_type;
     bool exact, mmap;
-    const char *device, *ranks;
+    const char *device;
+    cli_ranks ranks;
     bool force;
 } logits_args;
 
@@ -31,7 +32,7 @@ static const arg_option options[] = {
     CLI_KV_TYPE_OPTION(logits_args, "f32"),
     CLI_EXACT_OPTION(logits_args),
     CLI_DEVICE_OPTION(logits_args),
-    CLI_RANKS_OPTION(logits_args),
+    CLI_RANKS_OPTIONS(offsetof(logits_args, ranks)),
     CLI_MMAP_OPTION(logits_args),
     OUTPUT_FORCE_OPTION(logits_args),
 };
@@ -149,7 +150,7 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
     model_options.use_exact = a.exact;
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
-    model_options.ranks = a.ranks;
+    cli_use_ranks(&a.ranks, &model_options);
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));

@@ -202,10 +202,10 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL); /* `lace run | head` ends quietly, whatever was inherited */
     lace_error err = {LACE_OK, ""};
     lace_status status = dispatch(argc, argv, &err);
-    if (status == LACE_OK)
+    if (status == LACE_OK || status == LACE_E_FOLLOWED)
         return 0;
     if (status == LACE_E_CANCELLED && cli_stop)
         return 128 + cli_stop;
     fprintf(stderr, "lace: %s\n", err.text[0] ? err.text : lace_status_text(status));
-    return 1;
+    return status == LACE_E_RANK ? CLI_TRY_AGAIN : 1;
 }

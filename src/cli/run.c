@@ -28,7 +28,8 @@ typedef struct run_args {
     int32_t n_context, n_batch, n_threads, kv_type, v_type;
     uint64_t memory_bytes;
     bool mmap;
-    const char *surgery, *imatrix, *device, *ranks, *activation_sparsity;
+    const char *surgery, *imatrix, *device, *activation_sparsity;
+    cli_ranks ranks;
 } run_args;
 
 /* clang-format off */
@@ -60,7 +61,7 @@ static const arg_option options[] = {
     {"memory", 0, ARG_BYTES, offsetof(run_args, memory_bytes), .value = "BYTES",
      .help = "do not start if weights, KV cache and scratch need more than this: 600M, 4G"},
     CLI_DEVICE_OPTION(run_args),
-    CLI_RANKS_OPTION(run_args),
+    CLI_RANKS_OPTIONS(offsetof(run_args, ranks)),
     CLI_SPARSITY_OPTION(run_args),
     CLI_MMAP_OPTION(run_args),
     {"surgery", 0, ARG_TEXT, offsetof(run_args, surgery), .value = "FILE",
@@ -317,7 +318,7 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
     model_options.use_mmap = a.mmap;
     model_options.packs_later = true;
     model_options.device = a.device;
-    model_options.ranks = a.ranks;
+    cli_use_ranks(&a.ranks, &model_options);
     model_options.activation_sparsity = a.activation_sparsity;
     model_options.use_mtp = a.choose.mtp;
     lace_status status = read_prompt(v, &a, words.count == 0, &opening, err);

@@ -13,7 +13,8 @@ typedef struct serve_args {
     int32_t seed, n_context, max_running, n_batch, n_threads, kv_type, v_type;
     uint64_t kv_memory, memory;
     bool mmap, no_prefixes, rewrites_replies, deterministic;
-    const char *device, *ranks, *activation_sparsity, *draft;
+    const char *device, *activation_sparsity, *draft, *hosts;
+    cli_ranks ranks;
     serve_models_args several;
 } serve_args;
 
@@ -78,7 +79,7 @@ static const arg_option options[] = {
     {"cache-size", 0, ARG_BYTES, SERVER(batcher.cache_bytes), .value = "BYTES", .help = "room for these files; the oldest go first (default 16G)"},
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
-    CLI_RANKS_OPTION(serve_args),
+    CLI_RANKS_OPTIONS(offsetof(serve_args, ranks)),
     CLI_SPARSITY_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "use the weights as they are in the file: less memory, slower"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
@@ -243,7 +244,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
-    model_options.ranks = a.ranks;
+    cli_use_ranks(&a.ranks, &model_options);
     model_options.activation_sparsity = a.activation_sparsity;
     model_options.use_mtp = a.server.batcher.use_mtp;
     lace_model *model, *draft = NULL;

@@ -8,6 +8,7 @@
 #include "grammar/grammar_vocab.h"
 #include "formats/store.h"
 #include "model/sparsity.h"
+#include "rank/rank_mpi.h"
 #include "vocab/vocab_gguf.h"
 #include "vocab/vocab_hf.h"
 
@@ -144,24 +145,26 @@ static lace_status check_ranks(const lace_model_options *o, lace_error *err)
     return LACE_OK;
 }
 
-/* The model of this rank, beside those of the others, which are opened at the same time. */
+/* The model of this rank, beside those of the others; in a process that follows, to the end. */
 static lace_status create_together(lace_model *lm, weights *files, const model_source *source,
                                    const lace_model_options *o, const device_options *d,
                                    lace_error *err)
 {
     bool is_auto = o->device && strcmp(o->device, "auto") == 0;
-    const char *where = is_auto ? NULL : o->device;
+    together_options options = {.ranks = o->ranks,
+                                .net = o->rank_net,
+                                .timeout_ms = o->rank_timeout_ms,
+                                .where = is_auto ? NULL : o->device,
+                                .device = *d};
     lace_status status = check_ranks(o, err);
     if (status == LACE_OK)
-        status = together_start(o->ranks, source, where, d, &lm->others, err);
+        status = together_start(&options, source, &lm->others, err);
     if (status != LACE_OK) {
         weights_close(files);
         return status;
     }
-    status = model_create(files, where, d, &lm->m, err);
-    if (status == LACE_OK)
-        status = model_cut(lm->m, where, d, together_ranks(lm->others), err);
-    return together_join(lm->others, status, err);
+    TRY(together_open(lm->others, files, &lm->m, err));
+    return together_follows(lm->others) ? together_follow(lm->others, lm->m, err) : LACE_OK;
 }
 
 /* Names the architecture, binds the weights. Takes `files`, also on failure. */
@@ -292,6 +295,16 @@ void lace_model_close(lace_model *lm)
     mem_free(lm->chat_template);
     pthread_mutex_destroy(&lm->load_lock);
     mem_free(lm);
+}
+
+void lace_model_hurry(lace_model *lm)
+{
+    together_hurry(lm->others);
+}
+
+bool lace_ranks_are_started(void)
+{
+    return rank_mpi_is_started();
 }
 
 void lace_model_describe(const lace_model *lm, lace_model_info *out)

@@ -1,6 +1,6 @@
 /*
- * Several ranks of one model in this process: those behind the first are threads that follow it, each
- * with a model of its own, of which it has its rows.
+ * Several ranks of one model: threads of this process that follow the first, each with a model of
+ * its own, of which it has its rows; or processes that mpirun has started, of which this is one.
  */
 #ifndef LACE_ENGINE_TOGETHER_H
 #define LACE_ENGINE_TOGETHER_H
@@ -19,17 +19,27 @@ typedef struct model_source {
 
 lace_status model_source_open(const model_source *s, weights **out, lace_error *err);
 
-/*
- * Start as many ranks as `who` says (rank_shares_parse). They open the model while this one does;
- * together_join hands in how that went here and waits for them.
- */
-lace_status together_start(const char *who, const model_source *source, const char *where,
-                           const device_options *o, together **out, lace_error *err);
-lace_status together_join(together *t, lace_status status, lace_error *err);
+/* As in lace_model_options. */
+typedef struct together_options {
+    const char *ranks, *net;
+    int32_t timeout_ms;
+    const char *where; /* the device; NULL: the CPU */
+    device_options device;
+} together_options;
 
-/* This process's end, for model_cut. */
-ranks *together_ranks(const together *t);
-int32_t together_count(const together *t); /* 1 for NULL */
+/* Start the others, or find them. */
+lace_status together_start(const together_options *o, const model_source *source, together **out,
+                           lace_error *err);
+
+/* This rank's model, once all have opened theirs. Takes `files`, also on failure. */
+lace_status together_open(together *t, weights *files, model **out, lace_error *err);
+
+/* Whether this process follows another; then together_follow does so to the end. */
+bool together_follows(const together *t);
+lace_status together_follow(together *t, model *m, lace_error *err);
+
+int32_t together_count(const together *t); /* ranks of this machine; 1 for NULL */
+void together_hurry(together *t);          /* lace_model_hurry; NULL is fine */
 
 void together_end(together *t);  /* the others leave; before the model is freed. NULL is fine */
 void together_free(together *t); /* after it */

@@ -18,6 +18,7 @@
 #define LACE_RANK_RANK_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/numbers.h"
 #include "base/status.h"
@@ -67,7 +68,10 @@ typedef struct rank_calls {
 struct ranks {
     const rank_calls *calls;
     rank_shares shares;
-    bool is_here;         /* all ranks are in this process */
+    bool is_here;                /* all ranks are in this process */
+    char hosts[RANKS_MAX][48];   /* where ranks are, once they have said so; "" before */
+    _Atomic int32_t deadline_ms; /* how long an exchange may take, where a rank can be lost */
+    _Atomic bool hurries;        /* this process has been told to end: it waits a moment at most */
     pthread_mutex_t lock; /* of rank 0: a record and what follows from it, while others may call */
     uint64_t runners;     /* of rank 0: bits of the numbers that are taken (record.h) */
     lace_status status;   /* of the first failure; all calls do nothing after it */

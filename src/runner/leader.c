@@ -94,6 +94,8 @@ lace_status leader_run(leader *l, bool is_traced, lace_error *err)
 
 /* ---- Agreement ------------------------------------------------------------------------------- */
 
+enum { AGREE_MS = 600000 };
+
 typedef struct answer {
     int32_t status;
     char text[RANKS_LEAST_BYTES - sizeof(int32_t)];
@@ -108,14 +110,18 @@ lace_status ranks_agree(ranks *r, lace_status status, lace_error *err)
     memcpy(ranks_mine(r), &mine, sizeof mine);
     for (int32_t k = 0; k < r->shares.n_ranks; k++)
         bytes[k] = sizeof mine;
-    if (ranks_exchange(r, bytes) != LACE_OK)
+    int32_t usual = atomic_exchange(&r->deadline_ms, AGREE_MS); /* some load longer than others */
+    lace_status exchanged = ranks_exchange(r, bytes);
+    atomic_store(&r->deadline_ms, usual);
+    if (exchanged != LACE_OK)
         return status != LACE_OK ? status : ranks_status(r, err);
     for (int32_t k = 0; k < r->shares.n_ranks && status == LACE_OK; k++) {
         answer a;
         memcpy(&a, ranks_part(r, k), sizeof a);
         a.text[sizeof a.text - 1] = 0;
         if (a.status != LACE_OK)
-            status = error_set(err, (lace_status)a.status, "rank %d: %s", k, a.text);
+            status =
+                error_set(err, (lace_status)a.status, "rank %d (%s): %s", k, r->hosts[k], a.text);
     }
     return status;
 }

@@ -231,6 +231,7 @@ static int http_status_of(lace_status status)
 {
     switch (status) {
     case LACE_E_NOMEM:
+    case LACE_E_RANK:
         return 503;
     case LACE_E_NUMERIC:
     case LACE_E_IO:

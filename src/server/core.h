@@ -196,6 +196,7 @@ struct server {
     uint64_t trimmed_ns;  /* when that was */
     int32_t n_jobs;       /* given to the inference thread and not finished */
     int n_signals;        /* asked to end so often */
+    lace_error lost_rank; /* why the server ends by itself; LACE_OK: it does not */
     uint64_t drain_until_ns;
     bool is_cut; /* the time for draining is over */
     mailbox mail;

@@ -120,7 +120,7 @@ static void on_piece(void *user, const lace_piece *p)
             e->stop = job->c->request.options.stops[i];
     e->status = p->error ? p->error->status : LACE_OK;
     e->stats = *p->stats;
-    w->has_io_error = w->has_io_error || e->status == LACE_E_IO;
+    w->has_io_error = w->has_io_error || e->status == LACE_E_IO || e->status == LACE_E_RANK;
     add_event(w, e);
     if (p->finish != LACE_FINISH_NONE)
         remove_job(w, job);

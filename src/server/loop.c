@@ -86,6 +86,61 @@ void server_post_events(server *s, gen_event *list)
     wake(s);
 }
 
+/* ---- Ending ---------------------------------------------------------------------------------- */
+
+bool server_is_draining(const server *s)
+{
+    return s->n_signals > 0;
+}
+
+bool server_queue_is_full(const server *s)
+{
+    if (s->router)
+        return router_queue_is_full(s->router);
+    return s->n_jobs >= s->options.batcher.session.n_sequences + s->options.max_queue;
+}
+
+static void on_signal(evutil_socket_t number, short what, void *arg)
+{
+    server *s = arg;
+    if (s->model)
+        lace_model_hurry(s->model);
+    if (s->n_signals++ == 0) {
+        s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
+        if (s->n_calls > 0 && !s->options.log_json)
+            fprintf(stderr,
+                    "lace: waiting for %d request%s, at most %d s; a second signal ends at once\n",
+                    s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
+        /* Connections that wait for a request would wait for ever; an answer is still sent. */
+        conn *next;
+        for (conn *c = s->conns; c; c = next) {
+            next = c->next;
+            if (c->active || c->wait != WAIT_REQUEST || c->parser)
+                continue;
+            if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+                c->closes = true; /* once it is written */
+            else
+                conn_close(c);
+        }
+    } else {
+        s->drain_until_ns = clock_ns();
+    }
+}
+
+/*
+ * A rank is lost, and nothing can be computed any more: everybody is told, and the program ends, to be
+ * started again.
+ */
+static void end_without_rank(server *s, const char *why)
+{
+    if (s->lost_rank.status != LACE_OK)
+        return;
+    error_set(&s->lost_rank, LACE_E_RANK, "%s", why);
+    if (s->n_signals == 0)
+        on_signal(0, 0, s);
+    s->drain_until_ns = clock_ns() + clock_seconds(FLUSH_S);
+}
+
 static void on_mail(evutil_socket_t fd, short what, void *arg)
 {
     server *s = arg;
@@ -106,22 +161,10 @@ static void on_mail(evutil_socket_t fd, short what, void *arg)
     while (events) {
         gen_event *e = events;
         events = e->next;
+        if (e->status == LACE_E_RANK)
+            end_without_rank(s, e->text);
         call_event(e);
     }
-}
-
-/* ---- Ending ---------------------------------------------------------------------------------- */
-
-bool server_is_draining(const server *s)
-{
-    return s->n_signals > 0;
-}
-
-bool server_queue_is_full(const server *s)
-{
-    if (s->router)
-        return router_queue_is_full(s->router);
-    return s->n_jobs >= s->options.batcher.session.n_sequences + s->options.max_queue;
 }
 
 static bool has_output(const server *s)
@@ -550,6 +593,8 @@ static lace_status run(server *s, lace_status status, lace_error *err)
         if (event_base_dispatch(s->base) < 0)
             status = error_set(err, LACE_E_IO, "the event loop has failed: %s", strerror(errno));
     }
+    if (s->lost_rank.status != LACE_OK)
+        status = error_set(err, s->lost_rank.status, "%s", s->lost_rank.text);
     stop(s);
     return status;
 }
