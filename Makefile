@@ -331,7 +331,7 @@ run-test-vulkan:
 	    LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
 	@LACE_VULKAN_DEBUG=validate LACE_DEVICE=vulkan \
 	    scripts/run-tests.pl $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders
-	@for f in $(VULKAN_SPV); do \
+	@for f in $(filter-out %_dot4.spv %_matrix.spv,$(VULKAN_SPV)); do \
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done
 
 # ---- Another machine -----------------------------------------------------------------------------
@@ -410,10 +410,12 @@ $(B)/obj/cuda_images.S.o: $(B)/cuda/images.S $(CUDA_BIN)
 vulkan: $(VULKAN_SPV)
 	@$(if $(VULKAN),,echo "vulkan: glslang-tools, spirv-tools or libvulkan-dev is not installed, lace has no Vulkan")
 
-$(VULKAN_B)/%.spv: src/backend/vulkan/%.comp $(VULKAN_INCLUDED)
+# Compilers know only NVIDIA's matrices; a script makes KHR's of them.
+$(VULKAN_B)/%.spv: src/backend/vulkan/%.comp $(VULKAN_INCLUDED) scripts/khr_matrix.pl
 	@mkdir -p $(@D)
 	$(call say,glsl)glslangValidator --quiet --target-env vulkan1.2 -V -DSHADER -Isrc/backend/vulkan -o $@.new $< && \
-	    spirv-val --target-env vulkan1.2 --scalar-block-layout $@.new && mv $@.new $@
+	    spirv-val --target-env vulkan1.3 --scalar-block-layout $@.new && \
+	    $(if $(filter %_matrix,$*),scripts/khr_matrix.pl $@.new $@ && rm $@.new,mv $@.new $@)
 
 # Where each one begins and ends. Written anew only when the list of shaders changes.
 $(B)/vulkan/shaders.S: FORCE

@@ -103,7 +103,7 @@ static void check_guards(void)
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
 /* n matrices that are alike, as the device keeps them. */
-static const weight *put_weights(const weight *w, int n)
+static const weight *put_weights(const weight *w, int n, bool is_table)
 {
     lace_error err;
     if (!w)
@@ -117,10 +117,11 @@ static const weight *put_weights(const weight *w, int n)
     for (int i = 0; i < n; i++) {
         out[i] = w[i];
         out[i].type = weights_kept_as(w[i].type);
-        uint64_t n_bytes = (uint64_t)w->n_rows * weights_row_bytes(out[i].type, w->n_cols);
+        uint64_t n_bytes = weights_bytes(out[i].type, is_table, w->n_rows, w->n_cols);
         uint64_t at = reserve(NULL, n_bytes);
         weights_job job = {.type = w[i].type,
                            .kept = out[i].type,
+                           .is_table = is_table,
                            .blocks = w[i].data,
                            .n_rows = w->n_rows,
                            .n_cols = w->n_cols,
@@ -138,18 +139,18 @@ static void put_arguments(step *s)
     for (int i = 0; i < n; i++)
         *vectors[i].at = put(*vectors[i].at, 4 * (uint64_t)vectors[i].n);
     if (s->op == OP_EMBED)
-        s->a.embed.table = put_weights(s->a.embed.table, 1);
+        s->a.embed.table = put_weights(s->a.embed.table, 1, true);
     if (step_is_matmul(s))
         for (int i = 0; i < s->a.matmul.n_weights; i++)
-            s->a.matmul.weights[i] = put_weights(s->a.matmul.weights[i], 1);
+            s->a.matmul.weights[i] = put_weights(s->a.matmul.weights[i], 1, false);
     if (s->op == OP_MATMUL_HEADS)
-        s->a.heads.weights = put_weights(s->a.heads.weights, s->a.heads.n_heads);
+        s->a.heads.weights = put_weights(s->a.heads.weights, s->a.heads.n_heads, false);
     if (s->op == OP_MOE_GLU) {
-        s->a.moe.gate = put_weights(s->a.moe.gate, s->a.moe.n_experts);
-        s->a.moe.up = put_weights(s->a.moe.up, s->a.moe.n_experts);
+        s->a.moe.gate = put_weights(s->a.moe.gate, s->a.moe.n_experts, false);
+        s->a.moe.up = put_weights(s->a.moe.up, s->a.moe.n_experts, false);
     }
     if (s->op == OP_MOE_DOWN)
-        s->a.moe.down = put_weights(s->a.moe.down, s->a.moe.n_experts);
+        s->a.moe.down = put_weights(s->a.moe.down, s->a.moe.n_experts, false);
 }
 
 /* Rows of an operand, in or out. */
@@ -246,11 +247,15 @@ static void record_and_run(const step *s, const vulkan_batch *on)
     uint64_t at = reserve(NULL, record_scratch_bytes(s, n_rows));
     memset(image + at, 0xff, record_scratch_bytes(s, n_rows)); /* NaNs */
     r.scratch = memory + at;
+    r.form_bytes = record_form_bytes(s, n_rows);
+    at = reserve(NULL, RECORD_FORMED * r.form_bytes);
+    memset(image + at, 0xff, RECORD_FORMED * r.form_bytes);
+    r.forms = memory + at;
     at = reserve(NULL, r.params_bytes);
     r.params = memory + at;
     r.params_host = image + at;
     must(vulkan_list_begin(queue, &r.list, &err), &err);
-    must(record_step(&r, s, &err), &err);
+    must(record_step(&r, s, NULL, &err), &err);
     must(vulkan_list_end(r.list, &err), &err);
     must(vulkan_write(queue, memory, image, image_used, &err), &err);
     must(vulkan_list_run(r.list, &err), &err);
@@ -290,10 +295,14 @@ static void run_step(const step *host, const batch *b, const worker *w)
 
 /* ---- Families -------------------------------------------------------------------------------- */
 
-/* Types that are kept as f16 lose 2^-12 of each value on average: 1e-7, squared and with room. */
+/*
+ * Types that are kept as f16 lose 2^-12 of each value on average: 1e-7, squared and with room. dot4
+ * sees 15 bits of the inputs.
+ */
 static double nmse_of(dtype type)
 {
-    return weights_kept_as(type) == type ? 1e-10 : 1e-6;
+    bool is_planes = vulkan_features(card)->has_dot4 && type > DTYPE_F16;
+    return weights_kept_as(type) != type ? 1e-6 : is_planes ? 1e-8 : 1e-10;
 }
 
 static void check_products(const kernel_table *ref)

@@ -12,6 +12,7 @@ layout(buffer_reference, scalar, buffer_reference_align = 4) buffer floats_at { 
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer words_at { uint v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 4) buffer choices_at { expert_choice v[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer matrices_at { words_at v[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer pieces_at { uvec4 v[]; };
 
 #include "vulkan_params.h"
 
@@ -24,11 +25,14 @@ layout(buffer_reference, scalar, buffer_reference_align = 8) buffer matrices_at 
 
 #define IS_NULL(address) (uvec2(address) == uvec2(0))
 
-#define THREADS 64
 #define GROUP gl_WorkGroupID
 #define THREAD gl_LocalInvocationID.x
 
+/* HAS_OWN_SIZE: the shader says how many threads a workgroup has. */
+#ifndef HAS_OWN_SIZE
+#define THREADS 64
 layout(local_size_x = THREADS) in;
+#endif
 
 /* address + n * size, where that may not fit into 32 bits. */
 uvec2 address_plus(uvec2 address, uint n, uint size)

@@ -1,35 +1,72 @@
-/* Products with matrices: whole ones, those of a mixture's experts, those of heads. */
-#include "backend/vulkan/recorder.h"
-#include "backend/vulkan/vulkan_weights.h"
+/* Operations that multiply with matrices, and products with matrices that lie in rows. */
+#include "backend/vulkan/record_products.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 
 enum { THREADS = 64, TOKENS_TOGETHER = 4 };
 
-/* What most products have in common: n rows of x. */
-static struct matmul_args params_of(const weight *w, const operand *x)
+lace_status record_matrices(recorder *r, const weight *w, int32_t n, uint64_t *out, lace_error *err)
 {
-    return (struct matmul_args){.matrix = address_of(w->data),
-                                .x = address_of(x->data),
-                                .x_stride = floats_of(x),
-                                .row_bytes = (uint32_t)weights_row_bytes(w->type, w->n_cols),
-                                .n_rows = (uint32_t)w->n_rows,
-                                .n_cols = (uint32_t)w->n_cols,
-                                .n_used = 1,
-                                .x_divisor = 1,
-                                .scale = 1};
+    uint64_t *addresses = mem_alloc((size_t)n * sizeof *addresses);
+    if (!addresses)
+        return error_nomem(err, "a list of matrices");
+    for (int32_t i = 0; i < n; i++)
+        addresses[i] = address_of(w[i].data);
+    *out = record_numbers(r, addresses, (uint64_t)n * sizeof *addresses);
+    mem_free(addresses);
+    return LACE_OK;
 }
 
-/* Each row of a matrix with n tokens; rows that have matrices of their own come one by one. */
-static lace_status start(recorder *r, const weight *w, struct matmul_args *p, int64_t n,
-                         int64_t n_heads, lace_error *err)
+uint64_t record_result(recorder *r, const product *d, uint32_t *stride)
 {
-    uint32_t together = n > 1 && !p->choices ? TOKENS_TOGETHER : 1;
-    p->n_tokens = (uint32_t)n;
+    if (d->result) {
+        *stride = (uint32_t)d->w->n_rows;
+        record_writes_at(r, d->result, 4 * (uint64_t)d->n * (uint64_t)d->w->n_rows);
+        return d->result;
+    }
+    *stride = floats_of(d->out);
+    record_writes(r, d->out, d->n);
+    return address_of(d->out->data);
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+/* Each row of a matrix with n tokens; rows that have matrices of their own come one by one. */
+static lace_status record_row_product(recorder *r, const product *d, lace_error *err)
+{
+    const weight *w = d->w;
+    int64_t n_heads = d->n_heads > 0 ? d->n_heads : 1;
+    uint32_t together = d->n > 1 && !d->choices ? TOKENS_TOGETHER : 1;
+    struct matmul_args p = {.matrix = address_of(w->data),
+                            .bias = address_of(d->bias),
+                            .x = address_of(d->x->data),
+                            .x_stride = floats_of(d->x),
+                            .row_bytes = (uint32_t)weights_row_bytes(w->type, w->n_cols),
+                            .n_rows = (uint32_t)w->n_rows,
+                            .n_cols = (uint32_t)w->n_cols,
+                            .n_tokens = (uint32_t)d->n,
+                            .adds = d->adds,
+                            .n_used = 1,
+                            .x_divisor = (uint32_t)(d->n / max_i64(d->n_x, 1)),
+                            .x_head = (uint32_t)(w->n_cols + d->n_rest),
+                            .out_head = (uint32_t)(w->n_rows + d->n_rest),
+                            .weighs = d->weighs,
+                            .scale = d->scale};
+    if (d->n_heads > 0)
+        TRY(record_matrices(r, w, d->n_heads, &p.matrices, err));
+    if (d->choices) {
+        TRY(record_matrices(r, w, d->n_experts, &p.matrices, err));
+        p.choices = address_of(d->choices->data);
+        p.choice_stride = floats_of(d->choices) / 2;
+        p.n_used = (uint32_t)d->n_used;
+        record_reads(r, d->choices, d->n / d->n_used);
+    }
+    record_reads(r, d->x, d->n_x);
+    p.result = record_result(r, d, &p.out_stride);
     record_launch l = {SHADER_matmul,
                        {weights_number(w->type), together},
-                       {divide_up(w->n_rows, THREADS), divide_up(n, together), n_heads}};
-    return record_start(r, &l, p, sizeof *p, err);
+                       {divide_up(w->n_rows, THREADS), divide_up(d->n, together), n_heads}};
+    return record_start(r, &l, &p, sizeof p, err);
 }
 
 /* act(gate) * up of products that lie in scratch, `up` behind `gate`; up 0: act(gate) alone. */
@@ -53,55 +90,60 @@ static lace_status start_glu(recorder *r, const operand *out, uint64_t gate, uin
     return record_start(r, &l, &p, sizeof p, err);
 }
 
-static lace_status record_matmul_glu(recorder *r, const step *s, int64_t n, lace_error *err)
+/* ---- Both ------------------------------------------------------------------------------------ */
+
+static bool is_tiled(const weight *w)
 {
-    int64_t n_ff = s->a.matmul.weights[0]->n_rows;
-    uint64_t bytes = 4 * (uint64_t)n * (uint64_t)n_ff;
+    return weights_in_tiles(w->type, false);
+}
+
+/* A product without a pair. */
+static lace_status start_single(recorder *r, const product *d, lace_error *err)
+{
+    return is_tiled(d->w) ? record_tile_product(r, d, err) : record_row_product(r, d, err);
+}
+
+/* A pair: at once if both lie alike, else one after the other, and then what is made of them. */
+static lace_status start_pair(recorder *r, const product *d, lace_error *err)
+{
+    uint64_t bytes = 4 * (uint64_t)d->n * (uint64_t)d->w->n_rows;
+    bool is_many = record_is_many(d->n) && !d->choices;
+    if (is_tiled(d->w) && d->pair->type == d->w->type && !is_many)
+        return record_tile_product(r, d, err);
     for (int i = 0; i < 2; i++) {
-        const weight *w = s->a.matmul.weights[i];
-        struct matmul_args p = params_of(w, &s->in[0]);
-        p.bias = address_of(s->a.matmul.biases[i]);
-        p.result = r->scratch + (uint64_t)i * bytes;
-        p.out_stride = (uint32_t)n_ff;
-        p.scale = s->a.matmul.scale;
-        record_reads(r, &s->in[0], n);
-        record_writes_at(r, p.result, bytes);
-        TRY(start(r, w, &p, n, 1, err));
+        product one = *d;
+        one.w = i ? d->pair : d->w;
+        one.bias = i ? d->pair_bias : d->bias;
+        one.pair = NULL;
+        one.result = r->scratch + (uint64_t)i * bytes;
+        TRY(start_single(r, &one, err));
     }
-    return start_glu(r, &s->out[0], r->scratch, r->scratch + bytes, n_ff, n, s->a.matmul.glu, err);
+    return start_glu(r, d->out, r->scratch, r->scratch + bytes, d->w->n_rows, d->n, d->glu, err);
 }
 
 lace_status record_matmul(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = record_rows(r, s);
-    if (s->op == OP_MATMUL_GLU)
-        return record_matmul_glu(r, s, n, err);
-    for (int i = 0; i < s->a.matmul.n_weights; i++) {
-        const weight *w = s->a.matmul.weights[i];
-        struct matmul_args p = params_of(w, &s->in[0]);
-        p.bias = address_of(s->a.matmul.biases[i]);
-        p.result = address_of(s->out[i].data);
-        p.out_stride = floats_of(&s->out[i]);
-        p.adds = s->op == OP_MATMUL_ADD;
-        p.scale = s->a.matmul.scale;
-        record_reads(r, &s->in[0], n);
-        record_writes(r, &s->out[i], n);
-        TRY(start(r, w, &p, n, 1, err));
+    product d = {.x = &s->in[0],
+                 .n_x = n,
+                 .n = n,
+                 .adds = s->op == OP_MATMUL_ADD,
+                 .scale = s->a.matmul.scale,
+                 .glu = s->a.matmul.glu};
+    if (s->op == OP_MATMUL_GLU) {
+        d.w = s->a.matmul.weights[0];
+        d.pair = s->a.matmul.weights[1];
+        d.bias = s->a.matmul.biases[0];
+        d.pair_bias = s->a.matmul.biases[1];
+        d.out = &s->out[0];
+        return start_pair(r, &d, err);
     }
-    return LACE_OK;
-}
-
-/* The addresses of matrices that are alike. They need not lie one behind the other. */
-static lace_status list_matrices(recorder *r, const weight *w, int32_t n, uint64_t *out,
-                                 lace_error *err)
-{
-    uint64_t *addresses = mem_alloc((size_t)n * sizeof *addresses);
-    if (!addresses)
-        return error_nomem(err, "a list of matrices");
-    for (int32_t i = 0; i < n; i++)
-        addresses[i] = address_of(w[i].data);
-    *out = record_numbers(r, addresses, (uint64_t)n * sizeof *addresses);
-    mem_free(addresses);
+    for (int i = 0; i < s->a.matmul.n_weights; i++) {
+        d.w = s->a.matmul.weights[i];
+        d.bias = s->a.matmul.biases[i];
+        d.out = &s->out[i];
+        TRY(start_single(r, &d, err));
+    }
     return LACE_OK;
 }
 
@@ -109,19 +151,19 @@ lace_status record_heads(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = record_rows(r, s), rest = s->a.heads.n_rest;
     const weight *w = s->a.heads.weights;
-    struct matmul_args p = params_of(w, &s->in[0]);
-    TRY(list_matrices(r, w, s->a.heads.n_heads, &p.matrices, err));
-    p.result = address_of(s->out[0].data);
-    p.out_stride = floats_of(&s->out[0]);
-    p.x_head = (uint32_t)(w->n_cols + rest);
-    p.out_head = (uint32_t)(w->n_rows + rest);
-    record_reads(r, &s->in[0], n);
-    record_writes(r, &s->out[0], n);
-    TRY(start(r, w, &p, n, s->a.heads.n_heads, err));
-    struct rest_args q = {.x = p.x,
-                          .y = p.result,
-                          .x_stride = p.x_stride,
-                          .y_stride = p.out_stride,
+    product d = {.w = w,
+                 .x = &s->in[0],
+                 .n_x = n,
+                 .n = n,
+                 .out = &s->out[0],
+                 .scale = 1,
+                 .n_heads = s->a.heads.n_heads,
+                 .n_rest = s->a.heads.n_rest};
+    TRY(start_single(r, &d, err));
+    struct rest_args q = {.x = address_of(s->in[0].data),
+                          .y = address_of(s->out[0].data),
+                          .x_stride = floats_of(&s->in[0]),
+                          .y_stride = floats_of(&s->out[0]),
                           .n_heads = (uint32_t)s->a.heads.n_heads,
                           .n_rest = (uint32_t)rest,
                           .n_cols = (uint32_t)w->n_cols,
@@ -135,48 +177,49 @@ lace_status record_heads(recorder *r, const step *s, lace_error *err)
 /* ---- Experts --------------------------------------------------------------------------------- */
 
 /* n: choices of all tokens. */
-static lace_status start_experts(recorder *r, const step *s, const weight *experts,
-                                 struct matmul_args *p, int64_t n, lace_error *err)
-{
-    TRY(list_matrices(r, experts, s->a.moe.n_experts, &p->matrices, err));
-    p->choices = address_of(s->in[1].data);
-    p->choice_stride = floats_of(&s->in[1]) / 2;
-    p->n_used = (uint32_t)s->a.moe.n_used;
-    p->out_stride = (uint32_t)experts->n_rows;
-    record_reads(r, &s->in[0], s->op == OP_MOE_DOWN ? n : n / s->a.moe.n_used);
-    record_reads(r, &s->in[1], n / s->a.moe.n_used);
-    record_writes_at(r, p->result, 4 * (uint64_t)n * (uint64_t)experts->n_rows);
-    return start(r, experts, p, n, 1, err);
-}
-
 static lace_status record_moe_glu(recorder *r, const step *s, int64_t n, lace_error *err)
 {
     const weight *gate = s->a.moe.gate, *up = s->a.moe.up;
-    uint64_t behind = r->scratch + (gate ? 4 * (uint64_t)n * (uint64_t)up->n_rows : 0);
-    for (int i = gate ? 0 : 1; i < 2; i++) {
-        struct matmul_args p = params_of(i ? up : gate, &s->in[0]);
-        p.bias = address_of(i ? s->a.moe.up_bias : s->a.moe.gate_bias);
-        p.result = i ? behind : r->scratch;
-        p.x_divisor = (uint32_t)s->a.moe.n_used;
-        p.weighs = s->a.moe.weighs_inputs;
-        TRY(start_experts(r, s, i ? up : gate, &p, n, err));
-    }
-    return start_glu(r, &s->out[0], r->scratch, gate ? behind : 0, up->n_rows, n, s->a.moe.glu,
-                     err);
+    product d = {.w = gate ? gate : up,
+                 .pair = gate ? up : NULL,
+                 .bias = gate ? s->a.moe.gate_bias : s->a.moe.up_bias,
+                 .pair_bias = s->a.moe.up_bias,
+                 .x = &s->in[0],
+                 .n_x = n / s->a.moe.n_used,
+                 .n = n,
+                 .out = &s->out[0],
+                 .scale = 1,
+                 .glu = s->a.moe.glu,
+                 .choices = &s->in[1],
+                 .n_experts = s->a.moe.n_experts,
+                 .n_used = s->a.moe.n_used,
+                 .weighs = s->a.moe.weighs_inputs};
+    if (gate)
+        return start_pair(r, &d, err);
+    d.result = r->scratch;
+    TRY(start_single(r, &d, err));
+    return start_glu(r, &s->out[0], r->scratch, 0, up->n_rows, n, s->a.moe.glu, err);
 }
 
 static lace_status record_moe_down(recorder *r, const step *s, int64_t n, lace_error *err)
 {
     int64_t width = s->a.moe.down->n_rows, n_tokens = n / s->a.moe.n_used;
-    struct matmul_args p = params_of(s->a.moe.down, &s->in[0]);
-    p.bias = address_of(s->a.moe.down_bias);
-    p.result = r->scratch;
-    TRY(start_experts(r, s, s->a.moe.down, &p, n, err));
+    product d = {.w = s->a.moe.down,
+                 .bias = s->a.moe.down_bias,
+                 .x = &s->in[0],
+                 .n_x = n,
+                 .n = n,
+                 .result = r->scratch,
+                 .scale = 1,
+                 .choices = &s->in[1],
+                 .n_experts = s->a.moe.n_experts,
+                 .n_used = s->a.moe.n_used};
+    TRY(start_single(r, &d, err));
     struct combine_args c = {.rows = r->scratch,
-                             .choices = p.choices,
+                             .choices = address_of(s->in[1].data),
                              .result = address_of(s->out[0].data),
                              .rows_stride = (uint32_t)width,
-                             .choice_stride = p.choice_stride,
+                             .choice_stride = floats_of(&s->in[1]) / 2,
                              .out_stride = floats_of(&s->out[0]),
                              .width = (uint32_t)width,
                              .n_used = (uint32_t)s->a.moe.n_used,
@@ -201,6 +244,8 @@ uint64_t record_scratch_bytes(const step *s, int64_t n_rows)
 {
     uint64_t n = (uint64_t)n_rows;
     switch (s->op) {
+    case OP_ATTEND:
+        return record_attend_bytes(s, n_rows);
     case OP_MATMUL_GLU:
         return 8 * n * (uint64_t)s->a.matmul.weights[0]->n_rows;
     case OP_MOE_GLU:

@@ -80,6 +80,56 @@ lace_status record_rope(recorder *r, const step *s, lace_error *err)
     return record_start(r, &l, &p, sizeof p, err);
 }
 
+/* Tokens of a batch whose attention is computed in parts, and how many parts. */
+enum { PARTS_TOKENS = 8, PARTS = 16, PARTS_MOST_HEADS = 16, PARTS_MOST_QUERY = 2048 };
+
+/* Whether attend_parts.comp can do it: rows of the cache are whole pieces, and shared memory holds q. */
+static bool goes_in_parts(const recorder *r, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    int64_t heads = s->a.attend.n_heads / kv->n_heads;
+    uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
+    return r->batch->n_tokens <= PARTS_TOKENS && all % 16 == 0 && !kv->v_in_k &&
+           kv->type != DTYPE_Q8_0 && heads <= PARTS_MOST_HEADS &&
+           heads * kv->head_dim <= PARTS_MOST_QUERY && kv->head_dim % 8 == 0 &&
+           kv->v_dim % 32 == 0 && kv->v_dim <= 256;
+}
+
+static uint64_t parts_bytes(const step *s, int64_t n)
+{
+    return 4 * (uint64_t)n * (uint64_t)s->a.attend.n_heads * PARTS * (uint64_t)(s->kv.v_dim + 2);
+}
+
+uint64_t record_attend_bytes(const step *s, int64_t n_rows)
+{
+    return parts_bytes(s, min_i64(n_rows, PARTS_TOKENS));
+}
+
+static lace_status record_attend_parts(recorder *r, const step *s, struct attend_args *p,
+                                       lace_error *err)
+{
+    int64_t n = r->batch->n_tokens, heads = s->a.attend.n_heads / s->kv.n_heads;
+    p->parts = r->scratch;
+    p->n_parts = PARTS;
+    record_reads(r, &s->in[0], n);
+    record_reads_at(r, cache_mark(&s->kv), 1);
+    record_writes_at(r, p->parts, parts_bytes(s, n));
+    record_launch l = {SHADER_attend_parts,
+                       {weights_number(s->kv.type), (uint32_t)heads},
+                       {n, s->kv.n_heads, PARTS}};
+    TRY(record_start(r, &l, p, sizeof *p, err));
+    record_reads_at(r, p->parts, parts_bytes(s, n));
+    record_writes(r, &s->out[0], n);
+    if (record_wanted(r, &s->out[0], n) == FORM_PLANES) {
+        uint64_t row_bytes = record_form_row_bytes(FORM_PLANES, s->out[0].width);
+        p->next = record_new_formed(r, &s->out[0], n, s->out[0].width, FORM_PLANES)->at;
+        p->next_stride = (uint32_t)(row_bytes / 4);
+        record_writes_at(r, p->next, (uint64_t)n * row_bytes);
+    }
+    record_launch join = {SHADER_attend_join, .grid = {n, p->n_heads, 1}};
+    return record_start(r, &join, p, sizeof *p, err);
+}
+
 lace_status record_attend(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = r->batch->n_tokens;
@@ -95,6 +145,8 @@ lace_status record_attend(recorder *r, const step *s, lace_error *err)
                             .ahead = (uint32_t)s->a.attend.ahead,
                             .scale = s->a.attend.scale,
                             .softcap = s->a.attend.softcap};
+    if (goes_in_parts(r, s))
+        return record_attend_parts(r, s, &p, err);
     record_reads(r, &s->in[0], n);
     record_reads_at(r, cache_mark(&s->kv), 1);
     record_writes(r, &s->out[0], n);

@@ -23,8 +23,19 @@ void record_reads(recorder *r, const operand *o, int64_t n_rows)
     ranges_read(&r->next, address_of(o->data), operand_bytes(o, n_rows));
 }
 
+/* What was formed of memory that is written is no more. */
+static void forget_formed(recorder *r, uint64_t address, uint64_t n_bytes)
+{
+    for (int i = 0; i < RECORD_FORMED; i++) {
+        formed_rows *f = &r->formed[i];
+        if (address < f->source + f->source_bytes && f->source < address + n_bytes)
+            f->n_rows = 0;
+    }
+}
+
 void record_writes(recorder *r, const operand *o, int64_t n_rows)
 {
+    forget_formed(r, address_of(o->data), operand_bytes(o, n_rows));
     if (o >= r->s->out && o < r->s->out + STEP_MAX_OUT)
         r->named_out |= 1u << (o - r->s->out);
     ranges_write(&r->next, address_of(o->data), operand_bytes(o, n_rows));
@@ -37,6 +48,7 @@ void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes)
 
 void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes)
 {
+    forget_formed(r, address, n_bytes);
     ranges_write(&r->next, address, n_bytes);
 }
 
@@ -177,8 +189,32 @@ static float threshold_of(const recorder *r, const step *s)
     return step_threshold(s, &b);
 }
 
+/* A norm whose rows are multiplied next: they are also written in the product's form. */
+static lace_status record_norm_and_form(recorder *r, const step *s, row_form form, lace_error *err)
+{
+    int64_t n = record_rows(r, s), n_cols = s->out[0].width;
+    record_reads(r, &s->in[0], n);
+    record_writes(r, &s->out[0], n);
+    formed_rows *f = record_new_formed(r, &s->out[0], n, n_cols, form);
+    struct form_args p = {.x = address_of(s->in[0].data),
+                          .weight = address_of(s->a.norm.weight),
+                          .y = address_of(s->out[0].data),
+                          .result = f->at,
+                          .x_stride = floats_of(&s->in[0]),
+                          .y_stride = floats_of(&s->out[0]),
+                          .result_stride = (uint32_t)(record_form_row_bytes(form, n_cols) / 4),
+                          .n_cols = (uint32_t)n_cols,
+                          .n_heads = 1,
+                          .eps = s->a.norm.eps};
+    return record_form(r, f, &p, err);
+}
+
 static lace_status record_norm(recorder *r, const step *s, lace_error *err)
 {
+    row_form form = record_wanted(r, &s->out[0], record_rows(r, s));
+    if (s->op == OP_RMS_NORM && s->a.norm.group == s->in[0].width && threshold_of(r, s) == 0 &&
+        form != FORM_COUNT && form != FORM_FLOATS)
+        return record_norm_and_form(r, s, form, err);
     struct rows_args p = rows_of(s);
     p.weight = address_of(s->a.norm.weight);
     p.bias = address_of(s->a.norm.bias);
@@ -361,10 +397,11 @@ static bool has_named_all(const recorder *r, const step *s)
     return true;
 }
 
-lace_status record_step(recorder *r, const step *s, lace_error *err)
+lace_status record_step(recorder *r, const step *s, const step *behind, lace_error *err)
 {
     assert(recorders[s->op]);
     r->s = s;
+    r->behind = behind;
     r->named_in = r->named_out = 0;
     TRY(recorders[s->op](r, s, err));
     if (!has_named_all(r, s))

@@ -28,11 +28,32 @@ typedef struct vulkan_batch {
     int32_t pages_per_sequence, axis_stride;
 } vulkan_batch;
 
+/*
+ * Rows in the form that products with tiles read. FORM_FLOATS: filled up to whole tiles with zeros.
+ * FORM_PLANES: bytes for dot4 (planes.glsl). FORM_HALVES: for cooperative matrices; 16 bytes behind
+ * them begin with what they are multiples of.
+ */
+typedef enum row_form { FORM_FLOATS, FORM_PLANES, FORM_HALVES, FORM_COUNT } row_form;
+
+typedef struct formed_rows {
+    uint64_t source, source_bytes; /* of the rows that they are made of */
+    uint64_t at;
+    int64_t n_rows, n_cols, n_heads; /* no rows: there are none */
+    row_form form;
+} formed_rows;
+
+enum { RECORD_FORMED = 3, RECORD_FEW = 8 };
+
 typedef struct recorder {
     vulkan *v;
     vulkan_list *list;
     const vulkan_batch *batch;
     uint64_t scratch; /* as record_scratch_bytes says */
+
+    /* RECORD_FORMED places of form_bytes each, as record_form_bytes says, and what lies there. */
+    uint64_t forms, form_bytes;
+    formed_rows formed[RECORD_FORMED];
+    int newest_formed;
 
     /* Where parameters go: memory that the host writes, as record_params_bytes says. */
     uint64_t params, params_bytes, params_used;
@@ -40,13 +61,16 @@ typedef struct recorder {
 
     /* What was launched since the last barrier, what the next launch will do, operands named. */
     launch_ranges since, next;
-    const step *s;
+    const step *s, *behind; /* the step behind it, or NULL */
     uint32_t named_in, named_out;
     int32_t n_launches, n_barriers;
 } recorder;
 
-/* The launches of a step; LACE_E_UNSUPPORTED if a shape is beyond what shaders can do. */
-lace_status record_step(recorder *r, const step *s, lace_error *err);
+/*
+ * The launches of a step; behind: the one that is recorded next, or NULL. LACE_E_UNSUPPORTED if a
+ * shape is beyond what shaders can do.
+ */
+lace_status record_step(recorder *r, const step *s, const step *behind, lace_error *err);
 
 /* Whether there are shaders for it; and why not, of a step with such an operation. */
 bool record_has_shader(op o);
@@ -54,6 +78,8 @@ lace_status record_check(const step *s, lace_error *err);
 
 /* What a step needs, with so many rows. */
 uint64_t record_scratch_bytes(const step *s, int64_t n_rows);
+uint64_t record_attend_bytes(const step *s, int64_t n_rows); /* of record_scratch_bytes */
+uint64_t record_form_bytes(const step *s, int64_t n_rows);
 uint64_t record_params_bytes(const step *s);
 
 /* Rows of f32 from one place to another. Strides in floats. */
@@ -79,6 +105,28 @@ void record_reads(recorder *r, const operand *o, int64_t n_rows);
 void record_writes(recorder *r, const operand *o, int64_t n_rows);
 void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes);
 void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes);
+
+/* Rows in a form: the one that products with a matrix in tiles read, and the bytes of a row. */
+row_form record_form_of(const recorder *r, const weight *w, int64_t n_rows);
+uint64_t record_form_row_bytes(row_form form, int64_t n_cols);
+
+/*
+ * The form in which the next step multiplies these rows, whole tiles of them: then it is quicker to
+ * write them in that form where they are made. FORM_COUNT: in none.
+ */
+row_form record_wanted(const recorder *r, const operand *o, int64_t n_rows);
+
+/* So many rows that tiles of them are multiplied. */
+static inline bool record_is_many(int64_t n_rows)
+{
+    return n_rows > RECORD_FEW;
+}
+
+/* A place for rows of an operand in a form, which a launch now makes; and form.comp's launch. */
+formed_rows *record_new_formed(recorder *r, const operand *x, int64_t n, int64_t n_cols,
+                               row_form form);
+lace_status record_form(recorder *r, const formed_rows *f, const struct form_args *p,
+                        lace_error *err);
 
 /* Numbers that shaders read: where they lie. */
 uint64_t record_numbers(recorder *r, const void *data, uint64_t n_bytes);

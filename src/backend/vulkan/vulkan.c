@@ -218,6 +218,7 @@ static void look_for_loader(void)
     loader.stages = debug_has("staging");
     loader.refuses = debug_has("refuse");
     loader.loses = debug_has("lose");
+    loader.dots = debug_has("dot4");
     PFN_vkGetInstanceProcAddr get =
         (PFN_vkGetInstanceProcAddr)(uintptr_t)dlsym(library, "vkGetInstanceProcAddr");
     VkResult r = get ? create_instance(get) : VK_ERROR_INITIALIZATION_FAILED;
@@ -226,6 +227,9 @@ static void look_for_loader(void)
         r = VK_ERROR_INCOMPATIBLE_DRIVER;
     INSTANCE_LIST(X)
 #undef X
+    if (r == VK_SUCCESS)
+        loader.GetMatrixShapes =
+            get(loader.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     if (r == VK_SUCCESS)
         r = list_devices();
     if (r != VK_SUCCESS)
@@ -269,7 +273,6 @@ static void ask_for_properties(vulkan *v)
     o->max_threads = p.properties.limits.maxComputeWorkGroupInvocations;
     o->is_cpu = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     o->max_allocation = p11.maxMemoryAllocationSize;
-    o->has_dot4 = device_has(v->physical, "VK_KHR_shader_integer_dot_product");
     v->has_budget = device_has(v->physical, "VK_EXT_memory_budget");
 }
 
@@ -288,6 +291,78 @@ static void ask_for_memory(vulkan *v)
     for (uint32_t i = 0; i < v->memory.memoryHeapCount; i++)
         if (v->memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
             v->info.total_bytes += v->memory.memoryHeaps[i].size;
+}
+
+static const char dot4_name[] = "VK_KHR_shader_integer_dot_product";
+
+/* Whether sums of four products of bytes are an instruction, and not a loop in the driver. */
+static bool has_fast_dot4(const vulkan *v)
+{
+    VkPhysicalDeviceShaderIntegerDotProductFeatures f = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &f};
+    VkPhysicalDeviceShaderIntegerDotProductProperties p = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES};
+    VkPhysicalDeviceProperties2 properties = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &p};
+    if (!device_has(v->physical, dot4_name))
+        return false;
+    v->loader->GetPhysicalDeviceFeatures2(v->physical, &features);
+    v->loader->GetPhysicalDeviceProperties2(v->physical, &properties);
+    return f.shaderIntegerDotProduct &&
+           (p.integerDotProduct4x8BitPackedSignedAccelerated || v->loader->dots);
+}
+
+/* VK_KHR_cooperative_matrix, which headers of before 2023 do not have. */
+static const char matrix_name[] = "VK_KHR_cooperative_matrix";
+enum { MATRIX_FEATURES = 1000506000, MATRIX_SHAPE = 1000506001, MATRIX_MOST_SHAPES = 64 };
+
+typedef struct matrix_features {
+    uint32_t sType;
+    void *pNext;
+    VkBool32 has_matrices, is_robust;
+} matrix_features;
+
+typedef struct matrix_shape {
+    uint32_t sType;
+    void *pNext;
+    uint32_t m, n, k;
+    uint32_t a, b, c, result; /* types of values: 0 f16, 1 f32 */
+    VkBool32 saturates;
+    uint32_t scope; /* 3: a subgroup */
+} matrix_shape;
+
+typedef VkResult(VKAPI_PTR *get_shapes_fn)(VkPhysicalDevice, uint32_t *, matrix_shape *);
+
+/* Whether the shape is there that shaders use, in subgroups that they can have. */
+static bool has_matrices(const vulkan *v)
+{
+    enum { LEAST_SHARED = 48 << 10 };
+    matrix_shape shapes[MATRIX_MOST_SHAPES] = {{0}};
+    uint32_t n = MATRIX_MOST_SHAPES;
+    matrix_features f = {.sType = MATRIX_FEATURES};
+    VkPhysicalDeviceVulkan12Features f12 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES, .pNext = &f};
+    VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                          .pNext = &f12};
+    const vulkan_info *i = &v->info;
+    bool fits = i->shared_bytes >= LEAST_SHARED && 8 * i->subgroup_lanes <= i->max_threads &&
+                i->subgroup_lanes >= 32;
+    if (!fits || !v->loader->GetMatrixShapes || !device_has(v->physical, matrix_name))
+        return false;
+    v->loader->GetPhysicalDeviceFeatures2(v->physical, &features);
+    for (uint32_t k = 0; k < n; k++)
+        shapes[k].sType = MATRIX_SHAPE;
+    ((get_shapes_fn)v->loader->GetMatrixShapes)(v->physical, &n, shapes);
+    bool found = false;
+    for (uint32_t k = 0; k < n; k++) {
+        const matrix_shape *s = &shapes[k];
+        found |= s->m == 16 && s->n == 16 && s->k == 16 && s->a == 0 && s->b == 0 && s->c == 1 &&
+                 s->result == 1 && s->scope == 3;
+    }
+    return found && f.has_matrices && f12.vulkanMemoryModel && f12.vulkanMemoryModelDeviceScope &&
+           f12.shaderFloat16;
 }
 
 /* A family that computes; the first is one that also draws, which on some cards is quicker. */
@@ -310,8 +385,18 @@ static lace_status create_device(vulkan *v, lace_error *err)
                                      .pNext = &has12};
     v->loader->GetPhysicalDeviceFeatures2(v->physical, &has);
     v->info.has_f16 = has12.shaderFloat16;
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot4 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .shaderIntegerDotProduct = VK_TRUE};
+    matrix_features matrices = {.sType = MATRIX_FEATURES,
+                                .pNext = v->info.has_dot4 ? &dot4 : NULL,
+                                .has_matrices = VK_TRUE};
     VkPhysicalDeviceVulkan12Features f12 = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+        .pNext = v->info.has_matrices ? (void *)&matrices : matrices.pNext,
+        .shaderFloat16 = v->info.has_matrices,
+        .vulkanMemoryModel = v->info.has_matrices,
+        .vulkanMemoryModelDeviceScope = v->info.has_matrices,
         .bufferDeviceAddress = VK_TRUE,
         .timelineSemaphore = VK_TRUE,
         .scalarBlockLayout = VK_TRUE};
@@ -320,7 +405,7 @@ static lace_status create_device(vulkan *v, lace_error *err)
                                      .queueFamilyIndex = v->family,
                                      .queueCount = 1,
                                      .pQueuePriorities = &priority};
-    const char *extensions[2];
+    const char *extensions[4];
     VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                .pNext = &f12,
                                .queueCreateInfoCount = 1,
@@ -328,6 +413,10 @@ static lace_status create_device(vulkan *v, lace_error *err)
                                .ppEnabledExtensionNames = extensions};
     if (v->has_budget)
         extensions[info.enabledExtensionCount++] = "VK_EXT_memory_budget";
+    if (v->info.has_dot4)
+        extensions[info.enabledExtensionCount++] = dot4_name;
+    if (v->info.has_matrices)
+        extensions[info.enabledExtensionCount++] = matrix_name;
     if (device_has(v->physical, "VK_KHR_portability_subset"))
         extensions[info.enabledExtensionCount++] = "VK_KHR_portability_subset";
     VkResult r = v->loader->CreateDevice(v->physical, &info, NULL, &v->device);
@@ -373,6 +462,8 @@ lace_status vulkan_open(int index, vulkan **out, lace_error *err)
     pthread_mutex_init(&v->lock, NULL);
     ask_for_properties(v);
     ask_for_memory(v);
+    v->info.has_dot4 = has_fast_dot4(v);
+    v->info.has_matrices = has_matrices(v);
     lace_status status;
     TRY_GOTO(status, done, choose_family(v, err));
     TRY_GOTO(status, done, create_device(v, err));
@@ -395,6 +486,11 @@ void vulkan_close(vulkan *v)
     mem_free(v->buffers);
     pthread_mutex_destroy(&v->lock);
     mem_free(v);
+}
+
+const vulkan_info *vulkan_features(const vulkan *v)
+{
+    return &v->info;
 }
 
 lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err)

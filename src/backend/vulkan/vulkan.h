@@ -30,6 +30,7 @@ typedef struct vulkan_info {
     bool is_cpu;            /* Vulkan on the host's processor */
     bool is_unified;        /* the host sees all of its memory */
     bool has_f16, has_dot4; /* arithmetic; products of four int8 by an instruction */
+    bool has_matrices;      /* cooperative ones of 16 x 16 halves, with sums in f32 */
     uint64_t max_allocation;
     uint64_t total_bytes, free_bytes; /* of its own memory; when asked */
 } vulkan_info;
@@ -43,6 +44,7 @@ int vulkan_count(void);
 lace_status vulkan_open(int index, vulkan **out, lace_error *err);
 void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */
 lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err);
+const vulkan_info *vulkan_features(const vulkan *v); /* without what is free */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -69,10 +71,10 @@ typedef enum vulkan_shader {
     SHADER_COUNT
 } vulkan_shader;
 
-enum { SHADER_MAX_CONSTANTS = 2 };
+enum { SHADER_MAX_CONSTANTS = 6 };
 
 /*
- * A shader made for these constants (constant_id 0 and 1); the same one if it was asked for before.
+ * A shader made for these constants (constant_id 0 to 5); the same one if it was asked for before.
  * Lives as long as the device.
  */
 lace_status vulkan_find_pipeline(vulkan *v, vulkan_shader shader,

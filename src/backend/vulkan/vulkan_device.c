@@ -23,7 +23,7 @@ typedef struct vulkan_card {
     vulkan_queue *loading; /* while loading */
 } vulkan_card;
 
-enum { USUAL_BATCH = 256, WEIGHT_ALIGN = 256, PIECE_BYTES = 16 << 20 };
+enum { USUAL_BATCH = 256, WEIGHT_ALIGN = 256, LOAD_BYTES = 16 << 20 };
 
 static const uint64_t MOST_CHUNK_BYTES = (uint64_t)1 << 30;
 
@@ -89,7 +89,7 @@ static lace_status place(device *d, const weight_rows *rows, weight *out, lace_e
 {
     vulkan_card *c = (vulkan_card *)d;
     dtype kept = weights_kept_as(rows->type);
-    uint64_t n = (uint64_t)rows->n_rows * weights_row_bytes(kept, rows->n_cols);
+    uint64_t n = weights_bytes(kept, rows->is_table, rows->n_rows, rows->n_cols);
     weight_chunk *last = c->n_chunks > 0 ? &c->chunks[c->n_chunks - 1] : NULL;
     if (!last || last->n_bytes + n > c->chunk_bytes) {
         if (!mem_grow(&c->chunks, c->n_chunks, &c->chunks_capacity, sizeof *last, 8))
@@ -129,10 +129,10 @@ static uint64_t address_at(const vulkan_card *c, uint64_t offset)
 static lace_status load_pieces(vulkan_card *c, weights_job *job, int64_t n_rows, uint64_t to,
                                pool *workers, lace_error *err)
 {
-    uint64_t stride = weights_row_bytes(job->kept, job->n_cols);
-    int64_t most = max_i64((int64_t)(PIECE_BYTES / stride), 1);
+    uint64_t stride = weights_bytes(job->kept, job->is_table, TILE_ROWS, job->n_cols);
+    int64_t most = max_i64((int64_t)(LOAD_BYTES / stride), 1) * TILE_ROWS;
     lace_status status = LACE_OK;
-    job->out = mem_alloc((size_t)most * stride);
+    job->out = mem_alloc((size_t)(most / TILE_ROWS) * stride);
     if (!job->out)
         return error_nomem(err, "a piece of weights");
     for (int64_t at = 0; status == LACE_OK && at < n_rows; at += most) {
@@ -140,8 +140,9 @@ static lace_status load_pieces(vulkan_card *c, weights_job *job, int64_t n_rows,
         job->n_rows = min_i64(most, n_rows - at);
         status = weights_pack(job, workers, err);
         if (status == LACE_OK)
-            status = vulkan_write(c->loading, to + (uint64_t)at * stride, job->out,
-                                  (uint64_t)job->n_rows * stride, err);
+            status = vulkan_write(c->loading, to + (uint64_t)(at / TILE_ROWS) * stride, job->out,
+                                  weights_bytes(job->kept, job->is_table, job->n_rows, job->n_cols),
+                                  err);
     }
     mem_free(job->out);
     return status;
@@ -154,6 +155,7 @@ static lace_status load(device *d, const weight_rows *rows, weight *w, pool *wor
     uint64_t to = address_at(c, w->offset);
     weights_job job = {.type = rows->type,
                        .kept = w->type,
+                       .is_table = rows->is_table,
                        .blocks = rows->blocks,
                        .n_rows = rows->n_rows,
                        .n_cols = rows->n_cols,

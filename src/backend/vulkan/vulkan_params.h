@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 typedef uint32_t uint;
-typedef uint64_t floats_at, words_at, choices_at, matrices_at;
+typedef uint64_t floats_at, words_at, choices_at, matrices_at, pieces_at;
 typedef struct cache_args cache_args;
 #endif
 
@@ -74,6 +74,37 @@ struct matmul_args {
     float scale;
 };
 
+/*
+ * Rows in the form that products read, what is missing of 256 columns filled with zeros; normed
+ * before, if there is a weight: then they also go to y as they are, if there is a y. The row of head
+ * h of a token is row token * n_heads + h.
+ */
+struct form_args {
+    floats_at x, weight, y;
+    words_at result;
+    uint x_stride, y_stride, result_stride; /* floats; words */
+    uint n_cols, n_heads, x_head;
+    float eps;
+};
+
+/*
+ * As matmul_args, with matrices in tiles and rows of x in a form (form.comp). With a pair: act(W x) *
+ * (pair x). The result goes to `result`, and to `next` in the form of the product that comes behind.
+ */
+struct product_args {
+    pieces_at matrix, pair;
+    matrices_at matrices, pairs; /* NULL: there is one */
+    choices_at choices;          /* NULL: matrices are heads */
+    floats_at bias, pair_bias;
+    pieces_at x;
+    floats_at result;
+    words_at next;                           /* or NULL */
+    uint x_stride, out_stride, next_stride;  /* pieces; floats; words */
+    uint n_rows, n_tiles, n_tokens, n_heads; /* tiles across */
+    uint adds, n_used, choice_stride, x_divisor, out_head, weighs, glu;
+    float scale;
+};
+
 /* Of each head of x, the n_rest values behind n_cols go behind n_rows of y. */
 struct rest_args {
     floats_at x, y;
@@ -103,8 +134,10 @@ struct rope_args {
 struct attend_args {
     cache_args cache;
     floats_at q, result, sinks;
-    uint q_stride, out_stride;
-    uint n_heads, window, chunk, ahead;
+    floats_at parts; /* [n_tokens, n_heads, n_parts]: largest score, sum of weights, v_dim sums */
+    words_at next;   /* planes of the result; or NULL */
+    uint q_stride, out_stride, next_stride;
+    uint n_heads, window, chunk, ahead, n_parts;
     float scale, softcap;
 };
 

@@ -67,15 +67,22 @@ static uint64_t aligned(uint64_t n)
 
 /* ---- Sizes ----------------------------------------------------------------------------------- */
 
-static uint64_t scratch_bytes(const plan *p)
+/* The most that a step needs, by a function of recorder.h. */
+static uint64_t most_bytes(const plan *p, uint64_t (*needs)(const step *s, int64_t n_rows))
 {
     uint64_t most = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
         int64_t rows = p->steps[i].is_output ? p->limits.max_outputs : p->limits.max_tokens;
-        uint64_t n = record_scratch_bytes(&p->steps[i], rows);
+        uint64_t n = needs(&p->steps[i], rows);
         most = n > most ? n : most;
     }
     return aligned(most);
+}
+
+/* Scratch, and behind it the places of formed rows. */
+static uint64_t scratch_bytes(const plan *p)
+{
+    return most_bytes(p, record_scratch_bytes) + RECORD_FORMED * most_bytes(p, record_form_bytes);
 }
 
 /* Lists of [max_tokens] numbers that a batch has: six, and its positions along each axis. */
@@ -316,7 +323,8 @@ static lace_status record_steps(vulkan_program *vp, recorder *r, int32_t begin, 
                                 lace_error *err)
 {
     for (int32_t i = begin; i < end; i++)
-        TRY(record_step(r, &vp->p->steps[i], err));
+        TRY(record_step(r, &vp->p->steps[i], i + 1 < vp->p->n_steps ? &vp->p->steps[i + 1] : NULL,
+                        err));
     if (end < vp->p->n_steps)
         return LACE_OK;
     TRY(record_given(vp, r, &vp->logits, err));
@@ -330,6 +338,8 @@ static lace_status record_list(vulkan_program *vp, int32_t begin, int32_t end, r
     recorder r = {.v = vp->v,
                   .batch = &vp->batch,
                   .scratch = vp->scratch,
+                  .forms = vp->scratch + most_bytes(vp->p, record_scratch_bytes),
+                  .form_bytes = most_bytes(vp->p, record_form_bytes),
                   .params_bytes = params_bytes(vp->p)};
     TRY(vulkan_alloc(vp->v, VULKAN_UPLOAD, r.params_bytes, &out->params, (void **)&r.params_host,
                      err));

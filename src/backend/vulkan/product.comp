@@ -1,0 +1,4 @@
+/* Products by floats, for every device. */
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "product.glsl"

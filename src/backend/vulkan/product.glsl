@@ -1,0 +1,194 @@
+/*
+ * Products of few rows with a matrix in tiles, or with those of experts or heads.
+ *
+ * A workgroup has 32 rows of the matrix; each thread one of them, and a share of its tiles. Their sums
+ * meet in shared memory. No thread needs another's value before, so nothing depends on how many lanes
+ * a subgroup has. DOT4: rows of x are planes for the instruction, where weights are numbers.
+ */
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#define HAS_OWN_SIZE
+#include "common.glsl"
+#ifdef DOT4
+#include "dot4.glsl"
+#endif
+#include "tiles.glsl"
+#include "math.glsl"
+#include "planes.glsl"
+layout(local_size_x_id = 1) in;
+layout(constant_id = 2) const uint SHARES = 1; /* threads of a row */
+layout(constant_id = 3) const uint TOKENS = 1; /* rows of x */
+layout(constant_id = 4) const uint IS_PAIR = 0;
+layout(constant_id = 5) const uint NEXT = 0; /* `next`: 0: none; 1: planes */
+PARAMS(product_args)
+
+shared float parts[TOKENS * SHARES * 32], values[SHARES * 32];
+
+float sums[TOKENS];
+
+#ifdef DOT4
+/* 32 columns of a row with those of each x: block c of the planes. */
+void add_block(product_args p, uint x, uint c, block_numbers n)
+{
+    [[unroll]] for (uint t = 0; t < TOKENS; t++) {
+        uint at = x + t * p.x_stride, low = at + 16 * p.n_tiles;
+        uvec4 h0 = p.x.v[at + 2 * c], h1 = p.x.v[at + 2 * c + 1];
+        uvec4 l0 = p.x.v[low + 2 * c], l1 = p.x.v[low + 2 * c + 1];
+        vec4 d = uintBitsToFloat(p.x.v[at + 32 * p.n_tiles + c]);
+        int a = 256 * (dot4(n.a.x, h0.x) + dot4(n.a.y, h0.y) + dot4(n.a.z, h0.z) + dot4(n.a.w, h0.w)) +
+                dot4(n.a.x, l0.x) + dot4(n.a.y, l0.y) + dot4(n.a.z, l0.z) + dot4(n.a.w, l0.w);
+        int b = 256 * (dot4(n.b.x, h1.x) + dot4(n.b.y, h1.y) + dot4(n.b.z, h1.z) + dot4(n.b.w, h1.w)) +
+                dot4(n.b.x, l1.x) + dot4(n.b.y, l1.y) + dot4(n.b.z, l1.z) + dot4(n.b.w, l1.w);
+        if (IS_Q6)
+            sums[t] += n.scale.x * (d.x * float(a)) - n.low.x * d.y + n.scale.y * (d.x * float(b)) -
+                       n.low.y * d.z;
+        else
+            sums[t] += n.scale.x * (d.x * float(a + b)) - n.low.x * d.w;
+    }
+}
+#else
+void add_block(product_args p, uint x, uint c, block_numbers n)
+{
+    for (uint t = 0; t < TOKENS; t++) {
+        vec2 all = vec2(0.0), sum = vec2(0.0);
+        uint at = x + t * p.x_stride + 8 * c;
+        for (uint i = 0; i < 8; i++) {
+            vec4 v = uintBitsToFloat(p.x.v[at + i]);
+            sum[i / 4] += dot(v, floats_of(i < 4 ? n.a[i & 3] : n.b[i & 3]));
+            all[i / 4] += (v.x + v.y) + (v.z + v.w);
+        }
+        sums[t] += dot(n.scale, sum) - dot(n.low, all);
+    }
+}
+#endif
+
+#ifdef DOT4
+/* A row of a tile of numbers: all of its pieces are asked for before the first is used. */
+void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
+{
+    block_pieces s[8];
+    [[unroll]] for (uint b = 0; b < 8; b++)
+        s[b] = block_at(m, at, b, r);
+    [[unroll]] for (uint b = 0; b < 8; b++)
+        add_block(p, x, 8 * tile + b, numbers_of(s[b], b, r));
+}
+#else
+void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
+{
+    for (uint b = 0; b < 8; b++)
+        add_block(p, x, 8 * tile + b, numbers_of(block_at(m, at, b, r), b, r));
+}
+#endif
+
+/* The same of values. */
+void add_values(product_args p, pieces_at m, uint at, uint x, uint tile)
+{
+    for (uint i = 0; i < 64; i++) {
+        vec4 w = values_at(m, at, i);
+        for (uint t = 0; t < TOKENS; t++)
+            sums[t] += dot(w, uintBitsToFloat(p.x.v[x + t * p.x_stride + 64 * tile + i]));
+    }
+}
+
+/* The sums of this thread's row and share into shared memory. */
+void multiply(product_args p, pieces_at m, uint row, uint x)
+{
+    uint share = THREAD / 32, r = row & 15, strip = min(row, p.n_rows - 1) / 16;
+    uint at = strip * p.n_tiles * TILE_PIECES + r;
+    [[unroll]] for (uint t = 0; t < TOKENS; t++)
+        sums[t] = 0.0;
+    for (uint tile = share; tile < p.n_tiles; tile += SHARES) {
+        if (IS_FLOAT)
+            add_values(p, m, at + tile * TILE_PIECES, x, tile);
+        else
+            add_tile(p, m, at + tile * TILE_PIECES, r, x, tile);
+    }
+    [[unroll]] for (uint t = 0; t < TOKENS; t++)
+        parts[(t * SHARES + share) * 32 + (row & 31)] = sums[t];
+    barrier();
+}
+
+/* The whole sum of a row and a token. */
+float total(uint t, uint lane)
+{
+    float all = 0.0;
+    for (uint s = 0; s < SHARES; s++)
+        all += parts[(t * SHARES + s) * 32 + lane];
+    return all;
+}
+
+/* A token's 32 values, which lie in `values`, as planes of the next product's input. */
+void put_next(product_args p, uint token, uint first, uint lane)
+{
+    words_at to = words_at(address_plus(uvec2(p.next), token, 4 * p.next_stride));
+    uint words = plane_words(p.n_rows), share = THREAD / 32 * 32;
+    float top = 0.0;
+    for (uint i = 0; i < 32; i++)
+        top = max(top, abs(values[share + i]));
+    if (lane < 8) {
+        uint i = share + 4 * lane;
+        put_planes(to, first / 4 + lane, words,
+                   vec4(values[i], values[i + 1], values[i + 2], values[i + 3]), top);
+    } else if (lane == 8) {
+        vec2 all = vec2(0.0);
+        for (uint i = 0; i < 8; i++) {
+            uint k = share + 4 * i;
+            all[i / 4] += plane_sum(vec4(values[k], values[k + 1], values[k + 2], values[k + 3]), top);
+        }
+        put_plane_sums(to, first / 32, words, top, all);
+    }
+}
+
+void main()
+{
+    product_args p = params.value;
+    uint lane = THREAD & 31, share = THREAD / 32, block = GROUP.x * 32, row = block + lane;
+    uint first = GROUP.y * TOKENS, head = GROUP.z, bias = row;
+    uint n = min(TOKENS, p.n_tokens - first);
+    float scale = p.scale;
+    pieces_at m = p.matrix, other = p.pair;
+    if (!IS_NULL(p.choices)) {
+        expert_choice c = p.choices.v[first / p.n_used * p.choice_stride + first % p.n_used];
+        m = pieces_at(uvec2(p.matrices.v[c.expert]));
+        if (IS_PAIR != 0)
+            other = pieces_at(uvec2(p.pairs.v[c.expert]));
+        bias += c.expert * p.n_rows;
+        scale *= p.weighs != 0 ? c.weight : 1.0;
+    } else if (!IS_NULL(p.matrices)) {
+        m = pieces_at(uvec2(p.matrices.v[head]));
+    }
+    uint x = (first / p.x_divisor * p.n_heads + head) * p.x_stride;
+    float up[TOKENS]; /* of the tokens that this thread writes */
+    if (IS_PAIR != 0) {
+        multiply(p, other, row, x);
+        [[unroll]] for (uint t = 0; t < TOKENS; t++)
+            up[t] = t % SHARES == share ? total(t, lane) : 0.0;
+        barrier();
+    }
+    multiply(p, m, row, x);
+    bool is_row = row < p.n_rows;
+    [[unroll]] for (uint t0 = 0; t0 < TOKENS; t0 += SHARES) {
+        uint t = t0 + share;
+        bool is_mine = t < n;
+        float y = 0.0;
+        if (is_mine && is_row) {
+            y = scale * total(t, lane) + (IS_NULL(p.bias) ? 0.0 : p.bias.v[bias]);
+            if (IS_PAIR != 0) {
+                float v = 0.0;
+                [[unroll]] for (uint k = 0; k < TOKENS; k++)
+                    v = k == t ? up[k] : v;
+                y = glu(p.glu, y, scale * v + (IS_NULL(p.pair_bias) ? 0.0 : p.pair_bias.v[bias]));
+            }
+            uint at = (first + t) * p.out_stride + head * p.out_head + row;
+            y += p.adds != 0 ? p.result.v[at] : 0.0;
+            p.result.v[at] = y;
+        }
+        if (NEXT != 0) {
+            values[THREAD] = y;
+            barrier();
+            if (is_mine)
+                put_next(p, first + t, block, lane);
+            barrier();
+        }
+    }
+}

@@ -1,0 +1,35 @@
+/* A product as a launch or several: with a matrix, or with those of a mixture's experts or of heads. */
+#ifndef LACE_BACKEND_VULKAN_RECORD_PRODUCTS_H
+#define LACE_BACKEND_VULKAN_RECORD_PRODUCTS_H
+
+#include "backend/vulkan/recorder.h"
+#include "backend/vulkan/vulkan_weights.h"
+
+/* out (=, or +=) scale * W x + bias; with a pair, act(scale * W x + bias) * (scale * pair x + its). */
+typedef struct product {
+    const weight *w, *pair; /* of experts and heads the first */
+    const float *bias, *pair_bias;
+    const operand *x;
+    int64_t n_x, n; /* rows of x; rows of the result: tokens, or choices of all tokens */
+    const operand *out;
+    uint64_t result; /* in place of out: scratch; 0: out */
+    bool adds;
+    float scale;
+    glu_kind glu;
+    int32_t n_heads, n_rest; /* heads; 0: none. Of each, n_rest values are not the matrix's */
+    const operand *choices;  /* experts; NULL: none */
+    int32_t n_experts, n_used;
+    bool weighs;
+} product;
+
+/* The addresses of matrices that are alike. They need not lie one behind the other. */
+lace_status record_matrices(recorder *r, const weight *w, int32_t n, uint64_t *out,
+                            lace_error *err);
+
+/* Where the result goes: its address and stride, which the next launch is said to write. */
+uint64_t record_result(recorder *r, const product *d, uint32_t *stride);
+
+/* With matrices in tiles; a pair has the type of the first. */
+lace_status record_tile_product(recorder *r, const product *d, lace_error *err);
+
+#endif

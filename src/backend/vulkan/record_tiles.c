@@ -1,0 +1,254 @@
+/*
+ * Products with matrices in tiles: rows of x are brought into the form that the product's shader
+ * reads, then multiplied.
+ */
+#include "backend/vulkan/record_products.h"
+#include "base/numbers.h"
+
+enum {
+    ROWS = 32,        /* of a matrix that a workgroup has */
+    MOST_SHARES = 28, /* threads of a row: with 28 of them the longest rows are quickest */
+    MOST_TOKENS = 8,  /* of a launch's workgroup, */
+    CPU_TOKENS = 2,   /* and where a processor stands in for a GPU, whose compiler is slow */
+    FORM_THREADS = 256
+};
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- Forms ----------------------------------------------------------------------------------- */
+
+uint64_t record_form_row_bytes(row_form form, int64_t n_cols)
+{
+    uint64_t padded = (uint64_t)tiles_across(n_cols) * TILE_COLS;
+    return form == FORM_PLANES   ? padded * 2 + padded / 32 * 16
+           : form == FORM_HALVES ? padded * 2 + PIECE_BYTES
+                                 : padded * 4;
+}
+
+row_form record_form_of(const recorder *r, const weight *w, int64_t n_rows)
+{
+    const vulkan_info *info = vulkan_features(r->v);
+    bool is_values = w->type == DTYPE_F32 || w->type == DTYPE_F16 || w->type == DTYPE_BF16;
+    if (record_is_many(n_rows))
+        return info->has_matrices && w->type != DTYPE_F32 ? FORM_HALVES : FORM_FLOATS;
+    return !is_values && info->has_dot4 ? FORM_PLANES : FORM_FLOATS;
+}
+
+/* Rows that were brought into this form and have not changed since; NULL: there are none. */
+static const formed_rows *find_formed(const recorder *r, const operand *x, int64_t n,
+                                      int64_t n_cols, row_form form)
+{
+    for (int i = 0; i < RECORD_FORMED; i++) {
+        const formed_rows *f = &r->formed[i];
+        if (n > 0 && f->n_rows == n && f->source == address_of(x->data) && f->n_cols == n_cols &&
+            f->form == form && f->n_heads == 1)
+            return f;
+    }
+    return NULL;
+}
+
+formed_rows *record_new_formed(recorder *r, const operand *x, int64_t n, int64_t n_cols,
+                               row_form form)
+{
+    int place = r->newest_formed = (r->newest_formed + 1) % RECORD_FORMED;
+    r->formed[place] = (formed_rows){.source = address_of(x->data),
+                                     .source_bytes = (uint64_t)n * x->stride,
+                                     .at = r->forms + (uint64_t)place * r->form_bytes,
+                                     .n_rows = n,
+                                     .n_cols = n_cols,
+                                     .n_heads = 1,
+                                     .form = form};
+    return &r->formed[place];
+}
+
+static uint32_t form_threads(const recorder *r)
+{
+    return (uint32_t)smaller(FORM_THREADS, vulkan_features(r->v)->max_threads);
+}
+
+lace_status record_form(recorder *r, const formed_rows *f, const struct form_args *p,
+                        lace_error *err)
+{
+    record_writes_at(
+        r, f->at, (uint64_t)(f->n_rows * f->n_heads) * record_form_row_bytes(f->form, f->n_cols));
+    record_launch l = {SHADER_form, {f->form, form_threads(r)}, {f->n_rows * f->n_heads, 1, 1}};
+    return record_start(r, &l, p, sizeof *p, err);
+}
+
+/* The rows of x in a form: as they are, formed before, or formed now. */
+static lace_status form_rows(recorder *r, const product *d, row_form form, uint64_t *out,
+                             uint32_t *stride, lace_error *err)
+{
+    const operand *x = d->x;
+    int64_t n_cols = d->w->n_cols;
+    *stride = (uint32_t)(record_form_row_bytes(form, n_cols) / PIECE_BYTES);
+    if (form == FORM_FLOATS && !d->n_heads && n_cols % TILE_COLS == 0 &&
+        address_of(x->data) % PIECE_BYTES == 0 && x->stride % PIECE_BYTES == 0) {
+        *stride = (uint32_t)(x->stride / PIECE_BYTES);
+        *out = address_of(x->data);
+        return LACE_OK;
+    }
+    const formed_rows *found = d->n_heads ? NULL : find_formed(r, x, d->n_x, n_cols, form);
+    if (!found) {
+        formed_rows *f = record_new_formed(r, x, d->n_x, n_cols, form);
+        f->n_heads = d->n_heads ? d->n_heads : 1;
+        struct form_args p = {.x = address_of(x->data),
+                              .result = f->at,
+                              .x_stride = floats_of(x),
+                              .result_stride = *stride * PIECE_BYTES / 4,
+                              .n_cols = (uint32_t)n_cols,
+                              .n_heads = (uint32_t)f->n_heads,
+                              .x_head = (uint32_t)(n_cols + d->n_rest)};
+        record_reads(r, x, d->n_x);
+        TRY(record_form(r, f, &p, err));
+        found = f;
+    }
+    *out = found->at;
+    return LACE_OK;
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* Threads of a row: as many as there are tiles, or so few that all have as many of them. */
+static uint32_t shares_of(const recorder *r, int64_t n_tiles, uint32_t tokens)
+{
+    const vulkan_info *info = vulkan_features(r->v);
+    int64_t most = smaller(MOST_SHARES, info->max_threads / ROWS);
+    most = smaller(most, info->shared_bytes / (4 * ROWS * (tokens + 1)));
+    int64_t each = divide_up(n_tiles, most < 1 ? 1 : most);
+    return (uint32_t)divide_up(n_tiles, each < 1 ? 1 : each);
+}
+
+static uint32_t tokens_of(const recorder *r, const product *d)
+{
+    uint32_t tokens = 1, most = vulkan_features(r->v)->is_cpu ? CPU_TOKENS : MOST_TOKENS;
+    while (!d->choices && !d->n_heads && tokens < most && tokens < d->n)
+        tokens *= 2;
+    return tokens;
+}
+
+static lace_status name_matrices(recorder *r, const product *d, struct product_args *p,
+                                 lace_error *err)
+{
+    if (d->n_heads > 0)
+        return record_matrices(r, d->w, d->n_heads, &p->matrices, err);
+    if (!d->choices)
+        return LACE_OK;
+    TRY(record_matrices(r, d->w, d->n_experts, &p->matrices, err));
+    if (d->pair)
+        TRY(record_matrices(r, d->pair, d->n_experts, &p->pairs, err));
+    p->choices = address_of(d->choices->data);
+    p->choice_stride = floats_of(d->choices) / 2;
+    p->n_used = (uint32_t)d->n_used;
+    record_reads(r, d->choices, d->n / d->n_used);
+    return LACE_OK;
+}
+
+row_form record_wanted(const recorder *r, const operand *o, int64_t n_rows)
+{
+    const step *s = r->behind;
+    op_weight w[OP_MAX_WEIGHTS];
+    if (!s || !step_is_matmul(s) || s->in[0].value != o->value || o->width % TILE_COLS != 0 ||
+        step_weights(s, w) < 1 || !weights_in_tiles(w[0].w->type, false))
+        return FORM_COUNT;
+    return record_form_of(r, w[0].w, n_rows);
+}
+
+/* What comes behind reads the result as planes: write them, too. */
+static uint32_t write_next(recorder *r, const product *d, struct product_args *p)
+{
+    if (d->result || d->n_heads || record_wanted(r, d->out, d->n) != FORM_PLANES)
+        return 0;
+    formed_rows *f;
+    do /* not where the rows lie that are multiplied now */
+        f = record_new_formed(r, d->out, d->n, d->w->n_rows, FORM_PLANES);
+    while (f->at == p->x);
+    uint64_t row_bytes = record_form_row_bytes(FORM_PLANES, d->w->n_rows);
+    p->next = f->at;
+    p->next_stride = (uint32_t)(row_bytes / 4);
+    record_writes_at(r, f->at, (uint64_t)d->n * row_bytes);
+    return 1;
+}
+
+/* The launch of a product of many rows: of tiles of rows and tokens. */
+static record_launch launch_of_many(const recorder *r, const product *d, row_form form)
+{
+    enum { MATRIX_ROWS = 128, MATRIX_TOKENS = 128, MATRIX_SUBGROUPS = 8 };
+    enum { FLOAT_ROWS = 64, FLOAT_TOKENS = 32, FLOAT_THREADS = 128 };
+    uint32_t number = weights_number(d->w->type);
+    if (form == FORM_HALVES)
+        return (record_launch){
+            SHADER_many_matrix,
+            {number, MATRIX_SUBGROUPS * vulkan_features(r->v)->subgroup_lanes},
+            {divide_up(d->w->n_rows, MATRIX_ROWS), divide_up(d->n, MATRIX_TOKENS), 1}};
+    return (record_launch){SHADER_many,
+                           {number, FLOAT_THREADS},
+                           {divide_up(d->w->n_rows, FLOAT_ROWS), divide_up(d->n, FLOAT_TOKENS), 1}};
+}
+
+/* The launch of a product of few rows. */
+static record_launch launch_of_few(const recorder *r, const product *d, row_form form,
+                                   uint32_t next)
+{
+    uint32_t tokens = tokens_of(r, d), shares = shares_of(r, tiles_across(d->w->n_cols), tokens);
+    return (record_launch){
+        form == FORM_PLANES ? SHADER_product_dot4 : SHADER_product,
+        {weights_number(d->w->type), ROWS * shares, shares, tokens, d->pair != NULL, next},
+        {divide_up(d->w->n_rows, ROWS), divide_up(d->n, tokens), d->n_heads ? d->n_heads : 1}};
+}
+
+lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
+{
+    const weight *w = d->w;
+    int64_t n_tiles = tiles_across(w->n_cols);
+    bool is_many = record_is_many(d->n) && !d->choices && !d->n_heads;
+    row_form form = record_form_of(r, w, is_many ? d->n : 1);
+    struct product_args p = {.matrix = address_of(w->data),
+                             .pair = d->pair ? address_of(d->pair->data) : 0,
+                             .bias = address_of(d->bias),
+                             .pair_bias = address_of(d->pair_bias),
+                             .n_rows = (uint32_t)w->n_rows,
+                             .n_tiles = (uint32_t)n_tiles,
+                             .n_tokens = (uint32_t)d->n,
+                             .n_heads = d->n_heads ? (uint32_t)d->n_heads : 1,
+                             .adds = d->adds,
+                             .n_used = 1,
+                             .x_divisor = (uint32_t)(d->n / max_i64(d->n_x, 1)),
+                             .out_head = (uint32_t)(w->n_rows + d->n_rest),
+                             .weighs = d->weighs,
+                             .glu = (uint32_t)d->glu,
+                             .scale = d->scale};
+    TRY(form_rows(r, d, form, &p.x, &p.x_stride, err));
+    TRY(name_matrices(r, d, &p, err));
+    uint64_t x_bytes = (uint64_t)(d->n_x * p.n_heads) * p.x_stride * PIECE_BYTES;
+    record_reads(r, d->x, d->n_x);
+    record_reads_at(r, p.x, x_bytes);
+    p.result = record_result(r, d, &p.out_stride);
+    uint32_t next = is_many ? 0 : write_next(r, d, &p);
+    record_launch l = is_many ? launch_of_many(r, d, form) : launch_of_few(r, d, form, next);
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+/* Rows of the widest form, and those that a workgroup reads beyond them. */
+uint64_t record_form_bytes(const step *s, int64_t n_rows)
+{
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_weights(s, w);
+    uint64_t most = 0;
+    int64_t rows = n_rows;
+    if (s->op == OP_MATMUL_HEADS)
+        rows *= s->a.heads.n_heads;
+    else if (s->op == OP_MOE_DOWN)
+        rows *= s->a.moe.n_used;
+    else if (s->row_factor > 1)
+        rows *= s->row_factor;
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes =
+            record_form_row_bytes(FORM_FLOATS, w[i].w->n_cols) * (uint64_t)(rows + MOST_TOKENS);
+        most = bytes > most ? bytes : most;
+    }
+    return round_up(most, 256);
+}
