@@ -407,6 +407,17 @@ lace_status lace_session_continue(lace_session *session, int32_t sequence, lace_
                                   bool (*on_token)(void *user, lace_token token), void *user,
                                   lace_error *err);
 
+/*
+ * The same for sequences 0 to n_sequences - 1 together, with the best token of each: n steps, each of
+ * which appends one token to every sequence, beginning with firsts[n_sequences]. on_tokens is given
+ * what each step chose, [n_sequences], and returns false to stop. The session's n_outputs must be
+ * n_sequences at least, and all contexts must have room for n tokens.
+ */
+lace_status lace_session_continue_all(lace_session *session, const lace_token *firsts,
+                                      int32_t n_sequences, int32_t n,
+                                      bool (*on_tokens)(void *user, const lace_token *tokens),
+                                      void *user, lace_error *err);
+
 int32_t lace_session_length(const lace_session *session, int32_t sequence);
 
 /*

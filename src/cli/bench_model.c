@@ -16,6 +16,7 @@ struct bench_model {
     char name[128];
     lace_item *items; /* [n_items] */
     size_t n_items;
+    lace_token *firsts; /* [n_sequences] */
     uint64_t random;
 };
 
@@ -63,7 +64,8 @@ lace_status bench_model_open(const char *path, const bench_model_options *o, ben
     b->random = 1;
     b->n_items = (size_t)(o->n_context > o->n_sequences ? o->n_context : o->n_sequences);
     b->items = mem_calloc(b->n_items, sizeof *b->items);
-    lace_status status = b->items ? LACE_OK : error_nomem(err, "a batch");
+    b->firsts = mem_calloc((size_t)o->n_sequences, sizeof *b->firsts);
+    lace_status status = b->items && b->firsts ? LACE_OK : error_nomem(err, "a batch");
     if (status == LACE_OK)
         status = cli_open_model(path, &mo, &b->model, err);
     if (status == LACE_OK) {
@@ -79,7 +81,7 @@ void bench_model_close(bench_model *b)
         return;
     lace_session_free(b->session);
     lace_model_close(b->model);
-    mem_free_all(b->items, b);
+    mem_free_all(b->items, b->firsts, b);
 }
 
 void bench_model_describe(const bench_model *b, const bench_test *test, bench_row *out)
@@ -140,22 +142,26 @@ static bool go_on(void *user, lace_token token)
     return !cli_stop;
 }
 
+static bool go_on_together(void *user, const lace_token *tokens)
+{
+    return !cli_stop;
+}
+
 lace_status bench_model_run(bench_model *b, const bench_test *test, uint64_t *ns, lace_error *err)
 {
     TRY(prepare(b, test, err));
     uint64_t begin = clock_ns();
     if (test->n_prompt)
         TRY(append_tokens(b, 0, test->n_prompt, err));
-    /* One sequence goes on by itself, as a text does; the best token costs what any other does. */
+    /* Sequences go on by themselves, as texts do; the best token costs what any other does. */
     if (test->n_gen > 0 && test->n_sequences == 1)
         TRY(lace_session_continue(b->session, 0, random_token(b), test->n_gen, NULL, go_on, NULL,
                                   err));
-    for (int32_t i = 0; i < test->n_gen && test->n_sequences > 1; i++) {
+    if (test->n_gen > 0 && test->n_sequences > 1) {
         for (int32_t s = 0; s < test->n_sequences; s++)
-            b->items[s] = (lace_item){.token = random_token(b), .sequence = s, .want_logits = true};
-        TRY(lace_session_eval(b->session, b->items, (size_t)test->n_sequences, err));
-        if (cli_stop)
-            return LACE_E_CANCELLED;
+            b->firsts[s] = random_token(b);
+        TRY(lace_session_continue_all(b->session, b->firsts, test->n_sequences, test->n_gen,
+                                      go_on_together, NULL, err));
     }
     *ns = clock_ns() - begin;
     return cli_stop ? LACE_E_CANCELLED : LACE_OK;

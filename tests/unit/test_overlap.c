@@ -383,6 +383,99 @@ static void steps_are_whole_tiles(void)
         CHECK(seen.sizes[i] % 8 == 0 && seen.sizes[i] <= 48);
 }
 
+/* ---- Sequences that are continued together --------------------------------------------------- */
+
+enum { N_TOGETHER = 3, N_STEPS = 20 };
+
+typedef struct heard {
+    lace_token tokens[N_STEPS][N_TOGETHER];
+    int n, stops_at;
+} heard;
+
+static bool hear(void *user, const lace_token *tokens)
+{
+    heard *h = user;
+    memcpy(h->tokens[h->n++], tokens, sizeof h->tokens[0]);
+    return h->n != h->stops_at;
+}
+
+static lace_session *open_session(lace_model *lm)
+{
+    lace_session *s = NULL;
+    lace_error err;
+    lace_session_options o = lace_session_options_default();
+    o.n_context = CONTEXT;
+    o.n_sequences = N_TOGETHER;
+    o.n_threads = 1;
+    o.kv_type = LACE_KV_F32;
+    CHECK(is_ok(lace_session_create(lm, &o, &s, &err), &err));
+    return s;
+}
+
+/* The same by one eval after the other. */
+static void hear_by_evals(lace_session *s, const lace_token *firsts, int n_steps, heard *out)
+{
+    lace_item items[N_TOGETHER];
+    for (int i = 0; i < N_TOGETHER; i++)
+        items[i] = (lace_item){.token = firsts[i], .sequence = i, .want_logits = true};
+    for (int k = 0; k < n_steps; k++) {
+        CHECK(lace_session_eval(s, items, N_TOGETHER, NULL) == LACE_OK);
+        for (size_t i = 0; i < N_TOGETHER; i++)
+            items[i].token = best_token(lace_session_logits(s, i), s->model->n_vocab);
+        for (int i = 0; i < N_TOGETHER; i++)
+            out->tokens[out->n][i] = items[i].token;
+        out->n++;
+    }
+}
+
+/* In one go, or in two with a stop between them. */
+static void check_session(lace_session *s, const heard *expected, int stops_at)
+{
+    static const lace_token firsts[N_TOGETHER] = {3, 8, 5};
+    heard got = {.stops_at = stops_at};
+    const lace_token *next = firsts;
+    for (int n_left = N_STEPS; n_left > 0; n_left = N_STEPS - got.n) {
+        int before = got.n;
+        CHECK(lace_session_continue_all(s, next, N_TOGETHER, n_left, hear, &got, NULL) == LACE_OK);
+        CHECK(got.n > before);
+        for (int i = 0; i < N_TOGETHER; i++)
+            CHECK(lace_session_length(s, i) == got.n);
+        next = got.tokens[got.n - 1];
+    }
+    CHECK(memcmp(got.tokens, expected->tokens, sizeof got.tokens) == 0);
+    for (int i = 0; i < N_TOGETHER; i++)
+        CHECK(lace_session_truncate(s, i, 0, NULL) == LACE_OK);
+}
+
+static void sequences_go_on_together(void)
+{
+    static const lace_token firsts[N_TOGETHER] = {3, 8, 5}, bad[N_TOGETHER] = {3, -1, 5};
+    heard expected = {0}, none = {0};
+    lace_session *s = open_session(at_once);
+    hear_by_evals(s, firsts, N_STEPS, &expected);
+    for (int i = 0; i < N_TOGETHER; i++)
+        CHECK(lace_session_truncate(s, i, 0, NULL) == LACE_OK);
+    check_session(s, &expected, 0);
+    lace_session_free(s);
+    s = open_session(late);
+    forget_seen();
+    check_session(s, &expected, 0);
+    CHECK(seen.n_overlaps == N_STEPS - 1 && seen.n_unknown == N_TOGETHER * (N_STEPS - 1));
+    check_session(s, &expected, 7);
+    seen.refuses_every = 10;
+    check_session(s, &expected, 0);
+    forget_seen();
+    CHECK(lace_session_continue_all(s, bad, N_TOGETHER, 4, hear, &none, NULL) == LACE_E_ARG);
+    CHECK(lace_session_continue_all(s, firsts, 4, 4, hear, &none, NULL) == LACE_E_ARG);
+    CHECK(lace_session_continue_all(s, firsts, N_TOGETHER, CONTEXT + 1, hear, &none, NULL) ==
+          LACE_E_CONTEXT);
+    seen.fails_at = seen.n_collected + 3;
+    CHECK(lace_session_continue_all(s, firsts, N_TOGETHER, 9, hear, &none, NULL) == LACE_E_DEVICE);
+    CHECK(none.n == 2);
+    forget_seen();
+    lace_session_free(s);
+}
+
 static void check_model(tiny_options o)
 {
     o.n_context = CONTEXT;
@@ -404,6 +497,7 @@ static void check_model(tiny_options o)
     texts_that_leave_change_no_other();
     a_step_that_fails_ends_those_that_were_in_it();
     a_device_that_has_failed_for_good_ends_all_in_order();
+    sequences_go_on_together();
     lace_model_close(at_once);
     lace_model_close(late);
     buf_deinit(&file);
