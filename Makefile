@@ -37,8 +37,8 @@ SAN     ?=
 ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 # Libraries of others: those of the library, and those of the program alone.
-LIB_PKG  := libpcre2-8 libutf8proc jansson
-LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl libcrypto libedit
+LIB_PKG  := libpcre2-8 libutf8proc jansson libcrypto
+LIBS_PKG := $(LIB_PKG) libevent libevent_openssl libssl libedit
 # The same objects make the program, the archive and the shared library. Only the names of lace.h are
 # seen outside of it, and no program takes their place inside: that is as fast as code that stays put.
 SHARABLE := -fPIC -fvisibility=hidden -fno-semantic-interposition

@@ -100,6 +100,30 @@ bool server_queue_is_full(const server *s)
     return s->n_jobs >= s->options.batcher.session.n_sequences + s->options.max_queue;
 }
 
+static bool has_output(const server *s)
+{
+    for (const conn *c = s->conns; c; c = c->next)
+        if (evbuffer_get_length(bufferevent_get_output(c->bev)))
+            return true;
+    return false;
+}
+
+/*
+ * Requests are refused first and the listener stays, so that balancers see /ready turn red. When the
+ * time is over, those who still wait are told so, and get a moment to read it.
+ */
+static void drain(server *s, uint64_t now)
+{
+    if (!s->is_cut && s->n_calls > 0 && now >= s->drain_until_ns) {
+        s->is_cut = true;
+        s->drain_until_ns = now + clock_seconds(FLUSH_S);
+        call_cut_all(s);
+    }
+    bool is_over = (s->is_cut || s->n_calls == 0) && (!has_output(s) || now >= s->drain_until_ns);
+    if (is_over)
+        event_base_loopbreak(s->base);
+}
+
 static void on_signal(evutil_socket_t number, short what, void *arg)
 {
     server *s = arg;
@@ -125,6 +149,7 @@ static void on_signal(evutil_socket_t number, short what, void *arg)
     } else {
         s->drain_until_ns = clock_ns();
     }
+    drain(s, clock_ns()); /* at once, if nobody waits for anything */
 }
 
 /*
@@ -165,56 +190,6 @@ static void on_mail(evutil_socket_t fd, short what, void *arg)
             end_without_rank(s, e->text);
         call_event(e);
     }
-}
-
-static bool has_output(const server *s)
-{
-    for (const conn *c = s->conns; c; c = c->next)
-        if (evbuffer_get_length(bufferevent_get_output(c->bev)))
-            return true;
-    return false;
-}
-
-/*
- * Requests are refused first and the listener stays, so that balancers see /ready turn red. When the
- * time is over, those who still wait are told so, and get a moment to read it.
- */
-static void drain(server *s, uint64_t now)
-{
-    if (!s->is_cut && s->n_calls > 0 && now >= s->drain_until_ns) {
-        s->is_cut = true;
-        s->drain_until_ns = now + clock_seconds(FLUSH_S);
-        call_cut_all(s);
-    }
-    bool is_over = (s->is_cut || s->n_calls == 0) && (!has_output(s) || now >= s->drain_until_ns);
-    if (is_over)
-        event_base_loopbreak(s->base);
-}
-
-static void on_signal(evutil_socket_t number, short what, void *arg)
-{
-    server *s = arg;
-    if (s->n_signals++ == 0) {
-        s->drain_until_ns = clock_ns() + clock_seconds(s->options.drain_s);
-        if (s->n_calls > 0 && !s->options.log_json)
-            fprintf(stderr,
-                    "lace: waiting for %d request%s, at most %d s; a second signal ends at once\n",
-                    s->n_calls, s->n_calls == 1 ? "" : "s", s->options.drain_s);
-        /* Connections that wait for a request would wait for ever; an answer is still sent. */
-        conn *next;
-        for (conn *c = s->conns; c; c = next) {
-            next = c->next;
-            if (c->active || c->wait != WAIT_REQUEST || c->parser)
-                continue;
-            if (evbuffer_get_length(bufferevent_get_output(c->bev)))
-                c->closes = true; /* once it is written */
-            else
-                conn_close(c);
-        }
-    } else {
-        s->drain_until_ns = clock_ns();
-    }
-    drain(s, clock_ns()); /* at once, if nobody waits for anything */
 }
 
 /* Large bodies and what was made of them are gone: so is their memory. */

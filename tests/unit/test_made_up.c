@@ -69,9 +69,9 @@ static bool agree(const made *m, const made_row *a, const made_row *b, int n)
     return strcmp(m->d->backend->name, "ref") == 0 ? are_same(a, b, n) : are_near(a, b, n);
 }
 
-static const int32_t text[MADE_TOKENS] = {3,  1,  4, 1, 5, 9,  2,  6, 5,  35, 8,  9, 7,  9, 3, 2,
-                                          38, 4,  6, 2, 6, 4,  33, 8, 32, 7,  9,  5, 0,  2, 8, 8,
-                                          4,  19, 7, 1, 6, 39, 9,  3, 9,  9,  37, 5, 10, 5, 8, 20};
+static const int32_t written[MADE_TOKENS] = {
+    3,  1, 4, 1, 5, 9, 2, 6, 5, 35, 8, 9, 7, 9,  3, 2, 38, 4, 6,  2, 6,  4, 33, 8,
+    32, 7, 9, 5, 0, 2, 8, 8, 4, 19, 7, 1, 6, 39, 9, 3, 9,  9, 37, 5, 10, 5, 8,  20};
 
 static const char *const devices[] = {"ref", "cpu"};
 static const int n_workers_of[] = {1, 3};
@@ -165,12 +165,12 @@ static void check_formula(const architecture *a)
 {
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], a);
-        plain_model(a, text, MADE_TOKENS, want);
-        evaluate_anew(m, &(made_input){.n = MADE_TOKENS, .tokens = text}, got);
+        plain_model(a, written, MADE_TOKENS, want);
+        evaluate_anew(m, &(made_input){.n = MADE_TOKENS, .tokens = written}, got);
         CHECK(are_near(want, got, MADE_TOKENS) && fabsf(got[1][0]) > 1e-3f);
         clear(m);
         for (int t = 0; t < MADE_TOKENS; t++)
-            append(m, 0, text + t, 1, got + t);
+            append(m, 0, written + t, 1, got + t);
         CHECK(are_near(want, got, MADE_TOKENS));
         made_up_free(m);
     }
@@ -197,11 +197,11 @@ static void keys_and_values_may_have_different_widths(void)
         made *ref = made_up_create("ref", 1, &a), *cpu = made_up_create("cpu", 3, &a);
         CHECK(ref->s->groups[0].page_bytes ==
               2u * 2 * PAGE_TOKENS * (MADE_K_DIM + (unsigned)a.v_dim) * 4);
-        made_up_run(ref, &(made_input){.n = 40, .tokens = text}, want);
-        made_up_run(cpu, &(made_input){.n = 40, .tokens = text}, got);
+        made_up_run(ref, &(made_input){.n = 40, .tokens = written}, want);
+        made_up_run(cpu, &(made_input){.n = 40, .tokens = written}, got);
         CHECK(are_near(want, got, 40));
-        made_up_run(ref, &(made_input){.n = 1, .tokens = text + 40}, want);
-        made_up_run(cpu, &(made_input){.n = 1, .tokens = text + 40}, got);
+        made_up_run(ref, &(made_input){.n = 1, .tokens = written + 40}, want);
+        made_up_run(cpu, &(made_input){.n = 1, .tokens = written + 40}, got);
         CHECK(are_near(want, got, 1));
         made_up_free(ref);
         made_up_free(cpu);
@@ -212,8 +212,8 @@ static void keys_and_values_may_have_different_widths(void)
 static void evaluate_in_two(made *m, made_row *out)
 {
     clear(m);
-    append(m, 0, text, 35, out);
-    append(m, 0, text + 35, 5, out + 35);
+    append(m, 0, written, 35, out);
+    append(m, 0, written + 35, 5, out + 35);
 }
 
 static void a_layer_may_share_the_pages_of_an_earlier_one(void)
@@ -246,14 +246,14 @@ static void a_layer_may_share_the_pages_of_an_earlier_one(void)
 static void tokens_see_up_to_their_own_position_if_nothing_is_said(void)
 {
     int32_t seen[MADE_TOKENS], changed[40];
-    memcpy(changed, text, sizeof changed);
+    memcpy(changed, written, sizeof changed);
     changed[39] = 0;
     for (int t = 0; t < MADE_TOKENS; t++)
         seen[t] = t + 1;
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &plain_attention);
-        evaluate_anew(m, &(made_input){.n = 40, .tokens = text}, want);
-        evaluate_anew(m, &(made_input){.n = 40, .tokens = text, .seen = seen}, got);
+        evaluate_anew(m, &(made_input){.n = 40, .tokens = written}, want);
+        evaluate_anew(m, &(made_input){.n = 40, .tokens = written, .seen = seen}, got);
         CHECK(agree(m, want, got, 40));
         evaluate_anew(m, &(made_input){.n = 40, .tokens = changed}, got);
         CHECK(are_same(want, got, 39) && !are_near(want + 39, got + 39, 1));
@@ -267,21 +267,21 @@ static void an_encoders_tokens_see_their_whole_sequence(void)
     architecture a = plain_attention;
     int32_t seen[MADE_TOKENS], reversed[40], changed[40];
     a.is_rotated = false;
-    memcpy(changed, text, sizeof changed);
+    memcpy(changed, written, sizeof changed);
     changed[39] = 0;
     for (int t = 0; t < 40; t++) {
         seen[t] = 40;
-        reversed[t] = text[39 - t];
+        reversed[t] = written[39 - t];
     }
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &a);
-        evaluate_anew(m, &(made_input){.n = 40, .tokens = text, .seen = seen}, want);
+        evaluate_anew(m, &(made_input){.n = 40, .tokens = written, .seen = seen}, want);
         evaluate_anew(m, &(made_input){.n = 40, .tokens = reversed, .seen = seen}, got);
         for (int t = 0; t < 40; t++)
             CHECK(are_near(want + t, got + 39 - t, 1));
         evaluate_anew(m, &(made_input){.n = 40, .tokens = changed, .seen = seen}, got);
         CHECK(apart(want, got, 1) > NEAR); /* the first token sees the last */
-        evaluate_anew(m, &(made_input){.n = 40, .tokens = text}, got);
+        evaluate_anew(m, &(made_input){.n = 40, .tokens = written}, got);
         CHECK(apart(want, got, 1) > NEAR); /* which it does not by itself */
         made_up_free(m);
     }
@@ -295,7 +295,7 @@ static void an_encoders_sequences_do_not_see_each_other(void)
         bool is_second = t % 4 == 1 && t / 4 < SECOND;
         sequences[t] = is_second;
         seen[t] = is_second ? SECOND : FIRST;
-        tokens[t] = text[t];
+        tokens[t] = written[t];
     }
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &plain_attention);
@@ -325,14 +325,14 @@ static void rows_may_be_embeddings(void)
     static float embeddings[20][MADE_WIDTH];
     int32_t tokens[20];
     for (int t = 0; t < 20; t++) {
-        tokens[t] = t % 3 ? -1 : text[t];
+        tokens[t] = t % 3 ? -1 : written[t];
         for (int i = 0; i < MADE_WIDTH; i++) /* rows of tokens are not looked at */
-            embeddings[t][i] = t % 3 ? numbers->table[text[t]][i] * MADE_EMBED_SCALE : NAN;
+            embeddings[t][i] = t % 3 ? numbers->table[written[t]][i] * MADE_EMBED_SCALE : NAN;
     }
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &plain_attention);
         made_input in = {.n = 20, .tokens = tokens, .embeddings = embeddings[0]};
-        evaluate_anew(m, &(made_input){.n = 20, .tokens = text}, want);
+        evaluate_anew(m, &(made_input){.n = 20, .tokens = written}, want);
         evaluate_anew(m, &in, got);
         CHECK(are_same(want, got, 20));
         embeddings[1][5] += 1;
@@ -353,8 +353,8 @@ static void positions_may_have_several_axes(void)
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &three);
         made *with_one = made_up_create(devices[d], n_workers_of[d], &one);
-        made_input plain = {.n = TOKENS, .tokens = text};
-        made_input in = {.n = TOKENS, .tokens = text, .axes = axes[0], .n_axes = 3};
+        made_input plain = {.n = TOKENS, .tokens = written};
+        made_input in = {.n = TOKENS, .tokens = written, .axes = axes[0], .n_axes = 3};
         for (int t = 0; t < TOKENS; t++)
             axes[0][t] = axes[1][t] = axes[2][t] = t;
         evaluate_anew(with_one, &plain, want);
@@ -401,15 +401,15 @@ static void batches_and_neighbours_do_not_change_recurrent_layers(void)
     int32_t tokens[2 * EACH], sequences[2 * EACH];
     for (int t = 0; t < 2 * EACH; t++) {
         sequences[t] = t % 2;
-        tokens[t] = text[t / 2 + (t % 2 ? EACH : 0)];
+        tokens[t] = written[t / 2 + (t % 2 ? EACH : 0)];
     }
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &recurrent);
-        append(m, 0, text, EACH, want);
-        append(m, 1, text + EACH, EACH, want + EACH);
+        append(m, 0, written, EACH, want);
+        append(m, 1, written + EACH, EACH, want + EACH);
         clear(m);
         for (int t = 0; t < EACH; t++)
-            append(m, 0, text + t, 1, got + t);
+            append(m, 0, written + t, 1, got + t);
         CHECK(agree(m, want, got, EACH));
         evaluate_anew(m, &(made_input){.n = 2 * EACH, .tokens = tokens, .sequences = sequences},
                       got);
@@ -422,11 +422,11 @@ static void batches_and_neighbours_do_not_change_recurrent_layers(void)
 static void workers_do_not_change_results(void)
 {
     made *one = made_up_create("cpu", 1, &recurrent), *three = made_up_create("cpu", 3, &recurrent);
-    made_up_run(one, &(made_input){.n = 40, .tokens = text}, want);
-    made_up_run(three, &(made_input){.n = 40, .tokens = text}, got);
+    made_up_run(one, &(made_input){.n = 40, .tokens = written}, want);
+    made_up_run(three, &(made_input){.n = 40, .tokens = written}, got);
     CHECK(are_same(want, got, 40));
-    made_up_run(one, &(made_input){.n = 1, .tokens = text}, want);
-    made_up_run(three, &(made_input){.n = 1, .tokens = text}, got);
+    made_up_run(one, &(made_input){.n = 1, .tokens = written}, want);
+    made_up_run(three, &(made_input){.n = 1, .tokens = written}, got);
     CHECK(are_same(want, got, 1));
     made_up_free(one);
     made_up_free(three);
@@ -436,17 +436,17 @@ static void tokens_are_taken_back_to_a_snapshot(void)
 {
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &recurrent);
-        append(m, 0, text, 10, want);
+        append(m, 0, written, 10, want);
         int32_t snapshot = states_snapshot(m->s, 0);
         CHECK(snapshot >= 0);
-        append(m, 0, text + 10, 5, want);
+        append(m, 0, written + 10, 5, want);
         for (int i = 0; i < 2; i++) {
             CHECK(states_reach(m->s, 0, 14) == 10 && states_can_truncate(m->s, 0, 10));
             states_set_length(m->s, 0, 10);
-            append(m, 0, text + 20, 7, other); /* another end, which is taken back too */
+            append(m, 0, written + 20, 7, other); /* another end, which is taken back too */
             CHECK(states_reach(m->s, 0, 16) == 10);
             states_set_length(m->s, 0, states_reach(m->s, 0, 16));
-            append(m, 0, text + 10, 5, got);
+            append(m, 0, written + 10, 5, got);
             CHECK(are_same(want, got, 5) && !are_near(other, got, 5));
         }
         snapshot_drop(&m->s->slots, &snapshot);
@@ -459,12 +459,12 @@ static void tokens_are_taken_back_to_a_full_page(void)
 {
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &recurrent);
-        append(m, 0, text, PAGE_TOKENS, want);
-        append(m, 0, text + PAGE_TOKENS, 6, want);
+        append(m, 0, written, PAGE_TOKENS, want);
+        append(m, 0, written + PAGE_TOKENS, 6, want);
         int32_t at = states_reach(m->s, 0, PAGE_TOKENS + 4);
         CHECK(at == PAGE_TOKENS && states_reach(m->s, 0, PAGE_TOKENS - 1) == 0);
         states_set_length(m->s, 0, at);
-        append(m, 0, text + at, 6, got);
+        append(m, 0, written + at, 6, got);
         CHECK(are_same(want, got, 6));
         made_up_free(m);
     }
@@ -475,13 +475,13 @@ static void a_snapshot_serves_another_sequence(void)
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &only_recurrent);
         CHECK(m->s->n_groups == 0);
-        append(m, 0, text, 10, want);
+        append(m, 0, written, 10, want);
         int32_t snapshot = states_snapshot(m->s, 0);
-        append(m, 0, text + 10, 5, want);
-        append(m, 1, text + 20, 10, other); /* as long, but of other tokens */
+        append(m, 0, written + 10, 5, want);
+        append(m, 1, written + 20, 10, other); /* as long, but of other tokens */
         states_restore(m->s, 1, snapshot);
         snapshot_drop(&m->s->slots, &snapshot);
-        append(m, 1, text + 10, 5, got);
+        append(m, 1, written + 10, 5, got);
         CHECK(are_same(want, got, 5));
         made_up_free(m);
     }
@@ -493,17 +493,17 @@ static void forks_go_their_own_ways(void)
     int32_t tokens[2 * MORE], sequences[2 * MORE];
     for (int t = 0; t < 2 * MORE; t++) {
         sequences[t] = t % 2;
-        tokens[t] = text[(t % 2 ? 20 : 10) + t / 2];
+        tokens[t] = written[(t % 2 ? 20 : 10) + t / 2];
     }
     for (int d = 0; d < 2; d++) {
         made *m = made_up_create(devices[d], n_workers_of[d], &recurrent);
-        append(m, 0, text, 10, other);
-        append(m, 0, text + 10, MORE, want);
+        append(m, 0, written, 10, other);
+        append(m, 0, written + 10, MORE, want);
         clear(m);
-        append(m, 0, text, 10, other);
-        append(m, 0, text + 20, MORE, want + MORE);
+        append(m, 0, written, 10, other);
+        append(m, 0, written + 20, MORE, want + MORE);
         clear(m);
-        append(m, 0, text, 10, other);
+        append(m, 0, written, 10, other);
         CHECK(states_fork(m->s, 0, 1, NULL) == LACE_OK);
         made_up_run(m, &(made_input){.n = 2 * MORE, .tokens = tokens, .sequences = sequences}, got);
         for (int t = 0; t < 2 * MORE; t++)
@@ -520,22 +520,22 @@ static void kept_prefixes_are_continued(void)
         made *m = made_up_create(devices[d], n_workers_of[d], &recurrent);
         prefix_tree *tree;
         int32_t branch[LENGTH];
-        memcpy(branch, text, sizeof branch);
+        memcpy(branch, written, sizeof branch);
         branch[36] = 30;
         CHECK(prefix_tree_create(m->s, &tree, NULL) == LACE_OK);
-        append(m, 0, text, PAGE_TOKENS, other);
+        append(m, 0, written, PAGE_TOKENS, other);
         append(m, 0, branch + PAGE_TOKENS, LENGTH - PAGE_TOKENS, want);
         states_set_length(m->s, 0, 0);
-        append(m, 0, text, PAGE_TOKENS, other);
-        append(m, 0, text + PAGE_TOKENS, LENGTH - PAGE_TOKENS, other);
+        append(m, 0, written, PAGE_TOKENS, other);
+        append(m, 0, written + PAGE_TOKENS, LENGTH - PAGE_TOKENS, other);
         int32_t snapshot = states_snapshot(m->s, 0);
-        prefix_tree_keep(tree, OWNER, 0, text, LENGTH, true);
+        prefix_tree_keep(tree, OWNER, 0, written, LENGTH, true);
         snapshot_drop(&m->s->slots, &snapshot);
-        append(m, 0, text + LENGTH, 5, want + 20);
+        append(m, 0, written + LENGTH, 5, want + 20);
         states_set_length(m->s, 0, 0);
 
-        CHECK(prefix_tree_begin(tree, OWNER, 1, text, LENGTH + 5, NULL) == LENGTH);
-        append(m, 1, text + LENGTH, 5, got);
+        CHECK(prefix_tree_begin(tree, OWNER, 1, written, LENGTH + 5, NULL) == LENGTH);
+        append(m, 1, written + LENGTH, 5, got);
         CHECK(are_same(want + 20, got, 5));
         CHECK(prefix_tree_begin(tree, OWNER, 2, branch, LENGTH, NULL) == PAGE_TOKENS);
         append(m, 2, branch + PAGE_TOKENS, LENGTH - PAGE_TOKENS, got);
