@@ -206,7 +206,9 @@ static lace_status wait_for_leave(const lace_model *model, const lace_model *dra
                                   const lace_session_options *o, lace_error *err)
 {
     lace_memory need, draft_need = {0};
-    TRY(lace_session_memory(model, o, &need, err));
+    lace_session_options own = *o;
+    own.wants_hidden = describe(model).is_encoder;
+    TRY(lace_session_memory(model, &own, &need, err));
     if (draft)
         TRY(lace_session_memory(draft, o, &draft_need, err));
     return serve_wait_for_leave(need.total + draft_need.weights + draft_need.scratch, err);

@@ -46,7 +46,7 @@ static lace_status read_open(const int32_t *words, record_open *out, lace_error 
 {
     memcpy(out, words, sizeof *out);
     TRY(check(&out->n_sequences, 5, 1, MOST, "an option of", err));
-    TRY(check(&out->kv_type, 1, 0, 255, "a type of", err));
+    TRY(check(&out->kv_type, 2, 0, 255, "a type of", err));
     TRY(check(&out->stops_at_hidden, 2, 0, 1, "a switch of", err));
     TRY(check(&out->n_groups, 1, 0, RECORD_GROUPS, "groups of pages:", err));
     return check(out->n_pages, RECORD_GROUPS, 0, INT32_MAX, "pages:", err);

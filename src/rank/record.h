@@ -38,7 +38,7 @@ typedef enum record_kind {
 
 /* How a runner is made; see runner_options. All numbers, so that they are told in a row. */
 typedef struct record_open {
-    int32_t n_sequences, n_context, n_batch, n_outputs, n_threads, kv_type;
+    int32_t n_sequences, n_context, n_batch, n_outputs, n_threads, kv_type, v_type;
     int32_t stops_at_hidden, wants_scores;
     int32_t n_groups, n_pages[RECORD_GROUPS];
 } record_open;

@@ -14,6 +14,12 @@ typedef struct follower {
 
 /* ---- Runners --------------------------------------------------------------------------------- */
 
+static bool is_of_cache(dtype type)
+{
+    return type == DTYPE_F32 || type == DTYPE_F16 || type == DTYPE_Q8_0 || type == DTYPE_Q5_0 ||
+           type == DTYPE_IQ4_NL;
+}
+
 static lace_status open_runner(follower *f, int32_t number, const record_open *open,
                                lace_error *err)
 {
@@ -25,10 +31,12 @@ static lace_status open_runner(follower *f, int32_t number, const record_open *o
                         .n_outputs = open->n_outputs,
                         .n_threads = open->n_threads,
                         .kv_type = (dtype)open->kv_type,
+                        .v_type = (dtype)open->v_type,
                         .stops_at_hidden = open->stops_at_hidden,
                         .wants_scores = open->wants_scores};
-    if (o.kv_type != DTYPE_F32 && o.kv_type != DTYPE_F16 && o.kv_type != DTYPE_Q8_0)
-        return error_set(err, LACE_E_TYPE, "a KV cache cannot be of type number %d", o.kv_type);
+    if (!is_of_cache(o.kv_type) || !is_of_cache(o.v_type))
+        return error_set(err, LACE_E_TYPE, "a KV cache cannot be of types number %d and %d",
+                         o.kv_type, o.v_type);
     runner *r;
     TRY(runner_outline(f->m, &o, &r, err));
     f->runners[number] = r;

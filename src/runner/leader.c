@@ -231,6 +231,7 @@ static void write_open(leader *l)
                         .n_outputs = o->n_outputs,
                         .n_threads = o->n_threads,
                         .kv_type = (int32_t)o->kv_type,
+                        .v_type = (int32_t)o->v_type,
                         .stops_at_hidden = o->stops_at_hidden,
                         .wants_scores = o->wants_scores,
                         .n_groups = kv->n_groups};
