@@ -43,7 +43,8 @@ static bool build_plan(lowered *l, const tiny_options *o, lace_error *err)
 {
     weights *files = NULL;
     device_options where = {0};
-    states_options kept = {.type = DTYPE_F16, .n_sequences = 1, .n_context = 32, .n_batch = 16};
+    states_options kept = {
+        .type = DTYPE_F16, .v_type = DTYPE_F16, .n_sequences = 1, .n_context = 32, .n_batch = 16};
     plan_limits limits = {.max_tokens = 16, .max_outputs = 4, .n_context = 32, .n_workers = 1};
     l->file = tiny_model_bytes(*o);
     if (weights_open_memory((span){(const uint8_t *)l->file.data, l->file.size}, "tiny", &files,

@@ -128,7 +128,7 @@ static void bash_completes_verbs_options_and_values(void)
         {"lace help quan", "quantize\n"},
         {"lace run --no-dis", "--no-display-prompt\n"},
         {"lace run --device vu", "vulkan\n"},
-        {"lace run --kv-type q", "q8_0\n"},
+        {"lace run --kv-type q", "q8_0 q5_0\n"},
         {"lace bench serve --conc", "--concurrency\n"},
         {"lace run models/tales", "models/tales-4m.gguf\n"},
         {"lace run -n 1", "\n"},

@@ -9,8 +9,11 @@
 static states *make(int32_t window, int32_t n_sequences, int32_t n_context, dtype type)
 {
     layer_state layers[] = {layer_state_paged(2, 32, 32, 0), layer_state_paged(2, 32, 32, window)};
-    states_options o = {
-        .type = type, .n_sequences = n_sequences, .n_context = n_context, .n_batch = 16};
+    states_options o = {.type = type,
+                        .v_type = type,
+                        .n_sequences = n_sequences,
+                        .n_context = n_context,
+                        .n_batch = 16};
     states *kv;
     CHECK(states_create(layers, 2, &o, &kv, NULL) == LACE_OK);
     CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK);
@@ -109,7 +112,8 @@ static void bytes_are_what_pages_take(void)
 
 static states *lay_out(const layer_state *layers, int32_t n_layers, dtype type)
 {
-    states_options o = {.type = type, .n_sequences = 2, .n_context = 64, .n_batch = 16};
+    states_options o = {
+        .type = type, .v_type = type, .n_sequences = 2, .n_context = 64, .n_batch = 16};
     states *kv;
     states_create(layers, n_layers, &o, &kv, NULL);
     return kv;
@@ -179,7 +183,8 @@ static void layers_share_the_pages_of_others(void)
 static void odd_heads_cannot_be_q8(void)
 {
     layer_state layer = layer_state_paged(1, 32, 48, 0);
-    states_options o = {.type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
+    states_options o = {
+        .type = DTYPE_Q8_0, .v_type = DTYPE_Q8_0, .n_sequences = 1, .n_context = 32, .n_batch = 1};
     states *kv;
     lace_error err;
     CHECK(states_create(&layer, 1, &o, &kv, &err) == LACE_E_UNSUPPORTED && kv == NULL);
@@ -191,8 +196,12 @@ static void failing_allocations_are_clean(void)
     layer_state layers[] = {layer_state_paged(2, 32, 32, 0),
                             layer_state_paged(2, 32, 32, 64),
                             {.kind = STATE_RECURRENT, .n_bytes = 64}};
-    states_options o = {
-        .type = DTYPE_F16, .n_sequences = 3, .n_context = 256, .n_batch = 16, .n_snapshots = 4};
+    states_options o = {.type = DTYPE_F16,
+                        .v_type = DTYPE_F16,
+                        .n_sequences = 3,
+                        .n_context = 256,
+                        .n_batch = 16,
+                        .n_snapshots = 4};
     lace_status status = LACE_E_NOMEM;
     for (long i = 0; status != LACE_OK && i < 100; i++) {
         states *kv;
@@ -216,6 +225,7 @@ static states *make_recurrent(int32_t window, int32_t n_sequences, int32_t n_sna
                             layer_state_paged(1, 32, 32, window),
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
     states_options o = {.type = DTYPE_F16,
+                        .v_type = DTYPE_F16,
                         .n_sequences = n_sequences,
                         .n_context = 512,
                         .n_batch = 64,
@@ -382,6 +392,7 @@ static void a_batch_that_does_not_fit_changes_no_recurrent_state(void)
                             layer_state_paged(1, 32, 32, 0),
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
     states_options o = {.type = DTYPE_F16,
+                        .v_type = DTYPE_F16,
                         .n_sequences = 2,
                         .n_context = 512,
                         .n_batch = 64,
@@ -460,8 +471,12 @@ static void a_layer_may_have_pages_and_recurrent_state(void)
     layer_state layers[] = {both, layer_state_paged(1, 32, 32, 0), both};
     layers[2].shares = 1;
     layers[2].n_bytes = 8;
-    states_options o = {
-        .type = DTYPE_F16, .n_sequences = 2, .n_context = 512, .n_batch = 64, .n_snapshots = 4};
+    states_options o = {.type = DTYPE_F16,
+                        .v_type = DTYPE_F16,
+                        .n_sequences = 2,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .n_snapshots = 4};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
     CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK);
@@ -485,8 +500,12 @@ static void a_model_may_have_recurrent_layers_alone(void)
     layer_state layers[] = {{.kind = STATE_RECURRENT, .n_bytes = 8},
                             {.kind = STATE_NONE},
                             {.kind = STATE_RECURRENT, .n_bytes = 8}};
-    states_options o = {
-        .type = DTYPE_F16, .n_sequences = 1, .n_context = 512, .n_batch = 64, .n_snapshots = 2};
+    states_options o = {.type = DTYPE_F16,
+                        .v_type = DTYPE_F16,
+                        .n_sequences = 1,
+                        .n_context = 512,
+                        .n_batch = 64,
+                        .n_snapshots = 2};
     states *kv;
     CHECK(states_create(layers, 3, &o, &kv, NULL) == LACE_OK);
     CHECK(states_allocate(kv, &host_queue, NULL) == LACE_OK && kv->n_groups == 0);

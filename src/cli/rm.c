@@ -8,7 +8,7 @@ static const arg_option options[] = {
     {.kind = ARG_HEADING, .help = "There are no options: what is named is gone"},
 };
 
-static lace_status remove_verb(const verb *v, int argc, char **argv, lace_error *err)
+static lace_status rm_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     struct {
         char none;
@@ -26,7 +26,7 @@ static lace_status remove_verb(const verb *v, int argc, char **argv, lace_error 
     return LACE_OK;
 }
 
-VERB(remove, "rm", "NAME...", "remove models from the disk, by their names in lace list", 1,
+VERB(rm, "rm", "NAME...", "remove models from the disk, by their names in lace list", 1,
      ARGS_MAX_POSITIONAL,
      .description = "A model goes with what only it needs: in Hugging Face's cache and in Ollama's "
                     "store, data\n"
