@@ -13,6 +13,7 @@
  * the sum of two f16.
  */
 #include "backend/cuda/attend_rows.cuh"
+#include "backend/cuda/attend_run.cuh"
 
 enum { ROWS = 64, THREADS = 128 };
 
@@ -62,14 +63,6 @@ static __device__ __forceinline__ void fetch(const gpu_cache &c, int page_shift,
         }
     }
 }
-
-/* What a block works on. */
-struct run_block {
-    int per_head, head;       /* heads of q for each of k; the head of k */
-    int token0, n_tokens;     /* of the batch */
-    int position0, position1; /* of the first token and of the last */
-    int low, last, least;     /* what is seen by any of them, and up to where all see */
-};
 
 /* The queries into shared memory, [ROWS] of D values. */
 template <int D, bool EXACT>
@@ -134,12 +127,11 @@ static __device__ __forceinline__ void multiply_keys(float (&s)[KEYS / 8][4], ui
  * which has the largest before. */
 static __device__ __forceinline__ void mask_scores(const gpu_attend &a, const run_block &b, int at,
                                                    int quad, const int (&position)[2],
-                                                   const int (&end)[2],
-                                                   float (&s)[KEYS / 8][4], float (&now)[2])
+                                                   const int (&end)[2], float (&s)[KEYS / 8][4],
+                                                   float (&now)[2])
 {
     /* Masks cost nothing to speak of where a block is seen as a whole. */
-    bool is_whole =
-        a.softcap <= 0 && at + KEYS - 1 <= b.least && (a.window == 0 || at > b.position1 - a.window);
+    const bool is_whole = sees_whole(a, b, at, KEYS);
 #pragma unroll
     for (int i = 0; i < KEYS / 8; i++)
 #pragma unroll
@@ -189,38 +181,6 @@ add_values(float (&out)[D / 8][4], const float (&fade)[2], const uint32_t (&shar
         }
 }
 
-/* This warp's rows, divided by the sums of their shares. */
-template <int D>
-static __device__ __forceinline__ void store_rows(const gpu_attend &a, const run_block &b, int warp,
-                                                  int r, int quad, const float (&out)[D / 8][4],
-                                                  const float (&most)[2], float (&sum)[2])
-{
-    const gpu_cache &c = a.cache;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 1);
-        sum[i] += __shfl_xor_sync(~0u, sum[i], 2);
-        int row = 16 * warp + r + 8 * i, t = row / b.per_head;
-        if (t >= b.n_tokens)
-            continue;
-        int h = b.head * b.per_head + row % b.per_head;
-        float fade = 1.0f;
-        if (a.sinks) { /* one more score, without a value */
-            float sink = a.sinks[h] * LOG2_E, top = fmaxf(most[i], sink);
-            fade = power_of_2(most[i] - top);
-            sum[i] = sum[i] * fade + power_of_2(sink - top);
-        }
-        fade /= sum[i];
-        float *y = a.out + (int64_t)(b.token0 + t) * a.out_stride + h * c.head_dim;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++) {
-            int at = 8 * n + 2 * quad;
-            if (at < c.head_dim)
-                *(float2 *)(y + at) = make_float2(out[n][2 * i] * fade, out[n][2 * i + 1] * fade);
-        }
-    }
-}
-
 template <int D, bool EXACT>
 static __device__ __forceinline__ void attend_run(const batch_attend &p)
 {
@@ -232,32 +192,10 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
     const gpu_cache &c = a.cache;
     const bool has_rest = EXACT && c.type != DTYPE_F16;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, r = lane >> 2, quad = lane & 3;
-    run_block b;
-    b.per_head = a.n_heads / c.n_heads;
-    b.head = blockIdx.y;
-    int tokens = ROWS / b.per_head;
-    /* The last tokens see most: they begin first. */
-    int local = (int)(gridDim.x - 1 - blockIdx.x) * tokens;
-    b.n_tokens = min(tokens, p.n_tokens - local);
-    b.token0 = p.token0 + local;
-    wait_previous();
-    int sequence = c.sequences[b.token0];
-    b.position0 = c.positions[b.token0];
-    b.position1 = b.position0 + b.n_tokens - 1;
-    b.last = b.position1;
-    b.least = b.position0;
-    if (c.seen) {
-        b.last = b.least = last_seen(a, b.token0, b.position0);
-        for (int t = 1; t < b.n_tokens; t++) {
-            int end = last_seen(a, b.token0 + t, b.position0 + t);
-            b.last = max(b.last, end);
-            b.least = min(b.least, end);
-        }
-    }
-    b.low = a.window && b.position0 + 1 > a.window ? b.position0 + 1 - a.window : 0;
+    const run_block b = find_run_block(p, ROWS);
     int first = b.low / KEYS * KEYS;
 
-    const int32_t *table = cache_table(c, sequence);
+    const int32_t *table = cache_table(c, c.sequences[b.token0]);
     fetch<D, EXACT>(c, p.page_shift, table, b.head, first, b.low, b.last, k_at, v_at, APART);
     copies_end();
     put_queries<D, EXACT>(a, b, q_at, APART);
@@ -299,7 +237,7 @@ static __device__ __forceinline__ void attend_run(const batch_attend &p)
         add_values<D, EXACT>(out, fade, share, share_rest, v_now, APART, has_rest);
     }
     launch_next();
-    store_rows<D>(a, b, warp, r, quad, out, most, sum);
+    store_rows<D>(a, b, 16 * warp + r, quad, out, most, sum);
 }
 
 #define ATTEND_RUN(d)                                                                              \

@@ -43,6 +43,9 @@ enum {
     FUNCTION_LARGE_CLUSTERS = 14,
     LAUNCH_CLUSTER = 4,
     LAUNCH_OVERLAPS = 6,
+    TENSOR_F16 = 6,
+    TENSOR_SWIZZLE_128 = 3,
+    TENSOR_PROMOTE_256 = 3,
 };
 
 typedef struct launch_attribute {
@@ -106,7 +109,11 @@ typedef struct launch_config {
     X(cuGraphUpload, (CUgraphExec g, CUstream s))                                                  \
     X(cuGraphLaunch, (CUgraphExec g, CUstream s))                                                  \
     X(cuGraphExecDestroy, (CUgraphExec g))                                                         \
-    X(cuGraphDestroy, (CUgraph g))
+    X(cuGraphDestroy, (CUgraph g))                                                                 \
+    X(cuTensorMapEncodeTiled,                                                                      \
+      (void *out, int type, uint32_t n_dims, void *address, const uint64_t *dims,                  \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,        \
+       int swizzle, int promotion, int fill))
 
 static struct {
     void *library;
@@ -328,6 +335,19 @@ void cuda_free_host(cuda_device *d, void *address)
 {
     if (address && enter(d, NULL) == LACE_OK)
         driver.cuMemFreeHost(address);
+}
+
+lace_status cuda_describe_boxes(const void *rows, uint32_t n_cols, uint32_t n_rows,
+                                uint64_t page_bytes, uint32_t box_rows, void *out, lace_error *err)
+{
+    /* No page is beyond the space of addresses, nor has a number of more than 31 bits. */
+    const uint64_t n_pages = ((uint64_t)1 << 47) / page_bytes, most = INT32_MAX;
+    const uint64_t dims[3] = {n_cols, n_rows, n_pages < most ? n_pages : most};
+    const uint64_t strides[2] = {2 * (uint64_t)n_cols, page_bytes};
+    const uint32_t box[3] = {64, box_rows, 1}, steps[3] = {1, 1, 1};
+    CALL(cuTensorMapEncodeTiled, out, TENSOR_F16, 3, (void *)(uintptr_t)rows, dims, strides, box,
+         steps, 0, TENSOR_SWIZZLE_128, TENSOR_PROMOTE_256, 0);
+    return LACE_OK;
 }
 
 /* ---- Queues ---------------------------------------------------------------------------------- */

@@ -51,6 +51,15 @@ lace_status cuda_alloc_host(cuda_device *d, uint64_t n_bytes, void **out, void *
                             lace_error *err);
 void cuda_free_host(cuda_device *d, void *address);
 
+/*
+ * How the copy engine (compute capability 9.0) takes boxes of 64 columns and box_rows rows out of
+ * pages, in each of which n_rows rows of f16 follow each other; the first ones begin at `rows`, which
+ * is a multiple of 16, as page_bytes is. A box comes swizzled: 16-byte chunk n of row i lies in place
+ * n ^ i % 8. `out`: 128 bytes at a multiple of 64, which kernels get as a parameter.
+ */
+lace_status cuda_describe_boxes(const void *rows, uint32_t n_cols, uint32_t n_rows,
+                                uint64_t page_bytes, uint32_t box_rows, void *out, lace_error *err);
+
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
 lace_status cuda_queue_create(cuda_device *d, cuda_queue **out, lace_error *err);

@@ -1,10 +1,11 @@
 /*
- * Attention of batches: runs of tokens of one sequence (attend_run.cu), single tokens
+ * Attention of batches: runs of tokens of one sequence (attend_run.cu, attend_groups.cu), single tokens
  * (attend_single.cu), and both for large heads (attend_wide.cu) and latents (attend_latent.cu).
  */
 #include <assert.h>
 
 #include "base/numbers.h"
+#include "backend/cuda/attend_params.h"
 #include "backend/cuda/handover.h"
 #include "backend/cuda/small_batch_params.h"
 
@@ -15,6 +16,10 @@ enum {
     RUN_ROWS = 64,
     RUN_KEYS = 32,
     RUN_THREADS = 128,
+    GROUP_DIM = 64,  /* values of a box */
+    GROUP_PAGE = 32, /* positions of it */
+    GROUP_THREADS = 384,
+    BOX_ALIGN = 16,
     LATENT_DIM = 576,
     LATENT_V_DIM = 512,
     LATENT_THREADS = 256,
@@ -61,8 +66,37 @@ static uint32_t run_bytes(bool is_exact, int d)
     return is_exact ? 2 * bytes : bytes;
 }
 
+/* Runs by warpgroups. */
+static bool run_is_grouped(const gpu_job *j, const batch_attend *p)
+{
+    const gpu_cache *c = &p->a.cache;
+    return j->g->can.wgmma && !j->is_exact && c->type == DTYPE_F16 &&
+           (c->head_dim == GROUP_DIM || c->head_dim == 2 * GROUP_DIM) &&
+           c->page_tokens == GROUP_PAGE && c->row_bytes == 2 * (uint64_t)c->head_dim &&
+           (c->page_bytes | c->k_offset | c->v_offset) % BOX_ALIGN == 0;
+}
+
+static lace_status attend_groups(const gpu_job *j, const batch_attend *p, lace_error *err)
+{
+    const gpu_cache *c = &p->a.cache;
+    batch_attend_boxes all = {.in = *p};
+    uint32_t dim = (uint32_t)c->head_dim, page_rows = (uint32_t)(c->n_heads * GROUP_PAGE);
+    TRY(cuda_describe_boxes(c->data + c->k_offset, dim, page_rows, c->page_bytes, GROUP_PAGE,
+                            &all.keys, err));
+    TRY(cuda_describe_boxes(c->data + c->v_offset, dim, page_rows, c->page_bytes, GROUP_PAGE,
+                            &all.values, err));
+    int32_t tokens = ATTEND_GROUP_ROWS / (p->a.n_heads / c->n_heads);
+    uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)c->n_heads, 1};
+    uint32_t rows = ATTEND_GROUP_ROWS + 2 * ATTEND_GROUP_STAGES * ATTEND_GROUP_KEYS;
+    uint32_t shared_bytes = rows * 2 * dim + 4 * ATTEND_GROUP_STAGES * 8;
+    return gpu_start(j, dim == GROUP_DIM ? "attend_groups_64" : "attend_groups_128", grid,
+                     GROUP_THREADS, shared_bytes, &all, err);
+}
+
 static lace_status attend_run(const gpu_job *j, batch_attend *p, lace_error *err)
 {
+    if (run_is_grouped(j, p))
+        return attend_groups(j, p, err);
     int d = dim_for(p->a.cache.head_dim);
     int32_t tokens = RUN_ROWS / (p->a.n_heads / p->a.cache.n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)p->a.cache.n_heads, 1};
