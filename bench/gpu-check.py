@@ -114,7 +114,8 @@ def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0
     want = logits(lace, model, tokens, out, "--exact", "-b", 1, "--device", "cpu", "-t", 2, kv=kv)
     one = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     again = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
-    many = logits(lace, model, tokens, out, "-b", 64, "--device", "cuda", kv=kv)
+    size = 192 if len(tokens) > 1000 else 64  # kernels for prompts begin above 128
+    many = logits(lace, model, tokens, out, "-b", size, "--device", "cuda", kv=kv)
     few = logits(lace, model, tokens, out, "-b", 8, "--device", "cuda", kv=kv)
     if last and all((want, one, again, many, few)):
         n = last * (len(want) // len(ids))

@@ -149,3 +149,67 @@ extern "C" __global__ void __launch_bounds__(64)
         }
     }
 }
+
+/* Values d to d + 1 and e to e + 1 of a row. */
+static __device__ __forceinline__ float4 sum_pairs(const batch_sum &s, int t, int d, int e)
+{
+    float4 v = make_float4(0, 0, 0, 0);
+    if (s.bias)
+        v = make_float4(s.bias[d], s.bias[d + 1], s.bias[e], s.bias[e + 1]);
+    const float *part = s.parts + t * s.row_stride;
+    for (int i = 0; i < s.n_parts; i++, part += s.stride) {
+        const float2 x = *(const float2 *)(part + d), y = *(const float2 *)(part + e);
+        v = make_float4(v.x + x.x, v.y + x.y, v.z + y.x, v.w + y.y);
+    }
+    return v;
+}
+
+static __device__ __forceinline__ void put_halves(__half *to, int d, int e, float4 v)
+{
+    *(__half2 *)(to + d) = __floats2half2_rn(v.x, v.y);
+    *(__half2 *)(to + e) = __floats2half2_rn(v.z, v.w);
+}
+
+/* The same for many tokens and heads whose sizes are multiples of 4: a warp for each head, a lane
+ * takes two pairs. */
+extern "C" __global__ void __launch_bounds__(256)
+    batch_rope_rows(const __grid_constant__ batch_rope p)
+{
+    const gpu_rope &r = p.r;
+    const int t = blockIdx.x, lane = threadIdx.x & 31, dim = r.head_dim, half = r.n_dims / 2;
+    const int n = (int)blockIdx.y * 8 + (threadIdx.x >> 5),
+              head = n < r.n_heads ? n : n - r.n_heads;
+    const bool is_q = n < r.n_heads;
+    launch_next();
+    wait_previous();
+    if (n >= r.n_heads + r.n_kv_heads)
+        return;
+    __half *keys = nullptr, *values = nullptr;
+    if (!is_q) {
+        int sequence = r.cache.sequences[t], position = r.cache.positions[t];
+        keys = (__half *)cache_row(r.cache, r.cache.k_offset, sequence, head, position);
+        values = (__half *)cache_row(r.cache, r.cache.v_offset, sequence, head, position);
+    }
+    for (int pair = 2 * lane; pair < dim / 2; pair += 64) {
+        const bool turns = pair < half, is_far = turns && r.is_neox;
+        const int d = is_far ? pair : 2 * pair, e = is_far ? pair + half : d + 2, at = head * dim;
+        float4 v = sum_pairs(is_q ? p.q : p.k, t, at + d, at + e);
+        if (turns) { /* the cosine and the sine of two pairs */
+            const float4 by = *(const float4 *)(r.table + t * r.table_stride + 2 * pair);
+            if (is_far)
+                v = make_float4(v.x * by.x - v.z * by.y, v.y * by.z - v.w * by.w,
+                                v.x * by.y + v.z * by.x, v.y * by.w + v.w * by.z);
+            else
+                v = make_float4(v.x * by.x - v.y * by.y, v.x * by.y + v.y * by.x,
+                                v.z * by.z - v.w * by.w, v.z * by.w + v.w * by.z);
+        }
+        if (is_q) {
+            float *to = r.q + t * r.q_stride + at;
+            *(float2 *)(to + d) = make_float2(v.x, v.y);
+            *(float2 *)(to + e) = make_float2(v.z, v.w);
+        } else {
+            put_halves(keys, d, e, v);
+            put_halves(values, d, e, sum_pairs(p.v, t, at + d, at + e));
+        }
+    }
+}

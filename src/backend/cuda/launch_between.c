@@ -1,7 +1,13 @@
 /* Norms and rotations of batches: they add up what products left, and leave atoms or slabs. */
 #include "backend/cuda/handover.h"
 
-enum { NORM_THREADS = 512, NORM_MOST = 16384, ROPE_THREADS = 64, ROPE_MOST_TOKENS = 128 };
+enum {
+    NORM_THREADS = 512,
+    NORM_MOST = 16384,
+    ROPE_THREADS = 64,
+    ROPE_FEW_TOKENS = 128,
+    ROPE_WARPS = 8
+};
 
 /* What the atoms of a row take at most: K in whole 256s. */
 static int64_t padded(int64_t n)
@@ -22,8 +28,9 @@ bool gpu_norm_is_batched(const step *s, int64_t n_rows)
 
 bool gpu_rope_is_batched(const step *s, int64_t n_rows)
 {
-    return s->op == OP_ROPE_KV && s->kv.type == DTYPE_F16 && s->kv.head_dim % 2 == 0 &&
-           n_rows >= 2 && n_rows <= ROPE_MOST_TOKENS;
+    int32_t unit = n_rows > ROPE_FEW_TOKENS ? 4 : 2;
+    return s->op == OP_ROPE_KV && s->kv.type == DTYPE_F16 && s->kv.head_dim % unit == 0 &&
+           s->a.rope.n_dims % unit == 0 && !s->kv.v_in_k && n_rows >= 2;
 }
 
 uint64_t gpu_handover_bytes(const step *steps, int32_t n_steps, int64_t max_tokens)
@@ -105,6 +112,10 @@ lace_status gpu_launch_rope(const gpu_job *j, const device_step *d, lace_error *
                     .k = sum_of(j->handover, &s->out[1]),
                     .v = sum_of(j->handover, &s->in[1])};
     j->handover->n_sums = 0;
-    uint32_t grid[3] = {(uint32_t)j->batch->n_tokens, (uint32_t)(p.r.n_heads + p.r.n_kv_heads), 1};
-    return gpu_start(j, "batch_rope_heads", grid, ROPE_THREADS, 0, &p, err);
+    uint32_t n_heads = (uint32_t)(p.r.n_heads + p.r.n_kv_heads);
+    uint32_t grid[3] = {(uint32_t)j->batch->n_tokens, n_heads, 1};
+    if (j->batch->n_tokens <= ROPE_FEW_TOKENS)
+        return gpu_start(j, "batch_rope_heads", grid, ROPE_THREADS, 0, &p, err);
+    grid[1] = (n_heads + ROPE_WARPS - 1) / ROPE_WARPS;
+    return gpu_start(j, "batch_rope_rows", grid, 32 * ROPE_WARPS, 0, &p, err);
 }
