@@ -66,6 +66,13 @@ static uint32_t run_bytes(bool is_exact, int d)
     return is_exact ? 2 * bytes : bytes;
 }
 
+/* Of attend_groups.cu: queries, stages of keys and of values, and barriers. */
+static uint32_t group_bytes(int32_t head_dim)
+{
+    uint32_t rows = ATTEND_GROUP_ROWS + 2 * ATTEND_GROUP_STAGES * ATTEND_GROUP_KEYS;
+    return rows * 2 * (uint32_t)head_dim + 4 * ATTEND_GROUP_STAGES * 8;
+}
+
 /* Runs by warpgroups. */
 static bool run_is_grouped(const gpu_job *j, const batch_attend *p)
 {
@@ -73,7 +80,8 @@ static bool run_is_grouped(const gpu_job *j, const batch_attend *p)
     return j->g->can.wgmma && !j->is_exact && c->type == DTYPE_F16 &&
            (c->head_dim == GROUP_DIM || c->head_dim == 2 * GROUP_DIM) &&
            c->page_tokens == GROUP_PAGE && c->row_bytes == 2 * (uint64_t)c->head_dim &&
-           (c->page_bytes | c->k_offset | c->v_offset) % BOX_ALIGN == 0;
+           (c->page_bytes | c->k_offset | c->v_offset) % BOX_ALIGN == 0 &&
+           group_bytes(c->head_dim) <= (uint32_t)j->g->info.max_shared_bytes;
 }
 
 static lace_status attend_groups(const gpu_job *j, const batch_attend *p, lace_error *err)
@@ -87,10 +95,8 @@ static lace_status attend_groups(const gpu_job *j, const batch_attend *p, lace_e
                             &all.values, err));
     int32_t tokens = ATTEND_GROUP_ROWS / (p->a.n_heads / c->n_heads);
     uint32_t grid[3] = {(uint32_t)divide_up(p->n_tokens, tokens), (uint32_t)c->n_heads, 1};
-    uint32_t rows = ATTEND_GROUP_ROWS + 2 * ATTEND_GROUP_STAGES * ATTEND_GROUP_KEYS;
-    uint32_t shared_bytes = rows * 2 * dim + 4 * ATTEND_GROUP_STAGES * 8;
     return gpu_start(j, dim == GROUP_DIM ? "attend_groups_64" : "attend_groups_128", grid,
-                     GROUP_THREADS, shared_bytes, &all, err);
+                     GROUP_THREADS, group_bytes(c->head_dim), &all, err);
 }
 
 static lace_status attend_run(const gpu_job *j, batch_attend *p, lace_error *err)
