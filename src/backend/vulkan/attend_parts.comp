@@ -14,11 +14,11 @@ layout(local_size_x = SIZE) in;
 #include "math.glsl"
 #define LEAST -1e30
 #define MOST_QUERY 2048 /* values of all heads */
-#define MOST_HEADS 16
 layout(constant_id = 1) const uint HEADS = 1; /* of q for one of the cache */
 PARAMS(attend_args)
 
-shared float q[MOST_QUERY], scores[HEADS][SIZE], tops[HEADS], fades[HEADS], totals[HEADS];
+shared vec4 q[MOST_QUERY / 4];
+shared float scores[HEADS][SIZE], tops[HEADS], fades[HEADS], totals[HEADS];
 shared vec2 halves[SIZE]; /* sums of other threads with the same columns */
 shared uvec2 pages[SIZE];
 
@@ -56,7 +56,7 @@ void main()
     begin = min(begin + part * length, end);
     end = min(begin + length, end);
     for (uint i = THREAD; i < HEADS * dim; i += SIZE)
-        q[i] = p.q.v[t * p.q_stride + head * HEADS * dim + i];
+        q[i / 4][i % 4] = p.q.v[t * p.q_stride + head * HEADS * dim + i];
     if (THREAD < HEADS) {
         tops[THREAD] = LEAST;
         totals[THREAD] = 0.0;
@@ -75,12 +75,14 @@ void main()
             pages[THREAD] = uvec2(page);
             [[unroll]] for (uint h = 0; h < HEADS; h++)
                 dots[h] = vec4(0.0);
-            for (uint i = 0; i < dim / 4; i++) {
-                vec4 k = four_at(pieces_at(uvec2(page)), row, i);
-                [[unroll]] for (uint h = 0; h < HEADS; h++) {
-                    uint from = h * dim + 4 * i;
-                    dots[h] += k * vec4(q[from], q[from + 1], q[from + 2], q[from + 3]);
-                }
+            for (uint i = 0; i < dim / 4; i += 8) {
+                vec4 k[8]; /* asked for at once; what is behind the row is not used */
+                [[unroll]] for (uint j = 0; j < 8; j++)
+                    k[j] = four_at(pieces_at(uvec2(page)), row, min(i + j, dim / 4 - 1));
+                [[unroll]] for (uint j = 0; j < 8; j++)
+                    [[unroll]] for (uint h = 0; h < HEADS; h++)
+                        if (i + j < dim / 4)
+                            dots[h] += k[j] * q[h * dim / 4 + i + j];
             }
             [[unroll]] for (uint h = 0; h < HEADS; h++) {
                 float s = ((dots[h].x + dots[h].y) + (dots[h].z + dots[h].w)) * p.scale;
@@ -88,29 +90,47 @@ void main()
             }
         }
         barrier();
-        if (THREAD < HEADS) {
-            float now = tops[THREAD];
-            for (uint i = 0; i < n; i++)
-                now = max(now, scores[THREAD][i]);
-            fades[THREAD] = exact_exp(tops[THREAD] - now);
-            tops[THREAD] = now;
+        /* Four threads for each head, 32 scores for each of them. */
+        uint mine = THREAD / 4;
+        float most = LEAST;
+        for (uint i = THREAD & 3; mine < HEADS && i < n; i += 4)
+            most = max(most, scores[mine][i]);
+        halves[THREAD].x = most;
+        barrier();
+        if (mine < HEADS) {
+            uint of = THREAD & ~3u;
+            float now = max(max(halves[of].x, halves[of + 1].x), max(halves[of + 2].x, halves[of + 3].x));
+            float before = tops[mine], all = 0.0;
+            now = max(now, before);
+            for (uint i = THREAD & 3; i < n; i += 4) {
+                float weight = exact_exp(scores[mine][i] - now);
+                scores[mine][i] = weight;
+                all += weight;
+            }
+            halves[THREAD].y = all;
+            if ((THREAD & 3) == 0)
+                fades[mine] = exact_exp(before - now);
+            most = now;
         }
         barrier();
-        for (uint i = THREAD; i < HEADS * n; i += SIZE)
-            scores[i / n][i % n] = exact_exp(scores[i / n][i % n] - tops[i / n]);
-        barrier();
-        if (THREAD < HEADS) {
-            float all = 0.0;
-            for (uint i = 0; i < n; i++)
-                all += scores[THREAD][i];
-            totals[THREAD] = totals[THREAD] * fades[THREAD] + all;
+        if (mine < HEADS && (THREAD & 3) == 0) {
+            tops[mine] = most;
+            totals[mine] = totals[mine] * fades[mine] +
+                           ((halves[THREAD].y + halves[THREAD + 1].y) +
+                            (halves[THREAD + 2].y + halves[THREAD + 3].y));
         }
         [[unroll]] for (uint h = 0; h < HEADS; h++)
             sums[h] *= fades[h];
-        for (uint i = lane; lane < lanes && i < n; i += lanes) {
-            vec2 v = two_at(words_at(pages[i]), value_offset(c, head, at + i), pair);
-            [[unroll]] for (uint h = 0; h < HEADS; h++)
-                sums[h] += scores[h][i] * v;
+        for (uint i = lane; lane < lanes && i < n; i += 8 * lanes) {
+            vec2 v[8];
+            [[unroll]] for (uint j = 0; j < 8; j++) {
+                uint of = min(i + j * lanes, n - 1);
+                v[j] = two_at(words_at(pages[of]), value_offset(c, head, at + of), pair);
+            }
+            [[unroll]] for (uint j = 0; j < 8; j++)
+                [[unroll]] for (uint h = 0; h < HEADS; h++)
+                    if (i + j * lanes < n)
+                        sums[h] += scores[h][i + j * lanes] * v[j];
         }
         barrier();
     }

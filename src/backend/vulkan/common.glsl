@@ -28,6 +28,10 @@ layout(buffer_reference, scalar, buffer_reference_align = 16) readonly buffer pi
 #define GROUP gl_WorkGroupID
 #define THREAD gl_LocalInvocationID.x
 
+/* Of a row whose columns several workgroups (of y) share. */
+#define FIRST_COLUMN (GROUP.y * THREADS + THREAD)
+#define NEXT_COLUMN (gl_NumWorkGroups.y * THREADS)
+
 /* HAS_OWN_SIZE: the shader says how many threads a workgroup has. */
 #ifndef HAS_OWN_SIZE
 #define THREADS 64

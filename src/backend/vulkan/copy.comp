@@ -7,6 +7,6 @@ PARAMS(rows_args)
 void main()
 {
     rows_args p = params.value;
-    for (uint i = THREAD; i < p.width; i += THREADS)
+    for (uint i = FIRST_COLUMN; i < p.width; i += NEXT_COLUMN)
         p.y.v[GROUP.x * p.y_stride + i] = p.x.v[GROUP.x * p.x_stride + i];
 }

@@ -1,4 +1,4 @@
-/* Rows of a table: a workgroup for each token. */
+/* Rows of a table: some workgroups for each token. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -10,7 +10,7 @@ void main()
     embed_args p = params.value;
     uint row = p.indices.v[GROUP.x];
     words_at from = words_at(address_plus(uvec2(p.table), row < p.n_rows ? row : 0, p.row_bytes));
-    for (uint i = THREAD; i < p.width; i += THREADS)
+    for (uint i = FIRST_COLUMN; i < p.width; i += NEXT_COLUMN)
         p.result.v[GROUP.x * p.out_stride + i] = p.scale * block_value(from, 0, i);
     for (uint i = THREAD; !IS_NULL(p.beside) && i < p.width; i += THREADS)
         p.result.v[GROUP.x * p.out_stride + p.width + i] = p.beside.v[GROUP.x * p.width + i];

@@ -18,6 +18,8 @@ shared vec2 tops[SIZE]; /* of each thread's values: the largest, and their sum *
 vec4 load(form_args p, uint x, uint i)
 {
     vec4 v;
+    if ((x & 3) == 0 && i + 3 < p.n_cols) /* rows lie at multiples of 64 bytes */
+        return uintBitsToFloat(pieces_at(uvec2(p.x)).v[(x + i) / 4]);
     for (uint k = 0; k < 4; k++)
         v[k] = i + k < p.n_cols ? p.x.v[x + i + k] : 0.0;
     return v;
@@ -56,8 +58,7 @@ void main()
         vec4 v = load(p, x, i);
         for (uint k = 0; norms && k < 4 && i + k < p.n_cols; k++) {
             v[k] = v[k] * scale * p.weight.v[i + k];
-            if (!IS_NULL(p.y))
-                p.y.v[token * p.y_stride + i + k] = v[k];
+            p.y.v[token * p.y_stride + i + k] = v[k];
         }
         if (FORM == FLOATS) {
             for (uint k = 0; k < 4 && i < 4 * words; k++)

@@ -8,6 +8,6 @@ void main()
 {
     rows_args p = params.value;
     uint row = p.indices.v[GROUP.x];
-    for (uint i = THREAD; i < p.width; i += THREADS)
+    for (uint i = FIRST_COLUMN; i < p.width; i += NEXT_COLUMN)
         p.y.v[GROUP.x * p.y_stride + i] = p.x.v[row * p.x_stride + i];
 }

@@ -14,6 +14,10 @@ void main()
     for (uint i = THREAD; i < p.group; i += THREADS)
         sum += p.x.v[x + i];
     float mean = group_sum(sum) / float(p.group);
+    sum = 0.0; /* of what rounding has left */
+    for (uint i = THREAD; i < p.group; i += THREADS)
+        sum += p.x.v[x + i] - mean;
+    mean += group_sum(sum) / float(p.group);
     for (uint i = THREAD; i < p.group; i += THREADS)
         squares += (p.x.v[x + i] - mean) * (p.x.v[x + i] - mean);
     float scale = 1.0 / sqrt(group_sum(squares) / float(p.group) + p.eps);

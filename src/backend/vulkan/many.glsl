@@ -142,6 +142,19 @@ void store(uint which, uint row0, uint k0)
     }
 }
 
+/* A matrix of sums, by way of shared memory. */
+void put_patch(product_args p, MAT_C c, uint row, uint token)
+{
+    barrier();
+    coopMatStoreNV(c, patches[gl_SubgroupID], 0, FRAG, true);
+    barrier();
+    for (uint e = gl_SubgroupInvocationID; e < FRAG * FRAG; e += SIZE / 8) {
+        uint t = min(token + e / FRAG, p.n_tokens - 1);
+        float scale = uintBitsToFloat(p.x.v[t * p.x_stride + 32 * p.n_tiles].x);
+        put(p, row + e % FRAG, token + e / FRAG, scale * patches[gl_SubgroupID][e]);
+    }
+}
+
 void main()
 {
     product_args p = params.value;
@@ -172,19 +185,15 @@ void main()
         if (has_more)
             store(now, row0, k0 + BK);
     }
-    uint lanes = SIZE / 8;
-    [[unroll]] for (uint j = 0; j < NN; j++)
-        [[unroll]] for (uint i = 0; i < NM; i++) {
-            barrier();
-            coopMatStoreNV(c[NM * j + i], patches[gl_SubgroupID], 0, FRAG, true);
-            barrier();
-            for (uint e = gl_SubgroupInvocationID; e < FRAG * FRAG; e += lanes) {
-                uint token = token0 + wn + FRAG * j + e / FRAG;
-                float scale = uintBitsToFloat(
-                    p.x.v[min(token, p.n_tokens - 1) * p.x_stride + n_cols / 8].x);
-                put(p, row0 + wm + FRAG * i + e % FRAG, token, scale * patches[gl_SubgroupID][e]);
-            }
-        }
+    /* Written out: a loop with barriers would not be unrolled, and sums would leave registers. */
+    put_patch(p, c[0], row0 + wm, token0 + wn);
+    put_patch(p, c[1], row0 + wm + FRAG, token0 + wn);
+    put_patch(p, c[2], row0 + wm + 2 * FRAG, token0 + wn);
+    put_patch(p, c[3], row0 + wm + 3 * FRAG, token0 + wn);
+    put_patch(p, c[4], row0 + wm, token0 + wn + FRAG);
+    put_patch(p, c[5], row0 + wm + FRAG, token0 + wn + FRAG);
+    put_patch(p, c[6], row0 + wm + 2 * FRAG, token0 + wn + FRAG);
+    put_patch(p, c[7], row0 + wm + 3 * FRAG, token0 + wn + FRAG);
 }
 #else
 const uint BM = 64, BN = 32, BK = 32;

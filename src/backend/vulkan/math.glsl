@@ -87,9 +87,11 @@ float exact_erfc(float x)
     return x < 0.0 ? 2.0 - y : y;
 }
 
+/* Divisors between 1 and 2: others may be taken as infinite if they are large. */
 float sigmoid(float x)
 {
-    return 1.0 / (1.0 + exact_exp(-x));
+    float e = exact_exp(-abs(x));
+    return (x < 0.0 ? e : 1.0) / (1.0 + e);
 }
 
 float softplus(float x)

@@ -80,13 +80,17 @@ void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
 }
 #endif
 
-/* The same of values. */
-void add_values(product_args p, pieces_at m, uint at, uint x, uint tile)
+/* The same of values: a quarter of a tile, from column 4 i on. */
+void add_values(product_args p, pieces_at m, uint at, uint x, uint tile, uint i)
 {
-    for (uint i = 0; i < 64; i++) {
-        vec4 w = values_at(m, at, i);
-        for (uint t = 0; t < TOKENS; t++)
-            sums[t] += dot(w, uintBitsToFloat(p.x.v[x + t * p.x_stride + 64 * tile + i]));
+    uvec4 w[16]; /* asked for at once; of F16 and BF16, eight have 64 columns */
+    [[unroll]] for (uint k = 0; k < 16; k++)
+        if (TYPE == 0 || k < 8)
+            w[k] = m.v[at + 16 * (TYPE == 0 ? i + k : i / 2 + k)];
+    [[unroll]] for (uint k = 0; k < 16; k++) {
+        vec4 v = four_values(w[TYPE == 0 ? k : k / 2], k & 1);
+        [[unroll]] for (uint t = 0; t < TOKENS; t++)
+            sums[t] += dot(v, uintBitsToFloat(p.x.v[x + t * p.x_stride + 64 * tile + i + k]));
     }
 }
 
@@ -97,12 +101,12 @@ void multiply(product_args p, pieces_at m, uint row, uint x)
     uint at = strip * p.n_tiles * TILE_PIECES + r;
     [[unroll]] for (uint t = 0; t < TOKENS; t++)
         sums[t] = 0.0;
-    for (uint tile = share; tile < p.n_tiles; tile += SHARES) {
-        if (IS_FLOAT)
-            add_values(p, m, at + tile * TILE_PIECES, x, tile);
-        else
+    if (IS_FLOAT)
+        for (uint unit = share; unit < 4 * p.n_tiles; unit += SHARES)
+            add_values(p, m, at + unit / 4 * TILE_PIECES, x, unit / 4, unit % 4 * 16);
+    else
+        for (uint tile = share; tile < p.n_tiles; tile += SHARES)
             add_tile(p, m, at + tile * TILE_PIECES, r, x, tile);
-    }
     [[unroll]] for (uint t = 0; t < TOKENS; t++)
         parts[(t * SHARES + share) * 32 + (row & 31)] = sums[t];
     barrier();

@@ -130,6 +130,42 @@ static lace_status record_attend_parts(recorder *r, const step *s, struct attend
     return record_start(r, &join, p, sizeof *p, err);
 }
 
+/* attend_many.comp: rows of q and positions of a workgroup, and the widest head. */
+enum { MANY_ROWS = 32, MANY_COLS = 32, MANY_MOST_DIM = 256 };
+
+static int64_t many_dim(const kv_layer *kv)
+{
+    return max_i64(kv->head_dim, kv->v_dim);
+}
+
+/* Wide heads take half as many rows and positions, so that shared memory holds them. */
+static int64_t many_part(const kv_layer *kv)
+{
+    return many_dim(kv) > MANY_MOST_DIM / 2 ? 2 : 1;
+}
+
+static bool goes_in_tiles(const recorder *r, const step *s)
+{
+    const kv_layer *kv = &s->kv;
+    uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
+    int64_t part = many_part(kv), rows = MANY_ROWS / part, cols = MANY_COLS / part;
+    int64_t bytes = 4 * (rows + cols) * (many_dim(kv) + 4) + 4 * rows * (cols + 6);
+    return record_is_many(r->batch->n_tokens) && !kv->v_in_k &&
+           (all % 16 == 0 || kv->type == DTYPE_Q8_0) && (kv->head_dim | kv->v_dim) % 4 == 0 &&
+           many_dim(kv) <= MANY_MOST_DIM && s->a.attend.n_heads / kv->n_heads <= rows &&
+           bytes <= vulkan_features(r->v)->shared_bytes;
+}
+
+static record_launch launch_attend_many(const step *s, int64_t n)
+{
+    const kv_layer *kv = &s->kv;
+    int64_t heads = s->a.attend.n_heads / kv->n_heads, rows = MANY_ROWS / many_part(kv);
+    return (record_launch){SHADER_attend_many,
+                           {weights_number(kv->type), (uint32_t)heads, (uint32_t)(many_dim(kv) / 4),
+                            (uint32_t)rows, (uint32_t)(MANY_COLS / many_part(kv))},
+                           {divide_up(n, rows / heads), kv->n_heads, 1}};
+}
+
 lace_status record_attend(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = r->batch->n_tokens;
@@ -143,14 +179,17 @@ lace_status record_attend(recorder *r, const step *s, lace_error *err)
                             .window = (uint32_t)s->a.attend.window,
                             .chunk = (uint32_t)s->a.attend.chunk,
                             .ahead = (uint32_t)s->a.attend.ahead,
+                            .n_tokens = (uint32_t)n,
                             .scale = s->a.attend.scale,
                             .softcap = s->a.attend.softcap};
     if (goes_in_parts(r, s))
         return record_attend_parts(r, s, &p, err);
+    record_launch l = {SHADER_attend, {weights_number(s->kv.type)}, {n, p.n_heads, 1}};
+    if (goes_in_tiles(r, s))
+        l = launch_attend_many(s, n);
     record_reads(r, &s->in[0], n);
     record_reads_at(r, cache_mark(&s->kv), 1);
     record_writes(r, &s->out[0], n);
-    record_launch l = {SHADER_attend, {weights_number(s->kv.type)}, {n, p.n_heads, 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 

@@ -18,6 +18,11 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+static bool is_values(const weight *w)
+{
+    return w->type == DTYPE_F32 || w->type == DTYPE_F16 || w->type == DTYPE_BF16;
+}
+
 /* ---- Forms ----------------------------------------------------------------------------------- */
 
 uint64_t record_form_row_bytes(row_form form, int64_t n_cols)
@@ -31,10 +36,9 @@ uint64_t record_form_row_bytes(row_form form, int64_t n_cols)
 row_form record_form_of(const recorder *r, const weight *w, int64_t n_rows)
 {
     const vulkan_info *info = vulkan_features(r->v);
-    bool is_values = w->type == DTYPE_F32 || w->type == DTYPE_F16 || w->type == DTYPE_BF16;
     if (record_is_many(n_rows))
         return info->has_matrices && w->type != DTYPE_F32 ? FORM_HALVES : FORM_FLOATS;
-    return !is_values && info->has_dot4 ? FORM_PLANES : FORM_FLOATS;
+    return !is_values(w) && info->has_dot4 ? FORM_PLANES : FORM_FLOATS;
 }
 
 /* Rows that were brought into this form and have not changed since; NULL: there are none. */
@@ -64,9 +68,12 @@ formed_rows *record_new_formed(recorder *r, const operand *x, int64_t n, int64_t
     return &r->formed[place];
 }
 
-static uint32_t form_threads(const recorder *r)
+/* A single row has the whole device for itself. */
+static uint32_t form_threads(const recorder *r, const formed_rows *f)
 {
-    return (uint32_t)smaller(FORM_THREADS, vulkan_features(r->v)->max_threads);
+    const vulkan_info *info = vulkan_features(r->v);
+    int64_t most = record_is_many(f->n_rows) || info->is_cpu ? FORM_THREADS : 4 * FORM_THREADS;
+    return (uint32_t)smaller(most, info->max_threads);
 }
 
 lace_status record_form(recorder *r, const formed_rows *f, const struct form_args *p,
@@ -74,7 +81,7 @@ lace_status record_form(recorder *r, const formed_rows *f, const struct form_arg
 {
     record_writes_at(
         r, f->at, (uint64_t)(f->n_rows * f->n_heads) * record_form_row_bytes(f->form, f->n_cols));
-    record_launch l = {SHADER_form, {f->form, form_threads(r)}, {f->n_rows * f->n_heads, 1, 1}};
+    record_launch l = {SHADER_form, {f->form, form_threads(r, f)}, {f->n_rows * f->n_heads, 1, 1}};
     return record_start(r, &l, p, sizeof *p, err);
 }
 
@@ -112,9 +119,13 @@ static lace_status form_rows(recorder *r, const product *d, row_form form, uint6
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-/* Threads of a row: as many as there are tiles, or so few that all have as many of them. */
-static uint32_t shares_of(const recorder *r, int64_t n_tiles, uint32_t tokens)
+/*
+ * Threads of a row: as many as it has tiles, or quarters of tiles of values, or so few that all have
+ * as many of them.
+ */
+static uint32_t shares_of(const recorder *r, const weight *w, uint32_t tokens)
 {
+    int64_t n_tiles = tiles_across(w->n_cols) * (is_values(w) ? 4 : 1);
     const vulkan_info *info = vulkan_features(r->v);
     int64_t most = smaller(MOST_SHARES, info->max_threads / ROWS);
     most = smaller(most, info->shared_bytes / (4 * ROWS * (tokens + 1)));
@@ -193,7 +204,7 @@ static record_launch launch_of_many(const recorder *r, const product *d, row_for
 static record_launch launch_of_few(const recorder *r, const product *d, row_form form,
                                    uint32_t next)
 {
-    uint32_t tokens = tokens_of(r, d), shares = shares_of(r, tiles_across(d->w->n_cols), tokens);
+    uint32_t tokens = tokens_of(r, d), shares = shares_of(r, d->w, tokens);
     return (record_launch){
         form == FORM_PLANES ? SHADER_product_dot4 : SHADER_product,
         {weights_number(d->w->type), ROWS * shares, shares, tokens, d->pair != NULL, next},

@@ -9,6 +9,13 @@
 
 enum { MOST_GROUPS = 65535, PARAMS_ALIGN = 16 };
 
+/* Workgroups that share the columns of a row, where each column is by itself. */
+static int64_t parts_of(int64_t width)
+{
+    enum { COLUMNS = 512, MOST_PARTS = 1024 };
+    return min_i64(max_i64(divide_up(width, COLUMNS), 1), MOST_PARTS);
+}
+
 /* ---- Ranges ---------------------------------------------------------------------------------- */
 
 static uint64_t operand_bytes(const operand *o, int64_t n_rows)
@@ -92,6 +99,15 @@ lace_status record_start(recorder *r, const record_launch *l, const void *params
     return LACE_OK;
 }
 
+void record_stamp(recorder *r)
+{
+    if (!r->is_traced)
+        return;
+    vulkan_list_barrier(r->list);
+    ranges_clear(&r->since);
+    vulkan_list_stamp(r->list);
+}
+
 lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,
                         uint32_t from_stride, uint32_t width, int64_t n_rows, lace_error *err)
 {
@@ -99,7 +115,7 @@ lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t f
         .x = from, .y = to, .x_stride = from_stride, .y_stride = to_stride, .width = width};
     record_reads_at(r, from, (uint64_t)n_rows * from_stride * 4);
     record_writes_at(r, to, (uint64_t)n_rows * to_stride * 4);
-    record_launch l = {SHADER_copy, .grid = {n_rows, 1, 1}};
+    record_launch l = {SHADER_copy, .grid = {n_rows, parts_of(width), 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 
@@ -153,7 +169,8 @@ static lace_status record_embed(recorder *r, const step *s, lace_error *err)
                            .n_rows = (uint32_t)table->n_rows,
                            .scale = s->a.embed.scale};
     record_writes(r, &s->out[0], b->n_tokens);
-    record_launch l = {SHADER_embed, {weights_number(table->type)}, {b->n_tokens, 1, 1}};
+    record_launch l = {
+        SHADER_embed, {weights_number(table->type)}, {b->n_tokens, parts_of(s->out[0].width), 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 
@@ -163,7 +180,7 @@ static lace_status record_gather(recorder *r, const step *s, lace_error *err)
     p.indices = r->batch->outputs;
     record_reads(r, &s->in[0], r->batch->n_tokens);
     record_writes(r, &s->out[0], r->batch->n_outputs);
-    record_launch l = {SHADER_gather, .grid = {r->batch->n_outputs, 1, 1}};
+    record_launch l = {SHADER_gather, .grid = {r->batch->n_outputs, parts_of(s->out[0].width), 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 
@@ -237,7 +254,7 @@ static lace_status record_add(recorder *r, const step *s, lace_error *err)
 {
     struct rows_args p = rows_of(s);
     p.scale = s->a.add.scale;
-    return start_plain(r, s, SHADER_add, 1, &p, err);
+    return start_plain(r, s, SHADER_add, parts_of(s->out[0].width), &p, err);
 }
 
 _Static_assert(GLU_COUNT == 8, "glu() in math.glsl knows eight");
@@ -247,7 +264,7 @@ static lace_status record_glu(recorder *r, const step *s, lace_error *err)
     struct rows_args p = rows_of(s);
     p.kind = (uint32_t)s->a.glu.kind;
     p.group = (uint32_t)(s->out[0].width / s->in[0].width);
-    return start_plain(r, s, SHADER_glu, 1, &p, err);
+    return start_plain(r, s, SHADER_glu, parts_of(s->out[0].width), &p, err);
 }
 
 static lace_status record_xielu(recorder *r, const step *s, lace_error *err)

@@ -64,6 +64,7 @@ typedef struct recorder {
     const step *s, *behind; /* the step behind it, or NULL */
     uint32_t named_in, named_out;
     int32_t n_launches, n_barriers;
+    bool is_traced; /* each step ends before the next begins */
 } recorder;
 
 /*
@@ -81,6 +82,9 @@ uint64_t record_scratch_bytes(const step *s, int64_t n_rows);
 uint64_t record_attend_bytes(const step *s, int64_t n_rows); /* of record_scratch_bytes */
 uint64_t record_form_bytes(const step *s, int64_t n_rows);
 uint64_t record_params_bytes(const step *s);
+
+/* A stamp between two steps, of a list that is traced. */
+void record_stamp(recorder *r);
 
 /* Rows of f32 from one place to another. Strides in floats. */
 lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,

@@ -39,6 +39,10 @@ void store_row(words_at base, uint at, uint n)
     if (TYPE == DTYPE_F32)
         for (uint i = THREAD; i < n; i += THREADS)
             base.v[at / 4 + i] = floatBitsToUint(head_row[i]);
+    else if (TYPE == DTYPE_F16 && ((at | 2 * n) & 3) == 0) /* whole words */
+        for (uint i = THREAD; i < n / 2; i += THREADS)
+            base.v[at / 4 + i] =
+                half_of_float(head_row[2 * i]) | half_of_float(head_row[2 * i + 1]) << 16;
     else if (TYPE == DTYPE_F16)
         for (uint i = THREAD; i < n; i += THREADS)
             store_u16(base, at + 2 * i, half_of_float(head_row[i]));

@@ -139,15 +139,20 @@ vec4 floats_of(uint w)
     return vec4(w & 255, (w >> 8) & 255, (w >> 16) & 255, w >> 24);
 }
 
-/* Columns 4 i to 4 i + 3 of a tile of F32, F16, BF16. */
-vec4 values_at(pieces_at m, uint at, uint i)
+/* Four values of a piece of F32, F16 or BF16, of which the latter have two fours. */
+vec4 four_values(uvec4 piece, uint which)
 {
     if (TYPE == 0)
-        return uintBitsToFloat(m.v[at + 16 * i]);
-    uvec4 all = m.v[at + 16 * (i / 2)];
-    uvec2 w = (i & 1) == 0 ? all.xy : all.zw;
+        return uintBitsToFloat(piece);
+    uvec2 w = which == 0 ? piece.xy : piece.zw;
     if (TYPE == 2)
         return uintBitsToFloat(uvec4(w.x << 16, w.x & 0xffff0000u, w.y << 16, w.y & 0xffff0000u));
     return vec4(half_value(w.x & 0xffff), half_value(w.x >> 16), half_value(w.y & 0xffff),
                 half_value(w.y >> 16));
+}
+
+/* Columns 4 i to 4 i + 3 of a row of a tile of these. */
+vec4 values_at(pieces_at m, uint at, uint i)
+{
+    return four_values(m.v[at + 16 * (TYPE == 0 ? i : i / 2)], i & 1);
 }

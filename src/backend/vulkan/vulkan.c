@@ -274,6 +274,9 @@ static void ask_for_properties(vulkan *v)
     o->is_cpu = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     o->max_allocation = p11.maxMemoryAllocationSize;
     v->has_budget = device_has(v->physical, "VK_EXT_memory_budget");
+    v->ns_per_stamp = p.properties.limits.timestampComputeAndGraphics
+                          ? (double)p.properties.limits.timestampPeriod
+                          : 0;
 }
 
 static void ask_for_memory(vulkan *v)

@@ -107,6 +107,16 @@ void vulkan_list_launch(vulkan_list *l, const vulkan_pipeline *p, const uint32_t
                         uint64_t params);
 void vulkan_list_barrier(vulkan_list *l); /* what is behind sees what is in front */
 lace_status vulkan_list_end(vulkan_list *l, lace_error *err);
+
+/*
+ * Time: room for n stamps, before the first launch; a stamp, when all in front of it is over; and,
+ * after a run that was waited for, the nanoseconds from each stamp to the next, [n - 1]. Zeros where
+ * the device cannot tell.
+ */
+lace_status vulkan_list_time(vulkan_list *l, uint32_t n, lace_error *err);
+void vulkan_list_stamp(vulkan_list *l);
+lace_status vulkan_list_times(vulkan_list *l, uint64_t *ns, lace_error *err);
+
 lace_status vulkan_list_run(vulkan_list *l, lace_error *err);
 void vulkan_list_free(vulkan_list *l); /* when it is not running; NULL is fine */
 

@@ -23,7 +23,7 @@ typedef struct vulkan_card {
     vulkan_queue *loading; /* while loading */
 } vulkan_card;
 
-enum { USUAL_BATCH = 256, WEIGHT_ALIGN = 256, LOAD_BYTES = 16 << 20 };
+enum { USUAL_BATCH = 512, WEIGHT_ALIGN = 256, LOAD_BYTES = 16 << 20 };
 
 static const uint64_t MOST_CHUNK_BYTES = (uint64_t)1 << 30;
 

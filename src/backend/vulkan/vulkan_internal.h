@@ -51,6 +51,11 @@
     X(CmdPipelineBarrier)                                                                          \
     X(CmdCopyBuffer)                                                                               \
     X(CmdFillBuffer)                                                                               \
+    X(CreateQueryPool)                                                                             \
+    X(DestroyQueryPool)                                                                            \
+    X(CmdResetQueryPool)                                                                           \
+    X(CmdWriteTimestamp)                                                                           \
+    X(GetQueryPoolResults)                                                                         \
     X(CreateSemaphore)                                                                             \
     X(DestroySemaphore)                                                                            \
     X(WaitSemaphores)                                                                              \
@@ -95,7 +100,8 @@ struct vulkan {
     VkQueue queue;
     uint32_t family;
     vulkan_info info;
-    bool has_budget; /* VK_EXT_memory_budget */
+    bool has_budget;     /* VK_EXT_memory_budget */
+    double ns_per_stamp; /* 0: lists cannot be timed */
     VkPhysicalDeviceMemoryProperties memory;
 
     /* One thread at a time: submissions, the list of buffers, the list of pipelines. */

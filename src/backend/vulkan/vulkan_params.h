@@ -76,8 +76,8 @@ struct matmul_args {
 
 /*
  * Rows in the form that products read, what is missing of 256 columns filled with zeros; normed
- * before, if there is a weight: then they also go to y as they are, if there is a y. The row of head
- * h of a token is row token * n_heads + h.
+ * before, if there is a weight: then they also go to y as they are. The row of head h of a token is
+ * row token * n_heads + h.
  */
 struct form_args {
     floats_at x, weight, y;
@@ -137,7 +137,7 @@ struct attend_args {
     floats_at parts; /* [n_tokens, n_heads, n_parts]: largest score, sum of weights, v_dim sums */
     words_at next;   /* planes of the result; or NULL */
     uint q_stride, out_stride, next_stride;
-    uint n_heads, window, chunk, ahead, n_parts;
+    uint n_heads, window, chunk, ahead, n_parts, n_tokens;
     float scale, softcap;
 };
 

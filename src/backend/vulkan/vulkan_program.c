@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "backend/vulkan/recorder.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "state/states.h"
@@ -318,35 +317,37 @@ static lace_status record_given(vulkan_program *vp, recorder *r, const given *g,
                        err);
 }
 
-/* Steps [begin, end) behind what is in the recorder's list, and the results if they are the last. */
-static lace_status record_steps(vulkan_program *vp, recorder *r, int32_t begin, int32_t end,
-                                lace_error *err)
+/* All steps, and the results. A traced list has a stamp in front of each step and behind the last. */
+static lace_status record_steps(vulkan_program *vp, recorder *r, lace_error *err)
 {
-    for (int32_t i = begin; i < end; i++)
-        TRY(record_step(r, &vp->p->steps[i], i + 1 < vp->p->n_steps ? &vp->p->steps[i + 1] : NULL,
-                        err));
-    if (end < vp->p->n_steps)
-        return LACE_OK;
+    const plan *p = vp->p;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        TRY(record_step(r, &p->steps[i], i + 1 < p->n_steps ? &p->steps[i + 1] : NULL, err));
+        record_stamp(r);
+    }
     TRY(record_given(vp, r, &vp->logits, err));
     return record_given(vp, r, &vp->hidden, err);
 }
 
-/* A list of some steps, for batches of the shape of the one that was sent. */
-static lace_status record_list(vulkan_program *vp, int32_t begin, int32_t end, recorded *out,
-                               lace_error *err)
+/* A list for batches of the shape of the one that was sent. */
+static lace_status record_list(vulkan_program *vp, bool is_traced, recorded *out, lace_error *err)
 {
     recorder r = {.v = vp->v,
                   .batch = &vp->batch,
                   .scratch = vp->scratch,
                   .forms = vp->scratch + most_bytes(vp->p, record_scratch_bytes),
                   .form_bytes = most_bytes(vp->p, record_form_bytes),
-                  .params_bytes = params_bytes(vp->p)};
+                  .params_bytes = params_bytes(vp->p),
+                  .is_traced = is_traced};
     TRY(vulkan_alloc(vp->v, VULKAN_UPLOAD, r.params_bytes, &out->params, (void **)&r.params_host,
                      err));
     r.params = out->params;
     TRY(vulkan_list_begin(vp->q, &out->list, err));
     r.list = out->list;
-    TRY(record_steps(vp, &r, begin, end, err));
+    if (is_traced)
+        TRY(vulkan_list_time(r.list, (uint32_t)vp->p->n_steps + 1, err));
+    record_stamp(&r);
+    TRY(record_steps(vp, &r, err));
     TRY(vulkan_list_end(out->list, err));
     out->n_tokens = vp->batch.n_tokens;
     out->n_outputs = vp->batch.n_outputs;
@@ -364,31 +365,28 @@ static lace_status find_list(vulkan_program *vp, const recorded **out, lace_erro
     vp->newest = (vp->newest + 1) % N_RECORDED;
     recorded *to = &vp->lists[vp->newest];
     forget(vp, to);
-    lace_status status = record_list(vp, 0, vp->p->n_steps, to, err);
+    lace_status status = record_list(vp, false, to, err);
     if (status != LACE_OK)
         forget(vp, to);
     *out = to;
     return status;
 }
 
-/* Each step by itself, waited for. */
+/* With the device's own time of each step. */
 static lace_status run_traced(vulkan_program *vp, lace_error *err)
 {
     if (!vp->ns && !(vp->ns = mem_calloc((size_t)vp->p->n_steps + 1, sizeof *vp->ns)))
         return error_nomem(err, "a trace");
-    for (int32_t i = 0; i < vp->p->n_steps; i++) {
-        recorded one = {0};
-        lace_status status = record_list(vp, i, i + 1, &one, err);
-        uint64_t before = clock_ns();
-        if (status == LACE_OK)
-            status = vulkan_list_run(one.list, err);
-        if (status == LACE_OK)
-            status = vulkan_wait(vp->q, err);
-        vp->ns[i] = clock_ns() - before;
-        forget(vp, &one);
-        TRY(status);
-    }
-    return LACE_OK;
+    recorded one = {0};
+    lace_status status = record_list(vp, true, &one, err);
+    if (status == LACE_OK)
+        status = vulkan_list_run(one.list, err);
+    if (status == LACE_OK)
+        status = vulkan_wait(vp->q, err);
+    if (status == LACE_OK)
+        status = vulkan_list_times(one.list, vp->ns, err);
+    forget(vp, &one);
+    return status;
 }
 
 lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,

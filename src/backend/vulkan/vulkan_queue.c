@@ -25,7 +25,9 @@ struct vulkan_list {
     vulkan_queue *q;
     VkCommandBuffer commands;
     VkPipeline bound;
-    uint64_t last_run; /* its number among the submissions; 0: never */
+    uint64_t last_run;  /* its number among the submissions; 0: never */
+    VkQueryPool stamps; /* none: it is not timed */
+    uint32_t n_stamps, most_stamps;
 };
 
 /* Everything that was queued is over, and seen by what is queued behind it. */
@@ -102,6 +104,39 @@ lace_status vulkan_list_end(vulkan_list *l, lace_error *err)
     return LACE_OK;
 }
 
+lace_status vulkan_list_time(vulkan_list *l, uint32_t n, lace_error *err)
+{
+    vulkan *v = l->q->v;
+    VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                  .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                  .queryCount = n};
+    if (v->ns_per_stamp == 0)
+        return LACE_OK;
+    VULKAN_CALL(v, CreateQueryPool, v->device, &info, NULL, &l->stamps);
+    v->CmdResetQueryPool(l->commands, l->stamps, 0, n);
+    l->most_stamps = n;
+    return LACE_OK;
+}
+
+void vulkan_list_stamp(vulkan_list *l)
+{
+    if (l->n_stamps < l->most_stamps)
+        l->q->v->CmdWriteTimestamp(l->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, l->stamps,
+                                   l->n_stamps++);
+}
+
+lace_status vulkan_list_times(vulkan_list *l, uint64_t *ns, lace_error *err)
+{
+    vulkan *v = l->q->v;
+    uint64_t stamps[2];
+    for (uint32_t i = 0; i + 1 < l->n_stamps; i++) {
+        VULKAN_CALL(v, GetQueryPoolResults, v->device, l->stamps, i, 2, sizeof stamps, stamps,
+                    sizeof *stamps, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT);
+        ns[i] = (uint64_t)((double)(stamps[1] - stamps[0]) * v->ns_per_stamp);
+    }
+    return LACE_OK;
+}
+
 static lace_status wait_for(vulkan_queue *q, uint64_t number, lace_error *err)
 {
     const uint64_t minute_ns = (uint64_t)60e9;
@@ -145,6 +180,8 @@ void vulkan_list_free(vulkan_list *l)
 {
     if (!l)
         return;
+    if (l->stamps)
+        l->q->v->DestroyQueryPool(l->q->v->device, l->stamps, NULL);
     if (l->commands)
         l->q->v->FreeCommandBuffers(l->q->v->device, l->q->pool, 1, &l->commands);
     mem_free(l);
