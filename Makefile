@@ -229,7 +229,7 @@ $(B)/tests/preload/%.so: tests/preload/%.c
 	$(call say,cc)$(CC) -std=c17 -O1 $(WARN) $(WERROR) -shared -fPIC -o $@ $< -ldl
 
 CHECKKERNELS := $(if $(KERNEL_TEST_SRC),$(B)/checkkernels)
-tests: $(B)/lace $(B)/liblace.so $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
+tests: $(B)/lace $(B)/liblace.so $(MPI_PLUGIN) $(TESTS) $(CHECKKERNELS) $(EXAMPLES) $(PRELOADS)
 
 # One program at a time: most of them use all cores themselves. JOBS=2: two, the longest first.
 run-tests: tests

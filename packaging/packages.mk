@@ -53,6 +53,7 @@ $(B)/share/lace.service: deploy/lace.service FORCE
 # Every file that is installed, once: mode, where it comes from, where it goes.
 INSTALLED := \
     755:$(B)/lace:bin/lace \
+    $(if $(MPI_PLUGIN),755:$(MPI_PLUGIN):lib/lace/lace_mpi.so) \
     644:$(B)/$(SONAME):$(LIBDIR)/$(SONAME) \
     644:$(B)/lib/liblace.a:$(LIBDIR)/liblace.a \
     644:$(B)/share/lace.pc:$(LIBDIR)/pkgconfig/lace.pc \

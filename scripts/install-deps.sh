@@ -63,6 +63,8 @@ if [ "${1:-}" = --ci ]; then
     need spirv-cross command -v spirv-cross
     need libvulkan-dev test -e /usr/include/vulkan/vulkan_core.h
     need mesa-vulkan-drivers has_file '/usr/share/vulkan/icd.d/lvp_icd.*json'
+    need libopenmpi-dev command -v mpicc
+    need openmpi-bin command -v mpirun
     need vulkan-validationlayers has_file '/usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json'
 fi
 

@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/ranks_start.h"
 #include "cli/serve_models.h"
 #include "server/server.h"
 
@@ -80,6 +81,7 @@ static const arg_option options[] = {
     {"deterministic", 0, ARG_FLAG, HERE(deterministic), .help = "the same text whatever else is running; slower under load"},
     CLI_DEVICE_OPTION(serve_args),
     CLI_RANKS_OPTIONS(offsetof(serve_args, ranks)),
+    {"hosts", 0, ARG_TEXT, HERE(hosts), .value = "FILE", .help = "start a rank on each machine that the file names, a line each, with mpirun over ssh; needs --rank-net"},
     CLI_SPARSITY_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "use the weights as they are in the file: less memory, slower"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
@@ -243,6 +245,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
         warn_of_open_door(&a.server);
         return serve_models(v, &a.several, &a.server, argc, argv, err);
     }
+    if (a.hosts)
+        return ranks_start(a.hosts, a.ranks.net, argc, argv, err);
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.device = a.device;
@@ -299,4 +303,5 @@ VERB(serve, "serve", "[MODEL] [options]", "answer requests over HTTP, as OpenAI'
                  "  lace serve model.gguf --port 9000 -c 8192\n"
                  "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
                  "  lace serve large.gguf --draft small.gguf --lookup\n"
-                 "  lace serve --models ~/models --models-memory 24G\n")
+                 "  lace serve --models ~/models --models-memory 24G\n"
+                 "  lace serve large.gguf --hosts hosts.txt --rank-net 10.8.0.0/24\n")

@@ -132,7 +132,7 @@ static void generate(const subject *s, lace_model *m, written out[3], int32_t *n
         lace_generation *unused;
         go.prompt = s->g.tokens;
         go.n_prompt = (size_t)s->g.n_tokens;
-        go.max_tokens = s->g.n_greedy < 12 ? s->g.n_greedy : 12;
+        go.max_tokens = s->g.n_greedy < 6 ? s->g.n_greedy : 6;
         go.sampler.temperature = 0;
         go.on_piece = on_piece;
         go.user = &out[i];
