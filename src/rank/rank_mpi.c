@@ -24,7 +24,7 @@ typedef struct mpi_rank {
     uint64_t part_bytes;
     uint32_t n_exchanges;
     MPI_Request requests[2 * RANKS_MAX];
-    int peers[2 * RANKS_MAX]; /* whose part a request waits for; -1: it sends */
+    int peers[2 * RANKS_MAX]; /* who sends or takes what a request waits for */
     int32_t *told;            /* the record on its way */
     int64_t told_capacity;
     MPI_Request told_requests[RANKS_MAX];
@@ -113,15 +113,17 @@ static const uint8_t *part(ranks *r, int32_t rank)
     return t->parts[(t->n_exchanges - 1) & 1] + (uint64_t)rank * t->part_bytes;
 }
 
-/* Who has not sent its part. */
+/* Who has not sent its part, or not taken ours. */
 static lace_status name_silent(mpi_rank *t, int n)
 {
     char text[400] = "";
+    bool is_named[RANKS_MAX] = {false};
     for (int i = 0; i < n; i++) {
         int done = 1;
-        if (t->peers[i] < 0 || t->requests[i] == MPI_REQUEST_NULL)
+        if (is_named[t->peers[i]] || t->requests[i] == MPI_REQUEST_NULL)
             continue;
         MPI_Request_get_status(t->requests[i], &done, MPI_STATUS_IGNORE);
+        is_named[t->peers[i]] = !done;
         size_t at = strlen(text);
         if (!done)
             snprintf(text + at, sizeof text - at, "%srank %d (%s)", at ? ", " : "", t->peers[i],
@@ -165,7 +167,7 @@ static lace_status exchange(ranks *r, const uint64_t *bytes)
         }
     for (int k = 0; k < r->shares.n_ranks; k++)
         if (k != me && bytes[me]) {
-            t->peers[n] = -1;
+            t->peers[n] = k;
             error |= MPI_Isend(all + (uint64_t)me * t->part_bytes, (int)bytes[me], MPI_BYTE, k,
                                TAG_PART, MPI_COMM_WORLD, &t->requests[n++]);
         }
