@@ -3,6 +3,7 @@
 
 #include "backend/cpu/columns.h"
 #include "base/mem.h"
+#include "base/numbers.h"
 
 /* ---- Forms of activations -------------------------------------------------------------------- */
 
@@ -132,6 +133,32 @@ static int fuse_norm_quantize(plan *p, step *s, int32_t left)
     return 1;
 }
 
+/*
+ * collect, quantize -> quantize, collect: ranks give each other bytes, not floats, if only a matrix
+ * reads them and no block of 32 is cut. What is in a block is the same on one rank as on all.
+ */
+static int quantize_before_collect(plan *p, step *s, int32_t left)
+{
+    enum { ONE_READ_AND_ONE_SLICE = 3 };
+    if (left < 2 || s[0].op != OP_COLLECT || s[1].op != OP_QUANTIZE || s[1].sparsity ||
+        s[1].in[0].value != s[0].out[0].value || s[0].in[0].format != ACT_F32 ||
+        p->values[s[0].out[0].value].n_reads != ONE_READ_AND_ONE_SLICE ||
+        divide_up(s[0].out[0].width, s[0].a.collect.n_units) % 32 != 0)
+        return 0;
+    const plan_value x = p->values[s[0].out[0].value];
+    int32_t part = plan_add_value(p, ACT_Q8, s[0].in[0].width, x.is_output);
+    if (part < 0)
+        return 0;
+    p->values[part].row_factor = x.row_factor;
+    step collect = s[0];
+    s[0] = s[1];
+    s[0].in[0] = collect.in[0];
+    collect.out[0] = s[0].out[0];
+    s[0].out[0] = collect.in[0] = plan_operand(p, part);
+    s[1] = collect;
+    return 0;
+}
+
 /* rms_norm, drop_small -> rms_norm that drops small ones */
 static int fuse_norm_drop(plan *p, step *s, int32_t left)
 {
@@ -232,6 +259,7 @@ void cpu_lower(plan *p, const kernel_table *table)
     if (p->status != LACE_OK)
         return;
     plan_count_reads(p);
+    plan_rewrite(p, quantize_before_collect);
     plan_rewrite(p, fuse_norm_quantize);
     plan_rewrite(p, fuse_norm_drop);
     plan_fuse(p);
