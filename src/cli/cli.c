@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -36,12 +35,6 @@ void cli_use_ranks(cli_ranks *r, lace_model_options *o)
     o->ranks = r->parts;
     if (!lace_ranks_are_started())
         return;
-    /* Ends follow from the first rank's, or from its silence. */
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (rank && strcmp(rank, "0") != 0) {
-        signal(SIGTERM, SIG_IGN);
-        signal(SIGINT, SIG_IGN);
-    }
     snprintf(r->text, sizeof r->text, r->parts ? "mpi:%s" : "mpi%s", r->parts ? r->parts : "");
     o->ranks = r->text;
 }

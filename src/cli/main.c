@@ -196,8 +196,26 @@ static void on_bus_error(int number)
     _exit(1);
 }
 
+/*
+ * Of several processes that mpirun or srun has started, the first speaks. The others end when it does, or
+ * when it is silent.
+ */
+static void follow_quietly(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    if (!rank)
+        rank = getenv("PMIX_RANK");
+    if (!lace_ranks_are_started() || !rank || strcmp(rank, "0") == 0)
+        return;
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    if (!freopen("/dev/null", "w", stdout))
+        fprintf(stderr, "lace: cannot open /dev/null\n");
+}
+
 int main(int argc, char **argv)
 {
+    follow_quietly();
     signal(SIGBUS, on_bus_error);
     signal(SIGPIPE, SIG_DFL); /* `lace run | head` ends quietly, whatever was inherited */
     lace_error err = {LACE_OK, ""};
