@@ -45,6 +45,11 @@ function complain(text) {
     print FILENAME ":" FNR ": " text
     n_bad++
 }
+# What only Linux has stands behind base/.
+/^[ \t]*#[ \t]*include[ \t]*<(linux\/|sys\/(eventfd|epoll|random|syscall|prctl|sendfile|inotify|signalfd|timerfd|mman)|malloc)/ {
+    if (FILENAME !~ /^src\/base\//)
+        complain($0 ": only base/ asks Linux")
+}
 /^[ \t]*#[ \t]*include[ \t]*"/ {
     n++
     split(FILENAME, path, "/")

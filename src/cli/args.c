@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/system.h"
 #include "cli/foreign_names.h"
 
 lace_status args_error(const verb *v, lace_error *err, const char *format, ...)
@@ -132,7 +132,7 @@ static lace_status parse_number(const verb *v, const arg_option *o, const char *
 uint64_t args_random_seed(void)
 {
     uint32_t seed;
-    if (getrandom(&seed, sizeof seed, 0) != sizeof seed)
+    if (!system_random(&seed, sizeof seed))
         seed = (uint32_t)clock_ns();
     return seed;
 }

@@ -2,11 +2,11 @@
 #define _DEFAULT_SOURCE
 #include "cli/as_gguf.h"
 
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/system.h"
 #include "compress/convert.h"
 #include "formats/store.h"
 
@@ -22,7 +22,7 @@ static lace_status convert(const char *input, const char *output, progress *bar,
     lace_status status = convert_directory(input, output, &o, NULL, err);
     progress_end(bar);
     TRY(status);
-    snprintf(out->path, sizeof out->path, "/proc/self/fd/%d", out->fd);
+    system_fd_path(out->fd, out->path, sizeof out->path);
     return LACE_OK;
 }
 

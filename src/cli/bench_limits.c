@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "base/threads.h"
 #include "cli/bench.h"
 #include "backend/host_peak.h"
@@ -165,17 +166,5 @@ lace_status bench_measure_limits(int32_t n_threads, bench_limits *out, lace_erro
 void bench_describe_cpu(char name[128], const char **level)
 {
     *level = cpu_level_name(cpu_level_detect());
-    snprintf(name, 128, "unknown processor");
-    FILE *f = fopen("/proc/cpuinfo", "r");
-    char line[256];
-    while (f && fgets(line, sizeof line, f)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !value)
-            continue;
-        value += 1 + strspn(value + 1, " ");
-        snprintf(name, 128, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
-    }
-    if (f)
-        fclose(f);
+    system_cpu_name(name);
 }

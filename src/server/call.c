@@ -4,12 +4,12 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/json_read.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "server/core.h"
 #include "server/reply.h"
 #include "server/router.h"
@@ -24,7 +24,7 @@ enum {
 static void make_id(char id[25])
 {
     unsigned char bytes[12];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    if (!system_random(bytes, sizeof bytes)) {
         uint64_t now = clock_ns();
         memcpy(bytes, &now, sizeof now);
     }

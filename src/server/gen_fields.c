@@ -6,10 +6,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/json_read.h"
+#include "base/system.h"
 #include "server/core.h"
 
 typedef enum field_kind { FIELD_INT, FIELD_FLOAT, FIELD_ABOVE, FIELD_BOOL, FIELD_SEED } field_kind;
@@ -491,7 +491,7 @@ static bool read_stream_options(gen_request *r, call *c, const json_t *given)
 static uint64_t random_seed(void)
 {
     uint64_t seed;
-    return (getrandom(&seed, sizeof seed, 0) == sizeof seed ? seed : clock_ns()) >> 11;
+    return (system_random(&seed, sizeof seed) ? seed : clock_ns()) >> 11;
 }
 
 void gen_request_init(gen_request *r)

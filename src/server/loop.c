@@ -11,7 +11,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,6 +21,7 @@
 #include "base/file.h"
 #include "base/file_guard.h"
 #include "base/mem.h"
+#include "base/system.h"
 #include "server/core.h"
 #include "server/embed_queue.h"
 #include "server/router.h"
@@ -63,8 +63,7 @@ uint64_t server_default_kv_bytes(void)
 
 static void wake(server *s)
 {
-    uint64_t one = 1;
-    (void)!write(s->mail.fd, &one, sizeof one); /* full means that it is awake */
+    system_bell_ring(s->mail.fd);
 }
 
 void server_post_call(server *s, call *c)
@@ -169,8 +168,7 @@ static void end_without_rank(server *s, const char *why)
 static void on_mail(evutil_socket_t fd, short what, void *arg)
 {
     server *s = arg;
-    uint64_t n;
-    (void)!read(fd, &n, sizeof n);
+    system_bell_silence((int)fd);
     pthread_mutex_lock(&s->mail.lock);
     gen_event *events = s->mail.events;
     call *calls = s->mail.calls;
@@ -426,7 +424,7 @@ static lace_status make_events(server *s, lace_error *err)
     struct timeval tick = {.tv_usec = TICK_MS * 1000};
     s->mail.events_end = &s->mail.events;
     pthread_mutex_init(&s->mail.lock, NULL);
-    s->mail.fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    s->mail.fd = system_bell_open();
     s->base = event_base_new();
     if (s->mail.fd < 0 || !s->base)
         return error_set(err, LACE_E_IO, "cannot make an event loop: %s", strerror(errno));
