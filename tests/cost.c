@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "cost.h"
 
-#include <malloc.h>
 #include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -10,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "sanitized.h"
 #include "tap.h"
 
@@ -70,7 +70,7 @@ static cost measure(const cost_subject *s, size_t n_bytes)
     s->make(n_bytes, &input);
     if (!CHECK(pipe(ends) == 0))
         return found;
-    malloc_trim(0); /* or what the test has freed hides what the call takes */
+    mem_trim(); /* or what the test has freed hides what the call takes */
     pid_t child = fork();
     if (child == 0) {
         cost c = measure_here(s, (span){(const uint8_t *)input.data, input.size});

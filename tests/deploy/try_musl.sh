@@ -41,6 +41,8 @@ build() {
 }
 
 [ -e "$prefix/lib/libjansson.a" ] || build jansson
+# Archives, unlike shared libraries, collide.
+objcopy --redefine-sym utf8_encode=jansson_utf8_encode "$prefix/lib/libjansson.a"
 [ -e "$prefix/lib/libpcre2-8.a" ] || build pcre2 --enable-jit --disable-pcre2grep-jit
 if [ ! -e "$prefix/lib/libutf8proc.a" ]; then
     from=$(unpack utf8proc)
