@@ -3,9 +3,11 @@
 #include "base/system.h"
 
 #include <stdint.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -51,4 +53,14 @@ void system_cpu_name(char out[128])
 void system_fd_path(int fd, char *out, size_t size)
 {
     snprintf(out, size, "/proc/self/fd/%d", fd);
+}
+
+void system_end_with_parent(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+void system_close_from(int fd)
+{
+    close_range((unsigned)fd, ~0U, 0);
 }

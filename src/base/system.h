@@ -19,4 +19,8 @@ void system_cpu_name(char out[128]);
 /* A path that opens an open file once more, though it may have no name. */
 void system_fd_path(int fd, char *out, size_t size);
 
+/* In a new process: it is killed when the one that made it ends; its files from fd on are closed. */
+void system_end_with_parent(void);
+void system_close_from(int fd);
+
 #endif

@@ -15,9 +15,9 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/mem.h"
+#include "base/system.h"
 #include "server/core.h"
 #include "server/kept_replies.h"
 
@@ -323,7 +323,7 @@ bool gen_replay(gen_request *r, call *c, unsigned flags)
     replay p = {.r = r, .c = c};
     bool is_done = false;
     if (!call_server(c)->replies || !r->options.use_prefixes || !json_is_array(r->messages) ||
-        getrandom(&p.nonce, sizeof p.nonce, 0) != sizeof p.nonce || !find_known(&p))
+        !system_random(&p.nonce, sizeof p.nonce) || !find_known(&p))
         return false;
     buf_init(&p.chars, MAX_PROMPT);
     for (size_t n = p.n_known; n > 0 && !is_done;) {

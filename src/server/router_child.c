@@ -9,10 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/system.h"
 #include "base/mem.h"
 #include "server/router.h"
 
@@ -98,10 +98,10 @@ static const char **make_arguments(const router_model *m)
 static void become(const char *const *argv, const int fds[3], pid_t parent)
 {
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    system_end_with_parent();
     if (getppid() != parent || dup2(fds[0], 0) < 0 || dup2(fds[1], 1) < 0 || dup2(fds[2], 2) < 0)
         _exit(127);
-    close_range(3, ~0U, 0);
+    system_close_from(3);
     execv(argv[0], (char *const *)(uintptr_t)argv);
     _exit(127);
 }
