@@ -50,7 +50,7 @@ static const arg_option options[] = {
     {"v-type", 0, ARG_CHOICE, HERE(v_type), .value = CLI_KV_TYPES, .help = CLI_V_TYPE_HELP},
     {"memory", 0, ARG_BYTES, HERE(memory), .value = "BYTES", .help = "do not start if more memory than this is needed"},
     {"max-running", 0, ARG_INT, HERE(max_running), .value = "N", .low = 1, .high = 4096, .help = "requests computed together (default 32, on a GPU up to 256 by what the KV cache holds)"},
-    {"itl-target", 0, ARG_INT, SERVER(batcher.next_target_ms), .value = "MS", .low = 1, .high = 1 << 20, .help = "on a GPU, read prompts in steps that leave at most this time between tokens (default: steps of 256 rows, up to 1024 where prompts would pile up)"},
+    {"itl-target", 0, ARG_INT, SERVER(batcher.next_target_ms), .value = "MS", .low = 1, .high = 1 << 20, .help = "on a GPU, read prompts in steps that leave at most this time between tokens (default: steps of 256 rows, up to 2048 where prompts would pile up)"},
     {"ttft-target", 0, ARG_INT, SERVER(batcher.first_target_ms), .value = "MS", .low = 1, .high = 1 << 20, .help = "on a GPU, read prompts in larger steps where first tokens would come later than this"},
     {"max-queue", 0, ARG_INT, SERVER(max_queue), .value = "N", .low = 0, .high = 1 << 20, .help = "requests that may wait; more get 429 (default 1024)"},
     {"max-connections", 0, ARG_INT, SERVER(max_connections), .value = "N", .low = 1, .high = 1 << 20, .help = "connections open at a time (default 16384)"},

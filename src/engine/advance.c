@@ -88,7 +88,7 @@ static size_t fill_batch(lace_batcher *b)
 {
     if (b->options.is_deterministic)
         return fill_alone(b);
-    size_t n_items = 0, n_prompts = 0, capacity = (size_t)b->options.session.n_batch;
+    size_t n_items = 0, capacity = (size_t)b->options.session.n_batch;
     step_load load = {.most = capacity};
     uint64_t now = clock_ns();
     for (lace_generation *g = b->running.first; g; g = g->next) {
@@ -99,13 +99,13 @@ static size_t fill_batch(lace_batcher *b)
             n_items = add_unknown(b, n_items, g);
         if (n <= 1)
             continue;
-        n_prompts++;
+        load.n_prompts++;
         load.n_unread += (size_t)n;
         if (!g->first_ns && now - g->added_ns > load.waits_ns)
             load.waits_ns = now - g->added_ns;
     }
     load.n_next = n_items;
-    if (n_items > 0 || n_prompts > 1)
+    if (n_items > 0 || load.n_prompts > 1)
         capacity = step_size_rows(&b->size, &load);
     for (lace_generation *g = b->running.first; g && n_items < capacity; g = g->next) {
         int32_t n = count_unread(g);

@@ -14,10 +14,10 @@ enum {
      * What a request asks for, until some have ended, and how many tokens of those that ended are
      * remembered in full.
      */
-    FIRST_READ = 1024,
+    FIRST_READ = 2048,
     FIRST_MADE = 512,
     REMEMBERED = 1 << 14,
-    MOST_STEPS = 4, /* a step has at most so many times the usual rows, if nobody says otherwise */
+    MOST_STEPS = 8, /* a step has at most so many times the usual rows, if nobody says otherwise */
 };
 
 static int32_t tiles_of(const step_size *s, size_t n_rows)
@@ -61,12 +61,14 @@ void step_size_end(step_size *s, size_t n_read, size_t n_made)
 }
 
 /*
- * Tokens of prompts that come with one token each of those that generate: for every token that is
- * made, requests bring so many that are read. Somewhat more, so that prompts do not pile up.
+ * Tokens of prompts that come with one token of every text: for each one that is made, requests
+ * bring so many that are read. Texts whose prompts wait count, too: they would make tokens if prompts
+ * had not piled up. Somewhat more, so that they do not.
  */
-static size_t share_of(const step_size *s, size_t n_next)
+static size_t share_of(const step_size *s, const step_load *l)
 {
-    return n_next * 5 * (s->n_read + FIRST_READ) / (4 * (s->n_made + FIRST_MADE));
+    size_t n_texts = l->n_next + l->n_prompts;
+    return n_texts * 5 * (s->n_read + FIRST_READ) / (4 * (s->n_made + FIRST_MADE));
 }
 
 /* Whether all prompts would be read in time by steps of so many rows. */
@@ -87,7 +89,7 @@ size_t step_size_rows(const step_size *s, const step_load *l)
     if (tile == 0)
         return (size_t)min_i64((int64_t)(l->n_next + PROMPT_SHARE), (int64_t)l->most);
     size_t least = round_up(l->n_next + tile, tile); /* reading goes on in any case */
-    size_t rows = l->n_next == 0 ? 2 * usual : round_up(l->n_next + share_of(s, l->n_next), tile);
+    size_t rows = l->n_next == 0 ? 2 * usual : round_up(l->n_next + share_of(s, l), tile);
     rows = rows < usual ? usual : rows < MOST_STEPS * usual ? rows : MOST_STEPS * usual;
     rows = rows > least ? rows : least;
     while (s->first_ns > 0 && rows + tile <= l->most && !meets_first(s, l, rows) &&

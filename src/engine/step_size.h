@@ -30,7 +30,8 @@ typedef struct step_size {
 /* What the rows of a step are chosen from. */
 typedef struct step_load {
     size_t n_next;     /* rows of those that generate */
-    size_t n_unread;   /* tokens of prompts */
+    size_t n_prompts;  /* that are not read to the end */
+    size_t n_unread;   /* their tokens */
     size_t most;       /* rows of a batch */
     uint64_t waits_ns; /* how long the prompt that came first has waited */
 } step_load;

@@ -21,7 +21,11 @@ static void learn(step_size *s)
 
 static size_t rows(const step_size *s, size_t n_next, size_t n_unread, uint64_t waits_ms)
 {
-    step_load l = {.n_next = n_next, .n_unread = n_unread, .most = 2048, .waits_ns = waits_ms * MS};
+    step_load l = {.n_next = n_next,
+                   .n_prompts = 1,
+                   .n_unread = n_unread,
+                   .most = 2048,
+                   .waits_ns = waits_ms * MS};
     return step_size_rows(s, &l);
 }
 
@@ -37,10 +41,11 @@ static void a_device_with_tiles_gets_whole_ones(void)
 {
     step_size s = card(0, 0);
     CHECK(rows(&s, 8, 1000, 0) == 256 && rows(&s, 8, 5000, 0) == 256);
-    CHECK(rows(&s, 0, 5000, 0) == 512);    /* nobody waits for the next token */
-    CHECK(rows(&s, 8, 130, 0) == 128);     /* the rest comes later */
-    CHECK(rows(&s, 100, 20, 0) == 384);    /* less than a tile: all of it */
-    CHECK(rows(&s, 990, 1000, 0) == 1152); /* those that generate leave a tile to prompts */
+    CHECK(rows(&s, 0, 5000, 0) == 512); /* nobody waits for the next token */
+    CHECK(rows(&s, 8, 130, 0) == 128);  /* the rest comes later */
+    CHECK(rows(&s, 30, 20, 0) == 256);  /* less than a tile: all of it */
+    step_size_end(&s, 10, 8000);
+    CHECK(rows(&s, 990, 1000, 0) == 1408); /* those that generate leave some to prompts */
     CHECK(rows(&s, 2040, 1000, 0) == 2048);
 }
 
@@ -48,15 +53,18 @@ static void a_device_with_tiles_gets_whole_ones(void)
 static void prompts_do_not_pile_up(void)
 {
     step_size s = card(0, 0);
-    CHECK(rows(&s, 100, 5000, 0) == 384); /* 2 to be read, and a quarter more: 350 rows */
+    CHECK(rows(&s, 99, 5000, 0) == 640); /* 4 to be read, and a quarter more: 599 rows */
     for (int i = 0; i < 200; i++)
-        step_size_end(&s, 512, 128);
+        step_size_end(&s, 256, 128);
     CHECK(rows(&s, 30, 5000, 0) == 256);
-    CHECK(rows(&s, 100, 5000, 0) == 640);  /* close to 100 + 500 */
-    CHECK(rows(&s, 400, 5000, 0) == 1024); /* no step takes longer than that */
+    CHECK(rows(&s, 99, 5000, 0) == 384); /* close to 100 + 250 */
+    step_load waits = {.n_next = 9, .n_prompts = 91, .n_unread = 9999, .most = 4096};
+    CHECK(step_size_rows(&s, &waits) == 384); /* those that wait would make tokens */
+    waits.n_prompts = 2000;
+    CHECK(step_size_rows(&s, &waits) == 2048); /* no step takes longer than that */
     for (int i = 0; i < 200; i++)
         step_size_end(&s, 10, 1000); /* long answers to short questions */
-    CHECK(rows(&s, 100, 5000, 0) == 256);
+    CHECK(rows(&s, 99, 5000, 0) == 256);
     step_size_end(&s, SIZE_MAX / 4, SIZE_MAX / 4); /* sums stay small */
     CHECK(s.n_read < 1 << 14 && s.n_made < 1 << 14);
 }
@@ -64,12 +72,12 @@ static void prompts_do_not_pile_up(void)
 static void a_target_for_the_next_token_limits_a_step(void)
 {
     step_size s = card(18, 0);
-    CHECK(rows(&s, 200, 5000, 0) == 768); /* nothing is known yet */
+    CHECK(rows(&s, 99, 5000, 0) == 640); /* nothing is known yet */
     learn(&s);
-    CHECK(rows(&s, 200, 5000, 0) == 384); /* 16 ms */
+    CHECK(rows(&s, 99, 5000, 0) == 384);  /* 16 ms */
     CHECK(rows(&s, 300, 5000, 0) == 512); /* reading goes on, whatever it takes */
     s.next_ns = 100 * MS;
-    CHECK(rows(&s, 200, 5000, 0) == 768);
+    CHECK(rows(&s, 99, 5000, 0) == 640);
 }
 
 static void a_target_for_the_first_token_makes_steps_larger(void)
@@ -86,14 +94,14 @@ static void a_target_for_the_first_token_makes_steps_larger(void)
 
 static void one_slow_step_is_not_believed(void)
 {
-    step_size s = card(30, 0);
+    step_size s = card(25, 0);
     learn(&s);
-    step_size_note(&s, 768, 900 * MS);
-    CHECK(rows(&s, 200, 1000, 0) == 768);
-    step_size_note(&s, 768, 900 * MS);
-    CHECK(rows(&s, 200, 1000, 0) == 640);
-    step_size_note(&s, 750, 28 * MS); /* of as many tiles */
-    CHECK(rows(&s, 200, 1000, 0) == 768);
+    step_size_note(&s, 640, 900 * MS);
+    CHECK(rows(&s, 99, 1000, 0) == 640);
+    step_size_note(&s, 640, 900 * MS);
+    CHECK(rows(&s, 99, 1000, 0) == 512);
+    step_size_note(&s, 630, 24 * MS); /* of as many tiles */
+    CHECK(rows(&s, 99, 1000, 0) == 640);
 }
 
 int main(void)
