@@ -155,7 +155,7 @@ def check_others(lace, tool, vocab, where):
         # Keys and values of 8 bits: as for golden models.
         result = check_logits(lace, model, "%-15s %-7s %-4s %4d tokens" % item,
                               [1 + 37 * i % 31000 for i in range(n_tokens)],
-                              2 * [1e-4 if kv == "q8_0" else LIMITS.get(kind, 1e-5)], kv, ties=(2, 9),
+                              2 * [1e-4 if kv == "q8_0" else LIMITS.get(kind, 1e-5)], kv, ties=(4, 9),
                               last=20 if n_tokens > 1000 else None)
         for name in os.listdir(where):
             if name.startswith(os.path.basename(model)):
