@@ -105,8 +105,8 @@ def say(good, what):
 
 
 def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0), last=None):
-    """Token by token, twice, in batches and in eights, against the CPU with exact activations. last: how
-    many tokens are compared."""
+    """Token by token, twice, in batches, in fours, eights and sixteens (each twice), against the CPU with
+    exact activations. last: how many tokens are compared."""
     tokens, out = model + ".%s.tokens" % kv, model + ".%s.logits" % kv
     open(tokens, "wb").write(array.array("i", ids).tobytes())
     # One by one: the CPU attends to batches in fixed point, which may choose other experts of a model.
@@ -114,22 +114,23 @@ def check_logits(lace, model, name, ids, limits, kv="f16", keep=None, ties=(0, 0
     want = logits(lace, model, tokens, out, "--exact", "-b", 1, "--device", "cpu", "-t", 2, kv=kv)
     one = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
     again = logits(lace, model, tokens, out, "-b", 1, "--device", "cuda", kv=kv)
-    size = 192 if len(tokens) > 1000 else 64  # kernels for prompts begin above 128
+    size = 192 if len(ids) > 1000 else 64  # kernels for prompts begin above 128
     many = logits(lace, model, tokens, out, "-b", size, "--device", "cuda", kv=kv)
-    few = logits(lace, model, tokens, out, "-b", 8, "--device", "cuda", kv=kv)
-    if last and all((want, one, again, many, few)):
+    few = [logits(lace, model, tokens, out, "-b", n, "--device", "cuda", kv=kv) for n in (4, 8, 16, 4, 8, 16)]
+    if last and all((want, one, again, many, *few)):
         n = last * (len(want) // len(ids))
-        want, one, again, many, few = (x[-n:] for x in (want, one, again, many, few))
+        want, one, again, many, *few = (x[-n:] for x in (want, one, again, many, *few))
     for values, how in ((one, "one"), (many, "many")):
         if keep and values:
             open(os.path.join(keep, "%s.%s" % (os.path.basename(model), how)), "wb").write(values.tobytes())
     errors, apart = zip(*(nmse_but(x, want, last or len(ids), n)
-                          for x, n in zip((one, many, few), (*ties, ties[1]))))
-    same = one is not None and again is not None and one.tobytes() == again.tobytes()
+                          for x, n in zip((one, many, *few[:3]), (*ties, *3 * ties[1:]))))
+    same = all(x is not None and y is not None and x.tobytes() == y.tobytes()
+               for x, y in zip((one, *few[:3]), (again, *few[3:])))
     good = errors[0] <= limits[0] and max(errors[1:]) <= limits[1] and same
-    return good, "%s token by token %.1e, in a batch %.1e, in eights %.1e, %s%s" % (
+    return good, "%s token by token %.1e, in a batch %.1e, in fours %.1e, eights %.1e, sixteens %.1e, %s%s" % (
         name, *errors, "the same bits twice" if same else "OTHER BITS the second time",
-        ", other experts at ties: %d, %d and %d of %d" % (*apart, len(ids)) if any(apart) else "")
+        ", other experts at ties: %d, %d, %d, %d and %d of %d" % (*apart, len(ids)) if any(apart) else "")
 
 
 def check_types(lace, tool, vocab, where, kinds):

@@ -41,7 +41,7 @@ static void repeat_rows(const operand *x, int64_t n)
         memcpy(check_row(x, t), check_row(x, t - some), x->stride);
 }
 
-static const int all_tokens[] = {1, 2, 8, 9, 33, 64, 65, 130, 300};
+static const int all_tokens[] = {1, 2, 4, 8, 9, 16, 33, 64, 65, 130, 300};
 
 static void bench(const kernel_table *ref, dtype type)
 {
@@ -108,6 +108,8 @@ void check_gpu_matmul(const kernel_table *ref)
         if (is_common) { /* as many rows as blocks of 256 tokens are for, on an H200 */
             check_product(&c, OP_MATMUL, types[i], 300, 8448, 512, CHECK_NORMAL);
             check_product(&c, OP_MATMUL_GLU, types[i], 300, 4224, 512, CHECK_NORMAL);
+            for (int n = 3; n <= 15; n += 4) /* and in many parts along K */
+                check_product(&c, OP_MATMUL_ADD, types[i], n, 272, 14336, CHECK_NORMAL);
         }
         check_end();
         if (check_is_bench() && is_common)

@@ -300,7 +300,8 @@ lace_status gpu_launch_small_batch(const gpu_job *j, const device_step *d, lace_
     uint32_t grid[3] = {(uint32_t)(last->first_block + n_parts * last->part_blocks), 1, 1};
     uint32_t bytes =
         (uint32_t)(SMALL_X_AT + p.part_tiles * SMALL_SLAB_BYTES + p.slot_bytes + p.ring_bytes);
-    TRY(gpu_start(j, "small_product_kernel", grid, SMALL_THREADS, bytes, &p, err));
+    const char *kernel = n <= SMALL_TOKENS / 2 ? "small_product_4" : "small_product_8";
+    TRY(gpu_start(j, kernel, grid, SMALL_THREADS, bytes, &p, err));
     at += aligned(4 * (uint64_t)n_parts * (uint64_t)n * (uint64_t)stride);
     if (is_glu)
         return finish_gates(j, d, &p, n_parts, at, err);

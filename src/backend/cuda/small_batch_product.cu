@@ -51,7 +51,7 @@ static __device__ __forceinline__ void small_store(const small_product &p, const
 }
 
 /* Multiplies all tiles and stores the sums. */
-template <int KIND>
+template <int KIND, int TOKENS>
 static __device__ __forceinline__ void small_tiles(const small_product &p, const small_work &w,
                                                    uint8_t *shared)
 {
@@ -113,7 +113,7 @@ static __device__ __forceinline__ void small_tiles(const small_product &p, const
             float y[4];
             if (!is_trial)
                 bar_wait(filled + 8 * place, parity);
-            small_multiply<KIND>(y, ring + place * PLACE + skew(row), slab, lane);
+            small_tile<KIND, TOKENS>::multiply(y, ring + place * PLACE + skew(row), slab, lane);
             *(float4 *)(mine + ((row - group) * p.part_tiles + column) * SMALL_SLOT_BYTES +
                         16 * lane) = make_float4(y[0], y[1], y[2], y[3]);
             if (is_trial) {
@@ -144,23 +144,26 @@ static __device__ __forceinline__ void small_tiles(const small_product &p, const
         }
         __syncthreads();
 #pragma unroll 1
-        for (int i = threadIdx.x; i < (end - group) * 32; i += SMALL_THREADS) {
-            const uint8_t *slot = mine + (i >> 5) * p.part_tiles * SMALL_SLOT_BYTES + 16 * lane;
+        for (int i = warp; i < end - group; i += SMALL_WARPS) {
+            const uint8_t *slot = mine + i * p.part_tiles * SMALL_SLOT_BYTES + 16 * lane;
             float y[4] = {0, 0, 0, 0};
 #pragma unroll 1
             for (int k = 0; k < w.n_tiles; k++) {
                 float4 more = *(const float4 *)(slot + k * SMALL_SLOT_BYTES);
                 y[0] += more.x, y[1] += more.y, y[2] += more.z, y[3] += more.w;
             }
-            small_store(p, w, group + (i >> 5), lane, y);
+            if constexpr (TOKENS <= 4) { /* the planes meet; other lanes have no tokens */
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    y[e] += __shfl_down_sync(~0u, y[e], 2, 4);
+            }
+            small_store(p, w, group + i, lane, y);
         }
     }
 }
 
-/* Bounds for more threads than there are: at most 80 registers, so that what
- * comes next has room. */
-extern "C" __global__ void __launch_bounds__(SMALL_THREADS * 3 / 2, 1)
-    small_product_kernel(const __grid_constant__ small_product p)
+/* What this block has of the launch. */
+template <int TOKENS> static __device__ __forceinline__ void small_block(const small_product &p)
 {
     extern __shared__ __align__(128) uint8_t shared[];
     launch_next();
@@ -184,13 +187,24 @@ extern "C" __global__ void __launch_bounds__(SMALL_THREADS * 3 / 2, 1)
     case TILE_##id:                                                                                \
         if constexpr (small_has_kind<TILE_##id>()) {                                               \
             w.tiles = weight.tiles + first * n_bytes;                                              \
-            small_tiles<TILE_##id>(p, w, shared);                                                  \
+            small_tiles<TILE_##id, TOKENS>(p, w, shared);                                          \
         }                                                                                          \
         break;
         TILE_LIST(X)
 #undef X
     }
 }
+
+/* For up to so many tokens. Bounds for more threads than there are: at most 80 registers, so that
+ * what comes next has room. */
+#define SMALL_PRODUCT(tokens)                                                                      \
+    extern "C" __global__ void __launch_bounds__(SMALL_THREADS * 3 / 2, 1)                         \
+        small_product_##tokens(const __grid_constant__ small_product p)                            \
+    {                                                                                              \
+        small_block<tokens>(p);                                                                    \
+    }
+SMALL_PRODUCT(4)
+SMALL_PRODUCT(8)
 
 #endif
 
