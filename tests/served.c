@@ -26,6 +26,18 @@ static double now_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+/* Until the model behind a router is loaded, or the router wants a key for the answer. */
+static void wait_for_model(const served *s)
+{
+    answer a = {0};
+    do {
+        struct timespec pause = {.tv_nsec = 20000000};
+        nanosleep(&pause, NULL);
+        served_get(s, "/v1/models", &a);
+    } while (a.status == 200 && !answer_has(&a, "\"state\":\"ready\""));
+    answer_free(&a);
+}
+
 bool served_start(served *s, const char *arguments)
 {
     const char *program = getenv("LACE_BIN") ? getenv("LACE_BIN") : "build/lace";
@@ -55,10 +67,13 @@ bool served_start(served *s, const char *arguments)
     s->port = colon ? atoi(colon + 1) : 0;
     if (out)
         fclose(out);
-    if (colon)
-        return true;
-    served_stop(s);
-    return false;
+    if (!colon) {
+        served_stop(s);
+        return false;
+    }
+    if (!has_model && getenv("LACE_SERVED_MODELS"))
+        wait_for_model(s);
+    return true;
 }
 
 int served_wait(served *s)

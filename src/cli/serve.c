@@ -241,6 +241,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
                           "--no-prefix-cache, --deterministic or --activation-sparsity");
     if (a.several.models && words.count)
         return args_error(v, err, "--models names the models, and %.100s is one more", words.at[0]);
+    if (a.several.models && a.server.alias)
+        return args_error(v, err, "--alias names one model; --models FILE has a name for each");
     if (a.several.models) {
         warn_of_open_door(&a.server);
         return serve_models(v, &a.several, &a.server, argc, argv, err);

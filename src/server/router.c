@@ -27,7 +27,8 @@ static void schedule(router *r);
 router_model *router_find(router *r, const char *name)
 {
     static const char latest[] = ":latest";
-    if (!name || !name[0] || strcmp(name, SERVER_ANY_MODEL) == 0)
+    bool is_any = r->options->n_entries == 1 && !r->s->options.is_strict;
+    if (!name || !name[0] || is_any || strcmp(name, SERVER_ANY_MODEL) == 0)
         return &r->models[r->options->default_index];
     size_t n = strlen(name), m = strlen(latest);
     if (n > m && strcmp(name + n - m, latest) == 0)

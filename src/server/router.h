@@ -99,7 +99,8 @@ void router_free(router *r); /* ends all children; NULL is fine */
 void router_tick(router *r, uint64_t now);
 bool router_queue_is_full(const router *r);
 
-/* The model of a name; without one, or for "default", the default one. NULL: there is none. */
+/* The model of a name; without one, or for "default", the default one. A server of one model has it
+ * under any name, unless it is strict. NULL: there is none. */
 router_model *router_find(router *r, const char *name);
 uint64_t router_bytes_used(const router *r);
 const char *router_state_word(const router_model *m);

@@ -459,6 +459,8 @@ static void files_are_read_strictly(void)
     command_check_error("has no model (NAME.gguf) in it");
     command_run("serve --models models x.gguf");
     command_check_error("x.gguf is one more");
+    command_run("serve --models models --alias x");
+    command_check_error("--alias names one model");
     command_run("serve --models models --keep-alive never");
     command_check_error("keep-alive \"never\": expected a time");
 }
