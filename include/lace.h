@@ -724,6 +724,15 @@ typedef enum lace_reuse_end {
 
 const char *lace_reuse_text(lace_reuse_end end); /* a word or two: "differs" */
 
+/* Why a text, or its reasoning, was ended though the model would have gone on. */
+typedef enum lace_cut {
+    LACE_CUT_NONE,
+    LACE_CUT_BUDGET, /* reasoning has used up its tokens */
+    LACE_CUT_LOOP,   /* it only repeated itself */
+} lace_cut;
+
+const char *lace_cut_text(lace_cut cut); /* "budget", "repetition"; "" for none */
+
 /* Counts and times of a generation. */
 typedef struct lace_generation_stats {
     int32_t n_prompt;         /* tokens given */
@@ -736,6 +745,8 @@ typedef struct lace_generation_stats {
     uint64_t generate_ns;     /* from the first token to the last */
     int32_t n_guessed;        /* guesses that were checked */
     int32_t n_accepted;       /* guesses that were right */
+    lace_cut reasoning_cut;   /* reasoning was ended by its limit, or because it repeated itself */
+    lace_cut text_cut; /* the text was ended because it repeated itself, with LACE_FINISH_LENGTH */
 } lace_generation_stats;
 
 /* What a step brought for one generation. Pointers are valid during the call. */
@@ -758,6 +769,15 @@ typedef void (*lace_piece_fn)(void *user, const lace_piece *piece);
 
 enum { LACE_MAX_TOP = 20 };
 
+/* How reasoning is found in a text, and limited. */
+typedef struct lace_reasoning {
+    const char *begin, *end;   /* the words around it; NULL (default): it is not looked for */
+    bool is_open;              /* the prompt ends inside of it */
+    int32_t max_tokens;        /* of it, before it is closed; -1 (default): any number */
+    const lace_token *closing; /* what is said to close it, with `end` in it; without, it is not */
+    size_t n_closing;
+} lace_reasoning;
+
 /* All arrays and strings are copied. */
 typedef struct lace_generation_options {
     const lace_token *prompt; /* at least one token */
@@ -773,8 +793,10 @@ typedef struct lace_generation_options {
     size_t n_stops;
     const lace_bias *biases;
     size_t n_biases;
-    lace_grammar *grammar; /* the text must match it; NULL (default): any. Not copied, but may be
+    lace_grammar *grammar;    /* the text must match it; NULL (default): any. Not copied, but may be
                               freed once the generation is added */
+    lace_reasoning reasoning; /* not with a grammar */
+    bool breaks_loops; /* close reasoning, or end a text, that only repeats itself; default false */
     int32_t n_top;     /* -1 (default): no log-probabilities; 0: of the token; up to LACE_MAX_TOP */
     bool shows_prompt; /* call on_piece, without a token, before the prompt and after each part of
                           it, too; default false */

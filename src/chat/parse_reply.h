@@ -41,6 +41,9 @@ reply_format reply_format_by_name(const char *name); /* calls is NULL if there i
 reply_format reply_format_described(const reply_format *f);
 const char *reply_format_name(const reply_format *f); /* "hermes", "mistral", ... */
 
+/* The words around reasoning; false: the format has none. */
+bool reply_thinking_words(const reply_format *f, const char **begin, const char **end);
+
 /* Whether a prompt ends inside of reasoning, so that the reply begins there. */
 bool reply_opens_thinking(const reply_format *f, text prompt);
 

@@ -266,6 +266,13 @@ const char *reply_format_name(const reply_format *f)
     return f->calls->name;
 }
 
+bool reply_thinking_words(const reply_format *f, const char **begin, const char **end)
+{
+    *begin = f->thinking ? f->thinking->begin : NULL;
+    *end = f->thinking ? f->thinking->end : NULL;
+    return f->thinking != NULL;
+}
+
 bool reply_opens_thinking(const reply_format *f, text prompt)
 {
     if (!f->thinking)

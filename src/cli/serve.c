@@ -13,7 +13,7 @@ typedef struct serve_args {
     server_options server;
     int32_t seed, n_context, max_running, n_batch, n_threads, kv_type, v_type;
     uint64_t kv_memory, memory;
-    bool mmap, no_prefixes, rewrites_replies, deterministic;
+    bool mmap, no_prefixes, rewrites_replies, keeps_looping, deterministic;
     const char *device, *activation_sparsity, *draft, *hosts;
     cli_ranks ranks;
     serve_models_args several;
@@ -67,6 +67,8 @@ static const arg_option options[] = {
     {"repeat-penalty", 0, ARG_FLOAT, SERVER(sampler.repeat_penalty), .value = "X", .low = 0, .high = 100, .is_low_open = true, .help = "divide the logits of recent tokens by this (default 1: off)"},
     {"seed", 's', ARG_INT, HERE(seed), .value = "S", .low = -1, .high = INT32_MAX, .help = "the same seed gives the same text (default -1: a random one for each request)"},
     {"n-predict", 'n', ARG_INT, SERVER(max_tokens), .value = "N", .low = -1, .high = INT32_MAX, .help = "tokens of an answer (default -1: as many as the context takes)"},
+    {"reasoning-budget", 0, ARG_INT, SERVER(reasoning_budget), .value = "N", .low = -1, .high = INT32_MAX, .help = "tokens of reasoning, after which it is closed; 0: no reasoning (default -1: any number)"},
+    {"no-loop-breaker", 0, ARG_FLAG, HERE(keeps_looping), .help = "let chats go on that only repeat themselves (default: such reasoning is closed, such an answer ends)"},
     {.kind = ARG_HEADING, .help = "Speed by guessing ahead; the text stays the same"},
     {"draft", 0, ARG_TEXT, HERE(draft), .value = "MODEL", .help = "a smaller model with the same vocabulary guesses tokens, this one checks them together, while up to 4 requests run"},
     {"lookup", 0, ARG_FLAG, SERVER(batcher.use_lookup), .help = "guess that a text continues as it did after an earlier occurrence of its last words"},
@@ -275,6 +277,7 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     a.server.sampler.seed = a.seed >= 0 ? (uint64_t)a.seed : 0;
     a.server.batcher.use_prefixes = !a.no_prefixes;
     a.server.keeps_replies = !a.rewrites_replies;
+    a.server.breaks_loops = !a.keeps_looping;
     a.server.batcher.is_deterministic = a.deterministic;
     lace_status status = open_draft(&a, &draft, err);
     a.server.batcher.draft = draft;

@@ -287,7 +287,8 @@ static void take_back(lace_batcher *b, lace_generation *g, bool is_wrong)
 /* What was chosen goes out; as long as it was guessed, the row to choose the next one is there. */
 static void take_rows(lace_batcher *b, lace_generation *g, uint64_t now)
 {
-    if (g->n_queued > 0 && session_word(b->session, (size_t)g->row) == CHOICE_REFUSED)
+    if (g->n_queued > 0 &&
+        (g->was_forced || session_word(b->session, (size_t)g->row) == CHOICE_REFUSED))
         flight_take_back(b, g);
     for (;;) {
         int32_t row = g->row;
@@ -453,6 +454,8 @@ static bool begin_ahead(lace_batcher *b, lace_generation *g, lace_status *status
     int32_t left = g->options.max_tokens - g->stats.n_generated;
     if (g->options.max_tokens >= 0 && left < n)
         n = left;
+    left = watch_free(&g->watch);
+    n = left < n ? left : n;
     left = g->options.min_tokens - g->stats.n_generated;
     if (left > 0 && left < n) /* the rule is another one behind those */
         n = left;
@@ -476,7 +479,7 @@ bool advance_ahead(lace_batcher *b)
         int32_t word = CHOICE_REFUSED;
         if (b->waiting.n > 0) /* they begin behind what is queued by now */
             ahead_hold(&g->ahead);
-        if (status == LACE_OK && !ahead_is_spent(&g->ahead))
+        if (status == LACE_OK && !ahead_is_spent(&g->ahead) && watch_forced(&g->watch) < 0)
             status = ahead_next(&g->ahead, &word, &err);
         if (status == LACE_OK && word != CHOICE_REFUSED) {
             b->stats.n_steps++;

@@ -19,9 +19,15 @@ lace_generation_options lace_generation_options_default(void)
     return (lace_generation_options){
         .sampler = lace_sampler_options_default(),
         .max_tokens = -1,
+        .reasoning = {.max_tokens = -1},
         .n_top = -1,
         .use_prefixes = true,
     };
+}
+
+const char *lace_cut_text(lace_cut cut)
+{
+    return cut == LACE_CUT_BUDGET ? "budget" : cut == LACE_CUT_LOOP ? "repetition" : "";
 }
 
 const char *lace_reuse_text(lace_reuse_end end)
@@ -69,6 +75,13 @@ static lace_status check_options(const lace_generation_options *o, int32_t n_voc
     if (o->n_stops > MAX_STOPS || o->n_biases > MAX_BIASES)
         return error_set(err, LACE_E_ARG, "there are more than %d stops or %d biases", MAX_STOPS,
                          MAX_BIASES);
+    const lace_reasoning *r = &o->reasoning;
+    const char *words[] = {r->begin, r->end};
+    for (size_t i = 0; i < 2; i++)
+        if (words[i] && (!words[i][0] || strlen(words[i]) > WATCH_WORD))
+            return error_set(err, LACE_E_ARG, "a word around reasoning has not 1 to %d bytes",
+                             WATCH_WORD);
+    TRY(check_tokens("closing", r->closing, r->n_closing, n_vocab, err));
     for (size_t i = 0; i < o->n_stops; i++)
         if (o->stops[i][0] == 0 || strlen(o->stops[i]) > MAX_STOP_BYTES)
             return error_set(err, LACE_E_ARG, "stop %zu has %zu bytes, expected 1 to %d", i,
@@ -100,6 +113,13 @@ static bool copy_options(lace_generation *g)
     bool is_complete =
         stops && (o->stop_tokens = keep(g, o->stop_tokens, o->n_stop_tokens, sizeof(lace_token))) &&
         (o->biases = keep(g, o->biases, o->n_biases, sizeof(lace_bias)));
+    lace_reasoning *r = &o->reasoning;
+    const char **words[] = {&r->begin, &r->end};
+    for (size_t i = 0; is_complete && i < 2; i++)
+        is_complete = !*words[i] ||
+                      (*words[i] = arena_strndup(&g->memory, *words[i], strlen(*words[i]))) != NULL;
+    is_complete =
+        is_complete && (r->closing = keep(g, r->closing, r->n_closing, sizeof(lace_token)));
     for (size_t i = 0; is_complete && i < o->n_stops; i++)
         is_complete = (stops[i] = arena_strndup(&g->memory, stops[i], strlen(stops[i]))) != NULL;
     o->stops = stops;
@@ -143,6 +163,9 @@ static lace_status fill(lace_generation *g, lace_error *err)
         return error_nomem(err, "a generation");
     memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
     g->options.prompt = NULL;
+    if (o->grammar) /* which has no place for what closes reasoning */
+        g->options.reasoning = (lace_reasoning){.max_tokens = -1};
+    watch_init(&g->watch, &g->options.reasoning, o->breaks_loops);
     TRY(lace_sampler_create(&o->sampler, g->n_vocab, &g->sampler, err));
     if (o->grammar)
         TRY(lace_grammar_state_create(o->grammar, &g->form, err));
@@ -323,6 +346,14 @@ static bool is_listed(const lace_token *list, size_t n, lace_token token)
     return false;
 }
 
+static void note_progress(lace_generation *g, text piece)
+{
+    int32_t n = g->stats.n_generated, kept = g->n_tokens < n ? g->n_tokens : n;
+    watch_note(&g->watch, g->tokens + g->n_tokens - kept, kept, piece);
+    g->stats.reasoning_cut = g->watch.reasoning_cut;
+    g->stats.text_cut = g->watch.text_cut;
+}
+
 /* Text that the token completes goes to g->text; looks for stops in it. */
 static lace_status add_text(lace_generation *g, bool is_last, lace_error *err)
 {
@@ -332,6 +363,8 @@ static lace_status add_text(lace_generation *g, bool is_last, lace_error *err)
     else if (g->decoder)
         TRY(decoder_flush(g->decoder, &piece, err));
     TRY(buf_append(&g->text, piece.data, piece.size));
+    if (!is_last)
+        note_progress(g, piece);
     size_t at = 0;
     const char *stop = find_stop(g, &at);
     if (stop) {
@@ -350,6 +383,8 @@ static void find_end(lace_generation *g, bool is_end)
     int32_t max = g->options.max_tokens;
     if (is_end)
         g->finish = LACE_FINISH_STOP;
+    else if (g->stats.text_cut != LACE_CUT_NONE)
+        g->finish = LACE_FINISH_LENGTH;
     else if (max >= 0 && g->stats.n_generated >= max)
         g->finish = LACE_FINISH_LENGTH;
     else if (g->n_tokens >= g->n_context && g->options.on_full)
@@ -385,8 +420,8 @@ static bool add_edits(const lace_generation *g, int32_t n_ahead, choice_rule *ru
 choice_rule generation_rule(const lace_generation *g, int32_t n_ahead)
 {
     choice_rule rule = {0};
-    bool is_plain = !g->form && g->options.n_top < 0 && session_rule(g->sampler, &rule) &&
-                    add_edits(g, n_ahead, &rule);
+    bool is_plain = !g->form && g->options.n_top < 0 && watch_free(&g->watch) > n_ahead &&
+                    session_rule(g->sampler, &rule) && add_edits(g, n_ahead, &rule);
     rule.goes_on = is_plain && n_ahead > 0;
     return is_plain ? rule : (choice_rule){.temperature = -1};
 }
@@ -408,7 +443,11 @@ static bool is_all_forbidden(const lace_generation *g, const float *logits, cons
 static lace_status choose_token(lace_generation *g, int32_t word, const float *logits,
                                 work_limit *limit, lace_error *err)
 {
-    if (word == CHOICE_REFUSED) {
+    lace_token forced = watch_forced(&g->watch);
+    g->was_forced = forced >= 0;
+    if (g->was_forced) {
+        g->token = forced;
+    } else if (word == CHOICE_REFUSED) {
         const float *edited;
         TRY(edit_logits(g, logits, limit, &edited, err));
         if (is_all_forbidden(g, logits, edited))

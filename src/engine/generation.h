@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "engine/ahead.h"
 #include "engine/guess.h"
+#include "engine/watch.h"
 
 typedef enum generation_state {
     GENERATION_WAITING,
@@ -35,6 +36,9 @@ struct lace_generation {
     guesses guess;      /* what is checked in this step behind its newest token */
     int32_t n_context;  /* tokens that the text may have, a last one without a place among them */
     uint64_t last_step; /* number of the last one that it was in; 0: none. If deterministic */
+
+    watch watch;     /* over reasoning and repetition */
+    bool was_forced; /* the last token was, whatever a device has chosen */
 
     lace_sampler *sampler;
     lace_grammar_state *form; /* NULL: any text will do */

@@ -282,7 +282,7 @@ static bool read_output(gen_request *r, call *c, const json_t *body)
     return gen_use_schema(r, c, "output_config", schema);
 }
 
-/* {"type": "enabled" | "adaptive" | "disabled"}, as templates know it. */
+/* {"type": "enabled" | "adaptive" | "disabled"}, as templates know it, and "budget_tokens". */
 static bool read_thinking(gen_request *r, call *c, const json_t *body)
 {
     const json_t *thinking = json_object_get(body, "thinking");
@@ -291,8 +291,14 @@ static bool read_thinking(gen_request *r, call *c, const json_t *body)
     bool is_on = mode && (strcmp(mode, "enabled") == 0 || strcmp(mode, "adaptive") == 0);
     if (thinking && !json_is_null(thinking) && !is_on && !is_off)
         return call_refuse(c, "thinking", "thinking has no type enabled, adaptive or disabled");
+    const json_t *budget = json_object_get(thinking, "budget_tokens");
+    if (budget && (!json_is_integer(budget) || json_integer_value(budget) < 1 ||
+                   json_integer_value(budget) > INT32_MAX))
+        return call_refuse(c, "thinking", "thinking.budget_tokens is not a number of tokens");
     if (!gen_read_template(r, c, body))
         return false;
+    if (is_on && budget)
+        r->thinking_budget = (int32_t)json_integer_value(budget);
     if (mode && json_object_set_new(r->kwargs, "enable_thinking", json_boolean(is_on)) != 0)
         return call_nomem(c);
     return true;

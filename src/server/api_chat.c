@@ -127,6 +127,15 @@ static json_out *begin_chunk(chat_choice *h)
     return out;
 }
 
+/* Why the model was not let go on, where it was not. */
+static void write_cuts(json_out *out, const lace_generation_stats *s)
+{
+    if (s->text_cut != LACE_CUT_NONE)
+        json_out_printf(out, ",\"stop_reason\":\"%s\"", lace_cut_text(s->text_cut));
+    if (s->reasoning_cut != LACE_CUT_NONE)
+        json_out_printf(out, ",\"reasoning_end\":\"%s\"", lace_cut_text(s->reasoning_cut));
+}
+
 static void end_chunk(chat_choice *h, const char *finish)
 {
     call *c = h->reply->c;
@@ -142,9 +151,11 @@ static void end_chunk(chat_choice *h, const char *finish)
     } else {
         json_out_raw(out, "null");
     }
-    if (finish)
-        json_out_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
-    else
+    if (finish) {
+        json_out_printf(out, ",\"finish_reason\":\"%s\"", finish);
+        write_cuts(out, &h->stats);
+        json_out_raw(out, "}]");
+    } else
         json_out_raw(out, ",\"finish_reason\":null}]");
     const gen_request *r = call_request(c);
     json_out_raw(out, r->wants_usage ? ",\"usage\":null" : "");
@@ -315,7 +326,9 @@ static void write_choice(const call *c, json_out *out, void *state, int choice)
     } else {
         json_out_raw(out, "null");
     }
-    json_out_printf(out, ",\"finish_reason\":\"%s\"}", finish_of(h));
+    json_out_printf(out, ",\"finish_reason\":\"%s\"", finish_of(h));
+    write_cuts(out, &h->stats);
+    json_out_raw(out, "}");
     out->has_failed = out->has_failed || h->content.has_failed || h->reasoning.has_failed ||
                       h->calls.has_failed || h->logprobs.has_failed;
 }

@@ -507,6 +507,10 @@ static void observe(call *c, const gen_event *e)
         }
         c->last_token_ns = now;
     }
+    if (e->finish != LACE_FINISH_NONE) {
+        c->reasoning_cut = e->stats.reasoning_cut;
+        c->text_cut = e->stats.text_cut;
+    }
     if (e->finish != LACE_FINISH_NONE)
         m->n_finished[e->finish]++;
 }

@@ -129,6 +129,7 @@ struct call {
     int n_generated;         /* tokens, of all choices */
     int32_t n_reused;        /* tokens of the first choice's prompt, and why not more */
     lace_reuse_end reuse_end;
+    lace_cut reasoning_cut, text_cut; /* of the choice that ended last */
     bool has_error;
     bool is_logged;
     uint64_t last_token_ns; /* for the time between tokens */

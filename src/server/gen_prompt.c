@@ -185,6 +185,8 @@ bool gen_request_chat(gen_request *r, call *c)
     if (!gen_replay(r, c, flags) && !render_chat(r, c, flags))
         return false;
     gen_prepare_note(r, c);
+    if (!gen_limit_reasoning(r, c))
+        return false;
     return !r->forces_call || gen_use_call(r, c);
 }
 

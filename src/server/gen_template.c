@@ -1,4 +1,5 @@
 /* The fields of a request that speak to the chat template, and rendering by it. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -63,6 +64,10 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
     json_t *effort = json_get(body, "reasoning_effort");
     const json_t *format = json_get(body, "reasoning_format");
     bool is_on = true, is_given;
+    r->thinking_budget = call_server(c)->options.reasoning_budget;
+    if (r->thinking_budget == 0 && !json_object_get(r->kwargs, "enable_thinking") &&
+        !set_thinking(r, c, false))
+        return false;
     if (!read_flag(c, body, "enable_thinking", &is_on, &is_given) ||
         (is_given && !set_thinking(r, c, is_on)))
         return false;
@@ -78,14 +83,16 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
         const json_t *budget = json_get(body, budgets[i]);
         if (budget && !json_is_integer(budget))
             return refuse_kind(c, budgets[i], "an integer", budget);
-        if (budget && json_integer_value(budget) != 0 && json_integer_value(budget) != -1) {
-            call_fail(c, 400, budgets[i], "unsupported_value",
-                      "%s: reasoning cannot be limited; 0 turns it off, -1 leaves it on",
+        if (budget && (json_integer_value(budget) < -1 || json_integer_value(budget) > INT32_MAX)) {
+            call_fail(c, 400, budgets[i], "invalid_value",
+                      "%s is out of range: 0 turns reasoning off, -1 does not limit it",
                       budgets[i]);
             return false;
         }
         if (budget && json_integer_value(budget) == 0 && !set_thinking(r, c, false))
             return false;
+        if (budget)
+            r->thinking_budget = (int32_t)json_integer_value(budget);
     }
     const char *word = json_string_value(format);
     r->keeps_reasoning = word && strcmp(word, "none") == 0;
@@ -94,6 +101,52 @@ static bool read_reasoning(gen_request *r, call *c, const json_t *body)
         return call_refuse(c, "reasoning_format",
                            "reasoning_format is not \"none\", \"auto\" or \"deepseek\"");
     return true;
+}
+
+/* Tokens for an effort that the template itself has no word for. */
+static int32_t effort_budget(const gen_request *r, const call *c)
+{
+    static const struct {
+        const char *effort;
+        int32_t n_tokens;
+    } budgets[] = {{"minimal", 256}, {"low", 1024}, {"medium", 8192}};
+    const char *effort = json_string_value(json_object_get(r->kwargs, "reasoning_effort"));
+    if (!effort || chat_template_uses(call_server(c)->chat, "reasoning_effort"))
+        return -1;
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++)
+        if (strcmp(effort, budgets[i].effort) == 0)
+            return budgets[i].n_tokens;
+    return -1;
+}
+
+/* What is said to close it, as tokens. */
+static bool make_closing(gen_request *r, call *c, const char *end)
+{
+    char words[128];
+    lace_reasoning *limit = &r->options.reasoning;
+    size_t n = (size_t)snprintf(words, sizeof words, "\n%s\n\n", end);
+    lace_token *tokens = arena_alloc(&r->memory, n, sizeof *tokens);
+    if (!tokens)
+        return call_nomem(c);
+    if (lace_tokenize(call_server(c)->model, words, n, LACE_TOKENIZE_PARSE_SPECIAL, tokens, n,
+                      &limit->n_closing, NULL) != LACE_OK ||
+        limit->n_closing > n)
+        limit->n_closing = 0;
+    limit->closing = tokens;
+    return true;
+}
+
+bool gen_limit_reasoning(gen_request *r, call *c)
+{
+    const server *s = call_server(c);
+    const reply_format *format = chat_template_reply_format(s->chat);
+    lace_reasoning *limit = &r->options.reasoning;
+    r->options.breaks_loops = s->options.breaks_loops && !r->options.ignore_end;
+    if (!reply_thinking_words(format, &limit->begin, &limit->end))
+        return true;
+    limit->is_open = reply_opens_thinking(format, (text){r->prompt_text, r->n_prompt_text});
+    limit->max_tokens = r->thinking_budget > 0 ? r->thinking_budget : effort_budget(r, c);
+    return make_closing(r, c, limit->end);
 }
 
 /* How the prompt ends: behind the messages, in a new turn of the assistant, or in its last one. */

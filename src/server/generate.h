@@ -57,6 +57,7 @@ struct gen_request {
     json_t *documents;          /* array for templates that take it, or NULL */
     bool add_generation_prompt; /* end where a reply begins; default true */
     bool continues_last;        /* a last message of the assistant's is continued; default true */
+    int32_t thinking_budget;    /* tokens of reasoning; -1: as the server has it */
     bool keeps_reasoning;       /* leave it in the content */
     const char *reply_opening;  /* what the parser of the reply reads first; static, or NULL */
     size_t n_replies;           /* earlier ones that the prompt shows */
@@ -122,6 +123,9 @@ bool gen_request_chat(gen_request *r, call *c);
 bool gen_replay(gen_request *r, call *c, unsigned flags);
 /* What is needed to keep the replies of a request whose prompt is there. */
 void gen_prepare_note(gen_request *r, call *c);
+
+/* gen_template.c: how the reasoning of a reply is found and limited. False: answered. */
+bool gen_limit_reasoning(gen_request *r, call *c);
 
 /* A text, which must outlive the request, to a prompt. False: answered. */
 bool gen_request_text(gen_request *r, call *c, const char *prompt, size_t n_bytes);

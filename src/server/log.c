@@ -53,6 +53,10 @@ void log_call(call *c)
     if (c->n_generated > 0)
         json_out_printf(&out, ",\"reused_tokens\":%d,\"reuse_end\":\"%s\"", c->n_reused,
                         lace_reuse_text(c->reuse_end));
+    if (c->text_cut != LACE_CUT_NONE)
+        json_out_printf(&out, ",\"text_end\":\"%s\"", lace_cut_text(c->text_cut));
+    if (c->reasoning_cut != LACE_CUT_NONE)
+        json_out_printf(&out, ",\"reasoning_end\":\"%s\"", lace_cut_text(c->reasoning_cut));
     if (c->request.n_replies > 0)
         json_out_printf(&out, ",\"replies\":%zu,\"replies_kept\":%zu", c->request.n_replies,
                         c->request.n_replies_kept);

@@ -46,6 +46,8 @@ server_options server_options_default(void)
         .drain_s = 30,
         .max_body = 8 << 20,
         .n_workers = 4,
+        .reasoning_budget = -1,
+        .breaks_loops = true,
         .keeps_replies = true,
         .sampler = lace_sampler_options_default(),
         .max_tokens = -1,

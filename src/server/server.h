@@ -13,7 +13,11 @@ typedef struct server_options {
     const char *api_key_file; /* one key a line; NULL: none */
     const char *api_keys;     /* further ones, separated by commas; NULL: none */
     bool shares_prefixes;     /* what texts begin with is shared among keys, too; default false */
-    bool keeps_replies;       /* earlier replies stand in prompts as the model wrote them; default
+    int32_t
+        reasoning_budget; /* tokens of reasoning, of requests that do not say otherwise; 0: none;
+                                 default -1: any number */
+    bool breaks_loops;    /* chats that only repeat themselves are ended; default true */
+    bool keeps_replies;   /* earlier replies stand in prompts as the model wrote them; default
                                  true */
     const char *chat_template_file; /* in place of the model's own; NULL: none */
     const char *tls_cert, *tls_key; /* files in PEM; both or none */

@@ -126,4 +126,34 @@ cases.a_killed_server_leaves_what_it_computed_to_the_next = async () => {
   });
 };
 
+cases.reasoning_ends_with_its_budget = async () => {
+  const session = writeModel(...TEMPLATES[0]);
+  const post = async (server, path, body) => {
+    const answer = await fetch(`${server.url}${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
+    return answer.json();
+  };
+  const messages = messagesBefore(session, 0);
+  const whole = session.turns[0].thought;
+  await withServer(session, [], async (server) => {
+    for (const fields of [{ reasoning_budget: 6 }, { thinking_budget_tokens: 6 }, { reasoning_budget_tokens: 6 }]) {
+      const { choices } = await post(server, '/v1/chat/completions', { messages, temperature: 0, ...fields });
+      assert.equal(choices[0].reasoning_end, 'budget');
+      const thought = choices[0].message.reasoning_content.trim();
+      assert.ok(thought.length > 0 && thought.length < whole.length && whole.startsWith(thought), thought);
+      assert.ok(!/think>/.test(choices[0].message.content), choices[0].message.content);
+    }
+    const all = await post(server, '/v1/chat/completions', { messages, temperature: 0, reasoning_budget: 500 });
+    assert.ok(all.choices[0].message.reasoning_content.trim() === whole && !('reasoning_end' in all.choices[0]));
+    const message = await post(server, '/v1/messages', {
+      max_tokens: 100, temperature: 0, system: session.system, messages: messages.slice(1), thinking: { type: 'enabled', budget_tokens: 6 },
+    });
+    assert.ok(message.content[0].type === 'thinking' && message.content[0].thinking.trim().length < whole.length);
+  });
+  await withServer(session, ['--reasoning-budget', '6'], async (server) => {
+    const { choices } = await post(server, '/v1/chat/completions', { messages, temperature: 0 });
+    assert.equal(choices[0].reasoning_end, 'budget');
+    assert.match(server.output(), /"reasoning_end":"budget"/);
+  });
+};
+
 await runCases(cases, { seconds: 120 });

@@ -224,7 +224,7 @@ static void fields_for_the_template_act_or_are_refused(void)
         {"\"documents\":5", "documents is an integer"},
         {"\"enable_thinking\":\"no\"", "enable_thinking is a string"},
         {"\"add_generation_prompt\":1", "add_generation_prompt is an integer"},
-        {"\"thinking_budget_tokens\":100", "thinking_budget_tokens"},
+        {"\"thinking_budget_tokens\":-2", "thinking_budget_tokens is out of range"},
         {"\"thinking_budget_tokens\":\"x\"", "thinking_budget_tokens is a string"},
         {"\"reasoning_format\":\"odd\"", "reasoning_format"},
         {"\"reasoning_effort\":5", "reasoning_effort is an integer"},
