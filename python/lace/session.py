@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-KV_TYPES = {"f32": _abi.KV_F32, "f16": _abi.KV_F16, "q8_0": _abi.KV_Q8_0}
+KV_TYPES = {"f32": _abi.KV_F32, "f16": _abi.KV_F16, "q8_0": _abi.KV_Q8_0, "q5_0": _abi.KV_Q5_0,
+            "iq4_nl": _abi.KV_IQ4_NL}
 
 
 def fill_session(options: _abi.SessionOptions, *, context: int, threads: int, batch: int = 0,
