@@ -59,7 +59,7 @@ build/arm64/lace-here serve --port 18081 >build/arm64/serve.log 2>&1 &
 server=$!
 trap 'kill $server 2>/dev/null || true' EXIT
 for _ in $(seq 100); do curl -sf http://127.0.0.1:18081/health >/dev/null && break; sleep 0.3; done
-curl -s http://127.0.0.1:18081/v1/completions -d '{"prompt": "The king", "max_tokens": 8, "temperature": 0}' |
+curl -s -H 'Content-Type: application/json' http://127.0.0.1:18081/v1/completions -d '{"prompt": "The king", "max_tokens": 8, "temperature": 0}' |
     cut -c 1-200
 echo
 kill $server
