@@ -72,9 +72,9 @@ static void wait_change(thread_word *l, uint32_t old, int n_spins)
     }
 }
 
-void thread_word_wait(thread_word *w, uint32_t old, bool is_crowded)
+void thread_word_wait(thread_word *w, uint32_t old, int n_spins)
 {
-    wait_change(w, old, is_crowded ? SPIN_FEW : SPIN_MANY);
+    wait_change(w, old, n_spins);
 }
 
 void thread_word_set(thread_word *w, uint32_t value)

@@ -23,8 +23,11 @@ typedef struct thread_word {
     _Atomic uint32_t n_sleepers;
 } thread_word;
 
-/* Wait until the value is no longer `old`. Where more threads than cores spin, that is short. */
-void thread_word_wait(thread_word *w, uint32_t old, bool is_crowded);
+/*
+ * Wait until the value is no longer `old`; spin n_spins times before the core is given away. A spin is
+ * 10 to 50 ns.
+ */
+void thread_word_wait(thread_word *w, uint32_t old, int n_spins);
 void thread_word_set(thread_word *w, uint32_t value);
 
 typedef struct pool pool;

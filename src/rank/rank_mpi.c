@@ -16,7 +16,14 @@
 
 #include "rank/rank_mpi.h"
 
-enum { TAG_PART = 1, TAG_RECORD = 2, SPIN_US = 2000, NAP_US = 200, HURRY_MS = 500 };
+enum {
+    TAG_PART = 1,
+    TAG_RECORD = 2,
+    SPIN_US = 1000,
+    YIELD_US = 5000,
+    NAP_US = 200,
+    HURRY_MS = 500
+};
 
 typedef struct mpi_rank {
     ranks base;
@@ -31,6 +38,7 @@ typedef struct mpi_rank {
     int n_told;
     int32_t *heard;
     int64_t heard_capacity;
+    bool is_crowded; /* more ranks than cores on this machine */
 } mpi_rank;
 
 /* ---- Small things ---------------------------------------------------------------------------- */
@@ -61,12 +69,15 @@ static int64_t now_us(void)
     return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Between two looks: at once at first, then others get the core, then asleep. */
-static void pause_after(int64_t waited_us)
+/*
+ * Between two looks: at once at first, because ranks compute the same amount and giving a core away
+ * costs a time slice of another program; then others get the core, then asleep.
+ */
+static void pause_after(const mpi_rank *t, int64_t waited_us)
 {
-    if (waited_us > SPIN_US)
+    if (waited_us > YIELD_US)
         usleep(NAP_US);
-    else
+    else if (waited_us > SPIN_US || t->is_crowded)
         sched_yield();
 }
 
@@ -148,7 +159,7 @@ static lace_status wait_all(mpi_rank *t, MPI_Request *requests, int n)
         begin = begin ? begin : now;
         if (now - begin > deadline_us(t))
             return LACE_E_RANK;
-        pause_after(now - begin);
+        pause_after(t, now - begin);
     }
     return error == MPI_SUCCESS ? LACE_OK : LACE_E_IO;
 }
@@ -227,7 +238,7 @@ static lace_status hear(ranks *r, const int32_t **words, int64_t *n)
                      (double)waited / 1e6);
             return lost(t, text);
         }
-        pause_after(waited);
+        pause_after(t, waited);
     }
     MPI_Get_count(&status, MPI_INT32_T, &count);
     if (count < 0 || !make_room(&t->heard, &t->heard_capacity, count + 1))
@@ -303,6 +314,8 @@ static lace_status open_rank(const rank_mpi_options *o, ranks **out, lace_error 
     t->base.shares.rank = rank;
     t->base.shares.n_ranks = n_ranks;
     t->base.deadline_ms = o->deadline_ms;
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    t->is_crowded = local && strtol(local, NULL, 10) > sysconf(_SC_NPROCESSORS_ONLN);
     for (int k = 0; k < n_ranks; k++)
         t->base.shares.parts[k] = 1;
     pthread_mutex_init(&t->base.lock, NULL);
