@@ -178,6 +178,10 @@ static lace_status create_prefixes(lace_batcher *b, lace_error *err)
     const lace_batcher_options *o = &b->options;
     digest pages;
     TRY(prefix_tree_create(b->session->kv, &b->prefixes, err));
+    if (o->cache_dir && b->session->model->others)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "what prompts began with is kept in files by one rank, not by several: "
+                         "leave --cache-dir out");
     if (!o->cache_dir)
         return LACE_OK;
     if (!digest_pages(b, &pages))

@@ -328,5 +328,6 @@ static lace_status open_rank(const rank_mpi_options *o, ranks **out, lace_error 
     return LACE_OK;
 }
 
-const rank_mpi_plugin lace_rank_mpi = {
+/* The one name that others see. */
+__attribute__((visibility("default"))) const rank_mpi_plugin lace_rank_mpi = {
     .version = LACE_VERSION, .ranks_bytes = sizeof(ranks), .open = open_rank};

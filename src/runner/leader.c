@@ -187,6 +187,17 @@ static lace_status wait(queue *q, lace_error *err)
     return queue_wait(((leader *)q)->inner, err);
 }
 
+static lace_status read_state(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
+{
+    return queue_read(((leader *)q)->inner, to, from, n, err);
+}
+
+/* What one rank has of a state says nothing of what the others have. */
+static lace_status write_state(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err)
+{
+    return error_set(err, LACE_E_UNSUPPORTED, "states of several ranks cannot be written");
+}
+
 static void close_queue(queue *q)
 {
     leader *l = (leader *)q;
@@ -200,6 +211,8 @@ static const queue_calls calls = {.take = take,
                                   .copy = copy,
                                   .zero = zero,
                                   .wait = wait,
+                                  .read = read_state,
+                                  .write = write_state,
                                   .close = close_queue};
 
 queue *leader_queue(leader *l, queue *inner)
