@@ -191,6 +191,25 @@ static void try_model(const char *model, int first, int n)
     }
 }
 
+/* A quantized model, whose ranks give each other int8: golden ones are floats. */
+static void check_quantized(void *arg)
+{
+    enum { N_TOKENS = 40 };
+    int32_t tokens[N_TOKENS];
+    const char *path = "models/default.gguf";
+    subject s = {.one = open_model(path, NULL), .many = open_model(path, arg)};
+    for (int32_t i = 0; i < N_TOKENS; i++)
+        tokens[i] = 10 + i * 37 % 200;
+    if (s.one && s.many) {
+        lace_model_info info;
+        lace_model_describe(s.one, &info);
+        s.g = (golden){.n_tokens = N_TOKENS, .n_vocab = info.n_vocab, .tokens = tokens};
+        check_sessions(&s, LACE_KV_Q8_0);
+    }
+    lace_model_close(s.one);
+    lace_model_close(s.many);
+}
+
 static void try_set(const char *set)
 {
     const char **models;
@@ -210,6 +229,8 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++)
         try_model(argv[i], 0, N_WAYS);
     if (argc == 1) {
+        tap_case_arg("a quantized model on ranks 2", check_quantized, "2");
+        tap_case_arg("a quantized model on ranks 3,1", check_quantized, "3,1");
         try_set("golden");
         try_set("golden2");
     }
