@@ -46,6 +46,7 @@ typedef struct device_options {
 
 typedef struct device_info {
     char name[128];         /* for people; "" for the CPU */
+    bool is_processor;      /* it is the host's in disguise: "auto" does not take it */
     uint64_t total_bytes;   /* of its own memory; 0: it uses the host's */
     uint64_t free_bytes;    /* when asked */
     uint64_t loading_bytes; /* that loading takes beside the weights */

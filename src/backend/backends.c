@@ -11,15 +11,15 @@
 #include "base/mem.h"
 
 /* In the order in which "auto" asks; the CPU takes whatever nobody else has room for. */
-static const backend *const backends[] = {&backend_cuda, &backend_cpu, &backend_vulkan,
+static const backend *const backends[] = {&backend_cuda, &backend_vulkan, &backend_cpu,
                                           &backend_ref};
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
-/* Room for weights and something beside them. */
-static bool has_room(device *d, uint64_t weight_bytes)
+/* A device of its own, with room for weights and something beside them. */
+static bool is_good(device *d, uint64_t weight_bytes)
 {
     device_info info;
-    return device_describe(d, &info, NULL) == LACE_OK &&
+    return device_describe(d, &info, NULL) == LACE_OK && !info.is_processor &&
            info.free_bytes > weight_bytes + weight_bytes / 8 + ((uint64_t)512 << 20);
 }
 
@@ -29,7 +29,7 @@ static lace_status open_best(const device_options *o, device **out, lace_error *
         if (backends[i]->count() == 0 || (o->has_columns && !backends[i]->place_columns) ||
             backends[i]->open(0, o, out, NULL) != LACE_OK)
             continue;
-        if (has_room(*out, o->weight_bytes))
+        if (is_good(*out, o->weight_bytes))
             return LACE_OK;
         device_close(*out);
     }

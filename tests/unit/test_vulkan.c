@@ -170,10 +170,48 @@ static void without_a_loader_it_says_so(void)
     command_check_error("no Vulkan: libvulkan.so.1 cannot be opened");
 }
 
-static void auto_does_not_take_it(void)
+/* ---- Choices --------------------------------------------------------------------------------- */
+
+/* The line of inspect that says where a model would run. */
+static void ask_where(const char *debug, const char *where)
+{
+    command_sh("XDG_CACHE_HOME=$dir LACE_VULKAN_DEBUG=%s $lace inspect models/tales-4m.gguf "
+               "--device %s | grep 'memory of a run'",
+               debug, where);
+}
+
+static void auto_does_not_take_a_processor(void)
 {
     tell("lose", "--device auto");
     CHECK(command_check_success());
+    ask_where("", "auto");
+    CHECK(!strstr(ran.out, "Vulkan"));
+}
+
+/* Where there is a card with CUDA, that one is taken. */
+static void auto_takes_a_gpu(void)
+{
+    ask_where("", "auto");
+    bool has_card = !strstr(ran.out, "run on cpu");
+    ask_where("gpu", "auto");
+    CHECK(has_card || strstr(ran.out, "Vulkan"));
+}
+
+static void a_device_is_described(void)
+{
+    ask_where("", "vulkan");
+    CHECK(strstr(ran.out, "(Vulkan 1.") && strstr(ran.out, "; subgroups of "));
+    ask_where("dot4", "vulkan");
+    CHECK(strstr(ran.out, "; dot4)") || strstr(ran.out, "; dot4;"));
+}
+
+static void what_the_self_test_finds_wrong_is_not_used(void)
+{
+    char debug[64];
+    snprintf(debug, sizeof debug, "%s,dot4,suspect", watched);
+    ask_where(debug, "vulkan");
+    CHECK(strstr(ran.out, "; dot4 fails"));
+    check_story(debug, "");
 }
 
 /* ---- All of them ----------------------------------------------------------------------------- */
@@ -224,7 +262,10 @@ int main(void)
     ON_DEVICE(a_device_that_is_not_there_is_an_error_that_lists_those_that_are);
     ON_DEVICE(without_a_driver_it_says_so);
     ON_DEVICE(without_a_loader_it_says_so);
-    ON_DEVICE(auto_does_not_take_it);
+    ON_DEVICE(auto_does_not_take_a_processor);
+    ON_DEVICE(auto_takes_a_gpu);
+    ON_DEVICE(a_device_is_described);
+    ON_DEVICE(what_the_self_test_finds_wrong_is_not_used);
     command_end();
     return tap_end();
 }

@@ -158,7 +158,7 @@ void put_patch(product_args p, MAT_C c, uint row, uint token)
 void main()
 {
     product_args p = params.value;
-    uint row0 = GROUP.x * BM, token0 = GROUP.y * BN, n_cols = 256 * p.n_tiles;
+    uint row0 = GROUP.x * BM, token0 = GROUP.y * BN, n_cols = p.n_cols;
     uint wm = gl_SubgroupID % 2 * WM, wn = gl_SubgroupID / 2 * WN;
     MAT_C c[NM * NN];
     [[unroll]] for (uint i = 0; i < NM * NN; i++) c[i] = MAT_C(0.0);
@@ -207,7 +207,7 @@ void main()
     uint mine_row = THREAD % (BM / 4) * 4, mine_token = THREAD / (BM / 4) * 4;
     vec4 sums[4];
     [[unroll]] for (uint i = 0; i < 4; i++) sums[i] = vec4(0.0);
-    for (uint k0 = 0; k0 < 256 * p.n_tiles; k0 += BK) {
+    for (uint k0 = 0; k0 < p.n_cols; k0 += BK) {
         for (uint i = THREAD; i < BM; i += SIZE) {
             vec4 v[8];
             columns_at(p.matrix, row_start(p, row0 + i) + k0 / 256 * TILE_PIECES, k0 / 32 % 8,

@@ -75,7 +75,7 @@ void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
 #else
 void add_tile(product_args p, pieces_at m, uint at, uint r, uint x, uint tile)
 {
-    for (uint b = 0; b < 8; b++)
+    for (uint b = 0; b < 8 && 256 * tile + 32 * b < p.n_cols; b++)
         add_block(p, x, 8 * tile + b, numbers_of(block_at(m, at, b, r), b, r));
 }
 #endif
@@ -102,7 +102,7 @@ void multiply(product_args p, pieces_at m, uint row, uint x)
     [[unroll]] for (uint t = 0; t < TOKENS; t++)
         sums[t] = 0.0;
     if (IS_FLOAT)
-        for (uint unit = share; unit < 4 * p.n_tiles; unit += SHARES)
+        for (uint unit = share; 64 * unit < p.n_cols; unit += SHARES)
             add_values(p, m, at + unit / 4 * TILE_PIECES, x, unit / 4, unit % 4 * 16);
     else
         for (uint tile = share; tile < p.n_tiles; tile += SHARES)

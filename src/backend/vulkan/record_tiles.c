@@ -222,6 +222,7 @@ lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
                              .bias = address_of(d->bias),
                              .pair_bias = address_of(d->pair_bias),
                              .n_rows = (uint32_t)w->n_rows,
+                             .n_cols = (uint32_t)w->n_cols,
                              .n_tiles = (uint32_t)n_tiles,
                              .n_tokens = (uint32_t)d->n,
                              .n_heads = d->n_heads ? (uint32_t)d->n_heads : 1,

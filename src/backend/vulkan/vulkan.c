@@ -219,6 +219,7 @@ static void look_for_loader(void)
     loader.refuses = debug_has("refuse");
     loader.loses = debug_has("lose");
     loader.dots = debug_has("dot4");
+    loader.suspects = debug_has("suspect");
     PFN_vkGetInstanceProcAddr get =
         (PFN_vkGetInstanceProcAddr)(uintptr_t)dlsym(library, "vkGetInstanceProcAddr");
     VkResult r = get ? create_instance(get) : VK_ERROR_INITIALIZATION_FAILED;
@@ -271,7 +272,7 @@ static void ask_for_properties(vulkan *v)
     o->subgroup_lanes = p11.subgroupSize;
     o->shared_bytes = p.properties.limits.maxComputeSharedMemorySize;
     o->max_threads = p.properties.limits.maxComputeWorkGroupInvocations;
-    o->is_cpu = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    o->is_cpu = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && !debug_has("gpu");
     o->max_allocation = p11.maxMemoryAllocationSize;
     v->has_budget = device_has(v->physical, "VK_EXT_memory_budget");
     v->ns_per_stamp = p.properties.limits.timestampComputeAndGraphics
@@ -489,6 +490,23 @@ void vulkan_close(vulkan *v)
     mem_free(v->buffers);
     pthread_mutex_destroy(&v->lock);
     mem_free(v);
+}
+
+void vulkan_distrust_dot4(vulkan *v)
+{
+    v->info.has_dot4 = false;
+    v->info.dot4_fails = true;
+}
+
+void vulkan_distrust_matrices(vulkan *v)
+{
+    v->info.has_matrices = false;
+    v->info.matrices_fail = true;
+}
+
+bool vulkan_is_suspect(const vulkan *v)
+{
+    return v->loader->suspects;
 }
 
 const vulkan_info *vulkan_features(const vulkan *v)

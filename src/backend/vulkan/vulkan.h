@@ -10,7 +10,8 @@
  * scalarBlockLayout; what they have beyond that is asked for (vulkan_info), never guessed from a name.
  *
  * LACE_VULKAN_DEBUG, a list with commas: "validate" turns the validation layer on and makes each of its
- * messages a failure; "staging" treats memory that the host sees as if it did not; "refuse" lets no
+ * messages a failure; "gpu" treats a processor as a GPU; "dot4" takes that instruction where it is
+ * slow, and "suspect" lets the self-test find fault with it; "staging" treats memory that the host sees as if it did not; "refuse" lets no
  * pipeline be made; "lose" loses the device with the first list that is run.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
@@ -27,10 +28,11 @@ typedef struct vulkan_info {
     char name[128], driver[128];
     uint32_t api_major, api_minor;
     uint32_t subgroup_lanes, shared_bytes, max_threads;
-    bool is_cpu;            /* Vulkan on the host's processor */
-    bool is_unified;        /* the host sees all of its memory */
-    bool has_f16, has_dot4; /* arithmetic; products of four int8 by an instruction */
-    bool has_matrices;      /* cooperative ones of 16 x 16 halves, with sums in f32 */
+    bool is_cpu;                    /* Vulkan on the host's processor */
+    bool is_unified;                /* the host sees all of its memory */
+    bool has_f16, has_dot4;         /* arithmetic; products of four int8 by an instruction */
+    bool has_matrices;              /* cooperative ones of 16 x 16 halves, with sums in f32 */
+    bool dot4_fails, matrices_fail; /* the device says that it has them, and the self-test not */
     uint64_t max_allocation;
     uint64_t total_bytes, free_bytes; /* of its own memory; when asked */
 } vulkan_info;
@@ -45,6 +47,11 @@ lace_status vulkan_open(int index, vulkan **out, lace_error *err);
 void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */
 lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err);
 const vulkan_info *vulkan_features(const vulkan *v); /* without what is free */
+
+/* Do without what a device says that it has: it does not do it right. */
+void vulkan_distrust_dot4(vulkan *v);
+void vulkan_distrust_matrices(vulkan *v);
+bool vulkan_is_suspect(const vulkan *v); /* "suspect" of LACE_VULKAN_DEBUG */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 

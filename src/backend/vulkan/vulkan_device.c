@@ -1,8 +1,9 @@
 /* GPUs of all kinds through Vulkan as a backend: weights in chunks of memory, programs of launches. */
 #include "backend/vulkan/vulkan_device.h"
 
-#include <string.h>
+#include <stdio.h>
 
+#include "backend/vulkan/self_test.h"
 #include "backend/vulkan/vulkan_program.h"
 #include "backend/vulkan/vulkan_weights.h"
 #include "base/mem.h"
@@ -40,6 +41,8 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
     lace_status status = vulkan_open(index, &c->v, err);
     vulkan_info info;
     if (status == LACE_OK)
+        status = vulkan_self_test(c->v, err);
+    if (status == LACE_OK)
         status = vulkan_describe(c->v, &info, err);
     if (status != LACE_OK) {
         vulkan_close(c->v);
@@ -65,11 +68,21 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
 {
     vulkan_info info;
     TRY(vulkan_describe(((vulkan_card *)d)->v, &info, err));
-    *out = (device_info){.total_bytes = info.total_bytes,
+    *out = (device_info){.is_processor = info.is_cpu,
+                         .total_bytes = info.total_bytes,
                          .free_bytes = info.free_bytes,
                          .loading_bytes = LOADING_BYTES,
                          .usual_batch = USUAL_BATCH};
-    memcpy(out->name, info.name, sizeof out->name);
+    char text[256];
+    snprintf(text, sizeof text, "%.60s (Vulkan %u.%u; %.60s; subgroups of %u%s%s)", info.name,
+             info.api_major, info.api_minor, info.driver, info.subgroup_lanes,
+             info.has_dot4     ? "; dot4"
+             : info.dot4_fails ? "; dot4 fails"
+                               : "",
+             info.has_matrices    ? "; matrices"
+             : info.matrices_fail ? "; matrices fail"
+                                  : "");
+    snprintf(out->name, sizeof out->name, "%.127s", text);
     return LACE_OK;
 }
 

@@ -69,7 +69,7 @@ typedef struct vulkan_loader {
     VkInstance instance;
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
-    bool validates, stages, refuses, loses, dots; /* LACE_VULKAN_DEBUG */
+    bool validates, stages, refuses, loses, dots, suspects; /* LACE_VULKAN_DEBUG */
     INSTANCE_LIST(DECLARE)
     PFN_vkVoidFunction GetMatrixShapes; /* or NULL */
 } vulkan_loader;

@@ -98,9 +98,9 @@ struct product_args {
     floats_at bias, pair_bias;
     pieces_at x;
     floats_at result;
-    words_at next;                           /* or NULL */
-    uint x_stride, out_stride, next_stride;  /* pieces; floats; words */
-    uint n_rows, n_tiles, n_tokens, n_heads; /* tiles across */
+    words_at next;                                   /* or NULL */
+    uint x_stride, out_stride, next_stride;          /* pieces; floats; words */
+    uint n_rows, n_cols, n_tiles, n_tokens, n_heads; /* tiles across */
     uint adds, n_used, choice_stride, x_divisor, out_head, weighs, glu;
     float scale;
 };

@@ -49,7 +49,8 @@ typedef struct vulkan_program {
     vector *vectors;
     size_t n_vectors, vectors_capacity;
 
-    uint64_t numbers_at; /* of the batch, which the host writes */
+    uint64_t numbers_at; /* of the batch, which the host writes, */
+    uint64_t numbers_on; /* and a copy that lies nearer to the device; 0: there is no need */
     int32_t *numbers;
     vulkan_batch batch; /* where in it everything is */
     given logits, hidden;
@@ -138,7 +139,7 @@ lace_status vulkan_program_compile(device *d, vulkan *v, const plan *p, const pr
     plan_fuse(vp->p);
     plan_place(vp->p, NULL);
     vp->base.n_bytes =
-        memory_bytes(vp->p) + 4 * batch_numbers(vp->p, o) + N_RECORDED * params_bytes(vp->p);
+        memory_bytes(vp->p) + 8 * batch_numbers(vp->p, o) + N_RECORDED * params_bytes(vp->p);
     *out = &vp->base;
     return LACE_OK;
 }
@@ -180,7 +181,8 @@ static lace_status move_vectors(vulkan_program *vp, uint64_t at, lace_error *err
 /* Where each list of numbers of a batch is. */
 static void locate_batch(vulkan_program *vp)
 {
-    uint64_t each = 4 * (uint64_t)vp->p->limits.max_tokens, at = vp->numbers_at;
+    uint64_t each = 4 * (uint64_t)vp->p->limits.max_tokens;
+    uint64_t at = vp->numbers_on ? vp->numbers_on : vp->numbers_at;
     vulkan_batch *b = &vp->batch;
     uint64_t *const lists[] = {&b->tokens, &b->positions, &b->sequences,
                                &b->slots,  &b->seen,      &b->segments};
@@ -224,6 +226,8 @@ lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_err
     TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, memory_bytes(vp->p), &vp->memory, NULL, err));
     TRY(vulkan_alloc(vp->v, VULKAN_UPLOAD, n, &vp->numbers_at, (void **)&vp->numbers, err));
     memset(vp->numbers, 0, n);
+    if (!vulkan_features(vp->v)->is_unified)
+        TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, n, &vp->numbers_on, NULL, err));
     plan_locate(vp->p, (uint8_t *)(uintptr_t)vp->memory, m->pages, m->slots);
     vp->scratch = vp->memory + aligned(vp->p->value_bytes);
     locate_batch(vp);
@@ -248,6 +252,7 @@ void vulkan_program_free(program *p)
         forget(vp, &vp->lists[i]);
     vulkan_free(vp->v, vp->memory);
     vulkan_free(vp->v, vp->numbers_at);
+    vulkan_free(vp->v, vp->numbers_on);
     vulkan_free(vp->v, vp->logits.at);
     vulkan_free(vp->v, vp->hidden.at);
     mem_free(vp->vectors);
@@ -261,7 +266,7 @@ void vulkan_program_free(program *p)
 /* The host's address of numbers of the batch. */
 static int32_t *numbers_of(const vulkan_program *vp, uint64_t address)
 {
-    return vp->numbers + (address - vp->numbers_at) / 4;
+    return vp->numbers + (address - (vp->numbers_on ? vp->numbers_on : vp->numbers_at)) / 4;
 }
 
 /* The page numbers of each sequence, up to the last one that is read. */
@@ -329,6 +334,33 @@ static lace_status record_steps(vulkan_program *vp, recorder *r, lace_error *err
     return record_given(vp, r, &vp->hidden, err);
 }
 
+/* The batch's numbers to where the device reads them, many times, without a way to the host. */
+static lace_status record_numbers_copy(vulkan_program *vp, recorder *r, lace_error *err)
+{
+    uint32_t n = (uint32_t)batch_numbers(vp->p, &vp->options);
+    if (!vp->numbers_on)
+        return LACE_OK;
+    TRY(record_copy(r, vp->numbers_on, n, vp->numbers_at, n, n, 1, err));
+    vulkan_list_barrier(r->list);
+    return LACE_OK;
+}
+
+/* The launches of a list. Parameters are gathered on the host, and go to the device as a whole. */
+static lace_status record_launches(vulkan_program *vp, recorder *r, recorded *out, lace_error *err)
+{
+    TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, r->params_bytes, &out->params, NULL, err));
+    r->params = out->params;
+    TRY(vulkan_list_begin(vp->q, &out->list, err));
+    r->list = out->list;
+    if (r->is_traced)
+        TRY(vulkan_list_time(r->list, (uint32_t)vp->p->n_steps + 1, err));
+    TRY(record_numbers_copy(vp, r, err));
+    record_stamp(r);
+    TRY(record_steps(vp, r, err));
+    TRY(vulkan_list_end(out->list, err));
+    return vulkan_write(vp->q, r->params, r->params_host, r->params_used, err);
+}
+
 /* A list for batches of the shape of the one that was sent. */
 static lace_status record_list(vulkan_program *vp, bool is_traced, recorded *out, lace_error *err)
 {
@@ -339,19 +371,14 @@ static lace_status record_list(vulkan_program *vp, bool is_traced, recorded *out
                   .form_bytes = most_bytes(vp->p, record_form_bytes),
                   .params_bytes = params_bytes(vp->p),
                   .is_traced = is_traced};
-    TRY(vulkan_alloc(vp->v, VULKAN_UPLOAD, r.params_bytes, &out->params, (void **)&r.params_host,
-                     err));
-    r.params = out->params;
-    TRY(vulkan_list_begin(vp->q, &out->list, err));
-    r.list = out->list;
-    if (is_traced)
-        TRY(vulkan_list_time(r.list, (uint32_t)vp->p->n_steps + 1, err));
-    record_stamp(&r);
-    TRY(record_steps(vp, &r, err));
-    TRY(vulkan_list_end(out->list, err));
+    r.params_host = mem_alloc(r.params_bytes);
+    if (!r.params_host)
+        return error_nomem(err, "a list");
+    lace_status status = record_launches(vp, &r, out, err);
+    mem_free(r.params_host);
     out->n_tokens = vp->batch.n_tokens;
     out->n_outputs = vp->batch.n_outputs;
-    return LACE_OK;
+    return status;
 }
 
 /* The list for the batch that was sent: one of the last few, or a new one in the oldest's place. */

@@ -1,0 +1,162 @@
+/* A small product of each fast kind against plain C. */
+#include "backend/vulkan/self_test.h"
+
+#include <string.h>
+
+#include "backend/vulkan/recorder.h"
+#include "backend/vulkan/vulkan_weights.h"
+#include "base/mem.h"
+#include "tensor/half.h"
+
+enum { ROWS = 40, COLS = 512, MOST_TOKENS = 20, BLOCK = 34 /* bytes of 32 weights of Q8_0 */ };
+
+/* What the device is given: a matrix, rows of x and of results, parameters, and formed rows. */
+typedef struct trial {
+    vulkan *v;
+    vulkan_queue *q;
+    uint8_t blocks[ROWS * COLS / 32 * BLOCK];
+    float x[MOST_TOKENS * COLS], y[MOST_TOKENS * ROWS];
+    uint64_t memory, matrix_bytes, params;
+    uint8_t *params_host;
+} trial;
+
+static int weight_at(int row, int col)
+{
+    return (row * 37 + col * 11) % 251 - 125;
+}
+
+/* Scales are 1, 2 or 4 times 2^-9. */
+static float scale_at(int row, int block)
+{
+    return (float)(1 << (row + block) % 3) / 512;
+}
+
+static void make_numbers(trial *t)
+{
+    for (int r = 0; r < ROWS; r++)
+        for (int b = 0; b < COLS / 32; b++) {
+            uint8_t *to = t->blocks + (r * (COLS / 32) + b) * BLOCK;
+            uint16_t half = f16_from_f32(scale_at(r, b));
+            memcpy(to, &half, sizeof half);
+            for (int i = 0; i < 32; i++)
+                to[2 + i] = (uint8_t)(int8_t)weight_at(r, 32 * b + i);
+        }
+    for (int i = 0; i < MOST_TOKENS * COLS; i++)
+        t->x[i] = (float)((i * 29 + i / COLS * 7) % 401 - 200) / 64;
+}
+
+/* The error of n tokens, against sums in double, squared and by the sums' own squares. */
+static double error_of(const trial *t, int n)
+{
+    double wrong = 0, all = 1e-30;
+    for (int k = 0; k < n; k++)
+        for (int r = 0; r < ROWS; r++) {
+            double sum = 0;
+            for (int c = 0; c < COLS; c++)
+                sum += (double)scale_at(r, c / 32) * weight_at(r, c) * (double)t->x[k * COLS + c];
+            double d = sum - (double)t->y[k * ROWS + r];
+            wrong += d * d;
+            all += sum * sum;
+        }
+    return wrong / all;
+}
+
+/* A product of n tokens, as plans have it. */
+static lace_status multiply(trial *t, int n, lace_error *err)
+{
+    uint64_t x_at = t->memory + t->matrix_bytes, y_at = x_at + sizeof t->x;
+    weight w = {.type = DTYPE_Q8_0,
+                .n_rows = ROWS,
+                .n_cols = COLS,
+                .data = (const uint8_t *)(uintptr_t)t->memory};
+    step s = {.op = OP_MATMUL};
+    for (int i = 0; i < STEP_MAX_IN; i++)
+        s.in[i].value = s.in[i].root = -1;
+    for (int i = 0; i < STEP_MAX_OUT; i++)
+        s.out[i].value = s.out[i].root = -1;
+    s.in[0] = (operand){.width = COLS, .stride = 4 * COLS, .data = (uint8_t *)(uintptr_t)x_at};
+    s.out[0] = (operand){.value = 1,
+                         .root = 1,
+                         .width = ROWS,
+                         .stride = 4 * ROWS,
+                         .data = (uint8_t *)(uintptr_t)y_at};
+    s.a.matmul.weights[0] = &w;
+    s.a.matmul.n_weights = 1;
+    s.a.matmul.scale = 1;
+    vulkan_batch b = {.n_tokens = n, .n_outputs = n};
+    recorder r = {.v = t->v,
+                  .batch = &b,
+                  .forms = y_at + sizeof t->y,
+                  .form_bytes = record_form_bytes(&s, MOST_TOKENS),
+                  .params = t->params,
+                  .params_host = t->params_host,
+                  .params_bytes = record_params_bytes(&s)};
+    TRY(vulkan_list_begin(t->q, &r.list, err));
+    lace_status status = record_step(&r, &s, NULL, err);
+    if (status == LACE_OK)
+        status = vulkan_list_end(r.list, err);
+    if (status == LACE_OK)
+        status = vulkan_list_run(r.list, err);
+    if (status == LACE_OK)
+        status = vulkan_read(t->q, t->y, y_at, sizeof t->y, err);
+    vulkan_list_free(r.list);
+    return status;
+}
+
+static lace_status prepare(trial *t, lace_error *err)
+{
+    enum { FORM_BYTES = 4 * COLS * (MOST_TOKENS + RECORD_FEW) + 4096, PARAMS_BYTES = 8192 };
+    weights_job job = {.type = DTYPE_Q8_0,
+                       .kept = DTYPE_Q8_0,
+                       .blocks = t->blocks,
+                       .n_rows = ROWS,
+                       .n_cols = COLS};
+    t->matrix_bytes = weights_bytes(DTYPE_Q8_0, false, ROWS, COLS);
+    make_numbers(t);
+    job.out = mem_alloc(t->matrix_bytes);
+    if (!job.out)
+        return error_nomem(err, "a matrix");
+    lace_status status = weights_pack(&job, NULL, err);
+    uint64_t bytes = t->matrix_bytes + sizeof t->x + sizeof t->y + RECORD_FORMED * FORM_BYTES;
+    if (status == LACE_OK)
+        status = vulkan_queue_create(t->v, &t->q, err);
+    if (status == LACE_OK)
+        status = vulkan_alloc(t->v, VULKAN_LOCAL, bytes, &t->memory, NULL, err);
+    if (status == LACE_OK)
+        status = vulkan_alloc(t->v, VULKAN_UPLOAD, PARAMS_BYTES, &t->params,
+                              (void **)&t->params_host, err);
+    if (status == LACE_OK)
+        status = vulkan_write(t->q, t->memory, job.out, t->matrix_bytes, err);
+    if (status == LACE_OK)
+        status = vulkan_write(t->q, t->memory + t->matrix_bytes, t->x, sizeof t->x, err);
+    mem_free(job.out);
+    return status;
+}
+
+/* Whether a product of n tokens is right; a pipeline that cannot be made is not. */
+static bool is_right(trial *t, int n, double allowed)
+{
+    memset(t->y, 0, sizeof t->y);
+    return multiply(t, n, NULL) == LACE_OK && error_of(t, n) < allowed && !vulkan_is_suspect(t->v);
+}
+
+lace_status vulkan_self_test(vulkan *v, lace_error *err)
+{
+    const vulkan_info *info = vulkan_features(v);
+    if (!info->has_dot4 && !info->has_matrices)
+        return LACE_OK;
+    trial *t = mem_calloc(1, sizeof *t);
+    if (!t)
+        return error_nomem(err, "a self-test");
+    t->v = v;
+    lace_status status = prepare(t, err);
+    if (status == LACE_OK && info->has_dot4 && !is_right(t, 2, 1e-7))
+        vulkan_distrust_dot4(v);
+    if (status == LACE_OK && info->has_matrices && !is_right(t, MOST_TOKENS, 1e-5))
+        vulkan_distrust_matrices(v);
+    vulkan_queue_free(t->q);
+    vulkan_free(v, t->memory);
+    vulkan_free(v, t->params);
+    mem_free(t);
+    return status;
+}
