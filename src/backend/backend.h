@@ -46,7 +46,6 @@ typedef struct device_options {
 
 typedef struct device_info {
     char name[128];         /* for people; "" for the CPU */
-    bool is_processor;      /* it is the host's in disguise: "auto" does not take it */
     uint64_t total_bytes;   /* of its own memory; 0: it uses the host's */
     uint64_t free_bytes;    /* when asked */
     uint64_t loading_bytes; /* that loading takes beside the weights */
@@ -139,6 +138,8 @@ typedef struct timed_rows {
 struct backend {
     const char *name;
     int (*count)(void); /* devices of this kind; 0: there is none, or this build cannot use it */
+    /* NULL: count. Those that are no processor in disguise; "auto" takes no other. */
+    int (*count_gpus)(void);
     lace_status (*open)(int index, const device_options *o, device **out, lace_error *err);
     void (*close)(device *d);
     lace_status (*describe)(device *d, device_info *out, lace_error *err);

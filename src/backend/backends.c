@@ -15,21 +15,26 @@ static const backend *const backends[] = {&backend_cuda, &backend_vulkan, &backe
                                           &backend_ref};
 enum { N_BACKENDS = sizeof backends / sizeof *backends };
 
-/* A device of its own, with room for weights and something beside them. */
-static bool is_good(device *d, uint64_t weight_bytes)
+/* Room for weights and something beside them. */
+static bool has_room(device *d, uint64_t weight_bytes)
 {
     device_info info;
-    return device_describe(d, &info, NULL) == LACE_OK && !info.is_processor &&
+    return device_describe(d, &info, NULL) == LACE_OK &&
            info.free_bytes > weight_bytes + weight_bytes / 8 + ((uint64_t)512 << 20);
+}
+
+static int count_gpus(const backend *b)
+{
+    return b->count_gpus ? b->count_gpus() : b->count();
 }
 
 static lace_status open_best(const device_options *o, device **out, lace_error *err)
 {
     for (int i = 0; backends[i] != &backend_cpu; i++) {
-        if (backends[i]->count() == 0 || (o->has_columns && !backends[i]->place_columns) ||
+        if (count_gpus(backends[i]) == 0 || (o->has_columns && !backends[i]->place_columns) ||
             backends[i]->open(0, o, out, NULL) != LACE_OK)
             continue;
-        if (is_good(*out, o->weight_bytes))
+        if (has_room(*out, o->weight_bytes))
             return LACE_OK;
         device_close(*out);
     }

@@ -90,7 +90,7 @@ static bool goes_in_parts(const recorder *r, const step *s)
     int64_t heads = s->a.attend.n_heads / kv->n_heads;
     uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
     return r->batch->n_tokens <= PARTS_TOKENS && all % 16 == 0 && !kv->v_in_k &&
-           kv->type != DTYPE_Q8_0 && heads <= PARTS_MOST_HEADS &&
+           (kv->type == DTYPE_F16 || kv->type == DTYPE_F32) && heads <= PARTS_MOST_HEADS &&
            heads * kv->head_dim <= PARTS_MOST_QUERY && kv->head_dim % 8 == 0 &&
            kv->v_dim % 32 == 0 && kv->v_dim <= 256;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/vulkan/vulkan_internal.h"
 #include "base/mem.h"
@@ -181,7 +182,7 @@ static bool is_cpu(VkPhysicalDevice d)
 {
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
     loader.GetPhysicalDeviceProperties2(d, &p);
-    return p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    return p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && !debug_has("gpu");
 }
 
 /* GPUs first, then processors that pretend to be one. */
@@ -253,6 +254,30 @@ int vulkan_count(void)
     return vulkan_find_loader()->n_devices;
 }
 
+/* Whether the system has a GPU at all: its drivers have files that say so. */
+static bool has_gpu_files(void)
+{
+#ifdef __APPLE__
+    return true;
+#else
+    static const char *const names[] = {"/dev/dri/renderD128", "/dev/dri/renderD129",
+                                        "/dev/nvidiactl",      "/dev/dxg",
+                                        "/dev/kgsl-3d0",       "/dev/mali0"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (access(names[i], F_OK) == 0)
+            return true;
+    return debug_has("gpu");
+#endif
+}
+
+int vulkan_count_gpus(void)
+{
+    int n = 0;
+    for (int i = 0; has_gpu_files() && i < vulkan_count(); i++)
+        n += !is_cpu(loader.devices[i]);
+    return n;
+}
+
 /* ---- Devices --------------------------------------------------------------------------------- */
 
 static void ask_for_properties(vulkan *v)
@@ -272,7 +297,7 @@ static void ask_for_properties(vulkan *v)
     o->subgroup_lanes = p11.subgroupSize;
     o->shared_bytes = p.properties.limits.maxComputeSharedMemorySize;
     o->max_threads = p.properties.limits.maxComputeWorkGroupInvocations;
-    o->is_cpu = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU && !debug_has("gpu");
+    o->is_cpu = is_cpu(v->physical);
     o->max_allocation = p11.maxMemoryAllocationSize;
     v->has_budget = device_has(v->physical, "VK_EXT_memory_budget");
     v->ns_per_stamp = p.properties.limits.timestampComputeAndGraphics

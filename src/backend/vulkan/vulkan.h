@@ -42,6 +42,9 @@ typedef struct vulkan_info {
 /* Those that can be used, GPUs in front of processors; 0 without any, or without a loader. */
 int vulkan_count(void);
 
+/* Those that are GPUs. The loader, which takes a while to open, is left alone where there is no sign of any. */
+int vulkan_count_gpus(void);
+
 /* LACE_E_DEVICE, and why, if there is no such device. */
 lace_status vulkan_open(int index, vulkan **out, lace_error *err);
 void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */

@@ -68,8 +68,7 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
 {
     vulkan_info info;
     TRY(vulkan_describe(((vulkan_card *)d)->v, &info, err));
-    *out = (device_info){.is_processor = info.is_cpu,
-                         .total_bytes = info.total_bytes,
+    *out = (device_info){.total_bytes = info.total_bytes,
                          .free_bytes = info.free_bytes,
                          .loading_bytes = LOADING_BYTES,
                          .usual_batch = USUAL_BATCH};
@@ -196,6 +195,7 @@ static lace_status compile(device *d, const plan *p, const program_options *o, p
 const backend backend_vulkan = {
     .name = "vulkan",
     .count = vulkan_count,
+    .count_gpus = vulkan_count_gpus,
     .open = open,
     .close = close,
     .describe = describe,
