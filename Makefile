@@ -325,10 +325,10 @@ test-vulkan: $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/golden/t
 
 .PHONY: run-test-vulkan
 run-test-vulkan:
-	@printf '#!/bin/sh\nexec %s --quick --level vulkan\n' $(B)/checkkernels >$(B)/check-vulkan
+	@printf '#!/bin/sh\nexec %s --quick --level vulkan $$CHECK\n' $(B)/checkkernels >$(B)/check-vulkan
 	@chmod +x $(B)/check-vulkan
-	@export LACE_VULKAN_DEBUG=validate; for width in 128 256 512; do \
-	    LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
+	@export LACE_VULKAN_DEBUG=validate; scripts/run-tests.pl $(B)/check-vulkan || exit 1; for width in 128 512; do \
+	    CHECK="--op products" LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
 	@LACE_VULKAN_DEBUG=validate LACE_DEVICE=vulkan \
 	    scripts/run-tests.pl $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders
 	@for f in $(filter-out %_dot4.spv %_matrix.spv,$(VULKAN_SPV)); do \
