@@ -117,6 +117,7 @@ typedef struct keys {
     const arch *arch;
     const model_config *seen; /* the config as readers of the file complete it */
     int32_t n_predicting;     /* layers behind the others */
+    int32_t period; /* all layers but each n-th have a window; 0: all have; -1: not said */
 } keys;
 
 static const char *key_of(const keys *k, const char *name, char out[160])
@@ -194,7 +195,7 @@ static void put_recurrent(const keys *k, const model_config *c)
 /* Heads of local layers, layers that share keys and values, the second embedding. */
 static void put_shapes(const keys *k, const model_config *c)
 {
-    int32_t n_shared = 0, dim = c->head_dim;
+    int32_t n_shared = 0, dim = c->rope_local_dims; /* of local heads, should there be none */
     if (!(k->arch->takes & ARCH_LAYER_SHAPES))
         return;
     for (int32_t i = 0; i < c->n_layers; i++) {
@@ -243,7 +244,7 @@ static void put_sizes(const keys *k, const hf_config *h)
     if (c->n_ff > 0 || c->n_experts == 0)
         put_layers(k, "feed_forward_length", c, offsetof(layer_config, n_ff));
     put_layers(k, "attention.head_count", c, offsetof(layer_config, n_heads));
-    if (attends(c))
+    if (attends(c) || c->layers[0].n_heads > 0) /* none: layers that could attend do not */
         put_layers(k, "attention.head_count_kv", c, offsetof(layer_config, n_kv_heads));
     bool is_centered = k->seen->centers_norms && strcmp(k->architecture, "phimoe") != 0;
     put_float(k, is_centered ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
@@ -439,6 +440,8 @@ static void put_factors(const keys *k, const hf_config *h)
         gguf_writer_add_array(k->w, key_of(k, "attention.sliding_window_pattern", key), GGUF_BOOL,
                               is_local, (size_t)c->n_layers, NULL);
     }
+    if (k->period >= 0)
+        put_int(k, "attention.sliding_window_pattern", k->period);
     if (k->arch->takes & ARCH_PARALLEL)
         put_bool(k, "use_parallel_residual", c->is_parallel);
     if (c->attention_scale != 0)
@@ -491,19 +494,54 @@ static void put_xielu(gguf_writer *w, int32_t n_layers, hf_tensors *tensors)
     }
 }
 
-/* The config as a reader of the GGUF file completes it: by what it knows of the architecture. */
-static lace_status complete(const model_config *c, model_config *out, lace_error *err)
+/* The n of which all layers but each n-th have a window: 0, where all have; -1: there is none. */
+static int32_t window_period(const model_config *c)
+{
+    for (int32_t n = 0; n <= c->n_layers; n++) {
+        int32_t i = 0;
+        while (i < c->n_layers && c->layers[i].is_local == (n == 0 || (i + 1) % n != 0))
+            i++;
+        if (i == c->n_layers)
+            return n;
+    }
+    return -1;
+}
+
+static bool has_windows_of(const model_config *a, const model_config *b)
+{
+    for (int32_t i = 0; i < a->n_layers; i++)
+        if (a->layers[i].is_local != b->layers[i].is_local)
+            return false;
+    return true;
+}
+
+/* As the file's reader completes it; has_pattern: the file says which layers have a window. */
+static lace_status complete_as(const model_config *c, bool has_pattern, model_config *out,
+                               lace_error *err)
 {
     const arch *a = arch_find(c->architecture);
     *out = *c;
     out->has_layer_kinds = false;
-    out->has_window_pattern = (a->takes & ARCH_PATTERN) != 0;
+    out->has_window_pattern = has_pattern;
     out->rope.yarn_keeps_fractions = false;
     for (int32_t i = 0; i < out->n_layers; i++) {
         out->layers[i].is_local = out->has_window_pattern && c->layers[i].is_local;
         out->layers[i].skips_rope = false;
     }
     return a->configure ? a->configure(out, err) : LACE_OK;
+}
+
+/* The config as a reader of the GGUF file completes it: by what it knows of the architecture. */
+static lace_status complete(const model_config *c, model_config *out, int32_t *period,
+                            lace_error *err)
+{
+    unsigned takes = arch_find(c->architecture)->takes;
+    *period = -1;
+    TRY(complete_as(c, (takes & ARCH_PATTERN) != 0, out, err));
+    if (!(takes & ARCH_PERIOD) || c->window == 0 || has_windows_of(c, out))
+        return LACE_OK;
+    *period = window_period(c);
+    return *period < 0 ? LACE_OK : complete_as(c, true, out, err);
 }
 
 /* key: what a file cannot say; NULL: it says all. */
@@ -515,17 +553,14 @@ static lace_status check_said(const model_config *c, const char *key, lace_error
                : LACE_OK;
 }
 
-/* What no key says of state spaces, and factors that would have to be in a matrix twice. */
-static lace_status check_state_space(const hf_config *h, lace_error *err)
+/* What no key says of state spaces. */
+static lace_status check_state_space(const model_config *c, lace_error *err)
 {
-    const model_config *c = &h->model;
     bool has_limits = c->ssm.n_heads > 0 && (c->ssm.dt_min > 0 || isfinite(c->ssm.dt_max));
     const char *key = has_limits           ? "time_step_limit"
                       : c->ssm.norms_first ? "mamba_norm_before_gate"
-                      : h->is_tied && strcmp(c->architecture, "falcon-h1") == 0 &&
-                              c->embedding_scale * c->logit_scale != 1
-                          ? "tie_word_embeddings"
-                          : NULL;
+                      : c->ssm.norms_all   ? "mamba_n_groups"
+                                           : NULL;
     return check_said(c, key, err);
 }
 
@@ -583,7 +618,7 @@ static lace_status check_expressible(const hf_config *h, const model_config *see
                          "config.json: truncate: a GGUF file of architecture %s has no key for it",
                          h->model.architecture);
     TRY(check_experts(c, seen, err));
-    return check_state_space(h, err);
+    return check_state_space(c, err);
 }
 
 /* The title of the directory's own name, "." and links resolved. */
@@ -606,10 +641,11 @@ lace_status convert_add_meta(const char *directory, const hf_config *config, hf_
                              int file_type, gguf_writer *w, lace_error *err)
 {
     model_config seen;
-    TRY(complete(&config->model, &seen, err));
+    int32_t period;
+    TRY(complete(&config->model, &seen, &period, err));
     TRY(check_expressible(config, &seen, err));
-    keys k = {w, config->model.architecture, arch_find(config->model.architecture), &seen,
-              hf_tensors_n_predicting(tensors)};
+    keys k = {w,     config->model.architecture,       arch_find(config->model.architecture),
+              &seen, hf_tensors_n_predicting(tensors), period};
     char title[256], label[32];
     title_of(directory, title, sizeof title);
     gguf_writer_add_text(w, "general.architecture", text_of(k.architecture), NULL);

@@ -40,7 +40,8 @@ static lace_status read_heads(const source *s, const hf_family *f, hf_config *h)
                                "is not a multiple of num_attention_heads");
         c->head_dim = c->n_embd / c->n_heads;
     }
-    if (c->head_dim % 2 != 0 || c->head_dim > CONFIG_MAX_HEAD_DIM ||
+    bool is_odd = c->head_dim % 2 != 0 && !(f->lacks & HF_LACKS_HEAD_DIM); /* it turns a part */
+    if (is_odd || c->head_dim > CONFIG_MAX_HEAD_DIM ||
         (int64_t)c->n_heads * c->head_dim > CONFIG_MAX_WIDTH)
         return error_set(s->err, LACE_E_META,
                          "config.json: %s: gives %d heads of %d values, expected an even "

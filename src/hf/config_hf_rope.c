@@ -185,7 +185,9 @@ static lace_status read_n_dims(const source *s, model_config *c)
     double part = 1;
     TRY(source_float(s, "partial_rotary_factor", 1e-6, 1, &part, NULL));
     c->rope.n_dims = (int32_t)(c->head_dim * part);
-    if (c->rope.n_dims < 2 || c->rope.n_dims % 2 != 0)
+    bool is_odd =
+        c->rope.n_dims % 2 != 0 && c->head_dim % 2 == 0; /* odd heads: latents have a key */
+    if (c->rope.n_dims < 2 || is_odd)
         return source_fail(s, LACE_E_META, "partial_rotary_factor",
                            "expected an even number of rotated values, 2 or more");
     return LACE_OK;

@@ -234,6 +234,8 @@ static const name_row modern_ends[] = {
 
 static const char *const modern_ignored[] = {"head.", "decoder.", "classifier.", NULL};
 
+static const char *const modern_keys[] = {"mlp_bias", NULL}; /* its tensors say it */
+
 static void set_modern_defaults(model_config *c)
 {
     c->n_context = 8192;
@@ -268,6 +270,7 @@ const hf_family family_modernbert = {.layers = NAME_TABLE(modern_rows),
                                      .ends = NAME_TABLE(modern_ends),
                                      .window = WINDOW_ALWAYS,
                                      .ignores = modern_ignored,
+                                     .reads = modern_keys,
                                      .set_defaults = set_modern_defaults,
                                      .read = read_modern,
                                      .activation = HF_ANY_ACTIVATION};

@@ -92,10 +92,15 @@ static lace_status read_gpt2(const source *s, hf_config *h)
     return source_expect_bool(s, "add_cross_attention", false);
 }
 
+/* Heads share no keys, whatever num_key_value_heads says. */
 static lace_status read_neox(const source *s, hf_config *h)
 {
-    h->model.is_parallel = true;
-    return source_bool(s, "use_parallel_residual", &h->model.is_parallel);
+    model_config *c = &h->model;
+    c->n_kv_heads = c->n_heads;
+    for (int32_t i = 0; i < c->n_layers; i++)
+        c->layers[i].n_kv_heads = c->n_heads;
+    c->is_parallel = true;
+    return source_bool(s, "use_parallel_residual", &c->is_parallel);
 }
 
 static void set_falcon_defaults(model_config *c)

@@ -86,9 +86,12 @@ static lace_status read(const source *s, hf_config *h)
         l->skips_rope = c->has_no_rope;
         is_hybrid = is_hybrid || l->kind == LAYER_RECURRENT;
     }
-    if (!is_hybrid && !c->has_no_rope && c->n_experts == 0) /* as GGUF files call it then */
+    if (!is_hybrid && !c->has_no_rope && c->n_experts == 0) { /* as GGUF files call it then */
         snprintf(c->architecture, sizeof c->architecture, "granite");
+        return LACE_OK;
+    }
     TRY(read_mamba(s, &mamba_d_keys, c));
+    c->ssm.norms_all = c->ssm.n_groups > 1;
     return read_time_step_limit(s, c);
 }
 

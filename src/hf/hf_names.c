@@ -427,7 +427,10 @@ static name_table ends_of(const hf_family *f)
     return table_or(f->ends, llama_ends, sizeof llama_ends / sizeof *llama_ends);
 }
 
-/* What lies outside of layers. A tied output matrix is accounted for and left out. */
+/*
+ * What lies outside of layers. A tied output matrix is accounted for and left out, unless a file has
+ * factors in it that the embedding does not have.
+ */
 static lace_status add_ends(builder *b)
 {
     const hf_config *c = b->config;
@@ -451,8 +454,13 @@ static lace_status add_ends(builder *b)
         snprintf(hf, sizeof hf, "%s", row->hf);
         size_t count = b->h->count;
         TRY(add_named(b, -1, row, hf, row->gguf));
-        if (c->is_tied && strcmp(row->gguf, "output.weight") == 0)
-            b->h->count = count;
+        if (!c->is_tied || strcmp(row->gguf, "output.weight") != 0)
+            continue;
+        b->h->count = count;
+        if (row->kind == RECIPE_SCALE && b->layout == HF_AS_GGUF) { /* by another factor */
+            snprintf(hf, sizeof hf, "%s%s", b->prefix, ends.rows[0].hf);
+            TRY(add_named(b, -1, row, hf, row->gguf));
+        }
     }
     return LACE_OK;
 }

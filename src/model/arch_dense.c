@@ -228,7 +228,7 @@ static lace_status bind_gpt2(model *m, lace_error *err)
 
 ARCH(mistral3,      "mistral3",      ARCH_TEMPERATURE,           NULL, configure_mistral3,  NULL, llama_form)
 ARCH(command_r,     "command-r",     ARCH_FACTORS,               NULL, configure_command_r, NULL, cohere_form)
-ARCH(cohere2,       "cohere2",       ARCH_FACTORS | ARCH_WINDOW, NULL, configure_cohere2,   NULL, cohere_form)
+ARCH(cohere2,       "cohere2",       ARCH_FACTORS | ARCH_WINDOW | ARCH_PERIOD, NULL, configure_cohere2, NULL, cohere_form)
 ARCH(seed_oss,      "seed_oss",      0,                          NULL, configure_halves,    NULL, seed_form)
 ARCH(exaone4,       "exaone4",       ARCH_WINDOW | ARCH_PATTERN, NULL, configure_exaone4,   NULL, post_norm_form)
 ARCH(apertus,       "apertus",       0,                          NULL, configure_apertus,   bind_apertus, xielu_form)

@@ -34,9 +34,9 @@ static lace_status configure_gemma3(model_config *c, lace_error *err)
 
 static const decoder_form form = {.has_post_norms = true, .act = GLU_GELU_TANH};
 
-#define GEMMA(configure_)                                                                          \
-    .takes = ARCH_WINDOW | ARCH_ATTENTION_SCALE | ARCH_SOFTCAPS, .configure = configure_,          \
+#define GEMMA(more, configure_)                                                                    \
+    .takes = ARCH_WINDOW | ARCH_ATTENTION_SCALE | ARCH_SOFTCAPS | (more), .configure = configure_, \
     .form = &form
 
-const arch arch_gemma2 = {.name = "gemma2", GEMMA(configure_gemma2)};
-const arch arch_gemma3 = {.name = "gemma3", GEMMA(configure_gemma3)};
+const arch arch_gemma2 = {.name = "gemma2", GEMMA(0, configure_gemma2)};
+const arch arch_gemma3 = {.name = "gemma3", GEMMA(ARCH_PERIOD, configure_gemma3)};

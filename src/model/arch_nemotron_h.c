@@ -2,7 +2,17 @@
  * Nemotron-H: layers of one part each, a state space, attention that knows no positions, a
  * feed-forward network with squared ReLU and no gate, or experts of that kind.
  */
+#include <stdio.h>
+
 #include "model/state_space.h"
+
+/* Whether a layer is a network without experts: no key says it where others have them. */
+static bool has_mlp(const gguf *g, int32_t layer)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.ffn_up.weight", layer);
+    return gguf_find_tensor(g, name) != NULL;
+}
 
 static lace_status read(const config_source *s, model_config *c)
 {
@@ -18,7 +28,7 @@ static lace_status read(const config_source *s, model_config *c)
     for (int32_t i = 0; i < c->n_layers; i++) {
         layer_config *l = &c->layers[i];
         l->kind = l->n_ff > 0 ? LAYER_FFN : l->n_kv_heads > 0 ? LAYER_ATTENTION : LAYER_RECURRENT;
-        l->has_experts = c->n_experts > 0 && l->kind == LAYER_FFN;
+        l->has_experts = c->n_experts > 0 && l->kind == LAYER_FFN && !has_mlp(s->g, i);
     }
     return LACE_OK;
 }

@@ -83,6 +83,7 @@ typedef struct ssm_config {
     int32_t n_state;
     double dt_min, dt_max; /* limits of time steps */
     bool norms_first;      /* the norm comes before the gate, not behind it */
+    bool norms_all;        /* the norm is over all groups together */
 } ssm_config;
 
 /* Falcon-H1's factors of what matrices make; those of embeddings and logits are in model_config. */

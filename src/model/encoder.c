@@ -106,8 +106,13 @@ static lace_status bind_layer(model *m, int i, const encoder_form *f, lace_error
     TRY(bind_norm(m, &e->ffn, i, f->norms_before ? "ffn_norm" : "layer_output_norm", err));
     TRY(bind_optional(m, &e->down_bias, c->n_embd, err, "blk.%d.ffn_down.bias", i));
     if (f->is_gated) {
-        TRY(bind_optional(m, &e->gate_bias, n_ff, err, "blk.%d.ffn_gate.bias", i));
         TRY(bind_ffn(m, i, err));
+        if (!bind_has(m, "blk.%d.ffn_gate.weight", i)) { /* both in one tensor, the gate first */
+            TRY(bind_optional(m, &e->gate_bias, 2 * n_ff, err, "blk.%d.ffn_up.bias", i));
+            e->up_bias = e->gate_bias ? e->gate_bias + n_ff : NULL;
+            return LACE_OK;
+        }
+        TRY(bind_optional(m, &e->gate_bias, n_ff, err, "blk.%d.ffn_gate.bias", i));
     } else {
         TRY(bind_matrix(m, &l->up, n_ff, c->n_embd, err, "blk.%d.ffn_up.weight", i));
         TRY(bind_matrix(m, &l->down, c->n_embd, n_ff, err, "blk.%d.ffn_down.weight", i));

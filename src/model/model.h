@@ -45,6 +45,8 @@ enum {
     ARCH_LAYER_SHAPES = 1 << 18, /* heads of local layers, layers that share keys and values, a
                                     second embedding for each layer */
     ARCH_STREAMS = 1 << 19,      /* residual streams, and gates that are cut off */
+    ARCH_PERIOD = 1 << 20,       /* one number n: all layers but each n-th have a window. Other
+                                    readers know it, too; files leave out what they assume */
 };
 
 /* What an architecture file provides. */

@@ -164,10 +164,11 @@ static value build_scan(const model *m, plan *p, int i, value in, value dt,
 static value norm_groups(const model *m, plan *p, value y, const float *scales)
 {
     const ssm_config *c = &m->config.ssm;
+    int32_t n_groups = c->norms_all ? 1 : c->n_groups;
     norm_params norm = {.kind = OP_RMS_NORM,
                         .scales = scales,
-                        .is_wide = c->n_groups > 1,
-                        .group = c->n_inner / c->n_groups,
+                        .is_wide = n_groups > 1,
+                        .group = c->n_inner / n_groups,
                         .eps = m->config.norm_eps};
     return scales ? plan_norm(p, y, &norm) : y;
 }
