@@ -77,7 +77,11 @@ async function* events(response) {
   }
 }
 
-// Post `body` and call on({content, reasoning, tool, finish, usage}) for each piece.
+export async function postJson(path, body, signal) {
+  return (await send(path, { method: 'POST', headers: headers({ 'Content-Type': 'application/json' }), body: JSON.stringify(body), signal })).json();
+}
+
+// Post `body` and call on({content, reasoning, tools, logprobs, finish, cut, usage}) for each piece.
 export async function stream(path, body, signal, on) {
   const response = await send(path, {
     method: 'POST',
@@ -100,7 +104,9 @@ export async function stream(path, body, signal, on) {
         content: delta.content || (choice && choice.text) || '',
         reasoning: delta.reasoning_content || delta.reasoning || '',
         tools: delta.tool_calls || [],
+        logprobs: (choice && choice.logprobs) || null,
         finish: (choice && choice.finish_reason) || null,
+        cut: (choice && (choice.stop_reason || choice.reasoning_end)) || '',
         usage: chunk.usage || null,
         model: chunk.model || '',
       });

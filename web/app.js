@@ -2,14 +2,16 @@
 
 import { createAnswers, TEXT_TOKENS } from './answers.js';
 import { createAttachments } from './files.js';
+import { el, toClipboard } from './dom.js';
 import { $, choose, createFrame, isPanelOpen, openDrawer, showFile, stick, toggleSide } from './frame.js';
 import { drawGauge } from './gauge.js';
 import { createKeys } from './keys.js';
 import { drawList as drawListIn } from './list.js';
-import { createModels } from './models.js';
-import { createPanel, describeServer } from './panel.js';
-import { createSettings, settingsValues } from './settings.js';
-import { contextSize, find, isEmpty, makeTitle, mode, modelName, state, titleOf } from './state.js';
+import { createModels, describeServer, whatItWaitsFor } from './models.js';
+import { createPanel } from './panel.js';
+import { createSettings, settingLabel, settingsValues } from './settings.js';
+import { makeLink, takeLink } from './share.js';
+import { contextSize, find, isEmpty, makeTitle, mode, modelName, state, titleOf, whyNoImages } from './state.js';
 import { apiKey, dropUnsaved, keepUnsaved, load, loadHere, openStore, readUnsaved, save, saveHere, setApiKey } from './store.js';
 import { openTabs } from './tabs.js';
 import { loadJson, saveJson, saveMarkdown } from './transfer.js';
@@ -66,6 +68,7 @@ const tabs = openTabs({
     if (!isShown(id)) drawList();
     else {
       settings.showSystem(state.current.system);
+      if (modelOf(state.current) !== state.server.model.id) connect();
       draw();
       stick();
     }
@@ -88,6 +91,7 @@ function select(c) {
   view.clear();
   draw();
   settings.showSystem(c.system);
+  if (state.server.models.length > 1 && c.model !== state.server.model.id) connect();
   toggleSide(false);
   input.focus({ preventScroll: true });
   stick(true);
@@ -97,7 +101,10 @@ function startNew() {
   const empty = state.conversations.find(isEmpty);
   const c = empty || newConversation();
   if (!empty) state.conversations.push(c);
-  if (c !== state.current) c.system = load('system', '');
+  if (c !== state.current) {
+    c.system = load('system', '');
+    c.model = '';
+  }
   c.updated = Date.now();
   select(c);
 }
@@ -161,6 +168,7 @@ const answers = createAnswers({
     await keep(conversation, true);
     tabs.ended(conversation.id);
   },
+  loaded: (server) => server.model.id === modelOf(state.current) && showServer(server),
   needsKey: (again) => askKey('This server asks for a key.', again),
 });
 
@@ -199,9 +207,26 @@ async function removeMessage(conversation, node) {
 const view = createView(log, {
   isStreaming: (node) => [...state.streams.values()].some((s) => s.node === node) || tabs.node(state.current.id) === node.id,
   // The last answer, if it has no end of its own.
-  canContinue: (node) => (node.content !== '' || node.reasoning !== '') && shownPath(state.current).at(-1) === node
+  canContinue: (node) => node.tools.length === 0 && (node.content !== '' || node.reasoning !== '') && shownPath(state.current).at(-1) === node
     && (mode() === 'text' || node.meta?.finish !== 'stop' || node.error !== null),
+  canAnswer: (node) => !isBusy(state.current) && shownPath(state.current).at(-1) === node,
+  thoughtFor: (node) => [...state.streams.values()].find((s) => s.node === node)?.run.thought || node.meta?.thought || 0,
+  waitsFor: () => {
+    const model = state.server.models.find(({ id }) => id === modelOf(state.current));
+    return state.server.models.length > 1 && model ? whatItWaitsFor(model) : '';
+  },
   openFile: showFile,
+  result: (node, call, text) => {
+    call.result = text;
+    node.at = stamp();
+    keep(state.current);
+  },
+  sendResults: whenIdle((c, node) => answers.answer(c, node)),
+  branch: whenIdle((c, node, text, tokens) => {
+    const other = addNode(c, node.parent, 'assistant', text);
+    Object.assign(other, { reasoning: node.reasoning, tokens });
+    answers.more(c, other);
+  }),
   again: whenIdle((c, node) => answers.answer(c, c.nodes[node.parent])),
   retry: whenIdle((c, node) => answers.retry(c, node)),
   more: whenIdle((c, node) => answers.more(c, node)),
@@ -209,6 +234,7 @@ const view = createView(log, {
   edit: whenIdle((c, node, text) => answers.answer(c, addNode(c, node.parent, 'user', text, node.files))),
   change: whenIdle((c, node, text) => {
     node.content = text;
+    node.tokens = []; // they are those of another text
     node.at = stamp();
     // A changed answer has no end that the model chose: it can be continued.
     if (node.meta) node.meta.finish = 'changed';
@@ -264,7 +290,7 @@ function draw() {
 
 // ---- The message box ---------------------------------------------------------------------------
 
-const draft = () => ({ content: input.value, files: attachments.list(), reasoning: '' });
+const draft = () => ({ content: input.value, files: attachments.list(), reasoning: '', tools: [] });
 
 function drawSend() {
   const busy = isBusy(state.current);
@@ -290,6 +316,7 @@ const attachments = createAttachments($('chips'), {
     saveHere('files', attachments.list());
     grow();
   },
+  whyNoImages: () => whyNoImages(),
   onError: (text) => (text ? showBanner(text, 'file') : banner === 'file' && showBanner('')),
 });
 
@@ -388,6 +415,8 @@ const filled = () => state.conversations.filter((c) => !isEmpty(c));
 function openSave() {
   const count = filled().length;
   $('save-note').textContent = '';
+  $('share').disabled = !promptToShare();
+  $('share-link').hidden = true;
   for (const id of ['save-markdown', 'save-one']) $(id).disabled = isEmpty(state.current);
   $('save-all').disabled = count === 0;
   $('save-all-count').textContent = count === 1 ? '1 conversation' : `${count} conversations`;
@@ -414,6 +443,62 @@ $('load-file').addEventListener('change', async () => {
     $('save-note').className = 'note bad';
   }
 });
+
+// ---- Links -------------------------------------------------------------------------------------
+
+// What is being written, or else the last message.
+const promptToShare = () => input.value.trim() || shownPath(state.current).filter((n) => n.role === 'user').at(-1)?.content.trim() || '';
+
+$('share').addEventListener('click', async () => {
+  const note = $('save-note');
+  note.className = 'note';
+  try {
+    const { system, model } = state.current;
+    const link = makeLink({ prompt: promptToShare(), system, model });
+    $('share-link').value = link;
+    $('share-link').hidden = false;
+    await toClipboard(link, $('share'));
+    note.textContent = 'Copied. It opens where a lace answers at this address, and asks before anything is sent.';
+  } catch (error) {
+    note.textContent = error.message;
+    note.className = 'note bad';
+  }
+});
+$('share-link').addEventListener('focus', () => $('share-link').select());
+
+// A prompt that came with the address fills the page; whether it is sent is the user's choice.
+async function openLink() {
+  const link = takeLink();
+  if (!link) return;
+  const earlier = input.value;
+  startNew();
+  const { current } = state;
+  current.system = link.system;
+  current.model = link.model;
+  settings.showSystem(link.system);
+  input.value = link.prompt;
+  grow();
+  draw();
+  if (link.model) connect();
+  const rows = [['Prompt', link.prompt], ...(link.system ? [['System prompt', link.system]] : []), ...(link.model ? [['Model', link.model]] : []),
+    ...Object.entries(link.settings).map(([name, value]) => [settingLabel(name), String(value)])];
+  const hasSettings = Object.keys(link.settings).length > 0;
+  const what = await choose('A prompt from a link', `Nothing has been sent.${hasSettings ? ' The settings take the place of yours.' : ''}`,
+    [['Send it now', 'send', 'plain'], ['Fill in', 'fill', 'primary']],
+    el('dl', { class: 'shared', tabindex: 0, 'aria-label': 'What the link has' }, ...rows.flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)])));
+  if (!what) {
+    current.system = load('system', '');
+    current.model = '';
+    input.value = earlier;
+    settings.showSystem(current.system);
+    if (link.model) connect();
+  } else if (hasSettings) settings.take(link.settings);
+  grow();
+  draw();
+  if (what === 'send') submit();
+  else input.focus();
+}
+addEventListener('hashchange', openLink);
 
 // ---- The key -----------------------------------------------------------------------------------
 
@@ -444,7 +529,24 @@ function showBanner(text, kind = '') {
   $('banner').textContent = text || '';
 }
 
-const models = createModels($('model-choice'), { onChange: () => connect(), onReady: () => connect() });
+// The model that answers in a conversation.
+const modelOf = ({ model }) => (state.server.models.some(({ id }) => id === model) ? model : state.server.model.id);
+
+const models = createModels($('model-choice'), {
+  onChange: (id) => {
+    const { current } = state;
+    current.model = id;
+    current.modelSet = stamp();
+    if (!isEmpty(current)) keep(current, true);
+    connect();
+  },
+  onReady: () => connect(),
+  onStates: (all) => {
+    state.server.models = all;
+    const underway = state.streams.get(state.current.id);
+    if (underway) view.refresh(state.current, underway.node);
+  },
+});
 
 const panel = createPanel($('pane-live'), (now) => {
   models.refresh();
@@ -459,16 +561,25 @@ const panel = createPanel($('pane-live'), (now) => {
 
 const size = (n) => (n >= 1e9 ? `${(n / 1e9).toFixed(1)} G` : n >= 1e6 ? `${(n / 1e6).toFixed(0)} M` : String(n));
 
+let asked = 0; // how often; only the last answer counts
 async function connect() {
+  const mine = ++asked;
+  let server;
   try {
-    state.server = await describeServer();
+    server = await describeServer(state.current.model);
+    if (mine !== asked) return;
     if (banner === 'offline' || banner === 'server') showBanner('');
   } catch (error) {
     if (error.status === 401) askKey(apiKey() ? 'The server does not accept this key.' : 'This server asks for a key.');
     else if (error.status) showBanner(error.message, 'server');
     return;
   }
-  const { model, props } = state.server;
+  showServer(server);
+}
+
+function showServer(server) {
+  state.server = server;
+  const { model, props } = server;
   const meta = model.meta || {};
   const rows = [['Name', modelName()]];
   if (props.architecture || meta.architecture) rows.push(['Architecture', props.architecture || meta.architecture]);
@@ -481,6 +592,9 @@ async function connect() {
   $('model').textContent = modelName();
   $('model').hidden = state.server.models.length > 1;
   models.show(state.server.models, model.id);
+  const attach = whyNoImages() ? 'Attach a text file' : 'Attach an image or a text file';
+  $('attach').title = attach;
+  $('attach').setAttribute('aria-label', attach);
   draw();
 }
 
@@ -518,3 +632,4 @@ grow();
 if (!state.store.isKept) showBanner('This browser forbids storage: conversations last until the page is closed.');
 await connect();
 panel.every(10);
+await openLink();

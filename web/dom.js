@@ -22,19 +22,24 @@ export function icon(name) {
   return svg;
 }
 
-export async function copyText(text, button) {
+// Puts a text into the clipboard; `button` was pressed for it.
+export async function toClipboard(text, button) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
     // Not a secure context (plain http on another host): the old way.
     const area = el('textarea', { class: 'sr' });
     area.value = text;
-    document.body.append(area);
+    (button.closest('dialog') || document.body).append(area);
     area.select();
     document.execCommand('copy');
     area.remove();
     button.focus();
   }
+}
+
+export async function copyText(text, button) {
+  await toClipboard(text, button);
   const label = button.querySelector('.label');
   button.querySelector('use').setAttribute('href', '#i-check');
   if (label) label.textContent = 'Copied';

@@ -1,6 +1,8 @@
-// Text files that go along with a message: chosen, dropped or pasted, shown as chips, sent as text.
+// Files that go along with a message: chosen, dropped or pasted. Texts are shown as chips and sent as text; images
+// (images.js) as thumbnails.
 
 import { el, icon } from './dom.js';
+import { isImage, picture, readImage } from './images.js';
 
 const MAX_BYTES = 4 << 20; // of one file; far more than a context takes
 
@@ -10,9 +12,9 @@ export function fileSize(text) {
   return bytes < 1e6 ? `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 }
 
-// A message with its files, as the model reads it. The fence is longer than any in the file.
+// A message with its texts, as the model reads it. The fence is longer than any in the file.
 export function withFiles(node) {
-  const parts = node.files.map(({ name, text }) => {
+  const parts = node.files.filter((file) => !file.image).map(({ name, text }) => {
     const longest = Math.max(2, ...(text.match(/`{3,}/g) || []).map((run) => run.length));
     const fence = '`'.repeat(longest + 1);
     return `File: ${name}\n${fence}\n${text.replace(/\n$/, '')}\n${fence}`;
@@ -35,14 +37,17 @@ export async function readText(file) {
 }
 
 export function chip(file, onOpen, onRemove) {
-  const open = el('button', { class: 'chip-open', type: 'button', title: 'Show this file', onclick: onOpen },
-    icon('file'), el('span', { class: 'chip-name' }, file.name), el('span', { class: 'chip-size' }, fileSize(file.text)));
+  const open = file.image
+    ? el('button', { class: 'thumb-open', type: 'button', 'aria-label': `Image ${file.name}`, title: `${file.name}, ${file.width} × ${file.height}`, onclick: onOpen }, picture(file))
+    : el('button', { class: 'chip-open', type: 'button', title: 'Show this file', onclick: onOpen },
+      icon('file'), el('span', { class: 'chip-name' }, file.name), el('span', { class: 'chip-size' }, fileSize(file.text)));
   const remove = onRemove && el('button', { class: 'chip-remove', type: 'button', 'aria-label': `Remove ${file.name}`, title: 'Remove', onclick: onRemove }, icon('close'));
-  return el('span', { class: 'chip' }, open, ...(remove ? [remove] : []));
+  return el('span', { class: file.image ? 'thumb' : 'chip' }, open, ...(remove ? [remove] : []));
 }
 
 // The files of the message that is being written, drawn into `row`. onChange() is called after each change.
-export function createAttachments(row, { onOpen, onChange, onError }) {
+// whyNoImages(): '' if the model may be sent images, or a sentence that says why not.
+export function createAttachments(row, { onOpen, onChange, onError, whyNoImages }) {
   let files = [];
 
   function draw() {
@@ -64,8 +69,9 @@ export function createAttachments(row, { onOpen, onChange, onError }) {
       const errors = [];
       for (const file of list) {
         try {
-          const text = await readText(file);
-          files = [...files, { name: (file.name || 'pasted.txt').replace(/\p{Cc}/gu, ' '), text }];
+          if (isImage(file) && whyNoImages()) throw new Error(`${file.name || 'The image'} was not attached. ${whyNoImages()}`);
+          const read = isImage(file) ? await readImage(file) : { name: file.name || 'pasted.txt', text: await readText(file) };
+          files = [...files, { ...read, name: read.name.replace(/\p{Cc}/gu, ' ') }];
         } catch (error) {
           errors.push(error.message);
         }

@@ -1,6 +1,7 @@
 // What stands around a conversation: the list at the side, the drawer, dialogs, colours, and where the text is scrolled to.
 
 import { el } from './dom.js';
+import { picture } from './images.js';
 import { load, save } from './store.js';
 
 export const $ = (id) => document.getElementById(id);
@@ -69,11 +70,13 @@ export function closeTopmost() {
 
 // ---- Dialogs -----------------------------------------------------------------------------------
 
-// Asks a question with a button for each answer: [[text, value, class]]. The value, or null.
-export function choose(title, text, answers) {
+// Asks a question with a button for each answer: [[text, value, class]]; the last one has the focus. The value, or null.
+// details: elements between the text and the buttons.
+export function choose(title, text, answers, ...details) {
   const dialog = $('choice-dialog');
   $('choice-title').textContent = title;
   $('choice-text').textContent = text;
+  $('choice-more').replaceChildren(...details);
   return new Promise((resolve) => {
     const buttons = [['Cancel', null, 'plain'], ...answers].map(([label, value, look]) =>
       el('button', { type: 'button', class: look, onclick: () => finish(value) }, label));
@@ -91,7 +94,9 @@ export function choose(title, text, answers) {
 
 export function showFile(file) {
   $('file-title').textContent = file.name;
-  $('file-text').textContent = file.text;
+  $('file-text').textContent = file.text || '';
+  $('file-text').hidden = Boolean(file.image);
+  $('file-image').replaceChildren(...(file.image ? [picture(file)] : []));
   $('file-dialog').showModal();
 }
 

@@ -7,10 +7,13 @@ import { shownPath } from './tree.js';
 const CHARS_PER_TOKEN = 3.6; // until the server has counted something
 const PER_MESSAGE = 5; // tokens of a template around a message
 
-const charsOfFiles = (files) => files.reduce((sum, f) => sum + f.name.length + f.text.length, 0);
-const charsOf = (nodes) => nodes.reduce((sum, n) => sum + n.content.length + n.reasoning.length + charsOfFiles(n.files), 0);
+const PER_IMAGE = 300; // tokens; models differ
 
-// {tokens, isExact}: what the next request would have with `draft` {content, files, reasoning}.
+const charsOfFiles = (files) => files.reduce((sum, f) => sum + (f.image ? PER_IMAGE * CHARS_PER_TOKEN : f.name.length + f.text.length), 0);
+const charsOfCalls = (tools) => tools.reduce((sum, t) => sum + t.name.length + t.text.length + t.result.length, 0);
+const charsOf = (nodes) => nodes.reduce((sum, n) => sum + n.content.length + n.reasoning.length + charsOfFiles(n.files) + charsOfCalls(n.tools), 0);
+
+// {tokens, isExact}: what the next request would have with `draft` {content, files, reasoning, tools}.
 export function contextUse(conversation, draft) {
   const path = shownPath(conversation);
   // The last answer that was counted and that nothing before it was changed behind.

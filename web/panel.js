@@ -1,8 +1,8 @@
 // The live panel: what the server is doing, drawn from /metrics once a second while it is in sight.
 
-import { getText, getJson, parseMetrics } from './api.js';
+import { getText, parseMetrics } from './api.js';
 import { el } from './dom.js';
-import { chosenModel, pathOf } from './models.js';
+import { pathOf } from './models.js';
 import { state } from './state.js';
 
 const SAMPLES = 60; // of the lines that are drawn
@@ -213,16 +213,4 @@ export function createPanel(root, onSummary) {
     },
     look,
   };
-}
-
-// What the server says of itself, as far as it does.
-export async function describeServer() {
-  const list = await getJson('/v1/models');
-  const server = { model: chosenModel(list), models: list.data || [], props: {} };
-  try {
-    server.props = await getJson(pathOf('/props', server));
-  } catch {
-    // It need not have any.
-  }
-  return server;
 }

@@ -14,7 +14,18 @@ const FIELDS = [
   { name: 'seed', label: 'Seed', help: 'The same seed gives the same answer.', min: 0, max: 4294967295, step: 1, hint: 'random', isPlain: true },
 ];
 
-const EMPTY = { stop: '', format: 'text', schema: '', reasoning: '', mode: 'auto', enter: 'send' };
+// What is chosen from: [label, help, [[value, text]]].
+const CHOICES = {
+  mode: ['Mode', 'A model without a chat template can only continue a text.', [['auto', 'As the model can'], ['chat', 'Chat'], ['text', 'Continue the text']]],
+  reasoning: ['Reasoning', 'For models that think before they answer.', [['', 'As the model does'], ['off', 'Off'], ['low', 'Little'], ['medium', 'Some'], ['high', 'Much']]],
+  format: ['Format', '', [['text', 'Text'], ['json_object', 'Any JSON'], ['json_schema', 'JSON by a schema']]],
+  tokens: ['Probabilities', 'Asks for the probability of every token and of its alternatives; a button below each answer shows them.', [['off', 'Off'], ['on', 'On']]],
+  enter: ['Enter', '', [['send', 'sends'], ['newline', 'starts a line; Ctrl Enter sends']]],
+};
+const TEXTS = ['stop', 'schema', 'tools'];
+
+const EMPTY = { stop: '', format: 'text', schema: '', tools: '', reasoning: '', mode: 'auto', tokens: 'off', enter: 'send' };
+const OF_THE_PAGE = ['tokens', 'enter']; // no part of a request that is shared
 
 // hooks: {onSystem(text), onStandard(text), onChange(values)}
 export function createSettings(form, { onSystem, onStandard, onChange }) {
@@ -54,7 +65,8 @@ export function createSettings(form, { onSystem, onStandard, onChange }) {
       el('label', { for: input.id }, field.label), input, ...(range ? [range] : []), el('small', {}, field.help));
   }
 
-  function choice(name, label, help, pairs) {
+  function choice(name) {
+    const [label, help, pairs] = CHOICES[name];
     const select = el('select', { id: `set-${name}` }, ...pairs.map(([value, text]) => el('option', { value }, text)));
     select.addEventListener('change', () => {
       values[name] = select.value;
@@ -99,14 +111,11 @@ export function createSettings(form, { onSystem, onStandard, onChange }) {
     el('div', { class: 'field wide' }, el('label', { for: 'set-system' }, 'System prompt'), system, el('small', {}, 'Of this conversation. ', standard)),
     el('h2', {}, 'Choice of words'), ...FIELDS.map(number),
     el('h2', {}, 'Answer'),
-    choice('mode', 'Mode', 'A model without a chat template can only continue a text.', [['auto', 'As the model can'], ['chat', 'Chat'], ['text', 'Continue the text']]),
-    choice('reasoning', 'Reasoning', 'For models that think before they answer.', [['', 'As the model does'], ['off', 'Off'], ['low', 'Little'], ['medium', 'Some'], ['high', 'Much']]),
-    choice('format', 'Format', '', [['text', 'Text'], ['json_object', 'Any JSON'], ['json_schema', 'JSON by a schema']]),
-    schema,
+    choice('mode'), choice('reasoning'), choice('format'), schema,
+    lines('tools', 'Tools', 'A JSON list of functions that the model may call. Calls are shown; you write their results.', '[{"name": …, "description": …, "parameters": {…}}]'),
     lines('stop', 'Stop at', 'One text a line; the answer ends before it.', ''),
     el('h2', {}, 'Page'),
-    choice('enter', 'Enter', '', [['send', 'sends'], ['newline', 'starts a line; Ctrl Enter sends']]),
-    reset);
+    choice('tokens'), choice('enter'), reset);
   reset.addEventListener('click', () => {
     for (const key of Object.keys(values)) delete values[key];
     Object.assign(values, EMPTY);
@@ -126,7 +135,61 @@ export function createSettings(form, { onSystem, onStandard, onChange }) {
       defaults = all;
       fillAll();
     },
+    // Takes over what a link brought.
+    take(some) {
+      for (const key of Object.keys(values)) if (!OF_THE_PAGE.includes(key)) delete values[key];
+      Object.assign(values, { ...EMPTY, ...pick(values, OF_THE_PAGE), ...some });
+      keep();
+      fillAll();
+    },
   };
+}
+
+const pick = (all, names) => Object.fromEntries(names.map((name) => [name, all[name]]));
+
+// ---- Links -------------------------------------------------------------------------------------
+
+// What was changed and speaks to the model: {name: text}.
+export function changedSettings() {
+  const changed = Object.entries(settingsValues()).filter(([name, value]) => !OF_THE_PAGE.includes(name) && value !== undefined && value !== EMPTY[name]);
+  return Object.fromEntries(changed.map(([name, value]) => [name, String(value)]));
+}
+
+// The same from a stranger: what this page knows, and values that it could have set itself.
+export function readSettings(all) {
+  const known = {};
+  for (const [name, text] of Object.entries(all)) {
+    const field = FIELDS.find((f) => f.name === name);
+    const x = Number(text);
+    if (OF_THE_PAGE.includes(name)) continue;
+    if (field && text.trim() !== '' && x >= field.min && x <= field.max) known[name] = x;
+    else if (TEXTS.includes(name)) known[name] = text;
+    else if (Object.hasOwn(CHOICES, name) && CHOICES[name][2].some(([value]) => value === text)) known[name] = text;
+  }
+  return known;
+}
+
+// Names as the form has them.
+export function settingLabel(name) {
+  const labels = { stop: 'Stop at', schema: 'JSON schema', tools: 'Tools' };
+  return FIELDS.find((f) => f.name === name)?.label || CHOICES[name]?.[0] || labels[name];
+}
+
+// ---- Requests ----------------------------------------------------------------------------------
+
+function parse(what, text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what} in the settings is not JSON: ${error.message}`);
+  }
+}
+
+// Functions alone, or as OpenAI's API has them.
+function readTools(text) {
+  const list = parse('The list of tools', text);
+  if (!Array.isArray(list)) throw new Error('The tools in the settings are not a JSON list.');
+  return list.map((tool) => (tool?.function ? tool : { type: 'function', function: tool }));
 }
 
 // What the settings add to a request.
@@ -138,10 +201,12 @@ export function requestFields() {
   if (stop.length > 0) body.stop = stop;
   if (values.format === 'json_object') body.response_format = { type: 'json_object' };
   if (values.format === 'json_schema' && values.schema.trim()) {
-    body.response_format = { type: 'json_schema', json_schema: { name: 'answer', strict: true, schema: JSON.parse(values.schema) } };
+    body.response_format = { type: 'json_schema', json_schema: { name: 'answer', strict: true, schema: parse('The JSON schema', values.schema) } };
   }
   if (values.reasoning === 'off') body.chat_template_kwargs = { enable_thinking: false };
   else if (values.reasoning) body.reasoning_effort = values.reasoning;
+  if (values.tools.trim()) body.tools = readTools(values.tools);
+  body.wantsTokens = values.tokens === 'on'; // what that is called depends on the route
   return body;
 }
 

@@ -1,5 +1,6 @@
 // What the parts of the page share: the conversations, the one that is shown, and the server.
 
+import { isKnown } from './models.js';
 import { settingsValues } from './settings.js';
 import { shownPath } from './tree.js';
 
@@ -8,7 +9,7 @@ export const state = {
   conversations: [],
   current: null,
   server: { model: { id: '' }, models: [], props: {} },
-  streams: new Map(), // conversation id -> {node, abort}: answers that this tab receives
+  streams: new Map(), // conversation id -> {node, abort, run}: answers that this tab receives (answers.js)
   isLeaving: false, // the page is being closed: what ends now was not ended by the server
 };
 
@@ -18,13 +19,20 @@ export const titleOf = (c) => c.title || 'New conversation';
 export const modelName = () => state.server.model.id || 'lace';
 
 // Chat, or plain continuation for a model that knows no chat.
-export function mode() {
+export function mode({ props } = state.server) {
   const wanted = settingsValues().mode;
   if (wanted !== 'auto') return wanted;
-  const { props } = state.server;
   const template = props.chat_template;
   if (props.has_chat_template === false || template === '' || template === null) return 'text';
   return 'chat';
+}
+
+// Why the model takes no images, as a sentence; '' if it does, or if that is not known yet.
+export function whyNoImages(server = state.server) {
+  const name = server.model.id || 'This model';
+  if (!isKnown(server)) return '';
+  if (server.props.modalities?.vision !== true) return `${name} does not see images.`;
+  return mode(server) === 'text' ? 'Images go along in a chat only, and the settings say “Continue the text”.' : '';
 }
 
 // Tokens that a request may have, or 0 if the server does not say.

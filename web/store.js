@@ -57,7 +57,7 @@ const UNSAVED = 'lace.unsaved.';
 
 // `node` is the one that was still coming: if there is no room for all, it alone is kept, in a tree without texts.
 export function keepUnsaved(conversation, node) {
-  const bare = (n) => (n === node ? n : { ...n, content: '', reasoning: '', files: [], meta: null, at: 0 });
+  const bare = (n) => (n === node ? n : { ...n, content: '', reasoning: '', files: [], tools: [], tokens: [], meta: null, at: 0 });
   const skeleton = () => ({ ...conversation, nodes: Object.fromEntries(Object.values(conversation.nodes).map((n) => [n.id, bare(n)])) });
   for (const make of [() => conversation, skeleton]) {
     try {
@@ -127,6 +127,7 @@ export function loadHere(name, fallback) {
 
 export function saveHere(name, value) {
   try {
+    sessionStorage.removeItem(`lace.${name}`); // so that no older value is left where the new one does not fit
     sessionStorage.setItem(`lace.${name}`, JSON.stringify(value));
   } catch {
     // Forbidden or full: it lasts as long as the page.

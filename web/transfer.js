@@ -1,7 +1,9 @@
 // Conversations out of this browser and into it: Markdown for people, JSON for this page.
 
 import { withFiles } from './files.js';
+import { imagesOf } from './images.js';
 import { state, titleOf } from './state.js';
+import { callsText } from './tools.js';
 import { mergeInto, readConversation, shownPath, stamp } from './tree.js';
 import { el } from './dom.js';
 
@@ -22,8 +24,20 @@ function download(text, type, name) {
 
 export function saveMarkdown(conversation) {
   let text = `# ${titleOf(conversation)}\n`;
+  let end = ''; // images are far behind the text: a link definition each
+  let images = 0;
   if (conversation.system) text += `\n> ${conversation.system.replace(/\n/g, '\n> ')}\n`;
-  for (const n of shownPath(conversation)) text += `\n## ${n.role === 'user' ? 'You' : n.meta?.model || 'Answer'}\n\n${withFiles(n)}\n`;
+  for (const n of shownPath(conversation)) {
+    const thoughts = n.reasoning && `<details><summary>Thoughts</summary>\n\n${n.reasoning}\n\n</details>`;
+    const shown = imagesOf(n).map((file) => {
+      images++;
+      end += `\n[image-${images}]: ${file.image}\n`;
+      return `![${file.name.replace(/[[\]\\]/g, ' ')}][image-${images}]`;
+    });
+    const parts = [thoughts, ...shown, withFiles(n), callsText(n)].filter(Boolean);
+    text += `\n## ${n.role === 'user' ? 'You' : n.meta?.model || 'Answer'}\n\n${parts.join('\n\n')}\n`;
+  }
+  text += end;
   download(text, 'text/markdown', fileName(titleOf(conversation), 'md'));
 }
 

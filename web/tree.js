@@ -1,11 +1,14 @@
 // A conversation is a tree of messages: another version of a message is a sibling, and every node knows
 // which child is shown.
 //
-//     {id, title, named, titled, system, systemSet, created, updated, nodes: {id: node}, removed: {id: {at, parent}}}
-//     node: {id, parent, role, content, reasoning, files: [{name, text}], children: [id], shown, turned, at, meta, error}
+//     {id, title, named, titled, system, systemSet, model, modelSet, created, updated, nodes: {id: node}, removed: {id: {at, parent}}}
+//     node: {id, parent, role, content, reasoning, files, tools, tokens, children: [id], shown, turned, at, meta, error}
+//     files: [{name, text} or {name, image: data URL, width, height}]
+//     tools: the calls of an answer, [{id, name, text: its arguments, result}]
+//     tokens: those of an answer with their probabilities (tokens.js), [[text, logprob, [[other text, logprob]]]]
 //
-// The node "root" has no text. `at`, `turned` (which child is shown), `titled` and `systemSet` are the times of
-// the last change. Two tabs may change one conversation: mergeInto() takes the later state of each part
+// The node "root" has no text. An answer below another one answers the results of its calls. `at`, `turned` (which
+// child is shown), `titled`, `systemSet` and `modelSet` are the times of the last change. Two tabs may change one conversation: mergeInto() takes the later state of each part
 // and loses no message. `removed` remembers what was deleted, and what it hung on.
 
 export function makeId() {
@@ -21,13 +24,13 @@ export function stamp() {
 }
 
 function makeNode(id, parent, role, content) {
-  return { id, parent, role, content, reasoning: '', files: [], children: [], shown: null, turned: 0, at: stamp(), meta: null, error: null };
+  return { id, parent, role, content, reasoning: '', files: [], tools: [], tokens: [], children: [], shown: null, turned: 0, at: stamp(), meta: null, error: null };
 }
 
 export function newConversation(system) {
   const now = Date.now();
   return {
-    id: makeId(), title: '', named: false, titled: 0, system: system || '', systemSet: 0, created: now, updated: now,
+    id: makeId(), title: '', named: false, titled: 0, system: system || '', systemSet: 0, model: '', modelSet: 0, created: now, updated: now,
     nodes: { root: makeNode('root', null, 'root', '') }, removed: {},
   };
 }
@@ -100,7 +103,7 @@ export function removeNode(conversation, node, withRest) {
 
 // ---- Two states of one conversation --------------------------------------------------------------
 
-const PARTS = ['parent', 'role', 'content', 'reasoning', 'files', 'at', 'meta', 'error'];
+const PARTS = ['parent', 'role', 'content', 'reasoning', 'files', 'tools', 'tokens', 'at', 'meta', 'error'];
 
 function mergeNode(mine, other) {
   if (other.at > mine.at) for (const part of PARTS) mine[part] = other[part];
@@ -160,6 +163,10 @@ export function mergeInto(mine, other) {
     mine.systemSet = other.systemSet;
     mine.system = other.system;
   }
+  if (other.modelSet > mine.modelSet) {
+    mine.modelSet = other.modelSet;
+    mine.model = other.model;
+  }
   mine.updated = Math.max(mine.updated, other.updated);
   mine.created = Math.min(mine.created, other.created);
 }
@@ -176,17 +183,34 @@ function readMeta(value) {
   if (!isObject(value)) return null;
   const meta = {};
   for (const name of ['tokens', 'first', 'thought', 'rate', 'prompt', 'cached']) meta[name] = Number.isFinite(value[name]) ? value[name] : 0;
-  for (const name of ['model', 'finish']) meta[name] = text(value[name]).slice(0, 200);
+  for (const name of ['model', 'finish', 'cut']) meta[name] = text(value[name]).slice(0, 200);
   return meta;
 }
+
+const IMAGE = /^data:image\/(?:png|jpeg|webp);base64,[A-Za-z0-9+/]+={0,2}$/;
+const list = (x) => (Array.isArray(x) ? x : []);
+const size = (x) => (Number.isInteger(x) && x > 0 && x < 1e6 ? x : 0);
+
+function readFile(f) {
+  const name = text(f.name).slice(0, 200) || 'file';
+  if (typeof f.image !== 'string') return { name, text: text(f.text) };
+  return IMAGE.test(f.image) ? { name, image: f.image, width: size(f.width), height: size(f.height) } : null;
+}
+
+const readTool = (t) => ({ id: text(t.id).slice(0, 200), name: text(t.name).slice(0, 200), text: text(t.text), result: text(t.result) });
+
+const isScored = (pair) => Array.isArray(pair) && typeof pair[0] === 'string' && Number.isFinite(pair[1]);
+const readToken = (token) => [token[0], token[1], list(token[2]).filter(isScored).slice(0, 20).map(([t, p]) => [t, p])];
 
 function readNode(value) {
   const isRoot = value.id === 'root';
   if (!isObject(value) || !isId(value.id) || (!isRoot && (!ROLES.includes(value.role) || !isId(value.parent)))) return null;
   const node = makeNode(value.id, isRoot ? null : value.parent, isRoot ? 'root' : value.role, text(value.content));
-  const children = Array.isArray(value.children) ? value.children.filter(isId) : [];
+  const children = list(value.children).filter(isId);
   node.reasoning = text(value.reasoning);
-  node.files = (Array.isArray(value.files) ? value.files : []).filter(isObject).map((f) => ({ name: text(f.name).slice(0, 200) || 'file', text: text(f.text) }));
+  node.files = list(value.files).filter(isObject).map(readFile).filter(Boolean);
+  node.tools = list(value.tools).filter(isObject).map(readTool);
+  node.tokens = list(value.tokens).filter(isScored).map(readToken);
   node.children = children;
   // Older pages kept the place of the child that is shown.
   node.shown = isId(value.shown) ? value.shown : children[value.pick] ?? null;
@@ -204,7 +228,8 @@ export function readConversation(value) {
   c.id = value.id;
   c.title = text(value.title).slice(0, 500);
   c.named = value.named === true;
-  for (const name of ['titled', 'systemSet', 'created', 'updated']) c[name] = time(value[name]);
+  c.model = text(value.model).slice(0, 500);
+  for (const name of ['titled', 'systemSet', 'modelSet', 'created', 'updated']) c[name] = time(value[name]);
   const nodes = Object.values(value.nodes).map((n) => (isObject(n) ? readNode(n) : null)).filter(Boolean);
   c.nodes = Object.fromEntries(nodes.map((n) => [n.id, n]));
   c.nodes.root ||= makeNode('root', null, 'root', '');

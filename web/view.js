@@ -7,6 +7,8 @@ import { copyText, el, icon } from './dom.js';
 import { chip } from './files.js';
 import { renderMarkdown } from './markdown.js';
 import { count, duration } from './panel.js';
+import { createTokenView } from './tokens.js';
+import { callsText, drawCalls } from './tools.js';
 
 function button(name, label, onclick) {
   return el('button', { class: 'act', type: 'button', 'aria-label': label, title: label, onclick }, icon(name));
@@ -21,23 +23,27 @@ function statistics(meta) {
   if (meta.cached) parts.push(`prompt ${count(meta.prompt)}, ${count(meta.cached)} cached`);
   if (meta.finish === 'length') parts.push('cut at the limit');
   if (meta.finish === 'stopped') parts.push('stopped');
+  if (meta.cut === 'repetition') parts.push('ended because it repeated itself');
+  if (meta.cut === 'budget') parts.push('thinking cut at its budget');
   return parts.join(' · ');
 }
 
-// actions, all of a node: {again, more, retry, remove, edit(node, text), change(node, text), turn(node, step),
-// openFile(file), isStreaming, canContinue}
+// actions, all of a node: {again, more, retry, remove, edit(node, text), change(node, text), turn(node, step), branch(node, text, tokens),
+// result(node, call, text), sendResults, openFile(file), isStreaming, canContinue, canAnswer (its calls), thoughtFor (ms),
+// waitsFor (what, in words)}
 export function createView(log, actions) {
   let drawn = new Map(); // node id -> what refresh() needs
+  let showsTokens = false; // as it was chosen last
 
   function drawReasoning(parts, node) {
     if (!node.reasoning) {
       parts.reasoning.hidden = true;
       return;
     }
-    const isOpen = actions.isStreaming(node) && !node.content;
+    const isOpen = actions.isStreaming(node) && !node.content && node.tools.length === 0;
     parts.reasoning.hidden = false;
-    const seconds = node.meta && node.meta.thought;
-    const title = isOpen ? 'Thinking' : seconds ? `Thought for ${duration(seconds / 1000)}` : 'Thoughts';
+    const ms = actions.thoughtFor(node);
+    const title = isOpen ? `Thinking${ms >= 1000 ? ` for ${Math.floor(ms / 1000)} s` : ''}` : ms ? `Thought for ${duration(ms / 1000)}` : 'Thoughts';
     parts.reasoningTitle.textContent = title;
     parts.reasoning.classList.toggle('pulse', isOpen);
     parts.reasoningBody.textContent = node.reasoning;
@@ -49,6 +55,19 @@ export function createView(log, actions) {
     parts.error.replaceChildren(
       el('p', {}, node.error.message),
       el('button', { class: 'plain', type: 'button', onclick: () => actions.retry(node) }, 'Try again'));
+  }
+
+  // The tokens stand in the place of the text, if they are asked for.
+  function drawTokens(parts, node) {
+    if (node.tokens.length === 0) parts.tokens = null;
+    else if (parts.showsTokens) parts.tokens ||= createTokenView(node, (...branch) => actions.branch(node, ...branch));
+    const isShown = parts.showsTokens && parts.tokens !== null;
+    if (isShown) parts.tokens.update();
+    if (parts.tokens?.root !== parts.tokenPlace.firstChild) parts.tokenPlace.replaceChildren(...(isShown ? [parts.tokens.root] : []));
+    parts.tokenPlace.hidden = !isShown;
+    parts.body.hidden = isShown;
+    parts.odds.hidden = node.tokens.length === 0;
+    parts.odds.setAttribute('aria-pressed', String(isShown));
   }
 
   function drawBranches(parts, conversation, node) {
@@ -78,7 +97,11 @@ export function createView(log, actions) {
     } else {
       drawReasoning(parts, node);
       renderMarkdown(parts.body, node.content);
-      parts.waiting.hidden = !(isLive && !node.content && !node.reasoning);
+      drawTokens(parts, node);
+      drawCalls(parts.calls, node, { canAnswer: actions.canAnswer(node), onResult: (call, text) => actions.result(node, call, text), onSend: () => actions.sendResults(node) });
+      parts.waiting.hidden = !(isLive && !node.content && !node.reasoning && node.tools.length === 0);
+      const waitsFor = parts.waiting.hidden ? '' : actions.waitsFor(node);
+      if (parts.waitText.textContent !== waitsFor) parts.waitText.textContent = waitsFor;
       parts.stats.textContent = isLive ? '' : statistics(node.meta);
       drawError(parts, node);
       parts.more.hidden = isLive || !actions.canContinue(node);
@@ -106,7 +129,7 @@ export function createView(log, actions) {
       parts.root.querySelector('[aria-label="Edit"]')?.focus();
     };
     const finish = (action) => {
-      if (area.value.trim() === '' && node.files.length === 0) return;
+      if (area.value.trim() === '' && node.files.length + node.tools.length === 0) return;
       close();
       action(node, area.value);
     };
@@ -145,7 +168,7 @@ export function createView(log, actions) {
       branches: el('span', { class: 'branches' }),
       acts: el('div', { class: 'acts' }),
     };
-    const copy = button('copy', 'Copy', () => copyText(node.content, copy));
+    const copy = button('copy', 'Copy', () => copyText([node.content, callsText(node)].filter(Boolean).join('\n\n'), copy));
     const edit = button('edit', 'Edit', () => startEdit(conversation, node));
     const remove = button('trash', 'Delete', () => actions.remove(node));
     const heading = el('h2', { class: 'sr' }, isUser ? 'You' : 'Answer');
@@ -157,12 +180,23 @@ export function createView(log, actions) {
       parts.reasoningTitle = el('span');
       parts.reasoningBody = el('div', { class: 'thoughts' });
       parts.reasoning = el('details', { class: 'reasoning', hidden: true }, el('summary', {}, parts.reasoningTitle), parts.reasoningBody);
-      parts.waiting = el('div', { class: 'waiting', hidden: true, role: 'img', 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i'));
+      parts.waitText = el('span', { role: 'status' });
+      parts.waiting = el('div', { class: 'waiting', hidden: true },
+        el('span', { class: 'dots', role: 'img', 'aria-label': 'Waiting for the first word' }, el('i'), el('i'), el('i')), parts.waitText);
+      parts.calls = el('div', { class: 'calls', hidden: true });
+      parts.tokens = null;
+      parts.tokenPlace = el('div', { hidden: true });
+      parts.showsTokens = showsTokens;
+      parts.odds = button('odds', 'Probabilities of its tokens', () => {
+        showsTokens = !parts.showsTokens;
+        parts.showsTokens = showsTokens;
+        drawTokens(parts, node);
+      });
       parts.stats = el('span', { class: 'stats' });
       parts.error = el('div', { class: 'error', role: 'alert', hidden: true });
       parts.more = el('button', { class: 'more', type: 'button', hidden: true, onclick: () => actions.more(node) }, icon('more'), 'Continue');
-      parts.acts.append(parts.branches, parts.more, copy, button('again', 'Another answer', () => actions.again(node)), edit, remove, parts.stats);
-      parts.root = el('article', { class: 'message answer' }, heading, parts.reasoning, parts.waiting, parts.body, parts.error, parts.acts);
+      parts.acts.append(parts.branches, parts.more, copy, button('again', 'Another answer', () => actions.again(node)), parts.odds, edit, remove, parts.stats);
+      parts.root = el('article', { class: 'message answer' }, heading, parts.reasoning, parts.waiting, parts.body, parts.tokenPlace, parts.calls, parts.error, parts.acts);
     }
     parts.root.dataset.id = node.id;
     drawn.set(node.id, parts);

@@ -16,11 +16,12 @@ static const web_asset assets[] = {
 
 /*
  * The policy lets the page load its own files and talk to this server, and nothing else, so that
- * text of a model cannot become a script. A new lace brings a new page, hence no cache.
+ * text of a model cannot become a script. Images may also come from data: URLs, as those of messages
+ * do: such an image asks nobody for anything. A new lace brings a new page, hence no cache.
  */
 static const char headers[] =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'\r\n"
     "Referrer-Policy: no-referrer\r\n"
     "Cross-Origin-Opener-Policy: same-origin\r\n"

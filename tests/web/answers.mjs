@@ -17,6 +17,12 @@ export const ANSWERS = {
     reasoning: 'The user wants a small table.\nI should compare taste, caffeine and ritual, and keep it short.\nThree rows are enough.',
     content: 'Both wake you up; they differ in **how**:\n\n| | tea | coffee |\n| --- | --- | --- |\n| caffeine | 40-70 mg | 80-120 mg |\n| feels like | a slope | a step |\n| ritual | patience | pressure |',
   },
+  tools: {
+    reasoning: 'I need the weather of two places.',
+    content: 'Let me look.', finish: 'tool_calls',
+    tools: [{ name: 'get_weather', arguments: '{"city": "Zürich", "days": [1, 2], "unit": "°C"}' }, { name: 'get_time', arguments: '{"zone": "Europe/' }],
+  },
+  letters: { content: 'A café with a 🦜 parrot.' },
   long: { content: Array.from({ length: 400 }, (_, i) => `word${i}`).join(' '), delay: 12 },
   ended: { content: 'The first half of it, and the second half.', breaksAfter: 4, delay: 30 },
   slow: { content: 'This is an answer that comes so slowly that one can stop it in the middle of the text and see what is left of it then.', delay: 120 },

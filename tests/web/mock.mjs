@@ -27,19 +27,35 @@ function readPolicy() {
   return /Content-Security-Policy: (.*?)\\r\\n/.exec(text)[1];
 }
 
+// Odds of a piece, which differ from one to the next; a piece counts as a token.
+const ODDS = [0.97, 0.6, 0.3, 0.1, 0.01];
+const othersOf = (text, n) => [[text, ODDS[n % ODDS.length]], [' other', 0.02], ['\n', 0.001]];
+const bytesOf = (text) => [...Buffer.from(text)];
+const oddsOfChat = (text, n) => {
+  const all = othersOf(text, n).map(([token, p]) => ({ token, logprob: Math.log(p), bytes: bytesOf(token) }));
+  // Two tokens for a piece whose last letter is cut in the middle.
+  if (/[^\0-\x7f]$/.test(text)) return { content: [bytesOf(text).slice(0, -1), bytesOf(text).slice(-1)].map((bytes) => ({ token: '\ufffd', logprob: Math.log(0.5), bytes, top_logprobs: [] })) };
+  return { content: [{ ...all[0], top_logprobs: all }] };
+};
+const oddsOfText = (text, n) => ({
+  tokens: [text], token_logprobs: [Math.log(ODDS[n % ODDS.length])], top_logprobs: [Object.fromEntries(othersOf(text, n).map(([token, p]) => [token, Math.log(p)]))], text_offset: [0],
+});
+
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// options: {key, hasTemplate, delay (ms between pieces)}
+// options: {key, hasTemplate, delay (ms between pieces), vision, models, isStrict (a model that is not ready has no props), loadTime (ms)}
 export function startMock(options = {}) {
   const assets = readAssets();
   const policy = readPolicy();
-  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], asked: [], models: null, aborted: 0, fail: null, kvUsed: 2294, ...options };
+  const state = { key: '', hasTemplate: true, delay: 4, running: 0, generated: 0, bodies: [], asked: [], models: null, aborted: 0, fail: null, kvUsed: 2294, vision: false, loads: [], ...options };
 
   async function answerStream(request, response, body) {
     const isChat = body.messages !== undefined;
-    const last = isChat ? body.messages.findLast((m) => m.role === 'user').content : body.prompt;
+    const asked = isChat ? body.messages.findLast((m) => m.role === 'user').content : body.prompt;
+    const last = typeof asked === 'string' ? asked : asked.map((part) => part.text || '').join('');
     const name = /^say:(\w+)/.exec(last)?.[1];
     const answer = { ...(name && ANSWERS[name] ? ANSWERS[name] : { content: isChat ? `You wrote: ${last}` : ' and so it went on.' }) };
+    if (isChat && body.messages.at(-1).role === 'tool') Object.assign(answer, { content: `It gave: ${body.messages.at(-1).content}`, reasoning: '', tools: [], finish: 'stop' });
     const given = isChat && body.messages.at(-1).role === 'assistant' ? body.messages.at(-1) : null;
     if (given) {
       answer.content = answer.content.startsWith(given.content) ? answer.content.slice(given.content.length) : ' and more';
@@ -49,6 +65,7 @@ export function startMock(options = {}) {
       answer.finish = 'length';
     }
     let isOpen = true;
+    let n = 0;
     response.on('close', () => {
       if (!response.writableEnded) {
         isOpen = false;
@@ -57,11 +74,12 @@ export function startMock(options = {}) {
     });
     response.writeHead(200, { 'Content-Type': 'text/event-stream', 'Cache-Control': 'no-cache' });
     const send = (delta, finish = null) => {
-      const choice = isChat ? { index: 0, delta, finish_reason: finish } : { index: 0, text: delta.content || '', finish_reason: finish };
+      const text = delta.content || delta.reasoning_content || '';
+      const logprobs = body.logprobs && text ? (isChat ? oddsOfChat : oddsOfText)(text, n) : null;
+      const choice = isChat ? { index: 0, delta, logprobs, finish_reason: finish } : { index: 0, text, logprobs, finish_reason: finish };
       response.write(`data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', model: 'mock', choices: [choice] })}\n\n`);
     };
     state.running++;
-    let n = 0;
     if (isChat) send({ role: 'assistant', content: '' });
     const pieces = (text) => text.match(/\s*\S{1,12}|\s+$/g) || [];
     for (const [kind, text] of [['reasoning_content', answer.reasoning || ''], ['content', answer.content]]) {
@@ -73,6 +91,10 @@ export function startMock(options = {}) {
         if (answer.breaksAfter === n && !given) response.destroy();
         await sleep(answer.delay ?? state.delay);
       }
+    }
+    for (const [index, call] of (answer.tools || []).entries()) {
+      send({ tool_calls: [{ index, id: `call_${index}`, type: 'function', function: { name: call.name, arguments: '' } }] });
+      for (const piece of pieces(call.arguments)) send({ tool_calls: [{ index, function: { arguments: piece } }] });
     }
     state.running--;
     if (!isOpen) return;
@@ -105,6 +127,9 @@ export function startMock(options = {}) {
     };
     const { pathname, searchParams } = new URL(request.url, 'http://mock');
     if (searchParams.has('model')) state.asked.push(`${pathname} ${searchParams.get('model')}`);
+    const isUnloaded = (id) => state.isStrict && state.models?.find((model) => model.id === id)?.state !== 'ready';
+    let text = '';
+    for await (const chunk of request) text += chunk;
     const asset = assets.get(pathname);
     if (asset) {
       response.writeHead(200, { 'Content-Type': asset.type, 'Content-Security-Policy': policy, 'X-Content-Type-Options': 'nosniff' });
@@ -117,13 +142,19 @@ export function startMock(options = {}) {
     }
     if (pathname === '/v1/models' && state.models) json(200, { object: 'list', default: state.models[1].id, data: state.models });
     else if (pathname === '/v1/models') json(200, { object: 'list', data: [{ id: state.model || 'mock-7b-instruct', object: 'model', meta: { n_params: 7241732096, n_ctx_train: 32768 } }] });
-    else if (pathname === '/props') json(200, { chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k', default_generation_settings: { n_ctx: 8192, params: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, repeat_penalty: 1 } } });
+    else if (pathname === '/props' && isUnloaded(searchParams.get('model'))) json(200, { role: 'router', model: searchParams.get('model'), state: 'unloaded' });
+    else if (pathname === '/props') json(200, { modalities: { vision: state.vision && searchParams.get('model') !== 'blind', audio: false }, chat_template: state.hasTemplate ? '{{ messages }}' : '', n_ctx: 8192, architecture: 'llama', type: 'q4_k', default_generation_settings: { n_ctx: 8192, params: { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, repeat_penalty: 1 } } });
     else if (pathname === '/metrics') {
       response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4' });
       response.end(metrics());
+    } else if (pathname === '/models/load') {
+      const model = state.models.find(({ id }) => id === JSON.parse(text).model);
+      state.loads.push(model.id);
+      model.state = 'loading';
+      await sleep(state.loadTime || 0);
+      model.state = 'ready';
+      json(200, { success: true });
     } else if (pathname === '/v1/chat/completions' || pathname === '/v1/completions') {
-      let text = '';
-      for await (const chunk of request) text += chunk;
       const body = JSON.parse(text);
       state.bodies.push(body);
       if (state.fail) json(state.fail.status, { error: { message: state.fail.message, type: state.fail.type || 'server_error' } }, state.fail.headers);

@@ -2,6 +2,7 @@
 //
 // Most cases use the mock, whose answers a test can choose; the others a real `lace serve`.
 
+import { readFile } from 'node:fs/promises';
 import { chromium } from 'playwright-core';
 import { startServer } from '../serve.mjs';
 import { runCases, skip } from '../tap.mjs';
@@ -41,6 +42,23 @@ export async function ask(page, text) {
 
 export const lastAnswer = (page) => page.locator('.answer').last().locator('.md');
 export const fits = (page) => page.evaluate(() => document.documentElement.scrollWidth <= innerWidth);
+
+// Presses a button that saves a file: its name and text.
+export async function saved(page, button) {
+  await page.click('#export');
+  const [download] = await Promise.all([page.waitForEvent('download'), page.click(button)]);
+  await page.click('#save-dialog >> text=Close');
+  return { name: download.suggestedFilename(), text: await readFile(await download.path(), 'utf8') };
+}
+
+export async function load(page, name, text) {
+  await page.click('#export');
+  await page.setInputFiles('#load-file', { name, mimeType: 'application/json', buffer: Buffer.from(text) });
+  await page.waitForFunction(() => document.getElementById('save-note').textContent !== '');
+  const note = await page.textContent('#save-note');
+  await page.click('#save-dialog >> text=Close');
+  return note;
+}
 
 export const PHONE = { viewport: { width: 390, height: 780 }, isMobile: true, hasTouch: true };
 

@@ -18,9 +18,13 @@ async function check(page, state) {
   assert.ok(passes.length > 15, `${state}: axe looked at the page`);
 }
 
+// A PNG of one pixel.
+const DOT = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64');
+
 const isPhone = (page) => page.viewportSize().width < 500;
 
 async function checkAll({ mock }, options) {
+  mock.state.vision = true;
   const page = await open(mock.url, { reducedMotion: 'reduce', ...options });
   await page.waitForSelector('.welcome');
   await check(page, 'welcome');
@@ -70,6 +74,34 @@ async function checkAll({ mock }, options) {
   await page.click('.answer:last-child [aria-label="Another answer"]');
   await settled(page);
   await check(page, 'conversation');
+  await page.click('#settings-open');
+  await page.selectOption('#set-format', 'text');
+  await page.selectOption('#set-tokens', 'on');
+  await page.click('#drawer-close');
+  await ask(page, 'say:tools');
+  await check(page, 'tool calls to be answered');
+  await page.click('text=Send the results');
+  await settled(page);
+  await page.locator('.answer').last().locator('[aria-label="Probabilities of its tokens"]').click();
+  await page.locator('.tokens .token').nth(2).click();
+  await check(page, 'probabilities and answered tool calls');
+  await page.setInputFiles('#attach-file', { name: 'dot.png', mimeType: 'image/png', buffer: DOT });
+  await page.waitForSelector('#chips .thumb');
+  await check(page, 'composer with an image');
+  await page.click('#chips .thumb-open');
+  await check(page, 'image dialog');
+  await page.keyboard.press('Escape');
+  await ask(page, 'with an image');
+  await check(page, 'message with an image');
+  await page.click('#export');
+  await page.click('#share');
+  await page.waitForSelector('#share-link:visible');
+  await check(page, 'save dialog with a link');
+  await page.keyboard.press('Escape');
+  await page.evaluate(() => (location.hash = 'prompt=A+question&system=You+are+brief&temperature=0.5'));
+  await page.waitForSelector('#choice-dialog[open]');
+  await check(page, 'dialog of a link');
+  await page.click('#choice-dialog >> text=Cancel');
   await page.click(isPhone(page) ? '#side-open' : '#new');
   if (isPhone(page)) await page.click('#new');
   mock.state.fail = { status: 503, message: 'the queue is full', headers: { 'Retry-After': '3' } };

@@ -1,8 +1,7 @@
 // What the page keeps: across reloads, between tabs, and in files. Run through test_keeping.sh.
 
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
-import { ask, lastAnswer, open, PHONE, runPageCases, say, settled } from './page.mjs';
+import { ask, lastAnswer, load, open, PHONE, runPageCases, saved, say, settled } from './page.mjs';
 
 const texts = (page) => page.$$eval('.message', (all) => all.map((m) => m.querySelector('.text').textContent));
 const shown = (page, text) => page.waitForFunction((t) => (document.querySelector('.answer:last-child .md')?.textContent || '').includes(t), text);
@@ -13,23 +12,6 @@ async function openTab(page) {
   await tab.goto(page.url());
   await tab.waitForFunction(() => document.getElementById('model').textContent !== '');
   return tab;
-}
-
-// Presses a button that saves a file: its name and text.
-async function saved(page, button) {
-  await page.click('#export');
-  const [download] = await Promise.all([page.waitForEvent('download'), page.click(button)]);
-  await page.click('#save-dialog >> text=Close');
-  return { name: download.suggestedFilename(), text: await readFile(await download.path(), 'utf8') };
-}
-
-async function load(page, name, text) {
-  await page.click('#export');
-  await page.setInputFiles('#load-file', { name, mimeType: 'application/json', buffer: Buffer.from(text) });
-  await page.waitForFunction(() => document.getElementById('save-note').textContent !== '');
-  const note = await page.textContent('#save-note');
-  await page.click('#save-dialog >> text=Close');
-  return note;
 }
 
 const mocked = {
