@@ -111,6 +111,7 @@ struct program {
     uint64_t n_bytes;        /* memory on its device */
     uint64_t exchange_bytes; /* of several ranks: the largest part that one gives (plan/cut.h) */
     bool chooses;            /* tokens, by rules */
+    int32_t most_drawn_from; /* it draws by rules whose top_k is 1 to this; 0: by any */
     bool queues; /* PROGRAM_SLOTS batches may be submitted before the first is collected; never
                     where the plan gives hidden rows out */
     /*

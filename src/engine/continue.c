@@ -96,7 +96,8 @@ lace_status lace_session_continue(lace_session *s, int32_t sequence, lace_token 
                       .goes_on = true};
     ahead a = {.session = s, .sequence = sequence};
     choice_rule rule;
-    bool is_ahead = ahead_is_possible(s) && session_rule(sampler, &rule);
+    bool is_ahead =
+        ahead_is_possible(s) && session_rule(sampler, &rule) && session_follows(s, &rule);
     while (c.n_left > 0 && c.goes_on)
         TRY(is_ahead && !ahead_is_hosts_turn(&a) ? continue_ahead(&c, &a, err)
                                                  : continue_by_eval(&c, err));

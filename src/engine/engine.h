@@ -67,8 +67,15 @@ struct lace_session {
 lace_status session_fill_options(const lace_model *lm, const lace_session_options *given,
                                  lace_session_options *out, lace_error *err);
 
-/* How the card does what a sampler (NULL: the best) would; false if it cannot. */
+/* How a card does what a sampler (NULL: the best) would; false if none can. */
 bool session_rule(const lace_sampler *sampler, choice_rule *out);
+
+/* Whether the session's device can choose by such a rule: some draw from few candidates alone. */
+static inline bool session_follows(const lace_session *s, const choice_rule *rule)
+{
+    int32_t most = s->runner->program->most_drawn_from;
+    return rule->temperature <= 0 || most == 0 || (rule->top_k >= 1 && rule->top_k <= most);
+}
 
 /*
  * What comes now may be taken back: recurrent layers remember the sequence as it is, so that few

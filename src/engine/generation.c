@@ -421,7 +421,9 @@ choice_rule generation_rule(const lace_generation *g, int32_t n_ahead)
 {
     choice_rule rule = {0};
     bool is_plain = !g->form && g->options.n_top < 0 && watch_free(&g->watch) > n_ahead &&
-                    session_rule(g->sampler, &rule) && add_edits(g, n_ahead, &rule);
+                    session_rule(g->sampler, &rule) &&
+                    (!g->ahead.session || session_follows(g->ahead.session, &rule)) &&
+                    add_edits(g, n_ahead, &rule);
     rule.goes_on = is_plain && n_ahead > 0;
     return is_plain ? rule : (choice_rule){.temperature = -1};
 }

@@ -6,7 +6,21 @@
 typedef struct device_queue {
     queue base;
     vulkan_queue *q;
+    lace_status (*settle)(void *arg, lace_error *err); /* or NULL */
+    void *settle_arg;
 } device_queue;
+
+void vulkan_queue_settle(queue *q, lace_status (*fn)(void *arg, lace_error *err), void *arg)
+{
+    ((device_queue *)q)->settle = fn;
+    ((device_queue *)q)->settle_arg = arg;
+}
+
+static lace_status settle(queue *base, lace_error *err)
+{
+    device_queue *q = (device_queue *)base;
+    return q->settle ? q->settle(q->settle_arg, err) : LACE_OK;
+}
 
 vulkan_queue *vulkan_queue_of(const queue *q)
 {
@@ -24,33 +38,39 @@ static lace_status take(queue *q, uint64_t n_bytes, uint8_t **out, lace_error *e
 
 static void give_back(queue *q, uint8_t *data, uint64_t n_bytes)
 {
+    settle(q, NULL);
     vulkan_wait(vulkan_queue_of(q), NULL);
     vulkan_free(vulkan_queue_device(vulkan_queue_of(q)), (uint64_t)(uintptr_t)data);
 }
 
 static lace_status copy(queue *q, uint8_t *to, const uint8_t *from, uint64_t n, lace_error *err)
 {
+    TRY(settle(q, err));
     return vulkan_copy(vulkan_queue_of(q), (uint64_t)(uintptr_t)to, (uint64_t)(uintptr_t)from, n,
                        err);
 }
 
 static lace_status zero(queue *q, uint8_t *data, uint64_t n, lace_error *err)
 {
+    TRY(settle(q, err));
     return vulkan_fill(vulkan_queue_of(q), (uint64_t)(uintptr_t)data, 0, round_up(n, 4), err);
 }
 
 static lace_status wait(queue *q, lace_error *err)
 {
+    TRY(settle(q, err));
     return vulkan_wait(vulkan_queue_of(q), err);
 }
 
 static lace_status read(queue *q, void *to, const uint8_t *from, uint64_t n, lace_error *err)
 {
+    TRY(settle(q, err));
     return vulkan_read(vulkan_queue_of(q), to, (uint64_t)(uintptr_t)from, n, err);
 }
 
 static lace_status write(queue *q, uint8_t *to, const void *from, uint64_t n, lace_error *err)
 {
+    TRY(settle(q, err));
     TRY(vulkan_write(vulkan_queue_of(q), (uint64_t)(uintptr_t)to, from, n, err));
     return vulkan_wait(vulkan_queue_of(q), err);
 }

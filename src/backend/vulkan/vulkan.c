@@ -219,6 +219,7 @@ static void look_for_loader(void)
     loader.stages = debug_has("staging");
     loader.refuses = debug_has("refuse");
     loader.loses = debug_has("lose");
+    loader.loses_once = debug_has("lose-once");
     loader.dots = debug_has("dot4");
     loader.suspects = debug_has("suspect");
     PFN_vkGetInstanceProcAddr get =

@@ -12,7 +12,8 @@
  * LACE_VULKAN_DEBUG, a list with commas: "validate" turns the validation layer on and makes each of its
  * messages a failure; "gpu" treats a processor as a GPU; "dot4" takes that instruction where it is
  * slow, and "suspect" lets the self-test find fault with it; "staging" treats memory that the host sees as if it did not; "refuse" lets no
- * pipeline be made; "lose" loses the device with the first list that is run.
+ * pipeline be made; "lose" loses the device with the first list that is run; "lose-once" with the
+ * fortieth, and not again once it is opened anew.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
 #define LACE_BACKEND_VULKAN_VULKAN_H
@@ -109,6 +110,9 @@ lace_status vulkan_fill(vulkan_queue *q, uint64_t to, uint32_t word, uint64_t n,
 /* Wait until everything in the queue is done. Reports what went wrong. */
 lace_status vulkan_wait(vulkan_queue *q, lace_error *err);
 
+/* Until a submission is done, and those in front of it. */
+lace_status vulkan_wait_for(vulkan_queue *q, uint64_t number, lace_error *err);
+
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
 /* Between begin and end launches are recorded. What was queued before a list is over when it begins. */
@@ -127,7 +131,13 @@ lace_status vulkan_list_time(vulkan_list *l, uint32_t n, lace_error *err);
 void vulkan_list_stamp(vulkan_list *l);
 lace_status vulkan_list_times(vulkan_list *l, uint64_t *ns, lace_error *err);
 
+/*
+ * Queue lists of one queue, in this order, as one submission. A list may be queued again before it is
+ * over. *number: what vulkan_wait_for takes; may be NULL.
+ */
+enum { VULKAN_MOST_LISTS = 4 };
+lace_status vulkan_lists_run(vulkan_list *const *lists, int n, uint64_t *number, lace_error *err);
 lace_status vulkan_list_run(vulkan_list *l, lace_error *err);
-void vulkan_list_free(vulkan_list *l); /* when it is not running; NULL is fine */
+void vulkan_list_free(vulkan_list *l); /* waits for it; NULL is fine */
 
 #endif

@@ -69,7 +69,7 @@ typedef struct vulkan_loader {
     VkInstance instance;
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
-    bool validates, stages, refuses, loses, dots, suspects; /* LACE_VULKAN_DEBUG */
+    bool validates, stages, refuses, loses, loses_once, dots, suspects; /* LACE_VULKAN_DEBUG */
     INSTANCE_LIST(DECLARE)
     PFN_vkVoidFunction GetMatrixShapes; /* or NULL */
 } vulkan_loader;
@@ -100,6 +100,7 @@ struct vulkan {
     VkQueue queue;
     uint32_t family;
     vulkan_info info;
+    bool is_lost;        /* as "lose-once" has it */
     bool has_budget;     /* VK_EXT_memory_budget */
     double ns_per_stamp; /* 0: lists cannot be timed */
     VkPhysicalDeviceMemoryProperties memory;

@@ -184,4 +184,49 @@ struct combine_args {
     float scale;
 };
 
+/* Numbers of a batch that the host sends begin with these, and then the lists of [from_stride]. */
+#define SEND_N_TOKENS  0
+#define SEND_N_OUTPUTS 1
+#define SEND_N_PATCHES 2
+#define SEND_N_BESIDE  3
+#define SEND_HEAD      4
+#define SEND_SEQUENCES 2 /* the list of them; the first is that of tokens */
+
+struct send_args {
+    words_at from, to; /* to: lists of [to_stride] */
+    words_at outputs, tables, beside, last_tokens;
+    uint from_stride, to_stride, n_lists;
+    uint from_outputs, from_patches,
+        from_beside; /* words of `from`; patches are places and values */
+};
+
+/* choice_rule of backend/choice.h in words. */
+#define RULE_TEMPERATURE 8
+#define RULE_TOP_K       11
+#define RULE_N_EDITS     13
+#define RULE_EDITS       14
+#define RULE_WORDS       78
+
+/*
+ * Choosing: logits of a part, threads, candidates at most; words of a part's result (how many logits
+ * are no numbers, how many candidates, and those, with their keys) and of a row's.
+ */
+#define CHOOSE_PART       2048
+#define CHOOSE_THREADS    256
+#define CHOOSE_MOST       256
+#define CHOOSE_PART_WORDS (2 + 2 * CHOOSE_MOST)
+#define CHOOSE_ROW_WORDS  (1 + 2 * CHOOSE_MOST)
+#define CHOOSE_REFUSED    0x3fffffff
+
+struct choose_args {
+    floats_at logits;
+    words_at rules; /* or NULL: no row has one */
+    words_at outputs, sequences, last_tokens;
+    words_at parts;      /* [rows, n_parts, CHOOSE_PART_WORDS] */
+    words_at words;      /* [rows] choices; 0: the host draws from the candidates */
+    words_at candidates; /* [rows, CHOOSE_ROW_WORDS] how many, and each one's token and logit */
+    floats_at copy;      /* [rows, n_vocab] of rows that the host chooses from; or NULL */
+    uint stride, n_vocab, n_parts;
+};
+
 #endif

@@ -1,13 +1,18 @@
 /*
- * A plan on a Vulkan device. Batches of a shape are one recorded list: a token is written to where the
- * list reads it, the list is run, and the logits are read.
+ * A plan on a Vulkan device. The steps of batches of a shape are one recorded list, which is run again
+ * and again. Batches come and go as batch_transfer.h has it: one may be queued while the one before
+ * is computed, and tokens of one sequence are queued ahead of the host.
+ *
+ * What the host draws is known when it has read the candidates. A batch that begins with such a token
+ * waits on the host, until the one before is collected; it is then submitted before anybody looks at
+ * the results of that.
  */
 #include "backend/vulkan/vulkan_program.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "backend/vulkan/recorder.h"
+#include "backend/vulkan/batch_transfer.h"
 #include "base/mem.h"
 #include "base/numbers.h"
 #include "state/states.h"
@@ -37,23 +42,36 @@ typedef struct given {
     uint64_t stride;     /* bytes */
 } given;
 
+enum { AHEAD_PLACES = 10 };
+
+/* Tokens of one sequence that are computed ahead of the host. */
+typedef struct ahead_queue {
+    transfer_place
+        places[AHEAD_PLACES]; /* of single tokens, in turn; opened when they are needed */
+    bool is_open;
+    int32_t token, position, sequence; /* the first, and where it stands */
+    choice_rule rule;
+    int32_t n_asked, n_sent, n_taken;
+} ahead_queue;
+
 typedef struct vulkan_program {
     program base;
     vulkan *v;
     plan *p; /* fused and placed */
     program_options options;
     vulkan_queue *q;
+    queue *shared; /* the same, as others use it */
 
     uint64_t memory; /* values, scratch, vectors */
     uint64_t scratch;
     vector *vectors;
     size_t n_vectors, vectors_capacity;
 
-    uint64_t numbers_at; /* of the batch, which the host writes, */
-    uint64_t numbers_on; /* and a copy that lies nearer to the device; 0: there is no need */
-    int32_t *numbers;
-    vulkan_batch batch; /* where in it everything is */
-    given logits, hidden;
+    transfer transfer;
+    transfer_place places[PROGRAM_SLOTS]; /* of batches, in turn */
+    int32_t n_submitted, n_collected;
+    given hidden;
+    ahead_queue ahead;
 
     recorded lists[N_RECORDED];
     int32_t newest;
@@ -85,9 +103,6 @@ static uint64_t scratch_bytes(const plan *p)
     return most_bytes(p, record_scratch_bytes) + RECORD_FORMED * most_bytes(p, record_form_bytes);
 }
 
-/* Lists of [max_tokens] numbers that a batch has: six, and its positions along each axis. */
-enum { TOKEN_LISTS = 6 + ROPE_MAX_AXES };
-
 /* Floats that each token brings along (EMBED_BESIDE). */
 static uint64_t beside_width(const plan *p)
 {
@@ -95,11 +110,15 @@ static uint64_t beside_width(const plan *p)
     return is_beside ? (uint64_t)p->steps[0].a.embed.table->n_cols : 0;
 }
 
-static uint64_t batch_numbers(const plan *p, const program_options *o)
+static transfer_options transfer_options_of(const plan *p, const program_options *o)
 {
-    return (TOKEN_LISTS + beside_width(p)) * (uint64_t)p->limits.max_tokens +
-           (uint64_t)p->limits.max_outputs +
-           (uint64_t)o->n_groups * (uint64_t)o->n_sequences * (uint64_t)o->pages_per_sequence;
+    return (transfer_options){.max_tokens = p->limits.max_tokens,
+                              .max_outputs = p->limits.max_outputs,
+                              .n_vocab = (int32_t)p->values[p->logits].width,
+                              .n_sequences = o->n_sequences,
+                              .pages_per_sequence = o->pages_per_sequence,
+                              .n_groups = o->n_groups,
+                              .beside_width = (int64_t)beside_width(p)};
 }
 
 static uint64_t params_bytes(const plan *p)
@@ -138,8 +157,8 @@ lace_status vulkan_program_compile(device *d, vulkan *v, const plan *p, const pr
     vp->p->last_fused = GLU_COUNT - 1;
     plan_fuse(vp->p);
     plan_place(vp->p, NULL);
-    vp->base.n_bytes =
-        memory_bytes(vp->p) + 8 * batch_numbers(vp->p, o) + N_RECORDED * params_bytes(vp->p);
+    transfer_options t = transfer_options_of(vp->p, o);
+    vp->base.n_bytes = memory_bytes(vp->p) + transfer_bytes(&t) + N_RECORDED * params_bytes(vp->p);
     *out = &vp->base;
     return LACE_OK;
 }
@@ -178,29 +197,6 @@ static lace_status move_vectors(vulkan_program *vp, uint64_t at, lace_error *err
     return LACE_OK;
 }
 
-/* Where each list of numbers of a batch is. */
-static void locate_batch(vulkan_program *vp)
-{
-    uint64_t each = 4 * (uint64_t)vp->p->limits.max_tokens;
-    uint64_t at = vp->numbers_on ? vp->numbers_on : vp->numbers_at;
-    vulkan_batch *b = &vp->batch;
-    uint64_t *const lists[] = {&b->tokens, &b->positions, &b->sequences,
-                               &b->slots,  &b->seen,      &b->segments};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++, at += each)
-        *lists[i] = at;
-    b->axes = at;
-    b->axis_stride = vp->p->limits.max_tokens;
-    at += ROPE_MAX_AXES * each;
-    b->outputs = at;
-    at += 4 * (uint64_t)vp->p->limits.max_outputs;
-    b->pages_per_sequence = vp->options.pages_per_sequence;
-    for (int32_t g = 0; g < vp->options.n_groups; g++) {
-        b->tables[g] = at;
-        at += 4 * (uint64_t)vp->options.n_sequences * (uint64_t)vp->options.pages_per_sequence;
-    }
-    b->beside = at;
-}
-
 static lace_status locate_given(vulkan_program *vp, int32_t value, given *out, lace_error *err)
 {
     *out = (given){.value = value};
@@ -218,21 +214,39 @@ static lace_status locate_given(vulkan_program *vp, int32_t value, given *out, l
                         err);
 }
 
+/* Whether the device finds the best tokens of rows. */
+static bool can_choose(const vulkan_program *vp)
+{
+    const plan *p = vp->p;
+    return !p->limits.stops_at_hidden && beside_width(p) == 0 &&
+           vulkan_features(vp->v)->max_threads >= CHOOSE_THREADS;
+}
+
+static lace_status settle(void *arg, lace_error *err);
+
 lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_error *err)
 {
     vulkan_program *vp = (vulkan_program *)p;
-    uint64_t n = 4 * batch_numbers(vp->p, &vp->options);
+    const plan_limits *l = &vp->p->limits;
     vp->q = vulkan_queue_of(m->queue);
     TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, memory_bytes(vp->p), &vp->memory, NULL, err));
-    TRY(vulkan_alloc(vp->v, VULKAN_UPLOAD, n, &vp->numbers_at, (void **)&vp->numbers, err));
-    memset(vp->numbers, 0, n);
-    if (!vulkan_features(vp->v)->is_unified)
-        TRY(vulkan_alloc(vp->v, VULKAN_LOCAL, n, &vp->numbers_on, NULL, err));
     plan_locate(vp->p, (uint8_t *)(uintptr_t)vp->memory, m->pages, m->slots);
     vp->scratch = vp->memory + aligned(vp->p->value_bytes);
-    locate_batch(vp);
-    TRY(locate_given(vp, vp->p->logits, &vp->logits, err));
+    transfer_options t = transfer_options_of(vp->p, &vp->options);
+    t.queue = vp->q;
+    t.logits = vp->memory + vp->p->values[vp->p->logits].offset;
+    t.logits_stride = (uint32_t)(plan_operand(vp->p, vp->p->logits).stride / 4);
+    TRY(transfer_open(&vp->transfer, &t, err));
+    for (int i = 0; i < PROGRAM_SLOTS; i++)
+        TRY(transfer_place_open(&vp->transfer, &vp->places[i], l->max_tokens, l->max_outputs, true,
+                                err));
     TRY(locate_given(vp, vp->p->hidden, &vp->hidden, err));
+    p->chooses = can_choose(vp);
+    p->most_drawn_from = CHOOSE_MOST;
+    p->queues = p->chooses && vp->p->hidden < 0;
+    vp->shared = m->queue;
+    if (p->queues)
+        vulkan_queue_settle(vp->shared, settle, vp);
     return move_vectors(vp, vp->scratch + scratch_bytes(vp->p), err);
 }
 
@@ -246,66 +260,23 @@ static void forget(vulkan_program *vp, recorded *r)
 void vulkan_program_free(program *p)
 {
     vulkan_program *vp = (vulkan_program *)p;
+    if (vp->base.queues)
+        vulkan_queue_settle(vp->shared, NULL, NULL);
     if (vp->q)
         vulkan_wait(vp->q, NULL);
     for (int i = 0; i < N_RECORDED; i++)
         forget(vp, &vp->lists[i]);
+    for (int i = 0; i < PROGRAM_SLOTS; i++)
+        transfer_place_close(&vp->transfer, &vp->places[i]);
+    for (int i = 0; i < AHEAD_PLACES; i++)
+        transfer_place_close(&vp->transfer, &vp->ahead.places[i]);
+    transfer_close(&vp->transfer);
     vulkan_free(vp->v, vp->memory);
-    vulkan_free(vp->v, vp->numbers_at);
-    vulkan_free(vp->v, vp->numbers_on);
-    vulkan_free(vp->v, vp->logits.at);
     vulkan_free(vp->v, vp->hidden.at);
     mem_free(vp->vectors);
     mem_free(vp->ns);
     plan_free(vp->p);
     mem_free(vp);
-}
-
-/* ---- Batches --------------------------------------------------------------------------------- */
-
-/* The host's address of numbers of the batch. */
-static int32_t *numbers_of(const vulkan_program *vp, uint64_t address)
-{
-    return vp->numbers + (address - (vp->numbers_on ? vp->numbers_on : vp->numbers_at)) / 4;
-}
-
-/* The page numbers of each sequence, up to the last one that is read. */
-static void send_tables(vulkan_program *vp, const batch *b)
-{
-    for (int32_t g = 0; g < vp->options.n_groups; g++)
-        for (int32_t t = 0; t < b->n_tokens; t++) {
-            if (t + 1 < b->n_tokens && b->sequences[t + 1] == b->sequences[t])
-                continue;
-            int32_t last = (int32_t)max_i64(b->positions[t], batch_seen(b, t) - 1);
-            int32_t *to = numbers_of(vp, vp->batch.tables[g]) +
-                          (int64_t)b->sequences[t] * vp->options.pages_per_sequence;
-            memcpy(to, b->pages[g][t], (size_t)(last / PAGE_TOKENS + 1) * sizeof *to);
-        }
-}
-
-/* Nothing is running: what the device reads may be written. */
-static void send_batch(vulkan_program *vp, const batch *b)
-{
-    vulkan_batch *on = &vp->batch;
-    size_t n = (size_t)b->n_tokens * sizeof(int32_t);
-    on->n_tokens = b->n_tokens;
-    on->n_outputs = b->n_outputs;
-    memcpy(numbers_of(vp, on->tokens), b->tokens, n);
-    memcpy(numbers_of(vp, on->positions), b->positions, n);
-    memcpy(numbers_of(vp, on->sequences), b->sequences, n);
-    if (b->n_outputs > 0)
-        memcpy(numbers_of(vp, on->outputs), b->outputs, (size_t)b->n_outputs * sizeof(int32_t));
-    for (int32_t t = 0; t < b->n_tokens; t++) {
-        numbers_of(vp, on->slots)[t] = b->slots ? b->slots[t] : 0;
-        numbers_of(vp, on->seen)[t] = batch_seen(b, t);
-        numbers_of(vp, on->segments)[t] = b->segments ? b->segments[t] : 0;
-        for (int32_t axis = 0; axis < ROPE_MAX_AXES; axis++)
-            numbers_of(vp, on->axes)[(int64_t)axis * on->axis_stride + t] = batch_axis(b, axis, t);
-    }
-    if (b->embeddings)
-        memcpy(numbers_of(vp, on->beside), b->embeddings,
-               (size_t)b->n_tokens * (size_t)beside_width(vp->p) * sizeof(float));
-    send_tables(vp, b);
 }
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
@@ -318,7 +289,7 @@ static lace_status record_given(vulkan_program *vp, recorder *r, const given *g,
     const plan_value *v = &vp->p->values[g->value];
     return record_copy(r, g->at, (uint32_t)v->width, vp->memory + v->offset,
                        floats_of(&(operand){.stride = plan_operand(vp->p, g->value).stride}),
-                       (uint32_t)v->width, v->is_output ? vp->batch.n_outputs : vp->batch.n_tokens,
+                       (uint32_t)v->width, v->is_output ? r->batch->n_outputs : r->batch->n_tokens,
                        err);
 }
 
@@ -330,19 +301,7 @@ static lace_status record_steps(vulkan_program *vp, recorder *r, lace_error *err
         TRY(record_step(r, &p->steps[i], i + 1 < p->n_steps ? &p->steps[i + 1] : NULL, err));
         record_stamp(r);
     }
-    TRY(record_given(vp, r, &vp->logits, err));
     return record_given(vp, r, &vp->hidden, err);
-}
-
-/* The batch's numbers to where the device reads them, many times, without a way to the host. */
-static lace_status record_numbers_copy(vulkan_program *vp, recorder *r, lace_error *err)
-{
-    uint32_t n = (uint32_t)batch_numbers(vp->p, &vp->options);
-    if (!vp->numbers_on)
-        return LACE_OK;
-    TRY(record_copy(r, vp->numbers_on, n, vp->numbers_at, n, n, 1, err));
-    vulkan_list_barrier(r->list);
-    return LACE_OK;
 }
 
 /* The launches of a list. Parameters are gathered on the host, and go to the device as a whole. */
@@ -354,18 +313,21 @@ static lace_status record_launches(vulkan_program *vp, recorder *r, recorded *ou
     r->list = out->list;
     if (r->is_traced)
         TRY(vulkan_list_time(r->list, (uint32_t)vp->p->n_steps + 1, err));
-    TRY(record_numbers_copy(vp, r, err));
     record_stamp(r);
     TRY(record_steps(vp, r, err));
     TRY(vulkan_list_end(out->list, err));
     return vulkan_write(vp->q, r->params, r->params_host, r->params_used, err);
 }
 
-/* A list for batches of the shape of the one that was sent. */
-static lace_status record_list(vulkan_program *vp, bool is_traced, recorded *out, lace_error *err)
+/* A list for batches of the shape of a place's. */
+static lace_status record_list(vulkan_program *vp, const transfer_place *p, bool is_traced,
+                               recorded *out, lace_error *err)
 {
+    vulkan_batch b = vp->transfer.batch;
+    b.n_tokens = out->n_tokens = p->n_tokens;
+    b.n_outputs = out->n_outputs = p->n_outputs;
     recorder r = {.v = vp->v,
-                  .batch = &vp->batch,
+                  .batch = &b,
                   .scratch = vp->scratch,
                   .forms = vp->scratch + most_bytes(vp->p, record_scratch_bytes),
                   .form_bytes = most_bytes(vp->p, record_form_bytes),
@@ -376,78 +338,241 @@ static lace_status record_list(vulkan_program *vp, bool is_traced, recorded *out
         return error_nomem(err, "a list");
     lace_status status = record_launches(vp, &r, out, err);
     mem_free(r.params_host);
-    out->n_tokens = vp->batch.n_tokens;
-    out->n_outputs = vp->batch.n_outputs;
     return status;
 }
 
-/* The list for the batch that was sent: one of the last few, or a new one in the oldest's place. */
-static lace_status find_list(vulkan_program *vp, const recorded **out, lace_error *err)
+/* The list for a place's batch: one of the last few, or a new one in the oldest's place. */
+static lace_status find_list(vulkan_program *vp, const transfer_place *p, const recorded **out,
+                             lace_error *err)
 {
     for (int i = 0; i < N_RECORDED; i++) {
         *out = &vp->lists[i];
-        if ((*out)->n_tokens == vp->batch.n_tokens && (*out)->n_outputs == vp->batch.n_outputs)
+        if ((*out)->n_tokens == p->n_tokens && (*out)->n_outputs == p->n_outputs)
             return LACE_OK;
     }
     vp->newest = (vp->newest + 1) % N_RECORDED;
     recorded *to = &vp->lists[vp->newest];
     forget(vp, to);
-    lace_status status = record_list(vp, false, to, err);
+    lace_status status = record_list(vp, p, false, to, err);
     if (status != LACE_OK)
         forget(vp, to);
     *out = to;
     return status;
 }
 
+/* ---- Batches --------------------------------------------------------------------------------- */
+
+static lace_status launch(vulkan_program *vp, transfer_place *p, lace_error *err)
+{
+    const recorded *r;
+    TRY(find_list(vp, p, &r, err));
+    return transfer_submit(&vp->transfer, p, r->list, err);
+}
+
+static transfer_place *place_at(vulkan_program *vp, int32_t number)
+{
+    return &vp->places[number % PROGRAM_SLOTS];
+}
+
+static bool has_unknown_token(const batch *b)
+{
+    for (int32_t t = 0; t < b->n_tokens; t++)
+        if (b->tokens[t] < 0)
+            return true;
+    return false;
+}
+
+static lace_status put(vulkan_program *vp, transfer_place *p, const batch *b,
+                       const choice_rule *rules, lace_error *err)
+{
+    if (b->embeddings && beside_width(vp->p) == 0)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "Vulkan devices compute batches of tokens alone; use --device cpu");
+    return transfer_put(&vp->transfer, p, b, vp->base.chooses ? rules : NULL, err);
+}
+
+lace_status vulkan_program_submit(program *base, const batch *b, const choice_rule *rules,
+                                  lace_error *err)
+{
+    vulkan_program *vp = (vulkan_program *)base;
+    transfer_place *p = place_at(vp, vp->n_submitted);
+    const transfer_place *before = place_at(vp, vp->n_submitted + 1);
+    assert(vp->n_submitted - vp->n_collected < PROGRAM_SLOTS);
+    TRY(put(vp, p, b, rules, err));
+    bool waits = vp->n_submitted > vp->n_collected && before->draws && !before->is_read &&
+                 has_unknown_token(b);
+    if (!waits)
+        TRY(launch(vp, p, err));
+    vp->n_submitted++;
+    return LACE_OK;
+}
+
+/* Submit the batch behind one that was read, if it waited for that. */
+static void submit_late(vulkan_program *vp, int32_t number)
+{
+    transfer_place *p = place_at(vp, number);
+    if (number >= vp->n_submitted || p->number || p->failed.status != LACE_OK)
+        return;
+    transfer_fill_tokens(&vp->transfer, p);
+    if (launch(vp, p, &p->failed) != LACE_OK && p->failed.status == LACE_OK)
+        p->failed.status = LACE_E_DEVICE;
+}
+
+/* Before the queue does something else: what waits goes in front of it. */
+static lace_status settle(void *arg, lace_error *err)
+{
+    vulkan_program *vp = arg;
+    if (vp->n_submitted - vp->n_collected < PROGRAM_SLOTS)
+        return LACE_OK;
+    TRY(transfer_read(&vp->transfer, place_at(vp, vp->n_collected), err));
+    submit_late(vp, vp->n_collected + 1);
+    return LACE_OK;
+}
+
+lace_status vulkan_program_collect(program *base, lace_error *err)
+{
+    vulkan_program *vp = (vulkan_program *)base;
+    lace_status status = transfer_read(&vp->transfer, place_at(vp, vp->n_collected), err);
+    vp->n_collected++;
+    if (status == LACE_OK)
+        submit_late(vp, vp->n_collected);
+    else if (vp->n_submitted > vp->n_collected && !place_at(vp, vp->n_collected)->number)
+        error_set(&place_at(vp, vp->n_collected)->failed, status, "%s", err ? err->text : "");
+    return status;
+}
+
 /* With the device's own time of each step. */
-static lace_status run_traced(vulkan_program *vp, lace_error *err)
+static lace_status run_traced(vulkan_program *vp, transfer_place *p, lace_error *err)
 {
     if (!vp->ns && !(vp->ns = mem_calloc((size_t)vp->p->n_steps + 1, sizeof *vp->ns)))
         return error_nomem(err, "a trace");
     recorded one = {0};
-    lace_status status = record_list(vp, true, &one, err);
+    lace_status status = record_list(vp, p, true, &one, err);
     if (status == LACE_OK)
-        status = vulkan_list_run(one.list, err);
+        status = transfer_submit(&vp->transfer, p, one.list, err);
     if (status == LACE_OK)
-        status = vulkan_wait(vp->q, err);
+        status = transfer_read(&vp->transfer, p, err);
     if (status == LACE_OK)
         status = vulkan_list_times(one.list, vp->ns, err);
     forget(vp, &one);
     return status;
 }
 
-lace_status vulkan_program_run(program *p, const batch *b, const choice_rule *rules, bool is_traced,
-                               lace_error *err)
+lace_status vulkan_program_run(program *base, const batch *b, const choice_rule *rules,
+                               bool is_traced, lace_error *err)
 {
-    vulkan_program *vp = (vulkan_program *)p;
-    if (b->embeddings && beside_width(vp->p) == 0)
-        return error_set(err, LACE_E_UNSUPPORTED,
-                         "Vulkan devices compute batches of tokens alone; use --device cpu");
-    TRY(vulkan_wait(vp->q, err));
-    send_batch(vp, b);
-    if (is_traced)
-        return run_traced(vp, err);
-    const recorded *r;
-    TRY(find_list(vp, &r, err));
-    TRY(vulkan_list_run(r->list, err));
-    return vulkan_wait(vp->q, err);
+    vulkan_program *vp = (vulkan_program *)base;
+    assert(vp->n_submitted == vp->n_collected);
+    transfer_place *p = place_at(vp, vp->n_submitted);
+    TRY(put(vp, p, b, rules, err));
+    lace_status status = is_traced ? run_traced(vp, p, err) : launch(vp, p, err);
+    if (status == LACE_OK)
+        status = transfer_read(&vp->transfer, p, err);
+    vp->n_collected = ++vp->n_submitted;
+    return status;
+}
+
+/* ---- Ahead ----------------------------------------------------------------------------------- */
+
+static transfer_place *ahead_place(vulkan_program *vp, int32_t number)
+{
+    return &vp->ahead.places[number % AHEAD_PLACES];
+}
+
+lace_status vulkan_program_begin(program *base, int32_t token, int32_t position, int32_t sequence,
+                                 const choice_rule *rule, lace_error *err)
+{
+    vulkan_program *vp = (vulkan_program *)base;
+    ahead_queue *a = &vp->ahead;
+    TRY(vulkan_wait(vp->q, err)); /* what was queued ahead and not taken is forgotten */
+    for (int i = 0; i < AHEAD_PLACES && !a->is_open; i++)
+        TRY(transfer_place_open(&vp->transfer, &a->places[i], 1, 1, false, err));
+    a->is_open = true;
+    a->token = token;
+    a->position = position;
+    a->sequence = sequence;
+    a->rule = rule ? *rule : (choice_rule){.temperature = 0};
+    a->n_asked = a->n_sent = a->n_taken = 0;
+    return LACE_OK;
+}
+
+/* Submit the next token. The tables have been brought up to date. */
+static lace_status send_ahead(vulkan_program *vp, lace_error *err)
+{
+    ahead_queue *a = &vp->ahead;
+    transfer_place *p = ahead_place(vp, a->n_sent);
+    int32_t token = a->n_sent == 0 ? a->token : -1, position = a->position + a->n_sent, output = 0;
+    batch b = {.n_tokens = 1,
+               .n_outputs = 1,
+               .tokens = &token,
+               .positions = &position,
+               .sequences = &a->sequence,
+               .slots = &a->sequence,
+               .outputs = &output};
+    TRY(transfer_put(&vp->transfer, p, &b, &a->rule, err));
+    if (p->draws)
+        transfer_fill_tokens(&vp->transfer, p);
+    TRY(launch(vp, p, err));
+    a->n_sent++;
+    a->rule.goes_on = 1;
+    return LACE_OK;
+}
+
+/* Submit as many tokens as there are places; of tokens that the host draws, one. */
+static lace_status send_asked(vulkan_program *vp, lace_error *err)
+{
+    ahead_queue *a = &vp->ahead;
+    int32_t most = a->rule.temperature > 0 ? 1 : AHEAD_PLACES;
+    while (a->n_sent < a->n_asked && a->n_sent - a->n_taken < most)
+        TRY(send_ahead(vp, err));
+    return LACE_OK;
+}
+
+lace_status vulkan_program_ahead(program *base, const int32_t *const *pages, int32_t sequence,
+                                 int32_t position, lace_error *err)
+{
+    vulkan_program *vp = (vulkan_program *)base;
+    assert(position == vp->ahead.position + vp->ahead.n_asked && sequence == vp->ahead.sequence);
+    for (int32_t g = 0; g < vp->options.n_groups; g++)
+        TRY(transfer_table(&vp->transfer, g, sequence, pages[g], position / PAGE_TOKENS + 1, err));
+    vp->ahead.n_asked++;
+    return send_asked(vp, err);
+}
+
+lace_status vulkan_program_next(program *base, int32_t *word, lace_error *err)
+{
+    vulkan_program *vp = (vulkan_program *)base;
+    transfer_place *p = ahead_place(vp, vp->ahead.n_taken);
+    assert(vp->ahead.n_taken < vp->ahead.n_sent);
+    TRY(transfer_read(&vp->transfer, p, err));
+    *word = p->words[0];
+    vp->ahead.n_taken++;
+    return *word == CHOICE_REFUSED ? LACE_OK : send_asked(vp, err);
 }
 
 /* ---- Results --------------------------------------------------------------------------------- */
 
-static const float *row_of(const given *g, int32_t row)
+/* The place of the batch that was collected last. */
+static const transfer_place *last_place(const vulkan_program *vp)
 {
-    return (const float *)(const void *)(g->rows + (uint64_t)row * g->stride);
+    return &vp->places[(vp->n_collected + PROGRAM_SLOTS - 1) % PROGRAM_SLOTS];
 }
 
 const float *vulkan_program_logits(const program *p, int32_t row)
 {
-    return row_of(&((const vulkan_program *)p)->logits, row);
+    const vulkan_program *vp = (const vulkan_program *)p;
+    return last_place(vp)->logits_host + (int64_t)row * vp->transfer.o.n_vocab;
+}
+
+int32_t vulkan_program_word(const program *p, int32_t row)
+{
+    return last_place((const vulkan_program *)p)->words[row];
 }
 
 const float *vulkan_program_hidden(const program *p, int32_t row)
 {
-    return row_of(&((const vulkan_program *)p)->hidden, row);
+    const given *g = &((const vulkan_program *)p)->hidden;
+    return (const float *)(const void *)(g->rows + (uint64_t)row * g->stride);
 }
 
 int32_t vulkan_program_n_steps(const program *p)

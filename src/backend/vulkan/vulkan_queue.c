@@ -45,7 +45,8 @@ static void barrier_between_lists(vulkan_list *l)
 
 static lace_status restart(vulkan_list *l, lace_error *err)
 {
-    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
+    VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                     .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
     VULKAN_CALL(l->q->v, BeginCommandBuffer, l->commands, &info);
     l->bound = VK_NULL_HANDLE;
     barrier_between_lists(l);
@@ -148,38 +149,64 @@ static lace_status wait_for(vulkan_queue *q, uint64_t number, lace_error *err)
     return q->v->loader->validates ? vulkan_check_messages(err) : LACE_OK;
 }
 
-/* A list is queued once at a time: what it was queued for before is waited for. */
-lace_status vulkan_list_run(vulkan_list *l, lace_error *err)
+/* What "lose" and "lose-once" of LACE_VULKAN_DEBUG ask for. With the lock held. */
+static bool is_lost(vulkan *v)
 {
-    vulkan_queue *q = l->q;
-    if (l->last_run)
-        TRY(wait_for(q, l->last_run, err));
-    uint64_t number = q->n_submitted + 1;
+    static int n_left = 40; /* lists until the device is lost once, in this process */
+    if (v->loader->loses_once && n_left > 0 && --n_left == 0)
+        v->is_lost = true;
+    return v->loader->loses || v->is_lost;
+}
+
+lace_status vulkan_lists_run(vulkan_list *const *lists, int n, uint64_t *number, lace_error *err)
+{
+    vulkan_queue *q = lists[0]->q;
+    VkCommandBuffer commands[VULKAN_MOST_LISTS];
+    uint64_t next = q->n_submitted + 1;
+    assert(n <= VULKAN_MOST_LISTS);
+    for (int i = 0; i < n; i++)
+        commands[i] = lists[i]->commands;
     VkTimelineSemaphoreSubmitInfo timeline = {.sType =
                                                   VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                               .signalSemaphoreValueCount = 1,
-                                              .pSignalSemaphoreValues = &number};
+                                              .pSignalSemaphoreValues = &next};
     VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                          .pNext = &timeline,
-                         .commandBufferCount = 1,
-                         .pCommandBuffers = &l->commands,
+                         .commandBufferCount = (uint32_t)n,
+                         .pCommandBuffers = commands,
                          .signalSemaphoreCount = 1,
                          .pSignalSemaphores = &q->done};
     pthread_mutex_lock(&q->v->lock);
-    VkResult r = q->v->loader->loses && l != q->transfer
+    VkResult r = lists[0] != q->transfer && is_lost(q->v)
                      ? VK_ERROR_DEVICE_LOST
                      : q->v->QueueSubmit(q->v->queue, 1, &info, VK_NULL_HANDLE);
     pthread_mutex_unlock(&q->v->lock);
     if (r != VK_SUCCESS)
         return vulkan_failed(r, "vkQueueSubmit", err);
-    l->last_run = q->n_submitted = number;
+    q->n_submitted = next;
+    for (int i = 0; i < n; i++)
+        lists[i]->last_run = next;
+    if (number)
+        *number = next;
     return LACE_OK;
+}
+
+lace_status vulkan_list_run(vulkan_list *l, lace_error *err)
+{
+    return vulkan_lists_run(&l, 1, NULL, err);
+}
+
+lace_status vulkan_wait_for(vulkan_queue *q, uint64_t number, lace_error *err)
+{
+    return wait_for(q, number, err);
 }
 
 void vulkan_list_free(vulkan_list *l)
 {
     if (!l)
         return;
+    if (l->last_run)
+        wait_for(l->q, l->last_run, NULL);
     if (l->stamps)
         l->q->v->DestroyQueryPool(l->q->v->device, l->stamps, NULL);
     if (l->commands)
