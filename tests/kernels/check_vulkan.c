@@ -242,7 +242,8 @@ static void put_batch(const batch *b, vulkan_batch *on)
 static void record_and_run(const step *s, const vulkan_batch *on)
 {
     lace_error err;
-    recorder r = {.v = card, .batch = on, .params_bytes = record_params_bytes(s)};
+    recorder r = {
+        .v = card, .batch = on, .params_bytes = record_params_bytes(s), .given = {-1, -1}};
     int64_t n_rows = s->is_output ? on->n_outputs : on->n_tokens;
     uint64_t at = reserve(NULL, record_scratch_bytes(s, n_rows));
     memset(image + at, 0xff, record_scratch_bytes(s, n_rows)); /* NaNs */
@@ -255,7 +256,7 @@ static void record_and_run(const step *s, const vulkan_batch *on)
     r.params = memory + at;
     r.params_host = image + at;
     must(vulkan_list_begin(queue, &r.list, &err), &err);
-    must(record_step(&r, s, NULL, &err), &err);
+    must(record_step(&r, s, 1, &err), &err);
     must(vulkan_list_end(r.list, &err), &err);
     must(vulkan_write(queue, memory, image, image_used, &err), &err);
     must(vulkan_list_run(r.list, &err), &err);

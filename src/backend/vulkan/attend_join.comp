@@ -1,7 +1,4 @@
-/*
- * The parts of attend_parts.comp as one: a workgroup for each token and head. The result also goes to
- * `next`, in the form of the product behind it, if there is a place for it.
- */
+/* The parts of attention as one: a workgroup for each token and head. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -9,51 +6,12 @@
 #include "planes.glsl"
 #define LEAST -1e30
 #define MOST_WIDTH 256
+#define PARTS_AT floats_at
 PARAMS(attend_args)
-
-shared float values[MOST_WIDTH];
+#include "attend_join.glsl"
 
 void main()
 {
     attend_args p = params.value;
-    uint t = GROUP.x, h = GROUP.y, width = p.cache.v_dim, stride = width + 2;
-    uint from = (t * p.n_heads + h) * p.n_parts * stride;
-    bool has_sink = !IS_NULL(p.sinks);
-    float most = has_sink ? p.sinks.v[h] : LEAST, sum = 0.0;
-    for (uint i = 0; i < p.n_parts; i++)
-        most = max(most, p.parts.v[from + i * stride]);
-    for (uint i = 0; i < p.n_parts; i++)
-        sum += p.parts.v[from + i * stride + 1] * exact_exp(p.parts.v[from + i * stride] - most);
-    sum += has_sink ? exact_exp(p.sinks.v[h] - most) : 0.0;
-    for (uint k = THREAD; k < width; k += THREADS) {
-        float v = 0.0;
-        for (uint i = 0; i < p.n_parts; i++) {
-            uint at = from + i * stride;
-            v += p.parts.v[at + 2 + k] * exact_exp(p.parts.v[at] - most);
-        }
-        values[k] = v / sum;
-        p.result.v[t * p.out_stride + h * width + k] = v / sum;
-    }
-    if (IS_NULL(p.next))
-        return;
-    barrier();
-    words_at to = words_at(address_plus(uvec2(p.next), t, 4 * p.next_stride));
-    uint words = plane_words(p.n_heads * width);
-    for (uint i = THREAD; i < width / 4; i += THREADS) {
-        uint first = 4 * i / 32 * 32;
-        float top = 0.0;
-        for (uint k = 0; k < 32; k++)
-            top = max(top, abs(values[first + k]));
-        vec4 v = vec4(values[4 * i], values[4 * i + 1], values[4 * i + 2], values[4 * i + 3]);
-        put_planes(to, (h * width) / 4 + i, words, v, top);
-        if (i % 8 == 0) {
-            vec2 sums = vec2(0.0);
-            for (uint k = 0; k < 8; k++) {
-                uint at = first + 4 * k;
-                sums[k / 4] += plane_sum(
-                    vec4(values[at], values[at + 1], values[at + 2], values[at + 3]), top);
-            }
-            put_plane_sums(to, (h * width + first) / 32, words, top, sums);
-        }
-    }
+    join_parts(p, p.parts, GROUP.x, GROUP.y);
 }

@@ -142,6 +142,7 @@ static lace_status record_send(transfer *t, transfer_place *p, lace_error *err)
 {
     const vulkan_batch *b = &t->batch;
     recorder r = {.v = t->v,
+                  .given = {-1, -1},
                   .params = p->params,
                   .params_host = p->params_host,
                   .params_bytes = PARAMS_BYTES};
@@ -264,12 +265,23 @@ static void put_lists(const transfer *t, transfer_place *p, const batch *b)
         memcpy(p->up_host + beside_word(p), b->embeddings, n_beside * sizeof(float));
 }
 
+/* No two of few tokens are of one sequence. */
+static bool is_spread(const batch *b)
+{
+    for (int32_t i = 1; i < b->n_tokens; i++)
+        for (int32_t k = 0; k < i; k++)
+            if (b->n_tokens > RECORD_FEW || b->sequences[i] == b->sequences[k])
+                return false;
+    return true;
+}
+
 lace_status transfer_put(transfer *t, transfer_place *p, const batch *b, const choice_rule *rules,
                          lace_error *err)
 {
     assert(b->n_tokens <= p->max_tokens && b->n_outputs <= p->max_outputs);
     p->n_tokens = b->n_tokens;
     p->n_outputs = b->n_outputs;
+    p->is_spread = is_spread(b);
     p->has_rules = rules && b->n_outputs > 0;
     p->draws = p->is_read = false;
     p->number = 0;
@@ -378,6 +390,7 @@ static lace_status need_results(transfer *t, transfer_place *p, lace_error *err)
     vulkan_list_free(p->results);
     p->results = NULL;
     recorder r = {.v = t->v,
+                  .given = {-1, -1},
                   .params = p->params + PARAMS_BYTES,
                   .params_host = p->params_host + PARAMS_BYTES,
                   .params_bytes = PARAMS_BYTES};

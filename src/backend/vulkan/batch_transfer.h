@@ -42,6 +42,7 @@ typedef struct transfer_place {
     uint64_t results_parts; /* with candidates there */
 
     int32_t n_tokens, n_outputs; /* of its batch */
+    bool is_spread;              /* as vulkan_batch has it, of few tokens */
     bool has_rules;
     bool draws;         /* a row is drawn from: it ends when the host has done that */
     choice_rule *rules; /* [max_outputs] */

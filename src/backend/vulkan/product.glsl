@@ -4,6 +4,10 @@
  * A workgroup has 32 rows of the matrix; each thread one of them, and a share of its tiles. Their sums
  * meet in shared memory. No thread needs another's value before, so nothing depends on how many lanes
  * a subgroup has. DOT4: rows of x are planes for the instruction, where weights are numbers.
+ *
+ * Matrices of one type that read the same rows stand side by side in one launch. A norm in front costs
+ * nothing: whoever makes a row writes it multiplied with the norm's weights, and for each 32 values
+ * the sum of their squares, and the factor of the row that follows from these is the result's.
  */
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -19,10 +23,11 @@ layout(local_size_x_id = 1) in;
 layout(constant_id = 2) const uint SHARES = 1; /* threads of a row */
 layout(constant_id = 3) const uint TOKENS = 1; /* rows of x */
 layout(constant_id = 4) const uint IS_PAIR = 0;
-layout(constant_id = 5) const uint NEXT = 0; /* `next`: 0: none; 1: planes */
+layout(constant_id = 5) const uint NEXT = 0; /* `next`: 0: none; 1: planes; 2: floats */
 PARAMS(product_args)
 
-shared float parts[TOKENS * SHARES * 32], values[SHARES * 32];
+shared float parts[TOKENS * SHARES * 32], values[SHARES * 32], squares[SHARES * 32];
+shared float row_squares[TOKENS * 32]; /* of each token, in 32 parts */
 
 float sums[TOKENS];
 
@@ -143,10 +148,59 @@ void put_next(product_args p, uint token, uint first, uint lane)
     }
 }
 
+/* The sum of squares of rows that are to be normed, as 32 parts of it. */
+void load_squares(product_args p, uint first, uint n, uint lane)
+{
+    for (uint t = THREAD / 32; t < n; t += SHARES) {
+        float sum = 0.0;
+        for (uint i = lane; i < p.n_squares; i += 32)
+            sum += p.squares.v[(first + t) * p.n_squares + i];
+        row_squares[t * 32 + lane] = sum;
+    }
+}
+
+/* What the norm multiplies a token's row with. */
+float norm_factor(product_args p, uint t)
+{
+    float sum = 0.0;
+    if (IS_NULL(p.squares))
+        return 1.0;
+    for (uint i = 0; i < 32; i++)
+        sum += row_squares[t * 32 + i];
+    return 1.0 / sqrt(sum / float(p.n_cols) + p.eps);
+}
+
+/* The value of a token's row for the next product, which norms it: its share of the squares. */
+void put_squares(product_args p, uint token, uint block)
+{
+    float sum = 0.0;
+    for (uint i = 0; i < 32; i++)
+        sum += squares[THREAD / 32 * 32 + i];
+    p.next_squares.v[token * ((p.n_rows + 31) / 32) + block / 32] = sum;
+}
+
+/* Of matrices side by side, the one whose rows this workgroup has. Returns its first row. */
+uint choose_matrix(inout product_args p)
+{
+    uint block = GROUP.x;
+    for (uint i = 0; i < 2; i++) {
+        uint its = (p.n_rows + 31) / 32;
+        if (block < its || p.more_rows[i] == 0)
+            break;
+        block -= its;
+        p.matrix = p.more_matrix[i];
+        p.bias = p.more_bias[i];
+        p.result = p.more_result[i];
+        p.out_stride = p.more_stride[i];
+        p.n_rows = p.more_rows[i];
+    }
+    return block * 32;
+}
+
 void main()
 {
     product_args p = params.value;
-    uint lane = THREAD & 31, share = THREAD / 32, block = GROUP.x * 32, row = block + lane;
+    uint lane = THREAD & 31, share = THREAD / 32, block = choose_matrix(p), row = block + lane;
     uint first = GROUP.y * TOKENS, head = GROUP.z, bias = row;
     uint n = min(TOKENS, p.n_tokens - first);
     float scale = p.scale;
@@ -162,6 +216,8 @@ void main()
         m = pieces_at(uvec2(p.matrices.v[head]));
     }
     uint x = (first / p.x_divisor * p.n_heads + head) * p.x_stride;
+    if (!IS_NULL(p.squares))
+        load_squares(p, first, n, lane);
     float up[TOKENS]; /* of the tokens that this thread writes */
     if (IS_PAIR != 0) {
         multiply(p, other, row, x);
@@ -176,23 +232,31 @@ void main()
         bool is_mine = t < n;
         float y = 0.0;
         if (is_mine && is_row) {
-            y = scale * total(t, lane) + (IS_NULL(p.bias) ? 0.0 : p.bias.v[bias]);
+            float by = scale * norm_factor(p, t);
+            y = by * total(t, lane) + (IS_NULL(p.bias) ? 0.0 : p.bias.v[bias]);
             if (IS_PAIR != 0) {
                 float v = 0.0;
                 [[unroll]] for (uint k = 0; k < TOKENS; k++)
                     v = k == t ? up[k] : v;
-                y = glu(p.glu, y, scale * v + (IS_NULL(p.pair_bias) ? 0.0 : p.pair_bias.v[bias]));
+                y = glu(p.glu, y, by * v + (IS_NULL(p.pair_bias) ? 0.0 : p.pair_bias.v[bias]));
             }
             uint at = (first + t) * p.out_stride + head * p.out_head + row;
             y += p.adds != 0 ? p.result.v[at] : 0.0;
             p.result.v[at] = y;
         }
-        if (NEXT != 0) {
-            values[THREAD] = y;
-            barrier();
-            if (is_mine)
-                put_next(p, first + t, block, lane);
-            barrier();
-        }
+        if (NEXT == 0)
+            continue;
+        bool norms = !IS_NULL(p.next_weight);
+        squares[THREAD] = y * y;
+        y = norms && is_row ? y * p.next_weight.v[row] : y;
+        values[THREAD] = y;
+        if (NEXT == 2 && is_mine && is_row)
+            p.next.v[(first + t) * p.next_stride + row] = floatBitsToUint(y);
+        barrier();
+        if (is_mine && NEXT == 1)
+            put_next(p, first + t, block, lane);
+        if (is_mine && norms && lane == 31)
+            put_squares(p, first + t, block);
+        barrier();
     }
 }

@@ -121,6 +121,19 @@ static lace_status start_pair(recorder *r, const product *d, lace_error *err)
     return start_glu(r, d->out, r->scratch, r->scratch + bytes, d->w->n_rows, d->n, d->glu, err);
 }
 
+/* The matrices behind number i of a group that can share its launch. */
+static void add_alike(const step *s, int i, int64_t n, product *d)
+{
+    d->n_more = 0;
+    for (int k = i + 1; k < s->a.matmul.n_weights && is_tiled(d->w) && !record_is_many(n); k++) {
+        if (s->a.matmul.weights[k]->type != d->w->type)
+            return;
+        d->more[d->n_more] = s->a.matmul.weights[k];
+        d->more_bias[d->n_more] = s->a.matmul.biases[k];
+        d->more_out[d->n_more++] = &s->out[k];
+    }
+}
+
 lace_status record_matmul(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = record_rows(r, s);
@@ -138,12 +151,18 @@ lace_status record_matmul(recorder *r, const step *s, lace_error *err)
         d.out = &s->out[0];
         return start_pair(r, &d, err);
     }
-    for (int i = 0; i < s->a.matmul.n_weights; i++) {
+    const step *norm = s->a.matmul.n_weights == 1 && is_tiled(s->a.matmul.weights[0])
+                           ? record_norm_behind(r, &s->out[0], n)
+                           : NULL;
+    for (int i = 0; i < s->a.matmul.n_weights; i += 1 + d.n_more) {
         d.w = s->a.matmul.weights[i];
         d.bias = s->a.matmul.biases[i];
         d.out = &s->out[i];
+        d.norm = norm;
+        add_alike(s, i, n, &d);
         TRY(start_single(r, &d, err));
     }
+    r->n_taken = norm ? 2 : 1;
     return LACE_OK;
 }
 

@@ -20,6 +20,12 @@ typedef struct product {
     const operand *choices;  /* experts; NULL: none */
     int32_t n_experts, n_used;
     bool weighs;
+    /* Further matrices of the same type for the same rows, side by side with the first. */
+    const weight *more[2];
+    const float *more_bias[2];
+    const operand *more_out[2];
+    int n_more;
+    const step *norm; /* of the result, for the products behind it alone; NULL: there is none */
 } product;
 
 /* The addresses of matrices that are alike. They need not lie one behind the other. */
@@ -28,6 +34,12 @@ lace_status record_matrices(recorder *r, const weight *w, int32_t n, uint64_t *o
 
 /* Where the result goes: its address and stride, which the next launch is said to write. */
 uint64_t record_result(recorder *r, const product *d, uint32_t *stride);
+
+/*
+ * The norm behind a product of few rows, if the product can hand its rows over to the products that
+ * are the only ones to read what is normed. NULL: it cannot.
+ */
+const step *record_norm_behind(const recorder *r, const operand *out, int64_t n_rows);
 
 /* With matrices in tiles; a pair has the type of the first. */
 lace_status record_tile_product(recorder *r, const product *d, lace_error *err);

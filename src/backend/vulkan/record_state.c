@@ -41,47 +41,17 @@ static uint64_t slots_of(const step *s)
 
 /* ---- Attention ------------------------------------------------------------------------------- */
 
-lace_status record_rope(recorder *r, const step *s, lace_error *err)
-{
-    const kv_layer *kv = &s->kv;
-    int64_t n = r->batch->n_tokens, n_kv_heads = s->op == OP_ROPE ? 0 : kv->n_heads;
-    struct rope_args p = {.n_dims = (uint32_t)s->a.rope.n_dims,
-                          .is_neox = s->a.rope.is_neox,
-                          .turns = s->op == OP_ROPE_KV};
-    if (s->op == OP_KV_WRITE) {
-        p.k = address_of(s->in[0].data);
-        p.k_stride = floats_of(&s->in[0]);
-        record_reads(r, &s->in[0], n);
-    } else {
-        p.table = address_of(s->in[0].data);
-        p.table_stride = floats_of(&s->in[0]);
-        p.q = address_of(s->out[0].data);
-        p.q_stride = floats_of(&s->out[0]);
-        p.n_heads = (uint32_t)s->a.rope.n_heads;
-        p.head_dim = (uint32_t)(s->op == OP_ROPE ? s->a.rope.head_dim : kv->head_dim);
-        record_reads(r, &s->in[0], n);
-        record_writes(r, &s->out[0], n);
-    }
-    if (s->op == OP_ROPE_KV) {
-        p.k = address_of(s->out[1].data);
-        p.k_stride = floats_of(&s->out[1]);
-        record_writes(r, &s->out[1], n);
-    }
-    if (s->op != OP_ROPE) {
-        p.cache = cache_of(r, kv);
-        p.k_dim = (uint32_t)(kv->v_in_k ? kv->v_dim : kv->head_dim);
-        p.v = address_of(s->in[1].data);
-        p.v_stride = floats_of(&s->in[1]);
-        record_reads(r, &s->in[1], n);
-        record_writes_at(r, cache_mark(kv), 1);
-    }
-    uint32_t type = s->op == OP_ROPE ? 0 : weights_number(kv->type);
-    record_launch l = {SHADER_rope, {type}, {n, p.n_heads + n_kv_heads, 1}};
-    return record_start(r, &l, &p, sizeof p, err);
-}
-
 /* Tokens of a batch whose attention is computed in parts, and how many parts. */
-enum { PARTS_TOKENS = 8, PARTS = 16, PARTS_MOST_HEADS = 16, PARTS_MOST_QUERY = 2048 };
+enum {
+    PARTS_TOKENS = 8,
+    PARTS = 16,
+    PARTS_MOST_HEADS = 16,
+    PARTS_MOST_QUERY = 2048,
+    WHOLE_MOST_DIM = 256
+};
+
+/* Operands of attention that record_keep_keys adds: the keys and values of its own tokens. */
+enum { ATTEND_K = 2, ATTEND_V = 3 };
 
 /* Whether attend_parts.comp can do it: rows of the cache are whole pieces, and shared memory holds q. */
 static bool goes_in_parts(const recorder *r, const step *s)
@@ -89,10 +59,10 @@ static bool goes_in_parts(const recorder *r, const step *s)
     const kv_layer *kv = &s->kv;
     int64_t heads = s->a.attend.n_heads / kv->n_heads;
     uint64_t all = kv->page_bytes | kv->k_offset | kv->v_offset | kv->row_bytes | kv->v_row_bytes;
-    return r->batch->n_tokens <= PARTS_TOKENS && all % 16 == 0 && !kv->v_in_k &&
-           (kv->type == DTYPE_F16 || kv->type == DTYPE_F32) && heads <= PARTS_MOST_HEADS &&
-           heads * kv->head_dim <= PARTS_MOST_QUERY && kv->head_dim % 8 == 0 &&
-           kv->v_dim % 32 == 0 && kv->v_dim <= 256;
+    return r->batch->n_tokens <= PARTS_TOKENS && (all % 16 == 0 || kv->type == DTYPE_Q8_0) &&
+           !kv->v_in_k && heads <= PARTS_MOST_HEADS && heads * kv->head_dim <= PARTS_MOST_QUERY &&
+           kv->head_dim % (kv->type == DTYPE_Q8_0 ? 32 : 8) == 0 && kv->v_dim % 32 == 0 &&
+           kv->v_dim <= 256;
 }
 
 static uint64_t parts_bytes(const step *s, int64_t n)
@@ -103,6 +73,18 @@ static uint64_t parts_bytes(const step *s, int64_t n)
 uint64_t record_attend_bytes(const step *s, int64_t n_rows)
 {
     return parts_bytes(s, min_i64(n_rows, PARTS_TOKENS));
+}
+
+/* The result in the form of the product behind attention, if that is planes. */
+static void write_planes(recorder *r, const operand *out, int64_t n, bool is_wanted,
+                         struct attend_args *p)
+{
+    if (!is_wanted)
+        return;
+    uint64_t row_bytes = record_form_row_bytes(FORM_PLANES, out->width);
+    p->next = record_new_formed(r, out, n, out->width, FORM_PLANES)->at;
+    p->next_stride = (uint32_t)(row_bytes / 4);
+    record_writes_at(r, p->next, (uint64_t)n * row_bytes);
 }
 
 static lace_status record_attend_parts(recorder *r, const step *s, struct attend_args *p,
@@ -120,12 +102,7 @@ static lace_status record_attend_parts(recorder *r, const step *s, struct attend
     TRY(record_start(r, &l, p, sizeof *p, err));
     record_reads_at(r, p->parts, parts_bytes(s, n));
     record_writes(r, &s->out[0], n);
-    if (record_wanted(r, &s->out[0], n) == FORM_PLANES) {
-        uint64_t row_bytes = record_form_row_bytes(FORM_PLANES, s->out[0].width);
-        p->next = record_new_formed(r, &s->out[0], n, s->out[0].width, FORM_PLANES)->at;
-        p->next_stride = (uint32_t)(row_bytes / 4);
-        record_writes_at(r, p->next, (uint64_t)n * row_bytes);
-    }
+    write_planes(r, &s->out[0], n, record_wanted(r, &s->out[0], n) == FORM_PLANES, p);
     record_launch join = {SHADER_attend_join, .grid = {n, p->n_heads, 1}};
     return record_start(r, &join, p, sizeof *p, err);
 }
@@ -166,22 +143,29 @@ static record_launch launch_attend_many(const step *s, int64_t n)
                            {divide_up(n, rows / heads), kv->n_heads, 1}};
 }
 
+static struct attend_args attend_of(const recorder *r, const step *s)
+{
+    return (struct attend_args){.cache = cache_of(r, &s->kv),
+                                .q = address_of(s->in[0].data),
+                                .result = address_of(s->out[0].data),
+                                .sinks = address_of(s->a.attend.sinks),
+                                .q_stride = floats_of(&s->in[0]),
+                                .out_stride = floats_of(&s->out[0]),
+                                .n_heads = (uint32_t)s->a.attend.n_heads,
+                                .window = (uint32_t)s->a.attend.window,
+                                .chunk = (uint32_t)s->a.attend.chunk,
+                                .ahead = (uint32_t)s->a.attend.ahead,
+                                .n_tokens = (uint32_t)r->batch->n_tokens,
+                                .scale = s->a.attend.scale,
+                                .softcap = s->a.attend.softcap};
+}
+
 lace_status record_attend(recorder *r, const step *s, lace_error *err)
 {
     int64_t n = r->batch->n_tokens;
-    struct attend_args p = {.cache = cache_of(r, &s->kv),
-                            .q = address_of(s->in[0].data),
-                            .result = address_of(s->out[0].data),
-                            .sinks = address_of(s->a.attend.sinks),
-                            .q_stride = floats_of(&s->in[0]),
-                            .out_stride = floats_of(&s->out[0]),
-                            .n_heads = (uint32_t)s->a.attend.n_heads,
-                            .window = (uint32_t)s->a.attend.window,
-                            .chunk = (uint32_t)s->a.attend.chunk,
-                            .ahead = (uint32_t)s->a.attend.ahead,
-                            .n_tokens = (uint32_t)n,
-                            .scale = s->a.attend.scale,
-                            .softcap = s->a.attend.softcap};
+    struct attend_args p = attend_of(r, s);
+    record_skips(r, &s->in[ATTEND_K], 0);
+    record_skips(r, &s->in[ATTEND_V], 0);
     if (goes_in_parts(r, s))
         return record_attend_parts(r, s, &p, err);
     record_launch l = {SHADER_attend, {weights_number(s->kv.type)}, {n, p.n_heads, 1}};
@@ -190,6 +174,112 @@ lace_status record_attend(recorder *r, const step *s, lace_error *err)
     record_reads(r, &s->in[0], n);
     record_reads_at(r, cache_mark(&s->kv), 1);
     record_writes(r, &s->out[0], n);
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+/* ---- All of attention in one launch ---------------------------------------------------------- */
+
+void record_keep_keys(plan *p)
+{
+    for (int32_t i = 0; i + 1 < p->n_steps; i++) {
+        const step *rope = &p->steps[i];
+        step *attend = &p->steps[i + 1];
+        if (rope->op == OP_ROPE_KV && attend->op == OP_ATTEND &&
+            attend->in[0].value == rope->out[0].value && attend->in[ATTEND_K].value < 0) {
+            attend->in[ATTEND_K] = rope->out[1];
+            attend->in[ATTEND_V] = rope->in[1];
+        }
+    }
+}
+
+/* Rotation and cache of this step can be part of the attention behind it. */
+static bool can_attend_at_once(const recorder *r, const step *s)
+{
+    const step *attend = record_behind(r);
+    int64_t n = r->batch->n_tokens;
+    return s->op == OP_ROPE_KV && r->counts && attend && attend->op == OP_ATTEND &&
+           attend->in[0].value == s->out[0].value &&
+           attend->in[ATTEND_K].value == s->out[1].value &&
+           attend->in[ATTEND_V].value == s->in[1].value && (n == 1 || r->batch->is_spread) &&
+           goes_in_parts(r, attend) && s->kv.head_dim <= WHOLE_MOST_DIM &&
+           s->kv.group == attend->kv.group && 4 * n * s->kv.n_heads <= RECORD_COUNTS_BYTES &&
+           !record_is_read_behind(r, 2, &s->out[0]) && !record_is_read_behind(r, 2, &s->out[1]);
+}
+
+static lace_status record_attend_whole(recorder *r, const step *s, const step *attend,
+                                       lace_error *err)
+{
+    int64_t n = r->batch->n_tokens, heads = attend->a.attend.n_heads / s->kv.n_heads;
+    struct attend_args p = attend_of(r, attend);
+    p.table = address_of(s->in[0].data);
+    p.k = address_of(s->out[1].data);
+    p.v = address_of(s->in[1].data);
+    p.counts = r->counts;
+    p.table_stride = floats_of(&s->in[0]);
+    p.k_stride = floats_of(&s->out[1]);
+    p.v_stride = floats_of(&s->in[1]);
+    p.n_dims = (uint32_t)s->a.rope.n_dims;
+    p.is_neox = s->a.rope.is_neox;
+    p.parts = r->scratch;
+    p.n_parts = PARTS;
+    record_reads(r, &s->in[0], n);
+    record_reads(r, &s->in[1], n);
+    record_reads(r, &s->out[0], n); /* nobody sees q and k turned */
+    record_reads(r, &s->out[1], n);
+    record_reads(r, &attend->in[0], n);
+    record_reads(r, &attend->in[ATTEND_K], n);
+    record_reads(r, &attend->in[ATTEND_V], n);
+    record_writes_at(r, cache_mark(&s->kv), 1);
+    record_writes_at(r, p.parts, parts_bytes(attend, n));
+    record_writes_at(r, r->counts, RECORD_COUNTS_BYTES);
+    record_writes(r, &attend->out[0], n);
+    write_planes(r, &attend->out[0], n, record_wanted_by(r, 2, &attend->out[0], n) == FORM_PLANES,
+                 &p);
+    r->n_taken = 2;
+    record_launch l = {SHADER_attend_whole,
+                       {weights_number(s->kv.type), (uint32_t)heads},
+                       {n, s->kv.n_heads, PARTS}};
+    return record_start(r, &l, &p, sizeof p, err);
+}
+
+lace_status record_rope(recorder *r, const step *s, lace_error *err)
+{
+    if (can_attend_at_once(r, s))
+        return record_attend_whole(r, s, record_behind(r), err);
+    const kv_layer *kv = &s->kv;
+    int64_t n = r->batch->n_tokens, n_kv_heads = s->op == OP_ROPE ? 0 : kv->n_heads;
+    struct rope_args p = {.n_dims = (uint32_t)s->a.rope.n_dims,
+                          .is_neox = s->a.rope.is_neox,
+                          .turns = s->op == OP_ROPE_KV};
+    if (s->op == OP_KV_WRITE) {
+        p.k = address_of(s->in[0].data);
+        p.k_stride = floats_of(&s->in[0]);
+        record_reads(r, &s->in[0], n);
+    } else {
+        p.table = address_of(s->in[0].data);
+        p.table_stride = floats_of(&s->in[0]);
+        p.q = address_of(s->out[0].data);
+        p.q_stride = floats_of(&s->out[0]);
+        p.n_heads = (uint32_t)s->a.rope.n_heads;
+        p.head_dim = (uint32_t)(s->op == OP_ROPE ? s->a.rope.head_dim : kv->head_dim);
+        record_reads(r, &s->in[0], n);
+        record_writes(r, &s->out[0], n);
+    }
+    if (s->op == OP_ROPE_KV) {
+        p.k = address_of(s->out[1].data);
+        p.k_stride = floats_of(&s->out[1]);
+        record_writes(r, &s->out[1], n);
+    }
+    if (s->op != OP_ROPE) {
+        p.cache = cache_of(r, kv);
+        p.k_dim = (uint32_t)(kv->v_in_k ? kv->v_dim : kv->head_dim);
+        p.v = address_of(s->in[1].data);
+        p.v_stride = floats_of(&s->in[1]);
+        record_reads(r, &s->in[1], n);
+        record_writes_at(r, cache_mark(kv), 1);
+    }
+    uint32_t type = s->op == OP_ROPE ? 0 : weights_number(kv->type);
+    record_launch l = {SHADER_rope, {type}, {n, p.n_heads + n_kv_heads, 1}};
     return record_start(r, &l, &p, sizeof p, err);
 }
 

@@ -41,6 +41,12 @@ row_form record_form_of(const recorder *r, const weight *w, int64_t n_rows)
     return !is_values(w) && info->has_dot4 ? FORM_PLANES : FORM_FLOATS;
 }
 
+/* Sums of squares of a row that is yet to be normed. */
+static int64_t squares_of(int64_t n_cols)
+{
+    return divide_up(n_cols, ROWS);
+}
+
 /* Rows that were brought into this form and have not changed since; NULL: there are none. */
 static const formed_rows *find_formed(const recorder *r, const operand *x, int64_t n,
                                       int64_t n_cols, row_form form)
@@ -86,26 +92,26 @@ lace_status record_form(recorder *r, const formed_rows *f, const struct form_arg
 }
 
 /* The rows of x in a form: as they are, formed before, or formed now. */
-static lace_status form_rows(recorder *r, const product *d, row_form form, uint64_t *out,
-                             uint32_t *stride, lace_error *err)
+static lace_status form_rows(recorder *r, const product *d, row_form form, struct product_args *to,
+                             lace_error *err)
 {
     const operand *x = d->x;
     int64_t n_cols = d->w->n_cols;
-    *stride = (uint32_t)(record_form_row_bytes(form, n_cols) / PIECE_BYTES);
-    if (form == FORM_FLOATS && !d->n_heads && n_cols % TILE_COLS == 0 &&
+    to->x_stride = (uint32_t)(record_form_row_bytes(form, n_cols) / PIECE_BYTES);
+    const formed_rows *found = d->n_heads ? NULL : find_formed(r, x, d->n_x, n_cols, form);
+    if (!found && form == FORM_FLOATS && !d->n_heads && n_cols % TILE_COLS == 0 &&
         address_of(x->data) % PIECE_BYTES == 0 && x->stride % PIECE_BYTES == 0) {
-        *stride = (uint32_t)(x->stride / PIECE_BYTES);
-        *out = address_of(x->data);
+        to->x_stride = (uint32_t)(x->stride / PIECE_BYTES);
+        to->x = address_of(x->data);
         return LACE_OK;
     }
-    const formed_rows *found = d->n_heads ? NULL : find_formed(r, x, d->n_x, n_cols, form);
     if (!found) {
         formed_rows *f = record_new_formed(r, x, d->n_x, n_cols, form);
         f->n_heads = d->n_heads ? d->n_heads : 1;
         struct form_args p = {.x = address_of(x->data),
                               .result = f->at,
                               .x_stride = floats_of(x),
-                              .result_stride = *stride * PIECE_BYTES / 4,
+                              .result_stride = to->x_stride * PIECE_BYTES / 4,
                               .n_cols = (uint32_t)n_cols,
                               .n_heads = (uint32_t)f->n_heads,
                               .x_head = (uint32_t)(n_cols + d->n_rest)};
@@ -113,7 +119,13 @@ static lace_status form_rows(recorder *r, const product *d, row_form form, uint6
         TRY(record_form(r, f, &p, err));
         found = f;
     }
-    *out = found->at;
+    to->x = found->at;
+    if (found->squares) {
+        to->squares = found->squares;
+        to->n_squares = (uint32_t)squares_of(n_cols);
+        to->eps = found->eps;
+        record_reads_at(r, found->squares, 4 * (uint64_t)found->n_rows * to->n_squares);
+    }
     return LACE_OK;
 }
 
@@ -128,7 +140,7 @@ static uint32_t shares_of(const recorder *r, const weight *w, uint32_t tokens)
     int64_t n_tiles = tiles_across(w->n_cols) * (is_values(w) ? 4 : 1);
     const vulkan_info *info = vulkan_features(r->v);
     int64_t most = smaller(MOST_SHARES, info->max_threads / ROWS);
-    most = smaller(most, info->shared_bytes / (4 * ROWS * (tokens + 1)));
+    most = smaller(most, (info->shared_bytes - 4 * ROWS * tokens) / (4 * ROWS * (tokens + 2)));
     int64_t each = divide_up(n_tiles, most < 1 ? 1 : most);
     return (uint32_t)divide_up(n_tiles, each < 1 ? 1 : each);
 }
@@ -160,7 +172,12 @@ static lace_status name_matrices(recorder *r, const product *d, struct product_a
 
 row_form record_wanted(const recorder *r, const operand *o, int64_t n_rows)
 {
-    const step *s = r->behind;
+    return record_wanted_by(r, 1, o, n_rows);
+}
+
+row_form record_wanted_by(const recorder *r, int32_t k, const operand *o, int64_t n_rows)
+{
+    const step *s = k < r->n_left ? r->s + k : NULL;
     op_weight w[OP_MAX_WEIGHTS];
     if (!s || !step_is_matmul(s) || s->in[0].value != o->value || o->width % TILE_COLS != 0 ||
         step_weights(s, w) < 1 || !weights_in_tiles(w[0].w->type, false))
@@ -168,20 +185,120 @@ row_form record_wanted(const recorder *r, const operand *o, int64_t n_rows)
     return record_form_of(r, w[0].w, n_rows);
 }
 
-/* What comes behind reads the result as planes: write them, too. */
-static uint32_t write_next(recorder *r, const product *d, struct product_args *p)
+/* The form in which a step multiplies the rows of its first operand; FORM_COUNT: not by tiles. */
+static row_form form_read(const recorder *r, const step *s, int64_t n_rows)
 {
-    if (d->result || d->n_heads || record_wanted(r, d->out, d->n) != FORM_PLANES)
-        return 0;
+    op_weight w[OP_MAX_WEIGHTS];
+    int n = step_is_matmul(s) ? step_weights(s, w) : 0;
+    row_form form = FORM_COUNT;
+    for (int i = 0; i < n; i++) {
+        row_form its =
+            weights_in_tiles(w[i].w->type, false) ? record_form_of(r, w[i].w, n_rows) : FORM_COUNT;
+        if (its == FORM_COUNT || (i > 0 && its != form))
+            return FORM_COUNT;
+        form = its;
+    }
+    return form;
+}
+
+/* The form in which all steps behind the norm read its rows, if they are products and no others. */
+static row_form form_behind(const recorder *r, const step *norm, int64_t n_rows)
+{
+    const operand *o = &norm->out[0];
+    row_form form = FORM_COUNT;
+    for (const step *s = norm + 1; s < r->s + r->n_left; s++) {
+        for (int i = 0; i < STEP_MAX_IN; i++) {
+            if (s->in[i].value < 0 || s->in[i].root != o->root)
+                continue;
+            row_form its =
+                i == 0 && s->in[0].value == o->value ? form_read(r, s, n_rows) : FORM_COUNT;
+            if (its == FORM_COUNT || (form != FORM_COUNT && its != form))
+                return FORM_COUNT;
+            form = its;
+        }
+        for (int i = 0; i < STEP_MAX_OUT; i++)
+            if (s->out[i].value >= 0 && s->out[i].root == o->root)
+                return FORM_COUNT; /* it may be changed in place */
+    }
+    return form;
+}
+
+const step *record_norm_behind(const recorder *r, const operand *out, int64_t n_rows)
+{
+    const step *norm = record_behind(r);
+    batch b = {.n_tokens = r->batch->n_tokens};
+    if (!norm || norm->op != OP_RMS_NORM || n_rows > RECORD_FEW ||
+        norm->in[0].value != out->value || norm->a.norm.group != out->width || norm->a.norm.bias ||
+        step_threshold(norm, &b) != 0 || norm->is_output != r->s->is_output ||
+        norm->row_factor != r->s->row_factor)
+        return NULL;
+    for (int i = 0; i < 2; i++)
+        if (r->given[i] >= 0 && r->given[i] == norm->out[0].root)
+            return NULL;
+    row_form form = form_behind(r, norm, n_rows);
+    bool fits = form == FORM_PLANES   ? out->width % TILE_COLS == 0
+                : form == FORM_FLOATS ? out->width % 64 == 0
+                                      : false;
+    return fits ? norm : NULL;
+}
+
+/* A place for the result's rows, in a form: not where the rows lie that are multiplied now. */
+static formed_rows *next_rows(recorder *r, const product *d, const operand *of, row_form form,
+                              struct product_args *p)
+{
     formed_rows *f;
-    do /* not where the rows lie that are multiplied now */
-        f = record_new_formed(r, d->out, d->n, d->w->n_rows, FORM_PLANES);
-    while (f->at == p->x);
-    uint64_t row_bytes = record_form_row_bytes(FORM_PLANES, d->w->n_rows);
+    do
+        f = record_new_formed(r, of, d->n, d->w->n_rows, form);
+    while (p->x >= f->at && p->x < f->at + r->form_bytes);
+    uint64_t row_bytes = record_form_row_bytes(form, d->w->n_rows);
     p->next = f->at;
     p->next_stride = (uint32_t)(row_bytes / 4);
     record_writes_at(r, f->at, (uint64_t)d->n * row_bytes);
+    return f;
+}
+
+/* The rows for the products behind the norm: its weights in them, and their squares. */
+static uint32_t write_normed(recorder *r, const product *d, struct product_args *p)
+{
+    const step *norm = d->norm;
+    row_form form = form_behind(r, norm, d->n);
+    record_skips(r, &norm->in[0], d->n);
+    record_skips(r, &norm->out[0], d->n);
+    formed_rows *f = next_rows(r, d, &norm->out[0], form, p);
+    uint64_t squares = f->at + RECORD_FEW * record_form_row_bytes(form, d->w->n_rows);
+    uint64_t bytes = 4 * (uint64_t)(d->n * squares_of(d->w->n_rows));
+    record_writes_at(r, squares, bytes);
+    f->squares = p->next_squares = squares;
+    f->eps = norm->a.norm.eps;
+    p->next_weight = address_of(norm->a.norm.weight);
+    return form == FORM_PLANES ? 1 : 2;
+}
+
+/* What comes behind reads the result as planes: write them, too. */
+static uint32_t write_next(recorder *r, const product *d, struct product_args *p)
+{
+    if (d->norm)
+        return write_normed(r, d, p);
+    if (d->result || d->n_heads || d->n_more > 0 || record_wanted(r, d->out, d->n) != FORM_PLANES)
+        return 0;
+    next_rows(r, d, d->out, FORM_PLANES, p);
     return 1;
+}
+
+/* Matrices side by side with the first. */
+static int64_t add_more(recorder *r, const product *d, struct product_args *p)
+{
+    int64_t n_blocks = divide_up(d->w->n_rows, ROWS);
+    for (int i = 0; i < d->n_more; i++) {
+        p->more_matrix[i] = address_of(d->more[i]->data);
+        p->more_bias[i] = address_of(d->more_bias[i]);
+        p->more_result[i] = address_of(d->more_out[i]->data);
+        p->more_stride[i] = floats_of(d->more_out[i]);
+        p->more_rows[i] = (uint32_t)d->more[i]->n_rows;
+        record_writes(r, d->more_out[i], d->n);
+        n_blocks += divide_up(d->more[i]->n_rows, ROWS);
+    }
+    return n_blocks;
 }
 
 /* The launch of a product of many rows: of tiles of rows and tokens. */
@@ -202,13 +319,13 @@ static record_launch launch_of_many(const recorder *r, const product *d, row_for
 
 /* The launch of a product of few rows. */
 static record_launch launch_of_few(const recorder *r, const product *d, row_form form,
-                                   uint32_t next)
+                                   int64_t n_blocks, uint32_t next)
 {
     uint32_t tokens = tokens_of(r, d), shares = shares_of(r, d->w, tokens);
     return (record_launch){
         form == FORM_PLANES ? SHADER_product_dot4 : SHADER_product,
         {weights_number(d->w->type), ROWS * shares, shares, tokens, d->pair != NULL, next},
-        {divide_up(d->w->n_rows, ROWS), divide_up(d->n, tokens), d->n_heads ? d->n_heads : 1}};
+        {n_blocks, divide_up(d->n, tokens), d->n_heads ? d->n_heads : 1}};
 }
 
 lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
@@ -233,14 +350,16 @@ lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
                              .weighs = d->weighs,
                              .glu = (uint32_t)d->glu,
                              .scale = d->scale};
-    TRY(form_rows(r, d, form, &p.x, &p.x_stride, err));
+    TRY(form_rows(r, d, form, &p, err));
     TRY(name_matrices(r, d, &p, err));
     uint64_t x_bytes = (uint64_t)(d->n_x * p.n_heads) * p.x_stride * PIECE_BYTES;
     record_reads(r, d->x, d->n_x);
     record_reads_at(r, p.x, x_bytes);
     p.result = record_result(r, d, &p.out_stride);
+    int64_t n_blocks = add_more(r, d, &p);
     uint32_t next = is_many ? 0 : write_next(r, d, &p);
-    record_launch l = is_many ? launch_of_many(r, d, form) : launch_of_few(r, d, form, next);
+    record_launch l =
+        is_many ? launch_of_many(r, d, form) : launch_of_few(r, d, form, n_blocks, next);
     return record_start(r, &l, &p, sizeof p, err);
 }
 

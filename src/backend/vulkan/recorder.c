@@ -23,13 +23,6 @@ static uint64_t operand_bytes(const operand *o, int64_t n_rows)
     return n_rows > 0 ? (uint64_t)(n_rows - 1) * o->stride + 4 * (uint64_t)o->width : 0;
 }
 
-void record_reads(recorder *r, const operand *o, int64_t n_rows)
-{
-    if (o >= r->s->in && o < r->s->in + STEP_MAX_IN)
-        r->named_in |= 1u << (o - r->s->in);
-    ranges_read(&r->next, address_of(o->data), operand_bytes(o, n_rows));
-}
-
 /* What was formed of memory that is written is no more. */
 static void forget_formed(recorder *r, uint64_t address, uint64_t n_bytes)
 {
@@ -40,11 +33,34 @@ static void forget_formed(recorder *r, uint64_t address, uint64_t n_bytes)
     }
 }
 
+/* An operand of a step that is recorded has been named. */
+static void name(recorder *r, const operand *o)
+{
+    for (int32_t k = 0; k < RECORD_MOST_TAKEN && k < r->n_left; k++) {
+        const step *s = r->s + k;
+        if (o >= s->in && o < s->in + STEP_MAX_IN)
+            r->named_in[k] |= 1u << (o - s->in);
+        if (o >= s->out && o < s->out + STEP_MAX_OUT)
+            r->named_out[k] |= 1u << (o - s->out);
+    }
+}
+
+void record_skips(recorder *r, const operand *o, int64_t n_rows)
+{
+    forget_formed(r, address_of(o->data), operand_bytes(o, n_rows));
+    name(r, o);
+}
+
+void record_reads(recorder *r, const operand *o, int64_t n_rows)
+{
+    name(r, o);
+    ranges_read(&r->next, address_of(o->data), operand_bytes(o, n_rows));
+}
+
 void record_writes(recorder *r, const operand *o, int64_t n_rows)
 {
     forget_formed(r, address_of(o->data), operand_bytes(o, n_rows));
-    if (o >= r->s->out && o < r->s->out + STEP_MAX_OUT)
-        r->named_out |= 1u << (o - r->s->out);
+    name(r, o);
     ranges_write(&r->next, address_of(o->data), operand_bytes(o, n_rows));
 }
 
@@ -70,6 +86,18 @@ uint64_t record_numbers(recorder *r, const void *data, uint64_t n_bytes)
     return r->params + at;
 }
 
+/* A launch of a list that is traced: it ends before the next begins. */
+static void stamp(recorder *r)
+{
+    if (r->n_traced >= r->most_traced)
+        return;
+    bool is_first = r->n_traced == 0 || r->trace[r->n_traced - 1].first != r->s;
+    r->trace[r->n_traced++] = (record_trace){.first = r->s, .n_steps = 1, .is_first = is_first};
+    vulkan_list_barrier(r->list);
+    ranges_clear(&r->since);
+    vulkan_list_stamp(r->list);
+}
+
 lace_status record_start(recorder *r, const record_launch *l, const void *params, uint64_t n_bytes,
                          lace_error *err)
 {
@@ -79,7 +107,7 @@ lace_status record_start(recorder *r, const record_launch *l, const void *params
         if (l->grid[i] > MOST_GROUPS)
             return error_set(err, LACE_E_UNSUPPORTED,
                              "%s has too many rows at once for Vulkan; use smaller batches",
-                             op_name(r->s->op));
+                             r->s ? op_name(r->s->op) : "a copy");
         grid[i] = (uint32_t)l->grid[i];
         is_empty |= grid[i] == 0;
     }
@@ -94,18 +122,10 @@ lace_status record_start(recorder *r, const record_launch *l, const void *params
         ranges_join(&r->since, &r->next);
         vulkan_list_launch(r->list, p, grid, record_numbers(r, params, n_bytes));
         r->n_launches++;
+        stamp(r);
     }
     ranges_clear(&r->next);
     return LACE_OK;
-}
-
-void record_stamp(recorder *r)
-{
-    if (!r->is_traced)
-        return;
-    vulkan_list_barrier(r->list);
-    ranges_clear(&r->since);
-    vulkan_list_stamp(r->list);
 }
 
 lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,
@@ -402,35 +422,60 @@ bool record_has_shader(op o)
     return recorders[o] != NULL;
 }
 
-/* Whether a step's launches named every operand that it has. */
-static bool has_named_all(const recorder *r, const step *s)
+/* Whether the launches of a step named every operand that it has. */
+static bool has_named_all(const recorder *r, int32_t k)
 {
+    const step *s = r->s + k;
     for (int i = 0; i < STEP_MAX_IN; i++)
-        if (s->in[i].data && !(r->named_in >> i & 1))
+        if (s->in[i].data && !(r->named_in[k] >> i & 1))
             return false;
     for (int i = 0; i < STEP_MAX_OUT; i++)
-        if (s->out[i].data && !(r->named_out >> i & 1))
+        if (s->out[i].data && !(r->named_out[k] >> i & 1))
             return false;
     return true;
 }
 
-lace_status record_step(recorder *r, const step *s, const step *behind, lace_error *err)
+bool record_is_read_behind(const recorder *r, int32_t n, const operand *o)
 {
-    assert(recorders[s->op]);
+    for (int i = 0; i < 2; i++)
+        if (r->given[i] >= 0 && r->given[i] == o->root)
+            return true;
+    for (int32_t k = n; k < r->n_left; k++) {
+        const step *s = r->s + k;
+        for (int i = 0; i < STEP_MAX_IN; i++)
+            if (s->in[i].value >= 0 && s->in[i].root == o->root)
+                return true;
+        for (int i = 0; i < STEP_MAX_OUT; i++)
+            if (s->out[i].value >= 0 && s->out[i].root == o->root)
+                return true; /* it may be changed in place */
+    }
+    return false;
+}
+
+lace_status record_step(recorder *r, const step *s, int32_t n_left, lace_error *err)
+{
+    assert(recorders[s->op] && n_left > 0);
+    int32_t first = r->n_traced;
     r->s = s;
-    r->behind = behind;
-    r->named_in = r->named_out = 0;
+    r->n_left = n_left;
+    r->n_taken = 1;
+    memset(r->named_in, 0, sizeof r->named_in);
+    memset(r->named_out, 0, sizeof r->named_out);
     TRY(recorders[s->op](r, s, err));
-    if (!has_named_all(r, s))
-        return error_set(err, LACE_E_DEVICE, "Vulkan: %s does not say all that it reads and writes",
-                         op_name(s->op));
+    for (int32_t i = first; i < r->n_traced; i++)
+        r->trace[i].n_steps = r->n_taken;
+    for (int32_t k = 0; k < r->n_taken; k++)
+        if (!has_named_all(r, k))
+            return error_set(err, LACE_E_DEVICE,
+                             "Vulkan: %s does not say all that it reads and writes",
+                             op_name(s[k].op));
     return LACE_OK;
 }
 
 uint64_t record_params_bytes(const step *s)
 {
-    enum { MOST_LAUNCHES = 4, MOST_BYTES = 320 };
-    uint64_t bytes = MOST_LAUNCHES * MOST_BYTES;
+    enum { MOST_BYTES = 384 };
+    uint64_t bytes = RECORD_MOST_LAUNCHES * MOST_BYTES;
     op_weight w[OP_MAX_WEIGHTS];
     int n = step_weights(s, w);
     for (int i = 0; i < n; i++)

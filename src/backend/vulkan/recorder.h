@@ -14,6 +14,7 @@
 #include "backend/vulkan/vulkan.h"
 #include "backend/vulkan/vulkan_params.h"
 #include "ops/op_info.h"
+#include "plan/plan.h"
 
 enum { RECORD_MAX_GROUPS = 4 }; /* of page tables */
 
@@ -26,6 +27,7 @@ typedef struct vulkan_batch {
     uint64_t axes;                      /* [ROPE_MAX_AXES, axis_stride] */
     uint64_t tables[RECORD_MAX_GROUPS]; /* [n_sequences, pages_per_sequence] */
     int32_t pages_per_sequence, axis_stride;
+    bool is_spread; /* no two tokens are of one sequence */
 } vulkan_batch;
 
 /*
@@ -40,9 +42,20 @@ typedef struct formed_rows {
     uint64_t at;
     int64_t n_rows, n_cols, n_heads; /* no rows: there are none */
     row_form form;
+    /* Rows that are yet to be normed, and are multiplied with the norm's weights: the sums of squares
+     * of each 32 values of them. 0: there is nothing to do. */
+    uint64_t squares;
+    float eps;
 } formed_rows;
 
-enum { RECORD_FORMED = 3, RECORD_FEW = 8 };
+enum { RECORD_FORMED = 3, RECORD_FEW = 8, RECORD_MOST_TAKEN = 2, RECORD_COUNTS_BYTES = 4096 };
+
+/* A launch of a list that is traced: the steps that it is of, and whether it is their first. */
+typedef struct record_trace {
+    const step *first; /* NULL: a copy */
+    int32_t n_steps;
+    bool is_first;
+} record_trace;
 
 typedef struct recorder {
     vulkan *v;
@@ -61,17 +74,31 @@ typedef struct recorder {
 
     /* What was launched since the last barrier, what the next launch will do, operands named. */
     launch_ranges since, next;
-    const step *s, *behind; /* the step behind it, or NULL */
-    uint32_t named_in, named_out;
+    const step *s;   /* the one that is recorded, and behind it others: */
+    int32_t n_left;  /* so many, with it */
+    int32_t n_taken; /* of them recorded together */
+    uint32_t named_in[RECORD_MOST_TAKEN], named_out[RECORD_MOST_TAKEN];
     int32_t n_launches, n_barriers;
-    bool is_traced; /* each step ends before the next begins */
+
+    uint64_t counts;  /* RECORD_COUNTS_BYTES of zeros, which launches leave as zeros; 0: none */
+    int32_t given[2]; /* values that steps do not read, but others; -1: none */
+
+    /* Not NULL: each launch ends before the next begins, and is written down here. */
+    record_trace *trace; /* [most_traced] */
+    int32_t n_traced, most_traced;
 } recorder;
 
 /*
- * The launches of a step; behind: the one that is recorded next, or NULL. LACE_E_UNSUPPORTED if a
- * shape is beyond what shaders can do.
+ * The launches of the first of n_left steps, and of those behind it that are computed along with it:
+ * n_taken says how many. LACE_E_UNSUPPORTED if a shape is beyond what shaders can do.
  */
-lace_status record_step(recorder *r, const step *s, const step *behind, lace_error *err);
+lace_status record_step(recorder *r, const step *s, int32_t n_left, lace_error *err);
+
+/*
+ * Before a plan is placed: attention also reads the keys and values of its own tokens, so that they
+ * are still there if it brings them to the cache.
+ */
+void record_keep_keys(plan *p);
 
 /* Whether there are shaders for it; and why not, of a step with such an operation. */
 bool record_has_shader(op o);
@@ -83,8 +110,7 @@ uint64_t record_attend_bytes(const step *s, int64_t n_rows); /* of record_scratc
 uint64_t record_form_bytes(const step *s, int64_t n_rows);
 uint64_t record_params_bytes(const step *s);
 
-/* A stamp between two steps, of a list that is traced. */
-void record_stamp(recorder *r);
+enum { RECORD_MOST_LAUNCHES = 4 }; /* of a step */
 
 /* Rows of f32 from one place to another. Strides in floats. */
 lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,
@@ -110,6 +136,18 @@ void record_writes(recorder *r, const operand *o, int64_t n_rows);
 void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes);
 void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes);
 
+/* An operand that is not touched: it is only between steps that one launch computes. What was formed of it is no more. */
+void record_skips(recorder *r, const operand *o, int64_t n_rows);
+
+/* Whether a step behind the first n reads a value's memory, or changes it, or others read it. */
+bool record_is_read_behind(const recorder *r, int32_t n, const operand *o);
+
+/* The step behind, or NULL. */
+static inline const step *record_behind(const recorder *r)
+{
+    return r->n_left > 1 ? r->s + 1 : NULL;
+}
+
 /* Rows in a form: the one that products with a matrix in tiles read, and the bytes of a row. */
 row_form record_form_of(const recorder *r, const weight *w, int64_t n_rows);
 uint64_t record_form_row_bytes(row_form form, int64_t n_cols);
@@ -119,6 +157,8 @@ uint64_t record_form_row_bytes(row_form form, int64_t n_cols);
  * write them in that form where they are made. FORM_COUNT: in none.
  */
 row_form record_wanted(const recorder *r, const operand *o, int64_t n_rows);
+row_form record_wanted_by(const recorder *r, int32_t k, const operand *o,
+                          int64_t n_rows); /* step k */
 
 /* So many rows that tiles of them are multiplied. */
 static inline bool record_is_many(int64_t n_rows)

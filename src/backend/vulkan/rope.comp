@@ -8,6 +8,7 @@
 PARAMS(rope_args)
 
 shared float head_row[MAX_HEAD_DIM];
+#include "cache_store.glsl"
 
 /* Load n values of a head, turn them, and write them back; they stay in head_row, too. */
 void turn(rope_args p, floats_at data, uint at, uint n, uint table, bool is_turned)
@@ -23,44 +24,6 @@ void turn(rope_args p, floats_at data, uint at, uint n, uint table, bool is_turn
         head_row[i * stride + apart] = data.v[at + i * stride + apart] = x0 * s + x1 * c;
     }
     barrier();
-}
-
-/* Two bytes of a word, whose other half another thread may write at the same time. */
-void store_u16(words_at base, uint i, uint value)
-{
-    uint shift = 8 * (i & 2);
-    atomicAnd(base.v[i / 4], ~(0xffffu << shift));
-    atomicOr(base.v[i / 4], value << shift);
-}
-
-/* n values of head_row to byte `at` of a page. */
-void store_row(words_at base, uint at, uint n)
-{
-    if (TYPE == DTYPE_F32)
-        for (uint i = THREAD; i < n; i += THREADS)
-            base.v[at / 4 + i] = floatBitsToUint(head_row[i]);
-    else if (TYPE == DTYPE_F16 && ((at | 2 * n) & 3) == 0) /* whole words */
-        for (uint i = THREAD; i < n / 2; i += THREADS)
-            base.v[at / 4 + i] =
-                half_of_float(head_row[2 * i]) | half_of_float(head_row[2 * i + 1]) << 16;
-    else if (TYPE == DTYPE_F16)
-        for (uint i = THREAD; i < n; i += THREADS)
-            store_u16(base, at + 2 * i, half_of_float(head_row[i]));
-    else
-        for (uint block = THREAD; block < n / 32; block += THREADS) {
-            uint from = 32 * block, to = at + 34 * block;
-            float most = 0.0;
-            for (uint i = 0; i < 32; i++)
-                most = max(most, abs(head_row[from + i]));
-            float d = most / 127.0, inverse = d > 0.0 ? 1.0 / d : 0.0;
-            store_u16(base, to, half_of_float(d));
-            for (uint i = 0; i < 32; i += 2) {
-                vec2 x = vec2(head_row[from + i], head_row[from + i + 1]) * inverse;
-                vec2 whole = trunc(x); /* halves go away from 0 */
-                ivec2 q = ivec2(whole + sign(x) * step(0.5, abs(x - whole)));
-                store_u16(base, to + 2 + i, uint(q.x & 255) | uint(q.y & 255) << 8);
-            }
-        }
 }
 
 uint bytes_of(uint n)

@@ -85,6 +85,7 @@ static lace_status multiply(trial *t, int n, lace_error *err)
     s.a.matmul.scale = 1;
     vulkan_batch b = {.n_tokens = n, .n_outputs = n};
     recorder r = {.v = t->v,
+                  .given = {-1, -1},
                   .batch = &b,
                   .forms = y_at + sizeof t->y,
                   .form_bytes = record_form_bytes(&s, MOST_TOKENS),
@@ -92,7 +93,7 @@ static lace_status multiply(trial *t, int n, lace_error *err)
                   .params_host = t->params_host,
                   .params_bytes = record_params_bytes(&s)};
     TRY(vulkan_list_begin(t->q, &r.list, err));
-    lace_status status = record_step(&r, &s, NULL, err);
+    lace_status status = record_step(&r, &s, 1, err);
     if (status == LACE_OK)
         status = vulkan_list_end(r.list, err);
     if (status == LACE_OK)

@@ -103,6 +103,18 @@ struct product_args {
     uint n_rows, n_cols, n_tiles, n_tokens, n_heads; /* tiles across */
     uint adds, n_used, choice_stride, x_divisor, out_head, weighs, glu;
     float scale;
+
+    /* Rows of x are normed: the sums of squares of each 32 values, [n_tokens, n_squares]; or NULL. */
+    floats_at squares;
+    /* The rows in `next` are to be normed: the norm's weights, and where their squares go; or NULL. */
+    floats_at next_weight, next_squares;
+    uint n_squares;
+    float eps;
+
+    /* Further matrices for the same rows of x; no rows: there are none. */
+    pieces_at more_matrix[2];
+    floats_at more_bias[2], more_result[2];
+    uint more_stride[2], more_rows[2];
 };
 
 /* Of each head of x, the n_rest values behind n_cols go behind n_rows of y. */
@@ -139,6 +151,11 @@ struct attend_args {
     uint q_stride, out_stride, next_stride;
     uint n_heads, window, chunk, ahead, n_parts, n_tokens;
     float scale, softcap;
+
+    /* As rope_args, where rotation and the cache are part of it. */
+    floats_at table, k, v;
+    words_at counts; /* [n_tokens, heads of the cache] parts that are done; 0 before and behind */
+    uint table_stride, k_stride, v_stride, n_dims, is_neox;
 };
 
 struct conv_args {

@@ -28,6 +28,7 @@ typedef struct vector {
 /* The list of batches of a shape, and the memory of its parameters. */
 typedef struct recorded {
     int32_t n_tokens, n_outputs; /* no tokens: there is none */
+    bool is_spread;              /* as vulkan_batch has it */
     vulkan_list *list;
     uint64_t params;
 } recorded;
@@ -63,7 +64,7 @@ typedef struct vulkan_program {
     queue *shared; /* the same, as others use it */
 
     uint64_t memory; /* values, scratch, vectors */
-    uint64_t scratch;
+    uint64_t scratch, counts;
     vector *vectors;
     size_t n_vectors, vectors_capacity;
 
@@ -75,7 +76,9 @@ typedef struct vulkan_program {
 
     recorded lists[N_RECORDED];
     int32_t newest;
-    uint64_t *ns; /* [n_steps] of the last traced run, or NULL */
+    record_trace *trace; /* [most_launches] of the last traced run, or NULL */
+    uint64_t *ns;
+    int32_t n_traced;
 } vulkan_program;
 
 static uint64_t aligned(uint64_t n)
@@ -131,7 +134,14 @@ static uint64_t params_bytes(const plan *p)
 
 static uint64_t memory_bytes(const plan *p)
 {
-    return aligned(p->value_bytes) + scratch_bytes(p) + plan_vector_bytes(p, aligned(1));
+    return aligned(p->value_bytes) + scratch_bytes(p) + RECORD_COUNTS_BYTES +
+           plan_vector_bytes(p, aligned(1));
+}
+
+/* Of a list: those of the steps, and copies of results. */
+static int32_t most_launches(const plan *p)
+{
+    return RECORD_MOST_LAUNCHES * p->n_steps + 2;
 }
 
 /* ---- Compiling ------------------------------------------------------------------------------- */
@@ -156,6 +166,7 @@ lace_status vulkan_program_compile(device *d, vulkan *v, const plan *p, const pr
     plan_count_reads(vp->p);
     vp->p->last_fused = GLU_COUNT - 1;
     plan_fuse(vp->p);
+    record_keep_keys(vp->p);
     plan_place(vp->p, NULL);
     transfer_options t = transfer_options_of(vp->p, o);
     vp->base.n_bytes = memory_bytes(vp->p) + transfer_bytes(&t) + N_RECORDED * params_bytes(vp->p);
@@ -247,7 +258,9 @@ lace_status vulkan_program_prepare(program *p, const program_memory *m, lace_err
     vp->shared = m->queue;
     if (p->queues)
         vulkan_queue_settle(vp->shared, settle, vp);
-    return move_vectors(vp, vp->scratch + scratch_bytes(vp->p), err);
+    vp->counts = vp->scratch + scratch_bytes(vp->p);
+    TRY(vulkan_fill(vp->q, vp->counts, 0, RECORD_COUNTS_BYTES, err));
+    return move_vectors(vp, vp->counts + RECORD_COUNTS_BYTES, err);
 }
 
 static void forget(vulkan_program *vp, recorded *r)
@@ -273,8 +286,7 @@ void vulkan_program_free(program *p)
     transfer_close(&vp->transfer);
     vulkan_free(vp->v, vp->memory);
     vulkan_free(vp->v, vp->hidden.at);
-    mem_free(vp->vectors);
-    mem_free(vp->ns);
+    mem_free_all(vp->vectors, vp->trace, vp->ns);
     plan_free(vp->p);
     mem_free(vp);
 }
@@ -293,14 +305,14 @@ static lace_status record_given(vulkan_program *vp, recorder *r, const given *g,
                        err);
 }
 
-/* All steps, and the results. A traced list has a stamp in front of each step and behind the last. */
+/* All steps, and the results. */
 static lace_status record_steps(vulkan_program *vp, recorder *r, lace_error *err)
 {
     const plan *p = vp->p;
-    for (int32_t i = 0; i < p->n_steps; i++) {
-        TRY(record_step(r, &p->steps[i], i + 1 < p->n_steps ? &p->steps[i + 1] : NULL, err));
-        record_stamp(r);
-    }
+    for (int32_t i = 0; i < p->n_steps; i += r->n_taken)
+        TRY(record_step(r, &p->steps[i], p->n_steps - i, err));
+    r->s = NULL;
+    r->n_left = 0;
     return record_given(vp, r, &vp->hidden, err);
 }
 
@@ -311,9 +323,10 @@ static lace_status record_launches(vulkan_program *vp, recorder *r, recorded *ou
     r->params = out->params;
     TRY(vulkan_list_begin(vp->q, &out->list, err));
     r->list = out->list;
-    if (r->is_traced)
-        TRY(vulkan_list_time(r->list, (uint32_t)vp->p->n_steps + 1, err));
-    record_stamp(r);
+    if (r->trace) {
+        TRY(vulkan_list_time(r->list, (uint32_t)r->most_traced + 1, err));
+        vulkan_list_stamp(r->list);
+    }
     TRY(record_steps(vp, r, err));
     TRY(vulkan_list_end(out->list, err));
     return vulkan_write(vp->q, r->params, r->params_host, r->params_used, err);
@@ -326,18 +339,24 @@ static lace_status record_list(vulkan_program *vp, const transfer_place *p, bool
     vulkan_batch b = vp->transfer.batch;
     b.n_tokens = out->n_tokens = p->n_tokens;
     b.n_outputs = out->n_outputs = p->n_outputs;
+    b.is_spread = out->is_spread = p->is_spread;
     recorder r = {.v = vp->v,
                   .batch = &b,
                   .scratch = vp->scratch,
                   .forms = vp->scratch + most_bytes(vp->p, record_scratch_bytes),
                   .form_bytes = most_bytes(vp->p, record_form_bytes),
                   .params_bytes = params_bytes(vp->p),
-                  .is_traced = is_traced};
+                  .counts = vp->counts,
+                  .given = {plan_operand(vp->p, vp->p->logits).root,
+                            vp->p->hidden < 0 ? -1 : plan_operand(vp->p, vp->p->hidden).root},
+                  .trace = is_traced ? vp->trace : NULL,
+                  .most_traced = is_traced ? most_launches(vp->p) : 0};
     r.params_host = mem_alloc(r.params_bytes);
     if (!r.params_host)
         return error_nomem(err, "a list");
     lace_status status = record_launches(vp, &r, out, err);
     mem_free(r.params_host);
+    vp->n_traced = is_traced ? r.n_traced : vp->n_traced;
     return status;
 }
 
@@ -347,7 +366,8 @@ static lace_status find_list(vulkan_program *vp, const transfer_place *p, const 
 {
     for (int i = 0; i < N_RECORDED; i++) {
         *out = &vp->lists[i];
-        if ((*out)->n_tokens == p->n_tokens && (*out)->n_outputs == p->n_outputs)
+        if ((*out)->n_tokens == p->n_tokens && (*out)->n_outputs == p->n_outputs &&
+            (*out)->is_spread == p->is_spread)
             return LACE_OK;
     }
     vp->newest = (vp->newest + 1) % N_RECORDED;
@@ -441,10 +461,15 @@ lace_status vulkan_program_collect(program *base, lace_error *err)
     return status;
 }
 
-/* With the device's own time of each step. */
+/* With the device's own time of each launch. */
 static lace_status run_traced(vulkan_program *vp, transfer_place *p, lace_error *err)
 {
-    if (!vp->ns && !(vp->ns = mem_calloc((size_t)vp->p->n_steps + 1, sizeof *vp->ns)))
+    size_t most = (size_t)most_launches(vp->p);
+    if (!vp->ns)
+        vp->ns = mem_calloc(most, sizeof *vp->ns);
+    if (!vp->trace)
+        vp->trace = mem_calloc(most, sizeof *vp->trace);
+    if (!vp->ns || !vp->trace)
         return error_nomem(err, "a trace");
     recorded one = {0};
     lace_status status = record_list(vp, p, true, &one, err);
@@ -575,18 +600,24 @@ const float *vulkan_program_hidden(const program *p, int32_t row)
     return (const float *)(const void *)(g->rows + (uint64_t)row * g->stride);
 }
 
+/* A traced run goes through launches. */
 int32_t vulkan_program_n_steps(const program *p)
 {
-    return ((const vulkan_program *)p)->p->n_steps;
+    return ((const vulkan_program *)p)->n_traced;
 }
 
 program_step vulkan_program_step_at(const program *p, int32_t i, const batch *b)
 {
     const vulkan_program *vp = (const vulkan_program *)p;
-    const step *s = &vp->p->steps[i];
-    return (program_step){.name = op_name(s->op),
-                          .layer = s->layer,
-                          .n_bytes = step_bytes(s, b, false),
-                          .n_products = step_products(s, b),
-                          .ns = vp->ns ? vp->ns[i] : 0};
+    const record_trace *t = &vp->trace[i];
+    program_step out = {.name = "copy", .layer = -1, .ns = vp->ns[i]};
+    if (!t->first)
+        return out;
+    out.name = op_name(t->first->op);
+    out.layer = t->first->layer;
+    for (int32_t k = 0; k < t->n_steps && t->is_first; k++) {
+        out.n_bytes += step_bytes(&t->first[k], b, false);
+        out.n_products += step_products(&t->first[k], b);
+    }
+    return out;
 }
