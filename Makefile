@@ -315,7 +315,8 @@ $(B)/tests/fuzz/replay_%: $(B)/obj/tests/fuzz/fuzz_%.c.o $(B)/obj/tests/fuzz/rep
 # ---- Vulkan --------------------------------------------------------------------------------------
 
 # Shaders and golden models on the first device, watched by the validation layer. Mesa's, which runs on
-# the processor, is enough; there subgroups of 4, 8 and 16 are tried. Shaders must translate to Metal's
+# the processor, is enough; there subgroups of 4, 8 and 16 are tried. Launches of models run in the
+# reverse order where they may, so that a missing barrier is seen. Shaders must translate to Metal's
 # language, too. CI=1: what is missing is a failure.
 .PHONY: test-vulkan
 test-vulkan: $(B)/checkkernels $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders \
@@ -330,7 +331,7 @@ run-test-vulkan:
 	@chmod +x $(B)/check-vulkan
 	@export LACE_VULKAN_DEBUG=validate; scripts/run-tests.pl $(B)/check-vulkan || exit 1; for width in 128 512; do \
 	    CHECK="--op products" LP_NATIVE_VECTOR_WIDTH=$$width scripts/run-tests.pl $(B)/check-vulkan || exit 1; done
-	@LACE_VULKAN_DEBUG=validate LACE_DEVICE=vulkan \
+	@LACE_VULKAN_DEBUG=validate,reverse LACE_DEVICE=vulkan \
 	    scripts/run-tests.pl $(B)/tests/golden/test_golden $(B)/tests/golden/test_encoders $(B)/tests/unit/test_overlap
 	@for f in $(filter-out %_dot4.spv %_matrix.spv,$(VULKAN_SPV)); do \
 	    spirv-cross --msl --msl-version 30000 $$f --output $$f.metal || exit 1; done

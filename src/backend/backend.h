@@ -144,6 +144,8 @@ struct backend {
     lace_status (*open)(int index, const device_options *o, device **out, lace_error *err);
     void (*close)(device *d);
     lace_status (*describe)(device *d, device_info *out, lace_error *err);
+    /* May be NULL: it cannot be lost, or stays so. See device_renew. */
+    lace_status (*renew)(device *d, bool *is_new, lace_error *err);
     /* NULL: the host's queue. */
     lace_status (*open_queue)(device *d, queue **out, lace_error *err);
 
@@ -208,6 +210,17 @@ size_t device_show_all(lace_device *out, size_t capacity);
 static inline lace_status device_describe(device *d, device_info *out, lace_error *err)
 {
     return d->backend->describe(d, out, err);
+}
+
+/*
+ * Before something is made with a device: if it has been lost since (a driver that was restarted, a
+ * card that fell off), open it anew. Weights are placed as they were then, and must be loaded again.
+ * LACE_E_DEVICE if that fails, or while something that was made before is still there.
+ */
+static inline lace_status device_renew(device *d, bool *is_new, lace_error *err)
+{
+    *is_new = false;
+    return d->backend->renew ? d->backend->renew(d, is_new, err) : LACE_OK;
 }
 
 static inline lace_status device_open_queue(device *d, queue **out, lace_error *err)

@@ -275,6 +275,17 @@ static lace_status prepare(lace_session *s, lace_error *err)
     return status;
 }
 
+/* A device that was lost is opened anew, if nothing else is left of before. */
+static lace_status renew_device(lace_model *lm, lace_error *err)
+{
+    if (!lm->m)
+        return LACE_OK;
+    pthread_mutex_lock(&lm->load_lock);
+    lace_status status = model_renew(lm->m, err);
+    pthread_mutex_unlock(&lm->load_lock);
+    return status;
+}
+
 lace_status lace_session_create(lace_model *lm, const lace_session_options *options,
                                 lace_session **out, lace_error *err)
 {
@@ -286,6 +297,7 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     lace_status status;
     lace_memory need;
     engines e = {0};
+    TRY_GOTO(status, done, renew_device(lm, err));
     TRY_GOTO(status, done, outline(lm, options, &s->options, &e, &need, err));
     s->runner = e.runner;
     s->predictor = e.predictor;

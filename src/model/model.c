@@ -151,6 +151,14 @@ static lace_status load_matrices(model *m, pool *workers, lace_progress_fn on_pr
     return device_load(m->device, &m->table_rows, &m->table, workers, err);
 }
 
+lace_status model_renew(model *m, lace_error *err)
+{
+    bool is_new;
+    TRY(device_renew(m->device, &is_new, err));
+    m->is_loaded = m->is_loaded && !is_new;
+    return LACE_OK;
+}
+
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err)
 {

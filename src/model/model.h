@@ -264,6 +264,9 @@ lace_status model_states(const model *m, const states_options *options, states *
 /* Memory that the weights take once loaded. */
 uint64_t model_weight_bytes(const model *m);
 
+/* Before a session is made: a device that was lost is opened anew (device_renew). */
+lace_status model_renew(model *m, lace_error *err);
+
 /* Bring the weights to the device, with all workers. Does nothing the second time. */
 lace_status model_load(model *m, pool *workers, lace_progress_fn on_progress, void *user,
                        lace_error *err);

@@ -232,10 +232,10 @@ static int http_status_of(lace_status status)
     switch (status) {
     case LACE_E_NOMEM:
     case LACE_E_RANK:
+    case LACE_E_DEVICE: /* it may be there again at the next try */
         return 503;
     case LACE_E_NUMERIC:
     case LACE_E_IO:
-    case LACE_E_DEVICE:
         return 500;
     default:
         return 400;

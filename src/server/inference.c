@@ -33,6 +33,7 @@ struct inference {
     gen_job *jobs; /* in the batcher */
     gen_event *events, **events_end;
     bool has_io_error;
+    bool has_lost_device; /* the batcher is made anew when its jobs have ended */
     uint64_t counted_ns;
 };
 
@@ -121,6 +122,7 @@ static void on_piece(void *user, const lace_piece *p)
     e->status = p->error ? p->error->status : LACE_OK;
     e->stats = *p->stats;
     w->has_io_error = w->has_io_error || e->status == LACE_E_IO || e->status == LACE_E_RANK;
+    w->has_lost_device = w->has_lost_device || e->status == LACE_E_DEVICE;
     add_event(w, e);
     if (p->finish != LACE_FINISH_NONE)
         remove_job(w, job);
@@ -139,10 +141,30 @@ static void end_unborn(inference *w, gen_job *job, lace_finish finish, const lac
     add_event(w, e);
 }
 
+/*
+ * A device that failed is not used again, but may be opened anew with the next batcher. Nothing of
+ * texts that are over is needed for that.
+ */
+static lace_status renew_batcher(inference *w, lace_error *err)
+{
+    if (!w->has_lost_device)
+        return LACE_OK;
+    if (w->jobs)
+        return error_set(err, LACE_E_DEVICE, "the device is lost; it is opened anew shortly");
+    lace_batcher_free(w->batcher);
+    w->batcher = NULL;
+    TRY(lace_batcher_create(w->s->model, &w->s->options.batcher, &w->batcher, err));
+    w->has_lost_device = false;
+    return LACE_OK;
+}
+
 static void add_job(inference *w, gen_job *job)
 {
+    lace_error lost = {0};
     if (atomic_load(&job->is_cancelled))
         return end_unborn(w, job, LACE_FINISH_CANCELLED, NULL);
+    if (renew_batcher(w, &lost) != LACE_OK)
+        return end_unborn(w, job, LACE_FINISH_ERROR, &lost);
     const gen_request *r = &job->c->request;
     lace_generation_options o = r->options;
     o.prompt = r->prompts ? r->prompts[job->choice / r->n_each].tokens : r->prompt;
@@ -175,7 +197,7 @@ static void post(inference *w, bool has_work)
     /* Counting walks over all kept pages: not in every step of a small model. */
     lace_batcher_stats stats = w->stats;
     uint64_t now = clock_ns();
-    if (!has_work || now - w->counted_ns > COUNT_NS) {
+    if (w->batcher && (!has_work || now - w->counted_ns > COUNT_NS)) {
         lace_batcher_count(w->batcher, &stats);
         w->counted_ns = now;
     }
@@ -213,7 +235,7 @@ static void *run_inference(void *arg)
             add_job(w, job);
         }
         cancel_flagged(w);
-        has_work = lace_batcher_step(w->batcher);
+        has_work = w->batcher && lace_batcher_step(w->batcher);
         post(w, has_work);
     }
 }

@@ -151,4 +151,10 @@ void check_bench_step(const char *what, kernel_fn fn, const step *s, const batch
 void check_bench(const char *what, void (*run)(void *arg, int worker, int n_workers), void *arg,
                  check_rate rate);
 
+/*
+ * The device may take numbers below the smallest normal float as 0, in what it reads, computes on the
+ * way and writes. Vulkan leaves that to a device unless a shader asks, and many cannot be asked.
+ */
+extern bool check_may_flush;
+
 #endif

@@ -117,6 +117,37 @@ static void stories_are_the_same_without_memory_that_the_host_sees(void)
     check_story(debug, "");
 }
 
+/* ---- Order ----------------------------------------------------------------------------------- */
+
+/* Launches that may run at the same time run in the reverse order: all say what they read. */
+static void stories_are_the_same_in_the_reverse_order(void)
+{
+    char debug[64];
+    snprintf(debug, sizeof debug, "%s,reverse", watched);
+    check_story(debug, "");
+}
+
+/* A recorder that forgets some of what launches read puts too few barriers, and that is seen. */
+static void a_missing_barrier_is_seen_in_the_reverse_order(void)
+{
+    char wanted[4096];
+    tell("", "--device vulkan");
+    CHECK(command_check_success());
+    snprintf(wanted, sizeof wanted, "%.4000s", ran.out);
+    tell("reverse,forget", "--device vulkan");
+    CHECK(strcmp(ran.out, wanted) != 0);
+    tell("forget", "--device vulkan"); /* in order, a processor does not mind */
+    CHECK(command_check_success() && strcmp(ran.out, wanted) == 0);
+}
+
+/* The line of inspect that says where a model would run. */
+static void ask_where(const char *debug, const char *where)
+{
+    command_sh("XDG_CACHE_HOME=$dir LACE_VULKAN_DEBUG=%s $lace inspect models/tales-4m.gguf "
+               "--device %s | grep 'memory of a run'",
+               debug, where);
+}
+
 /* ---- Bad days -------------------------------------------------------------------------------- */
 
 static void a_damaged_cache_of_pipelines_is_made_anew(void)
@@ -142,13 +173,21 @@ static void a_damaged_cache_of_pipelines_is_made_anew(void)
 static void a_pipeline_that_fails_is_named(void)
 {
     tell("refuse", "--device vulkan");
-    command_check_error("embed: Vulkan: vkCreateComputePipelines: the driver refuses the shader");
+    command_check_error(": Vulkan: vkCreateComputePipelines: the driver refuses the shader");
 }
 
 static void a_lost_device_is_an_error(void)
 {
     tell("lose", "--device vulkan");
     command_check_error("vkQueueSubmit: the device is lost");
+}
+
+static void too_little_memory_is_said_with_numbers(void)
+{
+    tell("memory=4", "--device vulkan");
+    command_check_error("of 4.0 MiB");
+    tell("gpu,memory=4", "--device auto"); /* has no room: the CPU has */
+    CHECK(command_check_success());
 }
 
 static void a_device_that_is_not_there_is_an_error_that_lists_those_that_are(void)
@@ -171,14 +210,6 @@ static void without_a_loader_it_says_so(void)
 }
 
 /* ---- Choices --------------------------------------------------------------------------------- */
-
-/* The line of inspect that says where a model would run. */
-static void ask_where(const char *debug, const char *where)
-{
-    command_sh("XDG_CACHE_HOME=$dir LACE_VULKAN_DEBUG=%s $lace inspect models/tales-4m.gguf "
-               "--device %s | grep 'memory of a run'",
-               debug, where);
-}
 
 static void auto_does_not_take_a_processor(void)
 {
@@ -256,6 +287,9 @@ int main(void)
     }
     ON_DEVICE(stories_are_those_of_the_cpu);
     ON_DEVICE(stories_are_the_same_without_memory_that_the_host_sees);
+    ON_DEVICE(stories_are_the_same_in_the_reverse_order);
+    ON_DEVICE(a_missing_barrier_is_seen_in_the_reverse_order);
+    ON_DEVICE(too_little_memory_is_said_with_numbers);
     ON_DEVICE(a_damaged_cache_of_pipelines_is_made_anew);
     ON_DEVICE(a_pipeline_that_fails_is_named);
     ON_DEVICE(a_lost_device_is_an_error);

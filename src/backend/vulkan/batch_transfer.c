@@ -165,7 +165,7 @@ static lace_status record_send(transfer *t, transfer_place *p, lace_error *err)
     record_writes_at(&r, t->memory, t->last_tokens - t->memory);
     record_launch l = {SHADER_send, .grid = {p->max_tokens > 1 ? SEND_GROUPS : 1, 1, 1}};
     TRY(record_start(&r, &l, &a, sizeof a, err));
-    return vulkan_list_end(p->send, err);
+    return record_end(&r, err);
 }
 
 lace_status transfer_place_open(transfer *t, transfer_place *p, int32_t max_tokens,
@@ -399,7 +399,7 @@ static lace_status need_results(transfer *t, transfer_place *p, lace_error *err)
     r.list = list;
     lace_status status = record_choose(t, p, &r, err);
     if (status == LACE_OK)
-        status = vulkan_list_end(list, err);
+        status = record_end(&r, err);
     p->results_rows = p->n_outputs;
     p->results_choose = p->has_rules;
     p->results_parts = t->parts;

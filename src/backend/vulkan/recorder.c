@@ -66,7 +66,8 @@ void record_writes(recorder *r, const operand *o, int64_t n_rows)
 
 void record_reads_at(recorder *r, uint64_t address, uint64_t n_bytes)
 {
-    ranges_read(&r->next, address, n_bytes);
+    if (!vulkan_forgets(r->v))
+        ranges_read(&r->next, address, n_bytes);
 }
 
 void record_writes_at(recorder *r, uint64_t address, uint64_t n_bytes)
@@ -86,6 +87,46 @@ uint64_t record_numbers(recorder *r, const void *data, uint64_t n_bytes)
     return r->params + at;
 }
 
+/*
+ * Launches between two barriers may run in any order. Where mistakes are looked for they run in the
+ * reverse one ("reverse" of LACE_VULKAN_DEBUG), so that one which did not say what it reads computes
+ * something else, on a processor too.
+ */
+static void let_go(recorder *r)
+{
+    while (r->n_held > 0) {
+        const struct held_launch *h = &r->held[--r->n_held];
+        vulkan_list_launch(r->list, h->pipeline, h->grid, h->params);
+    }
+}
+
+static void put_barrier(recorder *r)
+{
+    let_go(r);
+    vulkan_list_barrier(r->list);
+    ranges_clear(&r->since);
+    r->n_barriers++;
+}
+
+static void put_launch(recorder *r, const vulkan_pipeline *p, const uint32_t grid[3],
+                       uint64_t params)
+{
+    r->n_launches++;
+    if (!vulkan_reverses(r->v)) {
+        vulkan_list_launch(r->list, p, grid, params);
+        return;
+    }
+    if (r->n_held == RECORD_MOST_HELD)
+        let_go(r);
+    r->held[r->n_held++] = (struct held_launch){p, {grid[0], grid[1], grid[2]}, params};
+}
+
+lace_status record_end(recorder *r, lace_error *err)
+{
+    let_go(r);
+    return vulkan_list_end(r->list, err);
+}
+
 /* A launch of a list that is traced: it ends before the next begins. */
 static void stamp(recorder *r)
 {
@@ -93,8 +134,7 @@ static void stamp(recorder *r)
         return;
     bool is_first = r->n_traced == 0 || r->trace[r->n_traced - 1].first != r->s;
     r->trace[r->n_traced++] = (record_trace){.first = r->s, .n_steps = 1, .is_first = is_first};
-    vulkan_list_barrier(r->list);
-    ranges_clear(&r->since);
+    put_barrier(r);
     vulkan_list_stamp(r->list);
 }
 
@@ -114,14 +154,10 @@ lace_status record_start(recorder *r, const record_launch *l, const void *params
     const vulkan_pipeline *p;
     if (!is_empty) {
         TRY(vulkan_find_pipeline(r->v, l->shader, l->constants, &p, err));
-        if (ranges_conflict(&r->since, &r->next)) {
-            vulkan_list_barrier(r->list);
-            ranges_clear(&r->since);
-            r->n_barriers++;
-        }
+        if (ranges_conflict(&r->since, &r->next))
+            put_barrier(r);
         ranges_join(&r->since, &r->next);
-        vulkan_list_launch(r->list, p, grid, record_numbers(r, params, n_bytes));
-        r->n_launches++;
+        put_launch(r, p, grid, record_numbers(r, params, n_bytes));
         stamp(r);
     }
     ranges_clear(&r->next);

@@ -48,7 +48,13 @@ typedef struct formed_rows {
     float eps;
 } formed_rows;
 
-enum { RECORD_FORMED = 3, RECORD_FEW = 8, RECORD_MOST_TAKEN = 2, RECORD_COUNTS_BYTES = 4096 };
+enum {
+    RECORD_FORMED = 3,
+    RECORD_FEW = 8,
+    RECORD_MOST_TAKEN = 2,
+    RECORD_COUNTS_BYTES = 4096,
+    RECORD_MOST_HELD = 32
+};
 
 /* A launch of a list that is traced: the steps that it is of, and whether it is their first. */
 typedef struct record_trace {
@@ -79,6 +85,13 @@ typedef struct recorder {
     int32_t n_taken; /* of them recorded together */
     uint32_t named_in[RECORD_MOST_TAKEN], named_out[RECORD_MOST_TAKEN];
     int32_t n_launches, n_barriers;
+    /* Launches since the last barrier that are held back, where they are reversed to find mistakes. */
+    struct held_launch {
+        const vulkan_pipeline *pipeline;
+        uint32_t grid[3];
+        uint64_t params;
+    } held[RECORD_MOST_HELD];
+    int n_held;
 
     uint64_t counts;  /* RECORD_COUNTS_BYTES of zeros, which launches leave as zeros; 0: none */
     int32_t given[2]; /* values that steps do not read, but others; -1: none */
@@ -181,6 +194,9 @@ typedef struct record_launch {
     uint32_t constants[SHADER_MAX_CONSTANTS];
     int64_t grid[3];
 } record_launch;
+
+/* All is recorded: ends the list. */
+lace_status record_end(recorder *r, lace_error *err);
 
 lace_status record_start(recorder *r, const record_launch *l, const void *params, uint64_t n_bytes,
                          lace_error *err);

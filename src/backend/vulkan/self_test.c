@@ -95,7 +95,7 @@ static lace_status multiply(trial *t, int n, lace_error *err)
     TRY(vulkan_list_begin(t->q, &r.list, err));
     lace_status status = record_step(&r, &s, 1, err);
     if (status == LACE_OK)
-        status = vulkan_list_end(r.list, err);
+        status = record_end(&r, err);
     if (status == LACE_OK)
         status = vulkan_list_run(r.list, err);
     if (status == LACE_OK)

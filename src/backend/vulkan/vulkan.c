@@ -9,6 +9,11 @@
 #include "backend/vulkan/vulkan_internal.h"
 #include "base/mem.h"
 
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- Errors ---------------------------------------------------------------------------------- */
 
 static const char *result_name(VkResult r)
@@ -88,6 +93,13 @@ static bool debug_has(const char *word)
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == 0))
             return true;
     return false;
+}
+
+/* The N MiB of "memory=N", in bytes; 0 without. */
+static uint64_t debug_memory(void)
+{
+    const char *list = getenv("LACE_VULKAN_DEBUG"), *at = list ? strstr(list, "memory=") : NULL;
+    return at ? strtoull(at + strlen("memory="), NULL, 10) << 20 : 0;
 }
 
 /* Whether a list of extensions has one. */
@@ -220,6 +232,9 @@ static void look_for_loader(void)
     loader.refuses = debug_has("refuse");
     loader.loses = debug_has("lose");
     loader.loses_once = debug_has("lose-once");
+    loader.reverses = debug_has("reverse");
+    loader.forgets = debug_has("forget");
+    loader.most_bytes = debug_memory();
     loader.dots = debug_has("dot4");
     loader.suspects = debug_has("suspect");
     PFN_vkGetInstanceProcAddr get =
@@ -321,6 +336,8 @@ static void ask_for_memory(vulkan *v)
     for (uint32_t i = 0; i < v->memory.memoryHeapCount; i++)
         if (v->memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT)
             v->info.total_bytes += v->memory.memoryHeaps[i].size;
+    if (v->loader->most_bytes)
+        v->info.total_bytes = min_u64(v->info.total_bytes, v->loader->most_bytes);
 }
 
 static const char dot4_name[] = "VK_KHR_shader_integer_dot_product";
@@ -530,9 +547,29 @@ void vulkan_distrust_matrices(vulkan *v)
     v->info.matrices_fail = true;
 }
 
+bool vulkan_is_lost(const vulkan *v)
+{
+    return v->is_lost;
+}
+
+int vulkan_n_queues(const vulkan *v)
+{
+    return v->n_queues;
+}
+
 bool vulkan_is_suspect(const vulkan *v)
 {
     return v->loader->suspects;
+}
+
+bool vulkan_reverses(const vulkan *v)
+{
+    return v->loader->reverses;
+}
+
+bool vulkan_forgets(const vulkan *v)
+{
+    return v->loader->forgets;
 }
 
 const vulkan_info *vulkan_features(const vulkan *v)
@@ -564,5 +601,8 @@ lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err)
     pthread_mutex_unlock(&v->lock);
     if (!v->has_budget)
         out->free_bytes -= used < out->free_bytes ? used : out->free_bytes;
+    uint64_t most = v->loader->most_bytes;
+    if (most)
+        out->free_bytes = min_u64(out->free_bytes, most > used ? most - used : 0);
     return LACE_OK;
 }

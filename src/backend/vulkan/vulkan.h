@@ -13,7 +13,9 @@
  * messages a failure; "gpu" treats a processor as a GPU; "dot4" takes that instruction where it is
  * slow, and "suspect" lets the self-test find fault with it; "staging" treats memory that the host sees as if it did not; "refuse" lets no
  * pipeline be made; "lose" loses the device with the first list that is run; "lose-once" with the
- * fortieth, and not again once it is opened anew.
+ * fortieth, and not again once it is opened anew; "reverse" runs launches that may run at the same time
+ * in the reverse order, and "forget" is a recorder that forgets some of what launches read: then texts
+ * are wrong, which shows that "reverse" finds such mistakes; "memory=N" is a device with N MiB.
  */
 #ifndef LACE_BACKEND_VULKAN_VULKAN_H
 #define LACE_BACKEND_VULKAN_VULKAN_H
@@ -50,12 +52,16 @@ int vulkan_count_gpus(void);
 lace_status vulkan_open(int index, vulkan **out, lace_error *err);
 void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */
 lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err);
+bool vulkan_is_lost(const vulkan *v); /* nothing can be done with it any more */
+int vulkan_n_queues(const vulkan *v);
 const vulkan_info *vulkan_features(const vulkan *v); /* without what is free */
 
 /* Do without what a device says that it has: it does not do it right. */
 void vulkan_distrust_dot4(vulkan *v);
 void vulkan_distrust_matrices(vulkan *v);
-bool vulkan_is_suspect(const vulkan *v); /* "suspect" of LACE_VULKAN_DEBUG */
+bool vulkan_is_suspect(const vulkan *v); /* "suspect" of LACE_VULKAN_DEBUG, */
+bool vulkan_reverses(const vulkan *v);   /* "reverse", */
+bool vulkan_forgets(const vulkan *v);    /* and "forget" */
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 

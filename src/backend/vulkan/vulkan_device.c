@@ -18,6 +18,7 @@ typedef struct weight_chunk {
 typedef struct vulkan_card {
     device base;
     vulkan *v;
+    int index;
     uint64_t chunk_bytes; /* of a chunk, but for matrices that are larger */
     weight_chunk *chunks;
     size_t n_chunks, chunks_capacity;
@@ -31,6 +32,12 @@ static const uint64_t MOST_CHUNK_BYTES = (uint64_t)1 << 30;
 /* The pieces through which weights are loaded, and what a driver takes for itself. */
 static const uint64_t LOADING_BYTES = (uint64_t)128 << 20;
 
+static lace_status open_tested(int index, vulkan **out, lace_error *err)
+{
+    TRY(vulkan_open(index, out, err));
+    return vulkan_self_test(*out, err);
+}
+
 static lace_status open(int index, const device_options *o, device **out, lace_error *err)
 {
     *out = NULL;
@@ -38,10 +45,9 @@ static lace_status open(int index, const device_options *o, device **out, lace_e
     if (!c)
         return error_nomem(err, "a device");
     c->base.backend = &backend_vulkan;
-    lace_status status = vulkan_open(index, &c->v, err);
+    c->index = index;
+    lace_status status = open_tested(index, &c->v, err);
     vulkan_info info;
-    if (status == LACE_OK)
-        status = vulkan_self_test(c->v, err);
     if (status == LACE_OK)
         status = vulkan_describe(c->v, &info, err);
     if (status != LACE_OK) {
@@ -82,6 +88,31 @@ static lace_status describe(device *d, device_info *out, lace_error *err)
              : info.matrices_fail ? "; matrices fail"
                                   : "");
     snprintf(out->name, sizeof out->name, "%.127s", text);
+    return LACE_OK;
+}
+
+static lace_status renew(device *d, bool *is_new, lace_error *err)
+{
+    vulkan_card *c = (vulkan_card *)d;
+    *is_new = false;
+    if (!vulkan_is_lost(c->v))
+        return LACE_OK;
+    if (vulkan_n_queues(c->v) > 0)
+        return error_set(
+            err, LACE_E_DEVICE,
+            "the Vulkan device is lost, and cannot be opened anew while other sessions "
+            "are open");
+    vulkan *v = NULL;
+    lace_status status = open_tested(c->index, &v, err);
+    if (status != LACE_OK) {
+        vulkan_close(v);
+        return status;
+    }
+    vulkan_close(c->v);
+    c->v = v;
+    for (size_t i = 0; i < c->n_chunks; i++)
+        c->chunks[i].address = 0;
+    *is_new = true;
     return LACE_OK;
 }
 
@@ -199,6 +230,7 @@ const backend backend_vulkan = {
     .open = open,
     .close = close,
     .describe = describe,
+    .renew = renew,
     .open_queue = open_queue,
     .kept_as = kept_as,
     .place = place,

@@ -70,6 +70,8 @@ typedef struct vulkan_loader {
     VkPhysicalDevice *devices; /* [n_devices] that can be used */
     int n_devices;
     bool validates, stages, refuses, loses, loses_once, dots, suspects; /* LACE_VULKAN_DEBUG */
+    bool reverses, forgets;
+    uint64_t most_bytes; /* of device memory, of LACE_VULKAN_DEBUG; 0: all that there is */
     INSTANCE_LIST(DECLARE)
     PFN_vkVoidFunction GetMatrixShapes; /* or NULL */
 } vulkan_loader;
@@ -100,7 +102,8 @@ struct vulkan {
     VkQueue queue;
     uint32_t family;
     vulkan_info info;
-    bool is_lost;        /* as "lose-once" has it */
+    bool is_lost;        /* Vulkan has said so */
+    int n_queues;        /* of ours that are open */
     bool has_budget;     /* VK_EXT_memory_budget */
     double ns_per_stamp; /* 0: lists cannot be timed */
     VkPhysicalDeviceMemoryProperties memory;

@@ -54,14 +54,17 @@ static lace_status back(vulkan *v, vulkan_place place, vulkan_buffer *b, lace_er
                                  .pNext = &flags,
                                  .allocationSize = needs.size,
                                  .memoryTypeIndex = (uint32_t)type};
-    VkResult r = v->AllocateMemory(v->device, &info, NULL, &b->memory);
+    vulkan_info before;
+    TRY(vulkan_describe(v, &before, err));
+    /* More than the budget would be taken from other programs, or moved to the host's memory. */
+    bool is_over = place == VULKAN_LOCAL && needs.size > before.free_bytes;
+    VkResult r = is_over ? VK_ERROR_OUT_OF_DEVICE_MEMORY
+                         : v->AllocateMemory(v->device, &info, NULL, &b->memory);
     if (r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY) {
-        vulkan_info now;
-        TRY(vulkan_describe(v, &now, err));
         return error_set(err, LACE_E_MEMORY,
-                         "%s: %.1f MiB are needed, but only %.1f of %.1f MiB are free", now.name,
-                         (double)b->n_bytes / 1048576, (double)now.free_bytes / 1048576,
-                         (double)now.total_bytes / 1048576);
+                         "%s: %.1f MiB are needed, but only %.1f of %.1f MiB are free", before.name,
+                         (double)b->n_bytes / 1048576, (double)before.free_bytes / 1048576,
+                         (double)before.total_bytes / 1048576);
     }
     if (r != VK_SUCCESS)
         return vulkan_failed(r, "vkAllocateMemory", err);

@@ -328,7 +328,7 @@ static lace_status record_launches(vulkan_program *vp, recorder *r, recorded *ou
         vulkan_list_stamp(r->list);
     }
     TRY(record_steps(vp, r, err));
-    TRY(vulkan_list_end(out->list, err));
+    TRY(record_end(r, err));
     return vulkan_write(vp->q, r->params, r->params_host, r->params_used, err);
 }
 

@@ -138,6 +138,13 @@ lace_status vulkan_list_times(vulkan_list *l, uint64_t *ns, lace_error *err)
     return LACE_OK;
 }
 
+static lace_status failed(vulkan *v, VkResult r, const char *call, lace_error *err)
+{
+    if (r == VK_ERROR_DEVICE_LOST)
+        v->is_lost = true;
+    return vulkan_failed(r, call, err);
+}
+
 static lace_status wait_for(vulkan_queue *q, uint64_t number, lace_error *err)
 {
     const uint64_t minute_ns = (uint64_t)60e9;
@@ -145,7 +152,9 @@ static lace_status wait_for(vulkan_queue *q, uint64_t number, lace_error *err)
                                 .semaphoreCount = 1,
                                 .pSemaphores = &q->done,
                                 .pValues = &number};
-    VULKAN_CALL(q->v, WaitSemaphores, q->v->device, &info, minute_ns);
+    VkResult r = q->v->WaitSemaphores(q->v->device, &info, minute_ns);
+    if (r != VK_SUCCESS)
+        return failed(q->v, r, "vkWaitSemaphores", err);
     return q->v->loader->validates ? vulkan_check_messages(err) : LACE_OK;
 }
 
@@ -182,7 +191,7 @@ lace_status vulkan_lists_run(vulkan_list *const *lists, int n, uint64_t *number,
                      : q->v->QueueSubmit(q->v->queue, 1, &info, VK_NULL_HANDLE);
     pthread_mutex_unlock(&q->v->lock);
     if (r != VK_SUCCESS)
-        return vulkan_failed(r, "vkQueueSubmit", err);
+        return failed(q->v, r, "vkQueueSubmit", err);
     q->n_submitted = next;
     for (int i = 0; i < n; i++)
         lists[i]->last_run = next;
@@ -248,6 +257,7 @@ lace_status vulkan_queue_create(vulkan *v, vulkan_queue **out, lace_error *err)
     if (!q)
         return error_nomem(err, "a queue");
     q->v = v;
+    v->n_queues++;
     lace_status status = prepare_queue(q, err);
     return GIVE_OR_FREE(status, q, out, vulkan_queue_free);
 }
@@ -262,6 +272,7 @@ void vulkan_queue_free(vulkan_queue *q)
     vulkan_free(q->v, q->staging);
     q->v->DestroySemaphore(q->v->device, q->done, NULL);
     q->v->DestroyCommandPool(q->v->device, q->pool, NULL);
+    q->v->n_queues--;
     mem_free(q);
 }
 
