@@ -254,7 +254,7 @@ const char *json_type_word(const json_t *object)
 const char *json_kind(const json_t *value)
 {
     if (!value)
-        return "nothing";
+        return "missing";
     switch (json_typeof(value)) {
     case JSON_OBJECT:
         return "an object";

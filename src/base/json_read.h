@@ -44,7 +44,7 @@ json_t *json_get(const json_t *object, const char *key);
 /* The word in the member "type"; "" if there is none. */
 const char *json_type_word(const json_t *object);
 
-/* "object", "an integer", ...: for messages. NULL is "nothing". */
+/* "object", "an integer", ...: for messages. NULL is "missing". */
 const char *json_kind(const json_t *value);
 
 #endif

@@ -169,10 +169,11 @@ static void append_rate(char *line, size_t size, size_t n, uint64_t ns)
 /* All but what follows the guesses. */
 static void begin_statistics(const generation *g, char *line, size_t size)
 {
-    snprintf(line, size, "prompt %zu tokens", g->n_prompt);
+    snprintf(line, size, "prompt %zu token%s", g->n_prompt, g->n_prompt == 1 ? "" : "s");
     append_rate(line, size, g->n_prompt, g->report.prompt_ns);
     size_t used = strlen(line);
-    snprintf(line + used, size - used, " | generated %zu tokens", g->report.n_generated);
+    snprintf(line + used, size - used, " | generated %zu token%s", g->report.n_generated,
+             g->report.n_generated == 1 ? "" : "s");
     append_rate(line, size, g->report.n_steps, g->report.generate_ns);
     used = strlen(line);
     if (g->report.packing_ns >= 100000000)

@@ -299,7 +299,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     return status;
 }
 
-VERB(serve, "serve", "[MODEL] [options]", "answer requests over HTTP, as OpenAI's API does", 0, 1,
+VERB(serve, "serve", "[MODEL] [options]", "answer over HTTP, as OpenAI, Anthropic and Ollama do", 0,
+     1,
      .description =
          "Serves a model to many clients at once: /v1/chat/completions, /v1/completions and more\n"
          "(docs/server-api.md). Prints where it listens when it is ready. SIGTERM or Ctrl-C lets\n"

@@ -166,6 +166,19 @@ static lace_memory add_up(const runner *r, const predictor *p)
     return need;
 }
 
+/* Memory that was not given: what all of it would have been. */
+static lace_status tell_need(lace_status status, const lace_memory *need, lace_error *err)
+{
+    const double mib = 1024.0 * 1024.0;
+    if (status != LACE_E_NOMEM || need->total == 0)
+        return status;
+    return error_set(err, status,
+                     "out of memory: needs %.1f MiB (weights %.1f, KV cache %.1f, scratch %.1f); "
+                     "a shorter context or a smaller batch needs less",
+                     (double)need->total / mib, (double)need->weights / mib, (double)need->kv / mib,
+                     (double)need->scratch / mib);
+}
+
 static lace_status check_budget(const model *m, const lace_memory *need, uint64_t budget,
                                 lace_error *err)
 {
@@ -295,7 +308,7 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
         return error_nomem(err, "a session");
     s->model = lm;
     lace_status status;
-    lace_memory need;
+    lace_memory need = {0};
     engines e = {0};
     TRY_GOTO(status, done, renew_device(lm, err));
     TRY_GOTO(status, done, outline(lm, options, &s->options, &e, &need, err));
@@ -307,6 +320,7 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     s->kv = s->runner->states;
     s->workers = s->runner->workers;
 done:
+    status = tell_need(status, &need, err);
     return GIVE_OR_FREE(status, s, out, lace_session_free);
 }
 

@@ -53,11 +53,13 @@ void api_tokenize(call *c)
         !read_flag(c, body, "with_pieces", &with_pieces))
         return;
     const json_t *content = json_object_get(body, "content");
-    const char *name = content ? "content" : "prompt";
-    if (!content)
-        content = json_object_get(body, "prompt");
+    const char *name = "content";
+    if (!content && json_object_get(body, "prompt")) {
+        name = "prompt";
+        content = json_object_get(body, name);
+    }
     if (!json_is_string(content)) {
-        call_fail(c, 400, name, "invalid_type", "content is %s, expected a string",
+        call_fail(c, 400, name, "invalid_type", "%s is %s, expected a string", name,
                   json_kind(content));
         return;
     }

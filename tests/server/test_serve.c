@@ -156,6 +156,11 @@ static void tokens_and_templates_can_be_asked_for(void)
     served_post(&s, "/apply-template", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}",
                 &a);
     CHECK(a.status == 200 && answer_has(&a, "Hi"));
+    served_post(&s, "/tokenize", "{}", &a);
+    CHECK(a.status == 400 && answer_has(&a, "content is missing, expected a string") &&
+          answer_has(&a, "\"param\":\"content\""));
+    served_post(&s, "/tokenize", "{\"prompt\":7}", &a);
+    CHECK(a.status == 400 && answer_has(&a, "\"param\":\"prompt\""));
 }
 
 static void a_prompt_that_is_too_long_is_refused_with_both_numbers(void)

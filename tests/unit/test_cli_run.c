@@ -100,15 +100,22 @@ static void generating_nothing_prints_the_prompt(void)
     CHECK(ran.n_out == 0);
 }
 
+static void memory_that_is_not_there_is_counted(void)
+{
+    command_run("run -p hi -n 1 -c 134217728 --kv-type f32"); /* 1 TiB */
+    command_check_error("out of memory: needs ");
+    CHECK(strstr(ran.err, "a shorter context or a smaller batch needs less") != NULL);
+}
+
 static void an_empty_prompt_begins_with_bos(void)
 {
     command_run("run -p '' -n 10 --seed 1");
     command_check_success();
     CHECK(ran.n_out > 10);
-    CHECK(strstr(ran.err, "prompt 1 tokens") != NULL);
+    CHECK(strstr(ran.err, "prompt 1 token ") != NULL);
     command_run("run -n 10 --seed 1"); /* standard input is empty here */
     command_check_success();
-    CHECK(strstr(ran.err, "prompt 1 tokens") != NULL);
+    CHECK(strstr(ran.err, "prompt 1 token ") != NULL);
 }
 
 static void a_prompt_longer_than_the_context_is_refused_with_both_numbers(void)
@@ -244,6 +251,7 @@ int main(void)
     CASE(statistics_are_one_line_with_the_seed_to_repeat_it);
     CASE(prompts_come_from_text_file_or_pipe);
     CASE(generating_nothing_prints_the_prompt);
+    CASE(memory_that_is_not_there_is_counted);
     CASE(an_empty_prompt_begins_with_bos);
     CASE(a_prompt_longer_than_the_context_is_refused_with_both_numbers);
     CASE(generation_stops_at_the_end_of_the_context);
