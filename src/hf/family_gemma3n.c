@@ -82,6 +82,8 @@ static lace_status read(const source *s, hf_config *h)
     int32_t n_shared = 15;
     TRY(read_widths(s, c));
     TRY(read_cutoffs(s, c));
+    if (json_is_null(json_object_get(s->object, "final_logit_softcapping"))) /* said: none */
+        c->final_softcap = 0;
     TRY(source_float(s, "final_logit_softcapping", 0, 1e6, &c->final_softcap, NULL));
     TRY(source_int(s, "hidden_size_per_layer_input", 1, CONFIG_MAX_WIDTH / c->n_layers,
                    &c->n_embd_layer, NULL));
