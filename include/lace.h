@@ -668,25 +668,29 @@ typedef struct lace_batcher_options {
     const char *cache_dir; /* a directory that also keeps them, in files, for when memory is short
                               and for later processes; NULL (default): none. Read at the start */
     uint64_t cache_bytes;  /* that these files may take; 0 (default): 16 GiB */
-    bool is_deterministic; /* compute each text by itself. Otherwise the texts computed together
-                              change how sums are rounded, and so, rarely, a token. Several times
-                              slower with many texts; turns prefixes and guesses off. Default
-                              false */
+    bool is_deterministic; /* compute each text as if it were alone. Otherwise others beside it
+                              change how sums are rounded, and so, rarely, a token. Prompts are
+                              read one after the other, and tokens computed together as far as a
+                              row does not depend on the others (on the CPU); turns prefixes off.
+                              Default false */
     /*
      * Targets on a GPU, in milliseconds; 0 (default): none. Prompts get as many rows of a step as
      * leave the next tokens of others in time, and more where first tokens would be late.
      */
     int32_t next_target_ms, first_target_ms;
     /*
-     * Guesses, as a speculator makes them: while few generations run, several tokens of each are
-     * checked in one evaluation. The texts stay the same.
+     * Guesses, as a speculator makes them: several tokens of a generation are checked in one
+     * evaluation. For each generation as many are made as pay, by how many of its guesses were right
+     * and by the time that steps of so many rows take. The texts stay the same.
      */
     lace_model *draft; /* a smaller model with the same vocabulary, which must outlive the batcher;
                           NULL (default): none */
     bool use_lookup;   /* guess from the text itself; tried before all others; default false */
     bool use_mtp;      /* guess by the model's own prediction layer, of a model that was opened with
                           use_mtp; tried before `draft`; default false */
-    int32_t n_draft;   /* the most tokens to guess in a step, 1 to 32; default 8 */
+    int32_t n_draft;   /* the most tokens to guess for a generation in a step, 1 to 32; default 8 */
+    bool guesses_always; /* while up to four generations run, guess whether it pays or not, and for
+                            all together no more than n_draft; with more, not at all. Default false */
 } lace_batcher_options;
 
 lace_batcher_options lace_batcher_options_default(void);

@@ -115,6 +115,11 @@ struct program {
     bool queues; /* PROGRAM_SLOTS batches may be submitted before the first is collected; never
                     where the plan gives hidden rows out */
     /*
+     * A row of a batch is the same to the bit in batches of up to so many tokens, whatever the
+     * others are; 0 and 1: only where it is alone.
+     */
+    int32_t same_tokens;
+    /*
      * Where the device is the host: the steps that are run, whose operands can be looked at between
      * two of them (program_run_steps), and the memory of their values. Else NULL.
      */

@@ -233,10 +233,6 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
             v, err,
             "--deterministic and --activation-sparsity exclude each other: activation sparsity "
             "changes tokens that are computed alone, so the text would depend on the load");
-    if (a.deterministic && (a.draft || a.server.batcher.use_lookup || a.server.batcher.use_mtp))
-        return args_error(v, err,
-                          "--deterministic excludes --draft, --lookup and --mtp: guesses are "
-                          "computed together with the text");
     if (a.server.batcher.cache_dir && (a.no_prefixes || a.deterministic || a.activation_sparsity))
         return args_error(v, err,
                           "--cache-dir keeps what prompts began with, which is not possible with "

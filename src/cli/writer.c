@@ -58,6 +58,7 @@ lace_status writer_init(writer *w, const choose_options *options, lace_model *mo
     o.use_lookup = options->lookup;
     o.use_mtp = options->mtp;
     o.n_draft = options->n_draft;
+    o.guesses_always = true;
     lace_status status = lace_batcher_create(model, &o, &w->batcher, err);
     progress_end(&bar);
     return status;

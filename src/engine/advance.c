@@ -3,8 +3,8 @@
  * generation chooses from its row of logits, and pieces go out.
  *
  * A step takes one token of every generation that is past its prompt, and fills the batch with
- * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time. While few
- * run, guesses stand behind their tokens:
+ * pieces of prompts, oldest first; so a long prompt delays others by one piece at a time. Where it
+ * pays, guesses stand behind their tokens:
  *
  *     | t g0 g1 g2 |      logits after t, g0, g1, g2 come out
  *
@@ -18,6 +18,9 @@
 /* For masks of a step, all together, and for one; what takes longer is chosen late. */
 #define CHOOSE_ALL_NS (INT64_C(4) * 1000000)
 #define CHOOSE_ONE_NS (INT64_C(1) * 1000000)
+
+/* Steps after which guesses are tried again, where steps overlap while there are none. */
+enum { GUESS_AGAIN = 64 };
 
 /* ---- The batch ------------------------------------------------------------------------------- */
 
@@ -69,25 +72,55 @@ static int32_t count_read(const lace_batcher *b, const lace_generation *g, int32
     return states_next_stop(b->session->kv, g->sequence, n);
 }
 
-/* The one that has waited longest gets a batch of its own, cut as if there were no others. */
-static size_t fill_alone(lace_batcher *b)
+/* Its prompt is not read to the end: its next batch has several tokens. */
+static bool reads_prompt(const lace_generation *g)
 {
-    lace_generation *g = b->running.first;
-    for (lace_generation *other = g; other; other = other->next)
-        if (other->last_step < g->last_step)
-            g = other;
-    if (!g)
-        return 0;
-    g->last_step = b->stats.n_steps + 1;
-    int32_t n = g->stats.n_prompt - g->n_computed, n_batch = b->options.session.n_batch;
-    return add_items(b, 0, g, count_read(b, g, n <= 1 ? 1 : n < n_batch ? n : n_batch));
+    return g->stats.n_prompt - g->n_computed > 1;
+}
+
+/* Who has waited longest, of those that are not in step number `now`; NULL: nobody. */
+static lace_generation *find_waiting(const lace_batcher *b, uint64_t now, bool may_read)
+{
+    lace_generation *longest = NULL;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->last_step != now && (may_read || !reads_prompt(g)) &&
+            (!longest || g->last_step < longest->last_step))
+            longest = g;
+    return longest;
+}
+
+/*
+ * If deterministic. Who has waited longest gets a batch of its own, cut as if there were no others,
+ * while it reads its prompt. Else all that are past their prompts are in it, as far as a row does not
+ * depend on how many there are.
+ */
+static size_t fill_same(lace_batcher *b)
+{
+    uint64_t now = b->stats.n_steps + 1;
+    size_t n_items = 0, most = (size_t)b->same_tokens;
+    for (lace_generation *g = b->running.first; g; g = g->next)
+        if (g->last_step == now) /* this step is put together again */
+            g->last_step--;
+    lace_generation *g = find_waiting(b, now, true);
+    if (g && reads_prompt(g)) {
+        g->last_step = now;
+        int32_t n = g->stats.n_prompt - g->n_computed, n_batch = b->options.session.n_batch;
+        return add_items(b, 0, g, count_read(b, g, n < n_batch ? n : n_batch));
+    }
+    for (; g && n_items < most; g = find_waiting(b, now, false)) {
+        g->last_step = now;
+        if (n_items + 1 + (size_t)g->guess.n > most)
+            g->guess.n = 0;
+        n_items = count_unread(g) == 1 ? add_newest(b, n_items, g) : add_items(b, n_items, g, 1);
+    }
+    return n_items;
 }
 
 /* Puts the batch together: generations first, then prompts, the oldest first. Returns its size. */
 static size_t fill_batch(lace_batcher *b)
 {
     if (b->options.is_deterministic)
-        return fill_alone(b);
+        return fill_same(b);
     size_t n_items = 0, capacity = (size_t)b->options.session.n_batch;
     step_load load = {.most = capacity};
     uint64_t now = clock_ns();
@@ -123,14 +156,21 @@ static bool chooses_late(const lace_generation *g)
     return g->last_late_ns >= (uint64_t)CHOOSE_ONE_NS;
 }
 
-/* How many tokens may be guessed for a generation, of which n run: no more than can be of use. */
-static int32_t count_room(const lace_batcher *b, const lace_generation *g, int32_t n)
+/* Where nobody asks whether guesses pay: few generations have some. */
+static int32_t count_always(const lace_batcher *b)
 {
-    int32_t most = b->options.n_draft / n, room = b->options.session.n_context - g->n_tokens;
+    int32_t n_running = b->running.n + b->late.n, each = b->options.n_draft / n_running;
+    return n_running > GUESSING_MOST ? 0 : each > 1 ? each : 1;
+}
+
+/* How many tokens may be guessed for a generation: no more than can be of use. */
+static int32_t count_room(const lace_batcher *b, const lace_generation *g)
+{
+    int32_t most = b->source.plan ? b->options.n_draft : count_always(b);
+    int32_t room = b->options.session.n_context - g->n_tokens;
     int32_t left = g->options.max_tokens - g->stats.n_generated - 1;
     if (g->options.max_tokens >= 0 && left < room)
         room = left;
-    most = most > 1 ? most : 1;
     return most < room ? most : room;
 }
 
@@ -143,29 +183,50 @@ static void make_room_for_guesses(lace_batcher *b, const guess_request *requests
     batcher_make_room(b, &demand);
 }
 
-static void make_guesses(lace_batcher *b)
+/* What the plan must know of the step. Returns whether it may have guesses. */
+static bool begin_plan(lace_batcher *b)
 {
-    guess_request requests[GUESSING_MOST];
-    size_t n = 0;
-    int32_t n_running = b->running.n + b->late.n;
+    int32_t n_most = b->options.session.n_outputs;
+    b->plan.n_rows = 0;
     for (lace_generation *g = b->running.first; g; g = g->next) {
         g->guess.n = g->guess.n_right = 0;
-        if (!b->guesses || n_running > GUESSING_MOST || g->n_tokens - g->n_computed != 1 ||
-            chooses_late(g))
-            continue;
-        requests[n++] = (guess_request){.to = &g->guess,
-                                        .text = g->tokens,
-                                        .n_text = g->n_tokens,
-                                        .most = count_room(b, g, n_running),
-                                        .sequence = g->sequence};
+        b->plan.n_rows += g->n_tokens - g->n_computed == 1;
     }
+    b->plan.rows_most = n_most;
+    if (b->options.is_deterministic) {
+        const lace_generation *g = find_waiting(b, UINT64_MAX, true);
+        b->plan.rows_most = n_most < b->same_tokens ? n_most : b->same_tokens;
+        if (g && reads_prompt(g))
+            return false;
+    }
+    return b->guesses && b->plan.n_rows > 0 && b->n_flights == 0;
+}
+
+static void make_guesses(lace_batcher *b)
+{
+    guess_request requests[GUESS_MOST];
+    size_t n = 0;
+    bool may_guess = begin_plan(b);
+    for (lace_generation *g = b->running.first; may_guess && g && n < GUESS_MOST; g = g->next)
+        if (g->n_tokens - g->n_computed == 1 && !chooses_late(g))
+            requests[n++] = (guess_request){.to = &g->guess,
+                                            .text = g->tokens,
+                                            .n_text = g->n_tokens,
+                                            .most = count_room(b, g),
+                                            .sequence = g->sequence};
+    b->n_plain = n > 0 ? 0 : b->n_plain + 1;
+    b->is_guessing = false;
+    if (n == 0)
+        return;
     make_room_for_guesses(b, requests, n);
     /* Texts do without a draft that fails. */
-    if (n > 0 && guess_make(&b->source, requests, n, NULL) != LACE_OK) {
+    if (guess_make(&b->source, requests, n, NULL) != LACE_OK) {
         b->source.draft = NULL;
         b->source.predictor = NULL;
         b->guesses = b->source.use_lookup;
     }
+    for (size_t i = 0; i < n; i++)
+        b->is_guessing = b->is_guessing || requests[i].to->n > 0;
 }
 
 /* False if there are none. */
@@ -412,15 +473,17 @@ static bool is_alone(const lace_batcher *b)
 
 /*
  * Whether a step may be queued before what came of the one before is known. Guesses stand behind
- * tokens that are known; and one that is alone and past its prompt is computed ahead.
+ * tokens that are known: where they pay, or to find out now and then; and one that is alone and past
+ * its prompt is computed ahead.
  */
 static bool may_overlap(const lace_batcher *b)
 {
-    bool is_guessing = b->guesses && b->running.n + b->late.n <= GUESSING_MOST;
+    bool is_guessing = b->source.plan ? b->is_guessing || b->n_plain >= GUESS_AGAIN
+                                      : b->running.n + b->late.n <= GUESSING_MOST;
     bool goes_ahead =
         is_alone(b) && ahead_is_possible(b->session) && count_unread(b->running.first) == 0;
-    return b->session->runner->program->queues && !b->options.is_deterministic && !is_guessing &&
-           !goes_ahead;
+    return b->session->runner->program->queues && !b->options.is_deterministic &&
+           !(b->guesses && is_guessing) && !goes_ahead;
 }
 
 bool advance_batch(lace_batcher *b)

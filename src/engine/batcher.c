@@ -92,7 +92,7 @@ static lace_status create_draft(lace_batcher *b, lace_error *err)
     one.n_sequences = one.n_outputs = 1;
     one.n_batch = 0;
     one.kv_bytes = 0;
-    o.n_sequences = o.n_sequences < GUESSING_MOST ? o.n_sequences : GUESSING_MOST;
+    o.n_sequences = o.n_sequences < GUESS_MOST ? o.n_sequences : GUESS_MOST;
     o.n_outputs = o.n_sequences;
     o.n_batch = 0;
     TRY(lace_session_memory(b->model, &b->options.session, &need, err));
@@ -116,6 +116,7 @@ static lace_status create_guesses(lace_batcher *b, lace_error *err)
     TRY(guess_source_init(&b->source, b->model, b->draft, n_readers, o->use_lookup, o->n_draft,
                           err));
     b->source.predictor = b->session->predictor;
+    b->source.plan = o->guesses_always ? NULL : &b->plan;
     return LACE_OK;
 }
 
@@ -127,16 +128,20 @@ static lace_status create_session(lace_batcher *b, lace_error *err)
                          GUESS_MOST);
     if (b->options.next_target_ms < 0 || b->options.first_target_ms < 0)
         return error_set(err, LACE_E_ARG, "a target in milliseconds is below 0");
-    b->guesses = (b->options.draft || b->options.use_lookup || b->options.use_mtp) &&
-                 !b->options.is_deterministic;
-    o->use_mtp = b->options.use_mtp && b->guesses;
-    o->n_outputs = o->n_sequences;
-    if (b->guesses) /* one guess for each generation at least */
-        o->n_outputs += b->options.n_draft > GUESSING_MOST ? b->options.n_draft : GUESSING_MOST;
+    b->guesses = b->options.draft || b->options.use_lookup || b->options.use_mtp;
+    o->use_mtp = b->options.use_mtp;
+    o->n_outputs = o->n_sequences + (b->guesses ? GUESS_MOST : 0);
     if (o->n_batch != 0 && o->n_batch < o->n_outputs)
         o->n_batch = o->n_outputs;
     TRY(lace_session_create(b->model, o, &b->session, err));
     *o = b->session->options;
+    int32_t same = b->model->others ? 1 : b->session->runner->program->same_tokens;
+    b->same_tokens = same < 1 ? 1 : same < o->n_batch ? same : o->n_batch;
+    if (b->options.is_deterministic && b->guesses && b->same_tokens == 1)
+        return error_set(err, LACE_E_UNSUPPORTED,
+                         "this model computes several rows together otherwise than one, on this "
+                         "device: guesses and is_deterministic (--deterministic) exclude each "
+                         "other here");
     return LACE_OK;
 }
 

@@ -8,6 +8,7 @@
  *     flight.c        steps under way, while the host does something else
  *     ahead.c         a device that works ahead of the host
  *     guess.c         where guesses come from
+ *     guess_plan.c    how many of them pay
  *     late_choice.c   choices that take long
  */
 #ifndef LACE_ENGINE_BATCHER_H
@@ -20,12 +21,7 @@
 #include "engine/step_size.h"
 #include "state/prefix_tree.h"
 
-/*
- * Generations for which tokens are guessed. A row of a batch costs less than one alone, but the more
- * of them there are, the more it costs: on two cores, TinyLlama Q4_K_M takes 2.8 times as long for 8
- * rows as for one. With more generations than these, the rows are better given to them.
- */
-enum { GUESSING_MOST = 4 };
+enum { GUESSING_MOST = 4 }; /* generations for which tokens are guessed always */
 
 typedef struct generation_list {
     lace_generation *first;
@@ -43,7 +39,7 @@ typedef struct flight {
     flight_row *rows; /* [n_sequences] */
     int32_t n_rows, n_outputs;
     size_t n_items;
-    uint64_t submitted_ns;
+    uint64_t begun_ns, submitted_ns;
 } flight;
 
 struct lace_batcher {
@@ -67,7 +63,11 @@ struct lace_batcher {
     step_size size;
     lace_session *draft; /* NULL: none */
     guess_source source;
-    bool guesses;              /* tokens are guessed while few generations run */
+    guess_plan plan;
+    bool guesses;              /* tokens are guessed where it pays */
+    bool is_guessing;          /* they were in the last step that could have them */
+    int32_t n_plain;           /* steps since then that could have none */
+    int32_t same_tokens;       /* of a batch, if deterministic; see program */
     _Atomic int64_t choose_ns; /* left for masks of this step */
     lace_batcher_stats stats;
 };

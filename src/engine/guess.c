@@ -4,16 +4,22 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 enum {
     LONGEST_MATCH = 4, /* tokens that must stand before, from the longest to the shortest */
     SHORTEST_MATCH = 2,
+    /*
+     * Tokens that a draft reads at most before it guesses, with a plan: what it costs to find out
+     * whether its guesses are of use must not be much.
+     */
+    READ_MOST = 128,
 };
 
 guesses guess_none(void)
 {
-    return (guesses){.reader = -1};
+    return (guesses){.reader = -1, .last_at = -1};
 }
 
 /* ---- Life ------------------------------------------------------------------------------------ */
@@ -142,7 +148,10 @@ static lace_status guess_by_predictor(guess_source *s, const guess_request *requ
             .sequence = r->sequence, .position = r->n_text - 1, .token = r->text[r->n_text - 1]};
     }
     while (n_asked > 0) {
+        uint64_t begin = clock_ns();
         TRY(predictor_ask(s->predictor, rows, n_asked, err));
+        if (s->plan)
+            row_times_note(&s->plan->drafts, n_asked, clock_ns() - begin);
         int32_t n_left = 0;
         for (int32_t i = 0; i < n_asked; i++)
             if (take_prediction(s, asked[i], i, &rows[n_left]))
@@ -154,12 +163,35 @@ static lace_status guess_by_predictor(guess_source *s, const guess_request *requ
 
 /* ---- The draft ------------------------------------------------------------------------------- */
 
+/* The token of a text that a reader holds, or would hold, at place i. */
+static lace_token text_at(const guess_reader *d, const guess_request *r, int32_t i)
+{
+    return r->text[i == 0 ? 0 : d->start + i];
+}
+
+/* How much of what a reader holds is of use to a text: all but its last token may be. */
 static int32_t count_common(const guess_reader *d, const guess_request *r)
 {
     int32_t n = 0;
-    while (n < d->n_held && n < r->n_text - 1 && d->held[n] == r->text[n])
+    while (n < d->n_held && d->start + n < r->n_text - 1 && d->held[n] == text_at(d, r, n))
         n++;
     return n;
+}
+
+static int32_t count_unread(const guess_source *s, const guess_request *r)
+{
+    const guess_reader *d = r->to->reader >= 0 ? &s->readers[r->to->reader] : NULL;
+    int32_t n = d ? r->n_text - d->start - count_common(d, r) : r->n_text;
+    return n < READ_MOST ? n : READ_MOST;
+}
+
+static lace_status eval_draft(guess_source *s, size_t n_items, lace_error *err)
+{
+    uint64_t begin = clock_ns();
+    TRY(lace_session_eval(s->draft, s->items, n_items, err));
+    if (s->plan && n_items <= INT32_MAX)
+        row_times_note(&s->plan->drafts, (int32_t)n_items, clock_ns() - begin);
+    return LACE_OK;
 }
 
 /* The free reader that knows most of the text, if the text has none yet. False: there is none. */
@@ -181,6 +213,20 @@ static bool find_reader(guess_source *s, const guess_request *r)
     return best >= 0;
 }
 
+/* With a plan, a text of which much is unread, or which is too long, is read from near its end on. */
+static void choose_start(const guess_source *s, guess_reader *d, const guess_request *r,
+                         int32_t *from)
+{
+    if (*from <= 1)
+        d->start = 0;
+    int32_t unread = r->n_text - d->start - *from;
+    bool is_long = r->n_text - d->start + r->most > s->draft->options.n_context;
+    if (!s->plan || r->n_text <= READ_MOST || (unread <= READ_MOST && !is_long))
+        return;
+    d->start = r->n_text - READ_MOST;
+    *from = 0;
+}
+
 /*
  * Items that let a reader hold the text, at most a batch of them. *is_done: that is all, and the
  * last one says what comes next. Returns how many.
@@ -189,16 +235,16 @@ static lace_status catch_up(guess_source *s, const guess_request *r, size_t *n_i
                             lace_error *err)
 {
     guess_reader *d = &s->readers[r->to->reader];
-    int32_t from = count_common(d, r);
-    from = states_reach(s->draft->kv, r->to->reader, from);
+    int32_t from = states_reach(s->draft->kv, r->to->reader, count_common(d, r));
+    choose_start(s, d, r, &from);
     TRY(lace_session_truncate(s->draft, r->to->reader, from, err));
-    int32_t n = r->n_text - from, n_batch = s->draft->options.n_batch;
+    int32_t last = r->n_text - d->start, n = last - from, n_batch = s->draft->options.n_batch;
     *is_done = n <= n_batch;
     n = *is_done ? n : n_batch;
     for (int32_t i = from; i < from + n; i++) {
+        d->held[i] = text_at(d, r, i);
         s->items[(*n_items)++] = (lace_item){
-            .token = r->text[i], .sequence = r->to->reader, .want_logits = i + 1 == r->n_text};
-        d->held[i] = r->text[i];
+            .token = d->held[i], .sequence = r->to->reader, .want_logits = i + 1 == last};
     }
     d->n_held = from + n;
     return LACE_OK;
@@ -231,7 +277,7 @@ static lace_status ask_draft(guess_source *s, const guess_request **asked, size_
                 asked[n_left++] = asked[i];
         n = n_left;
         if (n > 0)
-            TRY(lace_session_eval(s->draft, s->items, n, err));
+            TRY(eval_draft(s, n, err));
     }
     return LACE_OK;
 }
@@ -244,14 +290,16 @@ static lace_status guess_by_draft(guess_source *s, const guess_request *requests
     size_t n_asked = 0, n_items = 0;
     for (size_t i = 0; i < n && n_asked < GUESS_MOST; i++) {
         const guess_request *r = &requests[i];
-        bool is_done, has_room = r->n_text + r->most <= s->draft->options.n_context;
+        bool is_done, has_room = (s->plan && READ_MOST + r->most <= s->draft->options.n_context) ||
+                                 r->n_text + r->most <= s->draft->options.n_context;
         if (r->to->n > 0 || r->most < 1 || !has_room || !find_reader(s, r))
             continue;
         TRY(catch_up(s, r, &n_items, &is_done, err));
         if (is_done)
             asked[n_asked++] = r;
     }
-    TRY(lace_session_eval(s->draft, s->items, n_items, err));
+    if (n_items > 0)
+        TRY(eval_draft(s, n_items, err));
     for (size_t i = 0; i < n_asked; i++)
         session_mark(s->draft, asked[i]->to->reader);
     return ask_draft(s, asked, n_asked, err);
@@ -261,7 +309,7 @@ static lace_status guess_by_draft(guess_source *s, const guess_request *requests
 static void forget(guess_source *s)
 {
     for (int32_t i = 0; i < s->n_readers; i++) {
-        s->readers[i].n_held = 0;
+        s->readers[i].n_held = s->readers[i].start = 0;
         lace_session_truncate(s->draft, i, 0, NULL);
     }
 }
@@ -274,19 +322,56 @@ static int32_t count_next(const guess_source *s, const guesses *g)
     return g->n_next ? g->n_next : (s->n_most + 1) / 2;
 }
 
+/* Which of its two kinds of guesses a text has, and how many. What the text says is in r->to. */
+static void plan_guesses(guess_source *s, guess_request *requests, size_t n)
+{
+    guess_chance chances[GUESS_MOST];
+    for (size_t i = 0; i < n; i++) {
+        guess_request *r = &requests[i];
+        guesses *to = r->to;
+        bool has_model = s->draft || s->predictor;
+        to->kind = to->n > 0 ? GUESS_BY_TEXT : GUESS_BY_MODEL;
+        if (to->n > 0 && has_model &&
+            guess_plan_likely(s->plan, GUESS_BY_TEXT, &to->records[GUESS_BY_TEXT]) <
+                guess_plan_likely(s->plan, GUESS_BY_MODEL, &to->records[GUESS_BY_MODEL]))
+            to->kind = GUESS_BY_MODEL;
+        if (to->last_at < 0 || to->last_at > r->n_text)
+            to->last_at = r->n_text;
+        chances[i] = (guess_chance){
+            .kind = to->kind,
+            .record = &to->records[to->kind],
+            .most = to->kind == GUESS_BY_TEXT ? to->n
+                    : has_model               ? r->most
+                                              : 0,
+            .n_idle = r->n_text - to->last_at,
+            .n_unread = s->draft ? count_unread(s, r) : 1,
+        };
+    }
+    guess_plan_choose(s->plan, chances, (int32_t)n);
+    for (size_t i = 0; i < n; i++) {
+        guesses *to = requests[i].to;
+        requests[i].most = chances[i].n;
+        to->n = to->kind == GUESS_BY_TEXT ? chances[i].n : 0;
+        if (chances[i].n > 0)
+            to->last_at = requests[i].n_text;
+    }
+}
+
 lace_status guess_make(guess_source *s, const guess_request *requests, size_t n, lace_error *err)
 {
     guess_request now[GUESS_MOST];
     n = n < GUESS_MOST ? n : GUESS_MOST;
     for (size_t i = 0; i < n; i++) {
         guesses *to = requests[i].to;
-        int32_t n_next = count_next(s, to);
+        int32_t n_next = s->plan ? s->n_most : count_next(s, to);
         now[i] = requests[i];
         now[i].most = now[i].most < n_next ? now[i].most : n_next;
         to->n = to->n_right = 0;
         if (s->use_lookup && now[i].most > 0)
             look_up(&now[i]);
     }
+    if (s->plan)
+        plan_guesses(s, now, n);
     lace_status status = s->predictor ? guess_by_predictor(s, now, n, err) : LACE_OK;
     if (status == LACE_OK && s->draft)
         status = guess_by_draft(s, now, n, err);
@@ -306,6 +391,8 @@ lace_token guess_next(const guesses *g)
 int32_t guess_judge(guess_source *s, guesses *g, bool is_wrong)
 {
     int32_t n_judged = is_wrong ? g->n : g->n_right;
+    if (s->plan)
+        guess_plan_note_guesses(s->plan, g->kind, &g->records[g->kind], n_judged, g->n_right);
     if (n_judged > 0) {
         int32_t n_next = g->n_right == g->n ? count_next(s, g) + 2 : g->n_right + 1;
         g->n_next = n_next < s->n_most ? n_next : s->n_most;

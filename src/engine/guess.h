@@ -5,22 +5,27 @@
  * They come from the text itself (where its last tokens stood before, what followed?), from a layer
  * of the model that predicts further tokens (runner/predictor.h), or from a smaller model, the
  * draft, which reads along in a session of its own, one of its sequences for each text. How many
- * are made follows what was right: two more after all were, one more than were right otherwise. Who
- * checks them keeps the count of those that are.
+ * are made is planned (engine/guess_plan.h), where times are measured; without a plan it follows what
+ * was right: two more after all were, one more than were right otherwise. Who checks them keeps the
+ * count of those that are.
  */
 #ifndef LACE_ENGINE_GUESS_H
 #define LACE_ENGINE_GUESS_H
 
 #include "engine/engine.h"
+#include "engine/guess_plan.h"
 
-enum { GUESS_MOST = 32 }; /* for one text at once */
 _Static_assert((int)GUESS_MOST <= (int)STATES_TAKE_BACK, "wrong guesses are taken back");
 
-/* What the draft's sequence holds. */
+/*
+ * What the draft's sequence holds: a text from its beginning, or its first token and what stands
+ * behind `start`. A draft that has much to read begins near the end.
+ */
 typedef struct guess_reader {
     lace_token *held; /* [n_context of the draft] */
     int32_t n_held;
-    bool is_used; /* by a text */
+    int32_t start; /* held[i] is the text's token start + i, but for the first */
+    bool is_used;  /* by a text */
 } guess_reader;
 
 typedef struct guess_source {
@@ -33,6 +38,7 @@ typedef struct guess_source {
     guess_reader *readers; /* [n_readers] one for each sequence of the draft that is used */
     int32_t n_readers;
     lace_item *items; /* [n_readers * n_batch of the draft] */
+    guess_plan *plan; /* the caller's; NULL: none */
 } guess_source;
 
 /* Of one text. Starts as guess_none(). */
@@ -40,8 +46,11 @@ typedef struct guesses {
     lace_token tokens[GUESS_MOST];
     int32_t n;       /* that were made, and are being checked */
     int32_t n_right; /* the first of them, so far */
-    int32_t n_next;  /* to be made the next time; 0: nothing is known yet */
+    int32_t n_next;  /* to be made the next time, without a plan; 0: nothing is known yet */
     int32_t reader;  /* that reads along; -1: none yet */
+    guess_kind kind;
+    guess_record records[N_GUESS_KINDS];
+    int32_t last_at; /* tokens of the text when it last had guesses, or could have; -1: never */
 } guesses;
 
 guesses guess_none(void);
@@ -49,7 +58,7 @@ guesses guess_none(void);
 /*
  * A source for texts of a model. draft: a session (NULL: none) with n_readers sequences and outputs,
  * which must outlive it. LACE_E_VOCAB if its model has another vocabulary. After a failure there is
- * nothing to deinit. A predictor is the caller's to set.
+ * nothing to deinit. A predictor and a plan are the caller's to set.
  */
 lace_status guess_source_init(guess_source *s, const lace_model *lm, lace_session *draft,
                               int32_t n_readers, bool use_lookup, int32_t n_most, lace_error *err);

@@ -224,6 +224,21 @@ static void forgive_almost_zeros(const operand *want, operand *got, int64_t n_to
                 check_row(got, t)[r] = 0;
 }
 
+/* Each token alone gives the same bits, where the impl says so. */
+static void check_alone(const problem *p, const operand *got)
+{
+    if (p->n_tokens == 1 || p->n_tokens > matmul_same_tokens(p->w.impl))
+        return;
+    operand alone = check_operand(ACT_F32, p->w.n_rows, 1);
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        p->w.impl->rows(&p->w, 0, p->w.n_rows, p->x + (uint64_t)t * p->x_stride, p->x_stride, 1,
+                        (float *)alone.data, (int64_t)(alone.stride / 4),
+                        check_alloc(scratch_bytes(p)));
+        check_bytes("product of a token alone", alone.data, check_row(got, t),
+                    (uint64_t)p->w.n_rows * 4);
+    }
+}
+
 static void check_problem(const problem *p, int n_workers)
 {
     /* Some columns of padding behind each token, which must stay as they are. */
@@ -238,6 +253,7 @@ static void check_problem(const problem *p, int n_workers)
             p->w.impl->rows(&p->w, begin, end, p->x, p->x_stride, p->n_tokens,
                             (float *)got.data + begin, stride, check_alloc(scratch_bytes(p)));
     }
+    check_alone(p, &got);
     if (p->w.impl->panels) {
         check_in_place(p, &got);
         return;

@@ -154,8 +154,6 @@ static void a_prediction_layer_changes_no_answer(void)
 
 static void what_cannot_be_is_refused(void)
 {
-    command_run("serve " MODEL "--deterministic --lookup");
-    command_check_error("--deterministic excludes --draft, --lookup and --mtp");
     command_run("serve " MODEL "--mtp");
     command_check_error("no layer that predicts");
     command_run("serve " MODEL "--draft $dir/absent.gguf");

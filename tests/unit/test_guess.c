@@ -71,6 +71,7 @@ static lace_batcher_options options_for(const way *w)
         o.use_lookup = w->use_lookup;
         o.draft = w->use_draft ? model : NULL;
         o.n_draft = w->n_draft;
+        o.guesses_always = true;
     }
     return o;
 }
@@ -311,7 +312,7 @@ static void a_small_pool_and_many_texts_do_without(void)
     write_texts(&with, &o, N_TEXTS, guessed, &stats);
     for (int k = 0; k < N_TEXTS; k++)
         CHECK(is_same(&plain[k], &guessed[k]));
-    /* All at once: there is nobody for whom a guess would pay. */
+    /* More than guesses are always made for. */
     with = options_for(&ways[2]);
     o.max_tokens = 6;
     lace_batcher *b = start(&with);
@@ -323,9 +324,71 @@ static void a_small_pool_and_many_texts_do_without(void)
         lace_batcher_count(b, &stats);
     lace_batcher_free(b);
     CHECK(stats.n_guessed == 0);
-    with.is_deterministic = true;
-    write_texts(&with, &o, 1, guessed, &stats);
-    CHECK(stats.n_guessed == 0);
+}
+
+/* Eight texts, greedy and drawn, as a deterministic batcher writes them; the usual arithmetic. */
+enum { N_EIGHT = 8 };
+
+static lace_batcher_stats write_eight(lace_model *usual, const way *w, bool always, bool together,
+                                      result *out)
+{
+    lace_model *exact = model;
+    lace_batcher_stats stats = {0};
+    model = usual;
+    lace_batcher_options bo = options_for(w);
+    bo.is_deterministic = true;
+    bo.guesses_always = always;
+    bo.session.n_sequences = N_EIGHT;
+    bo.session.kv_type = LACE_KV_F16;
+    lace_batcher *b = start(&bo);
+    for (int i = 0; b && i < N_EIGHT; i++) {
+        lace_generation_options o = greedy();
+        o.n_top = 1;
+        o.max_tokens = 48;
+        o.sampler.temperature = i < N_TEXTS ? 0 : 0.8f;
+        o.sampler.seed = (uint64_t)(i + 1);
+        add(b, o, prompts[i % N_TEXTS], &out[i]);
+        while (!together && lace_batcher_step(b))
+            continue;
+    }
+    while (b && lace_batcher_step(b))
+        continue;
+    if (b)
+        lace_batcher_count(b, &stats);
+    lace_batcher_free(b);
+    model = exact;
+    return stats;
+}
+
+static void deterministic_texts_are_the_same_to_the_bit(void)
+{
+    static result alone[N_EIGHT], got[N_EIGHT];
+    char *path = data_path("models/tales-4m-f16.gguf");
+    lace_model_options o = lace_model_options_default();
+    lace_model *usual = NULL;
+    uint64_t n_guessed = 0;
+    o.device = getenv("LACE_DEVICE");
+    CHECK(lace_model_open(path, &o, &usual, NULL) == LACE_OK);
+    free(path);
+    lace_batcher_stats apart = write_eight(usual, NULL, false, false, alone), stats;
+    for (int i = 0; i < 3 * N_WAYS + 1; i++) {
+        const way *w = i < 3 * N_WAYS ? &ways[i / 3] : NULL;
+        stats = write_eight(usual, w, i % 3 == 0, i % 3 > 0, got);
+        n_guessed += stats.n_guessed;
+        if (i % 3 > 0) /* computed together */
+            CHECK(stats.n_steps < apart.n_steps / 2);
+        for (int k = 0; k < N_EIGHT; k++) {
+            bool is_equal = is_same(&alone[k], &got[k]) &&
+                            memcmp(alone[k].logprobs, got[k].logprobs,
+                                   (size_t)alone[k].n_tokens * sizeof(float)) == 0;
+            if (!CHECK(is_equal))
+                tap_note("way %d, text %d: \"%s\", expected \"%s\"", i, k, got[k].text,
+                         alone[k].text);
+        }
+    }
+    tap_note("%llu guesses", (unsigned long long)n_guessed);
+    CHECK(n_guessed > 100);
+    lace_model_close(usual);
 }
 
 static void another_text_may_come_and_leave_in_the_middle(void)
@@ -392,6 +455,7 @@ int main(void)
     CASE(no_end_comes_before_the_least_number_of_tokens);
     CASE(probabilities_are_those_of_the_tokens);
     CASE(a_small_pool_and_many_texts_do_without);
+    CASE(deterministic_texts_are_the_same_to_the_bit);
     CASE(another_text_may_come_and_leave_in_the_middle);
     CASE(options_outside_their_range_are_refused);
     lace_model_close(model);

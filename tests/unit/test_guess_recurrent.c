@@ -58,6 +58,7 @@ static void generate(lace_model *lm, lace_model *draft, bool use_lookup, uint64_
     o.session.n_threads = 1;
     o.session.kv_type = LACE_KV_F32;
     o.use_lookup = use_lookup;
+    o.guesses_always = true;
     o.draft = draft;
     CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
     lace_generation_options go = lace_generation_options_default();

@@ -405,6 +405,7 @@ static lace_batcher_stats generate(lace_model *lm, bool use_mtp, int n_texts, fl
     o.session.n_threads = 1;
     o.session.kv_type = LACE_KV_F32;
     o.use_mtp = o.session.use_mtp = use_mtp;
+    o.guesses_always = true;
     o.session.kv_bytes = is_tight ? few_bytes(lm, &o.session) : 0;
     CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
     memset(out, 0, sizeof *out * 2 * MOST_TEXTS);

@@ -181,6 +181,7 @@ static lace_batcher *start(lace_model *lm, int32_t n_sequences, int32_t kv_token
     o.use_prefixes = prefixes;
     o.is_deterministic = is_deterministic;
     o.use_lookup = use_lookup;
+    o.guesses_always = true;
     CHECK(is_ok(lace_batcher_create(lm, &o, &b, &err), &err));
     if (is_warmed_up)
         warm_up(b->session);

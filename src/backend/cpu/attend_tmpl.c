@@ -17,6 +17,10 @@
  * Items of few rows are summed in parts of the positions (ops.h), which start afresh and are joined
  * in their order. With few tokens in the batch, parts of one item go to different workers, which
  * leave what they have in shared memory; the one that finishes the last part joins them all.
+ *
+ * In batches of up to ATTEND_SAME tokens the result of a token does not depend on the others: its
+ * items have few rows, parts and blocks begin at the same positions, and what it does not see has
+ * weights of 0.
  */
 #include "backend/cpu/level.h"
 
@@ -379,13 +383,17 @@ static void words_from_queries(const query *q, int n_rows, int32_t dim, uint8_t 
 
 /* ---- Blocks and items ------------------------------------------------------------------------ */
 
-/* The block of positions [first, end), or what fits: where its rows are, page by page. */
+/*
+ * The block that position `first` lies in, up to `end`: where its rows are, page by page. Those in
+ * front of `first` may be gone: it stands for them.
+ */
 static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, int32_t first,
                       int32_t end, block *b)
 {
-    b->first = first;
-    b->n = end - first < ATTEND_BLOCK ? end - first : ATTEND_BLOCK;
-    for (int32_t i = 0; i < b->n;) {
+    int32_t n_before = first % ATTEND_BLOCK;
+    b->first = first - n_before;
+    b->n = end - b->first < ATTEND_BLOCK ? end - b->first : ATTEND_BLOCK;
+    for (int32_t i = n_before; i < b->n;) {
         int32_t at = (b->first + i) % kv->page_tokens;
         const uint8_t *page =
             kv->data + (uint64_t)pages[(b->first + i) / kv->page_tokens] * kv->page_bytes;
@@ -394,6 +402,10 @@ static void find_rows(const kv_layer *kv, const int32_t *pages, int32_t head, in
             b->k[i] = page + kv->k_offset + row * kv->row_bytes;
             b->v[i] = page + kv->v_offset + row * kv->v_row_bytes;
         }
+    }
+    for (int32_t i = 0; i < n_before; i++) {
+        b->k[i] = b->k[n_before];
+        b->v[i] = b->v[n_before];
     }
     for (int32_t i = b->n; i < ATTEND_BLOCK; i++) {
         b->k[i] = b->k[b->n - 1];
@@ -650,12 +662,27 @@ static void attend_whole(const step *s, const batch *b, const item *it, const ti
     finish_queries(&s->kv, q, n);
 }
 
-/* How many tokens from t on, at most `most`, follow each other in one sequence. */
-static int run_length(const batch *b, int32_t group, int64_t t, int most)
+/* The part in which what a token sees begins. */
+static int32_t first_part_of(const step *s, const batch *b, int64_t t)
 {
+    int32_t first, end;
+    attend_range(s, b, (int32_t)t, &first, &end);
+    return attend_part_of(first);
+}
+
+/*
+ * How many tokens from t on follow each other in one sequence and make an item, with so many heads
+ * each.
+ */
+static int run_length(const step *s, const batch *b, int64_t t, int heads)
+{
+    const int32_t group = s->kv.group;
+    const bool is_same = b->n_tokens <= ATTEND_SAME;
+    const int most = (is_same ? MANY_ROWS - 1 : ATTEND_ROWS) / heads;
     int n = 1;
     while (n < most && t + n < b->n_tokens && b->pages[group][t + n] == b->pages[group][t] &&
-           b->positions[t + n] == b->positions[t] + n)
+           b->positions[t + n] == b->positions[t] + n &&
+           (!is_same || first_part_of(s, b, t + n) == first_part_of(s, b, t)))
         n++;
     return n;
 }
@@ -690,7 +717,7 @@ static int64_t count_parts(const step *s, const batch *b, int heads)
     int32_t group = s->a.attend.n_heads / s->kv.n_heads;
     int64_t n = 0;
     for (int64_t t = 0; t < b->n_tokens;) {
-        int n_tokens = run_length(b, s->kv.group, t, ATTEND_ROWS / heads);
+        int n_tokens = run_length(s, b, t, heads);
         item it = make_item(s, b, t, n_tokens);
         n += it.last_part - it.first_part + 1;
         t += n_tokens;
@@ -719,7 +746,7 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
     if (is_split) /* neighbours lie together */
         pool_share(count_parts(s, b, heads), 1, w->index, w->count, &begin, &end);
     for (int64_t token = 0; token < b->n_tokens; token += n_tokens) {
-        n_tokens = run_length(b, kv->group, token, ATTEND_ROWS / heads);
+        n_tokens = run_length(s, b, token, heads);
         item it = make_item(s, b, token, (int)n_tokens);
         for (int32_t h = 0; h < s->a.attend.n_heads; h += it.n_heads) {
             set_heads(s, &it, h, heads);
@@ -735,7 +762,7 @@ void FN(attend)(const step *s, const batch *b, const worker *w)
             n_items++;
             if (!is_mine)
                 continue;
-            if (is_split || it.n_tokens * it.n_heads < MANY_ROWS)
+            if (b->n_tokens <= ATTEND_SAME || it.n_tokens * it.n_heads < MANY_ROWS)
                 attend_in_parts(s, b, &it, &t);
             else
                 attend_whole(s, b, &it, &t);

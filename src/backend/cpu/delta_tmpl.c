@@ -22,9 +22,6 @@
 #include "base/threads.h"
 #include "backend/cpu/ops.h"
 
-/* Fewer tokens than this are taken one by one. */
-enum { FEW = 8 };
-
 /* The columns of one head that a worker has, and the scratch that it computes them in. */
 typedef struct head {
     const step *s;
@@ -401,7 +398,7 @@ static void take_head(head *d, const batch *b)
                    d->h * each + d->from;
         for (n = 1; n < DELTA_CHUNK && t + n < b->n_tokens && b->slots[t + n] == b->slots[t]; n++)
             ;
-        if (n >= FEW)
+        if (n >= DELTA_FEW)
             take_chunk(d, t, n);
         else
             for (int64_t i = 0; i < n; i++)

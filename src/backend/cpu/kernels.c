@@ -6,6 +6,7 @@
 #include "backend/cpu/matmul_in_place.h"
 #include "backend/cpu/ops.h"
 #include "backend/ref/ref.h"
+#include "ops/op_info.h"
 
 void kernels_init(kernel_table *table, cpu_level level)
 {
@@ -127,6 +128,31 @@ uint64_t step_shared_bytes(const step *s, int64_t n_context)
     uint64_t parts = (uint64_t)attend_part_of(n_context - 1) + 1;
     return attend_counter_bytes(heads) +
            4 * parts * ATTEND_SPLIT * (uint64_t)heads * (uint64_t)attend_part_floats(dim);
+}
+
+int32_t matmul_same_tokens(const matmul_impl *impl)
+{
+    if (impl->panels)
+        return matmul_same_tokens(impl->panels);
+    return impl->same_tokens > 1 ? impl->same_tokens : 1;
+}
+
+int32_t step_same_tokens(const step *s)
+{
+    op_weight w[OP_MAX_WEIGHTS];
+    int32_t least = INT32_MAX;
+    int n = step_weights(s, w);
+    for (int i = 0; i < n; i++) {
+        int32_t same = matmul_same_tokens(w[i].w->impl);
+        least = same < least ? same : least;
+    }
+    if (s->sparsity) /* a token that is alone skips weights */
+        return 1;
+    if (s->op == OP_ATTEND)
+        return ATTEND_SAME;
+    if (s->op == OP_DELTA)
+        return DELTA_FEW - 1;
+    return least;
 }
 
 int64_t attend_n_items(const step *s, const batch *b)

@@ -37,11 +37,19 @@ typedef struct worker {
  */
 typedef enum matmul_rounding { MATMUL_EXACT, MATMUL_TO_13_BITS, MATMUL_TO_BYTES } matmul_rounding;
 
+enum { MATMUL_SAME_ALWAYS = INT32_MAX }; /* for same_tokens */
+
 struct matmul_impl {
     const char *name;
     act_format act; /* the form of activations that `rows` reads */
 
     matmul_rounding rounding; /* of many tokens */
+
+    /*
+     * What comes of a token is the same to the bit in batches of up to so many; 0: where it is alone.
+     * Ask matmul_same_tokens.
+     */
+    int32_t same_tokens;
 
     /*
      * For blocks that stay in place: who multiplies with them when a few rows at a time have been
@@ -104,6 +112,12 @@ uint64_t matmul_scratch_bytes(const matmul_impl *impl, dtype type, int64_t n_col
 /* Scratch that a step needs for each worker, for batches up to n_tokens and contexts up to
  * n_context. */
 uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context);
+
+/* See matmul_impl. */
+int32_t matmul_same_tokens(const matmul_impl *impl);
+
+/* Tokens of a batch up to which what the step makes of one does not depend on the others. */
+int32_t step_same_tokens(const step *s);
 
 /*
  * Memory that all workers of a step share: results of parts until the last worker joins them. A

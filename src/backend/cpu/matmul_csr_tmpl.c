@@ -45,6 +45,7 @@ static void rows(const weight *w, int64_t row_begin, int64_t row_end, const uint
 const matmul_impl FN(matmul_csr) = {
     .name = "csr " LEVEL_NAME,
     .act = ACT_F32,
+    .same_tokens = MATMUL_SAME_ALWAYS,
     .packed_bytes_of = matmul_sparse_packed_bytes,
     .pack = matmul_sparse_pack,
     .rows = rows,

@@ -69,13 +69,18 @@ static void interleave(const uint8_t *x, uint64_t stride, int64_t n, int64_t n_c
             out[k * n + t] = ((const float *)(x + (uint64_t)t * stride))[k];
 }
 
-/* y (+)= sum, for the first n of VW rows. */
-ALWAYS_INLINE void finish(float *y, vf sum, int64_t n, bool adds)
+/* What a sum begins with: that of earlier columns, of the first n of VW rows. */
+ALWAYS_INLINE vf begin(const float *y, int64_t n, bool adds)
+{
+    return !adds || n <= 0 ? v_set(0) : n >= VW ? v_load(y) : v_load_n(y, n);
+}
+
+ALWAYS_INLINE void finish(float *y, vf sum, int64_t n)
 {
     if (n >= VW)
-        v_store(y, adds ? v_add(v_load(y), sum) : sum);
+        v_store(y, sum);
     else if (n > 0)
-        v_store_n(y, adds ? v_add(v_load_n(y, n), sum) : sum, n);
+        v_store_n(y, sum, n);
 }
 
 static inline vf load_f32(const uint8_t *at)

@@ -17,8 +17,10 @@ ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x
 {
     vf f[LEVEL_FLOAT_TOKENS][2];
     UNROLL
-    for (int t = 0; t < n; t++)
-        f[t][0] = f[t][1] = v_set(0);
+    for (int t = 0; t < n; t++) {
+        f[t][0] = begin(out + t * out_stride, n_rows, adds);
+        f[t][1] = begin(out + t * out_stride + VW, n_rows - VW, adds);
+    }
     for (int64_t k = 0; k < n_cols; k++, x += n) {
         vf a = FLOAT_LOAD(w0 + k * TILE_ROWS * FLOAT_BYTES);
         vf b = FLOAT_LOAD(w1 + k * TILE_ROWS * FLOAT_BYTES);
@@ -31,8 +33,8 @@ ALWAYS_INLINE void OF(pair)(const uint8_t *w0, const uint8_t *w1, const float *x
     }
     UNROLL
     for (int t = 0; t < n; t++) {
-        finish(out + t * out_stride, f[t][0], n_rows, adds);
-        finish(out + t * out_stride + VW, f[t][1], n_rows - VW, adds);
+        finish(out + t * out_stride, f[t][0], n_rows);
+        finish(out + t * out_stride + VW, f[t][1], n_rows - VW);
     }
 }
 
@@ -84,37 +86,35 @@ static void OF(multiply_block)(const uint8_t *w, int64_t panel_bytes, int64_t n_
     }
 }
 
-/* STREAMS panels, n_rows[i] of them each, with one token. */
+/*
+ * STREAMS panels, n_rows[i] of them each, with one token. Each sum is one chain, column after column,
+ * as in `pair`: what comes of a token does not depend on how many there are.
+ */
 static void OF(multiply_one)(const uint8_t *const w[STREAMS], const float *x, int64_t n_cols,
                              float *const out[STREAMS], const int64_t n_rows[STREAMS])
 {
-    vf f[2][STREAMS][HALVES];
+    vf f[STREAMS][HALVES];
     UNROLL
-    for (int i = 0; i < 2 * STREAMS * HALVES; i++)
-        (&f[0][0][0])[i] = v_set(0);
+    for (int i = 0; i < STREAMS * HALVES; i++)
+        (&f[0][0])[i] = v_set(0);
     bool fetches = fetches_ahead();
-    for (int64_t k = 0; k < n_cols; k += 2) {
-        /* An even and an odd column, with sums of their own: half the latency. */
+    for (int64_t k = 0; k < n_cols; k++) {
+        vf xk = v_set(x[k]);
+        int64_t at = k * TILE_ROWS * FLOAT_BYTES;
         UNROLL
-        for (int odd = 0; odd < 2; odd++) {
-            vf xk = v_set(k + odd < n_cols ? x[k + odd] : 0);
-            int64_t at = (k + odd < n_cols ? k + odd : k) * TILE_ROWS * FLOAT_BYTES;
+        for (int i = 0; i < STREAMS; i++) {
+            if (fetches && (FLOAT_BYTES == 4 || k % 2))
+                __builtin_prefetch(w[i] + at + PREFETCH_BYTES);
             UNROLL
-            for (int i = 0; i < STREAMS; i++) {
-                if (fetches && (odd || FLOAT_BYTES == 4))
-                    __builtin_prefetch(w[i] + at + PREFETCH_BYTES);
-                UNROLL
-                for (int h = 0; h < HALVES; h++)
-                    f[odd][i][h] =
-                        v_fma(FLOAT_LOAD(w[i] + at + h * VW * FLOAT_BYTES), xk, f[odd][i][h]);
-            }
+            for (int h = 0; h < HALVES; h++)
+                f[i][h] = v_fma(FLOAT_LOAD(w[i] + at + h * VW * FLOAT_BYTES), xk, f[i][h]);
         }
     }
     UNROLL
     for (int i = 0; i < STREAMS; i++)
         UNROLL
     for (int h = 0; h < HALVES; h++)
-        finish(out[i] + h * VW, v_add(f[0][i][h], f[1][i][h]), n_rows[i] - h * VW, false);
+        finish(out[i] + h * VW, f[i][h], n_rows[i] - h * VW);
 }
 
 static void OF(multiply_token)(const uint8_t *w, int64_t panel_bytes, int64_t n_rows,
@@ -169,6 +169,7 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
 const matmul_impl FN(OF(matmul)) = {
     .name = STRING(FLOAT_TYPE) " " LEVEL_NAME,
     .act = ACT_F32,
+    .same_tokens = MATMUL_SAME_ALWAYS,
     .packed_bytes = tiles_packed_bytes,
     .pack = tiles_pack_plain,
     .scratch_bytes = scratch_bytes,

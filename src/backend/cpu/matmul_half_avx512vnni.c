@@ -147,6 +147,7 @@ static void rows_half(void (*decode_panels)(const uint8_t *, int64_t, uint8_t *)
         .packed_bytes = tiles_packed_bytes,                                                        \
         .pack = tiles_pack_plain,                                                                  \
         .rounding = MATMUL_TO_13_BITS,                                                             \
+        .same_tokens = FEWEST - 1,                                                                 \
         .scratch_bytes = scratch_bytes_half,                                                       \
         .rows = rows_##type,                                                                       \
     };

@@ -570,6 +570,7 @@ static void OF(rows)(const weight *matrix, int64_t row_begin, int64_t row_end, c
 const matmul_impl FN(OF(matmul)) = {
     .name = STRING(TILE_TYPE) " " LEVEL_NAME,
     .act = QUANT_ACT,
+    .same_tokens = LEVEL_HAS_GEMM ? QUANT_DIRECT : MATMUL_SAME_ALWAYS,
 #if TO_BYTES
     .rounding = MATMUL_TO_BYTES,
 #endif

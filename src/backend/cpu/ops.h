@@ -20,6 +20,9 @@ static inline uint64_t attend_scratch_bytes(int32_t head_dim)
            (ATTEND_ROWS + 5) * words_row;
 }
 
+/* Tokens of a batch in which the result of one does not depend on the others. */
+enum { ATTEND_SAME = 32 };
+
 /*
  * Few queries: positions are summed in parts, which different workers may do, and then joined.
  * Where a part begins depends on nothing but its number, so results depend neither on the number of
@@ -75,7 +78,7 @@ static inline uint64_t scan_scratch_bytes(int32_t head_dim, int32_t n_state)
 enum { CONV_MAX_TAPS = 16 };
 
 /* The delta rule takes this many tokens of a sequence at once, with rows of whole vectors. */
-enum { DELTA_CHUNK = 32 };
+enum { DELTA_CHUNK = 32, DELTA_FEW = 8 }; /* fewer tokens than these are taken one by one */
 static inline int64_t delta_padded(int64_t n)
 {
     return (n + 15) & ~(int64_t)15;

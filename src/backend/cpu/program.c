@@ -234,8 +234,11 @@ enum { PAGE_BYTES = 4096 };
 static void add_up(cpu_program *cp)
 {
     const plan *p = cp->p;
+    cp->base.same_tokens = INT32_MAX;
     for (int32_t i = 0; i < p->n_steps; i++) {
         const step *s = &p->steps[i];
+        int32_t same = step_same_tokens(s);
+        cp->base.same_tokens = same < cp->base.same_tokens ? same : cp->base.same_tokens;
         int64_t rows = s->is_output ? p->limits.max_outputs : p->limits.max_tokens;
         uint64_t scratch = step_scratch_bytes(s, rows, p->limits.n_context);
         uint64_t shared = step_shared_bytes(s, p->limits.n_context);
