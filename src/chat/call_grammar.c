@@ -1,4 +1,4 @@
-/* Calls that are demanded, as grammars in the form of a model's format. */
+/* Calls as grammars in the form of a model's format. */
 #include "chat/call_grammar.h"
 
 #include <stdio.h>
@@ -17,6 +17,7 @@ typedef struct grammar_writer {
     int n_rules;
     bool uses_text;     /* the rule "text" is wanted: a string as it stands in this format */
     type_schema params; /* of the tool that is being written */
+    bool is_loose;      /* its arguments are any object, where they are JSON */
 } grammar_writer;
 
 /* ---- Words of GBNF --------------------------------------------------------------------------- */
@@ -125,7 +126,7 @@ static lace_status put_arguments(const grammar_writer *w, buf *to)
 {
     const json_t *schema = w->params.schema;
     TRY(buf_append_text(to, "%json "));
-    if (json_is_object(schema) && json_object_size(schema) > 0)
+    if (!w->is_loose && json_is_object(schema) && json_object_size(schema) > 0)
         TRY(put_dump(to, schema));
     else
         TRY(buf_append_text(to, "{\"type\":\"object\"}"));
@@ -399,12 +400,27 @@ typedef struct shape_fill {
 
 static lace_status put_place(grammar_writer *w, char place, const shape_fill *fill, buf *to);
 
+/* Words of a shape. A space behind a colon or a comma of JSON may be left out, as some models do. */
+static lace_status put_words(const grammar_writer *w, text words, buf *to)
+{
+    size_t at = 0;
+    for (size_t i = 0; w->calls->style == CALL_JSON && i + 2 < words.size; i++) {
+        const char *c = words.data + i;
+        if (c[0] != '"' || (c[1] != ':' && c[1] != ',') || c[2] != ' ')
+            continue;
+        TRY(put_literal(to, "%marked ", (text){words.data + at, i + 2 - at}));
+        TRY(buf_append_text(to, "\" \"? "));
+        at = i + 3;
+    }
+    return put_literal(to, "%marked ", (text){words.data + at, words.size - at});
+}
+
 /* A shape: its own words, and its places. */
 static lace_status put_shape(grammar_writer *w, const char *shape, const shape_fill *fill, buf *to)
 {
     while (*shape) {
         size_t n = strcspn(shape, "$\v");
-        TRY(put_literal(to, "%marked ", (text){shape, n}));
+        TRY(put_words(w, (text){shape, n}, to));
         shape += n;
         if (*shape == '\v') {
             TRY(buf_append_text(to, "\"\\n\"? "));
@@ -483,21 +499,86 @@ static bool is_simple_name(const char *name)
     return *name && name[strcspn(name, "\"\\<>{}()[]$ \n\t")] == 0;
 }
 
-static lace_status put_tool(grammar_writer *w, const json_t *tool, const char *name, int rule)
+/* What of a shape stands around a call, and around each of several. */
+typedef struct shape_parts {
+    const char *before, *call, *after; /* [n_before] [n_call] and the rest */
+    size_t n_before, n_call;
+    const char *between; /* of two calls; NULL: there can be one only */
+} shape_parts;
+
+/* The whole shape is one call; others begin anew. */
+static shape_parts whole_shape(const char *shape)
+{
+    size_t n = strlen(shape);
+    return (shape_parts){.before = shape, .call = shape, .n_call = n, .after = shape + n};
+}
+
+/* Several calls share a section, or a list: its words are taken off. */
+static shape_parts split_shape(const reply_calls *c)
+{
+    shape_parts p = whole_shape(c->shape);
+    const char *call = NULL, *end = NULL, *place = strchr(c->shape, '$');
+    if (c->section_begin && c->call_begin && c->call_end) {
+        call = strstr(c->shape, c->call_begin);
+        end = call ? strstr(call, c->call_end) : NULL;
+        end = end ? end + strlen(c->call_end) : NULL;
+        p.between = call && call > c->shape && call[-1] == '\n' ? "\n" : "";
+    } else if (c->style == CALL_JSON || c->style == CALL_PYTHON) {
+        const char *list = strchr(c->shape, '['), *last = strrchr(c->shape, ']');
+        while (list && list < place && strchr("\n {", list[1]) == NULL && list[1] != '$')
+            list = strchr(list + 1, '['); /* a word of the format that has a bracket in it */
+        if (list && list < place && last > place) {
+            call = list + 1 + strspn(list + 1, " \n");
+            end = last;
+            while (end[-1] == ' ' || end[-1] == '\n')
+                end--;
+            p.between = ", ";
+        }
+    }
+    if (!call || !end) {
+        p.between = NULL;
+        return p;
+    }
+    p.n_before = (size_t)(call - c->shape);
+    p.call = call;
+    p.n_call = (size_t)(end - call);
+    p.after = end;
+    return p;
+}
+
+static bool is_strict(const json_t *tool)
+{
+    const json_t *function = json_object_get(tool, "function");
+    return json_is_true(json_object_get(tool, "strict")) ||
+           json_is_true(json_object_get(function, "strict"));
+}
+
+bool reply_has_strict_tools(const json_t *tools)
+{
+    size_t i;
+    const json_t *tool;
+    json_array_foreach(tools, i, tool) if (is_strict(tool)) return true;
+    return false;
+}
+
+static lace_status put_tool(grammar_writer *w, const json_t *tool, const char *name,
+                            const char *shape, int rule)
 {
     shape_fill fill = {.name = name};
     buf body;
     w->params = reply_schema_of_tool(tool);
     buf_init(&body, SIZE_MAX / 2);
     lace_status status =
-        is_simple_name(name) ? put_shape(w, w->calls->shape, &fill, &body) : LACE_E_UNSUPPORTED;
+        is_simple_name(name) ? put_shape(w, shape, &fill, &body) : LACE_E_UNSUPPORTED;
     if (status == LACE_OK)
         status = end_rule(w, rule, &body);
     buf_deinit(&body);
     return status;
 }
 
-static lace_status put_tools(grammar_writer *w, const call_demand *demand, buf *root)
+/* One rule for each tool, with the shape of a call; the choice of them goes to `root`. */
+static lace_status put_tools(grammar_writer *w, const call_demand *demand, const char *shape,
+                             buf *root)
 {
     size_t i;
     const json_t *tool;
@@ -509,10 +590,103 @@ static lace_status put_tools(grammar_writer *w, const call_demand *demand, buf *
         if (!name || (demand->name && strcmp(name, demand->name) != 0))
             continue;
         int rule = new_rule(w);
-        TRY(put_tool(w, tool, name, rule));
+        w->is_loose = demand->is_optional && !is_strict(tool);
+        TRY(put_tool(w, tool, name, shape, rule));
         TRY(buf_printf(root, "%sr%d ", n++ ? "| " : "", rule));
     }
     return n > 0 ? LACE_OK : LACE_E_ARG;
+}
+
+/* Reasoning to its end. */
+static lace_status put_thinking(const reply_thinking *t, buf *to)
+{
+    TRY(put_literal(to, "%until ", text_of(t->end)));
+    TRY(put_literal(to, "%marked ", text_of(t->end)));
+    return buf_append_text(to, "[ \\n]{0,3} ");
+}
+
+static lace_status put_demanded(grammar_writer *w, const reply_format *f, const call_demand *demand,
+                                buf *root)
+{
+    if (demand->is_thinking && f->thinking)
+        TRY(put_thinking(f->thinking, root));
+    TRY(buf_append_text(root, "("));
+    TRY(put_tools(w, demand, w->calls->shape, root));
+    return buf_append_text(root, ")");
+}
+
+/* A call, or where the format has several in a section or a list, some. */
+static lace_status put_section(grammar_writer *w, const call_demand *demand, buf *to)
+{
+    shape_parts p = split_shape(w->calls);
+    char shape[512];
+    buf call;
+    if (p.n_call >= sizeof shape)
+        return LACE_E_UNSUPPORTED;
+    snprintf(shape, sizeof shape, "%.*s", (int)p.n_call, p.call);
+    buf_init(&call, SIZE_MAX / 2);
+    int rule = new_rule(w);
+    lace_status status = put_tools(w, demand, shape, &call);
+    if (status == LACE_OK)
+        status = end_rule(w, rule, &call);
+    buf_deinit(&call);
+    TRY(status);
+    TRY(put_literal(to, "%marked ", (text){p.before, p.n_before}));
+    TRY(buf_printf(to, "r%d ", rule));
+    if (p.between && !demand->is_single) {
+        TRY(buf_append_text(to, "("));
+        TRY(put_literal(to, "", text_of(p.between)));
+        TRY(buf_printf(to, "r%d)* ", rule));
+    }
+    return put_literal(to, "%marked ", text_of(p.after));
+}
+
+/* The words that begin a call wherever they stand: nothing of them may be in other text. */
+static text first_words(const reply_calls *c)
+{
+    const char *begin = c->section_begin ? c->section_begin : c->call_begin;
+    size_t n = begin ? strlen(begin) : 0;
+    return (text){begin, n > 0 && strncmp(c->shape, begin, n) == 0 ? n : 0};
+}
+
+/*
+ * Any text, until the words that begin a call. Where a call is a JSON object or a list alone, it begins
+ * the reply.
+ */
+static lace_status put_optional(grammar_writer *w, const reply_format *f, const call_demand *demand,
+                                buf *root)
+{
+    text begin = first_words(f->calls);
+    buf section;
+    if (f->answer || f->calls->style == CALL_HARMONY || (begin.size == 0 && !f->calls->is_bare))
+        return LACE_E_UNSUPPORTED;
+    int rule = new_rule(w);
+    buf_init(&section, SIZE_MAX / 2);
+    lace_status status = put_section(w, demand, &section);
+    if (status == LACE_OK)
+        status = end_rule(w, rule, &section);
+    buf_deinit(&section);
+    TRY(status);
+    if (f->thinking) {
+        TRY(buf_append_text(root, "("));
+        if (!demand->is_thinking)
+            TRY(put_literal(root, "%marked ", text_of(f->thinking->begin)));
+        TRY(put_thinking(f->thinking, root));
+        TRY(buf_append_text(root, demand->is_thinking ? ") " : ")? "));
+    }
+    if (begin.size == 0) { /* what does not begin with a bracket is text */
+        TRY(buf_printf(root, "[ \\n]{0,3} (r%d | [^{\\[ \\n\\t\\r] ", rule));
+        TRY(put_literal(root, "%until ", text_of(f->calls->call_begin)));
+        return buf_append_text(root, ")?");
+    }
+    buf other;
+    buf_init(&other, SIZE_MAX / 2);
+    status = put_literal(&other, "%until ", begin);
+    if (status == LACE_OK)
+        status = buf_printf(root, "%s(r%d %s)%s", other.data, rule, other.data,
+                            demand->is_single ? "?" : "*");
+    buf_deinit(&other);
+    return status;
 }
 
 lace_status reply_call_grammar(const reply_format *f, const call_demand *demand, buf *out)
@@ -523,19 +697,11 @@ lace_status reply_call_grammar(const reply_format *f, const call_demand *demand,
         return LACE_E_UNSUPPORTED;
     buf_init(&root, SIZE_MAX / 2);
     lace_status status = buf_append_text(&root, "root ::= ");
-    if (status == LACE_OK && demand->is_thinking && f->thinking) {
-        status = put_literal(&root, "%until ", text_of(f->thinking->end));
-        if (status == LACE_OK)
-            status = put_literal(&root, "%marked ", text_of(f->thinking->end));
-        if (status == LACE_OK)
-            status = buf_append_text(&root, "[ \\n]{0,3} ");
-    }
     if (status == LACE_OK)
-        status = buf_append_text(&root, "(");
+        status = demand->is_optional ? put_optional(&w, f, demand, &root)
+                                     : put_demanded(&w, f, demand, &root);
     if (status == LACE_OK)
-        status = put_tools(&w, demand, &root);
-    if (status == LACE_OK)
-        status = buf_printf(out, "%s)\n", root.data);
+        status = buf_printf(out, "%s\n", root.data);
     if (status == LACE_OK && w.uses_text)
         status = define_text(&w);
     buf_deinit(&root);

@@ -283,6 +283,8 @@ static bool read_tool(call *c, const json_t *tool, const json_t *loaded, json_t 
     json_t *function = json_pack("{s:O, s:O}", "name", name, "parameters", schema);
     if (function && json_is_string(description))
         json_object_set(function, "description", description);
+    if (function && json_is_true(json_object_get(tool, "strict")))
+        json_object_set_new(function, "strict", json_true());
     return call_append(c, out, json_pack("{s:s, s:o}", "type", "function", "function", function));
 }
 

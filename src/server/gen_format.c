@@ -175,7 +175,9 @@ static lace_status write_call(gen_request *r, const reply_format *format, buf *g
     text prompt = {r->prompt_text, r->n_prompt_text};
     call_demand demand = {.tools = r->tools,
                           .name = r->forced_name,
-                          .is_thinking = reply_opens_thinking(format, prompt)};
+                          .is_thinking = reply_opens_thinking(format, prompt),
+                          .is_optional = !r->forces_call,
+                          .is_single = !r->parallel_calls};
     r->call_format = *format;
     buf_clear(gbnf);
     return reply_call_grammar(format, &demand, gbnf);
@@ -202,6 +204,24 @@ bool gen_use_call(gen_request *r, call *c)
         call_refuse(c, "tools",
                     "the tools are too many or too large, or a name has a quote or a "
                     "bracket: no call of them can be demanded");
+    buf_deinit(&gbnf);
+    return ok;
+}
+
+bool gen_hold_calls(gen_request *r, call *c)
+{
+    const chat_template *t = call_server(c)->chat;
+    reply_format described = chat_template_described_format(t);
+    bool is_own = chat_template_caps(t)->takes_tools;
+    bool goes_on = r->reply_opening && *r->reply_opening; /* behind words of the format */
+    if (r->options.grammar || goes_on || !reply_has_strict_tools(r->tools))
+        return true;
+    buf gbnf;
+    buf_init(&gbnf, MAX_GBNF);
+    lace_status status = write_call(r, is_own ? chat_template_reply_format(t) : &described, &gbnf);
+    bool ok = status != LACE_E_NOMEM || call_nomem(c);
+    if (status == LACE_OK)
+        ok = r->holds_calls = compile(r, c, "tools", LACE_GRAMMAR_GBNF, gbnf.data, gbnf.size);
     buf_deinit(&gbnf);
     return ok;
 }

@@ -187,7 +187,7 @@ bool gen_request_chat(gen_request *r, call *c)
     gen_prepare_note(r, c);
     if (!gen_limit_reasoning(r, c))
         return false;
-    return !r->forces_call || gen_use_call(r, c);
+    return r->forces_call ? gen_use_call(r, c) : gen_hold_calls(r, c);
 }
 
 lace_status gen_make_parser(call *c, int choice, reply_sink sink, void *arg, reply_parser **out)
@@ -196,14 +196,14 @@ lace_status gen_make_parser(call *c, int choice, reply_sink sink, void *arg, rep
     const reply_format *format = chat_template_reply_format(call_server(c)->chat);
     reply_format described = chat_template_described_format(call_server(c)->chat);
     text prompt = {r->prompt_text, r->n_prompt_text};
-    if (r->forces_call)
+    if (r->forces_call || r->holds_calls)
         format = &r->call_format;
     else if (r->tools && !chat_template_caps(call_server(c)->chat)->takes_tools)
         format = &described;
     reply_options options = {
-        /* A reply that is held to a form has no room for reasoning, unless it is a call. */
-        .is_thinking =
-            (r->forces_call || !r->options.grammar) && reply_opens_thinking(format, prompt),
+        /* A reply that is held to a form has no room for reasoning, unless it may be a call. */
+        .is_thinking = (r->forces_call || r->holds_calls || !r->options.grammar) &&
+                       reply_opens_thinking(format, prompt),
         .keeps_thinking = !r->splits_thinking,
         .keeps_calls = !r->wants_calls,
         .opening = r->reply_opening,

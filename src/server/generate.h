@@ -44,6 +44,7 @@ struct gen_request {
     bool times_tokens;        /* with a stream: say the times in every chunk */
     bool parallel_calls;      /* more than one tool call in a reply; default true */
     bool forces_call;         /* the reply is a tool call; options.grammar sees to it */
+    bool holds_calls;         /* it may be one, and is held to its form then, likewise */
     const char *forced_name;  /* of this function; NULL: of any */
     reply_format call_format; /* in which it is written */
 
@@ -103,6 +104,11 @@ bool gen_use_schema(gen_request *r, call *c, const char *param, const json_t *sc
 bool gen_force_call(gen_request *r, call *c, const char *name);
 /* The grammar of the call that is demanded, once the prompt is there. */
 bool gen_use_call(gen_request *r, call *c);
+/*
+ * The grammar of calls that are up to the model, where a tool is "strict": they begin where they like.
+ * Without one, where the model's format cannot be held to it.
+ */
+bool gen_hold_calls(gen_request *r, call *c);
 
 /* Check "model": any name will do, unless the server is strict. False: answered. */
 bool gen_check_model(call *c, const json_t *body);
