@@ -9,6 +9,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,16 @@ void answer_free(answer *a)
 {
     free(a->body);
     memset(a, 0, sizeof *a);
+}
+
+char *answer_text(const answer *a)
+{
+    json_t *json = json_loads(a->body ? a->body : "", 0, NULL);
+    const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
+    const char *words = json_string_value(json_object_get(choice, "text"));
+    char *copy = words ? strdup(words) : NULL;
+    json_decref(json);
+    return copy;
 }
 
 bool answer_has(const answer *a, const char *part)

@@ -47,6 +47,9 @@ typedef struct answer {
 void served_read(int fd, answer *a, double timeout_s);
 void answer_free(answer *a);
 
+/* The text of a completion, or NULL; the caller frees it. */
+char *answer_text(const answer *a);
+
 bool answer_has(const answer *a, const char *part);  /* in its body */
 int answer_count(const answer *a, const char *part); /* how often */
 

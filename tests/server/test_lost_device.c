@@ -3,7 +3,6 @@
  * Vulkan's; on lavapipe, where no device is ever lost, LACE_VULKAN_DEBUG says when.
  */
 #define _GNU_SOURCE
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,17 +11,6 @@
 #include "tap.h"
 
 enum { MOST_REQUESTS = 12 };
-
-/* The text of a completion, or NULL; the caller frees it. */
-static char *text_of(const answer *a)
-{
-    json_t *json = json_loads(a->body ? a->body : "", 0, NULL);
-    const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
-    const char *words = json_string_value(json_object_get(choice, "text"));
-    char *copy = words ? strdup(words) : NULL;
-    json_decref(json);
-    return copy;
-}
 
 static void a_lost_device_is_503_and_opened_anew(void)
 {
@@ -45,7 +33,7 @@ static void a_lost_device_is_503_and_opened_anew(void)
             CHECK(strstr(a.body, "the device is lost"));
             continue;
         }
-        char *text = text_of(&a);
+        char *text = answer_text(&a);
         CHECK(a.status == 200 && text && (!first || strcmp(text, first) == 0));
         n_behind += n_lost > 0;
         free(first);

@@ -1,6 +1,5 @@
 /* Guesses in lace serve: the same answers as without, and counts that grow. */
 #define _GNU_SOURCE
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,17 +26,6 @@ enum { N_BODIES = sizeof bodies / sizeof bodies[0] };
 
 static served plain, guessing;
 static char *expected[N_BODIES];
-
-/* The text of a completion, or NULL; the caller frees it. */
-static char *answer_text(const answer *a)
-{
-    json_t *json = json_loads(a->body ? a->body : "", 0, NULL);
-    const json_t *choice = json_array_get(json_object_get(json, "choices"), 0);
-    const char *words = json_string_value(json_object_get(choice, "text"));
-    char *copy = words ? strdup(words) : NULL;
-    json_decref(json);
-    return copy;
-}
 
 static void ask_plain(void)
 {

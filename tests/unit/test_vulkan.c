@@ -108,6 +108,17 @@ static void stories_are_those_of_the_cpu(void)
     check_story(watched, "");
     check_story(watched, "--kv-type f32");
     check_story(watched, "--kv-type q8_0 -b 3");
+    check_story(watched, "--temp 0.8 --seed 7"); /* the device finds candidates, the host draws */
+    check_story(watched, "--temp 0.8 --seed 7 --top-k 0");
+}
+
+/* Of four layers five launches each, and the first and the last norm. */
+static void a_token_takes_five_launches_a_layer(void)
+{
+    command_sh(
+        "XDG_CACHE_HOME=$dir $lace bench models/tales-4m.gguf --device vulkan --trace -p 0 -n 1 "
+        "-r 1 --no-limits | awk '/matmul_|rope_kv|attend|rms_norm/ {n += $4} END {print n}'");
+    CHECK(strcmp(ran.out, "22\n") == 0);
 }
 
 static void stories_are_the_same_without_memory_that_the_host_sees(void)
@@ -286,6 +297,7 @@ int main(void)
         watched = "";
     }
     ON_DEVICE(stories_are_those_of_the_cpu);
+    ON_DEVICE(a_token_takes_five_launches_a_layer);
     ON_DEVICE(stories_are_the_same_without_memory_that_the_host_sees);
     ON_DEVICE(stories_are_the_same_in_the_reverse_order);
     ON_DEVICE(a_missing_barrier_is_seen_in_the_reverse_order);

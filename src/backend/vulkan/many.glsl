@@ -6,6 +6,9 @@
  * as halves with sums in float, and rows of x are halves with a scale for each (form.comp). Else by
  * floats, with 4 x 4 results for each thread.
  *
+ * With experts, tokens are choices in the order of their experts (sort_experts.comp), and a workgroup
+ * has those of one expert: its weights are read once for all of them.
+ *
  * Compilers of stable distributions know only NVIDIA's extension for matrices; scripts/khr_matrix.pl
  * makes KHR's of it. For that, matrices have their sizes from constants 10, 11 (A), 12, 13 (B), and
  * 14, 15 (C).
@@ -47,13 +50,48 @@ uint row_start(product_args p, uint row)
     return min(row, p.n_rows - 1) / 16 * p.n_tiles * TILE_PIECES + (row & 15);
 }
 
-/* A sum to where it goes. */
-void put(product_args p, uint row, uint token, float sum)
+/* The tokens of this workgroup: the first, how many, and of experts which. */
+uint first_token, n_mine, expert;
+
+/* False: there is nothing to do. */
+bool find_tokens(inout product_args p, uint most)
 {
-    if (row >= p.n_rows || token >= p.n_tokens)
+    first_token = GROUP.y * most;
+    n_mine = min(most, p.n_tokens - first_token);
+    expert = 0;
+    if (IS_NULL(p.order))
+        return true;
+    expert = p.tiles.v[3 * GROUP.y];
+    first_token = p.tiles.v[3 * GROUP.y + 1];
+    n_mine = p.tiles.v[3 * GROUP.y + 2];
+    if (n_mine == 0)
+        return false;
+    p.matrix = pieces_at(uvec2(p.matrices.v[expert]));
+    return true;
+}
+
+/* Of token i of this workgroup: its row of the result, and of x; what is behind the last is the last. */
+uint result_row(product_args p, uint i)
+{
+    i = first_token + min(i, n_mine - 1);
+    return IS_NULL(p.order) ? i : p.order.v[i];
+}
+
+uint x_row(product_args p, uint i)
+{
+    return result_row(p, i) / p.x_divisor;
+}
+
+/* A sum to where it goes. */
+void put(product_args p, uint row, uint i, float sum)
+{
+    if (row >= p.n_rows || i >= n_mine)
         return;
-    uint at = token * p.out_stride + row;
-    float y = p.scale * sum + (IS_NULL(p.bias) ? 0.0 : p.bias.v[row]);
+    uint t = result_row(p, i), at = t * p.out_stride + row;
+    float scale = p.scale;
+    if (p.weighs != 0)
+        scale *= p.choices.v[t / p.n_used * p.choice_stride + t % p.n_used].weight;
+    float y = scale * sum + (IS_NULL(p.bias) ? 0.0 : p.bias.v[expert * p.n_rows + row]);
     p.result.v[at] = (p.adds != 0 ? p.result.v[at] : 0.0) + y;
 }
 
@@ -82,7 +120,7 @@ block_pieces w_next;
 uvec4 w_values[8];
 
 /* Ask for columns k0 to k0 + 31. */
-void fetch(product_args p, uint row0, uint token0, uint k0)
+void fetch(product_args p, uint row0, uint k0)
 {
     if (THREAD < BM) {
         uint row = row0 + THREAD, at = row_start(p, row) + k0 / 256 * TILE_PIECES;
@@ -95,9 +133,9 @@ void fetch(product_args p, uint row0, uint token0, uint k0)
             w_next = block_at(p.matrix, at, b, row & 15);
     }
     [[unroll]] for (uint i = 0; i < X_LOADS; i++) {
-        uint e = THREAD + 256 * i, token = min(token0 + e / 4, p.n_tokens - 1);
+        uint e = THREAD + 256 * i;
         if (THREAD < 256)
-            x_next[i] = p.x.v[token * p.x_stride + k0 / 8 + e % 4];
+            x_next[i] = p.x.v[x_row(p, e / 4) * p.x_stride + k0 / 8 + e % 4];
     }
 }
 
@@ -149,7 +187,7 @@ void put_patch(product_args p, MAT_C c, uint row, uint token)
     coopMatStoreNV(c, patches[gl_SubgroupID], 0, FRAG, true);
     barrier();
     for (uint e = gl_SubgroupInvocationID; e < FRAG * FRAG; e += SIZE / 8) {
-        uint t = min(token + e / FRAG, p.n_tokens - 1);
+        uint t = x_row(p, token + e / FRAG);
         float scale = uintBitsToFloat(p.x.v[t * p.x_stride + 32 * p.n_tiles].x);
         put(p, row + e % FRAG, token + e / FRAG, scale * patches[gl_SubgroupID][e]);
     }
@@ -158,18 +196,20 @@ void put_patch(product_args p, MAT_C c, uint row, uint token)
 void main()
 {
     product_args p = params.value;
-    uint row0 = GROUP.x * BM, token0 = GROUP.y * BN, n_cols = p.n_cols;
+    if (!find_tokens(p, BN))
+        return;
+    uint row0 = GROUP.x * BM, n_cols = p.n_cols;
     uint wm = gl_SubgroupID % 2 * WM, wn = gl_SubgroupID / 2 * WN;
     MAT_C c[NM * NN];
     [[unroll]] for (uint i = 0; i < NM * NN; i++) c[i] = MAT_C(0.0);
-    fetch(p, row0, token0, 0);
+    fetch(p, row0, 0);
     store(0, row0, 0);
     uint now = 0;
     for (uint k0 = 0; k0 < n_cols; k0 += BK) {
         barrier();
         bool has_more = k0 + BK < n_cols;
         if (has_more)
-            fetch(p, row0, token0, k0 + BK);
+            fetch(p, row0, k0 + BK);
         [[unroll]] for (uint kk = 0; kk < BK / FRAG; kk++) {
             MAT_A a[NM];
             [[unroll]] for (uint i = 0; i < NM; i++)
@@ -186,14 +226,14 @@ void main()
             store(now, row0, k0 + BK);
     }
     /* Written out: a loop with barriers would not be unrolled, and sums would leave registers. */
-    put_patch(p, c[0], row0 + wm, token0 + wn);
-    put_patch(p, c[1], row0 + wm + FRAG, token0 + wn);
-    put_patch(p, c[2], row0 + wm + 2 * FRAG, token0 + wn);
-    put_patch(p, c[3], row0 + wm + 3 * FRAG, token0 + wn);
-    put_patch(p, c[4], row0 + wm, token0 + wn + FRAG);
-    put_patch(p, c[5], row0 + wm + FRAG, token0 + wn + FRAG);
-    put_patch(p, c[6], row0 + wm + 2 * FRAG, token0 + wn + FRAG);
-    put_patch(p, c[7], row0 + wm + 3 * FRAG, token0 + wn + FRAG);
+    put_patch(p, c[0], row0 + wm, wn);
+    put_patch(p, c[1], row0 + wm + FRAG, wn);
+    put_patch(p, c[2], row0 + wm + 2 * FRAG, wn);
+    put_patch(p, c[3], row0 + wm + 3 * FRAG, wn);
+    put_patch(p, c[4], row0 + wm, wn + FRAG);
+    put_patch(p, c[5], row0 + wm + FRAG, wn + FRAG);
+    put_patch(p, c[6], row0 + wm + 2 * FRAG, wn + FRAG);
+    put_patch(p, c[7], row0 + wm + 3 * FRAG, wn + FRAG);
 }
 #else
 const uint BM = 64, BN = 32, BK = 32;
@@ -203,7 +243,9 @@ shared float w_tile[BK][BM + 1], x_tile[BK][BN + 1];
 void main()
 {
     product_args p = params.value;
-    uint row0 = GROUP.x * BM, token0 = GROUP.y * BN;
+    if (!find_tokens(p, BN))
+        return;
+    uint row0 = GROUP.x * BM;
     uint mine_row = THREAD % (BM / 4) * 4, mine_token = THREAD / (BM / 4) * 4;
     vec4 sums[4];
     [[unroll]] for (uint i = 0; i < 4; i++) sums[i] = vec4(0.0);
@@ -216,8 +258,7 @@ void main()
                 w_tile[k][i] = v[k / 4][k % 4];
         }
         for (uint e = THREAD; e < BN * BK / 4; e += SIZE) {
-            uint token = min(token0 + e / 8, p.n_tokens - 1);
-            vec4 v = uintBitsToFloat(p.x.v[token * p.x_stride + k0 / 4 + e % 8]);
+            vec4 v = uintBitsToFloat(p.x.v[x_row(p, e / 8) * p.x_stride + k0 / 4 + e % 8]);
             for (uint k = 0; k < 4; k++)
                 x_tile[e % 8 * 4 + k][e / 8] = v[k];
         }
@@ -231,6 +272,6 @@ void main()
     }
     for (uint i = 0; i < 4; i++)
         for (uint k = 0; k < 4; k++)
-            put(p, row0 + mine_row + k, token0 + mine_token + i, sums[i][k]);
+            put(p, row0 + mine_row + k, mine_token + i, sums[i][k]);
 }
 #endif

@@ -107,7 +107,7 @@ static lace_status start_single(recorder *r, const product *d, lace_error *err)
 static lace_status start_pair(recorder *r, const product *d, lace_error *err)
 {
     uint64_t bytes = 4 * (uint64_t)d->n * (uint64_t)d->w->n_rows;
-    bool is_many = record_is_many(d->n) && !d->choices;
+    bool is_many = record_is_many(d->choices ? d->n / d->n_used : d->n);
     if (is_tiled(d->w) && d->pair->type == d->w->type && !is_many)
         return record_tile_product(r, d, err);
     for (int i = 0; i < 2; i++) {
@@ -116,6 +116,7 @@ static lace_status start_pair(recorder *r, const product *d, lace_error *err)
         one.bias = i ? d->pair_bias : d->bias;
         one.pair = NULL;
         one.result = r->scratch + (uint64_t)i * bytes;
+        one.is_sorted = i > 0 && is_tiled(d->w) && d->pair->type == d->w->type;
         TRY(start_single(r, &one, err));
     }
     return start_glu(r, d->out, r->scratch, r->scratch + bytes, d->w->n_rows, d->n, d->glu, err);
@@ -213,6 +214,7 @@ static lace_status record_moe_glu(recorder *r, const step *s, int64_t n, lace_er
                  .n_experts = s->a.moe.n_experts,
                  .n_used = s->a.moe.n_used,
                  .weighs = s->a.moe.weighs_inputs};
+    d.sorted = r->scratch + 8 * (uint64_t)n * (uint64_t)d.w->n_rows;
     if (gate)
         return start_pair(r, &d, err);
     d.result = r->scratch;
@@ -232,7 +234,8 @@ static lace_status record_moe_down(recorder *r, const step *s, int64_t n, lace_e
                  .scale = 1,
                  .choices = &s->in[1],
                  .n_experts = s->a.moe.n_experts,
-                 .n_used = s->a.moe.n_used};
+                 .n_used = s->a.moe.n_used,
+                 .sorted = r->scratch + 4 * (uint64_t)n * (uint64_t)width};
     TRY(start_single(r, &d, err));
     struct combine_args c = {.rows = r->scratch,
                              .choices = address_of(s->in[1].data),
@@ -262,15 +265,18 @@ lace_status record_moe(recorder *r, const step *s, lace_error *err)
 uint64_t record_scratch_bytes(const step *s, int64_t n_rows)
 {
     uint64_t n = (uint64_t)n_rows;
+    bool has_experts = s->op == OP_MOE_GLU || s->op == OP_MOE_DOWN;
+    int64_t choices = has_experts ? n_rows * s->a.moe.n_used : 0;
+    uint64_t sorted = has_experts ? record_sorted_bytes(choices, s->a.moe.n_experts) : 0;
     switch (s->op) {
     case OP_ATTEND:
         return record_attend_bytes(s, n_rows);
     case OP_MATMUL_GLU:
         return 8 * n * (uint64_t)s->a.matmul.weights[0]->n_rows;
     case OP_MOE_GLU:
-        return 8 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.up->n_rows;
+        return 8 * (uint64_t)choices * (uint64_t)s->a.moe.up->n_rows + sorted;
     case OP_MOE_DOWN:
-        return 4 * n * (uint64_t)s->a.moe.n_used * (uint64_t)s->a.moe.down->n_rows;
+        return 4 * (uint64_t)choices * (uint64_t)s->a.moe.down->n_rows + sorted;
     default:
         return 0;
     }

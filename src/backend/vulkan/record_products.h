@@ -20,6 +20,9 @@ typedef struct product {
     const operand *choices;  /* experts; NULL: none */
     int32_t n_experts, n_used;
     bool weighs;
+    /* Experts of many tokens: room for the order of their choices, and whether it is made. */
+    uint64_t sorted;
+    bool is_sorted;
     /* Further matrices of the same type for the same rows, side by side with the first. */
     const weight *more[2];
     const float *more_bias[2];
@@ -31,6 +34,9 @@ typedef struct product {
 /* The addresses of matrices that are alike. They need not lie one behind the other. */
 lace_status record_matrices(recorder *r, const weight *w, int32_t n, uint64_t *out,
                             lace_error *err);
+
+/* Room for the order of n choices of experts. */
+uint64_t record_sorted_bytes(int64_t n, int64_t n_experts);
 
 /* Where the result goes: its address and stride, which the next launch is said to write. */
 uint64_t record_result(recorder *r, const product *d, uint32_t *stride);

@@ -301,20 +301,63 @@ static int64_t add_more(recorder *r, const product *d, struct product_args *p)
     return n_blocks;
 }
 
+enum { MATRIX_ROWS = 128, MATRIX_TOKENS = 128, MATRIX_SUBGROUPS = 8 };
+enum { FLOAT_ROWS = 64, FLOAT_TOKENS = 32, FLOAT_THREADS = 128 };
+
+/* Tiles that choices of experts fill at most, of so many each. */
+static int64_t expert_tiles(int64_t n, int64_t n_experts, int64_t tile)
+{
+    return n / tile + smaller(n, n_experts);
+}
+
+uint64_t record_sorted_bytes(int64_t n, int64_t n_experts)
+{
+    return 4 * (uint64_t)(n + 3 * expert_tiles(n, n_experts, FLOAT_TOKENS));
+}
+
+/* The choices of many tokens in the order of their experts. */
+static lace_status sort_choices(recorder *r, const product *d, int64_t tile, struct product_args *p,
+                                lace_error *err)
+{
+    uint64_t bytes = record_sorted_bytes(d->n, d->n_experts);
+    p->order = d->sorted;
+    p->tiles = d->sorted + 4 * (uint64_t)d->n;
+    struct sort_args a = {.choices = address_of(d->choices->data),
+                          .order = p->order,
+                          .tiles = p->tiles,
+                          .n = (uint32_t)d->n,
+                          .n_used = (uint32_t)d->n_used,
+                          .choice_stride = floats_of(d->choices) / 2,
+                          .n_experts = (uint32_t)d->n_experts,
+                          .tile = (uint32_t)tile,
+                          .n_tiles = (uint32_t)expert_tiles(d->n, d->n_experts, tile)};
+    if (!d->is_sorted) {
+        record_reads(r, d->choices, d->n / d->n_used);
+        record_writes_at(r, d->sorted, bytes);
+        record_launch l = {SHADER_sort_experts, .grid = {1, 1, 1}};
+        TRY(record_start(r, &l, &a, sizeof a, err));
+    }
+    record_reads_at(r, d->sorted, bytes);
+    return LACE_OK;
+}
+
+static int64_t token_tiles(const product *d, int64_t tile)
+{
+    return d->choices ? expert_tiles(d->n, d->n_experts, tile) : divide_up(d->n, tile);
+}
+
 /* The launch of a product of many rows: of tiles of rows and tokens. */
 static record_launch launch_of_many(const recorder *r, const product *d, row_form form)
 {
-    enum { MATRIX_ROWS = 128, MATRIX_TOKENS = 128, MATRIX_SUBGROUPS = 8 };
-    enum { FLOAT_ROWS = 64, FLOAT_TOKENS = 32, FLOAT_THREADS = 128 };
     uint32_t number = weights_number(d->w->type);
     if (form == FORM_HALVES)
         return (record_launch){
             SHADER_many_matrix,
             {number, MATRIX_SUBGROUPS * vulkan_features(r->v)->subgroup_lanes},
-            {divide_up(d->w->n_rows, MATRIX_ROWS), divide_up(d->n, MATRIX_TOKENS), 1}};
+            {divide_up(d->w->n_rows, MATRIX_ROWS), token_tiles(d, MATRIX_TOKENS), 1}};
     return (record_launch){SHADER_many,
                            {number, FLOAT_THREADS},
-                           {divide_up(d->w->n_rows, FLOAT_ROWS), divide_up(d->n, FLOAT_TOKENS), 1}};
+                           {divide_up(d->w->n_rows, FLOAT_ROWS), token_tiles(d, FLOAT_TOKENS), 1}};
 }
 
 /* The launch of a product of few rows. */
@@ -332,8 +375,9 @@ lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
 {
     const weight *w = d->w;
     int64_t n_tiles = tiles_across(w->n_cols);
-    bool is_many = record_is_many(d->n) && !d->choices && !d->n_heads;
-    row_form form = record_form_of(r, w, is_many ? d->n : 1);
+    int64_t n_tokens = d->choices ? d->n / d->n_used : d->n;
+    bool is_many = record_is_many(n_tokens) && !d->n_heads && (!d->choices || d->sorted);
+    row_form form = record_form_of(r, w, is_many ? n_tokens : 1);
     struct product_args p = {.matrix = address_of(w->data),
                              .pair = d->pair ? address_of(d->pair->data) : 0,
                              .bias = address_of(d->bias),
@@ -351,6 +395,8 @@ lace_status record_tile_product(recorder *r, const product *d, lace_error *err)
                              .glu = (uint32_t)d->glu,
                              .scale = d->scale};
     TRY(form_rows(r, d, form, &p, err));
+    if (is_many && d->choices)
+        TRY(sort_choices(r, d, form == FORM_HALVES ? MATRIX_TOKENS : FLOAT_TOKENS, &p, err));
     TRY(name_matrices(r, d, &p, err));
     uint64_t x_bytes = (uint64_t)(d->n_x * p.n_heads) * p.x_stride * PIECE_BYTES;
     record_reads(r, d->x, d->n_x);

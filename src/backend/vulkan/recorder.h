@@ -123,7 +123,7 @@ uint64_t record_attend_bytes(const step *s, int64_t n_rows); /* of record_scratc
 uint64_t record_form_bytes(const step *s, int64_t n_rows);
 uint64_t record_params_bytes(const step *s);
 
-enum { RECORD_MOST_LAUNCHES = 4 }; /* of a step */
+enum { RECORD_MOST_LAUNCHES = 6 }; /* of a step */
 
 /* Rows of f32 from one place to another. Strides in floats. */
 lace_status record_copy(recorder *r, uint64_t to, uint32_t to_stride, uint64_t from,

@@ -141,20 +141,36 @@ static bool is_right(trial *t, int n, double allowed)
     return multiply(t, n, NULL) == LACE_OK && error_of(t, n) < allowed && !vulkan_is_suspect(t->v);
 }
 
+/* Whether there is something that was not found right before. */
+static bool is_untested(const vulkan *v, bool has, uint32_t what)
+{
+    return has && !vulkan_has_passed(v, what);
+}
+
 lace_status vulkan_self_test(vulkan *v, lace_error *err)
 {
     const vulkan_info *info = vulkan_features(v);
-    if (!info->has_dot4 && !info->has_matrices)
+    bool tests_dot4 = is_untested(v, info->has_dot4, VULKAN_PASSED_DOT4);
+    bool tests_matrices = is_untested(v, info->has_matrices, VULKAN_PASSED_MATRICES);
+    if (!tests_dot4 && !tests_matrices)
         return LACE_OK;
     trial *t = mem_calloc(1, sizeof *t);
     if (!t)
         return error_nomem(err, "a self-test");
     t->v = v;
     lace_status status = prepare(t, err);
-    if (status == LACE_OK && info->has_dot4 && !is_right(t, 2, 1e-7))
-        vulkan_distrust_dot4(v);
-    if (status == LACE_OK && info->has_matrices && !is_right(t, MOST_TOKENS, 1e-5))
-        vulkan_distrust_matrices(v);
+    if (status == LACE_OK && tests_dot4) {
+        if (is_right(t, 2, 1e-7))
+            vulkan_note_passed(v, VULKAN_PASSED_DOT4);
+        else
+            vulkan_distrust_dot4(v);
+    }
+    if (status == LACE_OK && tests_matrices) {
+        if (is_right(t, MOST_TOKENS, 1e-5))
+            vulkan_note_passed(v, VULKAN_PASSED_MATRICES);
+        else
+            vulkan_distrust_matrices(v);
+    }
     vulkan_queue_free(t->q);
     vulkan_free(v, t->memory);
     vulkan_free(v, t->params);

@@ -535,6 +535,16 @@ void vulkan_close(vulkan *v)
     mem_free(v);
 }
 
+bool vulkan_has_passed(const vulkan *v, uint32_t what)
+{
+    return (v->passed & what) && !v->loader->suspects;
+}
+
+void vulkan_note_passed(vulkan *v, uint32_t what)
+{
+    v->passed |= what;
+}
+
 void vulkan_distrust_dot4(vulkan *v)
 {
     v->info.has_dot4 = false;

@@ -56,6 +56,11 @@ bool vulkan_is_lost(const vulkan *v); /* nothing can be done with it any more */
 int vulkan_n_queues(const vulkan *v);
 const vulkan_info *vulkan_features(const vulkan *v); /* without what is free */
 
+/* What the self-test has found right, now or when this driver and these shaders ran last. */
+enum { VULKAN_PASSED_DOT4 = 1, VULKAN_PASSED_MATRICES = 2 };
+bool vulkan_has_passed(const vulkan *v, uint32_t what); /* never with "suspect" */
+void vulkan_note_passed(vulkan *v, uint32_t what);
+
 /* Do without what a device says that it has: it does not do it right. */
 void vulkan_distrust_dot4(vulkan *v);
 void vulkan_distrust_matrices(vulkan *v);

@@ -118,6 +118,7 @@ struct vulkan {
     VkPipelineCache cache;
     char cache_path[512]; /* "": there is none */
     uint64_t cache_hash;  /* of what the file holds */
+    uint32_t passed;      /* VULKAN_PASSED_*, so far */
 
     DEVICE_LIST(DECLARE)
 };

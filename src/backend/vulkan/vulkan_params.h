@@ -111,10 +111,21 @@ struct product_args {
     uint n_squares;
     float eps;
 
+    /* Experts of many tokens (sort_experts.comp): choices by expert, and tiles of them; or NULL. */
+    words_at order, tiles;
+
     /* Further matrices for the same rows of x; no rows: there are none. */
     pieces_at more_matrix[2];
     floats_at more_bias[2], more_result[2];
     uint more_stride[2], more_rows[2];
+};
+
+/* n choices in the order of their experts, and tiles of up to `tile`: expert, first, how many. */
+struct sort_args {
+    choices_at choices;
+    words_at order; /* [n] */
+    words_at tiles; /* [n_tiles, 3]; none in the last few */
+    uint n, n_used, choice_stride, n_experts, tile, n_tiles;
 };
 
 /* Of each head of x, the n_rest values behind n_cols go behind n_rows of y. */

@@ -29,10 +29,11 @@ static const struct {
 /* In front of what the driver gave. */
 typedef struct cache_head {
     char magic[8];
-    uint64_t n_bytes, hash; /* of what follows */
+    uint64_t n_bytes, hash; /* of what follows; the hash with `passed` */
+    uint64_t passed;        /* VULKAN_PASSED_*: what the self-test need not look at again */
 } cache_head;
 
-static const char cache_magic[8] = "lacevk1";
+static const char cache_magic[8] = "lacevk2";
 
 enum { CACHE_MOST_BYTES = 256 << 20 };
 
@@ -45,6 +46,11 @@ static uint64_t fnv(uint64_t h, const void *data, size_t n)
 }
 
 static const uint64_t fnv_start = 14695981039346656037u;
+
+static uint64_t hash_of(uint64_t passed, const void *data, size_t n)
+{
+    return fnv(fnv(fnv_start, &passed, sizeof passed), data, n);
+}
 
 /* ---- The file -------------------------------------------------------------------------------- */
 
@@ -76,7 +82,7 @@ static void name_cache(vulkan *v)
 }
 
 /* What the driver once gave, if the file is whole; else nothing. */
-static span read_cache(const buf *file)
+static span read_cache(const buf *file, uint32_t *passed)
 {
     cache_head head;
     span none = {0};
@@ -86,7 +92,9 @@ static span read_cache(const buf *file)
     span body = {.data = (const uint8_t *)file->data + sizeof head,
                  .size = file->size - sizeof head};
     bool is_whole = memcmp(head.magic, cache_magic, sizeof head.magic) == 0 &&
-                    head.n_bytes == body.size && head.hash == fnv(fnv_start, body.data, body.size);
+                    head.n_bytes == body.size &&
+                    head.hash == hash_of(head.passed, body.data, body.size);
+    *passed = is_whole ? (uint32_t)head.passed : 0;
     return is_whole ? body : none;
 }
 
@@ -99,7 +107,8 @@ static void save_cache(vulkan *v)
     uint8_t *file = mem_alloc(sizeof(cache_head) + n);
     if (file &&
         v->GetPipelineCacheData(v->device, v->cache, &n, file + sizeof(cache_head)) == VK_SUCCESS) {
-        cache_head head = {.n_bytes = n, .hash = fnv(fnv_start, file + sizeof head, n)};
+        cache_head head = {
+            .n_bytes = n, .hash = hash_of(v->passed, file + sizeof head, n), .passed = v->passed};
         memcpy(head.magic, cache_magic, sizeof head.magic);
         memcpy(file, &head, sizeof head);
         if (head.hash != v->cache_hash)
@@ -117,8 +126,8 @@ lace_status vulkan_pipelines_open(vulkan *v, lace_error *err)
     name_cache(v);
     span body = {0};
     if (v->cache_path[0] && file_read_regular(v->cache_path, &file, NULL) == LACE_OK)
-        body = read_cache(&file);
-    v->cache_hash = fnv(fnv_start, body.data, body.size);
+        body = read_cache(&file, &v->passed);
+    v->cache_hash = hash_of(v->passed, body.data, body.size);
     VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                       .initialDataSize = body.size,
                                       .pInitialData = body.data};
