@@ -557,14 +557,20 @@ void vulkan_distrust_matrices(vulkan *v)
     v->info.matrices_fail = true;
 }
 
-bool vulkan_is_lost(const vulkan *v)
+bool vulkan_is_lost(vulkan *v)
 {
-    return v->is_lost;
+    pthread_mutex_lock(&v->lock);
+    bool is_lost = v->is_lost;
+    pthread_mutex_unlock(&v->lock);
+    return is_lost;
 }
 
-int vulkan_n_queues(const vulkan *v)
+int vulkan_n_queues(vulkan *v)
 {
-    return v->n_queues;
+    pthread_mutex_lock(&v->lock);
+    int n = v->n_queues;
+    pthread_mutex_unlock(&v->lock);
+    return n;
 }
 
 bool vulkan_is_suspect(const vulkan *v)

@@ -52,8 +52,8 @@ int vulkan_count_gpus(void);
 lace_status vulkan_open(int index, vulkan **out, lace_error *err);
 void vulkan_close(vulkan *v); /* after everything made with it; NULL is fine */
 lace_status vulkan_describe(vulkan *v, vulkan_info *out, lace_error *err);
-bool vulkan_is_lost(const vulkan *v); /* nothing can be done with it any more */
-int vulkan_n_queues(const vulkan *v);
+bool vulkan_is_lost(vulkan *v); /* nothing can be done with it any more */
+int vulkan_n_queues(vulkan *v);
 const vulkan_info *vulkan_features(const vulkan *v); /* without what is free */
 
 /* What the self-test has found right, now or when this driver and these shaders ran last. */

@@ -140,8 +140,11 @@ lace_status vulkan_list_times(vulkan_list *l, uint64_t *ns, lace_error *err)
 
 static lace_status failed(vulkan *v, VkResult r, const char *call, lace_error *err)
 {
-    if (r == VK_ERROR_DEVICE_LOST)
+    if (r == VK_ERROR_DEVICE_LOST) {
+        pthread_mutex_lock(&v->lock);
         v->is_lost = true;
+        pthread_mutex_unlock(&v->lock);
+    }
     return vulkan_failed(r, call, err);
 }
 
@@ -250,6 +253,13 @@ static lace_status prepare_queue(vulkan_queue *q, lace_error *err)
     return vulkan_list_end(q->transfer, err);
 }
 
+static void count_queue(vulkan *v, int n)
+{
+    pthread_mutex_lock(&v->lock);
+    v->n_queues += n;
+    pthread_mutex_unlock(&v->lock);
+}
+
 lace_status vulkan_queue_create(vulkan *v, vulkan_queue **out, lace_error *err)
 {
     *out = NULL;
@@ -257,7 +267,7 @@ lace_status vulkan_queue_create(vulkan *v, vulkan_queue **out, lace_error *err)
     if (!q)
         return error_nomem(err, "a queue");
     q->v = v;
-    v->n_queues++;
+    count_queue(v, 1);
     lace_status status = prepare_queue(q, err);
     return GIVE_OR_FREE(status, q, out, vulkan_queue_free);
 }
@@ -272,7 +282,7 @@ void vulkan_queue_free(vulkan_queue *q)
     vulkan_free(q->v, q->staging);
     q->v->DestroySemaphore(q->v->device, q->done, NULL);
     q->v->DestroyCommandPool(q->v->device, q->pool, NULL);
-    q->v->n_queues--;
+    count_queue(q->v, -1);
     mem_free(q);
 }
 
