@@ -15,11 +15,14 @@
  * no options. Description and examples follow.
  */
 #define VERB(id, name_, usage_, summary_, least, most, ...)                                        \
+    BARE_VERB(id, name_, usage_, summary_, least, most, .options = options,                        \
+              .n_options = sizeof options / sizeof *options, __VA_ARGS__)
+
+/* One without options. */
+#define BARE_VERB(id, name_, usage_, summary_, least, most, ...)                                   \
     const verb verb_##id = {.name = name_,                                                         \
                             .usage = usage_,                                                       \
                             .summary = summary_,                                                   \
-                            .options = options,                                                    \
-                            .n_options = sizeof options / sizeof *options,                         \
                             .min_positional = least,                                               \
                             .max_positional = most,                                                \
                             .run = id##_verb,                                                      \

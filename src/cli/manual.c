@@ -136,7 +136,7 @@ lace_status args_manual(verb_table verbs, const verb *v, buf *out)
         TRY(append_paragraphs(out, v->description));
         out->size -= out->data[out->size - 1] == '\n';
     }
-    TRY(buf_append_text(out, "\n.SH OPTIONS\n"));
+    TRY(buf_append_text(out, v->n_options ? "\n.SH OPTIONS\n" : "\n"));
     for (size_t i = 0; i < v->n_options; i++)
         TRY(append_option(out, &v->options[i]));
     TRY(buf_append_text(out, ".SH EXAMPLES\n"));

@@ -4,10 +4,6 @@
 #include "cli/cli.h"
 #include "formats/store_remove.h"
 
-static const arg_option options[] = {
-    {.kind = ARG_HEADING, .help = "There are no options: what is named is gone"},
-};
-
 static lace_status rm_verb(const verb *v, int argc, char **argv, lace_error *err)
 {
     struct {
@@ -26,10 +22,13 @@ static lace_status rm_verb(const verb *v, int argc, char **argv, lace_error *err
     return LACE_OK;
 }
 
-VERB(rm, "rm", "NAME...", "remove models from the disk, by their names in lace list", 1,
-     ARGS_MAX_POSITIONAL,
-     .description = "A model goes with what only it needs: in Hugging Face's cache and in Ollama's "
-                    "store, data\n"
-                    "that another model shares stays. Other programs no longer see it, either.\n",
-     .examples = "  lace rm Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0\n"
-                 "  lace rm qwen3:0.6b\n")
+BARE_VERB(rm, "rm", "NAME...", "remove models from the disk, by their names in lace list", 1,
+          ARGS_MAX_POSITIONAL,
+          .description =
+              "A model goes with what only it needs: in Hugging Face's cache and in Ollama's "
+              "store, data\n"
+              "that another model shares stays. Other programs no longer see it, either. Nothing "
+              "is asked:\n"
+              "what is named is gone.\n",
+          .examples = "  lace rm Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0\n"
+                      "  lace rm qwen3:0.6b\n")

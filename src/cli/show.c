@@ -4,10 +4,6 @@
 
 #include "cli/cli.h"
 
-static const arg_option options[] = {
-    {.kind = ARG_HEADING, .help = "The options of lace inspect"},
-};
-
 /* The entry of a name in the list of models. */
 typedef struct search {
     const char *name;
@@ -48,10 +44,11 @@ static lace_status show_verb(const verb *v, int argc, char **argv, lace_error *e
     return status == LACE_OK ? verb_inspect.run(&verb_inspect, argc, argv, err) : status;
 }
 
-VERB(show, "show", "[MODEL] [options]", "say where a model is, and describe it as inspect does", 0,
-     1,
-     .description =
-         "For a name of lace list: its place and its size on the disk, then what lace inspect\n"
-         "says. lace help inspect has the options.\n",
-     .examples = "  lace show Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0\n"
-                 "  lace show qwen3:0.6b -c 32768\n")
+BARE_VERB(
+    show, "show", "[MODEL] [options]", "say where a model is, and describe it as inspect does", 0,
+    1,
+    .description =
+        "For a name of lace list: its place and its size on the disk, then what lace inspect\n"
+        "says. lace help inspect has the options.\n",
+    .examples = "  lace show Qwen/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q8_0\n"
+                "  lace show qwen3:0.6b -c 32768\n")

@@ -89,6 +89,21 @@ static void help_of_a_verb_shows_each_flag(void)
     }
 }
 
+static void verbs_without_options_have_no_place_for_them(void)
+{
+    static const char *const bare[] = {"rm", "show"};
+    for (size_t i = 0; i < 2; i++) {
+        char words[64];
+        snprintf(words, sizeof words, "help %s", bare[i]);
+        command_run(words);
+        CHECK(command_check_success() && !strstr(ran.out, ":\n\nExamples:"));
+        snprintf(words, sizeof words, "help --man %s", bare[i]);
+        command_run(words);
+        CHECK(command_check_success() && strstr(ran.out, ".SH EXAMPLES"));
+        CHECK(!strstr(ran.out, "OPTIONS"));
+    }
+}
+
 static void version_is_one_line(void)
 {
     command_run("--version");
@@ -272,6 +287,7 @@ int main(void)
         return 1;
     CASE(lace_alone_lists_every_verb);
     CASE(help_of_a_verb_shows_each_flag);
+    CASE(verbs_without_options_have_no_place_for_them);
     CASE(version_is_one_line);
     CASE(mistakes_get_one_line_and_a_hint);
     CASE(names_of_llama_cpp_mean_the_same);
