@@ -195,6 +195,7 @@ $(B)/tests/unit/test_http_parse $(B)/fuzz_http $(B)/tests/fuzz/replay_http: $(HT
 
 # So are progress bars.
 $(B)/tests/unit/test_progress: $(call obj,src/cli/progress.c src/cli/terminal.c)
+$(B)/tests/unit/test_word_wrap: $(call obj,src/cli/word_wrap.c)
 
 # And what lists the models of a server.
 MODELS_FILE_OBJ := $(call obj,src/cli/models_file.c src/cli/args.c src/cli/foreign_names.c)

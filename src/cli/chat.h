@@ -15,6 +15,7 @@
 #include "cli/cli.h"
 #include "base/bytes.h"
 #include "cli/choose.h"
+#include "cli/word_wrap.h"
 
 /* ---- Answers --------------------------------------------------------------------------------- */
 
@@ -100,10 +101,12 @@ void chat_append_counts(const chat *t, char *line, size_t size);
 /* Where answers and notes go. */
 typedef struct chat_printer {
     buf content, clean; /* the answer so far; a piece of it made safe for a terminal */
-    bool is_terminal;   /* notes are for people */
-    bool has_colour;    /* and so are colours */
-    bool is_reasoning;  /* is being printed */
-    char last_byte;     /* printed */
+    buf lines;          /* the same, in lines that end between words */
+    word_wrap wrap;
+    bool is_terminal;  /* notes are for people */
+    bool has_colour;   /* and so are colours */
+    bool is_reasoning; /* is being printed */
+    char last_byte;    /* printed */
 } chat_printer;
 
 #define CHAT_NORMAL "\033[0m"

@@ -17,12 +17,16 @@ void chat_printer_init(chat_printer *p, bool is_terminal)
                         .has_colour = is_terminal && terminal_has_colour(STDOUT_FILENO)};
     buf_init(&p->content, CLI_MAX_TEXT);
     buf_init(&p->clean, CLI_MAX_TEXT);
+    buf_init(&p->lines, CLI_MAX_TEXT);
+    word_wrap_init(&p->wrap, 0);
 }
 
 void chat_printer_deinit(chat_printer *p)
 {
     buf_deinit(&p->content);
     buf_deinit(&p->clean);
+    buf_deinit(&p->lines);
+    word_wrap_deinit(&p->wrap);
 }
 
 static lace_status print(chat_printer *p, const char *chars, size_t n, lace_error *err)
@@ -73,11 +77,21 @@ static lace_status make_safe(buf *out, text piece)
     return LACE_OK;
 }
 
+/* The word that is held back. */
+static lace_status print_rest(chat_printer *p, lace_error *err)
+{
+    buf_clear(&p->lines);
+    if (word_wrap_end(&p->wrap, &p->lines) != LACE_OK)
+        return error_nomem(err, "the answer");
+    return print(p, p->lines.data, p->lines.size, err);
+}
+
 /* Reasoning is dimmed, or stands between two lines where there are no colours. */
 static lace_status set_reasoning(chat_printer *p, bool is_reasoning, lace_error *err)
 {
     if (p->is_reasoning == is_reasoning)
         return LACE_OK;
+    TRY(print_rest(p, err));
     p->is_reasoning = is_reasoning;
     if (is_reasoning)
         return p->has_colour ? print_code(p, DIM, err) : print(p, "[reasoning]\n", 12, err);
@@ -95,9 +109,11 @@ static lace_status on_piece(void *user, bool is_reasoning, text piece, lace_erro
     if (!p->is_terminal) /* the answer itself, as it is */
         return is_reasoning ? LACE_OK : print(p, piece.data, piece.size, err);
     TRY(set_reasoning(p, is_reasoning, err));
-    if (make_safe(&p->clean, piece) != LACE_OK)
+    buf_clear(&p->lines);
+    if (make_safe(&p->clean, piece) != LACE_OK ||
+        word_wrap_push(&p->wrap, p->clean.data, p->clean.size, &p->lines) != LACE_OK)
         return error_nomem(err, "the answer");
-    return print(p, p->clean.data, p->clean.size, err);
+    return print(p, p->lines.data, p->lines.size, err);
 }
 
 /* Whoever reads the answer must know that the model has forgotten; in a pipe, on the other one. */
@@ -119,7 +135,13 @@ lace_status chat_print_answer(chat_printer *p, chat *t, const json_t *messages, 
     lace_error ignored;
     buf_clear(&p->content);
     p->last_byte = '\n';
+    if (p->is_terminal && terminal_can_draw(STDOUT_FILENO))
+        p->wrap.n_columns = terminal_columns(STDOUT_FILENO);
     lace_status status = chat_answer(t, messages, n_dropped, on_piece, p, &cli_stop, stats, err);
+    if (status == LACE_OK)
+        status = print_rest(p, err);
+    else
+        print_rest(p, &ignored);
     if (p->is_reasoning) { /* it was cut in the middle of it */
         p->is_reasoning = false;
         print_code(p, CHAT_NORMAL, &ignored);

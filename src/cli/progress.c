@@ -4,7 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -36,10 +35,10 @@ void progress_init(progress *p, const volatile int *stop)
 
 static int terminal_width(void)
 {
-    struct winsize size;
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    int n_columns = terminal_columns(STDERR_FILENO);
+    if (n_columns == 0)
         return 80;
-    return size.ws_col < MAX_WIDTH ? size.ws_col : MAX_WIDTH;
+    return n_columns < MAX_WIDTH ? n_columns : MAX_WIDTH;
 }
 
 /* " 3:20 left", by how quickly this part went until now; "" if it is short or unknown. */

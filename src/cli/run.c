@@ -14,6 +14,8 @@
 #include "cli/cli.h"
 #include "cli/surgery_run.h"
 #include "cli/chat.h"
+#include "cli/terminal.h"
+#include "cli/word_wrap.h"
 #include "cli/writer.h"
 
 typedef struct run_args {
@@ -81,7 +83,9 @@ typedef struct generation {
     size_t n_prompt;
     int32_t n_context;
     writer_report report;
-    char last_byte;  /* of what was printed; 0: nothing */
+    char last_byte; /* of what was printed; 0: nothing */
+    word_wrap wrap; /* lines of a terminal end between words */
+    buf lines;
     const char *end; /* why it ended, if that needs saying */
 } generation;
 
@@ -90,7 +94,23 @@ static lace_status print_text(generation *g, const char *data, size_t n_bytes, l
     if (n_bytes == 0)
         return LACE_OK;
     g->last_byte = data[n_bytes - 1];
-    return cli_write(data, n_bytes, err);
+    if (g->wrap.n_columns == 0)
+        return cli_write(data, n_bytes, err);
+    buf_clear(&g->lines);
+    if (word_wrap_push(&g->wrap, data, n_bytes, &g->lines) != LACE_OK)
+        return error_nomem(err, "the text");
+    return cli_write(g->lines.data, g->lines.size, err);
+}
+
+/* The word that is held back, and the end of the last line. */
+static lace_status print_end(generation *g, lace_error *err)
+{
+    buf_clear(&g->lines);
+    if (word_wrap_end(&g->wrap, &g->lines) != LACE_OK)
+        return error_nomem(err, "the text");
+    if (g->lines.size > 0)
+        TRY(cli_write(g->lines.data, g->lines.size, err));
+    return g->last_byte && g->last_byte != '\n' ? cli_write("\n", 1, err) : LACE_OK;
 }
 
 /* ---- Prompt ---------------------------------------------------------------------------------- */
@@ -227,9 +247,11 @@ static lace_status continue_text(generation *g, const lace_model_options *model_
                           .on_begin = print_opening,
                           .on_piece = print_piece,
                           .user = g};
-    TRY(writer_write(&g->writer, &order, &g->report, err));
-    if (g->last_byte && g->last_byte != '\n')
-        TRY(cli_write("\n", 1, err));
+    lace_status status = writer_write(&g->writer, &order, &g->report, err);
+    lace_error ignored;
+    lace_status ended = print_end(g, status == LACE_OK ? err : &ignored);
+    TRY(status);
+    TRY(ended);
     g->end = ends[g->report.end];
     begin_statistics(g, line, sizeof line);
     writer_append_counts(&g->writer, line, sizeof line);
@@ -315,6 +337,8 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
     buf opening;
     buf_init(&opening, CLI_MAX_TEXT);
     generation g = {.args = &a, .opening = &opening};
+    buf_init(&g.lines, SIZE_MAX / 2);
+    word_wrap_init(&g.wrap, terminal_can_draw(STDOUT_FILENO) ? terminal_columns(STDOUT_FILENO) : 0);
     lace_model_options model_options = lace_model_options_default();
     model_options.use_mmap = a.mmap;
     model_options.packs_later = true;
@@ -340,6 +364,8 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
     buf_deinit(&pruned);
     mem_free(g.prompt);
     buf_deinit(&opening);
+    buf_deinit(&g.lines);
+    word_wrap_deinit(&g.wrap);
     return status;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 bool terminal_can_draw(int fd)
@@ -16,4 +17,10 @@ bool terminal_has_colour(int fd)
 {
     const char *none = getenv("NO_COLOR");
     return terminal_can_draw(fd) && !(none && none[0]);
+}
+
+int terminal_columns(int fd)
+{
+    struct winsize size;
+    return isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }

@@ -10,4 +10,7 @@ bool terminal_can_draw(int fd);
 /* The same, and colours are wanted: NO_COLOR is missing or empty (no-color.org). */
 bool terminal_has_colour(int fd);
 
+/* Its columns; 0 if it is none, or does not say. */
+int terminal_columns(int fd);
+
 #endif

@@ -290,8 +290,11 @@ static void reasoning_is_dimmed_or_named(void)
         type("\004");
         CHECK(finish() == 0);
         const char *line = find_last("hello\n"), *note = find_last("[cut]");
-        if (CHECK(line && note && note - line > 7))
-            CHECK(looks(line + 6, (size_t)(note - line) - 6, false));
+        const char *bar = find_last("100%"); /* on a busy machine it is drawn and wiped out */
+        if (CHECK(line && note && note - line > 7)) {
+            const char *answer = bar && bar > line ? bar + 4 + strspn(bar + 4, " ") : line + 6;
+            CHECK(looks(answer, (size_t)(note - answer), false));
+        }
         CHECK(term.ends_plain);
     }
     if (start("NO_COLOR=1", arguments) && wait_for("> ")) {
@@ -299,7 +302,7 @@ static void reasoning_is_dimmed_or_named(void)
         wait_for(CUT);
         type("\004");
         CHECK(finish() == 0);
-        CHECK(strstr(term.chars, "\n[reasoning]\n") != NULL && !has_colours());
+        CHECK(strstr(term.chars, "[reasoning]\n") != NULL && !has_colours());
     }
 }
 
