@@ -239,6 +239,47 @@ typedef struct lace_model_info {
 
 void lace_model_describe(const lace_model *model, lace_model_info *out);
 
+/* ---- Adapters -------------------------------------------------------------------------------- */
+
+/*
+ * LoRA adapters: small matrices that are added to those of a model, and change what it says. A model
+ * may have many, and each text chooses: texts with different adapters, and with none, are computed
+ * together in one batch.
+ *
+ *     lace_model_add_adapter(model, "sql.gguf", 0, &sql, &err);    // before the first session
+ *     lace_adapter_use use = {.adapter = sql, .scale = 1};
+ *     options.adapters = &use, options.n_adapters = 1;             // of a generation
+ */
+
+/*
+ * Read an adapter: a GGUF file, or a directory as PEFT writes it. *out is its number, from 0 on.
+ * Texts that are told nothing about adapters use it with this scale; 0: they do not. Only before the
+ * first session of the model. LACE_E_SHAPE or LACE_E_META if it is for another model,
+ * LACE_E_UNSUPPORTED names what of it cannot be used.
+ */
+lace_status lace_model_add_adapter(lace_model *model, const char *path, float scale, int32_t *out,
+                                   lace_error *err);
+
+/* Strings live as long as the model. */
+typedef struct lace_adapter_info {
+    const char *name; /* general.name, or the name of the file */
+    const char *path;
+    int32_t rank;      /* the largest of its matrices */
+    float alpha;       /* as its file says; its products are multiplied with alpha / rank */
+    float scale;       /* of texts that are told nothing */
+    size_t n_matrices; /* of the model that it changes */
+    uint64_t n_bytes;
+} lace_adapter_info;
+
+/* Writes at most `capacity` of the model's adapters and returns how many there are in all. */
+size_t lace_model_adapters(const lace_model *model, lace_adapter_info *out, size_t capacity);
+
+/* How much of an adapter is added: 1 as it was trained, 0.5 half of it. */
+typedef struct lace_adapter_use {
+    int32_t adapter;
+    float scale;
+} lace_adapter_use;
+
 /* ---- Tokens ---------------------------------------------------------------------------------- */
 
 enum {
@@ -431,6 +472,13 @@ lace_status lace_session_truncate(lace_session *session, int32_t sequence, int32
 
 /* Make `to` (which must be empty) a copy of `from`, sharing its KV pages. */
 lace_status lace_session_fork(lace_session *session, int32_t from, int32_t to, lace_error *err);
+
+/*
+ * Which adapters an empty sequence uses from now on; of others, nothing. LACE_E_ARG if it is not
+ * empty: what it holds was computed with others.
+ */
+lace_status lace_session_set_adapters(lace_session *session, int32_t sequence,
+                                      const lace_adapter_use *uses, size_t n_uses, lace_error *err);
 
 /* ---- Trace ----------------------------------------------------------------------------------- */
 
@@ -806,7 +854,10 @@ typedef struct lace_generation_options {
                           it, too; default false */
     bool show_special; /* control tokens print their names; default false */
     bool use_prefixes; /* reuse the common beginning of other texts; default true */
-    uint64_t owner;    /* reuse it only from texts with the same number; default 0 */
+    uint64_t owner;    /* reuse it only from texts with the same number; default 0. What texts with
+                          other adapters began with is never reused */
+    const lace_adapter_use *adapters; /* that change the model for this text */
+    int32_t n_adapters; /* -1 (default): those that the model was opened with; 0: none */
     bool fills_context; /* the prompt may fill the context; one more token is chosen after it, which
                            the context does not hold; default false */
     /*

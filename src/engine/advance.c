@@ -406,10 +406,9 @@ static void keep_prompts(lace_batcher *b)
         if (!batcher_uses_prefixes(b, g) || g->n_computed > g->stats.n_prompt ||
             g->n_computed < PAGE_TOKENS)
             continue;
-        prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
-                         false);
+        prefix_tree_keep(b->prefixes, g->owner, g->sequence, g->tokens, g->n_computed, false);
         if (g->n_computed == g->stats.n_prompt)
-            prefix_tree_store(b->prefixes, g->options.owner, g->tokens, g->n_computed);
+            prefix_tree_store(b->prefixes, g->owner, g->tokens, g->n_computed);
     }
 }
 

@@ -301,9 +301,8 @@ static void stop_running(lace_batcher *b, lace_generation *g)
     /* What the layer that predicts has not seen is of less use to others, and of no harm. */
     session_settle(b->session, NULL);
     if (batcher_uses_prefixes(b, g) && g->n_computed > 0 && g->finish != LACE_FINISH_ERROR) {
-        prefix_tree_keep(b->prefixes, g->options.owner, g->sequence, g->tokens, g->n_computed,
-                         true);
-        prefix_tree_store(b->prefixes, g->options.owner, g->tokens, g->n_computed);
+        prefix_tree_keep(b->prefixes, g->owner, g->sequence, g->tokens, g->n_computed, true);
+        prefix_tree_store(b->prefixes, g->owner, g->tokens, g->n_computed);
     }
     states_set_length(b->session->kv, g->sequence, 0);
     b->is_used[g->sequence] = false;
@@ -373,13 +372,13 @@ static bool should_wait(const lace_batcher *b, const lace_generation *g)
     int32_t known = -1;
     for (const lace_generation *r = b->running.first; r; r = r->next) {
         if (r->n_computed + 1 >= r->n_tokens || !batcher_uses_prefixes(b, r) ||
-            r->options.owner != g->options.owner)
+            r->owner != g->owner)
             continue;
         int32_t shared = n_common(g, r) / PAGE_TOKENS * PAGE_TOKENS;
         if (shared == 0)
             continue;
         if (known < 0)
-            known = prefix_tree_find(b->prefixes, g->options.owner, g->tokens, g->n_tokens - 1);
+            known = prefix_tree_find(b->prefixes, g->owner, g->tokens, g->n_tokens - 1);
         if (shared > known + PAGE_TOKENS)
             return true;
     }
@@ -411,9 +410,10 @@ static void begin_sequence(lace_batcher *b, lace_generation *g, int32_t sequence
     g->n_computed = 0;
     if (b->session->predictor)
         predictor_forget(b->session->predictor, sequence);
+    adapters_apply(b->session, sequence, g->adapter_scales);
     if (batcher_uses_prefixes(b, g))
         g->n_computed =
-            prefix_tree_begin(b->prefixes, g->options.owner, sequence, g->tokens, g->n_tokens - 1,
+            prefix_tree_begin(b->prefixes, g->owner, sequence, g->tokens, g->n_tokens - 1,
                               g->started_ns ? NULL : &g->stats.reuse_end);
 }
 

@@ -22,6 +22,7 @@ struct lace_model {
     char *chat_template;
     const char *main_type; /* the type of most weights */
     uint64_t n_parameters, tensor_bytes;
+    float *adapter_scales;     /* [m->n_adapters] of texts that are told nothing */
     pthread_mutex_t load_lock; /* the first session packs the weights, others wait for it */
     struct grammar_vocab *grammar_tokens; /* made for the first grammar, under load_lock */
     struct kept_grammar *kept_grammars;   /* the last ones used first, under load_lock */
@@ -32,6 +33,14 @@ void grammars_forget(lace_model *lm);
 /* lace_grammar_state_mask within a limit; LACE_E_LIMIT and limit->is_over: nothing has changed. */
 lace_status grammar_state_mask_within(lace_grammar_state *s, work_limit *limit, float *logits,
                                       lace_error *err);
+
+/* adapters.c: scales of all of the model's adapters, of what a text asks for; n_uses -1: the usual. */
+lace_status adapters_choose(const lace_model *lm, const lace_adapter_use *uses, int32_t n_uses,
+                            float *out, lace_error *err);
+/* A number for texts that may share what they begin with: of one owner, with the same adapters. */
+bool adapters_owner(const lace_model *lm, const float *scales, uint64_t owner, uint64_t *out);
+/* Let an empty sequence use adapters by these scales, or by the usual ones (NULL). */
+void adapters_apply(lace_session *s, int32_t sequence, const float *scales);
 
 /* What the steps of a session took so far; trace.c. All functions take NULL: no trace. */
 typedef struct session_trace session_trace;

@@ -22,6 +22,7 @@ lace_generation_options lace_generation_options_default(void)
         .reasoning = {.max_tokens = -1},
         .n_top = -1,
         .use_prefixes = true,
+        .n_adapters = -1,
     };
 }
 
@@ -151,6 +152,20 @@ static lace_status show_prompt(lace_generation *g, lace_error *err)
     return LACE_OK;
 }
 
+static lace_status choose_adapters(lace_generation *g, lace_error *err)
+{
+    lace_generation_options *o = &g->options;
+    size_t n = (size_t)g->model->m->n_adapters;
+    g->adapter_scales = arena_alloc(&g->memory, n + 1, sizeof *g->adapter_scales);
+    if (!g->adapter_scales)
+        return error_nomem(err, "a generation");
+    TRY(adapters_choose(g->model, o->adapters, o->n_adapters, g->adapter_scales, err));
+    o->adapters = NULL;
+    return adapters_owner(g->model, g->adapter_scales, o->owner, &g->owner)
+               ? LACE_OK
+               : error_nomem(err, "a generation");
+}
+
 static lace_status fill(lace_generation *g, lace_error *err)
 {
     const lace_generation_options *o = &g->options;
@@ -163,6 +178,7 @@ static lace_status fill(lace_generation *g, lace_error *err)
         return error_nomem(err, "a generation");
     memcpy(g->tokens, o->prompt, o->n_prompt * sizeof *g->tokens);
     g->options.prompt = NULL;
+    TRY(choose_adapters(g, err));
     if (o->grammar) /* which has no place for what closes reasoning */
         g->options.reasoning = (lace_reasoning){.max_tokens = -1};
     watch_init(&g->watch, &g->options.reasoning, o->breaks_loops);

@@ -25,6 +25,8 @@ struct lace_generation {
     const lace_model *model;
     lace_generation_options options; /* its pointers are into `memory` */
     arena memory;
+    float *adapter_scales; /* [adapters of the model] */
+    uint64_t owner;        /* of what its text begins with: options.owner, and the adapters */
 
     lace_token *tokens; /* [capacity] prompt and reply */
     int32_t n_tokens, capacity;

@@ -289,7 +289,7 @@ void lace_model_close(lace_model *lm)
     else
         weights_close(lm->files);
     together_free(lm->others);
-    mem_free(lm->name);
+    mem_free_all(lm->adapter_scales, lm->name);
     grammars_forget(lm);
     grammar_vocab_free(lm->grammar_tokens);
     mem_free(lm->chat_template);

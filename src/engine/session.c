@@ -319,6 +319,8 @@ lace_status lace_session_create(lace_model *lm, const lace_session_options *opti
     TRY_GOTO(status, done, prepare(s, err));
     s->kv = s->runner->states;
     s->workers = s->runner->workers;
+    for (int32_t i = 0; i < s->options.n_sequences; i++)
+        adapters_apply(s, i, NULL);
 done:
     status = tell_need(status, &need, err);
     return GIVE_OR_FREE(status, s, out, lace_session_free);
@@ -584,5 +586,6 @@ lace_status lace_session_fork(lace_session *s, int32_t from, int32_t to, lace_er
     if (s->history)
         memcpy(history_of(s, to), history_of(s, from),
                (size_t)lace_session_length(s, from) * sizeof *s->history);
+    adapters_apply(s, to, runner_adapter_scales(s->runner, from));
     return states_fork(s->kv, from, to, err);
 }

@@ -23,6 +23,7 @@ enum {
 #define SINGLE_FILE  "model.safetensors"
 #define INDEX_FILE   "model.safetensors.index.json"
 #define CONFIG_FILE  "config.json"
+#define ADAPTER_FILE "adapter_model.safetensors"
 #define POOLING      "1_Pooling"
 #define POOLING_FILE POOLING "/config.json"
 
@@ -216,11 +217,11 @@ static lace_status open_index(const char *path, weights **out, lace_error *err)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static lace_status open_single(const char *path, weights **out, lace_error *err)
+static lace_status open_single(const char *path, const char *file, weights **out, lace_error *err)
 {
     weights *w = NULL;
     TRY(weights_create(path, 1, &w, err));
-    lace_status status = open_part(w, 0, SINGLE_FILE, err);
+    lace_status status = open_part(w, 0, file, err);
     if (status == LACE_OK)
         status = weights_join(w, err);
     return GIVE_OR_FREE(status, w, out, weights_close);
@@ -253,7 +254,7 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
         return status;
     }
     if (has_file(path, SINGLE_FILE))
-        status = open_single(path, out, err);
+        status = open_single(path, SINGLE_FILE, out, err);
     else if (has_file(path, INDEX_FILE))
         status = open_index(path, out, err);
     else
@@ -264,4 +265,24 @@ lace_status hf_dir_open(const char *path, weights **out, lace_error *err)
     }
     (*out)->config = config;
     return LACE_OK;
+}
+
+bool hf_adapter_is(const char *path)
+{
+    return has_file(path, ADAPTER_CONFIG);
+}
+
+lace_status hf_adapter_open(const char *path, weights **out, lace_error *err)
+{
+    json_t *config;
+    *out = NULL;
+    if (!has_file(path, ADAPTER_FILE))
+        return error_set(err, LACE_E_IO, "%s: has no " ADAPTER_FILE, path);
+    TRY(read_object(path, ADAPTER_CONFIG, MAX_CONFIG_BYTES, &config, err));
+    lace_status status = open_single(path, ADAPTER_FILE, out, err);
+    if (status == LACE_OK)
+        (*out)->config = config;
+    else
+        json_decref(config);
+    return status;
 }

@@ -22,6 +22,12 @@ typedef struct weights weights;
  */
 lace_status weights_open(const char *path, weights **out, lace_error *err);
 
+/*
+ * A LoRA adapter: a GGUF file, or a directory of PEFT (or its file adapter_model.safetensors), whose
+ * adapter_config.json weights_config then gives. What is in it is for model/adapter_file.h to say.
+ */
+lace_status weights_open_adapter(const char *path, weights **out, lace_error *err);
+
 /* The same for a GGUF in memory that outlives the result; `name` is for messages. */
 lace_status weights_open_memory(span bytes, const char *name, weights **out, lace_error *err);
 

@@ -47,4 +47,9 @@ lace_status weights_show_sparse(weights *w, lace_error *err);
 lace_status gguf_files_open(const char *path, weights **out, lace_error *err);
 lace_status hf_dir_open(const char *path, weights **out, lace_error *err);
 
+/* A directory with an adapter of PEFT: whether it is one, and its config and tensors. */
+#define ADAPTER_CONFIG "adapter_config.json"
+bool hf_adapter_is(const char *path);
+lace_status hf_adapter_open(const char *path, weights **out, lace_error *err);
+
 #endif

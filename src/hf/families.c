@@ -36,3 +36,11 @@ lace_status hf_family_find(const source *s, const hf_model_type **out)
                      "config.json: %s: is \"%.64s\", which lace does not know",
                      type ? "model_type" : "architectures", type ? type : name);
 }
+
+const hf_model_type *hf_model_type_of(const char *architecture, size_t i)
+{
+    for (size_t k = 0; k < sizeof types / sizeof *types; k++)
+        if (strcmp(types[k].architecture, architecture) == 0 && i-- == 0)
+            return &types[k];
+    return NULL;
+}

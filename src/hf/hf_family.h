@@ -86,6 +86,16 @@ typedef struct hf_model_type {
 /* The row of a config.json. */
 lace_status hf_family_find(const source *s, const hf_model_type **out);
 
+/* Row number i among those of an architecture of GGUF files; NULL: there are no more. */
+const hf_model_type *hf_model_type_of(const char *architecture, size_t i);
+
+/* In front of the names of tensors, up to a NULL; one of them, the last is "". */
+extern const char *const hf_name_prefixes[];
+
+/* Names outside of layers, with one of the prefixes; and those that never have one. */
+name_table hf_family_ends(const hf_family *f);
+name_table hf_family_heads(const hf_family *f);
+
 /* ---- Rows that many families share ----------------------------------------------------------- */
 
 /* clang-format off */

@@ -13,9 +13,9 @@ enum { NAME_BYTES = 320, START_BYTES = 128 };
 
 /* clang-format off */
 /* In front of every name: plain models, then two generations of those that also see, then older ones. */
-static const char *const name_prefixes[] = {"model.", "language_model.model.", "model.language_model.",
+const char *const hf_name_prefixes[] = {"model.", "language_model.model.", "model.language_model.",
                                             "transformer.", "gpt_neox.", "backbone.", "bert.",
-                                            "roberta.", "model.model.", ""};
+                                            "roberta.", "model.model.", "", NULL};
 
 /* What is no part of the model, or of its language part. */
 static const char *const ignored_starts[] = {"vision_tower.", "multi_modal_projector.", "visual.",
@@ -422,9 +422,14 @@ static name_table table_or(name_table t, const name_row *rows, size_t n_rows)
     return t.n_rows > 0 ? t : (name_table){rows, n_rows};
 }
 
-static name_table ends_of(const hf_family *f)
+name_table hf_family_ends(const hf_family *f)
 {
     return table_or(f->ends, llama_ends, sizeof llama_ends / sizeof *llama_ends);
+}
+
+name_table hf_family_heads(const hf_family *f)
+{
+    return table_or(f->heads, llama_heads, sizeof llama_heads / sizeof *llama_heads);
 }
 
 /*
@@ -442,13 +447,12 @@ static lace_status add_ends(builder *b)
         TRY(add_floats(b, "rope_factors_long.weight", c->long_factors, n_factors));
         TRY(add_floats(b, "rope_factors_short.weight", c->short_factors, n_factors));
     }
-    name_table ends = ends_of(c->family);
+    name_table ends = hf_family_ends(c->family);
     for (size_t i = 0; i < ends.n_rows; i++) {
         snprintf(hf, sizeof hf, "%s%s", b->prefix, ends.rows[i].hf);
         TRY(add_named(b, -1, &ends.rows[i], hf, ends.rows[i].gguf));
     }
-    name_table heads =
-        table_or(c->family->heads, llama_heads, sizeof llama_heads / sizeof *llama_heads);
+    name_table heads = hf_family_heads(c->family);
     for (size_t i = 0; i < heads.n_rows; i++) {
         const name_row *row = &heads.rows[i];
         snprintf(hf, sizeof hf, "%s", row->hf);
@@ -537,9 +541,10 @@ static lace_status check_all_used(const builder *b)
 static lace_status build(builder *b)
 {
     char name[NAME_BYTES];
-    for (size_t i = 0; i < sizeof name_prefixes / sizeof *name_prefixes; i++) {
-        b->prefix = name_prefixes[i];
-        snprintf(name, sizeof name, "%s%s", b->prefix, ends_of(b->config->family).rows[0].hf);
+    for (size_t i = 0; hf_name_prefixes[i]; i++) {
+        b->prefix = hf_name_prefixes[i];
+        snprintf(name, sizeof name, "%s%s", b->prefix,
+                 hf_family_ends(b->config->family).rows[0].hf);
         if (weights_find(b->files, name))
             break;
     }

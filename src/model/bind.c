@@ -97,7 +97,10 @@ static lace_status add_matrix(model *m, weight *out, const tensor *t, dtype kept
                          "tensor %.*s: sparse matrices are cut at multiples of %d rows, not at "
                          "%" PRId64,
                          text_width(t->name), t->name.data, SPARSE_PANEL, first_row);
-    model_matrix entry = {.target = out, .source = t, .rows = rows_of(t, kept, first_row, n_rows)};
+    model_matrix entry = {.target = out,
+                          .source = t,
+                          .first_row = first_row,
+                          .rows = rows_of(t, kept, first_row, n_rows)};
     return place(m, &entry, err);
 }
 

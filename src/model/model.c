@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/adapters.h"
 #include "model/mistral_window.h"
 #include "model/transformer.h"
 #include "hf/hf_names.h"
@@ -16,6 +17,9 @@ static lace_status check_runnable(const weights *files, lace_error *err)
     char architecture[64];
     if (!weights_gguf(files))
         return LACE_OK; /* reading config.json says it */
+    if (adapter_is(files))
+        return error_set(err, LACE_E_META,
+                         "is an adapter, no model: open the model that it is for, with --lora");
     TRY(config_architecture(weights_gguf(files), architecture, err));
     if (!arch_find(architecture))
         return error_set(err, LACE_E_META,
@@ -82,6 +86,9 @@ void model_free(model *m)
         return;
     device_close(m->device);
     mem_free(m->matrices);
+    for (int32_t i = 0; i < m->n_adapters; i++)
+        mem_free(m->adapters[i].path);
+    mem_free(m->adapters);
     arena_deinit(&m->memory);
     weights_close(m->files);
     mem_free(m);

@@ -20,6 +20,7 @@
 typedef struct model model;
 typedef struct config_source config_source; /* config_source.h */
 typedef struct encoder_parts encoder_parts; /* encoder.h */
+typedef struct model_adapter model_adapter; /* adapters.h */
 
 /* Keys of files that an architecture understands; see arch_keys.c for those that nobody does. */
 enum {
@@ -190,6 +191,7 @@ typedef struct model_predicting {
 typedef struct model_matrix {
     weight *target;
     const tensor *source; /* the tensor that holds it */
+    int64_t first_row;    /* of that tensor */
     weight_rows rows;
 } model_matrix;
 
@@ -221,6 +223,8 @@ struct model {
     model_layer *layers;    /* [n_layers + 1] */
     model_predicting predicting;
     sparsity_rule *sparsities; /* activation sparsity (sparsity.h), or NULL */
+    model_adapter *adapters;   /* [n_adapters] LoRA adapters (adapters.h) */
+    int32_t n_adapters;
 
     model_matrix *matrices; /* every matrix bound */
     int32_t n_matrices, matrices_capacity;

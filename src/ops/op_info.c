@@ -1,6 +1,8 @@
 /* The descriptions of all operations, and what follows from them. */
 #include "ops/op_info.h"
 
+#include "ops/lora.h"
+
 /* ---- Matrices -------------------------------------------------------------------------------- */
 
 static int matrices(const step *s, op_weight out[OP_MAX_WEIGHTS])
@@ -143,6 +145,38 @@ static uint64_t recurrent_bytes(const step *s, const batch *b)
 static uint64_t conv_bytes(const step *s, const batch *b)
 {
     return 4 * (uint64_t)s->out[0].width * (uint64_t)s->a.conv.n_taps + recurrent_bytes(s, b);
+}
+
+/* Whether a row of the step uses the adapter of a pair. */
+static bool lora_is_used(const step *s, const batch *b, const lora_pair *p)
+{
+    int64_t n = step_rows(s, b);
+    for (int64_t row = 0; row < n; row++)
+        if (lora_scale(s, b, p, row) != 0)
+            return true;
+    return false;
+}
+
+/* One part of each adapter that some row uses: n_values for each of its rank. */
+static uint64_t lora_bytes(const step *s, const batch *b, int64_t n_values)
+{
+    const lora_site *site = s->a.lora.site;
+    uint64_t bytes = 0;
+    for (int32_t i = 0; b->adapter_scales && i < site->n_pairs; i++)
+        if (lora_is_used(s, b, &site->pairs[i]))
+            bytes += (uint64_t)site->pairs[i].rank * row_bytes(site->pairs[i].type, n_values);
+    return bytes;
+}
+
+static uint64_t lora_down_bytes(const step *s, const batch *b)
+{
+    const lora_site *site = s->a.lora.site;
+    return lora_bytes(s, b, site->is_table ? step_rows(s, b) : site->n_in);
+}
+
+static uint64_t lora_up_bytes(const step *s, const batch *b)
+{
+    return lora_bytes(s, b, s->a.lora.site->n_out);
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */

@@ -95,6 +95,9 @@ typedef struct batch {
     const int32_t *axes;     /* [n_axes][n_tokens] positions that rotation uses; NULL: positions */
     int32_t n_axes;
     const int32_t *segments; /* [n_tokens] which text of a pair a token belongs to; NULL: all 0 */
+    const float *adapter_scales; /* [n_sequences, n_adapters] how much of each LoRA adapter a
+                                    sequence wants (lora.h); NULL: no row of the batch uses any */
+    int32_t n_adapters;
 } batch;
 
 /* How many positions of its sequence token t sees, windows apart. */
@@ -139,6 +142,7 @@ typedef struct weight {
     const uint8_t *columns;           /* the weights once more, for single tokens: see columns.h */
     uint64_t offset, columns_offset;  /* where both lie in their device's memory */
     int64_t next; /* of rows packed in passing: how far behind `data` lies what is packed next; 0 */
+    const struct lora_site *lora; /* what adapters add to its products (lora.h), or NULL */
 
     /* Of a model that several ranks compute (rank/rank.h), where this one has some of the rows: */
     int64_t n_total; /* rows of all ranks; 0: this one has all */
@@ -425,6 +429,11 @@ typedef struct step {
             bool is_tiled; /* head h has q and k of head h % n_key_heads; else they are for
                               n_heads / n_key_heads heads that lie together */
         } delta;
+        struct { /* LORA_DOWN: in[0] -> out[0], of a table of embeddings without an input; LORA_UP:
+                    out[0] += scale * what in[0] becomes. See lora.h. */
+            const struct lora_site *site;
+            float scale;
+        } lora;
         struct { /* COLLECT: this rank's columns in[0] -> the columns of all ranks out[0] */
             struct ranks *ranks; /* rank/rank.h */
             int64_t n_units;     /* into which the columns are divided among ranks */

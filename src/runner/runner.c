@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/numbers.h"
+#include "plan/adapt.h"
 #include "plan/cut.h"
 #include "runner/leader.h"
 #include "tensor/cache_row.h"
@@ -29,6 +30,13 @@ lace_status runner_compile(const runner *r, const plan_limits *limits, runner_bu
     return status;
 }
 
+/* The model with its adapters. What predicts further tokens only guesses, and has none. */
+static void build_adapted(const model *m, plan *p, const layer_memory *memory)
+{
+    model_build(m, p, memory);
+    plan_adapt(p);
+}
+
 static lace_status create_program(runner *r, lace_error *err)
 {
     const runner_options *o = &r->options;
@@ -39,7 +47,7 @@ static lace_status create_program(runner *r, lace_error *err)
                           .stops_at_hidden = o->stops_at_hidden,
                           .wants_scores = o->wants_scores,
                           .gives_hidden = o->gives_hidden};
-    return runner_compile(r, &limits, model_build, &r->program, err);
+    return runner_compile(r, &limits, build_adapted, &r->program, err);
 }
 
 /* Not every device reads every KV cache. */
@@ -66,6 +74,7 @@ lace_status runner_outline(model *m, const runner_options *o, runner **out, lace
         return error_nomem(err, "a session");
     r->m = m;
     r->options = *o;
+    r->n_adapters = m->n_adapters;
     states_options options = {.type = o->kv_type,
                               .v_type = o->v_type,
                               .n_sequences = o->n_sequences,
@@ -105,7 +114,9 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
               (r->slots = mem_calloc(n, sizeof *r->slots)) &&
               (r->seen = mem_calloc(n, sizeof *r->seen)) &&
               (r->segments = mem_calloc(n, sizeof *r->segments)) &&
-              (r->new_lengths = mem_calloc(n_sequences, sizeof *r->new_lengths));
+              (r->new_lengths = mem_calloc(n_sequences, sizeof *r->new_lengths)) &&
+              (r->adapter_scales =
+                   mem_calloc(n_sequences * (size_t)r->n_adapters + 1, sizeof *r->adapter_scales));
     for (int32_t g = 0; ok && g < r->states->n_groups; g++)
         ok = (r->pages[g] = mem_calloc(n, sizeof *r->pages[g])) != NULL;
     if (!ok)
@@ -115,7 +126,8 @@ static lace_status allocate_arrays(runner *r, lace_error *err)
                    .sequences = r->sequences,
                    .outputs = r->outputs,
                    .pages = (const int32_t *const *const *)r->pages,
-                   .slots = r->slots};
+                   .slots = r->slots,
+                   .n_adapters = r->n_adapters};
     if (r->m->config.encoder.is_on) {
         r->b.seen = r->seen;
         r->b.segments = r->segments;
@@ -173,10 +185,29 @@ void runner_free(runner *r)
     for (int32_t g = 0; g < STATES_MAX_GROUPS; g++)
         mem_free(r->pages[g]);
     mem_free_all(r->tokens, r->positions, r->outputs, r->sequences, r->slots, r->seen, r->segments,
-                 r->new_lengths, r);
+                 r->new_lengths, r->adapter_scales, r);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
+
+float *runner_adapter_scales(const runner *r, int32_t sequence)
+{
+    return r->adapter_scales + (size_t)sequence * (size_t)r->n_adapters;
+}
+
+/* Whether a token of the batch uses an adapter. */
+static bool uses_adapters(const runner *r)
+{
+    if (r->n_adapters == 0)
+        return false;
+    for (int32_t i = 0; i < r->b.n_tokens; i++) {
+        const float *scales = runner_adapter_scales(r, r->sequences[i]);
+        for (int32_t a = 0; a < r->n_adapters; a++)
+            if (scales[a] != 0)
+                return true;
+    }
+    return false;
+}
 
 size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
 {
@@ -200,6 +231,7 @@ size_t runner_fill(runner *r, const lace_item *items, size_t n_items)
     }
     for (size_t i = 0; r->b.seen && i < n; i++)
         r->seen[i] = r->new_lengths[items[i].sequence];
+    r->b.adapter_scales = uses_adapters(r) ? r->adapter_scales : NULL;
     return n;
 }
 

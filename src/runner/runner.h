@@ -40,6 +40,8 @@ typedef struct runner {
     const int32_t *item_segments; /* [items] of the next batch, the caller's; NULL: all 0 */
     const int32_t **pages[STATES_MAX_GROUPS]; /* [group][token] */
     int32_t *new_lengths;                     /* [n_sequences] once it is computed */
+    int32_t n_adapters;                       /* the model's, when it was outlined */
+    float *adapter_scales;                    /* [n_sequences, n_adapters] see batch; 0 at first */
 } runner;
 
 /* The model must outlive it. */
@@ -70,6 +72,10 @@ int64_t runner_width(const runner *r);
  * tokens of a sequence are in one batch: it holds none before.
  */
 size_t runner_fill(runner *r, const lace_item *items, size_t n_items);
+
+/* How much of each adapter a sequence wants, [n_adapters]: to be read, and changed while the sequence
+ * is empty. */
+float *runner_adapter_scales(const runner *r, int32_t sequence);
 
 /* Make room for the batch. LACE_E_CONTEXT: there is none; some sequences may have pages already,
  * which states_set_length gives back. */

@@ -113,6 +113,8 @@ uint64_t step_scratch_bytes(const step *s, int64_t n_tokens, int64_t n_context)
     case OP_ROPE:
     case OP_SOFTCAP:
     case OP_COLLECT:
+    case OP_LORA_DOWN:
+    case OP_LORA_UP:
     case OP_MATMUL_JOIN:
     case OP_COUNT:
         break;

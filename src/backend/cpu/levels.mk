@@ -32,6 +32,7 @@ TMPL_columns        := avx2 avx512vnni neon dotprod
 TMPL_conv           := $(LEVELS_OF_FLOATS)
 TMPL_delta          := $(LEVELS_OF_FLOATS)
 TMPL_dense          := plain avx2 avx512
+TMPL_lora           := $(LEVELS_OF_FLOATS)
 TMPL_matmul_csr     := avx2 avx512
 TMPL_matmul_float   := $(LEVELS_OF_FLOATS)
 TMPL_matmul_iq      := $(LEVELS_OF_BYTES)

@@ -96,6 +96,7 @@ static inline uint64_t delta_scratch_bytes(int64_t k_dim, int64_t v_dim)
     void scan_use_##level(kernel_table *table);                                                    \
     void conv_use_##level(kernel_table *table);                                                    \
     void delta_use_##level(kernel_table *table);                                                   \
+    void lora_use_##level(kernel_table *table);                                                    \
     void attend_##level(const step *s, const batch *b, const worker *w)
 
 #define OPS_USE(table, level)                                                                      \
@@ -105,6 +106,7 @@ static inline uint64_t delta_scratch_bytes(int64_t k_dim, int64_t v_dim)
         scan_use_##level(table);                                                                   \
         conv_use_##level(table);                                                                   \
         delta_use_##level(table);                                                                  \
+        lora_use_##level(table);                                                                   \
         (table)->ops[OP_ATTEND] = (table)->exact_attend = attend_##level;                          \
     } while (0)
 

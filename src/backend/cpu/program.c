@@ -68,6 +68,8 @@ static int64_t n_pieces(const step *s, const batch *b, int n_workers)
         return (int64_t)n_workers * (1 + SHARES_PER_WORKER - FIRST_SHARES);
     if (s->op == OP_MATMUL_JOIN && !columns_use(s, b))
         return 1;
+    if ((s->op == OP_LORA_DOWN || s->op == OP_LORA_UP) && !b->adapter_scales)
+        return 1;
     if (step_has_experts(s) && b->n_tokens <= MATMUL_FEW_TOKENS)
         return moe_n_pieces(s, b, n_workers);
     int64_t most = (int64_t)n_workers * PIECES_PER_WORKER, n;

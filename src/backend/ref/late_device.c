@@ -141,6 +141,7 @@ typedef struct late_slot {
     int32_t *words;
     float *logits; /* [max_outputs, n_vocab] of the rows that were refused; others hold NaN */
     float *hidden; /* [rows, hidden_width], where the plan gives such rows out */
+    float *adapter_scales; /* [n_sequences, n_adapters], once a batch had some */
 } late_slot;
 
 typedef struct late_program {
@@ -165,7 +166,8 @@ static void free_program(program *base)
         work_off(p->queue, NULL);
     for (int i = 0; i < PROGRAM_SLOTS; i++) {
         late_slot *s = &p->slots[i];
-        mem_free_all(s->numbers, s->tables, s->rules, s->words, s->logits, s->hidden);
+        mem_free_all(s->numbers, s->tables, s->rules, s->words, s->logits, s->hidden,
+                     s->adapter_scales);
         for (int g = 0; g < LATE_MOST_GROUPS; g++)
             mem_free(s->pages[g]);
     }
@@ -257,6 +259,20 @@ static void keep_tables(late_slot *s, const batch *b)
         }
 }
 
+/* Sequences may have other adapters before the batch is run. */
+static lace_status keep_adapters(late_slot *s, const batch *b, lace_error *err)
+{
+    size_t n = (size_t)s->p->options.n_sequences * (size_t)b->n_adapters;
+    if (!b->adapter_scales)
+        return LACE_OK;
+    if (!s->adapter_scales && !(s->adapter_scales = mem_calloc(n, sizeof *s->adapter_scales)))
+        return error_nomem(err, "a batch");
+    memcpy(s->adapter_scales, b->adapter_scales, n * sizeof *s->adapter_scales);
+    s->b.adapter_scales = s->adapter_scales;
+    s->b.n_adapters = b->n_adapters;
+    return LACE_OK;
+}
+
 static lace_status submit(program *base, const batch *b, const choice_rule *rules, lace_error *err)
 {
     late_program *p = (late_program *)base;
@@ -272,6 +288,7 @@ static lace_status submit(program *base, const batch *b, const choice_rule *rule
                    .slots = keep(s, 4, b->slots, b->n_tokens),
                    .pages = (const int32_t *const *const *)s->pages};
     keep_tables(s, b);
+    TRY(keep_adapters(s, b, err));
     s->has_rules = rules != NULL;
     if (rules)
         memcpy(s->rules, rules, (size_t)b->n_outputs * sizeof *rules);
