@@ -32,7 +32,7 @@ BEGIN {
     file_may["inspect"] = file_may["convert"] = file_may["quantize"] = tools
     file_may["imatrix"] = file_may["compare"] = file_may["measure_bar"] = tools
     file_may["surgery_run"] = file_may["as_gguf"] = file_may["fit_chart"] = tools
-    file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
+    file_may["lora"] = file_may["prune"] = file_may["sparsify"] = file_may["fit"] = file_may["perplexity"] = tools
     file_may["output"] = file_may["rm"] = "base formats"
     file_may["pull"] = "base formats hub"
     file_may["chat_answer"] = "base chat"

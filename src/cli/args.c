@@ -233,6 +233,7 @@ static lace_status parse_value(const verb *v, const arg_option *o, const char *v
         return LACE_OK;
     case ARG_TEXTS:
         return add_text(v, o, value, target, err);
+    case ARG_SCALED: /* give_scaled */
     case ARG_FLAG:
     case ARG_HEADING:
         break;
@@ -263,6 +264,28 @@ static const char *take_value(line *l, const char *attached)
     return l->at < l->argc ? l->argv[l->at++] : NULL;
 }
 
+static bool is_number(const char *word)
+{
+    char *end;
+    strtod(word, &end);
+    return end != word && *end == 0;
+}
+
+/* A file, and its number behind it: the next word, or what follows the last colon. */
+static lace_status give_scaled(line *l, const arg_option *o, const char *file)
+{
+    const char *colon = strrchr(file, ':'), *next = l->at < l->argc ? l->argv[l->at] : NULL;
+    arg_texts *out = (arg_texts *)(l->target + o->offset);
+    bool is_joined = colon && is_number(colon + 1);
+    if (!is_joined && !(next && is_number(next)))
+        return args_error(l->verb, l->err, "--%s needs a file and a number: %s", o->name, o->value);
+    TRY(add_text(l->verb, o, file, out, l->err));
+    if (is_joined)
+        return add_text(l->verb, o, colon + 1, out, l->err);
+    l->at++;
+    return add_text(l->verb, o, next, out, l->err);
+}
+
 static lace_status give_option(line *l, const arg_option *o, const char *attached)
 {
     const char *value = attached;
@@ -270,6 +293,8 @@ static lace_status give_option(line *l, const arg_option *o, const char *attache
         return args_error(l->verb, l->err, "--%s takes no value", o->name);
     if (o->kind != ARG_FLAG && !(value = take_value(l, attached)))
         return args_error(l->verb, l->err, "--%s needs a value: %s", o->name, o->value);
+    if (o->kind == ARG_SCALED)
+        return give_scaled(l, o, value);
     return parse_value(l->verb, o, value, l->target + o->offset, l->err);
 }
 

@@ -32,6 +32,7 @@ typedef enum arg_kind {
     ARG_CHOICE,  /* int32_t: the index of the word in .value, "f32|f16|q8_0" */
     ARG_TEXT,    /* const char * into argv */
     ARG_TEXTS,   /* arg_texts; may be given several times */
+    ARG_SCALED, /* the same for a file and a number, "FILE 0.5" or "FILE:0.5": two texts each time */
 } arg_kind;
 
 /* What an option was given, one after the other. */

@@ -121,6 +121,8 @@ static lace_status open_chat(chat *t, lace_error *err)
     t->model = o->opened;
     if (!t->model)
         TRY(cli_open_model(o->model, &model_options, &t->model, err));
+    if (!o->opened)
+        TRY(cli_add_loras(t->model, &o->loras, err));
     lace_model_describe(t->model, &t->info);
     t->n_context = o->n_context;
     if (t->n_context == 0)

@@ -45,6 +45,35 @@ extern const char *const cli_kv_names[];
                                                        .help = CLI_DEVICE_HELP                     \
     }
 
+/* LoRA adapters: the options of a verb whose arguments have `cli_loras loras`; at: where it is. */
+typedef struct cli_loras {
+    arg_texts files;  /* each with scale 1; of serve also NAME=FILE */
+    arg_texts scaled; /* a file and its scale, in turn */
+} cli_loras;
+
+#define CLI_LORA_OPTIONS(at)                                                                       \
+    {"lora",                                                                                       \
+     0,                                                                                            \
+     ARG_TEXTS,                                                                                    \
+     (at) + offsetof(cli_loras, files),                                                            \
+     .value = "FILE",                                                                              \
+     .help = "change the model by a LoRA adapter, a GGUF file or a directory of PEFT; may be "     \
+             "given several times"},                                                               \
+    {                                                                                              \
+        "lora-scaled", 0, ARG_SCALED, (at) + offsetof(cli_loras, scaled),                          \
+            .value = "FILE SCALE", .help = "the same, with this much of it: 0.5 is half"           \
+    }
+
+/* Add them to a model, before its first session. */
+lace_status cli_add_loras(lace_model *model, const cli_loras *l, lace_error *err);
+
+/*
+ * The same for a server. names: [2 * ARGS_MAX_TEXTS] those of NAME=FILE, which only requests that
+ * name them use; NULL for others. They point into `room`, [n_room], which is used up.
+ */
+lace_status cli_add_named_loras(lace_model *model, const cli_loras *l, const char **names,
+                                char *room, size_t n_room, lace_error *err);
+
 /* What a program ends with that may work when it is started again: EX_TEMPFAIL of sysexits.h. */
 enum { CLI_TRY_AGAIN = 75 };
 

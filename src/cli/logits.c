@@ -17,6 +17,7 @@ typedef struct logits_args {
     bool exact, mmap;
     const char *device;
     cli_ranks ranks;
+    cli_loras loras;
     bool force;
 } logits_args;
 
@@ -33,6 +34,7 @@ static const arg_option options[] = {
     CLI_EXACT_OPTION(logits_args),
     CLI_DEVICE_OPTION(logits_args),
     CLI_RANKS_OPTIONS(offsetof(logits_args, ranks)),
+    CLI_LORA_OPTIONS(offsetof(logits_args, loras)),
     CLI_MMAP_OPTION(logits_args),
     OUTPUT_FORCE_OPTION(logits_args),
 };
@@ -154,7 +156,9 @@ static lace_status logits_verb(const verb *v, int argc, char **argv, lace_error 
     model_options.use_vocab = false; /* ids come in, numbers go out */
     lace_model *model;
     TRY(lace_model_open(words.at[0], &model_options, &model, err));
-    lace_status status = compute(model, &a, &made, err);
+    lace_status status = cli_add_loras(model, &a.loras, err);
+    if (status == LACE_OK)
+        status = compute(model, &a, &made, err);
     lace_model_close(model);
     return status;
 }

@@ -20,6 +20,7 @@ typedef struct perplexity_args {
     int32_t output; /* of OUTPUTS */
     bool exact, mmap;
     const char *device, *activation_sparsity;
+    cli_loras loras;
 } perplexity_args;
 
 #define OUTPUTS "text|json"
@@ -43,6 +44,7 @@ static const arg_option options[] = {
      .value = "FILE",
      .help = "use these thresholds (lace sparsify) for the first model, for all its tokens as if each were computed alone"},
     CLI_MMAP_OPTION(perplexity_args),
+    CLI_LORA_OPTIONS(offsetof(perplexity_args, loras)),
     {"output", 'o', ARG_CHOICE, offsetof(perplexity_args, output), .value = OUTPUTS,
      .help = "lines for people, or one JSON object (default text)"},
 };
@@ -127,6 +129,7 @@ static lace_status measure(const char *path, const perplexity_args *a, lace_mode
     o.activation_sparsity = a->activation_sparsity;
     o.sparse_in_batches = true;
     TRY(cli_open_model(path, &o, tested, err));
+    TRY(cli_add_loras(*tested, &a->loras, err));
     o.activation_sparsity = NULL;
     if (a->against)
         TRY(cli_open_model(a->against, &o, base, err));

@@ -32,6 +32,7 @@ typedef struct run_args {
     bool mmap;
     const char *surgery, *imatrix, *device, *activation_sparsity;
     cli_ranks ranks;
+    cli_loras loras;
 } run_args;
 
 /* clang-format off */
@@ -64,6 +65,7 @@ static const arg_option options[] = {
      .help = "do not start if weights, KV cache and scratch need more than this: 600M, 4G"},
     CLI_DEVICE_OPTION(run_args),
     CLI_RANKS_OPTIONS(offsetof(run_args, ranks)),
+    CLI_LORA_OPTIONS(offsetof(run_args, loras)),
     CLI_SPARSITY_OPTION(run_args),
     CLI_MMAP_OPTION(run_args),
     {"surgery", 0, ARG_TEXT, offsetof(run_args, surgery), .value = "FILE",
@@ -354,6 +356,8 @@ static lace_status run_verb(const verb *v, int argc, char **argv, lace_error *er
         status = a.surgery ? surgery_open(words.at[0], a.surgery, a.imatrix, &model_options,
                                           &pruned, &g.model, err)
                            : cli_open_model(words.at[0], &model_options, &g.model, err);
+    if (status == LACE_OK)
+        status = cli_add_loras(g.model, &a.loras, err);
     if (status == LACE_OK && !is_question(&g) && a.thinking)
         status = error_set(err, LACE_E_ARG,
                            "--think: the model has no chat template, so it cannot be told");

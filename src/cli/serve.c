@@ -16,6 +16,9 @@ typedef struct serve_args {
     bool mmap, no_prefixes, rewrites_replies, keeps_looping, deterministic;
     const char *device, *activation_sparsity, *draft, *hosts;
     cli_ranks ranks;
+    cli_loras loras;
+    const char *adapter_names[2 * ARGS_MAX_TEXTS];
+    char adapter_room[8192]; /* of the names */
     serve_models_args several;
 } serve_args;
 
@@ -84,6 +87,8 @@ static const arg_option options[] = {
     CLI_DEVICE_OPTION(serve_args),
     CLI_RANKS_OPTIONS(offsetof(serve_args, ranks)),
     {"hosts", 0, ARG_TEXT, HERE(hosts), .value = "FILE", .help = "start a rank on each machine that the file names, a line each, with mpirun over ssh; needs --rank-net"},
+    {"lora", 0, ARG_TEXTS, HERE(loras.files), .value = "[NAME=]FILE", .help = "a LoRA adapter (GGUF, or a directory of PEFT): as a model of its own that requests ask for by NAME, or for all requests; may be given several times"},
+    {"lora-scaled", 0, ARG_SCALED, HERE(loras.scaled), .value = "FILE SCALE", .help = "an adapter for all requests, with this much of it: 0.5 is half"},
     CLI_SPARSITY_OPTION(serve_args),
     {"mmap", 0, ARG_FLAG, HERE(mmap), .help = "use the weights as they are in the file: less memory, slower"},
     {"log-json", 0, ARG_FLAG, SERVER(log_json), .help = "a line for each request, on standard error"},
@@ -255,6 +260,9 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     model_options.use_mtp = a.server.batcher.use_mtp;
     lace_model *model, *draft = NULL;
     TRY(cli_open_model(words.at[0], &model_options, &model, err));
+    lace_status status = cli_add_named_loras(model, &a.loras, a.adapter_names, a.adapter_room,
+                                             sizeof a.adapter_room, err);
+    a.server.adapter_names = a.adapter_names;
     progress bar;
     progress_init(&bar, &cli_stop);
     lace_session_options *session = &a.server.batcher.session;
@@ -275,7 +283,8 @@ static lace_status serve_verb(const verb *v, int argc, char **argv, lace_error *
     a.server.keeps_replies = !a.rewrites_replies;
     a.server.breaks_loops = !a.keeps_looping;
     a.server.batcher.is_deterministic = a.deterministic;
-    lace_status status = open_draft(&a, &draft, err);
+    if (status == LACE_OK)
+        status = open_draft(&a, &draft, err);
     a.server.batcher.draft = draft;
     bool is_encoder = describe(model).is_encoder; /* whose texts need no room beside each other */
     if (status == LACE_OK && !a.kv_memory && !is_encoder)
@@ -305,5 +314,6 @@ VERB(serve, "serve", "[MODEL] [options]", "answer over HTTP, as OpenAI, Anthropi
                  "  lace serve model.gguf --port 9000 -c 8192\n"
                  "  lace serve model.gguf --host 0.0.0.0 --api-key-file keys.txt\n"
                  "  lace serve large.gguf --draft small.gguf --lookup\n"
+                 "  lace serve model.gguf --lora sql=sql.gguf --lora poems=adapters/poems\n"
                  "  lace serve --models ~/models --models-memory 24G\n"
                  "  lace serve large.gguf --hosts hosts.txt --rank-net 10.8.0.0/24\n")

@@ -46,6 +46,11 @@ static dtype type_in_file(const tensor *t, dtype main_type, bool has_type)
     return main_type;
 }
 
+dtype convert_type_in_file(const tensor *t, dtype main_type)
+{
+    return type_in_file(t, main_type, false);
+}
+
 /* What most bytes of the directory are, of the types that files can have as their main one. */
 static dtype main_type_of(hf_tensors *tensors)
 {

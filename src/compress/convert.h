@@ -9,7 +9,7 @@
 #define LACE_COMPRESS_CONVERT_H
 
 #include "base/file_write.h"
-#include "tensor/dtype.h"
+#include "tensor/tensor.h"
 
 typedef struct convert_options {
     bool has_type; /* false (default): the type that most bytes of the directory have */
@@ -29,6 +29,9 @@ typedef struct convert_result {
     uint64_t n_parameters;
     size_t n_tensors;
 } convert_result;
+
+/* The type of a directory's tensor in a file whose matrices keep theirs, or are of main_type. */
+dtype convert_type_in_file(const tensor *t, dtype main_type);
 
 /*
  * Convert. The file is there whole or not at all. A tensor that has no place in a GGUF file of its

@@ -103,6 +103,16 @@ size_t source_count(const source *s)
     return s->tensors ? hf_tensors_count(s->tensors) : weights_count(s->files);
 }
 
+bool source_is_directory(const source *s)
+{
+    return s->tensors != NULL;
+}
+
+bool source_is_meta(const source *s, size_t i)
+{
+    return s->tensors && convert_is_meta(source_at(s, i));
+}
+
 const tensor *source_at(const source *s, size_t i)
 {
     return s->tensors ? hf_tensors_at(s->tensors, i) : weights_at(s->files, i);

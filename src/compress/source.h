@@ -28,6 +28,10 @@ void source_read(const source *s, size_t i, uint64_t first, uint64_t n, float *o
 /* The same as bytes in the tensor's own type. */
 void source_copy(const source *s, size_t i, uint64_t first, uint64_t n, void *out);
 
+/* Whether it lies in a directory; and whether tensor i of one becomes metadata in a file. */
+bool source_is_directory(const source *s);
+bool source_is_meta(const source *s, size_t i);
+
 /* What rules of mixes look at. */
 mix_context source_mix_context(const source *s, bool has_importance);
 

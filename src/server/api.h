@@ -13,6 +13,10 @@ void api_props(call *c);
 /* api_models.c */
 void api_models(call *c);
 void api_model(call *c);
+/* gen_adapters.c: adapters by number, as llama-server has them */
+void api_adapters(call *c);
+void api_adapters_set(call *c);
+
 void api_models_load(call *c); /* of a server that has several: router_api.c */
 /* Whether a path's end, in which %XX may stand for bytes, is this name. */
 bool api_path_is_name(text given, const char *name);

@@ -47,7 +47,7 @@ static void write_head(const message_reply *m, json_out *out)
     json_out_printf(out,
                     "{\"id\":\"msg_%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":",
                     call_id(m->base.c));
-    json_out_string(out, call_server(m->base.c)->model_id);
+    json_out_string(out, call_model_id(m->base.c));
 }
 
 /* The first event says the model and how long the prompt is. */

@@ -167,7 +167,7 @@ static void write_last(const call *c, json_out *out, llama_reply *state, int ind
                   (r->options.max_tokens < 0 || t->stats.n_generated < r->options.max_tokens);
     begin_object(out, index, t, asked(c)->returns_tokens, true);
     json_out_raw(out, ",\"model\":");
-    json_out_string(out, call_server(c)->model_id);
+    json_out_string(out, call_model_id(c));
     json_out_raw(out, ",\"generation_settings\":");
     if (state->settings.b.size == 0)
         write_settings(c, &state->settings);

@@ -1,26 +1,38 @@
-/* GET /v1/models and /v1/models/{id}: there is one model. */
+/* GET /v1/models and /v1/models/{id}: there is one model, and adapters that count as models. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "server/api.h"
 #include "server/core.h"
 
-static void write_model(const server *s, json_out *out)
+/* The model, or an adapter of it, whose parent it is, as vLLM says it. */
+static void write_model(const server *s, const char *name, json_out *out)
 {
     json_out_raw(out, "{\"id\":");
-    json_out_string(out, s->model_id);
+    json_out_string(out, name);
     json_out_printf(out,
                     ",\"object\":\"model\",\"created\":%" PRId64
-                    ",\"owned_by\":\"lace\",\"context_length\":%d,\"max_model_len\":%d}",
+                    ",\"owned_by\":\"lace\",\"context_length\":%d,\"max_model_len\":%d",
                     s->started_at, s->limits.n_context, s->limits.n_context);
+    if (name != s->model_id) {
+        json_out_raw(out, ",\"parent\":");
+        json_out_string(out, s->model_id);
+    }
+    json_out_raw(out, "}");
 }
 
 void api_models(call *c)
 {
     json_out out;
-    json_out_init(&out, 1 << 16);
+    const server *s = call_server(c);
+    json_out_init(&out, 1 << 20);
     json_out_raw(&out, "{\"object\":\"list\",\"data\":[");
-    write_model(call_server(c), &out);
+    write_model(s, s->model_id, &out);
+    for (size_t i = 0; i < s->n_adapters; i++)
+        if (adapter_model_name(s, i)) {
+            json_out_raw(&out, ",");
+            write_model(s, adapter_model_name(s, i), &out);
+        }
     json_out_raw(&out, "]}");
     call_reply(c, 200, "application/json", &out);
 }
@@ -54,14 +66,19 @@ void api_model(call *c)
     const server *s = call_server(c);
     size_t n = strlen("/v1/models/");
     text path = call_path(c);
-    if (!api_path_is_name((text){path.data + n, path.size - n}, s->model_id)) {
+    text given = {path.data + n, path.size - n};
+    const char *name = api_path_is_name(given, s->model_id) ? s->model_id : NULL;
+    for (size_t i = 0; !name && i < s->n_adapters; i++)
+        if (adapter_model_name(s, i) && api_path_is_name(given, adapter_model_name(s, i)))
+            name = adapter_model_name(s, i);
+    if (!name) {
         call_fail(c, 404, "model", "model_not_found",
                   "there is no such model here; GET /v1/models lists the models");
         return;
     }
     json_out out;
     json_out_init(&out, 1 << 16);
-    write_model(s, &out);
+    write_model(s, name, &out);
     call_reply(c, 200, "application/json", &out);
 }
 

@@ -165,7 +165,7 @@ typedef struct line_reply {
 static void write_head(const call *c, json_out *out)
 {
     json_out_raw(out, "{\"model\":");
-    json_out_string(out, call_server(c)->model_id);
+    json_out_string(out, call_model_id(c));
     json_out_raw(out, ",\"created_at\":");
     write_time(out, c->created);
 }

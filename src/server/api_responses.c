@@ -47,7 +47,7 @@ static void write_response(const response_reply *p, json_out *out, const char *s
     json_out_raw(out,
                  strcmp(status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}" : "null");
     json_out_raw(out, ",\"instructions\":null,\"metadata\":{},\"model\":");
-    json_out_string(out, call_server(p->base.c)->model_id);
+    json_out_string(out, call_model_id(p->base.c));
     json_out_raw(out, ",\"output\":[");
     if (is_done && p->items.b.size)
         json_out_bytes(out, p->items.b.data, p->items.b.size);

@@ -114,21 +114,33 @@ const char *call_id(const call *c)
     return c->id;
 }
 
-json_t *call_json(call *c)
+/* The body as JSON of a kind, "object" or "list". */
+static json_t *read_json(call *c, const char *kind)
 {
     lace_error err = {0};
     const buf *body = &c->parser->body;
     span bytes = {(const uint8_t *)body->data, body->size};
     if (body->size == 0)
-        call_fail(c, 400, NULL, NULL, "the body is empty, expected a JSON object");
+        call_fail(c, 400, NULL, NULL, "the body is empty, expected a JSON %s", kind);
     else if (json_read(bytes, 0, &c->json, &err) != LACE_OK) {
         error_prefix(&err, err.status, "the body");
         call_fail_error(c, NULL, &err);
-    } else if (!json_is_object(c->json))
-        call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON object", json_kind(c->json));
+    } else if (kind[0] == 'o' ? !json_is_object(c->json) : !json_is_array(c->json))
+        call_fail(c, 400, NULL, NULL, "the body is %s, expected a JSON %s", json_kind(c->json),
+                  kind);
     else
         return c->json;
     return NULL;
+}
+
+json_t *call_json(call *c)
+{
+    return read_json(c, "object");
+}
+
+json_t *call_json_list(call *c)
+{
+    return read_json(c, "list");
 }
 
 /* ---- What is answered ------------------------------------------------------------------------ */

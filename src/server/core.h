@@ -172,6 +172,9 @@ struct server {
     lace_model_info info;
     lace_batcher_stats limits; /* of the batcher, as it began: n_context, kv_tokens */
     char *model_id;
+    lace_adapter_info *adapters;   /* [n_adapters] */
+    _Atomic float *adapter_scales; /* [n_adapters] of requests that say nothing */
+    size_t n_adapters;
     chat_template *chat;
     char *chat_source;  /* its text: the model's own, or a file's; "" for ChatML */
     int64_t started_at; /* seconds since 1970 */
@@ -210,6 +213,11 @@ struct server {
     kept_replies *replies; /* NULL: none are kept */
     metrics metrics;
 };
+
+/* gen_adapters.c: the model's adapters. The name of one as a model, or NULL; and by it, or -1. */
+lace_status adapters_create(server *s, lace_error *err);
+const char *adapter_model_name(const server *s, size_t i);
+int32_t adapter_by_name(const server *s, const char *name);
 
 /* What a client may call the model, whichever it is. */
 #define SERVER_ANY_MODEL "default"

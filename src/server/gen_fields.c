@@ -561,7 +561,7 @@ void gen_start(call *c, gen_reader read, const gen_sink *sink)
     if (!begin_request(c, &r, &body))
         return;
     use_defaults(&r, &call_server(c)->options);
-    if (read(&r, c, body) && check_biases(&r, c))
+    if (gen_read_adapters(&r, c, body) && read(&r, c, body) && check_biases(&r, c))
         call_generate(c, &r, sink);
     gen_request_deinit(&r);
 }
@@ -632,11 +632,15 @@ bool gen_check_model(call *c, const json_t *body)
         return true;
     if (!json_is_string(name))
         return refuse_kind(c, "model", "a string", name);
+    if ((c->route->flags & ROUTE_EMBEDS) &&
+        adapter_by_name(call_server(c), json_string_value(name)) >= 0)
+        return call_refuse(c, "model", "adapters that are models change text, not embeddings");
     if (!call_server(c)->options.is_strict)
         return true;
     const char *given = json_string_value(name), *own = call_server(c)->model_id;
     if (strlen(given) == json_string_length(name) &&
-        (strcmp(given, own) == 0 || strcmp(given, SERVER_ANY_MODEL) == 0))
+        (strcmp(given, own) == 0 || strcmp(given, SERVER_ANY_MODEL) == 0 ||
+         adapter_by_name(call_server(c), given) >= 0))
         return true;
     call_fail(c, 404, "model", "model_not_found",
               "there is no such model here; this server has \"%s\", also called \"%s\"", own,

@@ -69,9 +69,10 @@ struct gen_request {
     bool wants_calls;           /* look for tool calls in the reply */
     bool splits_thinking;       /* look for reasoning in the reply */
     text *echoes;               /* [n_choices / n_each] texts that choices begin with; NULL: none */
-    gen_prompt *prompts; /* where there are several: choice k continues prompts[k / n_each] */
-    int32_t n_each;      /* choices for each of them; without prompts, all */
-    void *user;          /* of the route; in `memory` */
+    gen_prompt *prompts;    /* where there are several: choice k continues prompts[k / n_each] */
+    int32_t n_each;         /* choices for each of them; without prompts, all */
+    void *user;             /* of the route; in `memory` */
+    const char *model_name; /* of the adapter that was asked for as a model; NULL: none */
 };
 
 /* Families of routes whose fields differ; GEN_LLAMA: llama.cpp's own. */
@@ -109,6 +110,11 @@ bool gen_use_call(gen_request *r, call *c);
  * Without one, where the model's format cannot be held to it.
  */
 bool gen_hold_calls(gen_request *r, call *c);
+
+/* gen_adapters.c: which adapters it uses, by "model" and "lora". False: answered. */
+bool gen_read_adapters(gen_request *r, call *c, const json_t *body);
+/* What an answer calls the model: its name, or that of the adapter that was asked for. */
+const char *call_model_id(const call *c);
 
 /* Check "model": any name will do, unless the server is strict. False: answered. */
 bool gen_check_model(call *c, const json_t *body);

@@ -482,6 +482,7 @@ static lace_status start(server *s, const char *model_path, lace_error *err)
 {
     const server_options *o = &s->options;
     TRY(name_model(s, model_path, err));
+    TRY(adapters_create(s, err));
     TRY(load_template(s, err));
     TRY(start_loop(s, err));
     TRY(workers_create(s, EMBED_WORKERS, false, &s->embedding, err));
@@ -544,7 +545,7 @@ static void stop(server *s)
     chat_template_free(s->chat);
     mem_free(s->chat_source);
     access_free(s);
-    mem_free_all(s->model_id, s);
+    mem_free_all(s->model_id, s->adapters, (void *)s->adapter_scales, s);
 }
 
 static server *create(const server_options *options)

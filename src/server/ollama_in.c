@@ -24,7 +24,8 @@ bool ollama_check_name(call *c, const json_t *body, bool is_strict)
         name = json_object_get(body, "name");
     const char *given = json_string_value(name), *own = call_server(c)->model_id;
     if (given && strlen(given) == json_string_length(name) &&
-        (!is_strict || is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL)))
+        (!is_strict || is_tagged(given, own) || is_tagged(given, SERVER_ANY_MODEL) ||
+         adapter_by_name(call_server(c), given) >= 0))
         return true;
     if (!given)
         call_fail(c, 400, "model", NULL, "model is missing");

@@ -8,10 +8,9 @@
 
 void openai_write_head(const call *c, json_out *out, const char *id_prefix, const char *object)
 {
-    const server *s = call_server(c);
     json_out_printf(out, "{\"id\":\"%s-%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":",
                     id_prefix, call_id(c), object, c->created);
-    json_out_string(out, s->model_id);
+    json_out_string(out, call_model_id(c));
     json_out_raw(out, ",\"system_fingerprint\":\"lace-" LACE_VERSION "\"");
 }
 

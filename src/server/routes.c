@@ -46,6 +46,8 @@ static const route routes[] = {
     {"POST", "/api/embeddings",      api_ollama_embeddings, ROUTE_GENERATES | ROUTE_EMBEDS, ERRORS_OLLAMA},
     {"POST", "/models/load",         api_models_load,      0,               ERRORS_OPENAI},
     {"POST", "/models/unload",       api_models_load,      0,               ERRORS_OPENAI},
+    {"GET",  "/lora-adapters",       api_adapters,         ROUTE_ON_LOOP,   ERRORS_OPENAI},
+    {"POST", "/lora-adapters",       api_adapters_set,     0,               ERRORS_OPENAI},
     {"POST", "/tokenize",            api_tokenize,         0,               ERRORS_OPENAI},
     {"POST", "/detokenize",          api_detokenize,       0,               ERRORS_OPENAI},
     {"POST", "/apply-template",      api_apply_template,   0,               ERRORS_OPENAI},

@@ -9,10 +9,12 @@ typedef struct server_options {
     int32_t port;          /* default 8080; 0: any that is free */
     const char *unix_path; /* a socket in the file system in place of host and port; NULL: none */
     const char *alias;     /* the model's name for clients; NULL: from the file */
-    bool is_strict;        /* refuse requests for models of other names; default false */
-    const char *api_key_file; /* one key a line; NULL: none */
-    const char *api_keys;     /* further ones, separated by commas; NULL: none */
-    bool shares_prefixes;     /* what texts begin with is shared among keys, too; default false */
+    const char *const *adapter_names; /* [adapters of the model] those that are models for clients;
+                                         NULL: one that is not, or none is */
+    bool is_strict;                   /* refuse requests for models of other names; default false */
+    const char *api_key_file;         /* one key a line; NULL: none */
+    const char *api_keys;             /* further ones, separated by commas; NULL: none */
+    bool shares_prefixes; /* what texts begin with is shared among keys, too; default false */
     int32_t
         reasoning_budget; /* tokens of reasoning, of requests that do not say otherwise; 0: none;
                                  default -1: any number */

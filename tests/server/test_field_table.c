@@ -111,6 +111,7 @@ static const probe probes[] = {
     {"regex", WARM, "\"no+\"", ANY},
     {"structured_outputs", WARM, "{\"choice\":[\"left\"]}", ANY},
     {"best_of", NULL, "", 0}, /* refused unless it is n: test_fields */
+    {"lora", NULL, "", 0}, /* test_adapters */
     {"tools", WARM, "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", 0}, /* test_families */
     {"tool_choice", WARM ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]", "\"required\"", CHAT},
     {"reasoning_effort", NULL, "", 0}, {"chat_template_kwargs", NULL, "", 0}, /* templates': test_chat */
